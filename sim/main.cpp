@@ -33,6 +33,7 @@ Result<ExitCode> act(const Sweep& sweep, const SimOptions& options, const Sessio
     return ExitCode::good;
   }
   if (options.fidelity) return run_fidelity(options, session);
+  if (options.published) return run_published(options, session);
   if (!options.calibrate.empty()) return run_calibrate(options, session);
   if (options.replay) return run_replay(options, session);
   // Other work is short, or has nothing to keep.

@@ -131,6 +131,8 @@ FlagGroup machine_group(SimOptions& o) {
                      .value = "X",
                      .help = "Gbit/s of one node's network, all NICs, per direction",
                      .apply = network},
+                    integer_flag("--power-limit", "watts that each GPU may draw (its own limit)",
+                                 o.power_limit, {.lowest = 1, .highest = 100'000}),
                     {.name = "--memory-reserve",
                      .value = "X",
                      .help = "memory to keep free: 4GiB, or 5% of the GPU's (0)",
@@ -195,6 +197,8 @@ FlagGroup trust_group(SimOptions& o) {
       .title = "Trust",
       .flags = {
           switch_flag("--fidelity", "all measurements there are, against the model", o.fidelity),
+          switch_flag("--published", "runs that others published, beside their predictions",
+                      o.published),
           path_flag("--anchor", "a measured run (result JSON) to scale predictions by", o.anchor),
           {.name = "--calibrate",
            .value = "FILE...",
@@ -217,7 +221,7 @@ FlagGroup replay_group(SimOptions& o) {
       .title = "Other engines",
       .flags = {
           choice_flag("--engine", "E",
-                      "of this engine: fsdp2, fsdp2-compile, mfsdp1, mfsdp2, mfsdp2-eager (mfsdp)",
+                      "of this engine: fsdp2, fsdp2-compile, mfsdp1, mfsdp2, mcore, ... (mfsdp)",
                       o.engine),
           switch_flag("--compare-engines", "the same job under every engine", o.compare_engines),
           path_flag("--replay", "a memory snapshot of PyTorch through its allocator's rules",
@@ -238,11 +242,12 @@ FlagGroup replay_group(SimOptions& o) {
 /// What is asked instead of a prediction, by the names of its flags.
 std::vector<std::string> other_questions(const SimOptions& o) {
   std::vector<std::string> asked;
-  const std::array<std::pair<bool, const char*>, 6> questions{
+  const std::array<std::pair<bool, const char*>, 7> questions{
       {{o.list_models, "--list-models"},
        {o.list_gpus, "--list-gpus"},
        {o.list_clusters, "--list-clusters"},
        {o.fidelity, "--fidelity"},
+       {o.published, "--published"},
        {!o.calibrate.empty(), "--calibrate"},
        {o.replay.has_value(), "--replay"}}};
   for (const auto& [is_asked, name] : questions)
@@ -300,6 +305,10 @@ Result<void> check_engine(const SimOptions& options) {
         "--tune-out"})
     if (contains(options.given, std::string(flag)) && !(double_buffers && flag == "--allocator"))
       return fail(std::string(flag), "contradicts " + engine + ", which has no such choice");
+  if (is_mcore(options.engine) && contains(options.given, "--strategy") &&
+      options.common.config.strategy != Strategy::optim)
+    return fail("--strategy",
+                "contradicts " + engine + ": it shards the optimizer's states alone (optim)");
   if (contains(options.given, "--plan-out"))
     return fail("--plan-out",
                 "contradicts " + engine + ": no tool takes its plan; --trace shows it");
@@ -310,6 +319,7 @@ Result<void> check_engine(const SimOptions& options) {
 
 Result<void> check_pairs(const SimOptions& options) {
   if (options.fidelity) MFSDP_TRY(check_alone(options, "--fidelity", {"--output"}));
+  if (options.published) MFSDP_TRY(check_alone(options, "--published", {"--output"}));
   if (!options.calibrate.empty())
     MFSDP_TRY(check_alone(options, "--calibrate",
                           {"--output", "--calibrate-out", "--gpu", "--gpus-per-node"}));
@@ -410,7 +420,7 @@ Result<SimOptions> SweptOptions::combination(std::size_t index) {
 Result<void> check_several(const SimOptions& options, const std::string& several) {
   for (const char* flag :
        {"--explain", "--trace", "--memory-trace", "--memory-snapshot", "--plan-out", "--budget",
-        "--allow-incomparable", "--budget-out", "--calibrate", "--fidelity"})
+        "--allow-incomparable", "--budget-out", "--calibrate", "--fidelity", "--published"})
     if (contains(options.given, flag))
       return fail(flag, "is about one run and contradicts " + several);
   return {};

@@ -53,8 +53,9 @@ struct SimOptions {
   std::vector<std::string> given;  ///< names of the flags on the command line
   bool memory_alone = false;       ///< no flag: times are not asked for, and may be of fp64
   // The machine.
-  std::optional<Rational> network_gbps;  ///< of one node, per direction
-  Rational jitter{0, 1};                 ///< standard deviation of kernel times, a fraction
+  std::optional<std::int64_t> power_limit;  ///< watts of each GPU
+  std::optional<Rational> network_gbps;     ///< of one node, per direction
+  Rational jitter{0, 1};                    ///< standard deviation of kernel times, a fraction
   std::vector<SlowRankFlag> slow_ranks;
   std::int64_t seed = 1;
   bool by_rank = false;
@@ -75,6 +76,7 @@ struct SimOptions {
   std::optional<std::string> budget_out;  ///< where the run's own values become a budget
   // Trust.
   bool fidelity = false;
+  bool published = false;
   std::optional<std::string> anchor;         ///< a measured run
   std::vector<std::string> calibrate;        ///< measurements to fit
   std::optional<std::string> calibrate_out;  ///< the GPU or cluster file to write

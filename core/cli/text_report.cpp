@@ -320,6 +320,9 @@ void add_footer(Screen& screen, const RunResult& run, const std::string& stored)
   static const Predicted none;
   const Predicted& predicted = run.predicted() != nullptr ? *run.predicted() : none;
   if (!predicted.trust.text.empty()) screen.line(predicted.trust.text, Colour::dim);
+  if (run.predicted() != nullptr)
+    for (const std::string& statement : statements_of(run.facts))
+      screen.line(statement, Colour::dim);
   screen.line(fmt::format("{} {}: engine {}{}", run.source(), run.version, run.engine,
                           run.predicted() == nullptr ? "" : ";" + origin_text(predicted)),
               Colour::dim);

@@ -10,13 +10,29 @@ namespace mfsdp {
 
 /// `mfsdp` is ours, whose plan runs as it is predicted. The others are described (sim/engines):
 /// PyTorch FSDP2, with blocks as they are or compiled by Inductor, and Megatron-FSDP's two versions
-/// with fused element-wise functions, the second with PyTorch's own kernels, too.
-enum class EngineKind { mfsdp, fsdp2, fsdp2_compile, mfsdp1, mfsdp2, mfsdp2_eager };
+/// with fused element-wise functions, the second with PyTorch's own kernels, too; Megatron-Core's
+/// distributed optimizer with Transformer Engine's modules, its loss fused or not.
+enum class EngineKind {
+  mfsdp,
+  fsdp2,
+  fsdp2_compile,
+  mfsdp1,
+  mfsdp2,
+  mfsdp2_eager,
+  mcore,
+  mcore_unfused_loss
+};
+
+/// Megatron-Core's distributed optimizer, which shards the optimizer's states alone.
+[[nodiscard]] constexpr bool is_mcore(EngineKind engine) {
+  return engine == EngineKind::mcore || engine == EngineKind::mcore_unfused_loss;
+}
 
 template <>
 struct Names<EngineKind> {
-  static constexpr std::array<std::string_view, 6> values{"mfsdp",  "fsdp2",  "fsdp2-compile",
-                                                          "mfsdp1", "mfsdp2", "mfsdp2-eager"};
+  static constexpr std::array<std::string_view, 8> values{
+      "mfsdp",  "fsdp2",        "fsdp2-compile", "mfsdp1",
+      "mfsdp2", "mfsdp2-eager", "mcore",         "mcore-unfused-loss"};
 };
 
 }  // namespace mfsdp

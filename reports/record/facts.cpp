@@ -40,6 +40,14 @@ const Fact* find_fact(const Facts& facts, std::string_view topic, std::string_vi
   return found == facts.end() ? nullptr : &*found;
 }
 
+std::vector<std::string> statements_of(const Facts& facts) {
+  std::vector<std::string> statements;
+  for (const char* name : {"engine_basis", "power", "published_prices"})
+    if (const Fact* fact = find_fact(facts, "simulation", name))
+      statements.push_back(fact_text(fact->value));
+  return statements;
+}
+
 std::string fact_text(const FactValue& value) {
   return std::visit([](const auto& each) { return fmt::format("{}", each); }, value);
 }

@@ -29,6 +29,10 @@ using Facts = std::vector<Fact>;
 [[nodiscard]] const Fact* find_fact(const Facts& facts, std::string_view topic,
                                     std::string_view name);
 
+/// What a prediction rests on beside its tier, each in one sentence of its own: the texts of
+/// "simulation"'s engine_basis, power and published_prices, as far as it has them.
+[[nodiscard]] std::vector<std::string> statements_of(const Facts& facts);
+
 /// The value as text: "true", "8192", "0.02", the text itself.
 [[nodiscard]] std::string fact_text(const FactValue& value);
 

@@ -14,6 +14,7 @@
 #include "sim/calibrate/draft.hpp"
 #include "sim/calibrate/fit.hpp"
 #include "sim/calibrate/machine_files.hpp"
+#include "sim/hardware/power.hpp"
 
 namespace mfsdp {
 
@@ -72,8 +73,9 @@ Result<void> add_gemm(Draft& draft) {
   draft.gpu.tables.gemm = draft.file_name("_gemm.csv");
   draft.gpu.table_sms = draft.gpu.sms;
   draft.gpu.measured.gemm = true;
-  draft.gpu.gemm_scale = 1;
-  note_value(draft, "compute.gemm_scale", 1, draft.base.gemm_scale, source);
+  // Measured under the GPU's own limit on power.
+  draft.gpu.gemm_scale = 1 / power_rate(draft.gpu);
+  note_value(draft, "compute.gemm_scale", draft.gpu.gemm_scale, draft.base.gemm_scale, source);
   set_source(draft.gpu, "tables.gemm", source);
   draft.result.files.push_back({draft.beside("_gemm.csv"), gemm_csv(rows)});
   for (const Evaluation evaluation : {Evaluation::fit, Evaluation::leave_one_out}) {
@@ -100,8 +102,9 @@ Result<void> add_attention(Draft& draft) {
   draft.tables.attention = rows;
   draft.gpu.tables.attention = draft.file_name("_attention.csv");
   draft.gpu.measured.attention = true;
-  draft.gpu.attention_scale = 1;
-  note_value(draft, "compute.attention_scale", 1, draft.base.attention_scale, source);
+  draft.gpu.attention_scale = 1 / power_rate(draft.gpu);
+  note_value(draft, "compute.attention_scale", draft.gpu.attention_scale,
+             draft.base.attention_scale, source);
   set_source(draft.gpu, "tables.attention", source);
   draft.result.files.push_back({draft.beside("_attention.csv"), attention_csv(rows)});
   for (const Evaluation evaluation : {Evaluation::fit, Evaluation::leave_one_out})

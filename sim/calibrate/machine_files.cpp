@@ -101,6 +101,11 @@ std::string gpu_toml(const Gpu& gpu) {
   add_compute(toml, gpu);
   add_memory(toml, gpu);
   add_links(toml, gpu);
+  if (gpu.power) {
+    toml.table("power");
+    toml.add("limit_w", gpu.power->own);
+    toml.add("tables_w", gpu.power->tables);
+  }
   toml.table("tables");
   toml.add("gemm", gpu.tables.gemm.string());
   toml.add("attention", gpu.tables.attention.string());

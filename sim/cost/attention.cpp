@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <vector>
 
+#include "sim/hardware/power.hpp"
+
 namespace mfsdp {
 namespace {
 
@@ -49,7 +51,7 @@ ShapeTable table_of(std::span<const AttentionRow> rows, bool backward) {
 
 AttentionCost::AttentionCost(std::span<const AttentionRow> rows, const Gpu& gpu)
     : tables_{table_of(rows, false), table_of(rows, true)},
-      scale_(gpu.attention_scale),
+      scale_(gpu.attention_scale * power_rate(gpu)),
       sms_(static_cast<double>(gpu.sms)) {}
 
 double AttentionCost::nanoseconds(const AttentionShape& shape) const {

@@ -6,6 +6,8 @@
 #include <utility>
 #include <vector>
 
+#include "sim/hardware/power.hpp"
+
 namespace mfsdp {
 namespace {
 
@@ -138,7 +140,7 @@ GemmCost::GemmCost(std::span<const GemmRow> rows, const Gpu& gpu)
           corrections(rows, GemmKind::input_gradient, law_, static_cast<double>(gpu.table_sms)),
           corrections(rows, GemmKind::weight_gradient, law_, static_cast<double>(gpu.table_sms))},
       range_{},
-      scale_(gpu.gemm_scale),
+      scale_(gpu.gemm_scale * power_rate(gpu)),
       fp32_share_(gpu.fp32 / gpu.bf16),
       sms_(static_cast<double>(gpu.sms)) {
   for (const GemmRow& row : rows) {

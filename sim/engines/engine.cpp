@@ -45,9 +45,12 @@ Result<void> check_types(EngineKind engine, const PlanConfig& config) {
     return contradicts(engine, "--param-dtype", "it is described for bf16");
   if (config.main_dtype != DType::fp32)
     return contradicts(engine, "--main-dtype", "its weights between steps are fp32");
-  if (is_megatron(engine)) {
+  if (is_megatron(engine) || is_mcore(engine)) {
     if (config.grad_dtype != DType::fp32 && config.grad_dtype != DType::bf16)
       return contradicts(engine, "--grad-dtype", "it is described for fp32 and bf16");
+    if (is_mcore(engine) && config.reduce_dtype != config.grad_dtype)
+      return contradicts(engine, "--reduce-dtype",
+                         "its gradients are reduced in the type that they have, --grad-dtype");
   } else if (config.grad_dtype != DType::fp32) {
     return contradicts(engine, "--grad-dtype", "its gradients have the type of its weights, fp32");
   }
@@ -64,7 +67,10 @@ Result<void> check_strategy(EngineKind engine, Strategy strategy, std::int64_t o
   const auto no_strategy = [&](std::string_view what) {
     return contradicts(engine, "--strategy", what);
   };
+  // Ours by default is optim_grads_params: it stands for what the engine has.
   if (strategy == Strategy::optim_grads_params) return {};
+  if (is_mcore(engine) && strategy != Strategy::optim)
+    return no_strategy("it shards the optimizer's states alone (optim)");
   if (is_fsdp2(engine) && strategy != Strategy::optim_grads)
     return no_strategy(
         "it shards gradients, states and parameters, those always "
@@ -83,7 +89,7 @@ Result<void> check_parallelism(EngineKind engine, const PlanConfig& config) {
   const std::int64_t outer = config.mesh.size(Axis::dp_outer);
   if (config.mesh.size(Axis::dp_shard) * outer != config.mesh.world_size())
     return contradicts(engine, "--gpus", "it is described for axes of data parallelism");
-  if (outer > 1 && engine == EngineKind::mfsdp1)
+  if (outer > 1 && (engine == EngineKind::mfsdp1 || is_mcore(engine)))
     return contradicts(engine, "--outer-dp", "it is described for one axis of ranks");
   if (outer > 1 && config.outer_strategy != Strategy::no_shard)
     return contradicts(engine, "--outer-strategy", "its outer axis shards nothing (no_shard)");
@@ -115,6 +121,12 @@ Result<void> check_megatron(EngineKind engine, const PlanConfig& config) {
 
 }  // namespace
 
+std::string_view engine_basis(EngineKind engine) {
+  if (!is_mcore(engine)) return "";
+  return "mcore: from the sources of Megatron-Core and Transformer Engine alone, never held to a "
+         "recorded run";
+}
+
 Result<PlanConfig> engine_config(EngineKind engine, const PlanConfig& config) {
   if (engine == EngineKind::mfsdp) return config;
   MFSDP_TRY(check_model(engine, config.model));
@@ -122,6 +134,7 @@ Result<PlanConfig> engine_config(EngineKind engine, const PlanConfig& config) {
   MFSDP_TRY(check_parallelism(engine, config));
   if (is_megatron(engine)) MFSDP_TRY(check_megatron(engine, config));
   PlanConfig own = config;
+  if (is_mcore(engine)) own.strategy = Strategy::optim;
   // Megatron-FSDP's second version reduces gradients in the type that they have.
   if (is_second(engine)) own.reduce_dtype = DType::bf16;
   if (engine != EngineKind::mfsdp1 || own.allocator != AllocatorPolicy::double_buffer)

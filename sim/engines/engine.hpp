@@ -12,9 +12,14 @@ namespace mfsdp {
 /// The version of PyTorch whose allocations and kernels were recorded.
 inline constexpr std::string_view kTorchVersion = "2.11";
 
+/// Where the description of an engine is from, where it is not from recorded runs: one sentence.
+[[nodiscard]] std::string_view engine_basis(EngineKind engine);
+
 /// The configuration as the engine has it, which knows fewer choices than ours: what it has no
 /// flag for is as it always is there (selective recomputation is none). Errors name the flag of
 /// what the engine cannot do, or of what is not described of it.
+///
+/// mcore shards the optimizer's states whether that is asked for (optim) or nothing else is.
 ///
 /// Of mfsdp1 AllocatorPolicy::double_buffer is fsdp_double_buffer; any other is without it.
 [[nodiscard]] Result<PlanConfig> engine_config(EngineKind engine, const PlanConfig& config);

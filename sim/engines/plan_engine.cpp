@@ -3,6 +3,7 @@
 #include <cassert>
 
 #include "sim/engines/fsdp2.hpp"
+#include "sim/engines/mcore.hpp"
 #include "sim/engines/megatron_fsdp1.hpp"
 #include "sim/engines/megatron_fsdp2.hpp"
 
@@ -13,6 +14,7 @@ EnginePlan engine_plan_of(EngineKind engine, const PlanConfig& config, const Met
   if (engine == EngineKind::mfsdp1) return megatron_fsdp1_plan(config, meta);
   if (engine == EngineKind::mfsdp2 || engine == EngineKind::mfsdp2_eager)
     return megatron_fsdp2_plan(engine, config, meta);
+  if (is_mcore(engine)) return mcore_plan(engine, config, meta);
   return fsdp2_plan(engine, config, meta);
 }
 

@@ -214,12 +214,12 @@ void StepBuilder::memory_bound(KernelKind kind, std::string_view name, const Tra
 }
 
 void StepBuilder::gemm(GemmKind kind, std::string_view name, std::int64_t m, std::int64_t n,
-                       std::int64_t k) {
+                       std::int64_t k, GemmWorkspace workspace) {
   Kernel kernel{.kind = KernelKind::gemm,
                 .operands = {},
                 .attributes = {{"k", k}, {"kind", number_of(kind)}, {"m", m}, {"n", n}}};
   kernel.flops = spec_of(kernel)->flops(kernel);
-  take_workspace();
+  if (workspace == GemmWorkspace::pytorchs) take_workspace();
   add(name, StreamRole::compute, std::move(kernel));
 }
 

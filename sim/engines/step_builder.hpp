@@ -48,6 +48,9 @@ struct Traffic {
   AccessPattern pattern = AccessPattern::contiguous;
 };
 
+/// Where cuBLAS has its workspace from: PyTorch keeps one for each thread that calls it.
+enum class GemmWorkspace { pytorchs, callers };
+
 class StepBuilder {
  public:
   /// Streams of compute, gathers and reductions, and of the outer axis where there is one; a
@@ -93,7 +96,8 @@ class StepBuilder {
   void memory_bound(KernelKind kind, std::string_view name, const Traffic& traffic,
                     StreamRole stream = StreamRole::compute);
   /// Of m tokens, n outputs and k inputs (core/plan/kernel_spec.hpp).
-  void gemm(GemmKind kind, std::string_view name, std::int64_t m, std::int64_t n, std::int64_t k);
+  void gemm(GemmKind kind, std::string_view name, std::int64_t m, std::int64_t n, std::int64_t k,
+            GemmWorkspace workspace = GemmWorkspace::pytorchs);
   /// Causal, of the configuration's shape.
   void attention(KernelKind kind);
   /// `elements` as NCCL counts them, on the stream of its kind.

@@ -10,6 +10,7 @@ namespace {
 constexpr FieldRange kTeraflops{0.01, 1e6};
 constexpr FieldRange kScale{0.001, 1000};
 constexpr FieldRange kCopyFraction{0.01, 1};
+constexpr FieldRange kWatts{1, 1e5};
 constexpr FieldRange kBytes{1e6, 1e15};  // a petabyte
 
 LinkKind link_kind(TomlFields& fields) {
@@ -84,6 +85,16 @@ void read_links(TomlFields& fields, Gpu& gpu) {
     fields.reject("link.collective_sms", "must not exceed compute.sms");
 }
 
+void read_power(TomlFields& fields, Gpu& gpu) {
+  const auto own = fields.optional_number("power.limit_w", kWatts);
+  const auto tables = fields.optional_number("power.tables_w", kWatts);
+  if (own.has_value() != tables.has_value())
+    fields.reject("power.limit_w", "must stand beside power.tables_w");
+  if (own && tables && *own > *tables)
+    fields.reject("power.limit_w", "must not exceed power.tables_w: nothing is known above it");
+  if (own && tables) gpu.power = {.own = *own, .tables = *tables};
+}
+
 void read_tables(TomlFields& fields, Gpu& gpu) {
   const bool given = fields.has("tables.gemm") || fields.has("tables.attention") ||
                      fields.has("tables.collective");
@@ -126,6 +137,7 @@ Result<Gpu> parse_gpu(std::string_view text, const std::string& where) {
   read_compute(fields, gpu);
   read_memory(fields, gpu);
   read_links(fields, gpu);
+  read_power(fields, gpu);
   read_tables(fields, gpu);
   gpu.sources = read_sources(fields);
   MFSDP_TRY(fields.finish());

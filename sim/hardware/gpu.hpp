@@ -47,6 +47,14 @@ struct MeasuredParts {
 /// Of a fast host, where a file says nothing: eager PyTorch launches a kernel every 3 to 4 us.
 inline constexpr Nanos kHostLaunch{4000};
 
+/// Watts that a GPU may draw for long.
+struct PowerLimits {
+  double own = 0;     ///< of this part
+  double tables = 0;  ///< at which the rates of its tables, times its scales, hold
+
+  friend bool operator==(const PowerLimits&, const PowerLimits&) = default;
+};
+
 struct Gpu {
   std::string name;         ///< catalogue name, the file's stem
   std::string title;        ///< as the vendor calls it
@@ -82,6 +90,8 @@ struct Gpu {
   Nanos nic_latency;               ///< added to each hop between nodes
   /// What the usual machine's host takes for a kernel that PyTorch launches eagerly.
   Nanos host_launch = kHostLaunch;
+
+  std::optional<PowerLimits> power;  ///< where the file says them: power.hpp
 
   TableFiles tables;
   std::int64_t table_sms = 132;  ///< of the GPU that the GEMM table was measured on

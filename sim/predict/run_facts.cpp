@@ -33,6 +33,7 @@ Facts cluster_facts(const Cluster& cluster) {
   add("sms", gpu.sms);
   add("gemm_scale", gpu.gemm_scale);
   add("attention_scale", gpu.attention_scale);
+  if (gpu.power) add("power_limit_w", gpu.power->own);
   add("launch_ns", gpu.launch.value);
   add("host_launch_ns", gpu.host_launch.value);
   add("memory_gb_per_s", gpu.memory_bandwidth);

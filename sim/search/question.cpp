@@ -6,6 +6,7 @@
 #include <functional>
 
 #include "core/schedule/build.hpp"
+#include "sim/hardware/power.hpp"
 
 namespace mfsdp {
 
@@ -93,6 +94,11 @@ Result<Prediction> answer(const Question& asked) {
   run.trust = {.tier = std::string(tier_text(trust.tier)),
                .step_error = trust.expected_step_error,
                .text = trust.text};
+  if (const std::string_view basis = engine_basis(question.engine); !basis.empty())
+    run.facts.push_back(
+        {.topic = "simulation", .name = "engine_basis", .value = std::string(basis)});
+  if (std::string power = power_statement(question.costs->cluster().gpu); !power.empty())
+    run.facts.push_back({.topic = "simulation", .name = "power", .value = std::move(power)});
   if (question.anchor)
     run.facts.push_back(
         {.topic = "simulation", .name = "anchor", .value = question.anchor->text()});

@@ -3,6 +3,7 @@
 #include "sim/hardware/cluster.hpp"
 #include "sim/hardware/cluster_file.hpp"
 #include "sim/hardware/gpu.hpp"
+#include "sim/hardware/power.hpp"
 #include "sim/tool/training.hpp"
 
 namespace mfsdp {
@@ -18,6 +19,11 @@ Result<Cluster> cluster_of(const SimOptions& options, std::int64_t gpus,
   };
   MFSDP_LET(cluster, plain());
   if (options.host_launch) cluster.gpu.host_launch = *options.host_launch;
+  if (options.power_limit) {
+    MFSDP_LET(limited,
+              with_power_limit(std::move(cluster.gpu), static_cast<double>(*options.power_limit)));
+    cluster.gpu = std::move(limited);
+  }
   if (options.network_gbps) return with_network(cluster, options.network_gbps->value());
   return std::move(cluster);
 }
@@ -50,7 +56,9 @@ Result<const Asker::Measured*> Asker::measured(const CommonOptions& options, con
   const std::pair key{options.gpu, options.cluster};
   if (const auto known = measured_.find(key); known != measured_.end()) return &known->second;
   MFSDP_LET(tables, load_cost_tables(gpu.tables));
-  const double error = kernel_error(tables, gpu);
+  Gpu unlimited = gpu;  // as its tables were measured
+  unlimited.power.reset();
+  const double error = kernel_error(tables, unlimited);
   return &(measured_[key] = {.tables = std::move(tables), .kernel_error = error});
 }
 
@@ -60,8 +68,9 @@ Result<Asker::Priced> Asker::priced(const SimOptions& options, std::int64_t gpus
   if (options.network_gbps) network.emplace(options.network_gbps->num, options.network_gbps->den);
   std::optional<std::int64_t> host;
   if (options.host_launch) host = options.host_launch->value;
-  const Machine machine{
-      common.gpu, common.cluster.value_or(""), gpus, common.gpus_per_node, network, host};
+  const Machine machine{common.gpu,           common.cluster.value_or(""), gpus,
+                        common.gpus_per_node, options.power_limit,         network,
+                        host};
   if (const auto known = priced_.find(machine); known != priced_.end()) return known->second;
   const std::filesystem::path gpus_dir = session_.scenarios / "gpus";
   MFSDP_LET(cluster, cluster_of(options, gpus, gpus_dir));
@@ -74,6 +83,7 @@ Result<Asker::Priced> Asker::priced(const SimOptions& options, std::int64_t gpus
   if (options.anchor) {
     const auto costs_of = [&](std::int64_t count, std::int64_t per_node) -> Result<CostModel> {
       SimOptions measured = options;
+      measured.power_limit.reset();  // it ran at its GPU's own
       if (!common.cluster) measured.common.gpus_per_node = per_node;
       MFSDP_LET(machine_of_run, cluster_of(measured, count, gpus_dir));
       return make_cost_model(machine_of_run);

@@ -40,7 +40,8 @@ class Asker {
   /// What a cost model depends on.
   using Machine =
       std::tuple<std::string, std::string, std::int64_t, std::optional<std::int64_t>,
-                 std::optional<std::pair<std::int64_t, std::int64_t>>, std::optional<std::int64_t>>;
+                 std::optional<std::int64_t>, std::optional<std::pair<std::int64_t, std::int64_t>>,
+                 std::optional<std::int64_t>>;
 
   struct Priced {
     std::shared_ptr<const CostModel> costs;

@@ -70,6 +70,11 @@ std::vector<Change> changes_of(const Question& question) {
   if (!question.allocator.expandable_segments)
     changes.push_back({"--alloc-conf expandable_segments:True",
                        [](Question& q) { q.allocator.expandable_segments = true; }});
+  if (is_mcore(question.engine) && config.grad_dtype == DType::fp32)
+    changes.push_back({"--grad-dtype bf16 --reduce-dtype bf16", [](Question& q) {
+                         q.config.grad_dtype = DType::bf16;
+                         q.config.reduce_dtype = DType::bf16;
+                       }});
   if (config.reduce_dtype == DType::fp32)
     changes.push_back(
         {"--reduce-dtype bf16", [](Question& q) { q.config.reduce_dtype = DType::bf16; }});

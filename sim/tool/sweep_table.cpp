@@ -8,6 +8,7 @@
 #include <map>
 #include <numeric>
 #include <optional>
+#include <utility>
 
 #include "core/base/text.hpp"
 #include "core/cli/format.hpp"
@@ -111,6 +112,17 @@ std::string engine_differences(const Sweep& sweep, const std::vector<SweepRow>& 
   return text;
 }
 
+/// What some of the rows rest on beside their tiers.
+std::vector<std::string> statements_of(const std::vector<SweepRow>& rows) {
+  std::vector<std::string> all;
+  for (const SweepRow& row : rows) {
+    if (!row.run) continue;
+    for (std::string& statement : statements_of(row.run->facts))
+      if (std::ranges::find(all, statement) == all.end()) all.push_back(std::move(statement));
+  }
+  return all;
+}
+
 /// A line for each tier of trust among the rows: its largest expected error, with the reason.
 std::vector<std::string> tiers_of(const std::vector<SweepRow>& rows) {
   std::vector<TrustSummary> worst;
@@ -197,6 +209,7 @@ std::string sweep_table(const Sweep& sweep, const std::vector<SweepRow>& rows, O
       std::ranges::find_if(rows, [](const SweepRow& row) { return row.run.has_value(); });
   if (first != rows.end()) {
     for (const std::string& tier : tiers_of(rows)) text += tier + "\n";
+    for (const std::string& statement : statements_of(rows)) text += statement + "\n";
     text += fmt::format("simulated {}: cost model {}; {}\n", first->run->version,
                         first->run->cost_model_version, stored);
   }

@@ -12,6 +12,7 @@
 #include "core/cli/wrap.hpp"
 #include "sim/calibrate/calibrate.hpp"
 #include "sim/calibrate/fidelity.hpp"
+#include "sim/calibrate/published.hpp"
 #include "sim/calibrate/trust.hpp"
 
 namespace mfsdp {
@@ -19,14 +20,19 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-Table table_of(const std::vector<FidelityRow>& rows) {
-  std::vector<std::vector<std::string>> cells = fidelity_cells(rows);
+/// The first line of cells is the titles; columns from `first` to `last` are numbers.
+Table table_of(const std::vector<std::vector<std::string>>& cells, std::size_t first,
+               std::size_t last) {
   Table table;
   for (std::size_t column = 0; column < cells.front().size(); ++column)
     table.columns.push_back(
-        {cells.front()[column], column >= 2 && column <= 5 ? Align::right : Align::left});
+        {cells.front()[column], column >= first && column <= last ? Align::right : Align::left});
   table.rows.assign(cells.begin() + 1, cells.end());
   return table;
+}
+
+Table table_of(const std::vector<FidelityRow>& rows) {
+  return table_of(fidelity_cells(rows), 2, 5);
 }
 
 std::string one_line(const std::string& json) { return Json::parse(json).dump() + "\n"; }
@@ -73,6 +79,30 @@ Result<ExitCode> run_fidelity(const SimOptions& options, const Session& session)
     case OutputFormat::csv: session.out << fidelity_csv(rows); break;
     case OutputFormat::json: session.out << fidelity_json(rows); break;
     case OutputFormat::jsonl: session.out << one_line(fidelity_json(rows)); break;
+  }
+  return ExitCode::good;
+}
+
+Result<ExitCode> run_published(const SimOptions& options, const Session& session) {
+  const OutputFormat format = options.common.output;
+  if (format == OutputFormat::csv)
+    return fail("--output", "contradicts --published; ask for text, md, json or jsonl");
+  MFSDP_LET(published, published_runs(session.scenarios));
+  const std::vector<std::vector<std::string>> cells = published_cells(published);
+  constexpr std::size_t kFirstNumber = 4;
+  // The last column, or the last two, are text.
+  const std::size_t last = cells.front().size() > 8 ? 9 : 6;
+  const Table table = table_of(cells, kFirstNumber, last);
+  switch (format) {
+    case OutputFormat::text:
+      session.out << render_table(table, session.style) << "\n" << published_summary(published);
+      break;
+    case OutputFormat::md:
+      session.out << render_markdown_table(table) << "\n" << published_summary(published);
+      break;
+    case OutputFormat::csv: break;
+    case OutputFormat::json: session.out << published_json(published); break;
+    case OutputFormat::jsonl: session.out << one_line(published_json(published)); break;
   }
   return ExitCode::good;
 }

@@ -11,6 +11,9 @@ namespace mfsdp {
 /// All measurements there are, against the model.
 [[nodiscard]] Result<ExitCode> run_fidelity(const SimOptions& options, const Session& session);
 
+/// --published: runs that others published, beside their predictions.
+[[nodiscard]] Result<ExitCode> run_published(const SimOptions& options, const Session& session);
+
 /// Fits the files of --calibrate and writes --calibrate-out, GPU_calibrated.toml by default.
 [[nodiscard]] Result<ExitCode> run_calibrate(const SimOptions& options, const Session& session);
 

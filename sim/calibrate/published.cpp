@@ -1,0 +1,212 @@
+#include "sim/calibrate/published.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <functional>
+#include <memory>
+#include <utility>
+
+#include "core/model/hf_config.hpp"
+#include "sim/calibrate/table_cells.hpp"
+#include "sim/search/question.hpp"
+
+namespace mfsdp {
+namespace {
+
+constexpr double kGibibyte = 1 << 30;
+
+/// A row of the file.
+class PublishedRow {
+ public:
+  PublishedRow(const CsvTable& table, std::size_t row) : table_(table), row_(row) {}
+
+  [[nodiscard]] std::string text(std::string_view column) const {
+    const auto cell = text_cell(table_, row_, column);
+    return cell ? *cell : "";
+  }
+  [[nodiscard]] bool has(std::string_view column) const { return !text(column).empty(); }
+  [[nodiscard]] Result<std::int64_t> integer(std::string_view column) const {
+    return integer_cell(table_, row_, column);
+  }
+  [[nodiscard]] Result<double> number(std::string_view column) const {
+    return number_cell(table_, row_, column);
+  }
+  [[nodiscard]] std::string place() const { return table_.place(row_); }
+
+ private:
+  const CsvTable& table_;
+  std::size_t row_;
+};
+
+/// What excludes a row: the first of these that holds.
+struct ExclusionRule {
+  std::string_view text;
+  bool (*excludes)(const PublishedRow& row);
+};
+
+bool cut_along(const PublishedRow& row, std::string_view axis) {
+  return row.has(axis) && row.text(axis) != "1";
+}
+
+constexpr std::array<ExclusionRule, 10> kExclusionRules{
+    {{"tensor parallelism", [](const PublishedRow& row) { return cut_along(row, "tp"); }},
+     {"pipeline parallelism", [](const PublishedRow& row) { return cut_along(row, "pp"); }},
+     {"context parallelism", [](const PublishedRow& row) { return cut_along(row, "cp"); }},
+     {"expert parallelism", [](const PublishedRow& row) { return cut_along(row, "ep"); }},
+     {"another precision than bf16",
+      [](const PublishedRow& row) { return row.text("precision") != "bf16"; }},
+     {"a model that is not in the catalogue, or that no engine is described for",
+      [](const PublishedRow& row) { return !row.has("shape"); }},
+     {"a GPU that is not in the catalogue",
+      [](const PublishedRow& row) { return !row.has("catalogue_gpu"); }},
+     {"an engine that is not described",
+      [](const PublishedRow& row) { return !row.has("engine"); }},
+     {"recomputation of parts of a block, or not said",
+      [](const PublishedRow& row) {
+        return row.text("recompute") != "none" && row.text("recompute") != "full";
+      }},
+     {"length, batch or tokens per second not said", [](const PublishedRow& row) {
+        return !row.has("seq_len") || !row.has("micro_batch") || !row.has("global_batch") ||
+               !row.has("tokens_per_s_per_gpu");
+      }}}};
+
+const ExclusionRule* first_rule(const PublishedRow& row) {
+  const auto found = std::ranges::find_if(
+      kExclusionRules, [&](const ExclusionRule& rule) { return rule.excludes(row); });
+  return found == kExclusionRules.end() ? nullptr : &*found;
+}
+
+Result<PlanConfig> published_config(const PublishedRow& row, EngineKind engine,
+                                    const ModelShape& model) {
+  MFSDP_LET(gpus, row.integer("gpus"));
+  MFSDP_LET(seq_len, row.integer("seq_len"));
+  MFSDP_LET(micro_batch, row.integer("micro_batch"));
+  MFSDP_LET(global_batch, row.integer("global_batch"));
+  if (global_batch % (micro_batch * gpus) != 0)
+    return fail(row.place(), fmt::format("global_batch {} is no multiple of {} x {} sequences",
+                                         global_batch, micro_batch, gpus));
+  PlanConfig config;
+  config.model = model;
+  config.mesh = data_parallel_mesh(1, gpus);
+  config.seq_len = seq_len;
+  config.micro_batch = micro_batch;
+  config.microbatches = global_batch / (micro_batch * gpus);
+  config.recompute = {.kind = row.text("recompute") == "full" ? Recompute::full : Recompute::none};
+  MFSDP_TRY(validate(config));
+  return engine_config(engine, config);
+}
+
+Result<std::shared_ptr<const CostModel>> published_costs(const PublishedRow& row,
+                                                         const std::filesystem::path& scenarios) {
+  MFSDP_LET(gpus, row.integer("gpus"));
+  MFSDP_LET(per_node, row.integer("gpus_per_node"));
+  MFSDP_LET(kind, load_gpu(row.text("catalogue_gpu"), scenarios / "gpus"));
+  MFSDP_LET(cluster, make_cluster(kind, gpus, std::min(gpus, per_node)));
+  MFSDP_LET(costs, make_cost_model(cluster));
+  return std::make_shared<const CostModel>(std::move(costs));
+}
+
+/// Its shape is one of the catalogue's, or of those beside the file.
+Result<NamedModel> published_model(const PublishedRow& row,
+                                   const std::filesystem::path& scenarios) {
+  const std::filesystem::path own = scenarios / "fidelity/models" / row.text("shape");
+  std::error_code ignored;
+  if (std::filesystem::exists(own, ignored)) return load_model(own.string(), scenarios / "models");
+  return load_model(row.text("shape"), scenarios / "models");
+}
+
+Result<void> judge(PublishedRun& run, const PublishedRow& row,
+                   const std::filesystem::path& scenarios) {
+  const auto engine = parse<EngineKind>(run.engine);
+  if (!engine)
+    return fail(row.place(),
+                fmt::format("engine is '{}', expected {}", run.engine, name_list<EngineKind>()));
+  MFSDP_LET(model, published_model(row, scenarios));
+  Question question;
+  question.engine = *engine;
+  MFSDP_LET(config, published_config(row, *engine, model.shape));
+  question.config = std::move(config);
+  MFSDP_LET(costs, published_costs(row, scenarios));
+  question.costs = std::move(costs);
+  MFSDP_LET(prediction, answer(question));
+  MFSDP_LET(tokens, row.number("tokens_per_s_per_gpu"));
+  run.tokens_per_s_per_gpu = {.published = tokens,
+                              .predicted = prediction.run.time.tokens_per_second_per_gpu};
+  // Engines are described with fp32 weights and states between steps.
+  if (!row.has("peak_mem_gib") || row.has("main_dtype")) return {};
+  MFSDP_LET(memory, row.number("peak_mem_gib"));
+  const MemorySummary& made = prediction.run.memory;
+  const bool reserved = row.text("mem_kind").find("reserved") != std::string::npos;
+  run.memory_of = reserved ? "reserved" : "allocated";
+  const Bytes bytes = reserved && made.cached ? made.cached->reserved : made.allocated;
+  run.memory_gib = {.published = memory, .predicted = static_cast<double>(bytes.value) / kGibibyte};
+  return {};
+}
+
+std::string described_run(const PublishedRow& row) {
+  std::string text = fmt::format("{} GPUs, {} x {}", row.text("gpus"), row.text("seq_len"),
+                                 row.text("micro_batch"));
+  if (row.text("recompute") == "full") text += ", recomputed";
+  return text;
+}
+
+/// Of the figures that one name has, of one kind.
+void add_errors(std::vector<PublishedErrors>& all, std::string_view by, const std::string& name,
+                std::string_view of, double error) {
+  auto found = std::ranges::find_if(all, [&](const PublishedErrors& errors) {
+    return errors.by == by && errors.name == name && errors.of == of;
+  });
+  if (found == all.end())
+    found = all.insert(all.end(), {.by = std::string(by), .name = name, .of = std::string(of)});
+  found->mean = (found->mean * static_cast<double>(found->rows) + std::abs(error)) /
+                static_cast<double>(found->rows + 1);
+  ++found->rows;
+  if (std::abs(error) > std::abs(found->worst)) found->worst = error;
+}
+
+void summarise_errors(Published& published) {
+  for (const PublishedRun& run : published.runs)
+    for (const auto& [by, name] :
+         {std::pair("engine", run.engine), std::pair("gpu", run.catalogue_gpu)}) {
+      if (run.tokens_per_s_per_gpu)
+        add_errors(published.errors, by, name, "tokens/s/GPU", run.tokens_per_s_per_gpu->error());
+      if (run.memory_gib) add_errors(published.errors, by, name, "memory", run.memory_gib->error());
+    }
+  std::ranges::stable_sort(published.errors, {}, &PublishedErrors::by);
+}
+
+}  // namespace
+
+Result<Published> published_runs(const std::filesystem::path& scenarios) {
+  MFSDP_LET(table, read_table(scenarios / "fidelity/published_steps.csv"));
+  Published published;
+  for (const ExclusionRule& rule : kExclusionRules)
+    published.excluded.push_back({.rule = std::string(rule.text)});
+  for (std::size_t i = 0; i < table.rows(); ++i) {
+    const PublishedRow row(table, i);
+    PublishedRun run{.origin = row.text("origin"),
+                     .source = row.text("source"),
+                     .model = row.text("model"),
+                     .gpu = row.text("gpu"),
+                     .engine = row.text("engine"),
+                     .catalogue_gpu = row.text("catalogue_gpu"),
+                     .what = described_run(row),
+                     .excluded = {},
+                     .memory_of = {}};
+    if (const ExclusionRule* rule = first_rule(row)) {
+      run.excluded = rule->text;
+      ++std::ranges::find(published.excluded, rule->text, &Exclusion::rule)->rows;
+    } else {
+      MFSDP_TRY(judge(run, row, scenarios));
+    }
+    published.runs.push_back(std::move(run));
+  }
+  std::erase_if(published.excluded, [](const Exclusion& rule) { return rule.rows == 0; });
+  summarise_errors(published);
+  return published;
+}
+
+}  // namespace mfsdp

@@ -1,0 +1,72 @@
+// Runs that others published, each beside what is predicted of it: what --published prints.
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "core/base/error.hpp"
+
+namespace mfsdp {
+
+/// A figure beside its prediction.
+struct Judged {
+  double published = 0;
+  double predicted = 0;
+
+  /// Predicted / published - 1.
+  [[nodiscard]] double error() const { return predicted / published - 1; }
+};
+
+/// One row of scenarios/fidelity/published_steps.csv.
+struct PublishedRun {
+  std::string origin;  ///< how the row came into the file
+  std::string source;
+  std::string model;   ///< as the source calls it
+  std::string gpu;     ///< likewise
+  std::string engine;  ///< of --engine; empty where none is described
+  std::string catalogue_gpu;
+  std::string what;       ///< GPUs, lengths and recomputation, in words
+  std::string excluded;   ///< the rule that excludes it, in words; empty where it applies
+  std::string memory_of;  ///< "allocated" or "reserved"
+  std::optional<Judged> tokens_per_s_per_gpu{};
+  std::optional<Judged> memory_gib{};  ///< none where weights between steps are not fp32
+};
+
+/// How many rows a rule excludes that no rule before it excludes.
+struct Exclusion {
+  std::string rule;
+  std::int64_t rows = 0;
+};
+
+/// Errors of the rows that share an engine, or a GPU.
+struct PublishedErrors {
+  std::string by;    ///< "engine" or "gpu"
+  std::string name;  ///< of --engine, of the catalogue
+  std::string of;    ///< "tokens/s/GPU", "memory"
+  std::int64_t rows = 0;
+  double mean = 0;   ///< of absolute errors
+  double worst = 0;  ///< the largest, with its sign
+};
+
+struct Published {
+  std::vector<PublishedRun> runs;   ///< in the order of the file
+  std::vector<Exclusion> excluded;  ///< in the order of the rules, those that exclude something
+  std::vector<PublishedErrors> errors;
+};
+
+/// Reads the file and predicts what applies, each under its engine, without anything fitted on it.
+/// `scenarios` is the catalogue's folder. Errors name file and line.
+[[nodiscard]] Result<Published> published_runs(const std::filesystem::path& scenarios);
+
+/// The titles, then a line of cells for each run that applies; for any renderer of tables.
+[[nodiscard]] std::vector<std::vector<std::string>> published_cells(const Published& published);
+/// Errors by engine and by GPU, and what is excluded, in sentences.
+[[nodiscard]] std::string published_summary(const Published& published);
+/// {"schema": "mfsdp.published/1", "cost_model_version", "runs", "errors", "excluded"}; fractions.
+[[nodiscard]] std::string published_json(const Published& published);
+
+}  // namespace mfsdp

@@ -1,0 +1,12 @@
+// Megatron-Core's DistributedDataParallel with its distributed optimizer (ZeRO-1), as a step.
+#pragma once
+
+#include "core/plan/engine.hpp"
+#include "sim/engines/engine_plan.hpp"
+
+namespace mfsdp {
+
+/// Of one microbatch or more, on one rank or more.
+[[nodiscard]] EnginePlan mcore_plan(EngineKind engine, const PlanConfig& config, const Meta& meta);
+
+}  // namespace mfsdp

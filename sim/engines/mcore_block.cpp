@@ -1,0 +1,224 @@
+#include "sim/engines/mcore_block.hpp"
+
+#include <string>
+#include <utility>
+
+#include "core/plan/kernel_spec.hpp"
+
+namespace mfsdp {
+
+// ---- Forward --------------------------------------------------------------------------------
+
+Tensor McoreBlock::forward(const LayerWeights& weights, Tensor /*input*/) {
+  const Saved kept = run(weights, !recomputes());
+  if (!recomputes()) saved_.insert_or_assign(weights.qkv, kept);
+  return kept.output;
+}
+
+McoreBlock::Saved McoreBlock::run(const LayerWeights& weights, bool keep) {
+  Saved kept{};
+  hooks_.use(weights.norm1);
+  hooks_.use(weights.qkv);
+  kept.normed1 = modules_.norm("normed1", sizes_.state, sizes_.statistic);
+  const Tensor qkv = allocate("qkv", sizes_.qkv);
+  gemm(GemmKind::forward, "qkv", sizes_.qkv_columns, sizes_.hidden);
+  if (!keep) step_.free({kept.normed1.rows, kept.normed1.statistic});
+  heads(weights, kept, keep);
+  mix(kept, keep);
+  hooks_.use(weights.out);
+  const Tensor out = allocate("out", sizes_.state);
+  gemm(GemmKind::forward, "out", sizes_.hidden, sizes_.query_columns);
+  step_.free(qkv);
+  if (!keep) step_.free({kept.query, kept.key, kept.mixed});
+  kept.sum = allocate("sum", sizes_.state);
+  elementwise(KernelKind::accumulate, "residual1", 3 * sizes_.state);
+  step_.free(out);
+
+  hooks_.use(weights.norm2);
+  hooks_.use(weights.gate_up);
+  kept.normed2 = modules_.norm("normed2", sizes_.state, sizes_.statistic);
+  kept.gate_up = allocate("gate_up", sizes_.gate_up);
+  gemm(GemmKind::forward, "gate_up", 2 * sizes_.ffn, sizes_.hidden);
+  if (!keep) step_.free({kept.normed2.rows, kept.normed2.statistic});
+  kept.product = allocate("product", sizes_.product);
+  elementwise(KernelKind::swiglu_forward, "swiglu", {3 * sizes_.product, AccessPattern::strided});
+  if (!keep) step_.free(kept.gate_up);
+  hooks_.use(weights.down);
+  const Tensor down = allocate("down", sizes_.state);
+  gemm(GemmKind::forward, "down", sizes_.hidden, sizes_.ffn);
+  if (!keep) step_.free(kept.product);
+  kept.output = allocate("output", sizes_.state);
+  elementwise(KernelKind::accumulate, "residual2", 3 * sizes_.state);
+  step_.free(down);
+  if (!keep) step_.free(kept.sum);
+  return kept;
+}
+
+/// Query and key are normed where the model does so, and turned; values are copied.
+void McoreBlock::heads(const LayerWeights& weights, Saved& kept, bool keep) {
+  std::optional<Tensor> query;
+  std::optional<Tensor> key;
+  if (groups() || weights.query_norm) {
+    query = allocate("query_rows", sizes_.query);
+    elementwise(KernelKind::cast, "query_rows", {2 * sizes_.query, AccessPattern::strided});
+  }
+  if (weights.query_norm) {
+    hooks_.use(*weights.query_norm);
+    kept.query_rows = query;
+    query = normed_heads("normed_query", sizes_.query, sizes_.query_statistic, kept.query_rows,
+                         kept.query_statistic, keep);
+    hooks_.use(*weights.key_norm);
+    kept.key_rows = allocate("key_rows", sizes_.key);
+    elementwise(KernelKind::cast, "key_rows", {2 * sizes_.key, AccessPattern::strided});
+    key = normed_heads("normed_key", sizes_.key, sizes_.key_statistic, kept.key_rows,
+                       kept.key_statistic, keep);
+  }
+  const auto pattern = [](const std::optional<Tensor>& rows) {
+    return rows ? AccessPattern::contiguous : AccessPattern::strided;
+  };
+  kept.query = allocate("query", sizes_.query);
+  elementwise(KernelKind::rope_forward, "rope_query", {2 * sizes_.query, pattern(query)});
+  if (query) step_.free(*query);
+  kept.key = allocate("key", sizes_.key);
+  elementwise(KernelKind::rope_forward, "rope_key", {2 * sizes_.key, pattern(key)});
+  if (key) step_.free(*key);
+  kept.value = allocate("value", sizes_.key);
+  elementwise(KernelKind::cast, "value", {2 * sizes_.key, AccessPattern::strided});
+}
+
+Tensor McoreBlock::normed_heads(std::string_view name, std::int64_t bytes, std::int64_t statistic,
+                                std::optional<Tensor>& rows, std::optional<Tensor>& sums,
+                                bool keep) {
+  const TeNorm normed = modules_.norm(name, bytes, statistic);
+  sums = normed.statistic;
+  if (!keep) step_.free({*rows, *sums});
+  return normed.rows;
+}
+
+void McoreBlock::mix(Saved& kept, bool keep) {
+  constexpr std::int64_t kRandomState = 16;
+  kept.mixed = allocate("attention", sizes_.query);
+  kept.random_state = allocate("attention_random_state", kRandomState);
+  const Tensor workspace =
+      allocate("attention_workspace", kAttentionWorkspaceBytes, Category::workspace);
+  kept.scores = allocate("attention_lse", sizes_.query_statistic);
+  step_.attention(KernelKind::attention_forward);
+  step_.free(workspace);
+  if (!keep) step_.free({kept.scores, kept.random_state, kept.value});
+}
+
+// ---- Backward -------------------------------------------------------------------------------
+
+Tensor McoreBlock::input_and_weight(std::string_view name, std::int64_t outputs,
+                                    std::int64_t inputs) {
+  const Tensor input =
+      allocate("d_" + std::string(name) + "_input", sizes_.tokens * inputs * kHalf);
+  gemm(GemmKind::input_gradient, name, outputs, inputs);
+  gemm(GemmKind::weight_gradient, name, outputs, inputs);
+  modules_.keep_stand_in(outputs, inputs);
+  return input;
+}
+
+Tensor McoreBlock::backward(const LayerWeights& weights, Tensor input, Tensor output) {
+  if (recomputes()) {
+    step_.set_phase(Phase::recompute);
+    saved_.insert_or_assign(weights.qkv, run(weights, true));
+    step_.set_phase(Phase::backward);
+  }
+  const Saved kept = saved_.at(weights.qkv);
+  const Tensor normed2 = mlp_backward(weights, kept);
+  step_.free(kept.sum);
+  // The checkpoint holds the gradient that it was given.
+  const Tensor sum = recomputes() ? allocate("d_sum", sizes_.state) : output;
+  elementwise(KernelKind::accumulate, "norm2_residual", 3 * sizes_.state);
+  step_.free(normed2);
+  const Tensor qkv = heads_backward(weights, kept, attention_backward(weights, kept));
+  const Tensor normed1 = module_backward("qkv", "normed1", sizes_.qkv_columns, kept.normed1, qkv,
+                                         weights.norm1, weights.qkv, weights.qkv_bias);
+  if (!recomputes()) step_.free(input);
+  elementwise(KernelKind::accumulate, "norm1_residual", 3 * sizes_.state);
+  step_.free(normed1);
+  if (recomputes()) step_.free({kept.output, output, input});
+  return sum;
+}
+
+/// The gradient of the sum after attention, as far as it comes through the MLP.
+Tensor McoreBlock::mlp_backward(const LayerWeights& weights, const Saved& kept) {
+  const Tensor product = input_and_weight("down", sizes_.hidden, sizes_.ffn);
+  step_.free(kept.product);
+  hooks_.ready(weights.down);
+  const Tensor both = allocate("d_gate_up", sizes_.gate_up);
+  elementwise(KernelKind::swiglu_backward, "d_swiglu",
+              {5 * sizes_.product, AccessPattern::strided});
+  step_.free({kept.gate_up, product});
+  return module_backward("gate_up", "normed2", 2 * sizes_.ffn, kept.normed2, both, weights.norm2,
+                         weights.gate_up);
+}
+
+Tensor McoreBlock::module_backward(std::string_view product, std::string_view norm,
+                                   std::int64_t outputs, const TeNorm& normed, Tensor gradient,
+                                   std::size_t norm_weight, std::size_t weight,
+                                   std::optional<std::size_t> bias) {
+  const Tensor rows = input_and_weight(product, outputs, sizes_.hidden);
+  std::optional<Tensor> bias_gradient;
+  if (bias)
+    bias_gradient =
+        allocate(std::string(product) + "_bias_grad", outputs * kHalf, Category::unsharded_grad);
+  step_.free(normed.rows);
+  const auto [input, norm_gradient] = modules_.norm_backward(norm, sizes_.state, sizes_.hidden);
+  step_.free({rows, normed.statistic, gradient});
+  modules_.add_to_buffer(norm_weight, norm_gradient);
+  hooks_.ready(weight);
+  if (bias) modules_.add_to_buffer(*bias, *bias_gradient);
+  return input;
+}
+
+McoreBlock::HeadGradients McoreBlock::attention_backward(const LayerWeights& weights,
+                                                         const Saved& kept) {
+  const Tensor mixed = input_and_weight("out", sizes_.hidden, sizes_.query_columns);
+  hooks_.ready(weights.out);
+  const Tensor query = allocate("d_query", sizes_.query);
+  const Tensor key = allocate("d_key", sizes_.key);
+  const Tensor value = allocate("d_value", sizes_.key);
+  step_.scratch("attention_backward_workspace", sizes_.attention_workspace);
+  step_.attention(KernelKind::attention_backward);
+  step_.free({mixed, kept.query, kept.key, kept.value, kept.mixed, kept.scores, kept.random_state});
+  return {.query = query, .key = key, .value = value};
+}
+
+/// The gradient of the product's rows, joined of those of query, key and value.
+Tensor McoreBlock::heads_backward(const LayerWeights& weights, const Saved& kept,
+                                  HeadGradients made) {
+  made.key = turned_back("key", made.key);
+  made.query = turned_back("query", made.query);
+  if (weights.query_norm) {
+    made.key =
+        norm_of_heads(*weights.key_norm, "normed_key", made.key, kept.key_rows, kept.key_statistic);
+    made.query = norm_of_heads(*weights.query_norm, "normed_query", made.query, kept.query_rows,
+                               kept.query_statistic);
+  }
+  const Tensor joined = allocate("d_qkv", sizes_.qkv);
+  elementwise(KernelKind::rope_backward, "join", {2 * sizes_.qkv, AccessPattern::pieces});
+  step_.free({made.query, made.key, made.value});
+  return joined;
+}
+
+Tensor McoreBlock::turned_back(std::string_view name, Tensor gradient) {
+  const std::string own = "d_" + std::string(name) + "_turned";
+  const Tensor turned = allocate(own, step_.bytes_of(gradient));
+  elementwise(KernelKind::rope_backward, own, 2 * step_.bytes_of(gradient));
+  step_.free(gradient);
+  return turned;
+}
+
+Tensor McoreBlock::norm_of_heads(std::size_t weight, std::string_view name, Tensor gradient,
+                                 const std::optional<Tensor>& rows,
+                                 const std::optional<Tensor>& statistic) {
+  const auto [input, own] =
+      modules_.norm_backward(name, step_.bytes_of(gradient), config_.model.head_dim);
+  step_.free({gradient, *rows, *statistic});
+  modules_.add_to_buffer(weight, own);
+  return input;
+}
+
+}  // namespace mfsdp

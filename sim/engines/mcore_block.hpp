@@ -1,0 +1,96 @@
+// A transformer layer of Megatron-Core with Transformer Engine's modules: norms and products fused
+// into one module, fused rotations, SwiGLU compiled alone, cuDNN's attention.
+//
+//   attention    wants query, key and value to lie alike: of the product's rows, values are copied,
+//                and queries where several share a key; the rows are freed when attention has ended
+//   backward     keeps the inputs of norms, what norms and SwiGLU make, gate and up, query, key,
+//                value, attention's output and its sums
+//   recomputed   a layer keeps its input alone; backward runs all of it again, output included, and
+//                holds both the output and its gradient to the end
+#pragma once
+
+#include <map>
+#include <optional>
+#include <string_view>
+
+#include "sim/engines/te_modules.hpp"
+
+namespace mfsdp {
+
+class McoreBlock {
+ public:
+  McoreBlock(StepBuilder& step, const PlanConfig& config, TeModules& modules,
+             const WeightHooks& hooks)
+      : step_(step),
+        config_(config),
+        sizes_(llama_sizes(config)),
+        modules_(modules),
+        hooks_(hooks) {}
+
+  /// The output. `input` and whatever backward needs stay allocated.
+  [[nodiscard]] Tensor forward(const LayerWeights& weights, Tensor input);
+  /// The gradient of the input. Frees what forward kept, `input` and `output`, the gradient of the
+  /// layer's output.
+  [[nodiscard]] Tensor backward(const LayerWeights& weights, Tensor input, Tensor output);
+
+ private:
+  struct Saved {
+    TeNorm normed1, normed2;
+    Tensor query, key, value, mixed, random_state, scores, sum, gate_up, product;
+    // Where heads are normed: what is normed, and its sums.
+    std::optional<Tensor> query_rows{}, key_rows{}, query_statistic{}, key_statistic{};
+    Tensor output;
+  };
+  struct HeadGradients {
+    Tensor query, key, value;
+  };
+
+  [[nodiscard]] bool recomputes() const { return config_.recompute.kind == Recompute::full; }
+  /// Several queries share a key, so that they do not lie one after the other.
+  [[nodiscard]] bool groups() const { return config_.model.heads != config_.model.kv_heads; }
+
+  Tensor allocate(std::string_view name, std::int64_t bytes,
+                  Category category = Category::activation) {
+    return step_.allocate(name, bytes, category);
+  }
+  void elementwise(KernelKind kind, std::string_view name, const Traffic& traffic) {
+    step_.memory_bound(kind, name, traffic);
+  }
+  void gemm(GemmKind kind, std::string_view name, std::int64_t outputs, std::int64_t inputs) {
+    modules_.gemm(kind, name, sizes_.tokens, outputs, inputs);
+  }
+  /// Of weight and input, as modules have them: the input's first.
+  Tensor input_and_weight(std::string_view name, std::int64_t outputs, std::int64_t inputs);
+
+  /// `keep`: as backward needs it. The output is the last that is allocated.
+  Saved run(const LayerWeights& weights, bool keep);
+  void heads(const LayerWeights& weights, Saved& kept, bool keep);
+  [[nodiscard]] Tensor normed_heads(std::string_view name, std::int64_t bytes,
+                                    std::int64_t statistic, std::optional<Tensor>& rows,
+                                    std::optional<Tensor>& sums, bool keep);
+  void mix(Saved& kept, bool keep);
+
+  [[nodiscard]] Tensor mlp_backward(const LayerWeights& weights, const Saved& kept);
+  [[nodiscard]] HeadGradients attention_backward(const LayerWeights& weights, const Saved& kept);
+  [[nodiscard]] Tensor heads_backward(const LayerWeights& weights, const Saved& kept,
+                                      HeadGradients made);
+  [[nodiscard]] Tensor turned_back(std::string_view name, Tensor gradient);
+  [[nodiscard]] Tensor norm_of_heads(std::size_t weight, std::string_view name, Tensor gradient,
+                                     const std::optional<Tensor>& rows,
+                                     const std::optional<Tensor>& statistic);
+  /// Of a module that norms and multiplies: the gradient of its input. Frees what it kept but the
+  /// input, and `gradient`, that of its output.
+  [[nodiscard]] Tensor module_backward(std::string_view product, std::string_view norm,
+                                       std::int64_t outputs, const TeNorm& normed, Tensor gradient,
+                                       std::size_t norm_weight, std::size_t weight,
+                                       std::optional<std::size_t> bias = std::nullopt);
+
+  StepBuilder& step_;
+  const PlanConfig& config_;
+  LlamaSizes sizes_;
+  TeModules& modules_;
+  const WeightHooks& hooks_;
+  std::map<std::size_t, Saved> saved_{};  ///< by a weight of the layer
+};
+
+}  // namespace mfsdp

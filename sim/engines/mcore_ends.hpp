@@ -1,0 +1,56 @@
+// What comes before and after Megatron-Core's layers: embedding, final norm, head and loss.
+//
+//   loss, fused      Transformer Engine's: two kernels, which leave the gradient in the place of
+//                    the logits (releases until July 2026; later ones keep it in fp32 beside them)
+//   loss, not fused  the vocabulary-parallel one: logits in fp32, in whose place everything is done
+#pragma once
+
+#include <optional>
+
+#include "sim/engines/te_modules.hpp"
+
+namespace mfsdp {
+
+enum class VocabularyLoss { fused, not_fused };
+
+class McoreEnds {
+ public:
+  McoreEnds(StepBuilder& step, const PlanConfig& config, TeModules& modules,
+            const WeightHooks& hooks, VocabularyLoss loss)
+      : step_(step),
+        config_(config),
+        sizes_(llama_sizes(config)),
+        modules_(modules),
+        hooks_(hooks),
+        kind_(loss) {}
+
+  /// Tokens, labels, masks and positions of a microbatch. The host brings them anew.
+  void keep_inputs();
+  /// The first layer's input.
+  [[nodiscard]] Tensor embed(const McoreWeights& weights);
+  /// From the last layer's output, which stays allocated, to the loss.
+  void forward(const McoreWeights& weights);
+  /// The gradient of the last layer's output, `state`, which it frees.
+  [[nodiscard]] Tensor backward(const McoreWeights& weights, Tensor state);
+  /// Frees `state`, the gradient of the first layer's input.
+  void embedding_backward(const McoreWeights& weights, Tensor state);
+
+ private:
+  void fused_loss();
+  void loss_in_fp32();
+  [[nodiscard]] Tensor loss_backward();
+
+  StepBuilder& step_;
+  const PlanConfig& config_;
+  LlamaSizes sizes_;
+  TeModules& modules_;
+  const WeightHooks& hooks_;
+  VocabularyLoss kind_;
+  TeNorm normed_{};
+  Tensor logits_{};         ///< or the gradient in their place
+  Tensor probabilities_{};  ///< fp32, where the loss is not fused
+  std::optional<Tensor> targets_{};
+  Tensor loss_{};
+};
+
+}  // namespace mfsdp

@@ -1,0 +1,58 @@
+// What layers and ends have in common under Megatron-Core: products and norms as Transformer Engine
+// runs them.
+//
+//   weight gradients   added to the main gradients by the product itself (gradient accumulation
+//                      fusion). What autograd gets in their place is one tensor of each shape and
+//                      type, which is kept for good
+//   other gradients    a tensor in bf16, added to the main gradients by the schedule's hook
+//   norms              one kernel forward; backward one, with partial sums of each SM for the
+//                      weight's gradient
+#pragma once
+
+#include <cstdint>
+#include <set>
+#include <string_view>
+#include <utility>
+
+#include "sim/engines/llama_sizes.hpp"
+#include "sim/engines/mcore_weights.hpp"
+#include "sim/engines/step_builder.hpp"
+
+namespace mfsdp {
+
+/// Whose workspace cuBLAS gets: Transformer Engine has one of its own, for forward and backward.
+enum class Library { transformer_engine, pytorch };
+
+struct TeNorm {
+  Tensor rows;
+  Tensor statistic;  ///< one a row
+};
+
+class TeModules {
+ public:
+  TeModules(StepBuilder& step, const PlanConfig& config, const WeightHooks& hooks)
+      : step_(step), main_gradient_(size_of(config.grad_dtype)), hooks_(hooks) {}
+
+  /// Of m tokens, n outputs and k inputs.
+  void gemm(GemmKind kind, std::string_view name, std::int64_t m, std::int64_t n, std::int64_t k,
+            Library library = Library::transformer_engine);
+  /// What autograd gets for a weight's gradient that is in the buffer already, of rows x columns.
+  void keep_stand_in(std::int64_t rows, std::int64_t columns);
+  /// Adds a gradient to the buffer, and frees it.
+  void add_to_buffer(std::size_t weight, Tensor gradient);
+  /// `bytes` of rows in bf16, `statistic` bytes of sums.
+  [[nodiscard]] TeNorm norm(std::string_view name, std::int64_t bytes, std::int64_t statistic);
+  /// The gradient of the rows, of `columns` each, and that of the weight. Frees nothing of what it
+  /// is given.
+  [[nodiscard]] std::pair<Tensor, Tensor> norm_backward(std::string_view name, std::int64_t bytes,
+                                                        std::int64_t columns);
+
+ private:
+  StepBuilder& step_;
+  std::int64_t main_gradient_;  ///< bytes of an element
+  WeightHooks hooks_;
+  bool workspace_ = false;
+  std::set<std::pair<std::int64_t, std::int64_t>> stand_ins_;
+};
+
+}  // namespace mfsdp

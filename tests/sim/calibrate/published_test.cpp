@@ -1,0 +1,97 @@
+#include "sim/calibrate/published.hpp"
+
+#include <gtest/gtest.h>
+
+#include <nlohmann/json.hpp>
+#include <numeric>
+
+#include "tests/sim/calibrate/samples.hpp"
+#include "tests/support/scratch_folder.hpp"
+
+namespace mfsdp {
+namespace {
+
+const std::filesystem::path kCatalogue = testing_calibrate::kSource / "scenarios";
+
+constexpr const char* kHeader =
+    "origin,source,model,shape,gpu,catalogue_gpu,gpus,gpus_per_node,tp,pp,cp,ep,engine,seq_len,"
+    "micro_batch,global_batch,precision,recompute,tokens_per_s_per_gpu,peak_mem_gib,mem_kind,"
+    "main_dtype\n";
+
+/// The catalogue with other rows.
+std::filesystem::path with_rows(const test::ScratchFolder& folder, const std::string& rows) {
+  for (const char* part : {"models", "gpus"})
+    std::filesystem::create_directory_symlink(kCatalogue / part, folder / part);
+  std::filesystem::create_directories(folder / "fidelity");
+  test::write_file(folder / "fidelity/published_steps.csv", kHeader + rows);
+  return folder.path();
+}
+
+const std::string kStart = "added,a paper,Llama,llama3_1b,H200,h200,8,8,";
+
+TEST(Published, JudgesWhatAppliesAndCountsWhatDoesNot) {
+  const test::ScratchFolder folder;
+  const auto published = published_runs(with_rows(
+      folder, kStart + "1,1,1,1,fsdp2,4096,2,32,bf16,none,40000,20,max_reserved,\n" +  //
+                  kStart + "1,1,1,1,mcore,4096,2,32,bf16,full,40000,20,max_allocated,bf16\n" +
+                  kStart + "2,4,1,1,mcore,4096,2,32,bf16,full,40000,,,\n" +  // tp, before pp
+                  kStart + "1,4,1,1,mcore,4096,2,32,fp8,full,40000,,,\n" +   // pp, before fp8
+                  kStart + "1,1,1,1,mcore,4096,2,32,bf16,some,40000,,,\n" +  //
+                  kStart + "1,1,1,1,mcore,4096,2,,bf16,full,40000,,,\n"));
+  ASSERT_TRUE(published) << published.error().message();
+  const std::vector<PublishedRun>& runs = published->runs;
+  ASSERT_EQ(runs.size(), 6U);
+  EXPECT_EQ(runs[0].excluded, "");
+  ASSERT_TRUE(runs[0].memory_gib);
+  EXPECT_EQ(runs[0].memory_of, "reserved");
+  EXPECT_NEAR(runs[0].tokens_per_s_per_gpu->error(),
+              runs[0].tokens_per_s_per_gpu->predicted / 40000 - 1, 1e-12);
+  EXPECT_FALSE(runs[1].memory_gib);  // states of other types
+  EXPECT_EQ(runs[2].excluded, "tensor parallelism");
+  EXPECT_EQ(runs[3].excluded, "pipeline parallelism");
+  EXPECT_EQ(runs[4].excluded, "recomputation of parts of a block, or not said");
+  EXPECT_EQ(runs[5].excluded, "length, batch or tokens per second not said");
+  ASSERT_EQ(published->excluded.size(), 4U);
+  for (const Exclusion& rule : published->excluded) EXPECT_EQ(rule.rows, 1) << rule.rule;
+  // Tokens by two engines and one GPU, memory by one engine and one GPU.
+  EXPECT_EQ(published->errors.size(), 5U);
+}
+
+TEST(Published, NamesRowsThatAreWrong) {
+  const test::ScratchFolder folder;
+  const auto engine = published_runs(
+      with_rows(folder, kStart + "1,1,1,1,fsdp3,4096,2,32,bf16,none,40000,20,max_reserved,\n"));
+  ASSERT_FALSE(engine);
+  EXPECT_NE(engine.error().message().find("published_steps.csv:2"), std::string::npos);
+  test::write_file(folder / "fidelity/published_steps.csv",
+                   kHeader + kStart + "1,1,1,1,fsdp2,4096,3,32,bf16,none,40000,,,\n");
+  const auto batch = published_runs(folder.path());
+  ASSERT_FALSE(batch);
+  EXPECT_NE(batch.error().message().find("32 is no multiple of 3 x 8"), std::string::npos);
+}
+
+TEST(Published, OfTheCatalogueEachRowIsJudgedOrExcludedOnce) {
+  const auto published = published_runs(kCatalogue);
+  ASSERT_TRUE(published) << published.error().message();
+  std::int64_t excluded = 0;
+  for (const Exclusion& rule : published->excluded) excluded += rule.rows;
+  std::int64_t applies = 0;
+  for (const PublishedRun& run : published->runs) {
+    EXPECT_EQ(run.excluded.empty(), run.tokens_per_s_per_gpu.has_value()) << run.source;
+    applies += run.excluded.empty() ? 1 : 0;
+  }
+  EXPECT_EQ(excluded + applies, std::ssize(published->runs));
+  EXPECT_EQ(published_cells(*published).size(), static_cast<std::size_t>(applies) + 1);
+  const auto json = nlohmann::json::parse(published_json(*published));
+  EXPECT_EQ(json["schema"], "mfsdp.published/1");
+  EXPECT_EQ(json["runs"].size(), published->runs.size());
+  // Each within the error that is published for predictions of unmeasured machines.
+  for (const PublishedRun& run : published->runs) {
+    if (run.tokens_per_s_per_gpu) {
+      EXPECT_LT(std::abs(run.tokens_per_s_per_gpu->error()), 0.147) << run.source;
+    }
+  }
+}
+
+}  // namespace
+}  // namespace mfsdp
