@@ -49,7 +49,7 @@ enum class AllocatorPolicy { temporary, double_buffer, trace_pool, best_fit };
 enum class Transport {
   nccl,         ///< as NCCL chooses for ordinary memory: rings, a block for each channel
   symmetric,    ///< kernels that read and write the windows of peers
-  copy_engine,  ///< no SM at all; moves, but cannot add
+  copy_engine,  ///< no SM at all; moves, but cannot add: a kernel does that
 };
 
 /// When gathers of weights and reductions of gradients begin. What is begun later than it could be

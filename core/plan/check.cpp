@@ -317,8 +317,8 @@ class StructureCheck {
     if (holds.state.empty() != (holds.kind != ContentKind::optimizer_state))
       return fail(where + ".state",
                   holds.state.empty() ? "missing" : "expected only of kind optimizer_state");
-    if (holds.dealt && holds.kind != ContentKind::direction)
-      return fail(where + ".dealt", "expected only of kind direction");
+    if (holds.dealt && holds.kind != ContentKind::direction && holds.kind != ContentKind::gradient)
+      return fail(where + ".dealt", "expected only of kind direction or gradient");
     if (holds.kind == ContentKind::optimizer_state && !is_kept(holds.state))
       return fail(where + ".state", fmt::format("{} keeps no state '{}'",
                                                 to_string(program_.config.optimizer), holds.state));

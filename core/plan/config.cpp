@@ -119,7 +119,7 @@ Result<void> check_kept(const PlanConfig& config) {
                                              config.model.layers, config.keep_gathered));
 }
 
-/// Windows are entered at equal offsets on all ranks, and copy engines cannot add.
+/// Windows are entered at equal offsets on all ranks.
 Result<void> check_transports(const PlanConfig& config) {
   const bool in_windows = config.gather != Transport::nccl || config.reduce != Transport::nccl;
   if (orthogonalises(config.optimizer) && in_windows)
@@ -133,18 +133,17 @@ Result<void> check_transports(const PlanConfig& config) {
                 fmt::format("expected nccl with --strategy {}: it gathers in place, each rank from "
                             "an offset of its own, got {}",
                             strategy, to_string(config.gather)));
-  if (config.reduce == Transport::copy_engine)
-    return fail("--reduce", "expected nccl or symmetric, got copy_engine: copy engines cannot add");
   if (config.reduce == Transport::nccl) return {};
   if (config.strategy != Strategy::optim_grads && config.strategy != Strategy::optim_grads_params)
     return fail("--reduce",
                 fmt::format("expected nccl with --strategy {}: it reduces in place, each rank at "
                             "an offset of its own, got {}",
                             strategy, to_string(config.reduce)));
-  if (config.reduce_dtype == DType::fp64)
-    return fail("--reduce",
-                "expected nccl with --reduce-dtype fp64: symmetric kernels add fp32, "
-                "bf16 and fp16, got symmetric");
+  if (config.reduce == Transport::symmetric && config.reduce_dtype == DType::fp64)
+    return fail(
+        "--reduce",
+        "expected nccl or copy_engine with --reduce-dtype fp64: symmetric kernels add fp32, "
+        "bf16 and fp16, got symmetric");
   return {};
 }
 

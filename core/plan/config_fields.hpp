@@ -315,7 +315,7 @@ inline constexpr std::array kConfigFields{
                 .topic = FieldTopic::memory,
                 .flag = "--reduce",
                 .flag_value = "T",
-                .help = "gradients by nccl or symmetric",
+                .help = "gradients by nccl, symmetric or copy_engine",
                 .takes_list = true,
                 .age = FieldAge::newest},
     ConfigField{.name = "keep_gathered",

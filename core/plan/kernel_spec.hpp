@@ -55,6 +55,7 @@ enum class KernelKind {
   rms_norm_forward,
   rope_backward,
   rope_forward,
+  sum_ranks,  ///< main gradient = or += sum of the parts that ranks have dealt out
   swiglu_backward,
   swiglu_forward,
   token_copy,  ///< staged tokens -> tokens of this microbatch
@@ -64,7 +65,7 @@ enum class KernelKind {
 
 template <>
 struct Names<KernelKind> {
-  static constexpr std::array<std::string_view, 36> values{"accumulate",
+  static constexpr std::array<std::string_view, 37> values{"accumulate",
                                                            "attention_backward",
                                                            "attention_forward",
                                                            "bias_grad",
@@ -95,6 +96,7 @@ struct Names<KernelKind> {
                                                            "rms_norm_forward",
                                                            "rope_backward",
                                                            "rope_forward",
+                                                           "sum_ranks",
                                                            "swiglu_backward",
                                                            "swiglu_forward",
                                                            "token_copy",

@@ -144,6 +144,8 @@ struct Contents {
   std::optional<Port> port{};       ///< of a port: which
   /// Of directions: the rank with index i on that axis has the i-th of the groups, and those behind
   /// the last one have none. All groups begin at one place, and are laid out alike.
+  /// Of gradients: of the slice that the placement states, what each rank along that axis has of it
+  /// by itself, one rank after the other: the parts of a sum.
   std::optional<Axis> dealt{};
 
   friend bool operator==(const Contents&, const Contents&) = default;

@@ -70,7 +70,8 @@ void Emitter::make_windows() {
         register_with(communicator, PoolRole::model_weights);
         register_with(communicator, PoolRole::unsharded_weights);
       } else {
-        make_pool("reduced_gradients");
+        make_pool(config().reduce == Transport::copy_engine ? "gradient_parts"
+                                                            : "reduced_gradients");
         register_with(communicator, PoolRole::gradients);
         register_with(communicator, PoolRole::reduced_gradients);
       }
@@ -78,8 +79,10 @@ void Emitter::make_windows() {
   }
 }
 
-bool Emitter::reduces_in_windows() const {
-  return program_.pools.size() > static_cast<std::size_t>(PoolRole::reduced_gradients);
+Transport Emitter::reduces_by() const {
+  const bool has_windows =
+      program_.pools.size() > static_cast<std::size_t>(PoolRole::reduced_gradients);
+  return has_windows ? config().reduce : Transport::nccl;
 }
 
 void Emitter::begin_segment(std::string name, std::int64_t repeat, std::int64_t microbatches) {

@@ -22,7 +22,7 @@ enum class PoolRole {
   activations,        ///< activations, logits and scratch; acquired on compute
   workspace,          ///< persistent small buffers and the GEMM workspace
   pinned,             ///< host memory of copies
-  reduced_gradients   ///< sums of gradients that arrive in windows; made for these alone
+  reduced_gradients   ///< what arrives of gradients in windows, sums or parts; made for it alone
 };
 
 /// The communicator of all ranks.
@@ -75,8 +75,8 @@ class Emitter {
   /// Over axes of more than one rank in all; none is made twice, nor for one rank.
   void make_communicator(std::vector<Axis> axes, std::string_view purpose);
   [[nodiscard]] CommunicatorId communicator(std::string_view purpose) const;
-  /// Whether reductions along the axis go from window to window.
-  [[nodiscard]] bool reduces_in_windows() const;
+  /// By what gradients cross to the ranks that keep them.
+  [[nodiscard]] Transport reduces_by() const;
 
   [[nodiscard]] const Buffer& at(BufferId id) const { return program_.buffers[id.value]; }
   [[nodiscard]] Program& program() { return program_; }

@@ -20,6 +20,25 @@ BufferForm full_gradient(const UnitState& unit, const Group& group, DType dtype)
           .slot_class = "gradients"};
 }
 
+/// What arrives of this rank's slice where it may not stay in the slot: a window is written at an
+/// offset that all ranks have in common. The sum, or each rank's part of it.
+BufferForm arriving(const UnitState& unit, const GroupState& group, const PlanConfig& config,
+                    bool in_parts) {
+  const Axis axis = group.route.reduces.front().on->axis;
+  BufferForm form{
+      .category = Category::main_grad,
+      .dtype = config.reduce_dtype,
+      .elements = group.group->elements / (in_parts ? 1 : config.mesh.size(axis)),
+      .pool = PoolRole::reduced_gradients,
+      .unit = unit.id,
+      .holds = Contents{.kind = ContentKind::gradient,
+                        .groups = {{.group = group.group->id, .offset = 0}},
+                        .placement = {{.axis = axis, .kind = PlacementKind::flat, .dim = {}}}},
+      .slot_class = in_parts ? "gradient_parts" : "gradient_sums"};
+  if (in_parts) form.holds->dealt = axis;
+  return form;
+}
+
 }  // namespace
 
 BufferId MicrobatchSchedule::gradient_slot(const GroupState& group) const {
@@ -101,20 +120,44 @@ void MicrobatchSchedule::reduce(std::size_t unit, Position position) {
   if (position.last) finish_gradients(state, groups);
 }
 
-/// This rank's share of a sum, where it may not stay in the slot: a window is written at an offset
-/// that all ranks have in common.
-BufferId MicrobatchSchedule::arriving_sum(const UnitState& unit, const GroupState& group) const {
-  const Axis axis = group.route.reduces.front().on->axis;
-  return e_.buffer(group_name(unit, group) + ".grad_sum",
-                   {.category = Category::main_grad,
-                    .dtype = config_.reduce_dtype,
-                    .elements = group.group->elements / config_.mesh.size(axis),
-                    .pool = PoolRole::reduced_gradients,
-                    .unit = unit.id,
-                    .holds = Contents{.kind = ContentKind::gradient,
-                                      .groups = {{.group = group.group->id, .offset = 0}},
-                                      .placement = {{.axis = axis, .kind = PlacementKind::flat}}},
-                    .slot_class = "gradient_sums"});
+/// optim_grads and optim_grads_params by copy engines, which cannot add: the slot is dealt out, and
+/// what all ranks have of this rank's slice is summed in their order, rounded once.
+void MicrobatchSchedule::deal_and_sum(const UnitState& unit, const GroupState& group,
+                                      Position position) {
+  const AxisTraffic& on = *group.route.reduces.front().on;
+  const BufferId slot = gradient_slot(group);
+  const std::string name = group_name(unit, group);
+  const DType wire = config_.reduce_dtype;
+  const std::int64_t ranks = config_.mesh.size(on.axis);
+  const BufferId parts = e_.buffer(name + ".grad_parts", arriving(unit, group, config_, true));
+  Region dealt{.buffer = parts,
+               .offset = 0,
+               .dtype = wire,
+               .shape = {group.group->elements},
+               .rank_strides = {}};
+  const Region main = state_.slice(*group.main_grad, config_.grad_dtype, group, {on.axis});
+  const std::int64_t count = main.shape[0];
+  e_.acquire(on.reduce_stream, Phase::reduce, parts);
+  e_.emit(on.reduce_stream, Phase::reduce, unit.id, name + ".all_to_all",
+          Collective{.kind = CollectiveKind::all_to_all,
+                     .communicator = e_.communicator(on.reduce_communicator),
+                     .reduction = Reduction::none,
+                     .count = count,
+                     .dtype = wire,
+                     .input = operand("input", Access::read, state_.slice(slot, wire, group, {})),
+                     .output = operand("output", Access::write, dealt)},
+          group.group->id);
+  e_.release(on.reduce_stream, Phase::reduce, slot);
+  dealt.shape = {ranks, count};
+  Kernel sum{
+      .kind = KernelKind::sum_ranks,
+      .operands = {operand("input", Access::read, dealt),
+                   operand("output", position.first ? Access::write : Access::read_write, main)},
+      .attributes = {{"beta", position.first ? 0 : 1}, {"count", count}, {"ranks", ranks}},
+      .flops = 0};
+  e_.emit(on.reduce_stream, Phase::reduce, unit.id, name + ".sum_ranks", std::move(sum),
+          group.group->id);
+  e_.release(on.reduce_stream, Phase::reduce, parts);
 }
 
 /// optim_grads and optim_grads_params: the slot is reduced straight into the main gradient where
@@ -122,13 +165,15 @@ BufferId MicrobatchSchedule::arriving_sum(const UnitState& unit, const GroupStat
 /// window beside it, which is then added or widened.
 void MicrobatchSchedule::reduce_to_shard(const UnitState& unit, const GroupState& group,
                                          Position position) {
+  if (e_.reduces_by() == Transport::copy_engine) return deal_and_sum(unit, group, position);
   const AxisTraffic& on = *group.route.reduces.front().on;
   const BufferId slot = gradient_slot(group);
   const std::string name = group_name(unit, group);
   const DType wire = config_.reduce_dtype;
   const bool straight = position.first && wire == config_.grad_dtype;
-  const bool apart = e_.reduces_in_windows() && !straight;
-  const BufferId sum = apart ? arriving_sum(unit, group) : slot;
+  const bool apart = e_.reduces_by() == Transport::symmetric && !straight;
+  const BufferId sum =
+      apart ? e_.buffer(name + ".grad_sum", arriving(unit, group, config_, false)) : slot;
   const Region whole = state_.slice(slot, wire, group, {});
   const Region own = state_.slice(sum, wire, group, {on.axis});
   const Region main = state_.slice(*group.main_grad, config_.grad_dtype, group, {on.axis});

@@ -100,11 +100,11 @@ class MicrobatchSchedule {
   void zero_padding(const UnitState& unit, const GroupState& group);
   void reduce(std::size_t unit, Position position);
   void reduce_to_shard(const UnitState& unit, const GroupState& group, Position position);
+  void deal_and_sum(const UnitState& unit, const GroupState& group, Position position);
   void reduce_whole(const UnitState& unit, const GroupState& group);
   void finish_gradients(const UnitState& unit, const std::vector<const GroupState*>& groups);
   void norm_partial(const UnitState& unit, const GroupState& group, StreamRole stream);
   [[nodiscard]] BufferId gradient_slot(const GroupState& group) const;
-  [[nodiscard]] BufferId arriving_sum(const UnitState& unit, const GroupState& group) const;
   /// Where weight-gradient kernels write: the slot, or the main gradient itself.
   [[nodiscard]] BufferId gradient_buffer(const GroupState& group) const;
   /// The unit's, but for a second group of it with gradients.

@@ -83,7 +83,8 @@ void State::make_group_buffers(Emitter& emitter, const Group& group, const Model
         make("main_weight", Category::main_weight, config_.main_dtype, resident.main_weight,
              PoolRole::state, {.kind = ContentKind::main_parameter, .placement = group.state});
   // Where the main gradient has the wire's dtype, sums may be written straight into it.
-  const bool sums_arrive = emitter.reduces_in_windows() && state.route.shards_gradient() &&
+  const bool sums_arrive = emitter.reduces_by() == Transport::symmetric &&
+                           state.route.shards_gradient() &&
                            config_.reduce_dtype == config_.grad_dtype;
   if (resident.main_grad > 0)
     state.main_grad = make("main_grad", Category::main_grad, config_.grad_dtype, resident.main_grad,

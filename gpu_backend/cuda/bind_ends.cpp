@@ -85,6 +85,19 @@ Result<Launch> bind_kind<KernelKind::cast>(const KernelCall& call, const BindTar
 }
 
 template <>
+Result<Launch> bind_kind<KernelKind::sum_ranks>(const KernelCall& call, const BindTarget& to) {
+  return bind_by_type(call, "input", [&]<class In>(TypeTag<In>) -> Result<Launch> {
+    return bind_by_type(KeptGradientTypes{}, call, "output",
+                        [&]<class Out>(TypeTag<Out>) -> Result<Launch> {
+                          MFSDP_LET(k, (kernels::take_sum_ranks<In, Out>(call)));
+                          return [k, outlier = to.outlier, stream = to.stream] {
+                            return sum_ranks(k, stream, outlier);
+                          };
+                        });
+  });
+}
+
+template <>
 Result<Launch> bind_kind<KernelKind::zero_padding>(const KernelCall& call, const BindTarget& to) {
   MFSDP_LET(k, kernels::take_zero_padding(call));
   return [k, stream = to.stream] { return zero_padding(k, stream); };

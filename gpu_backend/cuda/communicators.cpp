@@ -257,11 +257,16 @@ Result<void> Communicators::launch(const BoundOp& op, std::int64_t count, cudaSt
   });
 }
 
-/// A send and a recv for each pair, as one launch: NCCL has a call of its own since 2.28 alone.
+/// A send and a recv for each pair, as one launch. NCCL has a call of its own since 2.28 alone, and
+/// copy engines serve no other: windows need 2.28 too.
 Result<void> Communicators::exchange(const BoundOp& op, std::size_t elements, ncclDataType_t type,
                                      cudaStream_t stream) {
   const auto& collective = std::get<Collective>(op.op->body);
   const ncclComm_t handle = handles_[op.communicator];
+  if (program_->communicators[op.communicator].transport == Transport::copy_engine)
+    return check(
+        ncclAlltoAll(op.operands[0].data, op.operands[1].data, elements, type, handle, stream),
+        "ncclAlltoAll");
   const auto part =
       static_cast<std::size_t>(mfsdp::bytes_of(collective.count, collective.dtype).value);
   const auto members = static_cast<int>(program_->communicators[op.communicator].size);

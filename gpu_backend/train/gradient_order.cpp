@@ -13,7 +13,7 @@ using GradientPlace = std::pair<GroupId, std::int64_t>;
 /// What these write is no gradient yet, or one that others have written.
 bool computes_gradient(KernelKind kind) {
   return kind != KernelKind::accumulate && kind != KernelKind::zero_padding &&
-         kind != KernelKind::cast;
+         kind != KernelKind::cast && kind != KernelKind::sum_ranks;
 }
 
 }  // namespace

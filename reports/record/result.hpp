@@ -125,8 +125,8 @@ struct TimeSummary {
 };
 
 struct TrafficSummary {
-  Bytes all_gather;  ///< sent per rank and step; of all_to_all too, which no sum is part of
-  Bytes reduce_scatter;
+  Bytes all_gather;      ///< sent per rank and step; of all_to_all too, which no sum is part of
+  Bytes reduce_scatter;  ///< of gradients that an all_to_all deals out too: a kernel sums them
   Bytes all_reduce;
 };
 

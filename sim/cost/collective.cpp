@@ -36,7 +36,9 @@ constexpr double kSymmetricScatterFp32 = 1.1488;
 double window_ratio(CollectiveKind kind, const CollectiveWay& way) {
   const bool gathers = kind == CollectiveKind::all_gather;
   if (way.transport == Transport::nccl || kind == CollectiveKind::all_reduce) return 1;
-  if (way.transport == Transport::copy_engine) return gathers ? kCopyEngineGather : 1;
+  // All-to-alls were not measured either: the same engines write as many bytes to as many peers.
+  if (way.transport == Transport::copy_engine)
+    return gathers || kind == CollectiveKind::all_to_all ? kCopyEngineGather : 1;
   if (gathers) return kSymmetricGather;
   return way.dtype == DType::fp32 ? kSymmetricScatterFp32 : kSymmetricScatter;
 }

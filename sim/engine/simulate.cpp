@@ -14,6 +14,13 @@
 namespace mfsdp {
 namespace {
 
+/// Gradients that are dealt out are on their way to a sum: what a reduce-scatter would send.
+bool deals_gradients(const Program& program, const PlanIds& ids, const Collective& collective) {
+  if (collective.kind != CollectiveKind::all_to_all) return false;
+  const auto& holds = program.buffers[ids.buffers[collective.output.buffer]].holds;
+  return holds && holds->kind == ContentKind::gradient;
+}
+
 /// Bytes that one rank sends for all collectives of a step: (n - 1) / n of the full bytes; twice
 /// that for all_reduce, which is a reduce_scatter and an all_gather.
 TrafficSummary traffic_of(const Program& program, const Plan& plan, const PlanIds& ids) {
@@ -28,7 +35,9 @@ TrafficSummary traffic_of(const Program& program, const Plan& plan, const PlanId
       switch (collective->kind) {
         case CollectiveKind::all_gather:  // count is what each rank sends
         case CollectiveKind::all_to_all:  // and here what it sends to each other rank
-          traffic.all_gather += bytes * (ranks - 1) * segment.repeat;
+          (deals_gradients(program, ids, *collective) ? traffic.reduce_scatter
+                                                      : traffic.all_gather) +=
+              bytes * (ranks - 1) * segment.repeat;
           break;
         case CollectiveKind::reduce_scatter:  // count is what each rank receives
           traffic.reduce_scatter += bytes * (ranks - 1) * segment.repeat;

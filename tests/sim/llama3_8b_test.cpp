@@ -133,6 +133,12 @@ TEST(Llama3On8H200, TrafficIsSevenEighthsOfTheFullBytes) {
   EXPECT_EQ(run.traffic.all_gather.value, gathered / 8 * 7 + (2 + 34) * 4 * 7);
   EXPECT_EQ(run.traffic.reduce_scatter.value, reduced / 8 * 7);
   EXPECT_EQ(run.traffic.all_reduce.value, 0);
+  // Dealt out, gradients are as many bytes.
+  PlanConfig dealt = llama();
+  dealt.reduce = Transport::copy_engine;
+  const PredictedRun by_engines = predicted(dealt);
+  EXPECT_EQ(by_engines.traffic.reduce_scatter, run.traffic.reduce_scatter);
+  EXPECT_EQ(by_engines.traffic.all_gather, run.traffic.all_gather);
 }
 
 TEST(SumOfHeights, StaysWithinFivePercentOfThePeak) {

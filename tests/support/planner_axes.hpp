@@ -30,7 +30,7 @@ inline rc::Gen<PlanConfig> any_planner_config() {
     if (config.param_dtype == fp64) {
       config.main_dtype = config.grad_dtype = config.reduce_dtype = fp64;
       config.state_dtype = StateDtype::full;
-      config.reduce = Transport::nccl;
+      if (config.reduce == Transport::symmetric) config.reduce = Transport::copy_engine;
       return config;
     }
     config.main_dtype = *rc::gen::element(fp32, config.param_dtype);
@@ -231,8 +231,7 @@ inline std::vector<PlannerAxis> planner_axes() {
       number("gradient slots", 1, 4, [](const Config& c) { return c.grad_slots; }),
       choice<CollectivePlacement>("placement", [](const Config& c) { return c.placement; }),
       choice<Transport>("gathers by", [](const Config& c) { return c.gather; }),
-      choice<Transport>("reductions by", [](const Config& c) { return c.reduce; },
-                        {"nccl", "symmetric"}),
+      choice<Transport>("reductions by", [](const Config& c) { return c.reduce; }),
       number("blocks kept gathered", 0, 4, [](const Config& c) { return c.keep_gathered; }),
       number("layers", 1, 4, [](const Config& c) { return c.model.layers; }),
       number("micro-batch", 1, 3, [](const Config& c) { return c.micro_batch; }),

@@ -124,7 +124,7 @@ inline rc::Gen<PlanConfig> any_config() {
     if (config.strategy == Strategy::optim_grads_params && in_windows)
       config.gather = static_cast<Transport>(pick(0, 2));
     if (config.strategy >= Strategy::optim_grads && in_windows)
-      config.reduce = static_cast<Transport>(pick(0, 1));
+      config.reduce = static_cast<Transport>(pick(0, 2));
     if (*rc::gen::arbitrary<bool>()) config.clip = Rational{0, 1};
     config.deterministic = *rc::gen::arbitrary<bool>();
     config.document_mask = *rc::gen::arbitrary<bool>();

@@ -159,15 +159,16 @@ void check_registered(const PlanView& view) {
 }
 
 /// NCCL goes from window to window, and not silently by its rings, if both operands lie in windows
-/// of the communicator at one offset on all members, outside of groups; copy engines do not add,
-/// kernels add fp32, bf16 and fp16.
+/// of the communicator at one offset on all members, outside of groups; copy engines gather and
+/// deal out, kernels gather, and add fp32, bf16 and fp16.
 void check_windows(const PlanView& view, const Op& op, bool grouped) {
   const Json& communicator = view.communicator_of(op);
   if (!has_windows(communicator)) return;
   const std::string by = communicator.at("transport");
-  const bool adds = op.does != "all_gather";
+  const bool deals = op.does == "all_to_all";
+  const bool adds = op.does != "all_gather" && !deals;
   const std::string& dtype = op.operands.at(0).dtype;
-  bool fits = !grouped && (by == "symmetric" || (by == "copy_engine" && !adds)) &&
+  bool fits = !grouped && ((by == "symmetric" && !deals) || (by == "copy_engine" && !adds)) &&
               (!adds || dtype == "fp32" || dtype == "bf16" || dtype == "fp16");
   for (const Operand& operand : op.operands) {
     const Json& pool = view.json.at("pools")[operand.pool];

@@ -211,7 +211,7 @@ class Steps {
     const Operand& from = op.operands[0];
     const Operand& to = op.operands[1];
     const Home& home = view_.homes[to.buffer];
-    if (op.does == "all_to_all") {
+    if (op.does == "all_to_all" && !is_gradient(from) && !is_gradient(to)) {
       directions_.exchange(op);
     } else if (is_direction(from) || is_direction(to)) {
       if (op.does != "all_gather") refuse("{}: sums directions", op.place());
@@ -269,6 +269,8 @@ class Steps {
       if (!is_gradient(operand(op, role)))
         return spoil(op, operand(op, "input"), operand(op, role));
       ledger_.follow(op, {});
+    } else if (does == "sum_ranks") {
+      sum_ranks(op);
     } else if (does == "zero_padding") {
       for (const Operand& padding : op.operands) {
         if (padding.role != "padding" || padding.access != "write" || !padding.dense)
@@ -297,6 +299,21 @@ class Steps {
     } else {
       run_step(op);
     }
+  }
+
+  /// Parts of all ranks of one slice, in their order.
+  void sum_ranks(const Op& op) {
+    const bool adds = op.attribute("beta") != 0;
+    forms(op, {{"input", "read"}, {"output", adds ? "read_write" : "write"}},
+          {"beta", "count", "ranks"});
+    const Operand& parts = operand(op, "input");
+    const Operand& sum = operand(op, "output");
+    const Int count = op.attribute("count");
+    if (!is_gradient(parts) || !is_gradient(sum) || !parts.dense || !sum.dense ||
+        parts.shape != std::vector<Int>{op.attribute("ranks"), count} ||
+        sum.shape != std::vector<Int>{count})
+      refuse("{}: sums no parts of a gradient", op.place());
+    ledger_.follow(op, {});
   }
 
   static void check_attributes_known(const Op& op) {

@@ -38,10 +38,11 @@ std::map<std::string, Json> Model::exact(const std::string& kernel, Int rows) co
   const Int exponent = static_cast<Int>(std::bit_width(static_cast<std::uint64_t>(all - 1))) + 3 -
                        24 + scale_exponent();
   std::map<std::string, Json> made;
-  if (of_rank.contains(kernel) || of_squares.contains(kernel) || kernel == "accumulate")
+  const bool of_ranks = kernel == "accumulate" || kernel == "sum_ranks";
+  if (of_rank.contains(kernel) || of_squares.contains(kernel) || of_ranks)
     made["grid_exponent"] = exponent;
   if (of_rank.contains(kernel)) made["sum_limit"] = limit(world_);
-  if (kernel == "accumulate") made["sum_limit"] = limit(outer_);
+  if (of_ranks) made["sum_limit"] = limit(outer_);
   if (of_rank.contains(kernel) || kernel == "gemm 0" || kernel == "gemm 1")
     made["piece_rows"] = kernel == "norm_weight_grad" ? 1 : std::min(seq_, rows);
   return made;

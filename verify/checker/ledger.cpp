@@ -4,7 +4,8 @@ namespace mfsdp::checker {
 namespace {
 
 /// What moves gradients. Beside these, zero_padding clears and norm_partial reads.
-const Names kMoves{"accumulate", "all_reduce", "cast", "d2d", "reduce_scatter"};
+const Names kMoves{"accumulate", "all_reduce",     "all_to_all", "cast",
+                   "d2d",        "reduce_scatter", "sum_ranks"};
 
 }  // namespace
 
@@ -56,7 +57,8 @@ void Ledger::put(Contents& into, const Spot& at, const Held& what, bool adds) {
   }
 }
 
-/// Copies or adds the same elements; a collective sums them, and may leave each rank its slice.
+/// Copies or adds the same elements; a collective sums them, and may leave each rank its slice. One
+/// that deals out leaves each rank every rank's part of its slice, and a kernel sums these.
 void Ledger::move(const Op& op, Contents& into, const Spot& to) {
   const Operand& input = *std::ranges::find(op.operands, "input", &Operand::role);
   const bool home = !view_.homes[input.buffer].groups.empty();
@@ -68,6 +70,12 @@ void Ledger::move(const Op& op, Contents& into, const Spot& to) {
     refuse("{}: moves what is no gradient", op.place());
   if (home && !held_.contains(input.buffer)) refuse("{}: moves what is no gradient", op.place());
   const Spot from = home ? locate(view_, input) : loose;
+  const Operand& output = *std::ranges::find_if(op.operands, &Operand::writes);
+  const std::string& parts = view_.homes[input.buffer].parts;
+  const bool deals = op.does == "all_to_all",
+             gives_parts = !view_.homes[output.buffer].parts.empty();
+  if (parts.empty() == (op.does == "sum_ranks") || gives_parts != deals)
+    refuse("{}: takes a part of a rank for a sum of all", op.place());
   Names axes, cut;
   if (op.kind == "collective") axes = view_.communicator_of(op).at("axes");
   std::erase_if(axes, [&](const std::string& axis) { return !view_.mesh.contains(axis); });
@@ -78,14 +86,16 @@ void Ledger::move(const Op& op, Contents& into, const Spot& to) {
   const Int shift = home ? 0 : to.begin - from.begin;
   if (from.begin >= from.end || from.group != to.group || from.kind > to.kind ||
       from.begin + shift != to.begin || from.end + shift != to.end ||
-      cut != (op.does == "reduce_scatter" ? axes : Names{}))
+      cut != (deals || op.does == "reduce_scatter" ? axes : Names{}) ||
+      (deals && axes != Names{view_.homes[output.buffer].parts}))
     refuse("{}: moves a gradient to where other elements lie", op.place());
+  const Names summed = deals ? Names{} : parts.empty() ? axes : Names{parts};
   Contents source = held_.at(input.buffer);  // a copy: it may be where it goes
   cut_out(source, from.begin, from.end);
   for (auto i = source.find(from.begin); i->first < from.end; ++i) {
     Held moved = i->second;
     if (moved.kind > from.kind) refuse("{}: moves what not all of its ranks hold", op.place());
-    for (const std::string& axis : axes) ++moved.sums[axis];
+    for (const std::string& axis : summed) ++moved.sums[axis];
     put(into, {to.group, to.kind, i->first + shift, std::next(i)->first + shift}, moved,
         op.attribute("beta") != 0);
   }

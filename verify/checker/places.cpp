@@ -153,6 +153,7 @@ Home home_of(const PlanView& view, const Json& json) {
   for (const Json& held : holds.at("groups"))
     home.groups.emplace_back(view.at("groups", held, "group"), held.at("offset"));
   if (home.kind == "direction") return home_of_directions(view, json, home, cut);
+  home.parts = holds.value("dealt", "");
   std::ranges::sort(home.groups, {}, &std::pair<Index, Int>::second);
   for (const auto& [g, offset] : home.groups) {
     const Group& group = view.groups.at(g);
@@ -166,7 +167,11 @@ Home home_of(const PlanView& view, const Json& json) {
         json.at("dtype") != form.dtype ||
         group.elements / parts_of(view, group, home.cuts) % home.block != 0)
       refuse("buffer {}: holds no slice", json.at("name").dump());
-    const Int elements = group.elements / parts_of(view, group, home.cuts);
+    const Int ranks = home.parts.empty() ? 1 : view.ranks_on(home.parts);
+    const Int elements = times(ranks, group.elements / parts_of(view, group, home.cuts));
+    if (!home.parts.empty() && (home.kind != "gradient" || persistent || cut.empty() ||
+                                cut.back() != home.parts || home.groups.size() > 1))
+      refuse("buffer {}: holds no parts of ranks", json.at("name").dump());
     end = plus(offset, times(elements / home.block, size_of(json.at("dtype"))));
   }
   // Gathered weights may be aligned to more than they have.
@@ -218,6 +223,12 @@ Spot locate(const PlanView& view, const Operand& operand) {
   const Int size = size_of(operand.dtype);
   const Int byte = operand.offset - start;
   const Int end = times(byte / size + operand.elements, home.block);
+  if (!home.parts.empty()) {  // of all ranks, or of none
+    const Int all =
+        times(view.ranks_on(home.parts), group.elements / parts_of(view, group, home.cuts));
+    const bool whole = byte == 0 && end == all && operand.rank_strides.empty();
+    return whole ? Spot{g, home.cuts, 0, group.elements} : Spot{};
+  }
   PerAxis strides;
   for (Int kind = home.cuts; kind <= std::ssize(group.cut); ++kind) {
     const Int elements = group.elements / parts_of(view, group, kind);
@@ -244,7 +255,7 @@ void check_group(const PlanView& view, const Op& op) {
 }
 
 void check_unit(const PlanView& view, const Op& op) {
-  const Names movers{"accumulate", "cast", "zero_padding"};
+  const Names movers{"accumulate", "cast", "sum_ranks", "zero_padding"};
   if (op.kind != "kernel" || movers.contains(op.does) || !op.json->contains("unit")) return;
   const Json& stated = view.json.at("units")[view.at("units", *op.json, "unit")];
   for (const Operand& operand : op.operands)

@@ -109,6 +109,7 @@ struct Home {
   Int cuts = 0;                                 ///< how many of the groups' cuts it is a slice by
   Int block = 1;                                ///< elements that have one value in it
   std::string dealt{};  ///< the axis along which each rank has all of another of the groups
+  std::string parts{};  ///< or of whose ranks each has its part of a gradient's slice here
 };
 /// Elements of a group on ranks of a kind and above: kind 0 may own them or not, 1 owns their slice
 /// along the first axis of the group's cut, 2 also its part of that along the second, and so on.

@@ -336,13 +336,15 @@ bool drop_padding_and_begin(PairEditor& pair) {
 }
 bool drop_reduction_and_accumulate(PairEditor& pair) {
   const auto reduce = pair.any([](const Op& op) {
-    return PairEditor::gathers_or_reduces(op, CollectiveKind::reduce_scatter);
+    return PairEditor::gathers_or_reduces(op, CollectiveKind::reduce_scatter) ||
+           PairEditor::gathers_or_reduces(op, CollectiveKind::all_to_all);
   });
   if (!reduce) return false;
   const BufferId output = std::get<Collective>(reduce.op().body).output.buffer;
   return pair.drop(reduce) && pair.drop(pair.any([&](const Op& op) {
     const Operand* input = PairEditor::find(op, "input");
-    return (PairEditor::has(op, accumulate) || PairEditor::has(op, norm_partial)) &&
+    return (PairEditor::has(op, accumulate) || PairEditor::has(op, sum_ranks) ||
+            PairEditor::has(op, norm_partial)) &&
            input != nullptr && input->buffer == output;
   }));
 }

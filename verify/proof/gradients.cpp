@@ -11,6 +11,9 @@
 namespace mfsdp {
 namespace {
 
+constexpr const char* kWhereParts = "where the parts of all ranks lie";
+constexpr const char* kPartsBySelf = "of which each rank's part is by itself";
+
 /// A gradient in a buffer that belongs to no group, such as a sum that is cast later.
 struct Loose {
   Held held;
@@ -51,7 +54,8 @@ class GradientLedger {
       const OpBody& body = instance.op->body;
       if (const auto* kernel = std::get_if<Kernel>(&body)) run_kernel(*kernel);
       if (const auto* collective = std::get_if<Collective>(&body)) run_collective(*collective);
-      if (const auto* copy = std::get_if<Copy>(&body)) move(copy->input, copy->output, false);
+      if (const auto* copy = std::get_if<Copy>(&body))
+        move(copy->input, copy->output, false, false);
     }
   }
 
@@ -88,12 +92,14 @@ class GradientLedger {
         for (const FollowedOperand& operand : operands_) zero(operand);
         return;
       case KernelKind::accumulate:
-      case KernelKind::cast: {
+      case KernelKind::cast:
+      case KernelKind::sum_ranks: {
         const Operand* output = operand_of(kernel, "output");
         if (output == nullptr) output = operand_of(kernel, "weight_grad");
         const Operand* input = operand_of(kernel, "input");
         if (input != nullptr && output != nullptr)
-          move(*input, *output, kernel.attribute("beta") != 0);
+          move(*input, *output, kernel.attribute("beta") != 0,
+               kernel.kind == KernelKind::sum_ranks);
         return;
       }
       case KernelKind::norm_partial:
@@ -172,13 +178,23 @@ class GradientLedger {
         go_astray("MF306", operand, "and does not make gradients");
   }
 
-  /// output = (or +=) input, the same elements of the same group.
-  void move(const Operand& input, const Operand& output, bool adds) {
+  /// The axis of whose ranks each has a part in the operand's buffer.
+  [[nodiscard]] std::optional<Axis> parts_in(const FollowedOperand& operand) const {
+    return layouts_.homes[operand.located.buffer].parts;
+  }
+
+  /// output = (or +=) input, the same elements of the same group. `sums`: the input's parts of all
+  /// ranks.
+  void move(const Operand& input, const Operand& output, bool adds, bool sums) {
     const FollowedOperand* target = gradient(output);
     if (target == nullptr) return;
+    if (parts_in(*target)) return go_astray("MF306", *target, kWhereParts);
     const auto& to = target->spot;
     if (!to) return go_astray("MF306", *target, "which is no slice and no parameter of it");
     const FollowedOperand* source = gradient(input);
+    if (source != nullptr && parts_in(*source).has_value() != sums)
+      return go_astray("MF306", *source,
+                       sums ? "of which no rank's part is by itself" : kPartsBySelf);
     if (source == nullptr) {
       const Loose& loose = loose_[buffer_of(input)];
       Held held = loose.held;
@@ -194,25 +210,31 @@ class GradientLedger {
             "MF306", *target,
             fmt::format("which other elements go to: {} of '{}'", to_text(source->located.region),
                         layouts_.groups[from->group].name));
-      move_spot(*from, *to, adds);
+      move_spot(*from, *to, adds, parts_in(*source));
     }
     check_width(output, *to, adds);
   }
 
   /// Finest level first: a coarser one's value stands for the finer ones until they are kept.
-  void move_spot(const Spot& from, const Spot& to, bool adds) {
+  /// `sums`: the axis over which parts are summed on the way.
+  void move_spot(const Spot& from, const Spot& to, bool adds, std::optional<Axis> sums) {
     const bool whole = to.atoms.first == 0 && to.atoms.last == memory_.all(to.buffer).last;
     for (int level = memory_.levels() - 1; level >= to.level; --level) {
       const bool own = level == to.level || memory_.differs(from.buffer, level) ||
                        memory_.differs(to.buffer, level);
       if (!own) continue;
       for (std::uint32_t a = to.atoms.first; a < to.atoms.last; ++a) {
-        const Held& moved = memory_.at(from.buffer, level, a);
+        const Held* moved = &memory_.at(from.buffer, level, a);
+        if (sums) {
+          reduced_ = *moved;
+          add_axis(reduced_, *sums);
+          moved = &reduced_;
+        }
         Held& held = memory_.edit(to.buffer, level, a);
         if (adds)
-          held += moved;
+          held += *moved;
         else
-          held = moved;
+          held = *moved;
       }
     }
     if (whole && !adds && !differs_below(from)) memory_.drop_finer(to.buffer, to.level);
@@ -249,10 +271,13 @@ class GradientLedger {
   void run_collective(const Collective& collective) {
     const FollowedOperand* output = gradient(collective.output);
     if (output == nullptr) return;
-    if (collective.kind == CollectiveKind::all_to_all)
+    const bool deals = collective.kind == CollectiveKind::all_to_all;
+    if (deals && !parts_in(*output))
       return go_astray("MF306", *output, "which an all_to_all deals out");
+    if (!deals && parts_in(*output)) return go_astray("MF306", *output, kWhereParts);
     const FollowedOperand* input = gradient(collective.input);
     if (input == nullptr) return go_astray("MF306", *output, "and brings what is no gradient");
+    if (parts_in(*input)) return go_astray("MF306", *input, kPartsBySelf);
     const auto& from = input->spot;
     const auto& to = output->spot;
     if (!from) return go_astray("MF306", *input, "which is no slice of it");
@@ -271,8 +296,9 @@ class GradientLedger {
   }
 
   /// The output is where a rank's part of the input lies: the same elements for an all-reduce, of
-  /// which all ranks must have the same ones; the part at the rank's index for a reduce-scatter;
-  /// and the other way round for an all-gather.
+  /// which all ranks must have the same ones; the part at the rank's index for a reduce-scatter or
+  /// an all-to-all, whose output has it once for each rank; and the other way round for an
+  /// all-gather.
   [[nodiscard]] bool reaches_own_slice(const Collective& collective, const Located& input,
                                        const Located& output) const {
     if (!output.exact || input.group != output.group) return false;
@@ -296,18 +322,24 @@ class GradientLedger {
 
   void reduce(const Collective& collective, const Spot& from, const Spot& to,
               const std::vector<Axis>& axes) {
-    const bool sums = collective.kind != CollectiveKind::all_gather;
+    const bool sums = collective.kind != CollectiveKind::all_gather &&
+                      collective.kind != CollectiveKind::all_to_all;
     for (std::uint32_t a = from.atoms.first; a < from.atoms.last; ++a) {
       Held& held = reduced_;
       held = finest(from, a);
       held.uneven = held.uneven || is_uneven(from, a);
-      for (Term& term : held.terms)
-        for (const Axis axis : axes)
-          if (sums && config_.mesh.size(axis) > 1) term.sums.add(axis);
+      for (const Axis axis : axes)
+        if (sums) add_axis(held, axis);
       for (int level = to.level; level < memory_.levels(); ++level)
         if (level == to.level || memory_.differs(to.buffer, level))
           memory_.edit(to.buffer, level, a) = held;
     }
+  }
+
+  /// Terms of this rank are now those of every rank of the axis.
+  void add_axis(Held& held, Axis axis) const {
+    if (config_.mesh.size(axis) == 1) return;
+    for (Term& term : held.terms) term.sums.add(axis);
   }
 
   [[nodiscard]] const Held& finest(const Spot& from, std::uint32_t atom) const {

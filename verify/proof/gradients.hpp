@@ -12,6 +12,11 @@
 //   layers.0.accumulate, beta 1  main[qkv] += that
 //   layers.0.adamw               main[qkv] is to be g of every microbatch of every rank, once
 //
+// By copy engines, which cannot add, the sum is a kernel's:
+//
+//   layers.0.all_to_all          parts[own slice] = g(only), of each rank of dp_shard by itself
+//   layers.0.sum_ranks, beta 0   main[own slice] = sum of that over dp_shard
+//
 // What a microbatch has to contribute to a parameter is counted on the way forward: one gradient
 // for each kernel that used it (recomputation apart).
 #pragma once

@@ -251,6 +251,7 @@ void Layouts::find_home(std::size_t b, const IdIndex<GroupId>& positions, Findin
   if (home.holds == Holds::other) return;
   home.block = block_of_state(buffer.holds->state);
   if (home.holds == Holds::direction) home.dealt = buffer.holds->dealt;
+  if (home.holds == Holds::gradient) home.parts = buffer.holds->dealt;
   for (const auto& [group, offset] : buffer.holds->groups) {
     const auto position = positions.find(group);
     if (!position || !groups[*position].sound) return;
@@ -299,7 +300,8 @@ std::string Layouts::fault_of(const Buffer& buffer, const Home& home) const {
     if (count % home.block != 0)
       return fmt::format("has a value for each {} elements of group '{}', whose slices are of {}",
                          home.block, layout.name, count);
-    const Int128 end = Int128{count / home.block} * size_of(buffer.dtype) + home.offsets[i];
+    const std::int64_t parts = home.parts ? mesh.size(*home.parts) : 1;
+    const Int128 end = Int128{count / home.block} * parts * size_of(buffer.dtype) + home.offsets[i];
     // Gathered weights may be aligned to more than they have, and directions lie behind others.
     const bool gathered =
         (home.holds == Holds::weight && !buffer.persistent) || home.holds == Holds::direction;
@@ -310,7 +312,22 @@ std::string Layouts::fault_of(const Buffer& buffer, const Home& home) const {
       return fmt::format("holds a gradient or a state of group '{}', which is not trained",
                          layout.name);
   }
+  if (home.parts) return fault_of_parts(buffer, home);
   return home.holds == Holds::direction ? fault_of_directions(buffer, home) : "";
+}
+
+/// Parts are those of one group's slice, of the ranks that its last cut tells apart, until they are
+/// summed.
+std::string Layouts::fault_of_parts(const Buffer& buffer, const Home& home) const {
+  const std::vector<Axis> cut =
+      several(groups[home.groups.front()].group->cut, program_->config.mesh);
+  const bool cut_last =
+      home.level > 0 && cut[static_cast<std::size_t>(home.level) - 1] == *home.parts;
+  if (cut_last && !buffer.persistent && home.groups.size() == 1) return {};
+  return fmt::format(
+      "has a part of each rank of {}, expected of one slice that is cut along it, and "
+      "within a step",
+      to_string(*home.parts));
 }
 
 /// Directions are of the configured dtype and of groups that are orthogonalised; those that are
@@ -368,6 +385,10 @@ std::optional<Located> Layouts::locate(const Operand& operand) const {
       .exact = operand.dtype == buffer.dtype && is_contiguous(operand) && offset % size == 0};
   located.region.begin = checked_mul(offset / size, home.block);
   located.region.count = checked_mul(operand.elements(), home.block);
+  if (home.parts) {
+    located.exact = located.exact && operand.touched_bytes() == buffer.size.value;
+    located.region.count /= program_->config.mesh.size(*home.parts);
+  }
   for (const RankStride& stride : operand.rank_strides) {
     if (program_->config.mesh.size(stride.axis) == 1) continue;
     std::int64_t& elements = located.region.strides[stride.axis];

@@ -70,6 +70,8 @@ struct Home {
   int level = 0;
   std::int64_t block = 1;       ///< elements of a group that have one value in the buffer
   std::optional<Axis> dealt{};  ///< each rank along it has one of the groups, laid out alike
+  /// Of a gradient: what each rank along that axis has of the slice, one behind the other.
+  std::optional<Axis> parts{};
 };
 
 /// Where an operand lies.
@@ -102,7 +104,8 @@ class Layouts {
   [[nodiscard]] Holds holds(const Operand& operand) const {
     return homes[index_->buffers[operand.buffer]].holds;
   }
-  /// Nothing where the operand's buffer is not followed.
+  /// Nothing where the operand's buffer is not followed. Where each rank has a part, all of them
+  /// lie where the slice does.
   [[nodiscard]] std::optional<Located> locate(const Operand& operand) const;
   /// The atoms that a region on all ranks consists of, if it is whole ones.
   [[nodiscard]] std::optional<AtomRange> atoms_of(std::uint32_t group, const Region& region) const;
@@ -113,6 +116,7 @@ class Layouts {
   void check_dtypes(FindingList& findings) const;
   void find_home(std::size_t buffer, const IdIndex<GroupId>& positions, FindingList& findings);
   [[nodiscard]] std::string fault_of(const Buffer& buffer, const Home& home) const;
+  [[nodiscard]] std::string fault_of_parts(const Buffer& buffer, const Home& home) const;
   [[nodiscard]] std::string fault_of_directions(const Buffer& buffer, const Home& home) const;
   void check_optimizers(FindingList& findings) const;
   void check_frozen(FindingList& findings) const;

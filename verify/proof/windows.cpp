@@ -62,8 +62,11 @@ class WindowCheck {
   }
 
   static std::string inability(const Collective& collective, const Communicator& communicator) {
+    const bool by_engines = communicator.transport == Transport::copy_engine;
+    if (collective.kind == CollectiveKind::all_to_all && !by_engines)
+      return "no such kernel deals out";
     if (collective.reduction == Reduction::none) return {};
-    if (communicator.transport == Transport::copy_engine) return "copy engines cannot add";
+    if (by_engines) return "copy engines cannot add";
     const bool adds = collective.dtype == DType::fp32 || collective.dtype == DType::bf16 ||
                       collective.dtype == DType::fp16;
     return adds ? "" : fmt::format("its kernels add no {}", to_string(collective.dtype));

@@ -15,7 +15,8 @@
 //
 //   both operands lie in pools that are registered with the collective's communicator;
 //   they begin at one offset on all of its members: in-place operands at a rank's own do not;
-//   the transport can do it: copy engines move and cannot add, kernels add no fp64 and no integers;
+//   the transport can do it: copy engines gather and deal out, and cannot add; kernels do not deal
+//   out, and add no fp64 and no integers;
 //   the collective stands in no group (NCCL before 2.28.7 corrupts grouped ones);
 //   one class of ranks runs the plan, so that pools are alike.
 #pragma once

@@ -23,6 +23,17 @@ struct Accumulate {
   std::optional<GradientGrid> grid = {};
 };
 
+/// out = the parts of all ranks in their order, or out += that, rounded once.
+template <class In, class Out>
+struct SumRanks {
+  std::int64_t ranks = 0;
+  std::int64_t count = 0;
+  const In* in = nullptr;  ///< [ranks, count]
+  bool adds = false;
+  Out* out = nullptr;  ///< [count]
+  std::optional<GradientGrid> grid = {};
+};
+
 /// Bytes that become 0, which is zero in every dtype.
 struct ZeroPadding {
   std::vector<std::span<std::byte>> gaps;

@@ -25,6 +25,22 @@ template <class In, class Out>
   return k;
 }
 
+template <class In, class Out>
+[[nodiscard]] Result<SumRanks<In, Out>> take_sum_ranks(const KernelCall& call) {
+  OperandReader in(call);
+  const std::int64_t ranks = in.attribute("ranks");
+  const std::int64_t count = in.attribute("count");
+  const SumRanks<In, Out> k{.ranks = ranks,
+                            .count = count,
+                            .in = in.take<const In>("input", {ranks, count}),
+                            .adds = in.attribute("beta") != 0,
+                            .out = in.take_flat<Out>("output", count),
+                            .grid = take_grid(*call.kernel)};
+  if (ranks == 0) in.complain("input", "expected the part of at least one rank");
+  MFSDP_TRY(in.result());
+  return k;
+}
+
 [[nodiscard]] inline Result<ZeroPadding> take_zero_padding(const KernelCall& call) {
   ZeroPadding k;
   for (const OperandView& view : call.operands) {

@@ -16,6 +16,11 @@ template <class In, class Out>
 [[nodiscard]] Result<void> accumulate(const kernels::Accumulate<In, Out>& k, cudaStream_t stream,
                                       ExactOutlier* outlier = nullptr);
 
+/// Parts in bf16, fp16 or fp32, added in fp32 in the order of ranks and rounded once.
+template <class In, class Out>
+[[nodiscard]] Result<void> sum_ranks(const kernels::SumRanks<In, Out>& k, cudaStream_t stream,
+                                     ExactOutlier* outlier = nullptr);
+
 /// A fill for each gap.
 [[nodiscard]] Result<void> zero_padding(const kernels::ZeroPadding& k, cudaStream_t stream);
 

@@ -273,6 +273,13 @@ void gradients(Table& table, const DeviceArray<GridScratch>& workspace) {
                                                        .out = a.take<float>(kSlice)},
                       nullptr);
   });
+  table.row("sum_ranks", "8 of 27,264,000 bf16 to fp32", kSlice * (8 * 2 + 4), [&] {
+    return sum_ranks(kernels::SumRanks<Bf16, float>{.ranks = 8,
+                                                    .count = kSlice,
+                                                    .in = a.take<Bf16>(8 * kSlice),
+                                                    .out = a.take<float>(kSlice)},
+                     nullptr);
+  });
   table.row("cast", "27,264,000 fp32 to bf16", kSlice * (4 + 2), [&] {
     return accumulate(
         kernels::Accumulate<float, Bf16>{

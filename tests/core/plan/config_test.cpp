@@ -175,8 +175,20 @@ INSTANTIATE_TEST_SUITE_P(
              },
              "--gather: expected nccl with --strategy optim_grads: it gathers in place, each rank "
              "from an offset of its own, got copy_engine"},
-        Case{"copy_engines_add", [](PlanConfig& c) { c.reduce = Transport::copy_engine; },
-             "--reduce: expected nccl or symmetric, got copy_engine: copy engines cannot add"},
+        Case{"whole_gradients_dealt_out",
+             [](PlanConfig& c) {
+               c.strategy = Strategy::no_shard;
+               c.reduce = Transport::copy_engine;
+             },
+             "--reduce: expected nccl with --strategy no_shard: it reduces in place, each rank at "
+             "an offset of its own, got copy_engine"},
+        Case{"directions_dealt_out",
+             [](PlanConfig& c) {
+               c.optimizer = Optimizer::muon;
+               c.reduce = Transport::copy_engine;
+             },
+             "--reduce: expected nccl with --optimizer muon: directions travel on the same "
+             "communicators and lie in no window"},
         Case{"sums_in_place",
              [](PlanConfig& c) {
                c.strategy = Strategy::optim;
@@ -189,8 +201,9 @@ INSTANTIATE_TEST_SUITE_P(
                c.param_dtype = c.main_dtype = c.grad_dtype = c.reduce_dtype = DType::fp64;
                c.reduce = Transport::symmetric;
              },
-             "--reduce: expected nccl with --reduce-dtype fp64: symmetric kernels add fp32, bf16 "
-             "and fp16, got symmetric"},
+             "--reduce: expected nccl or copy_engine with --reduce-dtype fp64: symmetric kernels "
+             "add "
+             "fp32, bf16 and fp16, got symmetric"},
         Case{"blocks_without_full", [](PlanConfig& c) { c.recompute.full_blocks = 3; },
              "--recompute: expected a number of blocks only with full, got selective:3"},
         Case{"negative_clip", [](PlanConfig& c) { c.clip = Rational{-1, 2}; },

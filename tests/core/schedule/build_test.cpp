@@ -227,6 +227,39 @@ TEST(Schedule, GradientsBeginWithACopyAndThenAdd) {
             (std::vector<std::int64_t>{1}));
 }
 
+TEST(Schedule, CopyEnginesDealGradientsOutAndAKernelSumsThem) {
+  PlanConfig config = small_config(4);
+  config.microbatches = 3;
+  config.reduce = Transport::copy_engine;
+  const Program program = build(config);
+  const auto& s = program.plans[0].segments;
+  const auto buffer = [&](const std::string& name) {
+    return *std::ranges::find(program.buffers, name, &Buffer::name);
+  };
+  // Parts are as large as the slot, in a window of the same communicator; the sum is in none.
+  const Buffer parts = buffer("layers.0.grad_parts");
+  EXPECT_EQ(parts.size, buffer("layers.0.grad").size);
+  EXPECT_EQ(parts.holds->dealt, Axis::dp_shard);
+  const Pool& pool = program.pools[parts.pool.value];
+  EXPECT_EQ(pool.name, "gradient_parts");
+  EXPECT_EQ(pool.registered, program.pools[buffer("layers.0.grad").pool.value].registered);
+  EXPECT_EQ(program.pools[buffer("layers.0.main_grad").pool.value].name, "state");
+  std::vector<std::string> story;
+  for (const Op& op : s[1].ops)
+    if (op.phase == Phase::reduce && op.name.starts_with("layers.0."))
+      story.push_back(std::string(to_string(op.kind())) + " " + op.name);
+  EXPECT_EQ(story,
+            (std::vector<std::string>{"acquire layers.0.grad_parts",
+                                      "collective layers.0.all_to_all", "release layers.0.grad",
+                                      "kernel layers.0.sum_ranks", "release layers.0.grad_parts"}));
+  EXPECT_EQ(betas(s[0], "layers.0.sum_ranks"), (std::vector<std::int64_t>{0}));
+  EXPECT_EQ(betas(s[1], "layers.0.sum_ranks"), (std::vector<std::int64_t>{1}));
+  EXPECT_EQ(betas(s[2], "layers.0.sum_ranks"), (std::vector<std::int64_t>{1}));
+  // One rank has nobody to deal anything to.
+  config.mesh.resize(Axis::dp_shard, 1);
+  for (const Pool& own : build(config).pools) EXPECT_FALSE(own.registered) << own.name;
+}
+
 TEST(Schedule, TiedWeightsReduceOnceWithBothContributions) {
   PlanConfig config = small_config(4);
   config.model.tied_embeddings = true;

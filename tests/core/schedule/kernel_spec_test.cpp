@@ -54,6 +54,7 @@ TEST(KernelSpec, SaysWhatPlansHave) {
       test::make_family(config.model, family);
       config.optimizer = exotic ? Optimizer::muon : Optimizer::sgd;
       config.state_dtype = exotic ? StateDtype::blockwise8 : StateDtype::full;
+      config.reduce = exotic ? Transport::nccl : Transport::copy_engine;
       config.recompute.kind = exotic ? Recompute::full : Recompute::selective;
       const Program program = build_program(config, {}).value();
       for (const Plan& plan : program.plans)

@@ -61,7 +61,7 @@ inline void set_collectives(PlanConfig& config, std::int64_t number) {
   if (config.strategy == Strategy::optim_grads_params)
     config.gather = static_cast<Transport>((number / 2) % 3);
   if (config.strategy >= Strategy::optim_grads)
-    config.reduce = static_cast<Transport>((number / 3) % 2);
+    config.reduce = static_cast<Transport>((number / 3) % 3);
 }
 
 /// What may not change a bit, chosen by a number: 0 to 143 are all choices but those of

@@ -128,6 +128,8 @@ TEST(Contention, WindowsTakeTheMeasuredRatioOfRings) {
               measured_ratio("ag_symmetric_copy_engine", "ag_default"), 1e-3);
   EXPECT_NEAR(ratio(all_gather, Transport::symmetric, DType::bf16),
               measured_ratio("ag_symmetric", "ag_default"), 1e-3);
+  EXPECT_EQ(ratio(all_to_all, Transport::copy_engine, DType::bf16),  // not measured: as a gather
+            ratio(all_gather, Transport::copy_engine, DType::bf16));
   EXPECT_NEAR(ratio(reduce_scatter, Transport::symmetric, DType::bf16),
               measured_ratio("rs_bf16_symmetric", "rs_bf16_default"), 1e-3);
   EXPECT_NEAR(ratio(reduce_scatter, Transport::symmetric, DType::fp32),

@@ -83,6 +83,44 @@ TEST(CheckCertificate, LooksAtWindows) {
               HasSubstr("(embedding.all_gather): would not go from window to window"));
 }
 
+// Gradients that are dealt out are sums only behind the kernel that adds up all parts.
+TEST(CheckCertificate, LooksAtSumsOfRanks) {
+  PlanConfig config = test::small_config(2);
+  config.reduce = Transport::copy_engine;
+  config.reduce_dtype = DType::bf16;
+  config.microbatches = 3;
+  const auto refusal = [&](const std::function<void(test::EditedPlan&)>& edit) {
+    test::EditedPlan plan(config);
+    edit(plan);
+    return refusal_of(plan.program);
+  };
+  const auto parts = [](test::EditedPlan& p) -> Contents& {
+    return *p.buffer("layers.0.grad_parts").holds;
+  };
+  EXPECT_EQ(refusal([](auto&) {}), "");
+  EXPECT_THAT(refusal([](auto& p) { p.set("middle", "layers.0.sum_ranks", "beta", 0); }),
+              HasSubstr("is not as it should be"));
+  EXPECT_THAT(refusal([](auto& p) { p.set("first", "layers.0.sum_ranks", "beta", 1); }),
+              HasSubstr("is not as it should be"));
+  EXPECT_THAT(refusal([](auto& p) { p.drop("last", "layers.0.sum_ranks"); }),
+              HasSubstr("is not as it should be"));
+  EXPECT_THAT(refusal([](auto& p) { p.set("last", "layers.0.sum_ranks", "ranks", 1); }),
+              HasSubstr("sums no parts of a gradient"));
+  EXPECT_THAT(refusal([](auto& p) {
+                p.operand("last", "layers.0.sum_ranks", "input").buffer =
+                    p.buffer("layers.0.grad").id;
+              }),
+              HasSubstr("layers.0"));
+  EXPECT_THAT(refusal([&](auto& p) { parts(p).dealt.reset(); }), HasSubstr("holds no slice"));
+  EXPECT_THAT(refusal([&](auto& p) { parts(p).placement.clear(); }),
+              HasSubstr("holds no parts of ranks"));
+  EXPECT_THAT(refusal([](auto& p) {
+                std::ranges::find(p.program.communicators, "reduce_scatter", &Communicator::purpose)
+                    ->transport = Transport::symmetric;
+              }),
+              HasSubstr("(head.all_to_all): would not go from window to window by symmetric"));
+}
+
 // No buffer shows how gradients and states of frozen groups would be cut.
 TEST(CheckCertificate, LooksAtFrozenGroups) {
   PlanConfig config = test::small_config(2);

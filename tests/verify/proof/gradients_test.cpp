@@ -182,6 +182,80 @@ TEST(Gradients, ReductionOverwritesAnotherSlice) {
   EXPECT_THAT(rules_of(plan.program), ElementsAre("MF505"));
 }
 
+// ---- dealt out, and summed by a kernel ----------------------------------------------------------
+
+PlanConfig dealt() {
+  PlanConfig config = config_of(Strategy::optim_grads_params);
+  config.reduce = Transport::copy_engine;
+  return config;
+}
+
+TEST(Gradients, DealtOutOnesAreClean) {
+  EXPECT_THAT(rules_of(EditedPlan(dealt()).program), IsEmpty());
+  for (const Strategy outer : {Strategy::no_shard, Strategy::optim}) {
+    PlanConfig config = hybrid(outer);
+    config.reduce = Transport::copy_engine;
+    config.reduce_dtype = DType::bf16;
+    EXPECT_THAT(rules_of(EditedPlan(config).program), IsEmpty());
+  }
+}
+
+TEST(Gradients, PartsAreSummedOnceInEachMicrobatch) {
+  EditedPlan left_out(dealt());
+  left_out.drop("middle", "layers.0.sum_ranks");
+  EXPECT_THAT(rules_of(left_out.program), ElementsAre("MF301"));
+  EditedPlan overwrites(dealt());
+  overwrites.set("last", "layers.0.sum_ranks", "beta", 0);
+  EXPECT_THAT(rules_of(overwrites.program), ElementsAre("MF301"));
+  EditedPlan never_begins(dealt());
+  never_begins.set("first", "layers.0.sum_ranks", "beta", 1);
+  EXPECT_THAT(rules_of(never_begins.program), ElementsAre("MF305"));
+  EditedPlan twice(dealt());
+  twice.repeat("last", "layers.0.sum_ranks");
+  EXPECT_THAT(rules_of(twice.program), ElementsAre("MF302"));
+  EditedPlan not_dealt(dealt());  // the parts are what the buffer had before
+  not_dealt.drop("middle", "layers.0.all_to_all");
+  EXPECT_TRUE(rules_of(not_dealt.program).contains("MF305"));
+}
+
+TEST(Gradients, PartsAreOfAllRanks) {
+  EditedPlan half(dealt());  // of two ranks where four have dealt
+  half.set("last", "layers.0.sum_ranks", "ranks", 2);
+  half.operand("last", "layers.0.sum_ranks", "input").shape.front() = 2;
+  EXPECT_THAT(rules_of(half.program), ElementsAre("MF306"));
+  EditedPlan says_other(dealt());
+  says_other.set("last", "layers.0.sum_ranks", "ranks", 2);
+  EXPECT_THAT(rules_of(says_other.program), ElementsAre("MF007"));
+}
+
+TEST(Gradients, APartIsNoSum) {
+  // The rank's own part alone, moved as if it were the sum.
+  EditedPlan plan(dealt());
+  Kernel& sum = plan.kernel("last", "layers.0.sum_ranks");
+  sum.kind = KernelKind::accumulate;
+  sum.attributes = {{"beta", 1}};
+  sum.operands[0].shape = sum.operands[1].shape;
+  EXPECT_THAT(rules_of(plan.program), ElementsAre("MF306"));
+  EXPECT_THAT(finding_of(plan.program, "MF306").message,
+              HasSubstr("of which each rank's part is by itself"));
+  // A slot that was never dealt out, taken for parts.
+  EditedPlan slot(dealt());
+  slot.operand("last", "layers.0.sum_ranks", "input").buffer = slot.buffer("layers.0.grad").id;
+  EXPECT_TRUE(rules_of(slot.program).contains("MF306"));
+  EXPECT_THAT(finding_of(slot.program, "MF306").message,
+              HasSubstr("of which no rank's part is by itself"));
+}
+
+TEST(Gradients, OnlyPartsAreDealtOut) {
+  EditedPlan no_parts(dealt());  // into a buffer that says to be a slice
+  no_parts.buffer("layers.0.grad_parts").holds->dealt.reset();
+  EXPECT_THAT(rules_of(no_parts.program), testing::Contains("MF503"));
+  EditedPlan another(dealt());
+  another.buffer("layers.0.grad_parts").holds->placement.clear();
+  EXPECT_THAT(rules_of(another.program), testing::Contains("MF503"));
+  EXPECT_THAT(finding_of(another.program, "MF503").message, HasSubstr("layers.0.grad_parts"));
+}
+
 // ---- places and dtypes -------------------------------------------------------------------------
 
 TEST(Gradients, GoesToAnotherUnit) {
@@ -233,8 +307,9 @@ TEST(Gradients, SummedInANarrowDtype) {
 bool is_on_the_way(const Op& op, bool clips) {
   if (const auto* kernel = std::get_if<Kernel>(&op.body))
     return makes_gradient(*kernel) || is_update(*kernel) || kernel->kind == KernelKind::cast ||
-           kernel->kind == KernelKind::accumulate || kernel->kind == KernelKind::zero_padding ||
-           kernel->kind == KernelKind::norm_partial || kernel->kind == KernelKind::loss_finish ||
+           kernel->kind == KernelKind::accumulate || kernel->kind == KernelKind::sum_ranks ||
+           kernel->kind == KernelKind::zero_padding || kernel->kind == KernelKind::norm_partial ||
+           kernel->kind == KernelKind::loss_finish ||
            (kernel->kind == KernelKind::norm_finish && clips) ||
            kernel->kind == KernelKind::cross_entropy;
   return op.kind() == OpKind::collective;
@@ -306,9 +381,10 @@ RC_GTEST_PROP(Gradients, RunningAnOpTwiceIsFound, ()) {
     for (std::size_t i = 0; i < ops.size(); ++i) {
       const auto* kernel = std::get_if<Kernel>(&ops[i].body);
       const auto* collective = std::get_if<Collective>(&ops[i].body);
-      const bool adds = kernel != nullptr && kernel->attribute("beta") != 0 &&
-                        (makes_gradient(*kernel) || kernel->kind == KernelKind::accumulate ||
-                         kernel->kind == KernelKind::cross_entropy);
+      const bool adds =
+          kernel != nullptr && kernel->attribute("beta") != 0 &&
+          (makes_gradient(*kernel) || kernel->kind == KernelKind::accumulate ||
+           kernel->kind == KernelKind::sum_ranks || kernel->kind == KernelKind::cross_entropy);
       if (adds || (kernel != nullptr && is_update(*kernel)) ||
           (collective != nullptr && collective->reduction == Reduction::sum &&
            collective->input.buffer == collective->output.buffer))

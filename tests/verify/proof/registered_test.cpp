@@ -124,6 +124,24 @@ TEST(Windows, BeginAtOneOffsetOnAllRanks) {
             "each next rank of dp_shard");
 }
 
+TEST(Windows, PartsOfGradientsLieInThem) {
+  PlanConfig config = test::small_config(2);
+  config.reduce = Transport::copy_engine;
+  const auto finding = [&](const std::function<void(test::EditedPlan&)>& edit) {
+    test::EditedPlan plan(config);
+    edit(plan);
+    return test::finding_of(plan.program, "MF205").message;
+  };
+  EXPECT_THAT(
+      finding([](auto& plan) { pool_of(plan.program, "gradient_parts").registered.reset(); }),
+      HasSubstr("(head.all_to_all) is to go by copy_engine, but its output lies in pool "
+                "'gradient_parts', which is no window of the communicator"));
+  EXPECT_THAT(finding([](auto& plan) {
+                communicator_of(plan.program, "reduce_scatter").transport = Transport::symmetric;
+              }),
+              HasSubstr("(head.all_to_all) is to go by symmetric, but no such kernel deals out"));
+}
+
 TEST(Windows, TransportsDoWhatTheyCan) {
   EXPECT_EQ(window_finding([](auto& plan) {
               communicator_of(plan.program, "reduce_scatter").transport = Transport::copy_engine;

@@ -1,6 +1,9 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <array>
+#include <optional>
+#include <span>
 
 #include "core/runtime/calls/take_sums.hpp"
 #include "verify/cpu/kernels/exact.hpp"
@@ -20,6 +23,26 @@ Result<void> run(const KernelCall& call, const Accumulate<In, Out>& k) {
   if constexpr (std::is_same_v<In, Real<In>>)
     sums.add(std::span(k.in, static_cast<std::size_t>(k.count)), k.adds, k.out);
   return sums.result(*call.kernel, accumulate_output(call));
+}
+
+constexpr std::int64_t kBlock = 1024;  ///< elements whose sums are kept at a time
+
+/// Microbatches are added to the sum of ranks, as they are to what a reduce-scatter brings.
+template <class In, class Out>
+Result<void> run(const KernelCall& call, const SumRanks<In, Out>& k) {
+  std::array<Real<In>, kBlock> sums{};
+  std::optional<GridSums<Real<In>>> grid;
+  if (k.grid) grid.emplace(*k.grid);
+  for (std::int64_t begin = 0; begin < k.count; begin += kBlock) {
+    const std::int64_t size = std::min(kBlock, k.count - begin);
+    sum_parts(k.ranks, k.count, size, k.in + begin, sums.data());
+    if (grid)
+      grid->add(std::span<const Real<In>>(sums).first(static_cast<std::size_t>(size)), k.adds,
+                k.out + begin);
+    else
+      accumulate(size, sums.data(), k.adds, k.out + begin);
+  }
+  return grid ? grid->result(*call.kernel, "output") : Result<void>{};
 }
 
 Result<void> run_exact_norm_partial(const KernelCall& call) {
@@ -54,6 +77,18 @@ template <>
 Result<void> run_kind<KernelKind::cast>(const KernelCall& call,
                                         const KernelSettings& /*settings*/) {
   return run_accumulate(call);
+}
+
+template <>
+Result<void> run_kind<KernelKind::sum_ranks>(const KernelCall& call,
+                                             const KernelSettings& /*settings*/) {
+  return with_type_of(call, "input", [&]<class In>(TypeTag<In>) {
+    return with_type_beside<In>(AllElementTypes{}, call, "output",
+                                [&]<class Out>(TypeTag<Out>) -> Result<void> {
+                                  MFSDP_LET(k, (take_sum_ranks<In, Out>(call)));
+                                  return run(call, k);
+                                });
+  });
 }
 
 template <>

@@ -23,6 +23,16 @@ MFSDP_VECTOR_CLONES void accumulate(std::int64_t count, const In* in, bool adds,
     out[i] = narrow<Out>(adds ? widen(out[i]) + widen(in[i]) : widen(in[i]));
 }
 
+/// sums[count] = the parts of all ranks, each `stride` elements behind the last one's, in the order
+/// of ranks.
+template <class In>
+MFSDP_VECTOR_CLONES void sum_parts(std::int64_t ranks, std::int64_t stride, std::int64_t count,
+                                   const In* in, Real<In>* sums) {
+  for (std::int64_t i = 0; i < count; ++i) sums[i] = widen(in[i]);
+  for (std::int64_t rank = 1; rank < ranks; ++rank)
+    for (std::int64_t i = 0; i < count; ++i) sums[i] += widen(in[rank * stride + i]);
+}
+
 /// Sum of squares in double: what it adds up is as long as a shard.
 template <class T>
 [[nodiscard]] double sum_of_squares(std::int64_t count, const T* values) {

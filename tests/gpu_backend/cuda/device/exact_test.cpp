@@ -67,6 +67,27 @@ TEST(DeviceExact, AccumulateRoundsToTheGrid) {
     }
 }
 
+TEST(DeviceExact, SumOfRanksStaysOnTheGrid) {
+  const GradientGrid grid{.exponent = -3, .limit = 1 << 20};
+  for (const bool adds : {false, true}) {
+    const std::vector<float> in{1.125F, -2.5F, 3, 0.25F, 4, 1.375F};  // three ranks of two
+    std::vector<float> expected(2, 2.125F);
+    const DeviceArray<float> d_in(in), out(expected);
+    const Outlier outlier;
+    expect_runs(sum_ranks(kernels::SumRanks<float, float>{.ranks = 3,
+                                                          .count = 2,
+                                                          .in = d_in.data(),
+                                                          .adds = adds,
+                                                          .out = out.data(),
+                                                          .grid = grid},
+                          nullptr, outlier.place()));
+    const std::vector<float> sums{1.125F + 3 + 4, -2.5F + 0.25F + 1.375F};
+    GridSums<float>(grid).add(std::span<const float>(sums), adds, expected.data());
+    EXPECT_EQ(out.download(), expected);
+    EXPECT_TRUE(outlier.result());
+  }
+}
+
 TEST(DeviceExact, TheFirstOutlierIsReported) {
   const GradientGrid grid{.exponent = 1, .limit = 4};  // at most 8
   for (const float value : {8.0F, 9.0F, -9.0F, std::nanf("")}) {

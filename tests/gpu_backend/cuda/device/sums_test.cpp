@@ -42,6 +42,39 @@ TEST(DeviceSums, AccumulateHasTheBitsOfTheCpu) {
   check_accumulate<float, float>();
 }
 
+template <class In, class Out>
+void check_sum_ranks() {
+  for (const std::int64_t ranks : {1, 2, 5, 9})            // batches of four, and what is left
+    for (const std::int64_t count : {1, 7, 4096, 100008})  // whole packs, and not
+      for (const bool adds : {false, true}) {
+        SCOPED_TRACE(testing::Message() << ranks << " of " << count << " adds " << adds);
+        const auto in = random_values<In>(ranks * count, 1);
+        const auto before = random_values<Out>(count, 2);
+        const DeviceArray<In> d_in(in);
+        const DeviceArray<Out> out(before);
+        expect_runs(sum_ranks(
+            kernels::SumRanks<In, Out>{
+                .ranks = ranks, .count = count, .in = d_in.data(), .adds = adds, .out = out.data()},
+            nullptr));
+        // Ranks are added in their order, microbatches to their sum.
+        std::vector<float> sums(static_cast<std::size_t>(count));
+        auto expected = before;
+        kernels::sum_parts(ranks, count, count, in.data(), sums.data());
+        kernels::accumulate(count, sums.data(), adds, expected.data());
+        EXPECT_TRUE(same_bits(out.download(), expected));
+        EXPECT_TRUE(out.margin_is_whole());
+      }
+}
+
+TEST(DeviceSums, SumOfRanksHasTheBitsOfTheCpu) {
+  check_sum_ranks<Bf16, Bf16>();
+  check_sum_ranks<Bf16, float>();
+  check_sum_ranks<Fp16, Bf16>();
+  check_sum_ranks<Fp16, float>();
+  check_sum_ranks<float, Bf16>();
+  check_sum_ranks<float, float>();
+}
+
 template <class T>
 void check_norm_partial() {
   const DeviceArray<GridScratch> workspace(1);  // of any contents

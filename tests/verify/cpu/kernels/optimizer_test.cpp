@@ -106,5 +106,13 @@ TEST(Accumulate, CastsThenAdds) {
   EXPECT_EQ(widen(out[1]), 6);
 }
 
+// In fp32 2^24 + 1 + 1 is 2^24 from the left, 2^24 + 2 from the right.
+TEST(SumParts, GoesFromRankToRank) {
+  const std::vector<float> in{16'777'216, 1, 1, 2, 1, 3};  // three ranks of two
+  std::vector<float> sums(2);
+  sum_parts(3, 2, 2, in.data(), sums.data());
+  EXPECT_EQ(sums, (std::vector<float>{16'777'216, 1 + 2 + 3}));
+}
+
 }  // namespace
 }  // namespace mfsdp::kernels

@@ -110,6 +110,40 @@ TEST(RunKernel, SaysInOneLineWhatIsWrong) {
             "kernel embedding_forward: operand tokens: expected ids from 0 to 4, got 5 at 1");
 }
 
+/// Two ranks' parts of one element, in bf16.
+Call sum_of_ranks(DType to, bool adds) {
+  Call call;
+  call.kernel.kind = KernelKind::sum_ranks;
+  call.kernel.attributes = {{"beta", adds ? 1 : 0}, {"count", 1}, {"ranks", 2}};
+  auto* parts =
+      reinterpret_cast<Bf16*>(call.add("input", Access::read, DType::bf16, {2, 1}).bytes.data());
+  parts[0] = narrow<Bf16>(1);
+  parts[1] = narrow<Bf16>(0x1p-8F);
+  call.add("output", adds ? Access::read_write : Access::write, to, {1});
+  return call;
+}
+
+// 1 + 2^-8 needs nine bits: bf16, which has eight, rounds it to 1, the nearest even one.
+TEST(RunKernel, SumsOfRanksAreRoundedOnce) {
+  const Program program;
+  const KernelSettings settings{.program = &program};
+  Call wide = sum_of_ranks(DType::fp32, false);
+  ASSERT_TRUE(wide.run(settings));
+  EXPECT_EQ(*reinterpret_cast<float*>(wide.at("output").bytes.data()), 1.00390625F);
+  Call narrow_sum = sum_of_ranks(DType::bf16, false);
+  ASSERT_TRUE(narrow_sum.run(settings));
+  EXPECT_EQ(widen(*reinterpret_cast<Bf16*>(narrow_sum.at("output").bytes.data())), 1);
+  // A microbatch of 2^-8: 1 + 2^-8 + 2^-8 = 1 + 2^-7 is a bf16; rounded in between it would be 1.
+  Call adds = sum_of_ranks(DType::bf16, true);
+  *reinterpret_cast<Bf16*>(adds.at("output").bytes.data()) = narrow<Bf16>(0x1p-8F);
+  ASSERT_TRUE(adds.run(settings));
+  EXPECT_EQ(widen(*reinterpret_cast<Bf16*>(adds.at("output").bytes.data())), 1.0078125F);
+  Call other = sum_of_ranks(DType::fp32, false);
+  other.kernel.attributes[2].value = {.num = 3};
+  EXPECT_EQ(other.run(settings).error().message(),
+            "kernel sum_ranks: operand input: expected bf16 [3, 1], got bf16 [2, 1]");
+}
+
 /// Runs each rank's update of a unit with gradients that depend on the element alone, and returns
 /// the whole group's weights by element.
 std::vector<float> updated_weights(const Program& program,
