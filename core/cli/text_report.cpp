@@ -12,7 +12,6 @@
 #include "core/cli/strategy_names.hpp"
 #include "core/cli/wrap.hpp"
 #include "core/model/model.hpp"
-#include "core/model/model_shape.hpp"
 #include "core/plan/config_fields.hpp"
 #include "core/shard/groups.hpp"
 #include "reports/record/step_figures.hpp"
@@ -67,21 +66,15 @@ std::string optimizer_text(const PlanConfig& config) {
   return fmt::format("{} with {} states", name, to_string(config.state_dtype));
 }
 
-/// Of models with experts: what a token passes through.
-std::string active_text(const RunFigures& run) {
-  if (run.config.model.experts == 0) return {};
-  return fmt::format(" ({} active)",
-                     format_parameters(run.parameters - unchosen_elements(run.config.model)));
-}
-
 void add_title(Screen& screen, const RunFigures& run) {
   const PlanConfig& config = run.config;
   const std::string title = run.model_name + (run.name.empty() ? "" : " (" + run.name + ")");
-  screen.line(printable(title), Colour::bold,
-              fmt::format(", {} parameters{}, on {} {} in {}, {}",
-                          format_parameters(run.parameters), active_text(run),
-                          format_count(run.cluster.gpus), run.cluster.gpu,
-                          counted(run.cluster.nodes, "node", "nodes"), strategy_text(config)));
+  screen.line(
+      printable(title), Colour::bold,
+      fmt::format(", {} parameters{}, on {} {} in {}, {}", format_parameters(run.parameters),
+                  active_text(run.parameters, config.model), format_count(run.cluster.gpus),
+                  run.cluster.gpu, counted(run.cluster.nodes, "node", "nodes"),
+                  strategy_text(config)));
   const double tokens =
       static_cast<double>(config.tokens_per_step()) * static_cast<double>(config.mesh.world_size());
   screen.line(fmt::format(

@@ -24,11 +24,12 @@ constexpr std::array kTraits{
                            .down = "c_proj"}},
     FamilyTraits{.family = Family::olmo2, .input_norms = false, .whole_qk_norms = true},
     FamilyTraits{.family = Family::mixtral,
+                 .only_experts = true,
                  .names = {.mlp = "block_sparse_moe.",
                            .expert_gate = "w1",
                            .expert_up = "w3",
                            .expert_down = "w2"}},
-    FamilyTraits{.family = Family::olmoe, .whole_qk_norms = true},
+    FamilyTraits{.family = Family::olmoe, .whole_qk_norms = true, .only_experts = true},
 };
 
 constexpr HfNames kGemmaNames{.newer_activation = "hidden_activation"};

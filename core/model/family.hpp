@@ -18,9 +18,9 @@ namespace mfsdp {
 
 /// Whose recipe (core/recipe/recipe.hpp) a model follows.
 enum class Family {
-  llama,  ///< RMSNorm before grouped-query attention with RoPE, and before SwiGLU
-  gpt2,   ///< LayerNorm, biases, learned positions, an MLP without a gate
-  olmo2,  ///< norms only of what attention and MLP add, and of all queries or keys of a token
+  llama,    ///< RMSNorm before grouped-query attention with RoPE, and before SwiGLU
+  gpt2,     ///< LayerNorm, biases, learned positions, an MLP without a gate
+  olmo2,    ///< norms only of what attention and MLP add, and of all queries or keys of a token
   mixtral,  ///< Llama's blocks with experts of other names in checkpoints
   olmoe     ///< experts, and norms of all queries or keys of a token
 };
@@ -48,8 +48,8 @@ struct ModuleNames {
   std::string_view gate_up = "gate_up_proj";  ///< of `mlp`, as all from here on are
   std::string_view down = "down_proj";
   std::string_view router = "gate";
-  std::string_view experts = "experts.";        ///< then an expert's number and a dot
-  std::string_view expert_gate = "gate_proj";   ///< of an expert, as the next two are
+  std::string_view experts = "experts.";       ///< then an expert's number and a dot
+  std::string_view expert_gate = "gate_proj";  ///< of an expert, as the next two are
   std::string_view expert_up = "up_proj";
   std::string_view expert_down = "down_proj";
 };
@@ -63,6 +63,7 @@ struct FamilyTraits {
   bool rotates = true;              ///< RoPE; else a table of positions is added to the embedding
   bool input_norms = true;          ///< before attention and MLP
   bool whole_qk_norms = false;      ///< norms of query and key go over all of a token's heads
+  bool only_experts = false;        ///< every layer has experts
   bool transposed_weights = false;  ///< checkpoints hold matrices of blocks as [inputs, outputs]
   ModuleNames names = {};
 };
@@ -95,7 +96,7 @@ struct HfNames {
   const char* positions = "max_position_embeddings";
   const char* epsilon = "rms_norm_eps";
   const char* activation = "hidden_act";
-  const char* newer_activation = nullptr;  ///< counts where it is there
+  const char* newer_activation = nullptr;     ///< counts where it is there
   const char* experts = nullptr;              ///< how many; null: the family has none
   const char* expert_intermediate = nullptr;  ///< an expert's; null: `intermediate` is
 };

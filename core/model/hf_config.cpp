@@ -45,7 +45,7 @@ struct Switch {
 };
 
 constexpr std::string_view kFieldDropout = "dropout";
-constexpr std::string_view kFieldExperts = "a mixture of experts";
+constexpr std::string_view kFieldExperts = "experts of this model_type";
 constexpr std::string_view kFieldScales = "scaled activations";
 constexpr std::string_view kFieldNorms = "norms of queries and keys";
 

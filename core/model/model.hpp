@@ -76,11 +76,11 @@ struct ModelShape {
   // Experts: MLPs of which a router chooses some for each token.
   std::int64_t experts = 0;  ///< of a block that has any; 0: all blocks are dense
   std::int64_t experts_per_token = 0;
-  std::int64_t expert_intermediate = 0;       ///< of one expert; `intermediate` is of dense blocks
-  std::vector<std::int64_t> dense_layers{};   ///< beside those with experts; ascending
-  bool normalised_routing = false;            ///< the weights of a token's experts sum to 1
-  Rational router_aux_loss{0, 1};             ///< of experts' balance in a sequence; 0: none
-  Rational router_z_loss{0, 1};               ///< of the router's logits; 0: none
+  std::int64_t expert_intermediate = 0;      ///< of one expert; `intermediate` is of dense blocks
+  std::vector<std::int64_t> dense_layers{};  ///< beside those with experts; ascending
+  bool normalised_routing = false;           ///< the weights of a token's experts sum to 1
+  Rational router_aux_loss{0, 1};            ///< of experts' balance in a sequence; 0: none
+  Rational router_z_loss{0, 1};              ///< of the router's logits; 0: none
 
   friend bool operator==(const ModelShape&, const ModelShape&) = default;
 

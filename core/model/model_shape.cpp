@@ -87,7 +87,8 @@ Result<void> check_experts(const ModelShape& shape, const std::string& where) {
        {std::pair<std::string_view, const Rational&>{"router_aux_loss_coef", shape.router_aux_loss},
         {"router_z_loss_coef", shape.router_z_loss}})
     if (value.num < 0 || (value.num == 0 ? value.den != 1 : value.den < 1))
-      return fail(where, fmt::format("{}: expected a number above 0, got {}", field, value.value()));
+      return fail(where,
+                  fmt::format("{}: expected a number above 0, got {}", field, value.value()));
   return {};
 }
 
@@ -203,6 +204,8 @@ Result<void> check_family(const ModelShape& shape, const std::string& where) {
            "layer norms before attention and MLP alone"},
       Need{traits.gated || shape.activation == Activation::gelu_tanh, "GELU in its tanh form"},
       Need{traits.gated || shape.fused_weights, "one tensor of query, key and value"},
+      Need{!traits.only_experts || (shape.experts != 0 && shape.dense_layers.empty()),
+           "experts in every layer"},
       Need{shape.experts == 0 || (traits.gated && traits.input_norms && !shape.output_norms),
            "no experts, or norms before attention and MLP alone"},
       Need{shape.experts == 0 || shape.activation == Activation::silu, "experts with SwiGLU"},
@@ -221,8 +224,7 @@ Result<void> check_count(const ModelShape& shape, const std::string& where) {
     return fail(where, fmt::format("{}: expected fewer than 2^53 parameters in all", field));
   };
   try {
-    const std::int64_t dense =
-        shape.experts == 0 ? shape.layers : std::ssize(shape.dense_layers);
+    const std::int64_t dense = shape.experts == 0 ? shape.layers : std::ssize(shape.dense_layers);
     std::int64_t total = dense == 0 ? 0 : block_elements(shape);
     if (total >= ShapeLimits::parameters) return too_many();
     const std::int64_t of_experts = dense == shape.layers ? 0 : block_elements(shape, true);
@@ -249,10 +251,10 @@ std::int64_t block_matrix_elements(const ModelShape& shape, bool has_experts) {
   const std::int64_t qkv = product_of(all_heads, shape.head_dim, shape.hidden);
   const std::int64_t out = product_of(shape.hidden, shape.heads, shape.head_dim);
   const std::int64_t mlp =
-      has_experts ? checked_add(product_of(shape.experts, shape.hidden),
-                                product_of(3, shape.experts, shape.hidden,
-                                           shape.expert_intermediate))
-                  : product_of(shape.traits().gated ? 3 : 2, shape.hidden, shape.intermediate);
+      has_experts
+          ? checked_add(product_of(shape.experts, shape.hidden),
+                        product_of(3, shape.experts, shape.hidden, shape.expert_intermediate))
+          : product_of(shape.traits().gated ? 3 : 2, shape.hidden, shape.intermediate);
   return checked_add(checked_add(qkv, out), mlp);
 }
 

@@ -29,7 +29,7 @@ enum class KernelKind {
   attention_forward,
   bias_grad,  ///< column sums of a gradient
   cast,
-  combine_rows,  ///< sums of the rows that experts made for a token
+  combine_rows,        ///< sums of the rows that experts made for a token
   cross_entropy,       ///< loss, and d(logits) in place of the logits
   cross_entropy_loss,  ///< loss alone (eval)
   embedding_backward,

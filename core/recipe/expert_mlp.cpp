@@ -27,9 +27,8 @@ std::vector<Attribute> ExpertMlp::routing() const {
 }
 
 std::vector<Attribute> ExpertMlp::rows() const {
-  return {{"cols", b_.sizes.hidden},
-          {"rows", b_.sizes.tokens},
-          {"top_k", model_.experts_per_token}};
+  return {
+      {"cols", b_.sizes.hidden}, {"rows", b_.sizes.tokens}, {"top_k", model_.experts_per_token}};
 }
 
 std::vector<Attribute> ExpertMlp::inner() const {
@@ -56,12 +55,11 @@ void ExpertMlp::forward(const std::string& suffix) {
                                     on("weights", at("expert_weights"))};
   if (model_.router_aux_loss.num != 0) routed.push_back(on("counts", at("expert_counts")));
   b_.kernel(at("route"), KernelKind::router_forward, routing(), std::move(routed));
-  b_.kernel(at("order"), KernelKind::expert_order,
-            {{"experts", model_.experts},
-             {"rows", b_.sizes.tokens},
-             {"top_k", model_.experts_per_token}},
-            {on("indices", at("expert_indices")), ends(), on("order", at("expert_order")),
-             on("places", at("expert_places")), stream_workspace()});
+  b_.kernel(
+      at("order"), KernelKind::expert_order,
+      {{"experts", model_.experts}, {"rows", b_.sizes.tokens}, {"top_k", model_.experts_per_token}},
+      {on("indices", at("expert_indices")), ends(), on("order", at("expert_order")),
+       on("places", at("expert_places")), stream_workspace()});
   b_.kernel(at("dispatch"), KernelKind::permute_rows, rows(),
             {on("input", at("normed2")), on("order", at("expert_order")),
              on("weights", at("expert_weights")), on("row_weights", at("row_weights")),
@@ -96,8 +94,8 @@ void ExpertMlp::backward_rows(const Backward& how) {
   const auto at = [&](const char* name) { return name + how.suffix; };
   const auto ends = [&] { return on("ends", at("expert_ends")); };
   b_.kernel("combine.backward", KernelKind::permute_rows, rows(),
-            {from(Source::microbatch, on("input", "d_residual")),
-             on("order", at("expert_order")), on("output", "d_expert_out")});
+            {from(Source::microbatch, on("input", "d_residual")), on("order", at("expert_order")),
+             on("output", "d_expert_out")});
   b_.kernel("down.dgrad", KernelKind::grouped_input_gradient, sizes_of(down_),
             {on("d_output", "d_expert_out"), weight(down_.weight), ends(),
              on("d_input", "d_product"), stream_workspace()});
@@ -127,11 +125,9 @@ void ExpertMlp::backward_rows(const Backward& how) {
   }
   if (model_.router_z_loss.num != 0) routes.emplace_back("z_loss", model_.router_z_loss);
   if (b_.config.scales_loss() && (balances || model_.router_z_loss.num != 0))
-    operands.push_back(
-        from(Source::global, on("loss_scale", std::string(global::loss_scale))));
+    operands.push_back(from(Source::global, on("loss_scale", std::string(global::loss_scale))));
   operands.push_back(on("d_logits", "d_router_logits"));
-  b_.kernel("route.backward", KernelKind::router_backward, std::move(routes),
-            std::move(operands));
+  b_.kernel("route.backward", KernelKind::router_backward, std::move(routes), std::move(operands));
   b_.gemm_dgrad("router.dgrad", router_, b_.sizes.tokens, on("d_output", "d_router_logits"),
                 on("d_input", "d_normed2"), true);
 }
@@ -144,9 +140,9 @@ void ExpertMlp::backward_weights(const Backward& how) {
   if (!how.keeps_output) {
     dispatched += ".backward";
     b_.phase = Phase::recompute;
-    b_.kernel("redispatch", KernelKind::permute_rows, rows(),
-              {on("input", normed), on("order", "expert_order" + how.suffix),
-               on("output", dispatched)});
+    b_.kernel(
+        "redispatch", KernelKind::permute_rows, rows(),
+        {on("input", normed), on("order", "expert_order" + how.suffix), on("output", dispatched)});
     b_.phase = Phase::backward;
   }
   weight_gradient("gate_up.wgrad", gate_up_, on("d_output", "gate_up" + how.suffix),

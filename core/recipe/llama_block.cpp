@@ -436,9 +436,9 @@ class BlockRecipe {
   Linear attention_out_;
   Linear gate_up_;
   Linear down_;
-  std::vector<Attribute> heads_;  ///< rows of query and key heads
-  std::vector<Attribute> inner_;  ///< rows of the MLP's inner width
-  std::string suffix_;            ///< names what full recompute makes again
+  std::vector<Attribute> heads_;      ///< rows of query and key heads
+  std::vector<Attribute> inner_;      ///< rows of the MLP's inner width
+  std::string suffix_;                ///< names what full recompute makes again
   std::optional<ExpertMlp> experts_;  ///< in place of gate_up_ and down_
 };
 

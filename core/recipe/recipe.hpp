@@ -111,8 +111,8 @@ inline constexpr std::string_view loss_scale =
 /// kSumWorkspaceBytes.
 inline constexpr std::int64_t kGemmWorkspaceBytes = 32LL << 20;
 
-/// In what blocks of a model differ. `first`: its input is the embedding's output and no residual is
-/// added. `slides`: its attention is that of the model's layers that slide.
+/// In what blocks of a model differ. `first`: its input is the embedding's output and no residual
+/// is added. `slides`: its attention is that of the model's layers that slide.
 struct BlockKind {
   bool first = false;
   Recompute recompute = Recompute::none;

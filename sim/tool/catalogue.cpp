@@ -34,10 +34,10 @@ Result<Table> models_table(const fs::path& scenarios) {
     MFSDP_LET(model, load_model(name, scenarios / "models"));
     const ModelShape& shape = model.shape;
     const Model made = make_model(shape, DType::bf16);
-    table.rows.push_back({name, format_count(made.parameter_count()),
-                          format_count(made.active_parameter_count()), format_count(shape.layers), format_count(shape.hidden),
-                          format_count(shape.heads), format_count(shape.kv_heads),
-                          format_count(shape.vocab), format_count(shape.max_seq_len)});
+    table.rows.push_back(
+        {name, format_count(made.parameter_count()), format_count(made.active_parameter_count()),
+         format_count(shape.layers), format_count(shape.hidden), format_count(shape.heads),
+         format_count(shape.kv_heads), format_count(shape.vocab), format_count(shape.max_seq_len)});
   }
   return table;
 }

@@ -106,8 +106,7 @@ void Model::add_routing() {
   const bool balances = !balance_.is_null();
   const Flow logits = reads("logits", compute_, of_logits, "logits of experts");
   const Flow indices = reads("indices", "int32", by_token, "experts of tokens");
-  std::map<std::string, Json> sizes{
-      {"experts", experts_}, {"rows", tokens}, {"top_k", chosen_}};
+  std::map<std::string, Json> sizes{{"experts", experts_}, {"rows", tokens}, {"top_k", chosen_}};
   add({.kernel = "expert_order",
        .attributes = sizes,
        .flows = {indices, makes("ends", "int32", {experts_}, "ends of experts"),
@@ -125,19 +124,18 @@ void Model::add_routing() {
   add(std::move(forward));
   if (balances) sizes["aux_loss"] = balance_;
   if (!z_loss_.is_null()) sizes["z_loss"] = z_loss_;
-  Step backward{.kernel = "router_backward",
-                .attributes = sizes,
-                .flows = {logits, indices,
-                          reads("d_weights", statistic, by_token, "d_weights of experts"),
-                          makes("d_logits", compute_, of_logits, "d_logits of experts")}};
+  Step backward{
+      .kernel = "router_backward",
+      .attributes = sizes,
+      .flows = {logits, indices, reads("d_weights", statistic, by_token, "d_weights of experts"),
+                makes("d_logits", compute_, of_logits, "d_logits of experts")}};
   if (balances)
     backward.flows.push_back(reads("counts", "int32", {batch_, experts_}, "counts of experts"));
   if (scales_loss && (balances || !z_loss_.is_null()))
     backward.flows.push_back(reads("loss_scale", "fp32", {4}, "loss_scale"));
   add(std::move(backward));
   // Rows of tokens to those of experts: with their weights, made again, and gradients.
-  const std::map<std::string, Json> moved{
-      {"cols", hidden_}, {"rows", tokens}, {"top_k", chosen_}};
+  const std::map<std::string, Json> moved{{"cols", hidden_}, {"rows", tokens}, {"top_k", chosen_}};
   const Flow order = reads("order", "int32", {rows}, "order of rows");
   const auto permutes = [&](const char* from, const char* to, std::vector<Flow> beside) {
     std::vector<Flow> flows{reads("input", compute_, narrow, from), order,

@@ -16,8 +16,8 @@ inline Named named(const std::string& text) {
   return {text, 0};
 }
 
-inline Flow reads(std::string role, std::string dtype, std::vector<Int> shape, const std::string& value,
-           Int column = 0) {
+inline Flow reads(std::string role, std::string dtype, std::vector<Int> shape,
+                  const std::string& value, Int column = 0) {
   return {.role = std::move(role),
           .access = "read",
           .dtype = std::move(dtype),
@@ -25,7 +25,8 @@ inline Flow reads(std::string role, std::string dtype, std::vector<Int> shape, c
           .reads = named(value),
           .column = column};
 }
-inline Flow makes(std::string role, std::string dtype, std::vector<Int> shape, const std::string& value) {
+inline Flow makes(std::string role, std::string dtype, std::vector<Int> shape,
+                  const std::string& value) {
   return {.role = std::move(role),
           .access = "write",
           .dtype = std::move(dtype),
@@ -33,8 +34,9 @@ inline Flow makes(std::string role, std::string dtype, std::vector<Int> shape, c
           .makes = named(value)};
 }
 /// One value over another.
-inline Flow turns(std::string role, std::string dtype, std::vector<Int> shape, const std::string& from,
-           const std::string& to, std::string access = "read_write") {
+inline Flow turns(std::string role, std::string dtype, std::vector<Int> shape,
+                  const std::string& from, const std::string& to,
+                  std::string access = "read_write") {
   return {.role = std::move(role),
           .access = std::move(access),
           .dtype = std::move(dtype),
@@ -54,6 +56,5 @@ inline Flow in_rows(Flow flow, Int row, Int column = 0) {
   flow.column = column;
   return flow;
 }
-
 
 }  // namespace mfsdp::checker

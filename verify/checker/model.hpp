@@ -153,14 +153,14 @@ class Model {
   std::vector<Int> sliding_{};  ///< layers
   bool two_tables_ = false;     ///< layers that slide turn by one of their own
   bool mixtral_names_ = false;
-  Int experts_ = 0;             ///< of a block that has any; 0: none has
-  Int chosen_ = 0;              ///< experts of a token
-  Int expert_inner_ = 0;        ///< width of one
-  std::vector<Int> dense_{};    ///< layers without
-  bool normalises_ = false;     ///< the weights of a token's experts
-  Json balance_{}, z_loss_{};   ///< coefficients of the router's own losses
-  Int rank_ = 0;                ///< of adapters; 0: there are none
-  Json scale_{};                ///< by which their products are multiplied
+  Int experts_ = 0;            ///< of a block that has any; 0: none has
+  Int chosen_ = 0;             ///< experts of a token
+  Int expert_inner_ = 0;       ///< width of one
+  std::vector<Int> dense_{};   ///< layers without
+  bool normalises_ = false;    ///< the weights of a token's experts
+  Json balance_{}, z_loss_{};  ///< coefficients of the router's own losses
+  Int rank_ = 0;               ///< of adapters; 0: there are none
+  Json scale_{};               ///< by which their products are multiplied
   std::vector<Adapter> adapters_{};
   std::string compute_;
   std::map<std::string, std::vector<Step>> steps_{};

@@ -401,8 +401,7 @@ class FormCheck {
          {Stated{"experts", takes("experts"), {.num = model.experts}},
           Stated{"top_k", takes("top_k"), {.num = model.experts_per_token}},
           Stated{"normalised", routes, {.num = model.normalised_routing ? 1 : 0}},
-          Stated{"seq", routes, {.num = seq}},
-          Stated{"aux_loss", backward, model.router_aux_loss},
+          Stated{"seq", routes, {.num = seq}}, Stated{"aux_loss", backward, model.router_aux_loss},
           Stated{"z_loss", backward, model.router_z_loss}})
       if (attribute.applies && is_not(attribute.name, attribute.configured))
         return fmt::format("attribute '{}' is not the model's", attribute.name);

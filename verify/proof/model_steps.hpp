@@ -251,8 +251,8 @@ inline constexpr std::size_t kMostFlows = 8;
 struct ModelStep {
   KernelKind kind = KernelKind::gemm;
   /// A GEMM's attribute "kind"; of a norm, 1 where it adds two inputs, 2 where it adds its output
-  /// to another. Of rows that are put in the order of experts: 0 with their weights, 1 made again, 2
-  /// of gradients; of sums of a token's rows: 1 with the weights' gradients.
+  /// to another. Of rows that are put in the order of experts: 0 with their weights, 1 made again,
+  /// 2 of gradients; of sums of a token's rows: 1 with the weights' gradients.
   std::int64_t variant = 0;
   std::optional<ParameterRole> parameter{};  ///< whose weights it reads or whose gradient it makes
   std::array<Flow, kMostFlows> flows{};      ///< operands without a value are left out

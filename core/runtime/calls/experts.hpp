@@ -17,9 +17,9 @@ namespace mfsdp::kernels {
 struct RoutingSizes {
   std::int64_t tokens = 0;
   std::int64_t experts = 0;
-  std::int64_t top_k = 0;      ///< experts of a token
-  std::int64_t seq = 0;        ///< tokens of a sequence; 0 where nothing is counted by sequences
-  bool normalised = false;     ///< the weights of a token's experts sum to 1
+  std::int64_t top_k = 0;   ///< experts of a token
+  std::int64_t seq = 0;     ///< tokens of a sequence; 0 where nothing is counted by sequences
+  bool normalised = false;  ///< the weights of a token's experts sum to 1
 };
 
 /// The experts with the largest logits, the lower of two that are equal, the largest first; their
@@ -42,8 +42,8 @@ struct RouterBackward {
   RoutingSizes sizes = {};
   const T* logits = nullptr;
   const std::int32_t* indices = nullptr;
-  const Real<T>* d_weights = nullptr;        ///< [tokens, top_k]
-  const std::int32_t* counts = nullptr;      ///< null: no balance loss
+  const Real<T>* d_weights = nullptr;          ///< [tokens, top_k]
+  const std::int32_t* counts = nullptr;        ///< null: no balance loss
   const LossScaleState* loss_scale = nullptr;  ///< null: 1
   Real<T> aux_loss = 0;
   Real<T> z_loss = 0;
@@ -80,11 +80,11 @@ struct CombineRows {
   std::int64_t cols = 0;
   std::int64_t top_k = 0;
   bool adds = false;
-  const T* input = nullptr;                ///< [tokens * top_k, cols]
-  const std::int32_t* places = nullptr;    ///< [tokens, top_k]
-  const Real<T>* row_weights = nullptr;    ///< [tokens * top_k]; null, as the next then is
-  Real<T>* weights = nullptr;              ///< [tokens, top_k]
-  T* output = nullptr;                     ///< [tokens, cols]
+  const T* input = nullptr;              ///< [tokens * top_k, cols]
+  const std::int32_t* places = nullptr;  ///< [tokens, top_k]
+  const Real<T>* row_weights = nullptr;  ///< [tokens * top_k]; null, as the next then is
+  Real<T>* weights = nullptr;            ///< [tokens, top_k]
+  T* output = nullptr;                   ///< [tokens, cols]
 };
 
 struct GroupedSizes {
@@ -126,10 +126,10 @@ struct WeightedSwigluForward {
   std::int64_t rows = 0;  ///< as GroupedSizes::m
   std::int64_t cols = 0;
   std::int64_t experts = 0;
-  const T* gate_up = nullptr;           ///< [rows, 2 cols], gates first
+  const T* gate_up = nullptr;            ///< [rows, 2 cols], gates first
   const Real<T>* row_weights = nullptr;  ///< [rows]
-  const std::int32_t* ends = nullptr;   ///< [experts]
-  T* product = nullptr;                 ///< [rows, cols]
+  const std::int32_t* ends = nullptr;    ///< [experts]
+  T* product = nullptr;                  ///< [rows, cols]
 };
 
 /// Overwrites gate_up with its gradient.
@@ -141,8 +141,8 @@ struct WeightedSwigluBackward {
   T* gate_up = nullptr;
   const Real<T>* row_weights = nullptr;
   const std::int32_t* ends = nullptr;
-  const T* d_product = nullptr;     ///< [rows, cols]
-  T* product = nullptr;             ///< made again over d_product; null where not wanted
+  const T* d_product = nullptr;      ///< [rows, cols]
+  T* product = nullptr;              ///< made again over d_product; null where not wanted
   Real<T>* d_row_weights = nullptr;  ///< [rows]
 };
 

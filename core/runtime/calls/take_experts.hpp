@@ -142,14 +142,13 @@ template <class T>
   const bool gradient = call.kernel->kind == KernelKind::grouped_input_gradient;
   const std::int64_t from = gradient ? s.n : s.k;
   const std::int64_t to = gradient ? s.k : s.n;
-  GroupedProduct<T> p{
-      .sizes = s,
-      .gradient = gradient,
-      .input = in.take<const T>(gradient ? "d_output" : "input", {s.m, from}),
-      .weight = in.take<const T>("weight", {s.experts * s.n, s.k}),
-      .ends = in.take<const std::int32_t>("ends", {s.experts}),
-      .output = in.take<T>(gradient ? "d_input" : "output", {s.m, to}),
-      .workspace = {}};
+  GroupedProduct<T> p{.sizes = s,
+                      .gradient = gradient,
+                      .input = in.take<const T>(gradient ? "d_output" : "input", {s.m, from}),
+                      .weight = in.take<const T>("weight", {s.experts * s.n, s.k}),
+                      .ends = in.take<const std::int32_t>("ends", {s.experts}),
+                      .output = in.take<T>(gradient ? "d_input" : "output", {s.m, to}),
+                      .workspace = {}};
   p.workspace = take_workspace_if_any(in);
   MFSDP_TRY(in.result());
   return p;
@@ -160,15 +159,14 @@ template <class T, class G>
     const KernelCall& call) {
   OperandReader in(call);
   const GroupedSizes s = take_grouped_sizes(in);
-  GroupedWeightGradient<T, G> p{
-      .sizes = s,
-      .d_output = in.take<const T>("d_output", {s.m, s.n}),
-      .input = in.take<const T>("input", {s.m, s.k}),
-      .ends = in.take<const std::int32_t>("ends", {s.experts}),
-      .adds = in.attribute("beta") != 0,
-      .weight_grad = in.take<G>("weight_grad", {s.experts * s.n, s.k}),
-      .workspace = {},
-      .pieces = take_pieces(in, "input", *call.kernel, s.m)};
+  GroupedWeightGradient<T, G> p{.sizes = s,
+                                .d_output = in.take<const T>("d_output", {s.m, s.n}),
+                                .input = in.take<const T>("input", {s.m, s.k}),
+                                .ends = in.take<const std::int32_t>("ends", {s.experts}),
+                                .adds = in.attribute("beta") != 0,
+                                .weight_grad = in.take<G>("weight_grad", {s.experts * s.n, s.k}),
+                                .workspace = {},
+                                .pieces = take_pieces(in, "input", *call.kernel, s.m)};
   p.workspace = take_workspace_if_any(in);
   if (p.pieces.grid && p.pieces.rows != 1)
     in.complain("input", fmt::format("expected pieces of one row, got {}", p.pieces.rows));
@@ -183,14 +181,13 @@ template <class T>
   const std::int64_t rows = in.attribute("m");
   const std::int64_t cols = in.attribute("cols");
   const std::int64_t experts = in.attribute("experts");
-  const WeightedSwigluForward<T> k{
-      .rows = rows,
-      .cols = cols,
-      .experts = experts,
-      .gate_up = in.take<const T>("gate_up", {rows, 2 * cols}),
-      .row_weights = in.take<const Real<T>>("row_weights", {rows}),
-      .ends = in.take<const std::int32_t>("ends", {experts}),
-      .product = in.take<T>("product", {rows, cols})};
+  const WeightedSwigluForward<T> k{.rows = rows,
+                                   .cols = cols,
+                                   .experts = experts,
+                                   .gate_up = in.take<const T>("gate_up", {rows, 2 * cols}),
+                                   .row_weights = in.take<const Real<T>>("row_weights", {rows}),
+                                   .ends = in.take<const std::int32_t>("ends", {experts}),
+                                   .product = in.take<T>("product", {rows, cols})};
   MFSDP_TRY(in.result());
   return k;
 }

@@ -51,7 +51,8 @@ std::vector<std::string> names(const std::vector<RecipeOp>& ops) {
 }
 
 TEST(BlockRecipe, RunsTheKernelsOfALlamaBlockInOrder) {
-  const UnitRecipe recipe = block_recipe(llama3_8b(), {.first = false, .recompute = Recompute::selective});
+  const UnitRecipe recipe =
+      block_recipe(llama3_8b(), {.first = false, .recompute = Recompute::selective});
   EXPECT_EQ(names(recipe.forward),
             (std::vector<std::string>{"input_norm", "qkv", "rope", "attention", "attention_out",
                                       "post_norm", "gate_up", "swiglu", "down"}));
@@ -66,7 +67,8 @@ TEST(BlockRecipe, RunsTheKernelsOfALlamaBlockInOrder) {
 
 TEST(Recipe, FlopsOfAStepAreTheCountOfMfu) {
   const PlanConfig config = llama3_8b();
-  const UnitRecipe block = block_recipe(config, {.first = false, .recompute = Recompute::selective});
+  const UnitRecipe block =
+      block_recipe(config, {.first = false, .recompute = Recompute::selective});
   const UnitRecipe head = head_recipe(config);
   // Attention's backward is 2.5 times its forward, where MFU counts twice: half a forward more,
   // 2 * 32 heads * 128 * 8192^2 / 2 per block.
@@ -94,11 +96,13 @@ TEST(BlockRecipe, SavesWhatThePolicySays) {
   EXPECT_EQ(saved_bytes(block_recipe(config, {.first = false, .recompute = Recompute::none})),
             4 * wide + qkv + wide + lse + gate_up + product + rstd);
   // the block's input alone: 67 MB
-  EXPECT_EQ(saved_bytes(block_recipe(config, {.first = false, .recompute = Recompute::full})), wide);
+  EXPECT_EQ(saved_bytes(block_recipe(config, {.first = false, .recompute = Recompute::full})),
+            wide);
 }
 
 TEST(BlockRecipe, TheFirstBlocksInputBelongsToTheEmbedding) {
-  EXPECT_EQ(saved_bytes(block_recipe(llama3_8b(), {.first = true, .recompute = Recompute::full})), 0);
+  EXPECT_EQ(saved_bytes(block_recipe(llama3_8b(), {.first = true, .recompute = Recompute::full})),
+            0);
 }
 
 TEST(HeadRecipe, LogitsExistOneChunkAtATime) {
@@ -158,14 +162,16 @@ TEST(BlockRecipe, QwenHasBiasAndQueryKeyNorm) {
   PlanConfig config = test::small_config();
   config.model.qkv_bias = true;
   config.model.qk_norm = true;
-  const auto list = names(block_recipe(config, {.first = false, .recompute = Recompute::selective}).backward);
+  const auto list =
+      names(block_recipe(config, {.first = false, .recompute = Recompute::selective}).backward);
   const auto has = [&](const char* name) {
     return std::find(list.begin(), list.end(), name) != list.end();
   };
   EXPECT_TRUE(has("qkv_bias.grad"));
   EXPECT_TRUE(has("q_norm.weight_grad"));
   EXPECT_TRUE(has("qk.again"));  // a norm output: selective makes it again
-  const auto kept = names(block_recipe(config, {.first = false, .recompute = Recompute::none}).backward);
+  const auto kept =
+      names(block_recipe(config, {.first = false, .recompute = Recompute::none}).backward);
   EXPECT_EQ(std::find(kept.begin(), kept.end(), "qk.again"), kept.end());
 }
 

@@ -242,8 +242,8 @@ void weighted_swiglu_backward(const WeightedSwigluBackward<T>& k, std::int64_t r
       ups[c] = narrow<T>(d * weight * of.activated);
       if (k.product != nullptr) k.product[r * k.cols + c] = narrow<T>(of.product * weight);
     }
-    k.d_row_weights[r] = sum_lanes<R>(
-        k.cols, [&](std::int64_t c) { return shares[static_cast<std::size_t>(c)]; });
+    k.d_row_weights[r] =
+        sum_lanes<R>(k.cols, [&](std::int64_t c) { return shares[static_cast<std::size_t>(c)]; });
   }
 }
 

@@ -97,8 +97,8 @@ Result<void> run_kind<KernelKind::router_backward>(const KernelCall& call,
   return with_type_of(call, "logits", [&]<class T>(TypeTag<T>) -> Result<void> {
     MFSDP_LET(k, take_router_backward<T>(call));
     const RoutingSizes& s = k.sizes;
-    MFSDP_TRY(check_places(*call.kernel, "indices", numbers(k.indices, s.tokens * s.top_k),
-                           s.experts));
+    MFSDP_TRY(
+        check_places(*call.kernel, "indices", numbers(k.indices, s.tokens * s.top_k), s.experts));
     router_backward(k);
     return {};
   });
@@ -152,13 +152,12 @@ template <>
 Result<void> run_kind<KernelKind::grouped_weight_gradient>(const KernelCall& call,
                                                            const KernelSettings& /*settings*/) {
   return with_type_of(call, "input", [&]<class T>(TypeTag<T>) {
-    return with_type_beside<T>(AllElementTypes{}, call, "weight_grad",
-                               [&]<class G>(TypeTag<G>) -> Result<void> {
-                                 MFSDP_LET(p, (take_grouped_weight_gradient<T, G>(call)));
-                                 MFSDP_TRY(check_ends(*call.kernel, p.ends, p.sizes.experts,
-                                                      p.sizes.m));
-                                 return run_weight_gradient(*call.kernel, p);
-                               });
+    return with_type_beside<T>(
+        AllElementTypes{}, call, "weight_grad", [&]<class G>(TypeTag<G>) -> Result<void> {
+          MFSDP_LET(p, (take_grouped_weight_gradient<T, G>(call)));
+          MFSDP_TRY(check_ends(*call.kernel, p.ends, p.sizes.experts, p.sizes.m));
+          return run_weight_gradient(*call.kernel, p);
+        });
   });
 }
 
