@@ -142,7 +142,8 @@ void ExpertMlp::backward_weights(const Backward& how) {
     b_.phase = Phase::recompute;
     b_.kernel(
         "redispatch", KernelKind::permute_rows, rows(),
-        {on("input", normed), on("order", "expert_order" + how.suffix), on("output", dispatched)});
+        {on("input", normed), on("order", "expert_order" + how.suffix), on("output", dispatched)},
+        gate_up_.weight);
     b_.phase = Phase::backward;
   }
   weight_gradient("gate_up.wgrad", gate_up_, on("d_output", "gate_up" + how.suffix),
