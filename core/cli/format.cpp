@@ -7,6 +7,7 @@
 #include <cmath>
 
 #include "core/base/text.hpp"
+#include "core/model/model_shape.hpp"
 
 namespace mfsdp {
 namespace {
@@ -44,6 +45,11 @@ std::string format_rate(double value) {
   if (value >= 9.995) return format_real(value, 1);
   if (value >= 0.9995) return format_real(value, 2);
   return fmt::format("{:.3g}", value);
+}
+
+std::string active_text(std::int64_t parameters, const ModelShape& model) {
+  if (model.experts == 0) return {};
+  return fmt::format(" ({} active)", format_parameters(parameters - unchosen_elements(model)));
 }
 
 std::string format_parameters(std::int64_t count) {

@@ -8,6 +8,7 @@
 #include <string_view>
 
 #include "core/base/quantity.hpp"
+#include "core/model/model.hpp"
 
 namespace mfsdp {
 
@@ -24,6 +25,8 @@ namespace mfsdp {
 
 /// Parameters of a model: "8.03 B", "494.03 M", "46.2 k", "512".
 [[nodiscard]] std::string format_parameters(std::int64_t count);
+/// " (3.35 B active)" of models with experts: without those that a token does not choose.
+[[nodiscard]] std::string active_text(std::int64_t parameters, const ModelShape& model);
 
 /// GiB (2^30 bytes) with two decimals and no unit: "47.31"; what is above 0 but rounds to 0.00
 /// prints as "<0.01".

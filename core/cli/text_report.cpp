@@ -69,10 +69,12 @@ std::string optimizer_text(const PlanConfig& config) {
 void add_title(Screen& screen, const RunFigures& run) {
   const PlanConfig& config = run.config;
   const std::string title = run.model_name + (run.name.empty() ? "" : " (" + run.name + ")");
-  screen.line(printable(title), Colour::bold,
-              fmt::format(", {} parameters, on {} {} in {}, {}", format_parameters(run.parameters),
-                          format_count(run.cluster.gpus), run.cluster.gpu,
-                          counted(run.cluster.nodes, "node", "nodes"), strategy_text(config)));
+  screen.line(
+      printable(title), Colour::bold,
+      fmt::format(", {} parameters{}, on {} {} in {}, {}", format_parameters(run.parameters),
+                  active_text(run.parameters, config.model), format_count(run.cluster.gpus),
+                  run.cluster.gpu, counted(run.cluster.nodes, "node", "nodes"),
+                  strategy_text(config)));
   const double tokens =
       static_cast<double>(config.tokens_per_step()) * static_cast<double>(config.mesh.world_size());
   screen.line(fmt::format(

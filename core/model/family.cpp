@@ -23,6 +23,13 @@ constexpr std::array kTraits{
                            .gate_up = "c_fc",
                            .down = "c_proj"}},
     FamilyTraits{.family = Family::olmo2, .input_norms = false, .whole_qk_norms = true},
+    FamilyTraits{.family = Family::mixtral,
+                 .only_experts = true,
+                 .names = {.mlp = "block_sparse_moe.",
+                           .expert_gate = "w1",
+                           .expert_up = "w3",
+                           .expert_down = "w2"}},
+    FamilyTraits{.family = Family::olmoe, .whole_qk_norms = true, .only_experts = true},
 };
 
 constexpr HfNames kGemmaNames{.newer_activation = "hidden_activation"};
@@ -79,11 +86,25 @@ constexpr std::array kFamilies{
              .fused_weights = true},
     HfFamily{.model_type = "llama", .kv_heads_default_to_heads = true},
     HfFamily{.model_type = "mistral", .sliding = SlidingRule::all},
+    HfFamily{.model_type = "mixtral",
+             .family = Family::mixtral,
+             .names = {.experts = "num_local_experts"},
+             .sliding = SlidingRule::all,
+             .sliding_window = 0,
+             .rope_theta = 1'000'000,
+             .always_normalises = true,
+             .aux_loss = {1, 1000}},
     HfFamily{.model_type = "olmo2",
              .family = Family::olmo2,
              .qk_norm = true,
              .kv_heads_default_to_heads = true,
              .output_norms = true},
+    HfFamily{.model_type = "olmoe",
+             .family = Family::olmoe,
+             .names = {.experts = "num_experts"},
+             .qk_norm = true,
+             .kv_heads_default_to_heads = true,
+             .aux_loss = {1, 100}},
     HfFamily{.model_type = "phi3",
              .kv_heads_default_to_heads = true,
              .sliding = SlidingRule::all,
@@ -93,6 +114,12 @@ constexpr std::array kFamilies{
     HfFamily{.model_type = "qwen2", .qkv_bias = true, .sliding = SlidingRule::switched},
     HfFamily{
         .model_type = "qwen3", .qk_norm = true, .head_dim = 128, .sliding = SlidingRule::switched},
+    HfFamily{.model_type = "qwen3_moe",
+             .names = {.experts = "num_experts", .expert_intermediate = "moe_intermediate_size"},
+             .qk_norm = true,
+             .sliding = SlidingRule::switched,
+             .dense_layers = true,
+             .aux_loss = {1, 1000}},
 };
 
 }  // namespace

@@ -11,27 +11,31 @@
 #include <string>
 #include <string_view>
 
+#include "core/base/rational.hpp"
 #include "core/base/vocabulary.hpp"
 
 namespace mfsdp {
 
 /// Whose recipe (core/recipe/recipe.hpp) a model follows.
 enum class Family {
-  llama,  ///< RMSNorm before grouped-query attention with RoPE, and before SwiGLU
-  gpt2,   ///< LayerNorm, biases, learned positions, an MLP without a gate
-  olmo2   ///< norms only of what attention and MLP add, and of all queries or keys of a token
+  llama,    ///< RMSNorm before grouped-query attention with RoPE, and before SwiGLU
+  gpt2,     ///< LayerNorm, biases, learned positions, an MLP without a gate
+  olmo2,    ///< norms only of what attention and MLP add, and of all queries or keys of a token
+  mixtral,  ///< Llama's blocks with experts of other names in checkpoints
+  olmoe     ///< experts, and norms of all queries or keys of a token
 };
 
 template <>
 struct Names<Family> {
-  static constexpr std::array<std::string_view, 3> values{"llama", "gpt2", "olmo2"};
+  static constexpr std::array<std::string_view, 5> values{"llama", "gpt2", "olmo2", "mixtral",
+                                                          "olmoe"};
 };
 
 /// What checkpoints call the modules of a model; "" where the family has no such module. A block's
 /// stand behind `blocks`, its number and a dot.
 struct ModuleNames {
   std::string_view embedding = "model.embed_tokens";
-  std::string_view positions;
+  std::string_view positions = {};
   std::string_view final_norm = "model.norm";
   std::string_view head = "lm_head";
   std::string_view blocks = "model.layers.";
@@ -40,8 +44,14 @@ struct ModuleNames {
   std::string_view qkv = "qkv_proj";  ///< of `attention`, as the next is
   std::string_view attention_out = "o_proj";
   std::string_view post_norm = "post_attention_layernorm";
-  std::string_view gate_up = "gate_up_proj";  ///< of "mlp.", as the next is
+  std::string_view mlp = "mlp.";
+  std::string_view gate_up = "gate_up_proj";  ///< of `mlp`, as all from here on are
   std::string_view down = "down_proj";
+  std::string_view router = "gate";
+  std::string_view experts = "experts.";       ///< then an expert's number and a dot
+  std::string_view expert_gate = "gate_proj";  ///< of an expert, as the next two are
+  std::string_view expert_up = "up_proj";
+  std::string_view expert_down = "down_proj";
 };
 
 /// In what a family's models differ from Llama's, whatever their shape.
@@ -53,6 +63,7 @@ struct FamilyTraits {
   bool rotates = true;              ///< RoPE; else a table of positions is added to the embedding
   bool input_norms = true;          ///< before attention and MLP
   bool whole_qk_norms = false;      ///< norms of query and key go over all of a token's heads
+  bool only_experts = false;        ///< every layer has experts
   bool transposed_weights = false;  ///< checkpoints hold matrices of blocks as [inputs, outputs]
   ModuleNames names = {};
 };
@@ -85,7 +96,9 @@ struct HfNames {
   const char* positions = "max_position_embeddings";
   const char* epsilon = "rms_norm_eps";
   const char* activation = "hidden_act";
-  const char* newer_activation = nullptr;  ///< counts where it is there
+  const char* newer_activation = nullptr;     ///< counts where it is there
+  const char* experts = nullptr;              ///< how many; null: the family has none
+  const char* expert_intermediate = nullptr;  ///< an expert's; null: `intermediate` is
 };
 
 /// A model_type of Hugging Face.
@@ -121,12 +134,18 @@ struct HfFamily {
   bool tied_embeddings = false;  ///< where config.json does not say
   /// Checkpoints have query, key and value as one tensor, gate and up as another.
   bool fused_weights = false;
+  // Of families with experts.
+  /// The weights of a token's experts sum to 1: always, or where norm_topk_prob says so.
+  bool always_normalises = false;
+  bool dense_layers = false;  ///< layers may be dense (mlp_only_layers, decoder_sparse_step)
+  Rational aux_loss{0, 1};    ///< where config.json does not say router_aux_loss_coef
 };
 
 /// All that are modelled, sorted by model_type.
 [[nodiscard]] std::span<const HfFamily> hf_families();
 
-/// "gemma, gemma2, gemma3_text, gpt2, llama, mistral, olmo2, phi3, qwen2 or qwen3".
+/// "gemma, gemma2, gemma3_text, gpt2, llama, mistral, mixtral, olmo2, olmoe, phi3, qwen2, qwen3 or
+/// qwen3_moe".
 [[nodiscard]] std::string hf_family_list();
 
 }  // namespace mfsdp

@@ -13,6 +13,7 @@
 #include "core/base/parse_json.hpp"
 #include "core/model/family.hpp"
 #include "core/model/hf_attention.hpp"
+#include "core/model/hf_experts.hpp"
 #include "core/model/hf_fields.hpp"
 #include "core/model/model_shape.hpp"
 #include "core/model/not_modelled.hpp"
@@ -44,7 +45,7 @@ struct Switch {
 };
 
 constexpr std::string_view kFieldDropout = "dropout";
-constexpr std::string_view kFieldExperts = "a mixture of experts";
+constexpr std::string_view kFieldExperts = "experts of this model_type";
 constexpr std::string_view kFieldScales = "scaled activations";
 constexpr std::string_view kFieldNorms = "norms of queries and keys";
 
@@ -93,7 +94,9 @@ Result<void> check_switches(const Fields& fields, const HfFamily& family) {
     if (value == nullptr || is_off(*value, one_is_off)) return {};
     return fields.wrong(name, fmt::format("none (not modelled: {}; docs/limits.md)", what));
   };
-  for (const Switch& field : kSwitches) MFSDP_TRY(check(field.name, field.what, field.one_is_off));
+  for (const Switch& field : kSwitches)
+    if (family.names.experts == nullptr || std::string_view(family.names.experts) != field.name)
+      MFSDP_TRY(check(field.name, field.what, field.one_is_off));
   if (!family.qk_norm)
     for (const char* name : kNormSwitches) MFSDP_TRY(check(name, kFieldNorms, false));
   if (const ParsedJson* causal = fields.find("is_causal"); causal != nullptr && *causal == false)
@@ -203,6 +206,7 @@ Result<HfModel> read_hf_config(std::string_view text, const std::string& where) 
   model.shape.tied_embeddings = family.tied_embeddings;
   MFSDP_TRY(read_sizes(fields, family, model.shape));
   MFSDP_TRY(read_hf_attention(fields, family, model));
+  MFSDP_TRY(read_hf_experts(fields, family, model.shape));
   MFSDP_TRY(check_shape(model.shape, where));
   return model;
 }

@@ -13,7 +13,7 @@ constexpr std::string_view kB = ".lora_B.weight";
 }  // namespace
 
 std::vector<LoraTarget> lora_targets(const ModelShape& shape) {
-  if (shape.family != Family::llama) return {};
+  if (shape.family != Family::llama || shape.experts != 0) return {};
   const std::int64_t query = shape.attention_width();
   const std::int64_t key = checked_mul(shape.kv_heads, shape.head_dim);
   const std::int64_t hidden = shape.hidden;

@@ -45,7 +45,11 @@ class ModelBuilder {
     }
     if (traits_.input_norms)
       norm(ParameterRole::post_norm, ParameterRole::post_norm_bias, post_norm);
-    mlp(prefix + "mlp.");
+    const std::string inner = prefix + std::string(names_.mlp);
+    if (shape_.has_experts(layer))
+      experts(inner);
+    else
+      mlp(inner);
     if (shape_.output_norms)
       add(ParameterRole::mlp_output_norm, weight_of(prefix + "post_feedforward_layernorm"),
           {shape_.hidden});
@@ -117,6 +121,26 @@ class ModelBuilder {
     if (traits_.biases) add(ParameterRole::down_bias, bias_of(down), {shape_.hidden});
   }
 
+  /// One parameter has all experts' matrices one below the other, each a part of its own.
+  void experts(const std::string& prefix) {
+    add(ParameterRole::router, weight_of(prefix + std::string(names_.router)),
+        {shape_.experts, shape_.hidden});
+    const std::int64_t inner = shape_.expert_intermediate;
+    std::vector<ParameterPart> gate_up;
+    std::vector<ParameterPart> down;
+    const std::string all = prefix + std::string(names_.experts);
+    for (std::int64_t expert = 0; expert < shape_.experts; ++expert) {
+      const std::string one = all + std::to_string(expert) + ".";
+      gate_up.push_back({weight_of(one + std::string(names_.expert_gate)), inner});
+      gate_up.push_back({weight_of(one + std::string(names_.expert_up)), inner});
+      down.push_back({weight_of(one + std::string(names_.expert_down)), shape_.hidden});
+    }
+    add(ParameterRole::experts_gate_up, weight_of(all + std::string(names_.gate_up)),
+        {product_of(2, shape_.experts, inner), shape_.hidden}, std::move(gate_up));
+    add(ParameterRole::experts_down, weight_of(all + std::string(names_.down)),
+        {product_of(shape_.experts, shape_.hidden), inner}, std::move(down));
+  }
+
   void final_norm() {
     norm(ParameterRole::final_norm, ParameterRole::final_norm_bias, names_.final_norm);
   }
@@ -157,6 +181,10 @@ bool ModelShape::slides(std::int64_t layer) const {
   return std::ranges::binary_search(sliding_layers, layer);
 }
 
+bool ModelShape::has_experts(std::int64_t layer) const {
+  return experts != 0 && !std::ranges::binary_search(dense_layers, layer);
+}
+
 Rational ModelShape::embedding_scale(DType dtype) const {
   if (!scaled_embedding) return {0, 1};
   const int bits = dtype == DType::bf16   ? 8
@@ -185,6 +213,10 @@ std::int64_t Model::parameter_count() const {
   std::int64_t total = 0;
   for (const Parameter& parameter : parameters) total = checked_add(total, parameter.elements());
   return total;
+}
+
+std::int64_t Model::active_parameter_count() const {
+  return checked_add(parameter_count(), -unchosen_elements(shape));
 }
 
 Model make_model(const ModelShape& shape, DType dtype) {

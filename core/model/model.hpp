@@ -73,6 +73,14 @@ struct ModelShape {
   Rational score_cap{0, 1};    ///< scores s become cap * tanh(s / cap); 0: they stay
   Rational logit_cap{0, 1};    ///< likewise the logits
   bool fused_weights = false;  ///< checkpoints too have query, key and value as one, gate and up
+  // Experts: MLPs of which a router chooses some for each token.
+  std::int64_t experts = 0;  ///< of a block that has any; 0: all blocks are dense
+  std::int64_t experts_per_token = 0;
+  std::int64_t expert_intermediate = 0;      ///< of one expert; `intermediate` is of dense blocks
+  std::vector<std::int64_t> dense_layers{};  ///< beside those with experts; ascending
+  bool normalised_routing = false;           ///< the weights of a token's experts sum to 1
+  Rational router_aux_loss{0, 1};            ///< of experts' balance in a sequence; 0: none
+  Rational router_z_loss{0, 1};              ///< of the router's logits; 0: none
 
   friend bool operator==(const ModelShape&, const ModelShape&) = default;
 
@@ -92,6 +100,7 @@ struct ModelShape {
   /// Elements of a head that RoPE turns.
   [[nodiscard]] std::int64_t rotated_dim() const { return rotary_dim != 0 ? rotary_dim : head_dim; }
   [[nodiscard]] bool slides(std::int64_t layer) const;
+  [[nodiscard]] bool has_experts(std::int64_t layer) const;
   /// The root of hidden as a number of that dtype, which it is computed in; 0 where nothing is
   /// scaled.
   [[nodiscard]] Rational embedding_scale(DType dtype) const;
@@ -132,6 +141,10 @@ enum class ParameterRole {
   attention_out_bias,  ///< [hidden]
   gate_up_bias,        ///< as many as gate_up has rows
   down_bias,           ///< [hidden]
+  router,              ///< [experts, hidden]
+  /// [experts * 2 * expert_intermediate, hidden]: of each expert gate rows, then up rows.
+  experts_gate_up,
+  experts_down,  ///< [experts * hidden, expert_intermediate]
   // Adapters (core/model/lora.hpp): A [rank, inputs] and B [outputs, rank].
   q_lora_a,
   q_lora_b,
@@ -155,7 +168,7 @@ enum class ParameterRole {
 
 template <>
 struct Names<ParameterRole> {
-  static constexpr std::array<std::string_view, 39> values{"embedding",
+  static constexpr std::array<std::string_view, 42> values{"embedding",
                                                            "input_norm",
                                                            "qkv",
                                                            "qkv_bias",
@@ -176,6 +189,9 @@ struct Names<ParameterRole> {
                                                            "attention_out_bias",
                                                            "gate_up_bias",
                                                            "down_bias",
+                                                           "router",
+                                                           "experts_gate_up",
+                                                           "experts_down",
                                                            "q_lora_a",
                                                            "q_lora_b",
                                                            "k_lora_a",
@@ -236,11 +252,14 @@ struct Model {
   std::vector<Parameter> parameters;  ///< in unit order, then layout order
 
   [[nodiscard]] std::int64_t parameter_count() const;
+  /// Without the experts that a token does not choose.
+  [[nodiscard]] std::int64_t active_parameter_count() const;
 };
 
 /// The units and parameters of a shape. Layout order in a block: [input_norm], qkv, [qkv_bias],
 /// [q_norm, k_norm], attention_out, [attention_output_norm], [post_norm], gate_up, down,
-/// [mlp_output_norm]; a bias stands behind its weight, the table of positions behind the embedding.
+/// [mlp_output_norm]; with experts router, experts_gate_up, experts_down in place of gate_up and
+/// down; a bias stands behind its weight, the table of positions behind the embedding.
 /// With tied embeddings the embedding and the final norm form one unit, first in order. Parameters
 /// have dtype `dtype`.
 [[nodiscard]] Model make_model(const ModelShape& shape, DType dtype);

@@ -69,7 +69,7 @@ std::string squashed(std::string_view name) {
 
 /// Versions that have the shape of a built-in model of another name. Llama 3.1 and 3.3 differ from
 /// what they are listed under in nothing; Llama 3 has a shorter context and unscaled RoPE.
-constexpr std::array<std::pair<std::string_view, std::string_view>, 8> kVersions{
+constexpr std::array<std::pair<std::string_view, std::string_view>, 10> kVersions{
     {{"llama3.18b", "llama3_8b"},
      {"llama3.170b", "llama3_70b"},
      {"llama3.1405b", "llama3_405b"},
@@ -77,6 +77,8 @@ constexpr std::array<std::pair<std::string_view, std::string_view>, 8> kVersions
      {"llama3.23b", "llama3_3b"},
      {"llama3.370b", "llama3_70b"},
      {"mistral7bv0.3", "mistral_7b"},
+     {"mixtral8x7bv0.1", "mixtral_8x7b"},
+     {"olmoe1b7b0924", "olmoe_1b_7b"},
      {"phi3mini4k", "phi3_mini"}}};
 
 /// The built-in model that people call so, if one is.

@@ -16,9 +16,10 @@ struct Bounded {
 };
 
 Result<void> check_ranges(const ModelShape& shape, const std::string& where) {
+  const bool some_dense = shape.experts == 0 || !shape.dense_layers.empty();
   const std::array fields{
       Bounded{"hidden_size", shape.hidden, ShapeLimits::dim},
-      Bounded{"intermediate_size", shape.intermediate, ShapeLimits::dim},
+      Bounded{"intermediate_size", some_dense ? shape.intermediate : 1, ShapeLimits::dim},
       Bounded{"vocab_size", shape.vocab, ShapeLimits::dim},
       Bounded{"max_position_embeddings", shape.max_seq_len, ShapeLimits::dim},
       Bounded{"num_hidden_layers", shape.layers, ShapeLimits::layers},
@@ -41,6 +42,53 @@ Result<void> check_heads(const ModelShape& shape, const std::string& where) {
   if (shape.head_dim % 2 != 0)
     return fail(where, fmt::format("head_dim: expected an even number (RoPE turns pairs), got {}",
                                    shape.head_dim));
+  return {};
+}
+
+/// Layers in ascending order, each of the model.
+Result<void> check_layers(const std::vector<std::int64_t>& layers, const ModelShape& shape,
+                          std::string_view field, const std::string& where) {
+  std::int64_t last = -1;
+  for (const std::int64_t layer : layers) {
+    if (layer <= last || layer >= shape.layers)
+      return fail(where, fmt::format("{}: expected layers from 0 to {}, ascending, got {}", field,
+                                     shape.layers - 1, layer));
+    last = layer;
+  }
+  return {};
+}
+
+/// All that is said of experts, or nothing.
+Result<void> check_experts(const ModelShape& shape, const std::string& where) {
+  const auto wrong = [&](std::string_view field, std::string_view expected, std::int64_t got) {
+    return fail(where, fmt::format("{}: expected {}, got {}", field, expected, got));
+  };
+  if (shape.experts < 0 || shape.experts > ShapeLimits::experts)
+    return wrong("num_experts", fmt::format("an integer up to {}", ShapeLimits::experts),
+                 shape.experts);
+  if (shape.experts == 0) {
+    const bool none = shape.experts_per_token == 0 && shape.expert_intermediate == 0 &&
+                      shape.dense_layers.empty() && !shape.normalised_routing &&
+                      shape.router_aux_loss == Rational{} && shape.router_z_loss == Rational{};
+    return none ? Result<void>{} : wrong("num_experts", "experts, as more is said of them", 0);
+  }
+  if (shape.experts_per_token < 1 || shape.experts_per_token > shape.experts)
+    return wrong("num_experts_per_tok", fmt::format("an integer from 1 to {}", shape.experts),
+                 shape.experts_per_token);
+  if (shape.expert_intermediate < 1 || shape.expert_intermediate > ShapeLimits::dim)
+    return wrong("moe_intermediate_size", fmt::format("an integer from 1 to {}", ShapeLimits::dim),
+                 shape.expert_intermediate);
+  if (shape.dense_layers.empty() && shape.intermediate != 0)
+    return wrong("intermediate_size", "0, as no layer is dense", shape.intermediate);
+  MFSDP_TRY(check_layers(shape.dense_layers, shape, "mlp_only_layers", where));
+  if (std::ssize(shape.dense_layers) == shape.layers)
+    return wrong("mlp_only_layers", "a layer with experts", shape.layers);
+  for (const auto& [field, value] :
+       {std::pair<std::string_view, const Rational&>{"router_aux_loss_coef", shape.router_aux_loss},
+        {"router_z_loss_coef", shape.router_z_loss}})
+    if (value.num < 0 || (value.num == 0 ? value.den != 1 : value.den < 1))
+      return fail(where,
+                  fmt::format("{}: expected a number above 0, got {}", field, value.value()));
   return {};
 }
 
@@ -120,13 +168,7 @@ Result<void> check_attention(const ModelShape& shape, const std::string& where) 
     return fail(where, fmt::format("sliding_window: expected an integer from 1 to {} and layers "
                                    "that slide, or neither, got {}",
                                    ShapeLimits::dim, shape.sliding_window));
-  std::int64_t last = -1;
-  for (const std::int64_t layer : shape.sliding_layers) {
-    if (layer <= last || layer >= shape.layers)
-      return fail(where, fmt::format("layer_types: expected layers from 0 to {}, ascending, got {}",
-                                     shape.layers - 1, layer));
-    last = layer;
-  }
+  MFSDP_TRY(check_layers(shape.sliding_layers, shape, "layer_types", where));
   for (const auto& [field, value] :
        {std::pair<std::string_view, const Rational&>{"query_pre_attn_scalar", shape.query_scalar},
         {"attn_logit_softcapping", shape.score_cap},
@@ -162,6 +204,12 @@ Result<void> check_family(const ModelShape& shape, const std::string& where) {
            "layer norms before attention and MLP alone"},
       Need{traits.gated || shape.activation == Activation::gelu_tanh, "GELU in its tanh form"},
       Need{traits.gated || shape.fused_weights, "one tensor of query, key and value"},
+      Need{!traits.only_experts || (shape.experts != 0 && shape.dense_layers.empty()),
+           "experts in every layer"},
+      Need{shape.experts == 0 || (traits.gated && traits.input_norms && !shape.output_norms),
+           "no experts, or norms before attention and MLP alone"},
+      Need{shape.experts == 0 || shape.activation == Activation::silu, "experts with SwiGLU"},
+      Need{shape.experts == 0 || !shape.fused_weights, "no fused weights beside experts"},
   };
   for (const Need& need : needs)
     if (!need.met)
@@ -176,10 +224,13 @@ Result<void> check_count(const ModelShape& shape, const std::string& where) {
     return fail(where, fmt::format("{}: expected fewer than 2^53 parameters in all", field));
   };
   try {
-    std::int64_t total = block_elements(shape);
+    const std::int64_t dense = shape.experts == 0 ? shape.layers : std::ssize(shape.dense_layers);
+    std::int64_t total = dense == 0 ? 0 : block_elements(shape);
     if (total >= ShapeLimits::parameters) return too_many();
+    const std::int64_t of_experts = dense == shape.layers ? 0 : block_elements(shape, true);
+    if (of_experts >= ShapeLimits::parameters) return too_many();
     field = "num_hidden_layers";
-    total = checked_mul(total, shape.layers);
+    total = checked_add(checked_mul(total, dense), checked_mul(of_experts, shape.layers - dense));
     if (total >= ShapeLimits::parameters) return too_many();
     field = "vocab_size";
     const std::int64_t table = checked_mul(shape.vocab, shape.hidden);
@@ -195,18 +246,21 @@ Result<void> check_count(const ModelShape& shape, const std::string& where) {
 
 }  // namespace
 
-std::int64_t block_matrix_elements(const ModelShape& shape) {
+std::int64_t block_matrix_elements(const ModelShape& shape, bool has_experts) {
   const std::int64_t all_heads = checked_add(shape.heads, checked_mul(2, shape.kv_heads));
   const std::int64_t qkv = product_of(all_heads, shape.head_dim, shape.hidden);
   const std::int64_t out = product_of(shape.hidden, shape.heads, shape.head_dim);
   const std::int64_t mlp =
-      product_of(shape.traits().gated ? 3 : 2, shape.hidden, shape.intermediate);
+      has_experts
+          ? checked_add(product_of(shape.experts, shape.hidden),
+                        product_of(3, shape.experts, shape.hidden, shape.expert_intermediate))
+          : product_of(shape.traits().gated ? 3 : 2, shape.hidden, shape.intermediate);
   return checked_add(checked_add(qkv, out), mlp);
 }
 
-std::int64_t block_elements(const ModelShape& shape) {
+std::int64_t block_elements(const ModelShape& shape, bool has_experts) {
   const FamilyTraits& traits = shape.traits();
-  std::int64_t total = block_matrix_elements(shape);
+  std::int64_t total = block_matrix_elements(shape, has_experts);
   const auto add = [&](std::int64_t vectors, std::int64_t elements) {
     total = checked_add(total, checked_mul(vectors, elements));
   };
@@ -222,9 +276,16 @@ std::int64_t block_elements(const ModelShape& shape) {
   return total;
 }
 
+std::int64_t unchosen_elements(const ModelShape& shape) {
+  const std::int64_t blocks = shape.layers - std::ssize(shape.dense_layers);
+  return product_of(3, blocks, shape.experts - shape.experts_per_token, shape.hidden,
+                    shape.expert_intermediate);
+}
+
 Result<void> check_shape(const ModelShape& shape, const std::string& where) {
   MFSDP_TRY(check_ranges(shape, where));
   MFSDP_TRY(check_heads(shape, where));
+  MFSDP_TRY(check_experts(shape, where));
   MFSDP_TRY(check_reals(shape, where));
   MFSDP_TRY(check_attention(shape, where));
   MFSDP_TRY(check_family(shape, where));

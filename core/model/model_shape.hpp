@@ -16,15 +16,20 @@ struct ShapeLimits {
   static constexpr std::int64_t dim = (std::int64_t{1} << 31) - 1;
   static constexpr std::int64_t layers = 100'000;
   static constexpr std::int64_t heads = std::int64_t{1} << 20;  ///< also of head_dim
+  static constexpr std::int64_t experts = 1 << 16;
   /// Exclusive. Counts below 2^53 survive a trip through JSON readers that use doubles.
   static constexpr std::int64_t parameters = std::int64_t{1} << 53;
 };
 
-/// Parameters of one block that are matrices. Throws OverflowError.
-[[nodiscard]] std::int64_t block_matrix_elements(const ModelShape& shape);
+/// Parameters of one block, dense or with experts, that are matrices. Throws OverflowError.
+[[nodiscard]] std::int64_t block_matrix_elements(const ModelShape& shape, bool has_experts = false);
 
 /// All parameters of one block: matrices, norms and biases. Throws OverflowError.
-[[nodiscard]] std::int64_t block_elements(const ModelShape& shape);
+[[nodiscard]] std::int64_t block_elements(const ModelShape& shape, bool has_experts = false);
+
+/// Parameters of experts that a token does not choose, of all blocks: what is active is the rest.
+/// Throws OverflowError.
+[[nodiscard]] std::int64_t unchosen_elements(const ModelShape& shape);
 
 /// Checks a shape: every field in range, heads a multiple of key-value heads, head_dim even, RoPE
 /// scaling meaningful, fewer than 2^53 parameters. Errors name `where` and the field by its Hugging

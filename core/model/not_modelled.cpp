@@ -16,11 +16,11 @@ struct Unmodelled {
 };
 
 constexpr std::string_view kExperts = "a mixture of experts";
+constexpr std::string_view kSharedExperts = "experts that all tokens share";
 constexpr std::string_view kLayerNorms = "layer norms and another MLP";
 
 /// The first that matches counts, so narrower parts stand before wider ones.
 constexpr std::array kUnmodelled{
-    Unmodelled{.part = "mixtral", .what = kExperts},
     Unmodelled{.part = "deepseek", .what = "experts and multi-head latent attention"},
     Unmodelled{.part = "kimi", .what = "experts and multi-head latent attention"},
     Unmodelled{.part = "gptoss", .what = "experts, attention sinks and sliding windows"},
@@ -32,9 +32,8 @@ constexpr std::array kUnmodelled{
     Unmodelled{.part = "mllama", .what = "cross-attention to images"},
     Unmodelled{.part = "vision", .what = "an image encoder"},
     Unmodelled{.part = "vl", .what = "an image encoder"},
-    Unmodelled{.part = "moe", .what = kExperts},
-    Unmodelled{.part = "a3b", .what = kExperts},
-    Unmodelled{.part = "a22b", .what = kExperts},
+    Unmodelled{.part = "qwen2moe", .what = kSharedExperts},
+    Unmodelled{.part = "qwen1.5moe", .what = kSharedExperts},
     Unmodelled{.part = "qwen3next", .what = "experts and linear attention"},
     Unmodelled{.part = "glm4", .what = "other norms, or a mixture of experts"},
     Unmodelled{.part = "grok", .what = kExperts},
@@ -43,7 +42,6 @@ constexpr std::array kUnmodelled{
     Unmodelled{.part = "jamba", .what = "state-space layers"},
     Unmodelled{.part = "mamba", .what = "state-space layers"},
     Unmodelled{.part = "nemotron", .what = "another MLP"},
-    Unmodelled{.part = "olmoe", .what = kExperts},
     Unmodelled{.part = "olmo3", .what = "OLMo 2's norms and sliding windows"},
     Unmodelled{.part = "olmo1b", .what = "norms without weights"},
     Unmodelled{.part = "olmo7b", .what = "norms without weights"},

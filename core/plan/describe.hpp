@@ -41,6 +41,10 @@ void fields(Io& io, RopeScaling& v) {
 template <class Io>
 void fields(Io& io, ModelShape& v) {
   io.sparse("activation", v.activation);
+  io.sparse("dense_layers", v.dense_layers);
+  io.sparse("expert_intermediate", v.expert_intermediate);
+  io.sparse("experts", v.experts);
+  io.sparse("experts_per_token", v.experts_per_token);
   io("family", v.family);
   io.sparse("fused_weights", v.fused_weights);
   io("head_dim", v.head_dim);
@@ -52,6 +56,7 @@ void fields(Io& io, ModelShape& v) {
   io.sparse("local_rope_theta", v.local_rope_theta);
   io.sparse("logit_cap", v.logit_cap);
   io("max_seq_len", v.max_seq_len);
+  io.sparse("normalised_routing", v.normalised_routing);
   io.sparse("output_norms", v.output_norms);
   io.sparse("qk_norm", v.qk_norm);
   io.sparse("qkv_bias", v.qkv_bias);
@@ -60,6 +65,8 @@ void fields(Io& io, ModelShape& v) {
   io("rope_scaling", v.rope_scaling);
   io("rope_theta", v.rope_theta);
   io.sparse("rotary_dim", v.rotary_dim);
+  io.sparse("router_aux_loss", v.router_aux_loss);
+  io.sparse("router_z_loss", v.router_z_loss);
   io.sparse("scaled_embedding", v.scaled_embedding);
   io.sparse("score_cap", v.score_cap);
   io.sparse("sliding_layers", v.sliding_layers);

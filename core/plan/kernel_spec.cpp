@@ -335,6 +335,99 @@ std::vector<KernelSpec> token_specs() {
            .workspace = sum_workspace}};
 }
 
+/// Counts of each expert in blocks of so many tokens.
+std::int64_t order_workspace(const Kernel& k) {
+  constexpr std::int64_t kBlock = 256;
+  return product_of(4, k.attribute("experts"),
+                    round_up(std::max<std::int64_t>(k.attribute("rows"), 1), kBlock) / kBlock);
+}
+
+/// Rows of experts: m of them, in the order of experts; `ends` says where each one's end. Those
+/// behind the last end are nobody's: no kernel reads or writes them.
+std::vector<KernelSpec> expert_specs() {
+  const Dim chosen = d("rows", "top_k");
+  const OperandSpec ends = operand(reads, "ends", int32, {d("experts")});
+  const auto experts = [](OperandUse use, std::string_view role, Element element) {
+    return operand(use, role, element, {d("rows"), d("top_k")});
+  };
+  const auto logits = [](OperandUse use, std::string_view role) {
+    return operand(use, role, compute, {d("rows"), d("experts")});
+  };
+  const auto counts = [](OperandUse use) {
+    return optional(operand(use, "counts", int32, {d("sequences"), d("experts")}));
+  };
+  const auto rows_of = [](OperandUse use, std::string_view role, std::string_view cols) {
+    return operand(use, role, compute, {d("m"), d(cols)});
+  };
+  const auto row_weights = [](OperandUse use, std::string_view role) {
+    return operand(use, role, statistic, {d("m")});
+  };
+  const auto weight = [](OperandUse use, std::string_view role, Element element) {
+    return operand(use, role, element, {d("experts", "n"), d("k")});
+  };
+  const std::vector<std::string_view> sizes{"experts", "k", "m", "n"};
+  const std::vector<std::string_view> routing{"experts", "rows", "top_k"};
+  const std::vector<std::string_view> inner{"cols", "experts", "m"};
+  return {
+      {.kind = router_forward,
+       .operands = {logits(reads, "logits"), experts(writes, "indices", int32),
+                    experts(writes, "weights", statistic), counts(writes)},
+       .attributes = routing,
+       .optional_attributes = {"normalised", "seq"}},
+      {.kind = router_backward,
+       .operands = {logits(reads, "logits"), experts(reads, "indices", int32),
+                    experts(reads, "d_weights", statistic), counts(reads),
+                    optional(operand(reads, "loss_scale", fp32, {d(4)})),
+                    logits(writes, "d_logits")},
+       .attributes = routing,
+       .optional_attributes = {"aux_loss", "normalised", "seq", "z_loss"}},
+      {.kind = expert_order,
+       .operands = {experts(reads, "indices", int32),
+                    operand(writes, "ends", int32, {d("experts")}),
+                    operand(writes, "order", int32, {chosen}), experts(writes, "places", int32)},
+       .attributes = routing,
+       .workspace = order_workspace},
+      {.kind = permute_rows,
+       .operands = {matrix(reads, "input"), operand(reads, "order", int32, {chosen}),
+                    optional(experts(reads, "weights", statistic)),
+                    optional(operand(writes, "row_weights", statistic, {chosen})),
+                    operand(writes, "output", compute, {chosen, d("cols")})},
+       .attributes = {"cols", "rows", "top_k"}},
+      {.kind = combine_rows,
+       .operands = {operand(reads, "input", compute, {chosen, d("cols")}),
+                    experts(reads, "places", int32),
+                    optional(operand(reads, "row_weights", statistic, {chosen})),
+                    optional(experts(writes, "weights", statistic)), matrix(adds, "output")},
+       .attributes = {"beta", "cols", "rows", "top_k"}},
+      {.kind = grouped_product,
+       .operands = {rows_of(reads, "input", "k"), weight(reads, "weight", compute), ends,
+                    rows_of(writes, "output", "n")},
+       .attributes = sizes,
+       .flops = gemm_flops},
+      {.kind = grouped_input_gradient,
+       .operands = {rows_of(reads, "d_output", "n"), weight(reads, "weight", compute), ends,
+                    rows_of(writes, "d_input", "k")},
+       .attributes = sizes,
+       .flops = gemm_flops},
+      {.kind = grouped_weight_gradient,
+       .operands = {rows_of(reads, "d_output", "n"), rows_of(reads, "input", "k"), ends,
+                    weight(adds, "weight_grad", gradient)},
+       .attributes = {"beta", "experts", "k", "m", "n"},
+       .flops = gemm_flops,
+       .sum = GradientSum::of_rank,
+       .pieces = "m",
+       .rows_are_sums = true},
+      {.kind = weighted_swiglu_forward,
+       .operands = {operand(reads, "gate_up", compute, {d("m"), d(2, "cols")}),
+                    row_weights(reads, "row_weights"), ends, rows_of(writes, "product", "cols")},
+       .attributes = inner},
+      {.kind = weighted_swiglu_backward,
+       .operands = {operand(updates, "gate_up", compute, {d("m"), d(2, "cols")}),
+                    row_weights(reads, "row_weights"), ends, rows_of(yields, "d_product", "cols"),
+                    row_weights(writes, "d_row_weights")},
+       .attributes = inner}};
+}
+
 std::vector<KernelSpec> step_specs() {
   const OperandSpec loss = operand(reads, "loss", fp32, {d(4)});
   const OperandSpec norm = operand(reads, "norm", fp32, {d(4)});
@@ -390,7 +483,8 @@ using Table = std::array<KernelSpec, kKernelKinds * kVariants>;
 Table make_table() {
   Table table;
   std::size_t rows = 0;
-  for (auto* make : {product_specs, attention_specs, row_specs, token_specs, step_specs})
+  for (auto* make :
+       {product_specs, attention_specs, row_specs, token_specs, expert_specs, step_specs})
     for (KernelSpec& spec : make()) {
       const auto variant = static_cast<std::size_t>(spec.variant.value_or(GemmKind::forward));
       table.at(static_cast<std::size_t>(spec.kind) * kVariants + variant) = std::move(spec);

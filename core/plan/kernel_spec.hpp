@@ -29,15 +29,20 @@ enum class KernelKind {
   attention_forward,
   bias_grad,  ///< column sums of a gradient
   cast,
+  combine_rows,        ///< sums of the rows that experts made for a token
   cross_entropy,       ///< loss, and d(logits) in place of the logits
   cross_entropy_loss,  ///< loss alone (eval)
   embedding_backward,
   embedding_forward,
+  expert_order,  ///< the experts of tokens -> the order of rows by expert
   geglu_backward,
   geglu_forward,
   gelu_backward,
   gelu_forward,
   gemm,
+  grouped_input_gradient,   ///< of a grouped product
+  grouped_product,          ///< of each expert's rows with its matrix
+  grouped_weight_gradient,  ///< of a grouped product
   layer_norm_backward,
   layer_norm_forward,
   loss_finish,       ///< loss and token sums over ranks -> mean loss, 1/T (over the loss scale)
@@ -46,6 +51,7 @@ enum class KernelKind {
   norm_finish,       ///< norm partials in fixed order -> norm, clip factor, non-finite flag
   norm_partial,      ///< sum of squares of one virtual shard
   norm_weight_grad,  ///< second stage of a norm's weight gradient
+  permute_rows,      ///< rows of tokens in the order of their experts
   position_embedding_backward,  ///< rows of all sequences, summed by position
   qk_norm_rope_backward,
   qk_norm_rope_forward,
@@ -55,30 +61,39 @@ enum class KernelKind {
   rms_norm_forward,
   rope_backward,
   rope_forward,
+  router_backward,
+  router_forward,  ///< logits -> the experts of each token, and their weights
   sum_ranks,  ///< main gradient = or += sum of the parts that ranks have dealt out
   swiglu_backward,
   swiglu_forward,
   token_copy,  ///< staged tokens -> tokens of this microbatch
   update,      ///< of a group's shard by its optimizer; writes the compute weights
+  weighted_swiglu_backward,
+  weighted_swiglu_forward,  ///< SwiGLU times the weight of its row
   zero_padding
 };
 
 template <>
 struct Names<KernelKind> {
-  static constexpr std::array<std::string_view, 37> values{"accumulate",
+  static constexpr std::array<std::string_view, 47> values{"accumulate",
                                                            "attention_backward",
                                                            "attention_forward",
                                                            "bias_grad",
                                                            "cast",
+                                                           "combine_rows",
                                                            "cross_entropy",
                                                            "cross_entropy_loss",
                                                            "embedding_backward",
                                                            "embedding_forward",
+                                                           "expert_order",
                                                            "geglu_backward",
                                                            "geglu_forward",
                                                            "gelu_backward",
                                                            "gelu_forward",
                                                            "gemm",
+                                                           "grouped_input_gradient",
+                                                           "grouped_product",
+                                                           "grouped_weight_gradient",
                                                            "layer_norm_backward",
                                                            "layer_norm_forward",
                                                            "loss_finish",
@@ -87,6 +102,7 @@ struct Names<KernelKind> {
                                                            "norm_finish",
                                                            "norm_partial",
                                                            "norm_weight_grad",
+                                                           "permute_rows",
                                                            "position_embedding_backward",
                                                            "qk_norm_rope_backward",
                                                            "qk_norm_rope_forward",
@@ -96,11 +112,15 @@ struct Names<KernelKind> {
                                                            "rms_norm_forward",
                                                            "rope_backward",
                                                            "rope_forward",
+                                                           "router_backward",
+                                                           "router_forward",
                                                            "sum_ranks",
                                                            "swiglu_backward",
                                                            "swiglu_forward",
                                                            "token_copy",
                                                            "update",
+                                                           "weighted_swiglu_backward",
+                                                           "weighted_swiglu_forward",
                                                            "zero_padding"};
 };
 

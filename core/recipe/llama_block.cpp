@@ -11,13 +11,17 @@
 //
 //   mid = x + norm(attention_out.raw)      out = mid + norm(mlp_out.raw)      x of the next = out
 //
+// Blocks with experts have expert_mlp.hpp's in place of gate_up to mlp_out.
+//
 // Saved for backward:
 //   none        all of the above
 //   selective   x, mid, qkv, attention, log-sum-exp, gate_up, and what output norms take: no norm
 //               output, no SwiGLU product
 //   full        x alone; backward runs the block forward again up to gate_up, or the raw mlp_out
+#include <optional>
 #include <string>
 
+#include "core/recipe/expert_mlp.hpp"
 #include "core/recipe/parts.hpp"
 
 namespace mfsdp {
@@ -27,15 +31,15 @@ using namespace recipe;  // the recipe reads as its list of kernels
 
 class BlockRecipe {
  public:
-  BlockRecipe(const PlanConfig& config, bool first, Recompute recompute, bool slides)
+  BlockRecipe(const PlanConfig& config, const BlockKind& kind)
       : b_(config),
         s_(b_.sizes),
         model_(config.model),
         traits_(model_.traits()),
         gates_(gates_of(model_)),
-        first_(first),
-        recompute_(recompute),
-        slides_(slides),
+        first_(kind.first),
+        recompute_(kind.recompute),
+        slides_(kind.slides),
         qkv_(b_.with_adapters(
             {.weight = ParameterRole::qkv, .outputs = s_.qkv, .inputs = s_.hidden})),
         attention_out_(b_.with_adapters({.weight = ParameterRole::attention_out,
@@ -47,11 +51,15 @@ class BlockRecipe {
         down_(b_.with_adapters(
             {.weight = ParameterRole::down, .outputs = s_.hidden, .inputs = s_.intermediate})),
         heads_{{"cols", s_.rotated * s_.head_dim}, {"rows", s_.tokens}},
-        inner_{{"cols", s_.intermediate}, {"rows", s_.tokens}} {}
+        inner_{{"cols", s_.intermediate}, {"rows", s_.tokens}} {
+    if (kind.experts) experts_.emplace(b_);
+  }
 
   UnitRecipe build() && {
     forward();
-    if (!model_.output_norms)
+    if (experts_)
+      experts_->finish();
+    else if (!model_.output_norms)
       b_.gemm_forward("down", down_, s_.tokens, on("input", "product"), on("output", "mlp_out"),
                       bias_of(ParameterRole::down_bias));
     b_.target = &b_.recipe.backward;
@@ -63,7 +71,10 @@ class BlockRecipe {
       b_.slot_class.clear();
     }
     b_.phase = Phase::backward;
-    backward_mlp();
+    if (experts_)
+      backward_experts();
+    else
+      backward_mlp();
     backward_attention();
     return std::move(b_.recipe);
   }
@@ -115,6 +126,7 @@ class BlockRecipe {
           at("post_norm"), ParameterRole::post_norm,
           {input_rows("residual"), on("delta", at("attention_out"))},
           {on("residual_out", at("mid")), on("normed", at("normed2")), on("rstd", at("rstd2"))});
+    if (experts_) return experts_->forward(suffix_);
     b_.gemm_forward(at("gate_up"), gate_up_, s_.tokens, mlp_rows(), on("output", at("gate_up")),
                     bias_of(ParameterRole::gate_up_bias));
     if (!again() || model_.output_norms)
@@ -280,6 +292,14 @@ class BlockRecipe {
                         });
   }
 
+  void backward_experts() {
+    const ExpertMlp::Backward how{.suffix = suffix_, .keeps_output = keeps_output()};
+    experts_->backward_rows(how);
+    norm_backward("post_norm.backward", ParameterRole::post_norm, "d_normed2",
+                  on("input", at("mid")), at("rstd2"));
+    experts_->backward_weights(how);
+  }
+
   /// Of a projection of rows that were normed, or that are the residual itself: then its gradient
   /// is added to theirs.
   template <class Norm>
@@ -416,15 +436,16 @@ class BlockRecipe {
   Linear attention_out_;
   Linear gate_up_;
   Linear down_;
-  std::vector<Attribute> heads_;  ///< rows of query and key heads
-  std::vector<Attribute> inner_;  ///< rows of the MLP's inner width
-  std::string suffix_;            ///< names what full recompute makes again
+  std::vector<Attribute> heads_;      ///< rows of query and key heads
+  std::vector<Attribute> inner_;      ///< rows of the MLP's inner width
+  std::string suffix_;                ///< names what full recompute makes again
+  std::optional<ExpertMlp> experts_;  ///< in place of gate_up_ and down_
 };
 
 }  // namespace
 
-UnitRecipe block_recipe(const PlanConfig& config, bool first, Recompute recompute, bool slides) {
-  return BlockRecipe(config, first, recompute, slides).build();
+UnitRecipe block_recipe(const PlanConfig& config, const BlockKind& kind) {
+  return BlockRecipe(config, kind).build();
 }
 
 }  // namespace mfsdp

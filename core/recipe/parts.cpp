@@ -49,7 +49,8 @@ Sizes::Sizes(const PlanConfig& config)
       statistic(config.statistic_dtype()),
       seq_(config.seq_len),
       all_heads_(config.model.heads + 2 * config.model.kv_heads),
-      positions_(config.model.max_seq_len) {}
+      positions_(config.model.max_seq_len),
+      sequences_(config.micro_batch) {}
 
 std::int64_t Sizes::named(std::string_view dim) const {
   if (dim == "seq") return seq_;
@@ -60,6 +61,7 @@ std::int64_t Sizes::named(std::string_view dim) const {
   if (dim == "partial_rows") return norm_rows;
   if (dim == "vocab") return vocab;
   if (dim == "positions") return positions_;
+  if (dim == "sequences") return sequences_;
   throw std::logic_error("no recipe has a size " + std::string(dim));
 }
 

@@ -30,13 +30,14 @@ struct Sizes {
 
   /// What a dim of a kernel's operand stands for where no attribute of the kernel has that name:
   /// "seq", "head_dim", "rotated", "rotated_dim", "all_heads", "partial_rows", "vocab",
-  /// "positions".
+  /// "positions", "sequences".
   [[nodiscard]] std::int64_t named(std::string_view dim) const;
 
  private:
   std::int64_t seq_;
   std::int64_t all_heads_;
   std::int64_t positions_;
+  std::int64_t sequences_;
 };
 
 using Shape = std::vector<std::int64_t>;

@@ -111,13 +111,23 @@ inline constexpr std::string_view loss_scale =
 /// kSumWorkspaceBytes.
 inline constexpr std::int64_t kGemmWorkspaceBytes = 32LL << 20;
 
+/// In what blocks of a model differ. `first`: its input is the embedding's output and no residual
+/// is added. `slides`: its attention is that of the model's layers that slide.
+struct BlockKind {
+  bool first = false;
+  Recompute recompute = Recompute::none;
+  bool slides = false;
+  bool experts = false;  ///< in place of a dense MLP
+
+  friend bool operator==(const BlockKind&, const BlockKind&) = default;
+};
+
 /// How an engine computes a family's models: a recipe for each kind of unit.
 struct FamilyRecipe {
   std::string_view engine;
   Family family = Family::llama;
   UnitRecipe (*embedding)(const PlanConfig& config) = nullptr;
-  UnitRecipe (*block)(const PlanConfig& config, bool first, Recompute recompute,
-                      bool slides) = nullptr;
+  UnitRecipe (*block)(const PlanConfig& config, const BlockKind& kind) = nullptr;
   UnitRecipe (*head)(const PlanConfig& config) = nullptr;
 };
 
@@ -132,10 +142,8 @@ inline constexpr std::string_view kOwnEngine = "mfsdp";
 /// tokens -> "mid" [T, h].
 [[nodiscard]] UnitRecipe embedding_recipe(const PlanConfig& config);
 
-/// One block. `first`: its input is the embedding's output and no residual is added. `slides`: its
-/// attention is that of the model's layers that slide.
-[[nodiscard]] UnitRecipe block_recipe(const PlanConfig& config, bool first, Recompute recompute,
-                                      bool slides = false);
+/// One block.
+[[nodiscard]] UnitRecipe block_recipe(const PlanConfig& config, const BlockKind& kind);
 
 /// Final norm, then head and cross-entropy in chunks of tokens, backward included: the logits of
 /// one chunk exist at a time.

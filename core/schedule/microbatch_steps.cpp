@@ -1,7 +1,6 @@
 // What a microbatch consists of, worked out once per plan: uses, kernels, tensor lifetimes.
 #include <algorithm>
 #include <stdexcept>
-#include <tuple>
 #include <utility>
 
 #include "core/schedule/microbatch.hpp"
@@ -58,17 +57,18 @@ MicrobatchSchedule::MicrobatchSchedule(Emitter& emitter, const State& state,
 
 void MicrobatchSchedule::make_recipes(const FamilyRecipe& family) {
   recipes_ = {family.embedding(config_), family.head(config_)};
-  using Kind = std::tuple<bool, Recompute, bool>;  // first, what it computes again, slides
-  std::vector<std::pair<Kind, std::size_t>> made;
+  std::vector<std::pair<BlockKind, std::size_t>> made;
   for (std::int64_t block = 0; block < config_.model.layers; ++block) {
-    const Kind kind{block == 0, recompute_of(static_cast<std::size_t>(block), config_.recompute),
-                    config_.model.slides(block)};
+    const BlockKind kind{
+        .first = block == 0,
+        .recompute = recompute_of(static_cast<std::size_t>(block), config_.recompute),
+        .slides = config_.model.slides(block),
+        .experts = config_.model.has_experts(block)};
     auto found = std::find_if(made.begin(), made.end(),
                               [&](const auto& entry) { return entry.first == kind; });
     if (found == made.end()) {
       made.emplace_back(kind, recipes_.size());
-      const auto& [first, recompute, slides] = kind;
-      recipes_.push_back(family.block(config_, first, recompute, slides));
+      recipes_.push_back(family.block(config_, kind));
       found = made.end() - 1;
     }
     block_recipe_.push_back(found->second);

@@ -8,10 +8,14 @@
 namespace mfsdp::schedule {
 namespace {
 
-/// "q_proj" of "model.layers.0.self_attn.q_proj.weight".
+/// "q_proj" of "model.layers.0.self_attn.q_proj.weight"; of an expert with its number:
+/// "3.up_proj".
 std::string short_name(const std::string& parameter) {
   const std::size_t end = parameter.rfind('.');
-  const std::size_t begin = parameter.rfind('.', end - 1);
+  std::size_t begin = parameter.rfind('.', end - 1);
+  const std::size_t before = parameter.rfind('.', begin - 1);
+  const std::string number = parameter.substr(before + 1, begin - before - 1);
+  if (number.find_first_not_of("0123456789") == std::string::npos) begin = before;
   return parameter.substr(begin + 1, end - begin - 1);
 }
 

@@ -16,11 +16,12 @@ std::string run_title(const MeasuredRun& run, const MachineFacts& facts, const R
                       const Saves& saves, const ExecOptions& options) {
   const PlanConfig& config = run.config;
   std::string text = fmt::format(
-      "{}, {} parameters, on {}, {}\n"
+      "{}, {} parameters{}, on {}, {}\n"
       "sequence {}, micro-batch {}, microbatches {}: {} tokens a step\n"
       "data: {}\n",
-      printable(run.model_name), format_parameters(run.parameters), facts.ranks,
-      strategy_text(config), config.seq_len, config.micro_batch, config.microbatches,
+      printable(run.model_name), format_parameters(run.parameters),
+      active_text(run.parameters, config.model), facts.ranks, strategy_text(config), config.seq_len,
+      config.micro_batch, config.microbatches,
       format_count(config.tokens_per_step() * config.mesh.world_size()),
       printable(inputs.data->describe()));
   if (inputs.eval_data) text += "evaluation: " + printable(inputs.eval_data->describe()) + "\n";

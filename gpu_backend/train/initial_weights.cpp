@@ -80,12 +80,15 @@ Start start_of(const PlacedParameter& parameter, std::int64_t layers, double nor
     case ParameterRole::qkv_bias: return {.kind = constant, .value = 0};
     case ParameterRole::attention_out:
     case ParameterRole::down:
+    case ParameterRole::experts_down:
       return {.kind = normal,
               .value = kInitialDeviation / std::sqrt(2 * static_cast<double>(layers))};
     case ParameterRole::embedding:
     case ParameterRole::position_embedding:
     case ParameterRole::qkv:
     case ParameterRole::gate_up:
+    case ParameterRole::router:
+    case ParameterRole::experts_gate_up:
     case ParameterRole::head:
     default: break;
   }

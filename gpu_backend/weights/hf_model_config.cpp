@@ -159,7 +159,8 @@ Json common_of(const ModelShape& shape) {
           {"head_dim", shape.head_dim},
           {"hidden_act", shape.activation == Activation::silu ? "silu" : "gelu_pytorch_tanh"},
           {"hidden_size", shape.hidden},
-          {"intermediate_size", shape.intermediate},
+          {"intermediate_size",
+           shape.intermediate != 0 ? shape.intermediate : shape.expert_intermediate},
           {"max_position_embeddings", shape.max_seq_len},
           {"num_attention_heads", shape.heads},
           {"num_hidden_layers", shape.layers},
@@ -167,6 +168,39 @@ Json common_of(const ModelShape& shape) {
           {"rms_norm_eps", shape.rms_norm_eps.value()},
           {"rope_scaling", scaling_of(shape)},
           {"rope_theta", shape.rope_theta.value()}};
+}
+
+/// Classes of models with experts. All of them know the coefficient of the balance loss, and add it
+/// where they are told to.
+Json experts_of(const ModelShape& shape) {
+  const bool has_loss = shape.router_aux_loss.num != 0 || shape.router_z_loss.num != 0;
+  Json family{{"num_experts_per_tok", shape.experts_per_token},
+              {"output_router_logits", has_loss},
+              {"router_aux_loss_coef", shape.router_aux_loss.value()}};
+  if (shape.router_z_loss.num != 0) family["router_z_loss_coef"] = shape.router_z_loss.value();
+  const Json window = shape.sliding_window == 0 ? Json(nullptr) : Json(shape.sliding_window);
+  if (shape.family == Family::mixtral) {
+    family.update({{"model_type", "mixtral"},
+                   {"architectures", {"MixtralForCausalLM"}},
+                   {"num_local_experts", shape.experts},
+                   {"sliding_window", window}});
+    return family;
+  }
+  family.update({{"num_experts", shape.experts},
+                 {"norm_topk_prob", shape.normalised_routing},
+                 {"attention_bias", false}});
+  if (shape.family == Family::olmoe) {
+    family.update(
+        {{"model_type", "olmoe"}, {"architectures", {"OlmoeForCausalLM"}}, {"clip_qkv", nullptr}});
+    return family;
+  }
+  family.update({{"model_type", "qwen3_moe"},
+                 {"architectures", {"Qwen3MoeForCausalLM"}},
+                 {"decoder_sparse_step", 1},
+                 {"mlp_only_layers", shape.dense_layers},
+                 {"moe_intermediate_size", shape.expert_intermediate}});
+  family.update(windows_of(shape));
+  return family;
 }
 
 /// What only one family's class reads.
@@ -177,6 +211,7 @@ Json family_of(const ModelShape& shape) {
     return {{"model_type", "olmo2"},
             {"architectures", {"Olmo2ForCausalLM"}},
             {"attention_bias", false}};
+  if (shape.experts != 0) return experts_of(shape);
   if (shape.zero_centered_norms) return gemma_of(shape);
   if (shape.qkv_bias) {
     family = {{"model_type", "qwen2"}, {"architectures", {"Qwen2ForCausalLM"}}};
@@ -238,6 +273,11 @@ auto fields_of(const ModelShape& s) {
       Field{"num_key_value_heads", integer(s.kv_heads)},
       Field{"head_dim", integer(s.head_dim)},
       Field{"intermediate_size", integer(s.intermediate)},
+      Field{"num_experts", integer(s.experts)},
+      Field{"num_experts_per_tok", integer(s.experts_per_token)},
+      Field{"moe_intermediate_size", integer(s.expert_intermediate)},
+      Field{"layers without experts", fmt::format("{}", fmt::join(s.dense_layers, ", "))},
+      Field{"norm_topk_prob", yes(s.normalised_routing)},
       Field{"tie_word_embeddings", yes(s.tied_embeddings)},
       Field{"biases of query, key and value", yes(s.qkv_bias)},
       Field{"norms of query and key", yes(s.qk_norm)},

@@ -9,6 +9,7 @@
 #include <type_traits>
 #include <utility>
 
+#include "core/model/model_shape.hpp"
 #include "core/plan/config_fields.hpp"
 #include "reports/record/result_json.hpp"
 
@@ -69,6 +70,17 @@ void add_attention(const ModelShape& shape, Json& object) {
   if (shape.zero_centered_norms) object["zero_centered_norms"] = true;
 }
 
+void add_experts(const ModelShape& shape, std::int64_t parameters, Json& object) {
+  object["active_parameters"] = parameters - unchosen_elements(shape);
+  object["experts"] = shape.experts;
+  object["experts_per_token"] = shape.experts_per_token;
+  object["expert_intermediate"] = shape.expert_intermediate;
+  if (!shape.dense_layers.empty()) object["dense_layers"] = shape.dense_layers;
+  if (shape.normalised_routing) object["normalised_routing"] = true;
+  if (shape.router_aux_loss.num != 0) object["router_aux_loss"] = exact(shape.router_aux_loss);
+  if (shape.router_z_loss.num != 0) object["router_z_loss"] = exact(shape.router_z_loss);
+}
+
 Json model_object(const RunHead& result) {
   const ModelShape& shape = result.config.model;
   Json object = {{"name", result.model_name},
@@ -93,6 +105,7 @@ Json model_object(const RunHead& result) {
                    {"high_freq_factor", exact(shape.rope_scaling.high_freq_factor)},
                    {"original_max_seq_len", shape.rope_scaling.original_max_seq_len}}}};
   add_attention(shape, object);
+  if (shape.experts != 0) add_experts(shape, result.parameters, object);
   return object;
 }
 

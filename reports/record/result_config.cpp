@@ -207,6 +207,13 @@ Result<void> read_model(const ParsedJson& json, const std::string& where, ModelS
   field.if_any("scaled_embedding", shape.scaled_embedding);
   field.if_any("output_norms", shape.output_norms);
   field.if_any("zero_centered_norms", shape.zero_centered_norms);
+  field.if_any("experts", shape.experts);
+  field.if_any("experts_per_token", shape.experts_per_token);
+  field.if_any("expert_intermediate", shape.expert_intermediate);
+  field.if_any("dense_layers", shape.dense_layers);
+  field.if_any("normalised_routing", shape.normalised_routing);
+  field.if_any("router_aux_loss", shape.router_aux_loss);
+  field.if_any("router_z_loss", shape.router_z_loss);
   return field.outcome();
 }
 

@@ -72,6 +72,27 @@ double CostModel::gemm_ns(const Kernel& kernel) const {
   return gemm_.nanoseconds(shape, fp32);
 }
 
+/// Experts in balance, each with whole tiles of 128 rows, by one kernel at the rate of one product:
+/// of all their rows or, of weight gradients, of all their outputs.
+double CostModel::grouped_ns(const Kernel& kernel) const {
+  constexpr std::int64_t kTile = 128;
+  const std::int64_t experts = kernel.attribute("experts");
+  const std::int64_t m = kernel.attribute("m");
+  if (experts <= 0 || m <= 0) return 0;
+  const std::int64_t rows = (m + experts - 1) / experts;
+  GemmShape shape{.kind = GemmKind::forward,
+                  .m = checked_mul(experts, round_up(rows, kTile)),
+                  .n = kernel.attribute("n"),
+                  .k = kernel.attribute("k")};
+  if (kernel.kind == KernelKind::grouped_input_gradient) shape.kind = GemmKind::input_gradient;
+  if (kernel.kind == KernelKind::grouped_weight_gradient)
+    shape = {.kind = GemmKind::weight_gradient,
+             .m = rows,
+             .n = checked_mul(experts, shape.n),
+             .k = shape.k};
+  return gemm_.nanoseconds(shape, computes_in_fp32(kernel));
+}
+
 double CostModel::attention_ns(const Kernel& kernel) const {
   const AttentionShape shape{.batch = kernel.attribute("batch"),
                              .seq = kernel.attribute("seq"),
@@ -107,6 +128,9 @@ Nanos CostModel::kernel(const Kernel& kernel) const {
   const double busy = [&] {
     switch (kernel.kind) {
       case KernelKind::gemm: return gemm_ns(kernel);
+      case KernelKind::grouped_input_gradient:
+      case KernelKind::grouped_product:
+      case KernelKind::grouped_weight_gradient: return grouped_ns(kernel);
       case KernelKind::attention_forward:
       case KernelKind::attention_backward: return attention_ns(kernel);
       case KernelKind::newton_schulz: return memory + orthogonal_ns(kernel);

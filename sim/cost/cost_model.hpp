@@ -58,6 +58,7 @@ class CostModel {
 
  private:
   [[nodiscard]] double gemm_ns(const Kernel& kernel) const;
+  [[nodiscard]] double grouped_ns(const Kernel& kernel) const;
   [[nodiscard]] double attention_ns(const Kernel& kernel) const;
   [[nodiscard]] double orthogonal_ns(const Kernel& kernel) const;
   [[nodiscard]] double memory_ns(double bytes, double efficiency) const;

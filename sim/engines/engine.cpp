@@ -29,6 +29,7 @@ Result<void> check_model(EngineKind engine, const ModelShape& model) {
   if (model.family != Family::llama)
     return no(fmt::format("it is described for Llama, Mistral, Qwen2 and Qwen3, not for {}",
                           to_string(model.family)));
+  if (model.experts != 0) return no("experts are not described of it");
   if (model.activation != Activation::silu || !model.traits().gated)
     return no("it is described for SwiGLU, not for other activations");
   if (model.output_norms || model.zero_centered_norms || model.scaled_embedding)

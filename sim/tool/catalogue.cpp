@@ -21,6 +21,7 @@ constexpr std::int64_t kWholeNodes = 144;
 Result<Table> models_table(const fs::path& scenarios) {
   Table table{.columns = {{"model"},
                           {"parameters", Align::right},
+                          {"active", Align::right},
                           {"layers", Align::right},
                           {"hidden", Align::right},
                           {"heads", Align::right},
@@ -32,10 +33,11 @@ Result<Table> models_table(const fs::path& scenarios) {
   for (const std::string& name : names) {
     MFSDP_LET(model, load_model(name, scenarios / "models"));
     const ModelShape& shape = model.shape;
-    table.rows.push_back({name, format_count(make_model(shape, DType::bf16).parameter_count()),
-                          format_count(shape.layers), format_count(shape.hidden),
-                          format_count(shape.heads), format_count(shape.kv_heads),
-                          format_count(shape.vocab), format_count(shape.max_seq_len)});
+    const Model made = make_model(shape, DType::bf16);
+    table.rows.push_back(
+        {name, format_count(made.parameter_count()), format_count(made.active_parameter_count()),
+         format_count(shape.layers), format_count(shape.hidden), format_count(shape.heads),
+         format_count(shape.kv_heads), format_count(shape.vocab), format_count(shape.max_seq_len)});
   }
   return table;
 }

@@ -1,6 +1,7 @@
 // Small configurations for tests.
 #pragma once
 
+#include <algorithm>
 #include <string>
 #include <utility>
 #include <vector>
@@ -43,10 +44,23 @@ inline PlanConfig three_units(int variant) {
   return config;
 }
 
+/// The shape with experts in place of dense MLPs, but for those layers'.
+inline void add_experts(ModelShape& model, std::int64_t experts, std::int64_t per_token,
+                        std::vector<std::int64_t> dense_layers = {}) {
+  model.experts = experts;
+  model.experts_per_token = per_token;
+  model.expert_intermediate = 5;
+  model.dense_layers = std::move(dense_layers);
+  if (model.dense_layers.empty()) model.intermediate = 0;
+  model.output_norms = model.fused_weights = false;
+  model.activation = Activation::silu;
+}
+
 /// The shape as one of that family: with what its blocks fix, without what they lack.
 inline void make_family(ModelShape& model, Family family) {
   model.family = family;
   if (family == Family::olmo2) model.output_norms = true;
+  if (model.traits().only_experts) add_experts(model, 4, 2);
   if (family != Family::gpt2) return;
   model.qk_norm = model.output_norms = model.zero_centered_norms = model.scaled_embedding = false;
   model.activation = Activation::gelu_tanh;
@@ -59,6 +73,10 @@ inline void make_family(ModelShape& model, Family family) {
 
 /// Parts of names as Llama's parameters have them, in the family's own words.
 inline std::vector<std::string> names_in(Family family, std::vector<std::string> parts) {
+  if (family == Family::mixtral || family == Family::olmoe)
+    for (std::string& part : parts)
+      if (part.starts_with("mlp"))
+        part = "experts." + part.substr(std::min(part.size(), std::size_t{4}));
   if (family != Family::gpt2) return parts;
   for (std::string& part : parts)
     for (const auto& [llama, gpt2] : {std::pair<std::string, std::string>{"embed_tokens", "wte"},

@@ -147,6 +147,12 @@ inline std::string adapters(const Program& program) {
              : "of some layers";
 }
 
+inline std::string experts(const Program& program) {
+  const ModelShape& model = program.config.model;
+  if (model.experts == 0) return "none";
+  return model.dense_layers.empty() ? "in all blocks" : "in some";
+}
+
 inline std::string logits_chunks(const Program& program) {
   const PlanConfig& config = program.config;
   if (config.tokens_per_microbatch() <= config.logits_chunk) return "one";
@@ -256,6 +262,17 @@ inline std::vector<PlannerAxis> planner_axes() {
        .values = axes::names_of<Activation>(),
        .value_of =
            [](const Program& p) { return std::string(to_string(p.config.model.activation)); }},
+      {.name = "experts", .values = {"none", "in all blocks", "in some"}, .value_of = experts},
+      flag("experts that a token does not choose",
+           [](const Program& p) {
+             return p.config.model.experts_per_token < p.config.model.experts;
+           }),
+      flag("weights of experts that sum to 1",
+           [](const Program& p) { return p.config.model.normalised_routing; }),
+      flag("loss of experts' balance",
+           [](const Program& p) { return p.config.model.router_aux_loss.num != 0; }),
+      flag("loss of routers' logits",
+           [](const Program& p) { return p.config.model.router_z_loss.num != 0; }),
       flag("norms of what is added", [](const Program& p) { return p.config.model.output_norms; }),
       flag("norms by 1 + weight",
            [](const Program& p) { return p.config.model.zero_centered_norms; }),

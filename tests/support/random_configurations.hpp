@@ -63,13 +63,35 @@ inline void draw_lora(PlanConfig& config) {
   if (pick(0, 2) == 0) config.no_decay = {"lora_A"};
 }
 
+/// Experts in all blocks, or in all but some.
+inline void draw_experts(PlanConfig& config) {
+  const auto pick = [](std::int64_t low, std::int64_t high) {
+    return *rc::gen::inRange<std::int64_t>(low, high + 1);
+  };
+  ModelShape& model = config.model;
+  const std::int64_t experts = pick(1, 5);
+  std::vector<std::int64_t> dense;
+  for (std::int64_t layer = 0; layer + 1 < model.layers && !model.traits().only_experts; ++layer)
+    if (pick(0, 3) == 0) dense.push_back(layer);
+  add_experts(model, experts, pick(1, experts), std::move(dense));
+  model.expert_intermediate = pick(1, 9);
+  model.normalised_routing = pick(0, 1) == 1;
+  if (pick(0, 1) == 1) model.router_aux_loss = {1, 100};
+  if (pick(0, 3) == 0) model.router_z_loss = {1, 1000};
+  for (std::string& name : config.no_decay)
+    if (name == "mlp.down") name = "down_proj";
+}
+
 /// A third of the models are of other families than Llama's.
 inline void draw_family(PlanConfig& config) {
   using enum Family;
-  const Family family = *rc::gen::element(llama, llama, llama, llama, gpt2, olmo2);
+  const Family family =
+      *rc::gen::element(llama, llama, llama, llama, llama, gpt2, olmo2, mixtral, olmoe);
   make_family(config.model, family);
   for (std::vector<std::string>* names : {&config.frozen, &config.lr_scale, &config.no_decay})
     *names = names_in(family, *names);
+  const bool some = family == llama && *rc::gen::inRange(0, 4) == 0;
+  if (some || config.model.traits().only_experts) draw_experts(config);
 }
 
 /// Valid configurations with every strategy, mesh, layout, recompute policy and odd shape: group
@@ -142,7 +164,8 @@ inline rc::Gen<PlanConfig> any_config() {
       default: break;
     }
     draw_family(config);
-    if (config.model.family == Family::llama && pick(0, 4) == 0) draw_lora(config);
+    const bool takes_adapters = config.model.family == Family::llama && config.model.experts == 0;
+    if (takes_adapters && pick(0, 4) == 0) draw_lora(config);
     return config;
   });
 }

@@ -591,7 +591,8 @@ class Steps {
 
   /// Products may do without.
   static bool uses_scratch(const Op& op, const Step& step) {
-    return step.least_scratch >= 0 && (op.does != "gemm" || has(op, "workspace"));
+    const bool is_product = op.does == "gemm" || op.does.starts_with("grouped_");
+    return step.least_scratch >= 0 && (!is_product || has(op, "workspace"));
   }
 
   void match(const Op& op, const std::string& kernel, const Step& step, Work& work) {

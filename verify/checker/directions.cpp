@@ -40,6 +40,11 @@ std::vector<Directions::Matrix> Directions::matrices_of(const Group& group) cons
                times(model.at("kv_heads"), head)};
     if (parameter.role == "gate_up" && !fused)
       parts = {model.at("intermediate"), model.at("intermediate")};
+    // Each expert's are its own.
+    const auto experts = static_cast<std::size_t>(model.value("experts", Int{0}));
+    if (parameter.role == "experts_gate_up")
+      parts.assign(2 * experts, model.at("expert_intermediate"));
+    if (parameter.role == "experts_down") parts.assign(experts, model.at("hidden"));
     Int at = begin;
     for (const Int rows : parts) {
       matrices.push_back({at, rows, parameter.shape[1]});

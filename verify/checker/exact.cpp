@@ -26,12 +26,14 @@ std::map<std::string, Json> Model::exact(const std::string& kernel, Int rows) co
   static const Names of_rank{"bias_grad",
                              "embedding_backward",
                              "gemm 2",
+                             "grouped_weight_gradient",
                              "layer_norm_backward",
                              "norm_weight_grad",
                              "position_embedding_backward",
                              "qk_norm_rope_backward",
                              "qk_row_norm_rope_backward",
                              "rms_norm_backward"};
+  static const Names rows_alone{"grouped_weight_gradient", "norm_weight_grad"};
   static const Names of_squares{"norm_finish", "norm_partial"};
   const auto limit = [](Int ranks) { return std::min((Int{1} << 24) / ranks, Int{1} << 22); };
   const Int all = times(times(tokens, microbatches), world_);
@@ -44,7 +46,7 @@ std::map<std::string, Json> Model::exact(const std::string& kernel, Int rows) co
   if (of_rank.contains(kernel)) made["sum_limit"] = limit(world_);
   if (of_ranks) made["sum_limit"] = limit(outer_);
   if (of_rank.contains(kernel) || kernel == "gemm 0" || kernel == "gemm 1")
-    made["piece_rows"] = kernel == "norm_weight_grad" ? 1 : std::min(seq_, rows);
+    made["piece_rows"] = rows_alone.contains(kernel) ? 1 : std::min(seq_, rows);
   return made;
 }
 

@@ -36,7 +36,8 @@ void Model::read_adapters() {
   if (rank_ < 0 || (rank_ == 0) != asked.empty() || (rank_ == 0) == config_.contains("lora_alpha"))
     refuse("config: rank, alpha and targets of adapters do not belong together");
   if (rank_ == 0) return;
-  if (config_.at("model").at("family") != "llama") refuse("config: no adapters of this family");
+  if (config_.at("model").at("family") != "llama" || experts_ != 0)
+    refuse("config: no adapters of this family");
   scale_ = scale_of(config_.at("lora_alpha"), rank_);
   const Int query = heads_ * head_dim_;
   const Int key = kv_heads_ * head_dim_;

@@ -4,17 +4,12 @@
 #include <cmath>
 #include <utility>
 
+#include "verify/checker/flows.hpp"
+
 namespace mfsdp::checker {
 namespace {
 
 using Shape = std::vector<Int>;
-
-/// "-mid" is of the owner before, "+input" of the next.
-Named named(const std::string& text) {
-  if (text.starts_with('-')) return {text.substr(1), -1};
-  if (text.starts_with('+')) return {text.substr(1), 1};
-  return {text, 0};
-}
 
 constexpr Int kPartialRows = 256;              ///< at most, of a norm's weight gradient
 constexpr Int kSumScratch = 1024 * 2 * 8 + 8;  ///< bytes through which a grid adds two numbers
@@ -45,7 +40,8 @@ Model::Model(const PlanView& view)
   gpt2_names_ = layer_norms_ = biases_ = family == "gpt2";
   gates_ = rotates_ = family != "gpt2";
   input_norms_ = family != "olmo2";
-  whole_norms_ = family == "olmo2";
+  whole_norms_ = family == "olmo2" || family == "olmoe";
+  mixtral_names_ = family == "mixtral";
   const bool silu = model.value("activation", "silu") == "silu";
   gated_ = !gates_ ? "gelu" : silu ? "swiglu" : "geglu";
   first_width_ = gates_ ? times(2, inner_) : inner_;
@@ -71,7 +67,8 @@ Model::Model(const PlanView& view)
     world_ = times(world_, ranks);
     if (axis == "dp_outer") outer_ = ranks;
   }
-  const bool known = family == "llama" || family == "gpt2" || family == "olmo2";
+  const Names families{"gpt2", "llama", "mixtral", "olmo2", "olmoe"};
+  const bool known = families.contains(family);
   // Without RoPE nothing is said of it; without input norms nothing else adds to the residual.
   const bool odd = !rotates_ && (qk_norm_ || two_tables_ || turned_ != head_dim_ ||
                                  seq_ > positions_ || model.value("scaled_embedding", false));
@@ -79,6 +76,7 @@ Model::Model(const PlanView& view)
   if (!known || odd || other_norms || (!gates_ && silu) || (!input_norms_ && !output_norms_) ||
       tokens < 1 || layers_ < 1 || heads_ < 1 || kv_heads_ < 1)
     refuse("config: no model that this checker knows");
+  read_experts(model);
   read_adapters();
   check_units(view);
   check_parameters(view);
@@ -86,53 +84,11 @@ Model::Model(const PlanView& view)
   add_norms();
   add_attention();
   if (rotates_) add_rotation();
-  add_mlp();
+  if (experts_ != 0) add_experts();
+  if (experts_ == 0 || !dense_.empty()) add_mlp();
 }
 
 // ---- steps --------------------------------------------------------------------------------------
-
-namespace {
-
-Flow reads(std::string role, std::string dtype, Shape shape, const std::string& value,
-           Int column = 0) {
-  return {.role = std::move(role),
-          .access = "read",
-          .dtype = std::move(dtype),
-          .shape = std::move(shape),
-          .reads = named(value),
-          .column = column};
-}
-Flow makes(std::string role, std::string dtype, Shape shape, const std::string& value) {
-  return {.role = std::move(role),
-          .access = "write",
-          .dtype = std::move(dtype),
-          .shape = std::move(shape),
-          .makes = named(value)};
-}
-/// One value over another.
-Flow turns(std::string role, std::string dtype, Shape shape, const std::string& from,
-           const std::string& to, std::string access = "read_write") {
-  return {.role = std::move(role),
-          .access = std::move(access),
-          .dtype = std::move(dtype),
-          .shape = std::move(shape),
-          .reads = named(from),
-          .makes = named(to)};
-}
-Flow scratch(std::string role, std::string dtype, Shape shape) {
-  return {.role = std::move(role),
-          .access = "scratch",
-          .dtype = std::move(dtype),
-          .shape = std::move(shape)};
-}
-/// Heads of tokens, side by side in rows.
-Flow in_rows(Flow flow, Int row, Int column = 0) {
-  flow.row = row;
-  flow.column = column;
-  return flow;
-}
-
-}  // namespace
 
 Flow Model::weight(const std::string& parameter, Shape shape) const {
   return {.role = "weight",

@@ -120,6 +120,14 @@ class Model {
   void add_rotation();
   [[nodiscard]] std::vector<Flow> in_documents(std::vector<Flow> flows) const;
   void add_mlp();
+  // Blocks with experts (experts.cpp).
+  void read_experts(const Json& model);
+  [[nodiscard]] bool has_experts(Int owner) const;
+  void add_parameters_of_experts(Parameters& of, const std::string& block) const;
+  void add_grouped_product(const std::string& parameter, Int outputs, Int inputs,
+                           const std::array<const char*, 4>& values);
+  void add_experts();
+  void add_routing();
   [[nodiscard]] Int backward_scratch() const;
   [[nodiscard]] Flow weight(const std::string& parameter, std::vector<Int> shape) const;
   [[nodiscard]] static Flow gradient(const std::string& parameter, std::vector<Int> shape);
@@ -144,8 +152,15 @@ class Model {
   Int window_ = 0;              ///< of layers that slide, where it leaves out tokens
   std::vector<Int> sliding_{};  ///< layers
   bool two_tables_ = false;     ///< layers that slide turn by one of their own
-  Int rank_ = 0;                ///< of adapters; 0: there are none
-  Json scale_{};                ///< by which their products are multiplied
+  bool mixtral_names_ = false;
+  Int experts_ = 0;            ///< of a block that has any; 0: none has
+  Int chosen_ = 0;             ///< experts of a token
+  Int expert_inner_ = 0;       ///< width of one
+  std::vector<Int> dense_{};   ///< layers without
+  bool normalises_ = false;    ///< the weights of a token's experts
+  Json balance_{}, z_loss_{};  ///< coefficients of the router's own losses
+  Int rank_ = 0;               ///< of adapters; 0: there are none
+  Json scale_{};               ///< by which their products are multiplied
   std::vector<Adapter> adapters_{};
   std::string compute_;
   std::map<std::string, std::vector<Step>> steps_{};

@@ -34,6 +34,11 @@ std::vector<MatrixPlace> matrices_of(const Group& group, const ModelShape& model
               checked_mul(model.kv_heads, model.head_dim)};
     if (parameter.role == ParameterRole::gate_up && !model.fused_weights)
       rows = {model.intermediate, model.intermediate};
+    // Each expert's are its own: gate and up, or down.
+    const auto experts = static_cast<std::size_t>(model.experts);
+    if (parameter.role == ParameterRole::experts_gate_up)
+      rows.assign(2 * experts, model.expert_intermediate);
+    if (parameter.role == ParameterRole::experts_down) rows.assign(experts, model.hidden);
     std::int64_t begin = parameter.offset;
     for (const std::int64_t of_part : rows) {
       matrices.push_back({.begin = begin, .rows = of_part, .cols = parameter.shape[1]});

@@ -15,6 +15,7 @@ std::uint8_t by_kind(const Op& op, const Kernel& kernel) {
     case KernelKind::cross_entropy_loss:
     case KernelKind::loss_finish:
     case KernelKind::norm_finish:
+    case KernelKind::router_backward:
     case KernelKind::token_copy: return kFollowScales;
     default: break;
   }

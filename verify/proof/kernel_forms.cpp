@@ -354,6 +354,7 @@ class FormCheck {
         if (differs(name, {.num = configured}))
           return fmt::format("attribute '{}' is not as configured", name);
     if (auto wrong = check_scores(attends)) return wrong;
+    if (auto wrong = check_routing()) return wrong;
     const bool embeds = kernel_.kind == embedding_forward || kernel_.kind == embedding_backward;
     if (embeds && is_not("scale", model.embedding_scale(config_.param_dtype)))
       return "attribute 'scale' is not the model's";
@@ -378,6 +379,49 @@ class FormCheck {
     if (kernel_.kind == norm_finish && is_not("scale_window", {.num = config_.loss_scale_window}))
       return "attribute 'scale_window' is not as configured";
     return std::nullopt;
+  }
+
+  /// What the model says of experts, to every kernel that has to do with them.
+  [[nodiscard]] std::optional<std::string> check_routing() const {
+    const ModelShape& model = config_.model;
+    const bool backward = kernel_.kind == router_backward;
+    const bool routes = backward || kernel_.kind == router_forward;
+    const bool balances = model.router_aux_loss.num != 0;
+    const auto takes = [&](std::string_view name) {
+      const auto& names = spec_of(kernel_)->attributes;
+      return std::ranges::find(names, name) != names.end();
+    };
+    const std::int64_t seq = balances ? config_.seq_len : 0;
+    struct Stated {
+      std::string_view name;
+      bool applies;
+      Rational configured;
+    };
+    for (const Stated& attribute :
+         {Stated{"experts", takes("experts"), {.num = model.experts}},
+          Stated{"top_k", takes("top_k"), {.num = model.experts_per_token}},
+          Stated{"normalised", routes, {.num = model.normalised_routing ? 1 : 0}},
+          Stated{"seq", routes, {.num = seq}}, Stated{"aux_loss", backward, model.router_aux_loss},
+          Stated{"z_loss", backward, model.router_z_loss}})
+      if (attribute.applies && is_not(attribute.name, attribute.configured))
+        return fmt::format("attribute '{}' is not the model's", attribute.name);
+    if (!routes) return check_row_weights();
+    if ((operand_of(kernel_, "counts") != nullptr) != balances)
+      return balances ? "lacks operand 'counts', of which the balance loss is"
+                      : "has operand 'counts', though no loss balances experts";
+    if (const auto sequences = value("sequences");
+        balances && sequences && *sequences != config_.micro_batch)
+      return fmt::format("counts experts of {} sequences of {}", *sequences, config_.micro_batch);
+    return std::nullopt;
+  }
+
+  /// Rows have their weights, or their weights' gradients, of both sides or of none.
+  [[nodiscard]] std::optional<std::string> check_row_weights() const {
+    if (kernel_.kind != permute_rows && kernel_.kind != combine_rows) return std::nullopt;
+    if ((operand_of(kernel_, "weights") == nullptr) ==
+        (operand_of(kernel_, "row_weights") == nullptr))
+      return std::nullopt;
+    return "has one of 'weights' and 'row_weights', expected both or none";
   }
 
   /// Attention and rotation go by positions in documents where these are masked, and only there.

@@ -16,8 +16,8 @@ using Roles = std::uint64_t;  ///< a bit for each
 
 constexpr Roles bit(ParameterRole role) { return Roles{1} << static_cast<unsigned>(role); }
 
-/// The parameters of a unit of that kind.
-Roles roles_of(UnitKind kind, const PlanConfig& config) {
+/// The parameters of a unit of that kind; of a block with experts, or a dense one.
+Roles roles_of(UnitKind kind, const PlanConfig& config, bool has_experts) {
   const ModelShape& model = config.model;
   const FamilyTraits& traits = model.traits();
   Roles final_norm = bit(ParameterRole::final_norm);
@@ -30,8 +30,10 @@ Roles roles_of(UnitKind kind, const PlanConfig& config) {
     case UnitKind::embedding_and_head: return embedding | final_norm;
     case UnitKind::block: break;
   }
-  Roles roles = bit(ParameterRole::qkv) | bit(ParameterRole::attention_out) |
-                bit(ParameterRole::gate_up) | bit(ParameterRole::down);
+  Roles roles = bit(ParameterRole::qkv) | bit(ParameterRole::attention_out);
+  roles |= has_experts ? bit(ParameterRole::router) | bit(ParameterRole::experts_gate_up) |
+                             bit(ParameterRole::experts_down)
+                       : bit(ParameterRole::gate_up) | bit(ParameterRole::down);
   if (traits.input_norms) roles |= bit(ParameterRole::input_norm) | bit(ParameterRole::post_norm);
   if (traits.layer_norms)
     roles |= bit(ParameterRole::input_norm_bias) | bit(ParameterRole::post_norm_bias);
@@ -140,6 +142,7 @@ bool adds_up(KernelKind kind, std::int64_t variant) {
     case KernelKind::cross_entropy:
     case KernelKind::cross_entropy_loss:
     case KernelKind::embedding_backward:
+    case KernelKind::grouped_weight_gradient:
     case KernelKind::norm_weight_grad:
     case KernelKind::position_embedding_backward: return true;
     default: return kind == KernelKind::gemm && variant == number_of(GemmKind::weight_gradient);
@@ -265,7 +268,9 @@ class Binder {
       return fail_step(role ? fmt::format("is no step of the model with '{}'", to_string(*role))
                             : "is no step of the model");
     const std::int64_t rows = rows_of(kernel);
-    const std::int64_t tokens = program_.config.tokens_per_microbatch();
+    std::int64_t tokens = program_.config.tokens_per_microbatch();
+    if (is_of_experts(kernel.kind))
+      tokens = checked_mul(tokens, program_.config.model.experts_per_token);
     const bool of_partials = kernel.kind == KernelKind::norm_weight_grad;
     if (of_partials ? rows != std::min(tokens, kMostPartialRows)
                     : (step->chunk ? rows > tokens : rows != tokens))
@@ -298,8 +303,24 @@ class Binder {
            make_rational(config.lora_alpha.num, rank) == scale;
   }
 
-  static std::int64_t variant_of(const Kernel& kernel) {
+  /// Works on the rows of experts: one for each expert of each token.
+  static bool is_of_experts(KernelKind kind) {
+    switch (kind) {
+      case KernelKind::grouped_input_gradient:
+      case KernelKind::grouped_product:
+      case KernelKind::grouped_weight_gradient:
+      case KernelKind::weighted_swiglu_backward:
+      case KernelKind::weighted_swiglu_forward: return true;
+      default: return false;
+    }
+  }
+
+  [[nodiscard]] std::int64_t variant_of(const Kernel& kernel) const {
     if (kernel.kind == KernelKind::gemm) return kernel.attribute("kind");
+    const bool has_weights = operand_of(kernel, "weights") != nullptr;
+    if (kernel.kind == KernelKind::permute_rows)
+      return has_weights ? 0 : op_->phase == Phase::recompute ? 1 : 2;
+    if (kernel.kind == KernelKind::combine_rows) return has_weights ? 1 : 0;
     if (kernel.kind != KernelKind::rms_norm_forward &&
         kernel.kind != KernelKind::layer_norm_forward)
       return 0;
@@ -309,6 +330,7 @@ class Binder {
   }
 
   static std::int64_t rows_of(const Kernel& kernel) {
+    if (is_of_experts(kernel.kind)) return kernel.attribute("m");
     switch (kernel.kind) {
       case KernelKind::gemm: return kernel.attribute("m");
       case KernelKind::attention_backward:
@@ -489,15 +511,19 @@ bool is_of_model(const Program& program, const ProgramIndex& index) {
   }
   std::array<Roles, Names<UnitKind>::values.size()> wanted_roles{};
   for (std::size_t k = 0; k < wanted_roles.size(); ++k)
-    wanted_roles[k] = roles_of(static_cast<UnitKind>(k), program.config);
+    wanted_roles[k] = roles_of(static_cast<UnitKind>(k), program.config, false);
+  const Roles of_experts = roles_of(UnitKind::block, program.config, true);
   for (std::size_t u = 0; u < program.units.size(); ++u) {
     UnitKind wanted = UnitKind::block;
     if (u == 0)
       wanted = model.tied_embeddings ? UnitKind::embedding_and_head : UnitKind::embedding;
     else if (u > static_cast<std::uint64_t>(model.layers))
       wanted = UnitKind::head;
-    if ((*units)[u]->kind != wanted || roles[u] != wanted_roles[static_cast<std::size_t>(wanted)])
-      return false;
+    const bool has_experts =
+        wanted == UnitKind::block && model.has_experts(static_cast<std::int64_t>(u) - 1);
+    const Roles expected =
+        has_experts ? of_experts : wanted_roles[static_cast<std::size_t>(wanted)];
+    if ((*units)[u]->kind != wanted || roles[u] != expected) return false;
   }
   return true;
 }

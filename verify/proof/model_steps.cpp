@@ -324,6 +324,107 @@ constexpr std::array kGeglu{activates(K::geglu_forward, "gate_up"),
 constexpr std::array kGelu{activates(K::gelu_forward, "input"),
                            activates_backward(K::gelu_backward, "input")};
 
+// ---- experts ------------------------------------------------------------------------------------
+
+constexpr ModelStep expert_forward(P weight, Value in, Value out) {
+  return {K::grouped_product,
+          0,
+          weight,
+          {reads("input", in), reads("ends", row_ends), makes("output", out)}};
+}
+constexpr ModelStep expert_input_gradient(P weight, Value d_out, Value d_in) {
+  return {K::grouped_input_gradient,
+          0,
+          weight,
+          {reads("d_output", d_out), reads("ends", row_ends), makes("d_input", d_in)}};
+}
+constexpr ModelStep expert_weight_gradient(P weight, Value d_out, Value in) {
+  return {K::grouped_weight_gradient,
+          0,
+          weight,
+          {reads("d_output", d_out), reads("input", in), reads("ends", row_ends)}};
+}
+
+constexpr std::array kExperts{
+    forward(P::router, normed2, router_logits),
+    ModelStep{K::router_forward,
+              0,
+              {},
+              {reads("logits", router_logits), makes("indices", expert_indices),
+               makes("weights", expert_weights)}},
+    ModelStep{K::expert_order,
+              0,
+              {},
+              {reads("indices", expert_indices), makes("ends", row_ends), makes("order", row_order),
+               makes("places", row_places)}},
+    ModelStep{K::permute_rows,
+              0,
+              {},
+              {reads("input", normed2), reads("order", row_order), reads("weights", expert_weights),
+               makes("row_weights", row_weights), makes("output", dispatched)}},
+    ModelStep{K::permute_rows,
+              1,
+              {},
+              {reads("input", normed2), reads("order", row_order), makes("output", dispatched)}},
+    expert_forward(P::experts_gate_up, dispatched, gate_up),
+    ModelStep{K::weighted_swiglu_forward,
+              0,
+              {},
+              {reads("gate_up", gate_up), reads("row_weights", row_weights),
+               reads("ends", row_ends), makes("product", product)}},
+    expert_forward(P::experts_down, product, expert_out),
+    ModelStep{K::combine_rows,
+              0,
+              {},
+              {reads("input", expert_out), reads("places", row_places), makes("output", mlp_out)}},
+    ModelStep{K::permute_rows,
+              2,
+              {},
+              {reads("input", d_output), reads("order", row_order), makes("output", d_expert_out)}},
+    expert_input_gradient(P::experts_down, d_expert_out, d_product),
+    ModelStep{K::weighted_swiglu_backward,
+              0,
+              {},
+              {turns("gate_up", of(gate_up), of(d_gate_up)), reads("row_weights", row_weights),
+               reads("ends", row_ends), turns("d_product", of(d_product), of(product)),
+               makes("d_row_weights", d_row_weights)}},
+    expert_weight_gradient(P::experts_down, d_expert_out, product),
+    expert_input_gradient(P::experts_gate_up, d_gate_up, d_dispatched),
+    ModelStep{K::combine_rows,
+              1,
+              {},
+              {reads("input", d_dispatched), reads("places", row_places),
+               reads("row_weights", d_row_weights), makes("weights", d_expert_weights),
+               makes("output", d_normed2_experts)}},
+    ModelStep{K::router_backward,
+              0,
+              {},
+              {reads("logits", router_logits), reads("indices", expert_indices),
+               reads("d_weights", d_expert_weights), makes("d_logits", d_router_logits)}},
+    ModelStep{K::gemm,
+              1,
+              P::router,
+              {reads("d_output", d_router_logits),
+               turns("d_input", of(d_normed2_experts), of(d_normed2))}},
+    weight_gradient(P::router, d_router_logits, normed2),
+    expert_weight_gradient(P::experts_gate_up, d_gate_up, dispatched),
+};
+
+/// Where a loss balances the experts of a sequence.
+constexpr std::array kBalanced{
+    ModelStep{K::router_forward,
+              0,
+              {},
+              {reads("logits", router_logits), makes("indices", expert_indices),
+               makes("weights", expert_weights), makes("counts", expert_counts)}},
+    ModelStep{K::router_backward,
+              0,
+              {},
+              {reads("logits", router_logits), reads("indices", expert_indices),
+               reads("d_weights", d_expert_weights), reads("counts", expert_counts),
+               makes("d_logits", d_router_logits)}},
+};
+
 // ---- which models have which --------------------------------------------------------------------
 
 constexpr std::size_t kVariants = 3;
@@ -381,6 +482,8 @@ constexpr std::array kTables{
     table(kSwiglu, [](M model) { return model.traits().gated && !has_gelu(model); }),
     table(kGeglu, [](M model) { return model.traits().gated && has_gelu(model); }),
     table(kGelu, [](M model) { return !model.traits().gated; }),
+    table(kBalanced, [](M model) { return model.router_aux_loss.num != 0; }),
+    table(kExperts, [](M model) { return model.experts != 0; }),
     table(kOfAll, [](M) { return true; }),
 };
 

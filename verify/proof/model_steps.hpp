@@ -11,6 +11,13 @@
 // made by the block before: the sum of its mid and mlp_out. Without RoPE attention takes qkv as it
 // is; without a gate the product is of gate_up alone.
 //
+// With experts a token's row of norm(mid) goes to some of them, and mlp_out is the sum of what they
+// make of it, each times its weight:
+//
+//   router_logits = norm(mid) * W  -> indices, weights -> ends, order, places
+//   dispatched = norm(mid) by order     gate_up = dispatched * W of each row's expert
+//   product = swiglu(gate_up) * weight  expert_out = product * W   mlp_out = sums by places
+//
 // A value belongs to an owner, which is a place in forward order (0 the embedding, 1 to L the
 // blocks, L + 1 final norm and head), and to a microbatch. A value that is made again, in another
 // buffer or over another value, is the same value: so what recomputation makes is what forward
@@ -73,6 +80,23 @@ enum class Value : std::uint8_t {
   mlp_out_partials,
   mean1,  ///< of layer norms, beside rstd1
   mean2,
+  // Of experts: which a token has, and its rows in their order; gate_up and product are of rows.
+  router_logits,
+  expert_indices,
+  expert_weights,
+  expert_counts,
+  row_ends,
+  row_order,
+  row_places,
+  dispatched,
+  row_weights,
+  expert_out,
+  d_expert_out,
+  d_row_weights,
+  d_dispatched,
+  d_expert_weights,
+  d_router_logits,
+  d_normed2_experts,  ///< that of the experts, short of the router's
   // Of adapters (lora_steps.hpp): what A makes of their input, of query or what query, key and
   // value are one of, and of gate or gate and up; its gradients; sums that adapters have yet to add
   // to.
@@ -105,7 +129,7 @@ enum class Value : std::uint8_t {
 
 template <>
 struct Names<Value> {
-  static constexpr std::array<std::string_view, 69> values{
+  static constexpr std::array<std::string_view, 85> values{
       "what is not known",
       "what is wrong",
       "what nothing writes",
@@ -150,6 +174,22 @@ struct Names<Value> {
       "partials of mlp_out's norm",
       "mean1",
       "mean2",
+      "the router's logits",
+      "tokens' experts",
+      "weights of tokens' experts",
+      "counts of experts",
+      "ends of experts' rows",
+      "order of experts' rows",
+      "places of experts' rows",
+      "rows of experts",
+      "weights of experts' rows",
+      "what experts make",
+      "gradient of what experts make",
+      "gradient of the weights of experts' rows",
+      "gradient of rows of experts",
+      "gradient of the weights of tokens' experts",
+      "gradient of the router's logits",
+      "d_normed2 without the router's",
       "adapters' rows of query",
       "adapters' rows of key",
       "adapters' rows of value",
@@ -211,7 +251,8 @@ inline constexpr std::size_t kMostFlows = 8;
 struct ModelStep {
   KernelKind kind = KernelKind::gemm;
   /// A GEMM's attribute "kind"; of a norm, 1 where it adds two inputs, 2 where it adds its output
-  /// to another.
+  /// to another. Of rows that are put in the order of experts: 0 with their weights, 1 made again,
+  /// 2 of gradients; of sums of a token's rows: 1 with the weights' gradients.
   std::int64_t variant = 0;
   std::optional<ParameterRole> parameter{};  ///< whose weights it reads or whose gradient it makes
   std::array<Flow, kMostFlows> flows{};      ///< operands without a value are left out

@@ -34,6 +34,7 @@ namespace mfsdp {
 [[nodiscard]] inline bool is_forward(const Kernel& kernel) {
   switch (kernel.kind) {
     case KernelKind::embedding_forward:
+    case KernelKind::grouped_product:
     case KernelKind::layer_norm_forward:
     case KernelKind::qk_norm_rope_forward:
     case KernelKind::qk_row_norm_rope_forward:
@@ -48,6 +49,7 @@ namespace mfsdp {
   switch (kernel.kind) {
     case KernelKind::bias_grad:
     case KernelKind::embedding_backward:
+    case KernelKind::grouped_weight_gradient:
     case KernelKind::norm_weight_grad:
     case KernelKind::position_embedding_backward: return true;
     case KernelKind::gemm: return gemm_kind(kernel) == GemmKind::weight_gradient;

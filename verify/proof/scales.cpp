@@ -100,6 +100,7 @@ class ScaleRun::Impl {
     switch (kernel.kind) {
       case KernelKind::cross_entropy:
       case KernelKind::cross_entropy_loss: sum_loss(kernel); return;
+      case KernelKind::router_backward: check_balance(kernel); return;
       case KernelKind::loss_finish: finish_loss(kernel); return;
       case KernelKind::norm_partial: keep_partial(kernel); return;
       case KernelKind::norm_finish: finish_norm(kernel); return;
@@ -170,6 +171,21 @@ class ScaleRun::Impl {
       report("MF313", scale ? "scales its gradient, and no loss scale is configured"
                             : "does not scale its gradient by the configured loss scale");
     if (scale) scaled_by_[now_] = *scale;
+  }
+
+  /// What routers add to the loss has the scale of the loss itself.
+  void check_balance(const Kernel& kernel) {
+    const bool adds =
+        kernel.find_attribute("aux_loss") != nullptr || kernel.find_attribute("z_loss") != nullptr;
+    const auto scale = scale_of(kernel);
+    if (scale.has_value() != (adds && config_.scales_loss()))
+      return report("MF313", scale ? "scales losses of its own that it has not, or should not scale"
+                                   : "does not scale its own losses by the configured loss scale");
+    if (!scale) return;
+    const bool is_the_loss = std::ranges::any_of(scaled_by_, [&](const auto& of) {
+      return step_of(of.first) == step() && of.second == *scale;
+    });
+    if (!is_the_loss) report("MF313", "takes another loss scale than the loss of its step");
   }
 
   /// What a kernel takes for the loss scale, as it is then.

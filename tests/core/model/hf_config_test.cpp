@@ -150,6 +150,61 @@ TEST(HfConfig, ReadsOlmo2) {
   EXPECT_EQ(shape->qk_norm_width(shape->heads), 4096);
 }
 
+/// Mixtral's and OLMoE's experts are as wide as intermediate_size says, Qwen3's have a width of
+/// their own.
+TEST(HfConfig, ReadsExperts) {
+  const std::string mixtral =
+      with("num_local_experts", "8",
+           with("num_experts_per_tok", "2", with("model_type", "\"mixtral\"")));
+  const auto shape = parse_hf_config(mixtral, "c");
+  ASSERT_TRUE(shape) << shape.error().message();
+  EXPECT_EQ(shape->family, Family::mixtral);
+  EXPECT_EQ(shape->experts, 8);
+  EXPECT_EQ(shape->experts_per_token, 2);
+  EXPECT_EQ(shape->expert_intermediate, 14336);
+  EXPECT_EQ(shape->intermediate, 0);
+  EXPECT_TRUE(shape->normalised_routing);
+  EXPECT_EQ(shape->router_aux_loss, (Rational{0, 1}));  // output_router_logits is off
+  const auto balanced = parse_hf_config(with("output_router_logits", "true", mixtral), "c");
+  EXPECT_EQ(balanced->router_aux_loss, (Rational{1, 1000}));  // what the class has
+  std::string qwen = with("model_type", "\"qwen3_moe\"");
+  for (const auto& [field, value] : {std::pair{"num_experts", "16"},
+                                     {"num_experts_per_tok", "4"},
+                                     {"moe_intermediate_size", "768"},
+                                     {"decoder_sparse_step", "2"},
+                                     {"mlp_only_layers", "[1]"},
+                                     {"norm_topk_prob", "true"},
+                                     {"output_router_logits", "true"},
+                                     {"router_aux_loss_coef", "0.05"}})
+    qwen = with(field, value, qwen);
+  const auto read = parse_hf_config(qwen, "c");
+  ASSERT_TRUE(read) << read.error().message();
+  EXPECT_EQ(read->expert_intermediate, 768);
+  EXPECT_EQ(read->intermediate, 14336);
+  // Every second layer has experts, the first of those by name none: 0, 1, 2, 4, 6, ..., 30.
+  ASSERT_EQ(read->dense_layers.size(), 17u);
+  EXPECT_EQ(read->dense_layers[1], 1);
+  EXPECT_EQ(read->dense_layers[2], 2);
+  EXPECT_EQ(read->dense_layers.back(), 30);
+  EXPECT_TRUE(read->has_experts(3));
+  EXPECT_FALSE(read->has_experts(1));
+  EXPECT_TRUE(read->normalised_routing);
+  EXPECT_EQ(read->router_aux_loss, (Rational{1, 20}));
+  EXPECT_EQ(error_of(with("num_experts_per_tok", "17", qwen)),
+            "config.json: num_experts_per_tok: expected an integer from 1 to 16, got 17");
+  EXPECT_EQ(error_of(with("mlp_only_layers", "[32]", qwen)),
+            "config.json: mlp_only_layers: expected a list of layers from 0 to 31, got [32]");
+  EXPECT_EQ(
+      error_of(with("decoder_sparse_step", "64", qwen)),
+      "config.json: mlp_only_layers: expected a layer with experts, or a dense model, got [1]");
+  EXPECT_EQ(
+      error_of(with("moe_intermediate_size", "", qwen)),
+      "config.json: moe_intermediate_size: expected an integer from 1 to 2147483647, got nothing");
+  EXPECT_EQ(error_of(with("router_jitter_noise", "0.1", mixtral)),
+            "config.json: router_jitter_noise: expected 0 (noise in the router's input is not "
+            "modelled), got 0.1");
+}
+
 TEST(HfConfig, ReadsRopeInOldAndNewForm) {
   constexpr std::string_view kScaling =
       R"({"factor": 8.0, "low_freq_factor": 1.0, "high_freq_factor": 4.0,
@@ -248,28 +303,20 @@ INSTANTIATE_TEST_SUITE_P(
         BadField{"head_dim", "127",
                  "head_dim: expected an even number (RoPE turns pairs), got 127"}));
 
+const std::string kTypes =
+    "model_type: expected gemma, gemma2, gemma3_text, gpt2, llama, mistral, mixtral, olmo2, olmoe, "
+    "phi3, qwen2, qwen3 or qwen3_moe, ";
+
 INSTANTIATE_TEST_SUITE_P(
     Kinds, BadFields,
     testing::Values(
+        BadField{"model_type", "", kTypes + "got nothing"},
         BadField{
-            "model_type", "",
-            "model_type: expected gemma, gemma2, gemma3_text, gpt2, llama, mistral, olmo2, phi3, "
-            "qwen2 or qwen3, got nothing"},
-        BadField{
-            "model_type", "\"mixtral\"",
-            "model_type: expected gemma, gemma2, gemma3_text, gpt2, llama, mistral, olmo2, phi3, "
-            "qwen2 or qwen3, got \"mixtral\", "
-            "which has a "
-            "mixture of experts: not modelled (docs/limits.md)"},
-        BadField{
-            "model_type", "7",
-            "model_type: expected gemma, gemma2, gemma3_text, gpt2, llama, mistral, olmo2, phi3, "
-            "qwen2 or qwen3, got 7"},
-        BadField{
-            "model_type", "\"qwen2\\n\\u001b[31m\"",  // stays on one line, no escape codes
-            "model_type: expected gemma, gemma2, gemma3_text, gpt2, llama, mistral, olmo2, phi3, "
-            "qwen2 or qwen3, got "
-            "\"qwen2\\n\\u001b[31m\""},
+            "model_type", "\"dbrx\"",
+            kTypes + "got \"dbrx\", which has a mixture of experts: not modelled (docs/limits.md)"},
+        BadField{"model_type", "7", kTypes + "got 7"},
+        BadField{"model_type", "\"qwen2\\n\\u001b[31m\"",  // stays on one line, no escape codes
+                 kTypes + "got \"qwen2\\n\\u001b[31m\""},
         BadField{"attention_bias", "true",
                  "attention_bias: expected false (attention biases are not supported), got true"},
         BadField{"attention_bias", "0", "attention_bias: expected true or false, got 0"},
@@ -286,10 +333,11 @@ INSTANTIATE_TEST_SUITE_P(
             "layer_types: expected \"full_attention\" or \"sliding_attention\" for every layer, "
             "got [\"full_attention\",\"linear_attention\"]"},
         BadField{"num_local_experts", "8",
-                 "num_local_experts: expected none (not modelled: a mixture of experts; "
+                 "num_local_experts: expected none (not modelled: experts of this model_type; "
                  "docs/limits.md), got 8"},
         BadField{"num_experts", "128",
-                 "num_experts: expected none (not modelled: a mixture of experts; docs/limits.md), "
+                 "num_experts: expected none (not modelled: experts of this model_type; "
+                 "docs/limits.md), "
                  "got 128"},
         BadField{"attention_dropout", "0.1",
                  "attention_dropout: expected none (not modelled: dropout; docs/limits.md), got "

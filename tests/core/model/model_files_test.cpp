@@ -69,6 +69,17 @@ const std::map<std::string, std::int64_t> kCounts{
     {"qwen3_0.6b", 596049920},
     {"qwen3_8b", 8190735360},
     {"qwen3_32b", 32762123264},
+    {"mixtral_8x7b", 46702792704},
+    {"qwen3_30b_a3b", 30532122624},
+    {"qwen3_235b_a22b", 235093634560},
+    // Block: attention 4*2048^2 = 16777216, its norms 4096, the others' 4096, router 64*2048 =
+    // 131072, experts 64*3*2048*1024 = 402653184: 419569664. 16 blocks 6713114624, two tables of
+    // 50304*2048 = 103022592, final norm 2048.
+    {"olmoe_1b_7b", 6919161856},
+    // Attention 3072, its norms 16, the others' 64: 3152 a block. The first has an MLP of 3*32*96 =
+    // 9216, two a router of 8*32 = 256 and 8 experts of 3*32*32 = 3072: 24832. With the table 8448
+    // and the norm 32: 3*3152 + 9216 + 2*24832 + 8480.
+    {"moe_nano", 76816},
     // Block: qkv (4 + 2*2)*64*256 = 131072, out 256*256 = 65536, MLP 3*256*640 = 491520, norms 512:
     // 688640. 4 blocks 2754560, two tables of 264*256 = 67584, final norm 256.
     {"llama_tiny", 2889984},
@@ -88,6 +99,20 @@ TEST_F(ModelFiles, BuiltInModelsHaveTheirExactCounts) {
     EXPECT_EQ(model->name, name);
     EXPECT_EQ(make_model(model->shape, DType::bf16).parameter_count(), count) << name;
   }
+}
+
+/// All but the experts that a token does not choose: of Qwen3-30B-A3B 120 of 128 in 48 blocks, each
+/// of 3*2048*768.
+TEST_F(ModelFiles, ActiveParametersAreThoseOfChosenExperts) {
+  const std::map<std::string, std::int64_t> active{
+      {"mixtral_8x7b", 12879925248},
+      {"qwen3_30b_a3b", 3353032704},  // 30532122624 - 48 * 120 * 4718592
+      {"qwen3_235b_a22b", 22190763520},
+      {"llama3_8b", 8030261248}};
+  for (const auto& [name, count] : active)
+    EXPECT_EQ(make_model(load_model(name, kModels)->shape, DType::bf16).active_parameter_count(),
+              count)
+        << name;
 }
 
 TEST_F(ModelFiles, LlamaTinyAndNanoAreSmallByteModels) {
@@ -148,6 +173,9 @@ TEST_F(ModelFiles, NamesOfHuggingFaceAreFound) {
       {"LLAMA3-405B", "llama3_405b"},
       {"meta-llama/Llama-3.2-1B", "llama3_1b"},
       {"meta-llama/Llama-2-7b-chat-hf", "llama2_7b"},
+      {"mistralai/Mixtral-8x7B-v0.1", "mixtral_8x7b"},
+      {"Qwen/Qwen3-30B-A3B", "qwen3_30b_a3b"},
+      {"allenai/OLMoE-1B-7B-0924", "olmoe_1b_7b"},
       {"mistralai/Mistral-7B-Instruct-v0.3", "mistral_7b"},
       {"mistralai/Mistral-7B-v0.1", "mistral_7b_v0.1"},
       {"microsoft/Phi-3-mini-4k-instruct", "phi3_mini"}};
@@ -163,12 +191,12 @@ TEST_F(ModelFiles, NamesOfHuggingFaceAreFound) {
 }
 
 TEST_F(ModelFiles, WhatIsNotModelledSaysSo) {
-  EXPECT_EQ(error_of("mixtral"),
-            "--model: 'mixtral' is not modelled: it has a mixture of experts (docs/limits.md)");
+  EXPECT_EQ(error_of("grok"),
+            "--model: 'grok' is not modelled: it has a mixture of experts (docs/limits.md)");
   for (const char* name :
-       {"mistralai/Mixtral-8x7B-v0.1", "deepseek", "deepseek-ai/DeepSeek-V3", "gpt-oss-20b",
-        "openai/gpt_oss_120b", "google/gemma-3n-E4B", "google/gemma-3-27b-it", "Qwen3-30B-A3B",
-        "qwen3_moe", "microsoft/phi-2", "llama-4-scout"})
+       {"databricks/dbrx-base", "deepseek", "deepseek-ai/DeepSeek-V3", "gpt-oss-20b",
+        "openai/gpt_oss_120b", "google/gemma-3n-E4B", "google/gemma-3-27b-it",
+        "Qwen/Qwen1.5-MoE-A2.7B", "microsoft/phi-2", "llama-4-scout"})
     EXPECT_THAT(error_of(name), testing::EndsWith("(docs/limits.md)")) << name;
   EXPECT_THAT(error_of("dolphin"), StartsWith("--model: unknown model 'dolphin'; closest: "));
 }

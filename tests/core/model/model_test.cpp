@@ -89,6 +89,34 @@ TEST(Model, QwenBlocksHaveBiasOrNorms) {
   EXPECT_EQ(qwen3.parameters[qwen3.units[2].parameters[3]].shape, Dims{128});
 }
 
+TEST(Model, ExpertsHaveTheCheckpointsNames) {
+  const Model qwen3 = make_model(shape_of("moe_nano"), DType::bf16);
+  EXPECT_EQ(names_of(qwen3, qwen3.units[1]).back(), "model.layers.0.mlp.down_proj.weight");
+  const Strings block = names_of(qwen3, qwen3.units[2]);
+  EXPECT_EQ(
+      Strings(block.end() - 3, block.end()),
+      (Strings{"model.layers.1.mlp.gate.weight", "model.layers.1.mlp.experts.gate_up_proj.weight",
+               "model.layers.1.mlp.experts.down_proj.weight"}));
+  const auto parameter = [&](const Model& model, std::size_t from_last) {
+    return model
+        .parameters[*(model.units[2].parameters.end() - static_cast<std::ptrdiff_t>(from_last))];
+  };
+  EXPECT_EQ(parameter(qwen3, 3).shape, (Dims{8, 32}));
+  EXPECT_EQ(parameter(qwen3, 2).shape, (Dims{8 * 2 * 32, 32}));
+  EXPECT_EQ(parameter(qwen3, 1).shape, (Dims{8 * 32, 32}));
+  ASSERT_EQ(parameter(qwen3, 2).parts.size(), 16u);
+  EXPECT_EQ(parameter(qwen3, 2).parts[3],
+            (ParameterPart{"model.layers.1.mlp.experts.1.up_proj.weight", 32}));
+  EXPECT_EQ(parameter(qwen3, 1).parts[7],
+            (ParameterPart{"model.layers.1.mlp.experts.7.down_proj.weight", 32}));
+  const Model mixtral = make_model(shape_of("mixtral_8x7b"), DType::bf16);
+  EXPECT_EQ(parameter(mixtral, 3).name, "model.layers.1.block_sparse_moe.gate.weight");
+  EXPECT_EQ(parameter(mixtral, 2).parts[1],
+            (ParameterPart{"model.layers.1.block_sparse_moe.experts.0.w3.weight", 14336}));
+  EXPECT_EQ(parameter(mixtral, 1).parts[0],
+            (ParameterPart{"model.layers.1.block_sparse_moe.experts.0.w2.weight", 4096}));
+}
+
 TEST(Model, TiedModelsHaveOneUnitForEmbeddingAndHead) {
   const Model model = make_model(shape_of("llama3_1b"), DType::bf16);
   ASSERT_EQ(model.units.size(), 17u);  // 16 blocks
@@ -116,18 +144,18 @@ TEST(Model, PartsAddUpAndUnitsCoverAllParametersInOrder) {
 }
 
 TEST(Model, BlockCountsAgreeWithTheParameters) {
-  for (const char* name : {"llama3_8b", "qwen2.5_0.5b", "qwen3_32b"}) {
+  for (const char* name : {"llama3_8b", "qwen2.5_0.5b", "qwen3_32b", "moe_nano", "mixtral_8x7b"}) {
     const ModelShape shape = shape_of(name);
     const Model model = make_model(shape, DType::bf16);
     std::int64_t all = 0;
     std::int64_t matrices = 0;
-    for (const std::size_t i : model.units[1].parameters) {
+    for (const std::size_t i : model.units[2].parameters) {
       const Parameter& parameter = model.parameters[i];
       all += parameter.elements();
       if (parameter.shape.size() == 2) matrices += parameter.elements();
     }
-    EXPECT_EQ(block_elements(shape), all) << name;
-    EXPECT_EQ(block_matrix_elements(shape), matrices) << name;
+    EXPECT_EQ(block_elements(shape, shape.has_experts(1)), all) << name;
+    EXPECT_EQ(block_matrix_elements(shape, shape.has_experts(1)), matrices) << name;
   }
 }
 

@@ -51,7 +51,8 @@ std::vector<std::string> names(const std::vector<RecipeOp>& ops) {
 }
 
 TEST(BlockRecipe, RunsTheKernelsOfALlamaBlockInOrder) {
-  const UnitRecipe recipe = block_recipe(llama3_8b(), false, Recompute::selective);
+  const UnitRecipe recipe =
+      block_recipe(llama3_8b(), {.first = false, .recompute = Recompute::selective});
   EXPECT_EQ(names(recipe.forward),
             (std::vector<std::string>{"input_norm", "qkv", "rope", "attention", "attention_out",
                                       "post_norm", "gate_up", "swiglu", "down"}));
@@ -66,7 +67,8 @@ TEST(BlockRecipe, RunsTheKernelsOfALlamaBlockInOrder) {
 
 TEST(Recipe, FlopsOfAStepAreTheCountOfMfu) {
   const PlanConfig config = llama3_8b();
-  const UnitRecipe block = block_recipe(config, false, Recompute::selective);
+  const UnitRecipe block =
+      block_recipe(config, {.first = false, .recompute = Recompute::selective});
   const UnitRecipe head = head_recipe(config);
   // Attention's backward is 2.5 times its forward, where MFU counts twice: half a forward more,
   // 2 * 32 heads * 128 * 8192^2 / 2 per block.
@@ -88,17 +90,19 @@ TEST(BlockRecipe, SavesWhatThePolicySays) {
   const std::int64_t product = 2 * t * 14336;  // 234,881,024
   const std::int64_t rstd = 2 * 4 * t;         // two norms
   // x, mid | qkv | attention | log-sum-exp | gate_up: 773 MB
-  EXPECT_EQ(saved_bytes(block_recipe(config, false, Recompute::selective)),
+  EXPECT_EQ(saved_bytes(block_recipe(config, {.first = false, .recompute = Recompute::selective})),
             2 * wide + qkv + wide + lse + gate_up + rstd);
   // and both norm outputs and the product: 1,142 MB
-  EXPECT_EQ(saved_bytes(block_recipe(config, false, Recompute::none)),
+  EXPECT_EQ(saved_bytes(block_recipe(config, {.first = false, .recompute = Recompute::none})),
             4 * wide + qkv + wide + lse + gate_up + product + rstd);
   // the block's input alone: 67 MB
-  EXPECT_EQ(saved_bytes(block_recipe(config, false, Recompute::full)), wide);
+  EXPECT_EQ(saved_bytes(block_recipe(config, {.first = false, .recompute = Recompute::full})),
+            wide);
 }
 
 TEST(BlockRecipe, TheFirstBlocksInputBelongsToTheEmbedding) {
-  EXPECT_EQ(saved_bytes(block_recipe(llama3_8b(), true, Recompute::full)), 0);
+  EXPECT_EQ(saved_bytes(block_recipe(llama3_8b(), {.first = true, .recompute = Recompute::full})),
+            0);
 }
 
 TEST(HeadRecipe, LogitsExistOneChunkAtATime) {
@@ -158,14 +162,16 @@ TEST(BlockRecipe, QwenHasBiasAndQueryKeyNorm) {
   PlanConfig config = test::small_config();
   config.model.qkv_bias = true;
   config.model.qk_norm = true;
-  const auto list = names(block_recipe(config, false, Recompute::selective).backward);
+  const auto list =
+      names(block_recipe(config, {.first = false, .recompute = Recompute::selective}).backward);
   const auto has = [&](const char* name) {
     return std::find(list.begin(), list.end(), name) != list.end();
   };
   EXPECT_TRUE(has("qkv_bias.grad"));
   EXPECT_TRUE(has("q_norm.weight_grad"));
   EXPECT_TRUE(has("qk.again"));  // a norm output: selective makes it again
-  const auto kept = names(block_recipe(config, false, Recompute::none).backward);
+  const auto kept =
+      names(block_recipe(config, {.first = false, .recompute = Recompute::none}).backward);
   EXPECT_EQ(std::find(kept.begin(), kept.end(), "qk.again"), kept.end());
 }
 
@@ -176,7 +182,7 @@ TEST(BlockRecipe, NothingIsReadBeforeItIsWritten) {
       for (const bool qwen : {true, false}) {
         PlanConfig config = test::small_config();
         config.model.qk_norm = config.model.qkv_bias = qwen;
-        const UnitRecipe recipe = block_recipe(config, first, policy);
+        const UnitRecipe recipe = block_recipe(config, {.first = first, .recompute = policy});
         std::set<std::string> written;
         for (const auto* list : {&recipe.forward, &recipe.backward})
           for (const RecipeOp& op : *list) {

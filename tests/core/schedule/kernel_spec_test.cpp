@@ -46,12 +46,18 @@ void expect_as_stated(const Op& op, const Kernel& kernel) {
 
 /// What planners emit has the attributes, the FLOPs and the accesses of the table.
 TEST(KernelSpec, SaysWhatPlansHave) {
-  for (const Family family : {Family::llama, Family::gpt2, Family::olmo2})
+  for (const Family family :
+       {Family::llama, Family::gpt2, Family::olmo2, Family::mixtral, Family::olmoe})
     for (const bool exotic : {false, true}) {
       PlanConfig config = test::small_config();
       config.model.qk_norm = exotic;
       config.model.qkv_bias = exotic;
       test::make_family(config.model, family);
+      if (exotic && config.model.experts != 0) {
+        config.model.normalised_routing = true;
+        config.model.router_aux_loss = {1, 100};
+        config.model.router_z_loss = {1, 1000};
+      }
       config.optimizer = exotic ? Optimizer::muon : Optimizer::sgd;
       config.state_dtype = exotic ? StateDtype::blockwise8 : StateDtype::full;
       config.reduce = exotic ? Transport::nccl : Transport::copy_engine;

@@ -14,8 +14,8 @@ namespace {
 constexpr Axis kAxis = Axis::dp_shard;
 
 /// A block that, before its own kernels, gathers its rank's quarter of a vector into the whole.
-UnitRecipe gathering_block(const PlanConfig& config, bool first, Recompute recompute, bool slides) {
-  UnitRecipe recipe = block_recipe(config, first, recompute, slides);
+UnitRecipe gathering_block(const PlanConfig& config, const BlockKind& kind) {
+  UnitRecipe recipe = block_recipe(config, kind);
   const std::int64_t whole = 1024;
   const std::int64_t part = whole / config.mesh.size(kAxis);
   recipe.tensors.push_back({.name = "part",

@@ -116,6 +116,12 @@ std::vector<PlanConfig> various() {
   configs.push_back(test::small_model(3));
   test::make_family(configs.back().model, Family::olmo2);
   configs.back().model.qk_norm = true;
+  configs.push_back(test::small_model(3));
+  test::make_family(configs.back().model, Family::mixtral);
+  configs.back().model.normalised_routing = true;
+  configs.push_back(test::small_model(2));
+  test::add_experts(configs.back().model, 3, 2, {0});
+  configs.back().model.qk_norm = true;
   return configs;
 }
 

@@ -53,6 +53,9 @@ TEST(HfModelConfig, SaysWhatTransformersReads) {
   EXPECT_EQ(type("phi3_mini"), "phi3 Phi3ForCausalLM");
   EXPECT_EQ(type("gpt2"), "gpt2 GPT2LMHeadModel");
   EXPECT_EQ(type("olmo2_1b"), "olmo2 Olmo2ForCausalLM");
+  EXPECT_EQ(type("olmoe_1b_7b"), "olmoe OlmoeForCausalLM");
+  EXPECT_EQ(type("mixtral_8x7b"), "mixtral MixtralForCausalLM");
+  EXPECT_EQ(type("moe_nano"), "qwen3_moe Qwen3MoeForCausalLM");
 }
 
 TEST(HfModelConfig, WindowsAndScalingsReadBackAsTheyWere) {

@@ -309,6 +309,34 @@ TEST_P(FamilyGradients, EqualFiniteDifferences) {
 INSTANTIATE_TEST_SUITE_P(Random, FamilyGradients,
                          testing::Range(0U, std::uint32_t{test::thinned(8)}));
 
+/// Experts in all blocks or behind a dense one. Finite differences see no expert change hands:
+/// steps are small beside differences of logits. The routers' own losses are none of the eval
+/// plan's.
+class ExpertGradients : public testing::TestWithParam<std::uint32_t> {};
+
+TEST_P(ExpertGradients, EqualFiniteDifferences) {
+  const std::uint32_t seed = GetParam();
+  PlanConfig config = random_config(seed);
+  ModelShape& model = config.model;
+  config.frozen.clear();
+  model.qk_norm = seed % 2 == 0;
+  model.hidden = 3;
+  model.vocab = 4;
+  config.micro_batch = 1;
+  if (seed % 4 != 3)
+    test::add_experts(model, 2 + seed % 3, 1 + seed % 2,
+                      model.layers == 2 && seed % 3 == 0 ? std::vector<std::int64_t>{0}
+                                                         : std::vector<std::int64_t>{});
+  else
+    test::make_family(model, seed % 8 == 3 ? Family::mixtral : Family::olmoe);
+  model.expert_intermediate = 3;
+  model.normalised_routing = seed % 5 < 3;
+  SCOPED_TRACE(describe(config));
+  check_gradients(config, seed);
+}
+INSTANTIATE_TEST_SUITE_P(Random, ExpertGradients,
+                         testing::Range(0U, std::uint32_t{test::thinned(10)}));
+
 class Gradients : public testing::TestWithParam<std::uint32_t> {};
 
 TEST_P(Gradients, EqualFiniteDifferences) {

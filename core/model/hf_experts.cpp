@@ -1,0 +1,80 @@
+#include "core/model/hf_experts.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <nlohmann/json.hpp>
+
+#include "core/model/model_shape.hpp"
+
+namespace mfsdp {
+namespace {
+
+using Json = HfFields::Json;
+
+/// Layers whose MLP is dense: those that mlp_only_layers names, and all but every n-th of
+/// decoder_sparse_step n.
+Result<void> read_dense_layers(const HfFields& fields, ModelShape& shape) {
+  std::int64_t step = 1;
+  MFSDP_TRY(fields.integer("decoder_sparse_step", ShapeLimits::layers, step));
+  std::vector<bool> dense(static_cast<std::size_t>(shape.layers));
+  for (std::size_t layer = 0; layer < dense.size(); ++layer)
+    dense[layer] = (static_cast<std::int64_t>(layer) + 1) % step != 0;
+  if (const Json* named = fields.find("mlp_only_layers"); named != nullptr) {
+    const auto expected = fmt::format("a list of layers from 0 to {}", shape.layers - 1);
+    if (!named->is_array()) return fields.wrong("mlp_only_layers", expected);
+    for (const Json& layer : *named) {
+      if (!layer.is_number_integer() || layer < 0 || layer >= shape.layers)
+        return fields.wrong("mlp_only_layers", expected);
+      dense[layer.get<std::size_t>()] = true;
+    }
+  }
+  for (std::size_t layer = 0; layer < dense.size(); ++layer)
+    if (dense[layer]) shape.dense_layers.push_back(static_cast<std::int64_t>(layer));
+  return {};
+}
+
+/// Hugging Face's classes add the auxiliary loss where output_router_logits is on.
+Result<void> read_router(const HfFields& fields, const HfFamily& family, ModelShape& shape) {
+  shape.normalised_routing = family.always_normalises;
+  if (!family.always_normalises)
+    MFSDP_TRY(fields.boolean("norm_topk_prob", shape.normalised_routing));
+  if (const Json* noise = fields.find("router_jitter_noise"); noise != nullptr && *noise != 0)
+    return fields.wrong("router_jitter_noise", "0 (noise in the router's input is not modelled)");
+  bool has_loss = false;
+  MFSDP_TRY(fields.boolean("output_router_logits", has_loss));
+  if (!has_loss) return {};
+  shape.router_aux_loss = family.aux_loss;
+  const Json* coefficient = fields.find("router_aux_loss_coef");
+  if (coefficient != nullptr && *coefficient == 0)
+    shape.router_aux_loss = {0, 1};
+  else
+    MFSDP_TRY(fields.number("router_aux_loss_coef", shape.router_aux_loss));
+  const Json* z_loss = fields.find("router_z_loss_coef");
+  if (z_loss != nullptr && *z_loss != 0)
+    MFSDP_TRY(fields.number("router_z_loss_coef", shape.router_z_loss));
+  return {};
+}
+
+}  // namespace
+
+Result<void> read_hf_experts(const HfFields& fields, const HfFamily& family, ModelShape& shape) {
+  const HfNames& names = family.names;
+  if (names.experts == nullptr) return {};
+  MFSDP_TRY(fields.required_integer(names.experts, ShapeLimits::experts, shape.experts));
+  MFSDP_TRY(fields.required_integer("num_experts_per_tok", shape.experts, shape.experts_per_token));
+  shape.expert_intermediate = shape.intermediate;
+  if (names.expert_intermediate != nullptr)
+    MFSDP_TRY(fields.required_integer(names.expert_intermediate, ShapeLimits::dim,
+                                      shape.expert_intermediate));
+  if (family.dense_layers) MFSDP_TRY(read_dense_layers(fields, shape));
+  if (std::ssize(shape.dense_layers) == shape.layers)
+    return fields.wrong("mlp_only_layers", "a layer with experts, or a dense model");
+  // What no layer has says nothing: a shape is stated in one way.
+  if (shape.dense_layers.empty()) shape.intermediate = 0;
+  if (const Json* clip = fields.find("clip_qkv"); clip != nullptr)
+    return fields.wrong("clip_qkv", "none (queries and keys that are cut off are not modelled)");
+  return read_router(fields, family, shape);
+}
+
+}  // namespace mfsdp

@@ -1,0 +1,153 @@
+#include "core/recipe/expert_mlp.hpp"
+
+namespace mfsdp::recipe {
+
+ExpertMlp::ExpertMlp(Builder& builder)
+    : b_(builder),
+      model_(builder.config.model),
+      rows_(checked_mul(builder.sizes.tokens, model_.experts_per_token)),
+      router_{.weight = ParameterRole::router,
+              .outputs = model_.experts,
+              .inputs = builder.sizes.hidden},
+      gate_up_{.weight = ParameterRole::experts_gate_up,
+               .outputs = 2 * model_.expert_intermediate,
+               .inputs = builder.sizes.hidden},
+      down_{.weight = ParameterRole::experts_down,
+            .outputs = builder.sizes.hidden,
+            .inputs = model_.expert_intermediate} {}
+
+/// With what the model's routing has beside, in its place by name.
+std::vector<Attribute> ExpertMlp::routing() const {
+  std::vector<Attribute> attributes{{"experts", model_.experts}};
+  if (model_.normalised_routing) attributes.emplace_back("normalised", 1);
+  attributes.emplace_back("rows", b_.sizes.tokens);
+  if (model_.router_aux_loss.num != 0) attributes.emplace_back("seq", b_.config.seq_len);
+  attributes.emplace_back("top_k", model_.experts_per_token);
+  return attributes;
+}
+
+std::vector<Attribute> ExpertMlp::rows() const {
+  return {
+      {"cols", b_.sizes.hidden}, {"rows", b_.sizes.tokens}, {"top_k", model_.experts_per_token}};
+}
+
+std::vector<Attribute> ExpertMlp::inner() const {
+  return {{"cols", model_.expert_intermediate}, {"experts", model_.experts}, {"m", rows_}};
+}
+
+std::vector<Attribute> ExpertMlp::sizes_of(const Linear& layer, bool adds) const {
+  std::vector<Attribute> attributes;
+  if (adds) attributes.emplace_back("beta", 0);
+  attributes.emplace_back("experts", model_.experts);
+  attributes.emplace_back("k", layer.inputs);
+  attributes.emplace_back("m", rows_);
+  attributes.emplace_back("n", layer.outputs);
+  return attributes;
+}
+
+void ExpertMlp::forward(const std::string& suffix) {
+  const auto at = [&](const char* name) { return name + suffix; };
+  const auto ends = [&] { return on("ends", at("expert_ends")); };
+  b_.gemm_forward(at("router"), router_, b_.sizes.tokens, on("input", at("normed2")),
+                  on("output", at("router_logits")));
+  std::vector<RecipeOperand> routed{on("logits", at("router_logits")),
+                                    on("indices", at("expert_indices")),
+                                    on("weights", at("expert_weights"))};
+  if (model_.router_aux_loss.num != 0) routed.push_back(on("counts", at("expert_counts")));
+  b_.kernel(at("route"), KernelKind::router_forward, routing(), std::move(routed));
+  b_.kernel(
+      at("order"), KernelKind::expert_order,
+      {{"experts", model_.experts}, {"rows", b_.sizes.tokens}, {"top_k", model_.experts_per_token}},
+      {on("indices", at("expert_indices")), ends(), on("order", at("expert_order")),
+       on("places", at("expert_places")), stream_workspace()});
+  b_.kernel(at("dispatch"), KernelKind::permute_rows, rows(),
+            {on("input", at("normed2")), on("order", at("expert_order")),
+             on("weights", at("expert_weights")), on("row_weights", at("row_weights")),
+             on("output", at("dispatched"))});
+  b_.kernel(at("gate_up"), KernelKind::grouped_product, sizes_of(gate_up_),
+            {on("input", at("dispatched")), weight(gate_up_.weight), ends(),
+             on("output", at("gate_up")), stream_workspace()});
+}
+
+void ExpertMlp::finish() {
+  b_.kernel("swiglu", KernelKind::weighted_swiglu_forward, inner(),
+            {on("gate_up"), on("row_weights"), on("ends", "expert_ends"), on("product")});
+  b_.kernel("down", KernelKind::grouped_product, sizes_of(down_),
+            {on("input", "product"), weight(down_.weight), on("ends", "expert_ends"),
+             on("output", "expert_out"), stream_workspace()});
+  std::vector<Attribute> attributes = rows();
+  attributes.insert(attributes.begin(), {"beta", 0});
+  b_.kernel("combine", KernelKind::combine_rows, std::move(attributes),
+            {on("input", "expert_out"), on("places", "expert_places"), on("output", "mlp_out")});
+}
+
+void ExpertMlp::weight_gradient(const std::string& name, const Linear& layer,
+                                RecipeOperand d_output, RecipeOperand input,
+                                const std::string& suffix) {
+  b_.kernel(name, KernelKind::grouped_weight_gradient, sizes_of(layer, true),
+            {std::move(d_output), std::move(input), on("ends", "expert_ends" + suffix),
+             weight_grad(layer.weight), stream_workspace()},
+            layer.weight);
+}
+
+void ExpertMlp::backward_rows(const Backward& how) {
+  const auto at = [&](const char* name) { return name + how.suffix; };
+  const auto ends = [&] { return on("ends", at("expert_ends")); };
+  b_.kernel("combine.backward", KernelKind::permute_rows, rows(),
+            {from(Source::microbatch, on("input", "d_residual")), on("order", at("expert_order")),
+             on("output", "d_expert_out")});
+  b_.kernel("down.dgrad", KernelKind::grouped_input_gradient, sizes_of(down_),
+            {on("d_output", "d_expert_out"), weight(down_.weight), ends(),
+             on("d_input", "d_product"), stream_workspace()});
+  const RecipeOperand d_product = on("d_product");
+  b_.kernel("swiglu.backward", KernelKind::weighted_swiglu_backward, inner(),
+            {on("gate_up", at("gate_up")), on("row_weights", at("row_weights")), ends(),
+             how.keeps_output ? d_product : rewritten(d_product), on("d_row_weights")});
+  weight_gradient("down.wgrad", down_, on("d_output", "d_expert_out"),
+                  on("input", how.keeps_output ? at("product") : "d_product"), how.suffix);
+  b_.kernel("gate_up.dgrad", KernelKind::grouped_input_gradient, sizes_of(gate_up_),
+            {on("d_output", at("gate_up")), weight(gate_up_.weight), ends(),
+             on("d_input", "d_dispatched"), stream_workspace()});
+  std::vector<Attribute> combines = rows();
+  combines.insert(combines.begin(), {"beta", 0});
+  b_.kernel("dispatch.backward", KernelKind::combine_rows, std::move(combines),
+            {on("input", "d_dispatched"), on("places", at("expert_places")),
+             on("row_weights", "d_row_weights"), on("weights", "d_expert_weights"),
+             on("output", "d_normed2")});
+  std::vector<Attribute> routes = routing();
+  std::vector<RecipeOperand> operands{on("logits", at("router_logits")),
+                                      on("indices", at("expert_indices")),
+                                      on("d_weights", "d_expert_weights")};
+  const bool balances = model_.router_aux_loss.num != 0;
+  if (balances) {
+    routes.insert(routes.begin(), {"aux_loss", model_.router_aux_loss});
+    operands.push_back(on("counts", at("expert_counts")));
+  }
+  if (model_.router_z_loss.num != 0) routes.emplace_back("z_loss", model_.router_z_loss);
+  if (b_.config.scales_loss() && (balances || model_.router_z_loss.num != 0))
+    operands.push_back(from(Source::global, on("loss_scale", std::string(global::loss_scale))));
+  operands.push_back(on("d_logits", "d_router_logits"));
+  b_.kernel("route.backward", KernelKind::router_backward, std::move(routes), std::move(operands));
+  b_.gemm_dgrad("router.dgrad", router_, b_.sizes.tokens, on("d_output", "d_router_logits"),
+                on("d_input", "d_normed2"), true);
+}
+
+void ExpertMlp::backward_weights(const Backward& how) {
+  const std::string normed = how.keeps_output ? "normed2" : "d_normed2";
+  b_.gemm_wgrad("router.wgrad", router_, b_.sizes.tokens, on("d_output", "d_router_logits"),
+                on("input", normed), weight_grad(router_.weight));
+  std::string dispatched = "dispatched";
+  if (!how.keeps_output) {
+    dispatched += ".backward";
+    b_.phase = Phase::recompute;
+    b_.kernel(
+        "redispatch", KernelKind::permute_rows, rows(),
+        {on("input", normed), on("order", "expert_order" + how.suffix), on("output", dispatched)},
+        gate_up_.weight);
+    b_.phase = Phase::backward;
+  }
+  weight_gradient("gate_up.wgrad", gate_up_, on("d_output", "gate_up" + how.suffix),
+                  on("input", dispatched), how.suffix);
+}
+
+}  // namespace mfsdp::recipe

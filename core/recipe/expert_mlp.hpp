@@ -1,0 +1,53 @@
+// The MLP of a block with experts: a router chooses some of them for each token.
+//
+//   normed2 --gemm--> router_logits --route--> indices, weights --order--> ends, order, places
+//   normed2 --dispatch, by order--> dispatched --grouped product--> gate_up --swiglu * weight-->
+//   product --grouped product--> expert_out --combine, by places--> mlp_out
+//
+// Rows of experts stand one expert after the other: as many as tokens have experts in all. The
+// weight of a token's expert is multiplied before the second product, so that backward needs none
+// of what experts make: its gradient is a sum over what the first product makes.
+#pragma once
+
+#include <string>
+
+#include "core/recipe/parts.hpp"
+
+namespace mfsdp::recipe {
+
+class ExpertMlp {
+ public:
+  explicit ExpertMlp(Builder& builder);
+
+  /// From "normed2" to "gate_up", each with that suffix.
+  void forward(const std::string& suffix);
+  /// From "gate_up" to "mlp_out".
+  void finish();
+
+  struct Backward {
+    std::string suffix;         ///< of what forward made
+    bool keeps_output = false;  ///< normed2, dispatched and product are still there
+  };
+  /// From the residual's gradient to "d_normed2".
+  void backward_rows(const Backward& how);
+  /// Gradients of what takes normed2: after the norm's backward, which has made it again over
+  /// d_normed2 where it was not kept.
+  void backward_weights(const Backward& how);
+
+ private:
+  [[nodiscard]] std::vector<Attribute> routing() const;
+  [[nodiscard]] std::vector<Attribute> rows() const;
+  [[nodiscard]] std::vector<Attribute> inner() const;
+  [[nodiscard]] std::vector<Attribute> sizes_of(const Linear& layer, bool adds = false) const;
+  void weight_gradient(const std::string& name, const Linear& layer, RecipeOperand d_output,
+                       RecipeOperand input, const std::string& suffix);
+
+  Builder& b_;
+  const ModelShape& model_;
+  std::int64_t rows_;  ///< of all experts
+  Linear router_;
+  Linear gate_up_;  ///< of one expert, as the next is
+  Linear down_;
+};
+
+}  // namespace mfsdp::recipe

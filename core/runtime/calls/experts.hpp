@@ -1,0 +1,149 @@
+// What the kernels of experts take (core/plan/kernel_spec.cpp, expert_specs). Rows of experts stand
+// one expert after the other; where each one's end lies in device memory, `ends`: no host reads it.
+//
+//   tokens ─router─► indices, weights ─order─► ends, order, places
+//   rows of tokens ─permute, by order─► rows of experts ─products─► ─combine, by places─► tokens
+#pragma once
+
+#include <cstdint>
+#include <span>
+
+#include "core/plan/loss_scale.hpp"
+#include "core/runtime/calls/pieces.hpp"
+#include "core/runtime/scalar.hpp"
+
+namespace mfsdp::kernels {
+
+struct RoutingSizes {
+  std::int64_t tokens = 0;
+  std::int64_t experts = 0;
+  std::int64_t top_k = 0;   ///< experts of a token
+  std::int64_t seq = 0;     ///< tokens of a sequence; 0 where nothing is counted by sequences
+  bool normalised = false;  ///< the weights of a token's experts sum to 1
+};
+
+/// The experts with the largest logits, the lower of two that are equal, the largest first; their
+/// weights are softmax(logits), of all experts or, normalised, divided by the sum of the chosen.
+template <class T>
+struct RouterForward {
+  RoutingSizes sizes = {};
+  const T* logits = nullptr;        ///< [tokens, experts]
+  std::int32_t* indices = nullptr;  ///< [tokens, top_k]
+  Real<T>* weights = nullptr;       ///< [tokens, top_k]
+  std::int32_t* counts = nullptr;   ///< [tokens / seq, experts]; null where not wanted
+};
+
+/// Of the weights, and of two losses, which are summed over tokens as the model's loss is:
+///   balance, of a sequence:  aux_loss * experts * sum over e of counts[e] / (seq * top_k) * sum
+///                            over its tokens of softmax(logits)[e]
+///   z:                       z_loss * sum over tokens of log(sum of exp(logits))^2
+template <class T>
+struct RouterBackward {
+  RoutingSizes sizes = {};
+  const T* logits = nullptr;
+  const std::int32_t* indices = nullptr;
+  const Real<T>* d_weights = nullptr;          ///< [tokens, top_k]
+  const std::int32_t* counts = nullptr;        ///< null: no balance loss
+  const LossScaleState* loss_scale = nullptr;  ///< null: 1
+  Real<T> aux_loss = 0;
+  Real<T> z_loss = 0;
+  T* d_logits = nullptr;
+};
+
+/// Stable: rows of an expert in the order of tokens.
+struct ExpertOrder {
+  RoutingSizes sizes = {};
+  const std::int32_t* indices = nullptr;  ///< [tokens, top_k]
+  std::int32_t* ends = nullptr;           ///< [experts]: where each expert's rows end
+  std::int32_t* order = nullptr;          ///< [tokens * top_k]: of each row, token * top_k + k
+  std::int32_t* places = nullptr;         ///< [tokens, top_k]: the row of each
+  std::span<std::byte> workspace = {};    ///< scratch
+};
+
+/// output[j] = input[order[j] / top_k]; likewise weights, one of each row.
+template <class T>
+struct PermuteRows {
+  std::int64_t tokens = 0;
+  std::int64_t cols = 0;
+  std::int64_t top_k = 0;
+  const T* input = nullptr;             ///< [tokens, cols]
+  const std::int32_t* order = nullptr;  ///< [tokens * top_k]
+  const Real<T>* weights = nullptr;     ///< [tokens, top_k]; null, as the next then is
+  Real<T>* row_weights = nullptr;       ///< [tokens * top_k]
+  T* output = nullptr;                  ///< [tokens * top_k, cols]
+};
+
+/// output[t] = (output[t] +) input[places[t, 0]] + input[places[t, 1]] + ..., in this order.
+template <class T>
+struct CombineRows {
+  std::int64_t tokens = 0;
+  std::int64_t cols = 0;
+  std::int64_t top_k = 0;
+  bool adds = false;
+  const T* input = nullptr;              ///< [tokens * top_k, cols]
+  const std::int32_t* places = nullptr;  ///< [tokens, top_k]
+  const Real<T>* row_weights = nullptr;  ///< [tokens * top_k]; null, as the next then is
+  Real<T>* weights = nullptr;            ///< [tokens, top_k]
+  T* output = nullptr;                   ///< [tokens, cols]
+};
+
+struct GroupedSizes {
+  std::int64_t experts = 0;
+  std::int64_t m = 0;  ///< rows there is room for; those of experts end at ends[experts - 1]
+  std::int64_t n = 0;  ///< output features
+  std::int64_t k = 0;  ///< input features
+};
+
+/// Of expert e with its rows: output = input * weight[e]^T, or d_input = d_output * weight[e]
+/// (`gradient`). A row's bits are its own: they depend on no other row.
+template <class T>
+struct GroupedProduct {
+  GroupedSizes sizes = {};
+  bool gradient = false;
+  const T* input = nullptr;            ///< [m, k], or d_output [m, n]
+  const T* weight = nullptr;           ///< [experts * n, k]
+  const std::int32_t* ends = nullptr;  ///< [experts]
+  T* output = nullptr;                 ///< [m, n], or d_input [m, k]
+  std::span<std::byte> workspace = {};
+};
+
+/// weight_grad[e] = (weight_grad[e] +) d_output^T * input over the rows of expert e.
+template <class T, class G>
+struct GroupedWeightGradient {
+  GroupedSizes sizes = {};
+  const T* d_output = nullptr;         ///< [m, n]
+  const T* input = nullptr;            ///< [m, k]
+  const std::int32_t* ends = nullptr;  ///< [experts]
+  bool adds = false;
+  G* weight_grad = nullptr;  ///< [experts * n, k]
+  std::span<std::byte> workspace = {};
+  Pieces pieces = {};  ///< a row each
+};
+
+/// product = silu(gate) * up * weight of the row.
+template <class T>
+struct WeightedSwigluForward {
+  std::int64_t rows = 0;  ///< as GroupedSizes::m
+  std::int64_t cols = 0;
+  std::int64_t experts = 0;
+  const T* gate_up = nullptr;            ///< [rows, 2 cols], gates first
+  const Real<T>* row_weights = nullptr;  ///< [rows]
+  const std::int32_t* ends = nullptr;    ///< [experts]
+  T* product = nullptr;                  ///< [rows, cols]
+};
+
+/// Overwrites gate_up with its gradient.
+template <class T>
+struct WeightedSwigluBackward {
+  std::int64_t rows = 0;
+  std::int64_t cols = 0;
+  std::int64_t experts = 0;
+  T* gate_up = nullptr;
+  const Real<T>* row_weights = nullptr;
+  const std::int32_t* ends = nullptr;
+  const T* d_product = nullptr;      ///< [rows, cols]
+  T* product = nullptr;              ///< made again over d_product; null where not wanted
+  Real<T>* d_row_weights = nullptr;  ///< [rows]
+};
+
+}  // namespace mfsdp::kernels

@@ -1,0 +1,356 @@
+#include "verify/cpu/kernels/experts.hpp"
+
+#include <gtest/gtest.h>
+#include <rapidcheck/gtest.h>
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+#include <numeric>
+
+#include "tests/verify/cpu/kernels/gradients.hpp"
+
+namespace mfsdp::kernels {
+namespace {
+
+using test::RandomValues;
+using test::Values;
+using Numbers = std::vector<std::int32_t>;
+
+std::size_t at(std::int64_t index) { return static_cast<std::size_t>(index); }
+
+std::int64_t between(std::int64_t low, std::int64_t high) {
+  return *rc::gen::inRange(low, high + 1);
+}
+
+RoutingSizes any_sizes() {
+  const std::int64_t experts = between(1, 7);
+  const std::int64_t seq = between(1, 4);
+  return {.tokens = seq * between(1, 3),
+          .experts = experts,
+          .top_k = between(1, experts),
+          .seq = seq,
+          .normalised = *rc::gen::arbitrary<bool>()};
+}
+
+struct Routed {
+  Numbers indices;
+  Values weights;
+  Numbers counts;
+};
+
+Routed route(const RoutingSizes& s, const Values& logits) {
+  Routed made{.indices = Numbers(at(s.tokens * s.top_k)),
+              .weights = Values(at(s.tokens * s.top_k)),
+              .counts = Numbers(at(s.tokens / s.seq * s.experts))};
+  router_forward(RouterForward<double>{.sizes = s,
+                                       .logits = logits.data(),
+                                       .indices = made.indices.data(),
+                                       .weights = made.weights.data(),
+                                       .counts = made.counts.data()});
+  return made;
+}
+
+Values probabilities(const RoutingSizes& s, const Values& logits) {
+  Values all;
+  for (std::int64_t t = 0; t < s.tokens; ++t) {
+    double sum = 0;
+    for (std::int64_t e = 0; e < s.experts; ++e) sum += std::exp(logits[at(t * s.experts + e)]);
+    for (std::int64_t e = 0; e < s.experts; ++e)
+      all.push_back(std::exp(logits[at(t * s.experts + e)]) / sum);
+  }
+  return all;
+}
+
+/// The weights of experts that stay chosen while the logits move a little.
+Values weights_of(const RoutingSizes& s, const Values& logits, const Numbers& indices) {
+  const Values p = probabilities(s, logits);
+  Values weights;
+  for (std::int64_t t = 0; t < s.tokens; ++t) {
+    double sum = 0;
+    for (std::int64_t k = 0; k < s.top_k; ++k)
+      sum += p[at(t * s.experts + indices[at(t * s.top_k + k)])];
+    for (std::int64_t k = 0; k < s.top_k; ++k)
+      weights.push_back(p[at(t * s.experts + indices[at(t * s.top_k + k)])] /
+                        (s.normalised ? sum : 1));
+  }
+  return weights;
+}
+
+RC_GTEST_PROP(Router, ChoosesTheLargestAndWeighsThem, (std::uint32_t seed)) {
+  const RoutingSizes s = any_sizes();
+  RandomValues random(seed);
+  Values logits = random(s.tokens * s.experts);
+  // Few values, so that many are equal.
+  for (double& logit : logits) logit = std::round(logit);
+  const Routed routed = route(s, logits);
+  Numbers counts(routed.counts.size());
+  for (std::int64_t t = 0; t < s.tokens; ++t) {
+    Numbers order(at(s.experts));
+    std::iota(order.begin(), order.end(), 0);
+    std::ranges::stable_sort(order, std::greater{},
+                             [&](std::int32_t e) { return logits[at(t * s.experts + e)]; });
+    for (std::int64_t k = 0; k < s.top_k; ++k) {
+      RC_ASSERT(routed.indices[at(t * s.top_k + k)] == order[at(k)]);
+      ++counts[at(t / s.seq * s.experts + order[at(k)])];
+    }
+  }
+  RC_ASSERT(routed.counts == counts);
+  RC_ASSERT(test::relative_error(routed.weights, weights_of(s, logits, routed.indices)) < 1e-14);
+}
+
+/// What is not a number is chosen last, or in its turn, but never twice.
+TEST(Router, TakesWhatIsNotANumberForNoReasonToRepeat) {
+  const double nan = std::numeric_limits<double>::quiet_NaN();
+  const RoutingSizes s{.tokens = 1, .experts = 4, .top_k = 4, .seq = 1};
+  Numbers chosen = route(s, {nan, 3, nan, 1}).indices;
+  std::ranges::sort(chosen);
+  EXPECT_EQ(chosen, (Numbers{0, 1, 2, 3}));
+}
+
+RC_GTEST_PROP(Router, GradientsAreThoseOfWeightsBalanceAndZ, (std::uint32_t seed)) {
+  const RoutingSizes s = any_sizes();
+  RandomValues random(seed);
+  Values logits = random(s.tokens * s.experts);
+  const Routed routed = route(s, logits);
+  const Values d_weights = random(s.tokens * s.top_k);
+  const LossScaleState scale{.scale = 4};
+  const double aux = 0.25;
+  const double z = 0.125;
+  Values gradient(logits.size());
+  router_backward(RouterBackward<double>{.sizes = s,
+                                         .logits = logits.data(),
+                                         .indices = routed.indices.data(),
+                                         .d_weights = d_weights.data(),
+                                         .counts = routed.counts.data(),
+                                         .loss_scale = &scale,
+                                         .aux_loss = aux,
+                                         .z_loss = z,
+                                         .d_logits = gradient.data()});
+  const auto loss = [&] {
+    const Values p = probabilities(s, logits);
+    double sum = test::dot(weights_of(s, logits, routed.indices), d_weights);
+    for (std::int64_t t = 0; t < s.tokens; ++t) {
+      double exponentials = 0;
+      for (std::int64_t e = 0; e < s.experts; ++e) {
+        exponentials += std::exp(logits[at(t * s.experts + e)]);
+        // E * f * p, where f is the share of a sequence's choices.
+        sum += 4 * aux * static_cast<double>(s.experts) *
+               routed.counts[at(t / s.seq * s.experts + e)] / static_cast<double>(s.seq * s.top_k) *
+               p[at(t * s.experts + e)];
+      }
+      sum += 4 * z * std::pow(std::log(exponentials), 2);
+    }
+    return sum;
+  };
+  const Values expected = test::finite_differences(logits, loss);
+  double difference = 0;
+  for (std::size_t i = 0; i < expected.size(); ++i)
+    difference = std::max(difference, std::fabs(expected[i] - gradient[i]));
+  RC_ASSERT(difference < 1e-8);
+}
+
+struct Ordered {
+  Numbers ends;
+  Numbers order;
+  Numbers places;
+};
+
+Ordered order_of(const RoutingSizes& s, const Numbers& indices) {
+  Ordered made{.ends = Numbers(at(s.experts)),
+               .order = Numbers(indices.size()),
+               .places = Numbers(indices.size())};
+  expert_order(ExpertOrder{.sizes = s,
+                           .indices = indices.data(),
+                           .ends = made.ends.data(),
+                           .order = made.order.data(),
+                           .places = made.places.data()});
+  return made;
+}
+
+RC_GTEST_PROP(ExpertOrder, IsAStableSort, (std::uint32_t seed)) {
+  const RoutingSizes s = any_sizes();
+  const Numbers indices = route(s, RandomValues(seed)(s.tokens * s.experts)).indices;
+  const Ordered ordered = order_of(s, indices);
+  Numbers expected(indices.size());
+  std::iota(expected.begin(), expected.end(), 0);
+  std::ranges::stable_sort(expected, {}, [&](std::int32_t i) { return indices[at(i)]; });
+  RC_ASSERT(ordered.order == expected);
+  for (std::size_t j = 0; j < expected.size(); ++j)
+    RC_ASSERT(ordered.places[at(expected[j])] == static_cast<std::int32_t>(j));
+  for (std::int64_t e = 0; e < s.experts; ++e)
+    RC_ASSERT(ordered.ends[at(e)] ==
+              std::ranges::count_if(indices, [&](std::int32_t i) { return i <= e; }));
+}
+
+/// Sums of what was permuted are top_k times the rows; weights come back as they were.
+RC_GTEST_PROP(PermuteRows, GoThereAndBack, (std::uint32_t seed)) {
+  const RoutingSizes s = any_sizes();
+  RandomValues random(seed);
+  const Routed routed = route(s, random(s.tokens * s.experts));
+  const Ordered ordered = order_of(s, routed.indices);
+  const std::int64_t cols = between(1, 5);
+  const Values rows = random(s.tokens * cols);
+  Values permuted(at(s.tokens * s.top_k * cols));
+  Values row_weights(routed.weights.size());
+  permute_rows(PermuteRows<double>{.tokens = s.tokens,
+                                   .cols = cols,
+                                   .top_k = s.top_k,
+                                   .input = rows.data(),
+                                   .order = ordered.order.data(),
+                                   .weights = routed.weights.data(),
+                                   .row_weights = row_weights.data(),
+                                   .output = permuted.data()});
+  for (std::size_t j = 0; j < ordered.order.size(); ++j)
+    RC_ASSERT(permuted[j * at(cols)] == rows[at(ordered.order[j] / s.top_k * cols)]);
+  const bool adds = *rc::gen::arbitrary<bool>();
+  Values sums(rows.size(), 8.0);
+  Values weights(routed.weights.size());
+  combine_rows(CombineRows<double>{.tokens = s.tokens,
+                                   .cols = cols,
+                                   .top_k = s.top_k,
+                                   .adds = adds,
+                                   .input = permuted.data(),
+                                   .places = ordered.places.data(),
+                                   .row_weights = row_weights.data(),
+                                   .weights = weights.data(),
+                                   .output = sums.data()});
+  RC_ASSERT(weights == routed.weights);
+  for (std::size_t i = 0; i < rows.size(); ++i)
+    RC_ASSERT(std::fabs(sums[i] - (adds ? 8 : 0) - static_cast<double>(s.top_k) * rows[i]) < 1e-12);
+}
+
+/// Some rows more than experts have, which nothing touches; experts without rows among them.
+struct Products {
+  GroupedSizes sizes;
+  Numbers ends;
+  Values input;
+  Values weight;
+  Values d_output;
+
+  explicit Products(std::uint32_t seed) {
+    sizes.experts = between(1, 4);
+    sizes.n = between(1, 5);
+    sizes.k = between(1, 5);
+    std::int32_t end = 0;
+    for (std::int64_t e = 0; e < sizes.experts; ++e)
+      ends.push_back(end += static_cast<std::int32_t>(between(0, 4)));
+    sizes.m = end + between(0, 3);
+    RandomValues random(seed);
+    input = random(sizes.m * sizes.k);
+    weight = random(sizes.experts * sizes.n * sizes.k);
+    d_output = random(sizes.m * sizes.n);
+  }
+
+  [[nodiscard]] Values output(double rest) const {
+    Values made(at(sizes.m * sizes.n), rest);
+    each([&](std::int64_t e, std::int64_t r, std::int64_t i) {
+      double sum = 0;
+      for (std::int64_t j = 0; j < sizes.k; ++j)
+        sum += input[at(r * sizes.k + j)] * weight[at((e * sizes.n + i) * sizes.k + j)];
+      made[at(r * sizes.n + i)] = sum;
+    });
+    return made;
+  }
+  [[nodiscard]] double loss() const {
+    double sum = 0;
+    const Values made = output(0);
+    each([&](std::int64_t, std::int64_t r, std::int64_t i) {
+      sum += made[at(r * sizes.n + i)] * d_output[at(r * sizes.n + i)];
+    });
+    return sum;
+  }
+
+ private:
+  template <class Visit>
+  void each(const Visit& visit) const {
+    for_each_expert(ends.data(), sizes.experts, [&](auto e, auto begin, auto rows) {
+      for (std::int64_t r = begin; r < begin + rows; ++r)
+        for (std::int64_t i = 0; i < sizes.n; ++i) visit(e, r, i);
+    });
+  }
+};
+
+RC_GTEST_PROP(GroupedProducts, AreThoseOfEachExpert, (std::uint32_t seed)) {
+  Products p(seed);
+  const auto run = [&](bool gradient, const Values& from, Values& to) {
+    const GroupedProduct<double> product{.sizes = p.sizes,
+                                         .gradient = gradient,
+                                         .input = from.data(),
+                                         .weight = p.weight.data(),
+                                         .ends = p.ends.data(),
+                                         .output = to.data()};
+    for_each_expert(p.ends.data(), p.sizes.experts, [&](auto e, auto begin, auto rows) {
+      if (rows > 0) gemm(product_of_expert(product, e, begin, rows));
+    });
+  };
+  Values output(at(p.sizes.m * p.sizes.n), 7);
+  run(false, p.input, output);
+  RC_ASSERT(test::relative_error(output, p.output(7)) < 1e-13);
+
+  Values d_input(p.input.size(), 0);
+  run(true, p.d_output, d_input);
+  RC_ASSERT(test::relative_error(
+                d_input, test::finite_differences(p.input, [&] { return p.loss(); })) < 1e-8);
+
+  Values d_weight(p.weight.size(), 0);
+  const GroupedWeightGradient<double, double> wgrad{.sizes = p.sizes,
+                                                    .d_output = p.d_output.data(),
+                                                    .input = p.input.data(),
+                                                    .ends = p.ends.data(),
+                                                    .weight_grad = d_weight.data()};
+  for_each_expert(p.ends.data(), p.sizes.experts, [&](auto e, auto begin, auto rows) {
+    if (rows > 0) gemm(product_of_expert(wgrad, e, begin, rows));
+  });
+  RC_ASSERT(test::relative_error(
+                d_weight, test::finite_differences(p.weight, [&] { return p.loss(); })) < 1e-8);
+}
+
+RC_GTEST_PROP(WeightedSwiglu, ForwardAndBackward, (std::uint32_t seed, bool again)) {
+  const std::int64_t rows = between(1, 5);
+  const std::int64_t cols = between(1, 6);
+  RandomValues random(seed);
+  Values gate_up = random(rows * 2 * cols, 2);
+  Values weights = random(rows);
+  const auto naive = [&] {
+    Values product;
+    for (std::int64_t r = 0; r < rows; ++r)
+      for (std::int64_t c = 0; c < cols; ++c) {
+        const double gate = gate_up[at(r * 2 * cols + c)];
+        product.push_back(gate / (1 + std::exp(-gate)) * gate_up[at(r * 2 * cols + cols + c)] *
+                          weights[at(r)]);
+      }
+    return product;
+  };
+  Values product(at(rows * cols));
+  weighted_swiglu_forward(WeightedSwigluForward<double>{.rows = rows,
+                                                        .cols = cols,
+                                                        .experts = 1,
+                                                        .gate_up = gate_up.data(),
+                                                        .row_weights = weights.data(),
+                                                        .product = product.data()},
+                          rows);
+  RC_ASSERT(test::relative_error(product, naive()) < 1e-14);
+
+  const Values d_product = random(rows * cols);
+  Values gradient = gate_up;
+  Values in_place = d_product;
+  Values d_weights(weights.size());
+  weighted_swiglu_backward(
+      WeightedSwigluBackward<double>{.rows = rows,
+                                     .cols = cols,
+                                     .experts = 1,
+                                     .gate_up = gradient.data(),
+                                     .row_weights = weights.data(),
+                                     .d_product = in_place.data(),
+                                     .product = again ? in_place.data() : nullptr,
+                                     .d_row_weights = d_weights.data()},
+      rows);
+  RC_ASSERT(in_place == (again ? product : d_product));
+  const auto loss = [&] { return test::dot(naive(), d_product); };
+  RC_ASSERT(test::relative_error(gradient, test::finite_differences(gate_up, loss)) < 1e-6);
+  RC_ASSERT(test::relative_error(d_weights, test::finite_differences(weights, loss)) < 1e-6);
+}
+
+}  // namespace
+}  // namespace mfsdp::kernels

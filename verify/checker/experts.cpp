@@ -1,0 +1,166 @@
+// Blocks with experts in place of an MLP: T tokens, each with K of E experts, of width f.
+//
+//   logits = normed2 W_r^T      p = softmax(logits)      the K largest: indices, weights of p
+//   rows: T K, those of expert 0 first; order: the token and choice of each, places: back again
+//   dispatched = normed2 of each row's token       gate_up = dispatched W1_e^T
+//   product = swiglu(gate_up) weight               expert_out = product W2_e^T
+//   mlp_out = sum of a token's K rows
+//
+// Backward the other way round. What routes has beside the loss one of its own: balance, z.
+#include "verify/checker/flows.hpp"
+#include "verify/checker/model.hpp"
+
+namespace mfsdp::checker {
+namespace {
+
+using Shape = std::vector<Int>;
+
+}  // namespace
+
+void Model::read_experts(const Json& model) {
+  experts_ = model.value("experts", Int{0});
+  chosen_ = model.value("experts_per_token", Int{0});
+  expert_inner_ = model.value("expert_intermediate", Int{0});
+  dense_ = model.value("dense_layers", dense_);
+  normalises_ = model.value("normalised_routing", false);
+  if (model.contains("router_aux_loss")) balance_ = model.at("router_aux_loss");
+  if (model.contains("router_z_loss")) z_loss_ = model.at("router_z_loss");
+  if (experts_ == 0) return;
+  const bool sizes = chosen_ >= 1 && chosen_ <= experts_ && expert_inner_ >= 1;
+  if (!sizes || gated_ != "swiglu" || !input_norms_ || output_norms_ ||
+      model.value("fused_weights", false) || std::ssize(dense_) >= layers_)
+    refuse("config: no experts that this checker knows");
+}
+
+bool Model::has_experts(Int owner) const {
+  return experts_ != 0 && std::ranges::find(dense_, owner - 1) == dense_.end();
+}
+
+void Model::add_parameters_of_experts(Parameters& of, const std::string& block) const {
+  const std::string inner = block + (mixtral_names_ ? "block_sparse_moe." : "mlp.");
+  of["router"] = {inner + "gate.weight", {experts_, hidden_}};
+  of["experts_gate_up"] = {inner + "experts.gate_up_proj.weight",
+                           {times(2 * experts_, expert_inner_), hidden_}};
+  of["experts_down"] = {inner + "experts.down_proj.weight",
+                        {times(experts_, hidden_), expert_inner_}};
+}
+
+/// The three products of a linear layer that each expert has of its own.
+void Model::add_grouped_product(const std::string& parameter, Int outputs, Int inputs,
+                                const std::array<const char*, 4>& values) {
+  const auto& [in, out, d_out, d_in] = values;
+  const Int rows = times(tokens, chosen_);
+  const Shape matrices{times(experts_, outputs), inputs};
+  const Flow ends = reads("ends", "int32", {experts_}, "ends of experts");
+  const auto step = [&](const char* kernel, std::vector<Flow> flows) {
+    flows.push_back(ends);
+    add({.kernel = kernel,
+         .attributes = {{"experts", experts_}, {"k", inputs}, {"m", rows}, {"n", outputs}},
+         .flows = std::move(flows),
+         .least_scratch = 1});
+  };
+  step("grouped_product",
+       {reads("input", compute_, {rows, inputs}, in), weight(parameter, matrices),
+        makes("output", compute_, {rows, outputs}, out)});
+  step("grouped_input_gradient",
+       {reads("d_output", compute_, {rows, outputs}, d_out), weight(parameter, matrices),
+        makes("d_input", compute_, {rows, inputs}, d_in)});
+  step("grouped_weight_gradient",
+       {reads("d_output", compute_, {rows, outputs}, d_out),
+        reads("input", compute_, {rows, inputs}, in), gradient(parameter, matrices)});
+}
+
+void Model::add_experts() {
+  add_product("router", Place::block, experts_, hidden_,
+              {"normed2", "logits of experts", "d_logits of experts", "d_rows>d_normed2"});
+  add_grouped_product("experts_gate_up", 2 * expert_inner_, hidden_,
+                      {"dispatched", "gate_up", "d_gate_up", "d_dispatched"});
+  add_grouped_product("experts_down", hidden_, expert_inner_,
+                      {"product", "expert_out", "d_expert_out", "d_product"});
+  add_routing();
+  const Int rows = times(tokens, chosen_);
+  const Shape inner{rows, expert_inner_};
+  const Flow ends = reads("ends", "int32", {experts_}, "ends of experts");
+  const Flow weights = reads("row_weights", statistic, {rows}, "weights of rows");
+  const Shape gates{rows, 2 * expert_inner_};
+  const std::map<std::string, Json> sizes{
+      {"cols", expert_inner_}, {"experts", experts_}, {"m", rows}};
+  add({.kernel = "weighted_swiglu_forward",
+       .attributes = sizes,
+       .flows = {reads("gate_up", compute_, gates, "gate_up"), weights, ends,
+                 makes("product", compute_, inner, "product")}});
+  add({.kernel = "weighted_swiglu_backward",
+       .attributes = sizes,
+       .flows = {turns("gate_up", compute_, gates, "gate_up", "d_gate_up"), weights, ends,
+                 turns("d_product", compute_, inner, "d_product", "product", "may"),
+                 makes("d_row_weights", statistic, {rows}, "d_weights of rows")}});
+}
+
+/// Which experts a token has, and its rows' way there and back.
+void Model::add_routing() {
+  const Int rows = times(tokens, chosen_);
+  const Shape by_token{tokens, chosen_};
+  const Shape narrow{tokens, hidden_};
+  const Shape wide{rows, hidden_};
+  const Shape of_logits{tokens, experts_};
+  const bool balances = !balance_.is_null();
+  const Flow logits = reads("logits", compute_, of_logits, "logits of experts");
+  const Flow indices = reads("indices", "int32", by_token, "experts of tokens");
+  std::map<std::string, Json> sizes{{"experts", experts_}, {"rows", tokens}, {"top_k", chosen_}};
+  add({.kernel = "expert_order",
+       .attributes = sizes,
+       .flows = {indices, makes("ends", "int32", {experts_}, "ends of experts"),
+                 makes("order", "int32", {rows}, "order of rows"),
+                 makes("places", "int32", by_token, "places of rows")},
+       .least_scratch = times(4 * experts_, (tokens + 255) / 256)});
+  if (normalises_) sizes["normalised"] = 1;
+  if (balances) sizes["seq"] = seq_;
+  Step forward{.kernel = "router_forward",
+               .attributes = sizes,
+               .flows = {logits, makes("indices", "int32", by_token, "experts of tokens"),
+                         makes("weights", statistic, by_token, "weights of experts")}};
+  if (balances)
+    forward.flows.push_back(makes("counts", "int32", {batch_, experts_}, "counts of experts"));
+  add(std::move(forward));
+  if (balances) sizes["aux_loss"] = balance_;
+  if (!z_loss_.is_null()) sizes["z_loss"] = z_loss_;
+  Step backward{
+      .kernel = "router_backward",
+      .attributes = sizes,
+      .flows = {logits, indices, reads("d_weights", statistic, by_token, "d_weights of experts"),
+                makes("d_logits", compute_, of_logits, "d_logits of experts")}};
+  if (balances)
+    backward.flows.push_back(reads("counts", "int32", {batch_, experts_}, "counts of experts"));
+  if (scales_loss && (balances || !z_loss_.is_null()))
+    backward.flows.push_back(reads("loss_scale", "fp32", {4}, "loss_scale"));
+  add(std::move(backward));
+  // Rows of tokens to those of experts: with their weights, made again, and gradients.
+  const std::map<std::string, Json> moved{{"cols", hidden_}, {"rows", tokens}, {"top_k", chosen_}};
+  const Flow order = reads("order", "int32", {rows}, "order of rows");
+  const auto permutes = [&](const char* from, const char* to, std::vector<Flow> beside) {
+    std::vector<Flow> flows{reads("input", compute_, narrow, from), order,
+                            makes("output", compute_, wide, to)};
+    flows.insert(flows.end(), beside.begin(), beside.end());
+    add({.kernel = "permute_rows", .attributes = moved, .flows = std::move(flows)});
+  };
+  permutes("normed2", "dispatched",
+           {reads("weights", statistic, by_token, "weights of experts"),
+            makes("row_weights", statistic, {rows}, "weights of rows")});
+  permutes("normed2", "dispatched", {});
+  permutes("d_output", "d_expert_out", {});
+  std::map<std::string, Json> summed = moved;
+  summed["beta"] = 0;
+  const auto combines = [&](const char* from, const char* to, std::vector<Flow> beside) {
+    std::vector<Flow> flows{reads("input", compute_, wide, from),
+                            reads("places", "int32", by_token, "places of rows"),
+                            makes("output", compute_, narrow, to)};
+    flows.insert(flows.end(), beside.begin(), beside.end());
+    add({.kernel = "combine_rows", .attributes = summed, .flows = std::move(flows)});
+  };
+  combines("expert_out", "mlp_out", {});
+  combines("d_dispatched", "d_rows",
+           {reads("row_weights", statistic, {rows}, "d_weights of rows"),
+            makes("weights", statistic, by_token, "d_weights of experts")});
+}
+
+}  // namespace mfsdp::checker

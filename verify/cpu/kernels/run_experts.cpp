@@ -1,0 +1,185 @@
+#include <fmt/format.h>
+
+#include <optional>
+#include <span>
+#include <vector>
+
+#include "core/runtime/calls/take_experts.hpp"
+#include "verify/cpu/kernels/experts.hpp"
+#include "verify/cpu/kernels/run_kernel.hpp"
+
+namespace mfsdp::kernels {
+namespace {
+
+/// Numbers by which rows are taken: an error unless all lie in [0, limit).
+Result<void> check_places(const Kernel& kernel, std::string_view role,
+                          std::span<const std::int32_t> places, std::int64_t limit) {
+  for (const std::int32_t place : places)
+    if (place < 0 || place >= limit)
+      return fail(fmt::format("kernel {}: operand {}", to_string(kernel.kind), role),
+                  fmt::format("expected numbers from 0 to {}, got {}", limit - 1, place));
+  return {};
+}
+
+std::span<const std::int32_t> numbers(const std::int32_t* data, std::int64_t count) {
+  return {data, static_cast<std::size_t>(count)};
+}
+
+/// Ends of experts' rows ascend, and there are `rows` at most. Returns how many there are.
+Result<std::int64_t> check_ends(const Kernel& kernel, const std::int32_t* ends,
+                                std::int64_t experts, std::int64_t rows) {
+  std::int64_t last = 0;
+  for (const std::int32_t end : numbers(ends, experts)) {
+    if (end < last || end > rows)
+      return fail(fmt::format("kernel {}: operand ends", to_string(kernel.kind)),
+                  fmt::format("expected numbers from {} to {}, got {}", last, rows, end));
+    last = end;
+  }
+  return last;
+}
+
+/// Multiplies into the plan's workspace, or into memory of its own where that is too small.
+template <class T, class C, class Run>
+void with_room(Gemm<T, C> g, std::int64_t needed, std::vector<Real<T>>& own, const Run& multiply) {
+  if (g.workspace.size() < static_cast<std::size_t>(needed) * sizeof(Real<T>)) {
+    own.resize(static_cast<std::size_t>(needed));
+    g.workspace = std::as_writable_bytes(std::span(own));
+  }
+  multiply(g);
+}
+
+Result<void> run_grouped_product(const KernelCall& call, std::string_view input) {
+  return with_type_of(call, input, [&]<class T>(TypeTag<T>) -> Result<void> {
+    MFSDP_LET(p, take_grouped_product<T>(call));
+    MFSDP_TRY(check_ends(*call.kernel, p.ends, p.sizes.experts, p.sizes.m));
+    std::vector<Real<T>> own;
+    for_each_expert(p.ends, p.sizes.experts, [&](auto expert, auto begin, auto rows) {
+      const Gemm<T, T> g = product_of_expert(p, expert, begin, rows);
+      if (rows > 0) with_room(g, gemm_workspace(g), own, [](const Gemm<T, T>& one) { gemm(one); });
+    });
+    return {};
+  });
+}
+
+template <class T, class G>
+Result<void> run_weight_gradient(const Kernel& kernel, const GroupedWeightGradient<T, G>& p) {
+  std::vector<Real<T>> own;
+  std::optional<GridSums<Real<T>>> sums;
+  if (p.pieces.grid) sums.emplace(*p.pieces.grid);
+  for_each_expert(p.ends, p.sizes.experts, [&](auto expert, auto begin, auto rows) {
+    const Gemm<T, G> g = product_of_expert(p, expert, begin, rows);
+    if (rows == 0) {
+      if (!p.adds) std::fill_n(g.c, g.rows * g.cols, narrow<G>(0));
+    } else if (sums) {
+      with_room(g, tile_workspace(g.rows, g.cols, 1), own,
+                [&](const Gemm<T, G>& one) { exact_weight_gradient(one, *sums); });
+    } else {
+      with_room(g, gemm_workspace(g), own, [](const Gemm<T, G>& one) { gemm(one); });
+    }
+  });
+  return sums ? sums->result(kernel, "weight_grad") : Result<void>{};
+}
+
+}  // namespace
+
+template <>
+Result<void> run_kind<KernelKind::router_forward>(const KernelCall& call,
+                                                  const KernelSettings& /*settings*/) {
+  return with_type_of(call, "logits", [&]<class T>(TypeTag<T>) -> Result<void> {
+    MFSDP_LET(k, take_router_forward<T>(call));
+    router_forward(k);
+    return {};
+  });
+}
+template <>
+Result<void> run_kind<KernelKind::router_backward>(const KernelCall& call,
+                                                   const KernelSettings& /*settings*/) {
+  return with_type_of(call, "logits", [&]<class T>(TypeTag<T>) -> Result<void> {
+    MFSDP_LET(k, take_router_backward<T>(call));
+    const RoutingSizes& s = k.sizes;
+    MFSDP_TRY(
+        check_places(*call.kernel, "indices", numbers(k.indices, s.tokens * s.top_k), s.experts));
+    router_backward(k);
+    return {};
+  });
+}
+
+template <>
+Result<void> run_kind<KernelKind::expert_order>(const KernelCall& call,
+                                                const KernelSettings& /*settings*/) {
+  MFSDP_LET(k, take_expert_order(call));
+  const RoutingSizes& s = k.sizes;
+  MFSDP_TRY(
+      check_places(*call.kernel, "indices", numbers(k.indices, s.tokens * s.top_k), s.experts));
+  expert_order(k);
+  return {};
+}
+
+template <>
+Result<void> run_kind<KernelKind::permute_rows>(const KernelCall& call,
+                                                const KernelSettings& /*settings*/) {
+  return with_type_of(call, "input", [&]<class T>(TypeTag<T>) -> Result<void> {
+    MFSDP_LET(k, take_permute_rows<T>(call));
+    const std::int64_t rows = k.tokens * k.top_k;
+    MFSDP_TRY(check_places(*call.kernel, "order", numbers(k.order, rows), rows));
+    permute_rows(k);
+    return {};
+  });
+}
+template <>
+Result<void> run_kind<KernelKind::combine_rows>(const KernelCall& call,
+                                                const KernelSettings& /*settings*/) {
+  return with_type_of(call, "input", [&]<class T>(TypeTag<T>) -> Result<void> {
+    MFSDP_LET(k, take_combine_rows<T>(call));
+    const std::int64_t rows = k.tokens * k.top_k;
+    MFSDP_TRY(check_places(*call.kernel, "places", numbers(k.places, rows), rows));
+    combine_rows(k);
+    return {};
+  });
+}
+
+template <>
+Result<void> run_kind<KernelKind::grouped_product>(const KernelCall& call,
+                                                   const KernelSettings& /*settings*/) {
+  return run_grouped_product(call, "input");
+}
+template <>
+Result<void> run_kind<KernelKind::grouped_input_gradient>(const KernelCall& call,
+                                                          const KernelSettings& /*settings*/) {
+  return run_grouped_product(call, "d_output");
+}
+template <>
+Result<void> run_kind<KernelKind::grouped_weight_gradient>(const KernelCall& call,
+                                                           const KernelSettings& /*settings*/) {
+  return with_type_of(call, "input", [&]<class T>(TypeTag<T>) {
+    return with_type_beside<T>(
+        AllElementTypes{}, call, "weight_grad", [&]<class G>(TypeTag<G>) -> Result<void> {
+          MFSDP_LET(p, (take_grouped_weight_gradient<T, G>(call)));
+          MFSDP_TRY(check_ends(*call.kernel, p.ends, p.sizes.experts, p.sizes.m));
+          return run_weight_gradient(*call.kernel, p);
+        });
+  });
+}
+
+template <>
+Result<void> run_kind<KernelKind::weighted_swiglu_forward>(const KernelCall& call,
+                                                           const KernelSettings& /*settings*/) {
+  return with_type_of(call, "gate_up", [&]<class T>(TypeTag<T>) -> Result<void> {
+    MFSDP_LET(k, take_weighted_swiglu_forward<T>(call));
+    MFSDP_LET(rows, check_ends(*call.kernel, k.ends, k.experts, k.rows));
+    weighted_swiglu_forward(k, rows);
+    return {};
+  });
+}
+template <>
+Result<void> run_kind<KernelKind::weighted_swiglu_backward>(const KernelCall& call,
+                                                            const KernelSettings& /*settings*/) {
+  return with_type_of(call, "gate_up", [&]<class T>(TypeTag<T>) -> Result<void> {
+    MFSDP_LET(k, take_weighted_swiglu_backward<T>(call));
+    MFSDP_LET(rows, check_ends(*call.kernel, k.ends, k.experts, k.rows));
+    weighted_swiglu_backward(k, rows);
+    return {};
+  });
+}
+
+}  // namespace mfsdp::kernels
