@@ -202,7 +202,8 @@ FlagGroup trust_group(SimOptions& o) {
           path_flag("--anchor", "a measured run (result JSON) to scale predictions by", o.anchor),
           {.name = "--calibrate",
            .value = "FILE...",
-           .help = "fit measurements: nccl-tests output, tables as CSV, a trace of PyTorch's profiler",
+           .help =
+               "fit measurements: nccl-tests output, tables as CSV, a trace of PyTorch's profiler",
            .apply = calibrate,
            .repeatable = true,
            .takes_several = true,

@@ -63,7 +63,7 @@ enum class KernelKind {
   rope_forward,
   router_backward,
   router_forward,  ///< logits -> the experts of each token, and their weights
-  sum_ranks,  ///< main gradient = or += sum of the parts that ranks have dealt out
+  sum_ranks,       ///< main gradient = or += sum of the parts that ranks have dealt out
   swiglu_backward,
   swiglu_forward,
   token_copy,  ///< staged tokens -> tokens of this microbatch

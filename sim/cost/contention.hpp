@@ -1,14 +1,18 @@
 // What a collective takes from kernels that run beside it, and they from it.
 //
-// Three effects, each from a measurement of its own (scenarios/gpus/tables):
+// Three effects on products, each from a measurement of its own (scenarios/gpus/tables), and what
+// other kernels lose beside that:
 //   occupancy  it holds SMs                        h200_occupied_sms.csv
-//   traffic    the bytes that it moves             h200_overlap.csv, row ag_default alone
+//   traffic    the bytes that it moves             h200_overlap.csv and
+//                                                  h100_block_beside_collectives.csv, rings
 //   drag       it runs slower than on an idle GPU  h200_collectives_beside_kernels.csv
+//   weight     of attention and memory-bound       h100_block_beside_collectives.csv
 #pragma once
 
 #include <cstdint>
 
 #include "core/base/quantity.hpp"
+#include "sim/cost/kernel_class.hpp"
 #include "sim/hardware/gpu.hpp"
 
 namespace mfsdp {
@@ -25,8 +29,11 @@ struct CollectiveLoad {
 };
 
 struct Contention {
-  std::int64_t occupancy = 0;           ///< of their speed kernels lose while it is there
-  std::int64_t traffic = 0;             ///< and at its full rate; in proportion to its rate
+  std::int64_t occupancy = 0;  ///< of their speed kernels lose while it is there
+  std::int64_t traffic = 0;    ///< and at its full rate; in proportion to its rate
+  /// How much of both kernels of each class lose; both are those of products.
+  PerKernelClass<std::int64_t> weight{
+      {kContentionUnit, kContentionUnit, kContentionUnit, kContentionUnit}};
   std::int64_t drag = kContentionUnit;  ///< how much longer it takes beside kernels, at least 1
 
   friend bool operator==(const Contention&, const Contention&) = default;

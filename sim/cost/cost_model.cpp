@@ -1,6 +1,7 @@
 #include "sim/cost/cost_model.hpp"
 
 #include <algorithm>
+#include <set>
 
 #include "core/plan/newton_schulz.hpp"
 #include "sim/cost/nanos.hpp"
@@ -137,7 +138,24 @@ Nanos CostModel::kernel(const Kernel& kernel) const {
       default: return 0.0;
     }
   }();
-  return to_nanos(std::max(memory, busy) * kernel_factor_);
+  return to_nanos(std::max(memory, busy * mix_[class_of(kernel.kind)]) * kernel_factor_);
+}
+
+CostModel CostModel::mixed(const Program& program, const Plan& plan) const {
+  std::set<StreamId> compute;
+  for (const Stream& stream : program.streams)
+    if (stream.role == StreamRole::compute) compute.insert(stream.id);
+  PerKernelClass<double> alone;
+  for (const Segment& segment : plan.segments)
+    for (const Op& op : segment.ops) {
+      const auto* launched = std::get_if<Kernel>(&op.body);
+      if (launched == nullptr || !compute.contains(op.stream)) continue;
+      alone[class_of(launched->kind)] +=
+          static_cast<double>(kernel(*launched).value) * static_cast<double>(segment.repeat);
+    }
+  CostModel model = *this;
+  model.mix_ = power_mix(alone);
+  return model;
 }
 
 CollectiveCost CostModel::collective(CollectiveKind kind, Bytes bytes,

@@ -12,28 +12,33 @@
 
 #include "core/base/error.hpp"
 #include "core/base/quantity.hpp"
-#include "core/plan/op.hpp"
+#include "core/plan/plan.hpp"
 #include "sim/cost/attention.hpp"
 #include "sim/cost/collective.hpp"
 #include "sim/cost/gemm.hpp"
 #include "sim/cost/network_ratios.hpp"
+#include "sim/cost/power_mix.hpp"
 #include "sim/cost/tables.hpp"
 #include "sim/hardware/cluster.hpp"
 
 namespace mfsdp {
 
 /// Changes when a price changes for any plan.
-inline constexpr std::string_view kCostModelVersion = "2";
+inline constexpr std::string_view kCostModelVersion = "3";
 
 class CostModel {
  public:
   CostModel(const Cluster& cluster, const CostTables& tables);
 
-  /// Time of a kernel that runs alone, launch gap included. Attributes read: gemm m, n, k, kind
+  /// Time of a kernel without others beside it, launch gap included: when its like is all that runs
+  /// or, of a mixed() model, among the kernels of a plan. Attributes read: gemm m, n, k, kind
   /// (GemmKind); attention batch, seq, heads, head_dim, deterministic. A kernel without the
   /// attributes of its kind is priced by its bytes and its FLOPs at the peak.
   /// Throws OverflowError where a duration leaves 2^62 ns.
   [[nodiscard]] Nanos kernel(const Kernel& kernel) const;
+
+  /// The same model at the clock at which a GPU runs the kernels of this plan's compute streams.
+  [[nodiscard]] CostModel mixed(const Program& program, const Plan& plan) const;
 
   /// As CollectiveModel::cost, times what measurements between nodes say (network_ratios.hpp).
   /// `full_bytes`: of the gathered buffer.
@@ -68,6 +73,7 @@ class CostModel {
   AttentionCost attention_;
   CollectiveModel collectives_;
   NetworkRatios network_;
+  ClassFactors mix_{{1, 1, 1, 1}};
   double kernel_factor_ = 1;
   double collective_factor_ = 1;
 };

@@ -69,13 +69,13 @@ void Engine::arrive(std::uint32_t group) {
   meeting = {};
   std::int64_t first = now_;
   for (const std::uint32_t i : members) {
-    first = std::min(first, ranks_[i].collective(group).start);
+    first = std::min(first, ranks_[i].collective(group).came);
     ranks_[i].meet(group, now_, affected_);
   }
   if (first == now_) return;
   for (const std::uint32_t i : members) {
     const Running& op = ranks_[i].collective(group);
-    if (op.start == now_ && op.step == kReported) waited_for_[i] += now_ - first;
+    if (op.came == now_ && op.step == kReported) waited_for_[i] += now_ - first;
   }
 }
 

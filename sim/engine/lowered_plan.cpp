@@ -119,8 +119,11 @@ class Lowering {
         return use_buffer(std::get<Acquire>(op.body).buffer, Action::acquire, i, entry);
       case OpKind::release:
         return use_buffer(std::get<Release>(op.body).buffer, Action::release, i, entry);
-      case OpKind::kernel:
-        return run_for(prices_.kernel(std::get<Kernel>(op.body)), Action::kernel, i, entry);
+      case OpKind::kernel: {
+        const KernelPrice price = prices_.kernel(std::get<Kernel>(op.body));
+        entry.kind = price.kind;
+        return run_for(price.duration, Action::kernel, i, entry);
+      }
       case OpKind::copy: return copy(prices_.copy(std::get<Copy>(op.body)), i, entry);
       case OpKind::group_begin:
         open_[stream] = {.communicator =
@@ -216,6 +219,9 @@ class Lowering {
     open.launch.occupancy = std::clamp<std::int64_t>(price.occupancy, open.launch.occupancy, kOne);
     open.launch.drag = std::max(open.launch.drag, price.drag);
     open.launch.traffic = std::clamp<std::int64_t>(price.traffic, open.launch.traffic, kOne);
+    for (std::size_t kind = 0; kind < kKernelClasses; ++kind)
+      open.launch.weight.values[kind] =
+          std::max(open.launch.weight.values[kind], price.weight.values[kind]);
     open.launch.link = price.link;
     open.launch.members.push_back(static_cast<std::uint32_t>(i));
     return {};

@@ -29,6 +29,7 @@ struct Launch {
   std::uint32_t communicator = 0;  ///< position in the program
   std::int64_t occupancy = 0;      ///< as CollectivePrice has it; of a group, its members' largest
   std::int64_t traffic = 0;
+  PerKernelClass<std::int64_t> weight{};  ///< of a group, its members' largest
   std::int64_t drag = kOne;
   std::int64_t demand = 0;  ///< share of the link that it wants, of kOne
   int link = 0;
@@ -47,7 +48,8 @@ enum class Action : std::uint8_t { acquire, copy, kernel, launch, record, releas
 /// What a stream does next.
 struct Entry {
   Action action = Action::kernel;
-  std::uint32_t op = 0;      ///< position in the segment; of a group, its end
+  KernelClass kind = KernelClass::memory;  ///< of kernels
+  std::uint32_t op = 0;                    ///< position in the segment; of a group, its end
   std::uint32_t detail = 0;  ///< position of the launch, transfer, wait or buffer; a record's track
   std::int64_t duration = 0;
 };

@@ -6,11 +6,40 @@
 #include <optional>
 
 #include "core/plan/plan.hpp"
+#include "sim/cost/kernel_class.hpp"
 
 namespace mfsdp {
 
 /// Shares and rates are fixed-point: this is 1.
 inline constexpr std::int64_t kOne = std::int64_t{1} << 20;
+
+/// When a kernel keeps all SMs until it ends, so that a collective that comes up meanwhile waits
+/// for that, whatever moves it.
+enum class HoldsSms {
+  never,
+  once_running,  ///< what comes up with it still gets in: cuDNN's attention begins with small
+                 ///< kernels
+  always
+};
+
+[[nodiscard]] constexpr HoldsSms holds_sms(KernelClass kind) {
+  switch (kind) {
+    case KernelClass::product: return HoldsSms::always;
+    case KernelClass::attention_forward:
+    case KernelClass::attention_backward: return HoldsSms::once_running;
+    case KernelClass::memory: break;
+  }
+  return HoldsSms::never;
+}
+
+struct KernelPrice {
+  KernelPrice() = default;
+  KernelPrice(Nanos its_duration, KernelClass its_kind = KernelClass::memory)
+      : duration(its_duration), kind(its_kind) {}
+
+  Nanos duration;
+  KernelClass kind = KernelClass::memory;
+};
 
 struct CollectivePrice {
   Nanos duration;  ///< alone on its link, latency included
@@ -22,6 +51,8 @@ struct CollectivePrice {
   /// rate in proportion, so none while it waits. An average over `duration`: the engine knows no
   /// phase of latency, it spreads that over the collective, as it does its demand on the link.
   std::int64_t traffic = 0;
+  /// How much of both a kernel of each class really loses, of kOne.
+  PerKernelClass<std::int64_t> weight{{kOne, kOne, kOne, kOne}};
   /// How many times as long it takes while a rank of its group computes, of kOne; at least kOne. It
   /// is the slack of a shared link as well: the slower of the two decides.
   std::int64_t drag = kOne;
@@ -36,7 +67,7 @@ struct CopyPrice {
 
 /// Each is called once for each op of the plan, not for each instance.
 struct Prices {
-  std::function<Nanos(const Kernel&)> kernel;
+  std::function<KernelPrice(const Kernel&)> kernel;
   std::function<CollectivePrice(const Collective&, const Communicator&)> collective;
   std::function<CopyPrice(const Copy&)> copy;
   /// How long the host takes to issue an op. Empty where ops cost the host nothing, as ours, which

@@ -89,7 +89,7 @@ Result<void> Rank::run(std::int64_t now, std::int64_t until, std::vector<std::ui
 }
 
 Result<void> Rank::step(std::vector<std::uint32_t>& arrived, std::vector<std::uint32_t>& affected) {
-  end_ops(affected);
+  end_ops(arrived, affected);
   if (next_issue_ <= now_) wake_issued();
   finish();
   // advance_stream() appends the streams that it wakes.
@@ -133,8 +133,10 @@ Result<void> Rank::advance_stream(std::uint32_t stream, std::vector<std::uint32_
       case Action::copy: begin(stream); return {};
       case Action::launch: {
         const Target& turn = lowered_.launches[entry.detail].turn;
-        if (reached(turn, turn.count(cursor.step, cursor.instance), stream))
-          arrived.push_back(begin(stream).group);
+        if (!reached(turn, turn.count(cursor.step, cursor.instance), stream)) return {};
+        Running& op = begin(stream);
+        op.queued = running_.holds(now_);
+        if (!op.queued) arrived.push_back(op.group);
         return {};
       }
       case Action::wait: {
@@ -271,7 +273,7 @@ Running& Rank::begin(std::uint32_t stream) {
   op.segment = cursor.segment;
   op.step = cursor.step;
   op.instance = cursor.instance;
-  op.start = op.rate_at = now_;
+  op.start = op.came = op.rate_at = now_;
   std::int64_t scale = kOne;
   if (entry.action == Action::launch) {
     op.launch = &lowered_.launches[entry.detail];
@@ -310,8 +312,12 @@ void Rank::finish() {
   record_.end = now_;
 }
 
-void Rank::end_ops(std::vector<std::uint32_t>& affected) {
-  for (const std::uint32_t stream : running_.take_ended(now_)) {
+void Rank::end_ops(std::vector<std::uint32_t>& arrived, std::vector<std::uint32_t>& affected) {
+  const bool held = running_.holds(now_);
+  const auto& ended = running_.take_ended(now_);
+  // Before the next kernel of the stream, which is queued, takes them again.
+  if (held && !running_.holds(now_)) running_.take_queued(now_, arrived);
+  for (const std::uint32_t stream : ended) {
     const Running& op = running_.ops()[stream];
     if (op.step == kReported && keeps_times_) keep_spans(op);
     pass(stream);

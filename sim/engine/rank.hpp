@@ -114,7 +114,7 @@ class Rank {
   [[nodiscard]] Error misused_buffer(const Cursor& cursor) const;
   Running& begin(std::uint32_t stream);
   Result<void> step(std::vector<std::uint32_t>& arrived, std::vector<std::uint32_t>& affected);
-  void end_ops(std::vector<std::uint32_t>& affected);
+  void end_ops(std::vector<std::uint32_t>& arrived, std::vector<std::uint32_t>& affected);
   void pass(std::uint32_t stream);
   void pass_time(std::int64_t now);
   void affect(int link, std::vector<std::uint32_t>& affected) const;

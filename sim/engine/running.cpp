@@ -47,6 +47,19 @@ std::int64_t RunningOps::copy_rate(const Running& op) const {
   return demand <= kOne ? kOne : std::max<std::int64_t>(kOne * kOne / demand, 1);
 }
 
+bool RunningOps::holds(std::int64_t now) const {
+  return std::ranges::any_of(ops_, [&](const Running& op) { return op.holds(now); });
+}
+
+void RunningOps::take_queued(std::int64_t now, std::vector<std::uint32_t>& groups) {
+  for (Running& op : ops_) {
+    if (!op.is_collective() || !op.queued) continue;
+    op.queued = false;
+    op.came = now;
+    groups.push_back(op.group);
+  }
+}
+
 bool RunningOps::computes() const {
   return std::ranges::any_of(ops_, [](const Running& op) { return op.is_there && op.computes; });
 }
@@ -59,21 +72,24 @@ Running& RunningOps::of_group(std::uint32_t group) {
 void RunningOps::share(std::int64_t now) {
   bool communicates = false;
   bool waits = false;
-  std::int64_t lost = 0;
+  PerKernelClass<std::int64_t> lost;
   std::int64_t next_end = kNever;
   for (const Running& op : ops_) {
     if (!op.is_collective()) continue;
     communicates = true;
     waits |= op.waits;
-    lost += op.launch->occupancy + op.launch->traffic * op.rate / kOne;
     next_end = std::min(next_end, op.end);
+    if (op.queued) continue;
+    const std::int64_t taken = op.launch->occupancy + op.launch->traffic * op.rate / kOne;
+    for (std::size_t kind = 0; kind < kKernelClasses; ++kind)
+      lost.values[kind] += taken * op.launch->weight.values[kind] / kOne;
   }
-  const std::int64_t kernel_rate = std::max(kOne - lost, kSlowestKernel);
   bool computes = false;
   std::int64_t lost_by_compute = 0;
   for (Running& op : ops_) {
     if (!op.is_there || op.launch != nullptr) continue;
-    op.set_rate(now, op.transfer == nullptr ? kernel_rate : copy_rate(op));
+    op.set_rate(now, op.transfer == nullptr ? std::max(kOne - lost[op.entry->kind], kSlowestKernel)
+                                            : copy_rate(op));
     next_end = std::min(next_end, op.end);
     if (!op.computes) continue;
     computes = true;

@@ -14,11 +14,13 @@ namespace mfsdp {
 inline constexpr std::int64_t kSlowestKernel = std::int64_t{1} << 18;
 
 /// An op on a stream that takes time. A collective is there from when its launch comes up on its
-/// stream, and waits until those of all ranks of its group have.
+/// stream. It waits until a kernel that holds the SMs then has ended, and until its launches on all
+/// ranks of its group have come as far.
 struct Running {
   bool is_there = false;      ///< false: the stream runs nothing
   bool computes = false;      ///< a kernel or copy on a stream of role compute
-  bool waits = false;         ///< of collectives: for other ranks
+  bool waits = false;         ///< of collectives: for SMs or other ranks
+  bool queued = false;        ///< of collectives: for SMs
   std::uint32_t group = 0;    ///< of collectives: whose ranks meet in it
   std::uint32_t segment = 0;  ///< position among the lowered segments
   const Entry* entry = nullptr;
@@ -27,6 +29,7 @@ struct Running {
   std::int64_t step = 0;
   std::int64_t instance = 0;
   std::int64_t start = 0;  ///< ns; waiting is part of it
+  std::int64_t came = 0;   ///< of collectives: ns, since when it waits for other ranks alone
 
   Int128 remaining = 0;      ///< when its rate was set; 2^-20 ns at full speed
   std::int64_t rate_at = 0;  ///< when its rate was set, ns
@@ -38,6 +41,12 @@ struct Running {
     if (new_rate != rate) change_rate(now, new_rate);
   }
   [[nodiscard]] bool is_collective() const { return is_there && launch != nullptr; }
+  /// Whether it is a kernel that lets no collective begin that comes up now.
+  [[nodiscard]] bool holds(std::int64_t now) const {
+    if (!is_there || entry->action != Action::kernel) return false;
+    const HoldsSms holds = holds_sms(entry->kind);
+    return holds == HoldsSms::always || (holds == HoldsSms::once_running && start < now);
+  }
   /// Whether it takes bandwidth of that link.
   [[nodiscard]] bool is_on(int link) const {
     return is_collective() && !waits && launch->link == link;
@@ -67,6 +76,10 @@ class RunningOps {
   [[nodiscard]] std::int64_t demand(int link) const;
   /// The collective of that group, which is there.
   [[nodiscard]] Running& of_group(std::uint32_t group);
+  /// Whether a kernel is there that lets no collective begin that comes up now.
+  [[nodiscard]] bool holds(std::int64_t now) const;
+  /// The collectives that wait for SMs: takes them out of the queue, and appends their groups.
+  void take_queued(std::int64_t now, std::vector<std::uint32_t>& groups);
   /// Whether an op that computes is there.
   [[nodiscard]] bool computes() const;
   /// Sets the rates of kernels and copies after a start, an end or another rate of a collective.

@@ -37,13 +37,14 @@ Prices prices_of(const CostModel& costs, const Mesh& mesh, PeakCheck& peak) {
                            .latency = cost.latency,
                            .occupancy = cost.contention.occupancy,
                            .traffic = cost.contention.traffic,
+                           .weight = cost.contention.weight,
                            .drag = cost.contention.drag,
                            .link = static_cast<int>(cost.link)};
   };
   const auto kernel = [&costs, &peak](const Kernel& op) {
     const Nanos price = costs.kernel(op);
     peak.note(op, price);
-    return price;
+    return KernelPrice(price, class_of(op.kind));
   };
   const auto copy = [&costs](const Copy& op) {
     CopyPrice price{.duration = costs.copy(op.kind, Bytes(op.input.touched_bytes())),
@@ -149,7 +150,8 @@ Result<Prediction> predict(const Program& program, const CostModel& costs,
   try {
     MFSDP_LET(pools, buffer_lifetimes(program, *plan));
     PeakCheck peak(cluster.gpu);
-    Prices prices = prices_of(costs, program.config.mesh, peak);
+    const CostModel mixed = costs.mixed(program, *plan);
+    Prices prices = prices_of(mixed, program.config.mesh, peak);
     prices.host = host;
     MFSDP_LET(simulation, simulate(program, *plan, prices, variation));
     PredictedRun run;

@@ -219,6 +219,51 @@ TEST(Simulate, KernelsKeepAQuarterOfTheirSpeed) {
             "step 50 compute 50 communication 40 exposed 0 idle 0 contention 30");
 }
 
+TEST(Simulate, KernelsOfEachClassLoseTheirShare) {
+  // Of a quarter of its speed attention loses half in the test's prices: 100 ns at 7/8 do 87.5.
+  Tiny tiny = gated();
+  tiny.collective(kGather, 0, {.duration = 100, .sms = 1});
+  tiny.kernel(100, "kernel", kCompute, KernelClass::attention_forward);
+  EXPECT_EQ(summary(simulate(tiny)),
+            "step 113 compute 113 communication 100 exposed 0 idle 0 contention 12");
+}
+
+/// A kernel of 20, then one of 30 that a gather of 10 comes up with, then one of 5.
+Tiny gather_comes_up_with(KernelClass kind) {
+  Tiny tiny;
+  tiny.segment("first").kernel(20).record(kCompute, 0).kernel(30, "held", kCompute, kind);
+  tiny.wait(kGather, 0).collective(kGather, 0, {.duration = 10}).kernel(5);
+  return tiny;
+}
+
+TEST(Simulate, ACollectiveWaitsForTheProductThatHoldsTheSms) {
+  // Memory-bound kernels let it in at 20, and so does attention that begins at the same time; a
+  // product keeps it until 50: its time is [20, 60) then, 5 of it exposed behind the last kernel.
+  const auto short_wait = "step 55 compute 55 communication 10 exposed 0 idle 0 contention 0";
+  Tiny memory = gather_comes_up_with(KernelClass::memory);
+  EXPECT_EQ(summary(simulate(memory)), short_wait);
+  Tiny attention = gather_comes_up_with(KernelClass::attention_backward);
+  EXPECT_EQ(summary(simulate(attention)), short_wait);
+  Tiny product = gather_comes_up_with(KernelClass::product);
+  const auto result = simulate(product);
+  ASSERT_TRUE(result);
+  const auto gather =
+      std::ranges::find_if(result->spans, [](const OpSpan& span) { return span.op == 4; });
+  ASSERT_NE(gather, result->spans.end());
+  EXPECT_EQ(gather->end - gather->start, Nanos(40));
+}
+
+TEST(Simulate, ACollectiveWaitsForAttentionThatRunsAlready) {
+  // It comes up 5 ns after attention began, behind another stream's kernel, and waits for the rest.
+  Tiny tiny = gated();
+  tiny.kernel(5, "delay", kScatter).record(kScatter, 1).wait(kGather, 1);
+  tiny.kernel(30, "held", kCompute, KernelClass::attention_forward);
+  tiny.collective(kGather, 0, {.duration = 10}).record(kGather, 2).wait(kCompute, 2).kernel(1);
+  // [5, 40) is communication, of which [30, 40) has no kernel beside it.
+  EXPECT_EQ(summary(simulate(tiny)),
+            "step 41 compute 31 communication 35 exposed 10 idle 0 contention 0");
+}
+
 TEST(Simulate, CollectivesShareTheBandwidthOfTheirLink) {
   Tiny tiny = gated();
   tiny.collective(kGather, 0, {.duration = 100}, 0);

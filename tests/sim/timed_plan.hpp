@@ -24,6 +24,9 @@ struct Cost {
   std::int64_t drag = 0;
 };
 
+/// Of kernels: the attribute that says their class.
+inline constexpr const char* kClass = "class";
+
 /// Builds one plan, "train", op by op. Communicators: 0 "all_gather" and 1 "reduce_scatter" inside
 /// a node, 2 "outer" on the network; all of 4 ranks. Units: "a", "b", "c".
 class Tiny {
@@ -92,10 +95,11 @@ class Tiny {
     plan().segments.back().ops.push_back(std::move(op));
     return *this;
   }
-  Tiny& kernel(std::int64_t ns, const std::string& name = "kernel",
-               std::uint32_t stream = kCompute) {
+  Tiny& kernel(std::int64_t ns, const std::string& name = "kernel", std::uint32_t stream = kCompute,
+               KernelClass kind = KernelClass::memory) {
     Kernel kernel;
     kernel.flops = ns;
+    kernel.attributes = {{kClass, static_cast<std::int64_t>(kind)}};
     return op(stream, name, std::move(kernel));
   }
   Tiny& copy(std::int64_t ns, std::uint32_t stream = kCopyOut) {
@@ -154,9 +158,18 @@ class Tiny {
   std::size_t next_ = 0;
 };
 
+[[nodiscard]] inline KernelClass tiny_class(const Kernel& kernel) {
+  return static_cast<KernelClass>(kernel.attribute(kClass));
+}
+
+/// What kernels of each class lose to collectives, of kOne.
+inline constexpr PerKernelClass<std::int64_t> kTinyWeight{{kOne, kOne / 2, kOne * 3 / 4, kOne}};
+
 inline Prices tiny_prices() {
   Prices prices;
-  prices.kernel = [](const Kernel& kernel) { return Nanos(kernel.flops); };
+  prices.kernel = [](const Kernel& kernel) {
+    return KernelPrice(Nanos(kernel.flops), tiny_class(kernel));
+  };
   prices.copy = [](const Copy& copy) { return CopyPrice{.duration = Nanos(copy.input.offset)}; };
   prices.collective = [](const Collective& collective, const Communicator& communicator) {
     CollectivePrice price;
@@ -164,6 +177,7 @@ inline Prices tiny_prices() {
     price.latency = Nanos(collective.input.offset);
     price.occupancy = collective.output.offset % 256 * kOne / 4;
     price.traffic = collective.output.offset / 256 % 256 * kOne / 4;
+    price.weight = kTinyWeight;
     price.drag = kOne + collective.output.offset / 65536 * kOne / 4;
     price.link = communicator.purpose == "outer" ? 1 : 0;
     return price;

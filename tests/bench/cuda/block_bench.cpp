@@ -71,9 +71,8 @@ class Block {
  public:
   explicit Block(cudaStream_t stream)
       : stream_(stream),
-        planner_(require(GemmPlanner::create({.candidates = 8,
-                                              .timed_rounds = 5,
-                                              .sustained_milliseconds = kSustained}))),
+        planner_(require(GemmPlanner::create(
+            {.candidates = 8, .timed_rounds = 5, .sustained_milliseconds = kSustained}))),
         attention_planner_(require(AttentionPlanner::create())),
         attention_(kTokens),
         forward_(attention_.forward()),
@@ -147,9 +146,8 @@ cudaStream_t make_stream(bool urgent) {
   int most = 0;
   require(check(cudaDeviceGetStreamPriorityRange(&least, &most), "priorities"));
   cudaStream_t stream = nullptr;
-  require(check(
-      cudaStreamCreateWithPriority(&stream, cudaStreamNonBlocking, urgent ? most : least),
-      "cudaStreamCreateWithPriority"));
+  require(check(cudaStreamCreateWithPriority(&stream, cudaStreamNonBlocking, urgent ? most : least),
+                "cudaStreamCreateWithPriority"));
   return stream;
 }
 
@@ -186,8 +184,8 @@ void bench_mixtures() {
   require(open_device(0));
   Block block(make_stream(false));
   fmt::print("products,forwards,backwards,copies,products_ms,forward_ms,backward_ms,copy_ms\n");
-  const std::vector<Counts> mixtures{{1, 0, 0, 0}, {0, 1, 0, 0}, {0, 0, 1, 0}, {0, 0, 0, 1},
-                                     {1, 1, 1, 0}, {1, 3, 3, 0}, {3, 1, 1, 0}, {1, 0, 0, 10},
+  const std::vector<Counts> mixtures{{1, 0, 0, 0}, {0, 1, 0, 0},  {0, 0, 1, 0},  {0, 0, 0, 1},
+                                     {1, 1, 1, 0}, {1, 3, 3, 0},  {3, 1, 1, 0},  {1, 0, 0, 10},
                                      {1, 1, 1, 3}, {1, 1, 1, 12}, {0, 1, 1, 10}, {1, 0, 0, 0}};
   for (const Counts& counts : mixtures) {
     const KindTimes first = time_passes(block, counts, 3);
@@ -223,8 +221,7 @@ constexpr std::array<Neighbour, 8> kNeighbours{
      {"all_to_all,copy_engine,bf16", Does::exchange, ncclBfloat16, true, NCCL_CTA_POLICY_ZERO},
      {"all_gather,symmetric,bf16", Does::gather, ncclBfloat16, true, NCCL_CTA_POLICY_DEFAULT},
      {"reduce_scatter,symmetric,bf16", Does::scatter, ncclBfloat16, true, NCCL_CTA_POLICY_DEFAULT},
-     {"reduce_scatter,symmetric,fp32", Does::scatter, ncclFloat32, true,
-      NCCL_CTA_POLICY_DEFAULT}}};
+     {"reduce_scatter,symmetric,fp32", Does::scatter, ncclFloat32, true, NCCL_CTA_POLICY_DEFAULT}}};
 
 constexpr std::size_t kElements = 218103808;  // parameters of a block
 constexpr std::size_t kIds = kNeighbours.size() + 1;
@@ -245,9 +242,9 @@ class Collectives {
       require(check(cudaMemset(*memory, 0, bytes), "cudaMemset"));
       ncclWindow_t window = nullptr;
       if (neighbour.window)
-        check_nccl(ncclCommWindowRegister(communicator_, *memory, bytes, &window,
-                                          NCCL_WIN_COLL_SYMMETRIC),
-                   "ncclCommWindowRegister");
+        check_nccl(
+            ncclCommWindowRegister(communicator_, *memory, bytes, &window, NCCL_WIN_COLL_SYMMETRIC),
+            "ncclCommWindowRegister");
     }
   }
   // A process ends after its benchmark, and NCCL's memory with it.
@@ -326,7 +323,8 @@ Beside time_beside(Block& block, Kind kind, int runs, const Collectives& collect
   times.beside = end.since(begin) / runs;
   std::size_t ended = 2;
   while (ended + 1 < ends.size() && end.since(*ends[ended + 1]) > 0) ++ended;
-  times.neighbour = ends[ended]->since(*ends[2]) / static_cast<double>(std::max<std::size_t>(1, ended - 2));
+  times.neighbour =
+      ends[ended]->since(*ends[2]) / static_cast<double>(std::max<std::size_t>(1, ended - 2));
   if (ended + 1 == ends.size()) times.beside = 0;  // they ended first: no answer
   return times;
 }
@@ -339,9 +337,9 @@ void bench_beside(int rank, int ranks, const ncclUniqueId* ids) {
   DeviceArray<float> token(1);
   const auto meet = [&] {
     require(check(cudaDeviceSynchronize(), "cudaDeviceSynchronize"));
-    check_nccl(ncclAllReduce(token.data(), token.data(), 1, ncclFloat32, ncclSum, world,
-                             block.stream()),
-               "ncclAllReduce");
+    check_nccl(
+        ncclAllReduce(token.data(), token.data(), 1, ncclFloat32, ncclSum, world, block.stream()),
+        "ncclAllReduce");
     synchronise(block.stream());
   };
   if (rank == 0)
@@ -359,8 +357,7 @@ void bench_beside(int rank, int ranks, const ncclUniqueId* ids) {
       for (Beside& repeat : repeats) {
         meet();
         // All ranks queue as many; those that are slow beside kernels take up to 2.5 times as long.
-        repeat = time_beside(block, which, runs, collectives,
-                             static_cast<int>(420 / alone) + 4);
+        repeat = time_beside(block, which, runs, collectives, static_cast<int>(420 / alone) + 4);
       }
       std::ranges::sort(repeats, {}, [](const Beside& b) { return b.beside / b.solo; });
       if (rank == 0)

@@ -86,6 +86,57 @@ TEST(Contention, DragIsTheMeasuredRatio) {
               5e-4);
 }
 
+/// What a collective of the transport costs kernels, per millisecond that it takes alone: the share
+/// that they lose while it is there, times its time there. Mean over the table's collectives.
+double measured_loss(const std::string& kernels, const std::string& transport) {
+  const CsvTable table = testing_cost::csv("h100_block_beside_collectives.csv");
+  double sum = 0;
+  int count = 0;
+  for (std::size_t row = 0; row < table.rows(); ++row) {
+    if (table.cell(row, table.column("kernels").value()) != kernels ||
+        table.cell(row, table.column("transport").value()) != transport)
+      continue;
+    sum += (1 - cell(table, row, "solo_ms") / cell(table, row, "beside_ms")) *
+           cell(table, row, "collective_ms") / cell(table, row, "alone_ms");
+    ++count;
+  }
+  return sum / count;
+}
+
+TEST(Contention, OtherKernelsLoseMeasuredSharesOfWhatProductsLose) {
+  for (const Transport transport :
+       {Transport::nccl, Transport::symmetric, Transport::copy_engine}) {
+    const Contention cost =
+        contention(h200(), {.transport = transport, .blocks = 9, .duration_ns = 1});
+    const std::string name(to_string(transport));
+    const double products = measured_loss("products", name);
+    EXPECT_EQ(cost.weight[KernelClass::product], kContentionUnit);
+    const auto expect = [&](KernelClass kind, const char* kernels) {
+      EXPECT_NEAR(share(cost.weight[kind]), measured_loss(kernels, name) / products, 2e-3)
+          << name << ", " << kernels;
+    };
+    expect(KernelClass::attention_forward, "attention_forward");
+    expect(KernelClass::attention_backward, "attention_backward");
+    expect(KernelClass::memory, "copy");
+  }
+}
+
+/// What products lose to 436.2 MB (bf16) or 872.4 MB (fp32) of a ring on two H100, as modelled.
+double modelled_loss(double bytes, double alone_ms) {
+  Gpu h100 = testing_cost::cluster_of("h100", 2).gpu;
+  const Contention cost = contention(
+      h100,
+      {.transport = Transport::nccl, .blocks = 24, .bytes = bytes, .duration_ns = alone_ms * 1e6});
+  return share(cost.occupancy) * share(cost.drag) + share(cost.traffic);
+}
+
+TEST(Contention, ProductsBesideRingsOfTwoGpusLoseWithinAThirdOfWhatWasMeasured) {
+  // Half of the bytes leave each GPU; each is read and written once.
+  EXPECT_NEAR(modelled_loss(436.2e6, 0.8631) / 0.3864, 1, 0.33);
+  EXPECT_NEAR(modelled_loss(436.2e6, 0.9179) / 0.3961, 1, 0.33);
+  EXPECT_NEAR(modelled_loss(872.4e6, 1.6769) / 0.3376, 1, 0.33);
+}
+
 /// Mean of `alone_ms` over runs 1 and 2 of a case on four GPUs, NCCL's choice of blocks.
 double alone_on_four(const std::string& name) {
   const CsvTable table = testing_cost::csv("h200_collectives_beside_kernels.csv");

@@ -1,0 +1,27 @@
+// One clock for all kernels of a step.
+//
+// Tables have what kernels take when their like runs alone for a second: at the power limit, at
+// which a GPU lowers its clock until what it draws on average is the limit. Products draw most and
+// settle lowest; attention alone runs at a clock higher by kAttentionClock; what is bound by memory
+// does not reach the limit, and is as fast at any clock. In a step they all have one clock. With
+// P, A and M the times of products, attention and all else alone, and c the clock over that of
+// products alone:
+//
+//   times    P / c,  A kAttentionClock / c,  M
+//   energy   P + A + kMemoryDraw M = limit * all of these times
+//
+// as the energy of what is computed depends little on the clock. So attention in a step takes
+// longer than alone and products less, and what draws little gives the others its part.
+#pragma once
+
+#include "sim/cost/kernel_class.hpp"
+
+namespace mfsdp {
+
+/// What the times alone of each class are to be multiplied by.
+using ClassFactors = PerKernelClass<double>;
+
+/// `alone`: nanoseconds of a step by class. All are 1 where products and attention are none of it.
+[[nodiscard]] ClassFactors power_mix(const PerKernelClass<double>& alone);
+
+}  // namespace mfsdp
