@@ -44,6 +44,14 @@ struct MeasuredParts {
   friend bool operator==(const MeasuredParts&, const MeasuredParts&) = default;
 };
 
+/// Tables of this very GPU that others measured and published. Used only where they are asked for.
+struct PublishedTables {
+  std::filesystem::path gemm;       ///< empty: none
+  std::filesystem::path attention;  ///< likewise
+  std::int64_t sms = 0;             ///< of the GPU that the GEMM table was measured on
+  std::string source;
+};
+
 /// Watts that a GPU may draw for long.
 struct PowerLimits {
   double own = 0;     ///< of this part
@@ -89,6 +97,8 @@ struct Gpu {
   std::optional<PowerLimits> power;  ///< where the file says them: power.hpp
 
   TableFiles tables;
+  std::optional<PublishedTables> published;
+  std::string published_prices;  ///< what was taken of them, in one sentence; empty: nothing
   std::int64_t table_sms = 132;  ///< of the GPU that the GEMM table was measured on
   std::vector<std::pair<std::string, std::string>> sources;  ///< key of the file -> its origin
 
