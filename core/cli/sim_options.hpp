@@ -33,6 +33,17 @@ struct Names<Find> {
                                                           "min-gpus", "fastest", "cheapest"};
 };
 
+/// What products and attention are priced by.
+enum class PriceTables {
+  own,       ///< the tables that the GPU's file names, scaled
+  published  ///< what others published of the GPU
+};
+
+template <>
+struct Names<PriceTables> {
+  static constexpr std::array<std::string_view, 2> values{"own", "published"};
+};
+
 /// A rank whose kernels take `factor` times as long.
 struct SlowRankFlag {
   std::int64_t rank = 0;
@@ -53,6 +64,7 @@ struct SimOptions {
   std::vector<std::string> given;  ///< names of the flags on the command line
   bool memory_alone = false;       ///< no flag: times are not asked for, and may be of fp64
   // The machine.
+  PriceTables tables = PriceTables::own;
   std::optional<std::int64_t> power_limit;  ///< watts of each GPU
   std::optional<Rational> network_gbps;     ///< of one node, per direction
   Rational jitter{0, 1};                    ///< standard deviation of kernel times, a fraction

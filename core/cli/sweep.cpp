@@ -64,8 +64,8 @@ Result<std::optional<List>> list_at(const std::vector<std::string>& args, std::s
 
 const std::vector<std::string>& swept_flags() {
   static const std::vector<std::string> flags = [] {
-    std::vector<std::string> all{"--model",        "--gpus",        "--gpu",   "--cluster",
-                                 "--network-gbps", "--power-limit", "--engine"};
+    std::vector<std::string> all{"--model",        "--gpus",        "--gpu",    "--cluster",
+                                 "--network-gbps", "--power-limit", "--tables", "--engine"};
     for (const ConfigField& field : kConfigFields)
       if (field.takes_list) all.emplace_back(field.flag);
     return all;

@@ -30,8 +30,8 @@ struct TeNorm {
 
 class TeModules {
  public:
-  TeModules(StepBuilder& step, const PlanConfig& config, const WeightHooks& hooks)
-      : step_(step), main_gradient_(size_of(config.grad_dtype)), hooks_(hooks) {}
+  TeModules(StepBuilder& step, const PlanConfig& config, WeightHooks hooks)
+      : step_(step), main_gradient_(size_of(config.grad_dtype)), hooks_(std::move(hooks)) {}
 
   /// Of m tokens, n outputs and k inputs.
   void gemm(GemmKind kind, std::string_view name, std::int64_t m, std::int64_t n, std::int64_t k,

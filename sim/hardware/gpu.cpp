@@ -109,6 +109,14 @@ void read_tables(TomlFields& fields, Gpu& gpu) {
     gpu.table_sms = fields.integer("tables.sms", kCountRange);
 }
 
+void read_published(TomlFields& fields, Gpu& gpu) {
+  if (!fields.has("published.gemm") && !fields.has("published.attention")) return;
+  gpu.published = PublishedTables{.gemm = fields.text_or("published.gemm", ""),
+                                  .attention = fields.text_or("published.attention", ""),
+                                  .sms = fields.integer("published.sms", kCountRange),
+                                  .source = fields.text("published.source")};
+}
+
 Catalogue gpu_catalogue(const std::filesystem::path& gpus_dir) {
   return {.folder = gpus_dir, .thing = "GPU", .flag = "--gpu", .list_flag = "--list-gpus"};
 }
@@ -139,6 +147,7 @@ Result<Gpu> parse_gpu(std::string_view text, const std::string& where) {
   read_links(fields, gpu);
   read_power(fields, gpu);
   read_tables(fields, gpu);
+  read_published(fields, gpu);
   gpu.sources = read_sources(fields);
   MFSDP_TRY(fields.finish());
   return gpu;
@@ -160,6 +169,10 @@ Result<Gpu> load_gpu(const std::string& name_or_path, const std::filesystem::pat
   locate(gpu.tables.attention, "h200_attention_bf16.csv");
   locate(gpu.tables.collective, "h200_nccl.csv");
   locate(gpu.tables.network, "");
+  if (gpu.published) {
+    locate(gpu.published->gemm, "");
+    locate(gpu.published->attention, "");
+  }
   return gpu;
 }
 

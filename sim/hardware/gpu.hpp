@@ -47,6 +47,14 @@ struct MeasuredParts {
 /// Of a fast host, where a file says nothing: eager PyTorch launches a kernel every 3 to 4 us.
 inline constexpr Nanos kHostLaunch{4000};
 
+/// Tables of this very GPU that others measured and published. Used only where they are asked for.
+struct PublishedTables {
+  std::filesystem::path gemm;       ///< empty: none
+  std::filesystem::path attention;  ///< likewise
+  std::int64_t sms = 0;             ///< of the GPU that the GEMM table was measured on
+  std::string source;
+};
+
 /// Watts that a GPU may draw for long.
 struct PowerLimits {
   double own = 0;     ///< of this part
@@ -94,6 +102,8 @@ struct Gpu {
   std::optional<PowerLimits> power;  ///< where the file says them: power.hpp
 
   TableFiles tables;
+  std::optional<PublishedTables> published;
+  std::string published_prices;  ///< what was taken of them, in one sentence; empty: nothing
   std::int64_t table_sms = 132;  ///< of the GPU that the GEMM table was measured on
   std::vector<std::pair<std::string, std::string>> sources;  ///< key of the file -> its origin
 

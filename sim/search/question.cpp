@@ -97,6 +97,8 @@ Result<Prediction> answer(const Question& asked) {
   if (const std::string_view basis = engine_basis(question.engine); !basis.empty())
     run.facts.push_back(
         {.topic = "simulation", .name = "engine_basis", .value = std::string(basis)});
+  if (const std::string& tables = question.costs->cluster().gpu.published_prices; !tables.empty())
+    run.facts.push_back({.topic = "simulation", .name = "published_prices", .value = tables});
   if (std::string power = power_statement(question.costs->cluster().gpu); !power.empty())
     run.facts.push_back({.topic = "simulation", .name = "power", .value = std::move(power)});
   if (question.anchor)

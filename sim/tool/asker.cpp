@@ -4,6 +4,7 @@
 #include "sim/hardware/cluster_file.hpp"
 #include "sim/hardware/gpu.hpp"
 #include "sim/hardware/power.hpp"
+#include "sim/hardware/published_tables.hpp"
 #include "sim/tool/training.hpp"
 
 namespace mfsdp {
@@ -19,6 +20,10 @@ Result<Cluster> cluster_of(const SimOptions& options, std::int64_t gpus,
   };
   MFSDP_LET(cluster, plain());
   if (options.host_launch) cluster.gpu.host_launch = *options.host_launch;
+  if (options.tables == PriceTables::published) {
+    MFSDP_LET(published, with_published_tables(std::move(cluster.gpu)));
+    cluster.gpu = std::move(published);
+  }
   if (options.power_limit) {
     MFSDP_LET(limited,
               with_power_limit(std::move(cluster.gpu), static_cast<double>(*options.power_limit)));
@@ -52,8 +57,8 @@ Bytes reserve_of(const Reserve& reserve, const Gpu& gpu) {
 
 }  // namespace
 
-Result<const Asker::Measured*> Asker::measured(const CommonOptions& options, const Gpu& gpu) {
-  const std::pair key{options.gpu, options.cluster};
+Result<const Asker::Measured*> Asker::measured(const SimOptions& options, const Gpu& gpu) {
+  const std::tuple key{options.common.gpu, options.common.cluster, options.tables};
   if (const auto known = measured_.find(key); known != measured_.end()) return &known->second;
   MFSDP_LET(tables, load_cost_tables(gpu.tables));
   Gpu unlimited = gpu;  // as its tables were measured
@@ -72,6 +77,7 @@ Result<Asker::Priced> Asker::priced(const SimOptions& options, std::int64_t gpus
                         common.cluster.value_or(""),
                         gpus,
                         common.gpus_per_node,
+                        options.tables,
                         options.power_limit,
                         network,
                         host};
@@ -79,7 +85,7 @@ Result<Asker::Priced> Asker::priced(const SimOptions& options, std::int64_t gpus
   const std::filesystem::path gpus_dir = session_.scenarios / "gpus";
   MFSDP_LET(cluster, cluster_of(options, gpus, gpus_dir));
   MFSDP_TRY(check_prices(options, cluster.gpu.name, session_));
-  MFSDP_LET(kind, measured(common, cluster.gpu));
+  MFSDP_LET(kind, measured(options, cluster.gpu));
   CostModel costs(cluster, kind->tables);
   Priced priced{.costs = nullptr,
                 .errors = price_errors(kind->tables, cluster, kind->kernel_error),

@@ -39,7 +39,7 @@ class Asker {
  private:
   /// What a cost model depends on.
   using Machine =
-      std::tuple<std::string, std::string, std::int64_t, std::optional<std::int64_t>,
+      std::tuple<std::string, std::string, std::int64_t, std::optional<std::int64_t>, PriceTables,
                  std::optional<std::int64_t>, std::optional<std::pair<std::int64_t, std::int64_t>>,
                  std::optional<std::int64_t>>;
 
@@ -55,13 +55,13 @@ class Asker {
     double kernel_error = 0;
   };
 
-  Result<const Measured*> measured(const CommonOptions& options, const Gpu& gpu);
+  Result<const Measured*> measured(const SimOptions& options, const Gpu& gpu);
   Result<Priced> priced(const SimOptions& options, std::int64_t gpus);
 
   Session session_;
   PlanRequests requests_;
   std::map<Machine, Priced> priced_;
-  std::map<std::pair<std::string, std::optional<std::string>>, Measured> measured_;
+  std::map<std::tuple<std::string, std::optional<std::string>, PriceTables>, Measured> measured_;
   std::shared_ptr<AllocationCache> cache_ = std::make_shared<AllocationCache>();
   std::shared_ptr<LeastMemoryTable> least_ = std::make_shared<LeastMemoryTable>();
 };

@@ -48,6 +48,7 @@ TEST(FlagSurface, MfsdpSim) {
   std::vector<std::string> names = common_names;
   names.insert(names.end(), {"--network-gbps",
                              "--power-limit",
+                             "--tables",
                              "--memory-reserve",
                              "--host-launch-us",
                              "--jitter",

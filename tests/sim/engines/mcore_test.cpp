@@ -105,7 +105,7 @@ TEST(McoreBlock, AllocatesForwardAsItsModulesDo) {
 
 TEST(McoreBlock, AllocatesBackwardAsItsModulesDo) {
   // Of partial sums of a norm's weight: 132 rows of 256 in fp32. Of attention: cuDNN's scratch.
-  constexpr std::int64_t kPartial = 132 * 256 * 4;
+  constexpr std::int64_t kPartial = std::int64_t{132} * 256 * 4;
   constexpr std::int64_t kScratch = 2 * kQuery + 2 * kQuery + 4 * kSums + 256;
   const std::vector<std::int64_t> expected{
       kProduct, 2 * kProduct,            // of SwiGLU's output; of gate and up

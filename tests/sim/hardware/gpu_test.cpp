@@ -199,7 +199,8 @@ TEST(LoadGpu, NamesAsPeopleWriteThem) {
     EXPECT_EQ(load_gpu(asked, kGpus)->name, name);
   const auto several = load_gpu("A100", kGpus);
   ASSERT_FALSE(several);
-  EXPECT_EQ(several.error().message(), "--gpu: \"A100\" is a100_40 or a100_80: name one of them");
+  EXPECT_EQ(several.error().message(),
+            "--gpu: \"A100\" is a100_40 or a100_80 or a100_80_pcie: name one of them");
 }
 
 TEST(LoadGpu, OnlyCudaDevicesHaveCudaLibraries) {
