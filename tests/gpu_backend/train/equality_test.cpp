@@ -359,5 +359,27 @@ TEST(Equality, OneMicrobatchNeedsNoWiderMainGradients) {
     EXPECT_EQ(weights(strategy, DType::bf16), weights(strategy, DType::fp32));
 }
 
+// Parts of ranks are summed in fp32 and rounded once, to the main gradient's type: with one
+// microbatch as a reduce-scatter does, unless that rounds to a narrower wire before.
+TEST(Equality, PartsOfRanksAreRoundedOnce) {
+  PlanConfig config = test::nano();
+  config.mesh = data_parallel_mesh(1, 3);
+  config.micro_batch = 8;
+  const Skewed data(config.model.vocab, 3 * config.micro_batch);
+  const auto weights = [&](Transport by, DType wire, DType gradients) {
+    config.reduce = by;
+    config.reduce_dtype = wire;
+    config.grad_dtype = gradients;
+    const Told told = test::train(config, 1, data);
+    EXPECT_EQ(fault_of(told), "");
+    return told.weights;
+  };
+  using enum DType;
+  using enum Transport;
+  EXPECT_EQ(weights(copy_engine, bf16, bf16), weights(nccl, bf16, bf16));
+  EXPECT_EQ(weights(copy_engine, fp32, bf16), weights(nccl, fp32, bf16));
+  EXPECT_NE(weights(copy_engine, bf16, fp32), weights(nccl, bf16, fp32));
+}
+
 }  // namespace
 }  // namespace mfsdp
