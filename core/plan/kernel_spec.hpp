@@ -63,6 +63,8 @@ enum class KernelKind {
   rope_forward,
   router_backward,
   router_forward,  ///< logits -> the experts of each token, and their weights
+  sigmoid_backward,
+  sigmoid_forward,  ///< of one number a row
   swiglu_backward,
   swiglu_forward,
   token_copy,  ///< staged tokens -> tokens of this microbatch
@@ -74,7 +76,7 @@ enum class KernelKind {
 
 template <>
 struct Names<KernelKind> {
-  static constexpr std::array<std::string_view, 46> values{"accumulate",
+  static constexpr std::array<std::string_view, 48> values{"accumulate",
                                                            "attention_backward",
                                                            "attention_forward",
                                                            "bias_grad",
@@ -113,6 +115,8 @@ struct Names<KernelKind> {
                                                            "rope_forward",
                                                            "router_backward",
                                                            "router_forward",
+                                                           "sigmoid_backward",
+                                                           "sigmoid_forward",
                                                            "swiglu_backward",
                                                            "swiglu_forward",
                                                            "token_copy",
