@@ -52,6 +52,8 @@ struct ModuleNames {
   std::string_view expert_gate = "gate_proj";  ///< of an expert, as the next two are
   std::string_view expert_up = "up_proj";
   std::string_view expert_down = "down_proj";
+  std::string_view shared_expert = "shared_expert.";  ///< of `mlp`, as the next is
+  std::string_view shared_gate = "shared_expert_gate";
 };
 
 /// In what a family's models differ from Llama's, whatever their shape.
@@ -99,6 +101,7 @@ struct HfNames {
   const char* newer_activation = nullptr;     ///< counts where it is there
   const char* experts = nullptr;              ///< how many; null: the family has none
   const char* expert_intermediate = nullptr;  ///< an expert's; null: `intermediate` is
+  const char* shared_intermediate = nullptr;  ///< of one that all tokens have; null: there is none
 };
 
 /// A model_type of Hugging Face.
@@ -144,8 +147,8 @@ struct HfFamily {
 /// All that are modelled, sorted by model_type.
 [[nodiscard]] std::span<const HfFamily> hf_families();
 
-/// "gemma, gemma2, gemma3_text, gpt2, llama, mistral, mixtral, olmo2, olmoe, phi3, qwen2, qwen3 or
-/// qwen3_moe".
+/// "gemma, gemma2, gemma3_text, gpt2, llama, mistral, mixtral, olmo2, olmoe, phi3, qwen2,
+/// qwen2_moe, qwen3 or qwen3_moe".
 [[nodiscard]] std::string hf_family_list();
 
 }  // namespace mfsdp

@@ -67,11 +67,17 @@ Result<void> read_hf_experts(const HfFields& fields, const HfFamily& family, Mod
   if (names.expert_intermediate != nullptr)
     MFSDP_TRY(fields.required_integer(names.expert_intermediate, ShapeLimits::dim,
                                       shape.expert_intermediate));
+  if (names.shared_intermediate != nullptr)
+    MFSDP_TRY(fields.required_integer(names.shared_intermediate, ShapeLimits::dim,
+                                      shape.shared_intermediate));
+
   if (family.dense_layers) MFSDP_TRY(read_dense_layers(fields, shape));
   if (std::ssize(shape.dense_layers) == shape.layers)
     return fields.wrong("mlp_only_layers", "a layer with experts, or a dense model");
   // What no layer has says nothing: a shape is stated in one way.
   if (shape.dense_layers.empty()) shape.intermediate = 0;
+  if (const Json* bias = fields.find("qkv_bias"); bias != nullptr && *bias != family.qkv_bias)
+    return fields.wrong("qkv_bias", family.qkv_bias ? "true" : "false");
   if (const Json* clip = fields.find("clip_qkv"); clip != nullptr)
     return fields.wrong("clip_qkv", "none (queries and keys that are cut off are not modelled)");
   return read_router(fields, family, shape);

@@ -65,7 +65,7 @@ class ModelBuilder {
   [[nodiscard]] Model take() { return std::move(model_); }
 
  private:
-  static constexpr std::size_t kMostPerBlock = 12;
+  static constexpr std::size_t kMostPerBlock = 14;
   static constexpr std::size_t kMostAtEnds = 5;
 
   static std::string weight_of(std::string_view module) { return std::string(module) + ".weight"; }
@@ -139,6 +139,20 @@ class ModelBuilder {
         {product_of(2, shape_.experts, inner), shape_.hidden}, std::move(gate_up));
     add(ParameterRole::experts_down, weight_of(all + std::string(names_.down)),
         {product_of(shape_.experts, shape_.hidden), inner}, std::move(down));
+    if (shape_.shared_intermediate != 0) shared_expert(prefix);
+  }
+
+  void shared_expert(const std::string& prefix) {
+    const std::int64_t inner = shape_.shared_intermediate;
+    const std::string one = prefix + std::string(names_.shared_expert);
+    add(ParameterRole::shared_gate_up, weight_of(one + std::string(names_.gate_up)),
+        {checked_mul(2, inner), shape_.hidden},
+        {{weight_of(one + std::string(names_.expert_gate)), inner},
+         {weight_of(one + std::string(names_.expert_up)), inner}});
+    add(ParameterRole::shared_down, weight_of(one + std::string(names_.expert_down)),
+        {shape_.hidden, inner});
+    add(ParameterRole::shared_gate, weight_of(prefix + std::string(names_.shared_gate)),
+        {1, shape_.hidden});
   }
 
   void final_norm() {

@@ -76,7 +76,8 @@ struct ModelShape {
   // Experts: MLPs of which a router chooses some for each token.
   std::int64_t experts = 0;  ///< of a block that has any; 0: all blocks are dense
   std::int64_t experts_per_token = 0;
-  std::int64_t expert_intermediate = 0;      ///< of one expert; `intermediate` is of dense blocks
+  std::int64_t expert_intermediate = 0;  ///< of one expert; `intermediate` is of dense blocks
+  std::int64_t shared_intermediate = 0;  ///< of an expert that every token has; 0: there is none
   std::vector<std::int64_t> dense_layers{};  ///< beside those with experts; ascending
   bool normalised_routing = false;           ///< the weights of a token's experts sum to 1
   Rational router_aux_loss{0, 1};            ///< of experts' balance in a sequence; 0: none
@@ -144,7 +145,10 @@ enum class ParameterRole {
   router,              ///< [experts, hidden]
   /// [experts * 2 * expert_intermediate, hidden]: of each expert gate rows, then up rows.
   experts_gate_up,
-  experts_down,  ///< [experts * hidden, expert_intermediate]
+  experts_down,    ///< [experts * hidden, expert_intermediate]
+  shared_gate_up,  ///< [2 * shared_intermediate, hidden]
+  shared_down,     ///< [hidden, shared_intermediate]
+  shared_gate,     ///< [1, hidden]
   // Adapters (core/model/lora.hpp): A [rank, inputs] and B [outputs, rank].
   q_lora_a,
   q_lora_b,
@@ -168,7 +172,7 @@ enum class ParameterRole {
 
 template <>
 struct Names<ParameterRole> {
-  static constexpr std::array<std::string_view, 42> values{"embedding",
+  static constexpr std::array<std::string_view, 45> values{"embedding",
                                                            "input_norm",
                                                            "qkv",
                                                            "qkv_bias",
@@ -192,6 +196,9 @@ struct Names<ParameterRole> {
                                                            "router",
                                                            "experts_gate_up",
                                                            "experts_down",
+                                                           "shared_gate_up",
+                                                           "shared_down",
+                                                           "shared_gate",
                                                            "q_lora_a",
                                                            "q_lora_b",
                                                            "k_lora_a",
@@ -258,10 +265,10 @@ struct Model {
 
 /// The units and parameters of a shape. Layout order in a block: [input_norm], qkv, [qkv_bias],
 /// [q_norm, k_norm], attention_out, [attention_output_norm], [post_norm], gate_up, down,
-/// [mlp_output_norm]; with experts router, experts_gate_up, experts_down in place of gate_up and
-/// down; a bias stands behind its weight, the table of positions behind the embedding.
-/// With tied embeddings the embedding and the final norm form one unit, first in order. Parameters
-/// have dtype `dtype`.
+/// [mlp_output_norm]; with experts router, experts_gate_up, experts_down, [shared_gate_up,
+/// shared_down, shared_gate] in place of gate_up and down; a bias stands behind its weight, the
+/// table of positions behind the embedding. With tied embeddings the embedding and the final norm
+/// form one unit, first in order. Parameters have dtype `dtype`.
 [[nodiscard]] Model make_model(const ModelShape& shape, DType dtype);
 
 }  // namespace mfsdp

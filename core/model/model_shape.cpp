@@ -69,7 +69,8 @@ Result<void> check_experts(const ModelShape& shape, const std::string& where) {
   if (shape.experts == 0) {
     const bool none = shape.experts_per_token == 0 && shape.expert_intermediate == 0 &&
                       shape.dense_layers.empty() && !shape.normalised_routing &&
-                      shape.router_aux_loss == Rational{} && shape.router_z_loss == Rational{};
+                      shape.shared_intermediate == 0 && shape.router_aux_loss == Rational{} &&
+                      shape.router_z_loss == Rational{};
     return none ? Result<void>{} : wrong("num_experts", "experts, as more is said of them", 0);
   }
   if (shape.experts_per_token < 1 || shape.experts_per_token > shape.experts)
@@ -78,6 +79,10 @@ Result<void> check_experts(const ModelShape& shape, const std::string& where) {
   if (shape.expert_intermediate < 1 || shape.expert_intermediate > ShapeLimits::dim)
     return wrong("moe_intermediate_size", fmt::format("an integer from 1 to {}", ShapeLimits::dim),
                  shape.expert_intermediate);
+  if (shape.shared_intermediate < 0 || shape.shared_intermediate > ShapeLimits::dim)
+    return wrong("shared_expert_intermediate_size",
+                 fmt::format("an integer from 0 to {}", ShapeLimits::dim),
+                 shape.shared_intermediate);
   if (shape.dense_layers.empty() && shape.intermediate != 0)
     return wrong("intermediate_size", "0, as no layer is dense", shape.intermediate);
   MFSDP_TRY(check_layers(shape.dense_layers, shape, "mlp_only_layers", where));
@@ -250,11 +255,14 @@ std::int64_t block_matrix_elements(const ModelShape& shape, bool has_experts) {
   const std::int64_t all_heads = checked_add(shape.heads, checked_mul(2, shape.kv_heads));
   const std::int64_t qkv = product_of(all_heads, shape.head_dim, shape.hidden);
   const std::int64_t out = product_of(shape.hidden, shape.heads, shape.head_dim);
-  const std::int64_t mlp =
-      has_experts
-          ? checked_add(product_of(shape.experts, shape.hidden),
-                        product_of(3, shape.experts, shape.hidden, shape.expert_intermediate))
-          : product_of(shape.traits().gated ? 3 : 2, shape.hidden, shape.intermediate);
+  std::int64_t mlp = product_of(shape.traits().gated ? 3 : 2, shape.hidden, shape.intermediate);
+  if (has_experts) {
+    mlp = product_of(3, shape.experts, shape.hidden, shape.expert_intermediate);
+    mlp = checked_add(mlp, product_of(shape.experts, shape.hidden));
+    // A shared one has a gate too, a row.
+    if (shape.shared_intermediate != 0)
+      mlp = checked_add(mlp, checked_mul(3 * shape.shared_intermediate + 1, shape.hidden));
+  }
   return checked_add(checked_add(qkv, out), mlp);
 }
 

@@ -16,7 +16,6 @@ struct Unmodelled {
 };
 
 constexpr std::string_view kExperts = "a mixture of experts";
-constexpr std::string_view kSharedExperts = "experts that all tokens share";
 constexpr std::string_view kLayerNorms = "layer norms and another MLP";
 
 /// The first that matches counts, so narrower parts stand before wider ones.
@@ -32,8 +31,6 @@ constexpr std::array kUnmodelled{
     Unmodelled{.part = "mllama", .what = "cross-attention to images"},
     Unmodelled{.part = "vision", .what = "an image encoder"},
     Unmodelled{.part = "vl", .what = "an image encoder"},
-    Unmodelled{.part = "qwen2moe", .what = kSharedExperts},
-    Unmodelled{.part = "qwen1.5moe", .what = kSharedExperts},
     Unmodelled{.part = "qwen3next", .what = "experts and linear attention"},
     Unmodelled{.part = "glm4", .what = "other norms, or a mixture of experts"},
     Unmodelled{.part = "grok", .what = kExperts},

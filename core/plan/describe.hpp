@@ -69,6 +69,7 @@ void fields(Io& io, ModelShape& v) {
   io.sparse("router_z_loss", v.router_z_loss);
   io.sparse("scaled_embedding", v.scaled_embedding);
   io.sparse("score_cap", v.score_cap);
+  io.sparse("shared_intermediate", v.shared_intermediate);
   io.sparse("sliding_layers", v.sliding_layers);
   io.sparse("sliding_window", v.sliding_window);
   io.sparse("tied_embeddings", v.tied_embeddings);

@@ -343,7 +343,8 @@ std::int64_t order_workspace(const Kernel& k) {
 }
 
 /// Rows of experts: m of them, in the order of experts; `ends` says where each one's end. Those
-/// behind the last end are nobody's: no kernel reads or writes them.
+/// behind the last end are nobody's: no kernel reads or writes them. The activation without `ends`
+/// is a shared expert's, which has all rows.
 std::vector<KernelSpec> expert_specs() {
   const Dim chosen = d("rows", "top_k");
   const OperandSpec ends = operand(reads, "ends", int32, {d("experts")});
@@ -417,14 +418,24 @@ std::vector<KernelSpec> expert_specs() {
        .sum = GradientSum::of_rank,
        .pieces = "m",
        .rows_are_sums = true},
+      {.kind = sigmoid_forward,
+       .operands = {operand(reads, "input", compute, {d("rows"), d(1)}),
+                    operand(writes, "output", statistic, {d("rows")})},
+       .attributes = {"rows"}},
+      {.kind = sigmoid_backward,
+       .operands = {operand(reads, "output", statistic, {d("rows")}),
+                    operand(reads, "d_output", statistic, {d("rows")}),
+                    operand(writes, "d_input", compute, {d("rows"), d(1)})},
+       .attributes = {"rows"}},
       {.kind = weighted_swiglu_forward,
        .operands = {operand(reads, "gate_up", compute, {d("m"), d(2, "cols")}),
-                    row_weights(reads, "row_weights"), ends, rows_of(writes, "product", "cols")},
+                    row_weights(reads, "row_weights"), optional(ends),
+                    rows_of(writes, "product", "cols")},
        .attributes = inner},
       {.kind = weighted_swiglu_backward,
        .operands = {operand(updates, "gate_up", compute, {d("m"), d(2, "cols")}),
-                    row_weights(reads, "row_weights"), ends, rows_of(yields, "d_product", "cols"),
-                    row_weights(writes, "d_row_weights")},
+                    row_weights(reads, "row_weights"), optional(ends),
+                    rows_of(yields, "d_product", "cols"), row_weights(writes, "d_row_weights")},
        .attributes = inner}};
 }
 

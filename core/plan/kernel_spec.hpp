@@ -63,6 +63,8 @@ enum class KernelKind {
   rope_forward,
   router_backward,
   router_forward,  ///< logits -> the experts of each token, and their weights
+  sigmoid_backward,
+  sigmoid_forward,  ///< of one number a row
   sum_ranks,       ///< main gradient = or += sum of the parts that ranks have dealt out
   swiglu_backward,
   swiglu_forward,
@@ -75,7 +77,7 @@ enum class KernelKind {
 
 template <>
 struct Names<KernelKind> {
-  static constexpr std::array<std::string_view, 47> values{"accumulate",
+  static constexpr std::array<std::string_view, 49> values{"accumulate",
                                                            "attention_backward",
                                                            "attention_forward",
                                                            "bias_grad",
@@ -114,6 +116,8 @@ struct Names<KernelKind> {
                                                            "rope_forward",
                                                            "router_backward",
                                                            "router_forward",
+                                                           "sigmoid_backward",
+                                                           "sigmoid_forward",
                                                            "sum_ranks",
                                                            "swiglu_backward",
                                                            "swiglu_forward",

@@ -14,7 +14,15 @@ ExpertMlp::ExpertMlp(Builder& builder)
                .inputs = builder.sizes.hidden},
       down_{.weight = ParameterRole::experts_down,
             .outputs = builder.sizes.hidden,
-            .inputs = model_.expert_intermediate} {}
+            .inputs = model_.expert_intermediate},
+      shared_gate_up_{.weight = ParameterRole::shared_gate_up,
+                      .outputs = 2 * model_.shared_intermediate,
+                      .inputs = builder.sizes.hidden},
+      shared_down_{.weight = ParameterRole::shared_down,
+                   .outputs = builder.sizes.hidden,
+                   .inputs = model_.shared_intermediate},
+      shared_gate_{
+          .weight = ParameterRole::shared_gate, .outputs = 1, .inputs = builder.sizes.hidden} {}
 
 /// With what the model's routing has beside, in its place by name.
 std::vector<Attribute> ExpertMlp::routing() const {
@@ -67,16 +75,18 @@ void ExpertMlp::forward(const std::string& suffix) {
   b_.kernel(at("gate_up"), KernelKind::grouped_product, sizes_of(gate_up_),
             {on("input", at("dispatched")), weight(gate_up_.weight), ends(),
              on("output", at("gate_up")), stream_workspace()});
+  if (shares()) shared_forward(suffix);
 }
 
 void ExpertMlp::finish() {
+  if (shares()) shared_finish();
   b_.kernel("swiglu", KernelKind::weighted_swiglu_forward, inner(),
             {on("gate_up"), on("row_weights"), on("ends", "expert_ends"), on("product")});
   b_.kernel("down", KernelKind::grouped_product, sizes_of(down_),
             {on("input", "product"), weight(down_.weight), on("ends", "expert_ends"),
              on("output", "expert_out"), stream_workspace()});
   std::vector<Attribute> attributes = rows();
-  attributes.insert(attributes.begin(), {"beta", 0});
+  attributes.insert(attributes.begin(), {"beta", shares() ? 1 : 0});
   b_.kernel("combine", KernelKind::combine_rows, std::move(attributes),
             {on("input", "expert_out"), on("places", "expert_places"), on("output", "mlp_out")});
 }
@@ -130,12 +140,14 @@ void ExpertMlp::backward_rows(const Backward& how) {
   b_.kernel("route.backward", KernelKind::router_backward, std::move(routes), std::move(operands));
   b_.gemm_dgrad("router.dgrad", router_, b_.sizes.tokens, on("d_output", "d_router_logits"),
                 on("d_input", "d_normed2"), true);
+  if (shares()) shared_backward_rows(how);
 }
 
 void ExpertMlp::backward_weights(const Backward& how) {
   const std::string normed = how.keeps_output ? "normed2" : "d_normed2";
   b_.gemm_wgrad("router.wgrad", router_, b_.sizes.tokens, on("d_output", "d_router_logits"),
                 on("input", normed), weight_grad(router_.weight));
+  if (shares()) shared_backward_weights(how, normed);
   std::string dispatched = "dispatched";
   if (!how.keeps_output) {
     dispatched += ".backward";
@@ -148,6 +160,61 @@ void ExpertMlp::backward_weights(const Backward& how) {
   }
   weight_gradient("gate_up.wgrad", gate_up_, on("d_output", "gate_up" + how.suffix),
                   on("input", dispatched), how.suffix);
+}
+
+// ---- the expert that all tokens share ----------------------------------------------------------
+
+std::vector<Attribute> ExpertMlp::shared_inner() const {
+  return {{"cols", model_.shared_intermediate}, {"experts", 1}, {"m", b_.sizes.tokens}};
+}
+
+void ExpertMlp::shared_forward(const std::string& suffix) {
+  const auto at = [&](const char* name) { return name + suffix; };
+  b_.gemm_forward(at("shared_gate"), shared_gate_, b_.sizes.tokens, on("input", at("normed2")),
+                  on("output", at("shared_logits")));
+  b_.kernel(at("shared_sigmoid"), KernelKind::sigmoid_forward, {{"rows", b_.sizes.tokens}},
+            {on("input", at("shared_logits")), on("output", at("shared_weights"))});
+  b_.gemm_forward(at("shared_gate_up"), shared_gate_up_, b_.sizes.tokens,
+                  on("input", at("normed2")), on("output", at("shared_gate_up")));
+}
+
+void ExpertMlp::shared_finish() {
+  b_.kernel("shared_swiglu", KernelKind::weighted_swiglu_forward, shared_inner(),
+            {on("gate_up", "shared_gate_up"), on("row_weights", "shared_weights"),
+             on("product", "shared_product")});
+  b_.gemm_forward("shared_down", shared_down_, b_.sizes.tokens, on("input", "shared_product"),
+                  on("output", "mlp_out"));
+}
+
+void ExpertMlp::shared_backward_rows(const Backward& how) {
+  const auto at = [&](const char* name) { return name + how.suffix; };
+  const RecipeOperand d_output = from(Source::microbatch, on("d_output", "d_residual"));
+  b_.gemm_dgrad("shared_down.dgrad", shared_down_, b_.sizes.tokens, d_output,
+                on("d_input", "d_shared_product"));
+  const RecipeOperand d_product = on("d_product", "d_shared_product");
+  b_.kernel("shared_swiglu.backward", KernelKind::weighted_swiglu_backward, shared_inner(),
+            {on("gate_up", at("shared_gate_up")), on("row_weights", at("shared_weights")),
+             how.keeps_output ? d_product : rewritten(d_product),
+             on("d_row_weights", "d_shared_weights")});
+  b_.gemm_wgrad("shared_down.wgrad", shared_down_, b_.sizes.tokens, d_output,
+                on("input", how.keeps_output ? at("shared_product") : "d_shared_product"),
+                weight_grad(shared_down_.weight));
+  b_.kernel("shared_sigmoid.backward", KernelKind::sigmoid_backward, {{"rows", b_.sizes.tokens}},
+            {on("output", at("shared_weights")), on("d_output", "d_shared_weights"),
+             on("d_input", "d_shared_logits")});
+  b_.gemm_dgrad("shared_gate_up.dgrad", shared_gate_up_, b_.sizes.tokens,
+                on("d_output", at("shared_gate_up")), on("d_input", "d_normed2"), true);
+  b_.gemm_dgrad("shared_gate.dgrad", shared_gate_, b_.sizes.tokens,
+                on("d_output", "d_shared_logits"), on("d_input", "d_normed2"), true);
+}
+
+void ExpertMlp::shared_backward_weights(const Backward& how, const std::string& normed) {
+  b_.gemm_wgrad("shared_gate_up.wgrad", shared_gate_up_, b_.sizes.tokens,
+                on("d_output", "shared_gate_up" + how.suffix), on("input", normed),
+                weight_grad(shared_gate_up_.weight));
+  b_.gemm_wgrad("shared_gate.wgrad", shared_gate_, b_.sizes.tokens,
+                on("d_output", "d_shared_logits"), on("input", normed),
+                weight_grad(shared_gate_.weight));
 }
 
 }  // namespace mfsdp::recipe

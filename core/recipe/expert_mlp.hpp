@@ -7,6 +7,9 @@
 // Rows of experts stand one expert after the other: as many as tokens have experts in all. The
 // weight of a token's expert is multiplied before the second product, so that backward needs none
 // of what experts make: its gradient is a sum over what the first product makes.
+//
+// An expert that all tokens share (Qwen2's) has a weight too, the sigmoid of a product of its own,
+// and gives mlp_out what the chosen ones are added to.
 #pragma once
 
 #include <string>
@@ -39,6 +42,13 @@ class ExpertMlp {
   [[nodiscard]] std::vector<Attribute> rows() const;
   [[nodiscard]] std::vector<Attribute> inner() const;
   [[nodiscard]] std::vector<Attribute> sizes_of(const Linear& layer, bool adds = false) const;
+  // The expert that all tokens have: beside the others, into mlp_out before them.
+  [[nodiscard]] bool shares() const { return model_.shared_intermediate != 0; }
+  [[nodiscard]] std::vector<Attribute> shared_inner() const;
+  void shared_forward(const std::string& suffix);
+  void shared_finish();
+  void shared_backward_rows(const Backward& how);
+  void shared_backward_weights(const Backward& how, const std::string& normed);
   void weight_gradient(const std::string& name, const Linear& layer, RecipeOperand d_output,
                        RecipeOperand input, const std::string& suffix);
 
@@ -48,6 +58,9 @@ class ExpertMlp {
   Linear router_;
   Linear gate_up_;  ///< of one expert, as the next is
   Linear down_;
+  Linear shared_gate_up_;
+  Linear shared_down_;
+  Linear shared_gate_;
 };
 
 }  // namespace mfsdp::recipe

@@ -63,5 +63,15 @@ Result<Launch> bind_kind<KernelKind::weighted_swiglu_backward>(const KernelCall&
                                                                const BindTarget& /*to*/) {
   return no_kernel(call);
 }
+template <>
+Result<Launch> bind_kind<KernelKind::sigmoid_forward>(const KernelCall& call,
+                                                      const BindTarget& /*to*/) {
+  return no_kernel(call);
+}
+template <>
+Result<Launch> bind_kind<KernelKind::sigmoid_backward>(const KernelCall& call,
+                                                       const BindTarget& /*to*/) {
+  return no_kernel(call);
+}
 
 }  // namespace mfsdp::cuda

@@ -81,6 +81,7 @@ Start start_of(const PlacedParameter& parameter, std::int64_t layers, double nor
     case ParameterRole::attention_out:
     case ParameterRole::down:
     case ParameterRole::experts_down:
+    case ParameterRole::shared_down:
       return {.kind = normal,
               .value = kInitialDeviation / std::sqrt(2 * static_cast<double>(layers))};
     case ParameterRole::embedding:

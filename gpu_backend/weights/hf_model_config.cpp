@@ -194,9 +194,13 @@ Json experts_of(const ModelShape& shape) {
         {{"model_type", "olmoe"}, {"architectures", {"OlmoeForCausalLM"}}, {"clip_qkv", nullptr}});
     return family;
   }
-  family.update({{"model_type", "qwen3_moe"},
-                 {"architectures", {"Qwen3MoeForCausalLM"}},
-                 {"decoder_sparse_step", 1},
+  if (shape.shared_intermediate != 0)
+    family.update({{"model_type", "qwen2_moe"},
+                   {"architectures", {"Qwen2MoeForCausalLM"}},
+                   {"shared_expert_intermediate_size", shape.shared_intermediate}});
+  else
+    family.update({{"model_type", "qwen3_moe"}, {"architectures", {"Qwen3MoeForCausalLM"}}});
+  family.update({{"decoder_sparse_step", 1},
                  {"mlp_only_layers", shape.dense_layers},
                  {"moe_intermediate_size", shape.expert_intermediate}});
   family.update(windows_of(shape));
@@ -276,6 +280,7 @@ auto fields_of(const ModelShape& s) {
       Field{"num_experts", integer(s.experts)},
       Field{"num_experts_per_tok", integer(s.experts_per_token)},
       Field{"moe_intermediate_size", integer(s.expert_intermediate)},
+      Field{"shared_expert_intermediate_size", integer(s.shared_intermediate)},
       Field{"layers without experts", fmt::format("{}", fmt::join(s.dense_layers, ", "))},
       Field{"norm_topk_prob", yes(s.normalised_routing)},
       Field{"tie_word_embeddings", yes(s.tied_embeddings)},

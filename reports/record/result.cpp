@@ -75,6 +75,7 @@ void add_experts(const ModelShape& shape, std::int64_t parameters, Json& object)
   object["experts"] = shape.experts;
   object["experts_per_token"] = shape.experts_per_token;
   object["expert_intermediate"] = shape.expert_intermediate;
+  if (shape.shared_intermediate != 0) object["shared_intermediate"] = shape.shared_intermediate;
   if (!shape.dense_layers.empty()) object["dense_layers"] = shape.dense_layers;
   if (shape.normalised_routing) object["normalised_routing"] = true;
   if (shape.router_aux_loss.num != 0) object["router_aux_loss"] = exact(shape.router_aux_loss);

@@ -211,6 +211,7 @@ Result<void> read_model(const ParsedJson& json, const std::string& where, ModelS
   field.if_any("experts_per_token", shape.experts_per_token);
   field.if_any("expert_intermediate", shape.expert_intermediate);
   field.if_any("dense_layers", shape.dense_layers);
+  field.if_any("shared_intermediate", shape.shared_intermediate);
   field.if_any("normalised_routing", shape.normalised_routing);
   field.if_any("router_aux_loss", shape.router_aux_loss);
   field.if_any("router_z_loss", shape.router_z_loss);

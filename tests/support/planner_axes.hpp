@@ -267,6 +267,8 @@ inline std::vector<PlannerAxis> planner_axes() {
            [](const Program& p) {
              return p.config.model.experts_per_token < p.config.model.experts;
            }),
+      flag("an expert that all tokens share",
+           [](const Program& p) { return p.config.model.shared_intermediate != 0; }),
       flag("weights of experts that sum to 1",
            [](const Program& p) { return p.config.model.normalised_routing; }),
       flag("loss of experts' balance",

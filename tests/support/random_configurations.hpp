@@ -76,6 +76,7 @@ inline void draw_experts(PlanConfig& config) {
   add_experts(model, experts, pick(1, experts), std::move(dense));
   model.expert_intermediate = pick(1, 9);
   model.normalised_routing = pick(0, 1) == 1;
+  if (model.family == Family::llama && pick(0, 1) == 1) model.shared_intermediate = pick(1, 7);
   if (pick(0, 1) == 1) model.router_aux_loss = {1, 100};
   if (pick(0, 3) == 0) model.router_z_loss = {1, 1000};
   for (std::string& name : config.no_decay)

@@ -40,6 +40,7 @@ std::vector<Directions::Matrix> Directions::matrices_of(const Group& group) cons
                times(model.at("kv_heads"), head)};
     if (parameter.role == "gate_up" && !fused)
       parts = {model.at("intermediate"), model.at("intermediate")};
+    if (parameter.role == "shared_gate_up") parts.assign(2, model.at("shared_intermediate"));
     // Each expert's are its own.
     const auto experts = static_cast<std::size_t>(model.value("experts", Int{0}));
     if (parameter.role == "experts_gate_up")

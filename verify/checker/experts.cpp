@@ -21,6 +21,7 @@ void Model::read_experts(const Json& model) {
   experts_ = model.value("experts", Int{0});
   chosen_ = model.value("experts_per_token", Int{0});
   expert_inner_ = model.value("expert_intermediate", Int{0});
+  shared_inner_ = model.value("shared_intermediate", Int{0});
   dense_ = model.value("dense_layers", dense_);
   normalises_ = model.value("normalised_routing", false);
   if (model.contains("router_aux_loss")) balance_ = model.at("router_aux_loss");
@@ -43,6 +44,11 @@ void Model::add_parameters_of_experts(Parameters& of, const std::string& block) 
                            {times(2 * experts_, expert_inner_), hidden_}};
   of["experts_down"] = {inner + "experts.down_proj.weight",
                         {times(experts_, hidden_), expert_inner_}};
+  if (shared_inner_ == 0) return;
+  of["shared_gate_up"] = {inner + "shared_expert.gate_up_proj.weight",
+                          {2 * shared_inner_, hidden_}};
+  of["shared_down"] = {inner + "shared_expert.down_proj.weight", {hidden_, shared_inner_}};
+  of["shared_gate"] = {inner + "shared_expert_gate.weight", {1, hidden_}};
 }
 
 /// The three products of a linear layer that each expert has of its own.
@@ -72,28 +78,56 @@ void Model::add_grouped_product(const std::string& parameter, Int outputs, Int i
 
 void Model::add_experts() {
   add_product("router", Place::block, experts_, hidden_,
-              {"normed2", "logits of experts", "d_logits of experts", "d_rows>d_normed2"});
+              {"normed2", "logits of experts", "d_logits of experts",
+               shared_inner_ == 0 ? "d_rows>d_normed2" : "d_rows>d_routed"});
   add_grouped_product("experts_gate_up", 2 * expert_inner_, hidden_,
                       {"dispatched", "gate_up", "d_gate_up", "d_dispatched"});
   add_grouped_product("experts_down", hidden_, expert_inner_,
                       {"product", "expert_out", "d_expert_out", "d_product"});
   add_routing();
-  const Int rows = times(tokens, chosen_);
-  const Shape inner{rows, expert_inner_};
-  const Flow ends = reads("ends", "int32", {experts_}, "ends of experts");
-  const Flow weights = reads("row_weights", statistic, {rows}, "weights of rows");
-  const Shape gates{rows, 2 * expert_inner_};
-  const std::map<std::string, Json> sizes{
-      {"cols", expert_inner_}, {"experts", experts_}, {"m", rows}};
-  add({.kernel = "weighted_swiglu_forward",
-       .attributes = sizes,
-       .flows = {reads("gate_up", compute_, gates, "gate_up"), weights, ends,
-                 makes("product", compute_, inner, "product")}});
-  add({.kernel = "weighted_swiglu_backward",
-       .attributes = sizes,
-       .flows = {turns("gate_up", compute_, gates, "gate_up", "d_gate_up"), weights, ends,
-                 turns("d_product", compute_, inner, "d_product", "product", "may"),
-                 makes("d_row_weights", statistic, {rows}, "d_weights of rows")}});
+  add_weighted_gates("", times(tokens, chosen_), expert_inner_, experts_);
+  if (shared_inner_ != 0) add_shared_expert();
+}
+
+/// The activation times a weight of each row; of experts that not all tokens have with the ends of
+/// their rows.
+void Model::add_weighted_gates(const std::string& of, Int rows, Int inner, Int experts) {
+  const Shape products{rows, inner};
+  const Shape gates{rows, 2 * inner};
+  const Flow weights = reads("row_weights", statistic, {rows}, of + "weights of rows");
+  const std::map<std::string, Json> sizes{{"cols", inner}, {"experts", experts}, {"m", rows}};
+  std::vector<Flow> forward{reads("gate_up", compute_, gates, of + "gate_up"), weights,
+                            makes("product", compute_, products, of + "product")};
+  std::vector<Flow> backward{
+      turns("gate_up", compute_, gates, of + "gate_up", "d_" + of + "gate_up"), weights,
+      turns("d_product", compute_, products, "d_" + of + "product", of + "product", "may"),
+      makes("d_row_weights", statistic, {rows}, "d_" + of + "weights of rows")};
+  if (of.empty())
+    for (auto* flows : {&forward, &backward})
+      flows->push_back(reads("ends", "int32", {experts}, "ends of experts"));
+  add({.kernel = "weighted_swiglu_forward", .attributes = sizes, .flows = std::move(forward)});
+  add({.kernel = "weighted_swiglu_backward", .attributes = sizes, .flows = std::move(backward)});
+}
+
+/// An expert that every token has, times the sigmoid of a product of its row; what the chosen ones
+/// make is added to it.
+void Model::add_shared_expert() {
+  add_product("shared_gate", Place::block, 1, hidden_,
+              {"normed2", "shared logits", "d_shared logits", "d_shared>d_normed2"});
+  add_product("shared_gate_up", Place::block, 2 * shared_inner_, hidden_,
+              {"normed2", "shared_gate_up", "d_shared_gate_up", "d_routed>d_shared"});
+  add_product("shared_down", Place::block, hidden_, shared_inner_,
+              {"shared_product", "mlp_out of all", "d_output", "d_shared_product"});
+  add_weighted_gates("shared_", tokens, shared_inner_, 1);
+  const Flow output = reads("output", statistic, {tokens}, "shared_weights of rows");
+  add({.kernel = "sigmoid_forward",
+       .attributes = {{"rows", tokens}},
+       .flows = {reads("input", compute_, {tokens, 1}, "shared logits"),
+                 makes("output", statistic, {tokens}, "shared_weights of rows")}});
+  add({.kernel = "sigmoid_backward",
+       .attributes = {{"rows", tokens}},
+       .flows = {output, reads("d_output", statistic, {tokens}, "d_shared_weights of rows"),
+                 makes("d_input", compute_, {tokens, 1}, "d_shared logits")}});
 }
 
 /// Which experts a token has, and its rows' way there and back.
@@ -148,17 +182,19 @@ void Model::add_routing() {
             makes("row_weights", statistic, {rows}, "weights of rows")});
   permutes("normed2", "dispatched", {});
   permutes("d_output", "d_expert_out", {});
-  std::map<std::string, Json> summed = moved;
-  summed["beta"] = 0;
-  const auto combines = [&](const char* from, const char* to, std::vector<Flow> beside) {
+  const auto combines = [&](const char* from, Flow to, std::vector<Flow> beside) {
+    std::map<std::string, Json> summed = moved;
+    summed["beta"] = to.access == "read_write" ? 1 : 0;
     std::vector<Flow> flows{reads("input", compute_, wide, from),
-                            reads("places", "int32", by_token, "places of rows"),
-                            makes("output", compute_, narrow, to)};
+                            reads("places", "int32", by_token, "places of rows"), std::move(to)};
     flows.insert(flows.end(), beside.begin(), beside.end());
     add({.kernel = "combine_rows", .attributes = summed, .flows = std::move(flows)});
   };
-  combines("expert_out", "mlp_out", {});
-  combines("d_dispatched", "d_rows",
+  combines("expert_out",
+           shared_inner_ == 0 ? makes("output", compute_, narrow, "mlp_out")
+                              : turns("output", compute_, narrow, "mlp_out of all", "mlp_out"),
+           {});
+  combines("d_dispatched", makes("output", compute_, narrow, "d_rows"),
            {reads("row_weights", statistic, {rows}, "d_weights of rows"),
             makes("weights", statistic, by_token, "d_weights of experts")});
 }

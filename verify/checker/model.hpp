@@ -128,6 +128,8 @@ class Model {
                            const std::array<const char*, 4>& values);
   void add_experts();
   void add_routing();
+  void add_shared_expert();
+  void add_weighted_gates(const std::string& of, Int rows, Int inner, Int experts);
   [[nodiscard]] Int backward_scratch() const;
   [[nodiscard]] Flow weight(const std::string& parameter, std::vector<Int> shape) const;
   [[nodiscard]] static Flow gradient(const std::string& parameter, std::vector<Int> shape);
@@ -156,6 +158,7 @@ class Model {
   Int experts_ = 0;            ///< of a block that has any; 0: none has
   Int chosen_ = 0;             ///< experts of a token
   Int expert_inner_ = 0;       ///< width of one
+  Int shared_inner_ = 0;       ///< width of one that all tokens have; 0: there is none
   std::vector<Int> dense_{};   ///< layers without
   bool normalises_ = false;    ///< the weights of a token's experts
   Json balance_{}, z_loss_{};  ///< coefficients of the router's own losses

@@ -34,6 +34,8 @@ std::vector<MatrixPlace> matrices_of(const Group& group, const ModelShape& model
               checked_mul(model.kv_heads, model.head_dim)};
     if (parameter.role == ParameterRole::gate_up && !model.fused_weights)
       rows = {model.intermediate, model.intermediate};
+    if (parameter.role == ParameterRole::shared_gate_up)
+      rows = {model.shared_intermediate, model.shared_intermediate};
     // Each expert's are its own: gate and up, or down.
     const auto experts = static_cast<std::size_t>(model.experts);
     if (parameter.role == ParameterRole::experts_gate_up)

@@ -392,13 +392,17 @@ class FormCheck {
       return std::ranges::find(names, name) != names.end();
     };
     const std::int64_t seq = balances ? config_.seq_len : 0;
+    // The activation of the expert that all tokens share is of all rows.
+    const bool is_shared =
+        (kernel_.kind == weighted_swiglu_forward || kernel_.kind == weighted_swiglu_backward) &&
+        operand_of(kernel_, "ends") == nullptr;
     struct Stated {
       std::string_view name;
       bool applies;
       Rational configured;
     };
     for (const Stated& attribute :
-         {Stated{"experts", takes("experts"), {.num = model.experts}},
+         {Stated{"experts", takes("experts"), {.num = is_shared ? 1 : model.experts}},
           Stated{"top_k", takes("top_k"), {.num = model.experts_per_token}},
           Stated{"normalised", routes, {.num = model.normalised_routing ? 1 : 0}},
           Stated{"seq", routes, {.num = seq}}, Stated{"aux_loss", backward, model.router_aux_loss},

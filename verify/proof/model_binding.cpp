@@ -34,6 +34,9 @@ Roles roles_of(UnitKind kind, const PlanConfig& config, bool has_experts) {
   roles |= has_experts ? bit(ParameterRole::router) | bit(ParameterRole::experts_gate_up) |
                              bit(ParameterRole::experts_down)
                        : bit(ParameterRole::gate_up) | bit(ParameterRole::down);
+  if (has_experts && model.shared_intermediate != 0)
+    roles |= bit(ParameterRole::shared_gate_up) | bit(ParameterRole::shared_down) |
+             bit(ParameterRole::shared_gate);
   if (traits.input_norms) roles |= bit(ParameterRole::input_norm) | bit(ParameterRole::post_norm);
   if (traits.layer_norms)
     roles |= bit(ParameterRole::input_norm_bias) | bit(ParameterRole::post_norm_bias);
@@ -269,7 +272,7 @@ class Binder {
                             : "is no step of the model");
     const std::int64_t rows = rows_of(kernel);
     std::int64_t tokens = program_.config.tokens_per_microbatch();
-    if (is_of_experts(kernel.kind))
+    if (is_of_experts(kernel))
       tokens = checked_mul(tokens, program_.config.model.experts_per_token);
     const bool of_partials = kernel.kind == KernelKind::norm_weight_grad;
     if (of_partials ? rows != std::min(tokens, kMostPartialRows)
@@ -304,13 +307,13 @@ class Binder {
   }
 
   /// Works on the rows of experts: one for each expert of each token.
-  static bool is_of_experts(KernelKind kind) {
-    switch (kind) {
+  static bool is_of_experts(const Kernel& kernel) {
+    switch (kernel.kind) {
       case KernelKind::grouped_input_gradient:
       case KernelKind::grouped_product:
-      case KernelKind::grouped_weight_gradient:
+      case KernelKind::grouped_weight_gradient: return true;
       case KernelKind::weighted_swiglu_backward:
-      case KernelKind::weighted_swiglu_forward: return true;
+      case KernelKind::weighted_swiglu_forward: return operand_of(kernel, "ends") != nullptr;
       default: return false;
     }
   }
@@ -321,6 +324,9 @@ class Binder {
     if (kernel.kind == KernelKind::permute_rows)
       return has_weights ? 0 : op_->phase == Phase::recompute ? 1 : 2;
     if (kernel.kind == KernelKind::combine_rows) return has_weights ? 1 : 0;
+    if (kernel.kind == KernelKind::weighted_swiglu_forward ||
+        kernel.kind == KernelKind::weighted_swiglu_backward)
+      return is_of_experts(kernel) ? 0 : 1;
     if (kernel.kind != KernelKind::rms_norm_forward &&
         kernel.kind != KernelKind::layer_norm_forward)
       return 0;
@@ -330,9 +336,13 @@ class Binder {
   }
 
   static std::int64_t rows_of(const Kernel& kernel) {
-    if (is_of_experts(kernel.kind)) return kernel.attribute("m");
     switch (kernel.kind) {
-      case KernelKind::gemm: return kernel.attribute("m");
+      case KernelKind::gemm:
+      case KernelKind::grouped_input_gradient:
+      case KernelKind::grouped_product:
+      case KernelKind::grouped_weight_gradient:
+      case KernelKind::weighted_swiglu_backward:
+      case KernelKind::weighted_swiglu_forward: return kernel.attribute("m");
       case KernelKind::attention_backward:
       case KernelKind::attention_forward:
         return checked_mul(kernel.attribute("batch"), kernel.attribute("seq"));

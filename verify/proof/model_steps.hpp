@@ -97,6 +97,18 @@ enum class Value : std::uint8_t {
   d_expert_weights,
   d_router_logits,
   d_normed2_experts,  ///< that of the experts, short of the router's
+  // Of an expert that all tokens share, and what is short of its gradients and its gate's.
+  shared_logits,
+  shared_weights,
+  shared_gate_up,
+  shared_product,
+  mlp_out_shared,
+  d_shared_product,
+  d_shared_gate_up,
+  d_shared_weights,
+  d_shared_logits,
+  d_normed2_routed,
+  d_normed2_shared,
   // Of adapters (lora_steps.hpp): what A makes of their input, of query or what query, key and
   // value are one of, and of gate or gate and up; its gradients; sums that adapters have yet to add
   // to.
@@ -129,7 +141,7 @@ enum class Value : std::uint8_t {
 
 template <>
 struct Names<Value> {
-  static constexpr std::array<std::string_view, 85> values{
+  static constexpr std::array<std::string_view, 96> values{
       "what is not known",
       "what is wrong",
       "what nothing writes",
@@ -190,6 +202,17 @@ struct Names<Value> {
       "gradient of the weights of tokens' experts",
       "gradient of the router's logits",
       "d_normed2 without the router's",
+      "the shared expert's logit",
+      "the shared expert's weight",
+      "gate_up of the shared expert",
+      "product of the shared expert",
+      "mlp_out without chosen experts",
+      "gradient of the shared expert's product",
+      "gradient of the shared expert's gate_up",
+      "gradient of the shared expert's weight",
+      "gradient of the shared expert's logit",
+      "d_normed2 without the shared expert's",
+      "d_normed2 without the shared gate's",
       "adapters' rows of query",
       "adapters' rows of key",
       "adapters' rows of value",
@@ -252,7 +275,8 @@ struct ModelStep {
   KernelKind kind = KernelKind::gemm;
   /// A GEMM's attribute "kind"; of a norm, 1 where it adds two inputs, 2 where it adds its output
   /// to another. Of rows that are put in the order of experts: 0 with their weights, 1 made again,
-  /// 2 of gradients; of sums of a token's rows: 1 with the weights' gradients.
+  /// 2 of gradients; of sums of a token's rows: 1 with the weights' gradients. Of an
+  /// activation by weights: 1 of the expert that all tokens share.
   std::int64_t variant = 0;
   std::optional<ParameterRole> parameter{};  ///< whose weights it reads or whose gradient it makes
   std::array<Flow, kMostFlows> flows{};      ///< operands without a value are left out

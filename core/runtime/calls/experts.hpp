@@ -120,6 +120,23 @@ struct GroupedWeightGradient {
   Pieces pieces = {};  ///< a row each
 };
 
+/// output = 1 / (1 + exp(-input)), one number a row.
+template <class T>
+struct SigmoidForward {
+  std::int64_t rows = 0;
+  const T* input = nullptr;   ///< [rows, 1]
+  Real<T>* output = nullptr;  ///< [rows]
+};
+
+/// d_input = d_output * output * (1 - output).
+template <class T>
+struct SigmoidBackward {
+  std::int64_t rows = 0;
+  const Real<T>* output = nullptr;    ///< [rows]
+  const Real<T>* d_output = nullptr;  ///< [rows]
+  T* d_input = nullptr;               ///< [rows, 1]
+};
+
 /// product = silu(gate) * up * weight of the row.
 template <class T>
 struct WeightedSwigluForward {
@@ -128,7 +145,7 @@ struct WeightedSwigluForward {
   std::int64_t experts = 0;
   const T* gate_up = nullptr;            ///< [rows, 2 cols], gates first
   const Real<T>* row_weights = nullptr;  ///< [rows]
-  const std::int32_t* ends = nullptr;    ///< [experts]
+  const std::int32_t* ends = nullptr;    ///< [experts]; null: all rows are there
   T* product = nullptr;                  ///< [rows, cols]
 };
 

@@ -175,6 +175,29 @@ template <class T, class G>
 }
 
 template <class T>
+[[nodiscard]] Result<SigmoidForward<T>> take_sigmoid_forward(const KernelCall& call) {
+  OperandReader in(call);
+  const std::int64_t rows = in.attribute("rows");
+  const SigmoidForward<T> k{.rows = rows,
+                            .input = in.take<const T>("input", {rows, 1}),
+                            .output = in.take<Real<T>>("output", {rows})};
+  MFSDP_TRY(in.result());
+  return k;
+}
+
+template <class T>
+[[nodiscard]] Result<SigmoidBackward<T>> take_sigmoid_backward(const KernelCall& call) {
+  OperandReader in(call);
+  const std::int64_t rows = in.attribute("rows");
+  const SigmoidBackward<T> k{.rows = rows,
+                             .output = in.take<const Real<T>>("output", {rows}),
+                             .d_output = in.take<const Real<T>>("d_output", {rows}),
+                             .d_input = in.take<T>("d_input", {rows, 1})};
+  MFSDP_TRY(in.result());
+  return k;
+}
+
+template <class T>
 [[nodiscard]] Result<WeightedSwigluForward<T>> take_weighted_swiglu_forward(
     const KernelCall& call) {
   OperandReader in(call);
@@ -186,7 +209,7 @@ template <class T>
                                    .experts = experts,
                                    .gate_up = in.take<const T>("gate_up", {rows, 2 * cols}),
                                    .row_weights = in.take<const Real<T>>("row_weights", {rows}),
-                                   .ends = in.take<const std::int32_t>("ends", {experts}),
+                                   .ends = in.take_if_any<const std::int32_t>("ends", {experts}),
                                    .product = in.take<T>("product", {rows, cols})};
   MFSDP_TRY(in.result());
   return k;
@@ -208,7 +231,7 @@ template <class T>
       .experts = experts,
       .gate_up = in.take<T>("gate_up", {rows, 2 * cols}),
       .row_weights = in.take<const Real<T>>("row_weights", {rows}),
-      .ends = in.take<const std::int32_t>("ends", {experts}),
+      .ends = in.take_if_any<const std::int32_t>("ends", {experts}),
       .d_product = in.take<const T>("d_product", {rows, cols}),
       .product = makes_product ? in.take<T>("d_product", {rows, cols}) : nullptr,
       .d_row_weights = in.take<Real<T>>("d_row_weights", {rows})};

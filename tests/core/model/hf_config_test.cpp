@@ -305,7 +305,7 @@ INSTANTIATE_TEST_SUITE_P(
 
 const std::string kTypes =
     "model_type: expected gemma, gemma2, gemma3_text, gpt2, llama, mistral, mixtral, olmo2, olmoe, "
-    "phi3, qwen2, qwen3 or qwen3_moe, ";
+    "phi3, qwen2, qwen2_moe, qwen3 or qwen3_moe, ";
 
 INSTANTIATE_TEST_SUITE_P(
     Kinds, BadFields,

@@ -109,6 +109,12 @@ TEST(Model, ExpertsHaveTheCheckpointsNames) {
             (ParameterPart{"model.layers.1.mlp.experts.1.up_proj.weight", 32}));
   EXPECT_EQ(parameter(qwen3, 1).parts[7],
             (ParameterPart{"model.layers.1.mlp.experts.7.down_proj.weight", 32}));
+  const Model qwen2 = make_model(shape_of("qwen1.5_moe_a2.7b"), DType::bf16);
+  EXPECT_EQ(parameter(qwen2, 3).parts[1],
+            (ParameterPart{"model.layers.1.mlp.shared_expert.up_proj.weight", 5632}));
+  EXPECT_EQ(parameter(qwen2, 2).name, "model.layers.1.mlp.shared_expert.down_proj.weight");
+  EXPECT_EQ(parameter(qwen2, 1).name, "model.layers.1.mlp.shared_expert_gate.weight");
+  EXPECT_EQ(parameter(qwen2, 1).shape, (Dims{1, 2048}));
   const Model mixtral = make_model(shape_of("mixtral_8x7b"), DType::bf16);
   EXPECT_EQ(parameter(mixtral, 3).name, "model.layers.1.block_sparse_moe.gate.weight");
   EXPECT_EQ(parameter(mixtral, 2).parts[1],
@@ -144,7 +150,8 @@ TEST(Model, PartsAddUpAndUnitsCoverAllParametersInOrder) {
 }
 
 TEST(Model, BlockCountsAgreeWithTheParameters) {
-  for (const char* name : {"llama3_8b", "qwen2.5_0.5b", "qwen3_32b", "moe_nano", "mixtral_8x7b"}) {
+  for (const char* name : {"llama3_8b", "qwen2.5_0.5b", "qwen3_32b", "moe_nano", "mixtral_8x7b",
+                           "qwen1.5_moe_a2.7b"}) {
     const ModelShape shape = shape_of(name);
     const Model model = make_model(shape, DType::bf16);
     std::int64_t all = 0;

@@ -203,6 +203,17 @@ Gemm<T, G> product_of_expert(const GroupedWeightGradient<T, G>& p, std::int64_t 
 // ---- the activation ----------------------------------------------------------------------------
 
 template <class T>
+void sigmoid_forward(const SigmoidForward<T>& k) {
+  for (std::int64_t i = 0; i < k.rows; ++i) k.output[i] = 1 / (1 + exponential(-widen(k.input[i])));
+}
+
+template <class T>
+void sigmoid_backward(const SigmoidBackward<T>& k) {
+  for (std::int64_t i = 0; i < k.rows; ++i)
+    k.d_input[i] = narrow<T>(k.d_output[i] * k.output[i] * (1 - k.output[i]));
+}
+
+template <class T>
 struct WeightedGate {
   Real<T> sigmoid = 0;
   Real<T> activated = 0;

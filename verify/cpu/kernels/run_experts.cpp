@@ -28,6 +28,7 @@ std::span<const std::int32_t> numbers(const std::int32_t* data, std::int64_t cou
 /// Ends of experts' rows ascend, and there are `rows` at most. Returns how many there are.
 Result<std::int64_t> check_ends(const Kernel& kernel, const std::int32_t* ends,
                                 std::int64_t experts, std::int64_t rows) {
+  if (ends == nullptr) return rows;
   std::int64_t last = 0;
   for (const std::int32_t end : numbers(ends, experts)) {
     if (end < last || end > rows)
@@ -158,6 +159,25 @@ Result<void> run_kind<KernelKind::grouped_weight_gradient>(const KernelCall& cal
           MFSDP_TRY(check_ends(*call.kernel, p.ends, p.sizes.experts, p.sizes.m));
           return run_weight_gradient(*call.kernel, p);
         });
+  });
+}
+
+template <>
+Result<void> run_kind<KernelKind::sigmoid_forward>(const KernelCall& call,
+                                                   const KernelSettings& /*settings*/) {
+  return with_type_of(call, "input", [&]<class T>(TypeTag<T>) -> Result<void> {
+    MFSDP_LET(k, take_sigmoid_forward<T>(call));
+    sigmoid_forward(k);
+    return {};
+  });
+}
+template <>
+Result<void> run_kind<KernelKind::sigmoid_backward>(const KernelCall& call,
+                                                    const KernelSettings& /*settings*/) {
+  return with_type_of(call, "d_input", [&]<class T>(TypeTag<T>) -> Result<void> {
+    MFSDP_LET(k, take_sigmoid_backward<T>(call));
+    sigmoid_backward(k);
+    return {};
   });
 }
 

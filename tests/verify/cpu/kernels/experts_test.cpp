@@ -306,6 +306,30 @@ RC_GTEST_PROP(GroupedProducts, AreThoseOfEachExpert, (std::uint32_t seed)) {
                 d_weight, test::finite_differences(p.weight, [&] { return p.loss(); })) < 1e-8);
 }
 
+RC_GTEST_PROP(Sigmoid, ForwardAndBackward, (std::uint32_t seed)) {
+  RandomValues random(seed);
+  Values input = random(between(1, 9), 3);
+  const auto rows = static_cast<std::int64_t>(input.size());
+  const auto naive = [&] {
+    Values output;
+    for (const double x : input) output.push_back(1 / (1 + std::exp(-x)));
+    return output;
+  };
+  Values output(input.size());
+  sigmoid_forward(
+      SigmoidForward<double>{.rows = rows, .input = input.data(), .output = output.data()});
+  RC_ASSERT(test::relative_error(output, naive()) < 1e-14);
+  const Values d_output = random(rows);
+  Values d_input(input.size());
+  sigmoid_backward(SigmoidBackward<double>{.rows = rows,
+                                           .output = output.data(),
+                                           .d_output = d_output.data(),
+                                           .d_input = d_input.data()});
+  const Values expected =
+      test::finite_differences(input, [&] { return test::dot(naive(), d_output); });
+  RC_ASSERT(test::relative_error(d_input, expected) < 1e-8);
+}
+
 RC_GTEST_PROP(WeightedSwiglu, ForwardAndBackward, (std::uint32_t seed, bool again)) {
   const std::int64_t rows = between(1, 5);
   const std::int64_t cols = between(1, 6);
