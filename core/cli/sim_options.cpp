@@ -137,7 +137,7 @@ FlagGroup machine_group(SimOptions& o) {
                      .apply = reserve},
                     {.name = "--host-launch-us",
                      .value = "X",
-                     .help = "microseconds of the host for a kernel that another --engine launches",
+                     .help = "microseconds of the host to launch a kernel, for another --engine (4)",
                      .apply = launch},
                     {.name = "--jitter",
                      .value = "X",

@@ -108,6 +108,7 @@ class MegatronFsdp2 {
   void gather(FlatUnit& of) {
     if (of.gather) return;
     step_.at(of.unit, phase_);
+    step_.host_work(kMegatronGatherHook);
     if (!of.gathered) {
       of.gathered =
           step_.allocate("gathered", of.whole() * kHalf, Category::unsharded_weight, all_gather);
@@ -125,6 +126,7 @@ class MegatronFsdp2 {
 
   void release(FlatUnit& of) {
     step_.at(of.unit, phase_);
+    step_.host_work(kMegatronReleaseHook);
     step_.wait(all_gather, step_.record(compute));
     of.gather.reset();
     if (!whole_weights_) step_.free(*std::exchange(of.gathered, std::nullopt));
@@ -133,6 +135,7 @@ class MegatronFsdp2 {
   /// `gradients` in the order of the weights.
   void reduce(FlatUnit& of, const std::vector<Tensor>& gradients, Turn turn) {
     step_.at(of.unit, Phase::reduce);
+    step_.host_work(kMegatronReduceHook);
     const Tensor packed = step_.allocate("packed_gradients", of.whole() * kHalf,
                                          Category::unsharded_grad, reduce_scatter);
     step_.wait(compute, step_.record(reduce_scatter));
@@ -292,7 +295,7 @@ class MegatronFsdp2 {
     }
     for (const OwnedWeight& weight : owned) keep_adamw_state(step_, weight);
     step_.at(units_.root.unit, Phase::optimizer);
-    update_weights(step_, config_, elements);
+    update_weights(step_, config_, elements, owned.size());
     for (const Tensor cast : casts) step_.free(cast);
     write_compute_weights(units_.root);
     for (FlatUnit& block : units_.blocks) write_compute_weights(block);

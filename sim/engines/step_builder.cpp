@@ -53,13 +53,16 @@ void StepBuilder::write_segments(const std::function<void(Turn)>& microbatch,
   const std::int64_t others = program_.config.microbatches - 1;
   const std::int64_t alike = last_differs ? others - 1 : others;
   begin_segment("first", 1, 1);
+  host_work(kRootHooks);
   microbatch({.first = true, .last = others == 0});
   if (alike > 0) {
     begin_segment("next", alike, 1);
+    host_work(kRootHooks);
     microbatch({.first = false, .last = !last_differs});
   }
   if (others > 0 && last_differs) {
     begin_segment("last", 1, 1);
+    host_work(kRootHooks);
     microbatch({.first = false, .last = true});
   }
   begin_segment("optimizer", 1, 0);
@@ -102,7 +105,7 @@ Op& StepBuilder::add_named(std::string name, StreamId stream, OpBody body) {
 /// Allocations and frees are part of their operators.
 HostWork StepBuilder::work_of(const OpBody& body) const {
   if (std::holds_alternative<Kernel>(body))
-    return launcher_ == Launcher::compiled ? kCompiledLaunch : kLaunch;
+    return launcher_ == Launcher::compiled ? kCompiledKernel : kOperatorKernel;
   if (std::holds_alternative<Collective>(body)) return kCollectiveCall;
   if (std::holds_alternative<Record>(body) || std::holds_alternative<Wait>(body)) return kEventCall;
   return 0;
