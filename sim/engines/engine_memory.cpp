@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <functional>
 #include <map>
+#include <set>
 #include <string>
 #include <utility>
 
@@ -19,6 +20,8 @@ class Host {
 
   Host(const EnginePlan& plan, Use use) : plan_(plan), use_(std::move(use)) {
     for (const Renewal& renewal : plan.renewals) there_[renewal.next.value] = renewal;
+    for (const KeptFrom& kept : plan.kept)
+      if (kept.by_renewal) unmade_.insert(kept.buffer.value);
   }
 
   bool start() {
@@ -41,8 +44,11 @@ class Host {
       if (!take(plan_.kept[next_++], &op)) return false;
     if (const auto* acquire = std::get_if<Acquire>(&op.body))
       return use_(event(made_by(acquire->buffer), false), &op);
-    if (const auto* release = std::get_if<Release>(&op.body))
-      return use_(event(freed_by(release->buffer), true), &op);
+    if (const auto* release = std::get_if<Release>(&op.body)) {
+      const BufferId freed = freed_by(release->buffer);
+      if (unmade_.erase(freed.value) > 0) return true;
+      return use_(event(freed, true), &op);
+    }
     return true;
   }
 
@@ -60,6 +66,7 @@ class Host {
   }
 
   bool take(const KeptFrom& kept, const Op* op) {
+    if (kept.by_renewal) return true;
     HostAllocation made = event(kept.buffer, kept.freed);
     if (kept.brief) made.size = kept.brief->value;
     return use_(made, op);
@@ -75,6 +82,7 @@ class Host {
   Use use_;
   std::size_t next_ = 0;                     // of what is kept
   std::map<std::int64_t, Renewal> there_{};  // by the buffer that the step names: as it is now
+  std::set<std::int64_t> unmade_{};          // kept ones that the first step makes
 };
 
 class Accounts {

@@ -16,6 +16,8 @@ struct KeptFrom {
   /// One that only a first call makes, of so many bytes, and that is no part of the steps.
   std::optional<Bytes> brief{};
   bool freed = false;  ///< the end of such a one
+  /// The first step makes it where later ones renew it.
+  bool by_renewal = false;
 };
 
 /// What is kept and made anew in every step, beside the old one, which is freed then: the step

@@ -12,7 +12,7 @@
 //   ZeRO-2     reshard_after_forward=False: what forward has gathered stays until backward has used
 //              it, so that each microbatch gathers once
 //   HSDP       the reduction's output is summed along the outer axis, in place, on a stream of its
-//              own, in every microbatch; where the wire is not fp32 it is kept until backward ends
+//              own, in every microbatch; it is kept until backward ends
 //
 // Shards are of the rows of each parameter: ceil(rows / ranks) on every rank.
 #include "sim/engines/fsdp2.hpp"
@@ -245,7 +245,10 @@ class Fsdp2 {
       of.gradient = output;
     } else {
       step_.memory_bound(KernelKind::accumulate, "accumulate", 3 * of.shard * kFull, last);
-      step_.free(output);
+      if (outer_ > 1 && !of.summed)
+        of.summed = output;
+      else
+        step_.free(output);
     }
     if (held > 0) step_.free(gradients.back());
     last_reduce_input_ = input;

@@ -12,8 +12,8 @@
 //   reduction  a block's gradients are copied into one buffer, allocated on the reductions' stream,
 //              when the last of them is there; reduced from there in bf16, whatever the main
 //              gradients' type, into them or beside them
-//   ZeRO-2     the first gather of a step takes the place of the rank's compute weights, and stays
-//              until the optimizer's cast takes its place
+//   ZeRO-2     the first gather of a step takes the place of the rank's compute weights; what was
+//              gathered stays, as parameters are views of it, until the next step's gather
 //   ZeRO-1     and the main gradients are a whole copy, which the last microbatch reduces to the
 //              rank's part; that is freed when the next step makes the whole copy
 //   HSDP       the last microbatch copies the main gradients and sums the copy along the outer axis
@@ -76,6 +76,9 @@ class MegatronFsdp2 {
                        : step_.keep("compute_weights", own, Category::model_weight, all_gather);
     whole.push_back(step_.once("gathered_initial", of.whole() * kHalf, Category::unsharded_weight));
     of.main_gradients = main_gradients(of);
+    if (whole_weights_)
+      of.whole_weights = step_.keep_by_renewal("gathered", of.whole() * kHalf,
+                                               Category::unsharded_weight, all_gather);
     for (const Tensor tensor : whole) step_.free_once(tensor);
   }
 
@@ -110,10 +113,11 @@ class MegatronFsdp2 {
     step_.at(of.unit, phase_);
     step_.host_work(kMegatronGatherHook);
     if (!of.gathered) {
-      of.gathered =
-          step_.allocate("gathered", of.whole() * kHalf, Category::unsharded_weight, all_gather);
+      of.gathered = whole_weights_ ? step_.renew(of.whole_weights)
+                                   : step_.allocate("gathered", of.whole() * kHalf,
+                                                    Category::unsharded_weight, all_gather);
       step_.collective(CollectiveKind::all_gather, "all_gather", of.shard(), DType::bf16);
-      if (whole_weights_) step_.free(of.compute_weights);
+      if (whole_weights_) step_.free({of.compute_weights, *of.gathered});
     }
     of.gather = step_.record(all_gather);
   }
@@ -298,7 +302,7 @@ class MegatronFsdp2 {
     update_weights(step_, config_, elements, owned.size());
     for (const Tensor cast : casts) step_.free(cast);
     write_compute_weights(units_.root);
-    for (FlatUnit& block : units_.blocks) write_compute_weights(block);
+    for (const FlatUnit& block : units_.blocks) write_compute_weights(block);
   }
 
   Tensor cast_gradient(const OwnedWeight& weight) {
@@ -311,19 +315,17 @@ class MegatronFsdp2 {
   }
 
   /// Beside those of the step before.
-  void write_compute_weights(FlatUnit& of) {
+  void write_compute_weights(const FlatUnit& of) {
     step_.at(of.unit, Phase::optimizer);
     step_.wait(all_gather, step_.record(compute));
-    Tensor old = of.compute_weights;
-    if (whole_weights_) {
+    std::optional<Tensor> old;
+    if (whole_weights_)
       step_.allocate_again(of.compute_weights);
-      old = *std::exchange(of.gathered, std::nullopt);
-    } else {
+    else
       old = step_.renew(of.compute_weights);
-    }
     step_.memory_bound(KernelKind::cast, "compute_weights", of.shard() * (kFull + kHalf),
                        all_gather);
-    step_.free(old);
+    if (old) step_.free(*old);
     step_.wait(compute, step_.record(all_gather));
   }
 

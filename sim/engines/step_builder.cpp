@@ -141,6 +141,13 @@ Tensor StepBuilder::keep(std::string_view name, std::int64_t bytes, Category cat
   return tensor;
 }
 
+Tensor StepBuilder::keep_by_renewal(std::string_view name, std::int64_t bytes, Category category,
+                                    StreamRole stream) {
+  const Tensor tensor = keep(name, bytes, category, stream);
+  kept_.back().by_renewal = true;
+  return tensor;
+}
+
 Tensor StepBuilder::once(std::string_view name, std::int64_t bytes, Category category,
                          StreamRole stream) {
   const Tensor tensor = keep(name, bytes, category, stream);

@@ -83,6 +83,10 @@ class StepBuilder {
   /// Another in the place of a kept one, on its stream. Freeing it frees the old one, so that the
   /// new one is kept.
   [[nodiscard]] Tensor renew(Tensor kept);
+  /// What is kept from the first step on, and made there by the first of its renewals.
+  [[nodiscard]] Tensor keep_by_renewal(std::string_view name, std::int64_t bytes,
+                                       Category category,
+                                       StreamRole stream = StreamRole::compute);
   void free(Tensor tensor);
   void free(std::initializer_list<Tensor> tensors);
   /// Allocated, and freed at once: scratch of the next op.
