@@ -70,8 +70,8 @@ struct EventFields {
   std::optional<std::int64_t> record_correlation;
   std::optional<std::int64_t> bytes;
   std::vector<std::vector<std::int64_t>> dims;  ///< of an operator's inputs; none: no tensor
-  std::uint32_t seen = 0;   ///< bit of each Field
-  std::uint32_t wrong = 0;  ///< those whose value has the wrong type
+  std::uint32_t seen = 0;                       ///< bit of each Field
+  std::uint32_t wrong = 0;                      ///< those whose value has the wrong type
 
   void clear();
   /// False if the event has the field already.

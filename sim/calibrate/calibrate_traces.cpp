@@ -1,5 +1,5 @@
-// What a profiler's trace of a run says of a machine: not tables, of which it has too few shapes, but
-// how much faster or slower the base's are here.
+// What a profiler's trace of a run says of a machine: not tables, of which it has too few shapes,
+// but how much faster or slower the base's are here.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -37,19 +37,20 @@ struct Compared {
 };
 
 Kernel product_of(const TracedGemm& gemm) {
-  return {.kind = KernelKind::gemm,
-          .operands = {},
-          .attributes = {{"k", gemm.k}, {"kind", number_of(gemm.kind)}, {"m", gemm.m}, {"n", gemm.n}}};
+  return {
+      .kind = KernelKind::gemm,
+      .operands = {},
+      .attributes = {{"k", gemm.k}, {"kind", number_of(gemm.kind)}, {"m", gemm.m}, {"n", gemm.n}}};
 }
 
 Kernel attention_of(const TracedAttention& attention) {
-  return {.kind = attention.backward ? KernelKind::attention_backward
-                                     : KernelKind::attention_forward,
-          .operands = {},
-          .attributes = {{"batch", attention.batch},
-                         {"head_dim", attention.head_dim},
-                         {"heads", attention.heads},
-                         {"seq", attention.seq}}};
+  return {
+      .kind = attention.backward ? KernelKind::attention_backward : KernelKind::attention_forward,
+      .operands = {},
+      .attributes = {{"batch", attention.batch},
+                     {"head_dim", attention.head_dim},
+                     {"heads", attention.heads},
+                     {"seq", attention.seq}}};
 }
 
 class TraceFit {
@@ -147,7 +148,8 @@ class TraceFit {
     for (const Unattributed& one : trace.unattributed) rest += one.ns;
     const auto percent = [&](double ns) { return 100 * ns / std::max(trace.kernel_ns, 1.0); };
     std::string text = fmt::format(
-        "{}: {:.1f} % of kernel time is of no product, attention or copy, and stays priced by bytes",
+        "{}: {:.1f} % of kernel time is of no product, attention or copy, and stays priced by "
+        "bytes",
         printable(trace.where), percent(rest));
     for (std::size_t i = 0; i < trace.unattributed.size() && i < kNamed; ++i)
       text += fmt::format("{} {:.1f} % {}", i == 0 ? ":" : ",", percent(trace.unattributed[i].ns),

@@ -59,8 +59,8 @@ class TraceReader {
     run_.where = trace_.where;
     if (trace_.work.empty())
       return fail(trace_.where, "has no kernel of a GPU: expected a trace of its activities");
-    const bool has_shapes =
-        std::ranges::any_of(trace_.operators, [](const HostOperator& o) { return !o.dims.empty(); });
+    const bool has_shapes = std::ranges::any_of(
+        trace_.operators, [](const HostOperator& o) { return !o.dims.empty(); });
     if (!has_shapes)
       return fail(trace_.where,
                   "has no shapes of operators: expected one of torch.profiler with CPU activities "
@@ -79,7 +79,8 @@ class TraceReader {
   [[nodiscard]] const std::string& name_of(std::uint32_t name) const { return trace_.names[name]; }
 
   [[nodiscard]] bool is_beside_collective(const GpuWork& work) const {
-    const auto next = std::ranges::upper_bound(busy_, work.begin, {}, &std::pair<Nanos, Nanos>::second);
+    const auto next =
+        std::ranges::upper_bound(busy_, work.begin, {}, &std::pair<Nanos, Nanos>::second);
     return next != busy_.end() && next->first < work.end;
   }
 
@@ -166,8 +167,7 @@ class TraceReader {
           shapes[{GemmKind::input_gradient, tokens, product.inner, product.columns}].add(
               product.launched);
         else
-          shapes[{GemmKind::forward, tokens, product.columns, product.inner}].add(
-              product.launched);
+          shapes[{GemmKind::forward, tokens, product.columns, product.inner}].add(product.launched);
       }
     }
     for (const auto& [shape, times] : shapes)
@@ -271,9 +271,9 @@ class TraceReader {
 
   const Trace& trace_;
   TraceRun run_;
-  std::vector<std::pair<Nanos, Nanos>> busy_;             // collectives, by begin
-  std::unordered_map<std::int64_t, Launched> launched_;   // by external id
-  std::set<std::int64_t> attributed_;                     // external ids
+  std::vector<std::pair<Nanos, Nanos>> busy_;            // collectives, by begin
+  std::unordered_map<std::int64_t, Launched> launched_;  // by external id
+  std::set<std::int64_t> attributed_;                    // external ids
   double copied_ns_ = 0;
 };
 

@@ -1,8 +1,9 @@
 // What one run of PyTorch took, kernel by kernel: its profiler's trace, for --calibrate.
 //
-// Kernels are told by the operator that launched them, and shapes by its inputs (record_shapes=True).
-// Times are those of kernels beside which no collective runs, where there are any: contention is
-// the simulation's to add. Collectives wait for other ranks, so the shortest of a size counts.
+// Kernels are told by the operator that launched them, and shapes by its inputs
+// (record_shapes=True). Times are those of kernels beside which no collective runs, where there are
+// any: contention is the simulation's to add. Collectives wait for other ranks, so the shortest of
+// a size counts.
 #pragma once
 
 #include <cstdint>
@@ -63,7 +64,7 @@ struct TraceRun {
   std::vector<TracedCollective> collectives;
   std::optional<double> launch_ns;  ///< of the host's calls that launch kernels, the median
   std::int64_t launches = 0;
-  double kernel_ns = 0;  ///< of all kernels and copies but NCCL's
+  double kernel_ns = 0;                    ///< of all kernels and copies but NCCL's
   std::vector<Unattributed> unattributed;  ///< largest first
 };
 

@@ -1,10 +1,11 @@
-// What an engine's host does to issue a step: Python, autograd, the dispatcher, hooks. It is counted
-// in launches, a launch being a call of cudaLaunchKernel, so that one figure of a machine
+// What an engine's host does to issue a step: Python, autograd, the dispatcher, hooks. It is
+// counted in launches, a launch being a call of cudaLaunchKernel, so that one figure of a machine
 // (Gpu::host_launch) says how fast its host is: all of this is one interpreter on one core.
 //
-// The ratios come from steps of 4 and 16 tiny blocks, whose GPU has next to nothing to do, on a host
-// whose launch takes 9.0 us (gpu_backend/measurements/2026-11-25-engines-2.md); how a block's time
-// parts into hooks, operators and compiled graphs from the profiler's traces of the same steps.
+// The ratios come from steps of 4 and 16 tiny blocks, whose GPU has next to nothing to do, on a
+// host whose launch takes 9.0 us (gpu_backend/measurements/2026-11-25-engines-2.md); how a block's
+// time parts into hooks, operators and compiled graphs from the profiler's traces of the same
+// steps.
 #pragma once
 
 #include <cstdint>

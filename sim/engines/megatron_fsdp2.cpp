@@ -149,13 +149,15 @@ class MegatronFsdp2 {
       step_.free(gradients[i]);
     }
     step_.wait(reduce_scatter, step_.record(compute));
+    std::optional<Tensor> reduced;  // held to the end
     if (whole_gradients_)
       add_whole(of, turn);
     else if (turn.first && gradient_type_ == kHalf)
       scatter(of);
     else
-      scatter_and_add(of, turn.first);
+      reduced = scatter_and_add(of, turn.first);
     if (outer_ && turn.last) sum_along_outer(of);
+    if (reduced) step_.free(*reduced);
     step_.free(packed);
   }
 
@@ -197,14 +199,14 @@ class MegatronFsdp2 {
     step_.collective(CollectiveKind::reduce_scatter, "reduce_scatter", of.shard(), DType::bf16);
   }
 
-  void scatter_and_add(const FlatUnit& of, bool first) {
+  Tensor scatter_and_add(const FlatUnit& of, bool first) {
     const Tensor reduced = step_.allocate("reduced_gradients", of.shard() * kHalf,
                                           Category::main_grad, reduce_scatter);
     scatter(of);
     const std::int64_t read = first ? 0 : gradient_type_;
     step_.memory_bound(first ? KernelKind::cast : KernelKind::accumulate, "add_gradients",
                        of.shard() * (read + kHalf + gradient_type_), reduce_scatter);
-    step_.free(reduced);
+    return reduced;
   }
 
   // ---- A microbatch ------------------------------------------------------------------------

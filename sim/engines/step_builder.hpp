@@ -84,8 +84,7 @@ class StepBuilder {
   /// new one is kept.
   [[nodiscard]] Tensor renew(Tensor kept);
   /// What is kept from the first step on, and made there by the first of its renewals.
-  [[nodiscard]] Tensor keep_by_renewal(std::string_view name, std::int64_t bytes,
-                                       Category category,
+  [[nodiscard]] Tensor keep_by_renewal(std::string_view name, std::int64_t bytes, Category category,
                                        StreamRole stream = StreamRole::compute);
   void free(Tensor tensor);
   void free(std::initializer_list<Tensor> tensors);

@@ -78,7 +78,7 @@ class RunTrace {
   std::int64_t gpu_ = 0;
 };
 
-constexpr int kForward = 1;   // threads
+constexpr int kForward = 1;  // threads
 constexpr int kBackward = 2;
 
 class CalibrateTraces : public testing::Test {
@@ -154,10 +154,10 @@ TEST_F(CalibrateTraces, ScaleWhatTheyShow) {
 TEST_F(CalibrateTraces, TakeTheShortestCollective) {
   RunTrace trace = blocks(8);
   constexpr std::int64_t kElements = std::int64_t{8} << 20;
-  const std::int64_t predicted = base()
-                                     .collective(CollectiveKind::all_gather,
-                                                 Bytes(8 * 2 * kElements), {.ranks = 8})
-                                     .duration.value;
+  const std::int64_t predicted =
+      base()
+          .collective(CollectiveKind::all_gather, Bytes(8 * 2 * kElements), {.ranks = 8})
+          .duration.value;
   trace.gather(kElements, 8, 5 * predicted);
   trace.gather(kElements, 8, predicted * 10 / 8);
   const auto calibration = calibrated(trace.text());
@@ -175,8 +175,8 @@ TEST_F(CalibrateTraces, NameWhatTheyCannotAttribute) {
        {GemmKind::forward, GemmKind::input_gradient, GemmKind::weight_gradient})
     block += 2 * static_cast<double>(costs.kernel(product(kind, 2048, 6144, 4096)).value);
   EXPECT_THAT(calibration->notes,
-              testing::Contains(HasSubstr(fmt::format("{:.1f} % of kernel time is of no product",
-                                                      100 * 10000 / block))));
+              testing::Contains(HasSubstr(
+                  fmt::format("{:.1f} % of kernel time is of no product", 100 * 10000 / block))));
   EXPECT_THAT(calibration->notes, testing::Contains(HasSubstr("% elementwise")));
   EXPECT_THAT(calibration->notes, testing::Contains(HasSubstr("the profiler's own work is in it")));
 }
@@ -186,7 +186,8 @@ TEST_F(CalibrateTraces, KnowForwardAgainInBackward) {
   RunTrace trace = blocks(8);
   const CostModel costs = base();
   trace.run("aten::mm", "[[2048, 4096], [4096, 6144]]",
-            2 * costs.kernel(product(GemmKind::forward, 2048, 6144, 4096)).value, kBackward, "gemm");
+            2 * costs.kernel(product(GemmKind::forward, 2048, 6144, 4096)).value, kBackward,
+            "gemm");
   const auto calibration = calibrated(trace.text());
   ASSERT_TRUE(calibration) << calibration.error().message();
   EXPECT_NEAR(calibration->gpu.gemm_scale, 0.5, 1e-4);
