@@ -84,8 +84,8 @@ class MegatronFsdp2 {
 
   Tensor main_gradients(const FlatUnit& of) {
     if (whole_gradients_)
-      return step_.once("whole_gradients", of.whole() * gradient_type_, Category::main_grad,
-                        reduce_scatter);
+      return step_.begin_with("whole_gradients", of.whole() * gradient_type_, Category::main_grad,
+                              reduce_scatter);
     return step_.keep("main_gradients", of.shard() * gradient_type_, Category::main_grad,
                       reduce_scatter);
   }
@@ -163,8 +163,7 @@ class MegatronFsdp2 {
 
   /// What is reduced to the rank's part of it with the last microbatch.
   void add_whole(FlatUnit& of, Turn turn) {
-    const std::int64_t bytes = of.whole() * gradient_type_;
-    if (turn.first) begin_whole(of, bytes);
+    if (turn.first) begin_whole(of);
     const std::int64_t read = turn.first ? 0 : gradient_type_;
     step_.memory_bound(turn.first ? KernelKind::cast : KernelKind::accumulate, "add_gradients",
                        of.whole() * (read + kHalf + gradient_type_), reduce_scatter);
@@ -176,14 +175,11 @@ class MegatronFsdp2 {
   }
 
   /// In the first step it is there already, and nothing is there that was reduced before.
-  void begin_whole(FlatUnit& of, std::int64_t bytes) {
-    if (!of.reduced) {
-      step_.free_once(of.main_gradients);
-      of.reduced = step_.rest("main_gradients", of.shard() * gradient_type_, Category::main_grad,
-                              reduce_scatter);
-    }
-    of.main_gradients =
-        step_.allocate("whole_gradients", bytes, Category::main_grad, reduce_scatter);
+  void begin_whole(FlatUnit& of) {
+    if (!of.reduced)
+      of.reduced = step_.rest_from_first("main_gradients", of.shard() * gradient_type_,
+                                         Category::main_grad, reduce_scatter);
+    step_.allocate_again(of.main_gradients);
     step_.free(*of.reduced);
   }
 

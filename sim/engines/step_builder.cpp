@@ -181,6 +181,22 @@ Tensor StepBuilder::rest(std::string_view name, std::int64_t bytes, Category cat
   return tensor;
 }
 
+Tensor StepBuilder::rest_from_first(std::string_view name, std::int64_t bytes, Category category,
+                                    StreamRole stream) {
+  const Tensor tensor = rest(name, bytes, category, stream);
+  kept_.back().by_renewal = true;
+  return tensor;
+}
+
+Tensor StepBuilder::begin_with(std::string_view name, std::int64_t bytes, Category category,
+                               StreamRole stream) {
+  const Tensor tensor = add_buffer(name, bytes, category, stream);
+  KeptFrom& made = add_kept(program_.buffers[tensor.buffer].id);
+  made.brief = Bytes(bytes);
+  made.before_steps = true;
+  return tensor;
+}
+
 void StepBuilder::allocate_again(Tensor rests) {
   const Buffer& buffer = program_.buffers[rests.buffer];
   add_named(buffer.name, StreamId{buffer.pool.value}, Acquire{buffer.id});
