@@ -72,7 +72,7 @@ struct SimOptions {
   std::int64_t seed = 1;
   bool by_rank = false;
   Reserve reserve = Bytes(0);
-  std::optional<Nanos> host_launch;  ///< of the host, for a kernel that PyTorch launches
+  std::optional<Nanos> host_launch;  ///< of the host, to launch a kernel
   // Questions.
   std::optional<Find> find;
   std::optional<std::string> tune_out;  ///< where the winner's flags become a file for --options

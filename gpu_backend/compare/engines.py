@@ -268,9 +268,12 @@ def mfsdp2(config, device, wire):
             layer.to_empty(device=device)
             reset(layer)
             fully_shard(layer, mesh, places, policy)
+        tied = model.head.weight is model.embedding.weight
         for module in (model.embedding, model.norm, model.head):
             module.to_empty(device=device)
             module.reset_parameters()
+        if tied:
+            model.head.weight = model.embedding.weight
         fully_shard(model, mesh, places, policy)
     optimizer = adamw(list(model.parameters()))
     fully_shard_optimizer(optimizer)

@@ -4,6 +4,7 @@
     engines_check.py predict --sim mfsdp-sim [--gpu h100] [--host-launch-us X] RUNS.csv > PREDICTED.csv
     engines_check.py measure [--only WORD] PREDICTED.csv > MEASURED.csv     # on GPUs, several runs at a time
     engines_check.py compare MEASURED.csv
+    engines_check.py host --sim mfsdp-sim FACTS.jsonl     # --host-launch-us, from what record_engines.py host wrote
 
 RUNS.csv has columns engine, model (a folder of scenarios/models, or a file here), sequence, micro_batch,
 microbatches, ranks, recompute (yes or no), wire (fp32 or bf16), limit (a part of what would be reserved; empty:
@@ -20,6 +21,7 @@ import json
 import os
 import subprocess
 import sys
+import tempfile
 import threading
 
 HERE = os.path.dirname(os.path.abspath(__file__))
@@ -73,7 +75,7 @@ def predict(arguments):
         writer.writerow({**run, **{"predicted_" + f: figures[f] for f in FIGURES}})
 
 
-def measure_one(run, total):
+def measure_one(run, total, steps):
     engine = run["engine"]
     launcher = [sys.executable]
     if run["real"] == "yes" and run["ranks"] != "1":
@@ -90,7 +92,7 @@ def measure_one(run, total):
     command += ["--recompute"] if run["recompute"] == "yes" else []
     environment = dict(os.environ)
     if run["real"] == "yes":
-        command += ["--steps", "14", "--exposed"]
+        command += ["--steps", steps, "--exposed"]
         if run["ranks"] == "1":
             environment.update(RANK="0", WORLD_SIZE="1", LOCAL_RANK="0", MASTER_ADDR="127.0.0.1", MASTER_PORT="29517")
     else:
@@ -127,7 +129,7 @@ def measure(arguments):
 
     def take(run):
         try:
-            taken = measure_one(run, total)
+            taken = measure_one(run, total, arguments.steps)
         except subprocess.TimeoutExpired:
             taken = {"error": "took too long"}
         row = {**run, **{name: taken.get(name, "") for name in columns[len(run):]}}
@@ -183,17 +185,54 @@ def compare(arguments):
             print(f"{figure}: {len(all_of)} runs, {mean:.2f} % on average, {100 * max(map(abs, all_of)):.2f} % at worst")
 
 
+def issue_ns(sim, facts, layers):
+    """What the host needs for a step of so many small blocks, as predicted."""
+    engine = facts["engine"] + ("-compile" if facts["compile"] else "")
+    engine += "-eager" if engine == "mfsdp2" and not facts["fuse"] else ""
+    with open(os.path.join(HERE, "small_llama.json")) as file:
+        shape = json.load(file)
+    shape["num_hidden_layers"] = layers
+    with tempfile.TemporaryDirectory() as folder:
+        path = os.path.join(folder, "config.json")
+        with open(path, "w") as file:
+            json.dump(shape, file)
+        wire = {"float32": "fp32", "bfloat16": "bf16"}[facts["reduce"]]
+        command = [sim, "--no-save", "--output", "json", "--engine", engine, "--model", path, "--seq-len", "128",
+                   "--gpus", str(facts["ranks"]), "--clip", str(facts["clip"]), "--reduce-dtype", wire,
+                   "--recompute", "full" if facts["recompute"] else "none", "--host-launch-us", "1"]
+        command += ["--grad-dtype", wire] if engine.startswith("mfsdp") else []
+        result = json.loads(subprocess.run(command, check=True, capture_output=True, text=True).stdout)
+    return result["time"]["host_issue_ns"]
+
+
+def host(arguments):
+    """Of runs that differ in their blocks alone, what one launch took: their difference over that which is predicted."""
+    with open(arguments.runs) as file:
+        runs = [facts for facts in map(json.loads, file) if "step_ms" in facts]
+    same = lambda run: (run["engine"], run["compile"], run["fuse"], run["recompute"], run["clip"], run["ranks"])
+    for few in runs:
+        for many in runs:
+            if same(few) != same(many) or few["layers"] >= many["layers"]:
+                continue
+            measured = (many["step_ms"] - few["step_ms"]) * 1e6
+            counted = issue_ns(arguments.sim, many, many["layers"]) - issue_ns(arguments.sim, few, few["layers"])
+            print(f"{few['name']}, {many['name']}: {measured / 1e3 / (many['layers'] - few['layers']):.0f} us a block, "
+                  f"{1e-3 * counted / (many['layers'] - few['layers']):.1f} launches: {measured / counted:.2f} us a launch")
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     commands = parser.add_subparsers(dest="command", required=True)
-    for name, run in (("predict", predict), ("measure", measure), ("compare", compare)):
+    for name, run in (("predict", predict), ("measure", measure), ("compare", compare), ("host", host)):
         command = commands.add_parser(name)
         command.set_defaults(run=run)
         command.add_argument("runs")
     commands.choices["predict"].add_argument("--sim", required=True)
     commands.choices["predict"].add_argument("--gpu", default="h200")
     commands.choices["predict"].add_argument("--host-launch-us")
+    commands.choices["host"].add_argument("--sim", required=True)
     commands.choices["measure"].add_argument("--only", default="")
+    commands.choices["measure"].add_argument("--steps", default="14", help="of runs that are timed")
     arguments = parser.parse_args()
     arguments.run(arguments)
 

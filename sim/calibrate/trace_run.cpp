@@ -248,18 +248,12 @@ class TraceReader {
   // ---- The host --------------------------------------------------------------------------
 
   void read_launches() {
-    std::map<std::int64_t, std::vector<Nanos>> by_thread;
+    std::vector<double> calls;
     for (const traces::HostLaunch& launch : trace_.launches)
-      by_thread[launch.thread].push_back(launch.begin);
-    std::vector<double> gaps;
-    for (auto& [thread, begins] : by_thread) {
-      std::ranges::sort(begins);
-      for (std::size_t i = 1; i < begins.size(); ++i)
-        gaps.push_back(static_cast<double>((begins[i] - begins[i - 1]).value));
-    }
-    run_.launches = std::ssize(trace_.launches);
+      calls.push_back(static_cast<double>((launch.end - launch.begin).value));
+    run_.launches = std::ssize(calls);
     constexpr std::ptrdiff_t kLeast = 20;
-    if (std::ssize(gaps) >= kLeast) run_.launch_ns = median(std::move(gaps));
+    if (std::ssize(calls) >= kLeast) run_.launch_ns = median(std::move(calls));
   }
 
   /// Kernels of operators that are neither product nor attention, by their names.

@@ -62,7 +62,7 @@ struct TraceRun {
   std::vector<TracedAttention> attentions;
   std::vector<TracedCopy> copies;
   std::vector<TracedCollective> collectives;
-  std::optional<double> launch_ns;  ///< of the host, from one launch to the next, the median
+  std::optional<double> launch_ns;  ///< of the host's calls that launch kernels, the median
   std::int64_t launches = 0;
   double kernel_ns = 0;                    ///< of all kernels and copies but NCCL's
   std::vector<Unattributed> unattributed;  ///< largest first

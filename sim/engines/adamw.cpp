@@ -10,13 +10,17 @@ void keep_adamw_state(StepBuilder& step, const OwnedWeight& weight) {
     step.keep(weight.name + moment, weight.elements * kFull, Category::optimizer_state);
 }
 
-void update_weights(StepBuilder& step, const PlanConfig& config, std::int64_t elements) {
+void update_weights(StepBuilder& step, const PlanConfig& config, std::int64_t elements,
+                    std::size_t parameters) {
+  const auto lists = static_cast<HostWork>(parameters);
   // Reads weight, gradient and moments; writes all but the gradient.
   constexpr std::int64_t kUpdate = 7 * kFull;
   if (config.clip.num != 0) {
+    step.host_work(lists * kClipParameter);
     step.memory_bound(KernelKind::norm_partial, "gradient_norm", elements * kFull);
     step.memory_bound(KernelKind::accumulate, "clip", 2 * elements * kFull);
   }
+  step.host_work(lists * kOptimizerParameter);
   step.memory_bound(KernelKind::update, "adamw", elements * kUpdate);
 }
 

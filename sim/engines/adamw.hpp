@@ -18,7 +18,8 @@ struct OwnedWeight {
 
 /// Both moments and the number of steps, as AdamW allocates them.
 void keep_adamw_state(StepBuilder& step, const OwnedWeight& weight);
-/// Clipping, where there is any, and AdamW, over so many elements.
-void update_weights(StepBuilder& step, const PlanConfig& config, std::int64_t elements);
+/// Clipping, where there is any, and AdamW, over so many elements of so many parameters.
+void update_weights(StepBuilder& step, const PlanConfig& config, std::int64_t elements,
+                    std::size_t parameters);
 
 }  // namespace mfsdp

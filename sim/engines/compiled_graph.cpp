@@ -84,6 +84,8 @@ void CompiledGraph::place_values() {
 
 void CompiledGraph::emit() {
   place_values();
+  step_.host_work(kGraphCall);
+  step_.launch_by(Launcher::compiled);
   for (const Line& line : lines_) {
     if (line.kind == Kind::run || line.kind == Kind::note) {
       line.work();
@@ -98,6 +100,7 @@ void CompiledGraph::emit() {
       step_.free(tensor);
     }
   }
+  step_.launch_by(Launcher::eager);
 }
 
 }  // namespace mfsdp

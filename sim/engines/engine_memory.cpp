@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <functional>
 #include <map>
+#include <set>
 #include <string>
 #include <utility>
 
@@ -19,6 +20,10 @@ class Host {
 
   Host(const EnginePlan& plan, Use use) : plan_(plan), use_(std::move(use)) {
     for (const Renewal& renewal : plan.renewals) there_[renewal.next.value] = renewal;
+    for (const KeptFrom& kept : plan.kept) {
+      if (kept.by_renewal) unmade_.insert(kept.buffer.value);
+      if (kept.before_steps) made_.insert(kept.buffer.value);
+    }
   }
 
   bool start() {
@@ -39,10 +44,15 @@ class Host {
   bool run(const Op& op) {
     while (next_ < plan_.kept.size() && plan_.kept[next_].before == op.id)
       if (!take(plan_.kept[next_++], &op)) return false;
-    if (const auto* acquire = std::get_if<Acquire>(&op.body))
+    if (const auto* acquire = std::get_if<Acquire>(&op.body)) {
+      if (made_.erase(acquire->buffer.value) > 0) return true;
       return use_(event(made_by(acquire->buffer), false), &op);
-    if (const auto* release = std::get_if<Release>(&op.body))
-      return use_(event(freed_by(release->buffer), true), &op);
+    }
+    if (const auto* release = std::get_if<Release>(&op.body)) {
+      const BufferId freed = freed_by(release->buffer);
+      if (unmade_.erase(freed.value) > 0) return true;
+      return use_(event(freed, true), &op);
+    }
     return true;
   }
 
@@ -60,6 +70,7 @@ class Host {
   }
 
   bool take(const KeptFrom& kept, const Op* op) {
+    if (kept.by_renewal) return true;
     HostAllocation made = event(kept.buffer, kept.freed);
     if (kept.brief) made.size = kept.brief->value;
     return use_(made, op);
@@ -75,6 +86,8 @@ class Host {
   Use use_;
   std::size_t next_ = 0;                     // of what is kept
   std::map<std::int64_t, Renewal> there_{};  // by the buffer that the step names: as it is now
+  std::set<std::int64_t> unmade_{};          // what the first step does not free
+  std::set<std::int64_t> made_{};            // what it does not make
 };
 
 class Accounts {

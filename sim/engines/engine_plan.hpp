@@ -16,6 +16,10 @@ struct KeptFrom {
   /// One that only a first call makes, of so many bytes, and that is no part of the steps.
   std::optional<Bytes> brief{};
   bool freed = false;  ///< the end of such a one
+  /// It is not there before the first step, which frees none where later ones do.
+  bool by_renewal = false;
+  /// It is there before the first step, which makes none where later ones do.
+  bool before_steps = false;
 };
 
 /// What is kept and made anew in every step, beside the old one, which is freed then: the step

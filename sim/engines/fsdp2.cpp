@@ -12,7 +12,7 @@
 //   ZeRO-2     reshard_after_forward=False: what forward has gathered stays until backward has used
 //              it, so that each microbatch gathers once
 //   HSDP       the reduction's output is summed along the outer axis, in place, on a stream of its
-//              own, in every microbatch; where the wire is not fp32 it is kept until backward ends
+//              own, in every microbatch; it is kept until backward ends
 //
 // Shards are of the rows of each parameter: ceil(rows / ranks) on every rank.
 #include "sim/engines/fsdp2.hpp"
@@ -137,6 +137,7 @@ class Fsdp2 {
   void unshard(Shards& of) {
     if (ranks_ == 1 || of.output || !of.gathered.empty()) return;
     step_.at(of.unit, phase_);
+    step_.host_work(kGatherHook);
     constexpr StreamRole stream = StreamRole::all_gather;
     const std::int64_t own = of.shard * kHalf;
     const Tensor input = step_.allocate("gather_input", own, Category::unsharded_weight, stream);
@@ -168,6 +169,7 @@ class Fsdp2 {
   void wait_for_unshard(Shards& of) {
     step_.at(of.unit, phase_);
     if (!of.gathered.empty()) return;
+    step_.host_work(kUseHook);
     if (ranks_ == 1) return cast_alone(of);
     // Kept until its copies are done, so that this gather could run beside them.
     if (phase_ == Phase::forward && copied_out_) {
@@ -199,6 +201,7 @@ class Fsdp2 {
   }
 
   void reshard(Shards& of) {
+    step_.host_work(kReleaseHook);
     for (const Tensor tensor : of.gathered) step_.free(tensor);
     of.gathered.clear();
   }
@@ -208,6 +211,7 @@ class Fsdp2 {
   /// `gradients` in the order of the weights.
   void reduce(Shards& of, const std::vector<Tensor>& gradients, bool first) {
     step_.at(of.unit, Phase::reduce);
+    step_.host_work(kReduceHook);
     const std::int64_t wire = size_of(config_.reduce_dtype);
     if (last_reduction_) step_.wait(StreamRole::compute, *last_reduction_);
     if (last_reduce_input_) step_.free(*last_reduce_input_);
@@ -241,7 +245,10 @@ class Fsdp2 {
       of.gradient = output;
     } else {
       step_.memory_bound(KernelKind::accumulate, "accumulate", 3 * of.shard * kFull, last);
-      step_.free(output);
+      if (outer_ > 1 && !of.summed)
+        of.summed = output;
+      else
+        step_.free(output);
     }
     if (held > 0) step_.free(gradients.back());
     last_reduce_input_ = input;
@@ -346,7 +353,7 @@ class Fsdp2 {
       keep_adamw_state(step_, weight);
     }
     step_.at(root_id_, Phase::optimizer);
-    update_weights(step_, config_, elements);
+    update_weights(step_, config_, elements, owned_.size());
     for (Shards& block : blocks_) step_.free(*block.gradient);
     step_.free(*root_.gradient);
   }

@@ -13,6 +13,7 @@ class FusedFunctions final : public Elementwise {
       : Elementwise(step, config), cache_(cache) {}
 
   Normed norm(std::string_view name) override {
+    step_.host_work(kFunctionCall);
     const Tensor statistic = allocate(std::string(name) + "_rstd", sizes_.statistic);
     const Tensor rows = allocate(name, sizes_.state);
     kernel(KernelKind::rms_norm_forward, name, 2 * sizes_.state);
@@ -21,6 +22,7 @@ class FusedFunctions final : public Elementwise {
 
   NormGradients norm_backward(std::string_view name, Tensor gradient, Tensor input,
                               Tensor statistic) override {
+    step_.host_work(kFunctionCall);
     const std::string own(name);
     const Tensor partial = allocate(own + "_partial", sizes_.norm_partial);
     kernel(KernelKind::norm_weight_grad, own + "_partial", 2 * sizes_.state);
@@ -34,6 +36,7 @@ class FusedFunctions final : public Elementwise {
   }
 
   Tensor rotate(std::string_view name, std::int64_t bytes) override {
+    step_.host_work(kFunctionCall);
     const Tensor rotated = allocate(name, bytes);
     kernel(KernelKind::rope_forward, "rope_" + std::string(name),
            {2 * bytes, AccessPattern::strided});
@@ -43,6 +46,7 @@ class FusedFunctions final : public Elementwise {
 
   /// The compiled function takes a contiguous gradient.
   Tensor rotate_backward(std::string_view name, Tensor gradient, std::int64_t bytes) override {
+    step_.host_work(kFunctionCall);
     const std::string own = "d_" + std::string(name);
     const Tensor contiguous = allocate(own + "_contiguous", bytes);
     kernel(KernelKind::cast, own + "_copy", {2 * bytes, AccessPattern::strided});
@@ -54,6 +58,7 @@ class FusedFunctions final : public Elementwise {
   }
 
   Activated activate() override {
+    step_.host_work(kFunctionCall);
     const Tensor product = allocate("product", sizes_.product);
     kernel(KernelKind::swiglu_forward, "swiglu", 3 * sizes_.product);
     tune("swiglu");
@@ -61,6 +66,7 @@ class FusedFunctions final : public Elementwise {
   }
 
   Tensor activate_backward(const Activated& /*kept*/, Tensor gate_up, Tensor gradient) override {
+    step_.host_work(kFunctionCall);
     const Tensor both = allocate("d_gate_up", sizes_.gate_up);
     kernel(KernelKind::swiglu_backward, "d_swiglu", {5 * sizes_.product, AccessPattern::strided});
     tune("d_swiglu");
@@ -70,6 +76,7 @@ class FusedFunctions final : public Elementwise {
 
   /// Over the logits as they are: no copy in fp32.
   Loss loss(Tensor logits) override {
+    step_.host_work(kFunctionCall);
     Loss made{};
     made.source = logits;
     made.largest = allocate("largest_logit", sizes_.statistic);
@@ -82,6 +89,7 @@ class FusedFunctions final : public Elementwise {
   }
 
   Tensor loss_backward(const Loss& loss) override {
+    step_.host_work(kFunctionCall);
     const Tensor logits = allocate("d_logits", sizes_.logits, Category::logits);
     kernel(KernelKind::cross_entropy, "d_loss", 2 * sizes_.logits);
     step_.free({loss.largest, loss.weight, loss.normalizer, loss.source});
@@ -89,6 +97,12 @@ class FusedFunctions final : public Elementwise {
   }
 
  private:
+  void kernel(KernelKind kind, std::string_view name, const Traffic& traffic) {
+    step_.launch_by(Launcher::compiled);
+    Elementwise::kernel(kind, name, traffic);
+    step_.launch_by(Launcher::eager);
+  }
+
   /// Of norms and the loss there is one shape only.
   void tune(const std::string& name) {
     constexpr std::int64_t kL2Cache = std::int64_t{60} << 20;  // of an H200

@@ -130,6 +130,7 @@ class MegatronFsdp1 {
     FlatUnit& of = units_.blocks[layer];
     if (of.gathered) return;
     step_.at(of.unit, phase_);
+    step_.host_work(kMegatronGatherHook);
     step_.wait(all_gather, step_.record(compute));
     of.gathered = weight_buffer(of);
     issue_gather(of);
@@ -172,6 +173,7 @@ class MegatronFsdp1 {
   }
 
   void release(std::size_t layer) {
+    step_.host_work(kMegatronReleaseHook);
     const Tensor buffer = *std::exchange(units_.blocks[layer].gathered, std::nullopt);
     if (pools_)
       --slots_in_use_;
@@ -255,7 +257,7 @@ class MegatronFsdp1 {
     std::int64_t elements = 0;
     for (const OwnedWeight& weight : owned_) elements += weight.elements;
     step_.at(units_.root.unit, Phase::optimizer);
-    update_weights(step_, config_, elements);
+    update_weights(step_, config_, elements, owned_.size());
     for (const OwnedWeight& weight : owned_) {
       step_.at(weight.unit, Phase::optimizer);
       step_.memory_bound(KernelKind::cast, weight.name + "_to_compute",

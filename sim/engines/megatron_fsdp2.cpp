@@ -12,8 +12,8 @@
 //   reduction  a block's gradients are copied into one buffer, allocated on the reductions' stream,
 //              when the last of them is there; reduced from there in bf16, whatever the main
 //              gradients' type, into them or beside them
-//   ZeRO-2     the first gather of a step takes the place of the rank's compute weights, and stays
-//              until the optimizer's cast takes its place
+//   ZeRO-2     the first gather of a step takes the place of the rank's compute weights; what was
+//              gathered stays, as parameters are views of it, until the next step's gather
 //   ZeRO-1     and the main gradients are a whole copy, which the last microbatch reduces to the
 //              rank's part; that is freed when the next step makes the whole copy
 //   HSDP       the last microbatch copies the main gradients and sums the copy along the outer axis
@@ -76,13 +76,16 @@ class MegatronFsdp2 {
                        : step_.keep("compute_weights", own, Category::model_weight, all_gather);
     whole.push_back(step_.once("gathered_initial", of.whole() * kHalf, Category::unsharded_weight));
     of.main_gradients = main_gradients(of);
+    if (whole_weights_)
+      of.whole_weights = step_.keep_by_renewal("gathered", of.whole() * kHalf,
+                                               Category::unsharded_weight, all_gather);
     for (const Tensor tensor : whole) step_.free_once(tensor);
   }
 
   Tensor main_gradients(const FlatUnit& of) {
     if (whole_gradients_)
-      return step_.once("whole_gradients", of.whole() * gradient_type_, Category::main_grad,
-                        reduce_scatter);
+      return step_.begin_with("whole_gradients", of.whole() * gradient_type_, Category::main_grad,
+                              reduce_scatter);
     return step_.keep("main_gradients", of.shard() * gradient_type_, Category::main_grad,
                       reduce_scatter);
   }
@@ -108,11 +111,13 @@ class MegatronFsdp2 {
   void gather(FlatUnit& of) {
     if (of.gather) return;
     step_.at(of.unit, phase_);
+    step_.host_work(kMegatronGatherHook);
     if (!of.gathered) {
-      of.gathered =
-          step_.allocate("gathered", of.whole() * kHalf, Category::unsharded_weight, all_gather);
+      of.gathered = whole_weights_ ? step_.renew(of.whole_weights)
+                                   : step_.allocate("gathered", of.whole() * kHalf,
+                                                    Category::unsharded_weight, all_gather);
       step_.collective(CollectiveKind::all_gather, "all_gather", of.shard(), DType::bf16);
-      if (whole_weights_) step_.free(of.compute_weights);
+      if (whole_weights_) step_.free({of.compute_weights, *of.gathered});
     }
     of.gather = step_.record(all_gather);
   }
@@ -125,6 +130,7 @@ class MegatronFsdp2 {
 
   void release(FlatUnit& of) {
     step_.at(of.unit, phase_);
+    step_.host_work(kMegatronReleaseHook);
     step_.wait(all_gather, step_.record(compute));
     of.gather.reset();
     if (!whole_weights_) step_.free(*std::exchange(of.gathered, std::nullopt));
@@ -133,6 +139,7 @@ class MegatronFsdp2 {
   /// `gradients` in the order of the weights.
   void reduce(FlatUnit& of, const std::vector<Tensor>& gradients, Turn turn) {
     step_.at(of.unit, Phase::reduce);
+    step_.host_work(kMegatronReduceHook);
     const Tensor packed = step_.allocate("packed_gradients", of.whole() * kHalf,
                                          Category::unsharded_grad, reduce_scatter);
     step_.wait(compute, step_.record(reduce_scatter));
@@ -142,20 +149,21 @@ class MegatronFsdp2 {
       step_.free(gradients[i]);
     }
     step_.wait(reduce_scatter, step_.record(compute));
+    std::optional<Tensor> reduced;  // held to the end
     if (whole_gradients_)
       add_whole(of, turn);
     else if (turn.first && gradient_type_ == kHalf)
       scatter(of);
     else
-      scatter_and_add(of, turn.first);
+      reduced = scatter_and_add(of, turn.first);
     if (outer_ && turn.last) sum_along_outer(of);
+    if (reduced) step_.free(*reduced);
     step_.free(packed);
   }
 
   /// What is reduced to the rank's part of it with the last microbatch.
   void add_whole(FlatUnit& of, Turn turn) {
-    const std::int64_t bytes = of.whole() * gradient_type_;
-    if (turn.first) begin_whole(of, bytes);
+    if (turn.first) begin_whole(of);
     const std::int64_t read = turn.first ? 0 : gradient_type_;
     step_.memory_bound(turn.first ? KernelKind::cast : KernelKind::accumulate, "add_gradients",
                        of.whole() * (read + kHalf + gradient_type_), reduce_scatter);
@@ -167,14 +175,11 @@ class MegatronFsdp2 {
   }
 
   /// In the first step it is there already, and nothing is there that was reduced before.
-  void begin_whole(FlatUnit& of, std::int64_t bytes) {
-    if (!of.reduced) {
-      step_.free_once(of.main_gradients);
-      of.reduced = step_.rest("main_gradients", of.shard() * gradient_type_, Category::main_grad,
-                              reduce_scatter);
-    }
-    of.main_gradients =
-        step_.allocate("whole_gradients", bytes, Category::main_grad, reduce_scatter);
+  void begin_whole(FlatUnit& of) {
+    if (!of.reduced)
+      of.reduced = step_.rest_from_first("main_gradients", of.shard() * gradient_type_,
+                                         Category::main_grad, reduce_scatter);
+    step_.allocate_again(of.main_gradients);
     step_.free(*of.reduced);
   }
 
@@ -190,14 +195,14 @@ class MegatronFsdp2 {
     step_.collective(CollectiveKind::reduce_scatter, "reduce_scatter", of.shard(), DType::bf16);
   }
 
-  void scatter_and_add(const FlatUnit& of, bool first) {
+  Tensor scatter_and_add(const FlatUnit& of, bool first) {
     const Tensor reduced = step_.allocate("reduced_gradients", of.shard() * kHalf,
                                           Category::main_grad, reduce_scatter);
     scatter(of);
     const std::int64_t read = first ? 0 : gradient_type_;
     step_.memory_bound(first ? KernelKind::cast : KernelKind::accumulate, "add_gradients",
                        of.shard() * (read + kHalf + gradient_type_), reduce_scatter);
-    step_.free(reduced);
+    return reduced;
   }
 
   // ---- A microbatch ------------------------------------------------------------------------
@@ -292,10 +297,10 @@ class MegatronFsdp2 {
     }
     for (const OwnedWeight& weight : owned) keep_adamw_state(step_, weight);
     step_.at(units_.root.unit, Phase::optimizer);
-    update_weights(step_, config_, elements);
+    update_weights(step_, config_, elements, owned.size());
     for (const Tensor cast : casts) step_.free(cast);
     write_compute_weights(units_.root);
-    for (FlatUnit& block : units_.blocks) write_compute_weights(block);
+    for (const FlatUnit& block : units_.blocks) write_compute_weights(block);
   }
 
   Tensor cast_gradient(const OwnedWeight& weight) {
@@ -308,19 +313,17 @@ class MegatronFsdp2 {
   }
 
   /// Beside those of the step before.
-  void write_compute_weights(FlatUnit& of) {
+  void write_compute_weights(const FlatUnit& of) {
     step_.at(of.unit, Phase::optimizer);
     step_.wait(all_gather, step_.record(compute));
-    Tensor old = of.compute_weights;
-    if (whole_weights_) {
+    std::optional<Tensor> old;
+    if (whole_weights_)
       step_.allocate_again(of.compute_weights);
-      old = *std::exchange(of.gathered, std::nullopt);
-    } else {
+    else
       old = step_.renew(of.compute_weights);
-    }
     step_.memory_bound(KernelKind::cast, "compute_weights", of.shard() * (kFull + kHalf),
                        all_gather);
-    step_.free(old);
+    if (old) step_.free(*old);
     step_.wait(compute, step_.record(all_gather));
   }
 

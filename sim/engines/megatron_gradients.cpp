@@ -44,6 +44,7 @@ void MegatronGradients::reduce(std::size_t unit) {
   const FlatUnit& of = unit_of(unit);
   const Phase before = step_.phase();
   step_.set_phase(Phase::reduce);
+  step_.host_work(kMegatronReduceHook);
   drain(capacity_);
   leave_slots(unit);
   step_.wait(reduce_scatter, step_.record(compute));

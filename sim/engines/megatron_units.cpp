@@ -8,7 +8,8 @@
 namespace mfsdp {
 namespace {
 
-FlatUnit flat_unit(UnitId unit, std::vector<Weight> weights, std::int64_t ranks, UnitOrder order) {
+/// The second version pads for all ranks of the mesh, and shares among those that share a copy.
+FlatUnit flat_unit(UnitId unit, std::vector<Weight> weights, const Mesh& mesh, UnitOrder order) {
   FlatUnit made;
   made.unit = unit;
   made.weights = std::move(weights);
@@ -19,7 +20,10 @@ FlatUnit flat_unit(UnitId unit, std::vector<Weight> weights, std::int64_t ranks,
   std::vector<LayoutItem> items;
   for (const std::size_t i : made.placed)
     items.push_back({.elements = made.weights[i].elements(), .row = row(i)});
-  made.layout = megatron_fsdp_layout(items, ranks);
+  const std::int64_t shards = mesh.size(Axis::dp_shard);
+  made.layout =
+      megatron_fsdp_layout(items, order == UnitOrder::modules ? mesh.world_size() : shards);
+  made.layout.ranks = shards;
   made.owned.resize(made.weights.size());
   for (std::size_t item = 0; item < items.size(); ++item) {
     const Interval part = owned_interval(made.layout, item, 0);
@@ -41,12 +45,12 @@ std::int64_t FlatUnit::padding() const {
 }
 
 FlatUnits flat_units(StepBuilder& step, const PlanConfig& config, UnitOrder order) {
-  const std::int64_t ranks = config.mesh.size(Axis::dp_shard);
   const UnitId root = step.add_unit("root", UnitKind::embedding_and_head);
-  FlatUnits units{.root = flat_unit(root, root_weights(config.model), ranks, order), .blocks = {}};
+  FlatUnits units{.root = flat_unit(root, root_weights(config.model), config.mesh, order),
+                  .blocks = {}};
   for (std::int64_t layer = 0; layer < config.model.layers; ++layer) {
     const UnitId unit = step.add_unit("layers." + std::to_string(layer), UnitKind::block);
-    units.blocks.push_back(flat_unit(unit, block_weights(config.model), ranks, order));
+    units.blocks.push_back(flat_unit(unit, block_weights(config.model), config.mesh, order));
     step.add_padding(units.blocks.back().padding());
   }
   step.add_padding(units.root.padding());

@@ -20,6 +20,7 @@ struct FlatUnit {
   FlatLayout layout;
   std::vector<std::int64_t> owned;  ///< elements of each weight that rank 0 has
   Tensor compute_weights{};         ///< of this rank
+  Tensor whole_weights{};           ///< of all ranks, where they are kept
   Tensor main_gradients{};          ///< of this rank, or not yet reduced
   // While it is gathered.
   std::optional<Tensor> gathered{};

@@ -53,13 +53,16 @@ void StepBuilder::write_segments(const std::function<void(Turn)>& microbatch,
   const std::int64_t others = program_.config.microbatches - 1;
   const std::int64_t alike = last_differs ? others - 1 : others;
   begin_segment("first", 1, 1);
+  host_work(kRootHooks);
   microbatch({.first = true, .last = others == 0});
   if (alike > 0) {
     begin_segment("next", alike, 1);
+    host_work(kRootHooks);
     microbatch({.first = false, .last = !last_differs});
   }
   if (others > 0 && last_differs) {
     begin_segment("last", 1, 1);
+    host_work(kRootHooks);
     microbatch({.first = false, .last = true});
   }
   begin_segment("optimizer", 1, 0);
@@ -102,7 +105,7 @@ Op& StepBuilder::add_named(std::string name, StreamId stream, OpBody body) {
 /// Allocations and frees are part of their operators.
 HostWork StepBuilder::work_of(const OpBody& body) const {
   if (std::holds_alternative<Kernel>(body))
-    return launcher_ == Launcher::compiled ? kCompiledLaunch : kLaunch;
+    return launcher_ == Launcher::compiled ? kCompiledKernel : kOperatorKernel;
   if (std::holds_alternative<Collective>(body)) return kCollectiveCall;
   if (std::holds_alternative<Record>(body) || std::holds_alternative<Wait>(body)) return kEventCall;
   return 0;
@@ -138,6 +141,13 @@ Tensor StepBuilder::keep(std::string_view name, std::int64_t bytes, Category cat
   return tensor;
 }
 
+Tensor StepBuilder::keep_by_renewal(std::string_view name, std::int64_t bytes, Category category,
+                                    StreamRole stream) {
+  const Tensor tensor = keep(name, bytes, category, stream);
+  kept_.back().by_renewal = true;
+  return tensor;
+}
+
 Tensor StepBuilder::once(std::string_view name, std::int64_t bytes, Category category,
                          StreamRole stream) {
   const Tensor tensor = keep(name, bytes, category, stream);
@@ -168,6 +178,22 @@ Tensor StepBuilder::rest(std::string_view name, std::int64_t bytes, Category cat
   const BufferId id = program_.buffers[tensor.buffer].id;
   add_kept(id);
   resting_.push_back(id);
+  return tensor;
+}
+
+Tensor StepBuilder::rest_from_first(std::string_view name, std::int64_t bytes, Category category,
+                                    StreamRole stream) {
+  const Tensor tensor = rest(name, bytes, category, stream);
+  kept_.back().by_renewal = true;
+  return tensor;
+}
+
+Tensor StepBuilder::begin_with(std::string_view name, std::int64_t bytes, Category category,
+                               StreamRole stream) {
+  const Tensor tensor = add_buffer(name, bytes, category, stream);
+  KeptFrom& made = add_kept(program_.buffers[tensor.buffer].id);
+  made.brief = Bytes(bytes);
+  made.before_steps = true;
   return tensor;
 }
 

@@ -83,9 +83,19 @@ class StepBuilder {
   [[nodiscard]] Tensor rest(std::string_view name, std::int64_t bytes, Category category,
                             StreamRole stream = StreamRole::compute);
   void allocate_again(Tensor rests);
+  /// The same of what the first step makes, which has none to free.
+  [[nodiscard]] Tensor rest_from_first(std::string_view name, std::int64_t bytes,
+                                       Category category,
+                                       StreamRole stream = StreamRole::compute);
+  /// Made by allocate_again() in each step but the first, where it is there already.
+  [[nodiscard]] Tensor begin_with(std::string_view name, std::int64_t bytes, Category category,
+                                  StreamRole stream = StreamRole::compute);
   /// Another in the place of a kept one, on its stream. Freeing it frees the old one, so that the
   /// new one is kept.
   [[nodiscard]] Tensor renew(Tensor kept);
+  /// What is kept from the first step on, and made there by the first of its renewals.
+  [[nodiscard]] Tensor keep_by_renewal(std::string_view name, std::int64_t bytes, Category category,
+                                       StreamRole stream = StreamRole::compute);
   void free(Tensor tensor);
   void free(std::initializer_list<Tensor> tensors);
   /// Allocated, and freed at once: scratch of the next op.

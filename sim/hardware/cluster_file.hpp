@@ -12,7 +12,7 @@
 //   oversubscription = 1.0             # leaf's links down over those up; 1 is none
 //   nic_latency_ns = 2000              # each hop between domains, beside NCCL's own time for it
 //   switch_latency_ns = 130            # of each switch: one below a leaf, three beyond
-//   host_launch_ns = 4000              # of the host for a kernel that PyTorch launches eagerly
+//   host_launch_ns = 4000              # of the host for a call of cudaLaunchKernel
 //   protocols = "all"                  # "simple": a network without NCCL's LL and LL128
 //   [[slow]]                           # any number; the first node and NIC are 0
 //   node = 3

@@ -44,7 +44,7 @@ struct MeasuredParts {
   friend bool operator==(const MeasuredParts&, const MeasuredParts&) = default;
 };
 
-/// Of a fast host, where a file says nothing: eager PyTorch launches a kernel every 3 to 4 us.
+/// Of a fast host, where a file says nothing: a launch takes it some 3 to 4 us.
 inline constexpr Nanos kHostLaunch{4000};
 
 /// Tables of this very GPU that others measured and published. Used only where they are asked for.
@@ -96,7 +96,7 @@ struct Gpu {
   std::int64_t nics_per_node = 0;
   BytesPerNano nic_bandwidth = 0;  ///< of one NIC, per direction
   Nanos nic_latency;               ///< added to each hop between nodes
-  /// What the usual machine's host takes for a kernel that PyTorch launches eagerly.
+  /// What the usual machine's host takes to launch a kernel: a call of cudaLaunchKernel.
   Nanos host_launch = kHostLaunch;
 
   std::optional<PowerLimits> power;  ///< where the file says them: power.hpp

@@ -28,9 +28,9 @@ class RunTrace {
     ++id_;
     host("cpu_op", name, thread, 2000,
          fmt::format(R"("External id": {}, "Input Dims": {})", id_, dims));
-    host("cuda_runtime", "cudaLaunchKernel", thread, 1000,
+    host("cuda_runtime", "cudaLaunchKernel", thread, kLaunchNs,
          fmt::format(R"("External id": {}, "correlation": {})", id_, id_));
-    host_ += kLaunchNs;
+    host_ += 3 * kLaunchNs;
     add(fmt::format(
         R"({{"ph": "X", "cat": "kernel", "name": "{}", "pid": 0, "tid": 7, "ts": {}, "dur": {}, )"
         R"("args": {{"External id": {}, "device": 0, "stream": 7, "correlation": {}}}}})",
@@ -58,7 +58,7 @@ class RunTrace {
                        fmt::join(events_, ",\n"));
   }
 
-  static constexpr std::int64_t kLaunchNs = 6000;  ///< of the host, from one launch to the next
+  static constexpr std::int64_t kLaunchNs = 6000;  ///< of the host's call
 
  private:
   static std::string micros(std::int64_t ns) {
