@@ -65,7 +65,7 @@ enum class KernelKind {
   router_forward,  ///< logits -> the experts of each token, and their weights
   sigmoid_backward,
   sigmoid_forward,  ///< of one number a row
-  sum_ranks,       ///< main gradient = or += sum of the parts that ranks have dealt out
+  sum_ranks,        ///< main gradient = or += sum of the parts that ranks have dealt out
   swiglu_backward,
   swiglu_forward,
   token_copy,  ///< staged tokens -> tokens of this microbatch

@@ -138,7 +138,8 @@ Nanos CostModel::kernel(const Kernel& kernel) const {
       default: return 0.0;
     }
   }();
-  return to_nanos(std::max(memory, busy * mix_[class_of(kernel.kind)]) * kernel_factor_);
+  const double mixed = is_limited(busy) ? busy * mix_[class_of(kernel.kind)] : busy;
+  return to_nanos(std::max(memory, mixed) * kernel_factor_);
 }
 
 CostModel CostModel::mixed(const Program& program, const Plan& plan) const {
@@ -150,8 +151,10 @@ CostModel CostModel::mixed(const Program& program, const Plan& plan) const {
     for (const Op& op : segment.ops) {
       const auto* launched = std::get_if<Kernel>(&op.body);
       if (launched == nullptr || !compute.contains(op.stream)) continue;
-      alone[class_of(launched->kind)] +=
-          static_cast<double>(kernel(*launched).value) * static_cast<double>(segment.repeat);
+      const KernelClass which = class_of(launched->kind);
+      const auto ns = static_cast<double>(kernel(*launched).value);
+      if (which == KernelClass::memory || is_limited(ns))
+        alone[which] += ns * static_cast<double>(segment.repeat);
     }
   CostModel model = *this;
   model.mix_ = power_mix(alone);

@@ -18,7 +18,12 @@
 
 namespace mfsdp {
 
-/// What the times alone of each class are to be multiplied by.
+/// Whether a product or attention that takes that long alone, in nanoseconds, is at the power limit
+/// then. In the tables (sm_mhz) all that take less than about a millisecond had the highest clock,
+/// and in steps they take what they took there: the others' clock is not counted for them.
+[[nodiscard]] constexpr bool is_limited(double alone) { return alone >= 0.95e6; }
+
+/// What the times alone of each class are to be multiplied by, of those that are limited.
 using ClassFactors = PerKernelClass<double>;
 
 /// `alone`: nanoseconds of a step by class. All are 1 where products and attention are none of it.

@@ -204,7 +204,7 @@ class Mcore {
         step_.keep(weight.name + moment, owned * kFull, Category::optimizer_state);
     }
     step_.at(root_, Phase::optimizer);
-    update_weights(step_, config_, elements);
+    update_weights(step_, config_, elements, order.size());
     for (const std::size_t i : order) {
       const BufferedWeight& weight = buffer_.weights[i];
       step_.at(weight.unit, Phase::optimizer);

@@ -58,8 +58,8 @@ TEST_F(NetworkCrossover, SlowNetworksAreBoundByTheirBytes) {
   // HSDP sends its eighth of the gradients once a step: 2 * 7/8 * 4.015 GB at 12.5 / 8 * 0.95 GB/s
   // take 4.73 s; the collectives inside nodes take 0.2 s beside that, and wait for products that
   // hold the SMs: 2 * (64 gathers and 33 reductions), each for some 0.8 ms, half of a product.
-  EXPECT_NEAR(static_cast<double>(hybrid_.time(100).communication.value),
-              4.73e9 + 0.2e9 + 0.16e9, 0.1e9);
+  EXPECT_NEAR(static_cast<double>(hybrid_.time(100).communication.value), 4.73e9 + 0.2e9 + 0.16e9,
+              0.1e9);
   // Nearly all of it is exposed: less than the 1.7 s that two microbatches compute is hidden.
   EXPECT_GT(flat_.time(100).exposed_communication.value, 11.30e9 - 1.8e9);
 }
