@@ -171,8 +171,8 @@ std::int64_t kept_bytes(const EnginePlan& plan, std::string_view ending) {
 TEST(McoreMemory, OfStagesThatOthersMeasured) {
   struct Run {
     ModelShape stage;
-    double published;  ///< GiB, the most of both stages
-    double within;     ///< of it
+    double published = 0;  ///< GiB, the most of both stages
+    double within = 0;     ///< of it
   };
   for (const auto& [stage, published, within] :
        {Run{llama(8192, 28672, 6, 64, 8, 128256), 66.55, 0.001},
@@ -195,16 +195,17 @@ TEST(McoreMemory, OfStagesThatOthersMeasured) {
       fixed += kept_bytes(plan, of_optimizer);
     // Of so many layers that most is allocated where all of them are kept.
     const std::int64_t layer = activations(21) - activations(20);
-    const std::int64_t head =
-        stage.vocab * stage.hidden * 2;  // its stand-in, which the first lacks
-    const std::int64_t state = 4096 * stage.hidden * 2;
+    // The head's stand-in, which the first stage lacks.
+    const std::int64_t head = stage.vocab * stage.hidden * 2;
+    constexpr std::int64_t kStageTokens = 4096;
+    const std::int64_t state = kStageTokens * stage.hidden * 2;
     // Backward of a layer begins: the gradients of its output, and of gate and up.
     const std::int64_t first =
-        fixed - head + 2 * stage.layers * layer + state + 4096 * 2 * stage.intermediate * 2;
+        fixed - head + 2 * stage.layers * layer + state + kStageTokens * stage.intermediate * 4;
     // Backward of the head: logits, the last layer's output, its norm and the gradient of that, and
     // cuBLAS's workspaces of PyTorch.
-    const std::int64_t last = fixed + stage.layers * layer + 4096 * stage.vocab * 2 + 3 * state +
-                              (std::int64_t{64} << 20);
+    const std::int64_t last = fixed + stage.layers * layer + kStageTokens * stage.vocab * 2 +
+                              3 * state + (std::int64_t{64} << 20);
     EXPECT_NEAR(static_cast<double>(std::max(first, last)) / (1 << 30), published,
                 within * published);
   }
