@@ -155,6 +155,62 @@ TEST(McoreMemory, OfLlama3OnEightRanks) {
   EXPECT_EQ(at(Category::unsharded_grad), 2 * 4096 * (128256 + 6144 + 4096 + 28672 + 14336));
 }
 
+/// Bytes that are kept for the whole run, of buffers whose name ends so.
+std::int64_t kept_bytes(const EnginePlan& plan, std::string_view ending) {
+  std::int64_t bytes = 0;
+  for (const Buffer& buffer : plan.program.buffers)
+    if (buffer.persistent && std::string_view(buffer.name).ends_with(ending))
+      bytes += buffer.size.value;
+  return bytes;
+}
+
+// Two published runs without tensor parallelism, of two pipeline stages and four ranks each
+// (MooreThreads/SimuMax, docs/b200: 4096 tokens, Megatron-LM 23e00ed, Transformer Engine 2.11,
+// fused loss). A stage has an embedding or a head, and half of the layers: the weights of a model
+// with tied embeddings and as many layers. The first stage has two microbatches in flight.
+TEST(McoreMemory, OfStagesThatOthersMeasured) {
+  struct Run {
+    ModelShape stage;
+    double published = 0;  ///< GiB, the most of both stages
+    double within = 0;     ///< of it
+  };
+  for (const auto& [stage, published, within] :
+       {Run{llama(8192, 28672, 6, 64, 8, 128256), 66.55, 0.001},
+        Run{llama(16384, 53248, 2, 128, 8, 128256), 87.08, 0.01}}) {
+    const auto plan_with = [&](std::int64_t layers) {
+      PlanConfig config = config_of(stage, 4096, 4);
+      config.model.tied_embeddings = true;
+      config.model.layers = layers;
+      return plan_of(kFused, config);
+    };
+    const auto activations = [&](std::int64_t layers) {
+      return engine_memory(plan_with(layers), {})
+          .at_peak[static_cast<std::size_t>(Category::activation)]
+          .value;
+    };
+    const EnginePlan plan = plan_with(stage.layers);
+    std::int64_t fixed = kept_bytes(plan, "root.weights") + kept_bytes(plan, "root.gradients") +
+                         kept_bytes(plan, "te_workspace") + kept_bytes(plan, "gradient_stand_in");
+    for (const char* of_optimizer : {"_main", "_exp_avg", "_exp_avg_sq"})
+      fixed += kept_bytes(plan, of_optimizer);
+    // Of so many layers that most is allocated where all of them are kept.
+    const std::int64_t layer = activations(21) - activations(20);
+    // The head's stand-in, which the first stage lacks.
+    const std::int64_t head = stage.vocab * stage.hidden * 2;
+    constexpr std::int64_t kStageTokens = 4096;
+    const std::int64_t state = kStageTokens * stage.hidden * 2;
+    // Backward of a layer begins: the gradients of its output, and of gate and up.
+    const std::int64_t first =
+        fixed - head + 2 * stage.layers * layer + state + kStageTokens * stage.intermediate * 4;
+    // Backward of the head: logits, the last layer's output, its norm and the gradient of that, and
+    // cuBLAS's workspaces of PyTorch.
+    const std::int64_t last = fixed + stage.layers * layer + kStageTokens * stage.vocab * 2 +
+                              3 * state + (std::int64_t{64} << 20);
+    EXPECT_NEAR(static_cast<double>(std::max(first, last)) / (1 << 30), published,
+                within * published);
+  }
+}
+
 /// Collectives of a segment by kind.
 std::map<CollectiveKind, std::int64_t> collectives(const Segment& segment) {
   std::map<CollectiveKind, std::int64_t> counts;
