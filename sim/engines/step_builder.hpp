@@ -81,8 +81,7 @@ class StepBuilder {
                             StreamRole stream = StreamRole::compute);
   void allocate_again(Tensor rests);
   /// The same of what the first step makes, which has none to free.
-  [[nodiscard]] Tensor rest_from_first(std::string_view name, std::int64_t bytes,
-                                       Category category,
+  [[nodiscard]] Tensor rest_from_first(std::string_view name, std::int64_t bytes, Category category,
                                        StreamRole stream = StreamRole::compute);
   /// Made by allocate_again() in each step but the first, where it is there already.
   [[nodiscard]] Tensor begin_with(std::string_view name, std::int64_t bytes, Category category,
