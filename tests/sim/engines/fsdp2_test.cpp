@@ -198,7 +198,7 @@ TEST(Fsdp2, CountsWhatTheHostDoes) {
   for (const Segment& segment : plan.program.find_plan(kTrainPlan)->segments)
     for (const Op& op : segment.ops) {
       ASSERT_LT(op.id.value, plan.host.size());
-      const HostWork work = plan.host[op.id.value];
+      const HostLaunches work = plan.host[op.id.value];
       EXPECT_GE(work, 0);
       if (std::holds_alternative<Kernel>(op.body)) EXPECT_GE(work, kOperatorKernel) << op.name;
       if (std::holds_alternative<Collective>(op.body)) EXPECT_GE(work, kCollectiveCall) << op.name;
