@@ -34,7 +34,6 @@ Facts cluster_facts(const Cluster& cluster) {
   add("gemm_scale", gpu.gemm_scale);
   add("attention_scale", gpu.attention_scale);
   add("launch_ns", gpu.launch.value);
-  add("host_launch_ns", gpu.host_launch.value);
   add("memory_gb_per_s", gpu.memory_bandwidth);
   add("copy_fraction", gpu.copy_fraction);
   add("host_gb_per_s", gpu.host_bandwidth);
