@@ -206,7 +206,7 @@ FlagGroup trust_group(SimOptions& o) {
           {.name = "--calibrate",
            .value = "FILE...",
            .help =
-               "fit measurements: nccl-tests output, tables as CSV, a trace of PyTorch's profiler",
+               "fit measurements: nccl-tests output, tables as CSV, PyTorch's traces",
            .apply = calibrate,
            .repeatable = true,
            .takes_several = true,
@@ -239,7 +239,7 @@ FlagGroup replay_group(SimOptions& o) {
            .help = "memory that the allocator may reserve: 76GiB (all there is)",
            .apply = limit},
           path_flag("--memory-snapshot",
-                    "write such an engine's allocations as PyTorch's memory snapshots are",
+                    "write such an engine's allocations as PyTorch's snapshots are",
                     o.memory_snapshot)}};
 }
 

@@ -82,7 +82,10 @@ Result<void> check_strategy(EngineKind engine, Strategy strategy, std::int64_t o
     return no_strategy(
         "with --outer-dp it reduces gradients in every microbatch (optim_grads or "
         "optim_grads_params)");
-  if (engine == EngineKind::mfsdp1) return no_strategy("it is described for optim_grads_params");
+  if (engine == EngineKind::mfsdp1 && strategy == Strategy::no_shard)
+    return no_strategy("it is described for optim, optim_grads and optim_grads_params");
+  if (engine == EngineKind::mfsdp1 && outer > 1)
+    return no_strategy("with --outer-dp it is described for optim_grads_params");
   return {};
 }
 
@@ -90,7 +93,7 @@ Result<void> check_parallelism(EngineKind engine, const PlanConfig& config) {
   const std::int64_t outer = config.mesh.size(Axis::dp_outer);
   if (config.mesh.size(Axis::dp_shard) * outer != config.mesh.world_size())
     return contradicts(engine, "--gpus", "it is described for axes of data parallelism");
-  if (outer > 1 && (engine == EngineKind::mfsdp1 || is_mcore(engine)))
+  if (outer > 1 && is_mcore(engine))
     return contradicts(engine, "--outer-dp", "it is described for one axis of ranks");
   if (outer > 1 && config.outer_strategy != Strategy::no_shard)
     return contradicts(engine, "--outer-strategy", "its outer axis shards nothing (no_shard)");
@@ -113,6 +116,13 @@ Result<void> check_megatron(EngineKind engine, const PlanConfig& config) {
   if (config.model.qk_norm)
     return contradicts(engine, "--model", "fused norms of heads are not described of it");
   if (engine == EngineKind::mfsdp2) return {};
+  const bool whole = config.strategy == Strategy::optim_grads_params;
+  if (!whole && config.allocator == AllocatorPolicy::double_buffer)
+    return contradicts(engine, "--allocator",
+                       "double buffers are described of it with optim_grads_params");
+  if (config.strategy == Strategy::optim && config.grad_dtype != config.reduce_dtype)
+    return contradicts(engine, "--reduce-dtype",
+                       "with --strategy optim it is described for gradients' own type");
   if (config.model.tied_embeddings)
     return contradicts(engine, "--model", "an embedding that is the head, too, is not described");
   if (config.recompute.kind == Recompute::full)

@@ -33,8 +33,8 @@ struct EnginePlan {
   Program program;
   std::vector<KeptFrom> kept;  ///< in the order of the ops
   std::vector<Renewal> renewals{};
-  std::vector<HostWork> host{};  ///< by the id of an op: to issue it
-  std::int64_t padding = 0;      ///< elements of a whole copy of the weights
+  std::vector<HostLaunches> host{};  ///< by the id of an op: to issue it
+  std::int64_t padding = 0;          ///< elements of a whole copy of the weights
 };
 
 }  // namespace mfsdp

@@ -13,37 +13,37 @@
 namespace mfsdp {
 
 /// Thousandths of a launch.
-using HostWork = std::int64_t;
-inline constexpr HostWork kLaunch = 1000;
+using HostLaunches = std::int64_t;
+inline constexpr HostLaunches kLaunch = 1000;
 
 /// A kernel that an operator of PyTorch launches, its share of autograd's work among it.
-inline constexpr HostWork kOperatorKernel = 5900;
+inline constexpr HostLaunches kOperatorKernel = 5900;
 /// A kernel of a compiled graph.
-inline constexpr HostWork kCompiledKernel = 2000;
+inline constexpr HostLaunches kCompiledKernel = 2000;
 /// A call of a compiled block, or of a function that was compiled alone: guards, and what stands
 /// around the graph's own code.
-inline constexpr HostWork kGraphCall = 140000;
-inline constexpr HostWork kFunctionCall = 45000;
+inline constexpr HostLaunches kGraphCall = 140000;
+inline constexpr HostLaunches kFunctionCall = 45000;
 /// A collective's call, through the process group to NCCL.
-inline constexpr HostWork kCollectiveCall = 8000;
+inline constexpr HostLaunches kCollectiveCall = 8000;
 /// An event's record, or a wait for one.
-inline constexpr HostWork kEventCall = 300;
+inline constexpr HostLaunches kEventCall = 300;
 
 // Beside the kernels that they launch, FSDP2's hooks of a unit:
-inline constexpr HostWork kGatherHook = 59000;
-inline constexpr HostWork kUseHook = 39000;
-inline constexpr HostWork kReleaseHook = 8000;
-inline constexpr HostWork kReduceHook = 76000;
+inline constexpr HostLaunches kGatherHook = 59000;
+inline constexpr HostLaunches kUseHook = 39000;
+inline constexpr HostLaunches kReleaseHook = 8000;
+inline constexpr HostLaunches kReduceHook = 76000;
 // Megatron-FSDP's:
-inline constexpr HostWork kMegatronGatherHook = 70000;
-inline constexpr HostWork kMegatronReleaseHook = 25000;
-inline constexpr HostWork kMegatronReduceHook = 140000;
+inline constexpr HostLaunches kMegatronGatherHook = 70000;
+inline constexpr HostLaunches kMegatronReleaseHook = 25000;
+inline constexpr HostLaunches kMegatronReduceHook = 140000;
 
 /// What a microbatch's root does once: inputs, the first hooks, the end of backward.
-inline constexpr HostWork kRootHooks = 278000;
+inline constexpr HostLaunches kRootHooks = 278000;
 /// The optimizer's lists, and clipping's, for each of the parameters.
-inline constexpr HostWork kOptimizerParameter = 4400;
-inline constexpr HostWork kClipParameter = 21000;
+inline constexpr HostLaunches kOptimizerParameter = 4400;
+inline constexpr HostLaunches kClipParameter = 21000;
 
 /// Who launches kernels.
 enum class Launcher { eager, compiled };

@@ -13,7 +13,11 @@
 //              the whole is reduced in place with the last of them, and added to the main gradients
 //   queue      such buffers are freed when those before hold more than a billion elements, and
 //              after backward
-//   optimizer  writes the main weights, which are copied to the compute weights; then the main
+//   ZeRO-2     the whole compute weights are kept, and gathered in place in a step's first
+//   microbatch ZeRO-1     and the main gradients are whole, which a unit's are copied into and
+//   reduced in HSDP       a rank's reduced gradients are summed along the outer axis, on a stream
+//   of its own optimizer  writes the main weights, which are copied to the compute weights; then
+//   the main
 //              gradients are set to zero
 //
 // In the first microbatch the module after the blocks still counts as one of a forward pass: it
@@ -49,6 +53,7 @@ class MegatronFsdp1 {
       : config_(config),
         gradient_type_(size_of(config.grad_dtype)),
         pools_(config.allocator == AllocatorPolicy::double_buffer),
+        whole_weights_(config.strategy != Strategy::optim_grads_params),
         step_(config, meta),
         block_(fused_block(step_, config_,
                            {.output = OutputGradient::replaced,
@@ -79,9 +84,14 @@ class MegatronFsdp1 {
   /// Weights are made one by one, and copied into the whole.
   void set_up(FlatUnit& of, bool pooled) {
     step_.at(of.unit, Phase::input);
-    of.compute_weights = step_.keep("compute_weights", of.shard() * kHalf, Category::model_weight);
+    of.compute_weights =
+        step_.keep("compute_weights", (whole_weights_ ? of.whole() : of.shard()) * kHalf,
+                   Category::model_weight);
+    if (whole_weights_) of.gathered = of.compute_weights;
     std::optional<Tensor> whole;
-    if (pooled && weight_slots_ == 0) {
+    if (whole_weights_) {
+      // They are made in their place.
+    } else if (pooled && weight_slots_ == 0) {
       step_.keep("weight_buffer", of.whole() * kHalf, Category::unsharded_weight);
       ++weight_slots_;
     } else if (!pooled) {
@@ -98,6 +108,7 @@ class MegatronFsdp1 {
   void set_up_optimizer() {
     std::int64_t shards = units_.root.shard();
     for (const FlatUnit& block : units_.blocks) shards += block.shard();
+    if (config_.strategy == Strategy::optim) shards *= config_.mesh.size(Axis::dp_shard);
     main_gradients_ = shards * gradient_type_;
     step_.at(units_.root.unit, Phase::input);
     step_.keep("main_gradients", main_gradients_, Category::main_grad);
@@ -128,12 +139,17 @@ class MegatronFsdp1 {
 
   void gather_block(std::size_t layer) {
     FlatUnit& of = units_.blocks[layer];
-    if (of.gathered) return;
+    if (whole_weights_ ? !gathers_in_place(of) : of.gathered.has_value()) return;
     step_.at(of.unit, phase_);
     step_.host_work(kMegatronGatherHook);
     step_.wait(all_gather, step_.record(compute));
-    of.gathered = weight_buffer(of);
+    if (!whole_weights_) of.gathered = weight_buffer(of);
     issue_gather(of);
+  }
+
+  /// Once in a step.
+  [[nodiscard]] bool gathers_in_place(const FlatUnit& of) const {
+    return first_ && phase_ == Phase::forward && !of.gather;
   }
 
   Tensor weight_buffer(const FlatUnit& of) {
@@ -153,6 +169,7 @@ class MegatronFsdp1 {
 
   void gather_root() {
     FlatUnit& root = units_.root;
+    if (whole_weights_ && !first_) return;
     step_.at(root.unit, phase_);
     step_.wait(all_gather, step_.record(compute));
     if (!root.gathered)
@@ -169,11 +186,12 @@ class MegatronFsdp1 {
       gather_block(next);
     FlatUnit& own = units_.blocks[layer];
     step_.at(own.unit, phase_);
-    step_.wait(compute, *own.gather);
+    if (own.gather) step_.wait(compute, *own.gather);
   }
 
   void release(std::size_t layer) {
     step_.host_work(kMegatronReleaseHook);
+    if (whole_weights_) return;
     const Tensor buffer = *std::exchange(units_.blocks[layer].gathered, std::nullopt);
     if (pools_)
       --slots_in_use_;
@@ -184,8 +202,11 @@ class MegatronFsdp1 {
   // ---- A microbatch ------------------------------------------------------------------------
 
   void microbatch(bool first) {
+    first_ = first;
+    for (FlatUnit& block : units_.blocks) block.gather.reset();
     const std::vector<Tensor> states = forward();
-    const std::vector<Tensor> unused = first && !pools_ ? gather_unused() : std::vector<Tensor>{};
+    const std::vector<Tensor> unused =
+        first && !pools_ && !whole_weights_ ? gather_unused() : std::vector<Tensor>{};
     step_.at(units_.root.unit, phase_);
     ends_.forward();
     backward(states, unused);
@@ -271,6 +292,8 @@ class MegatronFsdp1 {
   PlanConfig config_;
   std::int64_t gradient_type_;  ///< bytes of an element of the main gradients
   bool pools_;
+  bool whole_weights_;
+  bool first_ = true;  ///< microbatch
   StepBuilder step_;
   std::unique_ptr<LlamaBlock> block_;
   LlamaEnds ends_;

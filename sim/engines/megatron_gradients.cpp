@@ -20,12 +20,14 @@ MegatronGradients::MegatronGradients(StepBuilder& step, const PlanConfig& config
       gradient_type_(size_of(config.grad_dtype)),
       capacity_(capacity),
       pools_(pools),
+      in_main_(config.strategy == Strategy::optim),
+      outer_(config.mesh.size(Axis::dp_outer) > 1),
       buckets_(units.blocks.size() + 1) {}
 
 void MegatronGradients::take(Tensor gradient) {
   Bucket& bucket = buckets_[filled_];
   leave_slots(filled_);
-  if (!bucket.buffer) bucket.buffer = buffer_of(filled_);
+  if (!bucket.buffer && !in_main_) bucket.buffer = buffer_of(filled_);
   const std::int64_t bytes = step_.bytes_of(gradient);
   step_.memory_bound(KernelKind::cast, "copy_gradient", bytes + bytes / kHalf * wire_);
   step_.free(gradient);
@@ -55,7 +57,13 @@ void MegatronGradients::reduce(std::size_t unit) {
   step_.collective(CollectiveKind::reduce_scatter, "reduce_scatter", of.shard(), type_);
   step_.memory_bound(KernelKind::accumulate, "add_gradients",
                      of.shard() * (wire_ + 2 * gradient_type_), reduce_scatter);
-  queue_.push_back({.unit = unit, .done = step_.record(reduce_scatter)});
+  Mark done = step_.record(reduce_scatter);
+  if (outer_) {
+    step_.wait(StreamRole::outer, done);
+    step_.reduce_outer("outer_reduce", of.shard(), type_, StreamRole::outer);
+    done = step_.record(StreamRole::outer);
+  }
+  queue_.push_back({.unit = unit, .done = done});
   step_.set_phase(before);
 }
 
@@ -72,7 +80,7 @@ void MegatronGradients::drain(std::int64_t elements) {
 
 void MegatronGradients::free_oldest() {
   const std::size_t freed = queue_.front().unit;
-  if (!pooled(freed)) step_.free(*buckets_[freed].buffer);
+  if (!pooled(freed) && !in_main_) step_.free(*buckets_[freed].buffer);
   buckets_[freed] = {};
   queue_.pop_front();
 }

@@ -1,5 +1,7 @@
 // Megatron-FSDP v1's gradients between backward and the main gradients: a unit's are copied into
 // one buffer as soon as each is there, and the whole is reduced in place with the last of them.
+// With ZeRO-1 that buffer is a part of the main gradients, which are whole; in HSDP the rank's part
+// is summed along the outer axis.
 #pragma once
 
 #include <deque>
@@ -54,6 +56,8 @@ class MegatronGradients {
   std::int64_t gradient_type_;  ///< bytes of an element of the main gradients
   std::int64_t capacity_;
   bool pools_;
+  bool in_main_;  ///< gradients are copied straight into the main ones
+  bool outer_;
   std::vector<Bucket> buckets_;
   std::size_t filled_ = kRoot;
   std::deque<Reduction> queue_;

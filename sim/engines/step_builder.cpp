@@ -103,7 +103,7 @@ Op& StepBuilder::add_named(std::string name, StreamId stream, OpBody body) {
 }
 
 /// Allocations and frees are part of their operators.
-HostWork StepBuilder::work_of(const OpBody& body) const {
+HostLaunches StepBuilder::work_of(const OpBody& body) const {
   if (std::holds_alternative<Kernel>(body))
     return launcher_ == Launcher::compiled ? kCompiledKernel : kOperatorKernel;
   if (std::holds_alternative<Collective>(body)) return kCollectiveCall;

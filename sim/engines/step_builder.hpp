@@ -125,7 +125,7 @@ class StepBuilder {
   // The host, which issues the ops in their order.
   void launch_by(Launcher launcher) { launcher_ = launcher; }
   /// Beside what launches take, before the next op.
-  void host_work(HostWork work) { host_work_ += work; }
+  void host_work(HostLaunches work) { host_work_ += work; }
   /// The host goes on when that has come.
   void host_wait(const Mark& mark);
 
@@ -135,7 +135,7 @@ class StepBuilder {
  private:
   Op& add(std::string_view name, StreamRole stream, OpBody body);
   Op& add_named(std::string name, StreamId stream, OpBody body);
-  [[nodiscard]] HostWork work_of(const OpBody& body) const;
+  [[nodiscard]] HostLaunches work_of(const OpBody& body) const;
   [[nodiscard]] std::string full_name(std::string_view name) const;
   Tensor add_buffer(std::string_view name, std::int64_t bytes, Category category,
                     StreamRole stream);
@@ -149,8 +149,8 @@ class StepBuilder {
   std::vector<KeptFrom> kept_;
   std::vector<Renewal> renewals_;
   std::vector<BufferId> resting_;
-  std::vector<HostWork> host_;  ///< by op
-  HostWork host_work_ = 0;      ///< before the next one
+  std::vector<HostLaunches> host_;  ///< by op
+  HostLaunches host_work_ = 0;      ///< before the next one
   Launcher launcher_ = Launcher::eager;
   std::vector<Segment> segments_;
   std::size_t next_op_ = 0;

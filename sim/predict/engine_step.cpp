@@ -99,6 +99,8 @@ void complete(PredictedRun& run, const EngineStep& step, const Gpu& gpu) {
   const Bytes outside = runtime_bytes(gpu, std::ssize(step.plan.program.communicators));
   MemorySummary& memory = run.memory;
   run.engine = to_string(step.engine);
+  run.facts.push_back(
+      {.topic = "cluster", .name = "host_launch_ns", .value = gpu.host_launch.value});
   memory.allocated = Bytes(counters.peak_allocated);
   memory.cached = CachedMemory{.reserved = Bytes(counters.peak_reserved),
                                .device = Bytes(counters.peak_reserved) + outside,

@@ -35,7 +35,6 @@ Facts cluster_facts(const Cluster& cluster) {
   add("attention_scale", gpu.attention_scale);
   if (gpu.power) add("power_limit_w", gpu.power->own);
   add("launch_ns", gpu.launch.value);
-  add("host_launch_ns", gpu.host_launch.value);
   add("memory_gb_per_s", gpu.memory_bandwidth);
   add("copy_fraction", gpu.copy_fraction);
   add("host_gb_per_s", gpu.host_bandwidth);

@@ -140,13 +140,14 @@ class LoadCluster : public testing::Test {
 TEST_F(LoadCluster, OverridesTheUsualMachine) {
   const auto cluster = load(
       "gpu = \"h100\"\ngpus_per_node = 4\nnics_per_node = 1\nnic_gb_per_s = 25\n"
-      "nic_latency_ns = 5000\nswitch_latency_ns = 500\nfabric = \"fat_tree\"\n"
+      "nic_latency_ns = 5000\nswitch_latency_ns = 500\nhost_launch_ns = 8000\nfabric = \"fat_tree\"\n"
       "nodes_per_leaf = 8\noversubscription = 2.5\n");
   ASSERT_TRUE(cluster) << cluster.error().message();
   EXPECT_EQ(cluster->nodes, 16);
   EXPECT_EQ(cluster->network_bandwidth(), 6.25);  // 25 / 4
   EXPECT_EQ(cluster->nic_latency, Nanos(5000));
   EXPECT_EQ(cluster->switch_latency, Nanos(500));
+  EXPECT_EQ(cluster->gpu.host_launch, Nanos(8000));
   EXPECT_EQ(cluster->fabric, Fabric::fat_tree);
   EXPECT_EQ(cluster->nodes_per_leaf, 8);
   EXPECT_EQ(cluster->oversubscription, 2.5);

@@ -95,6 +95,16 @@ TEST(ParseGpu, ReadsEveryField) {
   EXPECT_EQ(gpu->sources[0].second, "counted");
 }
 
+/// A fast one where the file says nothing.
+TEST(ParseGpu, TheHostMayBeNamed) {
+  EXPECT_EQ(parse_gpu(kGood, "g.toml")->host_launch, kHostLaunch);
+  const std::string slow = with("nics = 4\n", "nics = 4\nhost_launch_ns = 9000\n");
+  EXPECT_EQ(parse_gpu(slow, "g.toml")->host_launch, Nanos(9000));
+  const auto wrong = parse_gpu(with("nics = 4\n", "nics = 4\nhost_launch_ns = -1\n"), "g.toml");
+  ASSERT_FALSE(wrong);
+  EXPECT_THAT(wrong.error().message(), HasSubstr("node.host_launch_ns"));
+}
+
 TEST(ParseGpu, ErrorsNameLineKeyAndExpectation) {
   EXPECT_EQ(error_of(with("sms = 100", "sms = \"many\"")),
             "x.toml:6: compute.sms must be an integer from 1 to 65536");
