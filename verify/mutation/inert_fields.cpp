@@ -51,6 +51,8 @@ constexpr std::array kInert{
     InertField{"*.operands[]{d_normed}.access",
                "what it may make beside is read by nobody, or proved"},
     InertField{"*.copy{*}.*put{*}.shape[]", "a copy moves elements: their number is checked"},
+    InertField{"*.kernel{cast}.operands[]{*}.shape[]",
+               "a cast goes element by element: their number is checked"},
     InertField{"buffers[]", "found by id: the order is free"},
     InertField{"communicators[]", "found by id: the order is free"},
     InertField{"communicators[].id", "a name by number; who takes part in what is proved"},

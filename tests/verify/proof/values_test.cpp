@@ -438,6 +438,7 @@ bool is_of_another_proof(KernelKind kind) {
     case KernelKind::newton_schulz:
     case KernelKind::norm_finish:
     case KernelKind::norm_partial:
+    case KernelKind::sum_ranks:
     case KernelKind::token_copy:
     case KernelKind::update:
     case KernelKind::zero_padding: return true;

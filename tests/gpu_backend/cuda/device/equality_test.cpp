@@ -1,7 +1,8 @@
 // Every way to train a model on the GPUs there are comes to the same weights: bit for bit with
 // --exact-sums, and without within the classes that add in one order. NCCL's all-reduce adds in
 // another order than its reduce-scatter, so that no_shard, which alone reduces by the former, is a
-// class of its own; so are symmetric reductions, which add in the order of ranks.
+// class of its own; so are symmetric reductions and those by copy engines, which add in the order
+// of ranks.
 //
 // By default every seventh combination is run; MFSDP_EQUALITY=full runs all.
 #include <fmt/format.h>
@@ -32,11 +33,12 @@ std::vector<PlanConfig> that_fit_here(std::vector<PlanConfig> configs) {
 }
 
 std::string class_of(const PlanConfig& config) {
+  if (config.mesh.size(Axis::dp_shard) == 1) return test::class_of(config);
   const bool scatters = config.strategy >= Strategy::optim_grads;
-  return test::class_of(config) + (config.mesh.size(Axis::dp_shard) == 1 ? ""
-                                   : !scatters                           ? ", all-reduce"
-                                   : config.reduce == Transport::nccl    ? ", reduce-scatter"
-                                                                         : ", symmetric");
+  return fmt::format("{}, {}", test::class_of(config),
+                     !scatters                          ? "all-reduce"
+                     : config.reduce == Transport::nccl ? "reduce-scatter"
+                                                        : to_string(config.reduce));
 }
 
 /// Runs the combinations and puts them together by class.
