@@ -4,8 +4,12 @@
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
+#include <cmath>
 #include <limits>
+#include <memory>
+#include <numeric>
 
+#include "core/plan/loss_scale.hpp"
 #include "gpu_backend/cuda/kernels/experts.hpp"
 #include "tests/gpu_backend/cuda/device/launch.hpp"
 #include "tests/gpu_backend/cuda/device/wrong_elements.hpp"
@@ -128,7 +132,7 @@ TYPED_TEST(DeviceExperts, RouterBackward) {
       const auto logits = random_values<T>(s.tokens * s.experts, 4);
       const Routed routed = route_on_cpu(s, logits);
       const auto d_weights = random_values<float>(s.tokens * s.top_k, 5);
-      const kernels::LossScaleState scale{.scale = 4};
+      const LossScaleState scale{.scale = 4};
       const std::vector<double> wide = widened(logits), wide_d = widened(d_weights);
       std::vector<double> expected(wide.size());
       kernels::router_backward(
@@ -144,8 +148,7 @@ TYPED_TEST(DeviceExperts, RouterBackward) {
       const DeviceArray<T> d_logits_in(logits), d_logits(s.tokens * s.experts);
       const DeviceArray<std::int32_t> indices(routed.indices), counts(routed.counts);
       const DeviceArray<float> d_d_weights(d_weights);
-      const DeviceArray<kernels::LossScaleState> d_scale(
-          std::vector<kernels::LossScaleState>{scale});
+      const DeviceArray<LossScaleState> d_scale(std::vector<LossScaleState>{scale});
       expect_runs(router_backward(
           kernels::RouterBackward<T>{.sizes = s,
                                      .logits = d_logits_in.data(),
@@ -160,10 +163,11 @@ TYPED_TEST(DeviceExperts, RouterBackward) {
       const double norm =
           std::sqrt(std::inner_product(expected.begin(), expected.end(), expected.begin(), 0.0));
       // Softmax of one expert, or weights that always sum to 1, have a gradient of nothing.
-      if (norm > 1e-10)
+      if (norm > 1e-10) {
         EXPECT_LT(relative_error(d_logits.download(), expected), kTolerance<T>);
-      else
+      } else {
         for (const T value : d_logits.download()) EXPECT_LT(std::abs(widen(value)), 1e-5);
+      }
       EXPECT_TRUE(d_logits.margin_is_whole());
     }
 }
@@ -284,9 +288,7 @@ TYPED_TEST(DeviceExperts, RowsGoToTheirPlacesAndComeBack) {
       std::vector<T> sums = adds ? input : std::vector<T>(input.size());
       std::vector<float> weights_back(at(rows));
       const DeviceArray<T> d_of_experts(of_experts), output(tokens * cols);
-      if (adds)
-        require(
-            cudaMemcpy(output.data(), input.data(), input.size() * sizeof(T), cudaMemcpyDefault));
+      if (adds) output.upload(input);
       kernels::CombineRows<T> call{.tokens = tokens,
                                    .cols = cols,
                                    .top_k = top_k,
@@ -351,8 +353,7 @@ TYPED_TEST(DeviceExperts, WeightedSwigluMakesTheVeryProductAgain) {
         Numbers{static_cast<std::int32_t>(valid / 2), static_cast<std::int32_t>(valid)});
     const auto front = []<class V>(std::int64_t count, const std::vector<V>& values) {
       auto made = std::make_unique<DeviceArray<V>>(count);
-      require(
-          cudaMemcpy(made->data(), values.data(), values.size() * sizeof(V), cudaMemcpyDefault));
+      made->upload(values);
       return made;
     };
     const auto gates = front(rows * 2 * cols, gate_up);
@@ -377,13 +378,9 @@ TYPED_TEST(DeviceExperts, WeightedSwigluMakesTheVeryProductAgain) {
                                                .product = expected.data()},
         valid);
     const std::vector<T> made = product.download();
-    const auto is_poison_from = []<class V>(const std::vector<V>& all, std::int64_t first) {
-      std::vector<V> rest(all.begin() + first, all.end());
-      std::vector<V> poison(rest.size());
-      std::memset(poison.data(), 0xff, poison.size() * sizeof(V));
-      return same_bits(rest, poison);
-    };
-    if (valid > 0) EXPECT_LT(relative_error(made, expected), kTolerance<T>);
+    if (valid > 0) {
+      EXPECT_LT(relative_error(made, expected), kTolerance<T>);
+    }
     EXPECT_TRUE(is_poison_from(made, valid * cols));
     kernels::weighted_swiglu_backward(
         kernels::WeightedSwigluBackward<double>{.cols = cols,

@@ -84,20 +84,6 @@ std::string version_name(GroupedVersion version) {
   return "warpgroups";
 }
 
-/// Values in front, poison behind.
-template <class T>
-void fill_front(const DeviceArray<T>& array, const std::vector<T>& values) {
-  require(cudaMemcpy(array.data(), values.data(), values.size() * sizeof(T), cudaMemcpyDefault));
-}
-
-template <class T>
-bool is_poison_from(const std::vector<T>& values, std::int64_t first) {
-  const std::vector<T> all(values.begin() + first, values.end());
-  std::vector<T> poison(all.size());
-  std::memset(poison.data(), 0xff, poison.size() * sizeof(T));
-  return same_bits(all, poison);
-}
-
 void expect_launch(const Result<Launch>& launch) {
   ASSERT_TRUE(launch) << launch.error().message();
   if (*launch) expect_runs((*launch)());
@@ -173,7 +159,7 @@ void check_product(const Shape& s, bool gradient, GroupedVersion version) {
   const auto input = random_values<T>(s.total() * from, 1);
   const auto weight = random_values<T>(s.experts() * s.n * s.k, 2, 0.25F);
   const DeviceArray<T> d_input(s.sizes().m * from), d_weight(weight), output(s.sizes().m * to);
-  fill_front(d_input, input);
+  d_input.upload(input);
   const DeviceArray<std::int32_t> ends(s.ends());
   expect_launch(grouped_launch(GroupedProduct<T>{.sizes = s.sizes(),
                                                  .gradient = gradient,
@@ -197,10 +183,10 @@ void check_gradient(const Shape& s, bool adds, GroupedVersion version) {
   const auto input = random_values<T>(s.total() * s.k, 2);
   const auto before = adds ? random_values<G>(s.experts() * s.n * s.k, 3, 4) : std::vector<G>{};
   const DeviceArray<T> d_d_output(s.sizes().m * s.n), d_input(s.sizes().m * s.k);
-  fill_front(d_d_output, d_output);
-  fill_front(d_input, input);
+  d_d_output.upload(d_output);
+  d_input.upload(input);
   const DeviceArray<G> weight_grad(s.experts() * s.n * s.k);
-  if (adds) fill_front(weight_grad, before);
+  if (adds) weight_grad.upload(before);
   const DeviceArray<std::int32_t> ends(s.ends());
   expect_launch(grouped_launch(GroupedWeightGradient<T, G>{.sizes = s.sizes(),
                                                            .d_output = d_d_output.data(),
@@ -338,7 +324,7 @@ TEST_P(DeviceGrouped, LargeOnesAgreeWithThePlainVersion) {
 INSTANTIATE_TEST_SUITE_P(Versions, DeviceGrouped,
                          testing::Values(GroupedVersion::plain, GroupedVersion::warps,
                                          GroupedVersion::warpgroups),
-                         [](const auto& info) { return version_name(info.param); });
+                         [](const auto& of) { return version_name(of.param); });
 
 // ---- --exact-sums ------------------------------------------------------------------------------
 
@@ -358,7 +344,7 @@ void check_exact_gradient(bool adds) {
   kernels::GridSums<float> sums(grid);
   std::vector<float> expected(static_cast<std::size_t>(s.experts() * s.n * s.k), adds ? 3 : 0);
   const DeviceArray<float> weight_grad(static_cast<std::int64_t>(expected.size()));
-  if (adds) fill_front(weight_grad, expected);
+  if (adds) weight_grad.upload(expected);
   std::int64_t row = 0;
   for (std::int64_t e = 0; e < s.experts(); ++e)
     for (std::int64_t r = 0; r < s.rows[static_cast<std::size_t>(e)]; ++r, ++row)
