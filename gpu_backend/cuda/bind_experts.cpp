@@ -1,67 +1,105 @@
-// Kernels of experts: defined on the CPU (verify/cpu/kernels/experts.hpp), not yet on GPUs.
-#include <fmt/format.h>
-
+// Kernels of experts: routing, rows in the order of experts, and products of each with its rows.
+#include "core/runtime/calls/take_experts.hpp"
 #include "gpu_backend/cuda/bind_kind.hpp"
+#include "gpu_backend/cuda/grouped_products.hpp"
+#include "gpu_backend/cuda/kernels/experts.hpp"
 
 namespace mfsdp::cuda {
 namespace {
 
-Result<Launch> no_kernel(const KernelCall& call) {
-  return fail(fmt::format("kernel {}", to_string(call.kernel->kind)),
-              "has no CUDA kernel yet: models with experts run with --backend cpu");
+Result<Launch> bind_product(const KernelCall& call, const BindTarget& to, std::string_view input) {
+  return bind_by_type(call, input, [&]<class T>(TypeTag<T>) -> Result<Launch> {
+    MFSDP_LET(p, kernels::take_grouped_product<T>(call));
+    return grouped_launch(p, to.stream);
+  });
 }
 
 }  // namespace
 
 template <>
-Result<Launch> bind_kind<KernelKind::router_forward>(const KernelCall& call,
-                                                     const BindTarget& /*to*/) {
-  return no_kernel(call);
+Result<Launch> bind_kind<KernelKind::router_forward>(const KernelCall& call, const BindTarget& to) {
+  return bind_by_type(call, "logits", [&]<class T>(TypeTag<T>) -> Result<Launch> {
+    MFSDP_LET(k, kernels::take_router_forward<T>(call));
+    MFSDP_TRY(check_experts(k.sizes.experts));
+    return [k, stream = to.stream] { return router_forward(k, stream); };
+  });
 }
+
 template <>
 Result<Launch> bind_kind<KernelKind::router_backward>(const KernelCall& call,
-                                                      const BindTarget& /*to*/) {
-  return no_kernel(call);
+                                                      const BindTarget& to) {
+  return bind_by_type(call, "logits", [&]<class T>(TypeTag<T>) -> Result<Launch> {
+    MFSDP_LET(k, kernels::take_router_backward<T>(call));
+    MFSDP_TRY(check_experts(k.sizes.experts));
+    return [k, stream = to.stream] { return router_backward(k, stream); };
+  });
 }
+
 template <>
-Result<Launch> bind_kind<KernelKind::expert_order>(const KernelCall& call,
-                                                   const BindTarget& /*to*/) {
-  return no_kernel(call);
+Result<Launch> bind_kind<KernelKind::expert_order>(const KernelCall& call, const BindTarget& to) {
+  MFSDP_LET(k, kernels::take_expert_order(call));
+  MFSDP_TRY(check_experts(k.sizes.experts));
+  MFSDP_TRY(check_order_workspace(expert_order_workspace(k.sizes),
+                                  static_cast<std::int64_t>(k.workspace.size())));
+  return [k, stream = to.stream] { return expert_order(k, stream); };
 }
+
 template <>
-Result<Launch> bind_kind<KernelKind::permute_rows>(const KernelCall& call,
-                                                   const BindTarget& /*to*/) {
-  return no_kernel(call);
+Result<Launch> bind_kind<KernelKind::permute_rows>(const KernelCall& call, const BindTarget& to) {
+  return bind_by_type(call, "input", [&]<class T>(TypeTag<T>) -> Result<Launch> {
+    MFSDP_LET(k, kernels::take_permute_rows<T>(call));
+    return [k, stream = to.stream] { return permute_rows(k, stream); };
+  });
 }
+
 template <>
-Result<Launch> bind_kind<KernelKind::combine_rows>(const KernelCall& call,
-                                                   const BindTarget& /*to*/) {
-  return no_kernel(call);
+Result<Launch> bind_kind<KernelKind::combine_rows>(const KernelCall& call, const BindTarget& to) {
+  return bind_by_type(call, "input", [&]<class T>(TypeTag<T>) -> Result<Launch> {
+    MFSDP_LET(k, kernels::take_combine_rows<T>(call));
+    return [k, stream = to.stream] { return combine_rows(k, stream); };
+  });
 }
+
 template <>
 Result<Launch> bind_kind<KernelKind::grouped_product>(const KernelCall& call,
-                                                      const BindTarget& /*to*/) {
-  return no_kernel(call);
+                                                      const BindTarget& to) {
+  return bind_product(call, to, "input");
 }
+
 template <>
 Result<Launch> bind_kind<KernelKind::grouped_input_gradient>(const KernelCall& call,
-                                                             const BindTarget& /*to*/) {
-  return no_kernel(call);
+                                                             const BindTarget& to) {
+  return bind_product(call, to, "d_output");
 }
+
 template <>
 Result<Launch> bind_kind<KernelKind::grouped_weight_gradient>(const KernelCall& call,
-                                                              const BindTarget& /*to*/) {
-  return no_kernel(call);
+                                                              const BindTarget& to) {
+  return bind_by_type(call, "input", [&]<class T>(TypeTag<T>) -> Result<Launch> {
+    return bind_by_type(GradientTypes<T>{}, call, "weight_grad",
+                        [&]<class G>(TypeTag<G>) -> Result<Launch> {
+                          MFSDP_LET(p, (kernels::take_grouped_weight_gradient<T, G>(call)));
+                          return grouped_launch(p, to.stream, to.outlier);
+                        });
+  });
 }
+
 template <>
 Result<Launch> bind_kind<KernelKind::weighted_swiglu_forward>(const KernelCall& call,
-                                                              const BindTarget& /*to*/) {
-  return no_kernel(call);
+                                                              const BindTarget& to) {
+  return bind_by_type(call, "gate_up", [&]<class T>(TypeTag<T>) -> Result<Launch> {
+    MFSDP_LET(k, kernels::take_weighted_swiglu_forward<T>(call));
+    return [k, stream = to.stream] { return weighted_swiglu_forward(k, stream); };
+  });
 }
+
 template <>
 Result<Launch> bind_kind<KernelKind::weighted_swiglu_backward>(const KernelCall& call,
-                                                               const BindTarget& /*to*/) {
-  return no_kernel(call);
+                                                               const BindTarget& to) {
+  return bind_by_type(call, "gate_up", [&]<class T>(TypeTag<T>) -> Result<Launch> {
+    MFSDP_LET(k, kernels::take_weighted_swiglu_backward<T>(call));
+    return [k, stream = to.stream] { return weighted_swiglu_backward(k, stream); };
+  });
 }
 template <>
 Result<Launch> bind_kind<KernelKind::sigmoid_forward>(const KernelCall& call,

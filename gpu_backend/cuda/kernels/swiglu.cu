@@ -1,4 +1,4 @@
-#include "gpu_backend/cuda/kernels/device.cuh"
+#include "gpu_backend/cuda/kernels/swiglu.cuh"
 #include "gpu_backend/cuda/kernels/swiglu.hpp"
 
 namespace mfsdp::cuda {
@@ -11,15 +11,6 @@ using kernels::SwigluForward;
 
 constexpr int kThreads = 256;
 constexpr std::int64_t kMaxGridRows = 65535;
-
-/// bf16 keeps 8 bits of a result, fp16 11: the fast exponential is exact enough there.
-template <class T>
-__device__ float sigmoid(float x) {
-  if constexpr (std::is_same_v<T, float>)
-    return 1 / (1 + expf(-x));
-  else
-    return __fdividef(1, 1 + __expf(-x));
-}
 
 // What becomes of a gate before it is multiplied, gate * sigmoid(z): see
 // verify/cpu/kernels/swiglu.hpp.
@@ -34,11 +25,6 @@ struct GeluTanh {
   __device__ static float slope(float gate) { return kTwoRoots * (1 + 3 * kCubic * gate * gate); }
 };
 
-/// The one rounding of a product follows: backward makes the very same bits again.
-__device__ float product(float gate, float sigmoid_of_gate, float up) {
-  return __fmul_rn(__fmul_rn(gate, sigmoid_of_gate), up);
-}
-
 template <class Gate, class T, int N>
 __global__ void forward(const SwigluForward<T> k) {
   const std::int64_t col = (static_cast<std::int64_t>(blockIdx.x) * kThreads + threadIdx.x) * N;
@@ -50,7 +36,7 @@ __global__ void forward(const SwigluForward<T> k) {
     load_widened<N>(from, gate);
     load_widened<N>(from + k.cols, up);
 #pragma unroll
-    for (int i = 0; i < N; ++i) up[i] = product(gate[i], sigmoid<T>(Gate::z(gate[i])), up[i]);
+    for (int i = 0; i < N; ++i) up[i] = gated_product(gate[i], sigmoid<T>(Gate::z(gate[i])), up[i]);
     store_narrowed<N>(k.product + row * k.cols + col, up);
   }
 }
@@ -70,7 +56,7 @@ __global__ void backward(const SwigluBackward<T> k) {
 #pragma unroll
     for (int i = 0; i < N; ++i) {
       const float s = sigmoid<T>(Gate::z(gate[i]));
-      const float again = product(gate[i], s, up[i]);
+      const float again = gated_product(gate[i], s, up[i]);
       const float activated = gate[i] * s;
       gate[i] = d[i] * up[i] * (s + activated * (1 - s) * Gate::slope(gate[i]));
       up[i] = d[i] * activated;

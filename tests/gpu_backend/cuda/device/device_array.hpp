@@ -4,6 +4,7 @@
 
 #include <cuda_runtime.h>
 
+#include <algorithm>
 #include <cmath>
 #include <cstddef>
 #include <cstdint>
@@ -51,6 +52,10 @@ class DeviceArray {
     require(cudaMalloc(&data_, bytes() + kMargin));
     require(cudaMemset(data_, 0xff, bytes() + kMargin));
   }
+  /// The first elements; the rest stays as it is.
+  void upload(const std::vector<T>& values) const {
+    require(cudaMemcpy(data_, values.data(), values.size() * sizeof(T), cudaMemcpyDefault));
+  }
   void poison() { require(cudaMemset(data_, 0xff, bytes())); }
   /// Whether nobody wrote past the end.
   [[nodiscard]] bool margin_is_whole() const {
@@ -69,6 +74,13 @@ class DeviceArray {
   std::size_t count_ = 0;
   void* data_ = nullptr;
 };
+
+/// Whether nobody wrote an element from `first` on.
+template <class T>
+[[nodiscard]] bool is_poison_from(const std::vector<T>& values, std::int64_t first) {
+  const auto rest = std::as_bytes(std::span(values).subspan(static_cast<std::size_t>(first)));
+  return std::ranges::all_of(rest, [](std::byte byte) { return byte == std::byte{0xff}; });
+}
 
 /// Normal random numbers, rounded to T.
 template <class T>

@@ -1,0 +1,182 @@
+#include "gpu_backend/cuda/grouped_products.hpp"
+
+#include <algorithm>
+#include <array>
+#include <cstdint>
+#include <string_view>
+#include <type_traits>
+
+#include "gpu_backend/cuda/check.hpp"
+#include "gpu_backend/cuda/kernels/exact_sums.hpp"
+#include "gpu_backend/cuda/kernels/experts.hpp"
+
+namespace mfsdp::cuda {
+namespace {
+
+// ---- which version -----------------------------------------------------------------------------
+
+/// Whether loads of 16 bytes fit all operands.
+template <class T, class G>
+bool fits_pieces(const GroupedCall<T, G>& call) {
+  const auto begins_well = [](const void* at) {
+    return reinterpret_cast<std::uintptr_t>(at) % 16 == 0;
+  };
+  return call.sizes.n % 8 == 0 && call.sizes.k % 8 == 0 && begins_well(call.a) &&
+         begins_well(call.b) && begins_well(call.c);
+}
+
+/// Whether the tensor cores take these types: 16-bit operands, and a result of their type or fp32.
+template <class T, class G>
+constexpr bool kTensorCores = sizeof(T) == 2 && (std::is_same_v<T, G> || std::is_same_v<G, float>);
+
+/// Narrower matrices than a row of shared memory leave most of a tile empty.
+template <class T, class G>
+bool fills_tiles(const GroupedCall<T, G>& call) {
+  return call.sizes.n >= kWarpgroupInner && call.sizes.k >= kWarpgroupInner;
+}
+
+template <class T, class G>
+Result<GroupedVersion> best_version(const GroupedCall<T, G>& call) {
+  if (!kTensorCores<T, G> || !fits_pieces(call)) return GroupedVersion::plain;
+  if (!std::is_same_v<T, Bf16> || !fills_tiles(call)) return GroupedVersion::warps;
+  MFSDP_LET(has, has_warpgroups());
+  return has ? GroupedVersion::warpgroups : GroupedVersion::warps;
+}
+
+template <class T, class G>
+Result<GroupedVersion> version_of(const GroupedCall<T, G>& call,
+                                  std::optional<GroupedVersion> only) {
+  if (!only) return best_version(call);
+  if (*only == GroupedVersion::plain) return *only;
+  if (!kTensorCores<T, G> || !fits_pieces(call))
+    return fail("grouped product",
+                "expected 16-bit operands of rows that are whole pieces of 16 bytes");
+  if (*only == GroupedVersion::warps) return *only;
+  MFSDP_LET(has, has_warpgroups());
+  if (!std::is_same_v<T, Bf16> || !has)
+    return fail("grouped product", "expected bf16 and a GPU of compute capability 9.0");
+  return *only;
+}
+
+// ---- what TMA is told --------------------------------------------------------------------------
+
+using EncodeTiled = decltype(&cuTensorMapEncodeTiled);
+
+/// The driver's function: nothing links with the driver.
+Result<EncodeTiled> encode_tiled() {
+  void* function = nullptr;
+  cudaDriverEntryPointQueryResult found{};
+  MFSDP_TRY(check(cudaGetDriverEntryPointByVersion("cuTensorMapEncodeTiled", &function, 12000,
+                                                   cudaEnableDefault, &found),
+                  "cudaGetDriverEntryPointByVersion"));
+  if (found != cudaDriverEntryPointSuccess)
+    return fail("cuTensorMapEncodeTiled", "expected a driver that has it", Fault::environment);
+  return reinterpret_cast<EncodeTiled>(function);
+}
+
+/// Matrices of rows x cols, one after the other; boxes of so many rows and 64 columns.
+struct MapShape {
+  std::int64_t matrices = 1;
+  std::int64_t rows = 0;
+  std::int64_t cols = 0;
+  int box_rows = 0;
+};
+
+/// What lies outside a matrix is loaded as zero.
+Result<CUtensorMap> map_of(const Bf16* data, const MapShape& shape) {
+  MFSDP_LET(encode, encode_tiled());
+  const auto size = [](std::int64_t value) { return static_cast<cuuint64_t>(value); };
+  const std::array<cuuint64_t, 3> dims{size(shape.cols), size(shape.rows), size(shape.matrices)};
+  const std::array<cuuint64_t, 2> strides{size(shape.cols) * sizeof(Bf16),
+                                          size(shape.cols * shape.rows) * sizeof(Bf16)};
+  const std::array<cuuint32_t, 3> box{kWarpgroupInner, static_cast<cuuint32_t>(shape.box_rows), 1};
+  const std::array<cuuint32_t, 3> steps{1, 1, 1};
+  CUtensorMap map{};
+  const CUresult status =
+      encode(&map, CU_TENSOR_MAP_DATA_TYPE_BFLOAT16, 3, const_cast<Bf16*>(data), dims.data(),
+             strides.data(), box.data(), steps.data(), CU_TENSOR_MAP_INTERLEAVE_NONE,
+             CU_TENSOR_MAP_SWIZZLE_128B, CU_TENSOR_MAP_L2_PROMOTION_L2_256B,
+             CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE);
+  if (status != CUDA_SUCCESS)
+    return fail("cuTensorMapEncodeTiled", "the driver refuses the matrix of a grouped product",
+                Fault::environment);
+  return map;
+}
+
+template <GroupedKind kind, class G>
+Result<GroupedMaps> maps_of(const GroupedCall<Bf16, G>& call) {
+  const kernels::GroupedSizes& s = call.sizes;
+  const std::int64_t rows = std::max<std::int64_t>(s.m, 1);  // of none nothing is loaded
+  MapShape a{.rows = rows, .cols = kind == GroupedKind::forward ? s.k : s.n};
+  MapShape b{.matrices = s.experts, .rows = s.n, .cols = s.k, .box_rows = kWarpgroupInner};
+  a.box_rows = kind == GroupedKind::weight_gradient ? kWarpgroupInner : kWarpgroupTileRows;
+  if (kind == GroupedKind::forward) b.box_rows = kWarpgroupTileCols;
+  if (kind == GroupedKind::weight_gradient)
+    b = {.rows = rows, .cols = s.k, .box_rows = kWarpgroupInner};
+  MFSDP_LET(map_a, map_of(call.a, a));
+  MFSDP_LET(map_b, map_of(call.b, b));
+  return GroupedMaps{.a = map_a, .b = map_b};
+}
+
+// ---- launches ----------------------------------------------------------------------------------
+
+template <GroupedKind kind, class T, class G>
+Result<Launch> launch_of(const GroupedCall<T, G>& call, cudaStream_t stream,
+                         std::optional<GroupedVersion> only) {
+  MFSDP_TRY(check_experts(call.sizes.experts));
+  if (call.sizes.experts == 0 || call.sizes.n == 0 || call.sizes.k == 0) return Launch{};
+  if (kind != GroupedKind::weight_gradient && call.sizes.m == 0) return Launch{};
+  MFSDP_LET(version, version_of(call, only));
+  if constexpr (std::is_same_v<T, Bf16> && kTensorCores<T, G>)
+    if (version == GroupedVersion::warpgroups) {
+      MFSDP_LET(maps, maps_of<kind>(call));
+      return [call, maps, stream] { return grouped_warpgroups<kind>(call, maps, stream); };
+    }
+  if constexpr (kTensorCores<T, G>)
+    if (version == GroupedVersion::warps)
+      return [call, stream] { return grouped_warps<kind>(call, stream); };
+  return [call, stream] { return grouped_plain<kind>(call, stream); };
+}
+
+}  // namespace
+
+template <class T>
+Result<Launch> grouped_launch(const kernels::GroupedProduct<T>& p, cudaStream_t stream,
+                              std::optional<GroupedVersion> only) {
+  const GroupedCall<T, T> call = grouped_call(p);
+  return p.gradient ? launch_of<GroupedKind::input_gradient>(call, stream, only)
+                    : launch_of<GroupedKind::forward>(call, stream, only);
+}
+
+template <class T, class G>
+Result<Launch> grouped_launch(const kernels::GroupedWeightGradient<T, G>& p, cudaStream_t stream,
+                              ExactOutlier* outlier, std::optional<GroupedVersion> only) {
+  if (p.pieces.grid) {
+    MFSDP_TRY(check_experts(p.sizes.experts));
+    if constexpr (std::is_same_v<G, float>)
+      return [p, outlier, stream] { return grouped_exact(p, stream, outlier); };
+    else
+      return tl::unexpected(expected_fp32(KernelKind::grouped_weight_gradient).error());
+  }
+  return launch_of<GroupedKind::weight_gradient>(grouped_call(p), stream, only);
+}
+
+template Result<Launch> grouped_launch(const kernels::GroupedProduct<Bf16>&, cudaStream_t,
+                                       std::optional<GroupedVersion>);
+template Result<Launch> grouped_launch(const kernels::GroupedProduct<Fp16>&, cudaStream_t,
+                                       std::optional<GroupedVersion>);
+template Result<Launch> grouped_launch(const kernels::GroupedProduct<float>&, cudaStream_t,
+                                       std::optional<GroupedVersion>);
+#define MFSDP_GROUPED_LAUNCH(T, G)                                                    \
+  template Result<Launch> grouped_launch(const kernels::GroupedWeightGradient<T, G>&, \
+                                         cudaStream_t, ExactOutlier*,                 \
+                                         std::optional<GroupedVersion>)
+MFSDP_GROUPED_LAUNCH(Bf16, Bf16);
+MFSDP_GROUPED_LAUNCH(Bf16, float);
+MFSDP_GROUPED_LAUNCH(Fp16, Fp16);
+MFSDP_GROUPED_LAUNCH(Fp16, float);
+MFSDP_GROUPED_LAUNCH(float, Bf16);
+MFSDP_GROUPED_LAUNCH(float, float);
+#undef MFSDP_GROUPED_LAUNCH
+
+}  // namespace mfsdp::cuda

@@ -1,0 +1,49 @@
+// Routing to experts and rows in their order (core/runtime/calls/experts.hpp) on CUDA, for bf16,
+// fp16 and fp32. What is queued goes to the stream; no result depends on which block ran first.
+#pragma once
+
+#include <cuda_runtime.h>
+
+#include <cstdint>
+
+#include "core/base/error.hpp"
+#include "core/runtime/calls/experts.hpp"
+
+namespace mfsdp::cuda {
+
+/// A warp keeps the logits of a token in its registers.
+inline constexpr std::int64_t kMostExperts = 1024;
+
+/// At most kMostExperts, for all that goes by experts.
+[[nodiscard]] Result<void> check_experts(std::int64_t experts);
+
+template <class T>
+[[nodiscard]] Result<void> router_forward(const kernels::RouterForward<T>& k, cudaStream_t stream);
+
+template <class T>
+[[nodiscard]] Result<void> router_backward(const kernels::RouterBackward<T>& k,
+                                           cudaStream_t stream);
+
+/// Bytes of workspace that expert_order() needs: a count of each expert in each block of tokens.
+[[nodiscard]] std::int64_t expert_order_workspace(const kernels::RoutingSizes& sizes);
+
+[[nodiscard]] Result<void> check_order_workspace(std::int64_t needed, std::int64_t bytes);
+
+/// Three launches. The error names the workspace that is needed.
+[[nodiscard]] Result<void> expert_order(const kernels::ExpertOrder& k, cudaStream_t stream);
+
+template <class T>
+[[nodiscard]] Result<void> permute_rows(const kernels::PermuteRows<T>& k, cudaStream_t stream);
+
+template <class T>
+[[nodiscard]] Result<void> combine_rows(const kernels::CombineRows<T>& k, cudaStream_t stream);
+
+template <class T>
+[[nodiscard]] Result<void> weighted_swiglu_forward(const kernels::WeightedSwigluForward<T>& k,
+                                                   cudaStream_t stream);
+
+template <class T>
+[[nodiscard]] Result<void> weighted_swiglu_backward(const kernels::WeightedSwigluBackward<T>& k,
+                                                    cudaStream_t stream);
+
+}  // namespace mfsdp::cuda

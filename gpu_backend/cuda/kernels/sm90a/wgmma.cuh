@@ -1,0 +1,105 @@
+// Instructions of compute capability 9.0a: products of a warpgroup from shared memory, boxes of
+// matrices by TMA, and the barriers that both go by.
+#pragma once
+
+#include <cuda.h>
+
+#include <cstdint>
+
+namespace mfsdp::cuda {
+
+// ---- barriers in shared memory -----------------------------------------------------------------
+
+__device__ inline void init_barrier(std::uint32_t barrier, int arrivals) {
+  asm volatile("mbarrier.init.shared::cta.b64 [%0], %1;" ::"r"(barrier), "r"(arrivals) : "memory");
+}
+/// What was initialised is seen by TMA.
+__device__ inline void publish_barriers() {
+  asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
+}
+__device__ inline void arrive(std::uint32_t barrier) {
+  asm volatile("mbarrier.arrive.shared::cta.b64 _, [%0];" ::"r"(barrier) : "memory");
+}
+__device__ inline void arrive_expecting(std::uint32_t barrier, int bytes) {
+  asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"(barrier), "r"(bytes)
+               : "memory");
+}
+/// Until the phase with this parity is over.
+__device__ inline void wait(std::uint32_t barrier, std::uint32_t parity) {
+  std::uint32_t done = 0;
+  while (done == 0)
+    asm volatile(
+        "{\n"
+        ".reg .pred p;\n"
+        "mbarrier.try_wait.parity.shared::cta.b64 p, [%1], %2;\n"
+        "selp.u32 %0, 1, 0, p;\n"
+        "}"
+        : "=r"(done)
+        : "r"(barrier), "r"(parity)
+        : "memory");
+}
+
+/// The box of a map that begins at (col, row) of a matrix.
+__device__ inline void load_box(const CUtensorMap& map, int col, int row, int matrix,
+                                std::uint32_t to, std::uint32_t barrier) {
+  asm volatile(
+      "cp.async.bulk.tensor.3d.shared::cluster.global.mbarrier::complete_tx::bytes "
+      "[%0], [%1, {%2, %3, %4}], [%5];" ::"r"(to),
+      "l"(&map), "r"(col), "r"(row), "r"(matrix), "r"(barrier)
+      : "memory");
+}
+
+// ---- products ----------------------------------------------------------------------------------
+
+/// Rows of 128 bytes in groups of 8, whose 16-byte pieces are turned by the row (as TMA does with
+/// 128-byte swizzling). Groups follow one another. Where rows are those that are summed over
+/// (`across`), further columns of c stand in blocks of 64 rows.
+__device__ inline std::uint64_t matrix_of(std::uint32_t address) {
+  constexpr std::uint64_t kGroup = 8 * 128 / 16;
+  constexpr std::uint64_t kBlock = 64 * 128 / 16;
+  constexpr std::uint64_t kTurned128 = 1;
+  return (address & 0x3ffffU) >> 4U | kBlock << 16U | kGroup << 32U | kTurned128 << 62U;
+}
+
+__device__ inline void begin_products() { asm volatile("wgmma.fence.sync.aligned;" ::: "memory"); }
+__device__ inline void commit_products() {
+  asm volatile("wgmma.commit_group.sync.aligned;" ::: "memory");
+}
+template <int pending>
+__device__ void wait_for_products() {
+  asm volatile("wgmma.wait_group.sync.aligned %0;" ::"n"(pending) : "memory");
+}
+/// No use of the sums moves across it.
+__device__ inline void pin(float (&sums)[128]) {
+#pragma unroll
+  for (int i = 0; i < 128; ++i) asm volatile("" : "+f"(sums[i])::"memory");
+}
+
+#define MFSDP_EIGHT(i)                                                                \
+  "+f"(d[i]), "+f"(d[(i) + 1]), "+f"(d[(i) + 2]), "+f"(d[(i) + 3]), "+f"(d[(i) + 4]), \
+      "+f"(d[(i) + 5]), "+f"(d[(i) + 6]), "+f"(d[(i) + 7])
+
+/// d += a * b, 64 x 256 over 16. Across: the operand's rows are those that are summed over.
+template <bool AcrossA, bool AcrossB>
+__device__ void multiply(float (&d)[128], std::uint64_t a, std::uint64_t b) {
+  asm volatile(
+      "wgmma.mma_async.sync.aligned.m64n256k16.f32.bf16.bf16 "
+      "{%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, %16, %17, "
+      "%18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31, %32, %33, "
+      "%34, %35, %36, %37, %38, %39, %40, %41, %42, %43, %44, %45, %46, %47, %48, %49, "
+      "%50, %51, %52, %53, %54, %55, %56, %57, %58, %59, %60, %61, %62, %63, %64, %65, "
+      "%66, %67, %68, %69, %70, %71, %72, %73, %74, %75, %76, %77, %78, %79, %80, %81, "
+      "%82, %83, %84, %85, %86, %87, %88, %89, %90, %91, %92, %93, %94, %95, %96, %97, "
+      "%98, %99, %100, %101, %102, %103, %104, %105, %106, %107, %108, %109, %110, "
+      "%111, %112, %113, %114, %115, %116, %117, %118, %119, %120, %121, %122, %123, "
+      "%124, %125, %126, %127}, "
+      "%128, %129, 1, 1, 1, %130, %131;"
+      : MFSDP_EIGHT(0), MFSDP_EIGHT(8), MFSDP_EIGHT(16), MFSDP_EIGHT(24), MFSDP_EIGHT(32),
+        MFSDP_EIGHT(40), MFSDP_EIGHT(48), MFSDP_EIGHT(56), MFSDP_EIGHT(64), MFSDP_EIGHT(72),
+        MFSDP_EIGHT(80), MFSDP_EIGHT(88), MFSDP_EIGHT(96), MFSDP_EIGHT(104), MFSDP_EIGHT(112),
+        MFSDP_EIGHT(120)
+      : "l"(a), "l"(b), "n"(AcrossA ? 1 : 0), "n"(AcrossB ? 1 : 0));
+}
+#undef MFSDP_EIGHT
+
+}  // namespace mfsdp::cuda
