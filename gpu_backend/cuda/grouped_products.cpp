@@ -38,7 +38,7 @@ bool fills_tiles(const GroupedCall<T, G>& call) {
 template <class T, class G>
 Result<GroupedVersion> best_version(const GroupedCall<T, G>& call) {
   if (!kTensorCores<T, G> || !fits_pieces(call)) return GroupedVersion::plain;
-  if (!std::is_same_v<T, Bf16> || !fills_tiles(call)) return GroupedVersion::warps;
+  if (!fills_tiles(call)) return GroupedVersion::warps;
   MFSDP_LET(has, has_warpgroups());
   return has ? GroupedVersion::warpgroups : GroupedVersion::warps;
 }
@@ -53,8 +53,7 @@ Result<GroupedVersion> version_of(const GroupedCall<T, G>& call,
                 "expected 16-bit operands of rows that are whole pieces of 16 bytes");
   if (*only == GroupedVersion::warps) return *only;
   MFSDP_LET(has, has_warpgroups());
-  if (!std::is_same_v<T, Bf16> || !has)
-    return fail("grouped product", "expected bf16 and a GPU of compute capability 9.0");
+  if (!has) return fail("grouped product", "expected a GPU of compute capability 9.0");
   return *only;
 }
 
@@ -83,28 +82,30 @@ struct MapShape {
 };
 
 /// What lies outside a matrix is loaded as zero.
-Result<CUtensorMap> map_of(const Bf16* data, const MapShape& shape) {
+template <class T>
+Result<CUtensorMap> map_of(const T* data, const MapShape& shape) {
   MFSDP_LET(encode, encode_tiled());
   const auto size = [](std::int64_t value) { return static_cast<cuuint64_t>(value); };
   const std::array<cuuint64_t, 3> dims{size(shape.cols), size(shape.rows), size(shape.matrices)};
-  const std::array<cuuint64_t, 2> strides{size(shape.cols) * sizeof(Bf16),
-                                          size(shape.cols * shape.rows) * sizeof(Bf16)};
+  const std::array<cuuint64_t, 2> strides{size(shape.cols) * sizeof(T),
+                                          size(shape.cols * shape.rows) * sizeof(T)};
   const std::array<cuuint32_t, 3> box{kWarpgroupInner, static_cast<cuuint32_t>(shape.box_rows), 1};
   const std::array<cuuint32_t, 3> steps{1, 1, 1};
+  constexpr CUtensorMapDataType type =
+      std::is_same_v<T, Bf16> ? CU_TENSOR_MAP_DATA_TYPE_BFLOAT16 : CU_TENSOR_MAP_DATA_TYPE_FLOAT16;
   CUtensorMap map{};
   const CUresult status =
-      encode(&map, CU_TENSOR_MAP_DATA_TYPE_BFLOAT16, 3, const_cast<Bf16*>(data), dims.data(),
-             strides.data(), box.data(), steps.data(), CU_TENSOR_MAP_INTERLEAVE_NONE,
-             CU_TENSOR_MAP_SWIZZLE_128B, CU_TENSOR_MAP_L2_PROMOTION_L2_256B,
-             CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE);
+      encode(&map, type, 3, const_cast<T*>(data), dims.data(), strides.data(), box.data(),
+             steps.data(), CU_TENSOR_MAP_INTERLEAVE_NONE, CU_TENSOR_MAP_SWIZZLE_128B,
+             CU_TENSOR_MAP_L2_PROMOTION_L2_256B, CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE);
   if (status != CUDA_SUCCESS)
     return fail("cuTensorMapEncodeTiled", "the driver refuses the matrix of a grouped product",
                 Fault::environment);
   return map;
 }
 
-template <GroupedKind kind, class G>
-Result<GroupedMaps> maps_of(const GroupedCall<Bf16, G>& call) {
+template <GroupedKind kind, class T, class G>
+Result<GroupedMaps> maps_of(const GroupedCall<T, G>& call) {
   const kernels::GroupedSizes& s = call.sizes;
   const std::int64_t rows = std::max<std::int64_t>(s.m, 1);  // of none nothing is loaded
   MapShape a{.rows = rows, .cols = kind == GroupedKind::forward ? s.k : s.n};
@@ -127,14 +128,14 @@ Result<Launch> launch_of(const GroupedCall<T, G>& call, cudaStream_t stream,
   if (call.sizes.experts == 0 || call.sizes.n == 0 || call.sizes.k == 0) return Launch{};
   if (kind != GroupedKind::weight_gradient && call.sizes.m == 0) return Launch{};
   MFSDP_LET(version, version_of(call, only));
-  if constexpr (std::is_same_v<T, Bf16> && kTensorCores<T, G>)
+  if constexpr (kTensorCores<T, G>) {
     if (version == GroupedVersion::warpgroups) {
       MFSDP_LET(maps, maps_of<kind>(call));
       return [call, maps, stream] { return grouped_warpgroups<kind>(call, maps, stream); };
     }
-  if constexpr (kTensorCores<T, G>)
     if (version == GroupedVersion::warps)
       return [call, stream] { return grouped_warps<kind>(call, stream); };
+  }
   return [call, stream] { return grouped_plain<kind>(call, stream); };
 }
 

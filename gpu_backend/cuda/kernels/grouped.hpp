@@ -4,7 +4,7 @@
 //   version      operands         what it is
 //   plain        all              fused multiply-adds in fp32; --exact-sums
 //   warps        bf16, fp16       tensor cores by mma.sync
-//   warpgroups   bf16             tensor cores by wgmma, operands by TMA: compute capability 9.0
+//   warpgroups   bf16, fp16       tensor cores by wgmma, operands by TMA: compute capability 9.0
 #pragma once
 
 #include <cuda.h>
@@ -74,9 +74,9 @@ inline constexpr int kWarpgroupTileRows = 128;
 inline constexpr int kWarpgroupTileCols = 256;
 inline constexpr int kWarpgroupInner = 64;  ///< elements of a 128-byte row of shared memory
 
-/// As grouped_warps(), of bf16.
-template <GroupedKind kind, class G>
-[[nodiscard]] Result<void> grouped_warpgroups(const GroupedCall<Bf16, G>& call,
+/// As grouped_warps().
+template <GroupedKind kind, class T, class G>
+[[nodiscard]] Result<void> grouped_warpgroups(const GroupedCall<T, G>& call,
                                               const GroupedMaps& maps, cudaStream_t stream);
 
 /// Whether the current device runs grouped_warpgroups().

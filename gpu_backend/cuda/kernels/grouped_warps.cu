@@ -180,14 +180,14 @@ __global__ void __launch_bounds__(kThreads, 2) product(const GroupedCall<T, G> c
       for (int half = 0; half < 2; ++half) {
         const int row = tile.row + warp_row + i * 16 + half * 8 + lane / 4;
         const int col = tile.col + warp_col;
-        float values[2 * kWide];
+        float values[1][2 * kWide];
 #pragma unroll
         for (int j = 0; j < kWide; ++j) {
-          values[2 * j] = sums[i][j][2 * half];
-          values[2 * j + 1] = sums[i][j][2 * half + 1];
+          values[0][2 * j] = sums[i][j][2 * half];
+          values[0][2 * j + 1] = sums[i][j][2 * half + 1];
         }
-        store_quad(c + static_cast<std::int64_t>(row) * cols + col, row < rows ? cols - col : 0,
-                   values, call.adds, lane);
+        store_parts(c + static_cast<std::int64_t>(row) * cols + col, row < rows ? cols - col : 0,
+                    values, call.adds, lane);
       }
   }
 }

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <type_traits>
 
 #include "gpu_backend/cuda/kernels/device.cuh"
 
@@ -32,23 +33,25 @@ __device__ inline std::uint32_t pair_of<Bf16>(float first, float second) {
   return *reinterpret_cast<const std::uint32_t*>(&pair);
 }
 
-/// The first 32 columns at `to`, as far as there are `cols` of them, a multiple of 8; none where
-/// cols <= 0, which may differ between the quads of a warp. values[2 j], values[2 j + 1]: of group
-/// j. All lanes of a warp call it.
+/// Columns of a part, 32 of them, that a lane stores at a time: `piece` of so many.
 template <class G>
-__device__ void store_quad(G* to, int cols, float (&values)[8], bool adds, int lane) {
+inline constexpr int kPieces = static_cast<int>(sizeof(G)) / 2;
+template <class G>
+__device__ int piece_col(int piece, int lane) {
+  if constexpr (sizeof(G) == 2)
+    return lane % 4 * 8;
+  else
+    return (2 * piece + lane % 2) * 8 + lane / 2 % 2 * 4;
+}
+
+/// Turns what a quad has of 32 columns into pieces of 16 bytes, added to what was there.
+/// values[2 j], values[2 j + 1]: of group j.
+template <class G>
+__device__ void make_pieces(float (&values)[8], const uint4 (&old)[1], bool adds, int lane,
+                            uint4 (&made)[1]) {
   static_assert(sizeof(G) == 2);
-  const int col = lane % 4 * 8;
-  const bool there = col < cols;
-  std::uint32_t words[4] = {};
   if (adds) {
-    if (there) {
-      const uint4 old = *reinterpret_cast<const uint4*>(to + col);
-      words[0] = old.x;
-      words[1] = old.y;
-      words[2] = old.z;
-      words[3] = old.w;
-    }
+    std::uint32_t words[4] = {old[0].x, old[0].y, old[0].z, old[0].w};
     turn_quad(words, lane);
 #pragma unroll
     for (int j = 0; j < 4; ++j) {
@@ -56,36 +59,60 @@ __device__ void store_quad(G* to, int cols, float (&values)[8], bool adds, int l
       values[2 * j + 1] += widened(G{static_cast<std::uint16_t>(words[j] >> 16U)});
     }
   }
+  std::uint32_t words[4];
 #pragma unroll
   for (int j = 0; j < 4; ++j) words[j] = pair_of<G>(values[2 * j], values[2 * j + 1]);
   turn_quad(words, lane);
-  if (there) *reinterpret_cast<uint4*>(to + col) = {words[0], words[1], words[2], words[3]};
+  made[0] = {words[0], words[1], words[2], words[3]};
 }
 
-template <>
-__device__ inline void store_quad(float* to, int cols, float (&values)[8], bool adds, int lane) {
+/// Even lanes take group 2 p, odd ones group 2 p + 1: four columns each.
+template <class G>
+__device__ void make_pieces(float (&values)[8], const uint4 (&old)[2], bool adds, int lane,
+                            uint4 (&made)[2]) {
+  static_assert(std::is_same_v<G, float>);
   const bool odd = lane % 2 != 0;
 #pragma unroll
-  for (int j = 0; j < 4; j += 2) {
-    // Even lanes take group j, odd ones group j + 1: four columns each.
-    float* const low = values + 2 * j;
-    float* const high = low + 2;
-    float4 four;
+  for (int p = 0; p < 2; ++p) {
+    const float* const low = values + 4 * p;
+    const float* const high = low + 2;
     const float first = __shfl_xor_sync(~0U, odd ? low[0] : high[0], 1);
     const float second = __shfl_xor_sync(~0U, odd ? low[1] : high[1], 1);
-    if (odd)
-      four = {first, second, high[0], high[1]};
-    else
-      four = {low[0], low[1], first, second};
-    const int col = (j + (odd ? 1 : 0)) * 8 + lane / 2 % 2 * 4;
-    if (col >= cols) continue;
-    auto* const place = reinterpret_cast<float4*>(to + col);
+    float4 four =
+        odd ? float4{first, second, high[0], high[1]} : float4{low[0], low[1], first, second};
     if (adds) {
-      const float4 old = *place;
-      four = {old.x + four.x, old.y + four.y, old.z + four.z, old.w + four.w};
+      four.x += __uint_as_float(old[p].x);
+      four.y += __uint_as_float(old[p].y);
+      four.z += __uint_as_float(old[p].z);
+      four.w += __uint_as_float(old[p].w);
     }
-    *place = four;
+    made[p] = {__float_as_uint(four.x), __float_as_uint(four.y), __float_as_uint(four.z),
+               __float_as_uint(four.w)};
   }
+}
+
+/// The first 32 columns of each part at `to`, as far as there are `cols` of them, a multiple of 8;
+/// none where cols <= 0, which may differ between the quads of a warp. All lanes of a warp call it.
+/// What is added to is loaded for all parts first.
+template <int Parts, class G>
+__device__ void store_parts(G* to, int cols, float (&values)[Parts][8], bool adds, int lane) {
+  constexpr int N = kPieces<G>;
+  uint4 old[Parts][N] = {};
+  const auto for_all = [&](const auto& visit) {
+#pragma unroll
+    for (int part = 0; part < Parts; ++part)
+#pragma unroll
+      for (int p = 0; p < N; ++p) {
+        const int col = part * 32 + piece_col<G>(p, lane);
+        if (col < cols) visit(reinterpret_cast<uint4*>(to + col), part, p);
+      }
+  };
+  if (adds) for_all([&](const uint4* from, int part, int p) { old[part][p] = *from; });
+  uint4 made[Parts][N];
+#pragma unroll
+  for (int part = 0; part < Parts; ++part)
+    make_pieces<G>(values[part], old[part], adds, lane, made[part]);
+  for_all([&](uint4* place, int part, int p) { __stcs(place, made[part][p]); });
 }
 
 }  // namespace mfsdp::cuda

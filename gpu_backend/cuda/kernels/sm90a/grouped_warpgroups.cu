@@ -97,20 +97,37 @@ __device__ void clear_rows(std::uint32_t a, std::uint32_t b, int valid, int warp
   asm volatile("bar.sync %0, %1;" ::"r"(1 + warpgroup), "n"(kWarpgroup) : "memory");
 }
 
-template <GroupedKind kind>
+template <GroupedKind kind, class T>
 __device__ void multiply_stage(float (&sums)[128], std::uint32_t a, std::uint32_t b) {
   using Shape = GroupedShape<kind>;
   constexpr std::uint32_t kStepA = Shape::kAcrossA ? 16 * 128 : 32;  // bytes from 16 to the next 16
   constexpr std::uint32_t kStepB = Shape::kAcrossB ? 16 * 128 : 32;
 #pragma unroll
   for (std::uint32_t i = 0; i < kInner / 16; ++i)
-    multiply<Shape::kAcrossA, Shape::kAcrossB>(sums, matrix_of(a + i * kStepA),
-                                               matrix_of(b + i * kStepB));
+    multiply<T, Shape::kAcrossA, Shape::kAcrossB>(sums, matrix_of(a + i * kStepA),
+                                                  matrix_of(b + i * kStepB));
+}
+
+/// Has what will be added to in the L2 cache by the time the sums are there.
+template <class G>
+__device__ void prefetch_half(const G* c, const GroupedTile& tile, int rows, int cols,
+                              int first_row) {
+  constexpr int kLine = 128 / static_cast<int>(sizeof(G));  // elements
+  constexpr int kLines = kTileCols / kLine;                 // of a row of the tile
+  for (int at = static_cast<int>(threadIdx.x) % kWarpgroup; at < kHalfRows * kLines;
+       at += kWarpgroup) {
+    const int row = tile.row + first_row + at / kLines;
+    const int col = tile.col + at % kLines * kLine;
+    if (row < rows && col < cols)
+      asm volatile(
+          "prefetch.global.L2 [%0];" ::"l"(c + static_cast<std::int64_t>(row) * cols + col));
+  }
 }
 
 template <class G>
 __device__ void store_half(G* c, const GroupedTile& tile, int rows, int cols, bool adds,
                            int first_row, float (&sums)[128]) {
+  constexpr int kParts = 4;  // of 32 columns, at a time
   const int lane = static_cast<int>(threadIdx.x) % kWarp;
   const int warp = static_cast<int>(threadIdx.x) % kWarpgroup / kWarp;
 #pragma unroll
@@ -118,21 +135,24 @@ __device__ void store_half(G* c, const GroupedTile& tile, int rows, int cols, bo
     const int row = tile.row + first_row + warp * 16 + half * 8 + lane / 4;
     G* const to = c + static_cast<std::int64_t>(row) * cols + tile.col;
 #pragma unroll
-    for (int part = 0; part < kTileCols / 32; ++part) {
-      float values[8];
+    for (int first = 0; first < kTileCols / 32; first += kParts) {
+      float values[kParts][8];
 #pragma unroll
-      for (int j = 0; j < 4; ++j) {
-        values[2 * j] = sums[(part * 4 + j) * 4 + 2 * half];
-        values[2 * j + 1] = sums[(part * 4 + j) * 4 + 2 * half + 1];
-      }
-      store_quad(to + part * 32, row < rows ? cols - tile.col - part * 32 : 0, values, adds, lane);
+      for (int part = 0; part < kParts; ++part)
+#pragma unroll
+        for (int j = 0; j < 4; ++j) {
+          values[part][2 * j] = sums[((first + part) * 4 + j) * 4 + 2 * half];
+          values[part][2 * j + 1] = sums[((first + part) * 4 + j) * 4 + 2 * half + 1];
+        }
+      store_parts(to + first * 32, row < rows ? cols - tile.col - first * 32 : 0, values, adds,
+                  lane);
     }
   }
 }
 
-template <GroupedKind kind, class G>
+template <GroupedKind kind, class T, class G>
 __global__ void __launch_bounds__(kThreads, 1)
-    product(const GroupedCall<Bf16, G> call, const __grid_constant__ GroupedMaps maps) {
+    product(const GroupedCall<T, G> call, const __grid_constant__ GroupedMaps maps) {
   using Shape = GroupedShape<kind>;
   extern __shared__ std::byte memory[];
   __shared__ std::uint64_t barriers[2 * kStages];
@@ -186,6 +206,8 @@ __global__ void __launch_bounds__(kThreads, 1)
       }
       continue;
     }
+    G* const c = c_of<kind>(call, tile);
+    if (call.adds) prefetch_half(c, tile, rows, cols, first_row);
     float sums[128];
 #pragma unroll
     for (float& sum : sums) sum = 0;
@@ -198,7 +220,7 @@ __global__ void __launch_bounds__(kThreads, 1)
         clear_rows(a, b, tile.expert_rows % kInner, warpgroup);
       pin(sums);
       begin_products();
-      multiply_stage<kind>(sums, a, b);
+      multiply_stage<kind, T>(sums, a, b);
       commit_products();
       wait_for_products<1>();  // those of the step before
       if (step > 0 && lane == 0) arrive(stages.empty(before));
@@ -207,16 +229,16 @@ __global__ void __launch_bounds__(kThreads, 1)
     wait_for_products<0>();
     pin(sums);
     if (steps > 0 && lane == 0) arrive(stages.empty(before));
-    store_half(c_of<kind>(call, tile), tile, rows, cols, call.adds, first_row, sums);
+    store_half(c, tile, rows, cols, call.adds, first_row, sums);
   }
 }
 
 }  // namespace
 
-template <GroupedKind kind, class G>
-Result<void> grouped_warpgroups(const GroupedCall<Bf16, G>& call, const GroupedMaps& maps,
+template <GroupedKind kind, class T, class G>
+Result<void> grouped_warpgroups(const GroupedCall<T, G>& call, const GroupedMaps& maps,
                                 cudaStream_t stream) {
-  const auto kernel = product<kind, G>;
+  const auto kernel = product<kind, T, G>;
   MFSDP_TRY(check_experts(call.sizes.experts));
   MFSDP_LET(grid, staying_grid(kernel, kThreads, kShared));
   kernel<<<grid, kThreads, kShared, stream>>>(call, maps);
@@ -235,13 +257,17 @@ Result<bool> has_warpgroups() {
   return major == 9 && minor == 0;
 }
 
-#define MFSDP_GROUPED_WARPGROUPS(kind, G)                                                  \
-  template Result<void> grouped_warpgroups<GroupedKind::kind>(const GroupedCall<Bf16, G>&, \
+#define MFSDP_GROUPED_WARPGROUPS(kind, T, G)                                            \
+  template Result<void> grouped_warpgroups<GroupedKind::kind>(const GroupedCall<T, G>&, \
                                                               const GroupedMaps&, cudaStream_t)
-MFSDP_GROUPED_WARPGROUPS(forward, Bf16);
-MFSDP_GROUPED_WARPGROUPS(input_gradient, Bf16);
-MFSDP_GROUPED_WARPGROUPS(weight_gradient, Bf16);
-MFSDP_GROUPED_WARPGROUPS(weight_gradient, float);
+MFSDP_GROUPED_WARPGROUPS(forward, Bf16, Bf16);
+MFSDP_GROUPED_WARPGROUPS(forward, Fp16, Fp16);
+MFSDP_GROUPED_WARPGROUPS(input_gradient, Bf16, Bf16);
+MFSDP_GROUPED_WARPGROUPS(input_gradient, Fp16, Fp16);
+MFSDP_GROUPED_WARPGROUPS(weight_gradient, Bf16, Bf16);
+MFSDP_GROUPED_WARPGROUPS(weight_gradient, Bf16, float);
+MFSDP_GROUPED_WARPGROUPS(weight_gradient, Fp16, Fp16);
+MFSDP_GROUPED_WARPGROUPS(weight_gradient, Fp16, float);
 #undef MFSDP_GROUPED_WARPGROUPS
 
 }  // namespace mfsdp::cuda

@@ -5,6 +5,9 @@
 #include <cuda.h>
 
 #include <cstdint>
+#include <type_traits>
+
+#include "core/runtime/scalar.hpp"
 
 namespace mfsdp::cuda {
 
@@ -79,27 +82,36 @@ __device__ inline void pin(float (&sums)[128]) {
   "+f"(d[i]), "+f"(d[(i) + 1]), "+f"(d[(i) + 2]), "+f"(d[(i) + 3]), "+f"(d[(i) + 4]), \
       "+f"(d[(i) + 5]), "+f"(d[(i) + 6]), "+f"(d[(i) + 7])
 
+// 64 x 256 sums as a list of operands, and a product of operands of a type.
+#define MFSDP_SUMS                                                                    \
+  "{%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, %16, %17, " \
+  "%18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31, %32, %33, "  \
+  "%34, %35, %36, %37, %38, %39, %40, %41, %42, %43, %44, %45, %46, %47, %48, %49, "  \
+  "%50, %51, %52, %53, %54, %55, %56, %57, %58, %59, %60, %61, %62, %63, %64, %65, "  \
+  "%66, %67, %68, %69, %70, %71, %72, %73, %74, %75, %76, %77, %78, %79, %80, %81, "  \
+  "%82, %83, %84, %85, %86, %87, %88, %89, %90, %91, %92, %93, %94, %95, %96, %97, "  \
+  "%98, %99, %100, %101, %102, %103, %104, %105, %106, %107, %108, %109, %110, "      \
+  "%111, %112, %113, %114, %115, %116, %117, %118, %119, %120, %121, %122, %123, "    \
+  "%124, %125, %126, %127}, "
+#define MFSDP_MULTIPLY(types)                                                          \
+  asm volatile("wgmma.mma_async.sync.aligned.m64n256k16.f32." types " " MFSDP_SUMS     \
+               "%128, %129, 1, 1, 1, %130, %131;"                                      \
+               : MFSDP_EIGHT(0), MFSDP_EIGHT(8), MFSDP_EIGHT(16), MFSDP_EIGHT(24),     \
+                 MFSDP_EIGHT(32), MFSDP_EIGHT(40), MFSDP_EIGHT(48), MFSDP_EIGHT(56),   \
+                 MFSDP_EIGHT(64), MFSDP_EIGHT(72), MFSDP_EIGHT(80), MFSDP_EIGHT(88),   \
+                 MFSDP_EIGHT(96), MFSDP_EIGHT(104), MFSDP_EIGHT(112), MFSDP_EIGHT(120) \
+               : "l"(a), "l"(b), "n"(AcrossA ? 1 : 0), "n"(AcrossB ? 1 : 0))
+
 /// d += a * b, 64 x 256 over 16. Across: the operand's rows are those that are summed over.
-template <bool AcrossA, bool AcrossB>
+template <class T, bool AcrossA, bool AcrossB>
 __device__ void multiply(float (&d)[128], std::uint64_t a, std::uint64_t b) {
-  asm volatile(
-      "wgmma.mma_async.sync.aligned.m64n256k16.f32.bf16.bf16 "
-      "{%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, %16, %17, "
-      "%18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31, %32, %33, "
-      "%34, %35, %36, %37, %38, %39, %40, %41, %42, %43, %44, %45, %46, %47, %48, %49, "
-      "%50, %51, %52, %53, %54, %55, %56, %57, %58, %59, %60, %61, %62, %63, %64, %65, "
-      "%66, %67, %68, %69, %70, %71, %72, %73, %74, %75, %76, %77, %78, %79, %80, %81, "
-      "%82, %83, %84, %85, %86, %87, %88, %89, %90, %91, %92, %93, %94, %95, %96, %97, "
-      "%98, %99, %100, %101, %102, %103, %104, %105, %106, %107, %108, %109, %110, "
-      "%111, %112, %113, %114, %115, %116, %117, %118, %119, %120, %121, %122, %123, "
-      "%124, %125, %126, %127}, "
-      "%128, %129, 1, 1, 1, %130, %131;"
-      : MFSDP_EIGHT(0), MFSDP_EIGHT(8), MFSDP_EIGHT(16), MFSDP_EIGHT(24), MFSDP_EIGHT(32),
-        MFSDP_EIGHT(40), MFSDP_EIGHT(48), MFSDP_EIGHT(56), MFSDP_EIGHT(64), MFSDP_EIGHT(72),
-        MFSDP_EIGHT(80), MFSDP_EIGHT(88), MFSDP_EIGHT(96), MFSDP_EIGHT(104), MFSDP_EIGHT(112),
-        MFSDP_EIGHT(120)
-      : "l"(a), "l"(b), "n"(AcrossA ? 1 : 0), "n"(AcrossB ? 1 : 0));
+  if constexpr (std::is_same_v<T, Bf16>)
+    MFSDP_MULTIPLY("bf16.bf16");
+  else
+    MFSDP_MULTIPLY("f16.f16");
 }
+#undef MFSDP_MULTIPLY
+#undef MFSDP_SUMS
 #undef MFSDP_EIGHT
 
 }  // namespace mfsdp::cuda

@@ -70,8 +70,7 @@ class DeviceGrouped : public testing::TestWithParam<GroupedVersion> {
   }
   template <class T>
   [[nodiscard]] bool takes() const {
-    if (GetParam() == GroupedVersion::plain) return true;
-    return GetParam() == GroupedVersion::warps ? sizeof(T) == 2 : std::is_same_v<T, Bf16>;
+    return GetParam() == GroupedVersion::plain || sizeof(T) == 2;
   }
 };
 
