@@ -1,12 +1,12 @@
 #!/usr/bin/env python3
 """Ends ranks of a run at chosen moments and looks at what becomes of it, for check.sh.
 
-    gpu_backend/kills.py phases --out DIR -- mfsdp-exec FLAGS...
+    gpu_backend/kills.py phases --out DIR [--only "forward,optimizer"] -- mfsdp-exec FLAGS...
     gpu_backend/kills.py saves --out DIR [--kills N] [--seed N] -- mfsdp-exec FLAGS...
 
 phases: a rank is killed or stopped in each. All others end within 30 seconds of the fault, exit
 code 3; no process and no device memory stays. The fault is seen from outside: as the moment when a
-rank has gone, or, where it does not go, as a line of a step that was before it. Needs two ranks.
+rank has gone, or, where it does not go, as a line of a step that was before it. Needs two ranks. --only: of these phases alone.
 saves: runs that save after each step are killed during saves; each goes on from the newest save of
 the one before, and has the losses and norms of a run that nothing has ended, bit for bit.
 
@@ -321,13 +321,25 @@ def run_phase(name, command, log, environment, strike, expected, said):
     return not wrong
 
 
-def phases(command, folder):
+def names_of_phases(text, folder):
+    """Those that --only names, all where it names none; a name that is no phase is an error."""
+    known = [*faults(), *hits(folder)]
+    names = [name.strip() for name in text.split(",")] if text else known
+    if unknown := [name for name in names if name not in known]:
+        raise ValueError(f"--only: {unknown[0]!r} is no phase: expected some of {', '.join(known)}"
+                         " (those with a comma cannot be named)")
+    return names
+
+
+def phases(command, folder, names):
     command = [*command, "--output", "jsonl"]
     if wrong := check_ops(command, folder):
         print("\n".join(wrong))
         return False
     good = True
     for number, (name, (kind, rank, op, step)) in enumerate(faults().items()):
+        if name not in names:
+            continue
         asked = ["--steps", "100000", "--fault", f"{kind}:{rank}:{op}:{step}"]
         asked += meeting_flags(folder).get(name, [])
         shutil.rmtree(folder / "phases_saves", ignore_errors=True)
@@ -335,6 +347,8 @@ def phases(command, folder):
                           lambda run, kind=kind, step=step: run_fault(run, kind, step), 3,
                           SAID[kind])
     for number, (name, (flags, is_there, whom, how)) in enumerate(hits(folder).items()):
+        if name not in names:
+            continue
         shutil.rmtree(folder / "phases_saves", ignore_errors=True)
         for file in folder.glob("nccl.*"):
             file.unlink()
@@ -440,15 +454,20 @@ def main():
                                      formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("what", choices=["phases", "saves"])
     parser.add_argument("--out", type=pathlib.Path, default=pathlib.Path(tempfile.gettempdir()))
+    parser.add_argument("--only", default="", help="names of phases, with commas between them")
     parser.add_argument("--kills", type=int, default=20)
     parser.add_argument("--seed", type=int, default=1)
     flags = parser.parse_args(sys.argv[1:split])
     command = sys.argv[split + 1 :]
     if not command:
         parser.error("expected -- and a command")
+    try:
+        names = names_of_phases(flags.only, flags.out)
+    except ValueError as error:
+        parser.error(str(error))
     flags.out.mkdir(parents=True, exist_ok=True)
     if flags.what == "phases":
-        return 0 if phases(command, flags.out) else 1
+        return 0 if phases(command, flags.out, names) else 1
     return 0 if saves(command, flags.out, flags.kills, flags.seed) else 1
 
 

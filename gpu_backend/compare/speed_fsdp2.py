@@ -2,13 +2,15 @@
 """How fast PyTorch FSDP2 trains a model of random weights on random tokens, beside mfsdp-exec.
 
     torchrun --nproc-per-node N speed_fsdp2.py --model config.json --sequence 8192 [--compile]
-        [--reduce float32] [--steps 25] [--recompute] [--snapshot FILE] [--memory-part X]
+        [--reduce float32] [--micro-batch 1] [--microbatches 1] [--steps 25] [--timed 20] [--recompute]
+        [--snapshot FILE] [--memory-part X]
 
-One sequence a GPU and step; fp32 main weights, bf16 computation, flash attention, fused AdamW, the
+--micro-batch sequences a GPU in each of --microbatches forwards and backwards of a step, each of which gathers and
+reduces, as mfsdp's optim_grads_params does; fp32 main weights, bf16 computation, flash attention, fused AdamW, the
 norm clipped at 1. --compile: blocks and loss through torch.compile; --recompute: every block's forward
 again in backward. --snapshot: every allocation of rank 0, for mfsdp-sim --replay; --memory-part: of the GPU's
-memory that PyTorch may reserve. Rank 0 prints one JSON object: the median step of the last 20 (all ranks' device time),
-tokens and TFLOP a second and GPU, memory. TFLOP count as mfsdp's do: 6 FLOP a matrix parameter and
+memory that PyTorch may reserve. Rank 0 prints one JSON object: the median of the last --timed steps (rank 0's device time),
+tokens and TFLOP a second and GPU, memory, and between which seconds since 1970 those steps ran. TFLOP count as mfsdp's do: 6 FLOP a matrix parameter and
 token, head included, embedding not, and causal attention half.
 """
 
@@ -16,6 +18,7 @@ import argparse
 import json
 import os
 import statistics
+import time
 
 import torch
 import torch.distributed as dist
@@ -25,13 +28,22 @@ def parse_arguments():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--model", required=True, help="config.json of Hugging Face")
     parser.add_argument("--sequence", type=int, required=True)
+    parser.add_argument("--micro-batch", type=int, default=1, help="sequences of a forward")
+    parser.add_argument("--microbatches", type=int, default=1, help="of a step")
     parser.add_argument("--steps", type=int, default=25)
+    parser.add_argument("--timed", type=int, default=20, help="last steps that the median is of")
     parser.add_argument("--compile", action="store_true")
     parser.add_argument("--recompute", action="store_true")
     parser.add_argument("--reduce", default="float32", choices=["float32", "bfloat16"])
     parser.add_argument("--snapshot", help="file to write")
     parser.add_argument("--memory-part", type=float, help="between 0 and 1")
-    return parser.parse_args()
+    arguments = parser.parse_args()
+    for name in ("micro_batch", "microbatches", "timed"):
+        if getattr(arguments, name) < 1:
+            parser.error(f"--{name.replace('_', '-')}: expected at least 1")
+    if arguments.timed > arguments.steps:
+        parser.error("--timed: expected at most --steps")
+    return arguments
 
 
 def make_model(arguments, device):
@@ -77,6 +89,17 @@ def loss_of(logits, labels):
     return torch.nn.functional.cross_entropy(logits.flatten(0, 1).float(), labels.flatten())
 
 
+def loss_and_backward(model, criterion, config, arguments, device):
+    """Of a step: the mean over its microbatches."""
+    total = torch.zeros((), device=device)
+    for _ in range(arguments.microbatches):
+        tokens = torch.randint(config.vocab_size, (arguments.micro_batch, arguments.sequence + 1), device=device)
+        loss = criterion(model(tokens[:, :-1], use_cache=False).logits, tokens[:, 1:]) / arguments.microbatches
+        loss.backward()
+        total += loss.detach()
+    return total
+
+
 def main():
     arguments = parse_arguments()
     device = torch.device("cuda", int(os.environ["LOCAL_RANK"]))
@@ -94,24 +117,25 @@ def main():
     losses = []
     for step in range(arguments.steps):
         events[step].record()
-        tokens = torch.randint(config.vocab_size, (1, arguments.sequence + 1), device=device)
-        loss = criterion(model(tokens[:, :-1], use_cache=False).logits, tokens[:, 1:])
-        loss.backward()
+        losses.append(loss_and_backward(model, criterion, config, arguments, device))
         torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
         optimizer.step()
         optimizer.zero_grad()
-        losses.append(loss.detach())
     events[-1].record()
     torch.cuda.synchronize()
+    ended = time.time()
     if arguments.snapshot and dist.get_rank() == 0:
         torch.cuda.memory._dump_snapshot(arguments.snapshot)
     times = [a.elapsed_time(b) for a, b in zip(events, events[1:])]
-    step = statistics.median(times[-20:])
-    rate = arguments.sequence / step * 1000
+    step = statistics.median(times[-arguments.timed:])
+    rate = arguments.sequence * arguments.micro_batch * arguments.microbatches / step * 1000
     if dist.get_rank() == 0:
         print(json.dumps({
             "torch": torch.__version__, "gpus": dist.get_world_size(), "compile": arguments.compile,
-            "recompute": arguments.recompute, "reduce": arguments.reduce, "step_ms": round(step, 2),
+            "recompute": arguments.recompute, "reduce": arguments.reduce,
+            "micro_batch": arguments.micro_batch, "microbatches": arguments.microbatches,
+            "timed": arguments.timed, "timed_from": round(ended - sum(times[-arguments.timed:]) / 1000, 3),
+            "timed_to": round(ended, 3), "step_ms": round(step, 2),
             "tokens_per_s_per_gpu": round(rate, 1),
             "tflops_per_gpu": round(rate * flops_of(config, arguments.sequence) / 1e12, 1),
             "allocated_gib": round(torch.cuda.max_memory_allocated() / 2**30, 2),
