@@ -126,7 +126,13 @@ Result<std::optional<std::string>> Communicators::check_transport_of(const Bound
   MFSDP_TRY(launch(op, count, stream));
   MFSDP_TRY(check(cudaStreamSynchronize(stream), "the first collective on windows",
                   communicator.purpose));
-  MFSDP_LET(kernels, queued_kernels(stream, [&] { return launch_in_order(op, stream); }));
+  MFSDP_LET(kernels, queued_kernels(stream, [&]() -> Result<void> {
+              MFSDP_TRY(launch_kernel(op, stream));
+              return launch(op, count, stream);
+            }));
+  MFSDP_TRY(launch_kernel(op, stream));
+  MFSDP_TRY(check(cudaStreamSynchronize(stream), "a kernel behind the capture",
+                  communicator.purpose));
   std::erase_if(kernels, [](const std::string& name) {
     return name.find(kOrdersLaunches) != std::string::npos;
   });
@@ -137,16 +143,16 @@ Result<std::optional<std::string>> Communicators::check_transport_of(const Bound
                      transport_text(communicator.transport, kernels));
 }
 
-/// As under NCCL_LAUNCH_ORDER_IMPLICIT a communicator waits for the launch of its last kernel,
-/// which has to be of the same capture: a small all-reduce, and after it the collective.
-Result<void> Communicators::launch_in_order(const BoundOp& op, cudaStream_t stream) {
+/// Under NCCL_LAUNCH_ORDER_IMPLICIT a collective by copy engines waits for the launch of its
+/// communicator's last kernel, which has to be of the same capture, or of none where it is of none.
+/// This is such a kernel.
+Result<void> Communicators::launch_kernel(const BoundOp& op, cudaStream_t stream) {
   std::byte* const any = op.operands[0].data;
-  MFSDP_TRY(guarded([&] {
+  return guarded([&] {
     return check(
         ncclAllReduce(any, any, 1, ncclFloat32, ncclSum, handles_[op.communicator], stream),
         "ncclAllReduce");
-  }));
-  return launch(op, std::get<Collective>(op.op->body).count, stream);
+  });
 }
 
 Result<void> Communicators::create(const Program& program, const CudaSettings& settings, int device,

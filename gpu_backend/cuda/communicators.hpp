@@ -75,8 +75,8 @@ class Communicators {
   /// Whether all that the plan's windows need is there. Exchanges the names of hosts.
   [[nodiscard]] Result<void> check_hosts(const std::vector<Membership>& memberships,
                                          const CudaSettings& settings) const;
-  /// What is captured and never run.
-  [[nodiscard]] Result<void> launch_in_order(const BoundOp& op, cudaStream_t stream);
+  /// An all-reduce of one number of the op's input, in place.
+  [[nodiscard]] Result<void> launch_kernel(const BoundOp& op, cudaStream_t stream);
   /// Runs an NCCL call under the lock.
   template <class Call>
   [[nodiscard]] Result<void> guarded(const Call& call);

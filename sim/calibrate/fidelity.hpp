@@ -32,7 +32,9 @@ struct FidelityRow {
 /// scenarios/fidelity that are absent are left out. The tables are the H200's.
 [[nodiscard]] Result<std::vector<FidelityRow>> fidelity(const std::filesystem::path& scenarios);
 
-/// Parts of fidelity(), one file of data each.
+/// Parts of fidelity(): of the tables that others published of GPUs, and one file of data each.
+[[nodiscard]] Result<std::vector<FidelityRow>> published_tables_fidelity(
+    const std::filesystem::path& scenarios);
 [[nodiscard]] Result<std::vector<FidelityRow>> contention_fidelity(
     const std::filesystem::path& scenarios);
 [[nodiscard]] Result<std::vector<FidelityRow>> network_fidelity(

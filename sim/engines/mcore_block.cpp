@@ -19,6 +19,7 @@ McoreBlock::Saved McoreBlock::run(const LayerWeights& weights, bool keep) {
   Saved kept{};
   hooks_.use(weights.norm1);
   hooks_.use(weights.qkv);
+  if (weights.qkv_bias) hooks_.use(*weights.qkv_bias);
   kept.normed1 = modules_.norm("normed1", sizes_.state, sizes_.statistic);
   const Tensor qkv = allocate("qkv", sizes_.qkv);
   gemm(GemmKind::forward, "qkv", sizes_.qkv_columns, sizes_.hidden);
