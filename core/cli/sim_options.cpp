@@ -205,8 +205,7 @@ FlagGroup trust_group(SimOptions& o) {
           path_flag("--anchor", "a measured run (result JSON) to scale predictions by", o.anchor),
           {.name = "--calibrate",
            .value = "FILE...",
-           .help =
-               "fit measurements: nccl-tests output, tables as CSV, PyTorch's traces",
+           .help = "fit measurements: nccl-tests output, tables as CSV, PyTorch's traces",
            .apply = calibrate,
            .repeatable = true,
            .takes_several = true,

@@ -160,6 +160,7 @@ void take_over_sources(Draft& draft) {
                           "node.nic_gb_per_s",
                           "node.nic_latency_ns",
                           "node.host_launch_ns",
+                          "compute.l2_bytes",
                           "tables.gemm",
                           "tables.attention",
                           "tables.collective"})

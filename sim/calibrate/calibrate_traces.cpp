@@ -132,11 +132,11 @@ class TraceFit {
       weight += static_cast<double>(trace.launches);
     }
     if (weight == 0) return;
-    const double base = static_cast<double>(draft_.gpu.host_launch.value);
+    const auto base = static_cast<double>(draft_.gpu.host_launch.value);
     draft_.gpu.host_launch = Nanos(std::llround(sum / weight));
     note_value(draft_, "node.host_launch_ns", static_cast<double>(draft_.gpu.host_launch.value),
                base, source_);
-    draft_.result.notes.push_back(
+    draft_.result.notes.emplace_back(
         "node.host_launch_ns: the profiler's own work is in it; two tiny runs without one say it "
         "better (docs/calibrate.md)");
   }

@@ -55,6 +55,7 @@ void add_compute(TomlText& toml, const Gpu& gpu) {
   toml.add("gemm_scale", gpu.gemm_scale);
   toml.add("attention_scale", gpu.attention_scale);
   toml.add("launch_ns", gpu.launch.value);
+  toml.add("l2_bytes", gpu.l2.value);
 }
 
 void add_memory(TomlText& toml, const Gpu& gpu) {

@@ -93,8 +93,8 @@ Result<void> Rank::step(std::vector<std::uint32_t>& arrived, std::vector<std::ui
   if (next_issue_ <= now_) wake_issued();
   finish();
   // advance_stream() appends the streams that it wakes.
-  for (std::size_t next = 0; next < ready_.size(); ++next)
-    MFSDP_TRY(advance_stream(ready_[next], arrived));
+  std::size_t next = 0;
+  while (next < ready_.size()) MFSDP_TRY(advance_stream(ready_[next++], arrived));
   ready_.clear();
   finish();
   note_computing(affected);

@@ -44,14 +44,15 @@ class CompiledBlock final : public LlamaBlock {
     graph.run([this, kind, name, traffic] { step_.memory_bound(kind, name, traffic); });
   }
   /// One of which Inductor times several forms when the graph first runs; between them it writes
-  /// over the L2 cache, here an H200's.
+  /// over the L2 cache.
   void pointwise(CompiledGraph& graph, KernelKind kind, std::string_view name,
                  const Traffic& traffic) {
-    constexpr std::int64_t kCache = std::int64_t{60} << 20;
     constexpr int kTimes = 2;
     bool& timed = step_.phase() == Phase::forward ? timed_forward_ : timed_backward_;
     for (int i = 0; i < kTimes && !timed; ++i)
-      graph.note([this] { step_.free_once(step_.once("benchmark", kCache, Category::workspace)); });
+      graph.note([this] {
+        step_.free_once(step_.once("benchmark", step_.l2_bytes(), Category::workspace));
+      });
     elementwise(graph, kind, name, traffic);
   }
   void gemm(CompiledGraph& graph, GemmKind kind, std::string_view name, std::int64_t outputs,

@@ -63,7 +63,8 @@ class Fsdp2 {
                                                    : eager_block(step_, config_)),
         ends_(step_, config_, eager_functions(step_, config_)) {}
 
-  EnginePlan run() {
+  EnginePlan run(std::int64_t l2_bytes) {
+    step_.set_l2_bytes(l2_bytes);
     make_units();
     step_.at(root_id_, Phase::input);
     ends_.keep_inputs();
@@ -381,8 +382,9 @@ class Fsdp2 {
 
 }  // namespace
 
-EnginePlan fsdp2_plan(EngineKind engine, const PlanConfig& config, const Meta& meta) {
-  return Fsdp2(engine, config, meta).run();
+EnginePlan fsdp2_plan(EngineKind engine, const PlanConfig& config, const Meta& meta,
+                      std::int64_t l2_bytes) {
+  return Fsdp2(engine, config, meta).run(l2_bytes);
 }
 
 }  // namespace mfsdp

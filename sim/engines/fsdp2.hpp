@@ -3,10 +3,12 @@
 
 #include "sim/engines/engine.hpp"
 #include "sim/engines/engine_plan.hpp"
+#include "sim/engines/step_builder.hpp"
 
 namespace mfsdp {
 
 /// The step of a configuration that engine_config() gave.
-[[nodiscard]] EnginePlan fsdp2_plan(EngineKind engine, const PlanConfig& config, const Meta& meta);
+[[nodiscard]] EnginePlan fsdp2_plan(EngineKind engine, const PlanConfig& config, const Meta& meta,
+                                    std::int64_t l2_bytes = kL2OfH200);
 
 }  // namespace mfsdp

@@ -105,10 +105,9 @@ class FusedFunctions final : public Elementwise {
 
   /// Of norms and the loss there is one shape only.
   void tune(const std::string& name) {
-    constexpr std::int64_t kL2Cache = std::int64_t{60} << 20;  // of an H200
     if (cache_ == CompileCache::filled || !tuned_.insert(name).second) return;
     for (int shape = 0; shape < 2; ++shape)
-      step_.free_once(step_.once(name + "_tuning", kL2Cache, Category::workspace));
+      step_.free_once(step_.once(name + "_tuning", step_.l2_bytes(), Category::workspace));
   }
 
   CompileCache cache_;

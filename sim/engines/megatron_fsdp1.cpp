@@ -68,7 +68,8 @@ class MegatronFsdp1 {
     std::erase_if(owned_, [](const OwnedWeight& weight) { return weight.elements == 0; });
   }
 
-  EnginePlan run() {
+  EnginePlan run(std::int64_t l2_bytes) {
+    step_.set_l2_bytes(l2_bytes);
     set_up(units_.root, false);
     for (FlatUnit& block : units_.blocks) set_up(block, pools_);
     set_up_optimizer();
@@ -310,8 +311,9 @@ class MegatronFsdp1 {
 
 }  // namespace
 
-EnginePlan megatron_fsdp1_plan(const PlanConfig& config, const Meta& meta, CompileCache cache) {
-  return MegatronFsdp1(config, meta, cache).run();
+EnginePlan megatron_fsdp1_plan(const PlanConfig& config, const Meta& meta, CompileCache cache,
+                               std::int64_t l2_bytes) {
+  return MegatronFsdp1(config, meta, cache).run(l2_bytes);
 }
 
 }  // namespace mfsdp

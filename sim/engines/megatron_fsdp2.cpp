@@ -52,7 +52,8 @@ class MegatronFsdp2 {
               fused ? fused_functions(step_, config_) : eager_functions(step_, config_)),
         units_(flat_units(step_, config_, UnitOrder::modules)) {}
 
-  EnginePlan run() {
+  EnginePlan run(std::int64_t l2_bytes) {
+    step_.set_l2_bytes(l2_bytes);
     for (FlatUnit& block : units_.blocks) set_up(block);
     set_up(units_.root);
     step_.at(units_.root.unit, Phase::input);
@@ -342,8 +343,9 @@ class MegatronFsdp2 {
 
 }  // namespace
 
-EnginePlan megatron_fsdp2_plan(EngineKind engine, const PlanConfig& config, const Meta& meta) {
-  return MegatronFsdp2(engine == EngineKind::mfsdp2, config, meta).run();
+EnginePlan megatron_fsdp2_plan(EngineKind engine, const PlanConfig& config, const Meta& meta,
+                               std::int64_t l2_bytes) {
+  return MegatronFsdp2(engine == EngineKind::mfsdp2, config, meta).run(l2_bytes);
 }
 
 }  // namespace mfsdp

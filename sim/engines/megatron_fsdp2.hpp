@@ -3,11 +3,12 @@
 
 #include "core/plan/engine.hpp"
 #include "sim/engines/engine_plan.hpp"
+#include "sim/engines/step_builder.hpp"
 
 namespace mfsdp {
 
 /// The step of a configuration that engine_config() gave.
 [[nodiscard]] EnginePlan megatron_fsdp2_plan(EngineKind engine, const PlanConfig& config,
-                                             const Meta& meta);
+                                             const Meta& meta, std::int64_t l2_bytes = kL2OfH200);
 
 }  // namespace mfsdp

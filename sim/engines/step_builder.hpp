@@ -31,6 +31,9 @@ struct Mark {
   OpId record;
 };
 
+/// Of the H200 that most of the recordings are of.
+inline constexpr std::int64_t kL2OfH200 = std::int64_t{60} << 20;
+
 /// Which microbatch of a step.
 struct Turn {
   bool first = true;
@@ -122,6 +125,10 @@ class StepBuilder {
   /// `distance` 0: of this run of the segment or, of another segment, its last one.
   void wait(StreamRole stream, const Mark& mark, std::int64_t distance = 0);
 
+  /// Bytes of the L2 cache that Inductor's benchmarks write over.
+  void set_l2_bytes(std::int64_t bytes) { l2_bytes_ = bytes; }
+  [[nodiscard]] std::int64_t l2_bytes() const { return l2_bytes_; }
+
   // The host, which issues the ops in their order.
   void launch_by(Launcher launcher) { launcher_ = launcher; }
   /// Beside what launches take, before the next op.
@@ -155,6 +162,7 @@ class StepBuilder {
   std::vector<Segment> segments_;
   std::size_t next_op_ = 0;
   std::int64_t padding_ = 0;
+  std::int64_t l2_bytes_ = kL2OfH200;
   std::optional<UnitId> unit_;
   Phase phase_ = Phase::forward;
   bool forward_workspace_ = false;

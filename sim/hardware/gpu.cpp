@@ -52,6 +52,9 @@ void read_compute(TomlFields& fields, Gpu& gpu) {
   gpu.gemm_scale = fields.number("compute.gemm_scale", kScale);
   gpu.attention_scale = fields.number("compute.attention_scale", kScale);
   gpu.launch = Nanos(fields.integer("compute.launch_ns", kNanosecondRange));
+  constexpr FieldRange kL2Range{0, 1e12};
+  if (fields.optional_number("compute.l2_bytes", kL2Range))
+    gpu.l2 = Bytes(fields.integer("compute.l2_bytes", kL2Range));
 }
 
 void read_memory(TomlFields& fields, Gpu& gpu) {

@@ -47,6 +47,9 @@ struct MeasuredParts {
 /// Of a fast host, where a file says nothing: a launch takes it some 3 to 4 us.
 inline constexpr Nanos kHostLaunch{4000};
 
+/// An H200's L2 cache, where a file says nothing.
+inline constexpr Bytes kUsualL2{std::int64_t{60} << 20};
+
 /// Tables of this very GPU that others measured and published. Used only where they are asked for.
 struct PublishedTables {
   std::filesystem::path gemm;       ///< empty: none
@@ -74,6 +77,7 @@ struct Gpu {
   std::int64_t sms = 0;        ///< streaming multiprocessors or compute units
   double gemm_scale = 1;       ///< sustained GEMM rate relative to the tables'
   double attention_scale = 1;  ///< likewise for attention
+  Bytes l2 = kUsualL2;         ///< that compilers' benchmarks write over
   Nanos launch;                ///< a kernel that does nothing, gap to the next one included
 
   Bytes capacity;                     ///< device memory that a process can address

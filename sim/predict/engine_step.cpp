@@ -55,7 +55,9 @@ Result<EngineStep> engine_step(EngineKind engine, const PlanConfig& config, cons
                                const EngineMachine& machine) {
   constexpr double kError = 0.01;  // of reserved memory: docs/engines.md
   try {
-    EngineStep step{.engine = engine, .plan = engine_plan_of(engine, config, meta), .memory = {}};
+    EngineStep step{.engine = engine,
+                    .plan = engine_plan_of(engine, config, meta, machine.gpu.l2.value),
+                    .memory = {}};
     AllocatorSettings settings = machine.settings;
     settings.limit.reset();
     const EngineMemory unlimited = engine_memory(step.plan, settings);

@@ -86,6 +86,13 @@ std::string explain_critical_path(const CriticalPath& path, const TextStyle& sty
       shares_table("unit", path.by_unit, path.length, style));
 }
 
+/// The path is of what the GPU does; the host's work stands between its ops.
+std::string host_part(const TimeSummary& time) {
+  if (!time.host || time.host->bound <= Nanos(0)) return "";
+  return fmt::format("\nBetween these ops the GPU waits {} for the host to issue the next one.\n",
+                     format_duration(time.host->bound));
+}
+
 Result<std::string> explanation(const SimOptions& options, const Question& question,
                                 const Prediction& prediction, const TextStyle& style,
                                 Asker& asker) {
@@ -105,7 +112,8 @@ Result<std::string> explanation(const SimOptions& options, const Question& quest
     case Explain::critical_path: break;
   }
   const Plan* plan = program.find_plan(kTrainPlan);
-  return "\n" + explain_critical_path(critical_path(program, *plan, prediction.simulation), style);
+  return "\n" + explain_critical_path(critical_path(program, *plan, prediction.simulation), style) +
+         host_part(prediction.run.time);
 }
 
 /// The run's output with the budget's report, for which a CSV, being one table, has no place.

@@ -140,7 +140,8 @@ class LoadCluster : public testing::Test {
 TEST_F(LoadCluster, OverridesTheUsualMachine) {
   const auto cluster = load(
       "gpu = \"h100\"\ngpus_per_node = 4\nnics_per_node = 1\nnic_gb_per_s = 25\n"
-      "nic_latency_ns = 5000\nswitch_latency_ns = 500\nhost_launch_ns = 8000\nfabric = \"fat_tree\"\n"
+      "nic_latency_ns = 5000\nswitch_latency_ns = 500\nhost_launch_ns = 8000\nfabric = "
+      "\"fat_tree\"\n"
       "nodes_per_leaf = 8\noversubscription = 2.5\n");
   ASSERT_TRUE(cluster) << cluster.error().message();
   EXPECT_EQ(cluster->nodes, 16);

@@ -98,6 +98,7 @@ TEST(ParseGpu, ReadsEveryField) {
 /// A fast one where the file says nothing.
 TEST(ParseGpu, TheHostMayBeNamed) {
   EXPECT_EQ(parse_gpu(kGood, "g.toml")->host_launch, kHostLaunch);
+  EXPECT_EQ(parse_gpu(kGood, "g.toml")->l2, kUsualL2);
   const std::string slow = with("nics = 4\n", "nics = 4\nhost_launch_ns = 9000\n");
   EXPECT_EQ(parse_gpu(slow, "g.toml")->host_launch, Nanos(9000));
   const auto wrong = parse_gpu(with("nics = 4\n", "nics = 4\nhost_launch_ns = -1\n"), "g.toml");
