@@ -11,11 +11,24 @@
 namespace mfsdp {
 namespace {
 
+bool is_of_experts(const Parameter& parameter) {
+  return parameter.role == ParameterRole::experts_gate_up ||
+         parameter.role == ParameterRole::experts_down;
+}
+
+/// What a checkpoint calls a fused parameter: that of experts is no module's weight but a tensor
+/// itself.
+std::string whole_name(const Parameter& parameter) {
+  constexpr std::string_view kWeight = ".weight";
+  return is_of_experts(parameter) ? parameter.name.substr(0, parameter.name.size() - kWeight.size())
+                                  : parameter.name;
+}
+
 /// The tensors of one parameter; one that is not fused is a tensor of its own name.
 std::vector<HfTensor> tensors_of(const Parameter& parameter, bool is_whole) {
   std::vector<ParameterPart> parts;
   if (!is_whole) parts = parameter.parts;
-  if (parts.empty()) parts = {{.name = parameter.name, .rows = parameter.shape.front()}};
+  if (parts.empty()) parts = {{.name = whole_name(parameter), .rows = parameter.shape.front()}};
   std::vector<HfTensor> tensors;
   std::int64_t begin = 0;
   for (const ParameterPart& part : parts) {
@@ -28,6 +41,12 @@ std::vector<HfTensor> tensors_of(const Parameter& parameter, bool is_whole) {
     tensor.shape.front() = part.rows;
     if (tensor.transposed) std::swap(tensor.shape.at(0), tensor.shape.at(1));
     begin = end;
+  }
+  // [experts, rows, inputs], in the order of the parameter's elements.
+  if (is_whole && is_of_experts(parameter)) {
+    const bool gates = parameter.role == ParameterRole::experts_gate_up;
+    const auto experts = std::ssize(parameter.parts) / (gates ? 2 : 1);
+    tensors.front().shape = {experts, parameter.shape[0] / experts, parameter.shape[1]};
   }
   return tensors;
 }
@@ -64,7 +83,7 @@ Result<HfTensors> HfTensors::of(const Program& program,
   for (const Parameter& parameter : model.parameters) {
     if (is_lora(parameter.role)) continue;
     for (HfTensor& tensor :
-         tensors_of(parameter, is_whole != nullptr && is_whole(parameter.name))) {
+         tensors_of(parameter, is_whole != nullptr && is_whole(whole_name(parameter)))) {
       made.by_parameter_[parameter.name].push_back(made.tensors_.size());
       made.tensors_.push_back(std::move(tensor));
     }

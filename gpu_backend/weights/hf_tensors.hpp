@@ -44,7 +44,8 @@ struct HfPart {
 class HfTensors {
  public:
   /// Of the model itself, without adapters. `is_whole`: whether the checkpoint has a fused
-  /// parameter as one tensor of its own name, as Phi-3's have; null: none. Errors: parameters of
+  /// parameter as one tensor of its own name, as Phi-3's have, or of all experts, [experts, rows,
+  /// inputs], without ".weight"; null: none. Errors: parameters of
   /// the program that its model's shape does not have so, or lacks.
   [[nodiscard]] static Result<HfTensors> of(
       const Program& program, const std::function<bool(const std::string& name)>& is_whole = {});

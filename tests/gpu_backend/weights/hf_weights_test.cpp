@@ -299,6 +299,28 @@ TEST(HfTensors, BiasesAndNormsOfHeadsHaveTheirNames) {
 }
 
 /// Phi-3's checkpoints have query, key and value as one tensor, and gate and up.
+/// As modules of transformers hold them: one tensor of all experts, gate rows, then up rows of
+/// each.
+TEST(HfTensors, ExpertsMayBeOneTensor) {
+  PlanConfig config = test::small_model();
+  test::add_experts(config.model, 3, 2);
+  const Program program = build_program(config, {}).value();
+  const auto is_whole = [](const std::string& name) {
+    return name.ends_with("experts.gate_up_proj") || name.ends_with("experts.down_proj");
+  };
+  const HfTensors tensors = HfTensors::of(program, is_whole).value();
+  const auto shape_of = [&](const std::string& name) {
+    const auto found = std::ranges::find(tensors.all(), name, &HfTensor::name);
+    return found == tensors.all().end() ? std::vector<std::int64_t>{} : found->shape;
+  };
+  const std::string experts = "model.layers.1.mlp.experts.";
+  EXPECT_EQ(shape_of(experts + "gate_up_proj"), (std::vector<std::int64_t>{3, 2 * 5, 12}));
+  EXPECT_EQ(shape_of(experts + "down_proj"), (std::vector<std::int64_t>{3, 12, 5}));
+  EXPECT_EQ(shape_of(experts + "0.gate_proj.weight"), std::vector<std::int64_t>{});
+  const HfTensors apart = HfTensors::of(program).value();
+  EXPECT_EQ(apart.all().size(), tensors.all().size() + 2 * (3 * 3 - 2));  // of two blocks
+}
+
 TEST(HfTensors, FusedParametersMayBeOneTensor) {
   const Program program = build_program(test::small_model(), {}).value();
   const auto is_whole = [](const std::string& name) { return name.ends_with("qkv_proj.weight"); };

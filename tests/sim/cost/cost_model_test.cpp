@@ -62,6 +62,33 @@ TEST_F(CostModelTest, ThinGemmIsBoundByMemory) {
   EXPECT_NEAR(static_cast<double>(model_.kernel(thin).value), 278'500, 200);
 }
 
+/// Experts in balance: 8 with 1000 rows each cost as one product of 8 * 1024, as 1000 are eight
+/// tiles of 128; gradients of their weights as one of 8 * 1536 outputs over 1000 rows.
+TEST_F(CostModelTest, GroupedProductsAreOneOfWholeTiles) {
+  Kernel grouped = gemm(DType::bf16, DType::bf16);
+  grouped.kind = KernelKind::grouped_product;
+  grouped.attributes = {{"experts", 8}, {"k", 4096}, {"m", 8000}, {"n", 6144}};
+  EXPECT_EQ(model_.kernel(grouped), model_.kernel(gemm(DType::bf16, DType::bf16)));
+  grouped.kind = KernelKind::grouped_weight_gradient;
+  grouped.attributes.back() = {"n", 768};
+  Kernel whole = gemm(DType::bf16, DType::bf16);
+  whole.attributes = {{"k", 4096}, {"kind", 2}, {"m", 1000}, {"n", 6144}};
+  EXPECT_EQ(model_.kernel(grouped), model_.kernel(whole));
+}
+
+/// 128 experts with a row each: 128 matrices are read for one tile of rows each.
+TEST_F(CostModelTest, GroupedProductsOfFewRowsReadTheirMatrices) {
+  Kernel few = gemm(DType::bf16, DType::bf16);
+  few.kind = KernelKind::grouped_product;
+  few.operands = {tensor(Access::read, DType::bf16, {128, 2048}),
+                  tensor(Access::read, DType::bf16, {128 * 1536, 2048}),
+                  tensor(Access::read, DType::int32, {128}),
+                  tensor(Access::write, DType::bf16, {128, 1536})};
+  few.attributes = {{"experts", 128}, {"k", 2048}, {"m", 128}, {"n", 1536}};
+  // 2 * (128 * 2048 + 128 * 1536 * 2048 + 128 * 1536) + 512 bytes / (4238.4 * 0.9 GB/s) + 3 us.
+  EXPECT_GE(static_cast<double>(model_.kernel(few).value), 214'000);
+}
+
 TEST_F(CostModelTest, AttentionIsTheTables) {
   Kernel kernel{.kind = KernelKind::attention_forward,
                 .operands = {},

@@ -96,10 +96,11 @@ void router_backward(const RouterBackward<T>& k) {
     }
     for (std::int64_t i = 0; i < s.top_k; ++i)
       dp[static_cast<std::size_t>(chosen[i])] = (d_weights[i] - dot) / sum;
-    if (k.counts != nullptr)
+    if (k.counts != nullptr) {
+      const std::int32_t* of_sequence = k.counts + t / s.seq * s.experts;
       for (std::int64_t e = 0; e < s.experts; ++e)
-        dp[static_cast<std::size_t>(e)] +=
-            balance * static_cast<R>(k.counts[t / s.seq * s.experts + e]);
+        dp[static_cast<std::size_t>(e)] += balance * static_cast<R>(of_sequence[e]);
+    }
     const R mean = sum_lanes<R>(s.experts, [&](std::int64_t e) {
       return dp[static_cast<std::size_t>(e)] * p[static_cast<std::size_t>(e)];
     });
