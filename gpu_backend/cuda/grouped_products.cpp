@@ -27,7 +27,7 @@ bool fits_pieces(const GroupedCall<T, G>& call) {
 
 /// Whether the tensor cores take these types: 16-bit operands, and a result of their type or fp32.
 template <class T, class G>
-constexpr bool kTensorCores = sizeof(T) == 2 && (std::is_same_v<T, G> || std::is_same_v<G, float>);
+constexpr bool kTensorCores = sizeof(T) == 2 && (std::is_same_v<T, G> || sizeof(G) == 4);
 
 /// Narrower matrices than a row of shared memory leave most of a tile empty.
 template <class T, class G>

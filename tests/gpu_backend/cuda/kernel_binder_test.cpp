@@ -28,7 +28,8 @@ PlanConfig configuration(const std::string& model) {
 
 /// As far as a machine without a GPU gets.
 bool needs_a_gpu(const Error& error) {
-  for (const char* call : {"cudaMalloc", "cublasLt", "cudnn", "cudaMemset", "cudaMemcpy"})
+  for (const char* call :
+       {"cudaMalloc", "cublasLt", "cudnn", "cudaMemset", "cudaMemcpy", "cudaGetDevice"})
     if (error.message().find(call) != std::string::npos) return true;
   return false;
 }
@@ -88,6 +89,13 @@ TEST(KernelBinder, EveryKernelOfAPlanHasALaunch) {
   // Norms of heads, biases, GeGLU, layer norms and positions, norms of all heads.
   for (const char* model : {"qwen3_0.6b", "qwen2.5_0.5b", "gemma_2b", "gpt2", "olmo2_1b"})
     kinds.merge(bind_all(build_program(configuration(model), {}).value()));
+  // Experts: of sizes for each version of their products.
+  for (const DType dtype : {DType::bf16, DType::fp16, DType::fp32})
+    for (const char* model : {"moe_nano", "olmoe_1b_7b"}) {
+      PlanConfig config = configuration(model);
+      config.param_dtype = dtype;
+      kinds.merge(bind_all(build_program(config, {}).value()));
+    }
   // All of the recipe's kinds: none is left out because no plan here has it.
   for (std::size_t kind = 0; kind < Names<KernelKind>::values.size(); ++kind)
     EXPECT_TRUE(kinds.contains(static_cast<KernelKind>(kind)))
