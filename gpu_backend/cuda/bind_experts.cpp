@@ -1,4 +1,6 @@
 // Kernels of experts: routing, rows in the order of experts, and products of each with its rows.
+#include <fmt/format.h>
+
 #include "core/runtime/calls/take_experts.hpp"
 #include "gpu_backend/cuda/bind_kind.hpp"
 #include "gpu_backend/cuda/grouped_products.hpp"
@@ -6,6 +8,11 @@
 
 namespace mfsdp::cuda {
 namespace {
+
+Result<Launch> no_kernel(const KernelCall& call) {
+  return fail(fmt::format("kernel {}", to_string(call.kernel->kind)),
+              "has no CUDA kernel yet: such models run with --backend cpu");
+}
 
 Result<Launch> bind_product(const KernelCall& call, const BindTarget& to, std::string_view input) {
   return bind_by_type(call, input, [&]<class T>(TypeTag<T>) -> Result<Launch> {
@@ -101,11 +108,15 @@ Result<Launch> bind_kind<KernelKind::weighted_swiglu_backward>(const KernelCall&
     return [k, stream = to.stream] { return weighted_swiglu_backward(k, stream); };
   });
 }
+
+// The gate of an expert that all tokens share (Qwen2-MoE).
+
 template <>
 Result<Launch> bind_kind<KernelKind::sigmoid_forward>(const KernelCall& call,
                                                       const BindTarget& /*to*/) {
   return no_kernel(call);
 }
+
 template <>
 Result<Launch> bind_kind<KernelKind::sigmoid_backward>(const KernelCall& call,
                                                        const BindTarget& /*to*/) {
