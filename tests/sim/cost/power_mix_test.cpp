@@ -42,7 +42,9 @@ TEST(PowerMix, MixturesOfABlockTakeWhatWasMeasured) {
     const ClassFactors mix = power_mix(times);
     const auto expect = [&](const char* column, double of_one, KernelClass kind) {
       const double measured = value_of(table, row, column);
-      if (measured > 0) EXPECT_NEAR(mix[kind] * of_one / measured, 1, 0.026) << row << column;
+      if (measured > 0) {
+        EXPECT_NEAR(mix[kind] * of_one / measured, 1, 0.026) << row << column;
+      }
     };
     expect("products_ms", alone.products, product);
     expect("forward_ms", alone.forward, attention_forward);
