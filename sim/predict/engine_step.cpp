@@ -118,6 +118,7 @@ void complete(PredictedRun& run, const EngineStep& step, const Gpu& gpu) {
                                .retries = counters.retries,
                                .certain = step.certain,
                                .errors = errors_of(step.engine, run.config)};
+  memory.headroom = gpu.capacity - memory.cached->device;
   memory.fits = step.fits;
   run.plan.padding = bytes_of(step.plan.padding, run.config.param_dtype);
   memory.categories = step.memory.at_peak;
