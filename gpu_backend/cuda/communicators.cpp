@@ -131,8 +131,8 @@ Result<std::optional<std::string>> Communicators::check_transport_of(const Bound
               return launch(op, count, stream);
             }));
   MFSDP_TRY(launch_kernel(op, stream));
-  MFSDP_TRY(check(cudaStreamSynchronize(stream), "a kernel behind the capture",
-                  communicator.purpose));
+  MFSDP_TRY(
+      check(cudaStreamSynchronize(stream), "a kernel behind the capture", communicator.purpose));
   std::erase_if(kernels, [](const std::string& name) {
     return name.find(kOrdersLaunches) != std::string::npos;
   });

@@ -55,6 +55,11 @@ double overlap_increment_ms(const Gpu& gpu, const OverlapCase& row, double colle
   return collectives_ms * (share(cost.drag) * share(cost.occupancy) + share(cost.traffic));
 }
 
+/// The rows that contention's one number was fitted on, with others of two GPUs.
+bool is_fitted(std::string_view name) {
+  return name == "ag_default" || name == "rs_bf16_default" || name == "rs_fp32_default";
+}
+
 Result<CostModel> costs_on(const std::string& gpu, std::int64_t gpus, std::int64_t domains,
                            const std::filesystem::path& scenarios) {
   MFSDP_LET(kind, load_gpu(gpu, scenarios / "gpus"));
@@ -143,7 +148,7 @@ Result<std::vector<FidelityRow>> contention_fidelity(const std::filesystem::path
         {.group = "contention",
          .what = fmt::format("{}: GEMMs slowed by {:.2f} ms", name, measured_ms - alone_ms),
          .error = summarise({&error, 1}),
-         .evaluation = name == "ag_default" ? Evaluation::fit : Evaluation::unseen,
+         .evaluation = is_fitted(name) ? Evaluation::fit : Evaluation::unseen,
          .tier = Tier::calibrated,
          .source = source});
   }

@@ -16,10 +16,10 @@ namespace {
 /// 2024. Its kernels were measured, so a data sheet alone does not come nearer.
 constexpr double kDatasheetOneNode = 0.084;
 constexpr double kDatasheetNetwork = 0.147;
-/// Mean over the rows of h200_overlap.csv but the one that contention was fitted on; the worst of
-/// them, rs_fp32_default, is 24.6 % off. --fidelity prints them all.
+/// Mean over the rows of h200_overlap.csv but those that contention was fitted on; the worst of
+/// them, ag_symmetric_copy_engine, is 20.9 % off. --fidelity prints them all.
 constexpr Evaluation kLeftOut = Evaluation::leave_one_out;
-constexpr double kContentionError = 0.094;
+constexpr double kContentionError = 0.128;
 
 std::int64_t domains_of(const Cluster& cluster) { return ceil_div(cluster.gpus, cluster.domain); }
 

@@ -146,13 +146,15 @@ CostModel CostModel::mixed(const Program& program, const Plan& plan) const {
   std::set<StreamId> compute;
   for (const Stream& stream : program.streams)
     if (stream.role == StreamRole::compute) compute.insert(stream.id);
+  CostModel unscaled = *this;  // an anchor's factor is no work
+  unscaled.kernel_factor_ = 1;
   PerKernelClass<double> alone;
   for (const Segment& segment : plan.segments)
     for (const Op& op : segment.ops) {
       const auto* launched = std::get_if<Kernel>(&op.body);
       if (launched == nullptr || !compute.contains(op.stream)) continue;
       const KernelClass which = class_of(launched->kind);
-      const auto ns = static_cast<double>(kernel(*launched).value);
+      const auto ns = static_cast<double>(unscaled.kernel(*launched).value);
       if (which == KernelClass::memory || is_limited(ns))
         alone[which] += ns * static_cast<double>(segment.repeat);
     }

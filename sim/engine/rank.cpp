@@ -94,8 +94,18 @@ Result<void> Rank::step(std::vector<std::uint32_t>& arrived, std::vector<std::ui
   finish();
   // advance_stream() appends the streams that it wakes.
   std::size_t next = 0;
-  while (next < ready_.size()) MFSDP_TRY(advance_stream(ready_[next++], arrived));
+  while (next < ready_.size()) MFSDP_TRY(advance_stream(ready_[next++]));
   ready_.clear();
+  // Whether a kernel holds the SMs counts when every stream has come as far as it can, in whatever
+  // order that was.
+  const bool held = running_.holds(now_);
+  for (const std::uint32_t stream : come_up_) {
+    if (held)
+      running_.queue(stream);
+    else
+      arrived.push_back(running_.ops()[stream].group);
+  }
+  come_up_.clear();
   finish();
   note_computing(affected);
   return {};
@@ -111,7 +121,7 @@ void Rank::note_computing(std::vector<std::uint32_t>& affected) {
 }
 
 /// Runs the stream's entries until one takes time or has to wait.
-Result<void> Rank::advance_stream(std::uint32_t stream, std::vector<std::uint32_t>& arrived) {
+Result<void> Rank::advance_stream(std::uint32_t stream) {
   const Cursor& cursor = cursors_[stream];
   while (!cursor.done) {
     const Entry& entry = *cursor.next;
@@ -134,9 +144,8 @@ Result<void> Rank::advance_stream(std::uint32_t stream, std::vector<std::uint32_
       case Action::launch: {
         const Target& turn = lowered_.launches[entry.detail].turn;
         if (!reached(turn, turn.count(cursor.step, cursor.instance), stream)) return {};
-        Running& op = begin(stream);
-        op.queued = running_.holds(now_);
-        if (!op.queued) arrived.push_back(op.group);
+        begin(stream);
+        come_up_.push_back(stream);
         return {};
       }
       case Action::wait: {

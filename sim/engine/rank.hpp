@@ -100,7 +100,7 @@ class Rank {
 
   [[nodiscard]] const std::vector<Entry>& entries(std::uint32_t stream) const;
   void next_instance(std::uint32_t stream);
-  Result<void> advance_stream(std::uint32_t stream, std::vector<std::uint32_t>& arrived);
+  Result<void> advance_stream(std::uint32_t stream);
   [[nodiscard]] bool reached(const Target& target, std::int64_t count, std::uint32_t who);
   void reach(std::uint32_t track);
   void advance_host();
@@ -144,6 +144,7 @@ class Rank {
   std::vector<std::int64_t> blocked_on_;  // by stream: a track, or kNothing, kHost or kIssue
   std::vector<std::int64_t> issue_at_;    // by stream: when its next op is issued, if kIssue
   std::vector<std::uint32_t> ready_;      // streams to advance at this time
+  std::vector<std::uint32_t> come_up_;    // streams whose collectives come up at this time
   RunningOps running_;
   std::vector<std::int64_t> completed_;  // entries by step
   bool computes_ = false;

@@ -78,6 +78,8 @@ class RunningOps {
   [[nodiscard]] Running& of_group(std::uint32_t group);
   /// Whether a kernel is there that lets no collective begin that comes up now.
   [[nodiscard]] bool holds(std::int64_t now) const;
+  /// The stream's collective waits for SMs.
+  void queue(std::uint32_t stream) { ops_[stream].queued = true; }
   /// The collectives that wait for SMs: takes them out of the queue, and appends their groups.
   void take_queued(std::int64_t now, std::vector<std::uint32_t>& groups);
   /// Whether an op that computes is there.

@@ -35,7 +35,7 @@ expect() {
 }
 expect '--strategy' mfsdp-sim --strat
 expect 'optim|optim_grads|optim_grads_params' mfsdp-sim --strategy op
-expect 'qwen3_0.6b|qwen3_32b|qwen3_8b' mfsdp-verify --model = qwen3_
+expect 'qwen3_0.6b|qwen3_235b_a22b|qwen3_30b_a3b|qwen3_32b|qwen3_8b' mfsdp-verify --model = qwen3_
 expect 'dgx_h100' mfsdp-exec --cluster dgx_h1
 expect '' mfsdp-sim --gpus ''
 expect '--gpu|--gpus|--gpus-per-node' mfsdp-sim --model llama3_8b --gpu

@@ -264,6 +264,7 @@ TEST(Find, TriesPrefetchAndSlotsWithTheBest) {
   const Brute brute("llama3_8b", "h200");
   double usual = 0;
   double best = 0;
+  std::pair<std::int64_t, std::int64_t> least;  // of equals the one that takes less
   for (const std::int64_t prefetch : {1, 2, 3})
     for (const std::int64_t slots : {2, 3, 4}) {
       CommonOptions way{.gpus = 8, .gpu = "h200", .seq_len = 2048};
@@ -271,6 +272,7 @@ TEST(Find, TriesPrefetchAndSlotsWithTheBest) {
       way.config.grad_slots = slots;
       const auto one = brute.outcome(way);
       ASSERT_TRUE(one && one->fits);
+      if (one->tokens_per_second > best) least = {prefetch, slots};
       best = std::max(best, one->tokens_per_second);
       if (prefetch == 1 && slots == 2) usual = one->tokens_per_second;
     }
@@ -281,8 +283,8 @@ TEST(Find, TriesPrefetchAndSlotsWithTheBest) {
   const json winner = json::parse(run.out)["winner"];
   ASSERT_GT(best, 1.002 * usual);  // what more memory has to gain
   EXPECT_DOUBLE_EQ(winner["time"]["tokens_per_second_per_gpu"].get<double>() * 8, best);
-  EXPECT_EQ(winner["config"]["prefetch"], 3);
-  EXPECT_EQ(winner["config"]["grad_slots"], 2);  // of equals the one that takes less
+  EXPECT_EQ(winner["config"]["prefetch"], least.first);
+  EXPECT_EQ(winner["config"]["grad_slots"], least.second);
 }
 
 }  // namespace

@@ -86,6 +86,9 @@ TEST(KernelBinder, EveryKernelOfAPlanHasALaunch) {
   kinds.merge(bind_all(build_program(narrow, {}).value()));
   narrow.param_dtype = narrow.reduce_dtype = DType::fp16;
   kinds.merge(bind_all(build_program(narrow, {}).value()));
+  PlanConfig dealt = configuration("llama_nano");  // gradients that are dealt out, then summed
+  dealt.reduce = Transport::copy_engine;
+  kinds.merge(bind_all(build_program(dealt, {}).value()));
   // Norms of heads, biases, GeGLU, layer norms and positions, norms of all heads.
   for (const char* model : {"qwen3_0.6b", "qwen2.5_0.5b", "gemma_2b", "gpt2", "olmo2_1b"})
     kinds.merge(bind_all(build_program(configuration(model), {}).value()));
@@ -96,10 +99,24 @@ TEST(KernelBinder, EveryKernelOfAPlanHasALaunch) {
       config.param_dtype = dtype;
       kinds.merge(bind_all(build_program(config, {}).value()));
     }
-  // All of the recipe's kinds: none is left out because no plan here has it.
+  // All of the recipe's kinds: none is left out because no plan here has it. A shared expert's gate
+  // has no kernel.
+  kinds.insert({KernelKind::sigmoid_backward, KernelKind::sigmoid_forward});
   for (std::size_t kind = 0; kind < Names<KernelKind>::values.size(); ++kind)
     EXPECT_TRUE(kinds.contains(static_cast<KernelKind>(kind)))
         << Names<KernelKind>::values.at(kind);
+}
+
+TEST(KernelBinder, AKindWithoutAKernelSaysSo) {
+  Kernel kernel;
+  kernel.kind = KernelKind::sigmoid_forward;
+  const Program program = build_program(configuration("llama_nano"), {}).value();
+  KernelBinder binder({.program = &program, .optimizer = {}}, {});
+  const auto bound = binder.bind(
+      {.kernel = &kernel, .operands = {}, .group = std::nullopt, .rank = 0, .step = 0}, nullptr);
+  ASSERT_FALSE(bound);
+  EXPECT_EQ(bound.error().message(),
+            "kernel sigmoid_forward: has no CUDA kernel yet: such models run with --backend cpu");
 }
 
 TEST(KernelBinder, WhatAKernelCannotTakeIsAnError) {
