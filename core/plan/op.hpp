@@ -61,7 +61,7 @@ struct Attribute {
 };
 
 /// How a memory-bound kernel of another engine meets memory: its attribute "pattern". Our own
-/// kernels are contiguous.
+/// kernels have none.
 enum class AccessPattern { contiguous, strided, pieces };
 
 struct Kernel {

@@ -258,6 +258,8 @@ def judge_classes(folder):
     """Losses and norms of all layouts of a class agree; with exact sums the norms, as losses are summed by rank."""
     classes, wrong = {}, []
     for place in sorted(folder.glob("[0-9]*"), key=lambda path: int(path.name)):
+        if not (place / "run").exists():  # the call ended before it
+            continue
         name, _, flags = (place / "run").read_text().strip().partition("|")
         steps = steps_of(place / "steps.jsonl", "exact sums" in name)
         if not (place / "done").exists() or len(steps) != 6:

@@ -4,29 +4,30 @@
 #include <set>
 
 #include "core/plan/newton_schulz.hpp"
+#include "sim/cost/bandwidth_share.hpp"
 #include "sim/cost/nanos.hpp"
 
 namespace mfsdp {
 namespace {
 
-// Element-wise and reduction kernels reach this share of a device copy's bandwidth: they read
-// several streams and have ragged ends. With it AdamW over 1.004e9 parameters at 30 bytes each
-// takes 7.9 ms on an H200, as estimated from traces.
-constexpr double kElementwiseEfficiency = 0.9;
 constexpr double kCopyEfficiency = 1.0;
 
-// PyTorch's kernels on views of other rows, and those that join tensors inside their rows: 1.3 to
-// 2.2 and 0.8 to 1.0 of an H200's 4.3 TB/s (gpu_backend/measurements/2026-11-25-engines.md).
+// PyTorch's kernels, of a device copy's bandwidth: they read several streams and have ragged ends.
+// On views of other rows, and those that join tensors inside their rows: 1.3 to 2.2 and 0.8 to 1.0
+// of an H200's 4.3 TB/s (gpu_backend/measurements/2026-11-25-engines.md).
+constexpr double kContiguousEfficiency = 0.9;
 constexpr double kStridedEfficiency = 0.4;
 constexpr double kPiecesEfficiency = 0.2;
 
 double efficiency_of(const Kernel& kernel) {
-  switch (static_cast<AccessPattern>(kernel.attribute("pattern"))) {
+  const Attribute* pattern = kernel.find_attribute("pattern");
+  if (pattern == nullptr) return bandwidth_share(kernel.kind);
+  switch (static_cast<AccessPattern>(pattern->value.num)) {
     case AccessPattern::strided: return kStridedEfficiency;
     case AccessPattern::pieces: return kPiecesEfficiency;
     case AccessPattern::contiguous: break;
   }
-  return kElementwiseEfficiency;
+  return kContiguousEfficiency;
 }
 
 /// A product computes in fp32 when all that it reads is fp32; an fp32 output alone is an

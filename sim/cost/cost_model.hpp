@@ -24,7 +24,7 @@
 namespace mfsdp {
 
 /// Changes when a price changes for any plan.
-inline constexpr std::string_view kCostModelVersion = "3";
+inline constexpr std::string_view kCostModelVersion = "4";
 
 class CostModel {
  public:

@@ -69,6 +69,17 @@ Running& RunningOps::of_group(std::uint32_t group) {
       ops_, [&](const Running& op) { return op.is_collective() && op.group == group; });
 }
 
+std::int64_t RunningOps::taken_beside() const {
+  std::int64_t taken = 0;
+  bool computes = false;
+  for (const Running& op : ops_) {
+    if (!op.is_there || !op.is_kernel()) continue;
+    computes |= op.computes;
+    if (!op.computes) taken += kBesideCompute;
+  }
+  return computes ? std::min(taken, kOne - kSlowestKernel) : 0;
+}
+
 void RunningOps::share(std::int64_t now) {
   bool communicates = false;
   bool waits = false;
@@ -84,12 +95,16 @@ void RunningOps::share(std::int64_t now) {
     for (std::size_t kind = 0; kind < kKernelClasses; ++kind)
       lost.values[kind] += taken * op.launch->weight.values[kind] / kOne;
   }
+  const std::int64_t beside = taken_beside();
   bool computes = false;
   std::int64_t lost_by_compute = 0;
   for (Running& op : ops_) {
     if (!op.is_there || op.launch != nullptr) continue;
-    op.set_rate(now, op.transfer == nullptr ? std::max(kOne - lost[op.entry->kind], kSlowestKernel)
-                                            : copy_rate(op));
+    const std::int64_t left = std::max(kOne - lost[op.entry->kind], kSlowestKernel);
+    const std::int64_t share = beside == 0 || !op.is_kernel() ? kOne
+                               : op.computes                  ? kOne - beside
+                                                              : kBesideCompute;
+    op.set_rate(now, op.transfer == nullptr ? left * share / kOne : copy_rate(op));
     next_end = std::min(next_end, op.end);
     if (!op.computes) continue;
     computes = true;

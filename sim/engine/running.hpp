@@ -13,6 +13,12 @@ namespace mfsdp {
 /// The slowest that kernels run beside collectives: a quarter of their speed alone.
 inline constexpr std::int64_t kSlowestKernel = std::int64_t{1} << 18;
 
+/// What a kernel of another stream takes of the SMs while compute has a kernel, which goes as much
+/// slower: two kernels at once do no more than one after the other. On 2 H100 a sum over ranks
+/// beside attention took 1.75 ms of 0.46 alone, and attention 0.42 longer
+/// (2026-11-25-many-h100.md).
+inline constexpr std::int64_t kBesideCompute = std::int64_t{1} << 18;
+
 /// An op on a stream that takes time. A collective is there from when its launch comes up on its
 /// stream. It waits until a kernel that holds the SMs then has ended, and until its launches on all
 /// ranks of its group have come as far.
@@ -41,6 +47,9 @@ struct Running {
     if (new_rate != rate) change_rate(now, new_rate);
   }
   [[nodiscard]] bool is_collective() const { return is_there && launch != nullptr; }
+  [[nodiscard]] bool is_kernel() const {
+    return launch == nullptr && entry->action == Action::kernel;
+  }
   /// Whether it is a kernel that lets no collective begin that comes up now.
   [[nodiscard]] bool holds(std::int64_t now) const {
     if (!is_there || entry->action != Action::kernel) return false;
@@ -97,6 +106,9 @@ class RunningOps {
   [[nodiscard]] const Doing& doing() const { return doing_; }
 
  private:
+  /// What kernels beside it take of compute's; 0 where compute has no kernel.
+  [[nodiscard]] std::int64_t taken_beside() const;
+
   std::vector<Running> ops_;
   std::vector<std::uint32_t> ended_;
   Doing doing_;

@@ -6,6 +6,7 @@
 //   streams  run their ops in order; a wait holds its stream until its record has run
 //   kernels  run at 1 - what the collectives beside them take, at least 1/4: SMs as long as they
 //            are there, memory traffic in proportion to how fast they go; by the kernel's class
+//            a kernel of another stream beside compute's takes a quarter of its SMs
 //   links    collectives, or copies, that want more than a link has share it in proportion
 //   ranks    run the same plan and meet in collectives: one begins when its last rank has come to
 //            it, goes at the pace of its slowest rank's link, and ends on all ranks at once

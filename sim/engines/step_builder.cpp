@@ -233,9 +233,10 @@ std::int64_t StepBuilder::bytes_of(Tensor tensor) const {
 
 void StepBuilder::memory_bound(KernelKind kind, std::string_view name, const Traffic& traffic,
                                StreamRole stream) {
-  Kernel kernel{.kind = kind, .operands = {}, .attributes = {{"bytes", traffic.bytes}}};
-  if (traffic.pattern != AccessPattern::contiguous)
-    kernel.attributes.emplace_back("pattern", static_cast<std::int64_t>(traffic.pattern));
+  Kernel kernel{.kind = kind,
+                .operands = {},
+                .attributes = {{"bytes", traffic.bytes},
+                               {"pattern", static_cast<std::int64_t>(traffic.pattern)}}};
   add(name, stream, std::move(kernel));
 }
 

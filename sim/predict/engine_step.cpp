@@ -21,7 +21,7 @@ void raise_pools(Program& program, const EngineMemory& memory) {
 }
 
 /// What happens in that much room.
-struct Tried {
+struct Attempt {
   bool fits = true;
   EngineMemory memory;
 };
@@ -31,7 +31,7 @@ class Room {
   Room(const EnginePlan& plan, const AllocatorSettings& settings, const EngineMemory& unlimited)
       : plan_(plan), settings_(settings), unlimited_(unlimited) {}
 
-  [[nodiscard]] Tried of(double bytes) const {
+  [[nodiscard]] Attempt of(double bytes) const {
     if (static_cast<double>(unlimited_.counters.peak_reserved) <= bytes)
       return {.fits = true, .memory = unlimited_};
     if (static_cast<double>(unlimited_.counters.peak_allocated) > bytes)
@@ -75,7 +75,7 @@ Result<EngineStep> engine_step(EngineKind engine, const PlanConfig& config, cons
     const auto room = static_cast<double>(std::max<std::int64_t>(
         std::min(left.value, machine.settings.limit.value_or(left.value)), 0));
     const Room rooms(step.plan, settings, unlimited);
-    Tried tried = rooms.of(room);
+    Attempt tried = rooms.of(room);
     step.fits = tried.fits;
     step.memory = std::move(tried.memory);
     step.certain = rooms.of(room * (1 - kError)).fits == rooms.of(room * (1 + kError)).fits;

@@ -1,0 +1,45 @@
+#include "sim/cost/bandwidth_share.hpp"
+
+#include <algorithm>
+#include <array>
+
+namespace mfsdp {
+namespace {
+
+struct Share {
+  KernelKind kind;
+  double value;
+};
+
+// Bytes over time less 3 us of launch, over a copy's 2,998 and 4,268 GB/s: kernels_bench on an H100
+// and an H200 (gpu_backend/measurements/2026-11-25-many-h100.md and 2026-11-22-kernels.md), the
+// mean of both. At most 1: what lies above is the copy's own noise.
+constexpr std::array kMeasured{Share{KernelKind::accumulate, 1},
+                               Share{KernelKind::bias_grad, 0.77},
+                               Share{KernelKind::cast, 1},
+                               Share{KernelKind::cross_entropy, 0.847},
+                               Share{KernelKind::cross_entropy_loss, 0.951},
+                               Share{KernelKind::embedding_backward, 0.909},
+                               Share{KernelKind::embedding_forward, 0.92},
+                               Share{KernelKind::norm_partial, 0.926},
+                               Share{KernelKind::norm_weight_grad, 0.623},
+                               Share{KernelKind::qk_norm_rope_backward, 0.631},
+                               Share{KernelKind::qk_norm_rope_forward, 0.755},
+                               Share{KernelKind::rms_norm_backward, 0.923},
+                               Share{KernelKind::rms_norm_forward, 0.975},
+                               Share{KernelKind::rope_backward, 0.961},
+                               Share{KernelKind::rope_forward, 0.961},
+                               Share{KernelKind::sum_ranks, 0.955},
+                               Share{KernelKind::swiglu_backward, 0.99},
+                               Share{KernelKind::swiglu_forward, 1},
+                               Share{KernelKind::update, 0.974}};
+constexpr double kOthers = 0.9;
+
+}  // namespace
+
+double bandwidth_share(KernelKind kind) {
+  const auto* const measured = std::ranges::find(kMeasured, kind, &Share::kind);
+  return measured == kMeasured.end() ? kOthers : measured->value;
+}
+
+}  // namespace mfsdp
