@@ -272,7 +272,7 @@ class Oracle {
       for (const Node& n : nodes)
         if (n.rank == node.rank && n.running() && n.came >= 0)
           lost += (price(n).occupancy + price(n).traffic * rate_of(n) / kOne) * weight / kOne;
-      return std::max(kOne - lost, kOne / 4);
+      return std::max(kOne - lost, kOne / 4) * share_of(node) / kOne;
     }
     if (node.peers.empty()) return kOne;
     if (waits(node)) return 0;
@@ -282,6 +282,24 @@ class Oracle {
       if (computes(nodes[peer].rank)) rate = std::min(rate, kOne * kOne / price(node).drag);
     }
     return rate;
+  }
+
+  /// Of a kernel: what those of other streams leave it, or what it takes from compute's.
+  [[nodiscard]] std::int64_t share_of(const Node& node) const {
+    std::int64_t beside = 0;
+    bool computes = false;
+    for (const Node& n : nodes) {
+      if (n.rank != node.rank || !n.running() || !std::holds_alternative<Kernel>(n.op->body))
+        continue;
+      if (n.op->stream.value == test::kCompute)
+        computes = true;
+      else
+        ++beside;
+    }
+    if (!computes || beside == 0) return kOne;
+    return node.op->stream.value == test::kCompute
+               ? kOne / 4 * (4 - std::min<std::int64_t>(beside, 3))
+               : kOne / 4;
   }
 
   [[nodiscard]] bool computes(std::size_t rank) const {

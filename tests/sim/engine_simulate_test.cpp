@@ -228,6 +228,20 @@ TEST(Simulate, KernelsOfEachClassLoseTheirShare) {
             "step 113 compute 113 communication 100 exposed 0 idle 0 contention 12");
 }
 
+TEST(Simulate, AKernelOfAnotherStreamTakesAQuarterOfComputes) {
+  // It needs 40 ns for 10 at 1/4, in which compute's does 30; 20 more alone.
+  Tiny tiny;
+  tiny.segment("first").kernel(10, "beside", kScatter).kernel(50);
+  EXPECT_EQ(summary(simulate(tiny)),
+            "step 60 compute 60 communication 0 exposed 0 idle 0 contention 10");
+  // Alone it keeps its time.
+  Tiny after;
+  after.segment("first").kernel(50).record(kCompute, 0);
+  after.wait(kScatter, 0).kernel(10, "after", kScatter).record(kScatter, 1).wait(kCompute, 1);
+  EXPECT_EQ(summary(simulate(after)),
+            "step 60 compute 50 communication 0 exposed 0 idle 10 contention 0");
+}
+
 /// A kernel of 20, then one of 30 that a gather of 10 comes up with, then one of 5.
 Tiny gather_comes_up_with(KernelClass kind) {
   Tiny tiny;
