@@ -231,7 +231,8 @@ TEST(Simulate, KernelsOfEachClassLoseTheirShare) {
 TEST(Simulate, AKernelOfAnotherStreamTakesAQuarterOfComputes) {
   // It needs 40 ns for 10 at 1/4, in which compute's does 30; 20 more alone.
   Tiny tiny;
-  tiny.segment("first").kernel(10, "beside", kScatter).kernel(50);
+  tiny.segment("first").record(kCompute, 0).wait(kScatter, 0).kernel(10, "beside", kScatter);
+  tiny.record(kScatter, 1).kernel(50).wait(kCompute, 1);
   EXPECT_EQ(summary(simulate(tiny)),
             "step 60 compute 60 communication 0 exposed 0 idle 0 contention 10");
   // Alone it keeps its time.
@@ -268,14 +269,15 @@ TEST(Simulate, ACollectiveWaitsForTheProductThatHoldsTheSms) {
 }
 
 TEST(Simulate, ACollectiveWaitsForAttentionThatRunsAlready) {
-  // It comes up 5 ns after attention began, behind another stream's kernel, and waits for the rest.
+  // It comes up 20 ns after attention began, behind another stream's kernel of 5 that goes at a
+  // quarter, and waits for the rest: 15 are done by then, 15 left.
   Tiny tiny = gated();
   tiny.kernel(5, "delay", kScatter).record(kScatter, 1).wait(kGather, 1);
   tiny.kernel(30, "held", kCompute, KernelClass::attention_forward);
   tiny.collective(kGather, 0, {.duration = 10}).record(kGather, 2).wait(kCompute, 2).kernel(1);
-  // [5, 40) is communication, of which [30, 40) has no kernel beside it.
+  // [20, 45) is communication, of which [35, 45) has no kernel beside it.
   EXPECT_EQ(summary(simulate(tiny)),
-            "step 41 compute 31 communication 35 exposed 10 idle 0 contention 0");
+            "step 46 compute 36 communication 25 exposed 10 idle 0 contention 5");
 }
 
 TEST(Simulate, CollectivesShareTheBandwidthOfTheirLink) {
