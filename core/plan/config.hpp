@@ -73,6 +73,7 @@ struct PlanConfig {
   std::int64_t lora_rank = 0;          ///< of adapters, which alone train then; 0: there are none
   Rational lora_alpha{0, 1};           ///< adapters' scale times rank; 0 where there are none
   std::vector<std::string> lora_targets;  ///< layers with adapters, in the order of a block
+  std::int64_t expert_parallel = 0;  ///< ranks that a block's experts are dealt out to; 0: none are
 
   friend bool operator==(const PlanConfig&, const PlanConfig&) = default;
 
@@ -101,6 +102,16 @@ struct PlanConfig {
   }
   [[nodiscard]] bool is_frozen(const std::string& parameter_name) const;
   [[nodiscard]] bool has_lora() const { return lora_rank > 0; }
+  [[nodiscard]] bool deals_experts() const { return expert_parallel > 1; }
+  /// Experts of a block that one rank has.
+  [[nodiscard]] std::int64_t experts_per_rank() const {
+    return deals_experts() ? model.experts / expert_parallel : model.experts;
+  }
+  /// Rows that a rank sends to each of those that have the experts, at most: with what it has for
+  /// all of them nothing is ever dropped.
+  [[nodiscard]] std::int64_t rows_per_peer() const {
+    return checked_mul(tokens_per_microbatch(), model.experts_per_token);
+  }
   /// By what adapters' output is multiplied: alpha / rank, in lowest terms. Requires has_lora().
   [[nodiscard]] Rational lora_scale() const;
   /// Whether a parameter decays, of which `by_shape` says that those of its shape do.

@@ -54,6 +54,8 @@ class FormCheck {
     names_.emplace_back("seq", config.seq_len);
     names_.emplace_back("data_ranks", data_ranks(config.mesh));
     names_.emplace_back("token_rows", config.token_rows());
+    if (kernel.kind == permute_rows || kernel.kind == combine_rows)
+      names_.emplace_back("room", room_of(kernel));
     if (const auto all = value("heads"), keys = value("kv_heads"); all && keys)
       names_.emplace_back("all_heads", checked_add(*all, checked_mul(2, *keys)));
   }

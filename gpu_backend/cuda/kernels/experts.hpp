@@ -32,6 +32,10 @@ template <class T>
 /// Three launches. The error names the workspace that is needed.
 [[nodiscard]] Result<void> expert_order(const kernels::ExpertOrder& k, cudaStream_t stream);
 
+/// A launch each.
+[[nodiscard]] Result<void> peer_order(const kernels::PeerOrder& k, cudaStream_t stream);
+[[nodiscard]] Result<void> arrival_order(const kernels::ArrivalOrder& k, cudaStream_t stream);
+
 template <class T>
 [[nodiscard]] Result<void> permute_rows(const kernels::PermuteRows<T>& k, cudaStream_t stream);
 
