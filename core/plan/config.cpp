@@ -23,6 +23,9 @@ constexpr std::int64_t kMostChunks = 16'384;
 /// every parameter's name.
 constexpr std::int64_t kMostPatternLayers = 1'000'000;
 
+/// Of --capacity-factor: products with it stay far inside 63 bits.
+constexpr std::int64_t kMostDenominator = 1'000'000;
+
 bool contains(std::string_view name, std::string_view pattern) {
   return name.find(pattern) != std::string_view::npos;
 }
@@ -200,7 +203,15 @@ Result<void> check_experts(const PlanConfig& config) {
   if (with_expert_grid(config.mesh, 0).experts != config.mesh.experts && ep <= 1)
     return fail("--ep", "expected a number of ranks: the mesh has a grid for experts");
   if (ep == 1) return fail("--ep", "expected 0 or at least 2 in a configuration, got 1");
+  const Rational& room = config.capacity_factor;
+  if (!config.deals_experts() && room.num != 0)
+    return fail("--capacity-factor",
+                "expected --ep beside it: rows of experts cross to no other ranks without");
   if (!config.deals_experts()) return {};
+  if (room.num != 0 && (room.den < 1 || room.den > kMostDenominator || room.num < room.den ||
+                        room.num / room.den > ep))
+    return fail("--capacity-factor",
+                fmt::format("expected a number from 1 to --ep {}, got {}", ep, flag_text(room)));
   const ModelShape& model = config.model;
   if (model.experts == 0)
     return fail("--ep", fmt::format("expected none: the model has no experts, got {}", ep));

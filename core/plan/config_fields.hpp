@@ -364,6 +364,15 @@ inline constexpr std::array kConfigFields{
                 .range = {.of = "a number of ranks", .least = 0, .most = config_limits::ranks},
                 .takes_list = true,
                 .age = FieldAge::newest},
+    ConfigField{.name = "capacity_factor",
+                .member = &PlanConfig::capacity_factor,
+                .topic = FieldTopic::parallelism,
+                .flag = "--capacity-factor",
+                .flag_value = "X",
+                .help = "with --ep: room for X times a rank's equal share of rows",
+                .in_brackets = "for all rows",
+                .takes_list = true,
+                .age = FieldAge::newest},
 };
 
 /// Calls visit(field, value) for each field in order; `value` is the member of `config`.

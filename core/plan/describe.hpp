@@ -98,6 +98,7 @@ void fields(Io& io, RecomputePolicy& v) {
 template <class Io>
 void fields(Io& io, PlanConfig& v) {
   io("allocator", v.allocator);
+  io.sparse("capacity_factor", v.capacity_factor);
   io("clip", v.clip);
   io.sparse("deterministic", v.deterministic);
   io.sparse("document_mask", v.document_mask);

@@ -54,7 +54,7 @@ Result<Launch> bind_kind<KernelKind::expert_order>(const KernelCall& call, const
 template <>
 Result<Launch> bind_kind<KernelKind::peer_order>(const KernelCall& call, const BindTarget& to) {
   MFSDP_LET(k, kernels::take_peer_order(call));
-  return [k, stream = to.stream] { return peer_order(k, stream); };
+  return [k, outlier = to.outlier, stream = to.stream] { return peer_order(k, outlier, stream); };
 }
 
 template <>

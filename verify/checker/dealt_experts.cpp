@@ -1,6 +1,6 @@
 // Experts that are dealt out over the ranks of ep, each of which has E / ep of them: rows of tokens
-// go there in blocks, one for each rank, of as many rows as a rank's tokens have in all, and what
-// experts make of them comes back. N = ep T K rows have room.
+// go there in blocks, one for each rank, with room for all rows of a rank's tokens or so many, and
+// what experts make of them comes back.
 //
 //   ends, order of rows by expert -> counts for ranks, order of rows, places of rows: in blocks
 //   sent = normed2 of each row's token     all_to_all: received, of all ranks, with their weights
@@ -31,8 +31,18 @@ std::string Model::received(const std::string& sent) {
   return found == crossing.end() ? "" : found->second;
 }
 
-/// Rows of experts that a rank has room for.
-Int Model::room() const { return times(times(tokens, chosen_), dealt_ == 0 ? 1 : dealt_); }
+/// Rows of experts that a rank has room for: from each rank all that it can have, or as many times
+/// an equal share of them as the configuration says.
+Int Model::room() const {
+  const Int own = times(tokens, chosen_);
+  if (dealt_ == 0) return own;
+  if (capacity_.is_null()) return times(own, dealt_);
+  const bool whole = !capacity_.is_object();
+  const Int num = whole ? capacity_ : capacity_.at("num");
+  const Int den = times(whole ? Json(1) : capacity_.at("den"), dealt_);
+  if (num < 1 || den < 1) refuse("config: no room for rows of experts");
+  return times(std::min(own, plus(times(own, num), den - 1) / den), dealt_);
+}
 
 /// With what costs are of where experts are dealt out: the rows that tokens of a rank have.
 std::map<std::string, Json> Model::with_balance(std::map<std::string, Json> sizes) const {

@@ -27,6 +27,7 @@ void Model::read_experts(const Json& model) {
   if (model.contains("router_aux_loss")) balance_ = model.at("router_aux_loss");
   if (model.contains("router_z_loss")) z_loss_ = model.at("router_z_loss");
   dealt_ = config_.value("expert_parallel", Int{0});
+  if (config_.contains("capacity_factor")) capacity_ = config_.at("capacity_factor");
   if (dealt_ != 0 && (dealt_ < 2 || experts_ == 0 || experts_ % dealt_ != 0))
     refuse("config: experts cannot be dealt out so");
   if (experts_ == 0) return;
@@ -152,7 +153,8 @@ void Model::add_routing() {
   std::map<std::string, Json> sizes{{"experts", experts_}, {"rows", tokens}, {"top_k", chosen_}};
   add({.kernel = "expert_order",
        .attributes = sizes,
-       .flows = {indices, makes("ends", "int32", {experts_}, dealt ? "ends by expert" : "ends of experts"),
+       .flows = {indices,
+                 makes("ends", "int32", {experts_}, dealt ? "ends by expert" : "ends of experts"),
                  makes("order", "int32", {rows}, dealt ? "order by expert" : "order of rows"),
                  makes("places", "int32", by_token, dealt ? "places by expert" : "places of rows")},
        .least_scratch = times(4 * experts_, (tokens + 255) / 256)});
@@ -190,9 +192,10 @@ void Model::add_routing() {
   };
   // Where experts are dealt out, rows of tokens are those that cross.
   const char* there = dealt ? "sent" : "dispatched";
-  permutes("normed2", there,
-           {reads("weights", statistic, by_token, "weights of experts"),
-            makes("row_weights", statistic, {all}, dealt ? "weights for ranks" : "weights of rows")});
+  permutes(
+      "normed2", there,
+      {reads("weights", statistic, by_token, "weights of experts"),
+       makes("row_weights", statistic, {all}, dealt ? "weights for ranks" : "weights of rows")});
   permutes("normed2", there, {});
   permutes("d_output", dealt ? "d_returned" : "d_expert_out", {});
   const auto combines = [&](const char* from, Flow to, std::vector<Flow> beside) {
@@ -207,9 +210,10 @@ void Model::add_routing() {
            shared_inner_ == 0 ? makes("output", compute_, narrow, "mlp_out")
                               : turns("output", compute_, narrow, "mlp_out of all", "mlp_out"),
            {});
-  combines(dealt ? "d_sent" : "d_dispatched", makes("output", compute_, narrow, "d_rows"),
-           {reads("row_weights", statistic, {all}, dealt ? "d_weights for ranks" : "d_weights of rows"),
-            makes("weights", statistic, by_token, "d_weights of experts")});
+  combines(
+      dealt ? "d_sent" : "d_dispatched", makes("output", compute_, narrow, "d_rows"),
+      {reads("row_weights", statistic, {all}, dealt ? "d_weights for ranks" : "d_weights of rows"),
+       makes("weights", statistic, by_token, "d_weights of experts")});
 }
 
 }  // namespace mfsdp::checker

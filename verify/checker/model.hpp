@@ -72,11 +72,11 @@ class Model {
   std::map<std::string, Int> rope_tables{};  ///< bytes of each, by its port
   /// What each rank of ep has of such values of all of them; empty where none is sent.
   [[nodiscard]] static std::string received(const std::string& sent);
-  std::string statistic;                     ///< dtype of statistics
-  Json clip;                                 ///< limit of the norm
-  bool main_weights = false;                 ///< beside those that kernels read
-  bool scales_loss = false;                  ///< gradients, from the loss on
-  Int scale_window = 0;                      ///< steps until that scale grows; 0: it stays
+  std::string statistic;      ///< dtype of statistics
+  Json clip;                  ///< limit of the norm
+  bool main_weights = false;  ///< beside those that kernels read
+  bool scales_loss = false;   ///< gradients, from the loss on
+  Int scale_window = 0;       ///< steps until that scale grows; 0: it stays
   /// What --exact-sums adds to the attributes of a kernel of so many rows.
   [[nodiscard]] std::map<std::string, Json> exact(const std::string& kernel, Int rows) const;
 
@@ -165,6 +165,7 @@ class Model {
   bool mixtral_names_ = false;
   Int experts_ = 0;            ///< of a block that has any; 0: none has
   Int dealt_ = 0;              ///< ranks that they are dealt out to; 0: each has all
+  Json capacity_{};            ///< of these ranks, over their equal share; none: for all rows
   Int chosen_ = 0;             ///< experts of a token
   Int expert_inner_ = 0;       ///< width of one
   Int shared_inner_ = 0;       ///< width of one that all tokens have; 0: there is none

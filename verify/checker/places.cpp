@@ -63,8 +63,8 @@ bool is_dealt(const PlanView& view, const Json& json) {
   const Json wanted = {{{"axis", "ep"}, {"dim", 0}, {"kind", "shard"}}};
   bool right = !dealt || shard == wanted;
   for (const Json& entry : json.at("parameters"))
-    right = right &&
-            dealt == (view.dealt.contains("ep") && roles.contains(entry.at("role").get<std::string>()));
+    right = right && dealt == (view.dealt.contains("ep") &&
+                               roles.contains(entry.at("role").get<std::string>()));
   if (!right) refuse("group {}: deals out other parameters than experts'", view.groups.size());
   return dealt;
 }

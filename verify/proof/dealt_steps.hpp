@@ -45,12 +45,12 @@ inline constexpr std::array kSteps{
               {},
               {reads("indices", expert_indices), makes("ends", chosen_ends),
                makes("order", chosen_order), makes("places", chosen_places)}},
-    ModelStep{KernelKind::peer_order,
-              0,
-              {},
-              {reads("ends", chosen_ends), reads("row_order", chosen_order),
-               makes("counts", sent_counts), makes("order", row_order),
-               makes("places", row_places)}},
+    ModelStep{
+        KernelKind::peer_order,
+        0,
+        {},
+        {reads("ends", chosen_ends), reads("row_order", chosen_order), makes("counts", sent_counts),
+         makes("order", row_order), makes("places", row_places)}},
     moves(0, {normed2, expert_weights}, row_order, {sent, sent_weights}),
     moves(1, normed2, row_order, sent),
     ModelStep{KernelKind::arrival_order,
@@ -68,23 +68,22 @@ inline constexpr std::array kSteps{
     moves(2, d_output, row_order, d_returned),
     moves(7, d_leaving, received_order, d_expert_out),
     moves(4, {d_dispatched, d_row_weights}, received_places, {d_received, d_received_weights}),
-    ModelStep{KernelKind::combine_rows,
-              1,
-              {},
-              {reads("input", d_sent), reads("places", row_places),
-               reads("row_weights", d_sent_weights), makes("weights", d_expert_weights),
-               makes("output", d_normed2_experts)}},
+    ModelStep{
+        KernelKind::combine_rows,
+        1,
+        {},
+        {reads("input", d_sent), reads("places", row_places), reads("row_weights", d_sent_weights),
+         makes("weights", d_expert_weights), makes("output", d_normed2_experts)}},
 };
 
 /// Beside an expert that all tokens share.
 inline constexpr std::array kSharedSteps{
-    ModelStep{KernelKind::combine_rows,
-              0,
-              {},
-              {reads("input", returned), reads("places", row_places),
-               Flow{.role = "output",
-                    .reads = {.value = mlp_out_shared},
-                    .writes = {.value = mlp_out}}}},
+    ModelStep{
+        KernelKind::combine_rows,
+        0,
+        {},
+        {reads("input", returned), reads("places", row_places),
+         Flow{.role = "output", .reads = {.value = mlp_out_shared}, .writes = {.value = mlp_out}}}},
 };
 
 /// What is sent by an all_to_all over ep, and what each rank then has of all of them.

@@ -395,20 +395,14 @@ class FormCheck {
                                        : config_.model.experts;
     }
   }
-  [[nodiscard]] std::int64_t rows_of_tokens() const {
-    return checked_mul(config_.tokens_per_microbatch(), config_.model.experts_per_token);
-  }
-  /// All ranks of ep may have sent all of theirs to this one.
-  [[nodiscard]] std::int64_t rows_of_ranks() const {
-    return checked_mul(rows_of_tokens(), config_.expert_parallel);
-  }
 
   /// What costs are of: of rows of ranks, as many as tokens here have, where all have equally many.
   [[nodiscard]] std::optional<std::string> check_balance(bool is_shared) const {
     const auto& names = spec_of(kernel_)->optional_attributes;
     if (std::ranges::find(names, "balanced_rows") == names.end()) return std::nullopt;
     const bool states = config_.deals_experts() && !is_shared;
-    if (!is_not("balanced_rows", {.num = states ? rows_of_tokens() : 0})) return std::nullopt;
+    if (!is_not("balanced_rows", {.num = states ? rows_of_tokens(config_) : 0}))
+      return std::nullopt;
     return "attribute 'balanced_rows' is not what tokens of this rank have";
   }
 
@@ -443,7 +437,7 @@ class FormCheck {
          {Stated{"experts", takes("experts"), {.num = is_shared ? 1 : experts_of_kernel()}},
           Stated{"top_k", takes("top_k"), {.num = is_arrived ? 1 : model.experts_per_token}},
           Stated{"peers", takes("peers"), {.num = config_.expert_parallel}},
-          Stated{"m", makes_room, {.num = config_.deals_experts() ? rows_of_ranks() : 0}},
+          Stated{"m", makes_room, {.num = config_.deals_experts() ? rows_of_experts(config_) : 0}},
           Stated{"normalised", routes, {.num = model.normalised_routing ? 1 : 0}},
           Stated{"seq", routes, {.num = seq}}, Stated{"aux_loss", backward, model.router_aux_loss},
           Stated{"z_loss", backward, model.router_z_loss}})

@@ -266,17 +266,14 @@ class Binder {
     // Chunks of the head's gradient are summed in a buffer of their own.
     if (!role && contributes && kernel.kind == KernelKind::gemm) role = ParameterRole::head;
     const ModelStep* step = lora_.find(kernel.kind, variant, role);
-    if (step == nullptr) 
+    if (step == nullptr)
       step = find_step(program_.config.model, kernel.kind, variant, role, deals());
     if (step == nullptr || !is_complete(*step, parameters))
       return fail_step(role ? fmt::format("is no step of the model with '{}'", to_string(*role))
                             : "is no step of the model");
     const std::int64_t rows = rows_of(kernel);
     std::int64_t tokens = program_.config.tokens_per_microbatch();
-    if (is_of_experts(kernel) || is_of_arrived(kernel)) {
-      tokens = checked_mul(tokens, program_.config.model.experts_per_token);
-      if (deals()) tokens = checked_mul(tokens, program_.config.expert_parallel);
-    }
+    if (is_of_experts(kernel) || is_of_arrived(kernel)) tokens = rows_of_experts(program_.config);
     const bool of_partials = kernel.kind == KernelKind::norm_weight_grad;
     if (of_partials ? rows != std::min(tokens, kMostPartialRows)
                     : (step->chunk ? rows > tokens : rows != tokens))

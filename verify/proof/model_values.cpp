@@ -244,9 +244,10 @@ void ModelValues::exchange(const Collective& collective) {
   const bool of_experts = collective.kind == CollectiveKind::all_to_all && received &&
                           communicator.axes == std::vector{Axis::ep};
   if (!of_experts)
-    return complain(fmt::format("sends {} by a {} over other ranks than those that have experts, "
-                                "or what none of them takes",
-                                in_words(first), to_string(collective.kind)));
+    return complain(
+        fmt::format("sends {} by a {} over other ranks than those that have experts, "
+                    "or what none of them takes",
+                    in_words(first), to_string(collective.kind)));
   if (key.value == Value::unknown)
     return complain(fmt::format("sends less than all of {}", in_words(first)));
   base_ = {.value = *received, .owner = key.owner, .microbatch = key.microbatch};

@@ -358,8 +358,7 @@ class ScaleRun::Impl {
     for (const Group& group : unrolled_.program->groups) {
       if (!group.requires_grad) continue;
       std::int64_t of_group = 1;
-      for (const Axis axis : group.cut)
-        of_group = checked_mul(of_group, config_.mesh.size(axis));
+      for (const Axis axis : group.cut) of_group = checked_mul(of_group, config_.mesh.size(axis));
       for (const AxisPlacement& on : group.shard)
         of_group = checked_mul(of_group, config_.mesh.size(on.axis));
       if (slices != 0 && of_group != slices) return 0;

@@ -1,4 +1,5 @@
 #include "gpu_backend/cuda/kernels/device.cuh"
+#include "gpu_backend/cuda/kernels/exact_sums.cuh"
 #include "gpu_backend/cuda/kernels/experts.hpp"
 
 namespace mfsdp::cuda {
@@ -126,21 +127,37 @@ __global__ void __launch_bounds__(kSortThreads)
 constexpr int kPlaceThreads = 1024;
 constexpr std::int64_t kPlaceBlocks = 256;
 
-/// A row of a block a thread.
-__global__ void __launch_bounds__(kPlaceThreads) place_in_blocks(const PeerOrder k) {
+/// A row of a block a thread. What a block has no room for is reported, and goes where its last row
+/// does: the run ends before anyone looks at what comes of it.
+__global__ void __launch_bounds__(kPlaceThreads)
+    place_in_blocks(const PeerOrder k, ExactOutlier* outlier) {
   const std::int64_t block = k.m / k.peers;
   const std::int64_t of_peer = k.sizes.experts / k.peers;
   const std::int64_t first = std::int64_t{blockIdx.x} * kPlaceThreads + threadIdx.x;
   const std::int64_t step = std::int64_t{gridDim.x} * kPlaceThreads;
-  for (std::int64_t e = first; e < k.sizes.experts; e += step)
-    k.counts[e] = k.ends[e] - (e == 0 ? 0 : k.ends[e - 1]);
+  const auto end_of = [&](std::int64_t expert) -> std::int64_t {
+    return expert < 0 ? 0 : k.ends[expert];
+  };
+  for (std::int64_t e = first; e < k.sizes.experts; e += step) {
+    const std::int64_t begin = end_of(e / of_peer * of_peer - 1);
+    k.counts[e] = static_cast<std::int32_t>(min(end_of(e) - begin, block) -
+                                            min(max(end_of(e - 1), begin) - begin, block));
+  }
   for (std::int64_t i = first; i < k.m; i += step) {
     const std::int64_t peer = i / block;
-    const std::int64_t row = (peer == 0 ? 0 : k.ends[peer * of_peer - 1]) + i % block;
-    const bool there = row < k.ends[(peer + 1) * of_peer - 1];
-    const std::int32_t pair = there ? k.row_order[row] : -1;
+    const std::int64_t row = end_of(peer * of_peer - 1) + i % block;
+    const std::int64_t end = end_of((peer + 1) * of_peer - 1);
+    const std::int32_t pair = row < end ? k.row_order[row] : -1;
     k.order[i] = pair;
-    if (there) k.places[pair] = static_cast<std::int32_t>(i);
+    if (pair >= 0) k.places[pair] = static_cast<std::int32_t>(i);
+    if (i % block != block - 1 || row + 1 >= end) continue;
+    for (std::int64_t over = row + 1; over < end; ++over)
+      k.places[k.row_order[over]] = static_cast<std::int32_t>(i);
+    report(outlier, {.fault = ExactFault::rows,
+                     .kernel = KernelKind::peer_order,
+                     .value = static_cast<float>(block + end - row - 1),
+                     .limit = static_cast<float>(block),
+                     .exponent = 0});
   }
 }
 
@@ -285,9 +302,11 @@ Result<void> expert_order(const ExpertOrder& k, cudaStream_t stream) {
   return launched("expert_order");
 }
 
-Result<void> peer_order(const PeerOrder& k, cudaStream_t stream) {
+Result<void> peer_order(const PeerOrder& k, ExactOutlier* outlier, cudaStream_t stream) {
+  MFSDP_TRY(check_outlier(KernelKind::peer_order, outlier));
   const std::int64_t blocks = ceil_div(std::max(k.m, k.sizes.experts), kPlaceThreads);
-  place_in_blocks<<<grid_of(std::min(blocks, kPlaceBlocks)), kPlaceThreads, 0, stream>>>(k);
+  place_in_blocks<<<grid_of(std::min(blocks, kPlaceBlocks)), kPlaceThreads, 0, stream>>>(k,
+                                                                                         outlier);
   return launched("peer_order");
 }
 

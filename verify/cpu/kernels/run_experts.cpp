@@ -132,8 +132,9 @@ Result<void> run_kind<KernelKind::peer_order>(const KernelCall& call,
     const std::int64_t end = k.ends[(peer + 1) * (s.experts / k.peers) - 1];
     if (end - begin > k.m / k.peers)
       return fail("kernel peer_order: operand order",
-                  fmt::format("expected at most {} rows for rank {} of ep, got {}", k.m / k.peers,
-                              peer, end - begin));
+                  fmt::format("expected at most {} rows for rank {} of ep, got {}: raise "
+                              "--capacity-factor",
+                              k.m / k.peers, peer, end - begin));
     begin = end;
   }
   peer_order(k);
