@@ -98,10 +98,12 @@ void fields(Io& io, RecomputePolicy& v) {
 template <class Io>
 void fields(Io& io, PlanConfig& v) {
   io("allocator", v.allocator);
+  io.sparse("capacity_factor", v.capacity_factor);
   io("clip", v.clip);
   io.sparse("deterministic", v.deterministic);
   io.sparse("document_mask", v.document_mask);
   io.sparse("exact_sums", v.exact_sums);
+  io.sparse("expert_parallel", v.expert_parallel);
   io.sparse("frozen", v.frozen);
   io.sparse("gather", v.gather);
   io("grad_dtype", v.grad_dtype);
@@ -342,6 +344,7 @@ void fields(Io& io, Group& v) {
   io("parameters", v.parameters);
   io.sparse("reduce", v.reduce);
   io.sparse("requires_grad", v.requires_grad);
+  io.sparse("shard", v.shard);
   io.sparse("state", v.state);
   io("unit", v.unit);
   io.sparse("weight", v.weight);

@@ -335,6 +335,10 @@ std::vector<KernelSpec> token_specs() {
            .workspace = sum_workspace}};
 }
 
+std::int64_t grouped_flops(const Kernel& k) {
+  return product_of(2, usual_rows(k), k.attribute("n"), k.attribute("k"));
+}
+
 /// Counts of each expert in blocks of so many tokens.
 std::int64_t order_workspace(const Kernel& k) {
   constexpr std::int64_t kBlock = 256;
@@ -347,6 +351,7 @@ std::int64_t order_workspace(const Kernel& k) {
 /// is a shared expert's, which has all rows.
 std::vector<KernelSpec> expert_specs() {
   const Dim chosen = d("rows", "top_k");
+  const Dim room = d("room");  // room_of()
   const OperandSpec ends = operand(reads, "ends", int32, {d("experts")});
   const auto experts = [](OperandUse use, std::string_view role, Element element) {
     return operand(use, role, element, {d("rows"), d("top_k")});
@@ -389,32 +394,49 @@ std::vector<KernelSpec> expert_specs() {
        .attributes = routing,
        .workspace = order_workspace},
       {.kind = permute_rows,
-       .operands = {matrix(reads, "input"), operand(reads, "order", int32, {chosen}),
+       .operands = {matrix(reads, "input"), operand(reads, "order", int32, {room}),
                     optional(experts(reads, "weights", statistic)),
-                    optional(operand(writes, "row_weights", statistic, {chosen})),
-                    operand(writes, "output", compute, {chosen, d("cols")})},
-       .attributes = {"cols", "rows", "top_k"}},
+                    optional(operand(writes, "row_weights", statistic, {room})),
+                    operand(writes, "output", compute, {room, d("cols")})},
+       .attributes = {"cols", "rows", "top_k"},
+       .optional_attributes = {"balanced_rows", "m"}},
       {.kind = combine_rows,
-       .operands = {operand(reads, "input", compute, {chosen, d("cols")}),
+       .operands = {operand(reads, "input", compute, {room, d("cols")}),
                     experts(reads, "places", int32),
-                    optional(operand(reads, "row_weights", statistic, {chosen})),
+                    optional(operand(reads, "row_weights", statistic, {room})),
                     optional(experts(writes, "weights", statistic)), matrix(adds, "output")},
-       .attributes = {"beta", "cols", "rows", "top_k"}},
+       .attributes = {"beta", "cols", "rows", "top_k"},
+       .optional_attributes = {"balanced_rows", "m"}},
+      {.kind = peer_order,
+       .operands = {operand(reads, "ends", int32, {d("experts")}),
+                    operand(reads, "row_order", int32, {chosen}),
+                    operand(writes, "counts", int32, {d("experts")}),
+                    operand(writes, "order", int32, {d("m")}), experts(writes, "places", int32)},
+       .attributes = {"experts", "m", "peers", "rows", "top_k"}},
+      {.kind = arrival_order,
+       .operands = {operand(reads, "counts", int32, {d("peers"), d("experts")}),
+                    operand(writes, "ends", int32, {d("experts")}),
+                    operand(writes, "order", int32, {d("m")}),
+                    operand(writes, "places", int32, {d("m")})},
+       .attributes = {"experts", "m", "peers"}},
       {.kind = grouped_product,
        .operands = {rows_of(reads, "input", "k"), weight(reads, "weight", compute), ends,
                     rows_of(writes, "output", "n")},
        .attributes = sizes,
-       .flops = gemm_flops},
+       .optional_attributes = {"balanced_rows"},
+       .flops = grouped_flops},
       {.kind = grouped_input_gradient,
        .operands = {rows_of(reads, "d_output", "n"), weight(reads, "weight", compute), ends,
                     rows_of(writes, "d_input", "k")},
        .attributes = sizes,
-       .flops = gemm_flops},
+       .optional_attributes = {"balanced_rows"},
+       .flops = grouped_flops},
       {.kind = grouped_weight_gradient,
        .operands = {rows_of(reads, "d_output", "n"), rows_of(reads, "input", "k"), ends,
                     weight(adds, "weight_grad", gradient)},
        .attributes = {"beta", "experts", "k", "m", "n"},
-       .flops = gemm_flops,
+       .optional_attributes = {"balanced_rows"},
+       .flops = grouped_flops,
        .sum = GradientSum::of_rank,
        .pieces = "m",
        .rows_are_sums = true},
@@ -431,12 +453,14 @@ std::vector<KernelSpec> expert_specs() {
        .operands = {operand(reads, "gate_up", compute, {d("m"), d(2, "cols")}),
                     row_weights(reads, "row_weights"), optional(ends),
                     rows_of(writes, "product", "cols")},
-       .attributes = inner},
+       .attributes = inner,
+       .optional_attributes = {"balanced_rows"}},
       {.kind = weighted_swiglu_backward,
        .operands = {operand(updates, "gate_up", compute, {d("m"), d(2, "cols")}),
                     row_weights(reads, "row_weights"), optional(ends),
                     rows_of(yields, "d_product", "cols"), row_weights(writes, "d_row_weights")},
-       .attributes = inner}};
+       .attributes = inner,
+       .optional_attributes = {"balanced_rows"}}};
 }
 
 std::vector<KernelSpec> step_specs() {
@@ -555,6 +579,14 @@ std::int64_t attention_backward_workspace(const AttentionSizes& s) {
     bytes = checked_add(
         bytes, product_of(s.batch, s.heads, round_up(s.seq, 64), round_up(s.seq, 128), element));
   return bytes;
+}
+
+std::int64_t room_of(const Kernel& kernel) {
+  return kernel.attribute("m", checked_mul(kernel.attribute("rows"), kernel.attribute("top_k")));
+}
+
+std::int64_t usual_rows(const Kernel& kernel) {
+  return kernel.attribute("balanced_rows", kernel.attribute("m"));
 }
 
 std::int64_t least_workspace(const Kernel& kernel) {

@@ -24,7 +24,8 @@ namespace mfsdp {
 struct Kernel;
 
 enum class KernelKind {
-  accumulate,  ///< main gradient = or += reduced gradient
+  accumulate,     ///< main gradient = or += reduced gradient
+  arrival_order,  ///< counts of rows that ranks have sent -> their order by expert
   attention_backward,
   attention_forward,
   bias_grad,  ///< column sums of a gradient
@@ -51,6 +52,7 @@ enum class KernelKind {
   norm_finish,       ///< norm partials in fixed order -> norm, clip factor, non-finite flag
   norm_partial,      ///< sum of squares of one virtual shard
   norm_weight_grad,  ///< second stage of a norm's weight gradient
+  peer_order,        ///< rows by expert -> rows in blocks for the ranks that have the experts
   permute_rows,      ///< rows of tokens in the order of their experts
   position_embedding_backward,  ///< rows of all sequences, summed by position
   qk_norm_rope_backward,
@@ -77,7 +79,8 @@ enum class KernelKind {
 
 template <>
 struct Names<KernelKind> {
-  static constexpr std::array<std::string_view, 49> values{"accumulate",
+  static constexpr std::array<std::string_view, 51> values{"accumulate",
+                                                           "arrival_order",
                                                            "attention_backward",
                                                            "attention_forward",
                                                            "bias_grad",
@@ -104,6 +107,7 @@ struct Names<KernelKind> {
                                                            "norm_finish",
                                                            "norm_partial",
                                                            "norm_weight_grad",
+                                                           "peer_order",
                                                            "permute_rows",
                                                            "position_embedding_backward",
                                                            "qk_norm_rope_backward",
@@ -236,6 +240,14 @@ struct KernelSpec {
 
 /// A GEMM's attribute "kind". Nothing for other kernels, and for other numbers.
 [[nodiscard]] std::optional<GemmKind> gemm_kind(const Kernel& kernel);
+
+/// Rows that permute_rows makes and combine_rows takes: attribute "m" where it is stated, of which
+/// some are nobody's; else one for each expert of each token.
+[[nodiscard]] std::int64_t room_of(const Kernel& kernel);
+
+/// Rows of experts that a kernel's costs are of: attribute "balanced_rows", as many as there are
+/// where all experts get equally many; all m where it is not stated.
+[[nodiscard]] std::int64_t usual_rows(const Kernel& kernel);
 
 /// Bytes that a kernel's operand "workspace" has at least; 0 where it needs none.
 [[nodiscard]] std::int64_t least_workspace(const Kernel& kernel);

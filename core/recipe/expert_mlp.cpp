@@ -1,11 +1,26 @@
 #include "core/recipe/expert_mlp.hpp"
 
+#include <algorithm>
+#include <utility>
+
 namespace mfsdp::recipe {
+namespace {
+
+/// In its place by name.
+void add(std::vector<Attribute>& attributes, std::string_view name, std::int64_t value) {
+  attributes.insert(std::ranges::lower_bound(attributes, name, {}, &Attribute::name),
+                    Attribute(std::string(name), value));
+}
+
+}  // namespace
 
 ExpertMlp::ExpertMlp(Builder& builder)
     : b_(builder),
       model_(builder.config.model),
-      rows_(checked_mul(builder.sizes.tokens, model_.experts_per_token)),
+      chosen_(checked_mul(builder.sizes.tokens, model_.experts_per_token)),
+      rows_(deals() ? checked_mul(builder.config.rows_per_peer(), builder.config.expert_parallel)
+                    : chosen_),
+      experts_(builder.config.experts_per_rank()),
       router_{.weight = ParameterRole::router,
               .outputs = model_.experts,
               .inputs = builder.sizes.hidden},
@@ -35,21 +50,38 @@ std::vector<Attribute> ExpertMlp::routing() const {
 }
 
 std::vector<Attribute> ExpertMlp::rows() const {
-  return {
+  std::vector<Attribute> attributes{
       {"cols", b_.sizes.hidden}, {"rows", b_.sizes.tokens}, {"top_k", model_.experts_per_token}};
+  if (!deals()) return attributes;
+  add(attributes, "balanced_rows", chosen_);
+  add(attributes, "m", rows_);
+  return attributes;
+}
+
+/// Of rows that are all there is of experts, in another order.
+std::vector<Attribute> ExpertMlp::arrived() const {
+  return {{"balanced_rows", chosen_},
+          {"cols", b_.sizes.hidden},
+          {"m", rows_},
+          {"rows", rows_},
+          {"top_k", 1}};
 }
 
 std::vector<Attribute> ExpertMlp::inner() const {
-  return {{"cols", model_.expert_intermediate}, {"experts", model_.experts}, {"m", rows_}};
+  std::vector<Attribute> attributes{
+      {"cols", model_.expert_intermediate}, {"experts", experts_}, {"m", rows_}};
+  if (deals()) add(attributes, "balanced_rows", chosen_);
+  return attributes;
 }
 
 std::vector<Attribute> ExpertMlp::sizes_of(const Linear& layer, bool adds) const {
   std::vector<Attribute> attributes;
   if (adds) attributes.emplace_back("beta", 0);
-  attributes.emplace_back("experts", model_.experts);
+  attributes.emplace_back("experts", experts_);
   attributes.emplace_back("k", layer.inputs);
   attributes.emplace_back("m", rows_);
   attributes.emplace_back("n", layer.outputs);
+  if (deals()) add(attributes, "balanced_rows", chosen_);
   return attributes;
 }
 
@@ -63,15 +95,20 @@ void ExpertMlp::forward(const std::string& suffix) {
                                     on("weights", at("expert_weights"))};
   if (model_.router_aux_loss.num != 0) routed.push_back(on("counts", at("expert_counts")));
   b_.kernel(at("route"), KernelKind::router_forward, routing(), std::move(routed));
+  const char* of_rows = deals() ? "chosen_" : "expert_";
   b_.kernel(
       at("order"), KernelKind::expert_order,
       {{"experts", model_.experts}, {"rows", b_.sizes.tokens}, {"top_k", model_.experts_per_token}},
-      {on("indices", at("expert_indices")), ends(), on("order", at("expert_order")),
-       on("places", at("expert_places")), stream_workspace()});
+      {on("indices", at("expert_indices")), on("ends", of_rows + at("ends")),
+       on("order", of_rows + at("order")), on("places", of_rows + at("places")),
+       stream_workspace()});
+  if (deals()) find_peers(suffix);
   b_.kernel(at("dispatch"), KernelKind::permute_rows, rows(),
             {on("input", at("normed2")), on("order", at("expert_order")),
-             on("weights", at("expert_weights")), on("row_weights", at("row_weights")),
-             on("output", at("dispatched"))});
+             on("weights", at("expert_weights")),
+             on("row_weights", at(deals() ? "sent_weights" : "row_weights")),
+             on("output", at(deals() ? "sent" : "dispatched"))});
+  if (deals()) send_out(suffix);
   b_.kernel(at("gate_up"), KernelKind::grouped_product, sizes_of(gate_up_),
             {on("input", at("dispatched")), weight(gate_up_.weight), ends(),
              on("output", at("gate_up")), stream_workspace()});
@@ -85,10 +122,15 @@ void ExpertMlp::finish() {
   b_.kernel("down", KernelKind::grouped_product, sizes_of(down_),
             {on("input", "product"), weight(down_.weight), on("ends", "expert_ends"),
              on("output", "expert_out"), stream_workspace()});
+  if (deals()) {
+    arrange("leave", "expert_out", "arrival_places", "leaving");
+    exchange_rows("return", "leaving", "returned");
+  }
   std::vector<Attribute> attributes = rows();
-  attributes.insert(attributes.begin(), {"beta", shares() ? 1 : 0});
+  add(attributes, "beta", shares() ? 1 : 0);
   b_.kernel("combine", KernelKind::combine_rows, std::move(attributes),
-            {on("input", "expert_out"), on("places", "expert_places"), on("output", "mlp_out")});
+            {on("input", deals() ? "returned" : "expert_out"), on("places", "expert_places"),
+             on("output", "mlp_out")});
 }
 
 void ExpertMlp::weight_gradient(const std::string& name, const Linear& layer,
@@ -105,7 +147,11 @@ void ExpertMlp::backward_rows(const Backward& how) {
   const auto ends = [&] { return on("ends", at("expert_ends")); };
   b_.kernel("combine.backward", KernelKind::permute_rows, rows(),
             {from(Source::microbatch, on("input", "d_residual")), on("order", at("expert_order")),
-             on("output", "d_expert_out")});
+             on("output", deals() ? "d_returned" : "d_expert_out")});
+  if (deals()) {
+    exchange_rows("return.backward", "d_returned", "d_leaving");
+    arrange("leave.backward", "d_leaving", at("arrival_order"), "d_expert_out");
+  }
   b_.kernel("down.dgrad", KernelKind::grouped_input_gradient, sizes_of(down_),
             {on("d_output", "d_expert_out"), weight(down_.weight), ends(),
              on("d_input", "d_product"), stream_workspace()});
@@ -118,12 +164,20 @@ void ExpertMlp::backward_rows(const Backward& how) {
   b_.kernel("gate_up.dgrad", KernelKind::grouped_input_gradient, sizes_of(gate_up_),
             {on("d_output", at("gate_up")), weight(gate_up_.weight), ends(),
              on("d_input", "d_dispatched"), stream_workspace()});
+  if (deals()) {
+    b_.kernel("arrange.backward", KernelKind::permute_rows, arrived(),
+              {on("input", "d_dispatched"), on("order", at("arrival_places")),
+               on("weights", "d_row_weights"), on("row_weights", "d_received_weights"),
+               on("output", "d_received")});
+    exchange_rows("send.backward", "d_received", "d_sent");
+    exchange_weights("send_weights.backward", "d_received_weights", "d_sent_weights");
+  }
   std::vector<Attribute> combines = rows();
-  combines.insert(combines.begin(), {"beta", 0});
+  add(combines, "beta", 0);
   b_.kernel("dispatch.backward", KernelKind::combine_rows, std::move(combines),
-            {on("input", "d_dispatched"), on("places", at("expert_places")),
-             on("row_weights", "d_row_weights"), on("weights", "d_expert_weights"),
-             on("output", "d_normed2")});
+            {on("input", deals() ? "d_sent" : "d_dispatched"), on("places", at("expert_places")),
+             on("row_weights", deals() ? "d_sent_weights" : "d_row_weights"),
+             on("weights", "d_expert_weights"), on("output", "d_normed2")});
   std::vector<Attribute> routes = routing();
   std::vector<RecipeOperand> operands{on("logits", at("router_logits")),
                                       on("indices", at("expert_indices")),
@@ -152,14 +206,73 @@ void ExpertMlp::backward_weights(const Backward& how) {
   if (!how.keeps_output) {
     dispatched += ".backward";
     b_.phase = Phase::recompute;
-    b_.kernel(
-        "redispatch", KernelKind::permute_rows, rows(),
-        {on("input", normed), on("order", "expert_order" + how.suffix), on("output", dispatched)},
-        gate_up_.weight);
+    b_.kernel("redispatch", KernelKind::permute_rows, rows(),
+              {on("input", normed), on("order", "expert_order" + how.suffix),
+               on("output", deals() ? "sent.backward" : dispatched)},
+              gate_up_.weight);
+    if (deals()) {
+      exchange_rows("resend", "sent.backward", "received.backward", gate_up_.weight);
+      arrange("rearrange", "received.backward", "arrival_order" + how.suffix, dispatched,
+              gate_up_.weight);
+    }
     b_.phase = Phase::backward;
   }
   weight_gradient("gate_up.wgrad", gate_up_, on("d_output", "gate_up" + how.suffix),
                   on("input", dispatched), how.suffix);
+}
+
+// ---- experts that are dealt out --------------------------------------------------------------
+
+/// Which rows go to which rank, and how many for each of its experts.
+void ExpertMlp::find_peers(const std::string& suffix) {
+  const auto at = [&](const char* name) { return name + suffix; };
+  b_.kernel(at("peers"), KernelKind::peer_order,
+            {{"experts", model_.experts},
+             {"m", rows_},
+             {"peers", b_.config.expert_parallel},
+             {"rows", b_.sizes.tokens},
+             {"top_k", model_.experts_per_token}},
+            {on("ends", at("chosen_ends")), on("row_order", at("chosen_order")),
+             on("counts", at("sent_counts")), on("order", at("expert_order")),
+             on("places", at("expert_places"))});
+}
+
+void ExpertMlp::send_out(const std::string& suffix) {
+  const auto at = [&](const char* name) { return name + suffix; };
+  const auto counts = [&](const char* role, Access access, const char* name) {
+    return shaped(on(role, at(name)), access, DType::int32, {model_.experts});
+  };
+  b_.exchange(at("send_counts"), Axis::ep, counts("input", Access::read, "sent_counts"),
+              counts("output", Access::write, "received_counts"));
+  exchange_rows(at("send"), at("sent"), at("received"));
+  exchange_weights(at("send_weights"), at("sent_weights"), at("received_weights"));
+  b_.kernel(at("arrival"), KernelKind::arrival_order,
+            {{"experts", experts_}, {"m", rows_}, {"peers", b_.config.expert_parallel}},
+            {on("counts", at("received_counts")), on("ends", at("expert_ends")),
+             on("order", at("arrival_order")), on("places", at("arrival_places"))});
+  b_.kernel(at("arrange"), KernelKind::permute_rows, arrived(),
+            {on("input", at("received")), on("order", at("arrival_order")),
+             on("weights", at("received_weights")), on("row_weights", at("row_weights")),
+             on("output", at("dispatched"))});
+}
+
+void ExpertMlp::exchange_rows(const std::string& name, const std::string& from,
+                              const std::string& to, std::optional<ParameterRole> gradient_of) {
+  const Shape shape{rows_, b_.sizes.hidden};
+  b_.exchange(name, Axis::ep, shaped(on("input", from), Access::read, b_.sizes.compute, shape),
+              shaped(on("output", to), Access::write, b_.sizes.compute, shape), gradient_of);
+}
+
+void ExpertMlp::exchange_weights(const std::string& name, const std::string& from,
+                                 const std::string& to) {
+  b_.exchange(name, Axis::ep, shaped(on("input", from), Access::read, b_.sizes.statistic, {rows_}),
+              shaped(on("output", to), Access::write, b_.sizes.statistic, {rows_}));
+}
+
+void ExpertMlp::arrange(const std::string& name, const std::string& from, const std::string& order,
+                        const std::string& to, std::optional<ParameterRole> gradient_of) {
+  b_.kernel(name, KernelKind::permute_rows, arrived(),
+            {on("input", from), on("order", order), on("output", to)}, gradient_of);
 }
 
 // ---- the expert that all tokens share ----------------------------------------------------------

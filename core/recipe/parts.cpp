@@ -145,6 +145,7 @@ void Builder::declare(const RecipeOperand& operand) {
 void Builder::fill(RecipeOperand& operand, const OperandSpec& spec, const Kernel& kernel) const {
   const auto size = [&](std::string_view dim) {
     if (dim.empty()) return std::int64_t{1};
+    if (dim == "room") return room_of(kernel);
     const Attribute* attribute = kernel.find_attribute(dim);
     return attribute != nullptr ? attribute->value.num : sizes.named(dim);
   };
@@ -185,6 +186,20 @@ void Builder::kernel(std::string name, KernelKind kind, std::vector<Attribute> a
        .body = RecipeKernel{.kind = kind,
                             .attributes = stated.attributes,
                             .flops = spec.flops == nullptr ? 0 : spec.flops(stated)}});
+}
+
+void Builder::exchange(std::string name, Axis axis, RecipeOperand input, RecipeOperand output,
+                       std::optional<ParameterRole> gradient_of) {
+  const std::int64_t count = product_of(input.shape) / config.mesh.size(axis);
+  for (const RecipeOperand* operand : {&input, &output}) declare(*operand);
+  target->push_back({.name = std::move(name),
+                     .phase = phase,
+                     .operands = {std::move(input), std::move(output)},
+                     .gradient_of = gradient_of,
+                     .body = RecipeCollective{.kind = CollectiveKind::all_to_all,
+                                              .axis = axis,
+                                              .reduction = Reduction::none,
+                                              .count = count}});
 }
 
 Linear Builder::with_adapters(Linear layer) const {

@@ -95,6 +95,11 @@ class Builder {
               std::vector<RecipeOperand> operands,
               std::optional<ParameterRole> gradient_of = std::nullopt);
 
+  /// Adds an all_to_all over the ranks of an axis: equal parts of the operands, which state their
+  /// dtype and shape, go to each.
+  void exchange(std::string name, Axis axis, RecipeOperand input, RecipeOperand output,
+                std::optional<ParameterRole> gradient_of = std::nullopt);
+
   /// The adapters beside the layer's matrix.
   [[nodiscard]] Linear with_adapters(Linear layer) const;
   // Adapters' products follow the matrix's own. What A makes of the input is kept for backward; its

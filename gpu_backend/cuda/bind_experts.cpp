@@ -52,6 +52,19 @@ Result<Launch> bind_kind<KernelKind::expert_order>(const KernelCall& call, const
 }
 
 template <>
+Result<Launch> bind_kind<KernelKind::peer_order>(const KernelCall& call, const BindTarget& to) {
+  MFSDP_LET(k, kernels::take_peer_order(call));
+  return [k, outlier = to.outlier, stream = to.stream] { return peer_order(k, outlier, stream); };
+}
+
+template <>
+Result<Launch> bind_kind<KernelKind::arrival_order>(const KernelCall& call, const BindTarget& to) {
+  MFSDP_LET(k, kernels::take_arrival_order(call));
+  MFSDP_TRY(check_experts(k.experts * k.peers));
+  return [k, stream = to.stream] { return arrival_order(k, stream); };
+}
+
+template <>
 Result<Launch> bind_kind<KernelKind::permute_rows>(const KernelCall& call, const BindTarget& to) {
   return bind_by_type(call, "input", [&]<class T>(TypeTag<T>) -> Result<Launch> {
     MFSDP_LET(k, kernels::take_permute_rows<T>(call));

@@ -7,6 +7,7 @@
 
 #include "core/formats/safetensors.hpp"
 #include "core/model/lora.hpp"
+#include "core/shard/groups.hpp"
 
 namespace mfsdp {
 namespace {
@@ -56,7 +57,8 @@ Result<void> check_parameters(const Program& program, const Model& model) {
   std::map<std::string, const Parameter*> missing;
   for (const Parameter& parameter : model.parameters) missing[parameter.name] = &parameter;
   for (const Group& group : program.groups)
-    for (const PlacedParameter& placed : group.parameters) {
+    for (const PlacedParameter& part : group.parameters) {
+      const PlacedParameter placed = whole_parameter(part, group, program.config.mesh);
       const auto found = missing.find(placed.name);
       if (found == missing.end())
         return fail("plan, parameter " + shown_name(placed.name),

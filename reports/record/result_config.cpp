@@ -91,6 +91,7 @@ class FieldReader {
     std::int64_t dp_shard = 1;
     (*this)("dp_outer", dp_outer);
     (*this)("dp_shard", dp_shard);
+    // The grid of experts follows from a field of its own.
     value = data_parallel_mesh(dp_outer, dp_shard);
   }
 
@@ -224,6 +225,7 @@ Result<void> read_config(const ParsedJson& json, const std::string& where, PlanC
     const bool stored_before = field.age >= FieldAge::later && !read.has(field.name);
     if (!stored_before) read(field.name, value);
   });
+  if (read.outcome()) config.mesh = with_expert_grid(config.mesh, config.expert_parallel);
   // Before there was a choice it was this one.
   if (!read.has("layout")) config.layout = LayoutRule::megatron_fsdp;
   return read.outcome();

@@ -79,7 +79,7 @@ double CostModel::gemm_ns(const Kernel& kernel) const {
 double CostModel::grouped_ns(const Kernel& kernel) const {
   constexpr std::int64_t kTile = 128;
   const std::int64_t experts = kernel.attribute("experts");
-  const std::int64_t m = kernel.attribute("m");
+  const std::int64_t m = usual_rows(kernel);
   if (experts <= 0 || m <= 0) return 0;
   const std::int64_t rows = (m + experts - 1) / experts;
   GemmShape shape{.kind = GemmKind::forward,

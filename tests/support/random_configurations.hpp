@@ -83,6 +83,22 @@ inline void draw_experts(PlanConfig& config) {
     if (name == "mlp.down") name = "down_proj";
 }
 
+/// Experts over ranks that divide both them and the mesh, where nothing else speaks against it.
+inline void draw_expert_parallel(PlanConfig& config) {
+  const std::int64_t ranks = config.mesh.size(Axis::dp_shard);
+  std::vector<std::int64_t> able;
+  for (std::int64_t ep = 2; ep <= config.model.experts; ++ep)
+    if (config.model.experts % ep == 0 && ranks % ep == 0) able.push_back(ep);
+  const bool in_windows = config.gather != Transport::nccl || config.reduce != Transport::nccl;
+  if (able.empty() || in_windows || orthogonalises(config.optimizer) ||
+      config.mesh.size(Axis::dp_outer) > 1 || config.state_dtype == StateDtype::blockwise8)
+    return;
+  config.expert_parallel = *rc::gen::elementOf(able);
+  config.mesh = with_expert_grid(config.mesh, config.expert_parallel);
+  if (*rc::gen::arbitrary<bool>())
+    config.capacity_factor = *rc::gen::element(Rational{1, 1}, Rational{3, 2});
+}
+
 /// A third of the models are of other families than Llama's.
 inline void draw_family(PlanConfig& config) {
   using enum Family;
@@ -93,6 +109,7 @@ inline void draw_family(PlanConfig& config) {
     *names = names_in(family, *names);
   const bool some = family == llama && *rc::gen::inRange(0, 4) == 0;
   if (some || config.model.traits().only_experts) draw_experts(config);
+  if (config.model.experts != 0) draw_expert_parallel(config);
 }
 
 /// Valid configurations with every strategy, mesh, layout, recompute policy and odd shape: group

@@ -42,7 +42,8 @@ std::vector<Directions::Matrix> Directions::matrices_of(const Group& group) cons
       parts = {model.at("intermediate"), model.at("intermediate")};
     if (parameter.role == "shared_gate_up") parts.assign(2, model.at("shared_intermediate"));
     // Each expert's are its own.
-    const auto experts = static_cast<std::size_t>(model.value("experts", Int{0}));
+    const Int here = group.dealt ? view_.ranks_on("ep") : 1;
+    const auto experts = static_cast<std::size_t>(model.value("experts", Int{0}) / here);
     if (parameter.role == "experts_gate_up")
       parts.assign(2 * experts, model.at("expert_intermediate"));
     if (parameter.role == "experts_down") parts.assign(experts, model.at("hidden"));

@@ -43,7 +43,9 @@ std::map<std::string, Json> Model::exact(const std::string& kernel, Int rows) co
   const bool of_ranks = kernel == "accumulate" || kernel == "sum_ranks";
   if (of_rank.contains(kernel) || of_squares.contains(kernel) || of_ranks)
     made["grid_exponent"] = exponent;
-  if (of_rank.contains(kernel)) made["sum_limit"] = limit(world_);
+  // Experts that are dealt out have summed the rows of all ranks of ep already.
+  const bool dealt = kernel == "grouped_weight_gradient" && dealt_ != 0;
+  if (of_rank.contains(kernel)) made["sum_limit"] = limit(dealt ? world_ / dealt_ : world_);
   if (of_ranks) made["sum_limit"] = limit(outer_);
   if (of_rank.contains(kernel) || kernel == "gemm 0" || kernel == "gemm 1")
     made["piece_rows"] = rows_alone.contains(kernel) ? 1 : std::min(seq_, rows);

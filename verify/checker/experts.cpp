@@ -26,6 +26,10 @@ void Model::read_experts(const Json& model) {
   normalises_ = model.value("normalised_routing", false);
   if (model.contains("router_aux_loss")) balance_ = model.at("router_aux_loss");
   if (model.contains("router_z_loss")) z_loss_ = model.at("router_z_loss");
+  dealt_ = config_.value("expert_parallel", Int{0});
+  if (config_.contains("capacity_factor")) capacity_ = config_.at("capacity_factor");
+  if (dealt_ != 0 && (dealt_ < 2 || experts_ == 0 || experts_ % dealt_ != 0))
+    refuse("config: experts cannot be dealt out so");
   if (experts_ == 0) return;
   const bool sizes = chosen_ >= 1 && chosen_ <= experts_ && expert_inner_ >= 1;
   if (!sizes || gated_ != "swiglu" || !input_norms_ || output_norms_ ||
@@ -55,13 +59,14 @@ void Model::add_parameters_of_experts(Parameters& of, const std::string& block) 
 void Model::add_grouped_product(const std::string& parameter, Int outputs, Int inputs,
                                 const std::array<const char*, 4>& values) {
   const auto& [in, out, d_out, d_in] = values;
-  const Int rows = times(tokens, chosen_);
-  const Shape matrices{times(experts_, outputs), inputs};
-  const Flow ends = reads("ends", "int32", {experts_}, "ends of experts");
+  const Int rows = room();
+  const Shape matrices{times(experts_here(), outputs), inputs};
+  const Flow ends = reads("ends", "int32", {experts_here()}, "ends of experts");
   const auto step = [&](const char* kernel, std::vector<Flow> flows) {
     flows.push_back(ends);
     add({.kernel = kernel,
-         .attributes = {{"experts", experts_}, {"k", inputs}, {"m", rows}, {"n", outputs}},
+         .attributes = with_balance(
+             {{"experts", experts_here()}, {"k", inputs}, {"m", rows}, {"n", outputs}}),
          .flows = std::move(flows),
          .least_scratch = 1});
   };
@@ -85,7 +90,9 @@ void Model::add_experts() {
   add_grouped_product("experts_down", hidden_, expert_inner_,
                       {"product", "expert_out", "d_expert_out", "d_product"});
   add_routing();
-  add_weighted_gates("", times(tokens, chosen_), expert_inner_, experts_);
+  add_weighted_gates("", room(), expert_inner_, experts_here());
+  if (dealt_ != 0) add_orders_of_ranks();
+  if (dealt_ != 0) add_arrivals();
   if (shared_inner_ != 0) add_shared_expert();
 }
 
@@ -95,7 +102,8 @@ void Model::add_weighted_gates(const std::string& of, Int rows, Int inner, Int e
   const Shape products{rows, inner};
   const Shape gates{rows, 2 * inner};
   const Flow weights = reads("row_weights", statistic, {rows}, of + "weights of rows");
-  const std::map<std::string, Json> sizes{{"cols", inner}, {"experts", experts}, {"m", rows}};
+  std::map<std::string, Json> sizes{{"cols", inner}, {"experts", experts}, {"m", rows}};
+  if (of.empty()) sizes = with_balance(std::move(sizes));
   std::vector<Flow> forward{reads("gate_up", compute_, gates, of + "gate_up"), weights,
                             makes("product", compute_, products, of + "product")};
   std::vector<Flow> backward{
@@ -135,7 +143,9 @@ void Model::add_routing() {
   const Int rows = times(tokens, chosen_);
   const Shape by_token{tokens, chosen_};
   const Shape narrow{tokens, hidden_};
-  const Shape wide{rows, hidden_};
+  const Int all = room();
+  const Shape wide{all, hidden_};
+  const bool dealt = dealt_ != 0;
   const Shape of_logits{tokens, experts_};
   const bool balances = !balance_.is_null();
   const Flow logits = reads("logits", compute_, of_logits, "logits of experts");
@@ -143,9 +153,10 @@ void Model::add_routing() {
   std::map<std::string, Json> sizes{{"experts", experts_}, {"rows", tokens}, {"top_k", chosen_}};
   add({.kernel = "expert_order",
        .attributes = sizes,
-       .flows = {indices, makes("ends", "int32", {experts_}, "ends of experts"),
-                 makes("order", "int32", {rows}, "order of rows"),
-                 makes("places", "int32", by_token, "places of rows")},
+       .flows = {indices,
+                 makes("ends", "int32", {experts_}, dealt ? "ends by expert" : "ends of experts"),
+                 makes("order", "int32", {rows}, dealt ? "order by expert" : "order of rows"),
+                 makes("places", "int32", by_token, dealt ? "places by expert" : "places of rows")},
        .least_scratch = times(4 * experts_, (tokens + 255) / 256)});
   if (normalises_) sizes["normalised"] = 1;
   if (balances) sizes["seq"] = seq_;
@@ -169,19 +180,24 @@ void Model::add_routing() {
     backward.flows.push_back(reads("loss_scale", "fp32", {4}, "loss_scale"));
   add(std::move(backward));
   // Rows of tokens to those of experts: with their weights, made again, and gradients.
-  const std::map<std::string, Json> moved{{"cols", hidden_}, {"rows", tokens}, {"top_k", chosen_}};
-  const Flow order = reads("order", "int32", {rows}, "order of rows");
+  std::map<std::string, Json> moved =
+      with_balance({{"cols", hidden_}, {"rows", tokens}, {"top_k", chosen_}});
+  if (dealt) moved["m"] = all;
+  const Flow order = reads("order", "int32", {all}, "order of rows");
   const auto permutes = [&](const char* from, const char* to, std::vector<Flow> beside) {
     std::vector<Flow> flows{reads("input", compute_, narrow, from), order,
                             makes("output", compute_, wide, to)};
     flows.insert(flows.end(), beside.begin(), beside.end());
     add({.kernel = "permute_rows", .attributes = moved, .flows = std::move(flows)});
   };
-  permutes("normed2", "dispatched",
-           {reads("weights", statistic, by_token, "weights of experts"),
-            makes("row_weights", statistic, {rows}, "weights of rows")});
-  permutes("normed2", "dispatched", {});
-  permutes("d_output", "d_expert_out", {});
+  // Where experts are dealt out, rows of tokens are those that cross.
+  const char* there = dealt ? "sent" : "dispatched";
+  permutes(
+      "normed2", there,
+      {reads("weights", statistic, by_token, "weights of experts"),
+       makes("row_weights", statistic, {all}, dealt ? "weights for ranks" : "weights of rows")});
+  permutes("normed2", there, {});
+  permutes("d_output", dealt ? "d_returned" : "d_expert_out", {});
   const auto combines = [&](const char* from, Flow to, std::vector<Flow> beside) {
     std::map<std::string, Json> summed = moved;
     summed["beta"] = to.access == "read_write" ? 1 : 0;
@@ -190,13 +206,14 @@ void Model::add_routing() {
     flows.insert(flows.end(), beside.begin(), beside.end());
     add({.kernel = "combine_rows", .attributes = summed, .flows = std::move(flows)});
   };
-  combines("expert_out",
+  combines(dealt ? "returned" : "expert_out",
            shared_inner_ == 0 ? makes("output", compute_, narrow, "mlp_out")
                               : turns("output", compute_, narrow, "mlp_out of all", "mlp_out"),
            {});
-  combines("d_dispatched", makes("output", compute_, narrow, "d_rows"),
-           {reads("row_weights", statistic, {rows}, "d_weights of rows"),
-            makes("weights", statistic, by_token, "d_weights of experts")});
+  combines(
+      dealt ? "d_sent" : "d_dispatched", makes("output", compute_, narrow, "d_rows"),
+      {reads("row_weights", statistic, {all}, dealt ? "d_weights for ranks" : "d_weights of rows"),
+       makes("weights", statistic, by_token, "d_weights of experts")});
 }
 
 }  // namespace mfsdp::checker

@@ -63,7 +63,7 @@ Model::Model(const PlanView& view)
   main_weights = config_.at("main_dtype") != compute_;
   scales_loss = config_.contains("loss_scale");
   scale_window = config_.value("loss_scale_window", Int{0});
-  for (const auto& [axis, ranks] : view.mesh) {
+  for (const auto& [axis, ranks] : view.dense) {
     world_ = times(world_, ranks);
     if (axis == "dp_outer") outer_ = ranks;
   }
@@ -77,6 +77,8 @@ Model::Model(const PlanView& view)
       tokens < 1 || layers_ < 1 || heads_ < 1 || kv_heads_ < 1)
     refuse("config: no model that this checker knows");
   read_experts(model);
+  if (dealt_ != (view.dealt.contains("ep") ? view.dealt.at("ep") : 0))
+    refuse("config: deals out experts to other ranks than the mesh has for them");
   read_adapters();
   check_units(view);
   check_parameters(view);

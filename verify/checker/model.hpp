@@ -70,11 +70,13 @@ class Model {
   Int token_rows = 2;                        ///< ids, labels; positions in documents where masked
   Int microbatches = 0;                      ///< of a step
   std::map<std::string, Int> rope_tables{};  ///< bytes of each, by its port
-  std::string statistic;                     ///< dtype of statistics
-  Json clip;                                 ///< limit of the norm
-  bool main_weights = false;                 ///< beside those that kernels read
-  bool scales_loss = false;                  ///< gradients, from the loss on
-  Int scale_window = 0;                      ///< steps until that scale grows; 0: it stays
+  /// What each rank of ep has of such values of all of them; empty where none is sent.
+  [[nodiscard]] static std::string received(const std::string& sent);
+  std::string statistic;      ///< dtype of statistics
+  Json clip;                  ///< limit of the norm
+  bool main_weights = false;  ///< beside those that kernels read
+  bool scales_loss = false;   ///< gradients, from the loss on
+  Int scale_window = 0;       ///< steps until that scale grows; 0: it stays
   /// What --exact-sums adds to the attributes of a kernel of so many rows.
   [[nodiscard]] std::map<std::string, Json> exact(const std::string& kernel, Int rows) const;
 
@@ -128,6 +130,12 @@ class Model {
                            const std::array<const char*, 4>& values);
   void add_experts();
   void add_routing();
+  // Experts that are dealt out (dealt_experts.cpp).
+  [[nodiscard]] Int room() const;
+  [[nodiscard]] Int experts_here() const { return dealt_ == 0 ? experts_ : experts_ / dealt_; }
+  [[nodiscard]] std::map<std::string, Json> with_balance(std::map<std::string, Json> sizes) const;
+  void add_orders_of_ranks();
+  void add_arrivals();
   void add_shared_expert();
   void add_weighted_gates(const std::string& of, Int rows, Int inner, Int experts);
   [[nodiscard]] Int backward_scratch() const;
@@ -156,6 +164,8 @@ class Model {
   bool two_tables_ = false;     ///< layers that slide turn by one of their own
   bool mixtral_names_ = false;
   Int experts_ = 0;            ///< of a block that has any; 0: none has
+  Int dealt_ = 0;              ///< ranks that they are dealt out to; 0: each has all
+  Json capacity_{};            ///< of these ranks, over their equal share; none: for all rows
   Int chosen_ = 0;             ///< experts of a token
   Int expert_inner_ = 0;       ///< width of one
   Int shared_inner_ = 0;       ///< width of one that all tokens have; 0: there is none

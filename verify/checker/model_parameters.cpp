@@ -133,7 +133,8 @@ void Model::check_parameters(const PlanView& view) const {
       const std::string name = entry.at("name");
       const bool trains =
           !has_part(name, frozen) && (rank_ == 0 || name.find(".lora_") != std::string::npos);
-      const auto wanted = left[group.unit].extract(entry.at("role").get<std::string>());
+      auto wanted = left[group.unit].extract(entry.at("role").get<std::string>());
+      if (group.dealt && !wanted.empty()) wanted.mapped().second.at(0) /= dealt_;
       const bool decays = entry.at("shape").size() > 1 && !has_part(name, no_decay);
       if (wanted.empty() || wanted.mapped() != std::pair(name, entry.at("shape").get<Shape>()) ||
           entry.value("decay", false) != decays || trains != group.trains ||

@@ -54,6 +54,8 @@ class FormCheck {
     names_.emplace_back("seq", config.seq_len);
     names_.emplace_back("data_ranks", data_ranks(config.mesh));
     names_.emplace_back("token_rows", config.token_rows());
+    if (kernel.kind == permute_rows || kernel.kind == combine_rows)
+      names_.emplace_back("room", room_of(kernel));
     if (const auto all = value("heads"), keys = value("kv_heads"); all && keys)
       names_.emplace_back("all_heads", checked_add(*all, checked_mul(2, *keys)));
   }
@@ -381,6 +383,29 @@ class FormCheck {
     return std::nullopt;
   }
 
+  /// Where experts are dealt out, those that work on rows have the ones of this rank.
+  [[nodiscard]] std::int64_t experts_of_kernel() const {
+    switch (kernel_.kind) {
+      case expert_order:
+      case peer_order:
+      case router_backward:
+      case router_forward: return config_.model.experts;
+      default:
+        return config_.deals_experts() ? config_.model.experts / config_.expert_parallel
+                                       : config_.model.experts;
+    }
+  }
+
+  /// What costs are of: of rows of ranks, as many as tokens here have, where all have equally many.
+  [[nodiscard]] std::optional<std::string> check_balance(bool is_shared) const {
+    const auto& names = spec_of(kernel_)->optional_attributes;
+    if (std::ranges::find(names, "balanced_rows") == names.end()) return std::nullopt;
+    const bool states = config_.deals_experts() && !is_shared;
+    if (!is_not("balanced_rows", {.num = states ? rows_of_tokens(config_) : 0}))
+      return std::nullopt;
+    return "attribute 'balanced_rows' is not what tokens of this rank have";
+  }
+
   /// What the model says of experts, to every kernel that has to do with them.
   [[nodiscard]] std::optional<std::string> check_routing() const {
     const ModelShape& model = config_.model;
@@ -396,14 +421,23 @@ class FormCheck {
     const bool is_shared =
         (kernel_.kind == weighted_swiglu_forward || kernel_.kind == weighted_swiglu_backward) &&
         operand_of(kernel_, "ends") == nullptr;
+    const bool moves = kernel_.kind == permute_rows || kernel_.kind == combine_rows;
+    const bool makes_room = moves || kernel_.kind == peer_order || kernel_.kind == arrival_order;
+    // What ranks have sent has one choice of each row.
+    const bool is_arrived = kernel_.kind == permute_rows &&
+                            kernel_.find_attribute("m") != nullptr &&
+                            kernel_.attribute("rows") == kernel_.attribute("m");
+    if (auto wrong = check_balance(is_shared)) return wrong;
     struct Stated {
       std::string_view name;
       bool applies;
       Rational configured;
     };
     for (const Stated& attribute :
-         {Stated{"experts", takes("experts"), {.num = is_shared ? 1 : model.experts}},
-          Stated{"top_k", takes("top_k"), {.num = model.experts_per_token}},
+         {Stated{"experts", takes("experts"), {.num = is_shared ? 1 : experts_of_kernel()}},
+          Stated{"top_k", takes("top_k"), {.num = is_arrived ? 1 : model.experts_per_token}},
+          Stated{"peers", takes("peers"), {.num = config_.expert_parallel}},
+          Stated{"m", makes_room, {.num = config_.deals_experts() ? rows_of_experts(config_) : 0}},
           Stated{"normalised", routes, {.num = model.normalised_routing ? 1 : 0}},
           Stated{"seq", routes, {.num = seq}}, Stated{"aux_loss", backward, model.router_aux_loss},
           Stated{"z_loss", backward, model.router_z_loss}})

@@ -266,14 +266,14 @@ class Binder {
     // Chunks of the head's gradient are summed in a buffer of their own.
     if (!role && contributes && kernel.kind == KernelKind::gemm) role = ParameterRole::head;
     const ModelStep* step = lora_.find(kernel.kind, variant, role);
-    if (step == nullptr) step = find_step(program_.config.model, kernel.kind, variant, role);
+    if (step == nullptr)
+      step = find_step(program_.config.model, kernel.kind, variant, role, deals());
     if (step == nullptr || !is_complete(*step, parameters))
       return fail_step(role ? fmt::format("is no step of the model with '{}'", to_string(*role))
                             : "is no step of the model");
     const std::int64_t rows = rows_of(kernel);
     std::int64_t tokens = program_.config.tokens_per_microbatch();
-    if (is_of_experts(kernel))
-      tokens = checked_mul(tokens, program_.config.model.experts_per_token);
+    if (is_of_experts(kernel) || is_of_arrived(kernel)) tokens = rows_of_experts(program_.config);
     const bool of_partials = kernel.kind == KernelKind::norm_weight_grad;
     if (of_partials ? rows != std::min(tokens, kMostPartialRows)
                     : (step->chunk ? rows > tokens : rows != tokens))
@@ -318,9 +318,28 @@ class Binder {
     }
   }
 
+  [[nodiscard]] bool deals() const { return program_.config.deals_experts(); }
+
+  /// Works on what ranks have sent, which has other rows than tokens and one choice of each.
+  static bool is_of_arrived(const Kernel& kernel) {
+    return kernel.kind == KernelKind::arrival_order ||
+           (kernel.kind == KernelKind::permute_rows && kernel.find_attribute("m") != nullptr &&
+            kernel.attribute("m") == kernel.attribute("rows"));
+  }
+
+  [[nodiscard]] std::int64_t variant_of_arrived(bool has_weights) const {
+    switch (op_->phase) {
+      case Phase::backward: return has_weights ? 4 : 7;
+      case Phase::recompute: return has_weights ? 3 : 6;
+      default: return has_weights ? 3 : 5;
+    }
+  }
+
   [[nodiscard]] std::int64_t variant_of(const Kernel& kernel) const {
     if (kernel.kind == KernelKind::gemm) return kernel.attribute("kind");
     const bool has_weights = operand_of(kernel, "weights") != nullptr;
+    if (kernel.kind == KernelKind::permute_rows && is_of_arrived(kernel))
+      return variant_of_arrived(has_weights);
     if (kernel.kind == KernelKind::permute_rows)
       return has_weights ? 0 : op_->phase == Phase::recompute ? 1 : 2;
     if (kernel.kind == KernelKind::combine_rows) return has_weights ? 1 : 0;
@@ -338,6 +357,7 @@ class Binder {
   static std::int64_t rows_of(const Kernel& kernel) {
     switch (kernel.kind) {
       case KernelKind::gemm:
+      case KernelKind::arrival_order:
       case KernelKind::grouped_input_gradient:
       case KernelKind::grouped_product:
       case KernelKind::grouped_weight_gradient:
@@ -475,7 +495,7 @@ class Binder {
     if (gaps.empty()) return;
     const std::int64_t size = size_of(operand.dtype);
     const ModelStep& whole =
-        *find_step(program_.config.model, step.kind, step.variant, step.parameter);
+        *find_step(program_.config.model, step.kind, step.variant, step.parameter, deals());
     LeftAlone alone;
     alone.row = checked_mul(operand.shape.back(), size);
     for (const Flow& flow : whole.flows)

@@ -1,5 +1,9 @@
 #include "verify/proof/model_steps.hpp"
 
+#include <span>
+
+#include "verify/proof/dealt_steps.hpp"
+
 namespace mfsdp {
 namespace {
 
@@ -480,7 +484,7 @@ constexpr std::array kBalanced{
 
 // ---- which models have which --------------------------------------------------------------------
 
-constexpr std::size_t kVariants = 3;
+constexpr std::size_t kVariants = 8;
 constexpr std::size_t kParameters = Names<ParameterRole>::values.size() + 1;  ///< and none
 
 constexpr std::size_t place_of(KernelKind kind, std::size_t variant, std::optional<P> parameter) {
@@ -541,16 +545,28 @@ constexpr std::array kTables{
     table(kOfAll, [](M) { return true; }),
 };
 
-}  // namespace
+/// Before these, where experts are dealt out.
+constexpr std::array kDealtTables{
+    table(dealt::kSharedSteps, [](M model) { return model.shared_intermediate != 0; }),
+    table(dealt::kSteps, [](M model) { return model.experts != 0; }),
+};
 
-const ModelStep* find_step(const ModelShape& model, KernelKind kind, std::int64_t variant,
-                           std::optional<ParameterRole> parameter) {
-  if (variant < 0 || variant >= static_cast<std::int64_t>(kVariants)) return nullptr;
-  const std::size_t place = place_of(kind, static_cast<std::size_t>(variant), parameter);
-  for (const StepTable& table : kTables)
+const ModelStep* find_in(std::span<const StepTable> tables, const ModelShape& model,
+                         std::size_t place) {
+  for (const StepTable& table : tables)
     if (const std::uint8_t position = table.positions[place]; position != 0 && table.has(model))
       return &table.steps[position - 1U];
   return nullptr;
+}
+
+}  // namespace
+
+const ModelStep* find_step(const ModelShape& model, KernelKind kind, std::int64_t variant,
+                           std::optional<ParameterRole> parameter, bool deals) {
+  if (variant < 0 || variant >= static_cast<std::int64_t>(kVariants)) return nullptr;
+  const std::size_t place = place_of(kind, static_cast<std::size_t>(variant), parameter);
+  const ModelStep* step = deals ? find_in(kDealtTables, model, place) : nullptr;
+  return step != nullptr ? step : find_in(kTables, model, place);
 }
 
 }  // namespace mfsdp

@@ -1,9 +1,10 @@
 // What the proofs of gradients and weights know of kernels: which of their operands are which.
 #pragma once
 
+#include <algorithm>
 #include <string_view>
 
-#include "core/plan/mesh.hpp"
+#include "core/plan/config.hpp"
 #include "core/plan/op.hpp"
 
 namespace mfsdp {
@@ -19,6 +20,27 @@ namespace mfsdp {
 [[nodiscard]] inline std::int64_t data_ranks(const Mesh& mesh) {
   return checked_mul(checked_mul(mesh.size(Axis::dp_outer), mesh.size(Axis::dp_shard)),
                      mesh.size(Axis::cp));
+}
+
+/// Rows that tokens of a rank's microbatch have at experts.
+[[nodiscard]] inline std::int64_t rows_of_tokens(const PlanConfig& config) {
+  return checked_mul(config.tokens_per_microbatch(), config.model.experts_per_token);
+}
+/// Rows of the experts that a rank has: of its own tokens or, where experts are dealt out, a block
+/// from each rank of ep. A block has room for all of a rank's rows, or for the configured multiple
+/// of its equal share.
+[[nodiscard]] inline std::int64_t rows_of_experts(const PlanConfig& config) {
+  const std::int64_t own = rows_of_tokens(config);
+  const std::int64_t peers = config.expert_parallel;
+  if (peers == 0) return own;
+  std::int64_t block = own;
+  const auto [num, den] = config.capacity_factor;
+  if (num != 0) {
+    const std::int64_t whole = checked_mul(den, peers);
+    const std::int64_t share = checked_mul(own, num);
+    block = std::min(own, share / whole + (share % whole == 0 ? 0 : 1));
+  }
+  return checked_mul(block, peers);
 }
 
 [[nodiscard]] inline bool is_update(const Kernel& kernel) {

@@ -60,29 +60,57 @@ struct ExpertOrder {
   std::span<std::byte> workspace = {};    ///< scratch
 };
 
-/// output[j] = input[order[j] / top_k]; likewise weights, one of each row.
+/// Rows in the order of experts -> rows in blocks of m / peers, one for each rank that has
+/// experts / peers of the experts, each block's in the order that they had.
+struct PeerOrder {
+  RoutingSizes sizes = {};
+  std::int64_t m = 0;                       ///< rows of all blocks
+  std::int64_t peers = 0;                   ///< ranks
+  const std::int32_t* ends = nullptr;       ///< [experts], as of ExpertOrder
+  const std::int32_t* row_order = nullptr;  ///< [tokens * top_k]
+  std::int32_t* counts = nullptr;           ///< [experts]: rows of each
+  std::int32_t* order = nullptr;   ///< [m]: of each row, token * top_k + k; -1 where there is none
+  std::int32_t* places = nullptr;  ///< [tokens, top_k]: the row of each
+};
+
+/// Rows in blocks of m / peers, as ranks have sent them, each block's by expert -> rows by expert,
+/// those of an expert in the order of ranks.
+struct ArrivalOrder {
+  std::int64_t experts = 0;
+  std::int64_t m = 0;
+  std::int64_t peers = 0;
+  const std::int32_t* counts = nullptr;  ///< [peers, experts]: rows in each rank's block
+  std::int32_t* ends = nullptr;          ///< [experts]: where each expert's rows end
+  std::int32_t* order = nullptr;   ///< [m]: of each row by expert, the one in blocks; -1: none
+  std::int32_t* places = nullptr;  ///< [m]: of each row in blocks, the one by expert; -1: none
+};
+
+/// output[j] = input[order[j] / top_k]; likewise weights, one of each row. Where order[j] is -1
+/// there is no row j: it stays as it was.
 template <class T>
 struct PermuteRows {
   std::int64_t tokens = 0;
+  std::int64_t rows = 0;  ///< of the output: tokens * top_k, or more
   std::int64_t cols = 0;
   std::int64_t top_k = 0;
   const T* input = nullptr;             ///< [tokens, cols]
-  const std::int32_t* order = nullptr;  ///< [tokens * top_k]
+  const std::int32_t* order = nullptr;  ///< [rows]
   const Real<T>* weights = nullptr;     ///< [tokens, top_k]; null, as the next then is
-  Real<T>* row_weights = nullptr;       ///< [tokens * top_k]
-  T* output = nullptr;                  ///< [tokens * top_k, cols]
+  Real<T>* row_weights = nullptr;       ///< [rows]
+  T* output = nullptr;                  ///< [rows, cols]
 };
 
 /// output[t] = (output[t] +) input[places[t, 0]] + input[places[t, 1]] + ..., in this order.
 template <class T>
 struct CombineRows {
   std::int64_t tokens = 0;
+  std::int64_t rows = 0;  ///< of the input: tokens * top_k, or more
   std::int64_t cols = 0;
   std::int64_t top_k = 0;
   bool adds = false;
-  const T* input = nullptr;              ///< [tokens * top_k, cols]
+  const T* input = nullptr;              ///< [rows, cols]
   const std::int32_t* places = nullptr;  ///< [tokens, top_k]
-  const Real<T>* row_weights = nullptr;  ///< [tokens * top_k]; null, as the next then is
+  const Real<T>* row_weights = nullptr;  ///< [rows]; null, as the next then is
   Real<T>* weights = nullptr;            ///< [tokens, top_k]
   T* output = nullptr;                   ///< [tokens, cols]
 };

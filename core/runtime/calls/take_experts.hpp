@@ -85,14 +85,59 @@ template <class T>
   return k;
 }
 
+/// Blocks of rows, one for each rank.
+inline void check_blocks(OperandReader& in, std::int64_t m, std::int64_t peers) {
+  if (peers < 1 || m % peers != 0)
+    in.complain("order", fmt::format("expected {} rows in equal blocks of {} ranks", m, peers));
+}
+
+[[nodiscard]] inline Result<PeerOrder> take_peer_order(const KernelCall& call) {
+  OperandReader in(call);
+  const RoutingSizes s = take_routing_sizes(in);
+  const std::int64_t m = in.attribute("m");
+  const std::int64_t peers = in.attribute("peers");
+  const PeerOrder k{.sizes = s,
+                    .m = m,
+                    .peers = peers,
+                    .ends = in.take<const std::int32_t>("ends", {s.experts}),
+                    .row_order = in.take<const std::int32_t>("row_order", {s.tokens * s.top_k}),
+                    .counts = in.take<std::int32_t>("counts", {s.experts}),
+                    .order = in.take<std::int32_t>("order", {m}),
+                    .places = in.take<std::int32_t>("places", {s.tokens, s.top_k})};
+  check_blocks(in, m, peers);
+  if (peers >= 1 && s.experts % peers != 0)
+    in.complain("ends",
+                fmt::format("expected {} experts in equal numbers on {} ranks", s.experts, peers));
+  MFSDP_TRY(in.result());
+  return k;
+}
+
+[[nodiscard]] inline Result<ArrivalOrder> take_arrival_order(const KernelCall& call) {
+  OperandReader in(call);
+  const std::int64_t experts = in.attribute("experts");
+  const std::int64_t m = in.attribute("m");
+  const std::int64_t peers = in.attribute("peers");
+  const ArrivalOrder k{.experts = experts,
+                       .m = m,
+                       .peers = peers,
+                       .counts = in.take<const std::int32_t>("counts", {peers, experts}),
+                       .ends = in.take<std::int32_t>("ends", {experts}),
+                       .order = in.take<std::int32_t>("order", {m}),
+                       .places = in.take<std::int32_t>("places", {m})};
+  check_blocks(in, m, peers);
+  MFSDP_TRY(in.result());
+  return k;
+}
+
 template <class T>
 [[nodiscard]] Result<PermuteRows<T>> take_permute_rows(const KernelCall& call) {
   OperandReader in(call);
   const std::int64_t tokens = in.attribute("rows");
   const std::int64_t cols = in.attribute("cols");
   const std::int64_t top_k = in.attribute("top_k");
-  const std::int64_t rows = tokens * top_k;
+  const std::int64_t rows = room_of(*call.kernel);
   const PermuteRows<T> k{.tokens = tokens,
+                         .rows = rows,
                          .cols = cols,
                          .top_k = top_k,
                          .input = in.take<const T>("input", {tokens, cols}),
@@ -112,8 +157,9 @@ template <class T>
   const std::int64_t tokens = in.attribute("rows");
   const std::int64_t cols = in.attribute("cols");
   const std::int64_t top_k = in.attribute("top_k");
-  const std::int64_t rows = tokens * top_k;
+  const std::int64_t rows = room_of(*call.kernel);
   const CombineRows<T> k{.tokens = tokens,
+                         .rows = rows,
                          .cols = cols,
                          .top_k = top_k,
                          .adds = in.attribute("beta") != 0,

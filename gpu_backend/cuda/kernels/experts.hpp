@@ -8,6 +8,7 @@
 
 #include "core/base/error.hpp"
 #include "core/runtime/calls/experts.hpp"
+#include "gpu_backend/cuda/kernels/exact_outlier.hpp"
 
 namespace mfsdp::cuda {
 
@@ -31,6 +32,11 @@ template <class T>
 
 /// Three launches. The error names the workspace that is needed.
 [[nodiscard]] Result<void> expert_order(const kernels::ExpertOrder& k, cudaStream_t stream);
+
+/// A launch each. Rows without room are left in `outlier`.
+[[nodiscard]] Result<void> peer_order(const kernels::PeerOrder& k, ExactOutlier* outlier,
+                                      cudaStream_t stream);
+[[nodiscard]] Result<void> arrival_order(const kernels::ArrivalOrder& k, cudaStream_t stream);
 
 template <class T>
 [[nodiscard]] Result<void> permute_rows(const kernels::PermuteRows<T>& k, cudaStream_t stream);

@@ -133,10 +133,50 @@ inline void expert_order(const ExpertOrder& k) {
   }
 }
 
+/// Blocks are large enough for their rows: whoever calls this has seen to it.
+inline void peer_order(const PeerOrder& k) {
+  const RoutingSizes& s = k.sizes;
+  const std::int64_t block = k.m / k.peers;
+  const std::int64_t of_peer = s.experts / k.peers;
+  std::fill_n(k.order, k.m, -1);
+  std::int32_t begin = 0;  // of a peer's rows, by expert
+  for (std::int64_t peer = 0; peer < k.peers; ++peer) {
+    const std::int32_t end = k.ends[(peer + 1) * of_peer - 1];
+    for (std::int32_t row = begin; row < end; ++row) {
+      const std::int64_t placed = peer * block + row - begin;
+      k.order[placed] = k.row_order[row];
+      k.places[k.row_order[row]] = static_cast<std::int32_t>(placed);
+    }
+    begin = end;
+  }
+  for (std::int64_t e = 0; e < s.experts; ++e)
+    k.counts[e] = k.ends[e] - (e == 0 ? 0 : k.ends[e - 1]);
+}
+
+/// Likewise.
+inline void arrival_order(const ArrivalOrder& k) {
+  const std::int64_t block = k.m / k.peers;
+  std::fill_n(k.order, k.m, -1);
+  std::fill_n(k.places, k.m, -1);
+  std::vector<std::int64_t> next(static_cast<std::size_t>(k.peers));  // row of a block
+  for (std::int64_t p = 0; p < k.peers; ++p) next[static_cast<std::size_t>(p)] = p * block;
+  std::int32_t placed = 0;
+  for (std::int64_t e = 0; e < k.experts; ++e) {
+    for (std::int64_t p = 0; p < k.peers; ++p)
+      for (std::int32_t i = 0; i < k.counts[p * k.experts + e]; ++i) {
+        const std::int64_t row = next[static_cast<std::size_t>(p)]++;
+        k.order[placed] = static_cast<std::int32_t>(row);
+        k.places[row] = placed++;
+      }
+    k.ends[e] = placed;
+  }
+}
+
 template <class T>
 void permute_rows(const PermuteRows<T>& k) {
-  for (std::int64_t j = 0; j < k.tokens * k.top_k; ++j) {
+  for (std::int64_t j = 0; j < k.rows; ++j) {
     const std::int64_t from = k.order[j];
+    if (from < 0) continue;
     std::copy_n(k.input + from / k.top_k * k.cols, k.cols, k.output + j * k.cols);
     if (k.weights != nullptr) k.row_weights[j] = k.weights[from];
   }

@@ -194,6 +194,7 @@ RC_GTEST_PROP(PermuteRows, GoThereAndBack, (std::uint32_t seed)) {
   Values permuted(at(s.tokens * s.top_k * cols));
   Values row_weights(routed.weights.size());
   permute_rows(PermuteRows<double>{.tokens = s.tokens,
+                                   .rows = s.tokens * s.top_k,
                                    .cols = cols,
                                    .top_k = s.top_k,
                                    .input = rows.data(),
@@ -207,6 +208,7 @@ RC_GTEST_PROP(PermuteRows, GoThereAndBack, (std::uint32_t seed)) {
   Values sums(rows.size(), 8.0);
   Values weights(routed.weights.size());
   combine_rows(CombineRows<double>{.tokens = s.tokens,
+                                   .rows = s.tokens * s.top_k,
                                    .cols = cols,
                                    .top_k = s.top_k,
                                    .adds = adds,
