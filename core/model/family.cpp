@@ -30,6 +30,12 @@ constexpr std::array kTraits{
                            .expert_up = "w3",
                            .expert_down = "w2"}},
     FamilyTraits{.family = Family::olmoe, .whole_qk_norms = true, .only_experts = true},
+    FamilyTraits{.family = Family::gpt_oss,
+                 .biases = true,
+                 .sinks = true,
+                 .only_experts = true,
+                 .interleaved_experts = true,
+                 .names = {.router = "router"}},
 };
 
 constexpr HfNames kGemmaNames{.newer_activation = "hidden_activation"};
@@ -84,6 +90,20 @@ constexpr std::array kFamilies{
              .activation = Activation::gelu_tanh,
              .tied_embeddings = true,
              .fused_weights = true},
+    HfFamily{.model_type = "gpt_oss",
+             .family = Family::gpt_oss,
+             .names = {.experts = "num_local_experts"},
+             .qkv_bias = true,
+             .head_dim = 64,
+             .sliding = SlidingRule::pattern,
+             .sliding_window = 128,
+             .sliding_pattern = 2,
+             .rope_theta = 150'000,
+             .always_normalises = true,
+             .aux_loss = {9, 10},
+             .swiglu_alpha = {851, 500},  // 1.702
+             .swiglu_limit = 7,
+             .quantised_originals = true},
     HfFamily{.model_type = "llama", .kv_heads_default_to_heads = true},
     HfFamily{.model_type = "mistral", .sliding = SlidingRule::all},
     HfFamily{.model_type = "mixtral",

@@ -22,13 +22,14 @@ enum class Family {
   gpt2,     ///< LayerNorm, biases, learned positions, an MLP without a gate
   olmo2,    ///< norms only of what attention and MLP add, and of all queries or keys of a token
   mixtral,  ///< Llama's blocks with experts of other names in checkpoints
-  olmoe     ///< experts, and norms of all queries or keys of a token
+  olmoe,    ///< experts, and norms of all queries or keys of a token
+  gpt_oss   ///< experts, sinks beside attention's scores, biases, a clamped SwiGLU
 };
 
 template <>
 struct Names<Family> {
-  static constexpr std::array<std::string_view, 5> values{"llama", "gpt2", "olmo2", "mixtral",
-                                                          "olmoe"};
+  static constexpr std::array<std::string_view, 6> values{"llama",   "gpt2",  "olmo2",
+                                                          "mixtral", "olmoe", "gpt_oss"};
 };
 
 /// What checkpoints call the modules of a model; "" where the family has no such module. A block's
@@ -59,14 +60,20 @@ struct ModuleNames {
 /// In what a family's models differ from Llama's, whatever their shape.
 struct FamilyTraits {
   Family family = Family::llama;
-  bool layer_norms = false;         ///< LayerNorm with weight and bias in place of RMSNorm
-  bool biases = false;              ///< of the projections behind attention and in the MLP
+  bool layer_norms = false;  ///< LayerNorm with weight and bias in place of RMSNorm
+  bool biases = false;       ///< of the projections behind attention and in the MLP, and of experts
+  /// Attention's weights of a query sum to less than 1: each head has a number of its own, a score
+  /// of no token.
+  bool sinks = false;
   bool gated = true;                ///< the MLP's activation is multiplied by another projection
   bool rotates = true;              ///< RoPE; else a table of positions is added to the embedding
   bool input_norms = true;          ///< before attention and MLP
   bool whole_qk_norms = false;      ///< norms of query and key go over all of a token's heads
   bool only_experts = false;        ///< every layer has experts
   bool transposed_weights = false;  ///< checkpoints hold matrices of blocks as [inputs, outputs]
+  /// Rows of an expert's gate and up stand in turn, and checkpoints hold all experts' matrices as
+  /// one tensor [experts, inputs, outputs].
+  bool interleaved_experts = false;
   ModuleNames names = {};
 };
 
@@ -140,14 +147,18 @@ struct HfFamily {
   // Of families with experts.
   /// The weights of a token's experts sum to 1: always, or where norm_topk_prob says so.
   bool always_normalises = false;
-  bool dense_layers = false;  ///< layers may be dense (mlp_only_layers, decoder_sparse_step)
-  Rational aux_loss{0, 1};    ///< where config.json does not say router_aux_loss_coef
+  bool dense_layers = false;    ///< layers may be dense (mlp_only_layers, decoder_sparse_step)
+  Rational aux_loss{0, 1};      ///< where config.json does not say router_aux_loss_coef
+  Rational swiglu_alpha{0, 1};  ///< of the clamped SwiGLU, which the class fixes; 0: SwiGLU
+  std::int64_t swiglu_limit = 0;
+  /// Published checkpoints are quantised; their shape is that of a model that is not.
+  bool quantised_originals = false;
 };
 
 /// All that are modelled, sorted by model_type.
 [[nodiscard]] std::span<const HfFamily> hf_families();
 
-/// "gemma, gemma2, gemma3_text, gpt2, llama, mistral, mixtral, olmo2, olmoe, phi3, qwen2,
+/// "gemma, gemma2, gemma3_text, gpt2, gpt_oss, llama, mistral, mixtral, olmo2, olmoe, phi3, qwen2,
 /// qwen2_moe, qwen3 or qwen3_moe".
 [[nodiscard]] std::string hf_family_list();
 

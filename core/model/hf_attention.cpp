@@ -35,14 +35,11 @@ Result<void> read_llama3(const HfFields& rope, RopeScaling& scaling) {
   return {};
 }
 
-/// Where Hugging Face's class rounds no bounds, or has two magnitudes that differ, nothing here
-/// makes the table.
+/// Where Hugging Face's class has two magnitudes that differ, nothing here makes the table.
 bool is_other_yarn(const HfFields& rope) {
-  const Json* truncate = rope.find("truncate");
   const Json* own = rope.find("mscale");
   const Json* all = rope.find("mscale_all_dim");
-  const bool two_magnitudes = own != nullptr && all != nullptr && *own != *all;
-  return (truncate != nullptr && *truncate == false) || two_magnitudes;
+  return own != nullptr && all != nullptr && *own != *all;
 }
 
 Result<void> read_yarn(const HfFields& rope, const ModelShape& shape, ReadScaling& read) {
@@ -59,6 +56,9 @@ Result<void> read_yarn(const HfFields& rope, const ModelShape& shape, ReadScalin
   MFSDP_TRY(rope.number("beta_slow", scaling.low_freq_factor));
   MFSDP_TRY(rope.number("beta_fast", scaling.high_freq_factor));
   MFSDP_TRY(rope.number("attention_factor", scaling.attention_factor));
+  bool rounds = true;
+  MFSDP_TRY(rope.boolean("truncate", rounds));
+  scaling.exact_range = !rounds;
   // Two equal magnitudes stand for no change: one is divided by the other.
   if (rope.find("attention_factor") == nullptr && rope.find("mscale") != nullptr &&
       rope.find("mscale_all_dim") != nullptr)

@@ -143,13 +143,16 @@ Result<void> check_scaled_attention(const Fields& fields) {
 
 /// Fields that would change what runs in ways that the recipe does not know.
 Result<void> refuse_unsupported(const Fields& fields, const HfFamily& family) {
-  if (fields.find("quantization_config") != nullptr)
+  if (fields.find("quantization_config") != nullptr && !family.quantised_originals)
     return fields.wrong("quantization_config",
                         "none (quantized checkpoints are not supported; name the unquantized one)");
   MFSDP_TRY(check_activation(fields, family));
   MFSDP_TRY(check_scaled_attention(fields));
   // Qwen2 has its bias whatever this field says; the other three have none.
   if (!family.qkv_bias) MFSDP_TRY(fields.off("attention_bias", "attention biases"));
+  const ParsedJson* bias = fields.find("attention_bias");
+  if (traits_of(family.family).sinks && bias != nullptr && *bias != true)
+    return fields.wrong("attention_bias", "true (this model_type without them is not modelled)");
   MFSDP_TRY(fields.off("mlp_bias", "biases in the MLP"));
   MFSDP_TRY(check_head(fields));
   return check_switches(fields, family);

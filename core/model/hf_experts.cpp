@@ -80,6 +80,11 @@ Result<void> read_hf_experts(const HfFields& fields, const HfFamily& family, Mod
     return fields.wrong("qkv_bias", family.qkv_bias ? "true" : "false");
   if (const Json* clip = fields.find("clip_qkv"); clip != nullptr)
     return fields.wrong("clip_qkv", "none (queries and keys that are cut off are not modelled)");
+  if (family.swiglu_limit != 0) {
+    shape.swiglu_alpha = family.swiglu_alpha;
+    shape.swiglu_limit = {family.swiglu_limit, 1};
+    MFSDP_TRY(fields.number("swiglu_limit", shape.swiglu_limit));
+  }
   return read_router(fields, family, shape);
 }
 

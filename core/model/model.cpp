@@ -65,7 +65,7 @@ class ModelBuilder {
   [[nodiscard]] Model take() { return std::move(model_); }
 
  private:
-  static constexpr std::size_t kMostPerBlock = 14;
+  static constexpr std::size_t kMostPerBlock = 16;
   static constexpr std::size_t kMostAtEnds = 5;
 
   static std::string weight_of(std::string_view module) { return std::string(module) + ".weight"; }
@@ -105,6 +105,7 @@ class ModelBuilder {
     const std::string out = prefix + std::string(names_.attention_out);
     projection(ParameterRole::attention_out, out, shape_.hidden, q_rows);
     if (traits_.biases) add(ParameterRole::attention_out_bias, bias_of(out), {shape_.hidden});
+    if (traits_.sinks) add(ParameterRole::sinks, prefix + "sinks", {shape_.heads});
   }
 
   void mlp(const std::string& prefix) {
@@ -123,22 +124,35 @@ class ModelBuilder {
 
   /// One parameter has all experts' matrices one below the other, each a part of its own.
   void experts(const std::string& prefix) {
-    add(ParameterRole::router, weight_of(prefix + std::string(names_.router)),
-        {shape_.experts, shape_.hidden});
+    const std::string router = prefix + std::string(names_.router);
+    add(ParameterRole::router, weight_of(router), {shape_.experts, shape_.hidden});
+    if (traits_.biases) add(ParameterRole::router_bias, bias_of(router), {shape_.experts});
     const std::int64_t inner = shape_.expert_intermediate;
     std::vector<ParameterPart> gate_up;
     std::vector<ParameterPart> down;
     const std::string all = prefix + std::string(names_.experts);
     for (std::int64_t expert = 0; expert < shape_.experts; ++expert) {
       const std::string one = all + std::to_string(expert) + ".";
-      gate_up.push_back({weight_of(one + std::string(names_.expert_gate)), inner});
-      gate_up.push_back({weight_of(one + std::string(names_.expert_up)), inner});
+      if (traits_.interleaved_experts) {
+        gate_up.push_back({weight_of(one + std::string(names_.gate_up)), 2 * inner});
+      } else {
+        gate_up.push_back({weight_of(one + std::string(names_.expert_gate)), inner});
+        gate_up.push_back({weight_of(one + std::string(names_.expert_up)), inner});
+      }
       down.push_back({weight_of(one + std::string(names_.expert_down)), shape_.hidden});
     }
     add(ParameterRole::experts_gate_up, weight_of(all + std::string(names_.gate_up)),
         {product_of(2, shape_.experts, inner), shape_.hidden}, std::move(gate_up));
+    model_.parameters.back().transposed = traits_.interleaved_experts;
+    if (traits_.biases)
+      add(ParameterRole::experts_gate_up_bias, bias_of(all + std::string(names_.gate_up)),
+          {product_of(2, shape_.experts, inner)});
     add(ParameterRole::experts_down, weight_of(all + std::string(names_.down)),
         {product_of(shape_.experts, shape_.hidden), inner}, std::move(down));
+    model_.parameters.back().transposed = traits_.interleaved_experts;
+    if (traits_.biases)
+      add(ParameterRole::experts_down_bias, bias_of(all + std::string(names_.down)),
+          {product_of(shape_.experts, shape_.hidden)});
     if (shape_.shared_intermediate != 0) shared_expert(prefix);
   }
 

@@ -39,6 +39,7 @@ struct RopeScaling {
   /// LongRoPE's, of each frequency: for sequences within the original context, and for longer ones.
   std::vector<Rational> short_factors{};
   std::vector<Rational> long_factors{};
+  bool exact_range = false;  ///< YaRN blends between bounds that are not rounded
 
   friend bool operator==(const RopeScaling&, const RopeScaling&) = default;
 };
@@ -82,6 +83,10 @@ struct ModelShape {
   bool normalised_routing = false;           ///< the weights of a token's experts sum to 1
   Rational router_aux_loss{0, 1};            ///< of experts' balance in a sequence; 0: none
   Rational router_z_loss{0, 1};              ///< of the router's logits; 0: none
+  /// Experts' SwiGLU: of gates up to the limit and ups within it, (up + 1) * gate * sigmoid(alpha *
+  /// gate). 0: the plain one.
+  Rational swiglu_limit{0, 1};
+  Rational swiglu_alpha{0, 1};
 
   friend bool operator==(const ModelShape&, const ModelShape&) = default;
 
@@ -143,12 +148,17 @@ enum class ParameterRole {
   gate_up_bias,        ///< as many as gate_up has rows
   down_bias,           ///< [hidden]
   router,              ///< [experts, hidden]
-  /// [experts * 2 * expert_intermediate, hidden]: of each expert gate rows, then up rows.
+  /// [experts * 2 * expert_intermediate, hidden]: of each expert gate rows, then up rows, or both
+  /// in turn (interleaved_experts).
   experts_gate_up,
-  experts_down,    ///< [experts * hidden, expert_intermediate]
-  shared_gate_up,  ///< [2 * shared_intermediate, hidden]
-  shared_down,     ///< [hidden, shared_intermediate]
-  shared_gate,     ///< [1, hidden]
+  experts_down,          ///< [experts * hidden, expert_intermediate]
+  shared_gate_up,        ///< [2 * shared_intermediate, hidden]
+  shared_down,           ///< [hidden, shared_intermediate]
+  shared_gate,           ///< [1, hidden]
+  sinks,                 ///< [heads]
+  router_bias,           ///< [experts]
+  experts_gate_up_bias,  ///< [experts * 2 * expert_intermediate], as the rows of experts_gate_up
+  experts_down_bias,     ///< [experts * hidden]
   // Adapters (core/model/lora.hpp): A [rank, inputs] and B [outputs, rank].
   q_lora_a,
   q_lora_b,
@@ -172,7 +182,7 @@ enum class ParameterRole {
 
 template <>
 struct Names<ParameterRole> {
-  static constexpr std::array<std::string_view, 45> values{"embedding",
+  static constexpr std::array<std::string_view, 49> values{"embedding",
                                                            "input_norm",
                                                            "qkv",
                                                            "qkv_bias",
@@ -199,6 +209,10 @@ struct Names<ParameterRole> {
                                                            "shared_gate_up",
                                                            "shared_down",
                                                            "shared_gate",
+                                                           "sinks",
+                                                           "router_bias",
+                                                           "experts_gate_up_bias",
+                                                           "experts_down_bias",
                                                            "q_lora_a",
                                                            "q_lora_b",
                                                            "k_lora_a",
@@ -219,7 +233,8 @@ struct Names<ParameterRole> {
                                                            "down_lora_b"};
 };
 
-/// A checkpoint tensor that a fused parameter holds: its name and its rows of dim 0.
+/// A checkpoint tensor that a fused parameter holds: its name and its rows of dim 0. Of families
+/// whose checkpoints have experts as one tensor (interleaved_experts) each part is an expert's.
 struct ParameterPart {
   std::string name;
   std::int64_t rows = 0;
@@ -237,7 +252,8 @@ struct Parameter {
   DType dtype = DType::bf16;
   UnitId unit;
   bool decay = false;  ///< weight decay applies: matrices only
-  /// Checkpoints hold it as [inputs, outputs]; `shape` is [outputs, inputs] all the same.
+  /// Checkpoints hold it, or each expert's part of it, as [inputs, outputs]; `shape` is [outputs,
+  /// inputs] all the same.
   bool transposed = false;
 
   [[nodiscard]] std::int64_t elements() const;

@@ -70,7 +70,8 @@ Result<void> check_experts(const ModelShape& shape, const std::string& where) {
     const bool none = shape.experts_per_token == 0 && shape.expert_intermediate == 0 &&
                       shape.dense_layers.empty() && !shape.normalised_routing &&
                       shape.shared_intermediate == 0 && shape.router_aux_loss == Rational{} &&
-                      shape.router_z_loss == Rational{};
+                      shape.router_z_loss == Rational{} && shape.swiglu_limit == Rational{} &&
+                      shape.swiglu_alpha == Rational{};
     return none ? Result<void>{} : wrong("num_experts", "experts, as more is said of them", 0);
   }
   if (shape.experts_per_token < 1 || shape.experts_per_token > shape.experts)
@@ -90,10 +91,14 @@ Result<void> check_experts(const ModelShape& shape, const std::string& where) {
     return wrong("mlp_only_layers", "a layer with experts", shape.layers);
   for (const auto& [field, value] :
        {std::pair<std::string_view, const Rational&>{"router_aux_loss_coef", shape.router_aux_loss},
-        {"router_z_loss_coef", shape.router_z_loss}})
+        {"router_z_loss_coef", shape.router_z_loss},
+        {"swiglu_limit", shape.swiglu_limit},
+        {"swiglu_alpha", shape.swiglu_alpha}})
     if (value.num < 0 || (value.num == 0 ? value.den != 1 : value.den < 1))
       return fail(where,
                   fmt::format("{}: expected a number above 0, got {}", field, value.value()));
+  if ((shape.swiglu_limit.num == 0) != (shape.swiglu_alpha.num == 0))
+    return fail(where, "swiglu_limit: expected it beside swiglu_alpha, or neither");
   return {};
 }
 
@@ -131,6 +136,8 @@ Result<void> check_scaling(const ModelShape& shape, const std::string& where) {
   if (scaling.kind != RopeKind::longrope &&
       !(scaling.short_factors.empty() && scaling.long_factors.empty()))
     return fail(where, "rope_scaling.short_factor: expected none but of longrope");
+  if (scaling.exact_range && scaling.kind != RopeKind::yarn)
+    return fail(where, "rope_scaling.truncate: expected it of yarn alone");
   if (scaling.kind == RopeKind::linear) return {};
   if (scaling.kind == RopeKind::longrope) {
     const std::int64_t frequencies = shape.rotated_dim() / 2;
@@ -215,6 +222,10 @@ Result<void> check_family(const ModelShape& shape, const std::string& where) {
            "no experts, or norms before attention and MLP alone"},
       Need{shape.experts == 0 || shape.activation == Activation::silu, "experts with SwiGLU"},
       Need{shape.experts == 0 || !shape.fused_weights, "no fused weights beside experts"},
+      Need{!traits.sinks || (shape.qkv_bias && !shape.qk_norm),
+           "biases of query, key and value, and no norms of them"},
+      Need{shape.shared_intermediate == 0 || shape.swiglu_limit.num == 0,
+           "no shared expert beside a clamped SwiGLU"},
   };
   for (const Need& need : needs)
     if (!need.met)
@@ -277,17 +288,23 @@ std::int64_t block_elements(const ModelShape& shape, bool has_experts) {
   if (shape.qkv_bias) add(checked_add(shape.heads, checked_mul(2, shape.kv_heads)), shape.head_dim);
   if (shape.qk_norm)
     add(traits.whole_qk_norms ? checked_add(shape.heads, shape.kv_heads) : 2, shape.head_dim);
-  if (traits.biases) {
-    add(2, shape.hidden);
+  if (traits.sinks) add(1, shape.heads);
+  if (traits.biases) add(1, shape.hidden);
+  if (traits.biases && !has_experts) {
+    add(1, shape.hidden);
     add(traits.gated ? 2 : 1, shape.intermediate);
   }
+  if (traits.biases && has_experts)
+    add(shape.experts, checked_add(1 + shape.hidden, checked_mul(2, shape.expert_intermediate)));
   return total;
 }
 
 std::int64_t unchosen_elements(const ModelShape& shape) {
   const std::int64_t blocks = shape.layers - std::ssize(shape.dense_layers);
-  return product_of(3, blocks, shape.experts - shape.experts_per_token, shape.hidden,
-                    shape.expert_intermediate);
+  const std::int64_t unchosen = checked_mul(blocks, shape.experts - shape.experts_per_token);
+  const std::int64_t matrices = product_of(3, shape.hidden, shape.expert_intermediate);
+  const std::int64_t biases = checked_add(shape.hidden, checked_mul(2, shape.expert_intermediate));
+  return checked_mul(unchosen, shape.traits().biases ? checked_add(matrices, biases) : matrices);
 }
 
 Result<void> check_shape(const ModelShape& shape, const std::string& where) {

@@ -22,7 +22,6 @@ constexpr std::string_view kLayerNorms = "layer norms and another MLP";
 constexpr std::array kUnmodelled{
     Unmodelled{.part = "deepseek", .what = "experts and multi-head latent attention"},
     Unmodelled{.part = "kimi", .what = "experts and multi-head latent attention"},
-    Unmodelled{.part = "gptoss", .what = "experts, attention sinks and sliding windows"},
     Unmodelled{.part = "gemma3n",
                .what = "layers that share keys and values, and sparse activations"},
     Unmodelled{.part = "gemma3", .what = "an image encoder; its text models are of gemma3_text"},

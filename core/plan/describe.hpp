@@ -29,6 +29,7 @@ void fields(Io& io, Rational& v) {
 template <class Io>
 void fields(Io& io, RopeScaling& v) {
   io.sparse("attention_factor", v.attention_factor);
+  io.sparse("exact_range", v.exact_range);
   io("factor", v.factor);
   io("high_freq_factor", v.high_freq_factor);
   io.sparse("kind", v.kind);
@@ -72,6 +73,8 @@ void fields(Io& io, ModelShape& v) {
   io.sparse("shared_intermediate", v.shared_intermediate);
   io.sparse("sliding_layers", v.sliding_layers);
   io.sparse("sliding_window", v.sliding_window);
+  io.sparse("swiglu_alpha", v.swiglu_alpha);
+  io.sparse("swiglu_limit", v.swiglu_limit);
   io.sparse("tied_embeddings", v.tied_embeddings);
   io("vocab", v.vocab);
   io.sparse("zero_centered_norms", v.zero_centered_norms);

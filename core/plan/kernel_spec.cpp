@@ -194,6 +194,18 @@ std::vector<KernelSpec> attention_specs() {
        .flops = attention_backward_flops,
        .model_share = {.num = 4, .den = 5},  // 2 of its 2.5 forwards: scores are made again
        .workspace = backward_workspace},
+      {.kind = sink_forward,
+       .operands = {operand(updates, "output", compute, {d("rows"), width}),
+                    operand(updates, "log_sum_exp", statistic, {d("rows"), d("heads")}),
+                    operand(reads, "weight", compute, {d("heads")})},
+       .attributes = {"head_dim", "heads", "rows"}},
+      {.kind = sink_backward,
+       .operands = {operand(reads, "output", compute, {d("rows"), width}),
+                    operand(reads, "d_output", compute, {d("rows"), width}),
+                    operand(reads, "log_sum_exp", statistic, {d("rows"), d("heads")}),
+                    operand(reads, "weight", compute, {d("heads")}),
+                    operand(writes, "d_sinks", compute, {d("rows"), d("heads")})},
+       .attributes = {"head_dim", "heads", "rows"}},
       {.kind = rope_forward,
        .operands = {rotated(updates, "query_key"), kRopeTable, kByPosition},
        .attributes = {"cols", "rows"}},
@@ -369,6 +381,11 @@ std::vector<KernelSpec> expert_specs() {
   const std::vector<std::string_view> sizes{"experts", "k", "m", "n"};
   const std::vector<std::string_view> routing{"experts", "rows", "top_k"};
   const std::vector<std::string_view> inner{"cols", "experts", "m"};
+  const std::vector<std::string_view> clamped{"alpha", "interleaved", "limit"};
+  const std::vector<std::string_view> by_expert{"experts", "m", "n"};
+  const auto biases = [](OperandUse use, std::string_view role, Element element) {
+    return operand(use, role, element, {d("experts", "n")});
+  };
   return {
       {.kind = router_forward,
        .operands = {logits(reads, "logits"), experts(writes, "indices", int32),
@@ -427,16 +444,34 @@ std::vector<KernelSpec> expert_specs() {
                     operand(reads, "d_output", statistic, {d("rows")}),
                     operand(writes, "d_input", compute, {d("rows"), d(1)})},
        .attributes = {"rows"}},
+      {.kind = expert_bias_forward,
+       .operands = {rows_of(updates, "output", "n"), biases(reads, "weight", compute), ends,
+                    optional(row_weights(reads, "row_weights"))},
+       .attributes = by_expert},
+      {.kind = expert_bias_dots,
+       .operands = {rows_of(reads, "d_output", "n"), biases(reads, "weight", compute), ends,
+                    row_weights(updates, "d_row_weights")},
+       .attributes = by_expert},
+      {.kind = expert_bias_gradient,
+       .operands = {rows_of(reads, "d_output", "n"), ends,
+                    optional(row_weights(reads, "row_weights")),
+                    biases(adds, "weight_grad", gradient)},
+       .attributes = {"beta", "experts", "m", "n"},
+       .sum = GradientSum::of_rank,
+       .pieces = "m",
+       .rows_are_sums = true},
       {.kind = weighted_swiglu_forward,
        .operands = {operand(reads, "gate_up", compute, {d("m"), d(2, "cols")}),
                     row_weights(reads, "row_weights"), optional(ends),
                     rows_of(writes, "product", "cols")},
-       .attributes = inner},
+       .attributes = inner,
+       .optional_attributes = clamped},
       {.kind = weighted_swiglu_backward,
        .operands = {operand(updates, "gate_up", compute, {d("m"), d(2, "cols")}),
                     row_weights(reads, "row_weights"), optional(ends),
                     rows_of(yields, "d_product", "cols"), row_weights(writes, "d_row_weights")},
-       .attributes = inner}};
+       .attributes = inner,
+       .optional_attributes = clamped}};
 }
 
 std::vector<KernelSpec> step_specs() {

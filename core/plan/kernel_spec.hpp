@@ -34,7 +34,10 @@ enum class KernelKind {
   cross_entropy_loss,  ///< loss alone (eval)
   embedding_backward,
   embedding_forward,
-  expert_order,  ///< the experts of tokens -> the order of rows by expert
+  expert_bias_dots,      ///< rows of experts by their biases, added to the rows' weights' gradients
+  expert_bias_forward,   ///< added to the rows of experts, times their weights or not
+  expert_bias_gradient,  ///< sums of each expert's rows, times their weights or not
+  expert_order,          ///< the experts of tokens -> the order of rows by expert
   geglu_backward,
   geglu_forward,
   gelu_backward,
@@ -65,6 +68,8 @@ enum class KernelKind {
   router_forward,  ///< logits -> the experts of each token, and their weights
   sigmoid_backward,
   sigmoid_forward,  ///< of one number a row
+  sink_backward,    ///< of each head's sink, by rows of tokens
+  sink_forward,     ///< what attention makes, where each head has a score of no token too
   sum_ranks,        ///< main gradient = or += sum of the parts that ranks have dealt out
   swiglu_backward,
   swiglu_forward,
@@ -77,7 +82,7 @@ enum class KernelKind {
 
 template <>
 struct Names<KernelKind> {
-  static constexpr std::array<std::string_view, 49> values{"accumulate",
+  static constexpr std::array<std::string_view, 54> values{"accumulate",
                                                            "attention_backward",
                                                            "attention_forward",
                                                            "bias_grad",
@@ -87,6 +92,9 @@ struct Names<KernelKind> {
                                                            "cross_entropy_loss",
                                                            "embedding_backward",
                                                            "embedding_forward",
+                                                           "expert_bias_dots",
+                                                           "expert_bias_forward",
+                                                           "expert_bias_gradient",
                                                            "expert_order",
                                                            "geglu_backward",
                                                            "geglu_forward",
@@ -118,6 +126,8 @@ struct Names<KernelKind> {
                                                            "router_forward",
                                                            "sigmoid_backward",
                                                            "sigmoid_forward",
+                                                           "sink_backward",
+                                                           "sink_forward",
                                                            "sum_ranks",
                                                            "swiglu_backward",
                                                            "swiglu_forward",

@@ -40,7 +40,30 @@ std::vector<Attribute> ExpertMlp::rows() const {
 }
 
 std::vector<Attribute> ExpertMlp::inner() const {
-  return {{"cols", model_.expert_intermediate}, {"experts", model_.experts}, {"m", rows_}};
+  std::vector<Attribute> attributes;
+  const bool clamps = model_.swiglu_limit.num != 0;
+  if (clamps) attributes.emplace_back("alpha", model_.swiglu_alpha);
+  attributes.emplace_back("cols", model_.expert_intermediate);
+  attributes.emplace_back("experts", model_.experts);
+  if (model_.traits().interleaved_experts) attributes.emplace_back("interleaved", 1);
+  if (clamps) attributes.emplace_back("limit", model_.swiglu_limit);
+  attributes.emplace_back("m", rows_);
+  return attributes;
+}
+
+std::vector<Attribute> ExpertMlp::bias_sizes(const Linear& layer) const {
+  return {{"experts", model_.experts}, {"m", rows_}, {"n", layer.outputs}};
+}
+
+void ExpertMlp::bias_gradient(const std::string& name, const Linear& layer, ParameterRole bias,
+                              RecipeOperand d_output, const Backward& how, bool weighted) {
+  if (!has_biases()) return;
+  std::vector<Attribute> sizes = bias_sizes(layer);
+  sizes.insert(sizes.begin(), {"beta", 0});
+  std::vector<RecipeOperand> operands{std::move(d_output), on("ends", "expert_ends" + how.suffix)};
+  if (weighted) operands.push_back(on("row_weights", "row_weights" + how.suffix));
+  operands.push_back(weight_grad(bias));
+  b_.kernel(name, KernelKind::expert_bias_gradient, std::move(sizes), std::move(operands), bias);
 }
 
 std::vector<Attribute> ExpertMlp::sizes_of(const Linear& layer, bool adds) const {
@@ -57,7 +80,8 @@ void ExpertMlp::forward(const std::string& suffix) {
   const auto at = [&](const char* name) { return name + suffix; };
   const auto ends = [&] { return on("ends", at("expert_ends")); };
   b_.gemm_forward(at("router"), router_, b_.sizes.tokens, on("input", at("normed2")),
-                  on("output", at("router_logits")));
+                  on("output", at("router_logits")),
+                  has_biases() ? std::optional(ParameterRole::router_bias) : std::nullopt);
   std::vector<RecipeOperand> routed{on("logits", at("router_logits")),
                                     on("indices", at("expert_indices")),
                                     on("weights", at("expert_weights"))};
@@ -75,6 +99,9 @@ void ExpertMlp::forward(const std::string& suffix) {
   b_.kernel(at("gate_up"), KernelKind::grouped_product, sizes_of(gate_up_),
             {on("input", at("dispatched")), weight(gate_up_.weight), ends(),
              on("output", at("gate_up")), stream_workspace()});
+  if (has_biases())
+    b_.kernel(at("gate_up_bias"), KernelKind::expert_bias_forward, bias_sizes(gate_up_),
+              {on("output", at("gate_up")), weight(ParameterRole::experts_gate_up_bias), ends()});
   if (shares()) shared_forward(suffix);
 }
 
@@ -85,6 +112,10 @@ void ExpertMlp::finish() {
   b_.kernel("down", KernelKind::grouped_product, sizes_of(down_),
             {on("input", "product"), weight(down_.weight), on("ends", "expert_ends"),
              on("output", "expert_out"), stream_workspace()});
+  if (has_biases())
+    b_.kernel("down_bias", KernelKind::expert_bias_forward, bias_sizes(down_),
+              {on("output", "expert_out"), weight(ParameterRole::experts_down_bias),
+               on("ends", "expert_ends"), on("row_weights")});
   std::vector<Attribute> attributes = rows();
   attributes.insert(attributes.begin(), {"beta", shares() ? 1 : 0});
   b_.kernel("combine", KernelKind::combine_rows, std::move(attributes),
@@ -115,6 +146,14 @@ void ExpertMlp::backward_rows(const Backward& how) {
              how.keeps_output ? d_product : rewritten(d_product), on("d_row_weights")});
   weight_gradient("down.wgrad", down_, on("d_output", "d_expert_out"),
                   on("input", how.keeps_output ? at("product") : "d_product"), how.suffix);
+  bias_gradient("down_bias.grad", down_, ParameterRole::experts_down_bias,
+                on("d_output", "d_expert_out"), how, true);
+  if (has_biases())
+    b_.kernel("down_bias.backward", KernelKind::expert_bias_dots, bias_sizes(down_),
+              {on("d_output", "d_expert_out"), weight(ParameterRole::experts_down_bias), ends(),
+               on("d_row_weights")});
+  bias_gradient("gate_up_bias.grad", gate_up_, ParameterRole::experts_gate_up_bias,
+                on("d_output", at("gate_up")), how, false);
   b_.kernel("gate_up.dgrad", KernelKind::grouped_input_gradient, sizes_of(gate_up_),
             {on("d_output", at("gate_up")), weight(gate_up_.weight), ends(),
              on("d_input", "d_dispatched"), stream_workspace()});
@@ -147,6 +186,9 @@ void ExpertMlp::backward_weights(const Backward& how) {
   const std::string normed = how.keeps_output ? "normed2" : "d_normed2";
   b_.gemm_wgrad("router.wgrad", router_, b_.sizes.tokens, on("d_output", "d_router_logits"),
                 on("input", normed), weight_grad(router_.weight));
+  if (has_biases())
+    b_.bias_grad("router_bias.grad", ParameterRole::router_bias, on("d_output", "d_router_logits"),
+                 model_.experts, "router_bias.partials");
   if (shares()) shared_backward_weights(how, normed);
   std::string dispatched = "dispatched";
   if (!how.keeps_output) {

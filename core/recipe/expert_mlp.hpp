@@ -49,6 +49,12 @@ class ExpertMlp {
   void shared_finish();
   void shared_backward_rows(const Backward& how);
   void shared_backward_weights(const Backward& how, const std::string& normed);
+  // Biases of the router and of each expert: that of its second product is multiplied by the row's
+  // weight, as the product is.
+  [[nodiscard]] bool has_biases() const { return model_.traits().biases; }
+  [[nodiscard]] std::vector<Attribute> bias_sizes(const Linear& layer) const;
+  void bias_gradient(const std::string& name, const Linear& layer, ParameterRole bias,
+                     RecipeOperand d_output, const Backward& how, bool weighted);
   void weight_gradient(const std::string& name, const Linear& layer, RecipeOperand d_output,
                        RecipeOperand input, const std::string& suffix);
 

@@ -194,6 +194,23 @@ class BlockRecipe {
       operands.push_back(std::move(operand));
     b_.kernel(at("attention"), KernelKind::attention_forward, attention_sizes(),
               with_positions(std::move(operands)));
+    if (traits_.sinks)
+      b_.kernel(at("sinks"), KernelKind::sink_forward, sink_sizes(),
+                {on("output", at("attention")), on("log_sum_exp", at("log_sum_exp")),
+                 weight(ParameterRole::sinks)});
+  }
+
+  [[nodiscard]] std::vector<Attribute> sink_sizes() const {
+    return {{"head_dim", model_.head_dim}, {"heads", model_.heads}, {"rows", s_.tokens}};
+  }
+  /// Attention's own backward takes what sinks have made of its output, and nothing else of them.
+  void sinks_backward() {
+    b_.kernel("sinks.backward", KernelKind::sink_backward, sink_sizes(),
+              {on("output", at("attention")), on("d_output", "d_attention"),
+               on("log_sum_exp", at("log_sum_exp")), weight(ParameterRole::sinks), on("d_sinks")},
+              ParameterRole::sinks);
+    b_.bias_grad("sinks.grad", ParameterRole::sinks, on("d_output", "d_sinks"), model_.heads,
+                 "sinks.partials");
   }
 
   /// RoPE in place on the query and key columns of qkv. With q/k norm the projection stays as it
@@ -338,6 +355,7 @@ class BlockRecipe {
     b_.gemm_wgrad("attention_out.wgrad", attention_out_, s_.tokens, d_output,
                   on("input", at("attention")), weight_grad(ParameterRole::attention_out));
     bias_backward(ParameterRole::attention_out_bias, d_output, s_.hidden);
+    if (traits_.sinks) sinks_backward();
     attention_backward();
     if (traits_.rotates) rotate_backward();
     bias_backward(ParameterRole::qkv_bias, on("d_output", "d_qkv"), s_.qkv);

@@ -47,6 +47,11 @@ FAMILIES = {
                             "attn_pdrop": 0.0, "embd_pdrop": 0.0, "resid_pdrop": 0.0,
                             "num_key_value_heads": 4,
                             "tie_word_embeddings": True}),
+    "gpt_oss": ("GptOssConfig", {
+        "num_local_experts": 6, "num_experts_per_tok": 3, "head_dim": 16, "sliding_window": 16,
+        "layer_types": list(reversed(SLIDING)), "rope_theta": 150000.0, "swiglu_limit": 1.5,
+        "rope_scaling": {"rope_type": "yarn", "factor": 4.0, "beta_fast": 32.0, "beta_slow": 1.0,
+                         "original_max_position_embeddings": 32, "truncate": False}}),
     "llama": ("LlamaConfig", {}),
     "llama_linear": ("LlamaConfig", {"rope_scaling": {"rope_type": "linear", "factor": 2.5}}),
     "mistral": ("MistralConfig", {"sliding_window": 16}),

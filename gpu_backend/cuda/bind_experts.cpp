@@ -96,6 +96,7 @@ Result<Launch> bind_kind<KernelKind::weighted_swiglu_forward>(const KernelCall& 
                                                               const BindTarget& to) {
   return bind_by_type(call, "gate_up", [&]<class T>(TypeTag<T>) -> Result<Launch> {
     MFSDP_LET(k, kernels::take_weighted_swiglu_forward<T>(call));
+    if (k.interleaved || k.clamp.limit != 0) return no_kernel(call);
     return [k, stream = to.stream] { return weighted_swiglu_forward(k, stream); };
   });
 }
@@ -105,11 +106,12 @@ Result<Launch> bind_kind<KernelKind::weighted_swiglu_backward>(const KernelCall&
                                                                const BindTarget& to) {
   return bind_by_type(call, "gate_up", [&]<class T>(TypeTag<T>) -> Result<Launch> {
     MFSDP_LET(k, kernels::take_weighted_swiglu_backward<T>(call));
+    if (k.interleaved || k.clamp.limit != 0) return no_kernel(call);
     return [k, stream = to.stream] { return weighted_swiglu_backward(k, stream); };
   });
 }
 
-// The gate of an expert that all tokens share (Qwen2-MoE).
+// The gate of an expert that all tokens share (Qwen2-MoE); sinks and biases of experts (GPT-OSS).
 
 template <>
 Result<Launch> bind_kind<KernelKind::sigmoid_forward>(const KernelCall& call,
@@ -120,6 +122,36 @@ Result<Launch> bind_kind<KernelKind::sigmoid_forward>(const KernelCall& call,
 template <>
 Result<Launch> bind_kind<KernelKind::sigmoid_backward>(const KernelCall& call,
                                                        const BindTarget& /*to*/) {
+  return no_kernel(call);
+}
+
+template <>
+Result<Launch> bind_kind<KernelKind::expert_bias_forward>(const KernelCall& call,
+                                                          const BindTarget& /*to*/) {
+  return no_kernel(call);
+}
+
+template <>
+Result<Launch> bind_kind<KernelKind::expert_bias_dots>(const KernelCall& call,
+                                                       const BindTarget& /*to*/) {
+  return no_kernel(call);
+}
+
+template <>
+Result<Launch> bind_kind<KernelKind::expert_bias_gradient>(const KernelCall& call,
+                                                           const BindTarget& /*to*/) {
+  return no_kernel(call);
+}
+
+template <>
+Result<Launch> bind_kind<KernelKind::sink_forward>(const KernelCall& call,
+                                                   const BindTarget& /*to*/) {
+  return no_kernel(call);
+}
+
+template <>
+Result<Launch> bind_kind<KernelKind::sink_backward>(const KernelCall& call,
+                                                    const BindTarget& /*to*/) {
   return no_kernel(call);
 }
 

@@ -77,6 +77,9 @@ Start start_of(const PlacedParameter& parameter, std::int64_t layers, double nor
     case ParameterRole::attention_out_bias:
     case ParameterRole::gate_up_bias:
     case ParameterRole::down_bias:
+    case ParameterRole::router_bias:
+    case ParameterRole::experts_gate_up_bias:
+    case ParameterRole::experts_down_bias:
     case ParameterRole::qkv_bias: return {.kind = constant, .value = 0};
     case ParameterRole::attention_out:
     case ParameterRole::down:

@@ -68,6 +68,7 @@ Json scaling_of(const ModelShape& shape) {
       object = {{"rope_type", "yarn"},
                 {"beta_slow", scaling.low_freq_factor.value()},
                 {"beta_fast", scaling.high_freq_factor.value()}};
+      if (scaling.exact_range) object["truncate"] = false;
       break;
     case RopeKind::longrope: return longrope_of(shape);
   }
@@ -179,6 +180,19 @@ Json experts_of(const ModelShape& shape) {
               {"router_aux_loss_coef", shape.router_aux_loss.value()}};
   if (shape.router_z_loss.num != 0) family["router_z_loss_coef"] = shape.router_z_loss.value();
   const Json window = shape.sliding_window == 0 ? Json(nullptr) : Json(shape.sliding_window);
+  if (shape.family == Family::gpt_oss) {
+    Json types = Json::array();
+    for (std::int64_t layer = 0; layer < shape.layers; ++layer)
+      types.push_back(shape.slides(layer) ? "sliding_attention" : "full_attention");
+    family.update({{"model_type", "gpt_oss"},
+                   {"architectures", {"GptOssForCausalLM"}},
+                   {"attention_bias", true},
+                   {"layer_types", std::move(types)},
+                   {"num_local_experts", shape.experts},
+                   {"sliding_window", window.is_null() ? Json(shape.max_seq_len) : window},
+                   {"swiglu_limit", shape.swiglu_limit.value()}});
+    return family;
+  }
   if (shape.family == Family::mixtral) {
     family.update({{"model_type", "mixtral"},
                    {"architectures", {"MixtralForCausalLM"}},
@@ -283,6 +297,7 @@ auto fields_of(const ModelShape& s) {
       Field{"shared_expert_intermediate_size", integer(s.shared_intermediate)},
       Field{"layers without experts", fmt::format("{}", fmt::join(s.dense_layers, ", "))},
       Field{"norm_topk_prob", yes(s.normalised_routing)},
+      Field{"swiglu_limit", real(s.swiglu_limit)},
       Field{"tie_word_embeddings", yes(s.tied_embeddings)},
       Field{"biases of query, key and value", yes(s.qkv_bias)},
       Field{"norms of query and key", yes(s.qk_norm)},
@@ -303,6 +318,7 @@ auto fields_of(const ModelShape& s) {
       Field{"rope_theta", real(s.rope_theta)},
       Field{"rope_scaling.rope_type", std::string(to_string(scaling.kind))},
       Field{"rope_scaling.attention_factor", real(scaling.attention_factor)},
+      Field{"rope_scaling.truncate", yes(!scaling.exact_range)},
       Field{"rope_scaling.short_factor", list(scaling.short_factors)},
       Field{"rope_scaling.long_factor", list(scaling.long_factors)},
       Field{"rope_scaling.factor", real(scaling.factor)},

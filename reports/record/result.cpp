@@ -49,6 +49,7 @@ void add_scaling(const RopeScaling& scaling, Json& object) {
     object["attention_factor"] = exact(scaling.attention_factor);
   if (!scaling.short_factors.empty()) object["short_factors"] = exact(scaling.short_factors);
   if (!scaling.long_factors.empty()) object["long_factors"] = exact(scaling.long_factors);
+  if (scaling.exact_range) object["exact_range"] = true;
 }
 void add_attention(const ModelShape& shape, Json& object) {
   add_scaling(shape.rope_scaling, object["rope_scaling"]);
@@ -80,6 +81,9 @@ void add_experts(const ModelShape& shape, std::int64_t parameters, Json& object)
   if (shape.normalised_routing) object["normalised_routing"] = true;
   if (shape.router_aux_loss.num != 0) object["router_aux_loss"] = exact(shape.router_aux_loss);
   if (shape.router_z_loss.num != 0) object["router_z_loss"] = exact(shape.router_z_loss);
+  if (shape.swiglu_limit.num == 0) return;
+  object["swiglu_alpha"] = exact(shape.swiglu_alpha);
+  object["swiglu_limit"] = exact(shape.swiglu_limit);
 }
 
 Json model_object(const RunHead& result) {

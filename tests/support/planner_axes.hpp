@@ -275,6 +275,8 @@ inline std::vector<PlannerAxis> planner_axes() {
            [](const Program& p) { return p.config.model.router_aux_loss.num != 0; }),
       flag("loss of routers' logits",
            [](const Program& p) { return p.config.model.router_z_loss.num != 0; }),
+      flag("experts' clamped activation",
+           [](const Program& p) { return p.config.model.swiglu_limit.num != 0; }),
       flag("norms of what is added", [](const Program& p) { return p.config.model.output_norms; }),
       flag("norms by 1 + weight",
            [](const Program& p) { return p.config.model.zero_centered_norms; }),

@@ -79,6 +79,11 @@ inline void draw_experts(PlanConfig& config) {
   if (model.family == Family::llama && pick(0, 1) == 1) model.shared_intermediate = pick(1, 7);
   if (pick(0, 1) == 1) model.router_aux_loss = {1, 100};
   if (pick(0, 3) == 0) model.router_z_loss = {1, 1000};
+  const bool clamps = model.shared_intermediate == 0 && pick(0, 3) == 0;
+  if (model.family == Family::gpt_oss || clamps) {
+    model.swiglu_alpha = {851, 500};
+    model.swiglu_limit = {pick(1, 7), 1};
+  }
   for (std::string& name : config.no_decay)
     if (name == "mlp.down") name = "down_proj";
 }
@@ -87,7 +92,7 @@ inline void draw_experts(PlanConfig& config) {
 inline void draw_family(PlanConfig& config) {
   using enum Family;
   const Family family =
-      *rc::gen::element(llama, llama, llama, llama, llama, gpt2, olmo2, mixtral, olmoe);
+      *rc::gen::element(llama, llama, llama, llama, llama, gpt2, olmo2, mixtral, olmoe, gpt_oss);
   make_family(config.model, family);
   for (std::vector<std::string>* names : {&config.frozen, &config.lr_scale, &config.no_decay})
     *names = names_in(family, *names);

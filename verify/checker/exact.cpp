@@ -25,6 +25,7 @@ std::map<std::string, Json> Model::exact(const std::string& kernel, Int rows) co
   if (!exact_) return {};
   static const Names of_rank{"bias_grad",
                              "embedding_backward",
+                             "expert_bias_gradient",
                              "gemm 2",
                              "grouped_weight_gradient",
                              "layer_norm_backward",
@@ -33,7 +34,8 @@ std::map<std::string, Json> Model::exact(const std::string& kernel, Int rows) co
                              "qk_norm_rope_backward",
                              "qk_row_norm_rope_backward",
                              "rms_norm_backward"};
-  static const Names rows_alone{"grouped_weight_gradient", "norm_weight_grad"};
+  static const Names rows_alone{"expert_bias_gradient", "grouped_weight_gradient",
+                                "norm_weight_grad"};
   static const Names of_squares{"norm_finish", "norm_partial"};
   const auto limit = [](Int ranks) { return std::min((Int{1} << 24) / ranks, Int{1} << 22); };
   const Int all = times(times(tokens, microbatches), world_);

@@ -26,6 +26,10 @@ void Model::read_experts(const Json& model) {
   normalises_ = model.value("normalised_routing", false);
   if (model.contains("router_aux_loss")) balance_ = model.at("router_aux_loss");
   if (model.contains("router_z_loss")) z_loss_ = model.at("router_z_loss");
+  if (model.contains("swiglu_limit")) clamp_ = model.at("swiglu_limit");
+  if (model.contains("swiglu_alpha")) slope_ = model.at("swiglu_alpha");
+  if (clamp_.is_null() != slope_.is_null()) refuse("config: half a clamped SwiGLU");
+  if (sinks_ && experts_ == 0) refuse("config: no experts beside sinks");
   if (experts_ == 0) return;
   const bool sizes = chosen_ >= 1 && chosen_ <= experts_ && expert_inner_ >= 1;
   if (!sizes || gated_ != "swiglu" || !input_norms_ || output_norms_ ||
@@ -39,7 +43,14 @@ bool Model::has_experts(Int owner) const {
 
 void Model::add_parameters_of_experts(Parameters& of, const std::string& block) const {
   const std::string inner = block + (mixtral_names_ ? "block_sparse_moe." : "mlp.");
-  of["router"] = {inner + "gate.weight", {experts_, hidden_}};
+  const std::string router = inner + (sinks_ ? "router" : "gate");
+  of["router"] = {router + ".weight", {experts_, hidden_}};
+  if (biases_) {
+    of["router_bias"] = {router + ".bias", {experts_}};
+    of["experts_gate_up_bias"] = {inner + "experts.gate_up_proj.bias",
+                                  {times(2 * experts_, expert_inner_)}};
+    of["experts_down_bias"] = {inner + "experts.down_proj.bias", {times(experts_, hidden_)}};
+  }
   of["experts_gate_up"] = {inner + "experts.gate_up_proj.weight",
                            {times(2 * experts_, expert_inner_), hidden_}};
   of["experts_down"] = {inner + "experts.down_proj.weight",
@@ -80,10 +91,13 @@ void Model::add_experts() {
   add_product("router", Place::block, experts_, hidden_,
               {"normed2", "logits of experts", "d_logits of experts",
                shared_inner_ == 0 ? "d_rows>d_normed2" : "d_rows>d_routed"});
-  add_grouped_product("experts_gate_up", 2 * expert_inner_, hidden_,
-                      {"dispatched", "gate_up", "d_gate_up", "d_dispatched"});
-  add_grouped_product("experts_down", hidden_, expert_inner_,
-                      {"product", "expert_out", "d_expert_out", "d_product"});
+  add_grouped_product(
+      "experts_gate_up", 2 * expert_inner_, hidden_,
+      {"dispatched", biases_ ? "bare gate_up" : "gate_up", "d_gate_up", "d_dispatched"});
+  add_grouped_product(
+      "experts_down", hidden_, expert_inner_,
+      {"product", biases_ ? "bare expert_out" : "expert_out", "d_expert_out", "d_product"});
+  if (biases_) add_expert_biases();
   add_routing();
   add_weighted_gates("", times(tokens, chosen_), expert_inner_, experts_);
   if (shared_inner_ != 0) add_shared_expert();
@@ -95,18 +109,59 @@ void Model::add_weighted_gates(const std::string& of, Int rows, Int inner, Int e
   const Shape products{rows, inner};
   const Shape gates{rows, 2 * inner};
   const Flow weights = reads("row_weights", statistic, {rows}, of + "weights of rows");
-  const std::map<std::string, Json> sizes{{"cols", inner}, {"experts", experts}, {"m", rows}};
+  std::map<std::string, Json> sizes{{"cols", inner}, {"experts", experts}, {"m", rows}};
+  if (!clamp_.is_null()) sizes["limit"] = clamp_;
+  if (!slope_.is_null()) sizes["alpha"] = slope_;
+  const bool biased = biases_ && of.empty();
+  if (sinks_ && of.empty()) sizes["interleaved"] = 1;
   std::vector<Flow> forward{reads("gate_up", compute_, gates, of + "gate_up"), weights,
                             makes("product", compute_, products, of + "product")};
   std::vector<Flow> backward{
       turns("gate_up", compute_, gates, of + "gate_up", "d_" + of + "gate_up"), weights,
       turns("d_product", compute_, products, "d_" + of + "product", of + "product", "may"),
-      makes("d_row_weights", statistic, {rows}, "d_" + of + "weights of rows")};
+      makes("d_row_weights", statistic, {rows},
+            (biased ? "bare d_" : "d_") + of + "weights of rows")};
   if (of.empty())
     for (auto* flows : {&forward, &backward})
       flows->push_back(reads("ends", "int32", {experts}, "ends of experts"));
   add({.kernel = "weighted_swiglu_forward", .attributes = sizes, .flows = std::move(forward)});
   add({.kernel = "weighted_swiglu_backward", .attributes = sizes, .flows = std::move(backward)});
+}
+
+/// To the rows of each expert its bias is added, times a row's weight where the row is; its
+/// gradient is the sum over these rows.
+void Model::add_biases_of_experts(const std::string& parameter, Int cols, bool weighted,
+                                  const std::string& before, const std::string& after,
+                                  const std::string& d_after) {
+  const Int rows = times(tokens, chosen_);
+  const std::map<std::string, Json> sizes{{"experts", experts_}, {"m", rows}, {"n", cols}};
+  const Flow ends = reads("ends", "int32", {experts_}, "ends of experts");
+  std::vector<Flow> forward{turns("output", compute_, {rows, cols}, before, after),
+                            weight(parameter, {times(experts_, cols)}), ends};
+  std::vector<Flow> backward{reads("d_output", compute_, {rows, cols}, d_after), ends,
+                             gradient(parameter, {times(experts_, cols)})};
+  if (weighted)
+    for (auto* flows : {&forward, &backward})
+      flows->push_back(reads("row_weights", statistic, {rows}, "weights of rows"));
+  add({.kernel = "expert_bias_forward", .attributes = sizes, .flows = std::move(forward)});
+  add({.kernel = "expert_bias_gradient", .attributes = sizes, .flows = std::move(backward)});
+}
+
+void Model::add_expert_biases() {
+  const Int rows = times(tokens, chosen_);
+  add_bias("router_bias", experts_, "d_logits of experts");
+  add_biases_of_experts("experts_gate_up_bias", 2 * expert_inner_, false, "bare gate_up", "gate_up",
+                        "d_gate_up");
+  add_biases_of_experts("experts_down_bias", hidden_, true, "bare expert_out", "expert_out",
+                        "d_expert_out");
+  // What is multiplied by a weight adds to the weight's gradient.
+  add({.kernel = "expert_bias_dots",
+       .attributes = {{"experts", experts_}, {"m", rows}, {"n", hidden_}},
+       .flows = {reads("d_output", compute_, {rows, hidden_}, "d_expert_out"),
+                 weight("experts_down_bias", {times(experts_, hidden_)}),
+                 reads("ends", "int32", {experts_}, "ends of experts"),
+                 turns("d_row_weights", statistic, {rows}, "bare d_weights of rows",
+                       "d_weights of rows")}});
 }
 
 /// An expert that every token has, times the sigmoid of a product of its row; what the chosen ones

@@ -38,6 +38,8 @@ Model::Model(const PlanView& view)
   centred_ = model.value("zero_centered_norms", false);
   const std::string family = model.at("family");
   gpt2_names_ = layer_norms_ = biases_ = family == "gpt2";
+  sinks_ = family == "gpt_oss";
+  biases_ = biases_ || sinks_;
   gates_ = rotates_ = family != "gpt2";
   input_norms_ = family != "olmo2";
   whole_norms_ = family == "olmo2" || family == "olmoe";
@@ -67,7 +69,7 @@ Model::Model(const PlanView& view)
     world_ = times(world_, ranks);
     if (axis == "dp_outer") outer_ = ranks;
   }
-  const Names families{"gpt2", "llama", "mixtral", "olmo2", "olmoe"};
+  const Names families{"gpt2", "gpt_oss", "llama", "mixtral", "olmo2", "olmoe"};
   const bool known = families.contains(family);
   // Without RoPE nothing is said of it; without input norms nothing else adds to the residual.
   const bool odd = !rotates_ && (qk_norm_ || two_tables_ || turned_ != head_dim_ ||
@@ -84,6 +86,7 @@ Model::Model(const PlanView& view)
   add_norms();
   add_attention();
   if (rotates_) add_rotation();
+  if (sinks_) add_sinks();
   if (experts_ != 0) add_experts();
   if (experts_ == 0 || !dense_.empty()) add_mlp();
 }
@@ -159,7 +162,9 @@ void Model::add_product(const std::string& parameter, Place place, Int outputs, 
   std::vector<Flow> forward{
       reads("input", compute_, {rows, inputs}, in), weight(parameter, matrix),
       makes("output", compute_, {rows, outputs}, product_without_adapters(parameter, out))};
-  const bool has_bias = parameter == "qkv" ? bias_ : biases_ && parameter != "head";
+  const bool has_bias = parameter == "qkv"    ? bias_
+                        : parameter == "head" ? false
+                                              : biases_ && !parameter.starts_with("shared");
   if (has_bias) {
     forward.push_back(weight(parameter + "_bias", {outputs}));
     // The last of the flows tells whether the product is added to.
@@ -433,8 +438,9 @@ void Model::add_attention_of(const std::map<std::string, Json>& sizes, std::opti
                .flows = inputs,
                .slides = slides,
                .least_scratch = kAttentionScratch};
-  forward.flows.push_back(makes("output", compute_, rows, "attention"));
-  forward.flows.push_back(makes("log_sum_exp", statistic, per_head, "log_sum_exp"));
+  const std::string short_of = sinks_ ? " short of sinks" : "";
+  forward.flows.push_back(makes("output", compute_, rows, "attention" + short_of));
+  forward.flows.push_back(makes("log_sum_exp", statistic, per_head, "log_sum_exp" + short_of));
   forward.flows = in_documents(std::move(forward.flows));
   add(std::move(forward));
   Step backward{.kernel = "attention_backward",
@@ -465,6 +471,28 @@ Int Model::backward_scratch() const {
     bytes = plus(bytes, times(times(batch_ * heads_, round_up(seq_, 64)),
                               times(round_up(seq_, 128), element)));
   return bytes;
+}
+
+/// A sink is a score of no token: what attention makes becomes less by its share, exp(sink - sum).
+void Model::add_sinks() {
+  const Shape rows{tokens, heads_ * head_dim_};
+  const Shape per_head{tokens, heads_};
+  const std::map<std::string, Json> sizes{
+      {"head_dim", head_dim_}, {"heads", heads_}, {"rows", tokens}};
+  const Flow sinks = weight("sinks", {heads_});
+  add({.kernel = "sink_forward",
+       .attributes = sizes,
+       .flows = {
+           turns("output", compute_, rows, "attention short of sinks", "attention"),
+           turns("log_sum_exp", statistic, per_head, "log_sum_exp short of sinks", "log_sum_exp"),
+           sinks}});
+  add({.kernel = "sink_backward",
+       .attributes = sizes,
+       .flows = {reads("output", compute_, rows, "attention"),
+                 reads("d_output", compute_, rows, "d_attention"),
+                 reads("log_sum_exp", statistic, per_head, "log_sum_exp"), sinks,
+                 makes("d_sinks", compute_, per_head, "d_sinks")}});
+  add_bias("sinks", heads_, "d_sinks");
 }
 
 void Model::add_rotation() {

@@ -129,6 +129,11 @@ class Model {
   void add_experts();
   void add_routing();
   void add_shared_expert();
+  void add_expert_biases();
+  void add_biases_of_experts(const std::string& parameter, Int cols, bool weighted,
+                             const std::string& before, const std::string& after,
+                             const std::string& d_after);
+  void add_sinks();
   void add_weighted_gates(const std::string& of, Int rows, Int inner, Int experts);
   [[nodiscard]] Int backward_scratch() const;
   [[nodiscard]] Flow weight(const std::string& parameter, std::vector<Int> shape) const;
@@ -162,6 +167,8 @@ class Model {
   std::vector<Int> dense_{};   ///< layers without
   bool normalises_ = false;    ///< the weights of a token's experts
   Json balance_{}, z_loss_{};  ///< coefficients of the router's own losses
+  Json clamp_{}, slope_{};     ///< of a SwiGLU that is clamped
+  bool sinks_ = false;         ///< each head has one
   Int rank_ = 0;               ///< of adapters; 0: there are none
   Json scale_{};               ///< by which their products are multiplied
   std::vector<Adapter> adapters_{};

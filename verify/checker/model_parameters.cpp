@@ -69,6 +69,8 @@ Model::Parameters Model::parameters_of(Int position) const {
     vector("k_norm", attention + "k_norm.weight", whole_norms_ ? kv_heads_ * head_dim_ : head_dim_);
   }
   of["attention_out"] = {attention + "o_proj.weight", {hidden_, query}};
+  if (biases_) vector("attention_out_bias", attention + "o_proj.bias", hidden_);
+  if (sinks_) vector("sinks", attention + "sinks", heads_);
   if (input_norms_) {
     const char* before_mlp = output_norms_ ? "pre_feedforward" : "post_attention";
     vector("input_norm", block + "input_layernorm.weight", hidden_);

@@ -39,7 +39,9 @@ std::vector<MatrixPlace> matrices_of(const Group& group, const ModelShape& model
     // Each expert's are its own: gate and up, or down.
     const auto experts = static_cast<std::size_t>(model.experts);
     if (parameter.role == ParameterRole::experts_gate_up)
-      rows.assign(2 * experts, model.expert_intermediate);
+      rows = model.traits().interleaved_experts
+                 ? std::vector(experts, checked_mul(2, model.expert_intermediate))
+                 : std::vector(2 * experts, model.expert_intermediate);
     if (parameter.role == ParameterRole::experts_down) rows.assign(experts, model.hidden);
     std::int64_t begin = parameter.offset;
     for (const std::int64_t of_part : rows) {

@@ -353,6 +353,11 @@ class FormCheck {
                                              {"head_dim", model.head_dim}})
         if (differs(name, {.num = configured}))
           return fmt::format("attribute '{}' is not as configured", name);
+    if (kernel_.kind == sink_forward || kernel_.kind == sink_backward)
+      for (const auto& [name, configured] :
+           {std::pair{"heads", model.heads}, {"head_dim", model.head_dim}})
+        if (differs(name, {.num = configured}))
+          return fmt::format("attribute '{}' is not as configured", name);
     if (auto wrong = check_scores(attends)) return wrong;
     if (auto wrong = check_routing()) return wrong;
     const bool embeds = kernel_.kind == embedding_forward || kernel_.kind == embedding_backward;
@@ -393,9 +398,9 @@ class FormCheck {
     };
     const std::int64_t seq = balances ? config_.seq_len : 0;
     // The activation of the expert that all tokens share is of all rows.
-    const bool is_shared =
-        (kernel_.kind == weighted_swiglu_forward || kernel_.kind == weighted_swiglu_backward) &&
-        operand_of(kernel_, "ends") == nullptr;
+    const bool activates =
+        kernel_.kind == weighted_swiglu_forward || kernel_.kind == weighted_swiglu_backward;
+    const bool is_shared = activates && operand_of(kernel_, "ends") == nullptr;
     struct Stated {
       std::string_view name;
       bool applies;
@@ -406,7 +411,12 @@ class FormCheck {
           Stated{"top_k", takes("top_k"), {.num = model.experts_per_token}},
           Stated{"normalised", routes, {.num = model.normalised_routing ? 1 : 0}},
           Stated{"seq", routes, {.num = seq}}, Stated{"aux_loss", backward, model.router_aux_loss},
-          Stated{"z_loss", backward, model.router_z_loss}})
+          Stated{"z_loss", backward, model.router_z_loss},
+          Stated{"interleaved",
+                 activates && !is_shared,
+                 {.num = model.traits().interleaved_experts ? 1 : 0}},
+          Stated{"alpha", activates, model.swiglu_alpha},
+          Stated{"limit", activates, model.swiglu_limit}})
       if (attribute.applies && is_not(attribute.name, attribute.configured))
         return fmt::format("attribute '{}' is not the model's", attribute.name);
     if (!routes) return check_row_weights();

@@ -40,9 +40,14 @@ Roles roles_of(UnitKind kind, const PlanConfig& config, bool has_experts) {
   if (traits.input_norms) roles |= bit(ParameterRole::input_norm) | bit(ParameterRole::post_norm);
   if (traits.layer_norms)
     roles |= bit(ParameterRole::input_norm_bias) | bit(ParameterRole::post_norm_bias);
-  if (traits.biases)
-    roles |= bit(ParameterRole::attention_out_bias) | bit(ParameterRole::gate_up_bias) |
-             bit(ParameterRole::down_bias);
+  if (traits.biases) {
+    roles |= bit(ParameterRole::attention_out_bias);
+    roles |= has_experts
+                 ? bit(ParameterRole::router_bias) | bit(ParameterRole::experts_gate_up_bias) |
+                       bit(ParameterRole::experts_down_bias)
+                 : bit(ParameterRole::gate_up_bias) | bit(ParameterRole::down_bias);
+  }
+  if (traits.sinks) roles |= bit(ParameterRole::sinks);
   if (model.qkv_bias) roles |= bit(ParameterRole::qkv_bias);
   if (model.qk_norm) roles |= bit(ParameterRole::q_norm) | bit(ParameterRole::k_norm);
   if (model.output_norms)
@@ -81,6 +86,7 @@ std::optional<ParameterRole> second_parameter(const ModelStep& step, const Model
       return if_has(traits.biases, ParameterRole::attention_out_bias);
     case ParameterRole::gate_up: return if_has(traits.biases, ParameterRole::gate_up_bias);
     case ParameterRole::down: return if_has(traits.biases, ParameterRole::down_bias);
+    case ParameterRole::router: return if_has(traits.biases, ParameterRole::router_bias);
     default: return std::nullopt;
   }
 }
@@ -145,6 +151,7 @@ bool adds_up(KernelKind kind, std::int64_t variant) {
     case KernelKind::cross_entropy:
     case KernelKind::cross_entropy_loss:
     case KernelKind::embedding_backward:
+    case KernelKind::expert_bias_gradient:
     case KernelKind::grouped_weight_gradient:
     case KernelKind::norm_weight_grad:
     case KernelKind::position_embedding_backward: return true;
@@ -309,6 +316,9 @@ class Binder {
   /// Works on the rows of experts: one for each expert of each token.
   static bool is_of_experts(const Kernel& kernel) {
     switch (kernel.kind) {
+      case KernelKind::expert_bias_dots:
+      case KernelKind::expert_bias_forward:
+      case KernelKind::expert_bias_gradient:
       case KernelKind::grouped_input_gradient:
       case KernelKind::grouped_product:
       case KernelKind::grouped_weight_gradient: return true;
@@ -324,6 +334,9 @@ class Binder {
     if (kernel.kind == KernelKind::permute_rows)
       return has_weights ? 0 : op_->phase == Phase::recompute ? 1 : 2;
     if (kernel.kind == KernelKind::combine_rows) return has_weights ? 1 : 0;
+    if (kernel.kind == KernelKind::expert_bias_forward ||
+        kernel.kind == KernelKind::expert_bias_gradient)
+      return operand_of(kernel, "row_weights") != nullptr ? 1 : 0;
     if (kernel.kind == KernelKind::weighted_swiglu_forward ||
         kernel.kind == KernelKind::weighted_swiglu_backward)
       return is_of_experts(kernel) ? 0 : 1;
@@ -337,6 +350,9 @@ class Binder {
 
   static std::int64_t rows_of(const Kernel& kernel) {
     switch (kernel.kind) {
+      case KernelKind::expert_bias_dots:
+      case KernelKind::expert_bias_forward:
+      case KernelKind::expert_bias_gradient:
       case KernelKind::gemm:
       case KernelKind::grouped_input_gradient:
       case KernelKind::grouped_product:

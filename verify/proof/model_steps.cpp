@@ -249,6 +249,27 @@ constexpr std::array kRotated{
     attends_backward(query_key, makes("d_qkv", d_rotated, Part::unrotated)),
 };
 
+/// Where each head has a sink.
+constexpr std::array kSinks{
+    ModelStep{K::attention_forward,
+              0,
+              {},
+              {reads("query", query_key), reads("key", query_key, Part::key),
+               reads("value", qkv, Part::value), makes("output", attention_unsunk),
+               makes("log_sum_exp", log_sum_exp_unsunk), kInDocuments}},
+    ModelStep{K::sink_forward,
+              0,
+              P::sinks,
+              {turns("output", of(attention_unsunk), of(attention)),
+               turns("log_sum_exp", of(log_sum_exp_unsunk), of(log_sum_exp))}},
+    ModelStep{K::sink_backward,
+              0,
+              P::sinks,
+              {reads("output", attention), reads("d_output", d_attention),
+               reads("log_sum_exp", log_sum_exp), makes("d_sinks", d_sinks)}},
+    bias_sums(P::sinks, d_sinks),
+};
+
 constexpr std::array kPositions{
     attends(qkv),
     attends_backward(qkv, makes("d_qkv", d_qkv)),
@@ -463,6 +484,44 @@ constexpr std::array kShared{
     weight_gradient(P::shared_gate, d_shared_logits, normed2),
 };
 
+constexpr ModelStep adds_biases(P bias, std::int64_t weighted, Value before_bias, Value sum) {
+  return {K::expert_bias_forward,
+          weighted,
+          bias,
+          {turns("output", of(before_bias), of(sum)), reads("ends", row_ends),
+           weighted == 0 ? Flow{} : reads("row_weights", row_weights)}};
+}
+constexpr ModelStep sums_biases(P bias, std::int64_t weighted, Value d_output_of) {
+  return {K::expert_bias_gradient,
+          weighted,
+          bias,
+          {reads("d_output", d_output_of), reads("ends", row_ends),
+           weighted == 0 ? Flow{} : reads("row_weights", row_weights)}};
+}
+
+/// Where router and experts have biases; that of the second product is multiplied by the row's
+/// weight.
+constexpr std::array kExpertBiases{
+    expert_forward(P::experts_gate_up, dispatched, gate_up_unbiased),
+    adds_biases(P::experts_gate_up_bias, 0, gate_up_unbiased, gate_up),
+    expert_forward(P::experts_down, product, expert_out_unbiased),
+    adds_biases(P::experts_down_bias, 1, expert_out_unbiased, expert_out),
+    ModelStep{K::weighted_swiglu_backward,
+              0,
+              {},
+              {turns("gate_up", of(gate_up), of(d_gate_up)), reads("row_weights", row_weights),
+               reads("ends", row_ends), turns("d_product", of(d_product), of(product)),
+               makes("d_row_weights", d_row_weights_unbiased)}},
+    ModelStep{K::expert_bias_dots,
+              0,
+              P::experts_down_bias,
+              {reads("d_output", d_expert_out), reads("ends", row_ends),
+               turns("d_row_weights", of(d_row_weights_unbiased), of(d_row_weights))}},
+    sums_biases(P::experts_gate_up_bias, 0, d_gate_up),
+    sums_biases(P::experts_down_bias, 1, d_expert_out),
+    bias_sums(P::router_bias, d_router_logits),
+};
+
 /// Where a loss balances the experts of a sequence.
 constexpr std::array kBalanced{
     ModelStep{K::router_forward,
@@ -527,6 +586,7 @@ constexpr std::array kTables{
     table(kOutputNorms, [](M model) { return model.output_norms; }),
     table(kBothNorms, [](M model) { return model.output_norms && model.traits().input_norms; }),
     table(kNoOutputNorms, [](M model) { return !model.output_norms; }),
+    table(kSinks, [](M model) { return model.traits().sinks; }),
     table(kRotated, [](M model) { return model.traits().rotates; }),
     table(kPositions, [](M model) { return !model.traits().rotates; }),
     table(kRope, [](M model) { return model.traits().rotates && !model.qk_norm; }),
@@ -535,6 +595,7 @@ constexpr std::array kTables{
     table(kSwiglu, [](M model) { return model.traits().gated && !has_gelu(model); }),
     table(kGeglu, [](M model) { return model.traits().gated && has_gelu(model); }),
     table(kGelu, [](M model) { return !model.traits().gated; }),
+    table(kExpertBiases, [](M model) { return model.experts != 0 && model.traits().biases; }),
     table(kShared, [](M model) { return model.shared_intermediate != 0; }),
     table(kBalanced, [](M model) { return model.router_aux_loss.num != 0; }),
     table(kExperts, [](M model) { return model.experts != 0; }),

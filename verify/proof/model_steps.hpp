@@ -109,6 +109,13 @@ enum class Value : std::uint8_t {
   d_shared_logits,
   d_normed2_routed,
   d_normed2_shared,
+  // Before sinks take their share, and what their gradients are sums of; before experts' biases.
+  attention_unsunk,
+  log_sum_exp_unsunk,
+  d_sinks,
+  gate_up_unbiased,
+  expert_out_unbiased,
+  d_row_weights_unbiased,
   // Of adapters (lora_steps.hpp): what A makes of their input, of query or what query, key and
   // value are one of, and of gate or gate and up; its gradients; sums that adapters have yet to add
   // to.
@@ -141,7 +148,7 @@ enum class Value : std::uint8_t {
 
 template <>
 struct Names<Value> {
-  static constexpr std::array<std::string_view, 96> values{
+  static constexpr std::array<std::string_view, 102> values{
       "what is not known",
       "what is wrong",
       "what nothing writes",
@@ -213,6 +220,12 @@ struct Names<Value> {
       "gradient of the shared expert's logit",
       "d_normed2 without the shared expert's",
       "d_normed2 without the shared gate's",
+      "attention without sinks",
+      "log_sum_exp without sinks",
+      "gradients of sinks by rows",
+      "gate_up of experts without biases",
+      "what experts make without biases",
+      "gradient of the weights of experts' rows without the biases'",
       "adapters' rows of query",
       "adapters' rows of key",
       "adapters' rows of value",
@@ -276,7 +289,8 @@ struct ModelStep {
   /// A GEMM's attribute "kind"; of a norm, 1 where it adds two inputs, 2 where it adds its output
   /// to another. Of rows that are put in the order of experts: 0 with their weights, 1 made again,
   /// 2 of gradients; of sums of a token's rows: 1 with the weights' gradients. Of an
-  /// activation by weights: 1 of the expert that all tokens share.
+  /// activation by weights: 1 of the expert that all tokens share. Of experts' biases: 1 times the
+  /// weights of rows.
   std::int64_t variant = 0;
   std::optional<ParameterRole> parameter{};  ///< whose weights it reads or whose gradient it makes
   std::array<Flow, kMostFlows> flows{};      ///< operands without a value are left out

@@ -73,4 +73,30 @@ struct AttentionBackward {
   std::span<std::byte> workspace = {};
 };
 
+/// Each head has a sink, a score beside those of the tokens that a query sees: what attention has
+/// made without it becomes less by the share of the others.
+template <class T>
+struct SinkForward {
+  std::int64_t rows = 0;
+  std::int64_t heads = 0;
+  std::int64_t head_dim = 0;
+  T* output = nullptr;             ///< [rows, heads * head_dim]
+  Real<T>* log_sum_exp = nullptr;  ///< [rows, heads]
+  const T* sinks = nullptr;        ///< [heads]
+};
+
+/// d_sinks = -exp(sink - log_sum_exp) * sum over a head of d_output * output, of what the above
+/// makes.
+template <class T>
+struct SinkBackward {
+  std::int64_t rows = 0;
+  std::int64_t heads = 0;
+  std::int64_t head_dim = 0;
+  const T* output = nullptr;
+  const T* d_output = nullptr;
+  const Real<T>* log_sum_exp = nullptr;
+  const T* sinks = nullptr;
+  T* d_sinks = nullptr;  ///< [rows, heads]
+};
+
 }  // namespace mfsdp::kernels

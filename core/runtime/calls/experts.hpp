@@ -137,6 +137,52 @@ struct SigmoidBackward {
   T* d_input = nullptr;               ///< [rows, 1]
 };
 
+/// output += bias of the row's expert, times the row's weight.
+template <class T>
+struct ExpertBiasForward {
+  std::int64_t rows = 0;  ///< as GroupedSizes::m
+  std::int64_t cols = 0;
+  std::int64_t experts = 0;
+  T* output = nullptr;                   ///< [rows, cols]
+  const T* bias = nullptr;               ///< [experts * cols]
+  const std::int32_t* ends = nullptr;    ///< [experts]
+  const Real<T>* row_weights = nullptr;  ///< [rows]; null: 1
+};
+
+/// d_row_weights += d_output * bias of the row's expert, summed over columns.
+template <class T>
+struct ExpertBiasDots {
+  std::int64_t rows = 0;
+  std::int64_t cols = 0;
+  std::int64_t experts = 0;
+  const T* d_output = nullptr;         ///< [rows, cols]
+  const T* bias = nullptr;             ///< [experts * cols]
+  const std::int32_t* ends = nullptr;  ///< [experts]
+  Real<T>* d_row_weights = nullptr;    ///< [rows]
+};
+
+/// bias_grad[e] = (bias_grad[e] +) the sum of d_output, times the row's weight, over its rows.
+template <class T, class G>
+struct ExpertBiasGradient {
+  std::int64_t rows = 0;
+  std::int64_t cols = 0;
+  std::int64_t experts = 0;
+  const T* d_output = nullptr;           ///< [rows, cols]
+  const std::int32_t* ends = nullptr;    ///< [experts]
+  const Real<T>* row_weights = nullptr;  ///< [rows]; null: 1
+  bool adds = false;
+  G* bias_grad = nullptr;  ///< [experts * cols]
+  Pieces pieces = {};      ///< a row each
+};
+
+/// GPT-OSS's: of gate, at most `limit`, and up, between -limit and limit, (up + 1) * gate *
+/// sigmoid(alpha * gate). Beyond the limit gradients are 0. limit 0: SwiGLU.
+template <class R>
+struct SwigluClamp {
+  R alpha = 1;
+  R limit = 0;
+};
+
 /// product = silu(gate) * up * weight of the row.
 template <class T>
 struct WeightedSwigluForward {
@@ -147,6 +193,8 @@ struct WeightedSwigluForward {
   const Real<T>* row_weights = nullptr;  ///< [rows]
   const std::int32_t* ends = nullptr;    ///< [experts]; null: all rows are there
   T* product = nullptr;                  ///< [rows, cols]
+  bool interleaved = false;              ///< gate and up in turn
+  SwigluClamp<Real<T>> clamp = {};
 };
 
 /// Overwrites gate_up with its gradient.
@@ -161,6 +209,8 @@ struct WeightedSwigluBackward {
   const T* d_product = nullptr;      ///< [rows, cols]
   T* product = nullptr;              ///< made again over d_product; null where not wanted
   Real<T>* d_row_weights = nullptr;  ///< [rows]
+  bool interleaved = false;
+  SwigluClamp<Real<T>> clamp = {};
 };
 
 }  // namespace mfsdp::kernels

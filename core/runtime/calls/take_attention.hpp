@@ -92,4 +92,38 @@ template <class T>
   return k;
 }
 
+template <class T>
+[[nodiscard]] Result<SinkForward<T>> take_sink_forward(const KernelCall& call) {
+  OperandReader in(call);
+  const std::int64_t rows = in.attribute("rows");
+  const std::int64_t heads = in.attribute("heads");
+  const std::int64_t head_dim = in.attribute("head_dim");
+  const SinkForward<T> k{.rows = rows,
+                         .heads = heads,
+                         .head_dim = head_dim,
+                         .output = in.take<T>("output", {rows, heads * head_dim}),
+                         .log_sum_exp = in.take<Real<T>>("log_sum_exp", {rows, heads}),
+                         .sinks = in.take<const T>("weight", {heads})};
+  MFSDP_TRY(in.result());
+  return k;
+}
+
+template <class T>
+[[nodiscard]] Result<SinkBackward<T>> take_sink_backward(const KernelCall& call) {
+  OperandReader in(call);
+  const std::int64_t rows = in.attribute("rows");
+  const std::int64_t heads = in.attribute("heads");
+  const std::int64_t head_dim = in.attribute("head_dim");
+  const SinkBackward<T> k{.rows = rows,
+                          .heads = heads,
+                          .head_dim = head_dim,
+                          .output = in.take<const T>("output", {rows, heads * head_dim}),
+                          .d_output = in.take<const T>("d_output", {rows, heads * head_dim}),
+                          .log_sum_exp = in.take<const Real<T>>("log_sum_exp", {rows, heads}),
+                          .sinks = in.take<const T>("weight", {heads}),
+                          .d_sinks = in.take<T>("d_sinks", {rows, heads})};
+  MFSDP_TRY(in.result());
+  return k;
+}
+
 }  // namespace mfsdp::kernels

@@ -198,6 +198,69 @@ template <class T>
 }
 
 template <class T>
+[[nodiscard]] Result<ExpertBiasForward<T>> take_expert_bias_forward(const KernelCall& call) {
+  OperandReader in(call);
+  const std::int64_t rows = in.attribute("m");
+  const std::int64_t cols = in.attribute("n");
+  const std::int64_t experts = in.attribute("experts");
+  const ExpertBiasForward<T> k{.rows = rows,
+                               .cols = cols,
+                               .experts = experts,
+                               .output = in.take<T>("output", {rows, cols}),
+                               .bias = in.take<const T>("weight", {experts * cols}),
+                               .ends = in.take<const std::int32_t>("ends", {experts}),
+                               .row_weights = in.take_if_any<const Real<T>>("row_weights", {rows})};
+  MFSDP_TRY(in.result());
+  return k;
+}
+
+template <class T>
+[[nodiscard]] Result<ExpertBiasDots<T>> take_expert_bias_dots(const KernelCall& call) {
+  OperandReader in(call);
+  const std::int64_t rows = in.attribute("m");
+  const std::int64_t cols = in.attribute("n");
+  const std::int64_t experts = in.attribute("experts");
+  const ExpertBiasDots<T> k{.rows = rows,
+                            .cols = cols,
+                            .experts = experts,
+                            .d_output = in.take<const T>("d_output", {rows, cols}),
+                            .bias = in.take<const T>("weight", {experts * cols}),
+                            .ends = in.take<const std::int32_t>("ends", {experts}),
+                            .d_row_weights = in.take<Real<T>>("d_row_weights", {rows})};
+  MFSDP_TRY(in.result());
+  return k;
+}
+
+template <class T, class G>
+[[nodiscard]] Result<ExpertBiasGradient<T, G>> take_expert_bias_gradient(const KernelCall& call) {
+  OperandReader in(call);
+  const std::int64_t rows = in.attribute("m");
+  const std::int64_t cols = in.attribute("n");
+  const std::int64_t experts = in.attribute("experts");
+  const ExpertBiasGradient<T, G> k{
+      .rows = rows,
+      .cols = cols,
+      .experts = experts,
+      .d_output = in.take<const T>("d_output", {rows, cols}),
+      .ends = in.take<const std::int32_t>("ends", {experts}),
+      .row_weights = in.take_if_any<const Real<T>>("row_weights", {rows}),
+      .adds = in.attribute("beta") != 0,
+      .bias_grad = in.take<G>("weight_grad", {experts * cols}),
+      .pieces = take_pieces(in, "d_output", *call.kernel, rows)};
+  if (k.pieces.grid && k.pieces.rows != 1)
+    in.complain("d_output", fmt::format("expected pieces of one row, got {}", k.pieces.rows));
+  MFSDP_TRY(in.result());
+  return k;
+}
+
+template <class R>
+[[nodiscard]] SwigluClamp<R> take_clamp(OperandReader& in) {
+  const auto limit = static_cast<R>(in.number_if_any("limit"));
+  if (limit == 0) return {};
+  return {.alpha = static_cast<R>(in.number_if_any("alpha")), .limit = limit};
+}
+
+template <class T>
 [[nodiscard]] Result<WeightedSwigluForward<T>> take_weighted_swiglu_forward(
     const KernelCall& call) {
   OperandReader in(call);
@@ -210,7 +273,9 @@ template <class T>
                                    .gate_up = in.take<const T>("gate_up", {rows, 2 * cols}),
                                    .row_weights = in.take<const Real<T>>("row_weights", {rows}),
                                    .ends = in.take_if_any<const std::int32_t>("ends", {experts}),
-                                   .product = in.take<T>("product", {rows, cols})};
+                                   .product = in.take<T>("product", {rows, cols}),
+                                   .interleaved = in.attribute_if_any("interleaved") != 0,
+                                   .clamp = take_clamp<Real<T>>(in)};
   MFSDP_TRY(in.result());
   return k;
 }
@@ -234,7 +299,9 @@ template <class T>
       .ends = in.take_if_any<const std::int32_t>("ends", {experts}),
       .d_product = in.take<const T>("d_product", {rows, cols}),
       .product = makes_product ? in.take<T>("d_product", {rows, cols}) : nullptr,
-      .d_row_weights = in.take<Real<T>>("d_row_weights", {rows})};
+      .d_row_weights = in.take<Real<T>>("d_row_weights", {rows}),
+      .interleaved = in.attribute_if_any("interleaved") != 0,
+      .clamp = take_clamp<Real<T>>(in)};
   MFSDP_TRY(in.result());
   return k;
 }

@@ -150,6 +150,32 @@ TEST(HfConfig, ReadsOlmo2) {
   EXPECT_EQ(shape->qk_norm_width(shape->heads), 4096);
 }
 
+/// As published, in four bits: the shape is that of a model that is not.
+TEST(HfConfig, ReadsGptOss) {
+  std::string oss = with("model_type", "\"gpt_oss\"");
+  for (const auto& [field, value] :
+       {std::pair{"num_local_experts", "32"},
+        {"num_experts_per_tok", "4"},
+        {"attention_bias", "true"},
+        {"sliding_window", "128"},
+        {"quantization_config", R"({"quant_method": "mxfp4"})"},
+        {"rope_scaling", R"({"rope_type": "yarn", "factor": 32.0, "truncate": false})"}})
+    oss = with(field, value, oss);
+  const auto shape = parse_hf_config(oss, "c");
+  ASSERT_TRUE(shape) << shape.error().message();
+  EXPECT_EQ(shape->family, Family::gpt_oss);
+  EXPECT_TRUE(shape->qkv_bias && shape->normalised_routing && shape->rope_scaling.exact_range);
+  EXPECT_EQ(shape->swiglu_limit, (Rational{7, 1}));  // what the class has
+  EXPECT_EQ(shape->swiglu_alpha.value(), 1.702);
+  EXPECT_EQ(shape->sliding_layers.size(), 16u);  // of 32: the first and every second from there
+  EXPECT_EQ(shape->sliding_layers.front(), 0);
+  EXPECT_EQ(parse_hf_config(with("swiglu_limit", "6.5", oss), "c")->swiglu_limit,
+            (Rational{13, 2}));
+  EXPECT_EQ(error_of(with("attention_bias", "false", oss)),
+            "config.json: attention_bias: expected true (this model_type without them is not "
+            "modelled), got false");
+}
+
 /// Mixtral's and OLMoE's experts are as wide as intermediate_size says, Qwen3's have a width of
 /// their own.
 TEST(HfConfig, ReadsExperts) {
@@ -304,7 +330,8 @@ INSTANTIATE_TEST_SUITE_P(
                  "head_dim: expected an even number (RoPE turns pairs), got 127"}));
 
 const std::string kTypes =
-    "model_type: expected gemma, gemma2, gemma3_text, gpt2, llama, mistral, mixtral, olmo2, olmoe, "
+    "model_type: expected gemma, gemma2, gemma3_text, gpt2, gpt_oss, llama, mistral, mixtral, "
+    "olmo2, olmoe, "
     "phi3, qwen2, qwen2_moe, qwen3 or qwen3_moe, ";
 
 INSTANTIATE_TEST_SUITE_P(
@@ -436,10 +463,10 @@ ModelGaps gaps_of(const std::string& text) {
 TEST(HfConfig, ScalingsOfRopeThatNobodyComputesAreGaps) {
   EXPECT_EQ(gaps_of(with("rope_scaling", R"({"rope_type": "dynamic", "factor": 4.0})")),
             ModelGaps{.rope_type = "dynamic"});
-  for (const char* unlike : {R"("truncate": false)", R"("mscale": 0.7, "mscale_all_dim": 1.0)"})
-    EXPECT_EQ(gaps_of(with("rope_scaling",
-                           fmt::format(R"({{"type": "yarn", "factor": 4.0, {}}})", unlike))),
-              ModelGaps{.rope_type = "yarn"});
+  EXPECT_EQ(
+      gaps_of(with("rope_scaling",
+                   R"({"type": "yarn", "factor": 4.0, "mscale": 0.7, "mscale_all_dim": 1.0})")),
+      ModelGaps{.rope_type = "yarn"});
 }
 
 TEST(HfConfig, GapsAreErrorsForWhoeverComputes) {

@@ -80,6 +80,17 @@ const std::map<std::string, std::int64_t> kCounts{
     // 131072, experts 64*3*2048*1024 = 402653184: 419569664. 16 blocks 6713114624, two tables of
     // 50304*2048 = 103022592, final norm 2048.
     {"olmoe_1b_7b", 6919161856},
+    // Block: query and out 2*4096*2880 = 23592960, key and value 2*512*2880 = 2949120, their biases
+    // 4096 + 2*512 + 2880 = 8000, sinks 64, norms 5760, router 128*2881 = 368768, experts
+    // 128*(3*2880^2 + 3*2880) = 3186155520: 3213080192. 36 blocks 115670886912, two tables of
+    // 201088*2880 = 579133440, final norm 2880.
+    {"gpt_oss_120b", 116829156672},
+    // 32 experts in place of 128: router 92192, experts 796538880: 823186976. 24 blocks
+    // 19756487424.
+    {"gpt_oss_20b", 20914757184},
+    // Attention 32*(32 + 2*16 + 32) = 3072, its biases 96, sinks 4, norms 64: 3236. Router 8*33 =
+    // 264, experts 8*(3*32*24 + 2*24 + 32) = 19072: 22572 a block. With the table 8448, norm 32.
+    {"gpt_oss_nano", 76196},
     // Attention 3072, its norms 16, the others' 64: 3152 a block. The first has an MLP of 3*32*96 =
     // 9216, two a router of 8*32 = 256 and 8 experts of 3*32*32 = 3072: 24832. With the table 8448
     // and the norm 32: 3*3152 + 9216 + 2*24832 + 8480.
@@ -112,6 +123,8 @@ TEST_F(ModelFiles, ActiveParametersAreThoseOfChosenExperts) {
       {"mixtral_8x7b", 12879925248},
       {"qwen3_30b_a3b", 3353032704},  // 30532122624 - 48 * 120 * 4718592
       {"qwen3_235b_a22b", 22190763520},
+      // 116829156672 - 36 * 124 * (3*2880^2 + 3*2880) = 116829156672 - 4464 * 24891840
+      {"gpt_oss_120b", 5711982912},
       {"llama3_8b", 8030261248}};
   for (const auto& [name, count] : active)
     EXPECT_EQ(make_model(load_model(name, kModels)->shape, DType::bf16).active_parameter_count(),
@@ -197,9 +210,9 @@ TEST_F(ModelFiles, NamesOfHuggingFaceAreFound) {
 TEST_F(ModelFiles, WhatIsNotModelledSaysSo) {
   EXPECT_EQ(error_of("grok"),
             "--model: 'grok' is not modelled: it has a mixture of experts (docs/limits.md)");
-  for (const char* name : {"databricks/dbrx-base", "deepseek", "deepseek-ai/DeepSeek-V3",
-                           "gpt-oss-20b", "openai/gpt_oss_120b", "google/gemma-3n-E4B",
-                           "google/gemma-3-27b-it", "microsoft/phi-2", "llama-4-scout"})
+  for (const char* name :
+       {"databricks/dbrx-base", "deepseek", "deepseek-ai/DeepSeek-V3", "google/gemma-3n-E4B",
+        "google/gemma-3-27b-it", "microsoft/phi-2", "llama-4-scout"})
     EXPECT_THAT(error_of(name), testing::EndsWith("(docs/limits.md)")) << name;
   EXPECT_THAT(error_of("dolphin"), StartsWith("--model: unknown model 'dolphin'; closest: "));
 }

@@ -210,7 +210,7 @@ TEST(PackedLayout, PadsModelsByLessThanTwoPercentUpTo16384Ranks) {
   }
   // A block of gpt2 has 7,087,872 parameters: 432 for each of 16,384 ranks.
   EXPECT_THAT(with_small_groups,
-              testing::ElementsAre("gpt2", "llama_nano", "llama_tiny", "moe_nano"));
+              testing::ElementsAre("gpt2", "gpt_oss_nano", "llama_nano", "llama_tiny", "moe_nano"));
 }
 
 }  // namespace

@@ -100,8 +100,11 @@ TEST(KernelBinder, EveryKernelOfAPlanHasALaunch) {
       kinds.merge(bind_all(build_program(config, {}).value()));
     }
   // All of the recipe's kinds: none is left out because no plan here has it. A shared expert's gate
-  // has no kernel.
-  kinds.insert({KernelKind::sigmoid_backward, KernelKind::sigmoid_forward});
+  // has no kernel, nor have sinks and biases of experts.
+  kinds.insert({KernelKind::sigmoid_backward, KernelKind::sigmoid_forward,
+                KernelKind::expert_bias_dots, KernelKind::expert_bias_forward,
+                KernelKind::expert_bias_gradient, KernelKind::sink_backward,
+                KernelKind::sink_forward});
   for (std::size_t kind = 0; kind < Names<KernelKind>::values.size(); ++kind)
     EXPECT_TRUE(kinds.contains(static_cast<KernelKind>(kind)))
         << Names<KernelKind>::values.at(kind);

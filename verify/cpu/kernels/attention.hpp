@@ -256,4 +256,33 @@ void attention_backward(const AttentionBackward<T>& k) {
   AttentionBackwardRun<T>(k).run();
 }
 
+template <class T>
+void sink_forward(const SinkForward<T>& k) {
+  for (std::int64_t i = 0; i < k.rows * k.heads; ++i) {
+    const Real<T> sink = widen(k.sinks[i % k.heads]);
+    const Real<T> before = k.log_sum_exp[i];
+    const Real<T> largest = std::max(sink, before);
+    const Real<T> sum =
+        largest + logarithm(exponential(sink - largest) + exponential(before - largest));
+    const Real<T> share = exponential(before - sum);
+    for (std::int64_t d = 0; d < k.head_dim; ++d) {
+      T& out = k.output[i * k.head_dim + d];
+      out = narrow<T>(widen(out) * share);
+    }
+    k.log_sum_exp[i] = sum;
+  }
+}
+
+template <class T>
+void sink_backward(const SinkBackward<T>& k) {
+  for (std::int64_t i = 0; i < k.rows * k.heads; ++i) {
+    const T* const output = k.output + i * k.head_dim;
+    const T* const d_output = k.d_output + i * k.head_dim;
+    const auto sum = sum_lanes<Real<T>>(
+        k.head_dim, [=](std::int64_t d) { return widen(d_output[d]) * widen(output[d]); });
+    const Real<T> share = exponential(widen(k.sinks[i % k.heads]) - k.log_sum_exp[i]);
+    k.d_sinks[i] = narrow<T>(-share * sum);
+  }
+}
+
 }  // namespace mfsdp::kernels

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <algorithm>
+#include <cmath>
 #include <cstdint>
 #include <vector>
 
@@ -11,6 +12,7 @@
 #include "verify/cpu/kernels/exponential.hpp"
 #include "verify/cpu/kernels/gemm.hpp"
 #include "verify/cpu/kernels/lanes.hpp"
+#include "verify/cpu/kernels/sums.hpp"
 
 namespace mfsdp::kernels {
 
@@ -201,6 +203,53 @@ Gemm<T, G> product_of_expert(const GroupedWeightGradient<T, G>& p, std::int64_t 
           .pieces = p.pieces};
 }
 
+// ---- biases ------------------------------------------------------------------------------------
+
+template <class T>
+void expert_bias_forward(const ExpertBiasForward<T>& k) {
+  for_each_expert(k.ends, k.experts, [&](auto expert, auto begin, auto rows) {
+    const T* const bias = k.bias + expert * k.cols;
+    for (std::int64_t r = begin; r < begin + rows; ++r) {
+      const Real<T> weight = k.row_weights == nullptr ? Real<T>(1) : k.row_weights[r];
+      for (std::int64_t c = 0; c < k.cols; ++c) {
+        T& out = k.output[r * k.cols + c];
+        out = narrow<T>(widen(out) + widen(bias[c]) * weight);
+      }
+    }
+  });
+}
+
+template <class T>
+void expert_bias_dots(const ExpertBiasDots<T>& k) {
+  for_each_expert(k.ends, k.experts, [&](auto expert, auto begin, auto rows) {
+    const T* const bias = k.bias + expert * k.cols;
+    for (std::int64_t r = begin; r < begin + rows; ++r) {
+      const T* const row = k.d_output + r * k.cols;
+      k.d_row_weights[r] += sum_lanes<Real<T>>(
+          k.cols, [=](std::int64_t c) { return widen(row[c]) * widen(bias[c]); });
+    }
+  });
+}
+
+/// `sums`: null without --exact-sums; else each row is rounded before it is added.
+template <class T, class G>
+void expert_bias_gradient(const ExpertBiasGradient<T, G>& k, GridSums<Real<T>>* sums) {
+  std::vector<Real<T>> sum(static_cast<std::size_t>(k.cols));
+  for_each_expert(k.ends, k.experts, [&](auto expert, auto begin, auto rows) {
+    G* const out = k.bias_grad + expert * k.cols;
+    if (!k.adds && (sums != nullptr || rows == 0)) std::fill_n(out, k.cols, narrow<G>(0));
+    std::ranges::fill(sum, Real<T>(0));
+    for (std::int64_t r = begin; r < begin + rows; ++r) {
+      const Real<T> weight = k.row_weights == nullptr ? Real<T>(1) : k.row_weights[r];
+      const T* const row = k.d_output + r * k.cols;
+      for (std::size_t c = 0; c < sum.size(); ++c)
+        sum[c] = (sums == nullptr ? sum[c] : Real<T>(0)) + widen(row[c]) * weight;
+      if (sums != nullptr) sums->add(std::span<const Real<T>>(sum), true, out);
+    }
+    if (sums == nullptr && rows > 0) accumulate(k.cols, sum.data(), k.adds, out);
+  });
+}
+
 // ---- the activation ----------------------------------------------------------------------------
 
 template <class T>
@@ -214,26 +263,54 @@ void sigmoid_backward(const SigmoidBackward<T>& k) {
     k.d_input[i] = narrow<T>(k.d_output[i] * k.output[i] * (1 - k.output[i]));
 }
 
+/// `activated` is gate * sigmoid(gate), of a clamped one gate * sigmoid(alpha * gate); `factor` is
+/// up, or the clamped up + 1.
 template <class T>
 struct WeightedGate {
-  Real<T> sigmoid = 0;
-  Real<T> activated = 0;
-  Real<T> product = 0;  ///< without the row's weight
+  using R = Real<T>;
+  R sigmoid = 0;
+  R activated = 0;
+  R slope = 0;  ///< of activated, by gate
+  R factor = 0;
+  R product = 0;   ///< without the row's weight
+  R up_moves = 1;  ///< 0: up is beyond the limit
 
-  WeightedGate(T gate, T up)
-      : sigmoid(1 / (1 + exponential(-widen(gate)))),
-        activated(widen(gate) * sigmoid),
-        product(activated * widen(up)) {}
+  WeightedGate(T gate_number, T up_number, const SwigluClamp<R>& clamp) {
+    R gate = widen(gate_number);
+    factor = widen(up_number);
+    R gate_moves = 1;
+    if (clamp.limit != 0) {
+      gate_moves = gate > clamp.limit ? R(0) : R(1);
+      up_moves = std::fabs(factor) > clamp.limit ? R(0) : R(1);
+      gate = std::min(gate, clamp.limit);
+      factor = std::clamp(factor, -clamp.limit, clamp.limit) + 1;
+    }
+    sigmoid = 1 / (1 + exponential(-clamp.alpha * gate));
+    activated = gate * sigmoid;
+    slope = gate_moves * (sigmoid + clamp.alpha * activated * (1 - sigmoid));
+    product = activated * factor;
+  }
+};
+
+/// Where a row of gates and ups has them: number c of either is at gate + c * step, up + c * step.
+struct GateColumns {
+  std::int64_t up;
+  std::int64_t step;
+
+  GateColumns(bool interleaved, std::int64_t cols)
+      : up(interleaved ? 1 : cols), step(interleaved ? 2 : 1) {}
 };
 
 /// `rows`: those of experts.
 template <class T>
 void weighted_swiglu_forward(const WeightedSwigluForward<T>& k, std::int64_t rows) {
+  const GateColumns at(k.interleaved, k.cols);
   for (std::int64_t r = 0; r < rows; ++r) {
     const T* gates = k.gate_up + r * 2 * k.cols;
     for (std::int64_t c = 0; c < k.cols; ++c)
-      k.product[r * k.cols + c] =
-          narrow<T>(WeightedGate<T>(gates[c], gates[k.cols + c]).product * k.row_weights[r]);
+      k.product[r * k.cols + c] = narrow<T>(
+          WeightedGate<T>(gates[c * at.step], gates[at.up + c * at.step], k.clamp).product *
+          k.row_weights[r]);
   }
 }
 
@@ -241,17 +318,19 @@ template <class T>
 void weighted_swiglu_backward(const WeightedSwigluBackward<T>& k, std::int64_t rows) {
   using R = Real<T>;
   std::vector<R> shares(static_cast<std::size_t>(k.cols));
+  const GateColumns at(k.interleaved, k.cols);
   for (std::int64_t r = 0; r < rows; ++r) {
     T* gates = k.gate_up + r * 2 * k.cols;
-    T* ups = gates + k.cols;
+    T* ups = gates + at.up;
     const R weight = k.row_weights[r];
     for (std::int64_t c = 0; c < k.cols; ++c) {
-      const WeightedGate<T> of(gates[c], ups[c]);
+      T& gate = gates[c * at.step];
+      T& up = ups[c * at.step];
+      const WeightedGate<T> of(gate, up, k.clamp);
       const R d = widen(k.d_product[r * k.cols + c]);
-      const R slope = of.sigmoid + of.activated * (1 - of.sigmoid);
       shares[static_cast<std::size_t>(c)] = d * of.product;
-      gates[c] = narrow<T>(d * weight * widen(ups[c]) * slope);
-      ups[c] = narrow<T>(d * weight * of.activated);
+      gate = narrow<T>(d * weight * of.factor * of.slope);
+      up = narrow<T>(d * weight * of.activated * of.up_moves);
       if (k.product != nullptr) k.product[r * k.cols + c] = narrow<T>(of.product * weight);
     }
     k.d_row_weights[r] =

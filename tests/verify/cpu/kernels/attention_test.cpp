@@ -19,6 +19,7 @@ struct AttentionCase {
   RandomValues random;
   Values qkv, output, log_sum_exp;
   std::vector<std::int32_t> positions;  ///< empty: a sequence is one document
+  Values sinks;                         ///< of each head; empty: there are none
 
   AttentionCase(AttentionShape shape, std::uint32_t seed) : s(shape), random(seed) {
     qkv = random(s.batch * s.seq_len * row());
@@ -69,6 +70,13 @@ struct AttentionCase {
                                .value = value(rows),
                                .output = view(output.data(), width(), 0),
                                .log_sum_exp = log_sum_exp.data()});
+    if (sinks.empty()) return;
+    sink_forward<double>({.rows = s.batch * s.seq_len,
+                          .heads = s.heads,
+                          .head_dim = s.head_dim,
+                          .output = output.data(),
+                          .log_sum_exp = log_sum_exp.data(),
+                          .sinks = sinks.data()});
   }
 
   [[nodiscard]] Values backward(const Values& d_output) const {
@@ -99,7 +107,7 @@ struct AttentionCase {
       for (std::int64_t h = 0; h < s.heads; ++h)
         for (std::int64_t i = 0; i < s.seq_len; ++i) {
           const std::int64_t key_column = width() + h * s.kv_heads / s.heads * s.head_dim;
-          double total = 0;
+          double total = sinks.empty() ? 0 : std::exp(sinks[static_cast<std::size_t>(h)]);
           double* to = out.data() + (b * s.seq_len + i) * width() + h * s.head_dim;
           for (std::int64_t j = 0; j <= i; ++j) {
             if (s.window > 0 && j <= i - s.window) continue;
@@ -137,6 +145,32 @@ AttentionCase any_case() {
   if (*rc::gen::arbitrary<bool>())
     made.cut_documents([](std::int64_t) { return *rc::gen::inRange(0, 3) == 0; });
   return made;
+}
+
+/// With a sink a query's weights sum to less than 1; attention's own backward is that of the rest.
+RC_GTEST_PROP(Attention, SinksTakeTheirShare, ()) {
+  AttentionCase c = any_case();
+  c.sinks = c.random(c.s.heads);
+  c.forward();
+  RC_ASSERT(relative_error(c.output, c.naive()) < 1e-13);
+  const Values d_output = c.random(std::ssize(c.output));
+  const auto loss = [&] { return test::dot(c.naive(), d_output); };
+  RC_ASSERT(relative_error(c.backward(d_output), finite_differences(c.qkv, loss)) < 1e-8);
+  Values by_row(c.log_sum_exp.size());
+  sink_backward<double>({.rows = c.s.batch * c.s.seq_len,
+                         .heads = c.s.heads,
+                         .head_dim = c.s.head_dim,
+                         .output = c.output.data(),
+                         .d_output = d_output.data(),
+                         .log_sum_exp = c.log_sum_exp.data(),
+                         .sinks = c.sinks.data(),
+                         .d_sinks = by_row.data()});
+  const Values expected = finite_differences(c.sinks, loss);
+  for (std::size_t h = 0; h < expected.size(); ++h) {
+    double sum = 0;
+    for (std::size_t i = h; i < by_row.size(); i += expected.size()) sum += by_row[i];
+    RC_ASSERT(std::fabs(sum - expected[h]) < 1e-8);
+  }
 }
 
 RC_GTEST_PROP(Attention, ForwardIsTheFormula, ()) {

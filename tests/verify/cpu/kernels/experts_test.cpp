@@ -306,6 +306,63 @@ RC_GTEST_PROP(GroupedProducts, AreThoseOfEachExpert, (std::uint32_t seed)) {
                 d_weight, test::finite_differences(p.weight, [&] { return p.loss(); })) < 1e-8);
 }
 
+/// output += weight * bias of the row's expert; rows behind the last expert's stay.
+RC_GTEST_PROP(ExpertBiases, ForwardAndBackward, (std::uint32_t seed, bool weighted, bool adds)) {
+  Products p(seed);
+  const GroupedSizes& s = p.sizes;
+  RandomValues random(seed + 1);
+  Values bias = random(s.experts * s.n);
+  Values weights = random(s.m);
+  const Values before = p.output(7);
+  const auto naive = [&] {
+    Values made = before;
+    for_each_expert(p.ends.data(), s.experts, [&](auto e, auto begin, auto rows) {
+      for (std::int64_t r = begin; r < begin + rows; ++r)
+        for (std::int64_t i = 0; i < s.n; ++i)
+          made[at(r * s.n + i)] += (weighted ? weights[at(r)] : 1) * bias[at(e * s.n + i)];
+    });
+    return made;
+  };
+  Values output = before;
+  expert_bias_forward(
+      ExpertBiasForward<double>{.rows = s.m,
+                                .cols = s.n,
+                                .experts = s.experts,
+                                .output = output.data(),
+                                .bias = bias.data(),
+                                .ends = p.ends.data(),
+                                .row_weights = weighted ? weights.data() : nullptr});
+  RC_ASSERT(test::relative_error(output, naive()) < 1e-14);
+
+  Values d_bias(bias.size(), 8);
+  expert_bias_gradient(
+      ExpertBiasGradient<double, double>{.rows = s.m,
+                                         .cols = s.n,
+                                         .experts = s.experts,
+                                         .d_output = p.d_output.data(),
+                                         .ends = p.ends.data(),
+                                         .row_weights = weighted ? weights.data() : nullptr,
+                                         .adds = adds,
+                                         .bias_grad = d_bias.data()},
+      nullptr);
+  const auto loss = [&] { return test::dot(naive(), p.d_output); };
+  Values expected = test::finite_differences(bias, loss);
+  for (std::size_t i = 0; i < expected.size(); ++i)
+    RC_ASSERT(std::fabs(d_bias[i] - expected[i] - (adds ? 8 : 0)) < 1e-8);
+  if (!weighted) return;
+  Values d_weights(weights.size(), 8);
+  expert_bias_dots(ExpertBiasDots<double>{.rows = s.m,
+                                          .cols = s.n,
+                                          .experts = s.experts,
+                                          .d_output = p.d_output.data(),
+                                          .bias = bias.data(),
+                                          .ends = p.ends.data(),
+                                          .d_row_weights = d_weights.data()});
+  expected = test::finite_differences(weights, loss);
+  for (std::size_t i = 0; i < expected.size(); ++i)
+    RC_ASSERT(std::fabs(d_weights[i] - expected[i] - 8) < 1e-8);
+}
+
 RC_GTEST_PROP(Sigmoid, ForwardAndBackward, (std::uint32_t seed)) {
   RandomValues random(seed);
   Values input = random(between(1, 9), 3);
@@ -336,13 +393,24 @@ RC_GTEST_PROP(WeightedSwiglu, ForwardAndBackward, (std::uint32_t seed, bool agai
   RandomValues random(seed);
   Values gate_up = random(rows * 2 * cols, 2);
   Values weights = random(rows);
+  const bool in_turn = *rc::gen::arbitrary<bool>();
+  SwigluClamp<double> clamp;
+  if (*rc::gen::arbitrary<bool>()) clamp = {.alpha = 1.702, .limit = 1.5};
+  // Where the activation bends there is no difference to compare with.
+  for (double& value : gate_up)
+    if (std::fabs(std::fabs(value) - clamp.limit) < 0.01) value = 0.5;
   const auto naive = [&] {
     Values product;
     for (std::int64_t r = 0; r < rows; ++r)
       for (std::int64_t c = 0; c < cols; ++c) {
-        const double gate = gate_up[at(r * 2 * cols + c)];
-        product.push_back(gate / (1 + std::exp(-gate)) * gate_up[at(r * 2 * cols + cols + c)] *
-                          weights[at(r)]);
+        double gate = gate_up[at(r * 2 * cols + (in_turn ? 2 * c : c))];
+        double up = gate_up[at(r * 2 * cols + (in_turn ? 2 * c + 1 : cols + c))];
+        if (clamp.limit != 0) {
+          gate = std::min(gate, 1.5);
+          up = std::max(std::min(up, 1.5), -1.5) + 1;
+        }
+        const double alpha = clamp.limit != 0 ? 1.702 : 1;
+        product.push_back(gate / (1 + std::exp(-alpha * gate)) * up * weights[at(r)]);
       }
     return product;
   };
@@ -352,7 +420,9 @@ RC_GTEST_PROP(WeightedSwiglu, ForwardAndBackward, (std::uint32_t seed, bool agai
                                                         .experts = 1,
                                                         .gate_up = gate_up.data(),
                                                         .row_weights = weights.data(),
-                                                        .product = product.data()},
+                                                        .product = product.data(),
+                                                        .interleaved = in_turn,
+                                                        .clamp = clamp},
                           rows);
   RC_ASSERT(test::relative_error(product, naive()) < 1e-14);
 
@@ -368,7 +438,9 @@ RC_GTEST_PROP(WeightedSwiglu, ForwardAndBackward, (std::uint32_t seed, bool agai
                                      .row_weights = weights.data(),
                                      .d_product = in_place.data(),
                                      .product = again ? in_place.data() : nullptr,
-                                     .d_row_weights = d_weights.data()},
+                                     .d_row_weights = d_weights.data(),
+                                     .interleaved = in_turn,
+                                     .clamp = clamp},
       rows);
   RC_ASSERT(in_place == (again ? product : d_product));
   const auto loss = [&] { return test::dot(naive(), d_product); };
