@@ -36,11 +36,34 @@ constexpr std::array kTraits{
                  .only_experts = true,
                  .interleaved_experts = true,
                  .names = {.router = "router"}},
+    FamilyTraits{.family = Family::deepseek,
+                 .latent_attention = true,
+                 .names = {.shared_expert = "shared_experts.", .shared_gate = ""}},
 };
 
 constexpr HfNames kGemmaNames{.newer_activation = "hidden_activation"};
 
+constexpr HfNames kDeepseekNames{.experts = "n_routed_experts",
+                                 .expert_intermediate = "moe_intermediate_size",
+                                 .shared_intermediate = "n_shared_experts"};
+
 constexpr std::array kFamilies{
+    HfFamily{.model_type = "deepseek_v2",
+             .family = Family::deepseek,
+             .names = kDeepseekNames,
+             .kv_heads_default_to_heads = true,
+             .dense_layers_first = "first_k_dense_replace",
+             .counts_shared = true,
+             .groups_experts = true},
+    HfFamily{.model_type = "deepseek_v3",
+             .family = Family::deepseek,
+             .names = kDeepseekNames,
+             .kv_heads_default_to_heads = true,
+             .dense_layers_first = "first_k_dense_replace",
+             .counts_shared = true,
+             .groups_experts = true,
+             .sigmoid_routing = true,
+             .quantised_originals = true},
     HfFamily{.model_type = "gemma",
              .names = kGemmaNames,
              .kv_heads_default_to_heads = true,

@@ -338,7 +338,8 @@ Sharded sharded_by(Strategy strategy, std::int64_t axis_size) {
 }
 
 bool PlanConfig::is_frozen(const std::string& parameter_name) const {
-  return contains_any(parameter_name, frozen) || (has_lora() && !is_lora(parameter_name));
+  return contains_any(parameter_name, frozen) || never_trains(parameter_name) ||
+         (has_lora() && !is_lora(parameter_name));
 }
 
 Rational PlanConfig::lora_scale() const {

@@ -46,6 +46,10 @@ enum class KernelKind {
   grouped_input_gradient,   ///< of a grouped product
   grouped_product,          ///< of each expert's rows with its matrix
   grouped_weight_gradient,  ///< of a grouped product
+  latent_heads_backward,
+  latent_heads_forward,  ///< heads of queries, keys and values, of which a part turns, side by side
+  latent_norm_backward,
+  latent_norm_forward,  ///< RMS norm of the first columns of a row
   layer_norm_backward,
   layer_norm_forward,
   loss_finish,       ///< loss and token sums over ranks -> mean loss, 1/T (over the loss scale)
@@ -82,7 +86,7 @@ enum class KernelKind {
 
 template <>
 struct Names<KernelKind> {
-  static constexpr std::array<std::string_view, 54> values{"accumulate",
+  static constexpr std::array<std::string_view, 58> values{"accumulate",
                                                            "attention_backward",
                                                            "attention_forward",
                                                            "bias_grad",
@@ -104,6 +108,10 @@ struct Names<KernelKind> {
                                                            "grouped_input_gradient",
                                                            "grouped_product",
                                                            "grouped_weight_gradient",
+                                                           "latent_heads_backward",
+                                                           "latent_heads_forward",
+                                                           "latent_norm_backward",
+                                                           "latent_norm_forward",
                                                            "layer_norm_backward",
                                                            "layer_norm_forward",
                                                            "loss_finish",

@@ -25,11 +25,17 @@ ExpertMlp::ExpertMlp(Builder& builder)
           .weight = ParameterRole::shared_gate, .outputs = 1, .inputs = builder.sizes.hidden} {}
 
 /// With what the model's routing has beside, in its place by name.
-std::vector<Attribute> ExpertMlp::routing() const {
-  std::vector<Attribute> attributes{{"experts", model_.experts}};
+std::vector<Attribute> ExpertMlp::routing(bool chooses) const {
+  std::vector<Attribute> attributes;
+  const bool groups = chooses && model_.router_groups != 0;
+  if (groups) attributes.emplace_back("chosen_groups", model_.chosen_groups);
+  attributes.emplace_back("experts", model_.experts);
+  if (groups) attributes.emplace_back("groups", model_.router_groups);
   if (model_.normalised_routing) attributes.emplace_back("normalised", 1);
   attributes.emplace_back("rows", b_.sizes.tokens);
+  if (model_.routed_scale.num != 0) attributes.emplace_back("scale", model_.routed_scale);
   if (model_.router_aux_loss.num != 0) attributes.emplace_back("seq", b_.config.seq_len);
+  if (model_.sigmoid_routing) attributes.emplace_back("sigmoid", 1);
   attributes.emplace_back("top_k", model_.experts_per_token);
   return attributes;
 }
@@ -86,7 +92,8 @@ void ExpertMlp::forward(const std::string& suffix) {
                                     on("indices", at("expert_indices")),
                                     on("weights", at("expert_weights"))};
   if (model_.router_aux_loss.num != 0) routed.push_back(on("counts", at("expert_counts")));
-  b_.kernel(at("route"), KernelKind::router_forward, routing(), std::move(routed));
+  if (model_.sigmoid_routing) routed.push_back(weight(ParameterRole::router_correction));
+  b_.kernel(at("route"), KernelKind::router_forward, routing(true), std::move(routed));
   b_.kernel(
       at("order"), KernelKind::expert_order,
       {{"experts", model_.experts}, {"rows", b_.sizes.tokens}, {"top_k", model_.experts_per_token}},
@@ -163,7 +170,7 @@ void ExpertMlp::backward_rows(const Backward& how) {
             {on("input", "d_dispatched"), on("places", at("expert_places")),
              on("row_weights", "d_row_weights"), on("weights", "d_expert_weights"),
              on("output", "d_normed2")});
-  std::vector<Attribute> routes = routing();
+  std::vector<Attribute> routes = routing(false);
   std::vector<RecipeOperand> operands{on("logits", at("router_logits")),
                                       on("indices", at("expert_indices")),
                                       on("d_weights", "d_expert_weights")};
@@ -212,18 +219,22 @@ std::vector<Attribute> ExpertMlp::shared_inner() const {
 
 void ExpertMlp::shared_forward(const std::string& suffix) {
   const auto at = [&](const char* name) { return name + suffix; };
-  b_.gemm_forward(at("shared_gate"), shared_gate_, b_.sizes.tokens, on("input", at("normed2")),
-                  on("output", at("shared_logits")));
-  b_.kernel(at("shared_sigmoid"), KernelKind::sigmoid_forward, {{"rows", b_.sizes.tokens}},
-            {on("input", at("shared_logits")), on("output", at("shared_weights"))});
+  if (model_.has_gated_shared()) {
+    b_.gemm_forward(at("shared_gate"), shared_gate_, b_.sizes.tokens, on("input", at("normed2")),
+                    on("output", at("shared_logits")));
+    b_.kernel(at("shared_sigmoid"), KernelKind::sigmoid_forward, {{"rows", b_.sizes.tokens}},
+              {on("input", at("shared_logits")), on("output", at("shared_weights"))});
+  }
   b_.gemm_forward(at("shared_gate_up"), shared_gate_up_, b_.sizes.tokens,
                   on("input", at("normed2")), on("output", at("shared_gate_up")));
 }
 
 void ExpertMlp::shared_finish() {
+  std::vector<RecipeOperand> operands{on("gate_up", "shared_gate_up")};
+  if (model_.has_gated_shared()) operands.push_back(on("row_weights", "shared_weights"));
+  operands.push_back(on("product", "shared_product"));
   b_.kernel("shared_swiglu", KernelKind::weighted_swiglu_forward, shared_inner(),
-            {on("gate_up", "shared_gate_up"), on("row_weights", "shared_weights"),
-             on("product", "shared_product")});
+            std::move(operands));
   b_.gemm_forward("shared_down", shared_down_, b_.sizes.tokens, on("input", "shared_product"),
                   on("output", "mlp_out"));
 }
@@ -234,29 +245,35 @@ void ExpertMlp::shared_backward_rows(const Backward& how) {
   b_.gemm_dgrad("shared_down.dgrad", shared_down_, b_.sizes.tokens, d_output,
                 on("d_input", "d_shared_product"));
   const RecipeOperand d_product = on("d_product", "d_shared_product");
+  std::vector<RecipeOperand> operands{on("gate_up", at("shared_gate_up"))};
+  const bool gated = model_.has_gated_shared();
+  if (gated) operands.push_back(on("row_weights", at("shared_weights")));
+  operands.push_back(how.keeps_output ? d_product : rewritten(d_product));
+  if (gated) operands.push_back(on("d_row_weights", "d_shared_weights"));
   b_.kernel("shared_swiglu.backward", KernelKind::weighted_swiglu_backward, shared_inner(),
-            {on("gate_up", at("shared_gate_up")), on("row_weights", at("shared_weights")),
-             how.keeps_output ? d_product : rewritten(d_product),
-             on("d_row_weights", "d_shared_weights")});
+            std::move(operands));
   b_.gemm_wgrad("shared_down.wgrad", shared_down_, b_.sizes.tokens, d_output,
                 on("input", how.keeps_output ? at("shared_product") : "d_shared_product"),
                 weight_grad(shared_down_.weight));
-  b_.kernel("shared_sigmoid.backward", KernelKind::sigmoid_backward, {{"rows", b_.sizes.tokens}},
-            {on("output", at("shared_weights")), on("d_output", "d_shared_weights"),
-             on("d_input", "d_shared_logits")});
+  if (gated)
+    b_.kernel("shared_sigmoid.backward", KernelKind::sigmoid_backward, {{"rows", b_.sizes.tokens}},
+              {on("output", at("shared_weights")), on("d_output", "d_shared_weights"),
+               on("d_input", "d_shared_logits")});
   b_.gemm_dgrad("shared_gate_up.dgrad", shared_gate_up_, b_.sizes.tokens,
                 on("d_output", at("shared_gate_up")), on("d_input", "d_normed2"), true);
-  b_.gemm_dgrad("shared_gate.dgrad", shared_gate_, b_.sizes.tokens,
-                on("d_output", "d_shared_logits"), on("d_input", "d_normed2"), true);
+  if (gated)
+    b_.gemm_dgrad("shared_gate.dgrad", shared_gate_, b_.sizes.tokens,
+                  on("d_output", "d_shared_logits"), on("d_input", "d_normed2"), true);
 }
 
 void ExpertMlp::shared_backward_weights(const Backward& how, const std::string& normed) {
   b_.gemm_wgrad("shared_gate_up.wgrad", shared_gate_up_, b_.sizes.tokens,
                 on("d_output", "shared_gate_up" + how.suffix), on("input", normed),
                 weight_grad(shared_gate_up_.weight));
-  b_.gemm_wgrad("shared_gate.wgrad", shared_gate_, b_.sizes.tokens,
-                on("d_output", "d_shared_logits"), on("input", normed),
-                weight_grad(shared_gate_.weight));
+  if (model_.has_gated_shared())
+    b_.gemm_wgrad("shared_gate.wgrad", shared_gate_, b_.sizes.tokens,
+                  on("d_output", "d_shared_logits"), on("input", normed),
+                  weight_grad(shared_gate_.weight));
 }
 
 }  // namespace mfsdp::recipe

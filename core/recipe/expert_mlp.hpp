@@ -8,8 +8,8 @@
 // weight of a token's expert is multiplied before the second product, so that backward needs none
 // of what experts make: its gradient is a sum over what the first product makes.
 //
-// An expert that all tokens share (Qwen2's) has a weight too, the sigmoid of a product of its own,
-// and gives mlp_out what the chosen ones are added to.
+// An expert that all tokens share gives mlp_out what the chosen ones are added to. Qwen2's has a
+// weight too, the sigmoid of a product of its own.
 #pragma once
 
 #include <string>
@@ -38,7 +38,8 @@ class ExpertMlp {
   void backward_weights(const Backward& how);
 
  private:
-  [[nodiscard]] std::vector<Attribute> routing() const;
+  /// `chooses`: forward, which alone asks for groups.
+  [[nodiscard]] std::vector<Attribute> routing(bool chooses) const;
   [[nodiscard]] std::vector<Attribute> rows() const;
   [[nodiscard]] std::vector<Attribute> inner() const;
   [[nodiscard]] std::vector<Attribute> sizes_of(const Linear& layer, bool adds = false) const;

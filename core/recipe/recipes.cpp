@@ -18,7 +18,8 @@ constexpr FamilyRecipe own(Family family) {
 }
 
 constexpr std::array kRecipes{own(Family::llama),   own(Family::gpt2),  own(Family::olmo2),
-                              own(Family::mixtral), own(Family::olmoe), own(Family::gpt_oss)};
+                              own(Family::mixtral), own(Family::olmoe), own(Family::gpt_oss),
+                              own(Family::deepseek)};
 
 }  // namespace
 

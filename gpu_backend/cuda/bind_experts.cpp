@@ -27,6 +27,7 @@ template <>
 Result<Launch> bind_kind<KernelKind::router_forward>(const KernelCall& call, const BindTarget& to) {
   return bind_by_type(call, "logits", [&]<class T>(TypeTag<T>) -> Result<Launch> {
     MFSDP_LET(k, kernels::take_router_forward<T>(call));
+    if (k.sizes.sigmoid || k.sizes.groups != 0 || k.sizes.scale != 1) return no_kernel(call);
     MFSDP_TRY(check_experts(k.sizes.experts));
     return [k, stream = to.stream] { return router_forward(k, stream); };
   });
@@ -37,6 +38,7 @@ Result<Launch> bind_kind<KernelKind::router_backward>(const KernelCall& call,
                                                       const BindTarget& to) {
   return bind_by_type(call, "logits", [&]<class T>(TypeTag<T>) -> Result<Launch> {
     MFSDP_LET(k, kernels::take_router_backward<T>(call));
+    if (k.sizes.sigmoid || k.sizes.groups != 0 || k.sizes.scale != 1) return no_kernel(call);
     MFSDP_TRY(check_experts(k.sizes.experts));
     return [k, stream = to.stream] { return router_backward(k, stream); };
   });
@@ -96,7 +98,7 @@ Result<Launch> bind_kind<KernelKind::weighted_swiglu_forward>(const KernelCall& 
                                                               const BindTarget& to) {
   return bind_by_type(call, "gate_up", [&]<class T>(TypeTag<T>) -> Result<Launch> {
     MFSDP_LET(k, kernels::take_weighted_swiglu_forward<T>(call));
-    if (k.interleaved || k.clamp.limit != 0) return no_kernel(call);
+    if (k.interleaved || k.clamp.limit != 0 || k.ends == nullptr) return no_kernel(call);
     return [k, stream = to.stream] { return weighted_swiglu_forward(k, stream); };
   });
 }
@@ -106,12 +108,13 @@ Result<Launch> bind_kind<KernelKind::weighted_swiglu_backward>(const KernelCall&
                                                                const BindTarget& to) {
   return bind_by_type(call, "gate_up", [&]<class T>(TypeTag<T>) -> Result<Launch> {
     MFSDP_LET(k, kernels::take_weighted_swiglu_backward<T>(call));
-    if (k.interleaved || k.clamp.limit != 0) return no_kernel(call);
+    if (k.interleaved || k.clamp.limit != 0 || k.ends == nullptr) return no_kernel(call);
     return [k, stream = to.stream] { return weighted_swiglu_backward(k, stream); };
   });
 }
 
-// The gate of an expert that all tokens share (Qwen2-MoE); sinks and biases of experts (GPT-OSS).
+// The gate of an expert that all tokens share (Qwen2-MoE); sinks and biases of experts (GPT-OSS);
+// latent attention (DeepSeek).
 
 template <>
 Result<Launch> bind_kind<KernelKind::sigmoid_forward>(const KernelCall& call,
@@ -152,6 +155,30 @@ Result<Launch> bind_kind<KernelKind::sink_forward>(const KernelCall& call,
 template <>
 Result<Launch> bind_kind<KernelKind::sink_backward>(const KernelCall& call,
                                                     const BindTarget& /*to*/) {
+  return no_kernel(call);
+}
+
+template <>
+Result<Launch> bind_kind<KernelKind::latent_heads_forward>(const KernelCall& call,
+                                                           const BindTarget& /*to*/) {
+  return no_kernel(call);
+}
+
+template <>
+Result<Launch> bind_kind<KernelKind::latent_heads_backward>(const KernelCall& call,
+                                                            const BindTarget& /*to*/) {
+  return no_kernel(call);
+}
+
+template <>
+Result<Launch> bind_kind<KernelKind::latent_norm_forward>(const KernelCall& call,
+                                                          const BindTarget& /*to*/) {
+  return no_kernel(call);
+}
+
+template <>
+Result<Launch> bind_kind<KernelKind::latent_norm_backward>(const KernelCall& call,
+                                                           const BindTarget& /*to*/) {
   return no_kernel(call);
 }
 

@@ -28,6 +28,7 @@ std::map<std::string, Json> Model::exact(const std::string& kernel, Int rows) co
                              "expert_bias_gradient",
                              "gemm 2",
                              "grouped_weight_gradient",
+                             "latent_norm_backward",
                              "layer_norm_backward",
                              "norm_weight_grad",
                              "position_embedding_backward",

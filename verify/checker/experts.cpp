@@ -28,6 +28,14 @@ void Model::read_experts(const Json& model) {
   if (model.contains("router_z_loss")) z_loss_ = model.at("router_z_loss");
   if (model.contains("swiglu_limit")) clamp_ = model.at("swiglu_limit");
   if (model.contains("swiglu_alpha")) slope_ = model.at("swiglu_alpha");
+  groups_ = model.value("router_groups", Int{0});
+  chosen_groups_ = model.value("chosen_groups", Int{0});
+  sigmoid_ = model.value("sigmoid_routing", false);
+  if (model.contains("routed_scale")) routed_scale_ = model.at("routed_scale");
+  gates_shared_ = shared_inner_ != 0 && !latent_;
+  const bool grouped = groups_ != 0 || chosen_groups_ != 0 || sigmoid_;
+  if (grouped && (!latent_ || !balance_.is_null() || !z_loss_.is_null()))
+    refuse("config: no routing that this checker knows");
   if (clamp_.is_null() != slope_.is_null()) refuse("config: half a clamped SwiGLU");
   if (sinks_ && experts_ == 0) refuse("config: no experts beside sinks");
   if (experts_ == 0) return;
@@ -42,6 +50,7 @@ bool Model::has_experts(Int owner) const {
 }
 
 void Model::add_parameters_of_experts(Parameters& of, const std::string& block) const {
+  if (sigmoid_) of["router_correction"] = {block + "mlp.gate.e_score_correction_bias", {experts_}};
   const std::string inner = block + (mixtral_names_ ? "block_sparse_moe." : "mlp.");
   const std::string router = inner + (sinks_ ? "router" : "gate");
   of["router"] = {router + ".weight", {experts_, hidden_}};
@@ -56,10 +65,10 @@ void Model::add_parameters_of_experts(Parameters& of, const std::string& block) 
   of["experts_down"] = {inner + "experts.down_proj.weight",
                         {times(experts_, hidden_), expert_inner_}};
   if (shared_inner_ == 0) return;
-  of["shared_gate_up"] = {inner + "shared_expert.gate_up_proj.weight",
-                          {2 * shared_inner_, hidden_}};
-  of["shared_down"] = {inner + "shared_expert.down_proj.weight", {hidden_, shared_inner_}};
-  of["shared_gate"] = {inner + "shared_expert_gate.weight", {1, hidden_}};
+  const std::string shared = inner + (latent_ ? "shared_experts." : "shared_expert.");
+  of["shared_gate_up"] = {shared + "gate_up_proj.weight", {2 * shared_inner_, hidden_}};
+  of["shared_down"] = {shared + "down_proj.weight", {hidden_, shared_inner_}};
+  if (gates_shared_) of["shared_gate"] = {inner + "shared_expert_gate.weight", {1, hidden_}};
 }
 
 /// The three products of a linear layer that each expert has of its own.
@@ -113,6 +122,7 @@ void Model::add_weighted_gates(const std::string& of, Int rows, Int inner, Int e
   if (!clamp_.is_null()) sizes["limit"] = clamp_;
   if (!slope_.is_null()) sizes["alpha"] = slope_;
   const bool biased = biases_ && of.empty();
+  const bool weighs = of.empty() || gates_shared_;
   if (sinks_ && of.empty()) sizes["interleaved"] = 1;
   std::vector<Flow> forward{reads("gate_up", compute_, gates, of + "gate_up"), weights,
                             makes("product", compute_, products, of + "product")};
@@ -121,6 +131,11 @@ void Model::add_weighted_gates(const std::string& of, Int rows, Int inner, Int e
       turns("d_product", compute_, products, "d_" + of + "product", of + "product", "may"),
       makes("d_row_weights", statistic, {rows},
             (biased ? "bare d_" : "d_") + of + "weights of rows")};
+  if (!weighs) {
+    backward.pop_back();
+    for (auto* flows : {&forward, &backward})
+      std::erase_if(*flows, [](const Flow& flow) { return flow.role == "row_weights"; });
+  }
   if (of.empty())
     for (auto* flows : {&forward, &backward})
       flows->push_back(reads("ends", "int32", {experts}, "ends of experts"));
@@ -167,13 +182,15 @@ void Model::add_expert_biases() {
 /// An expert that every token has, times the sigmoid of a product of its row; what the chosen ones
 /// make is added to it.
 void Model::add_shared_expert() {
-  add_product("shared_gate", Place::block, 1, hidden_,
-              {"normed2", "shared logits", "d_shared logits", "d_shared>d_normed2"});
   add_product("shared_gate_up", Place::block, 2 * shared_inner_, hidden_,
-              {"normed2", "shared_gate_up", "d_shared_gate_up", "d_routed>d_shared"});
+              {"normed2", "shared_gate_up", "d_shared_gate_up",
+               gates_shared_ ? "d_routed>d_shared" : "d_routed>d_normed2"});
   add_product("shared_down", Place::block, hidden_, shared_inner_,
               {"shared_product", "mlp_out of all", "d_output", "d_shared_product"});
   add_weighted_gates("shared_", tokens, shared_inner_, 1);
+  if (!gates_shared_) return;
+  add_product("shared_gate", Place::block, 1, hidden_,
+              {"normed2", "shared logits", "d_shared logits", "d_shared>d_normed2"});
   const Flow output = reads("output", statistic, {tokens}, "shared_weights of rows");
   add({.kernel = "sigmoid_forward",
        .attributes = {{"rows", tokens}},
@@ -203,6 +220,8 @@ void Model::add_routing() {
                  makes("places", "int32", by_token, "places of rows")},
        .least_scratch = times(4 * experts_, (tokens + 255) / 256)});
   if (normalises_) sizes["normalised"] = 1;
+  if (sigmoid_) sizes["sigmoid"] = 1;
+  if (!routed_scale_.is_null()) sizes["scale"] = routed_scale_;
   if (balances) sizes["seq"] = seq_;
   Step forward{.kernel = "router_forward",
                .attributes = sizes,
@@ -210,6 +229,9 @@ void Model::add_routing() {
                          makes("weights", statistic, by_token, "weights of experts")}};
   if (balances)
     forward.flows.push_back(makes("counts", "int32", {batch_, experts_}, "counts of experts"));
+  if (sigmoid_) forward.flows.push_back(weight("router_correction", {experts_}));
+  if (groups_ != 0) forward.attributes["groups"] = groups_;
+  if (groups_ != 0) forward.attributes["chosen_groups"] = chosen_groups_;
   add(std::move(forward));
   if (balances) sizes["aux_loss"] = balance_;
   if (!z_loss_.is_null()) sizes["z_loss"] = z_loss_;

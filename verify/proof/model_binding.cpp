@@ -30,13 +30,21 @@ Roles roles_of(UnitKind kind, const PlanConfig& config, bool has_experts) {
     case UnitKind::embedding_and_head: return embedding | final_norm;
     case UnitKind::block: break;
   }
-  Roles roles = bit(ParameterRole::qkv) | bit(ParameterRole::attention_out);
+  Roles roles = bit(ParameterRole::attention_out);
+  if (!traits.latent_attention)
+    roles |= bit(ParameterRole::qkv);
+  else
+    roles |= bit(ParameterRole::kv_a) | bit(ParameterRole::kv_a_norm) | bit(ParameterRole::kv_b) |
+             (model.query_latent == 0 ? bit(ParameterRole::q)
+                                      : bit(ParameterRole::q_a) | bit(ParameterRole::q_a_norm) |
+                                            bit(ParameterRole::q_b));
+  if (has_experts && model.sigmoid_routing) roles |= bit(ParameterRole::router_correction);
   roles |= has_experts ? bit(ParameterRole::router) | bit(ParameterRole::experts_gate_up) |
                              bit(ParameterRole::experts_down)
                        : bit(ParameterRole::gate_up) | bit(ParameterRole::down);
   if (has_experts && model.shared_intermediate != 0)
-    roles |= bit(ParameterRole::shared_gate_up) | bit(ParameterRole::shared_down) |
-             bit(ParameterRole::shared_gate);
+    roles |= bit(ParameterRole::shared_gate_up) | bit(ParameterRole::shared_down);
+  if (has_experts && model.has_gated_shared()) roles |= bit(ParameterRole::shared_gate);
   if (traits.input_norms) roles |= bit(ParameterRole::input_norm) | bit(ParameterRole::post_norm);
   if (traits.layer_norms)
     roles |= bit(ParameterRole::input_norm_bias) | bit(ParameterRole::post_norm_bias);

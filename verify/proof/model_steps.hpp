@@ -116,6 +116,25 @@ enum class Value : std::uint8_t {
   gate_up_unbiased,
   expert_out_unbiased,
   d_row_weights_unbiased,
+  // Of latent attention.
+  q_latent,
+  q_latent_normed,
+  q_latent_rstd,
+  latent_query,
+  kv_latent,
+  kv_latent_normed,
+  kv_latent_rstd,
+  key_value,
+  d_latent_query,
+  d_key_value,
+  d_turned,
+  d_kv_normed,
+  d_kv_latent,
+  d_q_normed,
+  d_q_latent,
+  d_normed1_keys,  ///< that of keys and values
+  q_latent_partials,
+  kv_latent_partials,
   // Of adapters (lora_steps.hpp): what A makes of their input, of query or what query, key and
   // value are one of, and of gate or gate and up; its gradients; sums that adapters have yet to add
   // to.
@@ -148,7 +167,7 @@ enum class Value : std::uint8_t {
 
 template <>
 struct Names<Value> {
-  static constexpr std::array<std::string_view, 102> values{
+  static constexpr std::array<std::string_view, 120> values{
       "what is not known",
       "what is wrong",
       "what nothing writes",
@@ -226,6 +245,24 @@ struct Names<Value> {
       "gate_up of experts without biases",
       "what experts make without biases",
       "gradient of the weights of experts' rows without the biases'",
+      "the latent vector of queries",
+      "the normed latent vector of queries",
+      "rstd of the latent vector of queries",
+      "queries of the latent vector",
+      "the latent vector of keys and values",
+      "the normed latent vector of keys and values",
+      "rstd of the latent vector of keys and values",
+      "keys and values of the latent vector",
+      "gradient of queries of the latent vector",
+      "gradient of keys and values of the latent vector",
+      "gradient of what turns of keys",
+      "gradient of the normed latent vector of keys and values",
+      "gradient of the latent vector of keys and values",
+      "gradient of the normed latent vector of queries",
+      "gradient of the latent vector of queries",
+      "d_normed1 without the queries'",
+      "partials of the latent vector of queries",
+      "partials of the latent vector of keys and values",
       "adapters' rows of query",
       "adapters' rows of key",
       "adapters' rows of value",

@@ -36,6 +36,7 @@ namespace mfsdp {
     case KernelKind::embedding_forward:
     case KernelKind::expert_bias_forward:
     case KernelKind::grouped_product:
+    case KernelKind::latent_norm_forward:
     case KernelKind::layer_norm_forward:
     case KernelKind::qk_norm_rope_forward:
     case KernelKind::qk_row_norm_rope_forward:

@@ -100,11 +100,13 @@ TEST(KernelBinder, EveryKernelOfAPlanHasALaunch) {
       kinds.merge(bind_all(build_program(config, {}).value()));
     }
   // All of the recipe's kinds: none is left out because no plan here has it. A shared expert's gate
-  // has no kernel, nor have sinks and biases of experts.
+  // has no kernel, nor have sinks, biases of experts and latent attention.
   kinds.insert({KernelKind::sigmoid_backward, KernelKind::sigmoid_forward,
                 KernelKind::expert_bias_dots, KernelKind::expert_bias_forward,
                 KernelKind::expert_bias_gradient, KernelKind::sink_backward,
-                KernelKind::sink_forward});
+                KernelKind::sink_forward, KernelKind::latent_heads_backward,
+                KernelKind::latent_heads_forward, KernelKind::latent_norm_backward,
+                KernelKind::latent_norm_forward});
   for (std::size_t kind = 0; kind < Names<KernelKind>::values.size(); ++kind)
     EXPECT_TRUE(kinds.contains(static_cast<KernelKind>(kind)))
         << Names<KernelKind>::values.at(kind);

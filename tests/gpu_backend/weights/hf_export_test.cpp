@@ -132,6 +132,10 @@ std::vector<PlanConfig> various() {
   configs.push_back(test::small_model(3));
   test::make_family(configs.back().model, Family::gpt_oss);
   configs.push_back(test::small_model(2));
+  test::make_family(configs.back().model, Family::deepseek);
+  configs.back().model.sigmoid_routing = configs.back().model.normalised_routing = true;
+  configs.back().model.rms_norm_eps = {1, 1'000'000};
+  configs.push_back(test::small_model(2));
   test::add_experts(configs.back().model, 3, 2, {0});
   configs.back().model.qk_norm = true;
   return configs;

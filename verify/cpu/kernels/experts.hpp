@@ -36,17 +36,52 @@ Softmax<Real<T>> softmax(std::int64_t count, const T* logits, Real<T>* out) {
   return made;
 }
 
-/// The expert with the largest logit of those that are not among the first `k` of `chosen`; of
-/// equal ones the lowest. What is not a number never comes before a lower expert.
 template <class T>
-std::int32_t next_expert(std::int64_t experts, const T* logits, const std::int32_t* chosen,
-                         std::int64_t k) {
-  std::int64_t best = -1;
-  for (std::int64_t e = 0; e < experts; ++e) {
-    if (std::find(chosen, chosen + k, static_cast<std::int32_t>(e)) != chosen + k) continue;
-    if (best < 0 || widen(logits[e]) > widen(logits[best])) best = e;
+Real<T> logistic(T x) {
+  return 1 / (1 + exponential(-widen(x)));
+}
+
+/// The largest of those that are left; of equal ones the first. What is not a number never comes
+/// before an earlier one. It is left no more.
+template <class R>
+std::int64_t take_largest(const std::vector<R>& scores, std::vector<bool>& left) {
+  std::size_t best = scores.size();
+  for (std::size_t i = 0; i < scores.size(); ++i)
+    if (left[i] && (best == scores.size() || scores[i] > scores[best])) best = i;
+  left[best] = false;
+  return static_cast<std::int64_t>(best);
+}
+
+/// By what experts are chosen.
+template <class T>
+std::vector<Real<T>> scores_of_choice(const RouterForward<T>& k, const T* logits) {
+  std::vector<Real<T>> scores;
+  for (std::int64_t e = 0; e < k.sizes.experts; ++e)
+    scores.push_back(k.sizes.sigmoid ? logistic(logits[e]) + widen(k.correction[e])
+                                     : widen(logits[e]));
+  return scores;
+}
+
+/// Experts of the chosen groups; all where there are none.
+template <class R>
+std::vector<bool> experts_of_groups(const RoutingSizes& s, const std::vector<R>& scores) {
+  std::vector<bool> left(scores.size(), s.groups == 0);
+  if (s.groups == 0) return left;
+  const auto size = static_cast<std::ptrdiff_t>(s.experts / s.groups);
+  std::vector<R> of_groups;
+  for (std::ptrdiff_t g = 0; g < s.groups; ++g) {
+    const std::vector<R> of_group(scores.begin() + g * size, scores.begin() + (g + 1) * size);
+    std::vector<bool> unseen(of_group.size(), true);
+    R score = of_group[static_cast<std::size_t>(take_largest(of_group, unseen))];
+    if (s.sigmoid) score += of_group[static_cast<std::size_t>(take_largest(of_group, unseen))];
+    of_groups.push_back(score);
   }
-  return static_cast<std::int32_t>(best);
+  std::vector<bool> unseen(of_groups.size(), true);
+  for (std::int64_t i = 0; i < s.chosen_groups; ++i) {
+    const std::int64_t group = take_largest(of_groups, unseen);
+    std::fill_n(left.begin() + group * size, size, true);
+  }
+  return left;
 }
 
 template <class T>
@@ -59,16 +94,23 @@ void router_forward(const RouterForward<T>& k) {
     const T* logits = k.logits + t * s.experts;
     std::int32_t* chosen = k.indices + t * s.top_k;
     R* weights = k.weights + t * s.top_k;
-    (void)softmax(s.experts, logits, probabilities.data());
+    if (s.sigmoid)
+      std::transform(logits, logits + s.experts, probabilities.begin(), logistic<T>);
+    else
+      (void)softmax(s.experts, logits, probabilities.data());
+    const std::vector<R> scores = scores_of_choice(k, logits);
+    std::vector<bool> left = experts_of_groups(s, scores);
     R sum = 0;
     for (std::int64_t i = 0; i < s.top_k; ++i) {
-      chosen[i] = next_expert(s.experts, logits, chosen, i);
+      chosen[i] = static_cast<std::int32_t>(take_largest(scores, left));
       weights[i] = probabilities[static_cast<std::size_t>(chosen[i])];
       sum += weights[i];
       if (k.counts != nullptr) ++k.counts[t / s.seq * s.experts + chosen[i]];
     }
-    if (!s.normalised) continue;
-    for (std::int64_t i = 0; i < s.top_k; ++i) weights[i] /= sum;
+    for (std::int64_t i = 0; i < s.top_k; ++i) {
+      if (s.normalised) weights[i] /= sum;
+      weights[i] *= static_cast<R>(s.scale);
+    }
   }
 }
 
@@ -84,7 +126,12 @@ void router_backward(const RouterBackward<T>& k) {
                                         : scale * k.aux_loss * static_cast<R>(s.experts) /
                                               static_cast<R>(s.seq * s.top_k);
   for (std::int64_t t = 0; t < s.tokens; ++t) {
-    const Softmax<R> of = softmax(s.experts, k.logits + t * s.experts, p.data());
+    const T* const logits = k.logits + t * s.experts;
+    Softmax<R> of;
+    if (s.sigmoid)
+      std::transform(logits, logits + s.experts, p.begin(), logistic<T>);
+    else
+      of = softmax(s.experts, logits, p.data());
     const std::int32_t* chosen = k.indices + t * s.top_k;
     const R* d_weights = k.d_weights + t * s.top_k;
     std::ranges::fill(dp, R(0));
@@ -97,7 +144,15 @@ void router_backward(const RouterBackward<T>& k) {
         dot += d_weights[i] * (p[static_cast<std::size_t>(chosen[i])] / sum);
     }
     for (std::int64_t i = 0; i < s.top_k; ++i)
-      dp[static_cast<std::size_t>(chosen[i])] = (d_weights[i] - dot) / sum;
+      dp[static_cast<std::size_t>(chosen[i])] =
+          (d_weights[i] - dot) * static_cast<R>(s.scale) / sum;
+    if (s.sigmoid) {
+      for (std::int64_t e = 0; e < s.experts; ++e) {
+        const auto i = static_cast<std::size_t>(e);
+        k.d_logits[t * s.experts + e] = narrow<T>(dp[i] * p[i] * (1 - p[i]));
+      }
+      continue;
+    }
     if (k.counts != nullptr) {
       const std::int32_t* of_sequence = k.counts + t / s.seq * s.experts;
       for (std::int64_t e = 0; e < s.experts; ++e)
@@ -310,7 +365,7 @@ void weighted_swiglu_forward(const WeightedSwigluForward<T>& k, std::int64_t row
     for (std::int64_t c = 0; c < k.cols; ++c)
       k.product[r * k.cols + c] = narrow<T>(
           WeightedGate<T>(gates[c * at.step], gates[at.up + c * at.step], k.clamp).product *
-          k.row_weights[r]);
+          (k.row_weights == nullptr ? 1 : k.row_weights[r]));
   }
 }
 
@@ -322,7 +377,7 @@ void weighted_swiglu_backward(const WeightedSwigluBackward<T>& k, std::int64_t r
   for (std::int64_t r = 0; r < rows; ++r) {
     T* gates = k.gate_up + r * 2 * k.cols;
     T* ups = gates + at.up;
-    const R weight = k.row_weights[r];
+    const R weight = k.row_weights == nullptr ? R(1) : k.row_weights[r];
     for (std::int64_t c = 0; c < k.cols; ++c) {
       T& gate = gates[c * at.step];
       T& up = ups[c * at.step];
@@ -333,6 +388,7 @@ void weighted_swiglu_backward(const WeightedSwigluBackward<T>& k, std::int64_t r
       up = narrow<T>(d * weight * of.activated * of.up_moves);
       if (k.product != nullptr) k.product[r * k.cols + c] = narrow<T>(of.product * weight);
     }
+    if (k.d_row_weights == nullptr) continue;
     k.d_row_weights[r] =
         sum_lanes<R>(k.cols, [&](std::int64_t c) { return shares[static_cast<std::size_t>(c)]; });
   }

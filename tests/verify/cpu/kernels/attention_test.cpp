@@ -39,27 +39,29 @@ struct AttentionCase {
     return whole;
   }
 
-  [[nodiscard]] std::int64_t width() const { return s.heads * s.head_dim; }
-  [[nodiscard]] std::int64_t row() const { return width() + 2 * s.kv_heads * s.head_dim; }
+  [[nodiscard]] std::int64_t width() const { return s.heads * s.values(); }
+  [[nodiscard]] std::int64_t values_begin() const { return (s.heads + s.kv_heads) * s.head_dim; }
+  [[nodiscard]] std::int64_t row() const { return values_begin() + s.kv_heads * s.values(); }
 
   template <class T>
-  HeadView<T> view(T* data, std::int64_t row_size, std::int64_t column) const {
+  HeadView<T> view(T* data, std::int64_t row_size, std::int64_t column,
+                   std::int64_t head_dim) const {
     return {.data = data + column,
             .batch = s.seq_len * row_size,
-            .head = s.head_dim,
+            .head = head_dim,
             .position = row_size};
   }
   template <class T>
   HeadView<T> query(T* rows) const {
-    return view(rows, row(), 0);
+    return view(rows, row(), 0, s.head_dim);
   }
   template <class T>
   HeadView<T> key(T* rows) const {
-    return view(rows, row(), width());
+    return view(rows, row(), s.heads * s.head_dim, s.head_dim);
   }
   template <class T>
   HeadView<T> value(T* rows) const {
-    return view(rows, row(), width() + s.kv_heads * s.head_dim);
+    return view(rows, row(), values_begin(), s.values());
   }
 
   void forward() {
@@ -68,12 +70,12 @@ struct AttentionCase {
                                .query = query(rows),
                                .key = key(rows),
                                .value = value(rows),
-                               .output = view(output.data(), width(), 0),
+                               .output = view(output.data(), width(), 0, s.values()),
                                .log_sum_exp = log_sum_exp.data()});
     if (sinks.empty()) return;
     sink_forward<double>({.rows = s.batch * s.seq_len,
                           .heads = s.heads,
-                          .head_dim = s.head_dim,
+                          .head_dim = s.values(),
                           .output = output.data(),
                           .log_sum_exp = log_sum_exp.data(),
                           .sinks = sinks.data()});
@@ -86,8 +88,8 @@ struct AttentionCase {
                                 .query = query(rows),
                                 .key = key(rows),
                                 .value = value(rows),
-                                .output = view(output.data(), width(), 0),
-                                .d_output = view(d_output.data(), width(), 0),
+                                .output = view(output.data(), width(), 0, s.values()),
+                                .d_output = view(d_output.data(), width(), 0, s.values()),
                                 .log_sum_exp = log_sum_exp.data(),
                                 .d_query = query(d_qkv.data()),
                                 .d_key = key(d_qkv.data()),
@@ -106,9 +108,11 @@ struct AttentionCase {
     for (std::int64_t b = 0; b < s.batch; ++b)
       for (std::int64_t h = 0; h < s.heads; ++h)
         for (std::int64_t i = 0; i < s.seq_len; ++i) {
-          const std::int64_t key_column = width() + h * s.kv_heads / s.heads * s.head_dim;
+          const std::int64_t group = h * s.kv_heads / s.heads;
+          const std::int64_t key_column = (s.heads + group) * s.head_dim;
+          const std::int64_t value_column = values_begin() + group * s.values();
           double total = sinks.empty() ? 0 : std::exp(sinks[static_cast<std::size_t>(h)]);
-          double* to = out.data() + (b * s.seq_len + i) * width() + h * s.head_dim;
+          double* to = out.data() + (b * s.seq_len + i) * width() + h * s.values();
           for (std::int64_t j = 0; j <= i; ++j) {
             if (s.window > 0 && j <= i - s.window) continue;
             if (!positions.empty() &&
@@ -122,10 +126,10 @@ struct AttentionCase {
             if (s.score_cap > 0) score = s.score_cap * std::tanh(score / s.score_cap);
             const double weight = std::exp(score);
             total += weight;
-            for (std::int64_t d = 0; d < s.head_dim; ++d)
-              to[d] += weight * at(b, j, key_column + s.kv_heads * s.head_dim + d);
+            for (std::int64_t d = 0; d < s.values(); ++d)
+              to[d] += weight * at(b, j, value_column + d);
           }
-          for (std::int64_t d = 0; d < s.head_dim; ++d) to[d] /= total;
+          for (std::int64_t d = 0; d < s.values(); ++d) to[d] /= total;
         }
     return out;
   }
@@ -138,6 +142,7 @@ AttentionCase any_case() {
   s.heads = s.kv_heads * *rc::gen::inRange(1, 4);
   s.seq_len = *rc::gen::inRange(1, 7);
   s.head_dim = *rc::gen::inRange(1, 5);
+  s.value_dim = *rc::gen::element(0, 0, 3);
   s.window = *rc::gen::inRange(0, 8);
   s.query_scalar = *rc::gen::element(0.0, 2.5);
   s.score_cap = *rc::gen::element(0.0, 0.0, 0.7, 5.0);
@@ -159,7 +164,7 @@ RC_GTEST_PROP(Attention, SinksTakeTheirShare, ()) {
   Values by_row(c.log_sum_exp.size());
   sink_backward<double>({.rows = c.s.batch * c.s.seq_len,
                          .heads = c.s.heads,
-                         .head_dim = c.s.head_dim,
+                         .head_dim = c.s.values(),
                          .output = c.output.data(),
                          .d_output = d_output.data(),
                          .log_sum_exp = c.log_sum_exp.data(),
