@@ -10,17 +10,6 @@
 #include "gpu_backend/cuda/kernel_binder.hpp"
 
 namespace mfsdp::cuda {
-namespace {
-
-Result<void> check_heads(const kernels::AttentionShape& s) {
-  if (s.values() == s.head_dim) return {};
-  return fail("kernel attention",
-              fmt::format("has no CUDA kernel yet for values of {} columns beside keys of {}: such "
-                          "models run with --backend cpu",
-                          s.values(), s.head_dim));
-}
-
-}  // namespace
 
 template <>
 Result<Launch> bind_kind<KernelKind::gemm>(const KernelCall& call, const BindTarget& to) {
@@ -45,7 +34,6 @@ Result<Launch> bind_kind<KernelKind::attention_forward>(const KernelCall& call,
                                                         const BindTarget& to) {
   return bind_by_type(call, "query", [&]<class T>(TypeTag<T>) -> Result<Launch> {
     MFSDP_LET(k, kernels::take_attention_forward<T>(call));
-    MFSDP_TRY(check_heads(k.shape));
     MFSDP_LET(planner, to.binder.attention());
     MFSDP_TRY(planner->prepare(k));
     return [planner, k, stream = to.stream] { return planner->run(k, stream); };
@@ -57,7 +45,6 @@ Result<Launch> bind_kind<KernelKind::attention_backward>(const KernelCall& call,
                                                          const BindTarget& to) {
   return bind_by_type(call, "query", [&]<class T>(TypeTag<T>) -> Result<Launch> {
     MFSDP_LET(k, kernels::take_attention_backward<T>(call));
-    MFSDP_TRY(check_heads(k.shape));
     MFSDP_LET(planner, to.binder.attention());
     MFSDP_TRY(planner->prepare(k));
     return [planner, k, stream = to.stream] { return planner->run(k, stream); };
