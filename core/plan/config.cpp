@@ -197,6 +197,23 @@ Result<void> check_strategy(const PlanConfig& config) {
   return {};
 }
 
+/// What a rank has of a parameter of experts begins where a block of its state does.
+Result<void> check_blocks_of_experts(const PlanConfig& config) {
+  const ModelShape& model = config.model;
+  const std::int64_t rows = checked_mul(config.experts_per_rank(), model.hidden);
+  const auto check = [&](std::string_view what, std::int64_t elements) -> Result<void> {
+    if (elements % kStateBlock == 0) return {};
+    return fail("--state-dtype",
+                fmt::format("expected full with --ep {}: the {} elements of {} of a rank's "
+                            "experts are no whole blocks of {}",
+                            config.expert_parallel, elements, what, kStateBlock));
+  };
+  MFSDP_TRY(check("a matrix", checked_mul(rows, model.expert_intermediate)));
+  if (!model.traits().biases) return {};
+  MFSDP_TRY(check("the biases", rows));
+  return check("the biases", product_of(2, config.experts_per_rank(), model.expert_intermediate));
+}
+
 /// Experts are dealt out in equal numbers, over ranks that are neighbours.
 Result<void> check_experts(const PlanConfig& config) {
   const std::int64_t ep = config.expert_parallel;
@@ -231,13 +248,7 @@ Result<void> check_experts(const PlanConfig& config) {
     return fail("--ep", fmt::format("expected none with --optimizer {}: its rounds deal out the "
                                     "matrices of groups that are cut alike",
                                     to_string(config.optimizer)));
-  const std::int64_t elements =
-      product_of(config.experts_per_rank(), model.expert_intermediate, model.hidden);
-  if (config.state_dtype == StateDtype::blockwise8 && elements % kStateBlock != 0)
-    return fail("--state-dtype",
-                fmt::format("expected full with --ep {}: the {} elements of a matrix of a rank's "
-                            "experts are no whole blocks of {}",
-                            ep, elements, kStateBlock));
+  if (config.state_dtype == StateDtype::blockwise8) MFSDP_TRY(check_blocks_of_experts(config));
   for (const auto& [flag, transport] :
        {std::pair{"--gather", config.gather}, std::pair{"--reduce", config.reduce}})
     if (transport != Transport::nccl)
@@ -396,7 +407,8 @@ Sharded sharded_by(Strategy strategy, std::int64_t axis_size) {
 }
 
 bool PlanConfig::is_frozen(const std::string& parameter_name) const {
-  return contains_any(parameter_name, frozen) || (has_lora() && !is_lora(parameter_name));
+  return contains_any(parameter_name, frozen) || never_trains(parameter_name) ||
+         (has_lora() && !is_lora(parameter_name));
 }
 
 Rational PlanConfig::lora_scale() const {

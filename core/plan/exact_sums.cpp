@@ -52,9 +52,10 @@ std::vector<Attribute> exact_attributes(const Kernel& kernel, const ExactSums& s
   if (!spec->pieces.empty())
     add(exact_attribute::piece_rows,
         spec->rows_are_sums ? 1 : std::min(sums.piece_rows, kernel.attribute(spec->pieces)));
+  const bool of_experts = kernel.kind == KernelKind::grouped_weight_gradient ||
+                          kernel.kind == KernelKind::expert_bias_gradient;
   if (spec->sum == GradientSum::of_rank)
-    add(exact_attribute::sum_limit,
-        kernel.kind == KernelKind::grouped_weight_gradient ? sums.expert_limit : sums.rank_limit);
+    add(exact_attribute::sum_limit, of_experts ? sums.expert_limit : sums.rank_limit);
   if (spec->sum == GradientSum::of_ranks) add(exact_attribute::sum_limit, sums.outer_limit);
   return made;
 }

@@ -35,7 +35,10 @@ enum class KernelKind {
   cross_entropy_loss,  ///< loss alone (eval)
   embedding_backward,
   embedding_forward,
-  expert_order,  ///< the experts of tokens -> the order of rows by expert
+  expert_bias_dots,      ///< rows of experts by their biases, added to the rows' weights' gradients
+  expert_bias_forward,   ///< added to the rows of experts, times their weights or not
+  expert_bias_gradient,  ///< sums of each expert's rows, times their weights or not
+  expert_order,          ///< the experts of tokens -> the order of rows by expert
   geglu_backward,
   geglu_forward,
   gelu_backward,
@@ -44,6 +47,10 @@ enum class KernelKind {
   grouped_input_gradient,   ///< of a grouped product
   grouped_product,          ///< of each expert's rows with its matrix
   grouped_weight_gradient,  ///< of a grouped product
+  latent_heads_backward,
+  latent_heads_forward,  ///< heads of queries, keys and values, of which a part turns, side by side
+  latent_norm_backward,
+  latent_norm_forward,  ///< RMS norm of the first columns of a row
   layer_norm_backward,
   layer_norm_forward,
   loss_finish,       ///< loss and token sums over ranks -> mean loss, 1/T (over the loss scale)
@@ -67,6 +74,8 @@ enum class KernelKind {
   router_forward,  ///< logits -> the experts of each token, and their weights
   sigmoid_backward,
   sigmoid_forward,  ///< of one number a row
+  sink_backward,    ///< of each head's sink, by rows of tokens
+  sink_forward,     ///< what attention makes, where each head has a score of no token too
   sum_ranks,        ///< main gradient = or += sum of the parts that ranks have dealt out
   swiglu_backward,
   swiglu_forward,
@@ -79,7 +88,7 @@ enum class KernelKind {
 
 template <>
 struct Names<KernelKind> {
-  static constexpr std::array<std::string_view, 51> values{"accumulate",
+  static constexpr std::array<std::string_view, 60> values{"accumulate",
                                                            "arrival_order",
                                                            "attention_backward",
                                                            "attention_forward",
@@ -90,6 +99,9 @@ struct Names<KernelKind> {
                                                            "cross_entropy_loss",
                                                            "embedding_backward",
                                                            "embedding_forward",
+                                                           "expert_bias_dots",
+                                                           "expert_bias_forward",
+                                                           "expert_bias_gradient",
                                                            "expert_order",
                                                            "geglu_backward",
                                                            "geglu_forward",
@@ -99,6 +111,10 @@ struct Names<KernelKind> {
                                                            "grouped_input_gradient",
                                                            "grouped_product",
                                                            "grouped_weight_gradient",
+                                                           "latent_heads_backward",
+                                                           "latent_heads_forward",
+                                                           "latent_norm_backward",
+                                                           "latent_norm_forward",
                                                            "layer_norm_backward",
                                                            "layer_norm_forward",
                                                            "loss_finish",
@@ -122,6 +138,8 @@ struct Names<KernelKind> {
                                                            "router_forward",
                                                            "sigmoid_backward",
                                                            "sigmoid_forward",
+                                                           "sink_backward",
+                                                           "sink_forward",
                                                            "sum_ranks",
                                                            "swiglu_backward",
                                                            "swiglu_forward",

@@ -40,11 +40,17 @@ ExpertMlp::ExpertMlp(Builder& builder)
           .weight = ParameterRole::shared_gate, .outputs = 1, .inputs = builder.sizes.hidden} {}
 
 /// With what the model's routing has beside, in its place by name.
-std::vector<Attribute> ExpertMlp::routing() const {
-  std::vector<Attribute> attributes{{"experts", model_.experts}};
+std::vector<Attribute> ExpertMlp::routing(bool chooses) const {
+  std::vector<Attribute> attributes;
+  const bool groups = chooses && model_.router_groups != 0;
+  if (groups) attributes.emplace_back("chosen_groups", model_.chosen_groups);
+  attributes.emplace_back("experts", model_.experts);
+  if (groups) attributes.emplace_back("groups", model_.router_groups);
   if (model_.normalised_routing) attributes.emplace_back("normalised", 1);
   attributes.emplace_back("rows", b_.sizes.tokens);
+  if (model_.routed_scale.num != 0) attributes.emplace_back("scale", model_.routed_scale);
   if (model_.router_aux_loss.num != 0) attributes.emplace_back("seq", b_.config.seq_len);
+  if (model_.sigmoid_routing) attributes.emplace_back("sigmoid", 1);
   attributes.emplace_back("top_k", model_.experts_per_token);
   return attributes;
 }
@@ -68,10 +74,33 @@ std::vector<Attribute> ExpertMlp::arrived() const {
 }
 
 std::vector<Attribute> ExpertMlp::inner() const {
-  std::vector<Attribute> attributes{
-      {"cols", model_.expert_intermediate}, {"experts", experts_}, {"m", rows_}};
+  std::vector<Attribute> attributes;
+  const bool clamps = model_.swiglu_limit.num != 0;
+  if (clamps) attributes.emplace_back("alpha", model_.swiglu_alpha);
+  attributes.emplace_back("cols", model_.expert_intermediate);
+  attributes.emplace_back("experts", experts_);
+  if (model_.traits().interleaved_experts) attributes.emplace_back("interleaved", 1);
+  if (clamps) attributes.emplace_back("limit", model_.swiglu_limit);
+  attributes.emplace_back("m", rows_);
   if (deals()) add(attributes, "balanced_rows", chosen_);
   return attributes;
+}
+
+std::vector<Attribute> ExpertMlp::bias_sizes(const Linear& layer) const {
+  std::vector<Attribute> attributes{{"experts", experts_}, {"m", rows_}, {"n", layer.outputs}};
+  if (deals()) add(attributes, "balanced_rows", chosen_);
+  return attributes;
+}
+
+void ExpertMlp::bias_gradient(const std::string& name, const Linear& layer, ParameterRole bias,
+                              RecipeOperand d_output, const Backward& how, bool weighted) {
+  if (!has_biases()) return;
+  std::vector<Attribute> sizes = bias_sizes(layer);
+  add(sizes, "beta", 0);
+  std::vector<RecipeOperand> operands{std::move(d_output), on("ends", "expert_ends" + how.suffix)};
+  if (weighted) operands.push_back(on("row_weights", "row_weights" + how.suffix));
+  operands.push_back(weight_grad(bias));
+  b_.kernel(name, KernelKind::expert_bias_gradient, std::move(sizes), std::move(operands), bias);
 }
 
 std::vector<Attribute> ExpertMlp::sizes_of(const Linear& layer, bool adds) const {
@@ -89,12 +118,14 @@ void ExpertMlp::forward(const std::string& suffix) {
   const auto at = [&](const char* name) { return name + suffix; };
   const auto ends = [&] { return on("ends", at("expert_ends")); };
   b_.gemm_forward(at("router"), router_, b_.sizes.tokens, on("input", at("normed2")),
-                  on("output", at("router_logits")));
+                  on("output", at("router_logits")),
+                  has_biases() ? std::optional(ParameterRole::router_bias) : std::nullopt);
   std::vector<RecipeOperand> routed{on("logits", at("router_logits")),
                                     on("indices", at("expert_indices")),
                                     on("weights", at("expert_weights"))};
   if (model_.router_aux_loss.num != 0) routed.push_back(on("counts", at("expert_counts")));
-  b_.kernel(at("route"), KernelKind::router_forward, routing(), std::move(routed));
+  if (model_.sigmoid_routing) routed.push_back(weight(ParameterRole::router_correction));
+  b_.kernel(at("route"), KernelKind::router_forward, routing(true), std::move(routed));
   const char* of_rows = deals() ? "chosen_" : "expert_";
   b_.kernel(
       at("order"), KernelKind::expert_order,
@@ -112,6 +143,9 @@ void ExpertMlp::forward(const std::string& suffix) {
   b_.kernel(at("gate_up"), KernelKind::grouped_product, sizes_of(gate_up_),
             {on("input", at("dispatched")), weight(gate_up_.weight), ends(),
              on("output", at("gate_up")), stream_workspace()});
+  if (has_biases())
+    b_.kernel(at("gate_up_bias"), KernelKind::expert_bias_forward, bias_sizes(gate_up_),
+              {on("output", at("gate_up")), weight(ParameterRole::experts_gate_up_bias), ends()});
   if (shares()) shared_forward(suffix);
 }
 
@@ -122,6 +156,10 @@ void ExpertMlp::finish() {
   b_.kernel("down", KernelKind::grouped_product, sizes_of(down_),
             {on("input", "product"), weight(down_.weight), on("ends", "expert_ends"),
              on("output", "expert_out"), stream_workspace()});
+  if (has_biases())
+    b_.kernel("down_bias", KernelKind::expert_bias_forward, bias_sizes(down_),
+              {on("output", "expert_out"), weight(ParameterRole::experts_down_bias),
+               on("ends", "expert_ends"), on("row_weights")});
   if (deals()) {
     arrange("leave", "expert_out", "arrival_places", "leaving");
     exchange_rows("return", "leaving", "returned");
@@ -161,6 +199,14 @@ void ExpertMlp::backward_rows(const Backward& how) {
              how.keeps_output ? d_product : rewritten(d_product), on("d_row_weights")});
   weight_gradient("down.wgrad", down_, on("d_output", "d_expert_out"),
                   on("input", how.keeps_output ? at("product") : "d_product"), how.suffix);
+  bias_gradient("down_bias.grad", down_, ParameterRole::experts_down_bias,
+                on("d_output", "d_expert_out"), how, true);
+  if (has_biases())
+    b_.kernel("down_bias.backward", KernelKind::expert_bias_dots, bias_sizes(down_),
+              {on("d_output", "d_expert_out"), weight(ParameterRole::experts_down_bias), ends(),
+               on("d_row_weights")});
+  bias_gradient("gate_up_bias.grad", gate_up_, ParameterRole::experts_gate_up_bias,
+                on("d_output", at("gate_up")), how, false);
   b_.kernel("gate_up.dgrad", KernelKind::grouped_input_gradient, sizes_of(gate_up_),
             {on("d_output", at("gate_up")), weight(gate_up_.weight), ends(),
              on("d_input", "d_dispatched"), stream_workspace()});
@@ -178,7 +224,7 @@ void ExpertMlp::backward_rows(const Backward& how) {
             {on("input", deals() ? "d_sent" : "d_dispatched"), on("places", at("expert_places")),
              on("row_weights", deals() ? "d_sent_weights" : "d_row_weights"),
              on("weights", "d_expert_weights"), on("output", "d_normed2")});
-  std::vector<Attribute> routes = routing();
+  std::vector<Attribute> routes = routing(false);
   std::vector<RecipeOperand> operands{on("logits", at("router_logits")),
                                       on("indices", at("expert_indices")),
                                       on("d_weights", "d_expert_weights")};
@@ -201,6 +247,9 @@ void ExpertMlp::backward_weights(const Backward& how) {
   const std::string normed = how.keeps_output ? "normed2" : "d_normed2";
   b_.gemm_wgrad("router.wgrad", router_, b_.sizes.tokens, on("d_output", "d_router_logits"),
                 on("input", normed), weight_grad(router_.weight));
+  if (has_biases())
+    b_.bias_grad("router_bias.grad", ParameterRole::router_bias, on("d_output", "d_router_logits"),
+                 model_.experts, "router_bias.partials");
   if (shares()) shared_backward_weights(how, normed);
   std::string dispatched = "dispatched";
   if (!how.keeps_output) {
@@ -283,18 +332,22 @@ std::vector<Attribute> ExpertMlp::shared_inner() const {
 
 void ExpertMlp::shared_forward(const std::string& suffix) {
   const auto at = [&](const char* name) { return name + suffix; };
-  b_.gemm_forward(at("shared_gate"), shared_gate_, b_.sizes.tokens, on("input", at("normed2")),
-                  on("output", at("shared_logits")));
-  b_.kernel(at("shared_sigmoid"), KernelKind::sigmoid_forward, {{"rows", b_.sizes.tokens}},
-            {on("input", at("shared_logits")), on("output", at("shared_weights"))});
+  if (model_.has_gated_shared()) {
+    b_.gemm_forward(at("shared_gate"), shared_gate_, b_.sizes.tokens, on("input", at("normed2")),
+                    on("output", at("shared_logits")));
+    b_.kernel(at("shared_sigmoid"), KernelKind::sigmoid_forward, {{"rows", b_.sizes.tokens}},
+              {on("input", at("shared_logits")), on("output", at("shared_weights"))});
+  }
   b_.gemm_forward(at("shared_gate_up"), shared_gate_up_, b_.sizes.tokens,
                   on("input", at("normed2")), on("output", at("shared_gate_up")));
 }
 
 void ExpertMlp::shared_finish() {
+  std::vector<RecipeOperand> operands{on("gate_up", "shared_gate_up")};
+  if (model_.has_gated_shared()) operands.push_back(on("row_weights", "shared_weights"));
+  operands.push_back(on("product", "shared_product"));
   b_.kernel("shared_swiglu", KernelKind::weighted_swiglu_forward, shared_inner(),
-            {on("gate_up", "shared_gate_up"), on("row_weights", "shared_weights"),
-             on("product", "shared_product")});
+            std::move(operands));
   b_.gemm_forward("shared_down", shared_down_, b_.sizes.tokens, on("input", "shared_product"),
                   on("output", "mlp_out"));
 }
@@ -305,29 +358,35 @@ void ExpertMlp::shared_backward_rows(const Backward& how) {
   b_.gemm_dgrad("shared_down.dgrad", shared_down_, b_.sizes.tokens, d_output,
                 on("d_input", "d_shared_product"));
   const RecipeOperand d_product = on("d_product", "d_shared_product");
+  std::vector<RecipeOperand> operands{on("gate_up", at("shared_gate_up"))};
+  const bool gated = model_.has_gated_shared();
+  if (gated) operands.push_back(on("row_weights", at("shared_weights")));
+  operands.push_back(how.keeps_output ? d_product : rewritten(d_product));
+  if (gated) operands.push_back(on("d_row_weights", "d_shared_weights"));
   b_.kernel("shared_swiglu.backward", KernelKind::weighted_swiglu_backward, shared_inner(),
-            {on("gate_up", at("shared_gate_up")), on("row_weights", at("shared_weights")),
-             how.keeps_output ? d_product : rewritten(d_product),
-             on("d_row_weights", "d_shared_weights")});
+            std::move(operands));
   b_.gemm_wgrad("shared_down.wgrad", shared_down_, b_.sizes.tokens, d_output,
                 on("input", how.keeps_output ? at("shared_product") : "d_shared_product"),
                 weight_grad(shared_down_.weight));
-  b_.kernel("shared_sigmoid.backward", KernelKind::sigmoid_backward, {{"rows", b_.sizes.tokens}},
-            {on("output", at("shared_weights")), on("d_output", "d_shared_weights"),
-             on("d_input", "d_shared_logits")});
+  if (gated)
+    b_.kernel("shared_sigmoid.backward", KernelKind::sigmoid_backward, {{"rows", b_.sizes.tokens}},
+              {on("output", at("shared_weights")), on("d_output", "d_shared_weights"),
+               on("d_input", "d_shared_logits")});
   b_.gemm_dgrad("shared_gate_up.dgrad", shared_gate_up_, b_.sizes.tokens,
                 on("d_output", at("shared_gate_up")), on("d_input", "d_normed2"), true);
-  b_.gemm_dgrad("shared_gate.dgrad", shared_gate_, b_.sizes.tokens,
-                on("d_output", "d_shared_logits"), on("d_input", "d_normed2"), true);
+  if (gated)
+    b_.gemm_dgrad("shared_gate.dgrad", shared_gate_, b_.sizes.tokens,
+                  on("d_output", "d_shared_logits"), on("d_input", "d_normed2"), true);
 }
 
 void ExpertMlp::shared_backward_weights(const Backward& how, const std::string& normed) {
   b_.gemm_wgrad("shared_gate_up.wgrad", shared_gate_up_, b_.sizes.tokens,
                 on("d_output", "shared_gate_up" + how.suffix), on("input", normed),
                 weight_grad(shared_gate_up_.weight));
-  b_.gemm_wgrad("shared_gate.wgrad", shared_gate_, b_.sizes.tokens,
-                on("d_output", "d_shared_logits"), on("input", normed),
-                weight_grad(shared_gate_.weight));
+  if (model_.has_gated_shared())
+    b_.gemm_wgrad("shared_gate.wgrad", shared_gate_, b_.sizes.tokens,
+                  on("d_output", "d_shared_logits"), on("input", normed),
+                  weight_grad(shared_gate_.weight));
 }
 
 }  // namespace mfsdp::recipe

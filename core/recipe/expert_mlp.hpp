@@ -8,8 +8,8 @@
 // weight of a token's expert is multiplied before the second product, so that backward needs none
 // of what experts make: its gradient is a sum over what the first product makes.
 //
-// An expert that all tokens share (Qwen2's) has a weight too, the sigmoid of a product of its own,
-// and gives mlp_out what the chosen ones are added to.
+// An expert that all tokens share gives mlp_out what the chosen ones are added to. Qwen2's has a
+// weight too, the sigmoid of a product of its own.
 //
 // With experts that are dealt out over the ranks of ep, dispatched rows go to the ranks that have
 // their experts, in blocks of as many rows as one rank can have for another, and come back:
@@ -44,7 +44,8 @@ class ExpertMlp {
   void backward_weights(const Backward& how);
 
  private:
-  [[nodiscard]] std::vector<Attribute> routing() const;
+  /// `chooses`: forward, which alone asks for groups.
+  [[nodiscard]] std::vector<Attribute> routing(bool chooses) const;
   [[nodiscard]] std::vector<Attribute> rows() const;
   [[nodiscard]] std::vector<Attribute> arrived() const;
   // Experts that are dealt out: rows leave for the ranks that have theirs, and arrive there.
@@ -68,6 +69,12 @@ class ExpertMlp {
   void shared_finish();
   void shared_backward_rows(const Backward& how);
   void shared_backward_weights(const Backward& how, const std::string& normed);
+  // Biases of the router and of each expert: that of its second product is multiplied by the row's
+  // weight, as the product is.
+  [[nodiscard]] bool has_biases() const { return model_.traits().biases; }
+  [[nodiscard]] std::vector<Attribute> bias_sizes(const Linear& layer) const;
+  void bias_gradient(const std::string& name, const Linear& layer, ParameterRole bias,
+                     RecipeOperand d_output, const Backward& how, bool weighted);
   void weight_gradient(const std::string& name, const Linear& layer, RecipeOperand d_output,
                        RecipeOperand input, const std::string& suffix);
 

@@ -90,8 +90,9 @@ Cuts expert_cuts_of(const PlanConfig& config) {
 }
 
 bool is_dealt_out(ParameterRole role, const PlanConfig& config) {
-  return config.deals_experts() &&
-         (role == ParameterRole::experts_gate_up || role == ParameterRole::experts_down);
+  using enum ParameterRole;
+  return config.deals_experts() && (role == experts_gate_up || role == experts_down ||
+                                    role == experts_gate_up_bias || role == experts_down_bias);
 }
 
 std::int64_t layout_ranks(const PlanConfig& config) {

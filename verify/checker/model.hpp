@@ -137,6 +137,16 @@ class Model {
   void add_orders_of_ranks();
   void add_arrivals();
   void add_shared_expert();
+  void add_expert_biases();
+  void add_biases_of_experts(const std::string& parameter, Int cols, bool weighted,
+                             const std::string& before, const std::string& after,
+                             const std::string& d_after);
+  void add_sinks();
+  void read_latent(const Json& model);
+  void add_parameters_of_latent(Parameters& of, const std::string& attention) const;
+  void add_latent();
+  void add_latent_queries();
+  void add_latent_keys();
   void add_weighted_gates(const std::string& of, Int rows, Int inner, Int experts);
   [[nodiscard]] Int backward_scratch() const;
   [[nodiscard]] Flow weight(const std::string& parameter, std::vector<Int> shape) const;
@@ -172,8 +182,19 @@ class Model {
   std::vector<Int> dense_{};   ///< layers without
   bool normalises_ = false;    ///< the weights of a token's experts
   Json balance_{}, z_loss_{};  ///< coefficients of the router's own losses
-  Int rank_ = 0;               ///< of adapters; 0: there are none
-  Json scale_{};               ///< by which their products are multiplied
+  Json clamp_{}, slope_{};     ///< of a SwiGLU that is clamped
+  bool sinks_ = false;         ///< each head has one
+  bool latent_ = false;        ///< queries, keys and values by way of latent vectors
+  Int value_dim_ = 0;          ///< of a head
+  Int query_latent_ = 0;       ///< width of the queries' vector; 0: they have none
+  Int kv_latent_ = 0;          ///< of the keys' and values', without what turns
+  Int groups_ = 0;             ///< of experts
+  Int chosen_groups_ = 0;
+  bool sigmoid_ = false;       ///< weights are sigmoids, chosen by a correction too
+  bool gates_shared_ = false;  ///< the expert that all tokens have is multiplied by a weight
+  Json routed_scale_{};
+  Int rank_ = 0;  ///< of adapters; 0: there are none
+  Json scale_{};  ///< by which their products are multiplied
   std::vector<Adapter> adapters_{};
   std::string compute_;
   std::map<std::string, std::vector<Step>> steps_{};

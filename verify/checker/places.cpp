@@ -57,7 +57,8 @@ void check_frozen(const PlanView& view, const Group& group, const Json& json) {
 /// A group's parameters are those of experts that are dealt out, or none is: by their roles, where
 /// the mesh has ranks for it. They are cut along their first dim.
 bool is_dealt(const PlanView& view, const Json& json) {
-  static const Names roles{"experts_down", "experts_gate_up"};
+  static const Names roles{"experts_down", "experts_down_bias", "experts_gate_up",
+                           "experts_gate_up_bias"};
   const Json shard = json.value("shard", Json::array());
   const bool dealt = !shard.empty();
   const Json wanted = {{{"axis", "ep"}, {"dim", 0}, {"kind", "shard"}}};

@@ -134,6 +134,32 @@ enum class Value : std::uint8_t {
   d_received_weights,
   d_sent,
   d_sent_weights,
+  // Before sinks take their share, and what their gradients are sums of; before experts' biases.
+  attention_unsunk,
+  log_sum_exp_unsunk,
+  d_sinks,
+  gate_up_unbiased,
+  expert_out_unbiased,
+  d_row_weights_unbiased,
+  // Of latent attention.
+  q_latent,
+  q_latent_normed,
+  q_latent_rstd,
+  latent_query,
+  kv_latent,
+  kv_latent_normed,
+  kv_latent_rstd,
+  key_value,
+  d_latent_query,
+  d_key_value,
+  d_turned,
+  d_kv_normed,
+  d_kv_latent,
+  d_q_normed,
+  d_q_latent,
+  d_normed1_keys,  ///< that of keys and values
+  q_latent_partials,
+  kv_latent_partials,
   // Of adapters (lora_steps.hpp): what A makes of their input, of query or what query, key and
   // value are one of, and of gate or gate and up; its gradients; sums that adapters have yet to add
   // to.
@@ -166,7 +192,7 @@ enum class Value : std::uint8_t {
 
 template <>
 struct Names<Value> {
-  static constexpr std::array<std::string_view, 115> values{
+  static constexpr std::array<std::string_view, 139> values{
       "what is not known",
       "what is wrong",
       "what nothing writes",
@@ -257,6 +283,30 @@ struct Names<Value> {
       "gradient of the weights of rows of ranks",
       "gradient of rows for ranks",
       "gradient of the weights of rows for ranks",
+      "attention without sinks",
+      "log_sum_exp without sinks",
+      "gradients of sinks by rows",
+      "gate_up of experts without biases",
+      "what experts make without biases",
+      "gradient of the weights of experts' rows without the biases'",
+      "the latent vector of queries",
+      "the normed latent vector of queries",
+      "rstd of the latent vector of queries",
+      "queries of the latent vector",
+      "the latent vector of keys and values",
+      "the normed latent vector of keys and values",
+      "rstd of the latent vector of keys and values",
+      "keys and values of the latent vector",
+      "gradient of queries of the latent vector",
+      "gradient of keys and values of the latent vector",
+      "gradient of what turns of keys",
+      "gradient of the normed latent vector of keys and values",
+      "gradient of the latent vector of keys and values",
+      "gradient of the normed latent vector of queries",
+      "gradient of the latent vector of queries",
+      "d_normed1 without the queries'",
+      "partials of the latent vector of queries",
+      "partials of the latent vector of keys and values",
       "adapters' rows of query",
       "adapters' rows of key",
       "adapters' rows of value",
@@ -321,8 +371,8 @@ struct ModelStep {
   /// to another. Of rows that are put in the order of experts: 0 with their weights, 1 made again,
   /// 2 of gradients; where experts are dealt out, of those that arrived or leave: 3 with their
   /// weights, 4 with their gradients, 5 leaving, 6 made again, 7 of gradients; of sums of a token's
-  /// rows: 1 with the weights' gradients. Of an
-  /// activation by weights: 1 of the expert that all tokens share.
+  /// rows: 1 with the weights' gradients. Of an activation by weights: 1 of the expert that all
+  /// tokens share. Of experts' biases: 1 times the weights of rows.
   std::int64_t variant = 0;
   std::optional<ParameterRole> parameter{};  ///< whose weights it reads or whose gradient it makes
   std::array<Flow, kMostFlows> flows{};      ///< operands without a value are left out

@@ -56,11 +56,14 @@ namespace mfsdp {
 [[nodiscard]] inline bool is_forward(const Kernel& kernel) {
   switch (kernel.kind) {
     case KernelKind::embedding_forward:
+    case KernelKind::expert_bias_forward:
     case KernelKind::grouped_product:
+    case KernelKind::latent_norm_forward:
     case KernelKind::layer_norm_forward:
     case KernelKind::qk_norm_rope_forward:
     case KernelKind::qk_row_norm_rope_forward:
-    case KernelKind::rms_norm_forward: return true;
+    case KernelKind::rms_norm_forward:
+    case KernelKind::sink_forward: return true;
     case KernelKind::gemm: return gemm_kind(kernel) == GemmKind::forward;
     default: return false;
   }
@@ -71,6 +74,7 @@ namespace mfsdp {
   switch (kernel.kind) {
     case KernelKind::bias_grad:
     case KernelKind::embedding_backward:
+    case KernelKind::expert_bias_gradient:
     case KernelKind::grouped_weight_gradient:
     case KernelKind::norm_weight_grad:
     case KernelKind::position_embedding_backward: return true;

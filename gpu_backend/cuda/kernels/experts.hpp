@@ -45,6 +45,28 @@ template <class T>
 [[nodiscard]] Result<void> combine_rows(const kernels::CombineRows<T>& k, cudaStream_t stream);
 
 template <class T>
+[[nodiscard]] Result<void> sigmoid_forward(const kernels::SigmoidForward<T>& k,
+                                           cudaStream_t stream);
+
+template <class T>
+[[nodiscard]] Result<void> sigmoid_backward(const kernels::SigmoidBackward<T>& k,
+                                            cudaStream_t stream);
+
+template <class T>
+[[nodiscard]] Result<void> expert_bias_forward(const kernels::ExpertBiasForward<T>& k,
+                                               cudaStream_t stream);
+
+template <class T>
+[[nodiscard]] Result<void> expert_bias_dots(const kernels::ExpertBiasDots<T>& k,
+                                            cudaStream_t stream);
+
+/// G: bf16, fp16 or fp32. `outlier`: null without --exact-sums.
+template <class T, class G>
+[[nodiscard]] Result<void> expert_bias_gradient(const kernels::ExpertBiasGradient<T, G>& k,
+                                                cudaStream_t stream,
+                                                ExactOutlier* outlier = nullptr);
+
+template <class T>
 [[nodiscard]] Result<void> weighted_swiglu_forward(const kernels::WeightedSwigluForward<T>& k,
                                                    cudaStream_t stream);
 

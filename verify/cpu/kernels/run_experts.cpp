@@ -229,6 +229,42 @@ Result<void> run_kind<KernelKind::sigmoid_backward>(const KernelCall& call,
 }
 
 template <>
+Result<void> run_kind<KernelKind::expert_bias_forward>(const KernelCall& call,
+                                                       const KernelSettings& /*settings*/) {
+  return with_type_of(call, "output", [&]<class T>(TypeTag<T>) -> Result<void> {
+    MFSDP_LET(k, take_expert_bias_forward<T>(call));
+    MFSDP_TRY(check_ends(*call.kernel, k.ends, k.experts, k.rows));
+    expert_bias_forward(k);
+    return {};
+  });
+}
+template <>
+Result<void> run_kind<KernelKind::expert_bias_dots>(const KernelCall& call,
+                                                    const KernelSettings& /*settings*/) {
+  return with_type_of(call, "d_output", [&]<class T>(TypeTag<T>) -> Result<void> {
+    MFSDP_LET(k, take_expert_bias_dots<T>(call));
+    MFSDP_TRY(check_ends(*call.kernel, k.ends, k.experts, k.rows));
+    expert_bias_dots(k);
+    return {};
+  });
+}
+template <>
+Result<void> run_kind<KernelKind::expert_bias_gradient>(const KernelCall& call,
+                                                        const KernelSettings& /*settings*/) {
+  return with_type_of(call, "d_output", [&]<class T>(TypeTag<T>) {
+    return with_type_beside<T>(
+        AllElementTypes{}, call, "weight_grad", [&]<class G>(TypeTag<G>) -> Result<void> {
+          MFSDP_LET(k, (take_expert_bias_gradient<T, G>(call)));
+          MFSDP_TRY(check_ends(*call.kernel, k.ends, k.experts, k.rows));
+          std::optional<GridSums<Real<T>>> sums;
+          if (k.pieces.grid) sums.emplace(*k.pieces.grid);
+          expert_bias_gradient(k, sums ? &*sums : nullptr);
+          return sums ? sums->result(*call.kernel, "weight_grad") : Result<void>{};
+        });
+  });
+}
+
+template <>
 Result<void> run_kind<KernelKind::weighted_swiglu_forward>(const KernelCall& call,
                                                            const KernelSettings& /*settings*/) {
   return with_type_of(call, "gate_up", [&]<class T>(TypeTag<T>) -> Result<void> {
