@@ -38,7 +38,7 @@ std::int64_t empty_shards(const Group& group, std::int64_t ranks) {
 }
 
 std::vector<std::string> layout_row(const Program& program, const Group& group) {
-  const std::int64_t ranks = layout_ranks(program.config);
+  const std::int64_t ranks = layout_of(group, program.config.mesh).ranks;
   const std::int64_t used = group.used_elements();
   return {std::string(to_string(group.dtype)),
           group.requires_grad ? "trained" : "frozen",

@@ -22,13 +22,15 @@ enum class Family {
   gpt2,     ///< LayerNorm, biases, learned positions, an MLP without a gate
   olmo2,    ///< norms only of what attention and MLP add, and of all queries or keys of a token
   mixtral,  ///< Llama's blocks with experts of other names in checkpoints
-  olmoe     ///< experts, and norms of all queries or keys of a token
+  olmoe,    ///< experts, and norms of all queries or keys of a token
+  gpt_oss,  ///< experts, sinks beside attention's scores, biases, a clamped SwiGLU
+  deepseek  ///< experts, and queries, keys and values by way of latent vectors
 };
 
 template <>
 struct Names<Family> {
-  static constexpr std::array<std::string_view, 5> values{"llama", "gpt2", "olmo2", "mixtral",
-                                                          "olmoe"};
+  static constexpr std::array<std::string_view, 7> values{"llama", "gpt2",    "olmo2",   "mixtral",
+                                                          "olmoe", "gpt_oss", "deepseek"};
 };
 
 /// What checkpoints call the modules of a model; "" where the family has no such module. A block's
@@ -52,21 +54,30 @@ struct ModuleNames {
   std::string_view expert_gate = "gate_proj";  ///< of an expert, as the next two are
   std::string_view expert_up = "up_proj";
   std::string_view expert_down = "down_proj";
-  std::string_view shared_expert = "shared_expert.";  ///< of `mlp`, as the next is
-  std::string_view shared_gate = "shared_expert_gate";
+  std::string_view shared_expert = "shared_expert.";    ///< of `mlp`, as the next is
+  std::string_view shared_gate = "shared_expert_gate";  ///< "": every token has it whole
 };
 
 /// In what a family's models differ from Llama's, whatever their shape.
 struct FamilyTraits {
   Family family = Family::llama;
-  bool layer_norms = false;         ///< LayerNorm with weight and bias in place of RMSNorm
-  bool biases = false;              ///< of the projections behind attention and in the MLP
-  bool gated = true;                ///< the MLP's activation is multiplied by another projection
-  bool rotates = true;              ///< RoPE; else a table of positions is added to the embedding
-  bool input_norms = true;          ///< before attention and MLP
-  bool whole_qk_norms = false;      ///< norms of query and key go over all of a token's heads
-  bool only_experts = false;        ///< every layer has experts
+  bool layer_norms = false;  ///< LayerNorm with weight and bias in place of RMSNorm
+  bool biases = false;       ///< of the projections behind attention and in the MLP, and of experts
+  /// Attention's weights of a query sum to less than 1: each head has a number of its own, a score
+  /// of no token.
+  bool sinks = false;
+  bool gated = true;            ///< the MLP's activation is multiplied by another projection
+  bool rotates = true;          ///< RoPE; else a table of positions is added to the embedding
+  bool input_norms = true;      ///< before attention and MLP
+  bool whole_qk_norms = false;  ///< norms of query and key go over all of a token's heads
+  bool only_experts = false;    ///< every layer has experts
+  /// Keys and values are made of one latent vector a token, but for a part of each key, which
+  /// turns and is all heads'; queries of one too, or of the token's row.
+  bool latent_attention = false;
   bool transposed_weights = false;  ///< checkpoints hold matrices of blocks as [inputs, outputs]
+  /// Rows of an expert's gate and up stand in turn, and checkpoints hold all experts' matrices as
+  /// one tensor [experts, inputs, outputs].
+  bool interleaved_experts = false;
   ModuleNames names = {};
 };
 
@@ -140,15 +151,23 @@ struct HfFamily {
   // Of families with experts.
   /// The weights of a token's experts sum to 1: always, or where norm_topk_prob says so.
   bool always_normalises = false;
-  bool dense_layers = false;  ///< layers may be dense (mlp_only_layers, decoder_sparse_step)
-  Rational aux_loss{0, 1};    ///< where config.json does not say router_aux_loss_coef
+  bool dense_layers = false;    ///< layers may be dense (mlp_only_layers, decoder_sparse_step)
+  Rational aux_loss{0, 1};      ///< where config.json does not say router_aux_loss_coef
+  Rational swiglu_alpha{0, 1};  ///< of the clamped SwiGLU, which the class fixes; 0: SwiGLU
+  std::int64_t swiglu_limit = 0;
+  const char* dense_layers_first = nullptr;  ///< so many layers are dense; null: see dense_layers
+  bool counts_shared = false;                ///< shared_intermediate counts experts' widths
+  bool groups_experts = false;               ///< experts stand in groups of which a token has some
+  bool sigmoid_routing = false;
+  /// Published checkpoints are quantised; their shape is that of a model that is not.
+  bool quantised_originals = false;
 };
 
 /// All that are modelled, sorted by model_type.
 [[nodiscard]] std::span<const HfFamily> hf_families();
 
-/// "gemma, gemma2, gemma3_text, gpt2, llama, mistral, mixtral, olmo2, olmoe, phi3, qwen2,
-/// qwen2_moe, qwen3 or qwen3_moe".
+/// "deepseek_v2, deepseek_v3, gemma, gemma2, gemma3_text, gpt2, gpt_oss, llama, mistral, mixtral,
+/// olmo2, olmoe, phi3, qwen2, qwen2_moe, qwen3 or qwen3_moe".
 [[nodiscard]] std::string hf_family_list();
 
 }  // namespace mfsdp

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <array>
+#include <cmath>
 #include <nlohmann/json.hpp>
 #include <utility>
 #include <vector>
@@ -35,14 +36,11 @@ Result<void> read_llama3(const HfFields& rope, RopeScaling& scaling) {
   return {};
 }
 
-/// Where Hugging Face's class rounds no bounds, or has two magnitudes that differ, nothing here
-/// makes the table.
+/// Where Hugging Face's class has two magnitudes that differ, nothing here makes the table.
 bool is_other_yarn(const HfFields& rope) {
-  const Json* truncate = rope.find("truncate");
   const Json* own = rope.find("mscale");
   const Json* all = rope.find("mscale_all_dim");
-  const bool two_magnitudes = own != nullptr && all != nullptr && *own != *all;
-  return (truncate != nullptr && *truncate == false) || two_magnitudes;
+  return own != nullptr && all != nullptr && *own != *all;
 }
 
 Result<void> read_yarn(const HfFields& rope, const ModelShape& shape, ReadScaling& read) {
@@ -59,6 +57,10 @@ Result<void> read_yarn(const HfFields& rope, const ModelShape& shape, ReadScalin
   MFSDP_TRY(rope.number("beta_slow", scaling.low_freq_factor));
   MFSDP_TRY(rope.number("beta_fast", scaling.high_freq_factor));
   MFSDP_TRY(rope.number("attention_factor", scaling.attention_factor));
+  bool rounds = true;
+  MFSDP_TRY(rope.boolean("truncate", rounds));
+  scaling.exact_range = !rounds;
+  if (shape.kv_latent != 0) MFSDP_TRY(rope.number("mscale_all_dim", scaling.score_magnitude));
   // Two equal magnitudes stand for no change: one is divided by the other.
   if (rope.find("attention_factor") == nullptr && rope.find("mscale") != nullptr &&
       rope.find("mscale_all_dim") != nullptr)
@@ -179,6 +181,21 @@ Result<void> read_rope_by_layer(const HfFields& fields, const HfFields& rope,
   return {};
 }
 
+/// Latent attention's scores are multiplied by the square of YaRN's magnitude, which is none of its
+/// cosines and sines: scores are divided by the root of query_scalar.
+Result<void> read_score_magnitude(const HfFields& fields, ModelShape& shape) {
+  const RopeScaling& scaling = shape.rope_scaling;
+  if (scaling.score_magnitude.num == 0) return {};
+  const double magnitude =
+      0.1 * scaling.score_magnitude.value() * std::log(scaling.factor.value()) + 1;
+  const double scalar = static_cast<double>(shape.head_dim) / std::pow(magnitude, 4);
+  // Nine digits are more than scores have.
+  const Result<Rational> exact = parse_rational(fmt::format("{:.9f}", scalar), "mscale_all_dim");
+  if (!exact) return fields.wrong("rope_scaling", "an mscale_all_dim near 1");
+  shape.query_scalar = *exact;
+  return {};
+}
+
 /// rope_theta and rope_scaling, or the rope_parameters that replaced both in transformers 5.
 Result<void> read_rope(const HfFields& fields, const HfFamily& family, HfModel& model) {
   ModelShape& shape = model.shape;
@@ -206,6 +223,7 @@ Result<void> read_rope(const HfFields& fields, const HfFamily& family, HfModel& 
       MFSDP_TRY(read_new_rope(fields, *new_form, family, shape, scaling));
   }
   shape.rope_scaling = scaling.scaling;
+  MFSDP_TRY(read_score_magnitude(fields, shape));
   model.gaps.rope_type = scaling.other_type;
   return {};
 }

@@ -88,6 +88,14 @@ bool is_off(const ParsedJson& value, bool one_is_off) {
   return value.is_null() || ((value.is_array() || value.is_object()) && value.empty());
 }
 
+/// Fields that a family's own readers take. A third one says of parts that transformers leaves out
+/// too: its class of DeepSeek-V3 drops the layers of multi-token prediction.
+bool is_of_family(const HfFamily& family, std::string_view field) {
+  if (family.names.experts != nullptr && family.names.experts == field) return true;
+  return traits_of(family.family).latent_attention &&
+         (field == "kv_lora_rank" || field == "num_nextn_predict_layers");
+}
+
 Result<void> check_switches(const Fields& fields, const HfFamily& family) {
   const auto check = [&](const char* name, std::string_view what, bool one_is_off) -> Result<void> {
     const ParsedJson* value = fields.find(name);
@@ -95,7 +103,7 @@ Result<void> check_switches(const Fields& fields, const HfFamily& family) {
     return fields.wrong(name, fmt::format("none (not modelled: {}; docs/limits.md)", what));
   };
   for (const Switch& field : kSwitches)
-    if (family.names.experts == nullptr || std::string_view(family.names.experts) != field.name)
+    if (!is_of_family(family, field.name))
       MFSDP_TRY(check(field.name, field.what, field.one_is_off));
   if (!family.qk_norm)
     for (const char* name : kNormSwitches) MFSDP_TRY(check(name, kFieldNorms, false));
@@ -143,16 +151,37 @@ Result<void> check_scaled_attention(const Fields& fields) {
 
 /// Fields that would change what runs in ways that the recipe does not know.
 Result<void> refuse_unsupported(const Fields& fields, const HfFamily& family) {
-  if (fields.find("quantization_config") != nullptr)
+  if (fields.find("quantization_config") != nullptr && !family.quantised_originals)
     return fields.wrong("quantization_config",
                         "none (quantized checkpoints are not supported; name the unquantized one)");
   MFSDP_TRY(check_activation(fields, family));
   MFSDP_TRY(check_scaled_attention(fields));
   // Qwen2 has its bias whatever this field says; the other three have none.
   if (!family.qkv_bias) MFSDP_TRY(fields.off("attention_bias", "attention biases"));
+  const ParsedJson* bias = fields.find("attention_bias");
+  if (traits_of(family.family).sinks && bias != nullptr && *bias != true)
+    return fields.wrong("attention_bias", "true (this model_type without them is not modelled)");
   MFSDP_TRY(fields.off("mlp_bias", "biases in the MLP"));
   MFSDP_TRY(check_head(fields));
   return check_switches(fields, family);
+}
+
+/// Heads of latent attention: what turns stands behind the rest.
+Result<void> read_latent_sizes(const Fields& fields, ModelShape& shape) {
+  std::int64_t rest = 0;
+  MFSDP_TRY(fields.required_integer("qk_nope_head_dim", ShapeLimits::heads, rest));
+  MFSDP_TRY(fields.required_integer("qk_rope_head_dim", ShapeLimits::heads, shape.rotary_dim));
+  MFSDP_TRY(fields.required_integer("v_head_dim", ShapeLimits::heads, shape.value_dim));
+  MFSDP_TRY(fields.required_integer("kv_lora_rank", ShapeLimits::dim, shape.kv_latent));
+  MFSDP_TRY(fields.integer("q_lora_rank", ShapeLimits::dim, shape.query_latent));
+  shape.head_dim = checked_add(rest, shape.rotary_dim);
+  if (shape.value_dim == shape.head_dim) shape.value_dim = 0;
+  if (const ParsedJson* pairs = fields.find("rope_interleave"); pairs != nullptr && *pairs != true)
+    return fields.wrong("rope_interleave", "true (RoPE of halves is not modelled here)");
+  const ParsedJson* epsilon = fields.find("rms_norm_eps");
+  if (epsilon != nullptr && *epsilon != 1e-6)
+    return fields.wrong("rms_norm_eps", "1e-06 (which norms of latent vectors have in any case)");
+  return {};
 }
 
 Result<void> read_sizes(const Fields& fields, const HfFamily& family, ModelShape& shape) {
@@ -171,14 +200,18 @@ Result<void> read_sizes(const Fields& fields, const HfFamily& family, ModelShape
   if (!stated && !family.kv_heads_default_to_heads)
     return fields.wrong("num_key_value_heads", fmt::format("an integer from 1 to {}", shape.heads));
   MFSDP_TRY(fields.integer("num_key_value_heads", shape.heads, shape.kv_heads));
-  if (fields.find("head_dim") == nullptr) {
+  if (traits_of(family.family).latent_attention) {
+    MFSDP_TRY(read_latent_sizes(fields, shape));
+  } else if (fields.find("head_dim") == nullptr) {
     if (family.head_dim == 0 && shape.hidden % shape.heads != 0)
       return fields.wrong("head_dim",
                           fmt::format("an even integer, as {} ({}) is not a multiple of {} ({})",
                                       names.hidden, shape.hidden, names.heads, shape.heads));
     shape.head_dim = family.head_dim != 0 ? family.head_dim : shape.hidden / shape.heads;
   }
-  MFSDP_TRY(fields.integer("head_dim", ShapeLimits::heads, shape.head_dim));
+  // Of latent attention some files say how much of a head turns there.
+  if (!traits_of(family.family).latent_attention)
+    MFSDP_TRY(fields.integer("head_dim", ShapeLimits::heads, shape.head_dim));
   MFSDP_TRY(fields.required_integer("vocab_size", ShapeLimits::dim, shape.vocab));
   MFSDP_TRY(fields.required_integer(names.positions, ShapeLimits::dim, shape.max_seq_len));
   MFSDP_TRY(fields.required_number(names.epsilon, shape.rms_norm_eps));

@@ -34,6 +34,47 @@ Result<void> read_dense_layers(const HfFields& fields, ModelShape& shape) {
   return {};
 }
 
+/// The first layers are dense, and all others have experts.
+Result<void> read_first_dense(const HfFields& fields, const HfFamily& family, ModelShape& shape) {
+  std::int64_t first = 0;
+  MFSDP_TRY(fields.integer_between(0, shape.layers, family.dense_layers_first, first));
+  for (std::int64_t layer = 0; layer < first; ++layer) shape.dense_layers.push_back(layer);
+  std::int64_t every = 1;
+  MFSDP_TRY(fields.integer("moe_layer_freq", ShapeLimits::layers, every));
+  if (every != 1) return fields.wrong("moe_layer_freq", "1 (experts in all layers from there on)");
+  return {};
+}
+
+/// DeepSeek's: groups of experts, a factor of the weights. Its classes have no losses of routers.
+Result<void> read_grouped_router(const HfFields& fields, const HfFamily& family,
+                                 ModelShape& shape) {
+  shape.sigmoid_routing = family.sigmoid_routing;
+  const char* const method = family.sigmoid_routing ? "noaux_tc" : "group_limited_greedy";
+  const Json* stated = fields.find("topk_method");
+  const bool greedy = !family.sigmoid_routing && (stated == nullptr || *stated == "greedy");
+  if (stated != nullptr && !greedy && *stated != method)
+    return fields.wrong("topk_method", fmt::format("\"{}\"", method));
+  const char* const scores = family.sigmoid_routing ? "sigmoid" : "softmax";
+  if (const Json* function = fields.find("scoring_func");
+      function != nullptr && *function != scores)
+    return fields.wrong("scoring_func", fmt::format("\"{}\"", scores));
+  if (family.sigmoid_routing) {
+    shape.normalised_routing = true;
+    MFSDP_TRY(fields.boolean("norm_topk_prob", shape.normalised_routing));
+  } else {
+    MFSDP_TRY(fields.off("norm_topk_prob", "weights that are divided by their sum"));
+  }
+  if (!greedy) {
+    MFSDP_TRY(fields.required_integer("n_group", shape.experts, shape.router_groups));
+    MFSDP_TRY(fields.required_integer("topk_group", shape.router_groups, shape.chosen_groups));
+  }
+  // Where a token may have all groups there are none.
+  if (shape.router_groups == shape.chosen_groups) shape.router_groups = shape.chosen_groups = 0;
+  MFSDP_TRY(fields.number("routed_scaling_factor", shape.routed_scale));
+  if (shape.routed_scale == Rational{1, 1}) shape.routed_scale = {0, 1};
+  return fields.off("output_router_logits", "losses of the router");
+}
+
 /// Hugging Face's classes add the auxiliary loss where output_router_logits is on.
 Result<void> read_router(const HfFields& fields, const HfFamily& family, ModelShape& shape) {
   shape.normalised_routing = family.always_normalises;
@@ -67,19 +108,31 @@ Result<void> read_hf_experts(const HfFields& fields, const HfFamily& family, Mod
   if (names.expert_intermediate != nullptr)
     MFSDP_TRY(fields.required_integer(names.expert_intermediate, ShapeLimits::dim,
                                       shape.expert_intermediate));
-  if (names.shared_intermediate != nullptr)
+  if (family.counts_shared) {
+    std::int64_t shared = 0;
+    MFSDP_TRY(fields.integer_between(0, ShapeLimits::experts, names.shared_intermediate, shared));
+    shape.shared_intermediate = checked_mul(shared, shape.expert_intermediate);
+  } else if (names.shared_intermediate != nullptr)
     MFSDP_TRY(fields.required_integer(names.shared_intermediate, ShapeLimits::dim,
                                       shape.shared_intermediate));
 
   if (family.dense_layers) MFSDP_TRY(read_dense_layers(fields, shape));
+  if (family.dense_layers_first != nullptr) MFSDP_TRY(read_first_dense(fields, family, shape));
   if (std::ssize(shape.dense_layers) == shape.layers)
-    return fields.wrong("mlp_only_layers", "a layer with experts, or a dense model");
+    return fields.wrong(family.dense_layers ? "mlp_only_layers" : family.dense_layers_first,
+                        "a layer with experts, or a dense model");
   // What no layer has says nothing: a shape is stated in one way.
   if (shape.dense_layers.empty()) shape.intermediate = 0;
   if (const Json* bias = fields.find("qkv_bias"); bias != nullptr && *bias != family.qkv_bias)
     return fields.wrong("qkv_bias", family.qkv_bias ? "true" : "false");
   if (const Json* clip = fields.find("clip_qkv"); clip != nullptr)
     return fields.wrong("clip_qkv", "none (queries and keys that are cut off are not modelled)");
+  if (family.swiglu_limit != 0) {
+    shape.swiglu_alpha = family.swiglu_alpha;
+    shape.swiglu_limit = {family.swiglu_limit, 1};
+    MFSDP_TRY(fields.number("swiglu_limit", shape.swiglu_limit));
+  }
+  if (family.groups_experts) return read_grouped_router(fields, family, shape);
   return read_router(fields, family, shape);
 }
 

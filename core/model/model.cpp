@@ -8,6 +8,8 @@
 namespace mfsdp {
 namespace {
 
+constexpr std::string_view kCorrection = ".e_score_correction_bias";
+
 /// Appends units and their parameters in forward order.
 class ModelBuilder {
  public:
@@ -65,7 +67,7 @@ class ModelBuilder {
   [[nodiscard]] Model take() { return std::move(model_); }
 
  private:
-  static constexpr std::size_t kMostPerBlock = 14;
+  static constexpr std::size_t kMostPerBlock = 18;
   static constexpr std::size_t kMostAtEnds = 5;
 
   static std::string weight_of(std::string_view module) { return std::string(module) + ".weight"; }
@@ -93,6 +95,7 @@ class ModelBuilder {
                                         {prefix + "k_proj." + kind, kv_rows},
                                         {prefix + "v_proj." + kind, kv_rows}};
     };
+    if (traits_.latent_attention) return latent_attention(prefix);
     const std::string qkv = prefix + std::string(names_.qkv);
     projection(ParameterRole::qkv, qkv, rows, shape_.hidden, parts("weight"));
     if (shape_.qkv_bias) add(ParameterRole::qkv_bias, bias_of(qkv), {rows}, parts("bias"));
@@ -105,6 +108,26 @@ class ModelBuilder {
     const std::string out = prefix + std::string(names_.attention_out);
     projection(ParameterRole::attention_out, out, shape_.hidden, q_rows);
     if (traits_.biases) add(ParameterRole::attention_out_bias, bias_of(out), {shape_.hidden});
+    if (traits_.sinks) add(ParameterRole::sinks, prefix + "sinks", {shape_.heads});
+  }
+
+  void latent_attention(const std::string& prefix) {
+    const std::int64_t queries = checked_mul(shape_.heads, shape_.head_dim);
+    const std::int64_t hidden = shape_.hidden;
+    if (shape_.query_latent == 0) {
+      projection(ParameterRole::q, prefix + "q_proj", queries, hidden);
+    } else {
+      projection(ParameterRole::q_a, prefix + "q_a_proj", shape_.query_latent, hidden);
+      add(ParameterRole::q_a_norm, weight_of(prefix + "q_a_layernorm"), {shape_.query_latent});
+      projection(ParameterRole::q_b, prefix + "q_b_proj", queries, shape_.query_latent);
+    }
+    projection(ParameterRole::kv_a, prefix + "kv_a_proj_with_mqa",
+               checked_add(shape_.kv_latent, shape_.rotary_dim), hidden);
+    add(ParameterRole::kv_a_norm, weight_of(prefix + "kv_a_layernorm"), {shape_.kv_latent});
+    projection(ParameterRole::kv_b, prefix + "kv_b_proj",
+               checked_mul(shape_.heads, shape_.key_value_dim()), shape_.kv_latent);
+    projection(ParameterRole::attention_out, prefix + std::string(names_.attention_out), hidden,
+               shape_.attention_width());
   }
 
   void mlp(const std::string& prefix) {
@@ -123,22 +146,37 @@ class ModelBuilder {
 
   /// One parameter has all experts' matrices one below the other, each a part of its own.
   void experts(const std::string& prefix) {
-    add(ParameterRole::router, weight_of(prefix + std::string(names_.router)),
-        {shape_.experts, shape_.hidden});
+    const std::string router = prefix + std::string(names_.router);
+    add(ParameterRole::router, weight_of(router), {shape_.experts, shape_.hidden});
+    if (traits_.biases) add(ParameterRole::router_bias, bias_of(router), {shape_.experts});
+    if (shape_.sigmoid_routing)
+      add(ParameterRole::router_correction, router + std::string(kCorrection), {shape_.experts});
     const std::int64_t inner = shape_.expert_intermediate;
     std::vector<ParameterPart> gate_up;
     std::vector<ParameterPart> down;
     const std::string all = prefix + std::string(names_.experts);
     for (std::int64_t expert = 0; expert < shape_.experts; ++expert) {
       const std::string one = all + std::to_string(expert) + ".";
-      gate_up.push_back({weight_of(one + std::string(names_.expert_gate)), inner});
-      gate_up.push_back({weight_of(one + std::string(names_.expert_up)), inner});
+      if (traits_.interleaved_experts) {
+        gate_up.push_back({weight_of(one + std::string(names_.gate_up)), 2 * inner});
+      } else {
+        gate_up.push_back({weight_of(one + std::string(names_.expert_gate)), inner});
+        gate_up.push_back({weight_of(one + std::string(names_.expert_up)), inner});
+      }
       down.push_back({weight_of(one + std::string(names_.expert_down)), shape_.hidden});
     }
     add(ParameterRole::experts_gate_up, weight_of(all + std::string(names_.gate_up)),
         {product_of(2, shape_.experts, inner), shape_.hidden}, std::move(gate_up));
+    model_.parameters.back().transposed = traits_.interleaved_experts;
+    if (traits_.biases)
+      add(ParameterRole::experts_gate_up_bias, bias_of(all + std::string(names_.gate_up)),
+          {product_of(2, shape_.experts, inner)});
     add(ParameterRole::experts_down, weight_of(all + std::string(names_.down)),
         {product_of(shape_.experts, shape_.hidden), inner}, std::move(down));
+    model_.parameters.back().transposed = traits_.interleaved_experts;
+    if (traits_.biases)
+      add(ParameterRole::experts_down_bias, bias_of(all + std::string(names_.down)),
+          {product_of(shape_.experts, shape_.hidden)});
     if (shape_.shared_intermediate != 0) shared_expert(prefix);
   }
 
@@ -151,8 +189,9 @@ class ModelBuilder {
          {weight_of(one + std::string(names_.expert_up)), inner}});
     add(ParameterRole::shared_down, weight_of(one + std::string(names_.expert_down)),
         {shape_.hidden, inner});
-    add(ParameterRole::shared_gate, weight_of(prefix + std::string(names_.shared_gate)),
-        {1, shape_.hidden});
+    if (shape_.has_gated_shared())
+      add(ParameterRole::shared_gate, weight_of(prefix + std::string(names_.shared_gate)),
+          {1, shape_.hidden});
   }
 
   void final_norm() {
@@ -214,6 +253,8 @@ Rational ModelShape::embedding_scale(DType dtype) const {
   for (; exponent > bits; --exponent) digits *= 2;
   return {digits, den};
 }
+
+bool never_trains(std::string_view name) { return name.ends_with(kCorrection); }
 
 std::int64_t Parameter::elements() const {
   return shape.empty() ? 0 : checked_mul(shape.front(), row_elements());

@@ -39,6 +39,8 @@ struct RopeScaling {
   /// LongRoPE's, of each frequency: for sequences within the original context, and for longer ones.
   std::vector<Rational> short_factors{};
   std::vector<Rational> long_factors{};
+  Rational score_magnitude{0, 1};  ///< YaRN's mscale_all_dim, of which query_scalar is made too
+  bool exact_range = false;        ///< YaRN blends between bounds that are not rounded
 
   friend bool operator==(const RopeScaling&, const RopeScaling&) = default;
 };
@@ -64,7 +66,11 @@ struct ModelShape {
   Rational rms_norm_eps{1, 100000};  ///< of layer norms too
   Rational rope_theta{10000, 1};
   RopeScaling rope_scaling;
-  std::int64_t rotary_dim = 0;      ///< first elements of a head that RoPE turns; 0: all of them
+  /// Elements of a head that RoPE turns, the first ones, of latent attention the last; 0: all.
+  std::int64_t rotary_dim = 0;
+  std::int64_t value_dim = 0;       ///< of a head's values; 0: head_dim
+  std::int64_t query_latent = 0;    ///< elements of the latent vector of queries; 0: there is none
+  std::int64_t kv_latent = 0;       ///< of keys and values, without the part that turns
   Rational local_rope_theta{0, 1};  ///< of layers that slide, unscaled; 0: they turn as all others
   /// Tokens that attention of a layer that slides sees, the query's own the last of them.
   std::int64_t sliding_window = 0;
@@ -82,14 +88,36 @@ struct ModelShape {
   bool normalised_routing = false;           ///< the weights of a token's experts sum to 1
   Rational router_aux_loss{0, 1};            ///< of experts' balance in a sequence; 0: none
   Rational router_z_loss{0, 1};              ///< of the router's logits; 0: none
+  /// Experts' SwiGLU: of gates up to the limit and ups within it, (up + 1) * gate * sigmoid(alpha *
+  /// gate). 0: the plain one.
+  Rational swiglu_limit{0, 1};
+  std::int64_t router_groups = 0;  ///< of experts, equally large; a token's are in some; 0: none
+  std::int64_t chosen_groups = 0;  ///< of a token: those of the best expert, or of the best two
+  /// Weights are sigmoids of logits, and choice goes by these and a number of each expert, which no
+  /// gradient changes. Else they are softmax's, and choice goes by them.
+  bool sigmoid_routing = false;
+  Rational routed_scale{0, 1};  ///< by which weights are multiplied at last; 0: they are not
+  Rational swiglu_alpha{0, 1};
 
   friend bool operator==(const ModelShape&, const ModelShape&) = default;
 
   [[nodiscard]] const FamilyTraits& traits() const { return traits_of(family); }
-  /// Columns of the fused query, key and value projection: (heads + 2 kv_heads) * head_dim.
-  [[nodiscard]] std::int64_t qkv_width() const { return (heads + 2 * kv_heads) * head_dim; }
-  /// Columns of the attention output: heads * head_dim.
-  [[nodiscard]] std::int64_t attention_width() const { return heads * head_dim; }
+  [[nodiscard]] std::int64_t value_head_dim() const {
+    return value_dim != 0 ? value_dim : head_dim;
+  }
+  /// Columns of query, key and value heads: (heads + kv_heads) * head_dim, then the values'.
+  [[nodiscard]] std::int64_t qkv_width() const {
+    return (heads + kv_heads) * head_dim + kv_heads * value_head_dim();
+  }
+  /// Columns of the attention output: heads * value_head_dim.
+  [[nodiscard]] std::int64_t attention_width() const { return heads * value_head_dim(); }
+  /// Elements of what a latent vector gives to a head: its key but for what turns, its value.
+  [[nodiscard]] std::int64_t key_value_dim() const {
+    return head_dim - rotary_dim + value_head_dim();
+  }
+  [[nodiscard]] bool has_gated_shared() const {
+    return shared_intermediate != 0 && !traits().names.shared_gate.empty();
+  }
   /// Columns of the MLP's first projection: gate and up, or what the activation is of.
   [[nodiscard]] std::int64_t gate_up_width() const {
     return traits().gated ? 2 * intermediate : intermediate;
@@ -143,12 +171,26 @@ enum class ParameterRole {
   gate_up_bias,        ///< as many as gate_up has rows
   down_bias,           ///< [hidden]
   router,              ///< [experts, hidden]
-  /// [experts * 2 * expert_intermediate, hidden]: of each expert gate rows, then up rows.
+  /// [experts * 2 * expert_intermediate, hidden]: of each expert gate rows, then up rows, or both
+  /// in turn (interleaved_experts).
   experts_gate_up,
-  experts_down,    ///< [experts * hidden, expert_intermediate]
-  shared_gate_up,  ///< [2 * shared_intermediate, hidden]
-  shared_down,     ///< [hidden, shared_intermediate]
-  shared_gate,     ///< [1, hidden]
+  experts_down,          ///< [experts * hidden, expert_intermediate]
+  shared_gate_up,        ///< [2 * shared_intermediate, hidden]
+  shared_down,           ///< [hidden, shared_intermediate]
+  shared_gate,           ///< [1, hidden]
+  sinks,                 ///< [heads]
+  router_bias,           ///< [experts]
+  experts_gate_up_bias,  ///< [experts * 2 * expert_intermediate], as the rows of experts_gate_up
+  experts_down_bias,     ///< [experts * hidden]
+  // Of latent attention: from a row to the latent vector and from there to heads.
+  q,                  ///< [heads * head_dim, hidden]; or the next three
+  q_a,                ///< [query_latent, hidden]
+  q_a_norm,           ///< [query_latent]
+  q_b,                ///< [heads * head_dim, query_latent]
+  kv_a,               ///< [kv_latent + rotary_dim, hidden]
+  kv_a_norm,          ///< [kv_latent]
+  kv_b,               ///< [heads * key_value_dim, kv_latent]
+  router_correction,  ///< [experts]; never trained
   // Adapters (core/model/lora.hpp): A [rank, inputs] and B [outputs, rank].
   q_lora_a,
   q_lora_b,
@@ -172,7 +214,7 @@ enum class ParameterRole {
 
 template <>
 struct Names<ParameterRole> {
-  static constexpr std::array<std::string_view, 45> values{"embedding",
+  static constexpr std::array<std::string_view, 57> values{"embedding",
                                                            "input_norm",
                                                            "qkv",
                                                            "qkv_bias",
@@ -199,6 +241,18 @@ struct Names<ParameterRole> {
                                                            "shared_gate_up",
                                                            "shared_down",
                                                            "shared_gate",
+                                                           "sinks",
+                                                           "router_bias",
+                                                           "experts_gate_up_bias",
+                                                           "experts_down_bias",
+                                                           "q",
+                                                           "q_a",
+                                                           "q_a_norm",
+                                                           "q_b",
+                                                           "kv_a",
+                                                           "kv_a_norm",
+                                                           "kv_b",
+                                                           "router_correction",
                                                            "q_lora_a",
                                                            "q_lora_b",
                                                            "k_lora_a",
@@ -219,7 +273,8 @@ struct Names<ParameterRole> {
                                                            "down_lora_b"};
 };
 
-/// A checkpoint tensor that a fused parameter holds: its name and its rows of dim 0.
+/// A checkpoint tensor that a fused parameter holds: its name and its rows of dim 0. Of families
+/// whose checkpoints have experts as one tensor (interleaved_experts) each part is an expert's.
 struct ParameterPart {
   std::string name;
   std::int64_t rows = 0;
@@ -237,13 +292,17 @@ struct Parameter {
   DType dtype = DType::bf16;
   UnitId unit;
   bool decay = false;  ///< weight decay applies: matrices only
-  /// Checkpoints hold it as [inputs, outputs]; `shape` is [outputs, inputs] all the same.
+  /// Checkpoints hold it, or each expert's part of it, as [inputs, outputs]; `shape` is [outputs,
+  /// inputs] all the same.
   bool transposed = false;
 
   [[nodiscard]] std::int64_t elements() const;
   /// Elements of one row: product of all dims but the first; 1 for a vector.
   [[nodiscard]] std::int64_t row_elements() const;
 };
+
+/// Whether a parameter of that name is one that no gradient ever changes.
+[[nodiscard]] bool never_trains(std::string_view name);
 
 /// What is gathered as one, in forward order.
 struct Unit {

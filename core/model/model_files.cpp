@@ -69,8 +69,11 @@ std::string squashed(std::string_view name) {
 
 /// Versions that have the shape of a built-in model of another name. Llama 3.1 and 3.3 differ from
 /// what they are listed under in nothing; Llama 3 has a shorter context and unscaled RoPE.
-constexpr std::array<std::pair<std::string_view, std::string_view>, 10> kVersions{
-    {{"llama3.18b", "llama3_8b"},
+constexpr std::array<std::pair<std::string_view, std::string_view>, 13> kVersions{
+    {{"deepseekr1", "deepseek_v3"},
+     {"deepseekv30324", "deepseek_v3"},
+     {"deepseekv3.1", "deepseek_v3"},
+     {"llama3.18b", "llama3_8b"},
      {"llama3.170b", "llama3_70b"},
      {"llama3.1405b", "llama3_405b"},
      {"llama3.21b", "llama3_1b"},

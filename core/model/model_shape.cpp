@@ -70,7 +70,10 @@ Result<void> check_experts(const ModelShape& shape, const std::string& where) {
     const bool none = shape.experts_per_token == 0 && shape.expert_intermediate == 0 &&
                       shape.dense_layers.empty() && !shape.normalised_routing &&
                       shape.shared_intermediate == 0 && shape.router_aux_loss == Rational{} &&
-                      shape.router_z_loss == Rational{};
+                      shape.router_z_loss == Rational{} && shape.swiglu_limit == Rational{} &&
+                      shape.swiglu_alpha == Rational{} && !shape.sigmoid_routing &&
+                      shape.router_groups == 0 && shape.chosen_groups == 0 &&
+                      shape.routed_scale == Rational{};
     return none ? Result<void>{} : wrong("num_experts", "experts, as more is said of them", 0);
   }
   if (shape.experts_per_token < 1 || shape.experts_per_token > shape.experts)
@@ -83,6 +86,21 @@ Result<void> check_experts(const ModelShape& shape, const std::string& where) {
     return wrong("shared_expert_intermediate_size",
                  fmt::format("an integer from 0 to {}", ShapeLimits::dim),
                  shape.shared_intermediate);
+  const std::int64_t groups = shape.router_groups;
+  const std::int64_t of_group =
+      groups == 0 ? shape.experts : shape.experts / std::max<std::int64_t>(groups, 1);
+  if (groups != 0 && (groups < 2 || shape.experts % groups != 0))
+    return wrong("n_group", fmt::format("0, or a divisor of {} experts", shape.experts), groups);
+  if (groups != 0 && shape.sigmoid_routing && of_group < 2)
+    return wrong("n_group", "groups of two experts or more", groups);
+  if (shape.chosen_groups < (groups == 0 ? 0 : 1) ||
+      shape.chosen_groups > std::max<std::int64_t>(groups - 1, 0))
+    return wrong("topk_group", fmt::format("fewer than the {} groups", groups),
+                 shape.chosen_groups);
+  if (groups != 0 && checked_mul(shape.chosen_groups, of_group) < shape.experts_per_token)
+    return wrong("topk_group",
+                 fmt::format("groups of {} experts at least", shape.experts_per_token),
+                 shape.chosen_groups);
   if (shape.dense_layers.empty() && shape.intermediate != 0)
     return wrong("intermediate_size", "0, as no layer is dense", shape.intermediate);
   MFSDP_TRY(check_layers(shape.dense_layers, shape, "mlp_only_layers", where));
@@ -90,10 +108,15 @@ Result<void> check_experts(const ModelShape& shape, const std::string& where) {
     return wrong("mlp_only_layers", "a layer with experts", shape.layers);
   for (const auto& [field, value] :
        {std::pair<std::string_view, const Rational&>{"router_aux_loss_coef", shape.router_aux_loss},
-        {"router_z_loss_coef", shape.router_z_loss}})
+        {"router_z_loss_coef", shape.router_z_loss},
+        {"routed_scaling_factor", shape.routed_scale},
+        {"swiglu_limit", shape.swiglu_limit},
+        {"swiglu_alpha", shape.swiglu_alpha}})
     if (value.num < 0 || (value.num == 0 ? value.den != 1 : value.den < 1))
       return fail(where,
                   fmt::format("{}: expected a number above 0, got {}", field, value.value()));
+  if ((shape.swiglu_limit.num == 0) != (shape.swiglu_alpha.num == 0))
+    return fail(where, "swiglu_limit: expected it beside swiglu_alpha, or neither");
   return {};
 }
 
@@ -131,6 +154,8 @@ Result<void> check_scaling(const ModelShape& shape, const std::string& where) {
   if (scaling.kind != RopeKind::longrope &&
       !(scaling.short_factors.empty() && scaling.long_factors.empty()))
     return fail(where, "rope_scaling.short_factor: expected none but of longrope");
+  if (scaling.exact_range && scaling.kind != RopeKind::yarn)
+    return fail(where, "rope_scaling.truncate: expected it of yarn alone");
   if (scaling.kind == RopeKind::linear) return {};
   if (scaling.kind == RopeKind::longrope) {
     const std::int64_t frequencies = shape.rotated_dim() / 2;
@@ -215,6 +240,23 @@ Result<void> check_family(const ModelShape& shape, const std::string& where) {
            "no experts, or norms before attention and MLP alone"},
       Need{shape.experts == 0 || shape.activation == Activation::silu, "experts with SwiGLU"},
       Need{shape.experts == 0 || !shape.fused_weights, "no fused weights beside experts"},
+      Need{traits.latent_attention == (shape.kv_latent != 0), "a latent vector of keys and values"},
+      Need{shape.kv_latent >= 0 && shape.query_latent >= 0 && shape.value_dim >= 0 &&
+               (traits.latent_attention || (shape.query_latent == 0 && shape.value_dim == 0)),
+           "no latent vector of queries, and values as wide as keys"},
+      Need{!traits.latent_attention || (shape.kv_heads == shape.heads && shape.rotary_dim != 0 &&
+                                        shape.experts != 0 && !shape.qkv_bias && !shape.qk_norm &&
+                                        !shape.fused_weights && !shape.zero_centered_norms),
+           "experts, and heads with keys of their own, of which a part turns"},
+      Need{traits.latent_attention || (!shape.sigmoid_routing && shape.router_groups == 0),
+           "a router with softmax over all experts"},
+      Need{!traits.latent_attention ||
+               (shape.router_aux_loss.num == 0 && shape.router_z_loss.num == 0),
+           "no losses of the router"},
+      Need{!traits.sinks || (shape.qkv_bias && !shape.qk_norm),
+           "biases of query, key and value, and no norms of them"},
+      Need{shape.shared_intermediate == 0 || shape.swiglu_limit.num == 0,
+           "no shared expert beside a clamped SwiGLU"},
   };
   for (const Need& need : needs)
     if (!need.met)
@@ -251,17 +293,37 @@ Result<void> check_count(const ModelShape& shape, const std::string& where) {
 
 }  // namespace
 
+namespace {
+
+/// From rows to queries, keys and values by way of latent vectors.
+std::int64_t latent_matrix_elements(const ModelShape& shape) {
+  const std::int64_t queries = checked_mul(shape.heads, shape.head_dim);
+  const std::int64_t q = shape.query_latent == 0
+                             ? checked_mul(queries, shape.hidden)
+                             : checked_mul(shape.query_latent, checked_add(queries, shape.hidden));
+  const std::int64_t down =
+      checked_mul(checked_add(shape.kv_latent, shape.rotary_dim), shape.hidden);
+  const std::int64_t up = product_of(shape.heads, shape.key_value_dim(), shape.kv_latent);
+  return checked_add(q, checked_add(down, up));
+}
+
+}  // namespace
+
 std::int64_t block_matrix_elements(const ModelShape& shape, bool has_experts) {
   const std::int64_t all_heads = checked_add(shape.heads, checked_mul(2, shape.kv_heads));
-  const std::int64_t qkv = product_of(all_heads, shape.head_dim, shape.hidden);
-  const std::int64_t out = product_of(shape.hidden, shape.heads, shape.head_dim);
+  const std::int64_t qkv = shape.traits().latent_attention
+                               ? latent_matrix_elements(shape)
+                               : product_of(all_heads, shape.head_dim, shape.hidden);
+  const std::int64_t out = product_of(shape.hidden, shape.heads, shape.value_head_dim());
   std::int64_t mlp = product_of(shape.traits().gated ? 3 : 2, shape.hidden, shape.intermediate);
   if (has_experts) {
     mlp = product_of(3, shape.experts, shape.hidden, shape.expert_intermediate);
     mlp = checked_add(mlp, product_of(shape.experts, shape.hidden));
-    // A shared one has a gate too, a row.
+    // A shared one may have a gate too, a row.
     if (shape.shared_intermediate != 0)
-      mlp = checked_add(mlp, checked_mul(3 * shape.shared_intermediate + 1, shape.hidden));
+      mlp = checked_add(
+          mlp, checked_mul(3 * shape.shared_intermediate + (shape.has_gated_shared() ? 1 : 0),
+                           shape.hidden));
   }
   return checked_add(checked_add(qkv, out), mlp);
 }
@@ -277,17 +339,25 @@ std::int64_t block_elements(const ModelShape& shape, bool has_experts) {
   if (shape.qkv_bias) add(checked_add(shape.heads, checked_mul(2, shape.kv_heads)), shape.head_dim);
   if (shape.qk_norm)
     add(traits.whole_qk_norms ? checked_add(shape.heads, shape.kv_heads) : 2, shape.head_dim);
-  if (traits.biases) {
-    add(2, shape.hidden);
+  if (traits.sinks) add(1, shape.heads);
+  if (traits.latent_attention) add(1, checked_add(shape.query_latent, shape.kv_latent));
+  if (shape.sigmoid_routing && has_experts) add(1, shape.experts);
+  if (traits.biases) add(1, shape.hidden);
+  if (traits.biases && !has_experts) {
+    add(1, shape.hidden);
     add(traits.gated ? 2 : 1, shape.intermediate);
   }
+  if (traits.biases && has_experts)
+    add(shape.experts, checked_add(1 + shape.hidden, checked_mul(2, shape.expert_intermediate)));
   return total;
 }
 
 std::int64_t unchosen_elements(const ModelShape& shape) {
   const std::int64_t blocks = shape.layers - std::ssize(shape.dense_layers);
-  return product_of(3, blocks, shape.experts - shape.experts_per_token, shape.hidden,
-                    shape.expert_intermediate);
+  const std::int64_t unchosen = checked_mul(blocks, shape.experts - shape.experts_per_token);
+  const std::int64_t matrices = product_of(3, shape.hidden, shape.expert_intermediate);
+  const std::int64_t biases = checked_add(shape.hidden, checked_mul(2, shape.expert_intermediate));
+  return checked_mul(unchosen, shape.traits().biases ? checked_add(matrices, biases) : matrices);
 }
 
 Result<void> check_shape(const ModelShape& shape, const std::string& where) {

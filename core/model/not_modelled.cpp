@@ -20,9 +20,9 @@ constexpr std::string_view kLayerNorms = "layer norms and another MLP";
 
 /// The first that matches counts, so narrower parts stand before wider ones.
 constexpr std::array kUnmodelled{
-    Unmodelled{.part = "deepseek", .what = "experts and multi-head latent attention"},
+    Unmodelled{.part = "deepseek",
+               .what = "parts that deepseek_v2 and deepseek_v3, which are modelled, do not have"},
     Unmodelled{.part = "kimi", .what = "experts and multi-head latent attention"},
-    Unmodelled{.part = "gptoss", .what = "experts, attention sinks and sliding windows"},
     Unmodelled{.part = "gemma3n",
                .what = "layers that share keys and values, and sparse activations"},
     Unmodelled{.part = "gemma3", .what = "an image encoder; its text models are of gemma3_text"},

@@ -152,7 +152,7 @@ class StructureCheck {
         if (found == missing.end())
           return fail(where + ".name",
                       fmt::format("config.model has no (other) parameter '{}'", placed.name));
-        MFSDP_TRY(check_parameter(placed, *found->second, where));
+        MFSDP_TRY(check_parameter(placed, group, *found->second, where));
         if (std::cmp_not_equal(found->second->unit.value, position))
           return fail(fmt::format("groups[{}].unit", g),
                       fmt::format("expected the unit of position {}, as config.model has '{}', got "
@@ -194,16 +194,17 @@ class StructureCheck {
     return {};
   }
 
-  Result<void> check_parameter(const PlacedParameter& placed, const Parameter& parameter,
-                               const std::string& where) const {
+  Result<void> check_parameter(const PlacedParameter& placed, const Group& group,
+                               const Parameter& parameter, const std::string& where) const {
     if (placed.role != parameter.role)
       return fail(where + ".role",
                   fmt::format("expected {}, as config.model has '{}', got {}",
                               to_string(parameter.role), placed.name, to_string(placed.role)));
-    if (placed.shape != parameter.shape)
+    if (const auto shape = whole_shape(placed.shape, group.shard, program_.config.mesh);
+        shape != parameter.shape)
       return fail(where + ".shape", fmt::format("expected [{}], as config.model has '{}', got [{}]",
                                                 fmt::join(parameter.shape, ", "), placed.name,
-                                                fmt::join(placed.shape, ", ")));
+                                                fmt::join(shape, ", ")));
     const PlanConfig& config = program_.config;
     if (const bool decays = config.decays(placed.name, parameter.decay); placed.decay != decays)
       return fail(where + ".decay",
@@ -223,7 +224,7 @@ class StructureCheck {
   Result<void> check_model() {
     std::int64_t elements = 0;
     for (const Group& group : program_.groups)
-      elements = checked_add(elements, group.used_elements());
+      elements = checked_add(elements, checked_mul(group.used_elements(), shards_of(group)));
     const Model model = make_model(program_.config);
     const std::int64_t expected = model.parameter_count();
     if (elements != expected)
@@ -242,6 +243,13 @@ class StructureCheck {
                                        "expected one",
                                        in_all));
     return {};
+  }
+
+  /// Ranks that have other elements of a group's parameters each.
+  [[nodiscard]] std::int64_t shards_of(const Group& group) const {
+    std::int64_t shards = 1;
+    for (const AxisPlacement& on : group.shard) shards = checked_mul(shards, size(on.axis));
+    return shards;
   }
 
   static std::int64_t microbatches_of(const Plan& plan) {
@@ -374,6 +382,12 @@ class StructureCheck {
            {std::pair{&group.weight, ".weight"}, std::pair{&group.gradient, ".gradient"},
             std::pair{&group.state, ".state"}})
         MFSDP_TRY(check_placement(*placement, where + name));
+      MFSDP_TRY(check_placement(group.shard, where + ".shard"));
+      for (const AxisPlacement& on : group.shard)
+        if (on.kind != PlacementKind::shard || *on.dim != 0 ||
+            std::ranges::any_of(group.parameters,
+                                [](const PlacedParameter& p) { return p.shape.empty(); }))
+          return fail(where + ".shard", "expected parameters that are cut along their first dim");
       for (std::size_t p = 0; p < group.parameters.size(); ++p) {
         const PlacedParameter& parameter = group.parameters[p];
         if (checked_add(parameter.offset, parameter.elements()) > group.elements)

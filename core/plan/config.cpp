@@ -4,6 +4,7 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
+#include <limits>
 #include <numeric>
 #include <string_view>
 
@@ -21,6 +22,9 @@ constexpr std::int64_t kMostChunks = 16'384;
 /// Patterns of --freeze and its like, of one flag, times layers: each pattern is looked for in
 /// every parameter's name.
 constexpr std::int64_t kMostPatternLayers = 1'000'000;
+
+/// Of --capacity-factor: products with it stay far inside 63 bits.
+constexpr std::int64_t kMostDenominator = 1'000'000;
 
 bool contains(std::string_view name, std::string_view pattern) {
   return name.find(pattern) != std::string_view::npos;
@@ -193,6 +197,71 @@ Result<void> check_strategy(const PlanConfig& config) {
   return {};
 }
 
+/// What a rank has of a parameter of experts begins where a block of its state does.
+Result<void> check_blocks_of_experts(const PlanConfig& config) {
+  const ModelShape& model = config.model;
+  const std::int64_t rows = checked_mul(config.experts_per_rank(), model.hidden);
+  const auto check = [&](std::string_view what, std::int64_t elements) -> Result<void> {
+    if (elements % kStateBlock == 0) return {};
+    return fail("--state-dtype",
+                fmt::format("expected full with --ep {}: the {} elements of {} of a rank's "
+                            "experts are no whole blocks of {}",
+                            config.expert_parallel, elements, what, kStateBlock));
+  };
+  MFSDP_TRY(check("a matrix", checked_mul(rows, model.expert_intermediate)));
+  if (!model.traits().biases) return {};
+  MFSDP_TRY(check("the biases", rows));
+  return check("the biases", product_of(2, config.experts_per_rank(), model.expert_intermediate));
+}
+
+/// Experts are dealt out in equal numbers, over ranks that are neighbours.
+Result<void> check_experts(const PlanConfig& config) {
+  const std::int64_t ep = config.expert_parallel;
+  if (with_expert_grid(config.mesh, 0).experts != config.mesh.experts && ep <= 1)
+    return fail("--ep", "expected a number of ranks: the mesh has a grid for experts");
+  if (ep == 1) return fail("--ep", "expected 0 or at least 2 in a configuration, got 1");
+  const Rational& room = config.capacity_factor;
+  if (!config.deals_experts() && room.num != 0)
+    return fail("--capacity-factor",
+                "expected --ep beside it: rows of experts cross to no other ranks without");
+  if (!config.deals_experts()) return {};
+  if (room.num != 0 && (room.den < 1 || room.den > kMostDenominator || room.num < room.den ||
+                        room.num / room.den > ep))
+    return fail("--capacity-factor",
+                fmt::format("expected a number from 1 to --ep {}, got {}", ep, flag_text(room)));
+  const ModelShape& model = config.model;
+  if (model.experts == 0)
+    return fail("--ep", fmt::format("expected none: the model has no experts, got {}", ep));
+  if (model.experts % ep != 0)
+    return fail("--ep", fmt::format("experts % ep: {} ranks do not divide the model's {} experts",
+                                    ep, model.experts));
+  if (const std::int64_t ranks = config.mesh.world_size(); ranks % ep != 0)
+    return fail("--ep",
+                fmt::format("ranks % ep: {} does not divide the {} ranks of --gpus", ep, ranks));
+  if (config.mesh.size(Axis::dp_outer) > 1)
+    return fail("--ep", fmt::format("expected --outer-dp 1 beside it: experts are dealt out over "
+                                    "one group of ranks, got {} groups",
+                                    config.mesh.size(Axis::dp_outer)));
+  if (config.mesh != with_expert_grid(config.mesh, ep))
+    return fail("mesh.experts", fmt::format("expected expt_dp x ep with --ep {}", ep));
+  if (orthogonalises(config.optimizer))
+    return fail("--ep", fmt::format("expected none with --optimizer {}: its rounds deal out the "
+                                    "matrices of groups that are cut alike",
+                                    to_string(config.optimizer)));
+  if (config.state_dtype == StateDtype::blockwise8) MFSDP_TRY(check_blocks_of_experts(config));
+  for (const auto& [flag, transport] :
+       {std::pair{"--gather", config.gather}, std::pair{"--reduce", config.reduce}})
+    if (transport != Transport::nccl)
+      return fail(flag,
+                  fmt::format("expected nccl with --ep: experts are gathered and reduced over "
+                              "other ranks than a window is shared by, got {}",
+                              to_string(transport)));
+  if (checked_mul(config.rows_per_peer(), ep) > std::numeric_limits<std::int32_t>::max())
+    return fail("--ep", fmt::format("expected fewer than 2^31 rows: {} ranks may each send {}", ep,
+                                    config.rows_per_peer()));
+  return {};
+}
+
 /// Adapters beside layers that the model has, each once and in its order. All of it or nothing.
 Result<void> check_lora(const PlanConfig& config) {
   if (!config.has_lora()) {
@@ -338,7 +407,8 @@ Sharded sharded_by(Strategy strategy, std::int64_t axis_size) {
 }
 
 bool PlanConfig::is_frozen(const std::string& parameter_name) const {
-  return contains_any(parameter_name, frozen) || (has_lora() && !is_lora(parameter_name));
+  return contains_any(parameter_name, frozen) || never_trains(parameter_name) ||
+         (has_lora() && !is_lora(parameter_name));
 }
 
 Rational PlanConfig::lora_scale() const {
@@ -373,6 +443,7 @@ Result<void> validate(const PlanConfig& config) {
   MFSDP_TRY(check_dtypes(config));
   MFSDP_TRY(check_transports(config));
   MFSDP_TRY(check_strategy(config));
+  MFSDP_TRY(check_experts(config));
   MFSDP_TRY(check_exact_sums(config));
   MFSDP_TRY(check_loss_scale(config));
   if (config.clip.den <= 0 || config.clip.num < 0)

@@ -1,6 +1,7 @@
 // Everything that shapes a plan. Two equal configurations give the same plan and the same hash.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <optional>
 #include <string>
@@ -73,6 +74,8 @@ struct PlanConfig {
   std::int64_t lora_rank = 0;          ///< of adapters, which alone train then; 0: there are none
   Rational lora_alpha{0, 1};           ///< adapters' scale times rank; 0 where there are none
   std::vector<std::string> lora_targets;  ///< layers with adapters, in the order of a block
+  std::int64_t expert_parallel = 0;  ///< ranks that a block's experts are dealt out to; 0: none are
+  Rational capacity_factor{};  ///< of such ranks' rows: room over what balance needs; 0: for all
 
   friend bool operator==(const PlanConfig&, const PlanConfig&) = default;
 
@@ -101,6 +104,19 @@ struct PlanConfig {
   }
   [[nodiscard]] bool is_frozen(const std::string& parameter_name) const;
   [[nodiscard]] bool has_lora() const { return lora_rank > 0; }
+  [[nodiscard]] bool deals_experts() const { return expert_parallel > 1; }
+  /// Experts of a block that one rank has.
+  [[nodiscard]] std::int64_t experts_per_rank() const {
+    return deals_experts() ? model.experts / expert_parallel : model.experts;
+  }
+  /// Rows that a rank can send to each of those that have the experts: what it has for all of them,
+  /// so that nothing is ever too much, or capacity_factor times an equal share, rounded up.
+  [[nodiscard]] std::int64_t rows_per_peer() const {
+    const std::int64_t all = checked_mul(tokens_per_microbatch(), model.experts_per_token);
+    if (capacity_factor.num == 0 || !deals_experts()) return all;
+    return std::min(all, ceil_div(checked_mul(all, capacity_factor.num),
+                                  checked_mul(capacity_factor.den, expert_parallel)));
+  }
   /// By what adapters' output is multiplied: alpha / rank, in lowest terms. Requires has_lora().
   [[nodiscard]] Rational lora_scale() const;
   /// Whether a parameter decays, of which `by_shape` says that those of its shape do.

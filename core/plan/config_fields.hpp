@@ -353,6 +353,26 @@ inline constexpr std::array kConfigFields{
                 .help = "layers with adapters: q_proj, ..., or all-linear",
                 .in_brackets = "as PEFT: q_proj,v_proj",
                 .age = FieldAge::newest},
+    // Its grid of ranks is the mesh's: with_expert_grid().
+    ConfigField{.name = "expert_parallel",
+                .member = &PlanConfig::expert_parallel,
+                .topic = FieldTopic::parallelism,
+                .flag = "--ep",
+                .flag_value = "N",
+                .help = "ranks that a block's experts are dealt out to",
+                .in_brackets = "none: each has all",
+                .range = {.of = "a number of ranks", .least = 0, .most = config_limits::ranks},
+                .takes_list = true,
+                .age = FieldAge::newest},
+    ConfigField{.name = "capacity_factor",
+                .member = &PlanConfig::capacity_factor,
+                .topic = FieldTopic::parallelism,
+                .flag = "--capacity-factor",
+                .flag_value = "X",
+                .help = "with --ep: room for X times a rank's equal share of rows",
+                .in_brackets = "for all rows",
+                .takes_list = true,
+                .age = FieldAge::newest},
 };
 
 /// Calls visit(field, value) for each field in order; `value` is the member of `config`.

@@ -29,18 +29,21 @@ void fields(Io& io, Rational& v) {
 template <class Io>
 void fields(Io& io, RopeScaling& v) {
   io.sparse("attention_factor", v.attention_factor);
+  io.sparse("exact_range", v.exact_range);
   io("factor", v.factor);
   io("high_freq_factor", v.high_freq_factor);
   io.sparse("kind", v.kind);
   io.sparse("long_factors", v.long_factors);
   io("low_freq_factor", v.low_freq_factor);
   io("original_max_seq_len", v.original_max_seq_len);
+  io.sparse("score_magnitude", v.score_magnitude);
   io.sparse("short_factors", v.short_factors);
 }
 
 template <class Io>
 void fields(Io& io, ModelShape& v) {
   io.sparse("activation", v.activation);
+  io.sparse("chosen_groups", v.chosen_groups);
   io.sparse("dense_layers", v.dense_layers);
   io.sparse("expert_intermediate", v.expert_intermediate);
   io.sparse("experts", v.experts);
@@ -52,6 +55,7 @@ void fields(Io& io, ModelShape& v) {
   io("hidden", v.hidden);
   io("intermediate", v.intermediate);
   io("kv_heads", v.kv_heads);
+  io.sparse("kv_latent", v.kv_latent);
   io("layers", v.layers);
   io.sparse("local_rope_theta", v.local_rope_theta);
   io.sparse("logit_cap", v.logit_cap);
@@ -60,19 +64,26 @@ void fields(Io& io, ModelShape& v) {
   io.sparse("output_norms", v.output_norms);
   io.sparse("qk_norm", v.qk_norm);
   io.sparse("qkv_bias", v.qkv_bias);
+  io.sparse("query_latent", v.query_latent);
   io.sparse("query_scalar", v.query_scalar);
   io("rms_norm_eps", v.rms_norm_eps);
   io("rope_scaling", v.rope_scaling);
   io("rope_theta", v.rope_theta);
   io.sparse("rotary_dim", v.rotary_dim);
+  io.sparse("routed_scale", v.routed_scale);
   io.sparse("router_aux_loss", v.router_aux_loss);
+  io.sparse("router_groups", v.router_groups);
   io.sparse("router_z_loss", v.router_z_loss);
   io.sparse("scaled_embedding", v.scaled_embedding);
   io.sparse("score_cap", v.score_cap);
   io.sparse("shared_intermediate", v.shared_intermediate);
+  io.sparse("sigmoid_routing", v.sigmoid_routing);
   io.sparse("sliding_layers", v.sliding_layers);
   io.sparse("sliding_window", v.sliding_window);
+  io.sparse("swiglu_alpha", v.swiglu_alpha);
+  io.sparse("swiglu_limit", v.swiglu_limit);
   io.sparse("tied_embeddings", v.tied_embeddings);
+  io.sparse("value_dim", v.value_dim);
   io("vocab", v.vocab);
   io.sparse("zero_centered_norms", v.zero_centered_norms);
 }
@@ -98,10 +109,12 @@ void fields(Io& io, RecomputePolicy& v) {
 template <class Io>
 void fields(Io& io, PlanConfig& v) {
   io("allocator", v.allocator);
+  io.sparse("capacity_factor", v.capacity_factor);
   io("clip", v.clip);
   io.sparse("deterministic", v.deterministic);
   io.sparse("document_mask", v.document_mask);
   io.sparse("exact_sums", v.exact_sums);
+  io.sparse("expert_parallel", v.expert_parallel);
   io.sparse("frozen", v.frozen);
   io.sparse("gather", v.gather);
   io("grad_dtype", v.grad_dtype);
@@ -342,6 +355,7 @@ void fields(Io& io, Group& v) {
   io("parameters", v.parameters);
   io.sparse("reduce", v.reduce);
   io.sparse("requires_grad", v.requires_grad);
+  io.sparse("shard", v.shard);
   io.sparse("state", v.state);
   io("unit", v.unit);
   io.sparse("weight", v.weight);

@@ -36,6 +36,7 @@ ExactSums exact_sums(const PlanConfig& config) {
   const std::int64_t scaled = config.scales_loss() ? std::ilogb(first_loss_scale(config).scale) : 0;
   return {.exponent = ceil_log2(tokens) + kMeanBits - kFloatBits + scaled,
           .rank_limit = limit_among(config.mesh.world_size()),
+          .expert_limit = limit_among(config.mesh.world_size() / config.mesh.size(Axis::ep)),
           .outer_limit = limit_among(config.mesh.size(Axis::dp_outer)),
           .piece_rows = config.seq_len};
 }
@@ -51,7 +52,10 @@ std::vector<Attribute> exact_attributes(const Kernel& kernel, const ExactSums& s
   if (!spec->pieces.empty())
     add(exact_attribute::piece_rows,
         spec->rows_are_sums ? 1 : std::min(sums.piece_rows, kernel.attribute(spec->pieces)));
-  if (spec->sum == GradientSum::of_rank) add(exact_attribute::sum_limit, sums.rank_limit);
+  const bool of_experts = kernel.kind == KernelKind::grouped_weight_gradient ||
+                          kernel.kind == KernelKind::expert_bias_gradient;
+  if (spec->sum == GradientSum::of_rank)
+    add(exact_attribute::sum_limit, of_experts ? sums.expert_limit : sums.rank_limit);
   if (spec->sum == GradientSum::of_ranks) add(exact_attribute::sum_limit, sums.outer_limit);
   return made;
 }

@@ -24,10 +24,11 @@
 namespace mfsdp {
 
 struct ExactSums {
-  std::int64_t exponent = 0;     ///< gradients are multiples of 2^exponent, the steps
-  std::int64_t rank_limit = 0;   ///< of a sum before the ranks of dp_shard are added, steps
-  std::int64_t outer_limit = 0;  ///< and of one before those of dp_outer are
-  std::int64_t piece_rows = 0;   ///< tokens of a piece; fewer only where a kernel has no more rows
+  std::int64_t exponent = 0;      ///< gradients are multiples of 2^exponent, the steps
+  std::int64_t rank_limit = 0;    ///< of a sum before the ranks of dp_shard are added, steps
+  std::int64_t expert_limit = 0;  ///< the same of experts that are dealt out, over expt_dp
+  std::int64_t outer_limit = 0;   ///< and of one before those of dp_outer are
+  std::int64_t piece_rows = 0;    ///< tokens of a piece; fewer only where a kernel has no more rows
 };
 
 /// The exponent is the same for equal global batches: it leaves room for gradients of a mean loss

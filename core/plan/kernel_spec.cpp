@@ -63,13 +63,23 @@ std::int64_t gemm_flops(const Kernel& k) {
   return product_of(2, k.attribute("m"), k.attribute("n"), k.attribute("k"));
 }
 
-/// `products` matrix products of every query with every key that it sees.
+/// A product of every query with every key that it sees, of so many columns.
 std::int64_t attention_flops(const Kernel& k, std::int64_t products) {
-  return product_of(products, k.attribute("batch"), k.attribute("heads"), k.attribute("head_dim"),
+  return product_of(products, k.attribute("batch"), k.attribute("heads"),
                     attention_pairs(k.attribute("seq"), k.attribute("window")));
 }
-std::int64_t attention_forward_flops(const Kernel& k) { return attention_flops(k, 2); }
-std::int64_t attention_backward_flops(const Kernel& k) { return attention_flops(k, 5); }
+/// Columns of values, which are those of queries and keys where nothing else is said.
+std::int64_t value_dim_of(const Kernel& k) {
+  return k.attribute("value_dim", k.attribute("head_dim"));
+}
+/// Scores, and values by them; backward scores again, then dQ and dK, and dP and dV.
+std::int64_t attention_forward_flops(const Kernel& k) {
+  return attention_flops(k, checked_add(k.attribute("head_dim"), value_dim_of(k)));
+}
+std::int64_t attention_backward_flops(const Kernel& k) {
+  return attention_flops(
+      k, checked_add(checked_mul(3, k.attribute("head_dim")), checked_mul(2, value_dim_of(k))));
+}
 
 std::int64_t forward_workspace(const Kernel&) { return kAttentionWorkspaceBytes; }
 
@@ -147,11 +157,12 @@ std::vector<KernelSpec> product_specs() {
 std::vector<KernelSpec> attention_specs() {
   const Dim tokens = d("batch", "seq");
   const Dim width = d("heads", "head_dim");
-  const auto heads = [](std::string_view role, std::string_view count) {
-    return strided(reads, role, {d("batch"), d(count), d("seq"), d("head_dim")});
+  const auto heads = [](std::string_view role, std::string_view count,
+                        std::string_view columns = "head_dim") {
+    return strided(reads, role, {d("batch"), d(count), d("seq"), d(columns)});
   };
   const auto rows = [&](OperandUse use, std::string_view role) {
-    return operand(use, role, compute, {tokens, width});
+    return operand(use, role, compute, {tokens, d("heads", "value_dim")});
   };
   // Query and key heads of a token: "rotated" of them.
   const auto rotated = [](OperandUse use, std::string_view role) {
@@ -173,20 +184,30 @@ std::vector<KernelSpec> attention_specs() {
   const OperandSpec key_weight = operand(reads, "weight", compute, {d("key_heads", "head_dim")});
   const std::vector<std::string_view> sizes{"batch", "deterministic", "head_dim",
                                             "heads", "kv_heads",      "seq"};
-  const std::vector<std::string_view> scores{"query_scalar", "score_cap", "window"};
+  const std::vector<std::string_view> scores{"query_scalar", "score_cap", "value_dim", "window"};
+  // Of latent attention: a row has the latent vector, then what turns.
+  const auto latent = [](OperandUse use, std::string_view role) {
+    return operand(use, role, compute, {d("rows"), d("latent_width")});
+  };
+  const auto by_head = [](OperandUse use, std::string_view role, std::string_view columns) {
+    return operand(use, role, compute, {d("rows"), d("heads", columns)});
+  };
+  const std::vector<std::string_view> of_heads{"head_dim", "heads", "key_value_dim", "qkv_dim",
+                                               "rows"};
   return {
       {.kind = attention_forward,
-       .operands = {heads("query", "heads"), heads("key", "kv_heads"), heads("value", "kv_heads"),
-                    rows(writes, "output"), per_head(writes, "log_sum_exp"),
-                    document_positions({tokens})},
+       .operands = {heads("query", "heads"), heads("key", "kv_heads"),
+                    heads("value", "kv_heads", "value_dim"), rows(writes, "output"),
+                    per_head(writes, "log_sum_exp"), document_positions({tokens})},
        .attributes = sizes,
        .optional_attributes = scores,
        .flops = attention_forward_flops,
        .workspace = forward_workspace},
       {.kind = attention_backward,
-       .operands = {heads("query", "heads"), heads("key", "kv_heads"), heads("value", "kv_heads"),
-                    rows(reads, "output"), rows(reads, "d_output"), per_head(reads, "log_sum_exp"),
-                    operand(writes, "d_qkv", compute, {tokens, d("all_heads", "head_dim")}),
+       .operands = {heads("query", "heads"), heads("key", "kv_heads"),
+                    heads("value", "kv_heads", "value_dim"), rows(reads, "output"),
+                    rows(reads, "d_output"), per_head(reads, "log_sum_exp"),
+                    operand(writes, "d_qkv", compute, {tokens, d("qkv_width")}),
                     operand(scratch, "d_query_sum", statistic, {tokens, width}),
                     per_head(scratch, "row_sums"), document_positions({tokens})},
        .attributes = sizes,
@@ -194,6 +215,43 @@ std::vector<KernelSpec> attention_specs() {
        .flops = attention_backward_flops,
        .model_share = {.num = 4, .den = 5},  // 2 of its 2.5 forwards: scores are made again
        .workspace = backward_workspace},
+      {.kind = latent_heads_forward,
+       .operands = {by_head(reads, "query", "head_dim"),
+                    by_head(reads, "key_value", "key_value_dim"), latent(reads, "latent"),
+                    kRopeTable, kByPosition, by_head(writes, "output", "qkv_dim")},
+       .attributes = {"head_dim", "heads", "key_value_dim", "latent_width", "qkv_dim", "rows"}},
+      {.kind = latent_heads_backward,
+       .operands = {by_head(reads, "d_output", "qkv_dim"), kRopeTable, kByPosition,
+                    by_head(writes, "d_query", "head_dim"),
+                    by_head(writes, "d_key_value", "key_value_dim"),
+                    operand(writes, "d_turned", compute, {d("rows"), d("rotated_dim")})},
+       .attributes = of_heads},
+      {.kind = latent_norm_forward,
+       .operands = {latent(reads, "input"), operand(reads, "weight", compute, {d("cols")}),
+                    matrix(writes, "normed"), operand(writes, "rstd", statistic, {d("rows")})},
+       .attributes = {"cols", "epsilon", "latent_width", "rows"}},
+      {.kind = latent_norm_backward,
+       .operands = {matrix(yields, "d_normed"), latent(reads, "input"),
+                    operand(reads, "rstd", statistic, {d("rows")}),
+                    operand(reads, "weight", compute, {d("cols")}),
+                    operand(reads, "d_turned", compute, {d("rows"), d("rotated_dim")}),
+                    latent(writes, "d_input"),
+                    operand(writes, "partials", statistic, {d("partial_rows"), d("cols")})},
+       .attributes = {"cols", "latent_width", "rotated_dim", "rows"},
+       .sum = GradientSum::of_rank,
+       .pieces = "rows"},
+      {.kind = sink_forward,
+       .operands = {operand(updates, "output", compute, {d("rows"), width}),
+                    operand(updates, "log_sum_exp", statistic, {d("rows"), d("heads")}),
+                    operand(reads, "weight", compute, {d("heads")})},
+       .attributes = {"head_dim", "heads", "rows"}},
+      {.kind = sink_backward,
+       .operands = {operand(reads, "output", compute, {d("rows"), width}),
+                    operand(reads, "d_output", compute, {d("rows"), width}),
+                    operand(reads, "log_sum_exp", statistic, {d("rows"), d("heads")}),
+                    operand(reads, "weight", compute, {d("heads")}),
+                    operand(writes, "d_sinks", compute, {d("rows"), d("heads")})},
+       .attributes = {"head_dim", "heads", "rows"}},
       {.kind = rope_forward,
        .operands = {rotated(updates, "query_key"), kRopeTable, kByPosition},
        .attributes = {"cols", "rows"}},
@@ -335,6 +393,10 @@ std::vector<KernelSpec> token_specs() {
            .workspace = sum_workspace}};
 }
 
+std::int64_t grouped_flops(const Kernel& k) {
+  return product_of(2, usual_rows(k), k.attribute("n"), k.attribute("k"));
+}
+
 /// Counts of each expert in blocks of so many tokens.
 std::int64_t order_workspace(const Kernel& k) {
   constexpr std::int64_t kBlock = 256;
@@ -347,6 +409,7 @@ std::int64_t order_workspace(const Kernel& k) {
 /// is a shared expert's, which has all rows.
 std::vector<KernelSpec> expert_specs() {
   const Dim chosen = d("rows", "top_k");
+  const Dim room = d("room");  // room_of()
   const OperandSpec ends = operand(reads, "ends", int32, {d("experts")});
   const auto experts = [](OperandUse use, std::string_view role, Element element) {
     return operand(use, role, element, {d("rows"), d("top_k")});
@@ -369,19 +432,26 @@ std::vector<KernelSpec> expert_specs() {
   const std::vector<std::string_view> sizes{"experts", "k", "m", "n"};
   const std::vector<std::string_view> routing{"experts", "rows", "top_k"};
   const std::vector<std::string_view> inner{"cols", "experts", "m"};
+  const std::vector<std::string_view> clamped{"alpha", "balanced_rows", "interleaved", "limit"};
+  const std::vector<std::string_view> by_expert{"experts", "m", "n"};
+  const auto biases = [](OperandUse use, std::string_view role, Element element) {
+    return operand(use, role, element, {d("experts", "n")});
+  };
   return {
       {.kind = router_forward,
-       .operands = {logits(reads, "logits"), experts(writes, "indices", int32),
-                    experts(writes, "weights", statistic), counts(writes)},
+       .operands = {logits(reads, "logits"),
+                    optional(operand(reads, "weight", compute, {d("experts")})),
+                    experts(writes, "indices", int32), experts(writes, "weights", statistic),
+                    counts(writes)},
        .attributes = routing,
-       .optional_attributes = {"normalised", "seq"}},
+       .optional_attributes = {"chosen_groups", "groups", "normalised", "scale", "seq", "sigmoid"}},
       {.kind = router_backward,
        .operands = {logits(reads, "logits"), experts(reads, "indices", int32),
                     experts(reads, "d_weights", statistic), counts(reads),
                     optional(operand(reads, "loss_scale", fp32, {d(4)})),
                     logits(writes, "d_logits")},
        .attributes = routing,
-       .optional_attributes = {"aux_loss", "normalised", "seq", "z_loss"}},
+       .optional_attributes = {"aux_loss", "normalised", "scale", "seq", "sigmoid", "z_loss"}},
       {.kind = expert_order,
        .operands = {experts(reads, "indices", int32),
                     operand(writes, "ends", int32, {d("experts")}),
@@ -389,32 +459,49 @@ std::vector<KernelSpec> expert_specs() {
        .attributes = routing,
        .workspace = order_workspace},
       {.kind = permute_rows,
-       .operands = {matrix(reads, "input"), operand(reads, "order", int32, {chosen}),
+       .operands = {matrix(reads, "input"), operand(reads, "order", int32, {room}),
                     optional(experts(reads, "weights", statistic)),
-                    optional(operand(writes, "row_weights", statistic, {chosen})),
-                    operand(writes, "output", compute, {chosen, d("cols")})},
-       .attributes = {"cols", "rows", "top_k"}},
+                    optional(operand(writes, "row_weights", statistic, {room})),
+                    operand(writes, "output", compute, {room, d("cols")})},
+       .attributes = {"cols", "rows", "top_k"},
+       .optional_attributes = {"balanced_rows", "m"}},
       {.kind = combine_rows,
-       .operands = {operand(reads, "input", compute, {chosen, d("cols")}),
+       .operands = {operand(reads, "input", compute, {room, d("cols")}),
                     experts(reads, "places", int32),
-                    optional(operand(reads, "row_weights", statistic, {chosen})),
+                    optional(operand(reads, "row_weights", statistic, {room})),
                     optional(experts(writes, "weights", statistic)), matrix(adds, "output")},
-       .attributes = {"beta", "cols", "rows", "top_k"}},
+       .attributes = {"beta", "cols", "rows", "top_k"},
+       .optional_attributes = {"balanced_rows", "m"}},
+      {.kind = peer_order,
+       .operands = {operand(reads, "ends", int32, {d("experts")}),
+                    operand(reads, "row_order", int32, {chosen}),
+                    operand(writes, "counts", int32, {d("experts")}),
+                    operand(writes, "order", int32, {d("m")}), experts(writes, "places", int32)},
+       .attributes = {"experts", "m", "peers", "rows", "top_k"}},
+      {.kind = arrival_order,
+       .operands = {operand(reads, "counts", int32, {d("peers"), d("experts")}),
+                    operand(writes, "ends", int32, {d("experts")}),
+                    operand(writes, "order", int32, {d("m")}),
+                    operand(writes, "places", int32, {d("m")})},
+       .attributes = {"experts", "m", "peers"}},
       {.kind = grouped_product,
        .operands = {rows_of(reads, "input", "k"), weight(reads, "weight", compute), ends,
                     rows_of(writes, "output", "n")},
        .attributes = sizes,
-       .flops = gemm_flops},
+       .optional_attributes = {"balanced_rows"},
+       .flops = grouped_flops},
       {.kind = grouped_input_gradient,
        .operands = {rows_of(reads, "d_output", "n"), weight(reads, "weight", compute), ends,
                     rows_of(writes, "d_input", "k")},
        .attributes = sizes,
-       .flops = gemm_flops},
+       .optional_attributes = {"balanced_rows"},
+       .flops = grouped_flops},
       {.kind = grouped_weight_gradient,
        .operands = {rows_of(reads, "d_output", "n"), rows_of(reads, "input", "k"), ends,
                     weight(adds, "weight_grad", gradient)},
        .attributes = {"beta", "experts", "k", "m", "n"},
-       .flops = gemm_flops,
+       .optional_attributes = {"balanced_rows"},
+       .flops = grouped_flops,
        .sum = GradientSum::of_rank,
        .pieces = "m",
        .rows_are_sums = true},
@@ -427,16 +514,38 @@ std::vector<KernelSpec> expert_specs() {
                     operand(reads, "d_output", statistic, {d("rows")}),
                     operand(writes, "d_input", compute, {d("rows"), d(1)})},
        .attributes = {"rows"}},
+      {.kind = expert_bias_forward,
+       .operands = {rows_of(updates, "output", "n"), biases(reads, "weight", compute), ends,
+                    optional(row_weights(reads, "row_weights"))},
+       .attributes = by_expert,
+       .optional_attributes = {"balanced_rows"}},
+      {.kind = expert_bias_dots,
+       .operands = {rows_of(reads, "d_output", "n"), biases(reads, "weight", compute), ends,
+                    row_weights(updates, "d_row_weights")},
+       .attributes = by_expert,
+       .optional_attributes = {"balanced_rows"}},
+      {.kind = expert_bias_gradient,
+       .operands = {rows_of(reads, "d_output", "n"), ends,
+                    optional(row_weights(reads, "row_weights")),
+                    biases(adds, "weight_grad", gradient)},
+       .attributes = {"beta", "experts", "m", "n"},
+       .optional_attributes = {"balanced_rows"},
+       .sum = GradientSum::of_rank,
+       .pieces = "m",
+       .rows_are_sums = true},
       {.kind = weighted_swiglu_forward,
        .operands = {operand(reads, "gate_up", compute, {d("m"), d(2, "cols")}),
-                    row_weights(reads, "row_weights"), optional(ends),
+                    optional(row_weights(reads, "row_weights")), optional(ends),
                     rows_of(writes, "product", "cols")},
-       .attributes = inner},
+       .attributes = inner,
+       .optional_attributes = clamped},
       {.kind = weighted_swiglu_backward,
        .operands = {operand(updates, "gate_up", compute, {d("m"), d(2, "cols")}),
-                    row_weights(reads, "row_weights"), optional(ends),
-                    rows_of(yields, "d_product", "cols"), row_weights(writes, "d_row_weights")},
-       .attributes = inner}};
+                    optional(row_weights(reads, "row_weights")), optional(ends),
+                    rows_of(yields, "d_product", "cols"),
+                    optional(row_weights(writes, "d_row_weights"))},
+       .attributes = inner,
+       .optional_attributes = clamped}};
 }
 
 std::vector<KernelSpec> step_specs() {
@@ -555,6 +664,14 @@ std::int64_t attention_backward_workspace(const AttentionSizes& s) {
     bytes = checked_add(
         bytes, product_of(s.batch, s.heads, round_up(s.seq, 64), round_up(s.seq, 128), element));
   return bytes;
+}
+
+std::int64_t room_of(const Kernel& kernel) {
+  return kernel.attribute("m", checked_mul(kernel.attribute("rows"), kernel.attribute("top_k")));
+}
+
+std::int64_t usual_rows(const Kernel& kernel) {
+  return kernel.attribute("balanced_rows", kernel.attribute("m"));
 }
 
 std::int64_t least_workspace(const Kernel& kernel) {

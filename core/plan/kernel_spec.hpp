@@ -24,7 +24,8 @@ namespace mfsdp {
 struct Kernel;
 
 enum class KernelKind {
-  accumulate,  ///< main gradient = or += reduced gradient
+  accumulate,     ///< main gradient = or += reduced gradient
+  arrival_order,  ///< counts of rows that ranks have sent -> their order by expert
   attention_backward,
   attention_forward,
   bias_grad,  ///< column sums of a gradient
@@ -34,7 +35,10 @@ enum class KernelKind {
   cross_entropy_loss,  ///< loss alone (eval)
   embedding_backward,
   embedding_forward,
-  expert_order,  ///< the experts of tokens -> the order of rows by expert
+  expert_bias_dots,      ///< rows of experts by their biases, added to the rows' weights' gradients
+  expert_bias_forward,   ///< added to the rows of experts, times their weights or not
+  expert_bias_gradient,  ///< sums of each expert's rows, times their weights or not
+  expert_order,          ///< the experts of tokens -> the order of rows by expert
   geglu_backward,
   geglu_forward,
   gelu_backward,
@@ -43,6 +47,10 @@ enum class KernelKind {
   grouped_input_gradient,   ///< of a grouped product
   grouped_product,          ///< of each expert's rows with its matrix
   grouped_weight_gradient,  ///< of a grouped product
+  latent_heads_backward,
+  latent_heads_forward,  ///< heads of queries, keys and values, of which a part turns, side by side
+  latent_norm_backward,
+  latent_norm_forward,  ///< RMS norm of the first columns of a row
   layer_norm_backward,
   layer_norm_forward,
   loss_finish,       ///< loss and token sums over ranks -> mean loss, 1/T (over the loss scale)
@@ -51,6 +59,7 @@ enum class KernelKind {
   norm_finish,       ///< norm partials in fixed order -> norm, clip factor, non-finite flag
   norm_partial,      ///< sum of squares of one virtual shard
   norm_weight_grad,  ///< second stage of a norm's weight gradient
+  peer_order,        ///< rows by expert -> rows in blocks for the ranks that have the experts
   permute_rows,      ///< rows of tokens in the order of their experts
   position_embedding_backward,  ///< rows of all sequences, summed by position
   qk_norm_rope_backward,
@@ -65,6 +74,8 @@ enum class KernelKind {
   router_forward,  ///< logits -> the experts of each token, and their weights
   sigmoid_backward,
   sigmoid_forward,  ///< of one number a row
+  sink_backward,    ///< of each head's sink, by rows of tokens
+  sink_forward,     ///< what attention makes, where each head has a score of no token too
   sum_ranks,        ///< main gradient = or += sum of the parts that ranks have dealt out
   swiglu_backward,
   swiglu_forward,
@@ -77,7 +88,8 @@ enum class KernelKind {
 
 template <>
 struct Names<KernelKind> {
-  static constexpr std::array<std::string_view, 49> values{"accumulate",
+  static constexpr std::array<std::string_view, 60> values{"accumulate",
+                                                           "arrival_order",
                                                            "attention_backward",
                                                            "attention_forward",
                                                            "bias_grad",
@@ -87,6 +99,9 @@ struct Names<KernelKind> {
                                                            "cross_entropy_loss",
                                                            "embedding_backward",
                                                            "embedding_forward",
+                                                           "expert_bias_dots",
+                                                           "expert_bias_forward",
+                                                           "expert_bias_gradient",
                                                            "expert_order",
                                                            "geglu_backward",
                                                            "geglu_forward",
@@ -96,6 +111,10 @@ struct Names<KernelKind> {
                                                            "grouped_input_gradient",
                                                            "grouped_product",
                                                            "grouped_weight_gradient",
+                                                           "latent_heads_backward",
+                                                           "latent_heads_forward",
+                                                           "latent_norm_backward",
+                                                           "latent_norm_forward",
                                                            "layer_norm_backward",
                                                            "layer_norm_forward",
                                                            "loss_finish",
@@ -104,6 +123,7 @@ struct Names<KernelKind> {
                                                            "norm_finish",
                                                            "norm_partial",
                                                            "norm_weight_grad",
+                                                           "peer_order",
                                                            "permute_rows",
                                                            "position_embedding_backward",
                                                            "qk_norm_rope_backward",
@@ -118,6 +138,8 @@ struct Names<KernelKind> {
                                                            "router_forward",
                                                            "sigmoid_backward",
                                                            "sigmoid_forward",
+                                                           "sink_backward",
+                                                           "sink_forward",
                                                            "sum_ranks",
                                                            "swiglu_backward",
                                                            "swiglu_forward",
@@ -236,6 +258,14 @@ struct KernelSpec {
 
 /// A GEMM's attribute "kind". Nothing for other kernels, and for other numbers.
 [[nodiscard]] std::optional<GemmKind> gemm_kind(const Kernel& kernel);
+
+/// Rows that permute_rows makes and combine_rows takes: attribute "m" where it is stated, of which
+/// some are nobody's; else one for each expert of each token.
+[[nodiscard]] std::int64_t room_of(const Kernel& kernel);
+
+/// Rows of experts that a kernel's costs are of: attribute "balanced_rows", as many as there are
+/// where all experts get equally many; all m where it is not stated.
+[[nodiscard]] std::int64_t usual_rows(const Kernel& kernel);
 
 /// Bytes that a kernel's operand "workspace" has at least; 0 where it needs none.
 [[nodiscard]] std::int64_t least_workspace(const Kernel& kernel);

@@ -76,6 +76,18 @@ Mesh data_parallel_mesh(std::int64_t dp_outer, std::int64_t dp_shard) {
   return mesh;
 }
 
+Mesh with_expert_grid(Mesh mesh, std::int64_t ep) {
+  mesh.experts.clear();
+  if (ep <= 1) return mesh;
+  const auto add = [&](Axis axis, std::int64_t ranks) {
+    if (ranks > 1) mesh.experts.push_back({.axis = axis, .size = ranks});
+  };
+  add(Axis::expt_dp_outer, mesh.size(Axis::dp_outer));
+  add(Axis::expt_dp, mesh.size(Axis::dp_shard) / ep);
+  add(Axis::ep, ep);
+  return mesh;
+}
+
 Result<void> check_mesh(const Mesh& mesh) {
   MFSDP_TRY(check_grid(mesh.dense, "mesh.dense", false));
   MFSDP_TRY(check_grid(mesh.experts, "mesh.experts", true));

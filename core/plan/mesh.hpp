@@ -63,6 +63,11 @@ struct Mesh {
 /// dp_outer groups of dp_shard ranks, neighbours in a group.
 [[nodiscard]] Mesh data_parallel_mesh(std::int64_t dp_outer, std::int64_t dp_shard);
 
+/// The same ranks with a grid for experts, each `ep` neighbours having a block's experts among
+/// them: expt_dp_outer x expt_dp x ep. Without more than one such rank there is no second grid.
+/// Requires that ep divides the ranks of dp_shard.
+[[nodiscard]] Mesh with_expert_grid(Mesh mesh, std::int64_t ep);
+
 /// Axes of one rank, axes that stand twice or on the wrong grid, grids of different products.
 /// The error's place is "mesh.dense" or "mesh.experts".
 [[nodiscard]] Result<void> check_mesh(const Mesh& mesh);

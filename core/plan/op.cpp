@@ -42,8 +42,12 @@ const Attribute* Kernel::find_attribute(std::string_view name) const {
 std::int64_t Kernel::bytes() const {
   if (const std::int64_t stated = attribute("bytes", -1); stated >= 0) return stated;
   std::int64_t sum = 0;
+  const std::int64_t room = attribute("m");
+  const std::int64_t usual = attribute("balanced_rows", room);
   for (const Operand& operand : operands) {
-    const std::int64_t once = operand.access == Access::scratch ? 0 : operand.touched_bytes();
+    std::int64_t once = operand.access == Access::scratch ? 0 : operand.touched_bytes();
+    if (usual != room && room > 0 && !operand.shape.empty() && operand.shape[0] == room)
+      once = checked_mul(once / room, usual);
     sum = checked_add(sum, operand.access == Access::read_write ? checked_mul(once, 2) : once);
   }
   return sum;

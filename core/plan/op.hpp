@@ -76,7 +76,8 @@ struct Kernel {
   [[nodiscard]] std::int64_t attribute(std::string_view name, std::int64_t otherwise = 0) const;
   /// The attribute of that name, or null.
   [[nodiscard]] const Attribute* find_attribute(std::string_view name) const;
-  /// Bytes read and written, each operand once per direction, scratch not counted. A kernel that
+  /// Bytes read and written, each operand once per direction, scratch not counted; of rows with
+  /// room for more than there usually are, those (usual_rows()). A kernel that
   /// touches only part of an operand (rows of an embedding) states the attribute "bytes" instead.
   [[nodiscard]] std::int64_t bytes() const;
 };

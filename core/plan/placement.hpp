@@ -42,6 +42,27 @@ using Placement = std::vector<AxisPlacement>;
   return axes;
 }
 
+/// The shape of a tensor of which a rank has one of that shape.
+[[nodiscard]] inline std::vector<std::int64_t> whole_shape(std::vector<std::int64_t> shape,
+                                                           const Placement& shard,
+                                                           const Mesh& mesh) {
+  for (const AxisPlacement& on : shard)
+    if (on.kind == PlacementKind::shard)
+      shape.at(static_cast<std::size_t>(*on.dim)) =
+          checked_mul(shape.at(static_cast<std::size_t>(*on.dim)), mesh.size(on.axis));
+  return shape;
+}
+
+/// Which of the equal parts of a tensor's first dim a rank has.
+[[nodiscard]] inline std::int64_t shard_of(const Placement& shard, const Mesh& mesh,
+                                           std::int64_t rank) {
+  std::int64_t number = 0;
+  for (const AxisPlacement& on : shard)
+    if (on.kind == PlacementKind::shard)
+      number = number * mesh.size(on.axis) + mesh.index(rank, on.axis);
+  return number;
+}
+
 /// Elements [begin, end) of a flat buffer; empty when begin == end.
 struct Interval {
   std::int64_t begin = 0;

@@ -201,6 +201,9 @@ struct Group {
   Placement weight{};    ///< of compute weights between their uses
   Placement gradient{};  ///< between microbatches, and where the norm and the optimizer read it
   Placement state{};     ///< of main weights and optimizer states: what a rank updates
+  /// Along which axes its parameters are cut by their own dims before they are laid out: what
+  /// follows has the shapes that a rank has of them. Empty but for experts that are dealt out.
+  Placement shard{};
   std::optional<Optimizer> optimizer{};  ///< that updates it; none of one without gradients
   std::vector<PlacedParameter> parameters;
 

@@ -1,11 +1,26 @@
 #include "core/recipe/expert_mlp.hpp"
 
+#include <algorithm>
+#include <utility>
+
 namespace mfsdp::recipe {
+namespace {
+
+/// In its place by name.
+void add(std::vector<Attribute>& attributes, std::string_view name, std::int64_t value) {
+  attributes.insert(std::ranges::lower_bound(attributes, name, {}, &Attribute::name),
+                    Attribute(std::string(name), value));
+}
+
+}  // namespace
 
 ExpertMlp::ExpertMlp(Builder& builder)
     : b_(builder),
       model_(builder.config.model),
-      rows_(checked_mul(builder.sizes.tokens, model_.experts_per_token)),
+      chosen_(checked_mul(builder.sizes.tokens, model_.experts_per_token)),
+      rows_(deals() ? checked_mul(builder.config.rows_per_peer(), builder.config.expert_parallel)
+                    : chosen_),
+      experts_(builder.config.experts_per_rank()),
       router_{.weight = ParameterRole::router,
               .outputs = model_.experts,
               .inputs = builder.sizes.hidden},
@@ -25,31 +40,77 @@ ExpertMlp::ExpertMlp(Builder& builder)
           .weight = ParameterRole::shared_gate, .outputs = 1, .inputs = builder.sizes.hidden} {}
 
 /// With what the model's routing has beside, in its place by name.
-std::vector<Attribute> ExpertMlp::routing() const {
-  std::vector<Attribute> attributes{{"experts", model_.experts}};
+std::vector<Attribute> ExpertMlp::routing(bool chooses) const {
+  std::vector<Attribute> attributes;
+  const bool groups = chooses && model_.router_groups != 0;
+  if (groups) attributes.emplace_back("chosen_groups", model_.chosen_groups);
+  attributes.emplace_back("experts", model_.experts);
+  if (groups) attributes.emplace_back("groups", model_.router_groups);
   if (model_.normalised_routing) attributes.emplace_back("normalised", 1);
   attributes.emplace_back("rows", b_.sizes.tokens);
+  if (model_.routed_scale.num != 0) attributes.emplace_back("scale", model_.routed_scale);
   if (model_.router_aux_loss.num != 0) attributes.emplace_back("seq", b_.config.seq_len);
+  if (model_.sigmoid_routing) attributes.emplace_back("sigmoid", 1);
   attributes.emplace_back("top_k", model_.experts_per_token);
   return attributes;
 }
 
 std::vector<Attribute> ExpertMlp::rows() const {
-  return {
+  std::vector<Attribute> attributes{
       {"cols", b_.sizes.hidden}, {"rows", b_.sizes.tokens}, {"top_k", model_.experts_per_token}};
+  if (!deals()) return attributes;
+  add(attributes, "balanced_rows", chosen_);
+  add(attributes, "m", rows_);
+  return attributes;
+}
+
+/// Of rows that are all there is of experts, in another order.
+std::vector<Attribute> ExpertMlp::arrived() const {
+  return {{"balanced_rows", chosen_},
+          {"cols", b_.sizes.hidden},
+          {"m", rows_},
+          {"rows", rows_},
+          {"top_k", 1}};
 }
 
 std::vector<Attribute> ExpertMlp::inner() const {
-  return {{"cols", model_.expert_intermediate}, {"experts", model_.experts}, {"m", rows_}};
+  std::vector<Attribute> attributes;
+  const bool clamps = model_.swiglu_limit.num != 0;
+  if (clamps) attributes.emplace_back("alpha", model_.swiglu_alpha);
+  attributes.emplace_back("cols", model_.expert_intermediate);
+  attributes.emplace_back("experts", experts_);
+  if (model_.traits().interleaved_experts) attributes.emplace_back("interleaved", 1);
+  if (clamps) attributes.emplace_back("limit", model_.swiglu_limit);
+  attributes.emplace_back("m", rows_);
+  if (deals()) add(attributes, "balanced_rows", chosen_);
+  return attributes;
+}
+
+std::vector<Attribute> ExpertMlp::bias_sizes(const Linear& layer) const {
+  std::vector<Attribute> attributes{{"experts", experts_}, {"m", rows_}, {"n", layer.outputs}};
+  if (deals()) add(attributes, "balanced_rows", chosen_);
+  return attributes;
+}
+
+void ExpertMlp::bias_gradient(const std::string& name, const Linear& layer, ParameterRole bias,
+                              RecipeOperand d_output, const Backward& how, bool weighted) {
+  if (!has_biases()) return;
+  std::vector<Attribute> sizes = bias_sizes(layer);
+  add(sizes, "beta", 0);
+  std::vector<RecipeOperand> operands{std::move(d_output), on("ends", "expert_ends" + how.suffix)};
+  if (weighted) operands.push_back(on("row_weights", "row_weights" + how.suffix));
+  operands.push_back(weight_grad(bias));
+  b_.kernel(name, KernelKind::expert_bias_gradient, std::move(sizes), std::move(operands), bias);
 }
 
 std::vector<Attribute> ExpertMlp::sizes_of(const Linear& layer, bool adds) const {
   std::vector<Attribute> attributes;
   if (adds) attributes.emplace_back("beta", 0);
-  attributes.emplace_back("experts", model_.experts);
+  attributes.emplace_back("experts", experts_);
   attributes.emplace_back("k", layer.inputs);
   attributes.emplace_back("m", rows_);
   attributes.emplace_back("n", layer.outputs);
+  if (deals()) add(attributes, "balanced_rows", chosen_);
   return attributes;
 }
 
@@ -57,24 +118,34 @@ void ExpertMlp::forward(const std::string& suffix) {
   const auto at = [&](const char* name) { return name + suffix; };
   const auto ends = [&] { return on("ends", at("expert_ends")); };
   b_.gemm_forward(at("router"), router_, b_.sizes.tokens, on("input", at("normed2")),
-                  on("output", at("router_logits")));
+                  on("output", at("router_logits")),
+                  has_biases() ? std::optional(ParameterRole::router_bias) : std::nullopt);
   std::vector<RecipeOperand> routed{on("logits", at("router_logits")),
                                     on("indices", at("expert_indices")),
                                     on("weights", at("expert_weights"))};
   if (model_.router_aux_loss.num != 0) routed.push_back(on("counts", at("expert_counts")));
-  b_.kernel(at("route"), KernelKind::router_forward, routing(), std::move(routed));
+  if (model_.sigmoid_routing) routed.push_back(weight(ParameterRole::router_correction));
+  b_.kernel(at("route"), KernelKind::router_forward, routing(true), std::move(routed));
+  const char* of_rows = deals() ? "chosen_" : "expert_";
   b_.kernel(
       at("order"), KernelKind::expert_order,
       {{"experts", model_.experts}, {"rows", b_.sizes.tokens}, {"top_k", model_.experts_per_token}},
-      {on("indices", at("expert_indices")), ends(), on("order", at("expert_order")),
-       on("places", at("expert_places")), stream_workspace()});
+      {on("indices", at("expert_indices")), on("ends", of_rows + at("ends")),
+       on("order", of_rows + at("order")), on("places", of_rows + at("places")),
+       stream_workspace()});
+  if (deals()) find_peers(suffix);
   b_.kernel(at("dispatch"), KernelKind::permute_rows, rows(),
             {on("input", at("normed2")), on("order", at("expert_order")),
-             on("weights", at("expert_weights")), on("row_weights", at("row_weights")),
-             on("output", at("dispatched"))});
+             on("weights", at("expert_weights")),
+             on("row_weights", at(deals() ? "sent_weights" : "row_weights")),
+             on("output", at(deals() ? "sent" : "dispatched"))});
+  if (deals()) send_out(suffix);
   b_.kernel(at("gate_up"), KernelKind::grouped_product, sizes_of(gate_up_),
             {on("input", at("dispatched")), weight(gate_up_.weight), ends(),
              on("output", at("gate_up")), stream_workspace()});
+  if (has_biases())
+    b_.kernel(at("gate_up_bias"), KernelKind::expert_bias_forward, bias_sizes(gate_up_),
+              {on("output", at("gate_up")), weight(ParameterRole::experts_gate_up_bias), ends()});
   if (shares()) shared_forward(suffix);
 }
 
@@ -85,10 +156,19 @@ void ExpertMlp::finish() {
   b_.kernel("down", KernelKind::grouped_product, sizes_of(down_),
             {on("input", "product"), weight(down_.weight), on("ends", "expert_ends"),
              on("output", "expert_out"), stream_workspace()});
+  if (has_biases())
+    b_.kernel("down_bias", KernelKind::expert_bias_forward, bias_sizes(down_),
+              {on("output", "expert_out"), weight(ParameterRole::experts_down_bias),
+               on("ends", "expert_ends"), on("row_weights")});
+  if (deals()) {
+    arrange("leave", "expert_out", "arrival_places", "leaving");
+    exchange_rows("return", "leaving", "returned");
+  }
   std::vector<Attribute> attributes = rows();
-  attributes.insert(attributes.begin(), {"beta", shares() ? 1 : 0});
+  add(attributes, "beta", shares() ? 1 : 0);
   b_.kernel("combine", KernelKind::combine_rows, std::move(attributes),
-            {on("input", "expert_out"), on("places", "expert_places"), on("output", "mlp_out")});
+            {on("input", deals() ? "returned" : "expert_out"), on("places", "expert_places"),
+             on("output", "mlp_out")});
 }
 
 void ExpertMlp::weight_gradient(const std::string& name, const Linear& layer,
@@ -105,7 +185,11 @@ void ExpertMlp::backward_rows(const Backward& how) {
   const auto ends = [&] { return on("ends", at("expert_ends")); };
   b_.kernel("combine.backward", KernelKind::permute_rows, rows(),
             {from(Source::microbatch, on("input", "d_residual")), on("order", at("expert_order")),
-             on("output", "d_expert_out")});
+             on("output", deals() ? "d_returned" : "d_expert_out")});
+  if (deals()) {
+    exchange_rows("return.backward", "d_returned", "d_leaving");
+    arrange("leave.backward", "d_leaving", at("arrival_order"), "d_expert_out");
+  }
   b_.kernel("down.dgrad", KernelKind::grouped_input_gradient, sizes_of(down_),
             {on("d_output", "d_expert_out"), weight(down_.weight), ends(),
              on("d_input", "d_product"), stream_workspace()});
@@ -115,16 +199,32 @@ void ExpertMlp::backward_rows(const Backward& how) {
              how.keeps_output ? d_product : rewritten(d_product), on("d_row_weights")});
   weight_gradient("down.wgrad", down_, on("d_output", "d_expert_out"),
                   on("input", how.keeps_output ? at("product") : "d_product"), how.suffix);
+  bias_gradient("down_bias.grad", down_, ParameterRole::experts_down_bias,
+                on("d_output", "d_expert_out"), how, true);
+  if (has_biases())
+    b_.kernel("down_bias.backward", KernelKind::expert_bias_dots, bias_sizes(down_),
+              {on("d_output", "d_expert_out"), weight(ParameterRole::experts_down_bias), ends(),
+               on("d_row_weights")});
+  bias_gradient("gate_up_bias.grad", gate_up_, ParameterRole::experts_gate_up_bias,
+                on("d_output", at("gate_up")), how, false);
   b_.kernel("gate_up.dgrad", KernelKind::grouped_input_gradient, sizes_of(gate_up_),
             {on("d_output", at("gate_up")), weight(gate_up_.weight), ends(),
              on("d_input", "d_dispatched"), stream_workspace()});
+  if (deals()) {
+    b_.kernel("arrange.backward", KernelKind::permute_rows, arrived(),
+              {on("input", "d_dispatched"), on("order", at("arrival_places")),
+               on("weights", "d_row_weights"), on("row_weights", "d_received_weights"),
+               on("output", "d_received")});
+    exchange_rows("send.backward", "d_received", "d_sent");
+    exchange_weights("send_weights.backward", "d_received_weights", "d_sent_weights");
+  }
   std::vector<Attribute> combines = rows();
-  combines.insert(combines.begin(), {"beta", 0});
+  add(combines, "beta", 0);
   b_.kernel("dispatch.backward", KernelKind::combine_rows, std::move(combines),
-            {on("input", "d_dispatched"), on("places", at("expert_places")),
-             on("row_weights", "d_row_weights"), on("weights", "d_expert_weights"),
-             on("output", "d_normed2")});
-  std::vector<Attribute> routes = routing();
+            {on("input", deals() ? "d_sent" : "d_dispatched"), on("places", at("expert_places")),
+             on("row_weights", deals() ? "d_sent_weights" : "d_row_weights"),
+             on("weights", "d_expert_weights"), on("output", "d_normed2")});
+  std::vector<Attribute> routes = routing(false);
   std::vector<RecipeOperand> operands{on("logits", at("router_logits")),
                                       on("indices", at("expert_indices")),
                                       on("d_weights", "d_expert_weights")};
@@ -147,19 +247,81 @@ void ExpertMlp::backward_weights(const Backward& how) {
   const std::string normed = how.keeps_output ? "normed2" : "d_normed2";
   b_.gemm_wgrad("router.wgrad", router_, b_.sizes.tokens, on("d_output", "d_router_logits"),
                 on("input", normed), weight_grad(router_.weight));
+  if (has_biases())
+    b_.bias_grad("router_bias.grad", ParameterRole::router_bias, on("d_output", "d_router_logits"),
+                 model_.experts, "router_bias.partials");
   if (shares()) shared_backward_weights(how, normed);
   std::string dispatched = "dispatched";
   if (!how.keeps_output) {
     dispatched += ".backward";
     b_.phase = Phase::recompute;
-    b_.kernel(
-        "redispatch", KernelKind::permute_rows, rows(),
-        {on("input", normed), on("order", "expert_order" + how.suffix), on("output", dispatched)},
-        gate_up_.weight);
+    b_.kernel("redispatch", KernelKind::permute_rows, rows(),
+              {on("input", normed), on("order", "expert_order" + how.suffix),
+               on("output", deals() ? "sent.backward" : dispatched)},
+              gate_up_.weight);
+    if (deals()) {
+      exchange_rows("resend", "sent.backward", "received.backward", gate_up_.weight);
+      arrange("rearrange", "received.backward", "arrival_order" + how.suffix, dispatched,
+              gate_up_.weight);
+    }
     b_.phase = Phase::backward;
   }
   weight_gradient("gate_up.wgrad", gate_up_, on("d_output", "gate_up" + how.suffix),
                   on("input", dispatched), how.suffix);
+}
+
+// ---- experts that are dealt out --------------------------------------------------------------
+
+/// Which rows go to which rank, and how many for each of its experts.
+void ExpertMlp::find_peers(const std::string& suffix) {
+  const auto at = [&](const char* name) { return name + suffix; };
+  b_.kernel(at("peers"), KernelKind::peer_order,
+            {{"experts", model_.experts},
+             {"m", rows_},
+             {"peers", b_.config.expert_parallel},
+             {"rows", b_.sizes.tokens},
+             {"top_k", model_.experts_per_token}},
+            {on("ends", at("chosen_ends")), on("row_order", at("chosen_order")),
+             on("counts", at("sent_counts")), on("order", at("expert_order")),
+             on("places", at("expert_places"))});
+}
+
+void ExpertMlp::send_out(const std::string& suffix) {
+  const auto at = [&](const char* name) { return name + suffix; };
+  const auto counts = [&](const char* role, Access access, const char* name) {
+    return shaped(on(role, at(name)), access, DType::int32, {model_.experts});
+  };
+  b_.exchange(at("send_counts"), Axis::ep, counts("input", Access::read, "sent_counts"),
+              counts("output", Access::write, "received_counts"));
+  exchange_rows(at("send"), at("sent"), at("received"));
+  exchange_weights(at("send_weights"), at("sent_weights"), at("received_weights"));
+  b_.kernel(at("arrival"), KernelKind::arrival_order,
+            {{"experts", experts_}, {"m", rows_}, {"peers", b_.config.expert_parallel}},
+            {on("counts", at("received_counts")), on("ends", at("expert_ends")),
+             on("order", at("arrival_order")), on("places", at("arrival_places"))});
+  b_.kernel(at("arrange"), KernelKind::permute_rows, arrived(),
+            {on("input", at("received")), on("order", at("arrival_order")),
+             on("weights", at("received_weights")), on("row_weights", at("row_weights")),
+             on("output", at("dispatched"))});
+}
+
+void ExpertMlp::exchange_rows(const std::string& name, const std::string& from,
+                              const std::string& to, std::optional<ParameterRole> gradient_of) {
+  const Shape shape{rows_, b_.sizes.hidden};
+  b_.exchange(name, Axis::ep, shaped(on("input", from), Access::read, b_.sizes.compute, shape),
+              shaped(on("output", to), Access::write, b_.sizes.compute, shape), gradient_of);
+}
+
+void ExpertMlp::exchange_weights(const std::string& name, const std::string& from,
+                                 const std::string& to) {
+  b_.exchange(name, Axis::ep, shaped(on("input", from), Access::read, b_.sizes.statistic, {rows_}),
+              shaped(on("output", to), Access::write, b_.sizes.statistic, {rows_}));
+}
+
+void ExpertMlp::arrange(const std::string& name, const std::string& from, const std::string& order,
+                        const std::string& to, std::optional<ParameterRole> gradient_of) {
+  b_.kernel(name, KernelKind::permute_rows, arrived(),
+            {on("input", from), on("order", order), on("output", to)}, gradient_of);
 }
 
 // ---- the expert that all tokens share ----------------------------------------------------------
@@ -170,18 +332,22 @@ std::vector<Attribute> ExpertMlp::shared_inner() const {
 
 void ExpertMlp::shared_forward(const std::string& suffix) {
   const auto at = [&](const char* name) { return name + suffix; };
-  b_.gemm_forward(at("shared_gate"), shared_gate_, b_.sizes.tokens, on("input", at("normed2")),
-                  on("output", at("shared_logits")));
-  b_.kernel(at("shared_sigmoid"), KernelKind::sigmoid_forward, {{"rows", b_.sizes.tokens}},
-            {on("input", at("shared_logits")), on("output", at("shared_weights"))});
+  if (model_.has_gated_shared()) {
+    b_.gemm_forward(at("shared_gate"), shared_gate_, b_.sizes.tokens, on("input", at("normed2")),
+                    on("output", at("shared_logits")));
+    b_.kernel(at("shared_sigmoid"), KernelKind::sigmoid_forward, {{"rows", b_.sizes.tokens}},
+              {on("input", at("shared_logits")), on("output", at("shared_weights"))});
+  }
   b_.gemm_forward(at("shared_gate_up"), shared_gate_up_, b_.sizes.tokens,
                   on("input", at("normed2")), on("output", at("shared_gate_up")));
 }
 
 void ExpertMlp::shared_finish() {
+  std::vector<RecipeOperand> operands{on("gate_up", "shared_gate_up")};
+  if (model_.has_gated_shared()) operands.push_back(on("row_weights", "shared_weights"));
+  operands.push_back(on("product", "shared_product"));
   b_.kernel("shared_swiglu", KernelKind::weighted_swiglu_forward, shared_inner(),
-            {on("gate_up", "shared_gate_up"), on("row_weights", "shared_weights"),
-             on("product", "shared_product")});
+            std::move(operands));
   b_.gemm_forward("shared_down", shared_down_, b_.sizes.tokens, on("input", "shared_product"),
                   on("output", "mlp_out"));
 }
@@ -192,29 +358,35 @@ void ExpertMlp::shared_backward_rows(const Backward& how) {
   b_.gemm_dgrad("shared_down.dgrad", shared_down_, b_.sizes.tokens, d_output,
                 on("d_input", "d_shared_product"));
   const RecipeOperand d_product = on("d_product", "d_shared_product");
+  std::vector<RecipeOperand> operands{on("gate_up", at("shared_gate_up"))};
+  const bool gated = model_.has_gated_shared();
+  if (gated) operands.push_back(on("row_weights", at("shared_weights")));
+  operands.push_back(how.keeps_output ? d_product : rewritten(d_product));
+  if (gated) operands.push_back(on("d_row_weights", "d_shared_weights"));
   b_.kernel("shared_swiglu.backward", KernelKind::weighted_swiglu_backward, shared_inner(),
-            {on("gate_up", at("shared_gate_up")), on("row_weights", at("shared_weights")),
-             how.keeps_output ? d_product : rewritten(d_product),
-             on("d_row_weights", "d_shared_weights")});
+            std::move(operands));
   b_.gemm_wgrad("shared_down.wgrad", shared_down_, b_.sizes.tokens, d_output,
                 on("input", how.keeps_output ? at("shared_product") : "d_shared_product"),
                 weight_grad(shared_down_.weight));
-  b_.kernel("shared_sigmoid.backward", KernelKind::sigmoid_backward, {{"rows", b_.sizes.tokens}},
-            {on("output", at("shared_weights")), on("d_output", "d_shared_weights"),
-             on("d_input", "d_shared_logits")});
+  if (gated)
+    b_.kernel("shared_sigmoid.backward", KernelKind::sigmoid_backward, {{"rows", b_.sizes.tokens}},
+              {on("output", at("shared_weights")), on("d_output", "d_shared_weights"),
+               on("d_input", "d_shared_logits")});
   b_.gemm_dgrad("shared_gate_up.dgrad", shared_gate_up_, b_.sizes.tokens,
                 on("d_output", at("shared_gate_up")), on("d_input", "d_normed2"), true);
-  b_.gemm_dgrad("shared_gate.dgrad", shared_gate_, b_.sizes.tokens,
-                on("d_output", "d_shared_logits"), on("d_input", "d_normed2"), true);
+  if (gated)
+    b_.gemm_dgrad("shared_gate.dgrad", shared_gate_, b_.sizes.tokens,
+                  on("d_output", "d_shared_logits"), on("d_input", "d_normed2"), true);
 }
 
 void ExpertMlp::shared_backward_weights(const Backward& how, const std::string& normed) {
   b_.gemm_wgrad("shared_gate_up.wgrad", shared_gate_up_, b_.sizes.tokens,
                 on("d_output", "shared_gate_up" + how.suffix), on("input", normed),
                 weight_grad(shared_gate_up_.weight));
-  b_.gemm_wgrad("shared_gate.wgrad", shared_gate_, b_.sizes.tokens,
-                on("d_output", "d_shared_logits"), on("input", normed),
-                weight_grad(shared_gate_.weight));
+  if (model_.has_gated_shared())
+    b_.gemm_wgrad("shared_gate.wgrad", shared_gate_, b_.sizes.tokens,
+                  on("d_output", "d_shared_logits"), on("input", normed),
+                  weight_grad(shared_gate_.weight));
 }
 
 }  // namespace mfsdp::recipe

@@ -8,8 +8,14 @@
 // weight of a token's expert is multiplied before the second product, so that backward needs none
 // of what experts make: its gradient is a sum over what the first product makes.
 //
-// An expert that all tokens share (Qwen2's) has a weight too, the sigmoid of a product of its own,
-// and gives mlp_out what the chosen ones are added to.
+// An expert that all tokens share gives mlp_out what the chosen ones are added to. Qwen2's has a
+// weight too, the sigmoid of a product of its own.
+//
+// With experts that are dealt out over the ranks of ep, dispatched rows go to the ranks that have
+// their experts, in blocks of as many rows as one rank can have for another, and come back:
+//
+//   rows by expert --peer_order--> blocks for ranks --all_to_all--> blocks of ranks
+//   --arrival_order--> rows by expert: those of all ranks
 #pragma once
 
 #include <string>
@@ -38,8 +44,22 @@ class ExpertMlp {
   void backward_weights(const Backward& how);
 
  private:
-  [[nodiscard]] std::vector<Attribute> routing() const;
+  /// `chooses`: forward, which alone asks for groups.
+  [[nodiscard]] std::vector<Attribute> routing(bool chooses) const;
   [[nodiscard]] std::vector<Attribute> rows() const;
+  [[nodiscard]] std::vector<Attribute> arrived() const;
+  // Experts that are dealt out: rows leave for the ranks that have theirs, and arrive there.
+  [[nodiscard]] bool deals() const { return b_.config.deals_experts(); }
+  void find_peers(const std::string& suffix);
+  void send_out(const std::string& suffix);
+  /// Rows [m, h] from one tensor to another.
+  void exchange_rows(const std::string& name, const std::string& from, const std::string& to,
+                     std::optional<ParameterRole> gradient_of = std::nullopt);
+  /// Their weights [m].
+  void exchange_weights(const std::string& name, const std::string& from, const std::string& to);
+  /// Rows in the order that a tensor states, of m or fewer.
+  void arrange(const std::string& name, const std::string& from, const std::string& order,
+               const std::string& to, std::optional<ParameterRole> gradient_of = std::nullopt);
   [[nodiscard]] std::vector<Attribute> inner() const;
   [[nodiscard]] std::vector<Attribute> sizes_of(const Linear& layer, bool adds = false) const;
   // The expert that all tokens have: beside the others, into mlp_out before them.
@@ -49,12 +69,20 @@ class ExpertMlp {
   void shared_finish();
   void shared_backward_rows(const Backward& how);
   void shared_backward_weights(const Backward& how, const std::string& normed);
+  // Biases of the router and of each expert: that of its second product is multiplied by the row's
+  // weight, as the product is.
+  [[nodiscard]] bool has_biases() const { return model_.traits().biases; }
+  [[nodiscard]] std::vector<Attribute> bias_sizes(const Linear& layer) const;
+  void bias_gradient(const std::string& name, const Linear& layer, ParameterRole bias,
+                     RecipeOperand d_output, const Backward& how, bool weighted);
   void weight_gradient(const std::string& name, const Linear& layer, RecipeOperand d_output,
                        RecipeOperand input, const std::string& suffix);
 
   Builder& b_;
   const ModelShape& model_;
-  std::int64_t rows_;  ///< of all experts
+  std::int64_t chosen_;   ///< rows of this rank's tokens
+  std::int64_t rows_;     ///< of all experts that this rank has, at most
+  std::int64_t experts_;  ///< that this rank has
   Linear router_;
   Linear gate_up_;  ///< of one expert, as the next is
   Linear down_;

@@ -22,6 +22,7 @@
 #include <string>
 
 #include "core/recipe/expert_mlp.hpp"
+#include "core/recipe/latent_attention.hpp"
 #include "core/recipe/parts.hpp"
 
 namespace mfsdp {
@@ -53,6 +54,7 @@ class BlockRecipe {
         heads_{{"cols", s_.rotated * s_.head_dim}, {"rows", s_.tokens}},
         inner_{{"cols", s_.intermediate}, {"rows", s_.tokens}} {
     if (kind.experts) experts_.emplace(b_);
+    if (traits_.latent_attention) latent_.emplace(b_, with_positions({rope_table()}));
   }
 
   UnitRecipe build() && {
@@ -184,9 +186,13 @@ class BlockRecipe {
 
   void forward_attention() {
     if (traits_.input_norms) forward_input_norm();
-    b_.gemm_forward(at("qkv"), qkv_, s_.tokens, attention_rows(), on("output", at("qkv")),
-                    bias_of(ParameterRole::qkv_bias));
-    if (traits_.rotates) rotate(at("qkv"), at("qk"), at("qk_rstd"));
+    if (latent_) {
+      latent_->forward(suffix_);
+    } else {
+      b_.gemm_forward(at("qkv"), qkv_, s_.tokens, attention_rows(), on("output", at("qkv")),
+                      bias_of(ParameterRole::qkv_bias));
+      if (traits_.rotates) rotate(at("qkv"), at("qk"), at("qk_rstd"));
+    }
     std::vector<RecipeOperand> operands = attention_inputs(at("qk"));
     for (RecipeOperand& operand :
          std::vector{on("output", at("attention")), on("log_sum_exp", at("log_sum_exp")),
@@ -194,6 +200,23 @@ class BlockRecipe {
       operands.push_back(std::move(operand));
     b_.kernel(at("attention"), KernelKind::attention_forward, attention_sizes(),
               with_positions(std::move(operands)));
+    if (traits_.sinks)
+      b_.kernel(at("sinks"), KernelKind::sink_forward, sink_sizes(),
+                {on("output", at("attention")), on("log_sum_exp", at("log_sum_exp")),
+                 weight(ParameterRole::sinks)});
+  }
+
+  [[nodiscard]] std::vector<Attribute> sink_sizes() const {
+    return {{"head_dim", model_.head_dim}, {"heads", model_.heads}, {"rows", s_.tokens}};
+  }
+  /// Attention's own backward takes what sinks have made of its output, and nothing else of them.
+  void sinks_backward() {
+    b_.kernel("sinks.backward", KernelKind::sink_backward, sink_sizes(),
+              {on("output", at("attention")), on("d_output", "d_attention"),
+               on("log_sum_exp", at("log_sum_exp")), weight(ParameterRole::sinks), on("d_sinks")},
+              ParameterRole::sinks);
+    b_.bias_grad("sinks.grad", ParameterRole::sinks, on("d_output", "d_sinks"), model_.heads,
+                 "sinks.partials");
   }
 
   /// RoPE in place on the query and key columns of qkv. With q/k norm the projection stays as it
@@ -234,12 +257,13 @@ class BlockRecipe {
     const std::int64_t query_key = s_.rotated * s_.head_dim;
     const std::int64_t row = model_.qk_norm ? query_key : s_.qkv;
     const std::string rotated = model_.qk_norm ? qk : at("qkv");
-    const auto view = [&](const char* role, const std::string& tensor, std::int64_t width,
-                          std::int64_t begin) {
-      return strided(on(role, tensor), {b_.config.seq_len * width, s_.head_dim, width, 1}, begin);
+    const auto view = [&](const char* role, const std::string& tensor, std::int64_t head_dim,
+                          std::int64_t width, std::int64_t begin) {
+      return strided(on(role, tensor), {b_.config.seq_len * width, head_dim, width, 1}, begin);
     };
-    return {view("query", rotated, row, 0), view("key", rotated, row, s_.attention),
-            view("value", at("qkv"), s_.qkv, query_key)};
+    return {view("query", rotated, s_.head_dim, row, 0),
+            view("key", rotated, s_.head_dim, row, model_.heads * s_.head_dim),
+            view("value", at("qkv"), model_.value_head_dim(), s_.qkv, query_key)};
   }
 
   /// What is as in Llama is not stated: no window, no cap, and scores divided by head_dim's root.
@@ -252,6 +276,7 @@ class BlockRecipe {
     if (model_.query_scalar.num != 0) sizes.emplace_back("query_scalar", model_.query_scalar);
     if (model_.score_cap.num != 0) sizes.emplace_back("score_cap", model_.score_cap);
     sizes.emplace_back("seq", b_.config.seq_len);
+    if (model_.value_dim != 0) sizes.emplace_back("value_dim", model_.value_dim);
     if (const std::int64_t window = model_.window_of(slides_, b_.config.seq_len); window != 0)
       sizes.emplace_back("window", window);
     return sizes;
@@ -338,14 +363,17 @@ class BlockRecipe {
     b_.gemm_wgrad("attention_out.wgrad", attention_out_, s_.tokens, d_output,
                   on("input", at("attention")), weight_grad(ParameterRole::attention_out));
     bias_backward(ParameterRole::attention_out_bias, d_output, s_.hidden);
+    if (traits_.sinks) sinks_backward();
     attention_backward();
+    const auto norm = [this] {
+      norm_backward("input_norm.backward", ParameterRole::input_norm, "d_normed1",
+                    input_rows("input"), at("rstd1"));
+    };
+    if (latent_)
+      return latent_->backward({.suffix = suffix_, .keeps_output = keeps_output(), .norm = norm});
     if (traits_.rotates) rotate_backward();
     bias_backward(ParameterRole::qkv_bias, on("d_output", "d_qkv"), s_.qkv);
-    projection_backward("qkv", qkv_, on("d_output", "d_qkv"), attention_rows(), "d_normed1",
-                        [this] {
-                          norm_backward("input_norm.backward", ParameterRole::input_norm,
-                                        "d_normed1", input_rows("input"), at("rstd1"));
-                        });
+    projection_backward("qkv", qkv_, on("d_output", "d_qkv"), attention_rows(), "d_normed1", norm);
   }
 
   void attention_backward() {
@@ -436,10 +464,11 @@ class BlockRecipe {
   Linear attention_out_;
   Linear gate_up_;
   Linear down_;
-  std::vector<Attribute> heads_;      ///< rows of query and key heads
-  std::vector<Attribute> inner_;      ///< rows of the MLP's inner width
-  std::string suffix_;                ///< names what full recompute makes again
-  std::optional<ExpertMlp> experts_;  ///< in place of gate_up_ and down_
+  std::vector<Attribute> heads_;           ///< rows of query and key heads
+  std::vector<Attribute> inner_;           ///< rows of the MLP's inner width
+  std::string suffix_;                     ///< names what full recompute makes again
+  std::optional<ExpertMlp> experts_;       ///< in place of gate_up_ and down_
+  std::optional<LatentAttention> latent_;  ///< in place of qkv_ and RoPE
 };
 
 }  // namespace

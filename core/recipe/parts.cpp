@@ -48,7 +48,7 @@ Sizes::Sizes(const PlanConfig& config)
       compute(config.param_dtype),
       statistic(config.statistic_dtype()),
       seq_(config.seq_len),
-      all_heads_(config.model.heads + 2 * config.model.kv_heads),
+      value_dim_(config.model.value_head_dim()),
       positions_(config.model.max_seq_len),
       sequences_(config.micro_batch) {}
 
@@ -57,7 +57,8 @@ std::int64_t Sizes::named(std::string_view dim) const {
   if (dim == "head_dim") return head_dim;
   if (dim == "rotated") return rotated;
   if (dim == "rotated_dim") return rotated_dim;
-  if (dim == "all_heads") return all_heads_;
+  if (dim == "value_dim") return value_dim_;
+  if (dim == "qkv_width") return qkv;
   if (dim == "partial_rows") return norm_rows;
   if (dim == "vocab") return vocab;
   if (dim == "positions") return positions_;
@@ -145,6 +146,7 @@ void Builder::declare(const RecipeOperand& operand) {
 void Builder::fill(RecipeOperand& operand, const OperandSpec& spec, const Kernel& kernel) const {
   const auto size = [&](std::string_view dim) {
     if (dim.empty()) return std::int64_t{1};
+    if (dim == "room") return room_of(kernel);
     const Attribute* attribute = kernel.find_attribute(dim);
     return attribute != nullptr ? attribute->value.num : sizes.named(dim);
   };
@@ -185,6 +187,20 @@ void Builder::kernel(std::string name, KernelKind kind, std::vector<Attribute> a
        .body = RecipeKernel{.kind = kind,
                             .attributes = stated.attributes,
                             .flops = spec.flops == nullptr ? 0 : spec.flops(stated)}});
+}
+
+void Builder::exchange(std::string name, Axis axis, RecipeOperand input, RecipeOperand output,
+                       std::optional<ParameterRole> gradient_of) {
+  const std::int64_t count = product_of(input.shape) / config.mesh.size(axis);
+  for (const RecipeOperand* operand : {&input, &output}) declare(*operand);
+  target->push_back({.name = std::move(name),
+                     .phase = phase,
+                     .operands = {std::move(input), std::move(output)},
+                     .gradient_of = gradient_of,
+                     .body = RecipeCollective{.kind = CollectiveKind::all_to_all,
+                                              .axis = axis,
+                                              .reduction = Reduction::none,
+                                              .count = count}});
 }
 
 Linear Builder::with_adapters(Linear layer) const {
@@ -271,7 +287,8 @@ void Builder::gemm_wgrad(const std::string& name, const Linear& layer, std::int6
 }
 
 void Builder::norm_forward(const std::string& name, ParameterRole role,
-                           std::vector<RecipeOperand> inputs, std::vector<RecipeOperand> outputs) {
+                           std::vector<RecipeOperand> inputs, std::vector<RecipeOperand> outputs,
+                           std::int64_t cols) {
   const std::optional<ParameterRole> bias = norm_bias(config.model, role);
   std::vector<RecipeOperand> operands = std::move(inputs);
   operands.push_back(weight(role));
@@ -280,11 +297,11 @@ void Builder::norm_forward(const std::string& name, ParameterRole role,
     if (bias && output.role == "rstd") operands.push_back(on("mean", output.name + ".mean"));
     operands.push_back(std::move(output));
   }
-  kernel(
-      name, bias ? KernelKind::layer_norm_forward : KernelKind::rms_norm_forward,
-      norm_attributes(
-          {{"cols", sizes.hidden}, {"epsilon", config.model.rms_norm_eps}, {"rows", sizes.tokens}}),
-      std::move(operands));
+  kernel(name, bias ? KernelKind::layer_norm_forward : KernelKind::rms_norm_forward,
+         norm_attributes({{"cols", cols != 0 ? cols : sizes.hidden},
+                          {"epsilon", config.model.rms_norm_eps},
+                          {"rows", sizes.tokens}}),
+         std::move(operands));
 }
 
 std::vector<Attribute> Builder::norm_attributes(std::vector<Attribute> attributes) const {
@@ -303,7 +320,8 @@ void Builder::declare_partials(std::string name, std::int64_t elements) {
 void Builder::norm_backward(NormBackward norm) {
   const std::optional<ParameterRole> bias = norm_bias(config.model, norm.role);
   const std::string partials = norm.name + ".partials";
-  const std::int64_t elements = sizes.norm_rows * sizes.hidden;
+  const std::int64_t cols = norm.cols != 0 ? norm.cols : sizes.hidden;
+  const std::int64_t elements = sizes.norm_rows * cols;
   declare_partials(partials, bias ? 2 * elements : elements);
   std::vector<RecipeOperand> operands{std::move(norm.d_normed), std::move(norm.input)};
   if (bias) operands.push_back(on("mean", norm.rstd.name + ".mean"));
@@ -313,11 +331,10 @@ void Builder::norm_backward(NormBackward norm) {
   operands.push_back(std::move(norm.d_residual));
   operands.push_back(on("partials", partials));
   kernel(norm.name, bias ? KernelKind::layer_norm_backward : KernelKind::rms_norm_backward,
-         norm_attributes(
-             {{"beta", norm.adds ? 1 : 0}, {"cols", sizes.hidden}, {"rows", sizes.tokens}}),
+         norm_attributes({{"beta", norm.adds ? 1 : 0}, {"cols", cols}, {"rows", sizes.tokens}}),
          std::move(operands));
-  norm_weight_grad(norm.name + ".weight_grad", norm.role, partials, sizes.hidden);
-  if (bias) norm_weight_grad(norm.name + ".bias_grad", *bias, partials, sizes.hidden, elements);
+  norm_weight_grad(norm.name + ".weight_grad", norm.role, partials, cols);
+  if (bias) norm_weight_grad(norm.name + ".bias_grad", *bias, partials, cols, elements);
 }
 
 void Builder::norm_weight_grad(const std::string& name, ParameterRole role,

@@ -29,13 +29,13 @@ struct Sizes {
   DType statistic;  ///< of rows, and of partial sums
 
   /// What a dim of a kernel's operand stands for where no attribute of the kernel has that name:
-  /// "seq", "head_dim", "rotated", "rotated_dim", "all_heads", "partial_rows", "vocab",
-  /// "positions", "sequences".
+  /// "seq", "head_dim", "rotated", "rotated_dim", "value_dim", "qkv_width", "partial_rows",
+  /// "vocab", "positions", "sequences".
   [[nodiscard]] std::int64_t named(std::string_view dim) const;
 
  private:
   std::int64_t seq_;
-  std::int64_t all_heads_;
+  std::int64_t value_dim_;
   std::int64_t positions_;
   std::int64_t sequences_;
 };
@@ -95,6 +95,11 @@ class Builder {
               std::vector<RecipeOperand> operands,
               std::optional<ParameterRole> gradient_of = std::nullopt);
 
+  /// Adds an all_to_all over the ranks of an axis: equal parts of the operands, which state their
+  /// dtype and shape, go to each.
+  void exchange(std::string name, Axis axis, RecipeOperand input, RecipeOperand output,
+                std::optional<ParameterRole> gradient_of = std::nullopt);
+
   /// The adapters beside the layer's matrix.
   [[nodiscard]] Linear with_adapters(Linear layer) const;
   // Adapters' products follow the matrix's own. What A makes of the input is kept for backward; its
@@ -113,8 +118,9 @@ class Builder {
   /// residual_out = residual (+ delta); normed = (skip +) residual_out * rstd * weight. Layer
   /// norms, which are those with a role of a bias, take the mean away first and add the bias; their
   /// mean lies in a tensor of rstd's name with ".mean".
+  /// Rows are as wide as the hidden state, or `cols`.
   void norm_forward(const std::string& name, ParameterRole role, std::vector<RecipeOperand> inputs,
-                    std::vector<RecipeOperand> outputs);
+                    std::vector<RecipeOperand> outputs, std::int64_t cols = 0);
   /// The bias's gradient: sums of the columns of d_output, by way of a tensor `partials`.
   void bias_grad(const std::string& name, ParameterRole role, RecipeOperand d_output,
                  std::int64_t cols, const std::string& partials);
@@ -127,7 +133,8 @@ class Builder {
     RecipeOperand input;  ///< the norm's input rows
     RecipeOperand rstd;
     RecipeOperand d_residual;
-    bool adds = true;  ///< to d_residual; or it is written
+    bool adds = true;       ///< to d_residual; or it is written
+    std::int64_t cols = 0;  ///< 0: the hidden state's
   };
   void norm_backward(NormBackward norm);
   /// With what the model's norms have beside: in their last place by name.

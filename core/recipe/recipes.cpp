@@ -17,8 +17,9 @@ constexpr FamilyRecipe own(Family family) {
           .head = head_recipe};
 }
 
-constexpr std::array kRecipes{own(Family::llama), own(Family::gpt2), own(Family::olmo2),
-                              own(Family::mixtral), own(Family::olmoe)};
+constexpr std::array kRecipes{own(Family::llama),   own(Family::gpt2),  own(Family::olmo2),
+                              own(Family::mixtral), own(Family::olmoe), own(Family::gpt_oss),
+                              own(Family::deepseek)};
 
 }  // namespace
 

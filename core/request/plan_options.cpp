@@ -32,7 +32,11 @@ Result<Mesh> mesh_of(const CommonOptions& options) {
   if (options.config.outer_strategy == Strategy::optim && options.outer_dp == 1)
     return fail("--outer-strategy",
                 "optim (HFSDP) needs --outer-dp 2 or more: it shards over that many groups");
-  return data_parallel_mesh(options.outer_dp, options.gpus / options.outer_dp);
+  Mesh mesh = data_parallel_mesh(options.outer_dp, options.gpus / options.outer_dp);
+  // What does not divide them is validate()'s to say.
+  const std::int64_t ep = options.config.expert_parallel;
+  if (ep > 1 && mesh.size(Axis::dp_shard) % ep == 0) mesh = with_expert_grid(std::move(mesh), ep);
+  return mesh;
 }
 
 /// What PEFT has where nobody says what, and layers in their order; those that the model lacks come
@@ -80,6 +84,7 @@ void normalise(PlanConfig& config) {
   // With one group nothing is placed on the outer axis.
   if (config.mesh.size(Axis::dp_outer) == 1) config.outer_strategy = Strategy::no_shard;
   if (config.recompute.full_blocks == config.model.layers) config.recompute.full_blocks = 0;
+  if (config.expert_parallel == 1) config.expert_parallel = 0;
   std::vector<std::string>& frozen = config.frozen;
   std::sort(frozen.begin(), frozen.end());
   frozen.erase(std::unique(frozen.begin(), frozen.end()), frozen.end());

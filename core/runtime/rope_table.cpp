@@ -37,8 +37,10 @@ YarnRange yarn_range(const ModelShape& model) {
         static_cast<double>(scaling.original_max_seq_len) / (turns.value() * 2 * std::numbers::pi);
     return dims * std::log(wave) / (2 * std::log(model.rope_theta.value()));
   };
-  YarnRange range{.low = std::max(std::floor(number_of(scaling.high_freq_factor)), 0.0),
-                  .high = std::min(std::ceil(number_of(scaling.low_freq_factor)), dims - 1)};
+  const double low = number_of(scaling.high_freq_factor);
+  const double high = number_of(scaling.low_freq_factor);
+  YarnRange range{.low = std::max(scaling.exact_range ? low : std::floor(low), 0.0),
+                  .high = std::min(scaling.exact_range ? high : std::ceil(high), dims - 1)};
   if (range.low == range.high) range.high += 0.001;  // as the reference does: no division by 0
   return range;
 }

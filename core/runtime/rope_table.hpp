@@ -20,8 +20,9 @@ namespace mfsdp {
 ///   llama3    f_i / factor where a wave turns less than low_freq_factor times in the original
 ///             context, f_i where more than high_freq_factor times, blended by turns between
 ///   yarn      f_i / factor for i >= high, f_i for i <= low, blended by i between; low and high are
-///             the i, rounded outwards, that turn beta_fast and beta_slow times (Peng et al.,
-///             arXiv 2309.00071; bounds as transformers' modeling_rope_utils.py has them)
+///             the i, rounded outwards unless exact_range, that turn beta_fast and beta_slow times
+///             (Peng et al., arXiv 2309.00071; bounds as transformers' modeling_rope_utils.py has
+///             them)
 ///   longrope  f_i / factor_i, long factors where seq_len exceeds the original context, else short
 ///             ones (Ding et al., arXiv 2402.13753)
 [[nodiscard]] std::vector<double> rope_frequencies(const ModelShape& model, std::int64_t seq_len,

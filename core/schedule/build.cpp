@@ -53,13 +53,19 @@ void build_eval(Emitter& emitter, const State& state, const FamilyRecipe& recipe
   emitter.wait(StreamRole::compute, Phase::output, "eval.loss_ready");
 }
 
-/// The schedule knows the axes of data parallelism. Plans over others can be stated and proved.
+/// The schedule knows the axes of data parallelism, and experts dealt out. Plans over others can be
+/// stated and proved.
 Result<void> check_axes(const Mesh& mesh) {
-  if (!mesh.experts.empty()) return fail("mesh.experts", "no schedule is built over these axes");
-  for (const MeshAxis& on : mesh.dense)
-    if (std::ranges::find(schedule::axis_traffic(), on.axis, &schedule::AxisTraffic::axis) ==
-        schedule::axis_traffic().end())
-      return fail("mesh.dense", fmt::format("no schedule is built over {}", to_string(on.axis)));
+  const auto is_known = [](const MeshAxis& on) {
+    return on.axis == Axis::ep ||
+           std::ranges::find(schedule::axis_traffic(), on.axis, &schedule::AxisTraffic::axis) !=
+               schedule::axis_traffic().end();
+  };
+  for (const auto& [grid, name] :
+       {std::pair{&mesh.dense, "mesh.dense"}, std::pair{&mesh.experts, "mesh.experts"}})
+    for (const MeshAxis& on : *grid)
+      if (!is_known(on))
+        return fail(name, fmt::format("no schedule is built over {}", to_string(on.axis)));
   return {};
 }
 

@@ -52,6 +52,7 @@ BufferId MicrobatchSchedule::gradient_buffer(const GroupState& group) const {
 }
 
 std::string MicrobatchSchedule::group_name(const UnitState& unit, const GroupState& group) const {
+  if (!group.group->shard.empty()) return unit.name + ".experts";
   const bool is_first = &group == &state_.groups[unit.trainable.front()];
   return is_first ? unit.name : unit.name + ".vectors";
 }
@@ -61,7 +62,7 @@ std::string MicrobatchSchedule::group_name(const UnitState& unit, const GroupSta
 /// head and reduced after the embedding's backward, it would leave the blocks one less throughout.
 void MicrobatchSchedule::begin_gradient(std::size_t unit, Position position) {
   const auto groups = state_.trainable_of(unit);
-  if (state_.route_of_gradient(unit).shards_gradient()) {
+  if (state_.shards_gradient(unit)) {
     // The first slot of a microbatch also waits for all of the last one's reductions, which had a
     // whole forward to end: so the ends of two microbatches never need memory together.
     const bool drains = !gradient_begun_;
@@ -76,11 +77,11 @@ void MicrobatchSchedule::begin_gradient(std::size_t unit, Position position) {
     if (awaited)
       e_.wait(StreamRole::compute, Phase::backward, "reduced." + state_.units[*awaited].name);
     for (const GroupState* group : groups)
-      e_.acquire(StreamRole::compute, Phase::backward, gradient_slot(*group));
-  } else if (!position.first) {
-    return;
+      if (group->route.shards_gradient())
+        e_.acquire(StreamRole::compute, Phase::backward, gradient_slot(*group));
   }
-  for (const GroupState* group : groups) zero_padding(state_.units[unit], *group);
+  for (const GroupState* group : groups)
+    if (group->route.shards_gradient() || position.first) zero_padding(state_.units[unit], *group);
 }
 
 /// No weight gradient writes the layout's gaps; norm and update read them.
@@ -103,18 +104,19 @@ void MicrobatchSchedule::zero_padding(const UnitState& unit, const GroupState& g
 void MicrobatchSchedule::reduce(std::size_t unit, Position position) {
   const UnitState& state = state_.units[unit];
   const auto groups = state_.trainable_of(unit);
-  const Route& route = groups.front()->route;  // and of all others
-  if (!route.shards_gradient() && !position.last) return;
+  const bool shards = state_.shards_gradient(unit);
+  if (!shards && !position.last) return;
   e_.record(StreamRole::compute, Phase::backward, "grad_ready." + state.name);
   e_.wait(StreamRole::reduce_scatter, Phase::reduce, "grad_ready." + state.name);
   for (const GroupState* group : groups) {
+    const Route& route = group->route;
     if (route.shards_gradient())
       reduce_to_shard(state, *group, position);
-    else if (!route.reduces.empty() && route.reduces.front().on->wire)
+    else if (position.last && !route.reduces.empty() && route.reduces.front().on->wire)
       reduce_whole(state, *group);
   }
-  if (route.shards_gradient()) {
-    e_.record(route.reduces.front().on->reduce_stream, Phase::reduce, "reduced." + state.name);
+  if (shards) {
+    e_.record(StreamRole::reduce_scatter, Phase::reduce, "reduced." + state.name);
     carry_.reducing.push_back(unit);
   }
   if (position.last) finish_gradients(state, groups);

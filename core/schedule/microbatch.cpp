@@ -53,8 +53,7 @@ void MicrobatchSchedule::emit(const std::string& segment, std::int64_t repeat, P
     }
     emit_use(u, position);
     if (use.weights) {
-      if (state_.route_of_weights(use.unit).gather &&
-          !contains(resident_[weight_use + 1], use.unit))
+      if (state_.gathers(use.unit) && !contains(resident_[weight_use + 1], use.unit))
         e_.record(StreamRole::compute, phase_,
                   event("used." + e_.at(*carry_.weights[use.unit]).name));
       ++weight_use;
@@ -122,11 +121,11 @@ Kernel MicrobatchSchedule::made_kernel(const Step& step, const RecipeKernel& rec
   Kernel kernel{
       .kind = recipe.kind, .operands = {}, .attributes = recipe.attributes, .flops = recipe.flops};
   // Sums that live longer than a microbatch are begun by the first one and added to by the others.
-  const bool whole_gradient = op.gradient_of &&
-                              !state_.route_of_gradient(step.unit).shards_gradient() &&
-                              std::ranges::any_of(op.operands, [](const RecipeOperand& operand) {
-                                return operand.source == Source::weight_grad;
-                              });
+  const bool whole_gradient =
+      op.gradient_of && std::ranges::any_of(op.operands, [&](const RecipeOperand& operand) {
+        return operand.source == Source::weight_grad &&
+               !state_.find(step.unit, operand.parameter).group->route.shards_gradient();
+      });
   const bool loss =
       recipe.kind == KernelKind::cross_entropy || recipe.kind == KernelKind::cross_entropy_loss;
   for (Attribute& attribute : kernel.attributes)
@@ -192,7 +191,7 @@ Operand MicrobatchSchedule::resolve(const Step& step, std::size_t number, bool a
 Region MicrobatchSchedule::weight_region(std::size_t unit, ParameterRole role) const {
   const auto [group, parameter] = state_.find(unit, role);
   const std::int64_t offset = parameter->offset * size_of(config_.param_dtype);
-  const bool gathered = state_.route_of_weights(unit).gather.has_value();
+  const bool gathered = group->route.gather.has_value();
   return {.buffer = gathered ? *carry_.weights[unit] : group->model_weight,
           .offset = gathered ? group->full_offset + offset : offset,
           .dtype = config_.param_dtype,
@@ -227,8 +226,9 @@ BufferId MicrobatchSchedule::gathered_buffer(std::size_t unit, std::size_t weigh
                   .holds = Contents{.kind = ContentKind::parameter},
                   .slot_class = "weights"};
   for (const std::size_t g : state.groups)
-    form.holds->groups.push_back(
-        {.group = state_.groups[g].group->id, .offset = state_.groups[g].full_offset});
+    if (state_.groups[g].route.gather)
+      form.holds->groups.push_back(
+          {.group = state_.groups[g].group->id, .offset = state_.groups[g].full_offset});
   return e_.buffer(state.name + ".weights." + std::to_string(ordinal), form);
 }
 
@@ -243,8 +243,7 @@ void MicrobatchSchedule::change_residents(std::size_t weight_use, Position posit
     carry_.weights[unit].reset();
   }
   for (const std::size_t unit : wanted)
-    if (!carry_.weights[unit] && state_.route_of_weights(unit).gather)
-      gather(unit, weight_use, position);
+    if (!carry_.weights[unit] && state_.gathers(unit)) gather(unit, weight_use, position);
 }
 
 void MicrobatchSchedule::gather(std::size_t unit, std::size_t weight_use, Position position) {
@@ -256,29 +255,46 @@ void MicrobatchSchedule::gather(std::size_t unit, std::size_t weight_use, Positi
   if (train_ && position.first && !state.trainable.empty() && fresh_waited_.insert(unit).second)
     e_.wait(StreamRole::all_gather, phase_, "fresh." + state.name);
   e_.acquire(StreamRole::all_gather, phase_, buffer);
-  const Gather& way = *state_.route_of_weights(unit).gather;
-  const CommunicatorId communicator = e_.communicator(way.on->gather_communicator);
+  std::vector<const AxisTraffic*> ways;  // groups that travel alike are one launch
+  for (const std::size_t g : state.groups)
+    if (const auto& way = state_.groups[g].route.gather;
+        way && std::ranges::find(ways, way->on) == ways.end())
+      ways.push_back(way->on);
+  for (const AxisTraffic* way : ways) gather_along(*way, state, buffer);
+  e_.record(StreamRole::all_gather, phase_, event("gathered." + e_.at(buffer).name));
+  carry_.weights[unit] = buffer;
+  carry_.unwaited.insert(unit);
+}
+
+void MicrobatchSchedule::gather_along(const AxisTraffic& on, const UnitState& unit,
+                                      BufferId buffer) {
+  std::vector<const GroupState*> groups;
+  for (const std::size_t g : unit.groups)
+    if (const auto& way = state_.groups[g].route.gather; way && way->on == &on)
+      groups.push_back(&state_.groups[g]);
+  const CommunicatorId communicator = e_.communicator(on.gather_communicator);
   // Collectives on windows are not to be grouped: NCCL before 2.28.7 corrupts them.
-  const bool several = state.groups.size() > 1 && config_.gather == Transport::nccl;
+  const bool several = groups.size() > 1 && config_.gather == Transport::nccl;
   const auto bracket = [&](OpBody body, const char* name) {
     if (several)
-      e_.emit(StreamRole::all_gather, phase_, state.id, state.name + name, std::move(body));
+      e_.emit(StreamRole::all_gather, phase_, unit.id, unit.name + name, std::move(body));
   };
   bracket(GroupBegin{.communicator = communicator}, ".all_gather.begin");
-  for (const std::size_t g : state.groups) {
-    const Group& group = *state_.groups[g].group;
-    const std::int64_t shard = group.elements / way.ranks;
-    const Region input{.buffer = state_.groups[g].model_weight,
+  for (const GroupState* state : groups) {
+    const Group& group = *state->group;
+    const std::int64_t shard = group.elements / state->route.gather->ranks;
+    const Region input{.buffer = state->model_weight,
                        .offset = 0,
                        .dtype = config_.param_dtype,
                        .shape = {shard},
                        .rank_strides = {}};
     const Region output{.buffer = buffer,
-                        .offset = state_.groups[g].full_offset,
+                        .offset = state->full_offset,
                         .dtype = config_.param_dtype,
                         .shape = {group.elements},
                         .rank_strides = {}};
-    e_.emit(StreamRole::all_gather, phase_, state.id, state.name + ".all_gather",
+    e_.emit(StreamRole::all_gather, phase_, unit.id,
+            unit.name + (group.shard.empty() ? ".all_gather" : ".experts.all_gather"),
             Collective{.kind = CollectiveKind::all_gather,
                        .communicator = communicator,
                        .reduction = Reduction::none,
@@ -289,22 +305,18 @@ void MicrobatchSchedule::gather(std::size_t unit, std::size_t weight_use, Positi
             group.id);
   }
   bracket(GroupEnd{.communicator = communicator}, ".all_gather.end");
-  e_.record(StreamRole::all_gather, phase_, event("gathered." + e_.at(buffer).name));
-  carry_.weights[unit] = buffer;
-  carry_.unwaited.insert(unit);
 }
 
 /// Compute waits for its own unit's weights only: a gather of this microbatch, or the refresh of
 /// whole weights at the end of the last step.
 void MicrobatchSchedule::await_weights(std::size_t unit, Position position) {
   const UnitState& state = state_.units[unit];
-  if (state_.route_of_weights(unit).gather) {
+  if (state_.gathers(unit)) {
     if (carry_.unwaited.erase(unit) > 0)
       e_.wait(StreamRole::compute, phase_, event("gathered." + e_.at(*carry_.weights[unit]).name));
     return;
   }
-  if (train_ && state_.route_of_weights(unit).refresh && position.first &&
-      !state.trainable.empty() && fresh_waited_.insert(unit).second)
+  if (train_ && state_.refreshes(unit) && position.first && fresh_waited_.insert(unit).second)
     e_.wait(StreamRole::compute, phase_, "fresh." + state.name);
 }
 

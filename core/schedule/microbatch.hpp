@@ -93,6 +93,7 @@ class MicrobatchSchedule {
 
   void change_residents(std::size_t weight_use, Position position);
   void gather(std::size_t unit, std::size_t weight_use, Position position);
+  void gather_along(const AxisTraffic& on, const UnitState& unit, BufferId buffer);
   void await_weights(std::size_t unit, Position position);
   [[nodiscard]] BufferId gathered_buffer(std::size_t unit, std::size_t weight_use) const;
 

@@ -27,9 +27,7 @@ Bytes MicrobatchSchedule::most_live_activations() {
 
 /// All that a use wants is gathered before it, and what the one before wanted alone is gone.
 Bytes MicrobatchSchedule::most_gathered_weights() const {
-  const auto is_gathered = [&](std::size_t unit) {
-    return state_.route_of_weights(unit).gather.has_value();
-  };
+  const auto is_gathered = [&](std::size_t unit) { return state_.gathers(unit); };
   std::int64_t most = 0;
   for (const auto& units : residents(false)) {
     std::int64_t live = 0;
@@ -47,15 +45,19 @@ Bytes MicrobatchSchedule::most_full_gradients() const {
   for (std::size_t unit = 0; unit < gradients_.size(); ++unit)
     if (gradients_[unit].first) order.push_back(unit);
   if (order.empty()) return {};
-  const Route& route = state_.route_of_gradient(order.front());  // and of all others
+  const auto crosses = [&](const GroupState& group) {
+    return !group.route.shards_gradient() && cast &&
+           std::ranges::any_of(group.route.reduces,
+                               [](const Reduce& reduce) { return reduce.on->wire; });
+  };
+  // Strategies shard the gradients of all units that are sharded at all, or of none.
   const bool through_wire =
-      !route.shards_gradient() && cast &&
-      std::ranges::any_of(route.reduces, [](const Reduce& reduce) { return reduce.on->wire; });
-  if (!route.shards_gradient() && !through_wire) return {};
+      std::ranges::none_of(order, [&](std::size_t unit) { return state_.shards_gradient(unit); });
   std::ranges::sort(order, {}, [&](std::size_t unit) { return gradients_[unit].first; });
   const auto size = [&](std::size_t unit) {
     std::int64_t bytes = 0;
     for (const GroupState* group : state_.trainable_of(unit)) {
+      if (!group->route.shards_gradient() && !crosses(*group)) continue;
       const std::int64_t own =
           round_up(bytes_of(group->group->elements, config_.reduce_dtype).value, kAlignment);
       bytes = through_wire ? std::max(bytes, own) : checked_add(bytes, own);

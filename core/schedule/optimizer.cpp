@@ -101,7 +101,7 @@ class OptimizerSegment {
     if (!direction) await_gradient(u);
     for (const GroupState* group : groups)
       update(unit, *group, group->matrices.empty() ? std::nullopt : direction);
-    refresh(unit, groups);
+    refresh(u, groups);
   }
 
   void norm() {
@@ -168,17 +168,20 @@ class OptimizerSegment {
   }
 
   /// Makes the updated slices known to the ranks that hold more of the weights than they update.
-  void refresh(const UnitState& unit, const std::vector<const GroupState*>& groups) {
+  void refresh(std::size_t u, const std::vector<const GroupState*>& groups) {
+    const UnitState& unit = state_.units[u];
     const std::string fresh = "fresh." + unit.name;
-    const Route& route = groups.front()->route;  // and of all others
-    if (!route.refresh) {
-      if (route.gather) e_.record(StreamRole::compute, Phase::refresh, fresh);
+    if (!state_.refreshes(u)) {
+      if (state_.gathers(u)) e_.record(StreamRole::compute, Phase::refresh, fresh);
       return;
     }
-    const StreamRole stream = route.refresh->on->gather_stream;
+    const auto refreshes = [](const GroupState* group) { return group->route.refresh.has_value(); };
+    const GroupState* first = *std::ranges::find_if(groups, refreshes);
+    const StreamRole stream = first->route.refresh->on->gather_stream;
     e_.record(StreamRole::compute, Phase::refresh, "updated." + unit.name);
     e_.wait(stream, Phase::refresh, "updated." + unit.name);
-    for (const GroupState* group : groups) refresh(unit, *group);
+    for (const GroupState* group : groups)
+      if (refreshes(group)) refresh(unit, *group);
     e_.record(stream, Phase::refresh, fresh);
   }
 

@@ -19,6 +19,12 @@ constexpr std::array kTraffic{
                 .gather_communicator = "outer",
                 .reduce_stream = StreamRole::outer,
                 .reduce_communicator = "outer"},
+    AxisTraffic{.axis = Axis::expt_dp,
+                .gather_stream = StreamRole::all_gather,
+                .gather_communicator = "expert_all_gather",
+                .reduce_stream = StreamRole::reduce_scatter,
+                .reduce_communicator = "expert_reduce_scatter",
+                .wire = true},
 };
 
 bool is_flat(const Placement& placement, Axis axis) {

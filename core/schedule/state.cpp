@@ -60,11 +60,13 @@ State::State(Emitter& emitter, const Model& model) : emitter_(emitter), config_(
 
 void State::make_group_buffers(Emitter& emitter, const Group& group, const Model& model) {
   UnitState& unit = units[group.unit.value];
-  // The second group with gradients of a unit has a name of its own.
+  // Experts that are dealt out, and the second group with gradients of a unit, have a name of
+  // their own.
   const bool is_second = group.requires_grad && !unit.trainable.empty();
-  const std::string prefix = unit.name + (is_second             ? ".vectors."
-                                          : group.requires_grad ? "."
-                                                                : ".frozen.");
+  const std::string prefix = unit.name + (!group.shard.empty() ? ".experts" : "") +
+                             (is_second && group.shard.empty() ? ".vectors."
+                              : group.requires_grad            ? "."
+                                                               : ".frozen.");
   const ResidentElements resident = resident_elements(group, config_);
   GroupState state;
   state.group = &group;
@@ -106,9 +108,11 @@ void State::make_group_buffers(Emitter& emitter, const Group& group, const Model
     if (orthogonalises(*group.optimizer)) state.matrices = matrices_of(group, model);
   }
   unit.groups.push_back(groups.size());
-  state.full_offset = unit.weight_bytes;
-  unit.weight_bytes =
-      checked_add(unit.weight_bytes, round_up(bytes_of(group.elements, group.dtype).value, 256));
+  if (state.route.gather) {
+    state.full_offset = unit.weight_bytes;
+    unit.weight_bytes =
+        checked_add(unit.weight_bytes, round_up(bytes_of(group.elements, group.dtype).value, 256));
+  }
   groups.push_back(std::move(state));
 }
 

@@ -1,6 +1,7 @@
 // The persistent buffers of a program, and where parameters and gradients lie in them.
 #pragma once
 
+#include <algorithm>
 #include <optional>
 #include <string>
 #include <vector>
@@ -40,7 +41,7 @@ struct UnitState {
   std::string name;
   std::vector<std::size_t> groups;     ///< indices into State::groups
   std::vector<std::size_t> trainable;  ///< groups with gradients, likewise
-  std::int64_t weight_bytes = 0;       ///< of all groups gathered, each aligned
+  std::int64_t weight_bytes = 0;       ///< of all groups that are gathered, each aligned
 };
 
 /// Buffers by name for recipes, and the persistent state of all groups.
@@ -77,13 +78,20 @@ class State {
   };
   [[nodiscard]] Place find(std::size_t unit, ParameterRole role) const;
 
-  /// How weights of a unit travel: all of its groups alike.
-  [[nodiscard]] const Route& route_of_weights(std::size_t unit) const {
-    return groups[units[unit].groups.front()].route;
+  /// Whether a use of a unit's weights gathers any of them.
+  [[nodiscard]] bool gathers(std::size_t unit) const {
+    return std::ranges::any_of(units[unit].groups,
+                               [&](std::size_t g) { return groups[g].route.gather.has_value(); });
   }
-  /// And gradients. Without trainable parameters there is none: std::out_of_range.
-  [[nodiscard]] const Route& route_of_gradient(std::size_t unit) const {
-    return groups[units[unit].trainable.at(0)].route;
+  /// Whether a step ends with updated weights made known to others.
+  [[nodiscard]] bool refreshes(std::size_t unit) const {
+    return std::ranges::any_of(units[unit].trainable,
+                               [&](std::size_t g) { return groups[g].route.refresh.has_value(); });
+  }
+  /// Whether some of a unit's gradients are reduced into shards in every microbatch.
+  [[nodiscard]] bool shards_gradient(std::size_t unit) const {
+    return std::ranges::any_of(units[unit].trainable,
+                               [&](std::size_t g) { return groups[g].route.shards_gradient(); });
   }
   /// A unit's groups with gradients.
   [[nodiscard]] std::vector<const GroupState*> trainable_of(std::size_t unit) const {

@@ -32,11 +32,14 @@ class LayoutCache {
   std::map<std::vector<std::int64_t>, FlatLayout> layouts_;
 };
 
-/// Axes whose ranks work on other tokens: gradients are sums over them.
-std::vector<Axis> data_axes(const Mesh& mesh) {
+/// Axes of a grid whose ranks work on other tokens: gradients are sums over them. Experts that are
+/// dealt out have the tokens of all ranks of ep.
+std::vector<Axis> data_axes(const std::vector<MeshAxis>& grid) {
+  using enum Axis;
   std::vector<Axis> axes;
-  for (const MeshAxis& on : mesh.dense)
-    if (on.axis == Axis::dp_outer || on.axis == Axis::dp_shard || on.axis == Axis::cp)
+  for (const MeshAxis& on : grid)
+    if (on.axis == dp_outer || on.axis == dp_shard || on.axis == cp || on.axis == expt_dp_outer ||
+        on.axis == expt_dp)
       axes.push_back(on.axis);
   return axes;
 }
@@ -57,7 +60,9 @@ std::int64_t ranks_on(const std::vector<Axis>& axes, const Mesh& mesh) {
 
 }  // namespace
 
-Cuts cuts_of(const PlanConfig& config) {
+namespace {
+
+Cuts cuts_along(Axis inner, Axis outer, const PlanConfig& config) {
   Cuts cuts;
   const auto cut = [&](Axis axis, Strategy strategy) {
     const Sharded sharded = sharded_by(strategy, config.mesh.size(axis));
@@ -67,51 +72,97 @@ Cuts cuts_of(const PlanConfig& config) {
     if (sharded.state) cuts.state.push_back(flat);
     return sharded.state;
   };
-  cut(Axis::dp_shard, config.strategy);
+  cut(inner, config.strategy);
   // All strategies have one layout: it is cut where any of them would cut.
-  if (config.mesh.size(Axis::dp_shard) > 1) cuts.layout.push_back(Axis::dp_shard);
-  if (cut(Axis::dp_outer, config.outer_strategy)) cuts.layout.push_back(Axis::dp_outer);
+  if (config.mesh.size(inner) > 1) cuts.layout.push_back(inner);
+  if (cut(outer, config.outer_strategy)) cuts.layout.push_back(outer);
   return cuts;
+}
+
+}  // namespace
+
+Cuts cuts_of(const PlanConfig& config) {
+  return cuts_along(Axis::dp_shard, Axis::dp_outer, config);
+}
+
+Cuts expert_cuts_of(const PlanConfig& config) {
+  return cuts_along(Axis::expt_dp, Axis::expt_dp_outer, config);
+}
+
+bool is_dealt_out(ParameterRole role, const PlanConfig& config) {
+  using enum ParameterRole;
+  return config.deals_experts() && (role == experts_gate_up || role == experts_down ||
+                                    role == experts_gate_up_bias || role == experts_down_bias);
 }
 
 std::int64_t layout_ranks(const PlanConfig& config) {
   return ranks_on(cuts_of(config).layout, config.mesh);
 }
 
+namespace {
+
+/// What one kind of groups is made with.
+struct GroupKind {
+  std::optional<Optimizer> optimizer;  ///< none: frozen
+  bool dealt_out = false;              ///< of experts
+};
+
+std::vector<GroupKind> kinds_of(const PlanConfig& config) {
+  std::vector<GroupKind> kinds;
+  for (const std::optional<Optimizer>& optimizer : optimizers_of(config)) {
+    kinds.push_back({.optimizer = optimizer, .dealt_out = false});
+    if (config.deals_experts()) kinds.push_back({.optimizer = optimizer, .dealt_out = true});
+  }
+  return kinds;
+}
+
+Group empty_group(const GroupKind& kind, const Cuts& cuts, const PlanConfig& config) {
+  const Mesh& mesh = config.mesh;
+  Group group;
+  group.dtype = config.param_dtype;
+  group.requires_grad = kind.optimizer.has_value();
+  group.cut = cuts.layout;
+  group.weight = cuts.weight;
+  group.gradient = cuts.gradient;
+  group.state = cuts.state;
+  group.reduce = data_axes(kind.dealt_out ? mesh.experts : mesh.dense);
+  if (kind.dealt_out) group.shard = {{.axis = Axis::ep, .kind = PlacementKind::shard, .dim = 0}};
+  group.optimizer = kind.optimizer;
+  return group;
+}
+
+}  // namespace
+
 std::vector<Group> make_groups(const Model& model, const PlanConfig& config) {
-  const Cuts cuts = cuts_of(config);
-  const std::vector<Axis> reduce = data_axes(config.mesh);
-  LayoutCache layouts(config, ranks_on(cuts.layout, config.mesh));
+  const Cuts dense = cuts_of(config);
+  const Cuts experts = expert_cuts_of(config);
+  LayoutCache dense_layouts(config, ranks_on(dense.layout, config.mesh));
+  LayoutCache expert_layouts(config, ranks_on(experts.layout, config.mesh));
   std::vector<Group> groups;
   for (const Unit& unit : model.units)
-    for (const std::optional<Optimizer>& optimizer : optimizers_of(config)) {
+    for (const GroupKind& kind : kinds_of(config)) {
       std::vector<LayoutItem> items;
-      Group group;
+      Group group = empty_group(kind, kind.dealt_out ? experts : dense, config);
       group.id = GroupId(groups.size());
       group.unit = unit.id;
-      group.dtype = config.param_dtype;
-      group.requires_grad = optimizer.has_value();
-      group.cut = cuts.layout;
-      group.weight = cuts.weight;
-      group.gradient = cuts.gradient;
-      group.state = cuts.state;
-      group.reduce = reduce;
-      group.optimizer = optimizer;
       for (const std::size_t p : unit.parameters) {
         const Parameter& parameter = model.parameters[p];
         std::optional<Optimizer> its_own;
         if (!config.is_frozen(parameter.name)) its_own = config.optimizer_of(unit.kind, parameter);
-        if (its_own != optimizer) continue;
-        items.push_back({.elements = parameter.elements(), .row = parameter.row_elements()});
+        if (its_own != kind.optimizer || is_dealt_out(parameter.role, config) != kind.dealt_out)
+          continue;
+        std::vector<std::int64_t> shape = parameter.shape;
+        if (kind.dealt_out) shape[0] /= config.expert_parallel;
+        items.push_back({.elements = product_of(shape), .row = parameter.row_elements()});
         group.parameters.push_back({.name = parameter.name,
                                     .role = parameter.role,
-                                    .shape = parameter.shape,
+                                    .shape = std::move(shape),
                                     .offset = 0,
                                     .decay = config.decays(parameter.name, parameter.decay),
                                     .rate = config.rate_of(parameter.name)});
       }
       if (items.empty()) continue;
-      const FlatLayout& layout = layouts.get(items);
+      const FlatLayout& layout = (kind.dealt_out ? expert_layouts : dense_layouts).get(items);
       group.chunk = layout.chunk;
       group.elements = layout.elements;
       for (std::size_t i = 0; i < items.size(); ++i) group.parameters[i].offset = layout.offsets[i];
@@ -137,11 +188,19 @@ FlatLayout layout_of(const Group& group, const Mesh& mesh) {
   return layout;
 }
 
+PlacedParameter whole_parameter(PlacedParameter parameter, const Group& group, const Mesh& mesh) {
+  parameter.shape = whole_shape(std::move(parameter.shape), group.shard, mesh);
+  return parameter;
+}
+
 bool is_first_replica(const Group& group, const Mesh& mesh, std::int64_t rank) {
-  const std::vector<Axis> cut = flat_axes(group.state);
-  return std::ranges::all_of(mesh.dense, [&](const MeshAxis& on) {
-    return std::ranges::find(cut, on.axis) != cut.end() || mesh.index(rank, on.axis) == 0;
-  });
+  std::vector<Axis> apart = flat_axes(group.state);
+  for (const AxisPlacement& on : group.shard) apart.push_back(on.axis);
+  // Parameters that are cut by their dims are those of experts, on a grid of their own.
+  return std::ranges::all_of(
+      group.shard.empty() ? mesh.dense : mesh.experts, [&](const MeshAxis& on) {
+        return std::ranges::find(apart, on.axis) != apart.end() || mesh.index(rank, on.axis) == 0;
+      });
 }
 
 ResidentElements resident_elements(const Group& group, const PlanConfig& config) {

@@ -19,9 +19,15 @@ struct Cuts {
 };
 
 [[nodiscard]] Cuts cuts_of(const PlanConfig& config);
+/// The same of experts that are dealt out: the strategies' presets over their own grid.
+[[nodiscard]] Cuts expert_cuts_of(const PlanConfig& config);
+
+/// Whether a parameter is dealt out over ep, cut along its first dim, which has all experts.
+[[nodiscard]] bool is_dealt_out(ParameterRole role, const PlanConfig& config);
 
 /// Groups of all units in unit order; trainable before frozen within a unit, and with Muon matrices
-/// of blocks before what AdamW takes. The flat layout is
+/// of blocks before what AdamW takes, and
+/// experts that are dealt out behind all else of their kind. The flat layout is
 /// cut along dp_shard, and under HFSDP along dp_outer too. What each kind of state is cut along is
 /// the strategy's and the outer strategy's preset.
 [[nodiscard]] std::vector<Group> make_groups(const Model& model, const PlanConfig& config);
@@ -42,6 +48,10 @@ struct Cuts {
                                                std::int64_t rank) {
   return interval_of(group.elements, group.state, mesh, rank);
 }
+
+/// A parameter with the shape that it has on all ranks together.
+[[nodiscard]] PlacedParameter whole_parameter(PlacedParameter parameter, const Group& group,
+                                              const Mesh& mesh);
 
 /// Whether no lower rank updates the same elements: those of all such ranks are the whole group,
 /// each element once.

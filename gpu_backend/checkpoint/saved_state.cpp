@@ -8,6 +8,7 @@
 
 #include "core/base/read_file.hpp"
 #include "core/runtime/scalar.hpp"
+#include "core/shard/groups.hpp"
 #include "gpu_backend/train/held_values.hpp"
 
 namespace mfsdp {
@@ -57,7 +58,8 @@ std::vector<ExpectedState> expected_state(const Program& program) {
   for (const Group& group : program.groups) {
     std::vector<KeptState> kept;
     if (group.optimizer) kept = config.kept_states(*group.optimizer);
-    for (const PlacedParameter& parameter : group.parameters) {
+    for (const PlacedParameter& part : group.parameters) {
+      const PlacedParameter parameter = whole_parameter(part, group, config.mesh);
       const auto add = [&](std::string_view kind, DType dtype, std::int64_t block = 1) {
         all.push_back({.parameter = parameter.name,
                        .kind = std::string(kind),

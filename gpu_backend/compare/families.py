@@ -36,7 +36,22 @@ LONGROPE = {"type": "longrope", "short_factor": [1.0, 1.05, 1.1, 1.25, 1.5, 2.0,
             "long_factor": [1.5, 2.0, 3.0, 4.0, 6.5, 9.0, 14.0, 20.0]}
 GEMMA = {"hidden_size": 96, "head_dim": 16, "hidden_activation": "gelu_pytorch_tanh",
          "tie_word_embeddings": True}
+LATENT = {"rms_norm_eps": 1e-6, "num_key_value_heads": 4, "kv_lora_rank": 24,
+          "qk_nope_head_dim": 16, "qk_rope_head_dim": 8, "v_head_dim": 12,
+          "n_routed_experts": 8, "n_shared_experts": 2, "num_experts_per_tok": 3,
+          "moe_intermediate_size": 40, "first_k_dense_replace": 1}
 FAMILIES = {
+    "deepseek_v2": ("DeepseekV2Config", {
+        **LATENT, "q_lora_rank": 40, "topk_method": "group_limited_greedy", "n_group": 4,
+        "topk_group": 2, "routed_scaling_factor": 1.5}),
+    "deepseek_v2_lite": ("DeepseekV2Config", {
+        **LATENT, "q_lora_rank": None, "topk_method": "greedy", "n_group": 1, "topk_group": 1,
+        "routed_scaling_factor": 1.0}),
+    "deepseek_v3": ("DeepseekV3Config", {
+        **LATENT, "q_lora_rank": 40, "n_group": 4, "topk_group": 2, "norm_topk_prob": True,
+        "routed_scaling_factor": 2.5, "rope_scaling": {
+            "rope_type": "yarn", "factor": 4.0, "beta_fast": 32.0, "beta_slow": 1.0, "mscale": 1.0,
+            "mscale_all_dim": 1.0, "original_max_position_embeddings": 32}}),
     "gemma": ("GemmaConfig", GEMMA),
     "gemma2": ("Gemma2Config", {**GEMMA, "sliding_window": 16, "query_pre_attn_scalar": 20,
                                 "attn_logit_softcapping": 5.0, "final_logit_softcapping": 3.0}),
@@ -47,6 +62,11 @@ FAMILIES = {
                             "attn_pdrop": 0.0, "embd_pdrop": 0.0, "resid_pdrop": 0.0,
                             "num_key_value_heads": 4,
                             "tie_word_embeddings": True}),
+    "gpt_oss": ("GptOssConfig", {
+        "num_local_experts": 6, "num_experts_per_tok": 3, "head_dim": 16, "sliding_window": 16,
+        "layer_types": list(reversed(SLIDING)), "rope_theta": 150000.0, "swiglu_limit": 1.5,
+        "rope_scaling": {"rope_type": "yarn", "factor": 4.0, "beta_fast": 32.0, "beta_slow": 1.0,
+                         "original_max_position_embeddings": 32, "truncate": False}}),
     "llama": ("LlamaConfig", {}),
     "llama_linear": ("LlamaConfig", {"rope_scaling": {"rope_type": "linear", "factor": 2.5}}),
     "mistral": ("MistralConfig", {"sliding_window": 16}),

@@ -27,14 +27,14 @@ class Operands {
  public:
   Operands(CudnnGraph& graph, const AttentionLayout& layout) : graph_(graph), l_(layout) {}
 
-  /// [batch, heads, seq, head_dim]
-  GraphTensor view(std::int64_t heads, const HeadStrides& strides) {
-    return graph_.memory({l_.batch, heads, l_.seq_len, l_.head_dim},
+  /// [batch, heads, seq, columns]
+  GraphTensor view(std::int64_t heads, std::int64_t columns, const HeadStrides& strides) {
+    return graph_.memory({l_.batch, heads, l_.seq_len, columns},
                          {strides.batch, strides.head, strides.position, 1}, l_.storage);
   }
-  /// The same elements as [batch, heads, head_dim, seq]
-  GraphTensor transposed(std::int64_t heads, const HeadStrides& strides) {
-    return graph_.memory({l_.batch, heads, l_.head_dim, l_.seq_len},
+  /// The same elements as [batch, heads, columns, seq]
+  GraphTensor transposed(std::int64_t heads, std::int64_t columns, const HeadStrides& strides) {
+    return graph_.memory({l_.batch, heads, columns, l_.seq_len},
                          {strides.batch, strides.head, 1, strides.position}, l_.storage);
   }
   /// One fp32 for each row of scores, as [tokens, heads].
@@ -56,8 +56,8 @@ class Operands {
     return graph_.between(scores(), strides, l_.storage);
   }
   /// What each query head gives to its group's key or value, in storage precision.
-  GraphTensor of_query_heads() {
-    const GraphShape dims{l_.batch, l_.heads, l_.seq_len, l_.head_dim};
+  GraphTensor of_query_heads(std::int64_t columns) {
+    const GraphShape dims{l_.batch, l_.heads, l_.seq_len, columns};
     return graph_.between(dims, contiguous(dims), l_.storage);
   }
 
@@ -131,15 +131,16 @@ GraphTensor sloped(CudnnGraph& graph, GraphTensor gradient,
                          graph.pointwise(CUDNN_POINTWISE_MUL, gradient, square));
 }
 
-/// into = scores^T * right, summed over a group's query heads where there are more than one.
+/// into = scores^T * right, of so many columns, summed over a group's query heads where there are
+/// more than one.
 void product_into(CudnnGraph& graph, Operands& operands, const AttentionLayout& layout,
-                  GraphTensor scores, GraphTensor right, GraphTensor into) {
+                  GraphTensor scores, GraphTensor right, std::int64_t columns, GraphTensor into) {
   const GraphTensor transposed = graph.reshape(scores, operands.narrowed_transposed());
   if (layout.heads == layout.kv_heads) {
     graph.matmul(transposed, right, into);
     return;
   }
-  const GraphTensor each = graph.matmul(transposed, right, operands.of_query_heads());
+  const GraphTensor each = graph.matmul(transposed, right, operands.of_query_heads(columns));
   graph.reduce(CUDNN_REDUCE_TENSOR_ADD, each, into);
 }
 
@@ -159,6 +160,7 @@ AttentionLayout forward_layout(const Call& k) {
           .kv_heads = s.kv_heads,
           .seq_len = s.seq_len,
           .head_dim = s.head_dim,
+          .value_dim = s.value_dim,
           .window = s.window < s.seq_len ? s.window : 0,
           .query_scalar = s.query_scalar,
           .score_cap = s.score_cap,
@@ -200,10 +202,10 @@ std::int64_t attention_backward_workspace(const AttentionBackwardLayout& layout)
 AttentionForwardPlan::AttentionForwardPlan(const AttentionLayout& layout)
     : scale_(scale_of(layout)), terms_(terms_of(layout)) {
   Operands operands(graph_, layout);
-  query_ = operands.view(layout.heads, layout.query);
-  key_ = operands.transposed(layout.kv_heads, layout.key);
-  value_ = operands.view(layout.kv_heads, layout.value);
-  output_ = operands.view(layout.heads, layout.output);
+  query_ = operands.view(layout.heads, layout.head_dim, layout.query);
+  key_ = operands.transposed(layout.kv_heads, layout.head_dim, layout.key);
+  value_ = operands.view(layout.kv_heads, layout.values(), layout.value);
+  output_ = operands.view(layout.heads, layout.values(), layout.output);
   log_sum_exp_ = operands.statistic();
   scale_tensor_ = graph_.scalar();
   masked_ = graph_.scalar();
@@ -247,15 +249,15 @@ AttentionBackwardPlan::AttentionBackwardPlan(const AttentionBackwardLayout& whol
     : scale_(scale_of(whole.forward)), terms_(terms_of(whole.forward)) {
   const AttentionLayout& layout = whole.forward;
   Operands operands(graph_, layout);
-  query_ = operands.view(layout.heads, layout.query);
-  key_ = operands.transposed(layout.kv_heads, layout.key);
-  value_ = operands.transposed(layout.kv_heads, layout.value);
-  output_ = operands.view(layout.heads, layout.output);
-  d_output_ = operands.view(layout.heads, whole.d_output);
+  query_ = operands.view(layout.heads, layout.head_dim, layout.query);
+  key_ = operands.transposed(layout.kv_heads, layout.head_dim, layout.key);
+  value_ = operands.transposed(layout.kv_heads, layout.values(), layout.value);
+  output_ = operands.view(layout.heads, layout.values(), layout.output);
+  d_output_ = operands.view(layout.heads, layout.values(), whole.d_output);
   log_sum_exp_ = operands.statistic();
-  d_query_ = operands.view(layout.heads, whole.d_query);
-  d_key_ = operands.view(layout.kv_heads, whole.d_key);
-  d_value_ = operands.view(layout.kv_heads, whole.d_value);
+  d_query_ = operands.view(layout.heads, layout.head_dim, whole.d_query);
+  d_key_ = operands.view(layout.kv_heads, layout.head_dim, whole.d_key);
+  d_value_ = operands.view(layout.kv_heads, layout.values(), whole.d_value);
   row_sums_ = operands.statistic();
   scale_tensor_ = graph_.scalar();
   masked_ = graph_.scalar();
@@ -273,14 +275,14 @@ AttentionBackwardPlan::AttentionBackwardPlan(const AttentionBackwardLayout& whol
   const GraphTensor shifted = graph_.pointwise(CUDNN_POINTWISE_SUB, own.scores, log_sum_exp_);
   const GraphTensor probabilities =
       graph_.pointwise(CUDNN_POINTWISE_EXP, causal(graph_, shifted, masked_, terms_));
-  product_into(graph_, operands, layout, probabilities, d_output_, d_value_);
+  product_into(graph_, operands, layout, probabilities, d_output_, layout.values(), d_value_);
   // dS, and dK.
   const GraphTensor d_probabilities = graph_.matmul(d_output_, value_);
   const GraphTensor centred = graph_.pointwise(CUDNN_POINTWISE_SUB, d_probabilities, row_sums_);
   const GraphTensor weighted = graph_.pointwise(CUDNN_POINTWISE_MUL, centred, probabilities);
   const GraphTensor d_scores =
       graph_.pointwise(CUDNN_POINTWISE_MUL, sloped(graph_, weighted, own.share), scale_tensor_);
-  product_into(graph_, operands, layout, d_scores, query_, d_key_);
+  product_into(graph_, operands, layout, d_scores, query_, layout.head_dim, d_key_);
   // dQ, by K as [batch, kv_heads, seq, head_dim] again.
   const GraphTensor key = graph_.reshape(
       key_, graph_.between({layout.batch, layout.kv_heads, layout.seq_len, layout.head_dim},

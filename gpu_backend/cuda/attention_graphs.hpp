@@ -54,12 +54,14 @@ struct AttentionLayout {
   std::int64_t kv_heads = 0;
   std::int64_t seq_len = 0;
   std::int64_t head_dim = 0;
-  std::int64_t window = 0;  ///< tokens that a query sees; 0: all up to its own
-  double query_scalar = 0;  ///< scores are divided by its root; 0 means head_dim
-  double score_cap = 0;     ///< 0: none
-  bool documents = false;   ///< masked between them: a call has positions
+  std::int64_t value_dim = 0;  ///< of values and output; 0: head_dim
+  std::int64_t window = 0;     ///< tokens that a query sees; 0: all up to its own
+  double query_scalar = 0;     ///< scores are divided by its root; 0 means head_dim
+  double score_cap = 0;        ///< 0: none
+  bool documents = false;      ///< masked between them: a call has positions
   HeadStrides query, key, value, output;
 
+  [[nodiscard]] std::int64_t values() const { return value_dim != 0 ? value_dim : head_dim; }
   friend auto operator<=>(const AttentionLayout&, const AttentionLayout&) = default;
 };
 

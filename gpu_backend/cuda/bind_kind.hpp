@@ -19,7 +19,7 @@ class KernelBinder;
 /// What a call is bound to.
 struct BindTarget {
   KernelBinder& binder;  ///< planners of products and attention, memory that outlives the launch
-  ExactOutlier* outlier = nullptr;  ///< null without --exact-sums
+  ExactOutlier* outlier = nullptr;  ///< null where a kernel leaves none
   cudaStream_t stream = nullptr;
 };
 

@@ -60,7 +60,9 @@ std::vector<GemmAlgorithm> KernelBinder::chosen() const {
 // ---- sums --------------------------------------------------------------------------------------
 
 Result<ExactOutlier*> KernelBinder::outlier(const Kernel& kernel) {
-  if (kernel.find_attribute(exact_attribute::grid_exponent) == nullptr) return nullptr;
+  const bool leaves_faults = kernel.kind == KernelKind::peer_order ||
+                             kernel.find_attribute(exact_attribute::grid_exponent) != nullptr;
+  if (!leaves_faults) return nullptr;
   if (outlier_ == nullptr) {
     MFSDP_LET(made, allocate_device(sizeof(ExactOutlier), "faults of exact sums"));
     MFSDP_TRY(check(cudaMemset(made.get(), 0, sizeof(ExactOutlier)), "cudaMemset"));

@@ -67,6 +67,8 @@ Start start_of(const PlacedParameter& parameter, std::int64_t layers, double nor
     case ParameterRole::input_norm:
     case ParameterRole::q_norm:
     case ParameterRole::k_norm:
+    case ParameterRole::q_a_norm:
+    case ParameterRole::kv_a_norm:
     case ParameterRole::post_norm:
     case ParameterRole::attention_output_norm:
     case ParameterRole::mlp_output_norm:
@@ -77,6 +79,10 @@ Start start_of(const PlacedParameter& parameter, std::int64_t layers, double nor
     case ParameterRole::attention_out_bias:
     case ParameterRole::gate_up_bias:
     case ParameterRole::down_bias:
+    case ParameterRole::router_bias:
+    case ParameterRole::router_correction:
+    case ParameterRole::experts_gate_up_bias:
+    case ParameterRole::experts_down_bias:
     case ParameterRole::qkv_bias: return {.kind = constant, .value = 0};
     case ParameterRole::attention_out:
     case ParameterRole::down:

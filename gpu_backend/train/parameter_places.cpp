@@ -71,8 +71,11 @@ class PlacesOnRank {
     const std::int64_t first = held_by(group, found.placement).begin;
     // Blocks begin where parameters and slices begin: only a parameter's last one may be cut.
     const std::int64_t block = found.block;
-    return {.elements = {.begin = (begin - parameter.offset) / block,
-                         .end = ceil_div(end - parameter.offset, block)},
+    // So they do where ranks share a parameter, but for scales of a part that is no whole blocks.
+    const std::int64_t blocks_before =
+        shard_of(group.shard, mesh_, rank_) * ceil_div(parameter.elements(), block);
+    return {.elements = {.begin = blocks_before + (begin - parameter.offset) / block,
+                         .end = blocks_before + ceil_div(end - parameter.offset, block)},
             .dtype = dtype,
             .data = bytes_(found.buffer->id).data() + found.offset +
                     (begin - first) / block * size_of(dtype)};
@@ -83,6 +86,13 @@ class PlacesOnRank {
   const BufferBytes& bytes_;
   std::int64_t rank_;
 };
+
+/// The plan's own where that is all of it.
+std::shared_ptr<const PlacedParameter> whole_of(const PlacedParameter& parameter,
+                                                const Group& group, const Mesh& mesh) {
+  if (group.shard.empty()) return {std::shared_ptr<void>(), &parameter};
+  return std::make_shared<const PlacedParameter>(whole_parameter(parameter, group, mesh));
+}
 
 }  // namespace
 
@@ -123,7 +133,7 @@ Result<std::vector<ParameterPlaces>> find_parameters(const Program& program,
         return places.of(parameter, group, buffer, wanted);
       };
       all.push_back({.group = &group,
-                     .parameter = &parameter,
+                     .parameter = whole_of(parameter, group, mesh),
                      .first_replica = is_first_replica(group, mesh, rank),
                      .weight = held(buffers.weight, weights),
                      .own = held(has_main ? buffers.main_weight : buffers.weight, own),

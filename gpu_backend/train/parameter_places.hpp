@@ -5,6 +5,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <functional>
+#include <memory>
 #include <span>
 #include <vector>
 
@@ -25,9 +26,9 @@ struct HeldElements {
 
 struct ParameterPlaces {
   const Group* group = nullptr;
-  const PlacedParameter* parameter = nullptr;
-  bool first_replica = false;  ///< no lower rank updates the same elements
-  HeldElements weight;         ///< what is computed with: under HSDP and below ZeRO-3 more than own
+  std::shared_ptr<const PlacedParameter> parameter;  ///< whole, also where ranks share it
+  bool first_replica = false;                        ///< no lower rank updates the same elements
+  HeldElements weight;  ///< what is computed with: under HSDP and below ZeRO-3 more than own
   /// The weights that the optimizer updates: main weights or, where the plan has none or the
   /// parameter is frozen, their part of `weight`. `own.elements` are this rank's own.
   HeldElements own;

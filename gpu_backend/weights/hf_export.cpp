@@ -80,13 +80,11 @@ Result<void> replace_folder(const fs::path& made, const fs::path& target, const 
   return {};
 }
 
-/// Elements of a tensor [inputs, outputs], `bytes` in the order of [outputs, inputs]: for each
+/// Elements of a matrix [inputs, outputs], `bytes` in the order of [outputs, inputs]: for each
 /// input the outputs lie together. Calls put(offset, bytes of elements that do).
 template <class Put>
-Result<void> write_transposed(const HfTensor& tensor, const Interval& elements,
+Result<void> write_transposed(std::int64_t inputs, std::int64_t outputs, const Interval& elements,
                               std::span<const std::byte> bytes, std::int64_t size, const Put& put) {
-  const std::int64_t inputs = tensor.shape.at(0);
-  const std::int64_t outputs = tensor.shape.at(1);
   // Outputs whose element of this input comes before `end`.
   const auto outputs_before = [&](std::int64_t end, std::int64_t input) {
     return end <= input ? 0 : (end - input + inputs - 1) / inputs;
@@ -103,6 +101,28 @@ Result<void> write_transposed(const HfTensor& tensor, const Interval& elements,
                         static_cast<std::size_t>(size)),
           run.begin() + (output - first) * size);
     MFSDP_TRY(put((input * outputs + first) * size, std::span<const std::byte>(run)));
+  }
+  return {};
+}
+
+/// The same of a tensor of one such matrix, or of several one behind the other.
+template <class Put>
+Result<void> write_transposed(const HfTensor& tensor, const Interval& elements,
+                              std::span<const std::byte> bytes, std::int64_t size, const Put& put) {
+  const std::int64_t inputs = tensor.shape.at(tensor.shape.size() - 2);
+  const std::int64_t outputs = tensor.shape.back();
+  const std::int64_t matrix = checked_mul(inputs, outputs);
+  for (std::int64_t begin = elements.begin; begin < elements.end;) {
+    const std::int64_t first = begin / matrix * matrix;
+    const std::int64_t end = std::min(elements.end, first + matrix);
+    const auto count = static_cast<std::size_t>((end - begin) * size);
+    MFSDP_TRY(write_transposed(inputs, outputs, {.begin = begin - first, .end = end - first},
+                               bytes.first(count), size,
+                               [&](std::int64_t offset, std::span<const std::byte> run) {
+                                 return put(first * size + offset, run);
+                               }));
+    bytes = bytes.subspan(count);
+    begin = end;
   }
   return {};
 }

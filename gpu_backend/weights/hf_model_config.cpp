@@ -68,12 +68,15 @@ Json scaling_of(const ModelShape& shape) {
       object = {{"rope_type", "yarn"},
                 {"beta_slow", scaling.low_freq_factor.value()},
                 {"beta_fast", scaling.high_freq_factor.value()}};
+      if (scaling.exact_range) object["truncate"] = false;
+      if (scaling.score_magnitude.num != 0)
+        object["mscale"] = object["mscale_all_dim"] = scaling.score_magnitude.value();
       break;
     case RopeKind::longrope: return longrope_of(shape);
   }
   object["factor"] = scaling.factor.value();
   object["original_max_position_embeddings"] = scaling.original_max_seq_len;
-  if (scaling.attention_factor.num != 0)
+  if (scaling.attention_factor.num != 0 && scaling.score_magnitude.num == 0)
     object["attention_factor"] = scaling.attention_factor.value();
   return object;
 }
@@ -170,6 +173,40 @@ Json common_of(const ModelShape& shape) {
           {"rope_theta", shape.rope_theta.value()}};
 }
 
+/// DeepSeek's two classes, which differ in the router.
+Json deepseek_of(const ModelShape& shape) {
+  const bool sigmoids = shape.sigmoid_routing;
+  const bool groups = shape.router_groups != 0;
+  const Json latent = shape.query_latent == 0 ? Json(nullptr) : Json(shape.query_latent);
+  const auto count = [](std::int64_t of, std::int64_t one) { return one == 0 ? 0 : of / one; };
+  const Rational scale = shape.routed_scale.num == 0 ? Rational{1, 1} : shape.routed_scale;
+  Json family{{"model_type", sigmoids ? "deepseek_v3" : "deepseek_v2"},
+              {"architectures", {sigmoids ? "DeepseekV3ForCausalLM" : "DeepseekV2ForCausalLM"}},
+              {"attention_bias", false},
+              {"first_k_dense_replace", shape.dense_layers.size()},
+              {"head_dim", shape.rotary_dim},
+              {"kv_lora_rank", shape.kv_latent},
+              {"moe_intermediate_size", shape.expert_intermediate},
+              {"moe_layer_freq", 1},
+              {"n_group", groups ? shape.router_groups : 1},
+              {"n_routed_experts", shape.experts},
+              {"n_shared_experts", count(shape.shared_intermediate, shape.expert_intermediate)},
+              {"norm_topk_prob", shape.normalised_routing},
+              {"num_experts_per_tok", shape.experts_per_token},
+              {"q_lora_rank", latent},
+              {"qk_nope_head_dim", shape.head_dim - shape.rotary_dim},
+              {"qk_rope_head_dim", shape.rotary_dim},
+              {"routed_scaling_factor", scale.value()},
+              {"scoring_func", sigmoids ? "sigmoid" : "softmax"},
+              {"topk_group", groups ? shape.chosen_groups : 1},
+              {"topk_method", sigmoids ? "noaux_tc"
+                              : groups ? "group_limited_greedy"
+                                       : "greedy"},
+              {"v_head_dim", shape.value_head_dim()}};
+  if (sigmoids) family["rope_interleave"] = true;
+  return family;
+}
+
 /// Classes of models with experts. All of them know the coefficient of the balance loss, and add it
 /// where they are told to.
 Json experts_of(const ModelShape& shape) {
@@ -179,6 +216,19 @@ Json experts_of(const ModelShape& shape) {
               {"router_aux_loss_coef", shape.router_aux_loss.value()}};
   if (shape.router_z_loss.num != 0) family["router_z_loss_coef"] = shape.router_z_loss.value();
   const Json window = shape.sliding_window == 0 ? Json(nullptr) : Json(shape.sliding_window);
+  if (shape.family == Family::gpt_oss) {
+    Json types = Json::array();
+    for (std::int64_t layer = 0; layer < shape.layers; ++layer)
+      types.push_back(shape.slides(layer) ? "sliding_attention" : "full_attention");
+    family.update({{"model_type", "gpt_oss"},
+                   {"architectures", {"GptOssForCausalLM"}},
+                   {"attention_bias", true},
+                   {"layer_types", std::move(types)},
+                   {"num_local_experts", shape.experts},
+                   {"sliding_window", window.is_null() ? Json(shape.max_seq_len) : window},
+                   {"swiglu_limit", shape.swiglu_limit.value()}});
+    return family;
+  }
   if (shape.family == Family::mixtral) {
     family.update({{"model_type", "mixtral"},
                    {"architectures", {"MixtralForCausalLM"}},
@@ -215,6 +265,7 @@ Json family_of(const ModelShape& shape) {
     return {{"model_type", "olmo2"},
             {"architectures", {"Olmo2ForCausalLM"}},
             {"attention_bias", false}};
+  if (shape.family == Family::deepseek) return deepseek_of(shape);
   if (shape.experts != 0) return experts_of(shape);
   if (shape.zero_centered_norms) return gemma_of(shape);
   if (shape.qkv_bias) {
@@ -283,6 +334,14 @@ auto fields_of(const ModelShape& s) {
       Field{"shared_expert_intermediate_size", integer(s.shared_intermediate)},
       Field{"layers without experts", fmt::format("{}", fmt::join(s.dense_layers, ", "))},
       Field{"norm_topk_prob", yes(s.normalised_routing)},
+      Field{"swiglu_limit", real(s.swiglu_limit)},
+      Field{"scoring_func", s.sigmoid_routing ? "sigmoid" : "softmax"},
+      Field{"routed_scaling_factor", real(s.routed_scale)},
+      Field{"n_group", integer(s.router_groups)},
+      Field{"topk_group", integer(s.chosen_groups)},
+      Field{"q_lora_rank", integer(s.query_latent)},
+      Field{"kv_lora_rank", integer(s.kv_latent)},
+      Field{"v_head_dim", integer(s.value_head_dim())},
       Field{"tie_word_embeddings", yes(s.tied_embeddings)},
       Field{"biases of query, key and value", yes(s.qkv_bias)},
       Field{"norms of query and key", yes(s.qk_norm)},
@@ -303,6 +362,7 @@ auto fields_of(const ModelShape& s) {
       Field{"rope_theta", real(s.rope_theta)},
       Field{"rope_scaling.rope_type", std::string(to_string(scaling.kind))},
       Field{"rope_scaling.attention_factor", real(scaling.attention_factor)},
+      Field{"rope_scaling.truncate", yes(!scaling.exact_range)},
       Field{"rope_scaling.short_factor", list(scaling.short_factors)},
       Field{"rope_scaling.long_factor", list(scaling.long_factors)},
       Field{"rope_scaling.factor", real(scaling.factor)},
@@ -316,7 +376,11 @@ auto fields_of(const ModelShape& s) {
 
 Result<std::string> hf_config_text(const ModelShape& shape, DType dtype) {
   Json config = family_of(shape);
-  if (shape.family != Family::gpt2) config.update(common_of(shape));
+  if (shape.family != Family::gpt2) {
+    Json common = common_of(shape);
+    common.update(config);  // where a class means something else by a name
+    config = std::move(common);
+  }
   config.update({{"bos_token_id", nullptr},
                  {"eos_token_id", nullptr},
                  {"initializer_range", kInitialDeviation},

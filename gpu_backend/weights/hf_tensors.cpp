@@ -7,6 +7,7 @@
 
 #include "core/formats/safetensors.hpp"
 #include "core/model/lora.hpp"
+#include "core/shard/groups.hpp"
 
 namespace mfsdp {
 namespace {
@@ -16,16 +17,21 @@ bool is_of_experts(const Parameter& parameter) {
          parameter.role == ParameterRole::experts_down;
 }
 
-/// What a checkpoint calls a fused parameter: that of experts is no module's weight but a tensor
-/// itself.
+bool is_bias_of_experts(const Parameter& parameter) {
+  return parameter.role == ParameterRole::experts_gate_up_bias ||
+         parameter.role == ParameterRole::experts_down_bias;
+}
+
+/// What a checkpoint calls a fused parameter: that of experts is no module's weight or bias but a
+/// tensor itself.
 std::string whole_name(const Parameter& parameter) {
-  constexpr std::string_view kWeight = ".weight";
-  return is_of_experts(parameter) ? parameter.name.substr(0, parameter.name.size() - kWeight.size())
-                                  : parameter.name;
+  const std::string module = parameter.name.substr(0, parameter.name.rfind('.'));
+  if (is_of_experts(parameter)) return module;
+  return is_bias_of_experts(parameter) ? module + "_bias" : parameter.name;
 }
 
 /// The tensors of one parameter; one that is not fused is a tensor of its own name.
-std::vector<HfTensor> tensors_of(const Parameter& parameter, bool is_whole) {
+std::vector<HfTensor> tensors_of(const Parameter& parameter, std::int64_t experts, bool is_whole) {
   std::vector<ParameterPart> parts;
   if (!is_whole) parts = parameter.parts;
   if (parts.empty()) parts = {{.name = whole_name(parameter), .rows = parameter.shape.front()}};
@@ -43,12 +49,18 @@ std::vector<HfTensor> tensors_of(const Parameter& parameter, bool is_whole) {
     begin = end;
   }
   // [experts, rows, inputs], in the order of the parameter's elements.
+  std::vector<std::int64_t>& shape = tensors.front().shape;
+  if (is_bias_of_experts(parameter)) shape = {experts, parameter.shape[0] / experts};
   if (is_whole && is_of_experts(parameter)) {
-    const bool gates = parameter.role == ParameterRole::experts_gate_up;
-    const auto experts = std::ssize(parameter.parts) / (gates ? 2 : 1);
-    tensors.front().shape = {experts, parameter.shape[0] / experts, parameter.shape[1]};
+    shape = {experts, parameter.shape[0] / experts, parameter.shape[1]};
+    if (parameter.transposed) std::swap(shape[1], shape[2]);
   }
   return tensors;
+}
+
+/// Checkpoints that hold experts' matrices transposed have no other form.
+bool always_whole(const Parameter& parameter) {
+  return is_of_experts(parameter) && parameter.transposed;
 }
 
 /// A plan from a file may hold any parameters.
@@ -56,7 +68,8 @@ Result<void> check_parameters(const Program& program, const Model& model) {
   std::map<std::string, const Parameter*> missing;
   for (const Parameter& parameter : model.parameters) missing[parameter.name] = &parameter;
   for (const Group& group : program.groups)
-    for (const PlacedParameter& placed : group.parameters) {
+    for (const PlacedParameter& part : group.parameters) {
+      const PlacedParameter placed = whole_parameter(part, group, program.config.mesh);
       const auto found = missing.find(placed.name);
       if (found == missing.end())
         return fail("plan, parameter " + shown_name(placed.name),
@@ -82,8 +95,9 @@ Result<HfTensors> HfTensors::of(const Program& program,
   HfTensors made;
   for (const Parameter& parameter : model.parameters) {
     if (is_lora(parameter.role)) continue;
-    for (HfTensor& tensor :
-         tensors_of(parameter, is_whole != nullptr && is_whole(whole_name(parameter)))) {
+    for (HfTensor& tensor : tensors_of(
+             parameter, model.shape.experts,
+             always_whole(parameter) || (is_whole != nullptr && is_whole(whole_name(parameter))))) {
       made.by_parameter_[parameter.name].push_back(made.tensors_.size());
       made.tensors_.push_back(std::move(tensor));
     }
@@ -97,7 +111,7 @@ Result<HfTensors> HfTensors::of_adapters(const Program& program) {
   HfTensors made;
   for (const Parameter& parameter : model.parameters) {
     if (!is_lora(parameter.role)) continue;
-    HfTensor tensor = tensors_of(parameter, true).front();
+    HfTensor tensor = tensors_of(parameter, model.shape.experts, true).front();
     tensor.name = peft_name(tensor.name);
     made.by_parameter_[parameter.name].push_back(made.tensors_.size());
     made.tensors_.push_back(std::move(tensor));

@@ -27,8 +27,8 @@ struct HfTensor {
   std::vector<std::int64_t> shape;  ///< dims, outermost first
   std::string parameter;            ///< ours, that holds it
   Interval elements;                ///< of the parameter: all of the tensor's
-  /// It is the parameter's transpose, [inputs, outputs]; its elements are counted in the
-  /// parameter's order all the same.
+  /// It is the parameter's transpose, [inputs, outputs], or of each expert, [experts, inputs,
+  /// outputs]; its elements are counted in the parameter's order all the same.
   bool transposed = false;
 };
 

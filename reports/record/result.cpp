@@ -49,6 +49,8 @@ void add_scaling(const RopeScaling& scaling, Json& object) {
     object["attention_factor"] = exact(scaling.attention_factor);
   if (!scaling.short_factors.empty()) object["short_factors"] = exact(scaling.short_factors);
   if (!scaling.long_factors.empty()) object["long_factors"] = exact(scaling.long_factors);
+  if (scaling.exact_range) object["exact_range"] = true;
+  if (scaling.score_magnitude.num != 0) object["score_magnitude"] = exact(scaling.score_magnitude);
 }
 void add_attention(const ModelShape& shape, Json& object) {
   add_scaling(shape.rope_scaling, object["rope_scaling"]);
@@ -63,6 +65,9 @@ void add_attention(const ModelShape& shape, Json& object) {
         {"score_cap", shape.score_cap},
         {"logit_cap", shape.logit_cap}})
     if (value.num != 0) object[name] = exact(value);
+  if (shape.value_dim != 0) object["value_dim"] = shape.value_dim;
+  if (shape.query_latent != 0) object["query_latent"] = shape.query_latent;
+  if (shape.kv_latent != 0) object["kv_latent"] = shape.kv_latent;
   if (shape.fused_weights) object["fused_weights"] = true;
   if (shape.activation != Activation{}) object["activation"] = to_string(shape.activation);
   if (shape.scaled_embedding) object["scaled_embedding"] = true;
@@ -80,6 +85,15 @@ void add_experts(const ModelShape& shape, std::int64_t parameters, Json& object)
   if (shape.normalised_routing) object["normalised_routing"] = true;
   if (shape.router_aux_loss.num != 0) object["router_aux_loss"] = exact(shape.router_aux_loss);
   if (shape.router_z_loss.num != 0) object["router_z_loss"] = exact(shape.router_z_loss);
+  if (shape.sigmoid_routing) object["sigmoid_routing"] = true;
+  if (shape.routed_scale.num != 0) object["routed_scale"] = exact(shape.routed_scale);
+  if (shape.router_groups != 0) {
+    object["router_groups"] = shape.router_groups;
+    object["chosen_groups"] = shape.chosen_groups;
+  }
+  if (shape.swiglu_limit.num == 0) return;
+  object["swiglu_alpha"] = exact(shape.swiglu_alpha);
+  object["swiglu_limit"] = exact(shape.swiglu_limit);
 }
 
 Json model_object(const RunHead& result) {

@@ -91,6 +91,7 @@ class FieldReader {
     std::int64_t dp_shard = 1;
     (*this)("dp_outer", dp_outer);
     (*this)("dp_shard", dp_shard);
+    // The grid of experts follows from a field of its own.
     value = data_parallel_mesh(dp_outer, dp_shard);
   }
 
@@ -194,6 +195,8 @@ Result<void> read_model(const ParsedJson& json, const std::string& where, ModelS
   part.if_any("attention_factor", shape.rope_scaling.attention_factor);
   part.if_any("short_factors", shape.rope_scaling.short_factors);
   part.if_any("long_factors", shape.rope_scaling.long_factors);
+  part.if_any("exact_range", shape.rope_scaling.exact_range);
+  part.if_any("score_magnitude", shape.rope_scaling.score_magnitude);
   MFSDP_TRY(part.outcome());
   field.if_any("rotary_dim", shape.rotary_dim);
   field.if_any("sliding_window", shape.sliding_window);
@@ -215,6 +218,15 @@ Result<void> read_model(const ParsedJson& json, const std::string& where, ModelS
   field.if_any("normalised_routing", shape.normalised_routing);
   field.if_any("router_aux_loss", shape.router_aux_loss);
   field.if_any("router_z_loss", shape.router_z_loss);
+  field.if_any("sigmoid_routing", shape.sigmoid_routing);
+  field.if_any("routed_scale", shape.routed_scale);
+  field.if_any("router_groups", shape.router_groups);
+  field.if_any("chosen_groups", shape.chosen_groups);
+  field.if_any("value_dim", shape.value_dim);
+  field.if_any("query_latent", shape.query_latent);
+  field.if_any("kv_latent", shape.kv_latent);
+  field.if_any("swiglu_alpha", shape.swiglu_alpha);
+  field.if_any("swiglu_limit", shape.swiglu_limit);
   return field.outcome();
 }
 
@@ -224,6 +236,7 @@ Result<void> read_config(const ParsedJson& json, const std::string& where, PlanC
     const bool stored_before = field.age >= FieldAge::later && !read.has(field.name);
     if (!stored_before) read(field.name, value);
   });
+  if (read.outcome()) config.mesh = with_expert_grid(config.mesh, config.expert_parallel);
   // Before there was a choice it was this one.
   if (!read.has("layout")) config.layout = LayoutRule::megatron_fsdp;
   return read.outcome();

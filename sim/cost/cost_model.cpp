@@ -79,7 +79,7 @@ double CostModel::gemm_ns(const Kernel& kernel) const {
 double CostModel::grouped_ns(const Kernel& kernel) const {
   constexpr std::int64_t kTile = 128;
   const std::int64_t experts = kernel.attribute("experts");
-  const std::int64_t m = kernel.attribute("m");
+  const std::int64_t m = usual_rows(kernel);
   if (experts <= 0 || m <= 0) return 0;
   const std::int64_t rows = (m + experts - 1) / experts;
   GemmShape shape{.kind = GemmKind::forward,
@@ -95,11 +95,20 @@ double CostModel::grouped_ns(const Kernel& kernel) const {
   return gemm_.nanoseconds(shape, computes_in_fp32(kernel));
 }
 
+/// Where values are narrower than keys: the columns of heads that are equally wide and compute as
+/// much.
+std::int64_t CostModel::even_head_dim(const Kernel& kernel) {
+  const std::int64_t keys = kernel.attribute("head_dim");
+  const std::int64_t values = kernel.attribute("value_dim", keys);
+  return kernel.kind == KernelKind::attention_backward ? (3 * keys + 2 * values) / 5
+                                                       : (keys + values) / 2;
+}
+
 double CostModel::attention_ns(const Kernel& kernel) const {
   const AttentionShape shape{.batch = kernel.attribute("batch"),
                              .seq = kernel.attribute("seq"),
                              .heads = kernel.attribute("heads"),
-                             .head_dim = kernel.attribute("head_dim"),
+                             .head_dim = even_head_dim(kernel),
                              .backward = kernel.kind == KernelKind::attention_backward,
                              .deterministic = kernel.attribute("deterministic") != 0,
                              .window = kernel.attribute("window"),

@@ -65,6 +65,7 @@ class CostModel {
   [[nodiscard]] double gemm_ns(const Kernel& kernel) const;
   [[nodiscard]] double grouped_ns(const Kernel& kernel) const;
   [[nodiscard]] double attention_ns(const Kernel& kernel) const;
+  [[nodiscard]] static std::int64_t even_head_dim(const Kernel& kernel);
   [[nodiscard]] double orthogonal_ns(const Kernel& kernel) const;
   [[nodiscard]] double memory_ns(double bytes, double efficiency) const;
 

@@ -61,6 +61,25 @@ inline void make_family(ModelShape& model, Family family) {
   model.family = family;
   if (family == Family::olmo2) model.output_norms = true;
   if (model.traits().only_experts) add_experts(model, 4, 2);
+  if (family == Family::deepseek) {
+    if (model.experts == 0) add_experts(model, 4, 2);
+    model.kv_heads = model.heads;
+    model.qkv_bias = model.qk_norm = model.output_norms = model.fused_weights = false;
+    model.zero_centered_norms = false;
+    model.activation = Activation::silu;
+    model.head_dim = 4;
+    model.rotary_dim = 2;
+    model.value_dim = 3;
+    model.kv_latent = 5;
+    model.query_latent = 6;
+  }
+  if (family == Family::gpt_oss) {
+    model.qkv_bias = true;
+    model.qk_norm = false;
+    model.normalised_routing = true;
+    model.swiglu_alpha = {851, 500};
+    model.swiglu_limit = {7, 1};
+  }
   if (family != Family::gpt2) return;
   model.qk_norm = model.output_norms = model.zero_centered_norms = model.scaled_embedding = false;
   model.activation = Activation::gelu_tanh;
@@ -73,10 +92,13 @@ inline void make_family(ModelShape& model, Family family) {
 
 /// Parts of names as Llama's parameters have them, in the family's own words.
 inline std::vector<std::string> names_in(Family family, std::vector<std::string> parts) {
-  if (family == Family::mixtral || family == Family::olmoe)
+  if (family == Family::mixtral || family == Family::olmoe || family == Family::gpt_oss)
     for (std::string& part : parts)
       if (part.starts_with("mlp"))
         part = "experts." + part.substr(std::min(part.size(), std::size_t{4}));
+  if (family == Family::deepseek)
+    for (std::string& part : parts)
+      if (part == "qkv") part = "kv_b_proj";
   if (family != Family::gpt2) return parts;
   for (std::string& part : parts)
     for (const auto& [llama, gpt2] : {std::pair<std::string, std::string>{"embed_tokens", "wte"},

@@ -79,20 +79,71 @@ inline void draw_experts(PlanConfig& config) {
   if (model.family == Family::llama && pick(0, 1) == 1) model.shared_intermediate = pick(1, 7);
   if (pick(0, 1) == 1) model.router_aux_loss = {1, 100};
   if (pick(0, 3) == 0) model.router_z_loss = {1, 1000};
+  const bool clamps = model.shared_intermediate == 0 && pick(0, 3) == 0;
+  if (model.family == Family::gpt_oss || clamps) {
+    model.swiglu_alpha = {851, 500};
+    model.swiglu_limit = {pick(1, 7), 1};
+  }
   for (std::string& name : config.no_decay)
     if (name == "mlp.down") name = "down_proj";
+}
+
+/// Experts over ranks that divide both them and the mesh, where nothing else speaks against it.
+inline void draw_expert_parallel(PlanConfig& config) {
+  const std::int64_t ranks = config.mesh.size(Axis::dp_shard);
+  std::vector<std::int64_t> able;
+  for (std::int64_t ep = 2; ep <= config.model.experts; ++ep)
+    if (config.model.experts % ep == 0 && ranks % ep == 0) able.push_back(ep);
+  const bool in_windows = config.gather != Transport::nccl || config.reduce != Transport::nccl;
+  if (able.empty() || in_windows || orthogonalises(config.optimizer) ||
+      config.mesh.size(Axis::dp_outer) > 1 || config.state_dtype == StateDtype::blockwise8)
+    return;
+  config.expert_parallel = *rc::gen::elementOf(able);
+  config.mesh = with_expert_grid(config.mesh, config.expert_parallel);
+  if (*rc::gen::arbitrary<bool>())
+    config.capacity_factor = *rc::gen::element(Rational{1, 1}, Rational{3, 2});
+}
+
+/// Latent vectors and groups of experts.
+inline void draw_latent(ModelShape& model) {
+  const auto pick = [](std::int64_t low, std::int64_t high) {
+    return *rc::gen::inRange<std::int64_t>(low, high + 1);
+  };
+  model.rotary_dim = 2 * pick(1, 2);
+  model.head_dim = model.rotary_dim + 2 * pick(1, 3);
+  model.value_dim = pick(1, 9);
+  if (model.value_dim == model.head_dim) model.value_dim = 0;
+  model.kv_latent = pick(1, 9);
+  model.query_latent = pick(0, 1) * pick(1, 9);
+  model.router_aux_loss = model.router_z_loss = {0, 1};
+  model.swiglu_limit = model.swiglu_alpha = {0, 1};
+  model.sliding_window = 0;
+  model.sliding_layers.clear();
+  model.local_rope_theta = {0, 1};
+  model.sigmoid_routing = pick(0, 1) == 1;
+  if (pick(0, 1) == 1) model.routed_scale = {5, 2};
+  if (pick(0, 1) == 1) model.shared_intermediate = pick(1, 7);
+  if (pick(0, 1) == 0) return;
+  model.experts = 2 * pick(2, 4);
+  model.router_groups = model.experts / 2;
+  model.chosen_groups = model.router_groups - 1;
+  model.experts_per_token = pick(1, 2 * model.chosen_groups);
 }
 
 /// A third of the models are of other families than Llama's.
 inline void draw_family(PlanConfig& config) {
   using enum Family;
-  const Family family =
-      *rc::gen::element(llama, llama, llama, llama, llama, gpt2, olmo2, mixtral, olmoe);
+  const Family family = *rc::gen::element(llama, llama, llama, llama, llama, gpt2, olmo2, mixtral,
+                                          olmoe, gpt_oss, deepseek);
+  const std::int64_t intermediate = config.model.intermediate;
   make_family(config.model, family);
   for (std::vector<std::string>* names : {&config.frozen, &config.lr_scale, &config.no_decay})
     *names = names_in(family, *names);
   const bool some = family == llama && *rc::gen::inRange(0, 4) == 0;
-  if (some || config.model.traits().only_experts) draw_experts(config);
+  if (family == deepseek) config.model.intermediate = intermediate;  // some layers may be dense
+  if (some || config.model.experts != 0) draw_experts(config);
+  if (family == deepseek) draw_latent(config.model);
+  if (config.model.experts != 0) draw_expert_parallel(config);
 }
 
 /// Valid configurations with every strategy, mesh, layout, recompute policy and odd shape: group

@@ -86,6 +86,18 @@ void read_op(PlanView& view, const Json& json) try {
   refuse("op {}: {}", json.value("name", "?"), error.what());
 }
 
+void read_grid(PlanView& view, const Json& grid, PerAxis& into, const Names& known) {
+  Names axes;
+  for (const Json& on : grid) {
+    const std::string axis = on.at("axis");
+    if (on.at("size") < 1 || !axes.insert(axis).second || !known.contains(axis))
+      refuse("plan: expected ranks on each axis of the mesh, and each axis once");
+    if (on.at("size") <= 1) continue;
+    into.emplace(axis, on.at("size"));
+    view.mesh.emplace(axis, on.at("size"));
+  }
+}
+
 PlanView read_plan(const Json& document) {
   PlanView view{.json = document};
   for (const char* key :
@@ -97,14 +109,20 @@ PlanView read_plan(const Json& document) {
   for (const char* key : {R"("instances":)", R"("lag":)", R"("at":)", R"("peer":)"})
     if (text.find(key) != std::string::npos) refuse("plan: of several classes or microbatches");
   const Json& mesh = document.at("config").at("mesh");
-  if (mesh.size() != 1 || view.ids["streams"].size() > 63)
-    refuse("plan: expected a dense mesh alone, and at most 63 streams");
-  Names axes;
-  for (const Json& on : mesh.at("dense")) {
-    if (on.at("size") < 1 || !axes.insert(on.at("axis")).second)
-      refuse("plan: expected ranks on each axis of the mesh, and each axis once");
-    if (on.at("size") > 1) view.mesh.emplace(on.at("axis"), on.at("size"));
-  }
+  if (mesh.size() != (mesh.contains("experts") ? 2 : 1) || view.ids["streams"].size() > 63)
+    refuse("plan: expected a grid or two, and at most 63 streams");
+  read_grid(view, mesh.at("dense"), view.dense, {"cp", "dp_outer", "dp_shard", "pp", "tp"});
+  read_grid(view, mesh.value("experts", Json::array()), view.dealt, {"ep", "expt_dp"});
+  const auto ranks = [](const PerAxis& grid) {
+    Int all = 1;
+    for (const auto& [axis, size] : grid) all = times(all, size);
+    return all;
+  };
+  // Ranks of dp_shard are those of expt_dp, each with its neighbours on ep.
+  if (!view.dealt.empty() &&
+      (ranks(view.dealt) != ranks(view.dense) || view.dense.size() != 1 ||
+       !view.dense.contains("dp_shard") || mesh.at("experts").back().at("axis") != "ep"))
+    refuse("plan: expected a grid of experts over the ranks that share shards");
   for (const Json& json : document.at("buffers")) {
     const Index pool = view.at("pools", json, "pool");
     const Json& memory = document.at("pools")[pool];

@@ -211,7 +211,9 @@ class Steps {
     const Operand& from = op.operands[0];
     const Operand& to = op.operands[1];
     const Home& home = view_.homes[to.buffer];
-    if (op.does == "all_to_all" && !is_gradient(from) && !is_gradient(to)) {
+    if (op.does == "all_to_all" && view_.homes[from.buffer].kind.empty() && home.kind.empty()) {
+      exchange_rows(op, from, to);
+    } else if (op.does == "all_to_all" && !is_gradient(from) && !is_gradient(to)) {
       directions_.exchange(op);
     } else if (is_direction(from) || is_direction(to)) {
       if (op.does != "all_gather") refuse("{}: sums directions", op.place());
@@ -231,6 +233,17 @@ class Steps {
       gathered_.push_back(std::move(made));
       values_.make(op, to, {"gathered", std::ssize(gathered_) - 1, step_});
     }
+  }
+  /// Rows go to the ranks that have their experts, and back.
+  void exchange_rows(const Op& op, const Operand& from, const Operand& to) {
+    const Value sent = values_.whole(op, from);
+    const std::string received = Model::received(sent.name);
+    Axes axes;
+    for (const std::string axis : view_.communicator_of(op).at("axes"))
+      if (view_.mesh.contains(axis)) axes.push_back(axis);
+    if (axes != Axes{"ep"} || received.empty())
+      refuse("{}: sends {} to ranks that do not take it", op.place(), sent.name);
+    values_.make(op, to, {received, sent.owner, sent.pass});
   }
   /// What is made of values by what is no step of the model is none.
   void spoil(const Op& op, const Operand& from, const Operand& to) {
@@ -418,6 +431,12 @@ class Steps {
     return made;
   }
 
+  static Names names_of(const PerAxis& grid) {
+    Names names;
+    for (const auto& [axis, ranks] : grid) names.insert(axis);
+    return names;
+  }
+
   void finish_norm(const Op& op) {
     std::map<std::string, std::string> roles{
         {"input", "read"}, {"loss", "read"}, {"norm", "write"}};
@@ -439,7 +458,13 @@ class Steps {
       const Int unit = view_.groups[group].unit;
       if (std::exchange(last, unit) > unit)
         refuse("{}: adds up parts that do not lie in forward order", op.place());
-      if (!seen.insert(group).second || Names(cut.begin(), cut.begin() + kind) != members.axes)
+      Names apart(cut.begin(), cut.begin() + kind);
+      if (view_.groups[group].dealt) {
+        // Another grid of the same ranks, of which each has its own elements.
+        apart.insert("ep");
+        if (apart == names_of(view_.dealt)) apart = names_of(view_.dense);
+      }
+      if (!seen.insert(group).second || apart != members.axes)
         refuse("{}: does not have each element of group {} once", op.place(), group);
     }
     const Int trained = std::ranges::count(view_.groups, true, &Group::trains);
@@ -492,8 +517,7 @@ class Steps {
       refuse("{}: takes another loss scale out of 1/T", op.place());
     const Operand& input = operand(op, "input");
     const Members members = members_of(op, input);
-    Names all;
-    for (const auto& [axis, ranks] : view_.mesh) all.insert(axis);
+    const Names all = names_of(view_.dense);
     const Cell& cell = members.cells.at(0).second;
     if (members.axes != all || members.cells.size() != 1 || cell.value.name != "loss_sums" ||
         cell.base != members.cells[0].first || input.dtype != model_.statistic ||

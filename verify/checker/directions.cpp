@@ -42,9 +42,13 @@ std::vector<Directions::Matrix> Directions::matrices_of(const Group& group) cons
       parts = {model.at("intermediate"), model.at("intermediate")};
     if (parameter.role == "shared_gate_up") parts.assign(2, model.at("shared_intermediate"));
     // Each expert's are its own.
-    const auto experts = static_cast<std::size_t>(model.value("experts", Int{0}));
-    if (parameter.role == "experts_gate_up")
-      parts.assign(2 * experts, model.at("expert_intermediate"));
+    const Int here = group.dealt ? view_.ranks_on("ep") : 1;
+    const auto experts = static_cast<std::size_t>(model.value("experts", Int{0}) / here);
+    if (parameter.role == "experts_gate_up") {
+      const Int inner = model.at("expert_intermediate");
+      const bool in_turn = model.at("family") == "gpt_oss";
+      parts = in_turn ? std::vector<Int>(experts, 2 * inner) : std::vector<Int>(2 * experts, inner);
+    }
     if (parameter.role == "experts_down") parts.assign(experts, model.at("hidden"));
     Int at = begin;
     for (const Int rows : parts) {

@@ -25,15 +25,18 @@ std::map<std::string, Json> Model::exact(const std::string& kernel, Int rows) co
   if (!exact_) return {};
   static const Names of_rank{"bias_grad",
                              "embedding_backward",
+                             "expert_bias_gradient",
                              "gemm 2",
                              "grouped_weight_gradient",
+                             "latent_norm_backward",
                              "layer_norm_backward",
                              "norm_weight_grad",
                              "position_embedding_backward",
                              "qk_norm_rope_backward",
                              "qk_row_norm_rope_backward",
                              "rms_norm_backward"};
-  static const Names rows_alone{"grouped_weight_gradient", "norm_weight_grad"};
+  static const Names rows_alone{"expert_bias_gradient", "grouped_weight_gradient",
+                                "norm_weight_grad"};
   static const Names of_squares{"norm_finish", "norm_partial"};
   const auto limit = [](Int ranks) { return std::min((Int{1} << 24) / ranks, Int{1} << 22); };
   const Int all = times(times(tokens, microbatches), world_);
@@ -43,7 +46,10 @@ std::map<std::string, Json> Model::exact(const std::string& kernel, Int rows) co
   const bool of_ranks = kernel == "accumulate" || kernel == "sum_ranks";
   if (of_rank.contains(kernel) || of_squares.contains(kernel) || of_ranks)
     made["grid_exponent"] = exponent;
-  if (of_rank.contains(kernel)) made["sum_limit"] = limit(world_);
+  // Experts that are dealt out have summed the rows of all ranks of ep already.
+  static const Names of_experts{"expert_bias_gradient", "grouped_weight_gradient"};
+  const bool dealt = dealt_ != 0 && of_experts.contains(kernel);
+  if (of_rank.contains(kernel)) made["sum_limit"] = limit(dealt ? world_ / dealt_ : world_);
   if (of_ranks) made["sum_limit"] = limit(outer_);
   if (of_rank.contains(kernel) || kernel == "gemm 0" || kernel == "gemm 1")
     made["piece_rows"] = rows_alone.contains(kernel) ? 1 : std::min(seq_, rows);

@@ -38,6 +38,8 @@ Model::Model(const PlanView& view)
   centred_ = model.value("zero_centered_norms", false);
   const std::string family = model.at("family");
   gpt2_names_ = layer_norms_ = biases_ = family == "gpt2";
+  sinks_ = family == "gpt_oss";
+  biases_ = biases_ || sinks_;
   gates_ = rotates_ = family != "gpt2";
   input_norms_ = family != "olmo2";
   whole_norms_ = family == "olmo2" || family == "olmoe";
@@ -63,11 +65,12 @@ Model::Model(const PlanView& view)
   main_weights = config_.at("main_dtype") != compute_;
   scales_loss = config_.contains("loss_scale");
   scale_window = config_.value("loss_scale_window", Int{0});
-  for (const auto& [axis, ranks] : view.mesh) {
+  for (const auto& [axis, ranks] : view.dense) {
     world_ = times(world_, ranks);
     if (axis == "dp_outer") outer_ = ranks;
   }
-  const Names families{"gpt2", "llama", "mixtral", "olmo2", "olmoe"};
+  latent_ = family == "deepseek";
+  const Names families{"deepseek", "gpt2", "gpt_oss", "llama", "mixtral", "olmo2", "olmoe"};
   const bool known = families.contains(family);
   // Without RoPE nothing is said of it; without input norms nothing else adds to the residual.
   const bool odd = !rotates_ && (qk_norm_ || two_tables_ || turned_ != head_dim_ ||
@@ -76,14 +79,21 @@ Model::Model(const PlanView& view)
   if (!known || odd || other_norms || (!gates_ && silu) || (!input_norms_ && !output_norms_) ||
       tokens < 1 || layers_ < 1 || heads_ < 1 || kv_heads_ < 1)
     refuse("config: no model that this checker knows");
+  read_latent(model);
   read_experts(model);
+  if (dealt_ != (view.dealt.contains("ep") ? view.dealt.at("ep") : 0))
+    refuse("config: deals out experts to other ranks than the mesh has for them");
   read_adapters();
   check_units(view);
   check_parameters(view);
   add_ends();
   add_norms();
   add_attention();
-  if (rotates_) add_rotation();
+  if (latent_)
+    add_latent();
+  else if (rotates_)
+    add_rotation();
+  if (sinks_) add_sinks();
   if (experts_ != 0) add_experts();
   if (experts_ == 0 || !dense_.empty()) add_mlp();
 }
@@ -159,7 +169,9 @@ void Model::add_product(const std::string& parameter, Place place, Int outputs, 
   std::vector<Flow> forward{
       reads("input", compute_, {rows, inputs}, in), weight(parameter, matrix),
       makes("output", compute_, {rows, outputs}, product_without_adapters(parameter, out))};
-  const bool has_bias = parameter == "qkv" ? bias_ : biases_ && parameter != "head";
+  const bool has_bias = parameter == "qkv"    ? bias_
+                        : parameter == "head" ? false
+                                              : biases_ && !parameter.starts_with("shared");
   if (has_bias) {
     forward.push_back(weight(parameter + "_bias", {outputs}));
     // The last of the flows tells whether the product is added to.
@@ -369,15 +381,16 @@ std::vector<Flow> Model::in_documents(std::vector<Flow> flows) const {
 
 /// Query, key and value: query and key rotated, in rows of their own or beside the value.
 std::vector<Flow> Model::heads(const std::string& rotated, Int row) const {
-  const auto view = [&](const char* role, Int count, const std::string& value, Int width,
-                        Int column) {
-    return in_rows(reads(role, compute_, {batch_, count, seq_, head_dim_}, value), width, column);
+  const auto view = [&](const char* role, Int count, Int columns, const std::string& value,
+                        Int width, Int column) {
+    return in_rows(reads(role, compute_, {batch_, count, seq_, columns}, value), width, column);
   };
   const Int query = heads_ * head_dim_;
   const Int query_key = (heads_ + kv_heads_) * head_dim_;
-  const Int all = query_key + kv_heads_ * head_dim_;
-  return {view("query", heads_, rotated, row, 0), view("key", kv_heads_, rotated, row, query),
-          view("value", kv_heads_, qk_norm_ ? "qkv" : rotated, all, query_key)};
+  const Int all = query_key + kv_heads_ * value_dim_;
+  return {view("query", heads_, head_dim_, rotated, row, 0),
+          view("key", kv_heads_, head_dim_, rotated, row, query),
+          view("value", kv_heads_, value_dim_, qk_norm_ ? "qkv" : rotated, all, query_key)};
 }
 
 void Model::add_attention() {
@@ -388,7 +401,10 @@ void Model::add_attention() {
       {"batch", batch_},       {"deterministic", config_.value("deterministic", false) ? 1 : 0},
       {"head_dim", head_dim_}, {"heads", heads_},
       {"kv_heads", kv_heads_}, {"seq", seq_}};
-  if (!input_norms_)
+  if (value_dim_ != head_dim_) sizes["value_dim"] = value_dim_;
+  if (latent_)
+    ;  // add_latent() has what makes qkv
+  else if (!input_norms_)
     add_product("qkv", Place::block, all, hidden_, {"input", "qkv", "d_qkv", "d_mid>-d_output"});
   else
     add_product("qkv", Place::block, all, hidden_, {"normed1", "qkv", "d_qkv", "d_normed1"});
@@ -398,7 +414,7 @@ void Model::add_attention() {
     add_product("attention_out", Place::block, hidden_, query,
                 {"attention", "raw_attention_out", "d_raw_attention_out", "d_attention"});
   else
-    add_product("attention_out", Place::block, hidden_, query,
+    add_product("attention_out", Place::block, hidden_, heads_ * value_dim_,
                 {"attention", "attention_out", "d_mid", "d_attention"});
   for (const char* name : {"query_scalar", "score_cap"})
     if (const Json& model = config_.at("model"); model.contains(name)) sizes[name] = model.at(name);
@@ -421,20 +437,21 @@ void Model::add_bias(const std::string& parameter, Int cols, const char* d_outpu
 void Model::add_attention_of(const std::map<std::string, Json>& sizes, std::optional<bool> slides) {
   const Int query = heads_ * head_dim_;
   const Int query_key = (heads_ + kv_heads_) * head_dim_;
-  const Int all = query_key + kv_heads_ * head_dim_;
-  const Shape rows{tokens, query};
+  const Int all = query_key + kv_heads_ * value_dim_;
+  const Shape rows{tokens, heads_ * value_dim_};
   const Shape per_head{tokens, heads_};
   // Without RoPE what the projection makes is taken as it is.
-  const std::vector<Flow> inputs = qk_norm_    ? heads("query_key", query_key)
-                                   : !rotates_ ? heads("qkv", all)
-                                               : heads("rotated", all);
+  const std::vector<Flow> inputs = qk_norm_               ? heads("query_key", query_key)
+                                   : !rotates_ || latent_ ? heads("qkv", all)
+                                                          : heads("rotated", all);
   Step forward{.kernel = "attention_forward",
                .attributes = sizes,
                .flows = inputs,
                .slides = slides,
                .least_scratch = kAttentionScratch};
-  forward.flows.push_back(makes("output", compute_, rows, "attention"));
-  forward.flows.push_back(makes("log_sum_exp", statistic, per_head, "log_sum_exp"));
+  const std::string short_of = sinks_ ? " short of sinks" : "";
+  forward.flows.push_back(makes("output", compute_, rows, "attention" + short_of));
+  forward.flows.push_back(makes("log_sum_exp", statistic, per_head, "log_sum_exp" + short_of));
   forward.flows = in_documents(std::move(forward.flows));
   add(std::move(forward));
   Step backward{.kernel = "attention_backward",
@@ -446,8 +463,9 @@ void Model::add_attention_of(const std::map<std::string, Json>& sizes, std::opti
            reads("output", compute_, rows, "attention"),
            reads("d_output", compute_, rows, "d_attention"),
            reads("log_sum_exp", statistic, per_head, "log_sum_exp"),
-           makes("d_qkv", compute_, {tokens, all}, rotates_ ? "d_rotated" : "d_qkv"),
-           scratch("d_query_sum", statistic, rows), scratch("row_sums", statistic, per_head)})
+           makes("d_qkv", compute_, {tokens, all}, rotates_ && !latent_ ? "d_rotated" : "d_qkv"),
+           scratch("d_query_sum", statistic, {tokens, query}),
+           scratch("row_sums", statistic, per_head)})
     backward.flows.push_back(std::move(flow));
   backward.flows = in_documents(std::move(backward.flows));
   add(std::move(backward));
@@ -465,6 +483,28 @@ Int Model::backward_scratch() const {
     bytes = plus(bytes, times(times(batch_ * heads_, round_up(seq_, 64)),
                               times(round_up(seq_, 128), element)));
   return bytes;
+}
+
+/// A sink is a score of no token: what attention makes becomes less by its share, exp(sink - sum).
+void Model::add_sinks() {
+  const Shape rows{tokens, heads_ * head_dim_};
+  const Shape per_head{tokens, heads_};
+  const std::map<std::string, Json> sizes{
+      {"head_dim", head_dim_}, {"heads", heads_}, {"rows", tokens}};
+  const Flow sinks = weight("sinks", {heads_});
+  add({.kernel = "sink_forward",
+       .attributes = sizes,
+       .flows = {
+           turns("output", compute_, rows, "attention short of sinks", "attention"),
+           turns("log_sum_exp", statistic, per_head, "log_sum_exp short of sinks", "log_sum_exp"),
+           sinks}});
+  add({.kernel = "sink_backward",
+       .attributes = sizes,
+       .flows = {reads("output", compute_, rows, "attention"),
+                 reads("d_output", compute_, rows, "d_attention"),
+                 reads("log_sum_exp", statistic, per_head, "log_sum_exp"), sinks,
+                 makes("d_sinks", compute_, per_head, "d_sinks")}});
+  add_bias("sinks", heads_, "d_sinks");
 }
 
 void Model::add_rotation() {

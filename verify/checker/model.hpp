@@ -70,11 +70,13 @@ class Model {
   Int token_rows = 2;                        ///< ids, labels; positions in documents where masked
   Int microbatches = 0;                      ///< of a step
   std::map<std::string, Int> rope_tables{};  ///< bytes of each, by its port
-  std::string statistic;                     ///< dtype of statistics
-  Json clip;                                 ///< limit of the norm
-  bool main_weights = false;                 ///< beside those that kernels read
-  bool scales_loss = false;                  ///< gradients, from the loss on
-  Int scale_window = 0;                      ///< steps until that scale grows; 0: it stays
+  /// What each rank of ep has of such values of all of them; empty where none is sent.
+  [[nodiscard]] static std::string received(const std::string& sent);
+  std::string statistic;      ///< dtype of statistics
+  Json clip;                  ///< limit of the norm
+  bool main_weights = false;  ///< beside those that kernels read
+  bool scales_loss = false;   ///< gradients, from the loss on
+  Int scale_window = 0;       ///< steps until that scale grows; 0: it stays
   /// What --exact-sums adds to the attributes of a kernel of so many rows.
   [[nodiscard]] std::map<std::string, Json> exact(const std::string& kernel, Int rows) const;
 
@@ -128,7 +130,23 @@ class Model {
                            const std::array<const char*, 4>& values);
   void add_experts();
   void add_routing();
+  // Experts that are dealt out (dealt_experts.cpp).
+  [[nodiscard]] Int room() const;
+  [[nodiscard]] Int experts_here() const { return dealt_ == 0 ? experts_ : experts_ / dealt_; }
+  [[nodiscard]] std::map<std::string, Json> with_balance(std::map<std::string, Json> sizes) const;
+  void add_orders_of_ranks();
+  void add_arrivals();
   void add_shared_expert();
+  void add_expert_biases();
+  void add_biases_of_experts(const std::string& parameter, Int cols, bool weighted,
+                             const std::string& before, const std::string& after,
+                             const std::string& d_after);
+  void add_sinks();
+  void read_latent(const Json& model);
+  void add_parameters_of_latent(Parameters& of, const std::string& attention) const;
+  void add_latent();
+  void add_latent_queries();
+  void add_latent_keys();
   void add_weighted_gates(const std::string& of, Int rows, Int inner, Int experts);
   [[nodiscard]] Int backward_scratch() const;
   [[nodiscard]] Flow weight(const std::string& parameter, std::vector<Int> shape) const;
@@ -156,14 +174,27 @@ class Model {
   bool two_tables_ = false;     ///< layers that slide turn by one of their own
   bool mixtral_names_ = false;
   Int experts_ = 0;            ///< of a block that has any; 0: none has
+  Int dealt_ = 0;              ///< ranks that they are dealt out to; 0: each has all
+  Json capacity_{};            ///< of these ranks, over their equal share; none: for all rows
   Int chosen_ = 0;             ///< experts of a token
   Int expert_inner_ = 0;       ///< width of one
   Int shared_inner_ = 0;       ///< width of one that all tokens have; 0: there is none
   std::vector<Int> dense_{};   ///< layers without
   bool normalises_ = false;    ///< the weights of a token's experts
   Json balance_{}, z_loss_{};  ///< coefficients of the router's own losses
-  Int rank_ = 0;               ///< of adapters; 0: there are none
-  Json scale_{};               ///< by which their products are multiplied
+  Json clamp_{}, slope_{};     ///< of a SwiGLU that is clamped
+  bool sinks_ = false;         ///< each head has one
+  bool latent_ = false;        ///< queries, keys and values by way of latent vectors
+  Int value_dim_ = 0;          ///< of a head
+  Int query_latent_ = 0;       ///< width of the queries' vector; 0: they have none
+  Int kv_latent_ = 0;          ///< of the keys' and values', without what turns
+  Int groups_ = 0;             ///< of experts
+  Int chosen_groups_ = 0;
+  bool sigmoid_ = false;       ///< weights are sigmoids, chosen by a correction too
+  bool gates_shared_ = false;  ///< the expert that all tokens have is multiplied by a weight
+  Json routed_scale_{};
+  Int rank_ = 0;  ///< of adapters; 0: there are none
+  Json scale_{};  ///< by which their products are multiplied
   std::vector<Adapter> adapters_{};
   std::string compute_;
   std::map<std::string, std::vector<Step>> steps_{};

@@ -62,13 +62,18 @@ Model::Parameters Model::parameters_of(Int position) const {
   }
   const std::string block = fmt::format("model.layers.{}.", position - 1);
   const std::string attention = block + "self_attn.";
-  of["qkv"] = {attention + "qkv_proj.weight", {rows, hidden_}};
+  if (latent_)
+    add_parameters_of_latent(of, attention);
+  else
+    of["qkv"] = {attention + "qkv_proj.weight", {rows, hidden_}};
   if (bias_) vector("qkv_bias", attention + "qkv_proj.bias", rows);
   if (qk_norm_) {
     vector("q_norm", attention + "q_norm.weight", whole_norms_ ? query : head_dim_);
     vector("k_norm", attention + "k_norm.weight", whole_norms_ ? kv_heads_ * head_dim_ : head_dim_);
   }
-  of["attention_out"] = {attention + "o_proj.weight", {hidden_, query}};
+  of["attention_out"] = {attention + "o_proj.weight", {hidden_, heads_ * value_dim_}};
+  if (biases_) vector("attention_out_bias", attention + "o_proj.bias", hidden_);
+  if (sinks_) vector("sinks", attention + "sinks", heads_);
   if (input_norms_) {
     const char* before_mlp = output_norms_ ? "pre_feedforward" : "post_attention";
     vector("input_norm", block + "input_layernorm.weight", hidden_);
@@ -131,9 +136,10 @@ void Model::check_parameters(const PlanView& view) const {
     if (json.at("dtype") != compute_) refuse("group {}: dtype is not as configured", g);
     for (const Json& entry : json.at("parameters")) {
       const std::string name = entry.at("name");
-      const bool trains =
-          !has_part(name, frozen) && (rank_ == 0 || name.find(".lora_") != std::string::npos);
-      const auto wanted = left[group.unit].extract(entry.at("role").get<std::string>());
+      const bool trains = !has_part(name, frozen) && !name.ends_with(".e_score_correction_bias") &&
+                          (rank_ == 0 || name.find(".lora_") != std::string::npos);
+      auto wanted = left[group.unit].extract(entry.at("role").get<std::string>());
+      if (group.dealt && !wanted.empty()) wanted.mapped().second.at(0) /= dealt_;
       const bool decays = entry.at("shape").size() > 1 && !has_part(name, no_decay);
       if (wanted.empty() || wanted.mapped() != std::pair(name, entry.at("shape").get<Shape>()) ||
           entry.value("decay", false) != decays || trains != group.trains ||

@@ -7,8 +7,9 @@
 namespace mfsdp::checker {
 namespace {
 
-/// Axes whose ranks work on other tokens.
+/// Axes whose ranks work on other tokens; of experts that are dealt out, on those of other ranks.
 const Names kDataAxes{"cp", "dp_outer", "dp_shard"};
+const Names kDealtDataAxes{"expt_dp"};
 
 /// Those on which there are several ranks.
 Axes several(const PlanView& view, Axes axes) {
@@ -53,13 +54,29 @@ void check_frozen(const PlanView& view, const Group& group, const Json& json) {
   }
 }
 
+/// A group's parameters are those of experts that are dealt out, or none is: by their roles, where
+/// the mesh has ranks for it. They are cut along their first dim.
+bool is_dealt(const PlanView& view, const Json& json) {
+  static const Names roles{"experts_down", "experts_down_bias", "experts_gate_up",
+                           "experts_gate_up_bias"};
+  const Json shard = json.value("shard", Json::array());
+  const bool dealt = !shard.empty();
+  const Json wanted = {{{"axis", "ep"}, {"dim", 0}, {"kind", "shard"}}};
+  bool right = !dealt || shard == wanted;
+  for (const Json& entry : json.at("parameters"))
+    right = right && dealt == (view.dealt.contains("ep") &&
+                               roles.contains(entry.at("role").get<std::string>()));
+  if (!right) refuse("group {}: deals out other parameters than experts'", view.groups.size());
+  return dealt;
+}
+
 void read_group(PlanView& view, const Json& json) {
   const Json& unit = view.json.at("units")[view.at("units", json, "unit")];
   Group group{unit.at("position"), json.at("elements"), json.value("requires_grad", false),
-              several(view, json.value("cut", Axes{}))};
+              is_dealt(view, json), several(view, json.value("cut", Axes{}))};
   group.optimizer = json.value("optimizer", "");
   for (const auto& [axis, ranks] : view.mesh)
-    if (kDataAxes.contains(axis)) group.reduce[axis] = 1;
+    if ((group.dealt ? kDealtDataAxes : kDataAxes).contains(axis)) group.reduce[axis] = 1;
   const Axes reduce = several(view, json.value("reduce", Axes{}));
   const Names cuts(group.cut.begin(), group.cut.end());
   const Names sums(reduce.begin(), reduce.end());

@@ -97,6 +97,7 @@ struct Parameter {
 struct Group {
   Int unit, elements;  ///< the unit's position in the model
   bool trains;
+  bool dealt = false;                     ///< of experts of which a rank has some
   Axes cut;                               ///< what kind 1, 2, ... is cut on
   PerAxis reduce{};                       ///< 1 for each axis to sum over once
   std::map<Int, Parameter> parameters{};  ///< by first element
@@ -129,7 +130,9 @@ std::map<std::string, Kept> kept_states(const Json& config, const std::string& o
 
 struct PlanView {
   const Json& json;
-  PerAxis mesh{};                                     ///< ranks of each axis that has several
+  PerAxis mesh{};   ///< ranks of each axis that has several
+  PerAxis dense{};  ///< those of the grid of all but experts that are dealt out
+  PerAxis dealt{};  ///< and those of these experts' grid of the same ranks; often none
   std::map<std::string, std::map<Int, Index>> ids{};  ///< positions by list and id
   std::vector<Operand> buffers{};                     ///< all bytes of each
   std::deque<Op> ops{};

@@ -36,10 +36,13 @@ std::vector<MatrixPlace> matrices_of(const Group& group, const ModelShape& model
       rows = {model.intermediate, model.intermediate};
     if (parameter.role == ParameterRole::shared_gate_up)
       rows = {model.shared_intermediate, model.shared_intermediate};
-    // Each expert's are its own: gate and up, or down.
-    const auto experts = static_cast<std::size_t>(model.experts);
+    // Each expert's are its own: gate and up, or down. Those that are dealt out no optimizer
+    // orthogonalises (validate()).
+    const auto experts = static_cast<std::size_t>(group.shard.empty() ? model.experts : 0);
     if (parameter.role == ParameterRole::experts_gate_up)
-      rows.assign(2 * experts, model.expert_intermediate);
+      rows = model.traits().interleaved_experts
+                 ? std::vector(experts, checked_mul(2, model.expert_intermediate))
+                 : std::vector(2 * experts, model.expert_intermediate);
     if (parameter.role == ParameterRole::experts_down) rows.assign(experts, model.hidden);
     std::int64_t begin = parameter.offset;
     for (const std::int64_t of_part : rows) {

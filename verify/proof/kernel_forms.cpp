@@ -54,8 +54,15 @@ class FormCheck {
     names_.emplace_back("seq", config.seq_len);
     names_.emplace_back("data_ranks", data_ranks(config.mesh));
     names_.emplace_back("token_rows", config.token_rows());
-    if (const auto all = value("heads"), keys = value("kv_heads"); all && keys)
-      names_.emplace_back("all_heads", checked_add(*all, checked_mul(2, *keys)));
+    if (kernel.kind == permute_rows || kernel.kind == combine_rows)
+      names_.emplace_back("room", room_of(kernel));
+    const auto head_dim = value("head_dim");
+    if (const auto all = value("heads"), keys = value("kv_heads"); all && keys && head_dim) {
+      const std::int64_t columns = value("value_dim").value_or(*head_dim);
+      if (!value("value_dim")) names_.emplace_back("value_dim", columns);
+      names_.emplace_back("qkv_width", checked_add(checked_mul(checked_add(*all, *keys), *head_dim),
+                                                   checked_mul(*keys, columns)));
+    }
   }
 
   /// What does not fit, or nothing.
@@ -227,14 +234,16 @@ class FormCheck {
     const ModelShape& model = config_.model;
     const std::int64_t head_dim = operand.shape.back();
     const std::int64_t row = row_elements(operand);
-    const std::int64_t rotated = checked_mul(checked_add(model.heads, model.kv_heads), head_dim);
-    const std::int64_t all = checked_add(rotated, checked_mul(model.kv_heads, head_dim));
+    const std::int64_t rotated =
+        checked_mul(checked_add(model.heads, model.kv_heads), model.head_dim);
+    const bool values = operand.role == "value";
+    const std::int64_t all = model.qkv_width();
+    const std::int64_t columns = values ? model.value_head_dim() : model.head_dim;
     std::vector<std::int64_t> strides{row, head_dim, 1};
     if (operand.shape.size() == 4) strides = {checked_mul(operand.shape[2], row), head_dim, row, 1};
     const bool in_rows =
         operand.strides == strides || (operand.strides.empty() && operand.shape.size() == 3);
-    if (head_dim == model.head_dim && in_rows && (row == all || row == rotated))
-      return std::nullopt;
+    if (head_dim == columns && in_rows && (row == all || row == rotated)) return std::nullopt;
     return fmt::format(
         "operand '{}' is [{}] with strides [{}], which are no heads in rows of {} or {}",
         operand.role, fmt::join(operand.shape, ", "), fmt::join(operand.strides, ", "), rotated,
@@ -342,6 +351,9 @@ class FormCheck {
     const bool head_norms_backward =
         kernel_.kind == qk_norm_rope_backward || kernel_.kind == qk_row_norm_rope_backward;
     const bool norms = kernel_.kind == rms_norm_forward || head_norms;
+    if (kernel_.kind == latent_norm_forward && differs("epsilon", model.rms_norm_eps))
+      return "attribute 'epsilon' is not the model's";
+    if (auto wrong = check_latent()) return wrong;
     if ((norms || kernel_.kind == layer_norm_forward) && differs("epsilon", model.rms_norm_eps))
       return "attribute 'epsilon' is not the model's";
     const bool attends = kernel_.kind == attention_forward || kernel_.kind == attention_backward;
@@ -353,6 +365,13 @@ class FormCheck {
                                              {"head_dim", model.head_dim}})
         if (differs(name, {.num = configured}))
           return fmt::format("attribute '{}' is not as configured", name);
+    if (kernel_.kind == sink_forward || kernel_.kind == sink_backward)
+      for (const auto& [name, configured] :
+           {std::pair{"heads", model.heads}, {"head_dim", model.head_dim}})
+        if (differs(name, {.num = configured}))
+          return fmt::format("attribute '{}' is not as configured", name);
+    if (attends && is_not("value_dim", {.num = model.value_dim}))
+      return "attribute 'value_dim' is not the model's";
     if (auto wrong = check_scores(attends)) return wrong;
     if (auto wrong = check_routing()) return wrong;
     const bool embeds = kernel_.kind == embedding_forward || kernel_.kind == embedding_backward;
@@ -381,6 +400,52 @@ class FormCheck {
     return std::nullopt;
   }
 
+  /// Where experts are dealt out, those that work on rows have the ones of this rank.
+  [[nodiscard]] std::int64_t experts_of_kernel() const {
+    switch (kernel_.kind) {
+      case expert_order:
+      case peer_order:
+      case router_backward:
+      case router_forward: return config_.model.experts;
+      default:
+        return config_.deals_experts() ? config_.model.experts / config_.expert_parallel
+                                       : config_.model.experts;
+    }
+  }
+
+  /// What costs are of: of rows of ranks, as many as tokens here have, where all have equally many.
+  [[nodiscard]] std::optional<std::string> check_balance(bool is_shared) const {
+    const auto& names = spec_of(kernel_)->optional_attributes;
+    if (std::ranges::find(names, "balanced_rows") == names.end()) return std::nullopt;
+    const bool states = config_.deals_experts() && !is_shared;
+    if (!is_not("balanced_rows", {.num = states ? rows_of_tokens(config_) : 0}))
+      return std::nullopt;
+    return "attribute 'balanced_rows' is not what tokens of this rank have";
+  }
+
+  /// Sizes of latent attention, of kernels that have them.
+  [[nodiscard]] std::optional<std::string> check_latent() const {
+    const ModelShape& model = config_.model;
+    const bool heads =
+        kernel_.kind == latent_heads_forward || kernel_.kind == latent_heads_backward;
+    const bool norms = kernel_.kind == latent_norm_forward || kernel_.kind == latent_norm_backward;
+    if (!heads && !norms) return std::nullopt;
+    const std::int64_t qkv_dim =
+        checked_add(checked_mul(2, model.head_dim), model.value_head_dim());
+    for (const auto& [name, configured] :
+         {std::pair{"heads", model.heads},
+          {"head_dim", model.head_dim},
+          {"key_value_dim", model.key_value_dim()},
+          {"qkv_dim", qkv_dim},
+          {"rotated_dim", model.rotary_dim},
+          {"latent_width", checked_add(model.kv_latent, model.rotary_dim)},
+          {"cols", model.kv_latent}})
+      if (const Attribute* stated = kernel_.find_attribute(name);
+          stated != nullptr && stated->value != Rational{.num = configured})
+        return fmt::format("attribute '{}' is not the model's", name);
+    return std::nullopt;
+  }
+
   /// What the model says of experts, to every kernel that has to do with them.
   [[nodiscard]] std::optional<std::string> check_routing() const {
     const ModelShape& model = config_.model;
@@ -393,22 +458,47 @@ class FormCheck {
     };
     const std::int64_t seq = balances ? config_.seq_len : 0;
     // The activation of the expert that all tokens share is of all rows.
-    const bool is_shared =
-        (kernel_.kind == weighted_swiglu_forward || kernel_.kind == weighted_swiglu_backward) &&
-        operand_of(kernel_, "ends") == nullptr;
+    const bool activates =
+        kernel_.kind == weighted_swiglu_forward || kernel_.kind == weighted_swiglu_backward;
+    const bool is_shared = activates && operand_of(kernel_, "ends") == nullptr;
+    const bool moves = kernel_.kind == permute_rows || kernel_.kind == combine_rows;
+    const bool makes_room = moves || kernel_.kind == peer_order || kernel_.kind == arrival_order;
+    // What ranks have sent has one choice of each row.
+    const bool is_arrived = kernel_.kind == permute_rows &&
+                            kernel_.find_attribute("m") != nullptr &&
+                            kernel_.attribute("rows") == kernel_.attribute("m");
+    if (auto wrong = check_balance(is_shared)) return wrong;
     struct Stated {
       std::string_view name;
       bool applies;
       Rational configured;
     };
     for (const Stated& attribute :
-         {Stated{"experts", takes("experts"), {.num = is_shared ? 1 : model.experts}},
-          Stated{"top_k", takes("top_k"), {.num = model.experts_per_token}},
+         {Stated{"experts", takes("experts"), {.num = is_shared ? 1 : experts_of_kernel()}},
+          Stated{"top_k", takes("top_k"), {.num = is_arrived ? 1 : model.experts_per_token}},
+          Stated{"peers", takes("peers"), {.num = config_.expert_parallel}},
+          Stated{"m", makes_room, {.num = config_.deals_experts() ? rows_of_experts(config_) : 0}},
           Stated{"normalised", routes, {.num = model.normalised_routing ? 1 : 0}},
+          Stated{"chosen_groups", routes && !backward, {.num = model.chosen_groups}},
+          Stated{"groups", routes && !backward, {.num = model.router_groups}},
+          Stated{"scale", routes, model.routed_scale},
+          Stated{"sigmoid", routes, {.num = model.sigmoid_routing ? 1 : 0}},
           Stated{"seq", routes, {.num = seq}}, Stated{"aux_loss", backward, model.router_aux_loss},
-          Stated{"z_loss", backward, model.router_z_loss}})
+          Stated{"z_loss", backward, model.router_z_loss},
+          Stated{"interleaved",
+                 activates && !is_shared,
+                 {.num = model.traits().interleaved_experts ? 1 : 0}},
+          Stated{"alpha", activates, model.swiglu_alpha},
+          Stated{"limit", activates, model.swiglu_limit}})
       if (attribute.applies && is_not(attribute.name, attribute.configured))
         return fmt::format("attribute '{}' is not the model's", attribute.name);
+    // That one may have no weight either.
+    const bool weighs = !is_shared || model.has_gated_shared();
+    if (activates && (operand_of(kernel_, "row_weights") != nullptr) != weighs)
+      return weighs ? "lacks operand 'row_weights'" : "has operand 'row_weights'";
+    if (kernel_.kind == weighted_swiglu_backward &&
+        (operand_of(kernel_, "d_row_weights") != nullptr) != weighs)
+      return weighs ? "lacks operand 'd_row_weights'" : "has operand 'd_row_weights'";
     if (!routes) return check_row_weights();
     if ((operand_of(kernel_, "counts") != nullptr) != balances)
       return balances ? "lacks operand 'counts', of which the balance loss is"

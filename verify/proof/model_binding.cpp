@@ -30,19 +30,32 @@ Roles roles_of(UnitKind kind, const PlanConfig& config, bool has_experts) {
     case UnitKind::embedding_and_head: return embedding | final_norm;
     case UnitKind::block: break;
   }
-  Roles roles = bit(ParameterRole::qkv) | bit(ParameterRole::attention_out);
+  Roles roles = bit(ParameterRole::attention_out);
+  if (!traits.latent_attention)
+    roles |= bit(ParameterRole::qkv);
+  else
+    roles |= bit(ParameterRole::kv_a) | bit(ParameterRole::kv_a_norm) | bit(ParameterRole::kv_b) |
+             (model.query_latent == 0 ? bit(ParameterRole::q)
+                                      : bit(ParameterRole::q_a) | bit(ParameterRole::q_a_norm) |
+                                            bit(ParameterRole::q_b));
+  if (has_experts && model.sigmoid_routing) roles |= bit(ParameterRole::router_correction);
   roles |= has_experts ? bit(ParameterRole::router) | bit(ParameterRole::experts_gate_up) |
                              bit(ParameterRole::experts_down)
                        : bit(ParameterRole::gate_up) | bit(ParameterRole::down);
   if (has_experts && model.shared_intermediate != 0)
-    roles |= bit(ParameterRole::shared_gate_up) | bit(ParameterRole::shared_down) |
-             bit(ParameterRole::shared_gate);
+    roles |= bit(ParameterRole::shared_gate_up) | bit(ParameterRole::shared_down);
+  if (has_experts && model.has_gated_shared()) roles |= bit(ParameterRole::shared_gate);
   if (traits.input_norms) roles |= bit(ParameterRole::input_norm) | bit(ParameterRole::post_norm);
   if (traits.layer_norms)
     roles |= bit(ParameterRole::input_norm_bias) | bit(ParameterRole::post_norm_bias);
-  if (traits.biases)
-    roles |= bit(ParameterRole::attention_out_bias) | bit(ParameterRole::gate_up_bias) |
-             bit(ParameterRole::down_bias);
+  if (traits.biases) {
+    roles |= bit(ParameterRole::attention_out_bias);
+    roles |= has_experts
+                 ? bit(ParameterRole::router_bias) | bit(ParameterRole::experts_gate_up_bias) |
+                       bit(ParameterRole::experts_down_bias)
+                 : bit(ParameterRole::gate_up_bias) | bit(ParameterRole::down_bias);
+  }
+  if (traits.sinks) roles |= bit(ParameterRole::sinks);
   if (model.qkv_bias) roles |= bit(ParameterRole::qkv_bias);
   if (model.qk_norm) roles |= bit(ParameterRole::q_norm) | bit(ParameterRole::k_norm);
   if (model.output_norms)
@@ -81,6 +94,7 @@ std::optional<ParameterRole> second_parameter(const ModelStep& step, const Model
       return if_has(traits.biases, ParameterRole::attention_out_bias);
     case ParameterRole::gate_up: return if_has(traits.biases, ParameterRole::gate_up_bias);
     case ParameterRole::down: return if_has(traits.biases, ParameterRole::down_bias);
+    case ParameterRole::router: return if_has(traits.biases, ParameterRole::router_bias);
     default: return std::nullopt;
   }
 }
@@ -145,6 +159,7 @@ bool adds_up(KernelKind kind, std::int64_t variant) {
     case KernelKind::cross_entropy:
     case KernelKind::cross_entropy_loss:
     case KernelKind::embedding_backward:
+    case KernelKind::expert_bias_gradient:
     case KernelKind::grouped_weight_gradient:
     case KernelKind::norm_weight_grad:
     case KernelKind::position_embedding_backward: return true;
@@ -266,14 +281,14 @@ class Binder {
     // Chunks of the head's gradient are summed in a buffer of their own.
     if (!role && contributes && kernel.kind == KernelKind::gemm) role = ParameterRole::head;
     const ModelStep* step = lora_.find(kernel.kind, variant, role);
-    if (step == nullptr) step = find_step(program_.config.model, kernel.kind, variant, role);
+    if (step == nullptr)
+      step = find_step(program_.config.model, kernel.kind, variant, role, deals());
     if (step == nullptr || !is_complete(*step, parameters))
       return fail_step(role ? fmt::format("is no step of the model with '{}'", to_string(*role))
                             : "is no step of the model");
     const std::int64_t rows = rows_of(kernel);
     std::int64_t tokens = program_.config.tokens_per_microbatch();
-    if (is_of_experts(kernel))
-      tokens = checked_mul(tokens, program_.config.model.experts_per_token);
+    if (is_of_experts(kernel) || is_of_arrived(kernel)) tokens = rows_of_experts(program_.config);
     const bool of_partials = kernel.kind == KernelKind::norm_weight_grad;
     if (of_partials ? rows != std::min(tokens, kMostPartialRows)
                     : (step->chunk ? rows > tokens : rows != tokens))
@@ -309,6 +324,9 @@ class Binder {
   /// Works on the rows of experts: one for each expert of each token.
   static bool is_of_experts(const Kernel& kernel) {
     switch (kernel.kind) {
+      case KernelKind::expert_bias_dots:
+      case KernelKind::expert_bias_forward:
+      case KernelKind::expert_bias_gradient:
       case KernelKind::grouped_input_gradient:
       case KernelKind::grouped_product:
       case KernelKind::grouped_weight_gradient: return true;
@@ -318,12 +336,34 @@ class Binder {
     }
   }
 
+  [[nodiscard]] bool deals() const { return program_.config.deals_experts(); }
+
+  /// Works on what ranks have sent, which has other rows than tokens and one choice of each.
+  static bool is_of_arrived(const Kernel& kernel) {
+    return kernel.kind == KernelKind::arrival_order ||
+           (kernel.kind == KernelKind::permute_rows && kernel.find_attribute("m") != nullptr &&
+            kernel.attribute("m") == kernel.attribute("rows"));
+  }
+
+  [[nodiscard]] std::int64_t variant_of_arrived(bool has_weights) const {
+    switch (op_->phase) {
+      case Phase::backward: return has_weights ? 4 : 7;
+      case Phase::recompute: return has_weights ? 3 : 6;
+      default: return has_weights ? 3 : 5;
+    }
+  }
+
   [[nodiscard]] std::int64_t variant_of(const Kernel& kernel) const {
     if (kernel.kind == KernelKind::gemm) return kernel.attribute("kind");
     const bool has_weights = operand_of(kernel, "weights") != nullptr;
+    if (kernel.kind == KernelKind::permute_rows && is_of_arrived(kernel))
+      return variant_of_arrived(has_weights);
     if (kernel.kind == KernelKind::permute_rows)
       return has_weights ? 0 : op_->phase == Phase::recompute ? 1 : 2;
     if (kernel.kind == KernelKind::combine_rows) return has_weights ? 1 : 0;
+    if (kernel.kind == KernelKind::expert_bias_forward ||
+        kernel.kind == KernelKind::expert_bias_gradient)
+      return operand_of(kernel, "row_weights") != nullptr ? 1 : 0;
     if (kernel.kind == KernelKind::weighted_swiglu_forward ||
         kernel.kind == KernelKind::weighted_swiglu_backward)
       return is_of_experts(kernel) ? 0 : 1;
@@ -337,7 +377,11 @@ class Binder {
 
   static std::int64_t rows_of(const Kernel& kernel) {
     switch (kernel.kind) {
+      case KernelKind::expert_bias_dots:
+      case KernelKind::expert_bias_forward:
+      case KernelKind::expert_bias_gradient:
       case KernelKind::gemm:
+      case KernelKind::arrival_order:
       case KernelKind::grouped_input_gradient:
       case KernelKind::grouped_product:
       case KernelKind::grouped_weight_gradient:
@@ -475,7 +519,7 @@ class Binder {
     if (gaps.empty()) return;
     const std::int64_t size = size_of(operand.dtype);
     const ModelStep& whole =
-        *find_step(program_.config.model, step.kind, step.variant, step.parameter);
+        *find_step(program_.config.model, step.kind, step.variant, step.parameter, deals());
     LeftAlone alone;
     alone.row = checked_mul(operand.shape.back(), size);
     for (const Flow& flow : whole.flows)

@@ -1,5 +1,9 @@
 #include "verify/proof/model_steps.hpp"
 
+#include <span>
+
+#include "verify/proof/dealt_steps.hpp"
+
 namespace mfsdp {
 namespace {
 
@@ -249,6 +253,27 @@ constexpr std::array kRotated{
     attends_backward(query_key, makes("d_qkv", d_rotated, Part::unrotated)),
 };
 
+/// Where each head has a sink.
+constexpr std::array kSinks{
+    ModelStep{K::attention_forward,
+              0,
+              {},
+              {reads("query", query_key), reads("key", query_key, Part::key),
+               reads("value", qkv, Part::value), makes("output", attention_unsunk),
+               makes("log_sum_exp", log_sum_exp_unsunk), kInDocuments}},
+    ModelStep{K::sink_forward,
+              0,
+              P::sinks,
+              {turns("output", of(attention_unsunk), of(attention)),
+               turns("log_sum_exp", of(log_sum_exp_unsunk), of(log_sum_exp))}},
+    ModelStep{K::sink_backward,
+              0,
+              P::sinks,
+              {reads("output", attention), reads("d_output", d_attention),
+               reads("log_sum_exp", log_sum_exp), makes("d_sinks", d_sinks)}},
+    bias_sums(P::sinks, d_sinks),
+};
+
 constexpr std::array kPositions{
     attends(qkv),
     attends_backward(qkv, makes("d_qkv", d_qkv)),
@@ -260,6 +285,64 @@ constexpr std::array kPositions{
               0,
               P::embedding,
               {reads("tokens", tokens), turns("output", kNothing, next(input)), kInDocuments}},
+};
+
+constexpr ModelStep added_to_normed1(P parameter, Value d_out) {
+  return {K::gemm,
+          1,
+          parameter,
+          {reads("d_output", d_out), turns("d_input", of(d_normed1_keys), of(d_normed1))}};
+}
+
+/// Queries, keys and values by way of latent vectors.
+constexpr std::array kLatent{
+    attends(qkv),
+    attends_backward(qkv, makes("d_qkv", d_qkv)),
+    // Of queries with a vector of their own, and without.
+    forward(P::q_a, normed1, q_latent),
+    output_norm(P::q_a_norm, q_latent, q_latent_normed, q_latent_rstd),
+    forward(P::q_b, q_latent_normed, latent_query),
+    forward(P::q, normed1, latent_query),
+    input_gradient(P::q_b, d_latent_query, d_q_normed),
+    norm_backward(P::q_a_norm, d_q_normed, q_latent_normed, q_latent, q_latent_rstd, kNothing,
+                  of(d_q_latent), q_latent_partials),
+    weight_sums(P::q_a_norm, q_latent_partials),
+    weight_gradient(P::q_b, d_latent_query, q_latent_normed),
+    weight_gradient(P::q_a, d_q_latent, normed1),
+    weight_gradient(P::q, d_latent_query, normed1),
+    added_to_normed1(P::q_a, d_q_latent),
+    added_to_normed1(P::q, d_latent_query),
+    // Of keys and values.
+    forward(P::kv_a, normed1, kv_latent),
+    ModelStep{K::latent_norm_forward,
+              0,
+              P::kv_a_norm,
+              {reads("input", kv_latent), makes("normed", kv_latent_normed),
+               makes("rstd", kv_latent_rstd)}},
+    forward(P::kv_b, kv_latent_normed, key_value),
+    ModelStep{
+        K::latent_heads_forward,
+        0,
+        {},
+        {reads("query", latent_query), reads("key_value", key_value), reads("latent", kv_latent),
+         reads("rope_table", outside), makes("output", qkv), kInDocuments}},
+    ModelStep{
+        K::latent_heads_backward,
+        0,
+        {},
+        {reads("d_output", d_qkv), reads("rope_table", outside), makes("d_query", d_latent_query),
+         makes("d_key_value", d_key_value), makes("d_turned", d_turned), kInDocuments}},
+    input_gradient(P::kv_b, d_key_value, d_kv_normed),
+    ModelStep{K::latent_norm_backward,
+              0,
+              P::kv_a_norm,
+              {turns("d_normed", of(d_kv_normed), of(kv_latent_normed)), reads("input", kv_latent),
+               reads("rstd", kv_latent_rstd), reads("d_turned", d_turned),
+               makes("d_input", d_kv_latent), makes("partials", kv_latent_partials)}},
+    weight_sums(P::kv_a_norm, kv_latent_partials),
+    weight_gradient(P::kv_b, d_key_value, kv_latent_normed),
+    input_gradient(P::kv_a, d_kv_latent, d_normed1_keys),
+    weight_gradient(P::kv_a, d_kv_latent, normed1),
 };
 
 constexpr std::array kRope{
@@ -410,8 +493,41 @@ constexpr std::array kExperts{
     expert_weight_gradient(P::experts_gate_up, d_gate_up, dispatched),
 };
 
-/// Beside them an expert that all tokens share, whose sum the chosen ones' are added to; its
-/// gradients are added behind the router's.
+/// Beside them an expert that every token has whole.
+constexpr std::array kSharedWhole{
+    ModelStep{K::combine_rows,
+              0,
+              {},
+              {reads("input", expert_out), reads("places", row_places),
+               turns("output", of(mlp_out_shared), of(mlp_out))}},
+    ModelStep{K::gemm,
+              1,
+              P::router,
+              {reads("d_output", d_router_logits),
+               turns("d_input", of(d_normed2_experts), of(d_normed2_routed))}},
+    forward(P::shared_gate_up, normed2, shared_gate_up),
+    ModelStep{K::weighted_swiglu_forward,
+              1,
+              {},
+              {reads("gate_up", shared_gate_up), makes("product", shared_product)}},
+    forward(P::shared_down, shared_product, mlp_out_shared),
+    input_gradient(P::shared_down, d_output, d_shared_product),
+    ModelStep{K::weighted_swiglu_backward,
+              1,
+              {},
+              {turns("gate_up", of(shared_gate_up), of(d_shared_gate_up)),
+               turns("d_product", of(d_shared_product), of(shared_product))}},
+    weight_gradient(P::shared_down, d_output, shared_product),
+    ModelStep{K::gemm,
+              1,
+              P::shared_gate_up,
+              {reads("d_output", d_shared_gate_up),
+               turns("d_input", of(d_normed2_routed), of(d_normed2))}},
+    weight_gradient(P::shared_gate_up, d_shared_gate_up, normed2),
+};
+
+/// Beside them an expert that all tokens share, times a weight, whose sum the chosen ones' are
+/// added to; its gradients are added behind the router's.
 constexpr std::array kShared{
     ModelStep{K::combine_rows,
               0,
@@ -463,6 +579,53 @@ constexpr std::array kShared{
     weight_gradient(P::shared_gate, d_shared_logits, normed2),
 };
 
+constexpr ModelStep adds_biases(P bias, std::int64_t weighted, Value before_bias, Value sum) {
+  return {K::expert_bias_forward,
+          weighted,
+          bias,
+          {turns("output", of(before_bias), of(sum)), reads("ends", row_ends),
+           weighted == 0 ? Flow{} : reads("row_weights", row_weights)}};
+}
+constexpr ModelStep sums_biases(P bias, std::int64_t weighted, Value d_output_of) {
+  return {K::expert_bias_gradient,
+          weighted,
+          bias,
+          {reads("d_output", d_output_of), reads("ends", row_ends),
+           weighted == 0 ? Flow{} : reads("row_weights", row_weights)}};
+}
+
+/// Where router and experts have biases; that of the second product is multiplied by the row's
+/// weight.
+constexpr std::array kExpertBiases{
+    expert_forward(P::experts_gate_up, dispatched, gate_up_unbiased),
+    adds_biases(P::experts_gate_up_bias, 0, gate_up_unbiased, gate_up),
+    expert_forward(P::experts_down, product, expert_out_unbiased),
+    adds_biases(P::experts_down_bias, 1, expert_out_unbiased, expert_out),
+    ModelStep{K::weighted_swiglu_backward,
+              0,
+              {},
+              {turns("gate_up", of(gate_up), of(d_gate_up)), reads("row_weights", row_weights),
+               reads("ends", row_ends), turns("d_product", of(d_product), of(product)),
+               makes("d_row_weights", d_row_weights_unbiased)}},
+    ModelStep{K::expert_bias_dots,
+              0,
+              P::experts_down_bias,
+              {reads("d_output", d_expert_out), reads("ends", row_ends),
+               turns("d_row_weights", of(d_row_weights_unbiased), of(d_row_weights))}},
+    sums_biases(P::experts_gate_up_bias, 0, d_gate_up),
+    sums_biases(P::experts_down_bias, 1, d_expert_out),
+    bias_sums(P::router_bias, d_router_logits),
+};
+
+/// Where experts are chosen by what each has beside its sigmoid.
+constexpr std::array kCorrected{
+    ModelStep{K::router_forward,
+              0,
+              P::router_correction,
+              {reads("logits", router_logits), makes("indices", expert_indices),
+               makes("weights", expert_weights)}},
+};
+
 /// Where a loss balances the experts of a sequence.
 constexpr std::array kBalanced{
     ModelStep{K::router_forward,
@@ -480,7 +643,7 @@ constexpr std::array kBalanced{
 
 // ---- which models have which --------------------------------------------------------------------
 
-constexpr std::size_t kVariants = 3;
+constexpr std::size_t kVariants = 8;
 constexpr std::size_t kParameters = Names<ParameterRole>::values.size() + 1;  ///< and none
 
 constexpr std::size_t place_of(KernelKind kind, std::size_t variant, std::optional<P> parameter) {
@@ -515,6 +678,7 @@ constexpr StepTable table(const std::array<ModelStep, n>& steps,
 }
 
 using M = const ModelShape&;
+bool rotates_heads(M model) { return model.traits().rotates && !model.traits().latent_attention; }
 bool has_gelu(M model) { return model.activation == Activation::gelu_tanh; }
 
 /// The first that has a step counts: learned positions come before what all lookups are.
@@ -527,30 +691,48 @@ constexpr std::array kTables{
     table(kOutputNorms, [](M model) { return model.output_norms; }),
     table(kBothNorms, [](M model) { return model.output_norms && model.traits().input_norms; }),
     table(kNoOutputNorms, [](M model) { return !model.output_norms; }),
-    table(kRotated, [](M model) { return model.traits().rotates; }),
+    table(kSinks, [](M model) { return model.traits().sinks; }),
+    table(kLatent, [](M model) { return model.traits().latent_attention; }),
+    table(kRotated, [](M model) { return rotates_heads(model); }),
     table(kPositions, [](M model) { return !model.traits().rotates; }),
-    table(kRope, [](M model) { return model.traits().rotates && !model.qk_norm; }),
+    table(kRope, [](M model) { return rotates_heads(model) && !model.qk_norm; }),
     table(kHeadNorms, [](M model) { return model.qk_norm && !model.traits().whole_qk_norms; }),
     table(kWholeNorms, [](M model) { return model.qk_norm && model.traits().whole_qk_norms; }),
     table(kSwiglu, [](M model) { return model.traits().gated && !has_gelu(model); }),
     table(kGeglu, [](M model) { return model.traits().gated && has_gelu(model); }),
     table(kGelu, [](M model) { return !model.traits().gated; }),
-    table(kShared, [](M model) { return model.shared_intermediate != 0; }),
+    table(kExpertBiases, [](M model) { return model.experts != 0 && model.traits().biases; }),
+    table(kShared, [](M model) { return model.has_gated_shared(); }),
+    table(kSharedWhole,
+          [](M model) { return model.shared_intermediate != 0 && !model.has_gated_shared(); }),
+    table(kCorrected, [](M model) { return model.sigmoid_routing; }),
     table(kBalanced, [](M model) { return model.router_aux_loss.num != 0; }),
     table(kExperts, [](M model) { return model.experts != 0; }),
     table(kOfAll, [](M) { return true; }),
 };
 
-}  // namespace
+/// Before these, where experts are dealt out.
+constexpr std::array kDealtTables{
+    table(dealt::kSharedSteps, [](M model) { return model.shared_intermediate != 0; }),
+    table(dealt::kSteps, [](M model) { return model.experts != 0; }),
+};
 
-const ModelStep* find_step(const ModelShape& model, KernelKind kind, std::int64_t variant,
-                           std::optional<ParameterRole> parameter) {
-  if (variant < 0 || variant >= static_cast<std::int64_t>(kVariants)) return nullptr;
-  const std::size_t place = place_of(kind, static_cast<std::size_t>(variant), parameter);
-  for (const StepTable& table : kTables)
+const ModelStep* find_in(std::span<const StepTable> tables, const ModelShape& model,
+                         std::size_t place) {
+  for (const StepTable& table : tables)
     if (const std::uint8_t position = table.positions[place]; position != 0 && table.has(model))
       return &table.steps[position - 1U];
   return nullptr;
+}
+
+}  // namespace
+
+const ModelStep* find_step(const ModelShape& model, KernelKind kind, std::int64_t variant,
+                           std::optional<ParameterRole> parameter, bool deals) {
+  if (variant < 0 || variant >= static_cast<std::int64_t>(kVariants)) return nullptr;
+  const std::size_t place = place_of(kind, static_cast<std::size_t>(variant), parameter);
+  const ModelStep* step = deals ? find_in(kDealtTables, model, place) : nullptr;
+  return step != nullptr ? step : find_in(kTables, model, place);
 }
 
 }  // namespace mfsdp

@@ -18,6 +18,10 @@
 //   dispatched = norm(mid) by order     gate_up = dispatched * W of each row's expert
 //   product = swiglu(gate_up) * weight  expert_out = product * W   mlp_out = sums by places
 //
+// Experts that are dealt out have the rows of all ranks of ep: what a rank sends, all others have
+// received (kExchanged), and in the order of experts it is what dispatched, gate_up, product and
+// expert_out are then of.
+//
 // A value belongs to an owner, which is a place in forward order (0 the embedding, 1 to L the
 // blocks, L + 1 final norm and head), and to a microbatch. A value that is made again, in another
 // buffer or over another value, is the same value: so what recomputation makes is what forward
@@ -109,6 +113,53 @@ enum class Value : std::uint8_t {
   d_shared_logits,
   d_normed2_routed,
   d_normed2_shared,
+  // Of experts that are dealt out: rows by their experts, then in blocks for ranks, which row_order
+  // and row_places are of; what crosses to them and back; rows that arrived by expert.
+  chosen_ends,
+  chosen_order,
+  chosen_places,
+  sent_counts,
+  sent,
+  sent_weights,
+  received_counts,
+  received,
+  received_weights,
+  received_order,
+  received_places,
+  leaving,
+  returned,
+  d_returned,
+  d_leaving,
+  d_received,
+  d_received_weights,
+  d_sent,
+  d_sent_weights,
+  // Before sinks take their share, and what their gradients are sums of; before experts' biases.
+  attention_unsunk,
+  log_sum_exp_unsunk,
+  d_sinks,
+  gate_up_unbiased,
+  expert_out_unbiased,
+  d_row_weights_unbiased,
+  // Of latent attention.
+  q_latent,
+  q_latent_normed,
+  q_latent_rstd,
+  latent_query,
+  kv_latent,
+  kv_latent_normed,
+  kv_latent_rstd,
+  key_value,
+  d_latent_query,
+  d_key_value,
+  d_turned,
+  d_kv_normed,
+  d_kv_latent,
+  d_q_normed,
+  d_q_latent,
+  d_normed1_keys,  ///< that of keys and values
+  q_latent_partials,
+  kv_latent_partials,
   // Of adapters (lora_steps.hpp): what A makes of their input, of query or what query, key and
   // value are one of, and of gate or gate and up; its gradients; sums that adapters have yet to add
   // to.
@@ -141,7 +192,7 @@ enum class Value : std::uint8_t {
 
 template <>
 struct Names<Value> {
-  static constexpr std::array<std::string_view, 96> values{
+  static constexpr std::array<std::string_view, 139> values{
       "what is not known",
       "what is wrong",
       "what nothing writes",
@@ -213,6 +264,49 @@ struct Names<Value> {
       "gradient of the shared expert's logit",
       "d_normed2 without the shared expert's",
       "d_normed2 without the shared gate's",
+      "ends of rows by expert",
+      "order of rows by expert",
+      "places of rows by expert",
+      "counts of rows for ranks",
+      "rows for ranks",
+      "weights of rows for ranks",
+      "counts of rows of ranks",
+      "rows of ranks",
+      "weights of rows of ranks",
+      "order of rows of ranks",
+      "places of rows of ranks",
+      "what experts make for ranks",
+      "what experts of ranks make",
+      "gradient of what experts of ranks make",
+      "gradient of what experts make for ranks",
+      "gradient of rows of ranks",
+      "gradient of the weights of rows of ranks",
+      "gradient of rows for ranks",
+      "gradient of the weights of rows for ranks",
+      "attention without sinks",
+      "log_sum_exp without sinks",
+      "gradients of sinks by rows",
+      "gate_up of experts without biases",
+      "what experts make without biases",
+      "gradient of the weights of experts' rows without the biases'",
+      "the latent vector of queries",
+      "the normed latent vector of queries",
+      "rstd of the latent vector of queries",
+      "queries of the latent vector",
+      "the latent vector of keys and values",
+      "the normed latent vector of keys and values",
+      "rstd of the latent vector of keys and values",
+      "keys and values of the latent vector",
+      "gradient of queries of the latent vector",
+      "gradient of keys and values of the latent vector",
+      "gradient of what turns of keys",
+      "gradient of the normed latent vector of keys and values",
+      "gradient of the latent vector of keys and values",
+      "gradient of the normed latent vector of queries",
+      "gradient of the latent vector of queries",
+      "d_normed1 without the queries'",
+      "partials of the latent vector of queries",
+      "partials of the latent vector of keys and values",
       "adapters' rows of query",
       "adapters' rows of key",
       "adapters' rows of value",
@@ -275,8 +369,10 @@ struct ModelStep {
   KernelKind kind = KernelKind::gemm;
   /// A GEMM's attribute "kind"; of a norm, 1 where it adds two inputs, 2 where it adds its output
   /// to another. Of rows that are put in the order of experts: 0 with their weights, 1 made again,
-  /// 2 of gradients; of sums of a token's rows: 1 with the weights' gradients. Of an
-  /// activation by weights: 1 of the expert that all tokens share.
+  /// 2 of gradients; where experts are dealt out, of those that arrived or leave: 3 with their
+  /// weights, 4 with their gradients, 5 leaving, 6 made again, 7 of gradients; of sums of a token's
+  /// rows: 1 with the weights' gradients. Of an activation by weights: 1 of the expert that all
+  /// tokens share. Of experts' biases: 1 times the weights of rows.
   std::int64_t variant = 0;
   std::optional<ParameterRole> parameter{};  ///< whose weights it reads or whose gradient it makes
   std::array<Flow, kMostFlows> flows{};      ///< operands without a value are left out
@@ -284,8 +380,10 @@ struct ModelStep {
 };
 
 /// The step of a kernel that touches this parameter, or none, first. Null: the model has none.
+/// `deals`: its experts are dealt out.
 [[nodiscard]] const ModelStep* find_step(const ModelShape& model, KernelKind kind,
                                          std::int64_t variant,
-                                         std::optional<ParameterRole> parameter);
+                                         std::optional<ParameterRole> parameter,
+                                         bool deals = false);
 
 }  // namespace mfsdp

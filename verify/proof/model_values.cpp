@@ -4,6 +4,7 @@
 
 #include <algorithm>
 
+#include "verify/proof/dealt_steps.hpp"
 #include "verify/proof/roles.hpp"
 
 namespace mfsdp {
@@ -43,6 +44,7 @@ void ModelValues::read(std::uint32_t instance) {
   if (const std::uint32_t step = binding_.step_of[at.op_index]; step != kNone)
     return read_step(binding_.steps[step]);
   if (!binding_.applies) return;
+  if (const auto* collective = std::get_if<Collective>(&at.op->body)) return exchange(*collective);
   const auto* kernel = std::get_if<Kernel>(&at.op->body);
   if (kernel == nullptr) return;
   if (kernel->kind == KernelKind::token_copy) copy_tokens(*kernel);
@@ -53,6 +55,11 @@ void ModelValues::write(std::uint32_t instance) {
   const Instance& at = unrolled_.instances[instance];
   if (!binding_.applies) return;
   if (const auto* copy = std::get_if<Copy>(&at.op->body)) return bring(*copy);
+  if (const auto* collective = std::get_if<Collective>(&at.op->body)) {
+    const CellUse* output = use_of(&collective->output);
+    if (output != nullptr && base_.value != Value::unknown) put(*output, base_, 0);
+    return;
+  }
   const auto* kernel = std::get_if<Kernel>(&at.op->body);
   if (kernel == nullptr) return;
   if (kernel->kind == KernelKind::token_copy) {
@@ -216,6 +223,34 @@ void ModelValues::check_outside(const CellUse& use) {
   if (!rope_table_) rope_table_ = use.buffer;
   if (*rope_table_ != use.buffer)
     complain(fmt::format("reads as '{}' another buffer than those before", use.operand->role));
+}
+
+/// Of the values of a model only rows of experts cross: `base_` is then what each rank has of all
+/// that were sent. Whatever else crosses is no value of it, or is followed elsewhere.
+void ModelValues::exchange(const Collective& collective) {
+  base_ = {};
+  const CellUse* input = use_of(&collective.input);
+  if (input == nullptr || collective.kind == CollectiveKind::send ||
+      collective.kind == CollectiveKind::recv)
+    return;
+  const ValueKey& first = memory_.cells[input->first].key;
+  if (first.value == Value::unknown) return;
+  base_ = {.value = Value::excused};
+  if (first.value == Value::excused) return;
+  const auto& communicator =
+      unrolled_.program->communicators[unrolled_.index->communicators[collective.communicator]];
+  const auto received = dealt::received_of(first.value);
+  const ValueKey key = whole(*input);
+  const bool of_experts = collective.kind == CollectiveKind::all_to_all && received &&
+                          communicator.axes == std::vector{Axis::ep};
+  if (!of_experts)
+    return complain(
+        fmt::format("sends {} by a {} over other ranks than those that have experts, "
+                    "or what none of them takes",
+                    in_words(first), to_string(collective.kind)));
+  if (key.value == Value::unknown)
+    return complain(fmt::format("sends less than all of {}", in_words(first)));
+  base_ = {.value = *received, .owner = key.owner, .microbatch = key.microbatch};
 }
 
 // ---- what the host brings ----------------------------------------------------------------------

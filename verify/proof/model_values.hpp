@@ -80,6 +80,7 @@ class ModelValues {
   void check(const BoundStep& step, const BoundFlow& flow);
   void check_window();
   void check_outside(const CellUse& use);
+  void exchange(const Collective& collective);
   void copy_tokens(const Kernel& kernel);
   void check_step_block(const Kernel& kernel);
   void bring(const Copy& copy);

@@ -1,9 +1,10 @@
 // What the proofs of gradients and weights know of kernels: which of their operands are which.
 #pragma once
 
+#include <algorithm>
 #include <string_view>
 
-#include "core/plan/mesh.hpp"
+#include "core/plan/config.hpp"
 #include "core/plan/op.hpp"
 
 namespace mfsdp {
@@ -21,6 +22,27 @@ namespace mfsdp {
                      mesh.size(Axis::cp));
 }
 
+/// Rows that tokens of a rank's microbatch have at experts.
+[[nodiscard]] inline std::int64_t rows_of_tokens(const PlanConfig& config) {
+  return checked_mul(config.tokens_per_microbatch(), config.model.experts_per_token);
+}
+/// Rows of the experts that a rank has: of its own tokens or, where experts are dealt out, a block
+/// from each rank of ep. A block has room for all of a rank's rows, or for the configured multiple
+/// of its equal share.
+[[nodiscard]] inline std::int64_t rows_of_experts(const PlanConfig& config) {
+  const std::int64_t own = rows_of_tokens(config);
+  const std::int64_t peers = config.expert_parallel;
+  if (peers == 0) return own;
+  std::int64_t block = own;
+  const auto [num, den] = config.capacity_factor;
+  if (num != 0) {
+    const std::int64_t whole = checked_mul(den, peers);
+    const std::int64_t share = checked_mul(own, num);
+    block = std::min(own, share / whole + (share % whole == 0 ? 0 : 1));
+  }
+  return checked_mul(block, peers);
+}
+
 [[nodiscard]] inline bool is_update(const Kernel& kernel) {
   return kernel.kind == KernelKind::update;
 }
@@ -34,11 +56,14 @@ namespace mfsdp {
 [[nodiscard]] inline bool is_forward(const Kernel& kernel) {
   switch (kernel.kind) {
     case KernelKind::embedding_forward:
+    case KernelKind::expert_bias_forward:
     case KernelKind::grouped_product:
+    case KernelKind::latent_norm_forward:
     case KernelKind::layer_norm_forward:
     case KernelKind::qk_norm_rope_forward:
     case KernelKind::qk_row_norm_rope_forward:
-    case KernelKind::rms_norm_forward: return true;
+    case KernelKind::rms_norm_forward:
+    case KernelKind::sink_forward: return true;
     case KernelKind::gemm: return gemm_kind(kernel) == GemmKind::forward;
     default: return false;
   }
@@ -49,6 +74,7 @@ namespace mfsdp {
   switch (kernel.kind) {
     case KernelKind::bias_grad:
     case KernelKind::embedding_backward:
+    case KernelKind::expert_bias_gradient:
     case KernelKind::grouped_weight_gradient:
     case KernelKind::norm_weight_grad:
     case KernelKind::position_embedding_backward: return true;

@@ -351,13 +351,18 @@ class ScaleRun::Impl {
   static std::int64_t made_in(const Cells& input) {
     return std::ssize(input.made_by) + std::ssize(input.received);
   }
-  /// Parts that a group is cut into, each with a partial norm of its own.
+  /// Parts that a group's parameters are cut into, each with a partial norm of its own: the same
+  /// number of all groups. 0 where they differ.
   [[nodiscard]] std::int64_t slices() const {
-    std::int64_t slices = 1;
+    std::int64_t slices = 0;
     for (const Group& group : unrolled_.program->groups) {
       if (!group.requires_grad) continue;
-      for (const Axis axis : group.cut) slices = checked_mul(slices, config_.mesh.size(axis));
-      break;
+      std::int64_t of_group = 1;
+      for (const Axis axis : group.cut) of_group = checked_mul(of_group, config_.mesh.size(axis));
+      for (const AxisPlacement& on : group.shard)
+        of_group = checked_mul(of_group, config_.mesh.size(on.axis));
+      if (slices != 0 && of_group != slices) return 0;
+      slices = of_group;
     }
     return slices;
   }

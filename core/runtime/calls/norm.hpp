@@ -45,6 +45,37 @@ struct RmsNormBackward {
   Pieces pieces = {};
 };
 
+/// RMS norm of the first `cols` elements of each row of `width`.
+template <class T>
+struct LatentNormForward {
+  std::int64_t rows = 0;
+  std::int64_t cols = 0;
+  std::int64_t width = 0;
+  Real<T> epsilon = 0;
+  const T* input = nullptr;   ///< [rows, width]
+  const T* weight = nullptr;  ///< [cols]
+  T* normed = nullptr;        ///< [rows, cols]
+  Real<T>* rstd = nullptr;    ///< [rows]
+};
+
+/// Writes whole rows: the norm's gradient, and what the others' is.
+template <class T>
+struct LatentNormBackward {
+  std::int64_t rows = 0;
+  std::int64_t cols = 0;
+  std::int64_t width = 0;
+  std::int64_t partial_rows = 0;
+  const T* d_normed = nullptr;
+  const T* input = nullptr;  ///< [rows, width]
+  const Real<T>* rstd = nullptr;
+  const T* weight = nullptr;
+  const T* d_rest = nullptr;    ///< [rows, width - cols]
+  T* d_input = nullptr;         ///< [rows, width]
+  T* normed = nullptr;          ///< may be d_normed; null where not wanted
+  Real<T>* partials = nullptr;  ///< [partial_rows, cols]
+  Pieces pieces = {};
+};
+
 /// normed = (x - mean) * rstd * weight + bias of each row x, with rstd = 1 / sqrt(mean of (x -
 /// mean)^2 + epsilon). x as above, without a skip.
 template <class T>

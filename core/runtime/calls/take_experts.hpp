@@ -12,11 +12,21 @@
 namespace mfsdp::kernels {
 
 [[nodiscard]] inline RoutingSizes take_routing_sizes(OperandReader& in) {
-  const RoutingSizes sizes{.tokens = in.attribute("rows"),
-                           .experts = in.attribute("experts"),
-                           .top_k = in.attribute("top_k"),
-                           .seq = in.attribute_if_any("seq"),
-                           .normalised = in.attribute_if_any("normalised") != 0};
+  RoutingSizes sizes{.tokens = in.attribute("rows"),
+                     .experts = in.attribute("experts"),
+                     .top_k = in.attribute("top_k"),
+                     .seq = in.attribute_if_any("seq"),
+                     .normalised = in.attribute_if_any("normalised") != 0,
+                     .sigmoid = in.attribute_if_any("sigmoid") != 0,
+                     .groups = in.attribute_if_any("groups"),
+                     .chosen_groups = in.attribute_if_any("chosen_groups")};
+  if (const double scale = in.number_if_any("scale"); scale != 0) sizes.scale = scale;
+  if (sizes.groups != 0 && (sizes.groups < 1 || sizes.experts % sizes.groups != 0 ||
+                            sizes.chosen_groups < 1 || sizes.chosen_groups > sizes.groups ||
+                            sizes.experts / sizes.groups * sizes.chosen_groups < sizes.top_k ||
+                            (sizes.sigmoid && sizes.experts / sizes.groups < 2)))
+    in.complain("indices", fmt::format("expected {} groups of {} experts, {} of them a token's",
+                                       sizes.groups, sizes.experts, sizes.chosen_groups));
   if (sizes.top_k < 1 || sizes.top_k > sizes.experts)
     in.complain("indices", fmt::format("expected from 1 to {} experts a token, got {}",
                                        sizes.experts, sizes.top_k));
@@ -42,9 +52,12 @@ template <class T>
   const RouterForward<T> k{
       .sizes = s,
       .logits = in.take<const T>("logits", {s.tokens, s.experts}),
+      .correction = in.take_if_any<const T>("weight", {s.experts}),
       .indices = in.take<std::int32_t>("indices", {s.tokens, s.top_k}),
       .weights = in.take<Real<T>>("weights", {s.tokens, s.top_k}),
       .counts = in.take_if_any<std::int32_t>("counts", {sequences, s.experts})};
+  if (s.sigmoid != (k.correction != nullptr))
+    in.complain("weight", "expected a correction of each expert beside sigmoids alone");
   MFSDP_TRY(in.result());
   return k;
 }
@@ -85,14 +98,59 @@ template <class T>
   return k;
 }
 
+/// Blocks of rows, one for each rank.
+inline void check_blocks(OperandReader& in, std::int64_t m, std::int64_t peers) {
+  if (peers < 1 || m % peers != 0)
+    in.complain("order", fmt::format("expected {} rows in equal blocks of {} ranks", m, peers));
+}
+
+[[nodiscard]] inline Result<PeerOrder> take_peer_order(const KernelCall& call) {
+  OperandReader in(call);
+  const RoutingSizes s = take_routing_sizes(in);
+  const std::int64_t m = in.attribute("m");
+  const std::int64_t peers = in.attribute("peers");
+  const PeerOrder k{.sizes = s,
+                    .m = m,
+                    .peers = peers,
+                    .ends = in.take<const std::int32_t>("ends", {s.experts}),
+                    .row_order = in.take<const std::int32_t>("row_order", {s.tokens * s.top_k}),
+                    .counts = in.take<std::int32_t>("counts", {s.experts}),
+                    .order = in.take<std::int32_t>("order", {m}),
+                    .places = in.take<std::int32_t>("places", {s.tokens, s.top_k})};
+  check_blocks(in, m, peers);
+  if (peers >= 1 && s.experts % peers != 0)
+    in.complain("ends",
+                fmt::format("expected {} experts in equal numbers on {} ranks", s.experts, peers));
+  MFSDP_TRY(in.result());
+  return k;
+}
+
+[[nodiscard]] inline Result<ArrivalOrder> take_arrival_order(const KernelCall& call) {
+  OperandReader in(call);
+  const std::int64_t experts = in.attribute("experts");
+  const std::int64_t m = in.attribute("m");
+  const std::int64_t peers = in.attribute("peers");
+  const ArrivalOrder k{.experts = experts,
+                       .m = m,
+                       .peers = peers,
+                       .counts = in.take<const std::int32_t>("counts", {peers, experts}),
+                       .ends = in.take<std::int32_t>("ends", {experts}),
+                       .order = in.take<std::int32_t>("order", {m}),
+                       .places = in.take<std::int32_t>("places", {m})};
+  check_blocks(in, m, peers);
+  MFSDP_TRY(in.result());
+  return k;
+}
+
 template <class T>
 [[nodiscard]] Result<PermuteRows<T>> take_permute_rows(const KernelCall& call) {
   OperandReader in(call);
   const std::int64_t tokens = in.attribute("rows");
   const std::int64_t cols = in.attribute("cols");
   const std::int64_t top_k = in.attribute("top_k");
-  const std::int64_t rows = tokens * top_k;
+  const std::int64_t rows = room_of(*call.kernel);
   const PermuteRows<T> k{.tokens = tokens,
+                         .rows = rows,
                          .cols = cols,
                          .top_k = top_k,
                          .input = in.take<const T>("input", {tokens, cols}),
@@ -112,8 +170,9 @@ template <class T>
   const std::int64_t tokens = in.attribute("rows");
   const std::int64_t cols = in.attribute("cols");
   const std::int64_t top_k = in.attribute("top_k");
-  const std::int64_t rows = tokens * top_k;
+  const std::int64_t rows = room_of(*call.kernel);
   const CombineRows<T> k{.tokens = tokens,
+                         .rows = rows,
                          .cols = cols,
                          .top_k = top_k,
                          .adds = in.attribute("beta") != 0,
@@ -198,19 +257,85 @@ template <class T>
 }
 
 template <class T>
+[[nodiscard]] Result<ExpertBiasForward<T>> take_expert_bias_forward(const KernelCall& call) {
+  OperandReader in(call);
+  const std::int64_t rows = in.attribute("m");
+  const std::int64_t cols = in.attribute("n");
+  const std::int64_t experts = in.attribute("experts");
+  const ExpertBiasForward<T> k{.rows = rows,
+                               .cols = cols,
+                               .experts = experts,
+                               .output = in.take<T>("output", {rows, cols}),
+                               .bias = in.take<const T>("weight", {experts * cols}),
+                               .ends = in.take<const std::int32_t>("ends", {experts}),
+                               .row_weights = in.take_if_any<const Real<T>>("row_weights", {rows})};
+  MFSDP_TRY(in.result());
+  return k;
+}
+
+template <class T>
+[[nodiscard]] Result<ExpertBiasDots<T>> take_expert_bias_dots(const KernelCall& call) {
+  OperandReader in(call);
+  const std::int64_t rows = in.attribute("m");
+  const std::int64_t cols = in.attribute("n");
+  const std::int64_t experts = in.attribute("experts");
+  const ExpertBiasDots<T> k{.rows = rows,
+                            .cols = cols,
+                            .experts = experts,
+                            .d_output = in.take<const T>("d_output", {rows, cols}),
+                            .bias = in.take<const T>("weight", {experts * cols}),
+                            .ends = in.take<const std::int32_t>("ends", {experts}),
+                            .d_row_weights = in.take<Real<T>>("d_row_weights", {rows})};
+  MFSDP_TRY(in.result());
+  return k;
+}
+
+template <class T, class G>
+[[nodiscard]] Result<ExpertBiasGradient<T, G>> take_expert_bias_gradient(const KernelCall& call) {
+  OperandReader in(call);
+  const std::int64_t rows = in.attribute("m");
+  const std::int64_t cols = in.attribute("n");
+  const std::int64_t experts = in.attribute("experts");
+  const ExpertBiasGradient<T, G> k{
+      .rows = rows,
+      .cols = cols,
+      .experts = experts,
+      .d_output = in.take<const T>("d_output", {rows, cols}),
+      .ends = in.take<const std::int32_t>("ends", {experts}),
+      .row_weights = in.take_if_any<const Real<T>>("row_weights", {rows}),
+      .adds = in.attribute("beta") != 0,
+      .bias_grad = in.take<G>("weight_grad", {experts * cols}),
+      .pieces = take_pieces(in, "d_output", *call.kernel, rows)};
+  if (k.pieces.grid && k.pieces.rows != 1)
+    in.complain("d_output", fmt::format("expected pieces of one row, got {}", k.pieces.rows));
+  MFSDP_TRY(in.result());
+  return k;
+}
+
+template <class R>
+[[nodiscard]] SwigluClamp<R> take_clamp(OperandReader& in) {
+  const auto limit = static_cast<R>(in.number_if_any("limit"));
+  if (limit == 0) return {};
+  return {.alpha = static_cast<R>(in.number_if_any("alpha")), .limit = limit};
+}
+
+template <class T>
 [[nodiscard]] Result<WeightedSwigluForward<T>> take_weighted_swiglu_forward(
     const KernelCall& call) {
   OperandReader in(call);
   const std::int64_t rows = in.attribute("m");
   const std::int64_t cols = in.attribute("cols");
   const std::int64_t experts = in.attribute("experts");
-  const WeightedSwigluForward<T> k{.rows = rows,
-                                   .cols = cols,
-                                   .experts = experts,
-                                   .gate_up = in.take<const T>("gate_up", {rows, 2 * cols}),
-                                   .row_weights = in.take<const Real<T>>("row_weights", {rows}),
-                                   .ends = in.take_if_any<const std::int32_t>("ends", {experts}),
-                                   .product = in.take<T>("product", {rows, cols})};
+  const WeightedSwigluForward<T> k{
+      .rows = rows,
+      .cols = cols,
+      .experts = experts,
+      .gate_up = in.take<const T>("gate_up", {rows, 2 * cols}),
+      .row_weights = in.take_if_any<const Real<T>>("row_weights", {rows}),
+      .ends = in.take_if_any<const std::int32_t>("ends", {experts}),
+      .product = in.take<T>("product", {rows, cols}),
+      .interleaved = in.attribute_if_any("interleaved") != 0,
+      .clamp = take_clamp<Real<T>>(in)};
   MFSDP_TRY(in.result());
   return k;
 }
@@ -230,11 +355,15 @@ template <class T>
       .cols = cols,
       .experts = experts,
       .gate_up = in.take<T>("gate_up", {rows, 2 * cols}),
-      .row_weights = in.take<const Real<T>>("row_weights", {rows}),
+      .row_weights = in.take_if_any<const Real<T>>("row_weights", {rows}),
       .ends = in.take_if_any<const std::int32_t>("ends", {experts}),
       .d_product = in.take<const T>("d_product", {rows, cols}),
       .product = makes_product ? in.take<T>("d_product", {rows, cols}) : nullptr,
-      .d_row_weights = in.take<Real<T>>("d_row_weights", {rows})};
+      .d_row_weights = in.take_if_any<Real<T>>("d_row_weights", {rows}),
+      .interleaved = in.attribute_if_any("interleaved") != 0,
+      .clamp = take_clamp<Real<T>>(in)};
+  if ((k.row_weights == nullptr) != (k.d_row_weights == nullptr))
+    in.complain("d_row_weights", "expected it beside row_weights");
   MFSDP_TRY(in.result());
   return k;
 }

@@ -62,6 +62,54 @@ template <class T>
 }
 
 template <class T>
+[[nodiscard]] Result<LatentNormForward<T>> take_latent_norm_forward(const KernelCall& call) {
+  OperandReader in(call);
+  const std::int64_t rows = in.attribute("rows");
+  const std::int64_t cols = in.attribute("cols");
+  const std::int64_t width = in.attribute("latent_width");
+  const LatentNormForward<T> k{.rows = rows,
+                               .cols = cols,
+                               .width = width,
+                               .epsilon = static_cast<Real<T>>(in.number("epsilon")),
+                               .input = in.take<const T>("input", {rows, width}),
+                               .weight = in.take<const T>("weight", {cols}),
+                               .normed = in.take<T>("normed", {rows, cols}),
+                               .rstd = in.take<Real<T>>("rstd", {rows})};
+  if (cols > width) in.complain("input", "expected rows that the norm's columns fit in");
+  MFSDP_TRY(in.result());
+  return k;
+}
+
+template <class T>
+[[nodiscard]] Result<LatentNormBackward<T>> take_latent_norm_backward(const KernelCall& call) {
+  OperandReader in(call);
+  const std::int64_t rows = in.attribute("rows");
+  const std::int64_t cols = in.attribute("cols");
+  const std::int64_t width = in.attribute("latent_width");
+  const std::int64_t partial_rows = in.dim("partials", 0);
+  const OperandView* d_normed = in.find("d_normed");
+  const bool makes_normed = d_normed != nullptr && d_normed->access == Access::read_write;
+  const LatentNormBackward<T> k{
+      .rows = rows,
+      .cols = cols,
+      .width = width,
+      .partial_rows = partial_rows,
+      .d_normed = in.take<const T>("d_normed", {rows, cols}),
+      .input = in.take<const T>("input", {rows, width}),
+      .rstd = in.take<const Real<T>>("rstd", {rows}),
+      .weight = in.take<const T>("weight", {cols}),
+      .d_rest = in.take<const T>("d_turned", {rows, width - cols}),
+      .d_input = in.take<T>("d_input", {rows, width}),
+      .normed = makes_normed ? in.take<T>("d_normed", {rows, cols}) : nullptr,
+      .partials = in.take<Real<T>>("partials", {partial_rows, cols}),
+      .pieces = take_pieces(in, "input", *call.kernel, rows)};
+  if (partial_rows < 1) in.complain("partials", "expected at least one row");
+  if (cols >= width) in.complain("input", "expected rows with more than the norm's columns");
+  MFSDP_TRY(in.result());
+  return k;
+}
+
+template <class T>
 [[nodiscard]] Result<LayerNormForward<T>> take_layer_norm_forward(const KernelCall& call) {
   OperandReader in(call);
   const std::int64_t rows = in.attribute("rows");

@@ -19,6 +19,10 @@ Result<void> check_exact(const ExactOutlier& outlier) {
                               outlier.exponent, outlier.value));
     case ExactFault::squares:
       return fail(where, "--exact-sums expects sums of squares that keep to 63 bits");
+    case ExactFault::rows:
+      return fail(where, fmt::format("expected at most {} rows for a rank of ep, got {}: raise "
+                                     "--capacity-factor",
+                                     outlier.limit, outlier.value));
   }
   return {};
 }

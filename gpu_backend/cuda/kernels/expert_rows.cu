@@ -1,11 +1,14 @@
 #include "gpu_backend/cuda/kernels/device.cuh"
+#include "gpu_backend/cuda/kernels/exact_sums.cuh"
 #include "gpu_backend/cuda/kernels/experts.hpp"
 
 namespace mfsdp::cuda {
 namespace {
 
+using kernels::ArrivalOrder;
 using kernels::CombineRows;
 using kernels::ExpertOrder;
+using kernels::PeerOrder;
 using kernels::PermuteRows;
 
 // ---- order: a stable counting sort -------------------------------------------------------------
@@ -119,6 +122,99 @@ __global__ void __launch_bounds__(kSortThreads)
   }
 }
 
+// ---- rows that go to other ranks ---------------------------------------------------------------
+
+constexpr int kPlaceThreads = 1024;
+constexpr std::int64_t kPlaceBlocks = 256;
+
+/// A row of a block a thread. What a block has no room for is reported, and goes where its last row
+/// does: the run ends before anyone looks at what comes of it.
+__global__ void __launch_bounds__(kPlaceThreads)
+    place_in_blocks(const PeerOrder k, ExactOutlier* outlier) {
+  const std::int64_t block = k.m / k.peers;
+  const std::int64_t of_peer = k.sizes.experts / k.peers;
+  const std::int64_t first = std::int64_t{blockIdx.x} * kPlaceThreads + threadIdx.x;
+  const std::int64_t step = std::int64_t{gridDim.x} * kPlaceThreads;
+  const auto end_of = [&](std::int64_t expert) -> std::int64_t {
+    return expert < 0 ? 0 : k.ends[expert];
+  };
+  for (std::int64_t e = first; e < k.sizes.experts; e += step) {
+    const std::int64_t begin = end_of(e / of_peer * of_peer - 1);
+    k.counts[e] = static_cast<std::int32_t>(min(end_of(e) - begin, block) -
+                                            min(max(end_of(e - 1), begin) - begin, block));
+  }
+  for (std::int64_t i = first; i < k.m; i += step) {
+    const std::int64_t peer = i / block;
+    const std::int64_t row = end_of(peer * of_peer - 1) + i % block;
+    const std::int64_t end = end_of((peer + 1) * of_peer - 1);
+    const std::int32_t pair = row < end ? k.row_order[row] : -1;
+    k.order[i] = pair;
+    if (pair >= 0) k.places[pair] = static_cast<std::int32_t>(i);
+    if (i % block != block - 1 || row + 1 >= end) continue;
+    for (std::int64_t over = row + 1; over < end; ++over)
+      k.places[k.row_order[over]] = static_cast<std::int32_t>(i);
+    report(outlier, {.fault = ExactFault::rows,
+                     .kernel = KernelKind::peer_order,
+                     .value = static_cast<float>(block + end - row - 1),
+                     .limit = static_cast<float>(block),
+                     .exponent = 0});
+  }
+}
+
+/// Sums up to each thread's own value and with it, of all threads of the block.
+__device__ std::int32_t sum_up_to(std::int32_t value, std::int32_t* sums) {
+  sums[threadIdx.x] = value;
+  __syncthreads();
+  for (int offset = 1; offset < kPlaceThreads; offset *= 2) {
+    const std::int32_t before =
+        static_cast<int>(threadIdx.x) >= offset ? sums[threadIdx.x - offset] : 0;
+    __syncthreads();
+    sums[threadIdx.x] += before;
+    __syncthreads();
+  }
+  return sums[threadIdx.x];
+}
+
+/// Each block has the sums of all counts; then a row a thread.
+__global__ void __launch_bounds__(kPlaceThreads) place_by_expert(const ArrivalOrder k) {
+  __shared__ std::int32_t by_peer[kPlaceThreads];    // [peer][expert]
+  __shared__ std::int32_t by_expert[kPlaceThreads];  // [expert][peer]
+  const auto peers = static_cast<int>(k.peers);
+  const auto experts = static_cast<int>(k.experts);
+  const int counts = peers * experts;
+  const auto own = static_cast<int>(threadIdx.x);
+  sum_up_to(own < counts ? k.counts[own] : 0, by_peer);
+  sum_up_to(own < counts ? k.counts[own % peers * experts + own / peers] : 0, by_expert);
+  if (blockIdx.x == 0 && own < experts) k.ends[own] = by_expert[own * peers + peers - 1];
+  const std::int32_t total = by_expert[counts - 1];
+  const std::int64_t block = k.m / k.peers;
+  const std::int64_t step = std::int64_t{gridDim.x} * kPlaceThreads;
+  for (std::int64_t i = std::int64_t{blockIdx.x} * kPlaceThreads + own; i < k.m; i += step) {
+    if (i >= total) k.order[i] = -1;
+    const auto peer = static_cast<int>(i / block);
+    const std::int32_t* const sums = by_peer + peer * experts;
+    const std::int64_t row = i % block + (peer == 0 ? 0 : sums[-1]);  // of all that arrived
+    if (row >= sums[experts - 1]) {
+      k.places[i] = -1;
+      continue;
+    }
+    int low = 0;  // the first expert with more rows up to it
+    int high = experts - 1;
+    while (low < high) {
+      const int middle = (low + high) / 2;
+      if (sums[middle] > row)
+        high = middle;
+      else
+        low = middle + 1;
+    }
+    const std::int64_t before = low == 0 && peer == 0 ? 0 : sums[low - 1];
+    const int at = low * peers + peer;
+    const std::int64_t place = (at == 0 ? 0 : by_expert[at - 1]) + row - before;
+    k.places[i] = static_cast<std::int32_t>(place);
+    k.order[place] = static_cast<std::int32_t>(i);
+  }
+}
+
 // ---- rows --------------------------------------------------------------------------------------
 
 constexpr int kRowThreads = 256;
@@ -132,22 +228,26 @@ int threads_of(std::int64_t packs) {
 
 template <class T, int N>
 __global__ void __launch_bounds__(kRowThreads) permute(const PermuteRows<T> k) {
-  const std::int64_t rows = k.tokens * k.top_k;
   const std::int64_t first = std::int64_t{blockIdx.x} * kRowsAtOnce;
   const T* from[kRowsAtOnce];
+  bool there[kRowsAtOnce];
 #pragma unroll
-  for (int i = 0; i < kRowsAtOnce; ++i)
-    from[i] = k.input + (first + i < rows ? k.order[first + i] / k.top_k * k.cols : 0);
+  for (int i = 0; i < kRowsAtOnce; ++i) {
+    const std::int32_t row = first + i < k.rows ? k.order[first + i] : -1;
+    there[i] = row >= 0;
+    from[i] = k.input + (there[i] ? row / k.top_k * k.cols : 0);
+  }
   for (std::int64_t col = std::int64_t{threadIdx.x} * N; col < k.cols; col += blockDim.x * N) {
     Pack<T, N> packs[kRowsAtOnce];
 #pragma unroll
     for (int i = 0; i < kRowsAtOnce; ++i) packs[i] = load<T, N>(from[i] + col);
 #pragma unroll
     for (int i = 0; i < kRowsAtOnce; ++i)
-      if (first + i < rows) store_streaming<N>(k.output + (first + i) * k.cols + col, packs[i]);
+      if (there[i]) store_streaming<N>(k.output + (first + i) * k.cols + col, packs[i]);
   }
-  if (k.weights != nullptr && threadIdx.x < kRowsAtOnce && first + threadIdx.x < rows)
-    k.row_weights[first + threadIdx.x] = k.weights[k.order[first + threadIdx.x]];
+  if (k.weights == nullptr || threadIdx.x >= kRowsAtOnce || first + threadIdx.x >= k.rows) return;
+  const std::int32_t row = k.order[first + threadIdx.x];
+  if (row >= 0) k.row_weights[first + threadIdx.x] = k.weights[row];
 }
 
 template <class T, int N>
@@ -202,12 +302,27 @@ Result<void> expert_order(const ExpertOrder& k, cudaStream_t stream) {
   return launched("expert_order");
 }
 
+Result<void> peer_order(const PeerOrder& k, ExactOutlier* outlier, cudaStream_t stream) {
+  MFSDP_TRY(check_outlier(KernelKind::peer_order, outlier));
+  const std::int64_t blocks = ceil_div(std::max(k.m, k.sizes.experts), kPlaceThreads);
+  place_in_blocks<<<grid_of(std::min(blocks, kPlaceBlocks)), kPlaceThreads, 0, stream>>>(k,
+                                                                                         outlier);
+  return launched("peer_order");
+}
+
+Result<void> arrival_order(const ArrivalOrder& k, cudaStream_t stream) {
+  static_assert(kPlaceThreads == kMostExperts);
+  MFSDP_TRY(check_experts(k.experts * k.peers));
+  const std::int64_t blocks = std::max<std::int64_t>(ceil_div(k.m, kPlaceThreads), 1);
+  place_by_expert<<<grid_of(std::min(blocks, kPlaceBlocks)), kPlaceThreads, 0, stream>>>(k);
+  return launched("arrival_order");
+}
+
 template <class T>
 Result<void> permute_rows(const PermuteRows<T>& k, cudaStream_t stream) {
-  const std::int64_t rows = k.tokens * k.top_k;
-  if (rows == 0 || k.cols == 0) return {};
+  if (k.rows == 0 || k.cols == 0) return {};
   constexpr int N = kPack<T>;
-  const dim3 grid = grid_of(ceil_div(rows, kRowsAtOnce));
+  const dim3 grid = grid_of(ceil_div(k.rows, kRowsAtOnce));
   if (k.cols % N == 0 && is_aligned({k.input, k.output}, 16))
     permute<T, N><<<grid, threads_of(k.cols / N), 0, stream>>>(k);
   else

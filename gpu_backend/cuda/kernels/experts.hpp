@@ -8,6 +8,7 @@
 
 #include "core/base/error.hpp"
 #include "core/runtime/calls/experts.hpp"
+#include "gpu_backend/cuda/kernels/exact_outlier.hpp"
 
 namespace mfsdp::cuda {
 
@@ -32,11 +33,38 @@ template <class T>
 /// Three launches. The error names the workspace that is needed.
 [[nodiscard]] Result<void> expert_order(const kernels::ExpertOrder& k, cudaStream_t stream);
 
+/// A launch each. Rows without room are left in `outlier`.
+[[nodiscard]] Result<void> peer_order(const kernels::PeerOrder& k, ExactOutlier* outlier,
+                                      cudaStream_t stream);
+[[nodiscard]] Result<void> arrival_order(const kernels::ArrivalOrder& k, cudaStream_t stream);
+
 template <class T>
 [[nodiscard]] Result<void> permute_rows(const kernels::PermuteRows<T>& k, cudaStream_t stream);
 
 template <class T>
 [[nodiscard]] Result<void> combine_rows(const kernels::CombineRows<T>& k, cudaStream_t stream);
+
+template <class T>
+[[nodiscard]] Result<void> sigmoid_forward(const kernels::SigmoidForward<T>& k,
+                                           cudaStream_t stream);
+
+template <class T>
+[[nodiscard]] Result<void> sigmoid_backward(const kernels::SigmoidBackward<T>& k,
+                                            cudaStream_t stream);
+
+template <class T>
+[[nodiscard]] Result<void> expert_bias_forward(const kernels::ExpertBiasForward<T>& k,
+                                               cudaStream_t stream);
+
+template <class T>
+[[nodiscard]] Result<void> expert_bias_dots(const kernels::ExpertBiasDots<T>& k,
+                                            cudaStream_t stream);
+
+/// G: bf16, fp16 or fp32. `outlier`: null without --exact-sums.
+template <class T, class G>
+[[nodiscard]] Result<void> expert_bias_gradient(const kernels::ExpertBiasGradient<T, G>& k,
+                                                cudaStream_t stream,
+                                                ExactOutlier* outlier = nullptr);
 
 template <class T>
 [[nodiscard]] Result<void> weighted_swiglu_forward(const kernels::WeightedSwigluForward<T>& k,

@@ -1,3 +1,4 @@
+#include <algorithm>
 #include <string>
 
 #include "gpu_backend/cuda/kernels/device.cuh"
@@ -114,12 +115,12 @@ __global__ void forward(AttentionForward<float> k) {
     const float keep = expf(largest - now);
     const float weight = expf(score - now);
     sum = sum * keep + weight;
-    add(output, keep, weight, load(row_of(k.value, at.b, group, j), s.head_dim));
+    add(output, keep, weight, load(row_of(k.value, at.b, group, j), s.values()));
     largest = now;
   }
 #pragma unroll
   for (int i = 0; i < kMostParts; ++i) output[i] /= sum;
-  store(output, row_of(k.output, at.b, at.h, at.i), s.head_dim);
+  store(output, row_of(k.output, at.b, at.h, at.i), s.values());
   if (lane() == 0) k.log_sum_exp[(at.b * s.seq_len + at.i) * s.heads + at.h] = largest + logf(sum);
 }
 
@@ -132,13 +133,13 @@ __global__ void query_backward(AttentionBackward<float> k) {
   const std::int64_t statistic = (at.b * s.seq_len + at.i) * s.heads + at.h;
   const float scale = scale_of(s);
   const Row query = load(row_of(k.query, at.b, at.h, at.i), s.head_dim);
-  const Row d_output = load(row_of(k.d_output, at.b, at.h, at.i), s.head_dim);
-  const float row_sum = dot(d_output, load(row_of(k.output, at.b, at.h, at.i), s.head_dim));
+  const Row d_output = load(row_of(k.d_output, at.b, at.h, at.i), s.values());
+  const float row_sum = dot(d_output, load(row_of(k.output, at.b, at.h, at.i), s.values()));
   const float log_sum_exp = k.log_sum_exp[statistic];
   Row d_query = {};
   for (std::int64_t j = s.first_seen(at.b, at.i); j <= at.i; ++j) {
     const Row key = load(row_of(k.key, at.b, group, j), s.head_dim);
-    const Row value = load(row_of(k.value, at.b, group, j), s.head_dim);
+    const Row value = load(row_of(k.value, at.b, group, j), s.values());
     const Score score = capped(s, dot(query, key) * scale);
     const float probability = expf(score.value - log_sum_exp);
     add(d_query, 1, probability * (dot(d_output, value) - row_sum) * score.slope * scale, key);
@@ -155,7 +156,7 @@ __global__ void key_backward(AttentionBackward<float> k) {
   const std::int64_t group_size = s.heads / s.kv_heads;
   const float scale = scale_of(s);
   const Row key = load(row_of(k.key, at.b, at.h, at.i), s.head_dim);
-  const Row value = load(row_of(k.value, at.b, at.h, at.i), s.head_dim);
+  const Row value = load(row_of(k.value, at.b, at.h, at.i), s.values());
   Row d_key = {};
   Row d_value = {};
   for (std::int64_t h = at.h * group_size; h < (at.h + 1) * group_size; ++h)
@@ -163,7 +164,7 @@ __global__ void key_backward(AttentionBackward<float> k) {
       if (s.document_begin(at.b, i) > at.i) break;  // the next document, and those behind it
       const std::int64_t statistic = (at.b * s.seq_len + i) * s.heads + h;
       const Row query = load(row_of(k.query, at.b, h, i), s.head_dim);
-      const Row d_output = load(row_of(k.d_output, at.b, h, i), s.head_dim);
+      const Row d_output = load(row_of(k.d_output, at.b, h, i), s.values());
       const Score score = capped(s, dot(query, key) * scale);
       const float probability = expf(score.value - k.log_sum_exp[statistic]);
       add(d_value, 1, probability, d_output);
@@ -172,14 +173,14 @@ __global__ void key_backward(AttentionBackward<float> k) {
           query);
     }
   store(d_key, row_of(k.d_key, at.b, at.h, at.i), s.head_dim);
-  store(d_value, row_of(k.d_value, at.b, at.h, at.i), s.head_dim);
+  store(d_value, row_of(k.d_value, at.b, at.h, at.i), s.values());
 }
 
 Result<void> check_shape(const AttentionShape& s) {
-  if (s.head_dim <= kMostHeadDim) return {};
+  if (s.head_dim <= kMostHeadDim && s.values() <= kMostHeadDim) return {};
   return fail("attention in fp32", "expected a head_dim of at most " +
                                        std::to_string(kMostHeadDim) + ", got " +
-                                       std::to_string(s.head_dim));
+                                       std::to_string(std::max(s.head_dim, s.values())));
 }
 
 /// A warp a row.

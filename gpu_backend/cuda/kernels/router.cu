@@ -58,15 +58,15 @@ struct Chosen {
   std::uint32_t expert = ~0U;
 };
 
-/// The free expert with the largest logit, of equal ones the lowest; the lowest free one if its
-/// logit is not a number: nothing is larger than that. `free`: a bit for each slot of the lane.
+/// The free expert with the largest score, of equal ones the lowest; the lowest free one if its
+/// score is not a number: nothing is larger than that. `free`: a bit for each slot of the lane.
 template <int Slots>
-__device__ Chosen choose(const Row<Slots>& row, std::uint32_t free, bool has_nan, int lane) {
+__device__ Chosen choose(const float (&scores)[Slots], std::uint32_t free, bool has_nan, int lane) {
   Chosen own;
 #pragma unroll
   for (int i = 0; i < Slots; ++i) {
     if ((free >> i & 1U) == 0) continue;
-    const std::uint32_t key = ordered(row.logit[i]);
+    const std::uint32_t key = ordered(scores[i]);
     if (own.expert == ~0U || key > own.key)
       own = {key, static_cast<std::uint32_t>(i * kWarp + lane)};
   }
@@ -77,7 +77,7 @@ __device__ Chosen choose(const Row<Slots>& row, std::uint32_t free, bool has_nan
     for (int i = Slots - 1; i >= 0; --i)
       if ((free >> i & 1U) != 0) {
         first = static_cast<std::uint32_t>(i * kWarp + lane);
-        is_nan = isnan(row.logit[i]);
+        is_nan = isnan(scores[i]);
       }
     const std::uint32_t lowest = __reduce_min_sync(~0U, first);
     if (__any_sync(~0U, first == lowest && is_nan)) return {0, lowest};
@@ -97,32 +97,58 @@ __device__ std::uint32_t free_slots(std::int64_t experts, int lane) {
   return free;
 }
 
-template <int Slots, class T>
-__global__ void __launch_bounds__(kThreads) forward(const RouterForward<T> k) {
-  const RoutingSizes& s = k.sizes;
-  const std::int64_t t = std::int64_t{blockIdx.x} * kTokens + threadIdx.x / kWarp;
-  const int lane = static_cast<int>(threadIdx.x) % kWarp;
-  if (t >= s.tokens) return;
-  const Row<Slots> row(k.logits + t * s.experts, s.experts, lane);
+template <int Slots>
+__device__ bool any_nan(const float (&values)[Slots]) {
   bool nan = false;
 #pragma unroll
-  for (int i = 0; i < Slots; ++i) nan = nan || isnan(row.logit[i]);
-  const bool has_nan = __any_sync(~0U, nan);
-  std::uint32_t free = free_slots<Slots>(s.experts, lane);
-  float sum = 0;
-  for (int i = 0; i < s.top_k; ++i) {
-    const Chosen chosen = choose(row, free, has_nan, lane);
-    const int expert = static_cast<int>(chosen.expert);
-    if (expert % kWarp == lane) free &= ~(1U << (expert / kWarp));
-    const float p = row.probability(value_of(chosen.key));
-    sum += p;
-    if (i % kWarp != lane) continue;
-    k.indices[t * s.top_k + i] = expert;
-    k.weights[t * s.top_k + i] = p;
-    if (k.counts != nullptr) atomicAdd(k.counts + t / s.seq * s.experts + expert, 1);
+  for (int i = 0; i < Slots; ++i) nan = nan || isnan(values[i]);
+  return __any_sync(~0U, nan);
+}
+
+/// Takes what was chosen out of the free ones.
+__device__ void take(const Chosen& chosen, std::uint32_t& free, int lane) {
+  const int expert = static_cast<int>(chosen.expert);
+  if (expert % kWarp == lane) free &= ~(1U << (expert / kWarp));
+}
+
+/// The experts of the chosen groups: those with the best expert or, of sigmoids, the best two.
+template <int Slots>
+__device__ std::uint32_t slots_of_groups(const RoutingSizes& s, const float (&scores)[Slots],
+                                         bool has_nan, int lane) {
+  const int size = static_cast<int>(s.experts / s.groups);
+  float of_groups[Slots];
+#pragma unroll
+  for (int i = 0; i < Slots; ++i) of_groups[i] = -std::numeric_limits<float>::infinity();
+  for (int group = 0; group < s.groups; ++group) {
+    std::uint32_t inside = 0;
+#pragma unroll
+    for (int i = 0; i < Slots; ++i)
+      if (const int e = i * kWarp + lane; e < s.experts && e / size == group) inside |= 1U << i;
+    const Chosen best = choose(scores, inside, has_nan, lane);
+    float score = value_of(best.key);
+    if (s.sigmoid) {
+      take(best, inside, lane);
+      score += value_of(choose(scores, inside, has_nan, lane).key);
+    }
+#pragma unroll
+    for (int i = 0; i < Slots; ++i)
+      if (i * kWarp + lane == group) of_groups[i] = score;
   }
-  if (!s.normalised) return;
-  for (std::int64_t i = lane; i < s.top_k; i += kWarp) k.weights[t * s.top_k + i] /= sum;
+  const bool nan_group = any_nan(of_groups);
+  const std::uint32_t all = free_slots<Slots>(s.groups, lane);
+  std::uint32_t left = all;
+  for (int i = 0; i < s.chosen_groups; ++i)
+    take(choose(of_groups, left, nan_group, lane), left, lane);
+  const std::uint32_t chosen = all & ~left;
+  std::uint32_t free = 0;
+#pragma unroll
+  for (int i = 0; i < Slots; ++i) {
+    const int e = i * kWarp + lane;
+    const int group = e < s.experts ? e / size : 0;
+    const bool in = (__shfl_sync(~0U, chosen, group % kWarp) >> (group / kWarp) & 1U) != 0;
+    if (e < s.experts && in) free |= 1U << i;
+  }
+  return free;
 }
 
 /// What the lane with expert e has of it, for every lane.
@@ -133,6 +159,45 @@ __device__ float value_of_expert(const float (&values)[Slots], int e) {
   for (int i = 0; i < Slots; ++i)
     if (i == e / kWarp) mine = values[i];
   return __shfl_sync(~0U, mine, e % kWarp);
+}
+
+__device__ float logistic(float x) { return 1 / (1 + expf(-x)); }
+
+template <int Slots, class T>
+__global__ void __launch_bounds__(kThreads) forward(const RouterForward<T> k) {
+  const RoutingSizes& s = k.sizes;
+  const std::int64_t t = std::int64_t{blockIdx.x} * kTokens + threadIdx.x / kWarp;
+  const int lane = static_cast<int>(threadIdx.x) % kWarp;
+  if (t >= s.tokens) return;
+  const Row<Slots> row(k.logits + t * s.experts, s.experts, lane);
+  float scores[Slots];
+  float sigmoids[Slots];
+#pragma unroll
+  for (int i = 0; i < Slots; ++i) {
+    const int e = i * kWarp + lane;
+    sigmoids[i] = s.sigmoid && e < s.experts ? logistic(row.logit[i]) : 0.0F;
+    scores[i] = s.sigmoid && e < s.experts ? sigmoids[i] + widened(k.correction[e]) : row.logit[i];
+  }
+  const bool has_nan = any_nan(scores);
+  std::uint32_t free = s.groups == 0 ? free_slots<Slots>(s.experts, lane)
+                                     : slots_of_groups(s, scores, has_nan, lane);
+  const auto scale = static_cast<float>(s.scale);
+  float sum = 0;
+  for (int i = 0; i < s.top_k; ++i) {
+    const Chosen chosen = choose(scores, free, has_nan, lane);
+    const int expert = static_cast<int>(chosen.expert);
+    take(chosen, free, lane);
+    const float p =
+        s.sigmoid ? value_of_expert(sigmoids, expert) : row.probability(value_of(chosen.key));
+    sum += p;
+    if (i % kWarp != lane) continue;
+    k.indices[t * s.top_k + i] = expert;
+    k.weights[t * s.top_k + i] = s.normalised ? p : p * scale;
+    if (k.counts != nullptr) atomicAdd(k.counts + t / s.seq * s.experts + expert, 1);
+  }
+  if (!s.normalised) return;
+  for (std::int64_t i = lane; i < s.top_k; i += kWarp)
+    k.weights[t * s.top_k + i] = k.weights[t * s.top_k + i] / sum * scale;
 }
 
 /// As router_backward of verify/cpu/kernels/experts.hpp, a warp a token.
@@ -154,7 +219,9 @@ __global__ void __launch_bounds__(kThreads) backward(const RouterBackward<T> k) 
 #pragma unroll
   for (int i = 0; i < Slots; ++i) {
     const int e = i * kWarp + lane;
-    p[i] = e < s.experts ? row.probability(row.logit[i]) : 0.0F;
+    p[i] = e >= s.experts ? 0.0F
+           : s.sigmoid    ? logistic(row.logit[i])
+                          : row.probability(row.logit[i]);
     dp[i] = 0;
   }
   float sum = 1;
@@ -166,10 +233,17 @@ __global__ void __launch_bounds__(kThreads) backward(const RouterBackward<T> k) 
   }
   for (int i = 0; i < s.top_k; ++i) {
     const int e = chosen[i];
-    const float d = (d_weights[i] - dot) / sum;
+    const float d = (d_weights[i] - dot) * static_cast<float>(s.scale) / sum;
 #pragma unroll
     for (int j = 0; j < Slots; ++j)
       if (j * kWarp + lane == e) dp[j] = d;
+  }
+  if (s.sigmoid) {
+#pragma unroll
+    for (int i = 0; i < Slots; ++i)
+      if (const int e = i * kWarp + lane; e < s.experts)
+        k.d_logits[t * s.experts + e] = narrowed<T>(dp[i] * p[i] * (1 - p[i]));
+    return;
   }
   float mean = 0;
 #pragma unroll

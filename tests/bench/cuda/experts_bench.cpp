@@ -275,6 +275,7 @@ void bench_rows(Timer& timer, const Model& model) {
   });
   row("permute_rows", 2 * (kTokens + m) * model.hidden + m * 12, [&] {
     return permute_rows(kernels::PermuteRows<Bf16>{.tokens = kTokens,
+                                                   .rows = kTokens * model.top_k,
                                                    .cols = model.hidden,
                                                    .top_k = model.top_k,
                                                    .input = tokens.data(),
@@ -286,6 +287,7 @@ void bench_rows(Timer& timer, const Model& model) {
   });
   row("combine_rows", 2 * (kTokens + m) * model.hidden + m * 4, [&] {
     return combine_rows(kernels::CombineRows<Bf16>{.tokens = kTokens,
+                                                   .rows = kTokens * model.top_k,
                                                    .cols = model.hidden,
                                                    .top_k = model.top_k,
                                                    .input = rows.data(),

@@ -121,6 +121,8 @@ TEST(Output, NumericsTrustAndLayoutAreTheLastColumns) {
   run.config.lora_rank = 16;
   run.config.lora_alpha = {5, 2};
   run.config.lora_targets = {"q_proj", "v_proj"};
+  run.config.expert_parallel = 8;
+  run.config.capacity_factor = {5, 4};
   run.trust = {.tier = "datasheet only", .step_error = 0.25, .text = ""};
   run.commit = "0123456789ab";
   run.memory.cached = {.reserved = Bytes(150), .device = Bytes(170), .retries = 3};
@@ -129,28 +131,30 @@ TEST(Output, NumericsTrustAndLayoutAreTheLastColumns) {
   run.time.host = {.issue = Nanos(40), .bound = Nanos(5)};
   const auto rows = parse_csv(rendered({run}, OutputFormat::csv));
   const auto last = [](const std::vector<std::string>& row) {
-    std::vector<std::string> cells(row.end() - 38, row.end() - 33);
-    cells.insert(cells.end(), row.end() - 26, row.end());
+    std::vector<std::string> cells(row.end() - 40, row.end() - 35);
+    cells.insert(cells.end(), row.end() - 28, row.end());
     return cells;
   };
-  EXPECT_THAT(last(rows[0]),
-              testing::ElementsAre(
-                  "clip", "deterministic", "exact_sums", "frozen", "logits_chunk", "trust",
-                  "step_error", "layout", "commit", "median_step_ns", "state_dtype", "lr_scale",
-                  "no_decay", "document_mask", "loss_scale", "loss_scale_window", "placement",
-                  "gather", "reduce", "keep_gathered", "lora_rank", "lora_alpha", "lora_targets",
-                  "reserved_bytes", "device_bytes", "alloc_retries", "host_issue_ns",
-                  "host_bound_ns", "allocated_error", "reserved_error", "device_error"));
-  EXPECT_THAT(last(rows[1]),
-              testing::ElementsAre("1/3", "true", "false", "embed,norm", "512", "datasheet only",
-                                   "0.25", "megatron_fsdp", "0123456789ab", "1000000000", "bf16",
-                                   "embed=0.5", "embed", "true", "0.5", "100", "attention",
-                                   "copy_engine", "symmetric", "3", "16", "2.5", "q_proj,v_proj",
-                                   "150", "170", "3", "40", "5", "0.001", "0.01", "0.02"));
-  EXPECT_THAT(rendered({run}, OutputFormat::md),
-              testing::EndsWith("| 1/3 | true | false | embed,norm | 512 | megatron_fsdp | "
-                                "bf16 | embed=0.5 | embed | true | 0.5 | 100 | attention | "
-                                "copy_engine | symmetric | 3 | 16 | 2.5 | q_proj,v_proj |\n"));
+  EXPECT_THAT(
+      last(rows[0]),
+      testing::ElementsAre(
+          "clip", "deterministic", "exact_sums", "frozen", "logits_chunk", "trust", "step_error",
+          "layout", "commit", "median_step_ns", "state_dtype", "lr_scale", "no_decay",
+          "document_mask", "loss_scale", "loss_scale_window", "placement", "gather", "reduce",
+          "keep_gathered", "lora_rank", "lora_alpha", "lora_targets", "expert_parallel",
+          "capacity_factor", "reserved_bytes", "device_bytes", "alloc_retries", "host_issue_ns",
+          "host_bound_ns", "allocated_error", "reserved_error", "device_error"));
+  EXPECT_THAT(last(rows[1]), testing::ElementsAre(
+                                 "1/3", "true", "false", "embed,norm", "512", "datasheet only",
+                                 "0.25", "megatron_fsdp", "0123456789ab", "1000000000", "bf16",
+                                 "embed=0.5", "embed", "true", "0.5", "100", "attention",
+                                 "copy_engine", "symmetric", "3", "16", "2.5", "q_proj,v_proj", "8",
+                                 "1.25", "150", "170", "3", "40", "5", "0.001", "0.01", "0.02"));
+  EXPECT_THAT(
+      rendered({run}, OutputFormat::md),
+      testing::EndsWith("| 1/3 | true | false | embed,norm | 512 | megatron_fsdp | "
+                        "bf16 | embed=0.5 | embed | true | 0.5 | 100 | attention | "
+                        "copy_engine | symmetric | 3 | 16 | 2.5 | q_proj,v_proj | 8 | 1.25 |\n"));
   run.config.clip = {1, 10};
   EXPECT_EQ(last(parse_csv(rendered({run}, OutputFormat::csv))[1]).front(), "0.1");
   run.config.clip = {2, 1};

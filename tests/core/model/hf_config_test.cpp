@@ -150,6 +150,89 @@ TEST(HfConfig, ReadsOlmo2) {
   EXPECT_EQ(shape->qk_norm_width(shape->heads), 4096);
 }
 
+/// As published, in four bits: the shape is that of a model that is not.
+TEST(HfConfig, ReadsGptOss) {
+  std::string oss = with("model_type", "\"gpt_oss\"");
+  for (const auto& [field, value] :
+       {std::pair{"num_local_experts", "32"},
+        {"num_experts_per_tok", "4"},
+        {"attention_bias", "true"},
+        {"sliding_window", "128"},
+        {"quantization_config", R"({"quant_method": "mxfp4"})"},
+        {"rope_scaling", R"({"rope_type": "yarn", "factor": 32.0, "truncate": false})"}})
+    oss = with(field, value, oss);
+  const auto shape = parse_hf_config(oss, "c");
+  ASSERT_TRUE(shape) << shape.error().message();
+  EXPECT_EQ(shape->family, Family::gpt_oss);
+  EXPECT_TRUE(shape->qkv_bias && shape->normalised_routing && shape->rope_scaling.exact_range);
+  EXPECT_EQ(shape->swiglu_limit, (Rational{7, 1}));  // what the class has
+  EXPECT_EQ(shape->swiglu_alpha.value(), 1.702);
+  EXPECT_EQ(shape->sliding_layers.size(), 16u);  // of 32: the first and every second from there
+  EXPECT_EQ(shape->sliding_layers.front(), 0);
+  EXPECT_EQ(parse_hf_config(with("swiglu_limit", "6.5", oss), "c")->swiglu_limit,
+            (Rational{13, 2}));
+  EXPECT_EQ(error_of(with("attention_bias", "false", oss)),
+            "config.json: attention_bias: expected true (this model_type without them is not "
+            "modelled), got false");
+}
+
+/// The scores' scale is made of YaRN's magnitude, which neither changes cosines nor sines.
+TEST(HfConfig, ReadsDeepseek) {
+  std::string v3 = with("model_type", "\"deepseek_v3\"");
+  for (const auto& [field, value] :
+       {std::pair{"rms_norm_eps", "1e-06"},
+        {"num_key_value_heads", "32"},
+        {"qk_nope_head_dim", "128"},
+        {"qk_rope_head_dim", "64"},
+        {"v_head_dim", "128"},
+        {"kv_lora_rank", "512"},
+        {"q_lora_rank", "null"},
+        {"n_routed_experts", "64"},
+        {"n_shared_experts", "2"},
+        {"num_experts_per_tok", "6"},
+        {"moe_intermediate_size", "1408"},
+        {"first_k_dense_replace", "1"},
+        {"topk_method", "\"noaux_tc\""},
+        {"n_group", "8"},
+        {"topk_group", "4"},
+        {"norm_topk_prob", "true"},
+        {"routed_scaling_factor", "2.5"},
+        {"num_nextn_predict_layers", "1"},
+        {"quantization_config", R"({"quant_method": "fp8"})"},
+        {"rope_scaling", R"({"type": "yarn", "factor": 40, "mscale": 1.0, "mscale_all_dim": 1.0,
+                             "original_max_position_embeddings": 4096})"}})
+    v3 = with(field, value, v3);
+  const auto shape = parse_hf_config(v3, "c");
+  ASSERT_TRUE(shape) << shape.error().message();
+  EXPECT_EQ(shape->family, Family::deepseek);
+  EXPECT_EQ(shape->head_dim, 192);
+  EXPECT_EQ(shape->rotary_dim, 64);
+  EXPECT_EQ(shape->value_dim, 128);
+  EXPECT_EQ(shape->query_latent, 0);
+  EXPECT_EQ(shape->shared_intermediate, 2816);
+  EXPECT_EQ(shape->dense_layers, std::vector<std::int64_t>{0});
+  EXPECT_TRUE(shape->sigmoid_routing && shape->normalised_routing);
+  EXPECT_EQ(shape->routed_scale, (Rational{5, 2}));
+  EXPECT_EQ(shape->rope_scaling.attention_factor, (Rational{1, 1}));
+  // 192 / (0.1 ln 40 + 1)^4
+  EXPECT_NEAR(shape->query_scalar.value(), 54.680142, 1e-6);
+  EXPECT_EQ(error_of(with("topk_group", "9", v3)),
+            "config.json: topk_group: expected an integer from 1 to 8, got 9");
+  EXPECT_EQ(error_of(with("n_group", "7", v3)),
+            "config.json: n_group: expected 0, or a divisor of 64 experts, got 7");
+  EXPECT_EQ(error_of(with("scoring_func", "\"softmax\"", v3)),
+            "config.json: scoring_func: expected \"sigmoid\", got \"softmax\"");
+  std::string v2 = with("model_type", "\"deepseek_v2\"", v3);
+  for (const auto& [field, value] : {std::pair{"topk_method", "\"greedy\""},
+                                     {"norm_topk_prob", "false"},
+                                     {"quantization_config", "null"}})
+    v2 = with(field, value, v2);
+  const auto softmax = parse_hf_config(v2, "c");
+  ASSERT_TRUE(softmax) << softmax.error().message();
+  EXPECT_EQ(softmax->router_groups, 0);
+  EXPECT_FALSE(softmax->sigmoid_routing || softmax->normalised_routing);
+}
+
 /// Mixtral's and OLMoE's experts are as wide as intermediate_size says, Qwen3's have a width of
 /// their own.
 TEST(HfConfig, ReadsExperts) {
@@ -304,7 +387,9 @@ INSTANTIATE_TEST_SUITE_P(
                  "head_dim: expected an even number (RoPE turns pairs), got 127"}));
 
 const std::string kTypes =
-    "model_type: expected gemma, gemma2, gemma3_text, gpt2, llama, mistral, mixtral, olmo2, olmoe, "
+    "model_type: expected deepseek_v2, deepseek_v3, gemma, gemma2, gemma3_text, gpt2, gpt_oss, "
+    "llama, mistral, mixtral, "
+    "olmo2, olmoe, "
     "phi3, qwen2, qwen2_moe, qwen3 or qwen3_moe, ";
 
 INSTANTIATE_TEST_SUITE_P(
@@ -436,10 +521,10 @@ ModelGaps gaps_of(const std::string& text) {
 TEST(HfConfig, ScalingsOfRopeThatNobodyComputesAreGaps) {
   EXPECT_EQ(gaps_of(with("rope_scaling", R"({"rope_type": "dynamic", "factor": 4.0})")),
             ModelGaps{.rope_type = "dynamic"});
-  for (const char* unlike : {R"("truncate": false)", R"("mscale": 0.7, "mscale_all_dim": 1.0)"})
-    EXPECT_EQ(gaps_of(with("rope_scaling",
-                           fmt::format(R"({{"type": "yarn", "factor": 4.0, {}}})", unlike))),
-              ModelGaps{.rope_type = "yarn"});
+  EXPECT_EQ(
+      gaps_of(with("rope_scaling",
+                   R"({"type": "yarn", "factor": 4.0, "mscale": 0.7, "mscale_all_dim": 1.0})")),
+      ModelGaps{.rope_type = "yarn"});
 }
 
 TEST(HfConfig, GapsAreErrorsForWhoeverComputes) {

@@ -80,6 +80,37 @@ const std::map<std::string, std::int64_t> kCounts{
     // 131072, experts 64*3*2048*1024 = 402653184: 419569664. 16 blocks 6713114624, two tables of
     // 50304*2048 = 103022592, final norm 2048.
     {"olmoe_1b_7b", 6919161856},
+    // Attention: queries 1536*(7168 + 128*192) = 48758784, keys and values 576*7168 + 128*256*512 =
+    // 20905984, out 7168*128*128 = 117440512, norms of both 2048, the others' 14336: 187121664. MLP
+    // of 3 blocks 3*7168*18432 = 396361728. Of 58: router 256*7168 + 256 = 1835264, 257 experts of
+    // 3*7168*2048 = 44040192: 11320164608. 61, 3 and 58 of these: 11414421504, 1189085184,
+    // 656569547264 and, with tables 2*129280*7168 = 1853358080 and the norm 7168, as published.
+    {"deepseek_v3", 671026419200},
+    // Queries 2048*16*192 = 6291456, keys and values 576*2048 + 16*256*512 = 3276800, out 2048*2048
+    // = 4194304, norms 512 + 4096: 13767168. MLP of the first 3*2048*10944 = 67239936. Of 26:
+    // router 64*2048, 66 experts of 3*2048*1408 = 8650752: 571080704. 27 * 13767168 + 67239936 + 26
+    // * 571080704 + 2*102400*2048 + 2048.
+    {"deepseek_v2_lite", 15706484224},
+    // Queries 1536*(5120 + 128*192) = 45613056, keys and values 576*5120 + 128*256*512 = 19726336,
+    // out 5120*128*128 = 83886080, norms 2048 + 10240: 149237760. MLP of the first 3*5120*12288 =
+    // 188743680. Of 59: router 160*5120, 162 experts of 3*5120*1536 = 23592960: 3822878720. 60 *
+    // 149237760 + 188743680 + 59 * 3822878720 + 2*102400*5120 + 5120.
+    {"deepseek_v2", 235741434880},
+    // Queries 24*(32 + 4*12) = 1920, keys and values 20*32 + 4*16*16 = 1664, out 32*4*8 = 1024,
+    // norms 40 + 64: 4712 a block. The first 3*32*64 = 6144; of two router 8*33 = 264, 9 experts of
+    // 3*32*16 = 1536: 14088. 3*4712 + 6144 + 2*14088 + 264*32 + 32.
+    {"mla_nano", 56936},
+    // Block: query and out 2*4096*2880 = 23592960, key and value 2*512*2880 = 2949120, their biases
+    // 4096 + 2*512 + 2880 = 8000, sinks 64, norms 5760, router 128*2881 = 368768, experts
+    // 128*(3*2880^2 + 3*2880) = 3186155520: 3213080192. 36 blocks 115670886912, two tables of
+    // 201088*2880 = 579133440, final norm 2880.
+    {"gpt_oss_120b", 116829156672},
+    // 32 experts in place of 128: router 92192, experts 796538880: 823186976. 24 blocks
+    // 19756487424.
+    {"gpt_oss_20b", 20914757184},
+    // Attention 32*(32 + 2*16 + 32) = 3072, its biases 96, sinks 4, norms 64: 3236. Router 8*33 =
+    // 264, experts 8*(3*32*24 + 2*24 + 32) = 19072: 22572 a block. With the table 8448, norm 32.
+    {"gpt_oss_nano", 76196},
     // Attention 3072, its norms 16, the others' 64: 3152 a block. The first has an MLP of 3*32*96 =
     // 9216, two a router of 8*32 = 256 and 8 experts of 3*32*32 = 3072: 24832. With the table 8448
     // and the norm 32: 3*3152 + 9216 + 2*24832 + 8480.
@@ -112,6 +143,9 @@ TEST_F(ModelFiles, ActiveParametersAreThoseOfChosenExperts) {
       {"mixtral_8x7b", 12879925248},
       {"qwen3_30b_a3b", 3353032704},  // 30532122624 - 48 * 120 * 4718592
       {"qwen3_235b_a22b", 22190763520},
+      {"deepseek_v3", 37552297472},  // 671026419200 - 58 * 248 * 44040192
+      // 116829156672 - 36 * 124 * (3*2880^2 + 3*2880) = 116829156672 - 4464 * 24891840
+      {"gpt_oss_120b", 5711982912},
       {"llama3_8b", 8030261248}};
   for (const auto& [name, count] : active)
     EXPECT_EQ(make_model(load_model(name, kModels)->shape, DType::bf16).active_parameter_count(),
@@ -182,6 +216,9 @@ TEST_F(ModelFiles, NamesOfHuggingFaceAreFound) {
       {"allenai/OLMoE-1B-7B-0924", "olmoe_1b_7b"},
       {"mistralai/Mistral-7B-Instruct-v0.3", "mistral_7b"},
       {"mistralai/Mistral-7B-v0.1", "mistral_7b_v0.1"},
+      {"deepseek-ai/DeepSeek-R1", "deepseek_v3"},
+      {"deepseek-ai/DeepSeek-V2-Lite", "deepseek_v2_lite"},
+      {"openai/gpt-oss-120b", "gpt_oss_120b"},
       {"microsoft/Phi-3-mini-4k-instruct", "phi3_mini"}};
   for (const auto& [asked, built_in] : names) {
     const auto model = load_model(asked, kModels);
@@ -197,9 +234,9 @@ TEST_F(ModelFiles, NamesOfHuggingFaceAreFound) {
 TEST_F(ModelFiles, WhatIsNotModelledSaysSo) {
   EXPECT_EQ(error_of("grok"),
             "--model: 'grok' is not modelled: it has a mixture of experts (docs/limits.md)");
-  for (const char* name : {"databricks/dbrx-base", "deepseek", "deepseek-ai/DeepSeek-V3",
-                           "gpt-oss-20b", "openai/gpt_oss_120b", "google/gemma-3n-E4B",
-                           "google/gemma-3-27b-it", "microsoft/phi-2", "llama-4-scout"})
+  for (const char* name :
+       {"databricks/dbrx-base", "deepseek-moe-16b", "moonshotai/Kimi-K2", "google/gemma-3n-E4B",
+        "google/gemma-3-27b-it", "microsoft/phi-2", "llama-4-scout"})
     EXPECT_THAT(error_of(name), testing::EndsWith("(docs/limits.md)")) << name;
   EXPECT_THAT(error_of("dolphin"), StartsWith("--model: unknown model 'dolphin'; closest: "));
 }

@@ -230,11 +230,15 @@ TEST(Equality, AdaptersTrainAlike) {
 
 /// Nano models of the other families; with MFSDP_EQUALITY=full on 60 combinations, else on six.
 TEST(Equality, OfFamilies) {
-  for (const Family family : {Family::gpt2, Family::olmo2, Family::olmoe}) {
+  for (const Family family :
+       {Family::gpt2, Family::olmo2, Family::olmoe, Family::gpt_oss, Family::deepseek}) {
     ModelShape model = test::nano().model;
     model.qkv_bias = model.qk_norm = true;
     test::make_family(model, family);
-    if (model.experts != 0) model.router_aux_loss = {1, 10};
+    if (family == Family::deepseek)
+      model.sigmoid_routing = model.normalised_routing = true;
+    else if (model.experts != 0)
+      model.router_aux_loss = {1, 10};
     std::vector<PlanConfig> configs = test::combinations(model);
     const std::size_t wanted = test::runs_all() ? 60 : test::thinned(6);
     std::vector<PlanConfig> some;

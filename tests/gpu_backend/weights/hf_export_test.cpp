@@ -74,6 +74,16 @@ void export_to(const std::filesystem::path& folder, const PlanConfig& config,
 }
 
 /// The values that a rank alone would have begun with, as the checkpoint's own tensors.
+/// In the tensor's own order: of one matrix, or of each expert's.
+std::vector<double> transposed(const HfTensor& tensor, const std::vector<double>& values) {
+  const auto inputs = tensor.shape[tensor.shape.size() - 2];
+  const auto matrix = inputs * tensor.shape.back();
+  std::vector<double> made;
+  for (auto at = values.begin(); at != values.end(); at += matrix)
+    for (const double value : test::transposed({at, at + matrix}, inputs)) made.push_back(value);
+  return made;
+}
+
 std::vector<test::FileTensor> random_tensors(const Program& program, DType dtype) {
   const HfTensors tensors = HfTensors::of(program).value();
   std::vector<test::FileTensor> all(tensors.all().size());
@@ -84,7 +94,7 @@ std::vector<test::FileTensor> random_tensors(const Program& program, DType dtype
         if (tensor.parameter != parameter.name) continue;
         std::vector<double> values(static_cast<std::size_t>(tensor.elements.size()));
         EXPECT_TRUE(RandomWeights(2, 5).read(parameter, tensor.elements.begin, values));
-        if (tensor.transposed) values = test::transposed(values, tensor.shape.front());
+        if (tensor.transposed) values = transposed(tensor, values);
         all[t] = {.shape = {.name = tensor.name, .dtype = dtype, .shape = tensor.shape},
                   .bytes = test::encode(dtype, values)};
       }
@@ -119,6 +129,12 @@ std::vector<PlanConfig> various() {
   configs.push_back(test::small_model(3));
   test::make_family(configs.back().model, Family::mixtral);
   configs.back().model.normalised_routing = true;
+  configs.push_back(test::small_model(3));
+  test::make_family(configs.back().model, Family::gpt_oss);
+  configs.push_back(test::small_model(2));
+  test::make_family(configs.back().model, Family::deepseek);
+  configs.back().model.sigmoid_routing = configs.back().model.normalised_routing = true;
+  configs.back().model.rms_norm_eps = {1, 1'000'000};
   configs.push_back(test::small_model(2));
   test::add_experts(configs.back().model, 3, 2, {0});
   configs.back().model.qk_norm = true;

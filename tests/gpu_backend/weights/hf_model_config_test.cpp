@@ -56,6 +56,9 @@ TEST(HfModelConfig, SaysWhatTransformersReads) {
   EXPECT_EQ(type("olmoe_1b_7b"), "olmoe OlmoeForCausalLM");
   EXPECT_EQ(type("mixtral_8x7b"), "mixtral MixtralForCausalLM");
   EXPECT_EQ(type("qwen1.5_moe_a2.7b"), "qwen2_moe Qwen2MoeForCausalLM");
+  EXPECT_EQ(type("deepseek_v2_lite"), "deepseek_v2 DeepseekV2ForCausalLM");
+  EXPECT_EQ(type("deepseek_v3"), "deepseek_v3 DeepseekV3ForCausalLM");
+  EXPECT_EQ(type("gpt_oss_20b"), "gpt_oss GptOssForCausalLM");
   EXPECT_EQ(type("moe_nano"), "qwen3_moe Qwen3MoeForCausalLM");
 }
 

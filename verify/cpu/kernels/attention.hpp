@@ -121,8 +121,8 @@ void attention_forward(const AttentionForward<T>& k) {
   const auto cap = static_cast<Real<T>>(s.score_cap);
   HeadMatrix<T> query(s.seq_len, s.head_dim);
   HeadMatrix<T> key = query;
-  HeadMatrix<T> value = query;
-  HeadMatrix<T> output = query;
+  HeadMatrix<T> value(s.seq_len, s.values());
+  HeadMatrix<T> output = value;
   std::vector<Real<T>> block(
       static_cast<std::size_t>(std::min(kQueryBlock, s.seq_len) * s.seq_len));
   Real<T>* const scores = block.data();
@@ -145,7 +145,7 @@ void attention_forward(const AttentionForward<T>& k) {
           seen.clear_others(row, at.cols);
         }
         multiply({.data = scores, .row = at.cols}, value.from(at.first_key), output.into(begin),
-                 at.rows, s.head_dim, at.cols);
+                 at.rows, s.values(), at.cols);
       }
       output.store(k.output.at(b, h), k.output.position);
     }
@@ -161,12 +161,12 @@ class AttentionBackwardRun {
         cap_(static_cast<Real<T>>(s_.score_cap)),
         query_(s_.seq_len, s_.head_dim),
         key_(query_),
-        value_(query_),
-        output_(query_),
-        d_output_(query_),
+        value_(s_.seq_len, s_.values()),
+        output_(value_),
+        d_output_(value_),
         d_query_(query_),
         d_key_(query_),
-        d_value_(query_),
+        d_value_(value_),
         probabilities_(static_cast<std::size_t>(std::min(kQueryBlock, s_.seq_len) * s_.seq_len)),
         d_scores_(probabilities_) {}
 
@@ -199,7 +199,7 @@ class AttentionBackwardRun {
       const Matrix<Real<T>> p{.data = probabilities_.data(), .row = cols};
       const Matrix<Real<T>> ds{.data = d_scores_.data(), .row = cols};
       multiply(query_.from(begin), key_.from(first, true), p, rows, cols, s_.head_dim);
-      multiply(d_output_.from(begin), value_.from(first, true), ds, rows, cols, s_.head_dim);
+      multiply(d_output_.from(begin), value_.from(first, true), ds, rows, cols, s_.values());
       for (std::int64_t i = 0; i < rows; ++i) {
         const SeenColumns seen = at.seen(s_, i);
         score_row(begin + i, k_.log_sum_exp[(b * s_.seq_len + begin + i) * s_.heads + h], seen,
@@ -209,7 +209,7 @@ class AttentionBackwardRun {
       }
       const Matrix<const Real<T>> p_transposed{.data = p.data, .row = cols, .transposed = true};
       const Matrix<const Real<T>> ds_transposed{.data = ds.data, .row = cols, .transposed = true};
-      multiply(p_transposed, d_output_.from(begin), d_value_.into(first), cols, s_.head_dim, rows,
+      multiply(p_transposed, d_output_.from(begin), d_value_.into(first), cols, s_.values(), rows,
                true);
       multiply(ds_transposed, query_.from(begin), d_key_.into(first), cols, s_.head_dim, rows,
                true);
@@ -226,7 +226,7 @@ class AttentionBackwardRun {
     const Real<T>* const output = output_.row(position);
     const Real<T>* const d_output = d_output_.row(position);
     const auto sum =
-        sum_lanes<Real<T>>(s_.head_dim, [=](std::int64_t d) { return d_output[d] * output[d]; });
+        sum_lanes<Real<T>>(s_.values(), [=](std::int64_t d) { return d_output[d] * output[d]; });
     if (cap_ != 0) return capped_row(log_sum_exp, sum, seen, scores, d_probabilities);
     for (std::int64_t j = seen.begin; j < seen.end; ++j) {
       scores[j] = exponential(scores[j] - log_sum_exp);
@@ -254,6 +254,35 @@ class AttentionBackwardRun {
 template <class T>
 void attention_backward(const AttentionBackward<T>& k) {
   AttentionBackwardRun<T>(k).run();
+}
+
+template <class T>
+void sink_forward(const SinkForward<T>& k) {
+  for (std::int64_t i = 0; i < k.rows * k.heads; ++i) {
+    const Real<T> sink = widen(k.sinks[i % k.heads]);
+    const Real<T> before = k.log_sum_exp[i];
+    const Real<T> largest = std::max(sink, before);
+    const Real<T> sum =
+        largest + logarithm(exponential(sink - largest) + exponential(before - largest));
+    const Real<T> share = exponential(before - sum);
+    for (std::int64_t d = 0; d < k.head_dim; ++d) {
+      T& out = k.output[i * k.head_dim + d];
+      out = narrow<T>(widen(out) * share);
+    }
+    k.log_sum_exp[i] = sum;
+  }
+}
+
+template <class T>
+void sink_backward(const SinkBackward<T>& k) {
+  for (std::int64_t i = 0; i < k.rows * k.heads; ++i) {
+    const T* const output = k.output + i * k.head_dim;
+    const T* const d_output = k.d_output + i * k.head_dim;
+    const auto sum = sum_lanes<Real<T>>(
+        k.head_dim, [=](std::int64_t d) { return widen(d_output[d]) * widen(output[d]); });
+    const Real<T> share = exponential(widen(k.sinks[i % k.heads]) - k.log_sum_exp[i]);
+    k.d_sinks[i] = narrow<T>(-share * sum);
+  }
 }
 
 }  // namespace mfsdp::kernels

@@ -26,4 +26,24 @@ Result<void> run_kind<KernelKind::attention_backward>(const KernelCall& call,
   });
 }
 
+template <>
+Result<void> run_kind<KernelKind::sink_forward>(const KernelCall& call,
+                                                const KernelSettings& /*settings*/) {
+  return with_type_of(call, "output", [&]<class T>(TypeTag<T>) -> Result<void> {
+    MFSDP_LET(k, take_sink_forward<T>(call));
+    sink_forward(k);
+    return {};
+  });
+}
+
+template <>
+Result<void> run_kind<KernelKind::sink_backward>(const KernelCall& call,
+                                                 const KernelSettings& /*settings*/) {
+  return with_type_of(call, "output", [&]<class T>(TypeTag<T>) -> Result<void> {
+    MFSDP_LET(k, take_sink_backward<T>(call));
+    sink_backward(k);
+    return {};
+  });
+}
+
 }  // namespace mfsdp::kernels

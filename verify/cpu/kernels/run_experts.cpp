@@ -11,13 +11,14 @@
 namespace mfsdp::kernels {
 namespace {
 
-/// Numbers by which rows are taken: an error unless all lie in [0, limit).
+/// Numbers by which rows are taken: an error unless all lie in [least, limit).
 Result<void> check_places(const Kernel& kernel, std::string_view role,
-                          std::span<const std::int32_t> places, std::int64_t limit) {
+                          std::span<const std::int32_t> places, std::int64_t limit,
+                          std::int64_t least = 0) {
   for (const std::int32_t place : places)
-    if (place < 0 || place >= limit)
+    if (place < least || place >= limit)
       return fail(fmt::format("kernel {}: operand {}", to_string(kernel.kind), role),
-                  fmt::format("expected numbers from 0 to {}, got {}", limit - 1, place));
+                  fmt::format("expected numbers from {} to {}, got {}", least, limit - 1, place));
   return {};
 }
 
@@ -117,12 +118,59 @@ Result<void> run_kind<KernelKind::expert_order>(const KernelCall& call,
 }
 
 template <>
+Result<void> run_kind<KernelKind::peer_order>(const KernelCall& call,
+                                              const KernelSettings& /*settings*/) {
+  MFSDP_LET(k, take_peer_order(call));
+  const RoutingSizes& s = k.sizes;
+  const std::int64_t rows = s.tokens * s.top_k;
+  MFSDP_LET(there, check_ends(*call.kernel, k.ends, s.experts, rows));
+  if (there != rows)
+    return fail("kernel peer_order: operand ends",
+                fmt::format("expected the {} rows of all tokens, got {}", rows, there));
+  MFSDP_TRY(check_places(*call.kernel, "row_order", numbers(k.row_order, rows), rows));
+  for (std::int64_t peer = 0, begin = 0; peer < k.peers; ++peer) {
+    const std::int64_t end = k.ends[(peer + 1) * (s.experts / k.peers) - 1];
+    if (end - begin > k.m / k.peers)
+      return fail("kernel peer_order: operand order",
+                  fmt::format("expected at most {} rows for rank {} of ep, got {}: raise "
+                              "--capacity-factor",
+                              k.m / k.peers, peer, end - begin));
+    begin = end;
+  }
+  peer_order(k);
+  return {};
+}
+template <>
+Result<void> run_kind<KernelKind::arrival_order>(const KernelCall& call,
+                                                 const KernelSettings& /*settings*/) {
+  MFSDP_LET(k, take_arrival_order(call));
+  for (std::int64_t p = 0; p < k.peers; ++p) {
+    std::int64_t rows = 0;
+    for (std::int64_t e = 0; e < k.experts; ++e) {
+      const std::int32_t count = k.counts[p * k.experts + e];
+      if (count < 0)
+        return fail("kernel arrival_order: operand counts",
+                    fmt::format("expected numbers of rows, got {}", count));
+      rows += count;
+    }
+    if (rows > k.m / k.peers)
+      return fail("kernel arrival_order: operand counts",
+                  fmt::format("expected at most {} rows from rank {} of ep, got {}", k.m / k.peers,
+                              p, rows));
+  }
+  arrival_order(k);
+  return {};
+}
+
+template <>
 Result<void> run_kind<KernelKind::permute_rows>(const KernelCall& call,
                                                 const KernelSettings& /*settings*/) {
   return with_type_of(call, "input", [&]<class T>(TypeTag<T>) -> Result<void> {
     MFSDP_LET(k, take_permute_rows<T>(call));
-    const std::int64_t rows = k.tokens * k.top_k;
-    MFSDP_TRY(check_places(*call.kernel, "order", numbers(k.order, rows), rows));
+    // -1 where there is no row.
+    const bool may_lack = call.kernel->find_attribute("m") != nullptr;
+    MFSDP_TRY(check_places(*call.kernel, "order", numbers(k.order, k.rows), k.tokens * k.top_k,
+                           may_lack ? -1 : 0));
     permute_rows(k);
     return {};
   });
@@ -132,8 +180,7 @@ Result<void> run_kind<KernelKind::combine_rows>(const KernelCall& call,
                                                 const KernelSettings& /*settings*/) {
   return with_type_of(call, "input", [&]<class T>(TypeTag<T>) -> Result<void> {
     MFSDP_LET(k, take_combine_rows<T>(call));
-    const std::int64_t rows = k.tokens * k.top_k;
-    MFSDP_TRY(check_places(*call.kernel, "places", numbers(k.places, rows), rows));
+    MFSDP_TRY(check_places(*call.kernel, "places", numbers(k.places, k.tokens * k.top_k), k.rows));
     combine_rows(k);
     return {};
   });
@@ -178,6 +225,42 @@ Result<void> run_kind<KernelKind::sigmoid_backward>(const KernelCall& call,
     MFSDP_LET(k, take_sigmoid_backward<T>(call));
     sigmoid_backward(k);
     return {};
+  });
+}
+
+template <>
+Result<void> run_kind<KernelKind::expert_bias_forward>(const KernelCall& call,
+                                                       const KernelSettings& /*settings*/) {
+  return with_type_of(call, "output", [&]<class T>(TypeTag<T>) -> Result<void> {
+    MFSDP_LET(k, take_expert_bias_forward<T>(call));
+    MFSDP_TRY(check_ends(*call.kernel, k.ends, k.experts, k.rows));
+    expert_bias_forward(k);
+    return {};
+  });
+}
+template <>
+Result<void> run_kind<KernelKind::expert_bias_dots>(const KernelCall& call,
+                                                    const KernelSettings& /*settings*/) {
+  return with_type_of(call, "d_output", [&]<class T>(TypeTag<T>) -> Result<void> {
+    MFSDP_LET(k, take_expert_bias_dots<T>(call));
+    MFSDP_TRY(check_ends(*call.kernel, k.ends, k.experts, k.rows));
+    expert_bias_dots(k);
+    return {};
+  });
+}
+template <>
+Result<void> run_kind<KernelKind::expert_bias_gradient>(const KernelCall& call,
+                                                        const KernelSettings& /*settings*/) {
+  return with_type_of(call, "d_output", [&]<class T>(TypeTag<T>) {
+    return with_type_beside<T>(
+        AllElementTypes{}, call, "weight_grad", [&]<class G>(TypeTag<G>) -> Result<void> {
+          MFSDP_LET(k, (take_expert_bias_gradient<T, G>(call)));
+          MFSDP_TRY(check_ends(*call.kernel, k.ends, k.experts, k.rows));
+          std::optional<GridSums<Real<T>>> sums;
+          if (k.pieces.grid) sums.emplace(*k.pieces.grid);
+          expert_bias_gradient(k, sums ? &*sums : nullptr);
+          return sums ? sums->result(*call.kernel, "weight_grad") : Result<void>{};
+        });
   });
 }
 

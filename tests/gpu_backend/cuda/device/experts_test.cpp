@@ -261,6 +261,7 @@ TYPED_TEST(DeviceExperts, RowsGoToTheirPlacesAndComeBack) {
     std::vector<T> expected(at(rows * cols));
     std::vector<float> expected_weights(at(rows));
     kernels::permute_rows(kernels::PermuteRows<T>{.tokens = tokens,
+                                                  .rows = tokens * top_k,
                                                   .cols = cols,
                                                   .top_k = top_k,
                                                   .input = input.data(),
@@ -272,6 +273,7 @@ TYPED_TEST(DeviceExperts, RowsGoToTheirPlacesAndComeBack) {
     const DeviceArray<std::int32_t> d_order(order.order), d_places(order.places);
     const DeviceArray<float> d_weights(weights), row_weights(rows), back(rows);
     expect_runs(permute_rows(kernels::PermuteRows<T>{.tokens = tokens,
+                                                     .rows = tokens * top_k,
                                                      .cols = cols,
                                                      .top_k = top_k,
                                                      .input = d_input.data(),
@@ -290,6 +292,7 @@ TYPED_TEST(DeviceExperts, RowsGoToTheirPlacesAndComeBack) {
       const DeviceArray<T> d_of_experts(of_experts), output(tokens * cols);
       if (adds) output.upload(input);
       kernels::CombineRows<T> call{.tokens = tokens,
+                                   .rows = tokens * top_k,
                                    .cols = cols,
                                    .top_k = top_k,
                                    .adds = adds,
@@ -319,6 +322,7 @@ TYPED_TEST(DeviceExperts, RowsGoWithoutWeightsToo) {
   const DeviceArray<T> d_input(input), output(2 * 8);
   const DeviceArray<std::int32_t> swapped(Numbers{1, 0});
   expect_runs(permute_rows(kernels::PermuteRows<T>{.tokens = 2,
+                                                   .rows = 2 * 1,
                                                    .cols = 8,
                                                    .top_k = 1,
                                                    .input = d_input.data(),
@@ -326,6 +330,7 @@ TYPED_TEST(DeviceExperts, RowsGoWithoutWeightsToo) {
                                                    .output = output.data()},
                            nullptr));
   expect_runs(combine_rows(kernels::CombineRows<T>{.tokens = 2,
+                                                   .rows = 2 * 1,
                                                    .cols = 8,
                                                    .top_k = 1,
                                                    .input = output.data(),

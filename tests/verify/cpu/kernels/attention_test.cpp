@@ -19,6 +19,7 @@ struct AttentionCase {
   RandomValues random;
   Values qkv, output, log_sum_exp;
   std::vector<std::int32_t> positions;  ///< empty: a sequence is one document
+  Values sinks;                         ///< of each head; empty: there are none
 
   AttentionCase(AttentionShape shape, std::uint32_t seed) : s(shape), random(seed) {
     qkv = random(s.batch * s.seq_len * row());
@@ -38,27 +39,29 @@ struct AttentionCase {
     return whole;
   }
 
-  [[nodiscard]] std::int64_t width() const { return s.heads * s.head_dim; }
-  [[nodiscard]] std::int64_t row() const { return width() + 2 * s.kv_heads * s.head_dim; }
+  [[nodiscard]] std::int64_t width() const { return s.heads * s.values(); }
+  [[nodiscard]] std::int64_t values_begin() const { return (s.heads + s.kv_heads) * s.head_dim; }
+  [[nodiscard]] std::int64_t row() const { return values_begin() + s.kv_heads * s.values(); }
 
   template <class T>
-  HeadView<T> view(T* data, std::int64_t row_size, std::int64_t column) const {
+  HeadView<T> view(T* data, std::int64_t row_size, std::int64_t column,
+                   std::int64_t head_dim) const {
     return {.data = data + column,
             .batch = s.seq_len * row_size,
-            .head = s.head_dim,
+            .head = head_dim,
             .position = row_size};
   }
   template <class T>
   HeadView<T> query(T* rows) const {
-    return view(rows, row(), 0);
+    return view(rows, row(), 0, s.head_dim);
   }
   template <class T>
   HeadView<T> key(T* rows) const {
-    return view(rows, row(), width());
+    return view(rows, row(), s.heads * s.head_dim, s.head_dim);
   }
   template <class T>
   HeadView<T> value(T* rows) const {
-    return view(rows, row(), width() + s.kv_heads * s.head_dim);
+    return view(rows, row(), values_begin(), s.values());
   }
 
   void forward() {
@@ -67,8 +70,15 @@ struct AttentionCase {
                                .query = query(rows),
                                .key = key(rows),
                                .value = value(rows),
-                               .output = view(output.data(), width(), 0),
+                               .output = view(output.data(), width(), 0, s.values()),
                                .log_sum_exp = log_sum_exp.data()});
+    if (sinks.empty()) return;
+    sink_forward<double>({.rows = s.batch * s.seq_len,
+                          .heads = s.heads,
+                          .head_dim = s.values(),
+                          .output = output.data(),
+                          .log_sum_exp = log_sum_exp.data(),
+                          .sinks = sinks.data()});
   }
 
   [[nodiscard]] Values backward(const Values& d_output) const {
@@ -78,8 +88,8 @@ struct AttentionCase {
                                 .query = query(rows),
                                 .key = key(rows),
                                 .value = value(rows),
-                                .output = view(output.data(), width(), 0),
-                                .d_output = view(d_output.data(), width(), 0),
+                                .output = view(output.data(), width(), 0, s.values()),
+                                .d_output = view(d_output.data(), width(), 0, s.values()),
                                 .log_sum_exp = log_sum_exp.data(),
                                 .d_query = query(d_qkv.data()),
                                 .d_key = key(d_qkv.data()),
@@ -98,9 +108,11 @@ struct AttentionCase {
     for (std::int64_t b = 0; b < s.batch; ++b)
       for (std::int64_t h = 0; h < s.heads; ++h)
         for (std::int64_t i = 0; i < s.seq_len; ++i) {
-          const std::int64_t key_column = width() + h * s.kv_heads / s.heads * s.head_dim;
-          double total = 0;
-          double* to = out.data() + (b * s.seq_len + i) * width() + h * s.head_dim;
+          const std::int64_t group = h * s.kv_heads / s.heads;
+          const std::int64_t key_column = (s.heads + group) * s.head_dim;
+          const std::int64_t value_column = values_begin() + group * s.values();
+          double total = sinks.empty() ? 0 : std::exp(sinks[static_cast<std::size_t>(h)]);
+          double* to = out.data() + (b * s.seq_len + i) * width() + h * s.values();
           for (std::int64_t j = 0; j <= i; ++j) {
             if (s.window > 0 && j <= i - s.window) continue;
             if (!positions.empty() &&
@@ -114,10 +126,10 @@ struct AttentionCase {
             if (s.score_cap > 0) score = s.score_cap * std::tanh(score / s.score_cap);
             const double weight = std::exp(score);
             total += weight;
-            for (std::int64_t d = 0; d < s.head_dim; ++d)
-              to[d] += weight * at(b, j, key_column + s.kv_heads * s.head_dim + d);
+            for (std::int64_t d = 0; d < s.values(); ++d)
+              to[d] += weight * at(b, j, value_column + d);
           }
-          for (std::int64_t d = 0; d < s.head_dim; ++d) to[d] /= total;
+          for (std::int64_t d = 0; d < s.values(); ++d) to[d] /= total;
         }
     return out;
   }
@@ -130,6 +142,7 @@ AttentionCase any_case() {
   s.heads = s.kv_heads * *rc::gen::inRange(1, 4);
   s.seq_len = *rc::gen::inRange(1, 7);
   s.head_dim = *rc::gen::inRange(1, 5);
+  s.value_dim = *rc::gen::element(0, 0, 3);
   s.window = *rc::gen::inRange(0, 8);
   s.query_scalar = *rc::gen::element(0.0, 2.5);
   s.score_cap = *rc::gen::element(0.0, 0.0, 0.7, 5.0);
@@ -137,6 +150,32 @@ AttentionCase any_case() {
   if (*rc::gen::arbitrary<bool>())
     made.cut_documents([](std::int64_t) { return *rc::gen::inRange(0, 3) == 0; });
   return made;
+}
+
+/// With a sink a query's weights sum to less than 1; attention's own backward is that of the rest.
+RC_GTEST_PROP(Attention, SinksTakeTheirShare, ()) {
+  AttentionCase c = any_case();
+  c.sinks = c.random(c.s.heads);
+  c.forward();
+  RC_ASSERT(relative_error(c.output, c.naive()) < 1e-13);
+  const Values d_output = c.random(std::ssize(c.output));
+  const auto loss = [&] { return test::dot(c.naive(), d_output); };
+  RC_ASSERT(relative_error(c.backward(d_output), finite_differences(c.qkv, loss)) < 1e-8);
+  Values by_row(c.log_sum_exp.size());
+  sink_backward<double>({.rows = c.s.batch * c.s.seq_len,
+                         .heads = c.s.heads,
+                         .head_dim = c.s.values(),
+                         .output = c.output.data(),
+                         .d_output = d_output.data(),
+                         .log_sum_exp = c.log_sum_exp.data(),
+                         .sinks = c.sinks.data(),
+                         .d_sinks = by_row.data()});
+  const Values expected = finite_differences(c.sinks, loss);
+  for (std::size_t h = 0; h < expected.size(); ++h) {
+    double sum = 0;
+    for (std::size_t i = h; i < by_row.size(); i += expected.size()) sum += by_row[i];
+    RC_ASSERT(std::fabs(sum - expected[h]) < 1e-8);
+  }
 }
 
 RC_GTEST_PROP(Attention, ForwardIsTheFormula, ()) {

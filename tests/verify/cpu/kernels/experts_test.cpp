@@ -5,8 +5,10 @@
 
 #include <algorithm>
 #include <cmath>
+#include <functional>
 #include <limits>
 #include <numeric>
+#include <utility>
 
 #include "tests/verify/cpu/kernels/gradients.hpp"
 
@@ -150,6 +152,93 @@ RC_GTEST_PROP(Router, GradientsAreThoseOfWeightsBalanceAndZ, (std::uint32_t seed
   RC_ASSERT(difference < 1e-8);
 }
 
+/// Sigmoids with a correction of each expert, groups by their best two, a factor of the weights:
+/// the choice by hand, and gradients of weights of experts that stay chosen.
+RC_GTEST_PROP(Router, OfSigmoidsChoosesInTheBestGroups, (std::uint32_t seed, bool normalised)) {
+  const std::int64_t size = between(2, 3);
+  const std::int64_t groups = between(2, 4);
+  const std::int64_t chosen_groups = between(1, groups - 1);
+  const RoutingSizes s{.tokens = 3,
+                       .experts = groups * size,
+                       .top_k = between(1, chosen_groups * size),
+                       .normalised = normalised,
+                       .sigmoid = true,
+                       .groups = groups,
+                       .chosen_groups = chosen_groups,
+                       .scale = 2.5};
+  RandomValues random(seed);
+  Values logits = random(s.tokens * s.experts);
+  const Values correction = random(s.experts);
+  Numbers indices(at(s.tokens * s.top_k));
+  Values weights(indices.size());
+  router_forward(RouterForward<double>{.sizes = s,
+                                       .logits = logits.data(),
+                                       .correction = correction.data(),
+                                       .indices = indices.data(),
+                                       .weights = weights.data()});
+  const auto probability = [&](std::int64_t t, std::int64_t e) {
+    return 1 / (1 + std::exp(-logits[at(t * s.experts + e)]));
+  };
+  const auto naive = [&] {
+    Values made;
+    for (std::int64_t t = 0; t < s.tokens; ++t) {
+      double sum = 0;
+      for (std::int64_t k = 0; k < s.top_k; ++k)
+        sum += probability(t, indices[at(t * s.top_k + k)]);
+      for (std::int64_t k = 0; k < s.top_k; ++k)
+        made.push_back(2.5 * probability(t, indices[at(t * s.top_k + k)]) / (normalised ? sum : 1));
+    }
+    return made;
+  };
+  RC_ASSERT(test::relative_error(weights, naive()) < 1e-14);
+  for (std::int64_t t = 0; t < s.tokens; ++t) {
+    const auto score = [&](std::int64_t e) { return probability(t, e) + correction[at(e)]; };
+    std::vector<std::pair<double, std::int64_t>> of_groups;
+    for (std::int64_t g = 0; g < groups; ++g) {
+      Values all;
+      for (std::int64_t i = 0; i < size; ++i) all.push_back(score(g * size + i));
+      std::ranges::sort(all, std::greater{});
+      of_groups.emplace_back(-(all[0] + all[1]), g);
+    }
+    std::ranges::sort(of_groups);
+    std::vector<std::pair<double, std::int64_t>> best;
+    for (std::int64_t g = 0; g < chosen_groups; ++g)
+      for (std::int64_t i = 0; i < size; ++i) {
+        const std::int64_t e = of_groups[at(g)].second * size + i;
+        best.emplace_back(-score(e), e);
+      }
+    std::ranges::sort(best);
+    for (std::int64_t k = 0; k < s.top_k; ++k)
+      RC_ASSERT(indices[at(t * s.top_k + k)] == best[at(k)].second);
+  }
+  const Values d_weights = random(std::ssize(weights));
+  Values gradient(logits.size());
+  router_backward(RouterBackward<double>{.sizes = s,
+                                         .logits = logits.data(),
+                                         .indices = indices.data(),
+                                         .d_weights = d_weights.data(),
+                                         .d_logits = gradient.data()});
+  const Values expected =
+      test::finite_differences(logits, [&] { return test::dot(naive(), d_weights); });
+  for (std::size_t i = 0; i < expected.size(); ++i)
+    RC_ASSERT(std::fabs(expected[i] - gradient[i]) < 1e-8);
+}
+
+/// Softmax: groups by their best expert.
+TEST(Router, OfSoftmaxChoosesInTheBestGroups) {
+  const Values logits{1, 9, 8, 7, 2, 10};  // groups of two: 9, 8, 10
+  const RoutingSizes s{
+      .tokens = 1, .experts = 6, .top_k = 3, .groups = 3, .chosen_groups = 2, .scale = 2};
+  Numbers indices(3);
+  Values weights(3);
+  router_forward(RouterForward<double>{
+      .sizes = s, .logits = logits.data(), .indices = indices.data(), .weights = weights.data()});
+  EXPECT_EQ(indices, (Numbers{5, 1, 4}));  // not 2 and 3, though larger than 4
+  double sum = 0;
+  for (const double logit : logits) sum += std::exp(logit);
+  EXPECT_NEAR(weights[2], 2 * std::exp(2) / sum, 1e-15);
+}
+
 struct Ordered {
   Numbers ends;
   Numbers order;
@@ -194,6 +283,7 @@ RC_GTEST_PROP(PermuteRows, GoThereAndBack, (std::uint32_t seed)) {
   Values permuted(at(s.tokens * s.top_k * cols));
   Values row_weights(routed.weights.size());
   permute_rows(PermuteRows<double>{.tokens = s.tokens,
+                                   .rows = s.tokens * s.top_k,
                                    .cols = cols,
                                    .top_k = s.top_k,
                                    .input = rows.data(),
@@ -207,6 +297,7 @@ RC_GTEST_PROP(PermuteRows, GoThereAndBack, (std::uint32_t seed)) {
   Values sums(rows.size(), 8.0);
   Values weights(routed.weights.size());
   combine_rows(CombineRows<double>{.tokens = s.tokens,
+                                   .rows = s.tokens * s.top_k,
                                    .cols = cols,
                                    .top_k = s.top_k,
                                    .adds = adds,
@@ -306,6 +397,63 @@ RC_GTEST_PROP(GroupedProducts, AreThoseOfEachExpert, (std::uint32_t seed)) {
                 d_weight, test::finite_differences(p.weight, [&] { return p.loss(); })) < 1e-8);
 }
 
+/// output += weight * bias of the row's expert; rows behind the last expert's stay.
+RC_GTEST_PROP(ExpertBiases, ForwardAndBackward, (std::uint32_t seed, bool weighted, bool adds)) {
+  Products p(seed);
+  const GroupedSizes& s = p.sizes;
+  RandomValues random(seed + 1);
+  Values bias = random(s.experts * s.n);
+  Values weights = random(s.m);
+  const Values before = p.output(7);
+  const auto naive = [&] {
+    Values made = before;
+    for_each_expert(p.ends.data(), s.experts, [&](auto e, auto begin, auto rows) {
+      for (std::int64_t r = begin; r < begin + rows; ++r)
+        for (std::int64_t i = 0; i < s.n; ++i)
+          made[at(r * s.n + i)] += (weighted ? weights[at(r)] : 1) * bias[at(e * s.n + i)];
+    });
+    return made;
+  };
+  Values output = before;
+  expert_bias_forward(
+      ExpertBiasForward<double>{.rows = s.m,
+                                .cols = s.n,
+                                .experts = s.experts,
+                                .output = output.data(),
+                                .bias = bias.data(),
+                                .ends = p.ends.data(),
+                                .row_weights = weighted ? weights.data() : nullptr});
+  RC_ASSERT(test::relative_error(output, naive()) < 1e-14);
+
+  Values d_bias(bias.size(), 8);
+  expert_bias_gradient(
+      ExpertBiasGradient<double, double>{.rows = s.m,
+                                         .cols = s.n,
+                                         .experts = s.experts,
+                                         .d_output = p.d_output.data(),
+                                         .ends = p.ends.data(),
+                                         .row_weights = weighted ? weights.data() : nullptr,
+                                         .adds = adds,
+                                         .bias_grad = d_bias.data()},
+      nullptr);
+  const auto loss = [&] { return test::dot(naive(), p.d_output); };
+  Values expected = test::finite_differences(bias, loss);
+  for (std::size_t i = 0; i < expected.size(); ++i)
+    RC_ASSERT(std::fabs(d_bias[i] - expected[i] - (adds ? 8 : 0)) < 1e-8);
+  if (!weighted) return;
+  Values d_weights(weights.size(), 8);
+  expert_bias_dots(ExpertBiasDots<double>{.rows = s.m,
+                                          .cols = s.n,
+                                          .experts = s.experts,
+                                          .d_output = p.d_output.data(),
+                                          .bias = bias.data(),
+                                          .ends = p.ends.data(),
+                                          .d_row_weights = d_weights.data()});
+  expected = test::finite_differences(weights, loss);
+  for (std::size_t i = 0; i < expected.size(); ++i)
+    RC_ASSERT(std::fabs(d_weights[i] - expected[i] - 8) < 1e-8);
+}
+
 RC_GTEST_PROP(Sigmoid, ForwardAndBackward, (std::uint32_t seed)) {
   RandomValues random(seed);
   Values input = random(between(1, 9), 3);
@@ -336,24 +484,40 @@ RC_GTEST_PROP(WeightedSwiglu, ForwardAndBackward, (std::uint32_t seed, bool agai
   RandomValues random(seed);
   Values gate_up = random(rows * 2 * cols, 2);
   Values weights = random(rows);
+  const bool in_turn = *rc::gen::arbitrary<bool>();
+  const bool weighted = *rc::gen::arbitrary<bool>();
+  if (!weighted) std::ranges::fill(weights, 1);
+  SwigluClamp<double> clamp;
+  if (*rc::gen::arbitrary<bool>()) clamp = {.alpha = 1.702, .limit = 1.5};
+  // Where the activation bends there is no difference to compare with.
+  for (double& value : gate_up)
+    if (std::fabs(std::fabs(value) - clamp.limit) < 0.01) value = 0.5;
   const auto naive = [&] {
     Values product;
     for (std::int64_t r = 0; r < rows; ++r)
       for (std::int64_t c = 0; c < cols; ++c) {
-        const double gate = gate_up[at(r * 2 * cols + c)];
-        product.push_back(gate / (1 + std::exp(-gate)) * gate_up[at(r * 2 * cols + cols + c)] *
-                          weights[at(r)]);
+        double gate = gate_up[at(r * 2 * cols + (in_turn ? 2 * c : c))];
+        double up = gate_up[at(r * 2 * cols + (in_turn ? 2 * c + 1 : cols + c))];
+        if (clamp.limit != 0) {
+          gate = std::min(gate, 1.5);
+          up = std::max(std::min(up, 1.5), -1.5) + 1;
+        }
+        const double alpha = clamp.limit != 0 ? 1.702 : 1;
+        product.push_back(gate / (1 + std::exp(-alpha * gate)) * up * weights[at(r)]);
       }
     return product;
   };
   Values product(at(rows * cols));
-  weighted_swiglu_forward(WeightedSwigluForward<double>{.rows = rows,
-                                                        .cols = cols,
-                                                        .experts = 1,
-                                                        .gate_up = gate_up.data(),
-                                                        .row_weights = weights.data(),
-                                                        .product = product.data()},
-                          rows);
+  weighted_swiglu_forward(
+      WeightedSwigluForward<double>{.rows = rows,
+                                    .cols = cols,
+                                    .experts = 1,
+                                    .gate_up = gate_up.data(),
+                                    .row_weights = weighted ? weights.data() : nullptr,
+                                    .product = product.data(),
+                                    .interleaved = in_turn,
+                                    .clamp = clamp},
+      rows);
   RC_ASSERT(test::relative_error(product, naive()) < 1e-14);
 
   const Values d_product = random(rows * cols);
@@ -365,14 +529,17 @@ RC_GTEST_PROP(WeightedSwiglu, ForwardAndBackward, (std::uint32_t seed, bool agai
                                      .cols = cols,
                                      .experts = 1,
                                      .gate_up = gradient.data(),
-                                     .row_weights = weights.data(),
+                                     .row_weights = weighted ? weights.data() : nullptr,
                                      .d_product = in_place.data(),
                                      .product = again ? in_place.data() : nullptr,
-                                     .d_row_weights = d_weights.data()},
+                                     .d_row_weights = weighted ? d_weights.data() : nullptr,
+                                     .interleaved = in_turn,
+                                     .clamp = clamp},
       rows);
   RC_ASSERT(in_place == (again ? product : d_product));
   const auto loss = [&] { return test::dot(naive(), d_product); };
   RC_ASSERT(test::relative_error(gradient, test::finite_differences(gate_up, loss)) < 1e-6);
+  if (!weighted) return;
   RC_ASSERT(test::relative_error(d_weights, test::finite_differences(weights, loss)) < 1e-6);
 }
 

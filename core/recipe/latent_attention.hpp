@@ -1,0 +1,53 @@
+// Queries, keys and values by way of latent vectors (multi-head latent attention), up to attention
+// and from its gradient on.
+//
+//   normed1 --gemm--> q_latent --norm--> q_latent.normed --gemm--> query       or one gemm to query
+//   normed1 --gemm--> kv_latent, the last columns of which turn
+//   kv_latent's first columns --norm--> kv_latent.normed --gemm--> key_value
+//   query, key_value, kv_latent's last columns --heads, RoPE--> qkv
+//
+// Rows of qkv have query, key and value heads as those of other models do; values may be narrower.
+#pragma once
+
+#include <functional>
+#include <string>
+
+#include "core/recipe/parts.hpp"
+
+namespace mfsdp::recipe {
+
+class LatentAttention {
+ public:
+  /// `rope`: the table's operand, and positions where documents are masked.
+  LatentAttention(Builder& builder, std::vector<RecipeOperand> rope);
+
+  /// From "normed1" to "qkv", each with that suffix.
+  void forward(const std::string& suffix);
+
+  struct Backward {
+    std::string suffix;            ///< of what forward made
+    bool keeps_output = false;     ///< norms' outputs are still there
+    std::function<void()> norm{};  ///< the backward of the norm that made normed1, from d_normed1
+  };
+  /// From "d_qkv" to "d_normed1", with all gradients of weights.
+  void backward(const Backward& how);
+
+ private:
+  [[nodiscard]] std::vector<Attribute> head_sizes(bool forward) const;
+  [[nodiscard]] std::vector<Attribute> latent_sizes() const;
+  void query_backward(const Backward& how);
+  void key_value_backward(const Backward& how);
+
+  Builder& b_;
+  const ModelShape& model_;
+  std::vector<RecipeOperand> rope_;
+  std::int64_t rows_;
+  std::int64_t width_;  ///< of kv_latent
+  Linear q_;
+  Linear q_a_;
+  Linear q_b_;
+  Linear kv_a_;
+  Linear kv_b_;
+};
+
+}  // namespace mfsdp::recipe

@@ -1,0 +1,165 @@
+// Biases of experts, and the sigmoid of one number a row.
+#include "gpu_backend/cuda/kernels/exact_sums.cuh"
+#include "gpu_backend/cuda/kernels/experts.hpp"
+#include "gpu_backend/cuda/kernels/swiglu.cuh"
+
+namespace mfsdp::cuda {
+namespace {
+
+using kernels::ExpertBiasDots;
+using kernels::ExpertBiasForward;
+using kernels::ExpertBiasGradient;
+using kernels::SigmoidBackward;
+using kernels::SigmoidForward;
+
+constexpr int kThreads = 256;
+
+/// The expert of a row: the first whose rows end behind it.
+__device__ std::int64_t expert_of(const std::int32_t* ends, std::int64_t experts,
+                                  std::int64_t row) {
+  std::int64_t first = 0;
+  std::int64_t last = experts - 1;
+  while (first < last) {
+    const std::int64_t middle = (first + last) / 2;
+    if (ends[middle] > row)
+      last = middle;
+    else
+      first = middle + 1;
+  }
+  return first;
+}
+
+/// A block a row; those behind the last expert's are nobody's.
+template <class T>
+__global__ void __launch_bounds__(kThreads) add_bias(const ExpertBiasForward<T> k) {
+  const std::int64_t row = blockIdx.x;
+  if (row >= k.ends[k.experts - 1]) return;
+  const float weight = k.row_weights == nullptr ? 1.0F : k.row_weights[row];
+  const T* const bias = k.bias + expert_of(k.ends, k.experts, row) * k.cols;
+  T* const out = k.output + row * k.cols;
+  for (std::int64_t c = threadIdx.x; c < k.cols; c += kThreads)
+    out[c] = narrowed<T>(__fadd_rn(widened(out[c]), __fmul_rn(widened(bias[c]), weight)));
+}
+
+template <class T>
+__global__ void __launch_bounds__(kThreads) dots(const ExpertBiasDots<T> k) {
+  __shared__ float sums[kWarp];
+  const std::int64_t row = blockIdx.x;
+  if (row >= k.ends[k.experts - 1]) return;
+  const T* const bias = k.bias + expert_of(k.ends, k.experts, row) * k.cols;
+  const T* const d_output = k.d_output + row * k.cols;
+  float sum = 0;
+  for (std::int64_t c = threadIdx.x; c < k.cols; c += kThreads)
+    sum += widened(d_output[c]) * widened(bias[c]);
+  sum = block_sum(sum, sums);
+  if (threadIdx.x == 0) k.d_row_weights[row] += sum;
+}
+
+struct Chain {
+  __device__ float operator()(float sum, float part) const { return sum + part; }
+};
+struct Rounded {
+  GridSteps grid;
+  __device__ float operator()(float sum, float part) const { return grid.added(sum, part); }
+};
+
+/// A thread has a column of an expert, and adds up its rows one after the other. `FromOut`: from
+/// what was there on, where the call adds.
+template <bool FromOut, class T, class G, class Add>
+__global__ void __launch_bounds__(kThreads)
+    column_of_expert(const ExpertBiasGradient<T, G> k, const Add add) {
+  const std::int64_t expert = blockIdx.y;
+  const std::int64_t col = std::int64_t{blockIdx.x} * kThreads + threadIdx.x;
+  if (col >= k.cols) return;
+  const std::int64_t begin = expert == 0 ? 0 : k.ends[expert - 1];
+  const std::int64_t end = k.ends[expert];
+  G& out = k.bias_grad[expert * k.cols + col];
+  float sum = FromOut && k.adds ? widened(out) : 0.0F;
+  for (std::int64_t row = begin; row < end; ++row) {
+    const float weight = k.row_weights == nullptr ? 1.0F : k.row_weights[row];
+    sum = add(sum, __fmul_rn(widened(k.d_output[row * k.cols + col]), weight));
+  }
+  out = narrowed<G>(!FromOut && k.adds ? widened(out) + sum : sum);
+}
+
+template <class T>
+__global__ void __launch_bounds__(kThreads) make_sigmoid(const SigmoidForward<T> k) {
+  const std::int64_t row = std::int64_t{blockIdx.x} * kThreads + threadIdx.x;
+  if (row < k.rows) k.output[row] = sigmoid<float>(widened(k.input[row]));
+}
+
+template <class T>
+__global__ void __launch_bounds__(kThreads) sigmoid_gradient(const SigmoidBackward<T> k) {
+  const std::int64_t row = std::int64_t{blockIdx.x} * kThreads + threadIdx.x;
+  if (row >= k.rows) return;
+  const float made = k.output[row];
+  k.d_input[row] = narrowed<T>(k.d_output[row] * made * (1 - made));
+}
+
+}  // namespace
+
+template <class T>
+Result<void> sigmoid_forward(const SigmoidForward<T>& k, cudaStream_t stream) {
+  if (k.rows == 0) return {};
+  make_sigmoid<<<grid_of(ceil_div(k.rows, kThreads)), kThreads, 0, stream>>>(k);
+  return launched("sigmoid_forward");
+}
+
+template <class T>
+Result<void> sigmoid_backward(const SigmoidBackward<T>& k, cudaStream_t stream) {
+  if (k.rows == 0) return {};
+  sigmoid_gradient<<<grid_of(ceil_div(k.rows, kThreads)), kThreads, 0, stream>>>(k);
+  return launched("sigmoid_backward");
+}
+
+template <class T>
+Result<void> expert_bias_forward(const ExpertBiasForward<T>& k, cudaStream_t stream) {
+  if (k.rows == 0 || k.cols == 0) return {};
+  add_bias<<<grid_of(k.rows), kThreads, 0, stream>>>(k);
+  return launched("expert_bias_forward");
+}
+
+template <class T>
+Result<void> expert_bias_dots(const ExpertBiasDots<T>& k, cudaStream_t stream) {
+  if (k.rows == 0 || k.cols == 0) return {};
+  dots<<<grid_of(k.rows), kThreads, 0, stream>>>(k);
+  return launched("expert_bias_dots");
+}
+
+template <class T, class G>
+Result<void> expert_bias_gradient(const ExpertBiasGradient<T, G>& k, cudaStream_t stream,
+                                  ExactOutlier* outlier) {
+  if (k.cols == 0 || k.experts == 0) return {};
+  MFSDP_TRY(check_experts(k.experts));
+  const dim3 grid = grid_of(ceil_div(k.cols, kThreads), k.experts);
+  if (k.pieces.grid) {
+    MFSDP_LET(steps, grid_steps(*k.pieces.grid, KernelKind::expert_bias_gradient, outlier));
+    column_of_expert<true><<<grid, kThreads, 0, stream>>>(k, Rounded{steps});
+  } else {
+    column_of_expert<false><<<grid, kThreads, 0, stream>>>(k, Chain{});
+  }
+  return launched("expert_bias_gradient");
+}
+
+#define MFSDP_INSTANTIATE(T)                                                            \
+  template Result<void> sigmoid_forward(const SigmoidForward<T>&, cudaStream_t);        \
+  template Result<void> sigmoid_backward(const SigmoidBackward<T>&, cudaStream_t);      \
+  template Result<void> expert_bias_forward(const ExpertBiasForward<T>&, cudaStream_t); \
+  template Result<void> expert_bias_dots(const ExpertBiasDots<T>&, cudaStream_t)
+MFSDP_INSTANTIATE(Bf16);
+MFSDP_INSTANTIATE(Fp16);
+MFSDP_INSTANTIATE(float);
+#undef MFSDP_INSTANTIATE
+
+#define MFSDP_INSTANTIATE(T, G)                                                             \
+  template Result<void> expert_bias_gradient(const ExpertBiasGradient<T, G>&, cudaStream_t, \
+                                             ExactOutlier*)
+MFSDP_INSTANTIATE(Bf16, Bf16);
+MFSDP_INSTANTIATE(Bf16, float);
+MFSDP_INSTANTIATE(Fp16, Fp16);
+MFSDP_INSTANTIATE(Fp16, float);
+MFSDP_INSTANTIATE(float, Bf16);
+MFSDP_INSTANTIATE(float, float);
+#undef MFSDP_INSTANTIATE
+
+}  // namespace mfsdp::cuda
