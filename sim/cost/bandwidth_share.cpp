@@ -17,12 +17,14 @@ struct Share {
 constexpr std::array kMeasured{Share{KernelKind::accumulate, 1},
                                Share{KernelKind::bias_grad, 0.77},
                                Share{KernelKind::cast, 1},
+                               Share{KernelKind::combine_rows, 0.95},
                                Share{KernelKind::cross_entropy, 0.847},
                                Share{KernelKind::cross_entropy_loss, 0.951},
                                Share{KernelKind::embedding_backward, 0.909},
                                Share{KernelKind::embedding_forward, 0.92},
                                Share{KernelKind::norm_partial, 0.926},
                                Share{KernelKind::norm_weight_grad, 0.623},
+                               Share{KernelKind::permute_rows, 0.717},
                                Share{KernelKind::qk_norm_rope_backward, 0.631},
                                Share{KernelKind::qk_norm_rope_forward, 0.755},
                                Share{KernelKind::rms_norm_backward, 0.923},
@@ -32,7 +34,9 @@ constexpr std::array kMeasured{Share{KernelKind::accumulate, 1},
                                Share{KernelKind::sum_ranks, 0.955},
                                Share{KernelKind::swiglu_backward, 0.99},
                                Share{KernelKind::swiglu_forward, 1},
-                               Share{KernelKind::update, 0.974}};
+                               Share{KernelKind::update, 0.974},
+                               Share{KernelKind::weighted_swiglu_backward, 0.977},
+                               Share{KernelKind::weighted_swiglu_forward, 1}};
 constexpr double kOthers = 0.9;
 
 }  // namespace
