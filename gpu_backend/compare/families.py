@@ -179,7 +179,7 @@ def main():
         with tempfile.TemporaryDirectory() as folder:
             try:
                 differences = compare(arguments, name, pathlib.Path(folder))
-            except Exception as error:  # one family that fails does not hide the others
+            except (Exception, SystemExit) as error:  # one family that fails does not hide the others
                 print(f"{name:14} FAILED: {error}")
                 failed = True
                 continue
