@@ -31,15 +31,8 @@ constexpr std::array<std::string_view, 9> kPipeline{"pp",
                                                     "num-stages",
                                                     "pipeline-stages",
                                                     "virtual-pipeline-model-parallel-size"};
-constexpr std::array<std::string_view, 9> kExpert{"ep",
-                                                  "ep-size",
-                                                  "expert-parallel",
-                                                  "expert-parallel-size",
-                                                  "expert-model-parallel-size",
-                                                  "expert-tensor-parallel-size",
-                                                  "enable-expert-parallel",
-                                                  "num-experts",
-                                                  "moe"};
+constexpr std::array<std::string_view, 5> kExpertTensor{
+    "etp", "etp-size", "expert-tensor-parallel", "expert-tensor-parallel-size", "expert-strategy"};
 constexpr std::array<std::string_view, 8> kContext{"cp",
                                                    "cp-size",
                                                    "context-parallel",
@@ -59,17 +52,21 @@ constexpr std::array<std::string_view, 10> kOffload{"cpu-offload",           "of
                                                     "optimizer-cpu-offload", "activation-offload",
                                                     "cpu-offloading",        "offload-params",
                                                     "param-offload",         "nvme-offload"};
-constexpr std::array kForeign{Foreign{.what = "tensor parallelism", .flags = kTensor},
-                              Foreign{.what = "pipeline parallelism", .flags = kPipeline},
-                              Foreign{.what = "expert parallelism", .flags = kExpert},
-                              Foreign{.what = "context parallelism", .flags = kContext},
-                              Foreign{.what = "sequence parallelism", .flags = kSequence},
-                              Foreign{.what = "QLoRA (a base of 4 bits)", .flags = kQlora},
-                              Foreign{.what = "FP8, FP4 and integers", .flags = kNarrow},
-                              Foreign{.what = "offloading", .flags = kOffload}};
+constexpr std::array kForeign{
+    Foreign{.what = "tensor parallelism", .flags = kTensor},
+    Foreign{.what = "pipeline parallelism", .flags = kPipeline},
+    Foreign{.what = "tensor parallelism of experts", .flags = kExpertTensor},
+    Foreign{.what = "context parallelism", .flags = kContext},
+    Foreign{.what = "sequence parallelism", .flags = kSequence},
+    Foreign{.what = "QLoRA (a base of 4 bits)", .flags = kQlora},
+    Foreign{.what = "FP8, FP4 and integers", .flags = kNarrow},
+    Foreign{.what = "offloading", .flags = kOffload}};
 
 constexpr std::array<std::string_view, 5> kDataParallel{
     "dp", "dp-size", "data-parallel", "data-parallel-size", "data-parallel-degree"};
+constexpr std::array<std::string_view, 5> kExpert{
+    "ep-size", "expert-parallel", "expert-parallel-size", "expert-model-parallel-size",
+    "enable-expert-parallel"};
 constexpr std::array<std::string_view, 4> kLora{"lora", "lora-r", "peft", "adapters"};
 constexpr std::array<std::string_view, 4> kZero{"zero", "zero-stage", "zero-optimization",
                                                 "sharding-strategy"};
@@ -95,6 +92,7 @@ std::optional<std::string> about_foreign_flag(std::string_view flag) {
                          foreign.what.find(" and ") == std::string_view::npos ? "is" : "are");
   if (holds(kDataParallel, word))
     return "every GPU is data-parallel: --gpus says how many there are, --outer-dp how many groups";
+  if (holds(kExpert, word)) return "ask by --ep, such as --ep 8 (docs/experts.md)";
   if (holds(kLora, word)) return "ask by --lora-rank, such as --lora-rank 16 (docs/lora.md)";
   if (holds(kZero, word)) return "ask by --strategy, such as --strategy zero3";
   return std::nullopt;

@@ -464,7 +464,7 @@ std::vector<KernelSpec> expert_specs() {
                     optional(operand(writes, "row_weights", statistic, {room})),
                     operand(writes, "output", compute, {room, d("cols")})},
        .attributes = {"cols", "rows", "top_k"},
-       .optional_attributes = {"balanced_rows", "m"}},
+       .optional_attributes = {"balanced_rows", "m", "peers"}},
       {.kind = combine_rows,
        .operands = {operand(reads, "input", compute, {room, d("cols")}),
                     experts(reads, "places", int32),

@@ -69,6 +69,7 @@ std::vector<Attribute> ExpertMlp::arrived() const {
   return {{"balanced_rows", chosen_},
           {"cols", b_.sizes.hidden},
           {"m", rows_},
+          {"peers", b_.config.expert_parallel},
           {"rows", rows_},
           {"top_k", 1}};
 }

@@ -42,6 +42,14 @@ std::string powers_up_to(std::int64_t most) {
   return list;
 }
 
+/// Ranks to deal experts out to: powers of two that divide them, inside a node.
+std::string expert_ranks(std::int64_t experts, std::int64_t per_node) {
+  std::string list = "1";
+  for (std::int64_t ranks = 2; ranks <= per_node && experts % ranks == 0; ranks *= 2)
+    list += fmt::format(",{}", ranks);
+  return list;
+}
+
 /// All policies; of the partial ones those that recompute a quarter, half and three quarters of the
 /// blocks.
 std::string recompute_choices(std::int64_t layers) {
@@ -356,6 +364,10 @@ Result<Sweep> widened(const Sweep& sweep, const SimOptions& options, Asker& aske
   vary("--micro-batch", powers_up_to(kMostSweptMicroBatch));
   MFSDP_LET(groups, group_counts(sweep, options, asker));
   if (is_ours) vary("--outer-dp", groups);
+  if (is_ours && shape.experts != 0) {
+    MFSDP_LET(per_node, asker.gpus_per_node(options));
+    vary("--ep", expert_ranks(shape.experts, per_node));
+  }
 
   Sweep wide{.axes = sweep.axes, .arguments = {}};
   for (const std::vector<std::string>& arguments : sweep.arguments) {

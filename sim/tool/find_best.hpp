@@ -10,7 +10,7 @@
 namespace mfsdp {
 
 /// Chooses among the combinations of the sweep, with an axis more for each of strategy, outer-dp,
-/// micro-batch and recompute that the command line leaves open.
+/// micro-batch, recompute and, with experts, ep that the command line leaves open.
 [[nodiscard]] Result<ExitCode> find_best(const Sweep& sweep, const SimOptions& options,
                                          const Session& session);
 

@@ -153,6 +153,15 @@ inline std::string experts(const Program& program) {
   return model.dense_layers.empty() ? "in all blocks" : "in some";
 }
 
+inline std::string dealt_experts(const Program& program) {
+  const PlanConfig& config = program.config;
+  if (!config.deals_experts()) return "none";
+  const std::string of = config.model.family == Family::gpt_oss  ? "with biases"
+                         : config.model.shared_intermediate != 0 ? "beside a shared one"
+                                                                 : "alone";
+  return of + (config.capacity_factor.num == 0 ? "" : ", capped");
+}
+
 inline std::string logits_chunks(const Program& program) {
   const PlanConfig& config = program.config;
   if (config.tokens_per_microbatch() <= config.logits_chunk) return "one";
@@ -263,6 +272,10 @@ inline std::vector<PlannerAxis> planner_axes() {
        .value_of =
            [](const Program& p) { return std::string(to_string(p.config.model.activation)); }},
       {.name = "experts", .values = {"none", "in all blocks", "in some"}, .value_of = experts},
+      {.name = "experts that are dealt out",
+       .values = {"none", "alone", "with biases", "beside a shared one", "alone, capped",
+                  "with biases, capped", "beside a shared one, capped"},
+       .value_of = dealt_experts},
       flag("experts that a token does not choose",
            [](const Program& p) {
              return p.config.model.experts_per_token < p.config.model.experts;

@@ -85,7 +85,8 @@ void Model::add_arrivals() {
                             makes("output", compute_, wide, to)};
     flows.insert(flows.end(), beside.begin(), beside.end());
     add({.kernel = "permute_rows",
-         .attributes = with_balance({{"cols", hidden_}, {"m", all}, {"rows", all}, {"top_k", 1}}),
+         .attributes = with_balance(
+             {{"cols", hidden_}, {"m", all}, {"peers", dealt_}, {"rows", all}, {"top_k", 1}}),
          .flows = std::move(flows)});
   };
   const auto weights = [&](const char* from, const char* to) {

@@ -464,9 +464,8 @@ class FormCheck {
     const bool moves = kernel_.kind == permute_rows || kernel_.kind == combine_rows;
     const bool makes_room = moves || kernel_.kind == peer_order || kernel_.kind == arrival_order;
     // What ranks have sent has one choice of each row.
-    const bool is_arrived = kernel_.kind == permute_rows &&
-                            kernel_.find_attribute("m") != nullptr &&
-                            kernel_.attribute("rows") == kernel_.attribute("m");
+    const bool is_arrived =
+        kernel_.kind == permute_rows && kernel_.find_attribute("peers") != nullptr;
     if (auto wrong = check_balance(is_shared)) return wrong;
     struct Stated {
       std::string_view name;
@@ -476,7 +475,7 @@ class FormCheck {
     for (const Stated& attribute :
          {Stated{"experts", takes("experts"), {.num = is_shared ? 1 : experts_of_kernel()}},
           Stated{"top_k", takes("top_k"), {.num = is_arrived ? 1 : model.experts_per_token}},
-          Stated{"peers", takes("peers"), {.num = config_.expert_parallel}},
+          Stated{"peers", takes("peers") || is_arrived, {.num = config_.expert_parallel}},
           Stated{"m", makes_room, {.num = config_.deals_experts() ? rows_of_experts(config_) : 0}},
           Stated{"normalised", routes, {.num = model.normalised_routing ? 1 : 0}},
           Stated{"chosen_groups", routes && !backward, {.num = model.chosen_groups}},

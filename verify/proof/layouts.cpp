@@ -233,10 +233,12 @@ void Layouts::check_optimizers(FindingList& findings) const {
 /// what of the weights a rank saves goes by it.
 void Layouts::check_frozen(FindingList& findings) const {
   const Mesh& mesh = program_->config.mesh;
-  const Cuts cuts = cuts_of(program_->config);
+  const Cuts dense = cuts_of(program_->config);
+  const Cuts experts = expert_cuts_of(program_->config);
   for (const GroupLayout& layout : groups) {
     const Group& group = *layout.group;
     if (group.requires_grad) continue;
+    const Cuts& cuts = group.shard.empty() ? dense : experts;
     if (level_of(group.gradient, group, mesh) != level_of(cuts.gradient, group, mesh) ||
         level_of(group.state, group, mesh) != level_of(cuts.state, group, mesh))
       report(findings, "MF502",

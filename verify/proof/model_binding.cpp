@@ -338,11 +338,10 @@ class Binder {
 
   [[nodiscard]] bool deals() const { return program_.config.deals_experts(); }
 
-  /// Works on what ranks have sent, which has other rows than tokens and one choice of each.
+  /// Works on what ranks have sent, as it says.
   static bool is_of_arrived(const Kernel& kernel) {
     return kernel.kind == KernelKind::arrival_order ||
-           (kernel.kind == KernelKind::permute_rows && kernel.find_attribute("m") != nullptr &&
-            kernel.attribute("m") == kernel.attribute("rows"));
+           (kernel.kind == KernelKind::permute_rows && kernel.find_attribute("peers") != nullptr);
   }
 
   [[nodiscard]] std::int64_t variant_of_arrived(bool has_weights) const {

@@ -258,6 +258,48 @@ TEST(Equality, OfFamilies) {
   }
 }
 
+/// Experts on one rank or dealt out over 2, 4 or 8, on up to 8 ranks, with room for all rows or for
+/// so many times an equal share: the same bits, and the same bytes as planned. GPT-OSS's have
+/// biases, DeepSeek's stand beside one that all tokens share. With MFSDP_EQUALITY=full on every
+/// schedule of such meshes, else on a seventh of them, and on fewer of these two.
+TEST(Equality, OfExpertsDealtOut) {
+  for (const Family family : {Family::olmoe, Family::gpt_oss, Family::deepseek}) {
+    ModelShape model = test::nano().model;
+    test::make_family(model, family);
+    model.experts = 8;
+    if (family == Family::deepseek) {
+      model.sigmoid_routing = model.normalised_routing = true;
+      model.shared_intermediate = 6;
+    } else {
+      model.router_aux_loss = {1, 10};
+    }
+    const int every = test::runs_all() ? 1 : family == Family::olmoe ? 7 : 19;
+    std::vector<PlanConfig> configs;
+    std::int64_t number = 0;
+    for (const PlanConfig& layout : test::layouts(model))
+      for (const std::int64_t ep : {0, 2, 4, 8}) {
+        const std::int64_t ranks = layout.mesh.size(Axis::dp_shard);
+        if (layout.mesh.size(Axis::dp_outer) > 1 || (ep > 0 && ranks % ep != 0)) continue;
+        if (number++ % every != 0) continue;
+        PlanConfig& config = configs.emplace_back(layout);
+        test::set_schedule(config, number);
+        config.gather = config.reduce = Transport::nccl;
+        config.exact_sums = true;
+        config.expert_parallel = ep;
+        config.mesh = with_expert_grid(config.mesh, ep);
+        // Half of a rank's rows for each other, which none of these runs comes to need.
+        if (ep > 2 && number % 2 == 0) config.capacity_factor = {ep, 2};
+      }
+    const Skewed data(model.vocab, kGlobalBatch * steps(), true);
+    print_header(fmt::format("{}, experts dealt out, with --exact-sums", to_string(family)));
+    Row all{.name = "all of them"};
+    for (const Row& row : run_all(configs, data)) merge(all, row);
+    print_row(all);
+    expect_one(all);
+    EXPECT_EQ(all.combinations, std::ssize(configs));
+  }
+}
+
 // ---- (b) -------------------------------------------------------------------------------------
 
 /// By parameter and element, N M 2^-23 sum |g_i|: g_i is what one of N ranks adds in one of M

@@ -311,6 +311,79 @@ RC_GTEST_PROP(PermuteRows, GoThereAndBack, (std::uint32_t seed)) {
     RC_ASSERT(std::fabs(sums[i] - (adds ? 8 : 0) - static_cast<double>(s.top_k) * rows[i]) < 1e-12);
 }
 
+/// Rows for ranks lie in a block for each, by expert; what a rank has received of all of them is by
+/// expert again, and each row's way back leads to where it came from.
+RC_GTEST_PROP(RowsOfRanks, AreSentAndArriveByExpert, (std::uint32_t seed)) {
+  const std::int64_t peers = between(1, 3);
+  const std::int64_t here = between(1, 3);
+  RoutingSizes s{.tokens = between(1, 9), .experts = peers * here};
+  s.top_k = between(1, s.experts);
+  s.seq = s.tokens;
+  const std::int64_t block = s.tokens * s.top_k;
+  const std::int64_t m = peers * block;
+  // Of each rank: the experts of its rows in blocks, or -1, and how many rows each expert has.
+  std::vector<Numbers> sent;
+  std::vector<Numbers> counts;
+  RandomValues random(seed);
+  for (std::int64_t rank = 0; rank < peers; ++rank) {
+    const Numbers indices = route(s, random(s.tokens * s.experts)).indices;
+    const Ordered ordered = order_of(s, indices);
+    Numbers of_rank(at(s.experts));
+    Numbers order(at(m));
+    Numbers places(indices.size());
+    peer_order(PeerOrder{.sizes = s,
+                         .m = m,
+                         .peers = peers,
+                         .ends = ordered.ends.data(),
+                         .row_order = ordered.order.data(),
+                         .counts = of_rank.data(),
+                         .order = order.data(),
+                         .places = places.data()});
+    Numbers experts;
+    for (const std::int32_t pair : order) experts.push_back(pair < 0 ? -1 : indices[at(pair)]);
+    for (std::size_t i = 0; i < places.size(); ++i) {
+      RC_ASSERT(order[at(places[i])] == static_cast<std::int32_t>(i));
+      RC_ASSERT(places[i] / block == indices[i] / here);
+    }
+    for (std::int64_t e = 0; e < s.experts; ++e)
+      RC_ASSERT(of_rank[at(e)] == std::ranges::count(indices, static_cast<std::int32_t>(e)));
+    sent.push_back(std::move(experts));
+    counts.push_back(std::move(of_rank));
+  }
+  for (std::int64_t rank = 0; rank < peers; ++rank) {
+    Numbers received;
+    Numbers experts;
+    for (std::int64_t from = 0; from < peers; ++from) {
+      const auto part = [&](Numbers& into, const Numbers& all, std::int64_t size) {
+        into.insert(into.end(), all.begin() + rank * size, all.begin() + (rank + 1) * size);
+      };
+      part(received, counts[at(from)], here);
+      part(experts, sent[at(from)], block);
+    }
+    Numbers ends(at(here));
+    Numbers order(at(m));
+    Numbers places(at(m));
+    arrival_order(ArrivalOrder{.experts = here,
+                               .m = m,
+                               .peers = peers,
+                               .counts = received.data(),
+                               .ends = ends.data(),
+                               .order = order.data(),
+                               .places = places.data()});
+    std::int64_t expert = 0;
+    for (std::int64_t j = 0; j < m; ++j) {
+      while (expert < here && j >= ends[at(expert)]) ++expert;
+      if (expert == here) {
+        RC_ASSERT(order[at(j)] == -1);
+        continue;
+      }
+      RC_ASSERT(experts[at(order[at(j)])] == rank * here + expert);
+      RC_ASSERT(places[at(order[at(j)])] == j);
+    }
+    RC_ASSERT(std::ranges::count(places, -1) == std::ranges::count(experts, -1));
+  }
+}
+
 /// Some rows more than experts have, which nothing touches; experts without rows among them.
 struct Products {
   GroupedSizes sizes;
