@@ -66,12 +66,8 @@ std::vector<Attribute> ExpertMlp::rows() const {
 
 /// Of rows that are all there is of experts, in another order.
 std::vector<Attribute> ExpertMlp::arrived() const {
-  return {{"balanced_rows", chosen_},
-          {"cols", b_.sizes.hidden},
-          {"m", rows_},
-          {"peers", b_.config.expert_parallel},
-          {"rows", rows_},
-          {"top_k", 1}};
+  return {{"balanced_rows", chosen_},           {"cols", b_.sizes.hidden}, {"m", rows_},
+          {"peers", b_.config.expert_parallel}, {"rows", rows_},           {"top_k", 1}};
 }
 
 std::vector<Attribute> ExpertMlp::inner() const {

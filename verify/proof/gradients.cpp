@@ -315,7 +315,8 @@ class GradientLedger {
 
   void check_wire(const Collective& collective, const Spot& from, Axis axis) {
     // Within a group of shards the wire is configured; what crosses groups is a main gradient.
-    const DType wide = axis == Axis::dp_shard ? config_.reduce_dtype : config_.grad_dtype;
+    const bool shards = axis == Axis::dp_shard || axis == Axis::expt_dp;
+    const DType wide = shards ? config_.reduce_dtype : config_.grad_dtype;
     if (size_of(collective.dtype) < size_of(wide))
       report_width(from.group, collective.dtype, wide, "sums ranks");
   }
