@@ -29,16 +29,20 @@ std::int64_t resident(const Program& program, Category category) {
   return sum;
 }
 
-/// The formulas of Megatron-FSDP's buffers, written from the strategy's number and B alone.
+/// The formulas of Megatron-FSDP's buffers, written from the strategy's number and B alone, B being
+/// what a rank has of a group before it is cut.
 void check_resident_formulas(const Program& program) {
   const PlanConfig& config = program.config;
-  const int zero = config.mesh.size(Axis::dp_shard) > 1 ? static_cast<int>(config.strategy) : 0;
   const std::int64_t outer_parts =
       config.outer_strategy == Strategy::optim ? config.mesh.size(Axis::dp_outer) : 1;
   std::map<Category, std::int64_t> expected;
   for (const Group& group : program.groups) {
     const std::int64_t b = group.elements;
-    const std::int64_t s = b / config.mesh.size(Axis::dp_shard);
+    // A rank has the experts of one in ep ranks, and shares them with the others that do.
+    const std::int64_t ranks =
+        config.mesh.size(Axis::dp_shard) / (group.shard.empty() ? 1 : config.expert_parallel);
+    const int zero = ranks > 1 ? static_cast<int>(config.strategy) : 0;
+    const std::int64_t s = b / ranks;
     expected[Category::model_weight] += (zero >= 3 ? s : b) * 2;
     if (!group.requires_grad) continue;
     const std::int64_t updated = (zero >= 1 ? s : b) / outer_parts;
@@ -76,9 +80,11 @@ void check_execution(const Program& program) {
     const auto complaint = execution.run(2);
     if (complaint) RC_FAIL(plan.name + ": " + *complaint);
     for (const Category category : {Category::unsharded_weight, Category::unsharded_grad}) {
-      // With Muon a unit has two buffers, which are counted as one gradient.
+      // With Muon, or experts that are dealt out, a unit has two buffers, which are counted as one
+      // gradient.
       const bool pairs =
-          category == Category::unsharded_grad && program.config.optimizer == Optimizer::muon;
+          category == Category::unsharded_grad &&
+          (program.config.optimizer == Optimizer::muon || program.config.deals_experts());
       RC_ASSERT(execution.most_live(category) <=
                 *max_live_buffers(program, plan, category) * (pairs ? 2 : 1));
     }
