@@ -100,6 +100,10 @@ TEST(KernelBinder, EveryKernelOfAPlanHasALaunch) {
       config.param_dtype = dtype;
       kinds.merge(bind_all(build_program(config, {}).value()));
     }
+  PlanConfig apart = configuration("moe_nano");  // experts that are dealt out
+  apart.expert_parallel = 2;
+  apart.mesh = with_expert_grid(apart.mesh, 2);
+  kinds.merge(bind_all(build_program(apart, {}).value()));
   // All of the recipe's kinds: none is left out because no plan here has it.
   for (std::size_t kind = 0; kind < Names<KernelKind>::values.size(); ++kind)
     EXPECT_TRUE(kinds.contains(static_cast<KernelKind>(kind)))

@@ -8,6 +8,7 @@
 
 #include "core/runtime/bound_plan.hpp"
 #include "core/schedule/build.hpp"
+#include "core/shard/groups.hpp"
 #include "tests/gpu_backend/train/rank_memory.hpp"
 #include "tests/support/random_configurations.hpp"
 
@@ -49,7 +50,7 @@ RC_GTEST_PROP(ParameterPlacesProperty, RanksOwnEachElementOnce, ()) {
         RC_ASSERT(part.begin == covered);
         covered = part.end;
       }
-      RC_ASSERT(covered == parameter.elements());
+      RC_ASSERT(covered == whole_parameter(parameter, group, program.config.mesh).elements());
     }
 }
 

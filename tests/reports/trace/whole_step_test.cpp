@@ -35,7 +35,8 @@ std::size_t overlaps(const std::vector<TimedOp>& whole) {
   return count;
 }
 
-/// The run as if its step had been too long to keep whole.
+/// The run as if its step had been too long to keep whole. Its second instance of "middle" still
+/// has what the first did otherwise; from the third on they are alike.
 PredictedRun without_later_instances(PredictedRun run) {
   std::int64_t most = 0;
   std::map<std::int64_t, Nanos> begins;  // of instances of "middle" on compute
@@ -45,13 +46,13 @@ PredictedRun without_later_instances(PredictedRun run) {
     const auto [begin, is_new] = begins.emplace(op.instance, op.start);
     if (!is_new) begin->second = std::min(begin->second, op.start);
   }
-  const Nanos period((begins[most] - begins[1]).value / (most - 1));
+  const Nanos period((begins[most] - begins[2]).value / (most - 2));
   run.omitted = {{.segment = "middle",
-                  .first = 2,
-                  .count = most - 1,
-                  .begin = begins[1] + period,
+                  .first = 3,
+                  .count = most - 2,
+                  .begin = begins[2] + period,
                   .period = period}};
-  std::erase_if(run.timeline, [](const OpTime& op) { return op.instance >= 2; });
+  std::erase_if(run.timeline, [](const OpTime& op) { return op.instance >= 3; });
   return run;
 }
 
