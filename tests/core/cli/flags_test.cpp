@@ -78,12 +78,14 @@ TEST(Flags, WhatIsNotModelledSaysSo) {
   EXPECT_EQ(error_of({"--pipeline_parallel", "8"}),
             "--pipeline_parallel: pipeline parallelism is not modelled (docs/limits.md)");
   for (const char* flag :
-       {"--pp", "--ep", "--cp", "--expert-parallel", "--context-parallel", "--sequence-parallel",
-        "--qlora", "--fp8", "--cpu-offload", "-tp", "--optimizer-offload", "--quantization"})
+       {"--pp", "--cp", "--context-parallel", "--sequence-parallel", "--qlora", "--fp8",
+        "--cpu-offload", "-tp", "--optimizer-offload", "--quantization"})
     EXPECT_TRUE(error_of({flag, "2"}).ends_with(" not modelled (docs/limits.md)"))
         << error_of({flag, "2"});
   EXPECT_EQ(error_of({"--zero-stage", "3"}),
             "--zero-stage: ask by --strategy, such as --strategy zero3");
+  EXPECT_EQ(error_of({"--expert-parallel", "8"}),
+            "--expert-parallel: ask by --ep, such as --ep 8 (docs/experts.md)");
   EXPECT_EQ(error_of({"--lora", "8"}),
             "--lora: ask by --lora-rank, such as --lora-rank 16 (docs/lora.md)");
   EXPECT_EQ(error_of({"--dp", "8"}),
