@@ -636,6 +636,8 @@ class Steps {
     }
     if (std::ranges::find(step.flows, "adds", &Flow::access) != step.flows.end())
       named.insert("beta");
+    // Rows of ranks and rows of tokens may be as many: then steps differ in this alone.
+    if (op.attributes.contains("peers") && !named.contains("peers")) differ("has attribute peers");
     check_attributes(op, kernel, work.rows, named);
     bool first = true;
     for (std::size_t i = 0; i < operands.size(); ++i)

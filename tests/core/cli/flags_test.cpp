@@ -84,6 +84,8 @@ TEST(Flags, WhatIsNotModelledSaysSo) {
         << error_of({flag, "2"});
   EXPECT_EQ(error_of({"--zero-stage", "3"}),
             "--zero-stage: ask by --strategy, such as --strategy zero3");
+  EXPECT_EQ(error_of({"--expert-parallel", "8"}),
+            "--expert-parallel: ask by --ep, such as --ep 8 (docs/experts.md)");
   EXPECT_EQ(error_of({"--lora", "8"}),
             "--lora: ask by --lora-rank, such as --lora-rank 16 (docs/lora.md)");
   EXPECT_EQ(error_of({"--expert-parallel", "8"}),
