@@ -50,6 +50,15 @@ Result<Rational> read_limit(const std::string& text, const std::string& flag) {
                         "(written without an exponent)");
 }
 
+/// Of --capacity-factor: the same numbers, of which 0 is something else.
+Result<Rational> read_room(const std::string& text, const std::string& flag) {
+  const auto value = parse_rational(text, flag);
+  if (value && value->num >= 0) return *value;
+  return fail(flag, in_quotes(text) +
+                        " is not a number of 0 (room for all rows), or 1 and more, with at most 6 "
+                        "digits after the point (written without an exponent)");
+}
+
 /// 0 would stand for none.
 Result<Rational> read_positive(const std::string& text, const std::string& flag) {
   const auto value = parse_rational(text, flag);
@@ -173,6 +182,7 @@ struct ApplyOf {
   /// The scale's default needs the dtype of weights, which make_plan_config has.
   Apply operator()(Rational& target) const {
     if (field.name == "lora_alpha") return storing(target, read_positive);
+    if (field.name == "capacity_factor") return storing(target, read_room);
     if (field.name != "loss_scale") return storing(target, read_limit);
     return [&o = options](const std::string& text) -> Result<void> {
       MFSDP_LET(scale, read_loss_scale(text, "--loss-scale"));

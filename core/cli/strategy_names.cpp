@@ -67,6 +67,9 @@ std::string strategy_text(const PlanConfig& config) {
   const Mesh& mesh = config.mesh;
   std::string name =
       fmt::format("{} ({})", to_string(config.strategy), field_name(config.strategy));
+  if (config.deals_experts()) name += fmt::format(", experts over {}", config.expert_parallel);
+  if (config.capacity_factor.num != 0)
+    name += fmt::format(" with room for {} times their rows", flag_text(config.capacity_factor));
   const std::int64_t replicas = mesh.size(Axis::dp_outer);
   const std::int64_t shards_of_one = mesh.size(Axis::dp_shard);
   if (replicas == 1) return name;

@@ -384,10 +384,11 @@ class StructureCheck {
         MFSDP_TRY(check_placement(*placement, where + name));
       MFSDP_TRY(check_placement(group.shard, where + ".shard"));
       for (const AxisPlacement& on : group.shard)
-        if (on.kind != PlacementKind::shard || *on.dim != 0 ||
+        if (on.axis != Axis::ep || on.kind != PlacementKind::shard || *on.dim != 0 ||
             std::ranges::any_of(group.parameters,
                                 [](const PlacedParameter& p) { return p.shape.empty(); }))
-          return fail(where + ".shard", "expected parameters that are cut along their first dim");
+          return fail(where + ".shard",
+                      "expected parameters that are cut along their first dim, over ep");
       for (std::size_t p = 0; p < group.parameters.size(); ++p) {
         const PlacedParameter& parameter = group.parameters[p];
         if (checked_add(parameter.offset, parameter.elements()) > group.elements)

@@ -228,7 +228,9 @@ Result<void> check_experts(const PlanConfig& config) {
   if (room.num != 0 && (room.den < 1 || room.den > kMostDenominator || room.num < room.den ||
                         room.num / room.den > ep))
     return fail("--capacity-factor",
-                fmt::format("expected a number from 1 to --ep {}, got {}", ep, flag_text(room)));
+                fmt::format("expected a number from 1 to --ep {}, with at most 6 digits after the "
+                            "point, got {}",
+                            ep, flag_text(room)));
   const ModelShape& model = config.model;
   if (model.experts == 0)
     return fail("--ep", fmt::format("expected none: the model has no experts, got {}", ep));

@@ -38,6 +38,8 @@ Result<std::vector<Sharding>> shardings(const SimOptions& options, Asker& asker)
   groups.erase(std::unique(groups.begin(), groups.end()), groups.end());
   std::vector<Sharding> all;
   for (const std::int64_t outer_dp : groups) {
+    // Experts are dealt out over one group of ranks.
+    if (outer_dp > 1 && options.common.config.expert_parallel > 1) continue;
     SimOptions one = options;
     one.common.outer_dp = outer_dp;
     if (outer_dp == 1) one.common.config.outer_strategy = Strategy::no_shard;

@@ -20,9 +20,9 @@ Result<void> check_exact(const ExactOutlier& outlier) {
     case ExactFault::squares:
       return fail(where, "--exact-sums expects sums of squares that keep to 63 bits");
     case ExactFault::rows:
-      return fail(where, fmt::format("expected at most {} rows for a rank of ep, got {}: raise "
-                                     "--capacity-factor",
-                                     outlier.limit, outlier.value));
+      return fail("--capacity-factor",
+                  fmt::format("expected room for {} rows from one rank of ep to another, got {}",
+                              outlier.value, outlier.limit));
   }
   return {};
 }

@@ -131,10 +131,9 @@ Result<void> run_kind<KernelKind::peer_order>(const KernelCall& call,
   for (std::int64_t peer = 0, begin = 0; peer < k.peers; ++peer) {
     const std::int64_t end = k.ends[(peer + 1) * (s.experts / k.peers) - 1];
     if (end - begin > k.m / k.peers)
-      return fail("kernel peer_order: operand order",
-                  fmt::format("expected at most {} rows for rank {} of ep, got {}: raise "
-                              "--capacity-factor",
-                              k.m / k.peers, peer, end - begin));
+      return fail("--capacity-factor",
+                  fmt::format("expected room for {} rows from one rank of ep to another, got {}",
+                              end - begin, k.m / k.peers));
     begin = end;
   }
   peer_order(k);

@@ -273,10 +273,12 @@ void CpuRank::run_item(Stream& stream, const Item& item) {
   // A wait that the failure ended has not seen its event.
   if (share_.run.failed()) stream.halted = stream.halted || !ends_after_failure(item);
   share_.run.count_ended();
-  if (!outcome)
-    share_.run.fail({.where = place(*item.op, item.step),
-                     .what = outcome.error().message(),
-                     .fault = Fault::environment});
+  if (outcome) return;
+  // What a flag asked for may turn out not to do.
+  const bool of_flag = outcome.error().where.starts_with("--");
+  share_.run.fail({.where = place(*item.op, item.step),
+                   .what = outcome.error().message(),
+                   .fault = of_flag ? Fault::input : Fault::environment});
 }
 
 Result<void> CpuRank::run_op(Stream& stream, const Item& item) {
