@@ -20,6 +20,7 @@ using Json = HfFields::Json;
 struct ReadScaling {
   RopeScaling scaling;
   std::string other_type;  ///< empty: none
+  std::string why;         ///< what makes it another one, where the type does not
 
   friend bool operator==(const ReadScaling&, const ReadScaling&) = default;
 };
@@ -36,17 +37,25 @@ Result<void> read_llama3(const HfFields& rope, RopeScaling& scaling) {
   return {};
 }
 
-/// Where Hugging Face's class has two magnitudes that differ, nothing here makes the table.
-bool is_other_yarn(const HfFields& rope) {
-  const Json* own = rope.find("mscale");
-  const Json* all = rope.find("mscale_all_dim");
-  return own != nullptr && all != nullptr && *own != *all;
+/// One of YaRN's magnitudes; 0 stands for none, as in Hugging Face's classes.
+Result<Rational> read_magnitude(const HfFields& rope, const char* name) {
+  Rational magnitude{0, 1};
+  const Json* stated = rope.find(name);
+  if (stated == nullptr || *stated == 0) return magnitude;
+  MFSDP_TRY(rope.number(name, magnitude));
+  return magnitude;
 }
 
 Result<void> read_yarn(const HfFields& rope, const ModelShape& shape, ReadScaling& read) {
   RopeScaling& scaling = read.scaling;
-  if (is_other_yarn(rope)) {
+  MFSDP_LET(own, read_magnitude(rope, "mscale"));
+  MFSDP_LET(all, read_magnitude(rope, "mscale_all_dim"));
+  const bool both = own.num != 0 && all.num != 0;
+  // Where Hugging Face's class has two magnitudes that differ, nothing here makes the table.
+  if (both && own != all) {
     read.other_type = "yarn";
+    read.why =
+        fmt::format("mscale ({}) differs from mscale_all_dim ({})", own.value(), all.value());
     return {};
   }
   scaling.kind = RopeKind::yarn;
@@ -60,11 +69,9 @@ Result<void> read_yarn(const HfFields& rope, const ModelShape& shape, ReadScalin
   bool rounds = true;
   MFSDP_TRY(rope.boolean("truncate", rounds));
   scaling.exact_range = !rounds;
-  if (shape.kv_latent != 0) MFSDP_TRY(rope.number("mscale_all_dim", scaling.score_magnitude));
+  if (shape.kv_latent != 0) scaling.score_magnitude = all;
   // Two equal magnitudes stand for no change: one is divided by the other.
-  if (rope.find("attention_factor") == nullptr && rope.find("mscale") != nullptr &&
-      rope.find("mscale_all_dim") != nullptr)
-    scaling.attention_factor = {1, 1};
+  if (rope.find("attention_factor") == nullptr && both) scaling.attention_factor = {1, 1};
   return rope.integer("original_max_position_embeddings", ShapeLimits::dim,
                       scaling.original_max_seq_len);
 }
@@ -183,15 +190,15 @@ Result<void> read_rope_by_layer(const HfFields& fields, const HfFields& rope,
 
 /// Latent attention's scores are multiplied by the square of YaRN's magnitude, which is none of its
 /// cosines and sines: scores are divided by the root of query_scalar.
-Result<void> read_score_magnitude(const HfFields& fields, ModelShape& shape) {
+Result<void> read_score_magnitude(const HfFields& rope, ModelShape& shape) {
   const RopeScaling& scaling = shape.rope_scaling;
   if (scaling.score_magnitude.num == 0) return {};
   const double magnitude =
       0.1 * scaling.score_magnitude.value() * std::log(scaling.factor.value()) + 1;
   const double scalar = static_cast<double>(shape.head_dim) / std::pow(magnitude, 4);
-  // Nine digits are more than scores have.
+  // Nine digits are more than scores have; of a magnitude far above 1 none is left.
   const Result<Rational> exact = parse_rational(fmt::format("{:.9f}", scalar), "mscale_all_dim");
-  if (!exact) return fields.wrong("rope_scaling", "an mscale_all_dim near 1");
+  if (!exact || exact->num <= 0) return rope.wrong("mscale_all_dim", "a number near 1");
   shape.query_scalar = *exact;
   return {};
 }
@@ -223,8 +230,10 @@ Result<void> read_rope(const HfFields& fields, const HfFamily& family, HfModel& 
       MFSDP_TRY(read_new_rope(fields, *new_form, family, shape, scaling));
   }
   shape.rope_scaling = scaling.scaling;
-  MFSDP_TRY(read_score_magnitude(fields, shape));
-  model.gaps.rope_type = scaling.other_type;
+  // Where both forms are there, they say the same.
+  if (old_form || new_form)
+    MFSDP_TRY(read_score_magnitude(old_form ? *old_form : *new_form, shape));
+  model.gaps = {.rope_type = scaling.other_type, .rope_why = scaling.why};
   return {};
 }
 

@@ -174,7 +174,16 @@ Result<void> read_latent_sizes(const Fields& fields, ModelShape& shape) {
   MFSDP_TRY(fields.required_integer("v_head_dim", ShapeLimits::heads, shape.value_dim));
   MFSDP_TRY(fields.required_integer("kv_lora_rank", ShapeLimits::dim, shape.kv_latent));
   MFSDP_TRY(fields.integer("q_lora_rank", ShapeLimits::dim, shape.query_latent));
+  if (shape.rotary_dim % 2 != 0)
+    return fields.wrong("qk_rope_head_dim", "an even number (RoPE turns pairs)");
+  if (rest % 2 != 0) return fields.wrong("qk_nope_head_dim", "an even number");
+  if (shape.kv_heads != shape.heads)
+    return fields.wrong("num_key_value_heads",
+                        fmt::format("{}, as num_attention_heads", shape.heads));
   shape.head_dim = checked_add(rest, shape.rotary_dim);
+  if (shape.head_dim > ShapeLimits::heads)
+    return fields.wrong("qk_nope_head_dim", fmt::format("at most {} together with qk_rope_head_dim",
+                                                        ShapeLimits::heads));
   if (shape.value_dim == shape.head_dim) shape.value_dim = 0;
   if (const ParsedJson* pairs = fields.find("rope_interleave"); pairs != nullptr && *pairs != true)
     return fields.wrong("rope_interleave", "true (RoPE of halves is not modelled here)");

@@ -12,11 +12,14 @@ namespace {
 
 using Json = HfFields::Json;
 
+constexpr std::string_view kSomeExperts = "a layer with experts, or a dense model";
+
 /// Layers whose MLP is dense: those that mlp_only_layers names, and all but every n-th of
 /// decoder_sparse_step n.
 Result<void> read_dense_layers(const HfFields& fields, ModelShape& shape) {
   std::int64_t step = 1;
   MFSDP_TRY(fields.integer("decoder_sparse_step", ShapeLimits::layers, step));
+  if (step > shape.layers) return fields.wrong("decoder_sparse_step", kSomeExperts);
   std::vector<bool> dense(static_cast<std::size_t>(shape.layers));
   for (std::size_t layer = 0; layer < dense.size(); ++layer)
     dense[layer] = (static_cast<std::int64_t>(layer) + 1) % step != 0;
@@ -66,6 +69,9 @@ Result<void> read_grouped_router(const HfFields& fields, const HfFamily& family,
   }
   if (!greedy) {
     MFSDP_TRY(fields.required_integer("n_group", shape.experts, shape.router_groups));
+    if (shape.experts % shape.router_groups != 0)
+      return fields.wrong("n_group",
+                          fmt::format("a divisor of n_routed_experts ({})", shape.experts));
     MFSDP_TRY(fields.required_integer("topk_group", shape.router_groups, shape.chosen_groups));
   }
   // Where a token may have all groups there are none.
@@ -110,7 +116,9 @@ Result<void> read_hf_experts(const HfFields& fields, const HfFamily& family, Mod
                                       shape.expert_intermediate));
   if (family.counts_shared) {
     std::int64_t shared = 0;
-    MFSDP_TRY(fields.integer_between(0, ShapeLimits::experts, names.shared_intermediate, shared));
+    const std::int64_t most =
+        std::min(ShapeLimits::experts, ShapeLimits::dim / shape.expert_intermediate);
+    MFSDP_TRY(fields.integer_between(0, most, names.shared_intermediate, shared));
     shape.shared_intermediate = checked_mul(shared, shape.expert_intermediate);
   } else if (names.shared_intermediate != nullptr)
     MFSDP_TRY(fields.required_integer(names.shared_intermediate, ShapeLimits::dim,
@@ -120,7 +128,7 @@ Result<void> read_hf_experts(const HfFields& fields, const HfFamily& family, Mod
   if (family.dense_layers_first != nullptr) MFSDP_TRY(read_first_dense(fields, family, shape));
   if (std::ssize(shape.dense_layers) == shape.layers)
     return fields.wrong(family.dense_layers ? "mlp_only_layers" : family.dense_layers_first,
-                        "a layer with experts, or a dense model");
+                        kSomeExperts);
   // What no layer has says nothing: a shape is stated in one way.
   if (shape.dense_layers.empty()) shape.intermediate = 0;
   if (const Json* bias = fields.find("qkv_bias"); bias != nullptr && *bias != family.qkv_bias)

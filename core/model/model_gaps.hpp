@@ -9,6 +9,7 @@ namespace mfsdp {
 
 struct ModelGaps {
   std::string rope_type = {};  ///< of RoPE's scaling, where the table is not made: "yarn"
+  std::string rope_why = {};   ///< in the file's words, where it is not for the type alone
 
   friend bool operator==(const ModelGaps&, const ModelGaps&) = default;
 };

@@ -274,6 +274,7 @@ Result<void> check_count(const ModelShape& shape, const std::string& where) {
     const std::int64_t dense = shape.experts == 0 ? shape.layers : std::ssize(shape.dense_layers);
     std::int64_t total = dense == 0 ? 0 : block_elements(shape);
     if (total >= ShapeLimits::parameters) return too_many();
+    if (shape.experts != 0 && !shape.traits().only_experts) field = "moe_intermediate_size";
     const std::int64_t of_experts = dense == shape.layers ? 0 : block_elements(shape, true);
     if (of_experts >= ShapeLimits::parameters) return too_many();
     field = "num_hidden_layers";

@@ -176,8 +176,7 @@ TEST(HfConfig, ReadsGptOss) {
             "modelled), got false");
 }
 
-/// The scores' scale is made of YaRN's magnitude, which neither changes cosines nor sines.
-TEST(HfConfig, ReadsDeepseek) {
+std::string deepseek_v3() {
   std::string v3 = with("model_type", "\"deepseek_v3\"");
   for (const auto& [field, value] :
        {std::pair{"rms_norm_eps", "1e-06"},
@@ -202,6 +201,12 @@ TEST(HfConfig, ReadsDeepseek) {
         {"rope_scaling", R"({"type": "yarn", "factor": 40, "mscale": 1.0, "mscale_all_dim": 1.0,
                              "original_max_position_embeddings": 4096})"}})
     v3 = with(field, value, v3);
+  return v3;
+}
+
+/// The scores' scale is made of YaRN's magnitude, which neither changes cosines nor sines.
+TEST(HfConfig, ReadsDeepseek) {
+  const std::string v3 = deepseek_v3();
   const auto shape = parse_hf_config(v3, "c");
   ASSERT_TRUE(shape) << shape.error().message();
   EXPECT_EQ(shape->family, Family::deepseek);
@@ -219,7 +224,7 @@ TEST(HfConfig, ReadsDeepseek) {
   EXPECT_EQ(error_of(with("topk_group", "9", v3)),
             "config.json: topk_group: expected an integer from 1 to 8, got 9");
   EXPECT_EQ(error_of(with("n_group", "7", v3)),
-            "config.json: n_group: expected 0, or a divisor of 64 experts, got 7");
+            "config.json: n_group: expected a divisor of n_routed_experts (64), got 7");
   EXPECT_EQ(error_of(with("scoring_func", "\"softmax\"", v3)),
             "config.json: scoring_func: expected \"sigmoid\", got \"softmax\"");
   std::string v2 = with("model_type", "\"deepseek_v2\"", v3);
@@ -231,6 +236,59 @@ TEST(HfConfig, ReadsDeepseek) {
   ASSERT_TRUE(softmax) << softmax.error().message();
   EXPECT_EQ(softmax->router_groups, 0);
   EXPECT_FALSE(softmax->sigmoid_routing || softmax->normalised_routing);
+}
+
+/// deepseek_v3() with other magnitudes in its rope_scaling: keys with values, each with a comma.
+std::string with_magnitudes(const std::string& magnitudes) {
+  constexpr std::string_view kOwn = R"("mscale": 1.0, "mscale_all_dim": 1.0,)";
+  std::string text = deepseek_v3();
+  return text.replace(text.find(kOwn), kOwn.size(), magnitudes);
+}
+
+TEST(HfConfig, MagnitudesOfYarnAreNumbersOrNone) {
+  for (const std::string key : {"mscale", "mscale_all_dim"})
+    for (const std::string value : {"\"1\"", "-1.0", "1e+300"})
+      EXPECT_EQ(error_of(with_magnitudes("\"" + key + "\": " + value + ",")),
+                "config.json: rope_scaling." + key +
+                    ": expected a positive number of at most 18 digits, got " + value);
+  // 192 / (0.1 * 1e6 ln 40 + 1)^4 = 1e-20: not a digit of nine is left.
+  EXPECT_EQ(error_of(with_magnitudes("\"mscale_all_dim\": 1000000,")),
+            "config.json: rope_scaling.mscale_all_dim: expected a number near 1, got 1000000");
+
+  const auto none = parse_hf_config(with_magnitudes(""), "c");
+  ASSERT_TRUE(none) << none.error().message();
+  EXPECT_EQ(none->query_scalar, (Rational{0, 1}));
+  EXPECT_EQ(none->rope_scaling.attention_factor, (Rational{0, 1}));  // 0.1 ln 40 + 1
+  for (const std::string off : {"0", "0.0", "null"}) {
+    const auto shape = parse_hf_config(with_magnitudes("\"mscale_all_dim\": " + off + ","), "c");
+    ASSERT_TRUE(shape) << shape.error().message();
+    EXPECT_EQ(*shape, *none) << off;
+    const auto own =
+        parse_hf_config(with_magnitudes("\"mscale\": 1, \"mscale_all_dim\": " + off + ","), "c");
+    ASSERT_TRUE(own) << own.error().message();
+    EXPECT_EQ(*own, *none) << off;
+  }
+}
+
+TEST(HfConfig, DeepseekErrorsNameKeysOfTheFile) {
+  const std::string v3 = deepseek_v3();
+  EXPECT_EQ(error_of(with("qk_rope_head_dim", "3", v3)),
+            "config.json: qk_rope_head_dim: expected an even number (RoPE turns pairs), got 3");
+  EXPECT_EQ(error_of(with("qk_nope_head_dim", "9", with("qk_rope_head_dim", "3", v3))),
+            "config.json: qk_rope_head_dim: expected an even number (RoPE turns pairs), got 3");
+  EXPECT_EQ(error_of(with("qk_nope_head_dim", "3", v3)),
+            "config.json: qk_nope_head_dim: expected an even number, got 3");
+  EXPECT_EQ(error_of(with("qk_nope_head_dim", "1048576", v3)),
+            "config.json: qk_nope_head_dim: expected at most 1048576 together with "
+            "qk_rope_head_dim, got 1048576");
+  EXPECT_EQ(error_of(with("num_key_value_heads", "16", v3)),
+            "config.json: num_key_value_heads: expected 32, as num_attention_heads, got 16");
+  // As many groups as a token may have, which would be none at all.
+  EXPECT_EQ(error_of(with("n_group", "3", with("topk_group", "3", v3))),
+            "config.json: n_group: expected a divisor of n_routed_experts (64), got 3");
+  // 2147483647 / 1073741824 = 1.99...
+  EXPECT_EQ(error_of(with("moe_intermediate_size", "1073741824", v3)),
+            "config.json: n_shared_experts: expected an integer from 0 to 1, got 2");
 }
 
 /// Mixtral's and OLMoE's experts are as wide as intermediate_size says, Qwen3's have a width of
@@ -279,6 +337,10 @@ TEST(HfConfig, ReadsExperts) {
             "config.json: mlp_only_layers: expected a list of layers from 0 to 31, got [32]");
   EXPECT_EQ(
       error_of(with("decoder_sparse_step", "64", qwen)),
+      "config.json: decoder_sparse_step: expected a layer with experts, or a dense model, got 64");
+  // Layers 0, 2, ..., 30 have none by decoder_sparse_step, layer 1 by name: with it all.
+  EXPECT_EQ(
+      error_of(with("num_hidden_layers", "2", qwen)),
       "config.json: mlp_only_layers: expected a layer with experts, or a dense model, got [1]");
   EXPECT_EQ(
       error_of(with("moe_intermediate_size", "", qwen)),
@@ -483,6 +545,17 @@ TEST(HfConfig, NamesTheFieldThatMakesTooManyParameters) {
   // A block of 3 * hidden * intermediate = 3 * 2^25 * (2^31 - 1) > 2^53 is too large by itself.
   EXPECT_EQ(error_of(with("hidden_size", "33554432", with("intermediate_size", "2147483647"))),
             "config.json: intermediate_size: expected fewer than 2^53 parameters in all");
+  // 64 experts of 3 * 4096 * (2^31 - 1) = 2.6e13 have 1.7e15, 512 have 1.35e16 > 2^53 = 9.0e15.
+  EXPECT_EQ(
+      error_of(with("moe_intermediate_size", "2147483647",
+                    with("n_shared_experts", "0", with("n_routed_experts", "512", deepseek_v3())))),
+      "config.json: moe_intermediate_size: expected fewer than 2^53 parameters in all");
+  // Mixtral's experts are as wide as intermediate_size says.
+  EXPECT_EQ(
+      error_of(with("intermediate_size", "2147483647",
+                    with("num_experts_per_tok", "2",
+                         with("num_local_experts", "512", with("model_type", "\"mixtral\""))))),
+      "config.json: intermediate_size: expected fewer than 2^53 parameters in all");
   // A block of 3 * 4096 * (2^31 - 1) = 2.6e13, times 1000 layers 2.6e16 > 2^53 = 9.0e15.
   EXPECT_EQ(error_of(with("intermediate_size", "2147483647", with("num_hidden_layers", "1000"))),
             "config.json: num_hidden_layers: expected fewer than 2^53 parameters in all");
@@ -524,13 +597,18 @@ TEST(HfConfig, ScalingsOfRopeThatNobodyComputesAreGaps) {
   EXPECT_EQ(
       gaps_of(with("rope_scaling",
                    R"({"type": "yarn", "factor": 4.0, "mscale": 0.7, "mscale_all_dim": 1.0})")),
-      ModelGaps{.rope_type = "yarn"});
+      (ModelGaps{.rope_type = "yarn", .rope_why = "mscale (0.7) differs from mscale_all_dim (1)"}));
 }
 
 TEST(HfConfig, GapsAreErrorsForWhoeverComputes) {
   EXPECT_EQ(error_of(with("rope_scaling", R"({"type": "dynamic", "factor": 4.0})")),
             "config.json: RoPE scaling 'dynamic' is not computed (docs/limits.md): other values, "
             "the same memory and time");
+  EXPECT_EQ(
+      error_of(with("rope_scaling",
+                    R"({"type": "yarn", "factor": 4.0, "mscale": 0.7, "mscale_all_dim": 1.0})")),
+      "config.json: RoPE scaling 'yarn' is not computed, as mscale (0.7) differs from "
+      "mscale_all_dim (1) (docs/limits.md): other values, the same memory and time");
 }
 
 TEST(HfConfig, SwitchesThatAreOffAreNothing) {
