@@ -6,6 +6,7 @@
 #include <array>
 
 #include "core/base/text.hpp"
+#include "core/plan/config_fields.hpp"
 
 namespace mfsdp {
 namespace {

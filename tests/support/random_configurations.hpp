@@ -153,6 +153,14 @@ inline void draw_family(PlanConfig& config) {
   if (config.model.experts != 0) draw_expert_parallel(config);
 }
 
+/// fp16 with a loss scale.
+inline void draw_scaled(PlanConfig& config) {
+  config.param_dtype = DType::fp16;
+  config.main_dtype = DType::fp32;
+  config.loss_scale = {.num = 1'024};
+  config.loss_scale_window = *rc::gen::element<std::int64_t>(0, 2'000);
+}
+
 /// Valid configurations with every strategy, mesh, layout, recompute policy and odd shape: group
 /// size 1, empty shards (many ranks, few rows), tied and frozen weights, one layer, 1 to 5
 /// microbatches.
@@ -209,12 +217,7 @@ inline rc::Gen<PlanConfig> any_config() {
     if (*rc::gen::arbitrary<bool>()) config.clip = Rational{0, 1};
     config.deterministic = *rc::gen::arbitrary<bool>();
     config.document_mask = *rc::gen::arbitrary<bool>();
-    if (pick(0, 4) == 0) {
-      config.param_dtype = DType::fp16;
-      config.main_dtype = DType::fp32;
-      config.loss_scale = {.num = 1'024};
-      config.loss_scale_window = *rc::gen::element<std::int64_t>(0, 2'000);
-    }
+    if (pick(0, 4) == 0) draw_scaled(config);
     config.logits_chunk = pick(1, 30);
     switch (pick(0, 4)) {
       case 0: config.frozen = {"embed_tokens"}; break;
