@@ -42,21 +42,23 @@ Result<RecomputePolicy> read_recompute(const std::string& text, const std::strin
   return fail(flag, in_quotes(text) + " is not one of none, selective, full or full:K");
 }
 
-Result<Rational> read_limit(const std::string& text, const std::string& flag) {
+/// `expected`: what a number may be, of which none is below 0.
+Result<Rational> read_from_zero(const std::string& text, const std::string& flag,
+                                std::string_view expected) {
   const auto value = parse_rational(text, flag);
   if (value && value->num >= 0) return *value;
-  return fail(flag, in_quotes(text) +
-                        " is not a number of 0 (no clipping) or more with at most 18 digits "
-                        "(written without an exponent)");
+  return fail(flag,
+              fmt::format("{} is not {} (written without an exponent)", in_quotes(text), expected));
 }
 
-/// Of --capacity-factor: the same numbers, of which 0 is something else.
+Result<Rational> read_limit(const std::string& text, const std::string& flag) {
+  return read_from_zero(text, flag, "a number of 0 (no clipping) or more with at most 18 digits");
+}
+
 Result<Rational> read_room(const std::string& text, const std::string& flag) {
-  const auto value = parse_rational(text, flag);
-  if (value && value->num >= 0) return *value;
-  return fail(flag, in_quotes(text) +
-                        " is not a number of 0 (room for all rows), or 1 and more, with at most 6 "
-                        "digits after the point (written without an exponent)");
+  return read_from_zero(text, flag,
+                        "a number of 0 (room for all rows), or 1 and more, with at most 6 digits "
+                        "after the point");
 }
 
 /// 0 would stand for none.
@@ -70,11 +72,8 @@ Result<Rational> read_positive(const std::string& text, const std::string& flag)
 Result<Rational> read_loss_scale(const std::string& text, const std::string& flag) {
   if (text == "none") return Rational{};
   if (text == "dynamic") return Rational{.num = loss_scale::first};
-  const auto value = parse_rational(text, flag);
-  if (value && value->num >= 0) return *value;
-  return fail(flag, in_quotes(text) +
-                        " is not dynamic, none, or a number of 0 (none) or more with "
-                        "at most 18 digits (written without an exponent)");
+  return read_from_zero(text, flag,
+                        "dynamic, none, or a number of 0 (none) or more with at most 18 digits");
 }
 
 Result<std::vector<std::string>> read_names(const std::string& text, const std::string& flag) {

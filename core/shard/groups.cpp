@@ -58,10 +58,6 @@ std::int64_t ranks_on(const std::vector<Axis>& axes, const Mesh& mesh) {
   return ranks;
 }
 
-}  // namespace
-
-namespace {
-
 Cuts cuts_along(Axis inner, Axis outer, const PlanConfig& config) {
   Cuts cuts;
   const auto cut = [&](Axis axis, Strategy strategy) {

@@ -25,11 +25,11 @@ struct Cuts {
 /// Whether a parameter is dealt out over ep, cut along its first dim, which has all experts.
 [[nodiscard]] bool is_dealt_out(ParameterRole role, const PlanConfig& config);
 
-/// Groups of all units in unit order; trainable before frozen within a unit, and with Muon matrices
-/// of blocks before what AdamW takes, and
-/// experts that are dealt out behind all else of their kind. The flat layout is
-/// cut along dp_shard, and under HFSDP along dp_outer too. What each kind of state is cut along is
-/// the strategy's and the outer strategy's preset.
+/// Groups of all units in unit order; trainable before frozen within a unit, with Muon matrices of
+/// blocks before what AdamW takes, and experts that are dealt out behind all else of their kind.
+/// The flat layout is cut along dp_shard, that of such experts along expt_dp, and under HFSDP along
+/// dp_outer too. What each kind of state is cut along is the strategy's and the outer strategy's
+/// preset.
 [[nodiscard]] std::vector<Group> make_groups(const Model& model, const PlanConfig& config);
 
 /// The dtype that weight gradients are written in: on the wire's where each microbatch's is reduced

@@ -11,11 +11,6 @@
 #include "verify/checker/model.hpp"
 
 namespace mfsdp::checker {
-namespace {
-
-using Shape = std::vector<Int>;
-
-}  // namespace
 
 /// What ranks have of a value that all of them send. Empty: it is sent by none.
 std::string Model::received(const std::string& sent) {

@@ -11,11 +11,6 @@
 #include "verify/checker/model.hpp"
 
 namespace mfsdp::checker {
-namespace {
-
-using Shape = std::vector<Int>;
-
-}  // namespace
 
 void Model::read_experts(const Json& model) {
   experts_ = model.value("experts", Int{0});

@@ -16,8 +16,8 @@ inline Named named(const std::string& text) {
   return {text, 0};
 }
 
-inline Flow reads(std::string role, std::string dtype, std::vector<Int> shape,
-                  const std::string& value, Int column = 0) {
+inline Flow reads(std::string role, std::string dtype, Shape shape, const std::string& value,
+                  Int column = 0) {
   return {.role = std::move(role),
           .access = "read",
           .dtype = std::move(dtype),
@@ -25,8 +25,7 @@ inline Flow reads(std::string role, std::string dtype, std::vector<Int> shape,
           .reads = named(value),
           .column = column};
 }
-inline Flow makes(std::string role, std::string dtype, std::vector<Int> shape,
-                  const std::string& value) {
+inline Flow makes(std::string role, std::string dtype, Shape shape, const std::string& value) {
   return {.role = std::move(role),
           .access = "write",
           .dtype = std::move(dtype),
@@ -34,9 +33,8 @@ inline Flow makes(std::string role, std::string dtype, std::vector<Int> shape,
           .makes = named(value)};
 }
 /// One value over another.
-inline Flow turns(std::string role, std::string dtype, std::vector<Int> shape,
-                  const std::string& from, const std::string& to,
-                  std::string access = "read_write") {
+inline Flow turns(std::string role, std::string dtype, Shape shape, const std::string& from,
+                  const std::string& to, std::string access = "read_write") {
   return {.role = std::move(role),
           .access = std::move(access),
           .dtype = std::move(dtype),
@@ -44,7 +42,7 @@ inline Flow turns(std::string role, std::string dtype, std::vector<Int> shape,
           .reads = named(from),
           .makes = named(to)};
 }
-inline Flow scratch(std::string role, std::string dtype, std::vector<Int> shape) {
+inline Flow scratch(std::string role, std::string dtype, Shape shape) {
   return {.role = std::move(role),
           .access = "scratch",
           .dtype = std::move(dtype),

@@ -8,11 +8,6 @@
 #include "verify/checker/model.hpp"
 
 namespace mfsdp::checker {
-namespace {
-
-using Shape = std::vector<Int>;
-
-}  // namespace
 
 void Model::read_latent(const Json& model) {
   query_latent_ = model.value("query_latent", Int{0});

@@ -11,8 +11,6 @@
 namespace mfsdp::checker {
 namespace {
 
-using Shape = std::vector<Int>;
-
 /// alpha / rank, an integer where it is one.
 Json scale_of(const Json& alpha, Int rank) {
   const Int num = alpha.is_object() ? alpha.at("num").get<Int>() : alpha.get<Int>();

@@ -9,8 +9,6 @@
 namespace mfsdp::checker {
 namespace {
 
-using Shape = std::vector<Int>;
-
 constexpr Int kPartialRows = 256;              ///< at most, of a norm's weight gradient
 constexpr Int kSumScratch = 1024 * 2 * 8 + 8;  ///< bytes through which a grid adds two numbers
 constexpr Int kAttentionScratch = 256;

@@ -20,6 +20,8 @@
 
 namespace mfsdp::checker {
 
+using Shape = std::vector<Int>;
+
 /// A value's name, and where in forward order its owner stands from the step's own.
 struct Named {
   std::string name{};  ///< empty: none
@@ -30,7 +32,7 @@ struct Named {
 struct Flow {
   std::string role, access;  ///< "adds": write, or read_write where beta is 1; "may": either
   std::string dtype;         ///< empty: that of a gradient
-  std::vector<Int> shape;    ///< kRows: the rows that this op works on
+  Shape shape;               ///< kRows: the rows that this op works on
   Named reads{}, makes{};
   std::string parameter{};  ///< whose weights it reads or whose gradient it makes
   Int row = 0;              ///< of heads that stand in rows: elements of a row; else 0
@@ -84,7 +86,7 @@ class Model {
   void check_units(const PlanView& view) const;
   void check_parameters(const PlanView& view) const;
   /// By role: name and shape.
-  using Parameters = std::map<std::string, std::pair<std::string, std::vector<Int>>>;
+  using Parameters = std::map<std::string, std::pair<std::string, Shape>>;
   [[nodiscard]] Parameters parameters_of(Int position) const;
   void add(Step step);
   void add_product(const std::string& parameter, Place place, Int outputs, Int inputs,
@@ -149,8 +151,8 @@ class Model {
   void add_latent_keys();
   void add_weighted_gates(const std::string& of, Int rows, Int inner, Int experts);
   [[nodiscard]] Int backward_scratch() const;
-  [[nodiscard]] Flow weight(const std::string& parameter, std::vector<Int> shape) const;
-  [[nodiscard]] static Flow gradient(const std::string& parameter, std::vector<Int> shape);
+  [[nodiscard]] Flow weight(const std::string& parameter, Shape shape) const;
+  [[nodiscard]] static Flow gradient(const std::string& parameter, Shape shape);
   void add_attention_of(const std::map<std::string, Json>& sizes, std::optional<bool> slides);
   void add_rotation_by(const std::string& table, std::optional<bool> slides);
   [[nodiscard]] std::vector<Flow> heads(const std::string& rotated, Int row) const;

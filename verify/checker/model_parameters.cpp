@@ -5,11 +5,6 @@
 #include "verify/checker/model.hpp"
 
 namespace mfsdp::checker {
-namespace {
-
-using Shape = std::vector<Int>;
-
-}  // namespace
 
 void Model::check_units(const PlanView& view) const {
   const Json& units = view.json.at("units");

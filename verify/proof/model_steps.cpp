@@ -493,18 +493,24 @@ constexpr std::array kExperts{
     expert_weight_gradient(P::experts_gate_up, d_gate_up, dispatched),
 };
 
-/// Beside them an expert that every token has whole.
+/// What changes of the steps above where all tokens share an expert: sums are added to its own, and
+/// its gradients behind the router's.
+constexpr ModelStep kAddsToShared{K::combine_rows,
+                                  0,
+                                  {},
+                                  {reads("input", expert_out), reads("places", row_places),
+                                   turns("output", of(mlp_out_shared), of(mlp_out))}};
+constexpr ModelStep kRouterBeforeShared{
+    K::gemm,
+    1,
+    P::router,
+    {reads("d_output", d_router_logits),
+     turns("d_input", of(d_normed2_experts), of(d_normed2_routed))}};
+
+/// An expert that every token has whole.
 constexpr std::array kSharedWhole{
-    ModelStep{K::combine_rows,
-              0,
-              {},
-              {reads("input", expert_out), reads("places", row_places),
-               turns("output", of(mlp_out_shared), of(mlp_out))}},
-    ModelStep{K::gemm,
-              1,
-              P::router,
-              {reads("d_output", d_router_logits),
-               turns("d_input", of(d_normed2_experts), of(d_normed2_routed))}},
+    kAddsToShared,
+    kRouterBeforeShared,
     forward(P::shared_gate_up, normed2, shared_gate_up),
     ModelStep{K::weighted_swiglu_forward,
               1,
@@ -526,19 +532,10 @@ constexpr std::array kSharedWhole{
     weight_gradient(P::shared_gate_up, d_shared_gate_up, normed2),
 };
 
-/// Beside them an expert that all tokens share, times a weight, whose sum the chosen ones' are
-/// added to; its gradients are added behind the router's.
+/// The same times a weight of its own.
 constexpr std::array kShared{
-    ModelStep{K::combine_rows,
-              0,
-              {},
-              {reads("input", expert_out), reads("places", row_places),
-               turns("output", of(mlp_out_shared), of(mlp_out))}},
-    ModelStep{K::gemm,
-              1,
-              P::router,
-              {reads("d_output", d_router_logits),
-               turns("d_input", of(d_normed2_experts), of(d_normed2_routed))}},
+    kAddsToShared,
+    kRouterBeforeShared,
     forward(P::shared_gate, normed2, shared_logits),
     ModelStep{K::sigmoid_forward,
               0,
