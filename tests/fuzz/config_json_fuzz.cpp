@@ -21,9 +21,12 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
     if (message.find('\n') != std::string::npos) std::abort();
     return 0;
   }
-  // A hundred thousand layers are a valid shape, but would make each run take seconds.
+  // A hundred thousand layers are a valid shape, and so are 65,536 experts in each of a hundred;
+  // but these would make each run take seconds.
   ModelShape small = *shape;
-  small.layers = std::min<std::int64_t>(small.layers, 64);
+  const std::int64_t fewer =
+      std::max<std::int64_t>(1, 65'536 / std::max<std::int64_t>(1, small.experts));
+  small.layers = std::min({small.layers, std::int64_t{64}, fewer});
   try {
     const Model model = make_model(small, DType::bf16);
     if (model.parameter_count() <= 0) std::abort();

@@ -91,7 +91,7 @@ class ProgramCheck {
 
   /// Bounded, so that what follows may multiply sizes.
   void check_mesh() {
-    constexpr std::int64_t kMostRanks = std::int64_t{1} << 40;
+    constexpr std::int64_t kBound = std::int64_t{1} << 40;
     const Mesh& mesh = program_.config.mesh;
     for (const auto* grid : {&mesh.dense, &mesh.experts}) {
       Int128 ranks = 1;
@@ -101,8 +101,8 @@ class ProgramCheck {
         if (std::ranges::count(*grid, on.axis, &MeshAxis::axis) > 1)
           return add("MF004", "config.mesh", fmt::format("{} stands twice", to_string(on.axis)));
         ranks *= on.size;
-        if (ranks > kMostRanks)
-          return add("MF004", "config.mesh", fmt::format("expected at most {} ranks", kMostRanks));
+        if (ranks > kBound)
+          return add("MF004", "config.mesh", fmt::format("expected at most {} ranks", kBound));
       }
     }
   }
