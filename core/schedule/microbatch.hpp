@@ -72,7 +72,8 @@ class MicrobatchSchedule {
   void make_recipes(const FamilyRecipe& family);
   void make_communicators();
   void make_uses();
-  void add_use(std::size_t owner, std::vector<const std::vector<RecipeOp>*> lists, bool weights);
+  [[nodiscard]] std::vector<const RecipeOp*> late_gradients() const;
+  void add_use(std::size_t owner, const std::vector<const RecipeOp*>& ops, bool weights);
   /// Of the activations, once: what looks at weights and gradients alone needs none of them.
   void make_tensors();
   [[nodiscard]] std::size_t lowest_trainable_owner() const;
@@ -105,6 +106,9 @@ class MicrobatchSchedule {
   void reduce_whole(const UnitState& unit, const GroupState& group);
   void finish_gradients(const UnitState& unit, const std::vector<const GroupState*>& groups);
   void norm_partial(const UnitState& unit, const GroupState& group, StreamRole stream);
+  /// Whether a unit's gradient begins before another's and ends after that has begun.
+  [[nodiscard]] bool is_filled_beside(std::size_t unit, std::size_t other) const;
+  [[nodiscard]] bool is_tied(std::size_t unit) const;
   [[nodiscard]] BufferId gradient_slot(const GroupState& group) const;
   /// Where weight-gradient kernels write: the slot, or the main gradient itself.
   [[nodiscard]] BufferId gradient_buffer(const GroupState& group) const;

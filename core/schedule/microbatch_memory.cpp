@@ -64,22 +64,23 @@ Bytes MicrobatchSchedule::most_full_gradients() const {
     }
     return bytes;
   };
-  // A slot is waited for only where all are taken, and then for the oldest. Tied weights keep one
-  // of their own from the head to the embedding. Of whole gradients one is on the wire at a time.
+  // A slot is waited for only where all are taken, and then for the oldest. Of whole gradients one
+  // is on the wire at a time.
   const auto slots = static_cast<std::size_t>(through_wire ? 1 : config_.grad_slots);
   std::int64_t most = 0;
   for (std::size_t i = 0; i < order.size(); ++i) {
     std::int64_t live = size(order[i]);
     std::size_t taken = 1;
-    const auto is_held = [&](std::size_t unit) {
-      return !through_wire && gradients_[unit].last > *gradients_[order[i]].first;
+    const auto is_filled = [&](std::size_t unit) {
+      return !through_wire && is_filled_beside(unit, order[i]);
     };
     for (std::size_t j = 0; j < i; ++j) {
-      if (!is_held(order[j])) continue;
+      if (!is_filled(order[j])) continue;
       live = checked_add(live, size(order[j]));
+      if (!is_tied(order[j])) ++taken;
     }
     for (std::size_t j = i; j-- > 0 && taken < slots;) {
-      if (is_held(order[j])) continue;
+      if (is_filled(order[j])) continue;
       live = checked_add(live, size(order[j]));
       ++taken;
     }
