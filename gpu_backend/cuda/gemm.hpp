@@ -86,7 +86,7 @@ struct GemmSettings {
 };
 
 /// What is enough was measured: gpu_backend/measurements/2026-11-21-products.md, and for the long
-/// search 2026-11-26-products.md.
+/// search 2026-11-26-many-h200.md.
 inline constexpr GemmSettings kSearch{
     .candidates = 16, .timed_rounds = 7, .sustained_milliseconds = 300};
 inline constexpr GemmSettings kLongSearch{
