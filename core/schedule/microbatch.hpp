@@ -104,6 +104,7 @@ class MicrobatchSchedule {
   void deal_and_sum(const UnitState& unit, const GroupState& group, Position position);
   void reduce_whole(const UnitState& unit, const GroupState& group);
   void finish_gradients(const UnitState& unit, const std::vector<const GroupState*>& groups);
+  void reduce_over_groups(const UnitState& unit, const GroupState& group);
   void norm_partial(const UnitState& unit, const GroupState& group, StreamRole stream);
   [[nodiscard]] BufferId gradient_slot(const GroupState& group) const;
   /// Where weight-gradient kernels write: the slot, or the main gradient itself.

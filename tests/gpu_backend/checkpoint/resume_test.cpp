@@ -15,6 +15,7 @@
 #include "gpu_backend/checkpoint/saver.hpp"
 #include "tests/gpu_backend/checkpoint/ranks_at_rest.hpp"
 #include "tests/gpu_backend/train/training.hpp"
+#include "tests/support/configurations.hpp"
 #include "tests/support/scratch_folder.hpp"
 
 namespace mfsdp {
@@ -87,6 +88,20 @@ PlanConfig layout(std::int64_t outer, std::int64_t shard, Strategy strategy) {
   return config;
 }
 
+/// Saved midway by each layout and gone on with by the next one: as the first in one go.
+void expect_moves(const std::vector<PlanConfig>& layouts) {
+  const Told whole = train_saving(layouts.front(), {});
+  for (std::size_t i = 0; i < layouts.size(); ++i) {
+    SCOPED_TRACE(fmt::format("layout {}", i));
+    const ScratchFolder folder;
+    const Told begun = train_saving(layouts[i], {.folder = folder / "saves"}, 3);
+    ASSERT_TRUE(begun.end) << begun.end.error().message();
+    const PlanConfig& other = layouts[(i + 1) % layouts.size()];
+    const bool same_batches = other.microbatches == 1 && other.micro_batch == 1;
+    expect_same(train_saving(other, {}, kSteps, folder / "saves"), whole, 4, same_batches);
+  }
+}
+
 TEST(Resume, GoesOnBitForBit) {
   for (const Strategy strategy :
        {Strategy::no_shard, Strategy::optim, Strategy::optim_grads, Strategy::optim_grads_params}) {
@@ -138,16 +153,32 @@ TEST(Resume, GoesOnInAnotherLayout) {
       layouts.back().microbatches = 4;
     }
     for (PlanConfig& config : layouts) config.exact_sums = exact;
-    const Told whole = train_saving(layouts.front(), {});
-    for (std::size_t i = 0; i < layouts.size(); ++i) {
-      SCOPED_TRACE(fmt::format("exact {}, layout {}", exact, i));
-      const ScratchFolder folder;
-      const Told begun = train_saving(layouts[i], {.folder = folder / "saves"}, 3);
-      ASSERT_TRUE(begun.end) << begun.end.error().message();
-      const PlanConfig& other = layouts[(i + 1) % layouts.size()];
-      const bool same_batches = other.microbatches == 1 && other.micro_batch == 1;
-      expect_same(train_saving(other, {}, kSteps, folder / "saves"), whole, 4, same_batches);
-    }
+    SCOPED_TRACE(exact ? "with exact sums" : "without");
+    expect_moves(layouts);
+  }
+}
+
+/// Experts that each rank has and that are dealt out over two ranks or four, beside groups of ranks
+/// and sharded over them: a save of each goes on as the next.
+TEST(Resume, GoesOnWithExpertsOnOtherRanks) {
+  for (const Family family : {Family::olmoe, Family::deepseek}) {
+    std::vector<PlanConfig> layouts;
+    const auto add = [&](PlanConfig config, std::int64_t ep) {
+      test::make_family(config.model, family);
+      config.expert_parallel = ep;
+      config.mesh = with_expert_grid(config.mesh, ep);
+      config.exact_sums = true;
+      layouts.push_back(std::move(config));
+    };
+    add(layout(1, 4, Strategy::optim_grads_params), 0);
+    add(layout(2, 2, Strategy::optim_grads_params), 2);
+    layouts.push_back(layouts.back());
+    layouts.back().outer_strategy = Strategy::optim;
+    add(layout(1, 4, Strategy::optim), 4);
+    add(layout(1, 4, Strategy::optim_grads), 2);
+    add(layout(2, 2, Strategy::no_shard), 2);
+    SCOPED_TRACE(to_string(family));
+    expect_moves(layouts);
   }
 }
 

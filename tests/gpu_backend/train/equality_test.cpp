@@ -279,7 +279,7 @@ TEST(Equality, OfExpertsDealtOut) {
     for (const PlanConfig& layout : test::layouts(model))
       for (const std::int64_t ep : {0, 2, 4, 8}) {
         const std::int64_t ranks = layout.mesh.size(Axis::dp_shard);
-        if (layout.mesh.size(Axis::dp_outer) > 1 || (ep > 0 && ranks % ep != 0)) continue;
+        if (ep > 0 && ranks % ep != 0) continue;
         if (number++ % every != 0) continue;
         PlanConfig& config = configs.emplace_back(layout);
         test::set_schedule(config, number);
@@ -287,8 +287,10 @@ TEST(Equality, OfExpertsDealtOut) {
         config.exact_sums = true;
         config.expert_parallel = ep;
         config.mesh = with_expert_grid(config.mesh, ep);
-        // Half of a rank's rows for each other, which none of these runs comes to need.
-        if (ep > 2 && number % 2 == 0) config.capacity_factor = {ep, 2};
+        // Three quarters of a rank's rows for each other, which none of these runs comes to need
+        // but GPT-OSS's: its router has biases, and some ranks' rows all go to one.
+        if (ep > 2 && number % 2 == 0 && family != Family::gpt_oss)
+          config.capacity_factor = Rational{3 * ep, 4};
       }
     const Skewed data(model.vocab, kGlobalBatch * steps(), true);
     print_header(fmt::format("{}, experts dealt out, with --exact-sums", to_string(family)));
