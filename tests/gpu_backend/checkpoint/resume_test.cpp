@@ -7,9 +7,11 @@
 #include <array>
 #include <atomic>
 #include <cmath>
+#include <filesystem>
 #include <set>
 #include <vector>
 
+#include "core/model/hf_config.hpp"
 #include "gpu_backend/checkpoint/agreement.hpp"
 #include "gpu_backend/checkpoint/saved_state.hpp"
 #include "gpu_backend/checkpoint/saver.hpp"
@@ -59,8 +61,9 @@ Told train_saving(const PlanConfig& config, const SaveSettings& saves, std::int6
 
 /// That `told` is the end of `whole`, from step `first` on. A loss is a sum of floats in the order
 /// of the layout, with exact sums too: those of `same_batches` alone are equal, others within their
-/// additions of four sequences.
-void expect_same(const Told& told, const Told& whole, std::size_t first, bool same_batches = true) {
+/// additions of so many sequences.
+void expect_same(const Told& told, const Told& whole, std::size_t first, bool same_batches = true,
+                 std::int64_t sequences = 4) {
   ASSERT_TRUE(told.end) << told.end.error().message();
   ASSERT_EQ(told.steps.size() + first - 1, whole.steps.size());
   for (std::size_t i = 0; i < told.steps.size(); ++i) {
@@ -70,7 +73,9 @@ void expect_same(const Told& told, const Told& whole, std::size_t first, bool sa
     if (same_batches)
       EXPECT_EQ(report.loss, expected.loss) << "step " << report.step;
     else
-      EXPECT_NEAR(report.loss, expected.loss, 4 * 0x1p-24 * expected.loss) << report.step;
+      EXPECT_NEAR(report.loss, expected.loss,
+                  static_cast<double>(sequences) * 0x1p-24 * expected.loss)
+          << report.step;
     EXPECT_TRUE(report.grad_norm == expected.grad_norm ||
                 (std::isnan(report.grad_norm) && std::isnan(expected.grad_norm)))
         << report.grad_norm << " and " << expected.grad_norm;
@@ -98,7 +103,8 @@ void expect_moves(const std::vector<PlanConfig>& layouts) {
     ASSERT_TRUE(begun.end) << begun.end.error().message();
     const PlanConfig& other = layouts[(i + 1) % layouts.size()];
     const bool same_batches = other.microbatches == 1 && other.micro_batch == 1;
-    expect_same(train_saving(other, {}, kSteps, folder / "saves"), whole, 4, same_batches);
+    expect_same(train_saving(other, {}, kSteps, folder / "saves"), whole, 4, same_batches,
+                other.global_batch());
   }
 }
 
@@ -178,6 +184,32 @@ TEST(Resume, GoesOnWithExpertsOnOtherRanks) {
     add(layout(1, 4, Strategy::optim_grads), 2);
     add(layout(2, 2, Strategy::no_shard), 2);
     SCOPED_TRACE(to_string(family));
+    expect_moves(layouts);
+  }
+}
+
+/// A save of one rank goes on on 16, moves among groups of them and ends on one again.
+TEST(Resume, GoesOnWithExpertsOnSixteenRanks) {
+  const std::filesystem::path models = std::filesystem::path(MFSDP_SOURCE_DIR) / "scenarios";
+  for (const char* name : {"moe_nano", "mla_nano"}) {
+    const auto model = load_model(name, models / "models");
+    ASSERT_TRUE(model) << model.error().message();
+    std::vector<PlanConfig> layouts;
+    const auto add = [&](PlanConfig config, std::int64_t ep, Strategy outer = Strategy::no_shard) {
+      config.model = model->shape;
+      config.expert_parallel = ep;
+      config.mesh = with_expert_grid(config.mesh, ep);
+      config.outer_strategy = outer;
+      config.micro_batch = 16 / config.mesh.world_size();
+      config.seq_len = 4;
+      config.exact_sums = true;
+      layouts.push_back(std::move(config));
+    };
+    add(layout(1, 16, Strategy::optim_grads_params), 8);
+    add(layout(2, 8, Strategy::optim_grads_params), 4, Strategy::optim);
+    add(layout(4, 2, Strategy::optim), 2);
+    add(layout(1, 1, Strategy::no_shard), 0);
+    SCOPED_TRACE(name);
     expect_moves(layouts);
   }
 }
