@@ -42,8 +42,8 @@ way_flags() {  # WAY: of mfsdp-exec and mfsdp-sim alike; those of FSDP2 of mfsdp
     fp32) ;; bf16) echo "$narrow" ;;
     copy) echo "$narrow $by_copy" ;; symmetric) echo "$narrow $by_symmetric" ;;
     fp32_copy) echo "$by_copy" ;; fp32_symmetric) echo "$by_symmetric" ;;
-    fsdp2_fp32) echo "--engine fsdp2-compile" ;;
-    fsdp2_bf16) echo "--engine fsdp2-compile --reduce-dtype bf16" ;;
+    fsdp2_fp32) echo "--engine fsdp2-compile-loss" ;;
+    fsdp2_bf16) echo "--engine fsdp2-compile-loss --reduce-dtype bf16" ;;
   esac
 }
 needs_ranks() { [[ $1 == *copy || $1 == *symmetric ]] && [ "$gpus" -eq 1 ]; }
