@@ -68,6 +68,7 @@ PlanConfig activation_key(PlanConfig config) {
   config.grad_dtype = config.reduce_dtype = weight_gradient_dtype(config);
   config.mesh = {};
   config.strategy = config.outer_strategy = Strategy::no_shard;
+  config.expert_strategy.reset();
   config.microbatches = 1;
   return config;
 }
