@@ -240,12 +240,13 @@ Result<void> check_experts(const PlanConfig& config) {
   if (const std::int64_t ranks = config.mesh.world_size(); ranks % ep != 0)
     return fail("--ep",
                 fmt::format("ranks % ep: {} does not divide the {} ranks of --gpus", ep, ranks));
-  if (config.mesh.size(Axis::dp_outer) > 1)
-    return fail("--ep", fmt::format("expected --outer-dp 1 beside it: experts are dealt out over "
-                                    "one group of ranks, got {} groups",
-                                    config.mesh.size(Axis::dp_outer)));
+  if (const std::int64_t ranks = config.mesh.size(Axis::dp_shard); ranks % ep != 0)
+    return fail("--ep", fmt::format("dp_shard % ep: {} does not divide the {} ranks of each of "
+                                    "--outer-dp {} groups, inside which experts are dealt out",
+                                    ep, ranks, config.mesh.size(Axis::dp_outer)));
   if (config.mesh != with_expert_grid(config.mesh, ep))
-    return fail("mesh.experts", fmt::format("expected expt_dp x ep with --ep {}", ep));
+    return fail("mesh.experts",
+                fmt::format("expected expt_dp_outer x expt_dp x ep with --ep {}", ep));
   if (orthogonalises(config.optimizer))
     return fail("--ep", fmt::format("expected none with --optimizer {}: its rounds deal out the "
                                     "matrices of groups that are cut alike",

@@ -121,6 +121,7 @@ class MicrobatchSchedule {
   void deal_and_sum(const UnitState& unit, const GroupState& group, Position position);
   void reduce_whole(const UnitState& unit, const GroupState& group);
   void finish_gradients(const UnitState& unit, const std::vector<const GroupState*>& groups);
+  void reduce_over_groups(const UnitState& unit, const GroupState& group);
   void norm_partial(const UnitState& unit, const GroupState& group, StreamRole stream);
   /// Whether a unit's gradient begins before another's and ends after that has begun.
   [[nodiscard]] bool is_filled_beside(std::size_t unit, std::size_t other) const;

@@ -276,6 +276,10 @@ inline std::vector<PlannerAxis> planner_axes() {
        .values = {"none", "alone", "with biases", "beside a shared one", "alone, capped",
                   "with biases, capped", "beside a shared one, capped"},
        .value_of = dealt_experts},
+      {.name = "experts dealt out beside groups",
+       .values = {"one", "HSDP", "HFSDP"},
+       .value_of =
+           [](const Program& p) { return p.config.deals_experts() ? outer_axis(p) : "one"; }},
       flag("experts that a token does not choose",
            [](const Program& p) {
              return p.config.model.experts_per_token < p.config.model.experts;

@@ -91,8 +91,8 @@ inline void draw_experts(PlanConfig& config) {
 /// Of which models configurations are drawn.
 enum class Models { all, with_experts };
 
-/// Experts over ranks that divide both them and the mesh, where nothing else speaks against it;
-/// half of the time what does is taken back, and more often where all models have experts.
+/// Experts over ranks that divide both them and those of a group, where nothing else speaks against
+/// it; half of the time what does is taken back, and more often where all models have experts.
 inline void draw_expert_parallel(PlanConfig& config, Models models) {
   const std::int64_t ranks = config.mesh.size(Axis::dp_shard);
   std::vector<std::int64_t> able;
@@ -105,13 +105,11 @@ inline void draw_expert_parallel(PlanConfig& config, Models models) {
   if (!able.empty() && takes_back()) {
     if (only_experts && orthogonalises(config.optimizer)) config.optimizer = Optimizer::adamw;
     config.gather = config.reduce = Transport::nccl;
-    config.mesh.resize(Axis::dp_outer, 1);
-    config.outer_strategy = Strategy::no_shard;
     if (config.state_dtype == StateDtype::blockwise8) config.state_dtype = StateDtype::full;
   }
   const bool in_windows = config.gather != Transport::nccl || config.reduce != Transport::nccl;
   if (able.empty() || in_windows || orthogonalises(config.optimizer) ||
-      config.mesh.size(Axis::dp_outer) > 1 || config.state_dtype == StateDtype::blockwise8)
+      config.state_dtype == StateDtype::blockwise8)
     return;
   config.expert_parallel = *rc::gen::elementOf(able);
   config.mesh = with_expert_grid(config.mesh, config.expert_parallel);
