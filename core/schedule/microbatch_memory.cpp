@@ -19,6 +19,7 @@ Bytes MicrobatchSchedule::most_live_activations() {
   std::int64_t most = 0;
   const auto size = [&](BufferId id) { return round_up(e_.at(id).size.value, kAlignment); };
   for (const Step& step : steps_) {
+    for (const BufferId id : step.given_back) live -= size(id);
     for (const BufferId id : step.acquires) live = checked_add(live, size(id));
     most = std::max(most, live);
     for (const BufferId id : step.releases) live -= size(id);
