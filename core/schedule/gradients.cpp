@@ -57,9 +57,20 @@ std::string MicrobatchSchedule::group_name(const UnitState& unit, const GroupSta
   return is_first ? unit.name : unit.name + ".vectors";
 }
 
+bool MicrobatchSchedule::is_tied(std::size_t unit) const {
+  return unit == unit_of(0) && config_.model.tied_embeddings;
+}
+
+/// A tied unit's slot is one more: taken at the head and reduced after the embedding's backward, it
+/// would leave the blocks one less throughout.
+bool MicrobatchSchedule::is_filled_beside(std::size_t unit, std::size_t other) const {
+  const GradientSpan& span = gradients_[unit];
+  const GradientSpan& beside = gradients_[other];
+  return span.first && beside.first && span.first < beside.first && span.last > *beside.first;
+}
+
 /// A slot is taken before the unit's first weight gradient: compute waits until fewer than
-/// grad_slots are being reduced, oldest reduction first. A tied unit's is one more: taken at the
-/// head and reduced after the embedding's backward, it would leave the blocks one less throughout.
+/// grad_slots are being reduced or filled, oldest reduction first.
 void MicrobatchSchedule::begin_gradient(std::size_t unit, Position position) {
   const auto groups = state_.trainable_of(unit);
   if (state_.shards_gradient(unit)) {
@@ -68,7 +79,10 @@ void MicrobatchSchedule::begin_gradient(std::size_t unit, Position position) {
     const bool drains = !gradient_begun_;
     gradient_begun_ = true;
     std::optional<std::size_t> awaited;
-    const std::size_t most = drains ? 0 : static_cast<std::size_t>(config_.grad_slots) - 1;
+    auto most = static_cast<std::size_t>(config_.grad_slots) - 1;
+    for (std::size_t other = 0; other < gradients_.size(); ++other)
+      if (!is_tied(other) && is_filled_beside(other, unit)) --most;
+    if (drains) most = 0;
     while (carry_.reducing.size() > most) {
       awaited = carry_.reducing.front();
       carry_.reducing.pop_front();

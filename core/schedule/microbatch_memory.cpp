@@ -1,5 +1,6 @@
 // What a microbatch surely has live at one time in each pool, from its tables alone.
 #include <algorithm>
+#include <functional>
 
 #include "core/schedule/microbatch.hpp"
 
@@ -18,6 +19,7 @@ Bytes MicrobatchSchedule::most_live_activations() {
   std::int64_t most = 0;
   const auto size = [&](BufferId id) { return round_up(e_.at(id).size.value, kAlignment); };
   for (const Step& step : steps_) {
+    for (const BufferId id : step.given_back) live -= size(id);
     for (const BufferId id : step.acquires) live = checked_add(live, size(id));
     most = std::max(most, live);
     for (const BufferId id : step.releases) live -= size(id);
@@ -64,23 +66,23 @@ Bytes MicrobatchSchedule::most_full_gradients() const {
     }
     return bytes;
   };
-  // A slot is waited for only where all are taken, and then for the oldest. Tied weights keep one
-  // of their own from the head to the embedding. Of whole gradients one is on the wire at a time.
+  // A slot is waited for only where all are taken, and then for the oldest. Of whole gradients one
+  // is on the wire at a time.
   const auto slots = static_cast<std::size_t>(through_wire ? 1 : config_.grad_slots);
   std::int64_t most = 0;
-  for (std::size_t i = 0; i < order.size(); ++i) {
-    std::int64_t live = size(order[i]);
+  std::vector<std::size_t> ended = order;  // the last one to end first: the oldest is waited for
+  std::ranges::sort(ended, std::greater{}, [&](std::size_t unit) { return gradients_[unit].last; });
+  for (const std::size_t begins : order) {
+    std::int64_t live = size(begins);
     std::size_t taken = 1;
-    const auto is_held = [&](std::size_t unit) {
-      return !through_wire && gradients_[unit].last > *gradients_[order[i]].first;
-    };
-    for (std::size_t j = 0; j < i; ++j) {
-      if (!is_held(order[j])) continue;
-      live = checked_add(live, size(order[j]));
+    for (const std::size_t other : order) {
+      if (through_wire || !is_filled_beside(other, begins)) continue;
+      live = checked_add(live, size(other));
+      if (!is_tied(other)) ++taken;
     }
-    for (std::size_t j = i; j-- > 0 && taken < slots;) {
-      if (is_held(order[j])) continue;
-      live = checked_add(live, size(order[j]));
+    for (const std::size_t other : ended) {
+      if (taken >= slots || gradients_[other].last >= *gradients_[begins].first) continue;
+      live = checked_add(live, size(other));
       ++taken;
     }
     most = std::max(most, live);

@@ -1,6 +1,9 @@
 // What a microbatch consists of, worked out once per plan: uses, kernels, tensor lifetimes.
 #include <algorithm>
-#include <stdexcept>
+#include <initializer_list>
+#include <ranges>
+#include <set>
+#include <string>
 #include <utility>
 
 #include "core/schedule/microbatch.hpp"
@@ -43,6 +46,18 @@ Recompute recompute_of(std::size_t block, const RecomputePolicy& policy) {
                                                                : Recompute::selective;
 }
 
+bool is_tensor(const RecipeOperand& operand) {
+  return operand.source == Source::tensor || operand.source == Source::previous ||
+         operand.source == Source::microbatch;
+}
+
+std::vector<const RecipeOp*> pointers(std::initializer_list<const std::vector<RecipeOp>*> lists) {
+  std::vector<const RecipeOp*> ops;
+  for (const auto* list : lists)
+    for (const RecipeOp& op : *list) ops.push_back(&op);
+  return ops;
+}
+
 }  // namespace
 
 MicrobatchSchedule::MicrobatchSchedule(Emitter& emitter, const State& state,
@@ -53,6 +68,7 @@ MicrobatchSchedule::MicrobatchSchedule(Emitter& emitter, const State& state,
   make_recipes(family);
   make_communicators();
   make_uses();
+  find_exchanges();
 }
 
 void MicrobatchSchedule::make_recipes(const FamilyRecipe& family) {
@@ -113,24 +129,61 @@ std::size_t MicrobatchSchedule::lowest_trainable_owner() const {
   return owner;
 }
 
-void MicrobatchSchedule::add_use(std::size_t owner, std::vector<const std::vector<RecipeOp>*> lists,
+/// The lowest block's weight gradients that nothing else waits for: they come after the embedding's
+/// backward, whose reduction they hide, as nothing is left to compute behind it. What they read
+/// must stay as it is until then, and the embedding needs a slot beside the block's.
+std::vector<const RecipeOp*> MicrobatchSchedule::late_gradients() const {
+  constexpr std::size_t kBlock = 1;
+  const auto reduces = [&](std::size_t owner) {
+    const auto groups = state_.trainable_of(unit_of(owner));
+    return std::ranges::any_of(groups, [](const auto* g) { return !g->route.reduces.empty(); });
+  };
+  if (!reduces(kEmbedding) || !reduces(kBlock) || config_.grad_slots < 2) return {};
+  const auto key = [&](std::size_t owner, const RecipeOperand& operand) {
+    return tensor_key(operand.source, owner, operand.name, config_);
+  };
+  std::set<std::string> written;     // by what comes behind
+  std::set<ParameterRole> added_to;  // likewise
+  const auto comes_behind = [&](std::size_t owner, const RecipeOp& op) {
+    if (op.gradient_of) added_to.insert(*op.gradient_of);
+    for (const RecipeOperand& operand : op.operands)
+      if (is_tensor(operand) && operand.access != Access::read) written.insert(key(owner, operand));
+  };
+  for (const RecipeOp& op : recipe_of(kEmbedding).backward) comes_behind(kEmbedding, op);
+  added_to.clear();
+  std::vector<const RecipeOp*> late;
+  for (const RecipeOp& op : recipe_of(kBlock).backward | std::views::reverse) {
+    const auto can_wait = [&](const RecipeOperand& operand) {
+      if (operand.access == Access::scratch) return true;
+      if (!is_tensor(operand)) return operand.source == Source::weight_grad;
+      return operand.access == Access::read && !written.contains(key(kBlock, operand));
+    };
+    if (op.gradient_of && !added_to.contains(*op.gradient_of) &&
+        std::ranges::all_of(op.operands, can_wait))
+      late.insert(late.begin(), &op);
+    else
+      comes_behind(kBlock, op);
+  }
+  return late;
+}
+
+void MicrobatchSchedule::add_use(std::size_t owner, const std::vector<const RecipeOp*>& ops,
                                  bool weights) {
   Use use{.unit = unit_of(owner), .weights = weights, .begin = steps_.size(), .end = 0};
-  for (const auto* list : lists)
-    for (const RecipeOp& op : *list) {
-      if (op.gradient_of && is_frozen(use.unit, *op.gradient_of)) continue;
-      if (op.gradient_of) {
-        GradientSpan& span = gradients_[use.unit];
-        if (!span.first) span.first = steps_.size();
-        span.last = steps_.size();
-      }
-      steps_.push_back({.op = &op,
-                        .owner = owner,
-                        .unit = use.unit,
-                        .tensors = {},
-                        .acquires = {},
-                        .releases = {}});
+  for (const RecipeOp* op : ops) {
+    if (op->gradient_of && is_frozen(use.unit, *op->gradient_of)) continue;
+    if (op->gradient_of) {
+      GradientSpan& span = gradients_[use.unit];
+      if (!span.first) span.first = steps_.size();
+      span.last = steps_.size();
     }
+    steps_.push_back({.op = op,
+                      .owner = owner,
+                      .unit = use.unit,
+                      .tensors = {},
+                      .acquires = {},
+                      .releases = {}});
+  }
   use.end = steps_.size();
   if (use.end == use.begin) return;
   uses_.push_back(use);
@@ -140,15 +193,29 @@ void MicrobatchSchedule::add_use(std::size_t owner, std::vector<const std::vecto
 void MicrobatchSchedule::make_uses() {
   const auto head = static_cast<std::size_t>(config_.model.layers) + 1;
   for (std::size_t owner = 0; owner < head; ++owner)
-    add_use(owner, {&recipe_of(owner).forward}, true);
+    add_use(owner, pointers({&recipe_of(owner).forward}), true);
   const UnitRecipe& end = recipe_of(head);
-  add_use(head, {&end.forward, train_ ? &end.backward : &end.eval}, true);
+  add_use(head, pointers({&end.forward, train_ ? &end.backward : &end.eval}), true);
   if (!train_) return;
   const std::size_t lowest = lowest_trainable_owner();
-  for (std::size_t owner = head - 1; owner + 1 > lowest && owner != kEmbedding; --owner)
-    add_use(owner, {&recipe_of(owner).backward}, true);
-  // The embedding's backward needs token ids and the gradient, but no weights.
-  if (lowest == kEmbedding) add_use(kEmbedding, {&recipe_of(kEmbedding).backward}, false);
+  std::vector<const RecipeOp*> late;
+  if (lowest == kEmbedding) late = late_gradients();
+  for (std::size_t owner = head - 1; owner + 1 > lowest && owner != kEmbedding; --owner) {
+    std::vector<const RecipeOp*> ops = pointers({&recipe_of(owner).backward});
+    if (owner == 1)
+      std::erase_if(ops, [&](const RecipeOp* op) { return std::ranges::count(late, op) > 0; });
+    add_use(owner, ops, true);
+  }
+  if (lowest != kEmbedding) return;
+  // The embedding's backward needs token ids and the gradient, but no weights; nor do the late
+  // ones.
+  add_use(kEmbedding, pointers({&recipe_of(kEmbedding).backward}), false);
+  add_use(1, late, false);
+}
+
+std::string MicrobatchSchedule::key_of(const Step& step, const RecipeOperand& operand) const {
+  return is_tensor(operand) ? tensor_key(operand.source, step.owner, operand.name, config_)
+                            : std::string();
 }
 
 /// A tensor lives from the first kernel that touches it to the last.
@@ -163,12 +230,11 @@ void MicrobatchSchedule::make_tensors() {
     }
   std::unordered_map<std::string, BufferId> tensors;
   std::unordered_map<BufferId, std::size_t> last_use;
+  std::unordered_map<BufferId, std::size_t> joined_at;  // those that exchanges touch
   for (std::size_t i = 0; i < steps_.size(); ++i)
     for (const RecipeOperand& operand : steps_[i].op->operands) {
       BufferId& buffer = steps_[i].tensors.emplace_back();
-      if (operand.source != Source::tensor && operand.source != Source::previous &&
-          operand.source != Source::microbatch)
-        continue;
+      if (!is_tensor(operand)) continue;
       const std::string key = tensor_key(operand.source, steps_[i].owner, operand.name, config_);
       auto found = tensors.find(key);
       if (found == tensors.end()) {
@@ -183,13 +249,20 @@ void MicrobatchSchedule::make_tensors() {
                                             .holds = {},
                                             .slot_class = tensor->slot_class});
         found = tensors.emplace(key, id).first;
-        steps_[i].acquires.push_back(id);
+        steps_[steps_[i].beside ? steps_[i].run : i].acquires.push_back(id);
       }
       buffer = found->second;
       last_use[buffer] = i;
+      if (steps_[i].beside) joined_at[buffer] = steps_[i].joined_at;
     }
   for (std::size_t i = 0; i < steps_.size(); ++i)
-    for (const BufferId id : steps_[i].acquires) steps_[last_use.at(id)].releases.push_back(id);
+    for (const BufferId id : steps_[i].acquires) {
+      const auto join = joined_at.find(id);
+      if (join != joined_at.end() && join->second > last_use.at(id))
+        steps_[join->second].given_back.push_back(id);
+      else
+        steps_[last_use.at(id)].releases.push_back(id);
+    }
 }
 
 }  // namespace mfsdp::schedule
