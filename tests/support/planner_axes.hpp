@@ -35,6 +35,7 @@ inline rc::Gen<PlanConfig> any_planner_config(Models models = Models::all) {
     }
     config.main_dtype = *rc::gen::element(fp32, config.param_dtype);
     config.reduce_dtype = *rc::gen::element(fp32, bf16, fp16);
+    if (!reduces_alike(config)) config.reduce_dtype = config.grad_dtype;
     if (*rc::gen::inRange(0, 4) == 0) {
       config.exact_sums = true;
       config.grad_dtype = config.reduce_dtype = fp32;

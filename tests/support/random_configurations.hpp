@@ -88,19 +88,23 @@ inline void draw_experts(PlanConfig& config) {
     if (name == "mlp.down") name = "down_proj";
 }
 
+/// Whether experts' gradients are reduced as often as all others: else in the dtype that they have.
+inline bool reduces_alike(const PlanConfig& config) {
+  const auto each_microbatch = [](Strategy s) { return s >= Strategy::optim_grads; };
+  return each_microbatch(config.strategy_of_experts()) == each_microbatch(config.strategy);
+}
+
 /// Of which models configurations are drawn.
 enum class Models { all, with_experts };
 
 /// Of their own for half of the experts that are dealt out, where that is possible.
 inline void draw_expert_strategy(PlanConfig& config) {
   const auto strategy = static_cast<Strategy>(*rc::gen::inRange(0, 4));
-  const auto each_microbatch = [](Strategy s) { return s >= Strategy::optim_grads; };
-  const bool alike = each_microbatch(strategy) == each_microbatch(config.strategy);
   if (strategy == config.strategy || config.outer_strategy == Strategy::optim ||
       *rc::gen::arbitrary<bool>())
     return;
-  if (!alike) config.reduce_dtype = config.grad_dtype;
   config.expert_strategy = strategy;
+  if (!reduces_alike(config)) config.reduce_dtype = config.grad_dtype;
 }
 
 /// Experts over ranks that divide both them and those of a group, where nothing else speaks against

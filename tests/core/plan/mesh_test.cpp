@@ -63,6 +63,18 @@ TEST(Mesh, ResizingKeepsTheOrderOfAxes) {
   EXPECT_EQ(mesh.dense, (std::vector<MeshAxis>{{Axis::pp, 3}, {Axis::dp_shard, 5}}));
 }
 
+/// The groups are those of the dense grid, and ranks of ep neighbours inside one.
+TEST(Mesh, ExpertsAreDealtOutInsideEachGroup) {
+  const Mesh mesh = with_expert_grid(data_parallel_mesh(2, 4), 2);
+  EXPECT_EQ(mesh.experts,
+            (std::vector<MeshAxis>{{Axis::expt_dp_outer, 2}, {Axis::expt_dp, 2}, {Axis::ep, 2}}));
+  EXPECT_EQ(mesh.stride(Axis::expt_dp_outer), mesh.stride(Axis::dp_outer));
+  EXPECT_EQ(mesh.index(6, Axis::expt_dp), 1);  // rank 6 is the third of the second group
+  EXPECT_EQ(mesh.index(6, Axis::ep), 0);
+  const Mesh all = with_expert_grid(data_parallel_mesh(2, 4), 4);
+  EXPECT_EQ(all.experts, (std::vector<MeshAxis>{{Axis::expt_dp_outer, 2}, {Axis::ep, 4}}));
+}
+
 TEST(Mesh, ImpossibleGridsAreRefused) {
   EXPECT_TRUE(check_mesh(large_mesh()));
   const auto complaint = [](const std::function<void(Mesh&)>& spoil) {

@@ -238,6 +238,42 @@ TEST(Groups, StrategiesArePresetsOfPlacements) {
   expect({shard}, {shard}, {shard, outer});
 }
 
+/// Over their own grid, by their own strategy where there is one.
+TEST(Groups, ExpertsDealtOutArePresetsOfTheirOwnAxes) {
+  PlanConfig config = test::small_config(4);
+  test::make_family(config.model, Family::olmoe);
+  config.expert_parallel = 2;
+  config.mesh = with_expert_grid(data_parallel_mesh(3, 4), 2);
+  config.strategy = Strategy::optim_grads_params;
+  const AxisPlacement shard{.axis = Axis::expt_dp};
+  const AxisPlacement outer{.axis = Axis::expt_dp_outer};
+  const auto expect = [&](const Placement& weight, const Placement& gradient,
+                          const Placement& state) {
+    int experts = 0;
+    for (const Group& group : groups_of(config)) {
+      if (group.shard.empty()) {
+        EXPECT_EQ(group.weight, Placement{{.axis = Axis::dp_shard}});
+        continue;
+      }
+      ++experts;
+      EXPECT_EQ(group.weight, weight);
+      EXPECT_EQ(group.gradient, gradient);
+      EXPECT_EQ(group.state, state);
+      EXPECT_EQ(group.reduce, (std::vector{Axis::expt_dp_outer, Axis::expt_dp}));
+      EXPECT_EQ(group.cut, flat_axes(state.empty() ? Placement{shard} : state));
+    }
+    EXPECT_EQ(experts, config.model.layers);
+  };
+  expect({shard}, {shard}, {shard});
+  config.outer_strategy = Strategy::optim;
+  expect({shard}, {shard}, {shard, outer});
+  config.outer_strategy = Strategy::no_shard;
+  config.expert_strategy = Strategy::optim;
+  expect({}, {}, {shard});
+  config.expert_strategy = Strategy::no_shard;
+  expect({}, {}, {});
+}
+
 TEST(Groups, ReplicasCountOnce) {
   PlanConfig config = test::small_config(2);
   config.mesh = data_parallel_mesh(3, 2);
