@@ -70,6 +70,7 @@ PlanConfig activation_key(PlanConfig config) {
   config.mesh = {};
   if (reduces) config.mesh.dense = {{.axis = Axis::dp_shard, .size = 2}};
   config.strategy = config.outer_strategy = Strategy::no_shard;
+  config.expert_strategy.reset();
   config.microbatches = 1;
   return config;
 }

@@ -52,14 +52,14 @@ Bytes MicrobatchSchedule::most_full_gradients() const {
            std::ranges::any_of(group.route.reduces,
                                [](const Reduce& reduce) { return reduce.on->wire; });
   };
-  // Strategies shard the gradients of all units that are sharded at all, or of none.
   const bool through_wire =
       std::ranges::none_of(order, [&](std::size_t unit) { return state_.shards_gradient(unit); });
   std::ranges::sort(order, {}, [&](std::size_t unit) { return gradients_[unit].first; });
   const auto size = [&](std::size_t unit) {
     std::int64_t bytes = 0;
     for (const GroupState* group : state_.trainable_of(unit)) {
-      if (!group->route.shards_gradient() && !crosses(*group)) continue;
+      // Whole gradients that cross beside others' slots do so later, and are gone before long.
+      if (!group->route.shards_gradient() && !(through_wire && crosses(*group))) continue;
       const std::int64_t own =
           round_up(bytes_of(group->group->elements, config_.reduce_dtype).value, kAlignment);
       bytes = through_wire ? std::max(bytes, own) : checked_add(bytes, own);

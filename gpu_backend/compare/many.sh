@@ -16,6 +16,7 @@
 #   classes  every strategy on all GPUs, --deterministic: one result in each class
 #   checks   stages C, D and G of check.sh          kills   a rank killed in three phases, all GPUs
 #   experts  a mixture of experts over all GPUs, where the build has its kernels
+#   experts_speed  four layers of Qwen3-30B-A3B, experts gathered and dealt out: mfsdp-exec and speed_moe.py
 #   verify   mfsdp-verify --run of every timed run
 #
 # rows: s8192 s4096 s2048 (sequences, one a GPU), b2 (two of 8192), m4 (four microbatches of 4096), full (8192, full
@@ -30,7 +31,7 @@ set -u
 
 here=$(cd "$(dirname "$0")" && pwd)
 text=$here/../../scenarios/texts/jargon.txt
-build="" out=gpu_many stages=speed,classes,checks,kills,experts,verify
+build="" out=gpu_many stages=speed,classes,checks,kills,experts,experts_speed,verify
 rows=s8192,s4096,s2048,b2,m4,full,l1b,l3b,l3b_m4
 ways=fp32,fsdp2_fp32,bf16,fsdp2_bf16,copy,symmetric,fp32_copy,fp32_symmetric
 limit=300 gpus="" card="" steps=40 search=on again=0
@@ -54,7 +55,7 @@ done
 [[ $search =~ ^(on|long)$ ]] || wrong_flag "--search: expected on or long, got \"$search\""
 [[ $gpus =~ ^[1248]?$ ]] || wrong_flag "--gpus: expected 1, 2, 4 or 8, got \"$gpus\""
 for stage in ${stages//,/ }; do
-  case "$stage" in predict | speed | classes | checks | kills | experts | verify) ;;
+  case "$stage" in predict | speed | classes | checks | kills | experts | experts_speed | verify) ;;
     *) wrong_flag "--stage: there is no stage $stage" ;; esac
 done
 for row in ${rows//,/ }; do

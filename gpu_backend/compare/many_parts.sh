@@ -27,8 +27,8 @@ row_shape() {  # ROW: sequence, micro-batch, microbatches
     full) echo 8192 1 1 ;; l3b) echo 4096 1 1 ;;
   esac
 }
-row_model() {  # ROW
-  case "$1" in l1b) echo llama3_1b ;; l3b*) echo llama3_3b ;; *) echo llama3_8b ;; esac
+row_model() {  # ROW, or moe: that of experts_speed
+  case "$1" in l1b) echo llama3_1b ;; l3b*) echo llama3_3b ;; moe) echo qwen3_30b_a3b ;; *) echo llama3_8b ;; esac
 }
 row_flags() {  # ROW: of mfsdp-exec and mfsdp-sim alike
   [ "$1" != full ] || echo "--recompute full"
@@ -42,8 +42,8 @@ way_flags() {  # WAY: of mfsdp-exec and mfsdp-sim alike; those of FSDP2 of mfsdp
     fp32) ;; bf16) echo "$narrow" ;;
     copy) echo "$narrow $by_copy" ;; symmetric) echo "$narrow $by_symmetric" ;;
     fp32_copy) echo "$by_copy" ;; fp32_symmetric) echo "$by_symmetric" ;;
-    fsdp2_fp32) echo "--engine fsdp2-compile" ;;
-    fsdp2_bf16) echo "--engine fsdp2-compile --reduce-dtype bf16" ;;
+    fsdp2_fp32) echo "--engine fsdp2-compile-loss" ;;
+    fsdp2_bf16) echo "--engine fsdp2-compile-loss --reduce-dtype bf16" ;;
   esac
 }
 needs_ranks() { [[ $1 == *copy || $1 == *symmetric ]] && [ "$gpus" -eq 1 ]; }
@@ -334,6 +334,59 @@ stage_experts() {
   expert_runs > "$out/expert_runs"
   train_classes "$out/experts" moe_nano < "$out/expert_runs" || return
   python3 "$here/many_judge.py" --classes "$out/experts"
+}
+
+# On a text, as random tokens have no preferences; rooms for twice an equal share.
+moe_ours() {  # EP MODEL FOLDER
+  local dealt="" code
+  [ "$1" -eq 1 ] || dealt="--ep $1 --capacity-factor 2"
+  # shellcheck disable=SC2086
+  timeout "$(left)" "$exec_tool" --backend cuda --nproc "$gpus" --gpu "$card" --no-save --model "$2" --seq-len 4096 \
+    --micro-batch 1 --global-batch "$gpus" $dealt --data "$text" --steps "$steps" --gemm-search on --deadline 60 \
+    --output jsonl > "$3/steps.jsonl" 2> "$3/log"
+  code=$?
+  [ $code -eq 0 ] || return $code
+  python3 - "$3/steps.jsonl" $((steps / 4)) "$gpus" > "$3/result.json" <<'PYTHON'
+import json, statistics, sys
+lines = [json.loads(line) for line in open(sys.argv[1]) if line.startswith("{")]
+times = [line["step_ns"] / 1e6 for line in lines if line.get("event") == "step"][int(sys.argv[2]):]
+step = statistics.median(times)
+memory = [line for line in lines if line.get("schema", "").startswith("mfsdp.result")][-1]["memory"]
+print(json.dumps({"step_ms": round(step, 2), "tokens_per_s": round(4096 * int(sys.argv[3]) / step * 1000, 1),
+                  "allocated_gib": round(memory["allocated_bytes"] / 2**30, 2)}))
+PYTHON
+}
+
+moe_torch() {  # EP MODEL FOLDER
+  timeout "$(left)" python3 "$here/speed_moe.py" --model "$2" --layers 4 --seq 4096 --ep "$1" --gpus "$gpus" \
+    --steps "$steps" --timed $((steps - steps / 4)) --data "$text" --output json > "$3/result.json" 2> "$3/log"
+}
+
+stage_experts_speed() {
+  [ "$gpus" -ge 2 ] || { echo "needs two GPUs"; return 77; }
+  local ep engine folder model code=0 run_code
+  model=$(cut_model moe 4)
+  for ep in 1 "$gpus"; do
+    for engine in ours torch; do
+      [ $engine = ours ] || [ "$has_torch" -eq 1 ] || continue
+      folder=$out/experts_speed/${engine}_ep$ep
+      is_open "$folder"
+      case $? in 1) ;; 2) echo "$engine, ep $ep: $(cat "$folder/failed")"; code=1; continue ;; 0)
+        may_begin 150 || return 75
+        "moe_$engine" "$ep" "$model" "$folder"
+        run_code=$?
+        if [ $run_code -ne 0 ]; then
+          echo "exit code $run_code: $(grep -v '^ *$' "$folder/log" | tail -1 | cut -c1-200)" > "$folder/failed"
+          echo "$engine, ep $ep: $(cat "$folder/failed")"
+          code=1
+          continue
+        fi
+        touch "$folder/done" ;;
+      esac
+      echo "$engine, ep $ep: $(cat "$folder/result.json")"
+    done
+  done
+  return $code
 }
 
 # ---- checks, kills ------------------------------------------------------------------------------

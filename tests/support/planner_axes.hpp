@@ -276,6 +276,13 @@ inline std::vector<PlannerAxis> planner_axes() {
        .values = {"none", "alone", "with biases", "beside a shared one", "alone, capped",
                   "with biases, capped", "beside a shared one, capped"},
        .value_of = dealt_experts},
+      {.name = "strategy of experts dealt out",
+       .values = {"as the rest", "no_shard", "optim", "optim_grads", "optim_grads_params"},
+       .value_of =
+           [](const Program& p) {
+             const auto& own = p.config.expert_strategy;
+             return own ? std::string(to_string(*own)) : std::string("as the rest");
+           }},
       {.name = "experts dealt out beside groups",
        .values = {"one", "HSDP", "HFSDP"},
        .value_of =

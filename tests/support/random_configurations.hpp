@@ -91,6 +91,18 @@ inline void draw_experts(PlanConfig& config) {
 /// Of which models configurations are drawn.
 enum class Models { all, with_experts };
 
+/// Of their own for half of the experts that are dealt out, where that is possible.
+inline void draw_expert_strategy(PlanConfig& config) {
+  const auto strategy = static_cast<Strategy>(*rc::gen::inRange(0, 4));
+  const auto each_microbatch = [](Strategy s) { return s >= Strategy::optim_grads; };
+  const bool alike = each_microbatch(strategy) == each_microbatch(config.strategy);
+  if (strategy == config.strategy || config.outer_strategy == Strategy::optim ||
+      *rc::gen::arbitrary<bool>())
+    return;
+  if (!alike) config.reduce_dtype = config.grad_dtype;
+  config.expert_strategy = strategy;
+}
+
 /// Experts over ranks that divide both them and those of a group, where nothing else speaks against
 /// it; half of the time what does is taken back, and more often where all models have experts.
 inline void draw_expert_parallel(PlanConfig& config, Models models) {
@@ -115,6 +127,7 @@ inline void draw_expert_parallel(PlanConfig& config, Models models) {
   config.mesh = with_expert_grid(config.mesh, config.expert_parallel);
   if (*rc::gen::arbitrary<bool>())
     config.capacity_factor = *rc::gen::element(Rational{1, 1}, Rational{3, 2});
+  draw_expert_strategy(config);
 }
 
 /// Latent vectors and groups of experts.

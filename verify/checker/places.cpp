@@ -46,7 +46,9 @@ void check_frozen(const PlanView& view, const Group& group, const Json& json) {
     Axes wanted = group.cut;
     std::erase_if(wanted, [&](const std::string& axis) {
       const bool outer = axis == "dp_outer" || axis == "expt_dp_outer";
-      return cuts_of.at(config.at(outer ? "outer_strategy" : "strategy")) < placed.second;
+      const bool own = axis == "expt_dp" && config.contains("expert_strategy");
+      const char* strategy = outer ? "outer_strategy" : own ? "expert_strategy" : "strategy";
+      return cuts_of.at(config.at(strategy)) < placed.second;
     });
     if (axes_of(view, json.value(placed.first, Json::array())) != wanted)
       refuse("group {}: its {} is cut otherwise than by the strategy", view.groups.size(),

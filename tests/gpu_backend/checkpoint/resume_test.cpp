@@ -182,6 +182,7 @@ TEST(Resume, GoesOnWithExpertsOnOtherRanks) {
     layouts.back().outer_strategy = Strategy::optim;
     add(layout(1, 4, Strategy::optim), 4);
     add(layout(1, 4, Strategy::optim_grads), 2);
+    layouts.back().expert_strategy = Strategy::no_shard;
     add(layout(2, 2, Strategy::no_shard), 2);
     SCOPED_TRACE(to_string(family));
     expect_moves(layouts);
@@ -206,6 +207,7 @@ TEST(Resume, GoesOnWithExpertsOnSixteenRanks) {
       layouts.push_back(std::move(config));
     };
     add(layout(1, 16, Strategy::optim_grads_params), 8);
+    layouts.back().expert_strategy = Strategy::optim;
     add(layout(2, 8, Strategy::optim_grads_params), 4, Strategy::optim);
     add(layout(4, 2, Strategy::optim), 2);
     add(layout(1, 1, Strategy::no_shard), 0);

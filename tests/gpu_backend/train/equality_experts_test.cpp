@@ -5,6 +5,7 @@
 #include <gtest/gtest.h>
 
 #include <filesystem>
+#include <optional>
 #include <vector>
 
 #include "core/model/hf_config.hpp"
@@ -24,10 +25,10 @@ using test::Skewed;
 using test::steps;
 
 /// Experts on one rank or dealt out over 2, 4 or 8, on up to 8 ranks of one group or
-/// two, with room for all rows or for
-/// so many times an equal share: the same bits, and the same bytes as planned. GPT-OSS's have
-/// biases, DeepSeek's stand beside one that all tokens share. With MFSDP_EQUALITY=full on every
-/// schedule of such meshes, else on a ninth of them, and on fewer of these two.
+/// two, sharded as the rest or otherwise, with room for all rows or for so many times an equal
+/// share: the same bits, and the same bytes as planned. GPT-OSS's have biases, DeepSeek's stand
+/// beside one that all tokens share. With MFSDP_EQUALITY=full on every schedule of such meshes,
+/// else on a ninth of them, and on fewer of these two.
 TEST(Equality, OfExpertsDealtOut) {
   for (const Family family : {Family::olmoe, Family::gpt_oss, Family::deepseek}) {
     ModelShape model = test::nano().model;
@@ -53,6 +54,11 @@ TEST(Equality, OfExpertsDealtOut) {
         config.exact_sums = true;
         config.expert_parallel = ep;
         config.mesh = with_expert_grid(config.mesh, ep);
+        // Some are sharded otherwise than the rest: by each of the other strategies in turn.
+        const bool has_own = ep > 0 && config.outer_strategy == Strategy::no_shard;
+        if (has_own && number % 4 < 2)
+          config.expert_strategy =
+              static_cast<Strategy>((static_cast<int>(config.strategy) + 1 + number / 4 % 3) % 4);
         // Three quarters of a rank's rows for each other, which none of these runs comes to need
         // but GPT-OSS's: its router has biases, and some ranks' rows all go to one.
         if (ep > 2 && number % 2 == 0 && family != Family::gpt_oss)
@@ -75,6 +81,7 @@ struct Grid {
   std::int64_t ep = 0;
   Strategy strategy = Strategy::optim_grads_params;
   Strategy outer_strategy = Strategy::no_shard;
+  std::optional<Strategy> expert_strategy{};
 };
 
 /// All that 1 to 16 ranks allow for 8 experts; strategies in turn.
@@ -86,10 +93,12 @@ std::vector<Grid> all_grids() {
         Grid grid{.outer = outer, .shard = ranks / outer, .ep = ep};
         if (ep > grid.shard) continue;
         grid.strategy = static_cast<Strategy>(std::ssize(grids) % 4);
+        if (ep > 0) grid.expert_strategy = static_cast<Strategy>(std::ssize(grids) / 4 % 4);
         grids.push_back(grid);
         if (outer == 1) continue;
         grid.strategy = Strategy::optim_grads_params;
         grid.outer_strategy = Strategy::optim;
+        grid.expert_strategy.reset();
         grids.push_back(grid);
       }
   return grids;
@@ -100,12 +109,14 @@ std::vector<Grid> all_grids() {
 /// as gradients of so few tokens leave the range of exact sums once training has gone astray.
 TEST(Equality, OfNamedModelsOnSixteenRanks) {
   using enum Strategy;
-  const std::vector<Grid> some{{.outer = 1, .shard = 1, .ep = 0, .strategy = no_shard},
-                               {.outer = 2, .shard = 4, .ep = 4, .strategy = optim_grads},
-                               {.outer = 1, .shard = 16, .ep = 8},
-                               {.outer = 2, .shard = 8, .ep = 4, .outer_strategy = optim},
-                               {.outer = 4, .shard = 4, .ep = 2},
-                               {.outer = 2, .shard = 8, .ep = 8, .strategy = optim}};
+  const std::vector<Grid> some{
+      {.outer = 1, .shard = 1, .ep = 0, .strategy = no_shard},
+      {.outer = 2, .shard = 4, .ep = 4, .strategy = optim_grads},
+      {.outer = 1, .shard = 16, .ep = 8, .expert_strategy = optim},
+      {.outer = 2, .shard = 8, .ep = 4, .outer_strategy = optim},
+      {.outer = 4, .shard = 4, .ep = 2, .expert_strategy = no_shard},
+      {.outer = 1, .shard = 8, .ep = 2, .strategy = optim, .expert_strategy = optim_grads_params},
+      {.outer = 2, .shard = 8, .ep = 8, .strategy = optim}};
   constexpr std::int64_t kSequences = 16;
   constexpr std::int64_t kSteps = test::kFewSteps;
   for (const char* name : {"moe_nano", "mla_nano"}) {
@@ -120,6 +131,7 @@ TEST(Equality, OfNamedModelsOnSixteenRanks) {
       config.expert_parallel = grid.ep;
       config.strategy = grid.strategy;
       config.outer_strategy = grid.outer_strategy;
+      config.expert_strategy = grid.expert_strategy;
       config.seq_len = test::kTokens;
       config.micro_batch = kSequences / config.mesh.world_size();
       config.exact_sums = true;
