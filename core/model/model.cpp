@@ -154,6 +154,8 @@ class ModelBuilder {
     const std::int64_t inner = shape_.expert_intermediate;
     std::vector<ParameterPart> gate_up;
     std::vector<ParameterPart> down;
+    gate_up.reserve(static_cast<std::size_t>(shape_.experts) * 2);
+    down.reserve(static_cast<std::size_t>(shape_.experts));
     const std::string all = prefix + std::string(names_.experts);
     for (std::int64_t expert = 0; expert < shape_.experts; ++expert) {
       const std::string one = all + std::to_string(expert) + ".";

@@ -3,8 +3,10 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <atomic>
 #include <chrono>
+#include <cmath>
 #include <functional>
 #include <map>
 #include <mutex>
@@ -54,6 +56,51 @@ inline std::vector<Row> run_all(const std::vector<PlanConfig>& configs, const Da
   std::vector<Row> sorted;
   for (auto& [name, row] : rows) sorted.push_back(std::move(row));
   return sorted;
+}
+
+/// Of another dataset's order, the samples from number `first` on.
+class Later final : public Dataset {
+ public:
+  Later(const Dataset& all, std::uint64_t seed, std::int64_t first, std::int64_t count)
+      : all_(all) {
+    for (std::int64_t i = 0; i < count; ++i)
+      instead_[shuffled_sample(seed, i, samples())] = shuffled_sample(seed, first + i, samples());
+  }
+
+  [[nodiscard]] std::string describe() const override { return "later " + all_.describe(); }
+  [[nodiscard]] std::int64_t samples() const override { return all_.samples(); }
+  [[nodiscard]] std::optional<double> unigram_entropy() const override { return std::nullopt; }
+  [[nodiscard]] Result<void> read(std::int64_t index, const SampleSpans& out) const override {
+    return all_.read(instead_.at(index), out);
+  }
+
+ private:
+  const Dataset& all_;
+  std::map<std::int64_t, std::int64_t> instead_;
+};
+
+/// By parameter and element: how far sums of the same parts in other orders may be apart.
+using Bounds = std::map<std::string, std::vector<double>>;
+
+/// Adds the share of one of `parts`: parts 2^-23 |g|.
+inline void widen(Bounds& bounds, const Weights& part, std::int64_t parts) {
+  for (const auto& [name, gradients] : part) {
+    std::vector<double>& to = bounds[name];
+    to.resize(gradients.size());
+    for (std::size_t i = 0; i < gradients.size(); ++i)
+      to[i] += std::fabs(double{gradients[i]}) * static_cast<double>(parts) * 0x1p-23;
+  }
+}
+
+/// The largest |a - b| / bound; infinite where elements differ whose bound is 0.
+inline double worst_ratio(const Weights& a, const Weights& b, const Bounds& bounds) {
+  double worst = 0;
+  for (const auto& [name, values] : a)
+    for (std::size_t i = 0; i < values.size(); ++i) {
+      const double difference = std::fabs(double{values[i]} - double{b.at(name)[i]});
+      if (difference > 0) worst = std::max(worst, difference / bounds.at(name)[i]);
+    }
+  return worst;
 }
 
 }  // namespace mfsdp::test

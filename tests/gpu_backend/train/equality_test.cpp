@@ -19,10 +19,12 @@
 namespace mfsdp {
 namespace {
 
+using test::Bounds;
 using test::describe;
 using test::expect_one;
 using test::fault_of;
 using test::kGlobalBatch;
+using test::Later;
 using test::print_header;
 using test::print_row;
 using test::Row;
@@ -32,27 +34,7 @@ using test::Skewed;
 using test::steps;
 using test::Told;
 using test::Weights;
-
-/// Of another dataset's order, the samples from number `first` on.
-class Later final : public Dataset {
- public:
-  Later(const Dataset& all, std::uint64_t seed, std::int64_t first, std::int64_t count)
-      : all_(all) {
-    for (std::int64_t i = 0; i < count; ++i)
-      instead_[shuffled_sample(seed, i, samples())] = shuffled_sample(seed, first + i, samples());
-  }
-
-  [[nodiscard]] std::string describe() const override { return "later " + all_.describe(); }
-  [[nodiscard]] std::int64_t samples() const override { return all_.samples(); }
-  [[nodiscard]] std::optional<double> unigram_entropy() const override { return std::nullopt; }
-  [[nodiscard]] Result<void> read(std::int64_t index, const SampleSpans& out) const override {
-    return all_.read(instead_.at(index), out);
-  }
-
- private:
-  const Dataset& all_;
-  std::map<std::int64_t, std::int64_t> instead_;
-};
+using test::worst_ratio;
 
 // ---- (a) -------------------------------------------------------------------------------------
 
@@ -222,10 +204,7 @@ TEST(Equality, OfFamilies) {
 
 // ---- (b) -------------------------------------------------------------------------------------
 
-/// By parameter and element, N M 2^-23 sum |g_i|: g_i is what one of N ranks adds in one of M
-/// microbatches of the first step.
-using Bounds = std::map<std::string, std::vector<double>>;
-
+/// N M 2^-23 sum |g_i|: g_i is what one of N ranks adds in one of M microbatches of the first step.
 Bounds bounds_of(const PlanConfig& config, const Dataset& data) {
   PlanConfig alone = config;
   alone.mesh = {};
@@ -238,25 +217,9 @@ Bounds bounds_of(const PlanConfig& config, const Dataset& data) {
     const Later samples(data, seed, part * config.micro_batch, config.micro_batch);
     const Told told = test::train(alone, 1, samples);
     EXPECT_EQ(fault_of(told), "");
-    for (const auto& [name, gradients] : told.gradients) {
-      std::vector<double>& to = bounds[name];
-      to.resize(gradients.size());
-      for (std::size_t i = 0; i < gradients.size(); ++i)
-        to[i] += std::fabs(double{gradients[i]}) * static_cast<double>(parts) * 0x1p-23;
-    }
+    test::widen(bounds, told.gradients, parts);
   }
   return bounds;
-}
-
-/// The largest |a - b| / bound; infinite where elements differ whose bound is 0.
-double worst_ratio(const Weights& a, const Weights& b, const Bounds& bounds) {
-  double worst = 0;
-  for (const auto& [name, values] : a)
-    for (std::size_t i = 0; i < values.size(); ++i) {
-      const double difference = std::fabs(double{values[i]} - double{b.at(name)[i]});
-      if (difference > 0) worst = std::max(worst, difference / bounds.at(name)[i]);
-    }
-  return worst;
 }
 
 /// How far the norms of two such gradients may be apart, being those of means over `tokens`: as far
