@@ -75,8 +75,9 @@ enum class Category {
   runtime
 };
 
-/// The streams of the default schedule, in the order of their StreamId.
-enum class StreamRole { compute, all_gather, reduce_scatter, outer, h2d, d2h };
+/// The streams of the default schedule, in the order of their StreamId. Only plans that exchange
+/// rows of experts beside kernels have `exchange`.
+enum class StreamRole { compute, all_gather, reduce_scatter, outer, h2d, d2h, exchange };
 
 /// What a part of the step is for.
 enum class Phase { input, forward, recompute, backward, reduce, optimizer, refresh, output };
@@ -130,8 +131,8 @@ struct Names<Category> {
 };
 template <>
 struct Names<StreamRole> {
-  static constexpr std::array<std::string_view, 6> values{"compute", "all_gather", "reduce_scatter",
-                                                          "outer",   "h2d",        "d2h"};
+  static constexpr std::array<std::string_view, 7> values{
+      "compute", "all_gather", "reduce_scatter", "outer", "h2d", "d2h", "exchange"};
 };
 template <>
 struct Names<Phase> {

@@ -109,6 +109,16 @@ Result<void> set_outer_strategy(const std::string& text, Strategy& target) {
   return {};
 }
 
+Result<std::optional<Strategy>> read_expert_strategy(const std::string& text,
+                                                     std::string_view flag) {
+  const auto named = parse_strategy(text);
+  if (!named || named->outer)
+    return fail(std::string(flag), in_quotes(text) + " is not one of " + name_list<Strategy>() +
+                                       ", nor 0 to 3, zero0 to zero3, ddp, fsdp, full_shard or "
+                                       "shard_grad_op");
+  return named->strategy;
+}
+
 template <class Range>
 std::vector<std::string> in_words(const Range& values) {
   std::vector<std::string> words;
@@ -123,6 +133,9 @@ struct ValuesOf {
   FlagValues operator()(Strategy PlanConfig::* /*member*/) const {
     if (field.name != "outer_strategy") return {.names = names_of<Strategy>()};
     return {.names = in_words(std::array{Strategy::no_shard, Strategy::optim})};
+  }
+  FlagValues operator()(std::optional<Strategy> PlanConfig::* /*member*/) const {
+    return {.names = names_of<Strategy>()};
   }
   FlagValues operator()(Transport PlanConfig::* /*member*/) const {
     if (field.name != "reduce") return {.names = names_of<Transport>()};
@@ -163,6 +176,9 @@ struct ApplyOf {
     if (field.name == "outer_strategy")
       return [&target](const std::string& text) { return set_outer_strategy(text, target); };
     return [&o = options](const std::string& text) { return set_strategy(text, o); };
+  }
+  Apply operator()(std::optional<Strategy>& target) const {
+    return storing(target, read_expert_strategy);
   }
   Apply operator()(bool& target) const {
     return [&target](const std::string& /*text*/) -> Result<void> {

@@ -46,15 +46,16 @@ FlagGroup ranks_group(ExecOptions& o) {
   constexpr Range kNodes{.lowest = 1, .highest = kRankRange.highest};
   return {
       .title = "Ranks on GPUs, one process each",
-      .flags = {integer_flag("--nproc", "ranks to start on this host (one a visible GPU)",
-                             o.ranks_per_node, kLocal),
-                integer_flag("--nnodes", "hosts with as many ranks each (1)", o.nodes, kNodes),
-                integer_flag("--node-rank", "of this host, from 0", o.node_rank, kRankRange),
-                bound_flag("--master", "ADDR:PORT", "where rank 0 listens", o.master, parse_path),
-                choice_flag("--gemm-search", "S",
-                            "time matrix products at start: auto, on or off (auto)", o.gemm_search),
-                folder_flag("--gemm-cache", "folder of timed algorithms (~/.cache/mfsdp)",
-                            o.gemm_cache)}};
+      .flags = {
+          integer_flag("--nproc", "ranks to start on this host (one a visible GPU)",
+                       o.ranks_per_node, kLocal),
+          integer_flag("--nnodes", "hosts with as many ranks each (1)", o.nodes, kNodes),
+          integer_flag("--node-rank", "of this host, from 0", o.node_rank, kRankRange),
+          bound_flag("--master", "ADDR:PORT", "where rank 0 listens", o.master, parse_path),
+          choice_flag("--gemm-search", "S",
+                      "time matrix products at start: auto, on, off or long (auto)", o.gemm_search),
+          folder_flag("--gemm-cache", "folder of timed algorithms (~/.cache/mfsdp)",
+                      o.gemm_cache)}};
 }
 
 FlagGroup training_group(ExecOptions& o) {

@@ -24,11 +24,11 @@ struct Names<BackendChoice> {
 
 /// Whether matrix products' algorithms are timed before the first step. `automatic`: where the
 /// predicted run lasts longer than the search.
-enum class GemmSearch { automatic, on, off };
+enum class GemmSearch { automatic, on, off, thorough };
 
 template <>
 struct Names<GemmSearch> {
-  static constexpr std::array<std::string_view, 3> values{"auto", "on", "off"};
+  static constexpr std::array<std::string_view, 4> values{"auto", "on", "off", "long"};
 };
 
 /// What goes wrong on purpose, to see how a run ends.

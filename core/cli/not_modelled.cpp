@@ -31,8 +31,8 @@ constexpr std::array<std::string_view, 9> kPipeline{"pp",
                                                     "num-stages",
                                                     "pipeline-stages",
                                                     "virtual-pipeline-model-parallel-size"};
-constexpr std::array<std::string_view, 5> kExpertTensor{
-    "etp", "etp-size", "expert-tensor-parallel", "expert-tensor-parallel-size", "expert-strategy"};
+constexpr std::array<std::string_view, 4> kExpertTensor{"etp", "etp-size", "expert-tensor-parallel",
+                                                        "expert-tensor-parallel-size"};
 constexpr std::array<std::string_view, 8> kContext{"cp",
                                                    "cp-size",
                                                    "context-parallel",

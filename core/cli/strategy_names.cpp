@@ -69,6 +69,9 @@ std::string strategy_text(const PlanConfig& config) {
   std::string name =
       fmt::format("{} ({})", to_string(config.strategy), field_name(config.strategy));
   if (config.deals_experts()) name += fmt::format(", experts over {}", config.expert_parallel);
+  if (config.expert_strategy)
+    name += fmt::format(" by {} ({})", to_string(*config.expert_strategy),
+                        field_name(*config.expert_strategy));
   if (config.capacity_factor.num != 0)
     name += fmt::format(" with room for {} times their rows", flag_text(config.capacity_factor));
   const std::int64_t replicas = mesh.size(Axis::dp_outer);

@@ -176,6 +176,10 @@ Result<void> check_dtypes(const PlanConfig& config) {
                      "bf16, fp16 or fp32");
 }
 
+bool reduces_each_microbatch(Strategy strategy) {
+  return strategy == Strategy::optim_grads || strategy == Strategy::optim_grads_params;
+}
+
 Result<void> check_strategy(const PlanConfig& config) {
   if (config.outer_strategy != Strategy::no_shard && config.outer_strategy != Strategy::optim)
     return fail("--outer-strategy", fmt::format("expected no_shard (HSDP) or optim (HFSDP), got {}",
@@ -186,9 +190,8 @@ Result<void> check_strategy(const PlanConfig& config) {
                             "top of weights and gradients that --strategy optim_grads_params "
                             "shards inside",
                             to_string(config.strategy)));
-  const bool reduces_every_microbatch =
-      config.strategy == Strategy::optim_grads || config.strategy == Strategy::optim_grads_params;
-  if (config.model.tied_embeddings && reduces_every_microbatch && config.grad_slots < 2)
+  if (config.model.tied_embeddings && reduces_each_microbatch(config.strategy) &&
+      config.grad_slots < 2)
     return fail("--grad-slots",
                 fmt::format("expected at least 2 with tied embeddings and --strategy {}: their "
                             "gradient keeps one slot from the head's backward to the embedding's, "
@@ -214,6 +217,27 @@ Result<void> check_blocks_of_experts(const PlanConfig& config) {
   return check("the biases", product_of(2, config.experts_per_rank(), model.expert_intermediate));
 }
 
+/// Of experts that are dealt out, over expt_dp.
+Result<void> check_expert_strategy(const PlanConfig& config) {
+  const Strategy strategy = config.strategy_of_experts();
+  if (config.outer_strategy == Strategy::optim && strategy != Strategy::optim_grads_params)
+    return fail("--expert-strategy",
+                fmt::format("expected optim_grads_params with --outer-strategy optim, got {}: "
+                            "expt_dp_outer is sharded on top of weights and gradients that are "
+                            "sharded over expt_dp",
+                            to_string(strategy)));
+  const bool reduces_alike =
+      reduces_each_microbatch(strategy) == reduces_each_microbatch(config.strategy);
+  if (!reduces_alike && config.reduce_dtype != config.grad_dtype)
+    return fail("--reduce-dtype",
+                fmt::format("expected {} as --grad-dtype with --strategy {} and --expert-strategy "
+                            "{}, of which one reduces gradients each microbatch and the other once "
+                            "a step, got {}",
+                            to_string(config.grad_dtype), to_string(config.strategy),
+                            to_string(strategy), to_string(config.reduce_dtype)));
+  return {};
+}
+
 /// Experts are dealt out in equal numbers, over ranks that are neighbours.
 Result<void> check_experts(const PlanConfig& config) {
   const std::int64_t ep = config.expert_parallel;
@@ -224,6 +248,9 @@ Result<void> check_experts(const PlanConfig& config) {
   if (!config.deals_experts() && room.num != 0)
     return fail("--capacity-factor",
                 "expected --ep beside it: rows of experts cross to no other ranks without");
+  if (!config.deals_experts() && config.expert_strategy)
+    return fail("--expert-strategy",
+                "expected --ep beside it: without, experts are sharded with their block");
   if (!config.deals_experts()) return {};
   if (room.num != 0 && (room.den < 1 || room.den > kMostDenominator || room.num < room.den ||
                         room.num > ep * room.den))
@@ -231,6 +258,7 @@ Result<void> check_experts(const PlanConfig& config) {
                 fmt::format("expected a number from 1 to --ep {}, with at most 6 digits after the "
                             "point, got {}",
                             ep, flag_text(room)));
+  MFSDP_TRY(check_expert_strategy(config));
   const ModelShape& model = config.model;
   if (model.experts == 0)
     return fail("--ep", fmt::format("expected none: the model has no experts, got {}", ep));
@@ -240,12 +268,13 @@ Result<void> check_experts(const PlanConfig& config) {
   if (const std::int64_t ranks = config.mesh.world_size(); ranks % ep != 0)
     return fail("--ep",
                 fmt::format("ranks % ep: {} does not divide the {} ranks of --gpus", ep, ranks));
-  if (config.mesh.size(Axis::dp_outer) > 1)
-    return fail("--ep", fmt::format("expected --outer-dp 1 beside it: experts are dealt out over "
-                                    "one group of ranks, got {} groups",
-                                    config.mesh.size(Axis::dp_outer)));
+  if (const std::int64_t ranks = config.mesh.size(Axis::dp_shard); ranks % ep != 0)
+    return fail("--ep", fmt::format("dp_shard % ep: {} does not divide the {} ranks of each of "
+                                    "--outer-dp {} groups, inside which experts are dealt out",
+                                    ep, ranks, config.mesh.size(Axis::dp_outer)));
   if (config.mesh != with_expert_grid(config.mesh, ep))
-    return fail("mesh.experts", fmt::format("expected expt_dp x ep with --ep {}", ep));
+    return fail("mesh.experts",
+                fmt::format("expected expt_dp_outer x expt_dp x ep with --ep {}", ep));
   if (orthogonalises(config.optimizer))
     return fail("--ep", fmt::format("expected none with --optimizer {}: its rounds deal out the "
                                     "matrices of groups that are cut alike",

@@ -76,6 +76,7 @@ struct PlanConfig {
   std::vector<std::string> lora_targets;  ///< layers with adapters, in the order of a block
   std::int64_t expert_parallel = 0;  ///< ranks that a block's experts are dealt out to; 0: none are
   Rational capacity_factor{};  ///< of such ranks' rows: room over what balance needs; 0: for all
+  std::optional<Strategy> expert_strategy{};  ///< of experts dealt out; none: as of all else
 
   friend bool operator==(const PlanConfig&, const PlanConfig&) = default;
 
@@ -105,6 +106,7 @@ struct PlanConfig {
   [[nodiscard]] bool is_frozen(const std::string& parameter_name) const;
   [[nodiscard]] bool has_lora() const { return lora_rank > 0; }
   [[nodiscard]] bool deals_experts() const { return expert_parallel > 1; }
+  [[nodiscard]] Strategy strategy_of_experts() const { return expert_strategy.value_or(strategy); }
   /// Experts of a block that one rank has.
   [[nodiscard]] std::int64_t experts_per_rank() const {
     return deals_experts() ? model.experts / expert_parallel : model.experts;

@@ -38,6 +38,10 @@ std::string flag_text(const RecomputePolicy& policy) {
   return fmt::format("{}:{}", to_string(policy.kind), policy.full_blocks);
 }
 
+std::string flag_text(const std::optional<Strategy>& strategy) {
+  return strategy ? std::string(to_string(*strategy)) : "";
+}
+
 std::string flag_text(const Mesh& mesh) { return flag_text(mesh.size(Axis::dp_outer)); }
 
 std::optional<RecomputePolicy> parse_recompute(std::string_view text) {

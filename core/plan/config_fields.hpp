@@ -25,13 +25,12 @@
 namespace mfsdp {
 
 /// The member that holds a field.
-using FieldMember =
-    std::variant<std::int64_t PlanConfig::*, bool PlanConfig::*, Rational PlanConfig::*,
-                 std::vector<std::string> PlanConfig::*, Mesh PlanConfig::*,
-                 RecomputePolicy PlanConfig::*, Strategy PlanConfig::*, DType PlanConfig::*,
-                 AllocatorPolicy PlanConfig::*, Optimizer PlanConfig::*, LayoutRule PlanConfig::*,
-                 StateDtype PlanConfig::*, CollectivePlacement PlanConfig::*,
-                 Transport PlanConfig::*>;
+using FieldMember = std::variant<
+    std::int64_t PlanConfig::*, bool PlanConfig::*, Rational PlanConfig::*,
+    std::vector<std::string> PlanConfig::*, Mesh PlanConfig::*, RecomputePolicy PlanConfig::*,
+    Strategy PlanConfig::*, std::optional<Strategy> PlanConfig::*, DType PlanConfig::*,
+    AllocatorPolicy PlanConfig::*, Optimizer PlanConfig::*, LayoutRule PlanConfig::*,
+    StateDtype PlanConfig::*, CollectivePlacement PlanConfig::*, Transport PlanConfig::*>;
 
 /// The group of flags in which --help shows a field.
 enum class FieldTopic { parallelism, memory, numbers };
@@ -373,6 +372,15 @@ inline constexpr std::array kConfigFields{
                 .in_brackets = "for all rows",
                 .takes_list = true,
                 .age = FieldAge::newest},
+    ConfigField{.name = "expert_strategy",
+                .member = &PlanConfig::expert_strategy,
+                .topic = FieldTopic::parallelism,
+                .flag = "--expert-strategy",
+                .flag_value = "S",
+                .help = "with --ep: a --strategy of experts' own",
+                .in_brackets = "that of the rest",
+                .takes_list = true,
+                .age = FieldAge::newest},
 };
 
 /// Calls visit(field, value) for each field in order; `value` is the member of `config`.
@@ -388,6 +396,8 @@ void for_each_field(Config& config, Visitor&& visit) {
 [[nodiscard]] std::string flag_text(const Rational& value);
 [[nodiscard]] std::string flag_text(const std::vector<std::string>& values);
 [[nodiscard]] std::string flag_text(const RecomputePolicy& policy);
+/// Empty where it is that of all else, and so no flag.
+[[nodiscard]] std::string flag_text(const std::optional<Strategy>& strategy);
 [[nodiscard]] std::string flag_text(const Mesh& mesh);  ///< the groups: --gpus has the rest
 template <class Enum>
   requires std::is_enum_v<Enum>

@@ -115,6 +115,7 @@ void fields(Io& io, PlanConfig& v) {
   io.sparse("document_mask", v.document_mask);
   io.sparse("exact_sums", v.exact_sums);
   io.sparse("expert_parallel", v.expert_parallel);
+  io.sparse("expert_strategy", v.expert_strategy);
   io.sparse("frozen", v.frozen);
   io.sparse("gather", v.gather);
   io("grad_dtype", v.grad_dtype);

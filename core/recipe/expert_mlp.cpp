@@ -143,11 +143,11 @@ void ExpertMlp::forward(const std::string& suffix) {
   if (has_biases())
     b_.kernel(at("gate_up_bias"), KernelKind::expert_bias_forward, bias_sizes(gate_up_),
               {on("output", at("gate_up")), weight(ParameterRole::experts_gate_up_bias), ends()});
-  if (shares()) shared_forward(suffix);
+  if (shares() && !deals()) shared_forward(suffix);
 }
 
 void ExpertMlp::finish() {
-  if (shares()) shared_finish();
+  if (shares() && !deals()) shared_finish();
   b_.kernel("swiglu", KernelKind::weighted_swiglu_forward, inner(),
             {on("gate_up"), on("row_weights"), on("ends", "expert_ends"), on("product")});
   b_.kernel("down", KernelKind::grouped_product, sizes_of(down_),
@@ -160,6 +160,7 @@ void ExpertMlp::finish() {
   if (deals()) {
     arrange("leave", "expert_out", "arrival_places", "leaving");
     exchange_rows("return", "leaving", "returned");
+    if (shares()) shared_finish();
   }
   std::vector<Attribute> attributes = rows();
   add(attributes, "beta", shares() ? 1 : 0);
@@ -185,6 +186,7 @@ void ExpertMlp::backward_rows(const Backward& how) {
              on("output", deals() ? "d_returned" : "d_expert_out")});
   if (deals()) {
     exchange_rows("return.backward", "d_returned", "d_leaving");
+    if (shares()) shared_backward_product(how);
     arrange("leave.backward", "d_leaving", at("arrival_order"), "d_expert_out");
   }
   b_.kernel("down.dgrad", KernelKind::grouped_input_gradient, sizes_of(down_),
@@ -214,6 +216,7 @@ void ExpertMlp::backward_rows(const Backward& how) {
                on("output", "d_received")});
     exchange_rows("send.backward", "d_received", "d_sent");
     exchange_weights("send_weights.backward", "d_received_weights", "d_sent_weights");
+    if (shares()) shared_backward_down(how);
   }
   std::vector<Attribute> combines = rows();
   add(combines, "beta", 0);
@@ -237,31 +240,46 @@ void ExpertMlp::backward_rows(const Backward& how) {
   b_.kernel("route.backward", KernelKind::router_backward, std::move(routes), std::move(operands));
   b_.gemm_dgrad("router.dgrad", router_, b_.sizes.tokens, on("d_output", "d_router_logits"),
                 on("d_input", "d_normed2"), true);
+  if (shares() && !deals()) {
+    shared_backward_product(how);
+    shared_backward_down(how);
+  }
   if (shares()) shared_backward_rows(how);
 }
 
 void ExpertMlp::backward_weights(const Backward& how) {
   const std::string normed = how.keeps_output ? "normed2" : "d_normed2";
-  b_.gemm_wgrad("router.wgrad", router_, b_.sizes.tokens, on("d_output", "d_router_logits"),
-                on("input", normed), weight_grad(router_.weight));
-  if (has_biases())
-    b_.bias_grad("router_bias.grad", ParameterRole::router_bias, on("d_output", "d_router_logits"),
-                 model_.experts, "router_bias.partials");
-  if (shares()) shared_backward_weights(how, normed);
+  const auto of_all_tokens = [&] {
+    b_.gemm_wgrad("router.wgrad", router_, b_.sizes.tokens, on("d_output", "d_router_logits"),
+                  on("input", normed), weight_grad(router_.weight));
+    if (has_biases())
+      b_.bias_grad("router_bias.grad", ParameterRole::router_bias,
+                   on("d_output", "d_router_logits"), model_.experts, "router_bias.partials");
+    if (shares()) shared_backward_weights(how, normed);
+  };
+  const bool beside_resending = shares() && deals() && !how.keeps_output;
+  if (!beside_resending) of_all_tokens();
   std::string dispatched = "dispatched";
   if (!how.keeps_output) {
     dispatched += ".backward";
-    b_.phase = Phase::recompute;
-    b_.kernel("redispatch", KernelKind::permute_rows, rows(),
-              {on("input", normed), on("order", "expert_order" + how.suffix),
-               on("output", deals() ? "sent.backward" : dispatched)},
-              gate_up_.weight);
-    if (deals()) {
-      exchange_rows("resend", "sent.backward", "received.backward", gate_up_.weight);
-      arrange("rearrange", "received.backward", "arrival_order" + how.suffix, dispatched,
-              gate_up_.weight);
-    }
-    b_.phase = Phase::backward;
+    const auto recompute = [&](const auto& kernels) {
+      b_.phase = Phase::recompute;
+      kernels();
+      b_.phase = Phase::backward;
+    };
+    recompute([&] {
+      b_.kernel("redispatch", KernelKind::permute_rows, rows(),
+                {on("input", normed), on("order", "expert_order" + how.suffix),
+                 on("output", deals() ? "sent.backward" : dispatched)},
+                gate_up_.weight);
+      if (deals()) exchange_rows("resend", "sent.backward", "received.backward", gate_up_.weight);
+    });
+    if (beside_resending) of_all_tokens();
+    if (deals())
+      recompute([&] {
+        arrange("rearrange", "received.backward", "arrival_order" + how.suffix, dispatched,
+                gate_up_.weight);
+      });
   }
   weight_gradient("gate_up.wgrad", gate_up_, on("d_output", "gate_up" + how.suffix),
                   on("input", dispatched), how.suffix);
@@ -292,6 +310,7 @@ void ExpertMlp::send_out(const std::string& suffix) {
               counts("output", Access::write, "received_counts"));
   exchange_rows(at("send"), at("sent"), at("received"));
   exchange_weights(at("send_weights"), at("sent_weights"), at("received_weights"));
+  if (shares()) shared_forward(suffix);
   b_.kernel(at("arrival"), KernelKind::arrival_order,
             {{"experts", experts_}, {"m", rows_}, {"peers", b_.config.expert_parallel}},
             {on("counts", at("received_counts")), on("ends", at("expert_ends")),
@@ -349,10 +368,10 @@ void ExpertMlp::shared_finish() {
                   on("output", "mlp_out"));
 }
 
-void ExpertMlp::shared_backward_rows(const Backward& how) {
+void ExpertMlp::shared_backward_product(const Backward& how) {
   const auto at = [&](const char* name) { return name + how.suffix; };
-  const RecipeOperand d_output = from(Source::microbatch, on("d_output", "d_residual"));
-  b_.gemm_dgrad("shared_down.dgrad", shared_down_, b_.sizes.tokens, d_output,
+  b_.gemm_dgrad("shared_down.dgrad", shared_down_, b_.sizes.tokens,
+                from(Source::microbatch, on("d_output", "d_residual")),
                 on("d_input", "d_shared_product"));
   const RecipeOperand d_product = on("d_product", "d_shared_product");
   std::vector<RecipeOperand> operands{on("gate_up", at("shared_gate_up"))};
@@ -362,16 +381,25 @@ void ExpertMlp::shared_backward_rows(const Backward& how) {
   if (gated) operands.push_back(on("d_row_weights", "d_shared_weights"));
   b_.kernel("shared_swiglu.backward", KernelKind::weighted_swiglu_backward, shared_inner(),
             std::move(operands));
-  b_.gemm_wgrad("shared_down.wgrad", shared_down_, b_.sizes.tokens, d_output,
+}
+
+void ExpertMlp::shared_backward_down(const Backward& how) {
+  const auto at = [&](const char* name) { return name + how.suffix; };
+  b_.gemm_wgrad("shared_down.wgrad", shared_down_, b_.sizes.tokens,
+                from(Source::microbatch, on("d_output", "d_residual")),
                 on("input", how.keeps_output ? at("shared_product") : "d_shared_product"),
                 weight_grad(shared_down_.weight));
-  if (gated)
+  if (model_.has_gated_shared())
     b_.kernel("shared_sigmoid.backward", KernelKind::sigmoid_backward, {{"rows", b_.sizes.tokens}},
               {on("output", at("shared_weights")), on("d_output", "d_shared_weights"),
                on("d_input", "d_shared_logits")});
+}
+
+void ExpertMlp::shared_backward_rows(const Backward& how) {
+  const auto at = [&](const char* name) { return name + how.suffix; };
   b_.gemm_dgrad("shared_gate_up.dgrad", shared_gate_up_, b_.sizes.tokens,
                 on("d_output", at("shared_gate_up")), on("d_input", "d_normed2"), true);
-  if (gated)
+  if (model_.has_gated_shared())
     b_.gemm_dgrad("shared_gate.dgrad", shared_gate_, b_.sizes.tokens,
                   on("d_output", "d_shared_logits"), on("d_input", "d_normed2"), true);
 }

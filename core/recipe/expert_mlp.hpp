@@ -62,11 +62,14 @@ class ExpertMlp {
                const std::string& to, std::optional<ParameterRole> gradient_of = std::nullopt);
   [[nodiscard]] std::vector<Attribute> inner() const;
   [[nodiscard]] std::vector<Attribute> sizes_of(const Linear& layer, bool adds = false) const;
-  // The expert that all tokens have: beside the others, into mlp_out before them.
+  // The expert that all tokens have: into mlp_out before the others. Where those are dealt out, its
+  // kernels stand behind exchanges of rows, which they can run beside.
   [[nodiscard]] bool shares() const { return model_.shared_intermediate != 0; }
   [[nodiscard]] std::vector<Attribute> shared_inner() const;
   void shared_forward(const std::string& suffix);
   void shared_finish();
+  void shared_backward_product(const Backward& how);
+  void shared_backward_down(const Backward& how);
   void shared_backward_rows(const Backward& how);
   void shared_backward_weights(const Backward& how, const std::string& normed);
   // Biases of the router and of each expert: that of its second product is multiplied by the row's

@@ -85,6 +85,10 @@ void normalise(PlanConfig& config) {
   if (config.mesh.size(Axis::dp_outer) == 1) config.outer_strategy = Strategy::no_shard;
   if (config.recompute.full_blocks == config.model.layers) config.recompute.full_blocks = 0;
   if (config.expert_parallel == 1) config.expert_parallel = 0;
+  // Where ranks of expt_dp are one, nothing is placed on it.
+  const bool as_the_rest =
+      config.expert_strategy == config.strategy || config.mesh.size(Axis::expt_dp) == 1;
+  if (config.deals_experts() && as_the_rest) config.expert_strategy.reset();
   std::vector<std::string>& frozen = config.frozen;
   std::sort(frozen.begin(), frozen.end());
   frozen.erase(std::unique(frozen.begin(), frozen.end()), frozen.end());

@@ -31,7 +31,7 @@ std::vector<Axis> axes_of(const Mesh& mesh) {
 }  // namespace
 
 Emitter::Emitter(Program& program) : program_(program) {
-  for (std::size_t i = 0; i < Names<StreamRole>::values.size(); ++i)
+  for (std::size_t i = 0; i < static_cast<std::size_t>(StreamRole::exchange); ++i)
     program_.streams.push_back({.id = StreamId(i), .role = static_cast<StreamRole>(i)});
   for (const AxisTraffic& on : axis_traffic()) {
     make_communicator({on.axis}, on.gather_communicator);
@@ -151,6 +151,12 @@ EventId Emitter::event(const std::string& name) {
   const auto [found, fresh] = events_.try_emplace(name, EventId(program_.events.size()));
   if (fresh) program_.events.push_back({.id = found->second, .name = name});
   return found->second;
+}
+
+void Emitter::make_exchange_stream() {
+  constexpr auto number = static_cast<std::size_t>(StreamRole::exchange);
+  if (program_.streams.size() == number)
+    program_.streams.push_back({.id = StreamId(number), .role = StreamRole::exchange});
 }
 
 void Emitter::make_communicator(std::vector<Axis> axes, std::string_view purpose) {

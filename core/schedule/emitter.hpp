@@ -72,6 +72,8 @@ class Emitter {
   /// The same, for the whole run.
   BufferId persistent(const std::string& name, const BufferForm& form);
   EventId event(const std::string& name);
+  /// Plans have the other streams whether an op is on them or not.
+  void make_exchange_stream();
   /// Over axes of more than one rank in all; none is made twice, nor for one rank.
   void make_communicator(std::vector<Axis> axes, std::string_view purpose);
   [[nodiscard]] CommunicatorId communicator(std::string_view purpose) const;

@@ -264,39 +264,43 @@ void MicrobatchSchedule::reduce_whole(const UnitState& unit, const GroupState& g
   }
 }
 
-/// Last microbatch: the axes that the main gradient itself crosses, once, then this rank's share of
-/// the gradient norm.
+/// Last microbatch: the axis that the main gradient itself crosses, once, then this rank's share of
+/// the gradient norm. Experts that are dealt out have an axis of their own.
 void MicrobatchSchedule::finish_gradients(const UnitState& unit,
                                           const std::vector<const GroupState*>& groups) {
-  StreamRole stream = StreamRole::reduce_scatter;
-  std::vector<Axis> cut;  // what the reductions so far have left to this rank
-  for (const Reduce& way : groups.front()->route.reduces) {
-    const std::vector<Axis> before = cut;
-    if (way.scatters) cut.push_back(way.on->axis);
-    if (way.on->wire) continue;
-    e_.record(stream, Phase::reduce, "shard_ready." + unit.name);
-    stream = way.on->reduce_stream;
+  const StreamRole stream = state_.norm_stream();
+  if (stream != StreamRole::reduce_scatter) {
+    e_.record(StreamRole::reduce_scatter, Phase::reduce, "shard_ready." + unit.name);
     e_.wait(stream, Phase::reduce, "shard_ready." + unit.name);
-    for (const GroupState* group : groups) {
-      const Region whole = state_.slice(*group->main_grad, config_.grad_dtype, *group, before);
-      const Region own = state_.slice(*group->main_grad, config_.grad_dtype, *group, cut);
-      e_.emit(
-          stream, Phase::reduce, unit.id,
-          group_name(unit, *group) + (way.scatters ? ".outer_reduce_scatter" : ".outer_all_reduce"),
-          Collective{
-              .kind = way.scatters ? CollectiveKind::reduce_scatter : CollectiveKind::all_reduce,
-              .communicator = e_.communicator(way.on->reduce_communicator),
-              .reduction = Reduction::sum,
-              .count = own.shape[0],
-              .dtype = config_.grad_dtype,
-              .input = operand("input", Access::read, whole),
-              .output = operand("output", Access::write, own)},
-          group->group->id);
-    }
   }
+  for (const GroupState* group : groups) reduce_over_groups(unit, *group);
   for (const GroupState* group : groups) norm_partial(unit, *group, stream);
   // An update that waits for the norm waits for every gradient.
   if (!config_.updates_by_norm()) e_.record(stream, Phase::reduce, "synced." + unit.name);
+}
+
+/// The sums of groups of ranks become those of all: of what the reductions before have left.
+void MicrobatchSchedule::reduce_over_groups(const UnitState& unit, const GroupState& group) {
+  std::vector<Axis> cut;
+  for (const Reduce& way : group.route.reduces) {
+    const std::vector<Axis> before = cut;
+    if (way.scatters) cut.push_back(way.on->axis);
+    if (way.on->wire) continue;
+    const Region whole = state_.slice(*group.main_grad, config_.grad_dtype, group, before);
+    const Region own = state_.slice(*group.main_grad, config_.grad_dtype, group, cut);
+    e_.emit(
+        way.on->reduce_stream, Phase::reduce, unit.id,
+        group_name(unit, group) + (way.scatters ? ".outer_reduce_scatter" : ".outer_all_reduce"),
+        Collective{
+            .kind = way.scatters ? CollectiveKind::reduce_scatter : CollectiveKind::all_reduce,
+            .communicator = e_.communicator(way.on->reduce_communicator),
+            .reduction = Reduction::sum,
+            .count = own.shape[0],
+            .dtype = config_.grad_dtype,
+            .input = operand("input", Access::read, whole),
+            .output = operand("output", Access::write, own)},
+        group.group->id);
+  }
 }
 
 /// Every strategy sums the same slices in the same order: one partial per group and rank.

@@ -63,11 +63,14 @@ PlanConfig sharded_key(PlanConfig config) {
 }
 
 /// Of all configurations with the same activations one that shards nothing. The head's depend on
-/// the dtype that weight gradients are written in.
+/// the dtype that weight gradients are written in, the lowest block's on whether ranks reduce them.
 PlanConfig activation_key(PlanConfig config) {
   config.grad_dtype = config.reduce_dtype = weight_gradient_dtype(config);
+  const bool reduces = config.mesh.world_size() > 1;
   config.mesh = {};
+  if (reduces) config.mesh.dense = {{.axis = Axis::dp_shard, .size = 2}};
   config.strategy = config.outer_strategy = Strategy::no_shard;
+  config.expert_strategy.reset();
   config.microbatches = 1;
   return config;
 }

@@ -97,22 +97,24 @@ void MicrobatchSchedule::emit_input() {
 void MicrobatchSchedule::emit_use(std::size_t use, Position position) {
   for (std::size_t i = uses_[use].begin; i < uses_[use].end; ++i) {
     if (gradients_[uses_[use].unit].first == i) begin_gradient(uses_[use].unit, position);
+    begin_step(i);
     emit_step(steps_[i], position);
+    end_step(i);
   }
 }
 
-/// Collectives run where the recipe has them, in the stream of the kernels that they stand between.
+/// Collectives run where the recipe has them: in the stream of the kernels that they stand between,
+/// or, where find_exchanges() has found kernels to run beside, in their own.
 void MicrobatchSchedule::emit_step(const Step& step, Position position) {
   const RecipeOp& op = *step.op;
   const UnitState& unit = state_.units[step.unit];
-  for (const BufferId id : step.acquires) e_.acquire(StreamRole::compute, op.phase, id);
   OpBody body;
   if (const RecipeKernel* kernel = op.kernel())
     body = made_kernel(step, *kernel, position);
   else
     body = made_collective(step, std::get<RecipeCollective>(op.body));
-  e_.emit(StreamRole::compute, op.phase, unit.id, unit.name + "." + op.name, std::move(body));
-  for (const BufferId id : step.releases) e_.release(StreamRole::compute, op.phase, id);
+  e_.emit(step.beside ? StreamRole::exchange : StreamRole::compute, op.phase, unit.id,
+          unit.name + "." + op.name, std::move(body));
 }
 
 Kernel MicrobatchSchedule::made_kernel(const Step& step, const RecipeKernel& recipe,

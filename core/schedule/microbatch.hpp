@@ -62,6 +62,13 @@ class MicrobatchSchedule {
     std::vector<BufferId> tensors;  ///< of the op's operands; of the others, nothing that counts
     std::vector<BufferId> acquires;
     std::vector<BufferId> releases;
+    // Collectives that have kernels to run beside: exchanges.cpp. A run is those that follow each
+    // other. Its tensors begin with its first step, and what only it reads ends at the join.
+    bool beside = false;
+    std::size_t run = 0;                 ///< its first step
+    std::size_t joined_at = 0;           ///< the step that waits for its end
+    std::optional<std::size_t> ends{};   ///< of the join: the first step of the run
+    std::vector<BufferId> given_back{};  ///< of the join, before it acquires anything
   };
   /// The ops of a unit that write its gradient, as indices of steps_.
   struct GradientSpan {
@@ -72,6 +79,12 @@ class MicrobatchSchedule {
   void make_recipes(const FamilyRecipe& family);
   void make_communicators();
   void make_uses();
+  void find_exchanges();
+  [[nodiscard]] std::optional<std::size_t> join_of(std::size_t begin, std::size_t end,
+                                                   std::size_t use_end) const;
+  [[nodiscard]] std::string exchange_event(const char* when, std::size_t run) const;
+  /// The buffer's name of a tensor that a step's op names.
+  [[nodiscard]] std::string key_of(const Step& step, const RecipeOperand& operand) const;
   [[nodiscard]] std::vector<const RecipeOp*> late_gradients() const;
   void add_use(std::size_t owner, const std::vector<const RecipeOp*>& ops, bool weights);
   /// Of the activations, once: what looks at weights and gradients alone needs none of them.
@@ -84,6 +97,9 @@ class MicrobatchSchedule {
   void emit_input();
   void emit_use(std::size_t use, Position position);
   void emit_step(const Step& step, Position position);
+  /// What stands in front of a step: the end of exchanges, its tensors, the begin of exchanges.
+  void begin_step(std::size_t number);
+  void end_step(std::size_t number);
   [[nodiscard]] Kernel made_kernel(const Step& step, const RecipeKernel& recipe,
                                    Position position) const;
   [[nodiscard]] Collective made_collective(const Step& step, const RecipeCollective& recipe) const;
@@ -105,6 +121,7 @@ class MicrobatchSchedule {
   void deal_and_sum(const UnitState& unit, const GroupState& group, Position position);
   void reduce_whole(const UnitState& unit, const GroupState& group);
   void finish_gradients(const UnitState& unit, const std::vector<const GroupState*>& groups);
+  void reduce_over_groups(const UnitState& unit, const GroupState& group);
   void norm_partial(const UnitState& unit, const GroupState& group, StreamRole stream);
   /// Whether a unit's gradient begins before another's and ends after that has begun.
   [[nodiscard]] bool is_filled_beside(std::size_t unit, std::size_t other) const;

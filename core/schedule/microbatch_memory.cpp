@@ -1,5 +1,6 @@
 // What a microbatch surely has live at one time in each pool, from its tables alone.
 #include <algorithm>
+#include <functional>
 
 #include "core/schedule/microbatch.hpp"
 
@@ -18,6 +19,7 @@ Bytes MicrobatchSchedule::most_live_activations() {
   std::int64_t most = 0;
   const auto size = [&](BufferId id) { return round_up(e_.at(id).size.value, kAlignment); };
   for (const Step& step : steps_) {
+    for (const BufferId id : step.given_back) live -= size(id);
     for (const BufferId id : step.acquires) live = checked_add(live, size(id));
     most = std::max(most, live);
     for (const BufferId id : step.releases) live -= size(id);
@@ -50,14 +52,14 @@ Bytes MicrobatchSchedule::most_full_gradients() const {
            std::ranges::any_of(group.route.reduces,
                                [](const Reduce& reduce) { return reduce.on->wire; });
   };
-  // Strategies shard the gradients of all units that are sharded at all, or of none.
   const bool through_wire =
       std::ranges::none_of(order, [&](std::size_t unit) { return state_.shards_gradient(unit); });
   std::ranges::sort(order, {}, [&](std::size_t unit) { return gradients_[unit].first; });
   const auto size = [&](std::size_t unit) {
     std::int64_t bytes = 0;
     for (const GroupState* group : state_.trainable_of(unit)) {
-      if (!group->route.shards_gradient() && !crosses(*group)) continue;
+      // Whole gradients that cross beside others' slots do so later, and are gone before long.
+      if (!group->route.shards_gradient() && !(through_wire && crosses(*group))) continue;
       const std::int64_t own =
           round_up(bytes_of(group->group->elements, config_.reduce_dtype).value, kAlignment);
       bytes = through_wire ? std::max(bytes, own) : checked_add(bytes, own);
@@ -68,20 +70,19 @@ Bytes MicrobatchSchedule::most_full_gradients() const {
   // is on the wire at a time.
   const auto slots = static_cast<std::size_t>(through_wire ? 1 : config_.grad_slots);
   std::int64_t most = 0;
-  for (std::size_t i = 0; i < order.size(); ++i) {
-    std::int64_t live = size(order[i]);
+  std::vector<std::size_t> ended = order;  // the last one to end first: the oldest is waited for
+  std::ranges::sort(ended, std::greater{}, [&](std::size_t unit) { return gradients_[unit].last; });
+  for (const std::size_t begins : order) {
+    std::int64_t live = size(begins);
     std::size_t taken = 1;
-    const auto is_filled = [&](std::size_t unit) {
-      return !through_wire && is_filled_beside(unit, order[i]);
-    };
-    for (std::size_t j = 0; j < i; ++j) {
-      if (!is_filled(order[j])) continue;
-      live = checked_add(live, size(order[j]));
-      if (!is_tied(order[j])) ++taken;
+    for (const std::size_t other : order) {
+      if (through_wire || !is_filled_beside(other, begins)) continue;
+      live = checked_add(live, size(other));
+      if (!is_tied(other)) ++taken;
     }
-    for (std::size_t j = i; j-- > 0 && taken < slots;) {
-      if (is_filled(order[j])) continue;
-      live = checked_add(live, size(order[j]));
+    for (const std::size_t other : ended) {
+      if (taken >= slots || gradients_[other].last >= *gradients_[begins].first) continue;
+      live = checked_add(live, size(other));
       ++taken;
     }
     most = std::max(most, live);

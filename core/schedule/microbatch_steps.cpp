@@ -68,6 +68,7 @@ MicrobatchSchedule::MicrobatchSchedule(Emitter& emitter, const State& state,
   make_recipes(family);
   make_communicators();
   make_uses();
+  find_exchanges();
 }
 
 void MicrobatchSchedule::make_recipes(const FamilyRecipe& family) {
@@ -212,6 +213,11 @@ void MicrobatchSchedule::make_uses() {
   add_use(1, late, false);
 }
 
+std::string MicrobatchSchedule::key_of(const Step& step, const RecipeOperand& operand) const {
+  return is_tensor(operand) ? tensor_key(operand.source, step.owner, operand.name, config_)
+                            : std::string();
+}
+
 /// A tensor lives from the first kernel that touches it to the last.
 void MicrobatchSchedule::make_tensors() {
   if (std::exchange(tensors_made_, true)) return;
@@ -224,6 +230,7 @@ void MicrobatchSchedule::make_tensors() {
     }
   std::unordered_map<std::string, BufferId> tensors;
   std::unordered_map<BufferId, std::size_t> last_use;
+  std::unordered_map<BufferId, std::size_t> joined_at;  // those that exchanges touch
   for (std::size_t i = 0; i < steps_.size(); ++i)
     for (const RecipeOperand& operand : steps_[i].op->operands) {
       BufferId& buffer = steps_[i].tensors.emplace_back();
@@ -242,13 +249,20 @@ void MicrobatchSchedule::make_tensors() {
                                             .holds = {},
                                             .slot_class = tensor->slot_class});
         found = tensors.emplace(key, id).first;
-        steps_[i].acquires.push_back(id);
+        steps_[steps_[i].beside ? steps_[i].run : i].acquires.push_back(id);
       }
       buffer = found->second;
       last_use[buffer] = i;
+      if (steps_[i].beside) joined_at[buffer] = steps_[i].joined_at;
     }
   for (std::size_t i = 0; i < steps_.size(); ++i)
-    for (const BufferId id : steps_[i].acquires) steps_[last_use.at(id)].releases.push_back(id);
+    for (const BufferId id : steps_[i].acquires) {
+      const auto join = joined_at.find(id);
+      if (join != joined_at.end() && join->second > last_use.at(id))
+        steps_[join->second].given_back.push_back(id);
+      else
+        steps_[last_use.at(id)].releases.push_back(id);
+    }
 }
 
 }  // namespace mfsdp::schedule

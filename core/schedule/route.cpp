@@ -25,6 +25,11 @@ constexpr std::array kTraffic{
                 .reduce_stream = StreamRole::reduce_scatter,
                 .reduce_communicator = "expert_reduce_scatter",
                 .wire = true},
+    AxisTraffic{.axis = Axis::expt_dp_outer,
+                .gather_stream = StreamRole::outer,
+                .gather_communicator = "expert_outer",
+                .reduce_stream = StreamRole::outer,
+                .reduce_communicator = "expert_outer"},
 };
 
 bool is_flat(const Placement& placement, Axis axis) {

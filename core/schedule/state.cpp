@@ -210,9 +210,11 @@ std::int64_t State::slice_elements(const GroupState& group) const {
 }
 
 StreamRole State::norm_stream() const {
-  for (const GroupState& group : groups)
-    if (group.group->requires_grad && !group.route.reduces.empty())
-      return group.route.reduces.back().on->reduce_stream;
+  for (const GroupState& group : groups) {
+    if (!group.group->requires_grad || group.route.reduces.empty()) continue;
+    const AxisTraffic& last = *group.route.reduces.back().on;
+    if (!last.wire) return last.reduce_stream;
+  }
   return StreamRole::reduce_scatter;
 }
 

@@ -58,17 +58,17 @@ std::int64_t ranks_on(const std::vector<Axis>& axes, const Mesh& mesh) {
   return ranks;
 }
 
-Cuts cuts_along(Axis inner, Axis outer, const PlanConfig& config) {
+Cuts cuts_along(Axis inner, Strategy strategy, Axis outer, const PlanConfig& config) {
   Cuts cuts;
-  const auto cut = [&](Axis axis, Strategy strategy) {
-    const Sharded sharded = sharded_by(strategy, config.mesh.size(axis));
+  const auto cut = [&](Axis axis, Strategy by) {
+    const Sharded sharded = sharded_by(by, config.mesh.size(axis));
     const AxisPlacement flat{.axis = axis, .kind = PlacementKind::flat, .dim = {}};
     if (sharded.parameter) cuts.weight.push_back(flat);
     if (sharded.gradient) cuts.gradient.push_back(flat);
     if (sharded.state) cuts.state.push_back(flat);
     return sharded.state;
   };
-  cut(inner, config.strategy);
+  cut(inner, strategy);
   // All strategies have one layout: it is cut where any of them would cut.
   if (config.mesh.size(inner) > 1) cuts.layout.push_back(inner);
   if (cut(outer, config.outer_strategy)) cuts.layout.push_back(outer);
@@ -78,11 +78,11 @@ Cuts cuts_along(Axis inner, Axis outer, const PlanConfig& config) {
 }  // namespace
 
 Cuts cuts_of(const PlanConfig& config) {
-  return cuts_along(Axis::dp_shard, Axis::dp_outer, config);
+  return cuts_along(Axis::dp_shard, config.strategy, Axis::dp_outer, config);
 }
 
 Cuts expert_cuts_of(const PlanConfig& config) {
-  return cuts_along(Axis::expt_dp, Axis::expt_dp_outer, config);
+  return cuts_along(Axis::expt_dp, config.strategy_of_experts(), Axis::expt_dp_outer, config);
 }
 
 bool is_dealt_out(ParameterRole role, const PlanConfig& config) {

@@ -3,12 +3,13 @@
 # ranks killed, experts, and whether recorded runs did what their plans say. In calls of less than ten minutes.
 #
 #   gpu_backend/compare/many.sh --build DIR [--out DIR] [--stage speed,classes,...] [--limit SECONDS]
-#       [--rows s8192,...] [--ways fp32,...] [--gpus N] [--card h100|h200] [--steps N] [--again]
+#       [--rows s8192,...] [--ways fp32,...] [--gpus N] [--card h100|h200] [--steps N] [--search on|long] [--again]
 #
 # --build: a build with CUDA; nothing is built here. --out (default gpu_many): results of one number of GPUs.
 # --limit (300): seconds of this call after which no further run begins. --gpus: of those there are (all; the
 # next power of two below); --card: by which mfsdp-sim predicts (by the name that the driver gives).
-# --steps (40): of a timed run, the first quarter of which is not counted. --again: runs that failed are made again.
+# --steps (40): of a timed run, the first quarter of which is not counted. --search (on): mfsdp-exec's --gemm-search.
+# --again: runs that failed are made again.
 #
 #   predict  the models that fit, and all predictions; needs no GPU, but --gpus and --card then
 #   speed    each row in each way: mfsdp-exec, FSDP2 compiled, clocks and power beside both
@@ -18,7 +19,8 @@
 #   experts_speed  four layers of Qwen3-30B-A3B, experts gathered and dealt out: mfsdp-exec and speed_moe.py
 #   verify   mfsdp-verify --run of every timed run
 #
-# rows: s8192 s4096 s2048 (sequences, one a GPU), b2 (two of 8192), m4 (four microbatches of 4096).
+# rows: s8192 s4096 s2048 (sequences, one a GPU), b2 (two of 8192), m4 (four microbatches of 4096), full (8192, full
+#       recomputation); of Llama-3.2-1B l1b (two of 8192); of Llama-3.2-3B l3b and l3b_m4 (4096, and four microbatches).
 # ways: fp32 bf16 (the wire), and with the fastest options fp32_copy fp32_symmetric copy symmetric (the last two bf16);
 #       fsdp2_fp32 fsdp2_bf16.
 #
@@ -30,32 +32,34 @@ set -u
 here=$(cd "$(dirname "$0")" && pwd)
 text=$here/../../scenarios/texts/jargon.txt
 build="" out=gpu_many stages=speed,classes,checks,kills,experts,experts_speed,verify
-rows=s8192,s4096,s2048,b2,m4
+rows=s8192,s4096,s2048,b2,m4,full,l1b,l3b,l3b_m4
 ways=fp32,fsdp2_fp32,bf16,fsdp2_bf16,copy,symmetric,fp32_copy,fp32_symmetric
-limit=300 gpus="" card="" steps=40 again=0
+limit=300 gpus="" card="" steps=40 search=on again=0
 wrong_flag() { echo "many.sh: $1" >&2; exit 2; }
 while [ $# -gt 0 ]; do
   case "$1" in
     --again) again=1; shift; continue ;;
-    --build | --out | --stage | --rows | --ways | --limit | --gpus | --card | --steps)
+    --build | --out | --stage | --rows | --ways | --limit | --gpus | --card | --steps | --search)
       [ $# -ge 2 ] || wrong_flag "$1: expected a value" ;;
-    *) wrong_flag "$1 is no flag: expected --build, --out, --stage, --rows, --ways, --limit, --gpus, --card, --steps or --again" ;;
+    *) wrong_flag "$1 is no flag: expected --build, --out, --stage, --rows, --ways, --limit, --gpus, --card, --steps, --search or --again" ;;
   esac
   case "$1" in
     --build) build=$2 ;; --out) out=$2 ;; --stage) stages=$2 ;; --rows) rows=$2 ;; --ways) ways=$2 ;;
     --limit) limit=$2 ;; --gpus) gpus=$2 ;; --card) card=$2 ;; --steps) steps=$2 ;;
+    --search) search=$2 ;;
   esac
   shift 2
 done
 [[ $limit =~ ^[0-9]+$ ]] || wrong_flag "--limit: expected seconds, got \"$limit\""
 [[ $steps =~ ^[0-9]+$ && $steps -ge 8 ]] || wrong_flag "--steps: expected 8 or more, got \"$steps\""
+[[ $search =~ ^(on|long)$ ]] || wrong_flag "--search: expected on or long, got \"$search\""
 [[ $gpus =~ ^[1248]?$ ]] || wrong_flag "--gpus: expected 1, 2, 4 or 8, got \"$gpus\""
 for stage in ${stages//,/ }; do
   case "$stage" in predict | speed | classes | checks | kills | experts | experts_speed | verify) ;;
     *) wrong_flag "--stage: there is no stage $stage" ;; esac
 done
 for row in ${rows//,/ }; do
-  case "$row" in s8192 | s4096 | s2048 | b2 | m4) ;; *) wrong_flag "--rows: there is no row $row" ;; esac
+  case "$row" in s8192 | s4096 | s2048 | b2 | m4 | full | l1b | l3b | l3b_m4) ;; *) wrong_flag "--rows: there is no row $row" ;; esac
 done
 for way in ${ways//,/ }; do
   case "$way" in fp32 | bf16 | copy | symmetric | fp32_copy | fp32_symmetric | fsdp2_fp32 | fsdp2_bf16) ;;

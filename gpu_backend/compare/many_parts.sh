@@ -23,8 +23,15 @@ is_open() {
 row_shape() {  # ROW: sequence, micro-batch, microbatches
   case "$1" in
     s8192) echo 8192 1 1 ;; s4096) echo 4096 1 1 ;; s2048) echo 2048 1 1 ;;
-    b2) echo 8192 2 1 ;; m4) echo 4096 1 4 ;;
+    b2 | l1b) echo 8192 2 1 ;; m4 | l3b_m4) echo 4096 1 4 ;;
+    full) echo 8192 1 1 ;; l3b) echo 4096 1 1 ;;
   esac
+}
+row_model() {  # ROW, or moe: that of experts_speed
+  case "$1" in l1b) echo llama3_1b ;; l3b*) echo llama3_3b ;; moe) echo qwen3_30b_a3b ;; *) echo llama3_8b ;; esac
+}
+row_flags() {  # ROW: of mfsdp-exec and mfsdp-sim alike
+  [ "$1" != full ] || echo "--recompute full"
 }
 
 narrow="--reduce-dtype bf16 --grad-dtype bf16 --logits-chunk 8192"
@@ -35,8 +42,8 @@ way_flags() {  # WAY: of mfsdp-exec and mfsdp-sim alike; those of FSDP2 of mfsdp
     fp32) ;; bf16) echo "$narrow" ;;
     copy) echo "$narrow $by_copy" ;; symmetric) echo "$narrow $by_symmetric" ;;
     fp32_copy) echo "$by_copy" ;; fp32_symmetric) echo "$by_symmetric" ;;
-    fsdp2_fp32) echo "--engine fsdp2-compile" ;;
-    fsdp2_bf16) echo "--engine fsdp2-compile --reduce-dtype bf16" ;;
+    fsdp2_fp32) echo "--engine fsdp2-compile-loss" ;;
+    fsdp2_bf16) echo "--engine fsdp2-compile-loss --reduce-dtype bf16" ;;
   esac
 }
 needs_ranks() { [[ $1 == *copy || $1 == *symmetric ]] && [ "$gpus" -eq 1 ]; }
@@ -48,14 +55,22 @@ predict() {  # ROW WAY MODEL FLAGS...
   # shellcheck disable=SC2046
   "$sim_tool" --model "$3" --seq-len "$sequence" --micro-batch "$micro" \
     --global-batch $((gpus * micro * microbatches)) --gpus "$gpus" --gpus-per-node "$node" --gpu "$card" \
-    $(way_flags "$2") --no-save --output json "${@:4}"
+    $(way_flags "$2") $(row_flags "$1") --no-save --output json "${@:4}"
 }
 
-cut_model() {  # LAYERS [MODEL]: the path of MODEL (Llama-3-8B) with so many
-  local name=${2:-llama3_8b}
-  local whole=$here/../../scenarios/models/$name/config.json folder=$out/models/${name}_$1_layers
+whole_model() {  # ROW
+  echo "$here/../../scenarios/models/$(row_model "$1")/config.json"
+}
+
+layers_of() {  # PATH of a model
+  python3 -c 'import json, sys; print(json.load(open(sys.argv[1]))["num_hidden_layers"])' "$1"
+}
+
+cut_model() {  # ROW LAYERS: the path of the row's model with so many
+  local folder
+  folder=$out/models/$(row_model "$1")_$2_layers
   mkdir -p "$folder"
-  python3 - "$whole" "$1" "$folder/config.json" <<'PYTHON'
+  python3 - "$(whole_model "$1")" "$2" "$folder/config.json" <<'PYTHON'
 import json, sys
 config = json.load(open(sys.argv[1]))
 config["num_hidden_layers"] = int(sys.argv[2])
@@ -77,7 +92,7 @@ PYTHON
 # In every way of mfsdp-exec, and in FSDP2 with what its allocator keeps: one model for all ways of a row.
 fits() {  # ROW LAYERS
   local model way
-  model=$(cut_model "$2")
+  model=$(cut_model "$1" "$2")
   for way in fsdp2_fp32 fsdp2_bf16 fp32 bf16 copy symmetric fp32_copy fp32_symmetric; do
     if needs_ranks "$way"; then continue; fi
     predict "$1" "$way" "$model" > "$out/fits.json" || return 2
@@ -85,28 +100,29 @@ fits() {  # ROW LAYERS
   done
 }
 
-# row.json: what the row is of. The most layers of 32 that fit.
+# row.json: what the row is of. The most layers that fit.
 choose_model() {  # ROW
-  local folder=$out/speed/$1 low=0 high=33 middle sequence micro microbatches
+  local folder=$out/speed/$1 low=0 high middle whole sequence micro microbatches
   [ ! -f "$folder/row.json" ] || return 0
   mkdir -p "$folder"
-  middle=32
+  whole=$(layers_of "$(whole_model "$1")")
+  middle=$whole high=$((whole + 1))
   while [ $((high - low)) -gt 1 ]; do
-    fits "$1" $middle
+    fits "$1" "$middle"
     case $? in 0) low=$middle ;; 1) high=$middle ;; *) return 1 ;; esac
     middle=$(((low + high) / 2))
   done
-  [ $low -ge 1 ] || { echo "$1: no layer of Llama-3-8B fits $gpus $card"; return 1; }
+  [ $low -ge 1 ] || { echo "$1: no layer of $(row_model "$1") fits $gpus $card"; return 1; }
   read -r sequence micro microbatches < <(row_shape "$1")
-  printf '{"layers": %d, "sequence": %d, "micro_batch": %d, "microbatches": %d}\n' \
-    $low "$sequence" "$micro" "$microbatches" > "$folder/row.json"
-  echo "$1: $low of 32 layers"
+  printf '{"layers": %d, "of": %d, "sequence": %d, "micro_batch": %d, "microbatches": %d}\n' \
+    $low "$whole" "$sequence" "$micro" "$microbatches" > "$folder/row.json"
+  echo "$1: $low of $whole layers"
 }
 
 model_of() {  # ROW
   local layers
   layers=$(python3 -c 'import json, sys; print(json.load(open(sys.argv[1]))["layers"])' "$out/speed/$1/row.json")
-  cut_model "$layers"
+  cut_model "$1" "$layers"
 }
 
 # Made once: what is predicted before a run stays what it was.
@@ -139,18 +155,19 @@ run_ours() {  # ROW WAY FOLDER
   # shellcheck disable=SC2046
   timeout "$(left)" "$exec_tool" --backend cuda --nproc "$gpus" --gpu "$card" --model "$(model_of "$1")" \
     --seq-len "$sequence" --micro-batch "$micro" --global-batch $((gpus * micro * microbatches)) \
-    $(way_flags "$2") --data synthetic --steps "$steps" --gemm-search on --deadline 60 --db "$3/db.sqlite" \
+    $(way_flags "$2") $(row_flags "$1") --data synthetic --steps "$steps" --gemm-search "$search" --deadline 60 --db "$3/db.sqlite" \
     --name "$1.$2" --output jsonl 2> "$3/log" | stamp > "$3/steps"
   return "${PIPESTATUS[0]}"
 }
 
 run_fsdp2() {  # ROW WAY FOLDER
-  local sequence micro microbatches reduce=float32
+  local sequence micro microbatches reduce=float32 more=()
   read -r sequence micro microbatches < <(row_shape "$1")
   [ "$2" = fsdp2_fp32 ] || reduce=bfloat16
+  [ -z "$(row_flags "$1")" ] || more+=(--recompute)
   timeout "$(left)" python3 -m torch.distributed.run --standalone --nproc-per-node "$gpus" \
     "$here/speed_fsdp2.py" --model "$(model_of "$1")" --sequence "$sequence" --micro-batch "$micro" \
-    --microbatches "$microbatches" --compile --reduce $reduce --steps "$steps" --timed $((steps - steps / 4)) \
+    --microbatches "$microbatches" --compile "${more[@]}" --reduce $reduce --steps "$steps" --timed $((steps - steps / 4)) \
     > "$3/said" 2> "$3/log" || return
   grep '^{' "$3/said" > "$3/result.json"
 }
@@ -348,7 +365,7 @@ moe_torch() {  # EP MODEL FOLDER
 stage_experts_speed() {
   [ "$gpus" -ge 2 ] || { echo "needs two GPUs"; return 77; }
   local ep engine folder model code=0 run_code
-  model=$(cut_model 4 qwen3_30b_a3b)
+  model=$(cut_model moe 4)
   for ep in 1 "$gpus"; do
     for engine in ours torch; do
       [ $engine = ours ] || [ "$has_torch" -eq 1 ] || continue

@@ -19,7 +19,8 @@ Result<void> AlgorithmChoice::begin(const PoolMemory& pools, cudaStream_t stream
   MFSDP_TRY(check(cudaStreamSynchronize(stream), "cudaStreamSynchronize"));
   if (!settings_.gemm_cache) return {};
   MFSDP_LET(machine, this_machine());
-  const GemmCache cache = load_gemm_cache(gemm_cache_path(*settings_.gemm_cache, machine), machine);
+  const GemmCache cache =
+      load_gemm_cache(gemm_cache_path(*settings_.gemm_cache, machine, settings_.gemm), machine);
   if (!cache.note.empty()) notes_.push_back(cache.note);
   cached_ = cache.algorithms;
   return kernels_.offer(cache.algorithms);
@@ -61,7 +62,7 @@ void AlgorithmChoice::keep(const GemmMachine& machine, std::span<const GemmAlgor
       *same = algorithm;
   }
   if (all == cached_) return;
-  const auto path = gemm_cache_path(*settings_.gemm_cache, machine);
+  const auto path = gemm_cache_path(*settings_.gemm_cache, machine, settings_.gemm);
   if (const auto saved = save_gemm_cache(path, machine, all); !saved)
     notes_.push_back(saved.error().message());
   cached_ = std::move(all);

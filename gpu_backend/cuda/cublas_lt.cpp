@@ -40,6 +40,7 @@ Result<CublasLt> load() {
   find(made.heuristic, "cublasLtMatmulAlgoGetHeuristic");
   find(made.check_algorithm, "cublasLtMatmulAlgoCheck");
   find(made.attribute_of, "cublasLtMatmulAlgoConfigGetAttribute");
+  find(made.set_attribute, "cublasLtMatmulAlgoConfigSetAttribute");
   find(made.matmul, "cublasLtMatmul");
   if (!missing.empty())
     return fail(name, fmt::format("expected the function {}", missing), Fault::environment);

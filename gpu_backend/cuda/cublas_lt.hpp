@@ -23,6 +23,7 @@ struct CublasLt {
   decltype(&cublasLtMatmulAlgoGetHeuristic) heuristic;
   decltype(&cublasLtMatmulAlgoCheck) check_algorithm;
   decltype(&cublasLtMatmulAlgoConfigGetAttribute) attribute_of;
+  decltype(&cublasLtMatmulAlgoConfigSetAttribute) set_attribute;
   decltype(&cublasLtMatmul) matmul;
 };
 

@@ -17,7 +17,8 @@ Result<DeviceStreams> DeviceStreams::create(const Program& program) {
   for (const Stream& stream : program.streams) {
     const bool communicates = stream.role == StreamRole::all_gather ||
                               stream.role == StreamRole::reduce_scatter ||
-                              stream.role == StreamRole::outer;
+                              stream.role == StreamRole::outer ||
+                              stream.role == StreamRole::exchange;
     MFSDP_LET(owned, make_stream(communicates ? greatest : least));
     made.streams_.push_back(std::move(owned));
     MFSDP_LET(end, make_event(false));

@@ -16,8 +16,15 @@ namespace {
 /// What a plan gives the operands of products. Operands that happen to lie better would have
 /// another algorithm, whose bits may differ: where a buffer lies must change none.
 constexpr std::int64_t kMostAlignment = 128;
-constexpr std::size_t kFinalists = 4;   // that are timed under load
-constexpr std::int64_t kClearly = 102;  // per cent of the time: less may be the clock's noise
+/// That are timed under load, and at how many per cent of whose time the heuristics' own choice
+/// still stands: less may be the clock's noise, which is smaller in longer runs.
+constexpr std::size_t kFinalists = 4;
+constexpr std::int64_t kClearly = 102;
+constexpr std::size_t kMoreFinalists = 6;  // with variants
+constexpr std::int64_t kMoreClearly = 101;
+constexpr std::size_t kVaried = 3;  // algorithms whose options are tried
+constexpr int kVariedRounds = 2;
+constexpr std::uint32_t kOptions = 64;  // values of an option, most of which no algorithm takes
 
 Result<cudaDataType_t> data_type(DType dtype) {
   switch (dtype) {
@@ -201,6 +208,27 @@ Result<std::vector<GemmAlgorithm>> GemmPlanner::candidates(const GemmShape& shap
   return algorithms;
 }
 
+std::vector<GemmAlgorithm> GemmPlanner::variants(const GemmAlgorithm& algorithm, Product& product,
+                                                 std::size_t workspace_bytes) const {
+  std::vector<GemmAlgorithm> made;
+  for (std::uint32_t option = 0; option < kOptions; ++option) {
+    cublasLtMatmulAlgo_t varied = opaque(algorithm);
+    cublasLtMatmulHeuristicResult_t result{};
+    if (cublas_lt().set_attribute(&varied, CUBLASLT_ALGO_CONFIG_CUSTOM_OPTION, &option,
+                                  sizeof option) != CUBLAS_STATUS_SUCCESS ||
+        cublas_lt().check_algorithm(handle_.get(), &product.operation, &product.first,
+                                    &product.second, &product.result, &product.result, &varied,
+                                    &result) != CUBLAS_STATUS_SUCCESS ||
+        result.workspaceSize > workspace_bytes)
+      continue;
+    made.push_back({.shape = algorithm.shape,
+                    .bytes = std::bit_cast<std::array<std::uint64_t, 8>>(varied),
+                    .workspace_bytes = static_cast<std::int64_t>(result.workspaceSize),
+                    .nanoseconds = 0});
+  }
+  return made;
+}
+
 bool GemmPlanner::fits(const GemmAlgorithm& offered, Product& product,
                        std::size_t workspace_bytes) const {
   if (settings_.timed_rounds > 0 && offered.nanoseconds == 0) return false;
@@ -246,7 +274,7 @@ Result<void> GemmPlanner::prepare(const GemmShape& shape, const GemmMemory& memo
 }
 
 /// Puts the algorithm to take first and leaves out what cannot run.
-Result<void> GemmPlanner::time(std::vector<GemmAlgorithm>& algorithms, const Product& product,
+Result<void> GemmPlanner::time(std::vector<GemmAlgorithm>& algorithms, Product& product,
                                const GemmMemory& memory, cudaStream_t stream) const {
   std::erase_if(algorithms, [&](const GemmAlgorithm& algorithm) {
     return !launch(product, algorithm, memory, stream);
@@ -256,26 +284,40 @@ Result<void> GemmPlanner::time(std::vector<GemmAlgorithm>& algorithms, const Pro
   const auto place = [&] {
     return std::ranges::find(algorithms, favourite, &GemmAlgorithm::bytes);
   };
-  MFSDP_TRY(time_in_turns(algorithms, product, memory, stream));
+  MFSDP_TRY(time_in_turns(algorithms, settings_.timed_rounds, product, memory, stream));
+  if (settings_.varies) MFSDP_TRY(add_variants(algorithms, product, memory, stream));
   if (settings_.sustained_milliseconds > 0) {
-    const auto kept = std::min(kFinalists, algorithms.size());
+    const auto kept = std::min(settings_.varies ? kMoreFinalists : kFinalists, algorithms.size());
     if (const auto at = place(); at >= algorithms.begin() + static_cast<std::ptrdiff_t>(kept))
       std::swap(*at, algorithms[kept - 1]);
     algorithms.resize(kept);
     MFSDP_TRY(time_sustained(algorithms, product, memory, stream));
   }
   // The heuristics' own choice gives way only to what is clearly faster.
-  if (const auto at = place(); at->nanoseconds * 100 <= algorithms.front().nanoseconds * kClearly)
+  const std::int64_t clearly = settings_.varies ? kMoreClearly : kClearly;
+  if (const auto at = place(); at->nanoseconds * 100 <= algorithms.front().nanoseconds * clearly)
     std::rotate(algorithms.begin(), at, at + 1);
   return {};
 }
 
+/// What takes its turn with the others is as warm as they are, so all of them are timed again.
+Result<void> GemmPlanner::add_variants(std::vector<GemmAlgorithm>& algorithms, Product& product,
+                                       const GemmMemory& memory, cudaStream_t stream) const {
+  const std::size_t varied = std::min(kVaried, algorithms.size());
+  for (std::size_t i = 0; i < varied; ++i)
+    for (const GemmAlgorithm& variant : variants(algorithms[i], product, memory.workspace.size()))
+      if (std::ranges::find(algorithms, variant.bytes, &GemmAlgorithm::bytes) == algorithms.end() &&
+          launch(product, variant, memory, stream))
+        algorithms.push_back(variant);
+  return time_in_turns(algorithms, kVariedRounds, product, memory, stream);
+}
+
 /// Median of each. Candidates take turns, so that all of them see the GPU as warm as the others do.
-Result<void> GemmPlanner::time_in_turns(std::vector<GemmAlgorithm>& algorithms,
+Result<void> GemmPlanner::time_in_turns(std::vector<GemmAlgorithm>& algorithms, int rounds,
                                         const Product& product, const GemmMemory& memory,
                                         cudaStream_t stream) const {
   std::vector<std::vector<Stopwatch>> watches(algorithms.size());
-  for (int round = 0; round < settings_.timed_rounds; ++round)
+  for (int round = 0; round < rounds; ++round)
     for (std::size_t i = 0; i < algorithms.size(); ++i) {
       MFSDP_LET(watch, Stopwatch::create());
       MFSDP_TRY(watch.begin(stream));

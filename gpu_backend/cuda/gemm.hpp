@@ -79,9 +79,18 @@ struct GemmSettings {
   /// How long the fastest few of these then run alone, without pause: at its power limit a GPU
   /// lowers its clock, for some algorithms more than for others. 0: they do not.
   int sustained_milliseconds = 0;
+  /// Also what the fastest become by other values of their options, which the heuristics leave out.
+  bool varies = false;
   /// No algorithm that adds up parts of a sum which several blocks made.
   bool deterministic = false;
 };
+
+/// What is enough was measured: gpu_backend/measurements/2026-11-21-products.md, and for the long
+/// search 2026-11-26-many-h200.md.
+inline constexpr GemmSettings kSearch{
+    .candidates = 16, .timed_rounds = 7, .sustained_milliseconds = 300};
+inline constexpr GemmSettings kLongSearch{
+    .candidates = 16, .timed_rounds = 7, .sustained_milliseconds = 700, .varies = true};
 
 class GemmPlanner {
  public:
@@ -129,13 +138,19 @@ class GemmPlanner {
                                                               Product& product,
                                                               std::size_t workspace_bytes,
                                                               int most) const;
+  /// The algorithm by each value of its options that cuBLASLt takes.
+  [[nodiscard]] std::vector<GemmAlgorithm> variants(const GemmAlgorithm& algorithm,
+                                                    Product& product,
+                                                    std::size_t workspace_bytes) const;
   [[nodiscard]] bool fits(const GemmAlgorithm& offered, Product& product,
                           std::size_t workspace_bytes) const;
-  [[nodiscard]] Result<void> time(std::vector<GemmAlgorithm>& algorithms, const Product& product,
+  [[nodiscard]] Result<void> time(std::vector<GemmAlgorithm>& algorithms, Product& product,
                                   const GemmMemory& memory, cudaStream_t stream) const;
-  [[nodiscard]] Result<void> time_in_turns(std::vector<GemmAlgorithm>& algorithms,
+  [[nodiscard]] Result<void> time_in_turns(std::vector<GemmAlgorithm>& algorithms, int rounds,
                                            const Product& product, const GemmMemory& memory,
                                            cudaStream_t stream) const;
+  [[nodiscard]] Result<void> add_variants(std::vector<GemmAlgorithm>& algorithms, Product& product,
+                                          const GemmMemory& memory, cudaStream_t stream) const;
   [[nodiscard]] Result<void> time_sustained(std::vector<GemmAlgorithm>& algorithms,
                                             const Product& product, const GemmMemory& memory,
                                             cudaStream_t stream) const;

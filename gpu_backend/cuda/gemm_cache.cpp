@@ -96,13 +96,14 @@ Result<GemmMachine> this_machine() {
 }
 
 std::filesystem::path gemm_cache_path(const std::filesystem::path& folder,
-                                      const GemmMachine& machine) {
+                                      const GemmMachine& machine, const GemmSettings& settings) {
   std::string name;
   for (const char c : machine.gpu) {
     const auto byte = static_cast<unsigned char>(c);
     name += std::isalnum(byte) != 0 ? static_cast<char>(std::tolower(byte)) : '_';
   }
-  return folder / fmt::format("gemm_{}_{}.json", name, machine.cublaslt);
+  return folder /
+         fmt::format("gemm_{}_{}{}.json", name, machine.cublaslt, settings.varies ? "_long" : "");
 }
 
 std::string write_gemm_algorithms(const GemmMachine& machine,

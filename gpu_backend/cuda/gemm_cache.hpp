@@ -28,9 +28,11 @@ struct GemmMachine {
 /// The current device and the library that is loaded.
 [[nodiscard]] Result<GemmMachine> this_machine();
 
-/// The file of this machine in a folder: "gemm_nvidia_h200_130100.json".
+/// The file of this machine in a folder: "gemm_nvidia_h200_130100.json". What was chosen by the
+/// short search is none of the long one's: "gemm_nvidia_h200_130100_long.json".
 [[nodiscard]] std::filesystem::path gemm_cache_path(const std::filesystem::path& folder,
-                                                    const GemmMachine& machine);
+                                                    const GemmMachine& machine,
+                                                    const GemmSettings& settings);
 
 [[nodiscard]] std::string write_gemm_algorithms(const GemmMachine& machine,
                                                 std::span<const GemmAlgorithm> algorithms);

@@ -140,6 +140,9 @@ struct ConfigWriter {
  private:
   static Json json_of(const Rational& value) { return exact(value); }
   static Json json_of(const RecomputePolicy& policy) { return flag_text(policy); }
+  static Json json_of(const std::optional<Strategy>& strategy) {
+    return strategy ? Json(name_of(*strategy)) : Json();
+  }
   template <class Value>
   static Json json_of(const Value& value) {
     if constexpr (std::is_enum_v<Value>)

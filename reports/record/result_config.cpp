@@ -66,6 +66,11 @@ class FieldReader {
     else
       expected(key, name_list<Enum>());
   }
+  /// null where it is that of all else.
+  void operator()(std::string_view key, std::optional<Strategy>& value) {
+    value.reset();
+    if (!has(key) || !object_.at(key).is_null()) (*this)(key, value.emplace());
+  }
   void operator()(std::string_view key, Rational& value) {
     constexpr std::string_view kind = "a number or \"num/den\"";
     const auto any = [](const ParsedJson&) { return true; };

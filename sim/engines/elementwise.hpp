@@ -100,5 +100,8 @@ class Elementwise {
 /// Each function compiled alone.
 [[nodiscard]] std::unique_ptr<Elementwise> fused_functions(
     StepBuilder& step, const PlanConfig& config, CompileCache cache = CompileCache::filled);
+/// PyTorch's kernels, but for a loss that is compiled alone.
+[[nodiscard]] std::unique_ptr<Elementwise> functions_with_compiled_loss(StepBuilder& step,
+                                                                        const PlanConfig& config);
 
 }  // namespace mfsdp

@@ -17,7 +17,7 @@ bool is_megatron(EngineKind engine) {
 }
 
 bool is_fsdp2(EngineKind engine) {
-  return engine == EngineKind::fsdp2 || engine == EngineKind::fsdp2_compile;
+  return engine == EngineKind::fsdp2 || has_compiled_blocks(engine);
 }
 
 /// Megatron-FSDP's second version.

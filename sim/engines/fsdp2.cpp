@@ -59,9 +59,12 @@ class Fsdp2 {
         keeps_gathered_(config.strategy == Strategy::optim_grads),
         sizes_(llama_sizes(config)),
         step_(config, meta),
-        block_(engine == EngineKind::fsdp2_compile ? compiled_block(step_, config_)
-                                                   : eager_block(step_, config_)),
-        ends_(step_, config_, eager_functions(step_, config_)) {}
+        block_(has_compiled_blocks(engine) ? compiled_block(step_, config_)
+                                           : eager_block(step_, config_)),
+        ends_(step_, config_,
+              engine == EngineKind::fsdp2_compile_loss
+                  ? functions_with_compiled_loss(step_, config_)
+                  : eager_functions(step_, config_)) {}
 
   EnginePlan run(std::int64_t l2_bytes) {
     step_.set_l2_bytes(l2_bytes);

@@ -38,8 +38,9 @@ Result<std::vector<Sharding>> shardings(const SimOptions& options, Asker& asker)
   groups.erase(std::unique(groups.begin(), groups.end()), groups.end());
   std::vector<Sharding> all;
   for (const std::int64_t outer_dp : groups) {
-    // Experts are dealt out over one group of ranks.
-    if (outer_dp > 1 && options.common.config.expert_parallel > 1) continue;
+    // Experts are dealt out inside a group.
+    const std::int64_t ep = std::max<std::int64_t>(options.common.config.expert_parallel, 1);
+    if (cluster.gpus / outer_dp % ep != 0) continue;
     SimOptions one = options;
     one.common.outer_dp = outer_dp;
     if (outer_dp == 1) one.common.config.outer_strategy = Strategy::no_shard;

@@ -18,10 +18,10 @@ namespace mfsdp::test {
 
 /// any_config() with every dtype that the planner has, exact sums, and whole units frozen beside
 /// parts of others.
-inline rc::Gen<PlanConfig> any_planner_config() {
-  return rc::gen::exec([] {
+inline rc::Gen<PlanConfig> any_planner_config(Models models = Models::all) {
+  return rc::gen::exec([models] {
     using enum DType;
-    PlanConfig config = *any_config();
+    PlanConfig config = *any_config(models);
     if (!config.has_lora() && *rc::gen::inRange(0, 10) == 0)
       config.frozen = names_in(config.model.family, {"embed_tokens", "layernorm"});
     config.param_dtype = *rc::gen::element(bf16, bf16, fp16, fp32, fp64);
@@ -276,6 +276,17 @@ inline std::vector<PlannerAxis> planner_axes() {
        .values = {"none", "alone", "with biases", "beside a shared one", "alone, capped",
                   "with biases, capped", "beside a shared one, capped"},
        .value_of = dealt_experts},
+      {.name = "strategy of experts dealt out",
+       .values = {"as the rest", "no_shard", "optim", "optim_grads", "optim_grads_params"},
+       .value_of =
+           [](const Program& p) {
+             const auto& own = p.config.expert_strategy;
+             return own ? std::string(to_string(*own)) : std::string("as the rest");
+           }},
+      {.name = "experts dealt out beside groups",
+       .values = {"one", "HSDP", "HFSDP"},
+       .value_of =
+           [](const Program& p) { return p.config.deals_experts() ? outer_axis(p) : "one"; }},
       flag("experts that a token does not choose",
            [](const Program& p) {
              return p.config.model.experts_per_token < p.config.model.experts;

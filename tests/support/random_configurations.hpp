@@ -88,27 +88,46 @@ inline void draw_experts(PlanConfig& config) {
     if (name == "mlp.down") name = "down_proj";
 }
 
-/// Experts over ranks that divide both them and the mesh, where nothing else speaks against it;
-/// half of the time what does is taken back.
-inline void draw_expert_parallel(PlanConfig& config) {
+/// Of which models configurations are drawn.
+enum class Models { all, with_experts };
+
+/// Of their own for half of the experts that are dealt out, where that is possible.
+inline void draw_expert_strategy(PlanConfig& config) {
+  const auto strategy = static_cast<Strategy>(*rc::gen::inRange(0, 4));
+  const auto each_microbatch = [](Strategy s) { return s >= Strategy::optim_grads; };
+  const bool alike = each_microbatch(strategy) == each_microbatch(config.strategy);
+  if (strategy == config.strategy || config.outer_strategy == Strategy::optim ||
+      *rc::gen::arbitrary<bool>())
+    return;
+  if (!alike) config.reduce_dtype = config.grad_dtype;
+  config.expert_strategy = strategy;
+}
+
+/// Experts over ranks that divide both them and those of a group, where nothing else speaks against
+/// it; half of the time what does is taken back, and more often where all models have experts.
+inline void draw_expert_parallel(PlanConfig& config, Models models) {
   const std::int64_t ranks = config.mesh.size(Axis::dp_shard);
   std::vector<std::int64_t> able;
   for (std::int64_t ep = 2; ep <= config.model.experts; ++ep)
     if (config.model.experts % ep == 0 && ranks % ep == 0) able.push_back(ep);
-  if (!able.empty() && *rc::gen::arbitrary<bool>()) {
+  const bool only_experts = models == Models::with_experts;
+  const auto takes_back = [&] {
+    return only_experts ? *rc::gen::inRange(0, 8) > 0 : *rc::gen::arbitrary<bool>();
+  };
+  if (!able.empty() && takes_back()) {
+    if (only_experts && orthogonalises(config.optimizer)) config.optimizer = Optimizer::adamw;
     config.gather = config.reduce = Transport::nccl;
-    config.mesh.resize(Axis::dp_outer, 1);
-    config.outer_strategy = Strategy::no_shard;
     if (config.state_dtype == StateDtype::blockwise8) config.state_dtype = StateDtype::full;
   }
   const bool in_windows = config.gather != Transport::nccl || config.reduce != Transport::nccl;
   if (able.empty() || in_windows || orthogonalises(config.optimizer) ||
-      config.mesh.size(Axis::dp_outer) > 1 || config.state_dtype == StateDtype::blockwise8)
+      config.state_dtype == StateDtype::blockwise8)
     return;
   config.expert_parallel = *rc::gen::elementOf(able);
   config.mesh = with_expert_grid(config.mesh, config.expert_parallel);
   if (*rc::gen::arbitrary<bool>())
     config.capacity_factor = *rc::gen::element(Rational{1, 1}, Rational{3, 2});
+  draw_expert_strategy(config);
 }
 
 /// Latent vectors and groups of experts.
@@ -137,20 +156,22 @@ inline void draw_latent(ModelShape& model) {
   model.experts_per_token = pick(1, 2 * model.chosen_groups);
 }
 
-/// A third of the models are of other families than Llama's.
-inline void draw_family(PlanConfig& config) {
+/// A third of all models are of other families than Llama's; those with experts are of each alike.
+inline void draw_family(PlanConfig& config, Models models) {
   using enum Family;
-  const Family family = *rc::gen::element(llama, llama, llama, llama, llama, gpt2, olmo2, mixtral,
-                                          olmoe, gpt_oss, deepseek);
+  const bool only_experts = models == Models::with_experts;
+  const Family family = only_experts ? *rc::gen::element(llama, mixtral, olmoe, gpt_oss, deepseek)
+                                     : *rc::gen::element(llama, llama, llama, llama, llama, gpt2,
+                                                         olmo2, mixtral, olmoe, gpt_oss, deepseek);
   const std::int64_t intermediate = config.model.intermediate;
   make_family(config.model, family);
   for (std::vector<std::string>* names : {&config.frozen, &config.lr_scale, &config.no_decay})
     *names = names_in(family, *names);
-  const bool some = family == llama && *rc::gen::inRange(0, 4) == 0;
+  const bool some = family == llama && (only_experts || *rc::gen::inRange(0, 4) == 0);
   if (family == deepseek) config.model.intermediate = intermediate;  // some layers may be dense
   if (some || config.model.experts != 0) draw_experts(config);
   if (family == deepseek) draw_latent(config.model);
-  if (config.model.experts != 0) draw_expert_parallel(config);
+  if (config.model.experts != 0) draw_expert_parallel(config, models);
 }
 
 /// fp16 with a loss scale.
@@ -164,8 +185,8 @@ inline void draw_scaled(PlanConfig& config) {
 /// Valid configurations with every strategy, mesh, layout, recompute policy and odd shape: group
 /// size 1, empty shards (many ranks, few rows), tied and frozen weights, one layer, 1 to 5
 /// microbatches.
-inline rc::Gen<PlanConfig> any_config() {
-  return rc::gen::exec([] {
+inline rc::Gen<PlanConfig> any_config(Models models = Models::all) {
+  return rc::gen::exec([models] {
     const auto pick = [](std::int64_t low, std::int64_t high) {
       return *rc::gen::inRange<std::int64_t>(low, high + 1);
     };
@@ -225,7 +246,7 @@ inline rc::Gen<PlanConfig> any_config() {
       case 2: config.frozen = {"layernorm", "mlp"}; break;
       default: break;
     }
-    draw_family(config);
+    draw_family(config, models);
     const bool takes_adapters = config.model.family == Family::llama && config.model.experts == 0;
     if (takes_adapters && pick(0, 4) == 0) draw_lora(config);
     return config;

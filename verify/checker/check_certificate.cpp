@@ -98,6 +98,16 @@ void read_grid(PlanView& view, const Json& grid, PerAxis& into, const Names& kno
   }
 }
 
+/// Whether a grid's axes are some of these, in their order.
+bool stand_in(const Axes& order, const Json& grid) {
+  auto next = order.begin();
+  for (const Json& on : grid) {
+    next = std::find(next, order.end(), on.at("axis").get<std::string>());
+    if (next == order.end()) return false;
+  }
+  return true;
+}
+
 PlanView read_plan(const Json& document) {
   PlanView view{.json = document};
   for (const char* key :
@@ -112,16 +122,17 @@ PlanView read_plan(const Json& document) {
   if (mesh.size() != (mesh.contains("experts") ? 2 : 1) || view.ids["streams"].size() > 63)
     refuse("plan: expected a grid or two, and at most 63 streams");
   read_grid(view, mesh.at("dense"), view.dense, {"cp", "dp_outer", "dp_shard", "pp", "tp"});
-  read_grid(view, mesh.value("experts", Json::array()), view.dealt, {"ep", "expt_dp"});
+  read_grid(view, mesh.value("experts", Json::array()), view.dealt,
+            {"ep", "expt_dp", "expt_dp_outer"});
   const auto ranks = [](const PerAxis& grid) {
     Int all = 1;
     for (const auto& [axis, size] : grid) all = times(all, size);
     return all;
   };
-  // Ranks of dp_shard are those of expt_dp, each with its neighbours on ep.
+  // Neighbours on ep lie beside each other, whatever else the two grids are.
   if (!view.dealt.empty() &&
-      (ranks(view.dealt) != ranks(view.dense) || view.dense.size() != 1 ||
-       !view.dense.contains("dp_shard") || mesh.at("experts").back().at("axis") != "ep"))
+      (ranks(view.dealt) != ranks(view.dense) || !view.dealt.contains("ep") ||
+       !stand_in(kDenseOrder, mesh.at("dense")) || !stand_in(kDealtOrder, mesh.at("experts"))))
     refuse("plan: expected a grid of experts over the ranks that share shards");
   for (const Json& json : document.at("buffers")) {
     const Index pool = view.at("pools", json, "pool");

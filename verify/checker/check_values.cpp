@@ -437,6 +437,19 @@ class Steps {
     return names;
   }
 
+  /// Ranks that differ on these axes alone, if those are the innermost of a grid; 0: they are not.
+  [[nodiscard]] Int neighbours_on(const Axes& order, const Names& axes) const {
+    Int ranks = 1;
+    Index found = 0;
+    for (auto axis = order.rbegin(); axis != order.rend() && found < axes.size(); ++axis) {
+      if (!view_.mesh.contains(*axis)) continue;
+      if (!axes.contains(*axis)) return 0;
+      ranks = times(ranks, view_.ranks_on(*axis));
+      ++found;
+    }
+    return found == axes.size() ? ranks : 0;
+  }
+
   void finish_norm(const Op& op) {
     std::map<std::string, std::string> roles{
         {"input", "read"}, {"loss", "read"}, {"norm", "write"}};
@@ -459,12 +472,14 @@ class Steps {
       if (std::exchange(last, unit) > unit)
         refuse("{}: adds up parts that do not lie in forward order", op.place());
       Names apart(cut.begin(), cut.begin() + kind);
+      bool right = apart == members.axes;
       if (view_.groups[group].dealt) {
-        // Another grid of the same ranks, of which each has its own elements.
+        // Another grid of the same ranks: of as many neighbours each has its own elements.
         apart.insert("ep");
-        if (apart == names_of(view_.dealt)) apart = names_of(view_.dense);
+        const Int ranks = neighbours_on(kDealtOrder, apart);
+        right = ranks != 0 && ranks == neighbours_on(kDenseOrder, members.axes);
       }
-      if (!seen.insert(group).second || apart != members.axes)
+      if (!seen.insert(group).second || !right)
         refuse("{}: does not have each element of group {} once", op.place(), group);
     }
     const Int trained = std::ranges::count(view_.groups, true, &Group::trains);

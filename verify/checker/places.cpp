@@ -9,7 +9,7 @@ namespace {
 
 /// Axes whose ranks work on other tokens; of experts that are dealt out, on those of other ranks.
 const Names kDataAxes{"cp", "dp_outer", "dp_shard"};
-const Names kDealtDataAxes{"expt_dp"};
+const Names kDealtDataAxes{"expt_dp", "expt_dp_outer"};
 
 /// Those on which there are several ranks.
 Axes several(const PlanView& view, Axes axes) {
@@ -45,8 +45,10 @@ void check_frozen(const PlanView& view, const Group& group, const Json& json) {
   for (const auto& placed : cut_from) {
     Axes wanted = group.cut;
     std::erase_if(wanted, [&](const std::string& axis) {
-      return cuts_of.at(config.at(axis == "dp_outer" ? "outer_strategy" : "strategy")) <
-             placed.second;
+      const bool outer = axis == "dp_outer" || axis == "expt_dp_outer";
+      const bool own = axis == "expt_dp" && config.contains("expert_strategy");
+      const char* strategy = outer ? "outer_strategy" : own ? "expert_strategy" : "strategy";
+      return cuts_of.at(config.at(strategy)) < placed.second;
     });
     if (axes_of(view, json.value(placed.first, Json::array())) != wanted)
       refuse("group {}: its {} is cut otherwise than by the strategy", view.groups.size(),

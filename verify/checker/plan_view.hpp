@@ -88,6 +88,10 @@ using Plan = std::vector<Instance>;  ///< in host order
 using Names = std::set<std::string>;
 using Axes = std::vector<std::string>;
 
+/// Axes of the two grids where experts are dealt out, outermost first.
+inline const Axes kDenseOrder{"dp_outer", "dp_shard"};
+inline const Axes kDealtOrder{"expt_dp_outer", "expt_dp", "ep"};
+
 /// Elements of a group.
 struct Parameter {
   std::string role;

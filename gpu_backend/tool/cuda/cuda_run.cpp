@@ -30,7 +30,7 @@ constexpr seconds kFailedEnd{10};        ///< of one that did not: abort, store,
 constexpr std::int64_t kSlowSteps = 20;  ///< predicted steps that a call of the host may last
 constexpr seconds kLeastDeadline{30};
 /// A search of algorithms takes about so long; a shorter run takes what cuBLASLt thinks best.
-constexpr seconds kSearch{60};
+constexpr seconds kSearchTakes{60};
 
 milliseconds deadline_of(const CudaRunInputs& inputs) {
   if (inputs.options.deadline) return seconds(*inputs.options.deadline);
@@ -42,12 +42,14 @@ cuda::GemmSettings gemm_settings(const CudaRunInputs& inputs) {
   const PlanConfig& config = inputs.program.config;
   if (config.deterministic || config.exact_sums) return {.deterministic = true};
   const Nanos run(checked_mul(inputs.predicted.time.step.value, inputs.options.steps));
-  const bool pays = run > Nanos(std::chrono::nanoseconds(kSearch).count());
-  const bool searches = inputs.options.gemm_search == GemmSearch::on ||
-                        (inputs.options.gemm_search == GemmSearch::automatic && pays);
-  if (!searches) return {};
-  // Measured as enough: gpu_backend/measurements/2026-11-21-products.md.
-  return {.candidates = 16, .timed_rounds = 7, .sustained_milliseconds = 300};
+  const bool pays = run > Nanos(std::chrono::nanoseconds(kSearchTakes).count());
+  switch (inputs.options.gemm_search) {
+    case GemmSearch::off: return {};
+    case GemmSearch::automatic: return pays ? cuda::kSearch : cuda::GemmSettings{};
+    case GemmSearch::on: return cuda::kSearch;
+    case GemmSearch::thorough: return cuda::kLongSearch;
+  }
+  return {};
 }
 
 std::optional<std::filesystem::path> gemm_cache(const ExecOptions& options) {

@@ -47,7 +47,7 @@ const lanesOf = (ops, copies) => {
     if (!omitted) instances.set(segment + " " + copy, [rows, before + shift]);
     for (const row of rows) add(row, copy, before + shift, omitted === 1);
   }
-  const known = ["compute", "all_gather", "reduce_scatter", "outer", "h2d", "d2h"];
+  const known = ["compute", "all_gather", "reduce_scatter", "outer", "exchange", "h2d", "d2h"];
   const order = (name) => (known.includes(name) ? known.indexOf(name) : known.length);
   return Array.from(lanes, ([stream, list]) => {
     list.sort((a, b) => a.start - b.start || a.end - b.end);

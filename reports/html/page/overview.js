@@ -64,7 +64,7 @@ report.overview = (choose) => {
   const flat = (run) => {
     const { result } = run;
     const fields = { source: run.source, model: result.model.name, engine: result.engine, gpu: result.cluster.gpu, gpus: result.cluster.gpus, nodes: result.cluster.nodes, network: result.cluster.network };
-    for (const [name, value] of Object.entries(config(run))) fields[name] = Array.isArray(value) ? value.join(", ") || "none" : value;
+    for (const [name, value] of Object.entries(config(run))) fields[name] = Array.isArray(value) ? value.join(", ") || "none" : value ?? "none";
     return { ...fields, calibration: result.calibration || "none", cost_model_version: result.cost_model_version || "none", plan_hash: result.plan_hash, version: result.version };
   };
   const differences = document.getElementById("differences");

@@ -1,11 +1,11 @@
 // Matrix products and attention at the shapes of Llama-3-8B, as Markdown tables.
 //
-//   products_bench [SECONDS]
+//   products_bench [SECONDS [long]]
 //
 // Each row runs for SECONDS (1.0) without pause and times the second half: in training it is the
 // sustained rate that counts, which the power limit sets. `first` is the algorithm that cuBLASLt's
-// heuristics put first, `timed` the one that GemmPlanner chose by time. `burst` is the median of
-// ten runs of a GPU that has just rested.
+// heuristics put first, `timed` the one that GemmPlanner chose by time, by --gemm-search on or
+// long. `burst` is the median of ten runs of a GPU that has just rested.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -13,6 +13,7 @@
 #include <chrono>
 #include <cstdio>
 #include <cstdlib>
+#include <string_view>
 
 #include "gpu_backend/cuda/gemm_cache.hpp"
 #include "tests/bench/cuda/llama_kernels.hpp"
@@ -21,9 +22,6 @@ namespace mfsdp::cuda {
 namespace {
 
 constexpr std::int64_t kWorkspaceBytes = 32 << 20;
-constexpr int kCandidates = 16;
-constexpr int kRounds = 7;
-constexpr int kSustained = 300;
 
 GemmAlgorithm algorithm_of(const GemmPlanner& planner, const GemmShape& shape) {
   for (const GemmAlgorithm& algorithm : planner.chosen())
@@ -31,13 +29,12 @@ GemmAlgorithm algorithm_of(const GemmPlanner& planner, const GemmShape& shape) {
   return {};
 }
 
-void bench_gemm(Timer& timer, double seconds) {
+void bench_gemm(Timer& timer, double seconds, const GemmSettings& search) {
   fmt::print(
       "| product | m | n | k | first ms | TFLOP/s | timed ms | TFLOP/s | gain | workspace |\n"
       "|---|---|---|---|---|---|---|---|---|---|\n");
   auto first = require(GemmPlanner::create({}));
-  auto timed = require(GemmPlanner::create(
-      {.candidates = kCandidates, .timed_rounds = kRounds, .sustained_milliseconds = kSustained}));
+  auto timed = require(GemmPlanner::create(search));
   DeviceArray<std::uint8_t> workspace(kWorkspaceBytes);
   double choosing = 0;
   for (const auto& [m, n, k] : {std::array<std::int64_t, 3>{8192, 6144, 4096},
@@ -116,16 +113,20 @@ void bench_attention(Timer& timer, double seconds) {
   }
 }
 
-void bench(double seconds) {
+void bench(double seconds, const GemmSettings& search) {
   const GemmMachine machine = require(this_machine());
   fmt::print("{}, cuBLASLt {}, cuDNN {}\n\n", machine.gpu, machine.cublaslt, cudnnGetVersion());
   Timer timer;
   bench_attention(timer, seconds);
   fmt::print("\n");
-  bench_gemm(timer, seconds);
+  bench_gemm(timer, seconds, search);
 }
 
 }  // namespace
 }  // namespace mfsdp::cuda
 
-int main(int argc, char** argv) { mfsdp::cuda::bench(argc > 1 ? std::atof(argv[1]) : 1.0); }
+int main(int argc, char** argv) {
+  const bool is_long = argc > 2 && std::string_view(argv[2]) == "long";
+  mfsdp::cuda::bench(argc > 1 ? std::atof(argv[1]) : 1.0,
+                     is_long ? mfsdp::cuda::kLongSearch : mfsdp::cuda::kSearch);
+}

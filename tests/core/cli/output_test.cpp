@@ -123,6 +123,7 @@ TEST(Output, NumericsTrustAndLayoutAreTheLastColumns) {
   run.config.lora_targets = {"q_proj", "v_proj"};
   run.config.expert_parallel = 8;
   run.config.capacity_factor = {5, 4};
+  run.config.expert_strategy = Strategy::optim;
   run.trust = {.tier = "datasheet only", .step_error = 0.25, .text = ""};
   run.commit = "0123456789ab";
   run.memory.cached = {.reserved = Bytes(150), .device = Bytes(170), .retries = 3};
@@ -131,8 +132,8 @@ TEST(Output, NumericsTrustAndLayoutAreTheLastColumns) {
   run.time.host = {.issue = Nanos(40), .bound = Nanos(5)};
   const auto rows = parse_csv(rendered({run}, OutputFormat::csv));
   const auto last = [](const std::vector<std::string>& row) {
-    std::vector<std::string> cells(row.end() - 40, row.end() - 35);
-    cells.insert(cells.end(), row.end() - 28, row.end());
+    std::vector<std::string> cells(row.end() - 41, row.end() - 36);
+    cells.insert(cells.end(), row.end() - 29, row.end());
     return cells;
   };
   EXPECT_THAT(
@@ -142,19 +143,20 @@ TEST(Output, NumericsTrustAndLayoutAreTheLastColumns) {
           "layout", "commit", "median_step_ns", "state_dtype", "lr_scale", "no_decay",
           "document_mask", "loss_scale", "loss_scale_window", "placement", "gather", "reduce",
           "keep_gathered", "lora_rank", "lora_alpha", "lora_targets", "expert_parallel",
-          "capacity_factor", "reserved_bytes", "device_bytes", "alloc_retries", "host_issue_ns",
-          "host_bound_ns", "allocated_error", "reserved_error", "device_error"));
-  EXPECT_THAT(last(rows[1]), testing::ElementsAre(
-                                 "1/3", "true", "false", "embed,norm", "512", "datasheet only",
-                                 "0.25", "megatron_fsdp", "0123456789ab", "1000000000", "bf16",
-                                 "embed=0.5", "embed", "true", "0.5", "100", "attention",
-                                 "copy_engine", "symmetric", "3", "16", "2.5", "q_proj,v_proj", "8",
-                                 "1.25", "150", "170", "3", "40", "5", "0.001", "0.01", "0.02"));
+          "capacity_factor", "expert_strategy", "reserved_bytes", "device_bytes", "alloc_retries",
+          "host_issue_ns", "host_bound_ns", "allocated_error", "reserved_error", "device_error"));
   EXPECT_THAT(
-      rendered({run}, OutputFormat::md),
-      testing::EndsWith("| 1/3 | true | false | embed,norm | 512 | megatron_fsdp | "
-                        "bf16 | embed=0.5 | embed | true | 0.5 | 100 | attention | "
-                        "copy_engine | symmetric | 3 | 16 | 2.5 | q_proj,v_proj | 8 | 1.25 |\n"));
+      last(rows[1]),
+      testing::ElementsAre("1/3", "true", "false", "embed,norm", "512", "datasheet only", "0.25",
+                           "megatron_fsdp", "0123456789ab", "1000000000", "bf16", "embed=0.5",
+                           "embed", "true", "0.5", "100", "attention", "copy_engine", "symmetric",
+                           "3", "16", "2.5", "q_proj,v_proj", "8", "1.25", "optim", "150", "170",
+                           "3", "40", "5", "0.001", "0.01", "0.02"));
+  EXPECT_THAT(rendered({run}, OutputFormat::md),
+              testing::EndsWith(
+                  "| 1/3 | true | false | embed,norm | 512 | megatron_fsdp | "
+                  "bf16 | embed=0.5 | embed | true | 0.5 | 100 | attention | "
+                  "copy_engine | symmetric | 3 | 16 | 2.5 | q_proj,v_proj | 8 | 1.25 | optim |\n"));
   run.config.clip = {1, 10};
   EXPECT_EQ(last(parse_csv(rendered({run}, OutputFormat::csv))[1]).front(), "0.1");
   run.config.clip = {2, 1};

@@ -41,7 +41,8 @@ void check_resident_formulas(const Program& program) {
     // A rank has the experts of one in ep ranks, and shares them with the others that do.
     const std::int64_t ranks =
         config.mesh.size(Axis::dp_shard) / (group.shard.empty() ? 1 : config.expert_parallel);
-    const int zero = ranks > 1 ? static_cast<int>(config.strategy) : 0;
+    const Strategy strategy = group.shard.empty() ? config.strategy : config.strategy_of_experts();
+    const int zero = ranks > 1 ? static_cast<int>(strategy) : 0;
     const std::int64_t s = b / ranks;
     expected[Category::model_weight] += (zero >= 3 ? s : b) * 2;
     if (!group.requires_grad) continue;

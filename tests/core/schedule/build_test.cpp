@@ -1,5 +1,6 @@
 #include "core/schedule/build.hpp"
 
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <filesystem>
@@ -153,13 +154,41 @@ std::vector<std::string> story(const Program& program) {
 }
 
 TEST(Schedule, HostOrderOfAMicrobatch) {
-  EXPECT_EQ(story(build(small_config(4))),
-            (std::vector<std::string>{
-                "embedding.all_gather", "layers.0.all_gather", "forward embedding",
-                "layers.1.all_gather", "forward layers.0", "head.all_gather", "forward layers.1",
-                "forward head", "backward head", "head.reduce_scatter", "layers.0.all_gather",
-                "backward layers.1", "layers.1.reduce_scatter", "backward layers.0",
-                "layers.0.reduce_scatter", "backward embedding", "embedding.reduce_scatter"}));
+  EXPECT_EQ(
+      story(build(small_config(4))),
+      (std::vector<std::string>{
+          "embedding.all_gather", "layers.0.all_gather", "forward embedding", "layers.1.all_gather",
+          "forward layers.0", "head.all_gather", "forward layers.1", "forward head",
+          "backward head", "head.reduce_scatter", "layers.0.all_gather", "backward layers.1",
+          "layers.1.reduce_scatter", "backward layers.0", "backward embedding",
+          "embedding.reduce_scatter", "backward layers.0", "layers.0.reduce_scatter"}));
+}
+
+/// Kernels of the compute stream behind the embedding's backward.
+std::vector<std::string> behind_the_embedding(const PlanConfig& config) {
+  std::vector<std::string> names;
+  bool behind = false;
+  const Program program = build(config);
+  for (const Op& op : program.plans[0].segments[0].ops) {
+    if (op.kind() != OpKind::kernel || op.stream != StreamId(0)) continue;
+    if (behind && op.phase == Phase::backward) names.push_back(op.name);
+    behind = behind || op.name == "embedding.lookup.backward";
+  }
+  return names;
+}
+
+/// Of the products those whose inputs nothing overwrites: the residual's gradient, which those of
+/// `down` and `attention_out` read, becomes the embedding's.
+TEST(Schedule, TheLowestBlocksLastWeightGradientsHideTheEmbeddingsReduction) {
+  const std::vector<std::string> late{"layers.0.gate_up.wgrad", "layers.0.qkv.wgrad",
+                                      "layers.0.post_norm.backward.weight_grad",
+                                      "layers.0.input_norm.backward.weight_grad"};
+  EXPECT_THAT(behind_the_embedding(small_config(4)), testing::UnorderedElementsAreArray(late));
+  // Where nothing is reduced, or the embedding would wait for the block's slot, there is no use.
+  EXPECT_THAT(behind_the_embedding(small_config(1)), testing::IsEmpty());
+  PlanConfig config = small_config(4);
+  config.grad_slots = 1;
+  EXPECT_THAT(behind_the_embedding(config), testing::IsEmpty());
 }
 
 /// Reductions of a segment that write the main gradient, and those that write their own slice of

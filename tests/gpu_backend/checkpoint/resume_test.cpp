@@ -7,14 +7,17 @@
 #include <array>
 #include <atomic>
 #include <cmath>
+#include <filesystem>
 #include <set>
 #include <vector>
 
+#include "core/model/hf_config.hpp"
 #include "gpu_backend/checkpoint/agreement.hpp"
 #include "gpu_backend/checkpoint/saved_state.hpp"
 #include "gpu_backend/checkpoint/saver.hpp"
 #include "tests/gpu_backend/checkpoint/ranks_at_rest.hpp"
 #include "tests/gpu_backend/train/training.hpp"
+#include "tests/support/configurations.hpp"
 #include "tests/support/scratch_folder.hpp"
 
 namespace mfsdp {
@@ -58,8 +61,9 @@ Told train_saving(const PlanConfig& config, const SaveSettings& saves, std::int6
 
 /// That `told` is the end of `whole`, from step `first` on. A loss is a sum of floats in the order
 /// of the layout, with exact sums too: those of `same_batches` alone are equal, others within their
-/// additions of four sequences.
-void expect_same(const Told& told, const Told& whole, std::size_t first, bool same_batches = true) {
+/// additions of so many sequences.
+void expect_same(const Told& told, const Told& whole, std::size_t first, bool same_batches = true,
+                 std::int64_t sequences = 4) {
   ASSERT_TRUE(told.end) << told.end.error().message();
   ASSERT_EQ(told.steps.size() + first - 1, whole.steps.size());
   for (std::size_t i = 0; i < told.steps.size(); ++i) {
@@ -69,7 +73,9 @@ void expect_same(const Told& told, const Told& whole, std::size_t first, bool sa
     if (same_batches)
       EXPECT_EQ(report.loss, expected.loss) << "step " << report.step;
     else
-      EXPECT_NEAR(report.loss, expected.loss, 4 * 0x1p-24 * expected.loss) << report.step;
+      EXPECT_NEAR(report.loss, expected.loss,
+                  static_cast<double>(sequences) * 0x1p-24 * expected.loss)
+          << report.step;
     EXPECT_TRUE(report.grad_norm == expected.grad_norm ||
                 (std::isnan(report.grad_norm) && std::isnan(expected.grad_norm)))
         << report.grad_norm << " and " << expected.grad_norm;
@@ -85,6 +91,21 @@ PlanConfig layout(std::int64_t outer, std::int64_t shard, Strategy strategy) {
   PlanConfig config = nano(shard, strategy);
   config.mesh.resize(Axis::dp_outer, outer);
   return config;
+}
+
+/// Saved midway by each layout and gone on with by the next one: as the first in one go.
+void expect_moves(const std::vector<PlanConfig>& layouts) {
+  const Told whole = train_saving(layouts.front(), {});
+  for (std::size_t i = 0; i < layouts.size(); ++i) {
+    SCOPED_TRACE(fmt::format("layout {}", i));
+    const ScratchFolder folder;
+    const Told begun = train_saving(layouts[i], {.folder = folder / "saves"}, 3);
+    ASSERT_TRUE(begun.end) << begun.end.error().message();
+    const PlanConfig& other = layouts[(i + 1) % layouts.size()];
+    const bool same_batches = other.microbatches == 1 && other.micro_batch == 1;
+    expect_same(train_saving(other, {}, kSteps, folder / "saves"), whole, 4, same_batches,
+                other.global_batch());
+  }
 }
 
 TEST(Resume, GoesOnBitForBit) {
@@ -138,16 +159,60 @@ TEST(Resume, GoesOnInAnotherLayout) {
       layouts.back().microbatches = 4;
     }
     for (PlanConfig& config : layouts) config.exact_sums = exact;
-    const Told whole = train_saving(layouts.front(), {});
-    for (std::size_t i = 0; i < layouts.size(); ++i) {
-      SCOPED_TRACE(fmt::format("exact {}, layout {}", exact, i));
-      const ScratchFolder folder;
-      const Told begun = train_saving(layouts[i], {.folder = folder / "saves"}, 3);
-      ASSERT_TRUE(begun.end) << begun.end.error().message();
-      const PlanConfig& other = layouts[(i + 1) % layouts.size()];
-      const bool same_batches = other.microbatches == 1 && other.micro_batch == 1;
-      expect_same(train_saving(other, {}, kSteps, folder / "saves"), whole, 4, same_batches);
-    }
+    SCOPED_TRACE(exact ? "with exact sums" : "without");
+    expect_moves(layouts);
+  }
+}
+
+/// Experts that each rank has and that are dealt out over two ranks or four, beside groups of ranks
+/// and sharded over them: a save of each goes on as the next.
+TEST(Resume, GoesOnWithExpertsOnOtherRanks) {
+  for (const Family family : {Family::olmoe, Family::deepseek}) {
+    std::vector<PlanConfig> layouts;
+    const auto add = [&](PlanConfig config, std::int64_t ep) {
+      test::make_family(config.model, family);
+      config.expert_parallel = ep;
+      config.mesh = with_expert_grid(config.mesh, ep);
+      config.exact_sums = true;
+      layouts.push_back(std::move(config));
+    };
+    add(layout(1, 4, Strategy::optim_grads_params), 0);
+    add(layout(2, 2, Strategy::optim_grads_params), 2);
+    layouts.push_back(layouts.back());
+    layouts.back().outer_strategy = Strategy::optim;
+    add(layout(1, 4, Strategy::optim), 4);
+    add(layout(1, 4, Strategy::optim_grads), 2);
+    layouts.back().expert_strategy = Strategy::no_shard;
+    add(layout(2, 2, Strategy::no_shard), 2);
+    SCOPED_TRACE(to_string(family));
+    expect_moves(layouts);
+  }
+}
+
+/// A save of one rank goes on on 16, moves among groups of them and ends on one again.
+TEST(Resume, GoesOnWithExpertsOnSixteenRanks) {
+  const std::filesystem::path models = std::filesystem::path(MFSDP_SOURCE_DIR) / "scenarios";
+  for (const char* name : {"moe_nano", "mla_nano"}) {
+    const auto model = load_model(name, models / "models");
+    ASSERT_TRUE(model) << model.error().message();
+    std::vector<PlanConfig> layouts;
+    const auto add = [&](PlanConfig config, std::int64_t ep, Strategy outer = Strategy::no_shard) {
+      config.model = model->shape;
+      config.expert_parallel = ep;
+      config.mesh = with_expert_grid(config.mesh, ep);
+      config.outer_strategy = outer;
+      config.micro_batch = 16 / config.mesh.world_size();
+      config.seq_len = 4;
+      config.exact_sums = true;
+      layouts.push_back(std::move(config));
+    };
+    add(layout(1, 16, Strategy::optim_grads_params), 8);
+    layouts.back().expert_strategy = Strategy::optim;
+    add(layout(2, 8, Strategy::optim_grads_params), 4, Strategy::optim);
+    add(layout(4, 2, Strategy::optim), 2);
+    add(layout(1, 1, Strategy::no_shard), 0);
+    SCOPED_TRACE(name);
+    expect_moves(layouts);
   }
 }
 

@@ -51,7 +51,7 @@ class GemmCacheFile : public testing::Test {
   GemmCacheFile()
       : folder_(std::filesystem::temp_directory_path() /
                 ("mfsdp_gemm_cache_" + std::to_string(getpid()))),
-        path_(gemm_cache_path(folder_, kMachine)) {}
+        path_(gemm_cache_path(folder_, kMachine, {})) {}
   ~GemmCacheFile() override { std::filesystem::remove_all(folder_); }
 
   /// What loading says of the file when `from` in it reads `to`.

@@ -8,16 +8,11 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
-#include <atomic>
-#include <chrono>
 #include <cmath>
-#include <functional>
-#include <mutex>
 #include <random>
 #include <set>
-#include <thread>
 
-#include "tests/gpu_backend/train/equality_rows.hpp"
+#include "tests/gpu_backend/train/equality_runs.hpp"
 #include "tests/support/configurations.hpp"
 #include "tests/support/samples.hpp"
 
@@ -32,13 +27,11 @@ using test::print_header;
 using test::print_row;
 using test::Row;
 using test::row_of;
+using test::run_all;
 using test::Skewed;
+using test::steps;
 using test::Told;
 using test::Weights;
-
-constexpr std::int64_t kFewSteps = test::kThinner > 1 ? 2 : 4;
-
-std::int64_t steps() { return test::runs_all() ? 20 : kFewSteps; }
 
 /// Of another dataset's order, the samples from number `first` on.
 class Later final : public Dataset {
@@ -60,37 +53,6 @@ class Later final : public Dataset {
   const Dataset& all_;
   std::map<std::int64_t, std::int64_t> instead_;
 };
-
-/// Calls work(i) for i in [0, count) on two threads: ranks and streams are threads themselves, but
-/// small meshes leave a core idle.
-void for_each_on_two_threads(std::size_t count, const std::function<void(std::size_t)>& work) {
-  std::atomic<std::size_t> next{0};
-  const auto serve = [&] {
-    for (std::size_t i = next++; i < count; i = next++) work(i);
-  };
-  const std::jthread other(serve);
-  serve();
-}
-
-/// Runs the combinations and puts them together by class, in the order of the classes' names.
-std::vector<Row> run_all(const std::vector<PlanConfig>& configs, const Dataset& data) {
-  std::map<std::string, Row> rows;
-  std::mutex mutex;
-  for_each_on_two_threads(configs.size(), [&](std::size_t i) {
-    const auto begin = std::chrono::steady_clock::now();
-    Told told = test::train(configs[i], steps(), data);
-    const std::chrono::duration<double> taken = std::chrono::steady_clock::now() - begin;
-    const std::string fault = fault_of(told);
-    const Row one = row_of(test::class_of(configs[i]), configs[i], std::move(told), taken.count());
-    const std::scoped_lock lock(mutex);
-    EXPECT_EQ(fault, "") << describe(configs[i]);
-    if (!fault.empty()) return;
-    merge(rows.try_emplace(one.name, Row{.name = one.name}).first->second, one);
-  });
-  std::vector<Row> sorted;
-  for (auto& [name, row] : rows) sorted.push_back(std::move(row));
-  return sorted;
-}
 
 // ---- (a) -------------------------------------------------------------------------------------
 
@@ -255,48 +217,6 @@ TEST(Equality, OfFamilies) {
     print_row(all);
     expect_one(all);
     EXPECT_EQ(all.combinations, std::ssize(some));
-  }
-}
-
-/// Experts on one rank or dealt out over 2, 4 or 8, on up to 8 ranks, with room for all rows or for
-/// so many times an equal share: the same bits, and the same bytes as planned. GPT-OSS's have
-/// biases, DeepSeek's stand beside one that all tokens share. With MFSDP_EQUALITY=full on every
-/// schedule of such meshes, else on a seventh of them, and on fewer of these two.
-TEST(Equality, OfExpertsDealtOut) {
-  for (const Family family : {Family::olmoe, Family::gpt_oss, Family::deepseek}) {
-    ModelShape model = test::nano().model;
-    test::make_family(model, family);
-    model.experts = 8;
-    if (family == Family::deepseek) {
-      model.sigmoid_routing = model.normalised_routing = true;
-      model.shared_intermediate = 6;
-    } else {
-      model.router_aux_loss = {1, 10};
-    }
-    const int every = test::runs_all() ? 1 : family == Family::olmoe ? 7 : 19;
-    std::vector<PlanConfig> configs;
-    std::int64_t number = 0;
-    for (const PlanConfig& layout : test::layouts(model))
-      for (const std::int64_t ep : {0, 2, 4, 8}) {
-        const std::int64_t ranks = layout.mesh.size(Axis::dp_shard);
-        if (layout.mesh.size(Axis::dp_outer) > 1 || (ep > 0 && ranks % ep != 0)) continue;
-        if (number++ % every != 0) continue;
-        PlanConfig& config = configs.emplace_back(layout);
-        test::set_schedule(config, number);
-        config.gather = config.reduce = Transport::nccl;
-        config.exact_sums = true;
-        config.expert_parallel = ep;
-        config.mesh = with_expert_grid(config.mesh, ep);
-        // Half of a rank's rows for each other, which none of these runs comes to need.
-        if (ep > 2 && number % 2 == 0) config.capacity_factor = {ep, 2};
-      }
-    const Skewed data(model.vocab, kGlobalBatch * steps(), true);
-    print_header(fmt::format("{}, experts dealt out, with --exact-sums", to_string(family)));
-    Row all{.name = "all of them"};
-    for (const Row& row : run_all(configs, data)) merge(all, row);
-    print_row(all);
-    expect_one(all);
-    EXPECT_EQ(all.combinations, std::ssize(configs));
   }
 }
 

@@ -134,7 +134,8 @@ PlanConfig any_fsdp2_config() {
 
 RC_GTEST_PROP(Fsdp2Property, StepsBalance, ()) {
   const PlanConfig config = any_fsdp2_config();
-  const EngineKind engine = *rc::gen::element(EngineKind::fsdp2, EngineKind::fsdp2_compile);
+  const EngineKind engine = *rc::gen::element(EngineKind::fsdp2, EngineKind::fsdp2_compile,
+                                              EngineKind::fsdp2_compile_loss);
   test::check_balance(plan_of(engine, config));
 }
 
@@ -148,6 +149,19 @@ RC_GTEST_PROP(Fsdp2Property, StateIsThere, ()) {
   RC_ASSERT(memory.counters.peak_allocated >= 12 * shard);
   RC_ASSERT(memory.counters.peak_reserved >= memory.counters.peak_allocated);
   RC_ASSERT(sum_of(memory.at_peak).value <= memory.counters.peak_allocated);
+}
+
+/// Where the loss is compiled two tensors of bf16 logits are there at the peak: 2 * 2 bytes each.
+/// Eager: log-probabilities and two gradients in fp32, 3 * 4 bytes, of which the first is freed.
+TEST(Fsdp2Memory, ACompiledLossMakesNoLogitsInFp32) {
+  const PlanConfig config = config_of(llama3_8b(), 8192);
+  const auto logits = [&](EngineKind engine) {
+    const EngineMemory memory = engine_memory(plan_of(engine, config), {});
+    return memory.at_peak[static_cast<std::size_t>(Category::logits)].value;
+  };
+  const std::int64_t each = 8192LL * 128256;
+  EXPECT_EQ(logits(EngineKind::fsdp2_compile_loss), 4 * each);
+  EXPECT_EQ(logits(EngineKind::fsdp2_compile), 12 * each);
 }
 
 /// What ZeRO-2 spares, and what it costs: a block is gathered once in a microbatch instead of

@@ -4,6 +4,7 @@
 // side; MFSDP_PROPERTY_SEED draws others. A million takes longer than ctest waits:
 //
 //   MFSDP_PROPERTY_RUNS=100000 scripts/test -R CleanPlans -V
+//   MFSDP_PROPERTY_RUNS=10000 scripts/test -R 'CleanPlans.*WithExperts' -V
 //   export MFSDP_PROPERTY_RUNS=1000000; tests=build/release/tests/verify_proof_tests
 //   for half in 0 1; do $tests --gtest_filter="Halves/CleanPlans.*/$half" & done; wait
 #include <gmock/gmock.h>
@@ -55,15 +56,11 @@ RC_GTEST_PROP(CleanPlans, ShrinkWhereTheyAreNot, ()) {
   if (what) RC_FAIL(*what);
 }
 
-class CleanPlans : public testing::TestWithParam<std::int64_t> {};
-
-TEST_P(CleanPlans, OfRandomConfigurations) {
-  const std::int64_t runs = setting("MFSDP_PROPERTY_RUNS", 4'000);
+/// One of two halves of `runs` configurations, each drawn by its number and the seed alone.
+void expect_clean(const rc::Gen<PlanConfig>& any, std::int64_t half, std::int64_t runs,
+                  test::AxisCounts& counts) {
   const std::int64_t seed = setting("MFSDP_PROPERTY_SEED", 1);
-  const auto any = test::any_planner_config();
-  test::AxisCounts counts;
-  std::int64_t built = 0;
-  for (std::int64_t run = GetParam(); run < runs; run += 2, ++built) {
+  for (std::int64_t run = half; run < runs; run += 2) {
     const rc::Random random(static_cast<std::uint64_t>(seed * 1'000'000'007 + run));
     const PlanConfig config = any(random, rc::kNominalSize).value();
     const auto program = build_program(config, {});
@@ -73,10 +70,33 @@ TEST_P(CleanPlans, OfRandomConfigurations) {
                                    << to_canonical_json(*program);
     counts.count(*program);
   }
-  std::cout << built << " configurations, all clean\n" << counts.table();
+  std::cout << (runs + 1 - half) / 2 << " configurations, all clean\n" << counts.table();
+}
+
+class CleanPlans : public testing::TestWithParam<std::int64_t> {};
+
+TEST_P(CleanPlans, OfRandomConfigurations) {
+  const std::int64_t runs = setting("MFSDP_PROPERTY_RUNS", 4'000);
+  test::AxisCounts counts;
+  ASSERT_NO_FATAL_FAILURE(expect_clean(test::any_planner_config(), GetParam(), runs, counts));
   // Sanitizers draw too few for the rare ones.
-  if (built < 1000) return;
+  if (runs < 2000) return;
   EXPECT_THAT(counts.gaps(), testing::IsEmpty());
+}
+
+/// Of these a tenth would be drawn above: few for so many ways to deal experts out.
+TEST_P(CleanPlans, OfRandomModelsWithExperts) {
+  const std::int64_t runs = setting("MFSDP_PROPERTY_RUNS", 600);
+  test::AxisCounts counts;
+  ASSERT_NO_FATAL_FAILURE(
+      expect_clean(test::any_planner_config(test::Models::with_experts), GetParam(), runs, counts));
+  if (runs < 2000) return;
+  // What no model with experts has.
+  EXPECT_THAT(counts.gaps(), testing::UnorderedElementsAre(
+                                 "experts: never none", "family: never gpt2", "family: never olmo2",
+                                 "activation: never gelu_tanh", "norms of what is added: never yes",
+                                 "adapters: never of some layers", "adapters: never of all layers",
+                                 "adapters: never of fused layers"));
 }
 
 INSTANTIATE_TEST_SUITE_P(Halves, CleanPlans, testing::Values(0, 1));

@@ -218,6 +218,13 @@ TEST(Gemm, TimedChoicesAreRight) {
                               {.candidates = 8, .timed_rounds = 3, .sustained_milliseconds = 4});
 }
 
+TEST(Gemm, VariantsOfAlgorithmsAreRight) {
+  for (const Form& form : {kForward, kInputGradient, kWeightGradient})
+    expect_product<Bf16, Bf16>(
+        {256, 512, 1024}, form,
+        {.candidates = 8, .timed_rounds = 3, .sustained_milliseconds = 4, .varies = true});
+}
+
 /// A long sum over a small result: what cuBLASLt likes to split.
 constexpr ProductSizes kSplit{64, 64, 8192};
 
