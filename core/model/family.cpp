@@ -166,7 +166,9 @@ constexpr std::array kFamilies{
     HfFamily{
         .model_type = "qwen3", .qk_norm = true, .head_dim = 128, .sliding = SlidingRule::switched},
     HfFamily{.model_type = "qwen3_moe",
-             .names = {.experts = "num_experts", .expert_intermediate = "moe_intermediate_size"},
+             .names = {.experts = "num_experts",
+                       .newer_experts = "num_local_experts",
+                       .expert_intermediate = "moe_intermediate_size"},
              .qk_norm = true,
              .sliding = SlidingRule::switched,
              .dense_layers = true,

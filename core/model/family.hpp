@@ -111,6 +111,7 @@ struct HfNames {
   const char* activation = "hidden_act";
   const char* newer_activation = nullptr;     ///< counts where it is there
   const char* experts = nullptr;              ///< how many; null: the family has none
+  const char* newer_experts = nullptr;        ///< as transformers 5 writes it; may stand beside it
   const char* expert_intermediate = nullptr;  ///< an expert's; null: `intermediate` is
   const char* shared_intermediate = nullptr;  ///< of one that all tokens have; null: there is none
 };

@@ -300,7 +300,10 @@ Result<void> read_window(const HfFields& fields, const HfFamily& family, ModelSh
   if (named && names_count) sliding = *named;
   const bool stated = fields.raw().contains("sliding_window");
   std::int64_t window = stated ? shape.max_seq_len : family.sliding_window;
-  MFSDP_TRY(fields.integer("sliding_window", ShapeLimits::dim, window));
+  // Transformers' class of Qwen2-MoE writes 0 where use_sliding_window is off.
+  const Json* number = fields.find("sliding_window");
+  if (!rule.none || number == nullptr || *number != 0)
+    MFSDP_TRY(fields.integer("sliding_window", ShapeLimits::dim, window));
   // A local theta tells sliding layers from others even where their window leaves out nothing.
   const bool cuts = window != 0 && window < shape.max_seq_len;
   if (sliding.empty() || (!cuts && shape.local_rope_theta.num == 0)) {

@@ -91,7 +91,8 @@ bool is_off(const ParsedJson& value, bool one_is_off) {
 /// Fields that a family's own readers take. A third one says of parts that transformers leaves out
 /// too: its class of DeepSeek-V3 drops the layers of multi-token prediction.
 bool is_of_family(const HfFamily& family, std::string_view field) {
-  if (family.names.experts != nullptr && family.names.experts == field) return true;
+  for (const char* name : {family.names.experts, family.names.newer_experts})
+    if (name != nullptr && name == field) return true;
   return traits_of(family.family).latent_attention &&
          (field == "kv_lora_rank" || field == "num_nextn_predict_layers");
 }
@@ -173,6 +174,7 @@ Result<void> read_latent_sizes(const Fields& fields, ModelShape& shape) {
   MFSDP_TRY(fields.required_integer("qk_rope_head_dim", ShapeLimits::heads, shape.rotary_dim));
   MFSDP_TRY(fields.required_integer("v_head_dim", ShapeLimits::heads, shape.value_dim));
   MFSDP_TRY(fields.required_integer("kv_lora_rank", ShapeLimits::dim, shape.kv_latent));
+  MFSDP_TRY(fields.stated("q_lora_rank", "a positive integer, or null (queries made at once)"));
   MFSDP_TRY(fields.integer("q_lora_rank", ShapeLimits::dim, shape.query_latent));
   if (shape.rotary_dim % 2 != 0)
     return fields.wrong("qk_rope_head_dim", "an even number (RoPE turns pairs)");

@@ -39,6 +39,9 @@ Result<void> read_dense_layers(const HfFields& fields, ModelShape& shape) {
 
 /// The first layers are dense, and all others have experts.
 Result<void> read_first_dense(const HfFields& fields, const HfFamily& family, ModelShape& shape) {
+  // Transformers' class of V3 takes 3 where nothing is said, DeepSeek's own 0; that of V2 0 too.
+  if (family.sigmoid_routing)
+    MFSDP_TRY(fields.stated(family.dense_layers_first, "how many layers are dense"));
   std::int64_t first = 0;
   MFSDP_TRY(fields.integer_between(0, shape.layers, family.dense_layers_first, first));
   for (std::int64_t layer = 0; layer < first; ++layer) shape.dense_layers.push_back(layer);
@@ -76,6 +79,8 @@ Result<void> read_grouped_router(const HfFields& fields, const HfFamily& family,
   }
   // Where a token may have all groups there are none.
   if (shape.router_groups == shape.chosen_groups) shape.router_groups = shape.chosen_groups = 0;
+  if (family.sigmoid_routing)  // where it is absent: 2.5 in transformers, 1 in DeepSeek's own class
+    MFSDP_TRY(fields.stated("routed_scaling_factor", "a positive number"));
   MFSDP_TRY(fields.number("routed_scaling_factor", shape.routed_scale));
   if (shape.routed_scale == Rational{1, 1}) shape.routed_scale = {0, 1};
   return fields.off("output_router_logits", "losses of the router");
@@ -103,18 +108,32 @@ Result<void> read_router(const HfFields& fields, const HfFamily& family, ModelSh
   return {};
 }
 
+/// How many experts a layer has, under one name or two.
+Result<void> read_expert_count(const HfFields& fields, const HfNames& names, ModelShape& shape) {
+  if (names.newer_experts == nullptr || fields.find(names.newer_experts) == nullptr)
+    return fields.required_integer(names.experts, ShapeLimits::experts, shape.experts);
+  MFSDP_TRY(fields.required_integer(names.newer_experts, ShapeLimits::experts, shape.experts));
+  std::int64_t older = shape.experts;
+  MFSDP_TRY(fields.integer(names.experts, ShapeLimits::experts, older));
+  if (older == shape.experts) return {};
+  return fields.wrong(names.newer_experts, fmt::format("{} ({}) or none", older, names.experts));
+}
+
 }  // namespace
 
 Result<void> read_hf_experts(const HfFields& fields, const HfFamily& family, ModelShape& shape) {
   const HfNames& names = family.names;
   if (names.experts == nullptr) return {};
-  MFSDP_TRY(fields.required_integer(names.experts, ShapeLimits::experts, shape.experts));
+  MFSDP_TRY(read_expert_count(fields, names, shape));
   MFSDP_TRY(fields.required_integer("num_experts_per_tok", shape.experts, shape.experts_per_token));
   shape.expert_intermediate = shape.intermediate;
   if (names.expert_intermediate != nullptr)
     MFSDP_TRY(fields.required_integer(names.expert_intermediate, ShapeLimits::dim,
                                       shape.expert_intermediate));
   if (family.counts_shared) {
+    // Where it is absent transformers takes 1 or 2, DeepSeek's own classes none.
+    MFSDP_TRY(
+        fields.stated(names.shared_intermediate, "how many experts all tokens have, or null"));
     std::int64_t shared = 0;
     const std::int64_t most =
         std::min(ShapeLimits::experts, ShapeLimits::dim / shape.expert_intermediate);

@@ -44,6 +44,10 @@ Result<void> HfFields::integer_between(std::int64_t least, std::int64_t most, co
   return {};
 }
 
+Result<void> HfFields::stated(const char* name, std::string_view expected) const {
+  return object_.contains(name) ? Result<void>{} : wrong(name, expected);
+}
+
 Result<void> HfFields::required_integer(const char* name, std::int64_t most,
                                         std::int64_t& value) const {
   if (find(name) == nullptr) return wrong(name, fmt::format("an integer from 1 to {}", most));

@@ -30,6 +30,8 @@ class HfFields {
                                              const char* name, std::int64_t& value) const;
   [[nodiscard]] Result<void> required_integer(const char* name, std::int64_t most,
                                               std::int64_t& value) const;
+  /// An error where the field is absent. Null is there: it says that there is none.
+  [[nodiscard]] Result<void> stated(const char* name, std::string_view expected) const;
   /// A positive number, exactly as its decimal digits say.
   [[nodiscard]] Result<void> number(const char* name, Rational& value) const;
   [[nodiscard]] Result<void> required_number(const char* name, Rational& value) const;

@@ -253,7 +253,7 @@ Result<void> check_experts(const PlanConfig& config) {
                 "expected --ep beside it: without, experts are sharded with their block");
   if (!config.deals_experts()) return {};
   if (room.num != 0 && (room.den < 1 || room.den > kMostDenominator || room.num < room.den ||
-                        room.num / room.den > ep))
+                        room.num > ep * room.den))
     return fail("--capacity-factor",
                 fmt::format("expected a number from 1 to --ep {}, with at most 6 digits after the "
                             "point, got {}",

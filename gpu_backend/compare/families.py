@@ -62,9 +62,11 @@ FAMILIES = {
                             "attn_pdrop": 0.0, "embd_pdrop": 0.0, "resid_pdrop": 0.0,
                             "num_key_value_heads": 4,
                             "tie_word_embeddings": True}),
+    # Wide weights, so that gates and ups go beyond the limit, which is 7 in the class whatever
+    # swiglu_limit says.
     "gpt_oss": ("GptOssConfig", {
-        "num_local_experts": 6, "num_experts_per_tok": 3, "head_dim": 16, "sliding_window": 16,
-        "layer_types": list(reversed(SLIDING)), "rope_theta": 150000.0, "swiglu_limit": 1.5,
+        "initializer_range": 0.3, "num_local_experts": 6, "num_experts_per_tok": 3, "head_dim": 16, "sliding_window": 16,
+        "layer_types": list(reversed(SLIDING)), "rope_theta": 150000.0,
         "rope_scaling": {"rope_type": "yarn", "factor": 4.0, "beta_fast": 32.0, "beta_slow": 1.0,
                          "original_max_position_embeddings": 32, "truncate": False}}),
     "llama": ("LlamaConfig", {}),
@@ -111,7 +113,7 @@ def parse_arguments():
 
 
 def make_model(name, folder):
-    """Random weights; norms and biases too, which a fresh model has at 1 and 0."""
+    """Random weights; norms, biases and what routers add to choose by too, which a fresh model has at 1 and 0."""
     import torch
     import transformers
 
@@ -121,9 +123,9 @@ def make_model(name, folder):
     model = transformers.AutoModelForCausalLM.from_config(config, attn_implementation="eager")
     model = model.to(torch.float32)
     with torch.no_grad():
-        for parameter in model.parameters():
-            if parameter.dim() == 1:
-                parameter.add_(0.2 * torch.randn_like(parameter))
+        for key, value in model.state_dict().items():
+            if value.dim() == 1 or key.endswith("bias"):  # experts' biases have two dimensions
+                value.add_(0.2 * torch.randn_like(value))
     model.save_pretrained(folder)
     return model.eval()
 

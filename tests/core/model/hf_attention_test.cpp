@@ -56,6 +56,8 @@ TEST(HfAttention, AllLayersOfMistralSlide) {
 TEST(HfAttention, LayersOfQwenSlideFromANumberOnWhereThatIsSwitchedOn) {
   const Json window{{"sliding_window", 4096}, {"max_window_layers", 21}};
   EXPECT_EQ(attention_shape(attention_config("qwen2", window)).sliding_window, 0);
+  // The class of Qwen2-MoE of transformers 5 writes 0 where it is off.
+  EXPECT_EQ(attention_shape(attention_config("qwen2", {{"sliding_window", 0}})).sliding_window, 0);
   Json on = window;
   on["use_sliding_window"] = true;
   EXPECT_EQ(attention_shape(attention_config("qwen2", on)).sliding_layers, from_to(21, 32));

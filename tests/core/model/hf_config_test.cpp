@@ -270,6 +270,33 @@ TEST(HfConfig, MagnitudesOfYarnAreNumbersOrNone) {
   }
 }
 
+/// What transformers and DeepSeek's own classes take for an absent field is not the same.
+TEST(HfConfig, DeepseekHasToStateWhatClassesDisagreeAbout) {
+  const std::string v3 = deepseek_v3();
+  EXPECT_EQ(error_of(with("q_lora_rank", "", v3)),
+            "config.json: q_lora_rank: expected a positive integer, or null (queries made at "
+            "once), got nothing");
+  EXPECT_EQ(error_of(with("n_shared_experts", "", v3)),
+            "config.json: n_shared_experts: expected how many experts all tokens have, or null, "
+            "got nothing");
+  EXPECT_EQ(error_of(with("first_k_dense_replace", "", v3)),
+            "config.json: first_k_dense_replace: expected how many layers are dense, got nothing");
+  EXPECT_EQ(error_of(with("routed_scaling_factor", "", v3)),
+            "config.json: routed_scaling_factor: expected a positive number, got nothing");
+  const auto alone = parse_hf_config(with("n_shared_experts", "null", v3), "c");
+  ASSERT_TRUE(alone) << alone.error().message();
+  EXPECT_EQ(alone->shared_intermediate, 0);
+  // Of V2 both take 0 dense layers and a factor of 1.
+  std::string v2 = with("model_type", "\"deepseek_v2\"", v3);
+  for (const char* field : {"first_k_dense_replace", "routed_scaling_factor", "topk_method",
+                            "norm_topk_prob", "quantization_config"})
+    v2 = with(field, "", v2);
+  const auto shape = parse_hf_config(v2, "c");
+  ASSERT_TRUE(shape) << shape.error().message();
+  EXPECT_TRUE(shape->dense_layers.empty());
+  EXPECT_EQ(shape->routed_scale, (Rational{0, 1}));
+}
+
 TEST(HfConfig, DeepseekErrorsNameKeysOfTheFile) {
   const std::string v3 = deepseek_v3();
   EXPECT_EQ(error_of(with("qk_rope_head_dim", "3", v3)),
@@ -345,6 +372,16 @@ TEST(HfConfig, ReadsExperts) {
   EXPECT_EQ(
       error_of(with("moe_intermediate_size", "", qwen)),
       "config.json: moe_intermediate_size: expected an integer from 1 to 2147483647, got nothing");
+  // The class of transformers 5 writes num_local_experts, and other programs both.
+  const auto renamed =
+      parse_hf_config(with("num_local_experts", "16", with("num_experts", "", qwen)), "c");
+  ASSERT_TRUE(renamed) << renamed.error().message();
+  EXPECT_EQ(renamed->experts, 16);
+  EXPECT_TRUE(parse_hf_config(with("num_local_experts", "16", qwen), "c"));
+  EXPECT_EQ(error_of(with("num_local_experts", "8", qwen)),
+            "config.json: num_local_experts: expected 16 (num_experts) or none, got 8");
+  EXPECT_EQ(error_of(with("num_experts", "", qwen)),
+            "config.json: num_experts: expected an integer from 1 to 65536, got nothing");
   EXPECT_EQ(error_of(with("router_jitter_noise", "0.1", mixtral)),
             "config.json: router_jitter_noise: expected 0 (noise in the router's input is not "
             "modelled), got 0.1");
