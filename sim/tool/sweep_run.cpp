@@ -6,9 +6,11 @@
 #include <thread>
 #include <utility>
 
+#include "core/base/text.hpp"
 #include "core/cli/output.hpp"
 #include "core/cli/path_check.hpp"
 #include "core/cli/progress.hpp"
+#include "core/plan/config_fields.hpp"
 #include "sim/search/parallel.hpp"
 #include "sim/tool/asker.hpp"
 #include "sim/tool/sweep_table.hpp"
@@ -49,6 +51,14 @@ SweepRow predicted(const SweepRow& asked, Predict what) {
   auto prediction = answer(*ready);
   if (!prediction) {
     row.impossible = prediction.error();
+    return row;
+  }
+  const auto& routing = prediction->run.routing;
+  if (what == Predict::what_fits && routing && routing->room && !routing->room->holds) {
+    row.impossible = Error{
+        .where = "--capacity-factor",
+        .what = fmt::format("expected {} at least with --routing {}",
+                            flag_text(routing->room->least_factor), printable(routing->routing))};
     return row;
   }
   row.run = std::move(prediction->run);
