@@ -26,6 +26,7 @@
 #include "sim/tool/asker.hpp"
 #include "sim/tool/explain_engine.hpp"
 #include "sim/tool/explain_network.hpp"
+#include "sim/tool/room.hpp"
 #include "sim/tool/snapshot_file.hpp"
 #include "sim/tool/training.hpp"
 
@@ -121,13 +122,6 @@ std::optional<std::string> routing_file(const SimOptions& options) {
   return options.routing->text;
 }
 
-/// Whether rows of experts have room where they go.
-bool has_room(const RunResult& run) {
-  const Predicted* predicted = run.predicted();
-  if (predicted == nullptr || !predicted->routing || !predicted->routing->room) return true;
-  return predicted->routing->room->holds;
-}
-
 /// The run's output with the budget's report, for which a CSV, being one table, has no place.
 std::string with_budget(std::string output, OutputFormat format, const BudgetReport& report,
                         const TextStyle& style) {
@@ -185,7 +179,7 @@ Result<ExitCode> run_one(const SimOptions& options, const Session& session) {
   RunStore store(common, session);
   MFSDP_TRY(store.save({&result, 1}));
   std::string text = render_runs({&result, 1}, common.output, session.style, store.note());
-  bool good = (result.memory.fits && has_room(result)) || !options.require_fit;
+  bool good = (result.memory.fits && has_room(*result.predicted())) || !options.require_fit;
   if (report) {
     text = judged(std::move(text), common.output, *report, session);
     good = good && passes(*report);

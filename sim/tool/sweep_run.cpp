@@ -6,13 +6,12 @@
 #include <thread>
 #include <utility>
 
-#include "core/base/text.hpp"
 #include "core/cli/output.hpp"
 #include "core/cli/path_check.hpp"
 #include "core/cli/progress.hpp"
-#include "core/plan/config_fields.hpp"
 #include "sim/search/parallel.hpp"
 #include "sim/tool/asker.hpp"
+#include "sim/tool/room.hpp"
 #include "sim/tool/sweep_table.hpp"
 #include "sim/tool/training.hpp"
 
@@ -33,6 +32,11 @@ std::vector<RunResult> runs_of(const std::vector<SweepRow>& rows) {
 SweepRow predicted(const SweepRow& asked, Predict what) {
   SweepRow row = asked;
   const Question& question = *asked.question;
+  if (what == Predict::what_fits) row.impossible = lack_of_room(question);
+  if (row.impossible) {
+    row.question.reset();
+    return row;
+  }
   if (what == Predict::what_fits && cannot_fit(question)) {
     row.too_large = true;
     return row;
@@ -51,14 +55,6 @@ SweepRow predicted(const SweepRow& asked, Predict what) {
   auto prediction = answer(*ready);
   if (!prediction) {
     row.impossible = prediction.error();
-    return row;
-  }
-  const auto& routing = prediction->run.routing;
-  if (what == Predict::what_fits && routing && routing->room && !routing->room->holds) {
-    row.impossible = Error{
-        .where = "--capacity-factor",
-        .what = fmt::format("expected {} at least with --routing {}",
-                            flag_text(routing->room->least_factor), printable(routing->routing))};
     return row;
   }
   row.run = std::move(prediction->run);
@@ -159,7 +155,7 @@ Result<ExitCode> run_sweep(const Sweep& sweep, const SimOptions& options, const 
   MFSDP_TRY(store.outcome());
   if (!whole) return ExitCode::interrupted;
   const bool all_fit = std::ranges::all_of(
-      rows, [](const SweepRow& row) { return row.impossible || row.run->memory.fits; });
+      rows, [](const SweepRow& row) { return row.impossible || can_run(*row.run); });
   return options.require_fit && !all_fit ? ExitCode::negative : ExitCode::good;
 }
 
