@@ -55,6 +55,26 @@ Result<void> set_limit(const std::string& text, std::optional<Bytes>& target) {
   return {};
 }
 
+/// balanced, zipf:S, or a file.
+Result<void> set_routing(const std::string& text, std::optional<RoutingFlag>& target) {
+  constexpr double kSteepest = 10;
+  RoutingFlag routing{.text = text, .zipf = {}, .is_file = false};
+  if (text.starts_with("zipf:") || text == "zipf") {
+    const auto exponent =
+        parse_rational(text.substr(std::min<std::size_t>(text.size(), 5)), "--routing");
+    if (!exponent || exponent->num < 0 || exponent->value() > kSteepest)
+      return fail("--routing", in_quotes(text) +
+                                   " is not zipf:S with S from 0 to 10, such as "
+                                   "zipf:1.2");
+    routing.zipf = *exponent;
+  } else if (text != "balanced") {
+    MFSDP_TRY(parse_path(text, "--routing"));
+    routing.is_file = true;
+  }
+  target = routing;
+  return {};
+}
+
 Result<void> set_host_launch(const std::string& text, std::optional<Nanos>& target) {
   constexpr double kMost = 1e4;
   const auto number = parse_rational(text, "--host-launch-us");
@@ -126,6 +146,7 @@ FlagGroup machine_group(SimOptions& o) {
   const auto launch = [&o](const std::string& text) {
     return set_host_launch(text, o.host_launch);
   };
+  const auto routing = [&o](const std::string& text) { return set_routing(text, o.routing); };
   return {
       .title = "Machine in detail",
       .flags = {{.name = "--network-gbps",
@@ -144,6 +165,10 @@ FlagGroup machine_group(SimOptions& o) {
                  .value = "X",
                  .help = "microseconds of the host to launch a kernel, for another --engine (4)",
                  .apply = launch},
+                {.name = "--routing",
+                 .value = "R",
+                 .help = "tokens of experts: balanced, zipf:S, or a file of counts (balanced)",
+                 .apply = routing},
                 {.name = "--jitter",
                  .value = "X",
                  .help = "standard deviation of kernel times on every rank: 2% or 0.02 (0)",
@@ -298,6 +323,9 @@ Result<void> check_engine(const SimOptions& options) {
                   "needs another --engine: our own plan costs the host nothing");
     return {};
   }
+  if (options.routing)
+    return fail("--routing", "contradicts --engine " + std::string(to_string(options.engine)) +
+                                 ": experts are not described of it");
   if (options.find && options.memory_limit)
     return fail("--memory-limit", "contradicts --find; --memory-reserve keeps memory free");
   const std::string engine = "--engine " + std::string(to_string(options.engine));

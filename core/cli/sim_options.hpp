@@ -50,6 +50,13 @@ struct SlowRankFlag {
   Rational factor{1, 1};
 };
 
+/// How a router spreads tokens over experts; balanced where it says nothing more.
+struct RoutingFlag {
+  std::string text;              ///< as it was given
+  std::optional<Rational> zipf;  ///< the exponent of a Zipf's law
+  bool is_file = false;          ///< `text` names counts
+};
+
 /// What one GPU costs for one hour.
 struct GpuPrice {
   std::string gpu;  ///< catalogue name; empty: every kind
@@ -72,7 +79,8 @@ struct SimOptions {
   std::int64_t seed = 1;
   bool by_rank = false;
   Reserve reserve = Bytes(0);
-  std::optional<Nanos> host_launch;  ///< of the host, to launch a kernel
+  std::optional<Nanos> host_launch;    ///< of the host, to launch a kernel
+  std::optional<RoutingFlag> routing;  ///< none: balanced, and nothing is said of it
   // Questions.
   std::optional<Find> find;
   std::optional<std::string> tune_out;  ///< where the winner's flags become a file for --options

@@ -247,6 +247,37 @@ void add_ranks(Screen& screen, const RankReport& ranks) {
                           format_duration(ranks.waiting_mean)));
 }
 
+/// What the router does to the slowest rank, and whether rows have room where they go.
+void add_routing(Screen& screen, const RoutingReport& routing, const PlanConfig& config) {
+  std::string text = fmt::format("{}: ", printable(routing.routing));
+  if (config.deals_experts())
+    text += fmt::format(
+        "rank {} of each {} is the slowest{}, with {} rows, {} times the mean {}; ",
+        routing.slowest_rank, config.expert_parallel,
+        routing.slowest_block ? fmt::format(", in block {}", *routing.slowest_block) : "",
+        format_count(routing.rows), format_real(routing.imbalance, 2),
+        format_count(routing.mean_rows));
+  else if (routing.slowest_block)
+    text += fmt::format("block {} is the slowest; ", *routing.slowest_block);
+  text += fmt::format("{} in whole tiles; expert {} has {} times the mean expert's",
+                      format_count(routing.tiled_rows), routing.busiest_expert,
+                      format_real(routing.expert_imbalance, 2));
+  screen.line("Routing", Colour::bold, " " + text);
+  if (!routing.room) return;
+  const RoutingRoom& room = *routing.room;
+  const std::string least =
+      fmt::format("--capacity-factor {} is the least that holds: {} GiB, which {}",
+                  flag_text(room.least_factor), format_gib(room.least_allocated),
+                  room.least_fits ? "fits" : "does not fit");
+  const std::string rows = fmt::format("{} rows from a rank to another, room for {}",
+                                       format_count(room.needed), format_count(room.rows));
+  if (room.holds)
+    screen.line("Room holds", Colour::green, fmt::format(": {}; {}", rows, least));
+  else
+    screen.line("Room too small", Colour::red,
+                fmt::format(": {}: a run ends with an error; {}", rows, least));
+}
+
 void add_training(Screen& screen, const TrainingEstimate& training) {
   constexpr double seconds_a_day = 86400;
   std::string text = fmt::format(
@@ -345,6 +376,7 @@ std::string render_text(const RunResult& run, const TextStyle& style, const std:
   add_time_part(screen, run);
   if (const Predicted* predicted = run.predicted()) {
     if (predicted->ranks) add_ranks(screen, *predicted->ranks);
+    if (predicted->routing) add_routing(screen, *predicted->routing, run.config);
     if (predicted->training) add_training(screen, *predicted->training);
   }
   screen.blank();

@@ -261,6 +261,26 @@ Json ranks_object(const RankReport& ranks) {
           {"variation", ranks.variation}};
 }
 
+Json routing_object(const RoutingReport& routing) {
+  Json object = {{"routing", routing.routing}, {"slowest_rank", routing.slowest_rank}};
+  if (routing.slowest_block) object["slowest_block"] = *routing.slowest_block;
+  object["rows"] = routing.rows;
+  object["mean_rows"] = routing.mean_rows;
+  object["tiled_rows"] = routing.tiled_rows;
+  object["imbalance"] = finite(routing.imbalance);
+  object["busiest_expert"] = routing.busiest_expert;
+  object["expert_imbalance"] = finite(routing.expert_imbalance);
+  if (!routing.room) return object;
+  const RoutingRoom& room = *routing.room;
+  object["room_rows"] = room.rows;
+  object["needed_rows"] = room.needed;
+  object["room_holds"] = room.holds;
+  object["least_capacity_factor"] = room.least_factor.value();
+  object["least_allocated_bytes"] = room.least_allocated.value;
+  object["least_fits"] = room.least_fits;
+  return object;
+}
+
 Json step_object(const StepResult& step) {
   Json object = {{"step", step.step},
                  {"loss", finite(step.loss)},
@@ -298,6 +318,7 @@ void add_predicted(Json& object, const Predicted& predicted) {
     object["trust"] = {
         {"tier", trust.tier}, {"step_error", finite(trust.step_error)}, {"text", trust.text}};
   if (predicted.ranks) object["ranks"] = ranks_object(*predicted.ranks);
+  if (predicted.routing) object["routing"] = routing_object(*predicted.routing);
   if (predicted.training) object["training"] = training_object(*predicted.training);
 }
 

@@ -226,6 +226,35 @@ struct RankReport {
   std::string variation;  ///< how they differ: "jitter 0.02, seed 1, rank 3 x 1.1"
 };
 
+/// Room for rows from one rank to another, of experts that are dealt out, beside what a routing
+/// needs.
+struct RoutingRoom {
+  std::int64_t rows = 0;    ///< that there is room for
+  std::int64_t needed = 0;  ///< the most that a rank has for another in a micro-batch
+  bool holds = false;       ///< else a run ends with an error
+  Rational least_factor;    ///< the least --capacity-factor that holds
+  Bytes least_allocated;    ///< memory with that factor
+  bool least_fits = false;
+
+  friend bool operator==(const RoutingRoom&, const RoutingRoom&) = default;
+};
+
+/// How tokens are spread over experts, and what the slowest rank has of them.
+struct RoutingReport {
+  std::string routing;                             ///< "zipf:1.2", a file's name
+  std::int64_t slowest_rank = 0;                   ///< along ep
+  std::optional<std::int64_t> slowest_block = {};  ///< where blocks differ
+  std::int64_t rows = 0;        ///< of that rank's experts there, in a micro-batch
+  std::int64_t mean_rows = 0;   ///< of all ranks'
+  std::int64_t tiled_rows = 0;  ///< each expert's in whole tiles
+  double imbalance = 1;         ///< rows / mean_rows
+  std::int64_t busiest_expert = 0;
+  double expert_imbalance = 1;           ///< its rows over those of the mean expert
+  std::optional<RoutingRoom> room = {};  ///< where experts are dealt out
+
+  friend bool operator==(const RoutingReport&, const RoutingReport&) = default;
+};
+
 /// Where a run went on from.
 struct ResumedFrom {
   std::int64_t step = 0;  ///< steps done before
@@ -268,8 +297,9 @@ struct Predicted {
   std::string calibration;  ///< "measured", "datasheet" or "anchored"
   std::string cost_model_version;
   TrustSummary trust;
-  std::optional<RankReport> ranks;           ///< where ranks differ
-  std::optional<TrainingEstimate> training;  ///< where it was asked for
+  std::optional<RankReport> ranks;            ///< where ranks differ
+  std::optional<RoutingReport> routing = {};  ///< of experts, where it was asked for
+  std::optional<TrainingEstimate> training;   ///< where it was asked for
   /// The most that is live at one simulated time, runtime included: the largest total of the memory
   /// timeline.
   std::optional<Bytes> live_peak;

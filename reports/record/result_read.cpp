@@ -214,6 +214,31 @@ Result<void> read_time_object(const ResultDocument& json, const std::string& whe
   return read.outcome();
 }
 
+Result<void> read_routing_part(Members& read, RoutingReport& report) {
+  read.text("routing", report.routing);
+  read.integer("slowest_rank", report.slowest_rank);
+  read.optional("slowest_block", report.slowest_block, &Members::integer);
+  read.integer("rows", report.rows);
+  read.integer("mean_rows", report.mean_rows);
+  read.integer("tiled_rows", report.tiled_rows);
+  read.real("imbalance", report.imbalance);
+  read.integer("busiest_expert", report.busiest_expert);
+  read.real("expert_imbalance", report.expert_imbalance);
+  if (!read.has("room_rows")) return read.outcome();
+  RoutingRoom& room = report.room.emplace();
+  double factor = 1;
+  read.integer("room_rows", room.rows);
+  read.integer("needed_rows", room.needed);
+  read.truth("room_holds", room.holds);
+  read.real("least_capacity_factor", factor);
+  read.bytes("least_allocated_bytes", room.least_allocated);
+  read.truth("least_fits", room.least_fits);
+  MFSDP_TRY(read.outcome());
+  MFSDP_LET(least, rational_from_double(factor, read.place("least_capacity_factor")));
+  room.least_factor = least;
+  return {};
+}
+
 Result<void> read_predicted_part(Members& read, RunFigures& run, Predicted& predicted) {
   read.text("calibration", predicted.calibration);
   read.text("cost_model_version", predicted.cost_model_version);
@@ -235,6 +260,10 @@ Result<void> read_predicted_part(Members& read, RunFigures& run, Predicted& pred
     ranks.nanos("waiting_mean_ns", report.waiting_mean);
     ranks.text("variation", report.variation);
     MFSDP_TRY(ranks.outcome());
+  }
+  if (read.has("routing")) {
+    Members routing(read.object("routing"), read.place("routing"), run.absent);
+    MFSDP_TRY(read_routing_part(routing, predicted.routing.emplace()));
   }
   if (read.has("training")) {
     Members training(read.object("training"), read.place("training"), run.absent);

@@ -47,6 +47,19 @@ bool masks_documents(const Kernel& attention) {
          attention.operands.end();
 }
 
+/// Whether its rows are those that came to the rank's experts from all ranks: of a kernel of dealt
+/// experts that knows of these, or of the ranks that sent.
+bool has_arrived_rows(const Kernel& kernel) {
+  return kernel.find_attribute("balanced_rows") != nullptr &&
+         (kernel.find_attribute("experts") != nullptr || kernel.find_attribute("peers") != nullptr);
+}
+
+Kernel with_rows(Kernel kernel, std::int64_t rows) {
+  for (Attribute& attribute : kernel.attributes)
+    if (attribute.name == "balanced_rows") attribute.value = {.num = rows, .den = 1};
+  return kernel;
+}
+
 }  // namespace
 
 CostModel::CostModel(const Cluster& cluster, const CostTables& tables)
@@ -74,25 +87,35 @@ double CostModel::gemm_ns(const Kernel& kernel) const {
   return gemm_.nanoseconds(shape, fp32);
 }
 
-/// Experts in balance, each with whole tiles of 128 rows, by one kernel at the rate of one product:
-/// of all their rows or, of weight gradients, of all their outputs.
-double CostModel::grouped_ns(const Kernel& kernel) const {
-  constexpr std::int64_t kTile = 128;
+/// Each expert's rows in whole tiles, by one kernel at the rate of one product: of all their rows
+/// or, of weight gradients, of all their outputs, where each expert has its share of a product with
+/// sums as long as its rows.
+double CostModel::grouped_ns(const Kernel& kernel, const ExpertRows* routed) const {
   const std::int64_t experts = kernel.attribute("experts");
   const std::int64_t m = usual_rows(kernel);
   if (experts <= 0 || m <= 0) return 0;
   const std::int64_t rows = (m + experts - 1) / experts;
-  GemmShape shape{.kind = GemmKind::forward,
-                  .m = checked_mul(experts, round_up(rows, kTile)),
-                  .n = kernel.attribute("n"),
-                  .k = kernel.attribute("k")};
+  GemmShape shape{
+      .kind = GemmKind::forward,
+      .m = routed != nullptr ? routed->tiled() : checked_mul(experts, round_up(rows, kExpertTile)),
+      .n = kernel.attribute("n"),
+      .k = kernel.attribute("k")};
   if (kernel.kind == KernelKind::grouped_input_gradient) shape.kind = GemmKind::input_gradient;
-  if (kernel.kind == KernelKind::grouped_weight_gradient)
-    shape = {.kind = GemmKind::weight_gradient,
-             .m = rows,
-             .n = checked_mul(experts, shape.n),
-             .k = shape.k};
-  return gemm_.nanoseconds(shape, computes_in_fp32(kernel));
+  const bool fp32 = computes_in_fp32(kernel);
+  if (kernel.kind != KernelKind::grouped_weight_gradient)
+    return shape.m == 0 ? 0 : gemm_.nanoseconds(shape, fp32);
+  shape = {.kind = GemmKind::weight_gradient,
+           .m = rows,
+           .n = checked_mul(experts, shape.n),
+           .k = shape.k};
+  if (routed == nullptr) return gemm_.nanoseconds(shape, fp32);
+  double sum = 0;
+  for (const std::int64_t of_expert : routed->rows) {
+    if (of_expert == 0) continue;
+    shape.m = of_expert;
+    sum += gemm_.nanoseconds(shape, fp32);
+  }
+  return sum / static_cast<double>(experts);
 }
 
 /// Where values are narrower than keys: the columns of heads that are equally wide and compute as
@@ -134,14 +157,20 @@ double CostModel::orthogonal_ns(const Kernel& kernel) const {
   return sum;
 }
 
-Nanos CostModel::kernel(const Kernel& kernel) const {
+Nanos CostModel::kernel(const Kernel& kernel, const ExpertRows* routed) const {
+  if (routed != nullptr && has_arrived_rows(kernel))
+    return price(with_rows(kernel, routed->total()), routed);
+  return price(kernel, routed);
+}
+
+Nanos CostModel::price(const Kernel& kernel, const ExpertRows* routed) const {
   const double memory = memory_ns(static_cast<double>(kernel.bytes()), efficiency_of(kernel));
   const double busy = [&] {
     switch (kernel.kind) {
       case KernelKind::gemm: return gemm_ns(kernel);
       case KernelKind::grouped_input_gradient:
       case KernelKind::grouped_product:
-      case KernelKind::grouped_weight_gradient: return grouped_ns(kernel);
+      case KernelKind::grouped_weight_gradient: return grouped_ns(kernel, routed);
       case KernelKind::attention_forward:
       case KernelKind::attention_backward: return attention_ns(kernel);
       case KernelKind::newton_schulz: return memory + orthogonal_ns(kernel);
@@ -152,7 +181,8 @@ Nanos CostModel::kernel(const Kernel& kernel) const {
   return to_nanos(std::max(memory, mixed) * kernel_factor_);
 }
 
-CostModel CostModel::mixed(const Program& program, const Plan& plan) const {
+CostModel CostModel::mixed(const Program& program, const Plan& plan,
+                           const RoutedRows& routed) const {
   std::set<StreamId> compute;
   for (const Stream& stream : program.streams)
     if (stream.role == StreamRole::compute) compute.insert(stream.id);
@@ -164,7 +194,7 @@ CostModel CostModel::mixed(const Program& program, const Plan& plan) const {
       const auto* launched = std::get_if<Kernel>(&op.body);
       if (launched == nullptr || !compute.contains(op.stream)) continue;
       const KernelClass which = class_of(launched->kind);
-      const auto ns = static_cast<double>(unscaled.kernel(*launched).value);
+      const auto ns = static_cast<double>(unscaled.kernel(*launched, rows_of(routed, op)).value);
       if (which == KernelClass::memory || is_limited(ns))
         alone[which] += ns * static_cast<double>(segment.repeat);
     }

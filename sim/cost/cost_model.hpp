@@ -15,6 +15,7 @@
 #include "core/plan/plan.hpp"
 #include "sim/cost/attention.hpp"
 #include "sim/cost/collective.hpp"
+#include "sim/cost/expert_rows.hpp"
 #include "sim/cost/gemm.hpp"
 #include "sim/cost/network_ratios.hpp"
 #include "sim/cost/power_mix.hpp"
@@ -34,11 +35,13 @@ class CostModel {
   /// or, of a mixed() model, among the kernels of a plan. Attributes read: gemm m, n, k, kind
   /// (GemmKind); attention batch, seq, heads, head_dim, deterministic. A kernel without the
   /// attributes of its kind is priced by its bytes and its FLOPs at the peak.
+  /// `routed`: rows that the experts of a rank have; null: those of balance.
   /// Throws OverflowError where a duration leaves 2^62 ns.
-  [[nodiscard]] Nanos kernel(const Kernel& kernel) const;
+  [[nodiscard]] Nanos kernel(const Kernel& kernel, const ExpertRows* routed = nullptr) const;
 
   /// The same model at the clock at which a GPU runs the kernels of this plan's compute streams.
-  [[nodiscard]] CostModel mixed(const Program& program, const Plan& plan) const;
+  [[nodiscard]] CostModel mixed(const Program& program, const Plan& plan,
+                                const RoutedRows& routed = {}) const;
 
   /// As CollectiveModel::cost, times what measurements between nodes say (network_ratios.hpp).
   /// `full_bytes`: of the gathered buffer.
@@ -62,8 +65,9 @@ class CostModel {
   [[nodiscard]] std::string_view version() const { return kCostModelVersion; }
 
  private:
+  [[nodiscard]] Nanos price(const Kernel& kernel, const ExpertRows* routed) const;
   [[nodiscard]] double gemm_ns(const Kernel& kernel) const;
-  [[nodiscard]] double grouped_ns(const Kernel& kernel) const;
+  [[nodiscard]] double grouped_ns(const Kernel& kernel, const ExpertRows* routed) const;
   [[nodiscard]] double attention_ns(const Kernel& kernel) const;
   [[nodiscard]] static std::int64_t even_head_dim(const Kernel& kernel);
   [[nodiscard]] double orthogonal_ns(const Kernel& kernel) const;

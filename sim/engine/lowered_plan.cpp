@@ -120,7 +120,7 @@ class Lowering {
       case OpKind::release:
         return use_buffer(std::get<Release>(op.body).buffer, Action::release, i, entry);
       case OpKind::kernel: {
-        const KernelPrice price = prices_.kernel(std::get<Kernel>(op.body));
+        const KernelPrice price = prices_.kernel(op);
         entry.kind = price.kind;
         return run_for(price.duration, Action::kernel, i, entry);
       }

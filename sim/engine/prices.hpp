@@ -67,7 +67,7 @@ struct CopyPrice {
 
 /// Each is called once for each op of the plan, not for each instance.
 struct Prices {
-  std::function<KernelPrice(const Kernel&)> kernel;
+  std::function<KernelPrice(const Op&)> kernel;  ///< of an op that is one
   std::function<CollectivePrice(const Collective&, const Communicator&)> collective;
   std::function<CopyPrice(const Copy&)> copy;
   /// How long the host takes to issue an op. Empty where ops cost the host nothing, as ours, which

@@ -26,8 +26,9 @@ CommunicatorShape shape_of(const Communicator& communicator, const Mesh& mesh) {
 
 namespace {
 
-/// The engine's questions, answered by the cost model. It and `peak` must outlive them.
-Prices prices_of(const CostModel& costs, const Mesh& mesh, PeakCheck& peak) {
+/// The engine's questions, answered by the cost model. It, `routed` and `peak` must outlive them.
+Prices prices_of(const CostModel& costs, const Mesh& mesh, const RoutedRows& routed,
+                 PeakCheck& peak) {
   static_assert(kOne == kContentionUnit);
   const auto collective = [&costs, mesh](const Collective& op, const Communicator& communicator) {
     const CollectiveCost cost =
@@ -41,10 +42,14 @@ Prices prices_of(const CostModel& costs, const Mesh& mesh, PeakCheck& peak) {
                            .drag = cost.contention.drag,
                            .link = static_cast<int>(cost.link)};
   };
-  const auto kernel = [&costs, &peak](const Kernel& op) {
-    const Nanos price = costs.kernel(op);
-    peak.note(op, price);
-    return KernelPrice(price, class_of(op.kind));
+  const auto kernel = [&costs, &routed, &peak](const Op& op) {
+    const auto& launched = std::get<Kernel>(op.body);
+    const ExpertRows* rows = rows_of(routed, op);
+    const Nanos price = costs.kernel(launched, rows);
+    // FLOPs of experts are those of balance: others need not take that long.
+    if (rows == nullptr || launched.find_attribute("experts") == nullptr)
+      peak.note(launched, price);
+    return KernelPrice(price, class_of(launched.kind));
   };
   const auto copy = [&costs](const Copy& op) {
     CopyPrice price{.duration = costs.copy(op.kind, Bytes(op.input.touched_bytes())),
@@ -143,15 +148,15 @@ Footprint footprint(const Program& program, const Gpu& gpu) {
 
 Result<Prediction> predict(const Program& program, const CostModel& costs,
                            const RankVariation& variation,
-                           const std::function<Nanos(const Op&)>& host) {
+                           const std::function<Nanos(const Op&)>& host, const RoutedRows& routed) {
   const Plan* plan = program.find_plan(kTrainPlan);
   if (!plan) return fail("plans", fmt::format("there is no plan named '{}'", kTrainPlan));
   const Cluster& cluster = costs.cluster();
   try {
     MFSDP_LET(pools, buffer_lifetimes(program, *plan));
     PeakCheck peak(cluster.gpu);
-    const CostModel mixed = costs.mixed(program, *plan);
-    Prices prices = prices_of(mixed, program.config.mesh, peak);
+    const CostModel mixed = costs.mixed(program, *plan, routed);
+    Prices prices = prices_of(mixed, program.config.mesh, routed, peak);
     prices.host = host;
     MFSDP_LET(simulation, simulate(program, *plan, prices, variation));
     PredictedRun run;

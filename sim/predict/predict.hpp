@@ -33,9 +33,11 @@ struct Prediction {
 
 /// Simulates the program's train plan on a cluster of as many GPUs as its mesh, whose ranks differ
 /// as `variation` says; `simulation.ranks` tells how much. Who ran it, when and under which name is
-/// left to the caller. `host`: how long the host takes to issue an op; empty: no time.
+/// left to the caller. `host`: how long the host takes to issue an op; empty: no time. `routed`:
+/// rows of experts; empty: those of balance.
 [[nodiscard]] Result<Prediction> predict(const Program& program, const CostModel& costs,
                                          const RankVariation& variation = {},
-                                         const std::function<Nanos(const Op&)>& host = {});
+                                         const std::function<Nanos(const Op&)>& host = {},
+                                         const RoutedRows& routed = {});
 
 }  // namespace mfsdp

@@ -77,4 +77,18 @@ Facts variation_facts(const RankVariation& variation) {
   return facts;
 }
 
+Facts routing_facts(const RoutingReport& routing) {
+  Facts facts;
+  const auto add = [&](std::string name, FactValue value) {
+    facts.push_back(
+        {.topic = kSimulationTopic, .name = std::move(name), .value = std::move(value)});
+  };
+  add("routing", routing.routing);
+  add("routing_imbalance", routing.imbalance);
+  if (!routing.room) return facts;
+  add("routing_room_holds", routing.room->holds);
+  add("routing_least_capacity_factor", routing.room->least_factor.value());
+  return facts;
+}
+
 }  // namespace mfsdp

@@ -2,6 +2,7 @@
 #pragma once
 
 #include "reports/record/facts.hpp"
+#include "reports/record/result.hpp"
 #include "sim/engine/ranks.hpp"
 #include "sim/hardware/cluster.hpp"
 
@@ -13,5 +14,8 @@ namespace mfsdp {
 
 /// How ranks differ: the jitter with its seed, and slow ranks. None where they do not.
 [[nodiscard]] Facts variation_facts(const RankVariation& variation);
+
+/// How tokens are spread over experts, as stores keep it.
+[[nodiscard]] Facts routing_facts(const RoutingReport& routing);
 
 }  // namespace mfsdp

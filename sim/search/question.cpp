@@ -4,9 +4,12 @@
 
 #include <algorithm>
 #include <functional>
+#include <utility>
+#include <vector>
 
 #include "core/schedule/build.hpp"
 #include "sim/hardware/power.hpp"
+#include "sim/predict/run_facts.hpp"
 
 namespace mfsdp {
 
@@ -30,6 +33,23 @@ std::optional<RankReport> report_of(const RankSummary& ranks, const RankVariatio
                     .compute_most = ranks.compute_most,
                     .waiting_mean = ranks.waiting_mean,
                     .variation = text_of(variation)};
+}
+
+/// The report with the memory that the least factor needs.
+Result<RoutingReport> routing_of(const Question& question, const std::vector<RoutedBlock>& blocks,
+                                 Bytes allocated) {
+  RoutingReport report = routing_report(*question.routing, blocks, question.config);
+  if (!report.room) return report;
+  RoutingRoom& room = *report.room;
+  room.least_allocated = allocated;
+  if (question.config.capacity_factor != room.least_factor) {
+    PlanConfig least = question.config;
+    least.capacity_factor = room.least_factor;
+    MFSDP_LET(program, build_program(least, question.meta, question.cache.get()));
+    room.least_allocated = footprint(program, question.costs->cluster().gpu).allocated;
+  }
+  room.least_fits = fits(room.least_allocated, question);
+  return report;
 }
 
 }  // namespace
@@ -82,7 +102,15 @@ Result<Prediction> answer(const Question& asked) {
   MFSDP_LET(question, built(asked));
   std::function<Nanos(const Op&)> host;
   if (question.step) host = host_times(*question.step, question.costs->cluster().gpu);
-  MFSDP_LET(prediction, predict(*question.program, *question.costs, question.variation, host));
+  std::vector<RoutedBlock> blocks;
+  RoutedRows routed;
+  if (question.routing) {
+    MFSDP_LET(those, routed_blocks(*question.routing, question.config));
+    blocks = std::move(those);
+    if (!question.routing->is_balanced()) routed = slowest_rows(blocks, *question.program);
+  }
+  MFSDP_LET(prediction,
+            predict(*question.program, *question.costs, question.variation, host, routed));
   MemorySummary& memory = prediction.run.memory;
   memory.reserve = question.reserve;
   memory.headroom -= question.reserve;
@@ -104,6 +132,11 @@ Result<Prediction> answer(const Question& asked) {
   if (question.anchor)
     run.facts.push_back(
         {.topic = "simulation", .name = "anchor", .value = question.anchor->text()});
+  if (question.routing) {
+    MFSDP_LET(report, routing_of(question, blocks, memory.allocated));
+    for (Fact& fact : routing_facts(report)) run.facts.push_back(std::move(fact));
+    run.routing = std::move(report);
+  }
   run.ranks = report_of(prediction.simulation.ranks, question.variation);
   return std::move(prediction);
 }

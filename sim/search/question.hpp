@@ -17,6 +17,7 @@
 #include "sim/engines/engine.hpp"
 #include "sim/predict/engine_step.hpp"
 #include "sim/predict/predict.hpp"
+#include "sim/predict/routing.hpp"
 
 namespace mfsdp {
 
@@ -31,6 +32,7 @@ struct Question {
   PriceErrors errors;                       ///< of those costs
   std::optional<Anchor> anchor;             ///< that has scaled them
   RankVariation variation;                  ///< how ranks differ
+  std::optional<Routing> routing;           ///< of experts; none: in balance
   Bytes reserve;                            ///< memory to keep free; part of whether it fits
   std::shared_ptr<AllocationCache> cache;   ///< of all questions of one session; may be null
   std::shared_ptr<LeastMemoryTable> least;  ///< likewise

@@ -1,10 +1,14 @@
 #include "sim/tool/asker.hpp"
 
+#include <filesystem>
+#include <system_error>
+
 #include "sim/hardware/cluster.hpp"
 #include "sim/hardware/cluster_file.hpp"
 #include "sim/hardware/gpu.hpp"
 #include "sim/hardware/power.hpp"
 #include "sim/hardware/published_tables.hpp"
+#include "sim/predict/routing_file.hpp"
 #include "sim/tool/training.hpp"
 
 namespace mfsdp {
@@ -46,6 +50,20 @@ RankVariation variation_of(const SimOptions& options) {
   for (const SlowRankFlag& slow : options.slow_ranks)
     variation.slow.push_back({.rank = slow.rank, .factor = slow.factor});
   return variation;
+}
+
+Result<Routing> routing_of(const RoutingFlag& flag) {
+  if (!flag.is_file) {
+    Routing routing{.text = flag.text, .zipf = {}, .counts = {}, .blocks = {}};
+    if (flag.zipf) routing.zipf = flag.zipf->value();
+    return routing;
+  }
+  std::error_code ignored;
+  if (!std::filesystem::exists(flag.text, ignored))
+    return fail("--routing", in_quotes(flag.text) +
+                                 " is not balanced, zipf:S such as zipf:1.2, "
+                                 "nor a file that is there");
+  return load_routing(flag.text);
 }
 
 Bytes reserve_of(const Reserve& reserve, const Gpu& gpu) {
@@ -151,6 +169,11 @@ Result<Question> Asker::question(const PlanRequest& request, const SimOptions& o
   question.errors = prices.errors;
   question.anchor = prices.anchor;
   question.variation = variation_of(options);
+  if (options.routing) {
+    MFSDP_LET(routing, routing_of(*options.routing));
+    MFSDP_TRY(routed_blocks(routing, question.config));
+    question.routing = std::move(routing);
+  }
   question.reserve = reserve_of(options.reserve, prices.costs->cluster().gpu);
   return question;
 }

@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "core/base/atomic_file.hpp"
+#include "core/base/text.hpp"
 #include "core/cli/format.hpp"
 #include "core/cli/help.hpp"
 #include "core/cli/options_file.hpp"
@@ -196,7 +197,13 @@ Smallest smallest(const std::vector<SweepRow>& rows) {
 
 std::string nothing_fits(const Sweep& sweep, const std::vector<SweepRow>& rows) {
   const Smallest least = smallest(rows);
-  if (least.row == nullptr) return "Nothing fits.\n";
+  if (least.row == nullptr) {
+    const auto first =
+        std::ranges::find_if(rows, [](const SweepRow& row) { return row.impossible.has_value(); });
+    return first == rows.end()
+               ? "Nothing fits.\n"
+               : fmt::format("Nothing fits: {}.\n", printable(first->impossible->message()));
+  }
   const Bytes capacity = least.row->question->costs->cluster().gpu.capacity;
   return fmt::format("Nothing fits: the least, {}, takes {} of {} GiB.\n",
                      described(sweep, *least.row), format_gib(least.allocated),

@@ -26,6 +26,7 @@
 #include "sim/tool/asker.hpp"
 #include "sim/tool/explain_engine.hpp"
 #include "sim/tool/explain_network.hpp"
+#include "sim/tool/room.hpp"
 #include "sim/tool/snapshot_file.hpp"
 #include "sim/tool/training.hpp"
 
@@ -116,6 +117,11 @@ Result<std::string> explanation(const SimOptions& options, const Question& quest
          host_part(prediction.run.time);
 }
 
+std::optional<std::string> routing_file(const SimOptions& options) {
+  if (!options.routing || !options.routing->is_file) return std::nullopt;
+  return options.routing->text;
+}
+
 /// The run's output with the budget's report, for which a CSV, being one table, has no place.
 std::string with_budget(std::string output, OutputFormat format, const BudgetReport& report,
                         const TextStyle& style) {
@@ -144,10 +150,11 @@ std::string judged(std::string output, OutputFormat format, const BudgetReport& 
 
 Result<ExitCode> run_one(const SimOptions& options, const Session& session) {
   const CommonOptions& common = options.common;
-  MFSDP_TRY(check_paths(common, session.scenarios,
-                        {.read = {{"--budget", options.budget}},
-                         .written = {{"--budget-out", options.budget_out},
-                                     {"--memory-snapshot", options.memory_snapshot}}}));
+  MFSDP_TRY(
+      check_paths(common, session.scenarios,
+                  {.read = {{"--budget", options.budget}, {"--routing", routing_file(options)}},
+                   .written = {{"--budget-out", options.budget_out},
+                               {"--memory-snapshot", options.memory_snapshot}}}));
   std::optional<Budget> budget;
   if (options.budget) {
     MFSDP_LET(loaded, load_budget(*options.budget));
@@ -172,7 +179,7 @@ Result<ExitCode> run_one(const SimOptions& options, const Session& session) {
   RunStore store(common, session);
   MFSDP_TRY(store.save({&result, 1}));
   std::string text = render_runs({&result, 1}, common.output, session.style, store.note());
-  bool good = result.memory.fits || !options.require_fit;
+  bool good = (result.memory.fits && has_room(*result.predicted())) || !options.require_fit;
   if (report) {
     text = judged(std::move(text), common.output, *report, session);
     good = good && passes(*report);

@@ -11,6 +11,7 @@
 #include "core/cli/progress.hpp"
 #include "sim/search/parallel.hpp"
 #include "sim/tool/asker.hpp"
+#include "sim/tool/room.hpp"
 #include "sim/tool/sweep_table.hpp"
 #include "sim/tool/training.hpp"
 
@@ -31,6 +32,11 @@ std::vector<RunResult> runs_of(const std::vector<SweepRow>& rows) {
 SweepRow predicted(const SweepRow& asked, Predict what) {
   SweepRow row = asked;
   const Question& question = *asked.question;
+  if (what == Predict::what_fits) row.impossible = lack_of_room(question);
+  if (row.impossible) {
+    row.question.reset();
+    return row;
+  }
   if (what == Predict::what_fits && cannot_fit(question)) {
     row.too_large = true;
     return row;
@@ -149,7 +155,7 @@ Result<ExitCode> run_sweep(const Sweep& sweep, const SimOptions& options, const 
   MFSDP_TRY(store.outcome());
   if (!whole) return ExitCode::interrupted;
   const bool all_fit = std::ranges::all_of(
-      rows, [](const SweepRow& row) { return row.impossible || row.run->memory.fits; });
+      rows, [](const SweepRow& row) { return row.impossible || can_run(*row.run); });
   return options.require_fit && !all_fit ? ExitCode::negative : ExitCode::good;
 }
 

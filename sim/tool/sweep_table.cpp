@@ -14,6 +14,7 @@
 #include "core/cli/format.hpp"
 #include "core/cli/wrap.hpp"
 #include "sim/search/find.hpp"
+#include "sim/tool/room.hpp"
 
 namespace mfsdp {
 namespace {
@@ -34,13 +35,18 @@ bool has_cached(const std::vector<SweepRow>& rows) {
   return std::ranges::any_of(rows, [](const SweepRow& r) { return r.run && r.run->memory.cached; });
 }
 
-void add_run(std::vector<std::string>& cells, const RunFigures& run, bool cached) {
+std::string verdict(const PredictedRun& run) {
+  if (!run.memory.fits) return "no";
+  return has_room(run) ? "yes" : "no room";
+}
+
+void add_run(std::vector<std::string>& cells, const PredictedRun& run, bool cached) {
   if (cached) {
     cells.push_back(format_gib(run.memory.allocated));
     cells.push_back(run.memory.cached ? format_gib(run.memory.cached->reserved) : "-");
   }
   cells.insert(cells.end(),
-               {run.memory.fits ? "yes" : "no", format_gib(run.memory.deciding()),
+               {verdict(run), format_gib(run.memory.deciding()),
                 run.memory.headroom.value < 0 ? "-" + format_gib(Bytes(0) - run.memory.headroom)
                                               : format_gib(run.memory.headroom),
                 format_duration(run.time.step), format_duration(run.time.exposed_communication),
@@ -66,7 +72,7 @@ std::string counts_of(const std::vector<SweepRow>& rows) {
       ++impossible;
       if (first == nullptr) first = &row;
     } else if (row.run) {
-      ++(row.run->memory.fits ? fit : too_large);
+      ++(can_run(*row.run) ? fit : too_large);
     }
   }
   std::string text =
@@ -145,7 +151,7 @@ std::vector<std::string> tiers_of(const std::vector<SweepRow>& rows) {
 std::vector<std::size_t> front_of(const std::vector<SweepRow>& rows) {
   std::map<std::string, std::vector<std::size_t>> by_model;
   for (std::size_t i = 0; i < rows.size(); ++i)
-    if (rows[i].run && rows[i].run->memory.fits) by_model[rows[i].run->model_name].push_back(i);
+    if (rows[i].run && can_run(*rows[i].run)) by_model[rows[i].run->model_name].push_back(i);
   std::vector<std::size_t> all;
   for (const auto& [model, places] : by_model) {
     std::vector<TradeOff> points;

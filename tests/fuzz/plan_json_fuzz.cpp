@@ -60,7 +60,7 @@ void check_proof(const Program& program) {
 /// Every op takes a microsecond.
 Prices equal_prices() {
   static constexpr Nanos price(1000);
-  return {.kernel = [](const Kernel&) { return price; },
+  return {.kernel = [](const Op&) { return price; },
           .collective =
               [](const Collective&, const Communicator&) {
                 return CollectivePrice{.duration = price, .latency = Nanos(100), .occupancy = 1000};
@@ -70,7 +70,7 @@ Prices equal_prices() {
 
 /// Numbers of the ops as they stand, up to 2^63 - 1 ns.
 Prices stated_prices() {
-  return {.kernel = [](const Kernel& op) { return Nanos(op.flops); },
+  return {.kernel = [](const Op& op) { return Nanos(std::get<Kernel>(op.body).flops); },
           .collective =
               [](const Collective& op, const Communicator& communicator) {
                 return CollectivePrice{.duration = Nanos(op.count),

@@ -35,6 +35,8 @@ TEST(Documented, KeysOfResults) {
   predicted.trust = {.tier = "datasheet only", .step_error = 0.1, .text = "published"};
   predicted.ranks.emplace().ranks = 2;
   predicted.training.emplace().cost = 1;
+  predicted.routing.emplace().slowest_block = 1;
+  predicted.routing->room.emplace();
   predicted.live_peak = Bytes(1);
   MeasuredRun measured = test::measured_run();
   measured.resumed = ResumedFrom{.step = 1, .run_id = "r"};

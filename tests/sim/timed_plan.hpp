@@ -167,7 +167,8 @@ inline constexpr PerKernelClass<std::int64_t> kTinyWeight{{kOne, kOne / 2, kOne 
 
 inline Prices tiny_prices() {
   Prices prices;
-  prices.kernel = [](const Kernel& kernel) {
+  prices.kernel = [](const Op& op) {
+    const auto& kernel = std::get<Kernel>(op.body);
     return KernelPrice(Nanos(kernel.flops), tiny_class(kernel));
   };
   prices.copy = [](const Copy& copy) { return CopyPrice{.duration = Nanos(copy.input.offset)}; };

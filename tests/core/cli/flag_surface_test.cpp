@@ -80,6 +80,7 @@ TEST(FlagSurface, MfsdpSim) {
                              "--tables",
                              "--memory-reserve",
                              "--host-launch-us",
+                             "--routing",
                              "--jitter",
                              "--slow-rank",
                              "--seed",

@@ -48,6 +48,32 @@ TEST(ParseResults, ModelsKeepTheirAttention) {
   EXPECT_EQ(read->front().config.model, model);
 }
 
+/// Only where a routing was asked for.
+TEST(ParseResults, RoutingsComeBack) {
+  PredictedRun run = test::sample_run();
+  EXPECT_EQ(to_json(run).find("slowest_rank"), std::string::npos);
+  RoutingReport routing{.routing = "zipf:1", .slowest_rank = 3, .slowest_block = 2};
+  routing.rows = 2000;
+  routing.mean_rows = 1024;
+  routing.tiled_rows = 2176;
+  routing.imbalance = 1.953125;
+  routing.busiest_expert = 6;
+  routing.expert_imbalance = 2.5;
+  run.routing = routing;
+  const auto alone = parse_results(to_json_line(run), "out");
+  ASSERT_TRUE(alone) << alone.error().message();
+  EXPECT_EQ(alone->front().predicted()->routing, routing);
+  run.routing->room = {.rows = 320,
+                       .needed = 500,
+                       .holds = false,
+                       .least_factor = {1'949'219, 1'000'000},
+                       .least_allocated = Bytes(170),
+                       .least_fits = true};
+  const auto read = parse_results(to_json_line(run), "out");
+  ASSERT_TRUE(read) << read.error().message();
+  EXPECT_EQ(read->front().predicted()->routing, run.routing);
+}
+
 /// Only engines with a caching allocator have these.
 TEST(ParseResults, CachedMemoryComesBack) {
   PredictedRun run = test::sample_run();

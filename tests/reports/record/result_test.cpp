@@ -139,7 +139,7 @@ TEST(ResultJson, MeasuredRunsHaveTheSameKeys) {
   EXPECT_EQ(json["memory"]["peak_op"], "");
   EXPECT_EQ(json["time"]["exposed_units"], Json::array());
   EXPECT_EQ(json["skipped_steps"], 0);
-  for (const char* key : {"trust", "ranks", "training", "resumed", "evaluations"})
+  for (const char* key : {"trust", "ranks", "routing", "training", "resumed", "evaluations"})
     EXPECT_FALSE(json.contains(key)) << key;
 }
 

@@ -4,6 +4,9 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
+#include <cstdint>
+#include <string_view>
+#include <vector>
 
 #include "tests/sim/cost/cost_fixture.hpp"
 
@@ -87,6 +90,56 @@ TEST_F(CostModelTest, GroupedProductsOfFewRowsReadTheirMatrices) {
   few.attributes = {{"experts", 128}, {"k", 2048}, {"m", 128}, {"n", 1536}};
   // 2 * (128 * 2048 + 128 * 1536 * 2048 + 128 * 1536) + 512 bytes / (4238.4 * 0.9 GB/s) + 3 us.
   EXPECT_GE(static_cast<double>(model_.kernel(few).value), 214'000);
+}
+
+/// In whole tiles 4000, 1, 129, 128 and 3742 rows are 4096, 128, 256, 128 and 3840: 8448 in all.
+TEST_F(CostModelTest, GroupedProductsTakeTheRowsOfEachExpert) {
+  Kernel grouped = gemm(DType::bf16, DType::bf16);
+  grouped.kind = KernelKind::grouped_product;
+  grouped.attributes = {{"experts", 8}, {"k", 4096}, {"m", 8000}, {"n", 6144}};
+  const ExpertRows uneven{.rows = {4000, 1, 129, 128, 0, 0, 0, 3742}};
+  EXPECT_EQ(uneven.total(), 8000);
+  EXPECT_EQ(uneven.tiled(), 8448);
+  Kernel whole = gemm(DType::bf16, DType::bf16);
+  whole.attributes = {{"k", 4096}, {"kind", 0}, {"m", 8448}, {"n", 6144}};
+  EXPECT_EQ(model_.kernel(grouped, &uneven), model_.kernel(whole));
+  EXPECT_GT(model_.kernel(grouped, &uneven), model_.kernel(grouped));
+  const ExpertRows even{.rows = std::vector<std::int64_t>(8, 1000)};
+  EXPECT_EQ(model_.kernel(grouped, &even), model_.kernel(grouped));
+}
+
+/// Of two experts with sums over 1000 and 7000 rows, each half of the outputs: half of what one
+/// product of all outputs takes over 1000 rows, and half of what it takes over 7000.
+TEST_F(CostModelTest, WeightGradientsSumOverTheRowsOfEachExpert) {
+  Kernel grouped = gemm(DType::bf16, DType::bf16);
+  grouped.kind = KernelKind::grouped_weight_gradient;
+  grouped.attributes = {{"experts", 2}, {"k", 4096}, {"m", 8000}, {"n", 3072}};
+  const ExpertRows uneven{.rows = {1000, 7000}};
+  const auto over = [&](std::int64_t rows) {
+    Kernel whole = gemm(DType::bf16, DType::bf16);
+    whole.attributes = {{"k", 4096}, {"kind", 2}, {"m", rows}, {"n", 6144}};
+    return static_cast<double>(model_.kernel(whole).value);
+  };
+  EXPECT_NEAR(static_cast<double>(model_.kernel(grouped, &uneven).value),
+              (over(1000) + over(7000)) / 2, 1);
+}
+
+/// Room for 16384 rows, 8192 in balance. Kernels of what has arrived know of experts or of peers;
+/// those of a rank's own tokens know of neither, and have as many rows whatever the routing.
+TEST_F(CostModelTest, RowsThatArriveAreTheRoutings) {
+  const ExpertRows routed{.rows = {12000, 288}};
+  for (const char* known : {"experts", "peers", "top_k"}) {
+    Kernel kernel{.kind = KernelKind::permute_rows,
+                  .operands = {tensor(Access::read, DType::bf16, {16384, 4096}),
+                               tensor(Access::write, DType::bf16, {16384, 4096})},
+                  .attributes = {{"balanced_rows", 8192}, {"m", 16384}, {known, 2}},
+                  .flops = 0};
+    Kernel more = kernel;
+    more.attributes.front() = {"balanced_rows", 12288};
+    const bool arrived = std::string_view(known) != "top_k";
+    EXPECT_EQ(model_.kernel(kernel, &routed), model_.kernel(arrived ? more : kernel)) << known;
+    EXPECT_GT(model_.kernel(more), model_.kernel(kernel));
+  }
 }
 
 TEST_F(CostModelTest, AttentionIsTheTables) {

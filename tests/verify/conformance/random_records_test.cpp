@@ -17,7 +17,7 @@ constexpr std::int64_t kRanks = 2;
 
 /// Prices that differ from op to op.
 Prices uneven_prices() {
-  return {.kernel = [](const Kernel& kernel) { return Nanos(kernel.flops % 977 + 3); },
+  return {.kernel = [](const Op& op) { return Nanos(std::get<Kernel>(op.body).flops % 977 + 3); },
           .collective =
               [](const Collective& collective, const Communicator&) {
                 CollectivePrice price;
