@@ -14,6 +14,7 @@ namespace {
 // Owners are the places in forward order: embedding, blocks 1..layers, head. Tied weights make the
 // first and the last one unit, but they stay two owners of activations.
 constexpr std::size_t kEmbedding = 0;
+constexpr std::size_t kLowestBlock = 1;
 
 constexpr std::size_t kEmbeddingRecipe = 0;
 constexpr std::size_t kHeadRecipe = 1;
@@ -133,36 +134,35 @@ std::size_t MicrobatchSchedule::lowest_trainable_owner() const {
 /// backward, whose reduction they hide, as nothing is left to compute behind it. What they read
 /// must stay as it is until then, and the embedding needs a slot beside the block's.
 std::vector<const RecipeOp*> MicrobatchSchedule::late_gradients() const {
-  constexpr std::size_t kBlock = 1;
   const auto reduces = [&](std::size_t owner) {
     const auto groups = state_.trainable_of(unit_of(owner));
     return std::ranges::any_of(groups, [](const auto* g) { return !g->route.reduces.empty(); });
   };
-  if (!reduces(kEmbedding) || !reduces(kBlock) || config_.grad_slots < 2) return {};
+  if (!reduces(kEmbedding) || !reduces(kLowestBlock) || config_.grad_slots < 2) return {};
   const auto key = [&](std::size_t owner, const RecipeOperand& operand) {
     return tensor_key(operand.source, owner, operand.name, config_);
   };
-  std::set<std::string> written;     // by what comes behind
-  std::set<ParameterRole> added_to;  // likewise
-  const auto comes_behind = [&](std::size_t owner, const RecipeOp& op) {
-    if (op.gradient_of) added_to.insert(*op.gradient_of);
+  std::set<std::string> written;  // by what comes behind
+  const auto note_writes = [&](std::size_t owner, const RecipeOp& op) {
     for (const RecipeOperand& operand : op.operands)
       if (is_tensor(operand) && operand.access != Access::read) written.insert(key(owner, operand));
   };
-  for (const RecipeOp& op : recipe_of(kEmbedding).backward) comes_behind(kEmbedding, op);
-  added_to.clear();
+  for (const RecipeOp& op : recipe_of(kEmbedding).backward) note_writes(kEmbedding, op);
+  std::set<ParameterRole> added_to;  // by ops of the block that come behind and cannot wait
   std::vector<const RecipeOp*> late;
-  for (const RecipeOp& op : recipe_of(kBlock).backward | std::views::reverse) {
+  for (const RecipeOp& op : recipe_of(kLowestBlock).backward | std::views::reverse) {
     const auto can_wait = [&](const RecipeOperand& operand) {
       if (operand.access == Access::scratch) return true;
       if (!is_tensor(operand)) return operand.source == Source::weight_grad;
-      return operand.access == Access::read && !written.contains(key(kBlock, operand));
+      return operand.access == Access::read && !written.contains(key(kLowestBlock, operand));
     };
     if (op.gradient_of && !added_to.contains(*op.gradient_of) &&
-        std::ranges::all_of(op.operands, can_wait))
+        std::ranges::all_of(op.operands, can_wait)) {
       late.insert(late.begin(), &op);
-    else
-      comes_behind(kBlock, op);
+      continue;
+    }
+    if (op.gradient_of) added_to.insert(*op.gradient_of);
+    note_writes(kLowestBlock, op);
   }
   return late;
 }
@@ -202,7 +202,7 @@ void MicrobatchSchedule::make_uses() {
   if (lowest == kEmbedding) late = late_gradients();
   for (std::size_t owner = head - 1; owner + 1 > lowest && owner != kEmbedding; --owner) {
     std::vector<const RecipeOp*> ops = pointers({&recipe_of(owner).backward});
-    if (owner == 1)
+    if (owner == kLowestBlock)
       std::erase_if(ops, [&](const RecipeOp* op) { return std::ranges::count(late, op) > 0; });
     add_use(owner, ops, true);
   }
@@ -210,7 +210,7 @@ void MicrobatchSchedule::make_uses() {
   // The embedding's backward needs token ids and the gradient, but no weights; nor do the late
   // ones.
   add_use(kEmbedding, pointers({&recipe_of(kEmbedding).backward}), false);
-  add_use(1, late, false);
+  add_use(kLowestBlock, late, false);
 }
 
 std::string MicrobatchSchedule::key_of(const Step& step, const RecipeOperand& operand) const {
@@ -235,7 +235,7 @@ void MicrobatchSchedule::make_tensors() {
     for (const RecipeOperand& operand : steps_[i].op->operands) {
       BufferId& buffer = steps_[i].tensors.emplace_back();
       if (!is_tensor(operand)) continue;
-      const std::string key = tensor_key(operand.source, steps_[i].owner, operand.name, config_);
+      const std::string key = key_of(steps_[i], operand);
       auto found = tensors.find(key);
       if (found == tensors.end()) {
         const auto& [tensor, owner] = declared.at(key);

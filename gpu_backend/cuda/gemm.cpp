@@ -208,22 +208,30 @@ Result<std::vector<GemmAlgorithm>> GemmPlanner::candidates(const GemmShape& shap
   return algorithms;
 }
 
+std::optional<std::size_t> GemmPlanner::workspace_of(const cublasLtMatmulAlgo_t& algorithm,
+                                                     Product& product) const {
+  cublasLtMatmulHeuristicResult_t result{};
+  if (cublas_lt().check_algorithm(handle_.get(), &product.operation, &product.first,
+                                  &product.second, &product.result, &product.result, &algorithm,
+                                  &result) != CUBLAS_STATUS_SUCCESS ||
+      result.state != CUBLAS_STATUS_SUCCESS)
+    return std::nullopt;
+  return result.workspaceSize;
+}
+
 std::vector<GemmAlgorithm> GemmPlanner::variants(const GemmAlgorithm& algorithm, Product& product,
                                                  std::size_t workspace_bytes) const {
   std::vector<GemmAlgorithm> made;
   for (std::uint32_t option = 0; option < kOptions; ++option) {
     cublasLtMatmulAlgo_t varied = opaque(algorithm);
-    cublasLtMatmulHeuristicResult_t result{};
     if (cublas_lt().set_attribute(&varied, CUBLASLT_ALGO_CONFIG_CUSTOM_OPTION, &option,
-                                  sizeof option) != CUBLAS_STATUS_SUCCESS ||
-        cublas_lt().check_algorithm(handle_.get(), &product.operation, &product.first,
-                                    &product.second, &product.result, &product.result, &varied,
-                                    &result) != CUBLAS_STATUS_SUCCESS ||
-        result.workspaceSize > workspace_bytes)
+                                  sizeof option) != CUBLAS_STATUS_SUCCESS)
       continue;
+    const std::optional<std::size_t> needed = workspace_of(varied, product);
+    if (!needed || *needed > workspace_bytes) continue;
     made.push_back({.shape = algorithm.shape,
                     .bytes = std::bit_cast<std::array<std::uint64_t, 8>>(varied),
-                    .workspace_bytes = static_cast<std::int64_t>(result.workspaceSize),
+                    .workspace_bytes = static_cast<std::int64_t>(*needed),
                     .nanoseconds = 0});
   }
   return made;
@@ -233,12 +241,8 @@ bool GemmPlanner::fits(const GemmAlgorithm& offered, Product& product,
                        std::size_t workspace_bytes) const {
   if (settings_.timed_rounds > 0 && offered.nanoseconds == 0) return false;
   const cublasLtMatmulAlgo_t algorithm = opaque(offered);
-  cublasLtMatmulHeuristicResult_t result{};
-  if (cublas_lt().check_algorithm(handle_.get(), &product.operation, &product.first,
-                                  &product.second, &product.result, &product.result, &algorithm,
-                                  &result) != CUBLAS_STATUS_SUCCESS)
-    return false;
-  if (result.state != CUBLAS_STATUS_SUCCESS || result.workspaceSize > workspace_bytes) return false;
+  const std::optional<std::size_t> needed = workspace_of(algorithm, product);
+  if (!needed || *needed > workspace_bytes) return false;
   if (!settings_.deterministic) return true;
   std::uint32_t scheme = CUBLASLT_REDUCTION_SCHEME_MASK;
   std::size_t written = 0;

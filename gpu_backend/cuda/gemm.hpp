@@ -138,6 +138,9 @@ class GemmPlanner {
                                                               Product& product,
                                                               std::size_t workspace_bytes,
                                                               int most) const;
+  /// Bytes that it takes for a product; nothing where it cannot make it.
+  [[nodiscard]] std::optional<std::size_t> workspace_of(const cublasLtMatmulAlgo_t& algorithm,
+                                                        Product& product) const;
   /// The algorithm by each value of its options that cuBLASLt takes.
   [[nodiscard]] std::vector<GemmAlgorithm> variants(const GemmAlgorithm& algorithm,
                                                     Product& product,
