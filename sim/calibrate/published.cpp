@@ -11,6 +11,7 @@
 
 #include "core/model/hf_config.hpp"
 #include "sim/calibrate/table_cells.hpp"
+#include "sim/hardware/published_tables.hpp"
 #include "sim/search/question.hpp"
 
 namespace mfsdp {
@@ -51,11 +52,30 @@ bool cut_along(const PublishedRow& row, std::string_view axis) {
   return row.has(axis) && row.text(axis) != "1";
 }
 
+bool has_experts(const PublishedRow& row) { return cut_along(row, "ep"); }
+
+bool is_of_mcore(const PublishedRow& row) {
+  const auto engine = parse<EngineKind>(row.text("engine"));
+  return engine && is_mcore(*engine);
+}
+
+/// Recomputation as configurations know it. Megatron-Core computes nothing again unless it is told
+/// to; with experts it may be the norm before them and their activation.
+std::optional<Recompute> recompute_of(const PublishedRow& row) {
+  const std::string said = row.text("recompute");
+  if (said == "full") return Recompute::full;
+  if (said == "none" || (said.empty() && is_of_mcore(row))) return Recompute::none;
+  if (said == "layernorm+moe_act" && is_of_mcore(row) && has_experts(row))
+    return Recompute::selective;
+  return std::nullopt;
+}
+
 constexpr std::array<ExclusionRule, 10> kExclusionRules{
     {{"tensor parallelism", [](const PublishedRow& row) { return cut_along(row, "tp"); }},
      {"pipeline parallelism", [](const PublishedRow& row) { return cut_along(row, "pp"); }},
      {"context parallelism", [](const PublishedRow& row) { return cut_along(row, "cp"); }},
-     {"expert parallelism", [](const PublishedRow& row) { return cut_along(row, "ep"); }},
+     {"experts of an engine other than Megatron-Core's distributed optimizer",
+      [](const PublishedRow& row) { return has_experts(row) && !is_of_mcore(row); }},
      {"another precision than bf16",
       [](const PublishedRow& row) { return row.text("precision") != "bf16"; }},
      {"a model that is not in the catalogue, or that no engine is described for",
@@ -65,9 +85,7 @@ constexpr std::array<ExclusionRule, 10> kExclusionRules{
      {"an engine that is not described",
       [](const PublishedRow& row) { return !row.has("engine"); }},
      {"recomputation of parts of a block, or not said",
-      [](const PublishedRow& row) {
-        return row.text("recompute") != "none" && row.text("recompute") != "full";
-      }},
+      [](const PublishedRow& row) { return !recompute_of(row); }},
      {"length, batch or tokens per second not said", [](const PublishedRow& row) {
         return !row.has("seq_len") || !row.has("micro_batch") || !row.has("global_batch") ||
                !row.has("tokens_per_s_per_gpu");
@@ -91,10 +109,18 @@ Result<PlanConfig> published_config(const PublishedRow& row, EngineKind engine,
   PlanConfig config;
   config.model = model;
   config.mesh = data_parallel_mesh(1, gpus);
+  if (has_experts(row)) {
+    MFSDP_LET(ep, row.integer("ep"));
+    if (gpus % ep != 0)
+      return fail(row.place(), fmt::format("ep {} does not divide {} GPUs", ep, gpus));
+    config.expert_parallel = ep;
+    config.mesh = with_expert_grid(config.mesh, ep);
+  }
+  if (row.text("grad_dtype") == "bf16") config.grad_dtype = config.reduce_dtype = DType::bf16;
   config.seq_len = seq_len;
   config.micro_batch = micro_batch;
   config.microbatches = global_batch / (micro_batch * gpus);
-  config.recompute = {.kind = row.text("recompute") == "full" ? Recompute::full : Recompute::none};
+  config.recompute = {.kind = recompute_of(row).value_or(Recompute::none)};
   MFSDP_TRY(validate(config));
   return engine_config(engine, config);
 }
@@ -104,9 +130,21 @@ Result<std::shared_ptr<const CostModel>> published_costs(const PublishedRow& row
   MFSDP_LET(gpus, row.integer("gpus"));
   MFSDP_LET(per_node, row.integer("gpus_per_node"));
   MFSDP_LET(kind, load_gpu(row.text("catalogue_gpu"), scenarios / "gpus"));
+  // What others measured of products and attention both follows the GPU better than the H200's
+  // tables, scaled (published_tables_fidelity).
+  if (kind.published && !kind.published->attention.empty()) {
+    MFSDP_LET(priced, with_published_tables(kind));
+    kind = std::move(priced);
+  }
   MFSDP_LET(cluster, make_cluster(kind, gpus, std::min(gpus, per_node)));
   MFSDP_LET(costs, make_cost_model(cluster));
   return std::make_shared<const CostModel>(std::move(costs));
+}
+
+/// By micro-benchmarks of that very GPU, ours or others'.
+bool is_calibrated(const Gpu& gpu) {
+  if (gpu.calibration == "measured") return true;
+  return !gpu.published_prices.empty() && gpu.published->of.empty();
 }
 
 /// Its shape is one of the catalogue's, or of those beside the file.
@@ -131,6 +169,7 @@ Result<void> judge(PublishedRun& run, const PublishedRow& row,
   question.config = std::move(config);
   MFSDP_LET(costs, published_costs(row, scenarios));
   question.costs = std::move(costs);
+  run.calibrated = is_calibrated(question.costs->cluster().gpu);
   MFSDP_LET(prediction, answer(question));
   MFSDP_LET(tokens, row.number("tokens_per_s_per_gpu"));
   run.tokens_per_s_per_gpu = {.published = tokens,
@@ -149,7 +188,9 @@ Result<void> judge(PublishedRun& run, const PublishedRow& row,
 std::string described_run(const PublishedRow& row) {
   std::string text = fmt::format("{} GPUs, {} x {}", row.text("gpus"), row.text("seq_len"),
                                  row.text("micro_batch"));
+  if (has_experts(row)) text += ", ep " + row.text("ep");
   if (row.text("recompute") == "full") text += ", recomputed";
+  if (row.text("recompute") == "layernorm+moe_act") text += ", parts recomputed";
   return text;
 }
 
@@ -175,6 +216,13 @@ void summarise_errors(Published& published) {
         add_errors(published.errors, by, name, "tokens/s/GPU", run.tokens_per_s_per_gpu->error());
       if (run.memory_gib) add_errors(published.errors, by, name, "memory", run.memory_gib->error());
     }
+  for (const PublishedRun& run : published.runs)
+    if (run.experts && run.tokens_per_s_per_gpu)
+      for (const std::string& name :
+           {run.origin, std::string(run.calibrated ? "GPUs with micro-benchmarks"
+                                                   : "GPUs without micro-benchmarks")})
+        add_errors(published.errors, "experts", name, "tokens/s/GPU",
+                   run.tokens_per_s_per_gpu->error());
   std::ranges::stable_sort(published.errors, {}, &PublishedErrors::by);
 }
 
@@ -194,6 +242,7 @@ Result<Published> published_runs(const std::filesystem::path& scenarios) {
                      .engine = row.text("engine"),
                      .catalogue_gpu = row.text("catalogue_gpu"),
                      .what = described_run(row),
+                     .experts = has_experts(row),
                      .excluded = {},
                      .memory_of = {}};
     if (const ExclusionRule* rule = first_rule(row)) {

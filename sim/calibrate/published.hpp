@@ -30,6 +30,9 @@ struct PublishedRun {
   std::string engine;  ///< of --engine; empty where none is described
   std::string catalogue_gpu;
   std::string what;       ///< GPUs, lengths and recomputation, in words
+  bool experts = false;   ///< dealt out to ranks
+  /// Priced by micro-benchmarks of that very GPU; else by those of another, scaled.
+  bool calibrated = false;
   std::string excluded;   ///< the rule that excludes it, in words; empty where it applies
   std::string memory_of;  ///< "allocated" or "reserved"
   std::optional<Judged> tokens_per_s_per_gpu{};
@@ -42,10 +45,10 @@ struct Exclusion {
   std::int64_t rows = 0;
 };
 
-/// Errors of the rows that share an engine, or a GPU.
+/// Errors of the rows that share an engine, or a GPU, or that have experts.
 struct PublishedErrors {
-  std::string by;    ///< "engine" or "gpu"
-  std::string name;  ///< of --engine, of the catalogue
+  std::string by;    ///< "engine", "gpu" or "experts"
+  std::string name;  ///< of --engine, of the catalogue; with experts an origin, or of which GPUs
   std::string of;    ///< "tokens/s/GPU", "memory"
   std::int64_t rows = 0;
   double mean = 0;   ///< of absolute errors

@@ -172,6 +172,8 @@ NcclTime CollectiveModel::time_inside(CollectiveKind kind, double bytes, double 
   NcclTime time;
   time.latency_ns = between(0);
   time.total_ns = time.latency_ns + (between(bytes) - time.latency_ns) / link_scale(ranks);
+  if (kind == CollectiveKind::all_to_all && cluster_.gpu.all_to_all)
+    time.total_ns = time.latency_ns + wire_bytes(kind, bytes, ranks) / *cluster_.gpu.all_to_all;
   // The table's latency hides the first megabyte on NVLink, which slower links cannot do.
   const double known = std::min(ranks, ranks_.back());
   time.total_ns = std::max(time.total_ns, wire_bytes(kind, bytes, known) / bus_inside(kind, ranks));

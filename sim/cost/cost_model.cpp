@@ -6,6 +6,7 @@
 #include "core/plan/newton_schulz.hpp"
 #include "sim/cost/bandwidth_share.hpp"
 #include "sim/cost/nanos.hpp"
+#include "sim/hardware/power.hpp"
 
 namespace mfsdp {
 namespace {
@@ -65,6 +66,7 @@ Kernel with_rows(Kernel kernel, std::int64_t rows) {
 CostModel::CostModel(const Cluster& cluster, const CostTables& tables)
     : cluster_(cluster),
       gemm_(tables.gemm, cluster.gpu),
+      grouped_(tables.grouped, gemm_, cluster.gpu.gemm_scale * power_rate(cluster.gpu)),
       attention_(tables.attention, cluster.gpu),
       collectives_(tables.collective, cluster),
       network_(tables.network, collectives_, cluster) {}
@@ -87,35 +89,38 @@ double CostModel::gemm_ns(const Kernel& kernel) const {
   return gemm_.nanoseconds(shape, fp32);
 }
 
-/// Each expert's rows in whole tiles, by one kernel at the rate of one product: of all their rows
-/// or, of weight gradients, of all their outputs, where each expert has its share of a product with
-/// sums as long as its rows.
+/// In balance as even_grouped_ns() has it, times what measured products of experts differ by. Else
+/// each expert's rows in whole tiles, or, of weight gradients, each expert's share of a product
+/// with sums as long as its rows.
 double CostModel::grouped_ns(const Kernel& kernel, const ExpertRows* routed) const {
   const std::int64_t experts = kernel.attribute("experts");
   const std::int64_t m = usual_rows(kernel);
   if (experts <= 0 || m <= 0) return 0;
-  const std::int64_t rows = (m + experts - 1) / experts;
-  GemmShape shape{
-      .kind = GemmKind::forward,
-      .m = routed != nullptr ? routed->tiled() : checked_mul(experts, round_up(rows, kExpertTile)),
-      .n = kernel.attribute("n"),
-      .k = kernel.attribute("k")};
-  if (kernel.kind == KernelKind::grouped_input_gradient) shape.kind = GemmKind::input_gradient;
+  GroupedProduct product{.kind = GemmKind::forward,
+                         .experts = experts,
+                         .rows = (m + experts - 1) / experts,
+                         .n = kernel.attribute("n"),
+                         .k = kernel.attribute("k"),
+                         .gradient = kernel.attribute("gradient")};
+  if (kernel.kind == KernelKind::grouped_input_gradient) product.kind = GemmKind::input_gradient;
+  if (kernel.kind == KernelKind::grouped_weight_gradient) product.kind = GemmKind::weight_gradient;
   const bool fp32 = computes_in_fp32(kernel);
-  if (kernel.kind != KernelKind::grouped_weight_gradient)
-    return shape.m == 0 ? 0 : gemm_.nanoseconds(shape, fp32);
-  shape = {.kind = GemmKind::weight_gradient,
-           .m = rows,
-           .n = checked_mul(experts, shape.n),
-           .k = shape.k};
-  if (routed == nullptr) return gemm_.nanoseconds(shape, fp32);
+  const double ratio = grouped_.ratio(product);
+  if (routed == nullptr) return ratio * even_grouped_ns(gemm_, product, fp32);
+  if (product.kind != GemmKind::weight_gradient) {
+    const GemmShape shape{
+        .kind = product.kind, .m = routed->tiled(), .n = product.n, .k = product.k};
+    return shape.m == 0 ? 0 : ratio * gemm_.nanoseconds(shape, fp32);
+  }
+  GemmShape shape{
+      .kind = product.kind, .m = 1, .n = checked_mul(experts, product.n), .k = product.k};
   double sum = 0;
   for (const std::int64_t of_expert : routed->rows) {
     if (of_expert == 0) continue;
     shape.m = of_expert;
     sum += gemm_.nanoseconds(shape, fp32);
   }
-  return sum / static_cast<double>(experts);
+  return ratio * sum / static_cast<double>(experts);
 }
 
 /// Where values are narrower than keys: the columns of heads that are equally wide and compute as

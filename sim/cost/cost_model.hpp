@@ -17,6 +17,7 @@
 #include "sim/cost/collective.hpp"
 #include "sim/cost/expert_rows.hpp"
 #include "sim/cost/gemm.hpp"
+#include "sim/cost/grouped.hpp"
 #include "sim/cost/network_ratios.hpp"
 #include "sim/cost/power_mix.hpp"
 #include "sim/cost/tables.hpp"
@@ -75,6 +76,7 @@ class CostModel {
 
   Cluster cluster_;
   GemmCost gemm_;
+  GroupedCost grouped_;
   AttentionCost attention_;
   CollectiveModel collectives_;
   NetworkRatios network_;

@@ -92,6 +92,20 @@ Result<std::vector<GemmRow>> parse_gemm_table(std::string_view text, const std::
   return rows;
 }
 
+Result<std::vector<GroupedRow>> parse_grouped_table(std::string_view text,
+                                                    const std::string& where) {
+  MFSDP_LET(gemm, parse_gemm_table(text, where));
+  MFSDP_LET(table, CsvTable::parse(text, where));
+  MFSDP_LET(types, (words_of<2>(table, "main_grad", {"fp32", "bf16"}, where)));
+  MFSDP_LET(experts, (numbers<1>(table, {"experts"})));
+  std::vector<GroupedRow> rows;
+  for (std::size_t r = 0; r < gemm.size(); ++r)
+    rows.push_back(GroupedRow{.experts = experts[r][0],
+                              .of_expert = gemm[r],
+                              .gradient = size_of(types[r] == 0 ? DType::fp32 : DType::bf16)});
+  return rows;
+}
+
 Result<std::vector<AttentionRow>> parse_attention_table(std::string_view text,
                                                         const std::string& where) {
   MFSDP_LET(table, CsvTable::parse(text, where));
@@ -204,6 +218,11 @@ Result<CostTables> load_cost_tables(const TableFiles& files) {
     MFSDP_LET(network_text, read_file(files.network, "a table", kMostTableBytes));
     MFSDP_LET(network, parse_collective_samples(network_text, files.network.string()));
     tables.network = std::move(network);
+  }
+  if (!files.grouped.empty()) {
+    MFSDP_LET(grouped_text, read_file(files.grouped, "a table", kMostTableBytes));
+    MFSDP_LET(grouped, parse_grouped_table(grouped_text, files.grouped.string()));
+    tables.grouped = std::move(grouped);
   }
   return tables;
 }

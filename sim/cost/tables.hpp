@@ -26,6 +26,13 @@ struct GemmRow {
   double flops_per_ns = 0;  ///< sustained, launch gaps included
 };
 
+/// Products of experts in balance, one after the other.
+struct GroupedRow {
+  double experts = 0;
+  GemmRow of_expert{};        ///< m: an expert's rows; the rate of all together
+  std::int64_t gradient = 4;  ///< bytes of an element of main gradients, to which wgrad adds
+};
+
 struct AttentionRow {
   bool backward = false;
   double batch = 0;
@@ -63,11 +70,16 @@ struct CostTables {
   std::vector<AttentionRow> attention;
   std::vector<CollectiveRow> collective;  ///< inside a domain
   std::vector<CollectiveSample> network;  ///< between domains; empty: nothing was measured
+  std::vector<GroupedRow> grouped{};      ///< empty: nothing was measured
 };
 
 /// Columns kind (fwd, dgrad, wgrad), M, N, K, tflops. Every kind must occur.
 [[nodiscard]] Result<std::vector<GemmRow>> parse_gemm_table(std::string_view text,
                                                             const std::string& where);
+
+/// Columns kind (fwd, dgrad, wgrad), experts, M, N, K, main_grad (fp32, bf16), tflops.
+[[nodiscard]] Result<std::vector<GroupedRow>> parse_grouped_table(std::string_view text,
+                                                                  const std::string& where);
 
 /// Columns direction (fwd, bwd), B, S, heads, head_dim, ms. Both directions must occur.
 [[nodiscard]] Result<std::vector<AttentionRow>> parse_attention_table(std::string_view text,

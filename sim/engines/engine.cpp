@@ -23,21 +23,38 @@ bool is_fsdp2(EngineKind engine) {
 /// Megatron-FSDP's second version.
 bool is_second(EngineKind engine) { return is_megatron(engine) && engine != EngineKind::mfsdp1; }
 
+/// Of experts, and of what else the families that have them bring: mcore's alone.
+Result<void> check_experts(EngineKind engine, const ModelShape& model) {
+  const auto no = [&](std::string_view what) { return contradicts(engine, "--model", what); };
+  const FamilyTraits& traits = model.traits();
+  if (traits.layer_norms || traits.whole_qk_norms || !traits.rotates || !traits.input_norms)
+    return no(fmt::format(
+        "it is described for Llama, Mistral, Qwen2, Qwen3, Mixtral, GPT-OSS and DeepSeek, not "
+        "for {}",
+        to_string(model.family)));
+  return {};
+}
+
 /// Llama's blocks, with or without norms of heads and biases of query, key and value.
 Result<void> check_model(EngineKind engine, const ModelShape& model) {
   const auto no = [&](std::string_view what) { return contradicts(engine, "--model", what); };
-  if (model.family != Family::llama)
-    return no(fmt::format("it is described for Llama, Mistral, Qwen2 and Qwen3, not for {}",
-                          to_string(model.family)));
-  if (model.experts != 0) return no("experts are not described of it");
+  if (is_mcore(engine)) {
+    MFSDP_TRY(check_experts(engine, model));
+  } else {
+    if (model.family != Family::llama)
+      return no(fmt::format("it is described for Llama, Mistral, Qwen2 and Qwen3, not for {}",
+                            to_string(model.family)));
+    if (model.experts != 0) return no("experts are not described of it");
+    if (!model.sliding_layers.empty()) return no("sliding windows are not described of it");
+  }
   if (model.activation != Activation::silu || !model.traits().gated)
     return no("it is described for SwiGLU, not for other activations");
   if (model.output_norms || model.zero_centered_norms || model.scaled_embedding)
     return no("Gemma's norms and scaled embeddings are not described of it");
   if (model.score_cap.num != 0 || model.logit_cap.num != 0)
     return no("capped scores or logits are not described of it");
-  if (model.rotary_dim != 0) return no("heads that turn in part are not described of it");
-  if (!model.sliding_layers.empty()) return no("sliding windows are not described of it");
+  if (model.rotary_dim != 0 && !model.traits().latent_attention)
+    return no("heads that turn in part are not described of it");
   return {};
 }
 
@@ -89,6 +106,18 @@ Result<void> check_strategy(EngineKind engine, Strategy strategy, std::int64_t o
   return {};
 }
 
+/// Experts dealt out: only mcore, whose experts are sharded as the rest and whose exchanges have
+/// exactly the rows that there are.
+Result<void> check_dealt_experts(EngineKind engine, const PlanConfig& config) {
+  if (config.capacity_factor.num != 0)
+    return contradicts(engine, "--capacity-factor",
+                       "it drops no token, and exchanges the rows that there are");
+  if (config.expert_strategy && *config.expert_strategy != Strategy::optim)
+    return contradicts(engine, "--expert-strategy",
+                       "it shards the optimizer's states alone (optim)");
+  return {};
+}
+
 Result<void> check_parallelism(EngineKind engine, const PlanConfig& config) {
   const std::int64_t outer = config.mesh.size(Axis::dp_outer);
   if (config.mesh.size(Axis::dp_shard) * outer != config.mesh.world_size())
@@ -98,6 +127,7 @@ Result<void> check_parallelism(EngineKind engine, const PlanConfig& config) {
   if (outer > 1 && config.outer_strategy != Strategy::no_shard)
     return contradicts(engine, "--outer-strategy", "its outer axis shards nothing (no_shard)");
   MFSDP_TRY(check_strategy(engine, config.strategy, outer));
+  MFSDP_TRY(check_dealt_experts(engine, config));
   if (config.optimizer != Optimizer::adamw)
     return contradicts(engine, "--optimizer", "it is described for AdamW");
   if (config.has_lora()) return contradicts(engine, "--lora-rank", "adapters are not described");
@@ -146,13 +176,17 @@ Result<PlanConfig> engine_config(EngineKind engine, const PlanConfig& config) {
   if (is_megatron(engine)) MFSDP_TRY(check_megatron(engine, config));
   PlanConfig own = config;
   if (is_mcore(engine)) own.strategy = Strategy::optim;
+  own.expert_strategy.reset();
   // Megatron-FSDP's second version reduces gradients in the type that they have.
   if (is_second(engine)) own.reduce_dtype = DType::bf16;
   if (engine != EngineKind::mfsdp1 || own.allocator != AllocatorPolicy::double_buffer)
     own.allocator = AllocatorPolicy::best_fit;
   if (own.recompute.kind == Recompute::full && own.recompute.full_blocks != 0)
     return contradicts(engine, "--recompute", "it is described for none or all blocks: full");
-  if (own.recompute.kind == Recompute::selective) own.recompute = {.kind = Recompute::none};
+  // Of Megatron-Core's with experts it is the norm before them and their activation.
+  const bool has_modules = is_mcore(engine) && config.model.experts != 0;
+  if (own.recompute.kind == Recompute::selective && !has_modules)
+    own.recompute = {.kind = Recompute::none};
   own.logits_chunk = config.tokens_per_microbatch();
   return own;
 }

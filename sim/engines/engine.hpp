@@ -19,7 +19,9 @@ inline constexpr std::string_view kTorchVersion = "2.11";
 /// flag for is as it always is there (selective recomputation is none). Errors name the flag of
 /// what the engine cannot do, or of what is not described of it.
 ///
-/// mcore shards the optimizer's states whether that is asked for (optim) or nothing else is.
+/// mcore shards the optimizer's states whether that is asked for (optim) or nothing else is, and
+/// knows selective recomputation of models with experts: Megatron-Core's modules `layernorm`
+/// (before experts) and `moe_act`.
 ///
 /// Of mfsdp1 AllocatorPolicy::double_buffer is fsdp_double_buffer; any other is without it.
 [[nodiscard]] Result<PlanConfig> engine_config(EngineKind engine, const PlanConfig& config);

@@ -3,7 +3,8 @@
 // them:
 //
 //   buffers    all weights in one, bf16; all gradients in another, of --grad-dtype, zeroed when a
-//              step begins; cut into buckets (mcore_buffer.hpp)
+//              step begins; cut into buckets (mcore_buffer.hpp). Experts that are dealt out have
+//              two of their own, of the ranks that have the same ones (expt_dp)
 //   gather     in place; the first bucket's when the host comes to its first module, each other's
 //              when it has waited for the one before. In a step's first microbatch alone
 //   reduction  of a bucket, in place, as soon as the last microbatch has made all its gradients;
@@ -37,6 +38,22 @@ struct BucketState {
   std::optional<Mark> reduced{};
 };
 
+/// Weights that the same ranks have, in buffers of their own: all but experts that are dealt out,
+/// or those.
+struct Side {
+  std::string prefix;  ///< of names
+  RankGroup group = RankGroup::all;
+  std::int64_t ranks = 1;
+  ParameterBuffer buffer{};
+  std::vector<BucketState> buckets{};
+};
+
+/// A weight's place: in which buffer, and there.
+struct Place {
+  std::size_t side = 0;
+  std::size_t weight = 0;
+};
+
 std::vector<UnitId> layer_units(StepBuilder& step, std::int64_t layers) {
   std::vector<UnitId> units;
   for (std::int64_t layer = 0; layer < layers; ++layer)
@@ -48,7 +65,6 @@ class Mcore {
  public:
   Mcore(EngineKind engine, const PlanConfig& config, const Meta& meta)
       : config_(config),
-        ranks_(config.mesh.world_size()),
         gradient_type_(size_of(config.grad_dtype)),
         step_(config, meta),
         root_(step_.add_unit("root", UnitKind::embedding_and_head)),
@@ -59,9 +75,9 @@ class Mcore {
         block_(step_, config_, modules_, hooks_),
         ends_(step_, config_, modules_, hooks_,
               engine == EngineKind::mcore ? VocabularyLoss::fused : VocabularyLoss::not_fused),
-        weights_(mcore_weights(config.model, root_, units_)),
-        buffer_(parameter_buffer(weights_.all, ranks_)),
-        buckets_(buffer_.buckets.size()) {}
+        weights_(mcore_weights(config_, root_, units_)) {
+    place_weights();
+  }
 
   EnginePlan run() {
     set_up();
@@ -78,80 +94,108 @@ class Mcore {
     }
     step_.begin_segment("optimizer", 1, 0);
     optimizer();
-    step_.add_padding(buffer_.padding());
+    for (const Side& side : sides_) step_.add_padding(side.buffer.padding());
     return step_.finish();
   }
 
  private:
   // ---- Before the first step ---------------------------------------------------------------
 
-  /// Modules make their weights one by one; the buffer then takes them over, last ones first.
+  void place_weights() {
+    sides_.push_back({.prefix = "", .ranks = config_.mesh.world_size()});
+    if (config_.deals_experts())
+      sides_.push_back({.prefix = "expert_",
+                        .group = RankGroup::same_experts,
+                        .ranks = config_.mesh.size(Axis::expt_dp)});
+    std::vector<std::vector<BufferedWeight>> split(sides_.size());
+    for (const BufferedWeight& weight : weights_.all) {
+      const std::size_t side = weight.dealt ? 1 : 0;
+      places_.push_back({.side = side, .weight = split[side].size()});
+      split[side].push_back(weight);
+    }
+    for (std::size_t i = 0; i < sides_.size(); ++i) {
+      sides_[i].buffer = parameter_buffer(std::move(split[i]), sides_[i].ranks);
+      sides_[i].buckets.resize(sides_[i].buffer.buckets.size());
+    }
+  }
+
   void set_up() {
+    for (const Side& side : sides_) set_up(side);
+    step_.at(root_, Phase::input);
+    ends_.keep_inputs();
+  }
+
+  /// Modules make their weights one by one; the buffer then takes them over, last ones first.
+  void set_up(const Side& side) {
     std::vector<Tensor> initial;
-    for (const BufferedWeight& weight : buffer_.weights) {
+    for (const BufferedWeight& weight : side.buffer.weights) {
       step_.at(weight.unit, Phase::input);
       initial.push_back(step_.once(weight.name + "_initial", weight.elements() * kHalf,
                                    Category::unsharded_weight));
     }
     step_.at(root_, Phase::input);
-    step_.keep("weights", buffer_.elements * kHalf, Category::model_weight);
-    step_.keep("gradients", buffer_.elements * gradient_type_, Category::main_grad);
+    step_.keep(side.prefix + "weights", side.buffer.elements * kHalf, Category::model_weight);
+    step_.keep(side.prefix + "gradients", side.buffer.elements * gradient_type_,
+               Category::main_grad);
     for (std::size_t i = initial.size(); i-- > 0;) step_.free_once(initial[i]);
-    for (const std::size_t i : optimizer_order()) {
-      const BufferedWeight& weight = buffer_.weights[i];
-      const std::int64_t owned = buffer_.owned(i, ranks_);
+    for (const std::size_t i : optimizer_order(side)) {
+      const BufferedWeight& weight = side.buffer.weights[i];
+      const std::int64_t owned = side.buffer.owned(i, side.ranks);
       step_.at(weight.unit, Phase::input);
       const Tensor copy =
           step_.once(weight.name + "_part", owned * kHalf, Category::unsharded_weight);
       step_.keep(weight.name + "_main", owned * kFull, Category::main_weight);
       step_.free_once(copy);
     }
-    step_.at(root_, Phase::input);
-    ends_.keep_inputs();
   }
 
   /// Those that rank 0 has part of: matrices, which decay, before vectors, either from the last.
-  [[nodiscard]] std::vector<std::size_t> optimizer_order() const {
+  [[nodiscard]] static std::vector<std::size_t> optimizer_order(const Side& side) {
     std::vector<std::size_t> order;
     for (const bool vectors : {false, true})
-      for (std::size_t i = buffer_.weights.size(); i-- > 0;)
-        if (buffer_.weights[i].is_vector() == vectors && buffer_.owned(i, ranks_) > 0)
+      for (std::size_t i = side.buffer.weights.size(); i-- > 0;)
+        if (side.buffer.weights[i].is_vector() == vectors && side.buffer.owned(i, side.ranks) > 0)
           order.push_back(i);
     return order;
   }
 
   // ---- Gathers -----------------------------------------------------------------------------
 
-  void gather(std::size_t bucket) {
-    BucketState& of = buckets_[bucket];
+  void gather(Side& side, std::size_t bucket) {
+    BucketState& of = side.buckets[bucket];
     of.gathers = true;
     step_.wait(all_gather, step_.record(compute));
-    step_.collective(CollectiveKind::all_gather, "all_gather",
-                     buffer_.buckets[bucket].elements() / ranks_, DType::bf16);
+    step_.collective(CollectiveKind::all_gather, side.prefix + "all_gather",
+                     side.buffer.buckets[bucket].elements() / side.ranks, DType::bf16, side.group);
     of.gathered = step_.record(all_gather);
   }
 
   void use(std::size_t weight) {
-    if (!gathers_ || ranks_ == 1) return;
-    const std::size_t bucket = buffer_.weights[weight].bucket;
-    if (!buckets_[bucket].gathers) gather(bucket);
-    if (!buckets_[bucket].gathered) return;
-    step_.wait(compute, *std::exchange(buckets_[bucket].gathered, std::nullopt));
-    if (bucket > 0 && !buckets_[bucket - 1].gathers) gather(bucket - 1);
+    const auto& [at, index] = places_[weight];
+    Side& side = sides_[at];
+    if (!gathers_ || side.ranks == 1) return;
+    const std::size_t bucket = side.buffer.weights[index].bucket;
+    if (!side.buckets[bucket].gathers) gather(side, bucket);
+    if (!side.buckets[bucket].gathered) return;
+    step_.wait(compute, *std::exchange(side.buckets[bucket].gathered, std::nullopt));
+    if (bucket > 0 && !side.buckets[bucket - 1].gathers) gather(side, bucket - 1);
   }
 
   // ---- Reductions --------------------------------------------------------------------------
 
   void ready(std::size_t weight) {
-    if (!reduces_ || ranks_ == 1) return;
-    const std::size_t bucket = buffer_.weights[weight].bucket;
-    BucketState& of = buckets_[bucket];
-    if (++of.ready < buffer_.buckets[bucket].weights) return;
+    const auto& [at, index] = places_[weight];
+    Side& side = sides_[at];
+    if (!reduces_ || side.ranks == 1) return;
+    const std::size_t bucket = side.buffer.weights[index].bucket;
+    BucketState& of = side.buckets[bucket];
+    if (++of.ready < side.buffer.buckets[bucket].weights) return;
     const Phase before = step_.phase();
     step_.set_phase(Phase::reduce);
     step_.wait(reduce_scatter, step_.record(compute));
-    step_.collective(CollectiveKind::reduce_scatter, "reduce_scatter",
-                     buffer_.buckets[bucket].elements() / ranks_, config_.grad_dtype);
+    step_.collective(CollectiveKind::reduce_scatter, side.prefix + "reduce_scatter",
+                     side.buffer.buckets[bucket].elements() / side.ranks, config_.grad_dtype,
+                     side.group);
     of.reduced = step_.record(reduce_scatter);
     step_.set_phase(before);
   }
@@ -163,8 +207,9 @@ class Mcore {
     reduces_ = last;
     step_.at(root_, Phase::forward);
     if (first)
-      step_.memory_bound(KernelKind::zero_padding, "zero_gradients",
-                         buffer_.elements * gradient_type_);
+      for (const Side& side : sides_)
+        step_.memory_bound(KernelKind::zero_padding, side.prefix + "zero_gradients",
+                           side.buffer.elements * gradient_type_);
     std::vector<Tensor> states{ends_.embed(weights_)};
     for (std::size_t layer = 0; layer < units_.size(); ++layer) {
       step_.at(units_[layer], Phase::forward);
@@ -174,8 +219,10 @@ class Mcore {
     ends_.forward(weights_);
     gathers_ = false;
     backward(states);
-    if (last && ranks_ > 1)
-      for (BucketState& bucket : buckets_) step_.wait(compute, *bucket.reduced);
+    if (!last) return;
+    for (const Side& side : sides_)
+      for (const BucketState& bucket : side.buckets)
+        if (bucket.reduced) step_.wait(compute, *bucket.reduced);
   }
 
   void backward(const std::vector<Tensor>& states) {
@@ -192,12 +239,16 @@ class Mcore {
   // ---- Optimizer ---------------------------------------------------------------------------
 
   void optimizer() {
-    const std::vector<std::size_t> order = optimizer_order();
-    const std::vector<Tensor> casts = cast_gradients(order);
+    for (const Side& side : sides_) optimizer(side);
+  }
+
+  void optimizer(const Side& side) {
+    const std::vector<std::size_t> order = optimizer_order(side);
+    const std::vector<Tensor> casts = cast_gradients(side, order);
     std::int64_t elements = 0;
     for (const std::size_t i : order) {
-      const BufferedWeight& weight = buffer_.weights[i];
-      const std::int64_t owned = buffer_.owned(i, ranks_);
+      const BufferedWeight& weight = side.buffer.weights[i];
+      const std::int64_t owned = side.buffer.owned(i, side.ranks);
       elements += owned;
       step_.at(weight.unit, Phase::optimizer);
       for (const char* moment : {"_exp_avg", "_exp_avg_sq"})
@@ -206,21 +257,22 @@ class Mcore {
     step_.at(root_, Phase::optimizer);
     update_weights(step_, config_, elements, order.size());
     for (const std::size_t i : order) {
-      const BufferedWeight& weight = buffer_.weights[i];
+      const BufferedWeight& weight = side.buffer.weights[i];
       step_.at(weight.unit, Phase::optimizer);
       step_.memory_bound(KernelKind::cast, weight.name + "_to_buffer",
-                         buffer_.owned(i, ranks_) * (kFull + kHalf));
+                         side.buffer.owned(i, side.ranks) * (kFull + kHalf));
     }
     for (const Tensor cast : casts) step_.free(cast);
   }
 
   /// They are freed before the next step's first microbatch, between which nothing is allocated.
-  [[nodiscard]] std::vector<Tensor> cast_gradients(const std::vector<std::size_t>& order) {
+  [[nodiscard]] std::vector<Tensor> cast_gradients(const Side& side,
+                                                   const std::vector<std::size_t>& order) {
     std::vector<Tensor> casts;
     if (gradient_type_ == kFull) return casts;
     for (const std::size_t i : order) {
-      const BufferedWeight& weight = buffer_.weights[i];
-      const std::int64_t owned = buffer_.owned(i, ranks_);
+      const BufferedWeight& weight = side.buffer.weights[i];
+      const std::int64_t owned = side.buffer.owned(i, side.ranks);
       step_.at(weight.unit, Phase::optimizer);
       casts.push_back(
           step_.allocate(weight.name + "_gradient", owned * kFull, Category::main_grad));
@@ -230,7 +282,6 @@ class Mcore {
   }
 
   PlanConfig config_;
-  std::int64_t ranks_;
   std::int64_t gradient_type_;  ///< bytes of an element
   StepBuilder step_;
   UnitId root_;
@@ -240,10 +291,10 @@ class Mcore {
   McoreBlock block_;
   McoreEnds ends_;
   McoreWeights weights_;
-  ParameterBuffer buffer_;
-  std::vector<BucketState> buckets_;
-  bool gathers_ = false;  ///< forward of a step's first microbatch
-  bool reduces_ = false;  ///< backward of its last
+  std::vector<Side> sides_{};
+  std::vector<Place> places_{};  ///< of all weights
+  bool gathers_ = false;         ///< forward of a step's first microbatch
+  bool reduces_ = false;         ///< backward of its last
 };
 
 }  // namespace

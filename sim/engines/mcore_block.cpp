@@ -11,12 +11,31 @@ namespace mfsdp {
 
 Tensor McoreBlock::forward(const LayerWeights& weights, Tensor /*input*/) {
   const Saved kept = run(weights, !recomputes());
-  if (!recomputes()) saved_.insert_or_assign(weights.qkv, kept);
+  if (!recomputes()) saved_.insert_or_assign(weights.out, kept);
   return kept.output;
 }
 
 McoreBlock::Saved McoreBlock::run(const LayerWeights& weights, bool keep) {
   Saved kept{};
+  const Tensor out =
+      is_latent() ? latent_.forward(weights, kept.latent, keep) : attend(weights, kept, keep);
+  if (weights.out_bias) {
+    hooks_.use(*weights.out_bias);
+    elementwise(KernelKind::accumulate, "out_bias", 2 * sizes_.state);
+  }
+  kept.sum = allocate("sum", sizes_.state);
+  elementwise(KernelKind::accumulate, "residual1", 3 * sizes_.state);
+  step_.free(out);
+  const Tensor down = weights.experts ? experts_.forward(weights, kept.experts, keep)
+                                      : multiply(weights, kept, keep);
+  kept.output = allocate("output", sizes_.state);
+  elementwise(KernelKind::accumulate, "residual2", 3 * sizes_.state);
+  step_.free(down);
+  if (!keep) step_.free(kept.sum);
+  return kept;
+}
+
+Tensor McoreBlock::attend(const LayerWeights& weights, Saved& kept, bool keep) {
   hooks_.use(weights.norm1);
   hooks_.use(weights.qkv);
   if (weights.qkv_bias) hooks_.use(*weights.qkv_bias);
@@ -25,16 +44,16 @@ McoreBlock::Saved McoreBlock::run(const LayerWeights& weights, bool keep) {
   gemm(GemmKind::forward, "qkv", sizes_.qkv_columns, sizes_.hidden);
   if (!keep) step_.free({kept.normed1.rows, kept.normed1.statistic});
   heads(weights, kept, keep);
-  mix(kept, keep);
+  mix(weights, kept, keep);
   hooks_.use(weights.out);
   const Tensor out = allocate("out", sizes_.state);
   gemm(GemmKind::forward, "out", sizes_.hidden, sizes_.query_columns);
   step_.free(qkv);
   if (!keep) step_.free({kept.query, kept.key, kept.mixed});
-  kept.sum = allocate("sum", sizes_.state);
-  elementwise(KernelKind::accumulate, "residual1", 3 * sizes_.state);
-  step_.free(out);
+  return out;
+}
 
+Tensor McoreBlock::multiply(const LayerWeights& weights, Saved& kept, bool keep) {
   hooks_.use(weights.norm2);
   hooks_.use(weights.gate_up);
   kept.normed2 = modules_.norm("normed2", sizes_.state, sizes_.statistic);
@@ -48,11 +67,61 @@ McoreBlock::Saved McoreBlock::run(const LayerWeights& weights, bool keep) {
   const Tensor down = allocate("down", sizes_.state);
   gemm(GemmKind::forward, "down", sizes_.hidden, sizes_.ffn);
   if (!keep) step_.free(kept.product);
-  kept.output = allocate("output", sizes_.state);
-  elementwise(KernelKind::accumulate, "residual2", 3 * sizes_.state);
-  step_.free(down);
-  if (!keep) step_.free(kept.sum);
-  return kept;
+  return down;
+}
+
+bool McoreBlock::fuses_rotations() const {
+  const RopeScaling& scaling = config_.model.rope_scaling;
+  return scaling.kind != RopeKind::yarn || scaling.factor == Rational{1, 1};
+}
+
+AttentionKind McoreBlock::attention_of(const LayerWeights& weights) const {
+  const ModelShape& model = config_.model;
+  return {.window = model.window_of(model.slides(weights.layer), config_.seq_len)};
+}
+
+/// Of queries or keys. Not fused: times cosines, the halves exchanged and one negated, times sines,
+/// the sum, and a copy of that.
+void McoreBlock::rotate(std::string_view name, std::int64_t bytes, AccessPattern pattern) {
+  if (fuses_rotations()) return elementwise(KernelKind::rope_forward, name, {2 * bytes, pattern});
+  const std::string own(name);
+  const auto kernel = [&](std::string_view part, const Traffic& traffic) {
+    elementwise(KernelKind::rope_forward, own + "_" + std::string(part), traffic);
+  };
+  const Tensor straight = allocate(own + "_times_cosine", bytes);
+  kernel("times_cosine", {2 * bytes, AccessPattern::strided});
+  const Tensor negated = allocate(own + "_negated", bytes / 2);
+  kernel("negate", {bytes, AccessPattern::strided});
+  const Tensor turned = allocate(own + "_exchanged", bytes);
+  kernel("exchange", {2 * bytes, AccessPattern::pieces});
+  step_.free(negated);
+  const Tensor crossed = allocate(own + "_times_sine", bytes);
+  kernel("times_sine", 2 * bytes);
+  step_.free(turned);
+  const Tensor sum = allocate(own + "_sum", bytes);
+  kernel("add", 3 * bytes);
+  step_.free({straight, crossed});
+  kernel("copy", 2 * bytes);
+  step_.free(sum);
+}
+
+void McoreBlock::rotate_back(std::string_view name, std::int64_t bytes) {
+  if (fuses_rotations()) return elementwise(KernelKind::rope_backward, name, 2 * bytes);
+  const std::string own(name);
+  const auto kernel = [&](std::string_view part, const Traffic& traffic) {
+    elementwise(KernelKind::rope_backward, own + "_" + std::string(part), traffic);
+  };
+  const Tensor crossed = allocate(own + "_times_sine", bytes);
+  kernel("times_sine", 2 * bytes);
+  const Tensor negated = allocate(own + "_negated", bytes / 2);
+  kernel("negate", {bytes, AccessPattern::strided});
+  const Tensor turned = allocate(own + "_exchanged", bytes);
+  kernel("exchange", {2 * bytes, AccessPattern::pieces});
+  step_.free({crossed, negated});
+  const Tensor straight = allocate(own + "_times_cosine", bytes);
+  kernel("times_cosine", 2 * bytes);
+  kernel("add", 3 * bytes);
+  step_.free({turned, straight});
 }
 
 /// Query and key are normed where the model does so, and turned; values are copied.
@@ -78,10 +147,10 @@ void McoreBlock::heads(const LayerWeights& weights, Saved& kept, bool keep) {
     return rows ? AccessPattern::contiguous : AccessPattern::strided;
   };
   kept.query = allocate("query", sizes_.query);
-  elementwise(KernelKind::rope_forward, "rope_query", {2 * sizes_.query, pattern(query)});
+  rotate("rope_query", sizes_.query, pattern(query));
   if (query) step_.free(*query);
   kept.key = allocate("key", sizes_.key);
-  elementwise(KernelKind::rope_forward, "rope_key", {2 * sizes_.key, pattern(key)});
+  rotate("rope_key", sizes_.key, pattern(key));
   if (key) step_.free(*key);
   kept.value = allocate("value", sizes_.key);
   elementwise(KernelKind::cast, "value", {2 * sizes_.key, AccessPattern::strided});
@@ -96,14 +165,15 @@ Tensor McoreBlock::normed_heads(std::string_view name, std::int64_t bytes, std::
   return normed.rows;
 }
 
-void McoreBlock::mix(Saved& kept, bool keep) {
+void McoreBlock::mix(const LayerWeights& weights, Saved& kept, bool keep) {
+  if (weights.sinks) hooks_.use(*weights.sinks);
   constexpr std::int64_t kRandomState = 16;
   kept.mixed = allocate("attention", sizes_.query);
   kept.random_state = allocate("attention_random_state", kRandomState);
   const Tensor workspace =
       allocate("attention_workspace", kAttentionWorkspaceBytes, Category::workspace);
   kept.scores = allocate("attention_lse", sizes_.query_statistic);
-  step_.attention(KernelKind::attention_forward);
+  step_.attention(KernelKind::attention_forward, attention_of(weights));
   step_.free(workspace);
   if (!keep) step_.free({kept.scores, kept.random_state, kept.value});
 }
@@ -123,24 +193,35 @@ Tensor McoreBlock::input_and_weight(std::string_view name, std::int64_t outputs,
 Tensor McoreBlock::backward(const LayerWeights& weights, Tensor input, Tensor output) {
   if (recomputes()) {
     step_.set_phase(Phase::recompute);
-    saved_.insert_or_assign(weights.qkv, run(weights, true));
+    saved_.insert_or_assign(weights.out, run(weights, true));
     step_.set_phase(Phase::backward);
   }
-  const Saved kept = saved_.at(weights.qkv);
-  const Tensor normed2 = mlp_backward(weights, kept);
+  Saved kept = saved_.at(weights.out);
+  const Tensor normed2 =
+      weights.experts ? experts_.backward(weights, kept.experts) : mlp_backward(weights, kept);
   step_.free(kept.sum);
   // The checkpoint holds the gradient that it was given.
   const Tensor sum = recomputes() ? allocate("d_sum", sizes_.state) : output;
   elementwise(KernelKind::accumulate, "norm2_residual", 3 * sizes_.state);
   step_.free(normed2);
-  const Tensor qkv = heads_backward(weights, kept, attention_backward(weights, kept));
-  const Tensor normed1 = module_backward("qkv", "normed1", sizes_.qkv_columns, kept.normed1, qkv,
-                                         weights.norm1, weights.qkv, weights.qkv_bias);
+  if (weights.out_bias) {
+    const Tensor bias = allocate("out_bias_grad", sizes_.hidden * kHalf, Category::unsharded_grad);
+    elementwise(KernelKind::bias_grad, "out_bias", sizes_.state);
+    modules_.add_to_buffer(*weights.out_bias, bias);
+  }
+  const Tensor normed1 =
+      is_latent() ? latent_.backward(weights, kept.latent) : heads_and_norm_backward(weights, kept);
   if (!recomputes()) step_.free(input);
   elementwise(KernelKind::accumulate, "norm1_residual", 3 * sizes_.state);
   step_.free(normed1);
   if (recomputes()) step_.free({kept.output, output, input});
   return sum;
+}
+
+Tensor McoreBlock::heads_and_norm_backward(const LayerWeights& weights, const Saved& kept) {
+  const Tensor qkv = heads_backward(weights, kept, attention_backward(weights, kept));
+  return module_backward("qkv", "normed1", sizes_.qkv_columns, kept.normed1, qkv, weights.norm1,
+                         weights.qkv, weights.qkv_bias);
 }
 
 /// The gradient of the sum after attention, as far as it comes through the MLP.
@@ -182,7 +263,10 @@ McoreBlock::HeadGradients McoreBlock::attention_backward(const LayerWeights& wei
   const Tensor key = allocate("d_key", sizes_.key);
   const Tensor value = allocate("d_value", sizes_.key);
   step_.scratch("attention_backward_workspace", sizes_.attention_workspace);
-  step_.attention(KernelKind::attention_backward);
+  step_.attention(KernelKind::attention_backward, attention_of(weights));
+  if (weights.sinks)
+    modules_.add_to_buffer(*weights.sinks, allocate("sinks_grad", config_.model.heads * kFull,
+                                                    Category::unsharded_grad));
   step_.free({mixed, kept.query, kept.key, kept.value, kept.mixed, kept.scores, kept.random_state});
   return {.query = query, .key = key, .value = value};
 }
@@ -207,7 +291,7 @@ Tensor McoreBlock::heads_backward(const LayerWeights& weights, const Saved& kept
 Tensor McoreBlock::turned_back(std::string_view name, Tensor gradient) {
   const std::string own = "d_" + std::string(name) + "_turned";
   const Tensor turned = allocate(own, step_.bytes_of(gradient));
-  elementwise(KernelKind::rope_backward, own, 2 * step_.bytes_of(gradient));
+  rotate_back(own, step_.bytes_of(gradient));
   step_.free(gradient);
   return turned;
 }

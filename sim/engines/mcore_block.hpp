@@ -5,6 +5,9 @@
 //                and queries where several share a key; the rows are freed when attention has ended
 //   backward     keeps the inputs of norms, what norms and SwiGLU make, gate and up, query, key,
 //                value, attention's output and its sums
+//   others       latent attention (mcore_latent.hpp) and experts (mcore_experts.hpp) in place of
+//                either half; rotations whose cosines and sines are scaled (YaRN) run as PyTorch's
+//                own kernels, biases after attention too, as neither is fused
 //   recomputed   a layer keeps its input alone; backward runs all of it again, output included, and
 //                holds both the output and its gradient to the end
 #pragma once
@@ -13,6 +16,8 @@
 #include <optional>
 #include <string_view>
 
+#include "sim/engines/mcore_experts.hpp"
+#include "sim/engines/mcore_latent.hpp"
 #include "sim/engines/te_modules.hpp"
 
 namespace mfsdp {
@@ -25,7 +30,9 @@ class McoreBlock {
         config_(config),
         sizes_(llama_sizes(config)),
         modules_(modules),
-        hooks_(hooks) {}
+        hooks_(hooks),
+        experts_(step, config, modules, hooks),
+        latent_(step, config, modules, hooks) {}
 
   /// The output. `input` and whatever backward needs stay allocated.
   [[nodiscard]] Tensor forward(const LayerWeights& weights, Tensor input);
@@ -37,6 +44,8 @@ class McoreBlock {
   struct Saved {
     TeNorm normed1, normed2;
     Tensor query, key, value, mixed, random_state, scores, sum, gate_up, product;
+    McoreExperts::Saved experts{};  ///< in place of norm and MLP
+    McoreLatent::Saved latent{};    ///< in place of norm and heads
     // Where heads are normed: what is normed, and its sums.
     std::optional<Tensor> query_rows{}, key_rows{}, query_statistic{}, key_statistic{};
     Tensor output;
@@ -62,15 +71,26 @@ class McoreBlock {
   /// Of weight and input, as modules have them: the input's first.
   Tensor input_and_weight(std::string_view name, std::int64_t outputs, std::int64_t inputs);
 
+  [[nodiscard]] bool is_latent() const { return config_.model.traits().latent_attention; }
+  /// Rotations whose cosines and sines are scaled are none of Transformer Engine's.
+  [[nodiscard]] bool fuses_rotations() const;
+  [[nodiscard]] AttentionKind attention_of(const LayerWeights& weights) const;
+
   /// `keep`: as backward needs it. The output is the last that is allocated.
   Saved run(const LayerWeights& weights, bool keep);
+  /// What attention, or the MLP, adds to the residual.
+  [[nodiscard]] Tensor attend(const LayerWeights& weights, Saved& kept, bool keep);
+  [[nodiscard]] Tensor multiply(const LayerWeights& weights, Saved& kept, bool keep);
+  void rotate(std::string_view name, std::int64_t bytes, AccessPattern pattern);
+  void rotate_back(std::string_view name, std::int64_t bytes);
   void heads(const LayerWeights& weights, Saved& kept, bool keep);
   [[nodiscard]] Tensor normed_heads(std::string_view name, std::int64_t bytes,
                                     std::int64_t statistic, std::optional<Tensor>& rows,
                                     std::optional<Tensor>& sums, bool keep);
-  void mix(Saved& kept, bool keep);
+  void mix(const LayerWeights& weights, Saved& kept, bool keep);
 
   [[nodiscard]] Tensor mlp_backward(const LayerWeights& weights, const Saved& kept);
+  [[nodiscard]] Tensor heads_and_norm_backward(const LayerWeights& weights, const Saved& kept);
   [[nodiscard]] HeadGradients attention_backward(const LayerWeights& weights, const Saved& kept);
   [[nodiscard]] Tensor heads_backward(const LayerWeights& weights, const Saved& kept,
                                       HeadGradients made);
@@ -90,6 +110,8 @@ class McoreBlock {
   LlamaSizes sizes_;
   TeModules& modules_;
   const WeightHooks& hooks_;
+  McoreExperts experts_;
+  McoreLatent latent_;
   std::map<std::size_t, Saved> saved_{};  ///< by a weight of the layer
 };
 

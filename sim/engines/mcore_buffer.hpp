@@ -17,6 +17,7 @@ struct BufferedWeight {
   std::string name;
   std::int64_t rows = 0;
   std::int64_t columns = 1;  ///< 1: a vector, which does not decay
+  bool dealt = false;        ///< of an expert that only some ranks have: in a buffer of their own
   // Where it lies, as the buffer decides.
   std::int64_t begin = 0;
   std::size_t bucket = 0;

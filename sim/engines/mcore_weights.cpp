@@ -1,35 +1,120 @@
 #include "sim/engines/mcore_weights.hpp"
 
-namespace mfsdp {
+#include <string>
 
-McoreWeights mcore_weights(const ModelShape& model, UnitId root, const std::vector<UnitId>& units) {
-  McoreWeights made;
-  UnitId unit = root;
-  const auto add = [&](const char* name, std::int64_t rows, std::int64_t columns = 1) {
-    made.all.push_back({.unit = unit, .name = name, .rows = rows, .columns = columns});
-    return made.all.size() - 1;
-  };
-  made.embedding = add("embedding", model.vocab, model.hidden);
-  for (const UnitId layer : units) {
-    unit = layer;
-    LayerWeights weights;
-    weights.out = add("out", model.hidden, model.attention_width());
-    weights.norm1 = add("norm1", model.hidden);
-    weights.qkv = add("qkv", model.qkv_width(), model.hidden);
-    if (model.qkv_bias) weights.qkv_bias = add("qkv_bias", model.qkv_width());
-    if (model.qk_norm) {
-      weights.query_norm = add("query_norm", model.head_dim);
-      weights.key_norm = add("key_norm", model.head_dim);
+namespace mfsdp {
+namespace {
+
+class Weights {
+ public:
+  explicit Weights(const PlanConfig& config) : config_(config), model_(config.model) {}
+
+  McoreWeights made(UnitId root, const std::vector<UnitId>& units) {
+    unit_ = root;
+    made_.embedding = add("embedding", model_.vocab, model_.hidden);
+    for (std::size_t layer = 0; layer < units.size(); ++layer) {
+      unit_ = units[layer];
+      made_.layers.push_back(layer_weights(static_cast<std::int64_t>(layer)));
     }
-    weights.norm2 = add("norm2", model.hidden);
-    weights.gate_up = add("gate_up", 2 * model.intermediate, model.hidden);
-    weights.down = add("down", model.hidden, model.intermediate);
-    made.layers.push_back(weights);
+    unit_ = root;
+    made_.norm = add("norm", model_.hidden);
+    made_.head =
+        model_.tied_embeddings ? made_.embedding : add("head", model_.vocab, model_.hidden);
+    return std::move(made_);
   }
-  unit = root;
-  made.norm = add("norm", model.hidden);
-  made.head = model.tied_embeddings ? made.embedding : add("head", model.vocab, model.hidden);
-  return made;
+
+ private:
+  std::size_t add(std::string name, std::int64_t rows, std::int64_t columns = 1,
+                  bool dealt = false) {
+    made_.all.push_back(
+        {.unit = unit_, .name = std::move(name), .rows = rows, .columns = columns, .dealt = dealt});
+    return made_.all.size() - 1;
+  }
+
+  LayerWeights layer_weights(std::int64_t layer) {
+    LayerWeights weights;
+    weights.layer = layer;
+    const bool biases = model_.traits().biases;
+    if (model_.traits().sinks) weights.sinks = add("sinks", model_.heads);
+    weights.out = add("out", model_.hidden, model_.attention_width());
+    if (biases) weights.out_bias = add("out_bias", model_.hidden);
+    weights.norm1 = add("norm1", model_.hidden);
+    if (model_.traits().latent_attention)
+      weights.latent = latent_weights();
+    else
+      add_heads(weights);
+    weights.norm2 = add("norm2", model_.hidden);
+    if (model_.has_experts(layer)) {
+      weights.experts = expert_weights();
+      return weights;
+    }
+    weights.gate_up = add("gate_up", 2 * model_.intermediate, model_.hidden);
+    weights.down = add("down", model_.hidden, model_.intermediate);
+    return weights;
+  }
+
+  void add_heads(LayerWeights& weights) {
+    weights.qkv = add("qkv", model_.qkv_width(), model_.hidden);
+    if (model_.qkv_bias || model_.traits().biases)
+      weights.qkv_bias = add("qkv_bias", model_.qkv_width());
+    if (!model_.qk_norm) return;
+    weights.query_norm = add("query_norm", model_.head_dim);
+    weights.key_norm = add("key_norm", model_.head_dim);
+  }
+
+  LatentWeights latent_weights() {
+    LatentWeights weights;
+    std::int64_t inputs = model_.hidden;
+    if (model_.query_latent != 0) {
+      weights.query_down = add("query_down", model_.query_latent, model_.hidden);
+      weights.query_norm = add("query_latent_norm", model_.query_latent);
+      inputs = model_.query_latent;
+    }
+    weights.query = add("query", model_.heads * model_.head_dim, inputs);
+    weights.kv_down = add("kv_down", model_.kv_latent + model_.rotary_dim, model_.hidden);
+    weights.kv_norm = add("kv_latent_norm", model_.kv_latent);
+    weights.kv = add("kv", model_.heads * model_.key_value_dim(), model_.kv_latent);
+    return weights;
+  }
+
+  ExpertWeights expert_weights() {
+    ExpertWeights weights;
+    weights.router = add("router", model_.experts, model_.hidden);
+    if (model_.traits().biases) weights.router_bias = add("router_bias", model_.experts);
+    const std::int64_t width = model_.expert_intermediate;
+    weights.gate_up = of_each_expert("experts_gate_up", 2 * width, model_.hidden);
+    weights.down = of_each_expert("experts_down", model_.hidden, width);
+    if (model_.shared_intermediate == 0) return weights;
+    weights.shared_gate_up = add("shared_gate_up", 2 * model_.shared_intermediate, model_.hidden);
+    weights.shared_down = add("shared_down", model_.hidden, model_.shared_intermediate);
+    if (model_.has_gated_shared()) weights.shared_gate = add("shared_gate", 1, model_.hidden);
+    return weights;
+  }
+
+  /// Matrices first, then biases, as modules have them.
+  std::vector<std::size_t> of_each_expert(const std::string& name, std::int64_t rows,
+                                          std::int64_t columns) {
+    std::vector<std::size_t> all;
+    const bool dealt = config_.deals_experts();
+    const std::int64_t experts = config_.experts_per_rank();
+    for (std::int64_t expert = 0; expert < experts; ++expert)
+      all.push_back(add(name + std::to_string(expert), rows, columns, dealt));
+    for (std::int64_t expert = 0; model_.traits().biases && expert < experts; ++expert)
+      all.push_back(add(name + "_bias" + std::to_string(expert), rows, 1, dealt));
+    return all;
+  }
+
+  const PlanConfig& config_;
+  const ModelShape& model_;
+  McoreWeights made_{};
+  UnitId unit_{};
+};
+
+}  // namespace
+
+McoreWeights mcore_weights(const PlanConfig& config, UnitId root,
+                           const std::vector<UnitId>& units) {
+  return Weights(config).made(root, units);
 }
 
 }  // namespace mfsdp

@@ -1,4 +1,4 @@
-// A Llama's parameters as Megatron-Core's modules have them, and what is told of them on the way.
+// A model's parameters as Megatron-Core's modules have them, and what is told of them on the way.
 #pragma once
 
 #include <cstddef>
@@ -11,17 +11,43 @@
 
 namespace mfsdp {
 
+/// Of latent attention, by their positions among all weights.
+struct LatentWeights {
+  std::optional<std::size_t> query_down{};  ///< where queries have a latent vector
+  std::optional<std::size_t> query_norm{};
+  std::size_t query = 0;  ///< of heads, from the latent vector or from the row
+  std::size_t kv_down = 0;
+  std::size_t kv_norm = 0;
+  std::size_t kv = 0;
+};
+
+/// Of a layer with experts.
+struct ExpertWeights {
+  std::size_t router = 0;
+  std::optional<std::size_t> router_bias{};
+  std::vector<std::size_t> gate_up{};  ///< of each expert that the rank has, with its bias
+  std::vector<std::size_t> down{};
+  std::optional<std::size_t> shared_gate_up{};
+  std::optional<std::size_t> shared_down{};
+  std::optional<std::size_t> shared_gate{};
+};
+
 /// Of one layer, by their positions among all weights. Not every model has all of them.
 struct LayerWeights {
+  std::int64_t layer = 0;
   std::size_t out = 0;
+  std::optional<std::size_t> out_bias{};
   std::size_t norm1 = 0;
   std::size_t qkv = 0;
   std::optional<std::size_t> qkv_bias{};
   std::optional<std::size_t> query_norm{};
   std::optional<std::size_t> key_norm{};
+  std::optional<std::size_t> sinks{};
+  std::optional<LatentWeights> latent{};  ///< in place of query, key and value at once
   std::size_t norm2 = 0;
   std::size_t gate_up = 0;
   std::size_t down = 0;
+  std::optional<ExpertWeights> experts{};  ///< in place of the two before
 };
 
 struct McoreWeights {
@@ -32,8 +58,8 @@ struct McoreWeights {
   std::size_t head = 0;  ///< the embedding where that is the head, too
 };
 
-/// `units`: of the layers.
-[[nodiscard]] McoreWeights mcore_weights(const ModelShape& model, UnitId root,
+/// `units`: of the layers. Experts are those of one rank.
+[[nodiscard]] McoreWeights mcore_weights(const PlanConfig& config, UnitId root,
                                          const std::vector<UnitId>& units);
 
 /// What the schedule does when the host comes to a weight.

@@ -12,6 +12,26 @@ constexpr std::array kStreams{StreamRole::compute, StreamRole::all_gather,
 
 constexpr std::int64_t kBlockBytes = 512;  // the allocator's blocks are multiples of it
 
+KernelKind grouped_kind(GemmKind kind) {
+  switch (kind) {
+    case GemmKind::input_gradient: return KernelKind::grouped_input_gradient;
+    case GemmKind::weight_gradient: return KernelKind::grouped_weight_gradient;
+    case GemmKind::forward: break;
+  }
+  return KernelKind::grouped_product;
+}
+
+/// Rows in and out, and matrices once or, of gradients that are added to, twice.
+std::int64_t grouped_bytes(GemmKind kind, const GroupedShape& shape, std::int64_t gradient) {
+  constexpr std::int64_t kElement = size_of(DType::bf16);
+  const std::int64_t rows =
+      checked_mul(checked_mul(shape.rows, shape.outputs + shape.inputs), kElement);
+  const std::int64_t matrices =
+      checked_mul(checked_mul(shape.experts, shape.outputs), shape.inputs);
+  const std::int64_t of_element = kind == GemmKind::weight_gradient ? 2 * gradient : kElement;
+  return checked_add(rows, checked_mul(matrices, of_element));
+}
+
 StreamId stream_id(StreamRole stream) { return StreamId{static_cast<std::size_t>(stream)}; }
 
 }  // namespace
@@ -38,6 +58,8 @@ StepBuilder::StepBuilder(const PlanConfig& config, const Meta& meta) {
   };
   if (mesh.size(Axis::dp_shard) > 1) shards_ = join(Axis::dp_shard, has_outer ? "shards" : "world");
   if (has_outer) outer_ = join(Axis::dp_outer, "outer");
+  if (mesh.size(Axis::expt_dp) > 1) same_experts_ = join(Axis::expt_dp, "same_experts");
+  if (mesh.size(Axis::ep) > 1) experts_ = join(Axis::ep, "experts");
 }
 
 void StepBuilder::begin_segment(std::string_view name, std::int64_t repeat,
@@ -258,7 +280,22 @@ void StepBuilder::take_workspace() {
   there = true;
 }
 
-void StepBuilder::attention(KernelKind kind) {
+void StepBuilder::grouped_gemm(GemmKind kind, std::string_view name, const GroupedShape& shape,
+                               std::int64_t gradient) {
+  Kernel kernel{.kind = grouped_kind(kind),
+                .operands = {},
+                .attributes = {{"bytes", grouped_bytes(kind, shape, gradient)},
+                               {"experts", shape.experts},
+                               {"gradient", gradient},
+                               {"k", shape.inputs},
+                               {"m", shape.rows},
+                               {"n", shape.outputs}}};
+  kernel.flops = spec_of(kernel)->flops(kernel);
+  host_work((shape.experts - 1) * kCompiledKernel);
+  add(name, StreamRole::compute, std::move(kernel));
+}
+
+void StepBuilder::attention(KernelKind kind, const AttentionKind& other) {
   const PlanConfig& config = program_.config;
   Kernel kernel{.kind = kind,
                 .operands = {},
@@ -266,21 +303,33 @@ void StepBuilder::attention(KernelKind kind) {
                                {"head_dim", config.model.head_dim},
                                {"heads", config.model.heads},
                                {"seq", config.seq_len}}};
+  if (other.value_dim != 0) kernel.attributes.push_back({"value_dim", other.value_dim});
+  if (other.window != 0) kernel.attributes.push_back({"window", other.window});
   kernel.flops = spec_of(kind).flops(kernel);
   add("attention", StreamRole::compute, std::move(kernel));
 }
 
 void StepBuilder::collective(CollectiveKind kind, std::string_view name, std::int64_t elements,
-                             DType dtype) {
+                             DType dtype, RankGroup group) {
   const StreamRole stream =
       kind == CollectiveKind::all_gather ? StreamRole::all_gather : StreamRole::reduce_scatter;
   Collective made;
   made.kind = kind;
-  made.communicator = shards_;
+  made.communicator = group == RankGroup::same_experts ? same_experts_ : shards_;
   if (kind != CollectiveKind::all_gather) made.reduction = Reduction::sum;
   made.count = elements;
   made.dtype = dtype;
   add(name, stream, std::move(made));
+}
+
+void StepBuilder::exchange(CollectiveKind kind, std::string_view name, std::int64_t elements,
+                           DType dtype) {
+  Collective made;
+  made.kind = kind;
+  made.communicator = experts_;
+  made.count = elements;
+  made.dtype = dtype;
+  add(name, StreamRole::compute, std::move(made));
 }
 
 void StepBuilder::reduce_outer(std::string_view name, std::int64_t elements, DType dtype,

@@ -51,6 +51,24 @@ struct Traffic {
   AccessPattern pattern = AccessPattern::contiguous;
 };
 
+/// Ranks that share a buffer of weights: all, or those that have the same experts, where experts
+/// are dealt out.
+enum class RankGroup { all, same_experts };
+
+/// Rows that experts of a rank have in balance, and each expert's matrix.
+struct GroupedShape {
+  std::int64_t experts = 1;
+  std::int64_t rows = 0;
+  std::int64_t outputs = 0;
+  std::int64_t inputs = 0;
+};
+
+/// Attention of one layer, where it is not the model's of all heads and columns alike.
+struct AttentionKind {
+  std::int64_t window = 0;     ///< tokens that a query sees; 0: all up to its own
+  std::int64_t value_dim = 0;  ///< columns of a value; 0: as many as a key has
+};
+
 /// Where cuBLAS has its workspace from: PyTorch keeps one for each thread that calls it.
 enum class GemmWorkspace { pytorchs, callers };
 
@@ -110,10 +128,18 @@ class StepBuilder {
   /// Of m tokens, n outputs and k inputs (core/plan/kernel_spec.hpp).
   void gemm(GemmKind kind, std::string_view name, std::int64_t m, std::int64_t n, std::int64_t k,
             GemmWorkspace workspace = GemmWorkspace::pytorchs);
+  /// A product of each expert's rows with its matrix, one after the other. `gradient`: bytes of an
+  /// element that weight gradients are added to.
+  void grouped_gemm(GemmKind kind, std::string_view name, const GroupedShape& shape,
+                    std::int64_t gradient = 0);
   /// Causal, of the configuration's shape.
-  void attention(KernelKind kind);
+  void attention(KernelKind kind, const AttentionKind& other = {});
   /// `elements` as NCCL counts them, on the stream of its kind.
-  void collective(CollectiveKind kind, std::string_view name, std::int64_t elements, DType dtype);
+  void collective(CollectiveKind kind, std::string_view name, std::int64_t elements, DType dtype,
+                  RankGroup group = RankGroup::all);
+  /// Among the ranks that have a block's experts together, in the stream of kernels, which wait for
+  /// it: an all-to-all of so many elements for each pair of ranks, or a gather of as many of each.
+  void exchange(CollectiveKind kind, std::string_view name, std::int64_t elements, DType dtype);
 
   /// All-reduce along the outer axis.
   void reduce_outer(std::string_view name, std::int64_t elements, DType dtype, StreamRole stream);
@@ -153,6 +179,8 @@ class StepBuilder {
   Program program_;
   CommunicatorId shards_;
   CommunicatorId outer_;
+  CommunicatorId same_experts_;
+  CommunicatorId experts_;
   std::vector<KeptFrom> kept_;
   std::vector<Renewal> renewals_;
   std::vector<BufferId> resting_;

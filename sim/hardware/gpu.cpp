@@ -114,10 +114,15 @@ void read_tables(TomlFields& fields, Gpu& gpu) {
 
 void read_published(TomlFields& fields, Gpu& gpu) {
   if (!fields.has("published.gemm") && !fields.has("published.attention")) return;
-  gpu.published = PublishedTables{.gemm = fields.text_or("published.gemm", ""),
-                                  .attention = fields.text_or("published.attention", ""),
-                                  .sms = fields.integer("published.sms", kCountRange),
-                                  .source = fields.text("published.source")};
+  gpu.published = PublishedTables{
+      .gemm = fields.text_or("published.gemm", ""),
+      .attention = fields.text_or("published.attention", ""),
+      .grouped = fields.text_or("published.grouped", ""),
+      .sms = fields.integer("published.sms", kCountRange),
+      .of = fields.text_or("published.of", ""),
+      .scale = fields.optional_number("published.scale", kScale).value_or(1),
+      .all_to_all = fields.optional_number("published.all_to_all_gb_per_s", kBandwidthRange),
+      .source = fields.text("published.source")};
 }
 
 Catalogue gpu_catalogue(const std::filesystem::path& gpus_dir) {
@@ -175,6 +180,7 @@ Result<Gpu> load_gpu(const std::string& name_or_path, const std::filesystem::pat
   if (gpu.published) {
     locate(gpu.published->gemm, "");
     locate(gpu.published->attention, "");
+    locate(gpu.published->grouped, "");
   }
   return gpu;
 }

@@ -33,6 +33,7 @@ struct TableFiles {
   std::filesystem::path attention;
   std::filesystem::path collective;  ///< inside a domain
   std::filesystem::path network;     ///< between domains; empty: nothing was measured
+  std::filesystem::path grouped{};   ///< products of experts; likewise
 };
 
 /// Which prices rest on measurements of this very GPU.
@@ -50,11 +51,17 @@ inline constexpr Nanos kHostLaunch{4000};
 /// An H200's L2 cache, where a file says nothing.
 inline constexpr Bytes kUsualL2{std::int64_t{60} << 20};
 
-/// Tables of this very GPU that others measured and published. Used only where they are asked for.
+/// Prices that others measured and published of this GPU, or of another one of the same design.
+/// Used only where they are asked for.
 struct PublishedTables {
   std::filesystem::path gemm;       ///< empty: none
   std::filesystem::path attention;  ///< likewise
+  std::filesystem::path grouped{};  ///< products of experts; likewise
   std::int64_t sms = 0;             ///< of the GPU that the GEMM table was measured on
+  std::string of{};                 ///< catalogue name of that GPU; empty: this one
+  double scale = 1;                 ///< of its rates, to this one's
+  /// Of an all-to-all inside a domain: bytes on the wire for each rank over time.
+  std::optional<BytesPerNano> all_to_all{};
   std::string source;
 };
 
@@ -90,8 +97,9 @@ struct Gpu {
   BytesPerNano host_bandwidth = 0;    ///< to and from host memory, each way
 
   LinkKind link = LinkKind::nvlink;
-  BytesPerNano link_bandwidth = 0;  ///< to all peers together, per direction
-  double link_efficiency = 1;       ///< of NCCL on this link relative to H200's NVLink
+  BytesPerNano link_bandwidth = 0;           ///< to all peers together, per direction
+  std::optional<BytesPerNano> all_to_all{};  ///< what an all-to-all reaches, where that is known
+  double link_efficiency = 1;                ///< of NCCL on this link relative to H200's NVLink
   std::optional<BytesPerNano> per_peer_bandwidth;  ///< without a switch: of the link to one peer
   std::int64_t domain = 8;                         ///< GPUs that one such fabric joins
   std::int64_t collective_sms = 0;                 ///< SMs that a running collective occupies

@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <nlohmann/json.hpp>
 #include <numeric>
 
@@ -57,6 +58,34 @@ TEST(Published, JudgesWhatAppliesAndCountsWhatDoesNot) {
   EXPECT_EQ(published->errors.size(), 5U);
 }
 
+// Of experts Megatron-Core's alone are described, and what it computes again; it computes nothing
+// again where nothing is said.
+TEST(Published, JudgesExpertsOfMegatronCore) {
+  const std::string start = "added,a paper,Qwen,qwen3_30b_a3b,B200,b200,8,8,1,1,1,";
+  const test::ScratchFolder folder;
+  const auto published = published_runs(
+      with_rows(folder, start + "8,mcore,1024,1,8,bf16,,40000,,,\n" +               //
+                            start + "8,mcore,1024,1,8,bf16,layernorm+moe_act,40000,,,\n" +  //
+                            start + "8,mcore,1024,1,8,bf16,moe_act,40000,,,\n" +    //
+                            start + "8,mfsdp1,1024,1,8,bf16,none,40000,,,\n"));
+  ASSERT_TRUE(published) << published.error().message();
+  const std::vector<PublishedRun>& runs = published->runs;
+  ASSERT_EQ(runs.size(), 4U);
+  ASSERT_TRUE(runs[0].tokens_per_s_per_gpu);
+  ASSERT_TRUE(runs[1].tokens_per_s_per_gpu);
+  EXPECT_LT(runs[1].tokens_per_s_per_gpu->predicted, runs[0].tokens_per_s_per_gpu->predicted);
+  EXPECT_TRUE(runs[0].experts);
+  EXPECT_TRUE(runs[0].calibrated);
+  EXPECT_EQ(runs[2].excluded, "recomputation of parts of a block, or not said");
+  EXPECT_EQ(runs[3].excluded, "experts of an engine other than Megatron-Core's distributed optimizer");
+  const test::ScratchFolder other;
+  const auto wrong = published_runs(
+      with_rows(other, "added,a paper,Qwen,qwen3_30b_a3b,B200,b200,8,8,1,1,1,3,mcore,1024,1,8,bf16,"
+                       "none,40000,,,\n"));
+  ASSERT_FALSE(wrong);
+  EXPECT_NE(wrong.error().message().find("ep 3 does not divide 8 GPUs"), std::string::npos);
+}
+
 TEST(Published, NamesRowsThatAreWrong) {
   const test::ScratchFolder folder;
   const auto engine = published_runs(
@@ -87,10 +116,19 @@ TEST(Published, OfTheCatalogueEachRowIsJudgedOrExcludedOnce) {
   EXPECT_EQ(json["runs"].size(), published->runs.size());
   // Each within the error that is published for predictions of unmeasured machines.
   for (const PublishedRun& run : published->runs) {
-    if (run.tokens_per_s_per_gpu) {
+    if (run.tokens_per_s_per_gpu && !run.experts) {
       EXPECT_LT(std::abs(run.tokens_per_s_per_gpu->error()), 0.147) << run.source;
     }
+    if (run.memory_gib && run.experts) {
+      EXPECT_LT(std::abs(run.memory_gib->error()), 0.01) << run.source;
+    }
   }
+  // With experts on average: of GPUs with micro-benchmarks and without, of the sample and later.
+  EXPECT_EQ(std::ranges::count(published->errors, "experts", &PublishedErrors::by), 4);
+  for (const PublishedErrors& errors : published->errors)
+    if (errors.by == "experts") {
+      EXPECT_LT(errors.mean, 0.15) << errors.name;
+    }
 }
 
 }  // namespace

@@ -259,6 +259,81 @@ TEST(McoreConfig, ShardsStatesAndReducesInItsGradientsType) {
   EXPECT_EQ(strategy.error().where, "--strategy");
 }
 
+// ---- Experts --------------------------------------------------------------------------------
+
+/// 1024 tokens of 256 columns, of which each has 2 of 8 experts of 128 columns.
+PlanConfig dealt(std::int64_t ranks, std::int64_t ep) {
+  PlanConfig config = config_of(llama(256, 512, 1, 4, 2, 1000), kTokens, ranks);
+  config.model.family = Family::mixtral;
+  config.model.experts = 8;
+  config.model.experts_per_token = 2;
+  config.model.expert_intermediate = 128;
+  config.model.normalised_routing = true;
+  config.recompute.kind = Recompute::none;
+  if (ep > 1) config.expert_parallel = ep;
+  config.mesh = with_expert_grid(config.mesh, ep);
+  return config;
+}
+
+std::vector<const Kernel*> grouped(const Segment& segment, KernelKind kind) {
+  std::vector<const Kernel*> kernels;
+  for (const Op& op : segment.ops)
+    if (const auto* kernel = std::get_if<Kernel>(&op.body); kernel != nullptr && kernel->kind == kind)
+      kernels.push_back(kernel);
+  return kernels;
+}
+
+TEST(McoreExperts, ExchangeTheirRowsAndShareBuffersWithRanksThatHaveTheSame) {
+  const EnginePlan plan = plan_of(kFused, dealt(4, 2));
+  const Segment& segment = plan.program.find_plan(kTrainPlan)->segments.front();
+  // Rows and their weights to the experts, rows back; in backward the same the other way round.
+  std::vector<std::int64_t> exchanged;
+  for (const Op& op : segment.ops)
+    if (const auto* collective = std::get_if<Collective>(&op.body))
+      if (collective->kind == CollectiveKind::all_to_all) exchanged.push_back(collective->count);
+  constexpr std::int64_t kPair = kTokens * 2 / 2;  // rows of all tokens, over two ranks
+  EXPECT_EQ(exchanged, (std::vector<std::int64_t>{kPair * 256, kPair, kPair * 256, kPair * 256,
+                                                  kPair, kPair * 256}));
+  // Four of eight experts, three matrices of 256 x 128 each, in bf16; no padding: 98,304 elements
+  // are a multiple of 128.
+  EXPECT_EQ(kept_bytes(plan, "root.expert_weights"), std::int64_t{4} * 3 * 256 * 128 * 2);
+  // Half of them: two ranks have the same experts.
+  EXPECT_EQ(kept_bytes(plan, "_exp_avg") - kept_bytes(plan_of(kFused, dealt(4, 4)), "_exp_avg"),
+            std::int64_t{4} * 3 * 256 * 128 / 2 * 4 - std::int64_t{2} * 3 * 256 * 128 * 4);
+  const std::vector<const Kernel*> products = grouped(segment, KernelKind::grouped_product);
+  ASSERT_EQ(products.size(), 2U);
+  EXPECT_EQ(products[0]->attribute("experts"), 4);
+  EXPECT_EQ(products[0]->attribute("m"), kTokens * 2);
+  EXPECT_EQ(products[0]->attribute("n"), 2 * 128);
+  EXPECT_EQ(products[1]->attribute("k"), 128);
+}
+
+TEST(McoreExperts, WithoutOtherRanksNothingIsExchanged) {
+  const EnginePlan plan = plan_of(kFused, dealt(4, 1));
+  for (const Segment& segment : plan.program.find_plan(kTrainPlan)->segments)
+    EXPECT_FALSE(collectives(segment).contains(CollectiveKind::all_to_all));
+  EXPECT_EQ(kept_bytes(plan, "root.expert_weights"), 0);
+}
+
+TEST(McoreExperts, FreeWhatTheyAllocate) {
+  for (const Recompute kind : {Recompute::none, Recompute::selective, Recompute::full})
+    for (const std::int64_t ep : {1, 2, 4}) {
+      PlanConfig config = dealt(4, ep);
+      config.recompute.kind = kind;
+      check_balance(plan_of(kFused, config));
+    }
+}
+
+TEST(McoreExperts, SayWhichFlagTheyCannot) {
+  PlanConfig config = dealt(4, 2);
+  EXPECT_TRUE(engine_config(kFused, config));
+  config.capacity_factor = {.num = 3, .den = 2};
+  const auto room = engine_config(kFused, config);
+  ASSERT_FALSE(room);
+  EXPECT_EQ(room.error().where, "--capacity-factor");
+  EXPECT_FALSE(engine_config(EngineKind::mfsdp1, dealt(4, 2)));
+}
+
 RC_GTEST_PROP(McoreProperty, FreesWhatItAllocates, ()) {
   PlanConfig config = any_engine_config();
   config.grad_dtype = config.reduce_dtype;
