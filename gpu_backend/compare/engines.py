@@ -31,7 +31,7 @@ from torch import nn
 ENGINES = ("fsdp2", "mfsdp1", "mfsdp2")
 
 
-def parse_arguments():
+def parse_arguments(words=None):
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--engine", choices=ENGINES, required=True)
     parser.add_argument("--model", required=True, help="config.json of Hugging Face")
@@ -41,6 +41,7 @@ def parse_arguments():
     parser.add_argument("--micro-batch", type=int, default=1)
     parser.add_argument("--microbatches", type=int, default=1)
     parser.add_argument("--ranks", type=int, default=1, help="with --fake")
+    parser.add_argument("--alone", action="store_true", help="of several processes, each as the only rank (fsdp2)")
     parser.add_argument("--fake", action="store_true")
     parser.add_argument("--compile", action="store_true", help="every block")
     parser.add_argument("--fuse", action="store_true", help="compile the element-wise functions alone")
@@ -55,7 +56,8 @@ def parse_arguments():
     parser.add_argument("--memory-part", type=float, help="of the GPU's memory that PyTorch may reserve")
     parser.add_argument("--trace", help="Kineto's trace of one more step")
     parser.add_argument("--exposed", action="store_true", help="communication of one more step, and what of it is exposed")
-    return parser.parse_args()
+    parser.add_argument("--kernels", help="with --exposed: times of that step's kernels by their names, as JSON")
+    return parser.parse_args(words)
 
 
 ARGUMENTS = parse_arguments()
@@ -190,6 +192,8 @@ def ranks_mesh(names):
     """One axis of all ranks or, in HSDP, an outer one and one that shards."""
     from torch.distributed.device_mesh import init_device_mesh
     world, outer = dist.get_world_size(), ARGUMENTS.outer
+    if ARGUMENTS.alone:
+        return init_device_mesh("cuda", (world, 1), mesh_dim_names=names)[names[1]]
     if outer == 1:
         return init_device_mesh("cuda", (world,), mesh_dim_names=names[1:])
     return init_device_mesh("cuda", (outer, world // outer), mesh_dim_names=names)
@@ -328,6 +332,18 @@ def communication_of(trace):
             "traced_ms": (both[-1][1] - both[0][0]) / 1e3}
 
 
+def kernels_of(trace):
+    """Stream and name of a step's kernels -> how many, and their microseconds."""
+    times = {}
+    for event in trace["traceEvents"]:
+        if event.get("cat") not in ("kernel", "gpu_memcpy", "gpu_memset") or "dur" not in event:
+            continue
+        stream = event["args"].get("stream", event["tid"])
+        times.setdefault(f"{stream} {event['name'][:160]}", []).append(round(event["dur"], 2))
+    return {name: {"count": len(all_of), "us": round(sum(all_of), 1)} for name, all_of in
+            sorted(times.items(), key=lambda one: -sum(one[1]))}
+
+
 def exposed(step):
     import tempfile
     from torch.profiler import ProfilerActivity, profile
@@ -338,7 +354,34 @@ def exposed(step):
         path = os.path.join(folder, "trace.json")
         profiler.export_chrome_trace(path)
         with open(path) as file:
-            return {name: round(value, 3) for name, value in communication_of(json.load(file)).items()}
+            trace = json.load(file)
+    if ARGUMENTS.kernels and dist.get_rank() == 0:
+        with open(ARGUMENTS.kernels, "w") as file:
+            json.dump(kernels_of(trace), file, indent=0)
+    return {name: round(value, 3) for name, value in communication_of(trace).items()}
+
+
+def of_all_ranks(value):
+    """What every rank has for it; collective."""
+    if ARGUMENTS.fake or dist.get_world_size() == 1:
+        return [value]
+    values = [None] * dist.get_world_size()
+    dist.all_gather_object(values, value)
+    return values
+
+
+def operator_us(device):
+    """What the host takes for one small operator, and its kernel's launch."""
+    one = torch.zeros(16, device=device)
+    times = []
+    for _ in range(5):
+        torch.cuda.synchronize()
+        begin = time.perf_counter()
+        for _ in range(400):
+            one.add_(1.0)
+        times.append((time.perf_counter() - begin) / 400 * 1e6)
+        torch.cuda.synchronize()
+    return round(statistics.median(times), 3)
 
 
 def record(device):
@@ -355,21 +398,29 @@ def record(device):
     cosine, sine = angles(length, config, device)
     tokens = torch.randint(0, config["vocab_size"], (batch, length + 1), device=device)
 
+    ends = []  # of what the host does: each forward, each backward, the optimizer
+
     def step():
+        ends.clear()
+        ends.append(time.perf_counter())
         for number in range(ARGUMENTS.microbatches):
             with microbatch(number + 1 == ARGUMENTS.microbatches):
                 loss = model(tokens[:, :-1], tokens[:, 1:], cosine, sine)
+                ends.append(time.perf_counter())
                 loss.backward()
+                ends.append(time.perf_counter())
         if ARGUMENTS.clip:
             torch.nn.utils.clip_grad_norm_(parameters, ARGUMENTS.clip, foreach=True)
         optimizer.step()
         optimizer.zero_grad()
+        ends.append(time.perf_counter())
 
-    times = []
+    times, issues = [], []
     for _ in range(ARGUMENTS.steps):
         torch.cuda.synchronize()
         begin = time.perf_counter()
         step()
+        issues.append([round((end - begin) * 1e3, 2) for end in ends[1:]])
         torch.cuda.synchronize()
         times.append(time.perf_counter() - begin)
     free, total = torch.cuda.mem_get_info()
@@ -377,18 +428,23 @@ def record(device):
     facts = {"engine": ARGUMENTS.engine, "model": os.path.abspath(ARGUMENTS.model).split(os.sep)[-2],
              "layers": config["num_hidden_layers"], "sequence": length, "micro_batch": batch,
              "microbatches": ARGUMENTS.microbatches,
-             "ranks": dist.get_world_size(), "fake": ARGUMENTS.fake, "compile": ARGUMENTS.compile,
+             "ranks": 1 if ARGUMENTS.alone else dist.get_world_size(), "fake": ARGUMENTS.fake, "compile": ARGUMENTS.compile,
              "fuse": ARGUMENTS.fuse, "recompute": ARGUMENTS.recompute, "reduce": ARGUMENTS.reduce,
              "double_buffer": ARGUMENTS.double_buffer, "strategy": ARGUMENTS.strategy,
              "outer": ARGUMENTS.outer, "clip": ARGUMENTS.clip or 0,
              "step_ms": round(statistics.median(times[len(times) // 2:]) * 1e3, 2),
+             "steps_ms": [round(one * 1e3, 2) for one in times],
              "allocated": torch.cuda.max_memory_allocated(), "reserved": torch.cuda.max_memory_reserved(),
              "device": total - free, "reserved_now": torch.cuda.memory_reserved(),
              "retries": stats["num_alloc_retries"], "torch": torch.__version__}
+    facts["issue_ms"] = of_all_ranks(issues[len(issues) // 2:])
+    facts["operator_us"] = of_all_ranks(operator_us(device))
     if ARGUMENTS.snapshot and dist.get_rank() == 0:
         torch.cuda.memory._dump_snapshot(ARGUMENTS.snapshot)
     if ARGUMENTS.exposed:
-        facts.update(exposed(step))
+        facts["traced"] = of_all_ranks(exposed(step))
+        # Collectives of a rank that is ahead wait for the others': what is exposed is the least of them.
+        facts.update(min(facts["traced"], key=lambda one: one["exposed_ms"]))
     if ARGUMENTS.trace:
         from torch.profiler import ProfilerActivity, profile
         with profile(activities=[ProfilerActivity.CUDA, ProfilerActivity.CPU], record_shapes=True) as profiler:
@@ -399,6 +455,15 @@ def record(device):
     return facts
 
 
+def record_or_fail(device):
+    try:
+        return record(device)
+    except torch.OutOfMemoryError as error:
+        if ARGUMENTS.snapshot:
+            torch.cuda.memory._dump_snapshot(ARGUMENTS.snapshot)
+        return {"out_of_memory": str(error).splitlines()[0]}
+
+
 def main():
     if ARGUMENTS.snapshot:
         torch.cuda.memory._record_memory_history(max_entries=2_000_000, stacks=os.environ.get("STACKS", "python"),
@@ -406,12 +471,7 @@ def main():
     device = join()
     if ARGUMENTS.memory_part:
         torch.cuda.set_per_process_memory_fraction(ARGUMENTS.memory_part)
-    try:
-        facts = record(device)
-    except torch.OutOfMemoryError as error:
-        facts = {"out_of_memory": str(error).splitlines()[0]}
-        if ARGUMENTS.snapshot:
-            torch.cuda.memory._dump_snapshot(ARGUMENTS.snapshot)
+    facts = record_or_fail(device)
     if dist.get_rank() == 0:
         print(json.dumps(facts), flush=True)
     dist.destroy_process_group()

@@ -1,6 +1,7 @@
 #include "sim/cost/cost_model.hpp"
 
 #include <algorithm>
+#include <optional>
 #include <set>
 
 #include "core/plan/newton_schulz.hpp"
@@ -14,21 +15,19 @@ namespace {
 constexpr double kCopyEfficiency = 1.0;
 
 // PyTorch's kernels, of a device copy's bandwidth: they read several streams and have ragged ends.
-// On views of other rows, and those that join tensors inside their rows: 1.3 to 2.2 and 0.8 to 1.0
-// of an H200's 4.3 TB/s (gpu_backend/measurements/2026-11-25-engines.md).
 constexpr double kContiguousEfficiency = 0.9;
-constexpr double kStridedEfficiency = 0.4;
-constexpr double kPiecesEfficiency = 0.2;
 
-double efficiency_of(const Kernel& kernel) {
+// On views of other rows, and where tensors are joined inside their rows, such kernels are bound by
+// the SMs, which work out each element's place, and not by memory: bytes per nanosecond of an SM.
+// Of an H200's 132: 1.3 to 2.2 and 0.8 to 1.0 TB/s, where a copy has 4.24
+// (gpu_backend/measurements/2026-11-25-engines.md).
+constexpr double kStridedOfSm = 12.84;  // 1.695 TB/s of 132
+constexpr double kPiecesOfSm = 6.42;    // 0.848 TB/s
+
+std::optional<AccessPattern> pattern_of(const Kernel& kernel) {
   const Attribute* pattern = kernel.find_attribute("pattern");
-  if (pattern == nullptr) return bandwidth_share(kernel.kind);
-  switch (static_cast<AccessPattern>(pattern->value.num)) {
-    case AccessPattern::strided: return kStridedEfficiency;
-    case AccessPattern::pieces: return kPiecesEfficiency;
-    case AccessPattern::contiguous: break;
-  }
-  return kContiguousEfficiency;
+  if (pattern == nullptr) return std::nullopt;
+  return static_cast<AccessPattern>(pattern->value.num);
 }
 
 /// A product computes in fp32 when all that it reads is fp32; an fp32 output alone is an
@@ -74,6 +73,18 @@ CostModel::CostModel(const Cluster& cluster, const CostTables& tables)
 double CostModel::memory_ns(double bytes, double efficiency) const {
   const Gpu& gpu = cluster_.gpu;
   return static_cast<double>(gpu.launch.value) + bytes / (gpu.copy_bandwidth() * efficiency);
+}
+
+double CostModel::kernel_memory_ns(const Kernel& kernel) const {
+  const auto bytes = static_cast<double>(kernel.bytes());
+  const std::optional<AccessPattern> pattern = pattern_of(kernel);
+  if (!pattern) return memory_ns(bytes, bandwidth_share(kernel.kind));
+  const double moved = memory_ns(bytes, kContiguousEfficiency);
+  if (*pattern == AccessPattern::contiguous) return moved;
+  const Gpu& gpu = cluster_.gpu;
+  const double of_sm = *pattern == AccessPattern::pieces ? kPiecesOfSm : kStridedOfSm;
+  const double placed = bytes / (of_sm * static_cast<double>(gpu.sms));
+  return std::max(moved, static_cast<double>(gpu.launch.value) + placed);
 }
 
 double CostModel::gemm_ns(const Kernel& kernel) const {
@@ -169,7 +180,7 @@ Nanos CostModel::kernel(const Kernel& kernel, const ExpertRows* routed) const {
 }
 
 Nanos CostModel::price(const Kernel& kernel, const ExpertRows* routed) const {
-  const double memory = memory_ns(static_cast<double>(kernel.bytes()), efficiency_of(kernel));
+  const double memory = kernel_memory_ns(kernel);
   const double busy = [&] {
     switch (kernel.kind) {
       case KernelKind::gemm: return gemm_ns(kernel);

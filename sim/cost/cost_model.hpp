@@ -73,6 +73,7 @@ class CostModel {
   [[nodiscard]] static std::int64_t even_head_dim(const Kernel& kernel);
   [[nodiscard]] double orthogonal_ns(const Kernel& kernel) const;
   [[nodiscard]] double memory_ns(double bytes, double efficiency) const;
+  [[nodiscard]] double kernel_memory_ns(const Kernel& kernel) const;
 
   Cluster cluster_;
   GemmCost gemm_;

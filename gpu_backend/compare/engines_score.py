@@ -1,0 +1,172 @@
+#!/usr/bin/env python3
+"""Timed runs of other engines beside their predictions, on a host whose speed is measured with them.
+
+    engines_score.py predict --sim mfsdp-sim --gpu h200 RUNS.csv > PREDICTED.csv
+    engines_score.py score --predicted PREDICTED.csv MEASURED.jsonl
+    engines_score.py score --sim mfsdp-sim --gpu h200 MEASURED.jsonl      # with today's mfsdp-sim instead
+
+RUNS.csv and MEASURED.jsonl are those of engines_many.py. What the host takes for a launch is a fact of the machine:
+PREDICTED.csv has every run at several of them, and `score` takes what the runs of small blocks say (the first two
+of different layers, eager): their difference over the difference that is predicted. Between the launches of
+PREDICTED.csv it interpolates. Runs of small blocks are no part of the means.
+"""
+
+import argparse
+import csv
+import json
+import os
+import subprocess
+import sys
+import tempfile
+
+HERE = os.path.dirname(os.path.abspath(__file__))
+MODELS = os.path.join(HERE, "..", "..", "scenarios", "models")
+LAUNCHES = (2, 3, 4, 5, 6, 7, 8, 9, 10, 12, 15, 20)
+FIGURES = ("step_ms", "compute_ms", "exposed_ms", "issue_ms", "host_bound_ms", "allocated", "reserved", "device")
+SMALL = "small_llama.json"
+GIB = 2**30
+
+
+def model_of(run, folder):
+    path = run["model"] if run["model"].endswith(".json") else os.path.join(MODELS, run["model"], "config.json")
+    path = os.path.join(HERE, path)
+    if not run.get("layers"):
+        return path
+    with open(path) as file:
+        shape = json.load(file)
+    shape["num_hidden_layers"] = int(run["layers"])
+    path = os.path.join(folder, "config.json")
+    with open(path, "w") as file:
+        json.dump(shape, file)
+    return path
+
+
+def predict_one(sim, gpu, run, launch_us):
+    with tempfile.TemporaryDirectory() as folder:
+        batch = int(run["micro_batch"]) * int(run["microbatches"]) * int(run["ranks"])
+        command = [sim, "--no-save", "--output", "json", "--gpu", gpu, "--engine", run["engine"],
+                   "--model", model_of(run, folder), "--seq-len", run["sequence"], "--clip", "0",
+                   "--micro-batch", run["micro_batch"], "--gpus", run["ranks"], "--global-batch", str(batch),
+                   "--recompute", "full" if run["recompute"] == "yes" else "none", "--reduce-dtype", run["wire"],
+                   "--strategy", run.get("strategy") or "optim_grads_params", "--host-launch-us", f"{launch_us:g}"]
+        command += ["--grad-dtype", run["wire"]] if run["engine"].startswith("mfsdp") else []
+        result = json.loads(subprocess.run(command, check=True, capture_output=True, text=True).stdout)
+    memory, time = result["memory"], result["time"]
+    ms = lambda key: round(time.get(key, 0) / 1e6, 2)
+    return {"step_ms": ms("step_ns"), "compute_ms": ms("compute_ns"), "exposed_ms": ms("exposed_communication_ns"),
+            "issue_ms": ms("host_issue_ns"), "host_bound_ms": ms("host_bound_ns"), "allocated": memory["allocated_bytes"],
+            "reserved": memory["reserved_bytes"], "device": memory["device_bytes"]}
+
+
+def predict(arguments):
+    with open(arguments.runs) as file:
+        runs = list(csv.DictReader(file))
+    writer = csv.DictWriter(sys.stdout, ["number", *runs[0], "gpu", "launch_us", *FIGURES])
+    writer.writeheader()
+    for number, run in enumerate(runs):
+        for launch in LAUNCHES:
+            figures = predict_one(arguments.sim, arguments.gpu, run, launch)
+            writer.writerow({"number": number, **run, "gpu": arguments.gpu, "launch_us": launch, **figures})
+
+
+class Committed:
+    """Predictions that were made before, by number of the run and launch."""
+
+    def __init__(self, path):
+        self.rows = {}
+        with open(path) as file:
+            for row in csv.DictReader(file):
+                at = self.rows.setdefault(int(row["number"]), {})
+                at[float(row["launch_us"])] = {figure: float(row[figure]) for figure in FIGURES}
+
+    def of(self, run, launch):
+        rows = self.rows[int(run["number"])]
+        below = max((one for one in rows if one <= launch), default=min(rows))
+        above = min((one for one in rows if one >= launch), default=max(rows))
+        part = 0 if above == below else (launch - below) / (above - below)
+        return {figure: rows[below][figure] + part * (rows[above][figure] - rows[below][figure]) for figure in FIGURES}
+
+
+class Today:
+    """Predictions of a simulator as it is."""
+
+    def __init__(self, sim, gpu):
+        self.sim, self.gpu = sim, gpu
+
+    def of(self, run, launch):
+        return predict_one(self.sim, self.gpu, run, launch)
+
+
+def launch_of(measured, predictions):
+    """Microseconds of a launch, from two eager runs of small blocks."""
+    few, many = [row for row in measured if row["run"]["model"] == SMALL and row["run"]["engine"] == "fsdp2"][:2]
+    taken = many["facts"]["step_ms"] - few["facts"]["step_ms"]
+    at = 10.0
+    predicted = predictions.of(many["run"], at)["issue_ms"] - predictions.of(few["run"], at)["issue_ms"]
+    return taken / predicted * at
+
+
+def score(arguments):
+    with open(arguments.runs) as file:
+        measured = [json.loads(line) for line in file]
+    predictions = Committed(arguments.predicted) if arguments.predicted else Today(arguments.sim, arguments.gpu)
+    launch = arguments.launch_us or launch_of(measured, predictions)
+    print(f"a launch: {launch:.2f} us\n")
+    print("| engine | run | ranks | step ms | predicted | compute ms | predicted | exposed ms | predicted | host ms | predicted "
+          "| allocated | reserved |")
+    print("|---|---|---:|---:|---:|---:|---:|---:|---:|---:|---:|---:|---:|")
+    errors = {"step": [], "exposed": [], "allocated": [], "reserved": []}
+    for row in measured:
+        run, facts = row["run"], row["facts"]
+        if "out_of_memory" in facts:
+            print(f"| {run['engine']} | {run['model']} | {run['ranks']} | out of memory |")
+            continue
+        guess = predictions.of(run, launch)
+        off = {"step": guess["step_ms"] / facts["step_ms"] - 1}
+        for figure in ("allocated", "reserved"):
+            off[figure] = guess[figure] / facts[figure] - 1
+        if "exposed_ms" in facts:
+            off["exposed"] = (guess["exposed_ms"] - facts["exposed_ms"]) / facts["step_ms"]
+        if run["model"] != SMALL:
+            for figure, value in off.items():
+                errors[figure].append(abs(value))
+        issued = max(median([step[-1] for step in rank]) for rank in facts["issue_ms"])
+        what = f"{run['model'].split('.json')[0]}{' of ' + run['layers'] if run.get('layers') else ''}, {run['sequence']}"
+        what += f" x {run['micro_batch']}" if run["micro_batch"] != "1" else ""
+        what += f", {run['microbatches']} microbatches" if run["microbatches"] != "1" else ""
+        what += ", recomputed" if run["recompute"] == "yes" else ""
+        what += ", bf16 wire" if run["wire"] == "bf16" else ""
+        what += ", ZeRO-2" if run.get("strategy") == "optim_grads" else ""
+        number = lambda name: f"{facts[name]:.1f}" if name in facts else "-"
+        print(f"| {run['engine']} | {what} | {run['ranks']} | {facts['step_ms']:.1f} | {100 * off['step']:+.1f} % "
+              f"| {number('compute_ms')} | {guess['compute_ms']:.1f} | {number('exposed_ms')} | {guess['exposed_ms']:.1f} "
+              f"| {issued:.1f} | {guess['issue_ms']:.1f} | {100 * off['allocated']:+.2f} % | {100 * off['reserved']:+.2f} % |")
+    print()
+    for figure, values in errors.items():
+        if values:
+            print(f"{figure}: {len(values)} runs, {100 * sum(values) / len(values):.2f} % on average, "
+                  f"{100 * max(values):.2f} % at worst")
+
+
+def median(values):
+    ordered = sorted(values)
+    return ordered[len(ordered) // 2]
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    commands = parser.add_subparsers(dest="command", required=True)
+    for name, run in (("predict", predict), ("score", score)):
+        command = commands.add_parser(name)
+        command.set_defaults(run=run)
+        command.add_argument("runs")
+        command.add_argument("--sim", default="mfsdp-sim")
+        command.add_argument("--gpu", default="h200")
+    commands.choices["score"].add_argument("--predicted", help="made before, instead of --sim")
+    commands.choices["score"].add_argument("--launch-us", type=float, help="instead of what the runs of small blocks say")
+    arguments = parser.parse_args()
+    arguments.run(arguments)
+
+
+if __name__ == "__main__":
+    main()
