@@ -325,7 +325,8 @@ Result<void> check_engine(const SimOptions& options) {
   }
   if (options.routing)
     return fail("--routing", "contradicts --engine " + std::string(to_string(options.engine)) +
-                                 ": experts are not described of it");
+                                 (is_mcore(options.engine) ? ": its experts are in balance"
+                                                           : ": experts are not described of it"));
   if (options.find && options.memory_limit)
     return fail("--memory-limit", "contradicts --find; --memory-reserve keeps memory free");
   const std::string engine = "--engine " + std::string(to_string(options.engine));

@@ -29,8 +29,8 @@ struct PublishedRun {
   std::string gpu;     ///< likewise
   std::string engine;  ///< of --engine; empty where none is described
   std::string catalogue_gpu;
-  std::string what;       ///< GPUs, lengths and recomputation, in words
-  bool experts = false;   ///< dealt out to ranks
+  std::string what;      ///< GPUs, lengths and recomputation, in words
+  bool experts = false;  ///< dealt out to ranks
   /// Priced by micro-benchmarks of that very GPU; else by those of another, scaled.
   bool calibrated = false;
   std::string excluded;   ///< the rule that excludes it, in words; empty where it applies

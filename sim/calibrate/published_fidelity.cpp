@@ -5,6 +5,7 @@
 #include "sim/calibrate/fidelity.hpp"
 #include "sim/cost/attention.hpp"
 #include "sim/cost/gemm.hpp"
+#include "sim/cost/grouped.hpp"
 #include "sim/hardware/published_tables.hpp"
 
 namespace mfsdp {
@@ -54,6 +55,25 @@ Errors left_out_attention(const CostTables& published, const Gpu& gpu) {
   return errors;
 }
 
+/// Products of experts: by the others of their table, or at the rates of single products.
+Errors grouped_errors(const CostTables& tables, const Gpu& gpu, bool by_the_others) {
+  const GemmCost gemm(tables.gemm, gpu);
+  Errors errors;
+  for (std::size_t i = 0; i < tables.grouped.size(); ++i) {
+    std::vector<GroupedRow> others;
+    if (by_the_others) others = tables.grouped;
+    if (by_the_others) others.erase(others.begin() + static_cast<std::ptrdiff_t>(i));
+    const GroupedRow& row = tables.grouped[i];
+    const GroupedProduct product = product_of(row);
+    const double measured = 2 * row.experts * row.of_expert.m * row.of_expert.n * row.of_expert.k /
+                            row.of_expert.flops_per_ns;
+    errors.push_back(GroupedCost(others, gemm, gpu.gemm_scale).ratio(product) *
+                         even_grouped_ns(gemm, product, false) / measured -
+                     1);
+  }
+  return errors;
+}
+
 std::string source_of(const std::filesystem::path& table) {
   return (std::filesystem::path("gpus/tables") / table.filename()).string();
 }
@@ -75,7 +95,7 @@ Result<std::vector<FidelityRow>> published_tables_fidelity(const std::filesystem
   std::vector<FidelityRow> rows;
   for (const std::string& name : names) {
     MFSDP_LET(gpu, load_gpu(name, scenarios / "gpus"));
-    if (!gpu.published) continue;
+    if (!gpu.published || !gpu.published->of.empty()) continue;
     MFSDP_LET(other, with_published_tables(gpu));
     MFSDP_LET(own, load_cost_tables(gpu.tables));
     MFSDP_LET(published, load_cost_tables(other.tables));
@@ -86,6 +106,14 @@ Result<std::vector<FidelityRow>> published_tables_fidelity(const std::filesystem
                             Evaluation::leave_one_out, other.tables.gemm));
       rows.push_back(row_of("GEMM", scaled, own_gemm_errors(own, published, gpu),
                             Evaluation::unseen, other.tables.gemm));
+    }
+    if (!gpu.published->grouped.empty()) {
+      const std::string experts = whose + ", of experts";
+      rows.push_back(row_of("GEMM", experts, grouped_errors(published, other, true),
+                            Evaluation::leave_one_out, other.tables.grouped));
+      rows.push_back(row_of("GEMM", experts + ", as one product",
+                            grouped_errors(published, other, false), Evaluation::unseen,
+                            other.tables.grouped));
     }
     if (!gpu.published->attention.empty()) {
       rows.push_back(row_of("attention", whose, left_out_attention(published, other),

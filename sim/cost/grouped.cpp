@@ -6,6 +6,15 @@
 
 namespace mfsdp {
 
+GroupedProduct product_of(const GroupedRow& row) {
+  return {.kind = row.of_expert.kind,
+          .experts = static_cast<std::int64_t>(row.experts),
+          .rows = static_cast<std::int64_t>(row.of_expert.m),
+          .n = static_cast<std::int64_t>(row.of_expert.n),
+          .k = static_cast<std::int64_t>(row.of_expert.k),
+          .gradient = row.gradient};
+}
+
 double even_grouped_ns(const GemmCost& gemm, const GroupedProduct& product, bool fp32) {
   if (product.kind == GemmKind::weight_gradient)
     return gemm.nanoseconds({.kind = product.kind,
@@ -29,12 +38,7 @@ std::size_t GroupedCost::table_of(GemmKind kind, std::int64_t gradient) {
 GroupedCost::GroupedCost(std::span<const GroupedRow> rows, const GemmCost& gemm, double scale) {
   std::array<std::vector<ShapePoint>, kTables> points;
   for (const GroupedRow& row : rows) {
-    const GroupedProduct product{.kind = row.of_expert.kind,
-                                 .experts = static_cast<std::int64_t>(row.experts),
-                                 .rows = static_cast<std::int64_t>(row.of_expert.m),
-                                 .n = static_cast<std::int64_t>(row.of_expert.n),
-                                 .k = static_cast<std::int64_t>(row.of_expert.k),
-                                 .gradient = row.gradient};
+    const GroupedProduct product = product_of(row);
     const double flops = 2 * row.experts * row.of_expert.m * row.of_expert.n * row.of_expert.k;
     const double measured = flops / (row.of_expert.flops_per_ns * scale);
     points[table_of(product.kind, product.gradient)].push_back(

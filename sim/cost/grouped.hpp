@@ -24,6 +24,8 @@ struct GroupedProduct {
   std::int64_t gradient = 0;
 };
 
+[[nodiscard]] GroupedProduct product_of(const GroupedRow& row);
+
 /// By one kernel at the rate of one product: of all experts' rows, each expert's in whole tiles,
 /// or, of weight gradients, of all their outputs with sums as long as an expert's rows.
 [[nodiscard]] double even_grouped_ns(const GemmCost& gemm, const GroupedProduct& product,

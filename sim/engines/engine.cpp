@@ -45,7 +45,6 @@ Result<void> check_model(EngineKind engine, const ModelShape& model) {
       return no(fmt::format("it is described for Llama, Mistral, Qwen2 and Qwen3, not for {}",
                             to_string(model.family)));
     if (model.experts != 0) return no("experts are not described of it");
-    if (!model.sliding_layers.empty()) return no("sliding windows are not described of it");
   }
   if (model.activation != Activation::silu || !model.traits().gated)
     return no("it is described for SwiGLU, not for other activations");
@@ -55,6 +54,8 @@ Result<void> check_model(EngineKind engine, const ModelShape& model) {
     return no("capped scores or logits are not described of it");
   if (model.rotary_dim != 0 && !model.traits().latent_attention)
     return no("heads that turn in part are not described of it");
+  if (!model.sliding_layers.empty() && !is_mcore(engine))
+    return no("sliding windows are not described of it");
   return {};
 }
 

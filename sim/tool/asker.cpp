@@ -1,7 +1,5 @@
 #include "sim/tool/asker.hpp"
 
-#include <fmt/format.h>
-
 #include <filesystem>
 #include <system_error>
 
@@ -172,9 +170,6 @@ Result<Question> Asker::question(const PlanRequest& request, const SimOptions& o
   question.anchor = prices.anchor;
   question.variation = variation_of(options);
   if (options.routing) {
-    if (options.engine != EngineKind::mfsdp)
-      return fail("--routing", fmt::format("contradicts --engine {}: its experts are in balance",
-                                           to_string(options.engine)));
     MFSDP_LET(routing, routing_of(*options.routing));
     MFSDP_TRY(routed_blocks(routing, question.config));
     question.routing = std::move(routing);

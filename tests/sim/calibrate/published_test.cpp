@@ -64,9 +64,9 @@ TEST(Published, JudgesExpertsOfMegatronCore) {
   const std::string start = "added,a paper,Qwen,qwen3_30b_a3b,B200,b200,8,8,1,1,1,";
   const test::ScratchFolder folder;
   const auto published = published_runs(
-      with_rows(folder, start + "8,mcore,1024,1,8,bf16,,40000,,,\n" +               //
+      with_rows(folder, start + "8,mcore,1024,1,8,bf16,,40000,,,\n" +                       //
                             start + "8,mcore,1024,1,8,bf16,layernorm+moe_act,40000,,,\n" +  //
-                            start + "8,mcore,1024,1,8,bf16,moe_act,40000,,,\n" +    //
+                            start + "8,mcore,1024,1,8,bf16,moe_act,40000,,,\n" +            //
                             start + "8,mfsdp1,1024,1,8,bf16,none,40000,,,\n"));
   ASSERT_TRUE(published) << published.error().message();
   const std::vector<PublishedRun>& runs = published->runs;
@@ -77,11 +77,13 @@ TEST(Published, JudgesExpertsOfMegatronCore) {
   EXPECT_TRUE(runs[0].experts);
   EXPECT_TRUE(runs[0].calibrated);
   EXPECT_EQ(runs[2].excluded, "recomputation of parts of a block, or not said");
-  EXPECT_EQ(runs[3].excluded, "experts of an engine other than Megatron-Core's distributed optimizer");
+  EXPECT_EQ(runs[3].excluded,
+            "experts of an engine other than Megatron-Core's distributed optimizer");
   const test::ScratchFolder other;
   const auto wrong = published_runs(
-      with_rows(other, "added,a paper,Qwen,qwen3_30b_a3b,B200,b200,8,8,1,1,1,3,mcore,1024,1,8,bf16,"
-                       "none,40000,,,\n"));
+      with_rows(other,
+                "added,a paper,Qwen,qwen3_30b_a3b,B200,b200,8,8,1,1,1,3,mcore,1024,1,8,bf16,"
+                "none,40000,,,\n"));
   ASSERT_FALSE(wrong);
   EXPECT_NE(wrong.error().message().find("ep 3 does not divide 8 GPUs"), std::string::npos);
 }

@@ -278,7 +278,8 @@ PlanConfig dealt(std::int64_t ranks, std::int64_t ep) {
 std::vector<const Kernel*> grouped(const Segment& segment, KernelKind kind) {
   std::vector<const Kernel*> kernels;
   for (const Op& op : segment.ops)
-    if (const auto* kernel = std::get_if<Kernel>(&op.body); kernel != nullptr && kernel->kind == kind)
+    if (const auto* kernel = std::get_if<Kernel>(&op.body);
+        kernel != nullptr && kernel->kind == kind)
       kernels.push_back(kernel);
   return kernels;
 }

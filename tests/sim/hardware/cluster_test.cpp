@@ -256,7 +256,7 @@ TEST(Clusters, EveryShippedFileLoadsAndNamesItsSources) {
   const auto names = list_clusters(kClusters);
   ASSERT_TRUE(names) << names.error().message();
   EXPECT_THAT(*names, ElementsAre("cloud_a100_4x100", "dgx_a100", "dgx_b200", "dgx_h100",
-                                  "dgx_h200", "gb200_nvl72"));
+                                  "dgx_h200", "gb200_nvl72", "gb300_nvl72"));
   for (const std::string& name : *names) {
     const auto file = read_cluster_file(name, kClusters);
     ASSERT_TRUE(file) << file.error().message();
