@@ -178,6 +178,31 @@ TEST_F(CostModelTest, OtherKernelsMoveBytes) {
   EXPECT_EQ(model_.kernel(nothing), Nanos(3000));
 }
 
+/// A kernel of PyTorch that moves 1 GB so.
+Kernel moving(AccessPattern pattern) {
+  return {.kind = KernelKind::cast,
+          .operands = {},
+          .attributes = {{"bytes", 1'000'000'000}, {"pattern", static_cast<int>(pattern)}}};
+}
+
+TEST_F(CostModelTest, PlacesInViewsAreWorkedOutBySms) {
+  const auto us = [](const CostModel& model, AccessPattern pattern) {
+    return std::llround(static_cast<double>(model.kernel(moving(pattern)).value) / 1e3);
+  };
+  const CostModel h100 = testing_cost::model_of("h100", 8);
+  // 3 us and 1 GB at 0.9 of a copy's 4.2384 and 2.97145 TB/s.
+  EXPECT_EQ(us(model_, AccessPattern::contiguous), 265);
+  EXPECT_EQ(us(h100, AccessPattern::contiguous), 377);
+  // At 1.69536 TB/s and 0.84768 TB/s of 132 SMs, which both have.
+  for (const CostModel& model : {model_, h100}) {
+    EXPECT_EQ(us(model, AccessPattern::strided), 593);
+    EXPECT_EQ(us(model, AccessPattern::pieces), 1183);
+  }
+  // An A100's 108 SMs: 1.38711 TB/s, where 0.9 of its copy is 1.53.
+  const CostModel a100 = testing_cost::model_of("a100_80", 8);
+  EXPECT_EQ(us(a100, AccessPattern::strided), 724);
+}
+
 TEST_F(CostModelTest, CopiesFollowTheMeasurement) {
   const CsvTable table = testing_cost::csv("h200_copy.csv");
   const std::size_t sizes = table.column("bytes_moved").value();
