@@ -6,8 +6,8 @@
     engines_score.py score --sim mfsdp-sim --gpu h200 MEASURED.jsonl      # with today's mfsdp-sim instead
 
 RUNS.csv and MEASURED.jsonl are those of engines_many.py. What the host takes for a launch is a fact of the machine:
-PREDICTED.csv has every run at several of them, and `score` takes what the runs of small blocks say (the first two
-of different layers, eager): their difference over the difference that is predicted. Between the launches of
+PREDICTED.csv has every run at several of them, and `score` takes what the eager runs of small blocks say: the
+difference of those of 4 and of 16, each a mean, over the difference that is predicted. Between the launches of
 PREDICTED.csv it interpolates. Runs of small blocks are no part of the means.
 """
 
@@ -98,12 +98,14 @@ class Today:
 
 
 def launch_of(measured, predictions):
-    """Microseconds of a launch, from two eager runs of small blocks."""
-    few, many = [row for row in measured if row["run"]["model"] == SMALL and row["run"]["engine"] == "fsdp2"][:2]
-    taken = many["facts"]["step_ms"] - few["facts"]["step_ms"]
+    """Microseconds of a launch, from the eager runs of small blocks."""
+    small = [row for row in measured if row["run"]["model"] == SMALL and row["run"]["engine"] == "fsdp2"]
+    layers = sorted({int(row["run"]["layers"]) for row in small})
+    few, many = [[row for row in small if int(row["run"]["layers"]) == one] for one in (layers[0], layers[-1])]
+    mean = lambda rows: sum(row["facts"]["step_ms"] for row in rows) / len(rows)
     at = 10.0
-    predicted = predictions.of(many["run"], at)["issue_ms"] - predictions.of(few["run"], at)["issue_ms"]
-    return taken / predicted * at
+    predicted = predictions.of(many[0]["run"], at)["issue_ms"] - predictions.of(few[0]["run"], at)["issue_ms"]
+    return (mean(many) - mean(few)) / predicted * at
 
 
 def score(arguments):
