@@ -37,9 +37,10 @@ def model_of(run):
     return here if run["model"].endswith(".json") else os.path.join(MODELS, run["model"], "config.json")
 
 
-def predict_one(arguments, run, limit=None):
-    command = [arguments.sim, "--no-save", "--output", "json", "--gpu", arguments.gpu, "--engine", run["engine"],
-               "--model", model_of(run), "--seq-len", run["sequence"], "--clip", run.get("clip") or "0",
+def command_of(sim, gpu, run, model):
+    """mfsdp-sim for a run."""
+    command = [sim, "--no-save", "--output", "json", "--gpu", gpu, "--engine", run["engine"],
+               "--model", model, "--seq-len", run["sequence"], "--clip", run.get("clip") or "0",
                "--micro-batch", run["micro_batch"], "--gpus", run["ranks"],
                "--global-batch", str(int(run["micro_batch"]) * int(run["microbatches"]) * int(run["ranks"])),
                "--recompute", "full" if run["recompute"] == "yes" else "none", "--reduce-dtype", run["wire"],
@@ -48,6 +49,11 @@ def predict_one(arguments, run, limit=None):
         command += ["--grad-dtype", run["wire"]]
     if run.get("double_buffer") == "yes":
         command += ["--allocator", "double_buffer"]
+    return command
+
+
+def predict_one(arguments, run, limit=None):
+    command = command_of(arguments.sim, arguments.gpu, run, model_of(run))
     if arguments.host_launch_us:
         command += ["--host-launch-us", arguments.host_launch_us]
     if limit:

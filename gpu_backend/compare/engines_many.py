@@ -14,16 +14,16 @@ Runs in one process find cuBLAS's workspaces and the context there: reserved mem
 import argparse
 import csv
 import gc
-import gzip
 import json
 import os
-import shutil
 import sys
 import time
 
+import engines_check
+from record_engines import pack
+
 BEGUN = time.time()
 HERE = os.path.dirname(os.path.abspath(__file__))
-MODELS = os.path.join(HERE, "..", "..", "scenarios", "models")
 
 
 def parse_arguments():
@@ -37,8 +37,7 @@ def parse_arguments():
 
 def words_of(run, number, arguments):
     """The run as flags of engines.py."""
-    model = run["model"] if run["model"].endswith(".json") else os.path.join(MODELS, run["model"], "config.json")
-    words = ["--engine", run["engine"].split("-")[0], "--model", os.path.join(HERE, model),
+    words = ["--engine", run["engine"].split("-")[0], "--model", engines_check.model_of(run),
              "--sequence", run["sequence"], "--micro-batch", run["micro_batch"], "--microbatches", run["microbatches"],
              "--reduce", {"fp32": "float32", "bf16": "bfloat16"}[run["wire"]],
              "--strategy", run.get("strategy") or "optim_grads_params", "--steps", run.get("steps") or arguments.steps]
@@ -51,14 +50,6 @@ def words_of(run, number, arguments):
     if run.get("trace") == "yes":
         words += ["--trace", os.path.join(arguments.out, f"run_{number}.trace.json")]
     return words
-
-
-def pack(path):
-    if not os.path.exists(path):
-        return
-    with open(path, "rb") as plain, gzip.open(path + ".gz", "wb", 6) as packed:
-        shutil.copyfileobj(plain, packed)
-    os.remove(path)
 
 
 def main():

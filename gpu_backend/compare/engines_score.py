@@ -15,21 +15,22 @@ import argparse
 import csv
 import json
 import os
+import statistics
 import subprocess
 import sys
 import tempfile
 
-HERE = os.path.dirname(os.path.abspath(__file__))
-MODELS = os.path.join(HERE, "..", "..", "scenarios", "models")
+import engines_check
+
 LAUNCHES = (2, 3, 4, 5, 6, 7, 8, 9, 10, 12, 15, 20)
 FIGURES = ("step_ms", "compute_ms", "exposed_ms", "issue_ms", "host_bound_ms", "allocated", "reserved", "device")
 SMALL = "small_llama.json"
 GIB = 2**30
 
 
-def model_of(run, folder):
-    path = run["model"] if run["model"].endswith(".json") else os.path.join(MODELS, run["model"], "config.json")
-    path = os.path.join(HERE, path)
+def model_with_layers(run, folder):
+    """The run's model; of another number of layers in a file of the folder."""
+    path = engines_check.model_of(run)
     if not run.get("layers"):
         return path
     with open(path) as file:
@@ -43,13 +44,8 @@ def model_of(run, folder):
 
 def predict_one(sim, gpu, run, launch_us):
     with tempfile.TemporaryDirectory() as folder:
-        batch = int(run["micro_batch"]) * int(run["microbatches"]) * int(run["ranks"])
-        command = [sim, "--no-save", "--output", "json", "--gpu", gpu, "--engine", run["engine"],
-                   "--model", model_of(run, folder), "--seq-len", run["sequence"], "--clip", "0",
-                   "--micro-batch", run["micro_batch"], "--gpus", run["ranks"], "--global-batch", str(batch),
-                   "--recompute", "full" if run["recompute"] == "yes" else "none", "--reduce-dtype", run["wire"],
-                   "--strategy", run.get("strategy") or "optim_grads_params", "--host-launch-us", f"{launch_us:g}"]
-        command += ["--grad-dtype", run["wire"]] if run["engine"].startswith("mfsdp") else []
+        command = engines_check.command_of(sim, gpu, run, model_with_layers(run, folder))
+        command += ["--host-launch-us", f"{launch_us:g}"]
         result = json.loads(subprocess.run(command, check=True, capture_output=True, text=True).stdout)
     memory, time = result["memory"], result["time"]
     ms = lambda key: round(time.get(key, 0) / 1e6, 2)
@@ -132,7 +128,7 @@ def score(arguments):
         if run["model"] != SMALL:
             for figure, value in off.items():
                 errors[figure].append(abs(value))
-        issued = max(median([step[-1] for step in rank]) for rank in facts["issue_ms"])
+        issued = max(statistics.median_high([step[-1] for step in rank]) for rank in facts["issue_ms"])
         what = f"{run['model'].split('.json')[0]}{' of ' + run['layers'] if run.get('layers') else ''}, {run['sequence']}"
         what += f" x {run['micro_batch']}" if run["micro_batch"] != "1" else ""
         what += f", {run['microbatches']} microbatches" if run["microbatches"] != "1" else ""
@@ -148,11 +144,6 @@ def score(arguments):
         if values:
             print(f"{figure}: {len(values)} runs, {100 * sum(values) / len(values):.2f} % on average, "
                   f"{100 * max(values):.2f} % at worst")
-
-
-def median(values):
-    ordered = sorted(values)
-    return ordered[len(ordered) // 2]
 
 
 def main():

@@ -65,10 +65,8 @@ Errors grouped_errors(const CostTables& tables, const Gpu& gpu, bool by_the_othe
     if (by_the_others) others.erase(others.begin() + static_cast<std::ptrdiff_t>(i));
     const GroupedRow& row = tables.grouped[i];
     const GroupedProduct product = product_of(row);
-    const double measured = 2 * row.experts * row.of_expert.m * row.of_expert.n * row.of_expert.k /
-                            row.of_expert.flops_per_ns;
     errors.push_back(GroupedCost(others, gemm, gpu.gemm_scale).ratio(product) *
-                         even_grouped_ns(gemm, product, false) / measured -
+                         even_grouped_ns(gemm, product, false) / measured_ns(row) -
                      1);
   }
   return errors;

@@ -15,6 +15,11 @@ GroupedProduct product_of(const GroupedRow& row) {
           .gradient = row.gradient};
 }
 
+double measured_ns(const GroupedRow& row) {
+  const GemmRow& one = row.of_expert;
+  return 2 * row.experts * one.m * one.n * one.k / one.flops_per_ns;
+}
+
 double even_grouped_ns(const GemmCost& gemm, const GroupedProduct& product, bool fp32) {
   if (product.kind == GemmKind::weight_gradient)
     return gemm.nanoseconds({.kind = product.kind,
@@ -39,11 +44,9 @@ GroupedCost::GroupedCost(std::span<const GroupedRow> rows, const GemmCost& gemm,
   std::array<std::vector<ShapePoint>, kTables> points;
   for (const GroupedRow& row : rows) {
     const GroupedProduct product = product_of(row);
-    const double flops = 2 * row.experts * row.of_expert.m * row.of_expert.n * row.of_expert.k;
-    const double measured = flops / (row.of_expert.flops_per_ns * scale);
     points[table_of(product.kind, product.gradient)].push_back(
         {.shape = {row.of_expert.m, row.of_expert.n, row.of_expert.k},
-         .rate = measured / even_grouped_ns(gemm, product, false)});
+         .rate = measured_ns(row) / scale / even_grouped_ns(gemm, product, false)});
   }
   for (std::size_t i = 0; i < kTables; ++i)
     if (!points[i].empty()) tables_[i].emplace(std::move(points[i]), TableShape{1, 1, 1}, false);

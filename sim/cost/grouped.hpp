@@ -25,6 +25,8 @@ struct GroupedProduct {
 };
 
 [[nodiscard]] GroupedProduct product_of(const GroupedRow& row);
+/// Nanoseconds, of all experts together.
+[[nodiscard]] double measured_ns(const GroupedRow& row);
 
 /// By one kernel at the rate of one product: of all experts' rows, each expert's in whole tiles,
 /// or, of weight gradients, of all their outputs with sums as long as an expert's rows.
@@ -41,8 +43,8 @@ class GroupedCost {
   [[nodiscard]] double ratio(const GroupedProduct& product) const;
 
  private:
-  static constexpr std::size_t kTables =
-      4;  ///< forward, input gradients, weights' in fp32, in bf16
+  /// Forward, input gradients, weights' gradients in fp32, and in bf16.
+  static constexpr std::size_t kTables = 4;
   [[nodiscard]] static std::size_t table_of(GemmKind kind, std::int64_t gradient);
 
   std::array<std::optional<ShapeTable>, kTables> tables_{};

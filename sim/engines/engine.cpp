@@ -23,9 +23,16 @@ bool is_fsdp2(EngineKind engine) {
 /// Megatron-FSDP's second version.
 bool is_second(EngineKind engine) { return is_megatron(engine) && engine != EngineKind::mfsdp1; }
 
-/// Of experts, and of what else the families that have them bring: mcore's alone.
-Result<void> check_experts(EngineKind engine, const ModelShape& model) {
+/// Experts, and what else the families that have them bring, are mcore's alone.
+Result<void> check_family(EngineKind engine, const ModelShape& model) {
   const auto no = [&](std::string_view what) { return contradicts(engine, "--model", what); };
+  if (!is_mcore(engine)) {
+    if (model.family != Family::llama)
+      return no(fmt::format("it is described for Llama, Mistral, Qwen2 and Qwen3, not for {}",
+                            to_string(model.family)));
+    if (model.experts != 0) return no("experts are not described of it");
+    return {};
+  }
   const FamilyTraits& traits = model.traits();
   if (traits.layer_norms || traits.whole_qk_norms || !traits.rotates || !traits.input_norms)
     return no(fmt::format(
@@ -38,14 +45,7 @@ Result<void> check_experts(EngineKind engine, const ModelShape& model) {
 /// Llama's blocks, with or without norms of heads and biases of query, key and value.
 Result<void> check_model(EngineKind engine, const ModelShape& model) {
   const auto no = [&](std::string_view what) { return contradicts(engine, "--model", what); };
-  if (is_mcore(engine)) {
-    MFSDP_TRY(check_experts(engine, model));
-  } else {
-    if (model.family != Family::llama)
-      return no(fmt::format("it is described for Llama, Mistral, Qwen2 and Qwen3, not for {}",
-                            to_string(model.family)));
-    if (model.experts != 0) return no("experts are not described of it");
-  }
+  MFSDP_TRY(check_family(engine, model));
   if (model.activation != Activation::silu || !model.traits().gated)
     return no("it is described for SwiGLU, not for other activations");
   if (model.output_norms || model.zero_centered_norms || model.scaled_embedding)
