@@ -35,8 +35,8 @@ row_flags() {  # ROW: of mfsdp-exec and mfsdp-sim alike
 }
 
 narrow="--reduce-dtype bf16 --grad-dtype bf16 --logits-chunk 8192"
-by_copy="--gather copy_engine --reduce copy_engine --placement attention"
-by_symmetric="--gather copy_engine --reduce symmetric --placement attention"
+by_copy="--gather copy_engine --reduce copy_engine --placement attention --prefetch 2"
+by_symmetric="--gather copy_engine --reduce symmetric --placement attention --prefetch 2"
 way_flags() {  # WAY: of mfsdp-exec and mfsdp-sim alike; those of FSDP2 of mfsdp-sim alone
   case "$1" in
     fp32) ;; bf16) echo "$narrow" ;;
