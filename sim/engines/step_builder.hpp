@@ -186,7 +186,7 @@ class StepBuilder {
   std::vector<BufferId> resting_;
   std::vector<HostLaunches> host_;  ///< by op
   HostLaunches host_work_ = 0;      ///< before the next one
-  Launcher launcher_ = Launcher::eager;
+  Launcher launcher_ = Launcher::operators;
   std::vector<Segment> segments_;
   std::size_t next_op_ = 0;
   std::int64_t padding_ = 0;

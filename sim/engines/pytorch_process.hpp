@@ -1,0 +1,23 @@
+// What a process of PyTorch takes of a GPU beside what its allocator reserves: context, kernels,
+// libraries, NCCL. Sums of what was measured part by part, each with its run, never of a whole.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "core/plan/engine.hpp"
+#include "core/plan/config.hpp"
+
+namespace mfsdp {
+
+/// Sizes of the communicators that the process groups of a run have, in ranks: the default group's
+/// first. A dimension of a mesh that is the whole world takes the default group's; every other one
+/// has its own, those of one rank, too (torch.distributed.device_mesh of 2.11, with a device_id).
+[[nodiscard]] std::vector<std::int64_t> communicator_sizes(EngineKind engine,
+                                                           const PlanConfig& config);
+
+/// `channels`: of NCCL, in a collective of several ranks.
+[[nodiscard]] Bytes pytorch_process_bytes(EngineKind engine, const PlanConfig& config,
+                                          std::int64_t channels);
+
+}  // namespace mfsdp
