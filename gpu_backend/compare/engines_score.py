@@ -8,7 +8,8 @@
 RUNS.csv and MEASURED.jsonl are those of engines_many.py. What the host takes for a launch is a fact of the machine:
 PREDICTED.csv has every run at several of them, and `score` takes what the eager runs of small blocks say: the
 difference of those of 4 and of 16, each a mean, over the difference that is predicted. Between the launches of
-PREDICTED.csv it interpolates. Runs of small blocks are no part of the means.
+PREDICTED.csv it interpolates. Runs of small blocks are no part of the means. Of a run of one rank every process
+is a run: its step is their mean.
 """
 
 import argparse
@@ -104,9 +105,18 @@ def launch_of(measured, predictions):
     return (mean(many) - mean(few)) / predicted * at
 
 
-def score(arguments):
-    with open(arguments.runs) as file:
+def read_measured(path):
+    with open(path) as file:
         measured = [json.loads(line) for line in file]
+    for row in measured:
+        steps = row["facts"].get("steps_of_ranks_ms")
+        if steps and row["run"]["ranks"] == "1":
+            row["facts"]["step_ms"] = statistics.mean(steps)
+    return measured
+
+
+def score(arguments):
+    measured = read_measured(arguments.runs)
     predictions = Committed(arguments.predicted) if arguments.predicted else Today(arguments.sim, arguments.gpu)
     launch = arguments.launch_us or launch_of(measured, predictions)
     print(f"a launch: {launch:.2f} us\n")

@@ -59,7 +59,8 @@ Bytes pytorch_process_bytes(EngineKind engine, const PlanConfig& config, std::in
   std::int64_t bytes = kProcess;
   const std::vector<std::int64_t> sizes = communicator_sizes(engine, config);
   bytes += std::ranges::max(sizes) > 1 ? kNcclKernels : kNcclAlone;
-  for (const std::int64_t size : sizes) bytes += kCommunicator + (size > 1 ? channels * kChannel : 0);
+  for (const std::int64_t size : sizes)
+    bytes += kCommunicator + (size > 1 ? channels * kChannel : 0);
   return Bytes(bytes);
 }
 

@@ -5,8 +5,8 @@
 #include <cstdint>
 #include <vector>
 
-#include "core/plan/engine.hpp"
 #include "core/plan/config.hpp"
+#include "core/plan/engine.hpp"
 
 namespace mfsdp {
 

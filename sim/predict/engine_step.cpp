@@ -99,8 +99,7 @@ std::function<Nanos(const Op&)> host_times(const EngineStep& step, const Gpu& gp
 
 void complete(PredictedRun& run, const EngineStep& step, const Gpu& gpu) {
   const AllocatorCounters& counters = step.memory.counters;
-  const Bytes outside =
-      pytorch_process_bytes(step.engine, run.config, gpu.collective_sms);
+  const Bytes outside = pytorch_process_bytes(step.engine, run.config, gpu.collective_sms);
   MemorySummary& memory = run.memory;
   run.engine = to_string(step.engine);
   run.facts.push_back(
