@@ -1,7 +1,5 @@
 #include "sim/engines/pytorch_process.hpp"
 
-#include <algorithm>
-
 namespace mfsdp {
 namespace {
 
@@ -16,7 +14,7 @@ constexpr std::int64_t kPage = std::int64_t{2} << 20;
 //   406,847,488 or a page more for each further communicator of one rank, there, too
 //   507,510,784 or a page more for each further one of two ranks and of four, 24 channels each:
 //                  2026-11-21-runtime-memory.md (NCCL 2.28.3)
-constexpr std::int64_t kProcess = 877'527'040;
+constexpr std::int64_t kContext = 877'527'040;
 constexpr std::int64_t kCommunicator = 194 * kPage;
 // (507,510,784 - 406,847,488) / 24 channels: each sends and receives.
 constexpr std::int64_t kChannel = 2 * kPage;
@@ -55,13 +53,21 @@ std::vector<std::int64_t> communicator_sizes(EngineKind engine, const PlanConfig
   return sizes;
 }
 
-Bytes pytorch_process_bytes(EngineKind engine, const PlanConfig& config, std::int64_t channels) {
-  std::int64_t bytes = kProcess;
-  const std::vector<std::int64_t> sizes = communicator_sizes(engine, config);
-  bytes += std::ranges::max(sizes) > 1 ? kNcclKernels : kNcclAlone;
-  for (const std::int64_t size : sizes)
-    bytes += kCommunicator + (size > 1 ? channels * kChannel : 0);
-  return Bytes(bytes);
+Bytes ProcessMemory::total() const {
+  Bytes sum = context + nccl;
+  for (const CommunicatorMemory& communicator : communicators) sum += communicator.bytes;
+  return sum;
+}
+
+ProcessMemory pytorch_process(EngineKind engine, const PlanConfig& config, std::int64_t channels) {
+  ProcessMemory memory{.context = Bytes(kContext), .nccl = Bytes(kNcclAlone), .communicators = {}};
+  for (const std::int64_t size : communicator_sizes(engine, config)) {
+    const bool several = size > 1;
+    if (several) memory.nccl = Bytes(kNcclKernels);
+    memory.communicators.push_back(
+        {.ranks = size, .bytes = Bytes(kCommunicator + (several ? channels * kChannel : 0))});
+  }
+  return memory;
 }
 
 }  // namespace mfsdp

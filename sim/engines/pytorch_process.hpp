@@ -16,8 +16,21 @@ namespace mfsdp {
 [[nodiscard]] std::vector<std::int64_t> communicator_sizes(EngineKind engine,
                                                            const PlanConfig& config);
 
+struct CommunicatorMemory {
+  std::int64_t ranks = 1;
+  Bytes bytes;
+};
+
+struct ProcessMemory {
+  Bytes context;  ///< with the kernels of PyTorch, cuBLAS and cuDNN that a step loads
+  Bytes nccl;     ///< its kernels, once
+  std::vector<CommunicatorMemory> communicators;
+
+  [[nodiscard]] Bytes total() const;
+};
+
 /// `channels`: of NCCL, in a collective of several ranks.
-[[nodiscard]] Bytes pytorch_process_bytes(EngineKind engine, const PlanConfig& config,
-                                          std::int64_t channels);
+[[nodiscard]] ProcessMemory pytorch_process(EngineKind engine, const PlanConfig& config,
+                                            std::int64_t channels);
 
 }  // namespace mfsdp

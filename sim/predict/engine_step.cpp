@@ -62,7 +62,7 @@ Result<EngineStep> engine_step(EngineKind engine, const PlanConfig& config, cons
     AllocatorSettings settings = machine.settings;
     settings.limit.reset();
     const EngineMemory unlimited = engine_memory(step.plan, settings);
-    const Bytes outside = pytorch_process_bytes(engine, config, machine.gpu.collective_sms);
+    const Bytes outside = pytorch_process(engine, config, machine.gpu.collective_sms).total();
     const Bytes left = machine.gpu.capacity - outside - machine.reserve;
     const auto room = static_cast<double>(std::max<std::int64_t>(
         std::min(left.value, machine.settings.limit.value_or(left.value)), 0));
@@ -99,7 +99,7 @@ std::function<Nanos(const Op&)> host_times(const EngineStep& step, const Gpu& gp
 
 void complete(PredictedRun& run, const EngineStep& step, const Gpu& gpu) {
   const AllocatorCounters& counters = step.memory.counters;
-  const Bytes outside = pytorch_process_bytes(step.engine, run.config, gpu.collective_sms);
+  const Bytes outside = pytorch_process(step.engine, run.config, gpu.collective_sms).total();
   MemorySummary& memory = run.memory;
   run.engine = to_string(step.engine);
   run.facts.push_back(

@@ -20,7 +20,7 @@ PlanConfig on_mesh(std::int64_t outer, std::int64_t shard) {
 /// total - free - reserved of runs: gpu_backend/measurements, each in its file.
 TEST(PytorchProcess, TakesWhatWasMeasured) {
   const auto bytes = [](std::int64_t ranks) {
-    return pytorch_process_bytes(EngineKind::fsdp2, on_mesh(1, ranks), kChannels).value;
+    return pytorch_process(EngineKind::fsdp2, on_mesh(1, ranks), kChannels).total().value;
   };
   EXPECT_EQ(bytes(1), 1'389'166'592);
   EXPECT_EQ(bytes(2), 1'691'222'016);
@@ -43,7 +43,7 @@ TEST(PytorchProcess, CountsProcessGroups) {
 /// 507,510,784 bytes.
 TEST(PytorchProcess, FurtherCommunicatorsAreSmaller) {
   const auto bytes = [](std::int64_t outer, std::int64_t shard) {
-    return pytorch_process_bytes(EngineKind::fsdp2, on_mesh(outer, shard), kChannels).value;
+    return pytorch_process(EngineKind::fsdp2, on_mesh(outer, shard), kChannels).total().value;
   };
   EXPECT_EQ(bytes(2, 4) - bytes(1, 8), 2 * 507'510'784);
   EXPECT_EQ(bytes(8, 1) - bytes(1, 8), 406'847'488);
