@@ -186,6 +186,8 @@ void StepBuilder::free_once(Tensor tensor) {
   end.freed = true;
 }
 
+void StepBuilder::empty_cache() { kept_.emplace_back().empties_cache = true; }
+
 Tensor StepBuilder::allocate(std::string_view name, std::int64_t bytes, Category category,
                              StreamRole stream) {
   const Tensor tensor = add_buffer(name, bytes, category, stream);

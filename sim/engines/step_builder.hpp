@@ -155,6 +155,9 @@ class StepBuilder {
   void set_l2_bytes(std::int64_t bytes) { l2_bytes_ = bytes; }
   [[nodiscard]] std::int64_t l2_bytes() const { return l2_bytes_; }
 
+  /// Before the first step: what lies free in whole segments goes back to the device.
+  void empty_cache();
+
   // The host, which issues the ops in their order.
   void launch_by(Launcher launcher) { launcher_ = launcher; }
   /// Beside what launches take, before the next op.
