@@ -79,10 +79,8 @@ class Host {
 
   [[nodiscard]] HostAllocation event(BufferId id, bool is_free) const {
     const Buffer& buffer = plan_.program.buffers[id.value];
-    return {.is_free = is_free,
-            .buffer = id,
-            .size = buffer.size.value,
-            .stream = buffer.pool.value};
+    return {
+        .is_free = is_free, .buffer = id, .size = buffer.size.value, .stream = buffer.pool.value};
   }
 
   const EnginePlan& plan_;
