@@ -439,6 +439,7 @@ def record(device):
              "retries": stats["num_alloc_retries"], "torch": torch.__version__}
     facts["issue_ms"] = of_all_ranks(issues[len(issues) // 2:])
     facts["operator_us"] = of_all_ranks(operator_us(device))
+    facts["steps_of_ranks_ms"] = of_all_ranks(facts["step_ms"])
     if ARGUMENTS.snapshot and dist.get_rank() == 0:
         torch.cuda.memory._dump_snapshot(ARGUMENTS.snapshot)
     if ARGUMENTS.exposed:

@@ -31,6 +31,7 @@ def parse_arguments():
     parser.add_argument("--out", required=True)
     parser.add_argument("--seconds", type=float, default=140)
     parser.add_argument("--steps", default="9")
+    parser.add_argument("--first", type=int, default=0, help="the number of the run to begin with")
     parser.add_argument("runs")
     return parser.parse_args()
 
@@ -64,7 +65,7 @@ def main():
     os.makedirs(arguments.out, exist_ok=True)
     device = engines.join()
     first = dist.get_rank() == 0
-    for number, run in enumerate(runs):
+    for number, run in list(enumerate(runs))[arguments.first:]:
         spent = torch.tensor([time.time() - BEGUN], device=device)
         dist.broadcast(spent, 0)
         if spent.item() > arguments.seconds:

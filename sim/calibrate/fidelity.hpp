@@ -16,8 +16,8 @@ namespace mfsdp {
 
 /// One line of the table: a set of measured rows and how far predictions are from them.
 struct FidelityRow {
-  std::string
-      group;  ///< "GEMM", "attention", "collective", "copy", "contention", "network", "step"
+  std::string group;  ///< "GEMM", "attention", "collective", "copy", "contention", "network",
+                      ///< "step", "engine"
   std::string what;
   ErrorSummary error;
   Evaluation evaluation = Evaluation::unseen;
@@ -40,6 +40,8 @@ struct FidelityRow {
 [[nodiscard]] Result<std::vector<FidelityRow>> network_fidelity(
     const std::filesystem::path& scenarios);
 [[nodiscard]] Result<std::vector<FidelityRow>> step_fidelity(
+    const std::filesystem::path& scenarios);
+[[nodiscard]] Result<std::vector<FidelityRow>> engine_fidelity(
     const std::filesystem::path& scenarios);
 
 /// The table's titles, then a line of cells for each row; for any renderer of tables.

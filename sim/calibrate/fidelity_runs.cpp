@@ -5,13 +5,10 @@
 #include <array>
 #include <utility>
 
-#include "core/model/hf_config.hpp"
-#include "core/schedule/build.hpp"
 #include "sim/calibrate/fidelity.hpp"
 #include "sim/calibrate/table_cells.hpp"
 #include "sim/cost/nanos.hpp"
 #include "sim/cost/tables.hpp"
-#include "sim/predict/predict.hpp"
 
 namespace mfsdp {
 namespace {
@@ -66,60 +63,6 @@ Result<CostModel> costs_on(const std::string& gpu, std::int64_t gpus, std::int64
   MFSDP_LET(cluster, make_cluster(kind, gpus, gpus / domains));
   if (domains > 1) cluster.domain = gpus / domains;
   return make_cost_model(cluster);
-}
-
-/// The configuration that a row of peers_8xh200.csv names.
-Result<PlanConfig> peer_config(const CsvTable& table, std::size_t row, const ModelShape& model) {
-  MFSDP_LET(gpus, integer_cell(table, row, "gpus"));
-  MFSDP_LET(seq_len, integer_cell(table, row, "seq_len"));
-  MFSDP_LET(micro_batch, integer_cell(table, row, "micro_batch"));
-  MFSDP_LET(recompute, text_cell(table, row, "recompute"));
-  MFSDP_LET(reduce_dtype, text_cell(table, row, "reduce_dtype"));
-  const auto policy = parse<Recompute>(recompute);
-  const auto wire = parse<DType>(reduce_dtype);
-  if (!policy || !wire)
-    return fail(table.place(row),
-                fmt::format("recompute is \"{}\" and reduce_dtype \"{}\"; "
-                            "expected {}, and {}",
-                            recompute, reduce_dtype, name_list<Recompute>(), name_list<DType>()));
-  PlanConfig config;
-  config.model = model;
-  config.mesh = data_parallel_mesh(1, gpus);
-  config.seq_len = seq_len;
-  config.micro_batch = micro_batch;
-  config.recompute = {.kind = *policy};
-  config.reduce_dtype = *wire;
-  config.clip = {0, 1};  // none of them clips
-  MFSDP_TRY(validate(config));
-  return config;
-}
-
-Result<FidelityRow> peer_row(const CsvTable& table, std::size_t row,
-                             const std::filesystem::path& scenarios, const std::string& source) {
-  MFSDP_LET(model_name, text_cell(table, row, "model"));
-  MFSDP_LET(system, text_cell(table, row, "system"));
-  MFSDP_LET(variant, text_cell(table, row, "variant"));
-  MFSDP_LET(measured_ms, number_cell(table, row, "step_ms"));
-  MFSDP_LET(model, load_model(model_name, scenarios / "models"));
-  MFSDP_LET(config, peer_config(table, row, model.shape));
-  MFSDP_LET(
-      program,
-      build_program(config, {.model_name = model.name, .tool_version = "", .stored_hash = ""}));
-  MFSDP_LET(costs, costs_on("h200", config.mesh.world_size(), 1, scenarios));
-  MFSDP_LET(prediction, predict(program, costs));
-  const double predicted_ms = static_cast<double>(prediction.run.time.step.value) / kNanosPerMilli;
-  const double ratio = predicted_ms / measured_ms - 1;
-  return FidelityRow{
-      .group = "step",
-      .what = fmt::format("{} {}, sequence {} x {}, recompute {}, {} wire: {:.1f} ms; ours would "
-                          "take {:.1f} ms",
-                          system, variant, config.micro_batch, config.seq_len,
-                          to_string(config.recompute.kind), to_string(config.reduce_dtype),
-                          measured_ms, predicted_ms),
-      .error = summarise({&ratio, 1}),
-      .evaluation = Evaluation::comparison,
-      .tier = Tier::calibrated,
-      .source = source};
 }
 
 }  // namespace
@@ -180,19 +123,6 @@ Result<std::vector<FidelityRow>> network_fidelity(const std::filesystem::path& s
          .evaluation = Evaluation::unseen,
          .tier = Tier::datasheet,
          .source = source});
-  }
-  return rows;
-}
-
-Result<std::vector<FidelityRow>> step_fidelity(const std::filesystem::path& scenarios) {
-  const std::string source = "fidelity/peers_8xh200.csv";
-  std::vector<FidelityRow> rows;
-  std::error_code ignored;
-  if (!std::filesystem::exists(scenarios / source, ignored)) return rows;
-  MFSDP_LET(table, read_table(scenarios / source));
-  for (std::size_t row = 0; row < table.rows(); ++row) {
-    MFSDP_LET(peer, peer_row(table, row, scenarios, source));
-    rows.push_back(std::move(peer));
   }
   return rows;
 }

@@ -100,7 +100,7 @@ void CompiledGraph::emit() {
       step_.free(tensor);
     }
   }
-  step_.launch_by(Launcher::eager);
+  step_.launch_by(Launcher::operators);
 }
 
 }  // namespace mfsdp

@@ -71,6 +71,7 @@ class Host {
 
   bool take(const KeptFrom& kept, const Op* op) {
     if (kept.by_renewal) return true;
+    if (kept.empties_cache) return use_({.empties_cache = true, .buffer = {}}, op);
     HostAllocation made = event(kept.buffer, kept.freed);
     if (kept.brief) made.size = kept.brief->value;
     return use_(made, op);
@@ -101,6 +102,10 @@ class Accounts {
         most_of_stream_(plan.program.pools.size()) {}
 
   bool use(const HostAllocation& event, const Op* op) {
+    if (event.empties_cache) {
+      allocator_.release_cached();
+      return true;
+    }
     const auto position = event.buffer.value;
     const auto stream = static_cast<std::size_t>(event.stream);
     Bytes& live = live_[static_cast<std::size_t>(program_.buffers[position].category)];
@@ -205,6 +210,7 @@ std::vector<KindMemory> live_at_peak(const EnginePlan& plan, const AllocatorSett
   std::vector<std::int64_t> at_peak;
   const auto pass = [&](bool is_second) {
     for (const HostAllocation& one : made) {
+      if (one.empties_cache) continue;
       std::int64_t& bytes = held[one.buffer.value];
       const std::int64_t change = one.is_free ? -bytes : rounded(one);
       bytes = one.is_free ? 0 : change;

@@ -51,6 +51,7 @@ struct KindMemory {
 /// One allocation (`size` of its block's bytes asked for) or free, as the host makes it.
 struct HostAllocation {
   bool is_free = false;
+  bool empties_cache = false;  ///< neither: segments without a block in use are given back
   BufferId buffer;
   std::int64_t size = 0;    ///< bytes asked for
   std::int64_t stream = 0;  ///< of the allocator

@@ -20,6 +20,8 @@ struct KeptFrom {
   bool by_renewal = false;
   /// It is there before the first step, which makes none where later ones do.
   bool before_steps = false;
+  /// No allocation: segments without a block in use are given back (torch.cuda.empty_cache).
+  bool empties_cache = false;
 };
 
 /// What is kept and made anew in every step, beside the old one, which is freed then: the step

@@ -30,6 +30,10 @@ MemorySnapshot engine_snapshot(const EnginePlan& plan, const AllocatorSettings& 
   allocator.watch([&](const MemoryEvent& event) { snapshot.events.push_back({.event = event}); });
   std::unordered_map<std::int64_t, std::pair<std::int64_t, std::int64_t>> live;  // by buffer
   for (const HostAllocation& made : host_allocations(plan, steps)) {
+    if (made.empties_cache) {
+      allocator.release_cached();
+      continue;
+    }
     const std::string& name = plan.program.buffers[made.buffer.value].name;
     MemoryEvent event{.action = made.is_free ? MemoryAction::free : MemoryAction::allocate,
                       .size = std::max<std::int64_t>(made.size, 1),

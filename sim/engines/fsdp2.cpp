@@ -142,6 +142,7 @@ class Fsdp2 {
     if (ranks_ == 1 || of.output || !of.gathered.empty()) return;
     step_.at(of.unit, phase_);
     step_.host_work(kGatherHook);
+    step_.launch_by(Launcher::hook);
     constexpr StreamRole stream = StreamRole::all_gather;
     const std::int64_t own = of.shard * kHalf;
     const Tensor input = step_.allocate("gather_input", own, Category::unsharded_weight, stream);
@@ -152,6 +153,7 @@ class Fsdp2 {
     step_.collective(CollectiveKind::all_gather, "all_gather", of.shard, DType::bf16);
     step_.free(input);
     of.gather = step_.record(stream);
+    step_.launch_by(Launcher::operators);
   }
 
   /// One rank has nothing to gather: it casts.
@@ -174,7 +176,15 @@ class Fsdp2 {
     step_.at(of.unit, phase_);
     if (!of.gathered.empty()) return;
     step_.host_work(kUseHook);
-    if (ranks_ == 1) return cast_alone(of);
+    step_.launch_by(Launcher::hook);
+    if (ranks_ == 1)
+      cast_alone(of);
+    else
+      copy_out(of);
+    step_.launch_by(Launcher::operators);
+  }
+
+  void copy_out(Shards& of) {
     // Kept until its copies are done, so that this gather could run beside them.
     if (phase_ == Phase::forward && copied_out_) {
       step_.wait(StreamRole::all_gather, *copied_out_);

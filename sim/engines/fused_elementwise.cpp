@@ -100,7 +100,7 @@ class FusedFunctions final : public Elementwise {
   void kernel(KernelKind kind, std::string_view name, const Traffic& traffic) {
     step_.launch_by(Launcher::compiled);
     Elementwise::kernel(kind, name, traffic);
-    step_.launch_by(Launcher::eager);
+    step_.launch_by(Launcher::operators);
   }
 
   /// Of norms and the loss there is one shape only.

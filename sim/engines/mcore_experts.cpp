@@ -166,7 +166,7 @@ void McoreExperts::add_bias() {
   const std::int64_t narrow = sizes_.row_states;
   const std::int64_t wide = 2 * narrow;
   const Tensor scaled = allocate("scaled_bias", wide);
-  step_.host_work(3 * (sizes_.local - 1) * kOperatorKernel);
+  step_.host_work(3 * (sizes_.local - 1) * kForwardKernel);
   elementwise(KernelKind::expert_bias_forward, "scale_bias", wide);
   const Tensor sums = allocate("biased", wide);
   elementwise(KernelKind::expert_bias_forward, "add_bias", narrow + 2 * wide);
@@ -321,7 +321,7 @@ void McoreExperts::bias_backward() {
   const std::int64_t narrow = sizes_.row_states;
   const std::int64_t wide = 2 * narrow;
   const Tensor widened = allocate("d_biased", wide);
-  step_.host_work(5 * (sizes_.local - 1) * kOperatorKernel);
+  step_.host_work(5 * (sizes_.local - 1) * kBackwardKernel);
   elementwise(KernelKind::cast, "widen_d_biased", narrow + wide);
   const Tensor scaled = allocate("d_scaled_bias", wide);
   elementwise(KernelKind::expert_bias_gradient, "scale_d_bias", 2 * wide);

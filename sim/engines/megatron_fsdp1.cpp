@@ -113,6 +113,7 @@ class MegatronFsdp1 {
     main_gradients_ = shards * gradient_type_;
     step_.at(units_.root.unit, Phase::input);
     step_.keep("main_gradients", main_gradients_, Category::main_grad);
+    step_.empty_cache();  // at the end of its buffers' constructor
     std::vector<Tensor> zeros;
     for (const OwnedWeight& weight : owned_) {
       step_.at(weight.unit, Phase::input);

@@ -126,8 +126,7 @@ Op& StepBuilder::add_named(std::string name, StreamId stream, OpBody body) {
 
 /// Allocations and frees are part of their operators.
 HostLaunches StepBuilder::work_of(const OpBody& body) const {
-  if (std::holds_alternative<Kernel>(body))
-    return launcher_ == Launcher::compiled ? kCompiledKernel : kOperatorKernel;
+  if (std::holds_alternative<Kernel>(body)) return kernel_work(launcher_, phase_);
   if (std::holds_alternative<Collective>(body)) return kCollectiveCall;
   if (std::holds_alternative<Record>(body) || std::holds_alternative<Wait>(body)) return kEventCall;
   return 0;
@@ -186,6 +185,8 @@ void StepBuilder::free_once(Tensor tensor) {
   end.brief = made.brief;
   end.freed = true;
 }
+
+void StepBuilder::empty_cache() { kept_.emplace_back().empties_cache = true; }
 
 Tensor StepBuilder::allocate(std::string_view name, std::int64_t bytes, Category category,
                              StreamRole stream) {

@@ -155,6 +155,9 @@ class StepBuilder {
   void set_l2_bytes(std::int64_t bytes) { l2_bytes_ = bytes; }
   [[nodiscard]] std::int64_t l2_bytes() const { return l2_bytes_; }
 
+  /// Before the first step: what lies free in whole segments goes back to the device.
+  void empty_cache();
+
   // The host, which issues the ops in their order.
   void launch_by(Launcher launcher) { launcher_ = launcher; }
   /// Beside what launches take, before the next op.
@@ -186,7 +189,7 @@ class StepBuilder {
   std::vector<BufferId> resting_;
   std::vector<HostLaunches> host_;  ///< by op
   HostLaunches host_work_ = 0;      ///< before the next one
-  Launcher launcher_ = Launcher::eager;
+  Launcher launcher_ = Launcher::operators;
   std::vector<Segment> segments_;
   std::size_t next_op_ = 0;
   std::int64_t padding_ = 0;

@@ -6,6 +6,7 @@
 
 #include "sim/engines/engine_errors.hpp"
 #include "sim/engines/plan_engine.hpp"
+#include "sim/engines/pytorch_process.hpp"
 
 namespace mfsdp {
 namespace {
@@ -49,15 +50,6 @@ class Room {
   const EngineMemory& unlimited_;
 };
 
-/// What context, libraries and NCCL take. PyTorch makes communicators that no step shows: beside
-/// what was reserved two ranks of FSDP2 and of Megatron-FSDP took 2,817 to 2,822 MB on H100, where
-/// context and three communicators are 2,882 (gpu_backend/measurements/2026-11-25-engines-2.md).
-Bytes outside_allocator(const EnginePlan& plan, const Gpu& gpu) {
-  constexpr std::int64_t kPyTorchCommunicators = 3;
-  const std::int64_t planned = std::ssize(plan.program.communicators);
-  return runtime_bytes(gpu, planned == 0 ? 0 : std::max(planned, kPyTorchCommunicators));
-}
-
 }  // namespace
 
 Result<EngineStep> engine_step(EngineKind engine, const PlanConfig& config, const Meta& meta,
@@ -70,7 +62,7 @@ Result<EngineStep> engine_step(EngineKind engine, const PlanConfig& config, cons
     AllocatorSettings settings = machine.settings;
     settings.limit.reset();
     const EngineMemory unlimited = engine_memory(step.plan, settings);
-    const Bytes outside = outside_allocator(step.plan, machine.gpu);
+    const Bytes outside = pytorch_process(engine, config, machine.gpu.collective_sms).total();
     const Bytes left = machine.gpu.capacity - outside - machine.reserve;
     const auto room = static_cast<double>(std::max<std::int64_t>(
         std::min(left.value, machine.settings.limit.value_or(left.value)), 0));
@@ -107,7 +99,7 @@ std::function<Nanos(const Op&)> host_times(const EngineStep& step, const Gpu& gp
 
 void complete(PredictedRun& run, const EngineStep& step, const Gpu& gpu) {
   const AllocatorCounters& counters = step.memory.counters;
-  const Bytes outside = outside_allocator(step.plan, gpu);
+  const Bytes outside = pytorch_process(step.engine, run.config, gpu.collective_sms).total();
   MemorySummary& memory = run.memory;
   run.engine = to_string(step.engine);
   run.facts.push_back(

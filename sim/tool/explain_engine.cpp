@@ -9,6 +9,7 @@
 
 #include "core/cli/format.hpp"
 #include "core/cli/table.hpp"
+#include "sim/engines/pytorch_process.hpp"
 
 namespace mfsdp {
 namespace {
@@ -42,6 +43,21 @@ std::string stream_table(const EngineMemory& memory, const TextStyle& style) {
       .rows = {}};
   for (const StreamMemory& stream : memory.streams)
     table.rows.push_back({stream.name, format_gib(stream.allocated), format_gib(stream.reserved)});
+  return render_table(table, style);
+}
+
+/// What of the device the allocator does not reserve.
+std::string process_table(const Question& question, const TextStyle& style) {
+  const std::int64_t channels = question.costs->cluster().gpu.collective_sms;
+  const ProcessMemory memory = pytorch_process(question.engine, question.config, channels);
+  Table table{.columns = {{"beside the allocator"}, {"GiB", Align::right}},
+              .rows = {{"context, kernels and libraries", format_gib(memory.context)},
+                       {"NCCL's kernels", format_gib(memory.nccl)}}};
+  for (const CommunicatorMemory& one : memory.communicators)
+    table.rows.push_back(
+        {one.ranks > 1 ? fmt::format("communicator of {} ranks, {} channels", one.ranks, channels)
+                       : "communicator of one rank",
+         format_gib(one.bytes)});
   return render_table(table, style);
 }
 
@@ -126,11 +142,11 @@ std::string explain_engine_memory(const Question& question, const Prediction& pr
                                   const TextStyle& style) {
   const EngineStep& step = *question.step;
   return fmt::format(
-      "{}\n{}\nWhere most is reserved, {} GiB are segments without a block in use, {} GiB lie "
+      "{}\n{}\n{}\nWhere most is reserved, {} GiB are segments without a block in use, {} GiB lie "
       "beside blocks in use. Streams share neither.\n\n{}",
       peak_table(step, question.allocator, style), stream_table(step.memory, style),
-      format_gib(step.memory.idle_segments), format_gib(step.memory.fragments),
-      suggestions(question, prediction.run));
+      process_table(question, style), format_gib(step.memory.idle_segments),
+      format_gib(step.memory.fragments), suggestions(question, prediction.run));
 }
 
 }  // namespace mfsdp

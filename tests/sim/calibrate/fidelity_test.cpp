@@ -103,6 +103,15 @@ TEST_F(Fidelity, OtherEnginesAreAComparison) {
   }
 }
 
+TEST_F(Fidelity, EnginesAreHeldToTheRunsOfTheirs) {
+  EXPECT_EQ(row("engine", "all: step", Evaluation::unseen).error.rows, 10u);
+  EXPECT_LT(row("engine", "all: step", Evaluation::unseen).error.mean, 0.05);
+  EXPECT_LT(row("engine", "all: step", Evaluation::unseen).error.worst, 0.10);
+  // Noted with three digits after the point: half of the last one of 27.523 GiB is 0.00002 of it.
+  EXPECT_LT(row("engine", "all: allocated memory", Evaluation::unseen).error.worst, 0.0001);
+  EXPECT_LT(row("engine", "all: reserved memory", Evaluation::unseen).error.worst, 0.002);
+}
+
 TEST_F(Fidelity, ContentionIsFittedOnThreeRowsAndNearOnTen) {
   int seen = 0;
   for (const FidelityRow& row : rows()) {

@@ -212,7 +212,7 @@ TEST(Fsdp2, CountsWhatTheHostDoes) {
       const HostLaunches work = plan.host[op.id.value];
       EXPECT_GE(work, 0);
       if (std::holds_alternative<Kernel>(op.body)) {
-        EXPECT_GE(work, kOperatorKernel) << op.name;
+        EXPECT_GE(work, kBackwardKernel) << op.name;
       } else if (std::holds_alternative<Collective>(op.body)) {
         EXPECT_GE(work, kCollectiveCall) << op.name;
       }

@@ -1,0 +1,214 @@
+// Whole steps of other systems (scenarios/fidelity/peers_8xh200.csv) beside our own executor's, and
+// beside what is predicted of the engine that ran them.
+#include <fmt/format.h>
+
+#include <array>
+#include <utility>
+
+#include "core/model/hf_config.hpp"
+#include "core/schedule/build.hpp"
+#include "sim/calibrate/fidelity.hpp"
+#include "sim/calibrate/table_cells.hpp"
+#include "sim/cost/nanos.hpp"
+#include "sim/cost/tables.hpp"
+#include "sim/engines/engine.hpp"
+#include "sim/predict/engine_step.hpp"
+#include "sim/predict/predict.hpp"
+
+namespace mfsdp {
+namespace {
+
+constexpr std::string_view kSource = "fidelity/peers_8xh200.csv";
+constexpr double kGibibyte = 1024 * static_cast<double>(kMebibyte);
+
+struct System {
+  std::string_view system;
+  std::string_view variant;
+  EngineKind engine = EngineKind::mfsdp;
+  AllocatorPolicy allocator = AllocatorPolicy::best_fit;
+};
+
+constexpr std::array<System, 6> kSystems{
+    {{"pytorch_fsdp2", "eager", EngineKind::fsdp2},
+     {"pytorch_fsdp2", "compile", EngineKind::fsdp2_compile},
+     {"megatron_fsdp_v1", "fused_elementwise", EngineKind::mfsdp1},
+     {"megatron_fsdp_v1", "fused_elementwise+double_buffer", EngineKind::mfsdp1,
+      AllocatorPolicy::double_buffer},
+     {"megatron_fsdp_v2", "eager", EngineKind::mfsdp2_eager},
+     {"megatron_fsdp_v2", "fused_elementwise", EngineKind::mfsdp2}}};
+
+/// A row, and what is to be predicted of it.
+struct Peer {
+  std::string what;
+  System system;
+  PlanConfig config;
+  std::string model;
+  double step_ms = 0;
+  double allocated_gib = 0;
+  double reserved_gib = 0;
+};
+
+Result<System> system_of(const CsvTable& table, std::size_t row) {
+  MFSDP_LET(system, text_cell(table, row, "system"));
+  MFSDP_LET(variant, text_cell(table, row, "variant"));
+  for (const System& known : kSystems)
+    if (known.system == system && known.variant == variant) return known;
+  return fail(
+      table.place(row),
+      fmt::format("'{}', '{}' is no system that is described as an engine", system, variant));
+}
+
+Result<PlanConfig> peer_config(const CsvTable& table, std::size_t row, const ModelShape& model) {
+  MFSDP_LET(gpus, integer_cell(table, row, "gpus"));
+  MFSDP_LET(seq_len, integer_cell(table, row, "seq_len"));
+  MFSDP_LET(micro_batch, integer_cell(table, row, "micro_batch"));
+  MFSDP_LET(recompute, text_cell(table, row, "recompute"));
+  MFSDP_LET(reduce_dtype, text_cell(table, row, "reduce_dtype"));
+  const auto policy = parse<Recompute>(recompute);
+  const auto wire = parse<DType>(reduce_dtype);
+  if (!policy || !wire)
+    return fail(table.place(row),
+                fmt::format("recompute is \"{}\" and reduce_dtype \"{}\"; "
+                            "expected {}, and {}",
+                            recompute, reduce_dtype, name_list<Recompute>(), name_list<DType>()));
+  PlanConfig config;
+  config.model = model;
+  config.mesh = data_parallel_mesh(1, gpus);
+  config.seq_len = seq_len;
+  config.micro_batch = micro_batch;
+  config.recompute = {.kind = *policy};
+  config.reduce_dtype = *wire;
+  config.clip = {0, 1};  // none of them clips
+  MFSDP_TRY(validate(config));
+  return config;
+}
+
+Result<Peer> peer_of(const CsvTable& table, std::size_t row,
+                     const std::filesystem::path& scenarios) {
+  Peer peer;
+  MFSDP_LET(system, system_of(table, row));
+  MFSDP_LET(model_name, text_cell(table, row, "model"));
+  MFSDP_LET(step_ms, number_cell(table, row, "step_ms"));
+  MFSDP_LET(allocated, number_cell(table, row, "peak_allocated_gib"));
+  MFSDP_LET(reserved, number_cell(table, row, "peak_reserved_gib"));
+  MFSDP_LET(model, load_model(model_name, scenarios / "models"));
+  MFSDP_LET(config, peer_config(table, row, model.shape));
+  peer.what =
+      fmt::format("{} {}, sequence {} x {}, recompute {}, {} wire: {:.1f} ms", system.system,
+                  system.variant, config.micro_batch, config.seq_len,
+                  to_string(config.recompute.kind), to_string(config.reduce_dtype), step_ms);
+  peer.system = system;
+  peer.config = std::move(config);
+  peer.model = model.name;
+  peer.step_ms = step_ms;
+  peer.allocated_gib = allocated;
+  peer.reserved_gib = reserved;
+  return peer;
+}
+
+Result<std::vector<Peer>> read_peers(const std::filesystem::path& scenarios) {
+  std::vector<Peer> peers;
+  std::error_code ignored;
+  if (!std::filesystem::exists(scenarios / kSource, ignored)) return peers;
+  MFSDP_LET(table, read_table(scenarios / kSource));
+  for (std::size_t row = 0; row < table.rows(); ++row) {
+    MFSDP_LET(peer, peer_of(table, row, scenarios));
+    peers.push_back(std::move(peer));
+  }
+  return peers;
+}
+
+Result<CostModel> costs_of(const Peer& peer, const std::filesystem::path& scenarios) {
+  MFSDP_LET(gpu, load_gpu("h200", scenarios / "gpus"));
+  const std::int64_t gpus = peer.config.mesh.world_size();
+  MFSDP_LET(cluster, make_cluster(gpu, gpus, gpus));
+  return make_cost_model(cluster);
+}
+
+double milliseconds(const Prediction& prediction) {
+  return static_cast<double>(prediction.run.time.step.value) / kNanosPerMilli;
+}
+
+FidelityRow row_of(std::string group, std::string what, std::span<const double> errors,
+                   Evaluation evaluation) {
+  return {.group = std::move(group),
+          .what = std::move(what),
+          .error = summarise(errors),
+          .evaluation = evaluation,
+          .tier = Tier::calibrated,
+          .source = std::string(kSource)};
+}
+
+/// Of one row: predicted over measured, less 1.
+struct EngineErrorsOfRow {
+  double predicted_ms = 0;
+  double step = 0;
+  double allocated = 0;
+  double reserved = 0;
+};
+
+Result<EngineErrorsOfRow> engine_errors_of(const Peer& peer, const CostModel& costs) {
+  PlanConfig asked = peer.config;
+  asked.allocator = peer.system.allocator;
+  MFSDP_LET(config, engine_config(peer.system.engine, asked));
+  const Gpu& gpu = costs.cluster().gpu;
+  MFSDP_LET(step, engine_step(peer.system.engine, config, {},
+                              {.settings = {}, .gpu = gpu, .reserve = Bytes(0)}));
+  MFSDP_LET(prediction, predict(step.plan.program, costs, {}, host_times(step, gpu)));
+  const AllocatorCounters& counters = step.memory.counters;
+  const auto over = [](std::int64_t bytes, double gib) {
+    return static_cast<double>(bytes) / kGibibyte / gib - 1;
+  };
+  const double predicted_ms = milliseconds(prediction);
+  return EngineErrorsOfRow{.predicted_ms = predicted_ms,
+                           .step = predicted_ms / peer.step_ms - 1,
+                           .allocated = over(counters.peak_allocated, peer.allocated_gib),
+                           .reserved = over(counters.peak_reserved, peer.reserved_gib)};
+}
+
+}  // namespace
+
+Result<std::vector<FidelityRow>> step_fidelity(const std::filesystem::path& scenarios) {
+  MFSDP_LET(peers, read_peers(scenarios));
+  std::vector<FidelityRow> rows;
+  for (const Peer& peer : peers) {
+    MFSDP_LET(program,
+              build_program(peer.config,
+                            {.model_name = peer.model, .tool_version = "", .stored_hash = ""}));
+    MFSDP_LET(costs, costs_of(peer, scenarios));
+    MFSDP_LET(prediction, predict(program, costs));
+    const double ours = milliseconds(prediction);
+    const double error = ours / peer.step_ms - 1;
+    rows.push_back(row_of("step", fmt::format("{}; ours would take {:.1f} ms", peer.what, ours),
+                          {&error, 1}, Evaluation::comparison));
+  }
+  return rows;
+}
+
+Result<std::vector<FidelityRow>> engine_fidelity(const std::filesystem::path& scenarios) {
+  MFSDP_LET(peers, read_peers(scenarios));
+  std::vector<FidelityRow> rows;
+  std::vector<double> steps;
+  std::vector<double> allocated;
+  std::vector<double> reserved;
+  // Nothing was fitted on them; snapshots of two, eager and compiled, were looked at.
+  constexpr Evaluation kHow = Evaluation::unseen;
+  for (const Peer& peer : peers) {
+    MFSDP_LET(costs, costs_of(peer, scenarios));
+    MFSDP_LET(errors, engine_errors_of(peer, costs));
+    rows.push_back(row_of("engine",
+                          fmt::format("{}; {} {:.1f} ms", peer.what, to_string(peer.system.engine),
+                                      errors.predicted_ms),
+                          {&errors.step, 1}, kHow));
+    steps.push_back(errors.step);
+    allocated.push_back(errors.allocated);
+    reserved.push_back(errors.reserved);
+  }
+  if (peers.empty()) return rows;
+  rows.push_back(row_of("engine", "all: step", steps, kHow));
+  rows.push_back(row_of("engine", "all: allocated memory", allocated, kHow));
+  rows.push_back(row_of("engine", "all: reserved memory", reserved, kHow));
+  return rows;
+}
+
+}  // namespace mfsdp

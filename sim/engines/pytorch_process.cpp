@@ -1,0 +1,73 @@
+#include "sim/engines/pytorch_process.hpp"
+
+namespace mfsdp {
+namespace {
+
+// NCCL's buffers and what it loads come in pages of 2 MiB each.
+constexpr std::int64_t kPage = std::int64_t{2} << 20;
+
+// Measured by cudaMemGetInfo with PyTorch 2.11, CUDA 13.0 and NCCL 2.28.9 (the wheel's), kernels
+// loaded when they are first used, which is CUDA's default; total - free - reserved:
+//   877,527,040    one process, no NCCL, H100 and H200 alike (2026-11-25-engines-*-measured.csv)
+//   1,389,166,592  with a default group of one rank, H200: 2026-11-25-engines-measured.csv
+//   1,691,222,016  with a default group of two ranks, H200: 2026-11-26-engines-3-measured.jsonl
+//   406,847,488 or a page more for each further communicator of one rank, there, too
+//   507,510,784 or a page more for each further one of two ranks and of four, 24 channels each:
+//                  2026-11-21-runtime-memory.md (NCCL 2.28.3)
+constexpr std::int64_t kContext = 877'527'040;
+constexpr std::int64_t kCommunicator = 194 * kPage;
+// (507,510,784 - 406,847,488) / 24 channels: each sends and receives.
+constexpr std::int64_t kChannel = 2 * kPage;
+// What is left of the first ones: 1,691,222,016 - 877,527,040 - 507,510,784, and of one rank, which
+// launches no collective, 1,389,166,592 - 877,527,040 - 406,847,488.
+constexpr std::int64_t kNcclKernels = 306'184'192;
+constexpr std::int64_t kNcclAlone = 104'792'064;
+
+}  // namespace
+
+std::vector<std::int64_t> communicator_sizes(EngineKind engine, const PlanConfig& config) {
+  const Mesh& mesh = config.mesh;
+  const std::int64_t world = mesh.world_size();
+  std::vector<std::int64_t> sizes{world};
+  const auto add = [&](std::int64_t size) {
+    if (size != world) sizes.push_back(size);
+  };
+  const std::int64_t outer = mesh.size(Axis::dp_outer);
+  const std::int64_t shard = mesh.size(Axis::dp_shard);
+  switch (engine) {
+    case EngineKind::mcore:
+    case EngineKind::mcore_unfused_loss:
+      // Groups of its own, that of all ranks among them, made when they are first used.
+      for (const Axis axis : {Axis::dp_shard, Axis::dp_outer, Axis::expt_dp, Axis::ep})
+        if (mesh.size(axis) > 1) sizes.push_back(mesh.size(axis));
+      return sizes;
+    case EngineKind::mfsdp1:
+      add(1);  // its mesh has an axis of tensor parallelism
+      break;
+    default: break;
+  }
+  if (outer > 1) {
+    add(outer);
+    add(shard);
+  }
+  return sizes;
+}
+
+Bytes ProcessMemory::total() const {
+  Bytes sum = context + nccl;
+  for (const CommunicatorMemory& communicator : communicators) sum += communicator.bytes;
+  return sum;
+}
+
+ProcessMemory pytorch_process(EngineKind engine, const PlanConfig& config, std::int64_t channels) {
+  ProcessMemory memory{.context = Bytes(kContext), .nccl = Bytes(kNcclAlone), .communicators = {}};
+  for (const std::int64_t size : communicator_sizes(engine, config)) {
+    const bool several = size > 1;
+    if (several) memory.nccl = Bytes(kNcclKernels);
+    memory.communicators.push_back(
+        {.ranks = size, .bytes = Bytes(kCommunicator + (several ? channels * kChannel : 0))});
+  }
+  return memory;
+}
+
+}  // namespace mfsdp
