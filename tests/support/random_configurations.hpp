@@ -119,14 +119,11 @@ inline void draw_expert_parallel(PlanConfig& config, Models models) {
     return only_experts ? *rc::gen::inRange(0, 8) > 0 : *rc::gen::arbitrary<bool>();
   };
   if (!able.empty() && takes_back()) {
-    if (only_experts && orthogonalises(config.optimizer)) config.optimizer = Optimizer::adamw;
     config.gather = config.reduce = Transport::nccl;
     if (config.state_dtype == StateDtype::blockwise8) config.state_dtype = StateDtype::full;
   }
   const bool in_windows = config.gather != Transport::nccl || config.reduce != Transport::nccl;
-  if (able.empty() || in_windows || orthogonalises(config.optimizer) ||
-      config.state_dtype == StateDtype::blockwise8)
-    return;
+  if (able.empty() || in_windows || config.state_dtype == StateDtype::blockwise8) return;
   config.expert_parallel = *rc::gen::elementOf(able);
   config.mesh = with_expert_grid(config.mesh, config.expert_parallel);
   if (*rc::gen::arbitrary<bool>())
