@@ -78,12 +78,88 @@ std::vector<KernelSpec> attention_specs() {
   const auto rows = [&](OperandUse use, std::string_view role) {
     return operand(use, role, compute, {tokens, d("heads", "value_dim")});
   };
+  const auto per_head = [&](OperandUse use, std::string_view role) {
+    return operand(use, role, statistic, {tokens, d("heads")});
+  };
+  const std::vector<std::string_view> sizes{"batch", "deterministic", "head_dim",
+                                            "heads", "kv_heads",      "seq"};
+  const std::vector<std::string_view> scores{"query_scalar", "score_cap", "value_dim", "window"};
+  return {{.kind = attention_forward,
+           .operands = {heads("query", "heads"), heads("key", "kv_heads"),
+                        heads("value", "kv_heads", "value_dim"), rows(writes, "output"),
+                        per_head(writes, "log_sum_exp"), document_positions({tokens})},
+           .attributes = sizes,
+           .optional_attributes = scores,
+           .flops = attention_forward_flops,
+           .workspace = forward_workspace},
+          {.kind = attention_backward,
+           .operands = {heads("query", "heads"), heads("key", "kv_heads"),
+                        heads("value", "kv_heads", "value_dim"), rows(reads, "output"),
+                        rows(reads, "d_output"), per_head(reads, "log_sum_exp"),
+                        operand(writes, "d_qkv", compute, {tokens, d("qkv_width")}),
+                        operand(scratch, "d_query_sum", statistic, {tokens, width}),
+                        per_head(scratch, "row_sums"), document_positions({tokens})},
+           .attributes = sizes,
+           .optional_attributes = scores,
+           .flops = attention_backward_flops,
+           .model_share = {.num = 4, .den = 5},  // 2 of its 2.5 forwards: scores are made again
+           .workspace = backward_workspace},
+          {.kind = sink_forward,
+           .operands = {operand(updates, "output", compute, {d("rows"), width}),
+                        operand(updates, "log_sum_exp", statistic, {d("rows"), d("heads")}),
+                        operand(reads, "weight", compute, {d("heads")})},
+           .attributes = {"head_dim", "heads", "rows"}},
+          {.kind = sink_backward,
+           .operands = {operand(reads, "output", compute, {d("rows"), width}),
+                        operand(reads, "d_output", compute, {d("rows"), width}),
+                        operand(reads, "log_sum_exp", statistic, {d("rows"), d("heads")}),
+                        operand(reads, "weight", compute, {d("heads")}),
+                        operand(writes, "d_sinks", compute, {d("rows"), d("heads")})},
+           .attributes = {"head_dim", "heads", "rows"}}};
+}
+
+/// Of latent attention: a row has the latent vector, then what turns.
+std::vector<KernelSpec> latent_specs() {
+  const auto latent = [](OperandUse use, std::string_view role) {
+    return operand(use, role, compute, {d("rows"), d("latent_width")});
+  };
+  const auto by_head = [](OperandUse use, std::string_view role, std::string_view columns) {
+    return operand(use, role, compute, {d("rows"), d("heads", columns)});
+  };
+  const std::vector<std::string_view> of_heads{"head_dim", "heads", "key_value_dim", "qkv_dim",
+                                               "rows"};
+  return {{.kind = latent_heads_forward,
+           .operands = {by_head(reads, "query", "head_dim"),
+                        by_head(reads, "key_value", "key_value_dim"), latent(reads, "latent"),
+                        kRopeTable, kByPosition, by_head(writes, "output", "qkv_dim")},
+           .attributes = {"head_dim", "heads", "key_value_dim", "latent_width", "qkv_dim", "rows"}},
+          {.kind = latent_heads_backward,
+           .operands = {by_head(reads, "d_output", "qkv_dim"), kRopeTable, kByPosition,
+                        by_head(writes, "d_query", "head_dim"),
+                        by_head(writes, "d_key_value", "key_value_dim"),
+                        operand(writes, "d_turned", compute, {d("rows"), d("rotated_dim")})},
+           .attributes = of_heads},
+          {.kind = latent_norm_forward,
+           .operands = {latent(reads, "input"), operand(reads, "weight", compute, {d("cols")}),
+                        matrix(writes, "normed"), operand(writes, "rstd", statistic, {d("rows")})},
+           .attributes = {"cols", "epsilon", "latent_width", "rows"}},
+          {.kind = latent_norm_backward,
+           .operands = {matrix(yields, "d_normed"), latent(reads, "input"),
+                        operand(reads, "rstd", statistic, {d("rows")}),
+                        operand(reads, "weight", compute, {d("cols")}),
+                        operand(reads, "d_turned", compute, {d("rows"), d("rotated_dim")}),
+                        latent(writes, "d_input"),
+                        operand(writes, "partials", statistic, {d("partial_rows"), d("cols")})},
+           .attributes = {"cols", "latent_width", "rotated_dim", "rows"},
+           .sum = GradientSum::of_rank,
+           .pieces = "rows"}};
+}
+
+/// What turns queries and keys, and norms their heads.
+std::vector<KernelSpec> rotation_specs() {
   // Query and key heads of a token: "rotated" of them.
   const auto rotated = [](OperandUse use, std::string_view role) {
     return strided(use, role, {d("rows"), d("rotated"), d("head_dim")});
-  };
-  const auto per_head = [&](OperandUse use, std::string_view role) {
-    return operand(use, role, statistic, {tokens, d("heads")});
   };
   const auto rstd = [](OperandUse use) {
     return operand(use, "rstd", statistic, {d("rows"), d("rotated")});
@@ -96,76 +172,7 @@ std::vector<KernelSpec> attention_specs() {
   const OperandSpec query_weight =
       operand(reads, "weight", compute, {d("query_heads", "head_dim")});
   const OperandSpec key_weight = operand(reads, "weight", compute, {d("key_heads", "head_dim")});
-  const std::vector<std::string_view> sizes{"batch", "deterministic", "head_dim",
-                                            "heads", "kv_heads",      "seq"};
-  const std::vector<std::string_view> scores{"query_scalar", "score_cap", "value_dim", "window"};
-  // Of latent attention: a row has the latent vector, then what turns.
-  const auto latent = [](OperandUse use, std::string_view role) {
-    return operand(use, role, compute, {d("rows"), d("latent_width")});
-  };
-  const auto by_head = [](OperandUse use, std::string_view role, std::string_view columns) {
-    return operand(use, role, compute, {d("rows"), d("heads", columns)});
-  };
-  const std::vector<std::string_view> of_heads{"head_dim", "heads", "key_value_dim", "qkv_dim",
-                                               "rows"};
   return {
-      {.kind = attention_forward,
-       .operands = {heads("query", "heads"), heads("key", "kv_heads"),
-                    heads("value", "kv_heads", "value_dim"), rows(writes, "output"),
-                    per_head(writes, "log_sum_exp"), document_positions({tokens})},
-       .attributes = sizes,
-       .optional_attributes = scores,
-       .flops = attention_forward_flops,
-       .workspace = forward_workspace},
-      {.kind = attention_backward,
-       .operands = {heads("query", "heads"), heads("key", "kv_heads"),
-                    heads("value", "kv_heads", "value_dim"), rows(reads, "output"),
-                    rows(reads, "d_output"), per_head(reads, "log_sum_exp"),
-                    operand(writes, "d_qkv", compute, {tokens, d("qkv_width")}),
-                    operand(scratch, "d_query_sum", statistic, {tokens, width}),
-                    per_head(scratch, "row_sums"), document_positions({tokens})},
-       .attributes = sizes,
-       .optional_attributes = scores,
-       .flops = attention_backward_flops,
-       .model_share = {.num = 4, .den = 5},  // 2 of its 2.5 forwards: scores are made again
-       .workspace = backward_workspace},
-      {.kind = latent_heads_forward,
-       .operands = {by_head(reads, "query", "head_dim"),
-                    by_head(reads, "key_value", "key_value_dim"), latent(reads, "latent"),
-                    kRopeTable, kByPosition, by_head(writes, "output", "qkv_dim")},
-       .attributes = {"head_dim", "heads", "key_value_dim", "latent_width", "qkv_dim", "rows"}},
-      {.kind = latent_heads_backward,
-       .operands = {by_head(reads, "d_output", "qkv_dim"), kRopeTable, kByPosition,
-                    by_head(writes, "d_query", "head_dim"),
-                    by_head(writes, "d_key_value", "key_value_dim"),
-                    operand(writes, "d_turned", compute, {d("rows"), d("rotated_dim")})},
-       .attributes = of_heads},
-      {.kind = latent_norm_forward,
-       .operands = {latent(reads, "input"), operand(reads, "weight", compute, {d("cols")}),
-                    matrix(writes, "normed"), operand(writes, "rstd", statistic, {d("rows")})},
-       .attributes = {"cols", "epsilon", "latent_width", "rows"}},
-      {.kind = latent_norm_backward,
-       .operands = {matrix(yields, "d_normed"), latent(reads, "input"),
-                    operand(reads, "rstd", statistic, {d("rows")}),
-                    operand(reads, "weight", compute, {d("cols")}),
-                    operand(reads, "d_turned", compute, {d("rows"), d("rotated_dim")}),
-                    latent(writes, "d_input"),
-                    operand(writes, "partials", statistic, {d("partial_rows"), d("cols")})},
-       .attributes = {"cols", "latent_width", "rotated_dim", "rows"},
-       .sum = GradientSum::of_rank,
-       .pieces = "rows"},
-      {.kind = sink_forward,
-       .operands = {operand(updates, "output", compute, {d("rows"), width}),
-                    operand(updates, "log_sum_exp", statistic, {d("rows"), d("heads")}),
-                    operand(reads, "weight", compute, {d("heads")})},
-       .attributes = {"head_dim", "heads", "rows"}},
-      {.kind = sink_backward,
-       .operands = {operand(reads, "output", compute, {d("rows"), width}),
-                    operand(reads, "d_output", compute, {d("rows"), width}),
-                    operand(reads, "log_sum_exp", statistic, {d("rows"), d("heads")}),
-                    operand(reads, "weight", compute, {d("heads")}),
-                    operand(writes, "d_sinks", compute, {d("rows"), d("heads")})},
-       .attributes = {"head_dim", "heads", "rows"}},
       {.kind = rope_forward,
        .operands = {rotated(updates, "query_key"), kRopeTable, kByPosition},
        .attributes = {"cols", "rows"}},

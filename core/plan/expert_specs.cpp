@@ -22,41 +22,30 @@ std::int64_t order_workspace(const Kernel& k) {
                     round_up(std::max<std::int64_t>(k.attribute("rows"), 1), kBlock) / kBlock);
 }
 
+constexpr OperandSpec kEnds = operand(reads, "ends", int32, {d("experts")});
+
+constexpr OperandSpec experts(OperandUse use, std::string_view role, Element element) {
+  return operand(use, role, element, {d("rows"), d("top_k")});
+}
+constexpr OperandSpec rows_of(OperandUse use, std::string_view role, std::string_view cols) {
+  return operand(use, role, compute, {d("m"), d(cols)});
+}
+constexpr OperandSpec row_weights(OperandUse use, std::string_view role) {
+  return operand(use, role, statistic, {d("m")});
+}
+
 }  // namespace
 
-/// Rows of experts: m of them, in the order of experts; `ends` says where each one's end. Those
-/// behind the last end are nobody's: no kernel reads or writes them. The activation without `ends`
-/// is a shared expert's, which has all rows.
-std::vector<KernelSpec> expert_specs() {
+std::vector<KernelSpec> routing_specs() {
   const Dim chosen = d("rows", "top_k");
   const Dim room = d("room");  // room_of()
-  const OperandSpec ends = operand(reads, "ends", int32, {d("experts")});
-  const auto experts = [](OperandUse use, std::string_view role, Element element) {
-    return operand(use, role, element, {d("rows"), d("top_k")});
-  };
   const auto logits = [](OperandUse use, std::string_view role) {
     return operand(use, role, compute, {d("rows"), d("experts")});
   };
   const auto counts = [](OperandUse use) {
     return optional(operand(use, "counts", int32, {d("sequences"), d("experts")}));
   };
-  const auto rows_of = [](OperandUse use, std::string_view role, std::string_view cols) {
-    return operand(use, role, compute, {d("m"), d(cols)});
-  };
-  const auto row_weights = [](OperandUse use, std::string_view role) {
-    return operand(use, role, statistic, {d("m")});
-  };
-  const auto weight = [](OperandUse use, std::string_view role, Element element) {
-    return operand(use, role, element, {d("experts", "n"), d("k")});
-  };
-  const std::vector<std::string_view> sizes{"experts", "k", "m", "n"};
   const std::vector<std::string_view> routing{"experts", "rows", "top_k"};
-  const std::vector<std::string_view> inner{"cols", "experts", "m"};
-  const std::vector<std::string_view> clamped{"alpha", "balanced_rows", "interleaved", "limit"};
-  const std::vector<std::string_view> by_expert{"experts", "m", "n"};
-  const auto biases = [](OperandUse use, std::string_view role, Element element) {
-    return operand(use, role, element, {d("experts", "n")});
-  };
   return {
       {.kind = router_forward,
        .operands = {logits(reads, "logits"),
@@ -103,69 +92,88 @@ std::vector<KernelSpec> expert_specs() {
                     operand(writes, "ends", int32, {d("experts")}),
                     operand(writes, "order", int32, {d("m")}),
                     operand(writes, "places", int32, {d("m")})},
-       .attributes = {"experts", "m", "peers"}},
-      {.kind = grouped_product,
-       .operands = {rows_of(reads, "input", "k"), weight(reads, "weight", compute), ends,
-                    rows_of(writes, "output", "n")},
-       .attributes = sizes,
-       .optional_attributes = {"balanced_rows"},
-       .flops = grouped_flops},
-      {.kind = grouped_input_gradient,
-       .operands = {rows_of(reads, "d_output", "n"), weight(reads, "weight", compute), ends,
-                    rows_of(writes, "d_input", "k")},
-       .attributes = sizes,
-       .optional_attributes = {"balanced_rows"},
-       .flops = grouped_flops},
-      {.kind = grouped_weight_gradient,
-       .operands = {rows_of(reads, "d_output", "n"), rows_of(reads, "input", "k"), ends,
-                    weight(adds, "weight_grad", gradient)},
-       .attributes = {"beta", "experts", "k", "m", "n"},
-       .optional_attributes = {"balanced_rows"},
-       .flops = grouped_flops,
-       .sum = GradientSum::of_rank,
-       .pieces = "m",
-       .rows_are_sums = true},
-      {.kind = sigmoid_forward,
-       .operands = {operand(reads, "input", compute, {d("rows"), d(1)}),
-                    operand(writes, "output", statistic, {d("rows")})},
-       .attributes = {"rows"}},
-      {.kind = sigmoid_backward,
-       .operands = {operand(reads, "output", statistic, {d("rows")}),
-                    operand(reads, "d_output", statistic, {d("rows")}),
-                    operand(writes, "d_input", compute, {d("rows"), d(1)})},
-       .attributes = {"rows"}},
-      {.kind = expert_bias_forward,
-       .operands = {rows_of(updates, "output", "n"), biases(reads, "weight", compute), ends,
-                    optional(row_weights(reads, "row_weights"))},
-       .attributes = by_expert,
-       .optional_attributes = {"balanced_rows"}},
-      {.kind = expert_bias_dots,
-       .operands = {rows_of(reads, "d_output", "n"), biases(reads, "weight", compute), ends,
-                    row_weights(updates, "d_row_weights")},
-       .attributes = by_expert,
-       .optional_attributes = {"balanced_rows"}},
-      {.kind = expert_bias_gradient,
-       .operands = {rows_of(reads, "d_output", "n"), ends,
-                    optional(row_weights(reads, "row_weights")),
-                    biases(adds, "weight_grad", gradient)},
-       .attributes = {"beta", "experts", "m", "n"},
-       .optional_attributes = {"balanced_rows"},
-       .sum = GradientSum::of_rank,
-       .pieces = "m",
-       .rows_are_sums = true},
-      {.kind = weighted_swiglu_forward,
-       .operands = {operand(reads, "gate_up", compute, {d("m"), d(2, "cols")}),
-                    optional(row_weights(reads, "row_weights")), optional(ends),
-                    rows_of(writes, "product", "cols")},
-       .attributes = inner,
-       .optional_attributes = clamped},
-      {.kind = weighted_swiglu_backward,
-       .operands = {operand(updates, "gate_up", compute, {d("m"), d(2, "cols")}),
-                    optional(row_weights(reads, "row_weights")), optional(ends),
-                    rows_of(yields, "d_product", "cols"),
-                    optional(row_weights(writes, "d_row_weights"))},
-       .attributes = inner,
-       .optional_attributes = clamped}};
+       .attributes = {"experts", "m", "peers"}}};
+}
+
+/// Rows of experts: m of them, in the order of experts; `ends` says where each one's end. Those
+/// behind the last end are nobody's: no kernel reads or writes them.
+std::vector<KernelSpec> expert_specs() {
+  const auto weight = [](OperandUse use, std::string_view role, Element element) {
+    return operand(use, role, element, {d("experts", "n"), d("k")});
+  };
+  const auto biases = [](OperandUse use, std::string_view role, Element element) {
+    return operand(use, role, element, {d("experts", "n")});
+  };
+  const std::vector<std::string_view> sizes{"experts", "k", "m", "n"};
+  const std::vector<std::string_view> by_expert{"experts", "m", "n"};
+  return {{.kind = grouped_product,
+           .operands = {rows_of(reads, "input", "k"), weight(reads, "weight", compute), kEnds,
+                        rows_of(writes, "output", "n")},
+           .attributes = sizes,
+           .optional_attributes = {"balanced_rows"},
+           .flops = grouped_flops},
+          {.kind = grouped_input_gradient,
+           .operands = {rows_of(reads, "d_output", "n"), weight(reads, "weight", compute), kEnds,
+                        rows_of(writes, "d_input", "k")},
+           .attributes = sizes,
+           .optional_attributes = {"balanced_rows"},
+           .flops = grouped_flops},
+          {.kind = grouped_weight_gradient,
+           .operands = {rows_of(reads, "d_output", "n"), rows_of(reads, "input", "k"), kEnds,
+                        weight(adds, "weight_grad", gradient)},
+           .attributes = {"beta", "experts", "k", "m", "n"},
+           .optional_attributes = {"balanced_rows"},
+           .flops = grouped_flops,
+           .sum = GradientSum::of_rank,
+           .pieces = "m",
+           .rows_are_sums = true},
+          {.kind = expert_bias_forward,
+           .operands = {rows_of(updates, "output", "n"), biases(reads, "weight", compute), kEnds,
+                        optional(row_weights(reads, "row_weights"))},
+           .attributes = by_expert,
+           .optional_attributes = {"balanced_rows"}},
+          {.kind = expert_bias_dots,
+           .operands = {rows_of(reads, "d_output", "n"), biases(reads, "weight", compute), kEnds,
+                        row_weights(updates, "d_row_weights")},
+           .attributes = by_expert,
+           .optional_attributes = {"balanced_rows"}},
+          {.kind = expert_bias_gradient,
+           .operands = {rows_of(reads, "d_output", "n"), kEnds,
+                        optional(row_weights(reads, "row_weights")),
+                        biases(adds, "weight_grad", gradient)},
+           .attributes = {"beta", "experts", "m", "n"},
+           .optional_attributes = {"balanced_rows"},
+           .sum = GradientSum::of_rank,
+           .pieces = "m",
+           .rows_are_sums = true}};
+}
+
+/// The activation without `ends` is a shared expert's, which has all rows.
+std::vector<KernelSpec> expert_activation_specs() {
+  const std::vector<std::string_view> inner{"cols", "experts", "m"};
+  const std::vector<std::string_view> clamped{"alpha", "balanced_rows", "interleaved", "limit"};
+  return {{.kind = sigmoid_forward,
+           .operands = {operand(reads, "input", compute, {d("rows"), d(1)}),
+                        operand(writes, "output", statistic, {d("rows")})},
+           .attributes = {"rows"}},
+          {.kind = sigmoid_backward,
+           .operands = {operand(reads, "output", statistic, {d("rows")}),
+                        operand(reads, "d_output", statistic, {d("rows")}),
+                        operand(writes, "d_input", compute, {d("rows"), d(1)})},
+           .attributes = {"rows"}},
+          {.kind = weighted_swiglu_forward,
+           .operands = {operand(reads, "gate_up", compute, {d("m"), d(2, "cols")}),
+                        optional(row_weights(reads, "row_weights")), optional(kEnds),
+                        rows_of(writes, "product", "cols")},
+           .attributes = inner,
+           .optional_attributes = clamped},
+          {.kind = weighted_swiglu_backward,
+           .operands = {operand(updates, "gate_up", compute, {d("m"), d(2, "cols")}),
+                        optional(row_weights(reads, "row_weights")), optional(kEnds),
+                        rows_of(yields, "d_product", "cols"),
+                        optional(row_weights(writes, "d_row_weights"))},
+           .attributes = inner,
+           .optional_attributes = clamped}};
 }
 
 }  // namespace mfsdp::spec

@@ -239,8 +239,8 @@ using Table = std::array<KernelSpec, kKernelKinds * kVariants>;
 Table make_table() {
   Table table;
   std::size_t rows = 0;
-  for (auto* make :
-       {product_specs, attention_specs, row_specs, token_specs, expert_specs, step_specs})
+  for (auto* make : {product_specs, attention_specs, latent_specs, rotation_specs, row_specs,
+                     token_specs, routing_specs, expert_specs, expert_activation_specs, step_specs})
     for (KernelSpec& spec : make()) {
       const auto variant = static_cast<std::size_t>(spec.variant.value_or(GemmKind::forward));
       table.at(static_cast<std::size_t>(spec.kind) * kVariants + variant) = std::move(spec);

@@ -58,7 +58,7 @@ class OptimizerSegment {
     std::vector<std::size_t> order;
     for (std::size_t u = 0; u < state_.units.size(); ++u)
       if (!state_.units[u].trainable.empty()) order.push_back(u);
-    if (!by_norm) std::reverse(order.begin(), order.end());
+    if (!by_norm) std::ranges::reverse(order);
     return order;
   }
 

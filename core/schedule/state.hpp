@@ -60,7 +60,7 @@ class State {
   BufferId pinned_step_block;
   BufferId loss_sums;       ///< statistic dtype [2]
   BufferId gathered_sums;   ///< statistic dtype [world, 2]
-  DType norm_dtype;         ///< of sums of squares: fp32, or int64 with exact sums
+  DType norm_dtype{};       ///< of sums of squares: fp32, or int64 with exact sums
   BufferId norm_partials;   ///< norm_dtype [trainable groups]
   BufferId norm_workspace;  ///< of the one stream that makes them
   BufferId gathered_norms;  ///< norm_dtype [world, trainable groups]
