@@ -19,8 +19,6 @@ struct MatrixPlace {
   std::int64_t begin = 0;
   std::int64_t rows = 0;
   std::int64_t cols = 0;
-
-  friend bool operator==(const MatrixPlace&, const MatrixPlace&) = default;
 };
 
 /// Query, key and value are matrices of their own, and gate and up, unless checkpoints fuse them.
