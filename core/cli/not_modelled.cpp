@@ -33,6 +33,7 @@ constexpr std::array<std::string_view, 9> kPipeline{"pp",
                                                     "virtual-pipeline-model-parallel-size"};
 constexpr std::array<std::string_view, 4> kExpertTensor{"etp", "etp-size", "expert-tensor-parallel",
                                                         "expert-tensor-parallel-size"};
+constexpr std::array<std::string_view, 2> kExpertOuter{"expert-outer-dp", "expert-outer-strategy"};
 constexpr std::array<std::string_view, 8> kContext{"cp",
                                                    "cp-size",
                                                    "context-parallel",
@@ -56,6 +57,7 @@ constexpr std::array kForeign{
     Foreign{.what = "tensor parallelism", .flags = kTensor},
     Foreign{.what = "pipeline parallelism", .flags = kPipeline},
     Foreign{.what = "tensor parallelism of experts", .flags = kExpertTensor},
+    Foreign{.what = "groups of ranks for experts alone", .flags = kExpertOuter},
     Foreign{.what = "context parallelism", .flags = kContext},
     Foreign{.what = "sequence parallelism", .flags = kSequence},
     Foreign{.what = "QLoRA (a base of 4 bits)", .flags = kQlora},
@@ -67,9 +69,15 @@ constexpr std::array<std::string_view, 5> kDataParallel{
 constexpr std::array<std::string_view, 5> kExpert{
     "ep-size", "expert-parallel", "expert-parallel-size", "expert-model-parallel-size",
     "enable-expert-parallel"};
+constexpr std::array<std::string_view, 3> kCapacity{
+    "moe-expert-capacity-factor", "expert-capacity-factor", "moe-capacity-factor"};
 constexpr std::array<std::string_view, 4> kLora{"lora", "lora-r", "peft", "adapters"};
 constexpr std::array<std::string_view, 4> kZero{"zero", "zero-stage", "zero-optimization",
                                                 "sharding-strategy"};
+
+bool is_one(std::string_view what) {
+  return what.find(" and ") == std::string_view::npos && !what.starts_with("groups");
+}
 
 bool holds(std::span<const std::string_view> flags, std::string_view word) {
   return std::ranges::find(flags, word) != flags.end();
@@ -89,10 +97,14 @@ std::optional<std::string> about_foreign_flag(std::string_view flag) {
   for (const Foreign& foreign : kForeign)
     if (holds(foreign.flags, word))
       return fmt::format("{} {} not modelled (docs/limits.md)", foreign.what,
-                         foreign.what.find(" and ") == std::string_view::npos ? "is" : "are");
+                         is_one(foreign.what) ? "is" : "are");
   if (holds(kDataParallel, word))
     return "every GPU is data-parallel: --gpus says how many there are, --outer-dp how many groups";
   if (holds(kExpert, word)) return "ask by --ep, such as --ep 8 (docs/experts.md)";
+  if (holds(kCapacity, word))
+    return "ask by --capacity-factor, beside --ep; no row is dropped (docs/experts.md)";
+  if (word == "routing")
+    return "what routers choose changes no plan: ask mfsdp-sim (docs/experts.md)";
   if (holds(kLora, word)) return "ask by --lora-rank, such as --lora-rank 16 (docs/lora.md)";
   if (holds(kZero, word)) return "ask by --strategy, such as --strategy zero3";
   return std::nullopt;

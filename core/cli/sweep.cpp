@@ -76,7 +76,8 @@ const std::vector<std::string>& swept_flags() {
 std::string Sweep::text(const std::vector<std::string>& chosen) const {
   std::string text;
   for (std::size_t a = 0; a < axes.size(); ++a)
-    text += fmt::format("{}{} {}", a == 0 ? "" : " ", axes[a].flag, chosen[a]);
+    if (!chosen[a].empty())
+      text += fmt::format("{}{} {}", text.empty() ? "" : " ", axes[a].flag, chosen[a]);
   return text;
 }
 

@@ -26,7 +26,8 @@ struct Sweep {
 
   /// The values of combination i, one for each axis.
   [[nodiscard]] std::vector<std::string> values(std::size_t i) const;
-  /// A combination's values as flags: "--gpus 8 --micro-batch 2".
+  /// A combination's values as flags: "--gpus 8 --micro-batch 2". Empty ones are left out: of axes
+  /// that the combination has no choice of.
   [[nodiscard]] std::string text(const std::vector<std::string>& chosen) const;
 };
 

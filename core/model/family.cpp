@@ -26,6 +26,7 @@ constexpr std::array kTraits{
     FamilyTraits{.family = Family::mixtral,
                  .only_experts = true,
                  .names = {.mlp = "block_sparse_moe.",
+                           .class_mlp = "mlp.",
                            .expert_gate = "w1",
                            .expert_up = "w3",
                            .expert_down = "w2"}},

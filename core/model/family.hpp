@@ -47,6 +47,7 @@ struct ModuleNames {
   std::string_view attention_out = "o_proj";
   std::string_view post_norm = "post_attention_layernorm";
   std::string_view mlp = "mlp.";
+  std::string_view class_mlp = {};  ///< where transformers 5 calls `mlp` otherwise than files do
   std::string_view gate_up = "gate_up_proj";  ///< of `mlp`, as all from here on are
   std::string_view down = "down_proj";
   std::string_view router = "gate";

@@ -10,10 +10,15 @@ using P = ParameterRole;
 constexpr std::string_view kA = ".lora_A.weight";
 constexpr std::string_view kB = ".lora_B.weight";
 
+/// Attention as Llama's: products without biases, of rows that are normed first.
+bool attends_as_llama(const FamilyTraits& traits) {
+  return traits.input_norms && !traits.layer_norms && !traits.latent_attention;
+}
+
 }  // namespace
 
 std::vector<LoraTarget> lora_targets(const ModelShape& shape) {
-  if (shape.family != Family::llama || shape.experts != 0) return {};
+  if (!attends_as_llama(shape.traits())) return {};
   const std::int64_t query = shape.attention_width();
   const std::int64_t key = checked_mul(shape.kv_heads, shape.head_dim);
   const std::int64_t hidden = shape.hidden;
@@ -35,14 +40,18 @@ std::vector<LoraTarget> lora_targets(const ModelShape& shape) {
             {"gate_up_proj", "mlp.gate_up_proj", P::gate_up, P::gate_up_lora_a, P::gate_up_lora_b,
              0, 2 * inner, hidden},
             down};
-  return {
+  std::vector<LoraTarget> targets{
       {"q_proj", "self_attn.q_proj", P::qkv, P::q_lora_a, P::q_lora_b, 0, query, hidden},
       {"k_proj", "self_attn.k_proj", P::qkv, P::k_lora_a, P::k_lora_b, query, key, hidden},
       {"v_proj", "self_attn.v_proj", P::qkv, P::v_lora_a, P::v_lora_b, query + key, key, hidden},
-      out,
-      {"gate_proj", "mlp.gate_proj", P::gate_up, P::gate_lora_a, P::gate_lora_b, 0, inner, hidden},
-      {"up_proj", "mlp.up_proj", P::gate_up, P::up_lora_a, P::up_lora_b, inner, inner, hidden},
-      down};
+      out};
+  if (shape.experts != 0) return targets;  // experts, and MLPs beside them, have none
+  targets.insert(
+      targets.end(),
+      {{"gate_proj", "mlp.gate_proj", P::gate_up, P::gate_lora_a, P::gate_lora_b, 0, inner, hidden},
+       {"up_proj", "mlp.up_proj", P::gate_up, P::up_lora_a, P::up_lora_b, inner, inner, hidden},
+       down});
+  return targets;
 }
 
 std::vector<LoraTarget> lora_targets(const ModelShape& shape,

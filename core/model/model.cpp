@@ -10,11 +10,16 @@ namespace {
 
 constexpr std::string_view kCorrection = ".e_score_correction_bias";
 
-/// Appends units and their parameters in forward order.
+/// Appends units and their parameters in forward order, with the names that checkpoints have for
+/// parts of them or without: those of thousands of experts take longer than all else.
 class ModelBuilder {
  public:
-  ModelBuilder(const ModelShape& shape, DType dtype)
-      : shape_(shape), traits_(shape.traits()), names_(traits_.names), dtype_(dtype) {
+  ModelBuilder(const ModelShape& shape, DType dtype, bool names_parts = true)
+      : shape_(shape),
+        traits_(shape.traits()),
+        names_(traits_.names),
+        dtype_(dtype),
+        names_parts_(names_parts) {
     const auto layers = static_cast<std::size_t>(shape.layers);
     model_.shape = shape;
     model_.units.reserve(layers + 2);
@@ -154,10 +159,11 @@ class ModelBuilder {
     const std::int64_t inner = shape_.expert_intermediate;
     std::vector<ParameterPart> gate_up;
     std::vector<ParameterPart> down;
-    gate_up.reserve(static_cast<std::size_t>(shape_.experts) * 2);
-    down.reserve(static_cast<std::size_t>(shape_.experts));
+    const std::int64_t named = names_parts_ ? shape_.experts : 0;
+    gate_up.reserve(static_cast<std::size_t>(named) * 2);
+    down.reserve(static_cast<std::size_t>(named));
     const std::string all = prefix + std::string(names_.experts);
-    for (std::int64_t expert = 0; expert < shape_.experts; ++expert) {
+    for (std::int64_t expert = 0; expert < named; ++expert) {
       const std::string one = all + std::to_string(expert) + ".";
       if (traits_.interleaved_experts) {
         gate_up.push_back({weight_of(one + std::string(names_.gate_up)), 2 * inner});
@@ -227,8 +233,16 @@ class ModelBuilder {
   const FamilyTraits& traits_;
   const ModuleNames& names_;
   DType dtype_;
+  bool names_parts_;
   Model model_;
 };
+
+Model model_by(ModelBuilder builder, const ModelShape& shape) {
+  builder.embedding();
+  for (std::int64_t layer = 0; layer < shape.layers; ++layer) builder.block(layer);
+  builder.head();
+  return builder.take();
+}
 
 }  // namespace
 
@@ -277,11 +291,11 @@ std::int64_t Model::active_parameter_count() const {
 }
 
 Model make_model(const ModelShape& shape, DType dtype) {
-  ModelBuilder builder(shape, dtype);
-  builder.embedding();
-  for (std::int64_t layer = 0; layer < shape.layers; ++layer) builder.block(layer);
-  builder.head();
-  return builder.take();
+  return model_by(ModelBuilder(shape, dtype), shape);
+}
+
+std::int64_t parameter_count(const ModelShape& shape) {
+  return model_by(ModelBuilder(shape, DType::bf16, false), shape).parameter_count();
 }
 
 }  // namespace mfsdp

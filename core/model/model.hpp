@@ -330,4 +330,7 @@ struct Model {
 /// form one unit, first in order. Parameters have dtype `dtype`.
 [[nodiscard]] Model make_model(const ModelShape& shape, DType dtype);
 
+/// make_model(shape).parameter_count(), sooner where there are thousands of experts.
+[[nodiscard]] std::int64_t parameter_count(const ModelShape& shape);
+
 }  // namespace mfsdp

@@ -275,10 +275,6 @@ Result<void> check_experts(const PlanConfig& config) {
   if (config.mesh != with_expert_grid(config.mesh, ep))
     return fail("mesh.experts",
                 fmt::format("expected expt_dp_outer x expt_dp x ep with --ep {}", ep));
-  if (orthogonalises(config.optimizer))
-    return fail("--ep", fmt::format("expected none with --optimizer {}: its rounds deal out the "
-                                    "matrices of groups that are cut alike",
-                                    to_string(config.optimizer)));
   if (config.state_dtype == StateDtype::blockwise8) MFSDP_TRY(check_blocks_of_experts(config));
   for (const auto& [flag, transport] :
        {std::pair{"--gather", config.gather}, std::pair{"--reduce", config.reduce}})
@@ -305,11 +301,9 @@ Result<void> check_lora(const PlanConfig& config) {
   }
   const std::vector<LoraTarget> all = lora_targets(config.model);
   if (all.empty())
-    return fail("--lora-rank",
-                fmt::format("expected none: adapters are not modelled for {} "
-                            "(docs/limits.md)",
-                            config.model.experts != 0 ? "models with experts"
-                                                      : to_string(config.model.family)));
+    return fail("--lora-rank", fmt::format("expected none: adapters are not modelled for {} "
+                                           "(docs/limits.md)",
+                                           to_string(config.model.family)));
   if (config.lora_alpha.num <= 0 || config.lora_alpha.den <= 0 ||
       config.lora_alpha.num / config.lora_alpha.den > config_limits::lora_rank)
     return fail("--lora-alpha",

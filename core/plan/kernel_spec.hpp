@@ -3,7 +3,8 @@
 //   gemm, forward    input T[m, k], weight T[n, k], output T[m, n]      2 m n k FLOPs
 //   swiglu_forward   gate_up T[rows, 2 cols], product T[rows, cols]
 //
-// To add a kind: its name here, its row in kernel_spec.cpp, run_kind<> in verify/cpu/kernels,
+// To add a kind: its name here, its row in kernel_spec.cpp (of attention and experts in
+// attention_specs.cpp and expert_specs.cpp), run_kind<> in verify/cpu/kernels,
 // bind_kind<> in gpu_backend/cuda/kernels, and the model's steps that it does in
 // verify/proof/model_steps.cpp and verify/checker/model.cpp, which are written down apart from this
 // table, and from each other, on purpose.

@@ -52,9 +52,12 @@ BufferId MicrobatchSchedule::gradient_buffer(const GroupState& group) const {
 }
 
 std::string MicrobatchSchedule::group_name(const UnitState& unit, const GroupState& group) const {
-  if (!group.group->shard.empty()) return unit.name + ".experts";
-  const bool is_first = &group == &state_.groups[unit.trainable.front()];
-  return is_first ? unit.name : unit.name + ".vectors";
+  const bool dealt = !group.group->shard.empty();
+  const auto first = std::ranges::find_if(unit.trainable, [&](std::size_t g) {
+    return state_.groups[g].group->shard.empty() != dealt;
+  });
+  const std::string name = unit.name + (dealt ? ".experts" : "");
+  return &group == &state_.groups[*first] ? name : name + ".vectors";
 }
 
 bool MicrobatchSchedule::is_tied(std::size_t unit) const {

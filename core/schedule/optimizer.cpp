@@ -58,15 +58,19 @@ class OptimizerSegment {
     std::vector<std::size_t> order;
     for (std::size_t u = 0; u < state_.units.size(); ++u)
       if (!state_.units[u].trainable.empty()) order.push_back(u);
-    if (!by_norm) std::reverse(order.begin(), order.end());
+    if (!by_norm) std::ranges::reverse(order);
     return order;
   }
 
   /// Rounds of what is orthogonalised overlap: while one is, the next one's directions come and
   /// the last one's go. Units of no round are updated under the first exchange and the last.
+  /// Experts that are dealt out have rounds of their own, before all others.
   void updates(const std::vector<std::size_t>& order) {
+    update_dealt_experts(order);
     OrthogonalRounds rounds(e_, state_, order);
-    const auto is_of_round = [&](std::size_t u) { return state_.orthogonal_of(u) != nullptr; };
+    const auto is_of_round = [&](std::size_t u) {
+      return state_.orthogonal_of(u, false) != nullptr;
+    };
     const auto first = std::ranges::find_if(order, is_of_round);
     const auto ready = [&](std::size_t u) { await_gradient(u); };
     if (rounds.count() > 0) rounds.begin(0, ready);
@@ -79,6 +83,26 @@ class OptimizerSegment {
     for (auto u = first; u != order.end(); ++u)
       if (!is_of_round(*u)) update_unit(*u, std::nullopt);
     if (rounds.count() > 0) update_round(rounds, rounds.count() - 1);
+  }
+
+  void update_dealt_experts(const std::vector<std::size_t>& order) {
+    OrthogonalRounds rounds(e_, state_, order, true);
+    const auto begin = [&](std::size_t round) {
+      rounds.begin(round, [&](std::size_t u) { await_gradient(u); });
+    };
+    const auto end = [&](std::size_t round) {
+      rounds.await(round);
+      for (const std::size_t u : rounds.units(round))
+        update(state_.units[u], *state_.orthogonal_of(u, true), rounds.direction(round, u));
+      rounds.end(round);
+    };
+    if (rounds.count() > 0) begin(0);
+    for (std::size_t r = 0; r < rounds.count(); ++r) {
+      if (r + 1 < rounds.count()) begin(r + 1);
+      rounds.orthogonalise(r);
+      if (r > 0) end(r - 1);
+    }
+    if (rounds.count() > 0) end(rounds.count() - 1);
   }
 
   void update_round(OrthogonalRounds& rounds, std::size_t round) {
@@ -94,13 +118,15 @@ class OptimizerSegment {
   }
 
   /// `direction`: of the group that is orthogonalised, if one is, whose gradient has been waited
-  /// for.
+  /// for. Experts that are dealt out have been updated where they are.
   void update_unit(std::size_t u, const std::optional<Region>& direction) {
     const UnitState& unit = state_.units[u];
     const auto groups = state_.trainable_of(u);
     if (!direction) await_gradient(u);
+    const GroupState* const updated = state_.orthogonal_of(u, true);
     for (const GroupState* group : groups)
-      update(unit, *group, group->matrices.empty() ? std::nullopt : direction);
+      if (group != updated)
+        update(unit, *group, group->matrices.empty() ? std::nullopt : direction);
     refresh(u, groups);
   }
 

@@ -14,17 +14,13 @@ const AxisTraffic* traffic_on(Axis axis) {
   return &*std::ranges::find(all, axis, &AxisTraffic::axis);
 }
 
-std::string name_of(std::size_t round, std::string_view what) {
-  return fmt::format("muon.{}.{}", round, what);
-}
-
 }  // namespace
 
 OrthogonalRounds::OrthogonalRounds(Emitter& emitter, const State& state,
-                                   const std::vector<std::size_t>& units)
-    : e_(emitter), state_(state), config_(emitter.config()) {
+                                   const std::vector<std::size_t>& units, bool dealt)
+    : e_(emitter), state_(state), config_(emitter.config()), of_experts_(dealt) {
   for (const std::size_t unit : units) {
-    if (state.orthogonal_of(unit) == nullptr) continue;
+    if (state.orthogonal_of(unit, dealt) == nullptr) continue;
     if (rounds_.empty()) {
       cut_ = flat_axes(group_of(unit).group->state);
       if (!cut_.empty()) dealt_ = traffic_on(cut_.front());
@@ -38,6 +34,14 @@ OrthogonalRounds::OrthogonalRounds(Emitter& emitter, const State& state,
   }
   for (std::size_t i = 0; i < rounds_.size(); ++i) make_buffers(rounds_[i], i);
   if (!rounds_.empty()) make_workspace();
+}
+
+std::string OrthogonalRounds::name_of(std::size_t round, std::string_view what) const {
+  return fmt::format("muon.{}{}.{}", of_experts_ ? "experts." : "", round, what);
+}
+
+std::string OrthogonalRounds::slots(const char* what) const {
+  return of_experts_ ? std::string("experts.") + what : what;
 }
 
 bool OrthogonalRounds::are_alike(std::size_t a, std::size_t b) const {
@@ -57,7 +61,7 @@ void OrthogonalRounds::make_buffers(Round& round, std::size_t number) {
                                              .pool = PoolRole::activations,
                                              .unit = {},
                                              .holds = std::move(holds),
-                                             .slot_class = name});
+                                             .slot_class = slots(name)});
   };
   Contents slices{.kind = ContentKind::direction};
   if (dealt_ != nullptr)
@@ -87,13 +91,14 @@ void OrthogonalRounds::make_workspace() {
       bytes = std::max(bytes, newton_schulz_workspace_of(matrix.rows, matrix.cols,
                                                          size_of(config_.direction_dtype()))
                                   .bytes);
-  workspace_ = e_.buffer("muon.workspace", {.category = Category::workspace,
-                                            .dtype = DType::uint8,
-                                            .elements = bytes,
-                                            .pool = PoolRole::activations,
-                                            .unit = {},
-                                            .holds = {},
-                                            .slot_class = "muon.workspace"});
+  const std::string name = of_experts_ ? "muon.experts.workspace" : "muon.workspace";
+  workspace_ = e_.buffer(name, {.category = Category::workspace,
+                                .dtype = DType::uint8,
+                                .elements = bytes,
+                                .pool = PoolRole::activations,
+                                .unit = {},
+                                .holds = {},
+                                .slot_class = name});
 }
 
 Region OrthogonalRounds::place_of(const Round& round, std::size_t position,
@@ -151,8 +156,9 @@ void OrthogonalRounds::momentum(const Round& round, std::size_t position) {
   state_.add_states(group, kernel);
   kernel.operands.push_back(operand("direction", Access::write, place_of(round, position, cut_)));
   state_.add_settings(kernel, true);
-  e_.emit(StreamRole::compute, Phase::optimizer, unit.id, unit.name + ".momentum",
-          std::move(kernel), group.group->id);
+  e_.emit(StreamRole::compute, Phase::optimizer, unit.id,
+          unit.name + (of_experts_ ? ".experts.momentum" : ".momentum"), std::move(kernel),
+          group.group->id);
 }
 
 /// Slices that are cut along a second axis are made whole along it, all blocks in one launch.

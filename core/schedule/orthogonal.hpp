@@ -21,6 +21,7 @@
 #include <cstddef>
 #include <functional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "core/schedule/emitter.hpp"
@@ -31,8 +32,10 @@ namespace mfsdp::schedule {
 class OrthogonalRounds {
  public:
   /// `units`: in the order of their updates; those without a group that is orthogonalised are left
-  /// out.
-  OrthogonalRounds(Emitter& emitter, const State& state, const std::vector<std::size_t>& units);
+  /// out. `dealt`: of experts that are dealt out, whose rounds are of the ranks that have the same
+  /// ones; else of all other groups.
+  OrthogonalRounds(Emitter& emitter, const State& state, const std::vector<std::size_t>& units,
+                   bool dealt = false);
 
   [[nodiscard]] std::size_t count() const { return rounds_.size(); }
   /// Units of a round.
@@ -61,8 +64,11 @@ class OrthogonalRounds {
   };
 
   [[nodiscard]] const GroupState& group_of(std::size_t unit) const {
-    return *state_.orthogonal_of(unit);
+    return *state_.orthogonal_of(unit, of_experts_);
   }
+  /// "muon.3.deal", or "muon.experts.3.deal".
+  [[nodiscard]] std::string name_of(std::size_t round, std::string_view what) const;
+  [[nodiscard]] std::string slots(const char* what) const;
   [[nodiscard]] bool are_alike(std::size_t a, std::size_t b) const;
   void make_workspace();
   void make_buffers(Round& round, std::size_t number);
@@ -78,6 +84,7 @@ class OrthogonalRounds {
   Emitter& e_;
   const State& state_;
   const PlanConfig& config_;
+  bool of_experts_;
   std::vector<Round> rounds_;
   std::vector<Axis> cut_;               ///< of states
   const AxisTraffic* dealt_ = nullptr;  ///< along which blocks are dealt out

@@ -19,13 +19,16 @@ std::string short_name(const std::string& parameter) {
   return parameter.substr(begin + 1, end - begin - 1);
 }
 
-std::vector<GroupMatrix> matrices_of(const Group& group, const Model& model) {
+std::vector<GroupMatrix> matrices_of(const Group& group, const Model& model, const Mesh& mesh) {
   std::vector<GroupMatrix> matrices;
   for (const PlacedParameter& placed : group.parameters) {
     const Unit& unit = model.units[group.unit.value];
     const auto parameter = std::ranges::find_if(
         unit.parameters, [&](std::size_t p) { return model.parameters[p].name == placed.name; });
     std::vector<ParameterPart> parts = model.parameters[*parameter].parts;
+    // Of experts that are dealt out as many as one rank has; names are the first one's.
+    for (const AxisPlacement& along : group.shard)
+      parts.resize(parts.size() / static_cast<std::size_t>(mesh.size(along.axis)));
     if (parts.empty()) parts = {{.name = placed.name, .rows = placed.shape[0]}};
     std::int64_t offset = placed.offset;
     for (const ParameterPart& part : parts) {
@@ -60,13 +63,16 @@ State::State(Emitter& emitter, const Model& model) : emitter_(emitter), config_(
 
 void State::make_group_buffers(Emitter& emitter, const Group& group, const Model& model) {
   UnitState& unit = units[group.unit.value];
-  // Experts that are dealt out, and the second group with gradients of a unit, have a name of
-  // their own.
-  const bool is_second = group.requires_grad && !unit.trainable.empty();
+  // Experts that are dealt out have a name of their own, and so has the second group with gradients
+  // of these and of a unit's rest.
+  const bool is_second =
+      group.requires_grad && std::ranges::any_of(unit.trainable, [&](std::size_t g) {
+        return groups[g].group->shard.empty() == group.shard.empty();
+      });
   const std::string prefix = unit.name + (!group.shard.empty() ? ".experts" : "") +
-                             (is_second && group.shard.empty() ? ".vectors."
-                              : group.requires_grad            ? "."
-                                                               : ".frozen.");
+                             (is_second             ? ".vectors."
+                              : group.requires_grad ? "."
+                                                    : ".frozen.");
   const ResidentElements resident = resident_elements(group, config_);
   GroupState state;
   state.group = &group;
@@ -105,7 +111,7 @@ void State::make_group_buffers(Emitter& emitter, const Group& group, const Model
   if (group.requires_grad) {
     state.norm_index = trainable_groups++;
     unit.trainable.push_back(groups.size());
-    if (orthogonalises(*group.optimizer)) state.matrices = matrices_of(group, model);
+    if (orthogonalises(*group.optimizer)) state.matrices = matrices_of(group, model, config_.mesh);
   }
   unit.groups.push_back(groups.size());
   if (state.route.gather) {

@@ -60,7 +60,7 @@ class State {
   BufferId pinned_step_block;
   BufferId loss_sums;       ///< statistic dtype [2]
   BufferId gathered_sums;   ///< statistic dtype [world, 2]
-  DType norm_dtype;         ///< of sums of squares: fp32, or int64 with exact sums
+  DType norm_dtype{};       ///< of sums of squares: fp32, or int64 with exact sums
   BufferId norm_partials;   ///< norm_dtype [trainable groups]
   BufferId norm_workspace;  ///< of the one stream that makes them
   BufferId gathered_norms;  ///< norm_dtype [world, trainable groups]
@@ -99,10 +99,11 @@ class State {
     for (const std::size_t g : units[unit].trainable) all.push_back(&groups[g]);
     return all;
   }
-  /// The one of them that is orthogonalised, or null.
-  [[nodiscard]] const GroupState* orthogonal_of(std::size_t unit) const {
+  /// The one of them that is orthogonalised, or null: of experts that are dealt out, or of all
+  /// else.
+  [[nodiscard]] const GroupState* orthogonal_of(std::size_t unit, bool dealt) const {
     for (const GroupState* group : trainable_of(unit))
-      if (!group->matrices.empty()) return group;
+      if (!group->matrices.empty() && group->group->shard.empty() != dealt) return group;
     return nullptr;
   }
   /// The stream of the last reduction of every gradient, and so of the parts of the norm.

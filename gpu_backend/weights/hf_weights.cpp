@@ -44,6 +44,18 @@ bool is_derived(std::string_view name) {
 /// A model that was saved without its head has names without the first word.
 std::string without_first_word(const std::string& name) { return name.substr(name.find('.') + 1); }
 
+/// Whether names are those that the class of transformers has in memory, as a model saves itself
+/// where it is not told to write its published form.
+bool has_class_names(const HfFolder& files, const ModuleNames& modules) {
+  if (modules.class_mlp.empty()) return false;
+  const auto held = [&](std::string_view mlp) {
+    return std::ranges::any_of(files.tensors(), [&](const auto& tensor) {
+      return tensor.first.find(fmt::format(".{}{}.", mlp, modules.router)) != std::string::npos;
+    });
+  };
+  return !held(modules.mlp) && held(modules.class_mlp);
+}
+
 Result<void> check_tied_head(const StoredTensor& head, const StoredTensor& embedding) {
   const bool same = head.tensor.dtype == embedding.tensor.dtype &&
                     std::ranges::equal(head.tensor.data, embedding.tensor.data);
@@ -62,8 +74,12 @@ Result<HfWeights> HfWeights::open(const std::filesystem::path& folder, const Pro
   const std::string embedding = std::string(modules.embedding) + ".weight";
   const bool without_head =
       files.find(embedding) == nullptr && files.find(without_first_word(embedding)) != nullptr;
+  const bool in_memory = has_class_names(files, modules);
   const auto stored_name = [&](const std::string& name) {
-    return without_head ? without_first_word(name) : name;
+    std::string stored = without_head ? without_first_word(name) : name;
+    const std::size_t at = in_memory ? stored.find(modules.mlp) : std::string::npos;
+    if (at != std::string::npos) stored.replace(at, modules.mlp.size(), modules.class_mlp);
+    return stored;
   };
   MFSDP_LET(tensors, HfTensors::of(program, [&](const std::string& name) {
               return files.find(stored_name(name)) != nullptr;

@@ -76,8 +76,9 @@ std::optional<CollectiveKind> measured_collective(std::string_view name) {
   return kind && !is_point_to_point(*kind) ? kind : std::nullopt;
 }
 
-Result<std::vector<GemmRow>> parse_gemm_table(std::string_view text, const std::string& where) {
-  MFSDP_LET(table, CsvTable::parse(text, where));
+namespace {
+
+Result<std::vector<GemmRow>> gemm_rows(const CsvTable& table, const std::string& where) {
   MFSDP_LET(kinds, (words_of<3>(table, "kind", {"fwd", "dgrad", "wgrad"}, where)));
   MFSDP_LET(values, (numbers<4>(table, {"M", "N", "K", "tflops"})));
   std::vector<GemmRow> rows;
@@ -92,10 +93,17 @@ Result<std::vector<GemmRow>> parse_gemm_table(std::string_view text, const std::
   return rows;
 }
 
+}  // namespace
+
+Result<std::vector<GemmRow>> parse_gemm_table(std::string_view text, const std::string& where) {
+  MFSDP_LET(table, CsvTable::parse(text, where));
+  return gemm_rows(table, where);
+}
+
 Result<std::vector<GroupedRow>> parse_grouped_table(std::string_view text,
                                                     const std::string& where) {
-  MFSDP_LET(gemm, parse_gemm_table(text, where));
   MFSDP_LET(table, CsvTable::parse(text, where));
+  MFSDP_LET(gemm, gemm_rows(table, where));
   MFSDP_LET(types, (words_of<2>(table, "main_grad", {"fp32", "bf16"}, where)));
   MFSDP_LET(experts, (numbers<1>(table, {"experts"})));
   std::vector<GroupedRow> rows;

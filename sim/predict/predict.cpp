@@ -162,7 +162,7 @@ Result<Prediction> predict(const Program& program, const CostModel& costs,
     PredictedRun run;
     run.plan_hash = plan_hash(program);
     run.model_name = program.meta.model_name;
-    run.parameters = make_model(program.config.model, program.config.param_dtype).parameter_count();
+    run.parameters = parameter_count(program.config.model);
     run.config = program.config;
     run.cluster = cluster_summary(cluster);
     run.facts = cluster_facts(cluster);

@@ -40,6 +40,12 @@ struct RoutedBlock {
   std::vector<std::int64_t> rows;  ///< of each of the model's experts; T K together
 };
 
+/// A routing, and what it comes to in a configuration.
+struct RoutedModel {
+  Routing routing;
+  std::vector<RoutedBlock> blocks;  ///< routed_blocks()
+};
+
 /// Of each block with experts. Errors: no experts; counts of other experts or blocks, none at all,
 /// or more for one expert than it can have, which is each token once.
 [[nodiscard]] Result<std::vector<RoutedBlock>> routed_blocks(const Routing& routing,

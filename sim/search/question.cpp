@@ -36,9 +36,9 @@ std::optional<RankReport> report_of(const RankSummary& ranks, const RankVariatio
 }
 
 /// The report with the memory that the least factor needs.
-Result<RoutingReport> routing_of(const Question& question, const std::vector<RoutedBlock>& blocks,
-                                 Bytes allocated) {
-  RoutingReport report = routing_report(*question.routing, blocks, question.config);
+Result<RoutingReport> routing_of(const Question& question, Bytes allocated) {
+  RoutingReport report =
+      routing_report(question.routed->routing, question.routed->blocks, question.config);
   if (!report.room) return report;
   RoutingRoom& room = *report.room;
   room.least_allocated = allocated;
@@ -102,13 +102,9 @@ Result<Prediction> answer(const Question& asked) {
   MFSDP_LET(question, built(asked));
   std::function<Nanos(const Op&)> host;
   if (question.step) host = host_times(*question.step, question.costs->cluster().gpu);
-  std::vector<RoutedBlock> blocks;
   RoutedRows routed;
-  if (question.routing) {
-    MFSDP_LET(those, routed_blocks(*question.routing, question.config));
-    blocks = std::move(those);
-    if (!question.routing->is_balanced()) routed = slowest_rows(blocks, *question.program);
-  }
+  if (question.routed && !question.routed->routing.is_balanced())
+    routed = slowest_rows(question.routed->blocks, *question.program);
   MFSDP_LET(prediction,
             predict(*question.program, *question.costs, question.variation, host, routed));
   MemorySummary& memory = prediction.run.memory;
@@ -132,8 +128,8 @@ Result<Prediction> answer(const Question& asked) {
   if (question.anchor)
     run.facts.push_back(
         {.topic = "simulation", .name = "anchor", .value = question.anchor->text()});
-  if (question.routing) {
-    MFSDP_LET(report, routing_of(question, blocks, memory.allocated));
+  if (question.routed) {
+    MFSDP_LET(report, routing_of(question, memory.allocated));
     for (Fact& fact : routing_facts(report)) run.facts.push_back(std::move(fact));
     run.routing = std::move(report);
   }

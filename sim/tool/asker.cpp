@@ -171,8 +171,9 @@ Result<Question> Asker::question(const PlanRequest& request, const SimOptions& o
   question.variation = variation_of(options);
   if (options.routing) {
     MFSDP_LET(routing, routing_of(*options.routing));
-    MFSDP_TRY(routed_blocks(routing, question.config));
-    question.routing = std::move(routing);
+    MFSDP_LET(blocks, routed_blocks(routing, question.config));
+    question.routed = std::make_shared<const RoutedModel>(
+        RoutedModel{.routing = std::move(routing), .blocks = std::move(blocks)});
   }
   question.reserve = reserve_of(options.reserve, prices.costs->cluster().gpu);
   return question;

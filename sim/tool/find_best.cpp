@@ -330,7 +330,8 @@ std::string as_json(const Sweep& sweep, const std::vector<SweepRow>& rows,
                   {"allocated_bytes", run.memory.allocated.value},
                   {"tokens_per_second_per_gpu", run.time.tokens_per_second_per_gpu}};
     for (std::size_t a = 0; a < sweep.axes.size(); ++a)
-      point[sweep.axes[a].name()] = rows[place].values[a];
+      if (const std::string& value = rows[place].values[a]; !value.empty())
+        point[sweep.axes[a].name()] = value;
     front.push_back(std::move(point));
   }
   object["pareto"] = std::move(front);
@@ -414,7 +415,7 @@ Result<ExitCode> find_best(const Sweep& sweep, const SimOptions& options, const 
   const std::vector<std::size_t> best_finer = ranked(finer.rows, options);
   if (!best_finer.empty() && score(*finer.rows[best_finer.front()].run, options) >
                                  kWorth * score(*rows[best.front()].run, options)) {
-    take(wide, rows, finer, best_finer.front(), options);
+    take(wide, rows, finer, best_finer.front());
     best = ranked(rows, options);
   }
   switch (options.common.output) {

@@ -4,6 +4,7 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
+#include <ranges>
 #include <utility>
 
 #include "core/plan/config_fields.hpp"
@@ -11,13 +12,27 @@
 namespace mfsdp {
 namespace {
 
+constexpr std::string_view kExpertStrategy = "--expert-strategy";
+
+/// The last one is of some combinations alone.
 std::vector<SweepAxis> all_axes() {
   return {{.flag = "--prefetch", .values = {"1", "2", "3"}},
-          {.flag = "--grad-slots", .values = {"2", "3", "4"}}};
+          {.flag = "--grad-slots", .values = {"2", "3", "4"}},
+          {.flag = std::string(kExpertStrategy),
+           .values = {"optim_grads_params", "optim_grads", "optim", "no_shard"}}};
 }
 
-/// What a field has where its flag is not given.
-std::string default_of(const std::string& flag, const PlanConfig& config) {
+/// Whether several ranks have the same experts, and may share them in another way than the rest.
+bool has_choice(const std::string& flag, const PlanConfig& config) {
+  return flag != kExpertStrategy ||
+         (config.deals_experts() && config.mesh.size(Axis::expt_dp) > 1 &&
+          config.outer_strategy != Strategy::optim);
+}
+
+/// What a combination has where the flag is not given; nothing where it has no such choice.
+std::string usual_of(const std::string& flag, const PlanConfig& config) {
+  if (!has_choice(flag, config)) return {};
+  if (flag == kExpertStrategy) return std::string(to_string(config.strategy_of_experts()));
   std::string text;
   for_each_field(config, [&](const ConfigField& field, const auto& value) {
     if (field.flag == flag) text = flag_text(value);
@@ -46,24 +61,36 @@ Result<Finer> finer_rows(const Sweep& sweep, const std::vector<SweepRow>& rows,
                          const SimOptions& options, const Session& session) {
   Finer finer;
   if (options.engine != EngineKind::mfsdp) return finer;  // others have no such choices
-  std::vector<std::string> usual;
-  for (const SweepAxis& axis : all_axes()) {
-    if (contains(options.given, axis.flag)) continue;
-    finer.axes.push_back(axis);
-    usual.push_back(default_of(axis.flag, options.common.config));
-  }
-  if (finer.axes.empty()) return finer;
   finer.varied = std::min(best.size(), kVaried);
+  const auto configs = best | std::views::take(finer.varied) |
+                       std::views::transform([&](std::size_t row) -> const PlanConfig& {
+                         return rows[row].run->config;
+                       });
+  for (SweepAxis& axis : all_axes())
+    if (!contains(options.given, axis.flag) &&
+        std::ranges::any_of(configs, [&](const auto& c) { return has_choice(axis.flag, c); }))
+      finer.axes.push_back(std::move(axis));
+  if (finer.axes.empty()) return finer;
   for (std::size_t b = 0; b < finer.varied; ++b) {
-    if (rows[best[b]].run->engine != to_string(EngineKind::mfsdp)) continue;
+    const PredictedRun& run = *rows[best[b]].run;
+    if (run.engine != to_string(EngineKind::mfsdp)) continue;
+    std::vector<SweepAxis> axes;
+    std::vector<std::string> usual;
+    for (const SweepAxis& axis : finer.axes) {
+      if (!has_choice(axis.flag, run.config)) continue;
+      axes.push_back(axis);
+      usual.push_back(usual_of(axis.flag, run.config));
+    }
+    if (axes.empty()) continue;
     std::vector<std::string> arguments = sweep.arguments[best[b]];
     if (batch) arguments.insert(arguments.end(), {"--global-batch", std::to_string(*batch)});
-    const Sweep choices = varied(arguments, finer.axes);
+    const Sweep choices = varied(arguments, axes);
     MFSDP_LET(made, sweep_rows(choices, session));
     for (std::size_t i = 0; i < made.size(); ++i) {
       if (made[i].values == usual) continue;  // the combination itself
       std::vector<std::string> values = rows[best[b]].values;
       values.insert(values.end(), made[i].values.begin(), made[i].values.end());
+      values.resize(rows[best[b]].values.size() + finer.axes.size());
       made[i].values = std::move(values);
       finer.rows.push_back(std::move(made[i]));
       finer.arguments.push_back(choices.arguments[i]);
@@ -72,11 +99,11 @@ Result<Finer> finer_rows(const Sweep& sweep, const std::vector<SweepRow>& rows,
   return finer;
 }
 
-void take(Sweep& sweep, std::vector<SweepRow>& rows, Finer& finer, std::size_t place,
-          const SimOptions& options) {
+void take(Sweep& sweep, std::vector<SweepRow>& rows, Finer& finer, std::size_t place) {
   for (const SweepAxis& axis : finer.axes) {
     sweep.axes.push_back(axis);
-    for (SweepRow& row : rows) row.values.push_back(default_of(axis.flag, options.common.config));
+    for (SweepRow& row : rows)
+      row.values.push_back(row.run ? usual_of(axis.flag, row.run->config) : std::string());
   }
   sweep.arguments.push_back(std::move(finer.arguments[place]));
   rows.push_back(std::move(finer.rows[place]));
@@ -87,9 +114,11 @@ std::string finer_text(const Finer& finer) {
   std::vector<std::string> flags;
   for (const SweepAxis& axis : finer.axes)
     flags.push_back(fmt::format("{} {}", axis.flag, fmt::join(axis.values, ",")));
-  return fmt::format("{} best also with {}.\n",
+  const std::string last = flags.back();
+  flags.pop_back();
+  return fmt::format("{} best also with {}{}.\n",
                      finer.varied == 1 ? "The" : fmt::format("The {}", finer.varied),
-                     fmt::join(flags, " and "));
+                     flags.empty() ? "" : fmt::format("{} and ", fmt::join(flags, ", ")), last);
 }
 
 }  // namespace mfsdp

@@ -1,6 +1,6 @@
-// The end of a search: the best combinations again, with more units gathered ahead and more
-// gradients live. These change nothing but the order of a step and its memory, so that they need
-// not be tried with all the rest.
+// The end of a search: the best combinations again, with more units gathered ahead, more gradients
+// live, and experts that are dealt out sharded otherwise than the rest. These change little but the
+// order of a step and its memory, so that they need not be tried with all the rest.
 #pragma once
 
 #include <cstdint>
@@ -25,9 +25,9 @@ struct Finer {
 /// Of how many combinations at most: the best ones.
 inline constexpr std::size_t kVaried = 3;
 
-/// The combinations at `best` with each --prefetch and --grad-slots of the list, but for what the
-/// command line gives. `batch`: the global batch that all combinations share, if they do. Errors:
-/// as sweep_rows.
+/// The combinations at `best` with each --prefetch, --grad-slots and, where several ranks have the
+/// same experts, --expert-strategy of the list, but for what the command line gives. `batch`: the
+/// global batch that all combinations share, if they do. Errors: as sweep_rows.
 [[nodiscard]] Result<Finer> finer_rows(const Sweep& sweep, const std::vector<SweepRow>& rows,
                                        const std::vector<std::size_t>& best,
                                        std::optional<std::int64_t> batch, const SimOptions& options,
@@ -35,8 +35,7 @@ inline constexpr std::size_t kVaried = 3;
 
 /// Takes the row at `place` of these among the combinations, as the last one of them; theirs have
 /// the values that a flag has where it is not given.
-void take(Sweep& sweep, std::vector<SweepRow>& rows, Finer& finer, std::size_t place,
-          const SimOptions& options);
+void take(Sweep& sweep, std::vector<SweepRow>& rows, Finer& finer, std::size_t place);
 
 /// "The 3 best also with --prefetch 1,2,3 and --grad-slots 2,3,4.", or nothing.
 [[nodiscard]] std::string finer_text(const Finer& finer);

@@ -9,10 +9,9 @@
 namespace mfsdp {
 
 std::optional<Error> lack_of_room(const Question& question) {
-  if (!question.routing) return std::nullopt;
-  const auto blocks = routed_blocks(*question.routing, question.config);
-  if (!blocks) return blocks.error();
-  const RoutingReport report = routing_report(*question.routing, *blocks, question.config);
+  if (!question.routed) return std::nullopt;
+  const RoutingReport report =
+      routing_report(question.routed->routing, question.routed->blocks, question.config);
   if (!report.room || report.room->holds) return std::nullopt;
   return Error{
       .where = "--capacity-factor",

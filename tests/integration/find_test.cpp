@@ -287,5 +287,36 @@ TEST(Find, TriesPrefetchAndSlotsWithTheBest) {
   EXPECT_EQ(winner["config"]["grad_slots"], least.second);
 }
 
+// Eight microbatches: experts that are gathered for each use cost more than such as are whole, so
+// that they are shared otherwise than the rest, as brute force over the strategies says too.
+TEST(Find, TriesStrategiesOfExpertsWithTheBest) {
+  const Brute brute("mixtral_8x7b", "h200");
+  double usual = 0;
+  double best = 0;
+  for (const auto strategy :
+       {Strategy::optim_grads_params, Strategy::optim_grads, Strategy::optim, Strategy::no_shard}) {
+    CommonOptions way{.gpus = 16, .gpu = "h200", .seq_len = 2048};
+    way.global_batch = 128;
+    way.config.recompute.kind = Recompute::full;
+    way.config.expert_parallel = 8;
+    way.config.capacity_factor = Rational{5, 4};
+    way.config.expert_strategy = strategy;
+    const auto one = brute.outcome(way);
+    ASSERT_TRUE(one);
+    if (!one->fits) continue;
+    best = std::max(best, one->tokens_per_second);
+    if (strategy == Strategy::optim_grads_params) usual = one->tokens_per_second;
+  }
+  const auto run = test::run_sim(
+      "--model mixtral_8x7b --gpu h200 --gpus 16 --seq-len 2048 --global-batch 128 --ep 8 "
+      "--capacity-factor 1.25 --strategy optim_grads_params --recompute full --micro-batch 1 "
+      "--outer-dp 1 --prefetch 1 --grad-slots 2 --find fastest --no-save --output json");
+  ASSERT_EQ(run.status, 0);
+  const json winner = json::parse(run.out)["winner"];
+  ASSERT_GT(best, 1.002 * usual);  // what more memory has to gain
+  EXPECT_DOUBLE_EQ(winner["time"]["tokens_per_second_per_gpu"].get<double>() * 16, best);
+  EXPECT_NE(winner["config"]["expert_strategy"], "optim_grads_params");
+}
+
 }  // namespace
 }  // namespace mfsdp

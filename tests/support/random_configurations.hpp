@@ -47,7 +47,7 @@ inline void draw_lora(PlanConfig& config) {
   const auto pick = [](std::int64_t low, std::int64_t high) {
     return *rc::gen::inRange<std::int64_t>(low, high + 1);
   };
-  config.model.fused_weights = pick(0, 3) == 0;
+  if (config.model.experts == 0) config.model.fused_weights = pick(0, 3) == 0;
   config.lora_rank = pick(1, 5);
   config.lora_alpha = *rc::gen::element(Rational{8, 1}, Rational{3, 1}, Rational{5, 2});
   const bool all = *rc::gen::arbitrary<bool>();
@@ -119,14 +119,11 @@ inline void draw_expert_parallel(PlanConfig& config, Models models) {
     return only_experts ? *rc::gen::inRange(0, 8) > 0 : *rc::gen::arbitrary<bool>();
   };
   if (!able.empty() && takes_back()) {
-    if (only_experts && orthogonalises(config.optimizer)) config.optimizer = Optimizer::adamw;
     config.gather = config.reduce = Transport::nccl;
     if (config.state_dtype == StateDtype::blockwise8) config.state_dtype = StateDtype::full;
   }
   const bool in_windows = config.gather != Transport::nccl || config.reduce != Transport::nccl;
-  if (able.empty() || in_windows || orthogonalises(config.optimizer) ||
-      config.state_dtype == StateDtype::blockwise8)
-    return;
+  if (able.empty() || in_windows || config.state_dtype == StateDtype::blockwise8) return;
   config.expert_parallel = *rc::gen::elementOf(able);
   config.mesh = with_expert_grid(config.mesh, config.expert_parallel);
   if (*rc::gen::arbitrary<bool>())
@@ -251,8 +248,7 @@ inline rc::Gen<PlanConfig> any_config(Models models = Models::all) {
       default: break;
     }
     draw_family(config, models);
-    const bool takes_adapters = config.model.family == Family::llama && config.model.experts == 0;
-    if (takes_adapters && pick(0, 4) == 0) draw_lora(config);
+    if (!lora_targets(config.model).empty() && pick(0, 4) == 0) draw_lora(config);
     return config;
   });
 }

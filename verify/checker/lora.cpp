@@ -34,7 +34,8 @@ void Model::read_adapters() {
   if (rank_ < 0 || (rank_ == 0) != asked.empty() || (rank_ == 0) == config_.contains("lora_alpha"))
     refuse("config: rank, alpha and targets of adapters do not belong together");
   if (rank_ == 0) return;
-  if (config_.at("model").at("family") != "llama" || experts_ != 0)
+  const std::string family = config_.at("model").at("family");
+  if (family != "llama" && family != "mixtral" && family != "olmoe" && family != "gpt_oss")
     refuse("config: no adapters of this family");
   scale_ = scale_of(config_.at("lora_alpha"), rank_);
   const Int query = heads_ * head_dim_;
@@ -51,6 +52,7 @@ void Model::read_adapters() {
            {"up_proj", "mlp", "gate_up", "up", inner_, inner_, hidden_}};
   all.push_back({"o_proj", "self_attn", "attention_out", "attention_out", 0, hidden_, query});
   all.push_back({"down_proj", "mlp", "down", "down", 0, hidden_, inner_});
+  if (experts_ != 0) std::erase_if(all, [](const Adapter& a) { return a.module == "mlp"; });
   for (const Adapter& adapter : all)
     if (asked.contains(adapter.layer)) adapters_.push_back(adapter);
   if (adapters_.size() != asked.size()) refuse("config: a target of adapters is no layer");

@@ -78,13 +78,13 @@ Model::Parameters Model::parameters_of(Int position) const {
     vector("attention_output_norm", block + "post_attention_layernorm.weight", hidden_);
     vector("mlp_output_norm", block + "post_feedforward_layernorm.weight", hidden_);
   }
+  add_parameters_of_adapters(of, block);
   if (has_experts(position)) {
     add_parameters_of_experts(of, block);
     return of;
   }
   of["gate_up"] = {block + "mlp.gate_up_proj.weight", {2 * inner_, hidden_}};
   of["down"] = {block + "mlp.down_proj.weight", {hidden_, inner_}};
-  add_parameters_of_adapters(of, block);
   return of;
 }
 

@@ -51,6 +51,8 @@ constexpr std::array kInert{
     InertField{"*.operands[]{d_normed}.access",
                "what it may make beside is read by nobody, or proved"},
     InertField{"*.copy{*}.*put{*}.shape[]", "a copy moves elements: their number is checked"},
+    InertField{"*.collective{all_to_all}.*put{*}.shape[]",
+               "each rank's block is so many elements: their number is checked"},
     InertField{"*.kernel{cast}.operands[]{*}.shape[]",
                "a cast goes element by element: their number is checked"},
     InertField{"buffers[]", "found by id: the order is free"},

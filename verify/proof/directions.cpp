@@ -19,12 +19,11 @@ struct MatrixPlace {
   std::int64_t begin = 0;
   std::int64_t rows = 0;
   std::int64_t cols = 0;
-
-  friend bool operator==(const MatrixPlace&, const MatrixPlace&) = default;
 };
 
 /// Query, key and value are matrices of their own, and gate and up, unless checkpoints fuse them.
-std::vector<MatrixPlace> matrices_of(const Group& group, const ModelShape& model) {
+std::vector<MatrixPlace> matrices_of(const Group& group, const PlanConfig& config) {
+  const ModelShape& model = config.model;
   std::vector<MatrixPlace> matrices;
   for (const PlacedParameter& parameter : group.parameters) {
     if (parameter.shape.size() != 2) continue;
@@ -36,9 +35,9 @@ std::vector<MatrixPlace> matrices_of(const Group& group, const ModelShape& model
       rows = {model.intermediate, model.intermediate};
     if (parameter.role == ParameterRole::shared_gate_up)
       rows = {model.shared_intermediate, model.shared_intermediate};
-    // Each expert's are its own: gate and up, or down. Those that are dealt out no optimizer
-    // orthogonalises (validate()).
-    const auto experts = static_cast<std::size_t>(group.shard.empty() ? model.experts : 0);
+    // Each expert's are its own: gate and up, or down.
+    const std::int64_t ranks = group.shard.empty() ? 1 : config.mesh.size(Axis::ep);
+    const auto experts = static_cast<std::size_t>(model.experts / ranks);
     if (parameter.role == ParameterRole::experts_gate_up)
       rows = model.traits().interleaved_experts
                  ? std::vector(experts, checked_mul(2, model.expert_intermediate))
@@ -85,7 +84,7 @@ class DirectionCheck {
         held_(layouts.homes.size()),
         last_momentum_(layouts.groups.size(), -1) {
     for (const GroupLayout& layout : layouts.groups)
-      matrices_.push_back(matrices_of(*layout.group, program_.config.model));
+      matrices_.push_back(matrices_of(*layout.group, program_.config));
     for (std::uint32_t b = 0; b < held_.size(); ++b)
       if (layouts.homes[b].holds == Holds::direction) forget(b);
   }

@@ -113,9 +113,12 @@ ModelStep unfinished_step(const ModelShape& model, std::int64_t kind, P matrix, 
 }  // namespace
 
 LoraSteps::LoraSteps(const PlanConfig& config) {
-  if (config.lora_rank <= 0 || config.model.family != Family::llama) return;
+  const FamilyTraits& traits = config.model.traits();
+  const bool as_llama = traits.input_norms && !traits.layer_norms && !traits.latent_attention;
+  if (config.lora_rank <= 0 || !as_llama) return;
   const ModelShape& model = config.model;
   for (const P matrix : {P::qkv, P::attention_out, P::gate_up, P::down}) {
+    if (model.experts != 0 && (matrix == P::gate_up || matrix == P::down)) continue;
     std::vector<const Layer*> layers;
     for (const Layer& layer : kLayers)
       if (layer.matrix == matrix &&

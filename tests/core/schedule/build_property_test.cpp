@@ -81,13 +81,14 @@ void check_execution(const Program& program) {
     const auto complaint = execution.run(2);
     if (complaint) RC_FAIL(plan.name + ": " + *complaint);
     for (const Category category : {Category::unsharded_weight, Category::unsharded_grad}) {
-      // With Muon, or experts that are dealt out, a unit has two buffers, which are counted as one
-      // gradient.
-      const bool pairs =
-          category == Category::unsharded_grad &&
-          (program.config.optimizer == Optimizer::muon || program.config.deals_experts());
+      // With Muon a unit has two buffers, and where experts are dealt out these twice, which are
+      // counted as one gradient.
+      const bool of_gradients = category == Category::unsharded_grad;
+      const int by_optimizer = program.config.optimizer == Optimizer::muon ? 2 : 1;
+      const int by_experts = program.config.deals_experts() ? 2 : 1;
       RC_ASSERT(execution.most_live(category) <=
-                *max_live_buffers(program, plan, category) * (pairs ? 2 : 1));
+                *max_live_buffers(program, plan, category) *
+                    (of_gradients ? by_optimizer * by_experts : 1));
     }
   }
 }

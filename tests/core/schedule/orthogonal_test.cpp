@@ -62,6 +62,21 @@ TEST(OrthogonalRounds, OrthogonaliseEachOfHuggingFacesMatrices) {
   EXPECT_EQ(count(program, KernelKind::update), 6 * 2 + 2);  // matrices, vectors; both ends
 }
 
+/// Experts dealt out over two of four ranks: each two ranks that have the same ones share their
+/// rounds, while blocks' other matrices are all four's.
+TEST(OrthogonalRounds, OfExpertsDealtOutAreOfTheRanksThatHaveThem) {
+  PlanConfig config = muon(4, 6);
+  test::add_experts(config.model, 4, 2);
+  config.expert_parallel = 2;
+  config.mesh = with_expert_grid(config.mesh, 2);
+  const Program program = build_program(config, {}).value();
+  EXPECT_THAT(rounds_of(program), ElementsAre(2, 2, 2, 4, 2));
+  // q, k, v, o and the router in two rounds; gate, up and down of a rank's two experts in three.
+  EXPECT_EQ(count(program, KernelKind::newton_schulz), 2 * 5 + 3 * 2 * 3);
+  EXPECT_EQ(count(program, KernelKind::momentum), 6 + 6);
+  EXPECT_EQ(count(program, KernelKind::update), 6 * 3 + 2);
+}
+
 TEST(NewtonSchulzCosts, AreThoseOfTheForms) {
   // 4096 x 4096, the plain form: in each of five steps two symmetric products, of which 5/8 are
   // computed, and a whole one.

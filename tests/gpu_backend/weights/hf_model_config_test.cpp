@@ -123,8 +123,13 @@ TEST(HfModelConfig, AnotherModelsConfigIsRefusedWithBothValues) {
             path + ", num_hidden_layers: expected 16, as the plan's model has, got 17");
   EXPECT_EQ(error_with([](ModelShape& s) { s.tied_embeddings = false; }),
             path + ", tie_word_embeddings: expected true, as the plan's model has, got false");
+  // The words of the file, not of what is made of it here.
   EXPECT_EQ(error_with([](ModelShape& s) { s.qk_norm = true; }),
-            path + ", norms of query and key: expected false, as the plan's model has, got true");
+            path + ", model_type: expected llama, as the plan's model has, got qwen3");
+  EXPECT_EQ(error_with([](ModelShape& s) { s = shape_of("mixtral_8x7b"); }),
+            path + ", model_type: expected llama, as the plan's model has, got mixtral");
+  EXPECT_EQ(error_with([](ModelShape& s) { s = shape_of("qwen3_30b_a3b"); }),
+            path + ", model_type: expected llama, as the plan's model has, got qwen3_moe");
   EXPECT_EQ(error_with([](ModelShape& s) { s.rms_norm_eps = {.num = 1, .den = 1'000'000}; }),
             path + ", rms_norm_eps: expected 1e-05, as the plan's model has, got 1e-06");
   EXPECT_EQ(error_with([](ModelShape& s) { s.rope_scaling.factor = {.num = 8, .den = 1}; }),

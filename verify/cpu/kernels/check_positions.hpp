@@ -22,7 +22,8 @@ namespace mfsdp::kernels {
     if (positions[t] != 0 && positions[t] != next)
       return fail(fmt::format("kernel {}: operand positions", to_string(kernel.kind)),
                   fmt::format("expected {}, or 0 where a document begins, got {} at {}", next,
-                              positions[t], t));
+                              positions[t], t),
+                  Fault::environment);
   }
   return {};
 }

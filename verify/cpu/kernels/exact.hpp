@@ -62,7 +62,8 @@ class GridSums {
     return fail(std::string(where),
                 fmt::format("--exact-sums expects sums of at most {} in magnitude, so that none "
                             "over all ranks leaves 24 bits above 2^{}; got {}",
-                            limit_, exponent_, *outlier_));
+                            limit_, exponent_, *outlier_),
+                Fault::environment);
   }
 
  private:

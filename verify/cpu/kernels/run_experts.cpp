@@ -18,7 +18,8 @@ Result<void> check_places(const Kernel& kernel, std::string_view role,
   for (const std::int32_t place : places)
     if (place < least || place >= limit)
       return fail(fmt::format("kernel {}: operand {}", to_string(kernel.kind), role),
-                  fmt::format("expected numbers from {} to {}, got {}", least, limit - 1, place));
+                  fmt::format("expected numbers from {} to {}, got {}", least, limit - 1, place),
+                  Fault::environment);
   return {};
 }
 
@@ -34,7 +35,8 @@ Result<std::int64_t> check_ends(const Kernel& kernel, const std::int32_t* ends,
   for (const std::int32_t end : numbers(ends, experts)) {
     if (end < last || end > rows)
       return fail(fmt::format("kernel {}: operand ends", to_string(kernel.kind)),
-                  fmt::format("expected numbers from {} to {}, got {}", last, rows, end));
+                  fmt::format("expected numbers from {} to {}, got {}", last, rows, end),
+                  Fault::environment);
     last = end;
   }
   return last;
@@ -126,11 +128,12 @@ Result<void> run_kind<KernelKind::peer_order>(const KernelCall& call,
   MFSDP_LET(there, check_ends(*call.kernel, k.ends, s.experts, rows));
   if (there != rows)
     return fail("kernel peer_order: operand ends",
-                fmt::format("expected the {} rows of all tokens, got {}", rows, there));
+                fmt::format("expected the {} rows of all tokens, got {}", rows, there),
+                Fault::environment);
   MFSDP_TRY(check_places(*call.kernel, "row_order", numbers(k.row_order, rows), rows));
   for (std::int64_t peer = 0, begin = 0; peer < k.peers; ++peer) {
     const std::int64_t end = k.ends[(peer + 1) * (s.experts / k.peers) - 1];
-    if (end - begin > k.m / k.peers)
+    if (end - begin > k.m / k.peers)  // which the flag was to hold: no fault of the machine
       return fail("--capacity-factor",
                   fmt::format("expected room for {} rows from one rank of ep to another, got {}",
                               end - begin, k.m / k.peers));
@@ -149,13 +152,14 @@ Result<void> run_kind<KernelKind::arrival_order>(const KernelCall& call,
       const std::int32_t count = k.counts[p * k.experts + e];
       if (count < 0)
         return fail("kernel arrival_order: operand counts",
-                    fmt::format("expected numbers of rows, got {}", count));
+                    fmt::format("expected numbers of rows, got {}", count), Fault::environment);
       rows += count;
     }
     if (rows > k.m / k.peers)
       return fail("kernel arrival_order: operand counts",
                   fmt::format("expected at most {} rows from rank {} of ep, got {}", k.m / k.peers,
-                              p, rows));
+                              p, rows),
+                  Fault::environment);
   }
   arrival_order(k);
   return {};

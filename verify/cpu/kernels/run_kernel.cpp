@@ -20,7 +20,8 @@ constexpr std::array kRuns = all_kinds(std::make_index_sequence<kKernelKinds>())
 
 Result<void> run_kernel(const KernelCall& call, const KernelSettings& settings) {
   const auto kind = static_cast<std::size_t>(call.kernel->kind);
-  if (kind >= kRuns.size()) return fail("kernel", "expected one of the kinds of the plan");
+  if (kind >= kRuns.size())
+    return fail("kernel", "expected one of the kinds of the plan", Fault::environment);
   return kRuns[kind](call, settings);
 }
 

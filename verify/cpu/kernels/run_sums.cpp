@@ -52,7 +52,8 @@ Result<void> run_exact_norm_partial(const KernelCall& call) {
   if (!outlier) return {};
   return fail("kernel norm_partial: operand input",
               fmt::format("--exact-sums expects multiples of 2^{} within 24 bits, got {}",
-                          k.exponent, *outlier));
+                          k.exponent, *outlier),
+              Fault::environment);
 }
 
 Result<void> run_accumulate(const KernelCall& call) {

@@ -23,7 +23,8 @@ Result<void> check_ids(const Kernel& kernel, std::string_view role,
   if (stray == ids.end()) return {};
   return fail(fmt::format("kernel {}: operand {}", to_string(kernel.kind), role),
               fmt::format("expected ids from 0 to {}, got {} at {}", vocab - 1, *stray,
-                          stray - ids.begin()));
+                          stray - ids.begin()),
+              Fault::environment);
 }
 
 template <class T, class G>

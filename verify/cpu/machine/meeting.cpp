@@ -62,9 +62,11 @@ Result<void> Meeting::compare(std::size_t member, std::size_t other) const {
   const Collective& b = collective_of(*arrivals_[other]->op);
   if (a.kind == b.kind && a.count == b.count && a.dtype == b.dtype && a.reduction == b.reduction)
     return {};
-  return fail("", fmt::format("collectives differ on communicator {}: {}, but {}", name_,
-                              describe(ranks_[member], *arrivals_[member]->op),
-                              describe(ranks_[other], *arrivals_[other]->op)));
+  return fail("",
+              fmt::format("collectives differ on communicator {}: {}, but {}", name_,
+                          describe(ranks_[member], *arrivals_[member]->op),
+                          describe(ranks_[other], *arrivals_[other]->op)),
+              Fault::environment);
 }
 
 Result<void> Meeting::complete() {

@@ -24,7 +24,8 @@ std::int64_t bytes_of(const OperandView& view) {
 
 Result<void> copy(const OperandView& from, const OperandView& to) {
   if (!is_contiguous(from) || !is_contiguous(to) || bytes_of(from) != bytes_of(to))
-    return fail("", "expected input and output of a copy to be contiguous and of equal bytes");
+    return fail("", "expected input and output of a copy to be contiguous and of equal bytes",
+                Fault::environment);
   if (from.data != to.data) std::memcpy(to.data, from.data, unsigned_of(bytes_of(from)));
   return {};
 }
@@ -274,11 +275,9 @@ void CpuRank::run_item(Stream& stream, const Item& item) {
   if (share_.run.failed()) stream.halted = stream.halted || !ends_after_failure(item);
   share_.run.count_ended();
   if (outcome) return;
-  // What a flag asked for may turn out not to do.
-  const bool of_flag = outcome.error().where.starts_with("--");
   share_.run.fail({.where = place(*item.op, item.step),
                    .what = outcome.error().message(),
-                   .fault = of_flag ? Fault::input : Fault::environment});
+                   .fault = outcome.error().fault});
 }
 
 Result<void> CpuRank::run_op(Stream& stream, const Item& item) {
@@ -342,9 +341,9 @@ Result<void> CpuRank::run_body(const Item& item, OpTiming& timing) try {
   }
   return {};
 } catch (const std::exception& error) {
-  return fail("", error.what());
+  return fail("", error.what(), Fault::environment);
 } catch (...) {
-  return fail("", "something that is no std::exception was thrown");
+  return fail("", "something that is no std::exception was thrown", Fault::environment);
 }
 
 Result<void> CpuRank::run_faulty(Stream& stream, const Item& item, InjectedFault::Kind kind) {
@@ -353,7 +352,7 @@ Result<void> CpuRank::run_faulty(Stream& stream, const Item& item, InjectedFault
     return {};
   }
   if (kind == InjectedFault::Kind::fail || item.op->op->kind() != OpKind::collective)
-    return fail("", "fails, as it was told to");
+    return fail("", "fails, as it was told to", Fault::environment);
   Op op = *item.op->op;
   --std::get<Collective>(op.body).count;
   BoundOp bound = *item.op;

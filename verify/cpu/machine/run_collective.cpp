@@ -86,7 +86,8 @@ Result<void> check_overlap(const Collective& collective, std::span<const Member>
     const bool in_place =
         !exchanges && input + (scatters ? m * part : 0) == output + (gathers ? m * part : 0);
     if (!apart && !in_place)
-      return fail("", fmt::format("input and output of member {} overlap, but not in place", m));
+      return fail("", fmt::format("input and output of member {} overlap, but not in place", m),
+                  Fault::environment);
   }
   return {};
 }
@@ -106,7 +107,8 @@ Result<void> run_collective(const Collective& collective, std::span<const Member
     return {};
   }
   if (collective.reduction != Reduction::sum)
-    return fail("", "expected the reduction sum for " + std::string(to_string(collective.kind)));
+    return fail("", "expected the reduction sum for " + std::string(to_string(collective.kind)),
+                Fault::environment);
   switch (collective.dtype) {
     case DType::fp64: reduce<double>(collective, members); return {};
     case DType::fp32: reduce<float>(collective, members); return {};
@@ -114,8 +116,10 @@ Result<void> run_collective(const Collective& collective, std::span<const Member
     case DType::fp16: reduce<Fp16>(collective, members); return {};
     default: break;
   }
-  return fail("", fmt::format("expected fp64, fp32, bf16 or fp16 to sum, got {}",
-                              to_string(collective.dtype)));
+  return fail(
+      "",
+      fmt::format("expected fp64, fp32, bf16 or fp16 to sum, got {}", to_string(collective.dtype)),
+      Fault::environment);
 }
 
 }  // namespace mfsdp

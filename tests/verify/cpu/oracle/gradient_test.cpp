@@ -350,6 +350,13 @@ TEST_P(ExpertGradients, EqualFiniteDifferences) {
   model.expert_intermediate = 3;
   if (seed < 10 && seed % 4 != 3 && seed % 3 > 0) model.shared_intermediate = 2;
   model.normalised_routing = seed % 5 < 3;
+  // Adapters beside attention, through experts that are frozen.
+  const std::vector<LoraTarget> beside = lora_targets(model);
+  if (seed % 3 == 1 && !beside.empty()) {
+    config.lora_rank = 2;
+    config.lora_alpha = {3, 1};
+    for (const LoraTarget& target : beside) config.lora_targets.emplace_back(target.name);
+  }
   SCOPED_TRACE(describe(config));
   check_gradients(config, seed);
 }
