@@ -26,7 +26,7 @@
 namespace mfsdp {
 
 /// Changes when a price changes for any plan.
-inline constexpr std::string_view kCostModelVersion = "4";
+inline constexpr std::string_view kCostModelVersion = "5";
 
 class CostModel {
  public:
