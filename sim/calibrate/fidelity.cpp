@@ -128,8 +128,8 @@ Result<std::vector<FidelityRow>> fidelity(const std::filesystem::path& scenarios
   add_attention(rows, tables.attention, gpu);
   add_collectives(rows, tables.collective, cluster);
   MFSDP_TRY(add_copies(rows, costs, scenarios));
-  for (const auto part : {published_tables_fidelity, contention_fidelity, network_fidelity,
-                          step_fidelity, engine_fidelity}) {
+  for (const auto part :
+       {published_tables_fidelity, contention_fidelity, network_fidelity, step_fidelity}) {
     MFSDP_LET(more, part(scenarios));
     rows.insert(rows.end(), more.begin(), more.end());
   }

@@ -41,8 +41,11 @@ struct FidelityRow {
     const std::filesystem::path& scenarios);
 [[nodiscard]] Result<std::vector<FidelityRow>> step_fidelity(
     const std::filesystem::path& scenarios);
-[[nodiscard]] Result<std::vector<FidelityRow>> engine_fidelity(
-    const std::filesystem::path& scenarios);
+
+/// What these price by: so many GPUs of the catalogue, in domains of NVLink of one size.
+[[nodiscard]] Result<CostModel> costs_on(const std::string& gpu, std::int64_t gpus,
+                                         std::int64_t domains,
+                                         const std::filesystem::path& scenarios);
 
 /// The table's titles, then a line of cells for each row; for any renderer of tables.
 [[nodiscard]] std::vector<std::vector<std::string>> fidelity_cells(

@@ -57,6 +57,8 @@ bool is_fitted(std::string_view name) {
   return name == "ag_default" || name == "rs_bf16_default" || name == "rs_fp32_default";
 }
 
+}  // namespace
+
 Result<CostModel> costs_on(const std::string& gpu, std::int64_t gpus, std::int64_t domains,
                            const std::filesystem::path& scenarios) {
   MFSDP_LET(kind, load_gpu(gpu, scenarios / "gpus"));
@@ -64,8 +66,6 @@ Result<CostModel> costs_on(const std::string& gpu, std::int64_t gpus, std::int64
   if (domains > 1) cluster.domain = gpus / domains;
   return make_cost_model(cluster);
 }
-
-}  // namespace
 
 Result<std::vector<FidelityRow>> contention_fidelity(const std::filesystem::path& scenarios) {
   const std::string source = "gpus/tables/h200_overlap.csv";

@@ -118,13 +118,6 @@ Result<std::vector<Peer>> read_peers(const std::filesystem::path& scenarios) {
   return peers;
 }
 
-Result<CostModel> costs_of(const Peer& peer, const std::filesystem::path& scenarios) {
-  MFSDP_LET(gpu, load_gpu("h200", scenarios / "gpus"));
-  const std::int64_t gpus = peer.config.mesh.world_size();
-  MFSDP_LET(cluster, make_cluster(gpu, gpus, gpus));
-  return make_cost_model(cluster);
-}
-
 double milliseconds(const Prediction& prediction) {
   return static_cast<double>(prediction.run.time.step.value) / kNanosPerMilli;
 }
@@ -166,44 +159,42 @@ Result<EngineErrorsOfRow> engine_errors_of(const Peer& peer, const CostModel& co
                            .reserved = over(counters.peak_reserved, peer.reserved_gib)};
 }
 
+/// Ours, of the same configuration.
+Result<double> our_milliseconds(const Peer& peer, const CostModel& costs) {
+  MFSDP_LET(program,
+            build_program(peer.config,
+                          {.model_name = peer.model, .tool_version = "", .stored_hash = ""}));
+  MFSDP_LET(prediction, predict(program, costs));
+  return milliseconds(prediction);
+}
+
 }  // namespace
 
 Result<std::vector<FidelityRow>> step_fidelity(const std::filesystem::path& scenarios) {
   MFSDP_LET(peers, read_peers(scenarios));
   std::vector<FidelityRow> rows;
-  for (const Peer& peer : peers) {
-    MFSDP_LET(program,
-              build_program(peer.config,
-                            {.model_name = peer.model, .tool_version = "", .stored_hash = ""}));
-    MFSDP_LET(costs, costs_of(peer, scenarios));
-    MFSDP_LET(prediction, predict(program, costs));
-    const double ours = milliseconds(prediction);
-    const double error = ours / peer.step_ms - 1;
-    rows.push_back(row_of("step", fmt::format("{}; ours would take {:.1f} ms", peer.what, ours),
-                          {&error, 1}, Evaluation::comparison));
-  }
-  return rows;
-}
-
-Result<std::vector<FidelityRow>> engine_fidelity(const std::filesystem::path& scenarios) {
-  MFSDP_LET(peers, read_peers(scenarios));
-  std::vector<FidelityRow> rows;
+  std::vector<FidelityRow> of_engines;
   std::vector<double> steps;
   std::vector<double> allocated;
   std::vector<double> reserved;
   // Nothing was fitted on them; snapshots of two, eager and compiled, were looked at.
   constexpr Evaluation kHow = Evaluation::unseen;
   for (const Peer& peer : peers) {
-    MFSDP_LET(costs, costs_of(peer, scenarios));
+    MFSDP_LET(costs, costs_on("h200", peer.config.mesh.world_size(), 1, scenarios));
+    MFSDP_LET(ours, our_milliseconds(peer, costs));
+    const double error = ours / peer.step_ms - 1;
+    rows.push_back(row_of("step", fmt::format("{}; ours would take {:.1f} ms", peer.what, ours),
+                          {&error, 1}, Evaluation::comparison));
     MFSDP_LET(errors, engine_errors_of(peer, costs));
-    rows.push_back(row_of("engine",
-                          fmt::format("{}; {} {:.1f} ms", peer.what, to_string(peer.system.engine),
-                                      errors.predicted_ms),
-                          {&errors.step, 1}, kHow));
+    of_engines.push_back(row_of("engine",
+                                fmt::format("{}; {} {:.1f} ms", peer.what,
+                                            to_string(peer.system.engine), errors.predicted_ms),
+                                {&errors.step, 1}, kHow));
     steps.push_back(errors.step);
     allocated.push_back(errors.allocated);
     reserved.push_back(errors.reserved);
   }
+  rows.insert(rows.end(), of_engines.begin(), of_engines.end());
   if (peers.empty()) return rows;
   rows.push_back(row_of("engine", "all: step", steps, kHow));
   rows.push_back(row_of("engine", "all: allocated memory", allocated, kHow));

@@ -3,10 +3,6 @@
 
 #include <algorithm>
 #include <cmath>
-#include <functional>
-#include <limits>
-#include <numeric>
-#include <utility>
 
 #include "tests/verify/cpu/kernels/expert_numbers.hpp"
 #include "tests/verify/cpu/kernels/gradients.hpp"
