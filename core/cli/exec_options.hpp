@@ -22,6 +22,14 @@ struct Names<BackendChoice> {
   static constexpr std::array<std::string_view, 3> values{"auto", "cuda", "cpu"};
 };
 
+/// Who computes attention in bf16 on GPUs.
+enum class AttentionChoice { warpgroups, cudnn };
+
+template <>
+struct Names<AttentionChoice> {
+  static constexpr std::array<std::string_view, 2> values{"warpgroups", "cudnn"};
+};
+
 /// Whether matrix products' algorithms are timed before the first step. `automatic`: where the
 /// predicted run lasts longer than the search.
 enum class GemmSearch { automatic, on, off, thorough };
@@ -55,8 +63,9 @@ inline constexpr std::string_view kResumeAuto = "auto";
 inline constexpr std::string_view kEachOp = "each";
 
 /// Flags that mean something only where ranks have GPUs.
-inline constexpr std::array kGpuFlags{"--nproc",       "--nnodes",     "--node-rank", "--master",
-                                      "--gemm-search", "--gemm-cache", "--delay-op"};
+inline constexpr std::array kGpuFlags{"--nproc",    "--nnodes",      "--node-rank",
+                                      "--master",   "--gemm-search", "--gemm-cache",
+                                      "--delay-op", "--attention"};
 
 struct ExecOptions {
   CommonOptions common;
@@ -68,6 +77,7 @@ struct ExecOptions {
   std::optional<std::int64_t> nodes;
   std::optional<std::int64_t> node_rank;
   std::optional<std::string> master;  ///< ADDRESS:PORT of rank 0
+  AttentionChoice attention = AttentionChoice::warpgroups;
   GemmSearch gemm_search = GemmSearch::automatic;
   std::optional<std::string> gemm_cache;  ///< folder
   // Training.

@@ -8,6 +8,7 @@
 #include "core/runtime/scalar.hpp"
 #include "gpu_backend/cuda/check.hpp"
 #include "gpu_backend/cuda/kernels/plain_attention.hpp"
+#include "gpu_backend/cuda/warpgroup_attention.hpp"
 
 namespace mfsdp::cuda {
 namespace {
@@ -27,10 +28,10 @@ inline constexpr bool kPlain = std::is_same_v<T, float>;
 
 }  // namespace
 
-Result<AttentionPlanner> AttentionPlanner::create() {
+Result<AttentionPlanner> AttentionPlanner::create(AttentionKernels which) {
   cudnnHandle_t handle = nullptr;
   MFSDP_TRY(check(cudnnCreate(&handle), "cudnnCreate"));
-  return AttentionPlanner(handle);
+  return AttentionPlanner(handle, which);
 }
 
 template <class Plan, class Layout, class Call>
@@ -54,6 +55,27 @@ Result<void> AttentionPlanner::run_of(const std::map<Layout, Plan>& plans, const
   MFSDP_TRY(check(cudnnSetStream(handle_.get(), stream), "cudnnSetStream"));
   if (auto ran = found->second.run(handle_.get(), k); !ran) return at(k.shape, ran.error());
   return {};
+}
+
+template <class Call>
+Result<Launch> AttentionPlanner::bind_of(const Call& k, cudaStream_t stream) {
+  if constexpr (std::is_same_v<std::remove_cvref_t<decltype(*k.query.data)>, Bf16>) {
+    if (which_ == AttentionKernels::warpgroups) {
+      MFSDP_LET(take, warpgroups_take(k));
+      if (take) return warpgroup_launch(k, stream);
+    }
+  }
+  MFSDP_TRY(prepare(k));
+  return [this, k, stream] { return run(k, stream); };
+}
+
+template <class T>
+Result<Launch> AttentionPlanner::bind(const kernels::AttentionForward<T>& k, cudaStream_t stream) {
+  return bind_of(k, stream);
+}
+template <class T>
+Result<Launch> AttentionPlanner::bind(const kernels::AttentionBackward<T>& k, cudaStream_t stream) {
+  return bind_of(k, stream);
 }
 
 template <class T>
@@ -87,6 +109,10 @@ Result<void> AttentionPlanner::run(const kernels::AttentionBackward<T>& k, cudaS
 }
 
 #define MFSDP_INSTANTIATE(T)                                                                      \
+  template Result<Launch> AttentionPlanner::bind(const kernels::AttentionForward<T>&,             \
+                                                 cudaStream_t);                                   \
+  template Result<Launch> AttentionPlanner::bind(const kernels::AttentionBackward<T>&,            \
+                                                 cudaStream_t);                                   \
   template Result<void> AttentionPlanner::prepare(const kernels::AttentionForward<T>&);           \
   template Result<void> AttentionPlanner::prepare(const kernels::AttentionBackward<T>&);          \
   template Result<void> AttentionPlanner::run(const kernels::AttentionForward<T>&, cudaStream_t); \

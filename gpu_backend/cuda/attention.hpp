@@ -1,5 +1,6 @@
-// Attention of a plan on CUDA: through cuDNN in bf16 and fp16, by plain kernels in fp32. A layout
-// is compiled once; a run only launches.
+// Attention of a plan on CUDA: through cuDNN in bf16 and fp16, or by warpgroups where they are
+// chosen and take the call; by plain kernels in fp32. A layout is compiled once; a run only
+// launches.
 #pragma once
 
 #include <cuda_runtime.h>
@@ -11,6 +12,8 @@
 #include "core/base/error.hpp"
 #include "core/runtime/calls/attention.hpp"
 #include "gpu_backend/cuda/attention_graphs.hpp"
+#include "gpu_backend/cuda/cuda_settings.hpp"
+#include "gpu_backend/cuda/launch.hpp"
 
 namespace mfsdp::cuda {
 
@@ -18,7 +21,14 @@ namespace mfsdp::cuda {
 class AttentionPlanner {
  public:
   /// For the current device.
-  [[nodiscard]] static Result<AttentionPlanner> create();
+  [[nodiscard]] static Result<AttentionPlanner> create(
+      AttentionKernels which = AttentionKernels::library);
+
+  /// What queues the call; it is prepared if it has to be. The launch uses this object.
+  template <class T>
+  [[nodiscard]] Result<Launch> bind(const kernels::AttentionForward<T>& k, cudaStream_t stream);
+  template <class T>
+  [[nodiscard]] Result<Launch> bind(const kernels::AttentionBackward<T>& k, cudaStream_t stream);
 
   /// Compiles what a call of this layout needs, about half a second; nothing happens for one that
   /// is prepared. The error names the layout, and workspace where that is too small.
@@ -37,7 +47,9 @@ class AttentionPlanner {
   struct Destroy {
     void operator()(cudnnContext* handle) const { cudnnDestroy(handle); }
   };
-  explicit AttentionPlanner(cudnnHandle_t handle) : handle_(handle) {}
+  AttentionPlanner(cudnnHandle_t handle, AttentionKernels which) : handle_(handle), which_(which) {}
+  template <class Call>
+  [[nodiscard]] Result<Launch> bind_of(const Call& k, cudaStream_t stream);
   template <class Plan, class Layout, class Call>
   [[nodiscard]] Result<void> prepare_in(std::map<Layout, Plan>& plans, const Call& k);
   template <class Plan, class Layout, class Call>
@@ -45,6 +57,7 @@ class AttentionPlanner {
                                     cudaStream_t stream);
 
   std::unique_ptr<cudnnContext, Destroy> handle_;
+  AttentionKernels which_;
   std::map<AttentionLayout, AttentionForwardPlan> forward_;
   std::map<AttentionBackwardLayout, AttentionBackwardPlan> backward_;
 };

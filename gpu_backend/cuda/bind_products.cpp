@@ -35,8 +35,7 @@ Result<Launch> bind_kind<KernelKind::attention_forward>(const KernelCall& call,
   return bind_by_type(call, "query", [&]<class T>(TypeTag<T>) -> Result<Launch> {
     MFSDP_LET(k, kernels::take_attention_forward<T>(call));
     MFSDP_LET(planner, to.binder.attention());
-    MFSDP_TRY(planner->prepare(k));
-    return [planner, k, stream = to.stream] { return planner->run(k, stream); };
+    return planner->bind(k, to.stream);
   });
 }
 
@@ -46,8 +45,7 @@ Result<Launch> bind_kind<KernelKind::attention_backward>(const KernelCall& call,
   return bind_by_type(call, "query", [&]<class T>(TypeTag<T>) -> Result<Launch> {
     MFSDP_LET(k, kernels::take_attention_backward<T>(call));
     MFSDP_LET(planner, to.binder.attention());
-    MFSDP_TRY(planner->prepare(k));
-    return [planner, k, stream = to.stream] { return planner->run(k, stream); };
+    return planner->bind(k, to.stream);
   });
 }
 

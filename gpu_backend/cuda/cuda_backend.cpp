@@ -38,7 +38,7 @@ CudaBackend::CudaBackend(const Program& program, CudaSettings settings)
       timer_({.plan = settings_.timed_plan,
               .from = settings_.timed_from,
               .count = settings_.timed_steps}),
-      kernels_(settings_.kernels, settings_.gemm),
+      kernels_(settings_.kernels, settings_.gemm, settings_.attention),
       algorithms_(settings_, program.config.mesh.world_size() == 1, kernels_, notes_) {}
 
 Result<std::unique_ptr<CudaBackend>> CudaBackend::create(const Program& program,

@@ -38,12 +38,19 @@ struct Delays {
   Nanos duration{500'000};            ///< of one; the longest of random ones
 };
 
+/// Who computes attention in bf16.
+enum class AttentionKernels {
+  library,    ///< cuDNN
+  warpgroups  ///< kernels of our own where they take the call (warpgroup_attention.hpp)
+};
+
 struct CudaSettings {
   KernelSettings kernels;  ///< its program is the one that is run
   std::int64_t rank = 0;
   std::int64_t local_rank = 0;  ///< its GPU, of those that are visible
   Peers peers;
   GemmSettings gemm;
+  AttentionKernels attention = AttentionKernels::warpgroups;
   /// Folder of chosen GEMM algorithms; none: they are chosen anew in each run.
   std::optional<std::filesystem::path> gemm_cache;
   /// A call of the host into the backend that lasts longer has failed.

@@ -1,14 +1,13 @@
 #include "gpu_backend/cuda/grouped_products.hpp"
 
 #include <algorithm>
-#include <array>
 #include <cstdint>
 #include <string_view>
 #include <type_traits>
 
-#include "gpu_backend/cuda/check.hpp"
 #include "gpu_backend/cuda/kernels/exact_sums.hpp"
 #include "gpu_backend/cuda/kernels/experts.hpp"
+#include "gpu_backend/cuda/tensor_map.hpp"
 
 namespace mfsdp::cuda {
 namespace {
@@ -59,20 +58,6 @@ Result<GroupedVersion> version_of(const GroupedCall<T, G>& call,
 
 // ---- what TMA is told --------------------------------------------------------------------------
 
-using EncodeTiled = decltype(&cuTensorMapEncodeTiled);
-
-/// The driver's function: nothing links with the driver.
-Result<EncodeTiled> encode_tiled() {
-  void* function = nullptr;
-  cudaDriverEntryPointQueryResult found{};
-  MFSDP_TRY(check(cudaGetDriverEntryPointByVersion("cuTensorMapEncodeTiled", &function, 12000,
-                                                   cudaEnableDefault, &found),
-                  "cudaGetDriverEntryPointByVersion"));
-  if (found != cudaDriverEntryPointSuccess)
-    return fail("cuTensorMapEncodeTiled", "expected a driver that has it", Fault::environment);
-  return reinterpret_cast<EncodeTiled>(function);
-}
-
 /// Matrices of rows x cols, one after the other; boxes of so many rows and 64 columns.
 struct MapShape {
   std::int64_t matrices = 1;
@@ -81,27 +66,16 @@ struct MapShape {
   int box_rows = 0;
 };
 
-/// What lies outside a matrix is loaded as zero.
 template <class T>
 Result<CUtensorMap> map_of(const T* data, const MapShape& shape) {
-  MFSDP_LET(encode, encode_tiled());
-  const auto size = [](std::int64_t value) { return static_cast<cuuint64_t>(value); };
-  const std::array<cuuint64_t, 3> dims{size(shape.cols), size(shape.rows), size(shape.matrices)};
-  const std::array<cuuint64_t, 2> strides{size(shape.cols) * sizeof(T),
-                                          size(shape.cols * shape.rows) * sizeof(T)};
-  const std::array<cuuint32_t, 3> box{kWarpgroupInner, static_cast<cuuint32_t>(shape.box_rows), 1};
-  const std::array<cuuint32_t, 3> steps{1, 1, 1};
-  constexpr CUtensorMapDataType type =
+  constexpr CUtensorMapDataType kType =
       std::is_same_v<T, Bf16> ? CU_TENSOR_MAP_DATA_TYPE_BFLOAT16 : CU_TENSOR_MAP_DATA_TYPE_FLOAT16;
-  CUtensorMap map{};
-  const CUresult status =
-      encode(&map, type, 3, const_cast<T*>(data), dims.data(), strides.data(), box.data(),
-             steps.data(), CU_TENSOR_MAP_INTERLEAVE_NONE, CU_TENSOR_MAP_SWIZZLE_128B,
-             CU_TENSOR_MAP_L2_PROMOTION_L2_256B, CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE);
-  if (status != CUDA_SUCCESS)
-    return fail("cuTensorMapEncodeTiled", "the driver refuses the matrix of a grouped product",
-                Fault::environment);
-  return map;
+  return tensor_map(data,
+                    {.type = kType,
+                     .dims = {shape.cols, shape.rows, shape.matrices},
+                     .strides = {shape.cols, shape.cols * shape.rows},
+                     .box = {kWarpgroupInner, shape.box_rows, 1}},
+                    "the matrix of a grouped product");
 }
 
 template <GroupedKind kind, class T, class G>

@@ -41,7 +41,7 @@ Result<GemmPlanner*> KernelBinder::gemm() {
 
 Result<AttentionPlanner*> KernelBinder::attention() {
   if (!attention_) {
-    MFSDP_LET(made, AttentionPlanner::create());
+    MFSDP_LET(made, AttentionPlanner::create(attention_kernels_));
     attention_ = std::move(made);
   }
   return &*attention_;

@@ -23,8 +23,9 @@ namespace mfsdp::cuda {
 class KernelBinder {
  public:
   /// No CUDA call before bind().
-  KernelBinder(const KernelSettings& settings, const GemmSettings& gemm)
-      : settings_(settings), gemm_settings_(gemm) {}
+  KernelBinder(const KernelSettings& settings, const GemmSettings& gemm,
+               AttentionKernels attention = AttentionKernels::library)
+      : settings_(settings), gemm_settings_(gemm), attention_kernels_(attention) {}
   KernelBinder(const KernelBinder&) = delete;
   KernelBinder& operator=(const KernelBinder&) = delete;
   KernelBinder(KernelBinder&&) = delete;
@@ -57,6 +58,7 @@ class KernelBinder {
 
   KernelSettings settings_;
   GemmSettings gemm_settings_;
+  AttentionKernels attention_kernels_;
   std::optional<GemmPlanner> gemm_;
   std::optional<AttentionPlanner> attention_;
   std::vector<DeviceMemory> decay_runs_;

@@ -51,7 +51,9 @@ struct HeadView {
   std::int64_t head = 0;
   std::int64_t position = 0;
 
-  [[nodiscard]] T* at(std::int64_t b, std::int64_t h) const { return data + b * batch + h * head; }
+  [[nodiscard]] constexpr T* at(std::int64_t b, std::int64_t h) const {
+    return data + b * batch + h * head;
+  }
 };
 
 template <class T>

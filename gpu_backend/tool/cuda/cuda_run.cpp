@@ -183,6 +183,8 @@ Result<cuda::CudaSettings> CudaRun::settings() {
   settings.local_rank = place_.local_rank;
   settings.peers = peers();
   settings.gemm = gemm_settings(inputs_);
+  if (inputs_.options.attention == AttentionChoice::cudnn)
+    settings.attention = cuda::AttentionKernels::library;
   if (!settings.gemm.deterministic) settings.gemm_cache = gemm_cache(options);
   settings.deadline = deadline_of(inputs_);
   settings.on_failure = [this](const Error& error) {

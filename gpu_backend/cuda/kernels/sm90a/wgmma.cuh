@@ -23,7 +23,7 @@ __device__ inline void publish_barriers() {
 __device__ inline void arrive(std::uint32_t barrier) {
   asm volatile("mbarrier.arrive.shared::cta.b64 _, [%0];" ::"r"(barrier) : "memory");
 }
-__device__ inline void arrive_expecting(std::uint32_t barrier, int bytes) {
+__device__ inline void arrive_expecting(std::uint32_t barrier, std::uint32_t bytes) {
   asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"(barrier), "r"(bytes)
                : "memory");
 }
@@ -52,14 +52,33 @@ __device__ inline void load_box(const CUtensorMap& map, int col, int row, int ma
       : "memory");
 }
 
+/// The box of a map that begins at (col, row) of a matrix, from shared memory.
+__device__ inline void store_box(const CUtensorMap& map, int col, int row, int matrix,
+                                 std::uint32_t from) {
+  asm volatile(
+      "cp.async.bulk.tensor.3d.global.shared::cta.bulk_group [%0, {%1, %2, %3}], [%4];" ::"l"(&map),
+      "r"(col), "r"(row), "r"(matrix), "r"(from)
+      : "memory");
+}
+/// Bytes that lie together, a multiple of 16.
+__device__ inline void load_bytes(const void* from, std::uint32_t bytes, std::uint32_t to,
+                                  std::uint32_t barrier) {
+  asm volatile(
+      "cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1], %2, [%3];" ::
+          "r"(to),
+      "l"(from), "r"(bytes), "r"(barrier)
+      : "memory");
+}
+
 // ---- products ----------------------------------------------------------------------------------
 
 /// Rows of 128 bytes in groups of 8, whose 16-byte pieces are turned by the row (as TMA does with
 /// 128-byte swizzling). Groups follow one another. Where rows are those that are summed over
-/// (`across`), further columns of c stand in blocks of 64 rows.
-__device__ inline std::uint64_t matrix_of(std::uint32_t address) {
+/// (`across`), further columns of c stand in blocks of so many rows.
+template <int block_rows = 64>
+__device__ std::uint64_t matrix_of(std::uint32_t address) {
   constexpr std::uint64_t kGroup = 8 * 128 / 16;
-  constexpr std::uint64_t kBlock = 64 * 128 / 16;
+  constexpr std::uint64_t kBlock = block_rows * 128 / 16;
   constexpr std::uint64_t kTurned128 = 1;
   return (address & 0x3ffffU) >> 4U | kBlock << 16U | kGroup << 32U | kTurned128 << 62U;
 }
@@ -73,16 +92,25 @@ __device__ void wait_for_products() {
   asm volatile("wgmma.wait_group.sync.aligned %0;" ::"n"(pending) : "memory");
 }
 /// No use of the sums moves across it.
-__device__ inline void pin(float (&sums)[128]) {
+template <int n>
+__device__ void pin(float (&sums)[n]) {
 #pragma unroll
-  for (int i = 0; i < 128; ++i) asm volatile("" : "+f"(sums[i])::"memory");
+  for (int i = 0; i < n; ++i) asm volatile("" : "+f"(sums[i])::"memory");
 }
 
 #define MFSDP_EIGHT(i)                                                                \
   "+f"(d[i]), "+f"(d[(i) + 1]), "+f"(d[(i) + 2]), "+f"(d[(i) + 3]), "+f"(d[(i) + 4]), \
       "+f"(d[(i) + 5]), "+f"(d[(i) + 6]), "+f"(d[(i) + 7])
 
-// 64 x 256 sums as a list of operands, and a product of operands of a type.
+// 64 x 64, 64 x 128 and 64 x 256 sums as lists of operands, and a product of operands of a type.
+#define MFSDP_SUMS_64                                                                 \
+  "{%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, %16, %17, " \
+  "%18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31}, "
+#define MFSDP_SUMS_128                                                                \
+  "{%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, %16, %17, " \
+  "%18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31, %32, %33, "  \
+  "%34, %35, %36, %37, %38, %39, %40, %41, %42, %43, %44, %45, %46, %47, %48, %49, "  \
+  "%50, %51, %52, %53, %54, %55, %56, %57, %58, %59, %60, %61, %62, %63}, "
 #define MFSDP_SUMS                                                                    \
   "{%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, %16, %17, " \
   "%18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31, %32, %33, "  \
@@ -110,8 +138,47 @@ __device__ void multiply(float (&d)[128], std::uint64_t a, std::uint64_t b) {
   else
     MFSDP_MULTIPLY("f16.f16");
 }
+
+/// 64 x 64 over 16 of bf16, both operands across or none. `adds`: to d; else d is overwritten.
+template <bool across>
+__device__ void multiply(float (&d)[32], std::uint64_t a, std::uint64_t b, bool adds) {
+  asm volatile(
+      "{\n"
+      ".reg .pred p;\n"
+      "setp.ne.b32 p, %34, 0;\n"
+      "wgmma.mma_async.sync.aligned.m64n64k16.f32.bf16.bf16 " MFSDP_SUMS_64
+      "%32, %33, p, 1, 1, %35, %35;\n"
+      "}"
+      : MFSDP_EIGHT(0), MFSDP_EIGHT(8), MFSDP_EIGHT(16), MFSDP_EIGHT(24)
+      : "l"(a), "l"(b), "r"(static_cast<int>(adds)), "n"(across ? 1 : 0));
+}
+/// 64 x 128 over 16 of bf16; a lies as it is summed over, b across or not.
+template <bool across_b>
+__device__ void multiply(float (&d)[64], std::uint64_t a, std::uint64_t b, bool adds) {
+  asm volatile(
+      "{\n"
+      ".reg .pred p;\n"
+      "setp.ne.b32 p, %66, 0;\n"
+      "wgmma.mma_async.sync.aligned.m64n128k16.f32.bf16.bf16 " MFSDP_SUMS_128
+      "%64, %65, p, 1, 1, 0, %67;\n"
+      "}"
+      : MFSDP_EIGHT(0), MFSDP_EIGHT(8), MFSDP_EIGHT(16), MFSDP_EIGHT(24), MFSDP_EIGHT(32),
+        MFSDP_EIGHT(40), MFSDP_EIGHT(48), MFSDP_EIGHT(56)
+      : "l"(a), "l"(b), "r"(static_cast<int>(adds)), "n"(across_b ? 1 : 0));
+}
+/// d += a * b, 64 x 128 over 16 of bf16; a from registers, as sums of 64 x 16 lie in them, b
+/// across.
+__device__ inline void multiply(float (&d)[64], const std::uint32_t (&a)[4], std::uint64_t b) {
+  asm volatile("wgmma.mma_async.sync.aligned.m64n128k16.f32.bf16.bf16 " MFSDP_SUMS_128
+               "{%64, %65, %66, %67}, %68, 1, 1, 1, 1;"
+               : MFSDP_EIGHT(0), MFSDP_EIGHT(8), MFSDP_EIGHT(16), MFSDP_EIGHT(24), MFSDP_EIGHT(32),
+                 MFSDP_EIGHT(40), MFSDP_EIGHT(48), MFSDP_EIGHT(56)
+               : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b));
+}
 #undef MFSDP_MULTIPLY
 #undef MFSDP_SUMS
+#undef MFSDP_SUMS_128
+#undef MFSDP_SUMS_64
 #undef MFSDP_EIGHT
 
 }  // namespace mfsdp::cuda

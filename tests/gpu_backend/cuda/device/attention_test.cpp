@@ -10,6 +10,8 @@
 #include <tuple>
 #include <vector>
 
+#include "gpu_backend/cuda/kernels/grouped.hpp"
+#include "gpu_backend/cuda/warpgroup_attention.hpp"
 #include "tests/gpu_backend/cuda/device/device_array.hpp"
 
 namespace mfsdp::cuda {
@@ -216,6 +218,23 @@ struct AttentionCall {
     const auto ran = planner.run(backward(), nullptr);
     ASSERT_TRUE(ran) << ran.error().message();
   }
+  /// As a run does it.
+  void bind_and_run(AttentionPlanner& planner) {
+    const auto first = planner.bind(forward(), nullptr);
+    ASSERT_TRUE(first) << first.error().message();
+    const auto second = planner.bind(backward(), nullptr);
+    ASSERT_TRUE(second) << second.error().message();
+    output.poison();
+    log_sum_exp.poison();
+    const auto ran = (*first)();
+    ASSERT_TRUE(ran) << ran.error().message();
+    d_qkv.poison();
+    d_query_sum.poison();
+    row_sums.poison();
+    backward_workspace.poison();
+    const auto back = (*second)();
+    ASSERT_TRUE(back) << back.error().message();
+  }
   void expect_margins() const {
     for (const bool whole :
          {output.margin_is_whole(), log_sum_exp.margin_is_whole(), d_qkv.margin_is_whole(),
@@ -237,18 +256,10 @@ struct AttentionCall {
   bool deterministic_;
 };
 
+/// Gradients of a call against doubles.
 template <class T>
-void expect_right(const AttentionSizes& s, bool deterministic) {
-  SCOPED_TRACE(testing::Message() << "B " << s.batch << " H " << s.heads << " K " << s.kv_heads
-                                  << " S " << s.seq_len << " D " << s.head_dim << " window "
-                                  << s.window << " cap " << s.score_cap << " document "
-                                  << s.document << (deterministic ? " deterministic" : ""));
-  auto planner = AttentionPlanner::create();
-  ASSERT_TRUE(planner) << planner.error().message();
-  AttentionCall<T> call(s, deterministic);
-  ASSERT_NO_FATAL_FAILURE(call.prepare(*planner));
-  ASSERT_NO_FATAL_FAILURE(call.run_forward(*planner));
-  ASSERT_NO_FATAL_FAILURE(call.run_backward(*planner));
+void expect_results(const AttentionCall<T>& call) {
+  const AttentionSizes& s = call.s;
   const Reference want = reference(s, widened(call.qkv_values), widened(call.d_output_values));
   EXPECT_LT(relative_error(call.output.download(), want.output), kTolerance<T>);
   EXPECT_LT(relative_error(call.log_sum_exp.download(), want.log_sum_exp), 1e-5);
@@ -265,12 +276,66 @@ void expect_right(const AttentionSizes& s, bool deterministic) {
   call.expect_margins();
 }
 
+template <class T>
+void expect_right(const AttentionSizes& s, bool deterministic) {
+  SCOPED_TRACE(testing::Message() << "B " << s.batch << " H " << s.heads << " K " << s.kv_heads
+                                  << " S " << s.seq_len << " D " << s.head_dim << " window "
+                                  << s.window << " cap " << s.score_cap << " document "
+                                  << s.document << (deterministic ? " deterministic" : ""));
+  auto planner = AttentionPlanner::create();
+  ASSERT_TRUE(planner) << planner.error().message();
+  AttentionCall<T> call(s, deterministic);
+  ASSERT_NO_FATAL_FAILURE(call.prepare(*planner));
+  ASSERT_NO_FATAL_FAILURE(call.run_forward(*planner));
+  ASSERT_NO_FATAL_FAILURE(call.run_backward(*planner));
+  expect_results(call);
+}
+
 const std::vector<AttentionSizes> kAttentionSizes{
     {1, 8, 2, 256, 128}, {2, 8, 2, 200, 64}, {2, 4, 4, 200, 128}, {1, 4, 1, 1024, 64},
     {3, 6, 3, 33, 40},   {2, 4, 2, 32, 16},  {1, 2, 2, 7, 8}};
 
 TEST(Attention, AgreesWithDoubles) {
   for (const AttentionSizes& sizes : kAttentionSizes) expect_right<Bf16>(sizes, false);
+}
+
+// One tile and several, groups of one head and of four, sequences side by side; twice, as sums of
+// dQ are to begin at zero each time.
+TEST(Attention, ByWarpgroupsAgreesWithDoubles) {
+  const auto has = has_warpgroups();
+  ASSERT_TRUE(has) << has.error().message();
+  if (!*has) GTEST_SKIP() << "no GPU of compute capability 9.0";
+  for (const AttentionSizes& sizes : std::vector<AttentionSizes>{{1, 4, 1, 128, 128},
+                                                                 {1, 8, 2, 512, 128},
+                                                                 {2, 4, 4, 384, 128},
+                                                                 {3, 6, 2, 256, 128, 0, 2.5}}) {
+    auto planner = AttentionPlanner::create(AttentionKernels::warpgroups);
+    ASSERT_TRUE(planner) << planner.error().message();
+    AttentionCall<Bf16> call(sizes, false);
+    ASSERT_NO_FATAL_FAILURE(call.prepare(*planner));
+    const auto takes = warpgroups_take(call.backward());
+    ASSERT_TRUE(takes && *takes);
+    for (int times = 0; times < 2; ++times) {
+      ASSERT_NO_FATAL_FAILURE(call.bind_and_run(*planner));
+      expect_results(call);
+    }
+  }
+}
+
+// What they do not take goes to cuDNN.
+TEST(Attention, WarpgroupsTakeWholeTilesOfHeadsOf128) {
+  const auto takes = [](const AttentionSizes& sizes, bool deterministic) {
+    AttentionCall<Bf16> call(sizes, deterministic);
+    call.backward_workspace.resize(attention_backward_workspace(layout_of(call.backward())));
+    const auto taken = warpgroups_take(call.backward());
+    return taken && *taken;
+  };
+  EXPECT_FALSE(takes({1, 4, 1, 200, 128}, false));
+  EXPECT_FALSE(takes({1, 4, 1, 256, 64}, false));
+  EXPECT_FALSE(takes({1, 4, 1, 256, 128, 100}, false));
+  EXPECT_FALSE(takes({1, 4, 1, 256, 128, 0, 0, 3}, false));
+  EXPECT_FALSE(takes({1, 4, 1, 256, 128, 0, 0, 0, 5}, false));
+  EXPECT_FALSE(takes({1, 4, 1, 256, 128}, true));
 }
 
 TEST(Attention, DeterministicAgreesWithDoubles) {

@@ -1,0 +1,169 @@
+// What both directions of attention by warpgroups have in common: tiles of 128 elements of a head
+// in two halves of 64 columns, and sums of a warpgroup, which lie in registers as wgmma leaves
+// them.
+//
+// Of 64 x N sums d, a thread has in d[4 j + 2 r + e] row 16 * warp + lane / 4 + 8 r of its
+// warpgroup, column 8 j + 2 * (lane % 4) + e.
+#pragma once
+
+#include <cstdint>
+
+#include "core/runtime/calls/attention.hpp"
+#include "gpu_backend/cuda/kernels/sm90a/wgmma.cuh"
+#include "gpu_backend/cuda/kernels/warpgroup_attention.hpp"
+
+namespace mfsdp::cuda {
+
+inline constexpr int kWarpgroupThreads = 128;
+inline constexpr int kAttentionThreads = 3 * kWarpgroupThreads;  // one loads, two multiply
+inline constexpr int kAttentionWarps = 8;                        // that multiply
+inline constexpr int kHalfDim = kWarpgroupHeadDim / 2;
+inline constexpr std::uint32_t kRowBytes = kHalfDim * 2;
+inline constexpr float kLog2E = 1.4426950408889634F;
+
+/// Sizes of a call as kernels take them.
+struct AttentionDims {
+  int seq = 0;
+  int heads = 0;
+  int kv_heads = 0;
+  int batch = 0;
+  float scale = 0;
+
+  explicit AttentionDims(const kernels::AttentionShape& s)
+      : seq(static_cast<int>(s.seq_len)),
+        heads(static_cast<int>(s.heads)),
+        kv_heads(static_cast<int>(s.kv_heads)),
+        batch(static_cast<int>(s.batch)),
+        scale(1 / sqrtf(s.divisor<float>())) {}
+  [[nodiscard]] __device__ int group() const { return heads / kv_heads; }
+  /// Of sums by [batch, of heads, seq / 64], each 64 x 128, a block's first.
+  [[nodiscard]] __device__ std::int64_t sums_at(int of_heads, int b, int head, int block) const {
+    return ((static_cast<std::int64_t>(b) * of_heads + head) * (seq / 64) + block) *
+           (64 * kWarpgroupHeadDim);
+  }
+};
+
+[[nodiscard]] __device__ inline std::uint32_t address_of(const void* shared) {
+  return static_cast<std::uint32_t>(__cvta_generic_to_shared(shared));
+}
+
+/// A tile of a head; the first one of a head has most to do.
+struct AttentionTile {
+  int index = 0;
+  int head = 0;
+  int batch = 0;
+};
+/// Tiles in the order in which they are begun: heads by sections that fill the device about twice
+/// and whose operands and sums stay in the second-level cache; in a section, longest first.
+struct TileOrder {
+  int length = 0;  ///< tiles of a head
+  int heads = 0;
+  int all_heads = 0;  ///< of all sequences
+  int section = 0;    ///< heads of one
+
+  __device__ TileOrder(const AttentionDims& dims, int tile_rows)
+      : length(dims.seq / tile_rows),
+        heads(dims.heads),
+        all_heads(dims.batch * dims.heads),
+        section(length >= kSectionTiles ? 1 : kSectionTiles / length) {}
+  [[nodiscard]] __device__ int size() const { return all_heads * length; }
+  [[nodiscard]] __device__ AttentionTile operator[](int at) const {
+    const int first = at / (section * length) * section;
+    const int rest = at % (section * length);
+    const int width = min(section, all_heads - first);
+    const int head = first + rest % width;
+    return {.index = rest / width, .head = head % heads, .batch = head / heads};
+  }
+
+ private:
+  static constexpr int kSectionTiles = 256;
+};
+
+/// The next tile that no block has begun.
+[[nodiscard]] __device__ inline int take_tile(int* begun) { return atomicAdd(begun, 1); }
+/// What one thread of a block wrote to shared memory before it arrived at a barrier, for a warp
+/// that waited for that: the same value, and known to be, in all lanes.
+[[nodiscard]] __device__ inline int seen(const int& shared) {
+  return __shfl_sync(~0U, *const_cast<const volatile int*>(&shared), 0);
+}
+/// 0 loads, 1 and 2 multiply.
+[[nodiscard]] __device__ inline int own_warpgroup() {
+  return __shfl_sync(~0U, static_cast<int>(threadIdx.x) / kWarpgroupThreads, 0);
+}
+
+/// Places in a ring of two, and how often it went round.
+struct TwoStages {
+  std::uint32_t stage = 0;
+  std::uint32_t parity = 0;
+
+  __device__ void next() {
+    parity ^= stage;
+    stage ^= 1U;
+  }
+};
+
+/// The first rows of a head's tile that fit the map's box, from a token on.
+__device__ inline void load_halves(const CUtensorMap& map, int head, int token, std::uint32_t to,
+                                   std::uint32_t half_bytes, std::uint32_t barrier) {
+  load_box(map, 0, head, token, to, barrier);
+  load_box(map, kHalfDim, head, token, to + half_bytes, barrier);
+}
+
+__device__ inline float exp2_of(float x) {
+  float y = 0;
+  asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
+  return y;
+}
+__device__ inline std::uint32_t pack(float low, float high) {
+  std::uint32_t both = 0;
+  asm("cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(both) : "f"(high), "f"(low));
+  return both;
+}
+
+/// 64 x 16 of a warpgroup's sums as bf16 in rows of 128 bytes from `tile` on, pieces turned: this
+/// thread's part of 64 x 16, which begin at column 16 * step. `tile` lies on 1024 bytes.
+__device__ inline void store_step(std::uint32_t tile, int step, const std::uint32_t (&values)[4]) {
+  const std::uint32_t lane = threadIdx.x % 32;
+  const std::uint32_t row = threadIdx.x % kWarpgroupThreads / 32 * 16 + lane % 16;
+  const std::uint32_t piece = (2 * static_cast<std::uint32_t>(step) + lane / 16) ^ (row & 7U);
+  asm volatile("stmatrix.sync.aligned.m8n8.x4.shared.b16 [%0], {%1, %2, %3, %4};" ::"r"(
+                   tile + row * kRowBytes + piece * 16),
+               "r"(values[0]), "r"(values[1]), "r"(values[2]), "r"(values[3])
+               : "memory");
+}
+/// What threads wrote to shared memory is seen by wgmma and TMA.
+__device__ inline void publish_stores() {
+  asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
+}
+
+// Barriers by name; 0 is __syncthreads().
+template <int name, int threads>
+__device__ void meet() {
+  asm volatile("bar.sync %0, %1;" ::"n"(name), "n"(threads) : "memory");
+}
+template <int name, int threads>
+__device__ void pass_on() {
+  asm volatile("bar.arrive %0, %1;" ::"n"(name), "n"(threads) : "memory");
+}
+inline constexpr int kBothMeet = 1;  // the multiplying warpgroups
+inline constexpr int kOwnMeet = 2;   // 2 and 3: one of them
+inline constexpr int kTurn = 4;      // 4 and 5: it is one's turn
+
+__device__ inline void meet_own(int warpgroup) {
+  if (warpgroup == 0)
+    meet<kOwnMeet, kWarpgroupThreads>();
+  else
+    meet<kOwnMeet + 1, kWarpgroupThreads>();
+}
+
+/// Of stores by TMA that this thread began.
+__device__ inline void commit_stores() { asm volatile("cp.async.bulk.commit_group;" ::: "memory"); }
+/// Until what they store has been read, or is stored.
+__device__ inline void wait_until_read() {
+  asm volatile("cp.async.bulk.wait_group.read 0;" ::: "memory");
+}
+__device__ inline void wait_until_stored() {
+  asm volatile("cp.async.bulk.wait_group 0;" ::: "memory");
+}
+
+}  // namespace mfsdp::cuda

@@ -1,0 +1,464 @@
+// The backward of attention by warpgroups: a block goes from tile to tile of 128 keys and one query
+// head. Each of two warpgroups keeps the sums of dK and dV of 64 of the keys, while blocks of 64
+// queries pass, of which a third one has TMA load the next. A block of queries, in the order in
+// which a warpgroup does it:
+//
+//   tensor cores                  meanwhile
+//   S^T = K Q^T
+//   dP^T = V dO^T                 P^T = exp(S^T - L), masked, as bf16
+//   dV += P^T dO                  dS^T = P^T * (dP^T - D) as bf16, kept and to shared memory
+//                                 both warpgroups meet, as dQ takes all keys
+//   dQ = dS K, 64 of 128 columns
+//   dK += dS^T Q                  dQ is added to its sums in memory
+//
+// What keeps it fast: sums go from registers to memory, as shared memory is as busy as the tensor
+// cores; heads pass one after the other, so that their sums stay in the second-level cache.
+#include <cuda_bf16.h>
+
+#include "gpu_backend/cuda/check.hpp"
+#include "gpu_backend/cuda/kernels/device.cuh"
+#include "gpu_backend/cuda/kernels/grouped_tiles.cuh"
+#include "gpu_backend/cuda/kernels/sm90a/attention.cuh"
+
+namespace mfsdp::cuda {
+namespace {
+
+constexpr int kKeys = kWarpgroupTile;
+constexpr int kQueries = kWarpgroupQueries;
+constexpr std::uint32_t kKeyHalf = kKeys * kRowBytes;
+constexpr std::uint32_t kQueryHalf = kQueries * kRowBytes;
+constexpr std::uint32_t kKeyTile = 2 * kKeyHalf;
+constexpr std::uint32_t kQueryTile = 2 * kQueryHalf;
+constexpr std::uint32_t kStatistics = 2 * kQueries * sizeof(float);
+constexpr int kSums = kQueries * kWarpgroupHeadDim;  // of 64 rows
+constexpr std::uint32_t kAlignment = 1024;
+
+// Shared memory from an aligned address on.
+constexpr std::uint32_t kKeyAt = 0;
+constexpr std::uint32_t kValueAt = kKeyAt + kKeyTile;
+constexpr std::uint32_t kQueryAt = kValueAt + kKeyTile;
+constexpr std::uint32_t kOutputAt = kQueryAt + 2 * kQueryTile;
+constexpr std::uint32_t kScoresAt = kOutputAt + 2 * kQueryTile;  // dS^T of 128 keys, two stages
+constexpr std::uint32_t kStatisticsAt = kScoresAt + 2 * kKeyHalf;
+constexpr int kShared = kStatisticsAt + 2 * kStatistics + kAlignment;
+
+/// Where things stand between the kernels.
+struct Sums {
+  float* query = nullptr;  ///< by [batch, heads, seq / 64]: 64 x 128 in the order of registers
+  float* key = nullptr;    ///< likewise by key heads, where several query heads share one
+  float* value = nullptr;
+  int* begun = nullptr;  ///< tiles
+
+  Sums(const kernels::AttentionBackward<Bf16>& k, std::int64_t key_sums)
+      : query(k.d_query_sum),
+        key(reinterpret_cast<float*>(k.workspace.data() + kWarpgroupCounterBytes)),
+        value(key + key_sums),
+        begun(reinterpret_cast<int*>(k.workspace.data())) {}
+};
+
+/// L * log2(e) and D of a block of queries, 64 floats each: in rows of dQ, which are written last.
+[[nodiscard]] __device__ float* statistics_of(const kernels::HeadView<Bf16>& d_query, int batch,
+                                              int head, int block) {
+  Bf16* const row = d_query.at(batch, 0) +
+                    static_cast<std::int64_t>(block * kQueries + head % kQueries) * d_query.position;
+  return reinterpret_cast<float*>(row) + head / kQueries * (2 * kQueries);
+}
+
+// ---- before and after --------------------------------------------------------------------------
+
+constexpr int kPrepareThreads = 256;
+
+/// Of 64 rows.
+__device__ void clear(float* sums) {
+  auto* const fours = reinterpret_cast<float4*>(sums);
+#pragma unroll
+  for (int i = 0; i < kSums / 4 / kPrepareThreads; ++i)
+    fours[i * kPrepareThreads + static_cast<int>(threadIdx.x)] = float4{0, 0, 0, 0};
+}
+
+/// A block: 64 tokens of a head.
+__global__ void __launch_bounds__(kPrepareThreads)
+    prepare(const AttentionDims dims, const kernels::AttentionBackward<Bf16> k, const Sums to) {
+  constexpr int kWarps = kPrepareThreads / kWarp;
+  constexpr int kLaneElements = kWarpgroupHeadDim / kWarp;
+  const int block = static_cast<int>(blockIdx.x);
+  const int head = static_cast<int>(blockIdx.y);
+  const int batch = static_cast<int>(blockIdx.z);
+  const int warp = static_cast<int>(threadIdx.x) / kWarp;
+  const int lane = static_cast<int>(threadIdx.x) % kWarp;
+  clear(to.query + dims.sums_at(dims.heads, batch, head, block));
+  const int of_group = head % dims.group();
+  if (dims.group() > 1 && of_group < 2)
+    clear((of_group == 0 ? to.key : to.value) +
+          dims.sums_at(dims.kv_heads, batch, head / dims.group(), block));
+  if (block + head + batch == 0 && threadIdx.x == 0) *to.begun = 0;
+  float* const statistics = statistics_of(k.d_query, batch, head, block);
+#pragma unroll
+  for (int i = 0; i < kQueries / kWarps; ++i) {
+    const int row = warp * (kQueries / kWarps) + i;
+    const std::int64_t position = block * kQueries + row;
+    const auto values_of = [&](const kernels::HeadView<const Bf16>& view) {
+      const uint2 bits = *reinterpret_cast<const uint2*>(
+          view.at(batch, head) + position * view.position + lane * kLaneElements);
+      const float2 a = __bfloat1622float2(reinterpret_cast<const __nv_bfloat162&>(bits.x));
+      const float2 b = __bfloat1622float2(reinterpret_cast<const __nv_bfloat162&>(bits.y));
+      return float4{a.x, a.y, b.x, b.y};
+    };
+    const float4 x = values_of(k.output);
+    const float4 y = values_of(k.d_output);
+    float sum = x.x * y.x + x.y * y.y + x.z * y.z + x.w * y.w;
+#pragma unroll
+    for (int other = kWarp / 2; other > 0; other /= 2) sum += __shfl_xor_sync(~0U, sum, other);
+    if (lane == 0) {
+      statistics[row] =
+          kLog2E *
+          k.log_sum_exp[(static_cast<std::int64_t>(batch) * dims.seq + position) * dims.heads +
+                        head];
+      statistics[kQueries + row] = sum;
+    }
+  }
+}
+
+/// Likewise, of queries, then of keys and of values. A thread has 8 columns of two rows: four
+/// threads' registers of one block of 8 columns.
+__global__ void __launch_bounds__(kPrepareThreads)
+    finish(const AttentionDims dims, const Sums from, const kernels::HeadView<Bf16> d_query,
+           const kernels::HeadView<Bf16> d_key, const kernels::HeadView<Bf16> d_value) {
+  constexpr int kBlocks = kHalfDim / 8;  // of columns, of a half
+  constexpr int kPlaces = kQueries / 2;  // pairs of rows
+  constexpr int kItems = 2 * kBlocks * kPlaces;
+  const int block = static_cast<int>(blockIdx.x);
+  const int batch = static_cast<int>(blockIdx.z);
+  int head = static_cast<int>(blockIdx.y);
+  int heads = dims.heads;
+  const float* all = from.query;
+  kernels::HeadView<Bf16> to = d_query;
+  float scale = dims.scale;
+  if (head >= dims.heads) {
+    head -= dims.heads;
+    heads = dims.kv_heads;
+    const bool of_keys = head < heads;
+    all = of_keys ? from.key : from.value;
+    to = of_keys ? d_key : d_value;
+    if (!of_keys) {
+      head -= heads;
+      scale = 1;
+    }
+  }
+  const auto* const sums =
+      reinterpret_cast<const float4*>(all + dims.sums_at(heads, batch, head, block));
+#pragma unroll
+  for (int i = 0; i < kItems / kPrepareThreads; ++i) {
+    const int item = i * kPrepareThreads + static_cast<int>(threadIdx.x);
+    const int columns = item % kBlocks;
+    const int place = item / kBlocks % kPlaces;
+    const int half = item / (kBlocks * kPlaces);
+    const float4* const place_sums =
+        sums + (half * kBlocks + columns) * kWarpgroupThreads + place * 4;
+    std::uint32_t low[4];
+    std::uint32_t high[4];
+#pragma unroll
+    for (int lane = 0; lane < 4; ++lane) {
+      const float4 v = place_sums[lane];
+      low[lane] = pack(v.x * scale, v.y * scale);
+      high[lane] = pack(v.z * scale, v.w * scale);
+    }
+    const int row = place / 8 * 16 + place % 8;
+    Bf16* const at = to.at(batch, head) +
+                     static_cast<std::int64_t>(block * kQueries + row) * to.position +
+                     half * kHalfDim + columns * 8;
+    *reinterpret_cast<uint4*>(at) = uint4{low[0], low[1], low[2], low[3]};
+    *reinterpret_cast<uint4*>(at + 8 * to.position) = uint4{high[0], high[1], high[2], high[3]};
+  }
+}
+
+// ---- the gradients -----------------------------------------------------------------------------
+
+/// Barriers: a stage is full once its bytes are there, and empty once every multiplying warp is
+/// through with it. Keys and values of a tile are one stage.
+struct Barriers {
+  std::uint32_t first = 0;
+
+  [[nodiscard]] __device__ std::uint32_t keys() const { return first; }
+  [[nodiscard]] __device__ std::uint32_t keys_empty() const { return first + 8; }
+  [[nodiscard]] __device__ std::uint32_t query(std::uint32_t stage) const {
+    return first + 16 + stage * 8;
+  }
+  [[nodiscard]] __device__ std::uint32_t query_empty(std::uint32_t stage) const {
+    return first + 32 + stage * 8;
+  }
+  [[nodiscard]] __device__ std::uint32_t output(std::uint32_t stage) const {
+    return first + 48 + stage * 8;
+  }
+  [[nodiscard]] __device__ std::uint32_t output_empty(std::uint32_t stage) const {
+    return first + 64 + stage * 8;
+  }
+};
+constexpr int kBarriers = 10;
+
+/// A thread takes tiles and has TMA load them; -1 as tile says that there is none left.
+__device__ void load(const AttentionDims& dims, const AttentionBackwardMaps& maps,
+                     const kernels::HeadView<Bf16>& d_query, int* begun, std::uint32_t memory,
+                     const Barriers& barriers, volatile int& tile_index) {
+  const TileOrder tiles(dims, kKeys);
+  TwoStages at;
+  for (std::uint32_t parity = 1;; parity ^= 1U) {
+    const int index = take_tile(begun);
+    wait(barriers.keys_empty(), parity);
+    tile_index = index < tiles.size() ? index : -1;
+    if (index >= tiles.size()) return arrive(barriers.keys());
+    const AttentionTile tile = tiles[index];
+    const int kv_head = tile.head / dims.group();
+    const int first = tile.batch * dims.seq + tile.index * kKeys;
+    const int end = (tile.batch + 1) * dims.seq;
+    const float* statistics =
+        statistics_of(d_query, tile.batch, tile.head, tile.index * (kKeys / kQueries));
+    arrive_expecting(barriers.keys(), 2 * kKeyTile);
+    load_halves(maps.key, kv_head, first, memory + kKeyAt, kKeyHalf, barriers.keys());
+    for (int token = first; token < end; token += kQueries, at.next()) {
+      wait(barriers.query_empty(at.stage), at.parity ^ 1U);
+      arrive_expecting(barriers.query(at.stage), kQueryTile + kStatistics);
+      load_halves(maps.query, tile.head, token, memory + kQueryAt + at.stage * kQueryTile,
+                  kQueryHalf, barriers.query(at.stage));
+      load_bytes(statistics, kStatistics, memory + kStatisticsAt + at.stage * kStatistics,
+                 barriers.query(at.stage));
+      statistics += d_query.position * (kQueries / 2);  // bf16 to floats
+      if (token == first)
+        load_halves(maps.value, kv_head, first, memory + kValueAt, kKeyHalf, barriers.keys());
+      wait(barriers.output_empty(at.stage), at.parity ^ 1U);
+      arrive_expecting(barriers.output(at.stage), kQueryTile);
+      load_halves(maps.d_output, tile.head, token, memory + kOutputAt + at.stage * kQueryTile,
+                  kQueryHalf, barriers.output(at.stage));
+    }
+  }
+}
+
+/// 64 keys of a tile times 64 queries, over a head's 128 columns: d = a b^T.
+__device__ void multiply_heads(float (&d)[32], std::uint32_t keys, std::uint32_t queries) {
+#pragma unroll
+  for (std::uint32_t i = 0; i < kWarpgroupHeadDim / 16; ++i)
+    multiply<false>(d, matrix_of(keys + i / 4 * kKeyHalf + i % 4 * 32),
+                    matrix_of(queries + i / 4 * kQueryHalf + i % 4 * 32), i > 0);
+  commit_products();
+}
+
+/// Statistics of this thread's two queries of every 8.
+__device__ float2 two_of(std::uint32_t statistics, int columns) {
+  float2 both;
+  asm volatile("ld.shared.v2.f32 {%0, %1}, [%2];"
+               : "=f"(both.x), "=f"(both.y)
+               : "r"(statistics + static_cast<std::uint32_t>(columns) * 32 + threadIdx.x % 4 * 8));
+  return both;
+}
+
+/// p = exp2(p * scale - L).
+__device__ void probabilities(float (&p)[32], float scale, std::uint32_t statistics) {
+#pragma unroll
+  for (int j = 0; j < 8; ++j) {
+    const float2 l = two_of(statistics, j);
+    p[4 * j] = exp2_of(p[4 * j] * scale - l.x);
+    p[4 * j + 1] = exp2_of(p[4 * j + 1] * scale - l.y);
+    p[4 * j + 2] = exp2_of(p[4 * j + 2] * scale - l.x);
+    p[4 * j + 3] = exp2_of(p[4 * j + 3] * scale - l.y);
+  }
+}
+
+/// Keys after the query become zero. `ahead`: by how much this thread's first key is.
+__device__ void mask(float (&p)[32], int ahead) {
+#pragma unroll
+  for (int j = 0; j < 8; ++j)
+#pragma unroll
+    for (int e = 0; e < 4; ++e)
+      if (ahead + e / 2 * 8 > 8 * j + e % 2) p[4 * j + e] = 0;
+}
+
+/// Sums as bf16, in steps of 16 columns.
+__device__ void narrow(const float (&sums)[32], std::uint32_t (&to)[4][4]) {
+#pragma unroll
+  for (int step = 0; step < 4; ++step)
+#pragma unroll
+    for (int i = 0; i < 4; ++i)
+      to[step][i] = pack(sums[8 * step + 2 * i], sums[8 * step + 2 * i + 1]);
+}
+
+/// dS^T = p * (dp - D) as bf16.
+__device__ void score_gradients(const float (&p)[32], const float (&dp)[32],
+                                std::uint32_t statistics, std::uint32_t (&to)[4][4]) {
+#pragma unroll
+  for (int j = 0; j < 8; ++j) {
+    const float2 d = two_of(statistics, j);
+    to[j / 2][j % 2 * 2] = pack(p[4 * j] * (dp[4 * j] - d.x), p[4 * j + 1] * (dp[4 * j + 1] - d.y));
+    to[j / 2][j % 2 * 2 + 1] =
+        pack(p[4 * j + 2] * (dp[4 * j + 2] - d.x), p[4 * j + 3] * (dp[4 * j + 3] - d.y));
+  }
+}
+
+/// A thread's registers are added to the sums of 64 rows, from its warpgroup's first column on.
+template <int n>
+__device__ void add_to(float* sums, const float (&values)[n]) {
+  const std::uint32_t thread = threadIdx.x % kWarpgroupThreads;
+#pragma unroll
+  for (std::uint32_t i = 0; i < n / 4; ++i)
+    asm volatile("red.global.add.v4.f32 [%0], {%1, %2, %3, %4};" ::"l"(
+                     sums + (i * kWarpgroupThreads + thread) * 4),
+                 "f"(values[4 * i]), "f"(values[4 * i + 1]), "f"(values[4 * i + 2]),
+                 "f"(values[4 * i + 3])
+                 : "memory");
+}
+
+__device__ void store_rows(const float (&sums)[64], float scale, Bf16* to, std::int64_t position) {
+#pragma unroll
+  for (int j = 0; j < 16; ++j)
+#pragma unroll
+    for (int r = 0; r < 2; ++r)
+      *reinterpret_cast<std::uint32_t*>(to + 8 * r * position + 8 * j) =
+          pack(sums[4 * j + 2 * r] * scale, sums[4 * j + 2 * r + 1] * scale);
+}
+
+__global__ void __launch_bounds__(kAttentionThreads, 1)
+    gradients(const AttentionDims dims, const __grid_constant__ AttentionBackwardMaps maps,
+              const Sums to, const kernels::HeadView<Bf16> d_query,
+              const kernels::HeadView<Bf16> d_key, const kernels::HeadView<Bf16> d_value) {
+  extern __shared__ std::byte shared[];
+  __shared__ std::uint64_t barrier_memory[kBarriers];
+  __shared__ int tile_index;
+  const std::uint32_t memory = (address_of(shared) + kAlignment - 1) / kAlignment * kAlignment;
+  const Barriers barriers{.first = address_of(barrier_memory)};
+  if (threadIdx.x == 0) {
+    init_barrier(barriers.keys(), 1);
+    init_barrier(barriers.keys_empty(), kAttentionWarps);
+    for (std::uint32_t i = 0; i < 2; ++i) {
+      init_barrier(barriers.query(i), 1);
+      init_barrier(barriers.query_empty(i), kAttentionWarps);
+      init_barrier(barriers.output(i), 1);
+      init_barrier(barriers.output_empty(i), kAttentionWarps);
+    }
+    publish_barriers();
+  }
+  __syncthreads();
+  const int warpgroup = own_warpgroup() - 1;
+  if (warpgroup < 0) {
+    asm volatile("setmaxnreg.dec.sync.aligned.u32 24;");
+    if (threadIdx.x == 0) load(dims, maps, d_query, to.begun, memory, barriers, tile_index);
+    return;
+  }
+  asm volatile("setmaxnreg.inc.sync.aligned.u32 240;");
+  const int lane = static_cast<int>(threadIdx.x) % kWarp;
+  const int warp = static_cast<int>(threadIdx.x) % kWarpgroupThreads / kWarp;
+  const int own_row = warpgroup * 64 + warp * 16 + lane / 4;
+  const auto own = static_cast<std::uint32_t>(warpgroup);
+  const std::uint32_t own_rows = own * 64 * kRowBytes;
+  const float scale = dims.scale * kLog2E;
+  const TileOrder tiles(dims, kKeys);
+  constexpr int kDiagonal = kKeys / kQueries;  // blocks of queries that meet it
+
+  TwoStages at;
+  for (std::uint32_t parity = 0;; parity ^= 1U) {
+    wait(barriers.keys(), parity);
+    const int index = seen(tile_index);
+    if (index < 0) return;
+    AttentionTile tile = tiles[index];
+    float sums_k[64];
+    float sums_v[64];
+#pragma unroll
+    for (int i = 0; i < 64; ++i) sums_k[i] = sums_v[i] = 0;
+    float* sums_q =
+        to.query + dims.sums_at(dims.heads, tile.batch, tile.head, tile.index * kDiagonal) +
+        warpgroup * (kSums / 2);
+    int left = dims.seq / kQueries - tile.index * kDiagonal;
+    for (int ahead = own_row - lane % 4 * 2; left > 0; --left, ahead -= kQueries) {
+      const std::uint32_t query = memory + kQueryAt + at.stage * kQueryTile;
+      const std::uint32_t output = memory + kOutputAt + at.stage * kQueryTile;
+      const std::uint32_t numbers = memory + kStatisticsAt + at.stage * kStatistics;
+      const std::uint32_t scores = memory + kScoresAt + at.stage * kKeyHalf;
+      float p[32];  // S^T, then P^T
+      float x[32];  // dP^T, then dQ
+      wait(barriers.query(at.stage), at.parity);
+      begin_products();
+      multiply_heads(p, memory + kKeyAt + own_rows, query);
+      wait(barriers.output(at.stage), at.parity);
+      multiply_heads(x, memory + kValueAt + own_rows, output);
+      wait_for_products<1>();
+      pin(p);
+      probabilities(p, scale, numbers);
+      if (ahead > -kQueries) mask(p, ahead);
+      std::uint32_t narrowed[4][4];
+      narrow(p, narrowed);
+      begin_products();
+#pragma unroll
+      for (std::uint32_t i = 0; i < 4; ++i)
+        multiply(sums_v, narrowed[i], matrix_of(output + i * 16 * kRowBytes));
+      commit_products();
+      wait_for_products<1>();
+      pin(x);
+      std::uint32_t d_scores[4][4];
+      score_gradients(p, x, numbers + kStatistics / 2, d_scores);
+#pragma unroll
+      for (int step = 0; step < 4; ++step) store_step(scores + own_rows, step, d_scores[step]);
+      publish_stores();
+      meet<kBothMeet, 2 * kWarpgroupThreads>();
+      pin(x);
+      begin_products();
+#pragma unroll
+      for (std::uint32_t i = 0; i < kKeys / 16; ++i)
+        multiply<true>(x, matrix_of(scores + i * 16 * kRowBytes),
+                       matrix_of(memory + kKeyAt + own * kKeyHalf + i * 16 * kRowBytes), i > 0);
+      commit_products();
+      wait_for_products<1>();
+      if (lane == 0) arrive(barriers.output_empty(at.stage));
+#pragma unroll
+      for (std::uint32_t i = 0; i < 4; ++i)
+        multiply(sums_k, d_scores[i], matrix_of(query + i * 16 * kRowBytes));
+      commit_products();
+      wait_for_products<1>();
+      pin(x);
+      add_to(sums_q, x);
+      sums_q += kSums;
+      wait_for_products<0>();
+      if (lane == 0) arrive(barriers.query_empty(at.stage));
+      at.next();
+    }
+    pin(sums_k);
+    pin(sums_v);
+    tile = tiles[seen(tile_index)];  // not kept in registers meanwhile
+    if (lane == 0) arrive(barriers.keys_empty());
+    const int kv_head = tile.head / dims.group();
+    if (dims.group() > 1) {
+      const std::int64_t sums = dims.sums_at(dims.kv_heads, tile.batch, kv_head,
+                                             tile.index * kDiagonal + warpgroup);
+      add_to(to.key + sums, sums_k);
+      add_to(to.value + sums, sums_v);
+      continue;
+    }
+    const auto place = [&](const kernels::HeadView<Bf16>& view) {
+      return view.at(tile.batch, kv_head) +
+             static_cast<std::int64_t>(tile.index * kKeys + own_row) * view.position + lane % 4 * 2;
+    };
+    store_rows(sums_k, dims.scale, place(d_key), d_key.position);
+    store_rows(sums_v, 1, place(d_value), d_value.position);
+  }
+}
+
+}  // namespace
+
+Result<void> warpgroup_attention_backward(const kernels::AttentionBackward<Bf16>& k,
+                                          const AttentionBackwardMaps& maps, cudaStream_t stream) {
+  const AttentionDims dims(k.shape);
+  const Sums sums(k, k.shape.batch * k.shape.seq_len * k.shape.kv_heads * kWarpgroupHeadDim);
+  const bool shared = dims.heads > dims.kv_heads;  // keys, by query heads
+  const auto blocks = [&](int heads) {
+    return dim3(static_cast<unsigned>(dims.seq / kQueries), static_cast<unsigned>(heads),
+                static_cast<unsigned>(dims.batch));
+  };
+  prepare<<<blocks(dims.heads), kPrepareThreads, 0, stream>>>(dims, k, sums);
+  MFSDP_TRY(launched("attention backward, prepare"));
+  MFSDP_LET(grid, staying_grid(gradients, kAttentionThreads, kShared));
+  gradients<<<grid, kAttentionThreads, kShared, stream>>>(dims, maps, sums, k.d_query, k.d_key,
+                                                          k.d_value);
+  MFSDP_TRY(launched("attention backward"));
+  finish<<<blocks(dims.heads + (shared ? 2 * dims.kv_heads : 0)), kPrepareThreads, 0, stream>>>(
+      dims, sums, k.d_query, k.d_key, k.d_value);
+  return launched("attention backward, finish");
+}
+
+}  // namespace mfsdp::cuda

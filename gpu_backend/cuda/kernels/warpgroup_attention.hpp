@@ -1,0 +1,58 @@
+// Causal attention of heads of 128 in bf16 by wgmma and TMA, for compute capability 9.0. Which
+// calls it takes and what TMA is told stands in gpu_backend/cuda/warpgroup_attention.hpp.
+//
+// S = scale * Q K^T, masked; L the log-sum-exp of its rows; P = exp(S - L). A tile is 128 queries
+// of a head forward, and 128 keys of a key head backward:
+//
+//   forward    O = P V, keys from the diagonal to the first, the largest score so far kept by rows
+//   prepare    D_i = sum_d dO_id O_id and L by heads; all sums become zero
+//   backward   a query head and its key head, for blocks of 64 queries from the diagonal on:
+//              dV += P^T dO,  dS = P * (dO V^T - D),  dK += dS^T Q,  the block's sums of dQ += dS K
+//   finish     dQ = scale * its sums; dK and dV likewise, where query heads share them
+//
+// Blocks take tiles from a counter, so that a kernel beside them on some multiprocessors costs no
+// more than its share. Sums of dQ, and of shared dK and dV, are added to in fp32 in memory by
+// whichever tile comes first: they have no fixed order.
+#pragma once
+
+#include <cuda.h>
+#include <cuda_runtime.h>
+
+#include "core/base/error.hpp"
+#include "core/runtime/calls/attention.hpp"
+
+namespace mfsdp::cuda {
+
+inline constexpr int kWarpgroupHeadDim = 128;
+inline constexpr int kWarpgroupTile = 128;    ///< queries forward, keys backward
+inline constexpr int kWarpgroupQueries = 64;  ///< at a time, backward
+/// Of a workspace, before anything else: how many tiles are begun.
+inline constexpr std::int64_t kWarpgroupCounterBytes = 256;
+
+/// Of views [tokens, heads, 128]; boxes of 64 columns of one head, of so many tokens.
+struct AttentionForwardMaps {
+  CUtensorMap query;   ///< kWarpgroupTile
+  CUtensorMap key;     ///< kWarpgroupTile
+  CUtensorMap value;   ///< kWarpgroupTile
+  CUtensorMap output;  ///< 64
+};
+struct AttentionBackwardMaps {
+  CUtensorMap query;     ///< kWarpgroupQueries
+  CUtensorMap key;       ///< kWarpgroupTile
+  CUtensorMap value;     ///< kWarpgroupTile
+  CUtensorMap d_output;  ///< kWarpgroupQueries
+};
+
+[[nodiscard]] Result<void> warpgroup_attention_forward(const kernels::AttentionForward<Bf16>& k,
+                                                       const AttentionForwardMaps& maps,
+                                                       cudaStream_t stream);
+
+/// Bytes of the backward's workspace: behind the counter sums of dK and dV, where query heads share
+/// them. `row_sums` is not used: D and L stand where dQ is written at last.
+[[nodiscard]] std::int64_t warpgroup_backward_workspace(const kernels::AttentionShape& shape);
+
+[[nodiscard]] Result<void> warpgroup_attention_backward(const kernels::AttentionBackward<Bf16>& k,
+                                                        const AttentionBackwardMaps& maps,
+                                                        cudaStream_t stream);
+
+}  // namespace mfsdp::cuda

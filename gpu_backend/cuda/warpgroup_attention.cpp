@@ -1,0 +1,89 @@
+#include "gpu_backend/cuda/warpgroup_attention.hpp"
+
+#include <cstdint>
+
+#include "gpu_backend/cuda/kernels/grouped.hpp"
+#include "gpu_backend/cuda/kernels/warpgroup_attention.hpp"
+#include "gpu_backend/cuda/tensor_map.hpp"
+
+namespace mfsdp::cuda {
+namespace {
+
+using kernels::AttentionShape;
+using kernels::HeadView;
+
+bool takes(const AttentionShape& s) {
+  const bool plain =
+      s.score_cap == 0 && s.positions == nullptr && (s.window == 0 || s.window >= s.seq_len);
+  return plain && s.batch > 0 && s.head_dim == kWarpgroupHeadDim &&
+         s.values() == kWarpgroupHeadDim && s.seq_len > 0 && s.seq_len % kWarpgroupTile == 0;
+}
+
+/// Tokens follow one another across sequences, and all begins on pieces of 16 bytes.
+template <class T>
+bool takes(const HeadView<T>& view, const AttentionShape& s) {
+  constexpr std::int64_t kPiece = 8;  // elements
+  return reinterpret_cast<std::uintptr_t>(view.data) % 16 == 0 && view.head % kPiece == 0 &&
+         view.position % kPiece == 0 && (s.batch == 1 || view.batch == s.seq_len * view.position);
+}
+
+Result<CUtensorMap> map_of(const HeadView<const Bf16>& view, const AttentionShape& s,
+                           std::int64_t heads, int tokens) {
+  return tensor_map(view.data,
+                    {.dims = {kWarpgroupHeadDim, heads, s.batch * s.seq_len},
+                     .strides = {view.head, view.position},
+                     .box = {kWarpgroupHeadDim / 2, 1, tokens}},
+                    "heads of attention");
+}
+HeadView<const Bf16> readable(const HeadView<Bf16>& view) {
+  return {.data = view.data, .batch = view.batch, .head = view.head, .position = view.position};
+}
+
+}  // namespace
+
+std::int64_t warpgroup_backward_workspace(const AttentionShape& s) {
+  if (s.heads == s.kv_heads) return kWarpgroupCounterBytes;
+  return kWarpgroupCounterBytes +
+         2 * s.batch * s.seq_len * s.kv_heads * kWarpgroupHeadDim * std::int64_t{sizeof(float)};
+}
+
+Result<bool> warpgroups_take(const kernels::AttentionForward<Bf16>& k) {
+  if (!takes(k.shape) || k.workspace.size() < kWarpgroupCounterBytes) return false;
+  for (const auto& view : {k.query, k.key, k.value, readable(k.output)})
+    if (!takes(view, k.shape)) return false;
+  return has_warpgroups();
+}
+
+Result<bool> warpgroups_take(const kernels::AttentionBackward<Bf16>& k) {
+  if (!takes(k.shape) || k.deterministic || k.d_query_sum == nullptr) return false;
+  if (static_cast<std::int64_t>(k.workspace.size()) < warpgroup_backward_workspace(k.shape) ||
+      k.d_query.head != kWarpgroupHeadDim || k.shape.heads < 2)
+    return false;
+  for (const auto& view : {k.query, k.key, k.value, k.output, k.d_output, readable(k.d_query),
+                           readable(k.d_key), readable(k.d_value)})
+    if (!takes(view, k.shape)) return false;
+  return has_warpgroups();
+}
+
+Result<Launch> warpgroup_launch(const kernels::AttentionForward<Bf16>& k, cudaStream_t stream) {
+  const AttentionShape& s = k.shape;
+  MFSDP_LET(query, map_of(k.query, s, s.heads, kWarpgroupTile));
+  MFSDP_LET(key, map_of(k.key, s, s.kv_heads, kWarpgroupTile));
+  MFSDP_LET(value, map_of(k.value, s, s.kv_heads, kWarpgroupTile));
+  MFSDP_LET(output, map_of(readable(k.output), s, s.heads, kWarpgroupTile / 2));
+  const AttentionForwardMaps maps{.query = query, .key = key, .value = value, .output = output};
+  return [k, maps, stream] { return warpgroup_attention_forward(k, maps, stream); };
+}
+
+Result<Launch> warpgroup_launch(const kernels::AttentionBackward<Bf16>& k, cudaStream_t stream) {
+  const AttentionShape& s = k.shape;
+  MFSDP_LET(query, map_of(k.query, s, s.heads, kWarpgroupQueries));
+  MFSDP_LET(key, map_of(k.key, s, s.kv_heads, kWarpgroupTile));
+  MFSDP_LET(value, map_of(k.value, s, s.kv_heads, kWarpgroupTile));
+  MFSDP_LET(d_output, map_of(k.d_output, s, s.heads, kWarpgroupQueries));
+  const AttentionBackwardMaps maps{
+      .query = query, .key = key, .value = value, .d_output = d_output};
+  return [k, maps, stream] { return warpgroup_attention_backward(k, maps, stream); };
+}
+
+}  // namespace mfsdp::cuda
