@@ -115,19 +115,23 @@ kernels::HeadView<T> heads(T* data, std::int64_t seq, std::int64_t dim, std::int
   return {data + first * dim, seq * row, dim, row};
 }
 
-/// One sequence of `seq` tokens: 32 query heads over 8 key heads of 128, packed as the block has
-/// them.
+/// Sequences of `seq` tokens: query heads over key heads of 128, Llama-3-8B's unless said, packed as
+/// the block has them.
 class LlamaAttention {
  public:
-  explicit LlamaAttention(std::int64_t seq)
+  explicit LlamaAttention(std::int64_t seq, std::int64_t batch = 1, std::int64_t query_heads = 32,
+                          std::int64_t key_heads = 8)
       : seq_(seq),
-        qkv_(seq * kRow),
-        d_qkv_(seq * kRow),
-        output_(seq * kWidth),
-        d_output_(seq * kWidth),
-        log_sum_exp_(seq * kHeads),
-        row_sums_(seq * kHeads),
-        d_query_sum_(seq * kWidth),
+        batch_(batch),
+        heads_(query_heads),
+        key_heads_(key_heads),
+        qkv_(batch * seq * row()),
+        d_qkv_(batch * seq * row()),
+        output_(batch * seq * width()),
+        d_output_(batch * seq * width()),
+        log_sum_exp_(batch * seq * heads_),
+        row_sums_(batch * seq * heads_),
+        d_query_sum_(batch * seq * width()),
         forward_workspace_(kAttentionWorkspaceBytes),
         backward_workspace_(1) {
     fill(qkv_, 1);
@@ -136,16 +140,16 @@ class LlamaAttention {
 
   /// Of one of its causal products, of which forward counts as two halves and backward as five.
   [[nodiscard]] double product_flops() const {
-    return 2.0 * static_cast<double>(seq_) * static_cast<double>(seq_) * kWidth;
+    return 2.0 * static_cast<double>(batch_ * seq_) * static_cast<double>(seq_ * width());
   }
 
   [[nodiscard]] kernels::AttentionForward<Bf16> forward() {
     const Bf16* const packed = qkv_.data();
-    return {.shape = {1, kHeads, kKeyHeads, seq_, kDim},
-            .query = heads(packed, seq_, kDim, kRow, 0),
-            .key = heads(packed, seq_, kDim, kRow, kHeads),
-            .value = heads(packed, seq_, kDim, kRow, kHeads + kKeyHeads),
-            .output = heads(output_.data(), seq_, kDim, kWidth, 0),
+    return {.shape = {batch_, heads_, key_heads_, seq_, kDim},
+            .query = heads(packed, seq_, kDim, row(), 0),
+            .key = heads(packed, seq_, kDim, row(), heads_),
+            .value = heads(packed, seq_, kDim, row(), heads_ + key_heads_),
+            .output = heads(output_.data(), seq_, kDim, width(), 0),
             .log_sum_exp = log_sum_exp_.data(),
             .workspace = forward_workspace_.as_bytes()};
   }
@@ -158,12 +162,12 @@ class LlamaAttention {
         .query = of.query,
         .key = of.key,
         .value = of.value,
-        .output = heads<const Bf16>(output_.data(), seq_, kDim, kWidth, 0),
-        .d_output = heads<const Bf16>(d_output_.data(), seq_, kDim, kWidth, 0),
+        .output = heads<const Bf16>(output_.data(), seq_, kDim, width(), 0),
+        .d_output = heads<const Bf16>(d_output_.data(), seq_, kDim, width(), 0),
         .log_sum_exp = log_sum_exp_.data(),
-        .d_query = heads(d_qkv_.data(), seq_, kDim, kRow, 0),
-        .d_key = heads(d_qkv_.data(), seq_, kDim, kRow, kHeads),
-        .d_value = heads(d_qkv_.data(), seq_, kDim, kRow, kHeads + kKeyHeads),
+        .d_query = heads(d_qkv_.data(), seq_, kDim, row(), 0),
+        .d_key = heads(d_qkv_.data(), seq_, kDim, row(), heads_),
+        .d_value = heads(d_qkv_.data(), seq_, kDim, row(), heads_ + key_heads_),
         .deterministic = deterministic,
         .d_query_sum = d_query_sum_.data(),
         .row_sums = row_sums_.data()};
@@ -173,13 +177,12 @@ class LlamaAttention {
   }
 
  private:
-  static constexpr std::int64_t kHeads = 32;
-  static constexpr std::int64_t kKeyHeads = 8;
   static constexpr std::int64_t kDim = 128;
-  static constexpr std::int64_t kWidth = kHeads * kDim;
-  static constexpr std::int64_t kRow = kWidth + 2 * kKeyHeads * kDim;
 
-  std::int64_t seq_;
+  [[nodiscard]] std::int64_t width() const { return heads_ * kDim; }
+  [[nodiscard]] std::int64_t row() const { return width() + 2 * key_heads_ * kDim; }
+
+  std::int64_t seq_, batch_, heads_, key_heads_;
   DeviceArray<Bf16> qkv_, d_qkv_, output_, d_output_;
   DeviceArray<float> log_sum_exp_, row_sums_, d_query_sum_;
   DeviceArray<std::uint8_t> forward_workspace_, backward_workspace_;

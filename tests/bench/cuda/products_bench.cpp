@@ -86,39 +86,46 @@ void bench_gemm(Timer& timer, double seconds, const GemmSettings& search) {
   fmt::print("\nChoosing took {:.1f} s.\n\n", choosing);
 }
 
-void bench_attention(Timer& timer, double seconds) {
-  auto planner = require(AttentionPlanner::create());
+void bench_attention(Timer& timer, double seconds, AttentionKernels which) {
+  auto planner = require(AttentionPlanner::create(which));
   fmt::print(
-      "| attention | S | burst ms | TFLOP/s | sustained ms | TFLOP/s | workspace |\n"
-      "|---|---|---|---|---|---|---|\n");
-  for (const std::int64_t s : {2048, 4096, 8192}) {
-    LlamaAttention attention(s);
-    const auto row = [&](const char* name, double products, std::size_t bytes, const auto& run) {
+      "| attention by {} | B | S | heads | burst ms | TFLOP/s | sustained ms | TFLOP/s |\n"
+      "|---|---|---|---|---|---|---|---|\n",
+      which == AttentionKernels::library ? "cuDNN" : "warpgroups");
+  struct Shape {
+    std::int64_t batch = 1;
+    std::int64_t seq = 0;
+    std::int64_t heads = 32;
+    std::int64_t key_heads = 8;
+  };
+  for (const Shape& s : {Shape{8, 1024}, Shape{4, 2048}, Shape{1, 2048}, Shape{2, 4096},
+                         Shape{1, 4096}, Shape{1, 8192}, Shape{2, 8192}, Shape{1, 16384},
+                         Shape{1, 32768}, Shape{1, 8192, 28, 4}, Shape{1, 4096, 64, 8}}) {
+    LlamaAttention attention(s.seq, s.batch, s.heads, s.key_heads);
+    const auto row = [&](const char* name, double products, const Launch& launch) {
       const double flops = products * attention.product_flops();
+      const auto run = [&] { require(launch()); };
       const double burst = timer.burst(run);
       const double sustained = timer.sustained(seconds, run);
-      fmt::print("| {} | {} | {:.3f} | {:.0f} | {:.3f} | {:.0f} | {} |\n", name, s, burst,
-                 flops / burst * 1e-9, sustained, flops / sustained * 1e-9, bytes);
+      fmt::print("| {} | {} | {} | {}, {} | {:.4f} | {:.0f} | {:.4f} | {:.0f} |\n", name, s.batch,
+                 s.seq, s.heads, s.key_heads, burst, flops / burst * 1e-9, sustained,
+                 flops / sustained * 1e-9);
       std::fflush(stdout);
     };
-    const auto forward = attention.forward();
-    require(planner.prepare(forward));
-    row("forward", 1, forward.workspace.size(), [&] { require(planner.run(forward, nullptr)); });
-    for (const bool deterministic : {false, true}) {
-      const auto backward = attention.backward(deterministic);
-      require(planner.prepare(backward));
-      row(deterministic ? "backward, deterministic" : "backward", 2.5, backward.workspace.size(),
-          [&] { require(planner.run(backward, nullptr)); });
-    }
+    row("forward", 1, require(planner.bind(attention.forward(), nullptr)));
+    row("backward", 2.5, require(planner.bind(attention.backward(false), nullptr)));
+    if (which == AttentionKernels::library && s.batch == 1 && s.seq <= 8192)
+      row("backward, deterministic", 2.5, require(planner.bind(attention.backward(true), nullptr)));
   }
+  fmt::print("\n");
 }
 
 void bench(double seconds, const GemmSettings& search) {
   const GemmMachine machine = require(this_machine());
   fmt::print("{}, cuBLASLt {}, cuDNN {}\n\n", machine.gpu, machine.cublaslt, cudnnGetVersion());
   Timer timer;
-  bench_attention(timer, seconds);
-  fmt::print("\n");
+  for (const AttentionKernels which : {AttentionKernels::warpgroups, AttentionKernels::library})
+    bench_attention(timer, seconds, which);
   bench_gemm(timer, seconds, search);
 }
 
