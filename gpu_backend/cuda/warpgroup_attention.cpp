@@ -15,8 +15,8 @@ using kernels::HeadView;
 bool takes(const AttentionShape& s) {
   const bool plain =
       s.score_cap == 0 && s.positions == nullptr && (s.window == 0 || s.window >= s.seq_len);
-  return plain && s.batch > 0 && s.head_dim == kWarpgroupHeadDim &&
-         s.values() == kWarpgroupHeadDim && s.seq_len > 0 && s.seq_len % kWarpgroupTile == 0;
+  return plain && s.batch > 0 && (s.head_dim == 64 || s.head_dim == 128) &&
+         s.values() == s.head_dim && s.seq_len > 0 && s.seq_len % kWarpgroupTile == 0;
 }
 
 /// Tokens follow one another across sequences, and all begins on pieces of 16 bytes.
@@ -27,12 +27,20 @@ bool takes(const HeadView<T>& view, const AttentionShape& s) {
          view.position % kPiece == 0 && (s.batch == 1 || view.batch == s.seq_len * view.position);
 }
 
+/// Two floats a query and head stand in rows of dQ until it is written.
+bool has_room_for_statistics(const kernels::AttentionBackward<Bf16>& k) {
+  const std::int64_t pieces = ceil_div(k.shape.heads, kWarpgroupQueries);  // of a row
+  const std::int64_t bytes = pieces * 2 * kWarpgroupQueries * std::int64_t{sizeof(float)};
+  return k.d_query.head == k.shape.head_dim &&
+         k.shape.heads * k.shape.head_dim * std::int64_t{sizeof(Bf16)} >= bytes;
+}
+
 Result<CUtensorMap> map_of(const HeadView<const Bf16>& view, const AttentionShape& s,
                            std::int64_t heads, int tokens) {
   return tensor_map(view.data,
-                    {.dims = {kWarpgroupHeadDim, heads, s.batch * s.seq_len},
+                    {.dims = {s.head_dim, heads, s.batch * s.seq_len},
                      .strides = {view.head, view.position},
-                     .box = {kWarpgroupHeadDim / 2, 1, tokens}},
+                     .box = {kBoxColumns, 1, tokens}},
                     "heads of attention");
 }
 HeadView<const Bf16> readable(const HeadView<Bf16>& view) {
@@ -44,7 +52,7 @@ HeadView<const Bf16> readable(const HeadView<Bf16>& view) {
 std::int64_t warpgroup_backward_workspace(const AttentionShape& s) {
   if (s.heads == s.kv_heads) return kWarpgroupCounterBytes;
   return kWarpgroupCounterBytes +
-         2 * s.batch * s.seq_len * s.kv_heads * kWarpgroupHeadDim * std::int64_t{sizeof(float)};
+         2 * s.batch * s.seq_len * s.kv_heads * s.head_dim * std::int64_t{sizeof(float)};
 }
 
 Result<bool> warpgroups_take(const kernels::AttentionForward<Bf16>& k) {
@@ -57,7 +65,7 @@ Result<bool> warpgroups_take(const kernels::AttentionForward<Bf16>& k) {
 Result<bool> warpgroups_take(const kernels::AttentionBackward<Bf16>& k) {
   if (!takes(k.shape) || k.deterministic || k.d_query_sum == nullptr) return false;
   if (static_cast<std::int64_t>(k.workspace.size()) < warpgroup_backward_workspace(k.shape) ||
-      k.d_query.head != kWarpgroupHeadDim || k.shape.heads < 2)
+      !has_room_for_statistics(k))
     return false;
   for (const auto& view : {k.query, k.key, k.value, k.output, k.d_output, readable(k.d_query),
                            readable(k.d_key), readable(k.d_value)})

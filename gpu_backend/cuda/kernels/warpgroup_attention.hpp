@@ -1,4 +1,4 @@
-// Causal attention of heads of 128 in bf16 by wgmma and TMA, for compute capability 9.0. Which
+// Causal attention of heads of 64 or 128 in bf16 by wgmma and TMA, for compute capability 9.0. Which
 // calls it takes and what TMA is told stands in gpu_backend/cuda/warpgroup_attention.hpp.
 //
 // S = scale * Q K^T, masked; L the log-sum-exp of its rows; P = exp(S - L). A tile is 128 queries
@@ -23,13 +23,13 @@
 
 namespace mfsdp::cuda {
 
-inline constexpr int kWarpgroupHeadDim = 128;
 inline constexpr int kWarpgroupTile = 128;    ///< queries forward, keys backward
 inline constexpr int kWarpgroupQueries = 64;  ///< at a time, backward
+inline constexpr int kBoxColumns = 64;        ///< a head of 64, or half of one of 128
 /// Of a workspace, before anything else: how many tiles are begun.
 inline constexpr std::int64_t kWarpgroupCounterBytes = 256;
 
-/// Of views [tokens, heads, 128]; boxes of 64 columns of one head, of so many tokens.
+/// Of views [tokens, heads, head_dim]; boxes of 64 columns of one head, of so many tokens.
 struct AttentionForwardMaps {
   CUtensorMap query;   ///< kWarpgroupTile
   CUtensorMap key;     ///< kWarpgroupTile

@@ -115,16 +115,17 @@ kernels::HeadView<T> heads(T* data, std::int64_t seq, std::int64_t dim, std::int
   return {data + first * dim, seq * row, dim, row};
 }
 
-/// Sequences of `seq` tokens: query heads over key heads of 128, Llama-3-8B's unless said, packed as
+/// Sequences of `seq` tokens: query heads over key heads, Llama-3-8B's unless said, packed as
 /// the block has them.
 class LlamaAttention {
  public:
   explicit LlamaAttention(std::int64_t seq, std::int64_t batch = 1, std::int64_t query_heads = 32,
-                          std::int64_t key_heads = 8)
+                          std::int64_t key_heads = 8, std::int64_t head_dim = 128)
       : seq_(seq),
         batch_(batch),
         heads_(query_heads),
         key_heads_(key_heads),
+        dim_(head_dim),
         qkv_(batch * seq * row()),
         d_qkv_(batch * seq * row()),
         output_(batch * seq * width()),
@@ -145,11 +146,11 @@ class LlamaAttention {
 
   [[nodiscard]] kernels::AttentionForward<Bf16> forward() {
     const Bf16* const packed = qkv_.data();
-    return {.shape = {batch_, heads_, key_heads_, seq_, kDim},
-            .query = heads(packed, seq_, kDim, row(), 0),
-            .key = heads(packed, seq_, kDim, row(), heads_),
-            .value = heads(packed, seq_, kDim, row(), heads_ + key_heads_),
-            .output = heads(output_.data(), seq_, kDim, width(), 0),
+    return {.shape = {batch_, heads_, key_heads_, seq_, dim_},
+            .query = heads(packed, seq_, dim_, row(), 0),
+            .key = heads(packed, seq_, dim_, row(), heads_),
+            .value = heads(packed, seq_, dim_, row(), heads_ + key_heads_),
+            .output = heads(output_.data(), seq_, dim_, width(), 0),
             .log_sum_exp = log_sum_exp_.data(),
             .workspace = forward_workspace_.as_bytes()};
   }
@@ -162,12 +163,12 @@ class LlamaAttention {
         .query = of.query,
         .key = of.key,
         .value = of.value,
-        .output = heads<const Bf16>(output_.data(), seq_, kDim, width(), 0),
-        .d_output = heads<const Bf16>(d_output_.data(), seq_, kDim, width(), 0),
+        .output = heads<const Bf16>(output_.data(), seq_, dim_, width(), 0),
+        .d_output = heads<const Bf16>(d_output_.data(), seq_, dim_, width(), 0),
         .log_sum_exp = log_sum_exp_.data(),
-        .d_query = heads(d_qkv_.data(), seq_, kDim, row(), 0),
-        .d_key = heads(d_qkv_.data(), seq_, kDim, row(), heads_),
-        .d_value = heads(d_qkv_.data(), seq_, kDim, row(), heads_ + key_heads_),
+        .d_query = heads(d_qkv_.data(), seq_, dim_, row(), 0),
+        .d_key = heads(d_qkv_.data(), seq_, dim_, row(), heads_),
+        .d_value = heads(d_qkv_.data(), seq_, dim_, row(), heads_ + key_heads_),
         .deterministic = deterministic,
         .d_query_sum = d_query_sum_.data(),
         .row_sums = row_sums_.data()};
@@ -177,12 +178,10 @@ class LlamaAttention {
   }
 
  private:
-  static constexpr std::int64_t kDim = 128;
+  [[nodiscard]] std::int64_t width() const { return heads_ * dim_; }
+  [[nodiscard]] std::int64_t row() const { return width() + 2 * key_heads_ * dim_; }
 
-  [[nodiscard]] std::int64_t width() const { return heads_ * kDim; }
-  [[nodiscard]] std::int64_t row() const { return width() + 2 * key_heads_ * kDim; }
-
-  std::int64_t seq_, batch_, heads_, key_heads_;
+  std::int64_t seq_, batch_, heads_, key_heads_, dim_;
   DeviceArray<Bf16> qkv_, d_qkv_, output_, d_output_;
   DeviceArray<float> log_sum_exp_, row_sums_, d_query_sum_;
   DeviceArray<std::uint8_t> forward_workspace_, backward_workspace_;

@@ -1,5 +1,5 @@
-// What both directions of attention by warpgroups have in common: tiles of 128 elements of a head
-// in two halves of 64 columns, and sums of a warpgroup, which lie in registers as wgmma leaves
+// What both directions of attention by warpgroups have in common: heads of 64 or 128 in boxes
+// of 64 columns, and sums of a warpgroup, which lie in registers as wgmma leaves
 // them.
 //
 // Of 64 x N sums d, a thread has in d[4 j + 2 r + e] row 16 * warp + lane / 4 + 8 r of its
@@ -17,8 +17,7 @@ namespace mfsdp::cuda {
 inline constexpr int kWarpgroupThreads = 128;
 inline constexpr int kAttentionThreads = 3 * kWarpgroupThreads;  // one loads, two multiply
 inline constexpr int kAttentionWarps = 8;                        // that multiply
-inline constexpr int kHalfDim = kWarpgroupHeadDim / 2;
-inline constexpr std::uint32_t kRowBytes = kHalfDim * 2;
+inline constexpr std::uint32_t kRowBytes = kBoxColumns * 2;
 inline constexpr float kLog2E = 1.4426950408889634F;
 
 /// Sizes of a call as kernels take them.
@@ -36,10 +35,9 @@ struct AttentionDims {
         batch(static_cast<int>(s.batch)),
         scale(1 / sqrtf(s.divisor<float>())) {}
   [[nodiscard]] __device__ int group() const { return heads / kv_heads; }
-  /// Of sums by [batch, of heads, seq / 64], each 64 x 128, a block's first.
-  [[nodiscard]] __device__ std::int64_t sums_at(int of_heads, int b, int head, int block) const {
-    return ((static_cast<std::int64_t>(b) * of_heads + head) * (seq / 64) + block) *
-           (64 * kWarpgroupHeadDim);
+  /// Of blocks by [batch, of heads, seq / 64].
+  [[nodiscard]] __device__ std::int64_t block_at(int of_heads, int b, int head, int block) const {
+    return (static_cast<std::int64_t>(b) * of_heads + head) * (seq / 64) + block;
   }
 };
 
@@ -102,11 +100,14 @@ struct TwoStages {
   }
 };
 
-/// The first rows of a head's tile that fit the map's box, from a token on.
-__device__ inline void load_halves(const CUtensorMap& map, int head, int token, std::uint32_t to,
-                                   std::uint32_t half_bytes, std::uint32_t barrier) {
-  load_box(map, 0, head, token, to, barrier);
-  load_box(map, kHalfDim, head, token, to + half_bytes, barrier);
+/// The first rows of a head's tile that fit the map's boxes, from a token on.
+template <int head_dim>
+__device__ void load_head(const CUtensorMap& map, int head, int token, std::uint32_t to,
+                          std::uint32_t box_bytes, std::uint32_t barrier) {
+#pragma unroll
+  for (int i = 0; i < head_dim / kBoxColumns; ++i)
+    load_box(map, i * kBoxColumns, head, token, to + static_cast<std::uint32_t>(i) * box_bytes,
+             barrier);
 }
 
 __device__ inline float exp2_of(float x) {

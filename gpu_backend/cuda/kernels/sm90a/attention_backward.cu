@@ -8,7 +8,7 @@
 //   dP^T = V dO^T                 P^T = exp(S^T - L), masked, as bf16
 //   dV += P^T dO                  dS^T = P^T * (dP^T - D) as bf16, kept and to shared memory
 //                                 both warpgroups meet, as dQ takes all keys
-//   dQ = dS K, 64 of 128 columns
+//   dQ = dS K, half of the columns
 //   dK += dS^T Q                  dQ is added to its sums in memory
 //
 // What keeps it fast: sums go from registers to memory, as shared memory is as busy as the tensor
@@ -25,26 +25,31 @@ namespace {
 
 constexpr int kKeys = kWarpgroupTile;
 constexpr int kQueries = kWarpgroupQueries;
-constexpr std::uint32_t kKeyHalf = kKeys * kRowBytes;
-constexpr std::uint32_t kQueryHalf = kQueries * kRowBytes;
-constexpr std::uint32_t kKeyTile = 2 * kKeyHalf;
-constexpr std::uint32_t kQueryTile = 2 * kQueryHalf;
+constexpr std::uint32_t kKeyBox = kKeys * kRowBytes;
+constexpr std::uint32_t kQueryBox = kQueries * kRowBytes;
 constexpr std::uint32_t kStatistics = 2 * kQueries * sizeof(float);
-constexpr int kSums = kQueries * kWarpgroupHeadDim;  // of 64 rows
 constexpr std::uint32_t kAlignment = 1024;
 
-// Shared memory from an aligned address on.
-constexpr std::uint32_t kKeyAt = 0;
-constexpr std::uint32_t kValueAt = kKeyAt + kKeyTile;
-constexpr std::uint32_t kQueryAt = kValueAt + kKeyTile;
-constexpr std::uint32_t kOutputAt = kQueryAt + 2 * kQueryTile;
-constexpr std::uint32_t kScoresAt = kOutputAt + 2 * kQueryTile;  // dS^T of 128 keys, two stages
-constexpr std::uint32_t kStatisticsAt = kScoresAt + 2 * kKeyHalf;
-constexpr int kShared = kStatisticsAt + 2 * kStatistics + kAlignment;
+/// Shared memory from an aligned address on; two stages of all but keys and values.
+template <int head_dim>
+struct Layout {
+  static constexpr std::uint32_t kKeyTile = head_dim / kBoxColumns * kKeyBox;
+  static constexpr std::uint32_t kQueryTile = head_dim / kBoxColumns * kQueryBox;
+  static constexpr std::uint32_t kKeyAt = 0;
+  static constexpr std::uint32_t kValueAt = kKeyAt + kKeyTile;
+  static constexpr std::uint32_t kQueryAt = kValueAt + kKeyTile;
+  static constexpr std::uint32_t kOutputAt = kQueryAt + 2 * kQueryTile;
+  static constexpr std::uint32_t kScoresAt = kOutputAt + 2 * kQueryTile;  // dS^T of 128 keys
+  static constexpr std::uint32_t kStatisticsAt = kScoresAt + 2 * kKeyBox;
+  static constexpr int kBytes = kStatisticsAt + 2 * kStatistics + kAlignment;
+};
+/// Of 64 rows.
+template <int head_dim>
+constexpr int kSums = 64 * head_dim;
 
 /// Where things stand between the kernels.
 struct Sums {
-  float* query = nullptr;  ///< by [batch, heads, seq / 64]: 64 x 128 in the order of registers
+  float* query = nullptr;  ///< by [batch, heads, seq / 64]: 64 rows in the order of registers
   float* key = nullptr;    ///< likewise by key heads, where several query heads share one
   float* value = nullptr;
   int* begun = nullptr;  ///< tiles
@@ -69,44 +74,52 @@ struct Sums {
 constexpr int kPrepareThreads = 256;
 
 /// Of 64 rows.
+template <int head_dim>
 __device__ void clear(float* sums) {
   auto* const fours = reinterpret_cast<float4*>(sums);
 #pragma unroll
-  for (int i = 0; i < kSums / 4 / kPrepareThreads; ++i)
+  for (int i = 0; i < kSums<head_dim> / 4 / kPrepareThreads; ++i)
     fours[i * kPrepareThreads + static_cast<int>(threadIdx.x)] = float4{0, 0, 0, 0};
 }
 
+/// A lane's elements of a row.
+__device__ float2 pair_of(const Bf16* row, int lane, int i) {
+  return __bfloat1622float2(reinterpret_cast<const __nv_bfloat162*>(row)[lane + i * kWarp]);
+}
+
 /// A block: 64 tokens of a head.
+template <int head_dim>
 __global__ void __launch_bounds__(kPrepareThreads)
     prepare(const AttentionDims dims, const kernels::AttentionBackward<Bf16> k, const Sums to) {
   constexpr int kWarps = kPrepareThreads / kWarp;
-  constexpr int kLaneElements = kWarpgroupHeadDim / kWarp;
   const int block = static_cast<int>(blockIdx.x);
   const int head = static_cast<int>(blockIdx.y);
   const int batch = static_cast<int>(blockIdx.z);
   const int warp = static_cast<int>(threadIdx.x) / kWarp;
   const int lane = static_cast<int>(threadIdx.x) % kWarp;
-  clear(to.query + dims.sums_at(dims.heads, batch, head, block));
+  const auto clear_block = [&](float* sums, int heads, int of) {
+    clear<head_dim>(sums + dims.block_at(heads, batch, of, block) * kSums<head_dim>);
+  };
+  clear_block(to.query, dims.heads, head);
   const int of_group = head % dims.group();
   if (dims.group() > 1 && of_group < 2)
-    clear((of_group == 0 ? to.key : to.value) +
-          dims.sums_at(dims.kv_heads, batch, head / dims.group(), block));
+    clear_block(of_group == 0 ? to.key : to.value, dims.kv_heads, head / dims.group());
   if (block + head + batch == 0 && threadIdx.x == 0) *to.begun = 0;
   float* const statistics = statistics_of(k.d_query, batch, head, block);
 #pragma unroll
   for (int i = 0; i < kQueries / kWarps; ++i) {
     const int row = warp * (kQueries / kWarps) + i;
     const std::int64_t position = block * kQueries + row;
-    const auto values_of = [&](const kernels::HeadView<const Bf16>& view) {
-      const uint2 bits = *reinterpret_cast<const uint2*>(
-          view.at(batch, head) + position * view.position + lane * kLaneElements);
-      const float2 a = __bfloat1622float2(reinterpret_cast<const __nv_bfloat162&>(bits.x));
-      const float2 b = __bfloat1622float2(reinterpret_cast<const __nv_bfloat162&>(bits.y));
-      return float4{a.x, a.y, b.x, b.y};
+    const auto row_of = [&](const kernels::HeadView<const Bf16>& view) {
+      return view.at(batch, head) + position * view.position;
     };
-    const float4 x = values_of(k.output);
-    const float4 y = values_of(k.d_output);
-    float sum = x.x * y.x + x.y * y.y + x.z * y.z + x.w * y.w;
+    float sum = 0;
+#pragma unroll
+    for (int pair = 0; pair < head_dim / 2 / kWarp; ++pair) {
+      const float2 x = pair_of(row_of(k.output), lane, pair);
+      const float2 y = pair_of(row_of(k.d_output), lane, pair);
+      sum += x.x * y.x + x.y * y.y;
+    }
 #pragma unroll
     for (int other = kWarp / 2; other > 0; other /= 2) sum += __shfl_xor_sync(~0U, sum, other);
     if (lane == 0) {
@@ -121,12 +134,13 @@ __global__ void __launch_bounds__(kPrepareThreads)
 
 /// Likewise, of queries, then of keys and of values. A thread has 8 columns of two rows: four
 /// threads' registers of one block of 8 columns.
+template <int head_dim>
 __global__ void __launch_bounds__(kPrepareThreads)
     finish(const AttentionDims dims, const Sums from, const kernels::HeadView<Bf16> d_query,
            const kernels::HeadView<Bf16> d_key, const kernels::HeadView<Bf16> d_value) {
-  constexpr int kBlocks = kHalfDim / 8;  // of columns, of a half
+  constexpr int kBlocks = 8;  // of 8 columns, of a box
   constexpr int kPlaces = kQueries / 2;  // pairs of rows
-  constexpr int kItems = 2 * kBlocks * kPlaces;
+  constexpr int kItems = head_dim / kBoxColumns * kBlocks * kPlaces;
   const int block = static_cast<int>(blockIdx.x);
   const int batch = static_cast<int>(blockIdx.z);
   int head = static_cast<int>(blockIdx.y);
@@ -146,15 +160,16 @@ __global__ void __launch_bounds__(kPrepareThreads)
     }
   }
   const auto* const sums =
-      reinterpret_cast<const float4*>(all + dims.sums_at(heads, batch, head, block));
+      reinterpret_cast<const float4*>(
+          all + dims.block_at(heads, batch, head, block) * kSums<head_dim>);
 #pragma unroll
   for (int i = 0; i < kItems / kPrepareThreads; ++i) {
     const int item = i * kPrepareThreads + static_cast<int>(threadIdx.x);
     const int columns = item % kBlocks;
     const int place = item / kBlocks % kPlaces;
-    const int half = item / (kBlocks * kPlaces);
+    const int box = item / (kBlocks * kPlaces);
     const float4* const place_sums =
-        sums + (half * kBlocks + columns) * kWarpgroupThreads + place * 4;
+        sums + (box * kBlocks + columns) * kWarpgroupThreads + place * 4;
     std::uint32_t low[4];
     std::uint32_t high[4];
 #pragma unroll
@@ -166,7 +181,7 @@ __global__ void __launch_bounds__(kPrepareThreads)
     const int row = place / 8 * 16 + place % 8;
     Bf16* const at = to.at(batch, head) +
                      static_cast<std::int64_t>(block * kQueries + row) * to.position +
-                     half * kHalfDim + columns * 8;
+                     box * kBoxColumns + columns * 8;
     *reinterpret_cast<uint4*>(at) = uint4{low[0], low[1], low[2], low[3]};
     *reinterpret_cast<uint4*>(at + 8 * to.position) = uint4{high[0], high[1], high[2], high[3]};
   }
@@ -197,9 +212,11 @@ struct Barriers {
 constexpr int kBarriers = 10;
 
 /// A thread takes tiles and has TMA load them; -1 as tile says that there is none left.
+template <int head_dim>
 __device__ void load(const AttentionDims& dims, const AttentionBackwardMaps& maps,
                      const kernels::HeadView<Bf16>& d_query, int* begun, std::uint32_t memory,
                      const Barriers& barriers, volatile int& tile_index) {
+  using At = Layout<head_dim>;
   const TileOrder tiles(dims, kKeys);
   TwoStages at;
   for (std::uint32_t parity = 1;; parity ^= 1U) {
@@ -213,32 +230,33 @@ __device__ void load(const AttentionDims& dims, const AttentionBackwardMaps& map
     const int end = (tile.batch + 1) * dims.seq;
     const float* statistics =
         statistics_of(d_query, tile.batch, tile.head, tile.index * (kKeys / kQueries));
-    arrive_expecting(barriers.keys(), 2 * kKeyTile);
-    load_halves(maps.key, kv_head, first, memory + kKeyAt, kKeyHalf, barriers.keys());
+    arrive_expecting(barriers.keys(), 2 * At::kKeyTile);
+    load_head<head_dim>(maps.key, kv_head, first, memory + At::kKeyAt, kKeyBox, barriers.keys());
     for (int token = first; token < end; token += kQueries, at.next()) {
       wait(barriers.query_empty(at.stage), at.parity ^ 1U);
-      arrive_expecting(barriers.query(at.stage), kQueryTile + kStatistics);
-      load_halves(maps.query, tile.head, token, memory + kQueryAt + at.stage * kQueryTile,
-                  kQueryHalf, barriers.query(at.stage));
-      load_bytes(statistics, kStatistics, memory + kStatisticsAt + at.stage * kStatistics,
+      arrive_expecting(barriers.query(at.stage), At::kQueryTile + kStatistics);
+      load_head<head_dim>(maps.query, tile.head, token, memory + At::kQueryAt + at.stage * At::kQueryTile,
+                  kQueryBox, barriers.query(at.stage));
+      load_bytes(statistics, kStatistics, memory + At::kStatisticsAt + at.stage * kStatistics,
                  barriers.query(at.stage));
       statistics += d_query.position * (kQueries / 2);  // bf16 to floats
       if (token == first)
-        load_halves(maps.value, kv_head, first, memory + kValueAt, kKeyHalf, barriers.keys());
+        load_head<head_dim>(maps.value, kv_head, first, memory + At::kValueAt, kKeyBox, barriers.keys());
       wait(barriers.output_empty(at.stage), at.parity ^ 1U);
-      arrive_expecting(barriers.output(at.stage), kQueryTile);
-      load_halves(maps.d_output, tile.head, token, memory + kOutputAt + at.stage * kQueryTile,
-                  kQueryHalf, barriers.output(at.stage));
+      arrive_expecting(barriers.output(at.stage), At::kQueryTile);
+      load_head<head_dim>(maps.d_output, tile.head, token, memory + At::kOutputAt + at.stage * At::kQueryTile,
+                  kQueryBox, barriers.output(at.stage));
     }
   }
 }
 
-/// 64 keys of a tile times 64 queries, over a head's 128 columns: d = a b^T.
+/// 64 keys of a tile times 64 queries, over a head's columns: d = a b^T.
+template <int head_dim>
 __device__ void multiply_heads(float (&d)[32], std::uint32_t keys, std::uint32_t queries) {
 #pragma unroll
-  for (std::uint32_t i = 0; i < kWarpgroupHeadDim / 16; ++i)
-    multiply<false>(d, matrix_of(keys + i / 4 * kKeyHalf + i % 4 * 32),
-                    matrix_of(queries + i / 4 * kQueryHalf + i % 4 * 32), i > 0);
+  for (std::uint32_t i = 0; i < head_dim / 16; ++i)
+    multiply(d, matrix_of(keys + i / 4 * kKeyBox + i % 4 * 32),
+             matrix_of(queries + i / 4 * kQueryBox + i % 4 * 32), i > 0);
   commit_products();
 }
 
@@ -306,19 +324,22 @@ __device__ void add_to(float* sums, const float (&values)[n]) {
                  : "memory");
 }
 
-__device__ void store_rows(const float (&sums)[64], float scale, Bf16* to, std::int64_t position) {
+template <int n>
+__device__ void store_rows(const float (&sums)[n], float scale, Bf16* to, std::int64_t position) {
 #pragma unroll
-  for (int j = 0; j < 16; ++j)
+  for (int j = 0; j < n / 4; ++j)
 #pragma unroll
     for (int r = 0; r < 2; ++r)
       *reinterpret_cast<std::uint32_t*>(to + 8 * r * position + 8 * j) =
           pack(sums[4 * j + 2 * r] * scale, sums[4 * j + 2 * r + 1] * scale);
 }
 
+template <int head_dim>
 __global__ void __launch_bounds__(kAttentionThreads, 1)
     gradients(const AttentionDims dims, const __grid_constant__ AttentionBackwardMaps maps,
               const Sums to, const kernels::HeadView<Bf16> d_query,
               const kernels::HeadView<Bf16> d_key, const kernels::HeadView<Bf16> d_value) {
+  using At = Layout<head_dim>;
   extern __shared__ std::byte shared[];
   __shared__ std::uint64_t barrier_memory[kBarriers];
   __shared__ int tile_index;
@@ -339,7 +360,7 @@ __global__ void __launch_bounds__(kAttentionThreads, 1)
   const int warpgroup = own_warpgroup() - 1;
   if (warpgroup < 0) {
     asm volatile("setmaxnreg.dec.sync.aligned.u32 24;");
-    if (threadIdx.x == 0) load(dims, maps, d_query, to.begun, memory, barriers, tile_index);
+    if (threadIdx.x == 0) load<head_dim>(dims, maps, d_query, to.begun, memory, barriers, tile_index);
     return;
   }
   asm volatile("setmaxnreg.inc.sync.aligned.u32 240;");
@@ -348,6 +369,7 @@ __global__ void __launch_bounds__(kAttentionThreads, 1)
   const int own_row = warpgroup * 64 + warp * 16 + lane / 4;
   const auto own = static_cast<std::uint32_t>(warpgroup);
   const std::uint32_t own_rows = own * 64 * kRowBytes;
+  const std::uint32_t own_columns = own * (head_dim == 64 ? kRowBytes / 2 : kKeyBox);
   const float scale = dims.scale * kLog2E;
   const TileOrder tiles(dims, kKeys);
   constexpr int kDiagonal = kKeys / kQueries;  // blocks of queries that meet it
@@ -358,26 +380,28 @@ __global__ void __launch_bounds__(kAttentionThreads, 1)
     const int index = seen(tile_index);
     if (index < 0) return;
     AttentionTile tile = tiles[index];
-    float sums_k[64];
-    float sums_v[64];
+    float sums_k[head_dim / 2];
+    float sums_v[head_dim / 2];
 #pragma unroll
-    for (int i = 0; i < 64; ++i) sums_k[i] = sums_v[i] = 0;
+    for (int i = 0; i < head_dim / 2; ++i) sums_k[i] = sums_v[i] = 0;
     float* sums_q =
-        to.query + dims.sums_at(dims.heads, tile.batch, tile.head, tile.index * kDiagonal) +
-        warpgroup * (kSums / 2);
+        to.query +
+        dims.block_at(dims.heads, tile.batch, tile.head, tile.index * kDiagonal) *
+            kSums<head_dim> +
+        warpgroup * (kSums<head_dim> / 2);
     int left = dims.seq / kQueries - tile.index * kDiagonal;
     for (int ahead = own_row - lane % 4 * 2; left > 0; --left, ahead -= kQueries) {
-      const std::uint32_t query = memory + kQueryAt + at.stage * kQueryTile;
-      const std::uint32_t output = memory + kOutputAt + at.stage * kQueryTile;
-      const std::uint32_t numbers = memory + kStatisticsAt + at.stage * kStatistics;
-      const std::uint32_t scores = memory + kScoresAt + at.stage * kKeyHalf;
+      const std::uint32_t query = memory + At::kQueryAt + at.stage * At::kQueryTile;
+      const std::uint32_t output = memory + At::kOutputAt + at.stage * At::kQueryTile;
+      const std::uint32_t numbers = memory + At::kStatisticsAt + at.stage * kStatistics;
+      const std::uint32_t scores = memory + At::kScoresAt + at.stage * kKeyBox;
       float p[32];  // S^T, then P^T
-      float x[32];  // dP^T, then dQ
+      float x[32];  // dP^T
       wait(barriers.query(at.stage), at.parity);
       begin_products();
-      multiply_heads(p, memory + kKeyAt + own_rows, query);
+      multiply_heads<head_dim>(p, memory + At::kKeyAt + own_rows, query);
       wait(barriers.output(at.stage), at.parity);
-      multiply_heads(x, memory + kValueAt + own_rows, output);
+      multiply_heads<head_dim>(x, memory + At::kValueAt + own_rows, output);
       wait_for_products<1>();
       pin(p);
       probabilities(p, scale, numbers);
@@ -397,12 +421,12 @@ __global__ void __launch_bounds__(kAttentionThreads, 1)
       for (int step = 0; step < 4; ++step) store_step(scores + own_rows, step, d_scores[step]);
       publish_stores();
       meet<kBothMeet, 2 * kWarpgroupThreads>();
-      pin(x);
+      float q[head_dim / 4];  // dQ
       begin_products();
 #pragma unroll
       for (std::uint32_t i = 0; i < kKeys / 16; ++i)
-        multiply<true>(x, matrix_of(scores + i * 16 * kRowBytes),
-                       matrix_of(memory + kKeyAt + own * kKeyHalf + i * 16 * kRowBytes), i > 0);
+        multiply_across(q, matrix_of(scores + i * 16 * kRowBytes),
+                        matrix_of(memory + At::kKeyAt + own_columns + i * 16 * kRowBytes), i > 0);
       commit_products();
       wait_for_products<1>();
       if (lane == 0) arrive(barriers.output_empty(at.stage));
@@ -411,9 +435,9 @@ __global__ void __launch_bounds__(kAttentionThreads, 1)
         multiply(sums_k, d_scores[i], matrix_of(query + i * 16 * kRowBytes));
       commit_products();
       wait_for_products<1>();
-      pin(x);
-      add_to(sums_q, x);
-      sums_q += kSums;
+      pin(q);
+      add_to(sums_q, q);
+      sums_q += kSums<head_dim>;
       wait_for_products<0>();
       if (lane == 0) arrive(barriers.query_empty(at.stage));
       at.next();
@@ -424,8 +448,9 @@ __global__ void __launch_bounds__(kAttentionThreads, 1)
     if (lane == 0) arrive(barriers.keys_empty());
     const int kv_head = tile.head / dims.group();
     if (dims.group() > 1) {
-      const std::int64_t sums = dims.sums_at(dims.kv_heads, tile.batch, kv_head,
-                                             tile.index * kDiagonal + warpgroup);
+      const std::int64_t sums = dims.block_at(dims.kv_heads, tile.batch, kv_head,
+                                              tile.index * kDiagonal + warpgroup) *
+                                kSums<head_dim>;
       add_to(to.key + sums, sums_k);
       add_to(to.value + sums, sums_v);
       continue;
@@ -439,26 +464,34 @@ __global__ void __launch_bounds__(kAttentionThreads, 1)
   }
 }
 
-}  // namespace
-
-Result<void> warpgroup_attention_backward(const kernels::AttentionBackward<Bf16>& k,
-                                          const AttentionBackwardMaps& maps, cudaStream_t stream) {
+template <int head_dim>
+Result<void> backward(const kernels::AttentionBackward<Bf16>& k, const AttentionBackwardMaps& maps,
+                      cudaStream_t stream) {
   const AttentionDims dims(k.shape);
-  const Sums sums(k, k.shape.batch * k.shape.seq_len * k.shape.kv_heads * kWarpgroupHeadDim);
+  const Sums sums(k, k.shape.batch * k.shape.seq_len * k.shape.kv_heads * head_dim);
   const bool shared = dims.heads > dims.kv_heads;  // keys, by query heads
   const auto blocks = [&](int heads) {
     return dim3(static_cast<unsigned>(dims.seq / kQueries), static_cast<unsigned>(heads),
                 static_cast<unsigned>(dims.batch));
   };
-  prepare<<<blocks(dims.heads), kPrepareThreads, 0, stream>>>(dims, k, sums);
+  prepare<head_dim><<<blocks(dims.heads), kPrepareThreads, 0, stream>>>(dims, k, sums);
   MFSDP_TRY(launched("attention backward, prepare"));
-  MFSDP_LET(grid, staying_grid(gradients, kAttentionThreads, kShared));
-  gradients<<<grid, kAttentionThreads, kShared, stream>>>(dims, maps, sums, k.d_query, k.d_key,
-                                                          k.d_value);
+  constexpr int kBytes = Layout<head_dim>::kBytes;
+  MFSDP_LET(grid, staying_grid(gradients<head_dim>, kAttentionThreads, kBytes));
+  gradients<head_dim><<<grid, kAttentionThreads, kBytes, stream>>>(dims, maps, sums, k.d_query,
+                                                                   k.d_key, k.d_value);
   MFSDP_TRY(launched("attention backward"));
-  finish<<<blocks(dims.heads + (shared ? 2 * dims.kv_heads : 0)), kPrepareThreads, 0, stream>>>(
-      dims, sums, k.d_query, k.d_key, k.d_value);
+  finish<head_dim>
+      <<<blocks(dims.heads + (shared ? 2 * dims.kv_heads : 0)), kPrepareThreads, 0, stream>>>(
+          dims, sums, k.d_query, k.d_key, k.d_value);
   return launched("attention backward, finish");
+}
+
+}  // namespace
+
+Result<void> warpgroup_attention_backward(const kernels::AttentionBackward<Bf16>& k,
+                                          const AttentionBackwardMaps& maps, cudaStream_t stream) {
+  return k.shape.head_dim == 64 ? backward<64>(k, maps, stream) : backward<128>(k, maps, stream);
 }
 
 }  // namespace mfsdp::cuda

@@ -15,16 +15,19 @@ namespace mfsdp::cuda {
 namespace {
 
 constexpr int kTile = kWarpgroupTile;
-constexpr std::uint32_t kHalf = kTile * kRowBytes;
-constexpr std::uint32_t kTileBytes = 2 * kHalf;
-constexpr std::uint32_t kOwnRows = kTile / 2 * kRowBytes;  // of a warpgroup, in a half
+constexpr std::uint32_t kBox = kTile * kRowBytes;
+constexpr std::uint32_t kOwnRows = kTile / 2 * kRowBytes;  // of a warpgroup, in a box
 constexpr std::uint32_t kAlignment = 1024;
 
-// Shared memory from an aligned address on: two stages of each.
-constexpr std::uint32_t kQueryAt = 0;
-constexpr std::uint32_t kKeyAt = kQueryAt + 2 * kTileBytes;
-constexpr std::uint32_t kValueAt = kKeyAt + 2 * kTileBytes;
-constexpr int kShared = kValueAt + 2 * kTileBytes + kAlignment;
+/// Shared memory from an aligned address on: two stages of each.
+template <int head_dim>
+struct Layout {
+  static constexpr std::uint32_t kTileBytes = head_dim / kBoxColumns * kBox;
+  static constexpr std::uint32_t kQueryAt = 0;
+  static constexpr std::uint32_t kKeyAt = kQueryAt + 2 * kTileBytes;
+  static constexpr std::uint32_t kValueAt = kKeyAt + 2 * kTileBytes;
+  static constexpr int kBytes = kValueAt + 2 * kTileBytes + kAlignment;
+};
 
 enum class Operand : std::uint32_t { query, key, value };
 constexpr int kBarriers = 12;
@@ -49,9 +52,11 @@ __device__ AttentionTile last_first(const TileOrder& tiles, int at) {
 }
 
 /// A thread takes tiles and has TMA load them; -1 as tile says that there is none left.
+template <int head_dim>
 __device__ void load(const AttentionDims& dims, const AttentionForwardMaps& maps,
                      int* begun, std::uint32_t memory, const Barriers& barriers,
                      volatile int (&tile_index)[2]) {
+  using At = Layout<head_dim>;
   const TileOrder tiles(dims, kTile);
   TwoStages query;
   TwoStages keys;
@@ -60,8 +65,8 @@ __device__ void load(const AttentionDims& dims, const AttentionForwardMaps& maps
   };
   const auto take = [&](Operand what, const TwoStages& at, const CUtensorMap& map, int head,
                         int token, std::uint32_t to) {
-    arrive_expecting(barriers.full(what, at.stage), kTileBytes);
-    load_halves(map, head, token, memory + to + at.stage * kTileBytes, kHalf,
+    arrive_expecting(barriers.full(what, at.stage), At::kTileBytes);
+    load_head<head_dim>(map, head, token, memory + to + at.stage * At::kTileBytes, kBox,
                 barriers.full(what, at.stage));
   };
   for (;; query.next()) {
@@ -72,26 +77,28 @@ __device__ void load(const AttentionDims& dims, const AttentionForwardMaps& maps
     const AttentionTile tile = last_first(tiles, index);
     const int first = tile.batch * dims.seq;
     const int kv_head = tile.head / dims.group();
-    take(Operand::query, query, maps.query, tile.head, first + tile.index * kTile, kQueryAt);
+    take(Operand::query, query, maps.query, tile.head, first + tile.index * kTile, At::kQueryAt);
     for (int i = tile.index; i >= 0; --i, keys.next()) {
       free(Operand::key, keys);
-      take(Operand::key, keys, maps.key, kv_head, first + i * kTile, kKeyAt);
+      take(Operand::key, keys, maps.key, kv_head, first + i * kTile, At::kKeyAt);
       free(Operand::value, keys);
-      take(Operand::value, keys, maps.value, kv_head, first + i * kTile, kValueAt);
+      take(Operand::value, keys, maps.value, kv_head, first + i * kTile, At::kValueAt);
     }
   }
 }
 
 /// 64 queries times a tile of keys: d = a b^T.
+template <int head_dim>
 __device__ void multiply_keys(float (&d)[64], std::uint32_t queries, std::uint32_t keys) {
 #pragma unroll
-  for (std::uint32_t i = 0; i < kWarpgroupHeadDim / 16; ++i)
-    multiply<false>(d, matrix_of(queries + i / 4 * kHalf + i % 4 * 32),
-                    matrix_of(keys + i / 4 * kHalf + i % 4 * 32), i > 0);
+  for (std::uint32_t i = 0; i < head_dim / 16; ++i)
+    multiply(d, matrix_of(queries + i / 4 * kBox + i % 4 * 32),
+             matrix_of(keys + i / 4 * kBox + i % 4 * 32), i > 0);
   commit_products();
 }
 /// d += p times a tile of values.
-__device__ void multiply_values(float (&d)[64], const std::uint32_t (&p)[8][4],
+template <int n>
+__device__ void multiply_values(float (&d)[n], const std::uint32_t (&p)[8][4],
                                 std::uint32_t values) {
 #pragma unroll
   for (std::uint32_t i = 0; i < kTile / 16; ++i)
@@ -163,31 +170,36 @@ __device__ void end_turn(int warpgroup) {
 }
 
 /// O over its sums goes where the warpgroup's queries lay, and from there to memory.
-__device__ void store_output(const float (&output)[64], const Rows& rows, const AttentionTile& tile,
+template <int n>
+__device__ void store_output(const float (&output)[n], const Rows& rows, const AttentionTile& tile,
                              int first_token, const CUtensorMap& map, std::uint32_t queries,
                              int warpgroup) {
   const float share[2] = {1 / rows.sum[0], 1 / rows.sum[1]};
 #pragma unroll
-  for (int step = 0; step < 8; ++step) {
+  for (int step = 0; step < n / 8; ++step) {
     std::uint32_t values[4];
 #pragma unroll
     for (int i = 0; i < 4; ++i)
       values[i] = pack(output[8 * step + 2 * i] * share[i % 2],
                        output[8 * step + 2 * i + 1] * share[i % 2]);
-    store_step(queries + static_cast<std::uint32_t>(step) / 4 * kHalf, step % 4, values);
+    store_step(queries + static_cast<std::uint32_t>(step) / 4 * kBox, step % 4, values);
   }
   publish_stores();
   meet_own(warpgroup);
   if (threadIdx.x % kWarpgroupThreads != 0) return;
-  store_box(map, 0, tile.head, first_token, queries);
-  store_box(map, kHalfDim, tile.head, first_token, queries + kHalf);
+#pragma unroll
+  for (int i = 0; i < n / 32; ++i)
+    store_box(map, i * kBoxColumns, tile.head, first_token,
+              queries + static_cast<std::uint32_t>(i) * kBox);
   commit_stores();
   wait_until_read();
 }
 
+template <int head_dim>
 __global__ void __launch_bounds__(kAttentionThreads, 1)
     attention(const AttentionDims dims, const __grid_constant__ AttentionForwardMaps maps,
               float* log_sum_exp, int* begun) {
+  using At = Layout<head_dim>;
   extern __shared__ std::byte shared[];
   __shared__ std::uint64_t barrier_memory[kBarriers];
   __shared__ int tile_index[2];  // by stages of queries
@@ -205,7 +217,7 @@ __global__ void __launch_bounds__(kAttentionThreads, 1)
   const int warpgroup = own_warpgroup() - 1;
   if (warpgroup < 0) {
     asm volatile("setmaxnreg.dec.sync.aligned.u32 24;");
-    if (threadIdx.x == 0) load(dims, maps, begun, memory, barriers, tile_index);
+    if (threadIdx.x == 0) load<head_dim>(dims, maps, begun, memory, barriers, tile_index);
     return;
   }
   asm volatile("setmaxnreg.inc.sync.aligned.u32 240;");
@@ -222,7 +234,7 @@ __global__ void __launch_bounds__(kAttentionThreads, 1)
     if (lane == 0) arrive(barriers.empty(what, at.stage));
     at.next();
   };
-  float output[64];
+  float output[head_dim / 2];
   float scores[64];
   std::uint32_t narrowed[8][4];
   for (;; query.next()) {
@@ -230,7 +242,7 @@ __global__ void __launch_bounds__(kAttentionThreads, 1)
     const int index = seen(tile_index[query.stage]);
     if (index < 0) break;
     const AttentionTile tile = last_first(tiles, index);
-    const std::uint32_t queries = memory + kQueryAt + query.stage * kTileBytes +
+    const std::uint32_t queries = memory + At::kQueryAt + query.stage * At::kTileBytes +
                                   static_cast<std::uint32_t>(warpgroup) * kOwnRows;
     Rows rows;
     float shrunk[2];
@@ -239,7 +251,7 @@ __global__ void __launch_bounds__(kAttentionThreads, 1)
     wait(barriers.full(Operand::key, key.stage), key.parity);
     wait_for_turn(warpgroup);
     begin_products();
-    multiply_keys(scores, queries, memory + kKeyAt + key.stage * kTileBytes);
+    multiply_keys<head_dim>(scores, queries, memory + At::kKeyAt + key.stage * At::kTileBytes);
     end_turn(warpgroup);
     wait_for_products<0>();
     pin(scores);
@@ -251,9 +263,9 @@ __global__ void __launch_bounds__(kAttentionThreads, 1)
       wait(barriers.full(Operand::key, key.stage), key.parity);
       wait_for_turn(warpgroup);
       begin_products();
-      multiply_keys(scores, queries, memory + kKeyAt + key.stage * kTileBytes);
+      multiply_keys<head_dim>(scores, queries, memory + At::kKeyAt + key.stage * At::kTileBytes);
       wait(barriers.full(Operand::value, value.stage), value.parity);
-      multiply_values(output, narrowed, memory + kValueAt + value.stage * kTileBytes);
+      multiply_values(output, narrowed, memory + At::kValueAt + value.stage * At::kTileBytes);
       end_turn(warpgroup);
       wait_for_products<1>();
       pin(scores);
@@ -263,12 +275,12 @@ __global__ void __launch_bounds__(kAttentionThreads, 1)
       pin(output);
       free(Operand::value, value);
 #pragma unroll
-      for (int i = 0; i < 64; ++i) output[i] *= shrunk[i / 2 % 2];
+      for (int i = 0; i < head_dim / 2; ++i) output[i] *= shrunk[i / 2 % 2];
       narrow(scores, narrowed);
     }
     wait(barriers.full(Operand::value, value.stage), value.parity);
     begin_products();
-    multiply_values(output, narrowed, memory + kValueAt + value.stage * kTileBytes);
+    multiply_values(output, narrowed, memory + At::kValueAt + value.stage * At::kTileBytes);
     const int first_token = tile.batch * dims.seq + tile.index * kTile;
 #pragma unroll
     for (int r = 0; r < 2; ++r) {
@@ -288,16 +300,23 @@ __global__ void __launch_bounds__(kAttentionThreads, 1)
   if (thread == 0) wait_until_stored();
 }
 
+template <int head_dim>
+Result<void> forward(const kernels::AttentionForward<Bf16>& k, const AttentionForwardMaps& maps,
+                     cudaStream_t stream) {
+  constexpr int kBytes = Layout<head_dim>::kBytes;
+  MFSDP_LET(grid, staying_grid(attention<head_dim>, kAttentionThreads, kBytes));
+  int* const begun = reinterpret_cast<int*>(k.workspace.data());
+  MFSDP_TRY(check(cudaMemsetAsync(begun, 0, sizeof(int), stream), "cudaMemsetAsync"));
+  attention<head_dim><<<grid, kAttentionThreads, kBytes, stream>>>(AttentionDims(k.shape), maps,
+                                                                   k.log_sum_exp, begun);
+  return launched("attention forward");
+}
+
 }  // namespace
 
 Result<void> warpgroup_attention_forward(const kernels::AttentionForward<Bf16>& k,
                                          const AttentionForwardMaps& maps, cudaStream_t stream) {
-  const AttentionDims dims(k.shape);
-  MFSDP_LET(grid, staying_grid(attention, kAttentionThreads, kShared));
-  int* const begun = reinterpret_cast<int*>(k.workspace.data());
-  MFSDP_TRY(check(cudaMemsetAsync(begun, 0, sizeof(int), stream), "cudaMemsetAsync"));
-  attention<<<grid, kAttentionThreads, kShared, stream>>>(dims, maps, k.log_sum_exp, begun);
-  return launched("attention forward");
+  return k.shape.head_dim == 64 ? forward<64>(k, maps, stream) : forward<128>(k, maps, stream);
 }
 
 }  // namespace mfsdp::cuda

@@ -102,7 +102,9 @@ __device__ void pin(float (&sums)[n]) {
   "+f"(d[i]), "+f"(d[(i) + 1]), "+f"(d[(i) + 2]), "+f"(d[(i) + 3]), "+f"(d[(i) + 4]), \
       "+f"(d[(i) + 5]), "+f"(d[(i) + 6]), "+f"(d[(i) + 7])
 
-// 64 x 64, 64 x 128 and 64 x 256 sums as lists of operands, and a product of operands of a type.
+// 64 x 32, 64 x 64, 64 x 128 and 64 x 256 sums as lists of operands, and a product of operands of a type.
+#define MFSDP_SUMS_32 \
+  "{%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15}, "
 #define MFSDP_SUMS_64                                                                 \
   "{%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, %16, %17, " \
   "%18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31}, "
@@ -139,9 +141,23 @@ __device__ void multiply(float (&d)[128], std::uint64_t a, std::uint64_t b) {
     MFSDP_MULTIPLY("f16.f16");
 }
 
-/// 64 x 64 over 16 of bf16, both operands across or none. `adds`: to d; else d is overwritten.
+// Of bf16, over 16. `adds`: to d; else d is overwritten.
+/// 64 x 32, both operands across.
+__device__ inline void multiply_across(float (&d)[16], std::uint64_t a, std::uint64_t b,
+                                       bool adds) {
+  asm volatile(
+      "{\n"
+      ".reg .pred p;\n"
+      "setp.ne.b32 p, %18, 0;\n"
+      "wgmma.mma_async.sync.aligned.m64n32k16.f32.bf16.bf16 " MFSDP_SUMS_32
+      "%16, %17, p, 1, 1, 1, 1;\n"
+      "}"
+      : MFSDP_EIGHT(0), MFSDP_EIGHT(8)
+      : "l"(a), "l"(b), "r"(static_cast<int>(adds)));
+}
+/// 64 x 64, both operands across, or none.
 template <bool across>
-__device__ void multiply(float (&d)[32], std::uint64_t a, std::uint64_t b, bool adds) {
+__device__ void multiply_64(float (&d)[32], std::uint64_t a, std::uint64_t b, bool adds) {
   asm volatile(
       "{\n"
       ".reg .pred p;\n"
@@ -152,22 +168,33 @@ __device__ void multiply(float (&d)[32], std::uint64_t a, std::uint64_t b, bool 
       : MFSDP_EIGHT(0), MFSDP_EIGHT(8), MFSDP_EIGHT(16), MFSDP_EIGHT(24)
       : "l"(a), "l"(b), "r"(static_cast<int>(adds)), "n"(across ? 1 : 0));
 }
-/// 64 x 128 over 16 of bf16; a lies as it is summed over, b across or not.
-template <bool across_b>
-__device__ void multiply(float (&d)[64], std::uint64_t a, std::uint64_t b, bool adds) {
+__device__ inline void multiply_across(float (&d)[32], std::uint64_t a, std::uint64_t b,
+                                       bool adds) {
+  multiply_64<true>(d, a, b, adds);
+}
+__device__ inline void multiply(float (&d)[32], std::uint64_t a, std::uint64_t b, bool adds) {
+  multiply_64<false>(d, a, b, adds);
+}
+/// 64 x 128, both as they are summed over.
+__device__ inline void multiply(float (&d)[64], std::uint64_t a, std::uint64_t b, bool adds) {
   asm volatile(
       "{\n"
       ".reg .pred p;\n"
       "setp.ne.b32 p, %66, 0;\n"
       "wgmma.mma_async.sync.aligned.m64n128k16.f32.bf16.bf16 " MFSDP_SUMS_128
-      "%64, %65, p, 1, 1, 0, %67;\n"
+      "%64, %65, p, 1, 1, 0, 0;\n"
       "}"
       : MFSDP_EIGHT(0), MFSDP_EIGHT(8), MFSDP_EIGHT(16), MFSDP_EIGHT(24), MFSDP_EIGHT(32),
         MFSDP_EIGHT(40), MFSDP_EIGHT(48), MFSDP_EIGHT(56)
-      : "l"(a), "l"(b), "r"(static_cast<int>(adds)), "n"(across_b ? 1 : 0));
+      : "l"(a), "l"(b), "r"(static_cast<int>(adds)));
 }
-/// d += a * b, 64 x 128 over 16 of bf16; a from registers, as sums of 64 x 16 lie in them, b
-/// across.
+/// d += a * b, 64 x 64 and 64 x 128; a from registers, as sums of 64 x 16 lie in them, b across.
+__device__ inline void multiply(float (&d)[32], const std::uint32_t (&a)[4], std::uint64_t b) {
+  asm volatile("wgmma.mma_async.sync.aligned.m64n64k16.f32.bf16.bf16 " MFSDP_SUMS_64
+               "{%32, %33, %34, %35}, %36, 1, 1, 1, 1;"
+               : MFSDP_EIGHT(0), MFSDP_EIGHT(8), MFSDP_EIGHT(16), MFSDP_EIGHT(24)
+               : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b));
+}
 __device__ inline void multiply(float (&d)[64], const std::uint32_t (&a)[4], std::uint64_t b) {
   asm volatile("wgmma.mma_async.sync.aligned.m64n128k16.f32.bf16.bf16 " MFSDP_SUMS_128
                "{%64, %65, %66, %67}, %68, 1, 1, 1, 1;"
@@ -179,6 +206,7 @@ __device__ inline void multiply(float (&d)[64], const std::uint32_t (&a)[4], std
 #undef MFSDP_SUMS
 #undef MFSDP_SUMS_128
 #undef MFSDP_SUMS_64
+#undef MFSDP_SUMS_32
 #undef MFSDP_EIGHT
 
 }  // namespace mfsdp::cuda

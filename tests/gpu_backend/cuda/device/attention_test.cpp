@@ -308,7 +308,10 @@ TEST(Attention, ByWarpgroupsAgreesWithDoubles) {
   for (const AttentionSizes& sizes : std::vector<AttentionSizes>{{1, 4, 1, 128, 128},
                                                                  {1, 8, 2, 512, 128},
                                                                  {2, 4, 4, 384, 128},
-                                                                 {3, 6, 2, 256, 128, 0, 2.5}}) {
+                                                                 {3, 6, 2, 256, 128, 0, 2.5},
+                                                                 {1, 4, 4, 128, 64},
+                                                                 {2, 8, 2, 384, 64},
+                                                                 {1, 96, 12, 256, 64}}) {
     auto planner = AttentionPlanner::create(AttentionKernels::warpgroups);
     ASSERT_TRUE(planner) << planner.error().message();
     AttentionCall<Bf16> call(sizes, false);
@@ -323,7 +326,7 @@ TEST(Attention, ByWarpgroupsAgreesWithDoubles) {
 }
 
 // What they do not take goes to cuDNN.
-TEST(Attention, WarpgroupsTakeWholeTilesOfHeadsOf128) {
+TEST(Attention, WarpgroupsTakeWholeTilesOfHeadsOf64And128) {
   const auto takes = [](const AttentionSizes& sizes, bool deterministic) {
     AttentionCall<Bf16> call(sizes, deterministic);
     call.backward_workspace.resize(attention_backward_workspace(layout_of(call.backward())));
@@ -331,7 +334,9 @@ TEST(Attention, WarpgroupsTakeWholeTilesOfHeadsOf128) {
     return taken && *taken;
   };
   EXPECT_FALSE(takes({1, 4, 1, 200, 128}, false));
-  EXPECT_FALSE(takes({1, 4, 1, 256, 64}, false));
+  EXPECT_TRUE(takes({1, 4, 1, 256, 64}, false));
+  EXPECT_FALSE(takes({1, 2, 1, 256, 64}, false));  // no room for statistics in rows of dQ
+  EXPECT_FALSE(takes({1, 4, 1, 256, 96}, false));
   EXPECT_FALSE(takes({1, 4, 1, 256, 128, 100}, false));
   EXPECT_FALSE(takes({1, 4, 1, 256, 128, 0, 0, 3}, false));
   EXPECT_FALSE(takes({1, 4, 1, 256, 128, 0, 0, 0, 5}, false));
