@@ -10,6 +10,7 @@
 #include "core/cli/common_options.hpp"
 #include "core/cli/data_options.hpp"
 #include "core/cli/help.hpp"
+#include "core/plan/attention_choice.hpp"
 #include "core/plan/rate_schedule.hpp"
 
 namespace mfsdp {
@@ -20,14 +21,6 @@ enum class BackendChoice { automatic, cuda, cpu };
 template <>
 struct Names<BackendChoice> {
   static constexpr std::array<std::string_view, 3> values{"auto", "cuda", "cpu"};
-};
-
-/// Who computes attention in bf16 on GPUs.
-enum class AttentionChoice { warpgroups, cudnn };
-
-template <>
-struct Names<AttentionChoice> {
-  static constexpr std::array<std::string_view, 2> values{"warpgroups", "cudnn"};
 };
 
 /// Whether matrix products' algorithms are timed before the first step. `automatic`: where the

@@ -149,38 +149,41 @@ FlagGroup machine_group(SimOptions& o) {
   const auto routing = [&o](const std::string& text) { return set_routing(text, o.routing); };
   return {
       .title = "Machine in detail",
-      .flags = {{.name = "--network-gbps",
-                 .value = "X",
-                 .help = "Gbit/s of one node's network, all NICs, per direction",
-                 .apply = network},
-                integer_flag("--power-limit", "watts that each GPU may draw (its own limit)",
-                             o.power_limit, {.lowest = 1, .highest = 100'000}),
-                choice_flag("--tables", "T",
-                            "that price products and attention: own, published (own)", o.tables),
-                {.name = "--memory-reserve",
-                 .value = "X",
-                 .help = "memory to keep free: 4GiB, or 5% of the GPU's (0)",
-                 .apply = reserve},
-                {.name = "--host-launch-us",
-                 .value = "X",
-                 .help = "microseconds of the host to launch a kernel, for another --engine (4)",
-                 .apply = launch},
-                {.name = "--routing",
-                 .value = "R",
-                 .help = "tokens of experts: balanced, zipf:S, or a file of counts (balanced)",
-                 .apply = routing},
-                {.name = "--jitter",
-                 .value = "X",
-                 .help = "standard deviation of kernel times on every rank: 2% or 0.02 (0)",
-                 .apply = jitter},
-                {.name = "--slow-rank",
-                 .value = "R:X",
-                 .help = "kernels of rank R take X times as long",
-                 .apply = slow,
-                 .repeatable = true},
-                integer_flag("--seed", "of the jitter (1)", o.seed, kSeeds),
-                switch_flag("--by-rank", "simulate every rank, also those that do not differ",
-                            o.by_rank)}};
+      .flags = {
+          {.name = "--network-gbps",
+           .value = "X",
+           .help = "Gbit/s of one node's network, all NICs, per direction",
+           .apply = network},
+          integer_flag("--power-limit", "watts that each GPU may draw (its own limit)",
+                       o.power_limit, {.lowest = 1, .highest = 100'000}),
+          choice_flag("--tables", "T", "that price products and attention: own, published (own)",
+                      o.tables),
+          choice_flag("--attention", "K",
+                      "mfsdp-exec's bf16 attention: warpgroups or cudnn (warpgroups)", o.attention),
+          {.name = "--memory-reserve",
+           .value = "X",
+           .help = "memory to keep free: 4GiB, or 5% of the GPU's (0)",
+           .apply = reserve},
+          {.name = "--host-launch-us",
+           .value = "X",
+           .help = "microseconds of the host to launch a kernel, for another --engine (4)",
+           .apply = launch},
+          {.name = "--routing",
+           .value = "R",
+           .help = "tokens of experts: balanced, zipf:S, or a file of counts (balanced)",
+           .apply = routing},
+          {.name = "--jitter",
+           .value = "X",
+           .help = "standard deviation of kernel times on every rank: 2% or 0.02 (0)",
+           .apply = jitter},
+          {.name = "--slow-rank",
+           .value = "R:X",
+           .help = "kernels of rank R take X times as long",
+           .apply = slow,
+           .repeatable = true},
+          integer_flag("--seed", "of the jitter (1)", o.seed, kSeeds),
+          switch_flag("--by-rank", "simulate every rank, also those that do not differ",
+                      o.by_rank)}};
 }
 
 FlagGroup question_group(SimOptions& o) {
@@ -333,8 +336,8 @@ Result<void> check_engine(const SimOptions& options) {
   const bool double_buffers = options.engine == EngineKind::mfsdp1;
   for (const std::string_view flag :
        {"--plan", "--prefetch", "--grad-slots", "--allocator", "--layout", "--deterministic",
-        "--exact-sums", "--logits-chunk", "--placement", "--gather", "--reduce", "--keep-gathered",
-        "--tune-out"})
+        "--exact-sums", "--attention", "--logits-chunk", "--placement", "--gather", "--reduce",
+        "--keep-gathered", "--tune-out"})
     if (contains(options.given, std::string(flag)) && !(double_buffers && flag == "--allocator"))
       return fail(std::string(flag), "contradicts " + engine + ", which has no such choice");
   if (is_mcore(options.engine) && contains(options.given, "--strategy") &&

@@ -11,6 +11,7 @@
 #include "core/cli/common_options.hpp"
 #include "core/cli/help.hpp"
 #include "core/cli/sweep.hpp"
+#include "core/plan/attention_choice.hpp"
 #include "core/plan/engine.hpp"
 
 namespace mfsdp {
@@ -72,6 +73,7 @@ struct SimOptions {
   bool memory_alone = false;       ///< no flag: times are not asked for, and may be of fp64
   // The machine.
   PriceTables tables = PriceTables::own;
+  AttentionChoice attention = AttentionChoice::warpgroups;
   std::optional<std::int64_t> power_limit;  ///< watts of each GPU
   std::optional<Rational> network_gbps;     ///< of one node, per direction
   Rational jitter{0, 1};                    ///< standard deviation of kernel times, a fraction

@@ -15,6 +15,7 @@ Result<PredictedRun> predict_run(const std::shared_ptr<const Program>& program,
                                  const ExecOptions& options, const Session& session) {
   SimOptions same = same_question(options.common, options.given);
   same.memory_alone = true;
+  same.attention = options.attention;
   const PlanRequest request{.config = program->config, .meta = program->meta, .program = program};
   MFSDP_LET(question, Asker(session).question(request, same));
   MFSDP_LET(prediction, answer(question));

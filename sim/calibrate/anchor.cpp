@@ -11,6 +11,7 @@
 #include "core/base/read_file.hpp"
 #include "core/base/text.hpp"
 #include "core/formats/json_fields.hpp"
+#include "core/plan/attention_choice.hpp"
 #include "core/schedule/build.hpp"
 #include "reports/record/result_json.hpp"
 #include "sim/predict/predict.hpp"
@@ -29,6 +30,7 @@ struct AnchorRun {
   std::string gpu;
   std::int64_t gpus_per_node = 0;
   PlanConfig config;
+  bool library_attention = false;
   double step = 0;  ///< ns
   double compute = 0;
   double exposed = 0;
@@ -68,6 +70,13 @@ Result<void> check_tokens(const Json& document, const PlanConfig& config, double
                                  stated, config.tokens_per_step()));
 }
 
+/// Whether all its attention was cuDNN's: it says so, or says nothing.
+bool has_library_attention(const Json& document) {
+  const Json* said = find_field(document, fmt::format("facts/software/{}", kAttentionFact));
+  return said == nullptr || !said->is_string() ||
+         said->get<std::string>() != to_string(AttentionChoice::warpgroups);
+}
+
 Result<AnchorRun> read_run(std::string_view content, const std::string& where) {
   MFSDP_LET(document, parse_json(content, where));
   MFSDP_LET(schema, text_field(document, "schema", where));
@@ -100,6 +109,7 @@ Result<AnchorRun> read_run(std::string_view content, const std::string& where) {
                    .gpu = std::move(gpu),
                    .gpus_per_node = per_node,
                    .config = std::move(config),
+                   .library_attention = has_library_attention(document),
                    .step = static_cast<double>(step),
                    .compute = static_cast<double>(compute),
                    .exposed = static_cast<double>(exposed)};
@@ -141,6 +151,7 @@ Result<Anchor> anchor_from(std::string_view result_json, const std::string& wher
   if (costs.cluster().gpu.name != run.gpu)
     return fail(where, fmt::format("was measured on {}; expected a run on {} (--gpu)",
                                    printable(run.gpu), costs.cluster().gpu.name));
+  if (run.library_attention) costs = costs.with_library_attention();
   MFSDP_LET(
       program,
       build_program(run.config, {.model_name = run.model, .tool_version = "", .stored_hash = ""}));

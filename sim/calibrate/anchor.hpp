@@ -36,8 +36,9 @@ using CostsOf = std::function<Result<CostModel>(std::int64_t gpus, std::int64_t 
 /// with `costs_of`, and finds the factors with which that prediction gives the measured times.
 /// With compute and exposed communication known: kernels take their ratio of compute, collectives
 /// their ratio of exposed communication, repeated as each shifts the other; collectives stay as
-/// they are where either side exposes none. With the step alone: both take its ratio. Factors
-/// outside 0.25 to 4 are an error: such a run is not of this machine or configuration.
+/// they are where either side exposes none. With the step alone: both take its ratio. Attention is
+/// priced as the run's own was: by cuDNN where it does not say "warpgroups" (kAttentionFact).
+/// Factors outside 0.25 to 4 are an error: such a run is not of this machine or configuration.
 /// Errors name `where` and the field: another schema, a simulated run, another GPU than the
 /// model's, GPUs that are not the mesh's, tokens a second that are not the configuration's.
 [[nodiscard]] Result<Anchor> anchor_from(std::string_view result_json, const std::string& where,

@@ -90,6 +90,15 @@ Result<void> add_gemm(Draft& draft) {
   return {};
 }
 
+/// The base's table of mfsdp-exec's own kernels has no scale but that of the measured one.
+void keep_warpgroups_if_scaled_alike(Draft& draft) {
+  if (draft.gpu.attention_scale == draft.base.attention_scale) return;
+  draft.gpu.tables.attention_warpgroups.clear();
+  draft.tables.attention_warpgroups.clear();
+  std::erase_if(draft.gpu.sources,
+                [](const auto& source) { return source.first == "tables.attention_warpgroups"; });
+}
+
 Result<void> add_attention(Draft& draft) {
   const std::vector<AttentionRow>& rows = draft.data.attention;
   if (rows.empty()) return {};
@@ -106,6 +115,7 @@ Result<void> add_attention(Draft& draft) {
   note_value(draft, "compute.attention_scale", draft.gpu.attention_scale,
              draft.base.attention_scale, source);
   set_source(draft.gpu, "tables.attention", source);
+  keep_warpgroups_if_scaled_alike(draft);
   draft.result.files.push_back({draft.beside("_attention.csv"), attention_csv(rows)});
   for (const Evaluation evaluation : {Evaluation::fit, Evaluation::leave_one_out})
     for (const bool backward : {false, true})
@@ -167,6 +177,8 @@ void take_over_sources(Draft& draft) {
     if (std::ranges::find(draft.gpu.sources, key, [](const auto& entry) { return entry.first; }) ==
         draft.gpu.sources.end())
       set_source(draft.gpu, key, "taken over from " + draft.base.name);
+  if (!draft.gpu.tables.attention_warpgroups.empty())
+    set_source(draft.gpu, "tables.attention_warpgroups", "taken over from " + draft.base.name);
 }
 
 /// As it will be found from the new file: by name in the catalogue, or where it lies.
@@ -200,10 +212,12 @@ Result<Calibration> calibrate_checked(const CalibrationRequest& request) {
               .inside = {},
               .between = {},
               .result = {}};
-  draft.gpu.tables = {.gemm = taken_over(base.tables.gemm, request.gpus_dir),
-                      .attention = taken_over(base.tables.attention, request.gpus_dir),
-                      .collective = taken_over(base.tables.collective, request.gpus_dir),
-                      .network = taken_over(base.tables.network, request.gpus_dir)};
+  draft.gpu.tables = {
+      .gemm = taken_over(base.tables.gemm, request.gpus_dir),
+      .attention = taken_over(base.tables.attention, request.gpus_dir),
+      .attention_warpgroups = taken_over(base.tables.attention_warpgroups, request.gpus_dir),
+      .collective = taken_over(base.tables.collective, request.gpus_dir),
+      .network = taken_over(base.tables.network, request.gpus_dir)};
   take_over_sources(draft);
   note_device(draft);
   MFSDP_TRY(check_possible(draft));

@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <cmath>
 
-#include "sim/cost/attention.hpp"
 #include "sim/cost/collective.hpp"
 #include "sim/cost/gemm.hpp"
 #include "sim/cost/network_ratios.hpp"
@@ -108,8 +107,9 @@ std::vector<double> constant_rate_errors(std::span<const GemmRow> rows, GemmKind
 }
 
 std::vector<double> attention_errors(std::span<const AttentionRow> rows, const Gpu& gpu,
-                                     bool backward, Evaluation evaluation) {
-  const AttentionCost whole(rows, gpu);
+                                     bool backward, Evaluation evaluation,
+                                     const AttentionLosses& losses) {
+  const AttentionCost whole(rows, gpu, losses);
   return row_errors(
       rows, evaluation, [&](const AttentionRow& row) { return row.backward == backward; },
       [&](std::span<const AttentionRow> from, const AttentionRow& row) {
@@ -120,7 +120,7 @@ std::vector<double> attention_errors(std::span<const AttentionRow> rows, const G
                                    .backward = row.backward};
         const double predicted = from.size() == rows.size()
                                      ? whole.nanoseconds(shape)
-                                     : AttentionCost(from, gpu).nanoseconds(shape);
+                                     : AttentionCost(from, gpu, losses).nanoseconds(shape);
         return predicted / row.ns - 1;
       });
 }

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "core/plan/op.hpp"
+#include "sim/cost/attention.hpp"
 #include "sim/cost/tables.hpp"
 #include "sim/hardware/cluster.hpp"
 
@@ -41,11 +42,11 @@ enum class Evaluation {
 [[nodiscard]] std::vector<double> constant_rate_errors(std::span<const GemmRow> rows,
                                                        GemmKind kind);
 
-/// Time errors of attention rows of one direction. The four constants of AttentionCost were fitted
-/// once, on the H200's table, with all rows.
-[[nodiscard]] std::vector<double> attention_errors(std::span<const AttentionRow> rows,
-                                                   const Gpu& gpu, bool backward,
-                                                   Evaluation evaluation);
+/// Time errors of attention rows of one direction. `losses` were fitted once, on the H200's tables,
+/// with all rows.
+[[nodiscard]] std::vector<double> attention_errors(
+    std::span<const AttentionRow> rows, const Gpu& gpu, bool backward, Evaluation evaluation,
+    const AttentionLosses& losses = kLibraryAttention);
 
 /// Sizes of a full buffer from `least` up to below `below`.
 struct ByteRange {

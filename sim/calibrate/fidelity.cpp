@@ -51,12 +51,19 @@ void add_gemm(Rows& rows, std::span<const GemmRow> table, const Gpu& gpu) {
         constant_rate_errors(table, kind), Evaluation::comparison, source);
 }
 
-void add_attention(Rows& rows, std::span<const AttentionRow> table, const Gpu& gpu) {
+void add_attention(Rows& rows, const CostTables& tables, const Gpu& gpu) {
   for (const Evaluation evaluation : {Evaluation::fit, Evaluation::leave_one_out})
-    for (const bool backward : {false, true})
-      add(rows, "attention", backward ? "backward" : "forward",
-          attention_errors(table, gpu, backward, evaluation), evaluation,
+    for (const bool backward : {false, true}) {
+      const std::string direction = backward ? "backward" : "forward";
+      add(rows, "attention", direction,
+          attention_errors(tables.attention, gpu, backward, evaluation), evaluation,
           "gpus/tables/h200_attention_bf16.csv");
+      if (tables.attention_warpgroups.empty()) continue;
+      add(rows, "attention", direction + ", by our own kernels",
+          attention_errors(tables.attention_warpgroups, gpu, backward, evaluation,
+                           kWarpgroupAttention),
+          evaluation, "gpus/tables/h200_attention_warpgroups.csv");
+    }
 }
 
 void add_collectives(Rows& rows, std::span<const CollectiveRow> table, const Cluster& cluster) {
@@ -125,7 +132,7 @@ Result<std::vector<FidelityRow>> fidelity(const std::filesystem::path& scenarios
   const CostModel costs(cluster, tables);
   Rows rows;
   add_gemm(rows, tables.gemm, gpu);
-  add_attention(rows, tables.attention, gpu);
+  add_attention(rows, tables, gpu);
   add_collectives(rows, tables.collective, cluster);
   MFSDP_TRY(add_copies(rows, costs, scenarios));
   for (const auto part :

@@ -97,6 +97,10 @@ double kernel_error(const CostTables& tables, const Gpu& gpu) {
   for (const bool backward : {false, true}) {
     const std::vector<double> errors = attention_errors(tables.attention, gpu, backward, kLeftOut);
     attention.insert(attention.end(), errors.begin(), errors.end());
+    if (tables.attention_warpgroups.empty()) continue;
+    const std::vector<double> own =
+        attention_errors(tables.attention_warpgroups, gpu, backward, kLeftOut, kWarpgroupAttention);
+    attention.insert(attention.end(), own.begin(), own.end());
   }
   return std::max(summarise(gemms).mean, summarise(attention).mean);
 }

@@ -8,68 +8,88 @@
 namespace mfsdp {
 namespace {
 
-struct Direction {
-  double fixed_ns = 0;
-  double edge = 0;    ///< tokens
-  double flops = 1;   ///< relative to forward
-  double masked = 1;  ///< what documents make of the time
-};
-
-constexpr std::array<Direction, 2> kDirections{
-    Direction{.fixed_ns = 15'000, .edge = 256, .flops = 1, .masked = 2.18},
-    Direction{.fixed_ns = 50'000, .edge = 512, .flops = 2.5, .masked = 1.91}};
+// Forward, backward.
+constexpr std::array<double, 2> kFlops{1, 2.5};          // relative to forward
+constexpr std::array<double, 2> kDocuments{2.18, 1.91};  // what they make of the time
 constexpr double kDeterministicFactor = 1.5;
 constexpr std::int64_t kTileQueries = 128;
 // Another head_dim is another kernel: its rates say little, so it lies ten times as far away.
 constexpr TableShape kStress{1, 1, 100};
 
-double work(const Direction& direction, double sequences, double seq, double head_dim) {
-  return 2 * direction.flops * sequences * head_dim * (seq * (seq + direction.edge));
+double work(std::size_t direction, double edge, double sequences, double seq, double head_dim) {
+  return 2 * kFlops[direction] * sequences * head_dim * (seq * (seq + edge));
 }
 
 /// Of the pairs inside the window, at the same rate.
-double share_of(const Direction& direction, double seq, double window) {
-  const double inside = window * (2 * seq - window) + 2 * direction.edge * seq;
-  return std::min(1.0, inside / (seq * (seq + direction.edge)));
+double share_of(double edge, double seq, double window) {
+  const double inside = window * (2 * seq - window) + 2 * edge * seq;
+  return std::min(1.0, inside / (seq * (seq + edge)));
 }
 
-ShapeTable table_of(std::span<const AttentionRow> rows, bool backward) {
-  const Direction& direction = kDirections[backward ? 1 : 0];
+ShapeTable table_of(std::span<const AttentionRow> rows, const AttentionLosses& losses,
+                    std::size_t direction) {
   std::vector<ShapePoint> points;
   for (const AttentionRow& row : rows) {
-    if (row.backward != backward) continue;
+    if (row.backward != (direction == 1)) continue;
     const double sequences = row.batch * row.heads;
     // A table from a faster GPU may hold times near the fixed part; keep the rate finite.
-    const double busy = std::max(row.ns - direction.fixed_ns, row.ns / 10);
-    points.push_back(ShapePoint{.shape = {sequences, row.seq, row.head_dim},
-                                .rate = work(direction, sequences, row.seq, row.head_dim) / busy});
+    const double busy = std::max(row.ns - losses.fixed_ns[direction], row.ns / 10);
+    const double done = work(direction, losses.edge[direction], sequences, row.seq, row.head_dim);
+    points.push_back(ShapePoint{.shape = {sequences, row.seq, row.head_dim}, .rate = done / busy});
   }
   return ShapeTable(std::move(points), kStress, true);
 }
 
+/// Whole causal sequences, each one document, with scores as they are.
+bool is_plain(const Kernel& attention) {
+  const Attribute* cap = attention.find_attribute("score_cap");
+  const std::int64_t window = attention.attribute("window");
+  return (cap == nullptr || cap->value.num == 0) && !masks_documents(attention) &&
+         (window == 0 || window >= attention.attribute("seq"));
+}
+
 }  // namespace
 
-AttentionCost::AttentionCost(std::span<const AttentionRow> rows, const Gpu& gpu)
-    : tables_{table_of(rows, false), table_of(rows, true)},
+bool masks_documents(const Kernel& attention) {
+  return std::ranges::find(attention.operands, "positions", &Operand::role) !=
+         attention.operands.end();
+}
+
+bool warpgroups_take(const Kernel& attention) {
+  constexpr std::int64_t kHeadDim = 128;
+  constexpr std::int64_t kTile = 128;  // tokens
+  const auto query = std::ranges::find(attention.operands, "query", &Operand::role);
+  if (query == attention.operands.end() || query->dtype != DType::bf16) return false;
+  const std::int64_t head_dim = attention.attribute("head_dim");
+  if (head_dim != kHeadDim || attention.attribute("value_dim", head_dim) != kHeadDim) return false;
+  if (attention.attribute("seq") % kTile != 0 || !is_plain(attention)) return false;
+  if (attention.kind == KernelKind::attention_forward) return true;
+  return attention.attribute("deterministic") == 0 && attention.attribute("heads") >= 2;
+}
+
+AttentionCost::AttentionCost(std::span<const AttentionRow> rows, const Gpu& gpu,
+                             const AttentionLosses& losses)
+    : losses_(losses),
+      tables_{table_of(rows, losses, 0), table_of(rows, losses, 1)},
       scale_(gpu.attention_scale * power_rate(gpu)),
       sms_(static_cast<double>(gpu.sms)) {}
 
 double AttentionCost::nanoseconds(const AttentionShape& shape) const {
-  const std::size_t index = shape.backward ? 1 : 0;
-  const Direction& direction = kDirections[index];
+  const std::size_t direction = shape.backward ? 1 : 0;
+  const double edge = losses_.edge[direction];
   const double sequences = static_cast<double>(shape.batch) * static_cast<double>(shape.heads);
   const auto seq = static_cast<double>(shape.seq);
   const auto head_dim = static_cast<double>(shape.head_dim);
   const double tiles = sequences * static_cast<double>(ceil_div(shape.seq, kTileQueries));
   const double rate =
-      tables_[index].at({sequences, seq, head_dim}) * scale_ * std::min(1.0, tiles / sms_);
-  double busy = work(direction, sequences, seq, head_dim) / rate;
+      tables_[direction].at({sequences, seq, head_dim}) * scale_ * std::min(1.0, tiles / sms_);
+  double busy = work(direction, edge, sequences, seq, head_dim) / rate;
   if (shape.documents)
-    busy *= direction.masked;
+    busy *= kDocuments[direction];
   else if (shape.window > 0 && shape.window < shape.seq)
-    busy *= share_of(direction, seq, static_cast<double>(shape.window));
+    busy *= share_of(edge, seq, static_cast<double>(shape.window));
   const double factor = shape.backward && shape.deterministic ? kDeterministicFactor : 1.0;
-  return direction.fixed_ns + busy * factor;
+  return losses_.fixed_ns[direction] + busy * factor;
 }
 
 }  // namespace mfsdp

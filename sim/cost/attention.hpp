@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <span>
 
+#include "core/plan/op.hpp"
 #include "sim/cost/shape_table.hpp"
 #include "sim/cost/tables.hpp"
 #include "sim/hardware/gpu.hpp"
@@ -22,27 +23,46 @@ struct AttentionShape {
   bool documents = false;      ///< masked between documents
 };
 
+/// What kernels of attention lose beside their rate, forward and backward.
+struct AttentionLosses {
+  std::array<double, 2> fixed_ns;  ///< launches and ends; the backward is several kernels
+  std::array<double, 2> edge;      ///< tokens: masked halves of the tiles on the diagonal
+};
+/// Fitted on the table of cuDNN; leaving a row out, the others predict it within 3 %.
+inline constexpr AttentionLosses kLibraryAttention{.fixed_ns{15'000, 50'000}, .edge{256, 512}};
+/// Fitted on the table of mfsdp-exec's own kernels in the same way, to whole microseconds and 32
+/// tokens: within 1.5 %. With those of cuDNN it would be 10 %, as these end sooner.
+inline constexpr AttentionLosses kWarpgroupAttention{.fixed_ns{4'000, 23'000}, .edge{352, 672}};
+
+/// Whether a query sees its own document alone.
+[[nodiscard]] bool masks_documents(const Kernel& attention);
+
+/// Whether mfsdp-exec computes it by its own kernels where the GPU can run them: the rule of
+/// gpu_backend/cuda/warpgroup_attention.cpp, as far as a plan says it. Kernels without operands,
+/// those of other engines and of traces, are never taken: they are PyTorch's calls of cuDNN.
+[[nodiscard]] bool warpgroups_take(const Kernel& attention);
+
 /// Time = fixed + work / rate, with
 ///   work  = 2 batch heads head_dim seq (seq + edge)    forward; 2.5 times that backward
-///   fixed = 15 us forward, 50 us backward (the backward is several kernels)
-///   edge  = 256 tokens forward, 512 backward: masked halves of the tiles on the diagonal
-/// With a window of w tokens the work is w (2 seq - w) + 2 edge seq in place of seq (seq + edge),
-/// as tiles are masked on both sides of it, and never more than without. No windows were measured.
-/// and the rate interpolated over (batch * heads, seq, head_dim). Masked between documents it is
-/// 1 / 2.18 of that forward and 1 / 1.91 backward, of whole sequences with a window or without:
+///   fixed, edge: AttentionLosses
+/// and the rate interpolated over (batch * heads, seq, head_dim). With a window of w tokens the
+/// work is w (2 seq - w) + 2 edge seq in place of seq (seq + edge), as tiles are masked on both
+/// sides of it, and never more than without; no windows were measured. Masked between documents the
+/// rate is 1 / 2.18 forward and 1 / 1.91 backward, of whole sequences with a window or without:
 /// cuDNN's engines then compute both halves of the scores (one H100, 8192 tokens:
-/// gpu_backend/measurements/2026-11-24-documents.md). The four constants above were fitted on the
-/// table; leaving a row out, the others predict it within 3 %. Few tiles of 128 queries leave SMs
-/// idle. A deterministic backward is assumed to take 1.5 times as long: no measurement exists.
+/// gpu_backend/measurements/2026-11-24-documents.md). Few tiles of 128 queries leave SMs idle. A
+/// deterministic backward is assumed to take 1.5 times as long: no measurement exists.
 class AttentionCost {
  public:
   /// Requires a row of both directions.
-  AttentionCost(std::span<const AttentionRow> rows, const Gpu& gpu);
+  AttentionCost(std::span<const AttentionRow> rows, const Gpu& gpu,
+                const AttentionLosses& losses = kLibraryAttention);
 
   /// Nanoseconds; all fields must be positive.
   [[nodiscard]] double nanoseconds(const AttentionShape& shape) const;
 
  private:
+  AttentionLosses losses_;
   std::array<ShapeTable, 2> tables_;  ///< forward, backward
   double scale_;
   double sms_;

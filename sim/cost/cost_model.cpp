@@ -42,16 +42,16 @@ bool computes_in_fp32(const Kernel& kernel) {
   return reads;
 }
 
-bool masks_documents(const Kernel& attention) {
-  return std::ranges::find(attention.operands, "positions", &Operand::role) !=
-         attention.operands.end();
-}
-
 /// Whether its rows are those that came to the rank's experts from all ranks: of a kernel of dealt
 /// experts that knows of these, or of the ranks that sent.
 bool has_arrived_rows(const Kernel& kernel) {
   return kernel.find_attribute("balanced_rows") != nullptr &&
          (kernel.find_attribute("experts") != nullptr || kernel.find_attribute("peers") != nullptr);
+}
+
+std::optional<AttentionCost> warpgroups_of(const CostTables& tables, const Gpu& gpu) {
+  if (tables.attention_warpgroups.empty()) return std::nullopt;
+  return AttentionCost(tables.attention_warpgroups, gpu, kWarpgroupAttention);
 }
 
 Kernel with_rows(Kernel kernel, std::int64_t rows) {
@@ -67,6 +67,7 @@ CostModel::CostModel(const Cluster& cluster, const CostTables& tables)
       gemm_(tables.gemm, cluster.gpu),
       grouped_(tables.grouped, gemm_, cluster.gpu.gemm_scale * power_rate(cluster.gpu)),
       attention_(tables.attention, cluster.gpu),
+      warpgroups_(warpgroups_of(tables, cluster.gpu)),
       collectives_(tables.collective, cluster),
       network_(tables.network, collectives_, cluster) {}
 
@@ -154,7 +155,8 @@ double CostModel::attention_ns(const Kernel& kernel) const {
                              .documents = masks_documents(kernel)};
   if (shape.batch <= 0 || shape.seq <= 0 || shape.heads <= 0 || shape.head_dim <= 0)
     return static_cast<double>(kernel.flops) / (cluster_.gpu.bf16 * 1e3);
-  return attention_.nanoseconds(shape);
+  const bool own = warpgroups_ && warpgroups_take(kernel);
+  return (own ? *warpgroups_ : attention_).nanoseconds(shape);
 }
 
 /// Its products one after the other, in 16 bits unless the matrix is wider, and what lies between
@@ -230,6 +232,12 @@ CollectiveCost CostModel::collective(CollectiveKind kind, Bytes bytes,
   cost.duration = to_nanos(static_cast<double>(cost.duration.value) * factor);
   cost.latency = to_nanos(static_cast<double>(cost.latency.value) * factor);
   return cost;
+}
+
+CostModel CostModel::with_library_attention() const {
+  CostModel model = *this;
+  model.warpgroups_.reset();
+  return model;
 }
 
 CostModel CostModel::scaled(double kernels, double collectives) const {

@@ -7,6 +7,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <string_view>
 
@@ -26,7 +27,7 @@
 namespace mfsdp {
 
 /// Changes when a price changes for any plan.
-inline constexpr std::string_view kCostModelVersion = "5";
+inline constexpr std::string_view kCostModelVersion = "6";
 
 class CostModel {
  public:
@@ -34,8 +35,9 @@ class CostModel {
 
   /// Time of a kernel without others beside it, launch gap included: when its like is all that runs
   /// or, of a mixed() model, among the kernels of a plan. Attributes read: gemm m, n, k, kind
-  /// (GemmKind); attention batch, seq, heads, head_dim, deterministic. A kernel without the
-  /// attributes of its kind is priced by its bytes and its FLOPs at the peak.
+  /// (GemmKind); attention batch, seq, heads, head_dim, deterministic, and what
+  /// warpgroups_take() looks at. A kernel without the attributes of its kind is priced by its bytes
+  /// and its FLOPs at the peak.
   /// `routed`: rows that the experts of a rank have; null: those of balance.
   /// Throws OverflowError where a duration leaves 2^62 ns.
   [[nodiscard]] Nanos kernel(const Kernel& kernel, const ExpertRows* routed = nullptr) const;
@@ -58,6 +60,12 @@ class CostModel {
   /// how a measured run anchors it. Copies are not scaled. Factors multiply with earlier ones.
   [[nodiscard]] CostModel scaled(double kernels, double collectives) const;
 
+  /// The same model with all attention by cuDNN: of runs of mfsdp-exec before it had its own
+  /// kernels, or that were told not to use them.
+  [[nodiscard]] CostModel with_library_attention() const;
+  /// Whether attention that mfsdp-exec's own kernels take is priced by theirs.
+  [[nodiscard]] bool has_warpgroups() const { return warpgroups_.has_value(); }
+
   [[nodiscard]] const Cluster& cluster() const { return cluster_; }
   /// "measured" where the tables are of this GPU, else "datasheet".
   [[nodiscard]] const std::string& calibration() const { return cluster_.gpu.calibration; }
@@ -79,6 +87,7 @@ class CostModel {
   GemmCost gemm_;
   GroupedCost grouped_;
   AttentionCost attention_;
+  std::optional<AttentionCost> warpgroups_;  ///< of the calls that mfsdp-exec's own kernels take
   CollectiveModel collectives_;
   NetworkRatios network_;
   ClassFactors mix_{{1, 1, 1, 1}};

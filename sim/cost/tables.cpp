@@ -222,6 +222,11 @@ Result<CostTables> load_cost_tables(const TableFiles& files) {
                     .attention = std::move(attention),
                     .collective = std::move(collective),
                     .network = {}};
+  if (!files.attention_warpgroups.empty()) {
+    MFSDP_LET(own_text, read_file(files.attention_warpgroups, "a table", kMostTableBytes));
+    MFSDP_LET(own, parse_attention_table(own_text, files.attention_warpgroups.string()));
+    tables.attention_warpgroups = std::move(own);
+  }
   if (!files.network.empty()) {
     MFSDP_LET(network_text, read_file(files.network, "a table", kMostTableBytes));
     MFSDP_LET(network, parse_collective_samples(network_text, files.network.string()));

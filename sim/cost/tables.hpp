@@ -71,6 +71,7 @@ struct CostTables {
   std::vector<CollectiveRow> collective;  ///< inside a domain
   std::vector<CollectiveSample> network;  ///< between domains; empty: nothing was measured
   std::vector<GroupedRow> grouped{};      ///< empty: nothing was measured
+  std::vector<AttentionRow> attention_warpgroups{};  ///< likewise
 };
 
 /// Columns kind (fwd, dgrad, wgrad), M, N, K, tflops. Every kind must occur.

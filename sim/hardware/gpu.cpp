@@ -106,6 +106,7 @@ void read_tables(TomlFields& fields, Gpu& gpu) {
   };
   gpu.tables = TableFiles{.gemm = path("tables.gemm"),
                           .attention = path("tables.attention"),
+                          .attention_warpgroups = fields.text_or("tables.attention_warpgroups", ""),
                           .collective = path("tables.collective"),
                           .network = fields.text_or("tables.network", "")};
   if (fields.optional_number("tables.sms", kCountRange))
@@ -175,6 +176,7 @@ Result<Gpu> load_gpu(const std::string& name_or_path, const std::filesystem::pat
   };
   locate(gpu.tables.gemm, "h200_gemm_bf16.csv");
   locate(gpu.tables.attention, "h200_attention_bf16.csv");
+  locate(gpu.tables.attention_warpgroups, "");
   locate(gpu.tables.collective, "h200_nccl.csv");
   locate(gpu.tables.network, "");
   if (gpu.published) {

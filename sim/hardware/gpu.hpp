@@ -30,7 +30,10 @@ struct Names<LinkKind> {
 /// Files of measured prices. The shipped ones hold for an H200 and are scaled to other GPUs.
 struct TableFiles {
   std::filesystem::path gemm;
-  std::filesystem::path attention;
+  std::filesystem::path attention;  ///< by cuDNN
+  /// By mfsdp-exec's own kernels, of the calls that they take; empty: the GPU cannot run them, or
+  /// nothing was measured.
+  std::filesystem::path attention_warpgroups{};
   std::filesystem::path collective;  ///< inside a domain
   std::filesystem::path network;     ///< between domains; empty: nothing was measured
   std::filesystem::path grouped{};   ///< products of experts; likewise

@@ -33,6 +33,7 @@ Result<Gpu> with_published_tables(Gpu gpu) {
   }
   if (!gpu.published->attention.empty()) {
     gpu.tables.attention = gpu.published->attention;
+    gpu.tables.attention_warpgroups.clear();  // the scale is of the published ones
     gpu.attention_scale = gpu.published->scale;
     parts.emplace_back("attention");
   }

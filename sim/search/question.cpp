@@ -7,6 +7,7 @@
 #include <utility>
 #include <vector>
 
+#include "core/plan/attention_choice.hpp"
 #include "core/schedule/build.hpp"
 #include "sim/hardware/power.hpp"
 #include "sim/predict/run_facts.hpp"
@@ -123,6 +124,11 @@ Result<Prediction> answer(const Question& asked) {
         {.topic = "simulation", .name = "engine_basis", .value = std::string(basis)});
   if (const std::string& tables = question.costs->cluster().gpu.published_prices; !tables.empty())
     run.facts.push_back({.topic = "simulation", .name = "published_prices", .value = tables});
+  const bool can_choose = !question.costs->cluster().gpu.tables.attention_warpgroups.empty();
+  if (can_choose && !question.costs->has_warpgroups())
+    run.facts.push_back({.topic = "simulation",
+                         .name = "attention",
+                         .value = std::string(to_string(AttentionChoice::cudnn))});
   if (std::string power = power_statement(question.costs->cluster().gpu); !power.empty())
     run.facts.push_back({.topic = "simulation", .name = "power", .value = std::move(power)});
   if (question.anchor)

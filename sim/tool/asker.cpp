@@ -91,14 +91,17 @@ Result<Asker::Priced> Asker::priced(const SimOptions& options, std::int64_t gpus
   if (options.network_gbps) network.emplace(options.network_gbps->num, options.network_gbps->den);
   std::optional<std::int64_t> host;
   if (options.host_launch) host = options.host_launch->value;
-  const Machine machine{common.gpu,     common.cluster.value_or(""), gpus,    common.gpus_per_node,
-                        options.tables, options.power_limit,         network, host};
+  const Machine machine{
+      common.gpu,       common.cluster.value_or(""), gpus,    common.gpus_per_node,
+      options.tables,   options.power_limit,         network, host,
+      options.attention};
   if (const auto known = priced_.find(machine); known != priced_.end()) return known->second;
   const std::filesystem::path gpus_dir = session_.scenarios / "gpus";
   MFSDP_LET(cluster, cluster_of(options, gpus, gpus_dir));
   MFSDP_TRY(check_prices(options, cluster.gpu.name, session_));
   MFSDP_LET(kind, measured(options, cluster.gpu));
   CostModel costs(cluster, kind->tables);
+  if (options.attention == AttentionChoice::cudnn) costs = costs.with_library_attention();
   Priced priced{.costs = nullptr,
                 .errors = price_errors(kind->tables, cluster, kind->kernel_error),
                 .anchor = {}};

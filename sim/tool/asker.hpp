@@ -41,7 +41,7 @@ class Asker {
   using Machine =
       std::tuple<std::string, std::string, std::int64_t, std::optional<std::int64_t>, PriceTables,
                  std::optional<std::int64_t>, std::optional<std::pair<std::int64_t, std::int64_t>>,
-                 std::optional<std::int64_t>>;
+                 std::optional<std::int64_t>, AttentionChoice>;
 
   struct Priced {
     std::shared_ptr<const CostModel> costs;

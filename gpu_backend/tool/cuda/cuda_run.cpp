@@ -287,6 +287,10 @@ Facts library_facts() {
 }  // namespace
 
 MachineFacts CudaRun::facts() const {
+  Facts facts = library_facts();
+  facts.push_back({.topic = "software",
+                   .name = std::string(kAttentionFact),
+                   .value = std::string(to_string(inputs_.options.attention))});
   const cuda::Device& device = backend_->device();
   const std::int64_t ranks = place_.world_size;
   return {.cluster = {.gpu = device.name,
@@ -300,7 +304,7 @@ MachineFacts CudaRun::facts() const {
           .sharing = 1,
           .runtime_source = "measured: what cudaMemGetInfo has lost beside the pools",
           .process = {},
-          .facts = library_facts()};
+          .facts = std::move(facts)};
 }
 
 Result<std::unique_ptr<RankMachine>> make_cuda_run(const CudaRunInputs& inputs) {

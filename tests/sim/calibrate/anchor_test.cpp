@@ -22,7 +22,8 @@ Result<CostModel> h200(std::int64_t gpus, std::int64_t per_node) {
 }
 
 /// What a machine would have measured whose kernels and collectives take that many times as long.
-MeasuredRun measured(double kernels, double collectives, std::int64_t gpus = 8) {
+MeasuredRun measured(double kernels, double collectives, std::int64_t gpus = 8,
+                     std::string_view attention = "warpgroups") {
   const auto model = load_model("llama3_1b", kSource / "scenarios/models").value();
   PlanConfig config;
   config.model = model.shape;
@@ -30,10 +31,12 @@ MeasuredRun measured(double kernels, double collectives, std::int64_t gpus = 8) 
   const Program program =
       build_program(config, {.model_name = "llama3_1b", .tool_version = "", .stored_hash = ""})
           .value();
-  const CostModel costs = h200(gpus, 8).value().scaled(kernels, collectives);
+  CostModel costs = h200(gpus, 8).value().scaled(kernels, collectives);
+  if (attention != "warpgroups") costs = costs.with_library_attention();
   MeasuredRun run;
   static_cast<RunFigures&>(run) = predict(program, costs).value().run;
   run.tool = "mfsdp-exec";
+  run.facts.push_back({.topic = "software", .name = "attention", .value = std::string(attention)});
   run.run_id = "abc";
   run.name = "night-7";
   return run;
@@ -64,6 +67,19 @@ TEST(Anchor, ARunThatIsAsPredictedChangesNothing) {
   EXPECT_EQ(anchor->kernel_factor, 1);
   EXPECT_EQ(anchor->collective_factor, 1);
   EXPECT_EQ(anchor->before, 0);
+}
+
+/// Runs before there were kernels of our own say nothing of attention.
+TEST(Anchor, ARunWithoutOurOwnAttentionIsPricedByCudnns) {
+  const MeasuredRun run = measured(1, 1, 8, "cudnn");
+  MeasuredRun old = run;
+  std::erase_if(old.facts, [](const Fact& fact) { return fact.name == "attention"; });
+  for (const std::string& json : {to_json(run), to_json(old)}) {
+    const auto anchor = anchor_from(json, "r.json", h200);
+    ASSERT_TRUE(anchor) << anchor.error().message();
+    EXPECT_EQ(anchor->kernel_factor, 1);
+    EXPECT_EQ(anchor->before, 0);
+  }
 }
 
 TEST(Anchor, TakesOneFactorWhereOnlyTheStepIsKnown) {

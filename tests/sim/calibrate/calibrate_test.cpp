@@ -213,6 +213,20 @@ TEST_F(Calibrate, AGpuWithEveryPartIsMeasured) {
     EXPECT_DOUBLE_EQ(fresh.attention[i].ns, old.attention[i].ns);
 }
 
+/// The H200's table of mfsdp-exec's own kernels holds at 700 W, where its scale is 1.
+TEST_F(Calibrate, OwnKernelsOfAttentionKeepTheirTableWhereItsScaleIsTheirs) {
+  const std::filesystem::path measured = kGpus / "tables/h200_attention_bf16.csv";
+  const std::filesystem::path own = kGpus / "tables/h200_attention_warpgroups.csv";
+  const auto table_of = [&](const std::filesystem::path& file, const std::string& base) {
+    EXPECT_TRUE(write_calibration(calibrate(request({file}, base)).value()));
+    return load_gpu((folder_ / "mine.toml").string(), kGpus).value().tables.attention_warpgroups;
+  };
+  EXPECT_EQ(table_of(measured, "h200"), own);
+  EXPECT_EQ(table_of(measured, "h100_96_500w"), "");
+  EXPECT_EQ(table_of(kGpus / "tables/h200_gemm_bf16.csv", "h100_96_500w"), own);
+  EXPECT_EQ(table_of(measured, "b200"), "");
+}
+
 TEST_F(Calibrate, AGpuWithSomePartsSaysWhich) {
   const auto calibration = calibrate(request({kGpus / "tables/h200_gemm_bf16.csv"}));
   ASSERT_TRUE(calibration) << calibration.error().message();

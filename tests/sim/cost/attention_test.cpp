@@ -3,6 +3,10 @@
 #include <gtest/gtest.h>
 #include <rapidcheck/gtest.h>
 
+#include <algorithm>
+#include <array>
+#include <string>
+
 #include "sim/calibrate/errors.hpp"
 #include "tests/sim/cost/cost_fixture.hpp"
 
@@ -36,6 +40,25 @@ TEST_F(AttentionCostTest, LeaveOneOutStaysWithinFivePercent) {
     EXPECT_EQ(left_out.rows, 12u);
     EXPECT_LT(left_out.worst, 0.05);
     EXPECT_LT(left_out.mean, 0.015);
+  }
+}
+
+TEST_F(AttentionCostTest, OwnKernelsReproduceTheirTable) {
+  const AttentionCost own(tables_.attention_warpgroups, gpu_, kWarpgroupAttention);
+  for (const AttentionRow& row : tables_.attention_warpgroups)
+    EXPECT_NEAR(own.nanoseconds(shape_of(row)), row.ns, row.ns * 1e-3) << row.seq;
+}
+
+TEST_F(AttentionCostTest, OwnKernelsLeaveOneOutStaysWithinTwoPercent) {
+  for (const bool backward : {false, true}) {
+    const auto left_out = [&](const AttentionLosses& losses) {
+      return summarise(attention_errors(tables_.attention_warpgroups, gpu_, backward,
+                                        Evaluation::leave_one_out, losses));
+    };
+    EXPECT_GE(left_out(kWarpgroupAttention).rows, 8u);
+    EXPECT_LT(left_out(kWarpgroupAttention).worst, 0.02);
+    EXPECT_LT(left_out(kWarpgroupAttention).mean, 0.006);
+    EXPECT_GT(left_out(kLibraryAttention).worst, 0.05);  // cuDNN's constants are not theirs
   }
 }
 
@@ -82,6 +105,87 @@ TEST_F(AttentionCostTest, DocumentsCostTwiceAWholeSequence) {
     shape.window = 4096;
     EXPECT_EQ(cost_.nanoseconds(shape), masked);
   }
+}
+
+/// A call that mfsdp-exec's own kernels take: Llama-3-8B's, of 8192 tokens.
+Kernel call(KernelKind kind = KernelKind::attention_forward) {
+  Operand query;
+  query.role = "query";
+  query.dtype = DType::bf16;
+  return {.kind = kind,
+          .operands = {query},
+          .attributes = {{"batch", 1},
+                         {"deterministic", 0},
+                         {"head_dim", 128},
+                         {"heads", 32},
+                         {"kv_heads", 8},
+                         {"seq", 8192}}};
+}
+
+Kernel with(Kernel kernel, const std::string& name, Rational value) {
+  const auto found = std::ranges::find(kernel.attributes, name, &Attribute::name);
+  if (found == kernel.attributes.end())
+    kernel.attributes.push_back({name, value});
+  else
+    found->value = value;
+  return kernel;
+}
+
+constexpr std::array kDirections{KernelKind::attention_forward, KernelKind::attention_backward};
+
+TEST(WarpgroupsTake, HeadsOf128InBf16) {
+  for (const KernelKind kind : kDirections) {
+    EXPECT_TRUE(warpgroups_take(call(kind)));
+    for (const DType dtype : {DType::fp16, DType::fp32}) {
+      Kernel other = call(kind);
+      other.operands.front().dtype = dtype;
+      EXPECT_FALSE(warpgroups_take(other));
+    }
+    for (const std::int64_t columns : {64, 192, 256})
+      EXPECT_FALSE(warpgroups_take(with(call(kind), "head_dim", {columns, 1})));
+    EXPECT_TRUE(warpgroups_take(with(call(kind), "value_dim", {128, 1})));
+    EXPECT_FALSE(warpgroups_take(with(call(kind), "value_dim", {64, 1})));
+    EXPECT_FALSE(warpgroups_take(
+        with(with(call(kind), "head_dim", {192, 1}), "value_dim", {128, 1})));  // latent attention
+  }
+}
+
+TEST(WarpgroupsTake, SequencesOfWholeTiles) {
+  for (const KernelKind kind : kDirections) {
+    EXPECT_TRUE(warpgroups_take(with(call(kind), "seq", {128, 1})));
+    for (const std::int64_t seq : {64, 8191, 8192 + 64})
+      EXPECT_FALSE(warpgroups_take(with(call(kind), "seq", {seq, 1})));
+  }
+}
+
+TEST(WarpgroupsTake, NoWindowsDocumentsAndCaps) {
+  for (const KernelKind kind : kDirections) {
+    EXPECT_FALSE(warpgroups_take(with(call(kind), "window", {4096, 1})));
+    EXPECT_TRUE(warpgroups_take(with(call(kind), "window", {8192, 1})));  // leaves nothing out
+    EXPECT_FALSE(warpgroups_take(with(call(kind), "score_cap", {50, 1})));
+    EXPECT_FALSE(warpgroups_take(with(call(kind), "score_cap", {1, 2})));
+    EXPECT_TRUE(warpgroups_take(with(call(kind), "query_scalar", {256, 1})));
+    Kernel documents = call(kind);
+    documents.operands.push_back({});
+    documents.operands.back().role = "positions";
+    EXPECT_FALSE(warpgroups_take(documents));
+  }
+}
+
+TEST(WarpgroupsTake, BackwardsThatNeedNotGiveEqualBitsOfTwoHeads) {
+  const Kernel forward = call();
+  const Kernel backward = call(KernelKind::attention_backward);
+  EXPECT_TRUE(warpgroups_take(with(forward, "deterministic", {1, 1})));
+  EXPECT_FALSE(warpgroups_take(with(backward, "deterministic", {1, 1})));
+  EXPECT_TRUE(warpgroups_take(with(forward, "heads", {1, 1})));
+  EXPECT_TRUE(warpgroups_take(with(backward, "heads", {2, 1})));
+  EXPECT_FALSE(warpgroups_take(with(backward, "heads", {1, 1})));
+}
+
+TEST(WarpgroupsTake, NoKernelsOfOtherEngines) {
+  Kernel other = call();
+  other.operands.clear();
+  EXPECT_FALSE(warpgroups_take(other));
 }
 
 RC_GTEST_FIXTURE_PROP(AttentionCostTest, DoublingTheSequenceTakesLonger, ()) {

@@ -39,7 +39,7 @@ class CostModelTest : public testing::Test {
 TEST_F(CostModelTest, StatesWhatItStandsOn) {
   EXPECT_EQ(model_.calibration(), "measured");
   EXPECT_EQ(testing_cost::model_of("h100", 8).calibration(), "datasheet");
-  EXPECT_EQ(model_.version(), "5");
+  EXPECT_EQ(model_.version(), "6");
 }
 
 TEST_F(CostModelTest, GemmIsTheTables) {
@@ -157,6 +157,35 @@ TEST_F(CostModelTest, AttentionIsTheTables) {
   EXPECT_NEAR(static_cast<double>(model_.kernel(kernel).value), 2'964'900, 2);
   kernel.attributes[1].value = {.num = 1};
   EXPECT_GT(model_.kernel(kernel).value, 4'000'000);
+}
+
+/// Of bf16 queries, which mfsdp-exec's own kernels take on GPUs of compute capability 9.0; fp16
+/// ones are cuDNN's everywhere.
+TEST_F(CostModelTest, AttentionOfOurOwnKernelsIsTheirTables) {
+  const auto ms = [](const CostModel& model, KernelKind kind, DType dtype) {
+    Operand query = tensor(Access::read, dtype, {1, 32, 8192, 128});
+    query.role = "query";
+    const Kernel kernel{
+        .kind = kind,
+        .operands = {query},
+        .attributes = {{"batch", 1}, {"head_dim", 128}, {"heads", 32}, {"seq", 8192}}};
+    return static_cast<double>(model.kernel(kernel).value) / 1e6;
+  };
+  constexpr KernelKind kForward = KernelKind::attention_forward;
+  constexpr KernelKind kBackward = KernelKind::attention_backward;
+  EXPECT_TRUE(model_.has_warpgroups());
+  EXPECT_NEAR(ms(model_, kForward, DType::bf16), 0.9159, 1e-4);
+  EXPECT_NEAR(ms(model_, kBackward, DType::bf16), 2.5961, 1e-4);
+  EXPECT_NEAR(ms(model_, kForward, DType::fp16), 1.0166, 1e-4);
+  const CostModel library = model_.with_library_attention();
+  EXPECT_FALSE(library.has_warpgroups());
+  EXPECT_NEAR(ms(library, kForward, DType::bf16), 1.0166, 1e-4);
+  EXPECT_NEAR(ms(library, kBackward, DType::bf16), 2.9649, 1e-4);
+  for (const char* gpu : {"a100_80", "b200"}) {
+    const CostModel other = testing_cost::model_of(gpu, 8);
+    EXPECT_FALSE(other.has_warpgroups()) << gpu;
+    EXPECT_EQ(ms(other, kForward, DType::bf16), ms(other, kForward, DType::fp16)) << gpu;
+  }
 }
 
 TEST_F(CostModelTest, OtherKernelsMoveBytes) {

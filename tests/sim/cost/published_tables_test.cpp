@@ -88,6 +88,15 @@ TEST(PublishedTables, LeaveWhatIsNotPublished) {
   EXPECT_EQ(published.published_prices.find("attention"), std::string::npos);
 }
 
+// Their scale is of what was published.
+TEST(PublishedTables, OfAttentionReplaceThatOfOurOwnKernelsToo) {
+  Gpu own = load_gpu("h100", test::kGpus).value();
+  EXPECT_EQ(with_published_tables(own)->tables.attention_warpgroups,
+            own.tables.attention_warpgroups);
+  own.published->attention = own.tables.attention;
+  EXPECT_TRUE(with_published_tables(own)->tables.attention_warpgroups.empty());
+}
+
 TEST(PublishedTables, AreReadOfEveryGpuThatNamesThem) {
   for (const char* name : {"b200", "a100_80_pcie", "h100", "b300", "gb200", "gb300"})
     EXPECT_TRUE(costs_of(*with_published_tables(load_gpu(name, test::kGpus).value()))) << name;

@@ -221,6 +221,17 @@ TEST(LoadGpu, OnlyCudaDevicesHaveCudaLibraries) {
         testing::AllOf(HasSubstr("RCCL"), Not(HasSubstr("cuBLAS")), Not(HasSubstr("cuDNN"))));
 }
 
+/// mfsdp-exec's own kernels of attention are for compute capability 9.0.
+TEST(LoadGpu, OwnKernelsOfAttentionAreHoppers) {
+  const auto names = list_gpus(kGpus);
+  for (const std::string& name : *names) {
+    const std::filesystem::path table = load_gpu(name, kGpus)->tables.attention_warpgroups;
+    const bool hopper = name == "h100" || name == "h100_96_500w" || name == "h200";
+    EXPECT_EQ(table.filename(), hopper ? "h200_attention_warpgroups.csv" : "") << name;
+    EXPECT_EQ(std::filesystem::exists(table), hopper) << name;
+  }
+}
+
 TEST(LoadGpu, KnowsTheH200) {
   const auto gpu = load_gpu("h200", kGpus);
   ASSERT_TRUE(gpu) << gpu.error().message();
