@@ -56,15 +56,18 @@ bool masks_documents(const Kernel& attention) {
 }
 
 bool warpgroups_take(const Kernel& attention) {
-  constexpr std::int64_t kHeadDim = 128;
   constexpr std::int64_t kTile = 128;  // tokens
   const auto query = std::ranges::find(attention.operands, "query", &Operand::role);
   if (query == attention.operands.end() || query->dtype != DType::bf16) return false;
   const std::int64_t head_dim = attention.attribute("head_dim");
-  if (head_dim != kHeadDim || attention.attribute("value_dim", head_dim) != kHeadDim) return false;
+  if (head_dim != 64 && head_dim != 128) return false;
+  if (attention.attribute("value_dim", head_dim) != head_dim) return false;
   if (attention.attribute("seq") % kTile != 0 || !is_plain(attention)) return false;
   if (attention.kind == KernelKind::attention_forward) return true;
-  return attention.attribute("deterministic") == 0 && attention.attribute("heads") >= 2;
+  // Statistics of a token, 512 bytes for 64 heads, have room in its row of dQ.
+  const std::int64_t heads = attention.attribute("heads");
+  return attention.attribute("deterministic") == 0 &&
+         2 * heads * head_dim >= 512 * ceil_div(heads, 64);
 }
 
 AttentionCost::AttentionCost(std::span<const AttentionRow> rows, const Gpu& gpu,

@@ -1,5 +1,5 @@
-// Causal attention of heads of 64 or 128 in bf16 by wgmma and TMA, for compute capability 9.0. Which
-// calls it takes and what TMA is told stands in gpu_backend/cuda/warpgroup_attention.hpp.
+// Causal attention of heads of 64 or 128 in bf16 by wgmma and TMA, for compute capability 9.0.
+// Which calls it takes and what TMA is told stands in gpu_backend/cuda/warpgroup_attention.hpp.
 //
 // S = scale * Q K^T, masked; L the log-sum-exp of its rows; P = exp(S - L). A tile is 128 queries
 // of a head forward, and 128 keys of a key head backward:

@@ -89,7 +89,8 @@ void bench_gemm(Timer& timer, double seconds, const GemmSettings& search) {
 void bench_attention(Timer& timer, double seconds, AttentionKernels which) {
   auto planner = require(AttentionPlanner::create(which));
   fmt::print(
-      "| attention by {} | B | S | heads | head_dim | burst ms | TFLOP/s | sustained ms | TFLOP/s |\n"
+      "| attention by {} | B | S | heads | head_dim | burst ms | TFLOP/s | sustained ms | TFLOP/s "
+      "|\n"
       "|---|---|---|---|---|---|---|---|---|\n",
       which == AttentionKernels::library ? "cuDNN" : "warpgroups");
   struct Shape {
@@ -99,11 +100,11 @@ void bench_attention(Timer& timer, double seconds, AttentionKernels which) {
     std::int64_t key_heads = 8;
     std::int64_t head_dim = 128;
   };
-  for (const Shape& s : {Shape{8, 1024}, Shape{4, 2048}, Shape{1, 2048}, Shape{2, 4096},
-                         Shape{1, 4096}, Shape{1, 8192}, Shape{2, 8192}, Shape{1, 16384},
-                         Shape{1, 32768}, Shape{1, 8192, 28, 4}, Shape{1, 4096, 64, 8},
-                         Shape{1, 8192, 32, 8, 64}, Shape{2, 8192, 32, 8, 64},
-                         Shape{1, 2048, 32, 8, 64}}) {
+  for (const Shape& s :
+       {Shape{8, 1024}, Shape{4, 2048}, Shape{1, 2048}, Shape{2, 4096}, Shape{1, 4096},
+        Shape{1, 8192}, Shape{2, 8192}, Shape{1, 16384}, Shape{1, 32768}, Shape{1, 8192, 28, 4},
+        Shape{1, 4096, 64, 8}, Shape{1, 8192, 32, 8, 64}, Shape{2, 8192, 32, 8, 64},
+        Shape{1, 2048, 32, 8, 64}}) {
     LlamaAttention attention(s.seq, s.batch, s.heads, s.key_heads, s.head_dim);
     const auto row = [&](const char* name, double products, const Launch& launch) {
       const double flops = products * attention.product_flops();
@@ -111,8 +112,8 @@ void bench_attention(Timer& timer, double seconds, AttentionKernels which) {
       const double burst = timer.burst(run);
       const double sustained = timer.sustained(seconds, run);
       fmt::print("| {} | {} | {} | {}, {} | {} | {:.4f} | {:.0f} | {:.4f} | {:.0f} |\n", name,
-                 s.batch, s.seq, s.heads, s.key_heads, s.head_dim, burst, flops / burst * 1e-9, sustained,
-                 flops / sustained * 1e-9);
+                 s.batch, s.seq, s.heads, s.key_heads, s.head_dim, burst, flops / burst * 1e-9,
+                 sustained, flops / sustained * 1e-9);
       std::fflush(stdout);
     };
     row("forward", 1, require(planner.bind(attention.forward(), nullptr)));

@@ -133,7 +133,7 @@ Kernel with(Kernel kernel, const std::string& name, Rational value) {
 
 constexpr std::array kDirections{KernelKind::attention_forward, KernelKind::attention_backward};
 
-TEST(WarpgroupsTake, HeadsOf128InBf16) {
+TEST(WarpgroupsTake, HeadsOf64And128InBf16) {
   for (const KernelKind kind : kDirections) {
     EXPECT_TRUE(warpgroups_take(call(kind)));
     for (const DType dtype : {DType::fp16, DType::fp32}) {
@@ -141,7 +141,8 @@ TEST(WarpgroupsTake, HeadsOf128InBf16) {
       other.operands.front().dtype = dtype;
       EXPECT_FALSE(warpgroups_take(other));
     }
-    for (const std::int64_t columns : {64, 192, 256})
+    EXPECT_TRUE(warpgroups_take(with(call(kind), "head_dim", {64, 1})));
+    for (const std::int64_t columns : {32, 96, 192, 256})
       EXPECT_FALSE(warpgroups_take(with(call(kind), "head_dim", {columns, 1})));
     EXPECT_TRUE(warpgroups_take(with(call(kind), "value_dim", {128, 1})));
     EXPECT_FALSE(warpgroups_take(with(call(kind), "value_dim", {64, 1})));
@@ -172,14 +173,23 @@ TEST(WarpgroupsTake, NoWindowsDocumentsAndCaps) {
   }
 }
 
-TEST(WarpgroupsTake, BackwardsThatNeedNotGiveEqualBitsOfTwoHeads) {
+TEST(WarpgroupsTake, BackwardsThatNeedNotGiveEqualBits) {
   const Kernel forward = call();
   const Kernel backward = call(KernelKind::attention_backward);
   EXPECT_TRUE(warpgroups_take(with(forward, "deterministic", {1, 1})));
   EXPECT_FALSE(warpgroups_take(with(backward, "deterministic", {1, 1})));
   EXPECT_TRUE(warpgroups_take(with(forward, "heads", {1, 1})));
   EXPECT_TRUE(warpgroups_take(with(backward, "heads", {2, 1})));
-  EXPECT_FALSE(warpgroups_take(with(backward, "heads", {1, 1})));
+}
+
+// 512 bytes of statistics for every 64 heads, and a row of dQ of 2 heads head_dim bytes.
+TEST(WarpgroupsTake, BackwardsWhoseRowsHaveRoomForStatistics) {
+  const Kernel wide = call(KernelKind::attention_backward);
+  const Kernel narrow = with(wide, "head_dim", {64, 1});
+  EXPECT_FALSE(warpgroups_take(with(wide, "heads", {1, 1})));    // 256 bytes
+  EXPECT_FALSE(warpgroups_take(with(narrow, "heads", {3, 1})));  // 384
+  EXPECT_TRUE(warpgroups_take(with(narrow, "heads", {4, 1})));
+  EXPECT_TRUE(warpgroups_take(with(narrow, "heads", {65, 1})));  // 8320 of 1024
 }
 
 TEST(WarpgroupsTake, NoKernelsOfOtherEngines) {

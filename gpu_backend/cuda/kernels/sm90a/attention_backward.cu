@@ -64,8 +64,9 @@ struct Sums {
 /// L * log2(e) and D of a block of queries, 64 floats each: in rows of dQ, which are written last.
 [[nodiscard]] __device__ float* statistics_of(const kernels::HeadView<Bf16>& d_query, int batch,
                                               int head, int block) {
-  Bf16* const row = d_query.at(batch, 0) +
-                    static_cast<std::int64_t>(block * kQueries + head % kQueries) * d_query.position;
+  Bf16* const row =
+      d_query.at(batch, 0) +
+      static_cast<std::int64_t>(block * kQueries + head % kQueries) * d_query.position;
   return reinterpret_cast<float*>(row) + head / kQueries * (2 * kQueries);
 }
 
@@ -138,7 +139,7 @@ template <int head_dim>
 __global__ void __launch_bounds__(kPrepareThreads)
     finish(const AttentionDims dims, const Sums from, const kernels::HeadView<Bf16> d_query,
            const kernels::HeadView<Bf16> d_key, const kernels::HeadView<Bf16> d_value) {
-  constexpr int kBlocks = 8;  // of 8 columns, of a box
+  constexpr int kBlocks = 8;             // of 8 columns, of a box
   constexpr int kPlaces = kQueries / 2;  // pairs of rows
   constexpr int kItems = head_dim / kBoxColumns * kBlocks * kPlaces;
   const int block = static_cast<int>(blockIdx.x);
@@ -159,9 +160,8 @@ __global__ void __launch_bounds__(kPrepareThreads)
       scale = 1;
     }
   }
-  const auto* const sums =
-      reinterpret_cast<const float4*>(
-          all + dims.block_at(heads, batch, head, block) * kSums<head_dim>);
+  const auto* const sums = reinterpret_cast<const float4*>(
+      all + dims.block_at(heads, batch, head, block) * kSums<head_dim>);
 #pragma unroll
   for (int i = 0; i < kItems / kPrepareThreads; ++i) {
     const int item = i * kPrepareThreads + static_cast<int>(threadIdx.x);
@@ -235,17 +235,20 @@ __device__ void load(const AttentionDims& dims, const AttentionBackwardMaps& map
     for (int token = first; token < end; token += kQueries, at.next()) {
       wait(barriers.query_empty(at.stage), at.parity ^ 1U);
       arrive_expecting(barriers.query(at.stage), At::kQueryTile + kStatistics);
-      load_head<head_dim>(maps.query, tile.head, token, memory + At::kQueryAt + at.stage * At::kQueryTile,
-                  kQueryBox, barriers.query(at.stage));
+      load_head<head_dim>(maps.query, tile.head, token,
+                          memory + At::kQueryAt + at.stage * At::kQueryTile, kQueryBox,
+                          barriers.query(at.stage));
       load_bytes(statistics, kStatistics, memory + At::kStatisticsAt + at.stage * kStatistics,
                  barriers.query(at.stage));
       statistics += d_query.position * (kQueries / 2);  // bf16 to floats
       if (token == first)
-        load_head<head_dim>(maps.value, kv_head, first, memory + At::kValueAt, kKeyBox, barriers.keys());
+        load_head<head_dim>(maps.value, kv_head, first, memory + At::kValueAt, kKeyBox,
+                            barriers.keys());
       wait(barriers.output_empty(at.stage), at.parity ^ 1U);
       arrive_expecting(barriers.output(at.stage), At::kQueryTile);
-      load_head<head_dim>(maps.d_output, tile.head, token, memory + At::kOutputAt + at.stage * At::kQueryTile,
-                  kQueryBox, barriers.output(at.stage));
+      load_head<head_dim>(maps.d_output, tile.head, token,
+                          memory + At::kOutputAt + at.stage * At::kQueryTile, kQueryBox,
+                          barriers.output(at.stage));
     }
   }
 }
@@ -360,7 +363,8 @@ __global__ void __launch_bounds__(kAttentionThreads, 1)
   const int warpgroup = own_warpgroup() - 1;
   if (warpgroup < 0) {
     asm volatile("setmaxnreg.dec.sync.aligned.u32 24;");
-    if (threadIdx.x == 0) load<head_dim>(dims, maps, d_query, to.begun, memory, barriers, tile_index);
+    if (threadIdx.x == 0)
+      load<head_dim>(dims, maps, d_query, to.begun, memory, barriers, tile_index);
     return;
   }
   asm volatile("setmaxnreg.inc.sync.aligned.u32 240;");
@@ -386,8 +390,7 @@ __global__ void __launch_bounds__(kAttentionThreads, 1)
     for (int i = 0; i < head_dim / 2; ++i) sums_k[i] = sums_v[i] = 0;
     float* sums_q =
         to.query +
-        dims.block_at(dims.heads, tile.batch, tile.head, tile.index * kDiagonal) *
-            kSums<head_dim> +
+        dims.block_at(dims.heads, tile.batch, tile.head, tile.index * kDiagonal) * kSums<head_dim> +
         warpgroup * (kSums<head_dim> / 2);
     int left = dims.seq / kQueries - tile.index * kDiagonal;
     for (int ahead = own_row - lane % 4 * 2; left > 0; --left, ahead -= kQueries) {
@@ -448,9 +451,9 @@ __global__ void __launch_bounds__(kAttentionThreads, 1)
     if (lane == 0) arrive(barriers.keys_empty());
     const int kv_head = tile.head / dims.group();
     if (dims.group() > 1) {
-      const std::int64_t sums = dims.block_at(dims.kv_heads, tile.batch, kv_head,
-                                              tile.index * kDiagonal + warpgroup) *
-                                kSums<head_dim>;
+      const std::int64_t sums =
+          dims.block_at(dims.kv_heads, tile.batch, kv_head, tile.index * kDiagonal + warpgroup) *
+          kSums<head_dim>;
       add_to(to.key + sums, sums_k);
       add_to(to.value + sums, sums_v);
       continue;

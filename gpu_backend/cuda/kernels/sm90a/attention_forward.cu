@@ -1,6 +1,7 @@
-// Attention by warpgroups: a block goes from tile to tile of 128 queries of a head. Each of two warpgroups has 64 of the queries; a third one has TMA load queries, and
-// keys and values by tiles of 128. The warpgroups take turns: while one's products run, the other
-// makes scores into probabilities.
+// Attention by warpgroups: a block goes from tile to tile of 128 queries of a head. Each of two
+// warpgroups has 64 of the queries; a third one has TMA load queries, and keys and values by tiles
+// of 128. The warpgroups take turns: while one's products run, the other makes scores into
+// probabilities.
 //
 //   tensor cores        meanwhile
 //   S = Q K^T           the scores before: as bf16
@@ -53,8 +54,8 @@ __device__ AttentionTile last_first(const TileOrder& tiles, int at) {
 
 /// A thread takes tiles and has TMA load them; -1 as tile says that there is none left.
 template <int head_dim>
-__device__ void load(const AttentionDims& dims, const AttentionForwardMaps& maps,
-                     int* begun, std::uint32_t memory, const Barriers& barriers,
+__device__ void load(const AttentionDims& dims, const AttentionForwardMaps& maps, int* begun,
+                     std::uint32_t memory, const Barriers& barriers,
                      volatile int (&tile_index)[2]) {
   using At = Layout<head_dim>;
   const TileOrder tiles(dims, kTile);
@@ -67,7 +68,7 @@ __device__ void load(const AttentionDims& dims, const AttentionForwardMaps& maps
                         int token, std::uint32_t to) {
     arrive_expecting(barriers.full(what, at.stage), At::kTileBytes);
     load_head<head_dim>(map, head, token, memory + to + at.stage * At::kTileBytes, kBox,
-                barriers.full(what, at.stage));
+                        barriers.full(what, at.stage));
   };
   for (;; query.next()) {
     const int index = take_tile(begun);

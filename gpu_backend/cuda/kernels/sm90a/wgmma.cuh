@@ -102,9 +102,9 @@ __device__ void pin(float (&sums)[n]) {
   "+f"(d[i]), "+f"(d[(i) + 1]), "+f"(d[(i) + 2]), "+f"(d[(i) + 3]), "+f"(d[(i) + 4]), \
       "+f"(d[(i) + 5]), "+f"(d[(i) + 6]), "+f"(d[(i) + 7])
 
-// 64 x 32, 64 x 64, 64 x 128 and 64 x 256 sums as lists of operands, and a product of operands of a type.
-#define MFSDP_SUMS_32 \
-  "{%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15}, "
+// 64 x 32, 64 x 64, 64 x 128 and 64 x 256 sums as lists of operands, and a product of operands of a
+// type.
+#define MFSDP_SUMS_32 "{%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15}, "
 #define MFSDP_SUMS_64                                                                 \
   "{%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, %16, %17, " \
   "%18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31}, "
