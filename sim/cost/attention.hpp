@@ -31,7 +31,8 @@ struct AttentionLosses {
 /// Fitted on the table of cuDNN; leaving a row out, the others predict it within 3 %.
 inline constexpr AttentionLosses kLibraryAttention{.fixed_ns{15'000, 50'000}, .edge{256, 512}};
 /// Fitted on the table of mfsdp-exec's own kernels in the same way, to whole microseconds and 32
-/// tokens: within 1.5 %. With those of cuDNN it would be 10 %, as these end sooner.
+/// tokens, on heads of 128: within 1.5 %. With those of cuDNN it would be 10 %, as these end
+/// sooner. Heads of 64, of which there are few rows: within 6.5 %.
 inline constexpr AttentionLosses kWarpgroupAttention{.fixed_ns{4'000, 23'000}, .edge{352, 672}};
 
 /// Whether a query sees its own document alone.
