@@ -155,7 +155,7 @@ template <class Kernel>
   MFSDP_TRY(check(cudaOccupancyMaxActiveBlocksPerMultiprocessor(&blocks, kernel, threads, shared),
                   "cudaOccupancyMaxActiveBlocksPerMultiprocessor"));
   if (blocks == 0)
-    return fail("grouped product",
+    return fail("a kernel whose blocks stay",
                 "expected a GPU with room for one block of it on a multiprocessor");
   return grid_of(std::int64_t{processors} * blocks);
 }

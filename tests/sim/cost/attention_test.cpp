@@ -127,7 +127,7 @@ Kernel call(KernelKind kind = KernelKind::attention_forward) {
 Kernel with(Kernel kernel, const std::string& name, Rational value) {
   const auto found = std::ranges::find(kernel.attributes, name, &Attribute::name);
   if (found == kernel.attributes.end())
-    kernel.attributes.push_back({name, value});
+    kernel.attributes.emplace_back(name, value);
   else
     found->value = value;
   return kernel;
