@@ -1,6 +1,5 @@
-// What both directions of attention by warpgroups have in common: heads of 64 or 128 in boxes
-// of 64 columns, and sums of a warpgroup, which lie in registers as wgmma leaves
-// them.
+// What both directions of attention by warpgroups have in common: heads of 64 or 128 in boxes of 64
+// columns, and sums of a warpgroup, which lie in registers as wgmma leaves them.
 //
 // Of 64 x N sums d, a thread has in d[4 j + 2 r + e] row 16 * warp + lane / 4 + 8 r of its
 // warpgroup, column 8 j + 2 * (lane % 4) + e.
@@ -40,10 +39,6 @@ struct AttentionDims {
     return (static_cast<std::int64_t>(b) * of_heads + head) * (seq / 64) + block;
   }
 };
-
-[[nodiscard]] __device__ inline std::uint32_t address_of(const void* shared) {
-  return static_cast<std::uint32_t>(__cvta_generic_to_shared(shared));
-}
 
 /// A tile of a head; the first one of a head has most to do.
 struct AttentionTile {
@@ -121,6 +116,35 @@ __device__ inline std::uint32_t pack(float low, float high) {
   return both;
 }
 
+/// Sums as bf16, in steps of 16 columns.
+template <int n>
+__device__ void narrow(const float (&sums)[n], std::uint32_t (&to)[n / 8][4]) {
+#pragma unroll
+  for (int step = 0; step < n / 8; ++step)
+#pragma unroll
+    for (int i = 0; i < 4; ++i)
+      to[step][i] = pack(sums[8 * step + 2 * i], sums[8 * step + 2 * i + 1]);
+}
+
+/// d = a b^T over a head's columns, which lie in boxes of so many bytes; and its group is closed.
+template <int head_dim, int n>
+__device__ void multiply_heads(float (&d)[n], std::uint32_t a, std::uint32_t a_box, std::uint32_t b,
+                               std::uint32_t b_box) {
+#pragma unroll
+  for (std::uint32_t i = 0; i < head_dim / 16; ++i)
+    multiply(d, matrix_of(a + i / 4 * a_box + i % 4 * 32),
+             matrix_of(b + i / 4 * b_box + i % 4 * 32), i > 0);
+  commit_products();
+}
+/// d += a b, a narrowed; b has a row for each of a's columns, in boxes of so many rows. Likewise.
+template <int box_rows, int n, int steps>
+__device__ void multiply_rows(float (&d)[n], const std::uint32_t (&a)[steps][4], std::uint32_t b) {
+#pragma unroll
+  for (std::uint32_t i = 0; i < steps; ++i)
+    multiply(d, a[i], matrix_of<box_rows>(b + i * 16 * kRowBytes));
+  commit_products();
+}
+
 /// 64 x 16 of a warpgroup's sums as bf16 in rows of 128 bytes from `tile` on, pieces turned: this
 /// thread's part of 64 x 16, which begin at column 16 * step. `tile` lies on 1024 bytes.
 __device__ inline void store_step(std::uint32_t tile, int step, const std::uint32_t (&values)[4]) {
@@ -131,10 +155,6 @@ __device__ inline void store_step(std::uint32_t tile, int step, const std::uint3
                    tile + row * kRowBytes + piece * 16),
                "r"(values[0]), "r"(values[1]), "r"(values[2]), "r"(values[3])
                : "memory");
-}
-/// What threads wrote to shared memory is seen by wgmma and TMA.
-__device__ inline void publish_stores() {
-  asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
 }
 
 // Barriers by name; 0 is __syncthreads().

@@ -28,7 +28,6 @@ constexpr int kQueries = kWarpgroupQueries;
 constexpr std::uint32_t kKeyBox = kKeys * kRowBytes;
 constexpr std::uint32_t kQueryBox = kQueries * kRowBytes;
 constexpr std::uint32_t kStatistics = 2 * kQueries * sizeof(float);
-constexpr std::uint32_t kAlignment = 1024;
 
 /// Shared memory from an aligned address on; two stages of all but keys and values.
 template <int head_dim>
@@ -253,16 +252,6 @@ __device__ void load(const AttentionDims& dims, const AttentionBackwardMaps& map
   }
 }
 
-/// 64 keys of a tile times 64 queries, over a head's columns: d = a b^T.
-template <int head_dim>
-__device__ void multiply_heads(float (&d)[32], std::uint32_t keys, std::uint32_t queries) {
-#pragma unroll
-  for (std::uint32_t i = 0; i < head_dim / 16; ++i)
-    multiply(d, matrix_of(keys + i / 4 * kKeyBox + i % 4 * 32),
-             matrix_of(queries + i / 4 * kQueryBox + i % 4 * 32), i > 0);
-  commit_products();
-}
-
 /// Statistics of this thread's two queries of every 8.
 __device__ float2 two_of(std::uint32_t statistics, int columns) {
   float2 both;
@@ -291,15 +280,6 @@ __device__ void mask(float (&p)[32], int ahead) {
 #pragma unroll
     for (int e = 0; e < 4; ++e)
       if (ahead + e / 2 * 8 > 8 * j + e % 2) p[4 * j + e] = 0;
-}
-
-/// Sums as bf16, in steps of 16 columns.
-__device__ void narrow(const float (&sums)[32], std::uint32_t (&to)[4][4]) {
-#pragma unroll
-  for (int step = 0; step < 4; ++step)
-#pragma unroll
-    for (int i = 0; i < 4; ++i)
-      to[step][i] = pack(sums[8 * step + 2 * i], sums[8 * step + 2 * i + 1]);
 }
 
 /// dS^T = p * (dp - D) as bf16.
@@ -346,7 +326,7 @@ __global__ void __launch_bounds__(kAttentionThreads, 1)
   extern __shared__ std::byte shared[];
   __shared__ std::uint64_t barrier_memory[kBarriers];
   __shared__ int tile_index;
-  const std::uint32_t memory = (address_of(shared) + kAlignment - 1) / kAlignment * kAlignment;
+  const std::uint32_t memory = aligned_address_of(shared);
   const Barriers barriers{.first = address_of(barrier_memory)};
   if (threadIdx.x == 0) {
     init_barrier(barriers.keys(), 1);
@@ -402,9 +382,9 @@ __global__ void __launch_bounds__(kAttentionThreads, 1)
       float x[32];  // dP^T
       wait(barriers.query(at.stage), at.parity);
       begin_products();
-      multiply_heads<head_dim>(p, memory + At::kKeyAt + own_rows, query);
+      multiply_heads<head_dim>(p, memory + At::kKeyAt + own_rows, kKeyBox, query, kQueryBox);
       wait(barriers.output(at.stage), at.parity);
-      multiply_heads<head_dim>(x, memory + At::kValueAt + own_rows, output);
+      multiply_heads<head_dim>(x, memory + At::kValueAt + own_rows, kKeyBox, output, kQueryBox);
       wait_for_products<1>();
       pin(p);
       probabilities(p, scale, numbers);
@@ -412,10 +392,7 @@ __global__ void __launch_bounds__(kAttentionThreads, 1)
       std::uint32_t narrowed[4][4];
       narrow(p, narrowed);
       begin_products();
-#pragma unroll
-      for (std::uint32_t i = 0; i < 4; ++i)
-        multiply(sums_v, narrowed[i], matrix_of(output + i * 16 * kRowBytes));
-      commit_products();
+      multiply_rows<kQueries>(sums_v, narrowed, output);
       wait_for_products<1>();
       pin(x);
       std::uint32_t d_scores[4][4];
@@ -433,10 +410,7 @@ __global__ void __launch_bounds__(kAttentionThreads, 1)
       commit_products();
       wait_for_products<1>();
       if (lane == 0) arrive(barriers.output_empty(at.stage));
-#pragma unroll
-      for (std::uint32_t i = 0; i < 4; ++i)
-        multiply(sums_k, d_scores[i], matrix_of(query + i * 16 * kRowBytes));
-      commit_products();
+      multiply_rows<kQueries>(sums_k, d_scores, query);
       wait_for_products<1>();
       pin(q);
       add_to(sums_q, q);

@@ -18,7 +18,6 @@ namespace {
 constexpr int kTile = kWarpgroupTile;
 constexpr std::uint32_t kBox = kTile * kRowBytes;
 constexpr std::uint32_t kOwnRows = kTile / 2 * kRowBytes;  // of a warpgroup, in a box
-constexpr std::uint32_t kAlignment = 1024;
 
 /// Shared memory from an aligned address on: two stages of each.
 template <int head_dim>
@@ -88,25 +87,6 @@ __device__ void load(const AttentionDims& dims, const AttentionForwardMaps& maps
   }
 }
 
-/// 64 queries times a tile of keys: d = a b^T.
-template <int head_dim>
-__device__ void multiply_keys(float (&d)[64], std::uint32_t queries, std::uint32_t keys) {
-#pragma unroll
-  for (std::uint32_t i = 0; i < head_dim / 16; ++i)
-    multiply(d, matrix_of(queries + i / 4 * kBox + i % 4 * 32),
-             matrix_of(keys + i / 4 * kBox + i % 4 * 32), i > 0);
-  commit_products();
-}
-/// d += p times a tile of values.
-template <int n>
-__device__ void multiply_values(float (&d)[n], const std::uint32_t (&p)[8][4],
-                                std::uint32_t values) {
-#pragma unroll
-  for (std::uint32_t i = 0; i < kTile / 16; ++i)
-    multiply(d, p[i], matrix_of<kTile>(values + i * 16 * kRowBytes));
-  commit_products();
-}
-
 /// Of a thread's two rows: what the exponentials are relative to, and the sum of this thread's.
 struct Rows {
   float largest[2] = {-INFINITY, -INFINITY};
@@ -146,14 +126,6 @@ __device__ void mask(float (&scores)[64], int row, int col) {
 #pragma unroll
     for (int e = 0; e < 4; ++e)
       if (8 * j + col + e % 2 > row + e / 2 * 8) scores[4 * j + e] = -INFINITY;
-}
-
-__device__ void narrow(const float (&values)[64], std::uint32_t (&to)[8][4]) {
-#pragma unroll
-  for (int step = 0; step < 8; ++step)
-#pragma unroll
-    for (int i = 0; i < 4; ++i)
-      to[step][i] = pack(values[8 * step + 2 * i], values[8 * step + 2 * i + 1]);
 }
 
 /// Of a warpgroup's products; the other's begin once these are queued.
@@ -204,7 +176,7 @@ __global__ void __launch_bounds__(kAttentionThreads, 1)
   extern __shared__ std::byte shared[];
   __shared__ std::uint64_t barrier_memory[kBarriers];
   __shared__ int tile_index[2];  // by stages of queries
-  const std::uint32_t memory = (address_of(shared) + kAlignment - 1) / kAlignment * kAlignment;
+  const std::uint32_t memory = aligned_address_of(shared);
   const Barriers barriers{.first = address_of(barrier_memory)};
   if (threadIdx.x == 0) {
     for (std::uint32_t stage = 0; stage < 2; ++stage)
@@ -252,7 +224,8 @@ __global__ void __launch_bounds__(kAttentionThreads, 1)
     wait(barriers.full(Operand::key, key.stage), key.parity);
     wait_for_turn(warpgroup);
     begin_products();
-    multiply_keys<head_dim>(scores, queries, memory + At::kKeyAt + key.stage * At::kTileBytes);
+    multiply_heads<head_dim>(scores, queries, kBox,
+                             memory + At::kKeyAt + key.stage * At::kTileBytes, kBox);
     end_turn(warpgroup);
     wait_for_products<0>();
     pin(scores);
@@ -264,9 +237,10 @@ __global__ void __launch_bounds__(kAttentionThreads, 1)
       wait(barriers.full(Operand::key, key.stage), key.parity);
       wait_for_turn(warpgroup);
       begin_products();
-      multiply_keys<head_dim>(scores, queries, memory + At::kKeyAt + key.stage * At::kTileBytes);
+      multiply_heads<head_dim>(scores, queries, kBox,
+                               memory + At::kKeyAt + key.stage * At::kTileBytes, kBox);
       wait(barriers.full(Operand::value, value.stage), value.parity);
-      multiply_values(output, narrowed, memory + At::kValueAt + value.stage * At::kTileBytes);
+      multiply_rows<kTile>(output, narrowed, memory + At::kValueAt + value.stage * At::kTileBytes);
       end_turn(warpgroup);
       wait_for_products<1>();
       pin(scores);
@@ -281,7 +255,7 @@ __global__ void __launch_bounds__(kAttentionThreads, 1)
     }
     wait(barriers.full(Operand::value, value.stage), value.parity);
     begin_products();
-    multiply_values(output, narrowed, memory + At::kValueAt + value.stage * At::kTileBytes);
+    multiply_rows<kTile>(output, narrowed, memory + At::kValueAt + value.stage * At::kTileBytes);
     const int first_token = tile.batch * dims.seq + tile.index * kTile;
 #pragma unroll
     for (int r = 0; r < 2; ++r) {

@@ -20,7 +20,6 @@ constexpr int kHalfRows = kTileRows / 2;
 constexpr int kBlockBytes = kInner * kInner * 2;  // 64 rows of 128 bytes
 constexpr int kBytesA = kTileRows * kInner * 2;
 constexpr int kStageBytes = kBytesA + kTileCols * kInner * 2;
-constexpr int kAlignment = 1024;  // of what TMA turns
 constexpr int kShared = kStages * kStageBytes + kAlignment;
 
 /// Where a warpgroup is in its turns through the stages.
@@ -93,7 +92,7 @@ __device__ void clear_rows(std::uint32_t a, std::uint32_t b, int valid, int warp
 #pragma unroll
   for (int i = 0; i < kTileCols / kInner; ++i)
     clear(b + static_cast<std::uint32_t>(i * kBlockBytes));
-  asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
+  publish_stores();
   asm volatile("bar.sync %0, %1;" ::"r"(1 + warpgroup), "n"(kWarpgroup) : "memory");
 }
 
@@ -157,11 +156,7 @@ __global__ void __launch_bounds__(kThreads, 1)
   extern __shared__ std::byte memory[];
   __shared__ std::uint64_t barriers[2 * kStages];
   __shared__ GroupedTiles<kind, kTileRows, kTileCols> tiles;
-  const auto address = [](const void* at) {
-    return static_cast<std::uint32_t>(__cvta_generic_to_shared(at));
-  };
-  const Stages stages{.first = (address(memory) + kAlignment - 1) / kAlignment * kAlignment,
-                      .barriers = address(barriers)};
+  const Stages stages{.first = aligned_address_of(memory), .barriers = address_of(barriers)};
   if (threadIdx.x < kWarp) tiles.fill(call.sizes, call.ends);
   if (threadIdx.x == 0) {
     for (int i = 0; i < kStages; ++i) {

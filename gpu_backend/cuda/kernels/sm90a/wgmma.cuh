@@ -11,6 +11,21 @@
 
 namespace mfsdp::cuda {
 
+// ---- shared memory -----------------------------------------------------------------------------
+
+[[nodiscard]] __device__ inline std::uint32_t address_of(const void* shared) {
+  return static_cast<std::uint32_t>(__cvta_generic_to_shared(shared));
+}
+/// Turned boxes begin there; what is asked for has room for it.
+inline constexpr int kAlignment = 1024;
+[[nodiscard]] __device__ inline std::uint32_t aligned_address_of(const void* shared) {
+  return (address_of(shared) + kAlignment - 1) / kAlignment * kAlignment;
+}
+/// What threads wrote there is seen by wgmma and TMA.
+__device__ inline void publish_stores() {
+  asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
+}
+
 // ---- barriers in shared memory -----------------------------------------------------------------
 
 __device__ inline void init_barrier(std::uint32_t barrier, int arrivals) {
