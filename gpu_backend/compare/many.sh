@@ -21,8 +21,9 @@
 #
 # rows: s8192 s4096 s2048 (sequences, one a GPU), b2 (two of 8192), m4 (four microbatches of 4096), full (8192, full
 #       recomputation); of Llama-3.2-1B l1b (two of 8192); of Llama-3.2-3B l3b and l3b_m4 (4096, and four microbatches).
-# ways: fp32 bf16 (the wire), and with the fastest options fp32_copy fp32_symmetric copy symmetric (the last two bf16);
-#       fsdp2_fp32 fsdp2_bf16.
+# ways: fp32 bf16 (the wire), and with faster transports fp32_copy fp32_symmetric copy symmetric (the last two bf16);
+#       fp32_found found (bf16): what mfsdp-sim --find fastest says of this row, strategy and recomputation too;
+#       fsdp2_fp32 fsdp2_bf16; fsdp2_kept_fp32 fsdp2_kept_bf16: weights stay gathered until backward (ZeRO-2).
 #
 # What is complete in --out is not made again. A model that is too large for the GPUs, of either engine, is
 # cut to the most layers that fit, and its row says so. many_judge.py prints the table and which goals hold.
@@ -62,7 +63,8 @@ for row in ${rows//,/ }; do
   case "$row" in s8192 | s4096 | s2048 | b2 | m4 | full | l1b | l3b | l3b_m4) ;; *) wrong_flag "--rows: there is no row $row" ;; esac
 done
 for way in ${ways//,/ }; do
-  case "$way" in fp32 | bf16 | copy | symmetric | fp32_copy | fp32_symmetric | fsdp2_fp32 | fsdp2_bf16) ;;
+  case "$way" in fp32 | bf16 | copy | symmetric | found | fp32_copy | fp32_symmetric | fp32_found) ;;
+    fsdp2_fp32 | fsdp2_bf16 | fsdp2_kept_fp32 | fsdp2_kept_bf16) ;;
     *) wrong_flag "--ways: there is no way $way" ;; esac
 done
 exec_tool=$build/gpu_backend/mfsdp-exec

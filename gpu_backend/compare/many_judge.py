@@ -20,9 +20,9 @@ import time
 ROWS = {"s8192": "8192 x 1", "s4096": "4096 x 1", "s2048": "2048 x 1", "b2": "8192 x 2", "m4": "4096 x 1, 4 microbatches",
         "full": "8192 x 1, full recomputation", "l1b": "1B, 8192 x 2", "l3b": "3B, 4096 x 1",
         "l3b_m4": "3B, 4096 x 1, 4 microbatches"}
-WAYS = ["fp32", "fp32_copy", "fp32_symmetric", "bf16", "copy", "symmetric", "fsdp2_fp32", "fsdp2_bf16"]
-WIRE = {"fp32": "fp32", "fp32_copy": "fp32", "fp32_symmetric": "fp32", "bf16": "bf16", "copy": "bf16", "symmetric": "bf16",
-        "fsdp2_fp32": "fp32", "fsdp2_bf16": "bf16"}
+WIRE = {"fp32": "fp32", "fp32_copy": "fp32", "fp32_symmetric": "fp32", "fp32_found": "fp32", "bf16": "bf16", "copy": "bf16",
+        "symmetric": "bf16", "found": "bf16", "fsdp2_fp32": "fp32", "fsdp2_bf16": "bf16", "fsdp2_kept_fp32": "fp32",
+        "fsdp2_kept_bf16": "bf16"}
 
 # Of the whole Llama-3-8B on H200s. `rate`: TFLOP/s a GPU at 8192; `best`: of any way; `ratio`: to FSDP2 compiled with the
 # wire named second; `pools`: GiB of the plain way of a wire.
@@ -172,7 +172,7 @@ def read_row(folder):
     shape = read_json(folder / "row.json")
     if shape is None:
         return None
-    ways = {name: way for name in WAYS if (way := read_way(folder / name))}
+    ways = {name: way for name in WIRE if (way := read_way(folder / name))}
     return {"name": folder.name, "layers": shape["layers"], "of": shape.get("of", 32), "ways": ways}
 
 
@@ -186,13 +186,9 @@ def read_all(folder):
 # ---- tables -------------------------------------------------------------------------------------
 
 
-def other_of(row, wire):
-    return row["ways"].get(f"fsdp2_{wire}")
-
-
-def ratio_of(row, way, wire):
+def ratio_of(row, way, wire, other="fsdp2"):
     """How many times as fast as FSDP2 compiled with this wire, and a remark; None where one is missing."""
-    other = other_of(row, wire)
+    other = row["ways"].get(f"{other}_{wire}")
     if not (way and way["measured"] and other and other["measured"]):
         return None
     return way["measured"]["tflops"] / other["measured"]["tflops"], remark_of(way, other)
@@ -225,9 +221,10 @@ def speed_table(all_):
             if way["failed"]:
                 lines.append(head + f"| failed: {way['failed'].replace('|', '/')} " + "| " * 10 + "|")
                 continue
-            error, ratio = error_of(way), None
+            error, ratios = error_of(way), []
             if not name.startswith("fsdp2"):
-                ratio = ratio_of(row, way, WIRE[name])
+                ratios = [(mark, ratio) for other, mark in (("fsdp2", ""), ("fsdp2_kept", "kept"))
+                          if (ratio := ratio_of(row, way, WIRE[name], other))]
             memory = f"{pair(way, 'pools', 2)} | {pair(way, 'runtime', 2)}"
             if name.startswith("fsdp2"):
                 memory = f"{pair(way, 'allocated', 2)} allocated | {pair(way, 'reserved', 2)} reserved"
@@ -236,7 +233,7 @@ def speed_table(all_):
             lines.append(
                 head + f"| {rate} | {pair(way, 'step', 1)} | {'-' if error is None else f'{100 * error:+.1f} %'} "
                 f"| {pair(way, 'compute', 1)} | {pair(way, 'exposed', 1)} | {pair(way, 'idle', 2)} | {memory} | {clocks} "
-                f"| {'-' if ratio is None else f'{ratio[0]:.3f} {ratio[1]}'.strip()} |")
+                f"| {', '.join(' '.join(f'{ratio[0]:.3f} {mark} {ratio[1]}'.split()) for mark, ratio in ratios) or '-'} |")
     return lines
 
 

@@ -39,13 +39,16 @@ by_copy="--gather copy_engine --reduce copy_engine --placement attention --prefe
 by_symmetric="--gather copy_engine --reduce symmetric --placement attention --prefetch 2"
 way_flags() {  # WAY: of mfsdp-exec and mfsdp-sim alike; those of FSDP2 of mfsdp-sim alone
   case "$1" in
-    fp32) ;; bf16) echo "$narrow" ;;
+    fp32 | fp32_found) ;; bf16 | found) echo "$narrow" ;;
     copy) echo "$narrow $by_copy" ;; symmetric) echo "$narrow $by_symmetric" ;;
     fp32_copy) echo "$by_copy" ;; fp32_symmetric) echo "$by_symmetric" ;;
     fsdp2_fp32) echo "--engine fsdp2-compile-loss" ;;
     fsdp2_bf16) echo "--engine fsdp2-compile-loss --reduce-dtype bf16" ;;
+    fsdp2_kept_fp32) echo "--engine fsdp2-compile-loss --strategy optim_grads" ;;
+    fsdp2_kept_bf16) echo "--engine fsdp2-compile-loss --strategy optim_grads --reduce-dtype bf16" ;;
   esac
 }
+is_found() { [[ $1 == *found ]]; }
 needs_ranks() { [[ $1 == *copy || $1 == *symmetric ]] && [ "$gpus" -eq 1 ]; }
 
 predict() {  # ROW WAY MODEL FLAGS...
@@ -125,12 +128,17 @@ model_of() {  # ROW
   cut_model "$1" "$layers"
 }
 
-# Made once: what is predicted before a run stays what it was.
+# Made once: what is predicted before a run stays what it was. tuned.toml: what was found.
 predict_way() {  # ROW WAY
   local folder=$out/speed/$1/$2
   [ ! -s "$folder/predicted.json" ] || return 0
   mkdir -p "$folder"
-  predict "$1" "$2" "$(model_of "$1")" > "$folder/predicted.part" && mv "$folder/predicted.part" "$folder/predicted.json"
+  if is_found "$2"; then
+    predict "$1" "$2" "$(model_of "$1")" --find fastest --memory-reserve 2GiB --tune-out "$folder/tuned.toml" > "$folder/found.json" &&
+      python3 -c 'import json, sys; print(json.dumps(json.load(open(sys.argv[1]))["winner"]))' "$folder/found.json" > "$folder/predicted.part"
+  else
+    predict "$1" "$2" "$(model_of "$1")" > "$folder/predicted.part"
+  fi && mv "$folder/predicted.part" "$folder/predicted.json"
 }
 
 stage_predict() {
@@ -149,13 +157,14 @@ stage_predict() {
 stamp() { while IFS= read -r line; do printf '%s %s\n' "$EPOCHREALTIME" "$line"; done; }
 
 run_ours() {  # ROW WAY FOLDER
-  local sequence micro microbatches
+  local sequence micro microbatches tuned=()
   read -r sequence micro microbatches < <(row_shape "$1")
+  if is_found "$2"; then tuned=(--options "$3/tuned.toml"); fi
   rm -f "$3"/db.sqlite*
   # shellcheck disable=SC2046
   timeout "$(left)" "$exec_tool" --backend cuda --nproc "$gpus" --gpu "$card" --model "$(model_of "$1")" \
     --seq-len "$sequence" --micro-batch "$micro" --global-batch $((gpus * micro * microbatches)) \
-    $(way_flags "$2") $(row_flags "$1") --data synthetic --steps "$steps" --gemm-search "$search" --deadline 60 --db "$3/db.sqlite" \
+    $(way_flags "$2") $(row_flags "$1") "${tuned[@]}" --data synthetic --steps "$steps" --gemm-search "$search" --deadline 60 --db "$3/db.sqlite" \
     --name "$1.$2" --output jsonl 2> "$3/log" | stamp > "$3/steps"
   return "${PIPESTATUS[0]}"
 }
@@ -163,7 +172,8 @@ run_ours() {  # ROW WAY FOLDER
 run_fsdp2() {  # ROW WAY FOLDER
   local sequence micro microbatches reduce=float32 more=()
   read -r sequence micro microbatches < <(row_shape "$1")
-  [ "$2" = fsdp2_fp32 ] || reduce=bfloat16
+  [[ $2 == *fp32 ]] || reduce=bfloat16
+  [[ $2 != *kept* ]] || more+=(--keep-gathered)
   [ -z "$(row_flags "$1")" ] || more+=(--recompute)
   timeout "$(left)" python3 -m torch.distributed.run --standalone --nproc-per-node "$gpus" \
     "$here/speed_fsdp2.py" --model "$(model_of "$1")" --sequence "$sequence" --micro-batch "$micro" \

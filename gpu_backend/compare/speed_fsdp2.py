@@ -34,6 +34,7 @@ def parse_arguments():
     parser.add_argument("--timed", type=int, default=20, help="last steps that the median is of")
     parser.add_argument("--compile", action="store_true")
     parser.add_argument("--recompute", action="store_true")
+    parser.add_argument("--keep-gathered", action="store_true", help="weights stay gathered until backward (ZeRO-2)")
     parser.add_argument("--reduce", default="float32", choices=["float32", "bfloat16"])
     parser.add_argument("--snapshot", help="file to write")
     parser.add_argument("--memory-part", type=float, help="between 0 and 1")
@@ -62,7 +63,7 @@ def make_model(arguments, device):
             layers[number] = layer = checkpoint_wrapper(layer)
         if arguments.compile:
             layer.compile()
-        fully_shard(layer, mp_policy=policy)
+        fully_shard(layer, mp_policy=policy, reshard_after_forward=not arguments.keep_gathered)
     fully_shard(model, mp_policy=policy)
     model.to_empty(device=device)
     # Its angles are no parameters: made anew, as meta tensors have no values.

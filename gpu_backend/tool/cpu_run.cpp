@@ -49,7 +49,7 @@ Result<MachineSettings> machine_settings(const Program& program, const ExecOptio
       options.deadline ? std::chrono::seconds(*options.deadline) : patience_for(program);
   if (options.chaos) settings.chaos = static_cast<std::uint64_t>(*options.chaos);
   settings.poison = options.poison;
-  settings.timed_steps = 2;
+  settings.timed_steps = kTimedSteps;
   if (options.fault) {
     if (options.fault->kind == FaultKind::kill)
       return fail("--fault", "kills a process: on the CPU all ranks are one");

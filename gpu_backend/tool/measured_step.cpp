@@ -1,6 +1,8 @@
 #include "gpu_backend/tool/measured_step.hpp"
 
 #include <algorithm>
+#include <iterator>
+#include <map>
 #include <string>
 #include <unordered_map>
 #include <utility>
@@ -41,41 +43,39 @@ MeasuredStep measure_step(const Program& program, const Plan& plan,
   const auto segments = segments_of(plan);
   const IdIndex<StreamId> streams(program.streams);
   std::vector<const OpTiming*> ours;
-  std::int64_t last = 0;
+  std::map<std::int64_t, Nanos> ends;  // of each step, its last op
   for (const OpTiming& timing : timings)
     if (takes_time(*timing.op->op) && segments.contains(timing.op->op->id)) {
       ours.push_back(&timing);
-      last = std::max(last, timing.step);
+      Nanos& end = ends[timing.step];
+      end = std::max(end, timing.end);
     }
   MeasuredStep measured;
   if (ours.empty()) return measured;
-  Nanos begin = ours.front()->begin;
-  Nanos before;  // the end of the step before
-  Nanos end;
-  for (const OpTiming* timing : ours) {
-    begin = std::min(begin, timing->begin);
-    (timing->step == last ? end : before) =
-        std::max(timing->step == last ? end : before, timing->end);
-  }
-  if (before > Nanos(0)) begin = before;
+  const auto recorded =
+      std::next(ends.begin(), ends.size() < 3 ? std::ssize(ends) - 1 : std::ssize(ends) - 2);
+  const Nanos begin = recorded == ends.begin() ? std::ranges::min(ours, {}, &OpTiming::begin)->begin
+                                               : std::prev(recorded)->second;
+  const Nanos end = recorded->second;
 
   std::unordered_map<OpId, std::int64_t> instances;
   std::vector<Span> compute;
   std::vector<Span> communication;
   std::vector<Span> either;
   for (const OpTiming* timing : ours) {
-    if (timing->step != last) continue;
     const Op& op = *timing->op->op;
     const StreamRole role = program.streams[streams[op.stream]].role;
-    measured.timeline.push_back({.op = op.id,
-                                 .name = op.name,
-                                 .stream = std::string(to_string(role)),
-                                 .kind = std::string(kind_name(op)),
-                                 .segment = segments.at(op.id)->name,
-                                 .instance = instances[op.id]++,
-                                 .start = std::max(timing->begin, begin) - begin,
-                                 .end = std::max(timing->end, begin) - begin});
-    const Span span{measured.timeline.back().start, measured.timeline.back().end};
+    if (timing->step == recorded->first)
+      measured.timeline.push_back({.op = op.id,
+                                   .name = op.name,
+                                   .stream = std::string(to_string(role)),
+                                   .kind = std::string(kind_name(op)),
+                                   .segment = segments.at(op.id)->name,
+                                   .instance = instances[op.id]++,
+                                   .start = timing->begin - begin,
+                                   .end = timing->end - begin});
+    if (timing->end <= begin || timing->begin >= end) continue;
+    const Span span{std::max(timing->begin, begin) - begin, std::min(timing->end, end) - begin};
     if (role == StreamRole::compute) compute.push_back(span);
     if (op.kind() == OpKind::collective) communication.push_back(span);
     if (role == StreamRole::compute || op.kind() == OpKind::collective) either.push_back(span);

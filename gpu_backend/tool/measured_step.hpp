@@ -13,13 +13,19 @@ namespace mfsdp {
 
 struct MeasuredStep {
   TimeSummary time;              ///< without rates; zero where nothing was timed
-  std::vector<OpTime> timeline;  ///< by start, from the step's begin on
+  std::vector<OpTime> timeline;  ///< by start, relative to the step's begin
 };
 
-/// `timings` of a rank's last two steps of `plan`; those of other plans are left out. The step is
-/// what lies between the end of the last but one and the end of the last, so that what overlaps is
-/// counted once; of a run of one step, all of it. A collective's time is the rank's: it includes
-/// waiting for the others.
+/// So many of a run's last steps are timed: of the one that is recorded, those beside it may run
+/// ahead or still run.
+inline constexpr std::int64_t kTimedSteps = 3;
+
+/// `timings` of a rank's last kTimedSteps steps of `plan`; those of other plans are left out. The
+/// step is the last but one, as sim/engine/simulation.hpp has it: what lies between the end of the
+/// last op of the one before and of its own, whichever step's ops run then. Of a run of two steps
+/// it is the second, of one all of it. The timeline is of its ops: those that ran ahead of the
+/// step's begin start below 0. A collective's time is the rank's: it includes waiting for the
+/// others.
 [[nodiscard]] MeasuredStep measure_step(const Program& program, const Plan& plan,
                                         const std::vector<OpTiming>& timings);
 

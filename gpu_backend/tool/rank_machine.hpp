@@ -21,8 +21,8 @@ namespace mfsdp {
 struct RanRun {
   MeasuredMemory memory;  ///< of rank 0; every rank has the same plan
   MeasuredStep step;      ///< of rank 0
-  /// Of the last two steps, on a clock that began with the first of them; of rank 0 and as many of
-  /// the following ranks as a store should be asked to keep.
+  /// Of the last kTimedSteps steps, on a clock that began with the first of them; of rank 0 and as
+  /// many of the following ranks as a store should be asked to keep.
   std::vector<OpLaunch> launches;
   /// Beside the pools of a rank, the largest of all; none where ranks share a process.
   std::optional<Bytes> runtime;

@@ -62,7 +62,7 @@ Table table_of(std::string title) {
 std::string render_step_tables(const PredictedRun& predicted, const MeasuredRun& measured,
                                const TextStyle& style) {
   if (measured.timeline.empty()) return "";
-  Table steps = table_of("last step of rank 0");
+  Table steps = table_of("step of rank 0");
   const auto add = [&](const char* name, Nanos TimeSummary::* time) {
     steps.rows.push_back(
         row(name, "", {.predicted = predicted.time.*time, .measured = measured.time.*time}));

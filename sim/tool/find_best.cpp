@@ -33,7 +33,7 @@ using Json = nlohmann::ordered_json;
 
 constexpr std::int64_t kMostSweptMicroBatch = 256;
 constexpr std::size_t kFrontRows = 12;
-/// Memory for more gathered weights and gradients is worth that much more speed.
+/// Memory for more gathered weights and gradients, and windows, are worth that much more speed.
 constexpr double kWorth = 1.002;
 
 /// "1,2,4,...": powers of two up to `most`.
@@ -403,18 +403,20 @@ Result<ExitCode> find_best(const Sweep& sweep, const SimOptions& options, const 
     if (row.run) estimate_training(*row.run, options);
   if (!whole) return interrupted(rows, options, session);
   std::vector<std::size_t> best = ranked(rows, options);
-  MFSDP_LET(finer,
-            finer_rows(wide, rows, best, held ? std::optional(held->sequences) : std::nullopt,
-                       options, session));
-  const std::string tried = tried_text(wide, rows, held) + finer_text(finer);
-  MFSDP_TRY(
-      predict_rows(finer.rows, open_rows(finer.rows), Predict::what_fits, options, session, store));
-  if (session.interrupted) return interrupted(rows, options, session);
-  for (SweepRow& row : finer.rows)
-    if (row.run) estimate_training(*row.run, options);
-  const std::vector<std::size_t> best_finer = ranked(finer.rows, options);
-  if (!best_finer.empty() && score(*finer.rows[best_finer.front()].run, options) >
-                                 kWorth * score(*rows[best.front()].run, options)) {
+  std::string tried = tried_text(wide, rows, held);
+  const auto batch = held ? std::optional(held->sequences) : std::nullopt;
+  for (const FinerKind kind : {FinerKind::transports, FinerKind::order}) {
+    MFSDP_LET(finer, finer_rows(kind, wide, rows, best, batch, options, session));
+    tried += finer_text(finer);
+    MFSDP_TRY(predict_rows(finer.rows, open_rows(finer.rows), Predict::what_fits, options, session,
+                           store));
+    if (session.interrupted) return interrupted(rows, options, session);
+    for (SweepRow& row : finer.rows)
+      if (row.run) estimate_training(*row.run, options);
+    const std::vector<std::size_t> best_finer = ranked(finer.rows, options);
+    if (best_finer.empty() || score(*finer.rows[best_finer.front()].run, options) <=
+                                  kWorth * score(*rows[best.front()].run, options))
+      continue;
     take(wide, rows, finer, best_finer.front());
     best = ranked(rows, options);
   }

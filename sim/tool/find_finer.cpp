@@ -14,8 +14,12 @@ namespace {
 
 constexpr std::string_view kExpertStrategy = "--expert-strategy";
 
-/// The last one is of some combinations alone.
-std::vector<SweepAxis> all_axes() {
+/// Some are of some combinations alone.
+std::vector<SweepAxis> axes_of(FinerKind kind) {
+  if (kind == FinerKind::transports)
+    return {{.flag = "--placement", .values = {"earliest", "attention", "gathers"}},
+            {.flag = "--gather", .values = {"nccl", "copy_engine"}},
+            {.flag = "--reduce", .values = {"nccl", "symmetric"}}};
   return {{.flag = "--prefetch", .values = {"1", "2", "3"}},
           {.flag = "--grad-slots", .values = {"2", "3", "4"}},
           {.flag = std::string(kExpertStrategy),
@@ -54,26 +58,47 @@ Sweep varied(const std::vector<std::string>& arguments, const std::vector<SweepA
   return sweep;
 }
 
+/// Positions of the combinations that are varied, best first.
+std::vector<std::size_t> varied_rows(FinerKind kind, const std::vector<SweepRow>& rows,
+                                     const std::vector<std::size_t>& best) {
+  std::vector<std::size_t> places;
+  std::vector<Strategy> seen;
+  for (const std::size_t place : best) {
+    if (rows[place].run->engine != to_string(EngineKind::mfsdp)) continue;
+    if (kind == FinerKind::order) {
+      if (places.size() < kVaried) places.push_back(place);
+      continue;
+    }
+    const Cluster& cluster = rows[place].question->costs->cluster();
+    const Strategy strategy = rows[place].run->config.strategy;
+    const bool has_windows = cluster.gpus > 1 && cluster.gpu.link == LinkKind::nvlink;
+    if (!has_windows || std::ranges::find(seen, strategy) != seen.end()) continue;
+    seen.push_back(strategy);
+    places.push_back(place);
+  }
+  return places;
+}
+
 }  // namespace
 
-Result<Finer> finer_rows(const Sweep& sweep, const std::vector<SweepRow>& rows,
+Result<Finer> finer_rows(FinerKind kind, const Sweep& sweep, const std::vector<SweepRow>& rows,
                          const std::vector<std::size_t>& best, std::optional<std::int64_t> batch,
                          const SimOptions& options, const Session& session) {
   Finer finer;
+  finer.kind = kind;
   if (options.engine != EngineKind::mfsdp) return finer;  // others have no such choices
-  finer.varied = std::min(best.size(), kVaried);
-  const auto configs = best | std::views::take(finer.varied) |
-                       std::views::transform([&](std::size_t row) -> const PlanConfig& {
+  const std::vector<std::size_t> places = varied_rows(kind, rows, best);
+  finer.varied = places.size();
+  const auto configs = places | std::views::transform([&](std::size_t row) -> const PlanConfig& {
                          return rows[row].run->config;
                        });
-  for (SweepAxis& axis : all_axes())
+  for (SweepAxis& axis : axes_of(kind))
     if (!contains(options.given, axis.flag) &&
         std::ranges::any_of(configs, [&](const auto& c) { return has_choice(axis.flag, c); }))
       finer.axes.push_back(std::move(axis));
   if (finer.axes.empty()) return finer;
-  for (std::size_t b = 0; b < finer.varied; ++b) {
-    const PredictedRun& run = *rows[best[b]].run;
-    if (run.engine != to_string(EngineKind::mfsdp)) continue;
+  for (const std::size_t place : places) {
+    const PredictedRun& run = *rows[place].run;
     std::vector<SweepAxis> axes;
     std::vector<std::string> usual;
     for (const SweepAxis& axis : finer.axes) {
@@ -82,15 +107,15 @@ Result<Finer> finer_rows(const Sweep& sweep, const std::vector<SweepRow>& rows,
       usual.push_back(usual_of(axis.flag, run.config));
     }
     if (axes.empty()) continue;
-    std::vector<std::string> arguments = sweep.arguments[best[b]];
+    std::vector<std::string> arguments = sweep.arguments[place];
     if (batch) arguments.insert(arguments.end(), {"--global-batch", std::to_string(*batch)});
     const Sweep choices = varied(arguments, axes);
     MFSDP_LET(made, sweep_rows(choices, session));
     for (std::size_t i = 0; i < made.size(); ++i) {
       if (made[i].values == usual) continue;  // the combination itself
-      std::vector<std::string> values = rows[best[b]].values;
+      std::vector<std::string> values = rows[place].values;
       values.insert(values.end(), made[i].values.begin(), made[i].values.end());
-      values.resize(rows[best[b]].values.size() + finer.axes.size());
+      values.resize(rows[place].values.size() + finer.axes.size());
       made[i].values = std::move(values);
       finer.rows.push_back(std::move(made[i]));
       finer.arguments.push_back(choices.arguments[i]);
@@ -116,8 +141,11 @@ std::string finer_text(const Finer& finer) {
     flags.push_back(fmt::format("{} {}", axis.flag, fmt::join(axis.values, ",")));
   const std::string last = flags.back();
   flags.pop_back();
-  return fmt::format("{} best also with {}{}.\n",
-                     finer.varied == 1 ? "The" : fmt::format("The {}", finer.varied),
+  const std::string which = finer.varied == 1 ? "The best"
+                            : finer.kind == FinerKind::transports
+                                ? "The best of each strategy"
+                                : fmt::format("The {} best", finer.varied);
+  return fmt::format("{} also with {}{}.\n", which,
                      flags.empty() ? "" : fmt::format("{} and ", fmt::join(flags, ", ")), last);
 }
 

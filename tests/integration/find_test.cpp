@@ -241,7 +241,8 @@ TEST(Find, FastestAndCheapestAreThoseOfBruteForce) {
     const json answer =
         find(fastest ? "fastest" : "cheapest",
              fmt::format("--gpus {} --seq-len 256 --recompute none,full --micro-batch 1,2,8 "
-                         "--prefetch 1 --grad-slots 2",
+                         "--prefetch 1 --grad-slots 2 --placement earliest --gather nccl "
+                         "--reduce nccl",
                          fmt::join(worlds, ",")),
              gpu);
     EXPECT_EQ(answer["held_global_batch"],
@@ -278,13 +279,52 @@ TEST(Find, TriesPrefetchAndSlotsWithTheBest) {
     }
   const auto run = test::run_sim(
       "--model llama3_8b --gpu h200 --gpus 8 --seq-len 2048 --strategy optim_grads_params "
-      "--recompute selective --micro-batch 1 --outer-dp 1 --find fastest --no-save --output json");
+      "--recompute selective --micro-batch 1 --outer-dp 1 --placement earliest --gather nccl "
+      "--reduce nccl --find fastest --no-save --output json");
   ASSERT_EQ(run.status, 0);
   const json winner = json::parse(run.out)["winner"];
   ASSERT_GT(best, 1.002 * usual);  // what more memory has to gain
   EXPECT_DOUBLE_EQ(winner["time"]["tokens_per_second_per_gpu"].get<double>() * 8, best);
   EXPECT_EQ(winner["config"]["prefetch"], least.first);
   EXPECT_EQ(winner["config"]["grad_slots"], least.second);
+}
+
+/// Windows serve ZeRO-3 and, to reduce, ZeRO-2 alone: the fastest strategy without is not the
+/// fastest with them.
+TEST(Find, TriesTransportsWithTheBestOfEachStrategy) {
+  const Brute brute("llama3_8b", "h200");
+  double plain = 0;
+  double best = 0;
+  for (const auto strategy :
+       {Strategy::optim_grads_params, Strategy::optim_grads, Strategy::optim, Strategy::no_shard})
+    for (const auto placement : {CollectivePlacement::earliest, CollectivePlacement::attention,
+                                 CollectivePlacement::gathers})
+      for (const auto gather : {Transport::nccl, Transport::copy_engine})
+        for (const auto reduce : {Transport::nccl, Transport::symmetric}) {
+          CommonOptions way{.gpus = 8, .gpu = "h200", .seq_len = 4096};
+          way.config.strategy = strategy;
+          way.config.placement = placement;
+          way.config.gather = gather;
+          way.config.reduce = reduce;
+          const auto one = brute.outcome(way);
+          if (!one || !one->fits) continue;
+          best = std::max(best, one->tokens_per_second);
+          if (placement == CollectivePlacement::earliest && gather == Transport::nccl &&
+              reduce == Transport::nccl)
+            plain = std::max(plain, one->tokens_per_second);
+        }
+  const std::string flags =
+      "--model llama3_8b --gpus 8 --seq-len 4096 --recompute selective --micro-batch 1 "
+      "--outer-dp 1 --prefetch 1 --grad-slots 2 --find fastest --no-save --output json --gpu ";
+  const auto run = test::run_sim(flags + "h200");
+  ASSERT_EQ(run.status, 0);
+  const json winner = json::parse(run.out)["winner"];
+  ASSERT_GT(best, 1.002 * plain);
+  EXPECT_DOUBLE_EQ(winner["time"]["tokens_per_second_per_gpu"].get<double>() * 8, best);
+  EXPECT_EQ(winner["config"]["reduce"], "symmetric");
+  // Windows need NVLink.
+  const json other = json::parse(test::run_sim(flags + "l40s").out)["winner"];
+  EXPECT_EQ(other.is_null() ? "nccl" : other["config"]["reduce"].get<std::string>(), "nccl");
 }
 
 // Eight microbatches: experts that are gathered for each use cost more than such as are whole, so

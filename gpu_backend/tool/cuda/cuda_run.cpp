@@ -191,7 +191,8 @@ Result<cuda::CudaSettings> CudaRun::settings() {
     rendezvous_->fail(error.message());
     watchdog_.end_within(kFailedEnd);
   };
-  settings.timed_from = std::max<std::int64_t>(options.steps - settings.timed_steps, 0);
+  settings.timed_steps = kTimedSteps;
+  settings.timed_from = std::max<std::int64_t>(options.steps - kTimedSteps, 0);
   settings.poison = options.poison;
   settings.delays = delays;
   if (options.fault) {

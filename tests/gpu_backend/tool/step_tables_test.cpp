@@ -31,7 +31,7 @@ constexpr auto measured = step_of<MeasuredRun>;
 
 TEST(StepTables, CompareStepStreamsAndKinds) {
   EXPECT_EQ(render_step_tables(predicted(100, 40), measured(110, 30), {}),
-            "last step of rank 0    launches  predicted   measured  difference\n"
+            "step of rank 0         launches  predicted   measured  difference\n"
             "step                             100.00 us  110.00 us     +10.0 %\n"
             "compute                          100.00 us  110.00 us     +10.0 %\n"
             "exposed communication                 0 ns       0 ns         n/a\n"
