@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <ranges>
+#include <span>
 #include <utility>
 
 #include "core/plan/config_fields.hpp"
@@ -119,19 +120,35 @@ Result<Finer> finer_rows(FinerKind kind, const Sweep& sweep, const std::vector<S
       made[i].values = std::move(values);
       finer.rows.push_back(std::move(made[i]));
       finer.arguments.push_back(choices.arguments[i]);
+      finer.bases.push_back(place);
     }
   }
   return finer;
 }
 
 void take(Sweep& sweep, std::vector<SweepRow>& rows, Finer& finer, std::size_t place) {
-  for (const SweepAxis& axis : finer.axes) {
+  const SweepRow& base = rows[finer.bases[place]];
+  SweepRow& taken = finer.rows[place];
+  std::vector<std::string>& arguments = finer.arguments[place];
+  std::vector<std::string> values = base.values;
+  for (std::size_t a = 0; a < finer.axes.size(); ++a) {
+    const SweepAxis& axis = finer.axes[a];
+    const std::string& value = taken.values[base.values.size() + a];
+    if (value == usual_of(axis.flag, base.run->config)) {
+      if (const auto flag = std::ranges::find(arguments, axis.flag); flag != arguments.end())
+        arguments.erase(flag, flag + 2);
+      continue;
+    }
+    values.push_back(value);
     sweep.axes.push_back(axis);
-    for (SweepRow& row : rows)
-      row.values.push_back(row.run ? usual_of(axis.flag, row.run->config) : std::string());
   }
-  sweep.arguments.push_back(std::move(finer.arguments[place]));
-  rows.push_back(std::move(finer.rows[place]));
+  const auto added = std::span(sweep.axes).subspan(base.values.size());
+  taken.values = std::move(values);
+  for (SweepRow& row : rows)
+    for (const SweepAxis& axis : added)
+      row.values.push_back(row.run ? usual_of(axis.flag, row.run->config) : std::string());
+  sweep.arguments.push_back(std::move(arguments));
+  rows.push_back(std::move(taken));
 }
 
 std::string finer_text(const Finer& finer) {

@@ -24,6 +24,7 @@ struct Finer {
   FinerKind kind = FinerKind::order;
   std::vector<SweepRow> rows;  ///< values: of the combination that it varies, then its own
   std::vector<std::vector<std::string>> arguments;  ///< of each row, as if it were given alone
+  std::vector<std::size_t> bases;                   ///< of each row, the combination's position
   std::vector<SweepAxis> axes;
   std::size_t varied = 0;  ///< of how many combinations
 };
@@ -41,8 +42,9 @@ inline constexpr std::size_t kVaried = 3;
                                        std::optional<std::int64_t> batch, const SimOptions& options,
                                        const Session& session);
 
-/// Takes the row at `place` of these among the combinations, as the last one of them; theirs have
-/// the values that a flag has where it is not given.
+/// Takes the row at `place` of these among the combinations, as the last one of them, with the
+/// flags in which it is not as its combination; the others have the values of such flags where they
+/// are not given.
 void take(Sweep& sweep, std::vector<SweepRow>& rows, Finer& finer, std::size_t place);
 
 /// "The 3 best also with --prefetch 1,2,3 and --grad-slots 2,3,4.\n", or nothing.
