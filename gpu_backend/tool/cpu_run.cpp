@@ -111,15 +111,15 @@ Result<void> CpuRun::train(TrainInputs inputs, TrainSink* sink,
     const auto ran = trainer->run();
     if (rank == 0) measured_.memory = meter.measured();
     MFSDP_TRY(ran);
-    const std::vector<OpTiming> timings = backend.take_timings();
-    launches[static_cast<std::size_t>(rank)] = launches_of(program_, rank, timings);
-    if (rank == 0)
-      measured_.step = measure_step(program_, *program_.find_plan(kTrainPlan), timings);
+    launches[static_cast<std::size_t>(rank)] = launches_of(program_, rank, backend.take_timings());
     for (const HfExport& to : exported)
       MFSDP_TRY(to.write(rank, meter, trainer->parameters(), *inputs.gather));
     return {};
   });
-  if (outcome) measured_.launches = kept_launches(launches);
+  if (outcome) {
+    measured_.step = slowest_step(program_, *program_.find_plan(kTrainPlan), launches);
+    measured_.launches = kept_launches(launches);
+  }
   return outcome;
 }
 

@@ -37,6 +37,10 @@ void complete(MeasuredRun& run, const RankMachine& machine) {
   memory.capacity = facts.capacity;
   memory.headroom = memory.capacity - Bytes(checked_mul(memory.allocated.value, facts.sharing));
   memory.fits = memory.headroom >= Bytes(0);
+  if (!ran.step.timeline.empty())
+    run.facts.push_back({.topic = std::string(kTimedTopic),
+                         .name = std::string(kTimedRank),
+                         .value = ran.step.rank});
   run.time = ran.step.time;
   run.timeline = ran.step.timeline;
   run.launches = ran.launches;

@@ -28,33 +28,39 @@ Nanos covered(std::vector<Span> spans) {
   return sum;
 }
 
-/// The op's segment by name.
-std::unordered_map<OpId, const Segment*> segments_of(const Plan& plan) {
-  std::unordered_map<OpId, const Segment*> segments;
+struct Place {
+  const Op* op = nullptr;
+  const Segment* segment = nullptr;
+};
+
+/// The plan's ops that take time.
+std::unordered_map<OpId, Place> places_of(const Plan& plan) {
+  std::unordered_map<OpId, Place> places;
   for (const Segment& segment : plan.segments)
-    for (const Op& op : segment.ops) segments.emplace(op.id, &segment);
-  return segments;
+    for (const Op& op : segment.ops)
+      if (takes_time(op)) places.emplace(op.id, Place{.op = &op, .segment = &segment});
+  return places;
 }
 
 }  // namespace
 
 MeasuredStep measure_step(const Program& program, const Plan& plan,
-                          const std::vector<OpTiming>& timings) {
-  const auto segments = segments_of(plan);
+                          std::span<const OpLaunch> launches) {
+  const auto places = places_of(plan);
   const IdIndex<StreamId> streams(program.streams);
-  std::vector<const OpTiming*> ours;
+  std::vector<const OpLaunch*> ours;
   std::map<std::int64_t, Nanos> ends;  // of each step, its last op
-  for (const OpTiming& timing : timings)
-    if (takes_time(*timing.op->op) && segments.contains(timing.op->op->id)) {
-      ours.push_back(&timing);
-      Nanos& end = ends[timing.step];
-      end = std::max(end, timing.end);
+  for (const OpLaunch& launch : launches)
+    if (places.contains(launch.op)) {
+      ours.push_back(&launch);
+      Nanos& end = ends.try_emplace(launch.step, launch.end).first->second;
+      end = std::max(end, launch.end);
     }
   MeasuredStep measured;
   if (ours.empty()) return measured;
-  const auto recorded =
-      std::next(ends.begin(), ends.size() < 3 ? std::ssize(ends) - 1 : std::ssize(ends) - 2);
-  const Nanos begin = recorded == ends.begin() ? std::ranges::min(ours, {}, &OpTiming::begin)->begin
+  measured.rank = ours.front()->rank;
+  const auto recorded = std::prev(ends.end(), ends.size() < 3 ? 1 : 2);
+  const Nanos begin = recorded == ends.begin() ? std::ranges::min(ours, {}, &OpLaunch::begin)->begin
                                                : std::prev(recorded)->second;
   const Nanos end = recorded->second;
 
@@ -62,23 +68,23 @@ MeasuredStep measure_step(const Program& program, const Plan& plan,
   std::vector<Span> compute;
   std::vector<Span> communication;
   std::vector<Span> either;
-  for (const OpTiming* timing : ours) {
-    const Op& op = *timing->op->op;
-    const StreamRole role = program.streams[streams[op.stream]].role;
-    if (timing->step == recorded->first)
-      measured.timeline.push_back({.op = op.id,
-                                   .name = op.name,
+  for (const OpLaunch* launch : ours) {
+    const auto& [op, segment] = places.at(launch->op);
+    const StreamRole role = program.streams[streams[op->stream]].role;
+    if (launch->step == recorded->first)
+      measured.timeline.push_back({.op = op->id,
+                                   .name = op->name,
                                    .stream = std::string(to_string(role)),
-                                   .kind = std::string(kind_name(op)),
-                                   .segment = segments.at(op.id)->name,
-                                   .instance = instances[op.id]++,
-                                   .start = timing->begin - begin,
-                                   .end = timing->end - begin});
-    if (timing->end <= begin || timing->begin >= end) continue;
-    const Span span{std::max(timing->begin, begin) - begin, std::min(timing->end, end) - begin};
+                                   .kind = std::string(kind_name(*op)),
+                                   .segment = segment->name,
+                                   .instance = instances[op->id]++,
+                                   .start = launch->begin - begin,
+                                   .end = launch->end - begin});
+    if (launch->end <= begin || launch->begin >= end) continue;
+    const Span span{std::max(launch->begin, begin) - begin, std::min(launch->end, end) - begin};
     if (role == StreamRole::compute) compute.push_back(span);
-    if (op.kind() == OpKind::collective) communication.push_back(span);
-    if (role == StreamRole::compute || op.kind() == OpKind::collective) either.push_back(span);
+    if (op->kind() == OpKind::collective) communication.push_back(span);
+    if (role == StreamRole::compute || op->kind() == OpKind::collective) either.push_back(span);
   }
   std::ranges::stable_sort(measured.timeline, {}, &OpTime::start);
   TimeSummary& time = measured.time;
@@ -92,6 +98,16 @@ MeasuredStep measure_step(const Program& program, const Plan& plan,
                               : 1.0 - static_cast<double>(time.exposed_communication.value) /
                                           static_cast<double>(time.communication.value);
   return measured;
+}
+
+MeasuredStep slowest_step(const Program& program, const Plan& plan,
+                          std::span<const std::vector<OpLaunch>> by_rank) {
+  MeasuredStep slowest;
+  for (const std::vector<OpLaunch>& launches : by_rank)
+    if (MeasuredStep step = measure_step(program, plan, launches);
+        step.time.compute > slowest.time.compute || slowest.timeline.empty())
+      slowest = std::move(step);
+  return slowest;
 }
 
 std::vector<OpLaunch> launches_of(const Program& program, std::int64_t rank,

@@ -20,7 +20,7 @@ namespace mfsdp {
 /// What was measured, as far as the run came.
 struct RanRun {
   MeasuredMemory memory;  ///< of rank 0; every rank has the same plan
-  MeasuredStep step;      ///< of rank 0
+  MeasuredStep step;      ///< of the rank that the others wait for
   /// Of the last kTimedSteps steps, on a clock that began with the first of them; of rank 0 and as
   /// many of the following ranks as a store should be asked to keep.
   std::vector<OpLaunch> launches;

@@ -10,6 +10,8 @@
 
 #include "core/cli/format.hpp"
 #include "core/cli/table.hpp"
+#include "gpu_backend/tool/measured_step.hpp"
+#include "reports/record/facts.hpp"
 
 namespace mfsdp {
 namespace {
@@ -62,7 +64,8 @@ Table table_of(std::string title) {
 std::string render_step_tables(const PredictedRun& predicted, const MeasuredRun& measured,
                                const TextStyle& style) {
   if (measured.timeline.empty()) return "";
-  Table steps = table_of("step of rank 0");
+  const Fact* rank = find_fact(measured.facts, kTimedTopic, kTimedRank);
+  Table steps = table_of("step of rank " + (rank == nullptr ? "0" : fact_text(rank->value)));
   const auto add = [&](const char* name, Nanos TimeSummary::* time) {
     steps.rows.push_back(
         row(name, "", {.predicted = predicted.time.*time, .measured = measured.time.*time}));

@@ -246,9 +246,7 @@ Result<void> CudaRun::run(const TrainInputs& inputs, TrainSink* sink,
   const auto ran = trainer->run();
   measured_.memory = meter.measured();
   MFSDP_TRY(ran);
-  const std::vector<OpTiming> timings = backend_->take_timings();
-  measured_.step = measure_step(inputs_.program, *inputs_.program.find_plan(kTrainPlan), timings);
-  MFSDP_TRY(gather(launches_of(inputs_.program, place_.rank, timings)));
+  MFSDP_TRY(gather(launches_of(inputs_.program, place_.rank, backend_->take_timings())));
   for (const HfExport& to : exported)
     MFSDP_TRY(to.write(place_.rank, meter, trainer->parameters(), *gather_));
   return {};
@@ -257,7 +255,7 @@ Result<void> CudaRun::run(const TrainInputs& inputs, TrainSink* sink,
 /// A rank with more launches than the rendezvous carries gives none.
 Result<void> CudaRun::gather(std::vector<OpLaunch> launches) {
   MFSDP_LET(runtime, backend_->runtime_memory());
-  RankFigures own{.runtime = runtime.value, .launches = std::move(launches)};
+  RankFigures own{.runtime = runtime.value, .launches = launches};
   if (to_bytes(own).size() > kMostRendezvousBytes) own.launches.clear();
   MFSDP_LET(all, rendezvous_->all_gather(to_bytes(own), [this] { return alive(); }));
   if (place_.rank == 0) {
@@ -268,6 +266,8 @@ Result<void> CudaRun::gather(std::vector<OpLaunch> launches) {
       measured_.runtime = std::max(*measured_.runtime, Bytes(figures.runtime));
       by_rank.push_back(std::move(figures.launches));
     }
+    by_rank.front() = std::move(launches);
+    measured_.step = slowest_step(inputs_.program, *inputs_.program.find_plan(kTrainPlan), by_rank);
     measured_.launches = kept_launches(by_rank);
   }
   return rendezvous_->barrier([this] { return alive(); });

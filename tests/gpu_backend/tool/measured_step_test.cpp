@@ -3,6 +3,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <optional>
 #include <vector>
 
 #include "sim/engine/op_names.hpp"
@@ -22,35 +23,36 @@ class MeasureStep : public testing::Test {
  protected:
   Program program_ = test::tiny_program();
   const Plan& plan_ = program_.plans.front();
-  BoundOp compute_;
-  BoundOp gather_;
+  OpId compute_;
+  OpId gather_;
 
   void SetUp() override {
     for (const Segment& segment : plan_.segments)
       for (const Op& op : segment.ops) {
-        if (op.kind() == OpKind::collective) gather_.op = &op;
-        if (op.kind() == OpKind::kernel) compute_.op = &op;
+        if (op.kind() == OpKind::collective) gather_ = op.id;
+        if (op.kind() == OpKind::kernel) compute_ = op.id;
       }
-    ASSERT_NE(compute_.op, nullptr);
-    ASSERT_NE(gather_.op, nullptr);
+    ASSERT_NE(compute_, gather_);
   }
 
-  [[nodiscard]] std::vector<OpTiming> steps(std::int64_t count) const {
-    std::vector<OpTiming> timings;
-    const auto add = [&](const BoundOp& op, std::int64_t step, std::int64_t begin,
-                         std::int64_t length) {
-      timings.push_back({.op = &op,
-                         .step = step,
-                         .issued = Nanos(begin),
-                         .begin = Nanos(begin),
-                         .end = Nanos(begin + length)});
+  [[nodiscard]] std::vector<OpLaunch> steps(std::int64_t count, std::int64_t rank = 0,
+                                            std::int64_t length = kOp) const {
+    std::vector<OpLaunch> launches;
+    const auto add = [&](OpId op, std::int64_t step, std::int64_t begin, std::int64_t takes) {
+      launches.push_back({.op = op,
+                          .rank = rank,
+                          .step = step,
+                          .stream = std::nullopt,
+                          .issued = Nanos(begin),
+                          .begin = Nanos(begin),
+                          .end = Nanos(begin + takes)});
     };
     std::int64_t now = 100;
     for (std::int64_t step = 7; step < 7 + count; ++step) {
-      for (std::int64_t op = 0; op < kOps; ++op, now += kOp) add(compute_, step, now, kOp);
+      for (std::int64_t op = 0; op < kOps; ++op, now += length) add(compute_, step, now, length);
       add(gather_, step, now, kGather);
     }
-    return timings;
+    return launches;
   }
 
   [[nodiscard]] MeasuredStep measured(std::int64_t count) const {
@@ -83,6 +85,14 @@ TEST_F(MeasureStep, OfOneIsAllOfIt) {
   EXPECT_EQ(step.time.compute, Nanos(kOps * kOp));
   EXPECT_EQ(step.time.exposed_communication, Nanos(kGather));
   EXPECT_EQ(step.timeline.front().start, Nanos(0));
+}
+
+TEST_F(MeasureStep, OfTheRankWhoseKernelsTakeLongest) {
+  const std::vector<std::vector<OpLaunch>> by_rank{
+      steps(3, 0), steps(3, 1, kOp + 2), {}, steps(3, 3, kOp + 1)};
+  const MeasuredStep step = slowest_step(program_, plan_, by_rank);
+  EXPECT_EQ(step.rank, 1);
+  EXPECT_EQ(step.time.compute, Nanos(kOps * (kOp + 2)));
 }
 
 TEST_F(MeasureStep, OfNothingIsNothing) { EXPECT_EQ(measured(0).time.step, Nanos(0)); }
