@@ -9,8 +9,8 @@ namespace mfsdp {
 /// The run as it begins: the plan's facts, as `predicted` has them, and nothing measured yet.
 [[nodiscard]] MeasuredRun head_of(const RunFigures& predicted, const MachineFacts& facts);
 
-/// What the machine has measured. Memory is of one rank, times are of the last step; those of all
-/// steps follow from the steps (set_step_figures).
+/// What the machine has measured. Memory is of one rank, times are of one step (slowest_step);
+/// those of all steps follow from the steps (set_step_figures).
 void complete(MeasuredRun& run, const RankMachine& machine);
 
 /// Whether pools were used to the byte as predicted; what libraries take beside them is no matter.
