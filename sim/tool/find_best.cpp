@@ -433,7 +433,7 @@ Result<ExitCode> find_best(const Sweep& sweep, const SimOptions& options, const 
       break;
     case OutputFormat::csv: {
       std::vector<RunResult> runs;  // best first
-      for (const std::size_t place : best) runs.push_back(*rows[place].run);
+      for (const std::size_t place : best) runs.emplace_back(*rows[place].run);
       session.out << render_ranked_csv(runs);
     }
   }
