@@ -37,8 +37,8 @@ inline constexpr std::int64_t kTimedSteps = 3;
                                         std::span<const OpLaunch> launches);
 
 /// That of the rank whose kernels take longest, of equals the first: the others wait for it, and
-/// what they wait counts as their communication, so that it alone shows what no kernel hides. It is
-/// the rank that a prediction is of where ranks differ (RankSummary::reported).
+/// what they wait counts as their communication, so that it alone shows what no kernel hides. As a
+/// rule it is the rank that a prediction is of where ranks differ (RankSummary::reported).
 [[nodiscard]] MeasuredStep slowest_step(const Program& program, const Plan& plan,
                                         std::span<const std::vector<OpLaunch>> by_rank);
 

@@ -33,7 +33,7 @@ using Json = nlohmann::ordered_json;
 
 constexpr std::int64_t kMostSweptMicroBatch = 256;
 constexpr std::size_t kFrontRows = 12;
-/// Memory for more gathered weights and gradients, and windows, are worth that much more speed.
+/// A finer choice is taken only where it gains this much over the best combination.
 constexpr double kWorth = 1.002;
 
 /// "1,2,4,...": powers of two up to `most`.
