@@ -400,7 +400,8 @@ def report(all_):
     names = sorted(set(all_["cards"])) or ["no GPU was looked at"]
     versions = sorted({str(way["cost_model"]) for row in all_["rows"] for way in row["ways"].values() if way.get("cost_model")})
     print(f"{all_['gpus']} x {all_['card']} of one host ({'; '.join(names)}); cost model {', '.join(versions) or '-'}. Pairs are"
-          " predicted, measured; `compute`, `exposed`, `idle` are of one step of the rank that the others wait for, step and TFLOP/s medians of the timed ones.\n")
+          " predicted, measured; `compute`, `exposed`, `idle` are of one step of the rank that the others wait for, step and"
+          " TFLOP/s medians of the timed ones.\n")
     print("\n".join(speed_table(all_)))
     parts = other_parts(all_)
     print("\n| part | |\n|---|---|")

@@ -23,7 +23,7 @@ constexpr std::array kMedianFigures{ResultFigure::median_step_ns,
                                     ResultFigure::tokens_per_second_per_gpu,
                                     ResultFigure::tflops_per_gpu, ResultFigure::mfu};
 
-/// The last step and what it consists of.
+/// The recorded step and what it consists of.
 constexpr std::array kStepFigures{
     ResultFigure::step_ns,         ResultFigure::compute_ns,
     ResultFigure::idle_ns,         ResultFigure::exposed_communication_ns,

@@ -45,8 +45,9 @@ std::string usual_of(const std::string& flag, const PlanConfig& config) {
   return text;
 }
 
-/// One combination with every choice of a value for each axis.
-Sweep varied(const std::vector<std::string>& arguments, const std::vector<SweepAxis>& axes) {
+/// One combination with every choice of a value for each axis; what is as usual is not said.
+Sweep varied(const std::vector<std::string>& arguments, const std::vector<SweepAxis>& axes,
+             const std::vector<std::string>& usual) {
   Sweep sweep{.axes = axes, .arguments = {}};
   std::size_t choices = 1;
   for (const SweepAxis& axis : axes) choices *= axis.values.size();
@@ -54,7 +55,8 @@ Sweep varied(const std::vector<std::string>& arguments, const std::vector<SweepA
   for (std::size_t i = 0; i < choices; ++i) {
     const std::vector<std::string> values = sweep.values(i);
     for (std::size_t a = 0; a < axes.size(); ++a)
-      sweep.arguments[i].insert(sweep.arguments[i].end(), {axes[a].flag, values[a]});
+      if (values[a] != usual[a])
+        sweep.arguments[i].insert(sweep.arguments[i].end(), {axes[a].flag, values[a]});
   }
   return sweep;
 }
@@ -110,7 +112,7 @@ Result<Finer> finer_rows(FinerKind kind, const Sweep& sweep, const std::vector<S
     if (axes.empty()) continue;
     std::vector<std::string> arguments = sweep.arguments[place];
     if (batch) arguments.insert(arguments.end(), {"--global-batch", std::to_string(*batch)});
-    const Sweep choices = varied(arguments, axes);
+    const Sweep choices = varied(arguments, axes, usual);
     MFSDP_LET(made, sweep_rows(choices, session));
     for (std::size_t i = 0; i < made.size(); ++i) {
       if (made[i].values == usual) continue;  // the combination itself
@@ -129,16 +131,11 @@ Result<Finer> finer_rows(FinerKind kind, const Sweep& sweep, const std::vector<S
 void take(Sweep& sweep, std::vector<SweepRow>& rows, Finer& finer, std::size_t place) {
   const SweepRow& base = rows[finer.bases[place]];
   SweepRow& taken = finer.rows[place];
-  std::vector<std::string>& arguments = finer.arguments[place];
   std::vector<std::string> values = base.values;
   for (std::size_t a = 0; a < finer.axes.size(); ++a) {
     const SweepAxis& axis = finer.axes[a];
     const std::string& value = taken.values[base.values.size() + a];
-    if (value == usual_of(axis.flag, base.run->config)) {
-      if (const auto flag = std::ranges::find(arguments, axis.flag); flag != arguments.end())
-        arguments.erase(flag, flag + 2);
-      continue;
-    }
+    if (value == usual_of(axis.flag, base.run->config)) continue;
     values.push_back(value);
     sweep.axes.push_back(axis);
   }
@@ -147,7 +144,7 @@ void take(Sweep& sweep, std::vector<SweepRow>& rows, Finer& finer, std::size_t p
   for (SweepRow& row : rows)
     for (const SweepAxis& axis : added)
       row.values.push_back(row.run ? usual_of(axis.flag, row.run->config) : std::string());
-  sweep.arguments.push_back(std::move(arguments));
+  sweep.arguments.push_back(std::move(finer.arguments[place]));
   rows.push_back(std::move(taken));
 }
 
