@@ -33,7 +33,7 @@ using Json = nlohmann::ordered_json;
 
 constexpr std::int64_t kMostSweptMicroBatch = 256;
 constexpr std::size_t kFrontRows = 12;
-/// A finer choice is taken only where it gains this much over the best combination.
+/// A finer choice is taken only where it gains this much over the combination that it varies.
 constexpr double kWorth = 1.002;
 
 /// "1,2,4,...": powers of two up to `most`.
@@ -101,6 +101,20 @@ std::vector<std::size_t> ranked(const std::vector<SweepRow>& rows, const SimOpti
   return places;
 }
 
+/// Positions of the finer choices that are worth it: the best one of each combination, best first.
+std::vector<std::size_t> gaining(const Finer& finer, const std::vector<SweepRow>& rows,
+                                 const SimOptions& options) {
+  std::vector<std::size_t> places;
+  std::set<std::size_t> seen;
+  for (const std::size_t place : ranked(finer.rows, options)) {
+    const std::size_t base = finer.bases[place];
+    if (seen.insert(base).second &&
+        score(*finer.rows[place].run, options) > kWorth * score(*rows[base].run, options))
+      places.push_back(place);
+  }
+  return places;
+}
+
 std::string title_of(const SimOptions& options) {
   return options.find == Find::fastest ? "Fastest" : "Cheapest";
 }
@@ -151,14 +165,16 @@ std::string why(const RunFigures& best, const RunFigures& second) {
                      fmt::join(texts, ", "));
 }
 
+/// What the combinations came to; those that vary one of them further are not counted.
 struct Counts {
+  std::int64_t combinations = 0;
   std::int64_t impossible = 0;
   std::int64_t too_large = 0;
   std::int64_t predicted = 0;
 };
 
 Counts count(const std::vector<SweepRow>& rows) {
-  Counts counts;
+  Counts counts{.combinations = std::ssize(rows)};
   for (const SweepRow& row : rows) {
     if (row.impossible)
       ++counts.impossible;
@@ -211,11 +227,10 @@ std::string nothing_fits(const Sweep& sweep, const std::vector<SweepRow>& rows) 
 }
 
 /// How many combinations came to what, the axes, and the batch that they share.
-std::string tried_text(const Sweep& sweep, const std::vector<SweepRow>& rows,
+std::string tried_text(const Sweep& sweep, const Counts& counts,
                        const std::optional<HeldBatch>& held) {
-  const Counts counts = count(rows);
   std::string text = fmt::format("Tried {} combinations: {} fit, {} do not, {} are not possible.\n",
-                                 format_count(std::ssize(rows)), format_count(counts.predicted),
+                                 format_count(counts.combinations), format_count(counts.predicted),
                                  format_count(counts.too_large), format_count(counts.impossible));
   for (const SweepAxis& axis : sweep.axes)
     text += fmt::format("  {} {}\n", axis.flag, fmt::join(axis.values, ","));
@@ -248,7 +263,7 @@ Result<std::vector<GivenFlag>> plan_flags_of(const std::vector<std::string>& arg
 
 /// The winner for --options of all tools, and why it won.
 Result<std::string> tuned(const Sweep& sweep, const std::vector<SweepRow>& rows,
-                          const std::vector<std::size_t>& best,
+                          const std::vector<std::size_t>& best, const Counts& counts,
                           const std::optional<HeldBatch>& held, const SimOptions& options) {
   MFSDP_LET(flags, plan_flags_of(sweep.arguments[best.front()]));
   if (held && std::ranges::find(flags, "--global-batch", &GivenFlag::name) == flags.end())
@@ -256,8 +271,8 @@ Result<std::string> tuned(const Sweep& sweep, const std::vector<SweepRow>& rows,
   const RunFigures& winner = *rows[best.front()].run;
   std::vector<std::string> comments{
       fmt::format("mfsdp-sim {} --find {}: {} of {} combinations fit", version(),
-                  to_string(*options.find), format_count(count(rows).predicted),
-                  format_count(std::ssize(rows))),
+                  to_string(*options.find), format_count(counts.predicted),
+                  format_count(counts.combinations)),
       fmt::format("Predicted: {}; {}", scored(winner, options),
                   rows[best.front()].run->trust.text)};
   if (best.size() > 1) {
@@ -313,11 +328,10 @@ std::string as_markdown(const Sweep& sweep, const std::vector<SweepRow>& rows,
 }
 
 std::string as_json(const Sweep& sweep, const std::vector<SweepRow>& rows,
-                    const std::vector<std::size_t>& best, const std::optional<HeldBatch>& held,
-                    const SimOptions& options) {
-  const Counts counts = count(rows);
+                    const std::vector<std::size_t>& best, const Counts& counts,
+                    const std::optional<HeldBatch>& held, const SimOptions& options) {
   Json object = {{"schema", "mfsdp.find/1"},      {"find", std::string(to_string(*options.find))},
-                 {"tried", rows.size()},          {"impossible", counts.impossible},
+                 {"tried", counts.combinations},  {"impossible", counts.impossible},
                  {"too_large", counts.too_large}, {"predicted", counts.predicted}};
   object["held_global_batch"] = held ? Json(held->sequences) : Json(nullptr);
   object["winner"] =
@@ -352,7 +366,7 @@ ExitCode interrupted(const std::vector<SweepRow>& rows, const SimOptions& option
   session.err << fmt::format(
       "{}: interrupted after {} of {} combinations; {} predicted runs are "
       "{}\n",
-      session.tool, counts.impossible + counts.too_large + counts.predicted, rows.size(),
+      session.tool, counts.impossible + counts.too_large + counts.predicted, counts.combinations,
       counts.predicted, options.common.no_save ? "not stored (--no-save)" : "stored");
   return ExitCode::interrupted;
 }
@@ -366,7 +380,11 @@ Result<Sweep> widened(const Sweep& sweep, const SimOptions& options, Asker& aske
     const bool fixed = contains(options.given, flag);
     if (!fixed) more.insert(more.end(), {flag, values});
   };
-  const bool is_ours = options.engine == EngineKind::mfsdp;
+  const bool is_ours =
+      options.engine == EngineKind::mfsdp ||
+      std::ranges::any_of(sweep.axes, [](const SweepAxis& axis) {
+        return axis.flag == "--engine" && contains(axis.values, to_string(EngineKind::mfsdp));
+      });
   if (is_ours) vary("--strategy", "optim_grads_params,optim_grads,optim,no_shard");
   vary("--recompute", is_ours ? recompute_choices(shape.layers) : "none,full");
   vary("--micro-batch", powers_up_to(kMostSweptMicroBatch));
@@ -402,22 +420,24 @@ Result<ExitCode> find_best(const Sweep& sweep, const SimOptions& options, const 
   for (SweepRow& row : rows)
     if (row.run) estimate_training(*row.run, options);
   if (!whole) return interrupted(rows, options, session);
+  const Counts counts = count(rows);
   std::vector<std::size_t> best = ranked(rows, options);
-  std::string tried = tried_text(wide, rows, held);
+  std::string tried = tried_text(wide, counts, held);
   const auto batch = held ? std::optional(held->sequences) : std::nullopt;
+  std::set<std::size_t> outdone;  // combinations of which a finer choice is taken
   for (const FinerKind kind : {FinerKind::transports, FinerKind::order}) {
-    MFSDP_LET(finer, finer_rows(kind, wide, rows, best, batch, options, session));
+    std::vector<std::size_t> open = best;
+    std::erase_if(open, [&](std::size_t place) { return outdone.contains(place); });
+    MFSDP_LET(finer, finer_rows(kind, wide, rows, open, batch, options, session));
     tried += finer_text(finer);
     MFSDP_TRY(predict_rows(finer.rows, open_rows(finer.rows), Predict::what_fits, options, session,
                            store));
     if (session.interrupted) return interrupted(rows, options, session);
     for (SweepRow& row : finer.rows)
       if (row.run) estimate_training(*row.run, options);
-    const std::vector<std::size_t> best_finer = ranked(finer.rows, options);
-    if (best_finer.empty() || score(*finer.rows[best_finer.front()].run, options) <=
-                                  kWorth * score(*rows[best.front()].run, options))
-      continue;
-    take(wide, rows, finer, best_finer.front());
+    const std::vector<std::size_t> gains = gaining(finer, rows, options);
+    for (const std::size_t place : gains) outdone.insert(finer.bases[place]);
+    take(wide, rows, finer, gains);
     best = ranked(rows, options);
   }
   switch (options.common.output) {
@@ -427,7 +447,9 @@ Result<ExitCode> find_best(const Sweep& sweep, const SimOptions& options, const 
           session.style);
       break;
     case OutputFormat::json:
-    case OutputFormat::jsonl: session.out << as_json(wide, rows, best, held, options); break;
+    case OutputFormat::jsonl:
+      session.out << as_json(wide, rows, best, counts, held, options);
+      break;
     case OutputFormat::md:
       session.out << as_markdown(wide, rows, best, held, tried, options);
       break;
@@ -438,7 +460,7 @@ Result<ExitCode> find_best(const Sweep& sweep, const SimOptions& options, const 
     }
   }
   if (!best.empty() && options.tune_out) {
-    MFSDP_LET(file, tuned(wide, rows, best, held, options));
+    MFSDP_LET(file, tuned(wide, rows, best, counts, held, options));
     MFSDP_TRY(write_file_atomically(*options.tune_out, file));
   }
   if (!best.empty()) warn_of_full_memory(*rows[best.front()].run, session);

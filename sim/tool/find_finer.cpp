@@ -5,7 +5,6 @@
 
 #include <algorithm>
 #include <ranges>
-#include <span>
 #include <utility>
 
 #include "core/plan/config_fields.hpp"
@@ -27,16 +26,27 @@ std::vector<SweepAxis> axes_of(FinerKind kind) {
            .values = {"optim_grads_params", "optim_grads", "optim", "no_shard"}}};
 }
 
-/// Whether several ranks have the same experts, and may share them in another way than the rest.
-bool has_choice(const std::string& flag, const PlanConfig& config) {
+bool is_ours(const SweepRow& row) {
+  return row.run && row.run->engine == to_string(EngineKind::mfsdp);
+}
+
+/// Whether a combination that was predicted may have another value: collectives to place, windows
+/// of a node's GPUs to carry them, ranks that have the same experts and may share them otherwise.
+bool has_choice(const std::string& flag, const SweepRow& row) {
+  const PlanConfig& config = row.run->config;
+  const Cluster& cluster = row.question->costs->cluster();
+  if (flag == "--placement") return cluster.gpus > 1;
+  if (flag == "--gather" || flag == "--reduce")
+    return cluster.gpus > 1 && cluster.gpu.link == LinkKind::nvlink;
   return flag != kExpertStrategy ||
          (config.deals_experts() && config.mesh.size(Axis::expt_dp) > 1 &&
           config.outer_strategy != Strategy::optim);
 }
 
 /// What a combination has where the flag is not given; nothing where it has no such choice.
-std::string usual_of(const std::string& flag, const PlanConfig& config) {
-  if (!has_choice(flag, config)) return {};
+std::string usual_of(const std::string& flag, const SweepRow& row) {
+  if (!is_ours(row) || !has_choice(flag, row)) return {};
+  const PlanConfig& config = row.run->config;
   if (flag == kExpertStrategy) return std::string(to_string(config.strategy_of_experts()));
   std::string text;
   for_each_field(config, [&](const ConfigField& field, const auto& value) {
@@ -67,15 +77,13 @@ std::vector<std::size_t> varied_rows(FinerKind kind, const std::vector<SweepRow>
   std::vector<std::size_t> places;
   std::vector<Strategy> seen;
   for (const std::size_t place : best) {
-    if (rows[place].run->engine != to_string(EngineKind::mfsdp)) continue;
+    if (!is_ours(rows[place])) continue;
     if (kind == FinerKind::order) {
       if (places.size() < kVaried) places.push_back(place);
       continue;
     }
-    const Cluster& cluster = rows[place].question->costs->cluster();
     const Strategy strategy = rows[place].run->config.strategy;
-    const bool has_windows = cluster.gpus > 1 && cluster.gpu.link == LinkKind::nvlink;
-    if (!has_windows || std::ranges::find(seen, strategy) != seen.end()) continue;
+    if (std::ranges::find(seen, strategy) != seen.end()) continue;
     seen.push_back(strategy);
     places.push_back(place);
   }
@@ -89,25 +97,20 @@ Result<Finer> finer_rows(FinerKind kind, const Sweep& sweep, const std::vector<S
                          const SimOptions& options, const Session& session) {
   Finer finer;
   finer.kind = kind;
-  if (options.engine != EngineKind::mfsdp) return finer;  // others have no such choices
   const std::vector<std::size_t> places = varied_rows(kind, rows, best);
   finer.varied = places.size();
-  const auto configs = places | std::views::transform([&](std::size_t row) -> const PlanConfig& {
-                         return rows[row].run->config;
-                       });
   for (SweepAxis& axis : axes_of(kind))
     if (!contains(options.given, axis.flag) &&
-        std::ranges::any_of(configs, [&](const auto& c) { return has_choice(axis.flag, c); }))
+        std::ranges::any_of(places, [&](std::size_t i) { return has_choice(axis.flag, rows[i]); }))
       finer.axes.push_back(std::move(axis));
   if (finer.axes.empty()) return finer;
   for (const std::size_t place : places) {
-    const PredictedRun& run = *rows[place].run;
     std::vector<SweepAxis> axes;
     std::vector<std::string> usual;
     for (const SweepAxis& axis : finer.axes) {
-      if (!has_choice(axis.flag, run.config)) continue;
+      if (!has_choice(axis.flag, rows[place])) continue;
       axes.push_back(axis);
-      usual.push_back(usual_of(axis.flag, run.config));
+      usual.push_back(usual_of(axis.flag, rows[place]));
     }
     if (axes.empty()) continue;
     std::vector<std::string> arguments = sweep.arguments[place];
@@ -128,24 +131,29 @@ Result<Finer> finer_rows(FinerKind kind, const Sweep& sweep, const std::vector<S
   return finer;
 }
 
-void take(Sweep& sweep, std::vector<SweepRow>& rows, Finer& finer, std::size_t place) {
-  const SweepRow& base = rows[finer.bases[place]];
-  SweepRow& taken = finer.rows[place];
-  std::vector<std::string> values = base.values;
-  for (std::size_t a = 0; a < finer.axes.size(); ++a) {
-    const SweepAxis& axis = finer.axes[a];
-    const std::string& value = taken.values[base.values.size() + a];
-    if (value == usual_of(axis.flag, base.run->config)) continue;
-    values.push_back(value);
-    sweep.axes.push_back(axis);
+void take(Sweep& sweep, std::vector<SweepRow>& rows, Finer& finer,
+          const std::vector<std::size_t>& places) {
+  const std::size_t combinations = rows.size();
+  for (const std::size_t place : places) {
+    rows.push_back(std::move(finer.rows[place]));
+    sweep.arguments.push_back(std::move(finer.arguments[place]));
   }
-  const auto added = std::span(sweep.axes).subspan(base.values.size());
-  taken.values = std::move(values);
-  for (SweepRow& row : rows)
-    for (const SweepAxis& axis : added)
-      row.values.push_back(row.run ? usual_of(axis.flag, row.run->config) : std::string());
-  sweep.arguments.push_back(std::move(finer.arguments[place]));
-  rows.push_back(std::move(taken));
+  const std::size_t before = sweep.axes.size();
+  std::vector<std::size_t> said;  // the kind's flags in which a row taken is not as its combination
+  for (std::size_t a = 0; a < finer.axes.size(); ++a)
+    if (std::ranges::any_of(std::views::iota(std::size_t{0}, places.size()), [&](std::size_t i) {
+          return rows[combinations + i].values[before + a] !=
+                 usual_of(finer.axes[a].flag, rows[finer.bases[places[i]]]);
+        }))
+      said.push_back(a);
+  for (std::size_t i = 0; i < rows.size(); ++i) {
+    const std::vector<std::string> all = std::exchange(rows[i].values, {});
+    rows[i].values.assign(all.begin(), all.begin() + static_cast<std::ptrdiff_t>(before));
+    for (const std::size_t a : said)
+      rows[i].values.push_back(i < combinations ? usual_of(finer.axes[a].flag, rows[i])
+                                                : all[before + a]);
+  }
+  for (const std::size_t a : said) sweep.axes.push_back(finer.axes[a]);
 }
 
 std::string finer_text(const Finer& finer) {

@@ -33,19 +33,21 @@ struct Finer {
 inline constexpr std::size_t kVaried = 3;
 
 /// Combinations of those at `best`, which are in order, with each value of the kind's flags, but
-/// for what the command line gives: --placement, --gather and --reduce where GPUs have NVLink; or
-/// --prefetch, --grad-slots and, where several ranks have the same experts, --expert-strategy.
-/// `batch`: the global batch that all combinations share, if they do. Errors: as sweep_rows.
+/// for what the command line gives: --placement of several GPUs and, where they have NVLink,
+/// --gather and --reduce; or --prefetch, --grad-slots and, where several ranks have the same
+/// experts, --expert-strategy. `batch`: the global batch that all combinations share, if they do.
+/// Errors: as sweep_rows.
 [[nodiscard]] Result<Finer> finer_rows(FinerKind kind, const Sweep& sweep,
                                        const std::vector<SweepRow>& rows,
                                        const std::vector<std::size_t>& best,
                                        std::optional<std::int64_t> batch, const SimOptions& options,
                                        const Session& session);
 
-/// Takes the row at `place` of these among the combinations, as the last one of them, with the
-/// flags in which it is not as its combination; the others have the values of such flags where they
-/// are not given.
-void take(Sweep& sweep, std::vector<SweepRow>& rows, Finer& finer, std::size_t place);
+/// Takes the rows at `places` of these among the combinations, after them, with the flags in which
+/// one of them is not as its combination; all others of our engine have the values of such flags
+/// where they are not given. The rows taken are left without what they hold.
+void take(Sweep& sweep, std::vector<SweepRow>& rows, Finer& finer,
+          const std::vector<std::size_t>& places);
 
 /// "The 3 best also with --prefetch 1,2,3 and --grad-slots 2,3,4.\n", or nothing.
 [[nodiscard]] std::string finer_text(const Finer& finer);

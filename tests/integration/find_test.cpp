@@ -327,6 +327,24 @@ TEST(Find, TriesTransportsWithTheBestOfEachStrategy) {
   EXPECT_EQ(other.is_null() ? "nccl" : other["config"]["reduce"].get<std::string>(), "nccl");
 }
 
+// Of two engines, ours alone has finer choices; what these came to is not counted among the
+// combinations.
+TEST(Find, VariesOwnRowsAmongThoseOfOtherEngines) {
+  const std::string flags =
+      "--model llama_nano --gpus 16 --micro-batch 2 --strategy 3 --recompute none,full:1 "
+      "--outer-dp 1 --find fastest --no-save --output ";
+  const auto both = test::run_sim(flags + "json --engine fsdp2,mfsdp");
+  const auto own = test::run_sim(flags + "json");
+  ASSERT_EQ(both.status, 0);
+  ASSERT_EQ(own.status, 0);
+  const json winner = json::parse(own.out)["winner"];
+  EXPECT_EQ(json::parse(both.out)["winner"]["engine"], "mfsdp");
+  EXPECT_EQ(json::parse(both.out)["winner"]["plan_hash"], winner["plan_hash"]);
+  EXPECT_NE(winner["config"]["prefetch"], 1);
+  EXPECT_EQ(json::parse(own.out)["tried"], 2);
+  EXPECT_EQ(json::parse(own.out)["predicted"], 2);
+}
+
 // Eight microbatches: experts that are gathered for each use cost more than such as are whole, so
 // that they are shared otherwise than the rest, as brute force over the strategies says too.
 TEST(Find, TriesStrategiesOfExpertsWithTheBest) {
