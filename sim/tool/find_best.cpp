@@ -360,9 +360,7 @@ std::vector<std::size_t> open_rows(const std::vector<SweepRow>& rows) {
 }
 
 /// No winner is named: what was not tried may be better.
-ExitCode interrupted(const std::vector<SweepRow>& rows, const SimOptions& options,
-                     const Session& session) {
-  const Counts counts = count(rows);
+ExitCode interrupted(const Counts& counts, const SimOptions& options, const Session& session) {
   session.err << fmt::format(
       "{}: interrupted after {} of {} combinations; {} predicted runs are "
       "{}\n",
@@ -419,8 +417,8 @@ Result<ExitCode> find_best(const Sweep& sweep, const SimOptions& options, const 
             predict_rows(rows, open_rows(rows), Predict::what_fits, options, session, store));
   for (SweepRow& row : rows)
     if (row.run) estimate_training(*row.run, options);
-  if (!whole) return interrupted(rows, options, session);
   const Counts counts = count(rows);
+  if (!whole) return interrupted(counts, options, session);
   std::vector<std::size_t> best = ranked(rows, options);
   std::string tried = tried_text(wide, counts, held);
   const auto batch = held ? std::optional(held->sequences) : std::nullopt;
@@ -432,7 +430,7 @@ Result<ExitCode> find_best(const Sweep& sweep, const SimOptions& options, const 
     tried += finer_text(finer);
     MFSDP_TRY(predict_rows(finer.rows, open_rows(finer.rows), Predict::what_fits, options, session,
                            store));
-    if (session.interrupted) return interrupted(rows, options, session);
+    if (session.interrupted) return interrupted(counts, options, session);
     for (SweepRow& row : finer.rows)
       if (row.run) estimate_training(*row.run, options);
     const std::vector<std::size_t> gains = gaining(finer, rows, options);

@@ -133,25 +133,24 @@ Result<Finer> finer_rows(FinerKind kind, const Sweep& sweep, const std::vector<S
 
 void take(Sweep& sweep, std::vector<SweepRow>& rows, Finer& finer,
           const std::vector<std::size_t>& places) {
-  const std::size_t combinations = rows.size();
-  for (const std::size_t place : places) {
-    rows.push_back(std::move(finer.rows[place]));
-    sweep.arguments.push_back(std::move(finer.arguments[place]));
-  }
   const std::size_t before = sweep.axes.size();
   std::vector<std::size_t> said;  // the kind's flags in which a row taken is not as its combination
-  for (std::size_t a = 0; a < finer.axes.size(); ++a)
-    if (std::ranges::any_of(std::views::iota(std::size_t{0}, places.size()), [&](std::size_t i) {
-          return rows[combinations + i].values[before + a] !=
-                 usual_of(finer.axes[a].flag, rows[finer.bases[places[i]]]);
-        }))
-      said.push_back(a);
-  for (std::size_t i = 0; i < rows.size(); ++i) {
-    const std::vector<std::string> all = std::exchange(rows[i].values, {});
-    rows[i].values.assign(all.begin(), all.begin() + static_cast<std::ptrdiff_t>(before));
-    for (const std::size_t a : said)
-      rows[i].values.push_back(i < combinations ? usual_of(finer.axes[a].flag, rows[i])
-                                                : all[before + a]);
+  for (std::size_t a = 0; a < finer.axes.size(); ++a) {
+    const auto is_otherwise = [&](std::size_t place) {
+      return finer.rows[place].values[before + a] !=
+             usual_of(finer.axes[a].flag, rows[finer.bases[place]]);
+    };
+    if (std::ranges::any_of(places, is_otherwise)) said.push_back(a);
+  }
+  for (SweepRow& row : rows)
+    for (const std::size_t a : said) row.values.push_back(usual_of(finer.axes[a].flag, row));
+  for (const std::size_t place : places) {
+    SweepRow& row = finer.rows[place];
+    const std::vector<std::string> all = row.values;
+    row.values.resize(before);
+    for (const std::size_t a : said) row.values.push_back(all[before + a]);
+    rows.push_back(std::move(row));
+    sweep.arguments.push_back(std::move(finer.arguments[place]));
   }
   for (const std::size_t a : said) sweep.axes.push_back(finer.axes[a]);
 }

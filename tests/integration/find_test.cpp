@@ -332,17 +332,25 @@ TEST(Find, TriesTransportsWithTheBestOfEachStrategy) {
 TEST(Find, VariesOwnRowsAmongThoseOfOtherEngines) {
   const std::string flags =
       "--model llama_nano --gpus 16 --micro-batch 2 --strategy 3 --recompute none,full:1 "
-      "--outer-dp 1 --find fastest --no-save --output ";
-  const auto both = test::run_sim(flags + "json --engine fsdp2,mfsdp");
-  const auto own = test::run_sim(flags + "json");
+      "--outer-dp 1 --find fastest --no-save --output json";
+  const auto both = test::run_sim(flags + " --engine fsdp2,mfsdp");
+  const auto own = test::run_sim(flags);
   ASSERT_EQ(both.status, 0);
   ASSERT_EQ(own.status, 0);
-  const json winner = json::parse(own.out)["winner"];
-  EXPECT_EQ(json::parse(both.out)["winner"]["engine"], "mfsdp");
-  EXPECT_EQ(json::parse(both.out)["winner"]["plan_hash"], winner["plan_hash"]);
+  const json found = json::parse(own.out);
+  const json winner = json::parse(both.out)["winner"];
+  EXPECT_EQ(winner["engine"], "mfsdp");
+  EXPECT_EQ(winner["plan_hash"], found["winner"]["plan_hash"]);
   EXPECT_NE(winner["config"]["prefetch"], 1);
-  EXPECT_EQ(json::parse(own.out)["tried"], 2);
-  EXPECT_EQ(json::parse(own.out)["predicted"], 2);
+  EXPECT_EQ(found["tried"], 2);
+  EXPECT_EQ(found["predicted"], 2);
+}
+
+TEST(Find, WithoutNvlinkPlacesCollectivesAlone) {
+  const auto run = test::run_sim("--model llama_nano --gpus 8 --gpu l40s --find fastest --no-save");
+  ASSERT_EQ(run.status, 0);
+  EXPECT_NE(run.out.find("also with --placement earliest,attention,gathers.\n"), std::string::npos);
+  EXPECT_EQ(run.out.find("--gather"), std::string::npos);
 }
 
 // Eight microbatches: experts that are gathered for each use cost more than such as are whole, so
