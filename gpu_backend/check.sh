@@ -6,8 +6,8 @@
 # --build: a build with CUDA (cmake --workflow --preset gpu); nothing is built here. --out (default
 # gpu_check): logs and results. A stage that has passed is not run again; a table of all stages stands
 # at the end. Stages that need more GPUs than there are, or programs that are not built, are skipped.
-# --flags: of the plan, for the trainings of stages C, D and F (give them an --out of their own). C also
-# holds their results to those of the plan without, and leaves out strategies that refuse them.
+# --flags: of the plan, for the trainings of stages C, D, F and G (give them an --out of their own). C and G
+# also hold their results to those of the plan without, and leave out what refuses them.
 #
 #   A  kernels, products and attention against fp64        B  the backend on one GPU
 #   C  two GPUs: strategies, delays, poison, bits          D  ranks killed and stopped in every phase
@@ -177,7 +177,7 @@ states() {  # cuda|cpu|hosts RANKS STRATEGY ARGUMENTS...
   local run=(--strategy "$3" --seq-len 128 --global-batch 4 --steps 3 "${@:4}")
   if [ "$backend" = hosts ]; then
     on_two_hosts "$out/states/log" "${run[@]}"
-    [ "$(cat "$out/states/log/code")" = 0 ] && return
+    [ "$(cat "$out/states/log/code")" = "0 0" ] && return
   else
     [ "$backend" = cuda ] || place=--world-size
     timeout 100 "$exec_tool" --backend "$backend" $place "$ranks" --no-save --model llama_tiny --data "$text" \
@@ -302,39 +302,59 @@ on_two_hosts() {  # FOLDER ARGUMENTS...
     "${run[@]}" --node-rank 0 > "$dir/steps.jsonl" 2> "$dir/errors"
   local code=$?
   wait $!
-  echo $(($? + code)) > "$dir/code"
+  echo "$code $?" > "$dir/code"
+}
+
+# Every layout as it is and, with --flags, once more with these.
+hosts_trainings() {
+  local name flags
+  hosts_runs | while IFS='|' read -r name flags; do
+    echo "$name|$flags|"
+    [ ${#more[@]} -eq 0 ] || echo "$name|$flags|${more[*]}"
+  done
 }
 
 stage_G() {
   [ "$gpus" -ge 2 ] || { echo "needs two GPUs"; return 77; }
-  local dir=$out/hosts number=0 name flags
+  local dir=$out/hosts number=0 name flags added
   rm -rf "$dir"
-  while IFS='|' read -r name flags; do
+  while IFS='|' read -r name flags added; do
     mkdir -p "$dir/$number"
-    echo "$name" > "$dir/$number/class"
+    printf '%s\n' "$name" "$flags" "$added" > "$dir/$number/layout"
     # shellcheck disable=SC2086
-    on_two_hosts "$dir/$number" --steps 6 $flags < /dev/null &
+    on_two_hosts "$dir/$number" --steps 6 $flags $added < /dev/null &
     number=$((number + 1))
     [ $((number % 4)) -ne 0 ] || wait
-  done < <(hosts_runs)
+  done < <(hosts_trainings)
   wait
   python3 - "$dir" $number <<'PYTHON'
 import glob, json, sys
 folder, count = sys.argv[1], int(sys.argv[2])
-classes, wrong = {}, []
+classes, wrong, refused, with_flags = {}, [], [], 0
 for number in range(count):
     at = f"{folder}/{number}"
-    name = open(f"{at}/class").read().strip()
+    name, flags, added = open(f"{at}/layout").read().splitlines()
     lines = [json.loads(line) for line in open(f"{at}/steps.jsonl") if line.startswith("{")]
     steps = tuple((l["grad_norm"],) if name == "exact sums" else (l["loss"], l["grad_norm"])
                   for l in lines if l.get("event") == "step")
     logs = "".join(open(log, errors="replace").read() for log in glob.glob(f"{at}/nccl.*"))
-    if open(f"{at}/code").read().strip() != "0" or len(steps) != 6:
+    first, second = open(f"{at}/code").read().split()
+    errors = [line for line in open(f"{at}/errors") if "mfsdp-exec: " in line]
+    windows = [line for line in errors
+               if "reaches the GPUs of one host" in line or "NCCL would not go by" in line]
+    if added and not steps and errors and (first == second == "2" or windows):
+        refused.append(f"left out: {name}, {flags}: {(windows or errors)[0].strip()}")
+    elif (first, second) != ("0", "0") or len(steps) != 6:
         wrong.append(f"run {number} ({name}) failed: {at}/errors")
     elif "via NET" not in logs:
         wrong.append(f"run {number} ({name}): NCCL did not speak of the network between the hosts")
     else:
         classes.setdefault(name, []).append(steps)
+        with_flags += bool(added)
+if refused:
+    print("\n".join(refused))
+    print(f"{with_flags} layouts with the flags")
+    if not with_flags: wrong.append("no layout takes the flags")
 for name, runs in classes.items():
     print(f"{name:22} {len(runs)} layouts, {len(set(runs))} results")
     if len(set(runs)) != 1:

@@ -273,9 +273,11 @@ def judge(run, begin, expected, said):
 
 
 def ask_driver(query):
-    """Numbers; none where there is no nvidia-smi."""
+    """Numbers, of the GPUs that the run sees; none where there is no nvidia-smi."""
+    seen = os.environ.get("CUDA_VISIBLE_DEVICES")
     try:
-        told = subprocess.run(["nvidia-smi", query, "--format=csv,noheader,nounits"],
+        told = subprocess.run(["nvidia-smi", query, "--format=csv,noheader,nounits",
+                               *([f"--id={seen}"] if seen else [])],
                               capture_output=True, text=True, timeout=30, check=False)
     except OSError:
         return []

@@ -2,8 +2,10 @@
 #pragma once
 
 #include <array>
+#include <cstdint>
 #include <string_view>
 
+#include "core/base/quantity.hpp"
 #include "core/base/vocabulary.hpp"
 
 namespace mfsdp {
@@ -20,5 +22,36 @@ struct Names<AttentionChoice> {
 /// The fact of topic "software" by which a measured run says its AttentionChoice. Runs without it
 /// had cuDNN's.
 inline constexpr std::string_view kAttentionFact = "attention";
+
+/// What of a call in bf16 decides whether mfsdp-exec's own kernels take it.
+struct AttentionTraits {
+  std::int64_t seq_len = 0;
+  std::int64_t heads = 0;  ///< of queries
+  std::int64_t head_dim = 0;
+  std::int64_t value_dim = 0;
+  std::int64_t window = 0;  ///< tokens that a query sees; 0: all up to its own
+  bool soft_cap = false;
+  bool documents = false;  ///< masked between documents
+  bool backward = false;
+  bool deterministic = false;  ///< equal bits are asked for
+};
+
+/// Tokens of a sequence that the own kernels compute at a time, queries forward and keys backward.
+inline constexpr std::int64_t kWarpgroupTokens = 128;
+/// Queries at a time, backward, of which a head keeps two floats each in its rows of dQ.
+inline constexpr std::int64_t kWarpgroupBackwardQueries = 64;
+
+/// Whether the own kernels compute such a call on a GPU that can run them: heads of 64 or 128,
+/// whole tiles, one document in a sequence, no window and no soft cap; backward, equal bits are not
+/// theirs.
+[[nodiscard]] constexpr bool warpgroups_take(const AttentionTraits& a) {
+  if (a.soft_cap || a.documents || (a.window != 0 && a.window < a.seq_len)) return false;
+  if ((a.head_dim != 64 && a.head_dim != 128) || a.value_dim != a.head_dim) return false;
+  if (a.seq_len <= 0 || a.seq_len % kWarpgroupTokens != 0) return false;
+  if (!a.backward) return true;
+  constexpr std::int64_t kPiece = kWarpgroupBackwardQueries;  // of a row's statistics, in heads
+  const std::int64_t statistics = ceil_div(a.heads, kPiece) * 2 * kPiece * std::int64_t{4};
+  return !a.deterministic && 2 * a.heads * a.head_dim >= statistics;
+}
 
 }  // namespace mfsdp

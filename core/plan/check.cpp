@@ -1,14 +1,13 @@
 #include "core/plan/check.hpp"
 
 #include <fmt/format.h>
-#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <string>
 #include <string_view>
-#include <unordered_map>
 #include <utility>
 
+#include "core/plan/check_model.hpp"
 #include "core/plan/field_names.hpp"
 #include "core/plan/index.hpp"
 #include "core/plan/job.hpp"
@@ -46,7 +45,7 @@ class StructureCheck {
                     fmt::format("'{}' appears twice", program_.plans[p].name));
     for (std::size_t p = 0; p < program_.plans.size(); ++p)
       MFSDP_TRY(check_plan(program_.plans[p], fmt::format("plans[{}]", p)));
-    return check_model();
+    return check_model(program_);
   }
 
  private:
@@ -127,136 +126,6 @@ class StructureCheck {
       return fail(where + ".ranks",
                   fmt::format("expected the {} that lie there, got {}", ranks, ranks_class.ranks));
     return {};
-  }
-
-  /// A group's parameters are the configured model's, each as the model has it, once in all. A plan
-  /// that was made by hand may have a model of its own, of which no name is the configured one's.
-  Result<void> check_parameters(const Model& model) {
-    std::unordered_map<std::string_view, const Parameter*> missing;
-    for (const Parameter& parameter : model.parameters) missing.emplace(parameter.name, &parameter);
-    const auto is_known = [&](const PlacedParameter& placed) {
-      return missing.contains(placed.name);
-    };
-    const bool by_hand = std::ranges::none_of(program_.groups, [&](const Group& group) {
-      return std::ranges::any_of(group.parameters, is_known);
-    });
-    if (by_hand) return {};
-    MFSDP_TRY(check_units(model));
-    for (std::size_t g = 0; g < program_.groups.size(); ++g) {
-      const Group& group = program_.groups[g];
-      const std::int64_t position = program_.units[units_[group.unit]].position;
-      for (std::size_t p = 0; p < group.parameters.size(); ++p) {
-        const PlacedParameter& placed = group.parameters[p];
-        const std::string where = fmt::format("groups[{}].parameters[{}]", g, p);
-        const auto found = missing.find(placed.name);
-        if (found == missing.end())
-          return fail(where + ".name",
-                      fmt::format("config.model has no (other) parameter '{}'", placed.name));
-        MFSDP_TRY(check_parameter(placed, group, *found->second, where));
-        if (std::cmp_not_equal(found->second->unit.value, position))
-          return fail(fmt::format("groups[{}].unit", g),
-                      fmt::format("expected the unit of position {}, as config.model has '{}', got "
-                                  "that of {}",
-                                  found->second->unit.value, placed.name, position));
-        if (program_.config.is_frozen(placed.name) == group.requires_grad)
-          return fail(fmt::format("groups[{}].requires_grad", g),
-                      fmt::format("expected {} of '{}', as config.freeze says",
-                                  !group.requires_grad, placed.name));
-        missing.erase(found);
-      }
-    }
-    return {};
-  }
-
-  /// Units are the configured model's, each once, in whatever order they are listed.
-  Result<void> check_units(const Model& model) const {
-    if (program_.units.size() != model.units.size())
-      return fail("units", fmt::format("expected {}, as config.model has, got {}",
-                                       model.units.size(), program_.units.size()));
-    std::vector<bool> taken(model.units.size(), false);
-    for (std::size_t u = 0; u < program_.units.size(); ++u) {
-      const PlanUnit& unit = program_.units[u];
-      const std::string where = fmt::format("units[{}]", u);
-      if (unit.position < 0 || std::cmp_greater_equal(unit.position, model.units.size()))
-        return fail(where + ".position",
-                    fmt::format("expected 0 to {}, as config.model has, got {}",
-                                model.units.size() - 1, unit.position));
-      const auto position = static_cast<std::size_t>(unit.position);
-      if (taken[position])
-        return fail(where + ".position", fmt::format("{} appears twice", unit.position));
-      taken[position] = true;
-      if (unit.kind != model.units[position].kind)
-        return fail(
-            where + ".kind",
-            fmt::format("expected {}, as config.model has at position {}, got {}",
-                        to_string(model.units[position].kind), position, to_string(unit.kind)));
-    }
-    return {};
-  }
-
-  Result<void> check_parameter(const PlacedParameter& placed, const Group& group,
-                               const Parameter& parameter, const std::string& where) const {
-    if (placed.role != parameter.role)
-      return fail(where + ".role",
-                  fmt::format("expected {}, as config.model has '{}', got {}",
-                              to_string(parameter.role), placed.name, to_string(placed.role)));
-    if (const auto shape = whole_shape(placed.shape, group.shard, program_.config.mesh);
-        shape != parameter.shape)
-      return fail(where + ".shape", fmt::format("expected [{}], as config.model has '{}', got [{}]",
-                                                fmt::join(parameter.shape, ", "), placed.name,
-                                                fmt::join(shape, ", ")));
-    const PlanConfig& config = program_.config;
-    if (const bool decays = config.decays(placed.name, parameter.decay); placed.decay != decays)
-      return fail(where + ".decay",
-                  fmt::format("expected {} of '{}', got {}", decays, placed.name, placed.decay));
-    if (const auto rate = config.rate_of(placed.name); placed.rate != rate) {
-      const auto text = [](const std::optional<Rational>& value) {
-        return value ? fmt::format("{}/{}", value->num, value->den) : "none";
-      };
-      return fail(where + ".rate",
-                  fmt::format("expected {}, as config.lr_scale has of '{}', got {}", text(rate),
-                              placed.name, text(placed.rate)));
-    }
-    return {};
-  }
-
-  /// Groups hold the configured model's parameters, and segments its microbatches.
-  Result<void> check_model() {
-    std::int64_t elements = 0;
-    for (const Group& group : program_.groups)
-      elements = checked_add(elements, checked_mul(group.used_elements(), shards_of(group)));
-    const Model model = make_model(program_.config);
-    const std::int64_t expected = model.parameter_count();
-    if (elements != expected)
-      return fail("groups",
-                  fmt::format("hold {} parameters where config.model has {}", elements, expected));
-    MFSDP_TRY(check_parameters(model));
-    const Plan* train = program_.find_plan("train");
-    if (train == nullptr) return fail("plans", "expected a plan \"train\"");
-    if (const std::int64_t in_all = microbatches_of(*train); in_all != program_.config.microbatches)
-      return fail("config.microbatches",
-                  fmt::format("expected {} as the segments of plan \"train\" have, got {}", in_all,
-                              program_.config.microbatches));
-    const Plan* eval = program_.find_plan("eval");
-    if (const std::int64_t in_all = eval == nullptr ? 0 : microbatches_of(*eval); in_all > 1)
-      return fail("plans", fmt::format("the segments of plan \"eval\" have {} microbatches, "
-                                       "expected one",
-                                       in_all));
-    return {};
-  }
-
-  /// Ranks that have other elements of a group's parameters each.
-  [[nodiscard]] std::int64_t shards_of(const Group& group) const {
-    std::int64_t shards = 1;
-    for (const AxisPlacement& on : group.shard) shards = checked_mul(shards, size(on.axis));
-    return shards;
-  }
-
-  static std::int64_t microbatches_of(const Plan& plan) {
-    std::int64_t in_all = 0;
-    for (const Segment& segment : plan.segments)
-      in_all = checked_add(in_all, checked_mul(segment.microbatches, segment.repeat));
-    return in_all;
   }
 
   static Result<void> check_instances(const std::optional<std::int64_t>& instances,

@@ -9,7 +9,7 @@ RUNS.csv and MEASURED.jsonl are those of engines_many.py. What the host takes fo
 PREDICTED.csv has every run at several of them, and `score` takes what the eager runs of small blocks say: the
 difference of those of 4 and of 16, each a mean, over the difference that is predicted. Between the launches of
 PREDICTED.csv it interpolates. Runs of small blocks are no part of the means. Of a run of one rank every process
-is a run: its step is their mean. A profiler slows the host: what is exposed of a traced step is also held to a
+is a run: its step is their mean. A profiler slows the host: what is exposed of a traced step, and what it computes, is also held to a
 prediction for the slower host under which the step is predicted to take as long as the traced one did.
 """
 
@@ -106,18 +106,18 @@ def launch_of(measured, predictions):
     return (mean(many) - mean(few)) / predicted * at
 
 
-def exposed_under_profiler(run, traced, launch, predictions):
-    """Milliseconds predicted, at the launch (up to the slowest predicted) that makes the step as long as the traced one."""
+def under_profiler(run, traced, launch, predictions):
+    """What is predicted at the launch (up to the slowest predicted) that makes the step as long as the traced one."""
     low, high = launch, float(LAUNCHES[-1])
     if predictions.of(run, low)["step_ms"] >= traced["traced_ms"]:
-        return predictions.of(run, low)["exposed_ms"]
+        return predictions.of(run, low)
     for _ in range(8):
         middle = (low + high) / 2
         if predictions.of(run, middle)["step_ms"] < traced["traced_ms"]:
             low = middle
         else:
             high = middle
-    return predictions.of(run, high)["exposed_ms"]
+    return predictions.of(run, high)
 
 
 def read_measured(path):
@@ -138,7 +138,8 @@ def score(arguments):
     print("| engine | run | ranks | step ms | predicted | compute ms | predicted | exposed ms | predicted | host ms | predicted "
           "| allocated | reserved |")
     print("|---|---|---:|---:|---:|---:|---:|---:|---:|---:|---:|---:|---:|")
-    errors = {"step": [], "exposed": [], "exposed, of the traced step": [], "allocated": [], "reserved": []}
+    errors = {"step": [], "exposed": [], "exposed, of the traced step": [], "compute, of the traced step": [],
+              "allocated": [], "reserved": []}
     for row in measured:
         run, facts = row["run"], row["facts"]
         if "out_of_memory" in facts:
@@ -150,8 +151,9 @@ def score(arguments):
             off[figure] = guess[figure] / facts[figure] - 1
         if "exposed_ms" in facts:
             off["exposed"] = (guess["exposed_ms"] - facts["exposed_ms"]) / facts["step_ms"]
-            slower = exposed_under_profiler(run, facts, launch, predictions)
-            off["exposed, of the traced step"] = (slower - facts["exposed_ms"]) / facts["traced_ms"]
+            slower = under_profiler(run, facts, launch, predictions)
+            off["exposed, of the traced step"] = (slower["exposed_ms"] - facts["exposed_ms"]) / facts["traced_ms"]
+            off["compute, of the traced step"] = slower["compute_ms"] / facts["compute_ms"] - 1
         if run["model"] != SMALL:
             for figure, value in off.items():
                 errors[figure].append(abs(value))

@@ -1,13 +1,16 @@
 // What kernels and collectives lose to each other when they run side by side.
 //
 //   contention_probe GPUS
+//   contention_probe products
 //
 // The kernels: 24 bf16 products [8192, 28672] = [8192, 4096] [28672, 4096]^T on a warm GPU at its
 // power limit or, rows named stream_*, 100 copies of 1 GiB. With one GPU their neighbours are
 // blocks that only spin and blocks that copy memory; with more, four collectives of 436 MB or, rows
 // named one_*, one of four times that, which all end while the kernels run. Each run beside a
 // neighbour follows one without: `solo` and `beside` are in the same state of heat and power.
-// Prints CSV, times in ms, medians of kRepeats. Exit code 3 where CUDA or a library fails.
+// `products`: those of the linear layers of Llama-3-8B's blocks, at three lengths and by the
+// fastest algorithm of each, beside blocks that spin; times are of one product. Prints CSV, times
+// in ms, medians of kRepeats. Exit code 3 where CUDA or a library fails.
 #include <cublasLt.h>
 #include <cuda_bf16.h>
 #include <cuda_runtime.h>
@@ -20,15 +23,16 @@
 #include <cstdint>
 #include <cstdio>
 #include <cstdlib>
+#include <cstring>
+#include <utility>
 #include <vector>
 
 namespace {
 
 constexpr int kEnvironmentFault = 3;
-constexpr int kM = 8192;
-constexpr int kN = 28672;
-constexpr int kK = 4096;
 constexpr int kProducts = 24;
+constexpr double kManyMs = 25;  // that as many of a smaller product take together, about
+constexpr int kCandidates = 16;
 constexpr int kStreams = 100;
 constexpr int kCollectives = 4;
 constexpr int kRepeats = 9;
@@ -111,63 +115,6 @@ T* device(std::size_t bytes) {
   return static_cast<T*>(data);
 }
 
-class Products {
- public:
-  explicit Products(cudaStream_t stream) : stream_(stream) {
-    a_ = device<__nv_bfloat16>(sizeof(__nv_bfloat16) * kM * kK);
-    b_ = device<__nv_bfloat16>(sizeof(__nv_bfloat16) * kN * kK);
-    c_ = device<__nv_bfloat16>(sizeof(__nv_bfloat16) * kM * kN);
-    workspace_ = device<char>(kWorkspaceBytes);
-    fill<<<1024, 256, 0, stream>>>(a_, std::size_t{kM} * kK, 1.0f, 1);
-    fill<<<1024, 256, 0, stream>>>(b_, std::size_t{kN} * kK, 0.02f, 2);
-    check(cudaGetLastError(), "fill");
-    check(cublasLtCreate(&handle_), "cublasLtCreate");
-    check(cublasLtMatmulDescCreate(&operation_, CUBLAS_COMPUTE_32F, CUDA_R_32F), "MatmulDesc");
-    const cublasOperation_t transposed = CUBLAS_OP_T;
-    check(cublasLtMatmulDescSetAttribute(operation_, CUBLASLT_MATMUL_DESC_TRANSA, &transposed,
-                                         sizeof transposed),
-          "transposed");
-    // Column-major: C^T [n, m] = B [n, k] A^T [k, m].
-    check(cublasLtMatrixLayoutCreate(&b_layout_, CUDA_R_16BF, kK, kN, kK), "layout");
-    check(cublasLtMatrixLayoutCreate(&a_layout_, CUDA_R_16BF, kK, kM, kK), "layout");
-    check(cublasLtMatrixLayoutCreate(&c_layout_, CUDA_R_16BF, kN, kM, kN), "layout");
-    cublasLtMatmulPreference_t preference = nullptr;
-    check(cublasLtMatmulPreferenceCreate(&preference), "preference");
-    check(cublasLtMatmulPreferenceSetAttribute(preference, CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES,
-                                               &kWorkspaceBytes, sizeof kWorkspaceBytes),
-          "preference");
-    int found = 0;
-    check(cublasLtMatmulAlgoGetHeuristic(handle_, operation_, b_layout_, a_layout_, c_layout_,
-                                         c_layout_, preference, 1, &choice_, &found),
-          "cublasLtMatmulAlgoGetHeuristic");
-    if (found == 0) fail("cublasLtMatmulAlgoGetHeuristic", "no algorithm");
-    cublasLtMatmulPreferenceDestroy(preference);
-  }
-
-  void launch() const {
-    const float one = 1;
-    const float zero = 0;
-    for (int i = 0; i < kProducts; ++i)
-      check(cublasLtMatmul(handle_, operation_, &one, b_, b_layout_, a_, a_layout_, &zero, c_,
-                           c_layout_, c_, c_layout_, &choice_.algo, workspace_, kWorkspaceBytes,
-                           stream_),
-            "cublasLtMatmul");
-  }
-
- private:
-  cudaStream_t stream_;
-  cublasLtHandle_t handle_ = nullptr;
-  cublasLtMatmulDesc_t operation_ = nullptr;
-  cublasLtMatrixLayout_t a_layout_ = nullptr;
-  cublasLtMatrixLayout_t b_layout_ = nullptr;
-  cublasLtMatrixLayout_t c_layout_ = nullptr;
-  cublasLtMatmulHeuristicResult_t choice_{};
-  __nv_bfloat16* a_ = nullptr;
-  __nv_bfloat16* b_ = nullptr;
-  __nv_bfloat16* c_ = nullptr;
-  char* workspace_ = nullptr;
-};
-
 struct Timer {
   cudaEvent_t begin = nullptr;
   cudaEvent_t end = nullptr;
@@ -180,6 +127,133 @@ struct Timer {
     check(cudaEventElapsedTime(&time, begin, end), "cudaEventElapsedTime");
     return time;
   }
+};
+
+/// c[rows, cols] = op(a)[rows, inner] op(b)[inner, cols], all row-major.
+struct Shape {
+  int rows;
+  int cols;
+  int inner;
+  bool a_transposed;  ///< stored as [inner, rows]
+  bool b_transposed;  ///< stored as [cols, inner]
+};
+constexpr Shape kLarge{8192, 28672, 4096, false, true};
+
+class Products {
+ public:
+  explicit Products(cudaStream_t stream, const Shape& shape = kLarge, bool searches = false)
+      : stream_(stream) {
+    const auto elements = [](int rows, int cols) {
+      return static_cast<std::size_t>(rows) * static_cast<std::size_t>(cols);
+    };
+    const std::size_t a = elements(shape.rows, shape.inner);
+    const std::size_t b = elements(shape.inner, shape.cols);
+    a_ = device<__nv_bfloat16>(sizeof(__nv_bfloat16) * a);
+    b_ = device<__nv_bfloat16>(sizeof(__nv_bfloat16) * b);
+    c_ = device<__nv_bfloat16>(sizeof(__nv_bfloat16) * elements(shape.rows, shape.cols));
+    workspace_ = device<char>(kWorkspaceBytes);
+    fill<<<1024, 256, 0, stream>>>(a_, a, 1.0f, 1);
+    fill<<<1024, 256, 0, stream>>>(b_, b, 0.02f, 2);
+    check(cudaGetLastError(), "fill");
+    check(cublasLtCreate(&handle_), "cublasLtCreate");
+    check(cublasLtMatmulDescCreate(&operation_, CUBLAS_COMPUTE_32F, CUDA_R_32F), "MatmulDesc");
+    // Column-major: C^T [cols, rows] = B^T A^T, so b is the first operand.
+    transpose(CUBLASLT_MATMUL_DESC_TRANSA, shape.b_transposed);
+    transpose(CUBLASLT_MATMUL_DESC_TRANSB, shape.a_transposed);
+    b_layout_ = layout(shape.inner, shape.cols, shape.b_transposed);
+    a_layout_ = layout(shape.rows, shape.inner, shape.a_transposed);
+    c_layout_ = layout(shape.rows, shape.cols, false);
+    cublasLtMatmulPreference_t preference = nullptr;
+    check(cublasLtMatmulPreferenceCreate(&preference), "preference");
+    check(cublasLtMatmulPreferenceSetAttribute(preference, CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES,
+                                               &kWorkspaceBytes, sizeof kWorkspaceBytes),
+          "preference");
+    int found = 0;
+    cublasLtMatmulHeuristicResult_t choices[kCandidates];
+    check(cublasLtMatmulAlgoGetHeuristic(handle_, operation_, b_layout_, a_layout_, c_layout_,
+                                         c_layout_, preference, searches ? kCandidates : 1, choices,
+                                         &found),
+          "cublasLtMatmulAlgoGetHeuristic");
+    if (found == 0) fail("cublasLtMatmulAlgoGetHeuristic", "no algorithm");
+    cublasLtMatmulPreferenceDestroy(preference);
+    choice_ = choices[0];
+    if (searches) search(choices, found);
+  }
+  Products(const Products&) = delete;
+  Products& operator=(const Products&) = delete;
+  ~Products() {
+    for (void* memory : {static_cast<void*>(a_), static_cast<void*>(b_), static_cast<void*>(c_),
+                         static_cast<void*>(workspace_)})
+      cudaFree(memory);
+    for (cublasLtMatrixLayout_t layout : {a_layout_, b_layout_, c_layout_})
+      cublasLtMatrixLayoutDestroy(layout);
+    cublasLtMatmulDescDestroy(operation_);
+    cublasLtDestroy(handle_);
+  }
+
+  void launch() const {
+    for (int i = 0; i < count_; ++i) check(launch_one(), "cublasLtMatmul");
+  }
+  /// How many launch() queues.
+  [[nodiscard]] int count() const { return count_; }
+
+ private:
+  void transpose(cublasLtMatmulDescAttributes_t which, bool yes) const {
+    const cublasOperation_t operation = yes ? CUBLAS_OP_T : CUBLAS_OP_N;
+    check(cublasLtMatmulDescSetAttribute(operation_, which, &operation, sizeof operation),
+          "cublasLtMatmulDescSetAttribute");
+  }
+  static cublasLtMatrixLayout_t layout(int rows, int cols, bool transposed) {
+    const auto row = static_cast<std::uint64_t>(transposed ? rows : cols);
+    const auto column = static_cast<std::uint64_t>(transposed ? cols : rows);
+    cublasLtMatrixLayout_t made = nullptr;
+    check(
+        cublasLtMatrixLayoutCreate(&made, CUDA_R_16BF, row, column, static_cast<std::int64_t>(row)),
+        "layout");
+    return made;
+  }
+  [[nodiscard]] cublasStatus_t launch_one() const {
+    const float one = 1;
+    const float zero = 0;
+    return cublasLtMatmul(handle_, operation_, &one, b_, b_layout_, a_, a_layout_, &zero, c_,
+                          c_layout_, c_, c_layout_, &choice_.algo, workspace_, kWorkspaceBytes,
+                          stream_);
+  }
+  /// The fastest of them, and how many of it take kManyMs.
+  void search(const cublasLtMatmulHeuristicResult_t* choices, int found) {
+    constexpr int kRuns = 12;
+    const Timer timer;
+    double least = 0;
+    cublasLtMatmulHeuristicResult_t best{};
+    for (int i = 0; i < found; ++i) {
+      choice_ = choices[i];
+      if (launch_one() != CUBLAS_STATUS_SUCCESS) continue;
+      count_ = kRuns;
+      check(cudaEventRecord(timer.begin, stream_), "cudaEventRecord");
+      launch();
+      check(cudaEventRecord(timer.end, stream_), "cudaEventRecord");
+      check(cudaStreamSynchronize(stream_), "an algorithm");
+      if (least != 0 && timer.ms() >= least) continue;
+      least = timer.ms();
+      best = choice_;
+    }
+    if (least == 0) fail("cublasLtMatmul", "no algorithm runs");
+    choice_ = best;
+    count_ = static_cast<int>(kManyMs * kRuns / least) + 1;
+  }
+
+  cudaStream_t stream_;
+  cublasLtHandle_t handle_ = nullptr;
+  cublasLtMatmulDesc_t operation_ = nullptr;
+  cublasLtMatrixLayout_t a_layout_ = nullptr;
+  cublasLtMatrixLayout_t b_layout_ = nullptr;
+  cublasLtMatrixLayout_t c_layout_ = nullptr;
+  cublasLtMatmulHeuristicResult_t choice_{};
+  __nv_bfloat16* a_ = nullptr;
+  __nv_bfloat16* b_ = nullptr;
+  __nv_bfloat16* c_ = nullptr;
+  char* workspace_ = nullptr;
+  int count_ = kProducts;
 };
 
 double median(std::vector<double> values) {
@@ -284,50 +358,100 @@ void warm_up(const Products& products, cudaStream_t stream) {
   check(cudaStreamSynchronize(stream), "warm-up");
 }
 
+/// Blocks on the second stream, on one GPU: what they need, and when they are to end.
+class Neighbours {
+ public:
+  Neighbours() {
+    for (const void* kernel :
+         {reinterpret_cast<const void*>(spin), reinterpret_cast<const void*>(copy)})
+      check(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize,
+                                 kNeighbourShared),
+            "cudaFuncSetAttribute");
+  }
+  void meet() const {
+    check(cudaStreamSynchronize(streams_.compute), "kernels");
+    check(cudaMemset(flag_, 0, sizeof(int)), "cudaMemset");
+    check(cudaMemset(copied_, 0, sizeof(unsigned long long)), "cudaMemset");
+    check(cudaDeviceSynchronize(), "cudaMemset");
+  }
+  void stop() const {
+    check(cudaMemsetAsync(flag_, 1, sizeof(int), streams_.compute), "cudaMemsetAsync");
+  }
+  void start_spinning(int blocks) const {
+    spin<<<blocks, kNeighbourThreads, kNeighbourShared, streams_.other>>>(flag_);
+    check(cudaGetLastError(), "spin");
+  }
+  void start_copying(int blocks, const uint4* from, uint4* to) const {
+    copy<<<blocks, kNeighbourThreads, kNeighbourShared, streams_.other>>>(
+        from, to, kCopyBytes / sizeof(uint4), flag_, copied_);
+    check(cudaGetLastError(), "copy");
+  }
+  /// Bytes, of each once.
+  [[nodiscard]] double copied() const {
+    unsigned long long moved = 0;
+    check(cudaMemcpy(&moved, copied_, sizeof moved, cudaMemcpyDeviceToHost), "cudaMemcpy");
+    return static_cast<double>(moved);
+  }
+  template <class Start>
+  [[nodiscard]] Times beside(const Products& products, const Start& start) const {
+    return measure(products, streams_, [this] { meet(); }, start, [this] { stop(); }, false);
+  }
+  [[nodiscard]] const Streams& streams() const { return streams_; }
+
+ private:
+  Streams streams_ = open(0);
+  int* flag_ = device<int>(sizeof(int));
+  unsigned long long* copied_ = device<unsigned long long>(sizeof(unsigned long long));
+};
+
 void run_one_gpu() {
-  const Streams streams = open(0);
-  const Products products(streams.compute);
+  const Neighbours neighbours;
+  const Products products(neighbours.streams().compute);
   uint4* from = device<uint4>(kCopyBytes);
   uint4* to = device<uint4>(kCopyBytes);
-  auto* copied = device<unsigned long long>(sizeof(unsigned long long));
-  int* flag = device<int>(sizeof(int));
   check(cudaMemset(from, 1, kCopyBytes), "cudaMemset");
-  for (const void* kernel :
-       {reinterpret_cast<const void*>(spin), reinterpret_cast<const void*>(copy)})
-    check(
-        cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, kNeighbourShared),
-        "cudaFuncSetAttribute");
-  const auto meet = [&] {
-    check(cudaStreamSynchronize(streams.compute), "kernels");
-    check(cudaMemset(flag, 0, sizeof(int)), "cudaMemset");
-    check(cudaMemset(copied, 0, sizeof(unsigned long long)), "cudaMemset");
-    check(cudaDeviceSynchronize(), "cudaMemset");
-  };
-  const auto stop = [&] {
-    check(cudaMemsetAsync(flag, 1, sizeof(int), streams.compute), "cudaMemsetAsync");
-  };
-  warm_up(products, streams.compute);
-  report(0, "none", 0, measure(products, streams, meet, [] {}, stop, false), 0);
-  for (const int blocks : {1, 2, 4, 8, 9, 12, 16, 20, 24, 32, 48}) {
-    const auto start = [&] {
-      spin<<<blocks, kNeighbourThreads, kNeighbourShared, streams.other>>>(flag);
-      check(cudaGetLastError(), "spin");
-    };
-    report(0, "spin", blocks, measure(products, streams, meet, start, stop, false), 0);
-  }
+  warm_up(products, neighbours.streams().compute);
+  report(0, "none", 0, neighbours.beside(products, [] {}), 0);
+  for (const int blocks : {1, 2, 4, 8, 9, 12, 16, 20, 24, 32, 48})
+    report(0, "spin", blocks,
+           neighbours.beside(products, [&] { neighbours.start_spinning(blocks); }), 0);
   for (const int blocks : {2, 4, 8, 12, 16, 24, 32}) {
-    const auto start = [&] {
-      copy<<<blocks, kNeighbourThreads, kNeighbourShared, streams.other>>>(
-          from, to, kCopyBytes / sizeof(uint4), flag, copied);
-      check(cudaGetLastError(), "copy");
-    };
-    const Times times = measure(products, streams, meet, start, stop, false);
-    unsigned long long moved = 0;
-    check(cudaMemcpy(&moved, copied, sizeof moved, cudaMemcpyDeviceToHost), "cudaMemcpy");
+    const Times times =
+        neighbours.beside(products, [&] { neighbours.start_copying(blocks, from, to); });
     report(0, "copy", blocks, times,
-           2.0 * static_cast<double>(moved) / (times.neighbour * 1e6));  // read and written
+           2.0 * neighbours.copied() / (times.neighbour * 1e6));  // read and written
   }
-  report(0, "none", 0, measure(products, streams, meet, [] {}, stop, false), 0);
+  report(0, "none", 0, neighbours.beside(products, [] {}), 0);
+}
+
+struct Layer {
+  int out;
+  int in;
+};
+constexpr Layer kLayers[] = {  // qkv, attention's output, gate and up, down
+    {6144, 4096},
+    {4096, 4096},
+    {28672, 4096},
+    {4096, 14336}};
+
+void run_products() {
+  const Neighbours neighbours;
+  warm_up(Products(neighbours.streams().compute), neighbours.streams().compute);
+  for (const int tokens : {2048, 4096, 8192})
+    for (const Layer& layer : kLayers)
+      for (const auto& [kind, shape] :
+           {std::pair{"fwd", Shape{tokens, layer.out, layer.in, false, true}},
+            std::pair{"dgrad", Shape{tokens, layer.in, layer.out, false, false}},
+            std::pair{"wgrad", Shape{layer.out, layer.in, tokens, true, false}}}) {
+        const Products products(neighbours.streams().compute, shape, true);
+        for (const int blocks : {8, 24}) {
+          const Times times =
+              neighbours.beside(products, [&] { neighbours.start_spinning(blocks); });
+          std::printf("%s,%d,%d,%d,%d,%.4f,%.4f\n", kind, tokens, layer.out, layer.in, blocks,
+                      times.solo / products.count(), times.beside / products.count());
+          std::fflush(stdout);
+        }
+      }
 }
 
 /// How a communicator is set up, and which collective runs on it.
@@ -469,9 +593,15 @@ void exchange(int rank, int ranks, int (*pipes)[2], ncclUniqueId* ids) {
 
 int main(int argc, char** argv) {
   constexpr int kMostRanks = 16;
+  if (argc == 2 && std::strcmp(argv[1], "products") == 0) {
+    std::printf("kind,M,N,K,blocks,solo_ms,beside_ms\n");
+    run_products();
+    return 0;
+  }
   const int ranks = argc == 2 ? std::atoi(argv[1]) : 0;
   if (ranks < 1 || ranks > kMostRanks) {
-    std::fprintf(stderr, "usage: contention_probe GPUS, at most %d\n", kMostRanks);
+    std::fprintf(stderr, "usage: contention_probe products|GPUS, of these at most %d\n",
+                 kMostRanks);
     return 2;
   }
   std::printf("neighbour,blocks,solo_ms,beside_ms,neighbour_ms,alone_ms,gb_per_s\n");

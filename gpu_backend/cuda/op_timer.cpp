@@ -17,7 +17,7 @@ bool OpTimer::times(const Op& op) {
 
 /// Two events an op: those of very many would take the time and memory of a small model.
 Result<void> OpTimer::make_room(const BoundPlan& plan, std::vector<std::string>& notes) {
-  constexpr std::int64_t kMost = 200'000;
+  constexpr std::int64_t kMost = 300'000;
   std::int64_t ops = 0;
   for (const BoundSegment& segment : plan.segments) {
     const auto timed =

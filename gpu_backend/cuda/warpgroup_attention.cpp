@@ -12,27 +12,23 @@ namespace {
 using kernels::AttentionShape;
 using kernels::HeadView;
 
-bool takes(const AttentionShape& s) {
-  const bool plain =
-      s.score_cap == 0 && s.positions == nullptr && (s.window == 0 || s.window >= s.seq_len);
-  return plain && s.batch > 0 && (s.head_dim == 64 || s.head_dim == 128) &&
-         s.values() == s.head_dim && s.seq_len > 0 && s.seq_len % kWarpgroupTile == 0;
+AttentionTraits traits_of(const AttentionShape& s) {
+  return {.seq_len = s.seq_len,
+          .heads = s.heads,
+          .head_dim = s.head_dim,
+          .value_dim = s.values(),
+          .window = s.window,
+          .soft_cap = s.score_cap != 0,
+          .documents = s.positions != nullptr};
 }
 
 /// Tokens follow one another across sequences, and all begins on pieces of 16 bytes.
 template <class T>
 bool takes(const HeadView<T>& view, const AttentionShape& s) {
   constexpr std::int64_t kPiece = 8;  // elements
-  return reinterpret_cast<std::uintptr_t>(view.data) % 16 == 0 && view.head % kPiece == 0 &&
-         view.position % kPiece == 0 && (s.batch == 1 || view.batch == s.seq_len * view.position);
-}
-
-/// Two floats a query and head stand in rows of dQ until it is written.
-bool has_room_for_statistics(const kernels::AttentionBackward<Bf16>& k) {
-  const std::int64_t pieces = ceil_div(k.shape.heads, kWarpgroupQueries);  // of a row
-  const std::int64_t bytes = pieces * 2 * kWarpgroupQueries * std::int64_t{sizeof(float)};
-  return k.d_query.head == k.shape.head_dim &&
-         k.shape.heads * k.shape.head_dim * std::int64_t{sizeof(Bf16)} >= bytes;
+  return s.batch > 0 && reinterpret_cast<std::uintptr_t>(view.data) % 16 == 0 &&
+         view.head % kPiece == 0 && view.position % kPiece == 0 &&
+         (s.batch == 1 || view.batch == s.seq_len * view.position);
 }
 
 Result<CUtensorMap> map_of(const HeadView<const Bf16>& view, const AttentionShape& s,
@@ -56,16 +52,21 @@ std::int64_t warpgroup_backward_workspace(const AttentionShape& s) {
 }
 
 Result<bool> warpgroups_take(const kernels::AttentionForward<Bf16>& k) {
-  if (!takes(k.shape) || k.workspace.size() < kWarpgroupCounterBytes) return false;
+  if (!mfsdp::warpgroups_take(traits_of(k.shape)) || k.workspace.size() < kWarpgroupCounterBytes)
+    return false;
   for (const auto& view : {k.query, k.key, k.value, readable(k.output)})
     if (!takes(view, k.shape)) return false;
   return has_warpgroups();
 }
 
 Result<bool> warpgroups_take(const kernels::AttentionBackward<Bf16>& k) {
-  if (!takes(k.shape) || k.deterministic || k.d_query_sum == nullptr) return false;
-  if (static_cast<std::int64_t>(k.workspace.size()) < warpgroup_backward_workspace(k.shape) ||
-      !has_room_for_statistics(k))
+  AttentionTraits traits = traits_of(k.shape);
+  traits.backward = true;
+  traits.deterministic = k.deterministic;
+  if (!mfsdp::warpgroups_take(traits) || k.d_query_sum == nullptr) return false;
+  // Statistics stand in a token's row of dQ, whose heads follow one another.
+  if (k.d_query.head != k.shape.head_dim ||
+      static_cast<std::int64_t>(k.workspace.size()) < warpgroup_backward_workspace(k.shape))
     return false;
   for (const auto& view : {k.query, k.key, k.value, k.output, k.d_output, readable(k.d_query),
                            readable(k.d_key), readable(k.d_value)})

@@ -9,9 +9,8 @@
 
 namespace mfsdp::cuda {
 
-/// Whether the current device is of compute capability 9.0 and the call one of bf16, heads of 128,
-/// sequences of whole tiles, one document each, without window or soft cap; the backward, besides,
-/// need not give equal bits. Strides and addresses are multiples of 16 bytes.
+/// Whether the current device is of compute capability 9.0 and takes such a call
+/// (core/plan/attention_choice.hpp), all of whose strides and addresses are multiples of 16 bytes.
 [[nodiscard]] Result<bool> warpgroups_take(const kernels::AttentionForward<Bf16>& k);
 [[nodiscard]] Result<bool> warpgroups_take(const kernels::AttentionBackward<Bf16>& k);
 

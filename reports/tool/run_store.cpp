@@ -199,7 +199,7 @@ std::string RunStore::missing() const {
     text += more;
   };
   if (end_waits_) add("the run's end");
-  if (timeline_waits_) add("the times of its last step's ops");
+  if (timeline_waits_) add("the times of its ops");
   return text;
 }
 

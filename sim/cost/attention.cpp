@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <vector>
 
+#include "core/plan/attention_choice.hpp"
 #include "sim/hardware/power.hpp"
 
 namespace mfsdp {
@@ -42,14 +43,6 @@ ShapeTable table_of(std::span<const AttentionRow> rows, const AttentionLosses& l
   return ShapeTable(std::move(points), kStress, true);
 }
 
-/// Whole causal sequences, each one document, with scores as they are.
-bool is_plain(const Kernel& attention) {
-  const Attribute* cap = attention.find_attribute("score_cap");
-  const std::int64_t window = attention.attribute("window");
-  return (cap == nullptr || cap->value.num == 0) && !masks_documents(attention) &&
-         (window == 0 || window >= attention.attribute("seq"));
-}
-
 }  // namespace
 
 bool masks_documents(const Kernel& attention) {
@@ -58,18 +51,20 @@ bool masks_documents(const Kernel& attention) {
 }
 
 bool warpgroups_take(const Kernel& attention) {
-  constexpr std::int64_t kTile = 128;  // tokens
   const auto query = std::ranges::find(attention.operands, "query", &Operand::role);
   if (query == attention.operands.end() || query->dtype != DType::bf16) return false;
+  const Attribute* cap = attention.find_attribute("score_cap");
   const std::int64_t head_dim = attention.attribute("head_dim");
-  if (head_dim != 64 && head_dim != 128) return false;
-  if (attention.attribute("value_dim", head_dim) != head_dim) return false;
-  if (attention.attribute("seq") % kTile != 0 || !is_plain(attention)) return false;
-  if (attention.kind == KernelKind::attention_forward) return true;
-  // Statistics of a token, 512 bytes for 64 heads, have room in its row of dQ.
-  const std::int64_t heads = attention.attribute("heads");
-  return attention.attribute("deterministic") == 0 &&
-         2 * heads * head_dim >= 512 * ceil_div(heads, 64);
+  return warpgroups_take(
+      AttentionTraits{.seq_len = attention.attribute("seq"),
+                      .heads = attention.attribute("heads"),
+                      .head_dim = head_dim,
+                      .value_dim = attention.attribute("value_dim", head_dim),
+                      .window = attention.attribute("window"),
+                      .soft_cap = cap != nullptr && cap->value.num != 0,
+                      .documents = masks_documents(attention),
+                      .backward = attention.kind == KernelKind::attention_backward,
+                      .deterministic = attention.attribute("deterministic") != 0});
 }
 
 AttentionCost::AttentionCost(std::span<const AttentionRow> rows, const Gpu& gpu,

@@ -38,9 +38,9 @@ inline constexpr AttentionLosses kWarpgroupAttention{.fixed_ns{4'000, 23'000}, .
 /// Whether a query sees its own document alone.
 [[nodiscard]] bool masks_documents(const Kernel& attention);
 
-/// Whether mfsdp-exec computes it by its own kernels where the GPU can run them: the rule of
-/// gpu_backend/cuda/warpgroup_attention.cpp, as far as a plan says it. Kernels without operands,
-/// those of other engines and of traces, are never taken: they are PyTorch's calls of cuDNN.
+/// Whether mfsdp-exec computes it by its own kernels where the GPU can run them. Kernels without
+/// operands, those of other engines and of traces, are never taken: they are PyTorch's calls of
+/// cuDNN.
 [[nodiscard]] bool warpgroups_take(const Kernel& attention);
 
 /// Time = fixed + work / rate, with

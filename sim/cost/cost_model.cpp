@@ -1,6 +1,7 @@
 #include "sim/cost/cost_model.hpp"
 
 #include <algorithm>
+#include <cmath>
 #include <optional>
 #include <set>
 
@@ -88,12 +89,23 @@ double CostModel::kernel_memory_ns(const Kernel& kernel) const {
   return std::max(moved, static_cast<double>(gpu.launch.value) + placed);
 }
 
+GemmShape CostModel::gemm_shape(const Kernel& kernel) {
+  return {.kind = gemm_kind(kernel).value_or(GemmKind::weight_gradient),
+          .m = kernel.attribute("m"),
+          .n = kernel.attribute("n"),
+          .k = kernel.attribute("k")};
+}
+
+std::int64_t CostModel::ragged_loss(const Kernel& kernel) const {
+  if (kernel.kind != KernelKind::gemm) return 0;
+  const GemmShape shape = gemm_shape(kernel);
+  if (shape.m <= 0 || shape.n <= 0 || shape.k <= 0) return 0;
+  return std::llround(gemm_.ragged_loss(shape) * static_cast<double>(kContentionUnit));
+}
+
 double CostModel::gemm_ns(const Kernel& kernel) const {
   const bool fp32 = computes_in_fp32(kernel);
-  const GemmShape shape{.kind = gemm_kind(kernel).value_or(GemmKind::weight_gradient),
-                        .m = kernel.attribute("m"),
-                        .n = kernel.attribute("n"),
-                        .k = kernel.attribute("k")};
+  const GemmShape shape = gemm_shape(kernel);
   if (shape.m <= 0 || shape.n <= 0 || shape.k <= 0) {
     const Teraflops peak = fp32 ? cluster_.gpu.fp32 : cluster_.gpu.bf16;
     return static_cast<double>(kernel.flops) / (peak * 1e3);
@@ -195,29 +207,54 @@ Nanos CostModel::price(const Kernel& kernel, const ExpertRows* routed) const {
       default: return 0.0;
     }
   }();
-  const double mixed = is_limited(busy) ? busy * mix_[class_of(kernel.kind)] : busy;
-  return to_nanos(std::max(memory, mixed) * kernel_factor_);
+  const ClassFactors& factors = is_limited(busy) ? mix_ : short_;
+  const double scaled = busy * factors[class_of(kernel.kind)];
+  const double least =  // where the peak is that of the highest clock
+      clock_ > 1 ? static_cast<double>(kernel.flops) / (cluster_.gpu.bf16 * 1e3) : 0;
+  return to_nanos(std::max({memory, scaled, std::min(least, busy)}) * kernel_factor_);
 }
 
-CostModel CostModel::mixed(const Program& program, const Plan& plan,
-                           const RoutedRows& routed) const {
+/// Nanoseconds of a step by class, of kernels on compute streams; with `limited_alone` of products
+/// and attention only those that are limited.
+PerKernelClass<double> CostModel::time_of_work(const Program& program, const Plan& plan,
+                                               const RoutedRows& routed, bool limited_alone) const {
   std::set<StreamId> compute;
   for (const Stream& stream : program.streams)
     if (stream.role == StreamRole::compute) compute.insert(stream.id);
   CostModel unscaled = *this;  // an anchor's factor is no work
   unscaled.kernel_factor_ = 1;
-  PerKernelClass<double> alone;
+  PerKernelClass<double> work;
   for (const Segment& segment : plan.segments)
     for (const Op& op : segment.ops) {
       const auto* launched = std::get_if<Kernel>(&op.body);
       if (launched == nullptr || !compute.contains(op.stream)) continue;
       const KernelClass which = class_of(launched->kind);
       const auto ns = static_cast<double>(unscaled.kernel(*launched, rows_of(routed, op)).value);
-      if (which == KernelClass::memory || is_limited(ns))
-        alone[which] += ns * static_cast<double>(segment.repeat);
+      if (which == KernelClass::memory || !limited_alone || is_limited(ns))
+        work[which] += ns * static_cast<double>(segment.repeat);
     }
+  return work;
+}
+
+CostModel CostModel::mixed(const Program& program, const Plan& plan,
+                           const RoutedRows& routed) const {
   CostModel model = *this;
-  model.mix_ = power_mix(alone);
+  model.clock_ = 1;
+  model.mix_ = model.short_ = {{1, 1, 1, 1}};
+  model.mix_ = power_mix(model.time_of_work(program, plan, routed, true));
+  return model;
+}
+
+CostModel CostModel::rested(const Program& program, const Plan& plan, Nanos idle,
+                            const RoutedRows& routed) const {
+  CostModel model = mixed(program, plan, routed);
+  if (!cluster_.gpu.power) return model;
+  const PerKernelClass<double> work = model.time_of_work(program, plan, routed, false);
+  const double limited = work[KernelClass::product] + work[KernelClass::attention_forward] +
+                         work[KernelClass::attention_backward];
+  model.clock_ = idle_clock(limited, static_cast<double>(idle.value) / kernel_factor_);
+  model.mix_ = faster(model.mix_, model.clock_);
+  model.short_ = faster(model.short_, model.clock_);
   return model;
 }
 

@@ -27,7 +27,7 @@
 namespace mfsdp {
 
 /// Changes when a price changes for any plan.
-inline constexpr std::string_view kCostModelVersion = "7";
+inline constexpr std::string_view kCostModelVersion = "8";
 
 class CostModel {
  public:
@@ -42,9 +42,20 @@ class CostModel {
   /// Throws OverflowError where a duration leaves 2^62 ns.
   [[nodiscard]] Nanos kernel(const Kernel& kernel, const ExpertRows* routed = nullptr) const;
 
+  /// GemmCost::ragged_loss, in parts of kContentionUnit; 0 for other kernels.
+  [[nodiscard]] std::int64_t ragged_loss(const Kernel& kernel) const;
+
   /// The same model at the clock at which a GPU runs the kernels of this plan's compute streams.
   [[nodiscard]] CostModel mixed(const Program& program, const Plan& plan,
                                 const RoutedRows& routed = {}) const;
+
+  /// mixed() where the GPU computes nothing for so long in a step of this plan: products and
+  /// attention of any length are faster, up to the GPU's peak. Of GPUs of which no power limit is
+  /// known, the same.
+  [[nodiscard]] CostModel rested(const Program& program, const Plan& plan, Nanos idle,
+                                 const RoutedRows& routed = {}) const;
+  /// idle_clock() of a rested model; else 1.
+  [[nodiscard]] double clock() const { return clock_; }
 
   /// As CollectiveModel::cost, times what measurements between nodes say (network_ratios.hpp).
   /// `full_bytes`: of the gathered buffer.
@@ -75,6 +86,10 @@ class CostModel {
 
  private:
   [[nodiscard]] Nanos price(const Kernel& kernel, const ExpertRows* routed) const;
+  [[nodiscard]] PerKernelClass<double> time_of_work(const Program& program, const Plan& plan,
+                                                    const RoutedRows& routed,
+                                                    bool limited_alone) const;
+  [[nodiscard]] static GemmShape gemm_shape(const Kernel& kernel);
   [[nodiscard]] double gemm_ns(const Kernel& kernel) const;
   [[nodiscard]] double grouped_ns(const Kernel& kernel, const ExpertRows* routed) const;
   [[nodiscard]] double attention_ns(const Kernel& kernel) const;
@@ -90,7 +105,9 @@ class CostModel {
   std::optional<AttentionCost> warpgroups_;  ///< of the calls that mfsdp-exec's own kernels take
   CollectiveModel collectives_;
   NetworkRatios network_;
-  ClassFactors mix_{{1, 1, 1, 1}};
+  ClassFactors mix_{{1, 1, 1, 1}};    ///< of products and attention that are limited
+  ClassFactors short_{{1, 1, 1, 1}};  ///< of the others
+  double clock_ = 1;
   double kernel_factor_ = 1;
   double collective_factor_ = 1;
 };

@@ -16,6 +16,12 @@ constexpr std::int64_t kTileColumns = 256;
 constexpr std::int64_t kColumnGrain = 128;  // narrower tiles exist for ragged widths
 constexpr double kSlice = 2048;             // shortest part of a split reduction
 
+// Beside blocks on 8 of an H100's 132 SMs products of w whole waves take 1.75 / w longer, until
+// that is less than what all products lose: a wave more, whose tiles, moreover, begin late
+// (h100_products_beside_blocks.csv; a test says how closely).
+constexpr double kHeldSms = 8;
+constexpr double kRaggedWaves = 1.75;
+
 struct Product {
   std::int64_t rows = 1;
   std::int64_t columns = 1;
@@ -163,6 +169,13 @@ double GemmCost::nanoseconds(const GemmShape& shape, bool fp32) const {
   const double rate = std::clamp(corrections_[kind].at(at) / law_.ns_per_flop(shape, sms_),
                                  range_[kind].least, range_[kind].most);
   return 2 * padded * reduction / (rate * scale_ * (fp32 ? fp32_share_ : 1.0) * waves);
+}
+
+double GemmCost::ragged_loss(const GemmShape& shape) const {
+  const Product product = product_of_kind(shape);
+  const double whole = std::ceil(tile_waves(product, sms_));
+  if (sms_ <= kHeldSms || std::ceil(tile_waves(product, sms_ - kHeldSms)) <= whole) return 0;
+  return kRaggedWaves / (whole + kRaggedWaves);
 }
 
 }  // namespace mfsdp

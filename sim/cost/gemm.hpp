@@ -53,6 +53,10 @@ class GemmCost {
   /// of its own.
   [[nodiscard]] double nanoseconds(const GemmShape& shape, bool fp32) const;
 
+  /// The share of its speed that it loses to blocks that hold a few SMs, where its tiles then need
+  /// another wave: a product of few waves loses much. 0 where they do not.
+  [[nodiscard]] double ragged_loss(const GemmShape& shape) const;
+
  private:
   struct RateRange {
     double least = 0;

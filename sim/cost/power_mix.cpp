@@ -1,6 +1,7 @@
 #include "sim/cost/power_mix.hpp"
 
 #include <algorithm>
+#include <cmath>
 
 namespace mfsdp {
 namespace {
@@ -20,7 +21,40 @@ constexpr double kMemoryDraw = 0.81;
 // have 0.80: the clock's end. 1.147 / 0.886.
 constexpr double kHighestClock = 1.29;
 
+// Of 700 W, an H100 at its highest clock whose process waits draws 122 to 129
+// (gpu_backend/measurements/2026-11-27-idle-clock.md).
+constexpr double kIdleDraw = 0.18;
+// Six products at 2048 tokens in bursts (h100_products_beside_blocks.csv) over those of a second
+// (h200_gemm_bf16.csv): 1.20 to 1.23.
+constexpr double kBurstClock = 1.22;
+
+/// Energy of work at a clock over that at clock 1: c ^ 1.25, of square roots alone.
+double energy_at(double clock) { return clock * std::sqrt(std::sqrt(clock)); }
+
 }  // namespace
+
+ClassFactors faster(const ClassFactors& mixed, double clock) {
+  ClassFactors factors = mixed;
+  factors[KernelClass::product] = std::max(mixed[KernelClass::product] / clock, 1 / kHighestClock);
+  for (const KernelClass attention :
+       {KernelClass::attention_forward, KernelClass::attention_backward})
+    factors[attention] = std::max(mixed[attention] / clock, kAttentionClock / kHighestClock);
+  return factors;
+}
+
+double idle_clock(double limited, double idle) {
+  if (limited <= 0) return 1;
+  const double spared = (1 - kIdleDraw) * idle / limited;
+  double low = 1;
+  double high = kBurstClock;
+  if (energy_at(high) - 1 / high <= spared) return high;
+  constexpr int kHalvings = 40;
+  for (int i = 0; i < kHalvings; ++i) {
+    const double clock = (low + high) / 2;
+    (energy_at(clock) - 1 / clock <= spared ? low : high) = clock;
+  }
+  return low;
+}
 
 ClassFactors power_mix(const PerKernelClass<double>& alone) {
   const double products = alone[KernelClass::product];

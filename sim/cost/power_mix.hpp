@@ -26,6 +26,16 @@ namespace mfsdp {
 /// What the times alone of each class are to be multiplied by, of those that are limited.
 using ClassFactors = PerKernelClass<double>;
 
+/// `mixed` at a clock that is higher by `clock` still, as far as clocks go.
+[[nodiscard]] ClassFactors faster(const ClassFactors& mixed, double clock);
+
+/// How many times as fast products and attention are in a step in whose `idle` nanoseconds the GPU
+/// computes nothing as in one without, where they take `limited`: while it waits it draws
+/// kIdleDraw, and the rest lets the clock rise. At a higher clock the same work needs more energy:
+///   limited c^kEnergy + kIdleDraw idle = limited / c + idle
+/// up to that of short bursts. 1 where nothing is limited.
+[[nodiscard]] double idle_clock(double limited, double idle);
+
 /// `alone`: nanoseconds of a step by class. All are 1 where products and attention are none of it.
 [[nodiscard]] ClassFactors power_mix(const PerKernelClass<double>& alone);
 

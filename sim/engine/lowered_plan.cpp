@@ -122,6 +122,7 @@ class Lowering {
       case OpKind::kernel: {
         const KernelPrice price = prices_.kernel(op);
         entry.kind = price.kind;
+        entry.ragged_loss = std::clamp<std::int64_t>(price.ragged_loss, 0, kOne);
         return run_for(price.duration, Action::kernel, i, entry);
       }
       case OpKind::copy: return copy(prices_.copy(std::get<Copy>(op.body)), i, entry);

@@ -52,6 +52,7 @@ struct Entry {
   std::uint32_t op = 0;                    ///< position in the segment; of a group, its end
   std::uint32_t detail = 0;  ///< position of the launch, transfer, wait or buffer; a record's track
   std::int64_t duration = 0;
+  std::int64_t ragged_loss = 0;  ///< as KernelPrice has it
 };
 
 /// Where the host waits.

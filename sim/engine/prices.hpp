@@ -13,6 +13,9 @@ namespace mfsdp {
 /// Shares and rates are fixed-point: this is 1.
 inline constexpr std::int64_t kOne = std::int64_t{1} << 20;
 
+/// The occupancy of four blocks: as many make the last wave of a product ragged.
+inline constexpr std::int64_t kRaggedFrom = kOne / 12;
+
 /// When a kernel keeps all SMs until it ends, so that a collective that comes up meanwhile waits
 /// for that, whatever moves it.
 enum class HoldsSms {
@@ -34,11 +37,15 @@ enum class HoldsSms {
 
 struct KernelPrice {
   KernelPrice() = default;
-  KernelPrice(Nanos its_duration, KernelClass its_kind = KernelClass::memory)
-      : duration(its_duration), kind(its_kind) {}
+  KernelPrice(Nanos its_duration, KernelClass its_kind = KernelClass::memory,
+              std::int64_t its_ragged_loss = 0)
+      : duration(its_duration), kind(its_kind), ragged_loss(its_ragged_loss) {}
 
   Nanos duration;
   KernelClass kind = KernelClass::memory;
+  /// Parts of kOne that it loses at least to a collective of an occupancy of kRaggedFrom or more,
+  /// and to its traffic besides.
+  std::int64_t ragged_loss = 0;
 };
 
 struct CollectivePrice {

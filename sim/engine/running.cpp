@@ -84,6 +84,7 @@ void RunningOps::share(std::int64_t now) {
   bool communicates = false;
   bool waits = false;
   PerKernelClass<std::int64_t> lost;
+  std::int64_t held = 0;  // by the collective with the most SMs
   std::int64_t next_end = kNever;
   for (const Running& op : ops_) {
     if (!op.is_collective()) continue;
@@ -91,6 +92,7 @@ void RunningOps::share(std::int64_t now) {
     waits |= op.waits;
     next_end = std::min(next_end, op.end);
     if (op.queued) continue;
+    held = std::max(held, op.launch->occupancy);
     const std::int64_t taken = op.launch->occupancy + op.launch->traffic * op.rate / kOne;
     for (std::size_t kind = 0; kind < kKernelClasses; ++kind)
       lost.values[kind] += taken * op.launch->weight.values[kind] / kOne;
@@ -100,7 +102,9 @@ void RunningOps::share(std::int64_t now) {
   std::int64_t lost_by_compute = 0;
   for (Running& op : ops_) {
     if (!op.is_there || op.launch != nullptr) continue;
-    const std::int64_t left = std::max(kOne - lost[op.entry->kind], kSlowestKernel);
+    const std::int64_t ragged = held < kRaggedFrom ? 0 : op.entry->ragged_loss - held;
+    const std::int64_t left =
+        std::max(kOne - lost[op.entry->kind] - std::max<std::int64_t>(ragged, 0), kSlowestKernel);
     const std::int64_t share = beside == 0 || !op.is_kernel() ? kOne
                                : op.computes                  ? kOne - beside
                                                               : kBesideCompute;

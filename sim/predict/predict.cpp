@@ -3,6 +3,8 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cmath>
+#include <optional>
 #include <string>
 #include <utility>
 
@@ -49,7 +51,7 @@ Prices prices_of(const CostModel& costs, const Mesh& mesh, const RoutedRows& rou
     // FLOPs of experts are those of balance: others need not take that long.
     if (rows == nullptr || launched.find_attribute("experts") == nullptr)
       peak.note(launched, price);
-    return KernelPrice(price, class_of(launched.kind));
+    return KernelPrice(price, class_of(launched.kind), costs.ragged_loss(launched));
   };
   const auto copy = [&costs](const Copy& op) {
     CopyPrice price{.duration = costs.copy(op.kind, Bytes(op.input.touched_bytes())),
@@ -133,6 +135,25 @@ ClusterSummary cluster_summary(const Cluster& cluster) {
           .network = cluster.network};
 }
 
+/// At the clock that a step has which waits as long as this one does.
+Result<Simulation> simulate_at_clock(const Program& program, const Plan& plan,
+                                     const CostModel& costs, std::optional<PeakCheck>& peak,
+                                     const std::function<Nanos(const Op&)>& host,
+                                     const RoutedRows& routed, const RankVariation& variation) {
+  constexpr int kRounds = 4;
+  constexpr double kSame = 0.002;
+  CostModel model = costs.mixed(program, plan, routed);
+  for (int round = 1;; ++round) {
+    peak.emplace(costs.cluster().gpu);
+    Prices prices = prices_of(model, program.config.mesh, routed, *peak);
+    prices.host = host;
+    MFSDP_LET(simulation, simulate(program, plan, prices, variation));
+    CostModel rested = model.rested(program, plan, simulation.time.idle, routed);
+    if (round == kRounds || std::abs(rested.clock() - model.clock()) < kSame) return simulation;
+    model = std::move(rested);
+  }
+}
+
 }  // namespace
 
 Footprint footprint(const Program& program, const Gpu& gpu) {
@@ -154,11 +175,8 @@ Result<Prediction> predict(const Program& program, const CostModel& costs,
   const Cluster& cluster = costs.cluster();
   try {
     MFSDP_LET(pools, buffer_lifetimes(program, *plan));
-    PeakCheck peak(cluster.gpu);
-    const CostModel mixed = costs.mixed(program, *plan, routed);
-    Prices prices = prices_of(mixed, program.config.mesh, routed, peak);
-    prices.host = host;
-    MFSDP_LET(simulation, simulate(program, *plan, prices, variation));
+    std::optional<PeakCheck> peak;  // of the prices that were taken
+    MFSDP_LET(simulation, simulate_at_clock(program, *plan, costs, peak, host, routed, variation));
     PredictedRun run;
     run.plan_hash = plan_hash(program);
     run.model_name = program.meta.model_name;
@@ -180,7 +198,7 @@ Result<Prediction> predict(const Program& program, const CostModel& costs,
     run.memory = memory_of(program, peak_memory(program, pools), cluster.gpu, runtime);
     complete_memory(run, runtime);
     complete_rates(run, cluster.gpu);
-    MFSDP_TRY(peak.judge(run.time));
+    MFSDP_TRY(peak->judge(run.time));
     return Prediction{.run = std::move(run), .simulation = std::move(simulation)};
   } catch (const OverflowError& error) {
     return fail("plan", std::string("its sizes or times are too large: ") + error.what());

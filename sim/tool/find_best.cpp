@@ -90,13 +90,16 @@ double score(const RunFigures& run, const SimOptions& options) {
   return run.time.tokens_per_second_per_gpu * static_cast<double>(run.cluster.gpus);
 }
 
-/// The rows that fit, best first; of equals the earlier one.
+/// The rows that fit, best first; of equals that with the least memory, and the earlier one.
 std::vector<std::size_t> ranked(const std::vector<SweepRow>& rows, const SimOptions& options) {
   std::vector<std::size_t> places;
   for (std::size_t i = 0; i < rows.size(); ++i)
     if (rows[i].run && rows[i].run->memory.fits) places.push_back(i);
   std::ranges::stable_sort(places, [&](std::size_t a, std::size_t b) {
-    return score(*rows[a].run, options) > score(*rows[b].run, options);
+    const RunFigures& one = *rows[a].run;
+    const RunFigures& other = *rows[b].run;
+    const double more = score(one, options) - score(other, options);
+    return more != 0 ? more > 0 : one.memory.allocated < other.memory.allocated;
   });
   return places;
 }

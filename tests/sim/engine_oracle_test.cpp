@@ -269,9 +269,14 @@ class Oracle {
     if (const auto* kernel = std::get_if<Kernel>(&node.op->body)) {
       const std::int64_t weight = test::kTinyWeight[test::tiny_class(*kernel)];
       std::int64_t lost = 0;
+      std::int64_t most_sms = 0;
       for (const Node& n : nodes)
-        if (n.rank == node.rank && n.running() && n.came >= 0)
+        if (n.rank == node.rank && n.running() && n.came >= 0) {
           lost += (price(n).occupancy + price(n).traffic * rate_of(n) / kOne) * weight / kOne;
+          most_sms = std::max(most_sms, price(n).occupancy);
+        }
+      if (most_sms > 0 && test::tiny_ragged(*kernel) > most_sms)
+        lost += test::tiny_ragged(*kernel) - most_sms;
       return std::max(kOne - lost, kOne / 4) * share_of(node) / kOne;
     }
     if (node.peers.empty()) return kOne;
@@ -358,7 +363,8 @@ void add_random_op(Tiny& tiny) {
   const int choice = pick(0, 15);
   if (choice < 4) {
     tiny.kernel(pick<std::int64_t>(0, 12), "kernel", stream,
-                static_cast<KernelClass>(pick(1, static_cast<int>(kKernelClasses) - 1)));
+                static_cast<KernelClass>(pick(1, static_cast<int>(kKernelClasses) - 1)),
+                pick(0, 1) == 1);
   } else if (choice < 7) {
     tiny.record(stream, event);
   } else if (choice < 10) {

@@ -228,6 +228,26 @@ TEST(Simulate, KernelsOfEachClassLoseTheirShare) {
             "step 113 compute 113 communication 100 exposed 0 idle 0 contention 12");
 }
 
+TEST(Simulate, ProductsOfFewWavesLoseAnother) {
+  // Three eighths, of which a collective that holds SMs for a quarter is part: 80 ns at 5/8 do 50.
+  Tiny tiny = gated();
+  tiny.collective(kGather, 0, {.duration = 80, .sms = 1});
+  tiny.kernel(60, "product", kCompute, KernelClass::memory, true);
+  EXPECT_EQ(summary(simulate(tiny)),
+            "step 90 compute 90 communication 80 exposed 0 idle 0 contention 30");
+  // Nothing to one that holds none, whose traffic costs a quarter; and half to one that holds more.
+  Tiny copies = gated();
+  copies.collective(kGather, 0, {.duration = 80, .memory = 1});
+  copies.kernel(60, "product", kCompute, KernelClass::memory, true);
+  EXPECT_EQ(summary(simulate(copies)),
+            "step 80 compute 80 communication 80 exposed 0 idle 0 contention 20");
+  Tiny more = gated();
+  more.collective(kGather, 0, {.duration = 80, .sms = 2});
+  more.kernel(60, "product", kCompute, KernelClass::memory, true);
+  EXPECT_EQ(summary(simulate(more)),
+            "step 100 compute 100 communication 80 exposed 0 idle 0 contention 40");
+}
+
 TEST(Simulate, AKernelOfAnotherStreamTakesAQuarterOfComputes) {
   // It needs 40 ns for 10 at 1/4, in which compute's does 30; 20 more alone.
   Tiny tiny;

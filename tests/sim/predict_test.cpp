@@ -22,16 +22,17 @@ namespace {
 
 using test::kScenarios;
 
-Result<Program> program_of(Strategy strategy, Mesh mesh, std::int64_t microbatches) {
-  MFSDP_LET(model, load_model("llama_nano", kScenarios / "models"));
+Result<Program> program_of(Strategy strategy, Mesh mesh, std::int64_t microbatches,
+                           const std::string& name = "llama_nano", std::int64_t seq_len = 128) {
+  MFSDP_LET(model, load_model(name, kScenarios / "models"));
   PlanConfig config;
   config.model = model.shape;
   config.mesh = mesh;
   config.strategy = strategy;
-  config.seq_len = 128;
+  config.seq_len = seq_len;
   config.microbatches = microbatches;
   MFSDP_TRY(validate(config));
-  return build_program(config, {.model_name = "llama_nano", .tool_version = "", .stored_hash = ""});
+  return build_program(config, {.model_name = name, .tool_version = "", .stored_hash = ""});
 }
 
 Result<CostModel> costs_of(std::int64_t gpus) {
@@ -204,6 +205,28 @@ TEST(Predict, ThePeaksOpIsWhereTheTimelineIsHighest) {
     });
     EXPECT_TRUE(running);
   }
+}
+
+TEST(Predict, AStepThatWaitsForTheHostComputesAtAHigherClock) {
+  const Program program =
+      program_of(Strategy::optim_grads_params, data_parallel_mesh(1, 2), 1, "llama3_1b", 2048)
+          .value();
+  const CostModel costs = costs_of(2).value();
+  const auto compute = [&](std::int64_t host_ns) {
+    const auto host = [&](const Op& op) {
+      return op.kind() == OpKind::kernel ? Nanos(host_ns) : Nanos(0);
+    };
+    return predict(program, costs, {}, host)->run.time;
+  };
+  const TimeSummary fast = compute(0);
+  const TimeSummary slow = compute(200'000);
+  EXPECT_GT(slow.step, fast.step);
+  // Products and attention are most of what is computed; 1.22 times as fast at most.
+  const auto alone = [](const TimeSummary& time) {
+    return static_cast<double>((time.compute - time.contention).value);
+  };
+  EXPECT_GT(alone(fast) / alone(slow), 1.1);
+  EXPECT_LT(alone(fast) / alone(slow), 1.22);
 }
 
 TEST(Predict, APlanWithoutTrainIsAnError) {

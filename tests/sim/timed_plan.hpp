@@ -24,8 +24,9 @@ struct Cost {
   std::int64_t drag = 0;
 };
 
-/// Of kernels: the attribute that says their class.
+/// Of kernels: the attributes that say their class, and whether they lose kTinyRagged.
 inline constexpr const char* kClass = "class";
+inline constexpr const char* kRagged = "ragged";
 
 /// Builds one plan, "train", op by op. Communicators: 0 "all_gather" and 1 "reduce_scatter" inside
 /// a node, 2 "outer" on the network; all of 4 ranks. Units: "a", "b", "c".
@@ -96,10 +97,10 @@ class Tiny {
     return *this;
   }
   Tiny& kernel(std::int64_t ns, const std::string& name = "kernel", std::uint32_t stream = kCompute,
-               KernelClass kind = KernelClass::memory) {
+               KernelClass kind = KernelClass::memory, bool ragged = false) {
     Kernel kernel;
     kernel.flops = ns;
-    kernel.attributes = {{kClass, static_cast<std::int64_t>(kind)}};
+    kernel.attributes = {{kClass, static_cast<std::int64_t>(kind)}, {kRagged, ragged ? 1 : 0}};
     return op(stream, name, std::move(kernel));
   }
   Tiny& copy(std::int64_t ns, std::uint32_t stream = kCopyOut) {
@@ -165,11 +166,18 @@ class Tiny {
 /// What kernels of each class lose to collectives, of kOne.
 inline constexpr PerKernelClass<std::int64_t> kTinyWeight{{kOne, kOne / 2, kOne * 3 / 4, kOne}};
 
+/// The ragged loss of kernels that have one.
+inline constexpr std::int64_t kTinyRagged = kOne * 3 / 8;
+
+[[nodiscard]] inline std::int64_t tiny_ragged(const Kernel& kernel) {
+  return kernel.attribute(kRagged) * kTinyRagged;
+}
+
 inline Prices tiny_prices() {
   Prices prices;
   prices.kernel = [](const Op& op) {
     const auto& kernel = std::get<Kernel>(op.body);
-    return KernelPrice(Nanos(kernel.flops), tiny_class(kernel));
+    return KernelPrice(Nanos(kernel.flops), tiny_class(kernel), tiny_ragged(kernel));
   };
   prices.copy = [](const Copy& copy) { return CopyPrice{.duration = Nanos(copy.input.offset)}; };
   prices.collective = [](const Collective& collective, const Communicator& communicator) {

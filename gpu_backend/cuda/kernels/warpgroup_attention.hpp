@@ -19,13 +19,14 @@
 #include <cuda_runtime.h>
 
 #include "core/base/error.hpp"
+#include "core/plan/attention_choice.hpp"
 #include "core/runtime/calls/attention.hpp"
 
 namespace mfsdp::cuda {
 
-inline constexpr int kWarpgroupTile = 128;    ///< queries forward, keys backward
-inline constexpr int kWarpgroupQueries = 64;  ///< at a time, backward
-inline constexpr int kBoxColumns = 64;        ///< a head of 64, or half of one of 128
+inline constexpr int kWarpgroupTile = kWarpgroupTokens;  ///< queries forward, keys backward
+inline constexpr int kWarpgroupQueries = kWarpgroupBackwardQueries;
+inline constexpr int kBoxColumns = 64;  ///< a head of 64, or half of one of 128
 /// Of a workspace, before anything else: how many tiles are begun.
 inline constexpr std::int64_t kWarpgroupCounterBytes = 256;
 

@@ -27,12 +27,12 @@ TEST(OpTimer, APlanOfVeryManyOpsIsNotTimed) {
   BoundPlan bound = PlanBinder(program, PoolBases(program.pools.size(), nullptr), 0)
                         .bind(program.plans.front())
                         .value();
-  bound.segments.front().repeat = 50'001;  // two ops take time, in each of two steps
+  bound.segments.front().repeat = 75'001;  // two ops take time, in each of two steps
   OpTimer timer({.plan = "train", .from = 0, .count = 2});
   std::vector<std::string> notes;
   ASSERT_TRUE(timer.make_room(bound, notes));
   EXPECT_THAT(notes,
-              testing::ElementsAre("ops are not timed: 200004 launches are more than 200000"));
+              testing::ElementsAre("ops are not timed: 300004 launches are more than 300000"));
   EXPECT_FALSE(timer.times_step(0));
 }
 

@@ -3,9 +3,13 @@
 #include <gtest/gtest.h>
 #include <rapidcheck/gtest.h>
 
+#include <algorithm>
+#include <cmath>
+#include <string>
 #include <vector>
 
 #include "sim/calibrate/errors.hpp"
+#include "sim/cost/contention.hpp"
 #include "tests/sim/cost/cost_fixture.hpp"
 
 namespace mfsdp {
@@ -104,6 +108,49 @@ TEST_F(GemmCostTest, FewTilesLeaveSmsIdle) {
   EXPECT_NEAR(
       cost_.nanoseconds({.kind = GemmKind::weight_gradient, .m = 16384, .n = 128, .k = 256}, false),
       1.796 * gradient, gradient * 0.05);
+}
+
+TEST_F(GemmCostTest, FewWavesLoseAnotherToHeldSms) {
+  // 2048 x 4096 are 256 tiles: two waves of 132, and 1.75 more beside 8 blocks. 200 tiles have
+  // room.
+  const GemmShape two{.kind = GemmKind::input_gradient, .m = 2048, .n = 28672, .k = 4096};
+  EXPECT_DOUBLE_EQ(cost_.ragged_loss(two), 1.75 / 3.75);
+  EXPECT_EQ(cost_.ragged_loss({.m = 128 * 200, .n = 256, .k = 4096}), 0);
+  EXPECT_EQ(cost_.ragged_loss({.m = 128, .n = 256, .k = 4096}), 0);
+}
+
+/// Measured and predicted times beside blocks that spin over times alone.
+TEST_F(GemmCostTest, RaggedLossesAreThoseMeasured) {
+  const CsvTable table = testing_cost::csv("h100_products_beside_blocks.csv");
+  const auto number = [&](std::size_t row, const char* column) {
+    return std::stod(table.cell(row, table.column(column).value()));
+  };
+  const auto whole = [&](std::size_t row, const char* column) {
+    return static_cast<std::int64_t>(number(row, column));
+  };
+  const Gpu gpu = testing_cost::cluster_of("h200", 8).gpu;
+  double sum = 0;
+  for (std::size_t row = 0; row < table.rows(); ++row) {
+    const std::string& name = table.cell(row, table.column("kind").value());
+    const GemmShape shape{.kind = name == "fwd"     ? GemmKind::forward
+                                  : name == "dgrad" ? GemmKind::input_gradient
+                                                    : GemmKind::weight_gradient,
+                          .m = whole(row, "M"),
+                          .n = whole(row, "N"),
+                          .k = whole(row, "K")};
+    const Contention beside = contention(gpu, {.transport = Transport::nccl,
+                                               .blocks = number(row, "blocks"),
+                                               .bytes = 0,
+                                               .duration_ns = 1});
+    const double held =
+        static_cast<double>(beside.occupancy) / static_cast<double>(kContentionUnit);
+    const double predicted = 1 / (1 - std::max(held, cost_.ragged_loss(shape)));
+    const double measured = number(row, "beside_ms") / number(row, "solo_ms");
+    EXPECT_NEAR(predicted, measured, 0.16) << "row " << row;
+    sum += std::abs(predicted - measured);
+  }
+  EXPECT_EQ(table.rows(), 48U);
+  EXPECT_LT(sum / static_cast<double>(table.rows()), 0.045);
 }
 
 TEST_F(GemmCostTest, RowsFillWholeTiles) {

@@ -2,7 +2,9 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <array>
+#include <cmath>
 #include <string>
 
 #include "tests/sim/cost/cost_fixture.hpp"
@@ -60,6 +62,51 @@ TEST(PowerMix, KindsThatRunAloneTakeWhatTheyTakeAlone) {
     EXPECT_DOUBLE_EQ(power_mix(times)[kind], 1);
   }
   EXPECT_EQ(power_mix({}), (ClassFactors{{1, 1, 1, 1}}));
+}
+
+TEST(IdleClock, WhatAWaitSparesLetsTheRestRise) {
+  // 0.82 of 10 ns are spared: c^1.25 - 1 / c = 0.082.
+  const double clock = idle_clock(100, 10);
+  EXPECT_NEAR(std::pow(clock, 1.25) - 1 / clock, 0.082, 1e-9);
+  EXPECT_NEAR(clock, 1.0366, 1e-4);
+  EXPECT_GT(idle_clock(100, 20), clock);
+  EXPECT_EQ(idle_clock(100, 0), 1);
+  EXPECT_EQ(idle_clock(0, 100), 1);
+  EXPECT_EQ(idle_clock(100, 100), 1.22);
+}
+
+TEST(IdleClock, ShortProductsOfASecondAreSlowerThanInBurstsByItsEnd) {
+  const CsvTable bursts = testing_cost::csv("h100_products_beside_blocks.csv");
+  const CsvTable seconds = testing_cost::csv("h200_gemm_bf16.csv");
+  const auto same = [&](std::size_t a, std::size_t b) {
+    return std::ranges::all_of(std::array{"kind", "M", "N", "K"}, [&](const char* column) {
+      return bursts.cell(a, bursts.column(column).value()) ==
+             seconds.cell(b, seconds.column(column).value());
+    });
+  };
+  double sum = 0;
+  int rows = 0;
+  for (std::size_t a = 0; a < bursts.rows(); ++a)
+    for (std::size_t b = 0; b < seconds.rows(); ++b) {
+      if (value_of(bursts, a, "blocks") != 8 || value_of(bursts, a, "M") != 2048 || !same(a, b) ||
+          value_of(bursts, a, "solo_ms") < 0.25)
+        continue;
+      sum += value_of(seconds, b, "ms") / value_of(bursts, a, "solo_ms");
+      ++rows;
+    }
+  ASSERT_EQ(rows, 6);
+  EXPECT_NEAR(sum / rows, 1.22, 0.005);
+}
+
+TEST(IdleClock, NoKernelIsFasterThanAtTheHighestClock) {
+  const ClassFactors mixed{{0.9, 1.03, 1.03, 1}};
+  const ClassFactors some = faster(mixed, 1.1);
+  EXPECT_DOUBLE_EQ(some[product], 0.9 / 1.1);
+  EXPECT_DOUBLE_EQ(some[attention_forward], 1.03 / 1.1);
+  EXPECT_EQ(some[memory], 1);
+  const ClassFactors most = faster(mixed, 1.22);
+  EXPECT_DOUBLE_EQ(most[product], 1 / 1.29);
+  EXPECT_DOUBLE_EQ(most[attention_backward], 1.147 / 1.29);
 }
 
 TEST(PowerMix, TheEnergyOfAStepIsThatOfItsParts) {

@@ -1,0 +1,148 @@
+#include "core/plan/check_model.hpp"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <string>
+#include <string_view>
+#include <unordered_map>
+#include <utility>
+
+#include "core/plan/index.hpp"
+
+namespace mfsdp {
+namespace {
+
+Result<void> check_parameter(const PlacedParameter& placed, const Group& group,
+                             const Parameter& parameter, const PlanConfig& config,
+                             const std::string& where) {
+  if (placed.role != parameter.role)
+    return fail(where + ".role",
+                fmt::format("expected {}, as config.model has '{}', got {}",
+                            to_string(parameter.role), placed.name, to_string(placed.role)));
+  if (const auto shape = whole_shape(placed.shape, group.shard, config.mesh);
+      shape != parameter.shape)
+    return fail(where + ".shape",
+                fmt::format("expected [{}], as config.model has '{}', got [{}]",
+                            fmt::join(parameter.shape, ", "), placed.name, fmt::join(shape, ", ")));
+  if (const bool decays = config.decays(placed.name, parameter.decay); placed.decay != decays)
+    return fail(where + ".decay",
+                fmt::format("expected {} of '{}', got {}", decays, placed.name, placed.decay));
+  if (const auto rate = config.rate_of(placed.name); placed.rate != rate) {
+    const auto text = [](const std::optional<Rational>& value) {
+      return value ? fmt::format("{}/{}", value->num, value->den) : "none";
+    };
+    return fail(where + ".rate", fmt::format("expected {}, as config.lr_scale has of '{}', got {}",
+                                             text(rate), placed.name, text(placed.rate)));
+  }
+  return {};
+}
+
+/// Units are the configured model's, each once, in whatever order they are listed.
+Result<void> check_units(const Program& program, const Model& model) {
+  if (program.units.size() != model.units.size())
+    return fail("units", fmt::format("expected {}, as config.model has, got {}", model.units.size(),
+                                     program.units.size()));
+  std::vector<bool> taken(model.units.size(), false);
+  for (std::size_t u = 0; u < program.units.size(); ++u) {
+    const PlanUnit& unit = program.units[u];
+    const std::string where = fmt::format("units[{}]", u);
+    if (unit.position < 0 || std::cmp_greater_equal(unit.position, model.units.size()))
+      return fail(where + ".position", fmt::format("expected 0 to {}, as config.model has, got {}",
+                                                   model.units.size() - 1, unit.position));
+    const auto position = static_cast<std::size_t>(unit.position);
+    if (taken[position])
+      return fail(where + ".position", fmt::format("{} appears twice", unit.position));
+    taken[position] = true;
+    if (unit.kind != model.units[position].kind)
+      return fail(
+          where + ".kind",
+          fmt::format("expected {}, as config.model has at position {}, got {}",
+                      to_string(model.units[position].kind), position, to_string(unit.kind)));
+  }
+  return {};
+}
+
+/// A group's parameters are the configured model's, each as the model has it, once in all. A plan
+/// that was made by hand may have a model of its own, of which no name is the configured one's.
+Result<void> check_parameters(const Program& program, const Model& model) {
+  std::unordered_map<std::string_view, const Parameter*> missing;
+  for (const Parameter& parameter : model.parameters) missing.emplace(parameter.name, &parameter);
+  const auto is_known = [&](const PlacedParameter& placed) {
+    return missing.contains(placed.name);
+  };
+  const bool by_hand = std::ranges::none_of(program.groups, [&](const Group& group) {
+    return std::ranges::any_of(group.parameters, is_known);
+  });
+  if (by_hand) return {};
+  MFSDP_TRY(check_units(program, model));
+  const IdIndex<UnitId> units(program.units);
+  for (std::size_t g = 0; g < program.groups.size(); ++g) {
+    const Group& group = program.groups[g];
+    const std::int64_t position = program.units[units[group.unit]].position;
+    for (std::size_t p = 0; p < group.parameters.size(); ++p) {
+      const PlacedParameter& placed = group.parameters[p];
+      const std::string where = fmt::format("groups[{}].parameters[{}]", g, p);
+      const auto found = missing.find(placed.name);
+      if (found == missing.end())
+        return fail(where + ".name",
+                    fmt::format("config.model has no (other) parameter '{}'", placed.name));
+      MFSDP_TRY(check_parameter(placed, group, *found->second, program.config, where));
+      if (std::cmp_not_equal(found->second->unit.value, position))
+        return fail(fmt::format("groups[{}].unit", g),
+                    fmt::format("expected the unit of position {}, as config.model has '{}', got "
+                                "that of {}",
+                                found->second->unit.value, placed.name, position));
+      if (program.config.is_frozen(placed.name) == group.requires_grad)
+        return fail(fmt::format("groups[{}].requires_grad", g),
+                    fmt::format("expected {} of '{}', as config.freeze says", !group.requires_grad,
+                                placed.name));
+      missing.erase(found);
+    }
+  }
+  return {};
+}
+
+/// Ranks that have other elements of a group's parameters each.
+std::int64_t shards_of(const Group& group, const Mesh& mesh) {
+  std::int64_t shards = 1;
+  for (const AxisPlacement& on : group.shard) shards = checked_mul(shards, mesh.size(on.axis));
+  return shards;
+}
+
+std::int64_t microbatches_of(const Plan& plan) {
+  std::int64_t in_all = 0;
+  for (const Segment& segment : plan.segments)
+    in_all = checked_add(in_all, checked_mul(segment.microbatches, segment.repeat));
+  return in_all;
+}
+
+}  // namespace
+
+Result<void> check_model(const Program& program) {
+  std::int64_t elements = 0;
+  for (const Group& group : program.groups)
+    elements = checked_add(
+        elements, checked_mul(group.used_elements(), shards_of(group, program.config.mesh)));
+  const Model model = make_model(program.config);
+  const std::int64_t expected = model.parameter_count();
+  if (elements != expected)
+    return fail("groups",
+                fmt::format("hold {} parameters where config.model has {}", elements, expected));
+  MFSDP_TRY(check_parameters(program, model));
+  const Plan* train = program.find_plan("train");
+  if (train == nullptr) return fail("plans", "expected a plan \"train\"");
+  if (const std::int64_t in_all = microbatches_of(*train); in_all != program.config.microbatches)
+    return fail("config.microbatches",
+                fmt::format("expected {} as the segments of plan \"train\" have, got {}", in_all,
+                            program.config.microbatches));
+  const Plan* eval = program.find_plan("eval");
+  if (const std::int64_t in_all = eval == nullptr ? 0 : microbatches_of(*eval); in_all > 1)
+    return fail("plans", fmt::format("the segments of plan \"eval\" have {} microbatches, "
+                                     "expected one",
+                                     in_all));
+  return {};
+}
+
+}  // namespace mfsdp
