@@ -19,7 +19,8 @@ int run_main(std::string_view tool, const std::vector<std::string>& arguments, s
   Error error;
   try {
     const auto code = work();
-    if (code && out.flush()) return static_cast<int>(*code);
+    const bool told = code && (*code == ExitCode::input || *code == ExitCode::environment);
+    if (told || (code && out.flush())) return static_cast<int>(*code);
     error = code ? Error{"standard output", "cannot be written", Fault::environment} : code.error();
   } catch (const std::bad_alloc&) {
     error = {"memory", "this machine has not enough for the plan", Fault::environment};

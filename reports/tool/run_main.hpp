@@ -15,8 +15,9 @@
 namespace mfsdp {
 
 /// Runs `work` and returns the process's exit status. Errors and exceptions become one line on
-/// `err`, and so does data that cannot be written to `out`. `arguments`: without the program's
-/// name; of two flags that mean the same, errors name the one that was given.
+/// `err`; so does data that cannot be written to `out`, unless `work` has ended by a code of an
+/// error, which it then has told. `arguments`: without the program's name; of two flags that mean
+/// the same, errors name the one that was given.
 [[nodiscard]] int run_main(std::string_view tool, const std::vector<std::string>& arguments,
                            std::ostream& out, std::ostream& err,
                            const std::function<Result<ExitCode>()>& work);

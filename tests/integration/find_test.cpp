@@ -301,7 +301,7 @@ TEST(Find, TriesTransportsWithTheBestOfEachStrategy) {
                                  CollectivePlacement::gathers})
       for (const auto gather : {Transport::nccl, Transport::copy_engine})
         for (const auto reduce : {Transport::nccl, Transport::symmetric}) {
-          CommonOptions way{.gpus = 8, .gpu = "h200", .seq_len = 4096};
+          CommonOptions way{.gpus = 8, .gpu = "h200", .seq_len = 8192};
           way.config.strategy = strategy;
           way.config.placement = placement;
           way.config.gather = gather;
@@ -314,7 +314,7 @@ TEST(Find, TriesTransportsWithTheBestOfEachStrategy) {
             plain = std::max(plain, one->tokens_per_second);
         }
   const std::string flags =
-      "--model llama3_8b --gpus 8 --seq-len 4096 --recompute selective --micro-batch 1 "
+      "--model llama3_8b --gpus 8 --seq-len 8192 --recompute selective --micro-batch 1 "
       "--outer-dp 1 --prefetch 1 --grad-slots 2 --find fastest --no-save --output json --gpu ";
   const auto run = test::run_sim(flags + "h200");
   ASSERT_EQ(run.status, 0);

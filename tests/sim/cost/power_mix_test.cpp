@@ -68,7 +68,7 @@ TEST(IdleClock, WhatAWaitSparesLetsTheRestRise) {
   // 0.82 of 10 ns are spared: c^1.25 - 1 / c = 0.082.
   const double clock = idle_clock(100, 10);
   EXPECT_NEAR(std::pow(clock, 1.25) - 1 / clock, 0.082, 1e-9);
-  EXPECT_NEAR(clock, 1.0366, 1e-4);
+  EXPECT_NEAR(clock, 1.03694, 1e-5);
   EXPECT_GT(idle_clock(100, 20), clock);
   EXPECT_EQ(idle_clock(100, 0), 1);
   EXPECT_EQ(idle_clock(0, 100), 1);
