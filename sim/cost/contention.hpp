@@ -1,7 +1,7 @@
 // What a collective takes from kernels that run beside it, and they from it.
 //
 // Three effects on products, each from a measurement of its own (scenarios/gpus/tables), and what
-// other kernels lose beside that:
+// other kernels lose beside that; products of few waves of tiles lose more (gemm.hpp, ragged_loss):
 //   occupancy  it holds SMs                        h200_occupied_sms.csv
 //   traffic    the bytes that it moves             h200_overlap.csv and
 //                                                  h100_block_beside_collectives.csv, rings

@@ -29,11 +29,12 @@ using ClassFactors = PerKernelClass<double>;
 /// `mixed` at a clock that is higher by `clock` still, as far as clocks go.
 [[nodiscard]] ClassFactors faster(const ClassFactors& mixed, double clock);
 
-/// How many times as fast products and attention are in a step in whose `idle` nanoseconds the GPU
-/// computes nothing as in one without, where they take `limited`: while it waits it draws
-/// kIdleDraw, and the rest lets the clock rise. At a higher clock the same work needs more energy:
-///   limited c^kEnergy + kIdleDraw idle = limited / c + idle
-/// up to that of short bursts. 1 where nothing is limited.
+/// The clock of a step in which the GPU computes nothing for `idle` nanoseconds, over that of one
+/// in which products and attention take `limited` without pause. While it waits it draws kIdleDraw
+/// of its limit, and what it spares lets the clock rise, up to that of short bursts; the same work
+/// needs more energy then:
+///   limited c^1.25 + kIdleDraw idle = limited / c + idle
+/// 1 where nothing is limited.
 [[nodiscard]] double idle_clock(double limited, double idle);
 
 /// `alone`: nanoseconds of a step by class. All are 1 where products and attention are none of it.

@@ -1,0 +1,152 @@
+#!/usr/bin/env python3
+"""Runs of mfsdp-exec that nothing was tuned by, beside what was predicted of them before.
+
+    own_runs.py predict --sim mfsdp-sim --gpu h200 RUNS.csv > PREDICTED.csv      # needs no GPU
+    own_runs.py run --exec mfsdp-exec --gpu h200 --out FOLDER [--limit S] RUNS.csv
+    own_runs.py score --predicted PREDICTED.csv FOLDER
+
+RUNS.csv has columns model (a folder of scenarios/models), layers, sequence, micro_batch, microbatches, ranks and flags,
+of mfsdp-sim and mfsdp-exec alike; own_runs.csv is such a file. `run` takes 16 steps of each run that FOLDER has not, the
+first four of which do not count, and begins none after --limit (500) seconds: call it again for the rest. `score` prints
+a table; times are ms, pools GiB, and what is exposed is a share of the measured step.
+
+Exit code 0: done; 1: runs are missing, or errors larger than asked (a step 2.5 % on average and 6 % at worst, exposed
+1.5 % of the step, pools equal); 2: a wrong flag.
+"""
+
+import argparse
+import csv
+import json
+import os
+import pathlib
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+
+from many_judge import figures_of
+
+HERE = pathlib.Path(__file__).resolve().parent
+STEPS, SKIP = 16, 4
+FIGURES = ("step", "compute", "exposed", "pools")
+
+
+def read_runs(path):
+    with open(path) as file:
+        return list(csv.DictReader(file))
+
+
+def name_of(number, run):
+    return f"{number:02}_{run['model']}_{run['sequence']}"
+
+
+def flags_of(run, folder):
+    """The same for both tools; the model with that many layers is a file of the folder."""
+    shape = json.loads((HERE / "../../scenarios/models" / run["model"] / "config.json").read_text())
+    shape["num_hidden_layers"] = int(run["layers"])
+    (folder / "config.json").write_text(json.dumps(shape))
+    batch = int(run["ranks"]) * int(run["micro_batch"]) * int(run["microbatches"])
+    return ["--model", str(folder / "config.json"), "--seq-len", run["sequence"], "--micro-batch", run["micro_batch"],
+            "--global-batch", str(batch), "--output", "json", *run["flags"].split()]
+
+
+def predict_one(sim, gpu, run):
+    node = run["ranks"] if run["ranks"] != "1" else "8"  # one GPU sends nothing
+    with tempfile.TemporaryDirectory() as folder:
+        made = subprocess.run([sim, *flags_of(run, pathlib.Path(folder)), "--gpu", gpu, "--gpus", run["ranks"],
+                               "--gpus-per-node", node, "--no-save"], capture_output=True, text=True, check=False)
+    if made.returncode != 0:
+        sys.exit(f"{run['model']}, {run['sequence']}: {made.stderr.strip()}")
+    return figures_of(json.loads(made.stdout))
+
+
+def predict(arguments):
+    rows = csv.writer(sys.stdout, lineterminator="\n")
+    rows.writerow(("run", *FIGURES))
+    for number, run in enumerate(read_runs(arguments.runs)):
+        figures = predict_one(arguments.sim, arguments.gpu, run)
+        rows.writerow((name_of(number, run), *(f"{figures[one]:.4f}" for one in FIGURES)))
+
+
+def run_one(arguments, run, folder):
+    command = [arguments.exec, *flags_of(run, folder), "--backend", "cuda", "--gpu", arguments.gpu, "--nproc",
+               run["ranks"], "--data", "synthetic", "--steps", str(STEPS), "--gemm-search", "on", "--gemm-cache",
+               str(folder.parent / "gemm"), "--deadline", "60", "--no-save"]
+    command[command.index("json")] = "jsonl"
+    with open(folder / "lines", "w") as lines, open(folder / "log", "w") as log:
+        code = subprocess.run(command, stdout=lines, stderr=log, timeout=180, check=False).returncode
+    if code == 0:
+        os.rename(folder / "lines", folder / "done")
+    return code
+
+
+def run(arguments):
+    begin, wrong = time.monotonic(), 0
+    for number, one in enumerate(read_runs(arguments.runs)):
+        folder = pathlib.Path(arguments.out) / name_of(number, one)
+        if (folder / "done").exists():
+            continue
+        if time.monotonic() - begin > arguments.limit:
+            sys.exit("not done: call again for the rest")
+        folder.mkdir(parents=True, exist_ok=True)
+        code = run_one(arguments, one, folder)
+        wrong |= code != 0
+        print(f"{folder.name}: {'done' if code == 0 else f'exit code {code}: {folder}/log'}", flush=True)
+    sys.exit(wrong)
+
+
+def measured(path):
+    lines = [json.loads(line) for line in path.read_text().splitlines() if line.startswith("{")]
+    figures = figures_of(next(line for line in lines if line.get("schema", "").startswith("mfsdp.result")))
+    steps = [line["step_ns"] / 1e6 for line in lines if line.get("event") == "step"]
+    return {**figures, "step": statistics.median(steps[SKIP:])}
+
+
+def score(arguments):
+    predicted = read_runs(arguments.predicted)
+    found = [(row, pathlib.Path(arguments.out) / row["run"] / "done") for row in predicted]
+    print("| run | step | predicted | | compute | predicted | exposed | predicted | | pools | predicted |")
+    print("|---|---:|---:|---:|---:|---:|---:|---:|---:|---:|---:|")
+    steps, exposed, pools = [], [], []
+    for row, path in found:
+        if not path.exists():
+            print(f"| {row['run']} | not run |")
+            continue
+        got, said = measured(path), {one: float(row[one]) for one in FIGURES}
+        steps.append(said["step"] / got["step"] - 1)
+        exposed.append((said["exposed"] - got["exposed"]) / got["step"])
+        pools.append(abs(said["pools"] - got["pools"]) < 1e-3)
+        print(f"| {row['run']} | {got['step']:.1f} | {said['step']:.1f} | {steps[-1]:+.1%} | {got['compute']:.1f} "
+              f"| {said['compute']:.1f} | {got['exposed']:.1f} | {said['exposed']:.1f} | {exposed[-1]:+.1%} "
+              f"| {got['pools']:.2f} | {said['pools']:.2f} |")
+    if not steps:
+        sys.exit("no run is done")
+    mean = lambda values: sum(map(abs, values)) / len(values)
+    worst = lambda values: max(map(abs, values))
+    print(f"\n{len(steps)} of {len(found)} runs: step {mean(steps):.2%} on average, {worst(steps):.2%} at worst; exposed "
+          f"{mean(exposed):.2%} and {worst(exposed):.2%} of the step; pools equal in {sum(pools)}")
+    right = mean(steps) <= 0.025 and worst(steps) <= 0.06 and worst(exposed) <= 0.015 and all(pools)
+    sys.exit(0 if right and len(steps) == len(found) else 1)
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    commands = parser.add_subparsers(dest="command", required=True)
+    for name, does, needed in (("predict", predict, ("--sim",)), ("run", run, ("--exec", "--out"))):
+        command = commands.add_parser(name)
+        command.set_defaults(does=does)
+        for flag in (*needed, "--gpu"):
+            command.add_argument(flag, required=True)
+        command.add_argument("runs")
+    commands.choices["run"].add_argument("--limit", type=float, default=500)
+    command = commands.add_parser("score")
+    command.set_defaults(does=score)
+    command.add_argument("--predicted", required=True)
+    command.add_argument("out")
+    arguments = parser.parse_args()
+    arguments.does(arguments)
+
+
+if __name__ == "__main__":
+    main()
