@@ -25,7 +25,7 @@ struct PlanConfig;
 struct LossScaleState {
   float scale = 1;       ///< of the summed losses of all tokens
   float good_steps = 0;  ///< in a row since the scale changed last; at most 2^24
-  float unused[2] = {};
+  float unused[2] = {};  // NOLINT(modernize-avoid-c-arrays): read by kernels, too
 
   friend bool operator==(const LossScaleState&, const LossScaleState&) = default;
 };
