@@ -208,10 +208,10 @@ Nanos CostModel::price(const Kernel& kernel, const ExpertRows* routed) const {
     }
   }();
   const ClassFactors& factors = is_limited(busy) ? mix_ : short_;
-  const double scaled = busy * factors[class_of(kernel.kind)];
+  const double scaled = std::max(memory, busy * factors[class_of(kernel.kind)]) * kernel_factor_;
   const double least =  // where the peak is that of the highest clock
       clock_ > 1 ? static_cast<double>(kernel.flops) / (cluster_.gpu.bf16 * 1e3) : 0;
-  return to_nanos(std::max({memory, scaled, std::min(least, busy)}) * kernel_factor_);
+  return to_nanos(std::max(scaled, std::min(least, busy * kernel_factor_)));
 }
 
 /// Nanoseconds of a step by class, of kernels on compute streams; with `limited_alone` of products
