@@ -7,8 +7,9 @@
 
 RUNS.csv has columns model (a folder of scenarios/models), layers, sequence, micro_batch, microbatches, ranks and flags,
 of mfsdp-sim and mfsdp-exec alike; own_runs.csv is such a file. `run` takes 16 steps of each run that FOLDER has not, the
-first four of which do not count, and begins none after --limit (500) seconds: call it again for the rest. `score` prints
-a table; times are ms, pools GiB, and what is exposed is a share of the measured step.
+first four of which do not count, and begins none after --limit (500) seconds: call it again for the rest, of which those
+that failed come last. One that takes three minutes is ended and has code 124. `score` prints a table; times are ms,
+pools GiB, and what is exposed is a share of the measured step.
 
 Exit code 0: done; 1: runs are missing, or errors larger than asked (a step 2.5 % on average and 6 % at worst, exposed
 1.5 % of the step, pools equal); 2: a wrong flag.
@@ -25,9 +26,9 @@ import sys
 import tempfile
 import time
 
+from engines_score import model_with_layers
 from many_judge import figures_of
 
-HERE = pathlib.Path(__file__).resolve().parent
 STEPS, SKIP = 16, 4
 FIGURES = ("step", "compute", "exposed", "pools")
 
@@ -43,11 +44,8 @@ def name_of(number, run):
 
 def flags_of(run, folder):
     """The same for both tools; the model with that many layers is a file of the folder."""
-    shape = json.loads((HERE / "../../scenarios/models" / run["model"] / "config.json").read_text())
-    shape["num_hidden_layers"] = int(run["layers"])
-    (folder / "config.json").write_text(json.dumps(shape))
     batch = int(run["ranks"]) * int(run["micro_batch"]) * int(run["microbatches"])
-    return ["--model", str(folder / "config.json"), "--seq-len", run["sequence"], "--micro-batch", run["micro_batch"],
+    return ["--model", model_with_layers(run, folder), "--seq-len", run["sequence"], "--micro-batch", run["micro_batch"],
             "--global-batch", str(batch), "--output", "json", *run["flags"].split()]
 
 
@@ -75,7 +73,10 @@ def run_one(arguments, run, folder):
                str(folder.parent / "gemm"), "--deadline", "60", "--no-save"]
     command[command.index("json")] = "jsonl"
     with open(folder / "lines", "w") as lines, open(folder / "log", "w") as log:
-        code = subprocess.run(command, stdout=lines, stderr=log, timeout=180, check=False).returncode
+        try:
+            code = subprocess.run(command, stdout=lines, stderr=log, timeout=180, check=False).returncode
+        except subprocess.TimeoutExpired:
+            return 124
     if code == 0:
         os.rename(folder / "lines", folder / "done")
     return code
@@ -83,8 +84,9 @@ def run_one(arguments, run, folder):
 
 def run(arguments):
     begin, wrong = time.monotonic(), 0
-    for number, one in enumerate(read_runs(arguments.runs)):
-        folder = pathlib.Path(arguments.out) / name_of(number, one)
+    runs = [(pathlib.Path(arguments.out) / name_of(number, one), one)
+            for number, one in enumerate(read_runs(arguments.runs))]
+    for folder, one in sorted(runs, key=lambda entry: (entry[0] / "log").exists()):
         if (folder / "done").exists():
             continue
         if time.monotonic() - begin > arguments.limit:

@@ -14,6 +14,7 @@
 #include <vector>
 
 #include "core/base/text.hpp"
+#include "core/cli/common_options.hpp"
 #include "core/cli/output.hpp"
 #include "core/cli/path_check.hpp"
 #include "core/cli/wrap.hpp"
@@ -97,18 +98,13 @@ Result<std::unique_ptr<RankMachine>> make_machine(const RunPlace& place, const E
                         .stop = stop});
 }
 
-/// Before the machine is taken down: a stream that nothing can free may hold its process until the
-/// supervisor ends it.
-ExitCode tell_failure(const Error& error, const Session& session) {
-  return static_cast<ExitCode>(report_error(session.err, error, session.tool));
-}
-
 /// A rank that another process speaks for.
 Result<ExitCode> train_silently(RankMachine& machine, const TrainInputs& inputs,
-                                std::span<const HfExport> exported, const Session& session) {
-  if (const auto trained = machine.train(inputs, nullptr, exported); !trained)
-    return machine.told_elsewhere() ? ExitCode::environment
-                                    : tell_failure(trained.error(), session);
+                                std::span<const HfExport> exported) {
+  if (auto trained = machine.train(inputs, nullptr, exported); !trained) {
+    if (machine.told_elsewhere()) return ExitCode::environment;
+    return tl::unexpected<Error>(std::move(trained.error()));
+  }
   return machine.stopped() ? ExitCode::interrupted : ExitCode::good;
 }
 
@@ -180,7 +176,7 @@ Result<ExitCode> train_and_tell(const ReadyRun& ready, MeasuredRun run, const Tr
   run.status = !trained ? RunStatus::failed : cut ? RunStatus::interrupted : RunStatus::complete;
   record.finish(run);
   for (const std::string& note : machine.notes()) report_warning(session.err, note, session.tool);
-  if (!trained) return tell_failure(trained.error(), session);
+  if (!trained) return tl::unexpected<Error>(trained.error());
   if (options.common.trace) MFSDP_TRY(write_chrome_trace(run, *options.common.trace));
   if (run.time.mfu > 1)
     report_warning(
@@ -240,21 +236,29 @@ Result<ExitCode> train_run(const ExecOptions& asked, const CommandLine& command,
     return leads ? nothing_left(options, session, *saves.resumed) : ExitCode::good;
   TrainInputs train_inputs = inputs.train_inputs();
   saves.attach_to(train_inputs);
-  if (!leads) return train_silently(*machine, train_inputs, inputs.exported, session);
-  MFSDP_TRY(write_plan(common, program));
-  const TimeSummary& time = predicted.time;
-  return train_and_tell(
-      {.options = options,
-       .session = session,
-       .program = program,
-       .predicted = predicted,
-       .inputs = inputs,
-       .machine = *machine,
-       .saves = saves,
-       .on_gpus = place.launch.has_value(),
-       .peak_tflops = place.launch && time.mfu > 0 ? std::optional(time.tflops_per_gpu / time.mfu)
-                                                   : std::nullopt},
-      std::move(run), train_inputs);
+  const auto train = [&]() -> Result<ExitCode> {
+    if (!leads) return train_silently(*machine, train_inputs, inputs.exported);
+    MFSDP_TRY(write_plan(common, program));
+    const TimeSummary& time = predicted.time;
+    return train_and_tell(
+        {.options = options,
+         .session = session,
+         .program = program,
+         .predicted = predicted,
+         .inputs = inputs,
+         .machine = *machine,
+         .saves = saves,
+         .on_gpus = place.launch.has_value(),
+         .peak_tflops = place.launch && time.mfu > 0 ? std::optional(time.tflops_per_gpu / time.mfu)
+                                                     : std::nullopt},
+        std::move(run), train_inputs);
+  };
+  auto ended = train();
+  if (ended) return ended;
+  // Before the machine is taken down: a stream that nothing can free may hold its process until the
+  // supervisor ends it.
+  return static_cast<ExitCode>(
+      report_error(session.err, in_given_flags(ended.error(), command.arguments), session.tool));
 }
 
 }  // namespace mfsdp

@@ -20,7 +20,7 @@ int run_main(std::string_view tool, const std::vector<std::string>& arguments, s
   try {
     const auto code = work();
     const bool told = code && (*code == ExitCode::input || *code == ExitCode::environment);
-    if (told || (code && out.flush())) return static_cast<int>(*code);
+    if (code && (out.flush() || told)) return static_cast<int>(*code);
     error = code ? Error{"standard output", "cannot be written", Fault::environment} : code.error();
   } catch (const std::bad_alloc&) {
     error = {"memory", "this machine has not enough for the plan", Fault::environment};

@@ -239,22 +239,19 @@ PerKernelClass<double> CostModel::time_of_work(const Program& program, const Pla
 CostModel CostModel::mixed(const Program& program, const Plan& plan,
                            const RoutedRows& routed) const {
   CostModel model = *this;
-  model.clock_ = 1;
-  model.mix_ = model.short_ = {{1, 1, 1, 1}};
-  model.mix_ = power_mix(model.time_of_work(program, plan, routed, true));
+  model.mix_ = power_mix(time_of_work(program, plan, routed, true));
+  const PerKernelClass<double> work = model.time_of_work(program, plan, routed, false);
+  model.limited_ns_ = work[KernelClass::product] + work[KernelClass::attention_forward] +
+                      work[KernelClass::attention_backward];
   return model;
 }
 
-CostModel CostModel::rested(const Program& program, const Plan& plan, Nanos idle,
-                            const RoutedRows& routed) const {
-  CostModel model = mixed(program, plan, routed);
+CostModel CostModel::rested(Nanos idle) const {
+  CostModel model = *this;
   if (!cluster_.gpu.power) return model;
-  const PerKernelClass<double> work = model.time_of_work(program, plan, routed, false);
-  const double limited = work[KernelClass::product] + work[KernelClass::attention_forward] +
-                         work[KernelClass::attention_backward];
-  model.clock_ = idle_clock(limited, static_cast<double>(idle.value) / kernel_factor_);
-  model.mix_ = faster(model.mix_, model.clock_);
-  model.short_ = faster(model.short_, model.clock_);
+  model.clock_ = idle_clock(limited_ns_, static_cast<double>(idle.value) / kernel_factor_);
+  model.mix_ = faster(mix_, model.clock_);
+  model.short_ = faster(short_, model.clock_);
   return model;
 }
 

@@ -49,11 +49,10 @@ class CostModel {
   [[nodiscard]] CostModel mixed(const Program& program, const Plan& plan,
                                 const RoutedRows& routed = {}) const;
 
-  /// mixed() where the GPU computes nothing for so long in a step of this plan: products and
-  /// attention of any length are faster, up to the GPU's peak. Of GPUs of which no power limit is
-  /// known, the same.
-  [[nodiscard]] CostModel rested(const Program& program, const Plan& plan, Nanos idle,
-                                 const RoutedRows& routed = {}) const;
+  /// Of a mixed() model: where the GPU computes nothing for so long in a step of its plan, products
+  /// and attention of any length are faster, up to the GPU's peak. Of GPUs of which no power limit
+  /// is known, the same.
+  [[nodiscard]] CostModel rested(Nanos idle) const;
   /// idle_clock() of a rested model; else 1.
   [[nodiscard]] double clock() const { return clock_; }
 
@@ -107,6 +106,7 @@ class CostModel {
   NetworkRatios network_;
   ClassFactors mix_{{1, 1, 1, 1}};    ///< of products and attention that are limited
   ClassFactors short_{{1, 1, 1, 1}};  ///< of the others
+  double limited_ns_ = 0;             ///< of a step's products and attention; set by mixed()
   double clock_ = 1;
   double kernel_factor_ = 1;
   double collective_factor_ = 1;

@@ -20,7 +20,8 @@ namespace mfsdp {
 
 /// Whether a product or attention that takes that long alone, in nanoseconds, is at the power limit
 /// then. In the tables (sm_mhz) all that take less than about a millisecond had the highest clock,
-/// and in steps they take what they took there: the others' clock is not counted for them.
+/// and in steps they take what they took there: the others' clock is not counted for them. They are
+/// faster all the same where a GPU waits: idle_clock().
 [[nodiscard]] constexpr bool is_limited(double alone) { return alone >= 0.95e6; }
 
 /// What the times alone of each class are to be multiplied by, of those that are limited.
@@ -34,6 +35,7 @@ using ClassFactors = PerKernelClass<double>;
 /// of its limit, and what it spares lets the clock rise, up to that of short bursts; the same work
 /// needs more energy then:
 ///   limited c^1.25 + kIdleDraw idle = limited / c + idle
+/// An empirical correction: 1.25 and the end were chosen, as 2026-11-27-idle-clock.md says.
 /// 1 where nothing is limited.
 [[nodiscard]] double idle_clock(double limited, double idle);
 

@@ -13,7 +13,8 @@ namespace mfsdp {
 /// Shares and rates are fixed-point: this is 1.
 inline constexpr std::int64_t kOne = std::int64_t{1} << 20;
 
-/// The occupancy of four blocks: as many make the last wave of a product ragged.
+/// The occupancy of four blocks, from which on the last wave of a product is taken to be ragged;
+/// measured were eight and more.
 inline constexpr std::int64_t kRaggedFrom = kOne / 12;
 
 /// When a kernel keeps all SMs until it ends, so that a collective that comes up meanwhile waits

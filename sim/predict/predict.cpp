@@ -135,21 +135,27 @@ ClusterSummary cluster_summary(const Cluster& cluster) {
           .network = cluster.network};
 }
 
-/// At the clock that a step has which waits as long as this one does.
+bool varies(const RankVariation& variation) {
+  return variation.by_rank || variation.jitter.num > 0 || !variation.slow.empty();
+}
+
+/// At the clock that a step has which waits as long as this one does without variation.
 Result<Simulation> simulate_at_clock(const Program& program, const Plan& plan,
                                      const CostModel& costs, std::optional<PeakCheck>& peak,
                                      const std::function<Nanos(const Op&)>& host,
                                      const RoutedRows& routed, const RankVariation& variation) {
   constexpr int kRounds = 4;
   constexpr double kSame = 0.002;
-  CostModel model = costs.mixed(program, plan, routed);
+  const CostModel mixed = costs.mixed(program, plan, routed);
+  CostModel model = mixed;
   for (int round = 1;; ++round) {
     peak.emplace(costs.cluster().gpu);
     Prices prices = prices_of(model, program.config.mesh, routed, *peak);
     prices.host = host;
-    MFSDP_LET(simulation, simulate(program, plan, prices, variation));
-    CostModel rested = model.rested(program, plan, simulation.time.idle, routed);
-    if (round == kRounds || std::abs(rested.clock() - model.clock()) < kSame) return simulation;
+    MFSDP_LET(simulation, simulate(program, plan, prices, {}));
+    CostModel rested = mixed.rested(simulation.time.idle);
+    if (round == kRounds || std::abs(rested.clock() - model.clock()) < kSame)
+      return varies(variation) ? simulate(program, plan, prices, variation) : simulation;
     model = std::move(rested);
   }
 }

@@ -212,11 +212,11 @@ TEST(Predict, AStepThatWaitsForTheHostComputesAtAHigherClock) {
       program_of(Strategy::optim_grads_params, data_parallel_mesh(1, 2), 1, "llama3_1b", 2048)
           .value();
   const CostModel costs = costs_of(2).value();
-  const auto compute = [&](std::int64_t host_ns) {
+  const auto compute = [&](std::int64_t host_ns, const RankVariation& variation = {}) {
     const auto host = [&](const Op& op) {
       return op.kind() == OpKind::kernel ? Nanos(host_ns) : Nanos(0);
     };
-    return predict(program, costs, {}, host)->run.time;
+    return predict(program, costs, variation, host)->run.time;
   };
   const TimeSummary fast = compute(0);
   const TimeSummary slow = compute(200'000);
@@ -227,6 +227,10 @@ TEST(Predict, AStepThatWaitsForTheHostComputesAtAHigherClock) {
   };
   EXPECT_GT(alone(fast) / alone(slow), 1.1);
   EXPECT_LT(alone(fast) / alone(slow), 1.22);
+
+  // A slow rank has the clock that it has where all are alike, also where nothing waits then.
+  const RankVariation half{.slow = {{.rank = 0, .factor = {2, 1}}, {.rank = 1, .factor = {2, 1}}}};
+  EXPECT_NEAR(alone(compute(200'000, half)) / alone(slow), 2, 1e-3);
 }
 
 TEST(Predict, APlanWithoutTrainIsAnError) {

@@ -13,6 +13,8 @@
 namespace mfsdp {
 namespace {
 
+using testing_cost::number;
+
 Gpu h200() { return testing_cost::cluster_of("h200", 8).gpu; }
 
 double share(std::int64_t parts) {
@@ -35,17 +37,13 @@ std::map<double, double> means(const CsvTable& table, const std::function<bool(s
   return result;
 }
 
-double cell(const CsvTable& table, std::size_t row, const char* column) {
-  return std::stod(table.cell(row, table.column(column).value()));
-}
-
 TEST(Contention, OccupancyIsTheMeasuredCurve) {
   const CsvTable table = testing_cost::csv("h200_occupied_sms.csv");
   const std::size_t neighbour = table.column("neighbour").value();
   const auto measured = means(
       table, [&](std::size_t row) { return table.cell(row, neighbour) == "spin"; },
       [&](std::size_t row) {
-        return 1 - cell(table, row, "solo_ms") / cell(table, row, "beside_ms");
+        return 1 - number(table, row, "solo_ms") / number(table, row, "beside_ms");
       });
   ASSERT_EQ(measured.size(), 11U);
   for (const auto& [blocks, lost] : measured) {
@@ -60,7 +58,7 @@ TEST(Contention, DragIsTheMeasuredRatio) {
   const CsvTable table = testing_cost::csv("h200_collectives_beside_kernels.csv");
   const std::size_t name = table.column("case").value();
   const auto ratio = [&](std::size_t row) {
-    return cell(table, row, "neighbour_ms") / cell(table, row, "alone_ms");
+    return number(table, row, "neighbour_ms") / number(table, row, "alone_ms");
   };
   const auto named = [&](std::string_view part) {
     return [&, part](std::size_t row) {
@@ -97,8 +95,8 @@ double measured_loss(const std::string& kernels, const std::string& transport, b
     if (table.cell(row, table.column("kernels").value()) != kernels ||
         table.cell(row, table.column("transport").value()) != transport)
       continue;
-    const double lost = 1 - cell(table, row, "solo_ms") / cell(table, row, "beside_ms");
-    const double there = cell(table, row, "collective_ms") / cell(table, row, "alone_ms");
+    const double lost = 1 - number(table, row, "solo_ms") / number(table, row, "beside_ms");
+    const double there = number(table, row, "collective_ms") / number(table, row, "alone_ms");
     sum += waits ? lost * there : lost;
     ++count;
   }
@@ -144,7 +142,7 @@ double alone_on_four(const std::string& name) {
   const CsvTable table = testing_cost::csv("h200_collectives_beside_kernels.csv");
   const auto mean = means(
       table, [&](std::size_t row) { return table.cell(row, table.column("case").value()) == name; },
-      [&](std::size_t row) { return cell(table, row, "alone_ms"); });
+      [&](std::size_t row) { return number(table, row, "alone_ms"); });
   return mean.at(0);
 }
 
@@ -152,7 +150,7 @@ double alone_on_eight(const std::string& name) {
   const CsvTable table = testing_cost::csv("h200_overlap.csv");
   for (std::size_t row = 0; row < table.rows(); ++row)
     if (table.cell(row, table.column("collective").value()) == name)
-      return cell(table, row, "collectives_alone_ms");
+      return number(table, row, "collectives_alone_ms");
   throw std::runtime_error("no row " + name);
 }
 

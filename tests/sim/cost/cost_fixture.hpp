@@ -44,4 +44,8 @@ inline CsvTable csv(const std::string& name) {
   return CsvTable::parse(read_file(path, "a table", std::size_t{1} << 20).value(), path).value();
 }
 
+inline double number(const CsvTable& table, std::size_t row, const char* column) {
+  return std::stod(table.cell(row, table.column(column).value()));
+}
+
 }  // namespace mfsdp::testing_cost

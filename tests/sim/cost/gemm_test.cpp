@@ -123,7 +123,7 @@ TEST_F(GemmCostTest, FewWavesLoseAnotherToHeldSms) {
 TEST_F(GemmCostTest, RaggedLossesAreThoseMeasured) {
   const CsvTable table = testing_cost::csv("h100_products_beside_blocks.csv");
   const auto number = [&](std::size_t row, const char* column) {
-    return std::stod(table.cell(row, table.column(column).value()));
+    return testing_cost::number(table, row, column);
   };
   const auto whole = [&](std::size_t row, const char* column) {
     return static_cast<std::int64_t>(number(row, column));

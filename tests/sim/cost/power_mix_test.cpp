@@ -13,10 +13,7 @@ namespace mfsdp {
 namespace {
 
 using enum KernelClass;
-
-double value_of(const CsvTable& table, std::size_t row, const char* column) {
-  return std::stod(table.cell(row, table.column(column).value()));
-}
+using testing_cost::number;
 
 /// Of one of each kind when it runs alone: the table's rows of one kind.
 struct Alone {
@@ -31,19 +28,19 @@ TEST(PowerMix, MixturesOfABlockTakeWhatWasMeasured) {
   ASSERT_EQ(table.rows(), 12U);
   const std::size_t last = table.rows() - 1;
   const Alone alone{
-      .products = (value_of(table, 0, "products_ms") + value_of(table, last, "products_ms")) / 2,
-      .forward = value_of(table, 1, "forward_ms"),
-      .backward = value_of(table, 2, "backward_ms"),
-      .copy = value_of(table, 3, "copy_ms")};
+      .products = (number(table, 0, "products_ms") + number(table, last, "products_ms")) / 2,
+      .forward = number(table, 1, "forward_ms"),
+      .backward = number(table, 2, "backward_ms"),
+      .copy = number(table, 3, "copy_ms")};
   for (std::size_t row = 4; row < last; ++row) {
     PerKernelClass<double> times;
-    times[product] = alone.products * value_of(table, row, "products");
-    times[attention_forward] = alone.forward * value_of(table, row, "forwards");
-    times[attention_backward] = alone.backward * value_of(table, row, "backwards");
-    times[memory] = alone.copy * value_of(table, row, "copies");
+    times[product] = alone.products * number(table, row, "products");
+    times[attention_forward] = alone.forward * number(table, row, "forwards");
+    times[attention_backward] = alone.backward * number(table, row, "backwards");
+    times[memory] = alone.copy * number(table, row, "copies");
     const ClassFactors mix = power_mix(times);
     const auto expect = [&](const char* column, double of_one, KernelClass kind) {
-      const double measured = value_of(table, row, column);
+      const double measured = number(table, row, column);
       if (measured > 0) {
         EXPECT_NEAR(mix[kind] * of_one / measured, 1, 0.026) << row << column;
       }
@@ -88,10 +85,10 @@ TEST(IdleClock, ShortProductsOfASecondAreSlowerThanInBurstsByItsEnd) {
   int rows = 0;
   for (std::size_t a = 0; a < bursts.rows(); ++a)
     for (std::size_t b = 0; b < seconds.rows(); ++b) {
-      if (value_of(bursts, a, "blocks") != 8 || value_of(bursts, a, "M") != 2048 || !same(a, b) ||
-          value_of(bursts, a, "solo_ms") < 0.25)
+      if (number(bursts, a, "blocks") != 8 || number(bursts, a, "M") != 2048 || !same(a, b) ||
+          number(bursts, a, "solo_ms") < 0.25)
         continue;
-      sum += value_of(seconds, b, "ms") / value_of(bursts, a, "solo_ms");
+      sum += number(seconds, b, "ms") / number(bursts, a, "solo_ms");
       ++rows;
     }
   ASSERT_EQ(rows, 6);
