@@ -249,7 +249,8 @@ CostModel CostModel::mixed(const Program& program, const Plan& plan,
 CostModel CostModel::rested(Nanos idle) const {
   CostModel model = *this;
   if (!cluster_.gpu.power) return model;
-  model.clock_ = idle_clock(limited_ns_, static_cast<double>(idle.value) / kernel_factor_);
+  model.clock_ = idle_clock(limited_ns_, static_cast<double>(idle.value) / kernel_factor_,
+                            cluster_.gpu.power->own / cluster_.gpu.power->tables);
   model.mix_ = faster(mix_, model.clock_);
   model.short_ = faster(short_, model.clock_);
   return model;

@@ -21,7 +21,7 @@ constexpr double kMemoryDraw = 0.81;
 // have 0.80: the clock's end. 1.147 / 0.886.
 constexpr double kHighestClock = 1.29;
 
-// Of 700 W, an H100 at its highest clock whose process waits draws some 124
+// Of the tables' 700 W, an H100 at its highest clock whose process waits draws some 124
 // (gpu_backend/measurements/2026-11-27-idle-clock.md).
 constexpr double kIdleDraw = 0.18;
 // Six products at 2048 tokens in bursts (h100_products_beside_blocks.csv) over those of a second
@@ -42,9 +42,9 @@ ClassFactors faster(const ClassFactors& mixed, double clock) {
   return factors;
 }
 
-double idle_clock(double limited, double idle) {
+double idle_clock(double limited, double idle, double limit) {
   if (limited <= 0) return 1;
-  const double spared = (1 - kIdleDraw) * idle / limited;
+  const double spared = (1 - kIdleDraw / limit) * idle / limited;
   double low = 1;
   double high = kBurstClock;
   if (energy_at(high) - 1 / high <= spared) return high;

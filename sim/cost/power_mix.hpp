@@ -31,13 +31,14 @@ using ClassFactors = PerKernelClass<double>;
 [[nodiscard]] ClassFactors faster(const ClassFactors& mixed, double clock);
 
 /// The clock of a step in which the GPU computes nothing for `idle` nanoseconds, over that of one
-/// in which products and attention take `limited` without pause. While it waits it draws kIdleDraw
-/// of its limit, and what it spares lets the clock rise, up to that of short bursts; the same work
-/// needs more energy then:
-///   limited c^1.25 + kIdleDraw idle = limited / c + idle
+/// in which products and attention take `limited` without pause; `limit` is the power limit as a
+/// share of that of the tables. While it waits the GPU draws kIdleDraw of the tables' limit, and
+/// what it spares lets the clock rise, up to that of short bursts; the same work needs more energy
+/// then:
+///   limited c^1.25 + kIdleDraw / limit idle = limited / c + idle
 /// An empirical correction: 1.25 and the end were chosen, as 2026-11-27-idle-clock.md says.
 /// 1 where nothing is limited.
-[[nodiscard]] double idle_clock(double limited, double idle);
+[[nodiscard]] double idle_clock(double limited, double idle, double limit = 1);
 
 /// `alone`: nanoseconds of a step by class. All are 1 where products and attention are none of it.
 [[nodiscard]] ClassFactors power_mix(const PerKernelClass<double>& alone);

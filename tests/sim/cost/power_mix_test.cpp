@@ -67,6 +67,7 @@ TEST(IdleClock, WhatAWaitSparesLetsTheRestRise) {
   EXPECT_NEAR(std::pow(clock, 1.25) - 1 / clock, 0.082, 1e-9);
   EXPECT_NEAR(clock, 1.03694, 1e-5);
   EXPECT_GT(idle_clock(100, 20), clock);
+  EXPECT_LT(idle_clock(100, 10, 0.5), clock);  // of a lower limit waiting draws more
   EXPECT_EQ(idle_clock(100, 0), 1);
   EXPECT_EQ(idle_clock(0, 100), 1);
   EXPECT_EQ(idle_clock(100, 100), 1.22);

@@ -1,0 +1,100 @@
+#!/usr/bin/env bash
+# Stages of check.sh with each option of collectives alone, and with all of them together.
+#
+#   gpu_backend/options.sh --build DIR [--out DIR] [--stage C,D,G] [--limit SECONDS]
+#
+# --out (default gpu_options) has a folder for each option. What has passed there is not run again, and no stage, of
+# eight minutes at most, is begun after --limit (480) seconds: call again until the table at the end is full. C and D
+# run on pairs of GPUs, three options at a time and one; G has all of them. A, B, E, F and H run where --stage names
+# them, with all options together.
+#
+# Exit code 0: all passed; 1: some failed or are left; 2: a wrong flag.
+set -u
+
+build=""
+out=gpu_options
+stages=C,D,G
+limit=480
+while [ $# -gt 0 ]; do
+  case "$1" in
+    --build) build=${2:-}; shift 2 || exit 2 ;;
+    --out) out=${2:-}; shift 2 || exit 2 ;;
+    --stage) stages=${2:-}; shift 2 || exit 2 ;;
+    --limit) limit=${2:-}; shift 2 || exit 2 ;;
+    *) echo "options.sh: $1 is no flag: expected --build DIR, --out DIR, --stage C,D,... or --limit SECONDS" >&2
+       exit 2 ;;
+  esac
+done
+if [ ! -x "$build/gpu_backend/mfsdp-exec" ]; then
+  echo "options.sh: --build: expected a folder with gpu_backend/mfsdp-exec, got \"$build\"" >&2
+  exit 2
+fi
+[[ $limit =~ ^[0-9]+$ ]] || { echo "options.sh: --limit: expected seconds, got \"$limit\"" >&2; exit 2; }
+[[ $stages =~ ^[A-H](,[A-H])*$ ]] || { echo "options.sh: --stage: expected A to H, got \"$stages\"" >&2; exit 2; }
+
+here=$(cd "$(dirname "$0")" && pwd)
+alone=("--gather copy_engine" "--gather symmetric" "--reduce copy_engine" "--reduce symmetric"
+       "--placement attention" "--placement gathers" "--placement after_attention" "--keep-gathered 1")
+all="--gather copy_engine --reduce symmetric --placement attention --keep-gathered 1"
+devices=${CUDA_VISIBLE_DEVICES:-$(nvidia-smi --query-gpu=index --format=csv,noheader 2>/dev/null | paste -sd,)}
+IFS=, read -ra devices <<< "$devices"
+mkdir -p "$out"
+
+folder_of() { echo "$out/$(tr -d '-' <<< "$1" | tr ' ' '_')"; }
+
+options_of() {  # STAGE
+  case "$1" in
+    C|D|G) printf '%s\n' "${alone[@]}" "$all" ;;
+    *) echo "$all" ;;
+  esac
+}
+
+# What is left of a stage, one after the other. Every worker takes what none has taken in this call.
+work() {  # STAGE VISIBLE BUILD
+  local option folder
+  while IFS= read -r option; do
+    folder=$(folder_of "$option")
+    [ "$SECONDS" -lt "$limit" ] || break
+    [ ! -e "$folder/$1.passed" ] || continue
+    mkdir "$taken/$1 ${folder##*/}" 2> /dev/null || continue
+    mkdir -p "$folder"
+    CUDA_VISIBLE_DEVICES=$2 "$here/check.sh" --build "$3" --out "$folder" --stage "$1" --flags "$option" \
+      > "$folder/$1.out" 2>&1
+    echo "$option, $(tail -1 "$folder/$1.out")"
+  done < <(options_of "$1")
+}
+
+taken=$(mktemp -d)
+trap 'rm -rf "$taken"' EXIT
+for stage in ${stages//,/ }; do
+  workers=1
+  [ "$stage" = C ] && workers=3
+  case "$stage" in
+    C|D)
+      for ((pair = 0; pair + 1 < ${#devices[@]}; pair += 2)); do
+        # kills.py finds a run's processes by their program.
+        program=$taken/$pair/gpu_backend/mfsdp-exec
+        mkdir -p "${program%/*}"
+        cp -u "$build/gpu_backend/mfsdp-exec" "$program"
+        for ((i = 0; i < workers; ++i)); do
+          work "$stage" "${devices[pair]},${devices[pair + 1]}" "$taken/$pair" < /dev/null &
+        done
+      done
+      wait ;;
+    *) work "$stage" "$(IFS=,; echo "${devices[*]}")" "$build" ;;
+  esac
+done
+
+echo
+left=0
+for stage in ${stages//,/ }; do
+  while IFS= read -r option; do
+    folder=$(folder_of "$option")
+    state="not run"
+    [ ! -e "$folder/$stage.out" ] || state=$(tail -1 "$folder/$stage.out")
+    [ ! -e "$folder/$stage.passed" ] || state="passed"
+    [ "$state" = passed ] || left=1
+    echo "$stage  $option: ${state#stage "$stage"  }"
+  done < <(options_of "$stage")
+done
+exit $left

@@ -1,0 +1,190 @@
+#include "verify/checker/model_steps.hpp"
+
+#include "verify/checker/forms.hpp"
+
+namespace mfsdp::checker {
+namespace {
+
+/// Products may do without.
+bool uses_scratch(const Op& op, const Step& step) {
+  const bool is_product = op.does == "gemm" || op.does.starts_with("grouped_");
+  return step.least_scratch >= 0 && (!is_product || has(op, "workspace"));
+}
+
+/// Operand of each flow of the step, of one role in their order.
+std::vector<const Operand*> operands_of(const Op& op, const Step& step) {
+  std::vector<const Operand*> found;
+  std::map<std::string, std::ptrdiff_t> nth;
+  for (const Flow& flow : step.flows) {
+    const Operand* match = nullptr;
+    std::ptrdiff_t skip = nth[flow.role]++;
+    for (const Operand& operand : op.operands)
+      if (operand.role == flow.role && skip-- == 0) match = &operand;
+    if (match == nullptr) differ("lacks '{}'", flow.role);
+    found.push_back(match);
+  }
+  if (op.operands.size() != step.flows.size() + (uses_scratch(op, step) ? 1 : 0))
+    differ("has an operand too many or too few");
+  return found;
+}
+
+}  // namespace
+
+void ModelSteps::run(const Op& op) {
+  const std::string kernel =
+      op.does == "gemm" ? fmt::format("gemm {}", op.attribute("kind")) : op.does;
+  std::string wrong = "is no kernel of the model";
+  for (const Step& step : state_.model.steps(kernel)) {
+    try {
+      Work work{.step = &step};
+      match(op, kernel, step, work);
+      check_phase(op, step, work);
+      perform(op, step, work);
+      return;
+    } catch (const Mismatch& mismatch) {
+      wrong = mismatch.what();
+    }
+  }
+  refuse("{}: {}", op.place(), wrong);
+}
+
+/// What uses parameters that train is done once for each row of a microbatch, and again only
+/// where the op says so.
+void ModelSteps::check_phase(const Op& op, const Step& step, const Work& work) {
+  const bool forward = op.does.ends_with("_forward") || (op.does == "gemm" && step.product == 0);
+  const bool uses =
+      std::ranges::any_of(step.flows, [](const Flow& flow) { return flow.role == "weight"; });
+  if (!forward || !uses) return;
+  const bool again = op.json->value("phase", "") == "recompute";
+  std::string what = fmt::format("{} {}", op.does, step.product);
+  for (const Flow& flow : step.flows) what += flow.role == "weight" ? " " + flow.parameter : "";
+  const bool known = !computed_.emplace(what, work.owner, work.pass, work.row).second;
+  bool counts = state_.trains;
+  for (const Operand& operand : op.operands)
+    if (const Spot spot = locate(state_.view, operand); spot.group != kNone)
+      counts = counts && state_.view.groups[spot.group].trains;
+  if (again != known && (again || counts))
+    refuse("{}: is {}computed again, as it says", op.place(), known ? "" : "not ");
+}
+
+void ModelSteps::match(const Op& op, const std::string& kernel, const Step& step, Work& work) {
+  const auto operands = operands_of(op, step);
+  work.rows = state_.model.tokens;
+  if (step.chunk) work.rows = op.attribute(op.does == "gemm" ? "m" : "rows");
+  for (std::size_t i = 0; i < operands.size(); ++i)
+    check_form(op, step.flows[i], *operands[i], work.rows);
+  for (std::size_t i = 0; i < operands.size(); ++i) check_parameter(step.flows[i], *operands[i]);
+  Names named;
+  for (const auto& [name, value] : step.attributes) {
+    named.insert(name);
+    const Json& wanted = value == Json(kRows) ? Json(work.rows) : value;
+    const auto found = op.attributes.find(name);
+    if (found == op.attributes.end() || number(found->second) != number(wanted))
+      differ("attribute {} is not {}", name, wanted.dump());
+  }
+  if (std::ranges::find(step.flows, "adds", &Flow::access) != step.flows.end())
+    named.insert("beta");
+  // Rows of ranks and rows of tokens may be as many: then steps differ in this alone.
+  if (op.attributes.contains("peers") && !named.contains("peers")) differ("has attribute peers");
+  state_.check_attributes(op, kernel, work.rows, named);
+  bool first = true;
+  for (std::size_t i = 0; i < operands.size(); ++i)
+    if (!step.flows[i].reads.name.empty())
+      check_value(op, step, step.flows[i], *operands[i], work, std::exchange(first, false));
+  if (work.owner < 0 || state_.model.place_of(work.owner) != step.place)
+    differ("is of another place in the model");
+  if (step.slides && *step.slides != state_.model.slides(work.owner))
+    differ("is of a layer that {}", *step.slides ? "slides" : "sees all tokens");
+}
+
+/// Where steps differ in their weights alone. What is no whole parameter `use` refuses.
+void ModelSteps::check_parameter(const Flow& flow, const Operand& operand) const {
+  if (flow.role != "weight") return;
+  const Spot spot = locate(state_.view, operand);
+  if (spot.group == kNone) return;
+  const Group& group = state_.view.groups[spot.group];
+  const auto found = group.parameters.find(spot.begin);
+  if (found != group.parameters.end() && found->second.role != flow.parameter)
+    differ("'weight' is {}, not {}", found->second.role, flow.parameter);
+}
+
+void ModelSteps::check_value(const Op& op, const Step& step, const Flow& flow,
+                             const Operand& operand, Work& work, bool first) {
+  if (flow.role == "loss_scale") {
+    if (state_.values.whole(op, operand) != statistics_.scale())
+      differ("'loss_scale' is not this step's");
+    return;
+  }
+  // Loss sums are their own.
+  if (flow.role == "loss_sums" || (flow.access == "adds" && op.attribute("beta") == 0)) return;
+  Extent place = extent_of(flow, operand, work.row);
+  const Cell cell = state_.values.read(op, operand, place.begin, place.bytes);
+  const Value& value = cell.value;
+  const bool of_nobody = value.owner < 0;
+  if (value.name != flow.reads.name)
+    differ("'{}' is {}, not {}", flow.role, value.name, flow.reads.name);
+  if (first && step.chunk) {
+    const Int row = place.bytes / work.rows;
+    work.row = (place.begin - cell.base) / row;
+    place = extent_of(flow, operand, work.row);
+    if (work.row < 0 || work.row + work.rows > state_.model.tokens) differ("rows are no rows");
+  }
+  if (cell.base != place.begin - place.position)
+    differ("'{}' does not begin where its value does", flow.role);
+  if (!of_nobody && work.owner < 0) work.owner = value.owner - flow.reads.shift;
+  if (of_nobody && step.place == Place::embedding) work.owner = 0;
+  if (value.pass >= 0 && work.pass < 0) work.pass = value.pass;
+  if ((!of_nobody && value.owner != work.owner + flow.reads.shift) ||
+      (value.pass >= 0 && value.pass != work.pass))
+    differ("'{}' is of another block or microbatch", flow.role);
+}
+
+/// Weights are read, values made, and gradients entered.
+void ModelSteps::perform(const Op& op, const Step& step, Work& work) {
+  const auto operands = operands_of(op, step);
+  for (std::size_t i = 0; i < operands.size(); ++i)
+    if (!step.flows[i].parameter.empty()) use(op, step.flows[i], *operands[i], work);
+  state_.ledger.follow(op, work);
+  for (std::size_t i = 0; i < operands.size(); ++i) {
+    const Flow& flow = step.flows[i];
+    const Operand& operand = *operands[i];
+    if (flow.role == "loss_sums") {
+      statistics_.add_loss(op, operand, work);
+    } else if (flow.access == "scratch") {
+      state_.values.make(op, operand, {});
+    } else if (!flow.makes.name.empty() && operand.access != "read") {
+      const Extent place = extent_of(flow, operand, work.row);
+      state_.values.write(op, operand, place.begin, place.bytes,
+                          {flow.makes.name, work.owner + flow.makes.shift, work.pass},
+                          place.position);
+    }
+  }
+  if (uses_scratch(op, step)) state_.check_scratch(op, step.least_scratch);
+}
+
+void ModelSteps::use(const Op& op, const Flow& flow, const Operand& operand, Work& work) {
+  const bool makes = flow.role == "weight_grad";
+  const Spot spot = locate(state_.view, operand);
+  if (makes) work.parameter = flow.parameter;
+  // A gradient that is summed in more bits first is moved to its place later.
+  if (makes && state_.view.homes[operand.buffer].kind.empty()) {
+    if (operand.dtype != state_.model.statistic) refuse("{}: sums in too few bits", op.place());
+    return;
+  }
+  if (spot.group == kNone || spot.kind != 0)
+    refuse("{}: '{}' is no parameter", op.place(), flow.role);
+  const Group& group = state_.view.groups[spot.group];
+  const auto found = group.parameters.find(spot.begin);
+  if (found == group.parameters.end() || found->second.end != spot.end ||
+      found->second.role != flow.parameter || found->second.shape != operand.shape ||
+      !state_.model.owns(work.owner, flow.parameter, group.unit))
+    refuse("{}: '{}' is not {} of its unit", op.place(), flow.role, flow.parameter);
+  if (!makes) state_.weights.read(op, operand, spot);
+  if (makes && !state_.is_gradient(operand))
+    refuse("{}: '{}' is no gradient", op.place(), flow.role);
+  // Rows of one microbatch are not added up in fewer bits than their sum is worth.
+  if (makes && work.row > 0 && size_of(operand.dtype) < size_of(state_.model.statistic))
+    refuse("{}: sums rows of a microbatch in {}", op.place(), operand.dtype);
+}
+
+}  // namespace mfsdp::checker
