@@ -10,6 +10,7 @@
 #include <filesystem>
 #include <set>
 
+#include "tests/support/samples.hpp"
 #include "tests/support/scratch_folder.hpp"
 #include "tests/verify/bugs/shipped_bugs.hpp"
 #include "verify/bugs/render_bugs.hpp"
@@ -57,6 +58,7 @@ TEST(BugCorpus, RowsFireExactlyTheirRulesAndAreUpToDate) {
   if (update) write_file(kReadme, with_table(read_file(kReadme), render_bugs_markdown(verdicts)));
   EXPECT_GE(verdicts.size(), 40u);
   std::set<std::int64_t> rows;
+  test::Sample sample;
   for (const BugVerdict& v : verdicts) {
     EXPECT_TRUE(v.good) << v.file;
     EXPECT_TRUE(rows.insert(v.row).second) << v.file;
@@ -66,6 +68,7 @@ TEST(BugCorpus, RowsFireExactlyTheirRulesAndAreUpToDate) {
     std::vector<std::string> shown;
     for (const Finding& finding : v.findings) shown.push_back(finding.rule);
     EXPECT_THAT(shown, testing::UnorderedElementsAreArray(v.broken)) << v.file;
+    if (!sample.takes_next()) continue;
     const std::string text = read_file(v.file);
     const auto renewed = renew_row(text, v.file, kBugFolders);
     ASSERT_TRUE(renewed) << renewed.error().message();

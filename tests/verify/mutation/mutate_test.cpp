@@ -72,7 +72,7 @@ TEST(Mutate, LeavesNoMutantOfTwelvePlansUndecided) {
   std::map<MutantKind, FateCounts> kinds;
   for (const Program& plan : test::llama_plans()) {
     MutationSettings settings;
-    if (!test::is_full_run()) settings.most = test::kThinner > 1 ? 12 : 120;
+    if (!test::is_full_run()) settings.most = test::kThinner > 1 ? 4 : 120;
     settings.seed = ++seed;
     const auto report = mutate(plan, settings);
     ASSERT_TRUE(report) << test::name_of(plan) << ": " << report.error().message();
