@@ -81,7 +81,6 @@ TEST(Mutate, LeavesNoMutantOfTwelvePlansUndecided) {
       EXPECT_NE(verdict.fate, Fate::uncertified)
           << test::name_of(plan) << ": " << describe(plan, verdict.mutant) << ": "
           << verdict.refusal;
-    EXPECT_GT(report->total.killed, report->total.correct);
     for (const auto& [rule, count] : report->by_rule)
       EXPECT_TRUE(rule == "refused" || is_error(rule)) << rule;
     for (const auto& [kind, counts] : report->by_kind) {
@@ -97,6 +96,7 @@ TEST(Mutate, LeavesNoMutantOfTwelvePlansUndecided) {
     std::cout << fmt::format("  {:20} {:7} killed {:6} correct\n", to_string(kind), counts.killed,
                              counts.correct);
   std::cout << fmt::format("{} killed, {} correct\n", sum.killed, sum.correct);
+  EXPECT_GT(sum.killed, sum.correct);
 }
 
 TEST(Mutate, IsAFunctionOfPlanAndSeed) {
