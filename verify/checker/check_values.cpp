@@ -82,7 +82,7 @@ class Steps {
     state_.ledger.begin_step();
     if (state_.trains) state_.directions.begin_step();
   }
-  void end_step() {
+  void end_step() const {
     if (!reported_) refuse("step: the host does not hear of its loss");
     if (state_.trains) state_.weights.end_step();
     if (state_.trains) state_.directions.end_step();

@@ -19,6 +19,7 @@ std::pair<Json, Json> number(const Json& value);
 
 struct StepState {
   StepState(const PlanView& plan, CheckedPlan& figures);
+  ~StepState() = default;
   StepState(const StepState&) = delete;
   StepState& operator=(const StepState&) = delete;
 
