@@ -148,7 +148,7 @@ Result<RankPartition> partition_ranks(const Program& program, const RankVariatio
   const Mesh& mesh = program.config.mesh;
   const std::int64_t ranks = mesh.world_size();
   if (ranks < 1) return fail("mesh", fmt::format("expected at least 1 rank, got {}", ranks));
-  if (!by_rank && variation.slow.empty()) return one_class(program);
+  if (!variation.is_any()) return one_class(program);
 
   if (ranks > kMostDistinctRanks)
     return fail("ranks",

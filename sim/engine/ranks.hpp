@@ -35,6 +35,9 @@ struct RankVariation {
   std::uint64_t seed = 0;
   /// Simulates every rank by itself, also those that behave alike. Only slower.
   bool by_rank = false;
+
+  /// Whether it is other than by default.
+  [[nodiscard]] bool is_any() const { return by_rank || jitter.num != 0 || !slow.empty(); }
 };
 
 /// Ranks of a mesh that can be told apart, and those of them that are simulated, at most.

@@ -135,10 +135,6 @@ ClusterSummary cluster_summary(const Cluster& cluster) {
           .network = cluster.network};
 }
 
-bool varies(const RankVariation& variation) {
-  return variation.by_rank || variation.jitter.num > 0 || !variation.slow.empty();
-}
-
 /// At the clock that a step has which waits as long as this one does without variation.
 Result<Simulation> simulate_at_clock(const Program& program, const Plan& plan,
                                      const CostModel& costs, std::optional<PeakCheck>& peak,
@@ -155,7 +151,7 @@ Result<Simulation> simulate_at_clock(const Program& program, const Plan& plan,
     MFSDP_LET(simulation, simulate(program, plan, prices, {}));
     CostModel rested = mixed.rested(simulation.time.idle);
     if (round == kRounds || std::abs(rested.clock() - model.clock()) < kSame)
-      return varies(variation) ? simulate(program, plan, prices, variation) : simulation;
+      return variation.is_any() ? simulate(program, plan, prices, variation) : simulation;
     model = std::move(rested);
   }
 }

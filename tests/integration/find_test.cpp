@@ -292,7 +292,6 @@ TEST(Find, TriesPrefetchAndSlotsWithTheBest) {
 /// Windows serve ZeRO-3 and, to reduce, ZeRO-2 alone: the fastest strategy without is not the
 /// fastest with them.
 TEST(Find, TriesTransportsWithTheBestOfEachStrategy) {
-  if (test::kThinner > 1) GTEST_SKIP() << "a long search, and no other code than a short one";
   const Brute brute("llama3_8b", "h200");
   double plain = 0;
   double best = 0;
@@ -357,7 +356,6 @@ TEST(Find, WithoutNvlinkPlacesCollectivesAlone) {
 // Eight microbatches: experts that are gathered for each use cost more than such as are whole, so
 // that they are shared otherwise than the rest, as brute force over the strategies says too.
 TEST(Find, TriesStrategiesOfExpertsWithTheBest) {
-  if (test::kThinner > 1) GTEST_SKIP() << "a long search, and no other code than a short one";
   const Brute brute("mixtral_8x7b", "h200");
   double usual = 0;
   double best = 0;

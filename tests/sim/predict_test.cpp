@@ -233,6 +233,14 @@ TEST(Predict, AStepThatWaitsForTheHostComputesAtAHigherClock) {
   EXPECT_NEAR(alone(compute(200'000, half)) / alone(slow), 2, 1e-3);
 }
 
+TEST(Predict, AVariationOutOfRangeIsAnError) {
+  const auto program = program_of(Strategy::optim_grads_params, data_parallel_mesh(1, 8), 1);
+  ASSERT_TRUE(program) << program.error().message();
+  const auto prediction = predict(*program, costs_of(8).value(), {.jitter = {-1, 10}});
+  ASSERT_FALSE(prediction);
+  EXPECT_EQ(prediction.error().message(), "--jitter: expected a share from 0 to 1, got -1/10");
+}
+
 TEST(Predict, APlanWithoutTrainIsAnError) {
   auto program = program_of(Strategy::optim_grads_params, data_parallel_mesh(1, 8), 1);
   ASSERT_TRUE(program) << program.error().message();

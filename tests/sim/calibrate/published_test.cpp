@@ -7,7 +7,6 @@
 #include <numeric>
 
 #include "tests/sim/calibrate/samples.hpp"
-#include "tests/support/samples.hpp"
 #include "tests/support/scratch_folder.hpp"
 
 namespace mfsdp {
@@ -103,7 +102,6 @@ TEST(Published, NamesRowsThatAreWrong) {
 }
 
 TEST(Published, OfTheCatalogueEachRowIsJudgedOrExcludedOnce) {
-  if (test::kThinner > 1) GTEST_SKIP() << "a hundred predictions; the other tests make some";
   const auto published = published_runs(kCatalogue);
   ASSERT_TRUE(published) << published.error().message();
   std::int64_t excluded = 0;
