@@ -1,13 +1,15 @@
 #!/usr/bin/env bash
 # All tests and measurements that need GPUs, in stages of less than eight minutes each.
 #
-#   gpu_backend/check.sh --build DIR [--out DIR] [--stage A,B,...] [--flags "--gather copy_engine ..."]
+#   gpu_backend/check.sh --build DIR [--out DIR] [--stage A,B,...] [--flags "--gather copy_engine ..."] [--plain DIR]
+#                        [--shared]
 #
 # --build: a build with CUDA (cmake --workflow --preset gpu); nothing is built here. --out (default
 # gpu_check): logs and results. A stage that has passed is not run again; a table of all stages stands
 # at the end. Stages that need more GPUs than there are, or programs that are not built, are skipped.
 # --flags: of the plan, for the trainings of stages C, D, F and G (give them an --out of their own). C and G
-# also hold their results to those of the plan without, and leave out what refuses them.
+# also hold their results to those of the plan without, and leave out what refuses them. --plain (default --out): where
+# G has, or puts, its runs without. --shared: other programs run on the GPUs; D does not look at device memory.
 #
 #   A  kernels, products and attention against fp64        B  the backend on one GPU
 #   C  two GPUs: strategies, delays, poison, bits          D  ranks killed and stopped in every phase
@@ -21,13 +23,18 @@ build=""
 out=gpu_check
 stages=A,B,C,D,E,F,G,H
 more=()
+plain=""
+shared=()
 while [ $# -gt 0 ]; do
   case "$1" in
     --build) build=${2:-}; shift 2 || exit 2 ;;
     --out) out=${2:-}; shift 2 || exit 2 ;;
     --stage) stages=${2:-}; shift 2 || exit 2 ;;
     --flags) read -r -a more <<< "${2:-}"; shift 2 || exit 2 ;;
-    *) echo "check.sh: $1 is no flag: expected --build DIR, --out DIR, --stage A,B,... or --flags FLAGS" >&2
+    --plain) plain=${2:-}; shift 2 || exit 2 ;;
+    --shared) shared=(--shared); shift ;;
+    *) echo "check.sh: $1 is no flag: expected --build DIR, --out DIR, --stage A,B,..., --flags FLAGS, --plain DIR or" \
+            "--shared" >&2
        exit 2 ;;
   esac
 done
@@ -137,7 +144,7 @@ PYTHON
 # No rank's end in any phase may keep the others, a process or device memory for 30 seconds.
 stage_D() {
   [ "$gpus" -ge 2 ] || { echo "needs two GPUs"; return 77; }
-  timeout $limit "$here/kills.py" phases --out "$out/kills" -- "$exec_tool" --backend cuda --nproc 2 \
+  timeout $limit "$here/kills.py" phases --out "$out/kills" "${shared[@]}" -- "$exec_tool" --backend cuda --nproc 2 \
     --no-save --deadline 5 --model llama_tiny --data "$text" "${more[@]}"
 }
 
@@ -305,35 +312,36 @@ on_two_hosts() {  # FOLDER ARGUMENTS...
   echo "$code $?" > "$dir/code"
 }
 
-# Every layout as it is and, with --flags, once more with these.
+# Every layout as it is and, with --flags, once more with these: a run's folder, its class and flags, what is added.
 hosts_trainings() {
-  local name flags
+  local name flags number=0
   hosts_runs | while IFS='|' read -r name flags; do
-    echo "$name|$flags|"
-    [ ${#more[@]} -eq 0 ] || echo "$name|$flags|${more[*]}"
+    echo "${plain:-$out}/hosts/plain$number|$name|$flags|"
+    [ ${#more[@]} -eq 0 ] || echo "$out/hosts/flags$number|$name|$flags|${more[*]}"
+    number=$((number + 1))
   done
 }
 
+# Those that ended well are not run again.
 stage_G() {
   [ "$gpus" -ge 2 ] || { echo "needs two GPUs"; return 77; }
-  local dir=$out/hosts number=0 name flags added
-  rm -rf "$dir"
-  while IFS='|' read -r name flags added; do
-    mkdir -p "$dir/$number"
-    printf '%s\n' "$name" "$flags" "$added" > "$dir/$number/layout"
+  local folder name flags added running=0
+  while IFS='|' read -r folder name flags added; do
+    [ "$(cat "$folder/code" 2> /dev/null)" != "0 0" ] || continue
+    rm -rf "$folder"
+    mkdir -p "$folder"
+    [ $running -lt 4 ] || wait -n
+    running=$((running < 4 ? running + 1 : 4))
     # shellcheck disable=SC2086
-    on_two_hosts "$dir/$number" --steps 6 $flags $added < /dev/null &
-    number=$((number + 1))
-    [ $((number % 4)) -ne 0 ] || wait
+    on_two_hosts "$folder" --steps 6 $flags $added < /dev/null &
   done < <(hosts_trainings)
   wait
-  python3 - "$dir" $number <<'PYTHON'
+  hosts_trainings > "$out/hosts_trainings"
+  python3 - "$out/hosts_trainings" <<'PYTHON'
 import glob, json, sys
-folder, count = sys.argv[1], int(sys.argv[2])
 classes, wrong, refused, with_flags = {}, [], [], 0
-for number in range(count):
-    at = f"{folder}/{number}"
-    name, flags, added = open(f"{at}/layout").read().splitlines()
+for training in open(sys.argv[1]):
+    at, name, flags, added = training.rstrip("\n").split("|")
     lines = [json.loads(line) for line in open(f"{at}/steps.jsonl") if line.startswith("{")]
     steps = tuple((l["grad_norm"],) if name == "exact sums" else (l["loss"], l["grad_norm"])
                   for l in lines if l.get("event") == "step")
@@ -345,9 +353,9 @@ for number in range(count):
     if added and not steps and errors and (first == second == "2" or windows):
         refused.append(f"left out: {name}, {flags}: {(windows or errors)[0].strip()}")
     elif (first, second) != ("0", "0") or len(steps) != 6:
-        wrong.append(f"run {number} ({name}) failed: {at}/errors")
+        wrong.append(f"{name} {flags} failed: {at}/errors")
     elif "via NET" not in logs:
-        wrong.append(f"run {number} ({name}): NCCL did not speak of the network between the hosts")
+        wrong.append(f"{name} {flags}: {at}: NCCL did not speak of the network between the hosts")
     else:
         classes.setdefault(name, []).append(steps)
         with_flags += bool(added)

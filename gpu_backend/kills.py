@@ -1,12 +1,13 @@
 #!/usr/bin/env python3
 """Ends ranks of a run at chosen moments and looks at what becomes of it, for check.sh.
 
-    gpu_backend/kills.py phases --out DIR [--only "forward,optimizer"] -- mfsdp-exec FLAGS...
+    gpu_backend/kills.py phases --out DIR [--only "forward,optimizer"] [--shared] -- mfsdp-exec FLAGS...
     gpu_backend/kills.py saves --out DIR [--kills N] [--seed N] -- mfsdp-exec FLAGS...
 
 phases: a rank is killed or stopped in each. All others end within 30 seconds of the fault, exit
 code 3; no process and no device memory stays. The fault is seen from outside: as the moment when a
-rank has gone, or, where it does not go, as a line of a step that was before it. Needs two ranks. --only: of these phases alone.
+rank has gone, or, where it does not go, as a line of a step that was before it. Needs two ranks. --only: of these phases alone. --shared: other programs run
+on the GPUs, and device memory is not looked at.
 saves: runs that save after each step are killed during saves; each goes on from the newest save of
 the one before, and has the losses and norms of a run that nothing has ended, bit for bit.
 
@@ -306,8 +307,8 @@ def left_on_devices(memory, processes):
         time.sleep(0.2)
 
 
-def run_phase(name, command, log, environment, strike, expected, said):
-    memory, processes = device_memory(), device_processes()
+def run_phase(name, command, log, environment, strike, expected, said, *, shared):
+    memory, processes = ([], []) if shared else (device_memory(), device_processes())
     run = Run(command, log, environment)
     try:
         begin = strike(run)
@@ -317,7 +318,7 @@ def run_phase(name, command, log, environment, strike, expected, said):
     finally:
         last = run.last_line()
         run.close()
-    wrong += left_on_devices(memory, processes)
+    wrong += [] if shared else left_on_devices(memory, processes)
     print(f"{name:<28} ended after {took:5.1f} s{': WRONG: ' if wrong else ''}{'; '.join(wrong)}"
           f"  | {last}", flush=True)
     return not wrong
@@ -333,7 +334,7 @@ def names_of_phases(text, folder):
     return names
 
 
-def phases(command, folder, names):
+def phases(command, folder, names, shared):
     command = [*command, "--output", "jsonl"]
     if wrong := check_ops(command, folder):
         print("\n".join(wrong))
@@ -347,7 +348,7 @@ def phases(command, folder, names):
         shutil.rmtree(folder / "phases_saves", ignore_errors=True)
         good &= run_phase(name, [*command, *asked], folder / f"fault{number}.log", None,
                           lambda run, kind=kind, step=step: run_fault(run, kind, step), 3,
-                          SAID[kind])
+                          SAID[kind], shared=shared)
     for number, (name, (flags, is_there, whom, how)) in enumerate(hits(folder).items()):
         if name not in names:
             continue
@@ -366,7 +367,7 @@ def phases(command, folder, names):
             expected, said = -signal.SIGKILL, ""  # nobody is left to speak
         asked = flags if "--steps" in flags else ["--steps", "100000", *flags]
         good &= run_phase(name, [*command, *asked], folder / f"hit{number}.log", environment,
-                          strike, expected, said)
+                          strike, expected, said, shared=shared)
     return good
 
 
@@ -457,6 +458,7 @@ def main():
     parser.add_argument("what", choices=["phases", "saves"])
     parser.add_argument("--out", type=pathlib.Path, default=pathlib.Path(tempfile.gettempdir()))
     parser.add_argument("--only", default="", help="names of phases, with commas between them")
+    parser.add_argument("--shared", action="store_true", help="other programs run on the GPUs")
     parser.add_argument("--kills", type=int, default=20)
     parser.add_argument("--seed", type=int, default=1)
     flags = parser.parse_args(sys.argv[1:split])
@@ -469,7 +471,7 @@ def main():
         parser.error(str(error))
     flags.out.mkdir(parents=True, exist_ok=True)
     if flags.what == "phases":
-        return 0 if phases(command, flags.out, names) else 1
+        return 0 if phases(command, flags.out, names, flags.shared) else 1
     return 0 if saves(command, flags.out, flags.kills, flags.seed) else 1
 
 

@@ -5,8 +5,8 @@
 #
 # --out (default gpu_options) has a folder for each option. What has passed there is not run again, and no stage, of
 # eight minutes at most, is begun after --limit (480) seconds: call again until the table at the end is full. C and D
-# run on pairs of GPUs, three options at a time and one; G has all of them. A, B, E, F and H run where --stage names
-# them, with all options together.
+# run on pairs of GPUs, three options and four at a time; G has all of them. Device memory is looked at behind all of D.
+# A, B, E, F and H run where --stage names them, with all options together.
 #
 # Exit code 0: all passed; 1: some failed or are left; 2: a wrong flag.
 set -u
@@ -59,34 +59,68 @@ work() {  # STAGE VISIBLE BUILD
     mkdir "$taken/$1 ${folder##*/}" 2> /dev/null || continue
     mkdir -p "$folder"
     CUDA_VISIBLE_DEVICES=$2 "$here/check.sh" --build "$3" --out "$folder" --stage "$1" --flags "$option" \
-      > "$folder/$1.out" 2>&1
+      --plain "$out" --shared > "$folder/$1.out" 2>&1
     echo "$option, $(tail -1 "$folder/$1.out")"
   done < <(options_of "$1")
 }
 
+# kills.py finds a run's processes by their program.
+own_build() {  # NAME
+  mkdir -p "$taken/$1/gpu_backend"
+  cp "$build/gpu_backend/mfsdp-exec" "$taken/$1/gpu_backend"
+  echo "$taken/$1"
+}
+
+work_on_pairs() {  # STAGE WORKERS
+  local pair i
+  for ((pair = 0; pair + 1 < ${#devices[@]}; pair += 2)); do
+    for ((i = 0; i < $2; ++i)); do
+      work "$1" "${devices[pair]},${devices[pair + 1]}" "$(own_build "$1$pair.$i")" < /dev/null &
+    done
+  done
+  wait
+}
+
+# MiB in use on each GPU.
+memory_in_use() {
+  nvidia-smi --query-gpu=memory.used --format=csv,noheader,nounits --id="$(IFS=,; echo "${devices[*]}")" | paste -sd' '
+}
+
+# The driver frees memory a moment after a process has ended.
+memory_is_free() {  # MEMORY_BEFORE
+  local now
+  for _ in {1..10}; do
+    now=$(memory_in_use)
+    awk -v a="$1" -v b="$now" 'BEGIN { n = split(a, x); split(b, y)
+                                      for (i = 1; i <= n; ++i) if (y[i] > x[i] + 64) exit 1 }' && return
+    sleep 1
+  done
+  echo "WRONG: $now MiB in use on the GPUs behind stage D, $1 before"
+  return 1
+}
+
 taken=$(mktemp -d)
 trap 'rm -rf "$taken"' EXIT
+left=0
 for stage in ${stages//,/ }; do
-  workers=1
-  [ "$stage" = C ] && workers=3
   case "$stage" in
-    C|D)
-      for ((pair = 0; pair + 1 < ${#devices[@]}; pair += 2)); do
-        # kills.py finds a run's processes by their program.
-        program=$taken/$pair/gpu_backend/mfsdp-exec
-        mkdir -p "${program%/*}"
-        cp -u "$build/gpu_backend/mfsdp-exec" "$program"
-        for ((i = 0; i < workers; ++i)); do
-          work "$stage" "${devices[pair]},${devices[pair + 1]}" "$taken/$pair" < /dev/null &
-        done
-      done
-      wait ;;
+    C) work_on_pairs C 3 ;;
+    D) before=$(memory_in_use)
+       work_on_pairs D 4
+       memory_is_free "$before" || left=1 ;;
+    G) # what all options are held to
+       CUDA_VISIBLE_DEVICES=$(IFS=,; echo "${devices[*]}") "$here/check.sh" --build "$build" --out "$out" --stage G \
+         > "$out/G.out" 2>&1
+       echo "plain, $(tail -1 "$out/G.out")"
+       for ((i = 1; i < ${#devices[@]}; ++i)); do
+         work G "$(IFS=,; echo "${devices[*]}")" "$build" < /dev/null &
+       done
+       wait ;;
     *) work "$stage" "$(IFS=,; echo "${devices[*]}")" "$build" ;;
   esac
 done
 
 echo
-left=0
 for stage in ${stages//,/ }; do
   while IFS= read -r option; do
     folder=$(folder_of "$option")

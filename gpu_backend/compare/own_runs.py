@@ -2,13 +2,14 @@
 """Runs of mfsdp-exec that nothing was tuned by, beside what was predicted of them before.
 
     own_runs.py predict --sim mfsdp-sim --gpu h200 RUNS.csv > PREDICTED.csv      # needs no GPU
-    own_runs.py run --exec mfsdp-exec --gpu h200 --out FOLDER [--limit S] RUNS.csv
+    own_runs.py run --exec mfsdp-exec --gpu h200 --out FOLDER [--limit S] [--share K/N] RUNS.csv
     own_runs.py score --predicted PREDICTED.csv FOLDER
 
 RUNS.csv has columns model (a folder of scenarios/models), layers, sequence, micro_batch, microbatches, ranks and flags,
 of mfsdp-sim and mfsdp-exec alike; own_runs.csv is such a file. `run` takes 16 steps of each run that FOLDER has not, the
 first four of which do not count, and begins none after --limit (500) seconds: call it again for the rest, of which those
-that failed come last. One that takes three minutes is ended and has code 124. `score` prints a table; times are ms,
+that failed come last. One that takes three minutes is ended and has code 124. --share 1/2: every second run, for one of
+two pairs of GPUs. `score` prints a table; times are ms,
 pools GiB, and what is exposed is a share of the measured step.
 
 Exit code 0: done; 1: runs are missing, or errors larger than asked (a step 2.5 % on average and 6 % at worst, exposed
@@ -82,10 +83,20 @@ def run_one(arguments, run, folder):
     return code
 
 
+def share(text):
+    """K/N, the K-th of N parts."""
+    part, _, parts = text.partition("/")
+    if not (part.isdigit() and parts.isdigit() and 1 <= int(part) <= int(parts)):
+        raise argparse.ArgumentTypeError(f"expected K/N, for example 1/2, got {text!r}")
+    return int(part), int(parts)
+
+
 def run(arguments):
     begin, wrong = time.monotonic(), 0
     runs = [(pathlib.Path(arguments.out) / name_of(number, one), one)
             for number, one in enumerate(read_runs(arguments.runs))]
+    part, parts = arguments.share
+    runs = runs[part - 1::parts]
     for folder, one in sorted(runs, key=lambda entry: (entry[0] / "log").exists()):
         if (folder / "done").exists():
             continue
@@ -142,6 +153,7 @@ def main():
             command.add_argument(flag, required=True)
         command.add_argument("runs")
     commands.choices["run"].add_argument("--limit", type=float, default=500)
+    commands.choices["run"].add_argument("--share", type=share, default=(1, 1))
     command = commands.add_parser("score")
     command.set_defaults(does=score)
     command.add_argument("--predicted", required=True)
