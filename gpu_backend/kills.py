@@ -163,19 +163,19 @@ class Run:
 # ---- phases -------------------------------------------------------------------------------------
 
 
-def faults():
-    """What the run does to itself: KIND, RANK, op, step from 1."""
+def faults(reduction):
+    """What the run does to itself: KIND, RANK, op, step from 1. `reduction`: what layer 1's gradients go by."""
     return {
         "a kernel of the first step": ("kill", 1, "layers.0.rope", 1),
         "forward": ("kill", 0, "layers.2.attention", 6),
         "backward": ("kill", 1, "layers.1.attention.backward", 6),
         "an all-gather": ("kill", 1, "layers.2.all_gather", 6),
-        "a reduce-scatter": ("kill", 0, "layers.1.reduce_scatter", 6),
+        "a reduce-scatter": ("kill", 0, reduction, 6),
         "the norm's collective": ("kill", 1, "norm.all_gather", 6),
         "optimizer": ("kill", 1, "layers.3.adamw", 6),
         "an error in forward": ("fail", 1, "layers.1.qkv", 6),
         "a kernel that hangs": ("stop", 1, "layers.0.qkv", 6),
-        "a collective that hangs": ("stop", 0, "layers.1.reduce_scatter", 6),
+        "a collective that hangs": ("stop", 0, reduction, 6),
         "a hang before a save": ("stop", 1, "layers.3.adamw", 6),
         "a hang before a NaN check": ("stop", 1, "layers.3.adamw", 6),
     }
@@ -189,18 +189,21 @@ def meeting_flags(folder):
     }
 
 
-def check_ops(command, folder):
-    """Each op that a fault names is a kernel or a collective of this run's plan."""
+def faults_of(command, folder):
+    """Those of this run's plan. Each op that one names has to be a kernel or a collective of it."""
     plan = folder / "plan.json"
     made = subprocess.run([*command, "--dry-run", "--plan-out", str(plan)], capture_output=True,
                           text=True, timeout=60, check=False)
     if made.returncode != 0:
-        return [f"--dry-run ended with {made.returncode}: {made.stderr.strip()}"]
+        raise RuntimeError(f"--dry-run ended with {made.returncode}: {made.stderr.strip()}")
     train = next(p for p in json.loads(plan.read_text())["plans"] if p["name"] == "train")
     names = {op["name"] for segment in train["segments"] for op in segment["ops"]
              if op["body"].keys() & {"kernel", "collective"}}
-    return [f"{op} is no kernel or collective of the plan: correct kills.py"
-            for _, _, op, _ in faults().values() if op not in names]
+    by_copy = "layers.1.all_to_all"
+    found = faults(by_copy if by_copy in names else "layers.1.reduce_scatter")
+    if unknown := [op for _, _, op, _ in found.values() if op not in names]:
+        raise RuntimeError(f"{unknown[0]} is no kernel or collective of the plan: correct kills.py")
+    return found
 
 
 def hit(run, process, how):
@@ -326,7 +329,7 @@ def run_phase(name, command, log, environment, strike, expected, said, *, shared
 
 def names_of_phases(text, folder):
     """Those that --only names, all where it names none; a name that is no phase is an error."""
-    known = [*faults(), *hits(folder)]
+    known = [*faults(""), *hits(folder)]
     names = [name.strip() for name in text.split(",")] if text else known
     if unknown := [name for name in names if name not in known]:
         raise ValueError(f"--only: {unknown[0]!r} is no phase: expected some of {', '.join(known)}"
@@ -336,11 +339,13 @@ def names_of_phases(text, folder):
 
 def phases(command, folder, names, shared):
     command = [*command, "--output", "jsonl"]
-    if wrong := check_ops(command, folder):
-        print("\n".join(wrong))
+    try:
+        told = faults_of(command, folder)
+    except RuntimeError as error:
+        print(error)
         return False
     good = True
-    for number, (name, (kind, rank, op, step)) in enumerate(faults().items()):
+    for number, (name, (kind, rank, op, step)) in enumerate(told.items()):
         if name not in names:
             continue
         asked = ["--steps", "100000", "--fault", f"{kind}:{rank}:{op}:{step}"]

@@ -44,8 +44,11 @@ CudaBackend::CudaBackend(const Program& program, CudaSettings settings)
 Result<std::unique_ptr<CudaBackend>> CudaBackend::create(const Program& program,
                                                          CudaSettings settings) {
   std::unique_ptr<CudaBackend> made(new CudaBackend(program, std::move(settings)));
-  MFSDP_TRY(made->open());
-  return made;
+  const auto opened = made->open();
+  if (opened) return made;
+  // Before what there is of it is taken down, which may wait for what nothing frees.
+  if (made->watcher_ != nullptr) made->watcher_->fail(opened.error());
+  return tl::unexpected<Error>(opened.error());
 }
 
 CudaBackend::~CudaBackend() {

@@ -23,6 +23,9 @@ struct CudaRunInputs {
   const PredictedRun& predicted;  ///< of this plan: how long a step may take
   const RankLaunch& launch;       ///< of a supervised rank
   std::function<bool()> stop;     ///< whether the run should end, asked before each run of a plan
+  /// Says how the run has failed, from any thread: before the host's thread may be held by a device
+  /// that nothing frees.
+  std::function<void(const Error&)> tell;
 };
 
 /// Meets the other ranks, opens the GPU and joins the communicators. Errors: those of Rendezvous

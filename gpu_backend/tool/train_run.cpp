@@ -8,6 +8,7 @@
 #include <filesystem>
 #include <functional>
 #include <memory>
+#include <mutex>
 #include <optional>
 #include <string>
 #include <utility>
@@ -83,19 +84,18 @@ Result<ExitCode> dry_run(const ExecOptions& options, const Session& session) {
 
 namespace {
 
-Result<std::unique_ptr<RankMachine>> make_machine(const RunPlace& place, const ExecOptions& options,
-                                                  const Program& program,
-                                                  const PredictedRun& predicted,
-                                                  const RunInputs& inputs,
-                                                  const std::function<bool()>& stop,
-                                                  MakeCudaRun make_cuda_run) {
+Result<std::unique_ptr<RankMachine>> make_machine(
+    const RunPlace& place, const ExecOptions& options, const Program& program,
+    const PredictedRun& predicted, const RunInputs& inputs, const std::function<bool()>& stop,
+    const std::function<void(const Error&)>& tell, MakeCudaRun make_cuda_run) {
   if (!place.launch) return CpuRun::create(program, options, inputs.settings, stop);
   return make_cuda_run({.program = program,
                         .options = options,
                         .settings = inputs.settings,
                         .predicted = predicted,
                         .launch = *place.launch,
-                        .stop = stop});
+                        .stop = stop,
+                        .tell = tell});
 }
 
 /// A rank that another process speaks for.
@@ -221,7 +221,19 @@ Result<ExitCode> train_run(const ExecOptions& asked, const CommandLine& command,
   if (place.starts_ranks()) return run_ranks(place, command, session);
 
   const auto stop = [&] { return session.interrupted.load(); };
-  MFSDP_LET(machine, make_machine(place, options, program, predicted, inputs, stop, make_cuda_run));
+  std::once_flag told;
+  const auto tell = [&](const Error& error) {
+    std::call_once(told, [&] {
+      static_cast<void>(
+          report_error(session.err, in_given_flags(error, command.arguments), session.tool));
+    });
+  };
+  auto made = make_machine(place, options, program, predicted, inputs, stop, tell, make_cuda_run);
+  if (!made) {
+    tell(made.error());
+    return exit_code_of(made.error());
+  }
+  const std::unique_ptr<RankMachine> machine = std::move(*made);
   const bool leads = machine->has_rank_0();
   if (leads)
     for (const std::string& warning : inputs.warnings)
@@ -257,8 +269,8 @@ Result<ExitCode> train_run(const ExecOptions& asked, const CommandLine& command,
   if (ended) return ended;
   // Before the machine is taken down: a stream that nothing can free may hold its process until the
   // supervisor ends it.
-  return static_cast<ExitCode>(
-      report_error(session.err, in_given_flags(ended.error(), command.arguments), session.tool));
+  tell(ended.error());
+  return exit_code_of(ended.error());
 }
 
 }  // namespace mfsdp

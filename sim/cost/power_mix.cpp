@@ -24,9 +24,9 @@ constexpr double kHighestClock = 1.29;
 // Of the tables' 700 W, an H100 at its highest clock whose process waits draws some 124
 // (gpu_backend/measurements/2026-11-27-idle-clock.md).
 constexpr double kIdleDraw = 0.18;
-// Six products at 2048 tokens in bursts (h100_products_beside_blocks.csv) over those of a second
-// (h200_gemm_bf16.csv): 1.20 to 1.23.
-constexpr double kBurstClock = 1.22;
+// Products of 0.95 ms and more, without pause at the power limit (h200_products_beside_blocks.csv)
+// over bursts on a cool GPU (h100_products_beside_blocks.csv), by one program: 1.08 to 1.19.
+constexpr double kBurstClock = 1.15;
 
 /// Energy of work at a clock over that at clock 1: c ^ 1.25, of square roots alone.
 double energy_at(double clock) { return clock * std::sqrt(std::sqrt(clock)); }

@@ -36,7 +36,7 @@ using ClassFactors = PerKernelClass<double>;
 /// what it spares lets the clock rise, up to that of short bursts; the same work needs more energy
 /// then:
 ///   limited c^1.25 + kIdleDraw / limit idle = limited / c + idle
-/// An empirical correction: 1.25 and the end were chosen, as 2026-11-27-idle-clock.md says.
+/// An empirical correction: 1.25 was chosen, as 2026-11-27-idle-clock.md says.
 /// 1 where nothing is limited.
 [[nodiscard]] double idle_clock(double limited, double idle, double limit = 1);
 

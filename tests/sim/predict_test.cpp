@@ -221,12 +221,12 @@ TEST(Predict, AStepThatWaitsForTheHostComputesAtAHigherClock) {
   const TimeSummary fast = compute(0);
   const TimeSummary slow = compute(200'000);
   EXPECT_GT(slow.step, fast.step);
-  // Products and attention are most of what is computed; 1.22 times as fast at most.
+  // Products and attention are most of what is computed; 1.15 times as fast at most.
   const auto alone = [](const TimeSummary& time) {
     return static_cast<double>((time.compute - time.contention).value);
   };
   EXPECT_GT(alone(fast) / alone(slow), 1.1);
-  EXPECT_LT(alone(fast) / alone(slow), 1.22);
+  EXPECT_LT(alone(fast) / alone(slow), 1.15);
 
   // A slow rank has the clock that it has where all are alike, also where nothing waits then.
   const RankVariation half{.slow = {{.rank = 0, .factor = {2, 1}}, {.rank = 1, .factor = {2, 1}}}};

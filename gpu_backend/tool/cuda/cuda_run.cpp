@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <atomic>
 #include <chrono>
 #include <cstdlib>
 #include <cstring>
@@ -131,13 +132,13 @@ class CudaRun final : public RankMachine {
   [[nodiscard]] Result<void> run(const TrainInputs& inputs, TrainSink* sink,
                                  std::span<const HfExport> exported);
   [[nodiscard]] Result<void> gather(std::vector<OpLaunch> launches);
-  /// The failure of the run: another rank's where that came first.
-  [[nodiscard]] tl::unexpected<Error> failed(const Error& error);
+  /// What the run has failed of, all ranks hearing of it: another rank's where that came first.
+  [[nodiscard]] Error failed(const Error& error);
 
   CudaRunInputs inputs_;
   RankPlace place_;
   milliseconds patience_;
-  bool failed_ = false;
+  std::atomic<bool> failed_ = false;
   Watchdog watchdog_;
   std::unique_ptr<Rendezvous> rendezvous_;
   std::unique_ptr<ProcessStopPoint> stop_;
@@ -167,7 +168,7 @@ Result<void> CudaRun::open() {
   gather_ = std::make_unique<ProcessHostGather>(*rendezvous_);
   MFSDP_LET(how, settings());
   auto backend = cuda::CudaBackend::create(inputs_.program, std::move(how));
-  if (!backend) return failed(backend.error());
+  if (!backend) return tl::unexpected<Error>(failed(backend.error()));
   backend_ = std::move(*backend);
   return {};
 }
@@ -188,8 +189,8 @@ Result<cuda::CudaSettings> CudaRun::settings() {
   if (!settings.gemm.deterministic) settings.gemm_cache = gemm_cache(options);
   settings.deadline = deadline_of(inputs_);
   settings.on_failure = [this](const Error& error) {
-    rendezvous_->fail(error.message());
-    watchdog_.end_within(kFailedEnd);
+    const Error first = failed(error);
+    if (!told_elsewhere()) inputs_.tell(first);
   };
   settings.timed_steps = kTimedSteps;
   settings.timed_from = std::max<std::int64_t>(options.steps - kTimedSteps, 0);
@@ -216,12 +217,12 @@ Result<void> CudaRun::alive() const {
   return {};
 }
 
-tl::unexpected<Error> CudaRun::failed(const Error& error) {
+Error CudaRun::failed(const Error& error) {
   failed_ = true;
   watchdog_.end_within(kFailedEnd);
   rendezvous_->fail(error.message());
   const auto first = rendezvous_->failure();
-  return tl::unexpected<Error>(first && first->rank != place_.rank ? first->error() : error);
+  return first && first->rank != place_.rank ? first->error() : error;
 }
 
 /// A rank that failed itself speaks, and rank 0, as the other may be gone.
@@ -234,7 +235,8 @@ Result<void> CudaRun::train(TrainInputs inputs, TrainSink* sink,
                             std::span<const HfExport> exported) {
   inputs.stop = stop_.get();
   inputs.gather = gather_.get();
-  if (const auto ran = run(inputs, sink, exported); !ran) return failed(ran.error());
+  if (const auto ran = run(inputs, sink, exported); !ran)
+    return tl::unexpected<Error>(failed(ran.error()));
   return {};
 }
 
