@@ -325,18 +325,17 @@ hosts_trainings() {
 # Those that ended well are not run again.
 stage_G() {
   [ "$gpus" -ge 2 ] || { echo "needs two GPUs"; return 77; }
-  local folder name flags added running=0
+  local folder name flags added
+  hosts_trainings > "$out/hosts_trainings"
   while IFS='|' read -r folder name flags added; do
     [ "$(cat "$folder/code" 2> /dev/null)" != "0 0" ] || continue
     rm -rf "$folder"
     mkdir -p "$folder"
-    [ $running -lt 4 ] || wait -n
-    running=$((running < 4 ? running + 1 : 4))
+    while [ "$(jobs -rp | wc -l)" -ge 4 ]; do wait -n; done
     # shellcheck disable=SC2086
     on_two_hosts "$folder" --steps 6 $flags $added < /dev/null &
-  done < <(hosts_trainings)
+  done < "$out/hosts_trainings"
   wait
-  hosts_trainings > "$out/hosts_trainings"
   python3 - "$out/hosts_trainings" <<'PYTHON'
 import glob, json, sys
 classes, wrong, refused, with_flags = {}, [], [], 0

@@ -340,12 +340,12 @@ def names_of_phases(text, folder):
 def phases(command, folder, names, shared):
     command = [*command, "--output", "jsonl"]
     try:
-        told = faults_of(command, folder)
+        asked_for = faults_of(command, folder)
     except RuntimeError as error:
         print(error)
         return False
     good = True
-    for number, (name, (kind, rank, op, step)) in enumerate(told.items()):
+    for number, (name, (kind, rank, op, step)) in enumerate(asked_for.items()):
         if name not in names:
             continue
         asked = ["--steps", "100000", "--fault", f"{kind}:{rank}:{op}:{step}"]

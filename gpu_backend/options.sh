@@ -36,8 +36,8 @@ here=$(cd "$(dirname "$0")" && pwd)
 alone=("--gather copy_engine" "--gather symmetric" "--reduce copy_engine" "--reduce symmetric"
        "--placement attention" "--placement gathers" "--placement after_attention" "--keep-gathered 1")
 all="--gather copy_engine --reduce symmetric --placement attention --keep-gathered 1"
-devices=${CUDA_VISIBLE_DEVICES:-$(nvidia-smi --query-gpu=index --format=csv,noheader 2>/dev/null | paste -sd,)}
-IFS=, read -ra devices <<< "$devices"
+visible=${CUDA_VISIBLE_DEVICES:-$(nvidia-smi --query-gpu=index --format=csv,noheader 2>/dev/null | paste -sd,)}
+IFS=, read -ra devices <<< "$visible"
 mkdir -p "$out"
 
 folder_of() { echo "$out/$(tr -d '-' <<< "$1" | tr ' ' '_')"; }
@@ -83,7 +83,7 @@ work_on_pairs() {  # STAGE WORKERS
 
 # MiB in use on each GPU.
 memory_in_use() {
-  nvidia-smi --query-gpu=memory.used --format=csv,noheader,nounits --id="$(IFS=,; echo "${devices[*]}")" | paste -sd' '
+  nvidia-smi --query-gpu=memory.used --format=csv,noheader,nounits --id="$visible" | paste -sd' '
 }
 
 # The driver frees memory a moment after a process has ended.
@@ -109,14 +109,13 @@ for stage in ${stages//,/ }; do
        work_on_pairs D 2
        memory_is_free "$before" || left=1 ;;
     G) # what all options are held to
-       CUDA_VISIBLE_DEVICES=$(IFS=,; echo "${devices[*]}") "$here/check.sh" --build "$build" --out "$out" --stage G \
-         > "$out/G.out" 2>&1
+       CUDA_VISIBLE_DEVICES=$visible "$here/check.sh" --build "$build" --out "$out" --stage G > "$out/G.out" 2>&1
        echo "plain, $(tail -1 "$out/G.out")"
        for ((i = 1; i < ${#devices[@]}; ++i)); do
-         work G "$(IFS=,; echo "${devices[*]}")" "$build" < /dev/null &
+         work G "$visible" "$build" < /dev/null &
        done
        wait ;;
-    *) work "$stage" "$(IFS=,; echo "${devices[*]}")" "$build" ;;
+    *) work "$stage" "$visible" "$build" ;;
   esac
 done
 

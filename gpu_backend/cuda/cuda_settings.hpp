@@ -55,8 +55,8 @@ struct CudaSettings {
   std::optional<std::filesystem::path> gemm_cache;
   /// A call of the host into the backend that lasts longer has failed.
   std::chrono::milliseconds deadline{60'000};
-  /// Called once, when the run fails, before communicators are aborted: the host, or a thread of
-  /// the backend's own while the host may be held inside CUDA or NCCL. Must not wait.
+  /// Called once, when the run fails, before communicators are aborted: by the host's thread, or by
+  /// one of the backend's own while the host may be held inside CUDA or NCCL. Must not wait.
   std::function<void(const Error&)> on_failure;
   std::string timed_plan = "train";
   std::optional<std::int64_t> timed_from;  ///< the first step of it whose ops are timed

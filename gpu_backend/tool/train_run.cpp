@@ -227,12 +227,10 @@ Result<ExitCode> train_run(const ExecOptions& asked, const CommandLine& command,
       static_cast<void>(
           report_error(session.err, in_given_flags(error, command.arguments), session.tool));
     });
+    return exit_code_of(error);
   };
   auto made = make_machine(place, options, program, predicted, inputs, stop, tell, make_cuda_run);
-  if (!made) {
-    tell(made.error());
-    return exit_code_of(made.error());
-  }
+  if (!made) return tell(made.error());
   const std::unique_ptr<RankMachine> machine = std::move(*made);
   const bool leads = machine->has_rank_0();
   if (leads)
@@ -269,8 +267,7 @@ Result<ExitCode> train_run(const ExecOptions& asked, const CommandLine& command,
   if (ended) return ended;
   // Before the machine is taken down: a stream that nothing can free may hold its process until the
   // supervisor ends it.
-  tell(ended.error());
-  return exit_code_of(ended.error());
+  return tell(ended.error());
 }
 
 }  // namespace mfsdp
