@@ -5,8 +5,8 @@
 #
 # --out (default gpu_options) has a folder for each option. What has passed there is not run again, and no stage, of
 # eight minutes at most, is begun after --limit (480) seconds: call again until the table at the end is full. C and D
-# run on pairs of GPUs, three options and two at a time; G has all of them. Device memory is looked at behind all of D.
-# A, B, E, F and H run where --stage names them, with all options together.
+# run on pairs of GPUs, three options and two at a time; G has all GPUs, an option at a time. Device memory is looked
+# at behind all of D. A, B, E, F and H run where --stage names them, with all options together.
 #
 # Exit code 0: all passed; 1: some failed or are left; 2: a wrong flag.
 set -u
@@ -111,10 +111,7 @@ for stage in ${stages//,/ }; do
     G) # what all options are held to
        CUDA_VISIBLE_DEVICES=$visible "$here/check.sh" --build "$build" --out "$out" --stage G > "$out/G.out" 2>&1
        echo "plain, $(tail -1 "$out/G.out")"
-       for ((i = 1; i < ${#devices[@]}; ++i)); do
-         work G "$visible" "$build" < /dev/null &
-       done
-       wait ;;
+       work G "$visible" "$build" ;;  # four runs share the GPUs already
     *) work "$stage" "$visible" "$build" ;;
   esac
 done

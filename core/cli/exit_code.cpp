@@ -1,27 +1,38 @@
 #include "core/cli/exit_code.hpp"
 
+#include <fmt/format.h>
+
 #include <ostream>
 
 #include "core/base/text.hpp"
 #include "core/cli/format.hpp"
 
 namespace mfsdp {
+namespace {
+
+/// In one piece: other processes write to the same place.
+void write_line(std::ostream& err, std::string_view tool, std::string_view kind,
+                std::string_view text) {
+  err << fmt::format("{}: {}{}\n", tool, kind, printable(text));
+}
+
+}  // namespace
 
 ExitCode exit_code_of(const Error& error) {
   return error.fault == Fault::input ? ExitCode::input : ExitCode::environment;
 }
 
 int report_error(std::ostream& err, const Error& error, std::string_view tool) {
-  err << tool << ": " << printable(error.message()) << '\n';
+  write_line(err, tool, "", error.message());
   return static_cast<int>(exit_code_of(error));
 }
 
 void report_note(std::ostream& err, std::string_view text, std::string_view tool) {
-  err << tool << ": note: " << printable(text) << '\n';
+  write_line(err, tool, "note: ", text);
 }
 
 void report_warning(std::ostream& err, std::string_view text, std::string_view tool) {
-  err << tool << ": warning: " << printable(text) << '\n';
+  write_line(err, tool, "warning: ", text);
 }
 
 }  // namespace mfsdp

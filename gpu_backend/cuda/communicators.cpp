@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <array>
+#include <condition_variable>
 #include <cstring>
 #include <utility>
 
@@ -314,8 +315,11 @@ Result<void> Communicators::asynchronous_error() const {
 void Communicators::give_up() {
   const std::scoped_lock lock(aborting_);
   if (abort_.joinable()) return;
-  abort_ = std::jthread([this] {
-    std::this_thread::sleep_for(kOthersHear);
+  abort_ = std::jthread([this](const std::stop_token& stays) {
+    std::mutex mutex;
+    std::unique_lock hear(mutex);
+    std::condition_variable_any asked;
+    if (asked.wait_for(hear, stays, kOthersHear, [&] { return stays.stop_requested(); })) return;
     std::unique_lock calls(calls_, kCallEnds);
     aborted_ = true;  // a call that hangs holds the lock, and there will be no other
     if (calls.owns_lock()) calls.unlock();
@@ -326,6 +330,11 @@ void Communicators::give_up() {
         ncclCommAbort(handle);
       });
   });
+}
+
+void Communicators::stay() {
+  const std::scoped_lock lock(aborting_);
+  abort_.request_stop();
 }
 
 }  // namespace mfsdp::cuda

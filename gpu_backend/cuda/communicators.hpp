@@ -66,6 +66,8 @@ class Communicators {
   /// Frees the device of what waits for other ranks, for ever: no call works any more. Any thread;
   /// does not wait.
   void give_up();
+  /// No giving up that has not begun: of a process that ends at once.
+  void stay();
 
  private:
   struct Window {

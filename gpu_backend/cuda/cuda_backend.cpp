@@ -56,6 +56,11 @@ CudaBackend::~CudaBackend() {
   if (watcher_ != nullptr && watcher_->failed()) let_streams_end();
 }
 
+void CudaBackend::stop_watching() {
+  watcher_.reset();
+  communicators_.stay();
+}
+
 // ---- what there is before the first step -------------------------------------------------------
 
 Result<void> CudaBackend::open() {

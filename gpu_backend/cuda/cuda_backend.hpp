@@ -62,6 +62,10 @@ class CudaBackend final : public Backend {
   /// Of kernels, collectives, copies and the host's waits.
   [[nodiscard]] std::vector<OpTiming> take_timings() override;
 
+  /// Ends the thread that looks at other ranks, and lets communicators live: nothing is called
+  /// behind it but what ends the process.
+  void stop_watching();
+
   [[nodiscard]] const Device& device() const { return device_; }
   /// Bytes of each of the program's pools.
   [[nodiscard]] const std::vector<Bytes>& allocated() const { return pools_.allocated(); }

@@ -8,6 +8,7 @@
 
 #include "core/base/error.hpp"
 #include "core/base/quantity.hpp"
+#include "core/cli/exit_code.hpp"
 #include "core/plan/op_launch.hpp"
 #include "core/runtime/memory_meter.hpp"
 #include "gpu_backend/tool/measured_step.hpp"
@@ -42,6 +43,10 @@ struct MachineFacts {
 class RankMachine {
  public:
   virtual ~RankMachine() = default;
+
+  /// Of a run that has failed and said so: ends the process with this code where the machine is
+  /// better not taken down.
+  virtual void leave(ExitCode) {}
 
   /// Runs this process's ranks to the end or to the first error of any rank, which is returned.
   /// `inputs` are without stop and gather, which are the machine's own. `sink` hears of rank 0:

@@ -263,11 +263,12 @@ Result<ExitCode> train_run(const ExecOptions& asked, const CommandLine& command,
                                                      : std::nullopt},
         std::move(run), train_inputs);
   };
-  auto ended = train();
-  if (ended) return ended;
-  // Before the machine is taken down: a stream that nothing can free may hold its process until the
-  // supervisor ends it.
-  return tell(ended.error());
+  const auto ended = train();
+  if (ended && *ended != ExitCode::environment) return ended;
+  const ExitCode code = ended ? *ended : tell(ended.error());
+  session.out << std::flush;
+  machine->leave(code);
+  return code;
 }
 
 }  // namespace mfsdp
