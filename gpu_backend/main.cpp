@@ -2,6 +2,7 @@
 #include <unistd.h>
 
 #include <csignal>
+#include <cstdlib>
 #include <iostream>
 #include <string>
 #include <vector>
@@ -45,7 +46,8 @@ Result<ExitCode> run_tool(const CommandLine& command, const std::vector<std::str
   if (options.dry_run) return dry_run(options, session);
   catch_interrupts(is_supervised(command.environment) ? "" : kStopping);
   std::signal(SIGPIPE, SIG_IGN);  // nobody reads: an error, so that the store hears of it
-  return train_run(options, command, session, find_cuda_run());
+  return train_run(options, command, session, find_cuda_run(),
+                   [](ExitCode code) { std::_Exit(static_cast<int>(code)); });
 }
 
 }  // namespace

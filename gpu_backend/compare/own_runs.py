@@ -8,8 +8,8 @@
 RUNS.csv has columns model (a folder of scenarios/models), layers, sequence, micro_batch, microbatches, ranks and flags,
 of mfsdp-sim and mfsdp-exec alike; own_runs.csv is such a file. `run` takes 16 steps of each run that FOLDER has not, the
 first four of which do not count, and begins none after --limit (500) seconds: call it again for the rest, of which those
-that failed come last. One that takes three minutes is ended and has code 124. --share 1/2: every second run, for one of
-two pairs of GPUs. `score` prints a table; times are ms, pools GiB, and what is exposed is a share of the measured step.
+that failed come last; one that takes three minutes is ended and has code 124. Each leaves a trace of the step whose
+times it records. --share 1/2: every second run, for one of two pairs of GPUs. `score` prints a table; times are ms, pools GiB, and what is exposed is a share of the measured step.
 
 Exit code 0: done; 1: runs are missing, or errors larger than asked (a step 2.5 % on average and 6 % at worst, exposed
 1.5 % of the step, pools equal); 2: a wrong flag.
@@ -70,7 +70,7 @@ def predict(arguments):
 def run_one(arguments, run, folder):
     command = [arguments.exec, *flags_of(run, folder), "--backend", "cuda", "--gpu", arguments.gpu, "--nproc",
                run["ranks"], "--data", "synthetic", "--steps", str(STEPS), "--gemm-search", "on", "--gemm-cache",
-               str(folder.parent / "gemm"), "--deadline", "60", "--no-save"]
+               str(folder.parent / "gemm"), "--deadline", "60", "--no-save", "--trace", str(folder / "trace.json")]
     command[command.index("json")] = "jsonl"
     with open(folder / "lines", "w") as lines, open(folder / "log", "w") as log:
         try:

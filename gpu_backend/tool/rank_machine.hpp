@@ -8,7 +8,6 @@
 
 #include "core/base/error.hpp"
 #include "core/base/quantity.hpp"
-#include "core/cli/exit_code.hpp"
 #include "core/plan/op_launch.hpp"
 #include "core/runtime/memory_meter.hpp"
 #include "gpu_backend/tool/measured_step.hpp"
@@ -44,9 +43,9 @@ class RankMachine {
  public:
   virtual ~RankMachine() = default;
 
-  /// Of a run that has failed and said so: ends the process with this code where the machine is
-  /// better not taken down.
-  virtual void leave(ExitCode) {}
+  /// Of a run that has failed and said so: whether the process had better end as it is, instead of
+  /// taking the machine down. The machine is of no use then.
+  [[nodiscard]] virtual bool abandon() { return false; }
 
   /// Runs this process's ranks to the end or to the first error of any rank, which is returned.
   /// `inputs` are without stop and gather, which are the machine's own. `sink` hears of rank 0:

@@ -202,7 +202,8 @@ Result<ExitCode> train_and_tell(const ReadyRun& ready, MeasuredRun run, const Tr
 }  // namespace
 
 Result<ExitCode> train_run(const ExecOptions& asked, const CommandLine& command,
-                           const Session& session, MakeCudaRun make_cuda_run) {
+                           const Session& session, MakeCudaRun make_cuda_run,
+                           EndProcess end_process) {
   MFSDP_LET(place, find_run_place(asked, command.environment, make_cuda_run != nullptr));
   ExecOptions options = asked;
   fit_world_size(place, options);
@@ -266,8 +267,10 @@ Result<ExitCode> train_run(const ExecOptions& asked, const CommandLine& command,
   const auto ended = train();
   if (ended && *ended != ExitCode::environment) return ended;
   const ExitCode code = ended ? *ended : tell(ended.error());
-  session.out << std::flush;
-  machine->leave(code);
+  if (machine->abandon()) {
+    session.out << std::flush;
+    end_process(code);
+  }
   return code;
 }
 

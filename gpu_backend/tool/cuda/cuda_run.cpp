@@ -115,7 +115,7 @@ class CudaRun final : public RankMachine {
   [[nodiscard]] Result<void> open();
   [[nodiscard]] Result<void> train(TrainInputs inputs, TrainSink* sink,
                                    std::span<const HfExport> exported) override;
-  void leave(ExitCode code) override;
+  [[nodiscard]] bool abandon() override;
   [[nodiscard]] bool has_rank_0() const override { return place_.rank == 0; }
   [[nodiscard]] bool told_elsewhere() const override;
   [[nodiscard]] bool stopped() const override { return stop_ != nullptr && stop_->stopped(); }
@@ -241,13 +241,13 @@ Result<void> CudaRun::train(TrainInputs inputs, TrainSink* sink,
   return {};
 }
 
-/// The system takes all down at once. NCCL would wait for other members to destroy a communicator,
-/// and to abort one it reads what they may have freed (2.28: a segmentation fault where windows are
-/// also registered for rings).
-void CudaRun::leave(ExitCode code) {
+/// The system frees all at once. NCCL would wait for other members to destroy a communicator, and
+/// aborting one it reads what they may have freed (2.28: a segmentation fault where windows are also
+/// registered for rings).
+bool CudaRun::abandon() {
   backend_->stop_watching();
   rendezvous_.reset();  // what was said goes out
-  std::_Exit(static_cast<int>(code));
+  return true;
 }
 
 Result<void> CudaRun::run(const TrainInputs& inputs, TrainSink* sink,
