@@ -30,7 +30,9 @@ std::string at_line(const std::string& where, std::uint32_t line) {
 void flatten(const toml::table& table, const std::string& prefix, std::vector<TomlEntry>& out) {
   for (auto&& [key, node] : table) {
     std::string name = prefix + std::string(key.str());
-    if (const toml::table* inner = node.as_table()) {
+    const toml::table* inner = node.as_table();
+    // What has nothing in it is no section where a value should be: it is refused as one.
+    if (inner != nullptr && !(inner->is_inline() && inner->empty())) {
       flatten(*inner, name + ".", out);
       continue;
     }
@@ -64,6 +66,27 @@ Result<std::string> ascii_of(std::string_view text, const std::string& where) {
   return ascii;
 }
 
+/// toml++ goes into each part of a dotted key by a call of its own, without end.
+Result<void> check_depth(std::string_view text, const std::string& where) {
+  constexpr int kMostParts = 100;
+  std::uint32_t line = 1;
+  int dots = 0;
+  char quote = 0;
+  for (const char c : text) {
+    if (c == '\n') {
+      ++line;
+      dots = 0;
+      quote = 0;
+    } else if (c == '"' || c == '\'') {
+      if (quote == 0 || quote == c) quote = quote == 0 ? c : 0;
+    } else if (c == '.' && quote == 0 && ++dots >= kMostParts) {
+      return fail(at_line(where, line),
+                  fmt::format("holds a key of more than {} parts", kMostParts));
+    }
+  }
+  return {};
+}
+
 std::string limits(FieldRange range) {
   return fmt::format("from {} to {}", range.least, range.most);
 }
@@ -72,6 +95,7 @@ std::string limits(FieldRange range) {
 
 Result<TomlFields> TomlFields::parse(std::string_view text, const std::string& where) {
   MFSDP_LET(ascii, ascii_of(text, where));
+  MFSDP_TRY(check_depth(ascii, where));
   const toml::parse_result parsed = toml::parse(ascii);
   if (!parsed) {
     const toml::parse_error& error = parsed.error();

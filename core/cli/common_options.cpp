@@ -98,11 +98,9 @@ FlagGroup result_group(CommonOptions& o) {
   return {
       .title = "Plan and results",
       .flags = {
-          {.name = "--options",
-           .value = "FILE",
-           .help = "TOML of flags, as --tune-out writes it; the command line's own come first",
-           .apply = [](const std::string&) { return Result<void>{}; },  // with_options_file() did
-           .values = {.paths = PathKind::file}},
+          path_flag("--options",
+                    "TOML of flags, as --tune-out writes it; the command line's own come first",
+                    o.options_file),
           path_flag("--plan", "take this plan instead of building one", o.plan),
           path_flag("--plan-out", "write the plan as JSON", o.plan_out),
           choice_flag("--output", "F", "text, json, jsonl, csv, md (text)", o.output),
@@ -111,8 +109,7 @@ FlagGroup result_group(CommonOptions& o) {
           text_flag("--name", "TEXT", "name of the run in the store", o.name),
           path_flag("--trace", "write a Chrome trace for Perfetto; FILE.gz is compressed", o.trace),
           path_flag("--memory-trace", "write live bytes by category over time", o.memory_trace),
-          switch_flag("--help", "show this text", o.help),
-          help_format_flag(o.help_format),
+          switch_flag("--help", "show this text", o.help), help_format_flag(o.help_format),
           switch_flag("--version", "show version and build", o.version)}};
 }
 

@@ -38,7 +38,8 @@ struct CommonOptions {
   std::optional<Rational> loss_scale = {};        ///< --loss-scale; 0 for "none"
   bool dynamic_loss_scale = false;                ///< --loss-scale dynamic
   std::optional<std::int64_t> loss_scale_window = {};
-  std::optional<std::string> plan = {};  ///< take this plan instead of building one
+  std::optional<std::string> plan = {};          ///< take this plan instead of building one
+  std::optional<std::string> options_file = {};  ///< with_options_file() has read it
   OutputFormat output = OutputFormat::text;
   std::optional<std::string> db = {};
   bool no_save = false;

@@ -23,6 +23,11 @@ struct FileFlag {
   std::string place;  ///< "FILE:LINE"
 };
 
+/// A flag by the name that means the same.
+std::string_view meant_by(std::string_view flag) {
+  return flag == "--world-size" ? "--gpus" : flag;
+}
+
 std::string name_of(const std::string& argument) { return argument.substr(0, argument.find('=')); }
 
 /// The value of the last --options.
@@ -89,13 +94,13 @@ Result<ExitCode> with_options_file(
   if (!path) return work(arguments);
   MFSDP_LET(flags, read_options_file(*path));
   std::erase_if(flags, [&](const FileFlag& one) {
-    return std::ranges::find(arguments, one.flag.name, name_of) != arguments.end();
+    return std::ranges::any_of(arguments, [&](const std::string& argument) {
+      return meant_by(name_of(argument)) == meant_by(one.flag.name);
+    });
   });
   std::vector<std::string> all;
-  for (const auto& [flag, place] : flags) {
-    all.push_back(flag.name);
-    if (!flag.value.empty()) all.push_back(flag.value);
-  }
+  for (const auto& [flag, place] : flags)
+    all.push_back(flag.value.empty() ? flag.name : flag.name + "=" + flag.value);
   all.insert(all.end(), arguments.begin(), arguments.end());
   auto outcome = work(all);
   if (!outcome) outcome.error() = at_line_of(std::move(outcome.error()), flags);

@@ -56,6 +56,16 @@ void add(std::vector<NamedFile>& files, const std::string& flag, const std::stri
       {.flag = flag, .text = path, .place = may_repeat(path) ? fs::path() : canonical_place(path)});
 }
 
+/// Whether the file is there, and lies in that folder.
+bool is_inside(const NamedFile& file, const NamedFile& folder) {
+  std::error_code ignored;
+  if (file.place.empty() || !fs::exists(file.place, ignored) ||
+      !fs::is_directory(folder.place, ignored))
+    return false;
+  const fs::path inner = file.place.lexically_relative(folder.place);
+  return !inner.empty() && *inner.begin() != "..";
+}
+
 bool one_file(const NamedFile& a, const NamedFile& b) {
   return !a.place.empty() && !b.place.empty() && is_same_place(a.place, b.place);
 }
@@ -112,6 +122,7 @@ std::vector<NamedFile> read(const CommonOptions& options, const fs::path& scenar
     input("--model", options.model, plain && fs::exists(built_in, ignored) ? built_in : inside);
   }
   if (options.plan) input("--plan", *options.plan, *options.plan);
+  if (options.options_file) input("--options", *options.options_file, *options.options_file);
   const auto catalogued = [&](const char* flag, const std::string& name, const char* folder) {
     const bool file = name.find('/') != std::string::npos || name.ends_with(".toml");
     input(flag, name, file ? fs::path(name) : scenarios / folder / (name + ".toml"));
@@ -133,7 +144,8 @@ bool is_same_file(const fs::path& a, const fs::path& b) {
 
 Result<void> check_paths(const CommonOptions& options, const fs::path& scenarios,
                          const ToolFiles& tool) {
-  std::vector<NamedFile> others = read(options, scenarios, tool);
+  const std::vector<NamedFile> inputs = read(options, scenarios, tool);
+  std::vector<NamedFile> others = inputs;
   const auto with = [](const NamedFile& file) {
     return fmt::format("{} {}", file.flag, in_quotes(file.text));
   };
@@ -144,7 +156,16 @@ Result<void> check_paths(const CommonOptions& options, const fs::path& scenarios
                                     with(output), with(other)));
     others.push_back(output);
   }
-  for (const FlagFile& file : output_files(options, tool)) MFSDP_TRY(check_can_write(file));
+  for (const FlagFile& file : output_files(options, tool)) {
+    if (!file.path) continue;
+    std::vector<NamedFile> output;
+    add(output, file.flag, *file.path);
+    for (const NamedFile& input : inputs)
+      if (is_inside(output.front(), input))
+        return fail("", fmt::format("{} is a file of {}, which is read; name another",
+                                    with(output.front()), with(input)));
+    MFSDP_TRY(check_can_write(file));
+  }
   return {};
 }
 

@@ -28,7 +28,8 @@ struct ToolFiles {
 
 /// An error that names both flags where two of the store, --trace, --memory-trace, --plan-out and
 /// what the tool writes are one file, or one of them is the file of --model, --plan, --gpu,
-/// --cluster or what the tool reads. Links are followed. `scenarios` is where names of models and
+/// --cluster, --options or what the tool reads, or where an output is a file of a folder that is
+/// read. Links are followed. `scenarios` is where names of models and
 /// GPUs are files. Devices and pipes, and whatever lies below /dev, may be given repeatedly. Then
 /// errors that name the flag of a file that cannot be written, before hours of work are done for
 /// it. Leaves the file system as it is.

@@ -340,10 +340,6 @@ Result<void> check_engine(const SimOptions& options) {
         "--keep-gathered", "--tune-out"})
     if (contains(options.given, std::string(flag)) && !(double_buffers && flag == "--allocator"))
       return fail(std::string(flag), "contradicts " + engine + ", which has no such choice");
-  if (is_mcore(options.engine) && contains(options.given, "--strategy") &&
-      options.common.config.strategy != Strategy::optim)
-    return fail("--strategy",
-                "contradicts " + engine + ": it shards the optimizer's states alone (optim)");
   if (contains(options.given, "--plan-out"))
     return fail("--plan-out",
                 "contradicts " + engine + ": no tool takes its plan; --trace shows it");
@@ -381,6 +377,11 @@ Result<void> check_pairs(const SimOptions& options) {
 }
 
 }  // namespace
+
+std::vector<FlagGroup> price_flags(SimOptions& options) {
+  return {machine_group(options),
+          {.title = {}, .flags = {path_flag("--anchor", "", options.anchor)}}};
+}
 
 std::vector<FlagGroup> sim_flags(SimOptions& options) {
   std::vector<FlagGroup> groups = common_flags(options.common);

@@ -118,6 +118,9 @@ struct SimOptions {
 /// All flag groups of mfsdp-sim, bound to `options`.
 [[nodiscard]] std::vector<FlagGroup> sim_flags(SimOptions& options);
 
+/// Those of them that change what a plan costs, and no plan: no other tool has them.
+[[nodiscard]] std::vector<FlagGroup> price_flags(SimOptions& options);
+
 /// The arguments with --compare-engines as the list of --engine that it stands for. Errors name an
 /// --engine beside it.
 [[nodiscard]] Result<std::vector<std::string>> with_all_engines(std::vector<std::string> args);

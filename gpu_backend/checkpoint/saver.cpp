@@ -65,6 +65,7 @@ RankShare share_of(const RestingRank& rank, std::int64_t step) {
     share.held.push_back(&held);
   };
   for (const ParameterPlaces& places : rank.parameters) {
+    if (!places.first_replica) continue;
     add(places, kSavedWeight, places.own);
     if (!places.group->optimizer) continue;
     const std::vector<KeptState> kept = rank.program.config.kept_states(*places.group->optimizer);

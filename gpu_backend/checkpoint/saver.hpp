@@ -55,7 +55,8 @@ class Saver final : public StateKeeper {
   TrainPosition began_;
 };
 
-/// What a rank writes: own weights and optimizer states of each parameter that it holds some of.
+/// What a rank writes: own weights and optimizer states of each parameter that it holds some of, if
+/// it is the lowest that does.
 /// `rank` outlives it.
 struct RankShare {
   StateHeader header;

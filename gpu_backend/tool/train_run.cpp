@@ -50,6 +50,9 @@ std::vector<FlagFile> files_read(const ExecOptions& options) {
   for (const DataFlag& data : options.data.data) files.push_back({"--data", data.path});
   if (options.data.tokenizer != kByteTokens)
     files.push_back({"--tokenizer", options.data.tokenizer});
+  files.insert(files.end(), {{"--init-from", options.init_from},
+                             {"--init-adapters", options.init_adapters},
+                             {"--resume", options.resume}});
   return files;
 }
 

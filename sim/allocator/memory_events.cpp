@@ -47,9 +47,11 @@ Result<std::vector<MemoryEvent>> read_trace(const PickleList& trace, const std::
   events.reserve(trace.items.size());
   for (std::size_t i = 0; i < trace.items.size(); ++i) {
     const PickleValue& entry = *trace.items[i];
-    auto event = kind_of(text_of(entry, "action"));
-    if (!event) continue;
     const std::string place = fmt::format("{}[{}]", where, i);
+    const std::string action = text_of(entry, "action");
+    if (action.empty()) return fail(place + ".action", "expected the name of what was done");
+    auto event = kind_of(action);
+    if (!event) continue;
     MFSDP_LET(address, integer(entry, "addr", place));
     MFSDP_LET(size, integer(entry, "size", place));
     if (size > kMostBytes) return fail(place + ".size", "expected at most 2^50 bytes");

@@ -1,6 +1,7 @@
 #include "sim/calibrate/anchor.hpp"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <cmath>
@@ -12,6 +13,7 @@
 #include "core/base/text.hpp"
 #include "core/formats/json_fields.hpp"
 #include "core/plan/attention_choice.hpp"
+#include "core/plan/engine.hpp"
 #include "core/schedule/build.hpp"
 #include "reports/record/result_json.hpp"
 #include "sim/predict/predict.hpp"
@@ -77,6 +79,23 @@ bool has_library_attention(const Json& document) {
          said->get<std::string>() != to_string(AttentionChoice::warpgroups);
 }
 
+/// Of a run of our own that has an end. What a result does not say is as it should be: earlier
+/// versions had no such keys.
+Result<void> check_kind(const Json& document, const std::string& where) {
+  const auto check = [&](const char* key, const std::vector<std::string>& expected) {
+    const Json* said = find_field(document, key);
+    if (said == nullptr || said->is_null()) return Result<void>{};
+    if (std::ranges::any_of(expected, [&](const std::string& one) { return *said == one; }))
+      return Result<void>{};
+    return Result<void>(
+        fail(where, fmt::format("{} is {}; expected \"{}\"", key, printable(said->dump()),
+                                fmt::join(expected, "\" or \""))));
+  };
+  MFSDP_TRY(check("status", {std::string(to_string(RunStatus::complete)),
+                             std::string(to_string(RunStatus::interrupted))}));
+  return check("engine", {std::string(to_string(EngineKind::mfsdp))});
+}
+
 Result<AnchorRun> read_run(std::string_view content, const std::string& where) {
   MFSDP_LET(document, parse_json(content, where));
   MFSDP_LET(schema, text_field(document, "schema", where));
@@ -88,6 +107,7 @@ Result<AnchorRun> read_run(std::string_view content, const std::string& where) {
     return fail(where, fmt::format("source is \"{}\"; expected \"measured\": a prediction anchors "
                                    "nothing",
                                    printable(source)));
+  MFSDP_TRY(check_kind(document, where));
   MFSDP_LET(config, read_config(document, where));
   MFSDP_LET(name, text_field(document, "name", where));
   MFSDP_LET(id, text_field(document, "run_id", where));

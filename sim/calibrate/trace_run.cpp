@@ -139,6 +139,9 @@ class TraceReader {
     std::vector<Product> products;
     each({"aten::mm"}, [&](const HostOperator& op, const Launched& launched) {
       if (op.dims.size() < 2 || op.dims[0].size() != 2 || op.dims[1].size() != 2) return false;
+      const bool is_product = op.dims[0][1] == op.dims[1][0] &&
+                              std::min({op.dims[0][0], op.dims[0][1], op.dims[1][1]}) > 0;
+      if (!is_product) return false;
       products.push_back({.rows = op.dims[0][0],
                           .inner = op.dims[0][1],
                           .columns = op.dims[1][1],

@@ -95,7 +95,6 @@ class Accounts {
  public:
   Accounts(const EnginePlan& plan, const AllocatorSettings& settings)
       : program_(plan.program),
-        settings_(settings),
         allocator_(settings),
         places_(plan.program.buffers.size()),
         of_stream_(plan.program.pools.size()),
@@ -111,21 +110,21 @@ class Accounts {
     Bytes& live = live_[static_cast<std::size_t>(program_.buffers[position].category)];
     if (event.is_free) {
       allocator_.free(places_[position].address);
-      live -= Bytes(places_[position].rounded);
-      of_stream_[stream] -= places_[position].rounded;
+      live -= Bytes(places_[position].bytes);
+      of_stream_[stream] -= places_[position].bytes;
       return true;
     }
     const std::int64_t size = std::max<std::int64_t>(event.size, 1);
-    const std::int64_t rounded = CachingAllocator::rounded(size, settings_);
     const AllocatorCounters before = allocator_.counters();
     const auto address = allocator_.allocate(size, event.stream);
     if (!address) {
       memory_.out_of_memory = {.event = 0, .size = size, .stream = event.stream};
       return false;
     }
-    places_[position] = {.address = *address, .rounded = rounded};
-    live += Bytes(rounded);
-    of_stream_[stream] += rounded;
+    const std::int64_t block = allocator_.counters().allocated - before.allocated;
+    places_[position] = {.address = *address, .bytes = block};
+    live += Bytes(block);
+    of_stream_[stream] += block;
     most_of_stream_[stream] = std::max(most_of_stream_[stream], of_stream_[stream]);
     note_peaks(before, op);
     return true;
@@ -166,11 +165,10 @@ class Accounts {
   }
 
   const Program& program_;
-  AllocatorSettings settings_;
   CachingAllocator allocator_;
   struct Place {
     std::int64_t address = 0;
-    std::int64_t rounded = 0;
+    std::int64_t bytes = 0;  ///< of its block
   };
   std::vector<Place> places_;  // by buffer
   std::vector<std::int64_t> of_stream_;

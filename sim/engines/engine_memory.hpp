@@ -23,7 +23,7 @@ struct StreamMemory {
 struct EngineMemory {
   AllocatorCounters counters;
   std::optional<OutOfMemory> out_of_memory;  ///< where a limit is set: it ends there
-  CategoryBytes at_peak{};                   ///< allocated, in blocks as they are rounded
+  CategoryBytes at_peak{};                   ///< allocated, in whole blocks
   std::string peak_op;                       ///< what was to run next when most was allocated
   std::vector<StreamMemory> streams;         ///< of those that allocate
   /// Of all that is reserved and not allocated where most is reserved: whole segments, and parts of

@@ -1,8 +1,11 @@
 #include "sim/hardware/gpu.hpp"
 
+#include <fmt/format.h>
+
 #include "core/base/read_file.hpp"
 #include "core/base/toml_fields.hpp"
 #include "sim/hardware/catalogue.hpp"
+#include "sim/hardware/power.hpp"
 
 namespace mfsdp {
 namespace {
@@ -95,6 +98,11 @@ void read_power(TomlFields& fields, Gpu& gpu) {
     fields.reject("power.limit_w", "must stand beside power.tables_w");
   if (own && tables && *own > *tables)
     fields.reject("power.limit_w", "must not exceed power.tables_w: nothing is known above it");
+  if (own && tables && *own < kLeastPowerShare * *tables)
+    fields.reject("power.limit_w",
+                  fmt::format("must be at least {} of power.tables_w: the law was never compared "
+                              "below it",
+                              kLeastPowerShare));
   if (own && tables) gpu.power = {.own = *own, .tables = *tables};
 }
 

@@ -6,11 +6,7 @@
 #include <utility>
 
 namespace mfsdp {
-namespace {
-
-constexpr double kLeastShare = 0.35;  // of the tables' limit
-
-}  // namespace
+namespace {}  // namespace
 
 double power_rate(const Gpu& gpu) {
   if (!gpu.power || gpu.power->own >= gpu.power->tables) return 1;
@@ -24,11 +20,11 @@ Result<Gpu> with_power_limit(Gpu gpu, double watts) {
                                              "were measured: expected power.tables_w",
                                              gpu.name));
   const double most = gpu.power->tables;
-  if (watts > most || watts < kLeastShare * most)
+  if (watts > most || watts < kLeastPowerShare * most)
     return fail("--power-limit",
                 fmt::format("{:g} W is out of range: expected {:g} to {:g}, the limit at which the "
                             "prices of {} hold",
-                            watts, std::ceil(kLeastShare * most), most, gpu.name));
+                            watts, std::ceil(kLeastPowerShare * most), most, gpu.name));
   gpu.power->own = watts;
   if (watts < most) {
     gpu.calibration = "datasheet";

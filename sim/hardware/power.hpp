@@ -20,12 +20,15 @@
 
 namespace mfsdp {
 
+/// Of the tables' limit; below it the law was never compared.
+inline constexpr double kLeastPowerShare = 0.35;
+
 /// Of products and attention, relative to the tables' limit; 1 where no limit is known.
 [[nodiscard]] double power_rate(const Gpu& gpu);
 
 /// The GPU under another limit, in watts. Below the tables' limit products and attention are no
 /// longer measured. The error names --power-limit: no limit of the tables is known, or it is above
-/// theirs, where nothing is known, or below 0.35 of it, where the law was never compared.
+/// theirs, where nothing is known, or below kLeastPowerShare of it.
 [[nodiscard]] Result<Gpu> with_power_limit(Gpu gpu, double watts);
 
 /// That the law was applied, in one sentence; empty where it was not.

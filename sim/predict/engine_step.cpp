@@ -58,12 +58,13 @@ Result<EngineStep> engine_step(EngineKind engine, const PlanConfig& config, cons
   try {
     EngineStep step{.engine = engine,
                     .plan = engine_plan_of(engine, config, meta, machine.gpu.l2.value),
-                    .memory = {}};
+                    .memory = {},
+                    .outside = {}};
     AllocatorSettings settings = machine.settings;
     settings.limit.reset();
     const EngineMemory unlimited = engine_memory(step.plan, settings);
-    const Bytes outside = pytorch_process(engine, config, machine.gpu.collective_sms).total();
-    const Bytes left = machine.gpu.capacity - outside - machine.reserve;
+    step.outside = pytorch_process(engine, config, machine.gpu.collective_sms).total();
+    const Bytes left = machine.gpu.capacity - step.outside - machine.reserve;
     const auto room = static_cast<double>(std::max<std::int64_t>(
         std::min(left.value, machine.settings.limit.value_or(left.value)), 0));
     const Room rooms(step.plan, settings, unlimited);
@@ -76,6 +77,12 @@ Result<EngineStep> engine_step(EngineKind engine, const PlanConfig& config, cons
   } catch (const OverflowError& error) {
     return fail("plan", std::string("its sizes are too large: ") + error.what());
   }
+}
+
+Footprint footprint(const EngineStep& step) {
+  const AllocatorCounters& counters = step.memory.counters;
+  return {.allocated = step.outside + Bytes(counters.peak_reserved),
+          .least = step.outside + Bytes(counters.peak_allocated)};
 }
 
 namespace {
@@ -99,18 +106,17 @@ std::function<Nanos(const Op&)> host_times(const EngineStep& step, const Gpu& gp
 
 void complete(PredictedRun& run, const EngineStep& step, const Gpu& gpu) {
   const AllocatorCounters& counters = step.memory.counters;
-  const Bytes outside = pytorch_process(step.engine, run.config, gpu.collective_sms).total();
   MemorySummary& memory = run.memory;
   run.engine = to_string(step.engine);
   run.facts.push_back(
       {.topic = "cluster", .name = "host_launch_ns", .value = gpu.host_launch.value});
   memory.allocated = Bytes(counters.peak_allocated);
   memory.cached = CachedMemory{.reserved = Bytes(counters.peak_reserved),
-                               .device = Bytes(counters.peak_reserved) + outside,
+                               .device = footprint(step).allocated,
                                .retries = counters.retries,
                                .certain = step.certain,
                                .errors = errors_of(step.engine, run.config)};
-  memory.headroom = gpu.capacity - memory.cached->device;
+  memory.headroom = gpu.capacity - memory.cached->device - memory.reserve;
   memory.fits = step.fits;
   run.plan.padding = bytes_of(step.plan.padding, run.config.param_dtype);
   memory.categories = step.memory.at_peak;

@@ -9,6 +9,7 @@
 #include "sim/engines/engine_memory.hpp"
 #include "sim/engines/engine_plan.hpp"
 #include "sim/hardware/gpu.hpp"
+#include "sim/predict/predict.hpp"
 
 namespace mfsdp {
 
@@ -16,6 +17,7 @@ struct EngineStep {
   EngineKind engine = EngineKind::fsdp2;
   EnginePlan plan;  ///< its pools are as high as what the allocator reserves for their streams
   EngineMemory memory;
+  Bytes outside;        ///< of the device, beside what the allocator reserves
   bool fits = true;     ///< under the settings' limit and in what is left of the GPU
   bool certain = true;  ///< the same with 1 % less room, and with 1 % more
 };
@@ -31,6 +33,9 @@ struct EngineMachine {
 /// ends well, its memory is counted as if there were no limit.
 [[nodiscard]] Result<EngineStep> engine_step(EngineKind engine, const PlanConfig& config,
                                              const Meta& meta, const EngineMachine& machine);
+
+/// Of the device, with all that the allocator reserves; at least, what it has allocated at once.
+[[nodiscard]] Footprint footprint(const EngineStep& step);
 
 /// What the step's host takes to issue an op, on that machine. `step` must outlive it.
 [[nodiscard]] std::function<Nanos(const Op&)> host_times(const EngineStep& step, const Gpu& gpu);

@@ -17,9 +17,9 @@ Tried look_at(std::int64_t value, const Result<Question>& question) {
     tried.impossible = ready.error();
     return tried;
   }
-  tried.memory = footprint(*ready->program, question->costs->cluster().gpu);
+  tried.memory = footprint_of(*ready);
   tried.can_fit = fits(tried.memory->least, *question);
-  tried.fits = fits(tried.memory->allocated, *question);
+  tried.fits = fits(*ready);
   return tried;
 }
 

@@ -59,9 +59,18 @@ bool fits(Bytes memory, const Question& question) {
   return memory + question.reserve <= question.costs->cluster().gpu.capacity;
 }
 
+Footprint footprint_of(const Question& built) {
+  const Gpu& gpu = built.costs->cluster().gpu;
+  return built.step ? footprint(*built.step) : footprint(*built.program, gpu);
+}
+
+bool fits(const Question& built) {
+  return built.step ? built.step->fits : fits(footprint_of(built).allocated, built);
+}
+
 Bytes least_allocated(const Question& question) {
   const Gpu& gpu = question.costs->cluster().gpu;
-  if (question.program) return footprint(*question.program, gpu).least;
+  if (question.program) return footprint_of(question).least;
   if (question.engine != EngineKind::mfsdp) return {};
   try {
     LeastMemoryTable alone;

@@ -41,8 +41,16 @@ struct Question {
 /// Whether that much memory leaves the reserve free.
 [[nodiscard]] bool fits(Bytes memory, const Question& question);
 
-/// Memory that the plan allocates at least, found without building it; never above what footprint()
-/// says of the built one. 0 where that cannot be known.
+/// Device memory of a question whose program is there: of an engine with PyTorch's allocator what
+/// it reserves at most and what lies beside it; at least what it allocates.
+[[nodiscard]] Footprint footprint_of(const Question& built);
+
+/// Whether it leaves the reserve free; of such an engine, whether its allocations end well in what
+/// is left.
+[[nodiscard]] bool fits(const Question& built);
+
+/// Memory that the plan allocates at least, found without building it; never above what
+/// footprint_of() says of the built one. 0 where that cannot be known.
 [[nodiscard]] Bytes least_allocated(const Question& question);
 
 /// Whether least_allocated() leaves too little free. Quicker than that: activations grow with the

@@ -1,5 +1,7 @@
 #include "sim/tool/asker.hpp"
 
+#include <fmt/format.h>
+
 #include <filesystem>
 #include <system_error>
 
@@ -144,12 +146,34 @@ Result<std::optional<std::int64_t>> Asker::limit_of_gpus(const SimOptions& optio
   return requests_.gpus_of_cluster(options.common);
 }
 
+namespace {
+
+/// What engine_config() takes as a default, and is no choice of the engine's where it was asked
+/// for.
+Result<void> check_given(const SimOptions& options, const PlanConfig& config) {
+  if (options.engine == EngineKind::mfsdp) return {};
+  const auto contradicts = [&](const char* flag, std::string_view what) {
+    return fail(flag, fmt::format("contradicts --engine {}: {}", to_string(options.engine), what));
+  };
+  const bool mcore = is_mcore(options.engine);
+  if (mcore && contains(options.given, "--strategy") && config.strategy != Strategy::optim)
+    return contradicts("--strategy", "it shards the optimizer's states alone (optim)");
+  const bool has_modules = mcore && config.model.experts != 0;
+  if (contains(options.given, "--recompute") && !has_modules &&
+      config.recompute.kind == Recompute::selective)
+    return contradicts("--recompute", "it is described for none or full");
+  return {};
+}
+
+}  // namespace
+
 Result<Question> Asker::question(const SimOptions& options) {
   MFSDP_LET(request, requests_.read(options.common, {.gpus_are_chosen = gpus_are_chosen(options)}));
   return question(request, options);
 }
 
 Result<Question> Asker::question(const PlanRequest& request, const SimOptions& options) {
+  MFSDP_TRY(check_given(options, request.config));
   Question question;
   question.engine = options.engine;
   MFSDP_LET(config, engine_config(options.engine, request.config));

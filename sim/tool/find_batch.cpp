@@ -41,9 +41,7 @@ bool any_fits(const std::vector<SweepRow>& rows, std::int64_t micro_batch, const
         const Question& question = *questions[i];
         if (cannot_fit(question)) return false;
         const auto ready = built(question);
-        if (!ready) return false;
-        const Footprint memory = footprint(*ready->program, question.costs->cluster().gpu);
-        return fits(memory.allocated, question);
+        return ready && fits(*ready);
       },
       [&](std::size_t, bool fits) {
         found = found || fits;

@@ -207,7 +207,7 @@ Smallest smallest(const std::vector<SweepRow>& rows) {
     if (found.row != nullptr && least >= found.allocated) break;
     const auto ready = built(*row->question);
     if (!ready) continue;
-    const Footprint memory = footprint(*ready->program, row->question->costs->cluster().gpu);
+    const Footprint memory = footprint_of(*ready);
     if (found.row == nullptr || memory.allocated < found.allocated)
       found = {.row = row, .allocated = memory.allocated};
   }
@@ -248,10 +248,11 @@ std::string flags_of(const Sweep& sweep, const SweepRow& row,
          (held ? fmt::format(" --global-batch {}", held->sequences) : std::string());
 }
 
-/// The flags of plan and machine among the arguments of mfsdp-sim, the last value of each.
-Result<std::vector<GivenFlag>> plan_flags_of(const std::vector<std::string>& arguments) {
+/// Those of `kinds` among the arguments of mfsdp-sim.
+Result<std::vector<GivenFlag>> flags_among(const std::vector<std::string>& arguments,
+                                           const std::vector<FlagGroup>& kinds) {
   SimOptions unused;
-  const std::vector<std::string> names = flag_names(plan_flags(unused.common));
+  const std::vector<std::string> names = flag_names(kinds);
   std::vector<FlagGroup> groups = sim_flags(unused);
   std::vector<GivenFlag> said;
   for (FlagGroup& group : groups)
@@ -268,7 +269,10 @@ Result<std::vector<GivenFlag>> plan_flags_of(const std::vector<std::string>& arg
 Result<std::string> tuned(const Sweep& sweep, const std::vector<SweepRow>& rows,
                           const std::vector<std::size_t>& best, const Counts& counts,
                           const std::optional<HeldBatch>& held, const SimOptions& options) {
-  MFSDP_LET(flags, plan_flags_of(sweep.arguments[best.front()]));
+  SimOptions unused;
+  const std::vector<std::string>& arguments = sweep.arguments[best.front()];
+  MFSDP_LET(flags, flags_among(arguments, plan_flags(unused.common)));
+  MFSDP_LET(priced, flags_among(arguments, price_flags(unused)));
   if (held && std::ranges::find(flags, "--global-batch", &GivenFlag::name) == flags.end())
     flags.push_back({.name = "--global-batch", .value = fmt::format("{}", held->sequences)});
   const RunFigures& winner = *rows[best.front()].run;
@@ -278,6 +282,13 @@ Result<std::string> tuned(const Sweep& sweep, const std::vector<SweepRow>& rows,
                   format_count(counts.combinations)),
       fmt::format("Predicted: {}; {}", scored(winner, options),
                   rows[best.front()].run->trust.text)};
+  if (!priced.empty()) {
+    std::string said;
+    for (const auto& [name, value] : priced)
+      said += " " + name + (value.empty() ? "" : " " + value);
+    comments.push_back("Predicted with" + printable(said) +
+                       ": of mfsdp-sim alone, to be given again");
+  }
   if (best.size() > 1) {
     const SweepRow& next = rows[best[1]];
     comments.push_back(
@@ -386,11 +397,12 @@ Result<Sweep> widened(const Sweep& sweep, const SimOptions& options, Asker& aske
       std::ranges::any_of(sweep.axes, [](const SweepAxis& axis) {
         return axis.flag == "--engine" && contains(axis.values, to_string(EngineKind::mfsdp));
       });
-  if (is_ours) vary("--strategy", "optim_grads_params,optim_grads,optim,no_shard");
+  const bool has_strategies = is_ours || !is_mcore(options.engine);
+  if (has_strategies) vary("--strategy", "optim_grads_params,optim_grads,optim,no_shard");
   vary("--recompute", is_ours ? recompute_choices(shape.layers) : "none,full");
   vary("--micro-batch", powers_up_to(kMostSweptMicroBatch));
   MFSDP_LET(groups, group_counts(sweep, options, asker));
-  if (is_ours) vary("--outer-dp", groups);
+  if (has_strategies) vary("--outer-dp", groups);
   if (is_ours && shape.experts != 0) {
     MFSDP_LET(per_node, asker.gpus_per_node(options));
     vary("--ep", expert_ranks(shape.experts, per_node));

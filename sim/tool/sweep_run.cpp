@@ -46,9 +46,8 @@ SweepRow predicted(const SweepRow& asked, Predict what) {
     row.impossible = ready.error();
     return row;
   }
-  const Footprint memory = footprint(*ready->program, question.costs->cluster().gpu);
-  if (what == Predict::what_fits && !fits(memory.allocated, question)) {
-    row.memory = memory;
+  if (what == Predict::what_fits && !fits(*ready)) {
+    row.memory = footprint_of(*ready);
     row.too_large = true;
     return row;
   }

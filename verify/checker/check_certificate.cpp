@@ -269,8 +269,12 @@ Result<CheckedPlan> check_certificate(std::string_view plan_json,
                                       std::string_view certificate_json) {
   try {
     return checker::check(plan_json, certificate_json);
+  } catch (const std::out_of_range&) {
+    return fail("refused", "a list of its claims is too short for this plan");
   } catch (const std::exception& refusal) {
-    return fail("refused", std::string(refusal.what()).substr(0, 300));
+    std::string_view text = refusal.what();
+    if (text.starts_with("[json.")) text.remove_prefix(std::min(text.find(' ') + 1, text.size()));
+    return fail("refused", std::string(text.substr(0, 300)));
   }
 }
 

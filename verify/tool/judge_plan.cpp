@@ -150,6 +150,8 @@ Result<ExitCode> check_plan(const Program& program, const VerifyOptions& options
     plan_text = to_canonical_json(program);
   }
   MFSDP_LET(certificate, read_file(*options.check, "a certificate", kMostFileBytes));
+  if (!nlohmann::json::accept(certificate))
+    return fail(*options.check, "not JSON: expected a certificate, as --certificate writes it");
   const auto checked = check_certificate(plan_text, certificate);
   if (options.output == FindingsFormat::json) {
     nlohmann::ordered_json verdict{{"accepted", checked.has_value()}};

@@ -99,10 +99,23 @@ std::optional<Finding> unlike_calls(const RecordedGroup& group, const Row& row) 
                            place_of(group, row), kinds.text(), other_order(group, row)));
 }
 
+/// Whether all ranks have that side alike; what a rank has not written is like anything.
+bool are_alike(const Row& row, CallSide RecordedCall::* side) {
+  CallSide known;
+  return std::ranges::all_of(row.called, [&](const auto& called) {
+    const CallSide& own = called.second->*side;
+    if (!known.elements) known.elements = own.elements;
+    if (known.dtype.empty()) known.dtype = own.dtype;
+    return (!own.elements || own.elements == known.elements) &&
+           (own.dtype.empty() || own.dtype == known.dtype);
+  });
+}
+
 std::optional<Finding> unlike_sizes(const RecordedGroup& group, const Row& row) {
+  if (are_alike(row, &RecordedCall::input) && are_alike(row, &RecordedCall::output))
+    return std::nullopt;
   RanksByWord sizes;
   for (const auto& [rank, call] : row.called) sizes.add(rank, sides_words(*call));
-  if (sizes.size() < 2) return std::nullopt;
   return finding_without_ops("MF816", fmt::format("{}, {}: {}", place_of(group, row),
                                                   row.called.front().second->kind, sizes.text()));
 }

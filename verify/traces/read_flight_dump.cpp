@@ -63,37 +63,48 @@ struct Entry {
 };
 
 /// Elements of all tensors; none where sizes are not written, or too large to be.
-std::optional<std::int64_t> elements_of(const PickleValue* sizes) {
-  if (sizes == nullptr || sizes->list() == nullptr || sizes->list()->items.empty())
-    return std::nullopt;
-  std::int64_t sum = 0;
+Result<std::optional<std::int64_t>> elements_of(const Entry& entry, std::string_view field) {
+  const PickleValue* sizes = entry.value->find(field);
+  if (sizes == nullptr) return std::nullopt;
+  const auto wrong = [&] { return entry.wrong(field, "a list with the sizes of each tensor"); };
+  if (sizes->list() == nullptr) return wrong();
+  std::optional<std::int64_t> sum;
+  bool too_large = false;
   for (const PickleRef tensor : sizes->list()->items) {
-    if (tensor->list() == nullptr) return std::nullopt;
+    if (tensor->list() == nullptr) return wrong();
     std::int64_t product = 1;
-    for (const PickleRef dim : tensor->list()->items)
-      if (dim->integer() == nullptr || __builtin_mul_overflow(product, *dim->integer(), &product))
-        return std::nullopt;
-    if (__builtin_add_overflow(sum, product, &sum)) return std::nullopt;
+    for (const PickleRef dim : tensor->list()->items) {
+      if (dim->integer() == nullptr || *dim->integer() < 0) return wrong();
+      too_large |= __builtin_mul_overflow(product, *dim->integer(), &product);
+    }
+    std::int64_t more = sum.value_or(0);
+    too_large |= __builtin_add_overflow(more, product, &more);
+    sum = more;
   }
-  return sum;
+  return too_large ? std::nullopt : sum;
 }
 
 /// Each once, in the order of their names.
-std::string types_of(const PickleValue* types) {
+Result<std::string> types_of(const Entry& entry, std::string_view field) {
+  const PickleValue* types = entry.value->find(field);
+  if (types == nullptr) return "";
+  const auto wrong = [&] { return entry.wrong(field, "a list with the type of each tensor"); };
+  if (types->list() == nullptr) return wrong();
   std::vector<std::string> names;
-  if (types != nullptr && types->list() != nullptr)
-    for (const PickleRef type : types->list()->items)
-      if (type->text() != nullptr) names.push_back(*type->text());
+  for (const PickleRef type : types->list()->items) {
+    if (type->text() == nullptr) return wrong();
+    names.push_back(*type->text());
+  }
   std::ranges::sort(names);
   const auto doubles = std::ranges::unique(names);
   names.erase(doubles.begin(), doubles.end());
   return fmt::format("{}", fmt::join(names, ","));
 }
 
-CallSide side_of(const PickleValue& entry, std::string_view sizes, std::string_view types,
-                 bool is_compared) {
-  return {.elements = is_compared ? elements_of(entry.find(sizes)) : std::nullopt,
-          .dtype = types_of(entry.find(types))};
+Result<CallSide> side_of(const Entry& entry, const std::string& side, bool is_compared) {
+  MFSDP_LET(elements, elements_of(entry, side + "_sizes"));
+  MFSDP_LET(dtype, types_of(entry, side + "_dtypes"));
+  return CallSide{.elements = is_compared ? elements : std::nullopt, .dtype = std::move(dtype)};
 }
 
 /// The innermost frame that is not PyTorch's own.
@@ -130,14 +141,15 @@ Result<RecordedCall> read_call(const Entry& entry, std::string kind, std::int64_
   const auto* found = std::ranges::find(kKinds, kind, &Kind::name);
   const Kind compared = found == kKinds.end() ? Kind{"", false, false} : *found;
   MFSDP_LET(state, state_of(entry));
-  return RecordedCall{
-      .key = {.number = number, .part = 0},
-      .kind = std::move(kind),
-      .input = side_of(*entry.value, "input_sizes", "input_dtypes", compared.input),
-      .output = side_of(*entry.value, "output_sizes", "output_dtypes", compared.output),
-      .state = state,
-      .ended = state == CallState::completed || entry.flag("retired"),
-      .place = place_of(*entry.value)};
+  MFSDP_LET(input, side_of(entry, "input", compared.input));
+  MFSDP_LET(output, side_of(entry, "output", compared.output));
+  return RecordedCall{.key = {.number = number, .part = 0},
+                      .kind = std::move(kind),
+                      .input = std::move(input),
+                      .output = std::move(output),
+                      .state = state,
+                      .ended = state == CallState::completed || entry.flag("retired"),
+                      .place = place_of(*entry.value)};
 }
 
 /// "send 0->1", "recv 1<-0": from and to. None for other calls between pairs.

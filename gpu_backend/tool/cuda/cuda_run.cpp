@@ -242,8 +242,8 @@ Result<void> CudaRun::train(TrainInputs inputs, TrainSink* sink,
 }
 
 /// The system frees all at once. NCCL would wait for other members to destroy a communicator, and
-/// aborting one it reads what they may have freed (2.28: a segmentation fault where windows are also
-/// registered for rings).
+/// aborting one it reads what they may have freed (2.28: a segmentation fault where windows are
+/// also registered for rings).
 bool CudaRun::abandon() {
   backend_->stop_watching();
   rendezvous_.reset();  // what was said goes out

@@ -74,5 +74,24 @@ TEST(TomlFields, RefuseWhatIsNoToml) {
             "x.toml:1: holds a character beyond ASCII outside a comment");
 }
 
+TEST(TomlFields, RefuseKeysOfManyParts) {
+  std::string key = "a";
+  for (int i = 0; i < 30'000; ++i) key += ".a";
+  for (const std::string& text :
+       {"b = 1\n" + key + " = 1\n", "\n[" + key + "]\n", "\nb = { " + key + " = 1 }\n"})
+    EXPECT_EQ(TomlFields::parse(text, "x.toml").error().message(),
+              "x.toml:2: holds a key of more than 100 parts");
+  const auto dots = TomlFields::parse("a = '" + std::string(200, '.') + "'\n", "x.toml");
+  EXPECT_TRUE(dots) << dots.error().message();
+}
+
+TEST(TomlFields, AnEmptyTableIsNoValue) {
+  auto fields = TomlFields::parse("a = {}\n[b]\n", "x.toml");
+  ASSERT_TRUE(fields) << fields.error().message();
+  EXPECT_TRUE(fields->has("a"));
+  EXPECT_EQ(fields->text("a"), "");
+  EXPECT_EQ(fields->finish().error().message(), "x.toml:1: a must be text in quotes, not empty");
+}
+
 }  // namespace
 }  // namespace mfsdp

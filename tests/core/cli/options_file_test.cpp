@@ -44,15 +44,17 @@ TEST_F(OptionsFile, FlagsOfTheFileStandBeforeThoseOfTheCommandLine) {
   const std::string path =
       file("model = \"llama_nano\"\nexact-sums = true\nuntold = false\nclip = 0.5\n");
   EXPECT_THAT(expanded({"--options", path, "--gpus", "4"}),
-              testing::ElementsAre("--model", "llama_nano", "--exact-sums", "--clip", "0.5",
-                                   "--options", path, "--gpus", "4"));
+              testing::ElementsAre("--model=llama_nano", "--exact-sums", "--clip=0.5", "--options",
+                                   path, "--gpus", "4"));
   EXPECT_THAT(expanded({"--gpus", "4"}), testing::ElementsAre("--gpus", "4"));
 }
 
 TEST_F(OptionsFile, AFlagOfTheCommandLineReplacesTheFiles) {
   const std::string path = file("gpus = 8\nmicro-batch = 2\n");
   EXPECT_THAT(expanded({"--options=" + path, "--gpus=4"}),
-              testing::ElementsAre("--micro-batch", "2", "--options=" + path, "--gpus=4"));
+              testing::ElementsAre("--micro-batch=2", "--options=" + path, "--gpus=4"));
+  EXPECT_THAT(expanded({"--options", path, "--world-size", "4"}),
+              testing::ElementsAre("--micro-batch=2", "--options", path, "--world-size", "4"));
 }
 
 TEST_F(OptionsFile, MistakesNameFileAndLine) {
@@ -62,6 +64,8 @@ TEST_F(OptionsFile, MistakesNameFileAndLine) {
   EXPECT_EQ(error_of({"--options", path, "--micro-batch", "1"}), "");
   EXPECT_EQ(error_of({"--options", file("microbatch = 1\n")}),
             path + ":1: unknown flag '--microbatch'; did you mean '--micro-batch'?");
+  EXPECT_EQ(error_of({"--options", file("exact-sums = 1\n")}),
+            path + ":1: --exact-sums: takes no value");
   EXPECT_EQ(error_of({"--options", file("gpus = [8]\n")}),
             path + ":1: gpus must be text in quotes, a number, true or false");
   EXPECT_EQ(error_of({"--options", file("options = \"x\"\n")}),
@@ -79,7 +83,7 @@ TEST_F(OptionsFile, WhatIsWrittenIsRead) {
       "# Why: it is fast\nmodel = \"a \\\"b\\\"\\\\c\"\nmicro-batch = 4\nexact-sums = true\n");
   const std::string path = file(text);
   EXPECT_THAT(expanded({"--options", path}),
-              testing::ElementsAre("--model", "a \"b\"\\c", "--micro-batch", "4", "--exact-sums",
+              testing::ElementsAre("--model=a \"b\"\\c", "--micro-batch=4", "--exact-sums",
                                    "--options", path));
 }
 

@@ -77,6 +77,7 @@ TEST_F(CheckPaths, InputsAreNotOverwritten) {
   EXPECT_THAT(error({.plan = file}), HasSubstr("--plan '"));
   EXPECT_THAT(error({.gpu = file}), HasSubstr("--gpu '"));
   EXPECT_THAT(error({.cluster = file}), HasSubstr("--cluster '"));
+  EXPECT_THAT(error({.options_file = file}), HasSubstr("--options '"));
   const fs::path folder = fs::path(file).parent_path();
   const std::string config = made("config.json");
   EXPECT_THAT(error_of({.model = folder.string(), .no_save = true, .trace = config}),
@@ -100,6 +101,19 @@ TEST_F(CheckPaths, FilesOfTheToolAlone) {
   EXPECT_THAT(error({.read = {{"--in", file}}, .written = {{"--out", file}}}),
               testing::AllOf(HasSubstr("--in '"), HasSubstr("--out '")));
   EXPECT_THAT(error({.read = {}, .written = {{"--out", at("t.json")}}}), HasSubstr("--trace '"));
+}
+
+TEST_F(CheckPaths, FilesOfFoldersThatAreReadStay) {
+  const std::string file = made("weights");
+  const std::string folder = fs::path(file).parent_path().string();
+  const auto error = [&](const std::string& output) {
+    const auto checked = check_paths({.no_save = true, .trace = output}, kScenarios,
+                                     {.read = {{"--in", folder}}, .written = {}});
+    return checked ? "no error" : checked.error().message();
+  };
+  EXPECT_EQ(error(file), "--trace '" + file + "' is a file of --in '" + folder +
+                             "', which is read; name another");
+  EXPECT_EQ(error(at("another")), "no error");
 }
 
 TEST_F(CheckPaths, LinksAreFollowed) {

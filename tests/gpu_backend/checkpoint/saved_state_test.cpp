@@ -129,6 +129,39 @@ RC_GTEST_PROP(SavedState, AnyLayoutReadsWhatAnyOtherSaved, ()) {
   RC_ASSERT(wrong_elements(readers) == 0);
 }
 
+/// Experts that are dealt out, and several ranks have the same ones or the same of all else.
+TEST(SavedState, WhatRanksShareIsWrittenOnce) {
+  PlanConfig config = test::nano();
+  test::make_family(config.model, Family::olmoe);
+  const auto laid = [&](std::int64_t ranks, std::int64_t ep, Strategy strategy, Strategy experts) {
+    PlanConfig made = with_mesh(config, data_parallel_mesh(1, ranks), strategy, Strategy::no_shard);
+    made.expert_parallel = ep;
+    made.mesh = with_expert_grid(made.mesh, ep);
+    made.expert_strategy = experts;
+    return made;
+  };
+  const PlanConfig alone = laid(1, 0, Strategy::no_shard, Strategy::no_shard);
+  for (const PlanConfig& from : {laid(2, 2, Strategy::no_shard, Strategy::no_shard),
+                                 laid(4, 2, Strategy::optim_grads_params, Strategy::no_shard),
+                                 laid(4, 2, Strategy::no_shard, Strategy::no_shard)}) {
+    const auto valid = validate(from);
+    ASSERT_TRUE(valid) << valid.error().message();
+    const test::ScratchFolder folder;
+    test::Ranks writers(from);
+    fill(writers);
+    Saver saver({.folder = folder / "saves"}, test::identity(from));
+    const auto saved = writers.save(saver, test::position(from, 3));
+    ASSERT_TRUE(saved) << saved.error().message();
+    const auto state = SavedState::open(folder / "saves");
+    ASSERT_TRUE(state) << state.error().message();
+    test::Ranks reader(alone);
+    const auto checked = state->check(expected_state(reader.program));
+    EXPECT_TRUE(checked) << checked.error().message();
+    EXPECT_TRUE(state->fill(reader.at(0)));
+    EXPECT_EQ(wrong_elements(reader), 0);
+  }
+}
+
 /// A save of two ranks, to be spoilt.
 class SpoiltSave : public ::testing::Test {
  protected:

@@ -109,6 +109,13 @@ TEST(Anchor, RefusesOtherRuns) {
   static_cast<RunFigures&>(prediction) = run;
   EXPECT_EQ(anchor_error(to_json(prediction)),
             "r.json: source is \"simulated\"; expected \"measured\": a prediction anchors nothing");
+  run.status = RunStatus::failed;
+  EXPECT_EQ(anchor_error(to_json(run)),
+            "r.json: status is \"failed\"; expected \"complete\" or \"interrupted\"");
+  run.status = RunStatus::complete;
+  run.engine = "fsdp2";
+  EXPECT_EQ(anchor_error(to_json(run)), "r.json: engine is \"fsdp2\"; expected \"mfsdp\"");
+  run.engine = measured(1, 1).engine;
   run.cluster.gpu = "h100";
   EXPECT_EQ(anchor_error(to_json(run)),
             "r.json: was measured on h100; expected a run on h200 (--gpu)");

@@ -93,6 +93,9 @@ TEST(Question, AnEnginesVerdictIsItsAllocators) {
   EXPECT_LE(memory.allocated, memory.cached->reserved);
   EXPECT_EQ(memory.headroom, memory.capacity - memory.cached->device);
   EXPECT_EQ(built(question)->step->memory.counters.retries, 0);
+  EXPECT_EQ(footprint_of(*built(question)).allocated, memory.cached->device);
+  EXPECT_EQ(footprint_of(*built(question)).least, memory.allocated + outside);
+  EXPECT_TRUE(fits(*built(question)));
 
   // To the byte nothing is tried again, but 1 % less room would change something.
   question.allocator.limit = memory.cached->reserved.value;
@@ -101,10 +104,13 @@ TEST(Question, AnEnginesVerdictIsItsAllocators) {
   // Less than is allocated at one time cannot do.
   question.allocator.limit = memory.allocated.value - 1;
   EXPECT_FALSE(answer(question)->run.memory.fits);
+  EXPECT_FALSE(fits(*built(question)));
   // What is to be kept free counts as well.
   question.allocator.limit.reset();
   question.reserve = memory.capacity - outside - memory.allocated + Bytes(1);
   EXPECT_FALSE(answer(question)->run.memory.fits);
+  EXPECT_FALSE(fits(*built(question)));
+  EXPECT_EQ(answer(question)->run.memory.headroom, memory.headroom - question.reserve);
 }
 
 TEST(Question, WhatCannotFitDoesNotFitWhenItIsBuilt) {

@@ -108,6 +108,17 @@ TEST(FlightRecorder, ElementsCountAndShapesDoNot) {
                             "32 of Float")));
 }
 
+TEST(FlightRecorder, WhatIsNotWrittenIsNotCompared) {
+  const std::string in = R"("input_sizes": [[8]], )";
+  Dump one = Dump().add("all_reduce", 1, "[[8]]", "[[8]]");
+  Dump other = one;
+  other.entries.erase(other.entries.find(in), in.size());
+  EXPECT_TRUE(judge_dumps({one.read(4), other.read(6)}).good());
+  Dump third = Dump().add("all_reduce", 1, "[[8]]", "[[9]]");
+  third.entries.erase(third.entries.find(in), in.size());
+  EXPECT_FALSE(judge_dumps({one.read(4), third.read(6)}).good());
+}
+
 TEST(FlightRecorder, PartsOfListsMayDiffer) {
   const auto both = [](const std::string& kind, const std::string& in, const std::string& out) {
     return judge_dumps(
@@ -184,6 +195,14 @@ TEST(FlightRecorder, WrongDumpsAreRefusedByName) {
   EXPECT_THAT(dump_error(R"({"version": "2", "entries": [{"record_id": 0, "process_group": ["0"],
                           "profiling_name": "nccl:x", "collective_seq_id": 1, "state": "lost"}]})"),
               HasSubstr("d: entry 0: state: expected scheduled, started or completed"));
+  for (const std::string sizes : {"-1", "\"x\"", "[3]", "[[1.5]]", "[[-1]]"})
+    EXPECT_THAT(dump_error(fmt::format(
+                    R"({{"version": "2", "entries": [{{"record_id": 0, "process_group": ["0"],
+                 "profiling_name": "nccl:all_reduce", "collective_seq_id": 1,
+                 "state": "completed", "input_sizes": {}}}]}})",
+                    sizes)),
+                HasSubstr("d: entry 0: input_sizes: expected a list with the sizes of each tensor"))
+        << sizes;
 }
 
 }  // namespace
