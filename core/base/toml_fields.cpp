@@ -71,15 +71,18 @@ Result<void> check_depth(std::string_view text, const std::string& where) {
   constexpr int kMostParts = 100;
   std::uint32_t line = 1;
   int dots = 0;
-  char quote = 0;
+  char quote = '\0';
   for (const char c : text) {
     if (c == '\n') {
       ++line;
       dots = 0;
-      quote = 0;
+      quote = '\0';
     } else if (c == '"' || c == '\'') {
-      if (quote == 0 || quote == c) quote = quote == 0 ? c : 0;
-    } else if (c == '.' && quote == 0 && ++dots >= kMostParts) {
+      if (quote == '\0')
+        quote = c;
+      else if (quote == c)
+        quote = '\0';
+    } else if (c == '.' && quote == '\0' && ++dots >= kMostParts) {
       return fail(at_line(where, line),
                   fmt::format("holds a key of more than {} parts", kMostParts));
     }

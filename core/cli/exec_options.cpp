@@ -194,13 +194,27 @@ Result<void> check_training(const ExecOptions& o) {
   const auto folder = [](const std::string& name) {
     return (std::filesystem::path(name) / "").lexically_normal();
   };
+  const auto is_inside = [](const std::filesystem::path& inner,
+                            const std::filesystem::path& outer) {
+    const std::filesystem::path from_there = inner.lexically_relative(outer);
+    return !from_there.empty() && *from_there.begin() != "..";
+  };
   for (const auto& [flag, other, name] : {std::tuple{"--export", "--save", o.save},
                                           {"--export-adapters", "--save", o.save},
                                           {"--export-adapters", "--export", o.export_to}}) {
     const auto& target = std::string_view(flag) == "--export" ? o.export_to : o.export_adapters;
-    if (target && name && folder(*target) == folder(*name))
+    if (!target || !name) continue;
+    if (folder(*target) == folder(*name))
       return fail(flag, fmt::format("is the folder of {}: expected one of its own", other));
+    if (is_inside(folder(*target), folder(*name)) || is_inside(folder(*name), folder(*target)))
+      return fail(flag, fmt::format("lies in the folder of {} or holds it: expected folders apart", other));
   }
+  for (const auto& [flag, name] : {std::pair{"--trace", o.common.trace},
+                                   {"--plan-out", o.common.plan_out},
+                                   {"--memory-trace", o.common.memory_trace},
+                                   {"--logits", o.logits}})
+    if (name && o.save && folder(*name) == folder(*o.save))
+      return fail(flag, "is the folder of --save: expected a file");
   if (!o.common.plan && !o.common.config.has_lora())
     for (const char* flag : {"--init-adapters", "--export-adapters"})
       if (contains(o.given, flag)) return fail(flag, "needs --lora-rank: without there are none");

@@ -75,6 +75,7 @@ Result<void> check_save_folder(const ExecOptions& options) {
   const char* home = std::getenv("HOME");
   if (home != nullptr && *home != '\0' && fs::equivalent(folder, home, ignored))
     return refuse("is your home folder");
+  if (fs::exists(folder.parent_path() / kManifestName, ignored)) return refuse("lies in a save");
   if (holds_saves(folder)) return {};
   if (const auto other = other_folder_in(folder))
     return refuse(fmt::format("holds other folders, such as {}, and no saves",

@@ -267,7 +267,7 @@ Result<ExitCode> train_run(const ExecOptions& asked, const CommandLine& command,
                                                      : std::nullopt},
         std::move(run), train_inputs);
   };
-  const auto ended = train();
+  auto ended = train();
   if (ended && *ended != ExitCode::environment) return ended;
   const ExitCode code = ended ? *ended : tell(ended.error());
   if (machine->abandon()) {

@@ -200,9 +200,11 @@ std::string as_text(const Sweep& sweep, const Finding& finding, const SimOptions
   if (!finding.found.value)
     return fmt::format("{}{}: nothing fits; {}\n", label, name, reason(finding, what));
   const RunResult shown(*finding.run);
-  return fmt::format("{}{} is {}: {}\n{}Tried {}:\n{}\n", label, name,
+  const std::size_t tried = finding.found.tried.size();
+  return fmt::format("{}{} is {}: {}\n{}Tried {}{}:\n{}\n", label, name,
                      format_count(*finding.found.value), reason(finding, what),
-                     gaps_text(finding, what), format_count(std::ssize(finding.found.tried)),
+                     gaps_text(finding, what), tried,
+                     tried > kShown ? fmt::format(", of which {} around the answer", kShown) : "",
                      tried_table(finding, what, style)) +
          render_runs({&shown, 1}, OutputFormat::text, style, stored);
 }

@@ -24,7 +24,7 @@ constexpr std::size_t kBatch = 100;
 std::vector<RunResult> runs_of(const std::vector<SweepRow>& rows) {
   std::vector<RunResult> runs;
   for (const SweepRow& row : rows)
-    if (row.run) runs.push_back(*row.run);
+    if (row.run) runs.emplace_back(*row.run);
   return runs;
 }
 
@@ -121,7 +121,7 @@ Result<bool> predict_rows(std::vector<SweepRow>& rows, const std::vector<std::si
         progress.at(++done);
         if (row.run) {
           sign(*row.run, options.common, session);
-          batch.push_back(*row.run);
+          batch.emplace_back(*row.run);
         }
         rows[places[i]] = std::move(row);
         if (batch.size() >= kBatch) {

@@ -140,7 +140,8 @@ TEST(SavedState, WhatRanksShareIsWrittenOnce) {
     made.expert_strategy = experts;
     return made;
   };
-  const PlanConfig alone = laid(1, 0, Strategy::no_shard, Strategy::no_shard);
+  PlanConfig alone = laid(1, 0, Strategy::no_shard, Strategy::no_shard);
+  alone.expert_strategy.reset();
   for (const PlanConfig& from : {laid(2, 2, Strategy::no_shard, Strategy::no_shard),
                                  laid(4, 2, Strategy::optim_grads_params, Strategy::no_shard),
                                  laid(4, 2, Strategy::no_shard, Strategy::no_shard)}) {
