@@ -252,7 +252,7 @@ void print(const Sweep& sweep, const std::vector<Finding>& findings, const SimOp
   } else {
     std::vector<RunResult> runs;
     for (const Finding& finding : findings)
-      if (finding.run) runs.push_back(*finding.run);
+      if (finding.run) runs.emplace_back(*finding.run);
     session.out << render_runs(runs, format, session.style, stored);
   }
 }
