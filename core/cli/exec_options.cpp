@@ -207,7 +207,8 @@ Result<void> check_training(const ExecOptions& o) {
     if (folder(*target) == folder(*name))
       return fail(flag, fmt::format("is the folder of {}: expected one of its own", other));
     if (is_inside(folder(*target), folder(*name)) || is_inside(folder(*name), folder(*target)))
-      return fail(flag, fmt::format("lies in the folder of {} or holds it: expected folders apart", other));
+      return fail(
+          flag, fmt::format("lies in the folder of {} or holds it: expected folders apart", other));
   }
   for (const auto& [flag, name] : {std::pair{"--trace", o.common.trace},
                                    {"--plan-out", o.common.plan_out},

@@ -202,6 +202,9 @@ Result<RunInputs> open_run_inputs(const ExecOptions& asked, const Program& progr
                        .text = inputs.text,
                        .packs = options.data.packs,
                        .masks = config.document_mask};
+  if (options.data.document_end && *options.data.document_end >= config.model.vocab)
+    return fail("--document-end", fmt::format("expected a token below the vocabulary of {}, got {}",
+                                              config.model.vocab, *options.data.document_end));
   if (options.data.document_end)
     form.document_end = static_cast<std::int32_t>(*options.data.document_end);
   MFSDP_LET(data, open_all(options, form));

@@ -38,7 +38,9 @@ void add_samples(const Measure& measure, Runs runs, bool by_steps, Evidence& evi
   by_steps = by_steps && runs.size() < kFewestSamples;
   std::vector<double>& samples = evidence.samples;
   for (const RunResult& run : runs) {
-    const std::vector<double> means = blocks_of(steps_of(measure, run)).means;
+    // Of rates too: they follow from the step, not from the mean of single rates.
+    std::vector<double> means = blocks_of(steps_of(measure, run)).means;
+    for (double& mean : means) mean = value_at_step(measure, run, mean);
     if (by_steps && !means.empty()) {
       evidence.of_steps = true;
       samples.insert(samples.end(), means.begin(), means.end());

@@ -1,6 +1,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cmath>
 #include <nlohmann/json.hpp>
 
 #include "core/base/text.hpp"
@@ -49,7 +50,8 @@ std::string shown_cell(const ComparedSection& section, const ComparedRow& row, s
                                      ? difference_text(row.unit, *first.figure, *cell.figure)
                                      : part;
   const double ratio = real_of(*cell.figure) / real_of(*first.figure);
-  if (ratio >= kManifold) return fmt::format("{} ({} x)", cell.text, format_rate(ratio));
+  if (std::isfinite(ratio) && ratio >= kManifold)
+    return fmt::format("{} ({} x)", cell.text, format_rate(ratio));
   return fmt::format("{} ({})", cell.text, difference);
 }
 

@@ -60,9 +60,13 @@ struct Names<StepMeasure> {
 };
 [[nodiscard]] Measure measure_at_step(StepMeasure what, std::int64_t step);
 
-/// The measure's values of the single steps of a measured run, in order: times and what follows
-/// from them alone. Empty where there are none, as of simulated runs.
+/// Times of the single steps of a measured run, in ns and in order, where the measure is one or
+/// follows from them alone. Empty where it does not, or there are none, as of simulated runs.
 [[nodiscard]] std::vector<double> steps_of(const Measure& measure, const RunResult& run);
+
+/// Of such a measure, what it is where a step takes that long: rates are what the whole run has,
+/// times its median step, over the step.
+[[nodiscard]] double value_at_step(const Measure& measure, const RunResult& run, double step);
 
 /// For people: "32.38 GiB", "872.41 ms", "3,179", "45.2 %", "12,346".
 [[nodiscard]] std::string human_text(MeasureUnit unit, const Figure& figure);

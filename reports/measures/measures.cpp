@@ -187,20 +187,31 @@ Measure measure_at_step(StepMeasure what, std::int64_t step) {
           }};
 }
 
+namespace {
+
+bool is_step_time(const Measure& measure) {
+  return measure.key == "time.median_step_ns" || measure.key == "time.step_ns";
+}
+
+/// Rates are inverse to the step; overlap is no rate.
+bool is_rate(const Measure& measure) {
+  return measure.nature == Nature::timed && measure.better == Better::higher &&
+         measure.key != "time.overlap_fraction";
+}
+
+}  // namespace
+
 std::vector<double> steps_of(const Measure& measure, const RunResult& run) {
   const Measured* measured = run.measured();
-  if (measured == nullptr || measure.nature != Nature::timed) return {};
-  const bool is_step = measure.key == "time.median_step_ns" || measure.key == "time.step_ns";
-  const bool follows = measure.better == Better::higher && measure.key != "time.overlap_fraction";
-  if (!is_step && !follows) return {};
-  // Rates are inverse to the step: what the whole run has, times its median step, over each step.
-  const std::optional<Figure> whole = measure.read(run);
-  if (!whole || (follows && run.time.median_step.value <= 0)) return {};
-  const double product = real_of(*whole) * static_cast<double>(run.time.median_step.value);
-  std::vector<double> values = step_times(measured->steps);
-  if (!is_step)
-    for (double& value : values) value = product / value;
-  return values;
+  if (measured == nullptr) return {};
+  if (is_step_time(measure)) return step_times(measured->steps);
+  if (!is_rate(measure) || !measure.read(run) || run.time.median_step.value <= 0) return {};
+  return step_times(measured->steps);
+}
+
+double value_at_step(const Measure& measure, const RunResult& run, double step) {
+  if (is_step_time(measure)) return step;
+  return real_of(*measure.read(run)) * static_cast<double>(run.time.median_step.value) / step;
 }
 
 }  // namespace mfsdp

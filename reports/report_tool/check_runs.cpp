@@ -114,6 +114,16 @@ bool needs_baseline(const Budget& budget) {
   return std::ranges::any_of(budget.limits, [](const Limit& l) { return l.worse_by.has_value(); });
 }
 
+/// Samples are runs of their own.
+Result<void> check_differ(const std::vector<RunResult>& runs, const char* flag) {
+  for (std::size_t i = 0; i < runs.size(); ++i)
+    for (std::size_t j = 0; j < i; ++j)
+      if (runs[i].run_id == runs[j].run_id)
+        return fail(flag, fmt::format("run {} is named twice: each run is one sample",
+                                      printable(runs[i].run_id)));
+  return {};
+}
+
 constexpr LoadedParts kCheckedParts{.timeline = false, .steps = true, .launches = false};
 
 /// The runs that --baseline names. `like`: what @best and marks have to be like.
@@ -125,6 +135,7 @@ Result<std::vector<RunResult>> named_baselines(Store& store, const CheckOptions&
     MFSDP_LET(loaded, store.load(found.id, kCheckedParts));
     runs.push_back(std::move(loaded));
   }
+  MFSDP_TRY(check_differ(runs, "--baseline"));
   return runs;
 }
 
@@ -139,6 +150,7 @@ Result<CheckedRuns> stored_runs(const CheckOptions& options, const Budget& budge
     MFSDP_LET(loaded, store.load(run.id, kCheckedParts));
     checked.runs.push_back(std::move(loaded));
   }
+  MFSDP_TRY(check_differ(checked.runs, "RUN"));
   if (!options.baselines.empty()) {
     MFSDP_LET(named, named_baselines(store, options, {}, &found.front()));
     checked.baseline = std::move(named);

@@ -11,6 +11,7 @@
 #include "verify/proof/reports.hpp"
 #include "verify/proof/scales.hpp"
 #include "verify/proof/values.hpp"
+#include "verify/proof/windows.hpp"
 #include "verify/proof/write_out.hpp"
 
 namespace mfsdp {
@@ -193,8 +194,12 @@ Result<JobProof> prove_job(const Job& job, const ProofSettings& settings) {
     for (const Program& program : job.programs) MFSDP_TRY(check.add_class(program));
     for (const Plan& plan : job.programs[0].plans) check.check(plan.name, sound, proof.findings);
     FindingList of_all(settings.most_findings);
+    const std::vector<std::uint32_t> class_of = class_of_ranks(job);
     std::vector<const Program*> classes;
-    for (const Program& program : job.programs) classes.push_back(&program);
+    for (const Program& program : job.programs) {
+      check_window_classes(program, ProgramIndex(program), class_of, of_all);
+      classes.push_back(&program);
+    }
     check_whole(classes, of_all);
     std::ranges::move(of_all.take(), std::back_inserter(proof.findings));
   }

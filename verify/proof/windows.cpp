@@ -3,26 +3,58 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <functional>
+#include <set>
 #include <string>
+#include <utility>
 
 namespace mfsdp {
 namespace {
 
+/// Whether some members are of other classes than others.
+bool is_mixed(const Communicator& communicator, const Mesh& mesh,
+              std::span<const std::uint32_t> class_of) {
+  const Membership membership(communicator.axes, mesh);
+  for (std::int64_t group = 0; group < membership.count(); ++group) {
+    const auto of = [&](std::int64_t member) {
+      return class_of[static_cast<std::size_t>(membership.rank(group, member))];
+    };
+    for (std::int64_t member = 1; member < membership.size(); ++member)
+      if (of(member) != of(0)) return true;
+  }
+  return false;
+}
+
 class WindowCheck {
  public:
+  /// Why a collective of the communicator cannot go by windows, or nothing.
+  using Obstacle = std::function<std::string(const Collective&, const Communicator&)>;
+
   WindowCheck(const Program& program, const ProgramIndex& index, FindingList& findings)
       : program_(program), index_(index), findings_(findings) {}
 
-  void run() {
+  void run(const Obstacle& obstacle_of) {
     for (const Plan& plan : program_.plans)
       for (const Segment& segment : plan.segments) {
         grouped_ = false;
-        for (const Op& op : segment.ops) visit(plan, segment, op);
+        for (const Op& op : segment.ops) visit(plan, segment, op, obstacle_of);
       }
   }
 
+  /// Why NCCL would not go from window to window, or nothing.
+  [[nodiscard]] std::string obstacle(const Collective& collective,
+                                     const Communicator& communicator) const {
+    if (is_point_to_point(collective.kind)) return "sends and receives know no windows";
+    if (grouped_) return "it stands in a group";
+    if (const std::string cannot = inability(collective, communicator); !cannot.empty())
+      return cannot;
+    for (const Operand* operand : {&collective.input, &collective.output})
+      if (const std::string where = misplaced(*operand, communicator); !where.empty()) return where;
+    return {};
+  }
+
  private:
-  void visit(const Plan& plan, const Segment& segment, const Op& op) {
+  void visit(const Plan& plan, const Segment& segment, const Op& op, const Obstacle& obstacle_of) {
     if (op.kind() == OpKind::group_begin) grouped_ = true;
     if (op.kind() == OpKind::group_end) grouped_ = false;
     const auto* collective = std::get_if<Collective>(&op.body);
@@ -30,7 +62,7 @@ class WindowCheck {
     const Communicator& communicator =
         program_.communicators[index_.communicators[collective->communicator]];
     if (!uses_windows(communicator) || !findings_.wants("MF205")) return;
-    const std::string why = obstacle(*collective, communicator);
+    const std::string why = obstacle_of(*collective, communicator);
     if (why.empty()) return;
     const std::size_t stream = index_.streams[op.stream];
     findings_.add({.rule = "MF205",
@@ -45,20 +77,6 @@ class WindowCheck {
                                .stream = std::string(to_string(program_.streams[stream].role))}},
                    .buffer = collective->output.stated() ? collective->output.buffer
                                                          : collective->input.buffer});
-  }
-
-  /// Why NCCL would not go from window to window, or nothing.
-  [[nodiscard]] std::string obstacle(const Collective& collective,
-                                     const Communicator& communicator) const {
-    if (is_point_to_point(collective.kind)) return "sends and receives know no windows";
-    if (program_.classes.size() > 1)
-      return "its ranks are of several classes with pools of their own";
-    if (grouped_) return "it stands in a group";
-    if (const std::string cannot = inability(collective, communicator); !cannot.empty())
-      return cannot;
-    for (const Operand* operand : {&collective.input, &collective.output})
-      if (const std::string where = misplaced(*operand, communicator); !where.empty()) return where;
-    return {};
   }
 
   static std::string inability(const Collective& collective, const Communicator& communicator) {
@@ -96,8 +114,26 @@ class WindowCheck {
 }  // namespace
 
 void check_windows(const Program& program, const ProgramIndex& index, FindingList& findings) {
-  if (std::ranges::any_of(program.communicators, uses_windows))
-    WindowCheck(program, index, findings).run();
+  if (std::ranges::none_of(program.communicators, uses_windows)) return;
+  WindowCheck check(program, index, findings);
+  check.run([&check](const Collective& collective, const Communicator& communicator) {
+    return check.obstacle(collective, communicator);
+  });
+}
+
+void check_window_classes(const Program& program, const ProgramIndex& index,
+                          std::span<const std::uint32_t> class_of, FindingList& findings) {
+  std::set<CommunicatorId> mixed;
+  for (const Communicator& communicator : program.communicators)
+    if (uses_windows(communicator) && is_mixed(communicator, program.config.mesh, class_of))
+      mixed.insert(communicator.id);
+  if (mixed.empty()) return;
+  WindowCheck(program, index, findings)
+      .run([&](const Collective&, const Communicator& communicator) -> std::string {
+        return mixed.contains(communicator.id)
+                   ? "its ranks are of several classes with pools of their own"
+                   : "";
+      });
 }
 
 }  // namespace mfsdp

@@ -18,8 +18,11 @@
 //   the transport can do it: copy engines gather and deal out, and cannot add; kernels do not deal
 //   out, and add no fp64 and no integers;
 //   the collective stands in no group (NCCL before 2.28.7 corrupts grouped ones);
-//   one class of ranks runs the plan, so that pools are alike.
+//   all of its members are of one class of ranks, so that pools are alike.
 #pragma once
+
+#include <cstdint>
+#include <span>
 
 #include "verify/findings/finding_list.hpp"
 #include "verify/proof/program_index.hpp"
@@ -34,5 +37,10 @@ namespace mfsdp {
 /// MF205 for collectives that need windows and would not go through them. Requires that all ids
 /// resolve.
 void check_windows(const Program& program, const ProgramIndex& index, FindingList& findings);
+
+/// MF205 for collectives of one class whose communicator has windows and members of other classes.
+/// `class_of`: by rank.
+void check_window_classes(const Program& program, const ProgramIndex& index,
+                          std::span<const std::uint32_t> class_of, FindingList& findings);
 
 }  // namespace mfsdp

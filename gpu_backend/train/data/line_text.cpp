@@ -149,7 +149,7 @@ Result<Messages> begin_chat(const Json& line, const std::string& where) {
 
 Result<LineText> with_answer(Messages messages, const std::string& where) {
   if (std::ranges::none_of(messages, &ChatMessage::learned))
-    return fail(where, "expected a message whose role is \"assistant\"");
+    return fail(where, "expected a message whose role is \"assistant\", and whose weight is not 0");
   return messages;
 }
 

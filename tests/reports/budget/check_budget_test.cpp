@@ -139,6 +139,27 @@ TEST(CheckBudget, EveryMeasureOfStepsHasEachVerdict) {
   }
 }
 
+TEST(CheckBudget, RatesFollowFromTheStep) {
+  MeasuredRun run = test::measured_run();
+  run.steps.clear();
+  for (std::int64_t number = 1; number <= 200; ++number) {
+    StepResult step;
+    step.step = number;
+    step.duration = Nanos(number % 2 == 0 ? 10'000'000 : 30'000'000);
+    run.steps.push_back(step);
+  }
+  set_step_figures(run, std::nullopt);
+  ASSERT_EQ(run.time.median_step, Nanos(20'000'000));
+  const Budget budget = budget_of("[time]\ntokens_per_second_per_gpu = 1\nmedian_step_ns = 1\n");
+  const RunResult result(run);
+  for (const BudgetRow& row : check_budget(budget, {&result, 1}).rows) {
+    ASSERT_TRUE(row.value);
+    EXPECT_NEAR(real_of(*row.value), real_of(*row.limit.measure.read(result)),
+                1e-6 * real_of(*row.value))
+        << row.limit.measure.key;
+  }
+}
+
 /// Runs of one program differ by more than blocks of one run do.
 TEST(CheckBudget, OneMeasuredRunAgainstAnotherIsInconclusive) {
   const Budget budget = budget_of("[time]\nstep_ns = { worse_by = \"2 %\" }\n");

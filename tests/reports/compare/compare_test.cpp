@@ -242,6 +242,16 @@ TEST(RenderComparison, DifferencesOnlyLeavesOutWhatAgrees) {
   EXPECT_THAT(text, HasSubstr("66 B (+20.0 %)"));
 }
 
+TEST(RenderComparison, FromNothingThereIsNoFactor) {
+  PredictedRun none = test::sample_run();
+  none.time.contention = Nanos(0);
+  PredictedRun some = none;
+  some.time.contention = Nanos(2000);
+  const std::vector<RunResult> runs{RunResult(none), RunResult(some)};
+  const std::string text = render_comparison(compare_runs(runs), OutputFormat::text, false, {});
+  EXPECT_THAT(text, HasSubstr("2.00 us (+2.00 us)"));
+}
+
 TEST(RenderComparison, HostileTextStaysText) {
   PredictedRun run = test::sample_run();
   run.name = "=cmd|' /C calc'!A0";

@@ -1,6 +1,7 @@
 // The pipelines of scenarios/pipeline are right, and each way to break one is found.
 #include "verify/proof/job.hpp"
 
+#include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -8,6 +9,8 @@
 #include <functional>
 #include <stdexcept>
 
+#include "core/schedule/build.hpp"
+#include "tests/support/configurations.hpp"
 #include "tests/support/pipeline.hpp"
 
 namespace mfsdp {
@@ -16,6 +19,7 @@ namespace {
 using testing::Contains;
 using testing::HasSubstr;
 using testing::IsEmpty;
+using testing::Not;
 
 constexpr std::size_t kFirst = 0;   // stage
 constexpr std::size_t kSecond = 1;  // and the last
@@ -224,6 +228,35 @@ TEST(Pipeline, AClassBySomeOtherPlaceIsRefused) {
   Job job = pipeline();
   job.programs[kSecond].classes[0].at[0].index = 0;
   EXPECT_FALSE(check_structure(job));
+}
+
+/// Ranks whose collectives go from window to window have their pools alike, which only ranks of one
+/// class are known to have.
+TEST(Classes, ThatShareWindowsAreRefused) {
+  PlanConfig config = test::small_config(2);
+  config.gather = Transport::symmetric;
+  const auto whole = build_program(config, {});
+  ASSERT_TRUE(whole) << whole.error().message();
+  Job job;
+  for (std::int64_t rank = 0; rank < 2; ++rank) {
+    job.programs.push_back(*whole);
+    job.programs.back().classes = {{.role = fmt::format("rank {}", rank),
+                                    .ranks = 1,
+                                    .at = {{.axis = Axis::dp_shard, .index = rank}}}};
+  }
+  const auto proof = prove_job(job);
+  ASSERT_TRUE(proof) << proof.error().message();
+  const auto found = std::ranges::find(proof->findings, "MF205", &Finding::rule);
+  ASSERT_NE(found, proof->findings.end());
+  EXPECT_THAT(found->message,
+              HasSubstr("its ranks are of several classes with pools of their own"));
+  for (Program& program : job.programs)
+    for (Communicator& communicator : program.communicators)
+      communicator.transport = Transport::nccl;
+  const auto without = prove_job(job);
+  ASSERT_TRUE(without) << without.error().message();
+  for (const Finding& finding : without->findings)
+    EXPECT_THAT(finding.message, Not(HasSubstr("several classes")));
 }
 
 }  // namespace

@@ -103,7 +103,7 @@ TEST(Sft, WrongLinesAreNamed) {
             ":2: expected a string under \"prompt\", got 7");
   EXPECT_EQ(line_refusal("{\"messages\": {}}"), ":2: expected a list under \"messages\", got {}");
   EXPECT_EQ(line_refusal("{\"messages\": [{\"role\": \"user\", \"content\": \"a\"}]}"),
-            ":2: expected a message whose role is \"assistant\"");
+            ":2: expected a message whose role is \"assistant\", and whose weight is not 0");
   EXPECT_EQ(line_refusal("{\"messages\": [3]}"), ":2: messages[0]: expected an object, got 3");
   EXPECT_EQ(line_refusal("{\"messages\": [{\"role\": \"user\"}]}"),
             ":2: messages[0]: expected a key \"content\"");
