@@ -114,16 +114,23 @@ Result<bool> predict_rows(std::vector<SweepRow>& rows, const std::vector<std::si
   std::vector<RunResult> batch;
   std::optional<Error> fault;
   std::int64_t done = 0;
+  std::vector<bool> here(places.size(), false);
+  std::size_t next = 0;
+  // In the order of the rows, whichever is predicted first.
+  const auto take_next = [&] {
+    SweepRow& row = rows[places[next++]];
+    if (!row.run) return;
+    sign(*row.run, options.common, session);
+    batch.emplace_back(*row.run);
+  };
   run_in_parallel(
       places.size(), std::thread::hardware_concurrency(),
       [&](std::size_t i) { return predicted(rows[places[i]], what); },
       [&](std::size_t i, SweepRow&& row) {
         progress.at(++done);
-        if (row.run) {
-          sign(*row.run, options.common, session);
-          batch.emplace_back(*row.run);
-        }
         rows[places[i]] = std::move(row);
+        here[i] = true;
+        while (next < here.size() && here[next]) take_next();
         if (batch.size() >= kBatch) {
           if (const auto saved = store.save(batch); !saved) fault = saved.error();
           batch.clear();
@@ -131,6 +138,7 @@ Result<bool> predict_rows(std::vector<SweepRow>& rows, const std::vector<std::si
         return !fault && !session.interrupted;
       });
   if (fault) return tl::unexpected<Error>(*fault);
+  while (next < here.size()) take_next();  // of an interrupted sweep: what came behind a gap
   MFSDP_TRY(store.save(batch));
   return !session.interrupted;
 }

@@ -48,17 +48,23 @@ TEST(SweepRuns, AreStoredWithTheNumbersThatArePrinted) {
   const test::ScratchFolder folder;
   const std::string file = (folder / "runs.sqlite").string();
   const auto run =
-      test::run_sim(fmt::format("--model llama_nano --gpus 2,4,8 --db '{}' --output jsonl", file));
+      test::run_sim(fmt::format("--model llama3_1b,llama_nano --gpus 2,4,8 --micro-batch 4,1 "
+                                "--db '{}' --output jsonl",
+                                file));
   EXPECT_EQ(run.status, 0);
   auto store = Store::open(file);
   ASSERT_TRUE(store);
   const auto rows = store->list();
   ASSERT_TRUE(rows);
-  ASSERT_EQ(rows->size(), 3U);
+  ASSERT_EQ(rows->size(), 12U);
+  std::size_t before = 0;  // in the order of the rows, too
   for (const StoredRun& row : *rows) {
     const auto stored = store->load(row.id);
     ASSERT_TRUE(stored);
-    EXPECT_NE(run.out.find(stored->run_id), std::string::npos);
+    const std::size_t at = run.out.find(stored->run_id);
+    EXPECT_NE(at, std::string::npos);
+    EXPECT_GE(at, before);
+    before = at;
     EXPECT_NE(run.out.find(fmt::format("\"step_ns\":{}", stored->time.step.value)),
               std::string::npos);
   }
