@@ -49,6 +49,7 @@ TEST(MemoryEvents, WhatIsNoSnapshotIsAnError) {
   EXPECT_THAT(record_error(traces + "]s."), HasSubstr("has no events"));
   EXPECT_THAT(record_error(traces + "]]as."), HasSubstr("has no events"));
   EXPECT_THAT(record_error(traces + "]K\1as."), HasSubstr("device_traces[0]: expected a list"));
+  EXPECT_THAT(record_error(traces + "]]}aas."), HasSubstr("device_traces[0][0].action: expected"));
 }
 
 }  // namespace

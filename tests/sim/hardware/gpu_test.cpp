@@ -125,6 +125,9 @@ TEST(ParseGpu, ErrorsNameLineKeyAndExpectation) {
             "x.toml:14: memory.runtime_bytes must be less than memory.capacity_bytes");
   EXPECT_EQ(error_of(with("collective_sms = 10", "collective_sms = 101")),
             "x.toml:25: link.collective_sms must not exceed compute.sms");
+  EXPECT_THAT(error_of(with("title = \"Test\"\n",
+                            "title = \"Test\"\npower.limit_w = 1\npower.tables_w = 700\n")),
+              HasSubstr("x.toml:2: power.limit_w must be at least 0.35 of power.tables_w"));
 }
 
 TEST(ParseGpu, RejectsAbsurdNumbers) {
