@@ -7,6 +7,8 @@
 #include <tuple>
 #include <utility>
 
+#include "core/cli/path_check.hpp"
+
 namespace mfsdp {
 namespace {
 
@@ -194,11 +196,6 @@ Result<void> check_training(const ExecOptions& o) {
   const auto folder = [](const std::string& name) {
     return (std::filesystem::path(name) / "").lexically_normal();
   };
-  const auto is_inside = [](const std::filesystem::path& inner,
-                            const std::filesystem::path& outer) {
-    const std::filesystem::path from_there = inner.lexically_relative(outer);
-    return !from_there.empty() && *from_there.begin() != "..";
-  };
   for (const auto& [flag, other, name] : {std::tuple{"--export", "--save", o.save},
                                           {"--export-adapters", "--save", o.save},
                                           {"--export-adapters", "--export", o.export_to}}) {
@@ -206,7 +203,7 @@ Result<void> check_training(const ExecOptions& o) {
     if (!target || !name) continue;
     if (folder(*target) == folder(*name))
       return fail(flag, fmt::format("is the folder of {}: expected one of its own", other));
-    if (is_inside(folder(*target), folder(*name)) || is_inside(folder(*name), folder(*target)))
+    if (lies_in(folder(*target), folder(*name)) || lies_in(folder(*name), folder(*target)))
       return fail(
           flag, fmt::format("lies in the folder of {} or holds it: expected folders apart", other));
   }

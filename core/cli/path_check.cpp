@@ -51,19 +51,16 @@ bool may_repeat(const fs::path& path) {
   return fs::exists(status) && !fs::is_regular_file(status);
 }
 
-void add(std::vector<NamedFile>& files, const std::string& flag, const std::string& path) {
-  files.push_back(
-      {.flag = flag, .text = path, .place = may_repeat(path) ? fs::path() : canonical_place(path)});
+NamedFile output(const std::string& flag, const std::string& path) {
+  return {
+      .flag = flag, .text = path, .place = may_repeat(path) ? fs::path() : canonical_place(path)};
 }
 
 /// Whether the file is there, and lies in that folder.
 bool is_inside(const NamedFile& file, const NamedFile& folder) {
   std::error_code ignored;
-  if (file.place.empty() || !fs::exists(file.place, ignored) ||
-      !fs::is_directory(folder.place, ignored))
-    return false;
-  const fs::path inner = file.place.lexically_relative(folder.place);
-  return !inner.empty() && *inner.begin() != "..";
+  return !file.place.empty() && fs::exists(file.place, ignored) &&
+         fs::is_directory(folder.place, ignored) && lies_in(file.place, folder.place);
 }
 
 bool one_file(const NamedFile& a, const NamedFile& b) {
@@ -97,12 +94,12 @@ std::vector<NamedFile> written(const CommonOptions& options, const ToolFiles& to
   if (!options.no_save) {
     const std::string flag = options.db ? "--db" : "the default of --db,";
     const std::string store = options.store_path();
-    add(files, flag, store);
+    files.push_back(output(flag, store));
     for (const char* of_sqlite : {"-wal", "-shm", "-journal"})
-      add(files, flag + " (SQLite)", store + of_sqlite);
+      files.push_back(output(flag + " (SQLite)", store + of_sqlite));
   }
   for (const FlagFile& file : output_files(options, tool))
-    if (file.path) add(files, file.flag, *file.path);
+    if (file.path) files.push_back(output(file.flag, *file.path));
   return files;
 }
 
@@ -142,6 +139,11 @@ bool is_same_file(const fs::path& a, const fs::path& b) {
   return is_same_place(canonical_place(a), canonical_place(b));
 }
 
+bool lies_in(const fs::path& inner, const fs::path& outer) {
+  const fs::path from_there = inner.lexically_relative(outer);
+  return !from_there.empty() && *from_there.begin() != "..";
+}
+
 Result<void> check_paths(const CommonOptions& options, const fs::path& scenarios,
                          const ToolFiles& tool) {
   const std::vector<NamedFile> inputs = read(options, scenarios, tool);
@@ -149,21 +151,20 @@ Result<void> check_paths(const CommonOptions& options, const fs::path& scenarios
   const auto with = [](const NamedFile& file) {
     return fmt::format("{} {}", file.flag, in_quotes(file.text));
   };
-  for (const NamedFile& output : written(options, tool)) {
+  for (const NamedFile& file : written(options, tool)) {
     for (const NamedFile& other : others)
-      if (one_file(output, other))
+      if (one_file(file, other))
         return fail("", fmt::format("{} and {} are one file; name another for one of them",
-                                    with(output), with(other)));
-    others.push_back(output);
+                                    with(file), with(other)));
+    others.push_back(file);
   }
   for (const FlagFile& file : output_files(options, tool)) {
     if (!file.path) continue;
-    std::vector<NamedFile> output;
-    add(output, file.flag, *file.path);
+    const NamedFile named = output(file.flag, *file.path);
     for (const NamedFile& input : inputs)
-      if (is_inside(output.front(), input))
-        return fail("", fmt::format("{} is a file of {}, which is read; name another",
-                                    with(output.front()), with(input)));
+      if (is_inside(named, input))
+        return fail("", fmt::format("{} is a file of {}, which is read; name another", with(named),
+                                    with(input)));
     MFSDP_TRY(check_can_write(file));
   }
   return {};

@@ -118,7 +118,7 @@ struct SimOptions {
 /// All flag groups of mfsdp-sim, bound to `options`.
 [[nodiscard]] std::vector<FlagGroup> sim_flags(SimOptions& options);
 
-/// Those of them that change what a plan costs, and no plan: no other tool has them.
+/// Those of them that change what a plan costs, and no plan.
 [[nodiscard]] std::vector<FlagGroup> price_flags(SimOptions& options);
 
 /// The arguments with --compare-engines as the list of --engine that it stands for. Errors name an

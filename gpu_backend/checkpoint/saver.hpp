@@ -56,8 +56,7 @@ class Saver final : public StateKeeper {
 };
 
 /// What a rank writes: own weights and optimizer states of each parameter that it holds some of, if
-/// it is the lowest that does.
-/// `rank` outlives it.
+/// it is the lowest that does. `rank` outlives it.
 struct RankShare {
   StateHeader header;
   std::vector<const HeldElements*> held;  ///< by entry

@@ -9,7 +9,8 @@ RUNS.csv has columns model (a folder of scenarios/models), layers, sequence, mic
 of mfsdp-sim and mfsdp-exec alike; own_runs.csv is such a file. `run` takes 16 steps of each run that FOLDER has not, the
 first four of which do not count, and begins none after --limit (500) seconds: call it again for the rest, of which those
 that failed come last; one that takes three minutes is ended and has code 124. Each leaves a trace of the step whose
-times it records. --share 1/2: every second run, for one of two pairs of GPUs. `score` prints a table; times are ms, pools GiB, and what is exposed is a share of the measured step.
+times it records. --share 1/2: every second run, for one of two pairs of GPUs. `score` prints a table; times are ms,
+pools GiB, and what is exposed is a share of the measured step.
 
 Exit code 0: done; 1: runs are missing, or errors larger than asked (a step 2.5 % on average and 6 % at worst, exposed
 1.5 % of the step, pools equal); 2: a wrong flag.

@@ -203,10 +203,9 @@ bool is_rate(const Measure& measure) {
 
 std::vector<double> steps_of(const Measure& measure, const RunResult& run) {
   const Measured* measured = run.measured();
-  if (measured == nullptr) return {};
-  if (is_step_time(measure)) return step_times(measured->steps);
-  if (!is_rate(measure) || !measure.read(run) || run.time.median_step.value <= 0) return {};
-  return step_times(measured->steps);
+  if (measured == nullptr || !measure.read(run)) return {};
+  const bool follows = is_rate(measure) && run.time.median_step.value > 0;
+  return is_step_time(measure) || follows ? step_times(measured->steps) : std::vector<double>{};
 }
 
 double value_at_step(const Measure& measure, const RunResult& run, double step) {

@@ -5,11 +5,12 @@
 #include <string>
 
 namespace mfsdp {
-namespace {
 
 tl::unexpected<Error> contradicts(EngineKind engine, const char* flag, std::string_view what) {
   return fail(flag, fmt::format("contradicts --engine {}: {}", to_string(engine), what));
 }
+
+namespace {
 
 bool is_megatron(EngineKind engine) {
   return engine == EngineKind::mfsdp1 || engine == EngineKind::mfsdp2 ||

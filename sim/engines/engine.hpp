@@ -15,6 +15,10 @@ inline constexpr std::string_view kTorchVersion = "2.11";
 /// Where the description of an engine is from, where it is not from recorded runs: one sentence.
 [[nodiscard]] std::string_view engine_basis(EngineKind engine);
 
+/// The error of a flag that the engine cannot follow, and why.
+[[nodiscard]] tl::unexpected<Error> contradicts(EngineKind engine, const char* flag,
+                                                std::string_view what);
+
 /// The configuration as the engine has it, which knows fewer choices than ours: what it has no
 /// flag for is as it always is there (selective recomputation is none). Errors name the flag of
 /// what the engine cannot do, or of what is not described of it.

@@ -1,7 +1,5 @@
 #include "sim/tool/asker.hpp"
 
-#include <fmt/format.h>
-
 #include <filesystem>
 #include <system_error>
 
@@ -152,16 +150,14 @@ namespace {
 /// for.
 Result<void> check_given(const SimOptions& options, const PlanConfig& config) {
   if (options.engine == EngineKind::mfsdp) return {};
-  const auto contradicts = [&](const char* flag, std::string_view what) {
-    return fail(flag, fmt::format("contradicts --engine {}: {}", to_string(options.engine), what));
-  };
   const bool mcore = is_mcore(options.engine);
   if (mcore && contains(options.given, "--strategy") && config.strategy != Strategy::optim)
-    return contradicts("--strategy", "it shards the optimizer's states alone (optim)");
+    return contradicts(options.engine, "--strategy",
+                       "it shards the optimizer's states alone (optim)");
   const bool has_modules = mcore && config.model.experts != 0;
   if (contains(options.given, "--recompute") && !has_modules &&
       config.recompute.kind == Recompute::selective)
-    return contradicts("--recompute", "it is described for none or full");
+    return contradicts(options.engine, "--recompute", "it is described for none or full");
   return {};
 }
 

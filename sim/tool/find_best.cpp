@@ -287,7 +287,7 @@ Result<std::string> tuned(const Sweep& sweep, const std::vector<SweepRow>& rows,
     for (const auto& [name, value] : priced)
       said += " " + name + (value.empty() ? "" : " " + value);
     comments.push_back("Predicted with" + printable(said) +
-                       ": of mfsdp-sim alone, to be given again");
+                       ", which are of no plan: to be given again");
   }
   if (best.size() > 1) {
     const SweepRow& next = rows[best[1]];

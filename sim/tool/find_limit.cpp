@@ -200,12 +200,13 @@ std::string as_text(const Sweep& sweep, const Finding& finding, const SimOptions
   if (!finding.found.value)
     return fmt::format("{}{}: nothing fits; {}\n", label, name, reason(finding, what));
   const RunResult shown(*finding.run);
-  const std::size_t tried = finding.found.tried.size();
-  return fmt::format("{}{} is {}: {}\n{}Tried {}{}:\n{}\n", label, name,
-                     format_count(*finding.found.value), reason(finding, what),
-                     gaps_text(finding, what), tried,
-                     tried > kShown ? fmt::format(", of which {} around the answer", kShown) : "",
-                     tried_table(finding, what, style)) +
+  const std::int64_t tried = std::ssize(finding.found.tried);
+  return fmt::format(
+             "{}{} is {}: {}\n{}Tried {}{}:\n{}\n", label, name, format_count(*finding.found.value),
+             reason(finding, what), gaps_text(finding, what), format_count(tried),
+             tried > std::int64_t{kShown} ? fmt::format(", of which {} around the answer", kShown)
+                                          : "",
+             tried_table(finding, what, style)) +
          render_runs({&shown, 1}, OutputFormat::text, style, stored);
 }
 

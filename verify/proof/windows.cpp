@@ -3,7 +3,6 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <functional>
 #include <set>
 #include <string>
 #include <utility>
@@ -27,34 +26,21 @@ bool is_mixed(const Communicator& communicator, const Mesh& mesh,
 
 class WindowCheck {
  public:
-  /// Why a collective of the communicator cannot go by windows, or nothing.
-  using Obstacle = std::function<std::string(const Collective&, const Communicator&)>;
+  /// `mixed`: communicators whose members are of several classes; then nothing else is looked at.
+  WindowCheck(const Program& program, const ProgramIndex& index, FindingList& findings,
+              std::set<CommunicatorId> mixed = {})
+      : program_(program), index_(index), findings_(findings), mixed_(std::move(mixed)) {}
 
-  WindowCheck(const Program& program, const ProgramIndex& index, FindingList& findings)
-      : program_(program), index_(index), findings_(findings) {}
-
-  void run(const Obstacle& obstacle_of) {
+  void run() {
     for (const Plan& plan : program_.plans)
       for (const Segment& segment : plan.segments) {
         grouped_ = false;
-        for (const Op& op : segment.ops) visit(plan, segment, op, obstacle_of);
+        for (const Op& op : segment.ops) visit(plan, segment, op);
       }
   }
 
-  /// Why NCCL would not go from window to window, or nothing.
-  [[nodiscard]] std::string obstacle(const Collective& collective,
-                                     const Communicator& communicator) const {
-    if (is_point_to_point(collective.kind)) return "sends and receives know no windows";
-    if (grouped_) return "it stands in a group";
-    if (const std::string cannot = inability(collective, communicator); !cannot.empty())
-      return cannot;
-    for (const Operand* operand : {&collective.input, &collective.output})
-      if (const std::string where = misplaced(*operand, communicator); !where.empty()) return where;
-    return {};
-  }
-
  private:
-  void visit(const Plan& plan, const Segment& segment, const Op& op, const Obstacle& obstacle_of) {
+  void visit(const Plan& plan, const Segment& segment, const Op& op) {
     if (op.kind() == OpKind::group_begin) grouped_ = true;
     if (op.kind() == OpKind::group_end) grouped_ = false;
     const auto* collective = std::get_if<Collective>(&op.body);
@@ -62,7 +48,7 @@ class WindowCheck {
     const Communicator& communicator =
         program_.communicators[index_.communicators[collective->communicator]];
     if (!uses_windows(communicator) || !findings_.wants("MF205")) return;
-    const std::string why = obstacle_of(*collective, communicator);
+    const std::string why = obstacle(*collective, communicator);
     if (why.empty()) return;
     const std::size_t stream = index_.streams[op.stream];
     findings_.add({.rule = "MF205",
@@ -77,6 +63,22 @@ class WindowCheck {
                                .stream = std::string(to_string(program_.streams[stream].role))}},
                    .buffer = collective->output.stated() ? collective->output.buffer
                                                          : collective->input.buffer});
+  }
+
+  /// Why NCCL would not go from window to window, or nothing.
+  [[nodiscard]] std::string obstacle(const Collective& collective,
+                                     const Communicator& communicator) const {
+    if (!mixed_.empty())
+      return mixed_.contains(communicator.id)
+                 ? "its ranks are of several classes with pools of their own"
+                 : "";
+    if (is_point_to_point(collective.kind)) return "sends and receives know no windows";
+    if (grouped_) return "it stands in a group";
+    if (const std::string cannot = inability(collective, communicator); !cannot.empty())
+      return cannot;
+    for (const Operand* operand : {&collective.input, &collective.output})
+      if (const std::string where = misplaced(*operand, communicator); !where.empty()) return where;
+    return {};
   }
 
   static std::string inability(const Collective& collective, const Communicator& communicator) {
@@ -108,17 +110,15 @@ class WindowCheck {
   const Program& program_;
   const ProgramIndex& index_;
   FindingList& findings_;
+  std::set<CommunicatorId> mixed_;
   bool grouped_ = false;
 };
 
 }  // namespace
 
 void check_windows(const Program& program, const ProgramIndex& index, FindingList& findings) {
-  if (std::ranges::none_of(program.communicators, uses_windows)) return;
-  WindowCheck check(program, index, findings);
-  check.run([&check](const Collective& collective, const Communicator& communicator) {
-    return check.obstacle(collective, communicator);
-  });
+  if (std::ranges::any_of(program.communicators, uses_windows))
+    WindowCheck(program, index, findings).run();
 }
 
 void check_window_classes(const Program& program, const ProgramIndex& index,
@@ -127,13 +127,7 @@ void check_window_classes(const Program& program, const ProgramIndex& index,
   for (const Communicator& communicator : program.communicators)
     if (uses_windows(communicator) && is_mixed(communicator, program.config.mesh, class_of))
       mixed.insert(communicator.id);
-  if (mixed.empty()) return;
-  WindowCheck(program, index, findings)
-      .run([&](const Collective&, const Communicator& communicator) -> std::string {
-        return mixed.contains(communicator.id)
-                   ? "its ranks are of several classes with pools of their own"
-                   : "";
-      });
+  if (!mixed.empty()) WindowCheck(program, index, findings, std::move(mixed)).run();
 }
 
 }  // namespace mfsdp
