@@ -49,7 +49,8 @@ double overlap_increment_ms(const Gpu& gpu, const OverlapCase& row, double colle
   const auto share = [](std::int64_t parts) {
     return static_cast<double>(parts) / static_cast<double>(kContentionUnit);
   };
-  return collectives_ms * (share(cost.drag) * share(cost.occupancy) + share(cost.traffic));
+  return collectives_ms *
+         (share(cost.drag[KernelClass::product]) * share(cost.occupancy) + share(cost.traffic));
 }
 
 /// The rows that contention's one number was fitted on, with others of two GPUs.

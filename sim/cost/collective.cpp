@@ -20,27 +20,39 @@ constexpr BytesPerNano kUnlimited = 1e12;
 // Blocks that NCCL gives its symmetric kernels on an H200, where it is left the choice.
 constexpr double kSymmetricBlocks = 9;
 
-// Times alone over those of NCCL's rings, of collectives of 436 MB (fp32: 872 MB): the mean of four
-// GPUs (h200_collectives_beside_kernels.csv, mean of runs 1 and 2) and eight (h200_overlap.csv).
-//   all-gather by copy engines      3.7275 / 4.5595 = 0.8175   4.33 / 4.83 = 0.8965
-//   all-gather, symmetric           5.2040 / 4.5595 = 1.1414   5.34 / 4.83 = 1.1056
-//   reduce-scatter, symmetric       6.3560 / 4.4175 = 1.4388   7.22 / 4.67 = 1.5460
-//   the same in fp32                9.4740 / 8.3295 = 1.1374  10.36 / 8.93 = 1.1601
-constexpr double kCopyEngineGather = 0.857;
-constexpr double kSymmetricGather = 1.1235;
-constexpr double kSymmetricScatter = 1.4924;
-constexpr double kSymmetricScatterFp32 = 1.1488;
+// Times alone over those of NCCL's rings, of collectives of 436 MB (fp32: 872 MB), on two GPUs
+// (h100_block_beside_collectives.csv), four (h200_collectives_beside_kernels.csv, mean of runs 1
+// and 2) and eight (h200_overlap.csv).
+struct RingRatio {
+  double two = 1;
+  double four = 1;
+  double eight = 1;
+};
+constexpr RingRatio kCopyEngineGather{
+    .two = 0.7269 / 0.8631, .four = 3.7275 / 4.5595, .eight = 4.33 / 4.83};
+constexpr RingRatio kSymmetricGather{
+    .two = 0.9520 / 0.8631, .four = 5.2040 / 4.5595, .eight = 5.34 / 4.83};
+constexpr RingRatio kSymmetricScatter{
+    .two = 1.1911 / 0.9179, .four = 6.3560 / 4.4175, .eight = 7.22 / 4.67};
+constexpr RingRatio kSymmetricScatterFp32{
+    .two = 2.1287 / 1.6769, .four = 9.4740 / 8.3295, .eight = 10.36 / 8.93};
+
+/// Linear between the numbers of ranks that were measured, constant beyond.
+double of_ranks(const RingRatio& ratio, double ranks) {
+  if (ranks <= 4) return std::lerp(ratio.two, ratio.four, std::max(0.0, (ranks - 2) / 2));
+  return std::lerp(ratio.four, ratio.eight, std::min(1.0, (ranks - 4) / 4));
+}
 
 /// The part that grows with bytes, from window to window, over that of rings. All-reduces were not
 /// measured.
-double window_ratio(CollectiveKind kind, const CollectiveWay& way) {
+double window_ratio(CollectiveKind kind, const CollectiveWay& way, double ranks) {
   const bool gathers = kind == CollectiveKind::all_gather;
   if (way.transport == Transport::nccl || kind == CollectiveKind::all_reduce) return 1;
   // On two H100 an all-to-all took as long as a gather: 0.7276 and 0.7269 ms of 436 MB.
   if (way.transport == Transport::copy_engine)
-    return gathers || kind == CollectiveKind::all_to_all ? kCopyEngineGather : 1;
-  if (gathers) return kSymmetricGather;
-  return way.dtype == DType::fp32 ? kSymmetricScatterFp32 : kSymmetricScatter;
+    return gathers || kind == CollectiveKind::all_to_all ? of_ranks(kCopyEngineGather, ranks) : 1;
+  if (gathers) return of_ranks(kSymmetricGather, ranks);
+  return of_ranks(way.dtype == DType::fp32 ? kSymmetricScatterFp32 : kSymmetricScatter, ranks);
 }
 
 double blocks_of(Transport transport, const Gpu& gpu) {
@@ -250,7 +262,8 @@ CollectiveCost CollectiveModel::cost(CollectiveKind kind, Bytes full_bytes,
   const bool local = span.domains <= 1;
   NcclTime time = local ? time_inside(kind, bytes, span.ranks) : time_between(kind, bytes, span);
   if (local && way.transport != Transport::nccl)
-    time.total_ns = time.latency_ns + (time.total_ns - time.latency_ns) * window_ratio(kind, way);
+    time.total_ns =
+        time.latency_ns + (time.total_ns - time.latency_ns) * window_ratio(kind, way, span.ranks);
   // Every byte sent is read from memory once and written once on the other side.
   const double moved = 2 * wire_bytes(kind, bytes, span.ranks);
   return CollectiveCost{

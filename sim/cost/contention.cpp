@@ -38,6 +38,12 @@ constexpr std::array<Point, 3> kRingDrag{{{4, 1.514}, {8, 1.328}, {24, 1.106}}};
 constexpr std::array<Point, 2> kSymmetricDrag{{{8, 1.235}, {9, 1.188}}};
 constexpr double kCopyEngineDrag = 1.926;
 
+// The same beside kernels that are bound by memory, on two H100: collective_ms / alone_ms of the
+// rows "copy" in h100_block_beside_collectives.csv, mean of each transport's.
+constexpr double kRingDragByCopies = 2.640;
+constexpr double kSymmetricDragByCopies = 2.831;
+constexpr double kCopyEngineDragByCopies = 1.270;
+
 // The one number fitted on GEMMs beside collectives. On 8 H200 twelve products take 33.15 ms alone
 // and 35.33 ms beside four all-gathers of 436.2 MB that take 4.83 ms alone (ag_default). Of the
 // 2.18 ms lost, occupancy explains 0.2138 * 1.106 * 4.83 = 1.142. The gathers read and write
@@ -52,15 +58,16 @@ constexpr double kTraffic = 1.065;
 // products and attention: the share that they lose beside it, 1 - solo_ms / beside_ms, times
 // collective_ms / alone_ms, mean of each transport's rows in h100_block_beside_collectives.csv:
 // meanwhile it waits for their SMs, which costs them nothing. Copies are short and hold none that
-// it waits for: the share that they lose, alone. So they lose in a step, too: norms 0.19 beside one
-// gather by rings, SwiGLU's gradient 0.33 beside a gather and a reduction.
+// it waits for: the share that they lose, alone, over what its SMs and its traffic at the pace that
+// copies leave it would cost products. So they lose in a step, too: norms 0.19 beside one gather by
+// rings, SwiGLU's gradient 0.33 beside a gather and a reduction.
 //                   products   forward   backward   copies
-//   nccl              0.3734    0.2335     0.2877   0.1702
-//   symmetric         0.3185    0.1964     0.2015   0.0772
-//   copy engines      0.2273    0.1793     0.2695   0.3182
-constexpr PerKernelClass<double> kRingWeight{{1, 0.625, 0.770, 0.456}};
-constexpr PerKernelClass<double> kSymmetricWeight{{1, 0.617, 0.633, 0.242}};
-constexpr PerKernelClass<double> kCopyEngineWeight{{1, 0.789, 1.186, 1.400}};
+//   nccl              0.3734    0.2335     0.2877   0.1702 / 0.2820
+//   symmetric         0.3185    0.1964     0.2015   0.0772 / 0.1581
+//   copy engines      0.2273    0.1793     0.2695   0.3182 / 0.1701
+constexpr PerKernelClass<double> kRingWeight{{1, 0.625, 0.770, 0.604}};
+constexpr PerKernelClass<double> kSymmetricWeight{{1, 0.617, 0.633, 0.488}};
+constexpr PerKernelClass<double> kCopyEngineWeight{{1, 0.789, 1.186, 1.870}};
 
 /// Linear between the points, constant beyond them.
 double at(std::span<const Point> points, double blocks) {
@@ -74,13 +81,16 @@ double at(std::span<const Point> points, double blocks) {
   return points.back().value;
 }
 
-double drag_of(Transport transport, double blocks) {
+PerKernelClass<double> drag_of(Transport transport, double blocks) {
+  const auto of = [](double others, double copies) {
+    return PerKernelClass<double>{{others, others, others, copies}};
+  };
   switch (transport) {
-    case Transport::nccl: return at(kRingDrag, blocks);
-    case Transport::symmetric: return at(kSymmetricDrag, blocks);
-    case Transport::copy_engine: return kCopyEngineDrag;
+    case Transport::nccl: return of(at(kRingDrag, blocks), kRingDragByCopies);
+    case Transport::symmetric: return of(at(kSymmetricDrag, blocks), kSymmetricDragByCopies);
+    case Transport::copy_engine: break;
   }
-  return 1;
+  return of(kCopyEngineDrag, kCopyEngineDragByCopies);
 }
 
 const PerKernelClass<double>& weight_of(Transport transport) {
@@ -102,11 +112,13 @@ Contention contention(const Gpu& gpu, const CollectiveLoad& load) {
   const double blocks = load.blocks * kTableSms / static_cast<double>(gpu.sms);
   const double memory = load.bytes / load.duration_ns / gpu.copy_bandwidth();
   Contention contention{.occupancy = parts(at(kOccupancy, blocks)),
-                        .traffic = parts(std::min(1.0, kTraffic * memory)),
-                        .drag = parts(drag_of(load.transport, blocks))};
+                        .traffic = parts(std::min(1.0, kTraffic * memory))};
   const PerKernelClass<double>& weight = weight_of(load.transport);
-  for (std::size_t kind = 0; kind < kKernelClasses; ++kind)
+  const PerKernelClass<double> drag = drag_of(load.transport, blocks);
+  for (std::size_t kind = 0; kind < kKernelClasses; ++kind) {
     contention.weight.values[kind] = parts(weight.values[kind]);
+    contention.drag.values[kind] = parts(drag.values[kind]);
+  }
   return contention;
 }
 

@@ -5,7 +5,8 @@
 //   occupancy  it holds SMs                        h200_occupied_sms.csv
 //   traffic    the bytes that it moves             h200_overlap.csv and
 //                                                  h100_block_beside_collectives.csv, rings
-//   drag       it runs slower than on an idle GPU  h200_collectives_beside_kernels.csv
+//   drag       it runs slower than on an idle GPU  h200_collectives_beside_kernels.csv; beside
+//                                                  what is bound by memory the table below
 //   weight     of attention and memory-bound       h100_block_beside_collectives.csv
 #pragma once
 
@@ -34,7 +35,9 @@ struct Contention {
   /// How much of both kernels of each class lose; both are those of products.
   PerKernelClass<std::int64_t> weight{
       {kContentionUnit, kContentionUnit, kContentionUnit, kContentionUnit}};
-  std::int64_t drag = kContentionUnit;  ///< how much longer it takes beside kernels, at least 1
+  /// How much longer it takes beside kernels of each class, at least 1.
+  PerKernelClass<std::int64_t> drag{
+      {kContentionUnit, kContentionUnit, kContentionUnit, kContentionUnit}};
 
   friend bool operator==(const Contention&, const Contention&) = default;
 };

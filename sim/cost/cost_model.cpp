@@ -61,6 +61,18 @@ Kernel with_rows(Kernel kernel, std::int64_t rows) {
   return kernel;
 }
 
+/// Its drag beside products and attention was measured at their clock.
+void slow_down(CollectiveCost& cost, double factor) {
+  const auto moving = static_cast<double>((cost.duration - cost.latency).value);
+  cost.duration = cost.latency + to_nanos(moving * factor);
+  for (const KernelClass which :
+       {KernelClass::product, KernelClass::attention_forward, KernelClass::attention_backward}) {
+    std::int64_t& drag = cost.contention.drag[which];
+    drag = std::max(kContentionUnit,
+                    static_cast<std::int64_t>(std::llround(static_cast<double>(drag) / factor)));
+  }
+}
+
 }  // namespace
 
 CostModel::CostModel(const Cluster& cluster, const CostTables& tables)
@@ -239,7 +251,11 @@ PerKernelClass<double> CostModel::time_of_work(const Program& program, const Pla
 CostModel CostModel::mixed(const Program& program, const Plan& plan,
                            const RoutedRows& routed) const {
   CostModel model = *this;
-  model.mix_ = power_mix(time_of_work(program, plan, routed, true));
+  const PerKernelClass<double> limited = time_of_work(program, plan, routed, true);
+  model.mix_ = power_mix(limited);
+  model.is_limited_ = limited[KernelClass::product] + limited[KernelClass::attention_forward] +
+                          limited[KernelClass::attention_backward] >
+                      0;
   const PerKernelClass<double> work = model.time_of_work(program, plan, routed, false);
   model.limited_ns_ = work[KernelClass::product] + work[KernelClass::attention_forward] +
                       work[KernelClass::attention_backward];
@@ -260,6 +276,8 @@ CollectiveCost CostModel::collective(CollectiveKind kind, Bytes bytes,
                                      const CommunicatorShape& shape,
                                      const CollectiveWay& way) const {
   CollectiveCost cost = collectives_.cost(kind, bytes, shape, way);
+  if (is_limited_ && cost.link == LinkClass::node && way.transport != Transport::copy_engine)
+    slow_down(cost, collective_slowdown(mix_));
   double factor = collective_factor_;
   if (cost.link == LinkClass::network)
     factor *= network_.at(kind, static_cast<double>(bytes.value), shape);

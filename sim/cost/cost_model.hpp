@@ -27,7 +27,7 @@
 namespace mfsdp {
 
 /// Changes when a price changes for any plan.
-inline constexpr std::string_view kCostModelVersion = "9";
+inline constexpr std::string_view kCostModelVersion = "10";
 
 class CostModel {
  public:
@@ -56,7 +56,8 @@ class CostModel {
   /// idle_clock() of a rested model; else 1.
   [[nodiscard]] double clock() const { return clock_; }
 
-  /// As CollectiveModel::cost, times what measurements between nodes say (network_ratios.hpp).
+  /// As CollectiveModel::cost, times what measurements between nodes say (network_ratios.hpp) and,
+  /// of a mixed() model, inside a domain collective_slowdown().
   /// `full_bytes`: of the gathered buffer.
   [[nodiscard]] CollectiveCost collective(CollectiveKind kind, Bytes full_bytes,
                                           const CommunicatorShape& shape,
@@ -107,6 +108,7 @@ class CostModel {
   ClassFactors mix_{{1, 1, 1, 1}};    ///< of products and attention that are limited
   ClassFactors short_{{1, 1, 1, 1}};  ///< of the others
   double limited_ns_ = 0;             ///< of a step's products and attention; set by mixed()
+  bool is_limited_ = false;           ///< whether some of them are; likewise
   double clock_ = 1;
   double kernel_factor_ = 1;
   double collective_factor_ = 1;

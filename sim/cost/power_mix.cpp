@@ -56,6 +56,15 @@ double idle_clock(double limited, double idle, double limit) {
   return low;
 }
 
+// The fourth root of the clock. Reductions of a layer of Llama-3-8B at the end of steps of 4096
+// tokens over those of steps of 128, which no limit slows, on 2 and 4 H100, rings and symmetric
+// kernels, fp32 and bf16: 1.039 to 1.117, mean 1.070; over the tables' times 1.018 to 1.136, mean
+// 1.057 (gpu_backend/measurements/2026-11-28-collectives-in-a-step.md). Those steps are modelled at
+// 1.24 below the highest clock, 1.055.
+double collective_slowdown(const ClassFactors& mixed) {
+  return std::sqrt(std::sqrt(std::max(1.0, kHighestClock * mixed[KernelClass::product])));
+}
+
 ClassFactors power_mix(const PerKernelClass<double>& alone) {
   const double products = alone[KernelClass::product];
   const double attention =

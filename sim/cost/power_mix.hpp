@@ -40,6 +40,10 @@ using ClassFactors = PerKernelClass<double>;
 /// 1 where nothing is limited.
 [[nodiscard]] double idle_clock(double limited, double idle, double limit = 1);
 
+/// How many times as long as alone on a cool GPU a collective takes that SMs move, where nothing
+/// runs beside it in a step at the power limit: its kernels go by the step's clock, too.
+[[nodiscard]] double collective_slowdown(const ClassFactors& mixed);
+
 /// `alone`: nanoseconds of a step by class. All are 1 where products and attention are none of it.
 [[nodiscard]] ClassFactors power_mix(const PerKernelClass<double>& alone);
 

@@ -98,7 +98,7 @@ void Engine::share_link(std::uint32_t group) {
   std::int64_t slow = kOne;  // times as long as alone
   for (const std::uint32_t i : members) {
     slow = std::max(slow, ranks_[i].demand(launch.link));
-    if (ranks_[i].computes()) slow = std::max(slow, launch.drag);
+    slow = std::max(slow, ranks_[i].drag(launch));
   }
   const std::int64_t rate = std::max<std::int64_t>(kOne * kOne / slow, 1);
   if (rate == meetings_[group].rate) return;

@@ -218,11 +218,14 @@ class Lowering {
     open.bandwidth = checked_add(open.bandwidth, price.duration.value - price.latency.value);
     open.latency = std::max(open.latency, price.latency.value);
     open.launch.occupancy = std::clamp<std::int64_t>(price.occupancy, open.launch.occupancy, kOne);
-    open.launch.drag = std::max(open.launch.drag, price.drag);
     open.launch.traffic = std::clamp<std::int64_t>(price.traffic, open.launch.traffic, kOne);
-    for (std::size_t kind = 0; kind < kKernelClasses; ++kind)
-      open.launch.weight.values[kind] =
-          std::max(open.launch.weight.values[kind], price.weight.values[kind]);
+    for (std::size_t kind = 0; kind < kKernelClasses; ++kind) {
+      const auto raise = [kind](auto& largest, const auto& own) {
+        largest.values[kind] = std::max(largest.values[kind], own.values[kind]);
+      };
+      raise(open.launch.weight, price.weight);
+      raise(open.launch.drag, price.drag);
+    }
     open.launch.link = price.link;
     open.launch.members.push_back(static_cast<std::uint32_t>(i));
     return {};

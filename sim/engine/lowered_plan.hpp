@@ -30,7 +30,7 @@ struct Launch {
   std::int64_t occupancy = 0;      ///< as CollectivePrice has it; of a group, its members' largest
   std::int64_t traffic = 0;
   PerKernelClass<std::int64_t> weight{};  ///< of a group, its members' largest
-  std::int64_t drag = kOne;
+  PerKernelClass<std::int64_t> drag{{kOne, kOne, kOne, kOne}};  ///< likewise
   std::int64_t demand = 0;  ///< share of the link that it wants, of kOne
   int link = 0;
   std::uint32_t unit = 0;              ///< position in the program's units, or their number

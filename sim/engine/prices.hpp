@@ -61,9 +61,9 @@ struct CollectivePrice {
   std::int64_t traffic = 0;
   /// How much of both a kernel of each class really loses, of kOne.
   PerKernelClass<std::int64_t> weight{{kOne, kOne, kOne, kOne}};
-  /// How many times as long it takes while a rank of its group computes, of kOne; at least kOne. It
-  /// is the slack of a shared link as well: the slower of the two decides.
-  std::int64_t drag = kOne;
+  /// How many times as long it takes while a rank of its group computes, by what that runs, of
+  /// kOne; at least kOne. It is the slack of a shared link as well: the slower of the two decides.
+  PerKernelClass<std::int64_t> drag{{kOne, kOne, kOne, kOne}};
   int link = 0;  ///< a number of the cost model's; collectives of one link share it
 };
 

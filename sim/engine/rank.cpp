@@ -111,9 +111,9 @@ Result<void> Rank::step(std::vector<std::uint32_t>& arrived, std::vector<std::ui
   return {};
 }
 
-/// Collectives run slower beside kernels.
+/// Collectives run slower beside kernels, by their class.
 void Rank::note_computing(std::vector<std::uint32_t>& affected) {
-  const bool computes = running_.computes();
+  const ComputingClasses computes = running_.computes();
   if (computes == computes_) return;
   computes_ = computes;
   for (const Running& op : running_.ops())

@@ -62,8 +62,8 @@ class Rank {
   /// The group's collective, which is there.
   [[nodiscard]] const Running& collective(std::uint32_t group) { return running_.of_group(group); }
   [[nodiscard]] std::int64_t demand(int link) const { return running_.demand(link); }
-  /// Whether kernels or copies of a compute stream run.
-  [[nodiscard]] bool computes() const { return computes_; }
+  /// How many times as long that collective takes beside what runs on compute streams, of kOne.
+  [[nodiscard]] std::int64_t drag(const Launch& launch) const { return running_.drag(launch); }
   /// Whether an op runs that does not wait for other ranks.
   [[nodiscard]] bool runs() const;
   [[nodiscard]] std::int64_t now() const { return now_; }
@@ -147,7 +147,7 @@ class Rank {
   std::vector<std::uint32_t> come_up_;    // streams whose collectives come up at this time
   RunningOps running_;
   std::vector<std::int64_t> completed_;  // entries by step
-  bool computes_ = false;
+  ComputingClasses computes_;
   bool finished_ = false;
   StepRecord record_;
 };

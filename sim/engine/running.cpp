@@ -60,8 +60,18 @@ void RunningOps::take_queued(std::int64_t now, std::vector<std::uint32_t>& group
   }
 }
 
-bool RunningOps::computes() const {
-  return std::ranges::any_of(ops_, [](const Running& op) { return op.is_there && op.computes; });
+ComputingClasses RunningOps::computes() const {
+  ComputingClasses classes;
+  for (const Running& op : ops_)
+    if (op.is_there && op.computes) classes.set(static_cast<std::size_t>(op.entry->kind));
+  return classes;
+}
+
+std::int64_t RunningOps::drag(const Launch& launch) const {
+  std::int64_t drag = kOne;
+  for (const Running& op : ops_)
+    if (op.is_there && op.computes) drag = std::max(drag, launch.drag[op.entry->kind]);
+  return drag;
 }
 
 Running& RunningOps::of_group(std::uint32_t group) {

@@ -2,6 +2,7 @@
 // an op that runs undisturbed takes exactly its price.
 #pragma once
 
+#include <bitset>
 #include <cstdint>
 #include <vector>
 
@@ -65,6 +66,9 @@ struct Running {
   void change_rate(std::int64_t now, std::int64_t new_rate);
 };
 
+/// Which classes of kernels run on compute streams; copies count as bound by memory.
+using ComputingClasses = std::bitset<kKernelClasses>;
+
 /// What a rank does until its next op begins or ends, or a rate changes.
 struct Doing {
   bool computes = false;
@@ -91,8 +95,10 @@ class RunningOps {
   void queue(std::uint32_t stream) { ops_[stream].queued = true; }
   /// The collectives that wait for SMs: takes them out of the queue, and appends their groups.
   void take_queued(std::int64_t now, std::vector<std::uint32_t>& groups);
-  /// Whether an op that computes is there.
-  [[nodiscard]] bool computes() const;
+  /// The classes of ops that compute.
+  [[nodiscard]] ComputingClasses computes() const;
+  /// How many times as long that collective takes beside them, of kOne.
+  [[nodiscard]] std::int64_t drag(const Launch& launch) const;
   /// Sets the rates of kernels and copies after a start, an end or another rate of a collective.
   void share(std::int64_t now);
   /// The rate of a copy: its part of the link where copies want more than there is.

@@ -284,7 +284,9 @@ class Oracle {
     std::int64_t rate = kOne;
     for (const std::size_t peer : node.peers) {
       rate = std::min(rate, link_rate(nodes[peer].rank, price(node).link));
-      if (computes(nodes[peer].rank)) rate = std::min(rate, kOne * kOne / price(node).drag);
+      for (const Node& n : nodes)
+        if (n.rank == nodes[peer].rank && computes(n))
+          rate = std::min(rate, kOne * kOne / price(node).drag[class_of(n)]);
     }
     return rate;
   }
@@ -307,11 +309,16 @@ class Oracle {
                : kOne / 4;
   }
 
+  [[nodiscard]] static bool computes(const Node& n) {
+    return n.running() && n.peers.empty() && !std::holds_alternative<HostWait>(n.op->body) &&
+           n.op->stream.value == test::kCompute;
+  }
+  [[nodiscard]] static KernelClass class_of(const Node& n) {
+    const auto* kernel = std::get_if<Kernel>(&n.op->body);
+    return kernel == nullptr ? KernelClass::memory : test::tiny_class(*kernel);
+  }
   [[nodiscard]] bool computes(std::size_t rank) const {
-    return std::ranges::any_of(nodes, [&](const Node& n) {
-      return n.rank == rank && n.running() && n.peers.empty() &&
-             !std::holds_alternative<HostWait>(n.op->body) && n.op->stream.value == test::kCompute;
-    });
+    return std::ranges::any_of(nodes, [&](const Node& n) { return n.rank == rank && computes(n); });
   }
 
   /// Whether the next op of the compute stream is one that the host has yet to issue, and may.

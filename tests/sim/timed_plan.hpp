@@ -187,7 +187,9 @@ inline Prices tiny_prices() {
     price.occupancy = collective.output.offset % 256 * kOne / 4;
     price.traffic = collective.output.offset / 256 % 256 * kOne / 4;
     price.weight = kTinyWeight;
-    price.drag = kOne + collective.output.offset / 65536 * kOne / 4;
+    const std::int64_t slower = collective.output.offset / 65536 * kOne / 4;
+    price.drag.values.fill(kOne + slower);
+    price.drag[KernelClass::attention_backward] += slower;
     price.link = communicator.purpose == "outer" ? 1 : 0;
     return price;
   };

@@ -196,7 +196,7 @@ RC_GTEST_PROP(CollectiveProperty, PartsAreWithinTheWhole, ()) {
   RC_ASSERT(cost.contention.occupancy >= 0);
   RC_ASSERT(cost.contention.traffic >= 0);
   RC_ASSERT(cost.contention.occupancy + cost.contention.traffic < kContentionUnit);
-  RC_ASSERT(cost.contention.drag >= kContentionUnit);
+  for (const std::int64_t drag : cost.contention.drag.values) RC_ASSERT(drag >= kContentionUnit);
 }
 
 }  // namespace

@@ -4,9 +4,12 @@
 
 #include <gtest/gtest.h>
 
+#include <array>
 #include <cmath>
 #include <functional>
 #include <map>
+#include <string>
+#include <vector>
 
 #include "tests/sim/cost/cost_fixture.hpp"
 
@@ -68,8 +71,8 @@ TEST(Contention, DragIsTheMeasuredRatio) {
     };
   };
   const auto drag = [](Transport transport, double blocks) {
-    return share(
-        contention(h200(), {.transport = transport, .blocks = blocks, .duration_ns = 1}).drag);
+    return share(contention(h200(), {.transport = transport, .blocks = blocks, .duration_ns = 1})
+                     .drag[KernelClass::product]);
   };
   // 0 blocks in the table: NCCL's choice, 24 channels of a ring and 9 blocks of a symmetric kernel.
   const auto ring_default = means(table, named("default"), ratio);
@@ -84,40 +87,92 @@ TEST(Contention, DragIsTheMeasuredRatio) {
               5e-4);
 }
 
-/// What a collective of the transport costs kernels, per millisecond that it takes alone: the share
-/// that they lose while it is there, times its time there, or, where it does not wait for their
-/// SMs, that share. Mean over the table's collectives.
-double measured_loss(const std::string& kernels, const std::string& transport, bool waits = true) {
+constexpr std::array kTransports{Transport::nccl, Transport::symmetric, Transport::copy_engine};
+
+/// Rows of kernels beside collectives of a transport on two H100.
+struct BesideRow {
+  std::string collective;
+  double lost = 0;      ///< by the kernels, of their speed
+  double slower = 0;    ///< times as long as alone, waiting for SMs included
+  double bytes = 0;     ///< that the collective reads and writes
+  double alone_ns = 0;  ///< of the collective
+};
+
+std::vector<BesideRow> rows_of(const std::string& kernels, Transport transport) {
   const CsvTable table = testing_cost::csv("h100_block_beside_collectives.csv");
-  double sum = 0;
-  int count = 0;
+  const auto cell = [&](std::size_t row, const char* column) {
+    return table.cell(row, table.column(column).value());
+  };
+  std::vector<BesideRow> rows;
   for (std::size_t row = 0; row < table.rows(); ++row) {
-    if (table.cell(row, table.column("kernels").value()) != kernels ||
-        table.cell(row, table.column("transport").value()) != transport)
-      continue;
-    const double lost = 1 - number(table, row, "solo_ms") / number(table, row, "beside_ms");
-    const double there = number(table, row, "collective_ms") / number(table, row, "alone_ms");
-    sum += waits ? lost * there : lost;
-    ++count;
+    if (cell(row, "kernels") != kernels || cell(row, "transport") != to_string(transport)) continue;
+    const double alone = number(table, row, "alone_ms");
+    rows.push_back({.collective = cell(row, "collective") + " " + cell(row, "dtype"),
+                    .lost = 1 - number(table, row, "solo_ms") / number(table, row, "beside_ms"),
+                    .slower = number(table, row, "collective_ms") / alone,
+                    // Half of the bytes leave each GPU; each is read and written once.
+                    .bytes = cell(row, "dtype") == "fp32" ? 872.4e6 : 436.2e6,
+                    .alone_ns = alone * 1e6});
   }
-  return sum / count;
+  return rows;
 }
 
-TEST(Contention, OtherKernelsLoseMeasuredSharesOfWhatProductsLose) {
-  for (const Transport transport :
-       {Transport::nccl, Transport::symmetric, Transport::copy_engine}) {
+double mean(const std::vector<BesideRow>& rows, const std::function<double(const BesideRow&)>& of) {
+  double sum = 0;
+  for (const BesideRow& row : rows) sum += of(row);
+  return sum / static_cast<double>(rows.size());
+}
+
+/// What a collective of the transport costs kernels, per millisecond that it takes alone: the share
+/// that they lose while it is there, times its time there.
+double measured_loss(const std::string& kernels, Transport transport) {
+  return mean(rows_of(kernels, transport),
+              [](const BesideRow& row) { return row.lost * row.slower; });
+}
+
+TEST(Contention, AttentionLosesMeasuredSharesOfWhatProductsLose) {
+  for (const Transport transport : kTransports) {
     const Contention cost =
         contention(h200(), {.transport = transport, .blocks = 9, .duration_ns = 1});
-    const std::string name(to_string(transport));
-    const double products = measured_loss("products", name);
+    const double products = measured_loss("products", transport);
     EXPECT_EQ(cost.weight[KernelClass::product], kContentionUnit);
-    const auto expect = [&](KernelClass kind, const char* kernels, bool waits = true) {
-      EXPECT_NEAR(share(cost.weight[kind]), measured_loss(kernels, name, waits) / products, 2e-3)
-          << name << ", " << kernels;
+    const auto expect = [&](KernelClass kind, const char* kernels) {
+      EXPECT_NEAR(share(cost.weight[kind]), measured_loss(kernels, transport) / products, 2e-3)
+          << to_string(transport) << ", " << kernels;
     };
     expect(KernelClass::attention_forward, "attention_forward");
     expect(KernelClass::attention_backward, "attention_backward");
-    expect(KernelClass::memory, "copy", false);
+  }
+}
+
+TEST(Contention, CopiesAndCollectivesSlowEachOtherAsMeasured) {
+  const Gpu h100 = testing_cost::cluster_of("h100", 2).gpu;
+  for (const Transport transport : kTransports) {
+    const std::vector<BesideRow> rows = rows_of("copy", transport);
+    const auto blocks = [&] {
+      switch (transport) {
+        case Transport::nccl: return 24.0;
+        case Transport::symmetric: return 9.0;
+        case Transport::copy_engine: break;
+      }
+      return 0.0;
+    }();
+    const auto cost = [&](const BesideRow& row) {
+      return contention(h100, {.transport = transport,
+                               .blocks = blocks,
+                               .bytes = row.bytes,
+                               .duration_ns = row.alone_ns});
+    };
+    EXPECT_NEAR(share(cost(rows.front()).drag[KernelClass::memory]),
+                mean(rows, [](const BesideRow& row) { return row.slower; }), 1e-3)
+        << to_string(transport);
+    const auto modelled = [&](const BesideRow& row) {
+      const Contention own = cost(row);
+      return share(own.weight[KernelClass::memory]) *
+             (share(own.occupancy) + share(own.traffic) / share(own.drag[KernelClass::memory]));
+    };
+    const double measured = mean(rows, [](const BesideRow& row) { return row.lost; });
+    EXPECT_NEAR(mean(rows, modelled) / measured, 1, 0.01) << to_string(transport);
   }
 }
 
@@ -127,7 +182,7 @@ double modelled_loss(double bytes, double alone_ms) {
   const Contention cost = contention(
       h100,
       {.transport = Transport::nccl, .blocks = 24, .bytes = bytes, .duration_ns = alone_ms * 1e6});
-  return share(cost.occupancy) * share(cost.drag) + share(cost.traffic);
+  return share(cost.occupancy) * share(cost.drag[KernelClass::product]) + share(cost.traffic);
 }
 
 TEST(Contention, ProductsBesideRingsOfTwoGpusLoseWithinAThirdOfWhatWasMeasured) {
@@ -154,19 +209,29 @@ double alone_on_eight(const std::string& name) {
   throw std::runtime_error("no row " + name);
 }
 
-/// From window to window over rings: mean of the ratios on four and on eight GPUs.
-double measured_ratio(const std::string& windows, const std::string& rings) {
-  return (alone_on_four(windows) / alone_on_four(rings) +
-          alone_on_eight(windows) / alone_on_eight(rings)) /
-         2;
+double alone_on_two(const std::string& collective, Transport transport) {
+  for (const BesideRow& row : rows_of("products", transport))
+    if (row.collective == collective) return row.alone_ns;
+  throw std::runtime_error("no row " + collective);
+}
+
+/// From window to window over rings on that many GPUs.
+double measured_ratio(std::int64_t gpus, Transport transport, const std::string& collective,
+                      const std::string& windows, const std::string& rings) {
+  if (gpus == 2)
+    return alone_on_two(collective, transport) / alone_on_two(collective, Transport::nccl);
+  const auto alone = gpus == 4 ? alone_on_four : alone_on_eight;
+  return alone(windows) / alone(rings);
 }
 
 TEST(Contention, WindowsTakeTheMeasuredRatioOfRings) {
   const CollectiveModel model(testing_cost::h200_tables().collective,
                               testing_cost::cluster_of("h200", 8));
-  const auto ratio = [&](CollectiveKind kind, Transport transport, DType dtype) {
+  const auto ratio = [&](CollectiveKind kind, Transport transport, DType dtype,
+                         std::int64_t ranks) {
     const auto cost = [&](Transport by) {
-      return model.cost(kind, Bytes(436'207'616), {.ranks = 8}, {.transport = by, .dtype = dtype});
+      return model.cost(kind, Bytes(436'207'616), {.ranks = ranks},
+                        {.transport = by, .dtype = dtype});
     };
     const CollectiveCost rings = cost(Transport::nccl);
     const CollectiveCost windows = cost(transport);
@@ -175,16 +240,27 @@ TEST(Contention, WindowsTakeTheMeasuredRatioOfRings) {
            static_cast<double>(rings.duration.value - rings.latency.value);
   };
   using enum CollectiveKind;
-  EXPECT_NEAR(ratio(all_gather, Transport::copy_engine, DType::bf16),
-              measured_ratio("ag_symmetric_copy_engine", "ag_default"), 1e-3);
-  EXPECT_NEAR(ratio(all_gather, Transport::symmetric, DType::bf16),
-              measured_ratio("ag_symmetric", "ag_default"), 1e-3);
-  EXPECT_EQ(ratio(all_to_all, Transport::copy_engine, DType::bf16),  // not measured: as a gather
-            ratio(all_gather, Transport::copy_engine, DType::bf16));
-  EXPECT_NEAR(ratio(reduce_scatter, Transport::symmetric, DType::bf16),
-              measured_ratio("rs_bf16_symmetric", "rs_bf16_default"), 1e-3);
-  EXPECT_NEAR(ratio(reduce_scatter, Transport::symmetric, DType::fp32),
-              measured_ratio("rs_fp32_symmetric", "rs_fp32_default"), 1e-3);
+  for (const std::int64_t gpus : {2, 4, 8}) {
+    const auto expect = [&](CollectiveKind kind, Transport transport, DType dtype,
+                            const std::string& windows, const std::string& rings) {
+      const std::string collective =
+          std::string(to_string(kind)) + " " + std::string(to_string(dtype));
+      EXPECT_NEAR(ratio(kind, transport, dtype, gpus),
+                  measured_ratio(gpus, transport, collective, windows, rings), 1e-3)
+          << gpus << " " << windows;
+    };
+    expect(all_gather, Transport::copy_engine, DType::bf16, "ag_symmetric_copy_engine",
+           "ag_default");
+    expect(all_gather, Transport::symmetric, DType::bf16, "ag_symmetric", "ag_default");
+    expect(reduce_scatter, Transport::symmetric, DType::bf16, "rs_bf16_symmetric",
+           "rs_bf16_default");
+    expect(reduce_scatter, Transport::symmetric, DType::fp32, "rs_fp32_symmetric",
+           "rs_fp32_default");
+    EXPECT_EQ(ratio(all_to_all, Transport::copy_engine, DType::bf16, gpus),  // as a gather
+              ratio(all_gather, Transport::copy_engine, DType::bf16, gpus));
+  }
+  EXPECT_NEAR(ratio(all_gather, Transport::copy_engine, DType::bf16, 3),  // between two and four
+              (0.7269 / 0.8631 + 3.7275 / 4.5595) / 2, 1e-3);
   // Copy engines hold no SM; between nodes there are no windows.
   const auto cost = [&](std::int64_t gpus, Transport by) {
     return CollectiveModel(testing_cost::h200_tables().collective,

@@ -116,6 +116,12 @@ TEST(PowerMix, TheEnergyOfAStepIsThatOfItsParts) {
   EXPECT_NEAR(step, 600 + 30 + 90 + 0.81 * 50, 1e-9);
 }
 
+TEST(PowerMix, CollectivesGoByTheFourthRootOfTheClock) {
+  EXPECT_DOUBLE_EQ(collective_slowdown({{1 / 1.29, 1, 1, 1}}), 1);  // the highest
+  EXPECT_DOUBLE_EQ(collective_slowdown({{0.5, 1, 1, 1}}), 1);
+  EXPECT_NEAR(collective_slowdown({{1 / 1.04, 1, 1, 1}}), std::pow(1.29 / 1.04, 0.25), 1e-9);
+}
+
 TEST(PowerMix, TheClockHasAnEnd) {
   PerKernelClass<double> times{{10, 0, 0, 1000}};
   EXPECT_DOUBLE_EQ(power_mix(times)[product], 1 / 1.29);
