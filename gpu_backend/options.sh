@@ -5,7 +5,7 @@
 #
 # --out (default gpu_options) has a folder for each option. What has passed there is not run again, and no stage, of
 # eight minutes at most, is begun after --limit (480) seconds: call again until the table at the end is full. C and D
-# run on pairs of GPUs, three options and two at a time; G has all GPUs, an option at a time. Device memory is looked
+# run on pairs of GPUs, C three options at a time; G has all GPUs, an option at a time. Device memory is looked
 # at behind all of D. A, B, E, F and H run where --stage names them, with all options together.
 #
 # Exit code 0: all passed; 1: some failed or are left; 2: a wrong flag.
@@ -106,7 +106,7 @@ for stage in ${stages//,/ }; do
   case "$stage" in
     C) work_on_pairs C 3 ;;
     D) before=$(memory_in_use)
-       work_on_pairs D 2
+       work_on_pairs D 1  # while a run with windows ends the driver holds others up, beyond their deadline
        memory_is_free "$before" || left=1 ;;
     G) # what all options are held to
        CUDA_VISIBLE_DEVICES=$visible "$here/check.sh" --build "$build" --out "$out" --stage G > "$out/G.out" 2>&1

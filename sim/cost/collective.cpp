@@ -37,6 +37,13 @@ constexpr RingRatio kSymmetricScatter{
 constexpr RingRatio kSymmetricScatterFp32{
     .two = 2.1287 / 1.6769, .four = 9.4740 / 8.3295, .eight = 10.36 / 8.93};
 
+// Drag beside products of symmetric kernels that sum fp32, over that of the others: on two GPUs
+// they took 5.5062 ms (h100_block_beside_collectives.csv), of which rings waited 3.0489 - 1.106
+// * 1.6769 for SMs, so 4.312 = 2.026 * 2.1287; in steps on two H200 a layer's took 2.3 times as
+// long as alone. On four (h200_collectives_beside_kernels.csv) it was like the others, and is taken
+// to be on eight.
+constexpr RingRatio kSymmetricSumDrag{.two = 2.026 / 1.188, .four = 1, .eight = 1};
+
 /// Linear between the numbers of ranks that were measured, constant beyond.
 double of_ranks(const RingRatio& ratio, double ranks) {
   if (ranks <= 4) return std::lerp(ratio.two, ratio.four, std::max(0.0, (ranks - 2) / 2));
@@ -266,11 +273,15 @@ CollectiveCost CollectiveModel::cost(CollectiveKind kind, Bytes full_bytes,
         time.latency_ns + (time.total_ns - time.latency_ns) * window_ratio(kind, way, span.ranks);
   // Every byte sent is read from memory once and written once on the other side.
   const double moved = 2 * wire_bytes(kind, bytes, span.ranks);
-  return CollectiveCost{
+  CollectiveCost cost{
       .duration = to_nanos(time.total_ns),
       .latency = to_nanos(std::min(time.latency_ns, time.total_ns)),
       .contention = beside_kernels(moved, time.total_ns, local ? way.transport : Transport::nccl),
       .link = local ? LinkClass::node : LinkClass::network};
+  if (local && way.transport == Transport::symmetric && way.dtype == DType::fp32 &&
+      kind == CollectiveKind::reduce_scatter)
+    scale_drag(cost.contention, of_ranks(kSymmetricSumDrag, span.ranks));
+  return cost;
 }
 
 }  // namespace mfsdp

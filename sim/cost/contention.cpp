@@ -106,6 +106,10 @@ std::int64_t parts(double share) {
   return std::llround(share * static_cast<double>(kContentionUnit));
 }
 
+double share(std::int64_t parts) {
+  return static_cast<double>(parts) / static_cast<double>(kContentionUnit);
+}
+
 }  // namespace
 
 Contention contention(const Gpu& gpu, const CollectiveLoad& load) {
@@ -120,6 +124,14 @@ Contention contention(const Gpu& gpu, const CollectiveLoad& load) {
     contention.drag.values[kind] = parts(drag.values[kind]);
   }
   return contention;
+}
+
+void scale_drag(Contention& contention, double factor) {
+  for (const KernelClass which :
+       {KernelClass::product, KernelClass::attention_forward, KernelClass::attention_backward}) {
+    std::int64_t& drag = contention.drag[which];
+    drag = std::max(kContentionUnit, parts(share(drag) * factor));
+  }
 }
 
 }  // namespace mfsdp

@@ -45,4 +45,7 @@ struct Contention {
 /// SMs are counted relative to the GPU's, bytes to what a copy sustains on it.
 [[nodiscard]] Contention contention(const Gpu& gpu, const CollectiveLoad& load);
 
+/// Times that, beside products and attention; still at least 1.
+void scale_drag(Contention& contention, double factor);
+
 }  // namespace mfsdp

@@ -61,16 +61,11 @@ Kernel with_rows(Kernel kernel, std::int64_t rows) {
   return kernel;
 }
 
-/// Its drag beside products and attention was measured at their clock.
+/// Its drag beside products was measured at their clock.
 void slow_down(CollectiveCost& cost, double factor) {
   const auto moving = static_cast<double>((cost.duration - cost.latency).value);
   cost.duration = cost.latency + to_nanos(moving * factor);
-  for (const KernelClass which :
-       {KernelClass::product, KernelClass::attention_forward, KernelClass::attention_backward}) {
-    std::int64_t& drag = cost.contention.drag[which];
-    drag = std::max(kContentionUnit,
-                    static_cast<std::int64_t>(std::llround(static_cast<double>(drag) / factor)));
-  }
+  scale_drag(cost.contention, 1 / factor);
 }
 
 }  // namespace

@@ -271,6 +271,33 @@ TEST(Contention, WindowsTakeTheMeasuredRatioOfRings) {
   EXPECT_EQ(cost(16, Transport::copy_engine), cost(16, Transport::nccl));
 }
 
+TEST(Contention, SymmetricSumsOfTwoGpusTakeTheMeasuredTimeBesideProducts) {
+  const auto cost = [](Transport by, std::int64_t ranks) {
+    return CollectiveModel(testing_cost::h200_tables().collective,
+                           testing_cost::cluster_of("h100", 8))
+        .cost(CollectiveKind::reduce_scatter, Bytes(872'415'232), {.ranks = ranks},
+              {.transport = by, .dtype = DType::fp32});
+  };
+  const auto measured = [](Transport by) {
+    for (const BesideRow& row : rows_of("products", by))
+      if (row.collective == "reduce_scatter fp32") return row.slower * row.alone_ns;
+    throw std::runtime_error("no row");
+  };
+  const auto beside = [&](Transport by, KernelClass kernels) {
+    const CollectiveCost own = cost(by, 2);
+    return static_cast<double>(own.duration.value) * share(own.contention.drag[kernels]);
+  };
+  // Both wait as long for SMs.
+  EXPECT_NEAR((beside(Transport::symmetric, KernelClass::product) -
+               beside(Transport::nccl, KernelClass::product)) /
+                  (measured(Transport::symmetric) - measured(Transport::nccl)),
+              1, 0.01);
+  EXPECT_EQ(cost(Transport::symmetric, 2).contention.drag[KernelClass::memory],
+            cost(Transport::symmetric, 4).contention.drag[KernelClass::memory]);
+  EXPECT_EQ(cost(Transport::symmetric, 8).contention.drag[KernelClass::product],
+            cost(Transport::symmetric, 4).contention.drag[KernelClass::product]);
+}
+
 TEST(Contention, OtherGpusHoldSharesOfTheirSms) {
   Gpu half = h200();
   half.sms = 66;  // 12 of 66 are 24 of 132
