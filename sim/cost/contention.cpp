@@ -38,11 +38,18 @@ constexpr std::array<Point, 3> kRingDrag{{{4, 1.514}, {8, 1.328}, {24, 1.106}}};
 constexpr std::array<Point, 2> kSymmetricDrag{{{8, 1.235}, {9, 1.188}}};
 constexpr double kCopyEngineDrag = 1.926;
 
-// The same beside kernels that are bound by memory, on two H100: collective_ms / alone_ms of the
-// rows "copy" in h100_block_beside_collectives.csv, mean of each transport's.
-constexpr double kRingDragByCopies = 2.640;
-constexpr double kSymmetricDragByCopies = 2.831;
-constexpr double kCopyEngineDragByCopies = 1.270;
+// The same beside kernels that are bound by memory, on two H100, and what share of a copy's
+// bandwidth collectives took alone: collective_ms / alone_ms of the rows "copy" in
+// h100_block_beside_collectives.csv, mean of each transport's. Copies leave the same to a
+// collective that needs less of the memory, as its link is slower: it is held up less, down to what
+// products do to it.
+struct DragByCopies {
+  double most = 1;
+  double share = 1;
+};
+constexpr DragByCopies kRingDragByCopies{.most = 2.640, .share = 0.169};
+constexpr DragByCopies kSymmetricDragByCopies{.most = 2.831, .share = 0.139};
+constexpr DragByCopies kCopyEngineDragByCopies{.most = 1.270, .share = 0.2026};
 
 // The one number fitted on GEMMs beside collectives. On 8 H200 twelve products take 33.15 ms alone
 // and 35.33 ms beside four all-gathers of 436.2 MB that take 4.83 ms alone (ag_default). Of the
@@ -62,11 +69,11 @@ constexpr double kTraffic = 1.065;
 // copies leave it would cost products. So they lose in a step, too: norms 0.19 beside one gather by
 // rings, SwiGLU's gradient 0.33 beside a gather and a reduction.
 //                   products   forward   backward   copies
-//   nccl              0.3734    0.2335     0.2877   0.1702 / 0.2820
-//   symmetric         0.3185    0.1964     0.2015   0.0772 / 0.1581
+//   nccl              0.3734    0.2335     0.2877   0.1702 / 0.2831
+//   symmetric         0.3185    0.1964     0.2015   0.0772 / 0.1600
 //   copy engines      0.2273    0.1793     0.2695   0.3182 / 0.1701
-constexpr PerKernelClass<double> kRingWeight{{1, 0.625, 0.770, 0.604}};
-constexpr PerKernelClass<double> kSymmetricWeight{{1, 0.617, 0.633, 0.488}};
+constexpr PerKernelClass<double> kRingWeight{{1, 0.625, 0.770, 0.601}};
+constexpr PerKernelClass<double> kSymmetricWeight{{1, 0.617, 0.633, 0.483}};
 constexpr PerKernelClass<double> kCopyEngineWeight{{1, 0.789, 1.186, 1.870}};
 
 /// Linear between the points, constant beyond them.
@@ -81,9 +88,12 @@ double at(std::span<const Point> points, double blocks) {
   return points.back().value;
 }
 
-PerKernelClass<double> drag_of(Transport transport, double blocks) {
-  const auto of = [](double others, double copies) {
-    return PerKernelClass<double>{{others, others, others, copies}};
+/// `memory`: the share of a copy's bandwidth that it takes alone.
+PerKernelClass<double> drag_of(Transport transport, double blocks, double memory) {
+  const auto of = [memory](double others, const DragByCopies& copies) {
+    const double by_copies =
+        std::max(copies.most * std::min(1.0, memory / copies.share), std::min(others, copies.most));
+    return PerKernelClass<double>{{others, others, others, by_copies}};
   };
   switch (transport) {
     case Transport::nccl: return of(at(kRingDrag, blocks), kRingDragByCopies);
@@ -118,7 +128,7 @@ Contention contention(const Gpu& gpu, const CollectiveLoad& load) {
   Contention contention{.occupancy = parts(at(kOccupancy, blocks)),
                         .traffic = parts(std::min(1.0, kTraffic * memory))};
   const PerKernelClass<double>& weight = weight_of(load.transport);
-  const PerKernelClass<double> drag = drag_of(load.transport, blocks);
+  const PerKernelClass<double> drag = drag_of(load.transport, blocks, memory);
   for (std::size_t kind = 0; kind < kKernelClasses; ++kind) {
     contention.weight.values[kind] = parts(weight.values[kind]);
     contention.drag.values[kind] = parts(drag.values[kind]);

@@ -271,8 +271,9 @@ CollectiveCost CostModel::collective(CollectiveKind kind, Bytes bytes,
                                      const CommunicatorShape& shape,
                                      const CollectiveWay& way) const {
   CollectiveCost cost = collectives_.cost(kind, bytes, shape, way);
-  if (is_limited_ && cost.link == LinkClass::node && way.transport != Transport::copy_engine)
-    slow_down(cost, collective_slowdown(mix_));
+  const bool by_sms = cost.link == LinkClass::node && cluster_.gpu.link == LinkKind::nvlink &&
+                      way.transport != Transport::copy_engine;
+  if (is_limited_ && by_sms) slow_down(cost, collective_slowdown(mix_));
   double factor = collective_factor_;
   if (cost.link == LinkClass::network)
     factor *= network_.at(kind, static_cast<double>(bytes.value), shape);

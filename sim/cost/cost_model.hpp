@@ -57,7 +57,7 @@ class CostModel {
   [[nodiscard]] double clock() const { return clock_; }
 
   /// As CollectiveModel::cost, times what measurements between nodes say (network_ratios.hpp) and,
-  /// of a mixed() model, inside a domain collective_slowdown().
+  /// of a mixed() model, on NVLink collective_slowdown().
   /// `full_bytes`: of the gathered buffer.
   [[nodiscard]] CollectiveCost collective(CollectiveKind kind, Bytes full_bytes,
                                           const CommunicatorShape& shape,

@@ -81,7 +81,7 @@ TEST_F(NetworkCrossover, HsdpBeatsFlatShardingUpToACrossover) {
     (gain(middle) > 0 ? hsdp_wins : flat_wins) = middle;
   }
   RecordProperty("crossover_gbits_per_node", std::to_string(flat_wins));
-  EXPECT_GT(hsdp_wins, 2100);
+  EXPECT_GT(hsdp_wins, 2000);
   EXPECT_LT(flat_wins, 3200);
   EXPECT_GT(gain(hsdp_wins - 100), 0);
   EXPECT_LT(gain(flat_wins + 100), 0);
