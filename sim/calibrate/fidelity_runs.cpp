@@ -46,9 +46,6 @@ double overlap_increment_ms(const Gpu& gpu, const OverlapCase& row, double colle
                                            .blocks = row.blocks,
                                            .bytes = moved,
                                            .duration_ns = collectives_ms * kNanosPerMilli});
-  const auto share = [](std::int64_t parts) {
-    return static_cast<double>(parts) / static_cast<double>(kContentionUnit);
-  };
   return collectives_ms *
          (share(cost.drag[KernelClass::product]) * share(cost.occupancy) + share(cost.traffic));
 }

@@ -116,10 +116,6 @@ std::int64_t parts(double share) {
   return std::llround(share * static_cast<double>(kContentionUnit));
 }
 
-double share(std::int64_t parts) {
-  return static_cast<double>(parts) / static_cast<double>(kContentionUnit);
-}
-
 }  // namespace
 
 Contention contention(const Gpu& gpu, const CollectiveLoad& load) {

@@ -21,6 +21,10 @@ namespace mfsdp {
 /// Shares and rates are parts of this.
 inline constexpr std::int64_t kContentionUnit = 1 << 20;
 
+[[nodiscard]] constexpr double share(std::int64_t parts) {
+  return static_cast<double>(parts) / static_cast<double>(kContentionUnit);
+}
+
 /// A collective as it is when it runs alone.
 struct CollectiveLoad {
   Transport transport = Transport::nccl;

@@ -61,6 +61,12 @@ Kernel with_rows(Kernel kernel, std::int64_t rows) {
   return kernel;
 }
 
+/// Of what the power limit slows.
+double limited_part(const PerKernelClass<double>& work) {
+  return work[KernelClass::product] + work[KernelClass::attention_forward] +
+         work[KernelClass::attention_backward];
+}
+
 /// Its drag beside products was measured at their clock.
 void slow_down(CollectiveCost& cost, double factor) {
   const auto moving = static_cast<double>((cost.duration - cost.latency).value);
@@ -248,12 +254,8 @@ CostModel CostModel::mixed(const Program& program, const Plan& plan,
   CostModel model = *this;
   const PerKernelClass<double> limited = time_of_work(program, plan, routed, true);
   model.mix_ = power_mix(limited);
-  model.is_limited_ = limited[KernelClass::product] + limited[KernelClass::attention_forward] +
-                          limited[KernelClass::attention_backward] >
-                      0;
-  const PerKernelClass<double> work = model.time_of_work(program, plan, routed, false);
-  model.limited_ns_ = work[KernelClass::product] + work[KernelClass::attention_forward] +
-                      work[KernelClass::attention_backward];
+  model.is_limited_ = limited_part(limited) > 0;
+  model.limited_ns_ = limited_part(model.time_of_work(program, plan, routed, false));
   return model;
 }
 

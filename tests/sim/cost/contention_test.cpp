@@ -21,10 +21,6 @@ using testing_cost::number;
 
 Gpu h200() { return testing_cost::cluster_of("h200", 8).gpu; }
 
-double share(std::int64_t parts) {
-  return static_cast<double>(parts) / static_cast<double>(kContentionUnit);
-}
-
 /// Mean of `value(row)` by the column `blocks`, over the rows that `keep` accepts.
 std::map<double, double> means(const CsvTable& table, const std::function<bool(std::size_t)>& keep,
                                const std::function<double(std::size_t)>& value) {
@@ -292,13 +288,13 @@ TEST(Contention, SymmetricSumsOfTwoGpusTakeTheMeasuredTimeBesideProducts) {
       if (row.collective == "reduce_scatter fp32") return row.slower * row.alone_ns;
     throw std::runtime_error("no row");
   };
-  const auto beside = [&](Transport by, KernelClass kernels) {
+  const auto beside = [&](Transport by) {
     const CollectiveCost own = cost(by, 2);
-    return static_cast<double>(own.duration.value) * share(own.contention.drag[kernels]);
+    return static_cast<double>(own.duration.value) *
+           share(own.contention.drag[KernelClass::product]);
   };
   // Both wait as long for SMs.
-  EXPECT_NEAR((beside(Transport::symmetric, KernelClass::product) -
-               beside(Transport::nccl, KernelClass::product)) /
+  EXPECT_NEAR((beside(Transport::symmetric) - beside(Transport::nccl)) /
                   (measured(Transport::symmetric) - measured(Transport::nccl)),
               1, 0.01);
   EXPECT_EQ(cost(Transport::symmetric, 8).contention.drag[KernelClass::product],
