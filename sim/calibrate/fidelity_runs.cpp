@@ -47,7 +47,7 @@ double overlap_increment_ms(const Gpu& gpu, const OverlapCase& row, double colle
                                            .bytes = moved,
                                            .duration_ns = collectives_ms * kNanosPerMilli});
   return collectives_ms *
-         (share(cost.drag[KernelClass::product]) * share(cost.occupancy) + share(cost.traffic));
+         (share(cost.drag[KernelClass::product]) * share(cost.occupancy) + share(cost.draw));
 }
 
 /// The rows that contention's one number was fitted on, with others of two GPUs.

@@ -55,11 +55,13 @@ constexpr DragByCopies kCopyEngineDragByCopies{.most = 1.270, .share = 0.2026};
 // and 35.33 ms beside four all-gathers of 436.2 MB that take 4.83 ms alone (ag_default). Of the
 // 2.18 ms lost, occupancy explains 0.2138 * 1.106 * 4.83 = 1.142. The gathers read and write
 // 4 * 2 * 7/8 * 436.2 MB = 3.053 GB, 0.7204 ms of what a copy sustains (4238 GB/s);
-// 1.038 / 0.7204 = 1.441. More than a share of memory bandwidth: at the power limit every byte
-// moved costs energy that products no longer get. Likewise of reduce-scatters there, bf16 and fp32:
-// 1.66 and 0.87; and on 2 H100 (a copy: 2957 GB/s), where a collective costs products what they
-// lose while it is there times its time there: 0.87, 0.98 and 0.57. This is the mean of the six.
-constexpr double kTraffic = 1.065;
+// 1.038 / 0.7204 = 1.441. Not a share of memory bandwidth: at the power limit, at which all of
+// these ran, every byte moved costs energy that products no longer get. Likewise of reduce-scatters
+// there, bf16 and fp32: 1.66 and 0.87; and on 2 H100 (a copy: 2957 GB/s), where a collective costs
+// products what they lose while it is there times its time there: 0.87, 0.98 and 0.57. This is the
+// mean of the six. In steps products beside a collective lose what its SMs make them lose, no more
+// (gpu_backend/measurements/2026-11-28-kernels-beside-collectives.md).
+constexpr double kDraw = 1.065;
 
 // What a collective costs kernels of other classes over what it costs products, on 2 H100. Of
 // products and attention: the share that they lose beside it, 1 - solo_ms / beside_ms, times
@@ -121,9 +123,10 @@ std::int64_t parts(double share) {
 Contention contention(const Gpu& gpu, const CollectiveLoad& load) {
   const double blocks = load.blocks * kTableSms / static_cast<double>(gpu.sms);
   const double memory = load.bytes / load.duration_ns / gpu.copy_bandwidth();
-  Contention contention{.occupancy = parts(at(kOccupancy, blocks)),
-                        .traffic = parts(std::min(1.0, kTraffic * memory))};
+  const double draw = std::min(1.0, kDraw * memory);
+  Contention contention{.occupancy = parts(at(kOccupancy, blocks)), .draw = parts(draw)};
   const PerKernelClass<double>& weight = weight_of(load.transport);
+  contention.traffic[KernelClass::memory] = parts(weight[KernelClass::memory] * draw);
   const PerKernelClass<double> drag = drag_of(load.transport, blocks, memory);
   for (std::size_t kind = 0; kind < kKernelClasses; ++kind) {
     contention.weight.values[kind] = parts(weight.values[kind]);

@@ -1,13 +1,17 @@
 // What a collective takes from kernels that run beside it, and they from it.
 //
-// Three effects on products, each from a measurement of its own (scenarios/gpus/tables), and what
-// other kernels lose beside that; products of few waves of tiles lose more (gemm.hpp, ragged_loss):
+// Each effect from a measurement of its own (scenarios/gpus/tables); products of few waves of tiles
+// lose more (gemm.hpp, ragged_loss):
 //   occupancy  it holds SMs                        h200_occupied_sms.csv
-//   traffic    the bytes that it moves             h200_overlap.csv and
-//                                                  h100_block_beside_collectives.csv, rings
+//   draw       the energy of the bytes it moves,   h200_overlap.csv and
+//              which all kernels of a step pay     h100_block_beside_collectives.csv, rings
+//              for (power_mix.hpp)
+//   traffic    those bytes, to what is bound by    the table below
+//              memory
 //   drag       it runs slower than on an idle GPU  h200_collectives_beside_kernels.csv; beside
 //                                                  what is bound by memory the table below
-//   weight     of attention and memory-bound       h100_block_beside_collectives.csv
+//   weight     of attention and what is bound by   h100_block_beside_collectives.csv
+//              memory
 #pragma once
 
 #include <cstdint>
@@ -34,11 +38,13 @@ struct CollectiveLoad {
 };
 
 struct Contention {
-  std::int64_t occupancy = 0;  ///< of their speed kernels lose while it is there
-  std::int64_t traffic = 0;    ///< and at its full rate; in proportion to its rate
-  /// How much of both kernels of each class lose; both are those of products.
+  std::int64_t occupancy = 0;  ///< of their speed products lose while it is there
+  /// How much of that kernels of each class lose.
   PerKernelClass<std::int64_t> weight{
       {kContentionUnit, kContentionUnit, kContentionUnit, kContentionUnit}};
+  /// What kernels of each class lose besides at its full rate; in proportion to its rate.
+  PerKernelClass<std::int64_t> traffic{};
+  std::int64_t draw = 0;  ///< of the power limit, at its full rate
   /// How much longer it takes beside kernels of each class, at least 1.
   PerKernelClass<std::int64_t> drag{
       {kContentionUnit, kContentionUnit, kContentionUnit, kContentionUnit}};

@@ -249,11 +249,31 @@ PerKernelClass<double> CostModel::time_of_work(const Program& program, const Pla
   return work;
 }
 
+/// The energy of a step's collectives, as nanoseconds at the power limit.
+double CostModel::drawn_by_collectives(const Program& program, const Plan& plan) const {
+  CostModel unscaled = *this;
+  unscaled.collective_factor_ = 1;
+  double drawn = 0;
+  for (const Segment& segment : plan.segments)
+    for (const Op& op : segment.ops) {
+      const auto* launched = std::get_if<Collective>(&op.body);
+      if (launched == nullptr) continue;
+      const auto communicator =
+          std::ranges::find(program.communicators, launched->communicator, &Communicator::id);
+      if (communicator == program.communicators.end()) continue;  // simulate() says so
+      const CollectiveCost cost =
+          unscaled.collective(*launched, *communicator, program.config.mesh);
+      drawn += share(cost.contention.draw) * static_cast<double>(cost.duration.value) *
+               static_cast<double>(segment.repeat);
+    }
+  return drawn;
+}
+
 CostModel CostModel::mixed(const Program& program, const Plan& plan,
                            const RoutedRows& routed) const {
   CostModel model = *this;
   const PerKernelClass<double> limited = time_of_work(program, plan, routed, true);
-  model.mix_ = power_mix(limited);
+  model.mix_ = power_mix(limited, drawn_by_collectives(program, plan));
   model.is_limited_ = limited_part(limited) > 0;
   model.limited_ns_ = limited_part(model.time_of_work(program, plan, routed, false));
   return model;
@@ -285,6 +305,13 @@ CollectiveCost CostModel::collective(CollectiveKind kind, Bytes bytes,
   return cost;
 }
 
+CollectiveCost CostModel::collective(const Collective& collective, const Communicator& communicator,
+                                     const Mesh& mesh) const {
+  return this->collective(collective.kind, full_bytes(collective, communicator.size),
+                          shape_of(communicator, mesh),
+                          {.transport = communicator.transport, .dtype = collective.dtype});
+}
+
 CostModel CostModel::with_library_attention() const {
   CostModel model = *this;
   model.warpgroups_.reset();
@@ -308,6 +335,12 @@ Nanos CostModel::copy(CopyKind kind, Bytes bytes) const {
 Result<CostModel> make_cost_model(const Cluster& cluster) {
   MFSDP_LET(tables, load_cost_tables(cluster.gpu.tables));
   return CostModel(cluster, tables);
+}
+
+CommunicatorShape shape_of(const Communicator& communicator, const Mesh& mesh) {
+  std::int64_t spacing = mesh.world_size();
+  for (const Axis axis : communicator.axes) spacing = std::min(spacing, mesh.stride(axis));
+  return {.ranks = communicator.size, .spacing = spacing};
 }
 
 Bytes full_bytes(const Collective& collective, std::int64_t ranks) {

@@ -27,7 +27,7 @@
 namespace mfsdp {
 
 /// Changes when a price changes for any plan.
-inline constexpr std::string_view kCostModelVersion = "10";
+inline constexpr std::string_view kCostModelVersion = "11";
 
 class CostModel {
  public:
@@ -62,6 +62,9 @@ class CostModel {
   [[nodiscard]] CollectiveCost collective(CollectiveKind kind, Bytes full_bytes,
                                           const CommunicatorShape& shape,
                                           const CollectiveWay& way = {}) const;
+  /// The same of an op of a plan.
+  [[nodiscard]] CollectiveCost collective(const Collective& collective,
+                                          const Communicator& communicator, const Mesh& mesh) const;
 
   /// A copy of that many bytes: launch + 2 bytes / copy bandwidth on the device, launch +
   /// bytes / host bandwidth to and from the host.
@@ -89,6 +92,7 @@ class CostModel {
   [[nodiscard]] PerKernelClass<double> time_of_work(const Program& program, const Plan& plan,
                                                     const RoutedRows& routed,
                                                     bool limited_alone) const;
+  [[nodiscard]] double drawn_by_collectives(const Program& program, const Plan& plan) const;
   [[nodiscard]] static GemmShape gemm_shape(const Kernel& kernel);
   [[nodiscard]] double gemm_ns(const Kernel& kernel) const;
   [[nodiscard]] double grouped_ns(const Kernel& kernel, const ExpertRows* routed) const;
@@ -116,6 +120,10 @@ class CostModel {
 
 /// Loads the tables that the cluster's GPU names. Errors name the file.
 [[nodiscard]] Result<CostModel> make_cost_model(const Cluster& cluster);
+
+/// Where a communicator's ranks lie: those of dp_shard are neighbours, those of dp_outer alone lie
+/// dp_shard apart.
+[[nodiscard]] CommunicatorShape shape_of(const Communicator& communicator, const Mesh& mesh);
 
 /// Elements as NCCL counts them, on a communicator of `ranks`, to bytes of the full buffer.
 [[nodiscard]] Bytes full_bytes(const Collective& collective, std::int64_t ranks);

@@ -18,9 +18,12 @@ constexpr double kSlice = 2048;             // shortest part of a split reductio
 
 // Beside blocks on 8 of an H100's 132 SMs products of w whole waves take 1.75 / w longer, until
 // that is less than what all products lose: a wave more, whose tiles, moreover, begin late
-// (h100_products_beside_blocks.csv; a test says how closely).
+// (h100_products_beside_blocks.csv; a test says how closely). The table has products of two waves
+// and more. Of one they take smaller tiles, and lose as those of two: 1.6 to 1.75 times in steps of
+// 1024 tokens (gpu_backend/measurements/2026-11-28-own-3.md).
 constexpr double kHeldSms = 8;
 constexpr double kRaggedWaves = 1.75;
+constexpr double kFewestWaves = 2;
 
 struct Product {
   std::int64_t rows = 1;
@@ -175,7 +178,7 @@ double GemmCost::ragged_loss(const GemmShape& shape) const {
   const Product product = product_of_kind(shape);
   const double whole = std::ceil(tile_waves(product, sms_));
   if (sms_ <= kHeldSms || std::ceil(tile_waves(product, sms_ - kHeldSms)) <= whole) return 0;
-  return kRaggedWaves / (whole + kRaggedWaves);
+  return kRaggedWaves / (std::max(whole, kFewestWaves) + kRaggedWaves);
 }
 
 }  // namespace mfsdp

@@ -60,19 +60,19 @@ double idle_clock(double limited, double idle, double limit) {
 // tokens over those of steps of 128, which no limit slows, on 2 and 4 H100, rings and symmetric
 // kernels, fp32 and bf16: 1.039 to 1.117, mean 1.070; over the tables' times 1.018 to 1.136, mean
 // 1.057 (gpu_backend/measurements/2026-11-28-collectives-in-a-step.md). Those steps are modelled at
-// 1.24 below the highest clock, 1.055.
+// 1.24 to 1.29 below the highest clock: 1.055 to 1.066.
 double collective_slowdown(const ClassFactors& mixed) {
   return std::sqrt(std::sqrt(std::max(1.0, kHighestClock * mixed[KernelClass::product])));
 }
 
-ClassFactors power_mix(const PerKernelClass<double>& alone) {
+ClassFactors power_mix(const PerKernelClass<double>& alone, double drawn) {
   const double products = alone[KernelClass::product];
   const double attention =
       alone[KernelClass::attention_forward] + alone[KernelClass::attention_backward];
   ClassFactors factors{{1, 1, 1, 1}};
   if (products + attention <= 0) return factors;
   const double spared = (1 - kMemoryDraw) * alone[KernelClass::memory];
-  const double limited = products + attention - spared;
+  const double limited = products + attention - spared + drawn;
   const double needed = products + attention * kAttentionClock;
   const double clock =
       needed >= limited * kHighestClock ? kHighestClock : std::max(1.0, needed / limited);

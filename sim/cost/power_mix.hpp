@@ -4,14 +4,16 @@
 // which a GPU lowers its clock until what it draws on average is the limit. Products draw most and
 // settle lowest; attention alone runs at a clock higher by kAttentionClock; what is bound by memory
 // does not reach the limit, and is as fast at any clock. In a step they all have one clock. With
-// P, A and M the times of products, attention and all else alone, and c the clock over that of
-// products alone:
+// P, A and M the times of products, attention and all else alone, D the energy of collectives
+// beside them, as time at the limit (contention.hpp, draw), and c the clock over that of products
+// alone:
 //
 //   times    P / c,  A kAttentionClock / c,  M
-//   energy   P + A + kMemoryDraw M = limit * all of these times
+//   energy   P + A + kMemoryDraw M + D = limit * all of these times
 //
 // as the energy of what is computed depends little on the clock. So attention in a step takes
-// longer than alone and products less, and what draws little gives the others its part.
+// longer than alone and products less, and what draws little gives the others its part. The clock
+// is not taken to be lower than that of products alone: steps do not show it.
 #pragma once
 
 #include "sim/cost/kernel_class.hpp"
@@ -44,7 +46,8 @@ using ClassFactors = PerKernelClass<double>;
 /// runs beside it in a step at the power limit: its kernels go by the step's clock, too.
 [[nodiscard]] double collective_slowdown(const ClassFactors& mixed);
 
-/// `alone`: nanoseconds of a step by class. All are 1 where products and attention are none of it.
-[[nodiscard]] ClassFactors power_mix(const PerKernelClass<double>& alone);
+/// `alone`: nanoseconds of a step by class; `drawn`: D. All are 1 where products and attention are
+/// none of the step.
+[[nodiscard]] ClassFactors power_mix(const PerKernelClass<double>& alone, double drawn = 0);
 
 }  // namespace mfsdp

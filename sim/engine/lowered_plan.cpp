@@ -84,11 +84,14 @@ class Lowering {
     latest_.assign(program_.events.size(), std::nullopt);
     counted_.assign(tracks_.size(), 0);
     MFSDP_TRY(time_host());
+    LoweredSegment& segment = lowered_.segments[segment_];
+    segment.ordered_begin = lowered_.ordered;
     for (std::size_t i = 0; i < ops().size(); ++i) {
       Entry entry{.op = static_cast<std::uint32_t>(i)};
       MFSDP_LET(is_entry, translate(ops()[i], i, entry));
       if (is_entry) add(ids_.streams[ops()[i].stream], entry);
     }
+    lowered_.ordered = checked_add(lowered_.ordered, checked_mul(segment.ordered, segment.repeat));
     return {};
   }
 
@@ -218,12 +221,12 @@ class Lowering {
     open.bandwidth = checked_add(open.bandwidth, price.duration.value - price.latency.value);
     open.latency = std::max(open.latency, price.latency.value);
     open.launch.occupancy = std::clamp<std::int64_t>(price.occupancy, open.launch.occupancy, kOne);
-    open.launch.traffic = std::clamp<std::int64_t>(price.traffic, open.launch.traffic, kOne);
     for (std::size_t kind = 0; kind < kKernelClasses; ++kind) {
       const auto raise = [kind](auto& largest, const auto& own) {
         largest.values[kind] = std::max(largest.values[kind], own.values[kind]);
       };
       raise(open.launch.weight, price.weight);
+      raise(open.launch.traffic, price.traffic);
       raise(open.launch.drag, price.drag);
     }
     open.launch.link = price.link;
@@ -242,6 +245,9 @@ class Lowering {
     const std::uint32_t track = tracks_.of_launch(open.communicator);
     launch.turn = tracks_.same_instance(segment_, {track, counted_[track]++});
     --launch.turn.base;  // its turn comes when all before it have run
+    if (prices_.launches_in_order &&
+        program_.communicators[open.communicator].transport != Transport::copy_engine)
+      launch.order = lowered_.segments[segment_].ordered++;
     entry.action = Action::launch;
     entry.detail = static_cast<std::uint32_t>(lowered_.launches.size());
     entry.duration = checked_add(open.bandwidth, open.latency);

@@ -23,14 +23,18 @@ struct LoweredWait {
   }
 };
 
+inline constexpr std::int64_t kNoOrder = -1;
+
 /// One collective, or those of a group: its launch takes their bandwidth parts and one latency.
 struct Launch {
   Target turn;                     ///< launches of one communicator run in host order
   std::uint32_t communicator = 0;  ///< position in the program
   std::int64_t occupancy = 0;      ///< as CollectivePrice has it; of a group, its members' largest
-  std::int64_t traffic = 0;
-  PerKernelClass<std::int64_t> weight{};  ///< of a group, its members' largest
+  PerKernelClass<std::int64_t> weight{};   ///< of a group, its members' largest
+  PerKernelClass<std::int64_t> traffic{};  ///< likewise
   PerKernelClass<std::int64_t> drag{{kOne, kOne, kOne, kOne}};  ///< likewise
+  /// Of those that begin in order: how many of its instance do before it; else kNoOrder.
+  std::int64_t order = kNoOrder;
   std::int64_t demand = 0;  ///< share of the link that it wants, of kOne
   int link = 0;
   std::uint32_t unit = 0;              ///< position in the program's units, or their number
@@ -64,8 +68,10 @@ struct HostEntry {
 struct LoweredSegment {
   std::uint32_t source = 0;  ///< position in the plan
   std::int64_t repeat = 1;
-  std::int64_t length = 0;  ///< ops
-  std::int64_t begin = 0;   ///< of its first instance, in ops from the step's start
+  std::int64_t length = 0;         ///< ops
+  std::int64_t begin = 0;          ///< of its first instance, in ops from the step's start
+  std::int64_t ordered = 0;        ///< launches of an instance that begin in order
+  std::int64_t ordered_begin = 0;  ///< those of the step before its first instance
   std::vector<std::vector<Entry>> streams;
   std::vector<HostEntry> host;
   /// By op: when the host has issued it, ns from the instance's begin if nothing holds the host
@@ -80,6 +86,7 @@ struct LoweredPlan {
   std::vector<LoweredSegment> segments;     ///< those that run at least once
   std::int64_t length = 0;                  ///< ops in a step
   std::int64_t host_length = 0;             ///< ns that the host takes to issue a step
+  std::int64_t ordered = 0;                 ///< launches of a step that begin in order
   std::int64_t entries = 0;                 ///< entries of all streams in a step
   std::int64_t spans = 0;                   ///< kernels, collectives and copies in a step
   std::vector<std::uint32_t> track_stream;  ///< of a record track; the number of streams otherwise

@@ -44,23 +44,23 @@ struct KernelPrice {
 
   Nanos duration;
   KernelClass kind = KernelClass::memory;
-  /// Parts of kOne that it loses at least to a collective of an occupancy of kRaggedFrom or more,
-  /// and to its traffic besides.
+  /// Parts of kOne that it loses at least to a collective of an occupancy of kRaggedFrom or more.
   std::int64_t ragged_loss = 0;
 };
 
 struct CollectivePrice {
   Nanos duration;  ///< alone on its link, latency included
   Nanos latency;   ///< the part that moves no bytes; at most `duration`
-  /// Parts of kOne that a kernel beside it loses for its SMs, as long as it is there: at whatever
+  /// Parts of kOne that a product beside it loses for its SMs, as long as it is there: at whatever
   /// rate, and also while it waits for other ranks. More than kOne counts as that.
   std::int64_t occupancy = 0;
-  /// Parts of kOne that a kernel beside it loses for its memory traffic at full rate; at another
-  /// rate in proportion, so none while it waits. An average over `duration`: the engine knows no
-  /// phase of latency, it spreads that over the collective, as it does its demand on the link.
-  std::int64_t traffic = 0;
-  /// How much of both a kernel of each class really loses, of kOne.
+  /// How much of that a kernel of each class really loses, of kOne.
   PerKernelClass<std::int64_t> weight{{kOne, kOne, kOne, kOne}};
+  /// Parts of kOne that a kernel of each class beside it loses for its memory traffic at full rate;
+  /// at another rate in proportion, so none while it waits. An average over `duration`: the engine
+  /// knows no phase of latency, it spreads that over the collective, as it does its demand on the
+  /// link. More than kOne counts as that.
+  PerKernelClass<std::int64_t> traffic{};
   /// How many times as long it takes while a rank of its group computes, by what that runs, of
   /// kOne; at least kOne. It is the slack of a shared link as well: the slower of the two decides.
   PerKernelClass<std::int64_t> drag{{kOne, kOne, kOne, kOne}};
@@ -81,6 +81,9 @@ struct Prices {
   /// How long the host takes to issue an op. Empty where ops cost the host nothing, as ours, which
   /// are issued ahead or as graphs.
   std::function<Nanos(const Op&)> host{};
+  /// Whether a collective that kernels move begins no earlier than the one of those that the host
+  /// issued before it, on whatever communicator: NCCL_LAUNCH_ORDER_IMPLICIT.
+  bool launches_in_order = false;
 };
 
 }  // namespace mfsdp

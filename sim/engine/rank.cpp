@@ -98,14 +98,8 @@ Result<void> Rank::step(std::vector<std::uint32_t>& arrived, std::vector<std::ui
   ready_.clear();
   // Whether a kernel holds the SMs counts when every stream has come as far as it can, in whatever
   // order that was.
-  const bool held = running_.holds(now_);
-  for (const std::uint32_t stream : come_up_) {
-    if (held)
-      running_.queue(stream);
-    else
-      arrived.push_back(running_.ops()[stream].group);
-  }
-  come_up_.clear();
+  if (come_up_ && !running_.holds(now_)) running_.take_queued(now_, arrived);
+  come_up_ = false;
   finish();
   note_computing(affected);
   return {};
@@ -145,7 +139,7 @@ Result<void> Rank::advance_stream(std::uint32_t stream) {
         const Target& turn = lowered_.launches[entry.detail].turn;
         if (!reached(turn, turn.count(cursor.step, cursor.instance), stream)) return {};
         begin(stream);
-        come_up_.push_back(stream);
+        come_up_ = true;
         return {};
       }
       case Action::wait: {
@@ -287,7 +281,12 @@ Running& Rank::begin(std::uint32_t stream) {
   if (entry.action == Action::launch) {
     op.launch = &lowered_.launches[entry.detail];
     op.group = groups_[op.launch->communicator];
-    op.waits = true;
+    op.waits = op.queued = true;
+    if (op.launch->order != kNoOrder) {
+      const LoweredSegment& segment = lowered_.segments[cursor.segment];
+      op.order = cursor.step * lowered_.ordered + segment.ordered_begin +
+                 cursor.instance * segment.ordered + op.launch->order;
+    }
   } else if (entry.action == Action::kernel) {
     scale = kernels_.of({.step = cursor.step,
                          .segment = cursor.segment,

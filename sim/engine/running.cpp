@@ -52,11 +52,19 @@ bool RunningOps::holds(std::int64_t now) const {
 }
 
 void RunningOps::take_queued(std::int64_t now, std::vector<std::uint32_t>& groups) {
-  for (Running& op : ops_) {
-    if (!op.is_collective() || !op.queued) continue;
-    op.queued = false;
-    op.came = now;
-    groups.push_back(op.group);
+  for (bool goes_on = true; goes_on;) {
+    goes_on = false;
+    for (Running& op : ops_) {
+      if (!op.is_collective() || !op.queued) continue;
+      if (op.order != kNoOrder) {
+        if (op.order != begun_) continue;
+        ++begun_;
+        goes_on = true;
+      }
+      op.queued = false;
+      op.came = now;
+      groups.push_back(op.group);
+    }
   }
 }
 
@@ -93,7 +101,7 @@ std::int64_t RunningOps::taken_beside() const {
 void RunningOps::share(std::int64_t now) {
   bool communicates = false;
   bool waits = false;
-  PerKernelClass<std::int64_t> lost;
+  PerKernelClass<std::int64_t> left{{kOne, kOne, kOne, kOne}};
   std::int64_t held = 0;  // by the collective with the most SMs
   std::int64_t next_end = kNever;
   for (const Running& op : ops_) {
@@ -103,22 +111,23 @@ void RunningOps::share(std::int64_t now) {
     next_end = std::min(next_end, op.end);
     if (op.queued) continue;
     held = std::max(held, op.launch->occupancy);
-    const std::int64_t taken = op.launch->occupancy + op.launch->traffic * op.rate / kOne;
-    for (std::size_t kind = 0; kind < kKernelClasses; ++kind)
-      lost.values[kind] += taken * op.launch->weight.values[kind] / kOne;
+    for (std::size_t kind = 0; kind < kKernelClasses; ++kind) {
+      const std::int64_t lost = op.launch->occupancy * op.launch->weight.values[kind] / kOne +
+                                op.launch->traffic.values[kind] * op.rate / kOne;
+      left.values[kind] = left.values[kind] * std::max<std::int64_t>(kOne - lost, 0) / kOne;
+    }
   }
   const std::int64_t beside = taken_beside();
   bool computes = false;
   std::int64_t lost_by_compute = 0;
   for (Running& op : ops_) {
     if (!op.is_there || op.launch != nullptr) continue;
-    const std::int64_t ragged = held < kRaggedFrom ? 0 : op.entry->ragged_loss - held;
-    const std::int64_t left =
-        std::max(kOne - lost[op.entry->kind] - std::max<std::int64_t>(ragged, 0), kSlowestKernel);
+    const std::int64_t whole_waves = held < kRaggedFrom ? kOne : kOne - op.entry->ragged_loss;
+    const std::int64_t rate = std::max(std::min(left[op.entry->kind], whole_waves), kSlowestKernel);
     const std::int64_t share = beside == 0 || !op.is_kernel() ? kOne
                                : op.computes                  ? kOne - beside
                                                               : kBesideCompute;
-    op.set_rate(now, op.transfer == nullptr ? left * share / kOne : copy_rate(op));
+    op.set_rate(now, op.transfer == nullptr ? rate * share / kOne : copy_rate(op));
     next_end = std::min(next_end, op.end);
     if (!op.computes) continue;
     computes = true;

@@ -21,13 +21,13 @@ inline constexpr std::int64_t kSlowestKernel = std::int64_t{1} << 18;
 inline constexpr std::int64_t kBesideCompute = std::int64_t{1} << 18;
 
 /// An op on a stream that takes time. A collective is there from when its launch comes up on its
-/// stream. It waits until a kernel that holds the SMs then has ended, and until its launches on all
-/// ranks of its group have come as far.
+/// stream. It waits until a kernel that holds the SMs then has ended and those that are to begin
+/// before it have, and until its launches on all ranks of its group have come as far.
 struct Running {
   bool is_there = false;      ///< false: the stream runs nothing
   bool computes = false;      ///< a kernel or copy on a stream of role compute
   bool waits = false;         ///< of collectives: for SMs or other ranks
-  bool queued = false;        ///< of collectives: for SMs
+  bool queued = false;        ///< of collectives: for SMs, or those before it
   std::uint32_t group = 0;    ///< of collectives: whose ranks meet in it
   std::uint32_t segment = 0;  ///< position among the lowered segments
   const Entry* entry = nullptr;
@@ -35,8 +35,9 @@ struct Running {
   const LinkShare* transfer = nullptr;  ///< of copies
   std::int64_t step = 0;
   std::int64_t instance = 0;
-  std::int64_t start = 0;  ///< ns; waiting is part of it
-  std::int64_t came = 0;   ///< of collectives: ns, since when it waits for other ranks alone
+  std::int64_t order = kNoOrder;  ///< of collectives: how many have to have begun
+  std::int64_t start = 0;         ///< ns; waiting is part of it
+  std::int64_t came = 0;          ///< of collectives: ns, since when it waits for other ranks alone
 
   Int128 remaining = 0;      ///< when its rate was set; 2^-20 ns at full speed
   std::int64_t rate_at = 0;  ///< when its rate was set, ns
@@ -91,9 +92,7 @@ class RunningOps {
   [[nodiscard]] Running& of_group(std::uint32_t group);
   /// Whether a kernel is there that lets no collective begin that comes up now.
   [[nodiscard]] bool holds(std::int64_t now) const;
-  /// The stream's collective waits for SMs.
-  void queue(std::uint32_t stream) { ops_[stream].queued = true; }
-  /// The collectives that wait for SMs: takes them out of the queue, and appends their groups.
+  /// Takes the collectives whose turn it is out of the queue, and appends their groups.
   void take_queued(std::int64_t now, std::vector<std::uint32_t>& groups);
   /// The classes of ops that compute.
   [[nodiscard]] ComputingClasses computes() const;
@@ -116,6 +115,7 @@ class RunningOps {
   [[nodiscard]] std::int64_t taken_beside() const;
 
   std::vector<Running> ops_;
+  std::int64_t begun_ = 0;  ///< collectives that begin in order
   std::vector<std::uint32_t> ended_;
   Doing doing_;
 };

@@ -4,9 +4,12 @@
 //   host_wait
 //            holds it back. No op begins before it was issued
 //   streams  run their ops in order; a wait holds its stream until its record has run
-//   kernels  run at 1 - what the collectives beside them take, at least 1/4: SMs as long as they
-//            are there, memory traffic in proportion to how fast they go; by the kernel's class
-//            a kernel of another stream beside compute's takes a quarter of its SMs
+//   kernels  run at the product of what each collective beside them leaves, at least 1/4: it takes
+//            SMs as long as it is there, memory traffic in proportion to how fast it goes; by the
+//            kernel's class. Where products need another wave then, at what that leaves, if less.
+//            A kernel of another stream beside compute's takes a quarter of its SMs
+//   order    where Prices::launches_in_order says so, a collective begins when those issued before
+//            it have
 //   links    collectives, or copies, that want more than a link has share it in proportion
 //   ranks    run the same plan and meet in collectives: one begins when its last rank has come to
 //            it, goes at the pace of its slowest rank's link, and ends on all ranks at once

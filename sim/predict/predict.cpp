@@ -20,12 +20,6 @@
 
 namespace mfsdp {
 
-CommunicatorShape shape_of(const Communicator& communicator, const Mesh& mesh) {
-  std::int64_t spacing = mesh.world_size();
-  for (const Axis axis : communicator.axes) spacing = std::min(spacing, mesh.stride(axis));
-  return {.ranks = communicator.size, .spacing = spacing};
-}
-
 namespace {
 
 /// The engine's questions, answered by the cost model. It, `routed` and `peak` must outlive them.
@@ -33,14 +27,12 @@ Prices prices_of(const CostModel& costs, const Mesh& mesh, const RoutedRows& rou
                  PeakCheck& peak) {
   static_assert(kOne == kContentionUnit);
   const auto collective = [&costs, mesh](const Collective& op, const Communicator& communicator) {
-    const CollectiveCost cost =
-        costs.collective(op.kind, full_bytes(op, communicator.size), shape_of(communicator, mesh),
-                         {.transport = communicator.transport, .dtype = op.dtype});
+    const CollectiveCost cost = costs.collective(op, communicator, mesh);
     return CollectivePrice{.duration = cost.duration,
                            .latency = cost.latency,
                            .occupancy = cost.contention.occupancy,
-                           .traffic = cost.contention.traffic,
                            .weight = cost.contention.weight,
+                           .traffic = cost.contention.traffic,
                            .drag = cost.contention.drag,
                            .link = static_cast<int>(cost.link)};
   };
@@ -148,6 +140,7 @@ Result<Simulation> simulate_at_clock(const Program& program, const Plan& plan,
     peak.emplace(costs.cluster().gpu);
     Prices prices = prices_of(model, program.config.mesh, routed, *peak);
     prices.host = host;
+    prices.launches_in_order = !host;
     MFSDP_LET(simulation, simulate(program, plan, prices, {}));
     CostModel rested = mixed.rested(simulation.time.idle);
     if (round == kRounds || std::abs(rested.clock() - model.clock()) < kSame)

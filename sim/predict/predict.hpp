@@ -11,10 +11,6 @@
 
 namespace mfsdp {
 
-/// Where a communicator's ranks lie: those of dp_shard are neighbours, those of dp_outer alone lie
-/// dp_shard apart.
-[[nodiscard]] CommunicatorShape shape_of(const Communicator& communicator, const Mesh& mesh);
-
 /// Device memory of a program on a GPU.
 struct Footprint {
   Bytes allocated;  ///< pools as they are packed, and the runtime
@@ -33,8 +29,9 @@ struct Prediction {
 
 /// Simulates the program's train plan on a cluster of as many GPUs as its mesh, whose ranks differ
 /// as `variation` says; `simulation.ranks` tells how much. Who ran it, when and under which name is
-/// left to the caller. `host`: how long the host takes to issue an op; empty: no time. `routed`:
-/// rows of experts; empty: those of balance.
+/// left to the caller. `host`: how long the host takes to issue an op; empty: no time, and
+/// collectives begin in the order of their launches, as mfsdp-exec has it. `routed`: rows of
+/// experts; empty: those of balance.
 [[nodiscard]] Result<Prediction> predict(const Program& program, const CostModel& costs,
                                          const RankVariation& variation = {},
                                          const std::function<Nanos(const Op&)>& host = {},

@@ -76,7 +76,7 @@ Prices stated_prices() {
                 return CollectivePrice{.duration = Nanos(op.count),
                                        .latency = Nanos(op.count / 8),
                                        .occupancy = kOne / 8,
-                                       .traffic = kOne / 3,
+                                       .traffic = {{kOne / 3, kOne / 3, kOne / 3, kOne / 3}},
                                        .link = communicator.purpose == "outer" ? 1 : 0};
               },
           .copy = [](const Copy& op) { return CopyPrice{.duration = Nanos(op.input.offset)}; }};

@@ -197,18 +197,18 @@ TEST(Simulate, CollectivesSlowTheKernelsBesideThem) {
 
 TEST(Simulate, CollectivesThatShareALinkShareTheirMemoryTraffic) {
   // Two collectives of 100 on one link: both at half speed until 200. Their traffic, 1/4 of a
-  // kernel's speed each, is halved with it: 200 ns at 3/4 do 150 of the kernel, 50 are left.
+  // kernel's speed each, is halved with it: 200 ns at 7/8 of 7/8 do 153 of the kernel, 47 are left.
   Tiny tiny = gated();
   tiny.collective(kGather, 0, {.duration = 100, .memory = 1});
   tiny.collective(kScatter, 1, {.duration = 100, .memory = 1}).kernel(200);
   EXPECT_EQ(summary(simulate(tiny)),
-            "step 250 compute 250 communication 200 exposed 0 idle 0 contention 50");
-  // Their SMs are taken at any speed: 200 ns at 1/2 do 100.
+            "step 247 compute 247 communication 200 exposed 0 idle 0 contention 46");
+  // Their SMs are taken at any speed: 200 ns at 3/4 of 3/4 do 112.5.
   Tiny sms = gated();
   sms.collective(kGather, 0, {.duration = 100, .sms = 1});
   sms.collective(kScatter, 1, {.duration = 100, .sms = 1}).kernel(200);
   EXPECT_EQ(summary(simulate(sms)),
-            "step 300 compute 300 communication 200 exposed 0 idle 0 contention 100");
+            "step 288 compute 288 communication 200 exposed 0 idle 0 contention 87");
 }
 
 TEST(Simulate, KernelsKeepAQuarterOfTheirSpeed) {
@@ -229,7 +229,7 @@ TEST(Simulate, KernelsOfEachClassLoseTheirShare) {
 }
 
 TEST(Simulate, ProductsOfFewWavesLoseAnother) {
-  // Three eighths, of which a collective that holds SMs for a quarter is part: 80 ns at 5/8 do 50.
+  // Three eighths, where a collective that holds SMs costs a quarter: 80 ns at 5/8 do 50.
   Tiny tiny = gated();
   tiny.collective(kGather, 0, {.duration = 80, .sms = 1});
   tiny.kernel(60, "product", kCompute, KernelClass::memory, true);
@@ -357,6 +357,27 @@ TEST(Simulate, OneCommunicatorRunsItsCollectivesInHostOrder) {
   EXPECT_EQ(summary(result), "step 110 compute 30 communication 80 exposed 80 idle 0 contention 0");
   EXPECT_EQ(find(*result, "all_gather").start, Nanos(30));
   EXPECT_EQ(find(*result, "reduce_scatter").start, Nanos(70));
+}
+
+/// The span of a reduction of 10 that comes up at once, behind a gather of another communicator and
+/// link that was issued before it and waits for a kernel of 30.
+std::string reduction_after_a_gather(bool in_order, Transport of_reduction) {
+  Tiny tiny = gated();
+  tiny.program.communicators[2].transport = of_reduction;
+  tiny.kernel(30).record(kCompute, 1).wait(kGather, 1);
+  tiny.collective(kGather, 0, {.duration = 40});
+  tiny.collective(kScatter, 2, {.duration = 10}, {}, CollectiveKind::reduce_scatter);
+  Prices prices = tiny_prices();
+  prices.launches_in_order = in_order;
+  const auto result = mfsdp::simulate(tiny.program, join(tiny).plan(), prices);
+  const OpTime& reduction = find(*result, "reduce_scatter");
+  return std::to_string(reduction.start.value) + " to " + std::to_string(reduction.end.value);
+}
+
+TEST(Simulate, CollectivesBeginInTheOrderOfTheirLaunchesWherePricesSaySo) {
+  EXPECT_EQ(reduction_after_a_gather(false, Transport::nccl), "0 to 10");
+  EXPECT_EQ(reduction_after_a_gather(true, Transport::nccl), "0 to 40");
+  EXPECT_EQ(reduction_after_a_gather(true, Transport::copy_engine), "0 to 10");
 }
 
 TEST(Simulate, AGroupIsOneLaunchWithOneLatency) {

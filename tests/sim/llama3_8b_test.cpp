@@ -2,6 +2,7 @@
 // memory and time are known from arithmetic and from other systems' measurements.
 #include <gtest/gtest.h>
 
+#include <cmath>
 #include <filesystem>
 #include <map>
 
@@ -58,18 +59,19 @@ TEST(Llama3On8H200, ShardedStateIsEighteenBytesAParameter) {
 
 /// Four blocks a rank are orthogonalised, 1.2e13 FLOP each, beside exchanges; a step may take a
 /// tenth longer for it. Of states half is saved, but for embedding and head.
-TEST(Llama3On8H200, MuonTakesATenthMoreThanAdamw) {
+TEST(Llama3On8H200, MuonTakesATwelfthMoreThanAdamw) {
   PlanConfig config = llama();
   const PredictedRun adamw = predicted(config);
   config.optimizer = Optimizer::muon;
   const PredictedRun muon = predicted(config);
   EXPECT_NEAR(
-      static_cast<double>(muon.time.step.value) / static_cast<double>(adamw.time.step.value), 1.1,
+      static_cast<double>(muon.time.step.value) / static_cast<double>(adamw.time.step.value), 1.09,
       0.01);
   EXPECT_LT(muon.memory.allocated, adamw.memory.allocated);
 }
 
-/// Its products are at the power limit, where SMs move less than the tables have.
+/// Its products are at the power limit, 1.29 below the highest clock, where SMs move less than the
+/// tables have.
 TEST(Llama3On8H200, CollectivesOfSmsGoByTheStepsClock) {
   const Program program = *build_program(llama(), {});
   const CostModel alone =
@@ -85,7 +87,7 @@ TEST(Llama3On8H200, CollectivesOfSmsGoByTheStepsClock) {
     EXPECT_EQ(after.latency, before.latency);
     EXPECT_NEAR(static_cast<double>((after.duration - after.latency).value) /
                     static_cast<double>((before.duration - before.latency).value),
-                1.055, 0.006);
+                std::sqrt(std::sqrt(1.29)), 0.001);
     // As long as before beside products, whose clock it had there too.
     const auto beside = [](const CollectiveCost& cost) {
       return static_cast<double>(cost.duration.value) *
@@ -158,7 +160,9 @@ TEST(Llama3On8H200, OurOwnAttentionIsTheDefault) {
   const auto ms = [&](const CostModel& model) {
     return static_cast<double>(predict(*program, model)->run.time.step.value) / 1e6;
   };
-  EXPECT_NEAR(ms(costs.with_library_attention()) - ms(costs), 15.0, 2.0);
+  // In steps at the power limit cuDNN's backward pass of a layer took 3.68 ms (117.9 of 32 layers
+  // on four H200, 2026-11-26-many-4-h200.md), ours 3.0: 21.8 ms.
+  EXPECT_NEAR(ms(costs.with_library_attention()) - ms(costs), 21.8, 2.0);
 }
 
 TEST(Llama3On8H200, TrafficIsSevenEighthsOfTheFullBytes) {

@@ -185,8 +185,10 @@ inline Prices tiny_prices() {
     price.duration = Nanos(collective.count);
     price.latency = Nanos(collective.input.offset);
     price.occupancy = collective.output.offset % 256 * kOne / 4;
-    price.traffic = collective.output.offset / 256 % 256 * kOne / 4;
     price.weight = kTinyWeight;
+    price.traffic = kTinyWeight;
+    for (std::int64_t& lost : price.traffic.values)
+      lost = lost * (collective.output.offset / 256 % 256) / 4;
     const std::int64_t slower = collective.output.offset / 65536 * kOne / 4;
     price.drag.values.fill(kOne + slower);
     price.drag[KernelClass::attention_backward] += slower;

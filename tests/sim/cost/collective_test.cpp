@@ -194,8 +194,8 @@ RC_GTEST_PROP(CollectiveProperty, PartsAreWithinTheWhole, ()) {
   const CollectiveCost cost = model.cost(query.kind, Bytes(query.bytes), {.ranks = query.ranks});
   RC_ASSERT(cost.latency <= cost.duration);
   RC_ASSERT(cost.contention.occupancy >= 0);
-  RC_ASSERT(cost.contention.traffic >= 0);
-  RC_ASSERT(cost.contention.occupancy + cost.contention.traffic < kContentionUnit);
+  RC_ASSERT(cost.contention.draw >= 0);
+  RC_ASSERT(cost.contention.occupancy + cost.contention.draw < kContentionUnit);
   for (const std::int64_t drag : cost.contention.drag.values) RC_ASSERT(drag >= kContentionUnit);
 }
 

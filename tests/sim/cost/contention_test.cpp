@@ -50,7 +50,8 @@ TEST(Contention, OccupancyIsTheMeasuredCurve) {
     const Contention cost =
         contention(h200(), {.transport = Transport::nccl, .blocks = blocks, .duration_ns = 1});
     EXPECT_NEAR(share(cost.occupancy), lost, 1e-4) << blocks;
-    EXPECT_EQ(cost.traffic, 0);
+    EXPECT_EQ(cost.traffic, PerKernelClass<std::int64_t>{});
+    EXPECT_EQ(cost.draw, 0);
   }
 }
 
@@ -165,8 +166,8 @@ TEST(Contention, CopiesAndCollectivesSlowEachOtherAsMeasured) {
         << to_string(transport);
     const auto modelled = [&](const BesideRow& row) {
       const Contention own = cost(row);
-      return share(own.weight[KernelClass::memory]) *
-             (share(own.occupancy) + share(own.traffic) / share(own.drag[KernelClass::memory]));
+      return share(own.weight[KernelClass::memory]) * share(own.occupancy) +
+             share(own.traffic[KernelClass::memory]) / share(own.drag[KernelClass::memory]);
     };
     // A link half as fast leaves more of its time to copies, down to what products cost it.
     BesideRow slow = rows.front();
@@ -187,7 +188,7 @@ double modelled_loss(double bytes, double alone_ms) {
   const Contention cost = contention(
       h100,
       {.transport = Transport::nccl, .blocks = 24, .bytes = bytes, .duration_ns = alone_ms * 1e6});
-  return share(cost.occupancy) * share(cost.drag[KernelClass::product]) + share(cost.traffic);
+  return share(cost.occupancy) * share(cost.drag[KernelClass::product]) + share(cost.draw);
 }
 
 TEST(Contention, ProductsBesideRingsOfTwoGpusLoseWithinAThirdOfWhatWasMeasured) {

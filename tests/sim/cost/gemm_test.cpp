@@ -115,6 +115,8 @@ TEST_F(GemmCostTest, FewWavesLoseAnotherToHeldSms) {
   // room.
   const GemmShape two{.kind = GemmKind::input_gradient, .m = 2048, .n = 28672, .k = 4096};
   EXPECT_DOUBLE_EQ(cost_.ragged_loss(two), 1.75 / 3.75);
+  const GemmShape one{.kind = GemmKind::input_gradient, .m = 1024, .n = 28672, .k = 4096};
+  EXPECT_DOUBLE_EQ(cost_.ragged_loss(one), 1.75 / 3.75);
   EXPECT_EQ(cost_.ragged_loss({.m = 128 * 200, .n = 256, .k = 4096}), 0);
   EXPECT_EQ(cost_.ragged_loss({.m = 128, .n = 256, .k = 4096}), 0);
 }

@@ -116,6 +116,16 @@ TEST(PowerMix, TheEnergyOfAStepIsThatOfItsParts) {
   EXPECT_NEAR(step, 600 + 30 + 90 + 0.81 * 50, 1e-9);
 }
 
+TEST(PowerMix, CollectivesTakeTheirEnergyFromTheClock) {
+  const PerKernelClass<double> times{{600, 30, 90, 50}};
+  const double clock = 1 / power_mix(times)[product];
+  const double beside = 1 / power_mix(times, 10)[product];
+  // Products and attention, at the clock of products alone, over what the limit leaves them.
+  EXPECT_NEAR(clock, (600 + 1.147 * 120) / (720 - 0.19 * 50), 1e-9);
+  EXPECT_NEAR(beside, (600 + 1.147 * 120) / (720 - 0.19 * 50 + 10), 1e-9);
+  EXPECT_EQ(power_mix(times, 1000)[product], 1);
+}
+
 TEST(PowerMix, CollectivesGoByTheFourthRootOfTheClock) {
   EXPECT_DOUBLE_EQ(collective_slowdown({{1 / 1.29, 1, 1, 1}}), 1);  // the highest
   EXPECT_DOUBLE_EQ(collective_slowdown({{0.5, 1, 1, 1}}), 1);
