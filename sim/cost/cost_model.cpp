@@ -220,8 +220,10 @@ Nanos CostModel::price(const Kernel& kernel, const ExpertRows* routed) const {
       default: return 0.0;
     }
   }();
-  const ClassFactors& factors = is_limited(busy) ? mix_ : short_;
-  const double scaled = std::max(memory, busy * factors[class_of(kernel.kind)]) * kernel_factor_;
+  const KernelClass which = class_of(kernel.kind);
+  double factor = (is_limited(busy) ? mix_ : short_)[which];
+  if (which == KernelClass::attention_backward) factor = std::max(factor, mix_[which]);
+  const double scaled = std::max(memory, busy * factor) * kernel_factor_;
   const double least =  // where the peak is that of the highest clock
       clock_ > 1 ? static_cast<double>(kernel.flops) / (cluster_.gpu.bf16 * 1e3) : 0;
   return to_nanos(std::max(scaled, std::min(least, busy * kernel_factor_)));

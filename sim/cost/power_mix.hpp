@@ -23,7 +23,9 @@ namespace mfsdp {
 /// Whether a product or attention that takes that long alone, in nanoseconds, is at the power limit
 /// then. In the tables (sm_mhz) all that take less than about a millisecond had the highest clock,
 /// and in steps they take what they took there: the others' clock is not counted for them. They are
-/// faster all the same where a GPU waits: idle_clock().
+/// faster all the same where a GPU waits: idle_clock(). Not so attention's backward pass: of
+/// whatever length it is slower in a step that is at the limit by what the mix says
+/// (gpu_backend/measurements/2026-11-28-kernels-beside-collectives.md).
 [[nodiscard]] constexpr bool is_limited(double alone) { return alone >= 0.95e6; }
 
 /// What the times alone of each class are to be multiplied by, of those that are limited.

@@ -376,7 +376,8 @@ TEST(Find, TriesStrategiesOfExpertsWithTheBest) {
   const auto run = test::run_sim(
       "--model mixtral_8x7b --gpu h200 --gpus 16 --seq-len 2048 --global-batch 128 --ep 8 "
       "--capacity-factor 1.25 --strategy optim_grads_params --recompute full --micro-batch 1 "
-      "--outer-dp 1 --prefetch 1 --grad-slots 2 --find fastest --no-save --output json");
+      "--outer-dp 1 --placement earliest --prefetch 1 --grad-slots 2 --find fastest --no-save "
+      "--output json");
   ASSERT_EQ(run.status, 0);
   const json winner = json::parse(run.out)["winner"];
   ASSERT_GT(best, 1.002 * usual);  // what more memory has to gain

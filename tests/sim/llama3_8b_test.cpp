@@ -101,6 +101,29 @@ TEST(Llama3On8H200, CollectivesOfSmsGoByTheStepsClock) {
   EXPECT_EQ(costs(mixed, 16, Transport::nccl), costs(alone, 16, Transport::nccl));
 }
 
+/// How many times as long as alone it takes in the step.
+double in_the_step(const CostModel& alone, const Program& program, KernelKind kind) {
+  const Plan& plan = *program.find_plan("train");
+  const CostModel mixed = alone.mixed(program, plan);
+  for (const Segment& segment : plan.segments)
+    for (const Op& op : segment.ops)
+      if (const auto* kernel = std::get_if<Kernel>(&op.body); kernel && kernel->kind == kind)
+        return static_cast<double>(mixed.kernel(*kernel).value) /
+               static_cast<double>(alone.kernel(*kernel).value);
+  return 0;
+}
+
+/// Of 0.23 ms alone.
+TEST(Llama3On8H200, ShortAttentionGoesByTheStepsClockInTheBackwardPass) {
+  PlanConfig config = llama();
+  config.seq_len = 2048;
+  const Program program = *build_program(config, {});
+  const CostModel alone =
+      *make_cost_model(*make_cluster(*load_gpu("h200", kScenarios / "gpus"), 8, 8));
+  EXPECT_NEAR(in_the_step(alone, program, KernelKind::attention_backward), 1.147, 0.001);
+  EXPECT_EQ(in_the_step(alone, program, KernelKind::attention_forward), 1);
+}
+
 /// Bytes of the buffers whose names begin so.
 std::int64_t bytes_named(const Program& program, const std::string& prefix) {
   std::int64_t sum = 0;

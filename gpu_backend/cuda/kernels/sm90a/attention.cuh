@@ -8,6 +8,7 @@
 #include <cstdint>
 
 #include "core/runtime/calls/attention.hpp"
+#include "gpu_backend/cuda/kernels/sm90a/tile_order.hpp"
 #include "gpu_backend/cuda/kernels/sm90a/wgmma.cuh"
 #include "gpu_backend/cuda/kernels/warpgroup_attention.hpp"
 
@@ -40,37 +41,9 @@ struct AttentionDims {
   }
 };
 
-/// A tile of a head; the first one of a head has most to do.
-struct AttentionTile {
-  int index = 0;
-  int head = 0;
-  int batch = 0;
-};
-/// Tiles in the order in which they are begun: heads by sections that fill the device about twice
-/// and whose operands and sums stay in the second-level cache; in a section, longest first.
-struct TileOrder {
-  int length = 0;  ///< tiles of a head
-  int heads = 0;
-  int all_heads = 0;  ///< of all sequences
-  int section = 0;    ///< heads of one
-
-  __device__ TileOrder(const AttentionDims& dims, int tile_rows)
-      : length(dims.seq / tile_rows),
-        heads(dims.heads),
-        all_heads(dims.batch * dims.heads),
-        section(length >= kSectionTiles ? 1 : kSectionTiles / length) {}
-  [[nodiscard]] __device__ int size() const { return all_heads * length; }
-  [[nodiscard]] __device__ AttentionTile operator[](int at) const {
-    const int first = at / (section * length) * section;
-    const int rest = at % (section * length);
-    const int width = min(section, all_heads - first);
-    const int head = first + rest % width;
-    return {.index = rest / width, .head = head % heads, .batch = head / heads};
-  }
-
- private:
-  static constexpr int kSectionTiles = 256;
-};
+[[nodiscard]] __device__ inline TileOrder tiles_of(const AttentionDims& dims, int tile_rows) {
+  return {dims.seq / tile_rows, dims.heads, dims.batch};
+}
 
 /// The next tile that no block has begun.
 [[nodiscard]] __device__ inline int take_tile(int* begun) { return atomicAdd(begun, 1); }

@@ -216,7 +216,7 @@ __device__ void load(const AttentionDims& dims, const AttentionBackwardMaps& map
                      const kernels::HeadView<Bf16>& d_query, int* begun, std::uint32_t memory,
                      const Barriers& barriers, volatile int& tile_index) {
   using At = Layout<head_dim>;
-  const TileOrder tiles(dims, kKeys);
+  const TileOrder tiles = tiles_of(dims, kKeys);
   TwoStages at;
   for (std::uint32_t parity = 1;; parity ^= 1U) {
     const int index = take_tile(begun);
@@ -355,7 +355,7 @@ __global__ void __launch_bounds__(kAttentionThreads, 1)
   const std::uint32_t own_rows = own * 64 * kRowBytes;
   const std::uint32_t own_columns = own * (head_dim == 64 ? kRowBytes / 2 : kKeyBox);
   const float scale = dims.scale * kLog2E;
-  const TileOrder tiles(dims, kKeys);
+  const TileOrder tiles = tiles_of(dims, kKeys);
   constexpr int kDiagonal = kKeys / kQueries;  // blocks of queries that meet it
 
   TwoStages at;

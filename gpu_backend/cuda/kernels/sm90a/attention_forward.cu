@@ -47,7 +47,7 @@ struct Barriers {
 /// A head's last tile of queries has most keys.
 __device__ AttentionTile last_first(const TileOrder& tiles, int at) {
   AttentionTile tile = tiles[at];
-  tile.index = tiles.length - 1 - tile.index;
+  tile.index = tiles.length() - 1 - tile.index;
   return tile;
 }
 
@@ -57,7 +57,7 @@ __device__ void load(const AttentionDims& dims, const AttentionForwardMaps& maps
                      std::uint32_t memory, const Barriers& barriers,
                      volatile int (&tile_index)[2]) {
   using At = Layout<head_dim>;
-  const TileOrder tiles(dims, kTile);
+  const TileOrder tiles = tiles_of(dims, kTile);
   TwoStages query;
   TwoStages keys;
   const auto free = [&](Operand what, const TwoStages& at) {
@@ -198,7 +198,7 @@ __global__ void __launch_bounds__(kAttentionThreads, 1)
   const int lane = thread % kWarp;
   const int row = warpgroup * 64 + thread / kWarp * 16 + lane / 4;
   const float scale = dims.scale * kLog2E;
-  const TileOrder tiles(dims, kTile);
+  const TileOrder tiles = tiles_of(dims, kTile);
   if (warpgroup == 1) end_turn(warpgroup);  // the other begins
   TwoStages query;
   TwoStages key;
