@@ -38,7 +38,8 @@ constexpr std::array<OverlapCase, 13> kOverlapCases{
      {"rs_fp32_max_ctas_8", Transport::nccl, 8, 872.4}}};
 
 /// What GEMMs lose beside four such collectives, which take that long alone: they take drag times
-/// as long beside them, hold their SMs all the while and move their bytes once.
+/// as long beside them, hold their SMs all the while and move their bytes once, which at the power
+/// limit, all the time here, costs what they draw. In a step that is the clock's (power_mix.hpp).
 double overlap_increment_ms(const Gpu& gpu, const OverlapCase& row, double collectives_ms) {
   constexpr double kRanks = 8;
   const double moved = 4 * 2 * (kRanks - 1) / kRanks * row.megabytes * 1e6;  // read and written

@@ -67,8 +67,8 @@ constexpr double kDraw = 1.065;
 // products and attention: the share that they lose beside it, 1 - solo_ms / beside_ms, times
 // collective_ms / alone_ms, mean of each transport's rows in h100_block_beside_collectives.csv:
 // meanwhile it waits for their SMs, which costs them nothing. Copies are short and hold none that
-// it waits for: the share that they lose, alone, over what its SMs and its traffic at the pace that
-// copies leave it would cost products. So they lose in a step, too: norms 0.19 beside one gather by
+// it waits for: the share that they lose, alone, over the occupancy and the draw at the pace that
+// copies leave it. So they lose in a step, too: norms 0.19 beside one gather by
 // rings, SwiGLU's gradient 0.33 beside a gather and a reduction.
 //                   products   forward   backward   copies
 //   nccl              0.3734    0.2335     0.2877   0.1702 / 0.2831
@@ -133,6 +133,11 @@ Contention contention(const Gpu& gpu, const CollectiveLoad& load) {
     contention.drag.values[kind] = parts(drag.values[kind]);
   }
   return contention;
+}
+
+void slow_bytes(Contention& contention, double factor) {
+  contention.draw = parts(share(contention.draw) / factor);
+  for (std::int64_t& lost : contention.traffic.values) lost = parts(share(lost) / factor);
 }
 
 void scale_drag(Contention& contention, double factor) {

@@ -55,6 +55,9 @@ struct Contention {
 /// SMs are counted relative to the GPU's, bytes to what a copy sustains on it.
 [[nodiscard]] Contention contention(const Gpu& gpu, const CollectiveLoad& load);
 
+/// Of a collective that takes so many times as long: its bytes move as much slower.
+void slow_bytes(Contention& contention, double factor);
+
 /// Times that, beside products and attention; still at least 1.
 void scale_drag(Contention& contention, double factor);
 

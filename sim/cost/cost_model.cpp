@@ -253,8 +253,6 @@ PerKernelClass<double> CostModel::time_of_work(const Program& program, const Pla
 
 /// The energy of a step's collectives, as nanoseconds at the power limit.
 double CostModel::drawn_by_collectives(const Program& program, const Plan& plan) const {
-  CostModel unscaled = *this;
-  unscaled.collective_factor_ = 1;
   double drawn = 0;
   for (const Segment& segment : plan.segments)
     for (const Op& op : segment.ops) {
@@ -263,8 +261,7 @@ double CostModel::drawn_by_collectives(const Program& program, const Plan& plan)
       const auto communicator =
           std::ranges::find(program.communicators, launched->communicator, &Communicator::id);
       if (communicator == program.communicators.end()) continue;  // simulate() says so
-      const CollectiveCost cost =
-          unscaled.collective(*launched, *communicator, program.config.mesh);
+      const CollectiveCost cost = collective(*launched, *communicator, program.config.mesh);
       drawn += share(cost.contention.draw) * static_cast<double>(cost.duration.value) *
                static_cast<double>(segment.repeat);
     }
@@ -304,6 +301,7 @@ CollectiveCost CostModel::collective(CollectiveKind kind, Bytes bytes,
   if (factor == 1) return cost;
   cost.duration = to_nanos(static_cast<double>(cost.duration.value) * factor);
   cost.latency = to_nanos(static_cast<double>(cost.latency.value) * factor);
+  slow_bytes(cost.contention, factor);
   return cost;
 }
 

@@ -16,6 +16,7 @@ struct OpenLaunch {
   std::uint32_t communicator = 0;
   std::int64_t bandwidth = 0;  ///< ns
   std::int64_t latency = 0;    ///< ns
+  bool by_kernels = false;
   Launch launch{};
 };
 
@@ -230,6 +231,7 @@ class Lowering {
       raise(open.launch.drag, price.drag);
     }
     open.launch.link = price.link;
+    open.by_kernels |= price.by_kernels;
     open.launch.members.push_back(static_cast<std::uint32_t>(i));
     return {};
   }
@@ -245,8 +247,7 @@ class Lowering {
     const std::uint32_t track = tracks_.of_launch(open.communicator);
     launch.turn = tracks_.same_instance(segment_, {track, counted_[track]++});
     --launch.turn.base;  // its turn comes when all before it have run
-    if (prices_.launches_in_order &&
-        program_.communicators[open.communicator].transport != Transport::copy_engine)
+    if (prices_.launches_in_order && open.by_kernels)
       launch.order = lowered_.segments[segment_].ordered++;
     entry.action = Action::launch;
     entry.detail = static_cast<std::uint32_t>(lowered_.launches.size());

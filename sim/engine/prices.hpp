@@ -64,7 +64,8 @@ struct CollectivePrice {
   /// How many times as long it takes while a rank of its group computes, by what that runs, of
   /// kOne; at least kOne. It is the slack of a shared link as well: the slower of the two decides.
   PerKernelClass<std::int64_t> drag{{kOne, kOne, kOne, kOne}};
-  int link = 0;  ///< a number of the cost model's; collectives of one link share it
+  int link = 0;            ///< a number of the cost model's; collectives of one link share it
+  bool by_kernels = true;  ///< what moves it, and not copy engines
 };
 
 struct CopyPrice {
@@ -81,8 +82,8 @@ struct Prices {
   /// How long the host takes to issue an op. Empty where ops cost the host nothing, as ours, which
   /// are issued ahead or as graphs.
   std::function<Nanos(const Op&)> host{};
-  /// Whether a collective that kernels move begins no earlier than the one of those that the host
-  /// issued before it, on whatever communicator: NCCL_LAUNCH_ORDER_IMPLICIT.
+  /// Whether a collective by kernels begins no earlier than the one of those that the host issued
+  /// before it, on whatever communicator: NCCL_LAUNCH_ORDER_IMPLICIT.
   bool launches_in_order = false;
 };
 

@@ -26,7 +26,7 @@ inline constexpr std::int64_t kBesideCompute = std::int64_t{1} << 18;
 struct Running {
   bool is_there = false;      ///< false: the stream runs nothing
   bool computes = false;      ///< a kernel or copy on a stream of role compute
-  bool waits = false;         ///< of collectives: for SMs or other ranks
+  bool waits = false;         ///< of collectives: for SMs, their turn or other ranks
   bool queued = false;        ///< of collectives: for SMs, or those before it
   std::uint32_t group = 0;    ///< of collectives: whose ranks meet in it
   std::uint32_t segment = 0;  ///< position among the lowered segments
@@ -74,7 +74,7 @@ using ComputingClasses = std::bitset<kKernelClasses>;
 struct Doing {
   bool computes = false;
   bool communicates = false;
-  bool waits = false;              ///< a collective waits for other ranks
+  bool waits = false;              ///< a collective does, for SMs, its turn or other ranks
   std::int64_t lost = 0;           ///< speed of ops that compute, of kOne each
   std::int64_t next_end = kNever;  ///< ns
 };

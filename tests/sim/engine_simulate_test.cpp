@@ -380,6 +380,22 @@ TEST(Simulate, CollectivesBeginInTheOrderOfTheirLaunchesWherePricesSaySo) {
   EXPECT_EQ(reduction_after_a_gather(true, Transport::copy_engine), "0 to 10");
 }
 
+TEST(Simulate, AGroupHasItsPlaceWhereItEnds) {
+  // The reduction is issued inside the group, which waits for a kernel of 30, and so before it.
+  Tiny tiny = gated();
+  tiny.kernel(30).record(kCompute, 1).wait(kGather, 1);
+  tiny.op(kGather, "begin", GroupBegin{CommunicatorId(0)});
+  tiny.collective(kGather, 0, {.duration = 40});
+  tiny.collective(kScatter, 2, {.duration = 10}, {}, CollectiveKind::reduce_scatter);
+  tiny.op(kGather, "end", GroupEnd{CommunicatorId(0)});
+  Prices prices = tiny_prices();
+  prices.launches_in_order = true;
+  const auto result = mfsdp::simulate(tiny.program, join(tiny).plan(), prices);
+  ASSERT_TRUE(result) << result.error().message();
+  EXPECT_EQ(find(*result, "reduce_scatter").end, Nanos(10));
+  EXPECT_EQ(find(*result, "all_gather").end, Nanos(70));
+}
+
 TEST(Simulate, AGroupIsOneLaunchWithOneLatency) {
   Tiny tiny;
   tiny.segment("only").op(kGather, "begin", GroupBegin{CommunicatorId(0)});

@@ -57,9 +57,9 @@ TEST(Llama3On8H200, ShardedStateIsEighteenBytesAParameter) {
   EXPECT_NEAR(at(Category::optimizer_state), 8.0, 8.0 * 0.02);
 }
 
-/// Four blocks a rank are orthogonalised, 1.2e13 FLOP each, beside exchanges; a step may take a
-/// tenth longer for it. Of states half is saved, but for embedding and head.
-TEST(Llama3On8H200, MuonTakesATwelfthMoreThanAdamw) {
+/// Four blocks a rank are orthogonalised, 1.2e13 FLOP each, beside exchanges, for which a step
+/// takes an eleventh longer. Of states half is saved, but for embedding and head.
+TEST(Llama3On8H200, MuonTakesAnEleventhMoreThanAdamw) {
   PlanConfig config = llama();
   const PredictedRun adamw = predicted(config);
   config.optimizer = Optimizer::muon;
@@ -99,6 +99,34 @@ TEST(Llama3On8H200, CollectivesOfSmsGoByTheStepsClock) {
   }
   EXPECT_EQ(costs(mixed, 8, Transport::copy_engine), costs(alone, 8, Transport::copy_engine));
   EXPECT_EQ(costs(mixed, 16, Transport::nccl), costs(alone, 16, Transport::nccl));
+}
+
+// Between nodes there are no windows: kernels move what copy engines were asked for, in order.
+TEST(Llama3On8H200, CopyEnginesDoNothingBetweenNodes) {
+  PlanConfig config = llama();
+  config.mesh.resize(Axis::dp_shard, 16);
+  config.placement = CollectivePlacement::gathers;
+  const Nanos rings = predicted(config).time.step;
+  config.gather = Transport::copy_engine;
+  EXPECT_EQ(predicted(config).time.step, rings);
+}
+
+// Of collectives that are twice as slow the bytes are the same, and so is what they draw.
+TEST(Llama3On8H200, AnAnchorOfCollectivesLeavesTheClockAlone) {
+  const Program program = *build_program(llama(), {});
+  const Plan& plan = *program.find_plan("train");
+  const CostModel alone =
+      *make_cost_model(*make_cluster(*load_gpu("h200", kScenarios / "gpus"), 8, 8));
+  const CostModel costs = alone.mixed(program, plan);
+  const CostModel slower = alone.scaled(1, 2).mixed(program, plan);
+  for (const Segment& segment : plan.segments)
+    for (const Op& op : segment.ops) {
+      const auto* kernel = std::get_if<Kernel>(&op.body);
+      if (kernel == nullptr) continue;
+      EXPECT_NEAR(static_cast<double>(slower.kernel(*kernel).value),
+                  static_cast<double>(costs.kernel(*kernel).value), 2)
+          << op.name;
+    }
 }
 
 /// How many times as long as alone it takes in the step.

@@ -193,6 +193,7 @@ inline Prices tiny_prices() {
     price.drag.values.fill(kOne + slower);
     price.drag[KernelClass::attention_backward] += slower;
     price.link = communicator.purpose == "outer" ? 1 : 0;
+    price.by_kernels = communicator.transport != Transport::copy_engine;
     return price;
   };
   return prices;

@@ -174,7 +174,11 @@ TEST(Scaled, MultipliesKernelsAndCollectives) {
   };
   EXPECT_EQ(ns(gather(scaled).duration), 3 * ns(gather(model).duration));
   EXPECT_EQ(ns(gather(scaled).latency), 3 * ns(gather(model).latency));
-  EXPECT_EQ(gather(scaled).contention, gather(model).contention);
+  // The same SMs, and the same bytes in three times as long.
+  EXPECT_EQ(gather(scaled).contention.occupancy, gather(model).contention.occupancy);
+  EXPECT_EQ(gather(scaled).contention.drag, gather(model).contention.drag);
+  EXPECT_NEAR(static_cast<double>(gather(scaled).contention.draw) * 3,
+              static_cast<double>(gather(model).contention.draw), 2);
   EXPECT_EQ(scaled.copy(CopyKind::h2d, Bytes(1 << 26)), model.copy(CopyKind::h2d, Bytes(1 << 26)));
 }
 

@@ -12,10 +12,11 @@ struct AttentionTile {
   int batch = 0;
 };
 
-/// Heads by sections whose operands and sums stay in the second-level cache and that fill the
-/// device at most about twice, all of as many heads, or one more; in a section, longest first. A
-/// last section of few heads would begin its longest tiles when the device is about to run dry:
-/// with 24 heads of 24 tiles it cost a fifth of the time.
+/// Heads by sections, all of as many heads, or one more; in a section, longest first. Where a head
+/// has no more tiles than that, a section fills the device at most about twice, and its operands
+/// and sums stay in the second-level cache. A last section of few heads would begin its longest
+/// tiles when the device is about to run dry: with 24 heads of 24 tiles it cost a fifth of the
+/// time.
 class TileOrder {
  public:
   constexpr TileOrder(int tiles_of_head, int heads, int batch)
