@@ -264,21 +264,26 @@ CollectiveCost CollectiveModel::cost(CollectiveKind kind, Bytes full_bytes,
                                      const CommunicatorShape& shape,
                                      const CollectiveWay& way) const {
   const auto bytes = static_cast<double>(full_bytes.value);
-  if (shape.ranks <= 1) return local_copy(kind, bytes);
+  if (shape.ranks <= 1) {
+    CollectiveCost own = local_copy(kind, bytes);
+    own.by = way.transport;
+    return own;
+  }
   const Span span = span_of(shape);
   const bool local = span.domains <= 1;
+  const Transport by = local ? way.transport : Transport::nccl;
   NcclTime time = local ? time_inside(kind, bytes, span.ranks) : time_between(kind, bytes, span);
-  if (local && way.transport != Transport::nccl)
+  if (by != Transport::nccl)
     time.total_ns =
         time.latency_ns + (time.total_ns - time.latency_ns) * window_ratio(kind, way, span.ranks);
   // Every byte sent is read from memory once and written once on the other side.
   const double moved = 2 * wire_bytes(kind, bytes, span.ranks);
-  CollectiveCost cost{
-      .duration = to_nanos(time.total_ns),
-      .latency = to_nanos(std::min(time.latency_ns, time.total_ns)),
-      .contention = beside_kernels(moved, time.total_ns, local ? way.transport : Transport::nccl),
-      .link = local ? LinkClass::node : LinkClass::network};
-  if (local && way.transport == Transport::symmetric && way.dtype == DType::fp32 &&
+  CollectiveCost cost{.duration = to_nanos(time.total_ns),
+                      .latency = to_nanos(std::min(time.latency_ns, time.total_ns)),
+                      .contention = beside_kernels(moved, time.total_ns, by),
+                      .link = local ? LinkClass::node : LinkClass::network,
+                      .by = by};
+  if (by == Transport::symmetric && way.dtype == DType::fp32 &&
       kind == CollectiveKind::reduce_scatter)
     scale_drag(cost.contention, of_ranks(kSymmetricSumDrag, span.ranks));
   return cost;

@@ -39,6 +39,7 @@ struct CollectiveCost {
   Nanos latency;          ///< part of the duration in which the link is idle
   Contention contention;  ///< what it and kernels beside it lose to each other
   LinkClass link = LinkClass::node;
+  Transport by = Transport::nccl;  ///< what moves it: between domains rings, whatever was asked
 
   friend bool operator==(const CollectiveCost&, const CollectiveCost&) = default;
 };

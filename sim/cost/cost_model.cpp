@@ -293,7 +293,7 @@ CollectiveCost CostModel::collective(CollectiveKind kind, Bytes bytes,
                                      const CollectiveWay& way) const {
   CollectiveCost cost = collectives_.cost(kind, bytes, shape, way);
   const bool by_sms = cost.link == LinkClass::node && cluster_.gpu.link == LinkKind::nvlink &&
-                      way.transport != Transport::copy_engine;
+                      cost.by != Transport::copy_engine;
   if (is_limited_ && by_sms) slow_down(cost, collective_slowdown(mix_));
   double factor = collective_factor_;
   if (cost.link == LinkClass::network)
@@ -305,11 +305,10 @@ CollectiveCost CostModel::collective(CollectiveKind kind, Bytes bytes,
   return cost;
 }
 
-CollectiveCost CostModel::collective(const Collective& collective, const Communicator& communicator,
+CollectiveCost CostModel::collective(const Collective& op, const Communicator& communicator,
                                      const Mesh& mesh) const {
-  return this->collective(collective.kind, full_bytes(collective, communicator.size),
-                          shape_of(communicator, mesh),
-                          {.transport = communicator.transport, .dtype = collective.dtype});
+  return collective(op.kind, full_bytes(op, communicator.size), shape_of(communicator, mesh),
+                    {.transport = communicator.transport, .dtype = op.dtype});
 }
 
 CostModel CostModel::with_library_attention() const {

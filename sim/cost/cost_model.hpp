@@ -63,8 +63,8 @@ class CostModel {
                                           const CommunicatorShape& shape,
                                           const CollectiveWay& way = {}) const;
   /// The same of an op of a plan.
-  [[nodiscard]] CollectiveCost collective(const Collective& collective,
-                                          const Communicator& communicator, const Mesh& mesh) const;
+  [[nodiscard]] CollectiveCost collective(const Collective& op, const Communicator& communicator,
+                                          const Mesh& mesh) const;
 
   /// A copy of that many bytes: launch + 2 bytes / copy bandwidth on the device, launch +
   /// bytes / host bandwidth to and from the host.

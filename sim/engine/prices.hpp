@@ -59,7 +59,7 @@ struct CollectivePrice {
   /// Parts of kOne that a kernel of each class beside it loses for its memory traffic at full rate;
   /// at another rate in proportion, so none while it waits. An average over `duration`: the engine
   /// knows no phase of latency, it spreads that over the collective, as it does its demand on the
-  /// link. More than kOne counts as that.
+  /// link.
   PerKernelClass<std::int64_t> traffic{};
   /// How many times as long it takes while a rank of its group computes, by what that runs, of
   /// kOne; at least kOne. It is the slack of a shared link as well: the slower of the two decides.

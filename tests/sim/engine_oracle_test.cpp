@@ -27,11 +27,11 @@ struct Node {
   std::vector<std::size_t> after;    // nodes that must be done before it starts
   std::vector<std::size_t> peers;    // of a collective: that of each rank of its group, its own too
   std::optional<std::size_t> issue;  // the host's work for it, where that takes time
-  std::optional<std::size_t> before;  // of its stream
-  std::vector<std::size_t> held;      // records that the host waits for before it issues this
-  Int128 left = 0;                    // 2^-20 ns
-  std::int64_t start = -1;
+  std::optional<std::size_t> before;         // of its stream
   std::optional<std::size_t> launch_before;  // of a collective: that which begins before it
+  std::vector<std::size_t> held;  // records that the host waits for before it issues this
+  Int128 left = 0;                // 2^-20 ns
+  std::int64_t start = -1;
   std::int64_t came = -1;  // of a collective: when no kernel held the SMs any more
   std::int64_t end = -1;
 

@@ -26,12 +26,13 @@ PlanConfig llama(Recompute recompute = Recompute::selective) {
   return config;
 }
 
+CostModel costs_on(std::int64_t gpus) {
+  return make_cost_model(*make_cluster(*load_gpu("h200", kScenarios / "gpus"), gpus, 8)).value();
+}
+
 PredictedRun predicted(const PlanConfig& config) {
   const auto program = build_program(config, {});
-  const auto gpu = load_gpu("h200", kScenarios / "gpus");
-  const auto cluster = make_cluster(*gpu, config.mesh.world_size(), 8);
-  const auto costs = make_cost_model(*cluster);
-  return predict(*program, *costs)->run;
+  return predict(*program, costs_on(config.mesh.world_size()))->run;
 }
 
 double gigabytes(Bytes bytes) { return static_cast<double>(bytes.value) / 1e9; }
@@ -74,8 +75,7 @@ TEST(Llama3On8H200, MuonTakesAnEleventhMoreThanAdamw) {
 /// tables have.
 TEST(Llama3On8H200, CollectivesOfSmsGoByTheStepsClock) {
   const Program program = *build_program(llama(), {});
-  const CostModel alone =
-      *make_cost_model(*make_cluster(*load_gpu("h200", kScenarios / "gpus"), 16, 8));
+  const CostModel alone = costs_on(16);
   const CostModel mixed = alone.mixed(program, *program.find_plan("train"));
   const auto costs = [](const CostModel& model, std::int64_t ranks, Transport by) {
     return model.collective(CollectiveKind::reduce_scatter, Bytes(872448000), {.ranks = ranks},
@@ -115,8 +115,7 @@ TEST(Llama3On8H200, CopyEnginesDoNothingBetweenNodes) {
 TEST(Llama3On8H200, AnAnchorOfCollectivesLeavesTheClockAlone) {
   const Program program = *build_program(llama(), {});
   const Plan& plan = *program.find_plan("train");
-  const CostModel alone =
-      *make_cost_model(*make_cluster(*load_gpu("h200", kScenarios / "gpus"), 8, 8));
+  const CostModel alone = costs_on(8);
   const CostModel costs = alone.mixed(program, plan);
   const CostModel slower = alone.scaled(1, 2).mixed(program, plan);
   for (const Segment& segment : plan.segments)
@@ -146,8 +145,7 @@ TEST(Llama3On8H200, ShortAttentionGoesByTheStepsClockInTheBackwardPass) {
   PlanConfig config = llama();
   config.seq_len = 2048;
   const Program program = *build_program(config, {});
-  const CostModel alone =
-      *make_cost_model(*make_cluster(*load_gpu("h200", kScenarios / "gpus"), 8, 8));
+  const CostModel alone = costs_on(8);
   EXPECT_NEAR(in_the_step(alone, program, KernelKind::attention_backward), 1.147, 0.001);
   EXPECT_EQ(in_the_step(alone, program, KernelKind::attention_forward), 1);
 }
@@ -206,8 +204,7 @@ TEST(Llama3On8H200, StepLiesBetweenTheFloorAndMegatronFsdp) {
 TEST(Llama3On8H200, OurOwnAttentionIsTheDefault) {
   const auto program = build_program(llama(), {});
   ASSERT_TRUE(program.has_value());
-  const auto costs =
-      make_cost_model(*make_cluster(*load_gpu("h200", kScenarios / "gpus"), 8, 8)).value();
+  const CostModel costs = costs_on(8);
   const auto ms = [&](const CostModel& model) {
     return static_cast<double>(predict(*program, model)->run.time.step.value) / 1e6;
   };

@@ -195,6 +195,7 @@ RC_GTEST_PROP(CollectiveProperty, PartsAreWithinTheWhole, ()) {
   RC_ASSERT(cost.latency <= cost.duration);
   RC_ASSERT(cost.contention.occupancy >= 0);
   RC_ASSERT(cost.contention.draw >= 0);
+  for (const std::int64_t lost : cost.contention.traffic.values) RC_ASSERT(lost >= 0);
   RC_ASSERT(cost.contention.occupancy + cost.contention.draw < kContentionUnit);
   for (const std::int64_t drag : cost.contention.drag.values) RC_ASSERT(drag >= kContentionUnit);
 }
