@@ -1,6 +1,9 @@
+#include <array>
+
 #include "gpu_backend/cuda/kernels/exact_sums.hpp"
 #include "gpu_backend/cuda/kernels/rope.cuh"
 #include "gpu_backend/cuda/kernels/rope.hpp"
+#include "gpu_backend/cuda/kernels/row_block.cuh"
 
 namespace mfsdp::cuda {
 namespace {
@@ -11,8 +14,14 @@ using kernels::QkRowNormRopeBackward;
 using kernels::QkRowNormRopeForward;
 using kernels::RopeShape;
 
-constexpr int kMostThreads = 512;
+constexpr int kMostThreads = 512;  // so that a thread has 128 registers
 constexpr int kMostWarps = kMostThreads / kWarp;
+
+/// Threads of a block at most that have 1, 2 and 4 packs each in their registers; few of forward,
+/// so that several blocks are there at once (gpu_backend/measurements/2026-11-28-row-norms.md).
+using MostThreads = std::array<int, 3>;
+constexpr MostThreads kForwardThreads{256, 256, 256};
+constexpr MostThreads kBackwardThreads{kMostThreads, 320, 0};
 constexpr std::size_t kSharedPartials = 32 << 10;  ///< bytes; beside static shared memory
 
 /// A token's heads are cut into packs of pairs, which belong to the same threads in every pass:
@@ -51,6 +60,181 @@ __device__ float columns_of(const K& k, bool queries) {
   return static_cast<float>((queries ? k.query_heads : k.shape.heads - k.query_heads) *
                             k.shape.head_dim);
 }
+
+/// A head's part of the row of its kind into which this block adds up the weight's gradient.
+template <class T>
+__device__ float* partials_of(const QkRowNormRopeBackward<T, float>& k, int head) {
+  const std::int64_t query_columns = k.query_heads * k.shape.head_dim;
+  const std::int64_t key_columns = k.shape.heads * k.shape.head_dim - query_columns;
+  if (head < k.query_heads)
+    return k.partials + blockIdx.x * query_columns + head * k.shape.head_dim;
+  return k.partials + k.partial_rows * query_columns + blockIdx.x * key_columns +
+         (head - k.query_heads) * k.shape.head_dim;
+}
+
+// ---- a token in the registers of a block -------------------------------------------------------
+
+/// Calls use(v, head, place) with this thread's packs of pairs, of which a thread has kItems, or
+/// one less.
+template <int N, int kItems, class Use>
+__device__ void for_own_packs(const RopeShape& s, const HeadPairs& pairs, const Use& use) {
+  const int packs = pairs.all / N;
+  const auto items = static_cast<int>(s.heads) * packs;
+#pragma unroll
+  for (int v = 0; v < kItems; ++v) {
+    const auto item = static_cast<int>(threadIdx.x + v * blockDim.x);
+    if (item < items) use(v, item / packs, PairPlace(pairs, item % packs * N));
+  }
+}
+
+template <class T, int N>
+__device__ void load_pack(const T* head, const PairPlace& at, Pack<T, N> (&to)[2]) {
+  to[0] = load<T, N>(head + at.first);
+  to[1] = load<T, N>(head + at.second);
+}
+
+/// Sums over a block of what belongs to queries and of what belongs to keys, in each thread.
+__device__ void block_sums(float (&sums)[2], float (&shared)[2][kMostWarps]) {
+  const int lane = static_cast<int>(threadIdx.x) % kWarp;
+  const int warps = static_cast<int>(blockDim.x) / kWarp;
+#pragma unroll
+  for (int kind = 0; kind < 2; ++kind) {
+    const float sum = warp_sum(sums[kind]);
+    if (lane == 0) shared[kind][threadIdx.x / kWarp] = sum;
+  }
+  __syncthreads();
+#pragma unroll
+  for (int kind = 0; kind < 2; ++kind)
+    sums[kind] = warp_sum(lane < warps ? shared[kind][lane] : 0.0F);
+}
+
+template <class T, int N, int kItems>
+__global__ void __launch_bounds__(kForwardThreads[0])
+    forward_in_registers(const QkRowNormRopeForward<T, float> k) {
+  __shared__ float shared[2][kMostWarps];
+  const HeadPairs pairs(k.shape);
+  const float* const angles = k.table + k.shape.position(blockIdx.x) * k.shape.turned;
+  const T* const in = k.in.data + blockIdx.x * k.in.row;
+  T* const out = k.out.data + blockIdx.x * k.out.row;
+  Pack<T, N> x[kItems][2];
+  Pack<T, N> w[kItems][2];
+  float sums[2] = {};
+  for_own_packs<N, kItems>(k.shape, pairs, [&](int v, int head, const PairPlace& at) {
+    load_pack<T, N>(in + head * k.in.head, at, x[v]);
+    load_pack<T, N>(weight_of(k, head), at, w[v]);
+    float squares = 0;
+#pragma unroll
+    for (int i = 0; i < N; ++i)
+      squares +=
+          element(x[v][0], i) * element(x[v][0], i) + element(x[v][1], i) * element(x[v][1], i);
+    sums[0] += head < k.query_heads ? squares : 0;
+    sums[1] += head < k.query_heads ? 0 : squares;
+  });
+  block_sums(sums, shared);
+  float rstd[2];
+#pragma unroll
+  for (int kind = 0; kind < 2; ++kind) {
+    rstd[kind] = 1 / sqrtf(sums[kind] / columns_of(k, kind == 0) + k.epsilon);
+    if (threadIdx.x == 0) k.rstd[2 * blockIdx.x + kind] = rstd[kind];
+  }
+  for_own_packs<N, kItems>(k.shape, pairs, [&](int v, int head, const PairPlace& at) {
+    const float scale = head < k.query_heads ? rstd[0] : rstd[1];
+    float y[2][N];
+#pragma unroll
+    for (int h = 0; h < 2; ++h)
+#pragma unroll
+      for (int i = 0; i < N; ++i)
+        y[h][i] = element(x[v][h], i) * (scale * (k.weight_offset + element(w[v][h], i)));
+    if (at.turns) turn(angles + at.angle, pairs.turning, false, y[0], y[1]);
+    store_pairs(out + head * k.out.head, at, y);
+  });
+}
+
+/// Block b takes the tokens b, b + partial_rows, ...: its part of the weights' gradients stays in
+/// registers, and the next token is on its way while this one is summed, where these suffice.
+template <class T, int N, int kItems>
+__global__ void __launch_bounds__(kBackwardThreads[kItems / 2])
+    backward_in_registers(const QkRowNormRopeBackward<T, float> k) {
+  constexpr bool kAhead = kItems == 1;
+  __shared__ float shared[2][2][kMostWarps];  // in turn, so that a token needs one barrier
+  const RopeShape& s = k.shape;
+  const HeadPairs pairs(s);
+  Pack<T, N> w[kItems][2];
+  Pack<T, N> next_dy[kItems][2];
+  Pack<T, N> next_x[kItems][2];
+  float next_rstd[2] = {};
+  float partial[kItems][2][N] = {};
+  for_own_packs<N, kItems>(s, pairs, [&](int v, int head, const PairPlace& at) {
+    load_pack<T, N>(weight_of(k, head), at, w[v]);
+  });
+  const auto fetch = [&](std::int64_t token) {
+    for_own_packs<N, kItems>(s, pairs, [&](int v, int head, const PairPlace& at) {
+      load_pack<T, N>(k.gradient.data + token * k.gradient.row + head * k.gradient.head, at,
+                      next_dy[v]);
+      load_pack<T, N>(k.in.data + token * k.in.row + head * k.in.head, at, next_x[v]);
+    });
+    next_rstd[0] = k.rstd[2 * token];
+    next_rstd[1] = k.rstd[2 * token + 1];
+  };
+  std::int64_t token = blockIdx.x;
+  if (kAhead && token < s.tokens) fetch(token);
+  for (int in_turn = 0; token < s.tokens; token += k.partial_rows, in_turn ^= 1) {
+    if (!kAhead) fetch(token);
+    const float rstd[2] = {next_rstd[0], next_rstd[1]};
+    const float* const angles = k.table + s.position(token) * s.turned;
+    float dy[kItems][2][N];  // of the norm's output
+    Pack<T, N> x[kItems][2];
+    float dots[2] = {};
+    for_own_packs<N, kItems>(s, pairs, [&](int v, int head, const PairPlace& at) {
+      const bool queries = head < k.query_heads;
+      float dot = 0;
+#pragma unroll
+      for (int h = 0; h < 2; ++h) {
+        widen_all(next_dy[v][h], dy[v][h]);
+        x[v][h] = next_x[v][h];
+      }
+      if (at.turns) turn(angles + at.angle, pairs.turning, true, dy[v][0], dy[v][1]);
+#pragma unroll
+      for (int h = 0; h < 2; ++h)
+#pragma unroll
+        for (int i = 0; i < N; ++i) {
+          const float part = dy[v][h][i] * element(x[v][h], i);
+          dot += (k.weight_offset + element(w[v][h], i)) * part;
+          partial[v][h][i] += part * (queries ? rstd[0] : rstd[1]);
+        }
+      dots[0] += queries ? dot : 0;
+      dots[1] += queries ? 0 : dot;
+    });
+    if (kAhead && token + k.partial_rows < s.tokens) fetch(token + k.partial_rows);
+    block_sums(dots, shared[in_turn]);
+    float shrink[2];
+#pragma unroll
+    for (int kind = 0; kind < 2; ++kind)
+      shrink[kind] = dots[kind] * rstd[kind] * rstd[kind] * rstd[kind] / columns_of(k, kind == 0);
+    for_own_packs<N, kItems>(s, pairs, [&](int v, int head, const PairPlace& at) {
+      const bool queries = head < k.query_heads;
+      const float scale = queries ? rstd[0] : rstd[1];
+      const float less = queries ? shrink[0] : shrink[1];
+#pragma unroll
+      for (int h = 0; h < 2; ++h)
+#pragma unroll
+        for (int i = 0; i < N; ++i)
+          dy[v][h][i] = scale * (k.weight_offset + element(w[v][h], i)) * dy[v][h][i] -
+                        element(x[v][h], i) * less;
+      store_pairs(k.gradient.data + token * k.gradient.row + head * k.gradient.head, at, dy[v]);
+    });
+  }
+  for_own_packs<N, kItems>(s, pairs, [&](int v, int head, const PairPlace& at) {
+    float* const out = partials_of(k, head);
+#pragma unroll
+    for (int i = 0; i < N; ++i) {
+      out[at.first + i] = partial[v][0][i];
+      out[at.second + i] = partial[v][1][i];
+    }
+  });
+}
+
+// ---- tokens of any size ------------------------------------------------------------------------
 
 template <class T, int N>
 __global__ void __launch_bounds__(kMostThreads) forward(const QkRowNormRopeForward<T, float> k) {
@@ -98,16 +282,8 @@ __global__ void __launch_bounds__(kMostThreads)
   __shared__ float shared[2][2][kMostWarps];  // in turn, so that tokens need no barrier between
   const RopeShape& s = k.shape;
   const HeadPairs pairs(s);
-  const std::int64_t query_columns = k.query_heads * s.head_dim;
-  const std::int64_t key_columns = s.heads * s.head_dim - query_columns;
-  float* const of_queries = k.partials + blockIdx.x * query_columns;
-  float* const of_keys = k.partials + k.partial_rows * query_columns + blockIdx.x * key_columns;
-  const auto out_of = [&](int head) {
-    return head < k.query_heads ? of_queries + head * s.head_dim
-                                : of_keys + (head - k.query_heads) * s.head_dim;
-  };
   const auto partial_of = [&](int head) {
-    return shared_partials ? row + head * s.head_dim : out_of(head);
+    return shared_partials ? row + head * s.head_dim : partials_of(k, head);
   };
   for_packs<N>(s, pairs, [&](int head, const PairPlace& at) {
     float* const partial = partial_of(head);
@@ -168,7 +344,7 @@ __global__ void __launch_bounds__(kMostThreads)
   if (!shared_partials) return;
   for_packs<N>(s, pairs, [&](int head, const PairPlace& at) {
     const float* const partial = partial_of(head);
-    float* const out = out_of(head);
+    float* const out = partials_of(k, head);
 #pragma unroll
     for (int i = 0; i < N; ++i) {
       out[at.first + i] = partial[at.first + i];
@@ -177,24 +353,38 @@ __global__ void __launch_bounds__(kMostThreads)
   });
 }
 
-/// Calls `run` with the pairs of a pack and the threads of a block.
+/// Calls `run` with the pairs of a pack, the packs that a thread has in its registers (0: a token
+/// does not lie in registers), and the threads of a block.
 template <class T, class Run>
 Result<void> with_packs(std::string_view kernel, const RopeShape& s,
                         std::initializer_list<const void*> pointers,
-                        std::initializer_list<std::int64_t> strides, const Run& run) {
+                        std::initializer_list<std::int64_t> strides, const MostThreads& most,
+                        const Run& run) {
   constexpr int N = kPack<T>;
-  const auto threads = [&](std::int64_t n) {
-    const std::int64_t items = ceil_div(s.heads * s.head_dim / 2, n);
-    return static_cast<unsigned>(
-        std::min<std::int64_t>(kMostThreads, ceil_div(items, kWarp) * kWarp));
+  using Packs = std::integral_constant<int, N>;
+  using None = std::integral_constant<int, 0>;
+  const auto whole_warps = [](std::int64_t items) { return ceil_div(items, kWarp) * kWarp; };
+  const auto threads = [&](std::int64_t items) {
+    return static_cast<unsigned>(std::min<std::int64_t>(kMostThreads, whole_warps(items)));
   };
+  const std::int64_t pairs = s.heads * s.head_dim / 2;
+  const std::int64_t items = pairs / N;
   const bool packs =
       s.head_dim / 2 % N == 0 && s.turned / 2 % N == 0 && is_aligned(pointers, 16) &&
       std::ranges::all_of(strides, [](std::int64_t elements) { return elements % N == 0; });
-  if (packs)
-    run(std::integral_constant<int, N>{}, threads(N));
+  const auto fit = [&](std::int64_t vectors, int threads_of) {
+    return ceil_div(items, vectors) <= threads_of;
+  };
+  if (!packs)
+    run(std::integral_constant<int, 1>{}, None{}, threads(pairs));
+  else if (const int vectors = fit(1, most[0])   ? 1
+                               : fit(2, most[1]) ? 2
+                               : fit(4, most[2]) ? 4
+                                                 : 0;
+           vectors > 0)
+    with_vectors(vectors, [&](auto v) { run(Packs{}, v, threads(ceil_div(items, v()))); });
   else
-    run(std::integral_constant<int, 1>{}, threads(1));
+    run(Packs{}, None{}, threads(items));
   return launched(kernel);
 }
 
@@ -245,8 +435,13 @@ Result<void> qk_row_norm_rope_forward(const QkRowNormRopeForward<T, float>& k,
   if (s.tokens == 0 || s.heads == 0 || s.head_dim == 0) return {};
   return with_packs<T>("qk_row_norm_rope_forward", s,
                        {k.in.data, k.out.data, k.query_weight, k.key_weight, k.table},
-                       {k.in.row, k.in.head, k.out.row, k.out.head}, [&](auto n, unsigned threads) {
-                         forward<T, n()><<<grid_of(s.tokens), threads, 0, stream>>>(k);
+                       {k.in.row, k.in.head, k.out.row, k.out.head}, kForwardThreads,
+                       [&](auto n, auto items, unsigned threads) {
+                         const dim3 grid = grid_of(s.tokens);
+                         if constexpr (items() == 0)
+                           forward<T, n()><<<grid, threads, 0, stream>>>(k);
+                         else
+                           forward_in_registers<T, n(), items()><<<grid, threads, 0, stream>>>(k);
                        });
 }
 
@@ -258,12 +453,16 @@ Result<void> qk_row_norm_rope_backward(const QkRowNormRopeBackward<T, float>& k,
   if (s.heads == 0 || s.head_dim == 0) return {};
   const auto bytes = static_cast<std::size_t>(s.heads * s.head_dim) * sizeof(float);
   const bool fits = bytes <= kSharedPartials;
-  return with_packs<T>(
-      "qk_row_norm_rope_backward", s,
-      {k.in.data, k.gradient.data, k.query_weight, k.key_weight, k.table},
-      {k.in.row, k.in.head, k.gradient.row, k.gradient.head}, [&](auto n, unsigned threads) {
-        backward<T, n()><<<grid_of(k.partial_rows), threads, fits ? bytes : 0, stream>>>(k, fits);
-      });
+  return with_packs<T>("qk_row_norm_rope_backward", s,
+                       {k.in.data, k.gradient.data, k.query_weight, k.key_weight, k.table},
+                       {k.in.row, k.in.head, k.gradient.row, k.gradient.head}, kBackwardThreads,
+                       [&](auto n, auto items, unsigned threads) {
+                         const dim3 grid = grid_of(k.partial_rows);
+                         if constexpr (items() == 0)
+                           backward<T, n()><<<grid, threads, fits ? bytes : 0, stream>>>(k, fits);
+                         else if constexpr (kBackwardThreads[items() / 2] > 0)
+                           backward_in_registers<T, n(), items()><<<grid, threads, 0, stream>>>(k);
+                       });
 }
 
 template Result<void> qk_row_norm_rope_forward(const QkRowNormRopeForward<Bf16, float>&,

@@ -264,6 +264,51 @@ void ropes(Table& table) {
             });
 }
 
+/// As OLMo-2-7B has it: 32 heads of queries, 32 of keys.
+void row_norms(Table& table) {
+  Arena& a = table.arena;
+  constexpr std::int64_t kRow = 64 * kHeadDim;
+  const kernels::RopeShape shape{
+      .tokens = kTokens, .seq_len = kTokens, .heads = 64, .head_dim = kHeadDim, .turned = kHeadDim};
+  const DeviceArray<float> angles(random_values<float>(kTokens * kHeadDim, 3));
+  const DeviceArray<Bf16> weight(random_values<Bf16>(kRow, 5));
+  const std::int64_t heads_bytes = kTokens * kRow * 2;
+  const Bf16* const key_weight = weight.data() + kRow / 2;
+  table.row("qk_row_norm_rope_forward", "8192 x 64 x 128", 2 * heads_bytes + kTokens * kHeadDim * 4,
+            [&] {
+              const Bf16* const in = a.take<Bf16>(kTokens * kRow);
+              return qk_row_norm_rope_forward(
+                  kernels::QkRowNormRopeForward<Bf16, float>{
+                      .shape = shape,
+                      .query_heads = 32,
+                      .epsilon = 1e-6F,
+                      .in = {in, kRow, kHeadDim},
+                      .table = angles.data(),
+                      .query_weight = weight.data(),
+                      .key_weight = key_weight,
+                      .out = {a.take<Bf16>(kTokens * kRow), kRow, kHeadDim},
+                      .rstd = a.take<float>(2 * kTokens)},
+                  nullptr);
+            });
+  table.row("qk_row_norm_rope_backward", "8192 x 64 x 128",
+            3 * heads_bytes + kTokens * kHeadDim * 4, [&] {
+              const Bf16* const in = a.take<Bf16>(kTokens * kRow);
+              return qk_row_norm_rope_backward(
+                  kernels::QkRowNormRopeBackward<Bf16, float>{
+                      .shape = shape,
+                      .query_heads = 32,
+                      .partial_rows = kPartialRows,
+                      .gradient = {a.take<Bf16>(kTokens * kRow), kRow, kHeadDim},
+                      .in = {in, kRow, kHeadDim},
+                      .table = angles.data(),
+                      .rstd = a.take<float>(2 * kTokens),
+                      .query_weight = weight.data(),
+                      .key_weight = key_weight,
+                      .partials = a.take<float>(kPartialRows * kRow)},
+                  nullptr);
+            });
+}
+
 void gradients(Table& table, const DeviceArray<GridScratch>& workspace) {
   Arena& a = table.arena;
   table.row("accumulate", "27,264,000 bf16 to fp32, adds", kSlice * (2 + 4 + 4), [&] {
@@ -396,6 +441,7 @@ int run(const std::string& only) {
   norms(table);
   swiglu(table);
   ropes(table);
+  row_norms(table);
   gradients(table, workspace);
   tokens(table, workspace);
   return 0;

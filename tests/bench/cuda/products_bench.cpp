@@ -1,11 +1,12 @@
 // Matrix products and attention at the shapes of Llama-3-8B, as Markdown tables.
 //
-//   products_bench [SECONDS [long]]
+//   products_bench [SECONDS [on|long|off]]
 //
 // Each row runs for SECONDS (1.0) without pause and times the second half: in training it is the
 // sustained rate that counts, which the power limit sets. `first` is the algorithm that cuBLASLt's
 // heuristics put first, `timed` the one that GemmPlanner chose by time, by --gemm-search on or
-// long. `burst` is the median of ten runs of a GPU that has just rested.
+// long; with `off` attention alone runs. `burst` is the median of ten runs of a GPU that has just
+// rested.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -100,11 +101,27 @@ void bench_attention(Timer& timer, double seconds, AttentionKernels which) {
     std::int64_t key_heads = 8;
     std::int64_t head_dim = 128;
   };
-  for (const Shape& s :
-       {Shape{8, 1024}, Shape{4, 2048}, Shape{1, 2048}, Shape{2, 4096}, Shape{1, 4096},
-        Shape{1, 8192}, Shape{2, 8192}, Shape{1, 16384}, Shape{1, 32768}, Shape{1, 8192, 28, 4},
-        Shape{1, 4096, 64, 8}, Shape{1, 8192, 32, 8, 64}, Shape{2, 8192, 32, 8, 64},
-        Shape{1, 2048, 32, 8, 64}}) {
+  for (const Shape& s : {Shape{8, 1024},
+                         Shape{1, 1024},
+                         Shape{1, 1536},
+                         Shape{2, 1536},
+                         Shape{4, 2048},
+                         Shape{1, 2048},
+                         Shape{1, 3072},
+                         Shape{1, 3072, 24, 8},
+                         Shape{2, 4096},
+                         Shape{1, 4096},
+                         Shape{1, 5120},
+                         Shape{1, 8192},
+                         Shape{2, 8192},
+                         Shape{1, 16384},
+                         Shape{1, 32768},
+                         Shape{1, 3072, 28, 4},
+                         Shape{1, 8192, 28, 4},
+                         Shape{1, 4096, 64, 8},
+                         Shape{1, 8192, 32, 8, 64},
+                         Shape{2, 8192, 32, 8, 64},
+                         Shape{1, 2048, 32, 8, 64}}) {
     LlamaAttention attention(s.seq, s.batch, s.heads, s.key_heads, s.head_dim);
     const auto row = [&](const char* name, double products, const Launch& launch) {
       const double flops = products * attention.product_flops();
@@ -124,20 +141,18 @@ void bench_attention(Timer& timer, double seconds, AttentionKernels which) {
   fmt::print("\n");
 }
 
-void bench(double seconds, const GemmSettings& search) {
+void bench(double seconds, std::string_view search) {
   const GemmMachine machine = require(this_machine());
   fmt::print("{}, cuBLASLt {}, cuDNN {}\n\n", machine.gpu, machine.cublaslt, cudnnGetVersion());
   Timer timer;
   for (const AttentionKernels which : {AttentionKernels::warpgroups, AttentionKernels::library})
     bench_attention(timer, seconds, which);
-  bench_gemm(timer, seconds, search);
+  if (search != "off") bench_gemm(timer, seconds, search == "long" ? kLongSearch : kSearch);
 }
 
 }  // namespace
 }  // namespace mfsdp::cuda
 
 int main(int argc, char** argv) {
-  const bool is_long = argc > 2 && std::string_view(argv[2]) == "long";
-  mfsdp::cuda::bench(argc > 1 ? std::atof(argv[1]) : 1.0,
-                     is_long ? mfsdp::cuda::kLongSearch : mfsdp::cuda::kSearch);
+  mfsdp::cuda::bench(argc > 1 ? std::atof(argv[1]) : 1.0, argc > 2 ? argv[2] : "on");
 }

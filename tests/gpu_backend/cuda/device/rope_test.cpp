@@ -207,11 +207,13 @@ struct RowNormCalls {
                  .partials = partials} {}
 };
 
-/// Norms over all heads of a kind; the last shape's columns are too many for shared memory.
+/// Norms over all heads of a kind; of the last two shapes a thread has two packs of 16 bits, and
+/// columns are too many for shared memory.
 TYPED_TEST(DeviceRope, NormsAllHeadsOfAKindFirst) {
   using T = TypeParam;
   std::vector<Heads> shapes = all_heads();
   shapes.push_back({{3, 2, 72, 128, 128}, 64, 72 * 128});
+  shapes.push_back({{3, 2, 200, 128, 128}, 150, 200 * 128});
   for (const Heads& heads : shapes) {
     const RopeShape& s = heads.shape;
     SCOPED_TRACE(testing::Message() << s.heads << " of " << s.head_dim);
