@@ -75,8 +75,10 @@ std::string render_bugs_json(std::span<const BugVerdict> verdicts) {
                     {"findings", std::move(findings)},
                     {"good", v.good}});
   }
-  const OrderedJson json{
-      {"rows", verdicts.size()}, {"good", count_good(verdicts)}, {"bugs", std::move(rows)}};
+  const OrderedJson json{{"schema", "mfsdp.bugs/1"},
+                         {"rows", verdicts.size()},
+                         {"good", count_good(verdicts)},
+                         {"bugs", std::move(rows)}};
   return json.dump(2, ' ', false, OrderedJson::error_handler_t::replace) + "\n";
 }
 

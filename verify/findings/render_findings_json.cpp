@@ -129,7 +129,8 @@ std::string render_findings_json(std::span<const Finding> findings, const Findin
       std::ranges::count_if(findings, [](const Finding& row) { return is_error(row.rule); });
   Json figures = Json::object();
   for (const Figure& figure : of.figures) figures[figure.name] = figure.value;
-  return dumped({{"subject", of.subject},
+  return dumped({{"schema", "mfsdp.findings/1"},
+                 {"subject", of.subject},
                  {"tool", of.tool},
                  {"version", of.version},
                  {"figures", figures},

@@ -111,8 +111,8 @@ std::string render_trace_json(std::span<const TraceReport> reports) {
          {"findings", list_of(report.verdict.findings, finding_json)},
          {"not_judged", list_of(report.verdict.not_judged, not_judged_json)},
          {"cannot_show", report.limits}});
-  return Json{{"traces", std::move(list)}}.dump(2, ' ', false, Json::error_handler_t::replace) +
-         "\n";
+  const Json json{{"schema", "mfsdp.traces/1"}, {"traces", std::move(list)}};
+  return json.dump(2, ' ', false, Json::error_handler_t::replace) + "\n";
 }
 
 }  // namespace mfsdp::traces
