@@ -18,7 +18,9 @@ constexpr std::size_t kMostDigits = 18;                             ///< of a st
 
 Complaint needs_span(const EventFields& event) {
   for (const Field field : {Field::name, Field::begin, Field::duration}) {
-    if (event.is_wrong(field)) return fmt::format("{}: wrong type", key_of(field));
+    if (event.is_wrong(field))
+      return fmt::format("{}: expected {}", key_of(field),
+                         field == Field::name ? "a text" : "microseconds, below 2^63 ns");
     if (!event.has(field)) return fmt::format("lacks \"{}\"", key_of(field));
   }
   if (*event.duration < Nanos(0))

@@ -1,5 +1,3 @@
-#include <array>
-
 #include "gpu_backend/cuda/kernels/exact_sums.hpp"
 #include "gpu_backend/cuda/kernels/rope.cuh"
 #include "gpu_backend/cuda/kernels/rope.hpp"
@@ -17,11 +15,27 @@ using kernels::RopeShape;
 constexpr int kMostThreads = 512;  // so that a thread has 128 registers
 constexpr int kMostWarps = kMostThreads / kWarp;
 
-/// Threads of a block at most that have 1, 2 and 4 packs each in their registers; few of forward,
-/// so that several blocks are there at once (gpu_backend/measurements/2026-11-28-row-norms.md).
-using MostThreads = std::array<int, 3>;
-constexpr MostThreads kForwardThreads{256, 256, 256};
-constexpr MostThreads kBackwardThreads{kMostThreads, 320, 0};
+/// Threads of a block at most, by the packs that each has in its registers; 0: none has so many.
+struct MostThreads {
+  int of_one = 0;
+  int of_two = 0;
+  int of_four = 0;
+
+  [[nodiscard]] constexpr int of(int packs) const {
+    return packs == 1 ? of_one : packs == 2 ? of_two : of_four;
+  }
+  /// The fewest packs with which a block has so many; 0: it cannot.
+  [[nodiscard]] constexpr int packs_for(std::int64_t items) const {
+    for (const int packs : {1, 2, 4})
+      if (ceil_div(items, packs) <= of(packs)) return packs;
+    return 0;
+  }
+};
+/// Few of forward, so that several blocks are there at once
+/// (gpu_backend/measurements/2026-11-28-row-norms.md).
+constexpr MostThreads kForwardThreads{.of_one = 256, .of_two = 256, .of_four = 256};
+/// Of two packs as many as 80 heads of 128 need (OLMo-2-13B), which leaves a thread 200 registers.
+constexpr MostThreads kBackwardThreads{.of_one = kMostThreads, .of_two = 320};
 constexpr std::size_t kSharedPartials = 32 << 10;  ///< bytes; beside static shared memory
 
 /// A token's heads are cut into packs of pairs, which belong to the same threads in every pass:
@@ -109,7 +123,7 @@ __device__ void block_sums(float (&sums)[2], float (&shared)[2][kMostWarps]) {
 }
 
 template <class T, int N, int kItems>
-__global__ void __launch_bounds__(kForwardThreads[0])
+__global__ void __launch_bounds__(kForwardThreads.of(kItems))
     forward_in_registers(const QkRowNormRopeForward<T, float> k) {
   __shared__ float shared[2][kMostWarps];
   const HeadPairs pairs(k.shape);
@@ -153,7 +167,7 @@ __global__ void __launch_bounds__(kForwardThreads[0])
 /// Block b takes the tokens b, b + partial_rows, ...: its part of the weights' gradients stays in
 /// registers, and the next token is on its way while this one is summed, where these suffice.
 template <class T, int N, int kItems>
-__global__ void __launch_bounds__(kBackwardThreads[kItems / 2])
+__global__ void __launch_bounds__(kBackwardThreads.of(kItems))
     backward_in_registers(const QkRowNormRopeBackward<T, float> k) {
   constexpr bool kAhead = kItems == 1;
   __shared__ float shared[2][2][kMostWarps];  // in turn, so that a token needs one barrier
@@ -372,17 +386,11 @@ Result<void> with_packs(std::string_view kernel, const RopeShape& s,
   const bool packs =
       s.head_dim / 2 % N == 0 && s.turned / 2 % N == 0 && is_aligned(pointers, 16) &&
       std::ranges::all_of(strides, [](std::int64_t elements) { return elements % N == 0; });
-  const auto fit = [&](std::int64_t vectors, int threads_of) {
-    return ceil_div(items, vectors) <= threads_of;
-  };
+  const int own = packs ? most.packs_for(items) : 0;
   if (!packs)
     run(std::integral_constant<int, 1>{}, None{}, threads(pairs));
-  else if (const int vectors = fit(1, most[0])   ? 1
-                               : fit(2, most[1]) ? 2
-                               : fit(4, most[2]) ? 4
-                                                 : 0;
-           vectors > 0)
-    with_vectors(vectors, [&](auto v) { run(Packs{}, v, threads(ceil_div(items, v()))); });
+  else if (own > 0)
+    with_vectors(own, [&](auto v) { run(Packs{}, v, threads(ceil_div(items, v()))); });
   else
     run(Packs{}, None{}, threads(items));
   return launched(kernel);
@@ -460,7 +468,7 @@ Result<void> qk_row_norm_rope_backward(const QkRowNormRopeBackward<T, float>& k,
                          const dim3 grid = grid_of(k.partial_rows);
                          if constexpr (items() == 0)
                            backward<T, n()><<<grid, threads, fits ? bytes : 0, stream>>>(k, fits);
-                         else if constexpr (kBackwardThreads[items() / 2] > 0)
+                         else if constexpr (kBackwardThreads.of(items()) > 0)
                            backward_in_registers<T, n(), items()><<<grid, threads, 0, stream>>>(k);
                        });
 }

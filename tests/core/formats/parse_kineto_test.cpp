@@ -124,11 +124,11 @@ TEST(ParseKineto, NamesTheEventThatIsWrong) {
   EXPECT_EQ(error_of(with(head + R"(,"ts":1,"dur":-0.5})")),
             "t.json: event 1 (\"k\"): dur: expected at least 0, got -500 ns");
   EXPECT_EQ(error_of(with(head + R"(,"ts":"1","dur":1})")),
-            "t.json: event 1 (\"k\"): ts: wrong type");
+            "t.json: event 1 (\"k\"): ts: expected microseconds, below 2^63 ns");
   EXPECT_EQ(error_of(with(head + R"(,"ts":[1],"dur":1})")),
-            "t.json: event 1 (\"k\"): ts: wrong type");
+            "t.json: event 1 (\"k\"): ts: expected microseconds, below 2^63 ns");
   EXPECT_EQ(error_of(with(head + R"(,"ts":1e40,"dur":1})")),
-            "t.json: event 1 (\"k\"): ts: wrong type");
+            "t.json: event 1 (\"k\"): ts: expected microseconds, below 2^63 ns");
   EXPECT_EQ(error_of(with(head + R"(,"ts":1,"ts":1,"dur":1})")),
             "t.json: event 1 (\"k\"): \"ts\" appears twice");
   EXPECT_EQ(error_of(with(head + R"(,"ts":1,"dur":1,"args":{"stream":1,"stream":2}})")),

@@ -207,13 +207,15 @@ struct RowNormCalls {
                  .partials = partials} {}
 };
 
-/// Norms over all heads of a kind; of the last two shapes a thread has two packs of 16 bits, and
-/// columns are too many for shared memory.
+/// Norms over all heads of a kind, of more tokens and of fewer than there are rows of partials.
 TYPED_TEST(DeviceRope, NormsAllHeadsOfAKindFirst) {
   using T = TypeParam;
   std::vector<Heads> shapes = all_heads();
-  shapes.push_back({{3, 2, 72, 128, 128}, 64, 72 * 128});
-  shapes.push_back({{3, 2, 200, 128, 128}, 150, 200 * 128});
+  // Of 16 bits: two packs a thread backward, four forward.
+  shapes.push_back({{10, 5, 72, 128, 128}, 64, 72 * 128});
+  // No token lies in registers; its columns do not fit shared memory, but for fp32 of 56 heads.
+  shapes.push_back({{9, 3, 200, 128, 128}, 150, 200 * 128});
+  shapes.push_back({{6, 3, 56, 128, 128}, 40, 56 * 128});
   for (const Heads& heads : shapes) {
     const RopeShape& s = heads.shape;
     SCOPED_TRACE(testing::Message() << s.heads << " of " << s.head_dim);
