@@ -13,6 +13,7 @@
 namespace mfsdp::traces {
 namespace {
 
+constexpr std::int64_t kMostRanks = 1 << 30;
 constexpr std::size_t kMostDepth = 64;
 constexpr std::size_t kQuotedNameBytes = 60;  ///< in one message
 constexpr std::string_view kPolicy = "NCCL_CTA_POLICY";
@@ -69,6 +70,11 @@ class Reader {
   /// Whether a value is that of NCCL's variable among the metadata (profiler.add_metadata).
   [[nodiscard]] bool is_policy() const {
     return !places_.empty() && places_.back() == Place::root && root_key_ == kPolicy;
+  }
+  /// Whether a value is the rank that wrote the trace, or how many there are.
+  [[nodiscard]] bool is_of_ranks() const {
+    return !places_.empty() && places_.back() == Place::distributed &&
+           (root_key_ == "rank" || root_key_ == "world_size");
   }
   [[nodiscard]] bool found_events() const { return found_events_; }
   [[nodiscard]] const std::string& complaint() const { return complaint_; }
@@ -167,6 +173,9 @@ bool Reader::value(Take take) {
   source_.mark();
   if (places_.empty())
     return refuse_here("expected a trace: an object with traceEvents, or a list");
+  if (is_of_ranks())
+    return refuse_here(fmt::format("distributedInfo: {}: expected a whole number from {} to {}",
+                                   root_key_, root_key_ == "rank" ? 0 : 1, kMostRanks));
   if (places_.back() == Place::event || places_.back() == Place::args) {
     take(field_);
   } else if (places_.back() == Place::events) {
@@ -180,9 +189,9 @@ bool Reader::value(Take take) {
 }
 
 bool Reader::integer(std::int64_t number) {
-  if (!places_.empty() && places_.back() == Place::distributed) {
-    if (root_key_ == "rank") builder_.trace().rank = number;
-    if (root_key_ == "world_size") builder_.trace().world_size = number;
+  if (is_of_ranks() && number >= (root_key_ == "rank" ? 0 : 1) && number <= kMostRanks) {
+    (root_key_ == "rank" ? builder_.trace().rank : builder_.trace().world_size) = number;
+    return true;
   }
   if (is_policy()) builder_.trace().cta_policy = fmt::format_int(number).c_str();
   if (!places_.empty() && places_.back() == Place::tensor) event_.dims.back().push_back(number);
@@ -219,6 +228,11 @@ Result<Trace> read(TraceSource& source, const std::string& where, const KinetoSe
   if (!reader.found_events()) return fail(where, "expected a trace: there are no traceEvents");
   Trace trace = reader.take();
   trace.where = where;
+  if (trace.rank && trace.world_size && *trace.rank >= *trace.world_size)
+    return fail(where,
+                fmt::format("distributedInfo: rank: expected less than the world_size of {}, "
+                            "got {}",
+                            *trace.world_size, *trace.rank));
   return trace;
 }
 

@@ -230,9 +230,11 @@ Result<Calibration> calibrate_checked(const CalibrationRequest& request) {
   draft.gpu.calibration =
       draft.gpu.measured == MeasuredParts{true, true, true} ? "measured" : "datasheet";
   const std::string toml = gpu_toml(draft.gpu);
-  MFSDP_LET(read_back, parse_gpu(toml, request.output.string()));
+  auto read_back = parse_gpu(toml, request.output.string());
+  if (!read_back)
+    return fail("--calibrate", "what was measured is of no GPU: " + read_back.error().message());
   draft.result.files.push_back({request.output, toml});
-  draft.result.gpu = std::move(read_back);
+  draft.result.gpu = std::move(*read_back);
   draft.result.gpu.name = request.output.stem().string();
   return std::move(draft.result);
 }

@@ -175,6 +175,7 @@ class TraceFit {
 
 Result<void> add_traces(Draft& draft) {
   if (draft.data.traces.empty()) return {};
+  MFSDP_TRY(check_traces(draft));
   const std::int64_t domain = std::max<std::int64_t>(draft.domain, 1);
   MFSDP_LET(cluster, make_cluster(draft.gpu, domain, domain));
   const CostModel costs(cluster, draft.tables);

@@ -50,6 +50,8 @@ void note_errors(Draft& draft, std::string group, std::string what, std::span<co
 /// gathers and reductions above its link. Errors name file and line, what the row says, and the
 /// limit.
 [[nodiscard]] Result<void> check_possible(const Draft& draft);
+/// Likewise of traces, with their copies, once the domain is known. Errors name the trace.
+[[nodiscard]] Result<void> check_traces(const Draft& draft);
 
 /// Sorts the collectives into those inside a domain and those between domains, makes a table of the
 /// former and fits the NICs to the latter.

@@ -32,6 +32,13 @@ Result<ExitCode> judge_traces(const VerifyOptions& options, const Session& sessi
   for (const std::string& path : options.kineto) {
     MFSDP_LET(trace, traces::read_kineto(path, {}));
     MFSDP_LET(report, traces::analyse_trace(trace, settings));
+    const auto same = [&](const traces::TraceReport& other) {
+      return other.rank && other.rank == report.rank && other.world_size == report.world_size;
+    };
+    if (const auto other = std::ranges::find_if(reports, same); other != reports.end())
+      return fail(printable(path),
+                  fmt::format("rank {} is also that of {}: expected one file a rank", *report.rank,
+                              other->where));
     reports.push_back(std::move(report));
   }
   switch (options.output) {

@@ -201,6 +201,10 @@ std::vector<NotJudged> gaps_of(const RecordedGroup& group) {
       missing.push_back(rank);
   std::vector<NotJudged> list;
   const std::string rule = group.every_call ? "MF817" : "MF815";
+  if (group.ranks.empty() && group.members.size() == 1)
+    list.push_back({rule, fmt::format("group {}: no dump says which ranks it has (pg_config), and "
+                                      "only rank {} is there to compare",
+                                      group.name, group.members[0].rank)});
   if (!missing.empty())
     list.push_back({rule, fmt::format("group {}: there is no record of {}", group.name,
                                       ranks_words(missing))});

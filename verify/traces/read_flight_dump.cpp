@@ -191,30 +191,41 @@ Result<void> add_entry(FlightDump& dump, const Entry& entry) {
   return {};
 }
 
-/// "[0, 1, 5]", as pg_config has ranks.
-std::vector<std::int64_t> numbers_in(std::string_view text) {
+/// "[0, 1, 5]", as pg_config has ranks, ascending; empty where it names none.
+std::optional<std::vector<std::int64_t>> numbers_in(std::string_view text) {
+  const auto is_between = [](char c) { return c == ' ' || c == ',' || c == '[' || c == ']'; };
   std::vector<std::int64_t> numbers;
   const char* at = text.data();
   const char* end = at + text.size();
   while (at != end) {
-    std::int64_t value = 0;
-    const auto [stop, error] = std::from_chars(at, end, value);
-    if (error == std::errc()) numbers.push_back(value);
-    at = error == std::errc() ? stop : at + 1;
+    if (is_between(*at)) {
+      ++at;
+      continue;
+    }
+    const auto [stop, error] = std::from_chars(at, end, numbers.emplace_back());
+    if (error != std::errc() || numbers.back() < 0) return std::nullopt;
+    at = stop;
   }
   std::ranges::sort(numbers);
   return numbers;
 }
 
-void add_ranks(FlightDump& dump, const PickleValue& root) {
+Result<void> add_ranks(FlightDump& dump, const PickleValue& root) {
   const PickleValue* config = root.find("pg_config");
-  if (config == nullptr || config->dict() == nullptr) return;
+  if (config == nullptr) return {};
+  if (config->dict() == nullptr)
+    return fail(dump.where, "pg_config: expected the groups by their names");
   for (const auto& [name, group] : config->dict()->items) {
     const PickleValue* ranks = group->find("ranks");
-    if (name->text() == nullptr || ranks == nullptr || ranks->text() == nullptr) continue;
-    std::vector<std::int64_t> numbers = numbers_in(*ranks->text());
-    if (!numbers.empty()) dump.groups[*name->text()].ranks = std::move(numbers);
+    if (name->text() == nullptr || ranks == nullptr) continue;
+    auto numbers = ranks->text() == nullptr ? std::nullopt : numbers_in(*ranks->text());
+    if (!numbers)
+      return fail(dump.where, fmt::format("pg_config: group {}: ranks: expected a text of numbers "
+                                          "like [0, 1]",
+                                          *name->text()));
+    if (!numbers->empty()) dump.groups[*name->text()].ranks = std::move(*numbers);
   }
+  return {};
 }
 
 /// By their numbers; parts of one number in the order in which they were recorded.
@@ -242,7 +253,7 @@ Result<FlightDump> read_flight_dump(std::string_view bytes, const std::string& w
     return fail(where, "expected a dump of the flight recorder: a dict with a list of entries");
   MFSDP_LET(version, root.text("version"));
   FlightDump dump{.where = where, .version = version, .rank = rank, .whole = true, .groups = {}};
-  add_ranks(dump, *root.value);
+  MFSDP_TRY(add_ranks(dump, *root.value));
   std::vector<std::pair<std::int64_t, Entry>> order;
   for (std::size_t i = 0; i < entries->list()->items.size(); ++i) {
     const Entry entry{entries->list()->items[i], fmt::format("{}: entry {}", where, i)};

@@ -117,6 +117,18 @@ TEST(ParseKineto, LeavesOtherEventsAlone) {
   EXPECT_TRUE(trace.work.empty());
 }
 
+TEST(ParseKineto, RefusesRanksThatAreNone) {
+  const auto error_with = [](const std::string& ranks) {
+    return error_of(R"({"distributedInfo":{)" + ranks + R"(},"traceEvents":[]})");
+  };
+  EXPECT_THAT(error_with(R"("rank":-1,"world_size":2)"),
+              HasSubstr("distributedInfo: rank: expected a whole number from 0 to 1073741824"));
+  EXPECT_THAT(error_with(R"("rank":"0","world_size":2)"), HasSubstr("distributedInfo: rank: "));
+  EXPECT_THAT(error_with(R"("rank":0,"world_size":0)"), HasSubstr("world_size: expected a whole"));
+  EXPECT_EQ(error_with(R"("rank":2,"world_size":2)"),
+            "t.json: distributedInfo: rank: expected less than the world_size of 2, got 2");
+}
+
 TEST(ParseKineto, NamesTheEventThatIsWrong) {
   const std::string head = R"({},{"ph":"X","cat":"kernel","name":"k","pid":0,"tid":7)";
   EXPECT_EQ(error_of(with(head + "}")), "t.json: event 1 (\"k\"): lacks \"ts\"");

@@ -193,6 +193,27 @@ TEST_F(CalibrateTraces, KnowForwardAgainInBackward) {
   EXPECT_NEAR(calibration->gpu.gemm_scale, 0.5, 1e-4);
 }
 
+TEST_F(CalibrateTraces, AreOfNothingAboveThePeak) {
+  const auto error_of = [&](const RunTrace& trace) {
+    const auto calibration = calibrated(trace.text());
+    return calibration ? std::string() : calibration.error().message();
+  };
+  const std::string mine = (folder_ / "run.json").string() + ": ";
+  RunTrace product = blocks(8);
+  for (int i = 0; i < 40; ++i)
+    product.run("aten::mm", "[[2048, 4096], [4096, 6144]]", 200, kForward, "gemm");
+  EXPECT_EQ(error_of(product), mine +
+                                   "a GEMM of 2048 x 6144 x 4096 runs at 5.154e+05 TFLOP/s, "
+                                   "above the peak of h100, 989 TFLOP/s; expected a trace of "
+                                   "h100 (--gpu)");
+  RunTrace gather = blocks(8);
+  gather.gather(std::int64_t{8} << 20, 8, 1000);
+  EXPECT_THAT(error_of(gather), HasSubstr("all_gather on 8 GPUs has a bus bandwidth of "));
+  RunTrace copy = blocks(8);
+  copy.copy(std::int64_t{1} << 30, 1000);
+  EXPECT_THAT(error_of(copy), HasSubstr("above the 3350 GB/s of the memory of h100"));
+}
+
 TEST_F(CalibrateTraces, SayWhatIsMissing) {
   const auto without_shapes = calibrated(
       R"({"traceEvents": [{"ph": "X", "cat": "kernel", "name": "k", "pid": 0, "tid": 7, "ts": 1.0, )"

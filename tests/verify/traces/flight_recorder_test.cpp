@@ -96,6 +96,26 @@ TEST(FlightRecorder, PickleAndJsonSayTheSame) {
   EXPECT_THAT(one.ranks, ElementsAre(0));
 }
 
+TEST(FlightRecorder, OneRankOfUnknownOnesIsNotJudged) {
+  Dump dump = Dump().add("all_reduce", 1, "[[4]]", "[[4]]");
+  dump.ranks = "[]";
+  EXPECT_TRUE(judge_dumps({dump.read(4), dump.read(6)}).good());
+  const RuleVerdict verdict = judge_dumps({dump.read(4)});
+  EXPECT_TRUE(verdict.findings.empty());
+  ASSERT_EQ(verdict.not_judged.size(), 1U);
+  EXPECT_THAT(verdict.not_judged[0].reason, HasSubstr("no dump says which ranks it has"));
+}
+
+TEST(FlightRecorder, RefusesRanksThatAreNone) {
+  for (const char* config : {R"("x")", R"({"7": {"ranks": 7}})", R"({"7": {"ranks": "4, six"}})",
+                             R"({"7": {"ranks": "[-1]"}})"}) {
+    const auto dump = read_flight_dump(
+        fmt::format(R"({{"version": "2.10", "pg_config": {}, "entries": []}})", config), "r", 0);
+    ASSERT_FALSE(dump) << config;
+    EXPECT_THAT(dump.error().message(), HasSubstr("r: pg_config: ")) << config;
+  }
+}
+
 // ---- what is compared
 
 TEST(FlightRecorder, ElementsCountAndShapesDoNot) {
