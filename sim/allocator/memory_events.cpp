@@ -5,7 +5,8 @@
 #include <algorithm>
 #include <optional>
 #include <set>
-#include <unordered_map>
+#include <unordered_set>
+#include <utility>
 
 #include "core/formats/read_pickle.hpp"
 
@@ -66,23 +67,98 @@ Result<std::vector<MemoryEvent>> read_trace(const PickleList& trace, const std::
   return events;
 }
 
-/// The peaks from an empty start, and which frees it knows nothing of.
-Result<void> follow(MemoryRecord& record, const std::string& where) {
+/// What a device's segments hold when the snapshot is taken.
+struct HeldInTheEnd {
+  Bytes reserved;
+  std::vector<MemoryEvent> blocks;  ///< in use, as if they were allocated
+};
+
+Result<void> add_blocks(HeldInTheEnd& held, const PickleValue& segment, const std::string& where) {
+  MFSDP_LET(total, integer(segment, "total_size", where));
+  MFSDP_LET(address, integer(segment, "address", where));
+  std::int64_t stream = 0;
+  if (segment.find("stream") != nullptr) {
+    MFSDP_LET(number, integer(segment, "stream", where));
+    stream = number;
+  }
+  held.reserved += Bytes(total);
+  const PickleValue* blocks = segment.find("blocks");
+  if (blocks == nullptr || blocks->list() == nullptr)
+    return fail(where + ".blocks", "expected a list");
+  for (const PickleRef block : blocks->list()->items) {
+    MFSDP_LET(size, integer(*block, "size", where + ".blocks"));
+    if (text_of(*block, "state").starts_with("active"))
+      held.blocks.push_back({.address = address, .size = size, .stream = stream});
+    address = checked_add(address, size);
+  }
+  return {};
+}
+
+Result<HeldInTheEnd> held_in_the_end(const PickleValue& root, std::size_t device,
+                                     const std::string& where) {
+  HeldInTheEnd held;
+  const PickleValue* segments = root.find("segments");
+  if (segments == nullptr) return held;
+  if (segments->list() == nullptr) return fail(where + ": segments", "expected a list");
+  for (std::size_t i = 0; i < segments->list()->items.size(); ++i) {
+    const PickleValue& segment = *segments->list()->items[i];
+    const std::string place = fmt::format("{}: segments[{}]", where, i);
+    std::int64_t number = 0;
+    if (segment.find("device") != nullptr) {
+      MFSDP_LET(of_segment, integer(segment, "device", place));
+      number = of_segment;
+    }
+    if (std::cmp_equal(number, device)) MFSDP_TRY(add_blocks(held, segment, place));
+  }
+  return held;
+}
+
+/// Puts what was allocated before the record began in front of its events.
+void add_earlier(MemoryRecord& record, const HeldInTheEnd& held) {
+  std::unordered_set<std::int64_t> live;
+  std::vector<MemoryEvent> earlier;
+  std::unordered_set<std::int64_t> seen;  // addresses of any event
+  for (const MemoryEvent& event : record.events) {
+    if (event.action == MemoryAction::allocate) {
+      live.insert(event.address);
+      seen.insert(event.address);
+    }
+    if (event.action != MemoryAction::free || live.erase(event.address) > 0) continue;
+    ++record.unknown_frees;
+    if (seen.insert(event.address).second)
+      earlier.push_back({.address = event.address, .size = event.size, .stream = event.stream});
+  }
+  for (const MemoryEvent& block : held.blocks)
+    if (seen.insert(block.address).second) earlier.push_back(block);
+  std::ranges::stable_sort(earlier, {}, &MemoryEvent::address);
+  record.earlier = std::ssize(earlier);
+  record.events.insert(record.events.begin(), earlier.begin(), earlier.end());
+}
+
+/// What was reserved when the record began.
+Bytes reserved_before(const MemoryRecord& record, Bytes in_the_end) {
+  Bytes reserved = in_the_end;
+  for (const MemoryEvent& event : record.events) {
+    if (event.action == MemoryAction::segment) reserved -= Bytes(event.size);
+    if (event.action == MemoryAction::release) reserved += Bytes(event.size);
+  }
+  return std::max(reserved, Bytes(0));
+}
+
+/// The peaks.
+Result<void> follow(MemoryRecord& record, Bytes reserved, const std::string& where) {
   std::set<std::int64_t> streams;
-  std::unordered_map<std::int64_t, std::int64_t> live;
+  std::unordered_set<std::int64_t> live;
   Bytes allocated{};
-  Bytes reserved{};
+  record.peak_reserved = reserved;
   for (const MemoryEvent& event : record.events) {
     switch (event.action) {
       case MemoryAction::allocate:
-        live[event.address] = event.size;
+        live.insert(event.address);
         allocated += Bytes(event.size);
         break;
       case MemoryAction::free:
-        if (live.erase(event.address) == 0)
-          ++record.unknown_frees;
-        else
-          allocated -= Bytes(event.size);
+        if (live.erase(event.address) > 0) allocated -= Bytes(event.size);
         break;
       case MemoryAction::segment: reserved += Bytes(event.size); break;
       case MemoryAction::release: reserved -= Bytes(event.size); break;
@@ -127,7 +203,14 @@ Result<MemoryRecord> read_memory_events(std::string_view bytes, const std::strin
               parse_allocator_settings(record.settings_text, where + ": PYTORCH_CUDA_ALLOC_CONF"));
     record.settings = parsed;
   }
-  MFSDP_TRY(follow(record, where));
+  try {
+    MFSDP_LET(held, held_in_the_end(*document.root, device, where));
+    const Bytes before = reserved_before(record, held.reserved);
+    add_earlier(record, held);
+    MFSDP_TRY(follow(record, before, where));
+  } catch (const OverflowError&) {
+    return fail(where, "expected at most 2^50 bytes at one time");
+  }
   return record;
 }
 

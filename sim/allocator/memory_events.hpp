@@ -29,11 +29,15 @@ struct MemoryEvent {
 
 struct MemoryRecord {
   std::vector<MemoryEvent> events;
+  /// So many of them, the first ones, stand for what was allocated before the record began, in the
+  /// order of their addresses: what it frees, or what its segments hold in the end, and no event
+  /// allocated.
+  std::int64_t earlier = 0;
   AllocatorSettings settings;  ///< of the recorded process, without its limit
   std::string settings_text;   ///< as it was given to it
-  Bytes peak_requested;        ///< largest sum of what was asked for, from an empty start
+  Bytes peak_requested;        ///< largest sum of what was asked for
   Bytes peak_reserved;
-  std::int64_t unknown_frees = 0;  ///< of what was allocated before the record began
+  std::int64_t unknown_frees = 0;  ///< of what no event allocated
 };
 
 /// Of torch.cuda.memory._dump_snapshot(), of the device with most events. Errors name `where` and

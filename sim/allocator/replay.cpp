@@ -52,6 +52,7 @@ MemoryReplay replay_memory(const MemoryRecord& record, const AllocatorSettings& 
   std::unordered_map<std::int64_t, std::int64_t> now_at;  // by recorded address
   for (std::size_t i = 0; i < record.events.size(); ++i) {
     const MemoryEvent& event = record.events[i];
+    const std::int64_t own = static_cast<std::int64_t>(i) - record.earlier;  // of the record
     if (event.action == MemoryAction::free) {
       const auto found = now_at.find(event.address);
       if (found == now_at.end()) continue;
@@ -63,14 +64,14 @@ MemoryReplay replay_memory(const MemoryRecord& record, const AllocatorSettings& 
     const auto address = allocator.allocate(std::max<std::int64_t>(event.size, 1), event.stream);
     if (!address) {
       replay.out_of_memory = {
-          .event = static_cast<std::int64_t>(i), .size = event.size, .stream = event.stream};
+          .event = std::max<std::int64_t>(own, 0), .size = event.size, .stream = event.stream};
       break;
     }
     now_at[event.address] = *address;
-    ++replay.allocations;
-    if (*address == event.address) ++replay.same_address;
+    if (own >= 0) ++replay.allocations;
+    if (own >= 0 && *address == event.address) ++replay.same_address;
     if (allocator.counters().peak_reserved == before) continue;
-    replay.peak_event = static_cast<std::int64_t>(i);
+    replay.peak_event = std::max<std::int64_t>(own, 0);
     replay.allocated_at_peak = allocator.counters().allocated;
     replay.free_at_peak = allocator.free_bytes();
   }

@@ -119,11 +119,19 @@ Json json_of(const Row& row) {
   return json;
 }
 
+Bytes earlier_bytes(const MemoryRecord& record) {
+  Bytes sum;
+  for (std::int64_t i = 0; i < record.earlier; ++i)
+    sum += Bytes(record.events[static_cast<std::size_t>(i)].size);
+  return sum;
+}
+
 Json json_of(const std::string& path, const MemoryRecord& record, const std::vector<Row>& rows) {
   Json json = {{"schema", "mfsdp.replay/1"},
                {"snapshot", path},
-               {"events", record.events.size()},
+               {"events", std::ssize(record.events) - record.earlier},
                {"unknown_frees", record.unknown_frees},
+               {"earlier", {{"blocks", record.earlier}, {"bytes", earlier_bytes(record).value}}},
                {"recorded",
                 {{"settings", record.settings_text},
                  {"peak_reserved_bytes", record.peak_reserved.value},
@@ -156,11 +164,11 @@ std::string text_of(const MemoryRecord& record, const std::vector<Row>& rows,
   text += "\n" + render_table(streams_of(rows.front()), style) + "\n";
   std::string end = fmt::format("{} of {} allocations got the address that was recorded.\n",
                                 format_count(first.same_address), format_count(first.allocations));
-  if (record.unknown_frees > 0)
+  if (record.earlier > 0)
     end += fmt::format(
-        "{} frees are of what was allocated before the record began: none of that is "
-        "counted.\n",
-        format_count(record.unknown_frees));
+        "{} blocks, {} GiB, are there before the record begins: here they are allocated first, in "
+        "the order of their addresses.\n",
+        format_count(record.earlier), format_gib(earlier_bytes(record)));
   return text + wrap_text(end, style);
 }
 

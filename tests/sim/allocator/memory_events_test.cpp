@@ -3,6 +3,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "sim/allocator/replay.hpp"
 #include "tests/support/foreign_files.hpp"
 
 namespace mfsdp {
@@ -32,15 +33,50 @@ constexpr std::string_view kRecord =
 TEST(MemoryEvents, OfTheDeviceWithMostEvents) {
   const auto record = read_memory_events(test::from_hex(kRecord), "m.pickle");
   ASSERT_TRUE(record) << record.error().message();
-  ASSERT_EQ(record->events.size(), 5U);
-  EXPECT_EQ(record->events[1].action, MemoryAction::allocate);
-  EXPECT_EQ(record->events[1].address, std::int64_t{1} << 40);
-  EXPECT_EQ(record->events[1].size, 700);
-  EXPECT_EQ(record->peak_requested, Bytes(704));
+  ASSERT_EQ(record->events.size(), 6U);
+  ASSERT_EQ(record->earlier, 1);
+  EXPECT_EQ(record->events[0].action, MemoryAction::allocate);
+  EXPECT_EQ(record->events[0].address, 5);
+  EXPECT_EQ(record->events[0].size, 9);
+  EXPECT_EQ(record->events[2].action, MemoryAction::allocate);
+  EXPECT_EQ(record->events[2].address, std::int64_t{1} << 40);
+  EXPECT_EQ(record->events[2].size, 700);
+  EXPECT_EQ(record->peak_requested, Bytes(713));
   EXPECT_EQ(record->peak_reserved, Bytes(2 * AllocatorSettings::kMebibyte));
   EXPECT_EQ(record->unknown_frees, 1);
   EXPECT_EQ(record->settings_text, "max_split_size_mb:64");
   EXPECT_EQ(record->settings.max_split_size, 64 * AllocatorSettings::kMebibyte);
+}
+
+/// pickle.dumps() of one whose record begins late: of what its segment holds in the end, 512 bytes
+/// at 4096 were never allocated by an event, nor were 1024 at 4608, which one frees.
+constexpr std::string_view kLate =
+    "80027d71002858080000007365676d656e747371015d7102287d710328580600000064657669636571044b005807"
+    "0000006164647265737371054d0010580a000000746f74616c5f73697a6571064a00002000580600000073747265"
+    "616d71074b005806000000626c6f636b7371085d7109287d710a28580400000073697a65710b4d00025805000000"
+    "7374617465710c58100000006163746976655f616c6c6f6361746564710d757d710e28680b4d0004680c58080000"
+    "00696e616374697665710f757d711028680b4d0002680c680d757d711128680b4a00f81f00680c680f7565757d71"
+    "122868044b0168054b0168064b0768085d71137565580d0000006465766963655f74726163657371145d71155d71"
+    "16287d7117285806000000616374696f6e71185805000000616c6c6f637119580400000061646472711a4d001668"
+    "0b4d000268074b00757d711b286818580e000000667265655f636f6d706c65746564711c681a4d0012680b4d0004"
+    "68074b00756561752e";
+
+TEST(MemoryEvents, WhatIsThereBeforeTheRecordComesFirst) {
+  const auto record = read_memory_events(test::from_hex(kLate), "m.pickle");
+  ASSERT_TRUE(record) << record.error().message();
+  ASSERT_EQ(record->events.size(), 4U);
+  ASSERT_EQ(record->earlier, 2);
+  EXPECT_EQ(record->events[0].address, 4096);
+  EXPECT_EQ(record->events[0].size, 512);
+  EXPECT_EQ(record->events[1].address, 4608);
+  EXPECT_EQ(record->events[1].size, 1024);
+  EXPECT_EQ(record->unknown_frees, 1);
+  EXPECT_EQ(record->peak_requested, Bytes(512 + 1024 + 512));
+  EXPECT_EQ(record->peak_reserved, Bytes(2 * AllocatorSettings::kMebibyte));
+  const MemoryReplay replay = replay_memory(*record, {});
+  EXPECT_EQ(replay.allocations, 1);
+  EXPECT_EQ(replay.counters.peak_allocated, 512 + 1024 + 512);
+  EXPECT_EQ(replay.counters.peak_reserved, 2 * AllocatorSettings::kMebibyte);
 }
 
 TEST(MemoryEvents, WhatIsNoSnapshotIsAnError) {
