@@ -1,5 +1,7 @@
 #include "verify/tool/judge.hpp"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <string>
 #include <vector>
