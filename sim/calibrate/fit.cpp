@@ -175,11 +175,18 @@ Result<CopyFit> fit_copies(std::span<const CopySample> samples, const Gpu& gpu) 
               .launch = {},
               .errors = copy_errors(large, line),
               .left_out = {}};
-  if (!(fit.copy_fraction > 0.01 && fit.copy_fraction <= 1))
-    return fail(large.front().place,
-                fmt::format("copies run at {:.4g} GB/s, but {} has {:g} GB/s; bytes read and "
-                            "written count both",
-                            line.bandwidth, gpu.name, gpu.memory_bandwidth));
+  const auto refuse = [&](const CopySample& sample, double bandwidth) {
+    return fail(sample.place, fmt::format("copies run at {:.4g} GB/s, but {} has {:g} GB/s; bytes "
+                                          "read and written count both",
+                                          bandwidth, gpu.name, gpu.memory_bandwidth));
+  };
+  const bool is_possible = fit.copy_fraction > 0.01 && fit.copy_fraction <= 1;
+  if (!is_possible && line.bandwidth > 0) return refuse(large.front(), line.bandwidth);
+  // Shorter than a launch, or some above what all of them make.
+  for (const CopySample& sample : large)
+    if (sample.bytes > gpu.memory_bandwidth * sample.ns)
+      return refuse(sample, sample.bytes / sample.ns);
+  if (!is_possible) return refuse(large.front(), line.bandwidth);
   if (!search) return fit;
   fit.launch = Nanos(std::llround(line.launch_ns));
   for (std::size_t i = 0; i < large.size(); ++i) {

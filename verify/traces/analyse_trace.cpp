@@ -149,7 +149,7 @@ Result<TraceReport> analyse_trace(const Trace& trace, const ReportSettings& sett
   try {
     return analyse(trace, settings);
   } catch (const OverflowError&) {
-    return fail(trace.where, "expected times that add up to less than 2^63 ns");
+    return fail(trace.where, "expected times, and bytes, that add up to less than 2^63");
   }
 }
 

@@ -42,6 +42,11 @@ TEST(FitCopies, RefusesWhatNoMemoryDoes) {
               HasSubstr("c.csv:2: no copy moves 128 MiB or more"));
   EXPECT_THAT(fit_copies(std::vector{copy(1e9, 103'000)}, gpu).error().message(),
               HasSubstr("c.csv:2: copies run at 1e+04 GB/s, but h200 has 4800 GB/s"));
+  EXPECT_THAT(fit_copies(std::vector{copy(2e9, 1'000), copy(4e9, 2'000)}, gpu).error().message(),
+              HasSubstr("c.csv:2: copies run at 2e+06 GB/s, but h200 has 4800 GB/s"));
+  EXPECT_THAT(
+      fit_copies(std::vector{copy(2e9, 2'000'000), copy(6e9, 1'000'000)}, gpu).error().message(),
+      HasSubstr("c.csv:2: copies run at 6000 GB/s, but h200 has 4800 GB/s"));
 }
 
 TEST(FitNetwork, FindsTheNicsThatMadeTheSamples) {

@@ -389,7 +389,7 @@ TEST(AnalyseTrace, TimesThatOverflowAreOneLine) {
                                   "t.json");
   ASSERT_TRUE(trace) << trace.error().message();
   EXPECT_EQ(analyse_trace(*trace).error().message(),
-            "t.json: expected times that add up to less than 2^63 ns");
+            "t.json: expected times, and bytes, that add up to less than 2^63");
 }
 
 }  // namespace
