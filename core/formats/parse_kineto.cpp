@@ -76,6 +76,7 @@ class Reader {
     return !places_.empty() && places_.back() == Place::distributed &&
            (root_key_ == "rank" || root_key_ == "world_size");
   }
+  [[nodiscard]] std::int64_t least_of_ranks() const { return root_key_ == "rank" ? 0 : 1; }
   [[nodiscard]] bool found_events() const { return found_events_; }
   [[nodiscard]] const std::string& complaint() const { return complaint_; }
   [[nodiscard]] Trace take() {
@@ -175,7 +176,7 @@ bool Reader::value(Take take) {
     return refuse_here("expected a trace: an object with traceEvents, or a list");
   if (is_of_ranks())
     return refuse_here(fmt::format("distributedInfo: {}: expected a whole number from {} to {}",
-                                   root_key_, root_key_ == "rank" ? 0 : 1, kMostRanks));
+                                   root_key_, least_of_ranks(), kMostRanks));
   if (places_.back() == Place::event || places_.back() == Place::args) {
     take(field_);
   } else if (places_.back() == Place::events) {
@@ -189,7 +190,8 @@ bool Reader::value(Take take) {
 }
 
 bool Reader::integer(std::int64_t number) {
-  if (is_of_ranks() && number >= (root_key_ == "rank" ? 0 : 1) && number <= kMostRanks) {
+  if (is_of_ranks() && number >= least_of_ranks() && number <= kMostRanks) {
+    source_.mark();
     (root_key_ == "rank" ? builder_.trace().rank : builder_.trace().world_size) = number;
     return true;
   }

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <optional>
 #include <set>
+#include <unordered_map>
 #include <unordered_set>
 #include <utility>
 
@@ -115,21 +116,18 @@ Result<HeldInTheEnd> held_in_the_end(const PickleValue& root, std::size_t device
 
 /// Puts what was allocated before the record began in front of its events.
 void add_earlier(MemoryRecord& record, const HeldInTheEnd& held) {
-  std::unordered_set<std::int64_t> live;
   std::vector<MemoryEvent> earlier;
-  std::unordered_set<std::int64_t> seen;  // addresses of any event
+  std::unordered_map<std::int64_t, bool> is_live;  // of each address that was seen
   for (const MemoryEvent& event : record.events) {
-    if (event.action == MemoryAction::allocate) {
-      live.insert(event.address);
-      seen.insert(event.address);
-    }
-    if (event.action != MemoryAction::free || live.erase(event.address) > 0) continue;
-    ++record.unknown_frees;
-    if (seen.insert(event.address).second)
+    if (event.action == MemoryAction::allocate) is_live[event.address] = true;
+    if (event.action != MemoryAction::free) continue;
+    const auto [at, is_new] = is_live.try_emplace(event.address, false);
+    if (is_new)
       earlier.push_back({.address = event.address, .size = event.size, .stream = event.stream});
+    if (!std::exchange(at->second, false)) ++record.unknown_frees;
   }
   for (const MemoryEvent& block : held.blocks)
-    if (seen.insert(block.address).second) earlier.push_back(block);
+    if (is_live.try_emplace(block.address, true).second) earlier.push_back(block);
   std::ranges::stable_sort(earlier, {}, &MemoryEvent::address);
   record.earlier = std::ssize(earlier);
   record.events.insert(record.events.begin(), earlier.begin(), earlier.end());

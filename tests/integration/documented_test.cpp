@@ -71,9 +71,7 @@ TEST(DocumentedAnswers, OfReports) {
             .status,
         0);
   const std::string limits = (folder / "limits.toml").string();
-  ASSERT_EQ(
-      test::run_shell(fmt::format("printf '[time]\nmedian_step_ns = 1\n' > '{}'", limits)).status,
-      0);
+  test::write_file(limits, "[time]\nmedian_step_ns = 1\n");
   expect_documented(test::run_report("list" + store), "mfsdp.runs/1");
   expect_documented(test::run_report("compare 1 2" + store), "mfsdp.compare/1");
   expect_documented(test::run_report("history" + store), "mfsdp.history/1");

@@ -1,7 +1,5 @@
 #include "verify/tool/judge.hpp"
 
-#include <fmt/format.h>
-
 #include <algorithm>
 #include <string>
 #include <vector>
@@ -18,6 +16,7 @@
 #include "verify/tool/judge_records.hpp"
 #include "verify/tool/print_findings.hpp"
 #include "verify/traces/configuration_rules.hpp"
+#include "verify/traces/file_rank.hpp"
 #include "verify/traces/trace_report.hpp"
 
 namespace mfsdp {
@@ -38,9 +37,7 @@ Result<ExitCode> judge_traces(const VerifyOptions& options, const Session& sessi
       return other.rank && other.rank == report.rank && other.world_size == report.world_size;
     };
     if (const auto other = std::ranges::find_if(reports, same); other != reports.end())
-      return fail(printable(path),
-                  fmt::format("rank {} is also that of {}: expected one file a rank", *report.rank,
-                              other->where));
+      return traces::fail_of_one_rank(printable(path), *report.rank, other->where);
     reports.push_back(std::move(report));
   }
   switch (options.output) {

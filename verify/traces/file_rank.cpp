@@ -1,5 +1,7 @@
 #include "verify/traces/file_rank.hpp"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <charconv>
 #include <string>
@@ -57,6 +59,12 @@ Result<std::vector<std::int64_t>> ranks_of_files(std::span<const std::filesystem
                 "expected the rank as a number in the file's name, as in nccl_trace_rank_0");
   for (std::size_t i = 0; i < files.size(); ++i) ranks.push_back(static_cast<std::int64_t>(i));
   return ranks;
+}
+
+tl::unexpected<Error> fail_of_one_rank(const std::string& where, std::int64_t rank,
+                                       const std::string& other) {
+  return fail(where,
+              fmt::format("rank {} is also that of {}: expected one file a rank", rank, other));
 }
 
 }  // namespace mfsdp::traces

@@ -5,6 +5,7 @@
 #include <filesystem>
 #include <optional>
 #include <span>
+#include <string>
 #include <string_view>
 #include <vector>
 
@@ -20,5 +21,9 @@ namespace mfsdp::traces {
 /// names a file without a number among others that have one.
 [[nodiscard]] Result<std::vector<std::int64_t>> ranks_of_files(
     std::span<const std::filesystem::path> files);
+
+/// That `where` and `other` are of one rank.
+[[nodiscard]] tl::unexpected<Error> fail_of_one_rank(const std::string& where, std::int64_t rank,
+                                                     const std::string& other);
 
 }  // namespace mfsdp::traces

@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "core/base/text.hpp"
+#include "verify/traces/file_rank.hpp"
 #include "verify/traces/flight_recorder.hpp"
 #include "verify/traces/rank_words.hpp"
 
@@ -22,9 +23,7 @@ struct GroupRanks {
 Result<void> check_ranks(const std::vector<FlightDump>& dumps) {
   for (std::size_t i = 1; i < dumps.size(); ++i) {
     if (dumps[i].rank == dumps[i - 1].rank)
-      return fail(dumps[i].where,
-                  fmt::format("rank {} is also that of {}: expected one file a rank", dumps[i].rank,
-                              dumps[i - 1].where));
+      return fail_of_one_rank(dumps[i].where, dumps[i].rank, dumps[i - 1].where);
     if (dumps[i].version != dumps[0].version)
       return fail(dumps[i].where, fmt::format("version {}, but {} in {}: expected dumps of one job",
                                               printable(dumps[i].version),
