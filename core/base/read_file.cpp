@@ -22,8 +22,11 @@ Result<std::string> read_file(const std::filesystem::path& path, std::string_vie
                               std::size_t most) {
   const std::string where = path.string();
   std::error_code ignored;
-  if (std::filesystem::is_directory(path, ignored))
+  const auto type = std::filesystem::status(path, ignored).type();
+  if (type == std::filesystem::file_type::directory)
     return fail(where, fmt::format("expected {}, got a directory", expected));
+  if (type == std::filesystem::file_type::character || type == std::filesystem::file_type::block)
+    return fail(where, fmt::format("expected {}, got a device", expected));
   errno = 0;
   std::ifstream file(path, std::ios::binary);
   if (!file) return fail(where, "cannot be opened: " + std::generic_category().message(errno));

@@ -10,9 +10,9 @@
 
 namespace mfsdp {
 
-/// The content of a file of at most `most` bytes: the bound keeps a mistyped path to weights or to
-/// a device from filling the memory. Errors name the file and say why; a directory and a file that
-/// is too large are told that `expected` ("a config.json") was expected.
+/// The content of a file, or of a pipe, of at most `most` bytes: the bound keeps a mistyped path to
+/// weights from filling the memory. Errors name the file and say why; a directory, a device and a
+/// file that is too large are told that `expected` ("a config.json") was expected.
 [[nodiscard]] Result<std::string> read_file(const std::filesystem::path& path,
                                             std::string_view expected, std::size_t most);
 

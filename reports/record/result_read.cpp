@@ -32,18 +32,25 @@ class MemberReader {
       value = found->get<bool>();
   }
   void integer(std::string_view key, std::int64_t& value) {
-    const auto fits = [](const ResultDocument& json) {
-      return json.is_number_integer() &&
-             (!json.is_number_unsigned() || std::in_range<std::int64_t>(json.get<std::uint64_t>()));
-    };
-    if (const auto* found = find(key, "an integer below 2^63", fits))
-      value = found->get<std::int64_t>();
+    number(key, "an integer below 2^63", is_integer, value);
   }
-  void bytes(std::string_view key, Bytes& value) { integer(key, value.value); }
-  void nanos(std::string_view key, Nanos& value) { integer(key, value.value); }
+  void count(std::string_view key, std::int64_t& value) {
+    number(key, "an integer of at least 0 and below 2^63", is_count, value);
+  }
+  void bytes(std::string_view key, Bytes& value) { count(key, value.value); }
+  void nanos(std::string_view key, Nanos& value) { count(key, value.value); }
   void real(std::string_view key, double& value) {
-    if (const auto* found = find(key, "a number", &ResultDocument::is_number))
-      value = found->get<double>();
+    number(key, "a number", &ResultDocument::is_number, value);
+  }
+  void rate(std::string_view key, double& value) {
+    number(key, "a number of at least 0", is_between<0, kNoLimit>, value);
+  }
+  void fraction(std::string_view key, double& value) {
+    number(key, "a fraction from 0 to 1", is_between<0, 1>, value);
+  }
+  /// Above 1 where the GPU's catalogued peak is below what it does; in per cent it would be more.
+  void utilization(std::string_view key, double& value) {
+    number(key, "a fraction from 0 to 2", is_between<0, 2>, value);
   }
   template <class Value, class Read>
   void optional(std::string_view key, std::optional<Value>& value, Read read) {
@@ -86,6 +93,26 @@ class MemberReader {
   }
 
  private:
+  static constexpr int kNoLimit = std::numeric_limits<int>::max();
+
+  static bool is_integer(const ResultDocument& json) {
+    return json.is_number_integer() &&
+           (!json.is_number_unsigned() || std::in_range<std::int64_t>(json.get<std::uint64_t>()));
+  }
+  static bool is_count(const ResultDocument& json) {
+    return is_integer(json) && json.get<std::int64_t>() >= 0;
+  }
+  template <int least, int most>
+  static bool is_between(const ResultDocument& json) {
+    if (!json.is_number()) return false;
+    const auto value = json.get<double>();
+    return value >= least && (most == kNoLimit || value <= most);
+  }
+
+  template <class Check, class Value>
+  void number(std::string_view key, std::string_view kind, Check check, Value& value) {
+    if (const auto* found = find(key, kind, check)) value = found->template get<Value>();
+  }
   template <class Check>
   const ResultDocument* find(std::string_view key, std::string_view kind, Check check) {
     if (error_ || !has(key)) return nullptr;
@@ -107,18 +134,18 @@ Result<void> read_plan_object(const ResultDocument& json, const std::string& whe
                               RunFigures& run) {
   Members read(json, where, run.absent);
   PlanSummary& plan = run.plan;
-  read.integer("units", plan.units);
-  read.integer("groups", plan.groups);
-  read.integer("ops", plan.ops);
-  read.integer("events", plan.events);
-  read.integer("waits", plan.waits);
-  read.integer("buffers", plan.buffers);
-  read.integer("collectives", plan.collectives);
-  read.integer("segments", plan.segments);
-  read.integer("max_live_full_weights", plan.max_live_full_weights);
-  read.integer("max_live_full_gradients", plan.max_live_full_gradients);
+  read.count("units", plan.units);
+  read.count("groups", plan.groups);
+  read.count("ops", plan.ops);
+  read.count("events", plan.events);
+  read.count("waits", plan.waits);
+  read.count("buffers", plan.buffers);
+  read.count("collectives", plan.collectives);
+  read.count("segments", plan.segments);
+  read.count("max_live_full_weights", plan.max_live_full_weights);
+  read.count("max_live_full_gradients", plan.max_live_full_gradients);
   read.bytes("padding_bytes", plan.padding);
-  read.real("model_flops", plan.model_flops);
+  read.rate("model_flops", plan.model_flops);
   std::string allocator(to_string(plan.allocator));
   read.text("allocator", allocator);
   for (const ResultDocument& pool : read.list("pools")) {
@@ -147,7 +174,7 @@ Result<void> read_memory_object(const ResultDocument& json, const std::string& w
   read.figure(ResultFigure::peak_bytes, memory.peak, &Members::bytes);
   read.figure(ResultFigure::fits, memory.fits, &Members::truth);
   read.figure(ResultFigure::reserve_bytes, memory.reserve, &Members::bytes);
-  read.figure(ResultFigure::headroom_bytes, memory.headroom, &Members::bytes);
+  read.figure(ResultFigure::headroom_bytes, memory.headroom.value, &Members::integer);
   read.optional("live_peak_bytes", predicted.live_peak, &Members::bytes);
   read.text("peak_op", predicted.peak_op);
   read.text("runtime_source", memory.runtime_source);
@@ -155,14 +182,14 @@ Result<void> read_memory_object(const ResultDocument& json, const std::string& w
     CachedMemory& cached = memory.cached.emplace();
     read.bytes("reserved_bytes", cached.reserved);
     read.bytes("device_bytes", cached.device);
-    read.integer("alloc_retries", cached.retries);
+    read.count("alloc_retries", cached.retries);
     read.truth("fits_certain", cached.certain);
     if (read.has("errors")) {
       Members errors(read.object("errors"), read.place("errors"), run.absent);
       MemoryErrors& known = cached.errors.emplace();
-      errors.real("allocated", known.allocated);
-      errors.real("reserved", known.reserved);
-      errors.real("device", known.device);
+      errors.rate("allocated", known.allocated);
+      errors.rate("reserved", known.reserved);
+      errors.rate("device", known.device);
       errors.text("source", known.source);
       MFSDP_TRY(errors.outcome());
     }
@@ -187,7 +214,7 @@ Result<void> read_time_object(const ResultDocument& json, const std::string& whe
   read.figure(ResultFigure::exposed_communication_ns, time.exposed_communication, &Members::nanos);
   read.figure(ResultFigure::idle_ns, time.idle, &Members::nanos);
   read.figure(ResultFigure::contention_ns, time.contention, &Members::nanos);
-  read.figure(ResultFigure::overlap_fraction, time.overlap_fraction, &Members::real);
+  read.figure(ResultFigure::overlap_fraction, time.overlap_fraction, &Members::fraction);
   read.figure(ResultFigure::median_step_ns, time.median_step, &Members::nanos);
   const bool has_one_step = !json.contains("median_step_ns");  // as earlier versions wrote it
   if (has_one_step && !run.absent.has(ResultFigure::step_ns)) {
@@ -195,9 +222,9 @@ Result<void> read_time_object(const ResultDocument& json, const std::string& whe
     run.absent.remove(ResultFigure::median_step_ns);
   }
   read.figure(ResultFigure::tokens_per_second_per_gpu, time.tokens_per_second_per_gpu,
-              &Members::real);
-  read.figure(ResultFigure::tflops_per_gpu, time.tflops_per_gpu, &Members::real);
-  read.figure(ResultFigure::mfu, time.mfu, &Members::real);
+              &Members::rate);
+  read.figure(ResultFigure::tflops_per_gpu, time.tflops_per_gpu, &Members::rate);
+  read.figure(ResultFigure::mfu, time.mfu, &Members::utilization);
   if (read.has("host_issue_ns")) {
     HostTime& host = time.host.emplace();
     read.nanos("host_issue_ns", host.issue);
@@ -216,21 +243,21 @@ Result<void> read_time_object(const ResultDocument& json, const std::string& whe
 
 Result<void> read_routing_part(Members& read, RoutingReport& report) {
   read.text("routing", report.routing);
-  read.integer("slowest_rank", report.slowest_rank);
-  read.optional("slowest_block", report.slowest_block, &Members::integer);
-  read.integer("rows", report.rows);
-  read.integer("mean_rows", report.mean_rows);
-  read.integer("tiled_rows", report.tiled_rows);
-  read.real("imbalance", report.imbalance);
-  read.integer("busiest_expert", report.busiest_expert);
-  read.real("expert_imbalance", report.expert_imbalance);
+  read.count("slowest_rank", report.slowest_rank);
+  read.optional("slowest_block", report.slowest_block, &Members::count);
+  read.count("rows", report.rows);
+  read.count("mean_rows", report.mean_rows);
+  read.count("tiled_rows", report.tiled_rows);
+  read.rate("imbalance", report.imbalance);
+  read.count("busiest_expert", report.busiest_expert);
+  read.rate("expert_imbalance", report.expert_imbalance);
   if (!read.has("room_rows")) return read.outcome();
   RoutingRoom& room = report.room.emplace();
   double factor = 1;
-  read.integer("room_rows", room.rows);
-  read.integer("needed_rows", room.needed);
+  read.count("room_rows", room.rows);
+  read.count("needed_rows", room.needed);
   read.truth("room_holds", room.holds);
-  read.real("least_capacity_factor", factor);
+  read.rate("least_capacity_factor", factor);
   read.bytes("least_allocated_bytes", room.least_allocated);
   read.truth("least_fits", room.least_fits);
   MFSDP_TRY(read.outcome());
@@ -245,16 +272,16 @@ Result<void> read_predicted_part(Members& read, RunFigures& run, Predicted& pred
   if (read.has("trust")) {
     Members trust(read.object("trust"), read.place("trust"), run.absent);
     trust.text("tier", predicted.trust.tier);
-    trust.real("step_error", predicted.trust.step_error);
+    trust.rate("step_error", predicted.trust.step_error);
     trust.text("text", predicted.trust.text);
     MFSDP_TRY(trust.outcome());
   }
   if (read.has("ranks")) {
     Members ranks(read.object("ranks"), read.place("ranks"), run.absent);
     RankReport& report = predicted.ranks.emplace();
-    ranks.integer("ranks", report.ranks);
-    ranks.integer("simulated", report.simulated);
-    ranks.integer("slowest", report.slowest);
+    ranks.count("ranks", report.ranks);
+    ranks.count("simulated", report.simulated);
+    ranks.count("slowest", report.slowest);
     ranks.nanos("compute_mean_ns", report.compute_mean);
     ranks.nanos("compute_most_ns", report.compute_most);
     ranks.nanos("waiting_mean_ns", report.waiting_mean);
@@ -268,10 +295,10 @@ Result<void> read_predicted_part(Members& read, RunFigures& run, Predicted& pred
   if (read.has("training")) {
     Members training(read.object("training"), read.place("training"), run.absent);
     TrainingEstimate& estimate = predicted.training.emplace();
-    training.integer("tokens", estimate.tokens);
-    training.real("seconds", estimate.seconds);
-    training.real("gpu_hours", estimate.gpu_hours);
-    training.optional("cost", estimate.cost, &Members::real);
+    training.count("tokens", estimate.tokens);
+    training.rate("seconds", estimate.seconds);
+    training.rate("gpu_hours", estimate.gpu_hours);
+    training.optional("cost", estimate.cost, &Members::rate);
     MFSDP_TRY(training.outcome());
   }
   return read.outcome();
@@ -287,7 +314,7 @@ Result<void> read_measured_part(Members& read, RunFigures& run, Measured& measur
   if (read.has("resumed")) {
     Members resumed(read.object("resumed"), read.place("resumed"), run.absent);
     ResumedFrom& from = measured.resumed.emplace();
-    resumed.integer("step", from.step);
+    resumed.count("step", from.step);
     resumed.text("run_id", from.run_id);
     MFSDP_TRY(resumed.outcome());
   }
@@ -295,12 +322,12 @@ Result<void> read_measured_part(Members& read, RunFigures& run, Measured& measur
     if (!json.is_object()) return fail(read.place("steps"), "expected objects");
     StepResult& step = measured.steps.emplace_back();
     Members of_step(json, read.place("steps"), run.absent);
-    of_step.integer("step", step.step);
+    of_step.count("step", step.step);
     of_step.optional("loss", step.loss, &Members::real);
     of_step.optional("grad_norm", step.grad_norm, &Members::real);
     step.timed = of_step.has("step_ns");
     of_step.nanos("step_ns", step.duration);
-    of_step.optional("tokens", step.tokens, &Members::integer);
+    of_step.optional("tokens", step.tokens, &Members::count);
     of_step.optional("learning_rate", step.learning_rate, &Members::real);
     of_step.optional("loss_scale", step.loss_scale, &Members::real);
     of_step.truth("skipped", step.skipped);
@@ -311,9 +338,9 @@ Result<void> read_measured_part(Members& read, RunFigures& run, Measured& measur
     EvaluationResult& evaluation = measured.evaluations.emplace_back();
     evaluation.loss = std::numeric_limits<double>::quiet_NaN();
     Members of_evaluation(json, read.place("evaluations"), run.absent);
-    of_evaluation.integer("step", evaluation.step);
+    of_evaluation.count("step", evaluation.step);
     of_evaluation.real("loss", evaluation.loss);
-    of_evaluation.integer("tokens", evaluation.tokens);
+    of_evaluation.count("tokens", evaluation.tokens);
     MFSDP_TRY(of_evaluation.outcome());
   }
   return read.outcome();
@@ -322,13 +349,13 @@ Result<void> read_measured_part(Members& read, RunFigures& run, Measured& measur
 Result<void> read_head_objects(Members& read, const std::string& where, RunFigures& run) {
   Members model(read.object("model"), read.place("model"), run.absent);
   model.text("name", run.model_name);
-  model.figure(ResultFigure::parameters, run.parameters, &Members::integer);
+  model.figure(ResultFigure::parameters, run.parameters, &Members::count);
   MFSDP_TRY(model.outcome());
   Members cluster(read.object("cluster"), read.place("cluster"), run.absent);
   cluster.text("gpu", run.cluster.gpu);
-  cluster.figure(ResultFigure::gpus, run.cluster.gpus, &Members::integer);
-  cluster.figure(ResultFigure::nodes, run.cluster.nodes, &Members::integer);
-  cluster.figure(ResultFigure::gpus_per_node, run.cluster.gpus_per_node, &Members::integer);
+  cluster.figure(ResultFigure::gpus, run.cluster.gpus, &Members::count);
+  cluster.figure(ResultFigure::nodes, run.cluster.nodes, &Members::count);
+  cluster.figure(ResultFigure::gpus_per_node, run.cluster.gpus_per_node, &Members::count);
   cluster.text("network", run.cluster.network);
   MFSDP_TRY(cluster.outcome());
   if (!model.has("layers")) run.absent.add(ResultFigure::model);
@@ -367,7 +394,7 @@ Result<RunResult> result_from_json(std::string_view text, const std::string& whe
   read.text("commit", run.commit);
   read.text("run_id", run.run_id);
   read.text("name", run.name);
-  read.integer("created_unix_ns", run.created_unix_ns);
+  read.count("created_unix_ns", run.created_unix_ns);
   read.text("plan_hash", run.plan_hash);
   read.text("engine", run.engine);
   MFSDP_TRY(read.outcome());

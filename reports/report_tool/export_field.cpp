@@ -9,6 +9,7 @@
 
 #include "core/base/text.hpp"
 #include "core/cli/format.hpp"
+#include "core/plan/engine.hpp"
 #include "reports/trace/chrome_trace.hpp"
 #include "reports/trace/memory_snapshot.hpp"
 #include "reports/trace/tensorboard.hpp"
@@ -18,9 +19,17 @@ namespace {
 
 Result<void> export_snapshot(const RunResult& run, KnownPlans& plans,
                              const std::filesystem::path& path) {
+  const std::string where = "run " + printable(run.run_id);
+  if (const auto engine = parse<EngineKind>(run.engine); engine != EngineKind::mfsdp)
+    return fail(
+        where,
+        fmt::format("a store keeps the buffers of our own engine alone, and it is of "
+                    "{}{}",
+                    printable(run.engine),
+                    engine ? ": mfsdp-sim --memory-snapshot writes what that allocates" : ""));
   const std::shared_ptr<const Program> program = plans.of(run);
   if (!program)
-    return fail("run " + printable(run.run_id),
+    return fail(where,
                 "its plan is not known, so neither are its buffers: what the store keeps of the "
                 "configuration builds another plan (edited, or of another version)");
   return write_memory_snapshot(run, *program, path);

@@ -40,9 +40,10 @@ std::optional<Number> number_of(std::string_view text) {
 }
 
 Result<std::int64_t> mebibytes(std::string_view value, std::int64_t least, const std::string& at) {
+  constexpr std::int64_t most = std::int64_t{1} << 30;  // 2^50 bytes
   const auto number = number_of<std::int64_t>(value);
-  if (!number || *number < least || *number > (std::int64_t{1} << 40))
-    return fail(at, fmt::format("expected at least {} MiB, got {}", least, value));
+  if (!number || *number < least || *number > most)
+    return fail(at, fmt::format("expected {} to {} MiB, got {}", least, most, value));
   return *number * AllocatorSettings::kMebibyte;
 }
 

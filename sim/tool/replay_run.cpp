@@ -131,6 +131,7 @@ Json json_of(const std::string& path, const MemoryRecord& record, const std::vec
                {"snapshot", path},
                {"events", std::ssize(record.events) - record.earlier},
                {"unknown_frees", record.unknown_frees},
+               {"unknown_actions", record.unknown_actions},
                {"earlier", {{"blocks", record.earlier}, {"bytes", earlier_bytes(record).value}}},
                {"recorded",
                 {{"settings", record.settings_text},
@@ -169,6 +170,10 @@ std::string text_of(const MemoryRecord& record, const std::vector<Row>& rows,
         "{} blocks, {} GiB, are there before the record begins: here they are allocated first, in "
         "the order of their addresses.\n",
         format_count(record.earlier), format_gib(earlier_bytes(record)));
+  if (record.unknown_actions > 0)
+    end +=
+        fmt::format("{} events are left out: this version does not know what they do to memory.\n",
+                    format_count(record.unknown_actions));
   return text + wrap_text(end, style);
 }
 

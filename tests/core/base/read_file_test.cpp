@@ -1,9 +1,14 @@
 #include "core/base/read_file.hpp"
 
+#include <fmt/format.h>
 #include <gtest/gtest.h>
+#include <unistd.h>
 
+#include <array>
 #include <fstream>
+#include <string>
 
+#include "core/base/file_descriptor.hpp"
 #include "tests/support/scratch_folder.hpp"
 
 namespace mfsdp {
@@ -28,11 +33,22 @@ TEST(ReadFile, GivesTheWholeContentUpToTheLimit) {
   EXPECT_EQ(read_file(folder / "empty", "a plan", 0).value(), "");
 }
 
-TEST(ReadFile, EndlessDevicesAreRefused) {
-  const auto zeros = read_file("/dev/zero", "a GPU's TOML file", std::size_t{1} << 20);
-  ASSERT_FALSE(zeros);
-  EXPECT_EQ(zeros.error().message(),
-            "/dev/zero: expected a GPU's TOML file, got a file of more than 1 MiB");
+TEST(ReadFile, DevicesAreRefused) {
+  for (const std::string device : {"/dev/zero", "/dev/null"}) {
+    const auto bytes = read_file(device, "a GPU's TOML file", std::size_t{1} << 40);
+    ASSERT_FALSE(bytes);
+    EXPECT_EQ(bytes.error().message(), device + ": expected a GPU's TOML file, got a device");
+  }
+}
+
+TEST(ReadFile, PipesAreRead) {
+  std::array<int, 2> ends{};
+  ASSERT_EQ(pipe(ends.data()), 0);
+  const FileDescriptor reader(ends[0]);
+  FileDescriptor writer(ends[1]);
+  ASSERT_EQ(write(writer.number(), "a = 1", 5), 5);
+  writer.close();
+  EXPECT_EQ(read_file(fmt::format("/dev/fd/{}", reader.number()), "a plan", 10).value(), "a = 1");
 }
 
 TEST(ReadFile, ErrorsNameTheFileAndTheReason) {

@@ -2,6 +2,8 @@
 
 #include <gtest/gtest.h>
 
+#include <nlohmann/json.hpp>
+
 #include "reports/record/result_json.hpp"
 #include "tests/support/sample_run.hpp"
 
@@ -87,6 +89,30 @@ TEST(ParseResults, CachedMemoryComesBack) {
   EXPECT_EQ(read->front().memory.cached, cached);
   EXPECT_EQ(read->front().time.host, run.time.host);
   EXPECT_EQ(read->front().memory.deciding(), Bytes(170));
+}
+
+/// A figure that cannot be: of a result that was edited, or in other units.
+TEST(ParseResults, WhatCannotBeIsAnError) {
+  const auto error_with = [](std::string_view object, std::string_view key, nlohmann::json value) {
+    auto json = nlohmann::json::parse(to_json(RunResult(test::sample_run())));
+    json[object][key] = std::move(value);
+    const auto read = parse_results(json.dump(), "out");
+    return read ? "" : read.error().message();
+  };
+  EXPECT_EQ(error_with("time", "mfu", 0.55), "");
+  EXPECT_EQ(error_with("time", "mfu", 55), "out.time.mfu: expected a fraction from 0 to 2");
+  EXPECT_EQ(error_with("time", "overlap_fraction", 7),
+            "out.time.overlap_fraction: expected a fraction from 0 to 1");
+  EXPECT_EQ(error_with("time", "overlap_fraction", -0.5),
+            "out.time.overlap_fraction: expected a fraction from 0 to 1");
+  EXPECT_EQ(error_with("time", "tokens_per_second_per_gpu", -1),
+            "out.time.tokens_per_second_per_gpu: expected a number of at least 0");
+  const std::string count = "expected an integer of at least 0 and below 2^63";
+  EXPECT_EQ(error_with("time", "step_ns", -5), "out.time.step_ns: " + count);
+  EXPECT_EQ(error_with("memory", "peak_bytes", -1), "out.memory.peak_bytes: " + count);
+  EXPECT_EQ(error_with("memory", "peak_bytes", 1.5), "out.memory.peak_bytes: " + count);
+  EXPECT_EQ(error_with("memory", "headroom_bytes", -1), "");  // of what does not fit
+  EXPECT_EQ(error_with("plan", "ops", -1), "out.plan.ops: " + count);
 }
 
 }  // namespace
