@@ -87,13 +87,10 @@ void add_memory(std::vector<Field>& fields, const MemorySummary& memory,
 
 /// Empty cells of engines without a caching allocator.
 void add_cached(std::vector<Field>& fields, const std::optional<CachedMemory>& memory) {
-  const auto cell = [&](std::int64_t value) {
-    return memory ? fmt::format("{}", value) : std::string();
-  };
   const CachedMemory known = memory.value_or(CachedMemory{});
-  fields.push_back({"reserved_bytes", cell(known.reserved.value)});
-  fields.push_back({"device_bytes", cell(known.device.value)});
-  fields.push_back({"alloc_retries", cell(known.retries)});
+  fields.push_back({"reserved_bytes", memory ? fmt::format("{}", known.reserved.value) : ""});
+  fields.push_back({"device_bytes", known.device ? fmt::format("{}", known.device->value) : ""});
+  fields.push_back({"alloc_retries", known.retries ? fmt::format("{}", *known.retries) : ""});
 }
 
 /// Empty cells of what is no prediction of a caching allocator's memory.
@@ -148,8 +145,11 @@ void clear_absent(std::vector<Field>& fields, const FigureSet& absent) {
     for (Field& field : fields)
       if (field.name == name) field.value.clear();
   };
-  for (std::size_t i = 0; i < FigureSet::kFigures; ++i)
-    if (absent.has(static_cast<ResultFigure>(i))) clear(Names<ResultFigure>::values.at(i));
+  for (std::size_t i = 0; i < FigureSet::kFigures; ++i) {
+    const auto figure = static_cast<ResultFigure>(i);
+    // Its column is the name, which may be known without the shape.
+    if (absent.has(figure) && figure != ResultFigure::model) clear(to_string(figure));
+  }
   if (absent.has(ResultFigure::categories))
     for (const std::string_view category : Names<Category>::values)
       clear(fmt::format("{}_bytes", category));
@@ -191,6 +191,7 @@ std::vector<Field> csv_fields(const RunResult& run) {
   add_cached(fields, run.memory.cached);
   add_host(fields, run.time.host);
   add_memory_errors(fields, run.memory.cached);
+  fields.push_back({"status", std::string(to_string(run.status))});
   clear_absent(fields, run.absent);
   return fields;
 }

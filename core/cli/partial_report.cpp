@@ -56,9 +56,12 @@ std::string render_partial_text(const RunResult& run, const TextStyle& style,
       figure(ResultFigure::parameters, [&] { return format_parameters(run.parameters); }),
       figure(ResultFigure::gpus, [&] { return format_count(run.cluster.gpus); }),
       or_unknown(run.cluster.gpu));
-  text += fmt::format("Memory {} of {} GiB allocated, {} GiB live at the peak\n",
+  const std::string cached = memory.cached ? fmt::format(", {} GiB reserved by the allocator",
+                                                         format_gib(memory.cached->reserved))
+                                           : "";
+  text += fmt::format("Memory {} of {} GiB allocated{}, {} GiB live at the peak\n",
                       gib(ResultFigure::allocated_bytes, memory.allocated),
-                      gib(ResultFigure::capacity_bytes, memory.capacity),
+                      gib(ResultFigure::capacity_bytes, memory.capacity), cached,
                       gib(ResultFigure::peak_bytes, memory.peak));
   text += fmt::format("Time   {} a step", duration(ResultFigure::median_step_ns, time.median_step));
   if (!run.absent.has(ResultFigure::step_ns))

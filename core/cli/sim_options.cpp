@@ -41,7 +41,8 @@ Result<void> set_reserve(const std::string& text, Reserve& target) {
     target = part;
     return {};
   }
-  const auto bytes = parse_amount_up(text, kByteWords);
+  const auto bytes =
+      text == "0" ? std::optional<std::int64_t>(0) : parse_amount_up(text, kByteWords);
   if (!bytes) return fail("--memory-reserve", expected);
   target = Bytes(*bytes);
   return {};

@@ -137,17 +137,21 @@ void add_verdict(Screen& screen, const MemorySummary& memory) {
   if (memory.reserve.value > 0)
     amount += fmt::format(", {} GiB to be kept free", format_gib(memory.reserve));
   // A limit may be lower than the device's memory.
-  const bool is_limited = !memory.fits && memory.headroom.value >= 0;
+  const Bytes free = memory.capacity - memory.deciding() - memory.reserve;
+  const bool is_limited = !memory.fits && memory.cached && free.value >= 0;
   const std::string_view doubt =
       memory.cached && !memory.cached->certain ? ", within error (1 % of the room)" : "";
   if (memory.fits)
     screen.line("Fits", Colour::green,
-                fmt::format("{}: {}, {} GiB free", doubt, amount, format_gib(memory.headroom)));
+                fmt::format("{}: {}, {} GiB free{}", doubt, amount, format_gib(memory.headroom),
+                            memory.cached && memory.headroom < free ? " under the limit" : ""));
   else
     screen.line("Does not fit", Colour::red,
-                is_limited ? fmt::format("{}: {}; out of memory under the limit", doubt, amount)
-                           : fmt::format("{}: {}, {} GiB too much", doubt, amount,
-                                         format_gib(Bytes(0) - memory.headroom)));
+                is_limited
+                    ? fmt::format("{}: {}; out of memory under the limit of {} GiB", doubt, amount,
+                                  format_gib(memory.headroom + memory.cached->reserved))
+                    : fmt::format("{}: {}, {} GiB too much", doubt, amount,
+                                  format_gib(Bytes(0) - memory.headroom)));
 }
 
 /// The peak takes every pool where it is fullest. Where pools are fullest at different times, less
@@ -169,15 +173,15 @@ void add_cached(Screen& screen, const MemorySummary& memory) {
   const CachedMemory& cached = *memory.cached;
   screen.line("Device", Colour::bold,
               fmt::format(" {} GiB = {} GiB reserved by the allocator + {} GiB of context and NCCL",
-                          format_gib(cached.device), format_gib(cached.reserved),
-                          format_gib(cached.device - cached.reserved)));
+                          format_gib(memory.deciding()), format_gib(cached.reserved),
+                          format_gib(memory.deciding() - cached.reserved)));
   screen.line(fmt::format("       {} GiB of what is reserved are never allocated together{}",
                           format_gib(cached.reserved - memory.allocated),
-                          cached.retries == 0
+                          cached.retries.value_or(0) == 0
                               ? std::string()
                               : fmt::format("; {} allocations wait for cached blocks to be given "
                                             "back (num_alloc_retries)",
-                                            format_count(cached.retries))));
+                                            format_count(*cached.retries))));
   if (const auto& errors = cached.errors)
     screen.line(fmt::format("       may be off by {} (allocated), {} (reserved), {} (device): {}",
                             format_percent(errors->allocated), format_percent(errors->reserved),
@@ -225,7 +229,7 @@ void add_time(Screen& screen, const RunResult& run) {
   if (run.measured() == nullptr)
     text += " " + parts;
   else if (!run.absent.has(ResultFigure::step_ns))
-    text += fmt::format(" (median); the last {} {}", format_duration(time.step), parts);
+    text += fmt::format(" (median); the one recorded {} {}", format_duration(time.step), parts);
   screen.line("Time", Colour::bold, text);
   screen.line(fmt::format("       {} tokens/s per GPU, {} in all; {} TFLOP/s per GPU, MFU {}",
                           format_rate(time.tokens_per_second_per_gpu), format_rate(total),

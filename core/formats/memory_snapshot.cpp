@@ -95,7 +95,7 @@ constexpr std::array<KnownAction, 10> kActions{{
     {"segment_map", MemoryEvent{.action = MemoryAction::segment, .is_piece = true}},
     {"segment_unmap", MemoryEvent{.action = MemoryAction::release, .is_piece = true}},
     {"snapshot", std::nullopt},
-    {"oom", std::nullopt},
+    {"oom", MemoryEvent{.action = MemoryAction::out_of_memory}},
     {"user_defined", std::nullopt},
 }};
 
@@ -148,10 +148,12 @@ Result<void> parse_trace(const PickleList& entries, RecordedSnapshot& snapshot,
     if (known == kActions.end()) ++snapshot.unknown_actions;
     if (known == kActions.end() || !known->event) continue;
     MemoryEvent event = *known->event;
-    MFSDP_LET(address, integer(entry, "addr", place));
+    if (event.action != MemoryAction::out_of_memory) {
+      MFSDP_LET(address, integer(entry, "addr", place));
+      event.address = address;
+    }
     MFSDP_LET(size, size_of(entry, "size", place));
     MFSDP_LET(stream, optional_integer(entry, "stream", place));
-    event.address = address;
     event.size = size;
     event.stream = stream;
     MFSDP_TRY(blocks.follow(event, place));

@@ -18,10 +18,11 @@
 namespace mfsdp {
 
 enum class MemoryAction {
-  allocate,  ///< bytes as they were asked for
-  free,      ///< as the block came back to its stream
-  segment,   ///< the device gave a segment, or backed a piece of one
-  release,   ///< a segment, or a piece, went back
+  allocate,       ///< bytes as they were asked for
+  free,           ///< as the block came back to its stream
+  segment,        ///< the device gave a segment, or backed a piece of one
+  release,        ///< a segment, or a piece, went back
+  out_of_memory,  ///< so many bytes were asked for in vain; at no address
 };
 
 struct MemoryEvent {

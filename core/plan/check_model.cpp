@@ -4,6 +4,9 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
+#include <map>
+#include <optional>
+#include <set>
 #include <string>
 #include <string_view>
 #include <unordered_map>
@@ -26,10 +29,10 @@ Result<void> check_parameter(const PlacedParameter& placed, const Group& group,
     return fail(where + ".shape",
                 fmt::format("expected [{}], as config.model has '{}', got [{}]",
                             fmt::join(parameter.shape, ", "), placed.name, fmt::join(shape, ", ")));
-  if (const bool decays = config.decays(placed.name, parameter.decay); placed.decay != decays)
+  if (const bool decays = config.decays(parameter.name, parameter.decay); placed.decay != decays)
     return fail(where + ".decay",
                 fmt::format("expected {} of '{}', got {}", decays, placed.name, placed.decay));
-  if (const auto rate = config.rate_of(placed.name); placed.rate != rate) {
+  if (const auto rate = config.rate_of(parameter.name); placed.rate != rate) {
     const auto text = [](const std::optional<Rational>& value) {
       return value ? fmt::format("{}/{}", value->num, value->den) : "none";
     };
@@ -64,8 +67,28 @@ Result<void> check_units(const Program& program, const Model& model) {
   return {};
 }
 
+/// By the position of their unit and their role there.
+using ByRole = std::map<std::pair<std::int64_t, ParameterRole>, const Parameter*>;
+
+/// The model's parameters, if a plan with names of its own has these, each once; none: it has
+/// another model.
+std::optional<ByRole> matched_by_role(const Program& program, const IdIndex<UnitId>& units,
+                                      const Model& model) {
+  ByRole all;
+  for (const Parameter& parameter : model.parameters)
+    if (!all.emplace(std::pair(parameter.unit.value, parameter.role), &parameter).second)
+      return std::nullopt;
+  std::set<ByRole::key_type> placed;
+  for (const Group& group : program.groups)
+    for (const PlacedParameter& parameter : group.parameters) {
+      const ByRole::key_type key{program.units[units[group.unit]].position, parameter.role};
+      if (!all.contains(key) || !placed.insert(key).second) return std::nullopt;
+    }
+  return placed.size() == all.size() ? std::optional(std::move(all)) : std::nullopt;
+}
+
 /// A group's parameters are the configured model's, each as the model has it, once in all. A plan
-/// that was made by hand may have a model of its own, of which no name is the configured one's.
+/// that was made by hand may have other names for them, or a model of its own.
 Result<void> check_parameters(const Program& program, const Model& model) {
   std::unordered_map<std::string_view, const Parameter*> missing;
   for (const Parameter& parameter : model.parameters) missing.emplace(parameter.name, &parameter);
@@ -75,16 +98,19 @@ Result<void> check_parameters(const Program& program, const Model& model) {
   const bool by_hand = std::ranges::none_of(program.groups, [&](const Group& group) {
     return std::ranges::any_of(group.parameters, is_known);
   });
-  if (by_hand) return {};
-  MFSDP_TRY(check_units(program, model));
   const IdIndex<UnitId> units(program.units);
+  const std::optional<ByRole> by_role =
+      by_hand ? matched_by_role(program, units, model) : std::optional<ByRole>();
+  if (by_hand && !by_role) return {};
+  MFSDP_TRY(check_units(program, model));
   for (std::size_t g = 0; g < program.groups.size(); ++g) {
     const Group& group = program.groups[g];
     const std::int64_t position = program.units[units[group.unit]].position;
     for (std::size_t p = 0; p < group.parameters.size(); ++p) {
       const PlacedParameter& placed = group.parameters[p];
       const std::string where = fmt::format("groups[{}].parameters[{}]", g, p);
-      const auto found = missing.find(placed.name);
+      const auto found = missing.find(
+          by_role ? std::string_view(by_role->at({position, placed.role})->name) : placed.name);
       if (found == missing.end())
         return fail(where + ".name",
                     fmt::format("config.model has no (other) parameter '{}'", placed.name));
@@ -94,7 +120,7 @@ Result<void> check_parameters(const Program& program, const Model& model) {
                     fmt::format("expected the unit of position {}, as config.model has '{}', got "
                                 "that of {}",
                                 found->second->unit.value, placed.name, position));
-      if (program.config.is_frozen(placed.name) == group.requires_grad)
+      if (program.config.is_frozen(found->second->name) == group.requires_grad)
         return fail(fmt::format("groups[{}].requires_grad", g),
                     fmt::format("expected {} of '{}', as config.freeze says", !group.requires_grad,
                                 placed.name));

@@ -127,6 +127,13 @@ Result<SaveFolder> SaveFolder::open(const fs::path& path, const SaveProbe& probe
       return fail(path.string(), "another run saves here: expected a folder of its own");
     return cannot("be locked", path, errno);
   }
+  const fs::path latest = path / kLatestName;
+  const fs::file_status status = fs::symlink_status(latest, error);
+  if (fs::exists(status) && !fs::is_symlink(status))
+    return fail(
+        latest.string(),
+        "expected a link to the newest save, as saves that are copied keep it (cp -a, rsync "
+        "-a): remove it where its step is there, or rename it to step-NNNNNNNN");
   MFSDP_TRY(folder.remove_leftovers());
   return folder;
 }

@@ -164,6 +164,9 @@ std::string end_of(const ReadyRun& ready, const MeasuredRun& run, std::chrono::n
 Result<ExitCode> train_and_tell(const ReadyRun& ready, MeasuredRun run, const TrainInputs& inputs) {
   const auto& [options, session, program, predicted, from, machine, saves, on_gpus, peak] = ready;
   run.resumed = saves.origin();
+  if (run.resumed)
+    run.facts.push_back(
+        {.topic = "recipe", .name = std::string(kResumedTokens), .value = saves.start().tokens});
   const auto begin = std::chrono::steady_clock::now();
   RunRecord record(
       options, session, run, [&allocator = machine] { return allocator.allocated(); }, peak);

@@ -40,9 +40,9 @@ std::vector<ComparedCell> cells_of(const CurveDifference& difference, CurveBy by
   cells.push_back(plain_cell(difference.most));
   cells.push_back(text_cell(place_text(difference.most_at, by)));
   cells.push_back(difference.band ? plain_cell(*difference.band) : text_cell(""));
-  cells.push_back(text_cell(!difference.band         ? "too few steps"
-                            : difference.diverges_at ? place_text(*difference.diverges_at, by)
-                                                     : "nowhere"));
+  cells.push_back(text_cell(difference.diverges_at ? place_text(*difference.diverges_at, by)
+                            : !difference.band     ? "too few steps"
+                                                   : "nowhere"));
   return cells;
 }
 

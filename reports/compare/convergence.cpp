@@ -11,12 +11,25 @@ namespace {
 
 constexpr double kRobust = 1.4826;  // of a normal distribution: deviation / median deviation
 constexpr double kSigmas = 3;
+constexpr double kResolution = 1e-6;  ///< of values in single precision, summed in any order
 
 /// Tokens of a step over all ranks; 0: not known.
 double tokens_of(const StepResult& step, const RunResult& run) {
   if (step.tokens) return static_cast<double>(*step.tokens);
   if (run.absent.has(ResultFigure::config)) return 0;
   return static_cast<double>(run.config.global_batch()) * static_cast<double>(run.config.seq_len);
+}
+
+/// Of a resumed run, tokens before its first step, which has `more`. Steps before may have had
+/// another batch; of what they saw the same share counts as of the first step.
+double tokens_before(const ResumedFrom& resumed, const RunResult& run, double more) {
+  const Fact* fact = find_fact(run.facts, "recipe", kResumedTokens);
+  const auto* seen = fact != nullptr ? std::get_if<std::int64_t>(&fact->value) : nullptr;
+  if (seen == nullptr || run.absent.has(ResultFigure::config))
+    return more * static_cast<double>(resumed.step);
+  const double of_step =
+      static_cast<double>(run.config.global_batch()) * static_cast<double>(run.config.seq_len);
+  return static_cast<double>(*seen) * more / of_step;
 }
 
 /// The value at a place: exact, or between its neighbours. None outside of the curve.
@@ -38,15 +51,27 @@ double robust_deviation_of_changes(std::span<const double> values) {
   return kRobust * median_of(changes) / std::numbers::sqrt2;
 }
 
-/// The index of the first place of the first of kWindow windows in a row beyond the band.
+/// The index of the first place of the first of kWindow windows in a row beyond the band, of which
+/// the last is so by more than a spike.
 std::optional<std::size_t> first_beyond(std::span<const double> differences, double band) {
   std::size_t in_a_row = 0;
   for (std::size_t begin = 0; begin + kWindow <= differences.size(); ++begin) {
     const bool beyond = std::fabs(mean_of(differences.subspan(begin, kWindow))) > band;
     in_a_row = beyond ? in_a_row + 1 : 0;
-    if (in_a_row == kWindow) return begin + 1 - kWindow;
+    if (in_a_row >= kWindow && std::fabs(median_of(differences.subspan(begin, kWindow))) > band)
+      return begin + 1 - kWindow;
   }
   return std::nullopt;
+}
+
+/// Where one has no finite value any more while the other has.
+std::optional<double> first_lost(const Curve& first, const Curve& second) {
+  const auto lost = [](const Curve& one, const Curve& other) {
+    const bool goes_on = one.lost_at && !other.at.empty() && other.at.back() >= *one.lost_at;
+    return goes_on ? one.lost_at : std::nullopt;
+  };
+  const auto a = lost(first, second);
+  return a ? a : lost(second, first);
 }
 
 }  // namespace
@@ -56,19 +81,27 @@ Curve curve_of(const RunResult& run, CurveOf what, CurveBy by) {
   const Measured* measured = run.measured();
   if (measured == nullptr) return curve;
   double tokens = 0;
+  std::size_t missing = 0;  // values since the last one
+  std::size_t usual = 1;    // the most of them between two
   for (const StepResult& step : measured->steps) {
     const double more = tokens_of(step, run);
-    if (tokens == 0 && measured->resumed)
-      tokens = more * static_cast<double>(measured->resumed->step);
+    if (tokens == 0 && measured->resumed) tokens = tokens_before(*measured->resumed, run, more);
     tokens += more;
     if (by == CurveBy::tokens && more == 0) return {};
     const std::optional<double>& value = what == CurveOf::loss ? step.loss : step.grad_norm;
-    if (!value || !std::isfinite(*value)) continue;
     const double place = by == CurveBy::steps ? static_cast<double>(step.step) : tokens;
+    if (!value || !std::isfinite(*value)) {
+      if (missing == 0) curve.lost_at = place;
+      if (!step.skipped) ++missing;
+      continue;
+    }
+    if (!curve.at.empty()) usual = std::max(usual, missing);
+    missing = 0;
     if (!curve.at.empty() && place <= curve.at.back()) continue;
     curve.at.push_back(place);
     curve.values.push_back(*value);
   }
+  if (curve.at.empty() || missing <= usual) curve.lost_at.reset();
   return curve;
 }
 
@@ -82,6 +115,7 @@ CurveDifference difference_of(const Curve& first, const Curve& second) {
       differences.push_back(*value - first.values[i]);
     }
   result.places = places.size();
+  result.diverges_at = first_lost(first, second);
   if (places.empty()) return result;
   result.mean = mean_of(differences);
   for (std::size_t i = 0; i < differences.size(); ++i)
@@ -92,8 +126,10 @@ CurveDifference difference_of(const Curve& first, const Curve& second) {
   if (places.size() < 2 * kWindow) return result;
   result.band =
       kSigmas * robust_deviation_of_changes(differences) / std::sqrt(static_cast<double>(kWindow));
-  if (const auto index = first_beyond(differences, *result.band))
-    result.diverges_at = places[*index];
+  std::vector<double> sizes;
+  for (const double value : first.values) sizes.push_back(std::fabs(value));
+  const double limit = std::max(*result.band, kResolution * median_of(sizes));
+  if (const auto index = first_beyond(differences, limit)) result.diverges_at = places[*index];
   return result;
 }
 

@@ -5,7 +5,10 @@
 // place. Noise is estimated from d itself: sigma = 1.4826 * median(|change of d - its median|) /
 // sqrt(2), the robust deviation of single differences, to which a slow drift adds nothing. The runs
 // diverge at the first of kWindow places from which on the mean of d over kWindow places stays
-// outside 3 * sigma / sqrt(kWindow) for kWindow means in a row.
+// outside 3 * sigma / sqrt(kWindow) for kWindow means in a row, and in the last of these the median
+// does, too: a spike of a few steps is in ten means, and no divergence. What is below 1e-6 of the
+// values is none either: sums in another order. A run that has no finite value from some place on
+// to its end, where the other one has, diverges there.
 #pragma once
 
 #include <cstddef>
@@ -22,6 +25,9 @@ namespace mfsdp {
 struct Curve {
   std::vector<double> at;
   std::vector<double> values;
+  /// The first of the places at the end that have no finite value, if there are more of those than
+  /// ever before between two that have; none of steps that were skipped.
+  std::optional<double> lost_at = {};
 };
 
 enum class CurveOf { loss, grad_norm };

@@ -14,22 +14,22 @@
 #include <utility>
 
 #include "reports/record/step_figures.hpp"
+#include "reports/statistics/sample.hpp"
 
 namespace mfsdp {
 namespace {
 
-/// Of the second half of the steps that have the value.
+/// The median of the second half of the steps that have the value.
 template <class Get>
 std::optional<double> settled(const std::map<std::int64_t, ForeignStep>& steps, Get get) {
   std::vector<double> values;
   for (const auto& [number, step] : steps)
-    if (const std::optional<double> value = get(step); value && std::isfinite(*value))
+    if (const std::optional<double> value = get(step);
+        value && std::isfinite(*value) && *value >= 0)
       values.push_back(*value);
   if (values.empty()) return std::nullopt;
   values.erase(values.begin(), values.begin() + static_cast<std::ptrdiff_t>(values.size() / 2));
-  const auto middle = values.begin() + static_cast<std::ptrdiff_t>(values.size() / 2);
-  std::ranges::nth_element(values, middle);
-  return *middle;
+  return median_of(values);
 }
 
 constexpr double kNanosPerSecond = 1e9;
@@ -76,10 +76,12 @@ void know(MeasuredRun& run, ResultFigure figure, const std::optional<Value>& val
 void set_memory(MeasuredRun& run, const ForeignRun& from) {
   MemorySummary& memory = run.memory;
   know(run, ResultFigure::capacity_bytes, from.capacity, memory.capacity);
-  know(run, ResultFigure::allocated_bytes, from.reserved, memory.allocated);
+  know(run, ResultFigure::allocated_bytes, from.peak, memory.allocated);
   know(run, ResultFigure::peak_bytes, from.peak, memory.peak);
-  if (from.reserved) memory.runtime_source = "what the caching allocator reserved, no context";
-  if (!from.capacity || !from.reserved) return;
+  if (!from.reserved) return;
+  memory.cached = CachedMemory{.reserved = *from.reserved};
+  memory.runtime_source = "what the caching allocator reserved, no context";
+  if (!from.capacity) return;
   know(run, ResultFigure::headroom_bytes, std::optional(*from.capacity - *from.reserved),
        memory.headroom);
   know(run, ResultFigure::fits, std::optional(memory.headroom >= Bytes(0)), memory.fits);

@@ -44,6 +44,7 @@ void follow_trace(const std::vector<MemoryEvent>& trace, DeviceMemory& device) {
       case MemoryAction::free: active += size; break;
       case MemoryAction::segment: reserved -= size; break;
       case MemoryAction::release: reserved += size; break;
+      case MemoryAction::out_of_memory: break;
     }
     device.most_active = std::max(device.most_active, active);
     device.most_reserved = std::max(device.most_reserved, reserved);
@@ -62,10 +63,10 @@ Result<ForeignRun> read_memory_snapshot(std::string_view bytes, const std::strin
     snapshot.traces.resize(devices.size());
     for (std::size_t i = 0; i < devices.size(); ++i) follow_trace(snapshot.traces[i], devices[i]);
     ForeignRun run{.engine = "pytorch", .format = "PyTorch memory snapshot"};
-    for (const DeviceMemory& device : devices) {  // the largest device
-      keep_largest(run.reserved, device.most_reserved);
-      keep_largest(run.peak, device.most_active);
-    }
+    const DeviceMemory& largest =
+        *std::ranges::max_element(devices, {}, &DeviceMemory::most_reserved);
+    run.reserved = largest.most_reserved;
+    run.peak = largest.most_active;
     if (const PickleValue* mark = root.find(kOriginKey)) {
       const std::string place = fmt::format("{}: {}", where, kOriginKey);
       if (mark->text() == nullptr) return fail(place, "expected a text");
@@ -73,8 +74,8 @@ Result<ForeignRun> read_memory_snapshot(std::string_view bytes, const std::strin
       run.origin = std::move(origin);
     }
     run.fact("segments", std::ssize(snapshot.segments));
-    run.fact("reserved_at_snapshot_bytes", devices.front().reserved.value);
-    run.fact("active_at_snapshot_bytes", devices.front().active.value);
+    run.fact("reserved_at_snapshot_bytes", largest.reserved.value);
+    run.fact("active_at_snapshot_bytes", largest.active.value);
     return run;
   } catch (const OverflowError& error) {
     return fail(where, std::string("its sizes are too large: ") + error.what());

@@ -69,16 +69,20 @@ ProfiledOps ops_in(const traces::Trace& trace, std::int32_t device, const TimeSp
                          .end = end - window.first});
   };
   const auto inside = [&](Nanos begin) { return begin >= window.first && begin < window.second; };
+  // The step is its parts: what runs beyond its end counts up to there.
+  const auto clipped = [&](Nanos begin, Nanos end) {
+    return TimeSpan{begin, std::min(end, window.second)};
+  };
   for (const auto& work : trace.work)
     if (work.device == device && inside(work.begin)) {
       const bool is_kernel = work.kind == traces::WorkKind::kernel;
       add(work.begin, work.end, work.stream, work.name, is_kernel ? "kernel" : "copy");
-      if (is_kernel) found.compute.emplace_back(work.begin, work.end);
+      if (is_kernel) found.compute.push_back(clipped(work.begin, work.end));
     }
   for (const auto& call : trace.collectives)
     if (call.device == device && inside(call.begin)) {
       add(call.begin, call.end, call.stream, call.name, std::string(to_string(call.op)));
-      found.communication.emplace_back(call.begin, call.end);
+      found.communication.push_back(clipped(call.begin, call.end));
     }
   std::ranges::stable_sort(found.ops, {}, &OpTime::start);
   return found;
@@ -102,7 +106,7 @@ Result<ForeignRun> read_profile(std::string_view bytes, const std::string& where
   time.compute = covered_time(found.compute);
   time.communication = covered_time(found.communication);
   time.exposed_communication = covered_time(std::move(either)) - time.compute;
-  time.idle = std::max(Nanos(0), time.step - time.compute - time.exposed_communication);
+  time.idle = time.step - time.compute - time.exposed_communication;
   time.overlap_fraction = time.communication == Nanos(0)
                               ? 1.0
                               : 1.0 - static_cast<double>(time.exposed_communication.value) /

@@ -17,6 +17,7 @@ constexpr double kGiB = 1073741824.0;
 constexpr double kMiB = 1048576.0;
 constexpr double kMostSteps = 1e15;
 constexpr double kMostBytes = 1e18;
+constexpr double kMostMfu = 2;  ///< as results have it (reports/record/result_read.cpp)
 
 std::optional<std::int64_t> whole(std::optional<double> value, double most) {
   if (!value || !(*value >= 0) || *value > most) return std::nullopt;
@@ -284,11 +285,28 @@ ForeignStep step_of_object(const nlohmann::json& object) {
   return step;
 }
 
+bool has_figure(const ForeignStep& step) {
+  return step.loss || step.grad_norm || step.learning_rate || step.seconds || step.tokens ||
+         step.tokens_per_second || step.tflops || step.mfu;
+}
+
+/// What a step cannot have; empty where all may be.
+std::string_view fault_of(double number, const ForeignStep& step) {
+  if (number != std::floor(number)) return "expected a whole number of a step";
+  for (const auto& rate : {step.seconds, step.tokens_per_second, step.tflops})
+    if (rate && !(*rate >= 0 && *rate <= kMostSteps))
+      return "expected times and rates from 0 to 1e15";
+  if (step.mfu && !(*step.mfu >= 0 && *step.mfu <= kMostMfu))
+    return "expected an mfu from 0 to 2: \"mfu(%)\" is in per cent";
+  return {};
+}
+
 }  // namespace
 
 Result<ForeignRun> read_step_lines(std::string_view text, const std::string& where) {
   ForeignRun run{.engine = "unknown", .format = "lines of JSON"};
   std::optional<Error> wrong;
+  bool any = false;  // that says something of its step
   for_each_line(text, [&](std::string_view line, std::int64_t at) {
     if (wrong || trimmed_text(line).empty()) return;
     const auto object = nlohmann::json::parse(line, nullptr, /*allow_exceptions=*/false);
@@ -297,10 +315,14 @@ Result<ForeignRun> read_step_lines(std::string_view text, const std::string& whe
       wrong = Error{place, "expected a JSON object of a step"};
       return;
     }
-    const auto number =
-        whole(number_of(object, {"step", "iteration", "_step", "global_step"}), kMostSteps);
+    const auto place_of = number_of(object, {"step", "iteration", "_step", "global_step"});
+    const auto number = whole(place_of, kMostSteps);
     if (!number) return;  // another event
-    if (!run.steps.emplace(*number, step_of_object(object)).second)
+    const ForeignStep step = step_of_object(object);
+    any = any || has_figure(step);
+    if (const std::string_view fault = fault_of(*place_of, step); !fault.empty())
+      wrong = Error{place, std::string(fault)};
+    else if (!run.steps.emplace(*number, step).second)
       wrong = Error{place, fmt::format("step {} is there twice", *number)};
     if (const auto bytes = number_of(object, {"memory_bytes", "reserved_bytes"}))
       if (const auto reserved = bytes_of_units(bytes, 1)) keep_largest(run.reserved, *reserved);
@@ -308,7 +330,7 @@ Result<ForeignRun> read_step_lines(std::string_view text, const std::string& whe
       if (const auto peak = bytes_of_units(bytes, 1)) keep_largest(run.peak, *peak);
   });
   if (wrong) return tl::unexpected<Error>(*wrong);
-  if (run.steps.empty())
+  if (!any)
     return fail(where, "holds no object of a step: expected {\"step\": 1, \"loss\": 2.5, ...}");
   return run;
 }

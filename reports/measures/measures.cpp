@@ -38,11 +38,13 @@ Measure pool_bytes(const std::string& name, std::string title, Bytes MemorySumma
 }
 
 /// Of runs whose engine has a caching allocator.
-Measure cached_bytes(const std::string& name, std::string title, Bytes CachedMemory::* member) {
+template <class Member>
+Measure cached_bytes(const std::string& name, std::string title, Member CachedMemory::* member) {
   return bytes_measure("memory." + name, std::move(title),
                        [member](const RunResult& run) -> std::optional<Figure> {
                          if (!run.memory.cached) return std::nullopt;
-                         return Figure(((*run.memory.cached).*member).value);
+                         const std::optional<Bytes> bytes = (*run.memory.cached).*member;
+                         return bytes ? std::optional<Figure>(bytes->value) : std::nullopt;
                        });
 }
 

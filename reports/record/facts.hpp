@@ -26,6 +26,9 @@ struct Fact {
 using Facts = std::vector<Fact>;
 
 /// The fact of that topic and name; null where there is none.
+/// Of topic "recipe": tokens that a run that was resumed had seen before, with a label or without.
+inline constexpr std::string_view kResumedTokens = "resumed_tokens";
+
 [[nodiscard]] const Fact* find_fact(const Facts& facts, std::string_view topic,
                                     std::string_view name);
 

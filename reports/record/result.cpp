@@ -208,8 +208,9 @@ Json memory_object(const MemorySummary& memory, const Predicted& predicted) {
       {"runtime_source", memory.runtime_source}};
   if (memory.cached) {
     object["reserved_bytes"] = memory.cached->reserved.value;
-    object["device_bytes"] = memory.cached->device.value;
-    object["alloc_retries"] = memory.cached->retries;
+    const CachedMemory& cached = *memory.cached;
+    object["device_bytes"] = cached.device ? Json(cached.device->value) : Json(nullptr);
+    object["alloc_retries"] = cached.retries ? Json(*cached.retries) : Json(nullptr);
     object["fits_certain"] = memory.cached->certain;
     if (const auto& errors = memory.cached->errors)
       object["errors"] = {{"allocated", finite(errors->allocated)},
@@ -426,6 +427,8 @@ std::string to_json(const RunResult& result) { return text_of(result_object(resu
 std::string to_json_line(const RunResult& result) {
   return text_of(result_object(result), kOneLine);
 }
+
+std::string routing_json(const RoutingReport& routing) { return routing_object(routing).dump(); }
 
 std::string model_json(const RunHead& result) { return text_of(model_object(result), kOneLine); }
 

@@ -68,9 +68,11 @@ struct MemoryErrors {
 
 /// Of an engine with PyTorch's caching allocator.
 struct CachedMemory {
-  Bytes reserved;            ///< of segments: torch.cuda.max_memory_reserved()
-  Bytes device;              ///< reserved + runtime: what nvidia-smi shows; decides `fits`
-  std::int64_t retries = 0;  ///< allocations that found room after all cached blocks had gone
+  Bytes reserved;  ///< of segments: torch.cuda.max_memory_reserved()
+  /// Reserved + runtime: what nvidia-smi shows; decides `fits`. Not known of imported runs.
+  std::optional<Bytes> device = {};
+  /// Allocations that found room after all cached blocks had gone. Not known of imported runs.
+  std::optional<std::int64_t> retries = {};
   /// Whether the verdict is the same with 1 % less room and with 1 % more.
   bool certain = true;
   std::optional<MemoryErrors> errors = {};  ///< of predictions
@@ -95,7 +97,9 @@ struct MemorySummary {
   std::string runtime_source;  ///< where the figure for `runtime` comes from
 
   /// The number that decides `fits`.
-  [[nodiscard]] Bytes deciding() const { return cached ? cached->device : allocated; }
+  [[nodiscard]] Bytes deciding() const {
+    return cached ? cached->device.value_or(cached->reserved) : allocated;
+  }
 };
 
 /// Of an engine whose host issues the ops one by one while the GPU runs them.

@@ -26,6 +26,11 @@ inline constexpr std::string_view kResultSchema = "mfsdp.result/1";
 /// Requires a valid configuration: throws OverflowError if the global batch leaves 63 bits.
 [[nodiscard]] std::string config_json(const PlanConfig& config);
 
+/// The result's `routing` object on one line, and back. `where` as below.
+[[nodiscard]] std::string routing_json(const RoutingReport& routing);
+[[nodiscard]] Result<RoutingReport> routing_from_json(std::string_view text,
+                                                      const std::string& where);
+
 /// The configuration that `model_json` and `config_json` were written from. Results without a
 /// layout are of versions that had megatron_fsdp alone. `where` names their
 /// origin in errors; a missing or mistyped field is named.

@@ -181,8 +181,8 @@ Result<void> read_memory_object(const ResultDocument& json, const std::string& w
   if (read.has("reserved_bytes")) {
     CachedMemory& cached = memory.cached.emplace();
     read.bytes("reserved_bytes", cached.reserved);
-    read.bytes("device_bytes", cached.device);
-    read.count("alloc_retries", cached.retries);
+    read.optional("device_bytes", cached.device, &Members::bytes);
+    read.optional("alloc_retries", cached.retries, &Members::count);
     read.truth("fits_certain", cached.certain);
     if (read.has("errors")) {
       Members errors(read.object("errors"), read.place("errors"), run.absent);
@@ -377,6 +377,16 @@ Result<void> read_head_objects(Members& read, const std::string& where, RunFigur
 }
 
 }  // namespace
+
+Result<RoutingReport> routing_from_json(std::string_view text, const std::string& where) {
+  const ResultDocument json = ResultDocument::parse(text, nullptr, /*allow_exceptions=*/false);
+  if (!json.is_object()) return fail(where, "expected a JSON object");
+  FigureSet absent;
+  RoutingReport report;
+  Members read(json, where, absent);
+  MFSDP_TRY(read_routing_part(read, report));
+  return report;
+}
 
 Result<RunResult> result_from_json(std::string_view text, const std::string& where) {
   const ResultDocument json = ResultDocument::parse(text, nullptr, /*allow_exceptions=*/false);

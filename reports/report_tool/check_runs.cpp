@@ -119,7 +119,7 @@ Result<void> check_differ(const std::vector<RunResult>& runs, const char* flag) 
   for (std::size_t i = 0; i < runs.size(); ++i)
     for (std::size_t j = 0; j < i; ++j)
       if (runs[i].run_id == runs[j].run_id)
-        return fail(flag, fmt::format("run {} is named twice: each run is one sample",
+        return fail(flag, fmt::format("run {} is there twice: each run is one sample",
                                       printable(runs[i].run_id)));
   return {};
 }
@@ -183,6 +183,10 @@ Result<std::optional<CheckedRuns>> sampled_runs(const CheckOptions& options,
       sample_commands({.run = *options.run, .against = options.against, .samples = options.samples},
                       session));
   if (samples.interrupted) return std::nullopt;
+  if (!samples.timed) {
+    MFSDP_TRY(check_differ(samples.runs, "--run"));
+    MFSDP_TRY(check_differ(samples.against, "--against"));
+  }
   if (!budget) {
     MFSDP_LET(made, budget_of_two_commands(options, samples.timed));
     budget = std::move(made);

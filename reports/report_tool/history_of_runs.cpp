@@ -45,7 +45,8 @@ HelpText history_help() {
   return {
       .tool = "mfsdp-report history",
       .purpose =
-          "A figure of every run, by model, cluster and kind, and where it changed.\n"
+          "A figure of every run, by model, cluster, kind and tokens of a step, and where it\n"
+          "changed.\n"
           "Simulated figures have no noise: every change counts. Measured ones change where the\n"
           "rank test of Mann and Whitney finds it (0.01, corrected for the places tried), with\n"
           "five runs at least on either side.",
@@ -93,12 +94,20 @@ MeasuredHistory& history_of(std::vector<MeasuredHistory>& all, const StoredRun& 
                             const Measure& measure) {
   const RunGroup group = group_of(run);
   const std::string name = run.model_name.empty() ? run.name : std::string();
+  const std::optional<std::int64_t> tokens =
+      run.global_batch && run.seq_len ? std::optional(checked_mul(*run.global_batch, *run.seq_len))
+                                      : std::nullopt;
   const auto found = std::ranges::find_if(all, [&](const MeasuredHistory& history) {
-    return history.group == group && history.name == name;
+    return history.group == group && history.name == name && history.tokens == tokens;
   });
   if (found != all.end()) return *found;
-  all.push_back(
-      {.group = group, .name = name, .measure = measure, .runs = {}, .values = {}, .changes = {}});
+  all.push_back({.group = group,
+                 .name = name,
+                 .tokens = tokens,
+                 .measure = measure,
+                 .runs = {},
+                 .values = {},
+                 .changes = {}});
   return all.back();
 }
 
@@ -171,9 +180,11 @@ std::string title_of_history(const MeasuredHistory& history) {
   const std::string what = history.group.model_name.empty()
                                ? fmt::format("{} (no model known)", in_quotes(history.name))
                                : printable(history.group.model_name);
-  return fmt::format("{}, {} x {}, {}: {} of {} runs, {} change{}", what, history.group.gpus,
-                     printable(history.group.gpu), history.group.source, history.measure.key,
-                     history.runs.size(), history.changes.size(),
+  const std::string tokens =
+      history.tokens ? fmt::format(", {} tokens a step", format_count(*history.tokens)) : "";
+  return fmt::format("{}, {} x {}, {}{}: {} of {} runs, {} change{}", what, history.group.gpus,
+                     printable(history.group.gpu), history.group.source, tokens,
+                     history.measure.key, history.runs.size(), history.changes.size(),
                      history.changes.size() == 1 ? "" : "s");
 }
 
@@ -191,9 +202,14 @@ HistoryJson history_json(const MeasuredHistory& history, bool changes_only) {
       run["change"] = {{"before", change->before}, {"after", change->after}, {"p", change->p}};
     runs.push_back(std::move(run));
   }
-  HistoryJson json = {{"model", history.group.model_name}, {"gpu", history.group.gpu},
-                      {"gpus", history.group.gpus},        {"source", history.group.source},
-                      {"measure", history.measure.key},    {"runs", std::move(runs)}};
+  HistoryJson json = {
+      {"model", history.group.model_name},
+      {"gpu", history.group.gpu},
+      {"gpus", history.group.gpus},
+      {"source", history.group.source},
+      {"tokens_per_step", history.tokens ? HistoryJson(*history.tokens) : HistoryJson()},
+      {"measure", history.measure.key},
+      {"runs", std::move(runs)}};
   if (history.group.model_name.empty()) json["name"] = history.name;
   return json;
 }

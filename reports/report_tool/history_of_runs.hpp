@@ -2,6 +2,8 @@
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -12,11 +14,12 @@
 
 namespace mfsdp {
 
-/// The runs of one model (or, where none is known, of one name), cluster and kind, in the order in
-/// which they were made.
+/// The runs of one model (or, where none is known, of one name), cluster and kind, whose steps have
+/// as many tokens, in the order in which they were made.
 struct MeasuredHistory {
   RunGroup group;
   std::string name;  ///< of runs of which no model is known: each name is a training of its own
+  std::optional<std::int64_t> tokens;  ///< of a step, of all ranks; none: not known
   Measure measure;
   std::vector<StoredRun> runs;
   std::vector<double> values;

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <numbers>
 #include <numeric>
 #include <vector>
 
@@ -42,14 +43,16 @@ MedianRange median_range(std::span<const double> values, double significance) {
   std::vector<double> sorted(values.begin(), values.end());
   std::ranges::sort(sorted);
   const std::size_t count = sorted.size();
-  // P(at most k of n values lie below the median) = sum of n choose i, i to k, over 2^n.
-  double chance = std::pow(0.5, static_cast<double>(count));
-  double sum = chance;
+  // P(at most k of n values lie below the median) = sum of n choose i, i to k, over 2^n. By
+  // logarithms, as 2^-n is 0 in doubles from n = 1075 on.
+  double log_chance = -static_cast<double>(count) * std::numbers::ln2;
+  double sum = std::exp(log_chance);
   if (count == 0 || sum > significance) return {};
   std::size_t left_out = 0;  // values at each end
   for (;;) {
-    chance *= static_cast<double>(count - left_out) / static_cast<double>(left_out + 1);
-    sum += chance;
+    log_chance += std::log(static_cast<double>(count - left_out)) -
+                  std::log(static_cast<double>(left_out + 1));
+    sum += std::exp(log_chance);
     if (sum > significance || 2 * (left_out + 1) >= count) break;
     ++left_out;
   }

@@ -6,21 +6,46 @@
 
 #include <algorithm>
 #include <cstdio>
+#include <optional>
 #include <set>
 #include <string_view>
 #include <system_error>
 #include <utility>
+#include <vector>
 
 namespace mfsdp {
 namespace {
 
 namespace fs = std::filesystem;
 
-Result<bool> has_run(Store& store, const std::string& run_id) {
+Result<std::optional<StoredRun>> run_named(Store& store, const std::string& run_id) {
   RunQuery query;
   query.id_prefix = run_id;
   MFSDP_LET(runs, store.list(query));
-  return std::ranges::find(runs, run_id, &StoredRun::run_id) != runs.end();
+  const auto found = std::ranges::find(runs, run_id, &StoredRun::run_id);
+  return found != runs.end() ? std::optional(*found) : std::nullopt;
+}
+
+/// Brings a run that still went on when it was stored to where it stands now. False where it was
+/// stored as far as that.
+Result<bool> go_on(Store& store, const StoredRun& there, const RunResult& run) {
+  const Measured* measured = run.measured();
+  if (measured == nullptr || there.status != to_string(RunStatus::running)) return false;
+  MFSDP_LET(stored, store.load(there.id, {.timeline = false, .steps = true, .launches = false}));
+  const Measured* before = stored.measured();
+  if (before == nullptr || before->steps.size() > measured->steps.size() ||
+      before->evaluations.size() > measured->evaluations.size())
+    return false;
+  const auto behind = [](const auto& all, std::size_t count) {
+    return std::vector(all.begin() + static_cast<std::ptrdiff_t>(count), all.end());
+  };
+  const RunProgress progress{
+      .steps = behind(measured->steps, before->steps.size()),
+      .evaluations = behind(measured->evaluations, before->evaluations.size())};
+  if (run.status == RunStatus::running && progress.steps.empty()) return false;
+  MFSDP_LET(appended, store.append(there.id, run.run_id, progress));
+  if (!appended) return false;
+  return store.finish(there.id, run);
 }
 
 using Filling = std::function<Result<Copied>(Store&)>;
@@ -69,14 +94,19 @@ Result<Copied> save_new(Store& store, std::span<const RunResult> runs) {
   std::vector<RunResult> fresh;
   std::set<std::string> seen;
   for (const RunResult& run : runs) {
-    MFSDP_LET(there, has_run(store, run.run_id));
-    if (there || !seen.insert(run.run_id).second)
-      copied.there_before.push_back(run.run_id);
-    else
+    MFSDP_LET(there, run_named(store, run.run_id));
+    if (!there && seen.insert(run.run_id).second) {
       fresh.push_back(run);
+      continue;
+    }
+    MFSDP_LET(went_on, there ? go_on(store, *there, run) : Result<bool>(false));
+    if (went_on)
+      copied.rows.push_back(there->id);
+    else
+      copied.there_before.push_back(run.run_id);
   }
   MFSDP_LET(rows, store.save_all(fresh));
-  copied.rows = std::move(rows);
+  copied.rows.insert(copied.rows.end(), rows.begin(), rows.end());
   return copied;
 }
 

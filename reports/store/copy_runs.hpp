@@ -15,10 +15,11 @@ namespace mfsdp {
 
 struct Copied {
   std::vector<std::int64_t> rows;         ///< in the store that they were put into
-  std::vector<std::string> there_before;  ///< run_ids that it had already
+  std::vector<std::string> there_before;  ///< run_ids that it had already, as they are
 };
 
-/// Saves the runs that the store does not have, all or none.
+/// Saves the runs that the store does not have, all or none; one that it has as still running is
+/// brought to where it stands in `runs`.
 [[nodiscard]] Result<Copied> save_new(Store& store, std::span<const RunResult> runs);
 
 /// Opens the store and has `fill` put runs into it. One that is new comes about beside the path and

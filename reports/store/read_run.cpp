@@ -407,6 +407,13 @@ Result<Predicted> read_predicted(SQLite::Database& database, std::int64_t run,
   predicted.cost_model_version = std::move(texts.cost_model_version);
   predicted.peak_op = std::move(texts.peak_op);
   read_prediction(database, run, predicted);
+  auto routing = select(database, run, "routing", "routings", "");
+  if (routing.executeStep()) {
+    std::string text;
+    Row(routing) >> text;
+    MFSDP_LET(report, routing_from_json(text, fmt::format("{}: routing", file)));
+    predicted.routing = std::move(report);
+  }
   auto exposed = select(database, run, columns::kExposedUnits, "exposed_units", "position");
   while (exposed.executeStep()) {
     ExposedUnit& unit = predicted.exposed_units.emplace_back();

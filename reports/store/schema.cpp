@@ -282,12 +282,37 @@ CREATE TABLE memory_errors (
 ) STRICT;
 )sql";
 
+// Of runs that are imported only what the allocator reserved is known. It stood as what was
+// allocated; what was is their peak. How a model's experts were said to be chosen, as JSON.
+constexpr std::string_view kVersion12 = R"sql(
+ALTER TABLE cached_memory RENAME TO cached_memory_11;
+CREATE TABLE cached_memory (
+  run INTEGER PRIMARY KEY REFERENCES run_rows ON DELETE CASCADE,
+  reserved_bytes INTEGER NOT NULL,
+  device_bytes INTEGER,
+  alloc_retries INTEGER,
+  fits_certain INTEGER NOT NULL
+) STRICT;
+INSERT INTO cached_memory SELECT * FROM cached_memory_11;
+DROP TABLE cached_memory_11;
+INSERT INTO cached_memory (run, reserved_bytes, fits_certain)
+  SELECT id, allocated_bytes, 1 FROM run_rows
+  WHERE runtime_source = 'what the caching allocator reserved, no context'
+    AND allocated_bytes IS NOT NULL;
+UPDATE run_rows SET allocated_bytes = peak_bytes
+  WHERE runtime_source = 'what the caching allocator reserved, no context';
+CREATE TABLE routings (
+  run INTEGER PRIMARY KEY REFERENCES run_rows ON DELETE CASCADE,
+  routing TEXT NOT NULL
+) STRICT;
+)sql";
+
 }  // namespace
 
 std::span<const std::string_view> store_migrations() {
   static const std::array migrations{kVersion1, kVersion2,  kVersion3,         kVersion4,
                                      kVersion5, kVersion6,  store_version_7(), store_version_8(),
-                                     kVersion9, kVersion10, kVersion11};
+                                     kVersion9, kVersion10, kVersion11,        kVersion12};
   return migrations;
 }
 

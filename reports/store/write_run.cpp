@@ -198,6 +198,7 @@ struct RunWriter::Statements {
   Insert cached{database, "cached_memory", with_keys("run", columns::kCachedMemory)};
   Insert memory_errors{database, "memory_errors", with_keys("run", columns::kMemoryErrors)};
   Insert host_times{database, "host_times", with_keys("run", columns::kHostTimes)};
+  Insert routings{database, "routings", "run, routing"};
   Insert exposed{database, "exposed_units", with_keys("run, position", columns::kExposedUnits)};
   Insert steps{database, "steps", with_keys("run, position", columns::kSteps)};
   Insert evaluations{database, "evaluations", with_keys("run, position", columns::kEvaluations)};
@@ -293,6 +294,7 @@ struct RunWriter::Statements {
                 of_ranks(&RankReport::variation), of_training(&TrainingEstimate::tokens),
                 of_training(&TrainingEstimate::seconds), of_training(&TrainingEstimate::gpu_hours),
                 training ? training->cost : std::nullopt);
+    if (predicted.routing) routings(run, routing_json(*predicted.routing));
   }
 
   void write_exposed(std::int64_t run, const std::vector<ExposedUnit>& units) {
@@ -384,9 +386,10 @@ bool RunWriter::rewrite(std::int64_t row, const RunResult& run) {
   Write head(database, fmt::format("UPDATE run_rows SET ({}) = ({}) WHERE id = ?", columns::kRuns,
                                    marks_for(columns::kRuns)));
   Statements::write_head(head, run, row);
-  for (const char* part : {"plan_summaries", "predictions", "pools", "memory_categories",
-                           "cached_memory", "memory_errors", "host_times", "exposed_units",
-                           "timelines", "op_copies", "memory_copies", "launch_lists"})
+  for (const char* part :
+       {"plan_summaries", "predictions", "pools", "memory_categories", "cached_memory",
+        "memory_errors", "host_times", "routings", "exposed_units", "timelines", "op_copies",
+        "memory_copies", "launch_lists"})
     Write(database, fmt::format("DELETE FROM {} WHERE run = ?", part))(row);
   statements_->write_parts(row, run);
   return true;

@@ -43,6 +43,26 @@ Bytes reserved_before(const MemoryRecord& record, Bytes in_the_end) {
   return std::max(reserved, Bytes(0));
 }
 
+/// Where torch.cuda.empty_cache() gave segments back, which leaves no event of its own. An
+/// allocation that finds no room does the same right before its own segment: what is followed by
+/// one that would have had room under the peak beside all that went is none of those.
+void find_emptyings(MemoryRecord& record, Bytes reserved) {
+  if (record.settings.garbage_collection_threshold > 0) return;  // gives back as it likes
+  const auto& events = record.events;
+  for (std::size_t i = 0; i < events.size(); ++i) {
+    const Bytes before = reserved;
+    const std::size_t begin = i;
+    for (; i < events.size() && events[i].action == MemoryAction::release; ++i)
+      reserved -= Bytes(events[i].size);
+    if (i == events.size()) break;
+    const bool wants_room = events[i].action == MemoryAction::segment ||
+                            events[i].action == MemoryAction::out_of_memory;
+    const bool had_room = before + Bytes(events[i].size) <= record.peak_reserved;
+    if (i > begin && (!wants_room || had_room)) record.emptied.push_back(begin);
+    if (events[i].action == MemoryAction::segment) reserved += Bytes(events[i].size);
+  }
+}
+
 /// The peaks.
 Result<void> follow(MemoryRecord& record, Bytes reserved, const std::string& where) {
   std::unordered_set<std::int64_t> streams;
@@ -58,6 +78,7 @@ Result<void> follow(MemoryRecord& record, Bytes reserved, const std::string& whe
       case MemoryAction::free: allocated -= std::exchange(live[event.address], Bytes(0)); break;
       case MemoryAction::segment: reserved += Bytes(event.size); break;
       case MemoryAction::release: reserved -= Bytes(event.size); break;
+      case MemoryAction::out_of_memory: break;
     }
     streams.insert(event.stream);
     if (std::max(allocated, reserved) > Bytes(kMostSnapshotBytes))
@@ -98,6 +119,7 @@ Result<MemoryRecord> read_memory_events(std::string_view bytes, const std::strin
     const Bytes before = reserved_before(record, held);
     add_earlier(record, live);
     MFSDP_TRY(follow(record, before, where));
+    find_emptyings(record, before);
   } catch (const OverflowError&) {
     return fail(where, "expected at most 2^50 bytes at one time");
   }

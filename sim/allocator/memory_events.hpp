@@ -19,6 +19,8 @@ struct MemoryRecord {
   /// order of their addresses: what it frees, or what its segments hold in the end, and no event
   /// allocated.
   std::int64_t earlier = 0;
+  /// Events, all of them releases, with which torch.cuda.empty_cache() gives segments back.
+  std::vector<std::size_t> emptied;
   AllocatorSettings settings;  ///< of the recorded process, without its limit
   std::string settings_text;   ///< as it was given to it
   Bytes peak_requested;        ///< largest sum of what was asked for

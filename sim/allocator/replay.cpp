@@ -50,6 +50,7 @@ MemoryReplay replay_memory(const MemoryRecord& record, const AllocatorSettings& 
       settings, [&](std::int64_t size, std::int64_t stream) { return places.next(size, stream); });
   MemoryReplay replay;
   std::unordered_map<std::int64_t, std::int64_t> now_at;  // by recorded address
+  std::size_t next_emptied = 0;
   for (std::size_t i = 0; i < record.events.size(); ++i) {
     const MemoryEvent& event = record.events[i];
     const std::int64_t own = static_cast<std::int64_t>(i) - record.earlier;  // of the record
@@ -59,13 +60,22 @@ MemoryReplay replay_memory(const MemoryRecord& record, const AllocatorSettings& 
       allocator.free(found->second);
       now_at.erase(found);
     }
-    if (event.action != MemoryAction::allocate) continue;
+    if (next_emptied < record.emptied.size() && record.emptied[next_emptied] == i) {
+      allocator.release_cached();
+      ++next_emptied;
+    }
+    const bool failed = event.action == MemoryAction::out_of_memory;
+    if (event.action != MemoryAction::allocate && !failed) continue;
     const std::int64_t before = allocator.counters().peak_reserved;
     const auto address = allocator.allocate(std::max<std::int64_t>(event.size, 1), event.stream);
     if (!address) {
       replay.out_of_memory = {
           .event = std::max<std::int64_t>(own, 0), .size = event.size, .stream = event.stream};
       break;
+    }
+    if (failed) {
+      allocator.free(*address);  // there is room now; what it would have held, nobody knows
+      continue;
     }
     now_at[event.address] = *address;
     if (own >= 0) ++replay.allocations;

@@ -146,7 +146,8 @@ class Accounts {
       if (most_of_stream_[i] > 0)
         memory_.streams.push_back(
             {.name = program_.pools[i].name,
-             .reserved = Bytes(allocated_at_peak_[i] + free[static_cast<std::int64_t>(i)]),
+             .reserved = Bytes(std::max(allocated_at_peak_[i] + free[static_cast<std::int64_t>(i)],
+                                        most_of_stream_[i])),
              .allocated = Bytes(most_of_stream_[i])});
     return std::move(memory_);
   }

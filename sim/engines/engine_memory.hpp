@@ -16,6 +16,7 @@ namespace mfsdp {
 /// The numbers of a stream, as the allocator keeps it.
 struct StreamMemory {
   std::string name;
+  /// Where most is reserved of all streams; at least what it has allocated at another time.
   Bytes reserved;
   Bytes allocated;  ///< where it is most
 };

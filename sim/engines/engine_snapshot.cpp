@@ -45,7 +45,11 @@ MemorySnapshot engine_snapshot(const EnginePlan& plan, const AllocatorSettings& 
       allocator.free(event.address);
     } else {
       const auto address = allocator.allocate(event.size, made.stream);
-      if (!address) break;
+      if (!address) {
+        event.action = MemoryAction::out_of_memory;
+        snapshot.events.push_back({.event = event, .name = name});
+        break;
+      }
       event.address = *address;
       live[made.buffer.value] = {event.address, event.size};
     }

@@ -33,7 +33,8 @@ class Room {
       : plan_(plan), settings_(settings), unlimited_(unlimited) {}
 
   [[nodiscard]] Attempt of(double bytes) const {
-    if (static_cast<double>(unlimited_.counters.peak_reserved) <= bytes)
+    const bool collects = settings_.garbage_collection_threshold > 0;
+    if (!collects && static_cast<double>(unlimited_.counters.peak_reserved) <= bytes)
       return {.fits = true, .memory = unlimited_};
     if (static_cast<double>(unlimited_.counters.peak_allocated) > bytes)
       return {.fits = false, .memory = unlimited_};
@@ -59,15 +60,19 @@ Result<EngineStep> engine_step(EngineKind engine, const PlanConfig& config, cons
     EngineStep step{.engine = engine,
                     .plan = engine_plan_of(engine, config, meta, machine.gpu.l2.value),
                     .memory = {},
-                    .outside = {}};
-    AllocatorSettings settings = machine.settings;
+                    .settings = machine.settings,
+                    .outside = {},
+                    .room = {}};
+    if (!machine.settings.limit) step.settings.garbage_collection_threshold = 0;
+    AllocatorSettings settings = step.settings;
     settings.limit.reset();
     const EngineMemory unlimited = engine_memory(step.plan, settings);
     step.outside = pytorch_process(engine, config, machine.gpu.collective_sms).total();
     const Bytes left = machine.gpu.capacity - step.outside - machine.reserve;
-    const auto room = static_cast<double>(std::max<std::int64_t>(
-        std::min(left.value, machine.settings.limit.value_or(left.value)), 0));
-    const Room rooms(step.plan, settings, unlimited);
+    step.room = std::min(left, Bytes(machine.settings.limit.value_or(left.value)));
+    step.settings.limit = std::max<std::int64_t>(step.room.value, 0);
+    const auto room = static_cast<double>(*step.settings.limit);
+    const Room rooms(step.plan, step.settings, unlimited);
     Attempt tried = rooms.of(room);
     step.fits = tried.fits;
     step.memory = std::move(tried.memory);
@@ -116,7 +121,7 @@ void complete(PredictedRun& run, const EngineStep& step, const Gpu& gpu) {
                                .retries = counters.retries,
                                .certain = step.certain,
                                .errors = errors_of(step.engine, run.config)};
-  memory.headroom = gpu.capacity - memory.cached->device - memory.reserve;
+  memory.headroom = step.room - memory.cached->reserved;
   memory.fits = step.fits;
   run.plan.padding = bytes_of(step.plan.padding, run.config.param_dtype);
   memory.categories = step.memory.at_peak;

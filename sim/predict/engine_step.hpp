@@ -17,9 +17,11 @@ struct EngineStep {
   EngineKind engine = EngineKind::fsdp2;
   EnginePlan plan;  ///< its pools are as high as what the allocator reserves for their streams
   EngineMemory memory;
-  Bytes outside;        ///< of the device, beside what the allocator reserves
-  bool fits = true;     ///< under the settings' limit and in what is left of the GPU
-  bool certain = true;  ///< the same with 1 % less room, and with 1 % more
+  AllocatorSettings settings;  ///< with `room` as their limit
+  Bytes outside;               ///< of the device, beside what the allocator reserves
+  Bytes room;                  ///< that the allocator may reserve; below 0: not even `outside` fits
+  bool fits = true;            ///< under the settings' limit and in what is left of the GPU
+  bool certain = true;         ///< the same with 1 % less room, and with 1 % more
 };
 
 struct EngineMachine {
@@ -30,7 +32,8 @@ struct EngineMachine {
 
 /// `config` is one that engine_config() gave. The allocator may reserve what context, NCCL and
 /// `reserve` leave, and gives cached blocks back before it goes beyond that; where not even that
-/// ends well, its memory is counted as if there were no limit.
+/// ends well, its memory is counted as if there were no limit. A garbage_collection_threshold is a
+/// part of the settings' own limit: PyTorch collects for it where a process has one.
 [[nodiscard]] Result<EngineStep> engine_step(EngineKind engine, const PlanConfig& config,
                                              const Meta& meta, const EngineMachine& machine);
 

@@ -157,7 +157,9 @@ Result<void> check_given(const SimOptions& options, const PlanConfig& config) {
   const bool has_modules = mcore && config.model.experts != 0;
   if (contains(options.given, "--recompute") && !has_modules &&
       config.recompute.kind == Recompute::selective)
-    return contradicts(options.engine, "--recompute", "it is described for none or full");
+    return contradicts(options.engine, "--recompute",
+                       options.engine == EngineKind::mfsdp1 ? "it is described for none"
+                                                            : "it is described for none or full");
   return {};
 }
 

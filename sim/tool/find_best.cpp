@@ -317,8 +317,9 @@ std::string as_text(const Sweep& sweep, const std::vector<SweepRow>& rows,
   if (front.size() > kFrontRows)
     front.erase(front.begin(), front.end() - static_cast<std::ptrdiff_t>(kFrontRows));
   text += fmt::format(
-      "\nMemory against speed: nothing that fits needs less memory and is faster than one of "
-      "these{}:\n{}\n",
+      "\nMemory against speed: nothing that was tried and fits needs less memory and is faster "
+      "than one "
+      "of these{}:\n{}\n",
       all > kFrontRows ? fmt::format(" (the fastest {} of {})", kFrontRows, all) : std::string(),
       render_table(rows_table(sweep, rows, front), style));
   const RunResult shown(*winner.run);

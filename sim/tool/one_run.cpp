@@ -40,7 +40,7 @@ Result<void> write_files(const SimOptions& asked, const Question& question,
   MFSDP_TRY(write_plan(options, program));
   if (asked.memory_snapshot) {
     const MemorySnapshot snapshot =
-        engine_snapshot(question.step->plan, question.allocator, asked.alloc_conf.value_or(""),
+        engine_snapshot(question.step->plan, question.step->settings, asked.alloc_conf.value_or(""),
                         question.step->memory.steps);
     MFSDP_TRY(write_file_atomically(*asked.memory_snapshot, to_pickle(snapshot)));
   }

@@ -111,6 +111,7 @@ class PredictedSnapshot {
         return write(event.is_piece ? "segment_map" : "segment_alloc", named);
       case MemoryAction::release:
         return write(event.is_piece ? "segment_unmap" : "segment_free", named);
+      case MemoryAction::out_of_memory: return write("oom", named);
     }
   }
 
@@ -118,7 +119,7 @@ class PredictedSnapshot {
   void write(std::string_view action, const NamedMemoryEvent& named) {
     out_.dict();
     field("action", action);
-    field("addr", named.event.address);
+    if (named.event.action != MemoryAction::out_of_memory) field("addr", named.event.address);
     field("size", named.event.size);
     field("stream", named.event.stream);
     field("time_us", time_++);

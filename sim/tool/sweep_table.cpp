@@ -90,8 +90,9 @@ std::string counts_of(const std::vector<SweepRow>& rows) {
 std::string differences(const MemorySummary& memory, const MemorySummary& from) {
   constexpr std::size_t kMost = 3;
   std::vector<std::pair<Bytes, std::size_t>> all;
-  for (std::size_t i = 0; i < memory.categories.size(); ++i)
-    all.emplace_back(memory.categories[i] - from.categories[i], i);
+  for (std::size_t i = 0; i < memory.categories.size(); ++i)  // a context is not allocated
+    if (static_cast<Category>(i) != Category::runtime)
+      all.emplace_back(memory.categories[i] - from.categories[i], i);
   std::ranges::stable_sort(all, std::greater{},
                            [](const auto& one) { return std::abs(one.first.value); });
   std::vector<std::string> parts;
@@ -112,8 +113,13 @@ std::string engine_differences(const Sweep& sweep, const std::vector<SweepRow>& 
   std::string text;
   for (const SweepRow& row : rows) {
     if (!row.run || &row == &*first) continue;
-    text += fmt::format("{} beside {}: {}.\n", row.run->engine, first->run->engine,
-                        differences(row.run->memory, first->run->memory));
+    const RecomputePolicy& recompute = row.run->config.recompute;
+    const bool same_blocks = recompute == first->run->config.recompute;
+    text += fmt::format("{} beside {}: {}{}.\n", row.run->engine, first->run->engine,
+                        differences(row.run->memory, first->run->memory),
+                        same_blocks ? std::string()
+                                    : fmt::format("; --recompute {}, not {}", flag_text(recompute),
+                                                  flag_text(first->run->config.recompute)));
   }
   return text;
 }

@@ -55,7 +55,7 @@ TEST(Schema, EveryTableIsStrict) {
       "schema = 'main' AND name NOT LIKE 'sqlite_%' AND NOT strict";
   EXPECT_EQ(scalar(folder / "s.sqlite", loose), 0);
   constexpr auto tables = "SELECT count(*) FROM pragma_table_list WHERE type = 'table' AND strict";
-  EXPECT_EQ(scalar(folder / "s.sqlite", tables), 18);
+  EXPECT_EQ(scalar(folder / "s.sqlite", tables), 19);
 }
 
 TEST(Schema, AnEmptyDatabaseIsVersionZeroAndIsMigrated) {
@@ -201,6 +201,20 @@ TEST(Schema, MeasuredRunsOfEveryEarlierVersionAreKept) {
     run.run_id = "b";
     EXPECT_EQ(store->load(*store->save(run))->measured()->launches, run.launches);
   }
+}
+
+/// What the allocator reserved stood as what was allocated.
+TEST(Schema, ImportedRunsOfVersion11KeepTheirMemoryByItsName) {
+  const ScratchFolder folder;
+  MeasuredRun run = measured_run("a", 8);
+  run.memory.allocated = Bytes(200);
+  run.memory.peak = Bytes(150);
+  run.memory.runtime_source = "what the caching allocator reserved, no context";
+  write_earlier(folder / "old.sqlite", 11, run);
+  const auto loaded = Store::open(folder / "old.sqlite")->load(1);
+  ASSERT_TRUE(loaded) << loaded.error().message();
+  EXPECT_EQ(loaded->memory.allocated, Bytes(150));
+  EXPECT_EQ(loaded->memory.cached, CachedMemory{.reserved = Bytes(200)});
 }
 
 TEST(Schema, AFailedMigrationChangesNothing) {

@@ -109,6 +109,16 @@ TEST(Store, LoadsWhatWasSaved) {
   cached.memory.cached->errors = {
       .allocated = 0.001, .reserved = 0.01, .device = 0.02, .source = "runs"};
   expect_comes_back(store, cached);
+  cached.routing = RoutingReport{.routing = "zipf:1", .slowest_rank = 3, .slowest_block = 2};
+  cached.routing->room = {.rows = 320,
+                          .needed = 500,
+                          .holds = false,
+                          .least_factor = {5, 4},
+                          .least_allocated = Bytes(170),
+                          .least_fits = true};
+  cached.run_id = "run-5";
+  cached.memory.cached = {.reserved = Bytes(150)};
+  expect_comes_back(store, cached);
 }
 
 TEST(Store, ARunOfNoKnownSourceIsAnError) {
@@ -473,6 +483,29 @@ TEST(FillStore, AStoreThatSomebodyElseMakesMeanwhileKeepsItsRuns) {
   EXPECT_EQ(copied->rows, std::vector<std::int64_t>{2});
   EXPECT_EQ(Store::open(path)->list()->size(), 2U);
   EXPECT_EQ(folder.file_count(), 1U);
+}
+
+/// As whoever brings stores together again and again finds it: first as it goes on, then whole.
+TEST(SaveNew, ARunThatWentOnIsBroughtToWhereItStands) {
+  const test::ScratchFolder folder;
+  auto store = open_store(folder / "s.sqlite");
+  MeasuredRun run = test::measured_run("a", 8);
+  run.status = RunStatus::running;
+  run.steps = {test::sample_step(1, Nanos(70), 2.5), test::sample_step(2, Nanos(60), 2.25)};
+  const auto copied = [&] { return *save_new(store, std::vector<RunResult>{run}); };
+  EXPECT_EQ(copied().rows, std::vector<std::int64_t>{1});
+  EXPECT_EQ(copied().there_before, std::vector<std::string>{"a"});
+  run.steps.push_back(test::sample_step(3, Nanos(65), 2.125));
+  EXPECT_EQ(copied().rows, std::vector<std::int64_t>{1});  // killed later, perhaps
+  run.steps.push_back(test::sample_step(4, Nanos(65), 2));
+  run.evaluations = {{.step = 4, .loss = 5.0, .tokens = 96}};
+  run.status = RunStatus::complete;
+  EXPECT_EQ(copied().rows, std::vector<std::int64_t>{1});
+  EXPECT_EQ(to_json(*store.load(1)), to_json(RunResult(run)));
+  run.steps.pop_back();
+  run.status = RunStatus::running;
+  EXPECT_EQ(copied().there_before, std::vector<std::string>{"a"});
+  EXPECT_EQ(store.load(1)->measured()->steps.size(), 4U);
 }
 
 TEST(Store, ReadingAnEmptyFileLeavesItEmpty) {

@@ -95,6 +95,7 @@ void read_grid(PlanView& view, const Json& grid, PerAxis& into, const Names& kno
     if (on.at("size") <= 1) continue;
     into.emplace(axis, on.at("size"));
     view.mesh.emplace(axis, on.at("size"));
+    view.order.push_back(axis);
   }
 }
 

@@ -135,6 +135,7 @@ std::map<std::string, Kept> kept_states(const Json& config, const std::string& o
 struct PlanView {
   const Json& json;
   PerAxis mesh{};   ///< ranks of each axis that has several
+  Axes order{};     ///< of the axes of both grids, outermost first
   PerAxis dense{};  ///< those of the grid of all but experts that are dealt out
   PerAxis dealt{};  ///< and those of these experts' grid of the same ranks; often none
   std::map<std::string, std::map<Int, Index>> ids{};  ///< positions by list and id

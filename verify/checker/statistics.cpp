@@ -27,8 +27,10 @@ Int neighbours_on(const PlanView& view, const Axes& order, const Names& axes) {
 void Statistics::gather(const Op& op, const Operand& from, const Operand& to) {
   Gathered made{.bytes = times(from.elements, size_of(from.dtype)),
                 .cells = state_.values.look(from)};
-  for (const std::string axis : state_.view.communicator_of(op).at("axes"))
-    if (state_.view.mesh.contains(axis)) made.axes.push_back(axis);
+  // Members are counted as ranks are, whatever order a communicator has its axes in.
+  const Names over = state_.view.communicator_of(op).at("axes");
+  for (const std::string& axis : state_.view.order)
+    if (over.contains(axis)) made.axes.push_back(axis);
   gathered_.push_back(std::move(made));
   state_.values.make(op, to, {"gathered", std::ssize(gathered_) - 1, state_.step});
 }

@@ -92,10 +92,12 @@ constexpr std::array kInert{
     InertField{"*.operands[]{*}.strides", "rows that follow one another may go without"},
     InertField{"*.operands[]{workspace}.offset", "bytes that are free then: races are proved"},
     InertField{.field = "config.mesh.dense[]",
-               .reason = "the order of axes: whoever numbers ranks otherwise sums otherwise",
+               .reason = "the order of axes, where each slice is still summed once: whoever asks "
+                         "for another gets another",
                .is_input = true},
     InertField{.field = "config.mesh.dense[].axis",
-               .reason = "the order of axes: whoever numbers ranks otherwise sums otherwise",
+               .reason = "the order of axes, where each slice is still summed once: whoever asks "
+                         "for another gets another",
                .is_input = true},
     InertField{.field = "config.loss_scale.*",
                .reason = "what the scale begins with: whoever asks for another gets another",

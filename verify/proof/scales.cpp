@@ -43,6 +43,7 @@ struct Cells {
   std::map<std::int64_t, ReceivedPartial> received{};  ///< byte offset: from another class
   bool garbage = true;                                 ///< added to what nothing had written
   std::int64_t ranks = 1;                              ///< whose contents are here
+  std::optional<CommunicatorId> over{};                ///< of these ranks, if they were gathered
   std::optional<std::int64_t> begin{};                 ///< where they begin, if they were gathered
 };
 
@@ -246,6 +247,7 @@ class ScaleRun::Impl {
     std::erase_if(gathered.made_by, is_left);
     std::erase_if(gathered.received, is_left);
     gathered.ranks = communicator.size;
+    gathered.over = communicator.id;
     gathered.begin = collective.output.offset;
     cells_[collective.output.buffer] = std::move(gathered);
   }
@@ -319,16 +321,24 @@ class ScaleRun::Impl {
   void finish_norm(const Kernel& kernel) {
     const Cells& input = input_of(kernel);
     std::set<GroupId> groups;
+    std::optional<GroupId> doubled;
+    const auto add = [&](GroupId group) {
+      if (!groups.insert(group).second) doubled = group;
+    };
     for (const auto& [offset, instance] : input.made_by)
-      if (const auto group = group_of(instance); group && step_of(instance) == step())
-        groups.insert(*group);
+      if (const auto group = group_of(instance); group && step_of(instance) == step()) add(*group);
     for (const auto& [offset, partial] : input.received)
-      if (step_of(partial.instance) == step()) groups.insert(partial.group);
+      if (step_of(partial.instance) == step()) add(partial.group);
     // Partials of other stages come by sends.
     const std::int64_t ranks = config_.mesh.world_size() / config_.mesh.size(Axis::pp);
     if (groups != trainable_)
       report("MF311", fmt::format("makes the norm of {} groups of {} of this step", groups.size(),
                                   trainable_.size()));
+    else if (doubled)
+      report("MF311", fmt::format("makes the norm of two parts of '{}' a rank", name_of(*doubled)));
+    else if (const auto whole = first_uncut(input))
+      report("MF311",
+             fmt::format("makes the norm of more of '{}' than each rank's slice", name_of(*whole)));
     else if (input.ranks != ranks)
       report("MF311", fmt::format("makes the norm of {} ranks of {}", input.ranks, ranks));
     else if (const std::int64_t made = made_in(input); kernel.attribute("groups") != made)
@@ -340,6 +350,10 @@ class ScaleRun::Impl {
                                   operand_of(kernel, "input")->elements(), all));
     else if (config_.mesh.size(Axis::pp) == 1 && !begins_a_replica(input, kernel))
       report("MF311", "makes the norm of parts that do not begin where a replica's do");
+    else if (const auto missed =
+                 config_.mesh.size(Axis::pp) == 1 ? first_missed(input, kernel) : std::nullopt)
+      report("MF311", fmt::format("makes the norm of parts that are not each slice of '{}' once",
+                                  name_of(*missed)));
     else if (!in_forward_order(input))
       report("MF311", "makes the norm of parts that do not lie in forward order");
     if (!is_fresh(operand_of(kernel, "loss"), Scale::loss))
@@ -373,6 +387,62 @@ class ScaleRun::Impl {
     const Operand& parts = *operand_of(kernel, "input");
     const std::int64_t begin = input.begin.value_or(input.made_by.begin()->first);
     return (parts.offset - begin) % parts.span_bytes() == 0;
+  }
+
+  /// Axes along which ranks have other elements of the group each, or other parameters.
+  [[nodiscard]] std::set<Axis> apart_on(const Group& group) const {
+    std::set<Axis> axes;
+    for (const Axis axis : group.cut)
+      if (config_.mesh.size(axis) > 1) axes.insert(axis);
+    for (const AxisPlacement& on : group.shard)
+      if (config_.mesh.size(on.axis) > 1) axes.insert(on.axis);
+    return axes;
+  }
+
+  /// A group of whose gradient a partial norm has more than the rank's own slice: what several
+  /// ranks have counts that often.
+  [[nodiscard]] std::optional<GroupId> first_uncut(const Cells& input) const {
+    for (const auto& [offset, instance] : input.made_by)
+      for (const FollowedOperand& operand : follows_.of(unrolled_.instances[instance].op_index)) {
+        if (!operand.gradient) continue;
+        const Group& group = unrolled_.program->groups[operand.located.group];
+        for (const Axis axis : group.cut)
+          if (config_.mesh.size(axis) > 1 && operand.located.region.strides[axis] == 0)
+            return group.id;
+      }
+    return std::nullopt;
+  }
+
+  /// A group of which the ranks whose parts are read have some slice twice, and so miss another:
+  /// ranks are counted along the last axis of the mesh first, whatever a group is cut along.
+  [[nodiscard]] std::optional<GroupId> first_missed(const Cells& input,
+                                                    const Kernel& kernel) const {
+    if (!input.over) return std::nullopt;
+    const Program& program = *unrolled_.program;
+    const Mesh& mesh = config_.mesh;
+    const Membership members(
+        program.communicators[unrolled_.index->communicators[*input.over]].axes, mesh);
+    const Operand& parts = *operand_of(kernel, "input");
+    const std::int64_t begin = input.begin.value_or(parts.offset);
+    const std::int64_t first = (parts.offset - begin) / parts.span_bytes() * slices();
+    std::set<std::set<Axis>> seen;  // as most groups are cut alike
+    for (const Group& group : program.groups) {
+      const std::set<Axis> axes = apart_on(group);
+      if (!group.requires_grad || !seen.insert(axes).second) continue;
+      std::set<std::vector<std::int64_t>> places;
+      for (std::int64_t member = first; member < first + slices(); ++member) {
+        std::vector<std::int64_t> place;
+        for (const Axis axis : axes) place.push_back(mesh.index(members.rank(0, member), axis));
+        if (!places.insert(std::move(place)).second) return group.id;
+      }
+    }
+    return std::nullopt;
+  }
+
+  [[nodiscard]] std::string name_of(GroupId id) const {
+    const Program& program = *unrolled_.program;
+    const auto group = std::ranges::find(program.groups, id, &Group::id);
+    return program.units[unrolled_.index->units[group->unit]].name;
   }
 
   /// The group of whose gradient an instance made a partial norm.

@@ -6,6 +6,8 @@
 #include <map>
 #include <nlohmann/json.hpp>
 #include <numeric>
+#include <set>
+#include <utility>
 
 #include "core/base/text.hpp"
 #include "core/formats/json_fields.hpp"
@@ -15,9 +17,12 @@ namespace {
 
 constexpr std::int64_t kMostRanks = std::int64_t{1} << 20;
 
+/// NCCL numbers the calls of each function by themselves.
+using CallName = std::pair<std::string, std::int64_t>;  ///< "AllGather", number
+
 struct RankLog {
   std::string where;  ///< the one file that has it
-  std::map<std::int64_t, RecordedCall> calls;
+  std::map<CallName, RecordedCall> calls;
 };
 
 struct Communicator {
@@ -70,12 +75,11 @@ Result<void> add_line(Communicators& all, std::string_view line, const std::stri
                     .state = CallState::completed,
                     .ended = true,
                     .place = ""};
-  const auto [at, is_new] = log->calls.try_emplace(number, call);
-  const bool same = at->second.kind == call.kind && at->second.input == call.input;
-  if (!same)
-    return fail(place, fmt::format("collective {} appears twice with different contents: expected "
-                                   "the log of one run",
-                                   number));
+  const auto [at, is_new] = log->calls.try_emplace({kind, number}, call);
+  if (at->second.input != call.input)
+    return fail(place, fmt::format("{} {} appears twice with different contents: expected the log "
+                                   "of one run",
+                                   printable(kind), number));
   return {};
 }
 
@@ -95,16 +99,28 @@ Result<void> add_file(Communicators& all, const InspectorFile& file) {
   return {};
 }
 
-RecordedGroup group_of(const std::string& id, Communicator communicator) {
-  RecordedGroup group{.name = id, .ranks = {}, .members = {}, .every_call = false, .pairs = false};
-  group.ranks.resize(static_cast<std::size_t>(communicator.ranks));
-  std::iota(group.ranks.begin(), group.ranks.end(), 0);
-  for (auto& [rank, log] : communicator.logs) {
-    GroupMember member{.rank = rank, .calls = {}, .whole = true};
-    for (auto& [number, call] : log.calls) member.calls.push_back(std::move(call));
-    group.members.push_back(std::move(member));
+/// One for each function, all with the ranks whose logs there are; the first has the others, too.
+void add_groups(std::vector<RecordedGroup>& groups, const std::string& id,
+                const Communicator& communicator) {
+  std::set<std::string> functions;
+  for (const auto& [rank, log] : communicator.logs)
+    for (const auto& [name, call] : log.calls) functions.insert(name.first);
+  for (const std::string& function : functions) {
+    RecordedGroup group{
+        .name = id, .ranks = {}, .members = {}, .every_call = false, .pairs = false};
+    for (const auto& [rank, log] : communicator.logs) {
+      GroupMember member{.rank = rank, .calls = {}, .whole = true};
+      for (const auto& [name, call] : log.calls)
+        if (name.first == function) member.calls.push_back(call);
+      group.members.push_back(std::move(member));
+      group.ranks.push_back(rank);
+    }
+    if (function == *functions.begin()) {
+      group.ranks.resize(static_cast<std::size_t>(communicator.ranks));
+      std::iota(group.ranks.begin(), group.ranks.end(), 0);
+    }
+    groups.push_back(std::move(group));
   }
-  return group;
 }
 
 }  // namespace
@@ -113,7 +129,7 @@ Result<std::vector<RecordedGroup>> read_inspector_logs(std::span<const Inspector
   Communicators all;
   for (const InspectorFile& file : files) MFSDP_TRY(add_file(all, file));
   std::vector<RecordedGroup> groups;
-  for (auto& [id, communicator] : all) groups.push_back(group_of(id, std::move(communicator)));
+  for (const auto& [id, communicator] : all) add_groups(groups, id, communicator);
   return groups;
 }
 

@@ -193,6 +193,20 @@ std::vector<Finding> judge_group(const RecordedGroup& group, WaitingRanks& waiti
   return findings;
 }
 
+bool has_common_call(const RecordedGroup& group) {
+  std::set<CallKey> seen;
+  for (const GroupMember& member : group.members)
+    for (const RecordedCall& call : member.calls)
+      if (!seen.insert(call.key).second) return true;
+  return false;
+}
+
+std::string first_kind(const RecordedGroup& group) {
+  for (const GroupMember& member : group.members)
+    if (!member.calls.empty()) return member.calls.front().kind;
+  return "call";
+}
+
 /// Why a group cannot be judged as a whole; nothing where it can.
 std::vector<NotJudged> gaps_of(const RecordedGroup& group) {
   std::vector<std::int64_t> missing;
@@ -205,6 +219,9 @@ std::vector<NotJudged> gaps_of(const RecordedGroup& group) {
     list.push_back({rule, fmt::format("group {}: no dump says which ranks it has (pg_config), and "
                                       "only rank {} is there to compare",
                                       group.name, group.members[0].rank)});
+  if (!group.every_call && group.members.size() > 1 && !has_common_call(group))
+    list.push_back({"MF816", fmt::format("group {}: no {} is in the records of two ranks",
+                                         group.name, first_kind(group))});
   if (!missing.empty())
     list.push_back({rule, fmt::format("group {}: there is no record of {}", group.name,
                                       ranks_words(missing))});
@@ -238,6 +255,7 @@ RuleVerdict judge_records(std::span<const RecordedGroup> groups) {
       verdict.findings.push_back(std::move(finding));
     for (NotJudged& gap : gaps_of(group)) verdict.not_judged.push_back(std::move(gap));
   }
+  if (groups.empty()) verdict.not_judged.push_back({"MF815", "no record has a call"});
   if (auto cycle = waiting.cycle()) verdict.findings.push_back(std::move(*cycle));
   return verdict;
 }

@@ -137,10 +137,16 @@ std::string kind_of(std::string_view name) {
   return std::string(name);
 }
 
+/// NCCL's watchdog retires what timed out, too.
+bool has_ended(const Entry& entry, CallState state, std::string_view name) {
+  return state == CallState::completed || (entry.flag("retired") && !name.starts_with("nccl:"));
+}
+
 Result<RecordedCall> read_call(const Entry& entry, std::string kind, std::int64_t number) {
   const auto* found = std::ranges::find(kKinds, kind, &Kind::name);
   const Kind compared = found == kKinds.end() ? Kind{"", false, false} : *found;
   MFSDP_LET(state, state_of(entry));
+  MFSDP_LET(name, entry.text("profiling_name"));
   MFSDP_LET(input, side_of(entry, "input", compared.input));
   MFSDP_LET(output, side_of(entry, "output", compared.output));
   return RecordedCall{.key = {.number = number, .part = 0},
@@ -148,7 +154,7 @@ Result<RecordedCall> read_call(const Entry& entry, std::string kind, std::int64_
                       .input = std::move(input),
                       .output = std::move(output),
                       .state = state,
-                      .ended = state == CallState::completed || entry.flag("retired"),
+                      .ended = has_ended(entry, state, name),
                       .place = place_of(*entry.value)};
 }
 

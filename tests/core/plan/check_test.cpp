@@ -170,6 +170,29 @@ TEST(CheckStructure, RefusesParametersThatAreNotTheModels) {
             "groups[0].parameters[0].decay: expected true of '" + name + "', got false");
 }
 
+/// Names of its own do not make another model of it.
+TEST(CheckStructure, RefusesRenamedParametersThatAreNotTrainedAsConfigured) {
+  const auto renamed = [](const std::function<void(Program&)>& edit) {
+    return complaint([&](Program& program) {
+      for (Group& group : program.groups)
+        for (PlacedParameter& parameter : group.parameters) parameter.name.insert(0, "my.");
+      edit(program);
+    });
+  };
+  EXPECT_EQ(renamed([](Program&) {}), "");
+  const std::string name = test::tiny_program().groups[0].parameters[0].name;
+  EXPECT_EQ(renamed([&](Program& program) { program.config.frozen = {name}; }),
+            "groups[0].requires_grad: expected false of 'my." + name + "', as config.freeze says");
+  EXPECT_EQ(renamed([](Program& program) { program.groups[0].parameters[0].decay ^= true; }),
+            "groups[0].parameters[0].decay: expected true of 'my." + name + "', got false");
+  // With other roles it is another model, of which nothing is configured.
+  EXPECT_EQ(renamed([&](Program& program) {
+              program.groups[0].parameters[0].role = ParameterRole::router;
+              program.config.frozen = {name};
+            }),
+            "");
+}
+
 TEST(CheckStructure, RefusesUnitsThatAreNotTheModels) {
   EXPECT_EQ(complaint([](Program& p) { p.units[1].position = INT64_MAX; }),
             "units[1].position: expected 0 to 3, as config.model has, got 9223372036854775807");

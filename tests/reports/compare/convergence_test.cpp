@@ -68,6 +68,56 @@ TEST(Convergence, EqualRunsThatPartDivergeWhereTheyPart) {
   EXPECT_FALSE(difference_of(first, first).diverges_at);
 }
 
+TEST(Convergence, ASpikeIsNone) {
+  Curve first = noisy_curve(1, 300, 0);
+  Curve second = first;
+  for (std::size_t i = 200; i < 204; ++i) second.values[i] += 5;
+  EXPECT_FALSE(difference_of(first, second).diverges_at);
+  second.values[204] += 5;
+  second.values[205] += 5;
+  EXPECT_TRUE(difference_of(first, second).diverges_at);  // more than half of a window
+}
+
+TEST(Convergence, SumsInAnotherOrderDoNotDiverge) {
+  const Curve first = noisy_curve(1, 300, 0);
+  Curve second = first;
+  for (std::size_t i = 0; i < 300; i += 2) second.values[i] *= 1 + 1e-7;
+  for (std::size_t i = 100; i < 300; ++i) second.values[i] *= 1 + 1e-7;
+  const CurveDifference d = difference_of(first, second);
+  EXPECT_GT(d.most, 0);
+  EXPECT_FALSE(d.diverges_at);
+}
+
+/// A loss that is no number is stored as none.
+TEST(Convergence, WhatIsFiniteNoMoreDiverges) {
+  MeasuredRun run = test::measured_run();
+  for (std::int64_t i = 1; i <= 40; ++i)
+    run.steps.push_back(test::sample_step(i, Nanos(1), 10.0 - static_cast<double>(i) / 10));
+  const auto curve = [&] { return curve_of(RunResult(run), CurveOf::loss, CurveBy::steps); };
+  const Curve whole = curve();
+  EXPECT_FALSE(whole.lost_at);
+  for (std::size_t i = 30; i < 40; ++i) run.steps[i].loss = std::nan("");
+  const Curve lost = curve();
+  EXPECT_EQ(lost.lost_at, 31);
+  EXPECT_EQ(difference_of(whole, lost).diverges_at, 31);
+  EXPECT_EQ(difference_of(lost, whole).diverges_at, 31);
+  EXPECT_FALSE(difference_of(lost, lost).diverges_at);
+  run.steps.resize(35);
+  EXPECT_EQ(difference_of(whole, curve()).diverges_at, 31);
+  // A loss of every tenth step is one that others lack, and a step that was skipped has none.
+  run.steps.resize(30);
+  for (std::size_t i = 0; i < 30; ++i)
+    if (i % 10 != 0) run.steps[i].loss.reset();
+  EXPECT_FALSE(curve().lost_at);
+  run.steps.resize(21);
+  for (std::int64_t i = 22; i <= 40; ++i) {
+    run.steps.push_back(test::sample_step(i, Nanos(1), 1));
+    run.steps.back().loss.reset();
+    run.steps.back().skipped = true;
+  }
+  EXPECT_FALSE(curve().lost_at);
+}
+
 TEST(CurveOf, StepsAndTokens) {
   MeasuredRun run = test::measured_run();
   for (std::int64_t i = 1; i <= 3; ++i) {
@@ -84,6 +134,11 @@ TEST(CurveOf, StepsAndTokens) {
   EXPECT_TRUE(curve_of(RunResult(test::sample_run()), CurveOf::loss, CurveBy::steps).at.empty());
   run.resumed = ResumedFrom{.step = 10, .run_id = "before"};
   EXPECT_EQ(curve_of(RunResult(run), CurveOf::loss, CurveBy::tokens).at.front(), 1100);
+  // Of twice the batch before, of whose tokens as many had a label.
+  const std::int64_t of_step = run.config.global_batch() * run.config.seq_len;
+  run.facts.push_back(
+      {.topic = "recipe", .name = std::string(kResumedTokens), .value = 20 * of_step});
+  EXPECT_DOUBLE_EQ(curve_of(RunResult(run), CurveOf::loss, CurveBy::tokens).at.front(), 2100);
 }
 
 }  // namespace

@@ -105,7 +105,7 @@ TEST_F(Import, ALogOfTorchtitan) {
   EXPECT_EQ(run.time.median_step, Nanos(2'000'000'000));
   EXPECT_EQ(run.time.tokens_per_second_per_gpu, 10'050);
   EXPECT_DOUBLE_EQ(run.time.mfu, 0.14);
-  EXPECT_EQ(run.memory.allocated.value, 71'844'065'444);  // 66.91 * 2^30
+  EXPECT_EQ(run.memory.cached.value().reserved.value, 71'844'065'444);  // 66.91 * 2^30
   EXPECT_TRUE(run.memory.fits);
   EXPECT_EQ(find_fact(run.facts, "import", "validation_loss")->value, FactValue(8.0));
   for (const ResultFigure absent :
@@ -133,7 +133,9 @@ TEST_F(Import, ALogOfMegatron) {
   EXPECT_EQ(run.time.median_step, Nanos(4'000'000'000));
   EXPECT_DOUBLE_EQ(run.time.tokens_per_second_per_gpu, 8192);  // 128 * 4096 / 4 s / 16
   EXPECT_EQ(run.memory.peak, Bytes(1'074'266'112));            // 1024.5 * 2^20
-  EXPECT_EQ(run.memory.allocated, Bytes(2'147'483'648));
+  EXPECT_EQ(run.memory.allocated, run.memory.peak);
+  EXPECT_EQ(run.memory.cached.value().reserved, Bytes(2'147'483'648));
+  EXPECT_FALSE(run.memory.cached.value().device);
   EXPECT_EQ(find_fact(run.facts, "import", "lr")->value, FactValue(0.0003));
   EXPECT_EQ(run.created_unix_ns, 1'712'372'376'000'000'000);
 }
@@ -160,8 +162,9 @@ TEST_F(Import, AMemorySnapshotOfPyTorch) {
   for (const auto hex : {test::kSnapshot2, test::kSnapshot4}) {
     const RunResult run = only("snapshot.pickle", from_hex(hex));
     EXPECT_EQ(run.engine, "pytorch");
-    EXPECT_EQ(run.memory.allocated.value, (std::int64_t{20} << 30) + (2 << 20));
+    EXPECT_EQ(run.memory.cached.value().reserved.value, (std::int64_t{20} << 30) + (2 << 20));
     EXPECT_EQ(run.memory.peak.value, (std::int64_t{20} << 30) + (1 << 20));  // before the free
+    EXPECT_EQ(run.memory.allocated, run.memory.peak);
     EXPECT_TRUE(run.absent.has(ResultFigure::step_ns));
   }
   EXPECT_THAT(error("evil.pickle", from_hex(test::kCodePickle)), HasSubstr("runs code"));
@@ -187,6 +190,22 @@ TEST_F(Import, ATraceOfTheProfiler) {
   EXPECT_EQ(run.timeline[1].stream, "stream 20");
 }
 
+/// What runs beyond a step's end counts up to there: a step is the sum of its parts.
+TEST_F(Import, AStepOfATraceEndsWhereTheNextBegins) {
+  const RunResult run = only("trace.json", R"({"traceEvents": [
+    {"ph":"X","cat":"user_annotation","name":"ProfilerStep#1","pid":1,"tid":1,"ts":0,"dur":100},
+    {"ph":"X","cat":"user_annotation","name":"ProfilerStep#2","pid":1,"tid":1,"ts":100,"dur":100},
+    {"ph":"X","cat":"kernel","name":"gemm","pid":0,"tid":7,"ts":80,"dur":90,
+     "args":{"device":0,"stream":7,"correlation":1}},
+    {"ph":"X","cat":"kernel","name":"ncclDevKernel_AllGather_RING_LL","pid":0,"tid":20,"ts":70,
+     "dur":80,"args":{"device":0,"stream":20,"correlation":2}}]})");
+  EXPECT_EQ(run.time.compute, Nanos(20'000));
+  EXPECT_EQ(run.time.communication, Nanos(30'000));
+  EXPECT_EQ(run.time.exposed_communication, Nanos(10'000));
+  EXPECT_EQ(run.time.idle, Nanos(70'000));
+  EXPECT_EQ(run.timeline[1].end, Nanos(170'000));
+}
+
 TEST_F(Import, LinesOfJson) {
   const RunResult run = only("steps.jsonl",
                              "{\"config\": 1}\n{\"step\":1,\"loss\":2.5,\"step_ms\":250}\n\n"
@@ -198,6 +217,16 @@ TEST_F(Import, LinesOfJson) {
               HasSubstr("a.jsonl:2: step 1 is there twice"));
   EXPECT_THAT(error("b.jsonl", "{\"step\":1}\n{\"step\":"), HasSubstr("b.jsonl:2: expected"));
   EXPECT_THAT(error("c.jsonl", "{\"epoch\":1}\n"), HasSubstr("no object of a step"));
+  EXPECT_THAT(error("d.jsonl", "{\"global_step\":20,\"log_history\":[]}\n"),
+              HasSubstr("no object of a step"));
+  EXPECT_THAT(error("e.jsonl", "{\"step\":1.5,\"loss\":2}\n"),
+              HasSubstr("e.jsonl:1: expected a whole number of a step"));
+  EXPECT_THAT(error("f.jsonl", "{\"step\":1,\"mfu\":45}\n"),
+              HasSubstr("f.jsonl:1: expected an mfu from 0 to 2"));
+  for (const std::string rate :
+       {"\"tps\":-100", "\"tps\":1e308", "\"tflops\":-5", "\"step_ms\":-1"})
+    EXPECT_THAT(error("g.jsonl", "{\"step\":1," + rate + "}\n"),
+                HasSubstr("g.jsonl:1: expected times and rates from 0 to 1e15"));
 }
 
 TEST_F(Import, ResultsOfOurOwnComeBackWhole) {

@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
+#include <numeric>
 #include <vector>
 
 namespace mfsdp {
@@ -37,6 +38,14 @@ TEST(MedianRange, LeavesOutWhatTheBinomialAllows) {
   EXPECT_EQ(ten.low, 2);
   EXPECT_EQ(ten.high, 9);
   EXPECT_FALSE(median_range(Values{1, 2, 3, 4}, 0.05).known);  // 1/16
+  // Of many, what a normal distribution allows: 1.645 / 2 * sqrt(n) ranks from the middle.
+  for (const int count : {1000, 1200, 10'000}) {
+    Values many(static_cast<std::size_t>(count));
+    std::iota(many.begin(), many.end(), 1);
+    const MedianRange range = median_range(many, 0.05);
+    EXPECT_NEAR(range.low, (count + 1) / 2.0 - 1.645 / 2 * std::sqrt(count), 1.5) << count;
+    EXPECT_EQ(range.low + range.high, count + 1) << count;
+  }
   EXPECT_FALSE(median_range(Values{}, 0.05).known);
 }
 

@@ -1,5 +1,6 @@
 #include "sim/allocator/memory_events.hpp"
 
+#include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -77,6 +78,55 @@ TEST(MemoryEvents, WhatIsThereBeforeTheRecordComesFirst) {
   EXPECT_EQ(replay.allocations, 1);
   EXPECT_EQ(replay.counters.peak_allocated, 512 + 1024 + 512);
   EXPECT_EQ(replay.counters.peak_reserved, 2 * AllocatorSettings::kMebibyte);
+}
+
+/// Of a pickle in protocol 0, a letter for each event of 20 MiB.
+Result<MemoryRecord> record_of(std::string_view letters) {
+  std::string pickle = "(dVdevice_traces\n(l(l";
+  for (const char letter : letters) {
+    const bool comes = letter >= 'A' && letter <= 'Z';
+    const int number = letter - (comes ? 'A' : 'a');
+    const bool is_segment = number % 2 == 1;
+    const std::string action = letter == '!' ? "oom"
+                               : is_segment  ? (comes ? "segment_alloc" : "segment_free")
+                                             : (comes ? "alloc" : "free_completed");
+    pickle +=
+        fmt::format("(dVaction\nV{}\nsVsize\nI{}\ns", action, 20 * AllocatorSettings::kMebibyte);
+    if (letter != '!') pickle += fmt::format("Vaddr\nI{}\ns", (number / 2 + 1) << 28);
+    pickle += "a";
+  }
+  return read_memory_events(pickle + "as.", "m.pickle");
+}
+
+/// B and b: a segment comes and goes; A and a: what is allocated in it; D, d, C, c another one.
+TEST(MemoryEvents, WhereACacheIsEmptied) {
+  EXPECT_EQ(record_of("BAabDC")->emptied, std::vector<std::size_t>{});  // at the peak: a retry
+  EXPECT_EQ(record_of("BAab")->emptied, std::vector<std::size_t>{});    // nothing follows
+  // Nothing wants room, or there was enough: torch.cuda.empty_cache().
+  EXPECT_EQ(record_of("BADCabcdBA")->emptied, (std::vector<std::size_t>{5, 7}));
+  EXPECT_EQ(record_of("BAabDCBAacbd")->emptied, (std::vector<std::size_t>{3}));
+}
+
+TEST(MemoryEvents, AReplayEmptiesItsCacheWhereTheRecordDoes) {
+  const auto record = record_of("BAabDCBAacbd");
+  ASSERT_TRUE(record) << record.error().message();
+  const MemoryReplay replay = replay_memory(*record, {});
+  EXPECT_EQ(replay.counters.released, 1);
+  EXPECT_EQ(replay.counters.peak_reserved, 40 * AllocatorSettings::kMebibyte);
+}
+
+TEST(MemoryEvents, WhatFailedInTheRecordFailsUnderItsLimit) {
+  const auto record = record_of("BA!");
+  ASSERT_TRUE(record) << record.error().message();
+  AllocatorSettings settings;
+  settings.limit = 20 * AllocatorSettings::kMebibyte;
+  const MemoryReplay limited = replay_memory(*record, settings);
+  ASSERT_TRUE(limited.out_of_memory);
+  EXPECT_EQ(limited.out_of_memory->event, 2);
+  const MemoryReplay free = replay_memory(*record, {});
+  EXPECT_FALSE(free.out_of_memory);
+  EXPECT_EQ(free.counters.peak_reserved, 40 * AllocatorSettings::kMebibyte);
+  EXPECT_EQ(free.counters.allocated, 20 * AllocatorSettings::kMebibyte);
 }
 
 TEST(MemoryEvents, WhatIsNoSnapshotIsAnError) {

@@ -86,14 +86,14 @@ TEST(Question, AnEnginesVerdictIsItsAllocators) {
   ASSERT_TRUE(free) << free.error().message();
   const MemorySummary& memory = free->run.memory;
   ASSERT_TRUE(memory.cached);
-  const Bytes outside = memory.cached->device - memory.cached->reserved;
+  const Bytes outside = memory.deciding() - memory.cached->reserved;
   EXPECT_EQ(free->run.engine, "fsdp2");
   EXPECT_TRUE(memory.fits);
   EXPECT_TRUE(memory.cached->certain);
   EXPECT_LE(memory.allocated, memory.cached->reserved);
-  EXPECT_EQ(memory.headroom, memory.capacity - memory.cached->device);
+  EXPECT_EQ(memory.headroom, memory.capacity - memory.deciding());
   EXPECT_EQ(built(question)->step->memory.counters.retries, 0);
-  EXPECT_EQ(footprint_of(*built(question)).allocated, memory.cached->device);
+  EXPECT_EQ(footprint_of(*built(question)).allocated, memory.deciding());
   EXPECT_EQ(footprint_of(*built(question)).least, memory.allocated + outside);
   EXPECT_TRUE(fits(*built(question)));
 

@@ -166,6 +166,63 @@ TEST(Scales, PartsOfAReplica) {
   EXPECT_THAT(with_input_at(kRank), ElementsAre("MF311"));
 }
 
+/// Ranks are counted along the last axis first: of two replicas in the innermost axis, the first
+/// two ranks have the same slice.
+TEST(Scales, ReplicasThatLieBesideEachOther) {
+  PlanConfig config = test::small_config(2);
+  config.mesh.resize(Axis::dp_outer, 2);
+  EditedPlan plan(config);
+  std::ranges::reverse(plan.program.config.mesh.dense);
+  EXPECT_THAT(rules_of(plan.program), Contains("MF311"));
+  EXPECT_THAT(finding_of(plan.program, "MF311").message,
+              HasSubstr("makes the norm of parts that are not each slice of 'embedding' once"));
+}
+
+TEST(Scales, APartOfTheNormTwice) {
+  EditedPlan plan(three_microbatches());
+  plan.repeat("last", "layers.1.norm_partial");
+  auto& segments = plan.program.plans[0].segments;
+  for (Segment& segment : segments)
+    for (Op& op : segment.ops)
+      if (op.id == OpId(1'000'000))
+        for (Operand& operand : std::get<Kernel>(op.body).operands)
+          if (operand.role == "output") operand.offset = 16;
+  plan.buffer("norm_partials").size += Bytes(16);
+  plan.buffer("gathered_norms").size += Bytes(64);
+  Collective& gather = plan.collective("optimizer", "norm.all_gather");
+  gather.count = 5;
+  gather.input.shape = {5};
+  gather.output.shape = {20};
+  plan.operand("optimizer", "norm.finish", "input").shape = {20};
+  plan.set("optimizer", "norm.finish", "groups", 5);
+  EXPECT_THAT(finding_of(plan.program, "MF311").message,
+              HasSubstr("makes the norm of two parts of 'layers.1' a rank"));
+}
+
+/// Of a gradient that every rank has whole, each element counts once a rank.
+TEST(Scales, MoreThanASliceOfTheNorm) {
+  PlanConfig config = test::small_config(2);
+  config.strategy = Strategy::optim;
+  EditedPlan plan(config);
+  for (const char* unit : {"embedding", "layers.0", "layers.1", "head"}) {
+    Collective& sum = plan.collective("only", std::string(unit) + ".reduce_scatter");
+    sum.kind = CollectiveKind::all_reduce;
+    sum.count = sum.input.elements();
+    const Access access = sum.output.access;
+    const std::string role = sum.output.role;
+    sum.output = sum.input;
+    sum.output.access = access;
+    sum.output.role = role;
+    Operand& input = plan.operand("only", std::string(unit) + ".norm_partial", "input");
+    const Access reads = input.access;
+    input = sum.input;
+    input.access = reads;
+  }
+  EXPECT_THAT(rules_of(plan.program), Contains("MF311"));
+  EXPECT_THAT(finding_of(plan.program, "MF311").message,
+              HasSubstr("makes the norm of more of 'embedding' than each rank's slice"));
+}
+
 TEST(Scales, LossForTheNormAndNormForTheLoss) {
   EditedPlan plan(three_microbatches());
   std::swap(plan.operand("optimizer", "layers.0.adamw", "loss").offset,

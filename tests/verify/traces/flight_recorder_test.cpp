@@ -40,13 +40,14 @@ struct Dump {
   int count = 0;
 
   Dump& add(const std::string& name, std::int64_t number, const std::string& in,
-            const std::string& out, const std::string& state = "completed", bool p2p = false) {
+            const std::string& out, const std::string& state = "completed", bool p2p = false,
+            bool retired = false) {
     entries += fmt::format(
         R"({}{{"record_id": {}, "process_group": ["7", "mesh_dp"], "collective_seq_id": {},
             "profiling_name": "nccl:{}", "input_sizes": {}, "input_dtypes": ["Float"],
             "output_sizes": {}, "output_dtypes": ["Float"], "state": "{}", "is_p2p": {},
-            "retired": false}})",
-        count == 0 ? "" : ",", count, number, name, in, out, state, p2p);
+            "retired": {}}})",
+        count == 0 ? "" : ",", count, number, name, in, out, state, p2p, retired);
     ++count;
     return *this;
   }
@@ -59,6 +60,27 @@ struct Dump {
 };
 
 // ---- what PyTorch wrote
+
+/// NCCL's watchdog retires what timed out, too.
+TEST(FlightRecorder, WhatNcclRetiredHasNotEnded) {
+  std::vector<FlightDump> dumps;
+  for (const std::int64_t rank : {4, 6})
+    dumps.push_back(
+        Dump().add("all_reduce", 1, "[[8]]", "[[8]]", "started", false, true).read(rank));
+  EXPECT_THAT(messages(judge_dumps(std::move(dumps))),
+              ElementsAre(HasSubstr("MF818 group 7 (mesh_dp), collective 1, all_reduce: all ranks "
+                                    "launched it, and it has not ended on ranks 4, 6")));
+}
+
+TEST(FlightRecorder, DumpsWithoutACallAreNotJudged) {
+  std::vector<FlightDump> empty;
+  for (const std::int64_t rank : {4, 6}) {
+    Dump dump;
+    dump.ranks = "[]";
+    empty.push_back(dump.read(rank));
+  }
+  EXPECT_FALSE(judge_dumps(std::move(empty)).good());
+}
 
 TEST(FlightRecorder, DumpsOfAHealthyRunAreFine) {
   EXPECT_TRUE(judge_dumps({file("fr_good_0", 0), file("fr_good_1", 1)}).good());

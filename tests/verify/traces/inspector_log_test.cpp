@@ -44,10 +44,20 @@ TEST(InspectorLog, RanksThatAgreeWhereBothWroteAreFine) {
       judge_logs({log_line(0, 1) + "\n" + log_line(0, 3), log_line(1, 2) + log_line(1, 3)}).good());
 }
 
-TEST(InspectorLog, CallsAndSizesThatDifferAreFound) {
-  EXPECT_THAT(messages(judge_logs({log_line(0, 1), log_line(1, 1, "AllReduce")})),
-              ElementsAre("MF815 group 0x7f, collective 1: ranks call different things, here "
-                          "first: rank 0: AllGather; rank 1: AllReduce"));
+/// NCCL numbers the calls of each function by themselves (comm->seqNumber[func]).
+TEST(InspectorLog, FunctionsAreNumberedByThemselves) {
+  const std::string both = log_line(0, 1) + log_line(0, 1, "ReduceScatter", 8192);
+  EXPECT_TRUE(judge_logs({both, log_line(1, 1) + log_line(1, 1, "ReduceScatter", 8192)}).good());
+  const RuleVerdict verdict = judge_logs({both, log_line(1, 1) + log_line(1, 1, "AllReduce")});
+  EXPECT_TRUE(verdict.findings.empty());
+  ASSERT_EQ(verdict.not_judged.size(), 2U);
+  EXPECT_EQ(verdict.not_judged[0].reason,
+            "group 0x7f: no AllReduce is in the records of two ranks");
+  EXPECT_EQ(verdict.not_judged[1].reason,
+            "group 0x7f: no ReduceScatter is in the records of two ranks");
+}
+
+TEST(InspectorLog, SizesThatDifferAreFound) {
   EXPECT_THAT(messages(judge_logs({log_line(0, 1), log_line(1, 1, "AllGather", 8192)})),
               ElementsAre("MF816 group 0x7f, collective 1, AllGather: rank 0: 4096 of bytes; rank "
                           "1: 8192 of bytes"));
@@ -70,8 +80,8 @@ TEST(InspectorLog, WrongLinesAreRefusedByFileAndLine) {
               HasSubstr("1.log: line 1.header: rank 0 of communicator 0x7f is also in 0.log"));
   EXPECT_THAT(log_error({log_line(0, 1), log_line(1, 1, "AllGather", 1, 4)}),
               HasSubstr("communicator 0x7f has 4 ranks, but 2 at 0.log: line 1.header"));
-  EXPECT_THAT(log_error({log_line(0, 1) + log_line(0, 1, "Reduce")}),
-              HasSubstr("collective 1 appears twice with different contents"));
+  EXPECT_THAT(log_error({log_line(0, 1) + log_line(0, 1, "AllGather", 8192)}),
+              HasSubstr("AllGather 1 appears twice with different contents"));
 }
 
 }  // namespace
