@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <ranges>
 
 #include "core/base/text.hpp"
 #include "core/cli/format.hpp"
@@ -29,8 +30,8 @@ std::string loss_line(const Measured& measured) {
   const auto first =
       std::ranges::find_if(measured.steps, [](const StepResult& s) { return s.loss.has_value(); });
   if (first == measured.steps.end()) return "";
-  const auto last = std::find_if(measured.steps.rbegin(), measured.steps.rend(),
-                                 [](const StepResult& s) { return s.loss.has_value(); });
+  const auto last = std::ranges::find_if(measured.steps | std::views::reverse,
+                                         [](const StepResult& s) { return s.loss.has_value(); });
   return fmt::format("Loss   {:.4f} at step {}, {:.4f} at step {}; {} steps\n", *first->loss,
                      first->step, *last->loss, last->step,
                      format_count(std::ssize(measured.steps)));

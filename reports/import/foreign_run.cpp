@@ -173,7 +173,8 @@ RunResult result_of(ForeignRun from, const ImportSettings& settings, std::string
   set_memory(run, from);
   set_steps(run, from);
   set_time(run, from);
-  if (from.origin && from.origin->source == "simulated") return {run, Predicted()};
+  if (from.origin && from.origin->source == "simulated")
+    return {static_cast<const RunFigures&>(run), Predicted()};
   return run;
 }
 
@@ -257,10 +258,10 @@ std::optional<std::int64_t> time_in(std::string_view line) {
     if (!date.ok() || date.year() < chrono::year(1970) || date.year() > chrono::year(2200))
       continue;
     const auto days = chrono::sys_days(date).time_since_epoch();
-    std::int64_t nanos =
-        (chrono::duration_cast<chrono::seconds>(days).count() + digits_at(text, 11, 2) * 3600 +
-         digits_at(text, 14, 2) * 60 + digits_at(text, 17, 2)) *
-        1'000'000'000;
+    std::int64_t nanos = (chrono::duration_cast<chrono::seconds>(days).count() +
+                          std::int64_t{3600} * digits_at(text, 11, 2) +
+                          std::int64_t{60} * digits_at(text, 14, 2) + digits_at(text, 17, 2)) *
+                         1'000'000'000;
     std::int64_t unit = 100'000'000;
     if (text.size() > 20 && (text[19] == ',' || text[19] == '.'))
       for (std::size_t i = 20; i < text.size() && text[i] >= '0' && text[i] <= '9' && unit > 0;

@@ -99,7 +99,7 @@ void read_titan_step(std::string_view line, std::int64_t number, ClockOfSteps& c
   if (const auto reserved = bytes_of_units(number_after(line, "memory:"), kGiB))
     keep_largest(run.reserved, *reserved);
   if (const auto at = time_in(line)) {
-    if (!run.created_unix_ns) run.created_unix_ns = *at;
+    if (!run.created_unix_ns) run.created_unix_ns = at;
     if (clock.step && number > *clock.step && *at > clock.at)
       step.seconds =
           static_cast<double>(*at - clock.at) / 1e9 / static_cast<double>(number - *clock.step);
@@ -200,10 +200,10 @@ void read_megatron_field(std::string_view name, std::string_view value, const Fo
   const auto number = leading_number(value);
   if (!number) return;
   if (name == "elapsed time per iteration (ms)") step.seconds = *number / 1000;
-  if (name.starts_with("throughput per GPU (TFLOP/s/GPU)")) step.tflops = *number;
-  if (name == "learning rate") step.learning_rate = *number;
-  if (name == "lm loss") step.loss = *number;
-  if (name == "grad norm") step.grad_norm = *number;
+  if (name.starts_with("throughput per GPU (TFLOP/s/GPU)")) step.tflops = number;
+  if (name == "learning rate") step.learning_rate = number;
+  if (name == "lm loss") step.loss = number;
+  if (name == "grad norm") step.grad_norm = number;
   if (name == "number of skipped iterations") step.skipped = *number > 0;
   if (name != "global batch size") return;
   const Fact* length = find_fact(run.facts, "import", "seq_length");

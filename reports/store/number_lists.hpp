@@ -14,7 +14,7 @@ namespace mfsdp {
 /// Reads one list after the other. `text` must outlive it.
 class NumberLists {
  public:
-  explicit NumberLists(std::string_view text) : text_(text) { broken_ = !takes('['); }
+  explicit NumberLists(std::string_view text) : text_(text), broken_(!takes('[')) {}
 
   /// The next list, which has as many numbers; false where there is none, or no such.
   template <std::size_t count>

@@ -13,6 +13,7 @@
 #include "core/base/text.hpp"
 #include "core/cli/format.hpp"
 #include "core/cli/wrap.hpp"
+#include "core/plan/config_fields.hpp"
 #include "sim/search/find.hpp"
 #include "sim/tool/room.hpp"
 
