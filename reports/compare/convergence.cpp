@@ -13,11 +13,15 @@ constexpr double kRobust = 1.4826;  // of a normal distribution: deviation / med
 constexpr double kSigmas = 3;
 constexpr double kResolution = 1e-6;  ///< of values in single precision, summed in any order
 
-/// Tokens of a step over all ranks; 0: not known.
-double tokens_of(const StepResult& step, const RunResult& run) {
-  if (step.tokens) return static_cast<double>(*step.tokens);
+/// Tokens of a step over all ranks, with a label or without; 0: not known.
+double configured_tokens(const RunResult& run) {
   if (run.absent.has(ResultFigure::config)) return 0;
   return static_cast<double>(run.config.global_batch()) * static_cast<double>(run.config.seq_len);
+}
+
+/// Those that the step counted, or what the configuration says; 0: not known.
+double tokens_of(const StepResult& step, const RunResult& run) {
+  return step.tokens ? static_cast<double>(*step.tokens) : configured_tokens(run);
 }
 
 /// Of a resumed run, tokens before its first step, which has `more`. Steps before may have had
@@ -25,10 +29,8 @@ double tokens_of(const StepResult& step, const RunResult& run) {
 double tokens_before(const ResumedFrom& resumed, const RunResult& run, double more) {
   const Fact* fact = find_fact(run.facts, "recipe", kResumedTokens);
   const auto* seen = fact != nullptr ? std::get_if<std::int64_t>(&fact->value) : nullptr;
-  if (seen == nullptr || run.absent.has(ResultFigure::config))
-    return more * static_cast<double>(resumed.step);
-  const double of_step =
-      static_cast<double>(run.config.global_batch()) * static_cast<double>(run.config.seq_len);
+  const double of_step = configured_tokens(run);
+  if (seen == nullptr || of_step == 0) return more * static_cast<double>(resumed.step);
   return static_cast<double>(*seen) * more / of_step;
 }
 

@@ -9,6 +9,7 @@
 
 #include "core/base/text.hpp"
 #include "reports/import/foreign_run.hpp"
+#include "reports/record/rates.hpp"
 
 namespace mfsdp {
 namespace {
@@ -17,7 +18,6 @@ constexpr double kGiB = 1073741824.0;
 constexpr double kMiB = 1048576.0;
 constexpr double kMostSteps = 1e15;
 constexpr double kMostBytes = 1e18;
-constexpr double kMostMfu = 2;  ///< as results have it (reports/record/result_read.cpp)
 
 std::optional<std::int64_t> whole(std::optional<double> value, double most) {
   if (!value || !(*value >= 0) || *value > most) return std::nullopt;

@@ -25,6 +25,10 @@ struct Rates {
   double tflops = 0;
 };
 
+/// A larger MFU is one in per cent. Above 1 are those of GPUs whose catalogued peak is below what
+/// they do.
+inline constexpr int kMostMfu = 2;
+
 /// Of steps of the run's plan that take `step` each; 0 for a step of no time.
 [[nodiscard]] Rates rates_of(const RunFigures& run, Nanos step);
 

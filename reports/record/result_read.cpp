@@ -8,6 +8,7 @@
 #include <string_view>
 #include <utility>
 
+#include "reports/record/rates.hpp"
 #include "reports/record/result_json.hpp"
 #include "reports/record/step_figures.hpp"
 
@@ -48,9 +49,8 @@ class MemberReader {
   void fraction(std::string_view key, double& value) {
     number(key, "a fraction from 0 to 1", is_between<0, 1>, value);
   }
-  /// Above 1 where the GPU's catalogued peak is below what it does; in per cent it would be more.
   void utilization(std::string_view key, double& value) {
-    number(key, "a fraction from 0 to 2", is_between<0, 2>, value);
+    number(key, "a fraction from 0 to 2", is_between<0, kMostMfu>, value);
   }
   template <class Value, class Read>
   void optional(std::string_view key, std::optional<Value>& value, Read read) {

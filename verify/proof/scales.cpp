@@ -439,10 +439,16 @@ class ScaleRun::Impl {
     return std::nullopt;
   }
 
-  [[nodiscard]] std::string name_of(GroupId id) const {
+  /// The group's unit; null where the plan has none.
+  [[nodiscard]] const PlanUnit* unit_of(GroupId id) const {
     const Program& program = *unrolled_.program;
     const auto group = std::ranges::find(program.groups, id, &Group::id);
-    return program.units[unrolled_.index->units[group->unit]].name;
+    const auto unit = unrolled_.index->units.find(group->unit);
+    return unit ? &program.units[*unit] : nullptr;
+  }
+  [[nodiscard]] std::string name_of(GroupId id) const {
+    const PlanUnit* unit = unit_of(id);
+    return unit != nullptr ? unit->name : "";
   }
 
   /// The group of whose gradient an instance made a partial norm.
@@ -473,10 +479,8 @@ class ScaleRun::Impl {
   }
   /// Of the group's unit, in forward order.
   [[nodiscard]] std::int64_t position_of(GroupId id) const {
-    const Program& program = *unrolled_.program;
-    const auto group = std::ranges::find(program.groups, id, &Group::id);
-    const auto unit = unrolled_.index->units.find(group->unit);
-    return unit ? program.units[*unit].position : 0;
+    const PlanUnit* unit = unit_of(id);
+    return unit != nullptr ? unit->position : 0;
   }
 
   void finish(const Operand* output, Scale what) {
