@@ -17,6 +17,7 @@ void set_environment(bool windows) {
   setenv("CUDA_MODULE_LOADING", "EAGER", kKeep);
   setenv("NCCL_LAUNCH_ORDER_IMPLICIT", "1", kKeep);
   setenv("NCCL_NVLS_ENABLE", "0", kKeep);
+  setenv("NCCL_L1_SHARED_MEMORY_CARVEOUT", "1", kKeep);
   if (windows) setenv("CUDA_DEVICE_MAX_CONNECTIONS", "32", kKeep);
 }
 

@@ -37,12 +37,13 @@ constexpr RingRatio kSymmetricScatter{
 constexpr RingRatio kSymmetricScatterFp32{
     .two = 2.1287 / 1.6769, .four = 9.4740 / 8.3295, .eight = 10.36 / 8.93};
 
-// Drag beside products of symmetric kernels that sum fp32, over that of the others: on two GPUs
-// they took 5.5062 ms (h100_block_beside_collectives.csv), of which rings waited 3.0489 - 1.106
-// * 1.6769 for SMs, so 4.312 = 2.026 * 2.1287; in steps on two H200 a layer's took 2.3 times as
-// long as alone. On four (h200_collectives_beside_kernels.csv) it was like the others, and is taken
-// to be on eight.
-constexpr RingRatio kSymmetricSumDrag{.two = 2.026 / 1.188, .four = 1, .eight = 1};
+// What several collectives inside a domain move together, bytes sent by a GPU over the link's
+// nominal bandwidth (450 GB/s): kernels of one kind want less than all of it, so some do not slow
+// each other. In steps on two H200 a gather by rings beside a reduction by rings took 1.65 times
+// its time, beside a symmetric sum 1.24 to 1.45 times, and a symmetric gather beside such a sum
+// what it takes alone (gpu_backend/measurements/2026-11-28-cache-beside-products.md).
+constexpr double kLinkOfRings = 310.0 / 450;
+constexpr double kLinkOfSymmetric = 420.0 / 450;
 
 /// Linear between the numbers of ranks that were measured, constant beyond.
 double of_ranks(const RingRatio& ratio, double ranks) {
@@ -211,6 +212,14 @@ NcclTime CollectiveModel::time_inside(CollectiveKind kind, double bytes, double 
   return time;
 }
 
+/// Of what several move together; copy engines were not measured beside others.
+std::int64_t CollectiveModel::share_of_link(BytesPerNano sent, Transport by) const {
+  if (by == Transport::copy_engine) return kContentionUnit;
+  const double most = by == Transport::symmetric ? kLinkOfSymmetric : kLinkOfRings;
+  const double part = sent / (most * cluster_.gpu.link_bandwidth);
+  return std::llround(std::min(1.0, part) * static_cast<double>(kContentionUnit));
+}
+
 NcclTime CollectiveModel::time_between(CollectiveKind kind, double bytes, const Span& span) const {
   const double inside = span.ranks_per_domain();
   const BytesPerNano between = bus_between(kind, span);
@@ -278,15 +287,13 @@ CollectiveCost CollectiveModel::cost(CollectiveKind kind, Bytes full_bytes,
         time.latency_ns + (time.total_ns - time.latency_ns) * window_ratio(kind, way, span.ranks);
   // Every byte sent is read from memory once and written once on the other side.
   const double moved = 2 * wire_bytes(kind, bytes, span.ranks);
-  CollectiveCost cost{.duration = to_nanos(time.total_ns),
-                      .latency = to_nanos(std::min(time.latency_ns, time.total_ns)),
-                      .contention = beside_kernels(moved, time.total_ns, by),
-                      .link = local ? LinkClass::node : LinkClass::network,
-                      .by = by};
-  if (by == Transport::symmetric && way.dtype == DType::fp32 &&
-      kind == CollectiveKind::reduce_scatter)
-    scale_drag(cost.contention, of_ranks(kSymmetricSumDrag, span.ranks));
-  return cost;
+  const double moving_ns = std::max(1.0, time.total_ns - time.latency_ns);
+  return {.duration = to_nanos(time.total_ns),
+          .latency = to_nanos(std::min(time.latency_ns, time.total_ns)),
+          .contention = beside_kernels(moved, time.total_ns, by),
+          .link = local ? LinkClass::node : LinkClass::network,
+          .link_share = local ? share_of_link(moved / 2 / moving_ns, by) : kContentionUnit,
+          .by = by};
 }
 
 }  // namespace mfsdp

@@ -39,6 +39,7 @@ struct CollectiveCost {
   Nanos latency;          ///< part of the duration in which the link is idle
   Contention contention;  ///< what it and kernels beside it lose to each other
   LinkClass link = LinkClass::node;
+  std::int64_t link_share = kContentionUnit;  ///< of what several at once can move, that it wants
   Transport by = Transport::nccl;  ///< what moves it: between domains rings, whatever was asked
 
   friend bool operator==(const CollectiveCost&, const CollectiveCost&) = default;
@@ -72,6 +73,7 @@ class CollectiveModel {
   [[nodiscard]] double channels_between(double ranks_per_domain) const;
   [[nodiscard]] NcclTime time_inside(CollectiveKind kind, double bytes, double ranks) const;
   [[nodiscard]] NcclTime time_between(CollectiveKind kind, double bytes, const Span& span) const;
+  [[nodiscard]] std::int64_t share_of_link(BytesPerNano sent, Transport by) const;
   [[nodiscard]] CollectiveCost local_copy(CollectiveKind kind, double bytes) const;
   [[nodiscard]] Contention beside_kernels(double bytes, double duration_ns,
                                           Transport transport = Transport::nccl) const;

@@ -27,7 +27,7 @@
 namespace mfsdp {
 
 /// Changes when a price changes for any plan.
-inline constexpr std::string_view kCostModelVersion = "12";
+inline constexpr std::string_view kCostModelVersion = "13";
 
 class CostModel {
  public:

@@ -15,6 +15,7 @@ namespace {
 struct OpenLaunch {
   std::uint32_t communicator = 0;
   std::int64_t bandwidth = 0;  ///< ns
+  Int128 wanted = 0;           ///< of the link meanwhile, ns of kOne
   std::int64_t latency = 0;    ///< ns
   bool by_kernels = false;
   Launch launch{};
@@ -219,7 +220,10 @@ class Lowering {
     if (price.latency.value < 0 || price.latency > price.duration)
       return wrong(i, fmt::format("expected 0 <= latency <= duration, got {} and {} ns",
                                   price.latency.value, price.duration.value));
-    open.bandwidth = checked_add(open.bandwidth, price.duration.value - price.latency.value);
+    const std::int64_t bandwidth = price.duration.value - price.latency.value;
+    open.bandwidth = checked_add(open.bandwidth, bandwidth);
+    open.wanted +=
+        static_cast<Int128>(bandwidth) * std::clamp<std::int64_t>(price.link_share, 0, kOne);
     open.latency = std::max(open.latency, price.latency.value);
     open.launch.occupancy = std::clamp<std::int64_t>(price.occupancy, open.launch.occupancy, kOne);
     for (std::size_t kind = 0; kind < kKernelClasses; ++kind) {
@@ -252,9 +256,7 @@ class Lowering {
     entry.action = Action::launch;
     entry.detail = static_cast<std::uint32_t>(lowered_.launches.size());
     entry.duration = checked_add(open.bandwidth, open.latency);
-    if (entry.duration > 0)
-      launch.demand =
-          static_cast<std::int64_t>(static_cast<Int128>(open.bandwidth) * kOne / entry.duration);
+    if (entry.duration > 0) launch.demand = static_cast<std::int64_t>(open.wanted / entry.duration);
     lowered_.launches.push_back(std::move(launch));
     return true;
   }

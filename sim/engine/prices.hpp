@@ -64,7 +64,10 @@ struct CollectivePrice {
   /// How many times as long it takes while a rank of its group computes, by what that runs, of
   /// kOne; at least kOne. It is the slack of a shared link as well: the slower of the two decides.
   PerKernelClass<std::int64_t> drag{{kOne, kOne, kOne, kOne}};
-  int link = 0;            ///< a number of the cost model's; collectives of one link share it
+  int link = 0;  ///< a number of the cost model's; collectives of one link share it
+  /// Of kOne: what it wants of the link while it moves bytes. Several that want more than there is
+  /// share it in proportion.
+  std::int64_t link_share = kOne;
   bool by_kernels = true;  ///< what moves it, and not copy engines
 };
 

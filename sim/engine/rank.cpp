@@ -98,7 +98,7 @@ Result<void> Rank::step(std::vector<std::uint32_t>& arrived, std::vector<std::ui
   ready_.clear();
   // Whether a kernel holds the SMs counts when every stream has come as far as it can, in whatever
   // order that was.
-  if (come_up_ && !running_.holds(now_)) running_.take_queued(now_, arrived);
+  if (come_up_) running_.take_queued(now_, arrived);
   come_up_ = false;
   finish();
   note_computing(affected);
@@ -133,7 +133,7 @@ Result<void> Rank::advance_stream(std::uint32_t stream) {
       }
     }
     switch (entry.action) {
-      case Action::kernel:
+      case Action::kernel: come_up_ |= begin(stream).queued; return {};
       case Action::copy: begin(stream); return {};
       case Action::launch: {
         const Target& turn = lowered_.launches[entry.detail].turn;
@@ -288,6 +288,7 @@ Running& Rank::begin(std::uint32_t stream) {
                  cursor.instance * segment.ordered + op.launch->order;
     }
   } else if (entry.action == Action::kernel) {
+    op.queued = !op.computes;
     scale = kernels_.of({.step = cursor.step,
                          .segment = cursor.segment,
                          .instance = cursor.instance,
@@ -324,7 +325,7 @@ void Rank::end_ops(std::vector<std::uint32_t>& arrived, std::vector<std::uint32_
   const bool held = running_.holds(now_);
   const auto& ended = running_.take_ended(now_);
   // Before the next kernel of the stream, which is queued, takes them again.
-  if (held && !running_.holds(now_)) running_.take_queued(now_, arrived);
+  if (held) running_.take_queued(now_, arrived);
   for (const std::uint32_t stream : ended) {
     const Running& op = running_.ops()[stream];
     if (op.step == kReported && keeps_times_) keep_spans(op);

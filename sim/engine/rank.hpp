@@ -144,7 +144,7 @@ class Rank {
   std::vector<std::int64_t> blocked_on_;  // by stream: a track, or kNothing, kHost or kIssue
   std::vector<std::int64_t> issue_at_;    // by stream: when its next op is issued, if kIssue
   std::vector<std::uint32_t> ready_;      // streams to advance at this time
-  bool come_up_ = false;                  // whether collectives do at this time
+  bool come_up_ = false;                  // whether what may be queued does at this time
   RunningOps running_;
   std::vector<std::int64_t> completed_;  // entries by step
   ComputingClasses computes_;

@@ -52,10 +52,21 @@ bool RunningOps::holds(std::int64_t now) const {
 }
 
 void RunningOps::take_queued(std::int64_t now, std::vector<std::uint32_t>& groups) {
+  const bool held = holds(now);
+  const bool holds_kernels =
+      std::ranges::any_of(ops_, [&](const Running& op) { return op.holds_kernels(now); });
   for (bool goes_on = true; goes_on;) {
     goes_on = false;
     for (Running& op : ops_) {
-      if (!op.is_collective() || !op.queued) continue;
+      if (!op.is_there || !op.queued) continue;
+      if (!op.is_collective()) {
+        if (!holds_kernels) {
+          op.queued = false;
+          op.came = now;
+        }
+        continue;
+      }
+      if (held) continue;
       if (op.order != kNoOrder) {
         if (op.order != begun_) continue;
         ++begun_;
@@ -87,15 +98,10 @@ Running& RunningOps::of_group(std::uint32_t group) {
       ops_, [&](const Running& op) { return op.is_collective() && op.group == group; });
 }
 
-std::int64_t RunningOps::taken_beside() const {
-  std::int64_t taken = 0;
-  bool computes = false;
-  for (const Running& op : ops_) {
-    if (!op.is_there || !op.is_kernel()) continue;
-    computes |= op.computes;
-    if (!op.computes) taken += kBesideCompute;
-  }
-  return computes ? std::min(taken, kOne - kSlowestKernel) : 0;
+bool RunningOps::runs_beside_compute() const {
+  return std::ranges::any_of(ops_, [](const Running& op) {
+    return op.is_there && op.is_kernel() && !op.computes && !op.queued;
+  });
 }
 
 void RunningOps::share(std::int64_t now) {
@@ -117,16 +123,15 @@ void RunningOps::share(std::int64_t now) {
       left.values[kind] = left.values[kind] * std::max<std::int64_t>(kOne - lost, 0) / kOne;
     }
   }
-  const std::int64_t beside = taken_beside();
+  const bool beside = runs_beside_compute();
   bool computes = false;
   std::int64_t lost_by_compute = 0;
   for (Running& op : ops_) {
-    if (!op.is_there || op.launch != nullptr) continue;
+    if (!op.is_there || op.launch != nullptr || op.queued) continue;
     const std::int64_t whole_waves = held < kRaggedFrom ? kOne : kOne - op.entry->ragged_loss;
     const std::int64_t rate = std::max(std::min(left[op.entry->kind], whole_waves), kSlowestKernel);
-    const std::int64_t share = beside == 0 || !op.is_kernel() ? kOne
-                               : op.computes                  ? kOne - beside
-                                                              : kBesideCompute;
+    const bool shares = beside && op.computes && op.is_kernel();
+    const std::int64_t share = shares ? kOne - kLostBesideKernel[op.entry->kind] : kOne;
     op.set_rate(now, op.transfer == nullptr ? rate * share / kOne : copy_rate(op));
     next_end = std::min(next_end, op.end);
     if (!op.computes) continue;

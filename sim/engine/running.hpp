@@ -14,20 +14,21 @@ namespace mfsdp {
 /// The slowest that kernels run beside collectives: a quarter of their speed alone.
 inline constexpr std::int64_t kSlowestKernel = std::int64_t{1} << 18;
 
-/// What a kernel of another stream takes of the SMs while compute has a kernel, which goes as much
-/// slower: two kernels at once do no more than one after the other. On 2 H100 a sum over ranks
-/// beside attention took 1.75 ms of 0.46 alone, and attention 0.42 longer
-/// (2026-11-25-many-h100.md).
-inline constexpr std::int64_t kBesideCompute = std::int64_t{1} << 18;
+/// What a kernel of compute loses beside one of another stream, by its class. That one, whose
+/// stream has priority, loses nothing: parts of the norm beside products on two H200 took what they
+/// take alone (gpu_backend/measurements/2026-11-28-cache-beside-products.md).
+inline constexpr PerKernelClass<std::int64_t> kLostBesideKernel{
+    {kOne / 2, kOne / 2, kOne / 2, kOne - kOne / 8}};
 
 /// An op on a stream that takes time. A collective is there from when its launch comes up on its
 /// stream. It waits until a kernel that holds the SMs then has ended and those that are to begin
-/// before it have, and until its launches on all ranks of its group have come as far.
+/// before it have, and until its launches on all ranks of its group have come as far. A kernel of a
+/// stream that does not compute waits until a product or attention that runs then has ended.
 struct Running {
   bool is_there = false;      ///< false: the stream runs nothing
   bool computes = false;      ///< a kernel or copy on a stream of role compute
   bool waits = false;         ///< of collectives: for SMs, their turn or other ranks
-  bool queued = false;        ///< of collectives: for SMs, or those before it
+  bool queued = false;        ///< for SMs or, of collectives, those before it
   std::uint32_t group = 0;    ///< of collectives: whose ranks meet in it
   std::uint32_t segment = 0;  ///< position among the lowered segments
   const Entry* entry = nullptr;
@@ -37,7 +38,7 @@ struct Running {
   std::int64_t instance = 0;
   std::int64_t order = kNoOrder;  ///< of collectives: how many have to have begun
   std::int64_t start = 0;         ///< ns; waiting is part of it
-  std::int64_t came = 0;          ///< of collectives: ns, since when it waits for other ranks alone
+  std::int64_t came = 0;          ///< ns, since when it is not queued
 
   Int128 remaining = 0;      ///< when its rate was set; 2^-20 ns at full speed
   std::int64_t rate_at = 0;  ///< when its rate was set, ns
@@ -54,9 +55,14 @@ struct Running {
   }
   /// Whether it is a kernel that lets no collective begin that comes up now.
   [[nodiscard]] bool holds(std::int64_t now) const {
-    if (!is_there || entry->action != Action::kernel) return false;
+    if (!is_there || queued || entry->action != Action::kernel) return false;
     const HoldsSms holds = holds_sms(entry->kind);
-    return holds == HoldsSms::always || (holds == HoldsSms::once_running && start < now);
+    return holds == HoldsSms::always || (holds == HoldsSms::once_running && came < now);
+  }
+  /// Whether it is a kernel that lets none of another stream begin that comes up now: one of
+  /// compute that began before and keeps the SMs.
+  [[nodiscard]] bool holds_kernels(std::int64_t now) const {
+    return computes && came < now && holds(now);
   }
   /// Whether it takes bandwidth of that link.
   [[nodiscard]] bool is_on(int link) const {
@@ -92,7 +98,7 @@ class RunningOps {
   [[nodiscard]] Running& of_group(std::uint32_t group);
   /// Whether a kernel is there that lets no collective begin that comes up now.
   [[nodiscard]] bool holds(std::int64_t now) const;
-  /// Takes the collectives whose turn it is out of the queue, and appends their groups.
+  /// Takes out of the queue what nothing holds up any more, and appends the groups of collectives.
   void take_queued(std::int64_t now, std::vector<std::uint32_t>& groups);
   /// The classes of ops that compute.
   [[nodiscard]] ComputingClasses computes() const;
@@ -111,8 +117,8 @@ class RunningOps {
   [[nodiscard]] const Doing& doing() const { return doing_; }
 
  private:
-  /// What kernels beside it take of compute's; 0 where compute has no kernel.
-  [[nodiscard]] std::int64_t taken_beside() const;
+  /// Whether a kernel runs on a stream that does not compute.
+  [[nodiscard]] bool runs_beside_compute() const;
 
   std::vector<Running> ops_;
   std::int64_t begun_ = 0;  ///< collectives that begin in order

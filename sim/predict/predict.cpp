@@ -35,6 +35,7 @@ Prices prices_of(const CostModel& costs, const Mesh& mesh, const RoutedRows& rou
                            .traffic = cost.contention.traffic,
                            .drag = cost.contention.drag,
                            .link = static_cast<int>(cost.link),
+                           .link_share = cost.link_share,
                            .by_kernels = cost.by != Transport::copy_engine};
   };
   const auto kernel = [&costs, &routed, &peak](const Op& op) {

@@ -32,7 +32,8 @@ struct Node {
   std::vector<std::size_t> held;  // records that the host waits for before it issues this
   Int128 left = 0;                // 2^-20 ns
   std::int64_t start = -1;
-  std::int64_t came = -1;  // of a collective: when no kernel held the SMs any more
+  std::int64_t came = -1;  // of a collective or a kernel of another stream: when no kernel held
+                           // the SMs any more
   std::int64_t end = -1;
 
   [[nodiscard]] bool started() const { return start >= 0; }
@@ -221,7 +222,11 @@ class Oracle {
   std::vector<Node> nodes;
 
  private:
+  [[nodiscard]] static bool is_beside_compute(const Node& node) {
+    return std::holds_alternative<Kernel>(node.op->body) && node.op->stream.value != test::kCompute;
+  }
   [[nodiscard]] bool waits(const Node& node) const {
+    if (is_beside_compute(node)) return node.came < 0;
     return std::ranges::any_of(node.peers, [&](std::size_t i) { return nodes[i].came < 0; });
   }
 
@@ -230,8 +235,15 @@ class Oracle {
   [[nodiscard]] bool held(std::size_t rank, std::int64_t now) const {
     return std::ranges::any_of(nodes, [&](const Node& n) {
       const auto* kernel = std::get_if<Kernel>(&n.op->body);
-      return n.rank == rank && kernel != nullptr && n.running() && n.start < now &&
+      return n.rank == rank && kernel != nullptr && n.running() && !waits(n) &&
+             (is_beside_compute(n) ? n.came : n.start) < now &&
              test::tiny_class(*kernel) != KernelClass::memory;
+    });
+  }
+  /// Whether it runs on the compute stream, for which kernels of other streams wait.
+  [[nodiscard]] bool kernels_are_held(std::size_t rank, std::int64_t now) const {
+    return std::ranges::any_of(nodes, [&](const Node& n) {
+      return n.rank == rank && computes(n) && n.start < now && class_of(n) != KernelClass::memory;
     });
   }
 
@@ -248,6 +260,11 @@ class Oracle {
         const bool is_turn = !node.launch_before || nodes[*node.launch_before].came >= 0;
         if (node.started() && !node.peers.empty() && node.came < 0 && is_turn &&
             !held(node.rank, now)) {
+          node.came = now;
+          changed = true;
+        }
+        if (node.started() && is_beside_compute(node) && node.came < 0 &&
+            !kernels_are_held(node.rank, now)) {
           node.came = now;
           changed = true;
         }
@@ -284,11 +301,12 @@ class Oracle {
 
   [[nodiscard]] std::int64_t rate_of(const Node& node) const {
     if (const auto* kernel = std::get_if<Kernel>(&node.op->body)) {
+      if (waits(node)) return 0;
       const KernelClass which = test::tiny_class(*kernel);
       std::int64_t left = kOne;
       std::int64_t most_sms = 0;
       for (const Node& n : nodes)
-        if (n.rank == node.rank && n.running() && n.came >= 0) {
+        if (n.rank == node.rank && n.running() && !n.peers.empty() && n.came >= 0) {
           const CollectivePrice p = price(n);
           const std::int64_t lost =
               p.occupancy * p.weight[which] / kOne + p.traffic[which] * rate_of(n) / kOne;
@@ -310,22 +328,14 @@ class Oracle {
     return rate;
   }
 
-  /// Of a kernel: what those of other streams leave it, or what it takes from compute's.
+  /// Of a kernel: what those of other streams leave it.
   [[nodiscard]] std::int64_t share_of(const Node& node) const {
-    std::int64_t beside = 0;
-    bool computes = false;
-    for (const Node& n : nodes) {
-      if (n.rank != node.rank || !n.running() || !std::holds_alternative<Kernel>(n.op->body))
-        continue;
-      if (n.op->stream.value == test::kCompute)
-        computes = true;
-      else
-        ++beside;
-    }
-    if (!computes || beside == 0) return kOne;
-    return node.op->stream.value == test::kCompute
-               ? kOne / 4 * (4 - std::min<std::int64_t>(beside, 3))
-               : kOne / 4;
+    if (is_beside_compute(node)) return kOne;
+    const bool beside = std::ranges::any_of(nodes, [&](const Node& n) {
+      return n.rank == node.rank && n.running() && is_beside_compute(n) && n.came >= 0;
+    });
+    if (!beside) return kOne;
+    return class_of(node) == KernelClass::memory ? kOne / 8 : kOne / 2;
   }
 
   [[nodiscard]] static bool computes(const Node& n) {

@@ -247,19 +247,37 @@ TEST(Simulate, ProductsOfFewWavesLoseAnother) {
             "step 100 compute 100 communication 80 exposed 0 idle 0 contention 40");
 }
 
-TEST(Simulate, AKernelOfAnotherStreamTakesAQuarterOfComputes) {
-  // It needs 40 ns for 10 at 1/4, in which compute's does 30; 20 more alone.
+TEST(Simulate, AKernelOfAnotherStreamSlowsComputes) {
+  // Compute's does 1.25 ns at 1/8 while it takes its 10, and 48.75 more alone.
   Tiny tiny;
   tiny.segment("first").record(kCompute, 0).wait(kScatter, 0).kernel(10, "beside", kScatter);
   tiny.record(kScatter, 1).kernel(50).wait(kCompute, 1);
   EXPECT_EQ(summary(simulate(tiny)),
-            "step 60 compute 60 communication 0 exposed 0 idle 0 contention 10");
+            "step 59 compute 59 communication 0 exposed 0 idle 0 contention 8");
+  // A product that comes up with it does half meanwhile.
+  Tiny product;
+  product.segment("first").record(kCompute, 0).wait(kScatter, 0).kernel(10, "beside", kScatter);
+  product.record(kScatter, 1).kernel(50, "product", kCompute, KernelClass::product);
+  product.wait(kCompute, 1);
+  EXPECT_EQ(summary(simulate(product)),
+            "step 55 compute 55 communication 0 exposed 0 idle 0 contention 5");
   // Alone it keeps its time.
   Tiny after;
   after.segment("first").kernel(50).record(kCompute, 0);
   after.wait(kScatter, 0).kernel(10, "after", kScatter).record(kScatter, 1).wait(kCompute, 1);
   EXPECT_EQ(summary(simulate(after)),
             "step 60 compute 50 communication 0 exposed 0 idle 10 contention 0");
+}
+
+TEST(Simulate, AKernelOfAnotherStreamWaitsForAProductThatRuns) {
+  // It comes up at 5, the product ends at 30: [30, 40) beside a kernel of 20, which does 1.25.
+  Tiny tiny = gated();
+  tiny.collective(kGather, 0, {.duration = 5}).record(kGather, 1);
+  tiny.wait(kScatter, 1).kernel(10, "beside", kScatter);
+  tiny.kernel(30, "product", kCompute, KernelClass::attention_forward).kernel(20);
+  const auto result = simulate(tiny);
+  EXPECT_EQ(summary(result), "step 59 compute 59 communication 5 exposed 0 idle 0 contention 8");
+  EXPECT_EQ(find(*result, "beside").end - find(*result, "beside").start, Nanos(35));
 }
 
 /// A kernel of 20, then one of 30 that a gather of 10 comes up with, then one of 5.
@@ -288,15 +306,15 @@ TEST(Simulate, ACollectiveWaitsForTheProductThatHoldsTheSms) {
 }
 
 TEST(Simulate, ACollectiveWaitsForAttentionThatRunsAlready) {
-  // It comes up 20 ns after attention began, behind another stream's kernel of 5 that goes at a
-  // quarter, and waits for the rest: 15 are done by then, 15 left.
+  // It comes up 5 ns after attention began, behind another stream's kernel beside which attention
+  // does half, and waits for the rest: 2.5 are done by then, 27.5 left.
   Tiny tiny = gated();
   tiny.kernel(5, "delay", kScatter).record(kScatter, 1).wait(kGather, 1);
   tiny.kernel(30, "held", kCompute, KernelClass::attention_forward);
   tiny.collective(kGather, 0, {.duration = 10}).record(kGather, 2).wait(kCompute, 2).kernel(1);
-  // [20, 45) is communication, of which [35, 45) has no kernel beside it.
+  // [5, 43) is communication, of which [33, 43) has no kernel beside it.
   EXPECT_EQ(summary(simulate(tiny)),
-            "step 46 compute 36 communication 25 exposed 10 idle 0 contention 5");
+            "step 44 compute 34 communication 38 exposed 10 idle 0 contention 2");
 }
 
 TEST(Simulate, CollectivesShareTheBandwidthOfTheirLink) {

@@ -320,6 +320,7 @@ Result<void> rms_norm_backward(const RmsNormBackward<T>& k, cudaStream_t stream,
       is_aligned({k.d_normed, k.input, k.weight, k.d_residual, k.normed, k.partials}, 16);
   const RowBlock block = row_block<T>(k.cols, kBackwardThreads, kBackwardThreads, aligned);
   with_vectors(block.vectors, [&](auto vectors) {
+    prefer_cache<backward_in_registers<T, N, vectors()>>();
     backward_in_registers<T, N, vectors()>
         <<<grid_of(k.partial_rows), block.threads, 0, stream>>>(k);
   });

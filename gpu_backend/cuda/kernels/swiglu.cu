@@ -119,10 +119,12 @@ template <class Gate, class T>
 Result<void> gated_backward(const SwigluBackward<T>& k, cudaStream_t stream, const char* kernel) {
   if (k.rows == 0 || k.cols == 0) return {};
   constexpr int N = kPack<T>;
-  if (k.cols % N == 0 && is_aligned({k.gate_up, k.d_product, k.product}, 16))
+  if (k.cols % N == 0 && is_aligned({k.gate_up, k.d_product, k.product}, 16)) {
+    prefer_cache<backward<Gate, T, N>>();
     backward<Gate, T, N><<<grid_of_rows(k.rows, k.cols / N), kThreads, 0, stream>>>(k);
-  else
+  } else {
     backward<Gate, T, 1><<<grid_of_rows(k.rows, k.cols), kThreads, 0, stream>>>(k);
+  }
   return launched(kernel);
 }
 

@@ -451,6 +451,7 @@ Result<void> backward(const kernels::AttentionBackward<Bf16>& k, const Attention
     return dim3(static_cast<unsigned>(dims.seq / kQueries), static_cast<unsigned>(heads),
                 static_cast<unsigned>(dims.batch));
   };
+  prefer_cache<prepare<head_dim>>();
   prepare<head_dim><<<blocks(dims.heads), kPrepareThreads, 0, stream>>>(dims, k, sums);
   MFSDP_TRY(launched("attention backward, prepare"));
   constexpr int kBytes = Layout<head_dim>::kBytes;
@@ -458,6 +459,7 @@ Result<void> backward(const kernels::AttentionBackward<Bf16>& k, const Attention
   gradients<head_dim><<<grid, kAttentionThreads, kBytes, stream>>>(dims, maps, sums, k.d_query,
                                                                    k.d_key, k.d_value);
   MFSDP_TRY(launched("attention backward"));
+  prefer_cache<finish<head_dim>>();
   finish<head_dim>
       <<<blocks(dims.heads + (shared ? 2 * dims.kv_heads : 0)), kPrepareThreads, 0, stream>>>(
           dims, sums, k.d_query, k.d_key, k.d_value);
