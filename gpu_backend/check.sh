@@ -15,13 +15,14 @@
 #   C  two GPUs: strategies, delays, poison, bits          D  ranks killed and stopped in every phase
 #   E  states between meshes and backends, killed saves    F  Llama-3-8B: speed, memory, allocations
 #   G  four ranks on two hosts, which two GPUs can play   H  torchrun and Open MPI as launchers
+#   I  two GPUs: compute-sanitizer, each option of collectives
 #
 # Exit code 0: all stages that could run passed; 1: one failed; 2: a wrong flag.
 set -u
 
 build=""
 out=gpu_check
-stages=A,B,C,D,E,F,G,H
+stages=A,B,C,D,E,F,G,H,I
 more=()
 plain=""
 shared=()
@@ -389,9 +390,27 @@ stage_H() {
   return $wrong
 }
 
+# NCCL asks CUDA for kernels that it has no code for, and goes by what it is told: no errors of ours.
+stage_I() {
+  local tool option failed=0
+  tool=$(command -v compute-sanitizer || ls /usr/local/cuda*/bin/compute-sanitizer 2>/dev/null | tail -1)
+  [ -n "$tool" ] || { echo "needs compute-sanitizer"; return 77; }
+  [ "$gpus" -ge 2 ] || { echo "needs two GPUs"; return 77; }
+  for option in "" "--gather copy_engine" "--gather symmetric" "--reduce copy_engine" "--reduce symmetric" \
+    "--gather copy_engine --reduce symmetric --placement attention --keep-gathered 1"; do
+    # shellcheck disable=SC2086  # several words
+    timeout 150 "$tool" --tool memcheck --target-processes all --report-api-errors no --error-exitcode 1 \
+      "$exec_tool" --backend cuda --nproc 2 --no-save --deadline 140 --gemm-search off \
+      --model "$here/compare/small_llama.json" --data synthetic --seq-len 256 --micro-batch 1 --global-batch 2 \
+      --steps 2 "${more[@]}" $option > "$out/sanitizer.log" 2>&1 || { failed=1; tail -20 "$out/sanitizer.log"; }
+    echo "${option:-as it is}: $(grep -h 'ERROR SUMMARY' "$out/sanitizer.log" | tail -1)"
+  done
+  return $failed
+}
+
 declare -A results
 for stage in ${stages//,/ }; do
-  case "$stage" in [A-H]) ;; *) echo "check.sh: there is no stage $stage" >&2; exit 2 ;; esac
+  case "$stage" in [A-I]) ;; *) echo "check.sh: there is no stage $stage" >&2; exit 2 ;; esac
   log=$out/$stage.log
   if [ -f "$out/$stage.passed" ]; then
     results[$stage]="passed before"
