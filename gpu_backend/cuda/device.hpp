@@ -13,9 +13,8 @@ namespace mfsdp::cuda {
 ///   CUDA_MODULE_LOADING=EAGER     no kernel is loaded, and no memory taken for one, inside a step
 ///   NCCL_LAUNCH_ORDER_IMPLICIT=1  communicators of one host thread cannot wait for each other
 ///   NCCL_NVLS_ENABLE=0            multicast over NVLink changes sums and takes memory of its own
-///   NCCL_L1_SHARED_MEMORY_CARVEOUT=1  (per cent) symmetric sums, which wait for their loads in the
-///   L1
-///                                 cache, begin on SMs that a product has left little of it
+///   NCCL_L1_SHARED_MEMORY_CARVEOUT=1  (per cent) sums wait for their loads in the L1 cache, of
+///                                 which a product leaves its SMs little
 ///                                 (gpu_backend/measurements/2026-11-28-cache-beside-products.md)
 ///   CUDA_DEVICE_MAX_CONNECTIONS=32  with `windows`: the plan's streams and those of NCCL's copies
 ///                                 are more than 8, which would wait for each other by accident

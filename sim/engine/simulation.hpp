@@ -7,7 +7,8 @@
 //   kernels  run at the product of what each collective beside them leaves, at least 1/4: it takes
 //            SMs as long as it is there, memory traffic in proportion to how fast it goes; by the
 //            kernel's class. Where products need another wave then, at what that leaves, if less.
-//            A kernel of another stream beside compute's takes a quarter of its SMs
+//            A kernel of a stream that does not compute waits for the product or attention that
+//            runs, then goes at its own speed and leaves compute's kernels a part of theirs
 //   order    where Prices::launches_in_order says so, a collective begins when those issued before
 //            it have
 //   links    collectives, or copies, that want more than a link has share it in proportion
