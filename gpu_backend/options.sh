@@ -1,11 +1,11 @@
 #!/usr/bin/env bash
 # Stages of check.sh with each option of collectives alone, and with all of them together.
 #
-#   gpu_backend/options.sh --build DIR [--out DIR] [--stage C,D,G] [--limit SECONDS]
+#   gpu_backend/options.sh --build DIR [--out DIR] [--stage C,D,G,I] [--limit SECONDS]
 #
 # --out (default gpu_options) has a folder for each option. What has passed there is not run again, and no stage, of
-# eight minutes at most, is begun after --limit (480) seconds: call again until the table at the end is full. C and D
-# run on pairs of GPUs, C three options at a time; G has all GPUs, an option at a time. Device memory is looked
+# eight minutes at most, is begun after --limit (480) seconds: call again until the table at the end is full. C, D and I
+# run on pairs of GPUs, C and I three options at a time; G has all GPUs, an option at a time. Device memory is looked
 # at behind all of D. A, B, E, F and H run where --stage names them, with all options together.
 #
 # Exit code 0: all passed; 1: some failed or are left; 2: a wrong flag.
@@ -13,7 +13,7 @@ set -u
 
 build=""
 out=gpu_options
-stages=C,D,G
+stages=C,D,G,I
 limit=480
 while [ $# -gt 0 ]; do
   case "$1" in
@@ -30,7 +30,7 @@ if [ ! -x "$build/gpu_backend/mfsdp-exec" ]; then
   exit 2
 fi
 [[ $limit =~ ^[0-9]+$ ]] || { echo "options.sh: --limit: expected seconds, got \"$limit\"" >&2; exit 2; }
-[[ $stages =~ ^[A-H](,[A-H])*$ ]] || { echo "options.sh: --stage: expected A to H, got \"$stages\"" >&2; exit 2; }
+[[ $stages =~ ^[A-I](,[A-I])*$ ]] || { echo "options.sh: --stage: expected A to I, got \"$stages\"" >&2; exit 2; }
 
 here=$(cd "$(dirname "$0")" && pwd)
 alone=("--gather copy_engine" "--gather symmetric" "--reduce copy_engine" "--reduce symmetric"
@@ -44,7 +44,7 @@ folder_of() { echo "$out/$(tr -d '-' <<< "$1" | tr ' ' '_')"; }
 
 options_of() {  # STAGE
   case "$1" in
-    C|D|G) printf '%s\n' "${alone[@]}" "$all" ;;
+    C|D|G|I) printf '%s\n' "${alone[@]}" "$all" ;;
     *) echo "$all" ;;
   esac
 }
@@ -104,7 +104,7 @@ trap 'rm -rf "$taken"' EXIT
 left=0
 for stage in ${stages//,/ }; do
   case "$stage" in
-    C) work_on_pairs C 3 ;;
+    C|I) work_on_pairs "$stage" 3 ;;
     D) before=$(memory_in_use)
        work_on_pairs D 1  # while a run with windows ends the driver holds others up, beyond their deadline
        memory_is_free "$before" || left=1 ;;

@@ -133,6 +133,7 @@ void run_rank(int rank, int ranks, const ncclUniqueId& id) {
           check(ncclReduceScatter(from, to, part, which.type, ncclSum, communicator, other),
                 "ncclReduceScatter");
         stamp<<<1, 1, 0, other>>>(stamps + 1);
+        check(cudaGetLastError(), "stamp");
         check(cudaDeviceSynchronize(), "collective");
         if (i > 0) ms.push_back(static_cast<double>(stamps[1] - stamps[0]) / 1e6);
       }

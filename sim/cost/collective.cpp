@@ -38,12 +38,12 @@ constexpr RingRatio kSymmetricScatterFp32{
     .two = 2.1287 / 1.6769, .four = 9.4740 / 8.3295, .eight = 10.36 / 8.93};
 
 // What several collectives inside a domain move together, bytes sent by a GPU over the link's
-// nominal bandwidth (450 GB/s): kernels of one kind want less than all of it, so some do not slow
+// nominal bandwidth: kernels of one kind want less than all of it, so some do not slow
 // each other. In steps on two H200 a gather by rings beside a reduction by rings took 1.65 times
 // its time, beside a symmetric sum 1.24 to 1.45 times, and a symmetric gather beside such a sum
 // what it takes alone (gpu_backend/measurements/2026-11-28-cache-beside-products.md).
-constexpr double kLinkOfRings = 310.0 / 450;
-constexpr double kLinkOfSymmetric = 420.0 / 450;
+constexpr double kLinkOfRings = 310 / kTableLink;
+constexpr double kLinkOfSymmetric = 420 / kTableLink;
 
 /// Linear between the numbers of ranks that were measured, constant beyond.
 double of_ranks(const RingRatio& ratio, double ranks) {

@@ -10,6 +10,7 @@
 #include <utility>
 #include <vector>
 
+#include "verify/proof/microbatches.hpp"
 #include "verify/proof/roles.hpp"
 
 namespace mfsdp {
@@ -549,46 +550,9 @@ class ScaleRun::Impl {
   std::uint32_t next_ = 0;  ///< the instance to go on with
 };
 
-namespace {
-
-/// A microbatch begins where tokens are taken.
-std::int64_t begun_in(const Segment& segment) {
-  return std::ranges::count_if(segment.ops, [](const Op& op) {
-    const auto* kernel = std::get_if<Kernel>(&op.body);
-    return kernel != nullptr && kernel->kind == KernelKind::token_copy;
-  });
-}
-
-/// Plans by hand, and of stages behind the first, may state microbatches and take no tokens; none
-/// states fewer than none.
-void count_microbatches(const UnrolledPlan& unrolled, FindingList& findings) {
-  Int128 count = 0;
-  for (const Segment& segment : unrolled.plan->segments)
-    count += Int128{segment.repeat} * begun_in(segment);
-  for (const Segment& segment : unrolled.plan->segments) {
-    const std::int64_t begun = begun_in(segment);
-    if ((count > 0 || segment.microbatches < 0) && begun != segment.microbatches)
-      findings.add(
-          {.rule = "MF312",
-           .message = fmt::format("segment '{}' of plan '{}' begins {} microbatches where "
-                                  "it states {}",
-                                  segment.name, unrolled.plan->name, begun, segment.microbatches)});
-  }
-  if (unrolled.plan->name != "train" || count == 0 ||
-      count == unrolled.program->config.microbatches)
-    return;
-  findings.add(
-      {.rule = "MF312",
-       .message = fmt::format("plan '{}' runs {} microbatches in a step, configured are {}",
-                              unrolled.plan->name, static_cast<std::int64_t>(count),
-                              unrolled.program->config.microbatches)});
-}
-
-}  // namespace
-
 ScaleRun::ScaleRun(const UnrolledPlan& unrolled, const FollowedOps& followed, FindingList& findings)
     : impl_(std::make_unique<Impl>(unrolled, followed, findings)) {
-  count_microbatches(unrolled, findings);
+  check_microbatches(unrolled, findings);
 }
 ScaleRun::ScaleRun(ScaleRun&&) noexcept = default;
 ScaleRun::~ScaleRun() = default;

@@ -46,8 +46,8 @@ class ScaleRun {
   std::unique_ptr<Impl> impl_;
 };
 
-/// Finds MF307, MF308, MF311, steps of other than the configured number of microbatches (MF312),
-/// and losses that are not scaled as configured (MF313).
+/// Finds MF307, MF308, MF311, what check_microbatches() does, and losses that are not scaled as
+/// configured (MF313).
 void check_scales(const UnrolledPlan& unrolled, const FollowedOps& followed, FindingList& findings);
 
 }  // namespace mfsdp
