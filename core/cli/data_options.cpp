@@ -7,15 +7,17 @@
 
 namespace mfsdp {
 
-DataFlag parse_data(const std::string& text) {
+Result<DataFlag> parse_data(const std::string& text) {
   constexpr RealRange kWeights{.lowest = 0, .highest = 1e9, .with_lowest = false};
   const std::size_t colon = text.rfind(':');
   std::error_code ignored;
   if (colon == std::string::npos || colon == 0 || std::filesystem::exists(text, ignored))
-    return {.path = text};
+    return DataFlag{.path = text};
+  const std::string path = text.substr(0, colon);
   const auto weight = parse_real(std::string_view(text).substr(colon + 1), "--data", kWeights);
-  if (!weight) return {.path = text};
-  return {.path = text.substr(0, colon), .weight = *weight};
+  if (weight) return DataFlag{.path = path, .weight = *weight};
+  if (std::filesystem::exists(path, ignored)) return tl::unexpected<Error>(weight.error());
+  return DataFlag{.path = text};
 }
 
 FlagGroup data_flags(DataOptions& o) {
@@ -23,7 +25,8 @@ FlagGroup data_flags(DataOptions& o) {
   constexpr Range kEpochs{.lowest = 1, .highest = 1'000'000};
   const auto add_data = [&o](const std::string& text) -> Result<void> {
     MFSDP_LET(named, parse_path(text, "--data"));
-    o.data.push_back(parse_data(named));
+    MFSDP_LET(flag, parse_data(named));
+    o.data.push_back(std::move(flag));
     return {};
   };
   Flag tokenizer = path_or_name_flag("--tokenizer", "PATH|bytes",

@@ -33,8 +33,8 @@ struct DataOptions {
 };
 
 /// PATH or PATH:WEIGHT. What follows the last colon is a weight if it is a number above 0 and there
-/// is no file of the whole name.
-[[nodiscard]] DataFlag parse_data(const std::string& text);
+/// is no file of the whole name; an error if it is none, and the file before the colon is there.
+[[nodiscard]] Result<DataFlag> parse_data(const std::string& text);
 
 [[nodiscard]] FlagGroup data_flags(DataOptions& options);
 

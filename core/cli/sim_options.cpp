@@ -334,13 +334,9 @@ Result<void> check_engine(const SimOptions& options) {
   if (options.find && options.memory_limit)
     return fail("--memory-limit", "contradicts --find; --memory-reserve keeps memory free");
   const std::string engine = "--engine " + std::string(to_string(options.engine));
-  const bool double_buffers = options.engine == EngineKind::mfsdp1;
-  for (const std::string_view flag :
-       {"--plan", "--prefetch", "--grad-slots", "--allocator", "--layout", "--deterministic",
-        "--exact-sums", "--attention", "--logits-chunk", "--placement", "--gather", "--reduce",
-        "--keep-gathered", "--tune-out"})
-    if (contains(options.given, std::string(flag)) && !(double_buffers && flag == "--allocator"))
-      return fail(std::string(flag), "contradicts " + engine + ", which has no such choice");
+  for (const std::string& flag : options.given)
+    if (flag == "--plan" || flag == "--tune-out" || !has_choice(options.engine, flag))
+      return fail(flag, "contradicts " + engine + ", which has no such choice");
   if (contains(options.given, "--plan-out"))
     return fail("--plan-out",
                 "contradicts " + engine + ": no tool takes its plan; --trace shows it");

@@ -1,6 +1,7 @@
 // Whose kernels, schedule and allocator a plan describes.
 #pragma once
 
+#include <algorithm>
 #include <array>
 #include <string_view>
 
@@ -33,6 +34,19 @@ enum class EngineKind {
 /// Megatron-Core's distributed optimizer, which shards the optimizer's states alone.
 [[nodiscard]] constexpr bool is_mcore(EngineKind engine) {
   return engine == EngineKind::mcore || engine == EngineKind::mcore_unfused_loss;
+}
+
+/// Flags of the configuration that other engines have no choice of.
+inline constexpr std::array<std::string_view, 12> kOwnChoices{
+    "--prefetch",   "--grad-slots", "--allocator",    "--layout",
+    "--deterministic", "--exact-sums", "--attention", "--logits-chunk",
+    "--placement",  "--gather",     "--reduce",       "--keep-gathered"};
+
+/// Whether the engine can be told that. Megatron-FSDP's first version has two buffers, or not.
+[[nodiscard]] constexpr bool has_choice(EngineKind engine, std::string_view flag) {
+  if (engine == EngineKind::mfsdp) return true;
+  if (engine == EngineKind::mfsdp1 && flag == "--allocator") return true;
+  return std::find(kOwnChoices.begin(), kOwnChoices.end(), flag) == kOwnChoices.end();
 }
 
 template <>

@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "core/plan/config_fields.hpp"
+#include "core/plan/engine.hpp"
 #include "reports/compare/cells.hpp"
 #include "reports/compare/compare.hpp"
 
@@ -104,7 +105,10 @@ ComparedSection compare_configurations(Runs runs) {
     add_texts(section, field.name == "mesh" ? "outer_dp" : std::string(field.name), runs,
               [&](const RunResult& run) {
                 std::string text;
-                if (run.absent.has(ResultFigure::config)) return text;
+                const auto engine = parse<EngineKind>(run.engine);
+                if (run.absent.has(ResultFigure::config) ||
+                    (engine && !has_choice(*engine, field.flag)))
+                  return text;
                 std::visit([&](const auto member) { text = flag_text(run.config.*member); },
                            field.member);
                 return text;

@@ -130,6 +130,8 @@ void set_steps(MeasuredRun& run, const ForeignRun& from) {
     result.learning_rate = step.learning_rate;
     result.skipped = step.skipped;
   }
+  for (const auto& [step, loss] : from.validation_losses)
+    run.evaluations.push_back({.step = step, .loss = loss});
 }
 
 }  // namespace

@@ -43,7 +43,8 @@ struct ForeignRun {
   std::optional<TimeSummary> time = {};  ///< of one step, apart from its rates
   std::vector<OpTime> timeline = {};
   std::map<std::int64_t, ForeignStep> steps = {};
-  Facts facts = {};  ///< of topic "import"
+  std::map<std::int64_t, double> validation_losses = {};  ///< by the step they come after
+  Facts facts = {};                                       ///< of topic "import"
   /// Of a file that mfsdp itself has exported: it says what the run is, in place of the reader.
   std::optional<RunOrigin> origin = {};
 

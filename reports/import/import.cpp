@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "core/base/read_file.hpp"
+#include "core/formats/trace_source.hpp"
 #include "reports/import/foreign_run.hpp"
 #include "reports/record/result_json.hpp"
 #include "reports/store/store.hpp"
@@ -18,6 +19,27 @@ namespace {
 namespace fs = std::filesystem;
 
 constexpr std::size_t kMostFileBytes = std::size_t{2} << 30;
+constexpr std::size_t kHeadBytes = std::size_t{1} << 20;  ///< that tell most formats
+
+bool is_gzip(std::string_view bytes) { return bytes.starts_with("\x1f\x8b"); }
+
+/// The first `most` bytes that gzip has packed, or all where there are fewer.
+Result<std::string> unpacked(std::string_view bytes, const std::string& where, std::size_t most) {
+  constexpr std::size_t block = std::size_t{1} << 16;
+  const auto source = traces::TraceSource::of(bytes, where);
+  std::string text;
+  while (text.size() < most) {
+    const std::size_t before = text.size();
+    text.resize(before + std::min(block, most - before));
+    const auto size = static_cast<std::streamsize>(text.size() - before);
+    const std::streamsize count = source->sgetn(text.data() + before, size);
+    source->mark();
+    text.resize(before + static_cast<std::size_t>(count));
+    if (source->error()) return tl::unexpected<Error>(*source->error());
+    if (count < size) break;
+  }
+  return text;
+}
 
 bool is_events_file(const fs::path& path) {
   return path.filename().string().find("tfevents") != std::string::npos;
@@ -103,11 +125,14 @@ Result<ForeignRun> read_foreign(ImportFormat format, std::string_view bytes,
 }  // namespace
 
 Result<ImportFormat> detect_format(std::string_view bytes, const std::string& where) {
-  const std::string_view head = bytes.substr(0, std::size_t{1} << 20);
+  if (is_gzip(bytes)) {
+    MFSDP_LET(head, unpacked(bytes, where, kHeadBytes));
+    return detect_format(head, where);
+  }
+  const std::string_view head = bytes.substr(0, kHeadBytes);
   const auto holds = [&](std::string_view text) { return head.find(text) != head.npos; };
   if (bytes.empty()) return fail(where, "is empty");
   if (bytes.starts_with("SQLite format 3")) return ImportFormat::store;
-  if (bytes.starts_with("\x1f\x8b")) return ImportFormat::kineto;
   const bool is_pickle = bytes.size() > 2 && bytes[0] == '\x80' && bytes[1] >= 2 && bytes[1] <= 5;
   if (is_pickle) return ImportFormat::memory_snapshot;
   if (holds("mfsdp.result/1")) return ImportFormat::result;
@@ -149,8 +174,14 @@ Result<std::vector<RunResult>> import_file(const fs::path& path, const ImportSet
     format = detected;
   }
   if (format == ImportFormat::store) return read_store(file);
-  if (format == ImportFormat::result) return read_results(bytes, where);
-  MFSDP_LET(run, read_foreign(format, bytes, where));
+  std::string content;  // of what is packed; a trace, which may be large, is unpacked as it is read
+  if (is_gzip(bytes) && format != ImportFormat::kineto) {
+    MFSDP_LET(all, unpacked(bytes, where, kMostFileBytes));
+    content = std::move(all);
+  }
+  const std::string& text = content.empty() ? bytes : content;
+  if (format == ImportFormat::result) return read_results(text, where);
+  MFSDP_LET(run, read_foreign(format, text, where));
   return std::vector<RunResult>{result_of(std::move(run), settings, bytes, file)};
 }
 

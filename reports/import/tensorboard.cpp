@@ -15,6 +15,11 @@ namespace {
 
 constexpr double kBytesPerGiB = 1073741824.0;
 
+/// What evaluations are called: torchtitan's name, which our own export writes too, Megatron-LM's
+/// (evaluate_and_print_results()), and others'.
+constexpr std::array<std::string_view, 5> kValidationTags{
+    "validation_metrics/loss", "lm loss validation", "eval/loss", "val/loss", "val_loss"};
+
 /// What a tag's value is of a step.
 using StepMember = std::optional<double> ForeignStep::*;
 
@@ -68,9 +73,10 @@ Result<ForeignRun> read_tensorboard(std::string_view bytes, const std::string& w
   for (const EventScalar& scalar : scalars) {
     if (scalar.tag == "loss_metrics/global_avg_loss") run.engine = "torchtitan";
     if (scalar.tag == "lm loss") run.engine = "megatron-lm";
-    if (scalar.tag == "validation_metrics/loss") run.fact("validation_loss", scalar.value);
     read_memory_tag(scalar, run);
     if (scalar.step < 0) continue;
+    if (std::ranges::find(kValidationTags, scalar.tag) != kValidationTags.end())
+      run.validation_losses.insert_or_assign(scalar.step, scalar.value);
     for (const KnownTag& known : kKnownTags)
       if (known.tag == scalar.tag) run.steps[scalar.step].*known.member = scalar.value * known.unit;
     const bool has_time = scalar.wall_time > 0 && scalar.wall_time < 7e9;

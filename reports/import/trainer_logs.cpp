@@ -119,7 +119,10 @@ Result<ForeignRun> read_torchtitan_log(std::string_view text, const std::string&
     const auto number = whole(number_after(line, "step:"), kMostSteps);
     const auto loss = number_after(line, "loss:");
     if (!number || !loss) return read_titan_setup(line, run);
-    if (validates) return run.fact("validation_loss", *loss);
+    if (validates) {
+      run.validation_losses.emplace(*number, *loss);
+      return;
+    }
     if (!run.steps.contains(*number)) read_titan_step(line, *number, clock, run);
   });
   if (run.steps.empty())
@@ -138,6 +141,9 @@ Result<ForeignRun> read_torchtitan_log(std::string_view text, const std::string&
 //   [Rank 0] (after 2 iterations) memory (MB) | allocated: 1.5 | max allocated: 2.5 | reserved: 3.0
 //   | max reserved: 4.0
 // where a MB is 2^20 bytes. Arguments are printed as "  seq_length ............ 8192".
+// evaluate_and_print_results(), older versions without the set's name, the last ones of a test set:
+//    validation loss at iteration 1000 on validation set | lm loss value: 2.561012E+00 | lm loss
+//   PPL: 1.294891E+01 |
 
 namespace {
 
@@ -212,6 +218,13 @@ void read_megatron_field(std::string_view name, std::string_view value, const Fo
     step.tokens = static_cast<std::int64_t>(*number) * *tokens;
 }
 
+void read_megatron_validation(std::string_view line, ForeignRun& run) {
+  if (line.find("on test set") != std::string_view::npos) return;
+  const auto iteration = whole(number_after(line, "iteration"), kMostSteps);
+  const auto loss = number_after(line, "lm loss value:");
+  if (iteration && loss) run.validation_losses.emplace(*iteration, *loss);
+}
+
 /// Where the line's iteration begins: "iteration       43/     100 |"; none in other lines.
 std::optional<std::int64_t> iteration_of(std::string_view line) {
   const std::size_t at = line.find("iteration ");
@@ -229,6 +242,8 @@ Result<ForeignRun> read_megatron_log(std::string_view text, const std::string& w
   for_each_line(text, [&](std::string_view raw, std::int64_t) {
     const std::string line = without_colours(raw);
     if (line.find("max reserved:") != std::string::npos) return read_megatron_memory(line, run);
+    if (line.find("validation loss at ") != std::string::npos)
+      return read_megatron_validation(line, run);
     const auto iteration = iteration_of(line);
     if (!iteration) return read_megatron_argument(line, run);
     ForeignStep step;
@@ -319,7 +334,10 @@ Result<ForeignRun> read_step_lines(std::string_view text, const std::string& whe
     const auto number = whole(place_of, kMostSteps);
     if (!number) return;  // another event
     const ForeignStep step = step_of_object(object);
-    any = any || has_figure(step);
+    const auto evaluation = number_of(object, {"eval_loss", "val_loss", "validation_loss"});
+    any = any || has_figure(step) || evaluation;
+    if (evaluation) run.validation_losses.insert_or_assign(*number, *evaluation);
+    if (evaluation && !has_figure(step)) return;
     if (const std::string_view fault = fault_of(*place_of, step); !fault.empty())
       wrong = Error{place, std::string(fault)};
     else if (!run.steps.emplace(*number, step).second)

@@ -184,9 +184,9 @@ struct StepResult {
 
 /// A pass over evaluation data between two steps.
 struct EvaluationResult {
-  std::int64_t step = 0;  ///< after which it was
-  double loss = 0;        ///< mean over tokens that have a label
-  std::int64_t tokens = 0;
+  std::int64_t step = 0;    ///< after which it was
+  double loss = 0;          ///< mean over tokens that have a label
+  std::int64_t tokens = 0;  ///< that have one; 0: nobody says
 };
 
 /// What a run that goes on has come to since it was last asked.

@@ -84,11 +84,14 @@ Result<void> export_store(Store& store, const std::vector<StoredRun>& runs,
   return {};
 }
 
-/// One run to a file, or each to a file of its own in a folder.
+/// One run to a file, or each to a file of its own in a folder: one with a slash is made.
 Result<void> export_fields(Store& store, const std::vector<StoredRun>& runs,
                            const ExportOptions& options) {
   if (!options.to) return fail("--to", "expected the file, or a folder, for --format");
   std::error_code ignored;
+  if (options.to->ends_with('/')) std::filesystem::create_directory(*options.to, ignored);
+  if (ignored)
+    return fail(*options.to, "cannot make this folder: " + ignored.message(), Fault::environment);
   const bool is_folder = std::filesystem::is_directory(*options.to, ignored);
   if (runs.size() > 1 && !is_folder)
     return fail("--to", fmt::format("{} is no folder, which {} runs need", in_quotes(*options.to),

@@ -5,9 +5,13 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <cerrno>
+#include <charconv>
+#include <csignal>
 #include <cstdio>
 #include <optional>
 #include <set>
+#include <string>
 #include <string_view>
 #include <system_error>
 #include <utility>
@@ -67,6 +71,32 @@ void remove_store(const fs::path& path) {
     fs::remove(path.string() + std::string(ending), ignored);
 }
 
+fs::path beside(const fs::path& path, std::string_view process) {
+  return fmt::format("{}.new.{}", path.string(), process);
+}
+
+bool is_gone(std::string_view process) {
+  pid_t id = 0;
+  const auto [end, error] = std::from_chars(process.data(), process.data() + process.size(), id);
+  return error == std::errc() && end == process.data() + process.size() && id > 0 &&
+         ::kill(id, 0) != 0 && errno == ESRCH;
+}
+
+/// What processes have left that were killed as they made a store there.
+void remove_left_behind(const fs::path& path) {
+  const std::string start = beside(path, "").filename().string();
+  std::vector<fs::path> left;
+  std::error_code ignored;
+  const fs::path folder = path.has_parent_path() ? path.parent_path() : ".";
+  for (fs::directory_iterator at(folder, ignored), end; at != end && !ignored;
+       at.increment(ignored)) {
+    const std::string name = at->path().filename().string();
+    if (name.starts_with(start) && is_gone(std::string_view(name).substr(start.size())))
+      left.push_back(at->path());
+  }
+  for (const fs::path& store : left) remove_store(store);
+}
+
 /// Renames where nothing is in the place, in one go.
 bool put_in_place(const fs::path& from, const fs::path& to) {
   return ::renameat2(AT_FDCWD, from.c_str(), AT_FDCWD, to.c_str(), RENAME_NOREPLACE) == 0;
@@ -78,14 +108,15 @@ Result<Copied> fill_store(const fs::path& path, const Filling& fill) {
   std::error_code ignored;
   const bool is_new = fs::symlink_status(path, ignored).type() == fs::file_type::not_found;
   if (!is_new || !check_store_path(path)) return open_and_fill(path, fill);
-  const fs::path beside = fmt::format("{}.new.{}", path.string(), ::getpid());
-  remove_store(beside);  // of a process that was killed
-  auto copied = open_and_fill(beside, [&](Store& store) { return fill_and_settle(store, fill); });
-  if (copied && put_in_place(beside, path)) return copied;
-  remove_store(beside);
+  remove_left_behind(path);
+  const fs::path made = beside(path, std::to_string(::getpid()));
+  remove_store(made);
+  auto copied = open_and_fill(made, [&](Store& store) { return fill_and_settle(store, fill); });
+  if (copied && put_in_place(made, path)) return copied;
+  remove_store(made);
   if (copied) return open_and_fill(path, fill);  // somebody else was first
   Error& error = copied.error();
-  if (error.where == beside.string()) error.where = path.string();
+  if (error.where == made.string()) error.where = path.string();
   return copied;
 }
 

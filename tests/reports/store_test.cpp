@@ -6,6 +6,7 @@
 
 #include <array>
 #include <cmath>
+#include <csignal>
 #include <filesystem>
 #include <fstream>
 #include <limits>
@@ -483,6 +484,24 @@ TEST(FillStore, AStoreThatSomebodyElseMakesMeanwhileKeepsItsRuns) {
   EXPECT_EQ(copied->rows, std::vector<std::int64_t>{2});
   EXPECT_EQ(Store::open(path)->list()->size(), 2U);
   EXPECT_EQ(folder.file_count(), 1U);
+}
+
+TEST(FillStore, WhatAKilledProcessLeftGoes) {
+  const test::ScratchFolder folder;
+  const pid_t child = test::start_child([&] {
+    const auto filled = fill_store(folder / "s.sqlite", [](Store&) -> Result<Copied> {
+      static_cast<void>(std::raise(SIGKILL));
+      return Copied{};
+    });
+    return filled ? 1 : 2;
+  });
+  EXPECT_NE(test::wait_for(child), 0);
+  EXPECT_GT(folder.file_count(), 0U);
+  test::write_file(folder / "s.sqlite.new.txt", "somebody's");
+  ASSERT_TRUE(fill_store(folder / "s.sqlite", [](Store& store) {
+    return save_new(store, std::vector<RunResult>{sample_run("a")});
+  }));
+  EXPECT_EQ(folder.file_count(), 2U);
 }
 
 /// As whoever brings stores together again and again finds it: first as it goes on, then whole.

@@ -104,6 +104,7 @@ class Steps {
       check_directions_known(op);
     check_group(state_.view, op);
     check_unit(state_.view, op);
+    check_gradient_memory(state_.view, op);
     check_apart(state_.view, op);
     if (op.kind == "acquire") {
       const Index buffer = op.operands.at(0).buffer;

@@ -283,6 +283,15 @@ void check_unit(const PlanView& view, const Op& op) {
       refuse("{}: '{}' is of another unit than it says", op.place(), operand.role);
 }
 
+void check_gradient_memory(const PlanView& view, const Op& op) {
+  const Names others{"accumulate",   "cast",      "momentum", "newton_schulz",
+                     "norm_partial", "sum_ranks", "update",   "zero_padding"};
+  if (op.kind != "kernel" || others.contains(op.does)) return;
+  for (const Operand& operand : op.operands)
+    if (view.homes[operand.buffer].kind == "gradient" && operand.role != "weight_grad")
+      refuse("{}: '{}' is in memory for gradients", op.place(), operand.role);
+}
+
 namespace {
 
 /// Whether each rank's part is where a gather or a scatter has it in the whole: neighbours differ

@@ -183,6 +183,9 @@ void check_group(const PlanView& view, const Op& op);
 void check_apart(const PlanView& view, const Op& op);
 /// Refuses a kernel that says to be of another unit than what it makes or reads of groups.
 void check_unit(const PlanView& view, const Op& op);
+/// Refuses a step of the model that has other operands than the gradient it makes where gradients
+/// are kept.
+void check_gradient_memory(const PlanView& view, const Op& op);
 
 /// Each takes plans of the view, and refuses or adds what it looked at to the figures.
 void check_races(const PlanView& view, const Plan& plan, const Json& clocks, CheckedPlan& figures);

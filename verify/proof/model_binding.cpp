@@ -246,12 +246,16 @@ class Binder {
 
   void bind(const Kernel& kernel) {
     for (const Operand& operand : kernel.operands) {
+      const std::size_t buffer = index_.buffers[operand.buffer];
+      const Category category = program_.buffers[buffer].category;
       const bool sums = kernel.kind == KernelKind::norm_partial && operand.role == "input";
-      if (!sums && !is_update(kernel) && !is_named_for_memory(operand.role)) continue;
-      const Category category = program_.buffers[index_.buffers[operand.buffer]].category;
-      if (!belongs(sums ? "grad" : operand.role, category))
+      const bool is_named = sums || is_update(kernel) || is_named_for_memory(operand.role);
+      if (is_named && !belongs(sums ? "grad" : operand.role, category))
         return fail_step(
             fmt::format("has '{}' in memory for {}", operand.role, to_string(category)));
+      if (!takes_gradients(kernel) && operand.role != "weight_grad" &&
+          layouts_.homes[buffer].holds == Holds::gradient)
+        return fail_step(fmt::format("has '{}' in memory for gradients", operand.role));
     }
     switch (kernel.kind) {
       case KernelKind::accumulate:

@@ -203,26 +203,21 @@ void ModelValues::check_window() {
                          slides ? "slides" : "sees all tokens"));
 }
 
-/// The table of rotations is one buffer, which the host has filled before the first step. Where
-/// layers that slide turn otherwise, theirs is another port.
+/// Tables of rotations are ports, which the host has filled before the first step: where layers
+/// that slide turn otherwise, theirs is another one.
 void ModelValues::check_outside(const CellUse& use) {
   for (std::uint32_t c = use.first; c < use.last; ++c)
     if (memory_.cells[c].writer != kNone)
       return complain(fmt::format("reads as '{}' {}, which an op has written", use.operand->role,
                                   in_words(memory_.cells[c].key)));
   const ModelShape& model = unrolled_.program->config.model;
-  if (model.local_rope_theta.num != 0) {
-    const bool local = model.slides(static_cast<std::int64_t>(base_.owner) - 1);
-    const Port wanted = local ? Port::local_rope_table : Port::rope_table;
-    const Buffer& buffer = unrolled_.program->buffers[use.buffer];
-    if (!buffer.holds || buffer.holds->port != wanted)
-      complain(fmt::format("reads as '{}' another buffer than {}", use.operand->role,
-                           to_string(wanted)));
-    return;
-  }
-  if (!rope_table_) rope_table_ = use.buffer;
-  if (*rope_table_ != use.buffer)
-    complain(fmt::format("reads as '{}' another buffer than those before", use.operand->role));
+  const bool local =
+      model.local_rope_theta.num != 0 && model.slides(static_cast<std::int64_t>(base_.owner) - 1);
+  const Port wanted = local ? Port::local_rope_table : Port::rope_table;
+  const Buffer& buffer = unrolled_.program->buffers[use.buffer];
+  if (!buffer.holds || buffer.holds->port != wanted)
+    complain(
+        fmt::format("reads as '{}' another buffer than {}", use.operand->role, to_string(wanted)));
 }
 
 /// Of the values of a model only rows of experts cross: `base_` is then what each rank has of all

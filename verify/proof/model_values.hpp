@@ -105,7 +105,6 @@ class ModelValues {
   std::vector<Fills> fills_;      ///< by buffer
   std::vector<char> complained_;  ///< by op
   std::optional<std::uint32_t> token_source_;
-  std::optional<std::uint32_t> rope_table_;
   std::uint32_t token_pass_ = kNone;  ///< that took tokens last
   std::uint32_t microbatch_ = 0;      ///< whose tokens were taken last
   /// By the kernel that sums, of which there is one step in chunks, and microbatch.

@@ -69,6 +69,21 @@ namespace mfsdp {
   }
 }
 
+/// Takes gradients where they are kept: no step of the model does.
+[[nodiscard]] inline bool takes_gradients(const Kernel& kernel) {
+  switch (kernel.kind) {
+    case KernelKind::accumulate:
+    case KernelKind::cast:
+    case KernelKind::momentum:
+    case KernelKind::newton_schulz:
+    case KernelKind::norm_partial:
+    case KernelKind::sum_ranks:
+    case KernelKind::update:
+    case KernelKind::zero_padding: return true;
+    default: return false;
+  }
+}
+
 /// Makes the gradient of a parameter, in its operand "weight_grad".
 [[nodiscard]] inline bool makes_gradient(const Kernel& kernel) {
   switch (kernel.kind) {

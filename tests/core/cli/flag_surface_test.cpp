@@ -114,7 +114,7 @@ TEST(FlagSurface, MfsdpSim) {
 
 TEST(DataFlags, AWeightFollowsTheLastColon) {
   const auto expect = [](const char* text, const char* path, double weight) {
-    const DataFlag read = parse_data(text);
+    const DataFlag read = parse_data(text).value();
     EXPECT_EQ(read.path, path) << text;
     EXPECT_EQ(read.weight, weight) << text;
   };
@@ -125,6 +125,8 @@ TEST(DataFlags, AWeightFollowsTheLastColon) {
   expect("a:0", "a:0", 1);  // no weight
   expect(":3", ":3", 1);    // no path
   expect("synthetic:1e-2", "synthetic", 0.01);
+  const auto none = parse_data(std::string(MFSDP_SOURCE_DIR) + ":0");  // which is there
+  EXPECT_THAT(none.error().message(), testing::HasSubstr("--data: '0' is not a number"));
 }
 
 TEST(DataFlags, SchedulesAndEpochsAreNotContradicted) {

@@ -2,32 +2,19 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
-#include <zlib.h>
 
 #include <fstream>
 #include <istream>
 #include <iterator>
 
+#include "tests/support/gzip.hpp"
 #include "tests/support/scratch_folder.hpp"
 
 namespace mfsdp::traces {
 namespace {
 
+using test::gzipped;
 using ::testing::HasSubstr;
-
-std::string gzip(const std::string& text) {
-  z_stream stream{};
-  EXPECT_EQ(deflateInit2(&stream, 6, Z_DEFLATED, MAX_WBITS + 16, 8, Z_DEFAULT_STRATEGY), Z_OK);
-  std::string out(deflateBound(&stream, text.size()), '\0');
-  stream.next_in = reinterpret_cast<Bytef*>(const_cast<char*>(text.data()));
-  stream.avail_in = static_cast<uInt>(text.size());
-  stream.next_out = reinterpret_cast<Bytef*>(out.data());
-  stream.avail_out = static_cast<uInt>(out.size());
-  EXPECT_EQ(deflate(&stream, Z_FINISH), Z_STREAM_END);
-  out.resize(stream.total_out);
-  deflateEnd(&stream);
-  return out;
-}
 
 /// Text that gzip cannot make much smaller than a block.
 std::string long_text() {
@@ -67,16 +54,16 @@ std::string source_error_of(std::string_view bytes) {
 TEST(TraceSource, HandsOutPlainAndGzipAlike) {
   const std::string text = long_text();
   EXPECT_EQ(drained(text), text);
-  EXPECT_EQ(drained(gzip(text)), text);
-  EXPECT_EQ(drained(gzip("one ") + gzip("two")), "one two");
+  EXPECT_EQ(drained(gzipped(text)), text);
+  EXPECT_EQ(drained(gzipped("one ") + gzipped("two")), "one two");
   EXPECT_EQ(drained(""), "");
-  EXPECT_EQ(drained(gzip("")), "");
+  EXPECT_EQ(drained(gzipped("")), "");
 }
 
 TEST(TraceSource, ReadsFiles) {
   const test::ScratchFolder folder;
   const auto path = folder.path() / "t.json.gz";
-  std::ofstream(path, std::ios::binary) << gzip("hello");
+  std::ofstream(path, std::ios::binary) << gzipped("hello");
   auto source = TraceSource::open(path);
   ASSERT_TRUE(source) << source.error().message();
   EXPECT_EQ(drained(**source), "hello");
@@ -87,14 +74,14 @@ TEST(TraceSource, ReadsFiles) {
 }
 
 TEST(TraceSource, SaysWhereGzipEndsOrBreaks) {
-  const std::string good = gzip(long_text());
+  const std::string good = gzipped(long_text());
   for (const std::size_t size : {std::size_t{3}, std::size_t{18}, good.size() / 2, good.size() - 1})
     EXPECT_EQ(source_error_of(good.substr(0, size)),
               "t: the gzip data ends too early, after byte " + std::to_string(size));
   std::string damaged = good;
   for (std::size_t i = 0; i < 40; ++i) damaged[damaged.size() / 2 + i] = '\xff';
   EXPECT_THAT(source_error_of(damaged), HasSubstr("t: the gzip data is damaged near byte "));
-  EXPECT_THAT(source_error_of(gzip("x") + "rubbish"), HasSubstr("damaged"));
+  EXPECT_THAT(source_error_of(gzipped("x") + "rubbish"), HasSubstr("damaged"));
 }
 
 TEST(TraceSource, BoundsOneValue) {

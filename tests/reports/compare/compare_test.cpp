@@ -63,6 +63,17 @@ TEST(CompareRuns, ConfigurationMemoryAndPlan) {
   EXPECT_THAT(plan.notes, Contains("run 2: 1 ops appeared: layers.9.new"));
 }
 
+/// What an engine cannot be told, it has none of.
+TEST(CompareRuns, ChoicesOfOurEngineAlone) {
+  PredictedRun theirs = other_run();
+  theirs.engine = "fsdp2";
+  const std::vector<RunResult> runs{RunResult(test::sample_run()), RunResult(theirs)};
+  const Comparison comparison = compare_runs(runs);
+  const ComparedSection& section = section_of(comparison, "Configuration");
+  EXPECT_EQ(row_of(section, "prefetch").cells[1].text, "-");
+  EXPECT_EQ(row_of(section, "reduce_dtype").cells[1].text, "fp32");
+}
+
 TEST(CompareRuns, OpsAreSummedByStreamAndKind) {
   const std::vector<RunResult> runs{RunResult(test::sample_run()), RunResult(other_run())};
   const Comparison comparison = compare_runs(runs);

@@ -11,6 +11,7 @@
 #include "reports/trace/memory_snapshot.hpp"
 #include "reports/trace/tensorboard.hpp"
 #include "tests/support/foreign_files.hpp"
+#include "tests/support/gzip.hpp"
 #include "tests/support/predicted.hpp"
 #include "tests/support/sample_run.hpp"
 #include "tests/support/scratch_folder.hpp"
@@ -61,7 +62,11 @@ constexpr const char* kMegatron =
     "reserved: 3.0 | max reserved: 2048.0\n"
     " iteration       44/     100 | consumed samples:         5632 | elapsed time per iteration "
     "(ms): 4000.0 | learning rate: 8.800000E-06 | global batch size:   128 | loss scale: 1.0 | "
-    "grad norm: nan | number of skipped iterations:   1 | number of nan iterations:   0 |\n";
+    "grad norm: nan | number of skipped iterations:   1 | number of nan iterations:   0 |\n"
+    " validation loss at iteration 44 on validation set | lm loss value: 2.500000E+00 | lm loss "
+    "PPL: 1.218249E+01 |\n"
+    " validation loss at iteration 44 on test set | lm loss value: 3.000000E+00 | lm loss PPL: "
+    "2.008554E+01 |\n";
 
 class Import : public testing::Test {
  protected:
@@ -107,7 +112,9 @@ TEST_F(Import, ALogOfTorchtitan) {
   EXPECT_DOUBLE_EQ(run.time.mfu, 0.14);
   EXPECT_EQ(run.memory.cached.value().reserved.value, 71'844'065'444);  // 66.91 * 2^30
   EXPECT_TRUE(run.memory.fits);
-  EXPECT_EQ(find_fact(run.facts, "import", "validation_loss")->value, FactValue(8.0));
+  ASSERT_EQ(run.measured()->evaluations.size(), 1U);
+  EXPECT_EQ(run.measured()->evaluations[0].step, 11);
+  EXPECT_EQ(run.measured()->evaluations[0].loss, 8.0);
   for (const ResultFigure absent :
        {ResultFigure::config, ResultFigure::plan, ResultFigure::peak_bytes, ResultFigure::step_ns,
         ResultFigure::compute_ns, ResultFigure::nodes, ResultFigure::overlap_fraction})
@@ -130,6 +137,9 @@ TEST_F(Import, ALogOfMegatron) {
   EXPECT_FALSE(steps[0].skipped);
   EXPECT_FALSE(steps[1].loss);
   EXPECT_TRUE(steps[1].skipped);
+  ASSERT_EQ(run.measured()->evaluations.size(), 1U);  // none of the test set
+  EXPECT_EQ(run.measured()->evaluations[0].step, 44);
+  EXPECT_EQ(run.measured()->evaluations[0].loss, 2.5);
   EXPECT_EQ(run.time.median_step, Nanos(4'000'000'000));
   EXPECT_DOUBLE_EQ(run.time.tokens_per_second_per_gpu, 8192);  // 128 * 4096 / 4 s / 16
   EXPECT_EQ(run.memory.peak, Bytes(1'074'266'112));            // 1024.5 * 2^20
@@ -138,6 +148,17 @@ TEST_F(Import, ALogOfMegatron) {
   EXPECT_FALSE(run.memory.cached.value().device);
   EXPECT_EQ(find_fact(run.facts, "import", "lr")->value, FactValue(0.0003));
   EXPECT_EQ(run.created_unix_ns, 1'712'372'376'000'000'000);
+}
+
+/// As gzip packs them: the same runs, and one line where the file was cut off.
+TEST_F(Import, PackedLogs) {
+  const std::string packed = test::gzipped(kTitan);
+  const RunResult run = only("train.log.gz", packed);
+  EXPECT_EQ(run.engine, "torchtitan (FSDP2)");
+  EXPECT_EQ(run.measured()->steps.size(), 2U);
+  EXPECT_EQ(only("out.gz", test::gzipped(kMegatron)).engine, "megatron-fsdp");
+  EXPECT_THAT(error("cut.gz", packed.substr(0, packed.size() / 2)),
+              HasSubstr("the gzip data ends too early"));
 }
 
 TEST_F(Import, EventsOfTensorBoard) {
@@ -209,8 +230,12 @@ TEST_F(Import, AStepOfATraceEndsWhereTheNextBegins) {
 TEST_F(Import, LinesOfJson) {
   const RunResult run = only("steps.jsonl",
                              "{\"config\": 1}\n{\"step\":1,\"loss\":2.5,\"step_ms\":250}\n\n"
-                             "{\"step\":2,\"loss\":2.25,\"lr\":0.001,\"tokens\":4096}\n");
+                             "{\"step\":2,\"loss\":2.25,\"lr\":0.001,\"tokens\":4096}\n"
+                             "{\"step\":2,\"eval_loss\":2.125}\n");
   ASSERT_EQ(run.measured()->steps.size(), 2U);
+  ASSERT_EQ(run.measured()->evaluations.size(), 1U);
+  EXPECT_EQ(run.measured()->evaluations[0].step, 2);
+  EXPECT_EQ(run.measured()->evaluations[0].loss, 2.125);
   EXPECT_EQ(run.measured()->steps[0].duration, Nanos(250'000'000));
   EXPECT_EQ(run.measured()->steps[1].learning_rate, 0.001);
   EXPECT_THAT(error("a.jsonl", "{\"step\":1}\n{\"step\":1}\n"),

@@ -171,6 +171,19 @@ TEST_F(ReportCommands, ExportRefusesNamesThatSayOtherwise) {
       0);
 }
 
+TEST_F(ReportCommands, ExportMakesTheFolderThatASlashNames) {
+  const auto to = folder_ / "events";
+  const std::vector<std::string> args{"export", "aa", "--format", "tensorboard", "--to"};
+  auto into = args;
+  into.push_back(to.string() + "/");
+  EXPECT_EQ(run(into).status, 0);
+  EXPECT_EQ(std::distance(std::filesystem::directory_iterator(to), {}), 1);
+  into.back() = (folder_ / "none/events/").string();
+  const Outcome outcome = run(into);
+  EXPECT_EQ(outcome.status, 3);
+  EXPECT_THAT(outcome.out, HasSubstr("cannot make this folder: No such file or directory"));
+}
+
 TEST_F(ReportCommands, AStoreThatCannotBeFilledIsNotLeftBehind) {
   const std::string to = (folder_ / "new.sqlite").string();
   const std::size_t files = folder_.file_count();

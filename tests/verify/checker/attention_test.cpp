@@ -2,11 +2,15 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <string_view>
+
 #include "core/plan/plan_json.hpp"
 #include "tests/support/configurations.hpp"
 #include "tests/support/edit_plan.hpp"
 #include "tests/support/plan_builder.hpp"
 #include "verify/checker/check_certificate.hpp"
+#include "verify/mutation/operands.hpp"
 #include "verify/proof/certificate.hpp"
 
 namespace mfsdp {
@@ -82,6 +86,20 @@ TEST(AttentionOfLayers, TheOtherLayersTableIsFound) {
     plan.operand("only", op, "rope_table").buffer = plan.buffer(other).id;
     expect_found(plan.program, "MF113", "reads as 'rope_table' another buffer than");
   }
+}
+
+/// What training leaves in a buffer is no table for an evaluation, even where all layers read it.
+TEST(AttentionOfLayers, AnEvaluationReadsTheSameTable) {
+  PlanConfig config = test::small_config(2, 3);
+  config.seq_len = 2;  // a table that is small enough
+  Program program = build_program(config, {}).value();
+  const auto named = [&](std::string_view name) {
+    return std::ranges::find(program.buffers, name, &Buffer::name)->id;
+  };
+  const auto eval = std::ranges::find(program.plans, "eval", &Plan::name);
+  ASSERT_NE(eval, program.plans.end());
+  ASSERT_TRUE(move_operands(*eval, named("rope_table"), named("gathered_norms")));
+  expect_found(program, "MF113", "reads as 'rope_table' another buffer than rope_table");
 }
 
 TEST(AttentionOfLayers, AWindowLongerThanSequencesIsNotStated) {

@@ -71,12 +71,19 @@ void edit_body(const Program& program, Op& op) {
   }
 }
 
-/// All that a plan does in one buffer it does in another, which is as large.
+/// All that a plan does in one of its buffers it does in another, which is as large.
 void redirect(const Program& program, Plan& plan) {
-  const Buffer& from = program.buffers[*rc::gen::inRange<std::size_t>(0, program.buffers.size())];
+  std::vector<BufferId> touched;
+  for (Segment& segment : plan.segments)
+    for (Op& op : segment.ops)
+      for (const Operand* operand : operands_of(op))
+        if (operand->stated()) touched.push_back(operand->buffer);
+  if (touched.empty()) return;
+  const Buffer& from = program.buffers[any_of(touched).value];
   std::vector<BufferId> larger;
   for (const Buffer& buffer : program.buffers)
-    if (buffer.size >= from.size && buffer.id != from.id) larger.push_back(buffer.id);
+    if (buffer.size >= from.size && buffer.dtype == from.dtype && buffer.id != from.id)
+      larger.push_back(buffer.id);
   if (!larger.empty()) move_operands(plan, from.id, any_of(larger));
 }
 

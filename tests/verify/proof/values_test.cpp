@@ -401,6 +401,13 @@ TEST(Values, FindingsNameBothValues) {
               testing::HasSubstr("(layers.1.qkv) has 'weight' in memory for main_grad"));
 }
 
+/// Even where nobody reads it before gradients come there.
+TEST(Values, MemoryForGradientsIsForNothingElse) {
+  EXPECT_THAT(message_of(test::small_config(2, 3), "layers.1.post_norm.backward", "partials",
+                         "layers.0.main_grad"),
+              testing::HasSubstr("has 'partials' in memory for gradients"));
+}
+
 /// A step without parameters belongs to whom its first value belongs.
 TEST(Values, StepsWithoutParametersGoByTheirFirstValue) {
   PlanConfig config = test::small_config(2, 3);
