@@ -38,15 +38,15 @@ enum class EngineKind {
 
 /// Flags of the configuration that other engines have no choice of.
 inline constexpr std::array<std::string_view, 12> kOwnChoices{
-    "--prefetch",   "--grad-slots", "--allocator",    "--layout",
+    "--prefetch",      "--grad-slots", "--allocator", "--layout",
     "--deterministic", "--exact-sums", "--attention", "--logits-chunk",
-    "--placement",  "--gather",     "--reduce",       "--keep-gathered"};
+    "--placement",     "--gather",     "--reduce",    "--keep-gathered"};
 
 /// Whether the engine can be told that. Megatron-FSDP's first version has two buffers, or not.
 [[nodiscard]] constexpr bool has_choice(EngineKind engine, std::string_view flag) {
   if (engine == EngineKind::mfsdp) return true;
   if (engine == EngineKind::mfsdp1 && flag == "--allocator") return true;
-  return std::find(kOwnChoices.begin(), kOwnChoices.end(), flag) == kOwnChoices.end();
+  return std::ranges::find(kOwnChoices, flag) == kOwnChoices.end();
 }
 
 template <>

@@ -102,17 +102,17 @@ ComparedSection compare_heads(Runs runs) {
 ComparedSection compare_configurations(Runs runs) {
   ComparedSection section{.title = "Configuration", .notes = {}, .rows = {}};
   for (const ConfigField& field : kConfigFields)
-    add_texts(section, field.name == "mesh" ? "outer_dp" : std::string(field.name), runs,
-              [&](const RunResult& run) {
-                std::string text;
-                const auto engine = parse<EngineKind>(run.engine);
-                if (run.absent.has(ResultFigure::config) ||
-                    (engine && !has_choice(*engine, field.flag)))
-                  return text;
-                std::visit([&](const auto member) { text = flag_text(run.config.*member); },
-                           field.member);
-                return text;
-              });
+    add_texts(
+        section, field.name == "mesh" ? "outer_dp" : std::string(field.name), runs,
+        [&](const RunResult& run) {
+          std::string text;
+          const auto engine = parse<EngineKind>(run.engine);
+          if (run.absent.has(ResultFigure::config) || (engine && !has_choice(*engine, field.flag)))
+            return text;
+          std::visit([&](const auto member) { text = flag_text(run.config.*member); },
+                     field.member);
+          return text;
+        });
   add_facts(section, runs);
   return section;
 }

@@ -130,14 +130,16 @@ Result<ImportFormat> detect_format(std::string_view bytes, const std::string& wh
     return detect_format(head, where);
   }
   const std::string_view head = bytes.substr(0, kHeadBytes);
-  const auto holds = [&](std::string_view text) { return head.find(text) != head.npos; };
+  const auto holds = [&](std::string_view text) {
+    return head.find(text) != std::string_view::npos;
+  };
   if (bytes.empty()) return fail(where, "is empty");
   if (bytes.starts_with("SQLite format 3")) return ImportFormat::store;
   const bool is_pickle = bytes.size() > 2 && bytes[0] == '\x80' && bytes[1] >= 2 && bytes[1] <= 5;
   if (is_pickle) return ImportFormat::memory_snapshot;
   if (holds("mfsdp.result/1")) return ImportFormat::result;
   const std::size_t first = head.find_first_not_of(" \t\r\n");
-  if (first != head.npos && (head[first] == '{' || head[first] == '[')) {
+  if (first != std::string_view::npos && (head[first] == '{' || head[first] == '[')) {
     if (holds("\"traceEvents\"")) return ImportFormat::kineto;
     if (head[first] == '{') return ImportFormat::steps;
   }
@@ -146,8 +148,10 @@ Result<ImportFormat> detect_format(std::string_view bytes, const std::string& wh
   if (bytes.size() >= 12 && bytes.substr(1, 7) == std::string_view("\0\0\0\0\0\0\0", 7))
     return ImportFormat::tensorboard;
   if (holds("step:") && holds("loss:")) return ImportFormat::torchtitan;
-  if (bytes.find("elapsed time per iteration (ms):") != bytes.npos) return ImportFormat::megatron;
-  if (bytes.find("step:") != bytes.npos && bytes.find("loss:") != bytes.npos)
+  if (bytes.find("elapsed time per iteration (ms):") != std::string_view::npos)
+    return ImportFormat::megatron;
+  if (bytes.find("step:") != std::string_view::npos &&
+      bytes.find("loss:") != std::string_view::npos)
     return ImportFormat::torchtitan;
   return fail(where, "is of no format that is known: expected one of " + name_list<ImportFormat>() +
                          " (--format)");
