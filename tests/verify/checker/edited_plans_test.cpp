@@ -11,14 +11,16 @@
 #include "core/plan/plan_json.hpp"
 #include "core/schedule/build.hpp"
 #include "tests/support/random_configurations.hpp"
+#include "tests/support/random_edits.hpp"
 #include "tests/support/samples.hpp"
 #include "verify/checker/check_certificate.hpp"
-#include "verify/mutation/operands.hpp"
 #include "verify/proof/certificate.hpp"
 #include "verify/proof/prove.hpp"
 
 namespace mfsdp {
 namespace {
+
+using test::Edit;
 
 /// Whether an accepted certificate rules out findings of that rule.
 bool is_covered(const std::string& rule) {
@@ -27,103 +29,12 @@ bool is_covered(const std::string& rule) {
   });
 }
 
-template <class T>
-T& any_of(std::vector<T>& list) {
-  return list[*rc::gen::inRange<std::size_t>(0, list.size())];
-}
-
-std::vector<Operand*> operands_of(Op& op) {
-  std::vector<Operand*> list;
-  for_each_operand(op, [&](Operand& operand) { list.push_back(&operand); });
-  return list;
-}
-
-void edit_operand(const Program& program, Op& op) {
-  std::vector<Operand*> operands = operands_of(op);
-  if (operands.empty()) return;
-  Operand& operand = *any_of(operands);
-  switch (*rc::gen::inRange(0, 3)) {
-    case 0: operand.offset += 128 * *rc::gen::inRange(1, 3); break;
-    case 1: operand.rank_strides.clear(); break;
-    default:  // another buffer like it
-      for (std::size_t i = 0, b = *rc::gen::inRange<std::size_t>(0, program.buffers.size());
-           i < program.buffers.size(); ++i, b = (b + 1) % program.buffers.size())
-        if (program.buffers[b].category == program.buffers[operand.buffer.value].category &&
-            program.buffers[b].size == program.buffers[operand.buffer.value].size) {
-          operand.buffer = program.buffers[b].id;
-          return;
-        }
-  }
-}
-
-void edit_body(const Program& program, Op& op) {
-  if (auto* kernel = std::get_if<Kernel>(&op.body); kernel && *rc::gen::inRange(0, 3) == 0) {
-    for (Attribute& attribute : kernel->attributes)
-      if (attribute.name == "beta" || attribute.name == "kind") attribute.value.num ^= 1;
-  } else if (auto* collective = std::get_if<Collective>(&op.body);
-             collective && *rc::gen::inRange(0, 2) == 0) {
-    const Communicator& other =
-        program.communicators[*rc::gen::inRange<std::size_t>(0, program.communicators.size())];
-    collective->communicator = other.id;
-    if (*rc::gen::arbitrary<bool>()) collective->count /= 2;
-  } else {
-    edit_operand(program, op);
-  }
-}
-
-/// All that a plan does in one of its buffers it does in another, which is as large.
-void redirect(const Program& program, Plan& plan) {
-  std::vector<BufferId> touched;
-  for (Segment& segment : plan.segments)
-    for (Op& op : segment.ops)
-      for (const Operand* operand : operands_of(op))
-        if (operand->stated()) touched.push_back(operand->buffer);
-  if (touched.empty()) return;
-  const Buffer& from = program.buffers[any_of(touched).value];
-  std::vector<BufferId> larger;
-  for (const Buffer& buffer : program.buffers)
-    if (buffer.size >= from.size && buffer.dtype == from.dtype && buffer.id != from.id)
-      larger.push_back(buffer.id);
-  if (!larger.empty()) move_operands(plan, from.id, any_of(larger));
-}
-
-bool rotates(const Op& op) {
-  const auto* kernel = std::get_if<Kernel>(&op.body);
-  return kernel != nullptr && to_string(kernel->kind).find("rope") != std::string_view::npos;
-}
-
-/// twice: an op stands there a second time; rotation: it has changed places with a neighbour
-enum class Edit { other, twice, rotation };
-
-Edit edit(Program& program) {
-  Plan& plan = any_of(program.plans);
-  Segment& segment = any_of(plan.segments);
-  const auto at = *rc::gen::inRange<std::ptrdiff_t>(0, std::ssize(segment.ops));
-  const auto op = segment.ops.begin() + at;
-  switch (*rc::gen::inRange(0, 6)) {
-    case 0: segment.ops.erase(op); break;
-    case 1: {
-      Op again = *op;
-      again.id = OpId(1'000'000);
-      segment.ops.insert(op, again);
-      return Edit::twice;
-    }
-    case 2:
-      if (op + 1 == segment.ops.end()) break;
-      std::swap(*op, *(op + 1));
-      return rotates(*op) || rotates(*(op + 1)) ? Edit::rotation : Edit::other;
-    case 3: redirect(program, plan); break;
-    default: edit_body(program, *op);
-  }
-  return Edit::other;
-}
-
 RC_GTEST_PROP(EditedPlans, AreRefusedWhereTheProofsFindThemWrong, ()) {
   const auto built = build_program(*test::any_config(), {});
   RC_ASSERT(built.has_value());
   for (int i = 0; i < test::thinned(10); ++i) {
     Program program = *built;
-    const Edit edited = edit(program);
+    const Edit edited = test::edit(program);
     const bool twice = edited == Edit::twice;
     const auto proof = prove(program);
     if (!proof) continue;

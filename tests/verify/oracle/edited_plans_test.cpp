@@ -1,0 +1,53 @@
+// Plans that were edited at random: what the proofs let pass computes what it did before.
+#include <gtest/gtest.h>
+#include <rapidcheck/gtest.h>
+
+#include <algorithm>
+#include <chrono>
+#include <optional>
+#include <string>
+#include <thread>  // the machine starts threads
+
+#include "core/plan/plan_json.hpp"
+#include "core/schedule/build.hpp"
+#include "tests/support/random_configurations.hpp"
+#include "tests/support/random_edits.hpp"
+#include "tests/support/samples.hpp"
+#include "tests/support/scratch_folder.hpp"
+#include "verify/oracle/run_bits.hpp"
+#include "verify/proof/prove.hpp"
+
+namespace mfsdp {
+namespace {
+
+bool is_clean(const Program& program) {
+  const auto proof = prove(program);
+  return proof && std::ranges::none_of(proof->findings, [](const Finding& finding) {
+           return is_error(finding.rule);
+         });
+}
+
+RC_GTEST_PROP(EditedPlans, ComputeTheSameWhereTheProofsLetThemPass, ()) {
+  const auto built = build_program(*test::any_config(), {});
+  RC_ASSERT(built.has_value());
+  const test::ScratchFolder folder;
+  const RunBitsSettings settings{.deadline = std::chrono::seconds(30), .folder = folder.path()};
+  const std::string usual = to_canonical_json(*built);
+  std::optional<RunBits> expected;
+  for (int i = 0; i < test::thinned(8); ++i) {
+    Program program = *built;
+    test::edit(program);
+    if (to_canonical_json(program) == usual || !is_clean(program)) continue;
+    if (!expected) {
+      const auto bits = plain_run_bits(*built, settings);
+      if (!bits) return;  // more ranks or memory than the machine takes
+      expected = *bits;
+    }
+    const auto bits = plain_run_bits(program, settings);
+    if (!bits) RC_FAIL(bits.error().message());
+    RC_ASSERT(*bits == *expected);
+  }
+}
+
+}  // namespace
+}  // namespace mfsdp
