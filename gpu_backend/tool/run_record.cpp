@@ -45,23 +45,24 @@ std::string scale_of(double scale) { return scale == 0 ? "" : fmt::format(" scal
 }  // namespace
 
 RunRecord::RunRecord(const ExecOptions& options, const Session& session, MeasuredRun head,
-                     std::function<Bytes()> allocated, std::optional<double> peak_tflops)
+                     std::function<Bytes()> allocated, std::optional<double> peak_tflops,
+                     std::atomic<bool>& unread)
     : options_(options),
       session_(session),
       store_(options.common, session),
       head_(std::move(head)),
       allocated_(std::move(allocated)),
       peak_tflops_(peak_tflops),
+      unread_(unread),
       progress_(session.err, "steps", options.steps) {}
 
 Result<void> RunRecord::begin() { return store_.begin(head_); }
 
 /// Progress is wiped first, so that the line does not end up beside it.
-Result<void> RunRecord::say(const std::string& line) {
+void RunRecord::say(const std::string& line) {
   wipe_progress(session_.err);
   session_.err << std::flush;
-  if (session_.out << line << std::flush) return {};
-  return fail("standard output", "cannot be written", Fault::environment);
+  if (!(session_.out << line << std::flush)) unread_ = true;
 }
 
 /// In the order of torchtitan's lines, within 100 columns: rates of a step that updated nothing,
@@ -94,7 +95,7 @@ Result<void> RunRecord::step(const StepReport& report) {
   all_.steps.push_back(result);
   pending_.steps.push_back(result);
   if (is_logged(report.step, options_.log_every, options_.steps)) {
-    if (options_.common.output == OutputFormat::text) MFSDP_TRY(say(line_of(report)));
+    if (options_.common.output == OutputFormat::text) say(line_of(report));
     if (options_.common.output == OutputFormat::jsonl) {
       const Rates rates = rates_of(head_, report.duration);
       Json line{{"event", "step"},
@@ -113,7 +114,7 @@ Result<void> RunRecord::step(const StepReport& report) {
                 {"skipped", result.skipped},
                 {"step_ns", report.duration.value}};
       if (result.loss_scale) line["loss_scale"] = *result.loss_scale;
-      MFSDP_TRY(say(json_line(line)));
+      say(json_line(line));
     }
   }
   progress_.at(report.step);
@@ -127,15 +128,15 @@ Result<void> RunRecord::evaluation(const EvalReport& report) {
   all_.evaluations.push_back(result);
   pending_.evaluations.push_back(result);
   if (options_.common.output == OutputFormat::text)
-    MFSDP_TRY(say(fmt::format("evaluation after step {}: loss {} over {} tokens in {}\n",
-                              report.after_step, number(report.loss, 5),
-                              format_count(report.tokens), format_duration(report.duration))));
+    say(fmt::format("evaluation after step {}: loss {} over {} tokens in {}\n", report.after_step,
+                    number(report.loss, 5), format_count(report.tokens),
+                    format_duration(report.duration)));
   if (options_.common.output == OutputFormat::jsonl)
-    MFSDP_TRY(say(json_line({{"event", "evaluation"},
-                             {"step", report.after_step},
-                             {"loss", report.loss},
-                             {"tokens", report.tokens},
-                             {"duration_ns", report.duration.value}})));
+    say(json_line({{"event", "evaluation"},
+                   {"step", report.after_step},
+                   {"loss", report.loss},
+                   {"tokens", report.tokens},
+                   {"duration_ns", report.duration.value}}));
   flush();
   return {};
 }
@@ -144,32 +145,32 @@ Result<void> RunRecord::saved(const SaveReport& report) {
   const std::string folder =
       (std::filesystem::path(*options_.save) / step_folder_name(report.after_step)).string();
   if (options_.common.output == OutputFormat::text)
-    MFSDP_TRY(say(fmt::format("saved after step {}: {} in {}, {}\n", report.after_step,
-                              format_bytes(report.written), format_duration(report.duration),
-                              printable(folder))));
+    say(fmt::format("saved after step {}: {} in {}, {}\n", report.after_step,
+                    format_bytes(report.written), format_duration(report.duration),
+                    printable(folder)));
   if (options_.common.output == OutputFormat::jsonl)
-    MFSDP_TRY(say(json_line({{"event", "save"},
-                             {"step", report.after_step},
-                             {"folder", folder},
-                             {"bytes", report.written.value},
-                             {"duration_ns", report.duration.value}})));
+    say(json_line({{"event", "save"},
+                   {"step", report.after_step},
+                   {"folder", folder},
+                   {"bytes", report.written.value},
+                   {"duration_ns", report.duration.value}}));
   return {};
 }
 
 Result<void> RunRecord::norms(std::int64_t step, std::span<const ParameterNorm> norms) {
   if (options_.common.output == OutputFormat::text)
     for (const ParameterNorm& norm : norms)
-      MFSDP_TRY(say(fmt::format("  {:<48} weight {:>12}  gradient {:>12}\n", norm.name,
-                                fmt::format("{:.5g}", norm.weight),
-                                norm.gradient ? fmt::format("{:.5g}", *norm.gradient) : "frozen")));
+      say(fmt::format("  {:<48} weight {:>12}  gradient {:>12}\n", norm.name,
+                      fmt::format("{:.5g}", norm.weight),
+                      norm.gradient ? fmt::format("{:.5g}", *norm.gradient) : "frozen"));
   if (options_.common.output == OutputFormat::jsonl) {
     Json parameters = Json::array();
     for (const ParameterNorm& norm : norms)
       parameters.push_back({{"name", norm.name},
                             {"weight_norm", norm.weight},
                             {"grad_norm", norm.gradient ? Json(*norm.gradient) : Json(nullptr)}});
-    MFSDP_TRY(say(json_line(
-        {{"event", "parameter_norms"}, {"step", step}, {"parameters", std::move(parameters)}})));
+    say(json_line(
+        {{"event", "parameter_norms"}, {"step", step}, {"parameters", std::move(parameters)}}));
   }
   return {};
 }

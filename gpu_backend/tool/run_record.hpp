@@ -1,6 +1,7 @@
 // What is heard of a run while it goes on: lines, progress, the store.
 #pragma once
 
+#include <atomic>
 #include <chrono>
 #include <cstdint>
 #include <functional>
@@ -21,9 +22,11 @@ namespace mfsdp {
 class RunRecord final : public TrainSink {
  public:
   /// `head`: the run as it begins. `allocated`: bytes that the reporting rank has in pools.
-  /// `peak_tflops`: of the device in bf16, where there is such a figure.
+  /// `peak_tflops`: of the device in bf16, where there is such a figure. `unread`: set once
+  /// standard output cannot be written.
   RunRecord(const ExecOptions& options, const Session& session, MeasuredRun head,
-            std::function<Bytes()> allocated, std::optional<double> peak_tflops);
+            std::function<Bytes()> allocated, std::optional<double> peak_tflops,
+            std::atomic<bool>& unread);
 
   /// Stores the head. Errors: those of RunStore::begin.
   [[nodiscard]] Result<void> begin();
@@ -43,8 +46,7 @@ class RunRecord final : public TrainSink {
 
  private:
   void flush();
-  [[nodiscard]] Result<void> say(const std::string& line);
-  /// Whether a step without a finite gradient updates nothing.
+  void say(const std::string& line);
   /// Steps whose gradient is not finite update nothing.
   [[nodiscard]] bool skips() const { return head_.config.updates_by_norm(); }
   [[nodiscard]] std::string line_of(const StepReport& report) const;
@@ -55,6 +57,7 @@ class RunRecord final : public TrainSink {
   MeasuredRun head_;
   std::function<Bytes()> allocated_;
   std::optional<double> peak_tflops_;
+  std::atomic<bool>& unread_;
   Progress progress_;
   RunProgress all_;      ///< of the whole run
   RunProgress pending_;  ///< not stored yet

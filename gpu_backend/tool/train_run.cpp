@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <atomic>
 #include <chrono>
 #include <cmath>
 #include <filesystem>
@@ -123,6 +124,7 @@ struct ReadyRun {
   bool on_gpus = false;  ///< their times are compared with those predicted for --gpu
   /// Of --gpu in bf16, out of what was predicted for it; nobody states a CPU's.
   std::optional<double> peak_tflops;
+  std::atomic<bool>& unread;  ///< standard output cannot be written, which ends the run
 };
 
 /// As --fault takes it.
@@ -162,14 +164,16 @@ std::string end_of(const ReadyRun& ready, const MeasuredRun& run, std::chrono::n
 }
 
 Result<ExitCode> train_and_tell(const ReadyRun& ready, MeasuredRun run, const TrainInputs& inputs) {
-  const auto& [options, session, program, predicted, from, machine, saves, on_gpus, peak] = ready;
+  const auto& [options, session, program, predicted, from, machine, saves, on_gpus, peak, unread] =
+      ready;
   run.resumed = saves.origin();
   if (run.resumed)
     run.facts.push_back(
         {.topic = "recipe", .name = std::string(kResumedTokens), .value = saves.start().tokens});
   const auto begin = std::chrono::steady_clock::now();
   RunRecord record(
-      options, session, run, [&allocator = machine] { return allocator.allocated(); }, peak);
+      options, session, run, [&allocator = machine] { return allocator.allocated(); }, peak,
+      unread);
   MFSDP_TRY(record.begin());
   if (options.common.output == OutputFormat::text)
     session.out << wrap_text(run_title(run, machine.facts(), from, saves, options), session.style)
@@ -183,6 +187,7 @@ Result<ExitCode> train_and_tell(const ReadyRun& ready, MeasuredRun run, const Tr
   record.finish(run);
   for (const std::string& note : machine.notes()) report_warning(session.err, note, session.tool);
   if (!trained) return tl::unexpected<Error>(trained.error());
+  if (unread) return fail("standard output", "cannot be written", Fault::environment);
   if (options.common.trace) MFSDP_TRY(write_chrome_trace(run, *options.common.trace));
   if (run.time.mfu > 1)
     report_warning(
@@ -227,7 +232,8 @@ Result<ExitCode> train_run(const ExecOptions& asked, const CommandLine& command,
   tell_leftovers(inputs, session);
   if (place.starts_ranks()) return run_ranks(place, command, session);
 
-  const auto stop = [&] { return session.interrupted.load(); };
+  std::atomic<bool> unread{false};
+  const auto stop = [&] { return session.interrupted || unread; };
   std::once_flag told;
   const auto tell = [&](const Error& error) {
     std::call_once(told, [&] {
@@ -267,7 +273,8 @@ Result<ExitCode> train_run(const ExecOptions& asked, const CommandLine& command,
          .saves = saves,
          .on_gpus = place.launch.has_value(),
          .peak_tflops = place.launch && time.mfu > 0 ? std::optional(time.tflops_per_gpu / time.mfu)
-                                                     : std::nullopt},
+                                                     : std::nullopt,
+         .unread = unread},
         std::move(run), train_inputs);
   };
   auto ended = train();
