@@ -177,7 +177,10 @@ class WholeCheck {
     if (!any_plan([](const Plan& plan) { return runs(plan, KernelKind::token_copy); })) return;
     for (const std::string_view name : {"train", "eval"}) {
       const bool is_there = any_plan([&](const Plan& plan) { return plan.name == name; });
-      if (classes_.size() > 1 && !is_there) continue;
+      if (!is_there) {
+        if (classes_.size() == 1) report(fmt::format("there is no plan '{}'", name));
+        continue;
+      }
       check(name, KernelKind::token_copy, "takes no tokens");
       check(name, KernelKind::loss_finish, "finishes no loss");
     }

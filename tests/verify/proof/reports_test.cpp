@@ -66,7 +66,7 @@ TEST(Reports, NothingFinishesTheNorm) {
 TEST(Reports, EvalIsMissingOrEmpty) {
   EditedPlan missing(test::small_config());
   missing.program.plans.pop_back();
-  EXPECT_EQ(finding_of(missing.program, "MF115").message, "plan 'eval' takes no tokens");
+  EXPECT_EQ(finding_of(missing.program, "MF115").message, "there is no plan 'eval'");
   EditedPlan empty(test::small_config());
   empty.program.plans[1].segments.clear();
   EXPECT_EQ(finding_of(empty.program, "MF115").message, "plan 'eval' takes no tokens");
