@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <cerrno>
 #include <charconv>
+#include <chrono>
 #include <csignal>
 #include <cstdio>
 #include <optional>
@@ -82,6 +83,15 @@ bool is_gone(std::string_view process) {
          ::kill(id, 0) != 0 && errno == ESRCH;
 }
 
+/// Long enough for a process of another machine, which is not known here, to write something.
+constexpr std::chrono::hours kStillWritten{1};
+
+bool is_old(const fs::path& file) {
+  std::error_code error;
+  const auto time = fs::last_write_time(file, error);
+  return !error && fs::file_time_type::clock::now() - time > kStillWritten;
+}
+
 /// What processes have left that were killed as they made a store there.
 void remove_left_behind(const fs::path& path) {
   const std::string start = beside(path, "").filename().string();
@@ -91,7 +101,8 @@ void remove_left_behind(const fs::path& path) {
   for (fs::directory_iterator at(folder, ignored), end; at != end && !ignored;
        at.increment(ignored)) {
     const std::string name = at->path().filename().string();
-    if (name.starts_with(start) && is_gone(std::string_view(name).substr(start.size())))
+    if (name.starts_with(start) && is_gone(std::string_view(name).substr(start.size())) &&
+        is_old(at->path()))
       left.push_back(at->path());
   }
   for (const fs::path& store : left) remove_store(store);
