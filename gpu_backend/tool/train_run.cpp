@@ -127,6 +127,11 @@ struct ReadyRun {
   std::atomic<bool>& unread;  ///< standard output cannot be written, which ends the run
 };
 
+/// The GPU's rate, out of what was predicted for it.
+std::optional<double> peak_of(const TimeSummary& time) {
+  return time.mfu > 0 ? std::optional(time.tflops_per_gpu / time.mfu) : std::nullopt;
+}
+
 /// As --fault takes it.
 std::string in_words(const FaultFlag& fault) {
   return fmt::format("{}:{}:{}:{}", to_string(fault.kind), fault.rank, fault.op, fault.step);
@@ -262,20 +267,17 @@ Result<ExitCode> train_run(const ExecOptions& asked, const CommandLine& command,
   const auto train = [&]() -> Result<ExitCode> {
     if (!leads) return train_silently(*machine, train_inputs, inputs.exported);
     MFSDP_TRY(write_plan(common, program));
-    const TimeSummary& time = predicted.time;
-    return train_and_tell(
-        {.options = options,
-         .session = session,
-         .program = program,
-         .predicted = predicted,
-         .inputs = inputs,
-         .machine = *machine,
-         .saves = saves,
-         .on_gpus = place.launch.has_value(),
-         .peak_tflops = place.launch && time.mfu > 0 ? std::optional(time.tflops_per_gpu / time.mfu)
-                                                     : std::nullopt,
-         .unread = unread},
-        std::move(run), train_inputs);
+    return train_and_tell({.options = options,
+                           .session = session,
+                           .program = program,
+                           .predicted = predicted,
+                           .inputs = inputs,
+                           .machine = *machine,
+                           .saves = saves,
+                           .on_gpus = place.launch.has_value(),
+                           .peak_tflops = place.launch ? peak_of(predicted.time) : std::nullopt,
+                           .unread = unread},
+                          std::move(run), train_inputs);
   };
   auto ended = train();
   if (ended && *ended != ExitCode::environment) return ended;
