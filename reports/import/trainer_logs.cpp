@@ -337,10 +337,10 @@ Result<ForeignRun> read_step_lines(std::string_view text, const std::string& whe
     const auto evaluation = number_of(object, {"eval_loss", "val_loss", "validation_loss"});
     any = any || has_figure(step) || evaluation;
     if (evaluation) run.validation_losses.insert_or_assign(*number, *evaluation);
-    if (evaluation && !has_figure(step)) return;
+    const bool is_step = has_figure(step) || !evaluation;
     if (const std::string_view fault = fault_of(*place_of, step); !fault.empty())
       wrong = Error{place, std::string(fault)};
-    else if (!run.steps.emplace(*number, step).second)
+    else if (is_step && !run.steps.emplace(*number, step).second)
       wrong = Error{place, fmt::format("step {} is there twice", *number)};
     if (const auto bytes = number_of(object, {"memory_bytes", "reserved_bytes"}))
       if (const auto reserved = bytes_of_units(bytes, 1)) keep_largest(run.reserved, *reserved);

@@ -487,7 +487,7 @@ TEST(FillStore, AStoreThatSomebodyElseMakesMeanwhileKeepsItsRuns) {
   EXPECT_EQ(folder.file_count(), 1U);
 }
 
-/// A day later: until then a process of another machine may still write it.
+/// Once it is old: until then a process of another machine may still write it.
 TEST(FillStore, WhatAKilledProcessLeftGoes) {
   namespace fs = std::filesystem;
   const test::ScratchFolder folder;

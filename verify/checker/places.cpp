@@ -274,7 +274,7 @@ void check_group(const PlanView& view, const Op& op) {
 }
 
 void check_unit(const PlanView& view, const Op& op) {
-  const Names movers{"accumulate", "cast", "sum_ranks", "zero_padding"};
+  static const Names movers{"accumulate", "cast", "sum_ranks", "zero_padding"};
   if (op.kind != "kernel" || movers.contains(op.does) || !op.json->contains("unit")) return;
   const Json& stated = view.json.at("units")[view.at("units", *op.json, "unit")];
   for (const Operand& operand : op.operands)
@@ -284,8 +284,8 @@ void check_unit(const PlanView& view, const Op& op) {
 }
 
 void check_gradient_memory(const PlanView& view, const Op& op) {
-  const Names others{"accumulate",   "cast",      "momentum", "newton_schulz",
-                     "norm_partial", "sum_ranks", "update",   "zero_padding"};
+  static const Names others{"accumulate",   "cast",      "momentum", "newton_schulz",
+                            "norm_partial", "sum_ranks", "update",   "zero_padding"};
   if (op.kind != "kernel" || others.contains(op.does)) return;
   for (const Operand& operand : op.operands)
     if (view.homes[operand.buffer].kind == "gradient" && operand.role != "weight_grad")

@@ -257,18 +257,11 @@ class Binder {
           layouts_.homes[buffer].holds == Holds::gradient)
         return fail_step(fmt::format("has '{}' in memory for gradients", operand.role));
     }
+    if (takes_gradients(kernel)) return;
     switch (kernel.kind) {
-      case KernelKind::accumulate:
-      case KernelKind::cast:
       case KernelKind::loss_finish:
-      case KernelKind::momentum:
-      case KernelKind::newton_schulz:
       case KernelKind::norm_finish:
-      case KernelKind::norm_partial:
-      case KernelKind::sum_ranks:
-      case KernelKind::token_copy:
-      case KernelKind::update:
-      case KernelKind::zero_padding: return;
+      case KernelKind::token_copy: return;
       default: bind_step(kernel);
     }
   }

@@ -246,6 +246,8 @@ TEST_F(Import, LinesOfJson) {
               HasSubstr("no object of a step"));
   EXPECT_THAT(error("e.jsonl", "{\"step\":1.5,\"loss\":2}\n"),
               HasSubstr("e.jsonl:1: expected a whole number of a step"));
+  EXPECT_THAT(error("e.jsonl", "{\"step\":1.5,\"eval_loss\":2}\n"),
+              HasSubstr("e.jsonl:1: expected a whole number of a step"));
   EXPECT_THAT(error("f.jsonl", "{\"step\":1,\"mfu\":45}\n"),
               HasSubstr("f.jsonl:1: expected an mfu from 0 to 2"));
   for (const std::string rate :
