@@ -138,6 +138,12 @@ class JsonWriter {
 
   /// Text that needs no escapes, in quotes.
   void put_plain(std::string_view text) {
+    if (text.size() + 2 > TextStream::kLargest) {
+      out_.put('"');
+      out_.put(text);
+      out_.put('"');
+      return;
+    }
     char* at = out_.room(text.size() + 2);
     *at++ = '"';
     std::memcpy(at, text.data(), text.size());

@@ -84,14 +84,10 @@ Result<void> export_store(Store& store, const std::vector<StoredRun>& runs,
   return {};
 }
 
-/// One run to a file, or each to a file of its own in a folder: one with a slash is made.
-Result<void> export_fields(Store& store, const std::vector<StoredRun>& runs,
-                           const ExportOptions& options) {
-  if (!options.to) return fail("--to", "expected the file, or a folder, for --format");
+/// One run to a file, or each to a file of its own in a folder.
+Result<void> export_each(Store& store, const std::vector<StoredRun>& runs,
+                         const ExportOptions& options) {
   std::error_code ignored;
-  if (options.to->ends_with('/')) std::filesystem::create_directory(*options.to, ignored);
-  if (ignored)
-    return fail(*options.to, "cannot make this folder: " + ignored.message(), Fault::environment);
   const bool is_folder = std::filesystem::is_directory(*options.to, ignored);
   if (runs.size() > 1 && !is_folder)
     return fail("--to", fmt::format("{} is no folder, which {} runs need", in_quotes(*options.to),
@@ -105,6 +101,20 @@ Result<void> export_fields(Store& store, const std::vector<StoredRun>& runs,
     MFSDP_TRY(export_field(*options.format, run, plans, path));
   }
   return {};
+}
+
+/// A folder with a slash is made, and goes again where nothing came to be in it.
+Result<void> export_fields(Store& store, const std::vector<StoredRun>& runs,
+                           const ExportOptions& options) {
+  if (!options.to) return fail("--to", "expected the file, or a folder, for --format");
+  std::error_code error;
+  const bool is_new =
+      options.to->ends_with('/') && std::filesystem::create_directory(*options.to, error);
+  if (error)
+    return fail(*options.to, "cannot make this folder: " + error.message(), Fault::environment);
+  auto exported = export_each(store, runs, options);
+  if (!exported && is_new) std::filesystem::remove(*options.to, error);  // only an empty one
+  return exported;
 }
 
 Result<ExitCode> export_runs(const ExportOptions& options, const Session& session) {

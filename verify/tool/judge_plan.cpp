@@ -139,6 +139,13 @@ nlohmann::ordered_json coverage_json() {
   return rows;
 }
 
+/// A file may write out what plans leave out where it is as usual: another text, and hash.
+bool is_accepted_without_defaults(const Program& program, std::string_view plan_text,
+                                  std::string_view certificate) {
+  const std::string usual = to_canonical_json(program);
+  return usual != plan_text && check_certificate(usual, certificate).has_value();
+}
+
 /// The checker is given files: that of --plan as it is, or the plan that was built as one.
 Result<ExitCode> check_plan(const Program& program, const VerifyOptions& options,
                             const Session& session) {
@@ -153,6 +160,8 @@ Result<ExitCode> check_plan(const Program& program, const VerifyOptions& options
   if (!nlohmann::json::accept(certificate))
     return fail(*options.check, "not JSON: expected a certificate, as --certificate writes it");
   const auto checked = check_certificate(plan_text, certificate);
+  const bool is_other_text =
+      !checked && is_accepted_without_defaults(program, plan_text, certificate);
   if (options.output == FindingsFormat::json) {
     nlohmann::ordered_json verdict{{"accepted", checked.has_value()}};
     if (checked)
@@ -163,7 +172,8 @@ Result<ExitCode> check_plan(const Program& program, const VerifyOptions& options
                       {"gradients", checked->gradients},
                       {"coverage", coverage_json()}});
     else
-      verdict["refusal"] = checked.error().what;
+      verdict.update(
+          {{"refusal", checked.error().what}, {"accepted_without_defaults", is_other_text}});
     session.out << verdict.dump(2, ' ', false, nlohmann::json::error_handler_t::replace) << "\n";
   } else if (checked) {
     const std::string text = fmt::format(
@@ -173,9 +183,6 @@ Result<ExitCode> check_plan(const Program& program, const VerifyOptions& options
         format_count(checked->accesses), format_count(checked->gradients));
     session.out << wrap_text(text + coverage_text(true) + coverage_text(false), session.style);
   } else {
-    // A file may write out what plans leave out where it is as usual: another text, and hash.
-    const std::string usual = to_canonical_json(program);
-    const bool is_other_text = usual != plan_text && check_certificate(usual, certificate);
     session.out << wrap_text("certificate " + printable(checked.error().message()) + "\n" +
                                  (is_other_text ? "It is accepted for the same plan as --plan-out "
                                                   "writes it, without what is as usual.\n"

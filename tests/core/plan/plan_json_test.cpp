@@ -43,6 +43,19 @@ TEST(PlanJson, ReadsBackAsItWasWritten) {
   EXPECT_EQ(to_canonical_json(*back), to_canonical_json(program));
 }
 
+/// Longer than the writer's pieces, and about as long.
+TEST(PlanJson, NamesHaveAnyLength) {
+  for (const std::size_t length : {4093, 4094, 4095, 4097, 32760, 100000}) {
+    Program program = tiny_program();
+    program.buffers[0].name = std::string(length, 'x');
+    const std::string text = to_canonical_json(program);
+    const auto read = program_from_json(text, "plan");
+    ASSERT_TRUE(read) << read.error().message();
+    EXPECT_EQ(to_canonical_json(*read), text);
+    EXPECT_EQ(read->buffers[0].name.size(), length);
+  }
+}
+
 TEST(PlanJson, ReadsAnyLayout) {
   const std::string text = nlohmann::json::parse(to_canonical_json(tiny_program())).dump(2);
   const auto back = program_from_json(text, "plan.json");
