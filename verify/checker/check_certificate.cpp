@@ -156,7 +156,7 @@ PlanView read_plan(const Json& document) {
       Int number = 0;
       for (const Json& segment : plan.at("segments")) {
         const auto end = op + std::ssize(segment.at("ops"));
-        for (Int i = std::min<Int>(2, segment.at("repeat")); i > 0; --i, ++pass)
+        for (Int i = std::min<Int>(kRepetitions, segment.at("repeat")); i > 0; --i, ++pass)
           for (auto o = op; o != end; ++o) instances.push_back({&*o, step, pass, number});
         op = end;
         ++number;

@@ -43,9 +43,12 @@ class Steps {
     count_microbatches(json);
     state_.values.begin_plan();
     state_.weights.begin_plan();
-    Int step = -1;
+    Int step = -1, pass = -1;
     for (const Instance& instance : state_.view.plans[p]) {
       if (std::exchange(step, instance.step) != instance.step) begin_step(instance.step > 0);
+      if (std::exchange(pass, instance.pass) != instance.pass)
+        state_.ledger.begin_run(
+            json.at("segments")[static_cast<Index>(instance.segment)].at("repeat") > kRepetitions);
       follow(*instance.op);
     }
     end_step();
@@ -106,6 +109,8 @@ class Steps {
     check_unit(state_.view, op);
     check_gradient_memory(state_.view, op);
     check_apart(state_.view, op);
+    if (op.kind == "kernel" || op.kind == "copy" || op.kind == "collective")
+      state_.ledger.overwritten(op);
     if (op.kind == "acquire") {
       const Index buffer = op.operands.at(0).buffer;
       state_.values.acquire(buffer);

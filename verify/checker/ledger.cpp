@@ -15,6 +15,18 @@ Ledger::Ledger(const PlanView& view, const Model& model, CheckedPlan& figures)
     if (view.homes[b].kind == "gradient") held_[b] = {{0, {}}, {kMost, {}}};
 }
 
+void Ledger::overwritten(const Op& op) {
+  static const Names movers{"accumulate", "cast", "sum_ranks", "zero_padding"};
+  for (const Operand& operand : op.operands) {
+    const bool makes =
+        op.kind == "kernel" && operand.role == "weight_grad" && !movers.contains(op.does);
+    const auto held = held_.find(operand.buffer);
+    if (operand.writes && !makes && held != held_.end() &&
+        view_.homes[operand.buffer].groups.empty())
+      held->second = {{0, {}}, {kMost, {}}};
+  }
+}
+
 void Ledger::follow(const Op& op, const Work& work) {
   const bool updates = op.does == "update" || op.does == "momentum";
   const bool adds = op.attribute("beta") != 0;
@@ -34,13 +46,13 @@ void Ledger::follow(const Op& op, const Work& work) {
     else if (!operand.writes && (updates || op.does == "norm_partial"))
       judge(op, held->second, spot);
     else if (operand.writes && spot.begin < spot.end && makes)
-      put(held->second, spot,
+      put(op, operand, held->second, spot,
           Held{{{Term{work.pass, work.step, work.parameter, work.owner, work.row,
                       work.row + work.rows},
                  1}}},
           adds);
     else if (operand.writes && spot.begin < spot.end && op.does == "zero_padding")
-      put(held->second, spot, Held{.terms = {}}, false);
+      put(op, operand, held->second, spot, Held{.terms = {}}, false);
     else if (operand.writes && spot.begin < spot.end && kMoves.contains(op.does))
       move(op, held->second, spot);
     else if (operand.writes)
@@ -48,12 +60,21 @@ void Ledger::follow(const Op& op, const Work& work) {
   }
 }
 
-void Ledger::put(Contents& into, const Spot& at, const Held& what, bool adds) {
+void Ledger::put(const Op& op, const Operand& to, Contents& into, const Spot& at, const Held& what,
+                 bool adds) const {
+  const bool narrow = size_of(to.dtype) < size_of(view_.json.at("config").at("grad_dtype"));
   for (Held* held : cut_out(into, at.begin, at.end)) {
+    const bool was_rounded = adds && (held->rounded || what.rounded);
     if (!adds) *held = {{}, what.sums, 0};
     for (const auto& [term, sum] : what.terms) held->terms[term] = plus(held->terms[term], sum);
     if (held->sums != what.sums) held->terms[Term{}] = 1;
     held->kind = std::max(held->kind, at.kind);
+    std::set<Int> passes;
+    for (const auto& [term, sum] : held->terms) passes.insert(term.pass);
+    held->rounded = what.rounded;
+    if ((!narrow && !was_rounded) || passes.size() < 2) continue;
+    if (adds) refuse("{}: sums microbatches in a narrower type", op.place());
+    held->rounded = true;
   }
 }
 
@@ -95,8 +116,11 @@ void Ledger::move(const Op& op, Contents& into, const Spot& to) {
   for (auto i = source.find(from.begin); i->first < from.end; ++i) {
     Held moved = i->second;
     if (moved.kind > from.kind) refuse("{}: moves what not all of its ranks hold", op.place());
+    for (const auto& [term, sum] : moved.terms)
+      if (for_more_ && term.step != nullptr && !begun_.contains(term.pass))
+        refuse("{}: moves what an earlier repetition made", op.place());
     for (const std::string& axis : summed) ++moved.sums[axis];
-    put(into, {to.group, to.kind, i->first + shift, std::next(i)->first + shift}, moved,
+    put(op, output, into, {to.group, to.kind, i->first + shift, std::next(i)->first + shift}, moved,
         op.attribute("beta") != 0);
   }
 }

@@ -25,8 +25,18 @@ class Ledger {
   Ledger(const PlanView& view, const Model& model, CheckedPlan& figures);
 
   void begin_step() { passes_.clear(); }
+  /// A run of a segment; `for_more`: it stands for further ones, too.
+  void begin_run(bool for_more) {
+    begun_.clear();
+    for_more_ = for_more;
+  }
   /// A microbatch of this step.
-  void add_pass(Int pass) { passes_.insert(pass); }
+  void add_pass(Int pass) {
+    passes_.insert(pass);
+    begun_.insert(pass);
+  }
+  /// What an op writes where a gradient has no home yet is none, but what makes one.
+  void overwritten(const Op& op);
   /// What a kernel that makes a gradient adds, or an op that moves, clears or reads some.
   void follow(const Op& op, const Work& work);
   [[nodiscard]] const std::set<Int>& passes() const { return passes_; }
@@ -45,10 +55,13 @@ class Ledger {
     std::map<Term, Int> terms{{Term{}, 1}};  ///< at first garbage
     PerAxis sums{};                          ///< times it was summed, by axis
     Int kind = 0;                            ///< of ranks that hold it, and above
+    bool rounded = false;  ///< several microbatches were summed, in less than main gradients have
   };
   using Contents = std::map<Int, Held>;  ///< of a buffer, by first element
 
-  static void put(Contents& into, const Spot& at, const Held& what, bool adds);
+  /// `to`: the operand that lies there.
+  void put(const Op& op, const Operand& to, Contents& into, const Spot& at, const Held& what,
+           bool adds) const;
   void move(const Op& op, Contents& into, const Spot& to);
   void judge(const Op& op, Contents& held, const Spot& spot);
   void judge(const Op& op, Int at, const Held& held, const Spot& spot, const Parameter* parameter);
@@ -58,6 +71,8 @@ class Ledger {
   CheckedPlan& figures_;
   std::map<Index, Contents> held_{};  ///< by buffer
   std::set<Int> passes_{};
+  std::set<Int> begun_{};  ///< by this run of a segment
+  bool for_more_ = false;
 };
 
 }  // namespace mfsdp::checker

@@ -220,7 +220,14 @@ std::map<std::string, Kept> kept_states(const Json& config, const std::string& o
 
 void read_places(PlanView& view) {
   for (const Json& json : view.json.at("groups")) read_group(view, json);
-  for (const Json& json : view.json.at("buffers")) view.homes.push_back(home_of(view, json));
+  std::set<std::tuple<std::string, std::string, Index>> kept;
+  for (const Json& json : view.json.at("buffers")) {
+    const Home& home = view.homes.emplace_back(home_of(view, json));
+    if (!json.value("persistent", false)) continue;
+    for (const auto& [group, at] : home.groups)
+      if (!kept.emplace(home.kind, home.name, group).second)
+        refuse("buffer {}: holds what another one holds", json.at("name").dump());
+  }
 }
 
 Int parts_of(const PlanView& view, const Group& group, Int kind) {

@@ -78,6 +78,7 @@ struct Op {
 
 /// One run of an op. Two steps are looked at, with repeated segments twice: what is ordered there
 /// is ordered in every later one, as each wait then gets the same record, one step on.
+constexpr Int kRepetitions = 2;
 struct Instance {
   const Op* op;
   Int step, pass, segment;  ///< a pass is one run of a segment

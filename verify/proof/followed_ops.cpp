@@ -54,15 +54,18 @@ class Follower {
       : program_(program),
         layouts_(layouts),
         table_(table),
-        holds_scales_(layouts.homes.size(), false) {
+        holds_scales_(layouts.homes.size(), false),
+        holds_loose_(layouts.homes.size(), false) {
     out_.bits.reserve(table.first.size());
     out_.first.reserve(table.first.size());
     std::size_t number = 0;
     for (const Segment& segment : plan.segments)
       for (const Op& op : segment.ops) {
         if (const auto* kernel = std::get_if<Kernel>(&op.body))
-          for (const ByteAccess& access : table.of(number))
+          for (const ByteAccess& access : table.of(number)) {
             if (is_scale(*kernel, access.operand->role)) holds_scales_[access.buffer] = true;
+            if (makes_loose(*kernel, access)) holds_loose_[access.buffer] = true;
+          }
         ++number;
       }
   }
@@ -83,6 +86,17 @@ class Follower {
                                     .end = access.end});
       }
     }
+    for (const ByteAccess& access : table_.of(out_.bits.size())) {
+      const auto* kernel = std::get_if<Kernel>(&op.body);
+      if (!holds_loose_[access.buffer] || !access.writes ||
+          (kernel != nullptr && makes_loose(*kernel, access)))
+        continue;
+      bits |= kFollowGradients;
+      out_.over_loose.push_back({.op = out_.bits.size(),
+                                 .buffer = access.buffer,
+                                 .begin = access.begin,
+                                 .end = access.end});
+    }
     out_.bits.push_back(bits);
     if ((bits & (kFollowGradients | kFollowWeights | kUsesParameters)) != 0) add_operands(op, bits);
     out_.first.push_back(static_cast<std::uint32_t>(out_.operands.size()));
@@ -102,6 +116,13 @@ class Follower {
     const auto* kernel = std::get_if<Kernel>(&op.body);
     return kernel != nullptr ? !is_scale(*kernel, access.operand->role)
                              : (bits & kFollowScales) == 0;
+  }
+
+  /// A gradient goes to where no group's lie: it is cast or copied there later.
+  [[nodiscard]] bool makes_loose(const Kernel& kernel, const ByteAccess& access) const {
+    return makes_gradient(kernel) && access.operand != nullptr &&
+           access.operand->role == "weight_grad" &&
+           layouts_.homes[access.buffer].holds == Holds::other;
   }
 
   void add_operands(const Op& op, std::uint8_t bits) {
@@ -143,6 +164,7 @@ class Follower {
   const Layouts& layouts_;
   const AccessTable& table_;
   std::vector<bool> holds_scales_;  ///< by buffer
+  std::vector<bool> holds_loose_;   ///< likewise
   FollowedOps out_;
 };
 

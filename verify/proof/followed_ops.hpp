@@ -2,6 +2,7 @@
 // operands of these lie: worked out once for each op, however often it runs.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <optional>
 #include <span>
@@ -44,15 +45,27 @@ struct OverScales {
   std::int64_t end = 0;
 };
 
+/// An op writes where a gradient may lie that belongs to no group yet, and makes none there.
+struct OverLoose {
+  std::size_t op = 0;
+  std::uint32_t buffer = 0;
+  std::int64_t begin = 0;  ///< bytes of the buffer, of all ranks together
+  std::int64_t end = 0;
+};
+
 struct FollowedOps {
   std::vector<std::uint8_t> bits{};  ///< by op, in the order of the plan's ops
   /// Of ops that gradients or weights are followed through, in the order of their operands.
   std::vector<FollowedOperand> operands{};
   std::vector<std::uint32_t> first{0};    ///< by op, and one past the last
   std::vector<OverScales> over_scales{};  ///< by op, ascending
+  std::vector<OverLoose> over_loose{};    ///< likewise
 
   [[nodiscard]] std::span<const FollowedOperand> of(std::size_t op) const {
     return std::span(operands).subspan(first[op], first[op + 1] - first[op]);
+  }
+  [[nodiscard]] auto over_loose_of(std::size_t op) const {
+    return std::ranges::equal_range(over_loose, op, {}, &OverLoose::op);
   }
   /// The entry of one of the op's operands, or null where its buffer holds something else.
   [[nodiscard]] const FollowedOperand* find(std::size_t op, const Operand& operand) const {

@@ -20,6 +20,7 @@ Held& Held::operator+=(const Held& other) {
     terms.push_back(Term(other.terms[i]));
   garbage = garbage || other.garbage;
   uneven = uneven || other.uneven;
+  rounded = rounded || other.rounded;
   return *this;
 }
 
@@ -60,6 +61,7 @@ void GradientMemory::forget(std::uint32_t buffer) {
     held.terms.clear();
     held.garbage = true;
     held.uneven = false;
+    held.rounded = false;
   }
 }
 

@@ -43,8 +43,12 @@ struct Held {
   std::vector<Term> terms;
   bool garbage = false;  ///< what was there before anything wrote it
   bool uneven = false;   ///< summed over ranks that did not hold the same kind of thing
+  bool rounded = false;  ///< it was a sum of microbatches in a type narrower than main gradients'
 
-  friend bool operator==(const Held&, const Held&) = default;
+  /// Rounding aside.
+  friend bool operator==(const Held& a, const Held& b) {
+    return a.terms == b.terms && a.garbage == b.garbage && a.uneven == b.uneven;
+  }
   /// Throws OverflowError where there are too many terms to keep.
   Held& operator+=(const Held& other);
 };

@@ -12,6 +12,7 @@ namespace mfsdp {
 namespace {
 
 constexpr const char* kWhereParts = "where the parts of all ranks lie";
+constexpr const char* kLate = "which an earlier repetition made";
 constexpr const char* kPartsBySelf = "of which each rank's part is by itself";
 
 /// A gradient in a buffer that belongs to no group, such as a sum that is cast later.
@@ -40,6 +41,7 @@ class GradientLedger {
       if ((bits & (kFollowGradients | kUsesParameters)) == 0 || instance.host_work) continue;
       now_ = i;
       operands_ = followed_.of(instance.op_index);
+      for (const OverLoose& over : followed_.over_loose_of(instance.op_index)) spoil(over);
       if ((bits & kUsesParameters) != 0) count_uses();
       if ((bits & kFollowGradients) == 0) continue;
       if ((bits & kMakesGradient) != 0) {
@@ -130,8 +132,7 @@ class GradientLedger {
     if (!at || at->level != 0 || at->atoms.last != at->atoms.first + 1 ||
         layouts_.groups[at->group].atoms[at->atoms.first].parameter == nullptr)
       return go_astray("MF306", *followed, "where no parameter of that size lies");
-    put(*at, memory_, held, adds);
-    check_width(*followed->operand, *at, adds);
+    put(*at, held, adds, *followed->operand);
   }
 
   /// Into a buffer that belongs to no group.
@@ -151,24 +152,63 @@ class GradientLedger {
     loose.count = output.elements();
   }
 
+  /// What lies there now is no gradient.
+  void spoil(const OverLoose& over) {
+    Loose& loose = loose_[over.buffer];
+    const std::int64_t size = size_of(unrolled_.program->buffers[over.buffer].dtype);
+    const std::int64_t end = loose.offset + std::max<std::int64_t>(loose.count, 0) * size;
+    if (over.begin < end && loose.offset < over.end) loose.held = {.terms = {}, .garbage = true};
+  }
+
   /// Writes or adds one value to all atoms of a spot, at its level and all finer ones.
-  static void put(const Spot& at, GradientMemory& memory, const Held& held, bool adds) {
-    for (int level = at.level; level < memory.levels(); ++level) {
-      if (level != at.level && !memory.differs(at.buffer, level)) continue;
-      for (std::uint32_t a = at.atoms.first; a < at.atoms.last; ++a) {
-        Held& edited = memory.edit(at.buffer, level, a);
-        if (adds)
-          edited += held;
-        else
-          edited = held;
-      }
+  void put(const Spot& at, const Held& held, bool adds, const Operand& output) {
+    for (int level = at.level; level < memory_.levels(); ++level) {
+      if (level != at.level && !memory_.differs(at.buffer, level)) continue;
+      for (std::uint32_t a = at.atoms.first; a < at.atoms.last; ++a)
+        put(memory_.edit(at.buffer, level, a), held, adds, at.group, output);
     }
+  }
+  /// Microbatches are summed in the dtype of main gradients or a wider one, and what was a sum of
+  /// them in a narrower one is not added to.
+  void put(Held& edited, const Held& held, bool adds, std::uint32_t group, const Operand& output) {
+    const bool was_rounded = adds && (edited.rounded || held.rounded);
+    if (adds)
+      edited += held;
+    else
+      edited = held;
+    const bool narrow = size_of(output.dtype) < size_of(config_.grad_dtype);
+    if ((!narrow && !was_rounded) || !is_of_several(edited)) return;
+    edited.rounded = true;
+    if (adds)
+      report_width(group, narrow ? output.dtype : config_.reduce_dtype, config_.grad_dtype,
+                   "adds microbatches");
+  }
+  [[nodiscard]] bool is_of_several(const Held& held) const {
+    const auto pass = [&](const Term& term) { return unrolled_.work_pass(term.instance); };
+    return !held.terms.empty() && std::ranges::any_of(held.terms, [&](const Term& term) {
+      return pass(term) != pass(held.terms.front());
+    });
+  }
+
+  /// A repetition that stands for more of them moves what it has made itself: what comes from one
+  /// before it could come later and later.
+  [[nodiscard]] bool is_late(const Held& held) const {
+    const std::uint32_t pass = unrolled_.instances[now_].pass;
+    return unrolled_.passes[pass].for_more && std::ranges::any_of(held.terms, [&](const Term& t) {
+             return unrolled_.instances[t.instance].pass != pass;
+           });
+  }
+  [[nodiscard]] bool is_late(const Spot& from) const {
+    for (int level = from.level; level < memory_.levels(); ++level)
+      for (std::uint32_t a = from.atoms.first; a < from.atoms.last; ++a)
+        if (is_late(memory_.at(from.buffer, level, a))) return true;
+    return false;
   }
 
   void zero(const FollowedOperand& operand) {
     if (!operand.gradient) return;
     if (!operand.spot) return go_astray("MF306", operand, "which is not whole padding");
-    put(*operand.spot, memory_, {}, false);
+    put(*operand.spot, {}, false, *operand.operand);
   }
 
   /// Any other kernel that writes a gradient leaves what this ledger knows nothing of.
@@ -200,7 +240,8 @@ class GradientLedger {
       Held held = loose.held;
       held.garbage = held.garbage || loose.count != input.elements() ||
                      loose.offset != input.offset || input.elements() != output.elements();
-      put(*to, memory_, held, adds);
+      if (is_late(held)) return go_astray("MF305", *target, kLate);
+      put(*to, held, adds, output);
     } else {
       const auto& from = source->spot;
       if (!from) return go_astray("MF306", *source, "which is no slice and no parameter of it");
@@ -210,14 +251,15 @@ class GradientLedger {
             "MF306", *target,
             fmt::format("which other elements go to: {} of '{}'", to_text(source->located.region),
                         layouts_.groups[from->group].name));
-      move_spot(*from, *to, adds, parts_in(*source));
+      if (is_late(*from)) return go_astray("MF305", *source, kLate);
+      move_spot(*from, *to, adds, parts_in(*source), output);
     }
-    check_width(output, *to, adds);
   }
 
   /// Finest level first: a coarser one's value stands for the finer ones until they are kept.
   /// `sums`: the axis over which parts are summed on the way.
-  void move_spot(const Spot& from, const Spot& to, bool adds, std::optional<Axis> sums) {
+  void move_spot(const Spot& from, const Spot& to, bool adds, std::optional<Axis> sums,
+                 const Operand& output) {
     const bool whole = to.atoms.first == 0 && to.atoms.last == memory_.all(to.buffer).last;
     for (int level = memory_.levels() - 1; level >= to.level; --level) {
       const bool own = level == to.level || memory_.differs(from.buffer, level) ||
@@ -230,11 +272,7 @@ class GradientLedger {
           add_axis(reduced_, *sums);
           moved = &reduced_;
         }
-        Held& held = memory_.edit(to.buffer, level, a);
-        if (adds)
-          held += *moved;
-        else
-          held = *moved;
+        put(memory_.edit(to.buffer, level, a), *moved, adds, to.group, output);
       }
     }
     if (whole && !adds && !differs_below(from)) memory_.drop_finer(to.buffer, to.level);
@@ -246,14 +284,6 @@ class GradientLedger {
     return false;
   }
 
-  /// Microbatches are summed in the dtype of main gradients or a wider one.
-  void check_width(const Operand& output, const Spot& at, bool adds) {
-    if (!adds || size_of(output.dtype) >= size_of(config_.grad_dtype)) return;
-    const Held& held = memory_.at(at.buffer, at.level, at.atoms.first);
-    const auto pass = [&](const Term& term) { return unrolled_.work_pass(term.instance); };
-    if (held.terms.size() < 2 || pass(held.terms.front()) == pass(held.terms.back())) return;
-    report_width(at.group, output.dtype, config_.grad_dtype, "adds microbatches");
-  }
   void report_width(std::uint32_t group, DType narrow, DType wide, const char* what) {
     verdict_.report("MF310", group, now_,
                     fmt::format("{} of the gradient of '{}' in {}, narrower than {}", what,
@@ -287,6 +317,7 @@ class GradientLedger {
                        "which is not the part that this rank gets");
     }
     if (!to) return go_astray("MF306", *output, "which is no slice of it");
+    if (is_late(*from)) return go_astray("MF305", *input, kLate);
     const auto& axes =
         unrolled_.program->communicators[unrolled_.index->communicators[collective.communicator]]
             .axes;

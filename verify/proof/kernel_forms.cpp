@@ -61,7 +61,9 @@ class FittingForms {
     return a.kind == b.kind && a.attributes == b.attributes &&
            std::ranges::equal(a.operands, b.operands, [](const Operand& x, const Operand& y) {
              return x.access == y.access && x.dtype == y.dtype && x.role == y.role &&
-                    x.shape == y.shape && x.strides == y.strides;
+                    x.shape == y.shape && x.strides == y.strides &&
+                    (x.role != "workspace" ||
+                     x.offset % kWorkspaceAlignment == y.offset % kWorkspaceAlignment);
            });
   }
 
@@ -158,6 +160,8 @@ class ProgramForms {
     if (const auto* copy = std::get_if<Copy>(&op.body)) {
       check_end(copy->input, "input", Access::read, copy->kind == CopyKind::h2d ? host : device);
       check_end(copy->output, "output", Access::write, copy->kind == CopyKind::d2h ? host : device);
+      for (const Operand* end : {&copy->input, &copy->output})
+        if (!is_contiguous(*end)) report(fmt::format("'{}' is not contiguous", end->role));
     }
   }
 

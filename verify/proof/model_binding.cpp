@@ -176,7 +176,8 @@ struct Parameters {
   std::array<ParameterRole, 2> roles{};
   std::size_t count = 0;  ///< more than two are too many for any step
   std::uint32_t unit = 0;
-  bool astray = false;  ///< no whole parameter of the op's unit, which others report
+  bool homeless = false;  ///< in a buffer that does not hold such
+  bool astray = false;    ///< no whole parameter of the op's unit, which others report
 };
 
 class Binder {
@@ -268,6 +269,7 @@ class Binder {
 
   void bind_step(const Kernel& kernel) {
     const Parameters parameters = parameters_of(kernel);
+    if (parameters.homeless) return fail_step("has weights or a gradient where none are held");
     if (parameters.astray) return excuse();
     std::optional<ParameterRole> role;
     if (parameters.count > 0) role = parameters.roles[0];
@@ -294,6 +296,7 @@ class Binder {
       return fail_step("has not the scale of adapters");
     BoundStep bound{.chunk = step->chunk,
                     .owner = {},
+                    .role = role,
                     .first_flow = static_cast<std::uint32_t>(out_.flows.size()),
                     .contributes = contributes};
     if (parameters.count > 0) bound.owner = owner_of(parameters.unit, kernel, *role);
@@ -393,6 +396,9 @@ class Binder {
   /// Every weight of the step, and no other.
   [[nodiscard]] bool is_complete(const ModelStep& step, const Parameters& parameters) const {
     const auto second = second_parameter(step, program_.config.model);
+    const bool corrects =
+        step.kind == KernelKind::router_forward && program_.config.model.sigmoid_routing;
+    if (corrects && parameters.count != 1) return false;
     return second ? parameters.count == 2 && parameters.roles[1] == *second : parameters.count <= 1;
   }
 
@@ -401,11 +407,14 @@ class Binder {
     for (const Operand& operand : kernel.operands) {
       if (!operand.role.starts_with('w')) continue;
       if (operand.role != "weight" && operand.role != "weight_grad") continue;
-      if (layouts_.holds(operand) == Holds::other) {
-        const Category category = program_.buffers[index_.buffers[operand.buffer]].category;
-        found.astray = found.astray || category != Category::workspace;
-        continue;
-      }
+      const bool is_made = operand.role == "weight_grad";
+      const Buffer& buffer = program_.buffers[index_.buffers[operand.buffer]];
+      // Sums of chunks lie in a workspace.
+      if (is_made && !buffer.holds && buffer.category == Category::workspace) continue;
+      const auto wanted = is_made ? ContentKind::gradient : ContentKind::parameter;
+      found.homeless = found.homeless || !buffer.holds || buffer.holds->kind != wanted;
+      found.astray = found.astray || layouts_.holds(operand) == Holds::other;
+      if (found.homeless || found.astray) continue;
       const auto located = layouts_.locate(operand);
       const GroupLayout& group = layouts_.groups[located->group];
       const auto atoms = layouts_.atoms_of(located->group, located->region);

@@ -109,6 +109,16 @@ void ModelValues::read_step(const BoundStep& step) {
     complain(fmt::format("adds to a sum what belongs to microbatch {} while {} is worked on",
                          base_.microbatch, worked_on()));
   if (step.contributes && step.chunk) add_rows();
+  if (step.contributes && !step.chunk) add_once(step);
+}
+
+/// A step of a microbatch is added to a sum once, however often the microbatch is computed.
+void ModelValues::add_once(const BoundStep& step) {
+  const auto& kernel = std::get<Kernel>(unrolled_.instances[now_].op->body);
+  const bool is_first =
+      added_.emplace(kernel.kind, step.role, base_.owner, base_.microbatch).second;
+  if (!is_first && kernel.attribute("beta") != 0)
+    complain(fmt::format("adds to a sum of microbatch {} what it has", base_.microbatch));
 }
 
 /// Chunks of one microbatch that are added to a sum have no row in common.

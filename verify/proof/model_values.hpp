@@ -5,7 +5,9 @@
 #include <cstdint>
 #include <map>
 #include <optional>
+#include <set>
 #include <string>
+#include <tuple>
 #include <utility>
 #include <vector>
 
@@ -76,6 +78,7 @@ class ModelValues {
 
   void read_step(const BoundStep& step);
   void add_rows();
+  void add_once(const BoundStep& step);
   void find_owner(const BoundStep& step);
   void check(const BoundStep& step, const BoundFlow& flow);
   void check_window();
@@ -109,6 +112,9 @@ class ModelValues {
   std::uint32_t microbatch_ = 0;      ///< whose tokens were taken last
   /// By the kernel that sums, of which there is one step in chunks, and microbatch.
   std::map<std::pair<KernelKind, std::uint32_t>, Summed> summed_;
+  /// Other steps that were added to sums: by kernel, parameter, owner and microbatch.
+  std::set<std::tuple<KernelKind, std::optional<ParameterRole>, std::uint32_t, std::uint32_t>>
+      added_;
   // The instance that runs.
   std::uint32_t now_ = 0;
   ValueKey base_;  ///< its owner and microbatch; excused where these cannot be told

@@ -46,6 +46,7 @@ struct Cells {
   std::int64_t ranks = 1;                              ///< whose contents are here
   std::optional<CommunicatorId> over{};                ///< of these ranks, if they were gathered
   std::optional<std::int64_t> begin{};                 ///< where they begin, if they were gathered
+  std::int64_t count = 0;                              ///< elements of each rank, likewise
 };
 
 }  // namespace
@@ -250,6 +251,7 @@ class ScaleRun::Impl {
     gathered.ranks = communicator.size;
     gathered.over = communicator.id;
     gathered.begin = collective.output.offset;
+    gathered.count = collective.count;
     cells_[collective.output.buffer] = std::move(gathered);
   }
 
@@ -306,6 +308,8 @@ class ScaleRun::Impl {
       rows = checked_add(rows, kernel_of(instance).attribute("rows"));
     }
     const std::int64_t tokens = checked_mul(microbatches_, config_.tokens_per_microbatch());
+    if (!input.made_by.empty() && !is_one_sum(input, kernel))
+      report("MF307", "makes 1/T of sums that are not one a rank, of all ranks and nothing else");
     if (stale)
       report("MF307", "makes 1/T of what was there before this step");
     else if (microbatches_ > 0 && rows != tokens)
@@ -316,6 +320,28 @@ class ScaleRun::Impl {
                                   data_ranks(config_.mesh)));
     check_removed(kernel, input);
     finish(operand_of(kernel, "loss"), Scale::loss);
+  }
+
+  /// All parts of a rank were added up in one place, which is what is gathered and finished.
+  [[nodiscard]] bool is_one_sum(const Cells& input, const Kernel& kernel) const {
+    const auto& [place, first] = *input.made_by.begin();
+    const Operand* sums = operand_of(kernel_of(first), "loss_sums");
+    if (sums == nullptr) return false;  // partials of a norm
+    const std::int64_t one = sums->elements();
+    const Operand& all = *operand_of(kernel, "input");
+    return input.made_by.rbegin()->first == place && (!input.begin || input.count == one) &&
+           all.offset == input.begin.value_or(place) &&
+           all.elements() == checked_mul(one, input.ranks);
+  }
+  /// Partials lie one behind the other, and all that is gathered of a rank are these.
+  static bool is_dense(const Cells& input, const Kernel& kernel) {
+    const std::int64_t size = size_of(operand_of(kernel, "input")->dtype);
+    std::set<std::int64_t> places;
+    for (const auto& [place, instance] : input.made_by) places.insert(place);
+    for (const auto& [place, partial] : input.received) places.insert(place);
+    return std::ssize(places) == made_in(input) &&
+           *places.rbegin() - *places.begin() == (made_in(input) - 1) * size &&
+           (!input.begin || input.count == made_in(input));
   }
 
   /// The norm is that of each trainable group's gradient of this step, scaled by its 1/T.
@@ -349,6 +375,8 @@ class ScaleRun::Impl {
              config_.mesh.size(Axis::pp) == 1 && operand_of(kernel, "input")->elements() != all)
       report("MF311", fmt::format("makes the norm of {} parts, which has {} on all slices",
                                   operand_of(kernel, "input")->elements(), all));
+    else if (config_.mesh.size(Axis::pp) == 1 && !is_dense(input, kernel))
+      report("MF311", "makes the norm of parts between which others lie");
     else if (config_.mesh.size(Axis::pp) == 1 && !begins_a_replica(input, kernel))
       report("MF311", "makes the norm of parts that do not begin where a replica's do");
     else if (const auto missed =

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <set>
 #include <string>
+#include <tuple>
 
 #include "verify/proof/overlap.hpp"
 
@@ -187,6 +188,11 @@ class ProgramCheck {
     if (holds.port && (!buffer.persistent || !ports_.insert(*holds.port).second))
       add("MF004", where(), "expected one persistent buffer for each port", buffer.id);
     for (const HeldGroup& held : holds.groups) {
+      if (buffer.persistent && !kept_.emplace(holds.kind, holds.state, held.group).second)
+        add("MF004", where(),
+            fmt::format("expected one persistent buffer for what it holds of group {}",
+                        held.group.value),
+            buffer.id);
       if (!groups_.find(held.group))
         add("MF001", where(), fmt::format("there is no group with id {}", held.group.value));
       if (held.offset < 0)
@@ -426,6 +432,8 @@ class ProgramCheck {
   FindingList& findings_;
   IdIndex<GroupId> groups_;
   std::set<Port> ports_;  // that a buffer is
+  /// What persistent buffers hold: of runs and saves each has one place.
+  std::set<std::tuple<ContentKind, std::string, GroupId>> kept_;
   AccessTable* table_ = nullptr;
   std::vector<std::pair<OpId, EventId>> records_;   // of the plan, ascending
   std::vector<StreamId> group_stream_;              // of the open groups

@@ -56,7 +56,8 @@ class Unroller {
                                  .first = out_.instances.size(),
                                  .run = runs_[s]++,
                                  .before = before,
-                                 .begun = begun});
+                                 .begun = begun,
+                                 .for_more = segment.repeat > settings.repetitions});
           for (std::uint32_t o = 0; o < segment.ops.size(); ++o)
             issue(segment.ops[o], first_op + o);
         }

@@ -69,6 +69,7 @@ struct Pass {
   std::int64_t run = 0;     ///< which run of the segment, over all steps
   std::int64_t before = 0;  ///< microbatches that began in earlier steps
   std::int64_t begun = 0;   ///< in this step, with those that begin in this pass
+  bool for_more = false;    ///< it stands for repetitions that are not unrolled, too
 };
 
 struct UnrolledPlan {

@@ -98,6 +98,11 @@ std::string fault_of_states(const Op& op, const Kernel& kernel, const Program& p
       !orthogonalises(*group.optimizer))
     return fmt::format("moves weights along a direction, which {} does not make",
                        to_string(*group.optimizer));
+  const bool has_main = operand_of(kernel, "main_weight") != nullptr;
+  const bool keeps_main = program.config.main_dtype != program.config.param_dtype;
+  if (is_update(kernel) && has_main != keeps_main)
+    return keeps_main ? "has no operand 'main_weight', which is kept beside the weights"
+                      : "has an operand 'main_weight', and the weights are these themselves";
   std::vector<KeptState> states;
   if (is_momentum(kernel) || !orthogonalises(*group.optimizer))
     states = program.config.kept_states(*group.optimizer);
