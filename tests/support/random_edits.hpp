@@ -75,20 +75,68 @@ inline void redirect(const Program& program, Plan& plan) {
   if (!larger.empty()) move_operands(plan, from.id, any_of(larger));
 }
 
+/// Before an op something else is copied to where one of its operands lies, on its stream.
+inline void write_over(const Program& program, Segment& segment, std::ptrdiff_t at) {
+  const Op& op = segment.ops[static_cast<std::size_t>(at)];
+  Op reader = op;
+  std::vector<Operand*> operands = operands_of(reader);
+  if (operands.empty()) return;
+  Operand to = *any_of(operands);
+  if (!to.stated()) return;
+  to.role = "output";
+  to.access = Access::write;
+  to.shape = {to.elements()};
+  to.strides.clear();
+  std::vector<BufferId> sources;
+  for (const Buffer& buffer : program.buffers)
+    if (buffer.dtype == to.dtype && buffer.size.value >= to.touched_bytes())
+      sources.push_back(buffer.id);
+  if (sources.empty()) return;
+  Operand from = to;
+  from.role = "input";
+  from.access = Access::read;
+  from.buffer = any_of(sources);
+  from.offset = 0;
+  Op copy = op;
+  copy.id = OpId(1'000'001);
+  copy.group.reset();
+  copy.body = Copy{.kind = CopyKind::d2d, .input = from, .output = to};
+  segment.ops.insert(segment.ops.begin() + at, copy);
+}
+
+/// What a buffer holds another one holds too, which an op may read or write in its place.
+inline void double_buffer(Program& program, Op& op) {
+  std::vector<Operand*> operands = operands_of(op);
+  if (operands.empty()) return;
+  Operand& operand = *any_of(operands);
+  if (!operand.stated()) return;
+  Buffer again = program.buffers[operand.buffer.value];
+  Pool& pool = program.pools[again.pool.value];
+  again.id = BufferId(static_cast<std::uint32_t>(program.buffers.size()));
+  again.name += ".second";
+  const std::int64_t unit = std::max<std::int64_t>(pool.alignment, 1);
+  again.offset.value = (pool.height.value + unit - 1) / unit * unit;
+  pool.height.value = again.offset.value + again.size.value;
+  if (*rc::gen::arbitrary<bool>()) again.holds.reset();
+  program.buffers.push_back(again);
+  if (*rc::gen::arbitrary<bool>()) operand.buffer = again.id;
+}
+
 inline bool rotates(const Op& op) {
   const auto* kernel = std::get_if<Kernel>(&op.body);
   return kernel != nullptr && to_string(kernel->kind).find("rope") != std::string_view::npos;
 }
 
-/// twice: an op stands there a second time; rotation: it has changed places with a neighbour
-enum class Edit { other, twice, rotation };
+/// twice: an op stands there a second time; rotation: it has changed places with a neighbour;
+/// over: something is copied to where an op reads or writes, or a buffer is there twice
+enum class Edit { other, twice, rotation, over };
 
 inline Edit edit(Program& program) {
   Plan& plan = any_of(program.plans);
   Segment& segment = any_of(plan.segments);
   const auto at = *rc::gen::inRange<std::ptrdiff_t>(0, std::ssize(segment.ops));
   const auto op = segment.ops.begin() + at;
-  switch (*rc::gen::inRange(0, 6)) {
+  switch (*rc::gen::inRange(0, 8)) {
     case 0: segment.ops.erase(op); break;
     case 1: {
       Op again = *op;
@@ -101,6 +149,8 @@ inline Edit edit(Program& program) {
       std::swap(*op, *(op + 1));
       return rotates(*op) || rotates(*(op + 1)) ? Edit::rotation : Edit::other;
     case 3: redirect(program, plan); break;
+    case 4: write_over(program, segment, at); return Edit::over;
+    case 5: double_buffer(program, *op); return Edit::over;
     default: edit_body(program, *op);
   }
   return Edit::other;
