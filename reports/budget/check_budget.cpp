@@ -2,10 +2,12 @@
 
 #include <algorithm>
 #include <cmath>
+#include <span>
 #include <utility>
 
 #include "reports/budget/budget.hpp"
 #include "reports/budget/stamps.hpp"
+#include "reports/record/step_figures.hpp"
 #include "reports/statistics/blocks.hpp"
 #include "reports/statistics/sample.hpp"
 
@@ -33,22 +35,33 @@ bool varies(const Measure& measure, Runs runs) {
          std::ranges::any_of(runs, [](const RunResult& run) { return run.measured() != nullptr; });
 }
 
+/// The means of blocks, which tell how far the median step may be off by chance, scaled so that
+/// their median is the median step.
+std::vector<double> block_samples(std::span<const double> steps) {
+  std::vector<double> means = blocks_of(steps).means;
+  if (means.empty()) return means;
+  const double scale = *settled_median(steps) / median_of(means);
+  for (double& mean : means) mean *= scale;
+  return means;
+}
+
 /// Each run is a sample, or (`by_steps`) each block of steps where there are fewer than five runs.
 void add_samples(const Measure& measure, Runs runs, bool by_steps, Evidence& evidence) {
   by_steps = by_steps && runs.size() < kFewestSamples;
   std::vector<double>& samples = evidence.samples;
   for (const RunResult& run : runs) {
+    const std::vector<double> steps = steps_of(measure, run);
+    std::vector<double> blocks = block_samples(steps);
     // Of rates too: they follow from the step, not from the mean of single rates.
-    std::vector<double> means = blocks_of(steps_of(measure, run)).means;
-    for (double& mean : means) mean = value_at_step(measure, run, mean);
-    if (by_steps && !means.empty()) {
+    for (double& block : blocks) block = value_at_step(measure, run, block);
+    if (by_steps && !blocks.empty()) {
       evidence.of_steps = true;
-      samples.insert(samples.end(), means.begin(), means.end());
+      samples.insert(samples.end(), blocks.begin(), blocks.end());
       continue;
     }
     const std::optional<Figure> whole = measure.read(run);
-    if (!means.empty())
-      samples.push_back(median_of(means));
+    if (!blocks.empty())
+      samples.push_back(value_at_step(measure, run, *settled_median(steps)));
     else if (whole)
       samples.push_back(real_of(*whole));
   }

@@ -45,15 +45,18 @@ std::vector<double> step_times(std::span<const StepResult> steps) {
   return times;
 }
 
-std::optional<Nanos> median_step(std::span<const StepResult> steps) {
-  const std::vector<double> times = step_times(steps);
-  if (times.empty()) return std::nullopt;
-  const std::vector<double> means = blocks_of(times).means;
-  if (!means.empty()) return Nanos(std::llround(median_of(means)));
+std::optional<double> settled_median(std::span<const double> values) {
+  if (values.empty()) return std::nullopt;
   const std::size_t warm_up = BlockRule().warm_up;
   const std::size_t left_out =
-      times.size() > warm_up ? warm_up : std::min<std::size_t>(times.size() - 1, 1);
-  return Nanos(std::llround(median_of(std::span(times).subspan(left_out))));
+      values.size() > warm_up ? warm_up : std::min<std::size_t>(values.size() - 1, 1);
+  return median_of(values.subspan(left_out));
+}
+
+std::optional<Nanos> median_step(std::span<const StepResult> steps) {
+  const std::optional<double> median = settled_median(step_times(steps));
+  if (!median) return std::nullopt;
+  return Nanos(std::llround(*median));
 }
 
 void set_step_figures(MeasuredRun& run, std::optional<double> peak_tflops) {

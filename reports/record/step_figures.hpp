@@ -1,9 +1,10 @@
 // One figure for how long a step of a measured run takes, out of all its steps: median_step_ns.
 //
-//   steps        1 2 3 4 5 | 6 ... 15 | 16 ... 25 | ...
-//                warm-up     block      block           means of blocks; their median
+//   steps        1 2 3 4 5 | 6 7 8 ...
+//                warm-up     their median
 //
 // Lists, comparisons, the store and mfsdp-exec's summary show it, and it is what a budget judges.
+// How far it may be off by chance is told by the means of blocks (reports/statistics/blocks.hpp).
 #pragma once
 
 #include <optional>
@@ -18,9 +19,11 @@ namespace mfsdp {
 /// The times of the run's steps in nanoseconds, in order, without those that nobody timed.
 [[nodiscard]] std::vector<double> step_times(std::span<const StepResult> steps);
 
-/// The median step: the median of the means of blocks (reports/statistics/blocks.hpp). Of
-/// runs that are too short for a block, the median of the steps after the warm-up; where there are
-/// none, of those after the first; the first where there is no other. None without a timed step.
+/// The median of values of a run's steps, in order: of those after the warm-up; where there are
+/// none, of those after the first; the first where there is no other. None of an empty list.
+[[nodiscard]] std::optional<double> settled_median(std::span<const double> values);
+
+/// The median step: settled_median() of the steps' times. None without a timed step.
 [[nodiscard]] std::optional<Nanos> median_step(std::span<const StepResult> steps);
 
 /// Sets the median step and the rates that follow from it, from the run's steps; a run without a

@@ -135,7 +135,8 @@ TEST(CheckBudget, EveryMeasureOfStepsHasEachVerdict) {
     EXPECT_EQ(fixed(1, a), Verdict::pass);
     EXPECT_EQ(fixed(lower ? 0.9 : 1.1, a), Verdict::fail);
     EXPECT_EQ(fixed(lower ? 1.1 : 0.9, a), Verdict::improved);
-    EXPECT_EQ(fixed(lower ? 1.05 : 0.95, noisy), Verdict::inconclusive);
+    // Its median is 65.5 ms, the limit 66.4, and its blocks leave 64.1 to 67.8 possible.
+    EXPECT_EQ(fixed(1, noisy), Verdict::inconclusive);
   }
 }
 
@@ -149,7 +150,9 @@ TEST(CheckBudget, RatesFollowFromTheStep) {
     run.steps.push_back(step);
   }
   set_step_figures(run, std::nullopt);
-  ASSERT_EQ(run.time.median_step, Nanos(20'000'000));
+  // Of steps 6 to 200, 98 take 10 ms and 97 take 30. Blocks of ten have a mean of 20 ms each: the
+  // check's figure is the median step nevertheless.
+  ASSERT_EQ(run.time.median_step, Nanos(10'000'000));
   const Budget budget = budget_of("[time]\ntokens_per_second_per_gpu = 1\nmedian_step_ns = 1\n");
   const RunResult result(run);
   for (const BudgetRow& row : check_budget(budget, {&result, 1}).rows) {

@@ -27,18 +27,27 @@ TEST(StepFigures, AShortRunLeavesOutItsFirstStep) {
 }
 
 TEST(StepFigures, TheWarmUpIsLeftOut) {
-  // Five steps of warm-up, then fewer than a block of ten: the median of 1, 2, 9.
+  // Five steps of warm-up, then the median of 1, 2, 9.
   EXPECT_EQ(median_step(steps_of({900, 900, 900, 900, 900, 1, 9, 2})), Nanos(2));
 }
 
-TEST(StepFigures, LongRunsAreTheMedianOfTheirBlocks) {
+/// One pause moves a mean, and no median.
+TEST(StepFigures, OneLongStepDoesNotMoveTheMedian) {
+  std::vector<std::int64_t> fifteen(14, 1'000);
+  fifteen.push_back(50'000);
+  EXPECT_EQ(median_step(steps_of(fifteen)), Nanos(1'000));
+  std::vector<std::int64_t> thirty(30, 112);
+  thirty[20] = 8'000;
+  EXPECT_EQ(median_step(steps_of(thirty)), Nanos(112));
+}
+
+TEST(StepFigures, EveryStepAfterTheWarmUpCounts) {
   std::vector<std::int64_t> durations(5, 9'000);  // warm-up
-  durations.insert(durations.end(), 10, 100);     // means of ten: 100, 130, 110
-  durations.insert(durations.end(), 9, 100);
-  durations.push_back(400);
-  durations.insert(durations.end(), 10, 110);
-  durations.push_back(5'000);  // fills no block: the last step is not the run
+  durations.insert(durations.end(), 10, 100);
+  durations.insert(durations.end(), 11, 110);  // 21 in all: the eleventh is 110
   EXPECT_EQ(median_step(steps_of(durations)), Nanos(110));
+  durations.pop_back();  // ten of each: the mean of the two in the middle
+  EXPECT_EQ(median_step(steps_of(durations)), Nanos(105));
 }
 
 TEST(StepFigures, StepsThatNobodyTimedDoNotCount) {
