@@ -9,13 +9,13 @@
 #include <unordered_set>
 #include <vector>
 
+#include "core/base/byte_order_mark.hpp"
 #include "core/base/text.hpp"
 
 namespace mfsdp {
 namespace {
 
 constexpr std::size_t kMaximumDepth = 64;
-constexpr std::string_view kByteOrderMark = "\xEF\xBB\xBF";
 
 std::string place(const std::string& where, std::size_t first_line, std::string_view text,
                   std::size_t byte) {
@@ -147,7 +147,7 @@ class StrictBuilder {
 
 Result<nlohmann::json> parse_json(std::string_view text, const std::string& where,
                                   std::size_t first_line) {
-  if (text.starts_with(kByteOrderMark)) text.remove_prefix(kByteOrderMark.size());
+  text = without_byte_order_mark(text);
   if (text.find_first_not_of(" \t\r\n") == std::string_view::npos)
     return fail(where, "expected JSON, got an empty file");
   nlohmann::json root;

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include "core/base/byte_order_mark.hpp"
 #include "core/base/closest.hpp"
 #include "core/base/text.hpp"
 
@@ -48,8 +49,7 @@ void flatten(const toml::table& table, const std::string& prefix, std::vector<To
 /// The text in ASCII: characters beyond it become "?" in comments and are errors elsewhere.
 /// toml++ 3.3 has undefined behaviour for some of them outside strings (U+00A1 is enough).
 Result<std::string> ascii_of(std::string_view text, const std::string& where) {
-  if (text.starts_with("\xEF\xBB\xBF")) text.remove_prefix(3);
-  std::string ascii(text);
+  std::string ascii(without_byte_order_mark(text));
   std::uint32_t line = 1;
   bool comment = false;
   for (char& c : ascii) {

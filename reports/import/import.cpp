@@ -7,6 +7,7 @@
 #include <system_error>
 #include <utility>
 
+#include "core/base/byte_order_mark.hpp"
 #include "core/base/read_file.hpp"
 #include "core/formats/trace_source.hpp"
 #include "reports/import/foreign_run.hpp"
@@ -62,7 +63,7 @@ Result<fs::path> events_file_in(const fs::path& folder) {
 
 /// Results of mfsdp: one object, a sweep's, or an object a line, where the events of a run that
 /// goes on are passed over.
-Result<std::vector<RunResult>> read_results(const std::string& text, const std::string& where) {
+Result<std::vector<RunResult>> read_results(std::string_view text, const std::string& where) {
   std::vector<RunResult> runs;
   const auto whole = nlohmann::json::parse(text, nullptr, /*allow_exceptions=*/false);
   if (whole.is_object() && whole.contains("results") && whole["results"].is_array()) {
@@ -129,7 +130,7 @@ Result<ImportFormat> detect_format(std::string_view bytes, const std::string& wh
     MFSDP_LET(head, unpacked(bytes, where, kHeadBytes));
     return detect_format(head, where);
   }
-  const std::string_view head = bytes.substr(0, kHeadBytes);
+  const std::string_view head = without_byte_order_mark(bytes).substr(0, kHeadBytes);
   const auto holds = [&](std::string_view text) {
     return head.find(text) != std::string_view::npos;
   };
@@ -183,7 +184,7 @@ Result<std::vector<RunResult>> import_file(const fs::path& path, const ImportSet
     MFSDP_LET(all, unpacked(bytes, where, kMostFileBytes));
     content = std::move(all);
   }
-  const std::string& text = content.empty() ? bytes : content;
+  const std::string_view text = without_byte_order_mark(content.empty() ? bytes : content);
   if (format == ImportFormat::result) return read_results(text, where);
   MFSDP_LET(run, read_foreign(format, text, where));
   return std::vector<RunResult>{result_of(std::move(run), settings, bytes, file)};

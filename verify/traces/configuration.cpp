@@ -10,6 +10,7 @@
 #include <set>
 #include <utility>
 
+#include "core/base/byte_order_mark.hpp"
 #include "core/base/parse_json.hpp"
 #include "core/base/text.hpp"
 #include "verify/traces/shell_words.hpp"
@@ -277,6 +278,7 @@ bool Configuration::is_flag(std::string_view name) const {
 
 Result<std::vector<Configuration>> read_configurations(std::string_view text,
                                                        const std::string& where) {
+  text = without_byte_order_mark(text);
   const auto start = text.find_first_not_of(" \t\r\n");
   if (start == std::string_view::npos)
     return fail(where, "expected a configuration as JSON or as flags, got nothing");

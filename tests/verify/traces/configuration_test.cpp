@@ -16,6 +16,13 @@ Configuration read(const std::string& text) {
   return list->front();
 }
 
+/// As some editors write it in front of UTF-8.
+TEST(ReadConfigurations, AByteOrderMarkIsSkipped) {
+  const std::string mark = "\xEF\xBB\xBF";
+  EXPECT_TRUE(read(mark + "--use-megatron-fsdp").is_on("use_megatron_fsdp"));
+  EXPECT_TRUE(read(mark + "{\"use_megatron_fsdp\": true}").is_on("use_megatron_fsdp"));
+}
+
 TEST(ReadConfigurations, FlagsOfACommandLine) {
   const Configuration c = read(R"(
 export CUDA_DEVICE_MAX_CONNECTIONS=1
