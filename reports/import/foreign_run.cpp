@@ -14,25 +14,42 @@
 #include <utility>
 
 #include "reports/record/step_figures.hpp"
-#include "reports/statistics/sample.hpp"
 
 namespace mfsdp {
 namespace {
 
-/// The median of the second half of the steps that have the value.
-template <class Get>
-std::optional<double> settled(const std::map<std::int64_t, ForeignStep>& steps, Get get) {
-  std::vector<double> values;
-  for (const auto& [number, step] : steps)
-    if (const std::optional<double> value = get(step);
-        value && std::isfinite(*value) && *value >= 0)
-      values.push_back(*value);
-  if (values.empty()) return std::nullopt;
-  values.erase(values.begin(), values.begin() + static_cast<std::ptrdiff_t>(values.size() / 2));
-  return median_of(values);
+constexpr double kNanosPerSecond = 1e9;
+
+using FigureOfStep = std::optional<double> ForeignStep::*;
+
+bool is_rate(const std::optional<double>& value) {
+  return value && std::isfinite(*value) && *value >= 0;
 }
 
-constexpr double kNanosPerSecond = 1e9;
+/// A rate of the median step: what a step does in all, over that step. It is that of the steps
+/// whose time is known; of a log without times, the median of the rates that it says.
+std::optional<double> rate_of(const ForeignRun& from, FigureOfStep rate,
+                              std::optional<Nanos> step) {
+  std::vector<double> rates;
+  std::vector<double> amounts;
+  for (const auto& [number, figures] : from.steps) {
+    const std::optional<double>& value = figures.*rate;
+    if (!is_rate(value)) continue;
+    rates.push_back(*value);
+    if (is_rate(figures.seconds) && *figures.seconds > 0)
+      amounts.push_back(*value * *figures.seconds);
+  }
+  if (amounts.empty() || !step || *step <= Nanos(0)) return settled_median(rates);
+  return *settled_median(amounts) / (static_cast<double>(step->value) / kNanosPerSecond);
+}
+
+std::optional<double> tokens_of_steps(const ForeignRun& from) {
+  std::vector<double> tokens;
+  for (const auto& [number, figures] : from.steps)
+    if (figures.tokens) tokens.push_back(static_cast<double>(*figures.tokens));
+  return settled_median(tokens);
+}
+
 constexpr double kLongestSeconds = 1e9;  ///< 31 years
 
 std::optional<Nanos> nanos_of(std::optional<double> seconds) {
@@ -103,18 +120,17 @@ void set_time(MeasuredRun& run, const ForeignRun& from) {
   auto step = median_step(run.steps);
   if (!step && from.time) step = from.time->step;
   know(run, ResultFigure::median_step_ns, step, time.median_step);
-  auto rate = settled(from.steps, [](const auto& s) { return s.tokens_per_second; });
-  const auto tokens = settled(from.steps, [](const auto& s) {
-    return s.tokens ? std::optional(static_cast<double>(*s.tokens)) : std::nullopt;
-  });
-  const bool all_known = !rate && tokens && step && *step > Nanos(0) && from.gpus;
+  auto tokens_per_second = rate_of(from, &ForeignStep::tokens_per_second, step);
+  const auto tokens = tokens_of_steps(from);
+  const bool all_known = !tokens_per_second && tokens && step && *step > Nanos(0) && from.gpus;
   if (all_known)
-    rate = *tokens / (static_cast<double>(step->value) / kNanosPerSecond) /
-           static_cast<double>(*from.gpus);
-  know(run, ResultFigure::tokens_per_second_per_gpu, rate, time.tokens_per_second_per_gpu);
-  know(run, ResultFigure::tflops_per_gpu,
-       settled(from.steps, [](const auto& s) { return s.tflops; }), time.tflops_per_gpu);
-  know(run, ResultFigure::mfu, settled(from.steps, [](const auto& s) { return s.mfu; }), time.mfu);
+    tokens_per_second = *tokens / (static_cast<double>(step->value) / kNanosPerSecond) /
+                        static_cast<double>(*from.gpus);
+  know(run, ResultFigure::tokens_per_second_per_gpu, tokens_per_second,
+       time.tokens_per_second_per_gpu);
+  know(run, ResultFigure::tflops_per_gpu, rate_of(from, &ForeignStep::tflops, step),
+       time.tflops_per_gpu);
+  know(run, ResultFigure::mfu, rate_of(from, &ForeignStep::mfu, step), time.mfu);
 }
 
 void set_steps(MeasuredRun& run, const ForeignRun& from) {

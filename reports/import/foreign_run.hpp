@@ -53,8 +53,7 @@ struct ForeignRun {
 };
 
 /// The result. The median step is that of the steps (reports/record/step_figures.hpp), else the
-/// timeline's one; rates are the medians of the second half of the steps.
-/// `bytes` and `path` are the file's.
+/// timeline's one; the rates are those of the median step. `bytes` and `path` are the file's.
 [[nodiscard]] RunResult result_of(ForeignRun run, const ImportSettings& settings,
                                   std::string_view bytes, const std::filesystem::path& path);
 

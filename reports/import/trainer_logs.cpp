@@ -2,8 +2,13 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <array>
 #include <charconv>
 #include <cmath>
+#include <functional>
+#include <initializer_list>
+#include <limits>
+#include <map>
 #include <nlohmann/json.hpp>
 #include <utility>
 
@@ -43,12 +48,29 @@ std::string_view trimmed_text(std::string_view text) {
 // after "[rank0]:[titan] 2025-06-16 22:30:50,322 - root - INFO - ", with colours on a terminal.
 // `memory` is max_reserved_gib, `tps` of one device. Older versions have no grad_norm. Every rank
 // that logs writes its own line: the first one of a step counts. Time comes from the clock of the
-// lines; a line is of all steps since the one before.
+// rank's lines; a line is of all steps since the one before. A log may be continued by a run that
+// was started again: its first line has no time, since the one before it is of a run that ended.
 
 struct ClockOfSteps {
   std::optional<std::int64_t> step;
   std::int64_t at = 0;
 };
+
+using ClocksOfRanks = std::map<std::string, ClockOfSteps, std::less<>>;
+
+/// "[rank0]" of "[rank0]:[titan] ..."; empty where the line does not begin so.
+std::string_view rank_of(std::string_view line) {
+  if (!line.starts_with("[rank")) return {};
+  return line.substr(0, line.find(':'));
+}
+
+/// Whether a run says this as it starts, before its first step.
+bool is_titan_start(std::string_view line) {
+  constexpr std::array<std::string_view, 3> marks{" capacity: ", "device mesh with [",
+                                                  "Training starts at step"};
+  return std::ranges::any_of(
+      marks, [&](std::string_view mark) { return line.find(mark) != std::string_view::npos; });
+}
 
 void read_titan_setup(std::string_view line, ForeignRun& run) {
   // build_device_memory_monitor(): "CUDA capacity: NVIDIA H100 with 79.11GiB memory"
@@ -88,9 +110,22 @@ void read_titan_setup(std::string_view line, ForeignRun& run) {
     run.engine = "torchtitan (FSDP2)";
 }
 
+/// Seconds of each step since the rank's line before; none of a rank's first line, and none where
+/// the number does not go forward: a run has started again.
+std::optional<double> seconds_since(ClockOfSteps& clock, std::int64_t number, std::int64_t at) {
+  const ClockOfSteps before = std::exchange(clock, {.step = number, .at = at});
+  if (!before.step || number <= *before.step || at <= before.at) return std::nullopt;
+  return static_cast<double>(at - before.at) / 1e9 / static_cast<double>(number - *before.step);
+}
+
 void read_titan_step(std::string_view line, std::int64_t number, ClockOfSteps& clock,
                      ForeignRun& run) {
+  const auto at = time_in(line);
+  const auto seconds = at ? seconds_since(clock, number, *at) : std::nullopt;
+  if (run.steps.contains(number)) return;
+  if (!run.created_unix_ns) run.created_unix_ns = at;
   ForeignStep step;
+  step.seconds = seconds;
   step.loss = number_after(line, "loss:");
   step.grad_norm = number_after(line, "grad_norm:");
   step.tokens_per_second = number_after(line, "tps:");
@@ -98,13 +133,6 @@ void read_titan_step(std::string_view line, std::int64_t number, ClockOfSteps& c
   if (const auto percent = number_after(line, "mfu:")) step.mfu = *percent / 100;
   if (const auto reserved = bytes_of_units(number_after(line, "memory:"), kGiB))
     keep_largest(run.reserved, *reserved);
-  if (const auto at = time_in(line)) {
-    if (!run.created_unix_ns) run.created_unix_ns = at;
-    if (clock.step && number > *clock.step && *at > clock.at)
-      step.seconds =
-          static_cast<double>(*at - clock.at) / 1e9 / static_cast<double>(number - *clock.step);
-    clock = {.step = number, .at = *at};
-  }
   run.steps.emplace(number, step);
 }
 
@@ -112,18 +140,22 @@ void read_titan_step(std::string_view line, std::int64_t number, ClockOfSteps& c
 
 Result<ForeignRun> read_torchtitan_log(std::string_view text, const std::string& where) {
   ForeignRun run{.engine = "torchtitan", .format = "torchtitan log"};
-  ClockOfSteps clock;
+  ClocksOfRanks clocks;
   for_each_line(text, [&](std::string_view raw, std::int64_t) {
     const std::string line = without_colours(raw);
     const bool validates = line.find("validate step:") != std::string::npos;
     const auto number = whole(number_after(line, "step:"), kMostSteps);
     const auto loss = number_after(line, "loss:");
-    if (!number || !loss) return read_titan_setup(line, run);
+    ClockOfSteps& clock = clocks[std::string(rank_of(line))];
+    if (!number || !loss) {
+      if (is_titan_start(line)) clock = {};
+      return read_titan_setup(line, run);
+    }
     if (validates) {
       run.validation_losses.emplace(*number, *loss);
       return;
     }
-    if (!run.steps.contains(*number)) read_titan_step(line, *number, clock, run);
+    read_titan_step(line, *number, clock, run);
   });
   if (run.steps.empty())
     return fail(where, "holds no line of a step: expected \"step: 10  loss:  7.0762  ...\"");
@@ -270,33 +302,91 @@ Result<ForeignRun> read_megatron_log(std::string_view text, const std::string& w
 
 namespace {
 
-/// The first of the names that the object has as a number.
-std::optional<double> number_of(const nlohmann::json& object,
-                                std::initializer_list<std::string_view> names) {
-  for (const std::string_view name : names)
-    if (const auto found = object.find(name); found != object.end() && found->is_number())
-      return found->get<double>();
+constexpr std::string_view kStepFault = "expected a whole number of a step, from 0 to 1e15";
+
+/// The line with "NaN", "Infinity" and "-Infinity" as strings: Python's json.dumps writes the bare
+/// words, which are no JSON.
+std::string with_quoted_words(std::string_view line) {
+  constexpr std::array<std::string_view, 3> words{"NaN", "Infinity", "-Infinity"};
+  std::string text;
+  bool in_string = false;
+  for (std::size_t i = 0; i < line.size();) {
+    const auto word = std::ranges::find_if(
+        words, [&](std::string_view each) { return line.substr(i).starts_with(each); });
+    if (!in_string && word != words.end()) {
+      text += fmt::format("\"{}\"", *word);
+      i += word->size();
+      continue;
+    }
+    const bool escapes = in_string && line[i] == '\\' && i + 1 < line.size();
+    if (line[i] == '"') in_string = !in_string;
+    const std::size_t count = escapes ? 2 : 1;
+    text += line.substr(i, count);
+    i += count;
+  }
+  return text;
+}
+
+/// A number, or one that is not finite by its word.
+std::optional<double> number_in(const nlohmann::json& value) {
+  constexpr double infinite = std::numeric_limits<double>::infinity();
+  if (value.is_number()) return value.get<double>();
+  if (value == "NaN") return std::numeric_limits<double>::quiet_NaN();
+  if (value == "Infinity") return infinite;
+  if (value == "-Infinity") return -infinite;
   return std::nullopt;
 }
 
-ForeignStep step_of_object(const nlohmann::json& object) {
+using Keys = std::initializer_list<std::string_view>;
+
+/// The figures of a step in a line. A text in the place of a number is remembered as a fault.
+class StepLine {
+ public:
+  explicit StepLine(const nlohmann::json& object) : object_(object) {}
+
+  /// The first of the keys that has a number, which may not be finite.
+  std::optional<double> number(Keys keys) {
+    for (const std::string_view key : keys) {
+      const auto found = object_.find(key);
+      if (found == object_.end()) continue;
+      if (const auto number = number_in(*found)) return number;
+      if (found->is_string() && fault_.empty())
+        fault_ = fmt::format("{}: expected a number, got a text", key);
+    }
+    return std::nullopt;
+  }
+  /// The same; none where it is not finite.
+  std::optional<double> finite(Keys keys) {
+    const auto found = number(keys);
+    return found && std::isfinite(*found) ? found : std::nullopt;
+  }
+  [[nodiscard]] bool is_true(std::string_view key) const {
+    const auto found = object_.find(key);
+    return found != object_.end() && found->is_boolean() && found->get<bool>();
+  }
+  [[nodiscard]] const std::string& fault() const { return fault_; }
+
+ private:
+  const nlohmann::json& object_;
+  std::string fault_;
+};
+
+ForeignStep step_of_line(StepLine& line) {
   ForeignStep step;
-  step.loss = number_of(object, {"loss", "train_loss", "lm loss", "loss_metrics/global_avg_loss"});
-  step.grad_norm = number_of(object, {"grad_norm", "gradient_norm", "grad norm"});
-  step.learning_rate = number_of(object, {"learning_rate", "lr"});
-  step.seconds = number_of(
-      object, {"step_time", "step_seconds", "seconds", "time_s", "time_metrics/end_to_end(s)"});
-  if (const auto nanos = number_of(object, {"step_ns"})) step.seconds = *nanos / 1e9;
-  if (const auto millis = number_of(object, {"step_ms", "time_ms", "step_time_ms"}))
+  step.loss = line.number({"loss", "train_loss", "lm loss", "loss_metrics/global_avg_loss"});
+  step.grad_norm = line.number({"grad_norm", "gradient_norm", "grad norm"});
+  step.learning_rate = line.finite({"learning_rate", "lr"});
+  step.seconds =
+      line.finite({"step_time", "step_seconds", "seconds", "time_s", "time_metrics/end_to_end(s)"});
+  if (const auto nanos = line.finite({"step_ns"})) step.seconds = *nanos / 1e9;
+  if (const auto millis = line.finite({"step_ms", "time_ms", "step_time_ms"}))
     step.seconds = *millis / 1e3;
-  step.tokens = whole(number_of(object, {"tokens"}), kMostSteps);
-  step.tokens_per_second =
-      number_of(object, {"tokens_per_second_per_gpu", "tps", "throughput(tps)"});
-  step.tflops = number_of(object, {"tflops_per_gpu", "tflops"});
-  step.mfu = number_of(object, {"mfu"});
-  if (const auto percent = number_of(object, {"mfu(%)"})) step.mfu = *percent / 100;
-  if (const auto skipped = object.find("skipped"); skipped != object.end())
-    step.skipped = skipped->is_boolean() && skipped->get<bool>();
+  step.tokens = whole(line.finite({"tokens"}), kMostSteps);
+  step.tokens_per_second = line.finite({"tokens_per_second_per_gpu", "tps", "throughput(tps)"});
+  step.tflops = line.finite({"tflops_per_gpu", "tflops"});
+  step.mfu = line.finite({"mfu"});
+  if (const auto percent = line.finite({"mfu(%)"})) step.mfu = *percent / 100;
+  step.skipped = line.is_true("skipped");
   return step;
 }
 
@@ -307,7 +397,8 @@ bool has_figure(const ForeignStep& step) {
 
 /// What a step cannot have; empty where all may be.
 std::string_view fault_of(double number, const ForeignStep& step) {
-  if (number != std::floor(number)) return "expected a whole number of a step";
+  const bool counts = number >= 0 && number <= kMostSteps && number == std::floor(number);
+  if (!counts) return kStepFault;
   for (const auto& rate : {step.seconds, step.tokens_per_second, step.tflops})
     if (rate && !(*rate >= 0 && *rate <= kMostSteps))
       return "expected times and rates from 0 to 1e15";
@@ -316,38 +407,49 @@ std::string_view fault_of(double number, const ForeignStep& step) {
   return {};
 }
 
+void read_step_memory(StepLine& line, ForeignRun& run) {
+  if (const auto reserved = bytes_of_units(line.finite({"memory_bytes", "reserved_bytes"}), 1))
+    keep_largest(run.reserved, *reserved);
+  if (const auto peak = bytes_of_units(line.finite({"peak_bytes", "active_bytes"}), 1))
+    keep_largest(run.peak, *peak);
+}
+
+/// Whether the line says something of its step; the error is what is wrong in it. An object without
+/// a step is another event.
+Result<bool> read_step_line(std::string_view text, const std::string& place, ForeignRun& run) {
+  const auto object =
+      nlohmann::json::parse(with_quoted_words(text), nullptr, /*allow_exceptions=*/false);
+  if (!object.is_object()) return fail(place, "expected a JSON object of a step");
+  StepLine line(object);
+  const auto number = line.number({"step", "iteration", "_step", "global_step"});
+  if (!number) return false;
+  const ForeignStep step = step_of_line(line);
+  const auto evaluation = line.number({"eval_loss", "val_loss", "validation_loss"});
+  read_step_memory(line, run);
+  if (const std::string_view fault = fault_of(*number, step); !fault.empty())
+    return fail(place, std::string(fault));
+  if (!line.fault().empty()) return fail(place, line.fault());
+  const auto at = static_cast<std::int64_t>(*number);
+  if (evaluation) run.validation_losses.insert_or_assign(at, *evaluation);
+  const bool is_step = has_figure(step) || !evaluation;
+  if (is_step && !run.steps.emplace(at, step).second)
+    return fail(place, fmt::format("step {} is there twice", at));
+  return has_figure(step) || evaluation;
+}
+
 }  // namespace
 
 Result<ForeignRun> read_step_lines(std::string_view text, const std::string& where) {
   ForeignRun run{.engine = "unknown", .format = "lines of JSON"};
-  std::optional<Error> wrong;
+  Result<void> outcome;
   bool any = false;  // that says something of its step
   for_each_line(text, [&](std::string_view line, std::int64_t at) {
-    if (wrong || trimmed_text(line).empty()) return;
-    const auto object = nlohmann::json::parse(line, nullptr, /*allow_exceptions=*/false);
-    const std::string place = fmt::format("{}:{}", where, at);
-    if (!object.is_object()) {
-      wrong = Error{place, "expected a JSON object of a step"};
-      return;
-    }
-    const auto place_of = number_of(object, {"step", "iteration", "_step", "global_step"});
-    const auto number = whole(place_of, kMostSteps);
-    if (!number) return;  // another event
-    const ForeignStep step = step_of_object(object);
-    const auto evaluation = number_of(object, {"eval_loss", "val_loss", "validation_loss"});
-    any = any || has_figure(step) || evaluation;
-    if (evaluation) run.validation_losses.insert_or_assign(*number, *evaluation);
-    const bool is_step = has_figure(step) || !evaluation;
-    if (const std::string_view fault = fault_of(*place_of, step); !fault.empty())
-      wrong = Error{place, std::string(fault)};
-    else if (is_step && !run.steps.emplace(*number, step).second)
-      wrong = Error{place, fmt::format("step {} is there twice", *number)};
-    if (const auto bytes = number_of(object, {"memory_bytes", "reserved_bytes"}))
-      if (const auto reserved = bytes_of_units(bytes, 1)) keep_largest(run.reserved, *reserved);
-    if (const auto bytes = number_of(object, {"peak_bytes", "active_bytes"}))
-      if (const auto peak = bytes_of_units(bytes, 1)) keep_largest(run.peak, *peak);
+    if (!outcome || trimmed_text(line).empty()) return;
+    const auto said = read_step_line(line, fmt::format("{}:{}", where, at), run);
+    if (!said) outcome = tl::unexpected<Error>(said.error());
+    any = any || (said && *said);
   });
-  if (wrong) return tl::unexpected<Error>(*wrong);
+  MFSDP_TRY(outcome);
   if (!any)
     return fail(where, "holds no object of a step: expected {\"step\": 1, \"loss\": 2.5, ...}");
   return run;

@@ -1,8 +1,11 @@
 #include "reports/import/import.hpp"
 
+#include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <array>
+#include <cmath>
 #include <string>
 
 #include "core/base/read_file.hpp"
@@ -120,6 +123,41 @@ TEST_F(Import, ALogOfTorchtitan) {
         ResultFigure::compute_ns, ResultFigure::nodes, ResultFigure::overlap_fraction})
     EXPECT_TRUE(run.absent.has(absent)) << to_string(absent);
   EXPECT_FALSE(run.absent.has(ResultFigure::mfu));
+}
+
+std::string titan_line(int step, const std::string& clock) {
+  return "[rank0]:[titan] 2026-02-24 " + clock + " - root - INFO - step: " + std::to_string(step) +
+         "  loss:  7.5  memory: 1.00GiB(1%)  tps: 100  tflops: 1  mfu: 1%\n";
+}
+
+/// Steps of 10 s up to 4; three hours later the run goes on from a save after step 2.
+TEST_F(Import, ALogThatARestartContinues) {
+  const std::string before = titan_line(1, "10:00:10,000") + titan_line(2, "10:00:20,000") +
+                             titan_line(3, "10:00:30,000") + titan_line(4, "10:00:40,000");
+  const RunResult back =
+      only("back.log", before + titan_line(3, "13:00:10,000") + titan_line(4, "13:00:20,000") +
+                           titan_line(5, "13:00:30,000"));
+  ASSERT_EQ(back.measured()->steps.size(), 5U);
+  EXPECT_EQ(back.measured()->steps[3].duration, Nanos(10'000'000'000));
+  EXPECT_EQ(back.measured()->steps[4].duration, Nanos(10'000'000'000));  // from 13:00:20
+
+  // From a save after step 4 no number goes back: what a run says as it starts tells.
+  const std::string start =
+      "[rank0]:[titan] 2026-02-24 13:00:00,000 - root - INFO - Training starts at step 5\n";
+  const RunResult on = only(
+      "on.log", before + start + titan_line(5, "13:00:10,000") + titan_line(6, "13:00:20,000"));
+  ASSERT_EQ(on.measured()->steps.size(), 6U);
+  EXPECT_FALSE(on.measured()->steps[4].timed);
+  EXPECT_EQ(on.measured()->steps[5].duration, Nanos(10'000'000'000));
+}
+
+/// One rank's clock is not another's, whose lines may come late.
+TEST_F(Import, EachRankOfALogHasItsOwnClock) {
+  std::string late = titan_line(1, "10:00:15,000");
+  late.replace(0, 7, "[rank1]");
+  const RunResult run =
+      only("ranks.log", titan_line(1, "10:00:10,000") + late + titan_line(2, "10:00:20,000"));
+  EXPECT_EQ(run.measured()->steps.at(1).duration, Nanos(10'000'000'000));
 }
 
 TEST_F(Import, ALogOfMegatron) {
@@ -254,6 +292,71 @@ TEST_F(Import, LinesOfJson) {
        {"\"tps\":-100", "\"tps\":1e308", "\"tflops\":-5", "\"step_ms\":-1"})
     EXPECT_THAT(error("g.jsonl", "{\"step\":1," + rate + "}\n"),
                 HasSubstr("g.jsonl:1: expected times and rates from 0 to 1e15"));
+}
+
+/// As Python's json.dumps writes numbers that are not finite.
+TEST_F(Import, LinesOfJsonWithNumbersThatAreNotFinite) {
+  const RunResult run =
+      only("nan.jsonl",
+           "{\"step\": 1, \"loss\": NaN, \"tps\": NaN, \"note\": \"a \\\" NaN\"}\n"
+           "{\"step\": 2, \"loss\": -Infinity, \"grad_norm\": Infinity}\n"
+           "{\"step\": 2, \"eval_loss\": NaN}\n"
+           "{\"step\": 3, \"loss\": 2.5}\n");
+  const Measured& measured = *run.measured();
+  ASSERT_EQ(measured.steps.size(), 3U);
+  EXPECT_TRUE(std::isnan(measured.steps[0].loss.value()));
+  EXPECT_TRUE(std::isinf(measured.steps[1].loss.value()));
+  EXPECT_TRUE(std::isinf(measured.steps[1].grad_norm.value()));
+  EXPECT_EQ(measured.steps[2].loss, 2.5);
+  ASSERT_EQ(measured.evaluations.size(), 1U);
+  EXPECT_TRUE(std::isnan(measured.evaluations[0].loss));
+  EXPECT_TRUE(run.absent.has(ResultFigure::tokens_per_second_per_gpu));
+}
+
+TEST_F(Import, LinesOfJsonSayWhichLineIsWrongAndWhy) {
+  for (const std::string step : {"-1", "1e300", "9223372036854775808", "NaN"})
+    EXPECT_THAT(error("a.jsonl", "{\"step\": 1}\n{\"step\": " + step + ", \"loss\": 2}\n"),
+                HasSubstr("a.jsonl:2: expected a whole number of a step, from 0 to 1e15"));
+  EXPECT_THAT(error("b.jsonl", "{\"step\": 1, \"loss\": \"2\"}\n"),
+              HasSubstr("b.jsonl:1: loss: expected a number, got a text"));
+}
+
+TEST_F(Import, AByteOrderMarkIsSkipped) {
+  const std::string mark = "\xEF\xBB\xBF";
+  const RunResult lines = only("steps.jsonl", mark + "{\"step\":1,\"loss\":2.5}\n");
+  EXPECT_EQ(lines.measured()->steps.at(0).loss, 2.5);
+  EXPECT_EQ(only("train.log", mark + kTitan).measured()->steps.size(), 2U);
+  const PredictedRun predicted = sample_run("a");
+  EXPECT_EQ(to_json(only("result.json", mark + to_json(predicted))), to_json(predicted));
+}
+
+/// One rule for the step and its rates, so that both come back as they were.
+TEST_F(Import, RatesAreThoseOfTheMedianStep) {
+  // 100 tokens a step and GPU. After the warm-up of five steps: 1, 2, 1, 4 s, whose median is 1.5.
+  std::string lines;
+  const std::array<double, 9> seconds{9, 9, 9, 9, 9, 1, 2, 1, 4};
+  for (std::size_t i = 0; i < seconds.size(); ++i)
+    lines += fmt::format("{{\"step\":{},\"seconds\":{},\"tps\":{},\"tflops\":{}}}\n", i + 1,
+                         seconds.at(i), 100 / seconds.at(i), 30 / seconds.at(i));
+  const RunResult run = only("steps.jsonl", lines);
+  EXPECT_EQ(run.time.median_step, Nanos(1'500'000'000));
+  EXPECT_NEAR(run.time.tokens_per_second_per_gpu, 100 / 1.5, 1e-9);
+  EXPECT_NEAR(run.time.tflops_per_gpu, 20, 1e-9);
+
+  const auto path = folder_ / "events.out.tfevents.1";
+  ASSERT_TRUE(write_tensorboard(run, path));
+  const RunResult again = import_file(path, {}).value().at(0);
+  EXPECT_EQ(again.time.median_step, run.time.median_step);
+  EXPECT_NEAR(again.time.tokens_per_second_per_gpu, 100 / 1.5, 1e-4);  // events hold floats
+  EXPECT_NEAR(again.time.tflops_per_gpu, 20, 1e-4);
+}
+
+/// Without times: the median of the rates after the warm-up.
+TEST_F(Import, RatesOfALogWithoutTimes) {
+  std::string lines;
+  for (const int rate : {1, 1, 1, 1, 1, 70, 90, 80})
+    lines += fmt::format("{{\"step\":{},\"tps\":{}}}\n", lines.size(), rate);
+  EXPECT_EQ(only("steps.jsonl", lines).time.tokens_per_second_per_gpu, 80);
 }
 
 TEST_F(Import, ResultsOfOurOwnComeBackWhole) {
