@@ -5,9 +5,11 @@
 #include <algorithm>
 #include <atomic>
 #include <mutex>
+#include <numeric>
 #include <random>
 #include <set>
 #include <thread>
+#include <utility>
 
 #include "core/plan/plan_json.hpp"
 #include "verify/checker/check_certificate.hpp"
@@ -37,21 +39,36 @@ std::vector<std::string> rules_against(const Program& program) {
   return {rules.begin(), rules.end()};
 }
 
-/// All mutants, or `most` of them with each as likely as any other, in their order.
-std::vector<Mutant> chosen(const Program& program, const MutationSettings& settings,
-                           std::size_t count) {
+std::vector<Mutant> all_mutants(const Program& program) {
   std::vector<Mutant> list;
-  std::mt19937_64 random(settings.seed);
-  std::size_t wanted = std::min(settings.most.value_or(count), count);
-  // Selection sampling (Knuth, The Art of Computer Programming 2, 3.4.2, algorithm S).
-  for_each_mutant(program, [&](const Mutant& mutant) {
-    if (random() % count-- < wanted) {
-      list.push_back(mutant);
-      --wanted;
-    }
-    return wanted > 0;
-  });
+  for_each_mutant(program, [&](const Mutant& mutant) { return list.push_back(mutant), true; });
   return list;
+}
+
+/// What is judged, in the order of for_each_mutant.
+struct Choice {
+  std::vector<Mutant> mutants;
+  std::int64_t unchanged = 0;  ///< others that were drawn: they change nothing
+};
+
+/// All mutants, or `most` of those that change the program, each as likely as any other.
+Choice chosen(const Program& program, const MutationSettings& settings, std::vector<Mutant> all) {
+  if (!settings.most) return {.mutants = std::move(all)};
+  std::vector<std::size_t> places(all.size());
+  std::iota(places.begin(), places.end(), std::size_t{0});
+  std::mt19937_64 random(settings.seed);
+  Choice choice;
+  std::vector<std::size_t> kept;
+  for (std::size_t i = 0; i < places.size() && kept.size() < *settings.most; ++i) {
+    std::swap(places[i], places[i + random() % (places.size() - i)]);
+    if (apply(program, all[places[i]]))
+      kept.push_back(places[i]);
+    else
+      ++choice.unchanged;
+  }
+  std::ranges::sort(kept);
+  for (const std::size_t place : kept) choice.mutants.push_back(all[place]);
+  return choice;
 }
 
 class Judgement {
@@ -73,12 +90,15 @@ class Judgement {
   [[nodiscard]] const std::vector<std::optional<MutantVerdict>>& verdicts() const {
     return verdicts_;
   }
+  [[nodiscard]] std::int64_t unchanged() const { return unchanged_; }
 
  private:
   void work() {
     for (std::size_t i = 0; !stopped_ && (i = next_++) < mutants_.size();) {
       if (const auto altered = apply(program_, mutants_[i]))
         verdicts_[i] = judge(*altered, mutants_[i], settings_.certify);
+      else
+        ++unchanged_;
       tell();
     }
   }
@@ -96,6 +116,7 @@ class Judgement {
   std::vector<std::optional<MutantVerdict>> verdicts_;
   std::atomic<std::size_t> next_{0};
   std::atomic<std::size_t> done_{0};
+  std::atomic<std::int64_t> unchanged_{0};
   std::atomic<bool> stopped_{false};
   std::mutex telling_;
 };
@@ -125,13 +146,13 @@ Result<MutationReport> mutate(const Program& program, const MutationSettings& se
   if (self.fate == Fate::killed)
     return fail("plan", fmt::format("expected one without errors, got {}", self.rules.front()));
   if (self.fate == Fate::uncertified) return fail("plan", self.refusal);
-  std::size_t all = 0;
-  for_each_mutant(program, [&](const Mutant&) { return ++all, true; });
-  const std::vector<Mutant> mutants = chosen(program, settings, all);
-  Judgement judgement(program, settings, mutants);
-  judgement.run();
+  std::vector<Mutant> all = all_mutants(program);
   MutationReport report;
-  report.mutants = static_cast<std::int64_t>(all);
+  report.mutants = std::ssize(all);
+  const Choice choice = chosen(program, settings, std::move(all));
+  Judgement judgement(program, settings, choice.mutants);
+  judgement.run();
+  report.unchanged = choice.unchanged + judgement.unchanged();
   for (const auto& verdict : judgement.verdicts()) {
     if (!verdict) continue;
     count(report.total, verdict->fate);

@@ -40,7 +40,9 @@ using Certify = std::function<Result<void>(const Program&)>;
 
 struct MutationSettings {
   Certify certify = {};  ///< none: verify/proof writes the certificate, verify/checker reads it
-  std::optional<std::size_t> most = {};  ///< judge so many, drawn with `seed`; all of them without
+  /// Judge so many of those that change the program, drawn with `seed`, or as many as there are;
+  /// all of them without.
+  std::optional<std::size_t> most = {};
   std::uint64_t seed = 0;
   std::size_t workers = 0;  ///< threads; 0: as many as the machine has
   /// Called now and then, by one thread at a time; no further mutants are judged once it says
@@ -57,9 +59,9 @@ struct FateCounts {
 };
 
 struct MutationReport {
-  std::int64_t mutants =
-      0;             ///< that for_each_mutant names; some change nothing and count nowhere else
-  FateCounts total;  ///< of those that were judged
+  std::int64_t mutants = 0;    ///< that for_each_mutant names
+  std::int64_t unchanged = 0;  ///< that were drawn and change nothing: they are not judged
+  FateCounts total;            ///< of those that were judged
   std::map<MutantKind, FateCounts> by_kind;
   std::map<std::string, std::int64_t> by_rule;  ///< mutants that a rule finds
   std::vector<MutantVerdict> verdicts;          ///< in the order of for_each_mutant

@@ -40,9 +40,12 @@ std::vector<MutantVerdict> not_killed(const MutationReport& report) {
 }  // namespace
 
 std::string summary(const MutationReport& report) {
-  return fmt::format("{} mutants, {} judged: {} killed, {} correct, {} uncertified", report.mutants,
-                     judged(report.total), report.total.killed, report.total.correct,
-                     report.total.uncertified);
+  std::string text = fmt::format("{} mutants, {} judged: {} killed, {} correct, {} uncertified",
+                                 report.mutants, judged(report.total), report.total.killed,
+                                 report.total.correct, report.total.uncertified);
+  if (report.unchanged > 0)
+    text += fmt::format("; {} more were drawn and change nothing", report.unchanged);
+  return text;
 }
 
 std::string render_mutation_text(const Program& program, const MutationReport& report) {
@@ -88,9 +91,11 @@ std::string render_mutation_json(const Program& program, const MutationReport& r
     into["uncertified"] = counts.uncertified;
     return into;
   };
-  Json json = counts_json(
-      {{"plan", plan_hash(program)}, {"mutants", report.mutants}, {"judged", judged(report.total)}},
-      report.total);
+  Json json = counts_json({{"plan", plan_hash(program)},
+                           {"mutants", report.mutants},
+                           {"unchanged", report.unchanged},
+                           {"judged", judged(report.total)}},
+                          report.total);
   json["kinds"] = Json::array();
   for (const auto& [kind, counts] : report.by_kind)
     json["kinds"].push_back(counts_json({{"kind", to_string(kind)}}, counts));

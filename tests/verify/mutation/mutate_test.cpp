@@ -7,6 +7,7 @@
 
 #include <filesystem>
 #include <iostream>
+#include <iterator>
 #include <mutex>
 #include <thread>  // mutate() starts threads
 
@@ -107,9 +108,33 @@ TEST(Mutate, IsAFunctionOfPlanAndSeed) {
   const auto alone = mutate(program, settings);
   settings.workers = 3;
   EXPECT_EQ(*alone, *mutate(program, settings));
-  EXPECT_LE(alone->total.killed + alone->total.correct, 100);
+  EXPECT_EQ(alone->verdicts.size(), 100U);
   settings.seed = 1;
   EXPECT_NE(*alone, *mutate(program, settings));
+}
+
+/// Mutants that change nothing are drawn, too; others take their place.
+TEST(Mutate, JudgesAsManyAsAskedForOrAllThereAre) {
+  const Program program = tiny();
+  MutationSettings settings;
+  settings.certify = [](const Program&) -> Result<void> { return {}; };
+  for (const std::size_t most : {0U, 1U, 7U}) {
+    settings.most = most;
+    EXPECT_EQ(mutate(program, settings)->verdicts.size(), most);
+  }
+  std::int64_t named = 0;
+  std::int64_t apart = 0;  // that are another plan
+  for_each_mutant(program, [&](const Mutant& mutant) {
+    ++named;
+    if (apply(program, mutant)) ++apart;
+    return true;
+  });
+  ASSERT_LT(apart, named);
+  settings.most = static_cast<std::size_t>(named);
+  const auto all = mutate(program, settings);
+  EXPECT_EQ(all->mutants, named);
+  EXPECT_EQ(std::ssize(all->verdicts), apart);
+  EXPECT_EQ(all->unchanged, named - apart);
 }
 
 TEST(Mutate, NamesTheRules) {

@@ -49,6 +49,13 @@ TEST(RenderMutation, Text) {
   EXPECT_THAT(text, HasSubstr("op 1 kernel second (compute); uncertified: certificate: no\n"));
 }
 
+TEST(RenderMutation, SaysHowManyChangeNothing) {
+  Sample sample;
+  sample.report.unchanged = 7;
+  EXPECT_THAT(render_mutation_text(sample.program, sample.report),
+              HasSubstr("1 uncertified; 7 more were drawn and change nothing\n"));
+}
+
 TEST(RenderMutation, MarkdownKeepsItsColumns) {
   const Sample sample;
   const std::string text = render_mutation_markdown(sample.program, sample.report);
