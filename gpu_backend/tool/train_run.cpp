@@ -57,6 +57,13 @@ std::vector<FlagFile> files_read(const ExecOptions& options) {
   return files;
 }
 
+/// A fault beyond the last step would never happen.
+Result<void> check_fault_step(const ExecOptions& options) {
+  if (!options.fault || options.fault->step <= options.steps) return {};
+  return fail("--fault", fmt::format("there is no step {}: expected 1 to {} (--steps)",
+                                     options.fault->step, options.steps));
+}
+
 /// Of exports that were killed; only the first process of a run finds any.
 void tell_leftovers(const RunInputs& inputs, const Session& session) {
   for (const HfExport& exported : inputs.exported) {
@@ -234,6 +241,7 @@ Result<ExitCode> train_run(const ExecOptions& asked, const CommandLine& command,
   MFSDP_TRY(check_world_size(place, program.config.mesh.world_size()));
   MFSDP_LET(inputs, open_run_inputs(options, program));
   options.steps = inputs.settings.steps;  // those of --epochs
+  MFSDP_TRY(check_fault_step(options));
   tell_leftovers(inputs, session);
   if (place.starts_ranks()) return run_ranks(place, command, session);
 
