@@ -268,7 +268,8 @@ Result<ExitCode> train_run(const ExecOptions& asked, const CommandLine& command,
   sign(run, common, session);
   MFSDP_LET(saves,
             open_saves(options, session, run, inputs.settings, *inputs.data, program, leads));
-  if (saves.start().step >= options.steps && inputs.exported.empty() && !saves.moves())
+  const bool has_use = !inputs.exported.empty() || saves.moves() || inputs.eval_data != nullptr;
+  if (saves.start().step >= options.steps && !has_use)
     return leads ? nothing_left(options, session, *saves.resumed) : ExitCode::good;
   TrainInputs train_inputs = inputs.train_inputs();
   saves.attach_to(train_inputs);

@@ -406,6 +406,8 @@ Result<void> Trainer::run_steps() {
   const TrainSettings& settings = inputs_.settings;
   if (settings.check_nan && step_ < settings.steps)
     MFSDP_TRY(refuse_weights(step_ + 1, "before the step"));
+  // A resumed state with nothing left to train is evaluated as it is.
+  if (inputs_.eval_data != nullptr && step_ >= settings.steps) MFSDP_TRY(evaluate());
   while (step_ < settings.steps) {
     MFSDP_LET(runs, has_turn());
     if (!runs) break;
