@@ -13,6 +13,8 @@ namespace mfsdp {
 namespace {
 
 constexpr std::int64_t kMostDevices = 1024;
+/// What lies above it plus the sizes of a segment's blocks could pass the largest integer.
+constexpr std::int64_t kMostAddress = std::int64_t{1} << 62;
 
 Result<std::int64_t> integer(const PickleValue& object, std::string_view key,
                              const std::string& where) {
@@ -55,6 +57,13 @@ Result<const PickleList*> list(const PickleValue& object, std::string_view key,
   return found->list();
 }
 
+Result<std::int64_t> address_of(const PickleValue& object, const std::string& where) {
+  MFSDP_LET(address, integer(object, "address", where));
+  if (address > kMostAddress)
+    return fail(where + ".address", "expected an address of at most 2^62");
+  return address;
+}
+
 Result<SnapshotSegment> parse_segment(const PickleValue& object, const std::string& where) {
   SnapshotSegment segment;
   MFSDP_LET(device, optional_integer(object, "device", where));
@@ -63,21 +72,29 @@ Result<SnapshotSegment> parse_segment(const PickleValue& object, const std::stri
   segment.device = static_cast<std::size_t>(device);
   MFSDP_LET(size, size_of(object, "total_size", where));
   segment.size = size;
-  MFSDP_LET(address, integer(object, "address", where));
+  MFSDP_LET(address, address_of(object, where));
   MFSDP_LET(stream, optional_integer(object, "stream", where));
   MFSDP_LET(blocks, list(object, "blocks", where + "."));
   if (blocks == nullptr) return fail(where + ".blocks", "expected a list");
-  std::int64_t offset = 0;
+  std::int64_t seen = 0;  // bytes of the blocks so far
+  std::int64_t next = address;
   for (std::size_t i = 0; i < blocks->items.size(); ++i) {
     const PickleValue& block = *blocks->items[i];
     const std::string place = fmt::format("{}.blocks[{}]", where, i);
     MFSDP_LET(bytes, size_of(block, "size", place));
     MFSDP_LET(state, text(block, "state", place, "expected a block's state"));
-    if (bytes > size - offset)
+    if (bytes > size - seen)
       return fail(place + ".size", fmt::format("expected at most the segment's {} bytes", size));
+    // Snapshots before PyTorch 2.1 do not say where a block is.
+    std::int64_t at = next;
+    if (block.find("address") != nullptr) {
+      MFSDP_LET(given, address_of(block, place));
+      at = given;
+    }
     if (state.starts_with("active"))
-      segment.live.push_back({.address = address + offset, .size = bytes, .stream = stream});
-    offset += bytes;
+      segment.live.push_back({.address = at, .size = bytes, .stream = stream});
+    seen += bytes;
+    next = at + bytes;
   }
   return segment;
 }

@@ -440,23 +440,25 @@ std::int64_t CachingAllocator::Segment::used() const {
   return bytes;
 }
 
+/// An expandable segment is given as PyTorch's snapshots have it: one segment for each range of
+/// addresses that is mapped without a hole.
 std::vector<CachingAllocator::Segment> CachingAllocator::segments() const {
   const std::set<const Block*> spare(spare_.begin(), spare_.end());
   std::vector<Segment> all;
   for (const Block& first : blocks_) {
-    if (first.before != nullptr || spare.contains(&first)) continue;
+    const bool continues = first.before != nullptr && first.before->mapped;
+    if (continues || !first.mapped || spare.contains(&first)) continue;
     Segment segment{.address = first.address,
                     .stream = first.stream,
                     .is_small = first.pool->small,
                     .is_expandable = first.expandable,
                     .parts = {}};
-    for (const Block* block = &first; block != nullptr; block = block->after) {
-      if (!block->mapped) continue;
+    for (const Block* block = &first; block != nullptr && block->mapped; block = block->after) {
       segment.size += block->size;
       segment.parts.push_back(
           {.address = block->address, .size = block->size, .is_used = block->used});
     }
-    if (segment.size > 0) all.push_back(std::move(segment));
+    all.push_back(std::move(segment));
   }
   std::ranges::sort(all, {}, &Segment::address);
   return all;

@@ -67,6 +67,21 @@ TEST(RecordedSnapshot, SegmentsEventsAndSettings) {
   EXPECT_EQ(settings->settings, "backend:native");
 }
 
+// A block that says where it is need not follow the one before it.
+TEST(RecordedSnapshot, BlocksLieWhereTheySay) {
+  const auto held = snapshot_of(holding(R"({"size": 512, "state": "active_allocated"},
+      {"size": 512, "state": "active_allocated", "address": 9216},
+      {"size": 512, "state": "active_allocated"})"));
+  ASSERT_TRUE(held) << held.error().message();
+  ASSERT_EQ(held->segments[0].live.size(), 3U);
+  EXPECT_EQ(held->segments[0].live[0].address, 4096);
+  EXPECT_EQ(held->segments[0].live[1].address, 9216);
+  EXPECT_EQ(held->segments[0].live[2].address, 9216 + 512);
+  EXPECT_EQ(snapshot_error(
+                holding(R"({"size": 512, "state": "inactive", "address": 4611686018427387905})")),
+            "m.json: segments[0].blocks[0].address: expected an address of at most 2^62");
+}
+
 TEST(RecordedSnapshot, WhatNoAllocatorDidIsAnError) {
   const std::string first = event_text("alloc", 512, 100) + ",";
   EXPECT_EQ(snapshot_error(traced(first + event_text("alloc", 512, 8))),

@@ -131,6 +131,47 @@ TEST(CachingAllocator, ExpandableSegmentsGrowAndShrinkByPages) {
   EXPECT_EQ(a.counters().released, 1);
 }
 
+// PyTorch's snapshots have one segment for each range that is mapped without a hole.
+TEST(CachingAllocator, AnExpandableSegmentEndsAtAHole) {
+  CachingAllocator a = allocator({.expandable_segments = true, .limit = 100 * kMiB});
+  const auto first = a.allocate(30 * kMiB, 0);
+  ASSERT_TRUE(a.allocate(30 * kMiB, 0));
+  a.free(*first);
+  ASSERT_TRUE(a.allocate(50 * kMiB, 1));  // unmaps the first 20 MiB, a page inside the freed block
+  std::vector<CachingAllocator::Segment> of_stream_0;
+  for (const auto& segment : a.segments())
+    if (segment.stream == 0) of_stream_0.push_back(segment);
+  ASSERT_EQ(of_stream_0.size(), 1U);
+  EXPECT_EQ(of_stream_0[0].address, *first + 20 * kMiB);
+  EXPECT_EQ(of_stream_0[0].size, 40 * kMiB);
+
+  // A hole in the midst: the middle page lies between blocks in use.
+  CachingAllocator b = allocator({.expandable_segments = true, .limit = 100 * kMiB});
+  const auto below = b.allocate(20 * kMiB, 0);
+  const auto between = b.allocate(20 * kMiB, 0);
+  const auto above = b.allocate(20 * kMiB, 0);
+  b.free(*between);
+  ASSERT_TRUE(b.allocate(60 * kMiB, 1));
+  const auto segments = b.segments();
+  ASSERT_EQ(segments.size(), 3U);  // two of stream 0, one of stream 1
+  std::int64_t bytes = 0;
+  for (const auto& segment : segments) {
+    bytes += segment.size;
+    std::int64_t next = segment.address;
+    for (const auto& part : segment.parts) {
+      EXPECT_EQ(part.address, next);
+      next += part.size;
+    }
+    EXPECT_EQ(next, segment.address + segment.size);
+  }
+  EXPECT_EQ(bytes, b.counters().reserved);
+  const auto begins_at = [&](std::int64_t address) {
+    return std::ranges::count(segments, address, &CachingAllocator::Segment::address);
+  };
+  EXPECT_EQ(begins_at(*below), 1);
+  EXPECT_EQ(begins_at(*above), 1);
+}
+
 TEST(CachingAllocator, SizesInStepsOfAPowerOfTwo) {
   AllocatorSettings settings;
   settings.power2_divisions.fill(4);
