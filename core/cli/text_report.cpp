@@ -130,7 +130,15 @@ void add_notes(Screen& screen, const RunFigures& run) {
   }
 }
 
-void add_verdict(Screen& screen, const MemorySummary& memory) {
+/// What the allocator was allowed to reserve; nothing where no limit was given.
+std::optional<Bytes> memory_limit(const RunFigures& run) {
+  const Fact* limit = find_fact(run.facts, "simulation", kMemoryLimit);
+  const auto* const bytes = limit != nullptr ? std::get_if<std::int64_t>(&limit->value) : nullptr;
+  return bytes != nullptr ? std::optional(Bytes(*bytes)) : std::nullopt;
+}
+
+void add_verdict(Screen& screen, const RunFigures& run) {
+  const MemorySummary& memory = run.memory;
   std::string amount =
       fmt::format("{} of {} GiB {}", format_gib(memory.deciding()), format_gib(memory.capacity),
                   memory.cached ? "of the device" : "allocated");
@@ -139,6 +147,9 @@ void add_verdict(Screen& screen, const MemorySummary& memory) {
   // A limit may be lower than the device's memory.
   const Bytes free = memory.capacity - memory.deciding() - memory.reserve;
   const bool is_limited = !memory.fits && memory.cached && free.value >= 0;
+  if (const auto limit = memory_limit(run); limit && memory.cached && !is_limited)
+    amount += fmt::format(", {} of {} GiB of the limit", format_gib(memory.cached->reserved),
+                          format_gib(*limit));
   const std::string_view doubt =
       memory.cached && !memory.cached->certain ? ", within error (1 % of the room)" : "";
   if (memory.fits)
@@ -324,7 +335,7 @@ std::string not_known(const RunResult& run) {
 void add_memory_part(Screen& screen, const RunResult& run) {
   if (run.absent.has(ResultFigure::allocated_bytes) || run.absent.has(ResultFigure::categories))
     return screen.line("Memory", Colour::bold, " " + not_known(run));
-  add_verdict(screen, run.memory);
+  add_verdict(screen, run);
   if (run.memory.cached) add_cached(screen, run.memory);
   add_memory(screen, run.memory, run.predicted());
 }

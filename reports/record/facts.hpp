@@ -25,10 +25,12 @@ struct Fact {
 
 using Facts = std::vector<Fact>;
 
-/// The fact of that topic and name; null where there is none.
 /// Of topic "recipe": tokens that a run that was resumed had seen before, with a label or without.
 inline constexpr std::string_view kResumedTokens = "resumed_tokens";
+/// Of topic "simulation": what --memory-limit let the allocator of an engine reserve.
+inline constexpr std::string_view kMemoryLimit = "memory_limit_bytes";
 
+/// The fact of that topic and name; null where there is none.
 [[nodiscard]] const Fact* find_fact(const Facts& facts, std::string_view topic,
                                     std::string_view name);
 

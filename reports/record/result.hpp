@@ -91,7 +91,8 @@ struct MemorySummary {
   Bytes peak;
   bool fits = false;
   Bytes reserve;  ///< to be kept free
-  /// Capacity - reserve - what decides `fits`; negative when it does not fit.
+  /// Capacity - reserve - what decides `fits`; negative when it does not fit. Under a limit of what
+  /// the allocator reserves (fact kMemoryLimit) what is left of the limit, where that is less.
   Bytes headroom;
   std::array<Bytes, Names<Category>::values.size()> categories{};  ///< of the peak; sum to it
   std::string runtime_source;  ///< where the figure for `runtime` comes from

@@ -123,6 +123,10 @@ Result<Prediction> answer(const Question& asked) {
   memory.fits = fits(memory.allocated, question);
   if (question.step) complete(prediction.run, *question.step, question.costs->cluster().gpu);
   PredictedRun& run = prediction.run;
+  if (question.step && question.allocator.limit)
+    run.facts.push_back({.topic = "simulation",
+                         .name = std::string(kMemoryLimit),
+                         .value = *question.allocator.limit});
   const Trust trust = trust_of(*question.costs, question.errors, run.time, question.anchor);
   run.calibration = trust.calibration;
   run.trust = {.tier = std::string(tier_text(trust.tier)),

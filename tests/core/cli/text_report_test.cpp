@@ -58,6 +58,22 @@ TEST(TextReport, DoesNotFitByHowMuch) {
               HasSubstr("Does not fit: 92.50 of 80.00 GiB allocated, 12.50 GiB too much\n"));
 }
 
+// What is too much is so of the limit: 78 - 60 = 18 GiB.
+TEST(TextReport, NamesTheLimitOfWhatIsReserved) {
+  PredictedRun run = sample_run();
+  run.memory.fits = false;
+  run.memory.capacity = mebibytes(79 * 1024);
+  run.memory.cached =
+      CachedMemory{.reserved = mebibytes(78 * 1024), .device = mebibytes(80 * 1024)};
+  run.memory.headroom = mebibytes(-18 * 1024);
+  run.facts.push_back({.topic = "simulation",
+                       .name = std::string(kMemoryLimit),
+                       .value = mebibytes(60 * 1024).value});
+  EXPECT_THAT(render_text(run, TextStyle{}, ""),
+              HasSubstr("Does not fit: 80.00 of 79.00 GiB of the device, 78.00 of 60.00 GiB of the "
+                        "limit, 18.00 GiB too much\n"));
+}
+
 TEST(TextReport, EmptyCategoriesAndMissingCommunicationAreLeftOut) {
   PredictedRun run = sample_run();
   run.memory.categories[static_cast<std::size_t>(Category::logits)] = Bytes(0);

@@ -105,6 +105,14 @@ TEST(Question, AnEnginesVerdictIsItsAllocators) {
   question.allocator.limit = memory.allocated.value - 1;
   EXPECT_FALSE(answer(question)->run.memory.fits);
   EXPECT_FALSE(fits(*built(question)));
+  // The run says which limit its headroom is of.
+  const auto limited = answer(question);
+  const Fact* limit = find_fact(limited->run.facts, "simulation", kMemoryLimit);
+  ASSERT_NE(limit, nullptr);
+  EXPECT_EQ(limit->value, FactValue(memory.allocated.value - 1));
+  EXPECT_EQ(limited->run.memory.headroom,
+            memory.allocated - Bytes(1) - limited->run.memory.cached->reserved);
+  EXPECT_EQ(find_fact(free->run.facts, "simulation", kMemoryLimit), nullptr);
   // What is to be kept free counts as well.
   question.allocator.limit.reset();
   question.reserve = memory.capacity - outside - memory.allocated + Bytes(1);
