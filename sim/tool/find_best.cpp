@@ -224,9 +224,27 @@ std::string nothing_fits(const Sweep& sweep, const std::vector<SweepRow>& rows) 
                : fmt::format("Nothing fits: {}.\n", printable(first->impossible->message()));
   }
   const Bytes capacity = least.row->question->costs->cluster().gpu.capacity;
-  return fmt::format("Nothing fits: the least, {}, takes {} of {} GiB.\n",
-                     described(sweep, *least.row), format_gib(least.allocated),
-                     format_gib(capacity));
+  const Bytes reserve = least.row->question->reserve;
+  return fmt::format(
+      "Nothing fits: the least, {}, takes {} of {} GiB{}, {} GiB too much.\n",
+      described(sweep, *least.row), format_gib(least.allocated), format_gib(capacity),
+      reserve > Bytes(0) ? fmt::format(", {} GiB to be kept free", format_gib(reserve)) : "",
+      format_gib(least.allocated + reserve - capacity));
+}
+
+/// What comes closest to fitting; null where no combination is possible.
+Json least_object(const Sweep& sweep, const std::vector<SweepRow>& rows) {
+  const Smallest least = smallest(rows);
+  if (least.row == nullptr) return nullptr;
+  const Question& question = *least.row->question;
+  Json flags = Json::object();
+  for (std::size_t a = 0; a < sweep.axes.size(); ++a)
+    if (const std::string& value = least.row->values[a]; !value.empty())
+      flags[sweep.axes[a].name()] = value;
+  return {{"flags", std::move(flags)},
+          {"allocated_bytes", least.allocated.value},
+          {"capacity_bytes", question.costs->cluster().gpu.capacity.value},
+          {"reserve_bytes", question.reserve.value}};
 }
 
 /// How many combinations came to what, the axes, and the batch that they share.
@@ -351,6 +369,7 @@ std::string as_json(const Sweep& sweep, const std::vector<SweepRow>& rows,
   object["held_global_batch"] = held ? Json(held->sequences) : Json(nullptr);
   object["winner"] =
       best.empty() ? Json(nullptr) : Json::parse(to_json_line(*rows[best.front()].run));
+  object["least"] = best.empty() ? least_object(sweep, rows) : Json(nullptr);
   object["why"] = best.size() > 1 ? Json(why(*rows[best[0]].run, *rows[best[1]].run)) : Json();
   Json front = Json::array();
   for (const std::size_t place : front_of(rows)) {

@@ -1,0 +1,68 @@
+#include "sim/tool/find_leaner.hpp"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <utility>
+
+namespace mfsdp {
+namespace {
+
+constexpr std::int64_t kLeastPrefetch = 0;
+constexpr std::int64_t kLeastGradSlots = 1;
+
+bool has_choice(const SimOptions& options, const char* flag) {
+  return options.engine == EngineKind::mfsdp && !contains(options.given, "--engine") &&
+         !contains(options.given, flag);
+}
+
+}  // namespace
+
+std::vector<SweepAxis> leaner_axes(const SimOptions& options) {
+  const PlanConfig usual;
+  std::vector<SweepAxis> axes;
+  const auto add = [&](const char* flag, std::int64_t value, std::int64_t least) {
+    if (has_choice(options, flag))
+      axes.push_back({.flag = flag, .values = {std::to_string(value), std::to_string(least)}});
+  };
+  add("--prefetch", usual.prefetch, kLeastPrefetch);
+  add("--grad-slots", usual.grad_slots, kLeastGradSlots);
+  return axes;
+}
+
+Sweep leaner(const Sweep& sweep, const std::vector<SweepAxis>& axes) {
+  Sweep lean{.axes = sweep.axes, .arguments = sweep.arguments};
+  for (const SweepAxis& axis : axes) {
+    lean.axes.push_back(axis);
+    std::vector<std::vector<std::string>> longer;
+    for (const std::vector<std::string>& arguments : lean.arguments)
+      for (const std::string& value : axis.values) {
+        longer.push_back(arguments);
+        longer.back().insert(longer.back().end(), {axis.flag, value});
+      }
+    lean.arguments = std::move(longer);
+  }
+  return lean;
+}
+
+Leanest leanest(const SimOptions& options) {
+  Leanest lean{.options = options, .flags = {}};
+  PlanConfig& config = lean.options.common.config;
+  std::vector<std::string> flags;
+  if (has_choice(options, "--prefetch")) {
+    config.prefetch = kLeastPrefetch;
+    flags.push_back(fmt::format("--prefetch {}", kLeastPrefetch));
+  }
+  if (has_choice(options, "--grad-slots")) {
+    config.grad_slots = kLeastGradSlots;
+    flags.push_back(fmt::format("--grad-slots {}", kLeastGradSlots));
+  }
+  if (has_choice(options, "--recompute")) {
+    config.recompute = {.kind = Recompute::full};
+    flags.emplace_back("--recompute full");
+  }
+  lean.flags = fmt::format("{}", fmt::join(flags, " "));
+  return lean;
+}
+
+}  // namespace mfsdp

@@ -1,0 +1,27 @@
+// What a search tries where nothing fits: flags that make a plan smaller and slower.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "core/cli/sim_options.hpp"
+#include "core/cli/sweep.hpp"
+
+namespace mfsdp {
+
+/// --prefetch and --grad-slots, each with its default and with the least, but for what the command
+/// line gives. None where an engine is asked for: others have no such choice.
+[[nodiscard]] std::vector<SweepAxis> leaner_axes(const SimOptions& options);
+
+/// Every combination of the sweep with every choice of these axes.
+[[nodiscard]] Sweep leaner(const Sweep& sweep, const std::vector<SweepAxis>& axes);
+
+/// Options with the least of --prefetch and --grad-slots and with --recompute full, but for what
+/// the command line gives.
+struct Leanest {
+  SimOptions options;
+  std::string flags;  ///< "--prefetch 0 --grad-slots 1"; empty where there is no such choice
+};
+[[nodiscard]] Leanest leanest(const SimOptions& options);
+
+}  // namespace mfsdp
