@@ -21,6 +21,7 @@
 #include "sim/tool/asker.hpp"
 #include "sim/tool/find_batch.hpp"
 #include "sim/tool/find_finer.hpp"
+#include "sim/tool/find_leaner.hpp"
 #include "sim/tool/memory_warning.hpp"
 #include "sim/tool/sweep_run.hpp"
 #include "sim/tool/sweep_table.hpp"
@@ -440,51 +441,91 @@ Result<Sweep> widened(const Sweep& sweep, const SimOptions& options, Asker& aske
   return wide;
 }
 
-}  // namespace
+/// All combinations of a sweep and what became of them.
+struct Searched {
+  Sweep sweep;
+  std::vector<SweepRow> rows;
+  std::optional<HeldBatch> held;
+  bool whole = true;  ///< false: interrupted
+};
 
-Result<ExitCode> find_best(const Sweep& sweep, const SimOptions& options, const Session& session) {
-  Asker asker(session);
-  MFSDP_LET(wide, widened(sweep, options, asker));
-  MFSDP_LET(rows, sweep_rows(wide, session));
-  const std::optional<HeldBatch> held = hold_global_batch(rows, options, session);
-  RunStore store(options.common, session);
-  MFSDP_LET(whole,
-            predict_rows(rows, open_rows(rows), Predict::what_fits, options, session, store));
-  for (SweepRow& row : rows)
+Result<Searched> searched(Sweep sweep, const SimOptions& options, const Session& session,
+                          RunStore& store) {
+  Searched all{.sweep = std::move(sweep), .rows = {}, .held = {}};
+  MFSDP_LET(rows, sweep_rows(all.sweep, session));
+  all.rows = std::move(rows);
+  all.held = hold_global_batch(all.rows, options, session);
+  MFSDP_LET(whole, predict_rows(all.rows, open_rows(all.rows), Predict::what_fits, options, session,
+                                store));
+  all.whole = whole;
+  for (SweepRow& row : all.rows)
     if (row.run) estimate_training(*row.run, options);
-  const Counts counts = count(rows);
-  if (!whole) return interrupted(counts, options, session);
-  std::vector<std::size_t> best = ranked(rows, options);
-  std::string tried = tried_text(wide, counts, held);
-  const auto batch = held ? std::optional(held->sequences) : std::nullopt;
+  return all;
+}
+
+/// Once more with less memory where nothing fits, and something is possible. `options` gets the
+/// flags that are varied then, so that nothing varies them again.
+Result<Searched> searched_leaner(Searched all, SimOptions& options, const Session& session,
+                                 RunStore& store) {
+  if (!all.whole || count(all.rows).too_large == 0 || !ranked(all.rows, options).empty())
+    return all;
+  const std::vector<SweepAxis> axes = leaner_axes(options);
+  if (axes.empty()) return all;
+  for (const SweepAxis& axis : axes) options.given.push_back(axis.flag);
+  return searched(leaner(all.sweep, axes), options, session, store);
+}
+
+/// Takes the finer choices that are worth it among the combinations. What was tried is added to
+/// `tried`; false when interrupted.
+Result<bool> vary_best(Searched& all, const SimOptions& options, const Session& session,
+                       RunStore& store, std::string& tried) {
+  const auto batch = all.held ? std::optional(all.held->sequences) : std::nullopt;
   std::set<std::size_t> outdone;  // combinations of which a finer choice is taken
   for (const FinerKind kind : {FinerKind::transports, FinerKind::order}) {
-    std::vector<std::size_t> open = best;
+    std::vector<std::size_t> open = ranked(all.rows, options);
     std::erase_if(open, [&](std::size_t place) { return outdone.contains(place); });
-    MFSDP_LET(finer, finer_rows(kind, wide, rows, open, batch, options, session));
+    MFSDP_LET(finer, finer_rows(kind, all.sweep, all.rows, open, batch, options, session));
     tried += finer_text(finer);
     MFSDP_TRY(predict_rows(finer.rows, open_rows(finer.rows), Predict::what_fits, options, session,
                            store));
-    if (session.interrupted) return interrupted(counts, options, session);
+    if (session.interrupted) return false;
     for (SweepRow& row : finer.rows)
       if (row.run) estimate_training(*row.run, options);
-    const std::vector<std::size_t> gains = gaining(finer, rows, options);
+    const std::vector<std::size_t> gains = gaining(finer, all.rows, options);
     for (const std::size_t place : gains) outdone.insert(finer.bases[place]);
-    take(wide, rows, finer, gains);
-    best = ranked(rows, options);
+    take(all.sweep, all.rows, finer, gains);
   }
+  return true;
+}
+
+}  // namespace
+
+Result<ExitCode> find_best(const Sweep& sweep, const SimOptions& asked, const Session& session) {
+  Asker asker(session);
+  SimOptions options = asked;
+  MFSDP_LET(wide, widened(sweep, options, asker));
+  RunStore store(options.common, session);
+  MFSDP_LET(first, searched(std::move(wide), options, session, store));
+  MFSDP_LET(all, searched_leaner(std::move(first), options, session, store));
+  const Counts counts = count(all.rows);
+  if (!all.whole) return interrupted(counts, options, session);
+  std::string tried = tried_text(all.sweep, counts, all.held);
+  MFSDP_LET(whole, vary_best(all, options, session, store, tried));
+  if (!whole) return interrupted(counts, options, session);
+  const std::vector<std::size_t> best = ranked(all.rows, options);
+  const auto& [found, rows, held, unused] = all;
   switch (options.common.output) {
     case OutputFormat::text:
       session.out << wrap_text(
-          as_text(wide, rows, best, held, tried, options, session.style, store.note()),
+          as_text(found, rows, best, held, tried, options, session.style, store.note()),
           session.style);
       break;
     case OutputFormat::json:
     case OutputFormat::jsonl:
-      session.out << as_json(wide, rows, best, counts, held, options);
+      session.out << as_json(found, rows, best, counts, held, options);
       break;
     case OutputFormat::md:
-      session.out << as_markdown(wide, rows, best, held, tried, options);
+      session.out << as_markdown(found, rows, best, held, tried, options);
       break;
     case OutputFormat::csv: {
       std::vector<RunResult> runs;  // best first
@@ -493,7 +534,7 @@ Result<ExitCode> find_best(const Sweep& sweep, const SimOptions& options, const 
     }
   }
   if (!best.empty() && options.tune_out) {
-    MFSDP_LET(file, tuned(wide, rows, best, counts, held, options));
+    MFSDP_LET(file, tuned(found, rows, best, counts, held, options));
     MFSDP_TRY(write_file_atomically(*options.tune_out, file));
   }
   if (!best.empty()) warn_of_full_memory(*rows[best.front()].run, session);

@@ -20,6 +20,7 @@
 #include "reports/tool/run_store.hpp"
 #include "sim/search/find.hpp"
 #include "sim/tool/asker.hpp"
+#include "sim/tool/find_leaner.hpp"
 #include "sim/tool/memory_warning.hpp"
 #include "sim/tool/training.hpp"
 
@@ -36,7 +37,9 @@ constexpr std::size_t kShown = 12;
 struct Finding {
   std::vector<std::string> values;  ///< of the axes
   Found found;
+  std::string with;                 ///< flags that were added, as nothing fits without them
   Bytes capacity;                   ///< of the GPU
+  Bytes reserve;                    ///< to be kept free
   std::optional<PredictedRun> run;  ///< of the value found
 };
 
@@ -141,9 +144,12 @@ std::string reason(const Finding& finding, Find what) {
   if (next == nullptr) return "no candidate beyond it is possible";
   const std::string value = format_count(next->value);
   return fmt::format(
-      "{} would allocate {} of {} GiB",
+      "{} would allocate {} of {} GiB{}",
       what == Find::min_gpus ? value + " GPUs" : fmt::format("{} {}", unit_of(what), value),
-      format_gib(next->memory->allocated), format_gib(finding.capacity));
+      format_gib(next->memory->allocated), format_gib(finding.capacity),
+      finding.reserve > Bytes(0)
+          ? fmt::format(", {} GiB to be kept free", format_gib(finding.reserve))
+          : "");
 }
 
 /// Candidates beyond the fewest that fit and do not fit themselves.
@@ -198,11 +204,15 @@ std::string as_text(const Sweep& sweep, const Finding& finding, const SimOptions
   const std::string label = labelled(sweep, finding);
   const std::string name(to_string(what));
   if (!finding.found.value)
-    return fmt::format("{}{}: nothing fits; {}\n", label, name, reason(finding, what));
+    return fmt::format("{}{}: nothing fits{}; {}\n", label, name,
+                       finding.with.empty() ? "" : ", nor with " + finding.with,
+                       reason(finding, what));
   const RunResult shown(*finding.run);
   const std::int64_t tried = std::ssize(finding.found.tried);
   return fmt::format(
-             "{}{} is {}: {}\n{}Tried {}{}:\n{}\n", label, name, format_count(*finding.found.value),
+             "{}{} is {}{}: {}\n{}Tried {}{}:\n{}\n", label, name,
+             format_count(*finding.found.value),
+             finding.with.empty() ? "" : " with " + finding.with + ", as nothing fits without",
              reason(finding, what), gaps_text(finding, what), format_count(tried),
              tried > std::int64_t{kShown} ? fmt::format(", of which {} around the answer", kShown)
                                           : "",
@@ -215,6 +225,7 @@ Json as_json(const Sweep& sweep, const Finding& finding, const SimOptions& optio
   for (std::size_t a = 0; a < sweep.axes.size(); ++a)
     object["axes"][sweep.axes[a].name()] = finding.values[a];
   object["value"] = finding.found.value ? Json(*finding.found.value) : Json(nullptr);
+  object["with"] = finding.with;
   Json tried = Json::array();
   for (const Tried& one : finding.found.tried) {
     Json entry = {{"value", one.value}, {"fits", one.fits}};
@@ -258,6 +269,34 @@ void print(const Sweep& sweep, const std::vector<Finding>& findings, const SimOp
   }
 }
 
+/// One search, and where nothing fits once more with what takes the least memory.
+Result<Finding> found_by(SimOptions options, Asker& asker, const Session& session,
+                         const Watch& watch) {
+  Finding finding;
+  MFSDP_LET(found, search(options, asker, watch));
+  finding.found = std::move(found);
+  const Leanest lean = leanest(options);
+  if (!finding.found.value && !lean.flags.empty() && !session.interrupted) {
+    // Not every model can have them: tied embeddings need two gradients at one time.
+    if (auto again = search(lean.options, asker, watch)) {
+      options = lean.options;
+      finding.with = lean.flags;
+      finding.found = *std::move(again);
+    }
+  }
+  const auto possible = std::ranges::find_if(finding.found.tried,
+                                             [](const Tried& tried) { return !tried.impossible; });
+  if (possible == finding.found.tried.end()) return finding;
+  const std::int64_t shown = finding.found.value.value_or(possible->value);
+  MFSDP_LET(question, asker.question(with_value(options, shown)));
+  finding.capacity = question.costs->cluster().gpu.capacity;
+  finding.reserve = question.reserve;
+  if (!finding.found.value) return finding;
+  MFSDP_LET(prediction, answer(question));
+  finding.run = std::move(prediction.run);
+  return finding;
+}
+
 }  // namespace
 
 Result<ExitCode> find_limit(const Sweep& sweep, const SimOptions& options, const Session& session) {
@@ -273,19 +312,13 @@ Result<ExitCode> find_limit(const Sweep& sweep, const SimOptions& options, const
     };
     for (std::size_t i = 0; i < sweep.arguments.size() && !session.interrupted; ++i) {
       MFSDP_LET(one, parse_sim_options(sweep.arguments[i]));
-      Finding finding{.values = sweep.values(i), .found = {}, .capacity = {}, .run = {}};
-      MFSDP_LET(found, search(one, asker, watch));
-      finding.found = std::move(found);
-      MFSDP_LET(gpu, asker.gpu(one));
-      finding.capacity = gpu.capacity;
-      if (finding.found.value) {
-        MFSDP_LET(question, asker.question(with_value(one, *finding.found.value)));
-        MFSDP_LET(prediction, answer(question));
-        sign(prediction.run, options.common, session);
-        const RunResult kept(prediction.run);
+      MFSDP_LET(finding, found_by(one, asker, session, watch));
+      finding.values = sweep.values(i);
+      if (finding.run) {
+        sign(*finding.run, options.common, session);
+        const RunResult kept(*finding.run);
         MFSDP_TRY(store.save({&kept, 1}));
-        estimate_training(prediction.run, options);
-        finding.run = std::move(prediction.run);
+        estimate_training(*finding.run, options);
       }
       findings.push_back(std::move(finding));
     }
