@@ -289,8 +289,10 @@ std::string without_final_newline(std::string text) {
 }
 
 /// A list of results in an object that says so.
-std::string render_sweep_json(std::span<const RunResult> runs) {
-  std::string out = "{\n  \"schema\": \"mfsdp.sweep/1\",\n  \"results\": [";
+std::string render_sweep_json(std::span<const RunResult> runs, std::int64_t not_predicted) {
+  std::string out = fmt::format(
+      "{{\n  \"schema\": \"mfsdp.sweep/1\",\n  \"not_predicted\": {},\n  \"results\": [",
+      not_predicted);
   for (std::size_t i = 0; i < runs.size(); ++i)
     out += (i > 0 ? ",\n" : "\n") + indented(without_final_newline(to_json(runs[i])));
   return out + (runs.empty() ? "]\n}\n" : "\n  ]\n}\n");
@@ -326,7 +328,7 @@ std::string render_runs(std::span<const RunResult> runs, OutputFormat format,
   switch (format) {
     case OutputFormat::json:
       return runs.size() == 1 ? without_final_newline(to_json(runs.front())) + "\n"
-                              : render_sweep_json(runs);
+                              : render_sweep_json(runs, 0);
     case OutputFormat::csv: return render_csv(runs);
     case OutputFormat::md: return render_markdown(runs);
     case OutputFormat::jsonl:
@@ -340,9 +342,9 @@ std::string render_runs(std::span<const RunResult> runs, OutputFormat format,
   return out;
 }
 
-std::string render_sweep(std::span<const RunResult> runs, OutputFormat format,
-                         const TextStyle& style, const std::string& stored) {
-  return format == OutputFormat::json ? render_sweep_json(runs)
+std::string render_sweep(std::span<const RunResult> runs, std::int64_t not_predicted,
+                         OutputFormat format, const TextStyle& style, const std::string& stored) {
+  return format == OutputFormat::json ? render_sweep_json(runs, not_predicted)
                                       : render_runs(runs, format, style, stored);
 }
 

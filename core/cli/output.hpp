@@ -16,9 +16,11 @@ namespace mfsdp {
                                       const TextStyle& style, const std::string& stored);
 
 /// The same of a sweep's runs, however many there are: json is always one object,
-/// {"schema": "mfsdp.sweep/1", "results": [...]}.
-[[nodiscard]] std::string render_sweep(std::span<const RunResult> runs, OutputFormat format,
-                                       const TextStyle& style, const std::string& stored);
+/// {"schema": "mfsdp.sweep/1", "not_predicted": 0, "results": [...]}. `not_predicted`: combinations
+/// that an interruption left out.
+[[nodiscard]] std::string render_sweep(std::span<const RunResult> runs, std::int64_t not_predicted,
+                                       OutputFormat format, const TextStyle& style,
+                                       const std::string& stored);
 
 /// CSV of runs, best first, with the column "rank" at the end: 1 is the best.
 [[nodiscard]] std::string render_ranked_csv(std::span<const RunResult> runs);

@@ -62,7 +62,18 @@ SweepRow predicted(const SweepRow& asked, Predict what) {
   return row;
 }
 
+/// Of an interrupted sweep.
+std::int64_t not_predicted(const std::vector<SweepRow>& rows) {
+  return std::ranges::count_if(rows, [](const SweepRow& r) { return !r.run && !r.impossible; });
+}
+
 /// What the rows cannot say in formats that hold runs alone.
+void report_interrupted(const std::vector<SweepRow>& rows, const Session& session) {
+  session.err << fmt::format("{}: interrupted; {} of {} combinations are not predicted\n",
+                             session.tool, not_predicted(rows), rows.size());
+}
+
+/// Likewise.
 void report_impossible(const std::vector<SweepRow>& rows, const Session& session) {
   const auto first =
       std::ranges::find_if(rows, [](const SweepRow& r) { return r.impossible.has_value(); });
@@ -81,10 +92,14 @@ Result<std::vector<SweepRow>> sweep_rows(const Sweep& sweep, const Session& sess
   Asker asker(session);
   MFSDP_LET(swept, SweptOptions::parse(sweep));
   std::vector<SweepRow> rows;
-  for (std::size_t i = 0; i < sweep.arguments.size() && !session.interrupted; ++i) {
-    MFSDP_LET(options, swept.combination(i));
+  for (std::size_t i = 0; i < sweep.arguments.size(); ++i) {
     SweepRow row;
     row.values = sweep.values(i);
+    if (session.interrupted) {  // a row all the same: what was not predicted is counted
+      rows.push_back(std::move(row));
+      continue;
+    }
+    MFSDP_LET(options, swept.combination(i));
     auto question = asker.question(options);
     if (question)
       row.question = *std::move(question);
@@ -157,7 +172,9 @@ Result<ExitCode> run_sweep(const Sweep& sweep, const SimOptions& options, const 
     session.out << sweep_table(sweep, rows, format, session.style, store.note());
   } else {
     report_impossible(rows, session);
-    session.out << render_sweep(runs_of(rows), format, session.style, store.note());
+    if (!whole) report_interrupted(rows, session);
+    session.out << render_sweep(runs_of(rows), not_predicted(rows), format, session.style,
+                                store.note());
   }
   MFSDP_TRY(store.outcome());
   if (!whole) return ExitCode::interrupted;

@@ -26,7 +26,8 @@ struct SweepRow {
   std::optional<PredictedRun> run;  ///< without its timelines; none where interrupted
 };
 
-/// Asks each combination's question; those that make no configuration are rows all the same.
+/// Asks each combination's question; those that make no configuration are rows all the same, and so
+/// are those that an interruption leaves without a question.
 /// Errors: flags that are wrong by themselves, and the first combination's where none is possible.
 [[nodiscard]] Result<std::vector<SweepRow>> sweep_rows(const Sweep& sweep, const Session& session);
 

@@ -23,10 +23,11 @@ TEST(Output, JsonOfASweepIsOneShapeWhateverTheNumberOfRuns) {
   for (const std::size_t count : {0u, 1u, 2u}) {
     const std::vector<RunResult> runs(count, sample_run());
     const auto sweep =
-        nlohmann::json::parse(render_sweep(runs, OutputFormat::json, TextStyle{}, "not stored"));
+        nlohmann::json::parse(render_sweep(runs, 5, OutputFormat::json, TextStyle{}, "not stored"));
     EXPECT_EQ(sweep["schema"], "mfsdp.sweep/1");
+    EXPECT_EQ(sweep["not_predicted"], 5);
     EXPECT_EQ(sweep["results"], nlohmann::json(std::vector<nlohmann::json>(count, run)));
-    EXPECT_EQ(sweep.size(), 2u);
+    EXPECT_EQ(sweep.size(), 3u);
   }
 }
 
