@@ -137,10 +137,6 @@ struct ValuesOf {
   FlagValues operator()(std::optional<Strategy> PlanConfig::* /*member*/) const {
     return {.names = names_of<Strategy>()};
   }
-  FlagValues operator()(Transport PlanConfig::* /*member*/) const {
-    if (field.name != "reduce") return {.names = names_of<Transport>()};
-    return {.names = in_words(std::array{Transport::nccl, Transport::symmetric})};
-  }
   FlagValues operator()(DType PlanConfig::* /*member*/) const {
     return {.names = in_words(kRealTypes)};
   }

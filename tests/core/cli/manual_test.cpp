@@ -39,6 +39,23 @@ void expect_offered_names_are_accepted(const std::vector<FlagGroup>& groups, std
   EXPECT_GE(names, least);
 }
 
+// What carries reductions may be any transport; --routing takes a word or a file.
+TEST(Manual, OffersAllThatReduceAndRoutingTake) {
+  SimOptions sim;
+  std::size_t seen = 0;
+  for_each_flag(sim_flags(sim), [&](const Flag& flag) {
+    if (flag.name == "--reduce") {
+      EXPECT_EQ(flag.values.names, (std::vector<std::string>{"nccl", "symmetric", "copy_engine"}));
+      ++seen;
+    } else if (flag.name == "--routing") {
+      EXPECT_EQ(flag.values.names, std::vector<std::string>{"balanced"});
+      EXPECT_EQ(flag.values.paths, PathKind::file);
+      ++seen;
+    }
+  });
+  EXPECT_EQ(seen, 2U);
+}
+
 TEST(Manual, OfferedNamesAreAccepted) {
   SimOptions sim;
   expect_offered_names_are_accepted(sim_flags(sim), 50);
