@@ -1,7 +1,9 @@
 // mfsdp-sim: reads flags and hands them to the action that they ask for (sim/tool).
 #include <malloc.h>
 
+#include <cstdio>
 #include <iostream>
+#include <new>
 #include <string>
 #include <vector>
 
@@ -79,8 +81,14 @@ void keep_freed_memory() {
 
 int main(int argc, char** argv) {
   keep_freed_memory();
-  std::ios::sync_with_stdio(false);
-  const std::vector<std::string> arguments{argv + 1, argv + argc};
-  return run_main(kTool, arguments, std::cout, std::cerr,
-                  [&] { return with_options_file(arguments, run_tool); });
+  try {
+    std::ios::sync_with_stdio(false);
+    const std::vector<std::string> arguments{argv + 1, argv + argc};
+    return run_main(kTool, arguments, std::cout, std::cerr,
+                    [&] { return with_options_file(arguments, run_tool); });
+  } catch (const std::bad_alloc&) {
+    // Not even streams have room: this takes none.
+    std::fputs("mfsdp-sim: memory: this machine has not enough to begin\n", stderr);
+    return static_cast<int>(ExitCode::environment);
+  }
 }

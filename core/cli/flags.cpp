@@ -49,6 +49,9 @@ tl::unexpected<Error> unknown_flag(const std::vector<FlagGroup>& groups, std::st
   const std::string dashed =
       "--" + token.substr(std::min(token.find_first_not_of('-'), token.size()));
   if (const auto about = about_foreign_flag(dashed)) return fail(token, *about);
+  // Only after "--" is a flag that exists no flag.
+  if (token == dashed && find_flag(groups, dashed) != nullptr)
+    return fail("", fmt::format("'--' before {} ends the flags: leave it out", in_quotes(token)));
   return fail("", fmt::format("unknown flag {}; did you mean '{}'?", in_quotes(token),
                               closest_to(dashed, flag_names(groups))));
 }

@@ -79,6 +79,8 @@ std::vector<FlagFile> output_files(const CommonOptions& options, const ToolFiles
 /// The error names the flag and the folder, or says what the system says.
 Result<void> check_can_write(const FlagFile& file) {
   if (!file.path) return {};
+  if (*file.path == "-")
+    return fail(file.flag, "expected a file, got '-': nothing is written to standard output");
   std::error_code ignored;
   const fs::path folder = fs::path(*file.path).parent_path();
   if (!folder.empty() && !fs::is_directory(folder, ignored))

@@ -316,6 +316,7 @@ const PickleValue* PickleValue::find(std::string_view key) const {
 }
 
 Result<PickleDocument> read_pickle(std::string_view bytes, const std::string& where) {
+  if (bytes.empty()) return fail(where, "expected a pickle, got an empty file");
   return PickleReader(bytes, where).read();
 }
 

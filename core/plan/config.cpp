@@ -263,8 +263,8 @@ Result<void> check_experts(const PlanConfig& config) {
   if (model.experts == 0)
     return fail("--ep", fmt::format("expected none: the model has no experts, got {}", ep));
   if (model.experts % ep != 0)
-    return fail("--ep", fmt::format("experts % ep: {} ranks do not divide the model's {} experts",
-                                    ep, model.experts));
+    return fail("--ep", fmt::format("expected a number that divides the model's {} experts, got {}",
+                                    model.experts, ep));
   if (const std::int64_t ranks = config.mesh.world_size(); ranks % ep != 0)
     return fail("--ep",
                 fmt::format("ranks % ep: {} does not divide the {} ranks of --gpus", ep, ranks));

@@ -162,8 +162,11 @@ Result<RankPartition> partition_ranks(const Program& program, const RankVariatio
   partition.representatives = representatives_of(colours, times);
   const auto simulated = std::ssize(partition.representatives);
   if (simulated > kMostSimulatedRanks)
-    return fail("ranks", fmt::format("at most {} that differ are simulated, got {}",
-                                     kMostSimulatedRanks, simulated));
+    return fail(variation.by_rank          ? "--by-rank"
+                : variation.jitter.num > 0 ? "--jitter"
+                                           : "--slow-rank",
+                fmt::format("expected at most {} ranks that differ, got {}", kMostSimulatedRanks,
+                            simulated));
   partition.group_of.resize(partition.representatives.size());
   for (const Communicator& communicator : program.communicators)
     add_groups(partition, Membership(communicator.axes, mesh), colours);

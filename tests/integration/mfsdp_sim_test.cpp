@@ -59,5 +59,16 @@ TEST(MfsdpSim, TheHashKnowsTheConfigurationAndNotTheMachine) {
     EXPECT_NE(result(base + " " + flag)["plan_hash"], hash) << flag;
 }
 
+/// Too little to set streams up is an error of the machine, and no crash.
+TEST(MfsdpSim, TooLittleMemoryToBeginIsOneLine) {
+#ifdef MFSDP_SANITIZED
+  GTEST_SKIP() << "sanitizers take more address space than the test leaves";
+#endif
+  const test::ToolRun ran = test::run_shell(fmt::format(
+      "(ulimit -v 60000; '{}' --model llama3_8b --gpus 64 --no-save 2>&1)", test::kSim.string()));
+  EXPECT_EQ(ran.status, 3);
+  EXPECT_EQ(ran.out, "mfsdp-sim: memory: this machine has not enough to begin\n");
+}
+
 }  // namespace
 }  // namespace mfsdp

@@ -117,7 +117,9 @@ TEST(Ranks, WrongVariationsAreErrors) {
   EXPECT_EQ(error({.slow = {{.rank = 3, .factor = {1001, 1}}}}),
             "--slow-rank: expected a factor from 0.001 to 1000, got 1001/1");
   EXPECT_EQ(error({.by_rank = true}, 4097),
-            "ranks: at most 4096 that differ are simulated, got 4097");
+            "--by-rank: expected at most 4096 ranks that differ, got 4097");
+  EXPECT_EQ(error({.jitter = {1, 10}}, 4097),
+            "--jitter: expected at most 4096 ranks that differ, got 4097");
   EXPECT_THAT(error({.slow = {{.rank = 3}}}, 2'000'000), HasSubstr("ranks: at most 1048576 can"));
   EXPECT_THAT(error({}, 0), HasSubstr("mesh: expected at least 1 rank, got 0"));
 }

@@ -58,7 +58,7 @@ TEST(Flags, FormErrors) {
   EXPECT_EQ(error_of({"--quick=1"}), "--quick: takes no value");
   EXPECT_EQ(error_of({"llama"}),
             "unexpected argument 'llama'; everything is given by flags, see --help");
-  EXPECT_EQ(error_of({"--", "--gpus"}), "unknown flag '--gpus'; did you mean '--gpus'?");
+  EXPECT_EQ(error_of({"--", "--gpus"}), "'--' before '--gpus' ends the flags: leave it out");
 }
 
 TEST(Flags, TheLastOfSeveralCounts) {
