@@ -108,6 +108,9 @@ json find(const std::string& what, const std::string& flags, const std::string& 
   return json::parse(run.out);
 }
 
+/// Where nothing fits, searches for limits go on with less of what is not given: here all is.
+constexpr std::string_view kAsUsual = " --prefetch 1 --grad-slots 2 --recompute selective";
+
 std::optional<std::int64_t> value_of(const json& answer) {
   if (answer["value"].is_null()) return std::nullopt;
   return answer["value"].get<std::int64_t>();
@@ -123,8 +126,9 @@ TEST(Find, LargestMicroBatchIsThatOfBruteForce) {
                           .seq_len = problems.one_of<std::int64_t>({96, 256, 512})};
     options.config.allocator =
         problems.one_of({AllocatorPolicy::best_fit, AllocatorPolicy::temporary});
-    std::string flags = fmt::format("--gpus {} --seq-len {} --allocator {}", options.gpus,
-                                    *options.seq_len, to_string(options.config.allocator));
+    std::string flags =
+        fmt::format("--gpus {} --seq-len {} --allocator {}{}", options.gpus, *options.seq_len,
+                    to_string(options.config.allocator), kAsUsual);
     std::int64_t most = 400;
     if (i % 3 == 0) {
       most = problems.one_of<std::int64_t>({12, 36, 60});
@@ -150,8 +154,8 @@ TEST(Find, LongestSequenceIsThatOfBruteForce) {
     const std::string gpu = gpu_file(folder, kRuntime + problems.between(0, 300'000'000));
     CommonOptions options{.gpus = problems.one_of<std::int64_t>({1, 8}), .gpu = gpu};
     options.config.micro_batch = problems.between(1, 3);
-    const std::string flags =
-        fmt::format("--gpus {} --micro-batch {}", options.gpus, options.config.micro_batch);
+    const std::string flags = fmt::format("--gpus {} --micro-batch {}{}", options.gpus,
+                                          options.config.micro_batch, kAsUsual);
     const Brute brute("llama_tiny", gpu);
     std::optional<std::int64_t> best;
     for (std::int64_t s = 256; s <= 256 * 160; s += 256) {
@@ -178,16 +182,30 @@ TEST(Find, FewestGpusAreThoseOfBruteForce) {
       options.gpus = n;
       if (brute.fits(options)) best = n;
     }
-    const std::string flags =
-        fmt::format("--gpus {} --seq-len 128 --micro-batch {}", most, options.config.micro_batch);
+    const std::string flags = fmt::format("--gpus {} --seq-len 128 --micro-batch {}{}", most,
+                                          options.config.micro_batch, kAsUsual);
     EXPECT_EQ(value_of(find("min-gpus", flags, gpu)), best) << flags;
   }
+}
+
+/// What fits with the least alone is found, and says with which flags.
+TEST(Find, WhereNothingFitsTheLeastIsTried) {
+  const std::string flags =
+      "--model llama3_70b --cluster dgx_h100 --gpus 64 --seq-len 32k --find max-micro-batch "
+      "--no-save --output json";
+  const json answer = json::parse(test::run_sim(flags).out);
+  EXPECT_EQ(answer["with"], "--prefetch 0 --grad-slots 1 --recompute full");
+  EXPECT_EQ(value_of(answer), 1);
+  const json fixed = json::parse(test::run_sim(flags + std::string(kAsUsual)).out);
+  EXPECT_EQ(fixed["with"], "");
+  EXPECT_FALSE(value_of(fixed));
 }
 
 /// Thousands of plans are not built to say that none fits, but for those that are shown.
 TEST(Find, WhereNothingFitsFewPlansAreBuilt) {
   if (test::kThinner > 1) GTEST_SKIP() << "goes through two thousand worlds";
-  const auto run = test::run_sim("--model llama3_70b --find min-gpus --no-save --output json");
+  const auto run = test::run_sim(
+      fmt::format("--model llama3_70b --find min-gpus --no-save --output json{}", kAsUsual));
   EXPECT_EQ(run.status, 1);
   const json answer = json::parse(run.out);
   EXPECT_FALSE(value_of(answer));
