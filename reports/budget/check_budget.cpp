@@ -39,8 +39,9 @@ bool varies(const Measure& measure, Runs runs) {
 /// their median is the median step.
 std::vector<double> block_samples(std::span<const double> steps) {
   std::vector<double> means = blocks_of(steps).means;
-  if (means.empty()) return means;
-  const double scale = *settled_median(steps) / median_of(means);
+  const double middle = means.empty() ? 0 : median_of(means);
+  if (middle == 0) return means;
+  const double scale = *settled_median(steps) / middle;
   for (double& mean : means) mean *= scale;
   return means;
 }
