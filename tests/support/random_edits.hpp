@@ -75,6 +75,8 @@ inline void redirect(const Program& program, Plan& plan) {
   if (!larger.empty()) move_operands(plan, from.id, any_of(larger));
 }
 
+inline constexpr OpId kPutIn{1'000'001};
+
 /// Before an op something else is copied to where one of its operands lies, on its stream.
 inline void write_over(const Program& program, Segment& segment, std::ptrdiff_t at) {
   const Op& op = segment.ops[static_cast<std::size_t>(at)];
@@ -98,7 +100,7 @@ inline void write_over(const Program& program, Segment& segment, std::ptrdiff_t 
   from.buffer = any_of(sources);
   from.offset = 0;
   Op copy = op;
-  copy.id = OpId(1'000'001);
+  copy.id = kPutIn;
   copy.group.reset();
   copy.body = Copy{.kind = CopyKind::d2d, .input = from, .output = to};
   segment.ops.insert(segment.ops.begin() + at, copy);

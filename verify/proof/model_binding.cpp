@@ -167,8 +167,7 @@ bool adds_up(KernelKind kind, std::int64_t variant) {
   }
 }
 
-/// A norm's weight gradient is summed over the tokens of each of so many rows at first, and then
-/// over these rows.
+/// Rows over which a norm's weight gradient is summed last, each of some tokens.
 constexpr std::int64_t kMostPartialRows = 256;
 
 /// What weights or gradients a kernel touches.

@@ -61,11 +61,17 @@ TEST(ReadPickle, CodeIsNeverRun) {
     EXPECT_THAT(pickle_error("\x80\x04)"s + opcode), HasSubstr("runs code"));
 }
 
+TEST(ReadPickle, AnEmptyFileIsToldAsThat) {
+  EXPECT_EQ(pickle_error(""), "f: expected a pickle, got an empty file");
+}
+
 TEST(ReadPickle, HostileBytesAreOneLine) {
   for (const std::string_view hex : {test::kSnapshot0, test::kSnapshot4}) {
     const std::string whole = from_hex(hex);
     for (std::size_t i = 0; i < whole.size(); ++i) {
-      EXPECT_THAT(pickle_error(whole.substr(0, i)), StartsWith("f: byte "));
+      if (i > 0) {
+        EXPECT_THAT(pickle_error(whole.substr(0, i)), StartsWith("f: byte "));
+      }
       for (const int change : {1, 0x80, 0xff}) {
         std::string bytes = whole;
         bytes[i] = static_cast<char>(bytes[i] ^ change);
