@@ -15,9 +15,11 @@ constexpr std::size_t kMostTerms = std::size_t{1} << 18;
 Held& Held::operator+=(const Held& other) {
   if (terms.size() + other.terms.size() > kMostTerms)
     throw OverflowError(fmt::format("a gradient of more than {} contributions", kMostTerms));
-  // By position: a hostile plan may add a gradient to itself.
-  for (std::size_t i = 0, count = other.terms.size(); i < count; ++i)
-    terms.push_back(Term(other.terms[i]));
+  // A hostile plan may add a gradient to itself: its terms are found anew once there is room.
+  const auto before = std::ssize(terms);
+  const auto added = std::ssize(other.terms);
+  terms.resize(static_cast<std::size_t>(before + added));
+  std::copy_n(other.terms.begin(), added, terms.begin() + before);
   garbage = garbage || other.garbage;
   uneven = uneven || other.uneven;
   rounded = rounded || other.rounded;
