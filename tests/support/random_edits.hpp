@@ -75,8 +75,6 @@ inline void redirect(const Program& program, Plan& plan) {
   if (!larger.empty()) move_operands(plan, from.id, any_of(larger));
 }
 
-inline constexpr OpId kPutIn{1'000'001};
-
 /// Before an op something else is copied to where one of its operands lies, on its stream.
 inline void write_over(const Program& program, Segment& segment, std::ptrdiff_t at) {
   const Op& op = segment.ops[static_cast<std::size_t>(at)];
@@ -100,7 +98,7 @@ inline void write_over(const Program& program, Segment& segment, std::ptrdiff_t 
   from.buffer = any_of(sources);
   from.offset = 0;
   Op copy = op;
-  copy.id = kPutIn;
+  copy.id = OpId(1'000'001);
   copy.group.reset();
   copy.body = Copy{.kind = CopyKind::d2d, .input = from, .output = to};
   segment.ops.insert(segment.ops.begin() + at, copy);
@@ -129,16 +127,15 @@ inline bool rotates(const Op& op) {
   return kernel != nullptr && to_string(kernel->kind).find("rope") != std::string_view::npos;
 }
 
-/// twice: an op stands there a second time; rotation: it has changed places with a neighbour;
-/// over: something is copied to where an op reads or writes, or a buffer is there twice
-enum class Edit { other, twice, rotation, over };
+/// twice: an op stands there a second time; rotation: it has changed places with a neighbour
+enum class Edit { other, twice, rotation };
 
 inline Edit edit(Program& program) {
   Plan& plan = any_of(program.plans);
   Segment& segment = any_of(plan.segments);
   const auto at = *rc::gen::inRange<std::ptrdiff_t>(0, std::ssize(segment.ops));
   const auto op = segment.ops.begin() + at;
-  switch (*rc::gen::inRange(0, 8)) {
+  switch (*rc::gen::inRange(0, 6)) {
     case 0: segment.ops.erase(op); break;
     case 1: {
       Op again = *op;
@@ -151,11 +148,19 @@ inline Edit edit(Program& program) {
       std::swap(*op, *(op + 1));
       return rotates(*op) || rotates(*(op + 1)) ? Edit::rotation : Edit::other;
     case 3: redirect(program, plan); break;
-    case 4: write_over(program, segment, at); return Edit::over;
-    case 5: double_buffer(program, *op); return Edit::over;
     default: edit_body(program, *op);
   }
   return Edit::other;
+}
+
+/// An op or a buffer more.
+inline void add_something(Program& program) {
+  Segment& segment = any_of(any_of(program.plans).segments);
+  const auto at = *rc::gen::inRange<std::ptrdiff_t>(0, std::ssize(segment.ops));
+  if (*rc::gen::arbitrary<bool>())
+    write_over(program, segment, at);
+  else
+    double_buffer(program, segment.ops[static_cast<std::size_t>(at)]);
 }
 
 }  // namespace mfsdp::test

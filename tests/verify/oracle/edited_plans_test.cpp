@@ -36,7 +36,10 @@ RC_GTEST_PROP(EditedPlans, ComputeTheSameWhereTheProofsLetThemPass, ()) {
   std::optional<RunBits> expected;
   for (int i = 0; i < test::thinned(8); ++i) {
     Program program = *built;
-    test::edit(program);
+    if (i % 4 == 3)
+      test::add_something(program);
+    else
+      test::edit(program);
     if (to_canonical_json(program) == usual || !is_clean(program)) continue;
     if (!expected) {
       const auto bits = plain_run_bits(*built, settings);
