@@ -16,10 +16,9 @@ Ledger::Ledger(const PlanView& view, const Model& model, CheckedPlan& figures)
 }
 
 void Ledger::overwritten(const Op& op) {
-  static const Names movers{"accumulate", "cast", "sum_ranks", "zero_padding"};
   for (const Operand& operand : op.operands) {
     const bool makes =
-        op.kind == "kernel" && operand.role == "weight_grad" && !movers.contains(op.does);
+        op.kind == "kernel" && operand.role == "weight_grad" && !kMovers.contains(op.does);
     const auto held = held_.find(operand.buffer);
     if (operand.writes && !makes && held != held_.end() &&
         view_.homes[operand.buffer].groups.empty())
@@ -69,10 +68,11 @@ void Ledger::put(const Op& op, const Operand& to, Contents& into, const Spot& at
     for (const auto& [term, sum] : what.terms) held->terms[term] = plus(held->terms[term], sum);
     if (held->sums != what.sums) held->terms[Term{}] = 1;
     held->kind = std::max(held->kind, at.kind);
+    held->rounded = what.rounded;
+    if (!narrow && !was_rounded) continue;
     std::set<Int> passes;
     for (const auto& [term, sum] : held->terms) passes.insert(term.pass);
-    held->rounded = what.rounded;
-    if ((!narrow && !was_rounded) || passes.size() < 2) continue;
+    if (passes.size() < 2) continue;
     if (adds) refuse("{}: sums microbatches in a narrower type", op.place());
     held->rounded = true;
   }

@@ -281,8 +281,7 @@ void check_group(const PlanView& view, const Op& op) {
 }
 
 void check_unit(const PlanView& view, const Op& op) {
-  static const Names movers{"accumulate", "cast", "sum_ranks", "zero_padding"};
-  if (op.kind != "kernel" || movers.contains(op.does) || !op.json->contains("unit")) return;
+  if (op.kind != "kernel" || kMovers.contains(op.does) || !op.json->contains("unit")) return;
   const Json& stated = view.json.at("units")[view.at("units", *op.json, "unit")];
   for (const Operand& operand : op.operands)
     if (const Spot spot = locate(view, operand);

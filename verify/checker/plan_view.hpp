@@ -76,9 +76,10 @@ struct Op {
   }
 };
 
+constexpr Int kRepetitions = 2;  ///< of a repeated segment, at most
+
 /// One run of an op. Two steps are looked at, with repeated segments twice: what is ordered there
 /// is ordered in every later one, as each wait then gets the same record, one step on.
-constexpr Int kRepetitions = 2;
 struct Instance {
   const Op* op;
   Int step, pass, segment;  ///< a pass is one run of a segment
@@ -88,6 +89,9 @@ using Plan = std::vector<Instance>;  ///< in host order
 
 using Names = std::set<std::string>;
 using Axes = std::vector<std::string>;
+
+/// Kernels that move gradients or clear them, and make none.
+inline const Names kMovers{"accumulate", "cast", "sum_ranks", "zero_padding"};
 
 /// Axes of the two grids where experts are dealt out, outermost first.
 inline const Axes kDenseOrder{"dp_outer", "dp_shard"};

@@ -85,17 +85,13 @@ class Follower {
                                     .begin = access.begin,
                                     .end = access.end});
       }
-    }
-    for (const ByteAccess& access : table_.of(out_.bits.size())) {
-      const auto* kernel = std::get_if<Kernel>(&op.body);
-      if (!holds_loose_[access.buffer] || !access.writes ||
-          (kernel != nullptr && makes_loose(*kernel, access)))
-        continue;
-      bits |= kFollowGradients;
-      out_.over_loose.push_back({.op = out_.bits.size(),
-                                 .buffer = access.buffer,
-                                 .begin = access.begin,
-                                 .end = access.end});
+      if (holds_loose_[access.buffer] && writes_over_loose(op, access)) {
+        bits |= kFollowGradients;
+        out_.over_loose.push_back({.op = out_.bits.size(),
+                                   .buffer = access.buffer,
+                                   .begin = access.begin,
+                                   .end = access.end});
+      }
     }
     out_.bits.push_back(bits);
     if ((bits & (kFollowGradients | kFollowWeights | kUsesParameters)) != 0) add_operands(op, bits);
@@ -116,6 +112,11 @@ class Follower {
     const auto* kernel = std::get_if<Kernel>(&op.body);
     return kernel != nullptr ? !is_scale(*kernel, access.operand->role)
                              : (bits & kFollowScales) == 0;
+  }
+
+  [[nodiscard]] bool writes_over_loose(const Op& op, const ByteAccess& access) const {
+    const auto* kernel = std::get_if<Kernel>(&op.body);
+    return access.writes && (kernel == nullptr || !makes_loose(*kernel, access));
   }
 
   /// A gradient goes to where no group's lie: it is cast or copied there later.

@@ -199,6 +199,7 @@ class GradientLedger {
            });
   }
   [[nodiscard]] bool is_late(const Spot& from) const {
+    if (!unrolled_.passes[unrolled_.instances[now_].pass].for_more) return false;
     for (int level = from.level; level < memory_.levels(); ++level)
       for (std::uint32_t a = from.atoms.first; a < from.atoms.last; ++a)
         if (is_late(memory_.at(from.buffer, level, a))) return true;
