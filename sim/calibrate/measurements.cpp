@@ -8,6 +8,7 @@
 #include <optional>
 #include <utility>
 
+#include "core/base/byte_order_mark.hpp"
 #include "core/base/read_file.hpp"
 #include "core/base/text.hpp"
 #include "sim/calibrate/nccl_json.hpp"
@@ -213,8 +214,8 @@ Result<void> read_trace(const std::filesystem::path& file, Measurements& all) {
 
 Result<void> read_one(const std::filesystem::path& file, Measurements& all) {
   if (is_trace(file)) return read_trace(file, all);
-  MFSDP_LET(text, read_file(file, "measurements", kMostBytes));
-  if (text.starts_with("\xef\xbb\xbf")) text.erase(0, 3);  // UTF-8's byte order mark
+  MFSDP_LET(bytes, read_file(file, "measurements", kMostBytes));
+  const std::string_view text = without_byte_order_mark(bytes);
   const std::string where = file.string();
   const std::string name = file.filename().string();
   const std::size_t first = text.find_first_not_of(" \t\r\n");

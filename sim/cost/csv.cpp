@@ -5,6 +5,8 @@
 #include <algorithm>
 #include <charconv>
 
+#include "core/base/byte_order_mark.hpp"
+
 namespace mfsdp {
 namespace {
 
@@ -29,15 +31,10 @@ std::string_view next_line(std::string_view& text) {
 
 bool is_note(std::string_view line) { return line.empty() || line.front() == '#'; }
 
-void skip_byte_order_mark(std::string_view& text) {
-  constexpr std::string_view kMark = "\xef\xbb\xbf";
-  if (text.starts_with(kMark)) text.remove_prefix(kMark.size());
-}
-
 }  // namespace
 
 std::vector<std::string> CsvTable::header_of(std::string_view text) {
-  skip_byte_order_mark(text);
+  text = without_byte_order_mark(text);
   while (!text.empty())
     if (const std::string_view line = next_line(text); !is_note(line)) return split(line);
   return {};
@@ -47,7 +44,7 @@ Result<CsvTable> CsvTable::parse(std::string_view text, const std::string& where
   CsvTable table;
   table.where_ = where;
   std::size_t number = 0;
-  skip_byte_order_mark(text);
+  text = without_byte_order_mark(text);
   while (!text.empty()) {
     ++number;
     const std::string_view line = next_line(text);
