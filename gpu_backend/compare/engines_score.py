@@ -37,7 +37,10 @@ def model_with_layers(run, folder):
         return path
     with open(path) as file:
         shape = json.load(file)
-    shape["num_hidden_layers"] = int(run["layers"])
+    layers = int(run["layers"])
+    shape["num_hidden_layers"] = layers
+    if "layer_types" in shape:  # one for each layer
+        shape["layer_types"] = shape["layer_types"][:layers]
     path = os.path.join(folder, "config.json")
     with open(path, "w") as file:
         json.dump(shape, file)
