@@ -4,13 +4,15 @@
     own_runs.py predict --sim mfsdp-sim --gpu h200 RUNS.csv > PREDICTED.csv      # needs no GPU
     own_runs.py run --exec mfsdp-exec --gpu h200 --out FOLDER [--limit S] [--share K/N] RUNS.csv
     own_runs.py score --predicted PREDICTED.csv FOLDER
+    own_runs.py kinds --sim mfsdp-sim --gpu h200 --out FOLDER RUNS.csv           # needs no GPU
 
 RUNS.csv has columns model (a folder of scenarios/models), layers, sequence, micro_batch, microbatches, ranks and flags,
 of mfsdp-sim and mfsdp-exec alike; own_runs.csv is such a file. `run` takes 16 steps of each run that FOLDER has not, the
 first four of which do not count, and begins none after --limit (500) seconds: call it again for the rest, of which those
 that failed come last; one that takes three minutes is ended and has code 124. Each leaves a trace of the step whose
 times it records. --share 1/2: every second run, for one of two pairs of GPUs. `score` prints a table; times are ms,
-pools GiB, and what is exposed is a share of the measured step.
+pools GiB, and what is exposed is a share of the measured step. `kinds` compares the traced step of each run with the
+predicted trace, kind of kernel by kind, and prints those that are off by one percent of the step or more.
 
 Exit code 0: done; 1: runs are missing, or errors larger than asked (a step 2.5 % on average and 6 % at worst, exposed
 1.5 % of the step, pools equal); 2: a wrong flag.
@@ -21,6 +23,7 @@ import csv
 import json
 import os
 import pathlib
+import re
 import statistics
 import subprocess
 import sys
@@ -50,11 +53,11 @@ def flags_of(run, folder):
             "--global-batch", str(batch), "--output", "json", *run["flags"].split()]
 
 
-def predict_one(sim, gpu, run):
+def predict_one(sim, gpu, run, *flags):
     node = run["ranks"] if run["ranks"] != "1" else "8"  # one GPU sends nothing
     with tempfile.TemporaryDirectory() as folder:
         made = subprocess.run([sim, *flags_of(run, pathlib.Path(folder)), "--gpu", gpu, "--gpus", run["ranks"],
-                               "--gpus-per-node", node, "--no-save"], capture_output=True, text=True, check=False)
+                               "--gpus-per-node", node, "--no-save", *flags], capture_output=True, text=True, check=False)
     if made.returncode != 0:
         sys.exit(f"{run['model']}, {run['sequence']}: {made.stderr.strip()}")
     return figures_of(json.loads(made.stdout))
@@ -143,10 +146,43 @@ def score(arguments):
     sys.exit(0 if right and len(steps) == len(found) else 1)
 
 
+def kinds_of(path):
+    """ms of each kind of kernel on rank 0, per step of the trace; GEMMs by the name of their weight."""
+    times, steps = {}, set()
+    for event in json.loads(path.read_text())["traceEvents"]:
+        if event.get("ph") != "X" or event["pid"] != 1 or "kind" not in event.get("args", {}):
+            continue
+        kind = event["args"]["kind"]
+        if kind.startswith("gemm"):
+            kind = re.sub(r"\.(\d+|chunk\d+)\b", "", event["name"])
+        times[kind] = times.get(kind, 0) + event["dur"] / 1000
+        steps.add(event["args"].get("step"))
+    return {kind: time / len(steps) for kind, time in times.items()}
+
+
+def kinds(arguments):
+    print("| run | kind | measured | predicted |")
+    print("|---|---|---:|---:|")
+    for number, run in enumerate(read_runs(arguments.runs)):
+        trace = pathlib.Path(arguments.out) / name_of(number, run) / "trace.json"
+        if not trace.exists():
+            continue
+        got = kinds_of(trace)
+        with tempfile.TemporaryDirectory() as folder:
+            path = pathlib.Path(folder) / "trace.json"
+            step = predict_one(arguments.sim, arguments.gpu, run, "--trace", str(path))["step"]
+            said = kinds_of(path)
+        off = {kind: said.get(kind, 0) - got.get(kind, 0) for kind in {*got, *said}}
+        for kind in sorted(off, key=lambda one: -abs(off[one])):
+            if abs(off[kind]) >= step / 100:
+                print(f"| {name_of(number, run)} | {kind} | {got.get(kind, 0):.1f} | {said.get(kind, 0):.1f} |")
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     commands = parser.add_subparsers(dest="command", required=True)
-    for name, does, needed in (("predict", predict, ("--sim",)), ("run", run, ("--exec", "--out"))):
+    for name, does, needed in (("predict", predict, ("--sim",)), ("run", run, ("--exec", "--out")),
+                               ("kinds", kinds, ("--sim", "--out"))):
         command = commands.add_parser(name)
         command.set_defaults(does=does)
         for flag in (*needed, "--gpu"):
