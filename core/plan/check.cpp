@@ -201,15 +201,16 @@ class ConfiguredCheck {
     return {};
   }
 
-  /// What a kernel is said to cost is what its attributes come to, and no loss is of more rows than
-  /// there are logits at one time.
+  /// What a kernel is said to cost, if anything, is what its attributes come to, and no loss is of
+  /// more rows than there are logits at one time.
   template <class Place>
   Result<void> check_costs(const Kernel& kernel, Place place) const {
     const KernelSpec* spec = spec_of(kernel);
     const std::int64_t flops = spec == nullptr || spec->flops == nullptr ? 0 : spec->flops(kernel);
-    if (kernel.flops != flops)
-      return fail(place() + ".body.kernel.flops",
-                  fmt::format("expected the {} of its attributes, got {}", flops, kernel.flops));
+    if (kernel.flops != 0 && kernel.flops != flops)
+      return fail(
+          place() + ".body.kernel.flops",
+          fmt::format("expected 0 or the {} of its attributes, got {}", flops, kernel.flops));
     if (const std::int64_t bytes = kernel.attribute("bytes"); bytes > kMostKernelBytes)
       return fail(place() + ".body.kernel.attributes",
                   fmt::format("expected bytes of at most 2^50, got {}", bytes));

@@ -17,6 +17,7 @@ constexpr std::array kInert{
     InertField{"pools[].name", "a label"},
     InertField{"units[]*.name", "a label"},
     InertField{"classes[]*.role", "a label of the ranks that run the plan"},
+    InertField{"*.kernel{*.flops", "not stated (0), or what the attributes come to"},
     InertField{"buffers[]*.category", "for accounts of memory"},
     InertField{"pools[].lower_bound", "for reports: how near to its least a pool is"},
     InertField{"config.allocator", "how offsets were found: the proofs see the offsets"},
