@@ -1,4 +1,5 @@
-// Whether a program hangs together as data: ids, bounds, boundaries. No schedule is judged here.
+// Whether a program is a plan: the one list of what readers of plans, the proofs and those who run
+// plans take for granted. No schedule is judged here.
 #pragma once
 
 #include "core/base/error.hpp"
@@ -6,11 +7,11 @@
 
 namespace mfsdp {
 
-/// Checks that ids are unique and resolve, buffers lie in their pools, operands (of every rank) in
-/// their buffers, ranks, communicators, parameters and microbatches are the configured ones,
-/// bindings name records of their event, groups nest, segment boundaries agree and ops are
-/// well-formed, and that there is no horde of streams or segments. The error names the place as a
-/// path into the JSON.
+/// Checks that the configuration is valid and the program has no structure_faults(); that ranks,
+/// communicators, parameters, microbatches and how groups are cut are the configured ones; that
+/// segment boundaries agree, the transient buffers of a pool are acquired on one stream, kernels
+/// cost what their attributes come to, and there is no horde of segments. The error names the place
+/// as a path into the JSON.
 [[nodiscard]] Result<void> check_structure(const Program& program);
 
 }  // namespace mfsdp

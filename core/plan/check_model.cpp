@@ -7,12 +7,15 @@
 #include <map>
 #include <optional>
 #include <set>
+#include <span>
 #include <string>
 #include <string_view>
 #include <unordered_map>
 #include <utility>
 
+#include "core/plan/config_fields.hpp"
 #include "core/plan/index.hpp"
+#include "core/shard/flat_layout.hpp"
 
 namespace mfsdp {
 namespace {
@@ -38,6 +41,29 @@ Result<void> check_parameter(const PlacedParameter& placed, const Group& group,
     };
     return fail(where + ".rate", fmt::format("expected {}, as config.lr_scale has of '{}', got {}",
                                              text(rate), placed.name, text(placed.rate)));
+  }
+  return {};
+}
+
+/// Packed parameters begin at multiples of 64 elements; those of the other rule in chunks that
+/// split no row (core/shard/flat_layout.hpp).
+Result<void> check_layout(const Group& group, const PlanConfig& config, const std::string& where) {
+  const std::int64_t unit =
+      std::max(kWidestChunk, config.state_dtype == StateDtype::blockwise8 ? kStateBlock : 1);
+  for (std::size_t p = 0; p < group.parameters.size(); ++p) {
+    const PlacedParameter& placed = group.parameters[p];
+    const bool packed = config.layout == LayoutRule::packed;
+    if (packed && placed.offset % unit != 0)
+      return fail(fmt::format("{}.parameters[{}].offset", where, p),
+                  fmt::format("expected a multiple of {}, as config.layout packed has it, got {}",
+                              unit, placed.offset));
+    const std::int64_t row =
+        placed.shape.empty() ? 1 : product_of(std::span(placed.shape).subspan(1));
+    if (!packed && row > 0 && group.chunk % row != 0)
+      return fail(where + ".chunk",
+                  fmt::format("expected a multiple of the {} elements of a row of '{}', as "
+                              "config.layout {} has it, got {}",
+                              row, placed.name, to_string(config.layout), group.chunk));
   }
   return {};
 }
@@ -106,6 +132,7 @@ Result<void> check_parameters(const Program& program, const Model& model) {
   for (std::size_t g = 0; g < program.groups.size(); ++g) {
     const Group& group = program.groups[g];
     const std::int64_t position = program.units[units[group.unit]].position;
+    MFSDP_TRY(check_layout(group, program.config, fmt::format("groups[{}]", g)));
     for (std::size_t p = 0; p < group.parameters.size(); ++p) {
       const PlacedParameter& placed = group.parameters[p];
       const std::string where = fmt::format("groups[{}].parameters[{}]", g, p);
@@ -126,6 +153,37 @@ Result<void> check_parameters(const Program& program, const Model& model) {
                                 placed.name));
       missing.erase(found);
     }
+  }
+  return {};
+}
+
+/// Blocks whose attention is computed again before its backward are those of recompute full.
+Result<void> check_recompute(const Program& program) {
+  const IdIndex<UnitId> units(program.units);
+  std::map<UnitId, std::pair<bool, bool>> attention;  // by block: goes backward, is there again
+  for (const Plan& plan : program.plans)
+    for (const Segment& segment : plan.segments)
+      for (const Op& op : segment.ops) {
+        const auto* kernel = std::get_if<Kernel>(&op.body);
+        if (kernel == nullptr || !op.unit) continue;
+        auto& [backward, again] = attention[*op.unit];
+        backward = backward || kernel->kind == KernelKind::attention_backward;
+        again = again ||
+                (kernel->kind == KernelKind::attention_forward && op.phase == Phase::recompute);
+      }
+  const RecomputePolicy& policy = program.config.recompute;
+  for (const auto& [id, is] : attention) {
+    const auto& [backward, again] = is;
+    const PlanUnit& unit = program.units[units[id]];
+    const auto blocks_before = std::ranges::count_if(program.units, [&](const PlanUnit& other) {
+      return other.kind == UnitKind::block && other.position < unit.position;
+    });
+    const bool full = policy.kind == Recompute::full &&
+                      (policy.full_blocks == 0 || blocks_before < policy.full_blocks);
+    if (backward && again != full)
+      return fail("config.recompute",
+                  fmt::format("is {}, but attention of unit '{}' is {}computed again",
+                              flag_text(policy), unit.name, again ? "" : "not "));
   }
   return {};
 }
@@ -157,6 +215,7 @@ Result<void> check_model(const Program& program) {
     return fail("groups",
                 fmt::format("hold {} parameters where config.model has {}", elements, expected));
   MFSDP_TRY(check_parameters(program, model));
+  MFSDP_TRY(check_recompute(program));
   const Plan* train = program.find_plan("train");
   if (train == nullptr) return fail("plans", "expected a plan \"train\"");
   if (const std::int64_t in_all = microbatches_of(*train); in_all != program.config.microbatches)

@@ -7,6 +7,7 @@
 #include <limits>
 #include <numeric>
 #include <string_view>
+#include <tuple>
 
 #include "core/model/lora.hpp"
 #include "core/model/model_shape.hpp"
@@ -64,6 +65,22 @@ Result<void> check_axes(const ConfigField& field, const Mesh& mesh) {
   MFSDP_TRY(check_count(field.flag, field.range.of, mesh.size(Axis::dp_outer), field.range));
   return check_count("--gpus", "GPUs that share the shards", mesh.size(Axis::dp_shard),
                      field.range);
+}
+
+/// Ranks of the same index on these would have to work on parts of one sequence or of one matrix,
+/// which no plan has them do.
+Result<void> check_meanings(const Mesh& mesh) {
+  using enum Axis;
+  for (const auto& [grid, where, expected] :
+       {std::tuple{&mesh.dense, "mesh.dense", "pp, dp_outer and dp_shard"},
+        std::tuple{&mesh.experts, "mesh.experts", "pp, expt_dp_outer, expt_dp and ep"}})
+    for (std::size_t i = 0; i < grid->size(); ++i)
+      if (const Axis axis = (*grid)[i].axis; axis == cp || axis == tp || axis == etp)
+        return fail(fmt::format("{}[{}].axis", where, i),
+                    fmt::format("{} is planned, predicted and run by no tool so far: expected axes "
+                                "of {}",
+                                to_string(axis), expected));
+  return {};
 }
 
 Result<void> check_counts(const PlanConfig& config) {
@@ -331,6 +348,15 @@ Result<void> check_lora(const PlanConfig& config) {
   return {};
 }
 
+/// A number that the flag can say, so that what was saved with it is read again.
+Result<void> check_clip(const Rational& clip) {
+  const auto said = parse_rational(flag_text(clip), "--clip");
+  if (said && *said == clip && clip.num >= 0) return {};
+  return fail("--clip", fmt::format("expected a decimal number of at least 0 (0 switches clipping "
+                                    "off) with at most 18 digits, got {}/{}",
+                                    clip.num, clip.den));
+}
+
 /// A pattern must mean whole parameters: with query, key and value in one matrix, "v_proj" would
 /// freeze all three by its name's accident, and "q_proj" none.
 Result<void> check_pattern(const std::string& flag, const Model& model,
@@ -461,6 +487,7 @@ Result<void> validate(const PlanConfig& config) {
   MFSDP_TRY(check_shape(config.model, "--model"));
   MFSDP_TRY(check_counts(config));
   MFSDP_TRY(check_mesh(config.mesh));
+  MFSDP_TRY(check_meanings(config.mesh));
   MFSDP_TRY(check_sizes(config));
   MFSDP_TRY(check_chunks(config));
   MFSDP_TRY(check_recompute(config));
@@ -471,10 +498,7 @@ Result<void> validate(const PlanConfig& config) {
   MFSDP_TRY(check_experts(config));
   MFSDP_TRY(check_exact_sums(config));
   MFSDP_TRY(check_loss_scale(config));
-  if (config.clip.den <= 0 || config.clip.num < 0)
-    return fail("--clip", fmt::format("expected a number of at least 0 (0 switches clipping off), "
-                                      "got {}/{}",
-                                      config.clip.num, config.clip.den));
+  MFSDP_TRY(check_clip(config.clip));
   MFSDP_TRY(check_states(config));
   MFSDP_TRY(check_lora(config));
   return check_names(config);

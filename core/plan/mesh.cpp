@@ -42,6 +42,9 @@ Result<void> check_grid(const Grid& grid, const char* where, bool experts) {
       return fail(place + ".axis", fmt::format("{} is no axis of this grid", to_string(axis)));
     if (std::ranges::count(grid, axis, &MeshAxis::axis) > 1)
       return fail(place + ".axis", fmt::format("{} stands here twice", to_string(axis)));
+    if (i > 0 && axis < grid[i - 1].axis)
+      return fail(place + ".axis", fmt::format("expected {} before {}", to_string(axis),
+                                               to_string(grid[i - 1].axis)));
   }
   return {};
 }

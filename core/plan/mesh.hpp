@@ -68,8 +68,8 @@ struct Mesh {
 /// Requires that ep divides the ranks of dp_shard.
 [[nodiscard]] Mesh with_expert_grid(Mesh mesh, std::int64_t ep);
 
-/// Axes of one rank, axes that stand twice or on the wrong grid, grids of different products.
-/// The error's place is "mesh.dense" or "mesh.experts".
+/// Refuses axes of one rank, axes that stand twice, in another order or on the wrong grid, and
+/// grids of different products. The error's place is "mesh.dense" or "mesh.experts".
 [[nodiscard]] Result<void> check_mesh(const Mesh& mesh);
 
 /// The communicators over some axes: ranks that differ only on these share one. Communicators and

@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <cstddef>
+#include <cstdint>
 #include <string>
 #include <utility>
 #include <variant>
@@ -151,6 +152,136 @@ inline Edit edit(Program& program) {
     default: edit_body(program, *op);
   }
   return Edit::other;
+}
+
+// ---- what a plan says of itself ---------------------------------------------------------------
+
+/// Near a number, or near what numbers can be.
+inline std::int64_t any_number(std::int64_t near) {
+  return *rc::gen::element<std::int64_t>(0, 1, near / 2, near, near * 2, std::int64_t{1} << 50,
+                                         std::int64_t{1} << 62, INT64_MAX);
+}
+
+template <class Body>
+std::vector<Op*> ops_of(Program& program) {
+  std::vector<Op*> ops;
+  for (Plan& plan : program.plans)
+    for (Segment& segment : plan.segments)
+      for (Op& op : segment.ops)
+        if (std::holds_alternative<Body>(op.body)) ops.push_back(&op);
+  return ops;
+}
+
+/// All buffers of a pool lie behind those of another one.
+inline void merge_pools(Program& program) {
+  const Pool from = any_of(program.pools);
+  Pool& into = any_of(program.pools);
+  if (from.id == into.id || from.space != into.space) return;
+  const std::int64_t base = round_up(into.height.value, from.alignment);
+  for (Buffer& buffer : program.buffers)
+    if (buffer.pool == from.id) {
+      buffer.pool = into.id;
+      buffer.offset.value += base;
+    }
+  into.height.value = base + from.height.value;
+  std::erase_if(program.pools, [&](const Pool& pool) { return pool.id == from.id; });
+}
+
+/// A collective becomes a group of its own, or a group in a group.
+inline void add_groups(Program& program) {
+  Segment& segment = any_of(any_of(program.plans).segments);
+  std::vector<std::ptrdiff_t> places;
+  for (std::ptrdiff_t i = 0; i < std::ssize(segment.ops); ++i)
+    if (segment.ops[static_cast<std::size_t>(i)].kind() == OpKind::collective) places.push_back(i);
+  if (places.empty()) return;
+  const std::ptrdiff_t at = any_of(places);
+  const Op op = segment.ops[static_cast<std::size_t>(at)];
+  const CommunicatorId communicator = std::get<Collective>(op.body).communicator;
+  const int depth = *rc::gen::inRange(1, 3);
+  for (int i = 0; i < depth; ++i) {
+    Op begin = op;
+    begin.id = OpId(static_cast<std::size_t>(2'000'000 + 2 * i));
+    begin.body = GroupBegin{.communicator = communicator};
+    Op end = op;
+    end.id = OpId(static_cast<std::size_t>(2'000'001 + 2 * i));
+    end.body = GroupEnd{.communicator = communicator};
+    segment.ops.insert(segment.ops.begin() + at + 1 + 2 * i, end);
+    segment.ops.insert(segment.ops.begin() + at, begin);
+  }
+}
+
+/// A kernel costs other FLOPs, or moves other bytes.
+inline void change_costs(Program& program) {
+  const std::vector<Op*> kernels = ops_of<Kernel>(program);
+  if (kernels.empty()) return;
+  auto& kernel = std::get<Kernel>(kernels[*rc::gen::inRange<std::size_t>(0, kernels.size())]->body);
+  for (Attribute& attribute : kernel.attributes)
+    if (attribute.name == "bytes") {
+      attribute.value.num = any_number(attribute.value.num);
+      return;
+    }
+  kernel.flops = any_number(kernel.flops);
+}
+
+/// Of the norm, in the configuration and in the kernel that goes by it.
+inline void change_clip(Program& program) {
+  if (program.config.clip.num == 0) return;
+  program.config.clip = {.num = std::max<std::int64_t>(any_number(3), 1),
+                         .den = std::max<std::int64_t>(any_number(4), 1)};
+  for (Op* op : ops_of<Kernel>(program))
+    for (Attribute& attribute : std::get<Kernel>(op->body).attributes)
+      if (attribute.name == "limit") attribute.value = program.config.clip;
+}
+
+inline void exchange_axes(Program& program) {
+  auto& axes = program.config.mesh.dense;
+  if (axes.empty()) return;
+  if (*rc::gen::arbitrary<bool>()) {
+    std::swap(any_of(axes).axis, any_of(axes).axis);
+  } else {
+    any_of(axes).axis = *rc::gen::element(Axis::pp, Axis::cp, Axis::tp);
+  }
+}
+
+/// Labels and structure: mostly what changes nothing that is computed, where it is accepted.
+inline void edit_labels(Program& program) {
+  switch (*rc::gen::inRange(0, 10)) {
+    case 0: merge_pools(program); break;
+    case 1: add_groups(program); break;
+    case 2: change_costs(program); break;
+    case 3: change_clip(program); break;
+    case 4: {
+      Group& group = any_of(program.groups);
+      group.chunk = any_number(group.chunk);
+      break;
+    }
+    case 5: {
+      const auto strategy = static_cast<Strategy>(*rc::gen::inRange(0, 4));
+      (*rc::gen::arbitrary<bool>() ? program.config.strategy : program.config.outer_strategy) =
+          strategy;
+      break;
+    }
+    case 6: exchange_axes(program); break;
+    case 7: {
+      RankClass again = program.classes.front();
+      if (*rc::gen::arbitrary<bool>()) program.classes.push_back(again);
+      program.classes.front().ranks = any_number(again.ranks);
+      break;
+    }
+    case 8: {
+      Segment empty;
+      empty.name = "empty";
+      // Longer ones than this are no quick test, where they are accepted.
+      empty.repeat = *rc::gen::element<std::int64_t>(1, 1000, std::int64_t{1} << 40, INT64_MAX);
+      any_of(program.plans).segments.push_back(empty);
+      break;
+    }
+    default: {
+      Pool& pool = any_of(program.pools);
+      pool.alignment = *rc::gen::element<std::int64_t>(1, 128, 4096, std::int64_t{1} << 30,
+                                                       std::int64_t{1} << 62);
+    }
+  }
 }
 
 /// An op or a buffer more.

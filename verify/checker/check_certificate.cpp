@@ -90,7 +90,8 @@ void read_grid(PlanView& view, const Json& grid, PerAxis& into, const Names& kno
   Names axes;
   for (const Json& on : grid) {
     const std::string axis = on.at("axis");
-    if (on.at("size") < 1 || !axes.insert(axis).second || !known.contains(axis))
+    if (!known.contains(axis)) refuse("plan: ranks of an axis that no plan has: {}", axis);
+    if (on.at("size") < 1 || !axes.insert(axis).second)
       refuse("plan: expected ranks on each axis of the mesh, and each axis once");
     if (on.at("size") <= 1) continue;
     into.emplace(axis, on.at("size"));
@@ -122,7 +123,7 @@ PlanView read_plan(const Json& document) {
   const Json& mesh = document.at("config").at("mesh");
   if (mesh.size() != (mesh.contains("experts") ? 2 : 1) || view.ids["streams"].size() > 63)
     refuse("plan: expected a grid or two, and at most 63 streams");
-  read_grid(view, mesh.at("dense"), view.dense, {"cp", "dp_outer", "dp_shard", "pp", "tp"});
+  read_grid(view, mesh.at("dense"), view.dense, {"dp_outer", "dp_shard"});
   read_grid(view, mesh.value("experts", Json::array()), view.dealt,
             {"ep", "expt_dp", "expt_dp_outer"});
   const auto ranks = [](const PerAxis& grid) {
@@ -130,11 +131,16 @@ PlanView read_plan(const Json& document) {
     for (const auto& [axis, size] : grid) all = times(all, size);
     return all;
   };
+  if (!stand_in(kDenseOrder, mesh.at("dense")))
+    refuse("plan: expected groups of ranks that share shards to be neighbours");
   // Neighbours on ep lie beside each other, whatever else the two grids are.
   if (!view.dealt.empty() &&
       (ranks(view.dealt) != ranks(view.dense) || !view.dealt.contains("ep") ||
-       !stand_in(kDenseOrder, mesh.at("dense")) || !stand_in(kDealtOrder, mesh.at("experts"))))
+       !stand_in(kDealtOrder, mesh.at("experts"))))
     refuse("plan: expected a grid of experts over the ranks that share shards");
+  const Json& classes = document.at("classes");
+  if (classes.size() != 1 || classes[0].at("ranks") != ranks(view.dense))
+    refuse("plan: expected one class of all {} ranks", ranks(view.dense));
   for (const Json& json : document.at("buffers")) {
     const Index pool = view.at("pools", json, "pool");
     const Json& memory = document.at("pools")[pool];

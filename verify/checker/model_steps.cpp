@@ -70,7 +70,11 @@ void ModelSteps::check_phase(const Op& op, const Step& step, const Work& work) {
 void ModelSteps::match(const Op& op, const std::string& kernel, const Step& step, Work& work) {
   const auto operands = operands_of(op, step);
   work.rows = state_.model.tokens;
-  if (step.chunk) work.rows = op.attribute(op.does == "gemm" ? "m" : "rows");
+  if (step.chunk) {
+    work.rows = op.attribute(op.does == "gemm" ? "m" : "rows");
+    if (work.rows > state_.view.json.at("config").at("logits_chunk").get<Int>())
+      differ("is of more rows than config.logits_chunk");
+  }
   for (std::size_t i = 0; i < operands.size(); ++i)
     check_form(op, step.flows[i], *operands[i], work.rows);
   for (std::size_t i = 0; i < operands.size(); ++i) check_parameter(step.flows[i], *operands[i]);

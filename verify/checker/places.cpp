@@ -8,7 +8,7 @@ namespace mfsdp::checker {
 namespace {
 
 /// Axes whose ranks work on other tokens; of experts that are dealt out, on those of other ranks.
-const Names kDataAxes{"cp", "dp_outer", "dp_shard"};
+const Names kDataAxes{"dp_outer", "dp_shard"};
 const Names kDealtDataAxes{"expt_dp", "expt_dp_outer"};
 
 /// Those on which there are several ranks.
@@ -36,24 +36,35 @@ void check_optimizer(const PlanView& view, const Group& group, const std::string
   }
 }
 
-/// Of a frozen group: no buffer shows how its gradient and state would be cut, but the strategies.
-void check_frozen(const PlanView& view, const Group& group, const Json& json) {
+/// A group is cut inside first, and outside too where the outer strategy cuts anything; weights,
+/// gradients and states along those of these axes whose strategy cuts them. Its shards are whole
+/// chunks.
+void check_cuts(const PlanView& view, const Group& group, const Json& json) {
   static const std::map<std::string, Int> cuts_of{
       {"no_shard", 0}, {"optim", 1}, {"optim_grads", 2}, {"optim_grads_params", 3}};
-  static const std::map<std::string, Int> cut_from{{"gradient", 2}, {"state", 1}};
+  static const std::map<std::string, Int> cut_from{{"weight", 3}, {"gradient", 2}, {"state", 1}};
   const Json& config = view.json.at("config");
-  for (const auto& placed : cut_from) {
-    Axes wanted = group.cut;
-    std::erase_if(wanted, [&](const std::string& axis) {
-      const bool outer = axis == "dp_outer" || axis == "expt_dp_outer";
-      const bool own = axis == "expt_dp" && config.contains("expert_strategy");
-      const char* strategy = outer ? "outer_strategy" : own ? "expert_strategy" : "strategy";
-      return cuts_of.at(config.at(strategy)) < placed.second;
-    });
-    if (axes_of(view, json.value(placed.first, Json::array())) != wanted)
-      refuse("group {}: its {} is cut otherwise than by the strategy", view.groups.size(),
-             placed.first);
-  }
+  const bool own = group.dealt && config.contains("expert_strategy");
+  const Int inside = cuts_of.at(config.at(own ? "expert_strategy" : "strategy"));
+  const Int outside = cuts_of.at(config.at("outer_strategy"));
+  const std::string inner = group.dealt ? "expt_dp" : "dp_shard";
+  const std::string outer = group.dealt ? "expt_dp_outer" : "dp_outer";
+  const auto cut_by = [&](Int inner_least, Int outer_least) {
+    Axes axes;
+    if (inside >= inner_least) axes.push_back(inner);
+    if (outside >= outer_least) axes.push_back(outer);
+    return several(view, axes);
+  };
+  if (group.cut != cut_by(0, 1))
+    refuse("group {}: is cut otherwise than by the strategy", view.groups.size());
+  for (const auto& [placed, least] : cut_from)
+    if (axes_of(view, json.value(placed, Json::array())) != cut_by(least, least))
+      refuse("group {}: its {} is cut otherwise than by the strategy", view.groups.size(), placed);
+  const Int chunk = json.at("chunk");
+  const Int shard = group.elements / parts_of(view, group, std::ssize(group.cut));
+  if (chunk < 1 || shard % chunk != 0)
+    refuse("group {}: shards of {} elements are no multiple of its chunk {}", view.groups.size(),
+           shard, chunk);
 }
 
 /// A group's parameters are those of experts that are dealt out, or none is: by their roles, where
@@ -96,7 +107,7 @@ void read_group(PlanView& view, const Json& json) {
       refuse("group {}: parameter {} is not inside", view.groups.size(), entry.at("name").dump());
   }
   check_optimizer(view, group, unit.at("kind"));
-  if (!group.trains) check_frozen(view, group, json);
+  check_cuts(view, group, json);
   Int end = 0;  // of the parameter before
   for (const auto& [begin, parameter] : group.parameters)
     if (begin < std::exchange(end, parameter.end))

@@ -16,6 +16,9 @@ class FindingList {
  public:
   explicit FindingList(std::size_t most) : most_(most) {}
 
+  /// Findings of one rule that are kept.
+  [[nodiscard]] std::size_t most() const { return most_; }
+
   /// Whether another finding of that rule would be kept: say so before composing it.
   [[nodiscard]] bool wants(std::string_view rule) const {
     const auto found = counts_.find(rule);

@@ -11,6 +11,8 @@
 #include <set>
 #include <utility>
 
+#include "core/plan/name_choices.hpp"
+
 namespace mfsdp {
 namespace {
 
@@ -159,6 +161,8 @@ class Draw {
     const PlanJson& value = *slot.value;
     if (value.is_boolean()) edits.push_back(flip);
     if (value.is_array() || value.is_string()) edits.push_back(empty);
+    if (value.is_string() && name_choices().contains(value.get<std::string>()))
+      edits.insert(edits.end(), {rename, rename, rename});
     if (value.is_number_integer())
       for (const FieldEdit edit :
            {zero, one, minus_one, one_more, one_less, doubled, halved, two_to_31, two_to_63_less_1})
@@ -235,6 +239,10 @@ class Draw {
       case FieldEdit::empty:
         return replaced(slot, edit, value.is_array() ? PlanJson::array() : PlanJson(""));
       case FieldEdit::flip: return replaced(slot, edit, !value.get<bool>());
+      case FieldEdit::rename: {
+        const std::vector<std::string>& names = name_choices().at(value.get<std::string>());
+        return replaced(slot, edit, names[random_() % names.size()]);
+      }
       default: return replaced(slot, edit, number(value.get<std::int64_t>(), edit));
     }
   }

@@ -27,6 +27,7 @@ enum class FieldEdit {
   exchange,     ///< with the same field elsewhere; of lists, with another entry
   empty,        ///< a list or text
   flip,         ///< true and false
+  rename,       ///< another name of an enumeration that the value is a name of
   zero,
   one,
   minus_one,
@@ -41,10 +42,10 @@ enum class FieldEdit {
 
 template <>
 struct Names<FieldEdit> {
-  static constexpr std::array<std::string_view, 17> values{
-      "dropped", "added",  "there twice", "copied", "exchanged", "emptied",
-      "flipped", "0",      "1",           "-1",     "one more",  "one less",
-      "doubled", "halved", "2^31",        "2^63-1", "two edits"};
+  static constexpr std::array<std::string_view, 18> values{
+      "dropped",  "added",   "there twice", "copied", "exchanged", "emptied",
+      "flipped",  "renamed", "0",           "1",      "-1",        "one more",
+      "one less", "doubled", "halved",      "2^31",   "2^63-1",    "two edits"};
 };
 
 /// One change of a plan's JSON.

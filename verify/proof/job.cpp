@@ -23,9 +23,8 @@ struct WrittenClass {
       : role(std::move(its_role)),
         written(std::move(program)),
         index(written.program),
-        layouts(written.program, index, ignored) {
-    check_program(written.program, index, tables, ignored);
-  }
+        tables(access_tables(written.program, index)),
+        layouts(written.program, index, ignored) {}
 
   std::string role;
   WrittenOut written;

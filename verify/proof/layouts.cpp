@@ -5,7 +5,6 @@
 #include <algorithm>
 #include <string_view>
 
-#include "core/shard/groups.hpp"
 #include "verify/proof/model_binding.hpp"
 #include "verify/proof/overlap.hpp"
 
@@ -135,7 +134,6 @@ Layouts::Layouts(const Program& program, const ProgramIndex& index, FindingList&
   }
   for (const auto& list : of_unit) check_unit(list, findings);
   check_optimizers(findings);
-  check_frozen(findings);
   const IdIndex<GroupId> positions(program.groups);
   for (std::size_t b = 0; b < program.buffers.size(); ++b) find_home(b, positions, findings);
   if (computes_model(program, index)) check_dtypes(findings);
@@ -226,24 +224,6 @@ void Layouts::check_optimizers(FindingList& findings) const {
                fmt::format("group '{}': {} does not update '{}' with --optimizer {}", layout.name,
                            to_string(*layout.group->optimizer), parameter.name,
                            to_string(program_->config.optimizer)));
-  }
-}
-
-/// Frozen groups have no buffers of gradients and states that would show how these are cut, but
-/// what of the weights a rank saves goes by it.
-void Layouts::check_frozen(FindingList& findings) const {
-  const Mesh& mesh = program_->config.mesh;
-  const Cuts dense = cuts_of(program_->config);
-  const Cuts experts = expert_cuts_of(program_->config);
-  for (const GroupLayout& layout : groups) {
-    const Group& group = *layout.group;
-    if (group.requires_grad) continue;
-    const Cuts& cuts = group.shard.empty() ? dense : experts;
-    if (level_of(group.gradient, group, mesh) != level_of(cuts.gradient, group, mesh) ||
-        level_of(group.state, group, mesh) != level_of(cuts.state, group, mesh))
-      report(findings, "MF502",
-             fmt::format("group '{}': gradient and state are cut otherwise than by the strategy",
-                         layout.name));
   }
 }
 

@@ -119,7 +119,6 @@ class Layouts {
   [[nodiscard]] std::string fault_of_parts(const Buffer& buffer, const Home& home) const;
   [[nodiscard]] std::string fault_of_directions(const Buffer& buffer, const Home& home) const;
   void check_optimizers(FindingList& findings) const;
-  void check_frozen(FindingList& findings) const;
 
   const Program* program_;
   const ProgramIndex* index_;

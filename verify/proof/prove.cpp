@@ -160,10 +160,10 @@ Bounds prove_plans(const Program& program, const ProgramIndex& index,
 }
 
 /// Proves a program whose ids resolve, written out if things of it take turns.
-void prove_sound(const Program& program, const std::vector<AccessTable>& tables,
-                 const ProofSettings& settings, bool whole, FindingList& findings,
-                 FindingList& ledger, Proof& proof) {
+void prove_sound(const Program& program, const ProofSettings& settings, bool whole,
+                 FindingList& findings, FindingList& ledger, Proof& proof) {
   const ProgramIndex index(program);
+  const std::vector<AccessTable> tables = access_tables(program, index);
   check_persistent_places(program, findings);
   check_collective_shapes(program, index, findings);
   check_shared_bytes(program, index, tables, findings);
@@ -174,10 +174,7 @@ void prove_sound(const Program& program, const std::vector<AccessTable>& tables,
 
 void prove_written_out(const WrittenOut& written, const ProofSettings& settings, bool whole,
                        FindingList& findings, FindingList& ledger, Proof& proof) {
-  FindingList of_form(settings.most_findings);
-  std::vector<AccessTable> tables;
-  check_program(written.program, ProgramIndex(written.program), tables, of_form);
-  prove_sound(written.program, tables, settings, whole, findings, ledger, proof);
+  prove_sound(written.program, settings, whole, findings, ledger, proof);
   proof.bounds.redundant_waits = written.redundant_waits(proof.bounds.redundant_waits);
 }
 
@@ -189,10 +186,8 @@ Result<Proof> prove_program(const Program& program, const ProofSettings& setting
   count_ops(program, proof);
   FindingList findings(settings.most_findings);
   FindingList ledger(settings.most_findings);
-  const ProgramIndex index(program);
-  std::vector<AccessTable> tables;
   std::optional<WrittenOut> written;
-  check_program(program, index, tables, findings);
+  check_program(program, findings);
   proof.only_structure = findings.has_errors();
   if (settings.expand_ranks && !proof.only_structure) MFSDP_TRY(check_world(program.config.mesh));
   if (!proof.only_structure) {
@@ -202,7 +197,7 @@ Result<Proof> prove_program(const Program& program, const ProofSettings& setting
         written = std::move(made);
         prove_written_out(*written, settings, whole, findings, ledger, proof);
       } else {
-        prove_sound(program, tables, settings, whole, findings, ledger, proof);
+        prove_sound(program, settings, whole, findings, ledger, proof);
       }
     } catch (const OverflowError& error) {
       return fail("plan", fmt::format("a size is too large: {}", error.what()));

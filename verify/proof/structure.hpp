@@ -1,5 +1,5 @@
-// Whether a program is one at all: every id resolves and every range lies where it should. What is
-// proved after it may then follow ids and add offsets without asking again.
+// Whether a program is one at all, and then which bytes its ops touch. What is proved after it
+// follows ids and adds offsets without asking again.
 #pragma once
 
 #include <cstdint>
@@ -33,11 +33,11 @@ struct AccessTable {
   }
 };
 
-/// A plan has a handful of streams: clocks have a number for each.
-inline constexpr std::size_t kMostStreams = 63;
+/// Reports structure_faults() (core/plan/structure_faults.hpp) as MF001 to MF005.
+void check_program(const Program& program, FindingList& findings);
 
-/// Checks all lists and plans; MF001 to MF005. Without errors, `tables` holds one for each plan.
-void check_program(const Program& program, const ProgramIndex& index,
-                   std::vector<AccessTable>& tables, FindingList& findings);
+/// One for each plan of a program without structure_faults().
+[[nodiscard]] std::vector<AccessTable> access_tables(const Program& program,
+                                                     const ProgramIndex& index);
 
 }  // namespace mfsdp

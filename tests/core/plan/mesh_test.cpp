@@ -89,6 +89,8 @@ TEST(Mesh, ImpossibleGridsAreRefused) {
             "mesh.dense[1].axis: tp stands here twice");
   EXPECT_EQ(complaint([](Mesh& m) { m.dense[1].axis = Axis::ep; }),
             "mesh.dense[1].axis: ep is no axis of this grid");
+  EXPECT_EQ(complaint([](Mesh& m) { std::swap(m.dense[2].axis, m.dense[3].axis); }),
+            "mesh.dense[3].axis: expected dp_shard before cp");
   EXPECT_EQ(complaint([](Mesh& m) { m.experts[2].size = 6; }),
             "mesh.experts: expected 48 ranks as mesh.dense has, got 24");
   EXPECT_THAT(complaint([](Mesh& m) { m.experts[0] = {.axis = Axis::etp, .size = 2}; }),

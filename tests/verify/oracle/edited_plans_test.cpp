@@ -1,4 +1,5 @@
-// Plans that were edited at random: what the proofs let pass computes what it did before.
+// Plans that were edited at random: what the proofs let pass computes what it did before, and no
+// other tool refuses it.
 #include <gtest/gtest.h>
 #include <rapidcheck/gtest.h>
 
@@ -10,9 +11,13 @@
 
 #include "core/plan/plan_json.hpp"
 #include "core/schedule/build.hpp"
+#include "gpu_backend/tool/cpu_run.hpp"
+#include "sim/hardware/catalogue.hpp"
+#include "sim/predict/predict.hpp"
 #include "tests/support/random_configurations.hpp"
 #include "tests/support/random_edits.hpp"
 #include "tests/support/samples.hpp"
+#include "tests/support/scenarios.hpp"
 #include "tests/support/scratch_folder.hpp"
 #include "verify/oracle/run_bits.hpp"
 #include "verify/proof/prove.hpp"
@@ -49,6 +54,49 @@ RC_GTEST_PROP(EditedPlans, ComputeTheSameWhereTheProofsLetThemPass, ()) {
     const auto bits = plain_run_bits(program, settings);
     if (!bits) RC_FAIL(bits.error().message());
     RC_ASSERT(*bits == *expected);
+  }
+}
+
+/// As mfsdp-sim predicts a plan on H200s of one node.
+Result<void> predicts(const Program& program) {
+  static const auto gpu = load_gpu("h200", test::kGpus);
+  MFSDP_TRY(gpu);
+  MFSDP_LET(cluster, make_cluster(*gpu, program.config.mesh.world_size(), 8));
+  MFSDP_LET(costs, make_cost_model(cluster));
+  MFSDP_TRY(predict(program, costs));
+  return {};
+}
+
+/// As all tools read a plan.
+Result<Program> read_again(const Program& program) {
+  return program_from_json(to_canonical_json(program), "plan");
+}
+
+/// What readers and proofs accept, executors and the simulator do too.
+RC_GTEST_PROP(EditedPlans, AreRunAndPredictedWhereTheProofsLetThemPass, ()) {
+  PlanConfig config = *test::any_config();
+  const auto built = build_program(config, {});
+  RC_ASSERT(built.has_value());
+  const test::ScratchFolder folder;
+  const auto run = [&](const Program& program) {
+    return plain_run_bits(program, {.deadline = patience_for(program), .folder = folder.path()});
+  };
+  std::optional<RunBits> expected;
+  for (int i = 0; i < test::thinned(8); ++i) {
+    Program edited = *built;
+    test::edit_labels(edited);
+    const auto program = read_again(edited);
+    if (!program || *program == *built || !is_clean(*program)) continue;
+    if (!expected) {
+      const auto bits = run(*built);
+      if (!bits || !predicts(*built)) return;  // more ranks or memory than are taken
+      expected = *bits;
+    }
+    const auto predicted = predicts(*program);
+    if (!predicted) RC_FAIL(predicted.error().message());
+    const auto bits = run(*program);
+    if (!bits) RC_FAIL(bits.error().message());
+    if (program->config.clip == built->config.clip) RC_ASSERT(*bits == *expected);
   }
 }
 

@@ -147,21 +147,5 @@ TEST(Layouts, GroupsAreOfTheConfiguredDtype) {
             "group 'layers.0' is fp16, configured is bf16");
 }
 
-/// They have no buffers that would show it.
-TEST(Layouts, FrozenGroupsAreCutByTheStrategies) {
-  PlanConfig config = test::small_config();
-  config.frozen = {"embed_tokens"};
-  const Program right = EditedPlan(config).program;
-  EXPECT_THAT(rules_of(right), testing::IsEmpty());
-  for (Placement Group::* placement : {&Group::gradient, &Group::state}) {
-    Program program = right;
-    const auto frozen = std::ranges::find(program.groups, false, &Group::requires_grad);
-    ASSERT_FALSE(((*frozen).*placement).empty());
-    ((*frozen).*placement).clear();
-    EXPECT_THAT(finding_of(program, "MF502").message,
-                HasSubstr("gradient and state are cut otherwise than by the strategy"));
-  }
-}
-
 }  // namespace
 }  // namespace mfsdp

@@ -1,0 +1,89 @@
+#include "core/plan/structure_faults.hpp"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <functional>
+
+#include "tests/support/plan_builder.hpp"
+
+namespace mfsdp {
+namespace {
+
+using test::PlanBuilder;
+using testing::ElementsAre;
+using testing::IsEmpty;
+
+/// All faults of a small plan, as "place: what is wrong".
+std::vector<std::string> faults_of(const Program& program) {
+  std::vector<std::string> texts;
+  for (const StructureFault& fault : structure_faults(program, 100))
+    texts.push_back(fault.where + ": " + fault.what);
+  return texts;
+}
+
+/// Of a plan with a persistent buffer and these ops on its stream of gathers.
+std::vector<std::string> faults_after(
+    const std::function<void(PlanBuilder&, BufferId state)>& add_ops) {
+  PlanBuilder plan;
+  const BufferId state = plan.buffer("state", true);
+  add_ops(plan, state);
+  return faults_of(plan.finish());
+}
+
+TEST(StructureFaults, AGroupIsCollectivesOfOneCommunicatorOnOneStream) {
+  EXPECT_THAT(faults_after([](PlanBuilder& p, BufferId state) {
+                p.add(p.gather, "begin", GroupBegin{p.gathers});
+                p.collective(p.gather, "sum", p.gathers, state);
+                p.add(p.gather, "end", GroupEnd{p.gathers});
+              }),
+              IsEmpty());
+  EXPECT_THAT(faults_after([](PlanBuilder& p, BufferId state) {
+                p.add(p.gather, "begin", GroupBegin{p.gathers});
+                p.kernel(p.gather, "work", {state}, {});
+                p.collective(p.reduce, "sum", p.gathers, state);
+                p.add(p.gather, "end", GroupEnd{p.reductions});
+              }),
+              ElementsAre("plans[0].segments[0].ops[1]: a kernel inside a group of collectives",
+                          "plans[0].segments[0].ops[2].stream: is 2, in a group on stream 1",
+                          "plans[0].segments[0].ops[3].body.group_end.communicator: is 1, in a "
+                          "group of communicator 0"));
+}
+
+TEST(StructureFaults, ThereAreNoGroupsInGroups) {
+  EXPECT_THAT(faults_after([](PlanBuilder& p, BufferId state) {
+                p.add(p.gather, "begin", GroupBegin{p.gathers});
+                p.add(p.gather, "again", GroupBegin{p.gathers});
+                p.collective(p.gather, "sum", p.gathers, state);
+                p.add(p.gather, "end", GroupEnd{p.gathers});
+              }),
+              ElementsAre("plans[0].segments[0].ops[1]: a group_begin inside a group of "
+                          "collectives"));
+}
+
+TEST(StructureFaults, AWaitNamesRecordsOfItsOwnPlan) {
+  PlanBuilder plan;
+  const OpId recorded = plan.record(plan.gather, "done");
+  plan.wait(plan.compute, "done");
+  Program program = plan.finish();
+  EXPECT_THAT(faults_of(program), IsEmpty());
+  Plan eval = program.plans[0];
+  eval.name = "eval";
+  eval.segments[0].ops.erase(eval.segments[0].ops.begin());  // without the record
+  eval.segments[0].ops[0].id = OpId(100);
+  program.plans.push_back(eval);
+  EXPECT_THAT(
+      faults_of(program),
+      ElementsAre("plans[1].segments[0].ops[0].body.wait.bindings[0].record: op " +
+                  std::to_string(recorded.value) + " does not record event 0 in this plan"));
+}
+
+TEST(StructureFaults, AsManyOfEachKindAsAskedFor) {
+  PlanBuilder plan;
+  for (int i = 0; i < 5; ++i) plan.add(plan.gather, "end", GroupEnd{plan.gathers});
+  EXPECT_EQ(structure_faults(plan.finish(), 3).size(), 3U);
+  EXPECT_EQ(structure_faults(plan.finish(), 100).size(), 5U);
+}
+
+}  // namespace
+}  // namespace mfsdp

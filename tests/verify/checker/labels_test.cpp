@@ -1,0 +1,162 @@
+// Plans in which one label says what is not so, and all else is right: readers of plans refuse
+// them, and so does the checker, by code of its own.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <functional>
+#include <limits>
+
+#include "core/plan/check.hpp"
+#include "core/plan/plan_json.hpp"
+#include "core/schedule/build.hpp"
+#include "tests/support/configurations.hpp"
+#include "verify/checker/check_certificate.hpp"
+#include "verify/proof/certificate.hpp"
+
+namespace mfsdp {
+namespace {
+
+using testing::HasSubstr;
+
+Program built(Strategy strategy, Strategy outer, std::int64_t outer_ranks) {
+  PlanConfig config = test::small_config(2);
+  config.mesh = data_parallel_mesh(outer_ranks, 2);
+  config.strategy = strategy;
+  config.outer_strategy = outer;
+  return *build_program(config, {});
+}
+
+/// Two groups of two ranks, ZeRO-3 inside.
+Program built(Strategy outer = Strategy::no_shard) {
+  return built(Strategy::optim_grads_params, outer, 2);
+}
+
+Result<CheckedPlan> checked(const Program& program) {
+  return check_certificate(to_canonical_json(program), unproved_certificate(program));
+}
+
+/// Refused by both, and by the checker in these words.
+void expect_refused(const Program& right, const std::function<void(Program&)>& edit,
+                    const std::string& words) {
+  ASSERT_TRUE(check_structure(right)) << check_structure(right).error().message();
+  ASSERT_TRUE(checked(right)) << checked(right).error().message();
+  Program program = right;
+  edit(program);
+  EXPECT_FALSE(check_structure(program)) << words;
+  const auto accepted = checked(program);
+  ASSERT_FALSE(accepted) << words;
+  EXPECT_THAT(accepted.error().message(), HasSubstr(words));
+}
+
+/// Everywhere in a program.
+void rename(Program& program, Axis from, Axis to) {
+  const auto change = [&](Axis& axis) {
+    if (axis == from) axis = to;
+  };
+  const auto change_all = [&](Placement& placement) {
+    for (AxisPlacement& on : placement) change(on.axis);
+  };
+  for (MeshAxis& on : program.config.mesh.dense) change(on.axis);
+  for (Communicator& communicator : program.communicators)
+    std::ranges::for_each(communicator.axes, change);
+  for (Group& group : program.groups) {
+    std::ranges::for_each(group.cut, change);
+    std::ranges::for_each(group.reduce, change);
+    for (Placement* placement : {&group.weight, &group.gradient, &group.state})
+      change_all(*placement);
+  }
+  for (Buffer& buffer : program.buffers)
+    if (buffer.holds) change_all(buffer.holds->placement);
+  for (Plan& plan : program.plans)
+    for (Segment& segment : plan.segments)
+      for (Op& op : segment.ops) {
+        const auto change_operand = [&](Operand& operand) {
+          for (RankStride& stride : operand.rank_strides) change(stride.axis);
+        };
+        if (auto* kernel = std::get_if<Kernel>(&op.body))
+          std::ranges::for_each(kernel->operands, change_operand);
+        if (auto* collective = std::get_if<Collective>(&op.body)) {
+          change_operand(collective->input);
+          change_operand(collective->output);
+        }
+        if (auto* copy = std::get_if<Copy>(&op.body)) {
+          change_operand(copy->input);
+          change_operand(copy->output);
+        }
+      }
+}
+
+TEST(Labels, DataParallelRanksAreNoOtherAxis) {
+  for (const Axis axis : {Axis::cp, Axis::tp, Axis::pp})
+    for (const Axis of : {Axis::dp_outer, Axis::dp_shard})
+      for (const Strategy outer : {Strategy::no_shard, Strategy::optim})
+        expect_refused(
+            built(outer),
+            [&](Program& p) {
+              rename(p, of, axis);
+              std::ranges::sort(p.config.mesh.dense, {}, &MeshAxis::axis);
+            },
+            "an axis that no plan has: " + std::string(to_string(axis)));
+}
+
+TEST(Labels, AxesAreNotExchanged) {
+  expect_refused(
+      built(), [](Program& p) { std::ranges::reverse(p.config.mesh.dense); }, "neighbours");
+  expect_refused(
+      built(),
+      [](Program& p) {
+        rename(p, Axis::dp_outer, Axis::tp);
+        rename(p, Axis::dp_shard, Axis::dp_outer);
+        rename(p, Axis::tp, Axis::dp_shard);
+      },
+      "neighbours");
+  expect_refused(
+      built(),
+      [](Program& p) {
+        const Mesh mesh = p.config.mesh;
+        rename(p, Axis::dp_outer, Axis::tp);
+        rename(p, Axis::dp_shard, Axis::dp_outer);
+        rename(p, Axis::tp, Axis::dp_shard);
+        p.config.mesh = mesh;
+      },
+      "cut otherwise than by the strategy");
+}
+
+TEST(Labels, StrategiesAreThoseOfTheGroups) {
+  for (const Strategy made :
+       {Strategy::no_shard, Strategy::optim, Strategy::optim_grads, Strategy::optim_grads_params})
+    for (const Strategy stated :
+         {Strategy::no_shard, Strategy::optim, Strategy::optim_grads, Strategy::optim_grads_params})
+      if (made != stated)
+        expect_refused(
+            built(made, Strategy::no_shard, 1), [&](Program& p) { p.config.strategy = stated; },
+            "cut otherwise than by the strategy");
+  expect_refused(
+      built(), [](Program& p) { p.config.outer_strategy = Strategy::optim; },
+      "cut otherwise than by the strategy");
+  expect_refused(
+      built(Strategy::optim), [](Program& p) { p.config.outer_strategy = Strategy::no_shard; },
+      "cut otherwise than by the strategy");
+}
+
+TEST(Labels, ClassesAreApartAndAllRanks) {
+  const auto classes = [](std::vector<RankClass> of) {
+    expect_refused(built(), [&](Program& p) { p.classes = of; }, "one class of all 4 ranks");
+  };
+  classes({{.role = "a", .ranks = 3}, {.role = "b", .ranks = 1}});
+  classes({{.role = "a", .ranks = 4}, {.role = "b", .ranks = 4}});
+  classes({{.role = "a", .ranks = 3}});
+}
+
+TEST(Labels, ShardsAreMultiplesOfTheChunk) {
+  for (const std::int64_t chunk : {std::int64_t{0}, std::int64_t{7}, std::int64_t{1} << 50})
+    expect_refused(
+        built(), [&](Program& p) { p.groups[0].chunk = chunk; }, "no multiple of its chunk");
+  // Beyond what the checker takes for a number.
+  expect_refused(
+      built(), [](Program& p) { p.groups[0].chunk = std::numeric_limits<std::int64_t>::max(); },
+      "no integer below 2^60");
+}
+
+}  // namespace
+}  // namespace mfsdp
