@@ -110,15 +110,22 @@ std::string time_lines(const RunResult& run) {
   return rates.empty() ? text : text + "       " + rates.joined("; ") + "\n";
 }
 
-std::string loss_line(const Measured& measured) {
-  const auto first =
-      std::ranges::find_if(measured.steps, [](const StepResult& s) { return s.loss.has_value(); });
-  if (first == measured.steps.end()) return "";
-  const auto last = std::ranges::find_if(measured.steps | std::views::reverse,
-                                         [](const StepResult& s) { return s.loss.has_value(); });
-  return fmt::format("Loss   {:.4f} at step {}, {:.4f} at step {}; {} steps\n", *first->loss,
-                     first->step, *last->loss, last->step,
-                     format_count(std::ssize(measured.steps)));
+/// The first and the last loss of a step, and the last evaluation.
+std::string loss_lines(const Measured& measured) {
+  const auto has_loss = [](const StepResult& step) { return step.loss.has_value(); };
+  const auto first = std::ranges::find_if(measured.steps, has_loss);
+  std::string text;
+  if (first != measured.steps.end()) {
+    const auto last = std::ranges::find_if(measured.steps | std::views::reverse, has_loss);
+    text = fmt::format("{:.4f} at step {}, {:.4f} at step {}; {} steps", *first->loss, first->step,
+                       *last->loss, last->step, format_count(std::ssize(measured.steps)));
+  }
+  if (!measured.evaluations.empty()) {
+    const EvaluationResult& last = measured.evaluations.back();
+    text += fmt::format("{}{:.4f} evaluated after step {}", text.empty() ? "" : "; ", last.loss,
+                        last.step);
+  }
+  return text.empty() ? text : "Loss   " + text + "\n";
 }
 
 }  // namespace
@@ -126,7 +133,7 @@ std::string loss_line(const Measured& measured) {
 std::string render_partial_text(const RunResult& run, const TextStyle& style,
                                 const std::string& stored) {
   std::string text = title_of(run, style) + memory_line(run) + time_lines(run);
-  if (const Measured* measured = run.measured()) text += loss_line(*measured);
+  if (const Measured* measured = run.measured()) text += loss_lines(*measured);
   Table facts{.columns = {{"topic"}, {"fact"}, {"value"}}, .rows = {}};
   for (const Fact& fact : run.facts)
     facts.rows.push_back(

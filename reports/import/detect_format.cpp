@@ -97,11 +97,14 @@ Result<ImportFormat> log_format(std::string_view text, const std::string& where)
 /// a configuration.
 Result<ImportFormat> json_format(std::string_view text, const std::string& where) {
   const std::string_view head = text.substr(0, kHead);
-  if (head.find("\"mfsdp.result/1\"") != std::string_view::npos) return ImportFormat::result;
+  const std::string_view first = head.substr(0, head.find('\n'));
+  // A run writes its events first, a line each, and its result last.
+  const std::string_view may_have_result = has_json_key(first, "event") ? text : head;
+  if (may_have_result.find("\"mfsdp.result/1\"") != std::string_view::npos)
+    return ImportFormat::result;
   if (has_json_key(head, "traceEvents")) return ImportFormat::kineto;
   if (is_trainer_state(head)) return ImportFormat::trainer_state;
   if (const OtherFormat other = other_json(head)) return refused(where, *other);
-  const std::string_view first = text.substr(0, text.find('\n'));
   if (parse_python_json(first).is_object()) return ImportFormat::steps;
   const auto whole = text.size() <= kHead ? parse_python_json(text)
                                           : nlohmann::json(nlohmann::json::value_t::discarded);

@@ -15,6 +15,8 @@ namespace {
 constexpr std::string_view kReadInstead =
     "lines of JSON, {\"step\": 1, \"loss\": 2.5, ...} each, are read";
 
+constexpr std::string_view kExpected = "expected a log, a trace, a snapshot, a result or a store";
+
 bool holds(std::string_view text, std::string_view part) {
   return text.find(part) != std::string_view::npos;
 }
@@ -98,8 +100,7 @@ bool is_chart_of_wandb(const std::vector<std::string>& names) {
 
 OtherFormat other_binary(std::string_view bytes) {
   if (bytes.starts_with("PK\x03\x04"))
-    return "a zip archive, as torch.save writes of a checkpoint: expected a log, a trace, a "
-           "snapshot, a result or a store";
+    return fmt::format("a zip archive, as torch.save writes of a checkpoint: {}", kExpected);
   if (bytes.starts_with(":W&B"))
     return fmt::format("the file of a run that W&B's client keeps, which is not read yet; {}",
                        kReadInstead);
@@ -140,9 +141,9 @@ OtherFormat other_json(std::string_view text) {
     return "what Hugging Face's Trainer sums up at the end, without steps: import the "
            "trainer_state.json beside it";
   if (has("train_micro_batch_size_per_gpu") || has("zero_optimization"))
-    return "a configuration of DeepSpeed: expected what a run left";
+    return fmt::format("a configuration of DeepSpeed: {}", kExpected);
   if (has("architectures") && has("model_type"))
-    return "the configuration of a model: expected what a run left";
+    return fmt::format("the configuration of a model: {}", kExpected);
   return std::nullopt;
 }
 

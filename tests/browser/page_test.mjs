@@ -15,7 +15,7 @@ test("every run is listed with its source", async () => {
     rows.forEach((row, i) => {
       assert.equal(row[0], expected.runs[i].name);
       assert.equal(row[1], expected.runs[i].source);
-      assert.equal(row[10], bytesText(expected.runs[i].peak));
+      assert.equal(row[6], bytesText(expected.runs[i].peak));
     });
   });
 });
