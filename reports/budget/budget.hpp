@@ -163,6 +163,8 @@ struct BudgetReport {
 /// "at most 32.38 GiB", "820.00 ms +- 2 %", "baseline + 2 %". All digits where the run's value
 /// would look the same: "at most 2,916,943,359 B".
 [[nodiscard]] std::string bound_text(const BudgetRow& row);
+/// The same to the last digit, without units: "at most 34768170496".
+[[nodiscard]] std::string exact_bound_text(const BudgetRow& row);
 /// "pass", "fail: 1 B over", "improved: 2.0 % better", "inconclusive: 1 sample ...".
 [[nodiscard]] std::string verdict_text(const BudgetRow& row);
 

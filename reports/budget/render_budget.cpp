@@ -223,7 +223,11 @@ std::string incomparable_line(const BudgetReport& report, const BudgetRow& row,
 
 }  // namespace
 
-std::string bound_text(const BudgetRow& row) {
+namespace {
+
+/// The bound with its figures as `shown` writes them.
+template <class Shown>
+std::string bound_with(const BudgetRow& row, Shown shown) {
   const Limit& limit = row.limit;
   const MeasureUnit unit = limit.measure.unit;
   if (row.against_baseline) {
@@ -231,14 +235,22 @@ std::string bound_text(const BudgetRow& row) {
     return fmt::format("baseline {} {}", lower ? "+" : "-", amount_text(*limit.worse_by, unit));
   }
   if (limit.expected) {
-    const std::string value = value_text(row, limit.expected);
+    const std::string value = shown(*limit.expected);
     return limit.tolerance ? fmt::format("{} +- {}", value, amount_text(*limit.tolerance, unit))
                            : value;
   }
-  if (limit.most && limit.least)
-    return value_text(row, limit.least) + " to " + value_text(row, limit.most);
-  return limit.most ? "at most " + value_text(row, limit.most)
-                    : "at least " + value_text(row, limit.least);
+  if (limit.most && limit.least) return shown(*limit.least) + " to " + shown(*limit.most);
+  return limit.most ? "at most " + shown(*limit.most) : "at least " + shown(*limit.least);
+}
+
+}  // namespace
+
+std::string bound_text(const BudgetRow& row) {
+  return bound_with(row, [&](const Figure& figure) { return value_text(row, figure); });
+}
+
+std::string exact_bound_text(const BudgetRow& row) {
+  return bound_with(row, [](const Figure& figure) { return exact_text(figure); });
 }
 
 std::string verdict_text(const BudgetRow& row) {

@@ -171,7 +171,7 @@ Result<void> read_trainer_entry(const nlohmann::json& object, const std::string&
   if (!object.is_object()) return fail(place, "expected a JSON object of a step");
   StepObject entry(object);
   const auto number = entry.number({"step"});
-  if (!number || !whole(number, kMostSteps)) return fail(place, std::string(kStepFault));
+  if (!number || !fault_of(*number, {}).empty()) return fail(place, std::string(kStepFault));
   if (const auto runtime = entry.finite({"train_runtime"})) {
     run.fact("train_runtime_seconds", *runtime);
     return {};

@@ -493,7 +493,7 @@ TEST(RenderBudget, AnExcessIsASentence) {
   EXPECT_EQ(sentence("[memory]\nallocated_bytes = 46579330559\n"),
             "Allocated memory 46,579,330,560 B, limit 46,579,330,559: 1 B (<0.1 %) over");
   EXPECT_EQ(sentence("[memory]\nallocated_bytes = '900 MiB'\n"),
-            "Allocated memory 43.38 GiB, limit 900.00 MiB: 42.50 GiB (4835.7 %) over");
+            "Allocated memory 43.38 GiB, limit 900.00 MiB: 42.50 GiB (4,835.7 %) over");
   EXPECT_EQ(sentence("[plan]\nops = 9000\n"), "Ops 9,052, limit 9,000: 52 (0.6 %) over");
   EXPECT_EQ(sentence("[loss]\n100 = 3.2\n"),
             "Loss at step 100 is 3.4, limit 3.2: 0.2 (6.2 %) over");

@@ -52,9 +52,9 @@ TEST(GithubAnnotations, EscapeWhatWorkflowCommandsAreMadeOf) {
       ElementsAre(
           "::error file=50%25%2Ca%3Ab.toml,line=3,title=mfsdp budget%3A allocated::"
           "Allocated memory 120 B, limit 100: 20 B (20.0 %25) over (memory.allocated_bytes is "
-          "120, at most 100)",
+          "120, allowed at most 100)",
           "::notice file=50%25%2Ca%3Ab.toml,line=6,title=mfsdp budget%3A ops::"
-          "plan.ops is 3500, allowed 3,600: improved: 100 (2.8 %25) under",
+          "plan.ops is 3500, allowed 3600: improved: 100 (2.8 %25) under",
           testing::AllOf(testing::StartsWith("::warning file=50%25%2Ca%3Ab.toml,line=8,title="),
                          HasSubstr("inconclusive: too noisy\\nto tell: 5 %25")),
           testing::AllOf(testing::StartsWith("::error "), HasSubstr(",line=9,"),
@@ -75,7 +75,7 @@ TEST(JunitXml, HasACaseForEachLimit) {
   EXPECT_THAT(xml, HasSubstr("tests=\"5\" failures=\"2\" errors=\"0\" skipped=\"1\""));
   EXPECT_THAT(xml,
               HasSubstr("<failure type=\"fail\" message=\"Allocated memory 120 B, limit 100: 20 B "
-                        "(20.0 %) over (memory.allocated_bytes is 120, at most 100)\""));
+                        "(20.0 %) over (memory.allocated_bytes is 120, allowed at most 100)\""));
   BudgetReport strict = report;
   strict.policy = {.strict = true, .allow_incomparable = true};
   EXPECT_THAT(junit_xml(strict), HasSubstr("failures=\"2\" errors=\"0\" skipped=\"1\""));
