@@ -160,13 +160,19 @@ struct BudgetReport {
                                         std::span<const RunResult> baseline = {},
                                         const BudgetPolicy& policy = {});
 
-/// "at most 34768170496 (32.38 GiB)", "820 ms +- 2 %", "baseline + 2 %".
+/// "at most 32.38 GiB", "820.00 ms +- 2 %", "baseline + 2 %". All digits where the run's value
+/// would look the same: "at most 2,916,943,359 B".
 [[nodiscard]] std::string bound_text(const BudgetRow& row);
+/// The same to the last digit, without units: "at most 34768170496".
+[[nodiscard]] std::string exact_bound_text(const BudgetRow& row);
 /// "pass", "fail: 1 B over", "improved: 2.0 % better", "inconclusive: 1 sample ...".
 [[nodiscard]] std::string verdict_text(const BudgetRow& row);
 
-/// "FILE:LINE: KEY is VALUE, EXCESS over the limit of MOST" for each limit that failed, and a line
-/// for each reason why others are not comparable.
+/// "Allocated memory 43.38 GiB, limit 32.38: 11.00 GiB (34.0 %) over", of a limit that failed.
+[[nodiscard]] std::string excess_sentence(const BudgetRow& row);
+
+/// "FILE:LINE: " and the excess for each limit that failed, and a line for each reason why others
+/// are not comparable.
 [[nodiscard]] std::vector<std::string> failure_lines(const BudgetReport& report);
 
 /// A headline, the notes, and a line for each limit in aligned columns.

@@ -13,6 +13,11 @@ namespace {
 
 std::string number(std::int64_t value) { return fmt::format("{}", value); }
 
+/// Tokens that all ranks together work on in a step.
+std::string tokens_of_job(const RunResult& run) {
+  return number(checked_mul(run.config.global_batch(), run.config.seq_len));
+}
+
 std::string prices_of(const RunResult& run) {
   return run.predicted() != nullptr ? run.predicted()->cost_model_version : std::string();
 }
@@ -35,6 +40,8 @@ const std::vector<StampKind>& stamp_kinds() {
        [](const auto& r) { return number(r.parameters); }, ResultFigure::parameters},
       {"tokens_per_step", "tokens of a rank and step", true, Breaks::everything,
        [](const auto& r) { return number(r.config.tokens_per_step()); }, ResultFigure::config},
+      {"global_tokens_per_step", "tokens of all ranks and a step", true, Breaks::everything,
+       tokens_of_job, ResultFigure::config},
       {"gpu", "GPU", false, Breaks::everything, [](const auto& r) { return r.cluster.gpu; }},
       {"gpus", "GPUs", true, Breaks::everything,
        [](const auto& r) { return number(r.cluster.gpus); }, ResultFigure::gpus},

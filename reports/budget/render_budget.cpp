@@ -14,14 +14,27 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-bool is_exact(const BudgetRow& row) { return row.samples == 0; }
+/// The bounds that the row is held against, as far as it has them.
+std::vector<Figure> bounds_of(const BudgetRow& row) {
+  std::vector<Figure> bounds;
+  for (const auto& bound : {row.worst, row.best, row.limit.expected})
+    if (bound) bounds.push_back(*bound);
+  return bounds;
+}
 
-/// As exact as the comparison was.
+/// Whether the value and a bound that it differs from look the same in people's units.
+bool needs_digits(const BudgetRow& row) {
+  const MeasureUnit unit = row.limit.measure.unit;
+  return row.value && std::ranges::any_of(bounds_of(row), [&](const Figure& bound) {
+           return bound != *row.value && human_text(unit, bound) == human_text(unit, *row.value);
+         });
+}
+
+/// With its unit: "43.38 GiB", or all its digits where those make the difference.
 std::string value_text(const BudgetRow& row, const std::optional<Figure>& figure) {
   if (!figure) return "-";
   const MeasureUnit unit = row.limit.measure.unit;
-  const bool digits = is_exact(row) && std::holds_alternative<std::int64_t>(*figure);
-  return digits ? exact_text(*figure) : human_text(unit, *figure);
+  return needs_digits(row) ? digits_text(unit, *figure) : human_text(unit, *figure);
 }
 
 /// "2 %" or "1.00 MiB".
@@ -210,7 +223,11 @@ std::string incomparable_line(const BudgetReport& report, const BudgetRow& row,
 
 }  // namespace
 
-std::string bound_text(const BudgetRow& row) {
+namespace {
+
+/// The bound with its figures as `shown` writes them.
+template <class Shown>
+std::string bound_with(const BudgetRow& row, Shown shown) {
   const Limit& limit = row.limit;
   const MeasureUnit unit = limit.measure.unit;
   if (row.against_baseline) {
@@ -218,14 +235,22 @@ std::string bound_text(const BudgetRow& row) {
     return fmt::format("baseline {} {}", lower ? "+" : "-", amount_text(*limit.worse_by, unit));
   }
   if (limit.expected) {
-    const std::string value = value_text(row, limit.expected);
+    const std::string value = shown(*limit.expected);
     return limit.tolerance ? fmt::format("{} +- {}", value, amount_text(*limit.tolerance, unit))
                            : value;
   }
-  if (limit.most && limit.least)
-    return value_text(row, limit.least) + " to " + value_text(row, limit.most);
-  return limit.most ? "at most " + value_text(row, limit.most)
-                    : "at least " + value_text(row, limit.least);
+  if (limit.most && limit.least) return shown(*limit.least) + " to " + shown(*limit.most);
+  return limit.most ? "at most " + shown(*limit.most) : "at least " + shown(*limit.least);
+}
+
+}  // namespace
+
+std::string bound_text(const BudgetRow& row) {
+  return bound_with(row, [&](const Figure& figure) { return value_text(row, figure); });
+}
+
+std::string exact_bound_text(const BudgetRow& row) {
+  return bound_with(row, [](const Figure& figure) { return exact_text(figure); });
 }
 
 std::string verdict_text(const BudgetRow& row) {
@@ -237,18 +262,25 @@ std::string verdict_text(const BudgetRow& row) {
   return numbers.empty() ? text : text + "; " + numbers;
 }
 
+std::string excess_sentence(const BudgetRow& row) {
+  const std::string subject = subject_of(row.limit.measure);
+  const bool ends_with_number = subject.back() >= '0' && subject.back() <= '9';
+  const std::string value = value_text(row, row.value);
+  std::string limit = value_text(row, row.worst);
+  // One unit is enough: "43.38 GiB, limit 32.38".
+  const std::size_t blank = value.find(' ');
+  if (blank != std::string::npos && limit.ends_with(value.substr(blank)))
+    limit.resize(limit.size() - (value.size() - blank));
+  return fmt::format("{}{} {}, limit {}: {}", subject, ends_with_number ? " is" : "", value, limit,
+                     beyond(row, row.worst));
+}
+
 std::vector<std::string> failure_lines(const BudgetReport& report) {
   std::vector<std::string> lines;
   for (const BudgetRow& row : report.rows) {
-    const std::string where =
-        fmt::format("{}:{}: {}", printable(report.file), row.limit.line, row.limit.measure.key);
-    if (row.verdict == Verdict::fail) {
-      const std::string human = human_text(row.limit.measure.unit, *row.worst);
-      const std::string exact = value_text(row, row.worst);
-      lines.push_back(fmt::format("{} is {}, {} the limit of {}{}", where,
-                                  value_text(row, row.value), beyond(row, row.worst), exact,
-                                  human == exact ? "" : fmt::format(" ({})", human)));
-    }
+    const std::string place = fmt::format("{}:{}: ", printable(report.file), row.limit.line);
+    const std::string where = place + row.limit.measure.key;
+    if (row.verdict == Verdict::fail) lines.push_back(place + excess_sentence(row));
     if (row.verdict != Verdict::not_comparable) continue;
     if (std::string line = incomparable_line(report, row, where); !line.empty())
       lines.push_back(std::move(line));

@@ -12,6 +12,8 @@ namespace mfsdp {
 namespace {
 
 std::string_view remark_on(const std::string& stamp) {
+  if (stamp == "tokens_per_step") return "  # of one rank";
+  if (stamp == "global_tokens_per_step") return "  # of all ranks";
   if (stamp == "cost_model_version") return "  # of other versions times are not comparable";
   if (stamp == "plan_hash") return "  # a change is a note, no failure";
   return "";

@@ -5,14 +5,13 @@
 #include <xxhash.h>
 
 #include <algorithm>
-#include <array>
-#include <charconv>
 #include <chrono>
 #include <cmath>
 #include <limits>
 #include <system_error>
 #include <utility>
 
+#include "core/base/text.hpp"
 #include "reports/record/step_figures.hpp"
 
 namespace mfsdp {
@@ -160,6 +159,52 @@ void ForeignRun::fact(const std::string& name, FactValue value) {
     facts.push_back({.topic = "import", .name = name, .value = std::move(value)});
 }
 
+void ForeignRun::leave_out(std::string_view name) {
+  if (std::ranges::find(left_out, name) == left_out.end()) left_out.emplace_back(name);
+}
+
+namespace {
+
+/// What a training is looked at for, and no line of the file says.
+std::vector<std::string> missing_figures(const MeasuredRun& run) {
+  std::vector<std::string> missing;
+  const auto has = [&](auto member) {
+    return std::ranges::any_of(run.steps, [&](const StepResult& s) { return s.*member; });
+  };
+  const auto any_loss =
+      std::ranges::any_of(run.steps, [](const StepResult& s) { return s.loss.has_value(); });
+  if (!any_loss) missing.emplace_back("loss");
+  if (!has(&StepResult::timed)) missing.emplace_back("step time");
+  if (run.absent.has(ResultFigure::tokens_per_second_per_gpu))
+    missing.emplace_back("tokens per second and GPU");
+  if (!run.memory.cached && run.absent.has(ResultFigure::peak_bytes))
+    missing.emplace_back("memory");
+  return missing;
+}
+
+/// "a, b, c and 4 more".
+std::string joined_names(const std::vector<std::string>& names, std::size_t shown) {
+  std::string text;
+  for (std::size_t i = 0; i < std::min(shown, names.size()); ++i)
+    text += (i == 0 ? "" : ", ") + printable(names[i].substr(0, 60));
+  if (names.size() > shown) text += fmt::format(" and {} more", names.size() - shown);
+  return text;
+}
+
+/// What of the file is not in the run, and what of a run is not in the file.
+void add_gaps(MeasuredRun& run, const std::vector<std::string>& left_out) {
+  constexpr std::size_t most = 20;
+  const auto add = [&](std::string_view name, const std::vector<std::string>& names) {
+    if (!names.empty())
+      run.facts.push_back(
+          {.topic = "import", .name = std::string(name), .value = joined_names(names, most)});
+  };
+  if (!run.steps.empty()) add(kMissingFigures, missing_figures(run));
+  add(kLeftOutFigures, left_out);
+}
+
+}  // namespace
+
 RunResult result_of(ForeignRun from, const ImportSettings& settings, std::string_view bytes,
                     const std::filesystem::path& path) {
   if (const auto& origin = from.origin) {
@@ -191,103 +236,10 @@ RunResult result_of(ForeignRun from, const ImportSettings& settings, std::string
   set_memory(run, from);
   set_steps(run, from);
   set_time(run, from);
+  add_gaps(run, from.left_out);
   if (from.origin && from.origin->source == "simulated")
     return {static_cast<const RunFigures&>(run), Predicted()};
   return run;
-}
-
-// ---- texts --------------------------------------------------------------------------------------
-
-std::string_view without_leading_blanks(std::string_view text) {
-  return text.substr(std::min(text.find_first_not_of(" \t"), text.size()));
-}
-
-std::string without_colours(std::string_view line) {
-  std::string text;
-  for (std::size_t i = 0; i < line.size(); ++i) {
-    if (line[i] != '\x1b' || i + 1 >= line.size() || line[i + 1] != '[') {
-      text += line[i];
-      continue;
-    }
-    i += 2;
-    while (i < line.size() && (line[i] < '@' || line[i] > '~')) ++i;
-  }
-  return text;
-}
-
-std::optional<double> leading_number(std::string_view text, std::string_view* end) {
-  text = without_leading_blanks(text);
-  std::array<char, 64> digits{};
-  std::size_t count = 0;
-  std::size_t used = 0;
-  for (; used < text.size() && count < digits.size(); ++used) {
-    const char c = text[used];
-    const bool separates =
-        c == ',' && used + 1 < text.size() && text[used + 1] >= '0' && text[used + 1] <= '9';
-    if (separates) continue;
-    if (std::string_view("0123456789+-.eEnaifNAI").find(c) == std::string_view::npos) break;
-    digits.at(count++) = c;
-  }
-  double value = 0;
-  const auto [stop, code] = std::from_chars(digits.data(), digits.data() + count, value);
-  if (code != std::errc() || stop == digits.data()) return std::nullopt;
-  if (end != nullptr) *end = text.substr(used);
-  return value;
-}
-
-std::optional<double> number_after(std::string_view line, std::string_view key) {
-  for (std::size_t at = line.find(key); at != std::string_view::npos; at = line.find(key, at + 1))
-    if (at == 0 || line[at - 1] == ' ') return leading_number(line.substr(at + key.size()));
-  return std::nullopt;
-}
-
-namespace {
-
-/// The digits of "2026-02-24 19:46:17" at their places, the others as they stand.
-bool has_form_of_time(std::string_view text) {
-  constexpr std::string_view form = "0000-00-00 00:00:00";
-  if (text.size() < form.size()) return false;
-  for (std::size_t i = 0; i < form.size(); ++i) {
-    const bool digit = text[i] >= '0' && text[i] <= '9';
-    const bool fits = form[i] == '0' ? digit : text[i] == form[i];
-    if (!fits) return false;
-  }
-  return true;
-}
-
-int digits_at(std::string_view text, std::size_t at, std::size_t count) {
-  int value = 0;
-  for (std::size_t i = at; i < at + count; ++i) value = value * 10 + (text[i] - '0');
-  return value;
-}
-
-}  // namespace
-
-std::optional<std::int64_t> time_in(std::string_view line) {
-  namespace chrono = std::chrono;
-  for (std::size_t dash = line.find('-'); dash != std::string_view::npos;
-       dash = line.find('-', dash + 1)) {
-    if (dash < 4) continue;
-    const std::string_view text = line.substr(dash - 4);
-    if (!has_form_of_time(text)) continue;
-    const chrono::year_month_day date{chrono::year(digits_at(text, 0, 4)),
-                                      chrono::month(static_cast<unsigned>(digits_at(text, 5, 2))),
-                                      chrono::day(static_cast<unsigned>(digits_at(text, 8, 2)))};
-    if (!date.ok() || date.year() < chrono::year(1970) || date.year() > chrono::year(2200))
-      continue;
-    const auto days = chrono::sys_days(date).time_since_epoch();
-    std::int64_t nanos = (chrono::duration_cast<chrono::seconds>(days).count() +
-                          std::int64_t{3600} * digits_at(text, 11, 2) +
-                          std::int64_t{60} * digits_at(text, 14, 2) + digits_at(text, 17, 2)) *
-                         1'000'000'000;
-    std::int64_t unit = 100'000'000;
-    if (text.size() > 20 && (text[19] == ',' || text[19] == '.'))
-      for (std::size_t i = 20; i < text.size() && text[i] >= '0' && text[i] <= '9' && unit > 0;
-           ++i, unit /= 10)
-        nanos += (text[i] - '0') * unit;
-    return nanos;
-  }
-  return std::nullopt;
 }
 
 }  // namespace mfsdp

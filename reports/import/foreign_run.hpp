@@ -45,11 +45,14 @@ struct ForeignRun {
   std::map<std::int64_t, ForeignStep> steps = {};
   std::map<std::int64_t, double> validation_losses = {};  ///< by the step they come after
   Facts facts = {};                                       ///< of topic "import"
+  std::vector<std::string> left_out = {};  ///< names of figures that the file has and no run does
   /// Of a file that mfsdp itself has exported: it says what the run is, in place of the reader.
   std::optional<RunOrigin> origin = {};
 
   /// Adds a fact, or replaces its value.
   void fact(const std::string& name, FactValue value);
+  /// Adds a name to those that are left out, once.
+  void leave_out(std::string_view name);
 };
 
 /// The result. The median step is that of the steps (reports/record/step_figures.hpp), else the
@@ -63,50 +66,22 @@ void keep_largest(std::optional<Value>& largest, Value value) {
   if (!largest || *largest < value) largest = value;
 }
 
-// Texts of logs.
-
-/// Without the blanks in front.
-[[nodiscard]] std::string_view without_leading_blanks(std::string_view text);
-
-/// Without colours, which terminals are told by "ESC [ ... letter".
-[[nodiscard]] std::string without_colours(std::string_view line);
-
-/// The number at the beginning after blanks: "10,050", "2.5E+00"; `end` becomes the rest.
-[[nodiscard]] std::optional<double> leading_number(std::string_view text,
-                                                   std::string_view* end = nullptr);
-
-/// The number after `key` where that stands at the beginning or after a blank.
-[[nodiscard]] std::optional<double> number_after(std::string_view line, std::string_view key);
-
-/// Unix nanoseconds of the first "2026-02-24 19:46:17,508" (or with a point, or no fraction), taken
-/// as UTC: logs do not say their zone.
-[[nodiscard]] std::optional<std::int64_t> time_in(std::string_view line);
-
-/// Calls `use(line, number)` with each line, from 1, without its end.
-template <class Use>
-void for_each_line(std::string_view text, Use use) {
-  std::int64_t number = 0;
-  while (!text.empty()) {
-    const std::size_t end = std::min(text.find('\n'), text.size());
-    std::string_view line = text.substr(0, end);
-    if (line.ends_with('\r')) line.remove_suffix(1);
-    use(line, ++number);
-    text.remove_prefix(std::min(end + 1, text.size()));
-  }
-}
-
 // Readers. Each fails where the text holds no step (or trace, or snapshot) of its format.
 
 [[nodiscard]] Result<ForeignRun> read_torchtitan_log(std::string_view text,
                                                      const std::string& where);
 [[nodiscard]] Result<ForeignRun> read_megatron_log(std::string_view text, const std::string& where);
 [[nodiscard]] Result<ForeignRun> read_step_lines(std::string_view text, const std::string& where);
+[[nodiscard]] Result<ForeignRun> read_trainer_state(std::string_view text,
+                                                    const std::string& where);
 [[nodiscard]] Result<ForeignRun> read_tensorboard(std::string_view bytes, const std::string& where);
 [[nodiscard]] Result<ForeignRun> read_memory_snapshot(std::string_view bytes,
                                                       const std::string& where);
 [[nodiscard]] Result<ForeignRun> read_profile(std::string_view bytes, const std::string& where);
 
-/// What a file holds, by its first bytes and lines.
+/// What a file holds, by its magic bytes, the keys of its JSON or the lines of its log; of a packed
+/// file the bytes are unpacked ones. An error names a format that no reader is for, and what to
+/// import in its place (reports/import/other_formats.hpp).
 [[nodiscard]] Result<ImportFormat> detect_format(std::string_view bytes, const std::string& where);
 
 }  // namespace mfsdp

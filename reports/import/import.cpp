@@ -11,6 +11,7 @@
 #include "core/base/read_file.hpp"
 #include "core/formats/trace_source.hpp"
 #include "reports/import/foreign_run.hpp"
+#include "reports/import/log_text.hpp"
 #include "reports/record/result_json.hpp"
 #include "reports/store/store.hpp"
 
@@ -20,7 +21,7 @@ namespace {
 namespace fs = std::filesystem;
 
 constexpr std::size_t kMostFileBytes = std::size_t{2} << 30;
-constexpr std::size_t kHeadBytes = std::size_t{1} << 20;  ///< that tell most formats
+constexpr std::size_t kHeadBytes = std::size_t{1} << 20;  ///< unpacked ones that tell the format
 
 bool is_gzip(std::string_view bytes) { return bytes.starts_with("\x1f\x8b"); }
 
@@ -118,45 +119,19 @@ Result<ForeignRun> read_foreign(ImportFormat format, std::string_view bytes,
     case ImportFormat::memory_snapshot: return read_memory_snapshot(bytes, where);
     case ImportFormat::kineto: return read_profile(bytes, where);
     case ImportFormat::steps: return read_step_lines(bytes, where);
+    case ImportFormat::trainer_state: return read_trainer_state(bytes, where);
     default: break;
   }
   return fail(where, "is of no format that is imported");
 }
 
-}  // namespace
-
-Result<ImportFormat> detect_format(std::string_view bytes, const std::string& where) {
-  if (is_gzip(bytes)) {
-    MFSDP_LET(head, unpacked(bytes, where, kHeadBytes));
-    return detect_format(head, where);
-  }
-  const std::string_view head = without_byte_order_mark(bytes).substr(0, kHeadBytes);
-  const auto holds = [&](std::string_view text) {
-    return head.find(text) != std::string_view::npos;
-  };
-  if (bytes.empty()) return fail(where, "is empty");
-  if (bytes.starts_with("SQLite format 3")) return ImportFormat::store;
-  const bool is_pickle = bytes.size() > 2 && bytes[0] == '\x80' && bytes[1] >= 2 && bytes[1] <= 5;
-  if (is_pickle) return ImportFormat::memory_snapshot;
-  if (holds("mfsdp.result/1")) return ImportFormat::result;
-  const std::size_t first = head.find_first_not_of(" \t\r\n");
-  if (first != std::string_view::npos && (head[first] == '{' || head[first] == '[')) {
-    if (holds("\"traceEvents\"")) return ImportFormat::kineto;
-    if (head[first] == '{') return ImportFormat::steps;
-  }
-  if (holds("elapsed time per iteration (ms):")) return ImportFormat::megatron;
-  // Event files begin with a length below 256, of which seven of eight bytes are zero.
-  if (bytes.size() >= 12 && bytes.substr(1, 7) == std::string_view("\0\0\0\0\0\0\0", 7))
-    return ImportFormat::tensorboard;
-  if (holds("step:") && holds("loss:")) return ImportFormat::torchtitan;
-  if (bytes.find("elapsed time per iteration (ms):") != std::string_view::npos)
-    return ImportFormat::megatron;
-  if (bytes.find("step:") != std::string_view::npos &&
-      bytes.find("loss:") != std::string_view::npos)
-    return ImportFormat::torchtitan;
-  return fail(where, "is of no format that is known: expected one of " + name_list<ImportFormat>() +
-                         " (--format)");
+Result<ImportFormat> format_of(std::string_view bytes, const std::string& where) {
+  if (!is_gzip(bytes)) return detect_format(bytes, where);
+  MFSDP_LET(head, unpacked(bytes, where, kHeadBytes));
+  return detect_format(head, where);
 }
+
+}  // namespace
 
 Result<std::vector<RunResult>> import_file(const fs::path& path, const ImportSettings& settings) {
   std::error_code ignored;
@@ -173,9 +148,8 @@ Result<std::vector<RunResult>> import_file(const fs::path& path, const ImportSet
   if (fs::exists(file, ignored) && !fs::is_regular_file(file, ignored))
     return fail(where, fmt::format("is not a regular file, expected {}", expected));
   MFSDP_LET(bytes, read_file(file, expected, kMostFileBytes));
-  if (format == ImportFormat::automatic && is_events_file(file)) format = ImportFormat::tensorboard;
   if (format == ImportFormat::automatic) {
-    MFSDP_LET(detected, detect_format(bytes, where));
+    MFSDP_LET(detected, format_of(bytes, where));
     format = detected;
   }
   if (format == ImportFormat::store) return read_store(file);

@@ -3,12 +3,14 @@
 //   a log of torchtitan or Megatron-LM ─┐
 //   TensorBoard event files            ─┤
 //   lines of JSON, a step each         ─┼─► steps ─► RunResult: measured, its engine named
+//   a trainer_state.json of HF         ─┤
 //   a memory snapshot of PyTorch       ─┤
 //   a trace of PyTorch's profiler      ─┘
 //   results and stores of mfsdp        ──────────► as they were saved
 //
-// What a file does not say is absent, never zero. What mfsdp itself has exported to such a file
-// stays simulated or measured (reports/record/origin.hpp).
+// What a file does not say is absent, never zero; the facts "missing" and "left_out" of topic
+// "import" name what of a training it does not say, and what it says beside. What mfsdp itself has
+// exported to such a file stays simulated or measured (reports/record/origin.hpp).
 //
 // One file is a format's reader: a new format is its reader, a name in ImportFormat and a line in
 // detect_format().
@@ -37,15 +39,21 @@ enum class ImportFormat {
   megatron,
   memory_snapshot,
   kineto,
-  steps
+  steps,
+  trainer_state
 };
 
 template <>
 struct Names<ImportFormat> {
-  static constexpr std::array<std::string_view, 9> values{
+  static constexpr std::array<std::string_view, 10> values{
       "auto",     "result",          "store",  "tensorboard", "torchtitan",
-      "megatron", "memory-snapshot", "kineto", "steps"};
+      "megatron", "memory-snapshot", "kineto", "steps",       "trainer-state"};
 };
+
+/// Of topic "import": figures of a training that the file does not state, and what it states that is
+/// no figure of ours, each a list of names.
+inline constexpr std::string_view kMissingFigures = "missing";
+inline constexpr std::string_view kLeftOutFigures = "left_out";
 
 /// What the user knows and the file may not say. None of it changes results and stores of mfsdp.
 struct ImportSettings {

@@ -6,6 +6,7 @@
 #include <cmath>
 #include <string_view>
 
+#include "core/base/text.hpp"
 #include "core/formats/read_events.hpp"
 #include "reports/import/foreign_run.hpp"
 #include "reports/record/origin.hpp"
@@ -16,7 +17,7 @@ namespace {
 constexpr double kBytesPerGiB = 1073741824.0;
 
 /// What evaluations are called: torchtitan's name, which our own export writes too, Megatron-LM's
-/// (evaluate_and_print_results()), and others'.
+/// (evaluate_and_print_results()), NeMo's (val_loss), and others'.
 constexpr std::array<std::string_view, 5> kValidationTags{
     "validation_metrics/loss", "lm loss validation", "eval/loss", "val/loss", "val_loss"};
 
@@ -30,7 +31,9 @@ struct KnownTag {
 };
 
 /// torchtitan: MetricsProcessor.log() in torchtitan/components/metrics.py. Megatron-LM:
-/// training_log() in megatron/training/training.py. Others: what people call them.
+/// training_log() in megatron/training/training.py. NeMo: MegatronLossReduction's name of the loss,
+/// TimingCallback's of the time, FLOPsMeasurementCallback's of the rate. Others: what people call
+/// them.
 constexpr std::array kKnownTags{KnownTag{"loss_metrics/global_avg_loss", &ForeignStep::loss},
                                 KnownTag{"throughput(tps)", &ForeignStep::tokens_per_second},
                                 KnownTag{"tflops", &ForeignStep::tflops},
@@ -43,6 +46,9 @@ constexpr std::array kKnownTags{KnownTag{"loss_metrics/global_avg_loss", &Foreig
                                 KnownTag{"learning-rate", &ForeignStep::learning_rate},
                                 KnownTag{"iteration-time", &ForeignStep::seconds},
                                 KnownTag{"throughput", &ForeignStep::tflops},
+                                KnownTag{"reduced_train_loss", &ForeignStep::loss},
+                                KnownTag{"train_step_timing in s", &ForeignStep::seconds},
+                                KnownTag{"tflops_per_sec_per_gpu", &ForeignStep::tflops},
                                 KnownTag{"loss", &ForeignStep::loss},
                                 KnownTag{"train/loss", &ForeignStep::loss},
                                 KnownTag{"Loss/train", &ForeignStep::loss},
@@ -51,12 +57,38 @@ constexpr std::array kKnownTags{KnownTag{"loss_metrics/global_avg_loss", &Foreig
                                 KnownTag{"learning_rate", &ForeignStep::learning_rate},
                                 KnownTag{"train/learning_rate", &ForeignStep::learning_rate}};
 
-void read_memory_tag(const EventScalar& scalar, ForeignRun& run) {
+/// The most of a run, by torchtitan's names, which our own export writes too. The same as parts of
+/// the device's memory say no more.
+bool read_memory_tag(const EventScalar& scalar, ForeignRun& run) {
+  if (scalar.tag == "memory/max_active(%)" || scalar.tag == "memory/max_reserved(%)") return true;
+  const bool is_active = scalar.tag == "memory/max_active(GiB)";
+  if (!is_active && scalar.tag != "memory/max_reserved(GiB)") return false;
   const double bytes = scalar.value * kBytesPerGiB;
-  if (!(bytes >= 0) || bytes > 1e18) return;
-  if (scalar.tag == "memory/max_active(GiB)") keep_largest(run.peak, Bytes(std::llround(bytes)));
-  if (scalar.tag == "memory/max_reserved(GiB)")
-    keep_largest(run.reserved, Bytes(std::llround(bytes)));
+  if (bytes >= 0 && bytes <= 1e18)
+    keep_largest(is_active ? run.peak : run.reserved, Bytes(std::llround(bytes)));
+  return true;
+}
+
+/// Which trainer writes the tag; empty where several do.
+std::string_view engine_of(std::string_view tag) {
+  if (tag == "loss_metrics/global_avg_loss") return "torchtitan";
+  if (tag == "lm loss") return "megatron-lm";
+  if (tag == "reduced_train_loss") return "nemo";
+  return {};
+}
+
+/// Puts the value where it belongs; false where its tag says nothing that a run has.
+bool read_tag(const EventScalar& scalar, ForeignRun& run) {
+  if (read_memory_tag(scalar, run)) return true;
+  const bool validates = std::ranges::find(kValidationTags, scalar.tag) != kValidationTags.end();
+  const auto known = std::ranges::find(kKnownTags, scalar.tag, &KnownTag::tag);
+  if (!validates && known == kKnownTags.end()) return false;
+  if (scalar.step < 0) return true;
+  if (validates)
+    run.validation_losses.insert_or_assign(scalar.step, scalar.value);
+  else
+    run.steps[scalar.step].*known->member = scalar.value * known->unit;
+  return true;
 }
 
 }  // namespace
@@ -71,26 +103,21 @@ Result<ForeignRun> read_tensorboard(std::string_view bytes, const std::string& w
     run.origin = std::move(origin);
   }
   for (const EventScalar& scalar : scalars) {
-    if (scalar.tag == "loss_metrics/global_avg_loss") run.engine = "torchtitan";
-    if (scalar.tag == "lm loss") run.engine = "megatron-lm";
-    read_memory_tag(scalar, run);
-    if (scalar.step < 0) continue;
-    if (std::ranges::find(kValidationTags, scalar.tag) != kValidationTags.end())
-      run.validation_losses.insert_or_assign(scalar.step, scalar.value);
-    for (const KnownTag& known : kKnownTags)
-      if (known.tag == scalar.tag) run.steps[scalar.step].*known.member = scalar.value * known.unit;
+    if (const auto engine = engine_of(scalar.tag); !engine.empty()) run.engine = engine;
+    if (!read_tag(scalar, run)) run.leave_out(scalar.tag);
     const bool has_time = scalar.wall_time > 0 && scalar.wall_time < 7e9;
     if (!run.created_unix_ns && has_time)
       run.created_unix_ns = static_cast<std::int64_t>(scalar.wall_time * 1e9);
   }
   if (!run.steps.empty()) return run;
   std::string tags;
-  for (std::size_t i = 0; i < scalars.size() && i < 3; ++i)
-    tags += fmt::format("{}\"{}\"", tags.empty() ? "" : ", ", scalars[i].tag);
-  return fail(where, scalars.empty() ? "holds no scalars"
-                                     : fmt::format("holds no scalar with a tag such as \"loss\", "
-                                                   "\"grad_norm\" or \"lr\", but {}",
-                                                   tags));
+  for (std::size_t i = 0; i < run.left_out.size() && i < 3; ++i)
+    tags += fmt::format("{}\"{}\"", tags.empty() ? "" : ", ", printable(run.left_out[i]));
+  return fail(where, scalars.empty()
+                         ? "holds no scalars"
+                         : fmt::format("holds no scalar with a tag such as \"loss\", "
+                                       "\"grad_norm\" or \"lr\", but {}",
+                                       tags.empty() ? "evaluations or memory alone" : tags));
 }
 
 }  // namespace mfsdp

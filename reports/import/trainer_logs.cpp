@@ -1,44 +1,21 @@
-// Logs of torchtitan and Megatron-LM, and lines of JSON.
+// Logs of torchtitan and Megatron-LM.
 #include <fmt/format.h>
 
 #include <algorithm>
 #include <array>
-#include <charconv>
 #include <cmath>
 #include <functional>
-#include <initializer_list>
-#include <limits>
 #include <map>
-#include <nlohmann/json.hpp>
 #include <utility>
 
-#include "core/base/text.hpp"
 #include "reports/import/foreign_run.hpp"
-#include "reports/record/rates.hpp"
+#include "reports/import/log_text.hpp"
 
 namespace mfsdp {
 namespace {
 
 constexpr double kGiB = 1073741824.0;
 constexpr double kMiB = 1048576.0;
-constexpr double kMostSteps = 1e15;
-constexpr double kMostBytes = 1e18;
-
-std::optional<std::int64_t> whole(std::optional<double> value, double most) {
-  if (!value || !(*value >= 0) || *value > most) return std::nullopt;
-  return static_cast<std::int64_t>(*value);
-}
-
-std::optional<Bytes> bytes_of_units(std::optional<double> count, double unit) {
-  if (!count || !(*count >= 0) || *count * unit > kMostBytes) return std::nullopt;
-  return Bytes(std::llround(*count * unit));
-}
-
-std::string_view trimmed_text(std::string_view text) {
-  text = without_leading_blanks(text);
-  const std::size_t last = text.find_last_not_of(" \t");
-  return text.substr(0, last == std::string_view::npos ? 0 : last + 1);
-}
 
 // ---- torchtitan ---------------------------------------------------------------------------------
 //
@@ -118,6 +95,22 @@ std::optional<double> seconds_since(ClockOfSteps& clock, std::int64_t number, st
   return static_cast<double>(at - before.at) / 1e9 / static_cast<double>(number - *before.step);
 }
 
+/// Names the keys of a step's line, "max_loss:", that no figure is for.
+void leave_out_titan_keys(std::string_view line, ForeignRun& run) {
+  constexpr std::array<std::string_view, 7> known{"step", "loss",   "grad_norm", "memory",
+                                                  "tps",  "tflops", "mfu"};
+  line.remove_prefix(std::min(line.find("step:"), line.size()));
+  while (!line.empty()) {
+    const std::size_t end = std::min(line.find(' '), line.size());
+    const std::string_view word = line.substr(0, end);
+    const std::string_view key = word.substr(0, word.find(':'));
+    const bool is_key = !key.empty() && key.size() + 1 == word.size() &&
+                        leading_number(line.substr(end)).has_value();
+    if (is_key && std::ranges::find(known, key) == known.end()) run.leave_out(key);
+    line.remove_prefix(std::min(end + 1, line.size()));
+  }
+}
+
 void read_titan_step(std::string_view line, std::int64_t number, ClockOfSteps& clock,
                      ForeignRun& run) {
   const auto at = time_in(line);
@@ -134,6 +127,7 @@ void read_titan_step(std::string_view line, std::int64_t number, ClockOfSteps& c
   if (const auto reserved = bytes_of_units(number_after(line, "memory:"), kGiB))
     keep_largest(run.reserved, *reserved);
   run.steps.emplace(number, step);
+  leave_out_titan_keys(line, run);
 }
 
 }  // namespace
@@ -233,16 +227,24 @@ void read_megatron_memory(std::string_view line, ForeignRun& run) {
     keep_largest(run.reserved, *reserved);
 }
 
-void read_megatron_field(std::string_view name, std::string_view value, const ForeignRun& run,
+void read_megatron_field(std::string_view name, std::string_view value, ForeignRun& run,
                          ForeignStep& step) {
   const auto number = leading_number(value);
   if (!number) return;
-  if (name == "elapsed time per iteration (ms)") step.seconds = *number / 1000;
-  if (name.starts_with("throughput per GPU (TFLOP/s/GPU)")) step.tflops = number;
-  if (name == "learning rate") step.learning_rate = number;
-  if (name == "lm loss") step.loss = number;
-  if (name == "grad norm") step.grad_norm = number;
-  if (name == "number of skipped iterations") step.skipped = *number > 0;
+  if (name == "elapsed time per iteration (ms)")
+    step.seconds = *number / 1000;
+  else if (name.starts_with("throughput per GPU (TFLOP/s/GPU)"))
+    step.tflops = number;
+  else if (name == "learning rate")
+    step.learning_rate = number;
+  else if (name == "lm loss")
+    step.loss = number;
+  else if (name == "grad norm")
+    step.grad_norm = number;
+  else if (name == "number of skipped iterations")
+    step.skipped = *number > 0;
+  else if (name != "global batch size")
+    run.leave_out(name);
   if (name != "global batch size") return;
   const Fact* length = find_fact(run.facts, "import", "seq_length");
   const auto* tokens = length != nullptr ? std::get_if<std::int64_t>(&length->value) : nullptr;
@@ -295,163 +297,6 @@ Result<ForeignRun> read_megatron_log(std::string_view text, const std::string& w
     return fail(where,
                 "holds no line of an iteration: expected \"iteration  43/ 100 | ... | lm loss: "
                 "1.825991E+00 | ...\"");
-  return run;
-}
-
-// ---- lines of JSON ------------------------------------------------------------------------------
-
-namespace {
-
-constexpr std::string_view kStepFault = "expected a whole number of a step, from 0 to 1e15";
-
-/// The line with "NaN", "Infinity" and "-Infinity" as strings: Python's json.dumps writes the bare
-/// words, which are no JSON.
-std::string with_quoted_words(std::string_view line) {
-  constexpr std::array<std::string_view, 3> words{"NaN", "Infinity", "-Infinity"};
-  std::string text;
-  bool in_string = false;
-  for (std::size_t i = 0; i < line.size();) {
-    const auto word = std::ranges::find_if(
-        words, [&](std::string_view each) { return line.substr(i).starts_with(each); });
-    if (!in_string && word != words.end()) {
-      text += fmt::format("\"{}\"", *word);
-      i += word->size();
-      continue;
-    }
-    const bool escapes = in_string && line[i] == '\\' && i + 1 < line.size();
-    if (line[i] == '"') in_string = !in_string;
-    const std::size_t count = escapes ? 2 : 1;
-    text += line.substr(i, count);
-    i += count;
-  }
-  return text;
-}
-
-/// A number, or one that is not finite by its word.
-std::optional<double> number_in(const nlohmann::json& value) {
-  constexpr double infinite = std::numeric_limits<double>::infinity();
-  if (value.is_number()) return value.get<double>();
-  if (value == "NaN") return std::numeric_limits<double>::quiet_NaN();
-  if (value == "Infinity") return infinite;
-  if (value == "-Infinity") return -infinite;
-  return std::nullopt;
-}
-
-using Keys = std::initializer_list<std::string_view>;
-
-/// The figures of a step in a line. A text in the place of a number is remembered as a fault.
-class StepLine {
- public:
-  explicit StepLine(const nlohmann::json& object) : object_(object) {}
-
-  /// The first of the keys that has a number, which may not be finite.
-  std::optional<double> number(Keys keys) {
-    for (const std::string_view key : keys) {
-      const auto found = object_.find(key);
-      if (found == object_.end()) continue;
-      if (const auto number = number_in(*found)) return number;
-      if (found->is_string() && fault_.empty())
-        fault_ = fmt::format("{}: expected a number, got a text", key);
-    }
-    return std::nullopt;
-  }
-  /// The same; none where it is not finite.
-  std::optional<double> finite(Keys keys) {
-    const auto found = number(keys);
-    return found && std::isfinite(*found) ? found : std::nullopt;
-  }
-  [[nodiscard]] bool is_true(std::string_view key) const {
-    const auto found = object_.find(key);
-    return found != object_.end() && found->is_boolean() && found->get<bool>();
-  }
-  [[nodiscard]] const std::string& fault() const { return fault_; }
-
- private:
-  const nlohmann::json& object_;
-  std::string fault_;
-};
-
-ForeignStep step_of_line(StepLine& line) {
-  ForeignStep step;
-  step.loss = line.number({"loss", "train_loss", "lm loss", "loss_metrics/global_avg_loss"});
-  step.grad_norm = line.number({"grad_norm", "gradient_norm", "grad norm"});
-  step.learning_rate = line.finite({"learning_rate", "lr"});
-  step.seconds =
-      line.finite({"step_time", "step_seconds", "seconds", "time_s", "time_metrics/end_to_end(s)"});
-  if (const auto nanos = line.finite({"step_ns"})) step.seconds = *nanos / 1e9;
-  if (const auto millis = line.finite({"step_ms", "time_ms", "step_time_ms"}))
-    step.seconds = *millis / 1e3;
-  step.tokens = whole(line.finite({"tokens"}), kMostSteps);
-  step.tokens_per_second = line.finite({"tokens_per_second_per_gpu", "tps", "throughput(tps)"});
-  step.tflops = line.finite({"tflops_per_gpu", "tflops"});
-  step.mfu = line.finite({"mfu"});
-  if (const auto percent = line.finite({"mfu(%)"})) step.mfu = *percent / 100;
-  step.skipped = line.is_true("skipped");
-  return step;
-}
-
-bool has_figure(const ForeignStep& step) {
-  return step.loss || step.grad_norm || step.learning_rate || step.seconds || step.tokens ||
-         step.tokens_per_second || step.tflops || step.mfu;
-}
-
-/// What a step cannot have; empty where all may be.
-std::string_view fault_of(double number, const ForeignStep& step) {
-  const bool counts = number >= 0 && number <= kMostSteps && number == std::floor(number);
-  if (!counts) return kStepFault;
-  for (const auto& rate : {step.seconds, step.tokens_per_second, step.tflops})
-    if (rate && !(*rate >= 0 && *rate <= kMostSteps))
-      return "expected times and rates from 0 to 1e15";
-  if (step.mfu && !(*step.mfu >= 0 && *step.mfu <= kMostMfu))
-    return "expected an mfu from 0 to 2: \"mfu(%)\" is in per cent";
-  return {};
-}
-
-void read_step_memory(StepLine& line, ForeignRun& run) {
-  if (const auto reserved = bytes_of_units(line.finite({"memory_bytes", "reserved_bytes"}), 1))
-    keep_largest(run.reserved, *reserved);
-  if (const auto peak = bytes_of_units(line.finite({"peak_bytes", "active_bytes"}), 1))
-    keep_largest(run.peak, *peak);
-}
-
-/// Whether the line says something of its step; the error is what is wrong in it. An object without
-/// a step is another event.
-Result<bool> read_step_line(std::string_view text, const std::string& place, ForeignRun& run) {
-  const auto object =
-      nlohmann::json::parse(with_quoted_words(text), nullptr, /*allow_exceptions=*/false);
-  if (!object.is_object()) return fail(place, "expected a JSON object of a step");
-  StepLine line(object);
-  const auto number = line.number({"step", "iteration", "_step", "global_step"});
-  if (!number) return false;
-  const ForeignStep step = step_of_line(line);
-  const auto evaluation = line.number({"eval_loss", "val_loss", "validation_loss"});
-  read_step_memory(line, run);
-  if (const std::string_view fault = fault_of(*number, step); !fault.empty())
-    return fail(place, std::string(fault));
-  if (!line.fault().empty()) return fail(place, line.fault());
-  const auto at = static_cast<std::int64_t>(*number);
-  if (evaluation) run.validation_losses.insert_or_assign(at, *evaluation);
-  const bool is_step = has_figure(step) || !evaluation;
-  if (is_step && !run.steps.emplace(at, step).second)
-    return fail(place, fmt::format("step {} is there twice", at));
-  return has_figure(step) || evaluation;
-}
-
-}  // namespace
-
-Result<ForeignRun> read_step_lines(std::string_view text, const std::string& where) {
-  ForeignRun run{.engine = "unknown", .format = "lines of JSON"};
-  Result<void> outcome;
-  bool any = false;  // that says something of its step
-  for_each_line(text, [&](std::string_view line, std::int64_t at) {
-    if (!outcome || trimmed_text(line).empty()) return;
-    const auto said = read_step_line(line, fmt::format("{}:{}", where, at), run);
-    if (!said) outcome = tl::unexpected<Error>(said.error());
-    any = any || (said && *said);
-  });
-  MFSDP_TRY(outcome);
-  if (!any)
-    return fail(where, "holds no object of a step: expected {\"step\": 1, \"loss\": 2.5, ...}");
   return run;
 }
 

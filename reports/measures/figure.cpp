@@ -46,6 +46,14 @@ std::string exact_text(const Figure& figure) {
   return std::visit([](auto value) { return fmt::format("{}", value); }, figure);
 }
 
+std::string digits_text(MeasureUnit unit, const Figure& figure) {
+  const auto* whole = std::get_if<std::int64_t>(&figure);
+  if (whole == nullptr) return exact_text(figure);
+  if (unit == MeasureUnit::bytes) return format_count(*whole) + " B";
+  if (unit == MeasureUnit::nanoseconds) return format_count(*whole) + " ns";
+  return unsigned_text(unit, figure);
+}
+
 std::string difference_text(MeasureUnit unit, const Figure& from, const Figure& to) {
   const bool more = is_less(from, to);
   if (!more && !is_less(to, from)) return "0";

@@ -46,6 +46,10 @@ struct Measure {
   [[nodiscard]] std::string name() const;
 };
 
+/// The measure as the subject of a sentence: "Allocated memory", "Activation memory at the peak",
+/// "All-gather traffic", "Median step".
+[[nodiscard]] std::string subject_of(const Measure& measure);
+
 /// All that have a key of their own, tables together, in the order in which they are shown.
 [[nodiscard]] const std::vector<Measure>& measures();
 /// One of measures(); null for other keys.
@@ -72,6 +76,8 @@ struct Names<StepMeasure> {
 [[nodiscard]] std::string human_text(MeasureUnit unit, const Figure& figure);
 /// To the last digit, without a unit: "34768170496".
 [[nodiscard]] std::string exact_text(const Figure& figure);
+/// All its digits with the unit: "2,916,943,360 B", "1,234,567 ns", "12"; else as human_text().
+[[nodiscard]] std::string digits_text(MeasureUnit unit, const Figure& figure);
 /// The amount by which `to` is more than `from`, with its sign: "+1 B", "-12.35 ms", "+1.2 points".
 [[nodiscard]] std::string difference_text(MeasureUnit unit, const Figure& from, const Figure& to);
 /// The same as a part of `from`: "+5.3 %"; "" where that is 0, "<0.1 %" where it is so small.

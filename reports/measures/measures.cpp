@@ -166,6 +166,17 @@ std::optional<Figure> figure_at(const Measured& run, StepMeasure what, std::int6
 std::string Measure::table() const { return key.substr(0, key.rfind('.')); }
 std::string Measure::name() const { return key.substr(key.rfind('.') + 1); }
 
+std::string subject_of(const Measure& measure) {
+  std::string subject = measure.title;
+  if (!subject.empty() && subject[0] >= 'a' && subject[0] <= 'z')
+    subject[0] = static_cast<char>(subject[0] - 'a' + 'A');
+  const std::string table = measure.table();
+  if (table == "memory") return subject + " memory";
+  if (table == "memory.peak_categories") return subject + " memory at the peak";
+  if (table == "traffic" && !subject.ends_with("traffic")) return subject + " traffic";
+  return subject;
+}
+
 const std::vector<Measure>& measures() {
   static const std::vector<Measure> all = make_measures();
   return all;

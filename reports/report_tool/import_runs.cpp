@@ -25,7 +25,7 @@ std::vector<FlagGroup> import_flags(ImportOptions& o) {
   return {{.title = "What the file does not say",
            .flags = {choice_flag("--format", "F",
                                  "result, store, tensorboard, torchtitan, megatron, "
-                                 "memory-snapshot, kineto, steps (auto)",
+                                 "memory-snapshot, kineto, steps, trainer-state (auto)",
                                  o.settings.format),
                      text("--engine", "what has run: fsdp2, megatron-fsdp, ...", o.settings.engine),
                      text("--model", "the model's name", o.settings.model),
@@ -41,6 +41,7 @@ HelpText import_help() {
           .purpose = "Puts what other trainers, tools and stores have left into the store.",
           .examples = {{"mfsdp-report import train.log --model llama3_8b", "torchtitan, Megatron"},
                        {"mfsdp-report import runs/tb --engine fsdp2", "TensorBoard events"},
+                       {"mfsdp-report import trainer_state.json", "Hugging Face's Trainer"},
                        {"mfsdp-report import snapshot.pickle trace.json.gz", "of PyTorch"},
                        {"mfsdp-report import other.sqlite results.jsonl", "of mfsdp"}}};
 }
@@ -54,11 +55,31 @@ RunResult signed_by(RunResult run, const Session& session) {
   return run;
 }
 
+/// "FILE: states no loss, step time; left out: epoch, lr-$group": what an import of it lacks, and
+/// what the file has beside; empty where neither is so.
+std::string gaps_of(const std::string& file, const RunResult& run) {
+  const auto names = [&](std::string_view fact) {
+    const Fact* found = find_fact(run.facts, "import", fact);
+    return found == nullptr ? std::string() : fact_text(found->value);
+  };
+  const std::string missing = names(kMissingFigures);
+  const std::string left_out = names(kLeftOutFigures);
+  if (missing.empty() && left_out.empty()) return {};
+  std::string text = printable(file) + ": ";
+  if (!missing.empty()) text += "states no " + missing;
+  if (!left_out.empty()) text += (missing.empty() ? "left out: " : "; left out: ") + left_out;
+  return text;
+}
+
 Result<ExitCode> import_runs(const ImportOptions& options, const Session& session) {
   std::vector<RunResult> runs;
   for (const std::string& word : options.words) {
     MFSDP_LET(found, import_file(word, options.settings));
-    for (RunResult& run : found) runs.push_back(signed_by(std::move(run), session));
+    for (RunResult& run : found) {
+      if (const std::string gaps = gaps_of(word, run); !gaps.empty())
+        report_note(session.err, gaps, session.tool);
+      runs.push_back(signed_by(std::move(run), session));
+    }
   }
   MFSDP_LET(copied, fill_store(options.db, [&](Store& store) { return save_new(store, runs); }));
   MFSDP_LET(store, open_store(options));

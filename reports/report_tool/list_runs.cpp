@@ -57,6 +57,7 @@ Table list_table(std::span<const StoredRun> runs) {
                           {"name"},
                           {"model"},
                           {"cluster"},
+                          {"engine"},
                           {"strategy"},
                           {"status"},
                           {"step", Align::right},
@@ -71,7 +72,9 @@ Table list_table(std::span<const StoredRun> runs) {
         {fmt::format("{}", run.id), run.run_id.substr(0, kShownId), minute_of(run.created_unix_ns),
          run.source, cut_to_width(run.name, kShownText),
          run.model_name.empty() ? std::string(kUnknown) : cut_to_width(run.model_name, kShownText),
-         cluster_text(run), run.strategy.value_or(std::string(kUnknown)), run.status,
+         cluster_text(run),
+         run.engine.empty() ? std::string(kUnknown) : cut_to_width(run.engine, kShownText),
+         run.strategy.value_or(std::string(kUnknown)), run.status,
          known(run.median_step, format_duration), known(run.tokens_per_second_per_gpu, format_rate),
          known(run.mfu, format_percent), known(run.peak, format_gib), joined_marks(run.marks)});
   return table;

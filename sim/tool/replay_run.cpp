@@ -59,24 +59,28 @@ std::string name_of(const std::string& settings) {
 
 std::string gib(std::int64_t bytes) { return format_gib(Bytes(bytes)); }
 
+/// What is reserved at most is what is allocated and unused at that moment; more may be allocated
+/// at another one.
 Table table_of(const MemoryRecord& record, const std::vector<Row>& rows) {
   Table table{.columns = {{"settings"},
-                          {"reserved GiB", Align::right},
-                          {"allocated GiB", Align::right},
-                          {"unused GiB at the peak", Align::right},
+                          {"most reserved GiB", Align::right},
+                          {"allocated then GiB", Align::right},
+                          {"unused then GiB", Align::right},
+                          {"most allocated GiB", Align::right},
                           {"segments", Align::right},
                           {"retries", Align::right},
                           {"ends"}},
               .rows = {}};
   table.rows.push_back({"recorded, " + name_of(record.settings_text),
-                        format_gib(record.peak_reserved), "", "", "", "", ""});
+                        format_gib(record.peak_reserved), "", "", "", "", "", ""});
   for (const Row& row : rows) {
     const AllocatorCounters& counters = row.replay.counters;
     const std::int64_t unused = counters.peak_reserved - row.replay.allocated_at_peak;
     const auto& end = row.replay.out_of_memory;
     table.rows.push_back({name_of(row.settings), gib(counters.peak_reserved),
-                          gib(counters.peak_allocated), gib(unused),
-                          format_count(counters.segments), format_count(counters.retries),
+                          gib(row.replay.allocated_at_peak), gib(unused),
+                          gib(counters.peak_allocated), format_count(counters.segments),
+                          format_count(counters.retries),
                           end ? fmt::format("out of memory at event {}, {} GiB",
                                             format_count(end->event), gib(end->size))
                               : "well"});
@@ -159,8 +163,8 @@ std::string text_of(const MemoryRecord& record, const std::vector<Row>& rows,
   const MemoryReplay& first = rows.front().replay;
   std::string text = render_table(table_of(record, rows), style);
   text +=
-      "\n" + wrap_text(fmt::format("Unused at the peak of the first of these, by stream: streams "
-                                   "share no blocks.\n"),
+      "\n" + wrap_text(fmt::format("Unused when the first of these has reserved most, by stream: "
+                                   "streams share no blocks.\n"),
                        style);
   text += "\n" + render_table(streams_of(rows.front()), style) + "\n";
   std::string end = fmt::format("{} of {} allocations got the address that was recorded.\n",

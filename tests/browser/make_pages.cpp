@@ -1,5 +1,5 @@
 // Writes the pages that the browser tests open, each with what it is to show:
-//   make_pages FOLDER   ->   FOLDER/{runs,hostile,large,empty}.{html,json}
+//   make_pages FOLDER   ->   FOLDER/{runs,hostile,large,empty,engines}.{html,json}
 // Runs go through a store first, so that what is expected is what a store gives back.
 #include <fmt/format.h>
 
@@ -143,6 +143,7 @@ Json expected(const RunResult& run, const Program* program) {
     }
     object["memory"] = std::move(points);
     object["peak_op"] = part->peak_op;
+    object["capacity"] = run.memory.capacity.value;
   }
   return object;
 }
@@ -212,6 +213,26 @@ Sample imported() {
   return {.run = RunResult(std::move(run)), .program = nullptr};
 }
 
+/// As if an engine with a caching allocator had run the sample's plan: the allocator holds 5 GiB
+/// that nothing uses, and the device holds 2 GiB beside it.
+Sample cached(const Sample& sample) {
+  constexpr std::int64_t gib = std::int64_t{1} << 30;
+  PredictedRun run;
+  static_cast<RunFigures&>(run) = sample.run;
+  static_cast<Predicted&>(run) = *sample.run.predicted();
+  run.name = "theirs";
+  run.run_id = "theirs-0123456789abcdef";
+  run.engine = "fsdp2";
+  MemorySummary& memory = run.memory;
+  Bytes& runtime = memory.categories[static_cast<std::size_t>(Category::runtime)];
+  memory.allocated = memory.peak = memory.peak - runtime;  // of the allocator alone
+  runtime = Bytes(0);
+  memory.cached = CachedMemory{.reserved = memory.allocated + Bytes(5 * gib)};
+  memory.cached->device = memory.cached->reserved + Bytes(2 * gib);
+  memory.headroom = memory.capacity - memory.deciding();
+  return {.run = RunResult(run), .program = sample.program};
+}
+
 /// A hostile text in every field of text that a store keeps.
 std::vector<Sample> hostile_samples(const Sample& nano) {
   std::vector<Sample> samples;
@@ -278,6 +299,10 @@ void make(const fs::path& folder) {
       "");
   write_page(folder, "empty", {}, "");
   write_page(folder, "imported", {imported(), one}, "");
+  // On so few GPUs what lives is near what a GPU has.
+  const Sample near = simulated("ours", "llama3_8b",
+                                [](PlanConfig& config) { config.mesh = data_parallel_mesh(1, 8); });
+  write_page(folder, "engines", {near, cached(near)}, "");
 }
 
 }  // namespace

@@ -15,7 +15,7 @@ test("every run is listed with its source", async () => {
     rows.forEach((row, i) => {
       assert.equal(row[0], expected.runs[i].name);
       assert.equal(row[1], expected.runs[i].source);
-      assert.equal(row[9], bytesText(expected.runs[i].peak));
+      assert.equal(row[6], bytesText(expected.runs[i].peak));
     });
   });
 });
@@ -320,7 +320,7 @@ test("a step of 50,000 ops is drawn by pixels, not by ops", async () => {
 test("what nobody knows of a run is not stored, and never zero", async () => {
   await opened("imported", DESKTOP, async (page) => {
     const row = await page.$eval("#runs tbody tr", (one) => Array.from(one.cells, (cell) => cell.textContent));
-    assert.deepEqual(row.slice(4, 12), Array(8).fill("not stored"));
+    assert.deepEqual(row.slice(5, 14), Array(9).fill("not stored"));
     const shown = await page.$$eval("#facts dl > div", (list) => Object.fromEntries(list.map((one) => [one.children[0].textContent, one.children[1].textContent])));
     for (const name of ["Median step", "Step of the timeline", "Compute", "Idle", "Memory peak", "Tokens/s per GPU", "Sent per GPU and step"]) assert.equal(shown[name], "not stored", name);
     for (const [part, text] of [["memory", /not stored/], ["timeline", /not stored/], ["pools", /not stored/]]) assert.match(await page.textContent("#" + part + "-body"), text);
@@ -331,6 +331,52 @@ test("what nobody knows of a run is not stored, and never zero", async () => {
     const errors = await page.$$eval("#errors tbody tr", (list) => list.map((one) => one.cells[4].textContent));
     assert.ok(errors.every((error) => error === "n/a"));
     assert.deepEqual(await axe(page), []);
+  });
+});
+
+test("of an engine with a caching allocator, what decides is shown beside what lives", async () => {
+  await opened("engines", DESKTOP, async (page) => {
+    const [ours, theirs] = expectedOf("engines").runs;
+    const gib = 2 ** 30;
+    const reserved = theirs.peak + 5 * gib;
+    const device = reserved + 2 * gib;
+    const heads = await page.$$eval("#runs thead th", (list) => list.map((cell) => cell.textContent));
+    const rows = await page.$$eval("#runs tbody tr", (list) => list.map((row) => Array.from(row.cells, (cell) => cell.textContent)));
+    const cell = (row, title) => rows[row][heads.indexOf(title)];
+    assert.deepEqual([cell(0, "Engine"), cell(1, "Engine")], ["mfsdp", "fsdp2"]);
+    assert.deepEqual([cell(0, "Reserved"), cell(1, "Reserved")], ["none", bytesText(reserved)]);
+    assert.equal(cell(0, "Fits"), "yes: " + bytesText(ours.peak) + " of " + bytesText(ours.capacity) + " allocated");
+    assert.equal(cell(1, "Fits"), "yes: " + bytesText(device) + " of " + bytesText(theirs.capacity) + " of the device");
+    assert.match(await page.textContent("#choice option >> nth=1"), /fsdp2/);
+
+    // A line of the chart, as long as that is wide, for the GPU's memory.
+    const colour = () => page.evaluate(() => {
+      const canvas = document.querySelector("#memory-chart canvas");
+      const warn = report.colours.page("warn");
+      const wanted = [1, 3, 5].map((i) => parseInt(warn.slice(i, i + 2), 16));
+      const { data } = canvas.getContext("2d").getImageData(0, 0, canvas.width, canvas.height);
+      const rows = new Map();
+      for (let i = 0; i < data.length; i += 4)
+        if (wanted.every((value, c) => Math.abs(data[i + c] - value) < 3)) rows.set(Math.floor(i / 4 / canvas.width), (rows.get(Math.floor(i / 4 / canvas.width)) || 0) + 1);
+      return Math.max(0, ...rows.values()) / canvas.width;
+    });
+    await page.selectOption("#choice", "1");
+    const label = await page.getAttribute("#memory-chart", "aria-label");
+    assert.ok(label.includes("reserved at most " + bytesText(reserved)) && label.includes("the GPU's memory, " + bytesText(theirs.capacity)), label);
+    assert.ok((await colour()) > 0.8);
+
+    // No total stands above what is allocated at most: the context is beside it.
+    const { largest, runtime } = await page.evaluate(() => {
+      const { memory } = report.runs[1];
+      return { largest: memory.total[memory.peak], runtime: Math.max(...memory.values[report.data.categories.indexOf("runtime")]) };
+    });
+    assert.ok(largest <= theirs.peak, largest + " of " + theirs.peak);
+    assert.equal(runtime, 0);
+    assert.match(await page.textContent("#memory-needs"), new RegExp("Device memory: " + bytesText(device) + ", of it " + bytesText(reserved)));
+    const shown = await page.$$eval("#facts dl > div", (list) => Object.fromEntries(list.map((one) => [one.children[0].textContent, one.children[1].textContent])));
+    assert.deepEqual([shown["Device memory"], shown["Reserved by the allocator"], shown["Context and NCCL"]], [bytesText(device), bytesText(reserved), "2.00 GiB"]);
+    assert.deepEqual(await axe(page), []);
+    await shot(page, "engines", true);
   });
 });
 

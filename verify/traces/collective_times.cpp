@@ -2,6 +2,8 @@
 
 #include <algorithm>
 #include <map>
+#include <optional>
+#include <set>
 #include <tuple>
 #include <utility>
 
@@ -151,13 +153,21 @@ void add_queued(DeviceReport& report, std::span<const ExposedCall> calls,
 
 ReductionsInFlight reductions_in_flight(std::span<const ExposedCall> calls) {
   std::vector<Interval> running;
+  std::vector<Interval> queued;
   std::vector<Interval> pending;
+  std::set<CollectiveOp> ops;
   for (const auto& [begin, call, exposed] : calls) {
     if (!is_reduction(call->op)) continue;
+    const Nanos launched = std::min(call->launched.value_or(begin), begin);
     running.push_back({begin, call->end});
-    pending.push_back({std::min(call->launched.value_or(begin), begin), call->end});
+    queued.push_back({launched, begin});
+    pending.push_back({launched, call->end});
+    ops.insert(call->op);
   }
-  return {.most_running = most_at_once(running), .most_pending = most_at_once(pending)};
+  return {.most_running = most_at_once(running),
+          .most_queued = most_at_once(queued),
+          .most_pending = most_at_once(pending),
+          .op = ops.size() == 1 ? std::optional(*ops.begin()) : std::nullopt};
 }
 
 }  // namespace mfsdp::traces

@@ -138,6 +138,22 @@ Table kind_table(const DeviceReport& device) {
   return table;
 }
 
+/// "Reduce-scatters", or "Reductions" where there are several kinds.
+std::string_view name_of(const ReductionsInFlight& reductions) {
+  if (reductions.op == CollectiveOp::reduce_scatter) return "Reduce-scatters";
+  if (reductions.op == CollectiveOp::all_reduce) return "All-reduces";
+  return reductions.op == CollectiveOp::reduce ? "Reduces" : "Reductions";
+}
+
+/// "Reduce-scatters in flight: 1 running, up to 3 queued".
+std::string reductions_line(const ReductionsInFlight& reductions, const Style& style) {
+  return fmt::format("{}{} in flight: {}{} running, {}\n", style.bullet, name_of(reductions),
+                     reductions.most_running > 1 ? "up to " : "", reductions.most_running,
+                     reductions.most_queued > 0
+                         ? fmt::format("up to {} queued", reductions.most_queued)
+                         : std::string("none queued"));
+}
+
 std::string device_part(const TraceReport& report, const DeviceReport& device, const Style& style) {
   std::string text = style.heading(title_of(report, device));
   text += style.table(step_table(device));
@@ -155,10 +171,7 @@ std::string device_part(const TraceReport& report, const DeviceReport& device, c
     text += style.heading("Collectives that waited for the one before them");
     text += style.table(queued_table(device));
   }
-  if (device.reductions.most_pending > 0)
-    text +=
-        fmt::format("{}Reductions at one time: {} running, {} launched and not ended\n",
-                    style.bullet, device.reductions.most_running, device.reductions.most_pending);
+  if (device.reductions.most_pending > 0) text += reductions_line(device.reductions, style);
   text += style.heading("Time by kind of kernel");
   return text + style.table(kind_table(device));
 }

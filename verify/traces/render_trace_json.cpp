@@ -81,6 +81,7 @@ Json json_of(const DeviceReport& device) {
           {"launches_unknown", device.launches_unknown},
           {"reductions_in_flight",
            {{"most_running", device.reductions.most_running},
+            {"most_queued", device.reductions.most_queued},
             {"most_pending", device.reductions.most_pending}}},
           {"kinds", list_of(device.kinds, [](const KindTime& row) {
              return Json{

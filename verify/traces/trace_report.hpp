@@ -70,10 +70,13 @@ struct QueuedBehind {
   Nanos exposed;  ///< of the second ones
 };
 
-/// Reduce-scatters, all-reduces and reduces.
+/// Reduce-scatters, all-reduces and reduces: how many at one time, each at most. These maxima may
+/// be of different times.
 struct ReductionsInFlight {
-  std::int64_t most_running = 0;  ///< kernels at one time
-  std::int64_t most_pending = 0;  ///< launched and not ended; their inputs must stay alive
+  std::int64_t most_running = 0;        ///< kernels on the GPU
+  std::int64_t most_queued = 0;         ///< launched and not begun
+  std::int64_t most_pending = 0;        ///< launched and not ended; their inputs must stay alive
+  std::optional<CollectiveOp> op = {};  ///< where all are of one kind
 };
 
 struct KindTime {

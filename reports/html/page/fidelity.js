@@ -53,6 +53,7 @@ report.fidelity = (holder) => {
       row("tokens/s per GPU", p.time.tokens_per_second_per_gpu, m.time.tokens_per_second_per_gpu, (value) => format.count(value)),
       row("TFLOP/s per GPU", p.time.tflops_per_gpu, m.time.tflops_per_gpu, (value) => format.number(value)),
       row("memory allocated", p.memory.allocated_bytes, m.memory.allocated_bytes, format.bytes),
+      ...(typeof p.memory.reserved_bytes === "number" || typeof m.memory.reserved_bytes === "number" ? [row("memory reserved", p.memory.reserved_bytes, m.memory.reserved_bytes, format.bytes), row("memory of the device", p.memory.device_bytes, m.memory.device_bytes, format.bytes)] : []),
       row("memory peak", p.memory.peak_bytes, m.memory.peak_bytes, format.bytes),
       ...report.data.categories.filter((name) => predictedBytes[name] || actualBytes[name]).map((name) => row("\u2003" + name, predictedBytes[name], actualBytes[name], format.bytes)),
       row("sent by all-gather", p.traffic.all_gather_bytes, m.traffic.all_gather_bytes, format.bytes),

@@ -9,7 +9,7 @@
   document.getElementById("written").textContent = simulated + " simulated and " + (runs.length - simulated) + " measured " + (runs.length === 1 ? "run" : "runs") + "; written " + format.date(data.unix_ms) + (data.version ? " by mfsdp " + clean(data.version, 60) : "");
 
   const choice = document.getElementById("choice");
-  for (const run of runs) choice.append(element("option", { value: String(run.index), text: clean(run.label, 60) + " \u00b7 " + run.source + " \u00b7 " + clean(run.result.model.name, 40) + " on " + run.result.cluster.gpus + " x " + clean(run.result.cluster.gpu, 30) }));
+  for (const run of runs) choice.append(element("option", { value: String(run.index), text: clean(run.label, 60) + " \u00b7 " + run.source + " \u00b7 " + clean(run.result.engine || "engine not stored", 30) + " \u00b7 " + clean(run.result.model.name, 40) + " on " + run.result.cluster.gpus + " x " + clean(run.result.cluster.gpu, 30) }));
 
   const parts = { memory: report.memoryPart, timeline: report.timelinePart, pools: report.poolsPart };
   const drawn = {};

@@ -13,18 +13,32 @@ report.liveAt = (run, at) => {
   return live.sort((a, b) => b.size - a.size);
 };
 
+/** What the run needs of its GPU, in one paragraph; null where nothing of it is stored. */
+report.memoryNeeds = (run) => {
+  const { format } = report;
+  const needs = report.needs(run.result.memory);
+  if (needs.deciding === null) return null;
+  const words = [];
+  if (needs.device !== null) words.push("Device memory: " + format.bytes(needs.device) + (needs.outside !== null ? ", of it " + format.bytes(needs.reserved) + " reserved by the allocator at most and " + format.bytes(needs.outside) + " of context and NCCL" : "") + ".");
+  else if (needs.reserved !== null) words.push("Reserved by the allocator at most: " + format.bytes(needs.reserved) + "; what is beside it on the device is not stored.");
+  if (needs.capacity !== null) words.push("The GPU has " + format.bytes(needs.capacity) + ".");
+  return report.element("p", { id: "memory-needs", text: words.join(" ") });
+};
+
 report.memoryPart = (holder, run) => {
   const { element, format, clean } = report;
+  const needs = report.needs(run.result.memory);
   const names = report.data.categories;
   const memory = run.memory;
   if (!memory) {
     const { categories } = run.result.memory;
     if (!categories) {
-      report.clear(holder, report.note("Memory by category: not stored for this run."));
+      report.clear(holder, report.memoryNeeds(run) || "", report.note("Memory by category: not stored for this run."));
       return null;
     }
     const total = Object.values(categories).reduce((sum, bytes) => sum + bytes, 0);
     report.clear(holder,
+      report.memoryNeeds(run) || "",
       report.note((run.source === "measured" ? "A measured run" : "This run") + " stores no memory over time. This is its peak by category."),
       report.table("Peak by category (" + run.source + ")", [{ title: "category" }, { title: "bytes", number: true }, { title: "share", number: true }],
         Object.entries(categories).filter(([, bytes]) => bytes > 0).map(([name, bytes]) => [name, format.bytes(bytes), format.percent(bytes / total)])));
@@ -50,7 +64,6 @@ report.memoryPart = (holder, run) => {
   const details = element("div", { class: "details", id: "memory-details", role: "status" });
   const there = element("div", { id: "memory-live" });
   const peakText = format.bytes(memory.total[memory.peak]);
-  chart.setAttribute("aria-label", "Live bytes by category over the step, stacked; largest total " + peakText + " at " + format.time(memory.at[memory.peak]) + ". Left and right arrow move, P goes to the peak.");
   let plot = null;
 
   const show = (point) => {
@@ -72,6 +85,42 @@ report.memoryPart = (holder, run) => {
     const rows = most.map((one) => [clean(one.name, 60), one.category, format.bytes(one.size), one.begin === null ? "always" : format.time(one.begin), one.begin === null ? "always" : format.time(one.end)]);
     if (rest.length) rows.push([rest.length + " others", "", format.bytes(rest.reduce((sum, one) => sum + one.size, 0)), "", ""]);
     return report.clear(there, report.table(when, [{ title: "buffer", text: true }, { title: "category" }, { title: "bytes", number: true }, { title: "live from", number: true }, { title: "until", number: true }], rows));
+  };
+
+  // ---- Limits: a line each where it is near enough to what lives, else a mark at the upper edge ----
+  const highest = memory.total[memory.peak];
+  const nearEnough = 2.5;
+  const limits = [];
+  if (needs.reserved !== null) limits.push({ bytes: needs.reserved, words: "reserved at most " + format.bytes(needs.reserved), colour: "ink", dash: [6, 4], below: true });
+  if (needs.capacity !== null) limits.push({ bytes: needs.capacity, words: "the GPU's memory, " + format.bytes(needs.capacity), colour: "warn", dash: [], below: false });
+  const near = limits.filter((limit) => limit.bytes <= nearEnough * highest);
+  const far = limits.filter((limit) => limit.bytes > nearEnough * highest);
+  chart.setAttribute("aria-label", "Live bytes by category over the step, stacked; largest total " + peakText + " at " + format.time(memory.at[memory.peak]) + ". " + limits.map((limit) => limit.words).join("; ") + ". Left and right arrow move, P goes to the peak.");
+  const drawLimits = (u) => {
+    const { left, top, width } = u.bbox;
+    const { ctx } = u;
+    const ratio = devicePixelRatio;
+    ctx.save();
+    ctx.font = "600 " + 12 * ratio + "px system-ui, sans-serif";
+    ctx.textAlign = "left";
+    for (const limit of near) {
+      const y = u.valToPos(limit.bytes / 2 ** 30, "y", true);
+      ctx.strokeStyle = ctx.fillStyle = report.colours.page(limit.colour);
+      ctx.lineWidth = 1.5 * ratio;
+      ctx.setLineDash(limit.dash.map((length) => length * ratio));
+      ctx.beginPath();
+      ctx.moveTo(left, y);
+      ctx.lineTo(left + width, y);
+      ctx.stroke();
+      ctx.textBaseline = limit.below ? "top" : "bottom";
+      ctx.fillText(limit.words, left + 6 * ratio, y + (limit.below ? 3 : -2) * ratio);
+    }
+    far.forEach((limit, i) => {
+      ctx.fillStyle = report.colours.page(limit.colour);
+      ctx.textBaseline = "top";
+      ctx.fillText("\u2191 " + limit.words + ", above this chart", left + 6 * ratio, top + (2 + 15 * i) * ratio);
+    });
+    ctx.restore();
   };
 
   const mark = (u) => {
@@ -107,10 +156,10 @@ report.memoryPart = (holder, run) => {
       width: Math.max(240, chart.clientWidth), height: 320,
       legend: { show: false },
       cursor: { points: { show: false }, drag: { x: true, y: false } },
-      scales: { x: { time: false }, y: { range: (u, low, high) => [0, (high || 1) * 1.08] } },
+      scales: { x: { time: false }, y: { range: (u, low, high) => [0, Math.max((high || 1) * 1.08, ...near.map((limit) => (limit.bytes / 2 ** 30) * 1.08))] } },
       axes: [{ ...axis, label: "ms", labelSize: 20, labelFont: axis.font, size: 34 }, { ...axis, label: "GiB", labelSize: 20, labelFont: axis.font, size: 46 }],
       series: [{}, ...used.slice().reverse().map((c) => ({ label: names[c], stroke: report.colours.categories[c], width: 1, fill: report.colours.categories[c], paths: uPlot.paths.stepped({ align: 1 }), points: { show: false } }))],
-      hooks: { draw: [mark], setCursor: [(u) => { if (u.cursor.idx !== null && u.cursor.idx !== undefined) show(u.cursor.idx); }] },
+      hooks: { draw: [drawLimits, mark], setCursor: [(u) => { if (u.cursor.idx !== null && u.cursor.idx !== undefined) show(u.cursor.idx); }] },
     }, stacked(), chart);
   };
 
@@ -152,7 +201,8 @@ report.memoryPart = (holder, run) => {
   }));
   const stored = run.result.memory;
   report.clear(holder,
-    element("p", {}, "Largest total " + peakText + " at " + format.time(memory.at[memory.peak]) + (stored.peak_op ? ", at " + clean(stored.peak_op, 80) : "") + ". Every pool at its fullest: " + format.bytes(stored.peak_bytes) + "."),
+    element("p", {}, "Largest total " + peakText + " at " + format.time(memory.at[memory.peak]) + (stored.peak_op ? ", at " + clean(stored.peak_op, 80) : "") + ". " + (needs.reserved === null ? "Every pool at its fullest: " : "Allocated at most, in whole blocks: ") + format.bytes(stored.peak_bytes) + "."),
+    report.memoryNeeds(run) || "",
     element("div", { class: "tools" }, element("button", { type: "button", text: "Near the peak", onclick: nearPeak }), element("button", { type: "button", text: "Whole step", onclick: whole }), element("span", { class: "muted", text: "Drag to zoom, click for what lives there." })),
     chart, legend, details, there);
   create();

@@ -3,6 +3,16 @@
 
 report.text = (number) => report.data.texts[number];
 
+/** What decides whether a run fits, as far as it is stored. An engine with a caching allocator needs what that has reserved,
+    and beside it what the allocator does not see: `device` is both, `outside` the latter. Other engines need what they allocate. */
+report.needs = (memory) => {
+  const stored = (value) => (typeof value === "number" ? value : null);
+  const [reserved, device, allocated] = [memory.reserved_bytes, memory.device_bytes, memory.allocated_bytes].map(stored);
+  const deciding = device ?? reserved ?? allocated;
+  const word = device !== null ? "of the device" : reserved !== null ? "reserved" : "allocated";
+  return { reserved, device, deciding, word, outside: device !== null && reserved !== null ? device - reserved : null, capacity: stored(memory.capacity_bytes) };
+};
+
 /** Entries with those that come again: [first, count, copies, period] as report_data.hpp has it. `entry(i, later)` is called
     for each in order, i a position among those that stand once. */
 const again = (repeats, count, entry) => {
@@ -122,7 +132,8 @@ class Run {
     return (this.drawn = { lanes, omitted, counts, first, last, byOp });
   }
 
-  /** { at, values: a column a category, total, peak: position of the largest total }; null without. */
+  /** { at, values: a column a category, total, peak: position of the largest total }; null without. Of an engine with a caching
+      allocator: what that has given out, without the context and NCCL ("runtime"), which are beside it. */
   get memory() {
     if (this.unpackedMemory !== undefined) return this.unpackedMemory;
     const packed = this.packed.memory;
@@ -137,11 +148,13 @@ class Run {
     const values = report.data.categories.map(() => new Float64Array(points));
     const total = new Float64Array(points);
     const now = report.data.categories.map(() => 0);
+    const outside = report.needs(this.result.memory).reserved !== null ? report.data.categories.indexOf("runtime") : -1;
     let [i, peak] = [0, 0];
     again(packed.again, once.length, (point, later) => {
       at[i] = once[point] + later;
       for (let k = begin[point]; k < begin[point + 1]; ++k) now[category[change[k]]] += bytes[change[k]];
       for (let c = 0; c < now.length; ++c) {
+        if (c === outside) continue;
         values[c][i] = now[c];
         total[i] += now[c];
       }

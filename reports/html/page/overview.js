@@ -4,20 +4,27 @@
 report.overview = (choose) => {
   const { element, format, clean } = report;
   const config = (run) => run.result.config || {};  // none of what others have left
+  /** Of engines without a caching allocator there is nothing reserved beside what is allocated. */
+  const reservedText = (run) => {
+    const { reserved } = report.needs(run.result.memory);
+    return reserved === null && run.result.plan ? "none" : format.bytes(reserved);
+  };
   const columns = [
     { title: "Run", value: (run) => run.label, text: true },
     { title: "Source", value: (run) => run.source, text: true, node: (run) => report.badge(run.source) },
+    { title: "Engine", value: (run) => run.result.engine || "not stored", text: true },
     { title: "Model", value: (run) => run.result.model.name, text: true },
     { title: "GPUs", value: (run) => run.result.cluster.gpus, show: (run) => (run.result.cluster.gpus ?? "?") + " x " + clean(run.result.cluster.gpu || "not stored", 40) },
+    { title: "Fits", line: true, value: (run) => (run.result.memory.fits ? 1 : 0), show: (run) => report.fitsText(run.result.memory) },
+    { title: "Memory peak", number: true, value: (run) => run.result.memory.peak_bytes, show: (run) => format.bytes(run.result.memory.peak_bytes) },
+    { title: "Reserved", number: true, value: (run) => report.needs(run.result.memory).reserved ?? -1, show: (run) => reservedText(run) },
     { title: "Strategy", value: (run) => config(run).strategy || "not stored", text: true },
     { title: "Batch", value: (run) => config(run).global_batch, show: (run) => (config(run).micro_batch ? config(run).micro_batch + " x " + config(run).microbatches + " x " + config(run).dp_outer * config(run).dp_shard : "not stored") },
     { title: "Median step", number: true, value: (run) => run.step, show: (run) => format.time(run.step) },
     { title: "Tokens/s per GPU", number: true, value: (run) => run.result.time.tokens_per_second_per_gpu, show: (run) => format.count(run.result.time.tokens_per_second_per_gpu) },
     { title: "MFU", number: true, value: (run) => run.result.time.mfu, show: (run) => format.percent(run.result.time.mfu) },
-    { title: "Memory peak", number: true, value: (run) => run.result.memory.peak_bytes, show: (run) => format.bytes(run.result.memory.peak_bytes) },
-    { title: "Fits", value: (run) => (run.result.memory.fits ? 1 : 0), show: (run) => report.format.yes(run.result.memory.fits) },
     { title: "Overlap", number: true, value: (run) => run.result.time.overlap_fraction, show: (run) => format.percent(run.result.time.overlap_fraction) },
-    { title: "Written", value: (run) => run.result.created_unix_ns, show: (run) => format.date(run.result.created_unix_ns / 1e6) },
+    { title: "Written", line: true, value: (run) => run.result.created_unix_ns, show: (run) => format.date(run.result.created_unix_ns / 1e6) },
   ];
   const holder = document.getElementById("runs");
   const filter = document.getElementById("filter");
@@ -34,7 +41,7 @@ report.overview = (choose) => {
   const cell = (column, run, index) => {
     const shownText = column.node ? column.node(run) : clean(column.show ? column.show(run) : column.value(run), 80);
     const content = index === 0 ? element("button", { type: "button", class: "link", onclick: () => choose(run.index), "aria-label": "Show run " + clean(run.label, 80) }, shownText) : shownText;
-    return element(index === 0 ? "th" : "td", { class: column.number ? "number" : column.text ? "text" : null, scope: index === 0 ? "row" : null, "data-label": column.title }, content);
+    return element(index === 0 ? "th" : "td", { class: column.number ? "number" : column.text ? "text" : column.line ? "line" : null, scope: index === 0 ? "row" : null, "data-label": column.title }, content);
   };
 
   const draw = () => {
@@ -88,17 +95,27 @@ report.overview = (choose) => {
   };
 };
 
+/** "yes: 79.05 of 79.07 GiB of the device". */
+report.fitsText = (memory) => {
+  const { format } = report;
+  const { deciding, capacity, word } = report.needs(memory);
+  if (typeof memory.fits !== "boolean") return "not stored";
+  const doubt = memory.fits_certain === false ? ", within error" : "";
+  return (memory.fits ? "yes" : "no") + doubt + ": " + format.bytes(deciding) + " of " + format.bytes(capacity) + " " + word;
+};
+
 report.facts = (run) => {
   const { format, clean, element } = report;
   const { result } = run;
   const { time, memory } = result;
-  const fits = (memory.fits === null ? "" : memory.fits ? "fits: " : "does not fit: ") + format.bytes(memory.allocated_bytes) + " of " + format.bytes(memory.capacity_bytes);
+  const needs = report.needs(memory);
   const { all_gather_bytes: gathered, reduce_scatter_bytes: scattered, all_reduce_bytes: reduced } = result.traffic;
   const sent = [gathered, scattered, reduced].every((bytes) => typeof bytes === "number") ? gathered + scattered + reduced : null;
   const facts = [
     ["Source", report.badge(run.source)],
     ["Run", clean(result.name || "unnamed", 80)],
     ["Identity", clean(result.run_id, 40)],
+    ["Engine", clean(result.engine || "not stored", 60)],
     ["Tool", clean(result.tool + " " + result.version, 60)],
     ["Plan", clean(result.plan_hash, 40)],
     ["Median step", format.time(time.median_step_ns)],
@@ -109,7 +126,8 @@ report.facts = (run) => {
     ["Communication", format.time(time.communication_ns) + ", " + format.percent(time.overlap_fraction) + " hidden"],
     ["Tokens/s per GPU", format.count(time.tokens_per_second_per_gpu)],
     ["TFLOP/s per GPU", format.number(time.tflops_per_gpu) + ", MFU " + format.percent(time.mfu)],
-    ["Memory", fits],
+    ["Fits", report.fitsText(memory)],
+    ...(needs.reserved === null ? [] : [["Device memory", format.bytes(needs.device)], ["Reserved by the allocator", format.bytes(needs.reserved)], ["Context and NCCL", format.bytes(needs.outside)]]),
     ["Memory peak", format.bytes(memory.peak_bytes)],
     ["Sent per GPU and step", format.bytes(sent)],
     ["Network", clean(result.cluster.network || "not stored", 200)],

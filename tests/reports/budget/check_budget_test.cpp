@@ -18,6 +18,7 @@
 namespace mfsdp {
 namespace {
 
+using test::measured_run;
 using test::sample_run;
 using testing::ElementsAre;
 using testing::EndsWith;
@@ -433,14 +434,15 @@ BudgetReport sample_report() {
 }
 
 TEST(RenderBudget, TextIsATable) {
-  EXPECT_EQ(render_budget_text(sample_report()),
-            "Budget ci/b.toml: fail (1 fail, 1 not comparable, 1 pass of 3 limits)\n"
-            "  line 2: cost model 0, now 1: times are not comparable\n"
-            "  line  limit                        allowed    is\n"
-            "     4  memory.allocated_bytes   at most 100   120  fail: 20 B (20.0 %) over\n"
-            "     5  memory.peak_bytes         at most 55    55  pass\n"
-            "     7  time.step_ns            at most 1000  1000  not comparable: another model, "
-            "cluster or cost model\n");
+  EXPECT_EQ(
+      render_budget_text(sample_report()),
+      "Budget ci/b.toml: fail (1 fail, 1 not comparable, 1 pass of 3 limits)\n"
+      "  line 2: cost model 0, now 1: times are not comparable\n"
+      "  line  limit                          allowed       is\n"
+      "     4  memory.allocated_bytes   at most 100 B    120 B  fail: 20 B (20.0 %) over\n"
+      "     5  memory.peak_bytes         at most 55 B     55 B  pass\n"
+      "     7  time.step_ns           at most 1.00 us  1.00 us  not comparable: another model, "
+      "cluster or cost model\n");
 }
 
 TEST(RenderBudget, SaysWhoWasJudged) {
@@ -466,26 +468,74 @@ TEST(RenderBudget, SaysWhoWasJudged) {
 }
 
 TEST(RenderBudget, LinesNameFileLineAndBothValues) {
-  EXPECT_THAT(
-      failure_lines(sample_report()),
-      ElementsAre("ci/b.toml:4: memory.allocated_bytes is 120, 20 B (20.0 %) over the limit "
-                  "of 100 (100 B)",
-                  "ci/b.toml:7: time.step_ns is not comparable: another model, cluster or "
-                  "cost model (cost model 0, now 1)"));
+  EXPECT_THAT(failure_lines(sample_report()),
+              ElementsAre("ci/b.toml:4: Allocated memory 120 B, limit 100: 20 B (20.0 %) over",
+                          "ci/b.toml:7: time.step_ns is not comparable: another model, cluster or "
+                          "cost model (cost model 0, now 1)"));
+}
+
+/// With its unit; to the last digit where less of them would look the same on both sides.
+TEST(RenderBudget, AnExcessIsASentence) {
+  MeasuredRun run = measured_run("a");
+  run.memory.allocated = Bytes(46'579'330'560);
+  run.time.median_step = Nanos(820'000'000);
+  run.time.mfu = 0.4;
+  run.plan.ops = 9052;
+  run.steps = {test::sample_step(100, Nanos(820'000'000), 3.4)};
+  const auto sentence = [&](const std::string& text) {
+    const BudgetReport report = check(budget_of(text), RunResult(run));
+    EXPECT_EQ(report.rows.size(), 1U);
+    EXPECT_TRUE(report.rows[0].worst && report.rows[0].value) << text;
+    return excess_sentence(report.rows[0]);
+  };
+  EXPECT_EQ(sentence("[memory]\nallocated_bytes = 34768170496\n"),
+            "Allocated memory 43.38 GiB, limit 32.38: 11.00 GiB (34.0 %) over");
+  EXPECT_EQ(sentence("[memory]\nallocated_bytes = 46579330559\n"),
+            "Allocated memory 46,579,330,560 B, limit 46,579,330,559: 1 B (<0.1 %) over");
+  EXPECT_EQ(sentence("[memory]\nallocated_bytes = '900 MiB'\n"),
+            "Allocated memory 43.38 GiB, limit 900.00 MiB: 42.50 GiB (4,835.7 %) over");
+  EXPECT_EQ(sentence("[plan]\nops = 9000\n"), "Ops 9,052, limit 9,000: 52 (0.6 %) over");
+  EXPECT_EQ(sentence("[loss]\n100 = 3.2\n"),
+            "Loss at step 100 is 3.4, limit 3.2: 0.2 (6.2 %) over");
+}
+
+/// A rank's tokens and the job's are two keys: a budget of before has the first one alone.
+TEST(CheckBudget, TokensOfARankAndOfTheJob) {
+  PredictedRun run = sample_run();
+  run.config.mesh = data_parallel_mesh(1, 8);
+  run.config.seq_len = 16;
+  run.config.micro_batch = 2;
+  run.config.microbatches = 4;
+  const std::string text = budget_text(RunResult(run));
+  EXPECT_THAT(text, testing::HasSubstr("\ntokens_per_step = 128  # of one rank\n"));  // 16 * 2 * 4
+  EXPECT_THAT(text,
+              testing::HasSubstr("\nglobal_tokens_per_step = 1024  # of all ranks\n"));  // 8 ranks
+  const std::string limit = "[plan]\nops = 10000\n";
+  const auto notes = [&](const std::string& stamp) {
+    return check(budget_of("model = '" + run.model_name + "'\n" + stamp + "\n" + limit),
+                 RunResult(run))
+        .notes;
+  };
+  EXPECT_THAT(notes("tokens_per_step = 128"), IsEmpty());
+  EXPECT_THAT(notes("global_tokens_per_step = 1024"), IsEmpty());
+  EXPECT_THAT(notes("tokens_per_step = 1024"), ElementsAre(testing::HasSubstr("of a rank")));
+  EXPECT_THAT(notes("global_tokens_per_step = 128"),
+              ElementsAre(testing::HasSubstr("tokens of all ranks and a step 128, now 1024")));
 }
 
 TEST(RenderBudget, MarkdownIsATable) {
-  EXPECT_EQ(render_budget_markdown(sample_report()),
-            "### Budget `ci/b.toml`: fail (1 fail, 1 not comparable, 1 pass of 3 limits)\n"
-            "\n"
-            "- line 2: cost model 0, now 1: times are not comparable\n"
-            "\n"
-            "| line | limit | allowed | is | verdict |\n"
-            "| ---: | --- | ---: | ---: | --- |\n"
-            "| 4 | memory.allocated_bytes | at most 100 | 120 | **fail: 20 B (20.0 %) over** |\n"
-            "| 5 | memory.peak_bytes | at most 55 | 55 | pass |\n"
-            "| 7 | time.step_ns | at most 1000 | 1000 | **not comparable: another model, cluster "
-            "or cost model** |\n");
+  EXPECT_EQ(
+      render_budget_markdown(sample_report()),
+      "### Budget `ci/b.toml`: fail (1 fail, 1 not comparable, 1 pass of 3 limits)\n"
+      "\n"
+      "- line 2: cost model 0, now 1: times are not comparable\n"
+      "\n"
+      "| line | limit | allowed | is | verdict |\n"
+      "| ---: | --- | ---: | ---: | --- |\n"
+      "| 4 | memory.allocated_bytes | at most 100 B | 120 B | **fail: 20 B (20.0 %) over** |\n"
+      "| 5 | memory.peak_bytes | at most 55 B | 55 B | pass |\n"
+      "| 7 | time.step_ns | at most 1.00 us | 1.00 us | **not comparable: another model, cluster "
+      "or cost model** |\n");
 }
 
 TEST(RenderBudget, StatisticsStandBesideTheVerdict) {

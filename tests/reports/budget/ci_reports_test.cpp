@@ -51,7 +51,8 @@ TEST(GithubAnnotations, EscapeWhatWorkflowCommandsAreMadeOf) {
       github_annotations(every_verdict()),
       ElementsAre(
           "::error file=50%25%2Ca%3Ab.toml,line=3,title=mfsdp budget%3A allocated::"
-          "memory.allocated_bytes is 120, allowed at most 100: fail: 20 B (20.0 %25) over",
+          "Allocated memory 120 B, limit 100: 20 B (20.0 %25) over (memory.allocated_bytes is "
+          "120, allowed at most 100)",
           "::notice file=50%25%2Ca%3Ab.toml,line=6,title=mfsdp budget%3A ops::"
           "plan.ops is 3500, allowed 3600: improved: 100 (2.8 %25) under",
           testing::AllOf(testing::StartsWith("::warning file=50%25%2Ca%3Ab.toml,line=8,title="),
@@ -72,7 +73,9 @@ TEST(JunitXml, HasACaseForEachLimit) {
   const BudgetReport report = every_verdict();
   const std::string xml = junit_xml(report);
   EXPECT_THAT(xml, HasSubstr("tests=\"5\" failures=\"2\" errors=\"0\" skipped=\"1\""));
-  EXPECT_THAT(xml, HasSubstr("<failure type=\"fail\" message=\"memory.allocated_bytes is 120"));
+  EXPECT_THAT(xml,
+              HasSubstr("<failure type=\"fail\" message=\"Allocated memory 120 B, limit 100: 20 B "
+                        "(20.0 %) over (memory.allocated_bytes is 120, allowed at most 100)\""));
   BudgetReport strict = report;
   strict.policy = {.strict = true, .allow_incomparable = true};
   EXPECT_THAT(junit_xml(strict), HasSubstr("failures=\"2\" errors=\"0\" skipped=\"1\""));

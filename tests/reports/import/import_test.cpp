@@ -13,6 +13,7 @@
 #include "reports/store/store.hpp"
 #include "reports/trace/memory_snapshot.hpp"
 #include "reports/trace/tensorboard.hpp"
+#include "tests/support/event_file.hpp"
 #include "tests/support/foreign_files.hpp"
 #include "tests/support/gzip.hpp"
 #include "tests/support/predicted.hpp"
@@ -281,7 +282,7 @@ TEST_F(Import, LinesOfJson) {
   EXPECT_THAT(error("b.jsonl", "{\"step\":1}\n{\"step\":"), HasSubstr("b.jsonl:2: expected"));
   EXPECT_THAT(error("c.jsonl", "{\"epoch\":1}\n"), HasSubstr("no object of a step"));
   EXPECT_THAT(error("d.jsonl", "{\"global_step\":20,\"log_history\":[]}\n"),
-              HasSubstr("no object of a step"));
+              HasSubstr("its log_history holds no step with a loss"));
   EXPECT_THAT(error("e.jsonl", "{\"step\":1.5,\"loss\":2}\n"),
               HasSubstr("e.jsonl:1: expected a whole number of a step"));
   EXPECT_THAT(error("e.jsonl", "{\"step\":1.5,\"eval_loss\":2}\n"),
@@ -412,6 +413,42 @@ TEST_F(Import, OurExportsToOtherToolsStayOfTheirKind) {
               HasSubstr("mfsdp_origin: source: expected simulated or measured"));
 }
 
+/// What of a training the file does not state, and what it states beside, are facts of the run.
+TEST_F(Import, WhatIsMissingAndWhatIsLeftOutIsSaid) {
+  const auto fact = [](const RunResult& run, std::string_view name) {
+    const Fact* found = find_fact(run.facts, "import", name);
+    return found == nullptr ? std::string("none") : fact_text(found->value);
+  };
+  const RunResult titan = only("train.log", kTitan);
+  EXPECT_EQ(fact(titan, kMissingFigures), "none");
+  EXPECT_EQ(fact(titan, kLeftOutFigures), "none");
+  EXPECT_EQ(fact(only("out.txt", kMegatron), kLeftOutFigures),
+            "consumed samples, loss scale, num zeros, number of nan iterations");
+  const RunResult nemo = only("events.out.tfevents.7",
+                              test::event_file({{"lr", 1, 0.5F}, {"train_loss_of_mine", 1, 2}}));
+  EXPECT_EQ(fact(nemo, kMissingFigures), "loss, step time, tokens per second and GPU, memory");
+  EXPECT_EQ(fact(nemo, kLeftOutFigures), "train_loss_of_mine");
+  std::vector<test::Scalar> many{{"lr", 1, 0.5F}};
+  for (int i = 0; i < 30; ++i) many.push_back({fmt::format("t{:02}", i), 1, 0});
+  EXPECT_THAT(fact(only("events.out.tfevents.8", test::event_file(many)), kLeftOutFigures),
+              AllOf(StartsWith("t00, t01, "), testing::EndsWith(", t19 and 10 more")));
+}
+
+TEST_F(Import, AStateOfHuggingFacesTrainer) {
+  const RunResult run = only("trainer_state.json", R"({"global_step": 2, "log_history": [
+    {"step": 1, "loss": 2.5}, {"step": 1, "eval_loss": 2.25}, {"step": 2, "loss": Infinity}]})");
+  EXPECT_EQ(run.engine, "hf-trainer");
+  EXPECT_EQ(run.measured()->steps.size(), 2U);
+  EXPECT_EQ(run.measured()->evaluations.size(), 1U);
+  EXPECT_FALSE(run.measured()->steps[0].timed);
+}
+
+/// A file that is named as events is looked at as any other.
+TEST_F(Import, ANameDecidesNothing) {
+  EXPECT_THAT(error("events.out.tfevents.9", "hello\n"), HasSubstr("its first line is \"hello\""));
+  EXPECT_EQ(only("events.out.tfevents.10", kTitan).engine, "torchtitan (FSDP2)");
+}
+
 TEST_F(Import, AStoreComesWithItsTimelines) {
   const auto path = folder_ / "other.sqlite";
   ASSERT_TRUE(Store::open(path)->save(sample_run("a", 12, 7)));
@@ -431,7 +468,8 @@ TEST_F(Import, TheSameFileIsTheSameRun) {
 
 TEST_F(Import, WhatIsNoRunIsAnErrorOfOneLine) {
   EXPECT_THAT(error("empty", ""), HasSubstr("is empty"));
-  EXPECT_THAT(error("text", "hello\nworld\n"), HasSubstr("is of no format that is known"));
+  EXPECT_THAT(error("text", "hello\nworld\n"),
+              HasSubstr("unknown format: its first line is \"hello\""));
   EXPECT_THAT(error("forced", "hello\n", {.format = ImportFormat::torchtitan}),
               HasSubstr("holds no line of a step"));
   EXPECT_THAT(error("forced2", "hello\n", {.format = ImportFormat::megatron}),

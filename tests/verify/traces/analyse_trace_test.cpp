@@ -332,6 +332,8 @@ TEST(AnalyseTrace, CountsReductionsInFlight) {
       }).devices.at(0);
   EXPECT_EQ(device.reductions.most_running, 1);  // one after the other
   EXPECT_EQ(device.reductions.most_pending, 3);  // all launched by 2 us, none ended before 20
+  EXPECT_EQ(device.reductions.most_queued, 3);   // none began before 10 us
+  EXPECT_EQ(device.reductions.op, CollectiveOp::reduce_scatter);
 }
 
 TEST(AnalyseTrace, StepsOfTheDeviceGoBeforeThoseOfTheHost) {

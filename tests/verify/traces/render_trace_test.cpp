@@ -50,6 +50,29 @@ TEST(RenderTrace, RanksStandSideBySide) {
   EXPECT_THAT(text, HasSubstr("b\\n.json, rank 3 of 8, device 0    0.230"));
 }
 
+/// Four launched by 3 us, and each runs for 10 us from 10 us on, one after the other.
+TEST(RenderTrace, ReductionsInFlightAreNamedAndCounted) {
+  const auto text_of = [](const std::string& last) {
+    std::string text;
+    KinetoText t([&](std::string_view part) { text += part; }, 3, 8);
+    for (int i = 0; i < 4; ++i) {
+      t.host("cuda_runtime", "cudaLaunchKernelExC", i * kMicro, 100, i + 1);
+      t.collective({.name = i == 3 ? last : "ncclDevKernel_ReduceScatter_Sum_f32_RING_LL",
+                    .begin = (10 + 10 * i) * kMicro,
+                    .duration = 10 * kMicro,
+                    .stream = 24,
+                    .correlation = i + 1},
+                   {});
+    }
+    t.finish();
+    return render_trace_text(std::vector{analyse_trace(*parse_kineto(text, "a.json")).value()});
+  };
+  EXPECT_THAT(text_of("ncclDevKernel_ReduceScatter_Sum_f32_RING_LL"),
+              HasSubstr("Reduce-scatters in flight: 1 running, up to 4 queued\n"));
+  EXPECT_THAT(text_of("ncclDevKernel_AllReduce_Sum_f32_RING_LL"),
+              HasSubstr("Reductions in flight: 1 running, up to 4 queued\n"));
+}
+
 TEST(RenderTrace, MarkdownHasTables) {
   const std::string text = render_trace_markdown(std::vector{report_of("a.json", 100)});
   EXPECT_TRUE(text.starts_with("### a.json, rank 3 of 8, device 0\n\n| ")) << text;
