@@ -46,7 +46,7 @@ void fit_world_size(const RunPlace& place, ExecOptions& options);
 [[nodiscard]] Result<void> check_world_size(const RunPlace& place, std::int64_t ranks);
 
 /// Starts ranks and waits for them; what they end with.
-[[nodiscard]] Result<ExitCode> run_ranks(const RunPlace& place, const CommandLine& command,
-                                         const Session& session);
+[[nodiscard]] Result<ExitCode> run_ranks(const RunPlace& place, const ExecOptions& options,
+                                         const CommandLine& command, const Session& session);
 
 }  // namespace mfsdp

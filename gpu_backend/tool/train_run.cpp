@@ -243,7 +243,7 @@ Result<ExitCode> train_run(const ExecOptions& asked, const CommandLine& command,
   options.steps = inputs.settings.steps;  // those of --epochs
   MFSDP_TRY(check_fault_step(options));
   tell_leftovers(inputs, session);
-  if (place.starts_ranks()) return run_ranks(place, command, session);
+  if (place.starts_ranks()) return run_ranks(place, options, command, session);
 
   std::atomic<bool> unread{false};
   const auto stop = [&] { return session.interrupted || unread; };
