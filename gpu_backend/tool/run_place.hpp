@@ -30,6 +30,11 @@ struct RunPlace {
   std::optional<RankLaunch> launch;
 
   [[nodiscard]] bool starts_ranks() const { return launch && !launch->supervised; }
+  /// Whether this process holds what one process of a run has to hold: the one that the user or a
+  /// launcher has started for rank 0. Ranks end with it.
+  [[nodiscard]] bool is_first() const {
+    return !launch || (starts_ranks() && launch->place.rank == 0);
+  }
 };
 
 /// Makes no CUDA call. `has_cuda`: whether the build can run on GPUs. `auto` is CUDA where it can
