@@ -204,8 +204,9 @@ TEST(Resume, ASecondJobInTheFolderEndsAtOnceAndTheFirstGoesOn) {
   // A job that was killed and is queued again gets in.
   ::kill(first, SIGKILL);
   EXPECT_EQ(test::wait_for(first), 1000 + SIGKILL);
-  const auto again = start(job + " --steps 1000000", out);
-  while (steps_in(test::read_file(out)).empty()) ::usleep(1000);
+  const auto next = folder / "next";
+  const pid_t again = start(job + " --steps 1000000", next);
+  while (steps_in(test::read_file(next)).empty()) ::usleep(1000);
   ::kill(again, SIGINT);
   EXPECT_EQ(test::wait_for(again), 130);
 }
