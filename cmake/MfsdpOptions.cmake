@@ -80,10 +80,11 @@ find_package(Boost 1.74 REQUIRED COMPONENTS program_options)
 find_package(SQLiteCpp REQUIRED)
 find_package(ZLIB REQUIRED)
 
-# Debian's packages of these have no CMake files: mfsdp_find_library(<name> <header> <library>).
-function(mfsdp_find_library name header library)
+# Debian's packages of these have no CMake files: mfsdp_find_library(<name> <header> <library>...), the
+# first of the libraries that is there.
+function(mfsdp_find_library name header)
   find_path(${name}_INCLUDE_DIR ${header} REQUIRED)
-  find_library(${name}_LIBRARY ${library} REQUIRED)
+  find_library(${name}_LIBRARY NAMES ${ARGN} REQUIRED)
   mark_as_advanced(${name}_INCLUDE_DIR ${name}_LIBRARY)
   add_library(mfsdp::${name} UNKNOWN IMPORTED GLOBAL)
   set_target_properties(mfsdp::${name} PROPERTIES
@@ -91,3 +92,5 @@ function(mfsdp_find_library name header library)
 endfunction()
 mfsdp_find_library(pcre2 pcre2.h pcre2-8)
 mfsdp_find_library(utf8proc utf8proc.h utf8proc)
+# Static where it is there: machines with GPUs have it less often than the others.
+mfsdp_find_library(nettle nettle/hmac.h libnettle.a nettle)

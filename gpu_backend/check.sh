@@ -302,6 +302,9 @@ on_two_hosts() {  # FOLDER ARGUMENTS...
   local dir=$1 port=$((21000 + RANDOM % 8000)) second=0,1
   shift
   [ "$gpus" -ge 4 ] && second=2,3
+  local MFSDP_SECRET  # of both hosts
+  MFSDP_SECRET=$(head -c 32 /dev/urandom | od -An -tx1 | tr -d ' \n')
+  export MFSDP_SECRET
   local run=(timeout 120 "$exec_tool" --backend cuda --nproc 2 --nnodes 2 --master "127.0.0.1:$port" --no-save
     --deterministic --deadline 60 --model llama_tiny --data "$text" --output jsonl "$@")
   mkdir -p "$dir"

@@ -10,7 +10,7 @@
 #include <vector>
 
 #include "core/base/byte_order_mark.hpp"
-#include "core/base/text.hpp"
+#include "core/base/excerpt.hpp"
 
 namespace mfsdp {
 namespace {
@@ -105,7 +105,7 @@ class StrictBuilder {
 
   bool key(std::string& name) {
     if (!keys_.back().insert(name).second) {
-      return refuse(fmt::format("key \"{}\" appears twice in one object", printable(name)));
+      return refuse(fmt::format("key \"{}\" appears twice in one object", excerpt(name)));
     }
     return dom_.key(name);
   }

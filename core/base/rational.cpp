@@ -6,6 +6,7 @@
 #include <limits>
 #include <numeric>
 
+#include "core/base/excerpt.hpp"
 #include "core/base/quantity.hpp"
 
 namespace mfsdp {
@@ -77,7 +78,7 @@ Result<Rational> make_rational(std::int64_t num, std::int64_t den) {
 
 Result<Rational> parse_rational(std::string_view text, std::string_view where) {
   const auto wrong = [&](std::string_view why) {
-    return fail(std::string(where), fmt::format("{}, got '{}'", why, text));
+    return fail(std::string(where), fmt::format("{}, got '{}'", why, excerpt(text)));
   };
   try {
     DecimalReader reader{.text = text};

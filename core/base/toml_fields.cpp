@@ -7,7 +7,7 @@
 
 #include "core/base/byte_order_mark.hpp"
 #include "core/base/closest.hpp"
-#include "core/base/text.hpp"
+#include "core/base/excerpt.hpp"
 
 // toml++ 3.3 asserts (and under NDEBUG assumes) what the text "[#" breaks, although its next lines
 // report that very mistake. Without the assertion they do.
@@ -22,7 +22,7 @@ namespace mfsdp {
 namespace {
 
 /// Keys can hold any character and be of any length; messages stay on one line.
-std::string shown(std::string_view key) { return printable(key.substr(0, 80)); }
+std::string shown(std::string_view key) { return excerpt(key); }
 
 std::string at_line(const std::string& where, std::uint32_t line) {
   return line == 0 ? where : fmt::format("{}:{}", where, line);

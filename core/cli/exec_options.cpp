@@ -54,6 +54,8 @@ FlagGroup ranks_group(ExecOptions& o) {
           integer_flag("--nnodes", "hosts with as many ranks each (1)", o.nodes, kNodes),
           integer_flag("--node-rank", "of this host, from 0", o.node_rank, kRankRange),
           bound_flag("--master", "ADDR:PORT", "where rank 0 listens", o.master, parse_path),
+          switch_flag("--insecure-rendezvous", "several hosts without MFSDP_SECRET",
+                      o.insecure_rendezvous),
           choice_flag("--attention", "K",
                       "bf16 attention: warpgroups where they take it, or cudnn (warpgroups)",
                       o.attention),

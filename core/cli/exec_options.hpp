@@ -56,9 +56,9 @@ inline constexpr std::string_view kResumeAuto = "auto";
 inline constexpr std::string_view kEachOp = "each";
 
 /// Flags that mean something only where ranks have GPUs.
-inline constexpr std::array kGpuFlags{"--nproc",    "--nnodes",      "--node-rank",
-                                      "--master",   "--gemm-search", "--gemm-cache",
-                                      "--delay-op", "--attention"};
+inline constexpr std::array kGpuFlags{
+    "--nproc",       "--nnodes",     "--node-rank", "--master",   "--insecure-rendezvous",
+    "--gemm-search", "--gemm-cache", "--delay-op",  "--attention"};
 
 struct ExecOptions {
   CommonOptions common;
@@ -70,6 +70,7 @@ struct ExecOptions {
   std::optional<std::int64_t> nodes;
   std::optional<std::int64_t> node_rank;
   std::optional<std::string> master;  ///< ADDRESS:PORT of rank 0
+  bool insecure_rendezvous = false;   ///< ranks on several hosts need no secret
   AttentionChoice attention = AttentionChoice::warpgroups;
   GemmSearch gemm_search = GemmSearch::automatic;
   std::optional<std::string> gemm_cache;  ///< folder

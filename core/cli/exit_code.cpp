@@ -10,10 +10,16 @@
 namespace mfsdp {
 namespace {
 
+/// Bytes of a line that says anything: whatever an error quotes of its input, no more than a
+/// screen.
+constexpr std::size_t kLongestLine = 4000;
+
 /// In one piece: other processes write to the same place.
 void write_line(std::ostream& err, std::string_view tool, std::string_view kind,
                 std::string_view text) {
-  err << fmt::format("{}: {}{}\n", tool, kind, printable(text));
+  const std::string shown = printable(text.substr(0, kLongestLine));
+  const std::string_view rest = text.size() > kLongestLine ? " ..." : "";
+  err << fmt::format("{}: {}{}{}\n", tool, kind, shown, rest);
 }
 
 }  // namespace

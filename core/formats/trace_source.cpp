@@ -4,8 +4,6 @@
 #include <zlib.h>
 
 #include <algorithm>
-#include <cerrno>
-#include <cstring>
 #include <new>
 #include <utility>
 
@@ -38,14 +36,11 @@ TraceSource::~TraceSource() = default;
 
 Result<std::unique_ptr<TraceSource>> TraceSource::open(const std::filesystem::path& path) {
   const std::string where = printable(path.string());
-  std::error_code ignored;
-  if (std::filesystem::is_directory(path, ignored))
-    return fail(where,
-                "expected a trace of PyTorch's profiler (.json or .json.gz), got a directory");
+  auto file = InputFile::open(path, "a trace of PyTorch's profiler (.json or .json.gz)");
+  if (!file) return fail(where, file.error().what, file.error().fault);
   std::unique_ptr<TraceSource> source(new TraceSource);
   source->where_ = where;
-  source->file_.reset(std::fopen(path.c_str(), "rb"));
-  if (!source->file_) return fail(where, std::strerror(errno));
+  source->file_.emplace(std::move(*file));
   return source;
 }
 
@@ -63,10 +58,10 @@ void TraceSource::refuse(std::string what, Fault fault) {
 std::size_t TraceSource::read_raw() {
   std::size_t count = 0;
   if (file_) {
-    count = std::fread(raw_.data(), 1, raw_.size(), file_.get());
-    if (count == 0 && std::ferror(file_.get()) != 0)
-      refuse(fmt::format("cannot be read after byte {}: {}", raw_read_, std::strerror(errno)),
-             Fault::environment);
+    const auto read = file_->read(raw_);
+    if (!read)
+      refuse(fmt::format("after byte {}: {}", raw_read_, read.error().what), read.error().fault);
+    count = read.value_or(0);
   } else {
     count = std::min(raw_.size(), memory_.size());
     std::copy_n(memory_.data(), count, raw_.data());

@@ -3,7 +3,6 @@
 #pragma once
 
 #include <cstdint>
-#include <cstdio>
 #include <filesystem>
 #include <memory>
 #include <optional>
@@ -13,6 +12,7 @@
 #include <vector>
 
 #include "core/base/error.hpp"
+#include "core/base/input_file.hpp"
 
 namespace mfsdp::traces {
 
@@ -41,9 +41,6 @@ class TraceSource final : public std::streambuf {
   int_type underflow() override;
 
  private:
-  struct CloseFile {
-    void operator()(std::FILE* file) const { std::fclose(file); }
-  };
   struct Inflate;
 
   TraceSource();
@@ -55,7 +52,7 @@ class TraceSource final : public std::streambuf {
   void refuse(std::string what, Fault fault = Fault::input);
 
   std::string where_;
-  std::unique_ptr<std::FILE, CloseFile> file_;
+  std::optional<InputFile> file_;
   std::string_view memory_;  ///< what is left of it, where there is no file
   std::vector<char> raw_;
   std::vector<char> text_;            ///< unpacked; empty for a plain file

@@ -14,7 +14,8 @@ namespace mfsdp {
 /// inside 63 bits; whatever is larger is no model but a mistake.
 struct ShapeLimits {
   static constexpr std::int64_t dim = (std::int64_t{1} << 31) - 1;
-  static constexpr std::int64_t layers = 100'000;
+  /// A plan takes time and memory by layer, some 1.5 ms and 160 KB; models have some hundreds.
+  static constexpr std::int64_t layers = 4096;
   static constexpr std::int64_t heads = std::int64_t{1} << 20;  ///< also of head_dim
   static constexpr std::int64_t experts = 1 << 16;
   /// Exclusive. Counts below 2^53 survive a trip through JSON readers that use doubles.

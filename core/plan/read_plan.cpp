@@ -11,9 +11,9 @@
 #include <variant>
 #include <vector>
 
+#include "core/base/excerpt.hpp"
 #include "core/base/json_text.hpp"
 #include "core/base/parse_json.hpp"
-#include "core/base/text.hpp"
 #include "core/plan/check.hpp"
 #include "core/plan/describe.hpp"
 #include "core/plan/exact_sums.hpp"
@@ -91,7 +91,7 @@ class JsonReader {
     describe::fields(known, value);
     for (const auto& [key, unused] : node_->items())
       if (std::find(known.keys.begin(), known.keys.end(), key) == known.keys.end())
-        return refuse(printable(key), "unknown key");
+        return refuse(excerpt(key), "unknown key");
   }
 
   template <class T>
@@ -226,7 +226,7 @@ void JsonReader::schema(std::string_view key) {
   std::string schema;
   (*this)(key, schema);
   if (error_ || schema == kPlanSchema) return;
-  refuse(key, fmt::format("expected \"{}\", got \"{}\"{}", kPlanSchema, schema,
+  refuse(key, fmt::format("expected \"{}\", got \"{}\"{}", kPlanSchema, excerpt(schema),
                           schema == kFirstPlanSchema
                               ? ", which older versions wrote: build the plan again from its flags"
                               : ""));

@@ -2,7 +2,6 @@
 
 #include <fcntl.h>
 #include <fmt/format.h>
-#include <sys/file.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -95,7 +94,7 @@ Result<void> NewFile::close() {
 }
 
 Result<void> read_bytes(const fs::path& path, std::int64_t offset, std::span<std::byte> bytes) {
-  const FileDescriptor file(::open(path.c_str(), O_RDONLY | O_CLOEXEC));
+  const FileDescriptor file(::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK));
   if (!file) return fail(path.string(), "cannot be opened: " + reason(errno));
   const std::int64_t end = offset + std::ssize(bytes);
   while (!bytes.empty()) {
@@ -113,20 +112,19 @@ Result<void> read_bytes(const fs::path& path, std::int64_t offset, std::span<std
 
 // ---- folders -----------------------------------------------------------------------------------
 
-Result<SaveFolder> SaveFolder::open(const fs::path& path, const SaveProbe& probe) {
-  SaveFolder folder(path, probe);
-  MFSDP_TRY(probe());
+Result<void> make_save_folder(const fs::path& path) {
   std::error_code error;
   fs::create_directories(path, error);
   if (error) return cannot("be made a folder for saves", path, error.value());
   if (::access(path.c_str(), W_OK | X_OK) != 0) return cannot("be written", path, errno);
-  folder.lock_ = FileDescriptor(::open(path.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
-  if (!folder.lock_) return cannot("be opened", path, errno);
-  if (::flock(folder.lock_.number(), LOCK_EX | LOCK_NB) != 0) {
-    if (errno == EWOULDBLOCK)
-      return fail(path.string(), "another run saves here: expected a folder of its own");
-    return cannot("be locked", path, errno);
-  }
+  return {};
+}
+
+Result<SaveFolder> SaveFolder::open(const fs::path& path, const SaveProbe& probe) {
+  SaveFolder folder(path, probe);
+  MFSDP_TRY(probe());
+  MFSDP_TRY(make_save_folder(path));
+  std::error_code error;
   const fs::path latest = path / kLatestName;
   const fs::file_status status = fs::symlink_status(latest, error);
   if (fs::exists(status) && !fs::is_symlink(status))

@@ -13,7 +13,6 @@
 
 #include "core/base/durable_file.hpp"
 #include "core/base/error.hpp"
-#include "core/base/file_descriptor.hpp"
 
 namespace mfsdp {
 
@@ -43,12 +42,14 @@ class NewFile {
 [[nodiscard]] Result<void> read_bytes(const std::filesystem::path& path, std::int64_t offset,
                                       std::span<std::byte> bytes);
 
-/// The folder that saves go to: DIR of the format. It is locked while the object lives, so that of
-/// several runs only one saves there.
+/// Errors: the folder cannot be made, or not written.
+[[nodiscard]] Result<void> make_save_folder(const std::filesystem::path& path);
+
+/// The folder that saves go to: DIR of the format. The run holds its lock (run_lock.hpp).
 class SaveFolder {
  public:
   /// Makes the folder if need be, and removes what killed saves have left there. Errors: it cannot
-  /// be made or written, another run saves there (a fault of the input).
+  /// be made or written.
   [[nodiscard]] static Result<SaveFolder> open(const std::filesystem::path& path,
                                                const SaveProbe& probe);
   /// Makes an empty folder for the files of a step.
@@ -70,7 +71,6 @@ class SaveFolder {
 
   std::filesystem::path path_;
   const SaveProbe* probe_;
-  FileDescriptor lock_;
 };
 
 inline constexpr std::string_view kManifestName = "manifest.json";

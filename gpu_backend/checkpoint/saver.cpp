@@ -99,7 +99,7 @@ Result<Bytes> Saver::complete(const SaveFolder& folder, const Manifest& manifest
 
 Result<Bytes> Saver::keep(const RestingRank& rank, const TrainPosition& position,
                           HostGather& gather, const HostGather::Alive& alive) {
-  std::optional<SaveFolder> folder;  // rank 0's; locked until the save is complete
+  std::optional<SaveFolder> folder;  // rank 0's
   if (rank.rank == 0) {
     MFSDP_LET(opened, SaveFolder::open(settings_.folder, settings_.probe));
     folder.emplace(std::move(opened));

@@ -36,9 +36,8 @@ class Saver final : public StateKeeper {
     return settings_.every > 0 && steps_done % settings_.every == 0;
   }
 
-  /// Errors: the folder or a file cannot be written, another run saves there; faults of the
-  /// environment but for the latter. Earlier saves are as they were; what was written of this one
-  /// stays, as other ranks may be writing still.
+  /// Errors: the folder or a file cannot be written, faults of the environment. Earlier saves are
+  /// as they were; what was written of this one stays, as other ranks may be writing still.
   [[nodiscard]] Result<Bytes> keep(const RestingRank& rank, const TrainPosition& position,
                                    HostGather& gather, const HostGather::Alive& alive) override;
 

@@ -101,10 +101,10 @@ Result<std::optional<Frame>> FrameReader::next() {
   if (rest.size() < kHeader) return std::nullopt;
   const auto kind = static_cast<FrameKind>(rest[kKindAt]);
   const auto zeros = rest.subspan(kKindAt + 1, kLengthAt - kKindAt - 1);
-  if (from_little_endian(zeros) != 0 || kind < FrameKind::hello || kind > FrameKind::goodbye)
+  if (from_little_endian(zeros) != 0 || kind < FrameKind::hello || kind > FrameKind::accepted)
     return fail("rendezvous",
                 fmt::format("a frame of kind {}: expected 1 to {}", static_cast<int>(kind),
-                            static_cast<int>(FrameKind::goodbye)),
+                            static_cast<int>(FrameKind::accepted)),
                 Fault::environment);
   const std::uint64_t length = from_little_endian(rest.subspan(kLengthAt, kHeader - kLengthAt));
   if (length > limit_)
@@ -125,6 +125,7 @@ std::vector<std::byte> encode(const Hello& hello) {
       .text(hello.identity.run_id)
       .text(hello.identity.plan_hash)
       .text(hello.identity.build_id)
+      .bytes(hello.nonce)
       .frame(FrameKind::hello);
 }
 
@@ -134,7 +135,8 @@ std::optional<Hello> decode_hello(std::span<const std::byte> payload) {
   const auto rank = reader.number();
   const auto world_size = reader.number();
   if (!version || !rank || !world_size) return std::nullopt;
-  Hello hello{.version = *version, .rank = *rank, .world_size = *world_size, .identity = {}};
+  Hello hello{
+      .version = *version, .rank = *rank, .world_size = *world_size, .identity = {}, .nonce = {}};
   if (hello.version != kRendezvousVersion) return hello;
   for (std::string* field :
        {&hello.identity.run_id, &hello.identity.plan_hash, &hello.identity.build_id}) {
@@ -142,6 +144,9 @@ std::optional<Hello> decode_hello(std::span<const std::byte> payload) {
     if (!text) return std::nullopt;
     *field = *text;
   }
+  const auto nonce = reader.bytes();
+  if (!nonce || nonce->size() != hello.nonce.size()) return std::nullopt;
+  std::ranges::copy(*nonce, hello.nonce.begin());
   if (!reader.rest().empty()) return std::nullopt;
   return hello;
 }

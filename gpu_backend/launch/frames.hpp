@@ -3,6 +3,7 @@
 //   magic (4 bytes) | kind (1) | zero (3) | length (4) | payload; integers little-endian
 #pragma once
 
+#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <optional>
@@ -17,7 +18,7 @@
 namespace mfsdp {
 
 /// Raised with every change of what frames hold, but for the first three fields of a Hello.
-inline constexpr std::int64_t kRendezvousVersion = 1;
+inline constexpr std::int64_t kRendezvousVersion = 2;
 
 enum class FrameKind : std::uint8_t {
   hello = 1,  ///< Hello; first of all, to rank 0
@@ -29,7 +30,10 @@ enum class FrameKind : std::uint8_t {
   failed,     ///< rank, text
   stop,       ///< to rank 0: a rank would like the run to end
   grant,      ///< from rank 0: TurnGrant
-  goodbye     ///< the last frame of a rank that leaves in order
+  goodbye,    ///< the last frame of a rank that leaves in order
+  challenge,  ///< from rank 0, after a hello: 32 bytes that are used once
+  proof,      ///< to rank 0: 32 bytes (handshake.hpp)
+  accepted    ///< from rank 0: 32 bytes, its own proof
 };
 
 struct Frame {
@@ -44,6 +48,7 @@ class PayloadWriter {
   /// With its length before it.
   PayloadWriter& text(std::string_view value);
   PayloadWriter& bytes(std::span<const std::byte> value);
+  [[nodiscard]] const std::vector<std::byte>& payload() const { return payload_; }
   /// The frame as it is sent.
   [[nodiscard]] std::vector<std::byte> frame(FrameKind kind) const;
 
@@ -85,12 +90,14 @@ class FrameReader {
   std::size_t begin_ = 0;  ///< of what has not been read, in bytes_
 };
 
-/// Who calls, and for which run.
+/// Who calls, and for which run. Nothing of it is believed before the caller has proved that it
+/// knows the run's secret.
 struct Hello {
   std::int64_t version = kRendezvousVersion;
   std::int64_t rank = 0;
   std::int64_t world_size = 0;
   MeetingIdentity identity;
+  std::array<std::byte, 32> nonce{};  ///< drawn for this connection
 };
 
 /// Most bytes of a frame before all ranks are welcome.

@@ -12,6 +12,7 @@
 #include <utility>
 
 #include "core/base/text.hpp"
+#include "gpu_backend/launch/handshake.hpp"
 #include "gpu_backend/launch/sockets.hpp"
 
 namespace mfsdp {
@@ -19,13 +20,8 @@ namespace {
 
 using std::chrono::milliseconds;
 
-/// For a stranger to say who it is. No rank takes longer: it speaks as soon as it is connected.
-constexpr std::chrono::seconds kStranger{10};
 /// After the first thing that is wrong, for others to come and be told too.
 constexpr std::chrono::seconds kVerdict{3};
-/// Connections that have not said who they are; more are not accepted until some have.
-constexpr std::size_t kMostStrangers = 256;
-
 tl::unexpected<Error> refuse(std::string what) {
   return fail("rendezvous", std::move(what), Fault::environment);
 }
@@ -84,32 +80,22 @@ std::string find_fault(const std::vector<Hello>& hellos) {
 
 // ---- rank 0 ------------------------------------------------------------------------------------
 
-/// Somebody who has connected.
-struct Guest {
-  FileDescriptor socket;
-  FrameReader reader{kMostGreetingBytes};
-  Clock::time_point since;
-  std::optional<Hello> hello;  ///< none: a stranger so far
-};
-
 class Door {
  public:
-  Door(const FileDescriptor& listener, Hello own, const RendezvousSettings& settings)
-      : listener_(listener),
-        own_(std::move(own)),
+  Door(const FileDescriptor& listener, Hello own, const std::string& secret,
+       const RendezvousSettings& settings)
+      : own_(std::move(own)),
         deadline_(Clock::now() + settings.meet_deadline),
-        patience_(settings.meet_deadline) {}
+        patience_(settings.meet_deadline),
+        strangers_(listener, secret) {}
 
   Result<std::vector<Peer>> open() {
     while (!all_have_come()) {
       const auto until = std::min(deadline_, verdict_.value_or(deadline_));
       if (Clock::now() >= until) return refuse_all(verdict_ ? find_fault(hellos()) : missing());
       wait(until);
-      accept_guests();
-      for (Guest& guest : guests_) MFSDP_TRY(listen_to(guest));
-      guests_.remove_if([](const Guest& guest) {
-        return !guest.socket || (!guest.hello && Clock::now() - guest.since > kStranger);
-      });
+      ranks_.splice(ranks_.end(), strangers_.step());
+      for (ProvenRank& rank : ranks_) MFSDP_TRY(check_is_there(rank));
       if (!verdict_ && !find_fault(hellos()).empty()) verdict_ = Clock::now() + kVerdict;
     }
     const std::string fault = find_fault(hellos());
@@ -119,8 +105,7 @@ class Door {
  private:
   [[nodiscard]] std::vector<Hello> hellos() const {
     std::vector<Hello> list{own_};
-    for (const Guest& guest : guests_)
-      if (guest.hello) list.push_back(*guest.hello);
+    for (const ProvenRank& rank : ranks_) list.push_back(rank.hello);
     return list;
   }
 
@@ -138,120 +123,79 @@ class Door {
   [[nodiscard]] bool all_have_come() const { return missing_ranks().empty(); }
 
   [[nodiscard]] std::string missing() const {
-    return fmt::format("{} of {} did not come within {} s", name_ranks(missing_ranks()),
-                       own_.world_size, in_seconds(patience_));
-  }
-
-  [[nodiscard]] std::size_t strangers() const {
-    return static_cast<std::size_t>(
-        std::ranges::count_if(guests_, [](const Guest& guest) { return !guest.hello; }));
+    return fmt::format("{} of {} did not come within {} s{}", name_ranks(missing_ranks()),
+                       own_.world_size, in_seconds(patience_), strangers_.turned_away());
   }
 
   void wait(Clock::time_point until) const {
     std::vector<pollfd> waiting;
-    if (strangers() < kMostStrangers) waiting.push_back({listener_.number(), POLLIN, 0});
-    for (const Guest& guest : guests_) {
-      waiting.push_back({guest.socket.number(), POLLIN, 0});
-      if (!guest.hello) until = std::min(until, guest.since + kStranger);
-    }
+    strangers_.add_to(waiting, until);
+    for (const ProvenRank& rank : ranks_) waiting.push_back({rank.peer.socket.number(), POLLIN, 0});
     static_cast<void>(::poll(waiting.data(), waiting.size(), poll_wait_until(until)));
   }
 
-  void accept_guests() {
-    while (strangers() < kMostStrangers) {
-      FileDescriptor socket = accept_from(listener_);
-      if (!socket) return;
-      Guest& guest = guests_.emplace_back();
-      guest.socket = std::move(socket);
-      guest.since = Clock::now();
-    }
-  }
-
-  /// Whoever is no rank is dropped; a rank that goes away ends the meeting.
-  Result<void> listen_to(Guest& guest) {
+  /// A rank that goes away ends the meeting.
+  Result<void> check_is_there(ProvenRank& rank) {
     std::array<std::byte, kMostGreetingBytes> bytes{};
-    const Transfer came = receive_from(guest.socket, bytes);
-    guest.reader.add(std::span(bytes).first(came.bytes));
-    if (guest.hello) {
-      if (!came.ended) return {};
-      return tl::unexpected<Error>(
-          refuse_all(fmt::format("rank {} went away before all had come", guest.hello->rank))
-              .error());
-    }
-    auto frame = guest.reader.next();
-    if (frame && *frame && (**frame).kind == FrameKind::hello)
-      guest.hello = decode_hello((**frame).payload);
-    const bool waits = frame && !*frame && !came.ended;
-    if (!guest.hello && !waits) guest.socket.close();
-    return {};
+    const Transfer came = receive_from(rank.peer.socket, bytes);
+    rank.peer.reader.add(std::span(bytes).first(came.bytes));
+    if (!came.ended) return {};
+    return tl::unexpected<Error>(
+        refuse_all(fmt::format("rank {} went away before all had come", rank.hello.rank)).error());
   }
 
   Result<std::vector<Peer>> refuse_all(std::string reason) {
     constexpr std::size_t kMost = kMostGreetingBytes / 2;  // as many values as there are ranks
     if (reason.size() > kMost) reason = reason.substr(0, kMost) + " ...";
-    for (const Guest& guest : guests_)
-      if (guest.hello)
-        static_cast<void>(
-            send_to(guest.socket, PayloadWriter().text(reason).frame(FrameKind::refused)));
+    for (const ProvenRank& rank : ranks_)
+      static_cast<void>(
+          send_to(rank.peer.socket, PayloadWriter().text(reason).frame(FrameKind::refused)));
     return refuse(reason);
   }
 
   Result<std::vector<Peer>> welcome_all() {
     std::vector<Peer> peers;
-    for (Guest& guest : guests_) {
-      if (!guest.hello) continue;
+    for (ProvenRank& rank : ranks_) {
       // A few bytes on a connection that is new: they fit.
-      static_cast<void>(send_to(guest.socket, PayloadWriter().frame(FrameKind::welcome)));
-      peers.push_back({.rank = guest.hello->rank,
-                       .socket = std::move(guest.socket),
-                       .reader = std::move(guest.reader)});
+      static_cast<void>(send_to(rank.peer.socket, PayloadWriter().frame(FrameKind::welcome)));
+      rank.peer.rank = rank.hello.rank;
+      peers.push_back(std::move(rank.peer));
     }
     std::ranges::sort(peers, {}, &Peer::rank);
     return peers;
   }
 
-  const FileDescriptor& listener_;
   Hello own_;
   Clock::time_point deadline_;
   milliseconds patience_;
   std::optional<Clock::time_point> verdict_;  ///< when something is wrong: when it is said
-  std::list<Guest> guests_;
+  Strangers strangers_;
+  std::list<ProvenRank> ranks_;
 };
 
 }  // namespace
 
 Result<std::vector<Peer>> greet_ranks(const FileDescriptor& listener, const Hello& own,
+                                      const std::string& secret,
                                       const RendezvousSettings& settings) {
-  return Door(listener, own, settings).open();
+  return Door(listener, own, secret, settings).open();
 }
 
 // ---- other ranks -------------------------------------------------------------------------------
 
-Result<Peer> call_rank_0(const MeetingPoint& meeting, const Hello& own,
+Result<Peer> call_rank_0(const MeetingPoint& meeting, const Hello& own, const std::string& secret,
                          const RendezvousSettings& settings) {
   const Clock::time_point deadline = Clock::now() + settings.meet_deadline;
-  MFSDP_LET(socket, connect_to(meeting, deadline));
-  Peer peer;
-  peer.socket = std::move(socket);
-  static_cast<void>(send_to(peer.socket, encode(own)));
-  // Rank 0 has begun to wait at another time, and knows more about who is missing.
+  // Rank 0 has begun to wait at another time, and knows more about which ranks are missing.
   const Clock::time_point last = deadline + settings.meet_deadline + kVerdict;
-  std::array<std::byte, kMostGreetingBytes> bytes{};
-  while (Clock::now() < last) {
-    pollfd waiting{.fd = peer.socket.number(), .events = POLLIN, .revents = 0};
-    static_cast<void>(::poll(&waiting, 1, poll_wait_until(last)));
-    const Transfer came = receive_from(peer.socket, bytes);
-    peer.reader.add(std::span(bytes).first(came.bytes));
-    auto frame = peer.reader.next();
-    if (!frame)
-      return refuse(fmt::format("what answers at {} port {} is no rank 0 of mfsdp", meeting.address,
-                                meeting.port));
-    if (*frame && (**frame).kind == FrameKind::welcome) return peer;
-    if (*frame && (**frame).kind == FrameKind::refused)
-      return refuse(printable(PayloadReader((**frame).payload).text().value_or("refused")));
-    if (came.ended) return refuse("rank 0 went away before all had come");
-  }
-  return refuse(fmt::format("rank 0 at {} port {} says nothing", meeting.address, meeting.port));
+  MFSDP_LET(peer, prove_to_rank_0(meeting, own, secret, deadline, last));
+  MFSDP_LET(heard, hear(peer, last));
+  if (heard.ended) return refuse("rank 0 went away before all had come");
+  if (!heard.frame)
+    return refuse(fmt::format("rank 0 at {} port {} says nothing", meeting.address, meeting.port));
+  const Frame& frame = *heard.frame;
+  if (frame.kind == FrameKind::welcome) return std::move(peer);
+  return refuse(printable(PayloadReader(frame.payload).text().value_or("refused")));
 }
 
 }  // namespace mfsdp

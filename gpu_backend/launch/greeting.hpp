@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <string>
 #include <vector>
 
 #include "core/base/error.hpp"
@@ -15,17 +16,18 @@ namespace mfsdp {
 struct Peer {
   std::int64_t rank = 0;
   FileDescriptor socket;
-  FrameReader reader{kMostGreetingBytes};  ///< may hold what came behind the greeting
+  FrameReader reader{kMostGreetingBytes};  ///< may hold what came after the greeting
 };
 
-/// On rank 0: connections to all other ranks, by rank. Errors: as Rendezvous::meet; every rank that
-/// had come has been told the same.
+/// On rank 0: connections to all other ranks, by rank. Each has proved that it knows `secret`.
+/// Errors: as Rendezvous::meet; every rank that had come has been told the same.
 [[nodiscard]] Result<std::vector<Peer>> greet_ranks(const FileDescriptor& listener,
-                                                    const Hello& own,
+                                                    const Hello& own, const std::string& secret,
                                                     const RendezvousSettings& settings);
 
-/// On any other rank: its connection to rank 0.
+/// On any other rank: its connection to rank 0, which has proved that it knows `secret`.
 [[nodiscard]] Result<Peer> call_rank_0(const MeetingPoint& meeting, const Hello& own,
+                                       const std::string& secret,
                                        const RendezvousSettings& settings);
 
 }  // namespace mfsdp

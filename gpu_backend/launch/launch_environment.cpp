@@ -70,6 +70,7 @@ Result<RankLaunch> read_supervised(const Environment& environment) {
   launch.meeting = {.address = find_variable(environment, "MFSDP_MASTER_ADDR").value_or(""),
                     .port = static_cast<std::uint16_t>(port)};
   launch.run_id = find_variable(environment, "MFSDP_RUN_ID").value_or("");
+  launch.secret = find_variable(environment, "MFSDP_SECRET");
   return launch;
 }
 
@@ -126,6 +127,9 @@ Environment supervised_environment(Environment environment, const RankLaunch& la
   set("MFSDP_MASTER_ADDR", launch.meeting.address);
   set("MFSDP_MASTER_PORT", std::to_string(launch.meeting.port));
   set("MFSDP_RUN_ID", launch.run_id);
+  environment.erase("MFSDP_SECRET_FILE");
+  environment.erase("MFSDP_SECRET");
+  if (launch.secret) set("MFSDP_SECRET", *launch.secret);
   set(kSupervisorSign, std::to_string(launch.supervised->supervisor));
   set("MFSDP_WATCHDOG_FD", std::to_string(launch.supervised->watchdog));
   environment.erase("MFSDP_LISTENER_FD");

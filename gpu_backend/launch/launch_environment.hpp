@@ -74,6 +74,9 @@ struct RankLaunch {
   bool starts_ranks = false;
   MeetingPoint meeting;
   std::string run_id;  ///< equal on all ranks; empty where the launcher has none
+  /// By which the ranks know each other; empty where the user does without. None before
+  /// settle_secret (secret.hpp), and for a rank whose supervisor gave it none.
+  std::optional<std::string> secret;
   std::optional<Supervision> supervised;
 
   friend bool operator==(const RankLaunch&, const RankLaunch&) = default;

@@ -2,7 +2,7 @@
 
 #include <array>
 
-#include "core/base/text.hpp"
+#include "core/base/excerpt.hpp"
 #include "gpu_backend/launch/launch_sources.hpp"
 #include "gpu_backend/launch/slurm.hpp"
 #include "gpu_backend/launch/variables.hpp"
@@ -97,7 +97,7 @@ Result<MeetingPoint> parse_meeting(std::string_view text) {
   if (!port || address.empty())
     return fail("meeting point",
                 fmt::format("expected ADDRESS:PORT of rank 0, such as node0:29600, got \"{}\"",
-                            printable(text)));
+                            excerpt(text)));
   return MeetingPoint{.address = std::string(address), .port = static_cast<std::uint16_t>(*port)};
 }
 

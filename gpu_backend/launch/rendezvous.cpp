@@ -5,6 +5,7 @@
 
 #include <utility>
 
+#include "gpu_backend/launch/launch_sources.hpp"
 #include "gpu_backend/launch/star.hpp"
 
 namespace mfsdp {
@@ -22,7 +23,7 @@ Result<void> check(const MeetingIdentity& identity) {
 
 Result<FileDescriptor> open_listener(const RankLaunch& launch) {
   if (!launch.supervised || !launch.supervised->listener)
-    return listen_at(launch.meeting.port, false);
+    return listen_at(launch.meeting.port, launch.meeting.address == kThisHost);
   FileDescriptor inherited(*launch.supervised->listener);
   MFSDP_TRY(port_of(inherited));
   ::fcntl(inherited.number(), F_SETFD, FD_CLOEXEC);
@@ -34,12 +35,15 @@ Result<std::vector<Peer>> find_peers(const RankLaunch& launch, const MeetingIden
                                      const RendezvousSettings& settings) {
   const RankPlace& place = launch.place;
   if (place.world_size == 1) return {};
-  const Hello hello{.rank = place.rank, .world_size = place.world_size, .identity = identity};
+  if (!launch.secret)
+    return fail("rendezvous", "this rank was given no secret to prove itself with");
+  const Hello hello{
+      .rank = place.rank, .world_size = place.world_size, .identity = identity, .nonce = {}};
   if (place.rank == 0) {
     MFSDP_LET(listener, open_listener(launch));
-    return greet_ranks(listener, hello, settings);
+    return greet_ranks(listener, hello, *launch.secret, settings);
   }
-  MFSDP_LET(peer, call_rank_0(launch.meeting, hello, settings));
+  MFSDP_LET(peer, call_rank_0(launch.meeting, hello, *launch.secret, settings));
   std::vector<Peer> peers;
   peers.push_back(std::move(peer));
   return peers;

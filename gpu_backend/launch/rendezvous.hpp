@@ -72,13 +72,14 @@ class Rendezvous {
   /// Asked some ten times a second while others are awaited: its error ends the call.
   using Alive = std::function<Result<void>()>;
 
-  /// Waits until all ranks are there. A world of one rank opens no socket.
+  /// Waits until all ranks are there, each of which proves that it knows launch.secret
+  /// (handshake.hpp). A world of one rank opens no socket.
   ///
   /// Errors, the same line on every rank that came: another run id, world size, plan hash, build or
   /// protocol version, with both values and the ranks that have them; a rank out of range or
   /// double; ranks that did not come until the deadline, by number; a rank that went away
-  /// meanwhile. And of one rank: an address that does not resolve, a port that is taken. Whoever
-  /// else connects is dropped.
+  /// meanwhile. And of one rank: an address that does not resolve, a port that is taken, another
+  /// secret than rank 0's. Connections that prove nothing are dropped and change nothing.
   [[nodiscard]] static Result<std::unique_ptr<Rendezvous>> meet(const RankLaunch& launch,
                                                                 const MeetingIdentity& identity,
                                                                 RendezvousSettings settings = {});

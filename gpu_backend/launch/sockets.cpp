@@ -8,9 +8,11 @@
 #include <sys/socket.h>
 
 #include <algorithm>
+#include <array>
 #include <cerrno>
 #include <cstring>
 #include <memory>
+#include <string_view>
 #include <system_error>
 #include <thread>
 
@@ -147,6 +149,22 @@ FileDescriptor accept_from(const FileDescriptor& listener) {
       ::accept4(listener.number(), nullptr, nullptr, SOCK_NONBLOCK | SOCK_CLOEXEC));
   if (socket) set_option(socket, IPPROTO_TCP, TCP_NODELAY, 1);
   return socket;
+}
+
+std::string address_of_peer(const FileDescriptor& socket) {
+  sockaddr_storage address{};
+  socklen_t size = sizeof address;
+  std::array<char, NI_MAXHOST> text{};
+  if (::getpeername(socket.number(), reinterpret_cast<sockaddr*>(&address), &size) != 0 ||
+      ::getnameinfo(reinterpret_cast<sockaddr*>(&address), size, text.data(), text.size(), nullptr,
+                    0, NI_NUMERICHOST) != 0)
+    return "?";
+  // An address of IPv4, as a socket for both kinds shows it.
+  constexpr std::string_view kMapped = "::ffff:";
+  std::string_view shown = text.data();
+  if (shown.starts_with(kMapped) && shown.find('.') != std::string_view::npos)
+    shown.remove_prefix(kMapped.size());
+  return std::string(shown);
 }
 
 Result<FileDescriptor> connect_to(const MeetingPoint& meeting, Clock::time_point deadline) {

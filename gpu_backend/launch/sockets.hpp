@@ -31,6 +31,9 @@ using Clock = std::chrono::steady_clock;
 /// The next connection that waits there; none where none does.
 [[nodiscard]] FileDescriptor accept_from(const FileDescriptor& listener);
 
+/// The address at the other end, without the port: "10.0.0.5", "fe80::1"; "?" where it is gone.
+[[nodiscard]] std::string address_of_peer(const FileDescriptor& socket);
+
 /// Tries until somebody answers at the meeting point. Errors: nobody does before `deadline`, with
 /// what the system said last.
 [[nodiscard]] Result<FileDescriptor> connect_to(const MeetingPoint& meeting,

@@ -169,7 +169,10 @@ void Rendezvous::Star::take(Link& link, const Frame& frame) {
     }
     case FrameKind::hello:
     case FrameKind::welcome:
-    case FrameKind::refused: break;
+    case FrameKind::refused:
+    case FrameKind::challenge:
+    case FrameKind::proof:
+    case FrameKind::accepted: break;
   }
   refuse();
 }

@@ -20,6 +20,7 @@
 
 #include "core/base/text.hpp"
 #include "gpu_backend/launch/rank_process.hpp"
+#include "gpu_backend/launch/secret.hpp"
 #include "gpu_backend/launch/sockets.hpp"
 
 namespace mfsdp {
@@ -102,6 +103,7 @@ class Supervisor {
   Result<void> start(RankLaunch launch) {
     const FileDescriptor none;
     FileDescriptor listener;
+    MFSDP_TRY(settle_secret(settings_.environment, settings_.insecure, launch));
     const std::vector<RankPlace> places = places_to_start(launch);
     if (launch.starts_ranks) MFSDP_TRY(complete(launch, listener));
     for (const RankPlace& place : places) {

@@ -18,6 +18,7 @@ struct SupervisorSettings {
   std::filesystem::path program = "/proc/self/exe";
   std::vector<std::string> arguments = {};  ///< from argv[0] on
   Environment environment = {};             ///< ranks get it with MFSDP_* of their place
+  bool insecure = false;                    ///< ranks on several hosts need no secret
   /// For a rank's first report to its watchdog.
   std::chrono::milliseconds start_deadline = std::chrono::minutes(5);
   /// After the first failure: for the others to end by themselves, having heard of it in the
@@ -44,7 +45,7 @@ struct SupervisorSettings {
 /// Returns the exit code: the first failure's (one that says more than 3 or dies by a signal goes
 /// before those that complain of it); 3 where a signal or a deadline ended that rank, with
 /// one line that names rank and reason; 130 where ranks ended so, or by a signal that was passed
-/// on; else 0. Errors: a rank does not start.
+/// on; else 0. Errors: those of settle_secret; a rank does not start.
 [[nodiscard]] Result<int> supervise(const RankLaunch& launch, const SupervisorSettings& settings);
 
 }  // namespace mfsdp

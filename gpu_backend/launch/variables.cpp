@@ -5,7 +5,7 @@
 #include <algorithm>
 #include <charconv>
 
-#include "core/base/text.hpp"
+#include "core/base/excerpt.hpp"
 
 namespace mfsdp {
 
@@ -26,7 +26,7 @@ std::optional<std::string_view> first_set(const Environment& environment,
 tl::unexpected<Error> refuse_variable(std::string_view name, std::string_view text,
                                       std::string_view expected) {
   return fail(fmt::format("environment, {}", name),
-              fmt::format("expected {}, got \"{}\"", expected, printable(text)));
+              fmt::format("expected {}, got \"{}\"", expected, excerpt(text)));
 }
 
 tl::unexpected<Error> refuse_missing(std::string_view name, std::string_view other,

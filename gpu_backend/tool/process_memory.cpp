@@ -1,14 +1,21 @@
 #include "gpu_backend/tool/process_memory.hpp"
 
-#include <sys/resource.h>
 #include <unistd.h>
+
+#include <fstream>
+#include <string>
 
 namespace mfsdp {
 
 Bytes resident_high_water() {
-  rusage usage{};
-  if (getrusage(RUSAGE_SELF, &usage) != 0) return Bytes(0);
-  return Bytes(checked_mul(usage.ru_maxrss, 1024));  // Linux counts in KiB
+  // Not getrusage: its ru_maxrss begins with what the parent of this process had resident.
+  std::ifstream status("/proc/self/status");
+  for (std::string name; status >> name;) {
+    std::int64_t kib = 0;
+    if (name == "VmHWM:" && status >> kib) return Bytes(checked_mul(kib, 1024));
+    std::getline(status, name);
+  }
+  return Bytes(0);
 }
 
 Bytes physical_memory() {

@@ -5,7 +5,8 @@
 
 namespace mfsdp {
 
-/// The most that this process has had resident; 0 where the system does not tell.
+/// The most that this process has had resident since its program began (VmHWM of
+/// /proc/self/status); 0 where the system does not say.
 [[nodiscard]] Bytes resident_high_water();
 
 /// The machine's memory.

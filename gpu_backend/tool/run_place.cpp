@@ -80,12 +80,13 @@ Result<void> check_world_size(const RunPlace& place, std::int64_t ranks) {
                           place.launch->place.world_size, to_string(place.launch->place.source)));
 }
 
-Result<ExitCode> run_ranks(const RunPlace& place, const CommandLine& command,
-                           const Session& session) {
+Result<ExitCode> run_ranks(const RunPlace& place, const ExecOptions& options,
+                           const CommandLine& command, const Session& session) {
   // Of several supervisors one speaks.
   const bool speaks = place.launch->place.rank == 0;
   MFSDP_LET(code, supervise(*place.launch, {.arguments = command.arguments,
                                             .environment = command.environment,
+                                            .insecure = options.insecure_rendezvous,
                                             .stopping = speaks ? kStopping : "",
                                             .err = &session.err}));
   return static_cast<ExitCode>(code);

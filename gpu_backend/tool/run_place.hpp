@@ -30,6 +30,11 @@ struct RunPlace {
   std::optional<RankLaunch> launch;
 
   [[nodiscard]] bool starts_ranks() const { return launch && !launch->supervised; }
+  /// Whether this process holds what one process of a run has to hold: the one that the user or a
+  /// launcher has started for rank 0. Ranks end with it.
+  [[nodiscard]] bool is_first() const {
+    return !launch || (starts_ranks() && launch->place.rank == 0);
+  }
 };
 
 /// Makes no CUDA call. `has_cuda`: whether the build can run on GPUs. `auto` is CUDA where it can
@@ -46,7 +51,7 @@ void fit_world_size(const RunPlace& place, ExecOptions& options);
 [[nodiscard]] Result<void> check_world_size(const RunPlace& place, std::int64_t ranks);
 
 /// Starts ranks and waits for them; what they end with.
-[[nodiscard]] Result<ExitCode> run_ranks(const RunPlace& place, const CommandLine& command,
-                                         const Session& session);
+[[nodiscard]] Result<ExitCode> run_ranks(const RunPlace& place, const ExecOptions& options,
+                                         const CommandLine& command, const Session& session);
 
 }  // namespace mfsdp

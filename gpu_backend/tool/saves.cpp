@@ -88,6 +88,23 @@ std::optional<ResumedFrom> Saves::origin() const {
   return ResumedFrom{.step = start().step, .run_id = resumed->manifest().run.run_id};
 }
 
+Result<void> lock_save_folder(const ExecOptions& options, const Session& session,
+                              std::optional<RunLock>& lock) {
+  if (!options.save || lock) return {};
+  const CommonOptions& common = options.common;
+  const std::string& run = !common.name.empty()    ? common.name
+                           : !common.model.empty() ? common.model
+                                                   : *common.plan;
+  MFSDP_LET(taken, RunLock::take(*options.save, run));
+  lock.emplace(std::move(taken));
+  if (!lock->missing().empty())
+    report_warning(session.err,
+                   fmt::format("{} cannot be locked ({}): see to it that no other run saves there",
+                               printable(*options.save), lock->missing()),
+                   session.tool);
+  return {};
+}
+
 /// A link such as `latest` may be in the way of a comparison by name.
 bool Saves::moves() const {
   if (!resumed || !saver) return false;

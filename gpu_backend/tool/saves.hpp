@@ -6,6 +6,7 @@
 
 #include "core/base/error.hpp"
 #include "core/cli/exec_options.hpp"
+#include "gpu_backend/checkpoint/run_lock.hpp"
 #include "gpu_backend/checkpoint/saved_state.hpp"
 #include "gpu_backend/checkpoint/saver.hpp"
 #include "gpu_backend/train/data/dataset.hpp"
@@ -18,6 +19,12 @@ namespace mfsdp {
 /// Refuses what is no folder for saves: the root of all files, the user's home, and a folder that
 /// holds other folders but no saves. Reads the file system only.
 [[nodiscard]] Result<void> check_save_folder(const ExecOptions& options);
+
+/// Takes the lock on --save's folder, for as long as `lock` lives. Does nothing where it is held,
+/// and without --save. Warns where the file system has no locks. Errors: another run holds it; the
+/// folder cannot be made or written.
+[[nodiscard]] Result<void> lock_save_folder(const ExecOptions& options, const Session& session,
+                                            std::optional<RunLock>& lock);
 
 struct Saves {
   std::optional<SavedState> resumed;

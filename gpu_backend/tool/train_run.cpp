@@ -12,6 +12,7 @@
 #include <mutex>
 #include <optional>
 #include <string>
+#include <system_error>
 #include <utility>
 #include <vector>
 
@@ -234,6 +235,12 @@ Result<ExitCode> train_run(const ExecOptions& asked, const CommandLine& command,
   MFSDP_TRY(check_paths(common, session.scenarios,
                         {.read = files_read(options), .written = {{"--logits", options.logits}}}));
   MFSDP_TRY(check_save_folder(options));
+  // Taken before all else where the folder is there, so that a second job learns of the first at
+  // once; else when nothing of the input is wrong, so that no folder is made in vain.
+  std::optional<RunLock> lock;
+  std::error_code ignored;
+  if (place.is_first() && options.save && std::filesystem::is_directory(*options.save, ignored))
+    MFSDP_TRY(lock_save_folder(options, session, lock));
   MFSDP_LET(planned, plan_run(options, session));
   const Program& program = *planned;
   // Also where ranks are only started, so that a wrong --gpu is said once.
@@ -243,7 +250,8 @@ Result<ExitCode> train_run(const ExecOptions& asked, const CommandLine& command,
   options.steps = inputs.settings.steps;  // those of --epochs
   MFSDP_TRY(check_fault_step(options));
   tell_leftovers(inputs, session);
-  if (place.starts_ranks()) return run_ranks(place, command, session);
+  if (place.is_first()) MFSDP_TRY(lock_save_folder(options, session, lock));
+  if (place.starts_ranks()) return run_ranks(place, options, command, session);
 
   std::atomic<bool> unread{false};
   const auto stop = [&] { return session.interrupted || unread; };

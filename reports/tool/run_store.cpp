@@ -20,12 +20,14 @@ namespace {
 using std::chrono::milliseconds;
 using std::chrono::seconds;
 
-/// A run that was in trouble with its store waits no longer than this for other writers.
+/// How long training may stand still for other writers of the store; what cannot be stored waits.
 constexpr milliseconds kShortPatience{500};
+/// The same at the end of the run, when nothing waits for it but the user.
+constexpr milliseconds kEndPatience{10'000};
 constexpr seconds kFirstPause{5};
 constexpr seconds kLongestPause{300};
 
-/// How long the run waits for other writers, but for times of trouble.
+/// How long results that are ready wait for other writers.
 milliseconds usual_patience() { return StoreOptions().patience; }
 
 /// 128 random bits as hexadecimal digits.
@@ -105,7 +107,7 @@ Result<void> RunStore::begin(const MeasuredRun& run) {
   if (!path && options_.db) return tl::unexpected<Error>(path.error());
   head_ = run;
   run_id_ = run.run_id;
-  const auto written = write_waiting(usual_patience());
+  const auto written = write_waiting(kShortPatience);
   if (written) return {};
   const Error& error = written.error();
   if (is_foreign(error) || (options_.db && error.fault == Fault::input))
@@ -125,8 +127,7 @@ void RunStore::append(const RunProgress& progress) {
   waiting_.evaluations.insert(waiting_.evaluations.end(), progress.evaluations.begin(),
                               progress.evaluations.end());
   if (pause_ > seconds(0) && Clock::now() < next_try_) return;
-  if (const auto written = write_waiting(pause_ > seconds(0) ? kShortPatience : usual_patience());
-      written)
+  if (const auto written = write_waiting(kShortPatience); written)
     pause_ = seconds(0);
   else
     postpone(written.error(), "steps are");
@@ -166,7 +167,7 @@ void RunStore::postpone(const Error& error, std::string_view what) {
 
 /// Where there is no room for all of it, without the times of ops, which are most of it.
 Result<void> RunStore::write_end(const MeasuredRun& run) {
-  MFSDP_TRY(write_waiting(usual_patience()));
+  MFSDP_TRY(write_waiting(kEndPatience));
   if (removed_) return {};
   const auto whole = store_->finish(*row_, run);
   if (whole) {
@@ -185,7 +186,7 @@ Result<void> RunStore::write_end(const MeasuredRun& run) {
 void RunStore::finish(const MeasuredRun& run) {
   if (options_.no_save || given_up_) return;
   end_waits_ = true;
-  if (pause_ > seconds(0)) store_.reset();  // to be as patient as at the start
+  store_.reset();  // to be opened with more patience
   if (const auto written = write_end(run); !written)
     warn(fmt::format("{}; not stored: {}", written.error().message(), missing()));
 }

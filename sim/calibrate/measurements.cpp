@@ -196,6 +196,8 @@ constexpr std::string_view kGzip = "\x1f\x8b";
 /// Traces may be large, so they are read as streams; what they begin with tells them.
 bool is_trace(const std::filesystem::path& file) {
   constexpr std::size_t kHead = 65536;
+  std::error_code ignored;
+  if (!std::filesystem::is_regular_file(file, ignored)) return false;  // a pipe is read once
   std::ifstream stream(file, std::ios::binary);
   std::string head(kHead, '\0');
   stream.read(head.data(), static_cast<std::streamsize>(head.size()));

@@ -137,6 +137,7 @@ const std::vector<Library>& libraries() {
       {"SQLite", std::regex("(SQLiteCpp/.*|sqlite3.*)"), {"reports"}, true},
       {"zlib", std::regex("zlib\\.h"), {"reports", "core/formats"}, true},
       {"PCRE2", std::regex("pcre2.*"), {"gpu_backend/train/text"}, true},
+      {"Nettle", std::regex("nettle/.*"), {"gpu_backend/launch"}, true},
       {"utf8proc", std::regex("utf8proc.*"), {"gpu_backend/train/text"}, true},
       {"Boost.Graph",
        std::regex("boost/(graph|property_map)/.*"),

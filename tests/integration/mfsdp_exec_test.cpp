@@ -3,6 +3,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <cstdio>
 #include <nlohmann/json.hpp>
 #include <sstream>
 #include <string>
@@ -91,6 +92,32 @@ test::ToolRun interrupted_run(const std::string& flags, const std::filesystem::p
       "exec 2>&1; '{}' {} {} --db {} >{} & pid=$!; until grep -sq '^step:' {} || ! kill "
       "-0 $pid; do sleep 0.05; done; kill -INT $pid; wait $pid; echo status $?",
       test::kExec.string(), kTwoRanks, flags, db.string(), out, out));
+}
+
+/// What the process is said to have had resident, in MiB.
+double resident_in(const std::string& output) {
+  const auto at = output.find("process: ");
+  EXPECT_NE(at, std::string::npos) << output;
+  return at == std::string::npos ? 0 : std::stod(output.substr(at + 9));
+}
+
+TEST(MfsdpExec, ResidentMemoryIsItsOwnNotItsParents) {
+  const test::ScratchFolder folder;
+  const auto out = folder / "out";
+  const std::string line = fmt::format("exec '{}' {} --steps 1 --no-save > '{}'",
+                                       test::kExec.string(), kTwoRanks, out.string());
+  ASSERT_EQ(test::run_shell(line).status, 0);
+  const double small = resident_in(test::read_file(out));
+  // A parent that is larger, and starts the tool itself.
+  std::vector<char> large(std::size_t{256} << 20, 'x');
+  const pid_t child = test::start_child([&] {
+    if (std::freopen(out.c_str(), "w", stdout) == nullptr) return 1;
+    ::execl(test::kExec.c_str(), "mfsdp-exec", "--model", "llama_nano", "--data", "synthetic",
+            "--world-size", "2", "--seq-len", "16", "--steps", "1", "--no-save", nullptr);
+    return 1;
+  });
+  ASSERT_EQ(test::wait_for(child), 0);
+  EXPECT_LT(resident_in(test::read_file(out)), small + 128) << large.back();
 }
 
 TEST(MfsdpExec, AnInterruptEndsAfterTheStepAndKeepsWhatWasDone) {

@@ -19,6 +19,7 @@ namespace {
 
 using nlohmann::json;
 using ::testing::HasSubstr;
+using ::testing::Not;
 
 constexpr std::string_view kRun =
     "--model llama_nano --data synthetic --world-size 2 --seq-len 16 --output jsonl";
@@ -183,6 +184,31 @@ TEST(Resume, OfAnInterruptedRunLosesNoStep) {
   const std::int64_t done = steps_in(test::read_file(out)).rbegin()->first;
   const json manifest = json::parse(test::read_file(saves / "latest" / "manifest.json"));
   EXPECT_EQ(manifest["step"], done);
+}
+
+TEST(Resume, ASecondJobInTheFolderEndsAtOnceAndTheFirstGoesOn) {
+  const test::ScratchFolder folder;
+  const auto out = folder / "out";
+  const std::string job = fmt::format("{} --no-save --save '{}' --resume auto --save-every 1", kRun,
+                                      (folder / "saves").string());
+  const pid_t first = start(job + " --steps 1000000", out);
+  while (steps_in(test::read_file(out)).empty()) ::usleep(1000);
+  const auto second = test::run_exec(job + " --steps 1000000 2>&1");
+  EXPECT_EQ(second.status, 3);
+  EXPECT_THAT(second.out, HasSubstr(fmt::format("saves: another run saves here: run llama_nano, "
+                                                "process {} on host ",
+                                                first)));
+  EXPECT_THAT(second.out, Not(HasSubstr("\"event\"")));  // it did not train
+  const std::size_t seen = steps_in(test::read_file(out)).size();
+  while (steps_in(test::read_file(out)).size() <= seen) ::usleep(1000);  // the first goes on
+  // A job that was killed and is queued again gets in.
+  ::kill(first, SIGKILL);
+  EXPECT_EQ(test::wait_for(first), 1000 + SIGKILL);
+  const auto next = folder / "next";
+  const pid_t again = start(job + " --steps 1000000", next);
+  while (steps_in(test::read_file(next)).empty()) ::usleep(1000);
+  ::kill(again, SIGINT);
+  EXPECT_EQ(test::wait_for(again), 130);
 }
 
 /// One rank's layout is another, so that equal files have gone through it and back.

@@ -19,6 +19,13 @@ namespace {
 
 std::string reason() { return std::generic_category().message(errno); }
 
+/// Of what is no regular file.
+std::string_view kind_of(mode_t mode) {
+  if (S_ISDIR(mode)) return "a directory";
+  if (S_ISFIFO(mode)) return "a pipe: what is read in any order has to be a file";
+  return "a device";
+}
+
 /// Of all of a file up to 1 MiB, else of sixteen pieces, the first and the last among them: cheap
 /// for a thousand large files, and reading them anew is what a change of date costs.
 std::uint64_t digest_of(std::span<const std::byte> bytes) {
@@ -47,8 +54,7 @@ Result<MappedFile> MappedFile::open(const std::filesystem::path& path, std::stri
   if (::fstat(descriptor.number(), &status) != 0)
     return fail(file.name_, "cannot be read: " + reason(), Fault::environment);
   if (!S_ISREG(status.st_mode))
-    return fail(file.name_, fmt::format("expected {}, got {}", expected,
-                                        S_ISDIR(status.st_mode) ? "a directory" : "no file"));
+    return fail(file.name_, fmt::format("expected {}, got {}", expected, kind_of(status.st_mode)));
   if (status.st_size == 0)
     return fail(file.name_, fmt::format("expected {}, got an empty file", expected));
   const auto size = static_cast<std::size_t>(status.st_size);

@@ -19,6 +19,9 @@
 namespace mfsdp {
 namespace {
 
+/// Bytes of a line. Reading one takes some ten times as much memory.
+constexpr std::size_t kMostLineBytes = std::size_t{16} << 20;
+
 /// Tokens of one line that stand in one sample.
 struct LinePiece {
   std::uint32_t file = 0;   ///< index into the files
@@ -50,6 +53,10 @@ class SftSamples final : public Dataset {
     for (std::size_t number = 1; !rest.empty(); ++number) {
       const std::string_view line = rest.substr(0, rest.find('\n'));
       rest.remove_prefix(std::min(rest.size(), line.size() + 1));
+      if (line.size() > kMostLineBytes)
+        return fail(fmt::format("{}:{}", files_.back().name(), number),
+                    fmt::format("a line of {} bytes: expected at most {} MiB", line.size(),
+                                kMostLineBytes >> 20));
       if (!is_blank(line)) MFSDP_TRY(add_line(line, number));
     }
     return {};

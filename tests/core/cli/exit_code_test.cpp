@@ -22,5 +22,14 @@ TEST(ExitCode, MessagesAreOneLine) {
   EXPECT_EQ(err.str(), "mfsdp-sim: warning: no store in 'a\\nb'\n");
 }
 
+TEST(ExitCode, NoMessageIsLongerThanAScreen) {
+  std::ostringstream err;
+  const std::string input(1'000'000, 'x');
+  EXPECT_EQ(report_error(err, {.where = "plan.json", .what = "unknown key " + input}, "mfsdp-sim"),
+            2);
+  EXPECT_LT(err.str().size(), 4100U);
+  EXPECT_TRUE(err.str().ends_with("xxx ...\n"));
+}
+
 }  // namespace
 }  // namespace mfsdp

@@ -1,8 +1,11 @@
 #include "core/formats/trace_source.hpp"
 
+#include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <unistd.h>
 
+#include <array>
 #include <fstream>
 #include <istream>
 #include <iterator>
@@ -69,8 +72,21 @@ TEST(TraceSource, ReadsFiles) {
   EXPECT_EQ(drained(**source), "hello");
 
   EXPECT_THAT(TraceSource::open(folder.path() / "none").error().message(),
-              HasSubstr("none: No such file"));
+              HasSubstr("none: cannot be opened: No such file"));
   EXPECT_THAT(TraceSource::open(folder.path()).error().message(), HasSubstr("got a directory"));
+}
+
+TEST(TraceSource, ReadsPipes) {
+  std::array<int, 2> ends{};
+  ASSERT_EQ(::pipe(ends.data()), 0);
+  const FileDescriptor reader(ends[0]);
+  FileDescriptor writer(ends[1]);
+  const std::string bytes = gzipped("hello");
+  ASSERT_EQ(::write(writer.number(), bytes.data(), bytes.size()), std::ssize(bytes));
+  writer.close();
+  const auto source = TraceSource::open(fmt::format("/dev/fd/{}", reader.number()));
+  ASSERT_TRUE(source) << source.error().message();
+  EXPECT_EQ(drained(**source), "hello");
 }
 
 TEST(TraceSource, SaysWhereGzipEndsOrBreaks) {

@@ -418,11 +418,6 @@ TEST(Saves, OnAFullDiskEndTheRunWithTheFileAndTheReason) {
 TEST(Saves, GoToAFolderOfTheirOwn) {
   const ScratchFolder folder;
   const SaveProbe probe = [] { return Result<void>(); };
-  const auto first = SaveFolder::open(folder / "saves", probe);
-  ASSERT_TRUE(first) << first.error().message();
-  const auto second = SaveFolder::open(folder / "saves", probe);
-  ASSERT_FALSE(second);
-  EXPECT_THAT(second.error().message(), HasSubstr("saves: another run saves here"));
   test::write_file(folder / "file", "");
   const auto below_a_file = SaveFolder::open(folder / "file" / "saves", probe);
   ASSERT_FALSE(below_a_file);

@@ -260,11 +260,13 @@ RC_GTEST_PROP(LaunchEnvironment, ASupervisedRankReadsWhatItsSupervisorWrote, ())
   launch.place.source = static_cast<LaunchSource>(below(7));
   launch.meeting = {"host", static_cast<std::uint16_t>(below(65536))};
   launch.run_id = *rc::gen::arbitrary<std::string>();
+  if (*rc::gen::arbitrary<bool>()) launch.secret = *rc::gen::arbitrary<std::string>();
   launch.supervised = Supervision{.supervisor = 1 + below(100), .watchdog = 5};
   if (*rc::gen::arbitrary<bool>()) launch.supervised->listener = static_cast<int>(below(100));
   // Other launchers' variables, flags that started it, and a supervisor's own supervisor are there.
   Environment before = joined(kTorchrun, kMfsdp);
   before["MFSDP_LISTENER_FD"] = "77";
+  before["MFSDP_SECRET"] = "the supervisor's own";
   const auto again =
       resolve_launch(supervised_environment(before, launch), {.ranks_per_node = 8}, 8);
   RC_ASSERT(again.has_value());

@@ -17,6 +17,8 @@
 
 namespace mfsdp::test {
 
+inline constexpr const char* kSecret = "a secret of tests alone";
+
 /// A place to meet on this machine: the listener is there before any rank.
 class Meeting {
  public:
@@ -33,6 +35,7 @@ class Meeting {
                     .local_world_size = world_size,
                     .source = LaunchSource::mfsdp};
     launch.meeting = {.address = "127.0.0.1", .port = port_};
+    launch.secret = kSecret;
     if (rank == 0)
       launch.supervised =
           Supervision{.supervisor = 1, .watchdog = -1, .listener = ::dup(listener_.number())};
@@ -59,6 +62,12 @@ inline void run_threads(std::int64_t ranks, const std::function<void(std::int64_
   std::vector<std::thread> threads;
   for (std::int64_t rank = 0; rank < ranks; ++rank) threads.emplace_back(work, rank);
   for (std::thread& thread : threads) thread.join();
+}
+
+/// A connection of a stranger, or of a rank by hand.
+inline FileDescriptor connect_raw(const Meeting& meeting) {
+  return std::move(
+      *connect_to({"127.0.0.1", meeting.port()}, Clock::now() + std::chrono::seconds(10)));
 }
 
 /// What a call came to: its error's message, or nothing.

@@ -21,6 +21,7 @@ namespace {
 
 using std::chrono::milliseconds;
 using test::bytes_of;
+using test::connect_raw;
 using test::kIdentity;
 using test::Meeting;
 using test::message_of;
@@ -132,11 +133,6 @@ TEST(RendezvousFaults, AnIdentityThatIsTooLong) {
 // ---- strangers
 // -----------------------------------------------------------------------------------
 
-FileDescriptor connect_raw(const Meeting& meeting) {
-  return std::move(
-      *connect_to({"127.0.0.1", meeting.port()}, Clock::now() + std::chrono::seconds(10)));
-}
-
 TEST(RendezvousFaults, StrangersDoNoHarm) {
   const Meeting meeting;
   const FileDescriptor silent = connect_raw(meeting);  // a port scanner
@@ -158,15 +154,6 @@ TEST(RendezvousFaults, StrangersDoNoHarm) {
     ASSERT_TRUE(met) << met.error().message();
     EXPECT_TRUE((*met)->barrier());
   });
-}
-
-TEST(RendezvousFaults, AnotherProtocolVersionIsNamed) {
-  const Meeting meeting;
-  const FileDescriptor future = connect_raw(meeting);
-  static_cast<void>(send_to(
-      future, PayloadWriter().number(2).number(1).number(2).text("new").frame(FrameKind::hello)));
-  EXPECT_THAT(message_of(Rendezvous::meet(meeting.launch(0, 2), kIdentity, patient())),
-              HasSubstr("protocol version: 1 on rank 0; 2 on rank 1"));
 }
 
 TEST(RendezvousFaults, SomethingElseAnswers) {

@@ -96,6 +96,7 @@ TEST(Rendezvous, Rank0ListensWhereNobodyDoesForIt) {
     RankLaunch launch;
     launch.place = {.rank = rank, .world_size = 3, .local_rank = rank, .local_world_size = 3};
     launch.meeting = {.address = "localhost", .port = port};
+    launch.secret = test::kSecret;
     const auto met = Rendezvous::meet(launch, kIdentity, patient());
     ASSERT_TRUE(met) << met.error().message();
     EXPECT_TRUE((*met)->barrier());

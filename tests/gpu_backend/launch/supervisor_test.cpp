@@ -180,6 +180,17 @@ TEST(Supervisor, GuardsARankOfAnotherLauncher) {
   EXPECT_THAT(hanging.left(), testing::IsEmpty());
 }
 
+TEST(Supervisor, StartsNoRankOfSeveralHostsWithoutASecret) {
+  const std::string place =
+      "MFSDP_RANK=1 MFSDP_WORLD_SIZE=2 MFSDP_LOCAL_RANK=0 MFSDP_LOCAL_WORLD_SIZE=1 "
+      "MFSDP_MASTER_ADDR=127.0.0.1 MFSDP_MASTER_PORT=1";
+  SupervisedRanks without(0, "start", "exit 2", 0, place);
+  EXPECT_EQ(without.end(), 3);  // as this program says every error
+  EXPECT_THAT(without.err(), HasSubstr("environment, MFSDP_SECRET: is not set"));
+  SupervisedRanks with(1, "start", "exit 2", 0, place + " MFSDP_SECRET=0123456789abcdef");
+  EXPECT_EQ(with.end(), 2);  // the rank started
+}
+
 TEST(Supervisor, AProgramThatIsNone) {
   std::ostringstream err;
   RankLaunch launch;

@@ -46,5 +46,17 @@ TEST(RunPlace, FlagsOfGpusMeanNothingOnTheCpu) {
   }
 }
 
+TEST(RunPlace, TheFirstProcessOfARunIsTheOneThatWasStartedForRank0) {
+  EXPECT_TRUE(RunPlace{}.is_first());  // on the CPU there is no other
+  RankLaunch launch;
+  launch.starts_ranks = true;
+  EXPECT_TRUE(RunPlace{.launch = launch}.is_first());
+  launch.supervised = Supervision{.supervisor = 1};
+  EXPECT_FALSE(RunPlace{.launch = launch}.is_first());  // rank 0 itself: its supervisor is
+  launch.supervised.reset();
+  launch.place.rank = 8;
+  EXPECT_FALSE(RunPlace{.launch = launch}.is_first());  // another host's supervisor
+}
+
 }  // namespace
 }  // namespace mfsdp

@@ -1,6 +1,7 @@
 // Runs whose store has no room, or none for a while.
 #include "reports/tool/run_store.hpp"
 
+#include <SQLiteCpp/SQLiteCpp.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -201,6 +202,33 @@ TEST(RunStore, MistakesInThePathAreErrorsBeforeTheRun) {
   EXPECT_EQ(error_of(folder.path()), "is a directory, expected an mfsdp store");
   test::write_file(folder / "notes", std::string(5000, 'x'));
   EXPECT_EQ(error_of(folder / "notes"), "is not an mfsdp store (not an SQLite file)");
+}
+
+TEST(RunStore, AStoreThatAnotherProcessHoldsStopsNoTraining) {
+  const ScratchFolder folder;
+  const auto path = folder / "s.sqlite";
+  ASSERT_TRUE(Store::open(path));  // the file is made
+  Telling telling(path);
+  telling.run.status = RunStatus::running;
+  {
+    SQLite::Database other(path.string(), SQLite::OPEN_READWRITE);
+    const SQLite::Transaction held(other, SQLite::TransactionBehavior::EXCLUSIVE);
+    ASSERT_TRUE(telling.store.begin(telling.run));
+    telling.store.append(steps_of(1, 3));
+    // Half a second was waited, not the half minute of results that are ready.
+    EXPECT_EQ(
+        telling.err.str(),
+        "mfsdp-exec: warning: " + path.string() +
+            ": locked by another process for more than 500 ms; the run is not stored for now, "
+            "training goes on\n");
+  }
+  telling.run.status = RunStatus::complete;
+  telling.store.finish(telling.run);
+  EXPECT_EQ(telling.store.note(), "stored in " + path.string());
+  const auto stored = Store::open(path)->load(1);
+  ASSERT_TRUE(stored) << stored.error().message();
+  EXPECT_EQ(stored->status, RunStatus::complete);
+  EXPECT_EQ(stored->measured()->steps.size(), 3U);
 }
 
 TEST(RunStore, ResultsThatCannotBeStoredAreThereToBePrinted) {

@@ -1,8 +1,14 @@
 #include "sim/calibrate/measurements.hpp"
 
+#include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <unistd.h>
 
+#include <array>
+#include <string_view>
+
+#include "core/base/file_descriptor.hpp"
 #include "tests/sim/calibrate/samples.hpp"
 #include "tests/support/scratch_folder.hpp"
 
@@ -49,6 +55,20 @@ TEST_F(ReadMeasurements, ReadsPlainCsvOfCollectives) {
   EXPECT_EQ(error("collective,gpus,bytes,us\nall_gather,8,1048576,30\n"), "no error");
   EXPECT_EQ(error("collective,gpus,nodes,bytes,busbw_gb_per_s\nall_gather,16,2,1048576,30\n"),
             "no error");
+}
+
+TEST_F(ReadMeasurements, ReadsPipes) {  // which can be read once
+  std::array<int, 2> ends{};
+  ASSERT_EQ(::pipe(ends.data()), 0);
+  const FileDescriptor reader(ends[0]);
+  FileDescriptor writer(ends[1]);
+  constexpr std::string_view kTable = "collective,gpus,bytes,us\nall_gather,8,1048576,30\n";
+  ASSERT_EQ(::write(writer.number(), kTable.data(), kTable.size()), std::ssize(kTable));
+  writer.close();
+  const std::vector<std::filesystem::path> files{fmt::format("/dev/fd/{}", reader.number())};
+  const auto data = read_measurements(files);
+  ASSERT_TRUE(data) << data.error().message();
+  EXPECT_EQ(data->collectives.size(), 1u);
 }
 
 TEST_F(ReadMeasurements, RefusesWhatIsNoMeasurement) {

@@ -36,8 +36,11 @@ TEST(HostileData, PathsThatHoldNothing) {
   EXPECT_EQ(refusal(folder / "folder.jsonl", kSettings),
             name + "/folder.jsonl: expected a folder of .txt, .jsonl or .bin files, it has none");
   ASSERT_EQ(::mkfifo((folder / "pipe.txt").c_str(), 0600), 0);
-  EXPECT_EQ(refusal(folder / "pipe.txt", kSettings),
-            name + "/pipe.txt: expected text or tokens, got no file");
+  EXPECT_EQ(
+      refusal(folder / "pipe.txt", kSettings),
+      name +
+          "/pipe.txt: expected text or tokens, got a pipe: what is read in any order has to be "
+          "a file");
 }
 
 TEST(HostileData, FoldersOfMoreThanOneFormat) {

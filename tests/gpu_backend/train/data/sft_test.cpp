@@ -109,6 +109,11 @@ TEST(Sft, WrongLinesAreNamed) {
             ":2: messages[0]: expected a key \"content\"");
 }
 
+TEST(Sft, ALineHasABound) {
+  EXPECT_EQ(line_refusal("{\"text\": \"" + std::string(std::size_t{16} << 20, 'x') + "\"}"),
+            ":2: a line of 16777228 bytes: expected at most 16 MiB");  // 2^24 and 12 around them
+}
+
 TEST(Sft, BytesThatAreNotUtf8AreRefusedInOneShortLine) {
   const std::string bad = line_refusal("{\"prompt\": \"a\xff\", \"response\": \"b\"}");
   EXPECT_THAT(bad, HasSubstr(":2:14: "));
