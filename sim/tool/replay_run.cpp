@@ -61,9 +61,9 @@ std::string gib(std::int64_t bytes) { return format_gib(Bytes(bytes)); }
 
 Table table_of(const MemoryRecord& record, const std::vector<Row>& rows) {
   Table table{.columns = {{"settings"},
-                          {"reserved GiB", Align::right},
-                          {"allocated GiB", Align::right},
-                          {"unused GiB at the peak", Align::right},
+                          {"most reserved GiB", Align::right},
+                          {"most allocated GiB", Align::right},
+                          {"unused GiB while most is reserved", Align::right},
                           {"segments", Align::right},
                           {"retries", Align::right},
                           {"ends"}},
