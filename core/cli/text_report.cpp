@@ -7,13 +7,13 @@
 #include <vector>
 
 #include "core/base/text.hpp"
+#include "core/cli/engine_names.hpp"
 #include "core/cli/format.hpp"
 #include "core/cli/partial_report.hpp"
 #include "core/cli/strategy_names.hpp"
 #include "core/cli/wrap.hpp"
 #include "core/model/model.hpp"
 #include "core/plan/config_fields.hpp"
-#include "core/plan/engine.hpp"
 #include "core/shard/groups.hpp"
 #include "reports/record/step_figures.hpp"
 

@@ -6,6 +6,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "core/base/atomic_file.hpp"
@@ -117,6 +118,15 @@ Result<std::string> explanation(const SimOptions& options, const Question& quest
          host_part(prediction.run.time);
 }
 
+/// What a refusal says without the flag, which was not given, and without the advice to leave it
+/// out (cannot_predict() in sim/engines/engine.hpp).
+std::string reason_of(const Error& error, const std::string& engine) {
+  std::string_view text = error.what;
+  const std::string flag = "--engine " + engine + " ";
+  if (text.starts_with(flag)) text.remove_prefix(flag.size());
+  return std::string(text.substr(0, text.find("; ")));
+}
+
 /// The same job under PyTorch FSDP2 compiled, or why it cannot be predicted. Its time does not grow
 /// with the number of GPUs either: ranks that behave alike are simulated once.
 OtherEngine under_fsdp2(const SimOptions& options, Asker& asker) {
@@ -128,7 +138,7 @@ OtherEngine under_fsdp2(const SimOptions& options, Asker& asker) {
     return answer(question);
   }();
   if (!predicted) {
-    other.reason = predicted.error().what;
+    other.reason = reason_of(predicted.error(), other.engine);
     return other;
   }
   const PredictedRun& run = predicted->run;

@@ -61,9 +61,9 @@ std::string gib(std::int64_t bytes) { return format_gib(Bytes(bytes)); }
 
 Table table_of(const MemoryRecord& record, const std::vector<Row>& rows) {
   Table table{.columns = {{"settings"},
-                          {"most reserved GiB", Align::right},
-                          {"most allocated GiB", Align::right},
-                          {"unused GiB while most is reserved", Align::right},
+                          {"reserved GiB", Align::right},
+                          {"allocated GiB", Align::right},
+                          {"unused GiB at the peak", Align::right},
                           {"segments", Align::right},
                           {"retries", Align::right},
                           {"ends"}},
@@ -158,10 +158,11 @@ std::string text_of(const MemoryRecord& record, const std::vector<Row>& rows,
                     const TextStyle& style) {
   const MemoryReplay& first = rows.front().replay;
   std::string text = render_table(table_of(record, rows), style);
-  text +=
-      "\n" + wrap_text(fmt::format("Unused at the peak of the first of these, by stream: streams "
-                                   "share no blocks.\n"),
-                       style);
+  text += "\n" + wrap_text(
+                     "Reserved and allocated are each the most of the run, at times of their own; "
+                     "unused is what lies unallocated when most is reserved.\n"
+                     "Unused then in the first of these, by stream: streams share no blocks.\n",
+                     style);
   text += "\n" + render_table(streams_of(rows.front()), style) + "\n";
   std::string end = fmt::format("{} of {} allocations got the address that was recorded.\n",
                                 format_count(first.same_address), format_count(first.allocations));
