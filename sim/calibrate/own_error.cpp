@@ -27,14 +27,14 @@ bool has_usual_heads(const ModelShape& model) {
   return model.traits().latent_attention || model.head_dim == 64 || model.head_dim == 128;
 }
 
-std::string percent(double fraction) { return fmt::format("{:.1f} %", 100 * fraction); }
+std::string rounded_percent(double fraction) { return fmt::format("{:.1f} %", 100 * fraction); }
 
 std::string gpus_text(const OwnError& error, const std::string& gpu) {
   if (error.least_gpus == error.most_gpus) return fmt::format("{} {}", error.least_gpus, gpu);
   return fmt::format("{} to {} {}", error.least_gpus, error.most_gpus, gpu);
 }
 
-std::string model_text(const RunKind& kind) {
+std::string model_text(const PredictionKind& kind) {
   const std::string usual(to_string(Optimizer::adamw));
   return kind.training == usual ? kind.family : fmt::format("{}, {}", kind.family, kind.training);
 }
@@ -76,7 +76,7 @@ std::string gpu_class(const Gpu& gpu) {
   return text;
 }
 
-RunKind kind_of(EngineKind engine, const PlanConfig& config, const Gpu& gpu) {
+PredictionKind prediction_kind(EngineKind engine, const PlanConfig& config, const Gpu& gpu) {
   return {.engine = std::string(to_string(engine)),
           .family = family_class(config.model),
           .training = training_class(config),
@@ -109,7 +109,7 @@ Result<std::vector<OwnStep>> load_own_steps(const std::filesystem::path& file) {
   return steps;
 }
 
-std::optional<OwnError> own_error(std::span<const OwnStep> steps, const RunKind& kind) {
+std::optional<OwnError> own_error(std::span<const OwnStep> steps, const PredictionKind& kind) {
   OwnError error;
   for (const OwnStep& step : steps) {
     if (step.kind != kind) continue;
@@ -125,16 +125,17 @@ std::optional<OwnError> own_error(std::span<const OwnStep> steps, const RunKind&
   return error;
 }
 
-std::string own_error_text(const RunKind& kind, const std::optional<OwnError>& error) {
+std::string own_error_text(const PredictionKind& kind, const std::optional<OwnError>& error) {
   if (!error)
     return fmt::format("step error not known: no run of {} with {} on {} was measured", kind.engine,
                        model_text(kind), kind.gpu);
   const std::string where =
       fmt::format("({}, {}, {})", kind.engine, model_text(kind), gpus_text(*error, kind.gpu));
   if (error->runs == 1)
-    return fmt::format("step error {} in 1 run {}", percent(error->mean), where);
-  return fmt::format("step error {} on average, {} at worst of {} runs {}", percent(error->mean),
-                     percent(error->worst), error->runs, where);
+    return fmt::format("step error {} in 1 run {}", rounded_percent(error->mean), where);
+  return fmt::format("step error {} on average, {} at worst of {} runs {}",
+                     rounded_percent(error->mean), rounded_percent(error->worst), error->runs,
+                     where);
 }
 
 }  // namespace mfsdp

@@ -17,13 +17,13 @@
 namespace mfsdp {
 
 /// What a run and a prediction share where the error of the one says something of the other.
-struct RunKind {
+struct PredictionKind {
   std::string engine;    ///< as --engine names it
   std::string family;    ///< family_class()
   std::string training;  ///< training_class()
   std::string gpu;       ///< catalogue name, and what is not as it was in the runs: gpu_class()
 
-  friend bool operator==(const RunKind&, const RunKind&) = default;
+  friend bool operator==(const PredictionKind&, const PredictionKind&) = default;
 };
 
 /// Blocks that take the same kernels: "llama", "gemma with windows and heads of 256", "gpt_oss".
@@ -36,11 +36,12 @@ struct RunKind {
 /// "h200", "h200 at 500 W", "b200 with published tables".
 [[nodiscard]] std::string gpu_class(const Gpu& gpu);
 
-[[nodiscard]] RunKind kind_of(EngineKind engine, const PlanConfig& config, const Gpu& gpu);
+[[nodiscard]] PredictionKind prediction_kind(EngineKind engine, const PlanConfig& config,
+                                             const Gpu& gpu);
 
 /// A step that ran, and what was predicted of it.
 struct OwnStep {
-  RunKind kind;
+  PredictionKind kind;
   std::string model;      ///< a name of scenarios/models
   std::int64_t gpus = 0;  ///< all of one node
   double measured_ms = 0;
@@ -61,10 +62,11 @@ struct OwnError {
 
 /// None where no run of that kind was measured.
 [[nodiscard]] std::optional<OwnError> own_error(std::span<const OwnStep> steps,
-                                                const RunKind& kind);
+                                                const PredictionKind& kind);
 
 /// "step error 2.9 % on average, 6.9 % at worst of 12 runs (mfsdp, llama, 2 h100)", or that it is
 /// not known.
-[[nodiscard]] std::string own_error_text(const RunKind& kind, const std::optional<OwnError>& error);
+[[nodiscard]] std::string own_error_text(const PredictionKind& kind,
+                                         const std::optional<OwnError>& error);
 
 }  // namespace mfsdp

@@ -74,7 +74,7 @@ std::string anchored_text(double error, const std::string& missing, const Anchor
 }
 
 /// Our own error where runs say it, and what it does not cover.
-std::string evidence_text(const Evidence& evidence, double error_of_parts,
+std::string evidence_text(const StepEvidence& evidence, double error_of_parts,
                           const std::string& missing, bool network) {
   std::string text = "; " + own_error_text(evidence.kind, evidence.error);
   if (evidence.error && network) text += ", none of them over a network";
@@ -130,7 +130,7 @@ std::string_view memory_trust_text() {
 }
 
 Trust trust_of(const CostModel& costs, const PriceErrors& errors, const TimeSummary& time,
-               const Evidence& evidence, const std::optional<Anchor>& anchor) {
+               const StepEvidence& evidence, const std::optional<Anchor>& anchor) {
   const Cluster& cluster = costs.cluster();
   const bool network = domains_of(cluster) > 1;
   const std::string missing = unmeasured(costs, time, anchor);

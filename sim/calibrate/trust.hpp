@@ -39,8 +39,8 @@ struct Trust {
 [[nodiscard]] std::string_view memory_trust_text();
 
 /// How far predictions of a kind were off in runs of that very kind.
-struct Evidence {
-  RunKind kind;
+struct StepEvidence {
+  PredictionKind kind;
   std::optional<OwnError> error;  ///< none: no such run was measured
 };
 
@@ -57,7 +57,7 @@ struct Evidence {
 /// An anchor stands for kernels, for collectives where its own step waited for some, and for the
 /// network up to as many domains as it ran on; the text says what is missing.
 [[nodiscard]] Trust trust_of(const CostModel& costs, const PriceErrors& errors,
-                             const TimeSummary& time, const Evidence& evidence,
+                             const TimeSummary& time, const StepEvidence& evidence,
                              const std::optional<Anchor>& anchor = std::nullopt);
 
 }  // namespace mfsdp

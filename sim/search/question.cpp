@@ -55,9 +55,9 @@ Result<RoutingReport> routing_of(const Question& question, Bytes allocated) {
 }
 
 /// Our own error in runs of the question's kind.
-Evidence evidence_of(const Question& question) {
-  Evidence evidence{
-      .kind = kind_of(question.engine, question.config, question.costs->cluster().gpu),
+StepEvidence evidence_of(const Question& question) {
+  StepEvidence evidence{
+      .kind = prediction_kind(question.engine, question.config, question.costs->cluster().gpu),
       .error = {}};
   if (question.own_steps) evidence.error = own_error(*question.own_steps, evidence.kind);
   return evidence;

@@ -130,7 +130,8 @@ std::string reason_of(const Error& error, const std::string& engine) {
 /// The same job under PyTorch FSDP2 compiled, or why it cannot be predicted. Its time does not grow
 /// with the number of GPUs either: ranks that behave alike are simulated once.
 OtherEngine under_fsdp2(const SimOptions& options, Asker& asker) {
-  OtherEngine other{.engine = std::string(to_string(EngineKind::fsdp2_compile)), .reason = {}};
+  OtherEngine other;
+  other.engine = to_string(EngineKind::fsdp2_compile);
   const auto predicted = [&]() -> Result<Prediction> {
     SimOptions asked = options;
     asked.engine = EngineKind::fsdp2_compile;

@@ -22,11 +22,11 @@ ModelShape shape_of(const std::string& name) {
   return load_model(name, kScenarios / "models").value().shape;
 }
 
-RunKind kind(const std::string& engine, const std::string& gpu) {
+PredictionKind kind(const std::string& engine, const std::string& gpu) {
   return {.engine = engine, .family = "llama", .training = "adamw", .gpu = gpu};
 }
 
-OwnStep step(const RunKind& of, std::int64_t gpus, double measured, double predicted) {
+OwnStep step(const PredictionKind& of, std::int64_t gpus, double measured, double predicted) {
   return {.kind = of,
           .model = "llama3_8b",
           .gpus = gpus,
@@ -46,7 +46,7 @@ TEST(OwnErrorOf, IsTheMeanAndTheWorstOfItsKindAlone) {
   EXPECT_NEAR(error->worst, 0.06, 1e-12);
   EXPECT_EQ(own_error_text(kind("mfsdp", "h200"), error),
             "step error 4.0 % on average, 6.0 % at worst of 2 runs (mfsdp, llama, 2 to 4 h200)");
-  RunKind muon = kind("mfsdp", "h200");
+  PredictionKind muon = kind("mfsdp", "h200");
   muon.training = "muon";
   EXPECT_FALSE(own_error(steps, muon));
   EXPECT_EQ(own_error_text(muon, std::nullopt),
@@ -70,14 +70,14 @@ TEST(OwnSteps, EveryRowHasTheClassOfItsModel) {
 // README.md and docs/predict.md state these.
 TEST(OwnSteps, AreWhatTheDocumentationSays) {
   const auto steps = load_own_steps(kScenarios / "fidelity/own_steps.csv").value();
-  const auto of = [&](RunKind which) { return own_error(steps, which).value(); };
+  const auto of = [&](PredictionKind which) { return own_error(steps, which).value(); };
   const OwnError llamas = of(kind("mfsdp", "h200"));
   EXPECT_EQ(llamas.runs, 71);
   EXPECT_NEAR(llamas.mean, 0.0191, 0.00005);
   EXPECT_NEAR(llamas.worst, 0.0498, 0.00005);
   EXPECT_NEAR(of(kind("mfsdp", "h100")).mean, 0.0286, 0.00005);
   EXPECT_EQ(of(kind("fsdp2-compile", "h200")).runs, 16);
-  RunKind gemma = kind("mfsdp", "h200");
+  PredictionKind gemma = kind("mfsdp", "h200");
   gemma.family = family_class(shape_of("gemma3_1b"));
   EXPECT_NEAR(of(gemma).worst, 0.3598, 0.00005);
   EXPECT_FALSE(own_error(steps, kind("mfsdp", "b200")));

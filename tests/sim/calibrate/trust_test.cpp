@@ -39,14 +39,14 @@ Trust checked(Trust trust) {
 }
 
 /// No run of the kind was measured.
-Evidence none_of(const std::string& gpu) {
+StepEvidence none_of(const std::string& gpu) {
   return {.kind = {.engine = "mfsdp", .family = "llama", .training = "adamw", .gpu = gpu},
           .error = {}};
 }
 
 /// 12 runs on two GPUs, 2.9 % off on average.
-Evidence twelve_of(const std::string& gpu) {
-  Evidence evidence = none_of(gpu);
+StepEvidence twelve_of(const std::string& gpu) {
+  StepEvidence evidence = none_of(gpu);
   evidence.error =
       OwnError{.runs = 12, .mean = 0.029, .worst = 0.069, .least_gpus = 2, .most_gpus = 2};
   return evidence;
