@@ -87,12 +87,22 @@ Result<std::vector<std::string>> read_names(const std::string& text, const std::
   return names;
 }
 
+/// The error of a word that is no strategy: an engine's name leads to --engine.
+tl::unexpected<Error> no_strategy(std::string flag, const std::string& text,
+                                  std::string_view expected) {
+  const std::string meant = engine_meant(text);
+  return fail(std::move(flag),
+              meant.empty() ? fmt::format("{} is not one of {}", in_quotes(text), expected)
+                            : fmt::format("{} names no strategy: {}", in_quotes(text), meant));
+}
+
 Result<void> set_strategy(const std::string& text, CommonOptions& options) {
   const auto named = parse_strategy(text);
   if (!named)
-    return fail("--strategy", in_quotes(text) + " is not one of " + name_list<Strategy>() +
-                                  ", nor 0 to 3, zero0 to zero3, ddp, fsdp, full_shard, "
-                                  "shard_grad_op, hsdp or hfsdp");
+    return no_strategy("--strategy", text,
+                       name_list<Strategy>() +
+                           ", nor 0 to 3, zero0 to zero3, ddp, fsdp, "
+                           "full_shard, shard_grad_op, hsdp or hfsdp");
   options.config.strategy = named->strategy;
   options.outer_asked = named->outer;
   if (named->outer == Strategy::optim) options.config.outer_strategy = Strategy::optim;
@@ -103,8 +113,7 @@ Result<void> set_outer_strategy(const std::string& text, Strategy& target) {
   const auto named = parse_strategy(text);
   const Strategy asked = !named ? Strategy::optim_grads : named->outer.value_or(named->strategy);
   if (asked != Strategy::no_shard && asked != Strategy::optim)
-    return fail("--outer-strategy",
-                in_quotes(text) + " is not one of no_shard (HSDP) or optim (HFSDP)");
+    return no_strategy("--outer-strategy", text, "no_shard (HSDP) or optim (HFSDP)");
   target = asked;
   return {};
 }
@@ -113,9 +122,9 @@ Result<std::optional<Strategy>> read_expert_strategy(const std::string& text,
                                                      std::string_view flag) {
   const auto named = parse_strategy(text);
   if (!named || named->outer)
-    return fail(std::string(flag), in_quotes(text) + " is not one of " + name_list<Strategy>() +
-                                       ", nor 0 to 3, zero0 to zero3, ddp, fsdp, full_shard or "
-                                       "shard_grad_op");
+    return no_strategy(std::string(flag), text,
+                       name_list<Strategy>() +
+                           ", nor 0 to 3, zero0 to zero3, ddp, fsdp, full_shard or shard_grad_op");
   return named->strategy;
 }
 

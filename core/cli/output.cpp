@@ -183,7 +183,8 @@ std::vector<Field> csv_fields(const RunResult& run) {
   add_configuration(fields, run.config, FieldAge::second);
   for (Field& field : later_fields(run, predicted)) fields.push_back(std::move(field));
   fields.push_back({"trust", predicted.trust.tier});
-  fields.push_back({"step_error", fmt::format("{}", predicted.trust.step_error)});
+  const std::optional<double>& step_error = predicted.trust.step_error;
+  fields.push_back({"step_error", step_error ? fmt::format("{}", *step_error) : ""});
   add_configuration(fields, run.config, FieldAge::later);
   fields.push_back({"commit", run.commit});
   fields.push_back({"median_step_ns", fmt::format("{}", run.time.median_step.value)});

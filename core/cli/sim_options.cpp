@@ -329,15 +329,17 @@ Result<void> check_engine(const SimOptions& options) {
     return {};
   }
   if (options.routing)
-    return fail("--routing", "contradicts --engine " + std::string(to_string(options.engine)) +
-                                 (is_mcore(options.engine) ? ": its experts are in balance"
-                                                           : ": experts are not described of it"));
+    return fail("--routing",
+                "--engine " + std::string(to_string(options.engine)) +
+                    (is_mcore(options.engine)
+                         ? " is predicted with experts in balance alone; leave --engine out"
+                         : " cannot predict mixtures of experts yet; leave --engine out"));
   if (options.find && options.memory_limit)
     return fail("--memory-limit", "contradicts --find; --memory-reserve keeps memory free");
   const std::string engine = "--engine " + std::string(to_string(options.engine));
   for (const std::string& flag : options.given)
     if (flag == "--plan" || flag == "--tune-out" || !has_choice(options.engine, flag))
-      return fail(flag, "contradicts " + engine + ", which has no such choice");
+      return fail(flag, engine + " has no such choice: it is mfsdp-exec's own");
   if (contains(options.given, "--plan-out"))
     return fail("--plan-out",
                 "contradicts " + engine + ": no tool takes its plan; --trace shows it");

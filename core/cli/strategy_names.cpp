@@ -7,6 +7,7 @@
 
 #include "core/base/text.hpp"
 #include "core/plan/config_fields.hpp"
+#include "core/plan/engine.hpp"
 
 namespace mfsdp {
 namespace {
@@ -31,7 +32,6 @@ constexpr std::array kAliases{
     StrategyAlias{.name = "3", .meaning = {}},
     StrategyAlias{.name = "zero3", .meaning = {}},
     StrategyAlias{.name = "fsdp", .meaning = {}},
-    StrategyAlias{.name = "fsdp2", .meaning = {}},
     StrategyAlias{.name = "fullshard", .meaning = {}},
     StrategyAlias{.name = "hsdp", .meaning = kHsdp},
     StrategyAlias{.name = "hybridshard", .meaning = kHsdp},
@@ -39,6 +39,46 @@ constexpr std::array kAliases{
                   .meaning = {.strategy = Strategy::optim_grads, .outer = Strategy::no_shard}},
     StrategyAlias{.name = "hfsdp",
                   .meaning = {.strategy = Strategy::optim_grads_params, .outer = Strategy::optim}}};
+
+/// A word that names an engine, and what to write in its place.
+struct EngineWord {
+  std::string_view word;  ///< small letters, nothing between words
+  std::string_view advice;
+};
+
+constexpr std::array kEngineWords{
+    EngineWord{
+        .word = "fsdp2",
+        .advice =
+            "PyTorch FSDP2 is an engine: mfsdp-sim --engine fsdp2; mfsdp-exec's own ZeRO-3 is "
+            "--strategy optim_grads_params"},
+    EngineWord{
+        .word = "fsdp1",
+        .advice =
+            "PyTorch's first FSDP is an engine that is not predicted; mfsdp-sim --engine fsdp2 "
+            "is the second, and mfsdp-exec's own ZeRO-3 is --strategy "
+            "optim_grads_params"},
+    EngineWord{.word = "torchtitan",
+               .advice =
+                   "torchtitan trains by PyTorch FSDP2: mfsdp-sim --engine fsdp2-compile-loss; "
+                   "mfsdp-exec's own ZeRO-3 is --strategy optim_grads_params"},
+    EngineWord{.word = "deepspeed",
+               .advice = "DeepSpeed is an engine that is not predicted; its stages as mfsdp-exec "
+                         "has them are --strategy zero1, zero2 and zero3"},
+    EngineWord{
+        .word = "megatronfsdp",
+        .advice =
+            "Megatron-FSDP is an engine: mfsdp-sim --engine mfsdp1 or mfsdp2; mfsdp-exec's own "
+            "ZeRO-3 is --strategy optim_grads_params"},
+    EngineWord{
+        .word = "megatron",
+        .advice =
+            "Megatron-Core is an engine: mfsdp-sim --engine mcore; mfsdp-exec's own ZeRO-1 is "
+            "--strategy optim"},
+    EngineWord{.word = "distributedoptimizer",
+               .advice =
+                   "Megatron-Core's distributed optimizer is an engine: mfsdp-sim --engine mcore; "
+                   "mfsdp-exec's own ZeRO-1 is --strategy optim"}};
 
 /// "ZeRO-3" -> "zero3"
 std::string letters_of(std::string_view text) { return joined_words(text, "-_"); }
@@ -52,6 +92,17 @@ std::optional<NamedStrategy> parse_strategy(std::string_view text) {
       return NamedStrategy{.strategy = static_cast<Strategy>(i)};
   const auto found = std::ranges::find(kAliases, letters, &StrategyAlias::name);
   return found == kAliases.end() ? std::nullopt : std::optional(found->meaning);
+}
+
+std::string engine_meant(std::string_view text) {
+  const std::string letters = letters_of(text);
+  const auto word = std::ranges::find(kEngineWords, letters, &EngineWord::word);
+  if (word != kEngineWords.end()) return std::string(word->advice);
+  for (const std::string_view engine : Names<EngineKind>::values)
+    if (letters_of(engine) == letters)
+      return fmt::format("{} is an engine: mfsdp-sim --engine {}; --strategy takes one of {}",
+                         engine, engine, name_list<Strategy>());
+  return "";
 }
 
 std::string_view field_name(Strategy strategy) {

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "core/base/text.hpp"
+#include "core/cli/engine_names.hpp"
 #include "core/cli/format.hpp"
 #include "core/cli/partial_report.hpp"
 #include "core/cli/strategy_names.hpp"
@@ -66,11 +67,18 @@ std::string optimizer_text(const PlanConfig& config) {
   return fmt::format("{} with {} states", name, to_string(config.state_dtype));
 }
 
-void add_title(Screen& screen, const RunFigures& run) {
+/// Whose training a prediction describes: "mfsdp-exec trains ".
+std::string trainer_text(const RunResult& run) {
+  const auto engine = parse<EngineKind>(run.engine);
+  if (run.predicted() == nullptr || !engine) return "";
+  return fmt::format("{} trains ", trainer_name(*engine));
+}
+
+void add_title(Screen& screen, const RunResult& run) {
   const PlanConfig& config = run.config;
   const std::string title = run.model_name + (run.name.empty() ? "" : " (" + run.name + ")");
   screen.line(
-      printable(title), Colour::bold,
+      trainer_text(run) + printable(title), Colour::bold,
       fmt::format(", {} parameters{}, on {} {} in {}, {}", format_parameters(run.parameters),
                   active_text(run.parameters, config.model), format_count(run.cluster.gpus),
                   run.cluster.gpu, counted(run.cluster.nodes, "node", "nodes"),
@@ -165,28 +173,65 @@ void add_verdict(Screen& screen, const RunFigures& run) {
                                   format_gib(Bytes(0) - memory.headroom)));
 }
 
-/// The peak takes every pool where it is fullest. Where pools are fullest at different times, less
-/// is live together, and the op belongs to that lesser amount.
-void add_peak(Screen& screen, Bytes peak, const Predicted* predicted) {
-  std::string text = fmt::format(" peak {} GiB", format_gib(peak));
-  if (predicted != nullptr) {
-    if (predicted->live_peak && *predicted->live_peak != peak)
-      text += fmt::format(", each pool at its fullest; {} GiB at one time, at {}",
-                          format_gib(*predicted->live_peak), predicted->peak_op);
-    else if (!predicted->peak_op.empty())
-      text += fmt::format(" at {} (1 GiB = 2^30 bytes)", predicted->peak_op);
+/// "layers.31" is layer 31; other units have their names.
+std::string unit_text(std::string_view unit) {
+  constexpr std::string_view kLayers = "layers.";
+  if (unit.starts_with(kLayers)) return fmt::format("layer {}", unit.substr(kLayers.size()));
+  return std::string(unit);
+}
+
+/// What a phase does with a unit.
+std::string_view phase_text(Phase phase) {
+  switch (phase) {
+    case Phase::input: return "as the step begins, in";
+    case Phase::forward: return "in the forward pass of";
+    case Phase::recompute: return "in the recomputation of";
+    case Phase::backward: return "in the backward pass of";
+    case Phase::reduce: return "in the reduction of gradients of";
+    case Phase::optimizer: return "in the optimizer's step on";
+    case Phase::refresh: return "in the gathering of new weights of";
+    case Phase::output: return "as the loss is read, in";
   }
-  screen.line("Memory", Colour::bold, text);
+  return "";
+}
+
+/// When most is in use: "in the backward pass of layer 31 (down.wgrad)".
+std::string peak_text(const Predicted& predicted) {
+  if (predicted.peak_op.empty()) return "";
+  if (!predicted.peak_place || predicted.peak_place->unit.empty())
+    return ", at " + predicted.peak_op;
+  const PeakPlace& place = *predicted.peak_place;
+  std::string_view detail = predicted.peak_op;
+  if (detail.starts_with(place.unit + ".")) detail.remove_prefix(place.unit.size() + 1);
+  return fmt::format(", {} {} ({})", phase_text(place.phase), unit_text(place.unit), detail);
+}
+
+/// Our own plan sets every pool aside where it is fullest. Where pools are fullest at different
+/// times, less is in use together. PyTorch's allocator has no pools: the peak is of one time.
+void add_peak(Screen& screen, const MemorySummary& memory, const Predicted* predicted) {
+  const std::string peak = format_gib(memory.peak);
+  if (predicted == nullptr)
+    return screen.line("Memory", Colour::bold, fmt::format(" peak {} GiB", peak));
+  if (memory.cached)
+    return screen.line("Memory", Colour::bold,
+                       fmt::format(" allocated: {} GiB at most{}", peak, peak_text(*predicted)));
+  const Bytes used = predicted->live_peak.value_or(memory.peak);
+  const std::string amount = used == memory.peak
+                                 ? "All of it in use at most"
+                                 : fmt::format("In use at most: {} GiB", format_gib(used));
+  screen.line("Memory", Colour::bold,
+              fmt::format(" set aside: {} GiB. {}{}", peak, amount, peak_text(*predicted)));
 }
 
 /// What PyTorch's allocator says, and what it does not see.
 void add_cached(Screen& screen, const MemorySummary& memory) {
   const CachedMemory& cached = *memory.cached;
-  screen.line("Device", Colour::bold,
-              fmt::format(" {} GiB = {} GiB reserved by the allocator + {} GiB of context and NCCL",
-                          format_gib(memory.deciding()), format_gib(cached.reserved),
-                          format_gib(memory.deciding() - cached.reserved)));
-  screen.line(fmt::format("       {} GiB of what is reserved are never allocated together{}",
+  screen.line(
+      "Device", Colour::bold,
+      fmt::format(" {} GiB at most = {} GiB reserved by the allocator + {} GiB of context and NCCL",
+                  format_gib(memory.deciding()), format_gib(cached.reserved),
+                  format_gib(memory.deciding() - cached.reserved)));
+  screen.line(fmt::format("       Fragmentation: {} GiB reserved, never in use at once{}",
                           format_gib(cached.reserved - memory.allocated),
                           cached.retries.value_or(0) == 0
                               ? std::string()
@@ -202,7 +247,7 @@ void add_cached(Screen& screen, const MemorySummary& memory) {
 /// Categories with bytes at the peak, in the order of their enumeration.
 void add_memory(Screen& screen, const MemorySummary& memory, const Predicted* predicted) {
   const double peak = static_cast<double>(std::max<std::int64_t>(memory.peak.value, 1));
-  add_peak(screen, memory.peak, predicted);
+  add_peak(screen, memory, predicted);
   for (std::size_t i = 0; i < memory.categories.size(); ++i) {
     const Bytes bytes = memory.categories[i];
     if (bytes.value == 0) continue;
@@ -302,28 +347,60 @@ void add_training(Screen& screen, const TrainingEstimate& training) {
   screen.line("Train", Colour::bold, text);
 }
 
+/// What compute waits for in a unit: "layers.0's weights", "the gradient norm".
+std::string awaited_text(const ExposedUnit& most) {
+  const bool has_unit = most.unit != "no unit";
+  const std::string whose = has_unit ? most.unit + "'s " : std::string();
+  switch (most.mostly.value_or(Awaited::others)) {
+    case Awaited::weights: return whose + "weights";
+    case Awaited::gradients: return whose + "gradients";
+    case Awaited::gradient_norm: return "the gradient norm";
+    case Awaited::expert_rows: return whose + "rows of experts";
+    case Awaited::others: break;
+  }
+  return has_unit ? "collectives of " + most.unit : "collectives of no unit";
+}
+
+/// The unit with most exposed communication; "mostly" where that is more than half of all.
+std::string longest_wait(const Predicted* predicted, const TimeSummary& time) {
+  if (predicted == nullptr || predicted->exposed_units.empty()) return "";
+  const ExposedUnit& most = predicted->exposed_units.front();
+  if (most.exposed.value <= 0) return "";
+  const bool is_most = most.exposed.value > time.exposed_communication.value / 2;
+  return fmt::format(", {} the wait for {} ({})", is_most ? "mostly" : "the longest part",
+                     awaited_text(most), format_duration(most.exposed));
+}
+
 void add_communication(Screen& screen, const RunResult& run) {
   const TimeSummary& time = run.time;
   if (time.communication.value == 0) {
     screen.line("Comm", Colour::bold, "   none");
     return;
   }
-  std::string text = fmt::format(
+  const std::string text = fmt::format(
       "   {} a step, {} hidden, {} exposed", format_duration(time.communication),
       format_percent(time.overlap_fraction), format_duration(time.exposed_communication));
-  const Predicted* predicted = run.predicted();
-  if (predicted != nullptr && !predicted->exposed_units.empty() &&
-      predicted->exposed_units.front().exposed.value > 0) {
-    const ExposedUnit& most = predicted->exposed_units.front();
-    text += fmt::format("; the largest part by {} ({})",
-                        most.unit == "no unit" ? "ops of no unit" : most.unit,
-                        format_duration(most.exposed));
-  }
-  screen.line("Comm", Colour::bold, text);
+  screen.line("Comm", Colour::bold, text + longest_wait(run.predicted(), time));
   screen.line(fmt::format(
-      "       {} GiB sent per GPU; kernels take {} longer while communication runs",
+      "       {} GiB sent per GPU; compute includes {} lost to collectives that share the GPU",
       format_gib(run.traffic.all_gather + run.traffic.reduce_scatter + run.traffic.all_reduce),
       format_duration(time.contention)));
+}
+
+/// The same job under another engine, in one line.
+void add_other_engine(Screen& screen, const OtherEngine& other) {
+  const auto engine = parse<EngineKind>(other.engine);
+  const std::string name =
+      fmt::format("{} (--engine {})", engine ? trainer_name(*engine) : other.engine, other.engine);
+  if (!other.reason.empty())
+    return screen.line("Instead", Colour::bold,
+                       fmt::format(" {}: not predicted: {}", name, other.reason));
+  const std::string doubt = other.certain ? "" : ", within error";
+  screen.line("Instead", Colour::bold,
+              fmt::format(" {}: {}{}, {} of {} GiB of the device, {} a step; recompute {}", name,
+                          other.fits ? "fits" : "does not fit", doubt, format_gib(other.memory),
+                          format_gib(other.capacity), format_duration(other.step),
+                          to_string(other.recompute)));
 }
 
 /// Of a run that has not ended: nobody knows its figures yet, and none is zero.
@@ -393,6 +470,7 @@ std::string render_text(const RunResult& run, const TextStyle& style, const std:
     if (predicted->ranks) add_ranks(screen, *predicted->ranks);
     if (predicted->routing) add_routing(screen, *predicted->routing, run.config);
     if (predicted->training) add_training(screen, *predicted->training);
+    for (const OtherEngine& other : predicted->other_engines) add_other_engine(screen, other);
   }
   screen.blank();
   add_footer(screen, run, stored);

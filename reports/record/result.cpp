@@ -223,8 +223,11 @@ Json memory_object(const MemorySummary& memory, const Predicted& predicted) {
 
 Json time_object(const TimeSummary& time, const Predicted& predicted) {
   Json exposed = Json::array();
-  for (const ExposedUnit& unit : predicted.exposed_units)
-    exposed.push_back({{"unit", unit.unit}, {"exposed_ns", unit.exposed.value}});
+  for (const ExposedUnit& unit : predicted.exposed_units) {
+    Json object = {{"unit", unit.unit}, {"exposed_ns", unit.exposed.value}};
+    if (unit.mostly) object["mostly"] = to_string(*unit.mostly);
+    exposed.push_back(std::move(object));
+  }
   Json object{{"step_ns", time.step.value},
               {"compute_ns", time.compute.value},
               {"communication_ns", time.communication.value},
@@ -312,6 +315,17 @@ Json evaluations_array(const std::vector<EvaluationResult>& evaluations) {
   return array;
 }
 
+Json other_engine_object(const OtherEngine& other) {
+  if (!other.reason.empty()) return {{"engine", other.engine}, {"not_predicted", other.reason}};
+  return {{"engine", other.engine},
+          {"fits", other.fits},
+          {"fits_certain", other.certain},
+          {"device_bytes", other.memory.value},
+          {"capacity_bytes", other.capacity.value},
+          {"step_ns", other.step.value},
+          {"recompute", to_string(other.recompute)}};
+}
+
 /// The keys that only such results have.
 void add_predicted(Json& object, const Predicted& predicted) {
   const TrustSummary& trust = predicted.trust;
@@ -321,6 +335,8 @@ void add_predicted(Json& object, const Predicted& predicted) {
   if (predicted.ranks) object["ranks"] = ranks_object(*predicted.ranks);
   if (predicted.routing) object["routing"] = routing_object(*predicted.routing);
   if (predicted.training) object["training"] = training_object(*predicted.training);
+  for (const OtherEngine& other : predicted.other_engines)
+    object["other_engines"].push_back(other_engine_object(other));
 }
 
 void add_measured(Json& object, const Measured& measured, RunStatus status) {

@@ -165,10 +165,21 @@ struct MemoryPoint {
   std::array<Bytes, Names<Category>::values.size()> categories{};
 };
 
+/// What the collective that compute waited for brings.
+enum class Awaited { weights, gradients, gradient_norm, expert_rows, others };
+
+template <>
+struct Names<Awaited> {
+  static constexpr std::array<std::string_view, 5> values{"weights", "gradients", "gradient_norm",
+                                                          "expert_rows", "others"};
+};
+
 /// Communication that compute waited for, by unit.
 struct ExposedUnit {
   std::string unit;
   Nanos exposed;
+  /// What most of it waited for; not stored, so a run that was read back from a store has none.
+  std::optional<Awaited> mostly = {};
 };
 
 struct StepResult {
@@ -216,8 +227,8 @@ struct TrainingEstimate {
 /// How far the predicted step can be trusted.
 struct TrustSummary {
   std::string tier;  ///< "datasheet only", "calibrated by micro-benchmarks", ...; empty: unknown
-  double step_error = 0;  ///< expected, a fraction of the step
-  std::string text;       ///< tier, error and where it is from
+  std::optional<double> step_error = {};  ///< expected, a fraction of the step; none: not known
+  std::string text;                       ///< tier, error and where it is from
 };
 
 /// Ranks that differ from each other.
@@ -297,6 +308,28 @@ struct RunFigures : RunHead {
   FigureSet absent = {};                       ///< what nobody knows of the run
 };
 
+/// The op at which most memory is in use, placed in the step.
+struct PeakPlace {
+  Phase phase = Phase::forward;
+  std::string unit;  ///< "layers.31"; empty: of no unit
+
+  friend bool operator==(const PeakPlace&, const PeakPlace&) = default;
+};
+
+/// The same job under another engine, or why it cannot be predicted.
+struct OtherEngine {
+  std::string engine;  ///< as --engine names it
+  std::string reason;  ///< why there is no prediction, one line; empty: there is one
+  bool fits = false;
+  bool certain = true;  ///< the verdict is the same with 1 % less room and with 1 % more
+  Bytes memory;         ///< that decides: of the device
+  Bytes capacity;
+  Nanos step;
+  Recompute recompute = Recompute::none;  ///< as that engine has it
+
+  friend bool operator==(const OtherEngine&, const OtherEngine&) = default;
+};
+
 /// What a simulation alone knows.
 struct Predicted {
   std::string calibration;  ///< "measured", "datasheet" or "anchored"
@@ -309,8 +342,10 @@ struct Predicted {
   /// timeline.
   std::optional<Bytes> live_peak;
   std::string peak_op;                     ///< what compute does at that time, or does next
+  std::optional<PeakPlace> peak_place{};   ///< of peak_op; not stored
   std::vector<ExposedUnit> exposed_units;  ///< largest first
   std::vector<MemoryPoint> memory_timeline;
+  std::vector<OtherEngine> other_engines{};  ///< where they were asked for; not stored
 };
 
 /// What a machine alone has done.

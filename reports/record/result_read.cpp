@@ -236,6 +236,9 @@ Result<void> read_time_object(const ResultDocument& json, const std::string& whe
     Members of_unit(unit, read.place("exposed_units"), run.absent);
     of_unit.text("unit", exposed.unit);
     of_unit.nanos("exposed_ns", exposed.exposed);
+    std::string mostly;
+    of_unit.text("mostly", mostly);
+    exposed.mostly = parse<Awaited>(mostly);
     MFSDP_TRY(of_unit.outcome());
   }
   return read.outcome();
@@ -272,7 +275,7 @@ Result<void> read_predicted_part(Members& read, RunFigures& run, Predicted& pred
   if (read.has("trust")) {
     Members trust(read.object("trust"), read.place("trust"), run.absent);
     trust.text("tier", predicted.trust.tier);
-    trust.rate("step_error", predicted.trust.step_error);
+    trust.optional("step_error", predicted.trust.step_error, &Members::rate);
     trust.text("text", predicted.trust.text);
     MFSDP_TRY(trust.outcome());
   }

@@ -370,16 +370,14 @@ void read_prediction(SQLite::Database& database, std::int64_t run, Predicted& pr
   if (!row.executeStep()) return;  // of versions before 7
   RankReport ranks;
   TrainingEstimate training;
-  std::optional<double> error;
   std::optional<std::int64_t> rank_count;
   std::optional<std::int64_t> tokens;
   std::optional<std::string> variation;
   FigureSet unused;
   Row fields(row);
   const auto part = [&](auto& value) { fields.known(ResultFigure::plan, value, unused); };
-  fields >> predicted.live_peak >> predicted.trust.tier >> error >> predicted.trust.text >>
-      rank_count;
-  predicted.trust.step_error = error.value_or(0);
+  fields >> predicted.live_peak >> predicted.trust.tier >> predicted.trust.step_error >>
+      predicted.trust.text >> rank_count;
   part(ranks.simulated);
   part(ranks.slowest);
   part(ranks.compute_mean);

@@ -286,8 +286,7 @@ struct RunWriter::Statements {
     const auto of_training = [&](auto member) {
       return training ? std::optional(*training.*member) : std::nullopt;
     };
-    predictions(run, predicted.live_peak, tier,
-                tier.empty() ? std::nullopt : std::optional(step_error), trust,
+    predictions(run, predicted.live_peak, tier, tier.empty() ? std::nullopt : step_error, trust,
                 of_ranks(&RankReport::ranks), of_ranks(&RankReport::simulated),
                 of_ranks(&RankReport::slowest), of_ranks(&RankReport::compute_mean),
                 of_ranks(&RankReport::compute_most), of_ranks(&RankReport::waiting_mean),

@@ -12,10 +12,6 @@
 namespace mfsdp {
 namespace {
 
-/// Published, by others, of models without measurements of the machine's whole runs: vTrain, MICRO
-/// 2024. Its kernels were measured, so a data sheet alone does not come nearer.
-constexpr double kDatasheetOneNode = 0.084;
-constexpr double kDatasheetNetwork = 0.147;
 /// Mean over the rows of h200_overlap.csv but those that contention was fitted on; the worst of
 /// them, ag_symmetric_copy_engine, is 20.9 % off. --fidelity prints them all.
 constexpr Evaluation kLeftOut = Evaluation::leave_one_out;
@@ -69,19 +65,24 @@ double error_of_parts(const PriceErrors& errors, const TimeSummary& time, bool n
          std::max(1.0, static_cast<double>(time.step.value));
 }
 
-/// How far the step may be off, and where that is from.
-std::string error_text(double error, const std::string& missing,
-                       const std::optional<Anchor>& anchor) {
-  const double percent = 100 * error;
-  if (!missing.empty() && anchor)
-    return fmt::format("expect the step to be off by {:.1f} % or more; not measured: {}; run {}",
-                       percent, missing, anchor->run);
-  if (!missing.empty())
-    return fmt::format("the published error of this tier is {:.1f} % of the step; not measured: {}",
-                       percent, missing);
-  return fmt::format(
-      "expect the step to be off by about {:.1f} %{}", percent,
-      anchor ? "; " + anchor->text() : ", the leave-one-out error of its parts (--fidelity)");
+std::string anchored_text(double error, const std::string& missing, const Anchor& anchor) {
+  if (missing.empty())
+    return fmt::format(": expect the step to be off by about {:.1f} %; {}", 100 * error,
+                       anchor.text());
+  return fmt::format(": expect the step to be off by {:.1f} % or more; not measured: {}; run {}",
+                     100 * error, missing, anchor.run);
+}
+
+/// Our own error where runs say it, and what it does not cover.
+std::string evidence_text(const StepEvidence& evidence, double error_of_parts,
+                          const std::string& missing, bool network) {
+  std::string text = "; " + own_error_text(evidence.kind, evidence.error);
+  if (evidence.error && network) text += ", none of them over a network";
+  if (!missing.empty()) return text + "; not measured: " + missing;
+  if (!evidence.error)
+    text +=
+        fmt::format("; of its parts, measured alone, {:.1f} % (--fidelity)", 100 * error_of_parts);
+  return text;
 }
 
 }  // namespace
@@ -129,24 +130,25 @@ std::string_view memory_trust_text() {
 }
 
 Trust trust_of(const CostModel& costs, const PriceErrors& errors, const TimeSummary& time,
-               const std::optional<Anchor>& anchor) {
+               const StepEvidence& evidence, const std::optional<Anchor>& anchor) {
   const Cluster& cluster = costs.cluster();
   const bool network = domains_of(cluster) > 1;
   const std::string missing = unmeasured(costs, time, anchor);
+  const double of_parts = error_of_parts(errors, time, network);
   Trust trust{.tier = missing.empty() ? Tier::calibrated : Tier::datasheet,
-              .expected_step_error = error_of_parts(errors, time, network),
+              .expected_step_error = {},
               .text = {},
               .calibration = cluster.gpu.calibration};
   if (anchor) {
     trust.tier = Tier::anchored;
     trust.calibration = "anchored";
-    trust.expected_step_error += std::abs(anchor->after);
+    trust.expected_step_error = of_parts + std::abs(anchor->after);
+    trust.text = anchored_text(*trust.expected_step_error, missing, *anchor);
+  } else {
+    if (evidence.error && !network) trust.expected_step_error = evidence.error->mean;
+    trust.text = evidence_text(evidence, of_parts, missing, network);
   }
-  if (!missing.empty())
-    trust.expected_step_error = std::max(anchor ? trust.expected_step_error : 0.0,
-                                         network ? kDatasheetNetwork : kDatasheetOneNode);
-  trust.text = fmt::format("{}: {}", tier_text(trust.tier),
-                           error_text(trust.expected_step_error, missing, anchor));
+  trust.text.insert(0, tier_text(trust.tier));
   return trust;
 }
 

@@ -6,6 +6,7 @@
 
 #include "reports/record/result.hpp"
 #include "sim/calibrate/anchor.hpp"
+#include "sim/calibrate/own_error.hpp"
 #include "sim/calibrate/tier.hpp"
 #include "sim/cost/cost_model.hpp"
 
@@ -28,30 +29,35 @@ struct PriceErrors {
 
 struct Trust {
   Tier tier = Tier::datasheet;
-  double expected_step_error = 0;  ///< fraction of the step, either way
-  std::string text;                ///< tier, error and where the error is from: one line
-  std::string calibration;         ///< the result's word: "measured", "datasheet" or "anchored"
+  /// Fraction of the step, either way; none where it is not known.
+  std::optional<double> expected_step_error;
+  std::string text;         ///< tier, error and where the error is from: one line
+  std::string calibration;  ///< the result's word: "measured", "datasheet" or "anchored"
 };
 
 /// Memory needs no tier: its line for every result.
 [[nodiscard]] std::string_view memory_trust_text();
 
+/// How far predictions of a kind were off in runs of that very kind.
+struct StepEvidence {
+  PredictionKind kind;
+  std::optional<OwnError> error;  ///< none: no such run was measured
+};
+
 /// The tier of a step on that model's cluster:
-///   anchored    `anchor` is given; expected: what the anchor leaves of its own step, and the
-///               parts' errors as below
-///   calibrated  GEMMs, attention and collectives were measured on this GPU, and where the cluster
-///               has several domains all-gather and reduce-scatter between them; expected: compute,
+///   anchored    `anchor` is given; expected: what the anchor leaves of its own step, and compute,
 ///               contention and exposed communication, each times its own error, over the step
-///   datasheet   otherwise; expected: what others publish for predictions whose kernels were
-///               measured and whose machine was not (vTrain, MICRO 2024: 8.4 % on one node, 14.7 %
-///               up to 512 A100); ours, without measured kernels, are not better
+///   calibrated  GEMMs, attention and collectives were measured on this GPU, and where the cluster
+///               has several domains all-gather and reduce-scatter between them
+///   datasheet   otherwise
+/// Without an anchor the expected error is that of our own predictions in runs of the same engine,
+/// family class, training and GPU, inside one domain as all of these were; else it is not known.
+/// The error of the parts alone stands in the text where they were measured and no run was.
 /// On several domains all exposed communication has the larger error of collectives and network.
 /// An anchor stands for kernels, for collectives where its own step waited for some, and for the
-/// network up to as many domains as it ran on. A step that needs more keeps the published error,
-/// and the text says what is missing: kernels alone known is what that error was published for.
-/// With usual names the text has at most 125 columns.
+/// network up to as many domains as it ran on; the text says what is missing.
 [[nodiscard]] Trust trust_of(const CostModel& costs, const PriceErrors& errors,
-                             const TimeSummary& time,
+                             const TimeSummary& time, const StepEvidence& evidence,
                              const std::optional<Anchor>& anchor = std::nullopt);
 
 }  // namespace mfsdp

@@ -28,6 +28,7 @@ class Lowering {
         plan_(plan),
         ids_(ids),
         prices_(prices),
+        awaited_(program, plan),
         tracks_(program.streams.size()) {}
 
   Result<LoweredPlan> run() {
@@ -235,6 +236,7 @@ class Lowering {
       raise(open.launch.drag, price.drag);
     }
     open.launch.link = price.link;
+    open.launch.brings = awaited_.of(ops()[i], collective);
     open.by_kernels |= price.by_kernels;
     open.launch.members.push_back(static_cast<std::uint32_t>(i));
     return {};
@@ -299,6 +301,7 @@ class Lowering {
   const Plan& plan_;
   const PlanIds& ids_;
   const Prices& prices_;
+  AwaitedKinds awaited_;
   TrackTable tracks_;
   LoweredPlan lowered_;
 

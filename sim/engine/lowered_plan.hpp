@@ -7,6 +7,7 @@
 
 #include "core/base/error.hpp"
 #include "core/plan/plan.hpp"
+#include "sim/engine/awaited.hpp"
 #include "sim/engine/plan_ids.hpp"
 #include "sim/engine/prices.hpp"
 #include "sim/engine/track_table.hpp"
@@ -38,6 +39,7 @@ struct Launch {
   std::int64_t demand = 0;  ///< share of the link that it wants, of kOne
   int link = 0;
   std::uint32_t unit = 0;              ///< position in the program's units, or their number
+  Awaited brings = Awaited::others;    ///< of a group what its last member brings
   std::vector<std::uint32_t> members;  ///< collectives, positions in the segment
 };
 

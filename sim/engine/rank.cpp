@@ -308,7 +308,7 @@ void Rank::pass(std::uint32_t stream) {
     record_.compute = record_.communication = record_.exposed = record_.waiting = 0;
     record_.host_bound = 0;
     record_.lost = 0;
-    std::ranges::fill(record_.exposed_by_unit, 0);
+    std::ranges::fill(record_.exposed_by_unit, ExposedTimes{});
     memory_.begin_window(now_);
   }
   if (++cursor.next == cursor.last) next_instance(stream);
@@ -380,26 +380,26 @@ void Rank::account(std::int64_t time) {
   if (!doing.communicates || doing.computes) return;
   if (doing.waits) record_.waiting += time;
   record_.exposed += time;
-  record_.exposed_by_unit[exposed_unit()] += time;
+  const Launch& awaited = awaited_launch();
+  record_.exposed_by_unit[awaited.unit].at(static_cast<std::size_t>(awaited.brings)) += time;
 }
 
-/// Whose collective holds compute up now: the one that a compute stream runs or waits for, else the
-/// one that ends last; one that waits for other ranks ends after those that run.
-std::uint32_t Rank::exposed_unit() const {
+/// The collective that holds compute up now: the one that a compute stream runs or waits for, else
+/// the one that ends last; one that waits for other ranks ends after those that run.
+const Launch& Rank::awaited_launch() const {
   const Running* longest = nullptr;
   for (std::uint32_t own = 0; own < host_; ++own) {
     const Running& op = running_.ops()[own];
     if (!op.is_collective()) continue;
-    if (is_compute_[own]) return op.launch->unit;
+    if (is_compute_[own]) return *op.launch;
     for (std::uint32_t stream = 0; stream < host_; ++stream) {
       if (!is_compute_[stream] || blocked_on_[stream] < 0) continue;
       const auto track = static_cast<std::uint32_t>(blocked_on_[stream]);
-      if (track == op.launch->turn.track || lowered_.track_stream[track] == own)
-        return op.launch->unit;
+      if (track == op.launch->turn.track || lowered_.track_stream[track] == own) return *op.launch;
     }
     if (longest == nullptr || op.end > longest->end) longest = &op;
   }
-  return longest->launch->unit;
+  return *longest->launch;
 }
 
 void Rank::keep_spans(const Running& op) {

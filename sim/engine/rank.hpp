@@ -3,6 +3,7 @@
 // run.
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <optional>
 #include <vector>
@@ -19,6 +20,9 @@ namespace mfsdp {
 inline constexpr std::int64_t kSteps = 3;
 inline constexpr std::int64_t kReported = 1;
 
+/// Exposed communication by what was waited for, ns.
+using ExposedTimes = std::array<std::int64_t, Names<Awaited>::values.size()>;
+
 /// What the second step took on a rank. Times are absolute.
 struct StepRecord {
   std::int64_t begin = 0;  ///< C(1)
@@ -29,7 +33,7 @@ struct StepRecord {
   std::int64_t waiting = 0;                   ///< of `exposed`: a collective waits for other ranks
   std::int64_t host_bound = 0;                ///< nothing computes, as the host has not issued it
   Int128 lost = 0;                            ///< by kernels to contention, 2^-20 ns
-  std::vector<std::int64_t> exposed_by_unit;  ///< and without unit, last
+  std::vector<ExposedTimes> exposed_by_unit;  ///< and without unit, last
   std::vector<OpSpan> spans;                  ///< by end; empty where times are not kept
 };
 
@@ -120,7 +124,7 @@ class Rank {
   void affect(int link, std::vector<std::uint32_t>& affected) const;
   void note_computing(std::vector<std::uint32_t>& affected);
   void account(std::int64_t time);
-  [[nodiscard]] std::uint32_t exposed_unit() const;
+  [[nodiscard]] const Launch& awaited_launch() const;
   void keep_spans(const Running& op);
   void finish();
 

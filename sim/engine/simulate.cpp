@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <functional>
+#include <numeric>
 #include <optional>
 #include <span>
 #include <tuple>
@@ -128,10 +129,14 @@ std::vector<OmittedInstances> omitted_of(const Plan& plan, std::span<const OpSpa
 std::vector<ExposedUnit> exposed_of(const Program& program, const StepRecord& record) {
   std::vector<ExposedUnit> exposed;
   for (std::size_t unit = 0; unit < record.exposed_by_unit.size(); ++unit) {
-    if (record.exposed_by_unit[unit] == 0) continue;
+    const ExposedTimes& times = record.exposed_by_unit[unit];
+    const std::int64_t all = std::accumulate(times.begin(), times.end(), std::int64_t{0});
+    if (all == 0) continue;
     const std::string name =
         unit < program.units.size() ? program.units[unit].name : std::string(kNoUnit);
-    exposed.push_back({.unit = name, .exposed = Nanos(record.exposed_by_unit[unit])});
+    const auto most = std::ranges::max_element(times);
+    ExposedUnit& added = exposed.emplace_back(ExposedUnit{.unit = name, .exposed = Nanos(all)});
+    if (*most > all / 2) added.mostly = static_cast<Awaited>(most - times.begin());
   }
   std::ranges::stable_sort(exposed, std::greater{}, &ExposedUnit::exposed);
   return exposed;

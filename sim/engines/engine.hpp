@@ -15,13 +15,19 @@ inline constexpr std::string_view kTorchVersion = "2.11";
 /// Where the description of an engine is from, where it is not from recorded runs: one sentence.
 [[nodiscard]] std::string_view engine_basis(EngineKind engine);
 
-/// The error of a flag that the engine cannot follow, and why.
-[[nodiscard]] tl::unexpected<Error> contradicts(EngineKind engine, const char* flag,
-                                                std::string_view what);
+/// The error of a flag that asks for what is not modelled of the engine: "--engine fsdp2 cannot
+/// predict `what` yet; `instead`".
+[[nodiscard]] tl::unexpected<Error> cannot_predict(EngineKind engine, const char* flag,
+                                                   std::string_view what,
+                                                   std::string_view instead = "leave --engine out");
+
+/// The error of a flag that asks for what the engine does not do: "--engine fsdp2 `does`".
+[[nodiscard]] tl::unexpected<Error> does_otherwise(EngineKind engine, const char* flag,
+                                                   std::string_view does);
 
 /// The configuration as the engine has it, which knows fewer choices than ours: what it has no
 /// flag for is as it always is there (selective recomputation is none). Errors name the flag of
-/// what the engine cannot do, or of what is not described of it.
+/// what the engine does not do, or of what is not modelled of it.
 ///
 /// mcore shards the optimizer's states whether that is asked for (optim) or nothing else is, and
 /// knows selective recomputation of models with experts: Megatron-Core's modules `layernorm`

@@ -1,12 +1,14 @@
 #include "sim/predict/engine_step.hpp"
 
 #include <algorithm>
+#include <optional>
 #include <string>
 #include <utility>
 
 #include "sim/engines/engine_errors.hpp"
 #include "sim/engines/plan_engine.hpp"
 #include "sim/engines/pytorch_process.hpp"
+#include "sim/predict/live_peak.hpp"
 
 namespace mfsdp {
 namespace {
@@ -92,12 +94,13 @@ Footprint footprint(const EngineStep& step) {
 
 namespace {
 
-MemoryErrors errors_of(EngineKind engine, const PlanConfig& config) {
-  EngineErrors errors = engine_errors(engine, config);
-  return {.allocated = errors.allocated,
-          .reserved = errors.reserved,
-          .device = errors.device,
-          .source = std::move(errors.source)};
+std::optional<MemoryErrors> errors_of(EngineKind engine, const PlanConfig& config, const Gpu& gpu) {
+  std::optional<EngineErrors> errors = engine_errors(engine, config, gpu.name);
+  if (!errors) return std::nullopt;
+  return MemoryErrors{.allocated = errors->allocated,
+                      .reserved = errors->reserved,
+                      .device = errors->device,
+                      .source = std::move(errors->source)};
 }
 
 }  // namespace
@@ -120,7 +123,11 @@ void complete(PredictedRun& run, const EngineStep& step, const Gpu& gpu) {
                                .device = footprint(step).allocated,
                                .retries = counters.retries,
                                .certain = step.certain,
-                               .errors = errors_of(step.engine, run.config)};
+                               .errors = errors_of(step.engine, run.config, gpu)};
+  if (!memory.cached->errors)
+    run.facts.push_back({.topic = "simulation",
+                         .name = "memory_error",
+                         .value = unknown_memory_error(step.engine, gpu.name)});
   memory.headroom = step.room - memory.cached->reserved;
   memory.fits = step.fits;
   run.plan.padding = bytes_of(step.plan.padding, run.config.param_dtype);
@@ -128,6 +135,9 @@ void complete(PredictedRun& run, const EngineStep& step, const Gpu& gpu) {
   memory.peak = memory.allocated;
   run.live_peak = memory.allocated;
   run.peak_op = step.memory.peak_op;
+  run.peak_place.reset();
+  if (const Plan* plan = step.plan.program.find_plan(kTrainPlan))
+    run.peak_place = place_of_op(step.plan.program, *plan, run.peak_op);
 }
 
 }  // namespace mfsdp

@@ -24,4 +24,18 @@ LivePeak live_peak(const PredictedRun& run) {
   return {.live = total(*most), .op = computing_at(run.timeline, most->at)};
 }
 
+std::optional<PeakPlace> place_of_op(const Program& program, const Plan& plan,
+                                     std::string_view name) {
+  for (const Segment& segment : plan.segments) {
+    const auto found = std::ranges::find(segment.ops, name, &Op::name);
+    if (found == segment.ops.end()) continue;
+    PeakPlace place{.phase = found->phase, .unit = {}};
+    const auto unit = std::ranges::find_if(
+        program.units, [&](const PlanUnit& each) { return found->unit == each.id; });
+    if (unit != program.units.end()) place.unit = unit->name;
+    return place;
+  }
+  return std::nullopt;
+}
+
 }  // namespace mfsdp

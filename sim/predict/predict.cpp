@@ -194,6 +194,7 @@ Result<Prediction> predict(const Program& program, const CostModel& costs,
     const Bytes runtime = runtime_bytes(cluster.gpu, std::ssize(program.communicators));
     run.memory = memory_of(program, peak_memory(program, pools), cluster.gpu, runtime);
     complete_memory(run, runtime);
+    run.peak_place = place_of_op(program, *plan, run.peak_op);
     complete_rates(run, cluster.gpu);
     MFSDP_TRY(peak->judge(run.time));
     return Prediction{.run = std::move(run), .simulation = std::move(simulation)};

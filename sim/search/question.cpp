@@ -10,6 +10,7 @@
 #include "core/plan/attention_choice.hpp"
 #include "core/schedule/build.hpp"
 #include "sim/hardware/power.hpp"
+#include "sim/predict/gradient_reductions.hpp"
 #include "sim/predict/run_facts.hpp"
 
 namespace mfsdp {
@@ -51,6 +52,25 @@ Result<RoutingReport> routing_of(const Question& question, Bytes allocated) {
   }
   room.least_fits = fits(room.least_allocated, question);
   return report;
+}
+
+/// Our own error in runs of the question's kind.
+StepEvidence evidence_of(const Question& question) {
+  StepEvidence evidence{
+      .kind = prediction_kind(question.engine, question.config, question.costs->cluster().gpu),
+      .error = {}};
+  if (question.own_steps) evidence.error = own_error(*question.own_steps, evidence.kind);
+  return evidence;
+}
+
+/// What an engine was taken to do with the gradients of several microbatches.
+void add_reductions(PredictedRun& run, const Question& question) {
+  const Plan* plan = question.program->find_plan(kTrainPlan);
+  if (question.engine == EngineKind::mfsdp || plan == nullptr) return;
+  if (const auto when = gradient_reductions(*question.program, *plan))
+    run.facts.push_back({.topic = "simulation",
+                         .name = "gradient_reductions",
+                         .value = reduction_statement(question.engine, *when, run.parameters)});
 }
 
 }  // namespace
@@ -123,11 +143,13 @@ Result<Prediction> answer(const Question& asked) {
   memory.fits = fits(memory.allocated, question);
   if (question.step) complete(prediction.run, *question.step, question.costs->cluster().gpu);
   PredictedRun& run = prediction.run;
+  add_reductions(run, question);
   if (question.step && question.allocator.limit)
     run.facts.push_back({.topic = "simulation",
                          .name = std::string(kMemoryLimit),
                          .value = *question.allocator.limit});
-  const Trust trust = trust_of(*question.costs, question.errors, run.time, question.anchor);
+  const Trust trust =
+      trust_of(*question.costs, question.errors, run.time, evidence_of(question), question.anchor);
   run.calibration = trust.calibration;
   run.trust = {.tier = std::string(tier_text(trust.tier)),
                .step_error = trust.expected_step_error,

@@ -23,15 +23,16 @@ namespace mfsdp {
 
 struct Question {
   PlanConfig config;
-  EngineKind engine = EngineKind::mfsdp;      ///< whose; the configuration is as it has it
-  AllocatorSettings allocator;                ///< of an engine that has PyTorch's
-  Meta meta;                                  ///< of the program that is built
-  std::shared_ptr<const Program> program;     ///< instead of building one; may be null
-  std::shared_ptr<const EngineStep> step;     ///< that has it, of engines that are not ours
-  std::shared_ptr<const CostModel> costs;     ///< of a cluster with as many GPUs as the mesh
-  PriceErrors errors;                         ///< of those costs
-  std::optional<Anchor> anchor;               ///< that has scaled them
-  RankVariation variation;                    ///< how ranks differ
+  EngineKind engine = EngineKind::mfsdp;   ///< whose; the configuration is as it has it
+  AllocatorSettings allocator;             ///< of an engine that has PyTorch's
+  Meta meta;                               ///< of the program that is built
+  std::shared_ptr<const Program> program;  ///< instead of building one; may be null
+  std::shared_ptr<const EngineStep> step;  ///< that has it, of engines that are not ours
+  std::shared_ptr<const CostModel> costs;  ///< of a cluster with as many GPUs as the mesh
+  PriceErrors errors;                      ///< of those costs
+  std::optional<Anchor> anchor;            ///< that has scaled them
+  std::shared_ptr<const std::vector<OwnStep>> own_steps;  ///< runs to compare with; may be null
+  RankVariation variation;                                ///< how ranks differ
   std::shared_ptr<const RoutedModel> routed;  ///< how experts are chosen; null: in balance
   Bytes reserve;                              ///< memory to keep free; part of whether it fits
   std::shared_ptr<AllocationCache> cache;     ///< of all questions of one session; may be null

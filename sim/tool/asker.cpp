@@ -121,6 +121,19 @@ Result<Asker::Priced> Asker::priced(const SimOptions& options, std::int64_t gpus
   return priced_[machine] = std::move(priced);
 }
 
+Result<std::shared_ptr<const std::vector<OwnStep>>> Asker::own_steps() {
+  if (own_steps_) return own_steps_;
+  const std::filesystem::path file = session_.scenarios / "fidelity" / "own_steps.csv";
+  std::error_code ignored;
+  std::vector<OwnStep> steps;  // without the file no error is known
+  if (std::filesystem::exists(file, ignored)) {
+    MFSDP_LET(loaded, load_own_steps(file));
+    steps = std::move(loaded);
+  }
+  own_steps_ = std::make_shared<const std::vector<OwnStep>>(std::move(steps));
+  return own_steps_;
+}
+
 Result<ModelShape> Asker::shape(const SimOptions& options) {
   MFSDP_LET(named, requests_.model(options.common.model));
   return named->shape;
@@ -152,14 +165,18 @@ Result<void> check_given(const SimOptions& options, const PlanConfig& config) {
   if (options.engine == EngineKind::mfsdp) return {};
   const bool mcore = is_mcore(options.engine);
   if (mcore && contains(options.given, "--strategy") && config.strategy != Strategy::optim)
-    return contradicts(options.engine, "--strategy",
-                       "it shards the optimizer's states alone (optim)");
+    return does_otherwise(options.engine, "--strategy",
+                          "shards the optimizer's states alone (optim)");
   const bool has_modules = mcore && config.model.experts != 0;
   if (contains(options.given, "--recompute") && !has_modules &&
-      config.recompute.kind == Recompute::selective)
-    return contradicts(options.engine, "--recompute",
-                       options.engine == EngineKind::mfsdp1 ? "it is described for none"
-                                                            : "it is described for none or full");
+      config.recompute.kind == Recompute::selective) {
+    if (options.engine == EngineKind::mfsdp1)
+      return cannot_predict(options.engine, "--recompute", "recomputation", "take none, or mfsdp2");
+    return cannot_predict(
+        options.engine, "--recompute",
+        "selective recomputation (by operator, torchtitan's default; of every n-th block)",
+        "its memory and step lie between those of none and full, which can be asked for");
+  }
   return {};
 }
 
@@ -193,6 +210,8 @@ Result<Question> Asker::question(const PlanRequest& request, const SimOptions& o
   question.least = least_;
   question.errors = prices.errors;
   question.anchor = prices.anchor;
+  MFSDP_LET(steps, own_steps());
+  question.own_steps = std::move(steps);
   question.variation = variation_of(options);
   if (options.routing) {
     MFSDP_LET(routing, routing_of(*options.routing));

@@ -8,6 +8,7 @@
 #include <string>
 #include <tuple>
 #include <utility>
+#include <vector>
 
 #include "core/base/error.hpp"
 #include "core/cli/sim_options.hpp"
@@ -57,10 +58,13 @@ class Asker {
 
   Result<const Measured*> measured(const SimOptions& options, const Gpu& gpu);
   Result<Priced> priced(const SimOptions& options, std::int64_t gpus);
+  /// Runs with which predictions were compared, read once.
+  Result<std::shared_ptr<const std::vector<OwnStep>>> own_steps();
 
   Session session_;
   PlanRequests requests_;
   std::map<Machine, Priced> priced_;
+  std::shared_ptr<const std::vector<OwnStep>> own_steps_;
   std::map<std::tuple<std::string, std::optional<std::string>, PriceTables>, Measured> measured_;
   std::shared_ptr<AllocationCache> cache_ = std::make_shared<AllocationCache>();
   std::shared_ptr<LeastMemoryTable> least_ = std::make_shared<LeastMemoryTable>();

@@ -6,6 +6,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "core/base/atomic_file.hpp"
@@ -117,6 +118,47 @@ Result<std::string> explanation(const SimOptions& options, const Question& quest
          host_part(prediction.run.time);
 }
 
+/// What a refusal says without the flag, which was not given, and without the advice to leave it
+/// out (cannot_predict() in sim/engines/engine.hpp).
+std::string reason_of(const Error& error, const std::string& engine) {
+  std::string_view text = error.what;
+  const std::string flag = "--engine " + engine + " ";
+  if (text.starts_with(flag)) text.remove_prefix(flag.size());
+  return std::string(text.substr(0, text.find("; ")));
+}
+
+/// The same job under PyTorch FSDP2 compiled, or why it cannot be predicted. Its time does not grow
+/// with the number of GPUs either: ranks that behave alike are simulated once.
+OtherEngine under_fsdp2(const SimOptions& options, Asker& asker) {
+  OtherEngine other;
+  other.engine = to_string(EngineKind::fsdp2_compile);
+  const auto predicted = [&]() -> Result<Prediction> {
+    SimOptions asked = options;
+    asked.engine = EngineKind::fsdp2_compile;
+    MFSDP_LET(question, asker.question(asked));
+    return answer(question);
+  }();
+  if (!predicted) {
+    other.reason = reason_of(predicted.error(), other.engine);
+    return other;
+  }
+  const PredictedRun& run = predicted->run;
+  other.fits = run.memory.fits;
+  other.certain = run.memory.cached->certain;
+  other.memory = run.memory.deciding();
+  other.capacity = run.memory.capacity;
+  other.step = run.time.step;
+  other.recompute = run.config.recompute.kind;
+  return other;
+}
+
+/// Whether a prediction of our own engine stands alone, so that its reader may run another one. A
+/// plan from a file is nobody else's, and CSV has a column for each thing already.
+bool asks_for_others(const SimOptions& options) {
+  return options.engine == EngineKind::mfsdp && !options.common.plan && !options.routing &&
+         options.common.output != OutputFormat::csv;
+}
+
 std::optional<std::string> routing_file(const SimOptions& options) {
   if (!options.routing || !options.routing->is_file) return std::nullopt;
   return options.routing->text;
@@ -169,6 +211,7 @@ Result<ExitCode> run_one(const SimOptions& options, const Session& session) {
   estimate_training(run, options);
   MFSDP_LET(longer, explanation(options, question, prediction, session.style, asker));
   MFSDP_TRY(write_files(options, question, run));
+  if (asks_for_others(options)) run.other_engines.push_back(under_fsdp2(options, asker));
   const RunResult result(std::move(run));
   if (options.budget_out)
     MFSDP_TRY(write_file_atomically(*options.budget_out, budget_text(result)));

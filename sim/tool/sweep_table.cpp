@@ -136,20 +136,12 @@ std::vector<std::string> statements_of(const std::vector<SweepRow>& rows) {
   return all;
 }
 
-/// A line for each tier of trust among the rows: its largest expected error, with the reason.
-std::vector<std::string> tiers_of(const std::vector<SweepRow>& rows) {
-  std::vector<TrustSummary> worst;
-  for (const SweepRow& row : rows) {
-    if (!row.run) continue;
-    const TrustSummary& trust = row.run->trust;
-    const auto same = std::ranges::find(worst, trust.tier, &TrustSummary::tier);
-    if (same == worst.end())
-      worst.push_back(trust);
-    else if (trust.step_error > same->step_error)
-      *same = trust;
-  }
+/// What the rows' lines on trust say, each once.
+std::vector<std::string> trust_lines(const std::vector<SweepRow>& rows) {
   std::vector<std::string> lines;
-  for (const TrustSummary& trust : worst) lines.push_back(trust.text);
+  for (const SweepRow& row : rows)
+    if (row.run && std::ranges::find(lines, row.run->trust.text) == lines.end())
+      lines.push_back(row.run->trust.text);
   return lines;
 }
 
@@ -221,7 +213,7 @@ std::string sweep_table(const Sweep& sweep, const std::vector<SweepRow>& rows, O
   const auto first =
       std::ranges::find_if(rows, [](const SweepRow& row) { return row.run.has_value(); });
   if (first != rows.end()) {
-    for (const std::string& tier : tiers_of(rows)) text += tier + "\n";
+    for (const std::string& tier : trust_lines(rows)) text += tier + "\n";
     for (const std::string& statement : statements_of(rows)) text += statement + "\n";
     text += fmt::format("simulated {}: cost model {}; {}\n", first->run->version,
                         first->run->cost_model_version, stored);

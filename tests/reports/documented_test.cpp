@@ -38,6 +38,10 @@ TEST(Documented, KeysOfResults) {
   predicted.routing.emplace().slowest_block = 1;
   predicted.routing->room.emplace();
   predicted.live_peak = Bytes(1);
+  predicted.exposed_units = {
+      {.unit = "head", .exposed = Nanos(1), .mostly = Awaited::gradient_norm}};
+  predicted.other_engines.resize(2);
+  predicted.other_engines.back().reason = "cannot predict this";
   MeasuredRun measured = test::measured_run();
   measured.resumed = ResumedFrom{.step = 1, .run_id = "r"};
   StepResult step = test::sample_step(1, Nanos(1), 1);

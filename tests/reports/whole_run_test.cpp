@@ -67,6 +67,16 @@ TEST(WholeRun, APredictionComesBackWithWhatShapedIt) {
   EXPECT_TRUE(loaded.absent.empty());
 }
 
+TEST(WholeRun, AnErrorOfTheStepThatIsNotKnownIsNull) {
+  const ScratchFolder folder;
+  PredictedRun run = prediction_with_everything();
+  run.trust.step_error.reset();
+  const RunResult loaded = stored_and_loaded(folder / "s.sqlite", run);
+  EXPECT_FALSE(loaded.predicted()->trust.step_error);
+  EXPECT_EQ(loaded.predicted()->trust.text, "as others publish");
+  EXPECT_NE(to_json(loaded).find("\"step_error\": null"), std::string::npos);
+}
+
 TEST(WholeRun, FactsAreRowsOfAView) {
   const ScratchFolder folder;
   static_cast<void>(stored_and_loaded(folder / "s.sqlite", prediction_with_everything()));

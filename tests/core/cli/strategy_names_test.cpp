@@ -1,5 +1,6 @@
 #include "core/cli/strategy_names.hpp"
 
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 namespace mfsdp {
@@ -19,10 +20,33 @@ TEST(StrategyNames, OfStagesPyTorchAndDeepSpeed) {
   for (const char* name : {"optim_grads", "2", "zero2", "shard_grad_op", "SHARD_GRAD_OP"})
     EXPECT_EQ(strategy_of(name), Strategy::optim_grads) << name;
   for (const char* name :
-       {"optim_grads_params", "3", "zero3", "ZeRO-3", "fsdp", "fsdp2", "full_shard", "full-shard"})
+       {"optim_grads_params", "3", "zero3", "ZeRO-3", "fsdp", "full_shard", "full-shard"})
     EXPECT_EQ(strategy_of(name), Strategy::optim_grads_params) << name;
   for (const char* name : {"", "4", "zero", "zero4", "zero3+", "shard"})
     EXPECT_FALSE(parse_strategy(name)) << name;
+}
+
+// A word for an engine is none for a strategy of ours: both are named.
+TEST(StrategyNames, EnginesAreNoStrategies) {
+  struct Case {
+    const char* word;
+    const char* engine;
+    const char* strategy;
+  };
+  for (const Case& each : {Case{"fsdp2", "--engine fsdp2", "optim_grads_params"},
+                           Case{"FSDP-2", "--engine fsdp2", "optim_grads_params"},
+                           Case{"torchtitan", "--engine fsdp2-compile-loss", "optim_grads_params"},
+                           Case{"megatron_fsdp", "--engine mfsdp1", "optim_grads_params"},
+                           Case{"megatron", "--engine mcore", "--strategy optim"},
+                           Case{"DeepSpeed", "not predicted", "zero3"},
+                           Case{"fsdp2-compile", "--engine fsdp2-compile", "optim_grads_params"},
+                           Case{"mcore", "--engine mcore", "optim_grads_params"}}) {
+    EXPECT_FALSE(parse_strategy(each.word)) << each.word;
+    EXPECT_THAT(engine_meant(each.word), testing::HasSubstr(each.engine));
+    EXPECT_THAT(engine_meant(each.word), testing::HasSubstr(each.strategy));
+  }
+  EXPECT_EQ(engine_meant("zero3"), "");
+  EXPECT_EQ(engine_meant("nonsense"), "");
 }
 
 TEST(StrategyNames, HybridOnesHaveGroups) {

@@ -21,12 +21,13 @@ std::vector<std::string> lines_of(const std::string& text) {
 }
 
 TEST(TextReport, TheWholeScreen) {
-  EXPECT_EQ(render_text(sample_run(), TextStyle{}, "stored in mfsdp.sqlite"),
-            R"(llama3_8b, 8.03 B parameters, on 64 h100 in 8 nodes, optim_grads_params (ZeRO-3)
+  EXPECT_EQ(
+      render_text(sample_run(), TextStyle{}, "stored in mfsdp.sqlite"),
+      R"(mfsdp-exec trains llama3_8b, 8.03 B parameters, on 64 h100 in 8 nodes, optim_grads_params (ZeRO-3)
 sequence 8192, micro-batch 1, 1 microbatch: 524,288 tokens a step; recompute selective, adamw
 
 Fits: 56.00 of 80.00 GiB allocated, 24.00 GiB free
-Memory peak 55.00 GiB at layers.31.attention_backward (1 GiB = 2^30 bytes)
+Memory set aside: 55.00 GiB. All of it in use at most, at layers.31.attention_backward
   model_weight         1.00 GiB   1.8 %  #
   main_weight          2.00 GiB   3.6 %  ##
   main_grad            3.00 GiB   5.5 %  ###
@@ -40,8 +41,8 @@ Memory peak 55.00 GiB at layers.31.attention_backward (1 GiB = 2^30 bytes)
 
 Time   1.000 s a step = 900.00 ms compute + 60.00 ms exposed communication + 40.00 ms idle
        8,192 tokens/s per GPU, 524,288 in all; 421.5 TFLOP/s per GPU, MFU 42.6 %
-Comm   400.00 ms a step, 85.0 % hidden, 60.00 ms exposed; the largest part by embedding (50.00 ms)
-       60.00 GiB sent per GPU; kernels take 9.00 ms longer while communication runs
+Comm   400.00 ms a step, 85.0 % hidden, 60.00 ms exposed, mostly the wait for collectives of embedding (50.00 ms)
+       60.00 GiB sent per GPU; compute includes 9.00 ms lost to collectives that share the GPU
 
 simulated 0.1.0: engine mfsdp; calibration datasheet (never measured); cost model 1
 NVLink 450 GB/s inside a node, 50 GB/s per GPU between nodes
@@ -96,17 +97,86 @@ TEST(TextReport, MeshNameAndMicrobatches) {
   EXPECT_THAT(text, HasSubstr("4 microbatches: 2,097,152 tokens a step; recompute full:3"));
 }
 
-TEST(TextReport, AMomentWithLessThanThePeakIsNamedAsSuch) {
+TEST(TextReport, SetAsideAndInUseAreToldApart) {
   PredictedRun run = sample_run();
-  run.live_peak = run.memory.peak;
-  EXPECT_THAT(render_text(run, TextStyle{}, ""),
-              HasSubstr("Memory peak 55.00 GiB at layers.31.attention_backward (1 GiB = 2^30 "
-                        "bytes)\n"));
   run.live_peak = run.memory.peak - (Bytes(1) * (std::int64_t{1} << 30));
+  run.peak_op = "layers.31.down.wgrad";
+  run.peak_place = PeakPlace{.phase = Phase::backward, .unit = "layers.31"};
+  EXPECT_THAT(render_text(run, TextStyle{}, ""),
+              HasSubstr("Memory set aside: 55.00 GiB. In use at most: 54.00 GiB, in the backward "
+                        "pass of layer 31 (down.wgrad)\n"));
+  run.peak_place = PeakPlace{.phase = Phase::forward, .unit = "head"};
   run.peak_op = "head.swiglu";
   EXPECT_THAT(render_text(run, TextStyle{}, ""),
-              HasSubstr("Memory peak 55.00 GiB, each pool at its fullest; 54.00 GiB at one time, "
-                        "at head.swiglu\n"));
+              HasSubstr("54.00 GiB, in the forward pass of head (swiglu)\n"));
+  // Of a run that was read back from a store the place is not known.
+  run.peak_place.reset();
+  EXPECT_THAT(render_text(run, TextStyle{}, ""), HasSubstr("54.00 GiB, at head.swiglu\n"));
+}
+
+/// A prediction of PyTorch FSDP2: 60 GiB reserved, of which 55 are allocated at most.
+PredictedRun under_fsdp2() {
+  PredictedRun run = sample_run();
+  run.engine = "fsdp2";
+  run.memory.allocated = run.memory.peak;
+  run.memory.cached =
+      CachedMemory{.reserved = mebibytes(60 * 1024), .device = mebibytes(62 * 1024), .retries = 0};
+  return run;
+}
+
+// Reserved and allocated are each fullest at a time of its own.
+TEST(TextReport, OfAnAllocatorEachFigureSaysThatItIsTheMost) {
+  const std::string text = render_text(under_fsdp2(), TextStyle{}, "");
+  EXPECT_THAT(text, HasSubstr("Device 62.00 GiB at most = 60.00 GiB reserved by the allocator + "
+                              "2.00 GiB of context and NCCL\n"));
+  EXPECT_THAT(text, HasSubstr("Fragmentation: 5.00 GiB reserved, never in use at once\n"));
+  EXPECT_THAT(text, HasSubstr("Memory allocated: 55.00 GiB at most, at layers.31."));
+}
+
+TEST(TextReport, TheFirstLineSaysWhoTrains) {
+  EXPECT_EQ(lines_of(render_text(under_fsdp2(), TextStyle{}, ""))[0].find(
+                "PyTorch FSDP2 trains llama3_8b, 8.03 B parameters, on 64 h100"),
+            0U);
+}
+
+std::string waits_for(const std::string& unit, std::optional<Awaited> mostly,
+                      std::int64_t milliseconds) {
+  PredictedRun run = sample_run();  // 60 ms exposed
+  run.exposed_units = {
+      {.unit = unit, .exposed = Nanos(milliseconds * 1'000'000), .mostly = mostly}};
+  return render_text(run, TextStyle{}, "");
+}
+
+TEST(TextReport, NamesWhatComputeWaitsForLongest) {
+  using enum Awaited;
+  EXPECT_THAT(waits_for("layers.0", weights, 40),
+              HasSubstr("60.00 ms exposed, mostly the wait for layers.0's weights (40.00 ms)\n"));
+  EXPECT_THAT(waits_for("no unit", gradient_norm, 40),
+              HasSubstr("mostly the wait for the gradient norm (40.00 ms)\n"));
+  // Half of it is not most of it.
+  EXPECT_THAT(waits_for("layers.0", gradients, 30),
+              HasSubstr("the longest part the wait for layers.0's gradients (30.00 ms)\n"));
+  EXPECT_THAT(waits_for("layers.0", std::nullopt, 40), HasSubstr("collectives of layers.0 ("));
+}
+
+TEST(TextReport, OneLineHasTheSameJobUnderAnotherEngine) {
+  PredictedRun run = sample_run();
+  EXPECT_THAT(render_text(run, TextStyle{}, ""), Not(HasSubstr("Instead")));
+  OtherEngine other{.engine = "fsdp2-compile",
+                    .reason = {},
+                    .fits = true,
+                    .certain = true,
+                    .memory = mebibytes(61 * 1024),
+                    .capacity = mebibytes(80 * 1024),
+                    .step = Nanos(896'020'000)};
+  run.other_engines = {other};
+  EXPECT_THAT(
+      render_text(run, TextStyle{}, ""),
+      HasSubstr("Instead PyTorch FSDP2 with compiled blocks (--engine fsdp2-compile): fits, "
+                "61.00 of 80.00 GiB of the device, 896.02 ms a step; recompute none\n"));
+  run.other_engines.front().reason = "cannot predict LoRA's adapters yet";
+  EXPECT_THAT(render_text(run, TextStyle{}, ""),
+              HasSubstr("(--engine fsdp2-compile): not predicted: cannot predict LoRA's"));
 }
 
 /// A model of which the report counts tensors: an embedding, a block, a norm and a head.

@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "sim/engines/engine.hpp"
+#include "sim/engines/engine_errors.hpp"
 #include "tests/sim/engines/recorded_llamas.hpp"
 
 namespace mfsdp {
@@ -67,6 +68,59 @@ TEST(EngineConfig, RefusesWhatItCannotDo) {
     EXPECT_EQ(own.error().where, wrong.flag);
     EXPECT_NE(own.error().what.find("--engine fsdp2-compile"), std::string::npos);
   }
+}
+
+std::string refusal(EngineKind engine, const PlanConfig& config) {
+  const auto own = engine_config(engine, config);
+  EXPECT_FALSE(own);
+  return own ? "" : own.error().message();
+}
+
+// A reader knows what is not predicted, and what to ask instead.
+TEST(EngineConfig, RefusalsArePlain) {
+  PlanConfig experts = possible();
+  experts.model.experts = 8;
+  EXPECT_EQ(refusal(EngineKind::fsdp2, experts),
+            "--model: --engine fsdp2 cannot predict mixtures of experts yet; leave --engine out, "
+            "or take mcore");
+  // mcore does not have OLMoE's blocks either.
+  experts.model.family = Family::olmoe;
+  EXPECT_EQ(refusal(EngineKind::fsdp2, experts),
+            "--model: --engine fsdp2 cannot predict mixtures of experts yet; leave --engine out");
+  PlanConfig gpt2 = possible();
+  gpt2.model.family = Family::gpt2;
+  EXPECT_EQ(refusal(EngineKind::fsdp2, gpt2),
+            "--model: --engine fsdp2 cannot predict models of the family gpt2 yet; it predicts "
+            "Llama, Mistral, Qwen2 and Qwen3; leave --engine out for others");
+  PlanConfig replicated = possible();
+  replicated.strategy = Strategy::no_shard;
+  EXPECT_EQ(refusal(EngineKind::fsdp2, replicated),
+            "--strategy: --engine fsdp2 shards gradients, states and parameters: always "
+            "(optim_grads_params), or parameters outside forward and backward only (optim_grads)");
+}
+
+TEST(EngineConfig, WeightsInBf16SayWhatIsAssumed) {
+  PlanConfig config = possible();
+  config.main_dtype = DType::bf16;
+  for (const EngineKind engine :
+       {EngineKind::fsdp2, EngineKind::fsdp2_compile, EngineKind::mfsdp2, EngineKind::mcore}) {
+    const std::string text = refusal(engine, config);
+    EXPECT_NE(text.find("assumed are 16 bytes a parameter"), std::string::npos) << text;
+    EXPECT_NE(text.find("model.to(bfloat16)"), std::string::npos) << text;
+  }
+}
+
+// No error band is taken over from another GPU.
+TEST(EngineErrorsOf, AreKnownWhereRunsWereCompared) {
+  const auto hopper = engine_errors(EngineKind::fsdp2, possible(), "h200");
+  ASSERT_TRUE(hopper);
+  EXPECT_NE(hopper->source.find("other model code: not known"), std::string::npos);
+  for (const std::string gpu : {"b200", "a100_80", "gb300", "h100_96_500w"}) {
+    EXPECT_FALSE(engine_errors(EngineKind::fsdp2, possible(), gpu)) << gpu;
+    EXPECT_NE(unknown_memory_error(EngineKind::fsdp2, gpu).find("not known on " + gpu),
+              std::string::npos);
+  }
+  EXPECT_FALSE(engine_errors(EngineKind::mcore, possible(), "h200"));
 }
 
 }  // namespace

@@ -1,0 +1,53 @@
+#include "sim/predict/gradient_reductions.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+namespace mfsdp {
+namespace {
+
+bool reduces_gradients(const Op& op) {
+  const auto* collective = std::get_if<Collective>(&op.body);
+  return collective != nullptr &&
+         (op.phase == Phase::reduce || collective->reduction == Reduction::sum);
+}
+
+bool reduces_gradients(const Segment& segment) {
+  return std::ranges::any_of(segment.ops, [](const Op& op) { return reduces_gradients(op); });
+}
+
+}  // namespace
+
+std::optional<GradientReductions> gradient_reductions(const Program& program, const Plan& plan) {
+  if (program.config.microbatches < 2) return std::nullopt;
+  std::int64_t left = program.config.microbatches;
+  bool reduces = false;
+  for (const Segment& segment : plan.segments) {
+    const std::int64_t begun = segment.repeat * segment.microbatches;
+    left -= begun;
+    if (!reduces_gradients(segment)) continue;
+    reduces = true;
+    const bool is_before_last = begun > 0 && (left > 0 || begun > 1);
+    if (is_before_last) return GradientReductions::every_microbatch;
+  }
+  return reduces ? std::optional(GradientReductions::once_a_step) : std::nullopt;
+}
+
+std::string reduction_statement(EngineKind engine, GradientReductions when,
+                                std::int64_t parameters) {
+  if (when == GradientReductions::once_a_step)
+    return fmt::format(
+        "assumed: {} reduces gradients once a step, after the last microbatch; every rank keeps a "
+        "whole copy of them until then",
+        to_string(engine));
+  constexpr double kGibibyte = 1 << 30;
+  const double bf16 = 2 * static_cast<double>(parameters) / kGibibyte;
+  return fmt::format(
+      "assumed: {} reduces gradients in every microbatch; Accelerate, Hugging Face's Trainer and "
+      "others reduce once a step, with a whole copy of the gradients on every rank ({:.1f} GiB in "
+      "bf16, {:.1f} in fp32): not predicted yet",
+      to_string(engine), bf16, 2 * bf16);
+}
+
+}  // namespace mfsdp
