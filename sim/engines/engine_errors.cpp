@@ -50,4 +50,6 @@ EngineErrors engine_errors(EngineKind engine, const PlanConfig& config) {
           .source = fmt::format("at worst of 11 runs of {} with PyTorch 2.11", to_string(engine))};
 }
 
+bool has_measured_reserved(EngineKind engine) { return !is_mcore(engine); }
+
 }  // namespace mfsdp

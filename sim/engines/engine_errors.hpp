@@ -19,4 +19,8 @@ struct EngineErrors {
 /// Requires an engine other than ours.
 [[nodiscard]] EngineErrors engine_errors(EngineKind engine, const PlanConfig& config);
 
+/// Whether the error of what its allocator reserves was measured: predictions were held against
+/// runs. Else that of engine_errors() is assumed.
+[[nodiscard]] bool has_measured_reserved(EngineKind engine);
+
 }  // namespace mfsdp

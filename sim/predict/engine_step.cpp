@@ -25,6 +25,9 @@ void raise_pools(Program& program, const EngineMemory& memory) {
 struct Attempt {
   bool fits = true;
   EngineMemory memory;
+
+  /// Each retry gives all cached blocks back: memory is at its end.
+  [[nodiscard]] bool fits_without_retries() const { return fits && memory.counters.retries == 0; }
 };
 
 class Room {
@@ -53,9 +56,13 @@ class Room {
 
 }  // namespace
 
+double error_of_room(EngineKind engine, const PlanConfig& config) {
+  constexpr double kLeast = 0.01;  // what lies beside reserved memory is off, too
+  return std::max(kLeast, engine_errors(engine, config).reserved);
+}
+
 Result<EngineStep> engine_step(EngineKind engine, const PlanConfig& config, const Meta& meta,
                                const EngineMachine& machine) {
-  constexpr double kError = 0.01;  // of reserved memory: docs/engines.md
   try {
     EngineStep step{.engine = engine,
                     .plan = engine_plan_of(engine, config, meta, machine.gpu.l2.value),
@@ -76,7 +83,9 @@ Result<EngineStep> engine_step(EngineKind engine, const PlanConfig& config, cons
     Attempt tried = rooms.of(room);
     step.fits = tried.fits;
     step.memory = std::move(tried.memory);
-    step.certain = rooms.of(room * (1 - kError)).fits == rooms.of(room * (1 + kError)).fits;
+    const double error = error_of_room(engine, config);
+    step.certain = step.fits ? rooms.of(room * (1 - error)).fits_without_retries()
+                             : !rooms.of(room * (1 + error)).fits;
     raise_pools(step.plan.program, step.memory);
     return step;
   } catch (const OverflowError& error) {
@@ -120,7 +129,9 @@ void complete(PredictedRun& run, const EngineStep& step, const Gpu& gpu) {
                                .device = footprint(step).allocated,
                                .retries = counters.retries,
                                .certain = step.certain,
+                               .fits_certain = {},
                                .errors = errors_of(step.engine, run.config)};
+  if (has_measured_reserved(step.engine)) memory.cached->fits_certain = step.fits && step.certain;
   memory.headroom = step.room - memory.cached->reserved;
   memory.fits = step.fits;
   run.plan.padding = bytes_of(step.plan.padding, run.config.param_dtype);
