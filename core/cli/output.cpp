@@ -105,6 +105,12 @@ void add_memory_errors(std::vector<Field>& fields, const std::optional<CachedMem
   add("device_error", known.device);
 }
 
+/// An empty cell where nothing is known of it.
+Field fits_certain(const std::optional<CachedMemory>& memory) {
+  const bool is_known = memory && memory->fits_certain;
+  return {"fits_certain", is_known ? (*memory->fits_certain ? "true" : "false") : ""};
+}
+
 /// Empty cells where the host has nothing to do.
 void add_host(std::vector<Field>& fields, const std::optional<HostTime>& host) {
   const auto cell = [&](Nanos time) {
@@ -193,6 +199,7 @@ std::vector<Field> csv_fields(const RunResult& run) {
   add_host(fields, run.time.host);
   add_memory_errors(fields, run.memory.cached);
   fields.push_back({"status", std::string(to_string(run.status))});
+  fields.push_back(fits_certain(run.memory.cached));
   clear_absent(fields, run.absent);
   return fields;
 }

@@ -206,7 +206,10 @@ FlagGroup question_group(SimOptions& o) {
            .value = "X",
            .help = "of one GPU for one hour, or h100=X,h200=Y: the cost of --tokens",
            .apply = prices},
-          switch_flag("--require-fit", "exit status 1 if it does not fit", o.require_fit),
+          switch_flag("--require-fit", "exit status 1 if it does not fit, or within error alone",
+                      o.require_fit),
+          switch_flag("--allow-within-error", "--require-fit passes what fits within error, too",
+                      o.allow_within_error),
           choice_flag("--explain", "WHAT",
                       "memory, layout, critical-path or network: a longer answer after the text",
                       o.explain),
@@ -364,6 +367,8 @@ Result<void> check_pairs(const SimOptions& options) {
     return fail("--seq-len", "contradicts --find max-seq-len, which looks for it");
   if (!options.prices.empty() && !options.tokens && options.find != Find::cheapest)
     return fail("--price", "needs --tokens: how many of them are to be paid for");
+  if (options.allow_within_error && !options.require_fit)
+    return fail("--allow-within-error", "needs --require-fit: what it passes");
   if (options.allow_incomparable && !options.budget)
     return fail("--allow-incomparable", "needs --budget: what to compare with");
   if (options.calibrate_out && options.calibrate.empty())

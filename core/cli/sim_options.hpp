@@ -92,6 +92,7 @@ struct SimOptions {
   bool list_gpus = false;
   bool list_clusters = false;
   bool require_fit = false;
+  bool allow_within_error = false;  ///< of --require-fit: what barely fits passes, too
   std::optional<Explain> explain;
   std::optional<std::string> budget;      ///< limits that the run must keep
   bool allow_incomparable = false;        ///< a budget of another model or machine is no failure

@@ -158,8 +158,7 @@ void add_verdict(Screen& screen, const RunFigures& run) {
   if (const auto limit = memory_limit(run); limit && memory.cached && !is_limited)
     amount += fmt::format(", {} of {} GiB of the limit", format_gib(memory.cached->reserved),
                           format_gib(*limit));
-  const std::string_view doubt =
-      memory.cached && !memory.cached->certain ? ", within error (1 % of the room)" : "";
+  const std::string_view doubt = memory.cached && !memory.cached->certain ? ", within error" : "";
   if (memory.fits)
     screen.line("Fits", Colour::green,
                 fmt::format("{}: {}, {} GiB free{}", doubt, amount, format_gib(memory.headroom),
@@ -171,6 +170,34 @@ void add_verdict(Screen& screen, const RunFigures& run) {
                                   format_gib(memory.headroom + memory.cached->reserved))
                     : fmt::format("{}: {}, {} GiB too much", doubt, amount,
                                   format_gib(Bytes(0) - memory.headroom)));
+  if (memory.cached && memory.fits && memory.cached->retries.value_or(0) > 0)
+    screen.line(
+        "Barely fits", Colour::red,
+        fmt::format(": PyTorch must flush its cache {}; {}",
+                    counted(*memory.cached->retries, "time", "times"),
+                    *memory.cached->retries == 1 ? "that stops the GPU" : "each stops the GPU"));
+}
+
+/// "21 % longer", of the same tokens.
+std::string longer_text(const WouldFit& one, const RunFigures& run) {
+  const double before = static_cast<double>(run.time.step.value);
+  const double change = static_cast<double>(one.step.value) / std::max(before, 1.0) - 1;
+  const std::string percent = format_real(100 * std::abs(change), 0);
+  if (percent == "0") return "as long";
+  return fmt::format("{} % {}", percent, change > 0 ? "longer" : "shorter");
+}
+
+/// What would make a run fit, each with memory and step.
+void add_would_fit(Screen& screen, const RunFigures& run, const Predicted& predicted) {
+  const std::int64_t tokens =
+      checked_mul(run.config.tokens_per_step(), run.config.mesh.world_size());
+  for (const WouldFit& one : predicted.would_fit)
+    screen.line("Would fit", Colour::green,
+                fmt::format(" with {}: {} GiB, {}", one.flags, format_gib(one.memory),
+                            one.tokens == tokens
+                                ? "the step " + longer_text(one, run)
+                                : fmt::format("{} for {} tokens a step", format_duration(one.step),
+                                              format_count(one.tokens))));
 }
 
 /// "layers.31" is layer 31; other units have their names.
@@ -231,13 +258,8 @@ void add_cached(Screen& screen, const MemorySummary& memory) {
       fmt::format(" {} GiB at most = {} GiB reserved by the allocator + {} GiB of context and NCCL",
                   format_gib(memory.deciding()), format_gib(cached.reserved),
                   format_gib(memory.deciding() - cached.reserved)));
-  screen.line(fmt::format("       Fragmentation: {} GiB reserved, never in use at once{}",
-                          format_gib(cached.reserved - memory.allocated),
-                          cached.retries.value_or(0) == 0
-                              ? std::string()
-                              : fmt::format("; {} allocations wait for cached blocks to be given "
-                                            "back (num_alloc_retries)",
-                                            format_count(*cached.retries))));
+  screen.line(fmt::format("       Fragmentation: {} GiB reserved, never in use at once",
+                          format_gib(cached.reserved - memory.allocated)));
   if (const auto& errors = cached.errors)
     screen.line(fmt::format("       may be off by {} (allocated), {} (reserved), {} (device): {}",
                             format_percent(errors->allocated), format_percent(errors->reserved),
@@ -413,6 +435,7 @@ void add_memory_part(Screen& screen, const RunResult& run) {
   if (run.absent.has(ResultFigure::allocated_bytes) || run.absent.has(ResultFigure::categories))
     return screen.line("Memory", Colour::bold, " " + not_known(run));
   add_verdict(screen, run);
+  if (run.predicted() != nullptr) add_would_fit(screen, run, *run.predicted());
   if (run.memory.cached) add_cached(screen, run.memory);
   add_memory(screen, run.memory, run.predicted());
 }

@@ -62,7 +62,7 @@ def predict_one(arguments, run, limit=None):
     memory, time = result["memory"], result["time"]
     return {"allocated": memory["allocated_bytes"], "reserved": memory["reserved_bytes"],
             "device": memory["device_bytes"], "retries": memory["alloc_retries"], "fits": memory["fits"],
-            "certain": memory["fits_certain"], "step_ms": round(time["step_ns"] / 1e6, 2),
+            "certain": memory["verdict_certain"], "step_ms": round(time["step_ns"] / 1e6, 2),
             "exposed_ms": round(time["exposed_communication_ns"] / 1e6, 2),
             "host_bound_ms": round(time.get("host_bound_ns", 0) / 1e6, 2)}
 

@@ -211,7 +211,8 @@ Json memory_object(const MemorySummary& memory, const Predicted& predicted) {
     const CachedMemory& cached = *memory.cached;
     object["device_bytes"] = cached.device ? Json(cached.device->value) : Json(nullptr);
     object["alloc_retries"] = cached.retries ? Json(*cached.retries) : Json(nullptr);
-    object["fits_certain"] = memory.cached->certain;
+    object["fits_certain"] = cached.fits_certain ? Json(*cached.fits_certain) : Json(nullptr);
+    object["verdict_certain"] = cached.certain;
     if (const auto& errors = memory.cached->errors)
       object["errors"] = {{"allocated", finite(errors->allocated)},
                           {"reserved", finite(errors->reserved)},
@@ -253,6 +254,16 @@ Json training_object(const TrainingEstimate& training) {
                  {"gpu_hours", finite(training.gpu_hours)}};
   if (training.cost) object["cost"] = finite(*training.cost);
   return object;
+}
+
+Json would_fit_array(const std::vector<WouldFit>& settings) {
+  Json array = Json::array();
+  for (const WouldFit& one : settings)
+    array.push_back({{"flags", one.flags},
+                     {"memory_bytes", one.memory.value},
+                     {"step_ns", one.step.value},
+                     {"tokens_per_step", one.tokens}});
+  return array;
 }
 
 Json ranks_object(const RankReport& ranks) {
@@ -334,6 +345,7 @@ void add_predicted(Json& object, const Predicted& predicted) {
         {"tier", trust.tier}, {"step_error", finite(trust.step_error)}, {"text", trust.text}};
   if (predicted.ranks) object["ranks"] = ranks_object(*predicted.ranks);
   if (predicted.routing) object["routing"] = routing_object(*predicted.routing);
+  if (!predicted.would_fit.empty()) object["would_fit"] = would_fit_array(predicted.would_fit);
   if (predicted.training) object["training"] = training_object(*predicted.training);
   for (const OtherEngine& other : predicted.other_engines)
     object["other_engines"].push_back(other_engine_object(other));

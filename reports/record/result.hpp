@@ -73,8 +73,11 @@ struct CachedMemory {
   std::optional<Bytes> device = {};
   /// Allocations that found room after all cached blocks had gone. Not known of imported runs.
   std::optional<std::int64_t> retries = {};
-  /// Whether the verdict is the same with 1 % less room and with 1 % more.
+  /// Whether the verdict is the same if the prediction is off by its error; of one that fits, that
+  /// it fits without retries even then.
   bool certain = true;
+  /// It fits, and `certain`. None where no run has shown how far the engine's predictions are off.
+  std::optional<bool> fits_certain = {};
   std::optional<MemoryErrors> errors = {};  ///< of predictions
 
   friend bool operator==(const CachedMemory&, const CachedMemory&) = default;
@@ -96,6 +99,9 @@ struct MemorySummary {
   Bytes headroom;
   std::array<Bytes, Names<Category>::values.size()> categories{};  ///< of the peak; sum to it
   std::string runtime_source;  ///< where the figure for `runtime` comes from
+
+  /// Fits, but not if the prediction is off by its error.
+  [[nodiscard]] bool barely_fits() const { return fits && cached && cached->fits_certain == false; }
 
   /// The number that decides `fits`.
   [[nodiscard]] Bytes deciding() const {
@@ -224,6 +230,16 @@ struct TrainingEstimate {
   std::optional<double> cost;  ///< in the currency of the price; none where none was given
 };
 
+/// Settings with which a run that does not fit would.
+struct WouldFit {
+  std::string flags;  ///< "--recompute full"
+  Bytes memory;       ///< that decides
+  Nanos step;
+  std::int64_t tokens = 0;  ///< of a step, over all ranks
+
+  friend bool operator==(const WouldFit&, const WouldFit&) = default;
+};
+
 /// How far the predicted step can be trusted.
 struct TrustSummary {
   std::string tier;  ///< "datasheet only", "calibrated by micro-benchmarks", ...; empty: unknown
@@ -338,6 +354,7 @@ struct Predicted {
   std::optional<RankReport> ranks;            ///< where ranks differ
   std::optional<RoutingReport> routing = {};  ///< of experts, where it was asked for
   std::optional<TrainingEstimate> training;   ///< where it was asked for
+  std::vector<WouldFit> would_fit;            ///< where it does not fit; not stored
   /// The most that is live at one simulated time, runtime included: the largest total of the memory
   /// timeline.
   std::optional<Bytes> live_peak;

@@ -183,7 +183,10 @@ Result<void> read_memory_object(const ResultDocument& json, const std::string& w
     read.bytes("reserved_bytes", cached.reserved);
     read.optional("device_bytes", cached.device, &Members::bytes);
     read.optional("alloc_retries", cached.retries, &Members::count);
-    read.truth("fits_certain", cached.certain);
+    // Before `verdict_certain` was written `fits_certain` said what `verdict_certain` says.
+    const bool is_older = !read.has("verdict_certain");
+    read.truth(is_older ? "fits_certain" : "verdict_certain", cached.certain);
+    if (!is_older) read.optional("fits_certain", cached.fits_certain, &Members::truth);
     if (read.has("errors")) {
       Members errors(read.object("errors"), read.place("errors"), run.absent);
       MemoryErrors& known = cached.errors.emplace();

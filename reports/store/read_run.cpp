@@ -186,7 +186,7 @@ void read_cached(SQLite::Database& database, std::int64_t run, MemorySummary& me
   auto cached = select(database, run, columns::kCachedMemory, "cached_memory", "");
   if (!cached.executeStep()) return;
   CachedMemory& read = memory.cached.emplace();
-  Row(cached) >> read.reserved >> read.device >> read.retries >> read.certain;
+  Row(cached) >> read.reserved >> read.device >> read.retries >> read.certain >> read.fits_certain;
   auto errors = select(database, run, columns::kMemoryErrors, "memory_errors", "");
   if (!errors.executeStep()) return;
   MemoryErrors& known = read.errors.emplace();

@@ -40,7 +40,7 @@ inline constexpr std::string_view kPredictions =
 inline constexpr std::string_view kPools = "name, height_bytes, lower_bound_bytes";
 inline constexpr std::string_view kMemoryCategories = "category, bytes";
 inline constexpr std::string_view kCachedMemory =
-    "reserved_bytes, device_bytes, alloc_retries, fits_certain";
+    "reserved_bytes, device_bytes, alloc_retries, verdict_certain, fits_certain";
 inline constexpr std::string_view kMemoryErrors =
     "allocated_error, reserved_error, device_error, error_source";
 inline constexpr std::string_view kHostTimes = "host_issue_ns, host_bound_ns";

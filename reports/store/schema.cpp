@@ -307,12 +307,20 @@ CREATE TABLE routings (
 ) STRICT;
 )sql";
 
+// A fit has to hold where the prediction is off by its error, which is known of some engines. What
+// was stored before is of the verdict, whichever it is.
+constexpr std::string_view kVersion13 = R"sql(
+ALTER TABLE cached_memory RENAME COLUMN fits_certain TO verdict_certain;
+ALTER TABLE cached_memory ADD COLUMN fits_certain INTEGER;
+)sql";
+
 }  // namespace
 
 std::span<const std::string_view> store_migrations() {
   static const std::array migrations{kVersion1, kVersion2,  kVersion3,         kVersion4,
                                      kVersion5, kVersion6,  store_version_7(), store_version_8(),
-                                     kVersion9, kVersion10, kVersion11,        kVersion12};
+                                     kVersion9, kVersion10, kVersion11,        kVersion12,
+                                     kVersion13};
   return migrations;
 }
 

@@ -327,7 +327,8 @@ struct RunWriter::Statements {
     if (!run.absent.has(ResultFigure::plan)) write_plan(row, run.plan);
     if (!run.absent.has(ResultFigure::categories)) write_categories(row, run.memory);
     if (const auto& memory = run.memory.cached) {
-      cached(row, memory->reserved, memory->device, memory->retries, memory->certain);
+      cached(row, memory->reserved, memory->device, memory->retries, memory->certain,
+             memory->fits_certain);
       if (const auto& errors = memory->errors)
         memory_errors(row, errors->allocated, errors->reserved, errors->device, errors->source);
     }

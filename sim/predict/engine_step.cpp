@@ -27,6 +27,9 @@ void raise_pools(Program& program, const EngineMemory& memory) {
 struct Attempt {
   bool fits = true;
   EngineMemory memory;
+
+  /// Each retry gives all cached blocks back: memory is at its end.
+  [[nodiscard]] bool fits_without_retries() const { return fits && memory.counters.retries == 0; }
 };
 
 class Room {
@@ -55,9 +58,14 @@ class Room {
 
 }  // namespace
 
+double error_of_room(EngineKind engine, const PlanConfig& config, const Gpu& gpu) {
+  constexpr double kLeast = 0.01;  // what lies beside reserved memory is off, too
+  const auto errors = engine_errors(engine, config, gpu.name);
+  return errors ? std::max(kLeast, errors->reserved) : kLeast;
+}
+
 Result<EngineStep> engine_step(EngineKind engine, const PlanConfig& config, const Meta& meta,
                                const EngineMachine& machine) {
-  constexpr double kError = 0.01;  // of reserved memory: docs/engines.md
   try {
     EngineStep step{.engine = engine,
                     .plan = engine_plan_of(engine, config, meta, machine.gpu.l2.value),
@@ -78,7 +86,9 @@ Result<EngineStep> engine_step(EngineKind engine, const PlanConfig& config, cons
     Attempt tried = rooms.of(room);
     step.fits = tried.fits;
     step.memory = std::move(tried.memory);
-    step.certain = rooms.of(room * (1 - kError)).fits == rooms.of(room * (1 + kError)).fits;
+    const double error = error_of_room(engine, config, machine.gpu);
+    step.certain = step.fits ? rooms.of(room * (1 - error)).fits_without_retries()
+                             : !rooms.of(room * (1 + error)).fits;
     raise_pools(step.plan.program, step.memory);
     return step;
   } catch (const OverflowError& error) {
@@ -123,8 +133,11 @@ void complete(PredictedRun& run, const EngineStep& step, const Gpu& gpu) {
                                .device = footprint(step).allocated,
                                .retries = counters.retries,
                                .certain = step.certain,
+                               .fits_certain = {},
                                .errors = errors_of(step.engine, run.config, gpu)};
-  if (!memory.cached->errors)
+  if (memory.cached->errors)
+    memory.cached->fits_certain = step.fits && step.certain;
+  else
     run.facts.push_back({.topic = "simulation",
                          .name = "memory_error",
                          .value = unknown_memory_error(step.engine, gpu.name)});

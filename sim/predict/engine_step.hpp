@@ -21,8 +21,12 @@ struct EngineStep {
   Bytes outside;               ///< of the device, beside what the allocator reserves
   Bytes room;                  ///< that the allocator may reserve; below 0: not even `outside` fits
   bool fits = true;            ///< under the settings' limit and in what is left of the GPU
-  bool certain = true;         ///< the same with 1 % less room, and with 1 % more
+  bool certain = true;         ///< the same with error_of_room() more, and without retries with less
 };
+
+/// How far an engine's need of room may be off, as a fraction of the room: what its reserved memory
+/// was off by at worst on that GPU (engine_errors), and 1 % at least.
+[[nodiscard]] double error_of_room(EngineKind engine, const PlanConfig& config, const Gpu& gpu);
 
 struct EngineMachine {
   AllocatorSettings settings;

@@ -22,6 +22,7 @@
 #include "sim/tool/find_batch.hpp"
 #include "sim/tool/find_finer.hpp"
 #include "sim/tool/find_leaner.hpp"
+#include "sim/tool/find_why.hpp"
 #include "sim/tool/memory_warning.hpp"
 #include "sim/tool/sweep_run.hpp"
 #include "sim/tool/sweep_table.hpp"
@@ -34,6 +35,8 @@ using Json = nlohmann::ordered_json;
 
 constexpr std::int64_t kMostSweptMicroBatch = 256;
 constexpr std::size_t kFrontRows = 12;
+/// What `cheapest` names the price of where --tokens does not say.
+constexpr std::int64_t kPricedTokens = 1'000'000'000'000;
 /// A finer choice is taken only where it gains this much over the combination that it varies.
 constexpr double kWorth = 1.002;
 
@@ -85,9 +88,15 @@ Result<std::string> group_counts(const Sweep& sweep, const SimOptions& options, 
   return fmt::format("{}", fmt::join(counts, ","));
 }
 
+/// Money (GPU-hours where there are no prices) for a number of tokens.
+double cost_of(const RunFigures& run, const SimOptions& options) {
+  const TrainingEstimate training = training_of(run, options, kPricedTokens);
+  return training.cost.value_or(training.gpu_hours);
+}
+
 /// More is better: tokens per second of all GPUs, or tokens for the money.
 double score(const RunFigures& run, const SimOptions& options) {
-  if (options.find == Find::cheapest) return 1 / cost_per_trillion(run, options.prices);
+  if (options.find == Find::cheapest) return 1 / cost_of(run, options);
   return run.time.tokens_per_second_per_gpu * static_cast<double>(run.cluster.gpus);
 }
 
@@ -127,46 +136,30 @@ std::string described(const Sweep& sweep, const SweepRow& row) {
   return sweep.axes.empty() ? "the one configuration" : sweep.text(row.values);
 }
 
+/// What the combination is measured by, and of --tokens what they take.
 std::string scored(const RunFigures& run, const SimOptions& options) {
-  if (options.find == Find::fastest) return format_rate(score(run, options)) + " tokens/s";
-  const double cost = cost_per_trillion(run, options.prices);
-  return price_of(run, options.prices) ? format_real(cost, 0) + " for 10^12 tokens"
-                                       : format_real(cost, 0) + " GPU-hours for 10^12 tokens";
+  if (options.find == Find::fastest) {
+    const std::string speed = format_rate(score(run, options)) + " tokens/s";
+    if (!options.tokens) return speed;
+    return fmt::format(
+        "{}, {} days for {} tokens", speed,
+        format_real(training_of(run, options, *options.tokens).seconds / kSecondsPerDay, 1),
+        format_count(*options.tokens));
+  }
+  const std::int64_t tokens = options.tokens.value_or(kPricedTokens);
+  const TrainingEstimate training = training_of(run, options, tokens);
+  return fmt::format("{} for {} tokens{}",
+                     training.cost ? format_real(*training.cost, 0)
+                                   : format_real(training.gpu_hours, 0) + " GPU-hours",
+                     format_count(tokens), options.tokens ? "" : " (--tokens sets another number)");
 }
 
-/// Time of one GPU for a thousand tokens, by what it is spent on.
-struct Spent {
-  double compute = 0;  ///< ns
-  double exposed = 0;
-  double idle = 0;
-};
-
-Spent spent(const RunFigures& run) {
-  const double thousands = static_cast<double>(run.config.tokens_per_step()) / 1000;
-  return {.compute = static_cast<double>(run.time.compute.value) / thousands,
-          .exposed = static_cast<double>(run.time.exposed_communication.value) / thousands,
-          .idle = static_cast<double>(run.time.idle.value) / thousands};
-}
-
-/// What the best spends less or more than the second best, the largest difference first.
-std::string why(const RunFigures& best, const RunFigures& second) {
-  const Spent a = spent(best);
-  const Spent b = spent(second);
-  std::vector<std::pair<double, const char*>> parts{
-      {a.compute - b.compute, "compute"},
-      {a.exposed - b.exposed, "exposed communication"},
-      {a.idle - b.idle, "idle time"}};
-  std::ranges::stable_sort(
-      parts, [](const auto& x, const auto& y) { return std::abs(x.first) > std::abs(y.first); });
-  std::vector<std::string> texts;
-  for (const auto& [more, name] : parts)
-    if (std::abs(more) >= 1)
-      texts.push_back(fmt::format("{} {} {}",
-                                  format_duration(Nanos(static_cast<std::int64_t>(std::abs(more)))),
-                                  more > 0 ? "more" : "less", name));
-  if (texts.empty()) return "it takes the same time as the second best";
-  return fmt::format("per 1,000 tokens and GPU it takes {} than the second best",
-                     fmt::join(texts, ", "));
+/// Why the best is better than the second best.
+std::string why(const RunFigures& best, const RunFigures& second, const SimOptions& options) {
+  const auto compared = [&](const RunFigures& run) {
+    return Compared{.run = run, .price = price_of(run, options.prices).value_or(1)};
+  };
+  return why_better(compared(best), compared(second), *options.find);
 }
 
 /// What the combinations came to; those that vary one of them further are not counted.
@@ -248,12 +241,18 @@ Json least_object(const Sweep& sweep, const std::vector<SweepRow>& rows) {
           {"reserve_bytes", question.reserve.value}};
 }
 
+std::string counted(std::int64_t count, const char* one, const char* many) {
+  return format_count(count) + (count == 1 ? one : many);
+}
+
 /// How many combinations came to what, the axes, and the batch that they share.
 std::string tried_text(const Sweep& sweep, const Counts& counts,
                        const std::optional<HeldBatch>& held) {
-  std::string text = fmt::format("Tried {} combinations: {} fit, {} do not, {} are not possible.\n",
-                                 format_count(counts.combinations), format_count(counts.predicted),
-                                 format_count(counts.too_large), format_count(counts.impossible));
+  std::string text = fmt::format("Tried {}: {}, {} too large, {} invalid.\n",
+                                 counted(counts.combinations, " setting", " settings"),
+                                 counted(counts.predicted, " fits", " fit"),
+                                 counted(counts.too_large, " is", " are"),
+                                 counted(counts.impossible, " is", " are"));
   for (const SweepAxis& axis : sweep.axes)
     text += fmt::format("  {} {}\n", axis.flag, fmt::join(axis.values, ","));
   if (held) text += held->text;
@@ -312,7 +311,7 @@ Result<std::string> tuned(const Sweep& sweep, const std::vector<SweepRow>& rows,
     const SweepRow& next = rows[best[1]];
     comments.push_back(
         fmt::format("Second best: {}, {}", described(sweep, next), scored(*next.run, options)));
-    comments.push_back(fmt::format("Why: {}", why(winner, *next.run)));
+    comments.push_back(fmt::format("Why: {}", why(winner, *next.run, options)));
   }
   return render_options_file(comments, flags);
 }
@@ -329,16 +328,14 @@ std::string as_text(const Sweep& sweep, const std::vector<SweepRow>& rows,
   if (best.size() > 1) {
     const SweepRow& next = rows[best[1]];
     text += fmt::format("  Second best: {}, {}\n  Why: {}.\n", described(sweep, next),
-                        scored(*next.run, options), why(*winner.run, *next.run));
+                        scored(*next.run, options), why(*winner.run, *next.run, options));
   }
   std::vector<std::size_t> front = front_of(rows);
   const std::size_t all = front.size();
   if (front.size() > kFrontRows)
     front.erase(front.begin(), front.end() - static_cast<std::ptrdiff_t>(kFrontRows));
   text += fmt::format(
-      "\nMemory against speed: nothing that was tried and fits needs less memory and is faster "
-      "than one "
-      "of these{}:\n{}\n",
+      "\nBest trade-offs of memory and speed{}:\n{}\n",
       all > kFrontRows ? fmt::format(" (the fastest {} of {})", kFrontRows, all) : std::string(),
       render_table(rows_table(sweep, rows, front), style));
   const RunResult shown(*winner.run);
@@ -371,7 +368,8 @@ std::string as_json(const Sweep& sweep, const std::vector<SweepRow>& rows,
   object["winner"] =
       best.empty() ? Json(nullptr) : Json::parse(to_json_line(*rows[best.front()].run));
   object["least"] = best.empty() ? least_object(sweep, rows) : Json(nullptr);
-  object["why"] = best.size() > 1 ? Json(why(*rows[best[0]].run, *rows[best[1]].run)) : Json();
+  object["why"] =
+      best.size() > 1 ? Json(why(*rows[best[0]].run, *rows[best[1]].run, options)) : Json();
   Json front = Json::array();
   for (const std::size_t place : front_of(rows)) {
     const PredictedRun& run = *rows[place].run;

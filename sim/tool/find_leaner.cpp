@@ -1,15 +1,12 @@
 #include "sim/tool/find_leaner.hpp"
 
-#include <fmt/format.h>
-#include <fmt/ranges.h>
-
+#include <string>
 #include <utility>
+
+#include "sim/tool/savers.hpp"
 
 namespace mfsdp {
 namespace {
-
-constexpr std::int64_t kLeastPrefetch = 0;
-constexpr std::int64_t kLeastGradSlots = 1;
 
 bool has_choice(const SimOptions& options, const char* flag) {
   return options.engine == EngineKind::mfsdp && !contains(options.given, "--engine") &&
@@ -42,26 +39,6 @@ Sweep leaner(const Sweep& sweep, const std::vector<SweepAxis>& axes) {
       }
     lean.arguments = std::move(longer);
   }
-  return lean;
-}
-
-Leanest leanest(const SimOptions& options) {
-  Leanest lean{.options = options, .flags = {}};
-  PlanConfig& config = lean.options.common.config;
-  std::vector<std::string> flags;
-  if (has_choice(options, "--prefetch")) {
-    config.prefetch = kLeastPrefetch;
-    flags.push_back(fmt::format("--prefetch {}", kLeastPrefetch));
-  }
-  if (has_choice(options, "--grad-slots")) {
-    config.grad_slots = kLeastGradSlots;
-    flags.push_back(fmt::format("--grad-slots {}", kLeastGradSlots));
-  }
-  if (has_choice(options, "--recompute")) {
-    config.recompute = {.kind = Recompute::full};
-    flags.emplace_back("--recompute full");
-  }
-  lean.flags = fmt::format("{}", fmt::join(flags, " "));
   return lean;
 }
 

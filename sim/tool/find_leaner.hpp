@@ -1,7 +1,6 @@
 // What a search tries where nothing fits: flags that make a plan smaller and slower.
 #pragma once
 
-#include <string>
 #include <vector>
 
 #include "core/cli/sim_options.hpp"
@@ -15,13 +14,5 @@ namespace mfsdp {
 
 /// Every combination of the sweep with every choice of these axes.
 [[nodiscard]] Sweep leaner(const Sweep& sweep, const std::vector<SweepAxis>& axes);
-
-/// Options with the least of --prefetch and --grad-slots and with --recompute full, but for what
-/// the command line gives.
-struct Leanest {
-  SimOptions options;
-  std::string flags;  ///< "--prefetch 0 --grad-slots 1"; empty where there is no such choice
-};
-[[nodiscard]] Leanest leanest(const SimOptions& options);
 
 }  // namespace mfsdp

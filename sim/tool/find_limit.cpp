@@ -7,9 +7,10 @@
 #include <nlohmann/json.hpp>
 #include <optional>
 #include <string>
-#include <thread>
+#include <utility>
 #include <vector>
 
+#include "core/base/text.hpp"
 #include "core/cli/format.hpp"
 #include "core/cli/output.hpp"
 #include "core/cli/progress.hpp"
@@ -18,9 +19,8 @@
 #include "core/plan/config_fields.hpp"
 #include "reports/record/result_json.hpp"
 #include "reports/tool/run_store.hpp"
-#include "sim/search/find.hpp"
 #include "sim/tool/asker.hpp"
-#include "sim/tool/find_leaner.hpp"
+#include "sim/tool/limit_search.hpp"
 #include "sim/tool/memory_warning.hpp"
 #include "sim/tool/training.hpp"
 
@@ -29,18 +29,15 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-constexpr std::int64_t kTokenStep = 256;    // sequence lengths are multiples of it
-constexpr std::int64_t kMostGpus = 16'384;  // 2,048 nodes of 8, where --gpus sets no limit
 constexpr std::size_t kShown = 12;
 
-/// One search and its end.
+/// The searches of one combination of the lists.
 struct Finding {
   std::vector<std::string> values;  ///< of the axes
-  Found found;
-  std::string with;                 ///< flags that were added, as nothing fits without them
-  Bytes capacity;                   ///< of the GPU
-  Bytes reserve;                    ///< to be kept free
-  std::optional<PredictedRun> run;  ///< of the value found
+  std::vector<LimitRow> rows;       ///< with more and more savers
+  std::size_t shown = 0;            ///< the row that is shown in full
+
+  [[nodiscard]] const LimitRow& answer() const { return rows[shown]; }
 };
 
 const char* unit_of(Find what) {
@@ -51,120 +48,64 @@ const char* unit_of(Find what) {
   }
 }
 
-SimOptions with_value(SimOptions options, std::int64_t value) {
-  CommonOptions& common = options.common;
-  switch (*options.find) {
-    case Find::max_micro_batch: common.config.micro_batch = value; break;
-    case Find::max_seq_len: common.seq_len = value; break;
-    default: common.gpus = value; break;
-  }
-  return options;
+/// Whether one value asks for less than the other does: more GPUs, or a smaller number of the rest.
+bool asks_less(std::int64_t one, std::int64_t other, Find what) {
+  return what == Find::min_gpus ? one > other : one < other;
 }
 
-/// Micro-batches that divide the global batch: few, and each has its own number of microbatches.
-std::vector<std::int64_t> dividing(std::int64_t global_batch, std::int64_t gpus) {
-  std::vector<std::int64_t> candidates;
-  const std::int64_t per_gpu = global_batch / gpus;
-  for (std::int64_t m = 1; m <= per_gpu / m; ++m) {
-    if (per_gpu % m != 0) continue;
-    candidates.push_back(m);
-    if (m != per_gpu / m) candidates.push_back(per_gpu / m);
-  }
-  std::ranges::sort(candidates);
-  std::erase_if(candidates, [](std::int64_t m) { return m > config_limits::sequences; });
-  return candidates;
-}
-
-/// Numbers of GPUs worth asking for: powers of two in one node, then whole nodes.
-std::vector<std::int64_t> gpu_counts(std::int64_t per_node, std::int64_t most) {
-  std::vector<std::int64_t> counts;
-  for (std::int64_t n = 1; n < per_node && n <= most; n *= 2) counts.push_back(n);
-  for (std::int64_t n = per_node; n <= most; n += per_node) counts.push_back(n);
-  return counts;
-}
-
-/// More GPUs than the fewest that fit, of which the search has not looked at: padding to whole
-/// shards can make more of them not fit.
-std::vector<std::int64_t> counts_above(const Found& found,
-                                       const std::vector<std::int64_t>& counts) {
-  constexpr std::int64_t kTimes = 4;
-  constexpr std::size_t kMost = 64;
-  std::vector<std::int64_t> above;
-  if (!found.value) return above;
-  for (const std::int64_t count : counts) {
-    const bool seen = std::ranges::find(found.tried, count, &Tried::value) != found.tried.end();
-    if (count > *found.value && count <= kTimes * *found.value && !seen && above.size() < kMost)
-      above.push_back(count);
-  }
-  return above;
-}
-
-Result<Found> search(const SimOptions& options, Asker& asker, const Watch& watch) {
-  const AskFor ask = [&](std::int64_t value) { return asker.question(with_value(options, value)); };
-  const CommonOptions& common = options.common;
-  const unsigned threads = std::thread::hardware_concurrency();
-  switch (*options.find) {
-    case Find::max_micro_batch:
-      if (common.global_batch) {
-        const auto candidates = dividing(*common.global_batch, common.gpus);
-        if (candidates.empty()) return find_largest(1, 1, 1, ask, watch);  // says what is wrong
-        return find_among(candidates, Pick::last, threads, ask, watch);
-      }
-      return find_largest(1, 1, config_limits::sequences, ask, watch);
-    case Find::max_seq_len:
-      return find_largest(kTokenStep, kTokenStep, config_limits::tokens, ask, watch);
-    default: {
-      MFSDP_LET(per_node, asker.gpus_per_node(options));
-      MFSDP_LET(most, asker.limit_of_gpus(options));
-      const auto counts = gpu_counts(per_node, most.value_or(kMostGpus));
-      MFSDP_LET(found, find_among(counts, Pick::first, threads, ask, watch));
-      look_at_all(counts_above(found, counts), threads, ask, watch, found);
-      return std::move(found);
-    }
-  }
-}
-
-/// The candidate beyond the limit that came closest: why the value found is the limit.
-const Tried* next_beyond(const Finding& finding, Find what) {
+/// Of the candidates beyond the value found (of all where there is none) that are wanted, the one
+/// that asks for the least; null where there is none.
+template <class Wanted>
+const Tried* next_beyond(const LimitRow& row, Find what, Wanted wanted) {
   const Tried* next = nullptr;
-  for (const Tried& tried : finding.found.tried) {
-    if (!tried.memory || tried.fits) continue;
-    const bool closer = next == nullptr || (what == Find::min_gpus ? tried.value > next->value
-                                                                   : tried.value < next->value);
-    const bool beyond =
-        !finding.found.value || (what == Find::min_gpus ? tried.value < *finding.found.value
-                                                        : tried.value > *finding.found.value);
-    if (closer && beyond) next = &tried;
+  for (const Tried& tried : row.found.tried) {
+    const bool beyond = !row.found.value || asks_less(*row.found.value, tried.value, what);
+    const bool closer = next == nullptr || asks_less(tried.value, next->value, what);
+    if (beyond && closer && wanted(tried)) next = &tried;
   }
   return next;
 }
 
-std::string reason(const Finding& finding, Find what) {
-  const Tried* next = next_beyond(finding, what);
-  if (next == nullptr) return "no candidate beyond it is possible";
-  const std::string value = format_count(next->value);
-  return fmt::format(
-      "{} would allocate {} of {} GiB{}",
-      what == Find::min_gpus ? value + " GPUs" : fmt::format("{} {}", unit_of(what), value),
-      format_gib(next->memory->allocated), format_gib(finding.capacity),
-      finding.reserve > Bytes(0)
-          ? fmt::format(", {} GiB to be kept free", format_gib(finding.reserve))
-          : "");
+std::string counted_gpus(std::int64_t gpus) {
+  return fmt::format("{} {}", format_count(gpus), gpus == 1 ? "GPU" : "GPUs");
+}
+
+/// "16 GPUs", "sequence length 8,192".
+std::string named(std::int64_t value, Find what) {
+  return what == Find::min_gpus ? counted_gpus(value)
+                                : fmt::format("{} {}", unit_of(what), format_count(value));
+}
+
+/// Why the value found is the limit.
+std::string reason(const LimitRow& row, Find what) {
+  const Tried* next =
+      next_beyond(row, what, [](const Tried& tried) { return tried.memory && !tried.fits; });
+  if (next != nullptr)
+    return fmt::format("{} would allocate {} of {} GiB{}", named(next->value, what),
+                       format_gib(next->memory->allocated), format_gib(row.capacity),
+                       row.reserve > Bytes(0)
+                           ? fmt::format(", {} GiB to be kept free", format_gib(row.reserve))
+                           : "");
+  next = next_beyond(row, what, [](const Tried& tried) { return tried.impossible.has_value(); });
+  if (next != nullptr)
+    return fmt::format("{} is not possible ({})", named(next->value, what),
+                       printable(next->impossible->message()));
+  return what == Find::min_gpus ? "there are no fewer" : "there is no larger one";
 }
 
 /// Candidates beyond the fewest that fit and do not fit themselves.
-std::vector<std::int64_t> more_that_do_not_fit(const Finding& finding, Find what) {
+std::vector<std::int64_t> more_that_do_not_fit(const LimitRow& row, Find what) {
   std::vector<std::int64_t> values;
-  if (what != Find::min_gpus || !finding.found.value) return values;
-  for (const Tried& tried : finding.found.tried)
-    if (tried.memory && !tried.fits && tried.value > *finding.found.value)
+  if (what != Find::min_gpus || !row.found.value) return values;
+  for (const Tried& tried : row.found.tried)
+    if (tried.memory && !tried.fits && tried.value > *row.found.value)
       values.push_back(tried.value);
   return values;
 }
 
 /// The line that says so.
-std::string gaps_text(const Finding& finding, Find what) {
-  const std::vector<std::int64_t> gaps = more_that_do_not_fit(finding, what);
+std::string gaps_text(const LimitRow& row, Find what) {
+  const std::vector<std::int64_t> gaps = more_that_do_not_fit(row, what);
   if (gaps.empty()) return "";
   return fmt::format(
       "Not every larger number fits: {} {} not, as their shards need more padding (--explain "
@@ -172,9 +113,9 @@ std::string gaps_text(const Finding& finding, Find what) {
       fmt::join(gaps, ", "), gaps.size() == 1 ? "does" : "do");
 }
 
-std::string tried_table(const Finding& finding, Find what, const TextStyle& style) {
+std::string tried_table(const LimitRow& row, Find what, const TextStyle& style) {
   Table table{.columns = {{unit_of(what), Align::right}, {"GiB", Align::right}, {""}}, .rows = {}};
-  std::vector<Tried> tried = finding.found.tried;
+  std::vector<Tried> tried = row.found.tried;
   std::ranges::sort(tried, {}, &Tried::value);
   for (const Tried& one : tried)
     table.rows.push_back({format_count(one.value),
@@ -185,7 +126,7 @@ std::string tried_table(const Finding& finding, Find what, const TextStyle& styl
   if (table.rows.size() > kShown) {
     // Those around the answer say most.
     const auto answer = static_cast<std::size_t>(std::ranges::count_if(
-        tried, [&](const Tried& t) { return t.value < finding.found.value.value_or(0); }));
+        tried, [&](const Tried& t) { return t.value < row.found.value.value_or(0); }));
     const std::size_t begin =
         std::min(answer > kShown / 2 ? answer - kShown / 2 : 0, table.rows.size() - kShown);
     const auto first = table.rows.begin() + static_cast<std::ptrdiff_t>(begin);
@@ -198,44 +139,98 @@ std::string labelled(const Sweep& sweep, const Finding& finding) {
   return sweep.axes.empty() ? "" : sweep.text(finding.values) + ": ";
 }
 
+/// The whole answer in a line.
+std::string headline(const Finding& finding, Find what) {
+  const LimitRow& row = finding.answer();
+  if (!row.found.value)
+    return fmt::format("{}: nothing fits{}: {}\n", to_string(what),
+                       row.flags.empty() ? "" : ", nor with " + row.flags, reason(row, what));
+  return fmt::format("{} is {}{}: {}\n", to_string(what), format_count(*row.found.value),
+                     row.flags.empty() ? "" : " with " + row.flags + " (as asked nothing fits)",
+                     reason(row, what));
+}
+
+/// "as asked (--recompute selective)", or the flags that were added.
+std::string setting_of(const LimitRow& row) {
+  return row.flags.empty() ? fmt::format("as asked (--recompute {})", flag_text(row.recompute))
+                           : row.flags;
+}
+
+/// How far each setting goes that saves memory and takes time; nothing where there is none.
+std::string settings_table(const Finding& finding, Find what, const TextStyle& style) {
+  if (finding.rows.size() == 1) return "";
+  Table table{.columns = {{"setting"},
+                          {unit_of(what), Align::right},
+                          {"GiB", Align::right},
+                          {"step", Align::right},
+                          {"tokens/s/GPU", Align::right}},
+              .rows = {}};
+  for (const LimitRow& row : finding.rows) {
+    std::vector<std::string> cells{setting_of(row)};
+    if (row.run)
+      cells.insert(cells.end(),
+                   {format_count(*row.found.value), format_gib(row.run->memory.deciding()),
+                    format_duration(row.run->time.step),
+                    format_rate(row.run->time.tokens_per_second_per_gpu)});
+    else
+      cells.emplace_back("nothing fits");
+    cells.resize(table.columns.size());
+    table.rows.push_back(std::move(cells));
+  }
+  return render_table(table, style) + "\n";
+}
+
 std::string as_text(const Sweep& sweep, const Finding& finding, const SimOptions& options,
                     const TextStyle& style, const std::string& stored) {
   const Find what = *options.find;
-  const std::string label = labelled(sweep, finding);
-  const std::string name(to_string(what));
-  if (!finding.found.value)
-    return fmt::format("{}{}: nothing fits{}; {}\n", label, name,
-                       finding.with.empty() ? "" : ", nor with " + finding.with,
-                       reason(finding, what));
-  const RunResult shown(*finding.run);
-  const std::int64_t tried = std::ssize(finding.found.tried);
-  return fmt::format(
-             "{}{} is {}{}: {}\n{}Tried {}{}:\n{}\n", label, name,
-             format_count(*finding.found.value),
-             finding.with.empty() ? "" : " with " + finding.with + ", as nothing fits without",
-             reason(finding, what), gaps_text(finding, what), format_count(tried),
-             tried > std::int64_t{kShown} ? fmt::format(", of which {} around the answer", kShown)
-                                          : "",
-             tried_table(finding, what, style)) +
+  const LimitRow& row = finding.answer();
+  const std::string head = labelled(sweep, finding) + headline(finding, what);
+  if (!row.run) return head;
+  const RunResult shown(*row.run);
+  const std::int64_t tried = std::ssize(row.found.tried);
+  return fmt::format("{}{}{}Tried {}{}:\n{}\n", head, settings_table(finding, what, style),
+                     gaps_text(row, what), format_count(tried),
+                     tried > std::int64_t{kShown}
+                         ? fmt::format(", of which {} around the answer", kShown)
+                         : "",
+                     tried_table(row, what, style)) +
          render_runs({&shown, 1}, OutputFormat::text, style, stored);
+}
+
+/// How far each setting goes.
+Json settings_array(const std::vector<LimitRow>& rows) {
+  Json array = Json::array();
+  for (const LimitRow& row : rows) {
+    Json object = {{"flags", row.flags},
+                   {"value", row.found.value ? Json(*row.found.value) : Json(nullptr)}};
+    if (row.run) {
+      object["memory_bytes"] = row.run->memory.deciding().value;
+      object["step_ns"] = row.run->time.step.value;
+      object["tokens_per_second_per_gpu"] = row.run->time.tokens_per_second_per_gpu;
+    }
+    array.push_back(std::move(object));
+  }
+  return array;
 }
 
 Json as_json(const Sweep& sweep, const Finding& finding, const SimOptions& options) {
   Json object = {{"schema", "mfsdp.limit/1"}, {"find", std::string(to_string(*options.find))}};
   for (std::size_t a = 0; a < sweep.axes.size(); ++a)
     object["axes"][sweep.axes[a].name()] = finding.values[a];
-  object["value"] = finding.found.value ? Json(*finding.found.value) : Json(nullptr);
-  object["with"] = finding.with;
+  const LimitRow& row = finding.answer();
+  object["value"] = row.found.value ? Json(*row.found.value) : Json(nullptr);
+  object["with"] = row.flags;
+  object["settings"] = settings_array(finding.rows);
   Json tried = Json::array();
-  for (const Tried& one : finding.found.tried) {
+  for (const Tried& one : row.found.tried) {
     Json entry = {{"value", one.value}, {"fits", one.fits}};
     if (one.memory) entry["allocated_bytes"] = one.memory->allocated.value;
     if (one.impossible) entry["impossible"] = one.impossible->message();
     tried.push_back(std::move(entry));
   }
   object["tried"] = std::move(tried);
-  object["more_that_do_not_fit"] = more_that_do_not_fit(finding, *options.find);
-  object["winner"] = finding.run ? Json::parse(to_json_line(*finding.run)) : Json(nullptr);
+  object["more_that_do_not_fit"] = more_that_do_not_fit(row, *options.find);
+  object["winner"] = row.run ? Json::parse(to_json_line(*row.run)) : Json(nullptr);
   return object;
 }
 
@@ -264,37 +259,9 @@ void print(const Sweep& sweep, const std::vector<Finding>& findings, const SimOp
   } else {
     std::vector<RunResult> runs;
     for (const Finding& finding : findings)
-      if (finding.run) runs.emplace_back(*finding.run);
+      if (finding.answer().run) runs.emplace_back(*finding.answer().run);
     session.out << render_runs(runs, format, session.style, stored);
   }
-}
-
-/// One search, and where nothing fits once more with what takes the least memory.
-Result<Finding> found_by(SimOptions options, Asker& asker, const Session& session,
-                         const Watch& watch) {
-  Finding finding;
-  MFSDP_LET(found, search(options, asker, watch));
-  finding.found = std::move(found);
-  const Leanest lean = leanest(options);
-  if (!finding.found.value && !lean.flags.empty() && !session.interrupted) {
-    // Not every model can have them: tied embeddings need two gradients at one time.
-    if (auto again = search(lean.options, asker, watch)) {
-      options = lean.options;
-      finding.with = lean.flags;
-      finding.found = *std::move(again);
-    }
-  }
-  const auto possible = std::ranges::find_if(finding.found.tried,
-                                             [](const Tried& tried) { return !tried.impossible; });
-  if (possible == finding.found.tried.end()) return finding;
-  const std::int64_t shown = finding.found.value.value_or(possible->value);
-  MFSDP_LET(question, asker.question(with_value(options, shown)));
-  finding.capacity = question.costs->cluster().gpu.capacity;
-  finding.reserve = question.reserve;
-  if (!finding.found.value) return finding;
-  MFSDP_LET(prediction, answer(question));
-  finding.run = std::move(prediction.run);
-  return finding;
 }
 
 }  // namespace
@@ -312,13 +279,15 @@ Result<ExitCode> find_limit(const Sweep& sweep, const SimOptions& options, const
     };
     for (std::size_t i = 0; i < sweep.arguments.size() && !session.interrupted; ++i) {
       MFSDP_LET(one, parse_sim_options(sweep.arguments[i]));
-      MFSDP_LET(finding, found_by(one, asker, session, watch));
-      finding.values = sweep.values(i);
-      if (finding.run) {
-        sign(*finding.run, options.common, session);
-        const RunResult kept(*finding.run);
+      MFSDP_LET(rows, limit_rows(one, asker, watch));
+      if (session.interrupted) break;
+      Finding finding{.values = sweep.values(i), .rows = std::move(rows)};
+      finding.shown = shown_row(finding.rows);
+      if (auto& run = finding.rows[finding.shown].run) {
+        sign(*run, options.common, session);
+        const RunResult kept(*run);
         MFSDP_TRY(store.save({&kept, 1}));
-        estimate_training(*finding.run, options);
+        estimate_training(*run, options);
       }
       findings.push_back(std::move(finding));
     }
@@ -329,10 +298,10 @@ Result<ExitCode> find_limit(const Sweep& sweep, const SimOptions& options, const
   }
   print(sweep, findings, options, session, store.note());
   for (const Finding& finding : findings)
-    if (finding.run) warn_of_full_memory(*finding.run, session);
+    if (finding.answer().run) warn_of_full_memory(*finding.answer().run, session);
   MFSDP_TRY(store.outcome());
   const bool all =
-      std::ranges::all_of(findings, [](const Finding& f) { return f.run.has_value(); });
+      std::ranges::all_of(findings, [](const Finding& f) { return f.answer().run.has_value(); });
   return all ? ExitCode::good : ExitCode::negative;
 }
 

@@ -7,6 +7,13 @@
 namespace mfsdp {
 
 void warn_of_full_memory(const RunFigures& run, const Session& session) {
+  if (run.memory.barely_fits()) {
+    session.err << fmt::format(
+        "{}: warning: the answer fits within error alone: a run may end without memory. A larger "
+        "--memory-reserve keeps room\n",
+        session.tool);
+    return;
+  }
   if (run.memory.reserve > Bytes(0)) return;
   const Bytes free = run.memory.capacity - run.memory.deciding();
   const double part =

@@ -30,6 +30,7 @@
 #include "sim/tool/room.hpp"
 #include "sim/tool/snapshot_file.hpp"
 #include "sim/tool/training.hpp"
+#include "sim/tool/would_fit.hpp"
 
 namespace mfsdp {
 namespace {
@@ -209,9 +210,11 @@ Result<ExitCode> run_one(const SimOptions& options, const Session& session) {
   PredictedRun& run = prediction.run;
   sign(run, common, session);
   estimate_training(run, options);
+  if (!run.memory.fits) run.would_fit = would_fit(options, run, asker);
   MFSDP_LET(longer, explanation(options, question, prediction, session.style, asker));
   MFSDP_TRY(write_files(options, question, run));
   if (asks_for_others(options)) run.other_engines.push_back(under_fsdp2(options, asker));
+  const bool fits_as_asked = passes_fit(run, options.allow_within_error);
   const RunResult result(std::move(run));
   if (options.budget_out)
     MFSDP_TRY(write_file_atomically(*options.budget_out, budget_text(result)));
@@ -222,7 +225,7 @@ Result<ExitCode> run_one(const SimOptions& options, const Session& session) {
   RunStore store(common, session);
   MFSDP_TRY(store.save({&result, 1}));
   std::string text = render_runs({&result, 1}, common.output, session.style, store.note());
-  bool good = (result.memory.fits && has_room(*result.predicted())) || !options.require_fit;
+  bool good = !options.require_fit || fits_as_asked;
   if (report) {
     text = judged(std::move(text), common.output, *report, session);
     good = good && passes(*report);

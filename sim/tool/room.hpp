@@ -19,6 +19,12 @@ namespace mfsdp {
   return run.memory.fits && has_room(run);
 }
 
+/// What --require-fit asks: it can run, and fits even if the prediction is off by its error, where
+/// that is known; `allow_within_error`: or it fits as predicted.
+[[nodiscard]] inline bool passes_fit(const PredictedRun& run, bool allow_within_error) {
+  return can_run(run) && (allow_within_error || !run.memory.barely_fits());
+}
+
 /// The error of a question whose routing needs more room than there is, found without building its
 /// plan.
 [[nodiscard]] std::optional<Error> lack_of_room(const Question& question);

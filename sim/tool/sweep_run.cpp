@@ -178,8 +178,9 @@ Result<ExitCode> run_sweep(const Sweep& sweep, const SimOptions& options, const 
   }
   MFSDP_TRY(store.outcome());
   if (!whole) return ExitCode::interrupted;
-  const bool all_fit = std::ranges::all_of(
-      rows, [](const SweepRow& row) { return row.impossible || can_run(*row.run); });
+  const bool all_fit = std::ranges::all_of(rows, [&](const SweepRow& row) {
+    return row.impossible || passes_fit(*row.run, options.allow_within_error);
+  });
   return options.require_fit && !all_fit ? ExitCode::negative : ExitCode::good;
 }
 

@@ -16,11 +16,10 @@
 #include "core/plan/config_fields.hpp"
 #include "sim/search/find.hpp"
 #include "sim/tool/room.hpp"
+#include "sim/tool/training.hpp"
 
 namespace mfsdp {
 namespace {
-
-constexpr double kSecondsPerDay = 86400;
 
 bool has_training(const std::vector<SweepRow>& rows) {
   return std::ranges::any_of(rows, [](const SweepRow& r) { return r.run && r.run->training; });
@@ -38,7 +37,8 @@ bool has_cached(const std::vector<SweepRow>& rows) {
 
 std::string verdict(const PredictedRun& run) {
   if (!run.memory.fits) return "no";
-  return has_room(run) ? "yes" : "no room";
+  if (!has_room(run)) return "no room";
+  return run.memory.barely_fits() ? "within error" : "yes";
 }
 
 void add_run(std::vector<std::string>& cells, const PredictedRun& run, bool cached) {

@@ -38,21 +38,21 @@ Result<void> check_prices(const SimOptions& options, const std::string& gpu,
   return {};
 }
 
+TrainingEstimate training_of(const RunFigures& run, const SimOptions& options,
+                             std::int64_t tokens) {
+  TrainingEstimate training;
+  training.tokens = tokens;
+  training.seconds = static_cast<double>(tokens) / tokens_per_second(run);
+  training.gpu_hours = training.seconds / kSecondsPerHour * static_cast<double>(run.cluster.gpus);
+  if (const auto price = price_of(run, options.prices)) training.cost = training.gpu_hours * *price;
+  return training;
+}
+
 void estimate_training(PredictedRun& run, const SimOptions& options) {
   if (const auto price = price_of(run, options.prices))
     run.facts.push_back({.topic = "simulation", .name = "price_per_gpu_hour", .value = *price});
   if (!options.tokens || tokens_per_second(run) <= 0) return;
-  TrainingEstimate training;
-  training.tokens = *options.tokens;
-  training.seconds = static_cast<double>(*options.tokens) / tokens_per_second(run);
-  training.gpu_hours = training.seconds / kSecondsPerHour * static_cast<double>(run.cluster.gpus);
-  if (const auto price = price_of(run, options.prices)) training.cost = training.gpu_hours * *price;
-  run.training = training;
-}
-
-double cost_per_trillion(const RunFigures& run, const std::vector<GpuPrice>& prices) {
-  const double seconds = 1e12 / run.time.tokens_per_second_per_gpu;  // GPU-seconds
-  return seconds / kSecondsPerHour * price_of(run, prices).value_or(1.0);
+  run.training = training_of(run, options, *options.tokens);
 }
 
 }  // namespace mfsdp

@@ -1,12 +1,18 @@
 // --tokens and --price: what a whole training takes.
 #pragma once
 
+#include <cstdint>
+#include <optional>
+#include <vector>
+
 #include "core/base/error.hpp"
 #include "core/cli/sim_options.hpp"
 #include "reports/record/result.hpp"
 #include "reports/tool/session.hpp"
 
 namespace mfsdp {
+
+inline constexpr double kSecondsPerDay = 86400;
 
 /// Price of one GPU of the run's kind for one hour; none where no --price covers it.
 [[nodiscard]] std::optional<double> price_of(const RunHead& run,
@@ -17,10 +23,12 @@ namespace mfsdp {
 [[nodiscard]] Result<void> check_prices(const SimOptions& options, const std::string& gpu,
                                         const Session& session);
 
+/// What training on that many tokens takes: a cost where a price covers the run's GPU. Requires a
+/// run with a speed.
+[[nodiscard]] TrainingEstimate training_of(const RunFigures& run, const SimOptions& options,
+                                           std::int64_t tokens);
+
 /// Fills in run.training where --tokens asks for it.
 void estimate_training(PredictedRun& run, const SimOptions& options);
-
-/// Money (GPU-hours where there are no prices) for 10^12 tokens: what `cheapest` compares.
-[[nodiscard]] double cost_per_trillion(const RunFigures& run, const std::vector<GpuPrice>& prices);
 
 }  // namespace mfsdp

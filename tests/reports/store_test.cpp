@@ -108,6 +108,7 @@ TEST(Store, LoadsWhatWasSaved) {
   cached.time.host = {.issue = Nanos(40), .bound = Nanos(5)};
   expect_comes_back(store, cached);
   cached.run_id = "run-4";
+  cached.memory.cached->fits_certain = true;
   cached.memory.cached->errors = {
       .allocated = 0.001, .reserved = 0.01, .device = 0.02, .source = "runs"};
   expect_comes_back(store, cached);

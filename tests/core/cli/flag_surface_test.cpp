@@ -91,6 +91,7 @@ TEST(FlagSurface, MfsdpSim) {
                              "--tokens",
                              "--price",
                              "--require-fit",
+                             "--allow-within-error",
                              "--explain",
                              "--budget",
                              "--allow-incomparable",

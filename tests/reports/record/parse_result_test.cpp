@@ -82,6 +82,7 @@ TEST(ParseResults, CachedMemoryComesBack) {
   EXPECT_EQ(to_json(run).find("reserved_bytes"), std::string::npos);
   CachedMemory cached{.reserved = Bytes(150), .device = Bytes(170), .retries = 3, .certain = false};
   cached.errors = {.allocated = 0.001, .reserved = 0.01, .device = 0.02, .source = "runs"};
+  cached.fits_certain = false;
   run.memory.cached = cached;
   run.time.host = {.issue = Nanos(40), .bound = Nanos(5)};
   const auto read = parse_results(to_json_line(run), "out");
@@ -89,6 +90,20 @@ TEST(ParseResults, CachedMemoryComesBack) {
   EXPECT_EQ(read->front().memory.cached, cached);
   EXPECT_EQ(read->front().time.host, run.time.host);
   EXPECT_EQ(read->front().memory.deciding(), Bytes(170));
+}
+
+/// `fits_certain` said of the verdict what `verdict_certain` says now.
+TEST(ParseResults, EarlierVerdictsComeBack) {
+  PredictedRun run = test::sample_run();
+  run.memory.cached = CachedMemory{.reserved = Bytes(150)};
+  auto json = nlohmann::json::parse(to_json(RunResult(run)));
+  EXPECT_TRUE(json["memory"]["fits_certain"].is_null());  // no error is known
+  json["memory"].erase("verdict_certain");
+  json["memory"]["fits_certain"] = false;
+  const auto read = parse_results(json.dump(), "out");
+  ASSERT_TRUE(read) << read.error().message();
+  EXPECT_FALSE(read->front().memory.cached->certain);
+  EXPECT_EQ(read->front().memory.cached->fits_certain, std::nullopt);
 }
 
 /// A figure that cannot be: of a result that was edited, or in other units.

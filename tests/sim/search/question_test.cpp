@@ -90,6 +90,7 @@ TEST(Question, AnEnginesVerdictIsItsAllocators) {
   EXPECT_EQ(free->run.engine, "fsdp2");
   EXPECT_TRUE(memory.fits);
   EXPECT_TRUE(memory.cached->certain);
+  EXPECT_EQ(memory.cached->fits_certain, std::optional(true));
   EXPECT_LE(memory.allocated, memory.cached->reserved);
   EXPECT_EQ(memory.headroom, memory.capacity - memory.deciding());
   EXPECT_EQ(built(question)->step->memory.counters.retries, 0);
@@ -101,8 +102,11 @@ TEST(Question, AnEnginesVerdictIsItsAllocators) {
   question.allocator.limit = memory.cached->reserved.value;
   EXPECT_EQ(answer(question)->run.memory.cached->retries, 0);
   EXPECT_TRUE(answer(question)->run.memory.fits);
+  EXPECT_TRUE(answer(question)->run.memory.barely_fits());
+  EXPECT_EQ(answer(question)->run.memory.cached->fits_certain, std::optional(false));
   // Less than is allocated at one time cannot do.
   question.allocator.limit = memory.allocated.value - 1;
+  EXPECT_EQ(answer(question)->run.memory.cached->fits_certain, std::optional(false));
   EXPECT_FALSE(answer(question)->run.memory.fits);
   EXPECT_FALSE(fits(*built(question)));
   // The run says which limit its headroom is of.
@@ -119,6 +123,45 @@ TEST(Question, AnEnginesVerdictIsItsAllocators) {
   EXPECT_FALSE(answer(question)->run.memory.fits);
   EXPECT_FALSE(fits(*built(question)));
   EXPECT_EQ(answer(question)->run.memory.headroom, memory.headroom - question.reserve);
+}
+
+/// Room by which a fit is certain: 1 %, or what the engine's reserved memory was off by.
+TEST(Question, AFitIsCertainWithTheEnginesErrorToSpare) {
+  Question question = questions(1).front();
+  const auto with = [&](EngineKind engine, double room) {
+    question.engine = engine;
+    question.config = *engine_config(engine, questions(1).front().config);
+    question.allocator.limit.reset();
+    const Bytes reserved = answer(question)->run.memory.cached->reserved;
+    question.allocator.limit =
+        static_cast<std::int64_t>(room * static_cast<double>(reserved.value));
+    const auto prediction = answer(question);
+    EXPECT_TRUE(prediction->run.memory.fits);
+    return prediction->run.memory.cached->fits_certain;
+  };
+  EXPECT_EQ(with(EngineKind::fsdp2, 1.005), std::optional(false));
+  EXPECT_EQ(with(EngineKind::fsdp2, 1.015), std::optional(true));
+  EXPECT_EQ(with(EngineKind::fsdp2_compile_loss, 1.05), std::optional(false));  // 5.5 % at worst
+  EXPECT_EQ(with(EngineKind::fsdp2_compile_loss, 1.06), std::optional(true));
+  EXPECT_EQ(with(EngineKind::mcore, 1.5), std::nullopt);  // assumed, never measured
+}
+
+/// A run that must give its cache back has no memory to spare, however much less would do.
+TEST(Question, RetriesAreWithinError) {
+  Question question = questions(1).front();
+  question.engine = EngineKind::fsdp2;
+  question.config = *engine_config(question.engine, question.config);
+  const MemorySummary free = answer(question)->run.memory;
+  int with_retries = 0;
+  for (std::int64_t part = 0; part <= 20; ++part) {
+    const Bytes between = free.cached->reserved - free.allocated;
+    question.allocator.limit = free.allocated.value + between.value * part / 20;
+    const MemorySummary memory = answer(question)->run.memory;
+    if (!memory.fits || *memory.cached->retries == 0) continue;
+    ++with_retries;
+    EXPECT_EQ(memory.cached->fits_certain, std::optional(false));
+  }
+  EXPECT_GT(with_retries, 0);
 }
 
 TEST(Question, WhatCannotFitDoesNotFitWhenItIsBuilt) {
