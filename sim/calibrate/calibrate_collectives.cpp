@@ -168,9 +168,9 @@ void note_network(Draft& draft, const NetworkFit& fit, BytesPerNano line_rate) {
   if (fit.bound == NicBound::line_rate)
     notes.push_back(fmt::format(
         "nic_gb_per_s: the fit is bound by the line rate of {}'s NIC, {:g} GB/s; large messages "
-        "took {:.1f} % less time than the model has there. NVLS or SHARP reduce on the way, the "
-        "NICs are faster (give a GPU file with their node.nic_gb_per_s to --gpu), or the number of "
-        "nodes is wrong",
+        "took {:.1f} % less time than the model has there. This network reaches a larger part of "
+        "its line rate, its switches reduce (NVLS, SHARP), its NICs are faster (give --gpu a file "
+        "with their node.nic_gb_per_s), or the number of nodes is wrong",
         draft.base.name, line_rate, 100 * (1 - 1 / (1 + excess_of_large(fit, draft.between)))));
   if (!fit.shows_latency)
     notes.push_back(

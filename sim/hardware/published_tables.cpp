@@ -24,12 +24,6 @@ std::string source_of(const Gpu& gpu, std::string_view key) {
   return "";
 }
 
-/// "gemm.csv x 2.228 and attention.csv x 2.228": files and the scales of their rates.
-std::string files_in_words(const Gpu& gpu) {
-  return fmt::format("{} x {:g} and {} x {:g}", gpu.tables.gemm.filename().string(), gpu.gemm_scale,
-                     gpu.tables.attention.filename().string(), gpu.attention_scale);
-}
-
 }  // namespace
 
 Result<Gpu> with_published_tables(Gpu gpu) {
@@ -75,10 +69,14 @@ Result<Gpu> with_price_tables(Gpu gpu, std::optional<PriceTables> asked) {
   }
   if (!gpu.default_tables) return gpu;
   const std::string why = source_of(gpu, "tables.default");
-  gpu.priced_by = fmt::format("products and attention of {} are priced by {} tables ({}){}{}",
-                              gpu.name, to_string(tables), files_in_words(gpu),
-                              tables == *gpu.default_tables ? ", its default" : ", as asked for",
-                              why.empty() ? "" : ": " + why);
+  const std::string name =
+      tables == PriceTables::own
+          ? fmt::format("its own tables ({}, {}, scaled)", gpu.tables.gemm.filename().string(),
+                        gpu.tables.attention.filename().string())
+          : "published tables";
+  gpu.priced_by = fmt::format("{} is priced by {}, {}{}{}", gpu.name, name,
+                              tables == *gpu.default_tables ? "its default" : "as asked for",
+                              why.empty() ? "" : ": ", why);
   return gpu;
 }
 

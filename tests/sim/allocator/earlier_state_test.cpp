@@ -69,10 +69,8 @@ class Recorder {
   std::vector<MemoryEvent> blocks_;
 };
 
-/// A step of a run of FSDP2 that was recorded (scenarios/memory), by an allocator with these
-/// settings.
-Recorder recorded_run(const std::string& settings) {
-  Recorder recorder(settings);
+/// Steps of a run of FSDP2 that was recorded (scenarios/memory).
+void run_fsdp2(Recorder& recorder) {
   std::ifstream file(test::kScenarios / "memory/fsdp2_llama3_1b.txt");
   EXPECT_TRUE(file);
   for (std::string line; std::getline(file, line);) {
@@ -82,7 +80,6 @@ Recorder recorded_run(const std::string& settings) {
     else
       recorder.allocate(std::stoll(line), std::stoll(line.substr(line.find(' '))));
   }
-  return recorder;
 }
 
 MemoryReplay replay_of(const RecordedSnapshot& snapshot) {
@@ -95,7 +92,8 @@ MemoryReplay replay_of(const RecordedSnapshot& snapshot) {
 TEST(EarlierState, ARecordThatBeginsMidRunGetsEveryAddressAndReservesWhatTheRunDid) {
   for (const char* settings :
        {"", "expandable_segments:True", "max_split_size_mb:128", "roundup_power2_divisions:8"}) {
-    const Recorder run = recorded_run(settings);
+    Recorder run(settings);
+    run_fsdp2(run);
     const std::int64_t reserved = run.allocator().counters().reserved;
     for (const std::size_t part : {1, 2, 3}) {
       const RecordedSnapshot snapshot = run.snapshot(run.events() * part / 4);
@@ -110,7 +108,8 @@ TEST(EarlierState, ARecordThatBeginsMidRunGetsEveryAddressAndReservesWhatTheRunD
 
 /// The same where nothing is restored: blocks are packed into an empty allocator.
 TEST(EarlierState, PackedBlocksWouldNot) {
-  const Recorder run = recorded_run("");
+  Recorder run("");
+  run_fsdp2(run);
   MemoryRecord record = memory_record(run.snapshot(run.events() / 2), "m.pickle").value();
   record.at_begin.reset();
   const MemoryReplay packed = replay_memory(record, record.settings);
@@ -119,7 +118,8 @@ TEST(EarlierState, PackedBlocksWouldNot) {
 }
 
 TEST(EarlierState, OtherSettingsPackWhatWasThere) {
-  const Recorder run = recorded_run("");
+  Recorder run("");
+  run_fsdp2(run);
   const MemoryRecord record = memory_record(run.snapshot(run.events() / 2), "m.pickle").value();
   AllocatorSettings settings = record.settings;
   settings.limit = std::int64_t{100} << 30;
@@ -129,8 +129,8 @@ TEST(EarlierState, OtherSettingsPackWhatWasThere) {
 }
 
 RC_GTEST_PROP(EarlierState, GivesTheSegmentsThatThereWere, ()) {
-  const char* settings = *rc::gen::element("", "expandable_segments:True", "max_split_size_mb:21",
-                                           "roundup_power2_divisions:4");
+  const std::string settings = *rc::gen::element<std::string>(
+      "", "expandable_segments:True", "max_split_size_mb:21", "roundup_power2_divisions:4");
   Recorder run(settings);
   std::vector<std::size_t> live;
   std::vector<CachingAllocator::Segment> then;
