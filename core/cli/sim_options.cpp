@@ -157,7 +157,8 @@ FlagGroup machine_group(SimOptions& o) {
            .apply = network},
           integer_flag("--power-limit", "watts that each GPU may draw (its own limit)",
                        o.power_limit, {.lowest = 1, .highest = 100'000}),
-          choice_flag("--tables", "T", "that price products and attention: own, published (own)",
+          choice_flag("--tables", "T",
+                      "that price products and attention: own, published (the GPU's better)",
                       o.tables),
           choice_flag("--attention", "K",
                       "mfsdp-exec's bf16 attention: warpgroups or cudnn (warpgroups)", o.attention),
@@ -353,7 +354,7 @@ Result<void> check_engine(const SimOptions& options) {
 
 Result<void> check_pairs(const SimOptions& options) {
   if (options.fidelity) MFSDP_TRY(check_alone(options, "--fidelity", {"--output"}));
-  if (options.published) MFSDP_TRY(check_alone(options, "--published", {"--output"}));
+  if (options.published) MFSDP_TRY(check_alone(options, "--published", {"--output", "--tables"}));
   if (!options.calibrate.empty())
     MFSDP_TRY(check_alone(options, "--calibrate",
                           {"--output", "--calibrate-out", "--gpu", "--gpus-per-node"}));

@@ -13,6 +13,7 @@
 #include "core/cli/sweep.hpp"
 #include "core/plan/attention_choice.hpp"
 #include "core/plan/engine.hpp"
+#include "core/plan/price_tables.hpp"
 
 namespace mfsdp {
 
@@ -32,17 +33,6 @@ template <>
 struct Names<Find> {
   static constexpr std::array<std::string_view, 5> values{"max-micro-batch", "max-seq-len",
                                                           "min-gpus", "fastest", "cheapest"};
-};
-
-/// What products and attention are priced by.
-enum class PriceTables {
-  own,       ///< the tables that the GPU's file names, scaled
-  published  ///< what others published of the GPU
-};
-
-template <>
-struct Names<PriceTables> {
-  static constexpr std::array<std::string_view, 2> values{"own", "published"};
 };
 
 /// A rank whose kernels take `factor` times as long.
@@ -72,7 +62,7 @@ struct SimOptions {
   std::vector<std::string> given;  ///< names of the flags on the command line
   bool memory_alone = false;       ///< no flag: times are not asked for, and may be of fp64
   // The machine.
-  PriceTables tables = PriceTables::own;
+  std::optional<PriceTables> tables;  ///< none: those that the GPU's file has as its default
   AttentionChoice attention = AttentionChoice::warpgroups;
   std::optional<std::int64_t> power_limit;  ///< watts of each GPU
   std::optional<Rational> network_gbps;     ///< of one node, per direction

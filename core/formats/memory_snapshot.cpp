@@ -74,6 +74,14 @@ Result<SnapshotSegment> parse_segment(const PickleValue& object, const std::stri
   segment.size = size;
   MFSDP_LET(address, address_of(object, where));
   MFSDP_LET(stream, optional_integer(object, "stream", where));
+  segment.address = address;
+  segment.stream = stream;
+  const PickleValue* type = object.find("segment_type");
+  segment.is_small = type != nullptr && type->text() != nullptr && *type->text() == "small";
+  if (const PickleValue* expandable = object.find("is_expandable"); expandable != nullptr) {
+    const bool* said = std::get_if<bool>(&expandable->value);
+    segment.is_expandable = said != nullptr && *said;
+  }
   MFSDP_LET(blocks, list(object, "blocks", where + "."));
   if (blocks == nullptr) return fail(where + ".blocks", "expected a list");
   std::int64_t seen = 0;  // bytes of the blocks so far

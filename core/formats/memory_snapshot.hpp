@@ -1,8 +1,9 @@
 // Memory snapshots of PyTorch: torch.cuda.memory._dump_snapshot(), for memory_viz.
 //
 // The pickle is a dict (torch/cuda/memory.py, _snapshot()):
-//   segments             list of {device, address, total_size, stream, blocks: list of {size,
-//                        state: "active_allocated" | "active_pending_free" | "inactive", ...}, ...}
+//   segments             list of {device, address, total_size, stream, segment_type: "small" |
+//                        "large", is_expandable, blocks: list of {size, state:
+//                        "active_allocated" | "active_pending_free" | "inactive", ...}, ...}
 //   device_traces        a list for each device, of {action, addr, size, stream, time_us, ...}
 //   allocator_settings   {PYTORCH_CUDA_ALLOC_CONF, ...}
 #pragma once
@@ -36,7 +37,11 @@ struct MemoryEvent {
 /// As the snapshot was taken. Sizes in bytes.
 struct SnapshotSegment {
   std::size_t device = 0;
+  std::int64_t address = 0;
   std::int64_t size = 0;
+  std::int64_t stream = 0;
+  bool is_small = false;          ///< of the pool of small blocks
+  bool is_expandable = false;     ///< a range of pieces that follow each other
   std::vector<MemoryEvent> live;  ///< blocks in use, as if they were allocated
 };
 

@@ -14,20 +14,17 @@
 namespace mfsdp {
 namespace {
 
-constexpr std::int64_t kUnit = 512;                                ///< of all sizes
-constexpr std::int64_t kMostSmall = AllocatorSettings::kMebibyte;  ///< in the pool of small ones
-constexpr std::int64_t kSmallSegment = 2 * AllocatorSettings::kMebibyte;
+constexpr std::int64_t kUnit = 512;  ///< of all sizes
 constexpr std::int64_t kLeastOwn =
     10 * AllocatorSettings::kMebibyte;  ///< that have a segment of their own
-constexpr std::int64_t kSharedSegment = 20 * AllocatorSettings::kMebibyte;
 constexpr std::int64_t kOwnUnit = 2 * AllocatorSettings::kMebibyte;
 constexpr std::int64_t kMost = std::numeric_limits<std::int64_t>::max();
 /// Of the addresses of one expandable segment: more than any device has.
 constexpr std::int64_t kRange = std::int64_t{1} << 42;
 
 std::int64_t segment_size(std::int64_t size) {
-  if (size <= kMostSmall) return kSmallSegment;
-  return size < kLeastOwn ? kSharedSegment : round_up(size, kOwnUnit);
+  if (size <= CachingAllocator::kMostSmall) return CachingAllocator::kSmallSegment;
+  return size < kLeastOwn ? CachingAllocator::kSharedSegment : round_up(size, kOwnUnit);
 }
 
 }  // namespace
@@ -452,6 +449,7 @@ std::vector<CachingAllocator::Segment> CachingAllocator::segments() const {
                     .stream = first.stream,
                     .is_small = first.pool->small,
                     .is_expandable = first.expandable,
+                    .range = first.range,
                     .parts = {}};
     for (const Block* block = &first; block != nullptr && block->mapped; block = block->after) {
       segment.size += block->size;
@@ -462,6 +460,69 @@ std::vector<CachingAllocator::Segment> CachingAllocator::segments() const {
   }
   std::ranges::sort(all, {}, &Segment::address);
   return all;
+}
+
+CachingAllocator::Block* CachingAllocator::restore_part(const Segment& segment,
+                                                        const Segment::Part& part, Block* before) {
+  Pool& pool = segment.is_small ? *small_ : *large_;
+  Block* block = make({.address = part.address,
+                       .size = part.size,
+                       .stream = segment.stream,
+                       .pool = &pool,
+                       .before = before,
+                       .used = part.is_used,
+                       .expandable = segment.is_expandable,
+                       .range = segment.range});
+  if (before != nullptr) before->after = block;
+  if (!part.is_used) {
+    keep_free(pool, block);
+    return block;
+  }
+  used_[block->address] = block;
+  counters_.allocated += block->size;
+  return block;
+}
+
+/// Addresses of an expandable segment that nothing backs.
+CachingAllocator::Block* CachingAllocator::restore_gap(const Segment& segment, std::int64_t from,
+                                                       std::int64_t to, Block* before) {
+  if (from >= to) return before;
+  Pool& pool = segment.is_small ? *small_ : *large_;
+  Block* gap = make({.address = from,
+                     .size = to - from,
+                     .stream = segment.stream,
+                     .pool = &pool,
+                     .before = before,
+                     .mapped = false,
+                     .expandable = true,
+                     .range = segment.range});
+  if (before != nullptr) before->after = gap;
+  pool.unmapped.insert(gap);
+  return gap;
+}
+
+void CachingAllocator::restore(const std::vector<Segment>& segments) {
+  struct Range {
+    Segment last;  ///< its highest that is backed
+    Block* end = nullptr;
+  };
+  std::map<std::int64_t, Range> ranges;  // of expandable segments, by where they begin
+  for (const Segment& segment : segments) {
+    Block* before = nullptr;
+    if (segment.is_expandable) {
+      const auto [range, is_new] = ranges.try_emplace(segment.range);
+      const Segment& last = range->second.last;
+      before = restore_gap(segment, is_new ? segment.range : last.address + last.size,
+                           segment.address, range->second.end);
+    }
+    for (const Segment::Part& part : segment.parts) before = restore_part(segment, part, before);
+    segments_[segment.address] = segment.address + segment.size;
+    reserve(segment.size);
+    if (segment.is_expandable) ranges[segment.range] = {.last = segment, .end = before};
+  }
+  for (const auto& [begin, range] : ranges)
+    restore_gap(range.last, range.last.address + range.last.size, begin + kRange, range.end);
+  counters_.peak_allocated = counters_.allocated;
 }
 
 std::vector<CachingAllocator::FreeBytes> CachingAllocator::free_bytes() const {

@@ -20,7 +20,7 @@
 #include <utility>
 #include <vector>
 
-#include "sim/allocator/memory_events.hpp"
+#include "core/formats/memory_snapshot.hpp"
 #include "sim/allocator/settings.hpp"
 
 namespace mfsdp {
@@ -38,6 +38,13 @@ struct AllocatorCounters {
 
 class CachingAllocator {
  public:
+  /// Bytes that a block of the small pool has at most, and a block of the large one more than.
+  static constexpr std::int64_t kMostSmall = AllocatorSettings::kMebibyte;
+  /// A segment of the small pool, and a piece of an expandable one.
+  static constexpr std::int64_t kSmallSegment = 2 * AllocatorSettings::kMebibyte;
+  /// A segment that blocks of the large pool share, and a piece of an expandable one.
+  static constexpr std::int64_t kSharedSegment = 20 * AllocatorSettings::kMebibyte;
+
   /// Where the device puts a new segment of so many bytes, or where an expandable one begins of
   /// which so many are backed first; nothing where that is not known.
   using Place = std::function<std::optional<std::int64_t>(std::int64_t size, std::int64_t stream)>;
@@ -81,12 +88,17 @@ class CachingAllocator {
     std::int64_t stream = 0;
     bool is_small = false;
     bool is_expandable = false;
+    std::int64_t range = 0;   ///< where the addresses of an expandable one begin
     std::vector<Part> parts;  ///< by address
 
     [[nodiscard]] std::int64_t used() const;
   };
   /// All there are, by address.
   [[nodiscard]] std::vector<Segment> segments() const;
+
+  /// Has these segments, by address, from now on: the state of an allocator with the same settings.
+  /// Only of an allocator that has none yet. Their free neighbours are one part.
+  void restore(const std::vector<Segment>& segments);
 
   /// Is told of each segment, or piece of one, that comes or goes.
   using Watch = std::function<void(const MemoryEvent&)>;
@@ -115,6 +127,8 @@ class CachingAllocator {
   Block* make(Block block);
   void drop(Block* block);
   void reserve(std::int64_t size);
+  Block* restore_part(const Segment& segment, const Segment::Part& part, Block* before);
+  Block* restore_gap(const Segment& segment, std::int64_t from, std::int64_t to, Block* before);
   void tell(MemoryAction action, const Block& block) const;
   std::int64_t place(std::int64_t size, std::int64_t span, std::int64_t stream);
 

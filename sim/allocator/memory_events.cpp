@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "core/formats/read_pickle.hpp"
+#include "sim/allocator/earlier_state.hpp"
 
 namespace mfsdp {
 namespace {
@@ -96,6 +97,10 @@ Result<void> follow(MemoryRecord& record, Bytes reserved, const std::string& whe
 Result<MemoryRecord> read_memory_events(std::string_view bytes, const std::string& where) {
   MFSDP_LET(document, read_pickle(bytes, where));
   MFSDP_LET(snapshot, parse_memory_snapshot(*document.root, where));
+  return memory_record(std::move(snapshot), where);
+}
+
+Result<MemoryRecord> memory_record(RecordedSnapshot snapshot, const std::string& where) {
   const auto longest =
       std::ranges::max_element(snapshot.traces, {}, &std::vector<MemoryEvent>::size);
   if (longest == snapshot.traces.end() || longest->empty())
@@ -111,12 +116,17 @@ Result<MemoryRecord> read_memory_events(std::string_view bytes, const std::strin
   try {
     Bytes held;
     std::vector<MemoryEvent> live;
+    std::erase_if(snapshot.segments,
+                  [&](const SnapshotSegment& segment) { return segment.device != device; });
     for (const SnapshotSegment& segment : snapshot.segments) {
-      if (segment.device != device) continue;
       held += Bytes(segment.size);
       live.insert(live.end(), segment.live.begin(), segment.live.end());
     }
     const Bytes before = reserved_before(record, held);
+    if (auto state = state_before(record.events, snapshot.segments, record.settings))
+      record.at_begin = std::move(*state);
+    else
+      record.contradiction = state.error().message();
     add_earlier(record, live);
     MFSDP_TRY(follow(record, before, where));
     find_emptyings(record, before);

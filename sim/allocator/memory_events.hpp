@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -9,6 +10,7 @@
 #include "core/base/error.hpp"
 #include "core/base/quantity.hpp"
 #include "core/formats/memory_snapshot.hpp"
+#include "sim/allocator/caching_allocator.hpp"
 #include "sim/allocator/settings.hpp"
 
 namespace mfsdp {
@@ -19,6 +21,10 @@ struct MemoryRecord {
   /// order of their addresses: what it frees, or what its segments hold in the end, and no event
   /// allocated.
   std::int64_t earlier = 0;
+  /// What the allocator held when the record began, by address; none where the snapshot's segments
+  /// contradict its events.
+  std::optional<std::vector<CachingAllocator::Segment>> at_begin;
+  std::string contradiction;  ///< which one; empty where there is none
   /// Events, all of them releases, with which torch.cuda.empty_cache() gives segments back.
   std::vector<std::size_t> emptied;
   AllocatorSettings settings;  ///< of the recorded process, without its limit
@@ -34,5 +40,8 @@ struct MemoryRecord {
 /// without events, more than kMostSnapshotBytes at one time or 65,536 streams.
 [[nodiscard]] Result<MemoryRecord> read_memory_events(std::string_view bytes,
                                                       const std::string& where);
+/// The same of a snapshot that was read.
+[[nodiscard]] Result<MemoryRecord> memory_record(RecordedSnapshot snapshot,
+                                                 const std::string& where);
 
 }  // namespace mfsdp

@@ -42,6 +42,11 @@ class RecordedPlaces {
   std::map<std::pair<std::int64_t, std::int64_t>, std::deque<std::int64_t>> places_;
 };
 
+bool are_equal_but_for_the_limit(AllocatorSettings a, const AllocatorSettings& b) {
+  a.limit = b.limit;
+  return a == b;
+}
+
 }  // namespace
 
 MemoryReplay replay_memory(const MemoryRecord& record, const AllocatorSettings& settings) {
@@ -51,7 +56,17 @@ MemoryReplay replay_memory(const MemoryRecord& record, const AllocatorSettings& 
   MemoryReplay replay;
   std::unordered_map<std::int64_t, std::int64_t> now_at;  // by recorded address
   std::size_t next_emptied = 0;
-  for (std::size_t i = 0; i < record.events.size(); ++i) {
+  std::size_t first = 0;
+  if (record.at_begin && are_equal_but_for_the_limit(settings, record.settings)) {
+    allocator.restore(*record.at_begin);
+    first = static_cast<std::size_t>(record.earlier);
+    for (std::size_t i = 0; i < first; ++i)
+      now_at[record.events[i].address] = record.events[i].address;
+    replay.is_restored = true;
+    replay.allocated_at_peak = allocator.counters().allocated;
+    replay.free_at_peak = allocator.free_bytes();
+  }
+  for (std::size_t i = first; i < record.events.size(); ++i) {
     const MemoryEvent& event = record.events[i];
     const std::int64_t own = static_cast<std::int64_t>(i) - record.earlier;  // of the record
     if (event.action == MemoryAction::free) {

@@ -28,6 +28,8 @@ struct AllocatorSettings {
   bool expandable_segments = false;
   /// Bytes that the process may reserve; none: what it asks for.
   std::optional<std::int64_t> limit{};
+
+  friend bool operator==(const AllocatorSettings&, const AllocatorSettings&) = default;
 };
 
 /// "max_split_size_mb:128,expandable_segments:True,roundup_power2_divisions:[256:1,>:8]". What has

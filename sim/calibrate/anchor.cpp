@@ -148,8 +148,9 @@ Result<void> fit_parts(const AnchorRun& run, const Program& program, const CostM
     const double collectives = exposes ? run.exposed / ns(time.exposed_communication) : 1;
     if (std::abs(kernels - 1) < kClose && std::abs(collectives - 1) < kClose) return {};
     anchor.kernel_factor *= kernels;
-    anchor.collective_factor =
-        std::clamp(anchor.collective_factor * collectives, kLeastFactor, kMostFactor);
+    const double wanted = anchor.collective_factor * collectives;
+    anchor.collective_factor = std::clamp(wanted, kLeastFactor, kMostFactor);
+    anchor.collectives_bound = wanted != anchor.collective_factor;
     MFSDP_LET(next, predict(program, costs.scaled(anchor.kernel_factor, anchor.collective_factor)));
     time = next.run.time;
   }
@@ -159,8 +160,8 @@ Result<void> fit_parts(const AnchorRun& run, const Program& program, const CostM
 }  // namespace
 
 std::string Anchor::text() const {
-  return fmt::format("kernels x {:.2f}, collectives x {:.2f} ({})", kernel_factor,
-                     collective_factor, run);
+  return fmt::format("kernels x {:.2f}, collectives x {:.2f}{} ({})", kernel_factor,
+                     collective_factor, collectives_bound ? ", a bound of the fit" : "", run);
 }
 
 Result<Anchor> anchor_from(std::string_view result_json, const std::string& where,
@@ -177,6 +178,13 @@ Result<Anchor> anchor_from(std::string_view result_json, const std::string& wher
       build_program(run.config, {.model_name = run.model, .tool_version = "", .stored_hash = ""}));
   MFSDP_LET(unscaled, predict(program, costs));
   const TimeSummary& time = unscaled.run.time;
+  // FLOPs of the model over the measured step: more than the peak no kernel can have made.
+  const double utilisation = time.mfu * ns(time.step) / run.step;
+  if (utilisation > 1)
+    return fail(where, fmt::format("its step of {:.4g} ms would run the model at {:.2f} times the "
+                                   "peak of {}; expected at most the peak: it is not of this "
+                                   "machine or configuration",
+                                   run.step / 1e6, utilisation, costs.cluster().gpu.name));
   Anchor anchor{.run = run.name, .model = run.model, .gpus = gpus};
   anchor.before = ns(time.step) / run.step - 1;
   anchor.domains = ceil_div(gpus, costs.cluster().domain);

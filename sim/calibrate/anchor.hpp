@@ -24,6 +24,8 @@ struct Anchor {
   double after = 0;              ///< the same, scaled
   bool waited = false;  ///< its step waited for collectives, so that it says what they take
   bool parts = false;   ///< compute and exposed communication were known, not only the step
+  /// The factor of collectives is at a bound, and more or less of it would come nearer.
+  bool collectives_bound = false;
 
   /// "kernels x 1.03, collectives x 1.00 (night-7)": the name, of any length, comes last.
   [[nodiscard]] std::string text() const;
@@ -38,7 +40,9 @@ using CostsOf = std::function<Result<CostModel>(std::int64_t gpus, std::int64_t 
 /// their ratio of exposed communication, repeated as each shifts the other; collectives stay as
 /// they are where either side exposes none. With the step alone: both take its ratio. Attention is
 /// priced as the run's own was: by cuDNN where it does not say "warpgroups" (kAttentionFact).
-/// Factors outside 0.25 to 4 are an error: such a run is not of this machine or configuration.
+/// A factor of kernels outside 0.25 to 4 is an error: such a run is not of this machine or
+/// configuration. So is a step in which the GPU would pass its peak. A factor of collectives ends
+/// at 0.25 and 4, and says so.
 /// Errors name `where` and the field: another schema, a simulated run, another GPU than the
 /// model's, GPUs that are not the mesh's, tokens a second that are not the configuration's.
 [[nodiscard]] Result<Anchor> anchor_from(std::string_view result_json, const std::string& where,

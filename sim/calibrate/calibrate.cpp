@@ -189,6 +189,26 @@ fs::path taken_over(const fs::path& table, const fs::path& gpus_dir) {
   return below ? inside : fs::absolute(table);
 }
 
+/// Published tables stay beside what was measured, as far as nothing measured replaces them.
+void keep_published(Draft& draft) {
+  Gpu& gpu = draft.gpu;
+  if (!gpu.published) return;
+  const bool products = gpu.tables.gemm.filename() != draft.base.tables.gemm.filename() ||
+                        gpu.gemm_scale != draft.base.gemm_scale;
+  const bool attention =
+      gpu.tables.attention.filename() != draft.base.tables.attention.filename() ||
+      gpu.attention_scale != draft.base.attention_scale;
+  if (products) {
+    gpu.published->gemm.clear();
+    gpu.published->grouped.clear();  // relative to the products of the same source
+  }
+  if (attention) gpu.published->attention.clear();
+  if (!gpu.published->gemm.empty() || !gpu.published->attention.empty()) return;
+  gpu.published.reset();
+  gpu.default_tables.reset();
+  std::erase_if(gpu.sources, [](const auto& source) { return source.first == "tables.default"; });
+}
+
 void note_device(Draft& draft) {
   for (const std::string& device : draft.data.devices) {
     std::string chip = draft.base.name.substr(0, draft.base.name.find('_'));
@@ -218,6 +238,10 @@ Result<Calibration> calibrate_checked(const CalibrationRequest& request) {
       .attention_warpgroups = taken_over(base.tables.attention_warpgroups, request.gpus_dir),
       .collective = taken_over(base.tables.collective, request.gpus_dir),
       .network = taken_over(base.tables.network, request.gpus_dir)};
+  if (draft.gpu.published)
+    for (fs::path* table : {&draft.gpu.published->gemm, &draft.gpu.published->attention,
+                            &draft.gpu.published->grouped})
+      *table = taken_over(*table, request.gpus_dir);
   take_over_sources(draft);
   note_device(draft);
   MFSDP_TRY(check_possible(draft));
@@ -227,6 +251,7 @@ Result<Calibration> calibrate_checked(const CalibrationRequest& request) {
   MFSDP_TRY(add_collectives(draft));
   MFSDP_TRY(add_traces(draft));
   MFSDP_TRY(check_prices(draft));
+  keep_published(draft);
   draft.gpu.calibration =
       draft.gpu.measured == MeasuredParts{true, true, true} ? "measured" : "datasheet";
   const std::string toml = gpu_toml(draft.gpu);

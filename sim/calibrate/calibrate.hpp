@@ -47,7 +47,8 @@ struct Calibration {
 /// Reads the files, fits, and checks what it would write by reading it back and pricing every
 /// measurement. Nothing is written. Collectives on ranks of one domain become a table of the GPU;
 /// those that span domains a table, and NIC bandwidth and latency that are fitted: in the GPU file,
-/// and in a cluster file whose stem gains "_cluster". Both price the network as measured. Errors as
+/// and in a cluster file whose stem gains "_cluster". With both files the measured collectives cost
+/// what they took; what was not measured has the fitted NIC. Errors as
 /// read_measurements and load_gpu; data that no value of a parameter explains are errors too.
 [[nodiscard]] Result<Calibration> calibrate(const CalibrationRequest& request);
 

@@ -128,51 +128,116 @@ Result<void> add_inside(Draft& draft) {
   return {};
 }
 
-/// What the user should doubt of a fitted network.
-void note_network(Draft& draft, BytesPerNano fitted, BytesPerNano line_rate) {
-  if (const Kinds kinds = kinds_of(draft.between); !kinds.missing.empty())
-    draft.result.notes.push_back(
-        fmt::format("not measured between domains, priced with the NIC that {} fitted: {}",
-                    kinds.measured, kinds.missing));
-  if (fitted > line_rate)
-    draft.result.notes.push_back(fmt::format(
-        "the fitted NIC, {:.4g} GB/s, is {:.1f} times the line rate of {}'s, {:g} GB/s: NVLS or "
-        "SHARP reduce on the way, or --gpu or the number of nodes is wrong",
-        fitted, fitted / line_rate, draft.base.name, line_rate));
+/// By how much the parameters alone make large messages longer than they were, on average.
+double excess_of_large(const NetworkFit& fit, std::span<const CollectiveSample> samples) {
+  const std::int64_t largest = std::ranges::max(samples, {}, &CollectiveSample::bytes).bytes.value;
+  double sum = 0;
+  double count = 0;
+  for (std::size_t i = 0; i < samples.size(); ++i) {
+    if (samples[i].bytes.value < largest / kLargeMessages) continue;
+    sum += fit.errors[i];
+    count += 1;
+  }
+  return sum / count;
 }
+
+/// What bounds tests that a faster NIC would not shorten; empty where one would.
+std::string_view bound_of_test(const NetworkFit& fit) {
+  switch (fit.bound) {
+    case NicBound::link: return "the link inside nodes";
+    case NicBound::latency: return "latency, as its messages are small";
+    case NicBound::samples:
+    case NicBound::line_rate: break;
+  }
+  return "";
+}
+
+/// What the user should doubt of a fitted network.
+void note_network(Draft& draft, const NetworkFit& fit, BytesPerNano line_rate) {
+  std::vector<std::string>& notes = draft.result.notes;
+  if (const Kinds kinds = kinds_of(draft.between); !kinds.missing.empty())
+    notes.push_back(
+        fmt::format("not measured between domains, priced with the NIC that {} fitted: "
+                    "{}",
+                    kinds.measured, kinds.missing));
+  if (const std::string_view what = bound_of_test(fit); !what.empty())
+    notes.push_back(fmt::format(
+        "nic_gb_per_s: the test is bound by {}: the NIC is at least {:.4g} GB/s, and no "
+        "measurement here shows how much faster; {:.4g} GB/s is taken over from {}",
+        what, fit.least_bandwidth, fit.nic_bandwidth, draft.base.name));
+  if (fit.bound == NicBound::line_rate)
+    notes.push_back(fmt::format(
+        "nic_gb_per_s: the fit is bound by the line rate of {}'s NIC, {:g} GB/s; large messages "
+        "took {:.1f} % less time than the model has there. This network reaches a larger part of "
+        "its line rate, its switches reduce (NVLS, SHARP), its NICs are faster (give --gpu a file "
+        "with their node.nic_gb_per_s), or the number of nodes is wrong",
+        draft.base.name, line_rate, 100 * (1 - 1 / (1 + excess_of_large(fit, draft.between)))));
+  if (!fit.shows_latency)
+    notes.push_back(
+        fmt::format("nic_latency_ns: no message is small enough to show it; {} ns are "
+                    "taken over from {}",
+                    fit.nic_latency.value, draft.base.name));
+}
+
+/// Where the fitted bandwidth of a NIC is from.
+std::string source_of_bandwidth(const Draft& draft, const NetworkFit& fit,
+                                const std::string& fitted) {
+  if (const std::string_view what = bound_of_test(fit); !what.empty())
+    return fmt::format("taken over from {}: bound by {}, the NIC is at least {:.4g} GB/s",
+                       draft.base.name, what, fit.least_bandwidth);
+  return fit.bound == NicBound::line_rate
+             ? fmt::format("{}, bound by the line rate of {}", fitted, draft.base.name)
+             : fitted;
+}
+
+struct NetworkSources {
+  std::string machine;
+  std::string bandwidth;
+  std::string latency;
+};
 
 /// The GPU file carries the fitted network too: whoever takes it without the cluster file prices
 /// the machine that was measured. Its node is what the fast link joins.
-void carry_network(Draft& draft, const Cluster& cluster, const std::string& source) {
+void carry_network(Draft& draft, const Cluster& cluster, BytesPerNano line_rate,
+                   const NetworkSources& sources) {
   Gpu& gpu = draft.gpu;
+  const std::string base = "taken over from " + draft.base.name;
   gpu.domain = draft.domain;
   gpu.gpus_per_node = std::min(draft.gpus_per_node, draft.domain);
   gpu.nics_per_node =
       std::max<std::int64_t>(1, cluster.nics_per_node * gpu.gpus_per_node / cluster.gpus_per_node);
   gpu.nic_bandwidth = cluster.network_bandwidth() * static_cast<double>(gpu.gpus_per_node) /
                       static_cast<double>(gpu.nics_per_node);
+  gpu.nic_line_rate = line_rate * gpu.nic_bandwidth / cluster.nic_bandwidth;
   gpu.nic_latency = cluster.nic_latency;
-  for (const char* key : {"node.nic_gb_per_s", "node.nic_latency_ns"}) set_source(gpu, key, source);
+  set_source(gpu, "node.nic_gb_per_s", sources.bandwidth);
+  set_source(gpu, "node.nic_line_gb_per_s", "the line rate, which no fit passes: " + base);
+  set_source(gpu, "node.nic_latency_ns", sources.latency);
   for (const char* key : {"node.gpus", "node.nics", "link.domain"})
-    set_source(gpu, key, "the machine of the measurements: " + source);
+    set_source(gpu, key, "the machine of the measurements: " + sources.machine);
 }
 
 Result<void> add_between(Draft& draft) {
   if (draft.between.empty()) return {};
   const auto most = std::ranges::max(draft.between, {}, &CollectiveSample::ranks).ranks;
   MFSDP_LET(cluster, cluster_of(draft, draft.gpu, most));
-  const NetworkFit fit = fit_network(draft.between, draft.tables.collective, cluster);
+  const BytesPerNano line_rate = draft.base.nic_line_rate.value_or(cluster.nic_bandwidth);
+  const NetworkFit fit = fit_network(draft.between, draft.tables.collective, cluster, line_rate);
   const std::string files = names_of(draft.data.collective_files);
   const std::string source =
       fmt::format("fitted: {} collectives of {}", draft.between.size(), files);
+  const std::string bandwidth = source_of_bandwidth(draft, fit, source);
+  const std::string latency =
+      fit.shows_latency ? source
+                        : fmt::format("taken over from {}: no message shows it", draft.base.name);
   draft.result.values.push_back({.key = "nic_gb_per_s",
                                  .value = fit.nic_bandwidth,
                                  .base = cluster.nic_bandwidth,
-                                 .source = source});
+                                 .source = bandwidth});
   draft.result.values.push_back({.key = "nic_latency_ns",
                                  .value = static_cast<double>(fit.nic_latency.value),
                                  .base = static_cast<double>(cluster.nic_latency.value),
-                                 .source = source});
+                                 .source = latency});
   const std::int64_t largest =
       std::ranges::max(draft.between, {}, &CollectiveSample::bytes).bytes.value;
   std::array<std::vector<double>, 2> alone;
@@ -185,10 +250,11 @@ Result<void> add_between(Draft& draft) {
               files);
   note_errors(draft, "network", "all, with the others' ratios", fit.left_out,
               Evaluation::leave_one_out, files);
-  note_network(draft, fit.nic_bandwidth, cluster.nic_bandwidth);
+  note_network(draft, fit, line_rate);
   cluster.nic_bandwidth = fit.nic_bandwidth;
   cluster.nic_latency = fit.nic_latency;
-  carry_network(draft, cluster, source);
+  carry_network(draft, cluster, line_rate,
+                {.machine = source, .bandwidth = bandwidth, .latency = latency});
   draft.gpu.tables.network = draft.file_name("_network.csv");
   draft.result.network = true;
   set_source(draft.gpu, "tables.network", source);

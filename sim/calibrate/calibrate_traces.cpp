@@ -10,7 +10,9 @@
 #include "core/base/text.hpp"
 #include "sim/calibrate/draft.hpp"
 #include "sim/calibrate/fit.hpp"
+#include "sim/cost/collective.hpp"
 #include "sim/cost/cost_model.hpp"
+#include "sim/cost/nccl.hpp"
 
 namespace mfsdp {
 namespace {
@@ -67,11 +69,12 @@ class TraceFit {
       note_rest(trace);
     }
     source_ = fmt::format("trace: {}", names_of(draft_.data.trace_files));
-    scale("GEMM", "compute.gemm_scale", gemms_, draft_.data.gemm.empty(), draft_.gpu.gemm_scale);
+    scale("GEMM", "compute.gemm_scale", gemms_, draft_.data.gemm.empty(), draft_.gpu.gemm_scale,
+          {.most = most_gemm_scale(), .what = "the peak"});
     scale("attention", "compute.attention_scale", attentions_, draft_.data.attention.empty(),
-          draft_.gpu.attention_scale);
+          draft_.gpu.attention_scale, {.most = most_attention_scale(), .what = "the peak"});
     scale("collective", "link.efficiency", collectives_, draft_.data.collectives.empty(),
-          draft_.gpu.link_efficiency);
+          draft_.gpu.link_efficiency, {.most = most_link_efficiency(), .what = "the link"});
     set_copies();
     set_host();
   }
@@ -91,9 +94,42 @@ class TraceFit {
     collectives_.add(static_cast<double>(cost.duration.value), collective.ns, collective.count);
   }
 
+  /// The most that a fitted value may be, and what of the data sheet says so.
+  struct Limit {
+    double most = 0;
+    const char* what = "";
+  };
+
+  /// With it the table's fastest product runs at the data sheet's peak.
+  [[nodiscard]] double most_gemm_scale() const {
+    double fastest = 0;
+    for (const GemmRow& row : draft_.tables.gemm) fastest = std::max(fastest, row.flops_per_ns);
+    return draft_.base.bf16 * kFlopsPerNanoOfTera / fastest;
+  }
+  [[nodiscard]] double most_attention_scale() const {
+    double fastest = 0;
+    for (const AttentionRow& row : draft_.tables.attention)
+      fastest = std::max(
+          fastest,
+          attention_flops(row.backward, row.batch, row.seq, row.heads, row.head_dim) / row.ns);
+    return draft_.base.bf16 * kFlopsPerNanoOfTera / fastest;
+  }
+  /// With it the table's fastest gather or reduction fills the link (CollectiveModel::link_scale).
+  [[nodiscard]] double most_link_efficiency() const {
+    double fastest = 0;
+    for (const CollectiveRow& row : draft_.tables.collective) {
+      fastest = std::max({fastest, bus_of(CollectiveKind::all_gather, row, row.all_gather_ns),
+                          bus_of(CollectiveKind::reduce_scatter, row, row.reduce_scatter_ns)});
+    }
+    return kTableLink / fastest;
+  }
+  static double bus_of(CollectiveKind kind, const CollectiveRow& row, double ns) {
+    return wire_bytes(kind, row.bytes, row.ranks) / ns;
+  }
+
   /// `is_free`: no table of this GPU stands already.
   void scale(const char* group, const char* key, const Compared& compared, bool is_free,
-             double& value) {
+             double& value, const Limit& limit) {
     if (compared.ratios.empty()) return;
     if (!is_free) {
       draft_.result.notes.push_back(
@@ -104,7 +140,15 @@ class TraceFit {
     }
     const double base = value;
     value *= compared.factor();
-    note_value(draft_, key, value, base, source_);
+    std::string source = source_;
+    if (value > limit.most) {
+      draft_.result.notes.push_back(fmt::format(
+          "{}: the trace asks for {:.4g}, with which {} of {} would be passed; {:.4g} is the most",
+          key, value, limit.what, draft_.base.name, limit.most));
+      source += fmt::format(", bound by {} of {}", limit.what, draft_.base.name);
+      value = limit.most;
+    }
+    note_value(draft_, key, value, base, source);
     note_errors(draft_, group, "of the trace, scaled", compared.errors(), Evaluation::fit,
                 names_of(draft_.data.trace_files));
   }

@@ -46,6 +46,13 @@ void note_value(Draft& draft, const std::string& key, double value, double base,
 void note_errors(Draft& draft, std::string group, std::string what, std::span<const double> errors,
                  Evaluation evaluation, const std::string& source);
 
+/// FLOPs per nanosecond of one TFLOP/s.
+inline constexpr double kFlopsPerNanoOfTera = 1e3;
+
+/// Of causal attention: 2 B S S heads head_dim forward, 2.5 times that backward.
+[[nodiscard]] double attention_flops(bool backward, double batch, double seq, double heads,
+                                     double head_dim);
+
 /// Refuses rows that no GPU of the base's kind can reach: products and attention above its peak,
 /// gathers and reductions above its link. Errors name file and line, what the row says, and the
 /// limit.

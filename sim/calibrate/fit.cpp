@@ -75,10 +75,18 @@ struct Nic {
 class NetworkProblem {
  public:
   NetworkProblem(std::span<const CollectiveSample> samples, std::span<const CollectiveRow> table,
-                 const Cluster& cluster)
-      : samples_(samples.begin(), samples.end()), table_(table), cluster_(cluster) {
+                 const Cluster& cluster, BytesPerNano line_rate)
+      : samples_(samples.begin(), samples.end()),
+        table_(table),
+        cluster_(cluster),
+        line_rate_(line_rate) {
     for (const CollectiveSample& sample : samples_)
       largest_ = std::max(largest_, sample.bytes.value);
+  }
+
+  [[nodiscard]] BytesPerNano line_rate() const { return line_rate_; }
+  [[nodiscard]] bool is_large(const CollectiveSample& sample) const {
+    return sample.bytes.value >= largest_ / kLargeMessages;
   }
 
   [[nodiscard]] Cluster with(const Nic& nic) const {
@@ -102,18 +110,54 @@ class NetworkProblem {
   /// from the latter, however many of each there are.
   [[nodiscard]] double loss(const Nic& nic) const {
     constexpr double kLeast = 0.01;  // GB/s that a cluster file may say
-    constexpr double kMost = 1e6;
-    if (!(nic.bandwidth >= kLeast && nic.bandwidth <= kMost)) return 1e300;
+    if (!(nic.bandwidth >= kLeast && nic.bandwidth <= line_rate())) return 1e300;
+    return loss_of(nic);
+  }
+
+  /// The same, whatever the line rate.
+  [[nodiscard]] double loss_of(const Nic& nic) const {
     std::array<double, 2> sum{};
     std::array<double, 2> count{};
     const std::vector<double> all = ratios(nic);
     for (std::size_t i = 0; i < all.size(); ++i) {
       const double off = std::max(all[i], 1 / std::max(all[i], 1e-12)) - 1;
-      const std::size_t group = samples_[i].bytes.value >= largest_ / kLargeMessages ? 1 : 0;
+      const std::size_t group = is_large(samples_[i]) ? 1 : 0;
       sum[group] += off * off;
       count[group] += 1;
     }
     return sum[0] / std::max(1.0, count[0]) + sum[1] / std::max(1.0, count[1]);
+  }
+
+  /// How much of a large message's time changes from one NIC to the other, at most.
+  [[nodiscard]] double change_of_large(const Nic& a, const Nic& b) const {
+    const std::vector<double> first = ratios(a);
+    const std::vector<double> second = ratios(b);
+    double most = 0;
+    for (std::size_t i = 0; i < samples_.size(); ++i)
+      if (is_large(samples_[i])) most = std::max(most, std::abs(first[i] / second[i] - 1));
+    return most;
+  }
+
+  /// The largest part of a large message's time in which bytes move.
+  [[nodiscard]] double share_of_bytes(const Nic& nic) const {
+    const CollectiveModel model(table_, with(nic));
+    double most = 0;
+    for (const CollectiveSample& sample : samples_) {
+      if (!is_large(sample)) continue;
+      const CollectiveCost cost = model.cost(sample.kind, sample.bytes, {.ranks = sample.ranks});
+      most = std::max(most, 1 - static_cast<double>(cost.latency.value) /
+                                    std::max(1.0, static_cast<double>(cost.duration.value)));
+    }
+    return most;
+  }
+
+  /// The largest part of a sample's measured time that the NIC's latency makes.
+  [[nodiscard]] double share_of_latency(const Nic& nic) const {
+    const std::vector<double> with = ratios(nic);
+    const std::vector<double> without = ratios({.bandwidth = nic.bandwidth});
+    double most = 0;
+    for (std::size_t i = 0; i < samples_.size(); ++i) most = std::max(most, with[i] - without[i]);
+    return most;
   }
 
  private:
@@ -121,19 +165,24 @@ class NetworkProblem {
   std::int64_t largest_ = 0;
   std::span<const CollectiveRow> table_;
   const Cluster& cluster_;
+  BytesPerNano line_rate_;
 };
 
+enum class Latency { free, fixed };
+
 /// Multiplies and divides both parameters by steps that shrink for as long as that helps.
-Nic refine(const NetworkProblem& problem, Nic best) {
+Nic refine(const NetworkProblem& problem, Nic best, Latency latency) {
   double least = problem.loss(best);
   for (double step = 1.25; step > 1.0005; step = 1 + (step - 1) / 2) {
     for (bool better = true; better;) {
       better = false;
       const double latency_step = std::max(100.0, best.latency_ns * (step - 1));
-      for (const Nic& next : {Nic{best.bandwidth * step, best.latency_ns},
-                              Nic{best.bandwidth / step, best.latency_ns},
-                              Nic{best.bandwidth, best.latency_ns + latency_step},
-                              Nic{best.bandwidth, std::max(0.0, best.latency_ns - latency_step)}}) {
+      for (const Nic& next :
+           {Nic{std::min(best.bandwidth * step, problem.line_rate()), best.latency_ns},
+            Nic{best.bandwidth / step, best.latency_ns},
+            Nic{best.bandwidth, best.latency_ns + latency_step},
+            Nic{best.bandwidth, std::max(0.0, best.latency_ns - latency_step)}}) {
+        if (latency == Latency::fixed && next.latency_ns != best.latency_ns) continue;
         const double loss = problem.loss(next);
         if (!(loss < least * (1 - 1e-9))) continue;
         best = next;
@@ -145,11 +194,14 @@ Nic refine(const NetworkProblem& problem, Nic best) {
   return best;
 }
 
-Nic search(const NetworkProblem& problem, const Nic& start) {
+/// `start` has the line rate.
+Nic search(const NetworkProblem& problem, const Nic& start, Latency latency) {
+  std::vector<double> latencies_us{0, 1, 2, 4, 8, 16, 32, 64, 128, 256};
+  if (latency == Latency::fixed) latencies_us = {start.latency_ns / 1e3};
   Nic best = start;
   double least = problem.loss(best);
-  for (double factor = 1.0 / 1024; factor < 1024; factor *= 1.25) {
-    for (const double latency_us : {0.0, 1.0, 2.0, 4.0, 8.0, 16.0, 32.0, 64.0, 128.0, 256.0}) {
+  for (double factor = 1; factor > 1.0 / 1024; factor /= 1.25) {
+    for (const double latency_us : latencies_us) {
       const Nic nic{.bandwidth = start.bandwidth * factor, .latency_ns = latency_us * 1e3};
       const double loss = problem.loss(nic);
       if (!(loss < least)) continue;
@@ -157,7 +209,54 @@ Nic search(const NetworkProblem& problem, const Nic& start) {
       least = loss;
     }
   }
-  return refine(problem, best);
+  return refine(problem, best, latency);
+}
+
+/// Changes of time, and gains of a fit, that are too small to say anything.
+constexpr double kNoChange = 0.005;
+constexpr double kNoGain = 0.01;
+/// Messages whose bytes move for less than this part of their time show a latency.
+constexpr double kMovesBytes = 0.5;
+
+NicBound bound_of(const NetworkProblem& problem, const Nic& best) {
+  const Nic line{.bandwidth = problem.line_rate(), .latency_ns = best.latency_ns};
+  const Nic faster{.bandwidth = 2 * problem.line_rate(), .latency_ns = best.latency_ns};
+  if (problem.change_of_large(best, faster) < kNoChange)
+    return problem.share_of_bytes(best) < kMovesBytes ? NicBound::latency : NicBound::link;
+  if (best.bandwidth < line.bandwidth / (1 + kNoChange)) return NicBound::samples;
+  const bool gains = problem.loss_of(faster) < problem.loss_of(best) * (1 - kNoGain) ||
+                     problem.loss_of({.bandwidth = line.bandwidth * (1 + kNoGain),
+                                      .latency_ns = best.latency_ns}) < problem.loss_of(best);
+  return gains ? NicBound::line_rate : NicBound::samples;
+}
+
+/// The slowest NIC whose large messages take what the fastest's do.
+BytesPerNano least_bandwidth(const NetworkProblem& problem, const Nic& fastest) {
+  double slow = fastest.bandwidth / 1024;
+  double fast = fastest.bandwidth;
+  while (fast / slow > 1 + kNoChange) {
+    const double middle = std::sqrt(slow * fast);
+    const bool is_as_fast =
+        problem.change_of_large({middle, fastest.latency_ns}, fastest) < kNoChange;
+    (is_as_fast ? fast : slow) = middle;
+  }
+  return fast;
+}
+
+/// No sample shows a latency that makes less than this part of its time; then a fit that lowers it
+/// only makes up for what the model has of large messages.
+constexpr double kSeenLatency = 0.05;
+
+struct NicFit {
+  Nic nic;
+  Latency latency = Latency::free;
+};
+
+NicFit fit_nic(const NetworkProblem& problem, const Nic& start) {
+  const Nic best = search(problem, start, Latency::free);
+  const bool is_lowered = best.latency_ns < start.latency_ns;
+  if (!is_lowered || problem.share_of_latency(start) >= kSeenLatency) return {.nic = best};
+  return {.nic = search(problem, start, Latency::fixed), .latency = Latency::fixed};
 }
 
 }  // namespace
@@ -199,22 +298,30 @@ Result<CopyFit> fit_copies(std::span<const CopySample> samples, const Gpu& gpu) 
 }
 
 NetworkFit fit_network(std::span<const CollectiveSample> samples,
-                       std::span<const CollectiveRow> table, const Cluster& cluster) {
-  const Nic start{.bandwidth = cluster.nic_bandwidth,
+                       std::span<const CollectiveRow> table, const Cluster& cluster,
+                       BytesPerNano line_rate) {
+  const Nic start{.bandwidth = line_rate,
                   .latency_ns = static_cast<double>(cluster.nic_latency.value)};
-  const Nic best = search(NetworkProblem(samples, table, cluster), start);
-  NetworkFit fit{.nic_bandwidth = best.bandwidth,
-                 .nic_latency = Nanos(std::llround(best.latency_ns)),
+  const NetworkProblem problem(samples, table, cluster, line_rate);
+  auto [best, latency] = fit_nic(problem, start);
+  NetworkFit fit{.nic_latency = Nanos(std::llround(best.latency_ns)),
+                 .bound = bound_of(problem, best),
+                 .shows_latency = latency == Latency::free,
                  .errors = {},
                  .left_out = {}};
-  for (const double ratio : NetworkProblem(samples, table, cluster).ratios(best))
-    fit.errors.push_back(ratio - 1);
+  if (fit.bound == NicBound::link || fit.bound == NicBound::latency) {
+    best.bandwidth = line_rate;
+    fit.least_bandwidth = least_bandwidth(problem, best);
+    best.bandwidth = std::max(cluster.nic_bandwidth, fit.least_bandwidth);
+  }
+  fit.nic_bandwidth = best.bandwidth;
+  for (const double ratio : problem.ratios(best)) fit.errors.push_back(ratio - 1);
   if (samples.size() < 2) return fit;
   for (std::size_t i = 0; i < samples.size(); ++i) {
     std::vector<CollectiveSample> others(samples.begin(), samples.end());
     others.erase(others.begin() + static_cast<std::ptrdiff_t>(i));
-    const NetworkProblem problem(others, table, cluster);
-    const Cluster refitted = problem.with(refine(problem, best));
+    const NetworkProblem without(others, table, cluster, line_rate);
+    const Cluster refitted = without.with(refine(without, best, latency));
     const CollectiveModel model(table, refitted);
     const CollectiveSample& sample = samples[i];
     const CommunicatorShape shape{.ranks = sample.ranks};

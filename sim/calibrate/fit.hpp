@@ -30,17 +30,31 @@ struct CopyFit {
 /// Messages of at least the largest size over this count as large.
 inline constexpr std::int64_t kLargeMessages = 16;
 
+/// Why a fitted NIC is not faster.
+enum class NicBound {
+  samples,    ///< a faster one would fit the samples worse
+  line_rate,  ///< a faster one would fit better, but the data sheet's has no more
+  link,       ///< faster ones fit as well: the link inside a domain bounds the test
+  latency     ///< faster ones fit as well: the messages are too small to show bandwidth
+};
+
 struct NetworkFit {
-  BytesPerNano nic_bandwidth = 0;
+  BytesPerNano nic_bandwidth = 0;  ///< at most the line rate
   Nanos nic_latency;
-  std::vector<double> errors;    ///< of all samples, with these two parameters alone
-  std::vector<double> left_out;  ///< parameters and ratios (network_ratios.hpp) from the others
+  NicBound bound = NicBound::samples;
+  BytesPerNano least_bandwidth = 0;  ///< with NicBound::link: slower NICs fit worse
+  bool shows_latency = true;         ///< false: no sample does, and the cluster's own stays
+  std::vector<double> errors;        ///< of all samples, with these two parameters alone
+  std::vector<double> left_out;      ///< parameters and ratios (network_ratios.hpp) from the others
 };
 
 /// Bandwidth and latency of one NIC of `cluster` that make its collectives between domains come
 /// nearest to the samples: least mean square of larger / smaller - 1 over large messages plus that
-/// over the others. A grid, then steps that shrink; the same answer on every machine.
+/// over the others. A grid, then steps that shrink; the same answer on every machine. No NIC has
+/// more than `line_rate`, its data sheet's. Where the samples do not determine it (NicBound::link,
+/// latency) it stays `cluster`'s own, unless that is slower than they show.
 [[nodiscard]] NetworkFit fit_network(std::span<const CollectiveSample> samples,
-                                     std::span<const CollectiveRow> table, const Cluster& cluster);
+                                     std::span<const CollectiveRow> table, const Cluster& cluster,
+                                     BytesPerNano line_rate);
 
 }  // namespace mfsdp

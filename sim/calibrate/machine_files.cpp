@@ -82,8 +82,21 @@ void add_links(TomlText& toml, const Gpu& gpu) {
   toml.add("gpus", gpu.gpus_per_node);
   toml.add("nics", gpu.nics_per_node);
   toml.add("nic_gb_per_s", gpu.nic_bandwidth);
+  if (gpu.nic_line_rate) toml.add("nic_line_gb_per_s", *gpu.nic_line_rate);
   toml.add("nic_latency_ns", gpu.nic_latency.value);
   toml.add("host_launch_ns", gpu.host_launch.value);
+}
+
+void add_published(TomlText& toml, const PublishedTables& published) {
+  toml.table("published");
+  if (!published.gemm.empty()) toml.add("gemm", published.gemm.string());
+  if (!published.attention.empty()) toml.add("attention", published.attention.string());
+  if (!published.grouped.empty()) toml.add("grouped", published.grouped.string());
+  toml.add("sms", published.sms);
+  if (!published.of.empty()) toml.add("of", published.of);
+  toml.add("scale", published.scale);
+  if (published.all_to_all) toml.add("all_to_all_gb_per_s", *published.all_to_all);
+  toml.add("source", published.source);
 }
 
 std::string csv_head(std::string_view columns) {
@@ -115,6 +128,8 @@ std::string gpu_toml(const Gpu& gpu) {
   toml.add("collective", gpu.tables.collective.string());
   if (!gpu.tables.network.empty()) toml.add("network", gpu.tables.network.string());
   toml.add("sms", gpu.table_sms);
+  if (gpu.default_tables) toml.add("default", to_string(*gpu.default_tables));
+  if (gpu.published) add_published(toml, *gpu.published);
   toml.table("source");
   for (const auto& [key, source] : gpu.sources) toml.add(in_quotes(key), std::string_view(source));
   return toml.finish();

@@ -110,16 +110,48 @@ std::optional<TableKind> kind_of(const std::vector<std::string>& header) {
   return std::nullopt;
 }
 
-/// Why a file without such a header is none of ours.
-std::string not_known(const std::vector<std::string>& header) {
-  const std::string first = header.empty() ? "" : header.front();
-  const bool toml = first.starts_with('[') || first.find(" = ") != std::string::npos;
-  return fmt::format(
-      "is {}; expected output of nccl-tests (text or -J), a trace of PyTorch's profiler, or a CSV "
-      "with columns "
-      "kind,M,N,K,tflops or direction,B,S,heads,head_dim,ms or n,mbytes,ag_ms,rs_ms,ar_ms or "
-      "collective,gpus,bytes,us or bytes_moved,ms",
-      toml ? "TOML, as for --gpu or --cluster" : "nothing known");
+/// The first line that is neither empty nor a note, without blanks around it.
+std::string_view first_line_of(std::string_view text) {
+  while (!text.empty()) {
+    const std::size_t end = std::min(text.find('\n'), text.size());
+    std::string_view line = text.substr(0, end);
+    text.remove_prefix(std::min(end + 1, text.size()));
+    const std::size_t begin = line.find_first_not_of(" \t\r");
+    if (begin == std::string_view::npos || line[begin] == '#') continue;
+    line = line.substr(begin, line.find_last_not_of(" \t\r") - begin + 1);
+    return line;
+  }
+  return {};
+}
+
+/// A whole line "[table]" or "key = value".
+bool is_toml_line(std::string_view line) {
+  const auto is_key = [](std::string_view key) {
+    const auto allowed = [](char c) {
+      return (c >= '0' && c <= '9') || (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') ||
+             c == '_' || c == '-' || c == '.' || c == '"';
+    };
+    return !key.empty() && std::ranges::all_of(key, allowed);
+  };
+  if (line.starts_with('[') && line.ends_with(']')) return is_key(line.substr(1, line.size() - 2));
+  const std::size_t equals = line.find('=');
+  if (equals == std::string_view::npos) return false;
+  return is_key(line.substr(0, line.find_last_not_of(" \t", equals - 1) + 1));
+}
+
+/// Why a text without such a header is not read.
+std::string unknown_format(std::string_view text) {
+  constexpr std::size_t kShown = 60;
+  constexpr std::string_view kExpected =
+      "expected one of: output of nccl-tests (text or -J), a trace of PyTorch's profiler, a CSV "
+      "with columns kind,M,N,K,tflops or direction,B,S,heads,head_dim,ms or "
+      "n,mbytes,ag_ms,rs_ms,ar_ms or collective,gpus,bytes,us or bytes_moved,ms";
+  const std::string_view first = first_line_of(text);
+  if (first.empty()) return fmt::format("unknown format: every line is a note; {}", kExpected);
+  if (is_toml_line(first)) return fmt::format("is TOML, as for --gpu or --cluster; {}", kExpected);
+  return fmt::format("unknown format: first line is \"{}{}\"; {}",
+                     printable(first.substr(0, kShown)), first.size() > kShown ? "..." : "",
+                     kExpected);
 }
 
 std::vector<std::string> places_of(const CsvTable& table) {
@@ -132,7 +164,7 @@ Result<void> read_csv(std::string_view text, const std::string& where, const std
                       Measurements& all) {
   const std::vector<std::string> header = CsvTable::header_of(text);
   const auto kind = kind_of(header);
-  if (!kind) return fail(where, not_known(header));
+  if (!kind) return fail(where, unknown_format(text));
   MFSDP_LET(table, CsvTable::parse(text, where));
   switch (*kind) {
     case TableKind::gemm: {
@@ -221,13 +253,16 @@ Result<void> read_one(const std::filesystem::path& file, Measurements& all) {
   const std::string where = file.string();
   const std::string name = file.filename().string();
   const std::size_t first = text.find_first_not_of(" \t\r\n");
-  if (first == std::string::npos) return fail(where, "is empty; expected measurements");
+  if (first == std::string::npos)
+    return fail(where, "is empty; expected measurements (docs/calibrate.md)");
   const auto control = [](char c) {
     const auto byte = static_cast<unsigned char>(c);
     return byte == 127 || (byte < 32 && c != '\n' && c != '\r' && c != '\t' && c != '\x1b');
   };
   if (std::ranges::any_of(text, control) || !is_utf8(text))
-    return fail(where, "holds binary data; expected text");
+    return fail(where,
+                "unknown format: holds binary data; expected text, or a trace of PyTorch's "
+                "profiler packed by gzip");
   if (text[first] == '{') {
     MFSDP_LET(run, read_nccl_json(text, where));
     MFSDP_TRY(add_run(run, all));

@@ -92,7 +92,9 @@ Result<NcclRun> read_nccl_json(std::string_view content, const std::string& wher
   const Json* config = find_field(document, "config");
   const Json* args = find_field(document, "args");
   if (config == nullptr || find_field(document, "results") == nullptr)
-    return fail(where, "is JSON without config and results; expected what nccl-tests -J writes");
+    return fail(where,
+                "unknown format: JSON without \"config\" and \"results\"; expected what "
+                "nccl-tests -J writes, or a trace of PyTorch's profiler");
   NcclRun run;
   run.place = where;
   MFSDP_TRY(read_devices(*config, where + ": config", run));

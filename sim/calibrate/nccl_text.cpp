@@ -35,15 +35,6 @@ std::optional<Number> number(std::string_view word) {
   return value;
 }
 
-/// "12: text" without its label, which `srun -l` adds.
-std::string_view unlabelled(std::string_view line) {
-  const std::size_t begin = line.find_first_not_of(' ');
-  const std::size_t colon = line.find(": ");
-  if (begin == std::string_view::npos || colon == std::string_view::npos || colon <= begin)
-    return line;
-  return number<std::int64_t>(line.substr(begin, colon - begin)) ? line.substr(colon + 2) : line;
-}
-
 bool has(const Words& words, std::string_view word) {
   return std::ranges::find(words, word) != words.end();
 }
@@ -51,6 +42,59 @@ bool has(const Words& words, std::string_view word) {
 bool is_header(const Words& words) {
   return !words.empty() && words[0] == "#" && has(words, "size") && has(words, "count") &&
          has(words, "busbw");
+}
+
+bool is_word_character(char c) {
+  return (c >= '0' && c <= '9') || (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z');
+}
+
+/// What a launcher puts before each line of a process: "0: " (srun -l), "[1,0]<stdout>:" (mpirun
+/// --tag-output), "[default0]:" (torchrun), a time. Its form is that of the text before a table's
+/// header: words and numbers may differ from line to line, as times do, all else is equal.
+class LineLabel {
+ public:
+  explicit LineLabel(std::string_view before_header) : form_(before_header) {}
+
+  /// The line without its label; nothing where it begins otherwise.
+  [[nodiscard]] std::optional<std::string_view> removed_from(std::string_view line) const {
+    std::string_view form = form_;
+    while (!form.empty()) {
+      if (line.empty()) return std::nullopt;
+      const std::size_t expected = run_length(form);
+      const std::size_t found = run_length(line);
+      if (kind_of(form[0]) != kind_of(line[0])) return std::nullopt;
+      if (kind_of(form[0]) == Kind::other && form[0] != line[0]) return std::nullopt;
+      form.remove_prefix(expected);
+      line.remove_prefix(found);
+    }
+    return line;
+  }
+
+  friend bool operator==(const LineLabel&, const LineLabel&) = default;
+
+ private:
+  enum class Kind { word, blank, other };
+
+  static Kind kind_of(char c) {
+    if (is_word_character(c)) return Kind::word;
+    return c == ' ' || c == '\t' ? Kind::blank : Kind::other;
+  }
+  /// Of a word or of blanks; another character stands for itself.
+  static std::size_t run_length(std::string_view text) {
+    const Kind kind = kind_of(text[0]);
+    std::size_t length = 1;
+    while (kind != Kind::other && length < text.size() && kind_of(text[length]) == kind) ++length;
+    return length;
+  }
+
+  std::string form_;
+};
+
+/// What stands before a table's header in this line; nothing where it holds none.
+std::optional<std::string_view> before_header(std::string_view line) {
+  for (std::size_t at = line.find('#'); at != std::string_view::npos; at = line.find('#', at + 1))
+    if (is_header(words_of(line.substr(at)))) return line.substr(0, at);
+  return std::nullopt;
 }
 
 /// Where the cells of a row are; those of out-of-place come first.
@@ -66,11 +110,16 @@ constexpr double kMostDeviation = 1e-2;
 
 class Reader {
  public:
-  explicit Reader(std::string where) : where_(std::move(where)) {}
+  Reader(std::string where, std::vector<LineLabel> labels)
+      : where_(std::move(where)), labels_(std::move(labels)) {}
 
   Result<void> line(std::string_view text) {
     ++number_;
-    text = unlabelled(text);
+    for (const LineLabel& label : labels_)
+      if (const auto rest = label.removed_from(text)) {
+        text = *rest;
+        break;
+      }
     const Words words = words_of(text);
     if (words.empty()) return {};
     if (is_header(words)) return header(words);
@@ -262,6 +311,7 @@ class Reader {
   static constexpr std::int64_t kMostBytes = 1'000'000'000'000'000;
 
   std::string where_;
+  std::vector<LineLabel> labels_;
   std::size_t number_ = 0;
   std::string benchmark_;   ///< of the next table
   bool announced_ = false;  ///< by the header itself
@@ -284,19 +334,32 @@ Result<void> each_line(std::string_view text, Visit visit) {
   return {};
 }
 
+/// Those of all tables, each once.
+std::vector<LineLabel> labels_of(std::string_view text) {
+  std::vector<LineLabel> labels;
+  static_cast<void>(each_line(text, [&](std::string_view line) -> Result<void> {
+    const auto before = before_header(line);
+    if (!before || before->empty()) return {};
+    const LineLabel label(*before);
+    if (std::ranges::find(labels, label) == labels.end()) labels.push_back(label);
+    return {};
+  }));
+  return labels;
+}
+
 }  // namespace
 
 bool is_nccl_text(std::string_view text) {
   bool found = false;
   static_cast<void>(each_line(text, [&](std::string_view line) -> Result<void> {
-    found = found || is_header(words_of(unlabelled(line)));
+    found = found || before_header(line).has_value();
     return {};
   }));
   return found;
 }
 
 Result<std::vector<NcclRun>> read_nccl_text(std::string_view text, const std::string& where) {
-  Reader reader(where);
+  Reader reader(where, labels_of(text));
   MFSDP_TRY(each_line(text, [&](std::string_view line) { return reader.line(line); }));
   return reader.finish();
 }

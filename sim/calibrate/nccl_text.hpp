@@ -10,11 +10,12 @@
 
 namespace mfsdp {
 
-/// Whether some line is a table header of nccl-tests.
+/// Whether some line is a table header of nccl-tests, with or without a launcher's label.
 [[nodiscard]] bool is_nccl_text(std::string_view text);
 
 /// All runs of a text, in order; other output between and inside them is passed over, and so are
-/// labels that `srun -l` puts before each line. Errors name file and line: a table without its
+/// labels that a launcher puts before each line, whatever they are: the text before a table's
+/// header shows them. Errors name file and line: a table without its
 /// device list, its units or its closing lines, cut rows, units other than B, us and GB/s, CPU
 /// times, split communicators.
 [[nodiscard]] Result<std::vector<NcclRun>> read_nccl_text(std::string_view text,

@@ -11,8 +11,6 @@
 namespace mfsdp {
 namespace {
 
-constexpr double kFlopsPerNanoOfTera = 1e3;
-
 /// What to look at where a row, or a trace, is above a limit.
 std::string wrong_row(const Gpu& gpu) {
   return fmt::format("; expected times of {} (--gpu), in the units of the columns", gpu.name);
@@ -36,11 +34,6 @@ Result<void> check_products(const Measurements& data, const Gpu& gpu) {
     MFSDP_TRY(check_rate(gpu, data.gemm_places[i], what, row.flops_per_ns, wrong_row(gpu)));
   }
   return {};
-}
-
-/// Causal: 2 B S S heads head_dim FLOPs forward, 2.5 times that backward.
-double attention_flops(bool backward, double batch, double seq, double heads, double head_dim) {
-  return (backward ? 5.0 : 2.0) * batch * seq * seq * heads * head_dim;
 }
 
 std::string attention_words(bool backward, double seq) {
@@ -125,6 +118,10 @@ Result<void> check_trace(const TraceRun& trace, const Draft& draft) {
 }
 
 }  // namespace
+
+double attention_flops(bool backward, double batch, double seq, double heads, double head_dim) {
+  return (backward ? 5.0 : 2.0) * batch * seq * seq * heads * head_dim;
+}
 
 Result<void> check_possible(const Draft& draft) {
   MFSDP_TRY(check_products(draft.data, draft.base));

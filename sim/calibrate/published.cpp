@@ -126,17 +126,14 @@ Result<PlanConfig> published_config(const PublishedRow& row, EngineKind engine,
 }
 
 Result<std::shared_ptr<const CostModel>> published_costs(const PublishedRow& row,
-                                                         const std::filesystem::path& scenarios) {
+                                                         const std::filesystem::path& scenarios,
+                                                         std::optional<PriceTables> tables) {
   MFSDP_LET(gpus, row.integer("gpus"));
   MFSDP_LET(per_node, row.integer("gpus_per_node"));
   MFSDP_LET(kind, load_gpu(row.text("catalogue_gpu"), scenarios / "gpus"));
-  // What others measured of products and attention both follows the GPU better than the H200's
-  // tables, scaled (published_tables_fidelity).
-  if (kind.published && !kind.published->attention.empty()) {
-    MFSDP_LET(priced, with_published_tables(kind));
-    kind = std::move(priced);
-  }
-  MFSDP_LET(cluster, make_cluster(kind, gpus, std::min(gpus, per_node)));
+  if (!kind.published || kind.published->attention.empty()) tables = std::nullopt;
+  MFSDP_LET(priced, with_price_tables(std::move(kind), tables));
+  MFSDP_LET(cluster, make_cluster(priced, gpus, std::min(gpus, per_node)));
   MFSDP_LET(costs, make_cost_model(cluster));
   return std::make_shared<const CostModel>(std::move(costs));
 }
@@ -184,7 +181,8 @@ Result<Answered> answered(const Question& question, std::vector<Answered>& all) 
 }
 
 Result<void> judge(PublishedRun& run, const PublishedRow& row,
-                   const std::filesystem::path& scenarios, std::vector<Answered>& all) {
+                   const std::filesystem::path& scenarios, std::optional<PriceTables> tables,
+                   std::vector<Answered>& all) {
   const auto engine = parse<EngineKind>(run.engine);
   if (!engine)
     return fail(row.place(),
@@ -194,7 +192,7 @@ Result<void> judge(PublishedRun& run, const PublishedRow& row,
   question.engine = *engine;
   MFSDP_LET(config, published_config(row, *engine, model.shape));
   question.config = std::move(config);
-  MFSDP_LET(costs, published_costs(row, scenarios));
+  MFSDP_LET(costs, published_costs(row, scenarios, tables));
   question.costs = std::move(costs);
   run.calibrated = is_calibrated(question.costs->cluster().gpu);
   MFSDP_LET(prediction, answered(question, all));
@@ -254,7 +252,8 @@ void summarise_errors(Published& published) {
 
 }  // namespace
 
-Result<Published> published_runs(const std::filesystem::path& scenarios) {
+Result<Published> published_runs(const std::filesystem::path& scenarios,
+                                 std::optional<PriceTables> tables) {
   MFSDP_LET(table, read_table(scenarios / "fidelity/published_steps.csv"));
   Published published;
   std::vector<Answered> all;
@@ -276,7 +275,7 @@ Result<Published> published_runs(const std::filesystem::path& scenarios) {
       run.excluded = rule->text;
       ++std::ranges::find(published.excluded, rule->text, &Exclusion::rule)->rows;
     } else {
-      MFSDP_TRY(judge(run, row, scenarios, all));
+      MFSDP_TRY(judge(run, row, scenarios, tables, all));
     }
     published.runs.push_back(std::move(run));
   }

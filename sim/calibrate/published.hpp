@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "core/base/error.hpp"
+#include "core/plan/price_tables.hpp"
 
 namespace mfsdp {
 
@@ -62,8 +63,10 @@ struct Published {
 };
 
 /// Reads the file and predicts what applies, each under its engine, without anything fitted on it.
-/// `scenarios` is the catalogue's folder. Errors name file and line.
-[[nodiscard]] Result<Published> published_runs(const std::filesystem::path& scenarios);
+/// GPUs that have published tables of attention too are priced by those of `tables`, or by their
+/// default. `scenarios` is the catalogue's folder. Errors name file and line.
+[[nodiscard]] Result<Published> published_runs(const std::filesystem::path& scenarios,
+                                               std::optional<PriceTables> tables = std::nullopt);
 
 /// The titles, then a line of cells for each run that applies; for any renderer of tables.
 [[nodiscard]] std::vector<std::vector<std::string>> published_cells(const Published& published);

@@ -43,7 +43,7 @@ std::string describe_network(const Cluster& cluster) {
   const std::string fabric = describe_fabric(cluster);
   const double hop =
       static_cast<double>((cluster.nic_latency + cluster.switch_latency).value) / 1000.0;
-  const std::string_view origin = !kind.tables.network.empty() ? "as measured"
+  const std::string_view origin = !kind.tables.network.empty() ? "fitted to measurements"
                                   : fabric.empty()             ? "modelled, not measured"
                                                                : "modelled";
   return fmt::format("{} in domains of {}; network {}: {} x {:g} GB/s a node, {:g} us/hop{}", link,

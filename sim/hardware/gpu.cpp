@@ -84,6 +84,7 @@ void read_links(TomlFields& fields, Gpu& gpu) {
   gpu.gpus_per_node = fields.integer("node.gpus", kCountRange);
   gpu.nics_per_node = fields.integer("node.nics", kCountRange);
   gpu.nic_bandwidth = fields.number("node.nic_gb_per_s", kBandwidthRange);
+  gpu.nic_line_rate = fields.optional_number("node.nic_line_gb_per_s", kBandwidthRange);
   gpu.nic_latency = Nanos(fields.integer("node.nic_latency_ns", kNanosecondRange));
   if (fields.optional_number("node.host_launch_ns", kNanosecondRange))
     gpu.host_launch = Nanos(fields.integer("node.host_launch_ns", kNanosecondRange));
@@ -122,7 +123,14 @@ void read_tables(TomlFields& fields, Gpu& gpu) {
 }
 
 void read_published(TomlFields& fields, Gpu& gpu) {
-  if (!fields.has("published.gemm") && !fields.has("published.attention")) return;
+  const bool has_published = fields.has("published.gemm") || fields.has("published.attention");
+  if (const std::string said = fields.text_or("tables.default", ""); !said.empty()) {
+    gpu.default_tables = parse<PriceTables>(said);
+    if (!gpu.default_tables || !has_published)
+      fields.reject("tables.default", has_published ? "must be " + name_list<PriceTables>()
+                                                    : "needs tables in [published] to choose from");
+  }
+  if (!has_published) return;
   gpu.published = PublishedTables{
       .gemm = fields.text_or("published.gemm", ""),
       .attention = fields.text_or("published.attention", ""),

@@ -13,6 +13,7 @@
 #include "core/base/error.hpp"
 #include "core/base/quantity.hpp"
 #include "core/base/vocabulary.hpp"
+#include "core/plan/price_tables.hpp"
 
 namespace mfsdp {
 
@@ -55,7 +56,7 @@ inline constexpr Nanos kHostLaunch{4000};
 inline constexpr Bytes kUsualL2{std::int64_t{60} << 20};
 
 /// Prices that others measured and published of this GPU, or of another one of the same design.
-/// Used only where they are asked for.
+/// Used where they are asked for, or are the file's default.
 struct PublishedTables {
   std::filesystem::path gemm;       ///< empty: none
   std::filesystem::path attention;  ///< likewise
@@ -110,7 +111,9 @@ struct Gpu {
   std::int64_t gpus_per_node = 8;  ///< of the usual machine
   std::int64_t nics_per_node = 0;
   BytesPerNano nic_bandwidth = 0;  ///< of one NIC, per direction
-  Nanos nic_latency;               ///< added to each hop between nodes
+  /// Its data sheet's, where nic_bandwidth was fitted to measurements: no fit passes it.
+  std::optional<BytesPerNano> nic_line_rate{};
+  Nanos nic_latency;  ///< added to each hop between nodes
   /// What the usual machine's host takes to launch a kernel: a call of cudaLaunchKernel.
   Nanos host_launch = kHostLaunch;
 
@@ -119,6 +122,11 @@ struct Gpu {
   TableFiles tables;
   std::optional<PublishedTables> published;
   std::string published_prices;  ///< what was taken of them, in one sentence; empty: nothing
+  /// Which tables price it where nothing else is asked for; none: its file does not say, so its
+  /// own.
+  std::optional<PriceTables> default_tables{};
+  /// Where its file says: which tables price it, and why, in one sentence.
+  std::string priced_by;
   std::int64_t table_sms = 132;  ///< of the GPU that the GEMM table was measured on
   std::vector<std::pair<std::string, std::string>> sources;  ///< key of the file -> its origin
 

@@ -3,6 +3,8 @@
 #include <fmt/format.h>
 
 #include <string>
+#include <string_view>
+#include <utility>
 #include <vector>
 
 namespace mfsdp {
@@ -16,13 +18,20 @@ std::string in_words(const std::vector<std::string>& parts) {
   return text;
 }
 
+std::string source_of(const Gpu& gpu, std::string_view key) {
+  for (const auto& [name, source] : gpu.sources)
+    if (name == key) return source;
+  return "";
+}
+
 }  // namespace
 
 Result<Gpu> with_published_tables(Gpu gpu) {
   if (!gpu.published)
     return fail("--tables",
                 fmt::format("no tables of {} were published that its file has: expected "
-                            "own, the tables that it names, scaled",
+                            "own, the tables that it names, scaled; without --tables each GPU has "
+                            "its better ones",
                             gpu.name));
   std::vector<std::string> parts;
   if (!gpu.published->gemm.empty()) {
@@ -49,6 +58,25 @@ Result<Gpu> with_published_tables(Gpu gpu) {
   gpu.published_prices = fmt::format(
       "prices of {} as others published them{}, not measured by us: {}", in_words(parts),
       of.empty() ? "" : fmt::format(" of {}, scaled", of), gpu.published->source);
+  return gpu;
+}
+
+Result<Gpu> with_price_tables(Gpu gpu, std::optional<PriceTables> asked) {
+  const PriceTables tables = asked.value_or(gpu.default_tables.value_or(PriceTables::own));
+  if (tables == PriceTables::published) {
+    MFSDP_LET(published, with_published_tables(std::move(gpu)));
+    gpu = std::move(published);
+  }
+  if (!gpu.default_tables) return gpu;
+  const std::string why = source_of(gpu, "tables.default");
+  const std::string name =
+      tables == PriceTables::own
+          ? fmt::format("its own tables ({}, {}, scaled)", gpu.tables.gemm.filename().string(),
+                        gpu.tables.attention.filename().string())
+          : "published tables";
+  gpu.priced_by = fmt::format("{} is priced by {}, {}{}{}", gpu.name, name,
+                              tables == *gpu.default_tables ? "its default" : "as asked for",
+                              why.empty() ? "" : ": ", why);
   return gpu;
 }
 

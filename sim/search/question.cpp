@@ -159,6 +159,8 @@ Result<Prediction> answer(const Question& asked) {
         {.topic = "simulation", .name = "engine_basis", .value = std::string(basis)});
   if (const std::string& tables = question.costs->cluster().gpu.published_prices; !tables.empty())
     run.facts.push_back({.topic = "simulation", .name = "published_prices", .value = tables});
+  if (const std::string& tables = question.costs->cluster().gpu.priced_by; !tables.empty())
+    run.facts.push_back({.topic = "simulation", .name = "priced_by", .value = tables});
   const bool can_choose = !question.costs->cluster().gpu.tables.attention_warpgroups.empty();
   if (can_choose && !question.costs->has_warpgroups())
     run.facts.push_back({.topic = "simulation",

@@ -24,10 +24,8 @@ Result<Cluster> cluster_of(const SimOptions& options, std::int64_t gpus,
   };
   MFSDP_LET(cluster, plain());
   if (options.host_launch) cluster.gpu.host_launch = *options.host_launch;
-  if (options.tables == PriceTables::published) {
-    MFSDP_LET(published, with_published_tables(std::move(cluster.gpu)));
-    cluster.gpu = std::move(published);
-  }
+  MFSDP_LET(priced, with_price_tables(std::move(cluster.gpu), options.tables));
+  cluster.gpu = std::move(priced);
   if (options.power_limit) {
     MFSDP_LET(limited,
               with_power_limit(std::move(cluster.gpu), static_cast<double>(*options.power_limit)));

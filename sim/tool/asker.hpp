@@ -39,10 +39,10 @@ class Asker {
 
  private:
   /// What a cost model depends on.
-  using Machine =
-      std::tuple<std::string, std::string, std::int64_t, std::optional<std::int64_t>, PriceTables,
-                 std::optional<std::int64_t>, std::optional<std::pair<std::int64_t, std::int64_t>>,
-                 std::optional<std::int64_t>, AttentionChoice>;
+  using Machine = std::tuple<std::string, std::string, std::int64_t, std::optional<std::int64_t>,
+                             std::optional<PriceTables>, std::optional<std::int64_t>,
+                             std::optional<std::pair<std::int64_t, std::int64_t>>,
+                             std::optional<std::int64_t>, AttentionChoice>;
 
   struct Priced {
     std::shared_ptr<const CostModel> costs;
@@ -65,7 +65,9 @@ class Asker {
   PlanRequests requests_;
   std::map<Machine, Priced> priced_;
   std::shared_ptr<const std::vector<OwnStep>> own_steps_;
-  std::map<std::tuple<std::string, std::optional<std::string>, PriceTables>, Measured> measured_;
+  std::map<std::tuple<std::string, std::optional<std::string>, std::optional<PriceTables>>,
+           Measured>
+      measured_;
   std::shared_ptr<AllocationCache> cache_ = std::make_shared<AllocationCache>();
   std::shared_ptr<LeastMemoryTable> least_ = std::make_shared<LeastMemoryTable>();
 };

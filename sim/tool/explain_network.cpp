@@ -173,7 +173,7 @@ Result<std::string> explain_network(const SimOptions& options, Asker& asker,
          "groups):\n\n" +
          render_table(table, style) + "\n" + ranges_text(all, ranges, style) +
          (measured
-              ? "This machine's network is priced as measured, other bandwidths are modelled.\n"
+              ? "This machine's network is fitted to measurements, other bandwidths are modelled.\n"
               : "");
 }
 

@@ -109,6 +109,7 @@ Json json_of(const Row& row) {
                {"retries", counters.retries},
                {"allocations", row.replay.allocations},
                {"same_address", row.replay.same_address},
+               {"restored", row.replay.is_restored},
                {"out_of_memory", nullptr}};
   if (const auto& end = row.replay.out_of_memory)
     json["out_of_memory"] = {{"event", end->event}, {"size", end->size}, {"stream", end->stream}};
@@ -136,7 +137,10 @@ Json json_of(const std::string& path, const MemoryRecord& record, const std::vec
                {"events", std::ssize(record.events) - record.earlier},
                {"unknown_frees", record.unknown_frees},
                {"unknown_actions", record.unknown_actions},
-               {"earlier", {{"blocks", record.earlier}, {"bytes", earlier_bytes(record).value}}},
+               {"earlier",
+                {{"blocks", record.earlier},
+                 {"bytes", earlier_bytes(record).value},
+                 {"contradiction", record.contradiction}}},
                {"recorded",
                 {{"settings", record.settings_text},
                  {"peak_reserved_bytes", record.peak_reserved.value},
@@ -158,10 +162,44 @@ std::string csv_of(const Table& table) {
   return text;
 }
 
+/// What was there before the record began, and how the replays begin with it.
+std::string earlier_text(const MemoryRecord& record, const std::vector<Row>& rows) {
+  if (record.earlier == 0) return "";
+  std::string text = fmt::format("{} blocks, {} GiB, were there before the record begins. ",
+                                 format_count(record.earlier), format_gib(earlier_bytes(record)));
+  if (!record.at_begin)
+    return text + fmt::format(
+                      "Where they lay is not known, as the snapshot's segments do not fit "
+                      "its events ({}): they are allocated first, in the order of their "
+                      "addresses, so all rows are estimates.\n",
+                      record.contradiction);
+  if (!rows.front().replay.is_restored)
+    return text +
+           "Under other settings than the recorded ones they are allocated first, in the "
+           "order of their addresses: an estimate.\n";
+  return text + fmt::format(
+                    "The snapshot's segments, followed back to that time, say where they "
+                    "lay: the row {} begins so. Under other settings they are allocated "
+                    "first, in the order of their addresses: an estimate.\n",
+                    name_of(rows.front().settings));
+}
+
+/// A replay under the recorded settings that no address bears out.
+std::string doubt_text(const MemoryRecord& record, const std::vector<Row>& rows) {
+  const MemoryReplay& first = rows.front().replay;
+  if (first.allocations == 0 || first.same_address > 0) return "";
+  if (rows.front().settings != record.settings_text) return "";
+  return fmt::format(
+      "Not the recorded run: none of {} allocations got the address that was "
+      "recorded. What follows is an estimate.\n\n",
+      format_count(first.allocations));
+}
+
 std::string text_of(const MemoryRecord& record, const std::vector<Row>& rows,
                     const TextStyle& style) {
   const MemoryReplay& first = rows.front().replay;
-  std::string text = render_table(table_of(record, rows), style);
+  std::string text = wrap_text(doubt_text(record, rows), style);
+  text += render_table(table_of(record, rows), style);
   text +=
       "\n" + wrap_text(fmt::format("Unused when the first of these has reserved most, by stream: "
                                    "streams share no blocks.\n"),
@@ -169,11 +207,7 @@ std::string text_of(const MemoryRecord& record, const std::vector<Row>& rows,
   text += "\n" + render_table(streams_of(rows.front()), style) + "\n";
   std::string end = fmt::format("{} of {} allocations got the address that was recorded.\n",
                                 format_count(first.same_address), format_count(first.allocations));
-  if (record.earlier > 0)
-    end += fmt::format(
-        "{} blocks, {} GiB, are there before the record begins: here they are allocated first, in "
-        "the order of their addresses.\n",
-        format_count(record.earlier), format_gib(earlier_bytes(record)));
+  end += earlier_text(record, rows);
   if (record.unknown_actions > 0)
     end +=
         fmt::format("{} events are left out: this version does not know what they do to memory.\n",

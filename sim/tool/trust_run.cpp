@@ -87,7 +87,7 @@ Result<ExitCode> run_published(const SimOptions& options, const Session& session
   const OutputFormat format = options.common.output;
   if (format == OutputFormat::csv)
     return fail("--output", "contradicts --published; ask for text, md, json or jsonl");
-  MFSDP_LET(published, published_runs(session.scenarios));
+  MFSDP_LET(published, published_runs(session.scenarios, options.tables));
   const std::vector<std::vector<std::string>> cells = published_cells(published);
   constexpr std::size_t kFirstNumber = 4;
   // The last column, or the last two, are text.

@@ -137,6 +137,22 @@ TEST(Anchor, RefusesOtherRuns) {
   EXPECT_THAT(anchor_error("[]"), HasSubstr("r.json.schema: expected text, got nothing"));
 }
 
+TEST(Anchor, NoRunPassesThePeak) {
+  MeasuredRun run = measured(1, 1);
+  const auto faster = static_cast<std::int64_t>(1.2 / run.time.mfu);
+  run.time.median_step = Nanos(run.time.step.value / (faster + 1));
+  run.time.compute = run.time.median_step;
+  run.time.tokens_per_second_per_gpu *= static_cast<double>(faster + 1);
+  EXPECT_THAT(anchor_error(to_json(run)), HasSubstr("times the peak of h200; expected at most"));
+}
+
+TEST(Anchor, SaysWhereItsFactorOfCollectivesEnds) {
+  const auto anchor = anchor_from(to_json(measured(1, 30)), "r.json", h200);
+  ASSERT_TRUE(anchor) << anchor.error().message();
+  EXPECT_EQ(anchor->collective_factor, 4);
+  EXPECT_THAT(anchor->text(), HasSubstr("collectives x 4.00, a bound of the fit (night-7)"));
+}
+
 TEST(Anchor, CountsTheDomainsOfItsRun) {
   const auto anchor = anchor_from(to_json(measured(1, 1, 16)), "r.json", h200);
   ASSERT_TRUE(anchor) << anchor.error().message();

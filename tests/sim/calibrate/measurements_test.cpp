@@ -72,14 +72,24 @@ TEST_F(ReadMeasurements, ReadsPipes) {  // which can be read once
 }
 
 TEST_F(ReadMeasurements, RefusesWhatIsNoMeasurement) {
-  EXPECT_EQ(error(""), ": is empty; expected measurements");
-  EXPECT_EQ(error(" \n\t\n"), ": is empty; expected measurements");
-  EXPECT_EQ(error(std::string("n,mbytes\0,ag_ms", 15)), ": holds binary data; expected text");
-  EXPECT_EQ(error("\xff\xfe\x00"), ": holds binary data; expected text");
-  EXPECT_THAT(error("a,b\n1,2\n"), HasSubstr(": is nothing known; expected output of nccl-tests"));
-  EXPECT_THAT(error("hello\n"), HasSubstr(": is nothing known; expected output of nccl-tests"));
+  EXPECT_THAT(error(""), HasSubstr(": is empty; expected measurements"));
+  EXPECT_THAT(error(" \n\t\n"), HasSubstr(": is empty; expected measurements"));
+  EXPECT_THAT(error(std::string("n,mbytes\0,ag_ms", 15)),
+              HasSubstr(": unknown format: holds binary data; expected text"));
+  EXPECT_THAT(error("\xff\xfe\x00"),
+              HasSubstr(": unknown format: holds binary data; expected text"));
+  EXPECT_THAT(error("# mine\n m,n,k,us\r\n1,2,3,4\n"),
+              HasSubstr(": unknown format: first line is \"m,n,k,us\"; expected one of: output of "
+                        "nccl-tests"));
+  EXPECT_THAT(error("hello\n"), HasSubstr(": unknown format: first line is \"hello\"; "));
   EXPECT_THAT(error("# Title\n\nProse, of some kind, and more\n\nrest\n"),
-              HasSubstr(": is nothing known; expected output of nccl-tests"));
+              HasSubstr(": unknown format: first line is \"Prose, of some kind, and more\"; "));
+  EXPECT_THAT(error("# notes\n# alone\n"), HasSubstr(": unknown format: every line is a note; "));
+  EXPECT_THAT(error(std::string(100, 'x') + "\n"),
+              HasSubstr("first line is \"" + std::string(60, 'x') + "...\"; "));
+  // A line that begins with a bracket is no table of TOML yet, nor one with " = " a key.
+  EXPECT_THAT(error("[1,0]<stdout>: started\n"), HasSubstr(": unknown format: first line is \"[1"));
+  EXPECT_THAT(error("loss of step 1 = 3.5\n"), HasSubstr(": unknown format: first line is \"loss"));
   EXPECT_THAT(error("title = \"H100, SXM, 80 GB\"\n[compute]\nsms = 132\n"),
               HasSubstr(": is TOML, as for --gpu or --cluster; expected output of nccl-tests"));
   EXPECT_THAT(error("[compute]\nsms = 132\n"), HasSubstr(": is TOML, as for --gpu"));

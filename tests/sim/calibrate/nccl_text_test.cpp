@@ -52,6 +52,49 @@ TEST(NcclText, ReadsARunThatNamesItsBenchmark) {
   EXPECT_EQ(*run.average, 146.047);
 }
 
+/// `text` with `label` before each line; '%' in it counts lines from 10 on.
+std::string labelled(const std::string& text, const std::string& label) {
+  std::string all;
+  int number = 10;
+  for (std::size_t begin = 0; begin < text.size();) {
+    const std::size_t end = std::min(text.find('\n', begin), text.size() - 1);
+    for (const char c : label) all += c == '%' ? std::to_string(number) : std::string(1, c);
+    all += text.substr(begin, end + 1 - begin);
+    begin = end + 1;
+    ++number;
+  }
+  return all;
+}
+
+/// mpirun --tag-output and --timestamp-output, torchrun, srun -l, Ray, logs of Kubernetes.
+TEST(NcclText, ReadsWhateverALauncherPutsBeforeALine) {
+  const auto plain = read(sample(kGb300));
+  ASSERT_TRUE(plain) << plain.error().message();
+  for (const char* label :
+       {"[1,0]<stdout>:", "[0] ", "[default0]:", "0: ", " 3: ", "(RayTrainWorker pid=4242) ",
+        "2026-11-28T10:00:%.123Z ", "Sat Nov 28 10:%:33 2026[1,0]<stdout>:", "node-7 | ",
+        "\x1b[36m0: \x1b[0m"}) {
+    const std::string text = labelled(sample(kGb300), label);
+    ASSERT_TRUE(is_nccl_text(text)) << label;
+    const auto samples = read(text);
+    ASSERT_TRUE(samples) << label << samples.error().message();
+    ASSERT_EQ(samples->size(), plain->size()) << label;
+    for (std::size_t i = 0; i < plain->size(); ++i) {
+      EXPECT_EQ((*samples)[i].ns, (*plain)[i].ns) << label;
+      EXPECT_EQ((*samples)[i].nodes, (*plain)[i].nodes) << label;
+    }
+  }
+}
+
+/// Messages of other ranks stand between the lines of rank 0; a cut row is still one.
+TEST(NcclText, LabelsHideNothingThatIsWrong) {
+  const std::string good = labelled(sample(kGb300), "[1,0]<stdout>:");
+  const std::string other = "[1,5]<stderr>:node-1: NCCL INFO done\n";
+  const std::size_t row = good.rfind("[1,0]<stdout>:#", good.find("Avg bus"));
+  EXPECT_EQ(error(good.substr(0, row) + other + good.substr(row)), "no error");
+  EXPECT_THAT(error(good.substr(0, row)), HasSubstr("the run was cut short"));
+}
+
 TEST(NcclText, TellsAllReduceByItsCountsWhereNoLineNamesIt) {
   const auto samples = read(sample(kH100));
   ASSERT_TRUE(samples) << samples.error().message();

@@ -1,11 +1,14 @@
 #include "sim/calibrate/published.hpp"
 
+#include <fmt/format.h>
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <map>
 #include <nlohmann/json.hpp>
 #include <numeric>
 
+#include "sim/hardware/gpu.hpp"
 #include "tests/sim/calibrate/samples.hpp"
 #include "tests/support/scratch_folder.hpp"
 
@@ -26,6 +29,12 @@ std::filesystem::path with_rows(const test::ScratchFolder& folder, const std::st
   std::filesystem::create_directories(folder / "fidelity");
   test::write_file(folder / "fidelity/published_steps.csv", kHeader + rows);
   return folder.path();
+}
+
+std::string text_of_source(const Gpu& gpu, const std::string& key) {
+  const auto found =
+      std::ranges::find(gpu.sources, key, &std::pair<std::string, std::string>::first);
+  return found == gpu.sources.end() ? "" : found->second;
 }
 
 const std::string kStart = "added,a paper,Llama,llama3_1b,H200,h200,8,8,";
@@ -131,6 +140,41 @@ TEST(Published, OfTheCatalogueEachRowIsJudgedOrExcludedOnce) {
     if (errors.by == "experts") {
       EXPECT_LT(errors.mean, 0.15) << errors.name;
     }
+}
+
+/// Mean of absolute errors of tokens/s, of each GPU that has published tables of attention too.
+std::map<std::string, PublishedErrors> errors_of_gpus(PriceTables tables) {
+  std::map<std::string, PublishedErrors> all;
+  const auto published = published_runs(kCatalogue, tables);
+  EXPECT_TRUE(published) << published.error().message();
+  for (const PublishedErrors& errors : published->errors)
+    if (errors.by == "gpu" && errors.of == "tokens/s/GPU") all[errors.name] = errors;
+  return all;
+}
+
+/// Both tables against the rows that nothing was tuned to. The file says the better one, and both
+/// errors in its source.
+TEST(Published, TheDefaultTablesOfAGpuAreTheBetterOnes) {
+  const auto own = errors_of_gpus(PriceTables::own);
+  const auto published = errors_of_gpus(PriceTables::published);
+  int compared = 0;
+  for (const std::string& name : list_gpus(kCatalogue / "gpus").value()) {
+    const Gpu gpu = load_gpu(name, kCatalogue / "gpus").value();
+    const bool has_both = gpu.published && !gpu.published->attention.empty() && own.contains(name);
+    EXPECT_EQ(gpu.default_tables.has_value(), has_both) << name;
+    if (!has_both || !gpu.default_tables) continue;
+    ++compared;
+    const double of_own = own.at(name).mean;
+    const double of_published = published.at(name).mean;
+    EXPECT_EQ(*gpu.default_tables,
+              of_published < of_own ? PriceTables::published : PriceTables::own)
+        << name << ": own " << of_own << ", published " << of_published;
+    const std::string source = text_of_source(gpu, "tables.default");
+    EXPECT_EQ(source, fmt::format("{} published runs (mfsdp-sim --published): tokens/s off by "
+                                  "{:.1f} % on average with published tables, {:.1f} % with own",
+                                  own.at(name).rows, 100 * of_published, 100 * of_own));
+  }
+  EXPECT_EQ(compared, 4);
 }
 
 }  // namespace

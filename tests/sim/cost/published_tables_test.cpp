@@ -105,5 +105,24 @@ TEST(PublishedTables, AreReadOfEveryGpuThatNamesThem) {
   EXPECT_EQ(none.error().where, "--tables");
 }
 
+TEST(PriceTables, AreTheFilesDefaultUnlessAskedFor) {
+  const Gpu b200 = load_gpu("b200", test::kGpus).value();
+  const Gpu by_default = with_price_tables(b200, std::nullopt).value();
+  EXPECT_EQ(by_default.tables.gemm, b200.published->gemm);
+  EXPECT_NE(by_default.priced_by.find("b200 is priced by published tables, its default: 11 "),
+            std::string::npos);
+  const Gpu asked = with_price_tables(b200, PriceTables::own).value();
+  EXPECT_EQ(asked.tables.gemm, b200.tables.gemm);
+  EXPECT_EQ(asked.published_prices, "");
+  EXPECT_NE(asked.priced_by.find("b200 is priced by its own tables (h200_gemm_bf16.csv, "
+                                 "h200_attention_bf16.csv, scaled), as asked for"),
+            std::string::npos);
+  // A file that says nothing keeps its own, whatever was published.
+  const Gpu h100 = with_price_tables(load_gpu("h100", test::kGpus).value(), std::nullopt).value();
+  EXPECT_EQ(h100.published_prices, "");
+  EXPECT_EQ(h100.priced_by, "");
+  EXPECT_FALSE(with_price_tables(load_gpu("h200", test::kGpus).value(), PriceTables::published));
+}
+
 }  // namespace
 }  // namespace mfsdp

@@ -101,7 +101,7 @@ TEST(MakeCluster, SaysThatItsNetworkWasMeasured) {
   kind.tables.network = "mine_network.csv";
   const Cluster cluster = *make_cluster(kind, 64, 8);
   EXPECT_EQ(cluster.network,
-            "NVLink 450 GB/s in domains of 8; network as measured: 8 x 50 GB/s a node, "
+            "NVLink 450 GB/s in domains of 8; network fitted to measurements: 8 x 50 GB/s a node, "
             "2 us/hop");
   EXPECT_LE(cluster.network.size(), 100u);
   // Another network was not measured, and its prices do not come from these measurements.
