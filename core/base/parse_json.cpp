@@ -7,9 +7,11 @@
 #include <iterator>
 #include <nlohmann/json.hpp>
 #include <unordered_set>
+#include <utility>
 #include <vector>
 
 #include "core/base/byte_order_mark.hpp"
+#include "core/base/file_kind.hpp"
 #include "core/base/text.hpp"
 
 namespace mfsdp {
@@ -156,6 +158,8 @@ Result<nlohmann::json> parse_json(std::string_view text, const std::string& wher
   const CountingIterator begin(text.data(), &read);
   const CountingIterator end(text.data() + text.size(), &read);
   if (nlohmann::json::sax_parse(begin, end, &builder)) return root;
+  if (auto other = expected_other_kind(text, FileKind::json, "JSON"))
+    return fail(where, std::move(*other));
   const std::size_t at = builder.at() > 0 ? builder.at() - 1 : 0;
   return fail(place(where, first_line, text, at), builder.complaint());
 }

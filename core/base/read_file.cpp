@@ -6,6 +6,9 @@
 #include <cerrno>
 #include <fstream>
 #include <system_error>
+#include <utility>
+
+#include "core/base/file_kind.hpp"
 
 namespace mfsdp {
 namespace {
@@ -42,6 +45,7 @@ Result<std::string> read_file(const std::filesystem::path& path, std::string_vie
       return fail(
           where, fmt::format("expected {}, got a file of more than {}", expected, size_text(most)));
   }
+  if (auto stand_in = not_the_file_itself(text)) return fail(where, std::move(*stand_in));
   return text;
 }
 
