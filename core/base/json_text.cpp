@@ -3,12 +3,30 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cmath>
 #include <nlohmann/json.hpp>
+#include <optional>
+#include <utility>
 
 namespace mfsdp {
 namespace {
 
 constexpr auto kReplace = nlohmann::json::error_handler_t::replace;
+
+/// The word for a number that JSON does not have; none for all other values.
+std::optional<std::string> word_number(const nlohmann::json& value) {
+  if (!value.is_number_float() || std::isfinite(value.get<double>())) return std::nullopt;
+  if (std::isnan(value.get<double>())) return "NaN";
+  return value > 0 ? "Infinity" : "-Infinity";
+}
+
+/// The value with those words in place of such numbers, for which a dump would write null.
+nlohmann::json with_word_numbers(nlohmann::json value) {
+  if (auto word = word_number(value)) return std::move(*word);
+  if (value.is_structured())
+    for (nlohmann::json& item : value) item = with_word_numbers(std::move(item));
+  return value;
+}
 
 }  // namespace
 
@@ -21,7 +39,8 @@ std::string json_literal(std::string_view text) {
 
 std::string json_excerpt(const nlohmann::json& value) {
   constexpr std::size_t kLongest = 40;
-  std::string text = value.dump(-1, ' ', true, kReplace);
+  if (const auto word = word_number(value)) return *word;
+  std::string text = with_word_numbers(value).dump(-1, ' ', true, kReplace);
   if (text.size() > kLongest) text = text.substr(0, kLongest) + "...";
   return text;
 }

@@ -3,14 +3,20 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <array>
 #include <cstddef>
 #include <iterator>
+#include <limits>
+#include <map>
 #include <nlohmann/json.hpp>
 #include <unordered_set>
+#include <utility>
 #include <vector>
 
 #include "core/base/byte_order_mark.hpp"
 #include "core/base/excerpt.hpp"
+#include "core/base/file_kind.hpp"
+#include "core/base/text.hpp"
 
 namespace mfsdp {
 namespace {
@@ -85,17 +91,61 @@ class CountingIterator {
   std::size_t* count_;
 };
 
+/// What stands for numbers that JSON does not have: where each ends in the text, and its value.
+using NumbersByEnd = std::map<std::size_t, double>;
+
+/// A number that JSON does not have, by its word.
+struct WordNumber {
+  std::string_view word;
+  double value;
+};
+constexpr std::array kWordNumbers{
+    WordNumber{"NaN", std::numeric_limits<double>::quiet_NaN()},
+    WordNumber{"Infinity", std::numeric_limits<double>::infinity()},
+};
+
+/// Puts texts of the same length in quotes where those words stand outside of other texts, so that
+/// a parser of JSON takes them and places in its errors stay right.
+NumbersByEnd quote_word_numbers(std::string& text) {
+  NumbersByEnd numbers;
+  bool in_text = false;
+  for (std::size_t at = 0; at < text.size(); ++at) {
+    if (in_text && text[at] == '\\') {
+      ++at;
+    } else if (text[at] == '"') {
+      in_text = !in_text;
+    } else if (!in_text) {
+      const std::string_view rest = std::string_view(text).substr(at);
+      for (const auto& [word, value] : kWordNumbers) {
+        if (!rest.starts_with(word)) continue;
+        const std::size_t end = at + word.size();
+        const bool negative = at > 0 && text[at - 1] == '-';
+        if (negative) text[at - 1] = ' ';
+        text[at] = text[end - 1] = '"';
+        numbers[end] = negative ? -value : value;
+        at = end - 1;
+        break;
+      }
+    }
+  }
+  return numbers;
+}
+
 /// Builds the document from parser events, and refuses what JSON leaves open.
 class StrictBuilder {
  public:
-  StrictBuilder(nlohmann::json& root, const std::size_t& read) : dom_(root, false), read_(read) {}
+  StrictBuilder(nlohmann::json& root, const std::size_t& read, const NumbersByEnd& numbers)
+      : dom_(root, false), read_(read), numbers_(numbers) {}
 
   bool null() { return dom_.null(); }
   bool boolean(bool v) { return dom_.boolean(v); }
   bool number_integer(std::int64_t v) { return dom_.number_integer(v); }
   bool number_unsigned(std::uint64_t v) { return dom_.number_unsigned(v); }
   bool number_float(double v, const std::string& s) { return dom_.number_float(v, s); }
-  bool string(std::string& v) { return dom_.string(v); }
+  bool string(std::string& v) {
+    const auto number = numbers_.find(read_);
+    return number == numbers_.end() ? dom_.string(v) : dom_.number_float(number->second, v);
+  }
   bool binary(nlohmann::json::binary_t& v) { return dom_.binary(v); }
 
   bool start_object(std::size_t n) { return open() && dom_.start_object(n); }
@@ -104,6 +154,7 @@ class StrictBuilder {
   bool end_array() { return close() && dom_.end_array(); }
 
   bool key(std::string& name) {
+    if (numbers_.contains(read_)) return refuse("expected a key in quotes, got a number");
     if (!keys_.back().insert(name).second) {
       return refuse(fmt::format("key \"{}\" appears twice in one object", excerpt(name)));
     }
@@ -138,26 +189,39 @@ class StrictBuilder {
 
   nlohmann::detail::json_sax_dom_parser<nlohmann::json> dom_;
   const std::size_t& read_;  ///< bytes that the parser has taken
+  const NumbersByEnd& numbers_;
   std::vector<std::unordered_set<std::string>> keys_;
   std::string complaint_;
   std::size_t at_ = 0;
 };
 
-}  // namespace
-
-Result<nlohmann::json> parse_json(std::string_view text, const std::string& where,
-                                  std::size_t first_line) {
-  text = without_byte_order_mark(text);
+Result<nlohmann::json> parse(std::string_view text, const std::string& where,
+                             std::size_t first_line, const NumbersByEnd& numbers) {
   if (text.find_first_not_of(" \t\r\n") == std::string_view::npos)
     return fail(where, "expected JSON, got an empty file");
   nlohmann::json root;
   std::size_t read = 0;
-  StrictBuilder builder(root, read);
+  StrictBuilder builder(root, read, numbers);
   const CountingIterator begin(text.data(), &read);
   const CountingIterator end(text.data() + text.size(), &read);
   if (nlohmann::json::sax_parse(begin, end, &builder)) return root;
+  if (auto other = expected_other_kind(text, FileKind::json, "JSON"))
+    return fail(where, std::move(*other));
   const std::size_t at = builder.at() > 0 ? builder.at() - 1 : 0;
   return fail(place(where, first_line, text, at), builder.complaint());
+}
+
+}  // namespace
+
+Result<nlohmann::json> parse_json(std::string_view text, const std::string& where,
+                                  std::size_t first_line) {
+  return parse(without_byte_order_mark(text), where, first_line, {});
+}
+
+Result<nlohmann::json> parse_python_json(std::string_view text, const std::string& where) {
+  std::string quoted(without_byte_order_mark(text));
+  const NumbersByEnd numbers = quote_word_numbers(quoted);
+  return parse(quoted, where, 1, numbers);
 }
 
 }  // namespace mfsdp

@@ -16,4 +16,9 @@ namespace mfsdp {
 [[nodiscard]] Result<nlohmann::json> parse_json(std::string_view text, const std::string& where,
                                                 std::size_t first_line = 1);
 
+/// The same, and the words NaN, Infinity and -Infinity are floats: Python's json module writes
+/// those, though JSON has no such numbers. As a key of an object they are errors.
+[[nodiscard]] Result<nlohmann::json> parse_python_json(std::string_view text,
+                                                       const std::string& where);
+
 }  // namespace mfsdp

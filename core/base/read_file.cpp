@@ -3,7 +3,9 @@
 #include <fmt/format.h>
 
 #include <array>
+#include <utility>
 
+#include "core/base/file_kind.hpp"
 #include "core/base/input_file.hpp"
 
 namespace mfsdp {
@@ -24,12 +26,14 @@ Result<std::string> read_file(const std::filesystem::path& path, std::string_vie
   std::array<char, std::size_t{1} << 16> piece{};
   while (true) {
     MFSDP_LET(count, file.read(piece));
-    if (count == 0) return text;
+    if (count == 0) break;
     text.append(piece.data(), count);
     if (text.size() > most)
       return fail(path.string(), fmt::format("expected {}, got a file of more than {}", expected,
                                              size_text(most)));
   }
+  if (auto stand_in = not_the_file_itself(text)) return fail(path.string(), std::move(*stand_in));
+  return text;
 }
 
 }  // namespace mfsdp

@@ -4,10 +4,13 @@
 
 #include <algorithm>
 #include <cmath>
+#include <utility>
 
 #include "core/base/byte_order_mark.hpp"
 #include "core/base/closest.hpp"
 #include "core/base/excerpt.hpp"
+#include "core/base/file_kind.hpp"
+#include "core/base/text.hpp"
 
 // toml++ 3.3 asserts (and under NDEBUG assumes) what the text "[#" breaks, although its next lines
 // report that very mistake. Without the assertion they do.
@@ -97,11 +100,15 @@ std::string limits(FieldRange range) {
 }  // namespace
 
 Result<TomlFields> TomlFields::parse(std::string_view text, const std::string& where) {
+  // A table of TOML may begin as a list of JSON does: ["a name"].
+  auto other = expected_other_kind(text, FileKind::text, "TOML");
+  if (other && file_kind(text) != FileKind::json) return fail(where, std::move(*other));
   MFSDP_LET(ascii, ascii_of(text, where));
   MFSDP_TRY(check_depth(ascii, where));
   const toml::parse_result parsed = toml::parse(ascii);
   if (!parsed) {
     const toml::parse_error& error = parsed.error();
+    if (other) return fail(where, std::move(*other));
     return fail(at_line(where, error.source().begin.line),
                 fmt::format("not TOML: {}", shown(error.description())));
   }

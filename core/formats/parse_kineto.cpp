@@ -226,6 +226,11 @@ Result<Trace> read(TraceSource& source, const std::string& where, const KinetoSe
   const bool good = nlohmann::json::sax_parse(characters, &reader);
   // What broke beneath the parser explains what the parser then found missing.
   if (source.error()) return tl::unexpected<Error>(*source.error());
+  const auto kind = source.kind();
+  if (!good && kind && kind != FileKind::json && kind != FileKind::gzip && kind != FileKind::text)
+    return fail(where, fmt::format("expected a trace of PyTorch's profiler (.json or .json.gz), "
+                                   "got {}",
+                                   to_words(*kind)));
   if (!good) return fail(where, reader.complaint());
   if (!reader.found_events()) return fail(where, "expected a trace: there are no traceEvents");
   Trace trace = reader.take();

@@ -5,7 +5,9 @@
 #include <bit>
 #include <cstring>
 #include <optional>
+#include <utility>
 
+#include "core/base/file_kind.hpp"
 #include "core/formats/crc32c.hpp"
 
 namespace mfsdp {
@@ -182,6 +184,9 @@ bool add_event(std::string_view bytes, Events& events) {
 Result<Events> read_events(std::string_view bytes, const std::string& where) {
   Events events;
   const auto wrong = [&](std::size_t at, std::string what) {
+    if (auto other = expected_other_kind(bytes, FileKind::tensorboard_events,
+                                         "an event file of TensorBoard"))
+      return fail(where, std::move(*other));
     return fail(fmt::format("{}: byte {}", where, at), std::move(what));
   };
   for (std::size_t at = 0; at < bytes.size();) {

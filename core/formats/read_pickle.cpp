@@ -8,6 +8,9 @@
 #include <cstring>
 #include <ranges>
 #include <unordered_map>
+#include <utility>
+
+#include "core/base/file_kind.hpp"
 
 namespace mfsdp {
 namespace {
@@ -317,7 +320,11 @@ const PickleValue* PickleValue::find(std::string_view key) const {
 
 Result<PickleDocument> read_pickle(std::string_view bytes, const std::string& where) {
   if (bytes.empty()) return fail(where, "expected a pickle, got an empty file");
-  return PickleReader(bytes, where).read();
+  auto document = PickleReader(bytes, where).read();
+  if (document) return document;
+  if (auto other = expected_other_kind(bytes, FileKind::pickle, "a pickle"))
+    return fail(where, std::move(*other));
+  return document;
 }
 
 }  // namespace mfsdp

@@ -9,7 +9,9 @@
 #include <limits>
 #include <nlohmann/json.hpp>
 #include <tuple>
+#include <utility>
 
+#include "core/base/file_kind.hpp"
 #include "core/base/json_text.hpp"
 #include "core/base/parse_json.hpp"
 #include "core/base/text.hpp"
@@ -209,6 +211,9 @@ Result<void> check_gapless(const std::vector<SafeTensor>& tensors, std::span<con
 
 Result<SafetensorsFile> parse_safetensors(std::span<const std::byte> file,
                                           const std::string& where) {
+  const std::string_view bytes(reinterpret_cast<const char*>(file.data()), file.size());
+  if (auto other = expected_other_kind(bytes, FileKind::safetensors, "safetensors"))
+    return fail(where, std::move(*other));
   MFSDP_LET(text, header_text(file, where));
   MFSDP_LET(header, parse_json(text, where + ", header"));
   const std::span<const std::byte> data = file.subspan(kHeaderLengthBytes + text.size());

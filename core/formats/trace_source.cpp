@@ -74,7 +74,15 @@ std::size_t TraceSource::read_raw() {
 std::size_t TraceSource::fill() {
   if (inflate_) return fill_unpacked();
   const std::size_t count = read_raw();
-  if (!std::exchange(started_, true) && count >= 2 && raw_[0] == '\x1f' && raw_[1] == '\x8b') {
+  const bool is_first = !std::exchange(started_, true);
+  if (is_first) {
+    kind_ = file_kind({raw_.data(), count});
+    if (auto stand_in = not_the_file_itself({raw_.data(), count})) {
+      refuse(std::move(*stand_in));
+      return 0;
+    }
+  }
+  if (is_first && count >= 2 && raw_[0] == '\x1f' && raw_[1] == '\x8b') {
     inflate_ = std::make_unique<Inflate>();
     inflate_->stream.next_in = reinterpret_cast<Bytef*>(raw_.data());
     inflate_->stream.avail_in = static_cast<uInt>(count);

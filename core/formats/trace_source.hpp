@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "core/base/error.hpp"
+#include "core/base/file_kind.hpp"
 #include "core/base/input_file.hpp"
 
 namespace mfsdp::traces {
@@ -36,6 +37,8 @@ class TraceSource final : public std::streambuf {
   void mark() { mark_ = position(); }
   /// Why the characters ended before the file did.
   [[nodiscard]] const std::optional<Error>& error() const { return error_; }
+  /// What the file is by its first bytes; none before they are read.
+  [[nodiscard]] std::optional<FileKind> kind() const { return kind_; }
 
  protected:
   int_type underflow() override;
@@ -58,6 +61,7 @@ class TraceSource final : public std::streambuf {
   std::vector<char> text_;            ///< unpacked; empty for a plain file
   std::unique_ptr<Inflate> inflate_;  ///< null for a plain file
   bool started_ = false;
+  std::optional<FileKind> kind_;
   std::uint64_t raw_read_ = 0;
   std::uint64_t delivered_ = 0;
   std::uint64_t mark_ = 0;

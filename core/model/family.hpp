@@ -1,8 +1,9 @@
 // Families of models: which recipe computes their blocks, and what Hugging Face's classes of a
 // model_type fix or assume beside config.json.
 //
-// To add a family that computes as one of these do: its row in family.cpp; what not_modelled.cpp
-// said of it goes. One whose blocks are made otherwise has a name here too, and a row of traits.
+// To add a family that computes as one of these do: its row in family.cpp; what foreign_types.cpp
+// and not_modelled.cpp said of it goes. One whose blocks are made otherwise has a name here too,
+// and a row of traits.
 #pragma once
 
 #include <array>
@@ -120,6 +121,7 @@ struct HfNames {
 /// A model_type of Hugging Face.
 struct HfFamily {
   std::string_view model_type;
+  std::string_view class_name = {};  ///< transformers' language model: "LlamaForCausalLM"
   Family family = Family::llama;
   HfNames names = {};
   /// Where config.json has no intermediate size: so many times hidden; 0: it has to be stated.

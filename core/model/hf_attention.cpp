@@ -54,6 +54,7 @@ Result<void> read_yarn(const HfFields& rope, const ModelShape& shape, ReadScalin
   // Where Hugging Face's class has two magnitudes that differ, nothing here makes the table.
   if (both && own != all) {
     read.other_type = "yarn";
+    rope.know_all();  // the gap speaks of all of it
     read.why =
         fmt::format("mscale ({}) differs from mscale_all_dim ({})", own.value(), all.value());
     return {};
@@ -114,6 +115,7 @@ Result<ReadScaling> read_scaling(const HfFields& fields, const HfFields& rope,
   const char* key =
       rope.find("rope_type") == nullptr && rope.find("type") != nullptr ? "type" : "rope_type";
   const Json* field = rope.find(key);
+  rope.know({"type"});  // beside rope_type it says the same
   ReadScaling read;
   if (field == nullptr && !type_required) return read;
   std::string type = field != nullptr && field->is_string() ? field->get<std::string>() : "";
@@ -122,6 +124,7 @@ Result<ReadScaling> read_scaling(const HfFields& fields, const HfFields& rope,
   if (type == "default") return read;
   if (type == "dynamic") {
     read.other_type = type;
+    rope.know_all();  // the gap speaks of all of it
   } else if (type == "llama3") {
     MFSDP_TRY(read_llama3(rope, read.scaling));
   } else if (type == "linear") {
@@ -206,6 +209,7 @@ Result<void> read_score_magnitude(const HfFields& rope, ModelShape& shape) {
 /// rope_theta and rope_scaling, or the rope_parameters that replaced both in transformers 5.
 Result<void> read_rope(const HfFields& fields, const HfFamily& family, HfModel& model) {
   ModelShape& shape = model.shape;
+  fields.know({"original_max_position_embeddings"});  // without a scaling it says nothing
   if (family.rope_theta != 0) shape.rope_theta = {family.rope_theta, 1};
   shape.local_rope_theta = {family.local_rope_theta, 1};
   MFSDP_TRY(fields.number("rope_theta", shape.rope_theta));
@@ -298,7 +302,7 @@ Result<void> read_window(const HfFields& fields, const HfFamily& family, ModelSh
     if (rule.slides(layer)) sliding.push_back(layer);
   const bool names_count = !rule.none && family.sliding != SlidingRule::all;
   if (named && names_count) sliding = *named;
-  const bool stated = fields.raw().contains("sliding_window");
+  const bool stated = fields.contains("sliding_window");
   std::int64_t window = stated ? shape.max_seq_len : family.sliding_window;
   // Transformers' class of Qwen2-MoE writes 0 where use_sliding_window is off.
   const Json* number = fields.find("sliding_window");
@@ -335,7 +339,7 @@ Result<void> read_scores(const HfFields& fields, const HfFamily& family, ModelSh
       continue;
     }
     // Null switches a cap off; only an absent field means the family's own number.
-    if (!fields.raw().contains(number.name)) number.value = {number.otherwise, 1};
+    if (!fields.contains(number.name)) number.value = {number.otherwise, 1};
     MFSDP_TRY(fields.number(number.name, number.value));
   }
   if (shape.query_scalar == Rational{shape.head_dim, 1}) shape.query_scalar = {0, 1};

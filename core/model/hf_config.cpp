@@ -1,6 +1,7 @@
 #include "core/model/hf_config.hpp"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <array>
@@ -11,12 +12,14 @@
 
 #include "core/base/json_text.hpp"
 #include "core/base/parse_json.hpp"
+#include "core/base/text.hpp"
 #include "core/model/family.hpp"
+#include "core/model/foreign_fields.hpp"
+#include "core/model/foreign_types.hpp"
 #include "core/model/hf_attention.hpp"
 #include "core/model/hf_experts.hpp"
 #include "core/model/hf_fields.hpp"
 #include "core/model/model_shape.hpp"
-#include "core/model/not_modelled.hpp"
 
 namespace mfsdp {
 namespace {
@@ -24,93 +27,81 @@ namespace {
 using ParsedJson = HfFields::Json;
 using Fields = HfFields;
 
-Result<HfFamily> read_family(const Fields& fields) {
-  const auto unknown = fields.wrong("model_type", hf_family_list());
-  const ParsedJson* field = fields.find("model_type");
-  if (field == nullptr || !field->is_string()) return unknown;
-  const auto& type = field->get_ref<const std::string&>();
-  const auto family = std::ranges::find(hf_families(), type, &HfFamily::model_type);
-  if (family != hf_families().end()) return *family;
-  const auto what = what_is_not_modelled(type);
-  if (!what) return unknown;
-  return fail(unknown.value().where, fmt::format("{}, which has {}: not modelled (docs/limits.md)",
-                                                 unknown.value().what, *what));
+tl::unexpected<Error> other_type(const Fields& fields);
+
+/// The family whose class `architectures` names alone; null where it names none here, or several.
+const HfFamily* family_of_class(const Fields& fields) {
+  const ParsedJson* classes = fields.find("architectures");
+  if (classes == nullptr || !classes->is_array() || classes->size() != 1) return nullptr;
+  const ParsedJson& name = classes->front();
+  if (!name.is_string()) return nullptr;
+  const auto family =
+      std::ranges::find(hf_families(), name.get_ref<const std::string&>(), &HfFamily::class_name);
+  return family == hf_families().end() ? nullptr : &*family;
 }
 
-/// A field that has to be off: absent, null, false, 0 or empty. `one_is_off`: 1 is off too.
-struct Switch {
-  const char* name;
-  std::string_view what;
-  bool one_is_off = false;
-};
-
-constexpr std::string_view kFieldDropout = "dropout";
-constexpr std::string_view kFieldExperts = "experts of this model_type";
-constexpr std::string_view kFieldScales = "scaled activations";
-constexpr std::string_view kFieldNorms = "norms of queries and keys";
-
-constexpr std::array kSwitches{
-    Switch{.name = "attention_dropout", .what = kFieldDropout},
-    Switch{.name = "hidden_dropout", .what = kFieldDropout},
-    Switch{.name = "resid_pdrop", .what = kFieldDropout},
-    Switch{.name = "embd_pdrop", .what = kFieldDropout},
-    Switch{.name = "attn_pdrop", .what = kFieldDropout},
-    Switch{.name = "residual_dropout", .what = kFieldDropout},
-    Switch{.name = "num_local_experts", .what = kFieldExperts, .one_is_off = true},
-    Switch{.name = "num_experts", .what = kFieldExperts, .one_is_off = true},
-    Switch{.name = "n_routed_experts", .what = kFieldExperts, .one_is_off = true},
-    Switch{.name = "moe_num_experts", .what = kFieldExperts, .one_is_off = true},
-    Switch{.name = "kv_lora_rank", .what = "multi-head latent attention"},
-    Switch{.name = "num_nextn_predict_layers", .what = "multi-token prediction"},
-    Switch{.name = "attention_chunk_size", .what = "chunked attention"},
-    Switch{.name = "cross_attention_layers", .what = "cross-attention"},
-    Switch{.name = "no_rope_layers", .what = "layers without RoPE"},
-    Switch{.name = "num_kv_shared_layers", .what = "keys and values that layers share"},
-    Switch{.name = "use_parallel_residual", .what = "parallel residuals"},
-    Switch{.name = "scale_attn_by_inverse_layer_idx", .what = "scores scaled by layer"},
-    Switch{.name = "reorder_and_upcast_attn", .what = "attention in another order"},
-    Switch{.name = "add_cross_attention", .what = "cross-attention"},
-    Switch{.name = "use_mrope", .what = "multimodal RoPE"},
-    Switch{.name = "is_encoder_decoder", .what = "an encoder"},
-    Switch{.name = "vision_config", .what = "an image encoder"},
-    Switch{.name = "residual_multiplier", .what = kFieldScales, .one_is_off = true},
-    Switch{.name = "embedding_multiplier", .what = kFieldScales, .one_is_off = true},
-    Switch{.name = "logits_scaling", .what = kFieldScales, .one_is_off = true},
-    Switch{.name = "logit_scale", .what = kFieldScales, .one_is_off = true},
-};
+Result<HfFamily> read_family(const Fields& fields, std::vector<std::string>& notes) {
+  const ParsedJson* field = fields.find("model_type");
+  if (field != nullptr && field->is_string()) {
+    const auto& type = field->get_ref<const std::string&>();
+    const auto family = std::ranges::find(hf_families(), type, &HfFamily::model_type);
+    if (family != hf_families().end()) return *family;
+  }
+  if (const HfFamily* family = family_of_class(fields)) {
+    notes.push_back(fmt::format("model_type {} is read as {}, whose class {} the file names",
+                                field == nullptr ? "(none)" : json_excerpt(*field),
+                                family->model_type, family->class_name));
+    return *family;
+  }
+  if (field != nullptr && field->is_string()) return other_type(fields);
+  return fields.wrong("model_type", hf_family_list());
+}
 
 /// Norms of queries and keys under other names than the model_type's own.
-constexpr std::array kNormSwitches{"qk_norm", "use_qk_norm", "qk_layernorm"};
+constexpr std::array<std::string_view, 5> kNormFields{"qk_norm", "use_qk_norm", "qk_layernorm",
+                                                      "query_key_norm", "use_query_key_norm"};
+constexpr std::array<std::string_view, 3> kGroupFields{"scoring_func", "n_group",
+                                                       "routed_scaling_factor"};
 
-bool is_off(const ParsedJson& value, bool one_is_off) {
-  if (value.is_boolean()) return !value.get<bool>();
-  if (value.is_number()) return value == 0 || (one_is_off && value == 1);
-  return value.is_null() || ((value.is_array() || value.is_object()) && value.empty());
-}
-
-/// Fields that a family's own readers take. A third one says of parts that transformers leaves out
+/// Fields that a family's own readers take. One more says of parts that transformers leaves out
 /// too: its class of DeepSeek-V3 drops the layers of multi-token prediction.
 bool is_of_family(const HfFamily& family, std::string_view field) {
+  const auto is_one_of = [&](const auto& names) {
+    return std::ranges::find(names, field) != names.end();
+  };
   for (const char* name : {family.names.experts, family.names.newer_experts})
     if (name != nullptr && name == field) return true;
+  if (family.names.experts != nullptr && field == "clip_qkv") return true;
+  if (family.groups_experts && is_one_of(kGroupFields)) return true;
+  if (family.qk_norm && is_one_of(kNormFields)) return true;
   return traits_of(family.family).latent_attention &&
          (field == "kv_lora_rank" || field == "num_nextn_predict_layers");
 }
 
-Result<void> check_switches(const Fields& fields, const HfFamily& family) {
-  const auto check = [&](const char* name, std::string_view what, bool one_is_off) -> Result<void> {
-    const ParsedJson* value = fields.find(name);
-    if (value == nullptr || is_off(*value, one_is_off)) return {};
-    return fields.wrong(name, fmt::format("none (not modelled: {}; docs/limits.md)", what));
-  };
-  for (const Switch& field : kSwitches)
-    if (!is_of_family(family, field.name))
-      MFSDP_TRY(check(field.name, field.what, field.one_is_off));
-  if (!family.qk_norm)
-    for (const char* name : kNormSwitches) MFSDP_TRY(check(name, kFieldNorms, false));
-  if (const ParsedJson* causal = fields.find("is_causal"); causal != nullptr && *causal == false)
+/// Fields that change what is computed in a way that the family's recipe does not know: all of
+/// them, as one error.
+Result<void> check_foreign_fields(const Fields& fields, const HfFamily& family) {
+  std::vector<std::string> more;
+  std::optional<tl::unexpected<Error>> first;
+  for (const auto& [name, value] : fields.raw().items()) {
+    const ForeignField* row = find_foreign_field(name);
+    if (row == nullptr || row->to == ForeignTo::unknown_types || is_of_family(family, name))
+      continue;
+    fields.know({name.c_str()});
+    if (!row->counts(value)) continue;
+    if (first)
+      more.push_back(fmt::format("{} ({})", field_with_value(name, value), row->what));
+    else
+      first = fields.wrong(name, fmt::format("none (not modelled: {}; docs/limits.md)", row->what));
+  }
+  if (!first) {
+    const ParsedJson* causal = fields.find("is_causal");
+    if (causal == nullptr || *causal != false) return {};
     return fields.wrong("is_causal", "true (attention to later tokens is not modelled)");
-  return {};
+  }
+  if (more.empty()) return *first;
+  return fail(first->value().where,
+              fmt::format("{}; nor {}", first->value().what, fmt::join(more, ", ")));
 }
 
 /// Classifiers and the like have another head; a base model is trained as a language model.
@@ -134,6 +125,7 @@ Result<void> check_activation(const Fields& fields, const HfFamily& family) {
   const bool is_new = newer != nullptr && fields.find(newer) != nullptr;
   const char* name = is_new ? newer : family.names.activation;
   const ParsedJson* stated = fields.find(name);
+  fields.know({family.names.activation});  // where the newer name counts it changes nothing
   if (stated == nullptr) return {};
   if (!gelu) return *stated == "silu" ? Result<void>{} : fields.wrong(name, "\"silu\"");
   if (*stated == "gelu_pytorch_tanh" || (family.family == Family::gpt2 && *stated == "gelu_new") ||
@@ -164,7 +156,7 @@ Result<void> refuse_unsupported(const Fields& fields, const HfFamily& family) {
     return fields.wrong("attention_bias", "true (this model_type without them is not modelled)");
   MFSDP_TRY(fields.off("mlp_bias", "biases in the MLP"));
   MFSDP_TRY(check_head(fields));
-  return check_switches(fields, family);
+  return check_foreign_fields(fields, family);
 }
 
 /// Heads of latent attention: what turns stands behind the rest.
@@ -207,7 +199,7 @@ Result<void> read_sizes(const Fields& fields, const HfFamily& family, ModelShape
   MFSDP_TRY(fields.required_integer(names.layers, ShapeLimits::layers, shape.layers));
   MFSDP_TRY(fields.required_integer(names.heads, ShapeLimits::heads, shape.heads));
   shape.kv_heads = shape.heads;
-  const bool stated = fields.raw().contains("num_key_value_heads");
+  const bool stated = fields.contains("num_key_value_heads");
   if (!stated && !family.kv_heads_default_to_heads)
     return fields.wrong("num_key_value_heads", fmt::format("an integer from 1 to {}", shape.heads));
   MFSDP_TRY(fields.integer("num_key_value_heads", shape.heads, shape.kv_heads));
@@ -221,6 +213,7 @@ Result<void> read_sizes(const Fields& fields, const HfFamily& family, ModelShape
     shape.head_dim = family.head_dim != 0 ? family.head_dim : shape.hidden / shape.heads;
   }
   // Of latent attention some files say how much of a head turns there.
+  fields.know({"head_dim"});
   if (!traits_of(family.family).latent_attention)
     MFSDP_TRY(fields.integer("head_dim", ShapeLimits::heads, shape.head_dim));
   MFSDP_TRY(fields.required_integer("vocab_size", ShapeLimits::dim, shape.vocab));
@@ -229,14 +222,7 @@ Result<void> read_sizes(const Fields& fields, const HfFamily& family, ModelShape
   return fields.boolean("tie_word_embeddings", shape.tied_embeddings);
 }
 
-}  // namespace
-
-Result<HfModel> read_hf_config(std::string_view text, const std::string& where) {
-  MFSDP_LET(document, parse_json(text, where));
-  if (!document.is_object())
-    return fail(where, fmt::format("expected a JSON object, got {}", json_excerpt(document)));
-  const Fields fields(document, where);
-  MFSDP_LET(family, read_family(fields));
+Result<HfModel> read_as(const Fields& fields, const HfFamily& family) {
   MFSDP_TRY(refuse_unsupported(fields, family));
   HfModel model;
   model.shape.family = family.family;
@@ -251,8 +237,72 @@ Result<HfModel> read_hf_config(std::string_view text, const std::string& where) 
   MFSDP_TRY(read_sizes(fields, family, model.shape));
   MFSDP_TRY(read_hf_attention(fields, family, model));
   MFSDP_TRY(read_hf_experts(fields, family, model.shape));
-  MFSDP_TRY(check_shape(model.shape, where));
+  MFSDP_TRY(check_shape(model.shape, fields.where()));
   return model;
+}
+
+/// The error about a model_type of no family here: with what the file has that no family has, and
+/// with what is known of its class; else with the model_type as which the file can be read.
+tl::unexpected<Error> other_type(const Fields& fields) {
+  const auto& type = fields.raw().at("model_type").get_ref<const std::string&>();
+  std::vector<std::string> reasons = foreign_reasons(fields.raw());
+  if (const auto what = what_class_has(type))
+    reasons.insert(reasons.begin(), fmt::format("its class has {}", *what));
+  const std::string shown = json_excerpt(type);
+  if (!reasons.empty())
+    return fail(fields.where(), fmt::format("model_type: {} is not modelled: {} (docs/limits.md)",
+                                            shown, fmt::join(reasons, ", ")));
+  constexpr std::array<std::string_view, 6> kTried{"llama",     "gpt2",        "mixtral",
+                                                   "qwen3_moe", "deepseek_v3", "deepseek_v2"};
+  for (const std::string_view name : kTried)
+    if (read_as(fields, *std::ranges::find(hf_families(), name, &HfFamily::model_type)))
+      return fail(fields.where(),
+                  fmt::format("model_type: {} is not known, and what its class computes is not in "
+                              "the file; if it computes as {} does, set model_type to \"{}\"",
+                              shown, name, name));
+  return fields.wrong("model_type", hf_family_list());
+}
+
+/// Names of fields that nothing read: those of `json`, and of objects in it whose fields are read
+/// one by one.
+void add_passed_over(const ParsedJson& json, const std::string& prefix, const AskedFields& asked,
+                     std::vector<std::string>& names) {
+  for (const auto& [key, value] : json.items()) {
+    const std::string name = prefix + key;
+    if (value.is_object() && asked.has_object(name))
+      add_passed_over(value, name + ".", asked, names);
+    else if (!value.is_null() && !asked.has(name) && !is_harmless_field(name))
+      names.push_back(name);
+  }
+}
+
+std::optional<std::string> passed_over_note(const ParsedJson& json, const AskedFields& asked) {
+  constexpr std::size_t kMostNames = 12;
+  std::vector<std::string> names;
+  add_passed_over(json, "", asked, names);
+  if (names.empty()) return std::nullopt;
+  const std::size_t shown = std::min(names.size(), kMostNames);
+  const auto end = names.begin() + static_cast<std::ptrdiff_t>(shown);
+  std::string text = fmt::format("fields that are not known here were passed over: {}",
+                                 fmt::join(names.begin(), end, ", "));
+  if (shown < names.size()) text += fmt::format(" and {} more", names.size() - shown);
+  return printable(text);
+}
+
+}  // namespace
+
+Result<HfModel> read_hf_config(std::string_view text, const std::string& where) {
+  MFSDP_LET(document, parse_python_json(text, where));
+  if (!document.is_object())
+    return fail(where, fmt::format("expected a JSON object, got {}", json_excerpt(document)));
+  AskedFields asked;
+  const Fields fields(document, where, "", &asked);
+  std::vector<std::string> notes;
+  MFSDP_LET(family, read_family(fields, notes));
+  MFSDP_LET(model, read_as(fields, family));
+  if (auto note = passed_over_note(document, asked)) notes.push_back(std::move(*note));
+  model.notes = std::move(notes);
+  return std::move(model);
 }
 
 Result<ModelShape> parse_hf_config(std::string_view text, const std::string& where) {

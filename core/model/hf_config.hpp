@@ -17,17 +17,24 @@ struct NamedModel {
   std::string name;  ///< built-in name, or the folder or file name of a path
   ModelShape shape;
   ModelGaps gaps;
+  std::vector<std::string> notes;  ///< as HfModel's
 };
 
 /// What a config.json says.
 struct HfModel {
   ModelShape shape;
   ModelGaps gaps;
+  /// What the user should know of how the file was read, a sentence each: that its model_type was
+  /// read as another, and which fields were passed over.
+  std::vector<std::string> notes;
 };
 
-/// Reads the text of a config.json of one of hf_families(). `where` is the file's name
-/// for errors. Wrong JSON names its line; a missing, wrong or absurd field is named.
-/// What would change memory or time in a way that no recipe knows is an error that names the field.
+/// Reads the text of a config.json of one of hf_families(), told by its model_type, or where that
+/// is another by the class that `architectures` names. `where` is the file's name for errors. Wrong
+/// JSON names its line (NaN and Infinity, which Python writes, are numbers); a missing, wrong or
+/// absurd field is named. Fields that would change memory or time in a way that no recipe knows are
+/// an error that names them and their values. Fields that are not known here are passed over, with
+/// a note (core/model/foreign_fields.hpp).
 [[nodiscard]] Result<HfModel> read_hf_config(std::string_view text, const std::string& where);
 
 /// The same where a gap is an error too: for whoever computes with the shape.

@@ -70,6 +70,7 @@ Result<void> read_grouped_router(const HfFields& fields, const HfFamily& family,
   } else {
     MFSDP_TRY(fields.off("norm_topk_prob", "weights that are divided by their sum"));
   }
+  fields.know({"n_group", "topk_group"});  // greedy choice takes no groups
   if (!greedy) {
     MFSDP_TRY(fields.required_integer("n_group", shape.experts, shape.router_groups));
     if (shape.experts % shape.router_groups != 0)
@@ -95,6 +96,7 @@ Result<void> read_router(const HfFields& fields, const HfFamily& family, ModelSh
     return fields.wrong("router_jitter_noise", "0 (noise in the router's input is not modelled)");
   bool has_loss = false;
   MFSDP_TRY(fields.boolean("output_router_logits", has_loss));
+  fields.know({"router_aux_loss_coef", "router_z_loss_coef"});  // of the loss alone
   if (!has_loss) return {};
   shape.router_aux_loss = family.aux_loss;
   const Json* coefficient = fields.find("router_aux_loss_coef");

@@ -9,10 +9,26 @@
 
 namespace mfsdp {
 
-HfFields::HfFields(const Json& object, const std::string& where, std::string prefix)
-    : object_(object), where_(where), prefix_(std::move(prefix)) {}
+HfFields::HfFields(const Json& object, const std::string& where, std::string prefix,
+                   AskedFields* asked)
+    : object_(object), where_(where), prefix_(std::move(prefix)), asked_(asked) {}
+
+void HfFields::know(std::initializer_list<const char*> names) const {
+  if (asked_ == nullptr) return;
+  for (const char* name : names) asked_->add(prefix_ + name);
+}
+
+void HfFields::know_all() const {
+  for (const auto& [name, value] : object_.items()) know({name.c_str()});
+}
+
+bool HfFields::contains(const char* name) const {
+  know({name});
+  return object_.contains(name);
+}
 
 const HfFields::Json* HfFields::find(const char* name) const {
+  know({name});
   const auto at = object_.find(name);
   return at == object_.end() || at->is_null() ? nullptr : &*at;
 }
@@ -45,7 +61,7 @@ Result<void> HfFields::integer_between(std::int64_t least, std::int64_t most, co
 }
 
 Result<void> HfFields::stated(const char* name, std::string_view expected) const {
-  return object_.contains(name) ? Result<void>{} : wrong(name, expected);
+  return contains(name) ? Result<void>{} : wrong(name, expected);
 }
 
 Result<void> HfFields::required_integer(const char* name, std::int64_t most,
@@ -91,7 +107,8 @@ Result<std::optional<HfFields>> HfFields::object(const char* name) const {
   const Json* field = find(name);
   if (field == nullptr) return std::optional<HfFields>{};
   if (!field->is_object()) return wrong(name, "an object or null");
-  return std::optional<HfFields>(std::in_place, *field, where_, prefix_ + name + ".");
+  if (asked_ != nullptr) asked_->add_object(prefix_ + name);
+  return std::optional<HfFields>(std::in_place, *field, where_, prefix_ + name + ".", asked_);
 }
 
 }  // namespace mfsdp

@@ -25,7 +25,10 @@ constexpr std::size_t kSuggestions = 3;
 Result<NamedModel> read_model(std::string name, const fs::path& path) {
   MFSDP_LET(text, read_file(path, "a config.json", kLargestFile));
   MFSDP_LET(model, read_hf_config(text, path.string()));
-  return NamedModel{.name = std::move(name), .shape = model.shape, .gaps = model.gaps};
+  return NamedModel{.name = std::move(name),
+                    .shape = std::move(model.shape),
+                    .gaps = std::move(model.gaps),
+                    .notes = std::move(model.notes)};
 }
 
 /// "runs/my_model/config.json" and "runs/my_model/" are my_model, "small.json" is small.

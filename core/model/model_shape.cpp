@@ -143,6 +143,23 @@ Result<void> check_factors(const std::vector<Rational>& factors, std::int64_t fr
   return {};
 }
 
+/// Between which turns frequencies are blended. Of YaRN both ends may be one: the step between what
+/// is kept and what is stretched is a sharp one then, as in Kimi-K2.
+Result<void> check_blend(const RopeScaling& scaling, const std::string& where) {
+  const bool is_yarn = scaling.kind == RopeKind::yarn;
+  const std::string_view low = is_yarn ? "beta_slow" : "low_freq_factor";
+  const std::string_view high = is_yarn ? "beta_fast" : "high_freq_factor";
+  const double begin = scaling.low_freq_factor.value();
+  const double end = scaling.high_freq_factor.value();
+  if (!positive(scaling.low_freq_factor))
+    return fail(where,
+                fmt::format("rope_scaling.{}: expected a number above 0, got {}", low, begin));
+  const bool ordered = positive(scaling.high_freq_factor) && (is_yarn ? end >= begin : end > begin);
+  if (ordered) return {};
+  return fail(where, fmt::format("rope_scaling.{}: expected a number {} {} ({}), got {}", high,
+                                 is_yarn ? "of at least" : "above", low, begin, end));
+}
+
 Result<void> check_scaling(const ModelShape& shape, const std::string& where) {
   const RopeScaling& scaling = shape.rope_scaling;
   if (scaling == RopeScaling{}) return {};
@@ -163,16 +180,7 @@ Result<void> check_scaling(const ModelShape& shape, const std::string& where) {
     MFSDP_TRY(check_factors(scaling.long_factors, frequencies, "long_factor", where));
     return check_original(scaling, where);
   }
-  if (!positive(scaling.low_freq_factor))
-    return fail(where,
-                fmt::format("rope_scaling.low_freq_factor: expected a number above 0, got {}",
-                            scaling.low_freq_factor.value()));
-  if (!positive(scaling.high_freq_factor) ||
-      scaling.high_freq_factor.value() <= scaling.low_freq_factor.value())
-    return fail(where,
-                fmt::format("rope_scaling.high_freq_factor: expected a number above "
-                            "low_freq_factor ({}), got {}",
-                            scaling.low_freq_factor.value(), scaling.high_freq_factor.value()));
+  MFSDP_TRY(check_blend(scaling, where));
   return check_original(scaling, where);
 }
 

@@ -15,48 +15,70 @@ struct Unmodelled {
   std::string_view what;
 };
 
-constexpr std::string_view kExperts = "a mixture of experts";
+constexpr std::string_view kModelled = {};  ///< by a recipe, though not built in
 constexpr std::string_view kLayerNorms = "layer norms and another MLP";
+constexpr std::string_view kBesides = "layer norms, and attention beside the MLP";
+constexpr std::string_view kStateSpace = "state-space layers";
+constexpr std::string_view kLinear = "linear attention";
+constexpr std::string_view kImages = "an image encoder";
+constexpr std::string_view kEncoder = "an encoder";
 
-/// The first that matches counts, so narrower parts stand before wider ones.
+/// The first that matches counts, so narrower parts stand before wider ones. Where models of one
+/// beginning differ, each that is known has a row, and the others have none: a config.json says
+/// what they have.
 constexpr std::array kUnmodelled{
-    Unmodelled{.part = "deepseek",
-               .what = "parts that deepseek_v2 and deepseek_v3, which are modelled, do not have"},
-    Unmodelled{.part = "kimi", .what = "experts and multi-head latent attention"},
+    Unmodelled{.part = "deepseekmoe", .what = "experts of DeepSeek's kind beside plain attention"},
+    Unmodelled{.part = "deepseekv3.2", .what = "attention to chosen tokens"},
+    Unmodelled{.part = "kimilinear", .what = kLinear},
     Unmodelled{.part = "gemma3n",
                .what = "layers that share keys and values, and sparse activations"},
     Unmodelled{.part = "gemma3", .what = "an image encoder; its text models are of gemma3_text"},
     Unmodelled{.part = "recurrentgemma", .what = "recurrent layers"},
-    Unmodelled{.part = "llama4", .what = "experts and chunked attention"},
+    Unmodelled{.part = "llama4", .what = "chunked attention and layers without RoPE"},
     Unmodelled{.part = "mllama", .what = "cross-attention to images"},
-    Unmodelled{.part = "vision", .what = "an image encoder"},
-    Unmodelled{.part = "vl", .what = "an image encoder"},
-    Unmodelled{.part = "qwen3next", .what = "experts and linear attention"},
-    Unmodelled{.part = "glm4", .what = "other norms, or a mixture of experts"},
-    Unmodelled{.part = "grok", .what = kExperts},
-    Unmodelled{.part = "minimax", .what = "experts and linear attention"},
-    Unmodelled{.part = "dbrx", .what = kExperts},
-    Unmodelled{.part = "jamba", .what = "state-space layers"},
-    Unmodelled{.part = "mamba", .what = "state-space layers"},
-    Unmodelled{.part = "nemotron", .what = "another MLP"},
+    Unmodelled{.part = "vision", .what = kImages},
+    Unmodelled{.part = "vl", .what = kImages},
+    Unmodelled{.part = "qwen3next", .what = kLinear},
+    Unmodelled{.part = "glm4", .what = "RoPE of half of each head"},
+    Unmodelled{.part = "grok", .what = "experts with GELU, and scaled activations"},
+    Unmodelled{.part = "minimaxm1", .what = kLinear},
+    Unmodelled{.part = "minimaxm2",
+               .what =
+                   "norms over all of a layer's heads, RoPE of a part of each head, and experts "
+                   "routed by sigmoids"},
+    Unmodelled{.part = "minimaxtext", .what = kLinear},
+    Unmodelled{.part = "dbrx",
+               .what = "layer norms, and queries, keys and values that are cut off"},
+    Unmodelled{.part = "jamba", .what = kStateSpace},
+    Unmodelled{.part = "mamba", .what = kStateSpace},
+    Unmodelled{.part = "zamba", .what = kStateSpace},
+    Unmodelled{.part = "nemotronh", .what = kStateSpace},
+    Unmodelled{.part = "nemotron4",
+               .what = "layer norms, and an MLP without a gate, with squared ReLU"},
     Unmodelled{.part = "olmo3", .what = "OLMo 2's norms and sliding windows"},
     Unmodelled{.part = "olmo1b", .what = "norms without weights"},
     Unmodelled{.part = "olmo7b", .what = "norms without weights"},
-    Unmodelled{.part = "granite", .what = "scaled residuals and logits"},
-    Unmodelled{.part = "phimoe", .what = kExperts},
+    Unmodelled{.part = "granite3b", .what = kModelled},  // code models: Llama's blocks
+    Unmodelled{.part = "granite34b", .what = kLayerNorms},
+    Unmodelled{.part = "granite3", .what = "scaled residuals and logits"},
+    Unmodelled{.part = "granite4", .what = "scaled residuals and logits"},
+    Unmodelled{.part = "phimoe", .what = "layer norms, and routing by SparseMixer"},
     Unmodelled{.part = "phi4m", .what = "encoders of images and sound"},  // mm, multimodal
-    Unmodelled{.part = "phi4flash", .what = "state-space layers"},
-    Unmodelled{.part = "phi1", .what = kLayerNorms},
-    Unmodelled{.part = "phi2", .what = kLayerNorms},
-    Unmodelled{.part = "falcon", .what = kLayerNorms},
-    Unmodelled{.part = "gptneox", .what = kLayerNorms},
-    Unmodelled{.part = "pythia", .what = kLayerNorms},
-    Unmodelled{.part = "bloom", .what = kLayerNorms},
-    Unmodelled{.part = "cohere", .what = kLayerNorms},
-    Unmodelled{.part = "commandr", .what = kLayerNorms},
+    Unmodelled{.part = "phi4flash", .what = kStateSpace},
+    Unmodelled{.part = "phi1", .what = kBesides},
+    Unmodelled{.part = "phi2", .what = kBesides},
+    Unmodelled{.part = "falcon3", .what = kModelled},  // Llama's blocks
+    Unmodelled{.part = "falconh1", .what = kStateSpace},
+    Unmodelled{.part = "falconmamba", .what = kStateSpace},
+    Unmodelled{.part = "falcon", .what = kBesides},
+    Unmodelled{.part = "gptneox", .what = kBesides},
+    Unmodelled{.part = "pythia", .what = kBesides},
+    Unmodelled{.part = "bloom", .what = "layer norms, and ALiBi in place of RoPE"},
+    Unmodelled{.part = "cohere", .what = kBesides},
+    Unmodelled{.part = "commandr", .what = kBesides},
     Unmodelled{.part = "starcoder", .what = kLayerNorms},
-    Unmodelled{.part = "bert", .what = "an encoder"},
-    Unmodelled{.part = "t5", .what = "an encoder"},
+    Unmodelled{.part = "bert", .what = kEncoder},
+    Unmodelled{.part = "t5", .what = kEncoder},
 };
 
 constexpr std::string_view kSeparators = "-_ /";
@@ -80,7 +102,7 @@ std::optional<std::string_view> what_is_not_modelled(std::string_view name) {
   if (has_word(name, "distill")) return std::nullopt;
   const auto found = std::ranges::find_if(
       kUnmodelled, [&](const Unmodelled& family) { return has_word(name, family.part); });
-  if (found == kUnmodelled.end()) return std::nullopt;
+  if (found == kUnmodelled.end() || found->what == kModelled) return std::nullopt;
   return found->what;
 }
 

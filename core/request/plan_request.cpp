@@ -39,6 +39,10 @@ Result<void> PlanRequests::tell_gaps(const NamedModel& model, bool runs) {
     if (runs) return fail("--model", text);
     if (told_.insert(text).second && talk_.warn) talk_.warn(text);
   }
+  for (const std::string& line : model.notes) {
+    const std::string text = model.name + ": " + line;
+    if (told_.insert(text).second && talk_.note) talk_.note(text);
+  }
   return {};
 }
 

@@ -197,7 +197,9 @@ constexpr std::array kRules{
              error},
     RuleInfo{"MF817", "not-joined", "A rank did not launch a collective that others launched.",
              error},
-    RuleInfo{"MF818", "unfinished", "A collective that all ranks launched has not ended.", error},
+    RuleInfo{"MF818", "unfinished",
+             "A collective has not ended, though each rank whose record there is launched it.",
+             error},
     RuleInfo{"MF819", "waiting-cycle", "Ranks wait for each other in collectives of their groups.",
              error},
 };

@@ -1,6 +1,9 @@
 #include "verify/tool/judge.hpp"
 
+#include <fmt/format.h>
+
 #include <algorithm>
+#include <cstdint>
 #include <string>
 #include <vector>
 
@@ -17,6 +20,7 @@
 #include "verify/tool/print_findings.hpp"
 #include "verify/traces/configuration_rules.hpp"
 #include "verify/traces/file_rank.hpp"
+#include "verify/traces/known_settings.hpp"
 #include "verify/traces/trace_report.hpp"
 
 namespace mfsdp {
@@ -26,13 +30,19 @@ constexpr std::size_t kMostConfigurationBytes = std::size_t{64} << 20;
 
 Result<ExitCode> judge_traces(const VerifyOptions& options, const Session& session) {
   std::vector<traces::TraceReport> reports;
+  std::vector<Error> left_out;
   const auto environment = environment_of(options);
   traces::ReportSettings settings;
   if (const auto policy = environment.find("NCCL_CTA_POLICY"); policy != environment.end())
     settings.cta_policy = policy->second;
   for (const std::string& path : options.kineto) {
-    MFSDP_LET(trace, traces::read_kineto(path, {}));
-    MFSDP_LET(report, traces::analyse_trace(trace, settings));
+    auto read = traces::read_kineto(path, {}).and_then(
+        [&](const traces::Trace& trace) { return traces::analyse_trace(trace, settings); });
+    if (!read) {
+      left_out.push_back(std::move(read.error()));
+      continue;
+    }
+    traces::TraceReport& report = *read;
     const auto same = [&](const traces::TraceReport& other) {
       return other.rank && other.rank == report.rank && other.world_size == report.world_size;
     };
@@ -40,6 +50,9 @@ Result<ExitCode> judge_traces(const VerifyOptions& options, const Session& sessi
       return traces::fail_of_one_rank(printable(path), *report.rank, other->where);
     reports.push_back(std::move(report));
   }
+  if (reports.empty()) return tl::unexpected<Error>(left_out.front());
+  for (const Error& error : left_out)
+    report_warning(session.err, "left out is " + error.message(), session.tool);
   switch (options.output) {
     case FindingsFormat::json: session.out << traces::render_trace_json(reports); break;
     case FindingsFormat::md: session.out << traces::render_trace_markdown(reports); break;
@@ -47,15 +60,38 @@ Result<ExitCode> judge_traces(const VerifyOptions& options, const Session& sessi
       session.out << wrap_text(traces::render_trace_text(reports, session.style), session.style);
   }
   const auto good = [](const traces::TraceReport& report) { return report.verdict.good(); };
-  return std::ranges::all_of(reports, good) ? ExitCode::good : ExitCode::negative;
+  return left_out.empty() && std::ranges::all_of(reports, good) ? ExitCode::good
+                                                                : ExitCode::negative;
+}
+
+/// A file in which a rule knows a setting; else the error says what the file looks like.
+Result<std::vector<traces::Configuration>> known_configurations(const std::string& path,
+                                                                traces::SettingsSeen& seen) {
+  MFSDP_LET(text, read_file(path, "a configuration", kMostConfigurationBytes));
+  auto configurations = traces::read_configurations(text, path);
+  if (configurations) seen = traces::settings_seen(*configurations);
+  if (configurations && seen.is_known_trainer) return configurations;
+  const auto other = traces::configuration_of_others(text);
+  if (!other && !configurations) return configurations;
+  return fail(printable(path),
+              fmt::format("no setting that a rule looks at{}; expected flags of Megatron-LM "
+                          "(--use-megatron-fsdp), a configuration of Megatron-Bridge or verl as "
+                          "JSON, or variables of NCCL and PyTorch (A=1)",
+                          other ? ": it looks like " + *other : std::string()));
 }
 
 Result<ExitCode> judge_configurations(const VerifyOptions& options, const Session& session) {
   std::vector<Finding> findings;
   std::string subjects;
+  std::string looked_at;
+  std::int64_t passed_over = 0;
+  std::int64_t known = 0;
   for (const std::string& path : options.config) {
-    MFSDP_LET(text, read_file(path, "a configuration", kMostConfigurationBytes));
-    MFSDP_LET(configurations, traces::read_configurations(text, path));
+    traces::SettingsSeen seen;
+    MFSDP_LET(configurations, known_configurations(path, seen));
+    looked_at += fmt::format("{}: {}\n", printable(path), traces::settings_words(seen));
+    known += std::ssize(seen.looked_at);
+    passed_over += std::ssize(seen.passed_over);
     for (traces::Configuration& configuration : configurations) {
       for (const auto& [name, value] : environment_of(options))
         configuration.environment[name] = value;
@@ -64,7 +100,10 @@ Result<ExitCode> judge_configurations(const VerifyOptions& options, const Sessio
     }
     subjects += (subjects.empty() ? "" : ", ") + path;
   }
-  return print_findings(findings, options.output, subjects, session);
+  if (options.output == FindingsFormat::text)
+    session.out << wrap_text(looked_at + "\n", session.style);
+  return print_findings(findings, options.output, subjects, session,
+                        {{"settings_looked_at", known}, {"settings_passed_over", passed_over}});
 }
 
 Result<ExitCode> judge_run(const VerifyOptions& options, const Session& session) {

@@ -4,6 +4,8 @@
 
 #include <algorithm>
 #include <filesystem>
+#include <iterator>
+#include <optional>
 #include <span>
 #include <string>
 #include <system_error>
@@ -57,51 +59,113 @@ std::int64_t calls_in(std::span<const traces::RecordedGroup> groups) {
   return calls;
 }
 
-ExitCode print_verdict(std::span<const traces::RecordedGroup> groups, std::int64_t files,
-                       std::string_view what, std::string_view limit, const VerifyOptions& options,
-                       const std::vector<std::string>& paths, const Session& session) {
-  RuleVerdict verdict = traces::judge_records(groups);
-  const std::int64_t calls = calls_in(groups);
+/// Files that were read and judged, and why others were left out.
+struct Judged {
+  std::vector<traces::RecordedGroup> groups;
+  std::int64_t files = 0;
+  std::vector<Error> left_out;
+  std::string limits;  ///< lines on what these files cannot show
+};
+
+/// Judges the rest where some of several files are left out; an error where all are.
+Result<ExitCode> print_verdict(const Judged& judged, std::string_view what,
+                               const VerifyOptions& options, const std::vector<std::string>& paths,
+                               const Session& session) {
+  if (judged.files == 0) return tl::unexpected<Error>(judged.left_out.front());
+  RuleVerdict verdict = traces::judge_records(judged.groups);
+  for (const Error& error : judged.left_out)
+    verdict.not_judged.push_back({"MF815", "left out is " + error.message()});
+  const std::int64_t calls = calls_in(judged.groups);
+  const std::int64_t left_out = std::ssize(judged.left_out);
   if (options.output == FindingsFormat::text)
-    session.out << wrap_text(fmt::format("{}: {}, {}\n{}\n", traces::counted(files, what),
-                                         traces::counted(std::ssize(groups), "group"),
-                                         traces::counted(calls, "call"), limit),
-                             session.style);
+    session.out << wrap_text(
+        fmt::format(
+            "{}{}: {}, {}\n{}\n", traces::counted(judged.files, what),
+            left_out == 0 ? "" : fmt::format(", {} left out", traces::counted(left_out, "file")),
+            traces::counted(std::ssize(judged.groups), "group"), traces::counted(calls, "call"),
+            judged.limits),
+        session.style);
+  std::vector<Figure> figures{
+      {"files", judged.files}, {"groups", std::ssize(judged.groups)}, {"calls", calls}};
+  if (left_out > 0) figures.push_back({"left_out", left_out});
   return print_findings(verdict.findings, options.output,
                         printable(fmt::format("{}", fmt::join(paths, ", "))), session,
-                        {{"files", files}, {"groups", std::ssize(groups)}, {"calls", calls}},
-                        std::move(verdict.not_judged));
+                        std::move(figures), std::move(verdict.not_judged));
+}
+
+Result<traces::FlightDump> read_dump(const fs::path& file, std::optional<std::int64_t> rank) {
+  const std::string where = printable(file.string());
+  if (!rank)
+    return fail(where, "expected the rank as a number in the file's name, as in nccl_trace_rank_0");
+  MFSDP_LET(bytes, read_file(file, "a dump of the flight recorder", kMostBytes));
+  return traces::read_flight_dump(bytes, where, *rank);
+}
+
+/// A file that is one of NCCL's inspector by itself.
+Result<traces::InspectorFile> read_log(const fs::path& file) {
+  MFSDP_LET(bytes, read_file(file, "a log of NCCL's inspector", kMostBytes));
+  std::vector<traces::InspectorFile> alone;
+  alone.push_back({.where = printable(file.string()), .bytes = std::move(bytes)});
+  MFSDP_TRY(traces::read_inspector_logs(alone));
+  return std::move(alone.front());
+}
+
+/// Groups whose ranks no dump names: ranks that left none are not missed there.
+std::string unknown_groups(std::span<const traces::RecordedGroup> groups) {
+  std::string text;
+  for (const traces::RecordedGroup& group : groups)
+    if (group.ranks.empty() && group.members.size() > 1)
+      text += fmt::format(
+          "which ranks group {} has is not written (pg_config): ranks that left no "
+          "dump are not missed\n",
+          group.name);
+  return text;
 }
 
 }  // namespace
 
 Result<ExitCode> judge_flight_dumps(const VerifyOptions& options, const Session& session) {
   MFSDP_LET(files, files_of(options.flight_recorder));
-  MFSDP_LET(ranks, traces::ranks_of_files(files));
+  const auto ranks = traces::ranks_of_files(files);
   std::vector<traces::FlightDump> dumps;
+  Judged judged;
   for (std::size_t i = 0; i < files.size(); ++i) {
-    MFSDP_LET(bytes, read_file(files[i], "a dump of the flight recorder", kMostBytes));
-    MFSDP_LET(dump, traces::read_flight_dump(bytes, printable(files[i].string()), ranks[i]));
-    dumps.push_back(std::move(dump));
+    auto dump = read_dump(files[i], ranks[i]);
+    if (dump)
+      dumps.push_back(std::move(*dump));
+    else
+      judged.left_out.push_back(std::move(dump.error()));
   }
-  MFSDP_LET(groups, traces::join_dumps(std::move(dumps)));
-  return print_verdict(groups, std::ssize(files), "dump", "", options, options.flight_recorder,
-                       session);
+  const std::int64_t read = std::ssize(dumps);
+  MFSDP_LET(joined, traces::join_agreeing_dumps(std::move(dumps)));
+  judged.files = read - std::ssize(joined.left_out);
+  std::ranges::move(joined.left_out, std::back_inserter(judged.left_out));
+  judged.groups = std::move(joined.groups);
+  judged.limits = unknown_groups(judged.groups);
+  return print_verdict(judged, "dump", options, options.flight_recorder, session);
 }
 
 Result<ExitCode> judge_inspector_logs(const VerifyOptions& options, const Session& session) {
   MFSDP_LET(files, files_of(options.nccl_inspector));
   std::vector<traces::InspectorFile> logs;
-  for (const fs::path& file : files) {
-    MFSDP_LET(bytes, read_file(file, "a log of NCCL's inspector", kMostBytes));
-    logs.push_back({.where = printable(file.string()), .bytes = std::move(bytes)});
-  }
-  MFSDP_LET(groups, traces::read_inspector_logs(logs));
-  return print_verdict(
-      groups, std::ssize(files), "log",
+  Judged judged;
+  judged.limits =
       "logs hold some of the collectives that ended: what a rank never joined, or what has not "
-      "ended, they do not show\n",
-      options, options.nccl_inspector, session);
+      "ended, they do not show\n";
+  for (const fs::path& file : files) {
+    auto log = read_log(file);
+    if (!log) {
+      judged.left_out.push_back(std::move(log.error()));
+      continue;
+    }
+    if (traces::ends_within_a_line(log->bytes))
+      judged.limits += fmt::format("{} ends within a line, which is left out\n", log->where);
+    logs.push_back(std::move(*log));
+  }
+  judged.files = std::ssize(logs);
+  MFSDP_LET(groups, traces::read_inspector_logs(logs));
+  judged.groups = std::move(groups);
+  return print_verdict(judged, "log", options, options.nccl_inspector, session);
 }
 
 }  // namespace mfsdp

@@ -284,7 +284,7 @@ Result<std::vector<Configuration>> read_configurations(std::string_view text,
     return fail(where, "expected a configuration as JSON or as flags, got nothing");
   Parts parts;
   if (text[start] == '{') {
-    MFSDP_LET(json, parse_json(text, where));
+    MFSDP_LET(json, parse_python_json(text, where));
     take_json(json, "", parts);
   } else {
     if (!is_utf8(text)) return fail(where, "expected text, got bytes that are not UTF-8");

@@ -43,21 +43,14 @@ std::optional<std::int64_t> rank_in_name(std::string_view name) {
   return number_at(stem, before == std::string::npos ? 0 : before + 1);
 }
 
-Result<std::vector<std::int64_t>> ranks_of_files(std::span<const std::filesystem::path> files) {
-  std::vector<std::int64_t> ranks;
-  const std::filesystem::path* nameless = nullptr;
-  for (const std::filesystem::path& file : files) {
-    const auto rank = rank_in_name(file.filename().string());
-    if (rank)
-      ranks.push_back(*rank);
-    else if (nameless == nullptr)
-      nameless = &file;
-  }
-  if (nameless == nullptr) return ranks;
-  if (!ranks.empty())
-    return fail(printable(nameless->string()),
-                "expected the rank as a number in the file's name, as in nccl_trace_rank_0");
-  for (std::size_t i = 0; i < files.size(); ++i) ranks.push_back(static_cast<std::int64_t>(i));
+std::vector<std::optional<std::int64_t>> ranks_of_files(
+    std::span<const std::filesystem::path> files) {
+  std::vector<std::optional<std::int64_t>> ranks;
+  for (const std::filesystem::path& file : files)
+    ranks.push_back(rank_in_name(file.filename().string()));
+  const bool some = std::ranges::any_of(ranks, [](const auto& rank) { return rank.has_value(); });
+  if (some) return ranks;
+  for (std::size_t i = 0; i < files.size(); ++i) ranks[i] = static_cast<std::int64_t>(i);
   return ranks;
 }
 

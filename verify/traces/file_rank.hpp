@@ -17,9 +17,9 @@ namespace mfsdp::traces {
 /// without its extension; none without a number.
 [[nodiscard]] std::optional<std::int64_t> rank_in_name(std::string_view name);
 
-/// Of each file; where no name has a number, files are ranks 0, 1, ... in their order. An error
-/// names a file without a number among others that have one.
-[[nodiscard]] Result<std::vector<std::int64_t>> ranks_of_files(
+/// Of each file; where no name has a number, files are ranks 0, 1, ... in their order. None for a
+/// file without a number among others that have one.
+[[nodiscard]] std::vector<std::optional<std::int64_t>> ranks_of_files(
     std::span<const std::filesystem::path> files);
 
 /// That `where` and `other` are of one rank.

@@ -46,4 +46,14 @@ struct FlightDump {
 /// group that it recorded, a group that has other ranks in another dump.
 [[nodiscard]] Result<std::vector<RecordedGroup>> join_dumps(std::vector<FlightDump> dumps);
 
+/// Groups, and why dumps were left out of them.
+struct JoinedDumps {
+  std::vector<RecordedGroup> groups;
+  std::vector<Error> left_out;
+};
+
+/// The same, where dumps that more than half of the others contradict are left out: those of
+/// another job, or of another rank than their name says. An error where most do.
+[[nodiscard]] Result<JoinedDumps> join_agreeing_dumps(std::vector<FlightDump> dumps);
+
 }  // namespace mfsdp::traces

@@ -83,8 +83,15 @@ Result<void> add_line(Communicators& all, std::string_view line, const std::stri
   return {};
 }
 
+/// Where the last line begins.
+std::size_t last_line(std::string_view bytes) {
+  const std::size_t newline = bytes.rfind('\n');
+  return newline == std::string_view::npos ? 0 : newline + 1;
+}
+
 Result<void> add_file(Communicators& all, const InspectorFile& file) {
   std::string_view rest = file.bytes;
+  if (ends_within_a_line(rest)) rest = rest.substr(0, last_line(rest));
   std::int64_t number = 0;
   bool some = false;
   while (!rest.empty()) {
@@ -124,6 +131,13 @@ void add_groups(std::vector<RecordedGroup>& groups, const std::string& id,
 }
 
 }  // namespace
+
+bool ends_within_a_line(std::string_view bytes) {
+  const std::size_t begin = last_line(bytes);
+  const std::string_view line = bytes.substr(begin);
+  return begin > 0 && line.find_first_not_of(" \t\r") != std::string_view::npos &&
+         !nlohmann::json::parse(line, nullptr, false).is_object();
+}
 
 Result<std::vector<RecordedGroup>> read_inspector_logs(std::span<const InspectorFile> files) {
   Communicators all;

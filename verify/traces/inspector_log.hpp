@@ -19,10 +19,15 @@ struct InspectorFile {
   std::string bytes;
 };
 
+/// Whether the last line is no whole object of JSON and does not end: its process was killed while
+/// it wrote. Other lines before it are whole.
+[[nodiscard]] bool ends_within_a_line(std::string_view bytes);
+
 /// By communicator: members are its ranks, as it counts them. A line for each dump of the plugin's
-/// thread holds the last collective that had ended, so that records have gaps. Errors name file and
-/// line: what is no such line, a communicator whose number of ranks differs, a rank of it in two
-/// files, a collective's number twice with different contents.
+/// thread holds the last collective that had ended, so that records have gaps. A last line that is
+/// cut off after others is left out. Errors name file and line: what is no such line, a
+/// communicator whose number of ranks differs, a rank of it in two files, a collective's number
+/// twice with different contents.
 [[nodiscard]] Result<std::vector<RecordedGroup>> read_inspector_logs(
     std::span<const InspectorFile> files);
 

@@ -1,6 +1,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <optional>
 #include <set>
 #include <utility>
 
@@ -20,29 +21,37 @@ struct GroupRanks {
   std::string where;
 };
 
+Result<void> check_version(const FlightDump& dump, const FlightDump& other) {
+  if (dump.version == other.version) return {};
+  return fail(dump.where,
+              fmt::format("version {}, but {} in {}: expected dumps of one job",
+                          printable(dump.version), printable(other.version), other.where));
+}
+
 Result<void> check_ranks(const std::vector<FlightDump>& dumps) {
   for (std::size_t i = 1; i < dumps.size(); ++i) {
     if (dumps[i].rank == dumps[i - 1].rank)
       return fail_of_one_rank(dumps[i].where, dumps[i].rank, dumps[i - 1].where);
-    if (dumps[i].version != dumps[0].version)
-      return fail(dumps[i].where, fmt::format("version {}, but {} in {}: expected dumps of one job",
-                                              printable(dumps[i].version),
-                                              printable(dumps[0].version), dumps[0].where));
+    MFSDP_TRY(check_version(dumps[i], dumps[0]));
   }
   return {};
+}
+
+/// A rank that recorded calls of a group is one of its ranks.
+Result<void> check_member(const FlightDump& dump, const std::string& name,
+                          const FlightGroup& group) {
+  const bool is_one = group.ranks.empty() || std::ranges::binary_search(group.ranks, dump.rank);
+  if (is_one || (group.calls.empty() && group.transfers.empty())) return {};
+  return fail(dump.where, fmt::format("rank {} recorded calls of group {}, which has {}: expected "
+                                      "the rank that wrote the file as the number in its name",
+                                      dump.rank, printable(name), ranks_words(group.ranks)));
 }
 
 /// Groups of one name that share no rank are different groups: none is compared with the other.
 Result<void> check_group(const FlightDump& dump, const std::string& name, const FlightGroup& group,
                          std::map<std::string, std::vector<GroupRanks>>& known) {
-  if (group.ranks.empty()) return {};
-  if (!std::ranges::binary_search(group.ranks, dump.rank)) {
-    if (group.calls.empty() && group.transfers.empty()) return {};
-    return fail(dump.where,
-                fmt::format("rank {} recorded calls of group {}, which has {}: expected "
-                            "the rank that wrote the file as the number in its name",
-                            dump.rank, printable(name), ranks_words(group.ranks)));
-  }
+  MFSDP_TRY(check_member(dump, name, group));
+  if (!std::ranges::binary_search(group.ranks, dump.rank)) return {};
   for (const GroupRanks& other : known[name]) {
     if (other.ranks == group.ranks) return {};
     std::vector<std::int64_t> shared;
@@ -131,7 +140,50 @@ void add_transfers(std::vector<RecordedGroup>& groups, const GroupId& id,
   }
 }
 
+/// Whether two dumps can be of one job.
+Result<void> check_pair(const FlightDump& dump, const FlightDump& other) {
+  if (dump.rank == other.rank) return fail_of_one_rank(dump.where, dump.rank, other.where);
+  MFSDP_TRY(check_version(dump, other));
+  std::map<std::string, std::vector<GroupRanks>> known;
+  for (const auto& [name, group] : other.groups) MFSDP_TRY(check_group(other, name, group, known));
+  for (const auto& [name, group] : dump.groups) MFSDP_TRY(check_group(dump, name, group, known));
+  return {};
+}
+
+/// Why a dump cannot be of one job with most of the others; none where it can.
+std::optional<Error> contradiction(const FlightDump& dump, const std::vector<FlightDump>& dumps) {
+  for (const auto& [name, group] : dump.groups)
+    if (const auto good = check_member(dump, name, group); !good) return good.error();
+  std::size_t count = 0;
+  std::optional<Error> first;
+  for (const FlightDump& other : dumps) {
+    if (&other == &dump) continue;
+    const auto good = check_pair(dump, other);
+    if (good) continue;
+    ++count;
+    if (!first) first = good.error();
+  }
+  return 2 * count > dumps.size() - 1 ? first : std::nullopt;
+}
+
 }  // namespace
+
+Result<JoinedDumps> join_agreeing_dumps(std::vector<FlightDump> dumps) {
+  auto all = join_dumps(dumps);
+  if (all) return JoinedDumps{.groups = std::move(*all), .left_out = {}};
+  std::vector<FlightDump> agreeing;
+  std::vector<Error> left_out;
+  for (const FlightDump& dump : dumps) {
+    if (auto why = contradiction(dump, dumps))
+      left_out.push_back(std::move(*why));
+    else
+      agreeing.push_back(dump);
+  }
+  if (left_out.empty() || agreeing.size() <= left_out.size())
+    return tl::unexpected<Error>(all.error());
+  MFSDP_LET(groups, join_dumps(std::move(agreeing)));
+  return JoinedDumps{.groups = std::move(groups), .left_out = std::move(left_out)};
+}
 
 Result<std::vector<RecordedGroup>> join_dumps(std::vector<FlightDump> dumps) {
   std::ranges::stable_sort(dumps, {}, &FlightDump::rank);

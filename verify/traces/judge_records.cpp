@@ -142,6 +142,34 @@ std::optional<Finding> not_joined(const RecordedGroup& group, const Row& row,
                            states.text(), last.text()));
 }
 
+/// Ranks of a group of which no record says that they launched the call.
+std::vector<std::int64_t> ranks_without_record(const RecordedGroup& group, const Row& row) {
+  std::vector<std::int64_t> missing;
+  for (const std::int64_t rank : group.ranks)
+    if (std::ranges::find(row.called, rank, [](const auto& called) { return called.first; }) ==
+        row.called.end())
+      missing.push_back(rank);
+  return missing;
+}
+
+/// Who launched a call that all members did, as far as records say.
+std::string launched_words(const RecordedGroup& group, const Row& row) {
+  if (!group.ranks.empty() && ranks_without_record(group, row).empty())
+    return "all ranks launched it";
+  std::vector<std::int64_t> called;
+  for (const auto& [rank, call] : row.called) called.push_back(rank);
+  return fmt::format("{}, whose {}, launched it", ranks_words(called),
+                     called.size() == 1 ? "record there is" : "records there are");
+}
+
+/// What is not known of the others; empty where there are none.
+std::string unknown_words(const RecordedGroup& group, const Row& row) {
+  if (group.ranks.empty()) return "; which other ranks the group has is not known";
+  const std::vector<std::int64_t> missing = ranks_without_record(group, row);
+  if (missing.empty()) return "";
+  return fmt::format("; whether {} launched it is not known", ranks_words(missing));
+}
+
 std::optional<Finding> unfinished(const RecordedGroup& group, const Row& row,
                                   WaitingRanks& waiting) {
   std::vector<std::int64_t> open;
@@ -153,15 +181,15 @@ std::optional<Finding> unfinished(const RecordedGroup& group, const Row& row,
   }
   if (open.empty()) return std::nullopt;
   std::string text =
-      fmt::format("{}, {}: all ranks launched it, and it has not ended on {}", place_of(group, row),
-                  row.called.front().second->kind, ranks_words(open));
+      fmt::format("{}, {}: {}, and it has not ended on {}", place_of(group, row),
+                  row.called.front().second->kind, launched_words(group, row), ranks_words(open));
   if (!began.empty() && !not_begun.empty()) {
     text += fmt::format("; it began on {} and has not begun on {}: the former wait for the latter",
                         ranks_words(began), ranks_words(not_begun));
     for (const std::int64_t rank : began)
       for (const std::int64_t other : not_begun) waiting.add(rank, other, group.name);
   }
-  return finding_without_ops("MF818", std::move(text));
+  return finding_without_ops("MF818", text + unknown_words(group, row));
 }
 
 std::set<CallKey> keys_from(const RecordedGroup& group, CallKey begin) {

@@ -63,7 +63,8 @@ struct RecordedGroup {
 };
 
 /// Compares what ranks recorded: MF815 to MF819. Of each group the first place where ranks differ
-/// is told, and the first call that all launched and that has not ended.
+/// is told, and the first call that all members launched and that has not ended: of ranks without a
+/// record nothing is said, but that nothing is known.
 [[nodiscard]] RuleVerdict judge_records(std::span<const RecordedGroup> groups);
 
 }  // namespace mfsdp::traces

@@ -10,6 +10,7 @@
 #include <utility>
 
 #include "core/base/file_descriptor.hpp"
+#include "core/base/file_kind.hpp"
 
 #define XXH_INLINE_ALL
 #include <xxhash.h>
@@ -62,6 +63,8 @@ Result<MappedFile> MappedFile::open(const std::filesystem::path& path, std::stri
   if (start == MAP_FAILED)
     return fail(file.name_, "cannot be mapped into memory: " + reason(), Fault::environment);
   file.bytes_ = {static_cast<const std::byte*>(start), size};
+  if (auto pointer = git_lfs_pointer({static_cast<const char*>(start), size}))
+    return fail(file.name_, std::move(*pointer));
   file.device_ = status.st_dev;
   file.inode_ = status.st_ino;
   file.modified_ = status.st_mtim;

@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include <limits>
 #include <nlohmann/json.hpp>
 
 namespace mfsdp {
@@ -15,6 +16,9 @@ TEST(JsonText, LiteralsAreAlwaysJson) {
 
 TEST(JsonText, ExcerptsFitAMessage) {
   EXPECT_EQ(json_excerpt({1, "\n\xC3\xBC"}), "[1,\"\\n\\u00fc\"]");
+  const double infinity = std::numeric_limits<double>::infinity();
+  EXPECT_EQ(json_excerpt(-infinity), "-Infinity");
+  EXPECT_EQ(json_excerpt({{"a", {0.5, infinity}}}), R"({"a":[0.5,"Infinity"]})");
   EXPECT_EQ(json_excerpt(std::string(100, 'x')), "\"" + std::string(39, 'x') + "...");
 }
 

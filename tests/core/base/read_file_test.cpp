@@ -51,6 +51,17 @@ TEST(ReadFile, PipesAreRead) {
   EXPECT_EQ(read_file(fmt::format("/dev/fd/{}", reader.number()), "a plan", 10).value(), "a = 1");
 }
 
+TEST(ReadFile, FilesThatStandInForOthersAreRefused) {
+  const ScratchFolder folder;
+  const auto file = folder / "rank0.json.gz";
+  std::ofstream(file) << "version https://git-lfs.github.com/spec/v1\noid sha256:4d7a\nsize 12\n";
+  const auto bytes = read_file(file, "a trace", 1000);
+  ASSERT_FALSE(bytes);
+  EXPECT_EQ(
+      bytes.error().message(),
+      file.string() + ": is a Git LFS pointer, not the file itself; fetch it with git lfs pull");
+}
+
 TEST(ReadFile, ErrorsNameTheFileAndTheReason) {
   const ScratchFolder folder;
   const auto missing = read_file("/nowhere/x", "a plan", 10);

@@ -211,6 +211,37 @@ TEST(FlightRecorder, DumpsOfOneJobAreExpected) {
   EXPECT_EQ(refusal({dump.read(4), dump.read(6)}), "");
 }
 
+/// A dump of another job beside those of this one does not end the answer.
+TEST(FlightRecorder, DumpsThatMostOthersContradictAreLeftOut) {
+  Dump dump = Dump().add("all_reduce", 1, "[[1]]", "[[1]]");
+  dump.ranks = "[0, 1, 2, 3]";
+  const std::vector good{dump.read(0), dump.read(1), dump.read(2)};
+  const auto with = [&](const FlightDump& other) {
+    std::vector<FlightDump> dumps = good;
+    dumps.insert(dumps.begin() + 1, other);
+    return join_agreeing_dumps(dumps);
+  };
+  const auto all = with(dump.read(3));
+  ASSERT_TRUE(all);
+  EXPECT_THAT(all->left_out, IsEmpty());
+  Dump foreign = dump;
+  foreign.ranks = "[0, 3]";
+  Dump older = dump;
+  older.version = "2.1";
+  const FlightDump stranger = dump.read(9);  // which has no place in the group
+  for (const FlightDump& other : {foreign.read(3), older.read(3), stranger}) {
+    const auto joined = with(other);
+    ASSERT_TRUE(joined) << joined.error().message();
+    ASSERT_EQ(joined->left_out.size(), 1U);
+    EXPECT_EQ(joined->left_out[0].where, other.where);
+    ASSERT_EQ(joined->groups.size(), 1U);
+    EXPECT_EQ(joined->groups[0].members.size(), 3U);
+  }
+  // Which of two is right is not known.
+  EXPECT_FALSE(join_agreeing_dumps({dump.read(0), foreign.read(3)}));
+  EXPECT_FALSE(join_agreeing_dumps({dump.read(0), dump.read(1), foreign.read(0), foreign.read(3)}));
+}
+
 TEST(FlightRecorder, GroupsOfOneNameAndOtherRanksAreOthers) {
   Dump left = Dump().add("all_reduce", 1, "[[1]]", "[[1]]");
   Dump right = Dump().add("broadcast", 1, "[[1]]", "[[1]]");

@@ -69,8 +69,24 @@ TEST(InspectorLog, RanksWithoutALogAreNotJudged) {
   EXPECT_EQ(verdict.not_judged[0].reason, "group 0x7f: there is no record of rank 1");
 }
 
+/// A process that is killed writes its last line in part.
+TEST(InspectorLog, ALastLineThatIsCutOffIsLeftOut) {
+  const std::string whole = log_line(0, 1);
+  const std::string next = log_line(0, 2);
+  for (const std::size_t size : {std::size_t{1}, next.size() / 2, next.size() - 2}) {
+    const std::string cut = whole + next.substr(0, size);
+    EXPECT_TRUE(ends_within_a_line(cut));
+    EXPECT_TRUE(judge_logs({cut, log_line(1, 1)}).good());
+  }
+  EXPECT_FALSE(ends_within_a_line(whole + next));
+  EXPECT_FALSE(ends_within_a_line(whole + next.substr(0, next.size() - 1)));
+  EXPECT_FALSE(ends_within_a_line("{cut"));
+}
+
 TEST(InspectorLog, WrongLinesAreRefusedByFileAndLine) {
-  EXPECT_THAT(log_error({log_line(0, 1) + "{cut"}), HasSubstr("0.log: line 2: expected an object"));
+  EXPECT_THAT(log_error({log_line(0, 1) + "{cut\n"}),
+              HasSubstr("0.log: line 2: expected an object"));
+  EXPECT_THAT(log_error({std::string("{cut")}), HasSubstr("0.log: line 1: expected an object"));
   EXPECT_THAT(log_error({std::string("{}")}),
               HasSubstr("0.log: line 1.header: expected an object, got nothing"));
   EXPECT_THAT(log_error({std::string()}),

@@ -9,6 +9,7 @@ namespace mfsdp::traces {
 namespace {
 
 using test::messages;
+using ::testing::AllOf;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
@@ -91,6 +92,31 @@ TEST(JudgeRecords, WhatAllLaunchedAndHasNotEndedIsTold) {
       messages(judge_group(group_of({{open_call(1, started)}, {open_call(1)}}))),
       ElementsAre(HasSubstr(
           "; it began on rank 0 and has not begun on rank 1: the former wait for the latter")));
+}
+
+/// Of ranks without a record nothing is claimed.
+TEST(JudgeRecords, OnlyRanksThatWereSeenAreSaidToHaveLaunched) {
+  RecordedGroup group = group_of({{open_call(1)}, {open_call(1)}, {open_call(1)}, {open_call(1)}});
+  group.members.erase(group.members.begin() + 2);
+  EXPECT_THAT(messages(judge_group(group)),
+              ElementsAre("MF818 group 0, collective 1, all_reduce: ranks 0, 1, 3, whose records "
+                          "there are, launched it, and it has not ended on ranks 0, 1, 3; whether "
+                          "rank 2 launched it is not known"));
+  group.members.resize(1);
+  EXPECT_THAT(messages(judge_group(group)),
+              ElementsAre("MF818 group 0, collective 1, all_reduce: rank 0, whose record there is, "
+                          "launched it, and it has not ended on rank 0; whether ranks 1-3 launched "
+                          "it is not known"));
+  // A record of which nothing is left says no more than none.
+  RecordedGroup overwritten = group_of({{open_call(1)}, {open_call(1)}, {}});
+  overwritten.members[2].whole = false;
+  EXPECT_THAT(messages(judge_group(overwritten)),
+              ElementsAre(HasSubstr("whether rank 2 launched it is not known")));
+  RecordedGroup unknown = group_of({{open_call(1)}, {open_call(1)}});
+  unknown.ranks.clear();
+  EXPECT_THAT(messages(judge_group(unknown)),
+              ElementsAre(AllOf(HasSubstr("ranks 0, 1, whose records there are, launched it"),
+                                HasSubstr("; which other ranks the group has is not known"))));
 }
 
 TEST(JudgeRecords, RanksThatWaitForEachOtherAreTold) {

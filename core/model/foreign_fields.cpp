@@ -1,0 +1,295 @@
+#include "core/model/foreign_fields.hpp"
+
+#include <algorithm>
+#include <array>
+#include <nlohmann/json.hpp>
+#include <string>
+
+#include "core/base/text.hpp"
+
+namespace mfsdp {
+namespace {
+
+using Json = nlohmann::json;
+using enum Neutral;
+
+constexpr auto kUnknown = ForeignTo::unknown_types;
+constexpr auto kElsewhere = ForeignTo::other_families;
+
+constexpr std::string_view kExperts = "experts of this model_type";
+constexpr std::string_view kRouting = "another routing of experts";
+constexpr std::string_view kScales = "scaled activations";
+constexpr std::string_view kStateSpace = "state-space layers";
+constexpr std::string_view kLinear = "linear attention";
+constexpr std::string_view kConvolutions = "convolutions";
+constexpr std::string_view kNoRope = "layers without RoPE";
+constexpr std::string_view kBiases = "biases";
+constexpr std::string_view kPrediction = "multi-token prediction";
+constexpr std::string_view kSparse = "attention to chosen tokens";
+constexpr std::string_view kRepeated = "layers that run several times";
+constexpr std::string_view kUnlike = "layers that differ in size";
+constexpr std::string_view kNorms = "norms of queries and keys";
+constexpr std::string_view kPartial = "RoPE of a part of each head";
+constexpr std::string_view kPositions = "other positions than RoPE";
+constexpr std::string_view kParallel = "attention beside the MLP";
+constexpr std::string_view kImages = "an image encoder";
+constexpr std::string_view kSound = "a sound encoder";
+constexpr std::string_view kCross = "cross-attention";
+constexpr std::string_view kLatent = "multi-head latent attention";
+constexpr std::string_view kActivation = "another activation";
+constexpr std::string_view kPerLayer = "embeddings of each layer";
+
+/// Names as transformers and classes on its hub have them (configuration_*.py, read in November
+/// 2026).
+constexpr std::array kForeign{
+    // Attention.
+    ForeignField{"kv_lora_rank", kLatent, off, kElsewhere},
+    ForeignField{"attention_chunk_size", "chunked attention"},
+    ForeignField{"cross_attention_layers", kCross},
+    ForeignField{"add_cross_attention", kCross},
+    ForeignField{"num_kv_shared_layers", "keys and values that layers share"},
+    ForeignField{"scale_attn_by_inverse_layer_idx", "scores scaled by layer"},
+    ForeignField{"reorder_and_upcast_attn", "attention in another order"},
+    ForeignField{"index_topk", kSparse},
+    ForeignField{"index_n_heads", kSparse},
+    ForeignField{"index_head_dim", kSparse},
+    ForeignField{"nsa_*", kSparse},
+    ForeignField{"moba_*", kSparse},
+    ForeignField{"sparse_attention*", kSparse, not_enabled},
+    ForeignField{"attn_output_gate", "gated attention"},
+    ForeignField{"gated_attention", "gated attention"},
+    ForeignField{"use_bidirectional_attention", "attention to later tokens"},
+    ForeignField{"add_swa_attention_sink_bias", "sinks of attention"},
+    ForeignField{"add_full_attention_sink_bias", "sinks of attention"},
+    ForeignField{"clip_qkv", "queries and keys that are cut off"},
+    ForeignField{"qk_norm_type", "norms over all of a layer's heads", per_head, kUnknown},
+    ForeignField{"qk_norm", kNorms, off, kElsewhere},
+    ForeignField{"use_qk_norm", kNorms, off, kElsewhere},
+    ForeignField{"qk_layernorm", kNorms, off, kElsewhere},
+    ForeignField{"query_key_norm", kNorms, off, kElsewhere},
+    ForeignField{"use_query_key_norm", kNorms, off, kElsewhere},
+    // Layers that are no attention, or of several kinds.
+    ForeignField{"hybrid_override_pattern", "layers of several kinds", attention},
+    ForeignField{"hybrid_layer_pattern", "layers of several kinds"},
+    ForeignField{"layers_block_type", "layers of several kinds", attention},
+    ForeignField{"block_types", "layers of several kinds", attention},
+    ForeignField{"layer_types", "layers of several kinds", attention, kUnknown},
+    ForeignField{"attn_layer_period", "layers of several kinds", one},
+    ForeignField{"attn_layer_indices", "layers of several kinds"},
+    ForeignField{"full_attn_idxs", kConvolutions},
+    ForeignField{"conv_L_cache", kConvolutions},
+    ForeignField{"attn_type_list", kLinear, one},
+    ForeignField{"full_attention_interval", kLinear, one},
+    ForeignField{"linear_attn_*", kLinear, one},
+    ForeignField{"linear_num_*", kLinear},
+    ForeignField{"linear_key_*", kLinear},
+    ForeignField{"linear_value_*", kLinear},
+    ForeignField{"linear_conv_*", kLinear},
+    ForeignField{"layer_group_size", kLinear, one, kUnknown},
+    ForeignField{"mamba_*", kStateSpace},
+    ForeignField{"ssm_*", kStateSpace, one},
+    ForeignField{"state_size", kStateSpace},
+    ForeignField{"time_step_*", kStateSpace, off, kUnknown},
+    ForeignField{"rwkv*", "recurrent layers"},
+    ForeignField{"lru_width", "recurrent layers"},
+    ForeignField{"num_loops", kRepeated, one},
+    ForeignField{"loop_*", kRepeated, one},
+    ForeignField{"total_ut_steps", kRepeated, one},
+    ForeignField{"mean_recurrence", kRepeated, one},
+    ForeignField{"n_layers_in_recurrent_block", kRepeated},
+    ForeignField{"block_configs", kUnlike},
+    ForeignField{"per_layer_config", kUnlike},
+    ForeignField{"num_query_heads", kUnlike},
+    ForeignField{"ffn_multipliers", kUnlike},
+    ForeignField{"hidden_size_per_layer_input", kPerLayer},
+    ForeignField{"vocab_size_per_layer_input", kPerLayer},
+    ForeignField{"altup_*", "alternating updates"},
+    ForeignField{"laurel_rank", "low-rank residuals"},
+    ForeignField{"activation_sparsity_pattern", "sparse activations"},
+    // Experts.
+    ForeignField{"num_local_experts", kExperts, one, kElsewhere},
+    ForeignField{"num_experts", kExperts, one, kElsewhere},
+    ForeignField{"n_routed_experts", kExperts, one, kElsewhere},
+    ForeignField{"moe_num_experts", kExperts, one, kElsewhere},
+    ForeignField{"zero_expert_num", "experts that compute nothing"},
+    ForeignField{"moe_latent_size", "experts of latent vectors"},
+    ForeignField{"scoring_func", kRouting, softmax},
+    ForeignField{"score_function", kRouting, softmax},
+    ForeignField{"moe_router_score_function", kRouting, softmax},
+    ForeignField{"use_routing_bias", kRouting},
+    ForeignField{"moe_router_enable_expert_bias", kRouting},
+    ForeignField{"n_group", kRouting, one},
+    ForeignField{"num_expert_group", kRouting, one},
+    ForeignField{"routed_scaling_factor", kRouting, one},
+    ForeignField{"router_jitter_noise", "noise in routing", off, kUnknown},
+    // Norms, activations, biases, scales.
+    ForeignField{"norm_type", "other norms", rms_norm},
+    ForeignField{"normalization_type", "other norms", rms_norm},
+    ForeignField{"layer_norm_type", "other norms", rms_norm},
+    ForeignField{"layernorm_type", "other norms", rms_norm},
+    ForeignField{"use_parallel_residual", kParallel},
+    ForeignField{"parallel_attn", kParallel},
+    ForeignField{"hidden_act", kActivation, silu, kUnknown},
+    ForeignField{"mlp_hidden_act", kActivation, silu},
+    ForeignField{"activation_function", kActivation, silu, kUnknown},
+    ForeignField{"hidden_activation", kActivation, silu, kUnknown},
+    ForeignField{"attention_bias", kBiases, off, kUnknown},
+    ForeignField{"mlp_bias", kBiases, off, kUnknown},
+    ForeignField{"attention_out_bias", kBiases},
+    ForeignField{"add_bias_linear", kBiases},
+    ForeignField{"use_bias", kBiases},
+    ForeignField{"lm_head_bias", kBiases},
+    ForeignField{"residual_multiplier", kScales, one},
+    ForeignField{"embedding_multiplier", kScales, one},
+    ForeignField{"attention_in_multiplier", kScales, one},
+    ForeignField{"attention_out_multiplier", kScales, one},
+    ForeignField{"lm_head_multiplier", kScales, one},
+    ForeignField{"key_multiplier", kScales, one},
+    ForeignField{"mlp_multipliers", kScales, one},
+    ForeignField{"logits_scaling", kScales, one},
+    ForeignField{"logit_scale", kScales, one},
+    ForeignField{"scale_emb", kScales, one},
+    ForeignField{"scale_depth", kScales, one},
+    ForeignField{"embedding_scale", kScales, one},
+    ForeignField{"attn_logit_softcapping", "soft caps of scores", off, kUnknown},
+    ForeignField{"final_logit_softcapping", "soft caps of logits", off, kUnknown},
+    // Positions.
+    ForeignField{"no_rope_layers", kNoRope},
+    ForeignField{"no_rope_layer_interval", kNoRope},
+    ForeignField{"nope_layer_interval", kNoRope},
+    ForeignField{"alibi", kPositions},
+    ForeignField{"use_alibi", kPositions},
+    ForeignField{"position_embedding_type", kPositions, rotary},
+    ForeignField{"use_mrope", "multimodal RoPE"},
+    ForeignField{"rotary_dim", kPartial, off, kUnknown},
+    ForeignField{"rotary_pct", kPartial, one},
+    ForeignField{"rotary_percent", kPartial, one},
+    ForeignField{"rope_pct", kPartial, one},
+    ForeignField{"partial_rotary_factor", kPartial, one, kUnknown},
+    ForeignField{"rope_ratio", "scaled RoPE", one},
+    // Beside the blocks.
+    ForeignField{"num_nextn_predict_layers", kPrediction},
+    ForeignField{"num_mtp_modules", kPrediction},
+    ForeignField{"use_mtp", kPrediction},
+    ForeignField{"mtp_*", kPrediction, off, kUnknown},
+    ForeignField{"is_encoder_decoder", "an encoder"},
+    ForeignField{"vision_config", kImages},
+    ForeignField{"audio_config", kSound},
+    ForeignField{"text_config", "a language model as one of several parts", not_stated, kUnknown},
+    ForeignField{"llm_config", "a language model as one of several parts", not_stated, kUnknown},
+};
+
+/// Endings and parts of names: all kinds of dropout.
+constexpr std::array<std::string_view, 3> kDropouts{"dropout", "pdrop", "layerdrop"};
+constexpr ForeignField kDropout{"dropout", "dropout"};
+
+/// Of other heads than that of a language model.
+constexpr std::array<std::string_view, 2> kOtherHeads{"classifier_dropout", "summary_"};
+
+constexpr std::array<std::string_view, 10> kHarmlessBeginnings{
+    "_name_or_path", "_attn_implementation", "_commit_hash",
+    "_flash_attn",   "_from_model_config",   "forced_",
+    "unsloth_",      "use_flash_",           "output_attn",
+    "summary_"};
+constexpr std::array<std::string_view, 3> kHarmlessEndings{"_token_id", "_token_ids",
+                                                           "_token_index"};
+constexpr std::array<std::string_view, 71> kHarmless{
+    // Who wrote the file, and for which class.
+    "architectures", "auto_map", "dtype", "model_type", "torch_dtype", "transformers_version",
+    "tokenizer_class", "processor_class", "name_or_path", "finetuning_task", "task_specific_params",
+    "id2label", "label2id", "num_labels", "problem_type",
+    // How weights begin.
+    "initializer_range", "initializer_factor", "initializer_std", "init_std", "init_method_std",
+    // How text is generated, and what a call returns.
+    "attn_implementation", "bad_words_ids", "begin_suppress_tokens", "cache_implementation",
+    "diversity_penalty", "do_sample", "early_stopping", "encoder_no_repeat_ngram_size",
+    "exponential_decay_length_penalty", "is_decoder", "length_penalty", "logits_to_keep",
+    "max_length", "max_new_tokens", "min_length", "no_repeat_ngram_size", "num_beam_groups",
+    "num_beams", "num_logits_to_keep", "num_return_sequences", "output_attentions",
+    "output_hidden_states", "output_past", "output_scores", "prefix", "remove_invalid_values",
+    "repetition_penalty", "return_dict", "return_dict_in_generate", "suppress_tokens",
+    "temperature", "top_k", "top_p", "typical_p", "use_cache", "keys_to_ignore_at_inference",
+    // How the same is computed.
+    "chunk_size_feed_forward", "ep_size", "gradient_checkpointing", "pretraining_tp",
+    "pruned_heads", "tf_legacy_loss", "tie_encoder_decoder", "torchscript", "use_bfloat16",
+    "fused_kernels",
+    // Other names of what the readers take (GPT-2, GPT-OSS), and limits of tokenizers.
+    "experts_per_token", "initial_context_length", "model_max_length", "n_ctx", "seq_length"};
+
+bool names_rms_norm(std::string_view name) {
+  return joined_words(name, "-_ ").starts_with("rms") ||
+         joined_words(name, "-_ ") == "llamarmsnorm";
+}
+
+bool is_one(const Json& value) { return value.is_number() && value == 1; }
+
+/// Also as the letters of a pattern: Megatron-LM's "*" is a layer of attention.
+bool is_attention(const Json& value) {
+  return value == "full_attention" || value == "sliding_attention" || value == "attention" ||
+         value == "*";
+}
+
+bool all_are(const Json& list, bool (*predicate)(const Json&)) {
+  return list.is_array() && std::ranges::all_of(list, predicate);
+}
+
+bool is_neutral_text(const std::string& text, Neutral neutral) {
+  switch (neutral) {
+    case rms_norm: return names_rms_norm(text);
+    case rotary: return text == "rope" || text == "rotary";
+    case softmax: return text == "softmax";
+    case per_head: return text == "per_head";
+    case silu:
+      return text == "silu" || text == "swish" || text == "swiglu" || text == "gelu_pytorch_tanh";
+    case attention: return text.find_first_not_of('*') == std::string::npos;
+    default: return false;
+  }
+}
+
+}  // namespace
+
+bool ForeignField::matches(std::string_view field) const {
+  return name.ends_with('*') ? field.starts_with(name.substr(0, name.size() - 1)) : field == name;
+}
+
+bool ForeignField::counts(const Json& value) const {
+  if (value.is_null()) return false;
+  if (neutral == not_stated) return true;
+  if (value.is_boolean()) return value.get<bool>();
+  if (value.is_number()) return value != 0 && !(neutral == one && value == 1);
+  if (value.is_string()) {
+    const auto& text = value.get_ref<const std::string&>();
+    return !text.empty() && !is_neutral_text(text, neutral);
+  }
+  if (value.empty()) return false;
+  if (neutral == one) return !all_are(value, is_one);
+  if (neutral == attention) return !all_are(value, is_attention);
+  if (neutral == not_enabled)
+    return value.is_array() || value.value("enabled", Json(true)) != false;
+  return true;
+}
+
+std::span<const ForeignField> foreign_fields() { return kForeign; }
+
+const ForeignField* find_foreign_field(std::string_view field) {
+  const auto* const row =
+      std::ranges::find_if(kForeign, [&](const ForeignField& each) { return each.matches(field); });
+  if (row != kForeign.end()) return row;
+  const auto is_in_name = [&](std::string_view part) {
+    return field.find(part) != std::string_view::npos;
+  };
+  const bool other_head = std::ranges::any_of(
+      kOtherHeads, [&](std::string_view beginning) { return field.starts_with(beginning); });
+  return !other_head && std::ranges::any_of(kDropouts, is_in_name) ? &kDropout : nullptr;
+}
+
+bool is_harmless_field(std::string_view field) {
+  return std::ranges::find(kHarmless, field) != kHarmless.end() ||
+         field.starts_with(kOtherHeads.front()) ||
+         std::ranges::any_of(kHarmlessBeginnings,
+                             [&](std::string_view part) { return field.starts_with(part); }) ||
+         std::ranges::any_of(kHarmlessEndings,
+                             [&](std::string_view part) { return field.ends_with(part); });
+}
+
+}  // namespace mfsdp
