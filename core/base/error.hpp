@@ -1,21 +1,26 @@
 // What a function returns when its input can be wrong.
 #pragma once
 
+#include <optional>
 #include <string>
 #include <tl/expected.hpp>
 #include <utility>
+#include <vector>
 
 namespace mfsdp {
 
 /// Whose fault it is. Decides the exit code: input 2, environment 3.
 enum class Fault { input, environment };
 
-/// One clear line: where (file, place, field) and what was expected there.
+/// One clear line: where (file, place, field) and what was expected there. A refusal with several
+/// reasons has the others in `also`, a line each.
 struct Error {
   std::string where;
   std::string what;
   Fault fault = Fault::input;
+  std::vector<Error> also = {};
 
+  /// The first reason alone.
   [[nodiscard]] std::string message() const { return where.empty() ? what : where + ": " + what; }
   friend bool operator==(const Error&, const Error&) = default;
 };
@@ -27,6 +32,35 @@ using Result = tl::expected<T, Error>;
                                                 Fault fault = Fault::input) {
   return tl::unexpected<Error>(Error{std::move(where), std::move(what), fault});
 }
+
+/// Collects what is wrong, so that a refusal names all its reasons at once.
+class Reasons {
+ public:
+  /// Keeps the errors of an outcome; the outcome itself says whether its value can be used.
+  template <class T>
+  const Result<T>& add(const Result<T>& outcome) {
+    if (!outcome) add(outcome.error());
+    return outcome;
+  }
+  void add(Error error) {
+    std::vector<Error> also = std::move(error.also);
+    error.also.clear();
+    if (!error_)
+      error_ = std::move(error);
+    else
+      error_->also.push_back(std::move(error));
+    for (Error& one : also) error_->also.push_back(std::move(one));
+  }
+  [[nodiscard]] bool empty() const { return !error_; }
+  /// All reasons as one error; good where there is none.
+  [[nodiscard]] Result<void> verdict() const {
+    if (error_) return tl::unexpected<Error>(*error_);
+    return {};
+  }
+
+ private:
+  std::optional<Error> error_;
+};
 
 }  // namespace mfsdp
 

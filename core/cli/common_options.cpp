@@ -161,6 +161,7 @@ Error in_given_flags(Error error, const std::vector<std::string>& arguments) {
   if (by_gpus == is_among(arguments, world_size)) return error;
   for (std::string* text : {&error.where, &error.what})
     replace_words(*text, by_gpus ? world_size : gpus, by_gpus ? gpus : world_size);
+  for (Error& other : error.also) other = in_given_flags(std::move(other), arguments);
   return error;
 }
 

@@ -35,6 +35,7 @@ struct CommonOptions {
   std::optional<Strategy> outer_asked = {};       ///< by --strategy hsdp or hfsdp
   std::optional<std::int64_t> seq_len = {};       ///< tokens
   std::optional<std::int64_t> global_batch = {};  ///< sequences per step, over all ranks
+  std::optional<std::int64_t> batch_tokens = {};  ///< tokens per step instead: --global-batch 4M
   std::optional<Rational> loss_scale = {};        ///< --loss-scale; 0 for "none"
   bool dynamic_loss_scale = false;                ///< --loss-scale dynamic
   std::optional<std::int64_t> loss_scale_window = {};

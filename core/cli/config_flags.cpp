@@ -76,6 +76,18 @@ Result<Rational> read_loss_scale(const std::string& text, const std::string& fla
                         "dynamic, none, or a number of 0 (none) or more with at most 18 digits");
 }
 
+/// Sequences, or tokens where a word for thousands or millions follows the number: "512", "4M".
+Result<void> set_global_batch(const std::string& text, CommonOptions& options) {
+  constexpr Range kSequences{.lowest = 1,
+                             .highest = config_limits::ranks * config_limits::sequences};
+  options.global_batch.reset();
+  options.batch_tokens = parse_amount(text, kLengthWords);
+  if (options.batch_tokens) return {};
+  MFSDP_LET(sequences, parse_integer(text, "--global-batch", kSequences));
+  options.global_batch = sequences;
+  return {};
+}
+
 Result<std::vector<std::string>> read_names(const std::string& text, const std::string& flag) {
   std::vector<std::string> names;
   for (const std::string& given : split(text, ',')) {
@@ -168,10 +180,9 @@ struct ApplyOf {
 
   /// The defaults of these need the model, the mesh and other flags, which make_plan_config has.
   Apply operator()(std::int64_t& target) const {
-    constexpr CountRange batches{.least = 1,
-                                 .most = config_limits::ranks * config_limits::sequences};
     if (field.name == "seq_len") return counting(options.seq_len, field.range);
-    if (field.name == "microbatches") return counting(options.global_batch, batches);
+    if (field.name == "microbatches")
+      return [&o = options](const std::string& text) { return set_global_batch(text, o); };
     if (field.name == "loss_scale_window") return counting(options.loss_scale_window, field.range);
     return counting(target, field.range);
   }

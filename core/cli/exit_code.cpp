@@ -30,6 +30,7 @@ ExitCode exit_code_of(const Error& error) {
 
 int report_error(std::ostream& err, const Error& error, std::string_view tool) {
   write_line(err, tool, "", error.message());
+  for (const Error& other : error.also) write_line(err, tool, "", other.message());
   return static_cast<int>(exit_code_of(error));
 }
 

@@ -9,7 +9,7 @@
 
 #include "core/base/closest.hpp"
 #include "core/base/text.hpp"
-#include "core/cli/not_modelled.hpp"
+#include "core/cli/other_words.hpp"
 
 namespace mfsdp {
 namespace {
@@ -44,36 +44,85 @@ const Flag* find_flag(const std::vector<FlagGroup>& groups, const std::string& n
   return nullptr;
 }
 
-tl::unexpected<Error> unknown_flag(const std::vector<FlagGroup>& groups, std::string token) {
+/// Whether one flag can be a misspelling of the other: one letter differs, or a third of them.
+bool resembles(std::string_view dashed, std::string_view flag) {
+  constexpr std::size_t kShare = 3;
+  constexpr std::size_t kDashes = 2;
+  return flag.starts_with(dashed) ||
+         edit_distance(dashed, flag) <= std::max<std::size_t>(1, (flag.size() - kDashes) / kShare);
+}
+
+Error unknown_flag(const std::vector<FlagGroup>& groups, std::string token) {
   token = token.substr(0, token.find('='));
   const std::string dashed =
       "--" + token.substr(std::min(token.find_first_not_of('-'), token.size()));
-  if (const auto about = about_foreign_flag(dashed)) return fail(token, *about);
+  const std::vector<std::string> names = flag_names(groups);
+  if (!contains(names, dashed))
+    if (const auto about = about_foreign_flag(dashed, names)) return {token, *about};
   // Only after "--" is a flag that exists no flag.
-  if (token == dashed && find_flag(groups, dashed) != nullptr)
-    return fail("", fmt::format("'--' before {} ends the flags: leave it out", in_quotes(token)));
-  return fail("", fmt::format("unknown flag {}; did you mean '{}'?", in_quotes(token),
-                              closest_to(dashed, flag_names(groups))));
+  if (token == dashed && contains(names, dashed))
+    return {"", fmt::format("'--' before {} ends the flags: leave it out", in_quotes(token))};
+  const std::string closest = closest_to(dashed, names);
+  return {"", fmt::format("unknown flag {}; {}", in_quotes(token),
+                          resembles(dashed, closest) ? fmt::format("did you mean '{}'?", closest)
+                                                     : "--help lists all flags")};
 }
 
-tl::unexpected<Error> unexpected_argument(const std::vector<FlagGroup>& groups,
-                                          const std::string& token) {
+Error unexpected_argument(const std::vector<FlagGroup>& groups, const std::string& token) {
   if (token.size() > 1 && token.front() == '-') return unknown_flag(groups, token);
-  return fail("", fmt::format("unexpected argument {}; everything is given by flags, see --help",
-                              in_quotes(token)));
+  return {"", fmt::format("unexpected argument {}; everything is given by flags, see --help",
+                          in_quotes(token))};
 }
 
 /// What Boost found wrong with the form of the arguments, in our words.
-tl::unexpected<Error> syntax_error(const std::vector<FlagGroup>& groups, const po::error& error) {
-  if (const auto* unknown = dynamic_cast<const po::unknown_option*>(&error))
-    return unknown_flag(groups, unknown->get_option_name());
+Error syntax_error(const std::vector<FlagGroup>& groups, const po::error& error) {
   if (const auto* syntax = dynamic_cast<const po::invalid_command_line_syntax*>(&error)) {
     const std::string name = syntax->get_option_name();
-    if (syntax->kind() == po::invalid_syntax::extra_parameter) return fail(name, "takes no value");
+    if (syntax->kind() == po::invalid_syntax::extra_parameter) return {name, "takes no value"};
     if (const Flag* flag = find_flag(groups, name))
-      return fail(name, fmt::format("needs a value: {} {}", name, flag->value));
+      return {name, fmt::format("needs a value: {} {}", name, flag->value)};
   }
-  return fail("", error.what());
+  return {"", error.what()};
+}
+
+/// Takes the flag `name` and its value, if it has one, out of the arguments. False if it is not
+/// there.
+bool remove_flag(std::vector<std::string>& args, const std::string& name) {
+  const auto found = std::ranges::find_if(args, [&](const std::string& argument) {
+    return argument.substr(0, argument.find('=')) == name.substr(0, name.find('='));
+  });
+  if (found == args.end()) return false;
+  const bool adjacent = found->find('=') != std::string::npos;
+  const auto next = args.erase(found);
+  if (!adjacent && next != args.end() && !next->starts_with('-')) args.erase(next);
+  return true;
+}
+
+/// The arguments as Boost takes them apart. Unknown flags, and what else is wrong with their form,
+/// go to `reasons`.
+std::vector<po::option> take_apart(const std::vector<FlagGroup>& groups,
+                                   std::vector<std::string> args, Reasons& reasons) {
+  const po::options_description description = describe(groups);
+  while (true) {
+    try {
+      return po::command_line_parser(args).options(description).style(kStyle).run().options;
+    } catch (const po::unknown_option& unknown) {
+      reasons.add(unknown_flag(groups, unknown.get_option_name()));
+      if (!remove_flag(args, unknown.get_option_name())) return {};
+    } catch (const po::error& error) {
+      reasons.add(syntax_error(groups, error));
+      return {};
+    }
+  }
+}
+
+/// Applies a value; an error says which value means the same here, where that is known.
+Result<void> apply_value(const Flag& flag, const std::string& value) {
+  auto outcome = flag.apply(value);
+  if (outcome) return outcome;
+  if (const auto about = about_foreign_value(flag.name, value))
+    return fail(flag.name, fmt::format("{}: {}", in_quotes(value), *about));
+  return outcome;
 }
 
 /// Boost takes "--gpus --foo" as a value of "--foo"; nobody means that.
@@ -201,36 +250,37 @@ Flag switch_flag(std::string name, std::string help, bool& target) {
 
 Result<std::vector<std::string>> parse_flags(const std::vector<FlagGroup>& groups,
                                              const std::vector<std::string>& args) {
-  const po::options_description description = describe(groups);
-  std::vector<po::option> options;
-  try {
-    options = po::command_line_parser(args).options(description).style(kStyle).run().options;
-  } catch (const po::error& error) {
-    return syntax_error(groups, error);
-  }
+  Reasons reasons;
   std::vector<std::string> given;
-  std::vector<const Flag*> flags;  // of each option
-  for (const po::option& option : options) {
+  std::vector<const Flag*> flags;                // of each name given
+  std::vector<std::vector<std::string>> values;  // of each name given
+  for (const po::option& option : take_apart(groups, args, reasons)) {
     const bool asks_help = option.position_key >= 0 && option.original_tokens.front() == "-h";
-    if (option.position_key >= 0 && !asks_help)
-      return unexpected_argument(groups, option.original_tokens.front());
+    if (option.position_key >= 0 && !asks_help) {
+      reasons.add(unexpected_argument(groups, option.original_tokens.front()));
+      continue;
+    }
     const std::string name = asks_help ? "--help" : "--" + option.string_key;
     const Flag* flag = find_flag(groups, name);
-    if (!flag) return unknown_flag(groups, name);
-    if (value_is_a_flag(option) || (option.value.empty() && !flag->value.empty()))
-      return fail(name, fmt::format("needs a value: {} {}", name, flag->value));
+    if (!flag) {
+      reasons.add(unknown_flag(groups, name));
+      continue;
+    }
+    if (value_is_a_flag(option) || (option.value.empty() && !flag->value.empty())) {
+      reasons.add({name, fmt::format("needs a value: {} {}", name, flag->value)});
+      continue;
+    }
     given.push_back(name);
     flags.push_back(flag);
+    values.push_back(flag->value.empty() ? std::vector<std::string>{""} : option.value);
   }
-  for (std::size_t i = 0; i < options.size(); ++i) {
+  for (std::size_t i = 0; i < given.size(); ++i) {
     const bool overridden =
         !flags[i]->repeatable && contains(std::span(given).subspan(i + 1), given[i]);
     if (overridden) continue;
-    if (flags[i]->value.empty())
-      MFSDP_TRY(flags[i]->apply(""));
-    else
-      for (const std::string& value : options[i].value) MFSDP_TRY(flags[i]->apply(value));
+    for (const std::string& value : values[i]) reasons.add(apply_value(*flags[i], value));
   }
+  MFSDP_TRY(reasons.verdict());
   return given;
 }
 

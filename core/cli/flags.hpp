@@ -147,9 +147,9 @@ template <class Enum>
 
 /// Applies the arguments (without the program's name) in order; of a flag that is given repeatedly
 /// and is not repeatable, the last one alone. "-h" is "--help". Returns the names of the flags that
-/// were given, repetitions included. Errors: an unknown or abbreviated flag (names the closest, or
-/// says what is not modelled), a missing or unexpected value, a positional argument, or what the
-/// flag says about its value.
+/// were given, repetitions included. Errors, all at once: an unknown or abbreviated flag (names the
+/// one that means the same, else the closest in spelling, or says what is not modelled), a missing
+/// or unexpected value, a positional argument, or what the flag says about its value.
 [[nodiscard]] Result<std::vector<std::string>> parse_flags(const std::vector<FlagGroup>& groups,
                                                            const std::vector<std::string>& args);
 

@@ -47,6 +47,7 @@ Result<std::optional<std::string>> options_path(const std::vector<std::string>& 
 
 Result<GivenFlag> flag_of(const TomlEntry& entry, const std::string& place) {
   GivenFlag flag{.name = "--" + entry.key, .value = {}};
+  std::ranges::replace(flag.name, '_', '-');
   if (flag.name == kOptions) return fail(place, "options belongs on the command line");
   if (const auto* text = std::get_if<std::string>(&entry.value))
     flag.value = *text;
@@ -67,6 +68,11 @@ Result<std::vector<FileFlag>> read_options_file(const std::string& path) {
   for (const TomlEntry& entry : fields.entries()) {
     const std::string place = fmt::format("{}:{}", path, entry.line);
     MFSDP_LET(flag, flag_of(entry, place));
+    const auto same = std::ranges::find(
+        flags, flag.name, [](const FileFlag& other) -> const auto& { return other.flag.name; });
+    if (same != flags.end())
+      return fail(place, fmt::format("{} is there twice: {} has it too", printable(entry.key),
+                                     same->place));
     const auto* given = std::get_if<bool>(&entry.value);
     if (given == nullptr || *given) flags.push_back({.flag = std::move(flag), .place = place});
   }
@@ -82,6 +88,7 @@ Error at_line_of(Error error, const std::vector<FileFlag>& flags) {
     error.where = error.where.empty() ? place : fmt::format("{}: {}", place, error.where);
     break;
   }
+  for (Error& other : error.also) other = at_line_of(std::move(other), flags);
   return error;
 }
 

@@ -76,7 +76,7 @@ FlagGroup subject_group(VerifyOptions& o) {
                           o.config),
                 {.name = "--run",
                  .value = "DB:RUN",
-                 .help = "a run of mfsdp-exec in a store, by its id or latest; its plan by --plan",
+                 .help = "a run of mfsdp-exec: its id, name or latest; its plan by --plan",
                  .apply = run},
                 bugs,
                 {.name = "--env",
@@ -143,16 +143,22 @@ Result<void> check_subject(const VerifyOptions& o) {
 }  // namespace
 
 Result<RunName> parse_run_name(const std::string& text) {
-  constexpr std::size_t kDigits = 32;
-  const std::size_t colon = text.rfind(':');
-  const std::string run = colon == std::string::npos ? "" : text.substr(colon + 1);
-  const bool is_id =
-      run.size() == kDigits && run.find_first_not_of("0123456789abcdef") == std::string::npos;
-  if (colon == 0 || (!is_id && run != RunName::kLatest))
+  // A word for a run can have a colon itself, as reports/store/find_runs.hpp says.
+  std::size_t colon = text.rfind(':');
+  for (const std::string_view kind : {"row", "id", "name"}) {
+    const std::string_view before = std::string_view(text).substr(0, std::min(colon, text.size()));
+    if (before == kind) return RunName{.store = CommonOptions{}.store_path(), .run = text};
+    if (colon != std::string::npos && before.ends_with(fmt::format(":{}", kind)))
+      colon = before.size() - kind.size() - 1;
+  }
+  const bool names_a_store = text.ends_with(".sqlite") || text.find('/') != std::string::npos;
+  if (colon == std::string::npos && !names_a_store)
+    return RunName{.store = CommonOptions{}.store_path(), .run = text};
+  if (colon == std::string::npos || colon == 0 || colon + 1 == text.size())
     return fail("--run", in_quotes(text) +
-                             " is not DB:RUN: expected a store and a run's id of 32 hexadecimal "
-                             "digits or latest, such as mfsdp.sqlite:latest");
-  return RunName{.store = text.substr(0, colon), .run = run};
+                             " is not DB:RUN: expected a store and a run's id, the beginning of "
+                             "one, its name or latest, such as mfsdp.sqlite:latest");
+  return RunName{.store = text.substr(0, colon), .run = text.substr(colon + 1)};
 }
 
 std::vector<FlagGroup> verify_flags(VerifyOptions& options) {

@@ -28,13 +28,12 @@ struct EnvironmentVariable {
 
 /// DB:RUN, a run of a store.
 struct RunName {
-  static constexpr std::string_view kLatest = "latest";
-
   std::string store;  ///< path
-  std::string run;    ///< its id of 32 hexadecimal digits, or kLatest
+  std::string run;    ///< "latest", or a word that find_run() takes: id, beginning of one, name
 };
 
-/// The last colon parts store and run.
+/// The last colon parts store and run, but for that of "row:12", "id:3fa9" and "name:TEXT". RUN
+/// alone is a run of mfsdp.sqlite.
 [[nodiscard]] Result<RunName> parse_run_name(const std::string& text);
 
 /// The value of --bugs that stands for scenarios/bugs.

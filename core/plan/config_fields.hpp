@@ -130,7 +130,7 @@ inline constexpr std::array kConfigFields{
         .topic = FieldTopic::parallelism,
         .flag = "--global-batch",
         .flag_value = "N",
-        .help = "sequences per step",
+        .help = "sequences per step on all GPUs; 4M: tokens",
         .in_brackets = "one microbatch per GPU",
         .range = {.of = "microbatches per rank", .least = 1, .most = config_limits::sequences},
         .takes_list = true,

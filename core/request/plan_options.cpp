@@ -11,9 +11,10 @@ namespace mfsdp {
 namespace {
 
 /// Microbatches per rank and step: the global batch over all ranks' micro-batches.
-Result<std::int64_t> microbatches_of(const CommonOptions& options) {
-  if (!options.global_batch) return 1;
-  const std::int64_t batch = *options.global_batch;
+Result<std::int64_t> microbatches_of(const CommonOptions& options, std::int64_t seq_len) {
+  MFSDP_LET(given, global_batch_of(options, seq_len));
+  if (!given) return 1;
+  const std::int64_t batch = *given;
   const std::int64_t unit = checked_mul(options.config.micro_batch, options.gpus);
   if (batch % unit == 0) return batch / unit;
   const std::int64_t below = batch / unit * unit;
@@ -109,16 +110,36 @@ Result<std::int64_t> count_nodes(std::int64_t gpus, std::int64_t gpus_per_node,
                   gpus, gpus_per_node, gpus_per_node, below, checked_add(below, gpus_per_node)));
 }
 
+std::int64_t seq_len_of(const CommonOptions& options, const ModelShape& model) {
+  return options.seq_len.value_or(std::min(options.config.seq_len, model.max_seq_len));
+}
+
+Result<std::optional<std::int64_t>> global_batch_of(const CommonOptions& options,
+                                                    std::int64_t seq_len) {
+  if (!options.batch_tokens) return options.global_batch;
+  const std::int64_t tokens = *options.batch_tokens;
+  if (tokens >= seq_len && tokens % seq_len == 0) return tokens / seq_len;
+  return fail("--global-batch",
+              fmt::format("{} tokens are not a whole number of sequences of {} tokens (a number "
+                          "without k or M counts sequences)",
+                          tokens, seq_len));
+}
+
 Result<PlanConfig> make_plan_config(const CommonOptions& options, const ModelShape& model) {
+  const std::int64_t seq_len = seq_len_of(options, model);
+  Reasons reasons;
   // The nodes of a cluster file are known where it is read.
-  if (!options.cluster) MFSDP_TRY(count_nodes(options.gpus, options.node_size(), "--gpus"));
-  MFSDP_LET(mesh, mesh_of(options));
-  MFSDP_LET(microbatches, microbatches_of(options));
+  if (!options.cluster) reasons.add(count_nodes(options.gpus, options.node_size(), "--gpus"));
+  const auto mesh = mesh_of(options);
+  const auto microbatches = microbatches_of(options, seq_len);
+  reasons.add(mesh);
+  reasons.add(microbatches);
+  MFSDP_TRY(reasons.verdict());
   PlanConfig config = options.config;
   config.model = model;
-  config.mesh = mesh;
-  config.microbatches = microbatches;
-  config.seq_len = options.seq_len.value_or(std::min(config.seq_len, model.max_seq_len));
+  config.mesh = *mesh;
+  config.microbatches = *microbatches;
+  config.seq_len = seq_len;
   set_loss_scale(options, config);
   normalise(config);
   MFSDP_TRY(validate(config));

@@ -34,16 +34,19 @@ Result<std::optional<std::int64_t>> PlanRequests::gpus_of_cluster(
 }
 
 Result<void> PlanRequests::tell_gaps(const NamedModel& model, bool runs) {
+  Reasons reasons;
   for (const std::string& line : gap_lines(model.gaps)) {
     const std::string text = model.name + ": " + line;
-    if (runs) return fail("--model", text);
-    if (told_.insert(text).second && talk_.warn) talk_.warn(text);
+    if (runs)
+      reasons.add({"--model", text});
+    else if (told_.insert(text).second && talk_.warn)
+      talk_.warn(text);
   }
   for (const std::string& line : model.notes) {
     const std::string text = model.name + ": " + line;
     if (told_.insert(text).second && talk_.note) talk_.note(text);
   }
-  return {};
+  return reasons.verdict();
 }
 
 Result<PlanRequest> PlanRequests::read(const CommonOptions& options, const RequestTerms& terms) {

@@ -29,6 +29,27 @@ std::vector<std::string> variants_of(const std::string& asked,
   return kinds;
 }
 
+/// "h100" -> "100"; an o is taken for a zero.
+std::string digits_of(std::string_view name) {
+  std::string digits;
+  for (const char c : name) {
+    if (c >= '0' && c <= '9') digits += c;
+    if (c == 'o' || c == 'O') digits += '0';
+  }
+  return digits;
+}
+
+/// Whether `text` has `word` where no letter or digit of another name precedes it: "h200" is in
+/// "nvidia-h200-sxm", and not in "gh200".
+bool has_word(std::string_view text, std::string_view word) {
+  const auto is_letter = [](char c) {
+    return (c >= 'a' && c <= 'z') || (c >= '0' && c <= '9') || (c >= 'A' && c <= 'Z');
+  };
+  for (std::size_t at = text.find(word); at != std::string_view::npos; at = text.find(word, at + 1))
+    if (at == 0 || !is_letter(text[at - 1])) return true;
+  return false;
+}
+
 }  // namespace
 
 Result<std::vector<std::string>> list_catalogue(const Catalogue& catalogue) {
@@ -46,6 +67,20 @@ Result<std::vector<std::string>> list_catalogue(const Catalogue& catalogue) {
   return names;
 }
 
+std::string meant_entry(std::string_view asked, const std::vector<std::string>& names) {
+  std::string best;
+  for (const std::string& name : names)
+    if (name.size() > best.size() && has_word(lower_case(asked), name)) best = name;
+  if (!best.empty()) return best;
+  std::vector<std::string> same_number;
+  for (const std::string& name : names)
+    if (digits_of(name) == digits_of(asked) || name.starts_with(lower_case(asked)))
+      same_number.push_back(name);
+  const std::string closest = closest_to(asked, same_number);
+  constexpr std::size_t kShare = 2;  // of its letters may differ
+  return edit_distance(asked, closest) <= closest.size() / kShare ? closest : "";
+}
+
 bool names_a_file(const std::string& name_or_path) {
   return name_or_path.find('/') != std::string::npos || name_or_path.ends_with(".toml");
 }
@@ -61,11 +96,13 @@ Result<std::filesystem::path> find_in_catalogue(const std::string& name_or_path,
   if (kinds.size() > 1)
     return fail(catalogue.flag, fmt::format("\"{}\" is {}: name one of them", name_or_path,
                                             fmt::join(kinds, " or ")));
-  return fail(
-      catalogue.flag,
-      fmt::format("unknown {} \"{}\"; the closest is \"{}\" ({} shows all; a TOML file works too)",
-                  catalogue.thing, name_or_path, closest_to(name_or_path, names),
-                  catalogue.list_flag));
+  const std::string meant = meant_entry(name_or_path, names);
+  return fail(catalogue.flag,
+              fmt::format("unknown {} \"{}\"; {} ({} shows all; a TOML file works too)",
+                          catalogue.thing, name_or_path,
+                          meant.empty() ? "the catalogue has nothing like it"
+                                        : fmt::format("the closest is \"{}\"", meant),
+                          catalogue.list_flag));
 }
 
 std::vector<std::pair<std::string, std::string>> read_sources(TomlFields& fields) {

@@ -3,6 +3,7 @@
 
 #include <filesystem>
 #include <string>
+#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -29,9 +30,15 @@ struct Catalogue {
 /// True of what holds a slash or ends in ".toml"; anything else is a catalogue name.
 [[nodiscard]] bool names_a_file(const std::string& name_or_path);
 
+/// The entry that was most likely meant: the longest that the name contains ("H100-SXM" has h100),
+/// else one that differs in spelling and not in its number, as another number is another product
+/// ("h800" is no h100). Empty if there is none.
+[[nodiscard]] std::string meant_entry(std::string_view asked,
+                                      const std::vector<std::string>& names);
+
 /// The file of a catalogue name, or the path itself. Capitals and dashes do not matter
 /// ("DGX-H100"), nor does "GB" at the end. A name that stands for several ("a100") is answered with
-/// these, an unknown one with the closest.
+/// these, an unknown one with the one that was most likely meant.
 [[nodiscard]] Result<std::filesystem::path> find_in_catalogue(const std::string& name_or_path,
                                                               const Catalogue& catalogue);
 

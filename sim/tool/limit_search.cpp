@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "core/plan/config_fields.hpp"
+#include "core/request/plan_options.hpp"
 #include "sim/tool/savers.hpp"
 
 namespace mfsdp {
@@ -67,8 +68,10 @@ Result<Found> search(const SimOptions& options, Asker& asker, const Watch& watch
   const unsigned threads = std::thread::hardware_concurrency();
   switch (*options.find) {
     case Find::max_micro_batch:
-      if (common.global_batch) {
-        const auto candidates = dividing(*common.global_batch, common.gpus);
+      if (common.global_batch || common.batch_tokens) {
+        MFSDP_LET(model, asker.shape(options));
+        MFSDP_LET(batch, global_batch_of(common, seq_len_of(common, model)));
+        const auto candidates = dividing(*batch, common.gpus);
         if (candidates.empty()) return find_largest(1, 1, 1, ask, watch);  // says what is wrong
         return find_among(candidates, Pick::last, threads, ask, watch);
       }

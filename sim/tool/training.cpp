@@ -2,8 +2,8 @@
 
 #include <fmt/format.h>
 
-#include "core/base/closest.hpp"
 #include "core/cli/format.hpp"
+#include "sim/hardware/catalogue.hpp"
 #include "sim/hardware/gpu.hpp"
 
 namespace mfsdp {
@@ -31,8 +31,10 @@ Result<void> check_prices(const SimOptions& options, const std::string& gpu,
   for (const GpuPrice& price : options.prices) {
     covered |= price.gpu.empty() || price.gpu == gpu;
     if (price.gpu.empty() || price.gpu == gpu || contains(names, price.gpu)) continue;
-    return fail("--price", fmt::format("unknown GPU {}; the closest is '{}' (--list-gpus)",
-                                       in_quotes(price.gpu), closest_to(price.gpu, names)));
+    const std::string meant = meant_entry(price.gpu, names);
+    return fail("--price", fmt::format("unknown GPU {}; {} (--list-gpus)", in_quotes(price.gpu),
+                                       meant.empty() ? "the catalogue has nothing like it"
+                                                     : fmt::format("the closest is '{}'", meant)));
   }
   if (!covered) return fail("--price", "has none for the GPU " + in_quotes(gpu));
   return {};

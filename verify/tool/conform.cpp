@@ -2,13 +2,13 @@
 
 #include <fmt/format.h>
 
-#include <algorithm>
 #include <vector>
 
 #include "core/base/text.hpp"
 #include "core/plan/plan_json.hpp"
 #include "core/request/plan_file.hpp"
 #include "core/schedule/build.hpp"
+#include "reports/store/find_runs.hpp"
 #include "reports/store/store.hpp"
 
 namespace mfsdp {
@@ -18,12 +18,9 @@ Result<RunResult> load_run(const RunName& name) {
   StoreOptions existing;
   existing.create = false;
   MFSDP_LET(store, Store::open(name.store, existing));
-  MFSDP_LET(runs, store.list());
-  if (runs.empty()) return fail(name.store, "holds no runs");
-  if (name.run == RunName::kLatest) return store.load(runs.back().id);
-  const auto found = std::ranges::find(runs, name.run, &StoredRun::run_id);
-  if (found == runs.end()) return fail(name.store, fmt::format("holds no run {}", name.run));
-  return store.load(found->id);
+  const auto run = find_run(store, name.run == "latest" ? "@latest" : name.run);
+  if (!run) return fail(name.store + ": " + run.error().where, run.error().what);
+  return store.load(run->id);
 }
 
 Result<Program> plan_of(const RunResult& run, const std::string& subject,

@@ -2,6 +2,8 @@
 
 #include <gtest/gtest.h>
 
+#include "core/plan/engine.hpp"
+
 namespace mfsdp {
 namespace {
 
@@ -82,17 +84,52 @@ TEST(Flags, WhatIsNotModelledSaysSo) {
         "--cpu-offload", "-tp", "--optimizer-offload", "--quantization"})
     EXPECT_TRUE(error_of({flag, "2"}).ends_with(" not modelled (docs/limits.md)"))
         << error_of({flag, "2"});
-  EXPECT_EQ(error_of({"--zero-stage", "3"}),
-            "--zero-stage: ask by --strategy, such as --strategy zero3");
+}
+
+TEST(Flags, AFlagOfTheSameMeaningGoesBeforeOneOfTheSameSpelling) {
+  EXPECT_EQ(error_of({"--seq-length", "8"}),
+            "--seq-length: here it is --seq-len (tokens of a sequence)");
+  EXPECT_EQ(error_of({"--zero-stage", "3"}), "--zero-stage: here it is --strategy (such as zero3)");
+  EXPECT_EQ(error_of({"--nodes", "3"}),
+            "--nodes: here it is --gpus (GPUs of all nodes: nodes x --gpus-per-node)");
+  // Flags of ours that these groups lack.
+  EXPECT_EQ(error_of({"--learning_rate", "1e-4"}),
+            "--learning_rate: mfsdp-exec has --lr (learning rate)");
   EXPECT_EQ(error_of({"--expert-parallel", "8"}),
-            "--expert-parallel: ask by --ep, such as --ep 8 (docs/experts.md)");
-  EXPECT_EQ(error_of({"--lora", "8"}),
-            "--lora: ask by --lora-rank, such as --lora-rank 16 (docs/lora.md)");
-  EXPECT_EQ(error_of({"--expert-parallel", "8"}),
-            "--expert-parallel: ask by --ep, such as --ep 8 (docs/experts.md)");
-  EXPECT_EQ(error_of({"--dp", "8"}),
-            "--dp: every GPU is data-parallel: --gpus says how many there are, --outer-dp how many "
-            "groups");
+            "--expert-parallel: mfsdp-sim has --ep (ranks that share the experts, such as --ep 8; "
+            "docs/experts.md)");
+}
+
+TEST(Flags, WhatResemblesNoFlagHasNoSuggestion) {
+  EXPECT_EQ(error_of({"--frobnicate", "x"}), "unknown flag '--frobnicate'; --help lists all flags");
+  EXPECT_EQ(error_of({"--xy", "x"}), "unknown flag '--xy'; --help lists all flags");
+}
+
+TEST(Flags, ARefusalNamesAllItsReasons) {
+  Parsed parsed;
+  const auto given = parse_flags(
+      groups_of(parsed), {"--modle", "x", "--gpus", "many", "--tp=2", "word", "--strategy", "no"});
+  ASSERT_FALSE(given);
+  std::vector<std::string> reasons{given.error().message()};
+  for (const Error& other : given.error().also) reasons.push_back(other.message());
+  EXPECT_EQ(reasons, (std::vector<std::string>{
+                         "unknown flag '--modle'; did you mean '--model'?",
+                         "--tp: tensor parallelism is not modelled (docs/limits.md)",
+                         "unexpected argument 'word'; everything is given by flags, see --help",
+                         "--gpus: 'many' is not a whole number from 1 to 64",
+                         "--strategy: 'no' is not one of no_shard, optim, optim_grads or "
+                         "optim_grads_params"}));
+}
+
+TEST(Flags, AValueOfTheSameMeaningIsNamed) {
+  EngineKind engine = EngineKind::mfsdp;
+  const std::vector<FlagGroup> groups{
+      {.title = "All", .flags = {choice_flag("--engine", "E", "", engine)}}};
+  const auto given = parse_flags(groups, {"--engine", "torchtitan"});
+  ASSERT_FALSE(given);
+  EXPECT_EQ(given.error().message(),
+            "--engine: 'torchtitan': torchtitan trains with PyTorch FSDP2 and compiled blocks: "
+            "fsdp2-compile");
 }
 
 TEST(Flags, ShortHelp) {

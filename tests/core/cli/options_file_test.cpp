@@ -57,6 +57,17 @@ TEST_F(OptionsFile, AFlagOfTheCommandLineReplacesTheFiles) {
               testing::ElementsAre("--micro-batch=2", "--options", path, "--world-size", "4"));
 }
 
+TEST_F(OptionsFile, KeysMayHaveUnderscores) {
+  const std::string path = file("micro_batch = 2\nexact_sums = true\n");
+  EXPECT_THAT(expanded({"--options", path}),
+              testing::ElementsAre("--micro-batch=2", "--exact-sums", "--options", path));
+  EXPECT_THAT(expanded({"--options", path, "--micro-batch", "1"}),
+              testing::ElementsAre("--exact-sums", "--options", path, "--micro-batch", "1"));
+  const std::string twice = file("micro_batch = 2\nmicro-batch = 4\n");
+  EXPECT_EQ(error_of({"--options", twice}),
+            twice + ":2: micro-batch is there twice: " + twice + ":1 has it too");
+}
+
 TEST_F(OptionsFile, MistakesNameFileAndLine) {
   const std::string path = file("gpus = 8\nmicro-batch = 0\n");
   EXPECT_EQ(error_of({"--options", path}),

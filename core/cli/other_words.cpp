@@ -1,0 +1,307 @@
+#include "core/cli/other_words.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+
+#include "core/base/text.hpp"
+
+namespace mfsdp {
+namespace {
+
+/// Words separated by blanks, in small letters with "-" within, without dashes before.
+using WordList = std::string_view;
+
+struct NotModelled {
+  std::string_view what;  ///< with its verb
+  WordList words;
+};
+
+constexpr std::array kNotModelled{
+    NotModelled{.what = "tensor parallelism is",
+                .words = "tp tp-size tensor-parallel tensor-parallel-size "
+                         "tensor-model-parallel-size tensor-parallel-degree"},
+    NotModelled{.what = "pipeline parallelism is",
+                .words = "pp pp-size pipeline-parallel pipeline-parallel-size "
+                         "pipeline-model-parallel-size pipeline-parallel-degree num-stages "
+                         "pipeline-stages virtual-pipeline-model-parallel-size"},
+    NotModelled{.what = "tensor parallelism of experts is",
+                .words = "etp etp-size expert-tensor-parallel expert-tensor-parallel-size"},
+    NotModelled{.what = "groups of ranks for experts alone are",
+                .words = "expert-outer-dp expert-outer-strategy"},
+    NotModelled{.what = "context parallelism is",
+                .words = "cp cp-size context-parallel context-parallel-size "
+                         "context-parallel-degree ulysses ulysses-size ring-attention"},
+    NotModelled{.what = "sequence parallelism is",
+                .words = "sp sequence-parallel sequence-parallel-size"},
+    NotModelled{.what = "QLoRA (a base of 4 bits) is", .words = "qlora"},
+    NotModelled{.what = "FP8, FP4 and integers are",
+                .words = "fp8 fp8-format fp8-recipe mxfp8 fp4 nvfp4 mxfp4 int8 int4 load-in-8bit "
+                         "load-in-4bit quantize quantization"},
+    NotModelled{.what = "offloading is",
+                .words = "cpu-offload offload optimizer-offload offload-optimizer "
+                         "optimizer-cpu-offload activation-offload cpu-offloading offload-params "
+                         "param-offload nvme-offload"}};
+
+/// A flag of ours that means what others call by these words.
+struct Meaning {
+  std::string_view flag;
+  std::string_view how;   ///< what its value says
+  std::string_view tool;  ///< one that has it
+  WordList words;
+};
+
+/// All that make plans.
+constexpr std::string_view kPlanTools = "mfsdp-sim";
+constexpr std::string_view kSim = "mfsdp-sim";
+constexpr std::string_view kExec = "mfsdp-exec";
+
+constexpr std::array kMeanings{
+    Meaning{.flag = "--micro-batch",
+            .how = "sequences per GPU and microbatch",
+            .tool = kPlanTools,
+            .words = "mbs microbatch microbatch-size micro-batch-size per-device-batch-size "
+                     "per-device-train-batch-size per-gpu-batch-size batch-size-per-gpu "
+                     "local-batch-size device-batch-size train-micro-batch-size-per-gpu"},
+    Meaning{.flag = "--global-batch",
+            .how = "sequences of one step on all GPUs",
+            .tool = kPlanTools,
+            .words = "gbs global-batch-size train-batch-size total-batch-size "
+                     "effective-batch-size"},
+    Meaning{.flag = "--global-batch",
+            .how = "sequences of one step on all GPUs: accumulation steps x --micro-batch x GPUs",
+            .tool = kPlanTools,
+            .words = "grad-accum grad-accum-steps grad-accumulation gradient-accumulation "
+                     "gradient-accumulation-steps accumulate-grad-batches accumulation-steps "
+                     "microbatches num-microbatches"},
+    Meaning{.flag = "--micro-batch",
+            .how = "sequences per GPU and microbatch; --global-batch: of one step on all GPUs",
+            .tool = kPlanTools,
+            .words = "batch-size batch bs"},
+    Meaning{.flag = "--seq-len",
+            .how = "tokens of a sequence",
+            .tool = kPlanTools,
+            .words = "seq seqlen seq-length sequence-length max-seq-len max-seq-length "
+                     "max-sequence-length max-length context-length ctx-len block-size cutoff-len "
+                     "max-position-embeddings"},
+    Meaning{.flag = "--gpus",
+            .how = "GPUs of all nodes: nodes x --gpus-per-node",
+            .tool = kPlanTools,
+            .words = "nodes num-nodes nnodes n-nodes"},
+    Meaning{.flag = "--gpus",
+            .how = "GPUs of all nodes",
+            .tool = kPlanTools,
+            .words = "ngpus n-gpus num-gpus gpu-count devices num-devices num-processes nproc"},
+    Meaning{.flag = "--gpus",
+            .how = "each GPU is data-parallel; --outer-dp: groups of replicas",
+            .tool = kPlanTools,
+            .words = "dp dp-size data-parallel data-parallel-size data-parallel-degree"},
+    Meaning{.flag = "--outer-dp",
+            .how = "groups of GPUs, each with all shards",
+            .tool = kPlanTools,
+            .words = "replicas num-replicas dp-replicate dp-replicate-size "
+                     "data-parallel-replicate-degree num-distributed-optimizer-instances"},
+    Meaning{.flag = "--gpus-per-node",
+            .how = "GPUs in one node",
+            .tool = kPlanTools,
+            .words = "nproc-per-node n-gpus-per-node ntasks-per-node gpus-per-machine node-size"},
+    Meaning{.flag = "--gpu",
+            .how = "a GPU of the catalogue, or a TOML file",
+            .tool = kPlanTools,
+            .words = "gpu-type gpu-name gpu-model device accelerator hardware"},
+    Meaning{.flag = "--recompute",
+            .how = "none, selective, full or full:K",
+            .tool = kPlanTools,
+            .words = "activation-checkpointing activation-checkpoint gradient-checkpointing ac "
+                     "checkpoint-activations recompute-activations recompute-granularity "
+                     "recompute-method recomputation remat enable-gradient-checkpointing"},
+    Meaning{.flag = "--param-dtype",
+            .how = "of compute weights; --main-dtype, --grad-dtype, --reduce-dtype and "
+                   "--state-dtype: of the rest",
+            .tool = kPlanTools,
+            .words = "dtype precision mixed-precision torch-dtype data-type amp bf16 fp16 "
+                     "mixed-precision-param"},
+    Meaning{.flag = "--reduce-dtype",
+            .how = "of gradients while they are reduced",
+            .tool = kPlanTools,
+            .words = "mixed-precision-reduce grad-reduce-dtype grad-reduce-in-bf16 "
+                     "communication-dtype"},
+    Meaning{.flag = "--strategy",
+            .how = "such as zero3",
+            .tool = kPlanTools,
+            .words = "zero zero-stage zero-optimization sharding sharding-strategy "
+                     "data-parallel-sharding-strategy fsdp"},
+    Meaning{.flag = "--optimizer",
+            .how = "adamw, sgd, muon, ...",
+            .tool = kPlanTools,
+            .words = "optim optimizer-name optimizer-type"},
+    Meaning{.flag = "--clip",
+            .how = "largest norm of the gradients; 0 for none",
+            .tool = kPlanTools,
+            .words = "max-grad-norm clip-grad clip-grad-norm grad-clip gradient-clipping "
+                     "gradient-clip-val max-norm"},
+    Meaning{.flag = "--ep",
+            .how = "ranks that share the experts, such as --ep 8; docs/experts.md",
+            .tool = kPlanTools,
+            .words = "ep-size expert-parallel expert-parallel-size expert-parallel-degree "
+                     "expert-model-parallel-size enable-expert-parallel"},
+    Meaning{.flag = "--capacity-factor",
+            .how = "beside --ep; no row is dropped; docs/experts.md",
+            .tool = kPlanTools,
+            .words = "moe-expert-capacity-factor expert-capacity-factor moe-capacity-factor"},
+    Meaning{.flag = "--lora-rank",
+            .how = "such as --lora-rank 16; docs/lora.md",
+            .tool = kPlanTools,
+            .words = "lora lora-r lora-dim peft adapters"},
+    Meaning{.flag = "--model",
+            .how = "a built-in name, a config.json or its folder",
+            .tool = kPlanTools,
+            .words = "model-name model-path model-name-or-path hf-model pretrained-model "
+                     "model-config hf-config"},
+    Meaning{.flag = "--engine",
+            .how = "mfsdp, fsdp2, fsdp2-compile, mcore, ...",
+            .tool = kSim,
+            .words = "framework trainer backend-engine"},
+    Meaning{.flag = "--tokens",
+            .how = "tokens of the whole training, such as 2T",
+            .tool = kSim,
+            .words = "num-tokens train-tokens total-tokens token-budget"},
+    Meaning{.flag = "--price",
+            .how = "of an hour of one GPU",
+            .tool = kSim,
+            .words = "cost price-per-hour price-per-gpu-hour gpu-price gpu-cost cost-per-hour"},
+    Meaning{.flag = "--find",
+            .how = "fastest, cheapest, max-seq-len, ...",
+            .tool = kSim,
+            .words = "search tune autotune optimize best"},
+    Meaning{.flag = "--routing",
+            .how = "what routers choose, which changes no plan; docs/experts.md",
+            .tool = kSim,
+            .words = "routing moe-routing"},
+    Meaning{.flag = "--lr",
+            .how = "learning rate",
+            .tool = kExec,
+            .words = "lr learning-rate learningrate"},
+    Meaning{.flag = "--steps",
+            .how = "steps of the training",
+            .tool = kExec,
+            .words = "steps max-steps train-iters num-steps training-steps total-steps iterations "
+                     "iters max-iters"},
+    Meaning{.flag = "--warmup",
+            .how = "steps until the learning rate is whole",
+            .tool = kExec,
+            .words = "warmup warmup-steps lr-warmup-iters lr-warmup-steps num-warmup-steps"},
+    Meaning{.flag = "--data",
+            .how = "text or tokens to train with",
+            .tool = kExec,
+            .words = "data dataset data-path dataset-path train-data train-file training-data"},
+    Meaning{
+        .flag = "--save",
+        .how = "folder of saves",
+        .tool = kExec,
+        .words = "save output-dir save-dir save-path checkpoint-dir checkpoint-folder ckpt-dir"},
+    Meaning{.flag = "--save-every",
+            .how = "steps between saves",
+            .tool = kExec,
+            .words = "save-every save-steps save-interval save-freq checkpoint-interval"},
+    Meaning{.flag = "--resume",
+            .how = "a save, or auto",
+            .tool = kExec,
+            .words = "resume load load-checkpoint resume-from resume-from-checkpoint"}};
+
+/// A value of ours that means what others call by these words.
+struct ValueMeaning {
+  std::string_view flag;
+  std::string_view what;
+  WordList words;
+};
+
+constexpr std::array kValueMeanings{
+    ValueMeaning{.flag = "--engine",
+                 .what = "torchtitan trains with PyTorch FSDP2 and compiled blocks: fsdp2-compile",
+                 .words = "torchtitan titan"},
+    ValueMeaning{.flag = "--engine",
+                 .what = "it trains with PyTorch's own FSDP2: fsdp2, or fsdp2-compile where blocks "
+                         "are compiled",
+                 .words = "fsdp pytorch torch pytorch-fsdp2 torchtune accelerate huggingface "
+                          "transformers trainer verl"},
+    ValueMeaning{.flag = "--engine",
+                 .what = "Megatron-FSDP is mfsdp1 or mfsdp2 by its version; Megatron-Core's "
+                         "distributed optimizer is mcore",
+                 .words = "megatron megatron-lm megatron-fsdp megatron-core nemo "
+                          "megatron-bridge"},
+    ValueMeaning{
+        .flag = "--engine",
+        .what = "DeepSpeed, FSDP1 and DDP are not described; fsdp2 is the nearest to ZeRO-3",
+        .words = "deepspeed zero zero1 zero2 zero3 fsdp1 ddp"},
+    ValueMeaning{.flag = "--optimizer",
+                 .what = "AdamW with states of 8 bits is adamw with --state-dtype blockwise8",
+                 .words = "adamw8bit adamw-8bit adamw-bnb-8bit adam8bit paged-adamw-8bit "
+                          "adamw-int8 8bit-adam"},
+    ValueMeaning{.flag = "--optimizer",
+                 .what = "AdamW, fused as all optimizers are here, is adamw",
+                 .words = "adamw-torch adamw-torch-fused adamw-fused fused-adamw"},
+    ValueMeaning{.flag = "--recompute",
+                 .what = "full recomputes whole blocks, selective their norms and activations",
+                 .words = "true on yes 1 all block uniform"},
+    ValueMeaning{.flag = "--recompute",
+                 .what = "PyTorch's recomputation per operator (selective activation "
+                         "checkpointing of torchtitan) is not modelled yet",
+                 .words = "op sac per-op"},
+    ValueMeaning{
+        .flag = "--recompute", .what = "none recomputes nothing", .words = "false off no 0"},
+    ValueMeaning{.flag = "--param-dtype", .what = "bf16", .words = "bfloat16 torch.bfloat16"},
+    ValueMeaning{.flag = "--param-dtype", .what = "fp16", .words = "float16 half torch.float16"},
+    ValueMeaning{.flag = "--param-dtype", .what = "fp32", .words = "float32 float torch.float32"}};
+
+bool holds(WordList words, std::string_view word) {
+  for (std::size_t begin = 0; begin < words.size();) {
+    const std::size_t end = std::min(words.find(' ', begin), words.size());
+    if (words.substr(begin, end - begin) == word) return true;
+    begin = end + 1;
+  }
+  return false;
+}
+
+/// "--Tensor_Parallel" -> "tensor-parallel"
+std::string word_of(std::string_view flag) {
+  std::string word = lower_case(flag.substr(std::min(flag.find_first_not_of('-'), flag.size())));
+  std::ranges::replace(word, '_', '-');
+  return word;
+}
+
+bool has(std::span<const std::string> known, std::string_view flag) {
+  return std::ranges::find(known, flag) != known.end();
+}
+
+/// Dtypes are called alike by all flags that take one.
+std::string_view flag_of_values(std::string_view flag) {
+  const bool of_dtypes =
+      flag == "--main-dtype" || flag == "--grad-dtype" || flag == "--reduce-dtype";
+  return of_dtypes ? "--param-dtype" : flag;
+}
+
+}  // namespace
+
+std::optional<std::string> about_foreign_flag(std::string_view flag,
+                                              std::span<const std::string> known) {
+  const std::string word = word_of(flag);
+  for (const NotModelled& one : kNotModelled)
+    if (holds(one.words, word)) return fmt::format("{} not modelled (docs/limits.md)", one.what);
+  for (const Meaning& one : kMeanings) {
+    if (!holds(one.words, word)) continue;
+    if (has(known, one.flag)) return fmt::format("here it is {} ({})", one.flag, one.how);
+    return fmt::format("{} has {} ({})", one.tool, one.flag, one.how);
+  }
+  return std::nullopt;
+}
+
+std::optional<std::string> about_foreign_value(std::string_view flag, std::string_view value) {
+  const std::string word = word_of(value);
+  for (const ValueMeaning& one : kValueMeanings)
+    if (one.flag == flag_of_values(flag) && holds(one.words, word)) return std::string(one.what);
+  return std::nullopt;
+}
+
+}  // namespace mfsdp
