@@ -81,6 +81,7 @@ std::vector<Setting> smaller_batches(const Setting& base, const PlanConfig& conf
     SimOptions options = base.options;
     options.common.config.micro_batch = config.micro_batch / parts;
     options.common.global_batch = config.global_batch();
+    options.common.batch_tokens.reset();
     settings.push_back(joined(base, std::move(options),
                               fmt::format("--micro-batch {} --global-batch {}",
                                           config.micro_batch / parts, config.global_batch())));
