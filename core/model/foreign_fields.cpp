@@ -6,33 +6,27 @@
 #include <string>
 
 #include "core/base/text.hpp"
+#include "core/model/foreign_words.hpp"
 
 namespace mfsdp {
 namespace {
 
 using Json = nlohmann::json;
-using enum Neutral;
 
-constexpr auto kUnknown = ForeignTo::unknown_types;
-constexpr auto kElsewhere = ForeignTo::other_families;
+constexpr ForeignTo kUnknown = ForeignTo::unknown_types;
+constexpr ForeignTo kElsewhere = ForeignTo::other_families;
 
 constexpr std::string_view kExperts = "experts of this model_type";
 constexpr std::string_view kRouting = "another routing of experts";
 constexpr std::string_view kScales = "scaled activations";
-constexpr std::string_view kStateSpace = "state-space layers";
-constexpr std::string_view kLinear = "linear attention";
-constexpr std::string_view kConvolutions = "convolutions";
-constexpr std::string_view kNoRope = "layers without RoPE";
 constexpr std::string_view kBiases = "biases";
 constexpr std::string_view kPrediction = "multi-token prediction";
-constexpr std::string_view kSparse = "attention to chosen tokens";
 constexpr std::string_view kRepeated = "layers that run several times";
 constexpr std::string_view kUnlike = "layers that differ in size";
 constexpr std::string_view kNorms = "norms of queries and keys";
 constexpr std::string_view kPartial = "RoPE of a part of each head";
 constexpr std::string_view kPositions = "other positions than RoPE";
 constexpr std::string_view kParallel = "attention beside the MLP";
-constexpr std::string_view kImages = "an image encoder";
 constexpr std::string_view kSound = "a sound encoder";
 constexpr std::string_view kCross = "cross-attention";
 constexpr std::string_view kLatent = "multi-head latent attention";
@@ -43,59 +37,59 @@ constexpr std::string_view kPerLayer = "embeddings of each layer";
 /// 2026).
 constexpr std::array kForeign{
     // Attention.
-    ForeignField{"kv_lora_rank", kLatent, off, kElsewhere},
+    ForeignField{"kv_lora_rank", kLatent, Neutral::off, kElsewhere},
     ForeignField{"attention_chunk_size", "chunked attention"},
     ForeignField{"cross_attention_layers", kCross},
     ForeignField{"add_cross_attention", kCross},
     ForeignField{"num_kv_shared_layers", "keys and values that layers share"},
     ForeignField{"scale_attn_by_inverse_layer_idx", "scores scaled by layer"},
     ForeignField{"reorder_and_upcast_attn", "attention in another order"},
-    ForeignField{"index_topk", kSparse},
-    ForeignField{"index_n_heads", kSparse},
-    ForeignField{"index_head_dim", kSparse},
-    ForeignField{"nsa_*", kSparse},
-    ForeignField{"moba_*", kSparse},
-    ForeignField{"sparse_attention*", kSparse, not_enabled},
+    ForeignField{"index_topk", foreign_words::kSparse},
+    ForeignField{"index_n_heads", foreign_words::kSparse},
+    ForeignField{"index_head_dim", foreign_words::kSparse},
+    ForeignField{"nsa_*", foreign_words::kSparse},
+    ForeignField{"moba_*", foreign_words::kSparse},
+    ForeignField{"sparse_attention*", foreign_words::kSparse, Neutral::not_enabled},
     ForeignField{"attn_output_gate", "gated attention"},
     ForeignField{"gated_attention", "gated attention"},
     ForeignField{"use_bidirectional_attention", "attention to later tokens"},
     ForeignField{"add_swa_attention_sink_bias", "sinks of attention"},
     ForeignField{"add_full_attention_sink_bias", "sinks of attention"},
     ForeignField{"clip_qkv", "queries and keys that are cut off"},
-    ForeignField{"qk_norm_type", "norms over all of a layer's heads", per_head, kUnknown},
-    ForeignField{"qk_norm", kNorms, off, kElsewhere},
-    ForeignField{"use_qk_norm", kNorms, off, kElsewhere},
-    ForeignField{"qk_layernorm", kNorms, off, kElsewhere},
-    ForeignField{"query_key_norm", kNorms, off, kElsewhere},
-    ForeignField{"use_query_key_norm", kNorms, off, kElsewhere},
+    ForeignField{"qk_norm_type", "norms over all of a layer's heads", Neutral::per_head, kUnknown},
+    ForeignField{"qk_norm", kNorms, Neutral::off, kElsewhere},
+    ForeignField{"use_qk_norm", kNorms, Neutral::off, kElsewhere},
+    ForeignField{"qk_layernorm", kNorms, Neutral::off, kElsewhere},
+    ForeignField{"query_key_norm", kNorms, Neutral::off, kElsewhere},
+    ForeignField{"use_query_key_norm", kNorms, Neutral::off, kElsewhere},
     // Layers that are no attention, or of several kinds.
-    ForeignField{"hybrid_override_pattern", "layers of several kinds", attention},
+    ForeignField{"hybrid_override_pattern", "layers of several kinds", Neutral::attention},
     ForeignField{"hybrid_layer_pattern", "layers of several kinds"},
-    ForeignField{"layers_block_type", "layers of several kinds", attention},
-    ForeignField{"block_types", "layers of several kinds", attention},
-    ForeignField{"layer_types", "layers of several kinds", attention, kUnknown},
-    ForeignField{"attn_layer_period", "layers of several kinds", one},
+    ForeignField{"layers_block_type", "layers of several kinds", Neutral::attention},
+    ForeignField{"block_types", "layers of several kinds", Neutral::attention},
+    ForeignField{"layer_types", "layers of several kinds", Neutral::attention, kUnknown},
+    ForeignField{"attn_layer_period", "layers of several kinds", Neutral::one},
     ForeignField{"attn_layer_indices", "layers of several kinds"},
-    ForeignField{"full_attn_idxs", kConvolutions},
-    ForeignField{"conv_L_cache", kConvolutions},
-    ForeignField{"attn_type_list", kLinear, one},
-    ForeignField{"full_attention_interval", kLinear, one},
-    ForeignField{"linear_attn_*", kLinear, one},
-    ForeignField{"linear_num_*", kLinear},
-    ForeignField{"linear_key_*", kLinear},
-    ForeignField{"linear_value_*", kLinear},
-    ForeignField{"linear_conv_*", kLinear},
-    ForeignField{"layer_group_size", kLinear, one, kUnknown},
-    ForeignField{"mamba_*", kStateSpace},
-    ForeignField{"ssm_*", kStateSpace, one},
-    ForeignField{"state_size", kStateSpace},
-    ForeignField{"time_step_*", kStateSpace, off, kUnknown},
+    ForeignField{"full_attn_idxs", foreign_words::kConvolutions},
+    ForeignField{"conv_L_cache", foreign_words::kConvolutions},
+    ForeignField{"attn_type_list", foreign_words::kLinear, Neutral::one},
+    ForeignField{"full_attention_interval", foreign_words::kLinear, Neutral::one},
+    ForeignField{"linear_attn_*", foreign_words::kLinear, Neutral::one},
+    ForeignField{"linear_num_*", foreign_words::kLinear},
+    ForeignField{"linear_key_*", foreign_words::kLinear},
+    ForeignField{"linear_value_*", foreign_words::kLinear},
+    ForeignField{"linear_conv_*", foreign_words::kLinear},
+    ForeignField{"layer_group_size", foreign_words::kLinear, Neutral::one, kUnknown},
+    ForeignField{"mamba_*", foreign_words::kStateSpace},
+    ForeignField{"ssm_*", foreign_words::kStateSpace, Neutral::one},
+    ForeignField{"state_size", foreign_words::kStateSpace},
+    ForeignField{"time_step_*", foreign_words::kStateSpace, Neutral::off, kUnknown},
     ForeignField{"rwkv*", "recurrent layers"},
     ForeignField{"lru_width", "recurrent layers"},
-    ForeignField{"num_loops", kRepeated, one},
-    ForeignField{"loop_*", kRepeated, one},
-    ForeignField{"total_ut_steps", kRepeated, one},
-    ForeignField{"mean_recurrence", kRepeated, one},
+    ForeignField{"num_loops", kRepeated, Neutral::one},
+    ForeignField{"loop_*", kRepeated, Neutral::one},
+    ForeignField{"total_ut_steps", kRepeated, Neutral::one},
+    ForeignField{"mean_recurrence", kRepeated, Neutral::one},
     ForeignField{"n_layers_in_recurrent_block", kRepeated},
     ForeignField{"block_configs", kUnlike},
     ForeignField{"per_layer_config", kUnlike},
@@ -107,76 +101,78 @@ constexpr std::array kForeign{
     ForeignField{"laurel_rank", "low-rank residuals"},
     ForeignField{"activation_sparsity_pattern", "sparse activations"},
     // Experts.
-    ForeignField{"num_local_experts", kExperts, one, kElsewhere},
-    ForeignField{"num_experts", kExperts, one, kElsewhere},
-    ForeignField{"n_routed_experts", kExperts, one, kElsewhere},
-    ForeignField{"moe_num_experts", kExperts, one, kElsewhere},
+    ForeignField{"num_local_experts", kExperts, Neutral::one, kElsewhere},
+    ForeignField{"num_experts", kExperts, Neutral::one, kElsewhere},
+    ForeignField{"n_routed_experts", kExperts, Neutral::one, kElsewhere},
+    ForeignField{"moe_num_experts", kExperts, Neutral::one, kElsewhere},
     ForeignField{"zero_expert_num", "experts that compute nothing"},
     ForeignField{"moe_latent_size", "experts of latent vectors"},
-    ForeignField{"scoring_func", kRouting, softmax},
-    ForeignField{"score_function", kRouting, softmax},
-    ForeignField{"moe_router_score_function", kRouting, softmax},
+    ForeignField{"scoring_func", kRouting, Neutral::softmax},
+    ForeignField{"score_function", kRouting, Neutral::softmax},
+    ForeignField{"moe_router_score_function", kRouting, Neutral::softmax},
     ForeignField{"use_routing_bias", kRouting},
     ForeignField{"moe_router_enable_expert_bias", kRouting},
-    ForeignField{"n_group", kRouting, one},
-    ForeignField{"num_expert_group", kRouting, one},
-    ForeignField{"routed_scaling_factor", kRouting, one},
-    ForeignField{"router_jitter_noise", "noise in routing", off, kUnknown},
+    ForeignField{"n_group", kRouting, Neutral::one},
+    ForeignField{"num_expert_group", kRouting, Neutral::one},
+    ForeignField{"routed_scaling_factor", kRouting, Neutral::one},
+    ForeignField{"router_jitter_noise", "noise in routing", Neutral::off, kUnknown},
     // Norms, activations, biases, scales.
-    ForeignField{"norm_type", "other norms", rms_norm},
-    ForeignField{"normalization_type", "other norms", rms_norm},
-    ForeignField{"layer_norm_type", "other norms", rms_norm},
-    ForeignField{"layernorm_type", "other norms", rms_norm},
+    ForeignField{"norm_type", "other norms", Neutral::rms_norm},
+    ForeignField{"normalization_type", "other norms", Neutral::rms_norm},
+    ForeignField{"layer_norm_type", "other norms", Neutral::rms_norm},
+    ForeignField{"layernorm_type", "other norms", Neutral::rms_norm},
     ForeignField{"use_parallel_residual", kParallel},
     ForeignField{"parallel_attn", kParallel},
-    ForeignField{"hidden_act", kActivation, silu, kUnknown},
-    ForeignField{"mlp_hidden_act", kActivation, silu},
-    ForeignField{"activation_function", kActivation, silu, kUnknown},
-    ForeignField{"hidden_activation", kActivation, silu, kUnknown},
-    ForeignField{"attention_bias", kBiases, off, kUnknown},
-    ForeignField{"mlp_bias", kBiases, off, kUnknown},
+    ForeignField{"hidden_act", kActivation, Neutral::silu, kUnknown},
+    ForeignField{"mlp_hidden_act", kActivation, Neutral::silu},
+    ForeignField{"activation_function", kActivation, Neutral::silu, kUnknown},
+    ForeignField{"hidden_activation", kActivation, Neutral::silu, kUnknown},
+    ForeignField{"attention_bias", kBiases, Neutral::off, kUnknown},
+    ForeignField{"mlp_bias", kBiases, Neutral::off, kUnknown},
     ForeignField{"attention_out_bias", kBiases},
     ForeignField{"add_bias_linear", kBiases},
     ForeignField{"use_bias", kBiases},
     ForeignField{"lm_head_bias", kBiases},
-    ForeignField{"residual_multiplier", kScales, one},
-    ForeignField{"embedding_multiplier", kScales, one},
-    ForeignField{"attention_in_multiplier", kScales, one},
-    ForeignField{"attention_out_multiplier", kScales, one},
-    ForeignField{"lm_head_multiplier", kScales, one},
-    ForeignField{"key_multiplier", kScales, one},
-    ForeignField{"mlp_multipliers", kScales, one},
-    ForeignField{"logits_scaling", kScales, one},
-    ForeignField{"logit_scale", kScales, one},
-    ForeignField{"scale_emb", kScales, one},
-    ForeignField{"scale_depth", kScales, one},
-    ForeignField{"embedding_scale", kScales, one},
-    ForeignField{"attn_logit_softcapping", "soft caps of scores", off, kUnknown},
-    ForeignField{"final_logit_softcapping", "soft caps of logits", off, kUnknown},
+    ForeignField{"residual_multiplier", kScales, Neutral::one},
+    ForeignField{"embedding_multiplier", kScales, Neutral::one},
+    ForeignField{"attention_in_multiplier", kScales, Neutral::one},
+    ForeignField{"attention_out_multiplier", kScales, Neutral::one},
+    ForeignField{"lm_head_multiplier", kScales, Neutral::one},
+    ForeignField{"key_multiplier", kScales, Neutral::one},
+    ForeignField{"mlp_multipliers", kScales, Neutral::one},
+    ForeignField{"logits_scaling", kScales, Neutral::one},
+    ForeignField{"logit_scale", kScales, Neutral::one},
+    ForeignField{"scale_emb", kScales, Neutral::one},
+    ForeignField{"scale_depth", kScales, Neutral::one},
+    ForeignField{"embedding_scale", kScales, Neutral::one},
+    ForeignField{"attn_logit_softcapping", "soft caps of scores", Neutral::off, kUnknown},
+    ForeignField{"final_logit_softcapping", "soft caps of logits", Neutral::off, kUnknown},
     // Positions.
-    ForeignField{"no_rope_layers", kNoRope},
-    ForeignField{"no_rope_layer_interval", kNoRope},
-    ForeignField{"nope_layer_interval", kNoRope},
+    ForeignField{"no_rope_layers", foreign_words::kNoRope},
+    ForeignField{"no_rope_layer_interval", foreign_words::kNoRope},
+    ForeignField{"nope_layer_interval", foreign_words::kNoRope},
     ForeignField{"alibi", kPositions},
     ForeignField{"use_alibi", kPositions},
-    ForeignField{"position_embedding_type", kPositions, rotary},
+    ForeignField{"position_embedding_type", kPositions, Neutral::rotary},
     ForeignField{"use_mrope", "multimodal RoPE"},
-    ForeignField{"rotary_dim", kPartial, off, kUnknown},
-    ForeignField{"rotary_pct", kPartial, one},
-    ForeignField{"rotary_percent", kPartial, one},
-    ForeignField{"rope_pct", kPartial, one},
-    ForeignField{"partial_rotary_factor", kPartial, one, kUnknown},
-    ForeignField{"rope_ratio", "scaled RoPE", one},
+    ForeignField{"rotary_dim", kPartial, Neutral::off, kUnknown},
+    ForeignField{"rotary_pct", kPartial, Neutral::one},
+    ForeignField{"rotary_percent", kPartial, Neutral::one},
+    ForeignField{"rope_pct", kPartial, Neutral::one},
+    ForeignField{"partial_rotary_factor", kPartial, Neutral::one, kUnknown},
+    ForeignField{"rope_ratio", "scaled RoPE", Neutral::one},
     // Beside the blocks.
     ForeignField{"num_nextn_predict_layers", kPrediction},
     ForeignField{"num_mtp_modules", kPrediction},
     ForeignField{"use_mtp", kPrediction},
-    ForeignField{"mtp_*", kPrediction, off, kUnknown},
+    ForeignField{"mtp_*", kPrediction, Neutral::off, kUnknown},
     ForeignField{"is_encoder_decoder", "an encoder"},
-    ForeignField{"vision_config", kImages},
+    ForeignField{"vision_config", foreign_words::kImages},
     ForeignField{"audio_config", kSound},
-    ForeignField{"text_config", "a language model as one of several parts", not_stated, kUnknown},
-    ForeignField{"llm_config", "a language model as one of several parts", not_stated, kUnknown},
+    ForeignField{"text_config", "a language model as one of several parts", Neutral::not_stated,
+                 kUnknown},
+    ForeignField{"llm_config", "a language model as one of several parts", Neutral::not_stated,
+                 kUnknown},
 };
 
 /// Endings and parts of names: all kinds of dropout.
@@ -235,13 +231,13 @@ bool all_are(const Json& list, bool (*predicate)(const Json&)) {
 
 bool is_neutral_text(const std::string& text, Neutral neutral) {
   switch (neutral) {
-    case rms_norm: return names_rms_norm(text);
-    case rotary: return text == "rope" || text == "rotary";
-    case softmax: return text == "softmax";
-    case per_head: return text == "per_head";
-    case silu:
+    case Neutral::rms_norm: return names_rms_norm(text);
+    case Neutral::rotary: return text == "rope" || text == "rotary";
+    case Neutral::softmax: return text == "softmax";
+    case Neutral::per_head: return text == "per_head";
+    case Neutral::silu:
       return text == "silu" || text == "swish" || text == "swiglu" || text == "gelu_pytorch_tanh";
-    case attention: return text.find_first_not_of('*') == std::string::npos;
+    case Neutral::attention: return text.find_first_not_of('*') == std::string::npos;
     default: return false;
   }
 }
@@ -254,17 +250,17 @@ bool ForeignField::matches(std::string_view field) const {
 
 bool ForeignField::counts(const Json& value) const {
   if (value.is_null()) return false;
-  if (neutral == not_stated) return true;
+  if (neutral == Neutral::not_stated) return true;
   if (value.is_boolean()) return value.get<bool>();
-  if (value.is_number()) return value != 0 && !(neutral == one && value == 1);
+  if (value.is_number()) return value != 0 && !(neutral == Neutral::one && value == 1);
   if (value.is_string()) {
     const auto& text = value.get_ref<const std::string&>();
     return !text.empty() && !is_neutral_text(text, neutral);
   }
   if (value.empty()) return false;
-  if (neutral == one) return !all_are(value, is_one);
-  if (neutral == attention) return !all_are(value, is_attention);
-  if (neutral == not_enabled)
+  if (neutral == Neutral::one) return !all_are(value, is_one);
+  if (neutral == Neutral::attention) return !all_are(value, is_attention);
+  if (neutral == Neutral::not_enabled)
     return value.is_array() || value.value("enabled", Json(true)) != false;
   return true;
 }

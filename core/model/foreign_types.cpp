@@ -10,6 +10,7 @@
 #include "core/base/json_text.hpp"
 #include "core/base/text.hpp"
 #include "core/model/foreign_fields.hpp"
+#include "core/model/foreign_words.hpp"
 
 namespace mfsdp {
 namespace {
@@ -19,72 +20,66 @@ struct ForeignType {
   std::string_view what;
 };
 
-constexpr std::string_view kEncoder = "an encoder";
-constexpr std::string_view kLayerNorms = "layer norms and another MLP";
-constexpr std::string_view kBesides = "layer norms, and attention beside the MLP";
-constexpr std::string_view kStateSpace = "state-space layers";
-constexpr std::string_view kLinear = "linear attention";
-constexpr std::string_view kConvolutions = "convolutions";
 constexpr std::string_view kHalfRope = "RoPE of half of each head";
 
 /// transformers' classes, modeling_*.py, and those that the hub's repositories bring.
 constexpr std::array kForeignTypes{
     ForeignType{"apertus", "norms of queries and keys, and an activation with weights (xIELU)"},
     ForeignType{"arcee", "an MLP without a gate, with squared ReLU"},
-    ForeignType{"bamba", kStateSpace},
-    ForeignType{"bert", kEncoder},
+    ForeignType{"bamba", foreign_words::kStateSpace},
+    ForeignType{"bert", foreign_words::kEncoder},
     ForeignType{"bloom", "layer norms, and ALiBi in place of RoPE"},
-    ForeignType{"codegen", kBesides},
-    ForeignType{"cohere", kBesides},
-    ForeignType{"cohere2", kBesides},
+    ForeignType{"codegen", foreign_words::kBesides},
+    ForeignType{"cohere", foreign_words::kBesides},
+    ForeignType{"cohere2", foreign_words::kBesides},
     ForeignType{"dbrx", "layer norms, and queries, keys and values that are cut off"},
     ForeignType{"deepseek_v32", "attention to chosen tokens"},
     ForeignType{"dots1", "experts routed by sigmoids beside grouped-query attention"},
     ForeignType{"exaone4", "norms of what attention and MLP add, and of queries and keys"},
-    ForeignType{"falcon", kBesides},
-    ForeignType{"falcon_h1", kStateSpace},
-    ForeignType{"falcon_mamba", kStateSpace},
+    ForeignType{"falcon", foreign_words::kBesides},
+    ForeignType{"falcon_h1", foreign_words::kStateSpace},
+    ForeignType{"falcon_mamba", foreign_words::kStateSpace},
     ForeignType{"gemma3", "an image encoder; its text models are of gemma3_text"},
     ForeignType{"gemma3n", "layers that share keys and values, and sparse activations"},
     ForeignType{"glm", kHalfRope},
     ForeignType{"glm4", "norms before and after attention and MLP, and RoPE of half of each head"},
     ForeignType{"glm4_moe", "RoPE of half of each head, and experts routed by sigmoids"},
-    ForeignType{"gpt_bigcode", kLayerNorms},
-    ForeignType{"gpt_neo", kLayerNorms},
-    ForeignType{"gpt_neox", kBesides},
-    ForeignType{"gptj", kBesides},
-    ForeignType{"granitemoehybrid", kStateSpace},
-    ForeignType{"jamba", kStateSpace},
-    ForeignType{"kimi_linear", kLinear},
-    ForeignType{"lfm2", kConvolutions},
-    ForeignType{"lfm2_moe", kConvolutions},
+    ForeignType{"gpt_bigcode", foreign_words::kLayerNorms},
+    ForeignType{"gpt_neo", foreign_words::kLayerNorms},
+    ForeignType{"gpt_neox", foreign_words::kBesides},
+    ForeignType{"gptj", foreign_words::kBesides},
+    ForeignType{"granitemoehybrid", foreign_words::kStateSpace},
+    ForeignType{"jamba", foreign_words::kStateSpace},
+    ForeignType{"kimi_linear", foreign_words::kLinear},
+    ForeignType{"lfm2", foreign_words::kConvolutions},
+    ForeignType{"lfm2_moe", foreign_words::kConvolutions},
     ForeignType{"llama4", "an image encoder, chunked attention and layers without RoPE"},
     ForeignType{"llama4_text", "chunked attention and layers without RoPE"},
     ForeignType{"longcat_flash", "two attentions in each layer, and experts that compute nothing"},
-    ForeignType{"mamba", kStateSpace},
-    ForeignType{"mamba2", kStateSpace},
-    ForeignType{"minimax", kLinear},
-    ForeignType{"minimax_m1", kLinear},
-    ForeignType{"minimax_text_01", kLinear},
+    ForeignType{"mamba", foreign_words::kStateSpace},
+    ForeignType{"mamba2", foreign_words::kStateSpace},
+    ForeignType{"minimax", foreign_words::kLinear},
+    ForeignType{"minimax_m1", foreign_words::kLinear},
+    ForeignType{"minimax_text_01", foreign_words::kLinear},
     ForeignType{"mllama", "cross-attention to images"},
     ForeignType{"mpt", "layer norms, and ALiBi in place of RoPE"},
     ForeignType{"nemotron", "layer norms, and an MLP without a gate, with squared ReLU"},
-    ForeignType{"nemotron_h", kStateSpace},
+    ForeignType{"nemotron_h", foreign_words::kStateSpace},
     ForeignType{"olmo", "norms without weights"},
     ForeignType{"olmo3", "OLMo 2's norms and sliding windows"},
     ForeignType{"opt", "layer norms, and an MLP without a gate, with ReLU"},
-    ForeignType{"phi", kBesides},
+    ForeignType{"phi", foreign_words::kBesides},
     ForeignType{"phimoe", "layer norms, and routing by SparseMixer"},
-    ForeignType{"qwen3_5_text", kLinear},
-    ForeignType{"qwen3_next", kLinear},
+    ForeignType{"qwen3_5_text", foreign_words::kLinear},
+    ForeignType{"qwen3_next", foreign_words::kLinear},
     ForeignType{"recurrent_gemma", "recurrent layers"},
     ForeignType{"rwkv", "recurrent layers"},
     ForeignType{"smollm3", "layers without RoPE"},
     ForeignType{"stablelm", "layer norms, and RoPE of a part of each head"},
-    ForeignType{"starcoder2", kLayerNorms},
-    ForeignType{"t5", kEncoder},
-    ForeignType{"zamba", kStateSpace},
-    ForeignType{"zamba2", kStateSpace},
+    ForeignType{"starcoder2", foreign_words::kLayerNorms},
+    ForeignType{"t5", foreign_words::kEncoder},
+    ForeignType{"zamba", foreign_words::kStateSpace},
+    ForeignType{"zamba2", foreign_words::kStateSpace},
 };
 
 /// Fields that match a row of that kind, in the order of the table.

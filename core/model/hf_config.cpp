@@ -85,10 +85,9 @@ Result<void> check_foreign_fields(const Fields& fields, const HfFamily& family) 
   std::optional<tl::unexpected<Error>> first;
   for (const auto& [name, value] : fields.raw().items()) {
     const ForeignField* row = find_foreign_field(name);
-    if (row == nullptr || row->to == ForeignTo::unknown_types || is_of_family(family, name))
-      continue;
+    if (row == nullptr || row->to == ForeignTo::unknown_types) continue;
     fields.know({name.c_str()});
-    if (!row->counts(value)) continue;
+    if (is_of_family(family, name) || !row->counts(value)) continue;
     if (first)
       more.push_back(fmt::format("{} ({})", field_with_value(name, value), row->what));
     else

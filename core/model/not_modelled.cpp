@@ -6,6 +6,7 @@
 #include <array>
 
 #include "core/base/text.hpp"
+#include "core/model/foreign_words.hpp"
 
 namespace mfsdp {
 namespace {
@@ -16,12 +17,6 @@ struct Unmodelled {
 };
 
 constexpr std::string_view kModelled = {};  ///< by a recipe, though not built in
-constexpr std::string_view kLayerNorms = "layer norms and another MLP";
-constexpr std::string_view kBesides = "layer norms, and attention beside the MLP";
-constexpr std::string_view kStateSpace = "state-space layers";
-constexpr std::string_view kLinear = "linear attention";
-constexpr std::string_view kImages = "an image encoder";
-constexpr std::string_view kEncoder = "an encoder";
 
 /// The first that matches counts, so narrower parts stand before wider ones. Where models of one
 /// beginning differ, each that is known has a row, and the others have none: a config.json says
@@ -29,56 +24,56 @@ constexpr std::string_view kEncoder = "an encoder";
 constexpr std::array kUnmodelled{
     Unmodelled{.part = "deepseekmoe", .what = "experts of DeepSeek's kind beside plain attention"},
     Unmodelled{.part = "deepseekv3.2", .what = "attention to chosen tokens"},
-    Unmodelled{.part = "kimilinear", .what = kLinear},
+    Unmodelled{.part = "kimilinear", .what = foreign_words::kLinear},
     Unmodelled{.part = "gemma3n",
                .what = "layers that share keys and values, and sparse activations"},
     Unmodelled{.part = "gemma3", .what = "an image encoder; its text models are of gemma3_text"},
     Unmodelled{.part = "recurrentgemma", .what = "recurrent layers"},
     Unmodelled{.part = "llama4", .what = "chunked attention and layers without RoPE"},
     Unmodelled{.part = "mllama", .what = "cross-attention to images"},
-    Unmodelled{.part = "vision", .what = kImages},
-    Unmodelled{.part = "vl", .what = kImages},
-    Unmodelled{.part = "qwen3next", .what = kLinear},
+    Unmodelled{.part = "vision", .what = foreign_words::kImages},
+    Unmodelled{.part = "vl", .what = foreign_words::kImages},
+    Unmodelled{.part = "qwen3next", .what = foreign_words::kLinear},
     Unmodelled{.part = "glm4", .what = "RoPE of half of each head"},
     Unmodelled{.part = "grok", .what = "experts with GELU, and scaled activations"},
-    Unmodelled{.part = "minimaxm1", .what = kLinear},
+    Unmodelled{.part = "minimaxm1", .what = foreign_words::kLinear},
     Unmodelled{.part = "minimaxm2",
                .what =
                    "norms over all of a layer's heads, RoPE of a part of each head, and experts "
                    "routed by sigmoids"},
-    Unmodelled{.part = "minimaxtext", .what = kLinear},
+    Unmodelled{.part = "minimaxtext", .what = foreign_words::kLinear},
     Unmodelled{.part = "dbrx",
                .what = "layer norms, and queries, keys and values that are cut off"},
-    Unmodelled{.part = "jamba", .what = kStateSpace},
-    Unmodelled{.part = "mamba", .what = kStateSpace},
-    Unmodelled{.part = "zamba", .what = kStateSpace},
-    Unmodelled{.part = "nemotronh", .what = kStateSpace},
+    Unmodelled{.part = "jamba", .what = foreign_words::kStateSpace},
+    Unmodelled{.part = "mamba", .what = foreign_words::kStateSpace},
+    Unmodelled{.part = "zamba", .what = foreign_words::kStateSpace},
+    Unmodelled{.part = "nemotronh", .what = foreign_words::kStateSpace},
     Unmodelled{.part = "nemotron4",
                .what = "layer norms, and an MLP without a gate, with squared ReLU"},
     Unmodelled{.part = "olmo3", .what = "OLMo 2's norms and sliding windows"},
     Unmodelled{.part = "olmo1b", .what = "norms without weights"},
     Unmodelled{.part = "olmo7b", .what = "norms without weights"},
     Unmodelled{.part = "granite3b", .what = kModelled},  // code models: Llama's blocks
-    Unmodelled{.part = "granite34b", .what = kLayerNorms},
+    Unmodelled{.part = "granite34b", .what = foreign_words::kLayerNorms},
     Unmodelled{.part = "granite3", .what = "scaled residuals and logits"},
     Unmodelled{.part = "granite4", .what = "scaled residuals and logits"},
     Unmodelled{.part = "phimoe", .what = "layer norms, and routing by SparseMixer"},
     Unmodelled{.part = "phi4m", .what = "encoders of images and sound"},  // mm, multimodal
-    Unmodelled{.part = "phi4flash", .what = kStateSpace},
-    Unmodelled{.part = "phi1", .what = kBesides},
-    Unmodelled{.part = "phi2", .what = kBesides},
+    Unmodelled{.part = "phi4flash", .what = foreign_words::kStateSpace},
+    Unmodelled{.part = "phi1", .what = foreign_words::kBesides},
+    Unmodelled{.part = "phi2", .what = foreign_words::kBesides},
     Unmodelled{.part = "falcon3", .what = kModelled},  // Llama's blocks
-    Unmodelled{.part = "falconh1", .what = kStateSpace},
-    Unmodelled{.part = "falconmamba", .what = kStateSpace},
-    Unmodelled{.part = "falcon", .what = kBesides},
-    Unmodelled{.part = "gptneox", .what = kBesides},
-    Unmodelled{.part = "pythia", .what = kBesides},
+    Unmodelled{.part = "falconh1", .what = foreign_words::kStateSpace},
+    Unmodelled{.part = "falconmamba", .what = foreign_words::kStateSpace},
+    Unmodelled{.part = "falcon", .what = foreign_words::kBesides},
+    Unmodelled{.part = "gptneox", .what = foreign_words::kBesides},
+    Unmodelled{.part = "pythia", .what = foreign_words::kBesides},
     Unmodelled{.part = "bloom", .what = "layer norms, and ALiBi in place of RoPE"},
-    Unmodelled{.part = "cohere", .what = kBesides},
-    Unmodelled{.part = "commandr", .what = kBesides},
-    Unmodelled{.part = "starcoder", .what = kLayerNorms},
-    Unmodelled{.part = "bert", .what = kEncoder},
-    Unmodelled{.part = "t5", .what = kEncoder},
+    Unmodelled{.part = "cohere", .what = foreign_words::kBesides},
+    Unmodelled{.part = "commandr", .what = foreign_words::kBesides},
+    Unmodelled{.part = "starcoder", .what = foreign_words::kLayerNorms},
+    Unmodelled{.part = "bert", .what = foreign_words::kEncoder},
+    Unmodelled{.part = "t5", .what = foreign_words::kEncoder},
 };
 
 constexpr std::string_view kSeparators = "-_ /";

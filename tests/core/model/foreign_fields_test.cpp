@@ -62,7 +62,7 @@ Json deepseek_with(const Json& other) {
   return config;
 }
 
-std::string error_of(const Json& config) {
+std::string config_error(const Json& config) {
   const auto model = read_hf_config(config.dump(), "c");
   return model ? "none" : model.error().message();
 }
@@ -105,7 +105,7 @@ TEST(ForeignFields, RefuseWithNameAndValueWhatChangesTheComputation) {
       {"per_layer_config", {{"3", {{"num_attention_heads", 2}}}}, "layers that differ in size"},
       {"vision_config", {{"depth", 2}}, "an image encoder"}};
   for (const Case& each : cases) {
-    const std::string error = error_of(llama_with({{each.name, each.value}}));
+    const std::string error = config_error(llama_with({{each.name, each.value}}));
     EXPECT_THAT(error, StartsWith(fmt::format("c: {}: expected none (not modelled: {}; "
                                               "docs/limits.md), got ",
                                               each.name, each.what)));
@@ -130,16 +130,17 @@ TEST(ForeignFields, AreFineWhereTheirValueChangesNothing) {
                                   {"classifier_dropout", 0.1},
                                   {"vision_config", nullptr},
                                   {"mtp_layers", 0}});
-  EXPECT_EQ(error_of(config), "none");
+  EXPECT_EQ(config_error(config), "none");
   EXPECT_THAT(notes_of(config), ElementsAre("fields that are not known here were passed over: "
                                             "mtp_layers"));
 }
 
 TEST(ForeignFields, AreRefusedTogether) {
-  EXPECT_EQ(error_of(llama_with({{"alibi", true}, {"norm_type", "layernorm"}, {"num_loops", 2}})),
-            "c: alibi: expected none (not modelled: other positions than RoPE; docs/limits.md), "
-            "got true; nor norm_type \"layernorm\" (other norms), num_loops 2 (layers that run "
-            "several times)");
+  EXPECT_EQ(
+      config_error(llama_with({{"alibi", true}, {"norm_type", "layernorm"}, {"num_loops", 2}})),
+      "c: alibi: expected none (not modelled: other positions than RoPE; docs/limits.md), "
+      "got true; nor norm_type \"layernorm\" (other norms), num_loops 2 (layers that run "
+      "several times)");
 }
 
 TEST(ForeignFields, HarmlessOnesAreNotMentioned) {
@@ -169,7 +170,7 @@ TEST(ForeignFields, OthersAreNamedAsPassedOver) {
                     {{"rope_type", "linear"}, {"factor", 2.0}, {"mrope_section", {16, 24, 24}}}}})),
               ElementsAre("fields that are not known here were passed over: my_field, "
                           "rope_scaling.mrope_section, time_step_limit"));
-  Json many = llama_with({});
+  Json many = llama_with(Json::object());
   for (int i = 0; i < 20; ++i) many[fmt::format("z{:02}", i)] = i;
   EXPECT_THAT(notes_of(many), ElementsAre(testing::EndsWith("z10, z11 and 8 more")));
 }
@@ -218,10 +219,10 @@ TEST(OtherTypes, AreReadAsTheClassThatTheyName) {
   EXPECT_EQ(read_hf_config(kimi.dump(), "c")->shape, read_hf_config(deepseek.dump(), "c")->shape);
   Json reversed = kimi;
   reversed["rope_scaling"]["beta_fast"] = 0.5;
-  EXPECT_EQ(error_of(reversed),
+  EXPECT_EQ(config_error(reversed),
             "c: rope_scaling.beta_fast: expected a number of at least beta_slow (1), got 0.5");
   EXPECT_EQ(
-      error_of(llama_with(
+      config_error(llama_with(
           {{"model_type", "my_llama"}, {"architectures", {"LlamaForCausalLM"}}, {"num_loops", 2}})),
       "c: num_loops: expected none (not modelled: layers that run several times; "
       "docs/limits.md), got 2");
@@ -273,22 +274,22 @@ TEST(OtherTypes, AreRefusedForWhatTheFileHas) {
        {"vision_config {...} (an image encoder)", "text_config {...}"}},
       {Json{{"model_type", "mamba"}}, {"its class has state-space layers"}}};
   for (const Case& each : cases) {
-    const std::string error = error_of(each.config);
+    const std::string error = config_error(each.config);
     EXPECT_THAT(error, AllOf(StartsWith(fmt::format("c: model_type: {} is not modelled: ",
                                                     each.config["model_type"].dump())),
                              HasSubstr("(docs/limits.md)")));
     for (const std::string_view reason : each.reasons) EXPECT_THAT(error, HasSubstr(reason));
   }
   // What one of the families has is no reason beside what none has.
-  EXPECT_THAT(error_of(cases.front().config), Not(HasSubstr("num_local_experts")));
+  EXPECT_THAT(config_error(cases.front().config), Not(HasSubstr("num_local_experts")));
 }
 
 TEST(OtherTypes, OfWhichNothingIsKnownAreToldWhatTheyCouldBe) {
-  EXPECT_EQ(error_of(llama_with({{"model_type", "brand_new"}})),
+  EXPECT_EQ(config_error(llama_with({{"model_type", "brand_new"}})),
             "c: model_type: \"brand_new\" is not known, and what its class computes is not in the "
             "file; if it computes as llama does, set model_type to \"llama\"");
   EXPECT_THAT(
-      error_of(Json{{"model_type", "brand_new"}}),
+      config_error(Json{{"model_type", "brand_new"}}),
       AllOf(StartsWith("c: model_type: expected deepseek_v2, "), HasSubstr("got \"brand_new\"")));
 }
 

@@ -230,12 +230,13 @@ INSTANTIATE_TEST_SUITE_P(
     Kinds, BadFields,
     testing::Values(
         BadField{"model_type", "", kTypes + "got nothing"},
-        BadField{
-            "model_type", "\"dbrx\"",
-            kTypes + "got \"dbrx\", which has a mixture of experts: not modelled (docs/limits.md)"},
+        BadField{"model_type", "\"dbrx\"",
+                 "model_type: \"dbrx\" is not modelled: its class has layer norms, and queries, "
+                 "keys and values that are cut off (docs/limits.md)"},
         BadField{"model_type", "7", kTypes + "got 7"},
         BadField{"model_type", "\"qwen2\\n\\u001b[31m\"",  // stays on one line, no escape codes
-                 kTypes + "got \"qwen2\\n\\u001b[31m\""},
+                 "model_type: \"qwen2\\n\\u001b[31m\" is not known, and what its class computes "
+                 "is not in the file; if it computes as llama does, set model_type to \"llama\""},
         BadField{"attention_bias", "true",
                  "attention_bias: expected false (attention biases are not supported), got true"},
         BadField{"attention_bias", "0", "attention_bias: expected true or false, got 0"},
