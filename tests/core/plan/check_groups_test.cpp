@@ -5,6 +5,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <array>
 #include <limits>
 
 #include "core/plan/check.hpp"
@@ -31,7 +33,7 @@ Program with_groups(Strategy strategy, Strategy outer = Strategy::no_shard,
   return program;
 }
 
-std::string complaint(const Program& program) {
+std::string complaint_of(const Program& program) {
   const auto checked = check_structure(program);
   return checked ? "" : checked.error().message();
 }
@@ -42,14 +44,14 @@ TEST(CheckGroups, TheStrategyIsThatOfTheGroups) {
       Program program = with_groups(made);
       program.config.strategy = stated;
       if (made == stated)
-        EXPECT_EQ(complaint(program), "");
+        EXPECT_EQ(complaint_of(program), "");
       else
-        EXPECT_THAT(complaint(program), StartsWith("groups[0]."))
+        EXPECT_THAT(complaint_of(program), StartsWith("groups[0]."))
             << to_string(made) << " as " << to_string(stated);
     }
   Program program = with_groups(Strategy::optim_grads_params);
   program.config.strategy = Strategy::no_shard;
-  EXPECT_EQ(complaint(program),
+  EXPECT_EQ(complaint_of(program),
             "groups[0].weight: expected [] to be cut, as config.strategy no_shard with "
             "config.outer_strategy no_shard has it on this mesh, got [dp_shard]");
 }
@@ -59,7 +61,7 @@ TEST(CheckGroups, TheOuterStrategyIsThatOfTheGroups) {
     for (const Strategy stated : {Strategy::no_shard, Strategy::optim}) {
       Program program = with_groups(Strategy::optim_grads_params, made, 2);
       program.config.outer_strategy = stated;
-      EXPECT_EQ(complaint(program).empty(), made == stated) << to_string(stated);
+      EXPECT_EQ(complaint_of(program).empty(), made == stated) << to_string(stated);
     }
 }
 
@@ -71,7 +73,7 @@ TEST(CheckGroups, AxesOfOneSizeAreNotExchanged) {
     for (Placement* placement : {&group.weight, &group.gradient, &group.state})
       placement->front().axis = Axis::dp_outer;
   }
-  EXPECT_THAT(complaint(program), StartsWith("groups[0].cut: expected [dp_shard] to be cut"));
+  EXPECT_THAT(complaint_of(program), StartsWith("groups[0].cut: expected [dp_shard] to be cut"));
 }
 
 /// The embedding's 24 x 8 elements are laid out for 2 ranks: shards of 96, chunks of 32.
@@ -79,7 +81,7 @@ TEST(CheckGroups, ShardsAreMultiplesOfTheChunk) {
   const auto with_chunk = [](std::int64_t chunk) {
     Program program = with_groups(Strategy::optim_grads_params);
     program.groups[0].chunk = chunk;
-    return complaint(program);
+    return complaint_of(program);
   };
   EXPECT_EQ(with_groups(Strategy::optim_grads_params).groups[0].elements, 192);
   EXPECT_EQ(with_chunk(96), "");
@@ -97,13 +99,13 @@ TEST(CheckGroups, FrozenGroupsAreCutByTheStrategyToo) {
   Program program = test::tiny_program();
   program.config.frozen = {"embed_tokens"};
   program.groups = make_groups(make_model(program.config), program.config);
-  ASSERT_EQ(complaint(program), "");
+  ASSERT_EQ(complaint_of(program), "");
   for (Placement Group::* placement : {&Group::gradient, &Group::state}) {
     Program changed = program;
     const auto frozen = std::ranges::find(changed.groups, false, &Group::requires_grad);
     ASSERT_FALSE(((*frozen).*placement).empty());
     ((*frozen).*placement).clear();
-    EXPECT_THAT(complaint(changed), HasSubstr("expected [dp_shard] to be cut"));
+    EXPECT_THAT(complaint_of(changed), HasSubstr("expected [dp_shard] to be cut"));
   }
 }
 

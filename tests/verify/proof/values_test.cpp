@@ -458,8 +458,7 @@ RC_GTEST_PROP(Values, EveryKernelIsAStepOfTheModel, ()) {
   const Program program = build_program(*test::any_config(), {}).value();
   FindingList findings(100);
   const ProgramIndex index(program);
-  std::vector<AccessTable> tables;
-  check_program(program, index, tables, findings);
+  const std::vector<AccessTable> tables = access_tables(program, index);
   const Layouts layouts(program, index, findings);
   for (std::size_t p = 0; p < program.plans.size(); ++p) {
     const UnrolledPlan unrolled = unroll(program, index, program.plans[p], {}, findings);
