@@ -71,20 +71,23 @@ TEST(WouldFit, SmallerMicroBatchesOfTheSameStep) {
 TEST(WouldFit, MoreShardingAndMoreGpus) {
   const auto settings = checked({"--model", "llama3_8b", "--gpus", "8", "--strategy", "no_shard"});
   EXPECT_THAT(settings, Contains(with("--strategy optim_grads_params")));
-  const auto more = checked({"--model", "llama3_8b", "--gpus", "2", "--recompute", "full"});
-  EXPECT_THAT(more, Contains(with("--gpus 4")));
+  const auto more = checked({"--model", "llama3_8b", "--gpus", "1", "--recompute", "full"});
+  EXPECT_THAT(more, Contains(with("--gpus 2")));
 }
 
 /// Neither recomputation nor GPUs alone are enough.
 TEST(WouldFit, SettingsTogether) {
   const auto settings = checked({"--model", "llama3_70b", "--gpus", "8"});
-  EXPECT_THAT(settings, Contains(with("--recompute full --prefetch 0 --grad-slots 1 --gpus 16")));
+  EXPECT_THAT(settings, Contains(with("--recompute full --prefetch 0 --grad-slots 1 --gpus 32")));
 }
 
 /// What the engine offers: it has neither --prefetch nor --grad-slots.
 TEST(WouldFit, OfAnotherEngine) {
-  const auto settings = checked({"--model", "llama3_8b", "--gpus", "8", "--engine", "fsdp2"});
+  const auto settings =
+      checked({"--model", "llama3_8b", "--gpus", "8", "--micro-batch", "2", "--engine", "fsdp2"});
   EXPECT_THAT(settings, Contains(with("--recompute full")));
+  // Micro-batches of one fit within error alone.
+  EXPECT_THAT(settings, Not(Contains(with("--micro-batch 1 --global-batch 16"))));
   EXPECT_THAT(settings, Not(Contains(Field(&WouldFit::flags, HasSubstr("--prefetch")))));
 }
 
