@@ -3,23 +3,43 @@
 #include <fmt/format.h>
 
 #include <ostream>
+#include <string>
 
+#include "core/base/excerpt.hpp"
 #include "core/base/text.hpp"
 #include "core/cli/format.hpp"
 
 namespace mfsdp {
 namespace {
 
-/// Bytes of a line that says anything: whatever an error quotes of its input, no more than a
-/// screen.
-constexpr std::size_t kLongestLine = 4000;
+/// Bytes of a word, such as a path, that is shown whole.
+constexpr std::size_t kLongestWord = 300;
+/// Bytes of a message, and those of its end that stay where it is longer.
+constexpr std::size_t kLongestMessage = 4000;
+constexpr std::size_t kLongestEnd = 500;
+
+/// On one printable line, however much of its input an error repeats: longer words are cut to an
+/// excerpt, a longer message loses its middle.
+std::string shortened(std::string_view text) {
+  std::string line;
+  while (!text.empty()) {
+    const std::string_view word = text.substr(0, text.find(' '));
+    line += word.size() > kLongestWord ? excerpt(word) : printable(word);
+    text.remove_prefix(word.size());
+    const std::string_view blanks = text.substr(0, text.find_first_not_of(' '));
+    line += blanks;
+    text.remove_prefix(blanks.size());
+  }
+  if (line.size() <= kLongestMessage) return line;
+  const std::string_view whole = line;
+  return printable(whole.substr(0, kLongestMessage - kLongestEnd)) + " ... " +
+         printable(whole.substr(whole.size() - kLongestEnd));
+}
 
 /// In one piece: other processes write to the same place.
 void write_line(std::ostream& err, std::string_view tool, std::string_view kind,
                 std::string_view text) {
-  const std::string shown = printable(text.substr(0, kLongestLine));
-  const std::string_view rest = text.size() > kLongestLine ? " ..." : "";
-  err << fmt::format("{}: {}{}{}\n", tool, kind, shown, rest);
+  err << fmt::format("{}: {}{}\n", tool, kind, shortened(text));
 }
 
 }  // namespace

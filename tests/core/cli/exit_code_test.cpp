@@ -22,13 +22,28 @@ TEST(ExitCode, MessagesAreOneLine) {
   EXPECT_EQ(err.str(), "mfsdp-sim: warning: no store in 'a\\nb'\n");
 }
 
-TEST(ExitCode, NoMessageIsLongerThanAScreen) {
+/// What is said of an error.
+std::string said(const std::string& what) {
   std::ostringstream err;
+  EXPECT_EQ(report_error(err, {.where = "plan.json", .what = what}, "mfsdp-sim"), 2);
+  return err.str();
+}
+
+TEST(ExitCode, AnErrorRepeatsNoMoreThanALineOfItsInput) {
   const std::string input(1'000'000, 'x');
-  EXPECT_EQ(report_error(err, {.where = "plan.json", .what = "unknown key " + input}, "mfsdp-sim"),
-            2);
-  EXPECT_LT(err.str().size(), 4100U);
-  EXPECT_TRUE(err.str().ends_with("xxx ...\n"));
+  EXPECT_EQ(said("unknown key " + input + ", expected another"),
+            "mfsdp-sim: plan.json: unknown key " + input.substr(0, 80) + "... expected another\n");
+  const std::string path = "/" + input.substr(0, 250);
+  EXPECT_EQ(said(path + "  is no folder"), "mfsdp-sim: plan.json: " + path + "  is no folder\n");
+}
+
+TEST(ExitCode, NoMessageIsLongerThanAScreen) {
+  std::string words;
+  for (int i = 0; i < 100'000; ++i) words += "some text ";
+  const std::string text = said("begins: " + words + "and ends");
+  EXPECT_LT(text.size(), 4100U);
+  EXPECT_TRUE(text.starts_with("mfsdp-sim: plan.json: begins: some text"));
+  EXPECT_TRUE(text.ends_with("some text and ends\n"));
 }
 
 }  // namespace
