@@ -23,7 +23,7 @@ namespace mfsdp {
 namespace {
 
 namespace fs = std::filesystem;
-using Json = nlohmann::ordered_json;
+using OwnerJson = nlohmann::ordered_json;
 
 constexpr std::chrono::milliseconds kPatience{300};
 constexpr std::chrono::milliseconds kBetweenTries{20};
@@ -39,11 +39,11 @@ std::string host_name() {
 /// For those who find the lock taken. What cannot be written, as on a full disk, is left out: the
 /// lock holds without it.
 void write_owner(const FileDescriptor& file, const std::string& run) {
-  const std::string line = Json{{"host", host_name()},
-                                {"process", ::getpid()},
-                                {"since_unix_ns", unix_now_ns()},
-                                {"run", run}}
-                               .dump(-1, ' ', false, Json::error_handler_t::replace) +
+  const std::string line = OwnerJson{{"host", host_name()},
+                                     {"process", ::getpid()},
+                                     {"since_unix_ns", unix_now_ns()},
+                                     {"run", run}}
+                               .dump(-1, ' ', false, OwnerJson::error_handler_t::replace) +
                            "\n";
   if (::ftruncate(file.number(), 0) != 0) return;
   if (::pwrite(file.number(), line.data(), line.size(), 0) == std::ssize(line))
@@ -56,12 +56,12 @@ std::string owner_of(const FileDescriptor& file) {
   std::string text(kMostOwnerLine, '\0');
   const ssize_t count = ::pread(file.number(), text.data(), text.size(), 0);
   text.resize(count > 0 ? static_cast<std::size_t>(count) : 0);
-  const Json owner = Json::parse(text, nullptr, false);
+  const OwnerJson owner = OwnerJson::parse(text, nullptr, false);
   const auto has = [&](const char* key, auto is_right) {
     return owner.is_object() && owner.contains(key) && (owner[key].*is_right)();
   };
-  if (!has("host", &Json::is_string) || !has("process", &Json::is_number_integer) ||
-      !has("since_unix_ns", &Json::is_number_integer) || !has("run", &Json::is_string))
+  if (!has("host", &OwnerJson::is_string) || !has("process", &OwnerJson::is_number_integer) ||
+      !has("since_unix_ns", &OwnerJson::is_number_integer) || !has("run", &OwnerJson::is_string))
     return "another run";
   const auto since =
       static_cast<std::time_t>(owner["since_unix_ns"].get<std::int64_t>() / 1'000'000'000);
