@@ -222,32 +222,28 @@ std::string_view phase_text(Phase phase) {
   return "";
 }
 
-/// When most is in use: "in the backward pass of layer 31 (down.wgrad)".
+/// When most is in use: " in the backward pass of layer 31 (down.wgrad)".
 std::string peak_text(const Predicted& predicted) {
   if (predicted.peak_op.empty()) return "";
   if (!predicted.peak_place || predicted.peak_place->unit.empty())
-    return ", at " + predicted.peak_op;
+    return " at " + predicted.peak_op;
   const PeakPlace& place = *predicted.peak_place;
   std::string_view detail = predicted.peak_op;
   if (detail.starts_with(place.unit + ".")) detail.remove_prefix(place.unit.size() + 1);
-  return fmt::format(", {} {} ({})", phase_text(place.phase), unit_text(place.unit), detail);
+  return fmt::format(" {} {} ({})", phase_text(place.phase), unit_text(place.unit), detail);
 }
 
 /// Our own plan sets every pool aside where it is fullest. Where pools are fullest at different
 /// times, less is in use together. PyTorch's allocator has no pools: the peak is of one time.
 void add_peak(Screen& screen, const MemorySummary& memory, const Predicted* predicted) {
   const std::string peak = format_gib(memory.peak);
-  if (predicted == nullptr)
-    return screen.line("Memory", Colour::bold, fmt::format(" peak {} GiB", peak));
-  if (memory.cached)
-    return screen.line("Memory", Colour::bold,
-                       fmt::format(" allocated: {} GiB at most{}", peak, peak_text(*predicted)));
+  const auto line = [&](const std::string& text) { screen.line("Memory", Colour::bold, text); };
+  if (predicted == nullptr) return line(fmt::format(" peak {} GiB", peak));
+  const std::string when = peak_text(*predicted);
+  if (memory.cached) return line(fmt::format(" allocated: {} GiB at most,{}", peak, when));
   const Bytes used = predicted->live_peak.value_or(memory.peak);
-  const std::string amount = used == memory.peak
-                                 ? "All of it in use at most"
-                                 : fmt::format("In use at most: {} GiB", format_gib(used));
-  screen.line("Memory", Colour::bold,
-              fmt::format(" set aside: {} GiB. {}{}", peak, amount, peak_text(*predicted)));
+  if (used == memory.peak) return line(fmt::format(" set aside: {} GiB, all in use{}", peak, when));
+  line(fmt::format(" set aside: {} GiB. In use at most: {} GiB,{}", peak, format_gib(used), when));
 }
 
 /// What PyTorch's allocator says, and what it does not see.

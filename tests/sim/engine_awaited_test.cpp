@@ -74,6 +74,7 @@ TEST(AwaitedKindsOf, ReplicasSumGradients) {
 TEST(AwaitedKindsOf, ExpertsThatAreDealtOutExchangeRows) {
   PlanConfig config = config_of("moe_nano");
   config.expert_parallel = 2;
+  config.mesh = with_expert_grid(config.mesh, 2);
   EXPECT_GT(counted(config).at(Awaited::expert_rows), 0);
 }
 

@@ -27,7 +27,7 @@ TEST(TextReport, TheWholeScreen) {
 sequence 8192, micro-batch 1, 1 microbatch: 524,288 tokens a step; recompute selective, adamw
 
 Fits: 56.00 of 80.00 GiB allocated, 24.00 GiB free
-Memory set aside: 55.00 GiB. All of it in use at most, at layers.31.attention_backward
+Memory set aside: 55.00 GiB, all in use at layers.31.attention_backward
   model_weight         1.00 GiB   1.8 %  #
   main_weight          2.00 GiB   3.6 %  ##
   main_grad            3.00 GiB   5.5 %  ###

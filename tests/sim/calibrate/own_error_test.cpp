@@ -87,7 +87,7 @@ TEST(OwnSteps, AreWhatTheDocumentationSays) {
 TEST(FamilyClass, GoesByWhatTheBlocksHave) {
   EXPECT_EQ(family_class(shape_of("llama3_8b")), "llama");
   EXPECT_EQ(family_class(shape_of("qwen3_8b")), "llama");
-  EXPECT_EQ(family_class(shape_of("phi3_mini")), "llama with heads of 96");
+  EXPECT_EQ(family_class(shape_of("phi3_mini")), "llama with windows and heads of 96");
   EXPECT_EQ(family_class(shape_of("mixtral_8x7b")), "llama with experts");
   EXPECT_EQ(family_class(shape_of("qwen3_30b_a3b")), "llama with experts");
   EXPECT_EQ(family_class(shape_of("gemma3_1b")), "gemma with windows and heads of 256");
