@@ -350,11 +350,16 @@ Result<void> check_lora(const PlanConfig& config) {
 
 /// A number that the flag can say, so that what was saved with it is read again.
 Result<void> check_clip(const Rational& clip) {
+  const auto wrong = [&](std::string_view expected) {
+    return fail("--clip",
+                fmt::format("expected a number of at least 0 (0 switches clipping off){}, "
+                            "got {}/{}",
+                            expected, clip.num, clip.den));
+  };
+  if (clip.den <= 0 || clip.num < 0) return wrong("");
   const auto said = parse_rational(flag_text(clip), "--clip");
-  if (said && *said == clip && clip.num >= 0) return {};
-  return fail("--clip", fmt::format("expected a decimal number of at least 0 (0 switches clipping "
-                                    "off) with at most 18 digits, got {}/{}",
-                                    clip.num, clip.den));
+  if (!said || *said != clip) return wrong(" with at most 18 digits");
+  return {};
 }
 
 /// A pattern must mean whole parameters: with query, key and value in one matrix, "v_proj" would

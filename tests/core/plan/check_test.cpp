@@ -94,9 +94,10 @@ TEST(CheckStructure, RefusesWaitsThatBindToTheWrongOp) {
 }
 
 TEST(CheckStructure, RefusesGroupsThatDoNotNest) {
-  EXPECT_EQ(
-      complaint([](Program& p) { ops(p)[0].body = GroupBegin{.communicator = CommunicatorId(0)}; }),
-      "plans[0].segments[0]: op 0 opens a group that nothing ends");
+  EXPECT_EQ(complaint([](Program& p) {
+              ops(p).back().body = GroupBegin{.communicator = CommunicatorId(0)};
+            }),
+            "plans[0].segments[0]: op 9 opens a group that nothing ends");
   EXPECT_EQ(
       complaint([](Program& p) { ops(p)[0].body = GroupEnd{.communicator = CommunicatorId(0)}; }),
       "plans[0].segments[0].ops[0]: group_end without group_begin");
@@ -125,6 +126,8 @@ TEST(CheckStructure, RefusesGroupsWithMoreThanTheyHold) {
       Group group;
       group.elements = 16;
       group.optimizer = Optimizer::adamw;
+      group.cut = {Axis::dp_shard};
+      group.weight = group.gradient = group.state = {{.axis = Axis::dp_shard}};
       for (const std::int64_t offset : offsets) {
         group.parameters.emplace_back();
         group.parameters.back().shape = {2, 4};
@@ -392,7 +395,7 @@ TEST(CheckStructure, RefusesALimitOfTheNormThatNoFlagCanSay) {
   EXPECT_EQ(with_clip({1, 4}), "");
   EXPECT_EQ(with_clip({1'000'000'000'000'000'000, 1}), "");
   EXPECT_EQ(with_clip({INT64_MAX, INT64_MAX - 1}),
-            "config.clip: expected a decimal number of at least 0 (0 switches clipping off) with "
+            "config.clip: expected a number of at least 0 (0 switches clipping off) with "
             "at most 18 digits, got 9223372036854775807/9223372036854775806");
 }
 

@@ -93,7 +93,7 @@ TEST(Mesh, ImpossibleGridsAreRefused) {
             "mesh.dense[3].axis: expected dp_shard before cp");
   EXPECT_EQ(complaint([](Mesh& m) { m.experts[2].size = 6; }),
             "mesh.experts: expected 48 ranks as mesh.dense has, got 24");
-  EXPECT_THAT(complaint([](Mesh& m) { m.experts[0] = {.axis = Axis::etp, .size = 2}; }),
+  EXPECT_THAT(complaint([](Mesh& m) { m.experts[0] = {.axis = Axis::expt_dp_outer, .size = 2}; }),
               HasSubstr("expected pp outermost"));
 }
 
