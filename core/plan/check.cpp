@@ -25,6 +25,13 @@ constexpr std::int64_t kMostPoolBytes = std::int64_t{1} << 60;
 /// Of a buffer or an event: microbatches that may be under way.
 constexpr std::int64_t kMostInstances = 4096;
 
+/// Whether a grid other than pp, which is of both, has one of the axes.
+bool has_any(const std::vector<MeshAxis>& grid, const std::vector<Axis>& axes) {
+  return std::ranges::any_of(grid, [&](const MeshAxis& on) {
+    return on.axis != Axis::pp && std::ranges::find(axes, on.axis) != axes.end();
+  });
+}
+
 class StructureCheck {
  public:
   /// `is_part`: other classes have the rest of the mesh.
@@ -100,6 +107,9 @@ class StructureCheck {
                       fmt::format("{} stands here twice", to_string(axes[a])));
         size = checked_mul(size, mesh.size(axes[a]));
       }
+      if (has_any(mesh.dense, axes) && has_any(mesh.experts, axes))
+        return fail(fmt::format("communicators[{}].axes", i),
+                    "expected axes of config.mesh.dense or of config.mesh.experts, not of both");
       if (program_.communicators[i].size != size)
         return fail(fmt::format("communicators[{}].size", i),
                     fmt::format("expected {} as config.mesh has on its axes, got {}", size,
