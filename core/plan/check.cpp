@@ -25,6 +25,13 @@ constexpr Int128 kMostRuns = std::int64_t{1} << 27;
 /// More than the memory of any GPU, and few enough that its time at any bandwidth is a number.
 constexpr std::int64_t kMostKernelBytes = std::int64_t{1} << 50;
 
+/// Whether a grid other than pp, which is of both, has one of the axes.
+bool has_any(const std::vector<MeshAxis>& grid, const std::vector<Axis>& axes) {
+  return std::ranges::any_of(grid, [&](const MeshAxis& on) {
+    return on.axis != Axis::pp && std::ranges::find(axes, on.axis) != axes.end();
+  });
+}
+
 /// Whether two classes lie at other indices of some axis.
 bool are_apart(const RankClass& a, const RankClass& b) {
   return std::ranges::any_of(a.at, [&](const MeshPlace& place) {
@@ -117,6 +124,9 @@ class ConfiguredCheck {
                       fmt::format("{} stands here twice", to_string(axes[a])));
         size = checked_mul(size, mesh.size(axes[a]));
       }
+      if (has_any(mesh.dense, axes) && has_any(mesh.experts, axes))
+        return fail(fmt::format("communicators[{}].axes", i),
+                    "expected axes of config.mesh.dense or of config.mesh.experts, not of both");
       if (program_.communicators[i].size != size)
         return fail(fmt::format("communicators[{}].size", i),
                     fmt::format("expected {} as config.mesh has on its axes, got {}", size,

@@ -104,7 +104,8 @@ Result<void> check_mesh(const Mesh& mesh) {
 }
 
 Membership::Membership(const std::vector<Axis>& axes, const Mesh& mesh) {
-  const bool experts = std::ranges::any_of(axes, is_of_experts);
+  const bool experts = std::ranges::any_of(
+      axes, [&](Axis axis) { return is_of_experts(axis) && mesh.size(axis) > 1; });
   std::int64_t stride = 1;
   for (const auto& [axis, size] : (experts ? mesh.experts : mesh.dense) | std::views::reverse) {
     const bool own = std::ranges::find(axes, axis) != axes.end();

@@ -47,10 +47,10 @@ class FaultFinder {
   // ---- faults and their places ----------------------------------------------------------------
 
   /// Whether another fault of that kind is kept: ask before composing it.
-  [[nodiscard]] bool wants(FaultKind kind) const {
+  [[nodiscard]] bool wants(StructureFaultKind kind) const {
     return counts_.at(static_cast<std::size_t>(kind)) < most_;
   }
-  void add(FaultKind kind, std::string where, std::string what,
+  void add(StructureFaultKind kind, std::string where, std::string what,
            std::optional<BufferId> buffer = std::nullopt) {
     if (!wants(kind)) return;
     ++counts_.at(static_cast<std::size_t>(kind));
@@ -61,13 +61,13 @@ class FaultFinder {
     return fmt::format("plans[{}].segments[{}]", plan_, segment_);
   }
   /// At the op that is being checked: `field` goes on from it.
-  void add_here(FaultKind kind, std::string_view field, std::string what,
+  void add_here(StructureFaultKind kind, std::string_view field, std::string what,
                 std::optional<BufferId> buffer = std::nullopt) {
     if (wants(kind))
       add(kind, fmt::format("{}.ops[{}]{}", segment_place(), op_, field), std::move(what), buffer);
   }
   /// Of the op's body, which is an object of one key.
-  void add_in_body(FaultKind kind, std::string_view field, std::string what,
+  void add_in_body(StructureFaultKind kind, std::string_view field, std::string what,
                    std::optional<BufferId> buffer = std::nullopt) {
     if (wants(kind))
       add_here(kind, fmt::format(".body.{}{}", to_string(now_->kind()), field), std::move(what),
@@ -81,14 +81,14 @@ class FaultFinder {
   bool resolves_here(const IdIndex<Key>& ids, Key id, std::string_view field,
                      std::string_view what) {
     if (ids.find(id)) return true;
-    add_here(FaultKind::unknown_id, field, no_such(what, id.value));
+    add_here(StructureFaultKind::unknown_id, field, no_such(what, id.value));
     return false;
   }
   template <class Key>
   bool resolves_in_body(const IdIndex<Key>& ids, Key id, std::string_view field,
                         std::string_view what) {
     if (ids.find(id)) return true;
-    add_in_body(FaultKind::unknown_id, field, no_such(what, id.value));
+    add_in_body(StructureFaultKind::unknown_id, field, no_such(what, id.value));
     return false;
   }
 
@@ -97,14 +97,14 @@ class FaultFinder {
   template <class Key, class T>
   void index(IdIndex<Key>& into, const std::vector<T>& list, std::string_view name) {
     for (std::size_t i = 0; i < list.size(); ++i)
-      if (!into.insert(list[i].id, i) && wants(FaultKind::double_id))
-        add(FaultKind::double_id, fmt::format("{}[{}].id", name, i),
+      if (!into.insert(list[i].id, i) && wants(StructureFaultKind::double_id))
+        add(StructureFaultKind::double_id, fmt::format("{}[{}].id", name, i),
             fmt::format("id {} appears twice", list[i].id.value));
   }
 
   void index_lists() {
     if (program_.streams.size() > kMostPlanStreams)
-      add(FaultKind::malformed, "streams",
+      add(StructureFaultKind::malformed, "streams",
           fmt::format("expected at most {}, got {}", kMostPlanStreams, program_.streams.size()));
     index(streams_, program_.streams, "streams");
     index(communicators_, program_.communicators, "communicators");
@@ -122,7 +122,7 @@ class FaultFinder {
         const auto& ops = program_.plans[plan_].segments[segment_].ops;
         for (op_ = 0; op_ < ops.size(); ++op_)
           if (!ops_.insert(ops[op_].id, number++))
-            add_here(FaultKind::double_id, ".id",
+            add_here(StructureFaultKind::double_id, ".id",
                      fmt::format("id {} appears twice", ops[op_].id.value));
       }
   }
@@ -135,14 +135,14 @@ class FaultFinder {
       for (const MeshAxis& on : *grid) {
         ranks = std::min(ranks * on.size, Int128{kMostMeshRanks} + 1);
         if (on.size < 1)
-          return add(FaultKind::malformed, "config.mesh",
+          return add(StructureFaultKind::malformed, "config.mesh",
                      fmt::format("expected at least one rank on {}", to_string(on.axis)));
         if (std::ranges::count(*grid, on.axis, &MeshAxis::axis) > 1)
-          return add(FaultKind::malformed, "config.mesh",
+          return add(StructureFaultKind::malformed, "config.mesh",
                      fmt::format("{} stands here twice", to_string(on.axis)));
       }
       if (ranks > kMostMeshRanks)
-        return add(FaultKind::malformed, "config.mesh",
+        return add(StructureFaultKind::malformed, "config.mesh",
                    fmt::format("expected at most {} ranks", kMostMeshRanks));
     }
   }
@@ -150,13 +150,13 @@ class FaultFinder {
   void check_group(std::size_t g) {
     const Group& group = program_.groups[g];
     if (!units_.find(group.unit))
-      add(FaultKind::unknown_id, fmt::format("groups[{}].unit", g),
+      add(StructureFaultKind::unknown_id, fmt::format("groups[{}].unit", g),
           no_such("unit", group.unit.value));
     for (const auto& [axes, name] :
          {std::pair{&group.cut, "cut"}, std::pair{&group.reduce, "reduce"}})
       for (std::size_t a = 0; a < axes->size(); ++a)
         if (std::ranges::count(*axes, (*axes)[a]) > 1)
-          add(FaultKind::malformed, fmt::format("groups[{}].{}[{}]", g, name, a),
+          add(StructureFaultKind::malformed, fmt::format("groups[{}].{}[{}]", g, name, a),
               fmt::format("{} stands here twice", to_string((*axes)[a])));
   }
 
@@ -167,17 +167,17 @@ class FaultFinder {
     for (std::size_t i = 0; i < program_.pools.size(); ++i) {
       const Pool& pool = program_.pools[i];
       if (pool.height.value < 0 || height + pool.height.value > kMostPoolBytes)
-        add(FaultKind::malformed, fmt::format("pools[{}].height", i),
+        add(StructureFaultKind::malformed, fmt::format("pools[{}].height", i),
             fmt::format("expected 0 to 2^60 bytes in all pools, got {} beside {}",
                         pool.height.value, static_cast<std::int64_t>(height)));
       else
         height += pool.height.value;
       if (pool.alignment < 1 || pool.alignment > kMostAlignment ||
           (pool.alignment & (pool.alignment - 1)) != 0)
-        add(FaultKind::malformed, fmt::format("pools[{}].alignment", i),
+        add(StructureFaultKind::malformed, fmt::format("pools[{}].alignment", i),
             "expected a power of two up to 2^30");
       if (pool.registered && !communicators_.find(*pool.registered))
-        add(FaultKind::unknown_id, fmt::format("pools[{}].registered", i),
+        add(StructureFaultKind::unknown_id, fmt::format("pools[{}].registered", i),
             no_such("communicator", pool.registered->value));
     }
   }
@@ -186,7 +186,7 @@ class FaultFinder {
     return instances && (*instances < 2 || *instances > kMostInstances);
   }
   void add_instances(const std::string& where, std::optional<BufferId> buffer = std::nullopt) {
-    add(FaultKind::malformed, where + ".instances",
+    add(StructureFaultKind::malformed, where + ".instances",
         fmt::format("expected 2 to {} (one is left out), and none of a persistent buffer",
                     kMostInstances),
         buffer);
@@ -197,21 +197,23 @@ class FaultFinder {
     const auto where = [&] { return fmt::format("buffers[{}]", i); };
     const auto found = pools_.find(buffer.pool);
     if (!found)
-      return add(FaultKind::unknown_id, where() + ".pool", no_such("pool", buffer.pool.value));
+      return add(StructureFaultKind::unknown_id, where() + ".pool",
+                 no_such("pool", buffer.pool.value));
     const Pool& pool = program_.pools[*found];
     if (buffer.size.value < 0 || buffer.offset.value < 0)
-      return add(FaultKind::malformed, where(), "expected no negative size or offset", buffer.id);
+      return add(StructureFaultKind::malformed, where(), "expected no negative size or offset",
+                 buffer.id);
     if (bad_instances(buffer.instances) || (buffer.instances && buffer.persistent))
       return add_instances(where(), buffer.id);
     if (pool.alignment > 0 && buffer.offset.value % pool.alignment != 0)
-      add(FaultKind::malformed, where() + ".offset",
+      add(StructureFaultKind::malformed, where() + ".offset",
           fmt::format("expected a multiple of {}", pool.alignment), buffer.id);
     const Int128 unit = std::max<std::int64_t>(pool.alignment, 1);
     const Int128 pitch = (Int128{buffer.size.value} + unit - 1) / unit * unit;
     const Int128 end =
         pitch * (buffer.instances.value_or(1) - 1) + buffer.offset.value + buffer.size.value;
     if (end > pool.height.value)
-      add(FaultKind::out_of_bounds, where(),
+      add(StructureFaultKind::out_of_bounds, where(),
           fmt::format("ends at {} in pool '{}' of {} bytes",
                       static_cast<std::int64_t>(std::min<Int128>(end, INT64_MAX)), pool.name,
                       pool.height.value),
@@ -224,23 +226,24 @@ class FaultFinder {
     const Contents& holds = *buffer.holds;
     const bool is_port = holds.kind == ContentKind::port;
     if (holds.port.has_value() != is_port)
-      add(FaultKind::malformed, where + ".port", is_port ? "missing" : "expected only of kind port",
-          buffer.id);
+      add(StructureFaultKind::malformed, where + ".port",
+          is_port ? "missing" : "expected only of kind port", buffer.id);
     if (holds.groups.empty() != is_port)
-      add(FaultKind::malformed, where + ".groups",
+      add(StructureFaultKind::malformed, where + ".groups",
           is_port ? "expected none of kind port" : "expected a group", buffer.id);
     if (holds.port && (!buffer.persistent || !ports_.insert(*holds.port).second))
-      add(FaultKind::malformed, where + ".port",
+      add(StructureFaultKind::malformed, where + ".port",
           fmt::format("expected one persistent buffer for {}", to_string(*holds.port)), buffer.id);
     for (std::size_t i = 0; i < holds.groups.size(); ++i) {
       const HeldGroup& held = holds.groups[i];
       const auto place = [&] { return fmt::format("{}.groups[{}]", where, i); };
       if (!groups_.find(held.group))
-        add(FaultKind::unknown_id, place() + ".group", no_such("group", held.group.value));
+        add(StructureFaultKind::unknown_id, place() + ".group", no_such("group", held.group.value));
       if (held.offset < 0)
-        add(FaultKind::malformed, place() + ".offset", "expected no negative offset", buffer.id);
+        add(StructureFaultKind::malformed, place() + ".offset", "expected no negative offset",
+            buffer.id);
       if (buffer.persistent && !kept_.emplace(holds.kind, holds.state, held.group).second)
-        add(FaultKind::malformed, place(),
+        add(StructureFaultKind::malformed, place(),
             fmt::format("expected one persistent buffer for what it holds of group {}",
                         held.group.value),
             buffer.id);
@@ -257,13 +260,13 @@ class FaultFinder {
       begun_ = begun + segment.microbatches;
       begun += Int128{segment.microbatches} * segment.repeat;
       if (segment.repeat < 1)
-        add(FaultKind::malformed, segment_place() + ".repeat", "expected at least 1");
+        add(StructureFaultKind::malformed, segment_place() + ".repeat", "expected at least 1");
       check_live(segment.live_in, "live_in");
       check_live(segment.live_out, "live_out");
       launch_ = nullptr;
       for (op_ = 0; op_ < segment.ops.size(); ++op_) check_op(segment.ops[op_]);
       if (launch_ != nullptr)
-        add(FaultKind::group, segment_place(),
+        add(StructureFaultKind::group, segment_place(),
             fmt::format("op {} opens a group that nothing ends", launch_->id.value));
     }
   }
@@ -283,10 +286,10 @@ class FaultFinder {
       if (found && !program_.buffers[*found].persistent) continue;
       const std::string where = fmt::format("{}.{}[{}]", segment_place(), name, i);
       if (!found)
-        add(FaultKind::unknown_id, where, no_such("buffer", live[i].value));
+        add(StructureFaultKind::unknown_id, where, no_such("buffer", live[i].value));
       else
-        add(FaultKind::malformed, where, fmt::format("buffer {} is persistent", live[i].value),
-            live[i]);
+        add(StructureFaultKind::malformed, where,
+            fmt::format("buffer {} is persistent", live[i].value), live[i]);
     }
   }
 
@@ -298,7 +301,7 @@ class FaultFinder {
     if (op.unit) resolves_here(units_, *op.unit, ".unit", "unit");
     if (op.group) resolves_here(groups_, *op.group, ".group", "group");
     if (op.lag < 0 || (op.lag > 0 && op.lag >= begun_))
-      add_here(FaultKind::malformed, ".lag",
+      add_here(StructureFaultKind::malformed, ".lag",
                fmt::format("expected less than the {} microbatches that have begun, got {}",
                            static_cast<std::int64_t>(begun_), op.lag));
     std::visit([this](const auto& body) { check(body); }, op.body);
@@ -310,18 +313,18 @@ class FaultFinder {
   void check_launch(const Op& op) {
     const OpKind kind = op.kind();
     if (kind == OpKind::group_end && launch_ == nullptr)
-      return add_here(FaultKind::group, "", "group_end without group_begin");
+      return add_here(StructureFaultKind::group, "", "group_end without group_begin");
     if (kind == OpKind::group_begin && launch_ == nullptr) {
       launch_ = &op;
       return;
     }
     if (launch_ == nullptr) return;
     if (kind != OpKind::group_end && kind != OpKind::collective)
-      add_here(FaultKind::group, "",
+      add_here(StructureFaultKind::group, "",
                fmt::format("a {} inside a group of collectives", to_string(kind)));
     if (op.stream != launch_->stream)
       add_here(
-          FaultKind::group, ".stream",
+          StructureFaultKind::group, ".stream",
           fmt::format("is {}, in a group on stream {}", op.stream.value, launch_->stream.value));
     const CommunicatorId of_group = std::get<GroupBegin>(launch_->body).communicator;
     const auto* collective = std::get_if<Collective>(&op.body);
@@ -330,7 +333,7 @@ class FaultFinder {
                                : end != nullptr      ? end->communicator
                                                      : of_group;
     if (own != of_group && communicators_.find(own) && communicators_.find(of_group))
-      add_in_body(FaultKind::group, ".communicator",
+      add_in_body(StructureFaultKind::group, ".communicator",
                   fmt::format("is {}, in a group of communicator {}", own.value, of_group.value));
     if (kind == OpKind::group_end) launch_ = nullptr;
   }
@@ -343,17 +346,17 @@ class FaultFinder {
     const bool known =
         resolves_in_body(communicators_, collective.communicator, ".communicator", "communicator");
     if (collective.count < 0)
-      add_in_body(FaultKind::malformed, ".count", "expected no negative number");
+      add_in_body(StructureFaultKind::malformed, ".count", "expected no negative number");
     check_side(collective.input, collective.kind, CollectiveKind::recv, ".input");
     check_side(collective.output, collective.kind, CollectiveKind::send, ".output");
     const std::optional<PeerStep>& peer = collective.peer;
     if (peer.has_value() != is_point_to_point(collective.kind))
-      return add_in_body(FaultKind::malformed, ".peer",
+      return add_in_body(StructureFaultKind::malformed, ".peer",
                          peer ? "expected only of send and recv" : "missing");
     if (!peer || !known) return;
     const auto& axes = program_.communicators[communicators_[collective.communicator]].axes;
     if (std::ranges::find(axes, peer->axis) == axes.end())
-      add_in_body(FaultKind::malformed, ".peer.axis",
+      add_in_body(StructureFaultKind::malformed, ".peer.axis",
                   fmt::format("{} is no axis of the communicator", to_string(peer->axis)));
   }
   /// One kind of collective lacks that operand; all others have it.
@@ -361,7 +364,7 @@ class FaultFinder {
                   std::string_view field) {
     if (operand.stated() == (kind == lacks))
       return add_in_body(
-          FaultKind::malformed, field,
+          StructureFaultKind::malformed, field,
           operand.stated() ? fmt::format("a {} has none", to_string(lacks)) : "missing");
     if (operand.stated()) check_operand(operand, [field] { return std::string(field); });
   }
@@ -369,7 +372,7 @@ class FaultFinder {
     const bool reads = check_operand(copy.input, [] { return std::string(".input"); });
     const bool writes = check_operand(copy.output, [] { return std::string(".output"); });
     if (reads && writes && copy.input.touched_bytes() != copy.output.touched_bytes())
-      add_in_body(FaultKind::malformed, "", "input and output differ in bytes");
+      add_in_body(StructureFaultKind::malformed, "", "input and output differ in bytes");
   }
   void check(const Record& record) { resolves_in_body(events_, record.event, ".event", "event"); }
   void check(const Wait& wait) { check_wait(wait); }
@@ -386,28 +389,28 @@ class FaultFinder {
   void check_transient(BufferId id) {
     if (resolves_in_body(buffers_, id, ".buffer", "buffer") &&
         program_.buffers[buffers_[id]].persistent)
-      add_in_body(FaultKind::malformed, ".buffer", fmt::format("buffer {} is persistent", id.value),
-                  id);
+      add_in_body(StructureFaultKind::malformed, ".buffer",
+                  fmt::format("buffer {} is persistent", id.value), id);
   }
 
   template <class AnyWait>
   void check_wait(const AnyWait& wait) {
     resolves_in_body(events_, wait.event, ".event", "event");
     if (wait.bindings.empty())
-      add_in_body(FaultKind::malformed, ".bindings", "expected at least one record");
+      add_in_body(StructureFaultKind::malformed, ".bindings", "expected at least one record");
     for (std::size_t i = 0; i < wait.bindings.size(); ++i) {
       const Binding& binding = wait.bindings[i];
       const auto place = [&](const char* field) {
         return fmt::format(".bindings[{}].{}", i, field);
       };
       if (!std::ranges::binary_search(records_, std::pair(binding.record, wait.event)))
-        add_in_body(FaultKind::unknown_id, place("record"),
+        add_in_body(StructureFaultKind::unknown_id, place("record"),
                     ops_.find(binding.record)
                         ? fmt::format("op {} does not record event {} in this plan",
                                       binding.record.value, wait.event.value)
                         : no_such("op", binding.record.value));
       if (binding.distance < 0 || binding.distance > kMostDistance)
-        add_in_body(FaultKind::malformed, place("distance"),
+        add_in_body(StructureFaultKind::malformed, place("distance"),
                     fmt::format("expected 0 to {}", kMostDistance));
     }
   }
@@ -417,27 +420,29 @@ class FaultFinder {
   /// `place` goes on from the op's body. False where anything is wrong with the operand.
   template <class Place>
   bool check_operand(const Operand& operand, Place place) {
-    const auto wrong = [&](FaultKind kind, const char* field, std::string what) {
+    const auto wrong = [&](StructureFaultKind kind, const char* field, std::string what) {
       if (wants(kind)) add_in_body(kind, place() + field, std::move(what), operand.buffer);
       return false;
     };
     const auto found = buffers_.find(operand.buffer);
     if (!found)
-      return wrong(FaultKind::unknown_id, ".buffer", no_such("buffer", operand.buffer.value));
+      return wrong(StructureFaultKind::unknown_id, ".buffer",
+                   no_such("buffer", operand.buffer.value));
     if (!operand.strides.empty() && operand.strides.size() != operand.shape.size())
-      return wrong(FaultKind::malformed, ".strides", "expected as many entries as in shape");
+      return wrong(StructureFaultKind::malformed, ".strides",
+                   "expected as many entries as in shape");
     const auto negative = [](std::int64_t number) { return number < 0; };
     if (operand.offset < 0 || std::ranges::any_of(operand.shape, negative) ||
         std::ranges::any_of(operand.strides, negative))
-      return wrong(FaultKind::malformed, "", "expected no negative offset, dim or stride");
+      return wrong(StructureFaultKind::malformed, "", "expected no negative offset, dim or stride");
     for (const RankStride& stride : operand.rank_strides)
       if (std::ranges::count(operand.rank_strides, stride.axis, &RankStride::axis) > 1)
-        return wrong(FaultKind::malformed, ".rank_strides",
+        return wrong(StructureFaultKind::malformed, ".rank_strides",
                      fmt::format("{} stands here twice", to_string(stride.axis)));
     try {
       return check_span(operand, program_.buffers[*found], wrong);
     } catch (const OverflowError&) {
-      return wrong(FaultKind::malformed, "", "a size or offset is beyond 63 bits");
+      return wrong(StructureFaultKind::malformed, "", "a size or offset is beyond 63 bits");
     }
   }
 
@@ -452,10 +457,10 @@ class FaultFinder {
       (reach < 0 ? begin : end) = checked_add(reach < 0 ? begin : end, reach);
     }
     if (begin < 0)
-      return wrong(FaultKind::out_of_bounds, "",
+      return wrong(StructureFaultKind::out_of_bounds, "",
                    fmt::format("begins at byte {} of buffer '{}'", begin, buffer.name));
     if (end > buffer.size.value)
-      return wrong(FaultKind::out_of_bounds, "",
+      return wrong(StructureFaultKind::out_of_bounds, "",
                    fmt::format("ends at byte {} of buffer '{}', which has {}", end, buffer.name,
                                buffer.size.value));
     (void)operand.touched_bytes();  // strides of 0 reach nowhere, however many elements there are

@@ -17,7 +17,7 @@ namespace mfsdp {
 /// stay in proportion to the file.
 inline constexpr std::size_t kMostPlanStreams = 63;
 
-enum class FaultKind {
+enum class StructureFaultKind {
   unknown_id,     ///< an id that the program does not have
   double_id,      ///< two things of one kind have one id
   out_of_bounds,  ///< an operand leaves its buffer, or a buffer its pool
@@ -26,7 +26,7 @@ enum class FaultKind {
 };
 
 struct StructureFault {
-  FaultKind kind = FaultKind::malformed;
+  StructureFaultKind kind = StructureFaultKind::malformed;
   std::string where;  ///< a path into the JSON: "plans[0].segments[1].ops[4].body.wait.event"
   std::string what;
   std::optional<BufferId> buffer{};  ///< that it is about

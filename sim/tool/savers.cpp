@@ -8,36 +8,36 @@
 namespace mfsdp {
 namespace {
 
-std::string flag_of(Saver saver) {
+std::string flag_of(MemorySaver saver) {
   switch (saver) {
-    case Saver::recompute: return "--recompute";
-    case Saver::prefetch: return "--prefetch";
+    case MemorySaver::recompute: return "--recompute";
+    case MemorySaver::prefetch: return "--prefetch";
     default: return "--grad-slots";
   }
 }
 
-std::string value_of(Saver saver) {
+std::string value_of(MemorySaver saver) {
   switch (saver) {
-    case Saver::recompute: return "full";
-    case Saver::prefetch: return std::to_string(kLeastPrefetch);
+    case MemorySaver::recompute: return "full";
+    case MemorySaver::prefetch: return std::to_string(kLeastPrefetch);
     default: return std::to_string(kLeastGradSlots);
   }
 }
 
-void apply(Saver saver, PlanConfig& config) {
+void apply(MemorySaver saver, PlanConfig& config) {
   switch (saver) {
-    case Saver::recompute: config.recompute = {.kind = Recompute::full}; break;
-    case Saver::prefetch: config.prefetch = kLeastPrefetch; break;
+    case MemorySaver::recompute: config.recompute = {.kind = Recompute::full}; break;
+    case MemorySaver::prefetch: config.prefetch = kLeastPrefetch; break;
     default: config.grad_slots = kLeastGradSlots; break;
   }
 }
 
 }  // namespace
 
-Variant with_savers(const SimOptions& options, std::span<const Saver> savers) {
+Variant with_savers(const SimOptions& options, std::span<const MemorySaver> savers) {
   Variant variant{.options = options};
   PlanConfig& config = variant.options.common.config;
-  for (const Saver saver : savers) {
+  for (const MemorySaver saver : savers) {
     if (!has_choice(options.engine, flag_of(saver))) continue;
     const auto before = std::tuple(config.recompute, config.prefetch, config.grad_slots);
     apply(saver, config);
@@ -50,15 +50,15 @@ Variant with_savers(const SimOptions& options, std::span<const Saver> savers) {
 }
 
 std::vector<Variant> saving_variants(const SimOptions& asked) {
-  std::vector<Saver> open;
-  for (const Saver saver : kEverySaver)
+  std::vector<MemorySaver> open;
+  for (const MemorySaver saver : kEverySaver)
     if (!contains(asked.given, flag_of(saver))) open.push_back(saver);
   std::vector<Variant> variants{{.options = asked}};
-  const auto add = [&](std::span<const Saver> savers) {
+  const auto add = [&](std::span<const MemorySaver> savers) {
     Variant variant = with_savers(asked, savers);
     if (variant.flags != variants.back().flags) variants.push_back(std::move(variant));
   };
-  if (!open.empty() && open.front() == Saver::recompute) add(std::span(open).first(1));
+  if (!open.empty() && open.front() == MemorySaver::recompute) add(std::span(open).first(1));
   add(open);
   return variants;
 }

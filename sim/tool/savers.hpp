@@ -16,20 +16,21 @@ namespace mfsdp {
 inline constexpr std::int64_t kLeastPrefetch = 0;
 inline constexpr std::int64_t kLeastGradSlots = 1;
 
-enum class Saver { recompute, prefetch, grad_slots };
+enum class MemorySaver { recompute, prefetch, grad_slots };
 
-inline constexpr std::array kEverySaver{Saver::recompute, Saver::prefetch, Saver::grad_slots};
+inline constexpr std::array kEverySaver{MemorySaver::recompute, MemorySaver::prefetch,
+                                        MemorySaver::grad_slots};
 
 /// Options, and the flags in which they are not what was asked.
 struct Variant {
   SimOptions options;
-  std::vector<Saver> savers = {};
+  std::vector<MemorySaver> savers = {};
   std::string flags = {};  ///< "--recompute full --prefetch 0"; empty: as asked
 };
 
 /// The options with `savers`, but for those that they have already and those that the engine does
 /// not know.
-[[nodiscard]] Variant with_savers(const SimOptions& options, std::span<const Saver> savers);
+[[nodiscard]] Variant with_savers(const SimOptions& options, std::span<const MemorySaver> savers);
 
 /// From what was asked to the least memory: as asked, with full recomputation, with every saver
 /// that the command line leaves open. Each takes what the one before takes, and more.

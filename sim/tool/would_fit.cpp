@@ -44,15 +44,15 @@ Setting joined(const Setting& base, SimOptions options, const std::string& flags
   return {.options = std::move(options), .flags = base.flags + blank + flags};
 }
 
-Setting with(const Setting& base, std::span<const Saver> savers) {
+Setting with(const Setting& base, std::span<const MemorySaver> savers) {
   Variant variant = with_savers(base.options, savers);
   return joined(base, std::move(variant.options), variant.flags);
 }
 
 /// Savers that cost the least time first; together only where neither is enough.
 std::vector<Setting> savings(const Setting& base) {
-  constexpr std::array kOrder{Saver::prefetch, Saver::grad_slots};
-  constexpr std::array kActivations{Saver::recompute};
+  constexpr std::array kOrder{MemorySaver::prefetch, MemorySaver::grad_slots};
+  constexpr std::array kActivations{MemorySaver::recompute};
   return {with(base, kOrder), with(base, kActivations), with(base, kEverySaver)};
 }
 

@@ -172,7 +172,7 @@ std::vector<Op*> ops_of(Program& program) {
   return ops;
 }
 
-/// All buffers of a pool lie behind those of another one.
+/// All buffers of a pool come after those of another one.
 inline void merge_pools(Program& program) {
   const Pool from = any_of(program.pools);
   Pool& into = any_of(program.pools);
@@ -281,6 +281,97 @@ inline void edit_labels(Program& program) {
       pool.alignment = *rc::gen::element<std::int64_t>(1, 128, 4096, std::int64_t{1} << 30,
                                                        std::int64_t{1} << 62);
     }
+  }
+}
+}
+
+/// Sums that are to become a gradient are followed in place alone.
+inline bool moves_gradients(const Kernel& kernel) {
+  return kernel.kind == KernelKind::cast || kernel.kind == KernelKind::accumulate;
+}
+
+/// An operand that a kernel only reads, in memory that holds nothing of groups and is no port, is
+/// copied to a buffer of its own just before, and read there. False where there is none.
+inline bool copy_first(Program& program) {
+  struct Found {
+    Segment* segment;
+    std::size_t op;
+    std::size_t operand;
+  };
+  std::vector<Found> found;
+  for (Plan& plan : program.plans)
+    for (Segment& segment : plan.segments)
+      for (std::size_t o = 0; o < segment.ops.size(); ++o) {
+        const auto* kernel = std::get_if<Kernel>(&segment.ops[o].body);
+        if (kernel == nullptr || moves_gradients(*kernel)) continue;
+        const std::vector<Operand*> operands = operands_of(segment.ops[o]);
+        for (std::size_t i = 0; i < operands.size(); ++i)
+          if (operands[i]->access == Access::read && operands[i]->strides.empty() &&
+              operands[i]->rank_strides.empty() && operands[i]->span_bytes() > 0 &&
+              !program.buffers[operands[i]->buffer.value].holds)
+            found.push_back({&segment, o, i});
+      }
+  if (found.empty()) return false;
+  const auto [segment, at, number] = any_of(found);
+  Op& op = segment->ops[at];
+  Operand& operand = *operands_of(op)[number];
+  Buffer made = program.buffers[operand.buffer.value];
+  Pool& pool = program.pools[made.pool.value];
+  made.id = BufferId(static_cast<std::uint32_t>(program.buffers.size()));
+  made.name += ".copy";
+  made.persistent = true;
+  made.slot_class.reset();
+  const std::int64_t unit = std::max<std::int64_t>(pool.alignment, 1);
+  made.offset.value = (pool.height.value + unit - 1) / unit * unit;
+  pool.height.value = made.offset.value + made.size.value;
+  program.buffers.push_back(made);
+  Copy copy{.kind = CopyKind::d2d, .input = operand, .output = operand};
+  copy.input.role = "input";
+  copy.output.role = "output";
+  copy.output.access = Access::write;
+  copy.output.buffer = made.id;
+  operand.buffer = made.id;
+  Op before = op;
+  before.id = OpId(1'000'002);
+  before.name += ".copy";
+  before.group.reset();
+  before.body = copy;
+  segment->ops.insert(segment->ops.begin() + static_cast<std::ptrdiff_t>(at), before);
+  return true;
+}
+
+/// Two groups' parts of the norm change places on every rank. False where there are not two.
+inline bool swap_norm_parts(Program& program) {
+  std::vector<Operand*> parts;
+  for (Segment& segment : program.plans.front().segments)
+    for (Op& op : segment.ops)
+      if (auto* kernel = std::get_if<Kernel>(&op.body))
+        if (kernel->kind == KernelKind::norm_partial)
+          for (Operand& operand : kernel->operands)
+            if (operand.role == "output") parts.push_back(&operand);
+  if (parts.size() < 2) return false;
+  std::swap(any_of(parts)->offset, any_of(parts)->offset);
+  return true;
+}
+
+/// A communicator is also over an axis that the mesh lacks: of one rank, which changes nothing.
+inline bool name_lacking_axis(Program& program) {
+  if (program.communicators.empty()) return false;
+  std::vector<Axis>& axes = any_of(program.communicators).axes;
+  const auto axis =
+      static_cast<Axis>(*rc::gen::inRange<std::size_t>(0, Names<Axis>::values.size()));
+  if (program.config.mesh.size(axis) > 1 || std::ranges::find(axes, axis) != axes.end())
+    return false;
+  axes.insert(axes.begin() + *rc::gen::inRange<std::ptrdiff_t>(0, std::ssize(axes) + 1), axis);
+  return true;
+}
+
+/// Says the same in another way: the plan is as right as before. False where nothing was changed.
+inline bool edit_rightly(Program& program) {
+  switch (*rc::gen::inRange(0, 3)) {
+    case 0: return copy_first(program);
+    case 1: return swap_norm_parts(program);
+    default: return name_lacking_axis(program);
   }
 }
 

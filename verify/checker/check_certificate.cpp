@@ -126,6 +126,14 @@ PlanView read_plan(const Json& document) {
   read_grid(view, mesh.at("dense"), view.dense, {"dp_outer", "dp_shard"});
   read_grid(view, mesh.value("experts", Json::array()), view.dealt,
             {"ep", "expt_dp", "expt_dp_outer"});
+  for (const Json& communicator : document.at("communicators")) {
+    const auto spans = [&](const PerAxis& grid) {
+      return std::ranges::any_of(communicator.at("axes"),
+                                 [&](const Json& axis) { return grid.contains(axis); });
+    };
+    if (spans(view.dense) && spans(view.dealt))
+      refuse("communicator {}: is over axes of two grids", communicator.at("id").dump());
+  }
   const auto ranks = [](const PerAxis& grid) {
     Int all = 1;
     for (const auto& [axis, size] : grid) all = times(all, size);

@@ -82,7 +82,6 @@ void Statistics::finish_norm(const Op& op) {
   const Operand& input = operand(op, "input");
   const Members members = members_of(op, input);
   std::set<Index> seen;
-  Int last = 0;  // unit: rounding depends on the order in which parts are added
   const Int size = size_of(partial_dtype());
   for (const auto& [at, cell] : members.cells) {
     if (cell.value.name != "norm_partial" || cell.value.pass != state_.step || cell.base != at ||
@@ -90,9 +89,6 @@ void Statistics::finish_norm(const Op& op) {
       refuse("{}: byte {} of a rank's part is no partial norm of this step", op.place(), at);
     const auto& [group, kind] = partials_.at(static_cast<std::size_t>(cell.value.owner));
     const Axes& cut = state_.view.groups[group].cut;
-    const Int unit = state_.view.groups[group].unit;
-    if (std::exchange(last, unit) > unit)
-      refuse("{}: adds up parts that do not lie in forward order", op.place());
     Names apart(cut.begin(), cut.begin() + kind);
     bool right = apart == members.axes;
     if (state_.view.groups[group].dealt) {

@@ -64,11 +64,11 @@ std::vector<std::pair<Int, Cell>> Values::look(const Operand& operand) {
 }
 
 void Values::copy(const Op& op, const Operand& from, const Operand& to) {
-  if (from.elements != to.elements || from.dtype != to.dtype || !from.dense || !to.dense ||
-      !view_.homes[from.buffer].kind.empty())
-    refuse("{}: copies no value as it is", op.place());
   const Int bytes = times(from.elements, size_of(from.dtype));
   const auto cells = look(from);
+  if (cells.empty() || bytes != times(to.elements, size_of(to.dtype)) || !to.dense ||
+      !view_.homes[from.buffer].kind.empty())
+    refuse("{}: copies no value as it is", op.place());
   for (std::size_t i = 0; i < cells.size(); ++i) {
     const auto& [begin, cell] = cells[i];
     if (cell.value.name.empty()) refuse("{}: '{}' was not written", op.place(), from.role);

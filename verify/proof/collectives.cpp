@@ -54,6 +54,14 @@ std::string misfit(const Collective& collective, std::int64_t size) {
   return {};
 }
 
+/// Whether a communicator is over an axis of a grid, but for pp, which is of both.
+bool has_any(const std::vector<MeshAxis>& grid, const Communicator& communicator) {
+  return std::ranges::any_of(grid, [&](const MeshAxis& on) {
+    return on.axis != Axis::pp && on.size > 1 &&
+           std::ranges::find(communicator.axes, on.axis) != communicator.axes.end();
+  });
+}
+
 using Chains = std::vector<std::vector<std::uint32_t>>;
 
 /// Whether one instance of each chain can be chosen such that none is before another (Garg and
@@ -79,6 +87,14 @@ bool have_concurrent(const UnrolledPlan& unrolled, const Chains& chains, std::ui
 
 void check_collective_shapes(const Program& program, const ProgramIndex& index,
                              FindingList& findings) {
+  const Mesh& mesh = program.config.mesh;
+  for (const Communicator& communicator : program.communicators)
+    if (has_any(mesh.dense, communicator) && has_any(mesh.experts, communicator) &&
+        findings.wants("MF204"))
+      findings.add({.rule = "MF204",
+                    .message = fmt::format("communicator {} is over axes of two grids of the mesh, "
+                                           "which no ranks share",
+                                           communicator.id.value)});
   const bool of_model = computes_model(program, index);  // others may stand for sums of any type
   for (const Plan& plan : program.plans)
     for (const Segment& segment : plan.segments)

@@ -243,26 +243,27 @@ class DirectionCheck {
     const auto from = place_of(collective.input);
     const auto to = place_of(collective.output);
     if (!to) return;
-    const std::vector<Axis>& axes =
-        program_.communicators[unrolled_.index->communicators[collective.communicator]].axes;
-    if (!from || axes.size() != 1) {
+    const std::vector<Axis> axes = with_several_ranks(
+        program_.communicators[unrolled_.index->communicators[collective.communicator]].axes,
+        program_.config.mesh);
+    if (!from || axes.size() > 1) {
       report(to->located.group, "brings what is no direction");
       return forget(to->buffer);
     }
     if (collective.kind == CollectiveKind::all_gather)
-      gather(*from, *to, axes[0]);
-    else if (collective.kind == CollectiveKind::all_to_all)
+      gather(*from, *to, axes);
+    else if (collective.kind == CollectiveKind::all_to_all && !axes.empty())
       exchange(collective, *from, *to, axes[0]);
     else
       forget(to->buffer);
   }
 
-  /// Slices along an axis of one group's directions become whole along it.
-  void gather(const Place& from, const Place& to, Axis axis) {
+  /// Slices along the axis, if there is one, of one group's directions become whole along it.
+  void gather(const Place& from, const Place& to, const std::vector<Axis>& axes) {
     const auto part = level_of(from.located);
     const auto whole = level_of(to.located);
     if (from.marks != to.marks || home_of(to.buffer).dealt || !part || !whole ||
-        part_of(to.located.region, axis, program_.config.mesh) != from.located.region) {
+        part_of(to.located.region, axes, program_.config.mesh) != from.located.region) {
       report(to.located.group, "gathers slices that are not those of its ranks");
       return forget(to.buffer);
     }

@@ -1,5 +1,7 @@
 #include "verify/proof/followed_ops.hpp"
 
+#include <utility>
+
 #include "verify/proof/roles.hpp"
 
 namespace mfsdp {
@@ -68,10 +70,12 @@ class Follower {
           }
         ++number;
       }
+    follow_moved_scales(plan);
   }
 
   void follow(const Op& op) {
     std::uint8_t bits = by_body(op);
+    if (moves_scales(op)) bits |= kFollowScales;
     for (const ByteAccess& access : table_.of(out_.bits.size())) {
       const Holds holds = layouts_.homes[access.buffer].holds;
       if (holds == Holds::weight) bits |= kFollowWeights;
@@ -101,6 +105,31 @@ class Follower {
   [[nodiscard]] FollowedOps take() { return std::move(out_); }
 
  private:
+  /// Where copies and gathers bring scales, scales lie too, from buffer to buffer.
+  void follow_moved_scales(const Plan& plan) {
+    std::vector<std::pair<std::uint32_t, std::uint32_t>> moves;  // buffers
+    std::size_t number = 0;
+    for (const Segment& segment : plan.segments)
+      for (const Op& op : segment.ops) {
+        const std::span<const ByteAccess> accesses = table_.of(number++);
+        const auto* copy = std::get_if<Copy>(&op.body);
+        const bool copies = copy != nullptr && copy->kind == CopyKind::d2d;
+        const bool gathers = copy == nullptr && (by_body(op) & kFollowScales) != 0 &&
+                             op.kind() == OpKind::collective;
+        if ((copies || gathers) && accesses.size() == 2)
+          moves.emplace_back(accesses[0].buffer, accesses[1].buffer);
+      }
+    for (bool again = true; std::exchange(again, false);)
+      for (const auto& [from, to] : moves)
+        if (holds_scales_[from] && !holds_scales_[to]) again = holds_scales_[to] = true;
+  }
+  [[nodiscard]] bool moves_scales(const Op& op) const {
+    const auto* copy = std::get_if<Copy>(&op.body);
+    if (copy == nullptr || copy->kind != CopyKind::d2d) return false;
+    const std::span<const ByteAccess> accesses = table_.of(out_.bits.size());
+    return !accesses.empty() && holds_scales_[accesses[0].buffer];
+  }
+
   [[nodiscard]] bool is_report(std::uint32_t buffer) const {
     const std::optional<Contents>& holds = program_.buffers[buffer].holds;
     return holds && holds->port == Port::report;

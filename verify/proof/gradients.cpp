@@ -319,9 +319,10 @@ class GradientLedger {
     }
     if (!to) return go_astray("MF306", *output, "which is no slice of it");
     if (is_late(*from)) return go_astray("MF305", *input, kLate);
-    const auto& axes =
+    const std::vector<Axis> axes = with_several_ranks(
         unrolled_.program->communicators[unrolled_.index->communicators[collective.communicator]]
-            .axes;
+            .axes,
+        config_.mesh);
     if (collective.kind != CollectiveKind::all_gather)
       for (const Axis axis : axes) check_wire(collective, *from, axis);
     reduce(collective, *from, *to, axes);
@@ -340,9 +341,8 @@ class GradientLedger {
     if (collective.kind == CollectiveKind::all_reduce)
       return input.region == output.region && std::ranges::none_of(communicator.axes, cut);
     const bool gathers = collective.kind == CollectiveKind::all_gather;
-    if (communicator.axes.size() != 1) return false;
-    return (gathers ? input : output).region ==
-           part_of((gathers ? output : input).region, communicator.axes[0], config_.mesh);
+    return part_of((gathers ? output : input).region, communicator.axes, config_.mesh) ==
+           (gathers ? input : output).region;
   }
 
   void check_wire(const Collective& collective, const Spot& from, Axis axis) {

@@ -50,21 +50,15 @@ std::vector<Atom> atoms_of_group(const Group& group, const std::string& name,
   return all;
 }
 
-/// Axes of one rank cut nothing, and nothing is summed over them.
-std::vector<Axis> several(std::vector<Axis> axes, const Mesh& mesh) {
-  std::erase_if(axes, [&](Axis axis) { return mesh.size(axis) == 1; });
-  return axes;
-}
-
 /// Gradients are sums over the ranks that work on other tokens: of either grid.
 bool sums_all_tokens(const Group& group, const Mesh& mesh) {
-  std::vector<Axis> sorted = several(group.reduce, mesh);
+  std::vector<Axis> sorted = with_several_ranks(group.reduce, mesh);
   std::ranges::sort(sorted);
   const auto are = [&](const std::vector<MeshAxis>& grid, std::initializer_list<Axis> data) {
     std::vector<Axis> wanted;
     for (const Axis axis : data)
       if (std::ranges::find(grid, axis, &MeshAxis::axis) != grid.end()) wanted.push_back(axis);
-    return sorted == several(wanted, mesh);
+    return sorted == with_several_ranks(wanted, mesh);
   };
   using enum Axis;
   return are(mesh.dense, {dp_outer, dp_shard, cp}) ||
@@ -109,6 +103,18 @@ const Placement& placement_of(const Group& group, Holds holds) {
 }
 
 }  // namespace
+
+std::vector<Axis> with_several_ranks(std::vector<Axis> axes, const Mesh& mesh) {
+  std::erase_if(axes, [&](Axis axis) { return mesh.size(axis) == 1; });
+  return axes;
+}
+
+std::optional<Region> part_of(const Region& whole, const std::vector<Axis>& axes,
+                              const Mesh& mesh) {
+  const std::vector<Axis> several = with_several_ranks(axes, mesh);
+  if (several.size() > 1) return std::nullopt;
+  return several.empty() ? whole : part_of(whole, several.front(), mesh);
+}
 
 Region part_of(const Region& whole, Axis axis, const Mesh& mesh) {
   const std::int64_t ranks = mesh.size(axis);
@@ -176,7 +182,7 @@ void Layouts::lay_out(const Group& group, FindingList& findings) {
                        to_string(program_->config.param_dtype)));
   const Mesh& mesh = program_->config.mesh;
   Int128 parts = 1;
-  for (const Axis axis : several(group.cut, mesh)) parts *= mesh.size(axis);
+  for (const Axis axis : with_several_ranks(group.cut, mesh)) parts *= mesh.size(axis);
   layout.slices = {Region{.count = group.elements}};
   if (group.elements < 1 || group.elements % parts != 0) {
     report(findings, "MF501",
@@ -185,7 +191,7 @@ void Layouts::lay_out(const Group& group, FindingList& findings) {
   } else {
     layout.atoms = atoms_of_group(group, layout.name, findings);
     layout.sound = !layout.atoms.empty();
-    for (const Axis axis : several(group.cut, mesh))
+    for (const Axis axis : with_several_ranks(group.cut, mesh))
       layout.slices.push_back(part_of(layout.slices.back(), axis, mesh));
   }
   if (!sums_all_tokens(group, mesh))
@@ -302,7 +308,7 @@ std::string Layouts::fault_of(const Buffer& buffer, const Home& home) const {
 /// summed.
 std::string Layouts::fault_of_parts(const Buffer& buffer, const Home& home) const {
   const std::vector<Axis> cut =
-      several(groups[home.groups.front()].group->cut, program_->config.mesh);
+      with_several_ranks(groups[home.groups.front()].group->cut, program_->config.mesh);
   const bool cut_last =
       home.level > 0 && cut[static_cast<std::size_t>(home.level) - 1] == *home.parts;
   if (cut_last && !buffer.persistent && home.groups.size() == 1) return {};

@@ -45,8 +45,17 @@ struct Atom {
   const PlacedParameter* parameter = nullptr;  ///< null: padding
 };
 
+/// Those of some axes along which there are several ranks: along others, which the mesh lacks,
+/// there is one rank, so that nothing is cut, gathered or summed.
+[[nodiscard]] std::vector<Axis> with_several_ranks(std::vector<Axis> axes, const Mesh& mesh);
+
 /// What the rank at an index of that axis has of a region that is cut evenly along it.
 [[nodiscard]] Region part_of(const Region& whole, Axis axis, const Mesh& mesh);
+
+/// What each rank has of a region that a collective over some axes gathers or scatters: all of it
+/// where there is one rank. Nothing for ranks of several axes, whose order nothing states.
+[[nodiscard]] std::optional<Region> part_of(const Region& whole, const std::vector<Axis>& axes,
+                                            const Mesh& mesh);
 
 struct GroupLayout {
   const Group* group = nullptr;

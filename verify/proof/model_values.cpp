@@ -5,6 +5,7 @@
 #include <algorithm>
 
 #include "verify/proof/dealt_steps.hpp"
+#include "verify/proof/overlap.hpp"
 #include "verify/proof/roles.hpp"
 
 namespace mfsdp {
@@ -246,8 +247,10 @@ void ModelValues::exchange(const Collective& collective) {
       unrolled_.program->communicators[unrolled_.index->communicators[collective.communicator]];
   const auto received = dealt::received_of(first.value);
   const ValueKey key = whole(*input);
-  const bool of_experts = collective.kind == CollectiveKind::all_to_all && received &&
-                          communicator.axes == std::vector{Axis::ep};
+  const std::vector<Axis> axes =
+      with_several_ranks(communicator.axes, unrolled_.program->config.mesh);
+  const bool of_experts =
+      collective.kind == CollectiveKind::all_to_all && received && axes == std::vector{Axis::ep};
   if (!of_experts)
     return complain(
         fmt::format("sends {} by a {} over other ranks than those that have experts, "
@@ -258,9 +261,12 @@ void ModelValues::exchange(const Collective& collective) {
   base_ = {.value = *received, .owner = key.owner, .microbatch = key.microbatch};
 }
 
-// ---- what the host brings ----------------------------------------------------------------------
+// ---- copies ------------------------------------------------------------------------------------
 
+/// What the host has filled, or what lies elsewhere on the device, byte for byte.
 void ModelValues::bring(const Copy& copy) {
+  if (copy.kind == CopyKind::d2d && is_contiguous(copy.input) && is_contiguous(copy.output))
+    return put_values(copy.output, values_in(copy.input));
   const CellUse* output = use_of(&copy.output);
   if (output == nullptr || copy.kind != CopyKind::h2d) return;
   const auto source = static_cast<std::uint32_t>(unrolled_.index->buffers[copy.input.buffer]);
@@ -274,9 +280,13 @@ void ModelValues::copy_tokens(const Kernel& kernel) {
   const ValueKey key = input == nullptr ? ValueKey{} : whole(*input);
   const std::uint32_t pass = unrolled_.instances[now_].pass;
   const std::uint32_t wanted = pass == token_pass_ ? microbatch_ : microbatch_ + 1;
-  if (key.value == Value::host_data && !token_source_) token_source_ = key.owner;
-  if (key.value != Value::host_data || key.owner != token_source_)
+  const bool from_host = key.value == Value::host_data;
+  if (from_host && !token_source_) token_source_ = key.owner;
+  if (!from_host || key.owner != token_source_)
     complain("takes what the host has not brought as tokens");
+  else if (!comes_from(key, Port::tokens))
+    complain(fmt::format("takes {} as tokens, which is not the port {}", in_words(key),
+                         to_string(Port::tokens)));
   else if (key.microbatch != wanted)
     complain(fmt::format("takes the tokens of microbatch {}, expected those of {}", key.microbatch,
                          wanted));
@@ -289,36 +299,73 @@ void ModelValues::check_step_block(const Kernel& kernel) {
   const CellUse* block = use_of(operand_of(kernel, "step_block"));
   if (block == nullptr) return complain("has 'step_block' where no values are");
   const ValueKey key = whole(*block);
-  if (key.value != Value::host_data || key.owner == token_source_)
+  if (key.value != Value::host_data || key.owner == token_source_ ||
+      !comes_from(key, Port::step_block))
     return complain(fmt::format("reads as 'step_block' {}", in_words(key)));
   if (const Fills& fills = fills_[key.owner];
       key.microbatch != fills.count || fills.step != step_of(now_))
     complain("goes by the 'step_block' of another step");
 }
 
-// ---- between classes ---------------------------------------------------------------------------
+/// Whether what the host has brought comes from that port.
+bool ModelValues::comes_from(const ValueKey& key, Port port) const {
+  const std::optional<Contents>& holds = unrolled_.program->buffers[key.owner].holds;
+  return holds && holds->port == port;
+}
+
+// ---- from one place to another -----------------------------------------------------------------
 
 SentValues ModelValues::sent() const {
-  SentValues values;
-  const auto& collective = std::get<Collective>(unrolled_.instances[now_].op->body);
-  const CellUse* use = use_of(&collective.input);
-  for (std::uint32_t c = use == nullptr ? 0 : use->first; use != nullptr && c < use->last; ++c)
-    values.push_back({.begin = cells_.begin[c] - cells_.begin[use->first],
-                      .key = memory_.cells[c].key,
-                      .place = memory_.cells[c].place});
-  return values;
+  return values_in(std::get<Collective>(unrolled_.instances[now_].op->body).input);
 }
 
 void ModelValues::receive(const SentValues& values) {
-  const auto& collective = std::get<Collective>(unrolled_.instances[now_].op->body);
-  const CellUse* use = use_of(&collective.output);
-  if (use == nullptr || values.empty()) return;
-  auto part = values.begin();
+  put_values(std::get<Collective>(unrolled_.instances[now_].op->body).output, values);
+}
+
+/// Of a contiguous operand.
+SentValues ModelValues::values_in(const Operand& operand) const {
+  SentValues values;
+  const CellUse* use = use_of(&operand);
+  if (use == nullptr) return values;
+  values.pitch = cells_.pitch[use->buffer];
+  for (std::uint32_t c = use->first; c < use->last; ++c)
+    values.parts.push_back({.begin = cells_.begin[c] - cells_.begin[use->first],
+                            .key = memory_.cells[c].key,
+                            .place = memory_.cells[c].place});
+  return values;
+}
+
+/// To a contiguous operand of as many bytes, whose cells the instance has written. A cell of
+/// several values has none.
+void ModelValues::put_values(const Operand& operand, const SentValues& values) {
+  const CellUse* use = use_of(&operand);
+  const std::vector<SentPart>& parts = values.parts;
+  if (use == nullptr || parts.empty()) return;
+  const auto continues = [](const SentPart& a, const SentPart& b) {
+    return a.key == b.key && a.place - a.begin == b.place - b.begin;
+  };
+  const auto is_of_first = [&](const SentPart& part) { return continues(parts.front(), part); };
+  if (values.pitch != cells_.pitch[use->buffer]) {
+    // Columns of one cut are no intervals of the other, unless there is one value from its start.
+    if (parts.front().place == 0 && std::ranges::all_of(parts, is_of_first))
+      put(*use, parts.front().key, 0);
+    return;
+  }
+  auto part = parts.begin();
   for (std::uint32_t c = use->first; c < use->last; ++c) {
     const std::int64_t begin = cells_.begin[c] - cells_.begin[use->first];
-    while (std::next(part) != values.end() && std::next(part)->begin <= begin) ++part;
-    memory_.cells[c].key = part->key;
-    memory_.cells[c].place = part->place + begin - part->begin;
+    const auto lies_before_end = [&](const SentPart& other) {
+      return c + 1 == use->last || other.begin < cells_.begin[c + 1] - cells_.begin[use->first];
+    };
+    while (std::next(part) != parts.end() && std::next(part)->begin <= begin) ++part;
+    const SentPart first = *part;
+    bool is_one = true;
+    for (auto next = std::next(part); next != parts.end() && lies_before_end(*next); ++next)
+      is_one = is_one && continues(first, *next);
+    if (!is_one) continue;
+    memory_.cells[c].key = first.key;
+    memory_.cells[c].place = first.place + begin - first.begin;
   }
 }
 
@@ -334,7 +381,7 @@ void ModelValues::put(const CellUse& use, const ValueKey& key, std::int64_t plac
 const CellUse* ModelValues::use_of(const Operand* operand) const {
   const auto uses = cells_.of(unrolled_.instances[now_].op_index);
   const auto found = std::ranges::find(uses, operand, &CellUse::operand);
-  return operand == nullptr || found == uses.end() ? nullptr : &*found;
+  return operand == nullptr || found == uses.end() || !found->exact ? nullptr : &*found;
 }
 
 ValueKey ModelValues::whole(const CellUse& use) const {

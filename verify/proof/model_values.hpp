@@ -37,14 +37,17 @@ struct ValueMemory {
   std::vector<std::uint32_t> lifetimes;  ///< by buffer: how often it was acquired
 };
 
-/// A value, or a part of one, in a sent operand.
+/// A value, or a part of one, in an operand that is sent or copied.
 struct SentPart {
-  std::int64_t begin = 0;  ///< bytes into the operand
+  std::int64_t begin = 0;  ///< bytes into the operand, or into each of its rows
   ValueKey key;
   std::int64_t place = 0;  ///< of its first byte in the value
 };
-/// Of a whole operand, ascending.
-using SentValues = std::vector<SentPart>;
+/// Of a whole operand.
+struct SentValues {
+  std::int64_t pitch = 0;       ///< bytes of its rows, where parts are columns; 0: they are not
+  std::vector<SentPart> parts;  ///< ascending
+};
 
 class ModelValues {
  public:
@@ -87,8 +90,12 @@ class ModelValues {
   void copy_tokens(const Kernel& kernel);
   void check_step_block(const Kernel& kernel);
   void bring(const Copy& copy);
+  [[nodiscard]] bool comes_from(const ValueKey& key, Port port) const;
+  [[nodiscard]] SentValues values_in(const Operand& operand) const;
+  void put_values(const Operand& operand, const SentValues& values);
   void put(const CellUse& use, const ValueKey& key, std::int64_t place);
 
+  /// Null where nobody can tell which bytes the operand is.
   [[nodiscard]] const CellUse* use_of(const Operand* operand) const;
   /// The one value of all cells, from its first byte on, or unknown.
   [[nodiscard]] ValueKey whole(const CellUse& use) const;

@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "verify/proof/microbatches.hpp"
+#include "verify/proof/overlap.hpp"
 #include "verify/proof/roles.hpp"
 
 namespace mfsdp {
@@ -20,6 +21,17 @@ namespace {
 struct ReceivedPartial {
   GroupId group;
   std::uint32_t instance = 0;  ///< that received it
+  std::int64_t bytes = 0;      ///< that it takes
+};
+
+/// Bytes of a buffer.
+struct ByteRange {
+  std::int64_t begin = 0;
+  std::int64_t end = 0;
+
+  [[nodiscard]] bool has(std::int64_t from, std::int64_t bytes) const {
+    return begin <= from && bytes <= end - from;
+  }
 };
 
 /// What lies in a report for updates.
@@ -35,10 +47,10 @@ struct ScaleRead {
 
   friend bool operator==(const ScaleRead&, const ScaleRead&) = default;
 };
-constexpr std::int64_t kMostPartialBytes = 8;  ///< int64, of exact sums
-constexpr std::int64_t kReportBytes = 16;      ///< of a loss or a norm that is finished
+constexpr std::int64_t kReportBytes = 16;  ///< of a loss or a norm that is finished
 
-/// A small buffer's contents: the instances that made them, by where they lie.
+/// A small buffer's contents: the instances that made them, by where they lie. What was gathered
+/// keeps the places that it had on each rank.
 struct Cells {
   std::multimap<std::int64_t, std::uint32_t> made_by;  ///< byte offset: instance
   std::map<std::int64_t, ReceivedPartial> received{};  ///< byte offset: from another class
@@ -46,7 +58,8 @@ struct Cells {
   std::int64_t ranks = 1;                              ///< whose contents are here
   std::optional<CommunicatorId> over{};                ///< of these ranks, if they were gathered
   std::optional<std::int64_t> begin{};                 ///< where they begin, if they were gathered
-  std::int64_t count = 0;                              ///< elements of each rank, likewise
+  ByteRange there{};                                   ///< likewise: what lies in the buffer
+  std::int64_t count = 0;                              ///< likewise: elements of each rank
 };
 
 }  // namespace
@@ -79,7 +92,7 @@ class ScaleRun::Impl {
            std::ranges::equal_range(over_scales_, instance.op_index, {}, &OverScales::op))
         write_over(write.buffer, write.begin, write.end);
       if (const auto* kernel = std::get_if<Kernel>(&instance.op->body)) run_kernel(*kernel);
-      if (const auto* copy = std::get_if<Copy>(&instance.op->body)) tell_host(*copy);
+      if (const auto* copy = std::get_if<Copy>(&instance.op->body)) run_copy(*copy);
       if (sent == nullptr) continue;
       switch (sent->kind) {
         case CollectiveKind::send: send(*sent, wires); break;
@@ -114,9 +127,13 @@ class ScaleRun::Impl {
     }
   }
 
+  void run_copy(const Copy& copy) {
+    if (copy.kind == CopyKind::d2h) tell_host(copy);
+    if (copy.kind == CopyKind::d2d) copy_inside(copy.input, copy.output);
+  }
+
   /// What is made for the host to hear of reaches it as it was made.
   void tell_host(const Copy& copy) {
-    if (copy.kind != CopyKind::d2h) return;
     const auto check = [&](Scale what, std::int64_t begin, const char* name) {
       Operand part = copy.input;
       part.offset = checked_add(copy.input.offset, begin);
@@ -127,6 +144,45 @@ class ScaleRun::Impl {
     };
     check(Scale::loss, 0, "loss");
     check(Scale::norm, kReportBytes, "norm");
+  }
+
+  /// What lies in the input whole lies in the output too.
+  void copy_inside(const Operand& from, const Operand& to) {
+    const bool moves = is_contiguous(from) && is_contiguous(to) && from.rank_strides.empty() &&
+                       to.rank_strides.empty();
+    const ByteRange input{.begin = from.offset, .end = from.offset + from.span_bytes()};
+    const std::int64_t further = checked_sub(to.offset, from.offset);
+    std::vector<std::pair<std::int64_t, Finished>> finished;
+    for (const auto& [place, made] : finished_)
+      if (place.first == from.buffer && input.has(place.second, kReportBytes))
+        finished.emplace_back(place.second + further, made);
+    std::optional<Cells> copied;
+    if (const auto found = cells_.find(from.buffer); found != cells_.end())
+      copied = moved(found->second, input, further);
+    write_over(to);
+    if (!moves) return;
+    for (const auto& [offset, made] : finished) {
+      finished_[{to.buffer, offset}] = made;
+      made_.emplace(made.what, to.buffer);
+    }
+    if (copied) cells_[to.buffer] = *std::move(copied);
+  }
+  [[nodiscard]] Cells moved(const Cells& from, const ByteRange& input, std::int64_t further) const {
+    Cells cells = from;
+    if (from.begin) {
+      cells.begin = *from.begin + further;
+      cells.there = {.begin = std::max(from.there.begin, input.begin) + further,
+                     .end = std::min(from.there.end, input.end) + further};
+      return cells;
+    }
+    cells.made_by.clear();
+    cells.received.clear();
+    for (const auto& [offset, instance] : from.made_by)
+      if (input.has(offset, bytes_made(instance)))
+        cells.made_by.emplace(offset + further, instance);
+    for (const auto& [offset, partial] : from.received)
+      if (input.has(offset, partial.bytes)) cells.received.emplace(offset + further, partial);
+    return cells;
   }
 
   /// What lay in these bytes is no scale from now on.
@@ -147,7 +203,7 @@ class ScaleRun::Impl {
                                       return is_hit(made.first, bytes_made(made.second));
                                     }) +
                       std::erase_if(cells.received, [&](const auto& partial) {
-                        return is_hit(partial.first, kMostPartialBytes);
+                        return is_hit(partial.first, partial.second.bytes);
                       });
     cells.garbage = cells.garbage || hits > 0;
   }
@@ -251,6 +307,8 @@ class ScaleRun::Impl {
     gathered.ranks = communicator.size;
     gathered.over = communicator.id;
     gathered.begin = collective.output.offset;
+    gathered.there = {.begin = collective.output.offset,
+                      .end = collective.output.offset + collective.output.span_bytes()};
     gathered.count = collective.count;
     cells_[collective.output.buffer] = std::move(gathered);
   }
@@ -287,7 +345,8 @@ class ScaleRun::Impl {
     for (const auto& [offset, group] : sent.partials) {
       Cells& cells = cells_[to.buffer];
       cells.garbage = false;
-      cells.received[to.offset + offset] = {.group = group, .instance = now_};
+      cells.received[to.offset + offset] = {
+          .group = group, .instance = now_, .bytes = size_of(collective.dtype)};
     }
   }
 
@@ -331,7 +390,11 @@ class ScaleRun::Impl {
     const Operand& all = *operand_of(kernel, "input");
     return input.made_by.rbegin()->first == place && (!input.begin || input.count == one) &&
            all.offset == input.begin.value_or(place) &&
-           all.elements() == checked_mul(one, input.ranks);
+           all.elements() == checked_mul(one, input.ranks) && is_there(input, all);
+  }
+  /// Whether an operand is part of what was gathered, if anything was.
+  static bool is_there(const Cells& input, const Operand& operand) {
+    return !input.begin || input.there.has(operand.offset, operand.span_bytes());
   }
   /// Partials lie one behind the other, and all that is gathered of a rank are these.
   static bool is_dense(const Cells& input, const Kernel& kernel) {
@@ -344,7 +407,8 @@ class ScaleRun::Impl {
            (!input.begin || input.count == made_in(input));
   }
 
-  /// The norm is that of each trainable group's gradient of this step, scaled by its 1/T.
+  /// The norm is that of each trainable group's gradient of this step, scaled by its 1/T. In which
+  /// order parts lie is the plan's choice: kernels add them up in fp64, and round the sum once.
   void finish_norm(const Kernel& kernel) {
     const Cells& input = input_of(kernel);
     std::set<GroupId> groups;
@@ -377,14 +441,14 @@ class ScaleRun::Impl {
                                   operand_of(kernel, "input")->elements(), all));
     else if (config_.mesh.size(Axis::pp) == 1 && !is_dense(input, kernel))
       report("MF311", "makes the norm of parts between which others lie");
+    else if (config_.mesh.size(Axis::pp) == 1 && !is_there(input, *operand_of(kernel, "input")))
+      report("MF311", "makes the norm of more than was gathered");
     else if (config_.mesh.size(Axis::pp) == 1 && !begins_a_replica(input, kernel))
       report("MF311", "makes the norm of parts that do not begin where a replica's do");
     else if (const auto missed =
                  config_.mesh.size(Axis::pp) == 1 ? first_missed(input, kernel) : std::nullopt)
       report("MF311", fmt::format("makes the norm of parts that are not each slice of '{}' once",
                                   name_of(*missed)));
-    else if (!in_forward_order(input))
-      report("MF311", "makes the norm of parts that do not lie in forward order");
     if (!is_fresh(operand_of(kernel, "loss"), Scale::loss))
       report("MF307", "makes the norm without this step's 1/T");
     keep_scale(kernel);
@@ -490,26 +554,6 @@ class ScaleRun::Impl {
     const auto& holds = unrolled_.program->buffers[unrolled_.index->buffers[input->buffer]].holds;
     if (!holds || holds->kind != ContentKind::gradient) return std::nullopt;
     return holds->groups.front().group;
-  }
-
-  /// Rounding depends on the order in which parts are added: that of their units, in every plan.
-  [[nodiscard]] bool in_forward_order(const Cells& input) const {
-    std::map<std::int64_t, GroupId> groups;  // by byte offset
-    for (const auto& [offset, instance] : input.made_by)
-      if (const auto group = group_of(instance)) groups.emplace(offset, *group);
-    for (const auto& [offset, partial] : input.received) groups.emplace(offset, partial.group);
-    std::int64_t last = 0;
-    for (const auto& [offset, group] : groups) {
-      const std::int64_t position = position_of(group);
-      if (position < last) return false;
-      last = position;
-    }
-    return true;
-  }
-  /// Of the group's unit, in forward order.
-  [[nodiscard]] std::int64_t position_of(GroupId id) const {
-    const PlanUnit* unit = unit_of(id);
-    return unit != nullptr ? unit->position : 0;
   }
 
   void finish(const Operand* output, Scale what) {

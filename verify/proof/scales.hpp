@@ -6,8 +6,8 @@
 // A configured loss scale is read by each cross_entropy and, unchanged, by loss_finish, which
 // removes it; then norm_finish makes the next step's of it.
 //
-// Between classes of ranks 1/T, the norm and its partials are followed through sends; sums of the
-// loss are not.
+// Copies on the device carry all of these from buffer to buffer. Between classes of ranks 1/T, the
+// norm and its partials are followed through sends; sums of the loss are not.
 #pragma once
 
 #include <memory>

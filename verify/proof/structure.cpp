@@ -13,7 +13,9 @@ namespace {
 
 constexpr std::array<std::string_view, 5> kRules{"MF001", "MF002", "MF003", "MF004", "MF005"};
 
-std::string_view rule_of(FaultKind kind) { return kRules.at(static_cast<std::size_t>(kind)); }
+std::string_view rule_of(StructureFaultKind kind) {
+  return kRules.at(static_cast<std::size_t>(kind));
+}
 
 /// What the ops of a plan touch, of a program without faults.
 class AccessList {

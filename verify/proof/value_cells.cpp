@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <array>
+#include <optional>
 
 #include "verify/proof/overlap.hpp"
 
@@ -36,65 +37,63 @@ struct Cut {
   }
 };
 
-/// The bytes of an access on the last rank of each axis.
-class BlockOf {
- public:
-  explicit BlockOf(const Mesh& mesh) : mesh_(mesh) {}
+/// Whether ranks differ in where the operand lies.
+bool depends_on_rank(const Operand& operand, const Mesh& mesh) {
+  return std::ranges::any_of(operand.rank_strides, [&](const RankStride& stride) {
+    return stride.bytes != 0 && mesh.size(stride.axis) > 1;
+  });
+}
 
-  Block operator()(const ByteAccess& access) const {
-    Block block{.begin = access.begin, .run = access.end - access.begin};
-    if (access.exact || access.operand == nullptr) return block;
+/// Dims from the innermost stride outwards: each continues the row, or the rows' pitch. Nothing
+/// where one does neither.
+std::optional<Block> rows_of(const Operand& operand) {
+  std::array<std::pair<std::int64_t, std::int64_t>, kMostDims> dims;  // stride, count
+  std::size_t used = 0;
+  for (std::size_t d = 0; d < operand.shape.size(); ++d) {
+    if (operand.shape[d] <= 1 || operand.strides[d] <= 0) continue;
+    if (used == kMostDims) return std::nullopt;
+    const std::pair dim{operand.strides[d], operand.shape[d]};
+    std::size_t at = used++;
+    for (; at > 0 && dims[at - 1] > dim; --at) dims[at] = dims[at - 1];
+    dims[at] = dim;
+  }
+  const std::int64_t size = size_of(operand.dtype);
+  Block rows{.begin = operand.offset, .run = size};
+  for (const auto& [stride, count] : std::span(dims).first(used)) {
+    const std::int64_t bytes = stride * size;  // fits: the span was checked
+    if (rows.count == 1 && bytes == rows.run) {
+      rows.run *= count;
+    } else if (rows.count == 1 && bytes > rows.run) {
+      rows.pitch = bytes;
+      rows.count = count;
+    } else if (rows.count > 1 && bytes == Int128{rows.pitch} * rows.count) {
+      rows.count *= count;
+    } else {
+      return std::nullopt;
+    }
+  }
+  return rows;
+}
+
+/// The bytes of an access, or all that it spans where they are no rows.
+Block block_of(const ByteAccess& access, const Mesh& mesh, bool& exact) {
+  exact = access.exact || access.operand == nullptr;
+  if (!exact && !depends_on_rank(*access.operand, mesh)) {
     const Operand& operand = *access.operand;
-    block = {.begin = operand.offset, .run = operand.span_bytes()};
-    if (!is_contiguous(operand)) find_rows(operand, block);
-    for (const RankStride& stride : operand.rank_strides)
-      block.begin += stride.bytes * (mesh_.size(stride.axis) - 1);
-    return block;
+    std::optional<Block> rows = Block{.begin = operand.offset, .run = operand.span_bytes()};
+    if (!is_contiguous(operand)) rows = rows_of(operand);
+    exact = rows.has_value();
+    if (exact) return *rows;
   }
-
- private:
-  /// Dims from the innermost stride outwards: each continues the row, or the rows' pitch. One that
-  /// does neither leaves the bytes that the operand spans.
-  static void find_rows(const Operand& operand, Block& block) {
-    std::array<std::pair<std::int64_t, std::int64_t>, kMostDims> dims;  // stride, count
-    std::size_t used = 0;
-    for (std::size_t d = 0; d < operand.shape.size(); ++d) {
-      if (operand.shape[d] <= 1 || operand.strides[d] <= 0) continue;
-      if (used == kMostDims) return;
-      const std::pair dim{operand.strides[d], operand.shape[d]};
-      std::size_t at = used++;
-      for (; at > 0 && dims[at - 1] > dim; --at) dims[at] = dims[at - 1];
-      dims[at] = dim;
-    }
-    const std::int64_t size = size_of(operand.dtype);
-    Block rows{.begin = block.begin, .run = size};
-    for (const auto& [stride, count] : std::span(dims).first(used)) {
-      const std::int64_t bytes = stride * size;  // fits: the span was checked
-      if (rows.count == 1 && bytes == rows.run) {
-        rows.run *= count;
-      } else if (rows.count == 1 && bytes > rows.run) {
-        rows.pitch = bytes;
-        rows.count = count;
-      } else if (rows.count > 1 && bytes == Int128{rows.pitch} * rows.count) {
-        rows.count *= count;
-      } else {
-        return;
-      }
-    }
-    block = rows;
-  }
-
-  Mesh mesh_;
-};
+  return {.begin = access.begin, .run = access.end - access.begin};
+}
 
 class CellMaker {
  public:
   CellMaker(const UnrolledPlan& unrolled, const AccessTable& table, const Layouts& layouts)
-      : program_(*unrolled.program),
-        plan_(*unrolled.plan),
-        table_(table),
-        block_of_(program_.config.mesh) {
+      : program_(*unrolled.program), plan_(*unrolled.plan), table_(table) {
     out_.followed.assign(program_.buffers.size(), 0);
+    out_.pitch.assign(program_.buffers.size(), 0);
     for (std::size_t b = 0; b < program_.buffers.size(); ++b)
       out_.followed[b] = is_followed(unrolled, layouts, b) ? 1 : 0;
   }
@@ -133,12 +132,14 @@ class CellMaker {
   }
 
   void add(const ByteAccess& access) {
-    const Block block = block_of_(access);
+    bool exact = true;
+    const Block block = block_of(access, program_.config.mesh, exact);
     const Access kind = access.operand == nullptr ? Access::read : access.operand->access;
     out_.uses.push_back({.buffer = access.buffer,
                          .reads = kind == Access::read || kind == Access::read_write,
                          .writes = kind == Access::write || kind == Access::read_write,
                          .scratch = kind == Access::scratch,
+                         .exact = exact,
                          .operand = access.operand});
     Cut& cut = cuts_[access.buffer];
     const bool whole = block.count == 1 && block.begin == 0 &&
@@ -189,6 +190,7 @@ class CellMaker {
     out_.first_cell.reserve(buffers + 1);
     for (std::size_t b = 0; b < buffers; ++b) {
       out_.first_cell.push_back(static_cast<std::uint32_t>(out_.begin.size()));
+      if (cuts_[b].in_columns()) out_.pitch[b] = cuts_[b].pitch;
       if (out_.followed[b] != 0 && cuts_[b].whole) out_.begin.push_back(0);
       const auto first = ends.begin() + at[b];
       const auto last = ends.begin() + at[b + 1];
@@ -213,7 +215,7 @@ class CellMaker {
       const auto last = out_.begin.begin() + out_.first_cell[use.buffer + 1];
       use.first += static_cast<std::uint32_t>(std::lower_bound(first, last, begin) - first);
       use.last += static_cast<std::uint32_t>(std::lower_bound(first, last, end) - first) - 1;
-      use.exact = block.count == 1 || cut.in_columns();
+      use.exact = use.exact && (block.count == 1 || cut.in_columns());
     }
   }
 
@@ -235,7 +237,6 @@ class CellMaker {
   const Plan& plan_;
   const AccessTable& table_;
   ValueCells out_;
-  BlockOf block_of_;
   std::vector<Part> parts_;  ///< in the order of uses
   std::vector<Cut> cuts_;    ///< by buffer
 };

@@ -6,9 +6,10 @@
 //                             |  cell 0   |   1   |    2    |      a product all three
 //   normed [tokens, hidden]   |  rows of chunk 0  |  chunk 1  |  ...
 //
-// Of operands whose place depends on the rank, it is that of the last one on each axis. Followed
-// are buffers of the device that layouts.hpp does not follow: neither weights nor gradients nor
-// state.
+// Operands whose place depends on the rank, and rows of another stride than their buffer's, count
+// as all the bytes that they span on any rank: an op touches some bytes of these cells, and nobody
+// can tell which. Followed are buffers of the device that layouts.hpp does not follow: neither
+// weights nor gradients nor state.
 #pragma once
 
 #include <cstdint>
@@ -35,6 +36,7 @@ struct CellUse {
 
 struct ValueCells {
   std::vector<char> followed{};             ///< by buffer
+  std::vector<std::int64_t> pitch{};        ///< by buffer: bytes of its rows; 0: cut in intervals
   std::vector<std::uint32_t> first_cell{};  ///< by buffer, and one past the last
   std::vector<std::int64_t> begin{};        ///< by cell: its first byte, from the buffer's start
   std::vector<CellUse> uses{};

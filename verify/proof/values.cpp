@@ -7,6 +7,35 @@
 #include "verify/proof/value_cells.hpp"
 
 namespace mfsdp {
+namespace {
+
+/// Whether the host writes the buffer before the first step, and nobody has to after it.
+bool is_there_from_the_start(const Buffer& buffer) {
+  if (!buffer.persistent || !buffer.holds || !buffer.holds->port) return false;
+  switch (*buffer.holds->port) {
+    case Port::rope_table:
+    case Port::local_rope_table:
+    case Port::loss_scale: return true;
+    case Port::tokens:
+    case Port::step_block:
+    case Port::report: return false;
+  }
+  return false;
+}
+
+/// Whether two operands of one buffer are the same bytes on every rank.
+bool are_same_bytes(const Operand& a, const Operand& b) {
+  return a.offset == b.offset && size_of(a.dtype) == size_of(b.dtype) && a.shape == b.shape &&
+         a.strides == b.strides && a.rank_strides == b.rank_strides;
+}
+
+/// The last op that wrote some bytes of a cell, where none has written all of them.
+struct PartlyWritten {
+  const Operand* by = nullptr;
+  std::uint32_t lifetime = kNone;
+};
+
+}  // namespace
 
 class ValueRun::Impl {
  public:
@@ -21,6 +50,7 @@ class ValueRun::Impl {
                 .lifetimes = std::vector<std::uint32_t>(program_.buffers.size(), 0)},
         model_(unrolled, layouts, cells_of_, memory_, findings),
         outside_(cells_of_.begin.size(), 0),
+        partly_(std::ranges::all_of(cells_of_.uses, &CellUse::exact) ? 0 : cells_of_.begin.size()),
         read_(table.first.size() - 1, 0),
         complained_(table.first.size() - 1, 0) {
     bring_from_outside();
@@ -56,16 +86,18 @@ class ValueRun::Impl {
   }
 
  private:
-  /// What ops of the plan only read or update in place is there from the start, in buffers that
-  /// are.
   void bring_from_outside() {
+    const bool states_contents = std::ranges::any_of(program_.buffers, [](const Buffer& buffer) {
+      return buffer.holds && buffer.holds->kind != ContentKind::port;
+    });
     for (std::size_t b = 0; b < program_.buffers.size(); ++b)
-      if (program_.buffers[b].persistent)
+      if (states_contents ? is_there_from_the_start(program_.buffers[b])
+                          : program_.buffers[b].persistent)
         std::fill(outside_.begin() + cells_of_.first_cell[b],
                   outside_.begin() + cells_of_.first_cell[b + 1], 1);
     for (std::size_t op = 0; op + 1 < cells_of_.first_use.size(); ++op)
       for (const CellUse& use : cells_of_.of(op))
-        if (!use.reads && program_.buffers[use.buffer].persistent && !is_update(op, use))
+        if (!use.reads && !is_update(op, use))
           std::fill(outside_.begin() + use.first, outside_.begin() + use.last, 0);
     for (std::size_t c = 0; c < outside_.size(); ++c)
       if (outside_[c] != 0) memory_.cells[c].lifetime = 0;
@@ -81,32 +113,52 @@ class ValueRun::Impl {
     const std::uint32_t lifetime = memory_.lifetimes[use.buffer];
     const bool from_outside = outside_[use.first] != 0;
     std::uint32_t unwritten = kNone;
-    bool any = false;
     for (std::uint32_t c = use.first; c < use.last; ++c) {
       const ValueCell& cell = memory_.cells[c];
-      any = any || cell.lifetime == lifetime;
-      if (cell.lifetime != lifetime)
+      if (cell.lifetime != lifetime && !has_these_bytes(c, use, lifetime))
         unwritten = std::min(unwritten, c);
       else if ((outside_[c] != 0) != from_outside)  // partly made in the plan
         unwritten = std::min(unwritten, from_outside ? use.first : c);
       else if (cell.writer != kNone)
         read_[cell.writer] = 1;
     }
-    if (unwritten != kNone && (use.exact || !any) && !is_report(i, use))
-      report_unwritten(i, use, unwritten);
+    if (unwritten != kNone && !is_report(i, use)) report_unwritten(i, use, unwritten);
   }
 
-  /// What the host is brought of a persistent buffer may be partly another plan's.
+  /// Whether an op with the same bytes of the cell wrote them last.
+  [[nodiscard]] bool has_these_bytes(std::uint32_t cell, const CellUse& use,
+                                     std::uint32_t lifetime) const {
+    if (use.exact || use.operand == nullptr) return false;
+    const PartlyWritten& partly = partly_[cell];
+    return partly.lifetime == lifetime && are_same_bytes(*partly.by, *use.operand);
+  }
+
+  /// What the host is brought as the report may be partly another plan's.
   [[nodiscard]] bool is_report(std::uint32_t i, const CellUse& use) const {
     const auto* copy = std::get_if<Copy>(&unrolled_.instances[i].op->body);
-    return copy != nullptr && copy->kind == CopyKind::d2h &&
-           program_.buffers[use.buffer].persistent;
+    if (copy == nullptr || copy->kind != CopyKind::d2h) return false;
+    const Buffer& to = program_.buffers[unrolled_.index->buffers[copy->output.buffer]];
+    return program_.buffers[use.buffer].persistent && to.holds && to.holds->port == Port::report;
   }
 
   void write(std::uint32_t op_index, const CellUse& use) {
+    if (!use.exact && !use.scratch) return write_some(op_index, use);
     const ValueCell cell{.lifetime = use.scratch ? kNone : memory_.lifetimes[use.buffer],
                          .writer = op_index};
     std::fill(memory_.cells.begin() + use.first, memory_.cells.begin() + use.last, cell);
+    if (!partly_.empty())
+      std::fill(partly_.begin() + use.first, partly_.begin() + use.last, PartlyWritten{});
+  }
+
+  /// Bytes that nobody can tell are written: no value is there any more, and what was not written
+  /// before is so for none but who reads the same bytes.
+  void write_some(std::uint32_t op_index, const CellUse& use) {
+    for (std::uint32_t c = use.first; c < use.last; ++c) {
+      ValueCell& cell = memory_.cells[c];
+      cell.key = {};
+      cell.writer = op_index;
+      partly_[c] = {.by = use.operand, .lifetime = memory_.lifetimes[use.buffer]};
+    }
   }
 
   void report_unwritten(std::uint32_t i, const CellUse& use, std::uint32_t cell) {
@@ -167,10 +219,11 @@ class ValueRun::Impl {
   ValueCells cells_of_;
   ValueMemory memory_;
   ModelValues model_;
-  std::vector<char> outside_;     ///< by cell: it is there from the start
-  std::vector<char> read_;        ///< by op: something that it wrote
-  std::vector<char> complained_;  ///< by op
-  std::uint32_t next_ = 0;        ///< the instance to go on with
+  std::vector<char> outside_;          ///< by cell: it is there from the start
+  std::vector<PartlyWritten> partly_;  ///< by cell; empty where all ops touch whole cells
+  std::vector<char> read_;             ///< by op: something that it wrote
+  std::vector<char> complained_;       ///< by op
+  std::uint32_t next_ = 0;             ///< the instance to go on with
 };
 
 ValueRun::ValueRun(const UnrolledPlan& unrolled, const AccessTable& table, const Layouts& layouts,

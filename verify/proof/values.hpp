@@ -4,10 +4,13 @@
 // them have the same flow of data. Of a program with findings there, these say nothing: prove.cpp
 // drops them.
 //
-// Unwritten (MF111). Each byte that an op reads was written since its buffer was acquired. Scratch
-// leaves bytes unwritten. What ops of the plan only read or update in place comes from outside, in
-// persistent buffers; no operand is of both kinds, but for what the host is brought, which may be
-// partly another plan's.
+// Unwritten (MF111). Each byte that an op reads was written before by an op of its plan, since its
+// buffer was acquired. Scratch leaves bytes unwritten. Only ports that the host writes before the
+// first step have values then, such as tables of rotations; no operand is partly of these. In a
+// plan by hand that states of no buffer which parameters it holds, these are the persistent buffers
+// that ops only read or update in place. The report may bring the host a part that another plan
+// makes. An op that touches some bytes of those that it spans (value_cells.hpp) reads all of them,
+// or what an op with the same bytes has written, and writes none for others.
 //
 // Unused (MF112). An op is of use if anything that it writes is read by another op, or lies where
 // this proof does not look: weights, gradients, state, the host's memory. Gradients of activations

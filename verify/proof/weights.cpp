@@ -210,8 +210,8 @@ class WeightCheck {
       return astray(fmt::format("from '{}'", layouts_.groups[from.group].name));
     const auto part = level_of(from);
     const auto whole = level_of(to);
-    if (collective.kind != CollectiveKind::all_gather || axes.size() != 1 || !part || !whole ||
-        part_of(to.region, axes[0], unrolled_.program->config.mesh) != from.region)
+    if (collective.kind != CollectiveKind::all_gather || !part || !whole ||
+        part_of(to.region, axes, unrolled_.program->config.mesh) != from.region)
       return astray(fmt::format("from {}, which are not this rank's part", to_text(from.region)));
     const std::int64_t version = version_at(from.buffer, from.group, *part);
     note_second_gather(to, version);

@@ -34,6 +34,7 @@ RC_GTEST_PROP(EditedPlans, AreRefusedWhereTheProofsFindThemWrong, ()) {
   RC_ASSERT(built.has_value());
   for (int i = 0; i < test::thinned(10); ++i) {
     Program program = *built;
+    if (*rc::gen::inRange(0, 3) == 0) test::edit_rightly(program);
     const Edit edited = test::edit(program);
     const bool twice = edited == Edit::twice;
     const auto proof = prove(program);
@@ -58,6 +59,23 @@ RC_GTEST_PROP(EditedPlans, AreRefusedWhereTheProofsFindThemWrong, ()) {
     if (wrong && checked)
       RC_FAIL("accepts " + *errors.begin() + ": " +
               std::ranges::find(proof->findings, *errors.begin(), &Finding::rule)->message);
+  }
+}
+
+/// What is right in another way is accepted by both.
+RC_GTEST_PROP(EditedPlans, AreAcceptedWhereTheyAreRightInAnotherWay, ()) {
+  const auto built = build_program(*test::any_config(), {});
+  RC_ASSERT(built.has_value());
+  for (int i = 0; i < test::thinned(4); ++i) {
+    Program program = *built;
+    if (!test::edit_rightly(program)) continue;
+    const auto proof = prove(program);
+    RC_ASSERT(proof.has_value());
+    for (const Finding& finding : proof->findings)
+      if (is_error(finding.rule)) RC_FAIL(finding.rule + ": " + finding.message);
+    const auto checked =
+        check_certificate(to_canonical_json(program), unproved_certificate(program));
+    if (!checked) RC_FAIL(checked.error().message());
   }
 }
 

@@ -43,6 +43,8 @@ RC_GTEST_PROP(EditedPlans, ComputeTheSameWhereTheProofsLetThemPass, ()) {
     Program program = *built;
     if (i % 4 == 3)
       test::add_something(program);
+    else if (i % 4 == 2)
+      test::edit_rightly(program);
     else
       test::edit(program);
     if (to_canonical_json(program) == usual || !is_clean(program)) continue;

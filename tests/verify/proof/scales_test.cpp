@@ -135,7 +135,7 @@ TEST(Scales, LossIsWrittenOverByAGather) {
   EXPECT_THAT(rules_of(edited.program), Contains("MF307"));
 }
 
-/// Their number and their order: rounding depends on it.
+/// Their number, and that they were gathered; their order is the plan's choice.
 TEST(Scales, PartsOfTheNorm) {
   EditedPlan fewer(three_microbatches());
   fewer.set("optimizer", "norm.finish", "groups", 3);
@@ -148,8 +148,17 @@ TEST(Scales, PartsOfTheNorm) {
   EditedPlan exchanged(three_microbatches());
   std::swap(exchanged.operand("last", "layers.0.norm_partial", "output").offset,
             exchanged.operand("last", "layers.1.norm_partial", "output").offset);
-  EXPECT_THAT(finding_of(exchanged.program, "MF311").message,
-              HasSubstr("makes the norm of parts that do not lie in forward order"));
+  EXPECT_THAT(rules_of(exchanged.program), IsEmpty());
+  EditedPlan behind(three_microbatches());  // where a further replica's would begin
+  Operand& input = behind.operand("optimizer", "norm.finish", "input");
+  behind.buffer("gathered_norms").size += Bytes(input.span_bytes());
+  input.offset = input.span_bytes();
+  behind.program.pools[behind.buffer("gathered_norms").pool.value].height += Bytes(1 << 20);
+  behind.buffer("gathered_norms").offset =
+      behind.program.pools[behind.buffer("gathered_norms").pool.value].height - Bytes(1 << 20);
+  EXPECT_THAT(rules_of(behind.program), Contains("MF111"));
+  EXPECT_THAT(finding_of(behind.program, "MF311").message,
+              HasSubstr("makes the norm of more than was gathered"));
 }
 
 /// Two replicas of two slices: either replica's parts will do, from its first on.

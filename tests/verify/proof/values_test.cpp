@@ -83,6 +83,36 @@ TEST(Values, HeadsOfAttentionAreColumns) {
   EXPECT_THAT(rules_of(write_then_read(columns(Access::write, 8, 7), heads)), ElementsAre("MF111"));
 }
 
+/// Each of two ranks writes 16 bytes of its own: what the other one's place has nobody wrote.
+TEST(Values, PlacesThatDependOnTheRankAreWrittenForWhoReadsTheSame) {
+  const auto moving = [](Access access) {
+    Operand operand = bytes(access, 0, 16);
+    operand.rank_strides = {{.axis = Axis::dp_shard, .bytes = 16}};
+    return operand;
+  };
+  const Operand last = bytes(Access::read, 16, 32);  // written on the last rank alone
+  EXPECT_THAT(rules_of(write_then_read(moving(Access::write), moving(Access::read))), IsEmpty());
+  EXPECT_THAT(rules_of(write_then_read(moving(Access::write), last)), ElementsAre("MF111"));
+  EXPECT_THAT(rules_of(write_then_read(bytes(Access::write, 0, 32), moving(Access::read))),
+              IsEmpty());
+  EXPECT_THAT(rules_of(write_then_read(bytes(Access::write, 16, 32), moving(Access::read))),
+              ElementsAre("MF111"));
+}
+
+/// Between rows of another stride there are bytes that nothing writes.
+TEST(Values, RowsOfSeveralStrides) {
+  Operand wide = columns(Access::read, 0, 4);  // of rows of 32 bytes
+  wide.shape = {8, 4};
+  wide.strides = {32, 1};
+  Operand wide_written = wide;
+  wide_written.role = "output";
+  wide_written.access = Access::write;
+  EXPECT_THAT(rules_of(write_then_read(columns(Access::write, 0, 8), wide)), ElementsAre("MF111"));
+  EXPECT_THAT(rules_of(write_then_read(bytes(Access::write, 0, 256), wide)), IsEmpty());
+  EXPECT_THAT(rules_of(write_then_read(wide_written, bytes(Access::read, 0, 32))),
+              ElementsAre("MF111"));
+}
+
 TEST(Values, WhatAnEarlierLifetimeWroteIsGone) {
   PlanBuilder plan;
   const BufferId id = plan.buffer("b");
