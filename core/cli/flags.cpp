@@ -119,9 +119,8 @@ std::vector<po::option> take_apart(const std::vector<FlagGroup>& groups,
 /// Applies a value; an error says which value means the same here, where that is known.
 Result<void> apply_value(const Flag& flag, const std::string& value) {
   auto outcome = flag.apply(value);
-  if (outcome) return outcome;
-  if (const auto about = about_foreign_value(flag.name, value))
-    return fail(flag.name, fmt::format("{}: {}", in_quotes(value), *about));
+  const auto about = about_foreign_value(flag.name, value);
+  if (!outcome && about) outcome.error().what += "; " + *about;
   return outcome;
 }
 

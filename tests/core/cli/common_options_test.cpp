@@ -120,7 +120,8 @@ TEST(CommonOptions, Recompute) {
               "--recompute: '" + std::string(wrong) +
                   "': the K of full:K must be a whole number of blocks, 1 or more");
   EXPECT_EQ(sim_error_of({"--recompute", "all"}),
-            "--recompute: 'all' is not one of none, selective, full or full:K");
+            "--recompute: 'all' is not one of none, selective, full or full:K; full recomputes "
+            "whole blocks, selective their norms and activations");
 }
 
 TEST(CommonOptions, ClipIsExact) {

@@ -128,8 +128,8 @@ TEST(Flags, AValueOfTheSameMeaningIsNamed) {
   const auto given = parse_flags(groups, {"--engine", "torchtitan"});
   ASSERT_FALSE(given);
   EXPECT_EQ(given.error().message(),
-            "--engine: 'torchtitan': torchtitan trains with PyTorch FSDP2 and compiled blocks: "
-            "fsdp2-compile");
+            "--engine: 'torchtitan' is not one of " + name_list<EngineKind>() +
+                "; torchtitan trains with PyTorch FSDP2 and compiled blocks: fsdp2-compile");
 }
 
 TEST(Flags, ShortHelp) {

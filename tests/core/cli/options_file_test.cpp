@@ -74,7 +74,11 @@ TEST_F(OptionsFile, MistakesNameFileAndLine) {
             path + ":2: --micro-batch: '0' is not in the range from 1 to 1048576");
   EXPECT_EQ(error_of({"--options", path, "--micro-batch", "1"}), "");
   EXPECT_EQ(error_of({"--options", file("microbatch = 1\n")}),
-            path + ":1: unknown flag '--microbatch'; did you mean '--micro-batch'?");
+            path +
+                ":1: --microbatch: here it is --micro-batch (sequences per GPU and "
+                "microbatch)");
+  EXPECT_EQ(error_of({"--options", file("micro-bacth = 1\n")}),
+            path + ":1: unknown flag '--micro-bacth'; did you mean '--micro-batch'?");
   EXPECT_EQ(error_of({"--options", file("exact-sums = 1\n")}),
             path + ":1: --exact-sums: takes no value");
   EXPECT_EQ(error_of({"--options", file("gpus = [8]\n")}),
