@@ -86,6 +86,25 @@ TEST(PlanOptions, MicrobatchesFromTheGlobalBatch) {
             "is 16");
 }
 
+TEST(PlanOptions, AGlobalBatchInTokens) {
+  // 8k sequences of 64 tokens are 2^19 tokens; on 8 GPUs each has 1,024 of them.
+  CommonOptions options{.gpus = 8, .seq_len = 64, .batch_tokens = std::int64_t{1} << 19};
+  EXPECT_EQ(make_plan_config(options, small_model())->microbatches, 1024);
+  options.batch_tokens = 1000;
+  EXPECT_EQ(plan_error_of(options),
+            "--global-batch: 1000 tokens are not a whole number of sequences of 64 tokens (a "
+            "number without k or M counts sequences)");
+}
+
+TEST(PlanOptions, IndependentReasonsComeTogether) {
+  CommonOptions options{.gpus = 12, .gpus_per_node = 8, .outer_dp = 5, .global_batch = 13};
+  const auto config = make_plan_config(options, small_model());
+  ASSERT_FALSE(config);
+  std::vector<std::string> wheres{config.error().where};
+  for (const Error& other : config.error().also) wheres.push_back(other.where);
+  EXPECT_EQ(wheres, (std::vector<std::string>{"--gpus", "--outer-dp", "--global-batch"}));
+}
+
 TEST(PlanOptions, HfsdpNeedsGroupsToShardOver) {
   EXPECT_EQ(plan_error_of(with([](PlanConfig& c) { c.outer_strategy = Strategy::optim; })),
             "--outer-strategy: optim (HFSDP) needs --outer-dp 2 or more: it shards over that many "

@@ -1,5 +1,6 @@
 #include "sim/hardware/gpu.hpp"
 
+#include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -270,6 +271,17 @@ TEST(LoadGpu, NamesTheClosestAndTheMissing) {
   EXPECT_THAT(misspelt.error().message(),
               HasSubstr("--gpu: unknown GPU \"h10\"; the closest is \"h100\""));
   EXPECT_EQ(misspelt.error().fault, Fault::input);
+  // Vendors, forms and sizes beside a name; another number is another product.
+  for (const auto& [asked, meant] : {std::pair{"NVIDIA-H100-SXM", "h100"},
+                                     {"nvidia_a100_80gb", "a100_80"},
+                                     {"h1oo", "h100"},
+                                     {"b20", "b200"}})
+    EXPECT_THAT(load_gpu(asked, kGpus).error().message(),
+                HasSubstr(fmt::format("unknown GPU \"{}\"; the closest is \"{}\"", asked, meant)));
+  for (const char* asked : {"rtx4090", "h800", "gh200", "tpu"})
+    EXPECT_THAT(load_gpu(asked, kGpus).error().message(),
+                HasSubstr("the catalogue has nothing like it (--list-gpus shows all"))
+        << asked;
   const auto missing = load_gpu("/nowhere/x.toml", kGpus);
   ASSERT_FALSE(missing);
   EXPECT_EQ(missing.error().message(),
