@@ -42,6 +42,7 @@ class Reasons {
     if (!outcome) add(outcome.error());
     return outcome;
   }
+  void add(tl::unexpected<Error> error) { add(std::move(error.value())); }
   void add(Error error) {
     std::vector<Error> also = std::move(error.also);
     error.also.clear();

@@ -57,20 +57,21 @@ Result<void> check_family(EngineKind engine, const ModelShape& model) {
 }
 
 /// Llama's blocks, with or without norms of heads and biases of query, key and value.
-Result<void> check_model(EngineKind engine, const ModelShape& model) {
-  const auto no = [&](std::string_view what) { return cannot_predict(engine, "--model", what); };
-  MFSDP_TRY(check_family(engine, model));
+void check_model(EngineKind engine, const ModelShape& model, Reasons& reasons) {
+  const auto no = [&](std::string_view what) {
+    reasons.add(cannot_predict(engine, "--model", what));
+  };
+  if (!reasons.add(check_family(engine, model))) return;
   if (model.output_norms || model.zero_centered_norms || model.scaled_embedding)
-    return no("Gemma's norms and scaled embeddings");
+    no("Gemma's norms and scaled embeddings");
   if (model.activation != Activation::silu || !model.traits().gated)
-    return no("activations other than SwiGLU");
-  if (model.score_cap.num != 0 || model.logit_cap.num != 0) return no("capped scores or logits");
+    no("activations other than SwiGLU");
+  if (model.score_cap.num != 0 || model.logit_cap.num != 0) no("capped scores or logits");
   if (model.rotary_dim != 0 && !model.traits().latent_attention)
-    return no("rotary embeddings of a part of each head");
+    no("rotary embeddings of a part of each head");
   if (!model.sliding_layers.empty() && !is_mcore(engine))
-    return cannot_predict(engine, "--model", "sliding windows",
-                          "leave --engine out, or take mcore");
-  return {};
+    reasons.add(
+        cannot_predict(engine, "--model", "sliding windows", "leave --engine out, or take mcore"));
 }
 
 /// Weights in bf16 between steps, as model.to(bfloat16) before fully_shard leaves them.
@@ -82,27 +83,30 @@ tl::unexpected<Error> only_fp32_weights(EngineKind engine) {
       "which has the choice");
 }
 
-Result<void> check_types(EngineKind engine, const PlanConfig& config) {
+void check_types(EngineKind engine, const PlanConfig& config, Reasons& reasons) {
   if (config.param_dtype != DType::bf16)
-    return cannot_predict(engine, "--param-dtype", "blocks in other types than bf16");
-  if (config.main_dtype != DType::fp32) return only_fp32_weights(engine);
+    reasons.add(cannot_predict(engine, "--param-dtype", "blocks in other types than bf16"));
+  if (config.main_dtype != DType::fp32) reasons.add(only_fp32_weights(engine));
   if (is_megatron(engine) || is_mcore(engine)) {
     if (config.grad_dtype != DType::fp32 && config.grad_dtype != DType::bf16)
-      return cannot_predict(engine, "--grad-dtype", "gradients in other types than fp32 and bf16");
+      reasons.add(
+          cannot_predict(engine, "--grad-dtype", "gradients in other types than fp32 and bf16"));
     if (is_mcore(engine) && config.reduce_dtype != config.grad_dtype)
-      return does_otherwise(engine, "--reduce-dtype",
-                            "reduces gradients in the type that they have, --grad-dtype");
+      reasons.add(does_otherwise(engine, "--reduce-dtype",
+                                 "reduces gradients in the type that they have, --grad-dtype"));
   } else if (config.grad_dtype != DType::fp32) {
-    return does_otherwise(engine, "--grad-dtype",
-                          "keeps gradients in the type of its weights between steps, fp32");
+    reasons.add(does_otherwise(engine, "--grad-dtype",
+                               "keeps gradients in the type of its weights between steps, fp32"));
   }
   if (config.reduce_dtype != DType::fp32 && config.reduce_dtype != DType::bf16)
-    return cannot_predict(engine, "--reduce-dtype", "reductions in other types than fp32 and bf16");
+    reasons.add(
+        cannot_predict(engine, "--reduce-dtype", "reductions in other types than fp32 and bf16"));
   if (config.scales_loss())
-    return does_otherwise(engine, "--loss-scale", "trains in bf16, which needs no loss scale");
+    reasons.add(
+        does_otherwise(engine, "--loss-scale", "trains in bf16, which needs no loss scale"));
   if (config.state_dtype != StateDtype::full)
-    return cannot_predict(engine, "--state-dtype", "optimizer states in other types than fp32");
-  return {};
+    reasons.add(
+        cannot_predict(engine, "--state-dtype", "optimizer states in other types than fp32"));
 }
 
 /// ZeRO's stages, by their names here.
@@ -133,61 +137,59 @@ Result<void> check_strategy(EngineKind engine, Strategy strategy, std::int64_t o
 
 /// Experts dealt out: only mcore, whose experts are sharded as the rest and whose exchanges have
 /// exactly the rows that there are.
-Result<void> check_dealt_experts(EngineKind engine, const PlanConfig& config) {
+void check_dealt_experts(EngineKind engine, const PlanConfig& config, Reasons& reasons) {
   if (config.capacity_factor.num != 0)
-    return does_otherwise(engine, "--capacity-factor",
-                          "drops no token, and exchanges the rows that there are");
+    reasons.add(does_otherwise(engine, "--capacity-factor",
+                               "drops no token, and exchanges the rows that there are"));
   if (config.expert_strategy && *config.expert_strategy != Strategy::optim)
-    return does_otherwise(engine, "--expert-strategy",
-                          "shards the optimizer's states of experts alone (optim)");
-  return {};
+    reasons.add(does_otherwise(engine, "--expert-strategy",
+                               "shards the optimizer's states of experts alone (optim)"));
 }
 
-Result<void> check_parallelism(EngineKind engine, const PlanConfig& config) {
+void check_parallelism(EngineKind engine, const PlanConfig& config, Reasons& reasons) {
   const std::int64_t outer = config.mesh.size(Axis::dp_outer);
   if (config.mesh.size(Axis::dp_shard) * outer != config.mesh.world_size())
-    return cannot_predict(engine, "--gpus", "other parallelism than that of data");
-  if (outer > 1 && is_mcore(engine)) return cannot_predict(engine, "--outer-dp", "replicas");
+    reasons.add(cannot_predict(engine, "--gpus", "other parallelism than that of data"));
+  if (outer > 1 && is_mcore(engine)) reasons.add(cannot_predict(engine, "--outer-dp", "replicas"));
   if (outer > 1 && config.outer_strategy != Strategy::no_shard)
-    return does_otherwise(engine, "--outer-strategy",
-                          "shards nothing over its outer axis (no_shard)");
-  MFSDP_TRY(check_strategy(engine, config.strategy, outer));
-  MFSDP_TRY(check_dealt_experts(engine, config));
+    reasons.add(does_otherwise(engine, "--outer-strategy",
+                               "shards nothing over its outer axis (no_shard)"));
+  reasons.add(check_strategy(engine, config.strategy, outer));
+  check_dealt_experts(engine, config, reasons);
   if (config.optimizer != Optimizer::adamw)
-    return cannot_predict(engine, "--optimizer", "optimizers other than AdamW");
-  if (config.has_lora()) return cannot_predict(engine, "--lora-rank", "LoRA's adapters");
-  if (!config.frozen.empty()) return cannot_predict(engine, "--freeze", "frozen parameters");
+    reasons.add(cannot_predict(engine, "--optimizer", "optimizers other than AdamW"));
+  if (config.has_lora()) reasons.add(cannot_predict(engine, "--lora-rank", "LoRA's adapters"));
+  if (!config.frozen.empty()) reasons.add(cannot_predict(engine, "--freeze", "frozen parameters"));
   if (config.document_mask)
-    return cannot_predict(engine, "--document-mask", "masks between documents");
-  return {};
+    reasons.add(cannot_predict(engine, "--document-mask", "masks between documents"));
 }
 
 /// What was not recorded of Megatron-FSDP, or runs by other rules there.
-Result<void> check_megatron(EngineKind engine, const PlanConfig& config) {
+void check_megatron(EngineKind engine, const PlanConfig& config, Reasons& reasons) {
   if (config.mesh.size(Axis::dp_shard) == 1)
-    return cannot_predict(engine, "--gpus", "a single rank that shards", "take two or more");
-  if (engine == EngineKind::mfsdp2_eager) return {};
+    reasons.add(cannot_predict(engine, "--gpus", "a single rank that shards", "take two or more"));
+  if (engine == EngineKind::mfsdp2_eager) return;
   if (config.model.qk_norm) {
     const bool second = engine == EngineKind::mfsdp2;
-    return cannot_predict(
-        engine, "--model", "norms of query and key heads",
-        second ? "leave --engine out, or take mfsdp2-eager" : "leave --engine out");
+    reasons.add(
+        cannot_predict(engine, "--model", "norms of query and key heads",
+                       second ? "leave --engine out, or take mfsdp2-eager" : "leave --engine out"));
   }
-  if (engine == EngineKind::mfsdp2) return {};
+  if (engine == EngineKind::mfsdp2) return;
   const bool whole = config.strategy == Strategy::optim_grads_params;
   if (!whole && config.allocator == AllocatorPolicy::double_buffer)
-    return cannot_predict(engine, "--allocator",
-                          "double buffers with other strategies than optim_grads_params",
-                          "leave --allocator out");
+    reasons.add(cannot_predict(engine, "--allocator",
+                               "double buffers with other strategies than optim_grads_params",
+                               "leave --allocator out"));
   if (config.strategy == Strategy::optim && config.grad_dtype != config.reduce_dtype)
-    return cannot_predict(engine, "--reduce-dtype",
-                          "--strategy optim with reductions in another type than gradients have",
-                          "give both flags one type");
+    reasons.add(
+        cannot_predict(engine, "--reduce-dtype",
+                       "--strategy optim with reductions in another type than gradients have",
+                       "give both flags one type"));
   if (config.model.tied_embeddings)
-    return cannot_predict(engine, "--model", "an embedding that is the head, too");
+    reasons.add(cannot_predict(engine, "--model", "an embedding that is the head, too"));
   if (config.recompute.kind == Recompute::full)
-    return cannot_predict(engine, "--recompute", "recomputation", "take none, or mfsdp2");
-  return {};
+    reasons.add(cannot_predict(engine, "--recompute", "recomputation", "take none, or mfsdp2"));
 }
 
 }  // namespace
@@ -200,10 +202,12 @@ std::string_view engine_basis(EngineKind engine) {
 
 Result<PlanConfig> engine_config(EngineKind engine, const PlanConfig& config) {
   if (engine == EngineKind::mfsdp) return config;
-  MFSDP_TRY(check_model(engine, config.model));
-  MFSDP_TRY(check_types(engine, config));
-  MFSDP_TRY(check_parallelism(engine, config));
-  if (is_megatron(engine)) MFSDP_TRY(check_megatron(engine, config));
+  Reasons reasons;
+  check_model(engine, config.model, reasons);
+  check_types(engine, config, reasons);
+  check_parallelism(engine, config, reasons);
+  if (is_megatron(engine)) check_megatron(engine, config, reasons);
+  MFSDP_TRY(reasons.verdict());
   PlanConfig own = config;
   if (is_mcore(engine)) own.strategy = Strategy::optim;
   own.expert_strategy.reset();

@@ -27,7 +27,7 @@ inline constexpr std::string_view kTorchVersion = "2.11";
 
 /// The configuration as the engine has it, which knows fewer choices than ours: what it has no
 /// flag for is as it always is there (selective recomputation is none). Errors name the flag of
-/// what the engine does not do, or of what is not modelled of it.
+/// what the engine does not do, or of what is not modelled of it; all of them at once.
 ///
 /// mcore shards the optimizer's states whether that is asked for (optim) or nothing else is, and
 /// knows selective recomputation of models with experts: Megatron-Core's modules `layernorm`

@@ -76,6 +76,18 @@ std::string refusal(EngineKind engine, const PlanConfig& config) {
   return own ? "" : own.error().message();
 }
 
+TEST(EngineConfig, ARefusalNamesAllItsReasons) {
+  PlanConfig config = possible();
+  config.model.experts = 8;
+  config.main_dtype = DType::bf16;
+  config.optimizer = Optimizer::lion;
+  const auto own = engine_config(EngineKind::fsdp2, config);
+  ASSERT_FALSE(own);
+  std::vector<std::string> flags{own.error().where};
+  for (const Error& other : own.error().also) flags.push_back(other.where);
+  EXPECT_EQ(flags, (std::vector<std::string>{"--model", "--main-dtype", "--optimizer"}));
+}
+
 // A reader knows what is not predicted, and what to ask instead.
 TEST(EngineConfig, RefusalsArePlain) {
   PlanConfig experts = possible();
