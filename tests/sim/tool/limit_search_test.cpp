@@ -108,6 +108,19 @@ TEST(LimitSearch, MicroBatchesAreThoseOfTryingAll) { check_against_trying(Find::
 TEST(LimitSearch, LengthsAreThoseOfTryingAll) { check_against_trying(Find::max_seq_len); }
 TEST(LimitSearch, GpusAreThoseOfTryingAll) { check_against_trying(Find::min_gpus); }
 
+/// What a plan of the first candidate takes as asked; of GPUs all eight.
+Bytes of_first(const SimOptions& options, Asker& asker) {
+  const std::int64_t value = options.find == Find::max_seq_len ? 256
+                             : options.find == Find::min_gpus  ? 8
+                                                               : 1;
+  return footprint_of(*built(*asker.question(with_value(options, value)))).allocated;
+}
+
+/// Keeps all but that much room.
+void leave(Bytes room, SimOptions& options, const Asker& asker) {
+  options.reserve = asker.gpu(options)->capacity - room;
+}
+
 /// Whatever is given and however much room there is, a row with more savers goes at least as far.
 RC_GTEST_PROP(LimitSearchProperty, MoreSaversNeverGoLessFar, ()) {
   static Asking asking;
@@ -124,9 +137,8 @@ RC_GTEST_PROP(LimitSearchProperty, MoreSaversNeverGoLessFar, ()) {
   maybe("--prefetch", {"0", "2"});
   maybe("--strategy", {"no_shard", "optim", "optim_grads"});
   SimOptions options = Asking::options(arguments);
-  const std::int64_t spare = *rc::gen::inRange<std::int64_t>(0, std::int64_t{40} << 20);
-  const Gpu gpu = *asking.asker().gpu(options);
-  options.reserve = gpu.capacity - runtime_bytes(gpu, 1) - Bytes(spare);
+  const std::int64_t spare = *rc::gen::inRange<std::int64_t>(-(1 << 20), 40 << 20);
+  leave(of_first(options, asking.asker()) + Bytes(spare), options, asking.asker());
   const auto rows = limit_rows(options, asking.asker(), kToTheEnd);
   RC_ASSERT(rows.has_value());
   RC_ASSERT(rows->front().flags.empty());
@@ -154,8 +166,7 @@ TEST(LimitSearch, ARowIsWhatItsFlagsGive) {
   const std::vector<std::string> arguments{"--model",   model, "--find", "max-micro-batch",
                                            "--seq-len", "512", "--gpus", "8"};
   SimOptions options = Asking::options(arguments);
-  const Gpu gpu = *asking.asker().gpu(options);
-  options.reserve = gpu.capacity - runtime_bytes(gpu, 1) - Bytes(std::int64_t{512} << 20);
+  leave(of_first(options, asking.asker()) + Bytes(std::int64_t{64} << 20), options, asking.asker());
   const auto rows = limit_rows(options, asking.asker(), kToTheEnd);
   ASSERT_TRUE(rows);
   EXPECT_THAT(flags_of(*rows),
