@@ -66,7 +66,7 @@ RC_GTEST_PROP(EditedPlans, AreRefusedWhereTheProofsFindThemWrong, ()) {
 RC_GTEST_PROP(EditedPlans, AreAcceptedWhereTheyAreRightInAnotherWay, ()) {
   const auto built = build_program(*test::any_config(), {});
   RC_ASSERT(built.has_value());
-  for (int i = 0; i < test::thinned(4); ++i) {
+  for (int i = 0; i < test::thinned(2); ++i) {
     Program program = *built;
     if (!test::edit_rightly(program)) continue;
     const auto proof = prove(program);

@@ -176,7 +176,7 @@ RC_GTEST_PROP(UnwrittenBytes, AreNeverRead, ()) {
   RC_ASSERT(built.has_value());
   std::vector<std::vector<Place>> kinds;
   for (auto& [kind, places] : by_kind(*built)) kinds.push_back(std::move(places));
-  for (int i = 0; i < test::thinned(6); ++i) {
+  for (int i = 0; i < test::thinned(2); ++i) {
     const Place at = test::any_of(test::any_of(kinds));
     const Unwritten way = *rc::gen::elementOf(kWays);
     Program program = *built;
