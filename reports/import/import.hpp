@@ -50,8 +50,8 @@ struct Names<ImportFormat> {
       "megatron", "memory-snapshot", "kineto", "steps",       "trainer-state"};
 };
 
-/// Of topic "import": figures of a training that the file does not state, and what it states that is
-/// no figure of ours, each a list of names.
+/// Of topic "import": figures of a training that the file does not state, and what it states that
+/// is no figure of ours, each a list of names.
 inline constexpr std::string_view kMissingFigures = "missing";
 inline constexpr std::string_view kLeftOutFigures = "left_out";
 
