@@ -47,8 +47,8 @@ struct ForeignRun {
   std::map<std::int64_t, ForeignStep> steps = {};
   std::map<std::int64_t, double> validation_losses = {};  ///< by the step they come after
   Facts facts = {};                                       ///< of topic "import"
-  std::set<std::string, std::less<>> left_out =
-      {};  ///< names of figures that the file has and no run does
+  /// Names of figures that the file states and a run has no place for.
+  std::set<std::string, std::less<>> left_out = {};
   /// Of a file that mfsdp itself has exported: it says what the run is, in place of the reader.
   std::optional<RunOrigin> origin = {};
 
