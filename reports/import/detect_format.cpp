@@ -55,7 +55,7 @@ bool is_pickle(std::string_view bytes) {
 }
 
 /// "step: 10  loss: 7.07  grad_norm: 46.5  memory: 66.91GiB(37.51%)  tps: 10,007": a step and a
-/// loss alone could be anybody's.
+/// loss alone are no sign of torchtitan.
 bool is_of_torchtitan(std::string_view line) {
   if (!number_after(line, "step:") || !number_after(line, "loss:")) return false;
   return number_after(line, "memory:") || number_after(line, "tps:") ||

@@ -160,7 +160,7 @@ void ForeignRun::fact(const std::string& name, FactValue value) {
 }
 
 void ForeignRun::leave_out(std::string_view name) {
-  if (std::ranges::find(left_out, name) == left_out.end()) left_out.emplace_back(name);
+  if (!left_out.contains(name)) left_out.emplace(name);
 }
 
 namespace {
@@ -183,24 +183,27 @@ std::vector<std::string> missing_figures(const MeasuredRun& run) {
 }
 
 /// "a, b, c and 4 more".
-std::string joined_names(const std::vector<std::string>& names, std::size_t shown) {
+template <class List>
+std::string joined_names(const List& names) {
+  constexpr std::size_t shown = 20;
   std::string text;
-  for (std::size_t i = 0; i < std::min(shown, names.size()); ++i)
-    text += (i == 0 ? "" : ", ") + printable(names[i].substr(0, 60));
-  if (names.size() > shown) text += fmt::format(" and {} more", names.size() - shown);
+  std::size_t count = 0;
+  for (const std::string& name : names) {
+    if (count++ == shown) return text + fmt::format(" and {} more", names.size() - shown);
+    text += (text.empty() ? "" : ", ") + printable(name.substr(0, 60));
+  }
   return text;
 }
 
 /// What of the file is not in the run, and what of a run is not in the file.
-void add_gaps(MeasuredRun& run, const std::vector<std::string>& left_out) {
-  constexpr std::size_t most = 20;
-  const auto add = [&](std::string_view name, const std::vector<std::string>& names) {
+void add_gaps(MeasuredRun& run, const ForeignRun& from) {
+  const auto add = [&](std::string_view name, const auto& names) {
     if (!names.empty())
       run.facts.push_back(
-          {.topic = "import", .name = std::string(name), .value = joined_names(names, most)});
+          {.topic = "import", .name = std::string(name), .value = joined_names(names)});
   };
   if (!run.steps.empty()) add(kMissingFigures, missing_figures(run));
-  add(kLeftOutFigures, left_out);
+  add(kLeftOutFigures, from.left_out);
 }
 
 }  // namespace
@@ -236,7 +239,7 @@ RunResult result_of(ForeignRun from, const ImportSettings& settings, std::string
   set_memory(run, from);
   set_steps(run, from);
   set_time(run, from);
-  add_gaps(run, from.left_out);
+  add_gaps(run, from);
   if (from.origin && from.origin->source == "simulated")
     return {static_cast<const RunFigures&>(run), Predicted()};
   return run;

@@ -3,8 +3,10 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <functional>
 #include <map>
 #include <optional>
+#include <set>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -45,13 +47,14 @@ struct ForeignRun {
   std::map<std::int64_t, ForeignStep> steps = {};
   std::map<std::int64_t, double> validation_losses = {};  ///< by the step they come after
   Facts facts = {};                                       ///< of topic "import"
-  std::vector<std::string> left_out = {};  ///< names of figures that the file has and no run does
+  /// Names of figures that the file states and a run has no place for.
+  std::set<std::string, std::less<>> left_out = {};
   /// Of a file that mfsdp itself has exported: it says what the run is, in place of the reader.
   std::optional<RunOrigin> origin = {};
 
   /// Adds a fact, or replaces its value.
   void fact(const std::string& name, FactValue value);
-  /// Adds a name to those that are left out, once.
+  /// Adds a name to those that are left out.
   void leave_out(std::string_view name);
 };
 

@@ -111,8 +111,8 @@ Result<ForeignRun> read_tensorboard(std::string_view bytes, const std::string& w
   }
   if (!run.steps.empty()) return run;
   std::string tags;
-  for (std::size_t i = 0; i < run.left_out.size() && i < 3; ++i)
-    tags += fmt::format("{}\"{}\"", tags.empty() ? "" : ", ", printable(run.left_out[i]));
+  for (const std::string& tag : run.left_out)
+    if (tags.size() < 80) tags += fmt::format("{}\"{}\"", tags.empty() ? "" : ", ", printable(tag));
   return fail(where, scalars.empty()
                          ? "holds no scalars"
                          : fmt::format("holds no scalar with a tag such as \"loss\", "

@@ -438,10 +438,10 @@ TEST(RenderBudget, TextIsATable) {
       render_budget_text(sample_report()),
       "Budget ci/b.toml: fail (1 fail, 1 not comparable, 1 pass of 3 limits)\n"
       "  line 2: cost model 0, now 1: times are not comparable\n"
-      "  line  limit                          allowed       is\n"
-      "     4  memory.allocated_bytes   at most 100 B    120 B  fail: 20 B (20.0 %) over\n"
-      "     5  memory.peak_bytes         at most 55 B     55 B  pass\n"
-      "     7  time.step_ns           at most 1.00 us  1.00 us  not comparable: another model, "
+      "  line  limit                           allowed       is\n"
+      "     4  memory.allocated_bytes    at most 100 B    120 B  fail: 20 B (20.0 %) over\n"
+      "     5  memory.peak_bytes          at most 55 B     55 B  pass\n"
+      "     7  time.step_ns            at most 1.00 us  1.00 us  not comparable: another model, "
       "cluster or cost model\n");
 }
 

@@ -33,7 +33,7 @@ TEST(ImportTensorboard, TagsOfNemo) {
   EXPECT_THAT(run->left_out, ElementsAre("consumed_samples", "epoch"));
 }
 
-TEST(ImportTensorboard, TagsThatNobodyKnowsAreNamed) {
+TEST(ImportTensorboard, UnknownTagsAreNamed) {
   const auto run = read_tensorboard(test::event_file({{"a", 1, 1}, {"b", 1, 1}, {"a", 2, 1}}), "F");
   ASSERT_FALSE(run);
   EXPECT_THAT(run.error().message(), HasSubstr("but \"a\", \"b\""));
