@@ -23,9 +23,8 @@ namespace mfsdp {
 namespace {
 
 namespace fs = std::filesystem;
-using Json = nlohmann::ordered_json;
+using Json = nlohmann::json;
 
-constexpr std::chrono::milliseconds kPatience{300};
 constexpr std::chrono::milliseconds kBetweenTries{20};
 constexpr std::size_t kMostOwnerLine = 4096;  ///< bytes
 
@@ -77,7 +76,8 @@ bool has_no_locks(int error) {
 
 }  // namespace
 
-Result<RunLock> RunLock::take(const fs::path& folder, const std::string& run) {
+Result<RunLock> RunLock::take(const fs::path& folder, const std::string& run,
+                              std::chrono::milliseconds patience) {
   MFSDP_TRY(make_save_folder(folder));
   const fs::path path = folder / kLockName;
   // To write: NFS gives an exclusive lock for no other file.
@@ -85,7 +85,7 @@ Result<RunLock> RunLock::take(const fs::path& folder, const std::string& run) {
       FileDescriptor(::open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC | O_NONBLOCK, 0666)));
   if (!lock.file_)
     return fail(path.string(), "cannot be written: " + system_says(errno), Fault::environment);
-  const auto until = std::chrono::steady_clock::now() + kPatience;
+  const auto until = std::chrono::steady_clock::now() + patience;
   while (::flock(lock.file_.number(), LOCK_EX | LOCK_NB) != 0) {
     if (has_no_locks(errno)) {
       lock.missing_ = system_says(errno);
