@@ -23,9 +23,8 @@ namespace mfsdp {
 namespace {
 
 namespace fs = std::filesystem;
-using OwnerJson = nlohmann::ordered_json;
+using Json = nlohmann::json;
 
-constexpr std::chrono::milliseconds kPatience{300};
 constexpr std::chrono::milliseconds kBetweenTries{20};
 constexpr std::size_t kMostOwnerLine = 4096;  ///< bytes
 
@@ -39,11 +38,11 @@ std::string host_name() {
 /// For those who find the lock taken. What cannot be written, as on a full disk, is left out: the
 /// lock holds without it.
 void write_owner(const FileDescriptor& file, const std::string& run) {
-  const std::string line = OwnerJson{{"host", host_name()},
-                                     {"process", ::getpid()},
-                                     {"since_unix_ns", unix_now_ns()},
-                                     {"run", run}}
-                               .dump(-1, ' ', false, OwnerJson::error_handler_t::replace) +
+  const std::string line = Json{{"host", host_name()},
+                                {"process", ::getpid()},
+                                {"since_unix_ns", unix_now_ns()},
+                                {"run", run}}
+                               .dump(-1, ' ', false, Json::error_handler_t::replace) +
                            "\n";
   if (::ftruncate(file.number(), 0) != 0) return;
   if (::pwrite(file.number(), line.data(), line.size(), 0) == std::ssize(line))
@@ -56,12 +55,12 @@ std::string owner_of(const FileDescriptor& file) {
   std::string text(kMostOwnerLine, '\0');
   const ssize_t count = ::pread(file.number(), text.data(), text.size(), 0);
   text.resize(count > 0 ? static_cast<std::size_t>(count) : 0);
-  const OwnerJson owner = OwnerJson::parse(text, nullptr, false);
+  const Json owner = Json::parse(text, nullptr, false);
   const auto has = [&](const char* key, auto is_right) {
     return owner.is_object() && owner.contains(key) && (owner[key].*is_right)();
   };
-  if (!has("host", &OwnerJson::is_string) || !has("process", &OwnerJson::is_number_integer) ||
-      !has("since_unix_ns", &OwnerJson::is_number_integer) || !has("run", &OwnerJson::is_string))
+  if (!has("host", &Json::is_string) || !has("process", &Json::is_number_integer) ||
+      !has("since_unix_ns", &Json::is_number_integer) || !has("run", &Json::is_string))
     return "another run";
   const auto since =
       static_cast<std::time_t>(owner["since_unix_ns"].get<std::int64_t>() / 1'000'000'000);
@@ -77,7 +76,8 @@ bool has_no_locks(int error) {
 
 }  // namespace
 
-Result<RunLock> RunLock::take(const fs::path& folder, const std::string& run) {
+Result<RunLock> RunLock::take(const fs::path& folder, const std::string& run,
+                              std::chrono::milliseconds patience) {
   MFSDP_TRY(make_save_folder(folder));
   const fs::path path = folder / kLockName;
   // To write: NFS gives an exclusive lock for no other file.
@@ -85,7 +85,7 @@ Result<RunLock> RunLock::take(const fs::path& folder, const std::string& run) {
       FileDescriptor(::open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC | O_NONBLOCK, 0666)));
   if (!lock.file_)
     return fail(path.string(), "cannot be written: " + system_says(errno), Fault::environment);
-  const auto until = std::chrono::steady_clock::now() + kPatience;
+  const auto until = std::chrono::steady_clock::now() + patience;
   while (::flock(lock.file_.number(), LOCK_EX | LOCK_NB) != 0) {
     if (has_no_locks(errno)) {
       lock.missing_ = system_says(errno);

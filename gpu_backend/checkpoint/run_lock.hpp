@@ -2,6 +2,7 @@
 // first step until its process ends.
 #pragma once
 
+#include <chrono>
 #include <filesystem>
 #include <string>
 #include <string_view>
@@ -12,6 +13,7 @@
 namespace mfsdp {
 
 inline constexpr std::string_view kLockName = ".lock";
+inline constexpr std::chrono::milliseconds kLockPatience{300};
 
 /// A lock of the system (flock) on an open file. The system releases it when the process ends,
 /// however it ends, so that a job that is queued again after a kill gets in. On NFS the server
@@ -22,10 +24,12 @@ inline constexpr std::string_view kLockName = ".lock";
 class RunLock {
  public:
   /// Makes folder and file if need be. `run`: what the run is called. A lock that another process
-  /// holds is tried for 0.3 s: that process may be about to end. Errors, all of the environment:
-  /// another run holds it, with what its line says; the folder cannot be made or written.
+  /// holds is tried for as long as `patience`: that process may be about to end. Errors, all of the
+  /// environment: another run holds it, with what its line says; the folder cannot be made or
+  /// written.
   [[nodiscard]] static Result<RunLock> take(const std::filesystem::path& folder,
-                                            const std::string& run);
+                                            const std::string& run,
+                                            std::chrono::milliseconds patience = kLockPatience);
 
   /// Why nothing is locked: the file system has no locks. Empty where the lock is held.
   [[nodiscard]] const std::string& missing() const { return missing_; }

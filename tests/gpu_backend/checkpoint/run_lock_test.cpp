@@ -69,7 +69,7 @@ TEST(RunLock, AnOwnerThatEndsMeanwhileIsWaitedFor) {
     std::this_thread::sleep_for(std::chrono::milliseconds(50));
     const RunLock gone = std::move(*first);
   });
-  EXPECT_TRUE(RunLock::take(folder / "saves", "second"));
+  EXPECT_TRUE(RunLock::take(folder / "saves", "second", std::chrono::minutes(1)));
   ends.join();
 }
 
