@@ -244,13 +244,15 @@ Result<HfModel> read_as(const Fields& fields, const HfFamily& family) {
 /// with what is known of its class; else with the model_type as which the file can be read.
 tl::unexpected<Error> other_type(const Fields& fields) {
   const auto& type = fields.raw().at("model_type").get_ref<const std::string&>();
-  std::vector<std::string> reasons = foreign_reasons(fields.raw());
-  if (const auto what = what_class_has(type))
-    reasons.insert(reasons.begin(), fmt::format("its class has {}", *what));
   const std::string shown = json_excerpt(type);
+  std::vector<std::string> reasons;
+  if (const auto what = what_class_has(type))
+    reasons.push_back(fmt::format("its class has {}", *what));
+  if (const auto has = foreign_reasons(fields.raw()); !has.empty())
+    reasons.push_back(fmt::format("the file has {}", fmt::join(has, ", ")));
   if (!reasons.empty())
     return fail(fields.where(), fmt::format("model_type: {} is not modelled: {} (docs/limits.md)",
-                                            shown, fmt::join(reasons, ", ")));
+                                            shown, fmt::join(reasons, "; ")));
   constexpr std::array<std::string_view, 6> kTried{"llama",     "gpt2",        "mixtral",
                                                    "qwen3_moe", "deepseek_v3", "deepseek_v2"};
   for (const std::string_view name : kTried)

@@ -10,6 +10,8 @@
 #include <nlohmann/json.hpp>
 #include <string>
 #include <string_view>
+#include <utility>
+#include <vector>
 
 #include "core/model/foreign_types.hpp"
 #include "core/model/hf_config.hpp"
@@ -177,7 +179,8 @@ TEST(ForeignFields, OthersAreNamedAsPassedOver) {
 
 TEST(ForeignFields, BuiltInModelsHaveNone) {
   const std::filesystem::path models = std::filesystem::path(MFSDP_SOURCE_DIR) / "scenarios/models";
-  for (const std::string& name : list_models(models).value()) {
+  const std::vector<std::string> names = list_models(models).value();
+  for (const std::string& name : names) {
     const auto model = load_model(name, models);
     ASSERT_TRUE(model) << model.error().message();
     EXPECT_THAT(model->notes, IsEmpty()) << name;
