@@ -75,41 +75,17 @@ TEST(FlagSurface, CommonFlags) {
 TEST(FlagSurface, MfsdpSim) {
   SimOptions options;
   std::vector<std::string> names = common_names;
-  names.insert(names.end(), {"--network-gbps",
-                             "--power-limit",
-                             "--tables",
-                             "--attention",
-                             "--memory-reserve",
-                             "--host-launch-us",
-                             "--routing",
-                             "--jitter",
-                             "--slow-rank",
-                             "--seed",
-                             "--by-rank",
-                             "--find",
-                             "--tune-out",
-                             "--tokens",
-                             "--price",
-                             "--require-fit",
-                             "--allow-within-error",
-                             "--explain",
-                             "--budget",
-                             "--allow-incomparable",
-                             "--budget-out",
-                             "--list-models",
-                             "--list-gpus",
-                             "--list-clusters",
-                             "--fidelity",
-                             "--published",
-                             "--anchor",
-                             "--calibrate",
-                             "--calibrate-out",
-                             "--engine",
-                             "--compare-engines",
-                             "--replay",
-                             "--alloc-conf",
-                             "--memory-limit",
-                             "--memory-snapshot"});
+  names.insert(
+      names.end(),
+      {"--network-gbps",       "--power-limit",    "--tables",          "--attention",
+       "--memory-reserve",     "--host-launch-us", "--routing",         "--jitter",
+       "--slow-rank",          "--seed",           "--by-rank",         "--find",
+       "--tune-out",           "--tokens",         "--price",           "--require-fit",
+       "--allow-within-error", "--explain",        "--budget",          "--allow-incomparable",
+       "--budget-out",         "--list-models",    "--list-gpus",       "--list-clusters",
+       "--fidelity",           "--published",      "--anchor",          "--calibrate",
+       "--calibrate-out",      "--engine",         "--compare-engines", "--replay",
+       "--alloc-conf",         "--memory-limit",   "--memory-snapshot"});
   EXPECT_THAT(flag_names(sim_flags(options)), testing::ElementsAreArray(names));
 }
 
