@@ -21,7 +21,7 @@ struct EngineStep {
   Bytes outside;               ///< of the device, beside what the allocator reserves
   Bytes room;                  ///< that the allocator may reserve; below 0: not even `outside` fits
   bool fits = true;            ///< under the settings' limit and in what is left of the GPU
-  bool certain = true;  ///< the same with error_of_room() more, and without retries with less
+  bool certain = true;         ///< the same if it is off by error_of_room()
 };
 
 /// How far an engine's need of room may be off, as a fraction of the room: what its reserved memory

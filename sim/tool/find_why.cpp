@@ -107,8 +107,8 @@ std::string why_better(const Compared& best, const Compared& second, Find find) 
   const bool recomputation = differ_in_recomputation_alone(one, other);
   const std::string kernels = recomputation ? "recomputation" : "compute";
   causes.push_back({(b.kernels - a.kernels) * weight, "less " + kernels, "more " + kernels});
-  causes.push_back({(b.contention - a.contention) * weight, "collectives that slow kernels less",
-                    "collectives that slow kernels more"});
+  causes.push_back({(b.contention - a.contention) * weight, "less slowdown by collectives",
+                    "more slowdown by collectives"});
   causes.push_back({(b.exposed - a.exposed) * weight, "less exposed communication",
                     "more exposed communication"});
   causes.push_back({(b.idle - a.idle) * weight, "less idle time", "more idle time"});

@@ -40,7 +40,7 @@ TEST(FindWhy, NamesWhatHelpsAndWhatHurts) {
             "8.9 % faster than the second best, mostly from less exposed communication");
   // 55 and 45 of 100.
   EXPECT_EQ(why_better({run(1100, 100, 20, 0)}, {run(1155, 155, 65, 0)}, Find::fastest),
-            "8.9 % faster than the second best, from collectives that slow kernels less and less "
+            "8.9 % faster than the second best, from less slowdown by collectives and less "
             "exposed communication");
   // 100 less compute, 30 more idle time.
   EXPECT_EQ(why_better({run(900, 0, 0, 30)}, {run(1000, 0, 0, 0)}, Find::fastest),
