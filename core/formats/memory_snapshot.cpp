@@ -13,6 +13,8 @@ namespace mfsdp {
 namespace {
 
 constexpr std::int64_t kMostDevices = 1024;
+/// Of the pool of small blocks, where a segment does not say its pool: PyTorch's kSmallBuffer.
+constexpr std::int64_t kSmallSegment = std::int64_t{2} << 20;
 /// What lies above it plus the sizes of a segment's blocks could pass the largest integer.
 constexpr std::int64_t kMostAddress = std::int64_t{1} << 62;
 
@@ -77,7 +79,8 @@ Result<SnapshotSegment> parse_segment(const PickleValue& object, const std::stri
   segment.address = address;
   segment.stream = stream;
   const PickleValue* type = object.find("segment_type");
-  segment.is_small = type != nullptr && type->text() != nullptr && *type->text() == "small";
+  const std::string* pool = type == nullptr ? nullptr : type->text();
+  segment.is_small = pool != nullptr ? *pool == "small" : size == kSmallSegment;
   if (const PickleValue* expandable = object.find("is_expandable"); expandable != nullptr) {
     const bool* said = std::get_if<bool>(&expandable->value);
     segment.is_expandable = said != nullptr && *said;

@@ -152,6 +152,18 @@ std::string_view bound_of_test(const NetworkFit& fit) {
   return "";
 }
 
+/// Where large messages were faster than the model has them with the NIC at its bound; else empty.
+std::string doubt_of_network(const NetworkFit& fit, std::span<const CollectiveSample> samples) {
+  constexpr double kWorthSaying = 0.02;
+  const double excess = excess_of_large(fit, samples);
+  if (excess < kWorthSaying) return "";
+  return fmt::format(
+      ". Large messages took {:.1f} % less time than the model has with that: this network reaches "
+      "a larger part of its line rate, its switches reduce (NVLS, SHARP), its NICs are faster "
+      "(give --gpu a file with their node.nic_gb_per_s), or the number of nodes is wrong",
+      100 * (1 - 1 / (1 + excess)));
+}
+
 /// What the user should doubt of a fitted network.
 void note_network(Draft& draft, const NetworkFit& fit, BytesPerNano line_rate) {
   std::vector<std::string>& notes = draft.result.notes;
@@ -160,18 +172,16 @@ void note_network(Draft& draft, const NetworkFit& fit, BytesPerNano line_rate) {
         fmt::format("not measured between domains, priced with the NIC that {} fitted: "
                     "{}",
                     kinds.measured, kinds.missing));
+  const std::string doubt = doubt_of_network(fit, draft.between);
   if (const std::string_view what = bound_of_test(fit); !what.empty())
     notes.push_back(fmt::format(
         "nic_gb_per_s: the test is bound by {}: the NIC is at least {:.4g} GB/s, and no "
-        "measurement here shows how much faster; {:.4g} GB/s is taken over from {}",
-        what, fit.least_bandwidth, fit.nic_bandwidth, draft.base.name));
+        "measurement here shows how much faster; {:.4g} GB/s is taken over from {}{}",
+        what, fit.least_bandwidth, fit.nic_bandwidth, draft.base.name, doubt));
   if (fit.bound == NicBound::line_rate)
-    notes.push_back(fmt::format(
-        "nic_gb_per_s: the fit is bound by the line rate of {}'s NIC, {:g} GB/s; large messages "
-        "took {:.1f} % less time than the model has there. This network reaches a larger part of "
-        "its line rate, its switches reduce (NVLS, SHARP), its NICs are faster (give --gpu a file "
-        "with their node.nic_gb_per_s), or the number of nodes is wrong",
-        draft.base.name, line_rate, 100 * (1 - 1 / (1 + excess_of_large(fit, draft.between)))));
+    notes.push_back(
+        fmt::format("nic_gb_per_s: the fit is bound by the line rate of {}'s NIC, {:g} GB/s{}",
+                    draft.base.name, line_rate, doubt));
   if (!fit.shows_latency)
     notes.push_back(
         fmt::format("nic_latency_ns: no message is small enough to show it; {} ns are "

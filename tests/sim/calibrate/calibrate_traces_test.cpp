@@ -3,6 +3,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <cmath>
 #include <cstdint>
 #include <fstream>
 #include <string>
@@ -148,6 +150,34 @@ TEST_F(CalibrateTraces, ScaleWhatTheyShow) {
   EXPECT_EQ(gpu.host_launch, Nanos(RunTrace::kLaunchNs));
   EXPECT_EQ(gpu.calibration, "datasheet");
   EXPECT_EQ(gpu.link_efficiency, 1.0);
+}
+
+/// A product of few tiles near the peak, and a small gather near the link's bandwidth, are possible
+/// themselves; scaled by what they gain, larger ones would pass both.
+TEST_F(CalibrateTraces, ScalesEndAtThePeakAndTheLink) {
+  RunTrace trace;
+  constexpr double kFlops = 2.0 * 256 * 6144 * 4096;
+  for (int i = 0; i < 8; ++i)
+    trace.run("aten::mm", "[[256, 4096], [4096, 6144]]", std::llround(kFlops / 900e3), kForward,
+              "gemm");  // 900 of 989 TFLOP/s
+  constexpr std::int64_t kElements = std::int64_t{1} << 20;
+  trace.gather(kElements, 8, std::llround(7 * 2.0 * kElements / 440));  // 440 of 450 GB/s
+  const auto calibration = calibrated(trace.text());
+  ASSERT_TRUE(calibration) << calibration.error().message();
+  const Gpu& gpu = calibration->gpu;
+  const CostTables tables = load_cost_tables(load_gpu("h100", kGpus).value().tables).value();
+  double fastest = 0;
+  for (const GemmRow& row : tables.gemm) fastest = std::max(fastest, row.flops_per_ns);
+  EXPECT_NEAR(gpu.gemm_scale * fastest, 989e3, 1);
+  double bus = 0;
+  for (const CollectiveRow& row : tables.collective)
+    bus = std::max(bus, row.bytes * (row.ranks - 1) / row.ranks /
+                            std::min(row.all_gather_ns, row.reduce_scatter_ns));
+  EXPECT_NEAR(gpu.link_efficiency * bus, 450, 0.01);
+  EXPECT_THAT(calibration->notes,
+              testing::Contains(HasSubstr("with which the peak of h100 would be passed")));
+  EXPECT_THAT(calibration->notes,
+              testing::Contains(HasSubstr("with which the link of h100 would be passed")));
 }
 
 /// Of a size the shortest: the others waited for ranks that were late.

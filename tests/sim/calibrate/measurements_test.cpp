@@ -90,8 +90,9 @@ TEST_F(ReadMeasurements, RefusesWhatIsNoMeasurement) {
   // A line that begins with a bracket is no table of TOML yet, nor one with " = " a key.
   EXPECT_THAT(error("[1,0]<stdout>: started\n"), HasSubstr(": unknown format: first line is \"[1"));
   EXPECT_THAT(error("loss of step 1 = 3.5\n"), HasSubstr(": unknown format: first line is \"loss"));
-  EXPECT_THAT(error("title = \"H100, SXM, 80 GB\"\n[compute]\nsms = 132\n"),
-              HasSubstr(": is TOML, as for --gpu or --cluster; expected output of nccl-tests"));
+  EXPECT_THAT(
+      error("title = \"H100, SXM, 80 GB\"\n[compute]\nsms = 132\n"),
+      HasSubstr(": is TOML, as for --gpu or --cluster; expected one of: output of nccl-tests"));
   EXPECT_THAT(error("[compute]\nsms = 132\n"), HasSubstr(": is TOML, as for --gpu"));
   EXPECT_THAT(error("bytes_moved,ms\n"), HasSubstr(": holds no table; expected a header and rows"));
   EXPECT_THAT(error("{\"a\":"), HasSubstr(":1:"));

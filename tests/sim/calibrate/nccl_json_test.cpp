@@ -52,7 +52,8 @@ TEST(NcclJson, RefusesWhatIsCutOrWrong) {
   const std::string text = sample(kName);
   EXPECT_THAT(json_error(text.substr(0, text.size() / 2)), HasSubstr("f.json:1:"));
   EXPECT_EQ(json_error("{\"a\": 1}"),
-            "f.json: is JSON without config and results; expected what nccl-tests -J writes");
+            "f.json: unknown format: JSON without \"config\" and \"results\"; expected what "
+            "nccl-tests -J writes, or a trace of PyTorch's profiler");
   EXPECT_THAT(json_error(replaced(text, "\"average_bus_bandwidth\"", "\"average\"")),
               HasSubstr("the run was cut short"));
   EXPECT_THAT(json_error(replaced(text, "\"time\":28.51", "\"cpu_time\":28.51")),
