@@ -125,10 +125,11 @@ std::string_view to_words(FileKind kind) {
 
 std::optional<FileKind> file_kind(std::string_view first_bytes) {
   const std::string_view bytes = first_bytes.substr(0, kLooked);
+  // First, as the low bytes of a length can be those of a pickle: 640 is 80 02.
+  if (const auto kind = kind_by_length(bytes)) return kind;
   const auto* const magic = std::ranges::find_if(
       kMagics, [&](const Magic& each) { return bytes.starts_with(each.bytes); });
   if (magic != kMagics.end()) return magic->kind;
-  if (const auto kind = kind_by_length(bytes)) return kind;
   if (bytes.empty() || !is_text(bytes)) return std::nullopt;
   return kind_of_text(without_byte_order_mark(bytes));
 }

@@ -250,13 +250,14 @@ Flag switch_flag(std::string name, std::string help, bool& target) {
 Result<std::vector<std::string>> parse_flags(const std::vector<FlagGroup>& groups,
                                              const std::vector<std::string>& args) {
   Reasons reasons;
+  std::optional<Error> unexpected;  // where nothing else is wrong: else it may follow from that
   std::vector<std::string> given;
   std::vector<const Flag*> flags;                // of each name given
   std::vector<std::vector<std::string>> values;  // of each name given
   for (const po::option& option : take_apart(groups, args, reasons)) {
     const bool asks_help = option.position_key >= 0 && option.original_tokens.front() == "-h";
     if (option.position_key >= 0 && !asks_help) {
-      reasons.add(unexpected_argument(groups, option.original_tokens.front()));
+      if (!unexpected) unexpected = unexpected_argument(groups, option.original_tokens.front());
       continue;
     }
     const std::string name = asks_help ? "--help" : "--" + option.string_key;
@@ -279,6 +280,7 @@ Result<std::vector<std::string>> parse_flags(const std::vector<FlagGroup>& group
     if (overridden) continue;
     for (const std::string& value : values[i]) reasons.add(apply_value(*flags[i], value));
   }
+  if (unexpected && reasons.empty()) reasons.add(*unexpected);
   MFSDP_TRY(reasons.verdict());
   return given;
 }

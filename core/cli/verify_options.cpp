@@ -152,7 +152,7 @@ Result<RunName> parse_run_name(const std::string& text) {
       colon = before.size() - kind.size() - 1;
   }
   const bool names_a_store = text.ends_with(".sqlite") || text.find('/') != std::string::npos;
-  if (colon == std::string::npos && !names_a_store)
+  if (colon == std::string::npos && !text.empty() && !names_a_store)
     return RunName{.store = CommonOptions{}.store_path(), .run = text};
   if (colon == std::string::npos || colon == 0 || colon + 1 == text.size())
     return fail("--run", in_quotes(text) +

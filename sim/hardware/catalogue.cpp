@@ -71,6 +71,8 @@ std::string meant_entry(std::string_view asked, const std::vector<std::string>& 
   std::string best;
   for (const std::string& name : names)
     if (name.size() > best.size() && has_word(lower_case(asked), name)) best = name;
+  for (const std::string& name : names)
+    if (best.empty() && lower_case(asked).ends_with(name)) best = name;  // h200 of gh200
   if (!best.empty()) return best;
   std::vector<std::string> same_number;
   for (const std::string& name : names)

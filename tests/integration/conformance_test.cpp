@@ -111,9 +111,12 @@ TEST(Conformance, WhatIsNoRecordOfARunIsSaidInALine) {
             0);
   EXPECT_THAT(refusal(run_of(db)),
               HasSubstr("has no record of launches (tool mfsdp-sim, status complete)"));
-  EXPECT_THAT(refusal(run_of(db, std::string(32, '0'))), HasSubstr("holds no run 0000"));
-  for (const char* name : {"", "x", "x:", ":latest", "x:newest", "x:123", "x:latest:"})
+  EXPECT_THAT(refusal(run_of(db, std::string(32, '0'))),
+              HasSubstr("'00000000000000000000000000000000': names no run of the store\n"));
+  for (const char* name : {"", "x.sqlite", "x:", ":latest", "x:latest:"})
     EXPECT_THAT(refusal(fmt::format("--run '{}'", name)), HasSubstr("--run: ")) << name;
+  EXPECT_THAT(refusal("--run x:newest"), HasSubstr("x: no such store\n"));
+  EXPECT_THAT(refusal(run_of(db, "newest")), HasSubstr("'newest': names no run of the store\n"));
   const auto damaged = folder / "damaged.sqlite";
   std::filesystem::copy_file(db, damaged);
   std::filesystem::resize_file(damaged, std::filesystem::file_size(db) / 2);

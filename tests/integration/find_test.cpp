@@ -194,7 +194,7 @@ TEST(Find, WhereNothingFitsTheLeastIsTried) {
       "--model llama3_70b --cluster dgx_h100 --gpus 64 --seq-len 32k --find max-micro-batch "
       "--no-save --output json";
   const json answer = json::parse(test::run_sim(flags).out);
-  EXPECT_EQ(answer["with"], "--prefetch 0 --grad-slots 1 --recompute full");
+  EXPECT_EQ(answer["with"], "--recompute full --prefetch 0 --grad-slots 1");
   EXPECT_EQ(value_of(answer), 1);
   const json fixed = json::parse(test::run_sim(flags + std::string(kAsUsual)).out);
   EXPECT_EQ(fixed["with"], "");

@@ -165,7 +165,9 @@ TEST(ShippedWorkflow, OneByteTooManyFailsAtTheBudgetsLine) {
   test::write_file(folder / "tight.toml", tight_budget());
   const StepRun outcome = run_steps_in(folder, with_budget_file(github_scripts(), "tight.toml"));
   EXPECT_EQ(outcome.status, 1);
-  EXPECT_THAT(outcome.err, HasSubstr("mfsdp-report: tight.toml:10: memory.allocated_bytes is "));
+  EXPECT_THAT(outcome.err,
+              HasSubstr("mfsdp-report: tight.toml:10: Allocated memory 34,768,170,496 B, limit "
+                        "34,768,170,495: 1 B (<0.1 %) over\n"));
   EXPECT_THAT(outcome.err,
               HasSubstr("::error file=tight.toml,line=10,title=mfsdp budget%3A allocated::"));
   EXPECT_THAT(test::read_file(folder / "summary.md"), HasSubstr("**fail: 1 B (<0.1 %) over**"));

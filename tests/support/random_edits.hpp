@@ -283,7 +283,6 @@ inline void edit_labels(Program& program) {
     }
   }
 }
-}
 
 /// Sums that are to become a gradient are followed in place alone.
 inline bool moves_gradients(const Kernel& kernel) {

@@ -18,6 +18,10 @@ Result<RunResult> load_run(const RunName& name) {
   StoreOptions existing;
   existing.create = false;
   MFSDP_LET(store, Store::open(name.store, existing));
+  RunQuery any;
+  any.limit = 1;
+  MFSDP_LET(first, store.list(any));
+  if (first.empty()) return fail(name.store, "holds no runs");
   const auto run = find_run(store, name.run == "latest" ? "@latest" : name.run);
   if (!run) return fail(name.store + ": " + run.error().where, run.error().what);
   return store.load(run->id);

@@ -27,6 +27,7 @@ TEST(FileKind, IsToldByTheFirstBytes) {
       {"\x80\x04\x95\x10", FileKind::pickle},
       {"\x80\x02}q", FileKind::pickle},
       {"\x10\0\0\0\0\0\0\0{\"a\": {}}"sv, FileKind::safetensors},
+      {"\x80\x02\0\0\0\0\0\0{\"a\": {}}"sv, FileKind::safetensors},  // a header of 640 bytes
       // The first record of PyTorch's SummaryWriter: 24 bytes, their checksum, wall_time.
       {"\x18\0\0\0\0\0\0\0\xa3\x7f\x4b\x22\x09\0\0"sv, FileKind::tensorboard_events},
       {"SQLite format 3\0\x10"sv, FileKind::sqlite},

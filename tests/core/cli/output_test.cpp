@@ -133,8 +133,8 @@ TEST(Output, NumericsTrustAndLayoutAreTheLastColumns) {
   run.time.host = {.issue = Nanos(40), .bound = Nanos(5)};
   const auto rows = parse_csv(rendered({run}, OutputFormat::csv));
   const auto last = [](const std::vector<std::string>& row) {
-    std::vector<std::string> cells(row.end() - 42, row.end() - 37);
-    cells.insert(cells.end(), row.end() - 30, row.end());
+    std::vector<std::string> cells(row.end() - 43, row.end() - 38);
+    cells.insert(cells.end(), row.end() - 31, row.end());
     return cells;
   };
   EXPECT_THAT(last(rows[0]),
@@ -145,14 +145,14 @@ TEST(Output, NumericsTrustAndLayoutAreTheLastColumns) {
                   "gather", "reduce", "keep_gathered", "lora_rank", "lora_alpha", "lora_targets",
                   "expert_parallel", "capacity_factor", "expert_strategy", "reserved_bytes",
                   "device_bytes", "alloc_retries", "host_issue_ns", "host_bound_ns",
-                  "allocated_error", "reserved_error", "device_error", "status"));
+                  "allocated_error", "reserved_error", "device_error", "status", "fits_certain"));
   EXPECT_THAT(
       last(rows[1]),
       testing::ElementsAre("1/3", "true", "false", "embed,norm", "512", "datasheet only", "0.25",
                            "megatron_fsdp", "0123456789ab", "1000000000", "bf16", "embed=0.5",
                            "embed", "true", "0.5", "100", "attention", "copy_engine", "symmetric",
                            "3", "16", "2.5", "q_proj,v_proj", "8", "1.25", "optim", "150", "170",
-                           "3", "40", "5", "0.001", "0.01", "0.02", "complete"));
+                           "3", "40", "5", "0.001", "0.01", "0.02", "complete", ""));
   EXPECT_THAT(rendered({run}, OutputFormat::md),
               testing::EndsWith(
                   "| 1/3 | true | false | embed,norm | 512 | megatron_fsdp | "

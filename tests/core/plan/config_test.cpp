@@ -262,10 +262,10 @@ INSTANTIATE_TEST_SUITE_P(
              "--freeze: expected part of a parameter's name, got nothing"},
         Case{"frozen_too_many",
              [](PlanConfig& c) {
-               c.model.layers = 100'000;  // 1'000'000 / 100'000 = 10
-               c.frozen.assign(11, "embed");
+               c.model.layers = 4'096;  // 1'000'000 / 4'096 = 244
+               c.frozen.assign(245, "embed");
              },
-             "--freeze: expected at most 10 texts for a model of 100000 layers, got 11"},
+             "--freeze: expected at most 244 texts for a model of 4096 layers, got 245"},
         Case{"frozen_part_of_fused", [](PlanConfig& c) { c.frozen = {"v_proj"}; },
              "--freeze: expected whole parameters, but 'v_proj' names only a part of the fused "
              "'model.layers.0.self_attn.qkv_proj.weight'"},
@@ -324,7 +324,7 @@ INSTANTIATE_TEST_SUITE_P(
         Case{"model", [](PlanConfig& c) { c.model.kv_heads = 5; },
              "--model: num_key_value_heads: expected a divisor of num_attention_heads (32), got 5"},
         Case{"model_without_layers", [](PlanConfig& c) { c.model.layers = 0; },
-             "--model: num_hidden_layers: expected an integer from 1 to 100000, got 0"}),
+             "--model: num_hidden_layers: expected an integer from 1 to 4096, got 0"}),
     case_name);
 
 }  // namespace

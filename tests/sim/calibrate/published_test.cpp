@@ -158,7 +158,8 @@ TEST(Published, TheDefaultTablesOfAGpuAreTheBetterOnes) {
   const auto own = errors_of_gpus(PriceTables::own);
   const auto published = errors_of_gpus(PriceTables::published);
   int compared = 0;
-  for (const std::string& name : list_gpus(kCatalogue / "gpus").value()) {
+  const std::vector<std::string> names = list_gpus(kCatalogue / "gpus").value();
+  for (const std::string& name : names) {
     const Gpu gpu = load_gpu(name, kCatalogue / "gpus").value();
     const bool has_both = gpu.published && !gpu.published->attention.empty() && own.contains(name);
     EXPECT_EQ(gpu.default_tables.has_value(), has_both) << name;

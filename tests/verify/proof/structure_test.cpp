@@ -111,7 +111,11 @@ TEST(Structure, NumbersThatNoPlanHas) {
       [](Program& p, Sound&) { p.pools[0].alignment = 0; },
       [](Program& p, Sound&) { p.plans[0].segments[0].repeat = 0; },
       [](Program& p, Sound&) { p.config.mesh.resize(Axis::dp_shard, 0); },
-      [](Program& p, Sound&) { p.groups.emplace_back().cut = {Axis::dp_shard, Axis::dp_shard}; },
+      [](Program& p, Sound&) {
+        Group& group = p.groups.emplace_back();
+        group.unit = p.units.front().id;
+        group.cut = {Axis::dp_shard, Axis::dp_shard};
+      },
       [](Program& p, Sound&) { p.buffers[0].holds = Contents{.kind = ContentKind::gradient}; },
       [](Program& p, Sound& s) { op_at(p, s.acquired).body = Acquire{.buffer = s.state}; },
       [](Program& p, Sound& s) {
