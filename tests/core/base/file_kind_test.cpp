@@ -17,7 +17,7 @@ constexpr std::string_view kPointer =
     "oid sha256:4d7a214614ab2935c943f9e0ff69d22eadbb8f32b1258daaa5e2ca24d17e2393\nsize 12345\n";
 
 TEST(FileKind, IsToldByTheFirstBytes) {
-  constexpr std::array<std::pair<std::string_view, FileKind>, 23> kFiles{{
+  constexpr std::array<std::pair<std::string_view, FileKind>, 24> kFiles{{
       {kPointer, FileKind::git_lfs_pointer},
       {"version https://hawser.github.com/spec/v1\n", FileKind::git_lfs_pointer},
       {"\x1f\x8b\x08\0"sv, FileKind::gzip},

@@ -16,10 +16,10 @@ namespace {
 
 using testing::HasSubstr;
 
-const std::filesystem::path kScenarios = testing_cost::kGpus.parent_path();
+const std::filesystem::path kShippedScenarios = testing_cost::kGpus.parent_path();
 
 ModelShape shape_of(const std::string& name) {
-  return load_model(name, kScenarios / "models").value().shape;
+  return load_model(name, kShippedScenarios / "models").value().shape;
 }
 
 PredictionKind kind(const std::string& engine, const std::string& gpu) {
@@ -61,7 +61,7 @@ TEST(OwnErrorOf, OneRunHasNoAverage) {
 
 // Rows name their class in words; it is that of the model that they name.
 TEST(OwnSteps, EveryRowHasTheClassOfItsModel) {
-  const auto steps = load_own_steps(kScenarios / "fidelity/own_steps.csv");
+  const auto steps = load_own_steps(kShippedScenarios / "fidelity/own_steps.csv");
   ASSERT_TRUE(steps) << steps.error().message();
   for (const OwnStep& each : *steps)
     EXPECT_EQ(each.kind.family, family_class(shape_of(each.model))) << each.model;
@@ -69,7 +69,7 @@ TEST(OwnSteps, EveryRowHasTheClassOfItsModel) {
 
 // README.md and docs/predict.md state these.
 TEST(OwnSteps, AreWhatTheDocumentationSays) {
-  const auto steps = load_own_steps(kScenarios / "fidelity/own_steps.csv").value();
+  const auto steps = load_own_steps(kShippedScenarios / "fidelity/own_steps.csv").value();
   const auto of = [&](PredictionKind which) { return own_error(steps, which).value(); };
   const OwnError llamas = of(kind("mfsdp", "h200"));
   EXPECT_EQ(llamas.runs, 72);
