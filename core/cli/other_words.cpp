@@ -251,9 +251,13 @@ constexpr std::array kValueMeanings{
                  .words = "op sac per-op"},
     ValueMeaning{
         .flag = "--recompute", .what = "none recomputes nothing", .words = "false off no 0"},
-    ValueMeaning{.flag = "--param-dtype", .what = "bf16", .words = "bfloat16 torch.bfloat16"},
-    ValueMeaning{.flag = "--param-dtype", .what = "fp16", .words = "float16 half torch.float16"},
-    ValueMeaning{.flag = "--param-dtype", .what = "fp32", .words = "float32 float torch.float32"}};
+    ValueMeaning{
+        .flag = "--param-dtype", .what = "here it is bf16", .words = "bfloat16 torch.bfloat16"},
+    ValueMeaning{
+        .flag = "--param-dtype", .what = "here it is fp16", .words = "float16 half torch.float16"},
+    ValueMeaning{.flag = "--param-dtype",
+                 .what = "here it is fp32",
+                 .words = "float32 float torch.float32"}};
 
 bool holds(WordList words, std::string_view word) {
   for (std::size_t begin = 0; begin < words.size();) {

@@ -116,7 +116,8 @@ TEST(Conformance, WhatIsNoRecordOfARunIsSaidInALine) {
   for (const char* name : {"", "x.sqlite", "x:", ":latest", "x:latest:"})
     EXPECT_THAT(refusal(fmt::format("--run '{}'", name)), HasSubstr("--run: ")) << name;
   EXPECT_THAT(refusal("--run x:newest"), HasSubstr("x: no such store\n"));
-  EXPECT_THAT(refusal(run_of(db, "newest")), HasSubstr("'newest': names no run of the store\n"));
+  EXPECT_THAT(refusal(run_of(db, "newest")),
+              HasSubstr("'newest': is the name of no run of the store\n"));
   const auto damaged = folder / "damaged.sqlite";
   std::filesystem::copy_file(db, damaged);
   std::filesystem::resize_file(damaged, std::filesystem::file_size(db) / 2);

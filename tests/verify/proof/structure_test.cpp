@@ -113,7 +113,7 @@ TEST(Structure, NumbersThatNoPlanHas) {
       [](Program& p, Sound&) { p.config.mesh.resize(Axis::dp_shard, 0); },
       [](Program& p, Sound&) {
         Group& group = p.groups.emplace_back();
-        group.unit = p.units.front().id;
+        group.unit = p.units.emplace_back().id;
         group.cut = {Axis::dp_shard, Axis::dp_shard};
       },
       [](Program& p, Sound&) { p.buffers[0].holds = Contents{.kind = ContentKind::gradient}; },
