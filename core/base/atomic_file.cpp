@@ -6,8 +6,10 @@
 
 #include <cerrno>
 #include <charconv>
+#include <chrono>
 #include <optional>
 #include <system_error>
+#include <thread>
 #include <utility>
 
 namespace mfsdp {
@@ -49,6 +51,24 @@ Result<OpenFile> create_beside(const std::string& target, mode_t mode, int& erro
   return fail(target, "no temporary file", Fault::environment);
 }
 
+/// A pipe with a name, opened to write once something reads it; without a reader opening blocks.
+Result<int> open_pipe(const std::string& path) {
+  constexpr int kTries = 100;
+  constexpr std::chrono::milliseconds kBetweenTries{50};  // 5 s in all
+  for (int i = 0; i < kTries; ++i) {
+    const int descriptor = ::open(path.c_str(), O_WRONLY | O_NONBLOCK | O_CLOEXEC);
+    if (descriptor >= 0) {
+      ::fcntl(descriptor, F_SETFL, ::fcntl(descriptor, F_GETFL) & ~O_NONBLOCK);
+      return descriptor;
+    }
+    if (errno != ENXIO)
+      return fail(path, "cannot write: " + std::generic_category().message(errno),
+                  Fault::environment);
+    std::this_thread::sleep_for(kBetweenTries);
+  }
+  return fail(path, "is a pipe that nothing has opened to read for 5 s");
+}
+
 }  // namespace
 
 tl::unexpected<Error> AtomicFile::failure(int error_number) const {
@@ -70,6 +90,11 @@ Result<AtomicFile> AtomicFile::create(const std::filesystem::path& path) {
   const bool exists = ::stat(file.target_.c_str(), &status) == 0;
   if (exists && S_ISDIR(status.st_mode))
     return fail(file.shown_, "is a directory, expected a file to write");
+  if (exists && S_ISFIFO(status.st_mode)) {
+    MFSDP_LET(descriptor, open_pipe(file.target_));
+    file.descriptor_ = descriptor;
+    return file;
+  }
   if (exists && !S_ISREG(status.st_mode)) {
     file.descriptor_ = ::open(file.target_.c_str(), O_WRONLY | O_CLOEXEC);
     if (file.descriptor_ < 0) return file.failure(errno);

@@ -15,7 +15,7 @@ constexpr std::string_view kComparedText = "H100 and H200";
 /// The models that ran had these products (gpu_backend/compare/engines.py); other code for the same
 /// model allocates otherwise.
 constexpr std::string_view kModelCode =
-    "with query, key and value in one product, gate and up in another; other model code: not known";
+    "models with fused QKV and gate-up products; other model code: not known";
 
 }  // namespace
 
@@ -35,8 +35,9 @@ std::optional<EngineErrors> engine_errors(EngineKind engine, const PlanConfig& c
           .allocated = 0.0005,
           .reserved = 0.003,
           .device = kDevice,
-          .source = fmt::format("at worst of 76 runs on {}, device memory of 25, PyTorch 2.11, {}",
-                                kComparedText, kModelCode)};
+          .source =
+              fmt::format("at worst of 76 runs on {} (device memory: 25 runs), PyTorch 2.11, {}",
+                          kComparedText, kModelCode)};
     case EngineKind::fsdp2_compile_loss:
       return EngineErrors{
           .allocated = 0.035,

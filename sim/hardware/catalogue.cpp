@@ -39,6 +39,24 @@ std::string digits_of(std::string_view name) {
   return digits;
 }
 
+/// Whether the letters of one name are among those of the other, in their order: "hh100" and "h1oo"
+/// have h100's, and "v100" has not. An o is no letter here.
+bool has_letters_of(std::string_view name, std::string_view asked) {
+  const auto letters_of = [](std::string_view of) {
+    std::string letters;
+    for (const char c : lower_case(of))
+      if (c >= 'a' && c <= 'z' && c != 'o') letters += c;
+    return letters;
+  };
+  std::string fewer = letters_of(name);
+  std::string more = letters_of(asked);
+  if (fewer.size() > more.size()) std::swap(fewer, more);
+  std::size_t at = 0;
+  for (const char c : more)
+    if (at < fewer.size() && fewer[at] == c) ++at;
+  return at == fewer.size();
+}
+
 /// Whether `text` has `word` where no letter or digit of another name precedes it: "h200" is in
 /// "nvidia-h200-sxm", and not in "gh200".
 bool has_word(std::string_view text, std::string_view word) {
@@ -76,7 +94,8 @@ std::string meant_entry(std::string_view asked, const std::vector<std::string>& 
   if (!best.empty()) return best;
   std::vector<std::string> same_number;
   for (const std::string& name : names)
-    if (digits_of(name) == digits_of(asked) || name.starts_with(lower_case(asked)))
+    if ((digits_of(name) == digits_of(asked) && has_letters_of(name, asked)) ||
+        name.starts_with(lower_case(asked)))
       same_number.push_back(name);
   const std::string closest = closest_to(asked, same_number);
   constexpr std::size_t kShare = 2;  // of its letters may differ

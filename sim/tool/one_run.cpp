@@ -189,6 +189,14 @@ std::string judged(std::string output, OutputFormat format, const BudgetReport& 
   return with_budget(std::move(output), format, report, session.style);
 }
 
+/// Why a run does not pass --require-fit.
+std::string why_unfit(const PredictedRun& run) {
+  if (!run.memory.fits) return "does not fit";
+  if (run.memory.barely_fits())
+    return "fits within the error of the prediction alone; --allow-within-error accepts that";
+  return "the routing sends more rows than there is room for";
+}
+
 }  // namespace
 
 Result<ExitCode> run_one(const SimOptions& options, const Session& session) {
@@ -214,6 +222,7 @@ Result<ExitCode> run_one(const SimOptions& options, const Session& session) {
   MFSDP_LET(longer, explanation(options, question, prediction, session.style, asker));
   MFSDP_TRY(write_files(options, question, run));
   if (asks_for_others(options)) run.other_engines.push_back(under_fsdp2(options, asker));
+  const std::string lack = why_unfit(run);
   const bool fits_as_asked = passes_fit(run, options.allow_within_error);
   const RunResult result(std::move(run));
   if (options.budget_out)
@@ -226,6 +235,7 @@ Result<ExitCode> run_one(const SimOptions& options, const Session& session) {
   MFSDP_TRY(store.save({&result, 1}));
   std::string text = render_runs({&result, 1}, common.output, session.style, store.note());
   bool good = !options.require_fit || fits_as_asked;
+  if (!good) report_note(session.err, "--require-fit: " + lack, session.tool);
   if (report) {
     text = judged(std::move(text), common.output, *report, session);
     good = good && passes(*report);

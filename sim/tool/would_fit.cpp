@@ -142,10 +142,15 @@ std::vector<WouldFit> would_fit(const SimOptions& asked, const PredictedRun& run
   search.first_of(smaller_batches(base, config));
   search.first_of(more_gpus(base, config));
   if (!search.is_empty()) return search.take();
-  Setting all = more_sharded(saving[2], config);
-  if (auto smaller = smaller_batches(all, config); !smaller.empty())
-    all = std::move(smaller.back());
-  if (!search.first_of({all})) search.first_of(more_gpus(all, config));
+  const auto with_the_rest = [&](const Setting& saver) {
+    Setting all = more_sharded(saver, config);
+    auto smaller = smaller_batches(all, config);
+    return smaller.empty() ? all : std::move(smaller.back());
+  };
+  const Setting all = with_the_rest(saving[2]);
+  // What slows the step further is named only where recomputation is not enough.
+  if (!search.first_of({all}) && !search.first_of(more_gpus(with_the_rest(saving[1]), config)))
+    search.first_of(more_gpus(all, config));
   return search.take();
 }
 

@@ -147,6 +147,13 @@ bool is_accepted_without_defaults(const Program& program, std::string_view plan_
 }
 
 /// The checker is given files: that of --plan as it is, or the plan that was built as one.
+/// Whether JSON says that it is a certificate, of whatever version.
+bool has_schema_of_certificate(const std::string& json) {
+  const auto document = nlohmann::json::parse(json);
+  return document.is_object() && document.contains("schema") && document["schema"].is_string() &&
+         document["schema"].get<std::string>().starts_with("mfsdp.certificate");
+}
+
 Result<ExitCode> check_plan(const Program& program, const VerifyOptions& options,
                             const Session& session) {
   std::string plan_text;
@@ -159,6 +166,10 @@ Result<ExitCode> check_plan(const Program& program, const VerifyOptions& options
   MFSDP_LET(certificate, read_file(*options.check, "a certificate", kMostFileBytes));
   if (!nlohmann::json::accept(certificate))
     return fail(*options.check, "not JSON: expected a certificate, as --certificate writes it");
+  if (!has_schema_of_certificate(certificate))
+    return fail(*options.check,
+                "is no certificate: expected one that --certificate writes, with the schema "
+                "mfsdp.certificate");
   const auto checked = check_certificate(plan_text, certificate);
   const bool is_other_text =
       !checked && is_accepted_without_defaults(program, plan_text, certificate);

@@ -279,7 +279,7 @@ TEST(LoadGpu, NamesTheClosestAndTheMissing) {
                                      {"b20", "b200"}})
     EXPECT_THAT(load_gpu(asked, kGpus).error().message(),
                 HasSubstr(fmt::format("unknown GPU \"{}\"; the closest is \"{}\"", asked, meant)));
-  for (const char* asked : {"rtx4090", "h800", "tpu"})
+  for (const char* asked : {"rtx4090", "h800", "v100", "tpu"})
     EXPECT_THAT(load_gpu(asked, kGpus).error().message(),
                 HasSubstr("the catalogue has nothing like it (--list-gpus shows all"))
         << asked;

@@ -78,7 +78,8 @@ TEST(WouldFit, MoreShardingAndMoreGpus) {
 /// Neither recomputation nor GPUs alone are enough.
 TEST(WouldFit, SettingsTogether) {
   const auto settings = checked({"--model", "llama3_70b", "--gpus", "8"});
-  EXPECT_THAT(settings, Contains(with("--recompute full --prefetch 0 --grad-slots 1 --gpus 32")));
+  // 62.18 GiB of 79.07: what slows the step further is not needed.
+  EXPECT_THAT(settings, ElementsAre(with("--recompute full --gpus 32")));
 }
 
 /// What the engine offers: it has neither --prefetch nor --grad-slots.
