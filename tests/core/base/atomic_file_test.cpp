@@ -4,6 +4,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <sys/stat.h>
+#include <unistd.h>
 
 #include <array>
 #include <string>
@@ -133,6 +134,22 @@ TEST(AtomicFileErrors, AReadOnlyFileIsNotReplaced) {
   });
   EXPECT_EQ(test::wait_for(child), 0);
   EXPECT_EQ(test::read_file(folder / "out"), "old");
+}
+
+TEST(AtomicFileErrors, APipeWithoutAReaderEndsTheWait) {
+  const ScratchFolder folder;
+  const std::string path = folder / "pipe";
+  ASSERT_EQ(::mkfifo(path.c_str(), 0600), 0);
+  const auto outcome = write_file_atomically(path, "text");
+  ASSERT_FALSE(outcome);
+  EXPECT_EQ(outcome.error().message(),
+            path + ": is a pipe that nothing has opened to read for 5 s");
+  const int reader = ::open(path.c_str(), O_RDONLY | O_NONBLOCK);
+  ASSERT_GE(reader, 0);
+  ASSERT_TRUE(write_file_atomically(path, "text"));
+  std::array<char, 8> got{};
+  EXPECT_EQ(::read(reader, got.data(), got.size()), 4);
+  ::close(reader);
 }
 
 }  // namespace
