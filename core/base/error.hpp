@@ -36,11 +36,11 @@ using Result = tl::expected<T, Error>;
 /// Collects what is wrong, so that a refusal names all its reasons at once.
 class Reasons {
  public:
-  /// Keeps the errors of an outcome; the outcome itself says whether its value can be used.
+  /// Keeps the errors of an outcome. False if it has any.
   template <class T>
-  const Result<T>& add(const Result<T>& outcome) {
+  bool add(const Result<T>& outcome) {
     if (!outcome) add(outcome.error());
-    return outcome;
+    return outcome.has_value();
   }
   void add(tl::unexpected<Error> error) { add(std::move(error.value())); }
   void add(Error error) {

@@ -147,11 +147,18 @@ bool is_accepted_without_defaults(const Program& program, std::string_view plan_
 }
 
 /// The checker is given files: that of --plan as it is, or the plan that was built as one.
-/// Whether JSON says that it is a certificate, of whatever version.
-bool has_schema_of_certificate(const std::string& json) {
-  const auto document = nlohmann::json::parse(json);
-  return document.is_object() && document.contains("schema") && document["schema"].is_string() &&
-         document["schema"].get<std::string>().starts_with("mfsdp.certificate");
+/// That a file is JSON with the schema of a certificate, of whatever version.
+Result<void> expect_certificate(const std::string& text, const std::string& path) {
+  const auto document = nlohmann::json::parse(text, nullptr, false);
+  if (document.is_discarded())
+    return fail(path, "not JSON: expected a certificate, as --certificate writes it");
+  const bool has_schema = document.is_object() && document.contains("schema") &&
+                          document["schema"].is_string() &&
+                          document["schema"].get<std::string>().starts_with("mfsdp.certificate");
+  if (has_schema) return {};
+  return fail(path,
+              "is no certificate: expected one that --certificate writes, with the schema "
+              "mfsdp.certificate");
 }
 
 Result<ExitCode> check_plan(const Program& program, const VerifyOptions& options,
@@ -164,12 +171,7 @@ Result<ExitCode> check_plan(const Program& program, const VerifyOptions& options
     plan_text = to_canonical_json(program);
   }
   MFSDP_LET(certificate, read_file(*options.check, "a certificate", kMostFileBytes));
-  if (!nlohmann::json::accept(certificate))
-    return fail(*options.check, "not JSON: expected a certificate, as --certificate writes it");
-  if (!has_schema_of_certificate(certificate))
-    return fail(*options.check,
-                "is no certificate: expected one that --certificate writes, with the schema "
-                "mfsdp.certificate");
+  MFSDP_TRY(expect_certificate(certificate, *options.check));
   const auto checked = check_certificate(plan_text, certificate);
   const bool is_other_text =
       !checked && is_accepted_without_defaults(program, plan_text, certificate);
