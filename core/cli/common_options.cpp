@@ -146,8 +146,9 @@ Flag lora_dropout_flag() {
           .apply = [](const std::string& text) -> Result<void> {
             const auto value = parse_rational(text, "--lora-dropout");
             if (value && value->num == 0) return {};
-            return fail("--lora-dropout",
-                        in_quotes(text) + " is not 0: dropout is not modelled (docs/limits.md)");
+            return fail(
+                "--lora-dropout",
+                in_quotes(text) + " is not 0: dropout is not modelled (docs/reference/limits.md)");
           },
           .shapes_plan = true};
 }
