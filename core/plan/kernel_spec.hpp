@@ -6,8 +6,8 @@
 // To add a kind: its name here, its row in kernel_spec.cpp (of attention and experts in
 // attention_specs.cpp and expert_specs.cpp), run_kind<> in verify/cpu/kernels,
 // bind_kind<> in gpu_backend/cuda/kernels, and the model's steps that it does in
-// verify/proof/model_steps.cpp and verify/checker/model.cpp, which are written down apart from this
-// table, and from each other, on purpose.
+// verify/proof/values/model_steps.cpp and verify/checker/model.cpp, which are written down apart
+// from this table, and from each other, on purpose.
 #pragma once
 
 #include <array>

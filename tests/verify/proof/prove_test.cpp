@@ -15,7 +15,7 @@
 #include "tests/support/random_configurations.hpp"
 #include "tests/support/samples.hpp"
 #include "tests/support/tiny_program.hpp"
-#include "verify/proof/unrolled_plan.hpp"
+#include "verify/proof/order/unrolled_plan.hpp"
 
 namespace mfsdp {
 namespace {

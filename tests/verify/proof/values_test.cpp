@@ -1,4 +1,4 @@
-#include "verify/proof/values.hpp"
+#include "verify/proof/values/values.hpp"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -8,8 +8,8 @@
 #include "tests/support/plan_builder.hpp"
 #include "tests/support/random_configurations.hpp"
 #include "tests/support/samples.hpp"
-#include "verify/proof/model_binding.hpp"
-#include "verify/proof/overlap.hpp"
+#include "verify/proof/order/overlap.hpp"
+#include "verify/proof/values/model_binding.hpp"
 
 namespace mfsdp {
 namespace {
