@@ -334,8 +334,9 @@ Result<void> read_scores(const HfFields& fields, const HfFamily& family, ModelSh
     if (!family.scaled_scores) {
       const bool off = field == nullptr || *field == 0 || *field == false;
       if (!off && &number.value != &shape.query_scalar)
-        return fields.wrong(number.name,
-                            "none (not modelled: soft caps of scores or logits; docs/limits.md)");
+        return fields.wrong(
+            number.name,
+            "none (not modelled: soft caps of scores or logits; docs/reference/limits.md)");
       continue;
     }
     // Null switches a cap off; only an absent field means the family's own number.

@@ -319,7 +319,7 @@ Result<void> check_lora(const PlanConfig& config) {
   const std::vector<LoraTarget> all = lora_targets(config.model);
   if (all.empty())
     return fail("--lora-rank", fmt::format("expected none: adapters are not modelled for {} "
-                                           "(docs/limits.md)",
+                                           "(docs/reference/limits.md)",
                                            to_string(config.model.family)));
   if (config.lora_alpha.num <= 0 || config.lora_alpha.den <= 0 ||
       config.lora_alpha.num / config.lora_alpha.den > config_limits::lora_rank)

@@ -16,8 +16,8 @@
 //
 // and X = Q X once, after the last step. Products of polynomials of R are symmetric: of each the
 // lower half is computed, in parts, and mirrored. Rounding of R makes tiny singular values
-// uncertain, and grows by a^2 a step as they do: docs/optimizers.md says how far, in fp16.
-// `orthogonal_products` lists what it takes; what it costs follows from that list.
+// uncertain, and grows by a^2 a step as they do: docs/reference/optimizers.md says how far, in
+// fp16. `orthogonal_products` lists what it takes; what it costs follows from that list.
 #pragma once
 
 #include <cmath>

@@ -1,5 +1,5 @@
 // Optimizers as data: what each keeps of a parameter, and its arithmetic, for planner, backends and
-// saves. docs/optimizers.md has the bytes of each.
+// saves. docs/reference/optimizers.md has the bytes of each.
 //
 // To add one: its name in Optimizer, its rule here and in UpdateRules, and what it keeps in
 // verify/checker/places.cpp, which shares no code. The kernel `update` of a

@@ -60,7 +60,7 @@ constexpr DragByCopies kCopyEngineDragByCopies{.most = 1.270, .share = 0.2026};
 // there, bf16 and fp32: 1.66 and 0.87; and on 2 H100 (a copy: 2957 GB/s), where a collective costs
 // products what they lose while it is there times its time there: 0.87, 0.98 and 0.57. This is the
 // mean of the six. In steps products beside a collective lose what its SMs make them lose, no more
-// (gpu_backend/measurements/2026-11-28-kernels-beside-collectives.md).
+// (docs/lab/2026-11-28-kernels-beside-collectives.md).
 constexpr double kDraw = 1.065;
 
 // What a collective costs kernels of other classes over what it costs products, on 2 H100. Of

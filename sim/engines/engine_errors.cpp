@@ -19,11 +19,11 @@ constexpr std::string_view kModelCode =
 
 }  // namespace
 
-// gpu_backend/measurements/2026-11-25-engines.md and -2.md: runs on one GPU that were predicted
+// docs/lab/2026-11-25-engines.md and -2.md: runs on one GPU that were predicted
 // before they ran, and predicted again after what two of 74 showed had been mended; 25 on two GPUs
 // (2026-11-26-engines-3.md and -4.md), v2 with tied weights there, too. With a compiled
 // loss: 2026-11-25-many-h100.md and 2026-11-26-many-h200.md, predicted after they ran. mcore's
-// allocated memory alone was compared, with runs that others published (docs/engines.md).
+// allocated memory alone was compared, with runs that others published (docs/guide/engines.md).
 std::optional<EngineErrors> engine_errors(EngineKind engine, const PlanConfig& config,
                                           std::string_view gpu) {
   if (is_mcore(engine) || std::ranges::find(kCompared, gpu) == kCompared.end()) return std::nullopt;

@@ -61,7 +61,7 @@ TEST(Equality, ExactSumsGiveOneResult) {
   EXPECT_LT(all.first.steps.back().loss, all.first.steps.front().loss);
 }
 
-// The numbers came from one CPU and hold on all, x86-64 and Arm: docs/determinism.md.
+// The numbers came from one CPU and hold on all, x86-64 and Arm: docs/how/determinism.md.
 TEST(Equality, HasTheSameBitsOnEveryMachine) {
   PlanConfig config = test::nano();
   config.mesh = data_parallel_mesh(1, 2);
