@@ -41,8 +41,8 @@ struct Allocation {
 };
 
 /// Places all items under a policy:
-///   temporary      first fit in issue order, which is quadratic where thousands of items are live at
-///                  once; beyond kFirstFitBudget (packing.hpp) long-lived ones are placed first
+///   temporary      first fit in issue order, quadratic where thousands of items are live at once;
+///                  beyond kFirstFitBudget (packing.hpp) long-lived ones are placed first
 ///   double_buffer  slots that are reused in rotation, one slot size per slot_class
 ///   trace_pool     left edge: the first free slot, as large as the largest item in it
 ///   best_fit       lowest fitting gap, in several orders; the lowest height wins

@@ -64,8 +64,8 @@ struct Cuts {
 ///   main_weight      B/I from optim on (B/(I O) under HFSDP), else B; none where the main dtype is
 ///                    the compute dtype, and none for frozen groups
 ///   main_grad        B/I from optim_grads on, else B
-///   states           of the optimizer: each as many values as main_weight has, or would have; scales
-///                    have one value for each kStateBlock elements
+///   states           of the optimizer: each as many values as main_weight has, or would have;
+///                    scales have one value for each kStateBlock elements
 struct ResidentElements {
   std::int64_t model_weight = 0;
   std::int64_t main_weight = 0;
