@@ -107,10 +107,10 @@ TEST(HfConfig, ReadsGpt2ByItsOwnNames) {
   EXPECT_EQ(error_of(with("n_embd", "", text)),
             "config.json: n_embd: expected an integer from 1 to 2147483647, got nothing");
   EXPECT_EQ(error_of(with("scale_attn_weights", "false", text)),
-            "config.json: scale_attn_weights: expected true (scores that are not scaled are not "
+            "config.json: scale_attn_weights: expected true (unscaled attention logits are not "
             "modelled), got false");
   EXPECT_EQ(error_of(with("rope_theta", "5000", text)),
-            "config.json: family gpt2: expected no RoPE, and nothing said of it");
+            "config.json: family gpt2: expected no RoPE and no settings of it");
 }
 
 TEST(HfConfig, ReadsOlmo2) {
@@ -219,7 +219,7 @@ INSTANTIATE_TEST_SUITE_P(
         BadField{"num_key_value_heads", "64",
                  "num_key_value_heads: expected an integer from 1 to 32, got 64"},
         BadField{"head_dim", "127",
-                 "head_dim: expected an even number (RoPE turns pairs), got 127"}));
+                 "head_dim: expected an even number (RoPE rotates pairs), got 127"}));
 
 const std::string kTypes =
     "model_type: expected deepseek_v2, deepseek_v3, gemma, gemma2, gemma3_text, gpt2, gpt_oss, "
@@ -271,12 +271,12 @@ INSTANTIATE_TEST_SUITE_P(
                  "residual_multiplier: expected none (not modelled: scaled activations; "
                  "docs/reference/limits.md), got 0.22"},
         BadField{"is_causal", "false",
-                 "is_causal: expected true (attention to later tokens is not modelled), got false"},
+                 "is_causal: expected true (bidirectional attention is not modelled), got false"},
         BadField{"architectures", R"(["LlamaForSequenceClassification"])",
                  "architectures: expected a class ...ForCausalLM (other heads are not modelled), "
                  "got [\"LlamaForSequenceClassification\"]"},
         BadField{"partial_rotary_factor", "0.5",
-                 "partial_rotary_factor: expected 1 (RoPE turns whole heads), got 0.5"}));
+                 "partial_rotary_factor: expected 1 (RoPE rotates whole heads), got 0.5"}));
 
 INSTANTIATE_TEST_SUITE_P(
     Numbers, BadFields,
