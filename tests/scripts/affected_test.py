@@ -6,8 +6,12 @@ for every include line of the tree: a change of the header selects the tests of 
 import importlib.machinery
 import importlib.util
 import os
+import shutil
+import subprocess
 import sys
+import tempfile
 import unittest
+import unittest.mock
 from pathlib import Path
 
 HERE = Path(__file__).resolve().parent
@@ -164,6 +168,30 @@ class Files(unittest.TestCase):
         for path in ("sim/cost/gemm.cpp", "gpu_backend/train/train.cpp", "verify/cpu/machine/machine.cpp",
                      "gpu_backend/cuda/README.md", "docs/tour.md"):
             self.assertEqual(change_of(path).cuda, "left out", path)
+
+
+class Differences(unittest.TestCase):
+    """Changed files of a repository with one commit, then two."""
+
+    def test_gone_renamed_and_new_files_count_and_without_a_commit_everything_does(self):
+        with tempfile.TemporaryDirectory() as folder, unittest.mock.patch.object(affected, "ROOT", Path(folder)):
+            def git(*words):
+                subprocess.run(["git", "-c", "user.name=a", "-c", "user.email=a@b", *words], cwd=folder, check=True,
+                               stdout=subprocess.DEVNULL)
+            (Path(folder) / "scripts").mkdir()
+            shutil.copy(ROOT / "scripts/changed-files", Path(folder) / "scripts")
+            for name in ("gone", "renamed", "same"):
+                (Path(folder) / name).write_text(f"text of {name}\n")
+            git("init", "-q")
+            git("add", "-A")
+            git("commit", "-q", "-m", "first")
+            self.assertEqual(affected.changed_files(None), (set(), ["there is no commit to compare with"]))
+            git("mv", "renamed", "name")
+            git("rm", "-q", "gone")
+            git("commit", "-q", "-m", "second")
+            (Path(folder) / "new").write_text("text\n")
+            self.assertEqual(affected.changed_files(None), ({"gone", "renamed", "name", "new"}, []))
+            self.assertEqual(affected.changed_files("HEAD"), ({"new"}, []))
 
 
 if __name__ == "__main__":
