@@ -13,8 +13,8 @@
 
 #include "core/base/json_text.hpp"
 #include "core/cli/format.hpp"
-#include "core/cli/output.hpp"
 #include "core/cli/table.hpp"
+#include "reports/render/output.hpp"
 #include "reports/store/find_runs.hpp"
 
 namespace mfsdp {

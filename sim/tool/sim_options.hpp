@@ -10,10 +10,10 @@
 
 #include "core/cli/common_options.hpp"
 #include "core/cli/help.hpp"
-#include "core/cli/sweep.hpp"
 #include "core/plan/attention_choice.hpp"
 #include "core/plan/engine.hpp"
 #include "core/plan/price_tables.hpp"
+#include "sim/tool/sweep.hpp"
 
 namespace mfsdp {
 

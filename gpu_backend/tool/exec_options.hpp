@@ -8,10 +8,10 @@
 #include <vector>
 
 #include "core/cli/common_options.hpp"
-#include "core/cli/data_options.hpp"
 #include "core/cli/help.hpp"
 #include "core/plan/attention_choice.hpp"
 #include "core/plan/rate_schedule.hpp"
+#include "gpu_backend/tool/data_options.hpp"
 
 namespace mfsdp {
 

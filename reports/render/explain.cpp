@@ -1,4 +1,4 @@
-#include "core/cli/explain.hpp"
+#include "reports/render/explain.hpp"
 
 #include <fmt/format.h>
 

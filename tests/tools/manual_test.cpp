@@ -5,10 +5,10 @@
 #include <map>
 #include <nlohmann/json.hpp>
 
-#include "core/cli/exec_options.hpp"
-#include "core/cli/sim_options.hpp"
-#include "core/cli/verify_options.hpp"
+#include "gpu_backend/tool/exec_options.hpp"
+#include "sim/tool/sim_options.hpp"
 #include "tests/support/scratch_folder.hpp"
+#include "verify/tool/verify_options.hpp"
 
 namespace mfsdp {
 namespace {

@@ -1,8 +1,8 @@
-#include "core/cli/explain.hpp"
+#include "reports/render/explain.hpp"
 
 #include <gmock/gmock.h>
 
-#include "tests/core/cli/sample_run.hpp"
+#include "tests/reports/render/sample_run.hpp"
 
 namespace mfsdp {
 namespace {

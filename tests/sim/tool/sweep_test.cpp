@@ -1,10 +1,10 @@
-#include "core/cli/sweep.hpp"
+#include "sim/tool/sweep.hpp"
 
 #include <gmock/gmock.h>
 
 #include <fstream>
 
-#include "core/cli/sim_options.hpp"
+#include "sim/tool/sim_options.hpp"
 #include "tests/support/scratch_folder.hpp"
 
 namespace mfsdp {

@@ -1,4 +1,4 @@
-#include "core/cli/sim_options.hpp"
+#include "sim/tool/sim_options.hpp"
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>
@@ -8,7 +8,7 @@
 #include <utility>
 
 #include "core/base/amount.hpp"
-#include "core/cli/sweep.hpp"
+#include "sim/tool/sweep.hpp"
 
 namespace mfsdp {
 namespace {

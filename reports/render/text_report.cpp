@@ -1,4 +1,4 @@
-#include "core/cli/text_report.hpp"
+#include "reports/render/text_report.hpp"
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>
@@ -7,15 +7,15 @@
 #include <vector>
 
 #include "core/base/text.hpp"
-#include "core/cli/engine_names.hpp"
 #include "core/cli/format.hpp"
-#include "core/cli/partial_report.hpp"
 #include "core/cli/strategy_names.hpp"
 #include "core/cli/wrap.hpp"
 #include "core/model/model.hpp"
 #include "core/plan/config_fields.hpp"
 #include "core/shard/groups.hpp"
 #include "reports/record/step_figures.hpp"
+#include "reports/render/engine_names.hpp"
+#include "reports/render/partial_report.hpp"
 
 namespace mfsdp {
 namespace {

@@ -1,4 +1,4 @@
-#include "core/cli/sweep.hpp"
+#include "sim/tool/sweep.hpp"
 
 #include <fmt/format.h>
 

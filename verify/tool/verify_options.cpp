@@ -1,4 +1,4 @@
-#include "core/cli/verify_options.hpp"
+#include "verify/tool/verify_options.hpp"
 
 #include <fmt/format.h>
 

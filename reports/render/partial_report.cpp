@@ -1,4 +1,4 @@
-#include "core/cli/partial_report.hpp"
+#include "reports/render/partial_report.hpp"
 
 #include <fmt/format.h>
 

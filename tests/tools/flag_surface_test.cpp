@@ -2,10 +2,10 @@
 // CHANGELOG entry.
 #include <gmock/gmock.h>
 
-#include "core/cli/exec_options.hpp"
-#include "core/cli/sim_options.hpp"
-#include "core/cli/sweep.hpp"
-#include "core/cli/verify_options.hpp"
+#include "gpu_backend/tool/exec_options.hpp"
+#include "sim/tool/sim_options.hpp"
+#include "sim/tool/sweep.hpp"
+#include "verify/tool/verify_options.hpp"
 
 namespace mfsdp {
 namespace {
@@ -87,39 +87,6 @@ TEST(FlagSurface, MfsdpSim) {
        "--calibrate-out",      "--engine",         "--compare-engines", "--replay",
        "--alloc-conf",         "--memory-limit",   "--memory-snapshot"});
   EXPECT_THAT(flag_names(sim_flags(options)), testing::ElementsAreArray(names));
-}
-
-TEST(DataFlags, AWeightFollowsTheLastColon) {
-  const auto expect = [](const char* text, const char* path, double weight) {
-    const DataFlag read = parse_data(text).value();
-    EXPECT_EQ(read.path, path) << text;
-    EXPECT_EQ(read.weight, weight) << text;
-  };
-  expect("a.jsonl", "a.jsonl", 1);
-  expect("a.jsonl:0.7", "a.jsonl", 0.7);
-  expect("a:b:2", "a:b", 2);
-  expect("a:b", "a:b", 1);  // no number
-  expect("a:0", "a:0", 1);  // no weight
-  expect(":3", ":3", 1);    // no path
-  expect("synthetic:1e-2", "synthetic", 0.01);
-  const auto none = parse_data(std::string(MFSDP_SOURCE_DIR) + ":0");  // which is there
-  EXPECT_THAT(none.error().message(), testing::HasSubstr("--data: '0' is not a number"));
-}
-
-TEST(DataFlags, SchedulesAndEpochsAreNotContradicted) {
-  const auto said = [](std::vector<std::string> args) {
-    args.insert(args.end(), {"--model", "llama_nano", "--data", "a"});
-    const auto options = parse_exec_options(args);
-    return options ? "accepted" : options.error().message();
-  };
-  EXPECT_EQ(said({"--epochs", "2", "--warmup", "50"}), "accepted");
-  EXPECT_EQ(said({"--epochs", "2", "--steps", "50"}),
-            "--epochs: contradicts --steps: name one of them");
-  EXPECT_EQ(said({"--lr-schedule", "constant", "--min-lr", "1e-5"}),
-            "--min-lr: contradicts --lr-schedule constant");
-  EXPECT_EQ(said({"--decay-steps", "2"}), "--decay-steps: needs --lr-schedule wsd");
-  EXPECT_EQ(said({"--lr-schedule", "wsd", "--decay-steps", "9", "--warmup", "2"}),
-            "--decay-steps: 9 steps and 2 of warm-up are more than --steps 10");
 }
 
 TEST(FlagSurface, MfsdpExec) {

@@ -1,10 +1,10 @@
-#include "core/cli/text_report.hpp"
+#include "reports/render/text_report.hpp"
 
 #include <gmock/gmock.h>
 #include <rapidcheck/gtest.h>
 
 #include "core/cli/format.hpp"
-#include "tests/core/cli/sample_run.hpp"
+#include "tests/reports/render/sample_run.hpp"
 
 namespace mfsdp {
 namespace {

@@ -1,4 +1,4 @@
-#include "core/cli/data_options.hpp"
+#include "gpu_backend/tool/data_options.hpp"
 
 #include <filesystem>
 #include <limits>

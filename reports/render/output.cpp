@@ -1,4 +1,4 @@
-#include "core/cli/output.hpp"
+#include "reports/render/output.hpp"
 
 #include <fmt/format.h>
 
@@ -12,9 +12,9 @@
 
 #include "core/cli/format.hpp"
 #include "core/cli/table.hpp"
-#include "core/cli/text_report.hpp"
 #include "core/plan/config_fields.hpp"
 #include "reports/record/result_json.hpp"
+#include "reports/render/text_report.hpp"
 
 namespace mfsdp {
 namespace {

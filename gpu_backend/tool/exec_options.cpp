@@ -1,4 +1,4 @@
-#include "core/cli/exec_options.hpp"
+#include "gpu_backend/tool/exec_options.hpp"
 
 #include <fmt/format.h>
 

@@ -1,10 +1,10 @@
-#include "core/cli/output.hpp"
+#include "reports/render/output.hpp"
 
 #include <gmock/gmock.h>
 
 #include <nlohmann/json.hpp>
 
-#include "tests/core/cli/sample_run.hpp"
+#include "tests/reports/render/sample_run.hpp"
 
 namespace mfsdp {
 namespace {
