@@ -257,7 +257,7 @@ TEST(Values, NeighboursThatDependCannotBeSwapped) {
         }
       }
   }
-  EXPECT_GT(swapped, test::thinned(1000));
+  EXPECT_GE(swapped, test::kOneCase ? 0 : 1001);
 }
 
 /// Some of them, for tests that try much.
