@@ -14,6 +14,7 @@
 #include "core/plan/config_fields.hpp"
 #include "core/plan/exact_sums.hpp"
 #include "core/plan/loss_scale.hpp"
+#include "core/plan/transport.hpp"
 
 namespace mfsdp {
 namespace {
@@ -142,29 +143,30 @@ Result<void> check_kept(const PlanConfig& config) {
 
 /// Windows are entered at equal offsets on all ranks.
 Result<void> check_transports(const PlanConfig& config) {
-  const bool in_windows = config.gather != Transport::nccl || config.reduce != Transport::nccl;
-  if (orthogonalises(config.optimizer) && in_windows)
-    return fail(config.gather != Transport::nccl ? "--gather" : "--reduce",
+  const bool gathers_in_windows = traits_of(config.gather).uses_windows;
+  const bool reduces_in_windows = traits_of(config.reduce).uses_windows;
+  if (orthogonalises(config.optimizer) && (gathers_in_windows || reduces_in_windows))
+    return fail(gathers_in_windows ? "--gather" : "--reduce",
                 fmt::format("expected nccl with --optimizer {}: directions travel on the same "
                             "communicators and lie in no window",
                             to_string(config.optimizer)));
   const std::string strategy(to_string(config.strategy));
-  if (config.gather != Transport::nccl && config.strategy != Strategy::optim_grads_params)
+  if (gathers_in_windows && config.strategy != Strategy::optim_grads_params)
     return fail("--gather",
                 fmt::format("expected nccl with --strategy {}: it gathers in place, each rank from "
                             "an offset of its own, got {}",
                             strategy, to_string(config.gather)));
-  if (config.reduce == Transport::nccl) return {};
+  if (!reduces_in_windows) return {};
   if (config.strategy != Strategy::optim_grads && config.strategy != Strategy::optim_grads_params)
     return fail("--reduce",
                 fmt::format("expected nccl with --strategy {}: it reduces in place, each rank at "
                             "an offset of its own, got {}",
                             strategy, to_string(config.reduce)));
-  if (config.reduce == Transport::symmetric && config.reduce_dtype == DType::fp64)
-    return fail(
-        "--reduce",
-        "expected nccl or copy_engine with --reduce-dtype fp64: symmetric kernels add fp32, "
-        "bf16 and fp16, got symmetric");
+  if (!traits_of(config.reduce).adds_fp64 && config.reduce_dtype == DType::fp64)
+    return fail("--reduce",
+                fmt::format("expected nccl or copy_engine with --reduce-dtype fp64: {} kernels add "
+                            "fp32, bf16 and fp16, got {}",
+                            to_string(config.reduce), to_string(config.reduce)));
   return {};
 }
 
@@ -295,7 +297,7 @@ Result<void> check_experts(const PlanConfig& config) {
   if (config.state_dtype == StateDtype::blockwise8) MFSDP_TRY(check_blocks_of_experts(config));
   for (const auto& [flag, transport] :
        {std::pair{"--gather", config.gather}, std::pair{"--reduce", config.reduce}})
-    if (transport != Transport::nccl)
+    if (traits_of(transport).uses_windows)
       return fail(flag,
                   fmt::format("expected nccl with --ep: experts are gathered and reduced over "
                               "other ranks than a window is shared by, got {}",

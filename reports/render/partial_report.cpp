@@ -12,6 +12,7 @@
 #include "core/cli/format.hpp"
 #include "core/cli/table.hpp"
 #include "core/cli/wrap.hpp"
+#include "core/plan/engine.hpp"
 
 namespace mfsdp {
 namespace {
@@ -140,7 +141,7 @@ std::string render_partial_text(const RunResult& run, const TextStyle& style,
         {fact.topic, fact.name, cut_to_width(fact_text(fact.value), kLongestFact)});
   if (!facts.rows.empty()) text += render_table(facts, style);
   text += fmt::format("\n{}: engine {}; {}\n", run.source(),
-                      run.engine.empty() ? "not known" : printable(run.engine), stored);
+                      run.engine.empty() ? "not known" : printable(shown_engine(run.engine)), stored);
   return wrap_text(text, style);
 }
 

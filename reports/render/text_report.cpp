@@ -11,10 +11,10 @@
 #include "core/cli/strategy_names.hpp"
 #include "core/cli/wrap.hpp"
 #include "core/model/model.hpp"
+#include "core/plan/engine.hpp"
 #include "core/plan/config_fields.hpp"
 #include "core/shard/groups.hpp"
 #include "reports/record/step_figures.hpp"
-#include "reports/render/engine_names.hpp"
 #include "reports/render/partial_report.hpp"
 
 namespace mfsdp {
@@ -71,7 +71,7 @@ std::string optimizer_text(const PlanConfig& config) {
 std::string trainer_text(const RunResult& run) {
   const auto engine = parse<EngineKind>(run.engine);
   if (run.predicted() == nullptr || !engine) return "";
-  return fmt::format("{} trains ", trainer_name(*engine));
+  return fmt::format("{} trains ", traits_of(*engine).trainer);
 }
 
 void add_title(Screen& screen, const RunResult& run) {
@@ -132,7 +132,7 @@ void add_notes(Screen& screen, const RunFigures& run) {
     const std::string added =
         fmt::format("padding adds {} to the weights at {} shards",
                     format_percent(padding / weights), format_count(layout_ranks(config)));
-    screen.line(run.memory.cached ? added + ": the layout of " + run.engine
+    screen.line(run.memory.cached ? fmt::format("{}: the layout of {}", added, shown_engine(run.engine))
                                   : fmt::format("{}: see --explain layout, {}", added,
                                                 can_be_packed ? "--layout packed" : "--outer-dp"));
   }
@@ -409,7 +409,8 @@ void add_communication(Screen& screen, const RunResult& run) {
 void add_other_engine(Screen& screen, const OtherEngine& other) {
   const auto engine = parse<EngineKind>(other.engine);
   const std::string name =
-      fmt::format("{} (--engine {})", engine ? trainer_name(*engine) : other.engine, other.engine);
+      fmt::format("{} (--engine {})", engine ? traits_of(*engine).trainer : other.engine,
+                                       shown_engine(other.engine));
   if (!other.reason.empty())
     return screen.line("Instead", Colour::bold,
                        fmt::format(" {}: not predicted: {}", name, other.reason));
@@ -467,7 +468,7 @@ void add_footer(Screen& screen, const RunResult& run, const std::string& stored)
   if (run.predicted() != nullptr)
     for (const std::string& statement : statements_of(run.facts))
       screen.line(statement, Colour::dim);
-  screen.line(fmt::format("{} {}: engine {}{}", run.source(), run.version, run.engine,
+  screen.line(fmt::format("{} {}: engine {}{}", run.source(), run.version, shown_engine(run.engine),
                           run.predicted() == nullptr ? "" : ";" + origin_text(predicted)),
               Colour::dim);
   screen.line(run.cluster.network, Colour::dim);

@@ -258,7 +258,7 @@ FlagGroup replay_group(SimOptions& o) {
       .title = "Other engines",
       .flags = {
           choice_flag("--engine", "E",
-                      "of this engine: fsdp2, fsdp2-compile, mfsdp1, mfsdp2, mcore, ... (mfsdp)",
+                      "of this engine: fsdp2, fsdp2-compile, megatron-fsdp-v2, ... (mfsdp)",
                       o.engine),
           switch_flag("--compare-engines", "the same job under every engine", o.compare_engines),
           path_flag("--replay", "a memory snapshot of PyTorch through its allocator's rules",
@@ -319,7 +319,8 @@ Result<void> check_alone(const SimOptions& options, const std::string& question,
 
 /// What only our own engine knows, or only those of others.
 Result<void> check_engine(const SimOptions& options) {
-  if (options.engine == EngineKind::mfsdp) {
+  const EngineTraits& traits = traits_of(options.engine);
+  if (traits.runs_plans) {
     if (!options.replay && options.alloc_conf)
       return fail("--alloc-conf", "needs --replay or another --engine: what to allocate");
     if (!options.replay && options.memory_limit)
@@ -335,7 +336,7 @@ Result<void> check_engine(const SimOptions& options) {
   if (options.routing)
     return fail("--routing",
                 "--engine " + std::string(to_string(options.engine)) +
-                    (is_mcore(options.engine)
+                    (traits.has_experts
                          ? " is predicted with experts in balance alone; leave --engine out"
                          : " cannot predict mixtures of experts yet; leave --engine out"));
   if (options.find && options.memory_limit)

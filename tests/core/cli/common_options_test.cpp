@@ -108,7 +108,7 @@ TEST(CommonOptions, WorldSizeIsGpus) {
 TEST(CommonOptions, Recompute) {
   EXPECT_EQ(parsed({"--recompute", "full:4"}).config.recompute,
             (RecomputePolicy{.kind = Recompute::full, .full_blocks = 4}));
-  EXPECT_EQ(parsed({"--recompute", "none"}).config.recompute.kind, Recompute::none);
+  EXPECT_EQ(parsed({"--recompute", "None"}).config.recompute.kind, Recompute::none);
   for (const char* wrong : {"full:", "full:0", "full:-1", "full:x"})
     EXPECT_EQ(common_error_of({"--recompute", wrong}),
               "--recompute: '" + std::string(wrong) +
@@ -131,7 +131,7 @@ TEST(CommonOptions, ClipIsExact) {
 }
 
 TEST(CommonOptions, DtypesAreFloats) {
-  EXPECT_EQ(parsed({"--reduce-dtype", "bf16"}).config.reduce_dtype, DType::bf16);
+  EXPECT_EQ(parsed({"--reduce-dtype", "BF16"}).config.reduce_dtype, DType::bf16);
   EXPECT_EQ(common_error_of({"--param-dtype", "int32"}),
             "--param-dtype: 'int32' is not one of bf16, fp16, fp32 or fp64");
 }
