@@ -1,4 +1,4 @@
-"""An export of mfsdp-exec in transformers, and docs/train.md followed to its end."""
+"""An export of mfsdp-exec in transformers, and docs/guide/train.md followed to its end."""
 
 from __future__ import annotations
 
@@ -111,7 +111,7 @@ def loss_of_transformers(code: str, device: str) -> float:
 
 
 def new_user(flags: Flags) -> int:
-    """Follows docs/train.md, "From chats to a model in transformers", to its end, as a new user would.
+    """Follows docs/guide/train.md, "From chats to a model in transformers", to its end, as a new user would.
 
     In a temporary folder the page's files are written and its commands run: each has to print what stands there. Its Python
     loads the export, and both sides compute the loss of one sequence in fp32. Exit code 1: a command prints something

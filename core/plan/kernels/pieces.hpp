@@ -1,4 +1,4 @@
-// What --exact-sums (core/plan/exact_sums.hpp) tells a kernel that sums over tokens.
+// What --exact-sums (core/plan/exact_sums.hpp) asks of a kernel that sums over tokens.
 #pragma once
 
 #include <cstdint>
