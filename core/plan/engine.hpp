@@ -1,4 +1,4 @@
-// Whose kernels, schedule and allocator a plan describes.
+// The engine whose kernels, schedule and allocator a plan describes.
 #pragma once
 
 #include <algorithm>
@@ -9,11 +9,11 @@
 
 namespace mfsdp {
 
-/// `mfsdp` is ours, whose plan runs as it is predicted. The others are described (sim/engines):
-/// PyTorch FSDP2, with blocks as they are, compiled by Inductor, or the loss too, and
-/// Megatron-FSDP's two versions with fused element-wise functions, the second with PyTorch's own
-/// kernels, too; Megatron-Core's distributed optimizer with Transformer Engine's modules, its loss
-/// fused or not.
+/// `mfsdp` is ours; it runs the plan that is predicted. Other engines are described in sim/engines:
+/// PyTorch FSDP2 in eager mode, with blocks or also the loss compiled by Inductor; Megatron-FSDP's
+/// two versions with fused element-wise functions, the second also with PyTorch's kernels; and
+/// Megatron-Core's distributed optimizer with Transformer Engine's modules, with a fused loss or
+/// not.
 enum class EngineKind {
   mfsdp,
   fsdp2,
@@ -26,23 +26,23 @@ enum class EngineKind {
   mcore_unfused_loss
 };
 
-/// PyTorch FSDP2 whose blocks Inductor compiles.
+/// PyTorch FSDP2 with blocks compiled by Inductor.
 [[nodiscard]] constexpr bool has_compiled_blocks(EngineKind engine) {
   return engine == EngineKind::fsdp2_compile || engine == EngineKind::fsdp2_compile_loss;
 }
 
-/// Megatron-Core's distributed optimizer, which shards the optimizer's states alone.
+/// Megatron-Core's distributed optimizer, which shards only optimizer states.
 [[nodiscard]] constexpr bool is_mcore(EngineKind engine) {
   return engine == EngineKind::mcore || engine == EngineKind::mcore_unfused_loss;
 }
 
-/// Flags of the configuration that other engines have no choice of.
+/// Flags of the configuration that other engines do not have.
 inline constexpr std::array<std::string_view, 12> kOwnChoices{
     "--prefetch",      "--grad-slots", "--allocator", "--layout",
     "--deterministic", "--exact-sums", "--attention", "--logits-chunk",
     "--placement",     "--gather",     "--reduce",    "--keep-gathered"};
 
-/// Whether the engine can be told that. Megatron-FSDP's first version has two buffers, or not.
+/// Whether the engine has that setting. Megatron-FSDP's first version can use two buffers.
 [[nodiscard]] constexpr bool has_choice(EngineKind engine, std::string_view flag) {
   if (engine == EngineKind::mfsdp) return true;
   if (engine == EngineKind::mfsdp1 && flag == "--allocator") return true;

@@ -1,4 +1,4 @@
-// What rows of the table of kernels are written with (kernel_spec.cpp and the sources beside it).
+// Functions with which the rows of the table of kernels are written (kernel_spec.cpp and others).
 #pragma once
 
 #include <cstdint>
@@ -45,15 +45,15 @@ namespace mfsdp::spec {
 inline constexpr OperandSpec kRopeTable =
     operand(OperandUse::reads, "rope_table", Element::fp32, {d("seq"), d("rotated_dim")});
 
-/// Of each token in its document, where attention is masked between documents: a query sees no
-/// token before its document's first, which is its position behind itself.
+/// Positions of tokens in their documents, where attention is masked between documents: a query
+/// sees only the tokens of its document.
 [[nodiscard]] constexpr OperandSpec document_positions(std::initializer_list<Dim> tokens) {
   return optional(operand(OperandUse::reads, "positions", Element::int32, tokens));
 }
-/// The same, by which rows of a table are taken.
+/// Positions that select rows of a table.
 inline constexpr OperandSpec kByPosition = document_positions({d("rows")});
 
-// Rows by what they are of; kernel_spec.cpp has all others, and joins them.
+// Rows by topic; kernel_spec.cpp has the others and joins them.
 [[nodiscard]] std::vector<KernelSpec> attention_specs();
 [[nodiscard]] std::vector<KernelSpec> latent_specs();
 [[nodiscard]] std::vector<KernelSpec> rotation_specs();
