@@ -6,9 +6,9 @@
 //   the result is s X5
 //
 // with Keller Jordan's coefficients (kellerjordan.github.io/posts/muon), which map singular values
-// from 0.0005 on to between 0.68 and 1.14 and do not converge, and with the scale s that gives
-// steps the size of AdamW's (Liu et al., arXiv 2502.16982, section 2.2), so that rates and decay
-// can be those of AdamW. X is G or its transpose, with m rows, the shorter side, and n columns.
+// from 0.0005 on to between 0.68 and 1.14 and do not converge. The scale s gives steps the size of
+// AdamW's (Liu et al., arXiv 2502.16982, section 2.2), so that rates and decay can be those of
+// AdamW. X is G or its transpose, with m rows, the shorter side, and n columns.
 //
 // The CPU computes these formulas, and GPUs do so where n is below 2 m. Otherwise GPUs use the Gram
 // matrix R = X X^T, which has only m columns. A step is computed with polynomials of R

@@ -139,7 +139,7 @@ class FaultFinder {
                      fmt::format("expected at least one rank on {}", to_string(on.axis)));
         if (std::ranges::count(*grid, on.axis, &MeshAxis::axis) > 1)
           return add(StructureFaultKind::malformed, "config.mesh",
-                     fmt::format("{} is repeated", to_string(on.axis)));
+                     fmt::format("{} stands here twice", to_string(on.axis)));
       }
       if (ranks > kMostMeshRanks)
         return add(StructureFaultKind::malformed, "config.mesh",
@@ -157,7 +157,7 @@ class FaultFinder {
       for (std::size_t a = 0; a < axes->size(); ++a)
         if (std::ranges::count(*axes, (*axes)[a]) > 1)
           add(StructureFaultKind::malformed, fmt::format("groups[{}].{}[{}]", g, name, a),
-              fmt::format("{} is repeated", to_string((*axes)[a])));
+              fmt::format("{} stands here twice", to_string((*axes)[a])));
   }
 
   // ---- memory ---------------------------------------------------------------------------------
@@ -438,7 +438,7 @@ class FaultFinder {
     for (const RankStride& stride : operand.rank_strides)
       if (std::ranges::count(operand.rank_strides, stride.axis, &RankStride::axis) > 1)
         return wrong(StructureFaultKind::malformed, ".rank_strides",
-                     fmt::format("{} is repeated", to_string(stride.axis)));
+                     fmt::format("{} stands here twice", to_string(stride.axis)));
     try {
       return check_span(operand, program_.buffers[*found], wrong);
     } catch (const OverflowError&) {
