@@ -257,7 +257,7 @@ template <>
   return engine ? to_string(*engine) : stored;
 }
 
-/// Flags of the configuration that other engines have no choice of.
+/// Flags of the configuration that other engines do not have.
 inline constexpr std::array<std::string_view, 12> kOwnChoices{
     "--prefetch",      "--grad-slots", "--allocator", "--layout",
     "--deterministic", "--exact-sums", "--attention", "--logits-chunk",

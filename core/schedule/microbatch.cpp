@@ -255,8 +255,8 @@ void MicrobatchSchedule::gather(std::size_t unit, std::size_t weight_use, Positi
   const UnitState& state = state_.units[unit];
   const BufferId buffer = gathered_buffer(unit, weight_use);
   // After the first `used` event of a step the updates of all units are known to be done. When that
-  // comes depends on prefetch, clipping and frozen groups, so each gather states its own waits. A
-  // wait that is not needed costs the host one call only, a step ahead of the device.
+  // comes depends on prefetch, clipping and frozen groups, so each gather waits for the update of its
+  // own unit. A redundant wait costs the host one call, a step ahead of the device.
   if (train_ && position.first && !state.trainable.empty() && fresh_waited_.insert(unit).second)
     e_.wait(StreamRole::all_gather, phase_, "fresh." + state.name);
   e_.acquire(StreamRole::all_gather, phase_, buffer);
