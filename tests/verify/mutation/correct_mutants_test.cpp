@@ -4,7 +4,6 @@
 
 #include <iostream>
 #include <random>
-#include <thread>  // the machine starts threads
 
 #include "tests/support/samples.hpp"
 #include "tests/support/scratch_folder.hpp"

@@ -13,7 +13,6 @@
 #include <iostream>
 #include <random>
 #include <set>
-#include <thread>  // the machine starts threads
 
 #include "tests/support/samples.hpp"
 #include "tests/support/scratch_folder.hpp"

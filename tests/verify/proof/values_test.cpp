@@ -388,7 +388,7 @@ TEST(Values, OperandsLieWhereTheyDoOnEveryRank) {
 }
 
 TEST(Values, OperandsLieInTheirBuffer) {
-  test::Sample sample(4);
+  test::Sample sample(12);
   for (const PlanConfig& config : few_configurations()) {
     Program program = build_program(config, {}).value();
     for_each_op(program, [&](Segment& segment, std::size_t i) {
