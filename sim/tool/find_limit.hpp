@@ -9,7 +9,8 @@
 
 namespace mfsdp {
 
-[[nodiscard]] Result<ExitCode> find_limit(const Sweep& sweep, const SimOptions& options,
-                                          const Session& session);
+/// Searches once for each combination of the lists.
+[[nodiscard]] Result<ExitCode> find_limits(const SweptArguments& swept, const SimOptions& options,
+                                           const Session& session);
 
 }  // namespace mfsdp

@@ -9,10 +9,8 @@
 
 namespace mfsdp {
 
-/// max-micro-batch, max-seq-len and min-gpus search once for every combination of the lists.
-/// fastest and cheapest choose among the combinations; what the command line leaves open of
-/// strategy, outer-dp, micro-batch and recompute is varied too. Exit 1 where nothing fits.
-[[nodiscard]] Result<ExitCode> run_find(const Sweep& sweep, const SimOptions& options,
+/// Exit status 1 if nothing fits.
+[[nodiscard]] Result<ExitCode> run_find(const SweptArguments& swept, const SimOptions& options,
                                         const Session& session);
 
 }  // namespace mfsdp
