@@ -141,6 +141,9 @@ class Launcher:
                 _end_group(process)
             for reader in readers:
                 reader.join(GRACE)
+            for stream in (process.stdout, process.stderr):
+                if stream is not None:
+                    stream.close()
         return Ended(code, "".join(kept[0]), "".join(kept[1]))
 
 

@@ -140,4 +140,6 @@ class LiveRun:
                     pass
         self.process.wait()
         self.reader.join(10)
+        if self.process.stdout is not None:
+            self.process.stdout.close()
         self.log.close()

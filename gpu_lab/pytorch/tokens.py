@@ -17,7 +17,7 @@ def read_tokens(path: str | pathlib.Path) -> array.array[int]:
     """The stream of a text (its bytes) or of an llm.c file of uint32 tokens."""
     data = pathlib.Path(path).read_bytes()
     if len(data) < LLMC_HEADER or struct.unpack_from("<i", data)[0] != LLMC_MAGIC:
-        return array.array("q", data)
+        return array.array("q", iter(data))
     words = array.array("I", data[LLMC_HEADER:])
     if sys.byteorder != "little":
         words.byteswap()
