@@ -1,7 +1,5 @@
 """Holds one side to the other: predictions to measurements, layouts of one class to one result, losses to a band."""
 
-from __future__ import annotations
-
 import math
 import statistics
 from collections.abc import Iterable, Sequence

@@ -1,7 +1,5 @@
 """All checks and measurements of mfsdp-exec that need GPUs, in stages of less than eight minutes each."""
 
-from __future__ import annotations
-
 import collections
 import concurrent.futures
 import functools
@@ -395,7 +393,7 @@ def launchers(check: Check) -> None:
     training = check.exec("--backend", "cuda", "--model", "llama_tiny", "--data", text(), "--steps", 5)
     starts = {}
     if has_module("torch"):
-        starts["torchrun"] = ["python3", "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", ranks, "--no-python"]
+        starts["torchrun"] = ["python3", "-m", "torch.distributed.run", "--standalone", "--nproc_per_node", ranks, "--no_python"]
     if mpirun:
         starts["mpirun"] = [mpirun, "--allow-run-as-root", "--oversubscribe", "-np", ranks]
     if not starts:

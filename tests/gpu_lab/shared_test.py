@@ -1,5 +1,7 @@
 """What the commands of gpu_lab share: runs, launches, results, pairs, saves, tokens."""
 
+import contextlib
+import io
 import json
 import os
 import pathlib
@@ -106,15 +108,17 @@ class Results(WithFolder):
     def test_losses_may_differ_less_at_first(self):
         for name, losses in (("a", [4.0] * 12), ("b", [4.0] * 11 + [4.04]), ("c", [4.02] * 12)):
             (self.folder / name).write_text("".join(json.dumps({"event": "step", "loss": loss}) + "\n" for loss in losses))
-        near_losses(self.folder / "a", self.folder / "b")
-        with self.assertRaises(Failed):
-            near_losses(self.folder / "a", self.folder / "c")
+        with contextlib.redirect_stdout(io.StringIO()):
+            near_losses(self.folder / "a", self.folder / "b")
+            with self.assertRaises(Failed):
+                near_losses(self.folder / "a", self.folder / "c")
 
     def test_memory_is_allocated_in_the_first_step_alone(self):
         good = "7 0 cudaMalloc 100\n" + "7 {} step_end 0\n" * 25
-        self.assertEqual(wrong_allocations(good, 1), [])
-        self.assertEqual(len(wrong_allocations(good + "7 3 cudaMalloc 8\n", 1)), 1)
-        self.assertEqual(len(wrong_allocations(good, 2)), 1)
+        with contextlib.redirect_stdout(io.StringIO()):
+            self.assertEqual(wrong_allocations(good, 1), [])
+            self.assertEqual(len(wrong_allocations(good + "7 3 cudaMalloc 8\n", 1)), 1)
+            self.assertEqual(len(wrong_allocations(good, 2)), 1)
 
     def test_a_save_holds_each_element_once(self):
         fake_tools.save(self.folder / "step-00000001", 1)
