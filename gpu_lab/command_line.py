@@ -4,8 +4,6 @@ A command's module has `add_to(commands)`, which adds its parser. The parser's `
 an exit code or None. Exit code 0: all is right; 1: something is wrong or not done; 2: a wrong flag.
 """
 
-from __future__ import annotations
-
 import argparse
 import os
 import pathlib
@@ -65,14 +63,13 @@ def build_parser() -> argparse.ArgumentParser:
     from gpu_lab.campaign import commands as campaign
     from gpu_lab.checks import device, kills, options
     from gpu_lab.engines import commands as engines
-    from gpu_lab import own_runs, plans, saves
+    from gpu_lab import own_runs, plans, ranks, saves
     from gpu_lab.pytorch import commands as pytorch
-
     parser = argparse.ArgumentParser(prog="python3 -m gpu_lab", allow_abbrev=False,
                                      description="Measures mfsdp-exec and other training engines on GPUs.",
                                      epilog="COMMAND --help says what a command does and what it needs.")
     commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
-    for module in (device, options, kills, own_runs, engines, campaign, pytorch, saves, plans):
+    for module in (device, options, kills, own_runs, engines, campaign, pytorch, saves, plans, ranks):
         module.add_to(commands)
     return parser
 

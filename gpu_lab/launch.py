@@ -1,6 +1,4 @@
-"""Starts processes: our tools, this package's own commands, and PyTorch programs through torchrun."""
-
-from __future__ import annotations
+"""Starts processes: tools of mfsdp, and commands of this package, on one GPU or one process for each of several."""
 
 import contextlib
 import os
@@ -40,14 +38,13 @@ def own_command(*words: object) -> list[str]:
     return [sys.executable, "-m", "gpu_lab", *map(str, words)]
 
 
-def torchrun_command(ranks: int, *words: object) -> list[str]:
+def ranks_command(ranks: int, *words: object) -> list[str]:
     """A command of this package on so many GPUs of this host, one process for each."""
-    return [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", str(ranks),
-            "-m", "gpu_lab", *map(str, words)]
+    return own_command("ranks", "--gpus", ranks, "--", *own_command(*words))
 
 
 def is_rank() -> bool:
-    """Whether this process is one of those that torchrun started."""
+    """Whether this process is one of several that `ranks` or torchrun started."""
     return "LOCAL_RANK" in os.environ
 
 
@@ -141,6 +138,9 @@ class Launcher:
                 _end_group(process)
             for reader in readers:
                 reader.join(GRACE)
+            for stream in (process.stdout, process.stderr):
+                if stream is not None:
+                    stream.close()
         return Ended(code, "".join(kept[0]), "".join(kept[1]))
 
 

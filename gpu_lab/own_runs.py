@@ -1,7 +1,5 @@
 """Runs of mfsdp-exec that no price was fitted to, predicted before they are measured."""
 
-from __future__ import annotations
-
 import csv
 import functools
 import json

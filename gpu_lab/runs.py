@@ -16,8 +16,6 @@ Lists of runs are CSV files (gpu_lab/runs). Columns that a list leaves out have 
     flags         more flags of mfsdp-sim and mfsdp-exec alike
 """
 
-from __future__ import annotations
-
 import csv
 import json
 import os

@@ -1,7 +1,5 @@
 """Reads saves of mfsdp-exec (gpu_backend/checkpoint/README.md has the format) and compares their states."""
 
-from __future__ import annotations
-
 import array
 import json
 import pathlib
@@ -65,7 +63,7 @@ class Save:
             raise ValueError(f"{key}: expected {at} elements, got {len(data)} bytes")
         return dtype, bytes(data)
 
-    def floats(self, kind: str) -> dict[str, array.array[float]]:
+    def floats(self, kind: str) -> dict[str, "array.array[float]"]:
         """State of one kind by parameter, which has to be fp32."""
         found = {}
         for parameter, its_kind in self.entries:

@@ -1,7 +1,5 @@
 """Runs named stages, each with a log, and prints a table of how they ended."""
 
-from __future__ import annotations
-
 import contextlib
 import io
 import pathlib

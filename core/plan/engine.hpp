@@ -157,7 +157,7 @@ template <class Change>
 
 }  // namespace engine_rows
 
-// How far predictions were off: gpu_backend/measurements/2026-11-25-engines.md and -2.md, runs on
+// How far predictions were off: docs/lab/2026-11-25-engines.md and -2.md, runs on
 // one GPU that were predicted before they ran, and predicted again after what two of 74 showed had
 // been mended; 25 on two GPUs (2026-11-26-engines-3.md and -4.md), Megatron-FSDP v2 with tied
 // weights there, too. With a compiled loss: 2026-11-25-many-h100.md and 2026-11-26-many-h200.md,

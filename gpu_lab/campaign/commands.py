@@ -1,7 +1,5 @@
 """`campaign run`, `campaign report` and `campaign classes`."""
 
-from __future__ import annotations
-
 import functools
 import os
 import pathlib

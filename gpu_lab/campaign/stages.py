@@ -1,7 +1,5 @@
 """The stages of a campaign. A run's folder has `done` or `failed` at its end, so that the next call knows."""
 
-from __future__ import annotations
-
 import contextlib
 import datetime
 import functools
@@ -18,7 +16,7 @@ from typing import Any
 from gpu_lab.campaign.report import judge_layouts
 from gpu_lab.campaign.rows import BY_SYMMETRIC, FITTING, ROWS, WAYS, run_of
 from gpu_lab.checks.layouts import Layout, class_layouts, expert_layouts
-from gpu_lab.launch import TIMED_OUT, Ended, Launcher, own_command, run_threads, torchrun_command
+from gpu_lab.launch import TIMED_OUT, Ended, Launcher, own_command, ranks_command, run_threads
 from gpu_lab.machine import GIB, Tools, cut_model, model_path, text
 from gpu_lab.results import Json, parse_lines, read_json, read_lines, result_of, steps_of
 from gpu_lab.stages import Failed, NotDone, Skipped
@@ -216,7 +214,7 @@ def run_fsdp2(campaign: Campaign, row: str, way: str, model: pathlib.Path, folde
              "--steps", campaign.steps, "--timed", campaign.steps - campaign.skip]
     words += ["--keep-gathered"] if WAYS[way].keep_gathered else []
     words += ["--recompute"] if shape.flags else []
-    done = campaign.launcher.run(torchrun_command(campaign.gpus, "pytorch", "fsdp2-speed", *words), log=folder / "log")
+    done = campaign.launcher.run(ranks_command(campaign.gpus, "pytorch", "fsdp2-speed", *words), log=folder / "log")
     if done.code == 0 and (facts := parse_lines(done.out.splitlines())):
         (folder / "result.json").write_text(json.dumps(facts[-1]) + "\n")
     return done

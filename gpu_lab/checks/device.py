@@ -1,7 +1,5 @@
 """All checks and measurements of mfsdp-exec that need GPUs, in stages of less than eight minutes each."""
 
-from __future__ import annotations
-
 import collections
 import concurrent.futures
 import functools
@@ -28,6 +26,7 @@ from gpu_lab.saves import compare_states
 from gpu_lab.stages import Failed, Skipped, run_stages
 
 LIMIT = 470.0  # seconds of a stage's longest command
+STRATEGIES = (0, 1, 2, 3)
 SPEED_STEPS = 25
 GOAL = 480  # TFLOP/s and GPU on four H200 or more
 
@@ -120,7 +119,7 @@ def two_gpus(check: Check) -> None:
     if not check.flags:
         check.device_tests("CudaBackendTest.*")
         check.device_tests("CudaEquality.*", MFSDP_EQUALITY="full")
-    for strategy in range(4):
+    for strategy in STRATEGIES:
         bare = ["--model", "llama_nano", "--data", "synthetic", "--strategy", strategy, "--deterministic"]
         steps = steps_for_each_op(check, strategy)
         if steps is None:
@@ -164,7 +163,8 @@ def killed_ranks(check: Check) -> None:
 def moved_states(check: Check) -> None:
     """states between meshes and backends, runs killed during saves"""
     folder, most = check.out / "states", 4 if check.gpus >= 4 else max(1, check.gpus)
-    shutil.rmtree(folder, ignore_errors=True)
+    if not check.launcher.dry_run:
+        shutil.rmtree(folder, ignore_errors=True)
     move_states(check, folder, most)
     check.run(own_command("kills", "saves", "--out", check.out / "kills", "--kills", 20, "--",
                           *check.exec("--backend", "cuda", "--nproc", min(2, most), "--deterministic", "--deadline", 20,
@@ -220,8 +220,9 @@ def speed(check: Check) -> None:
     check.needs_gpus(1)
     counter, store = check.tools.find("libmfsdp_count_allocations.so"), check.out / "speed.sqlite"
     allocations, printed = check.out / "allocations.txt", check.out / "speed.txt"
-    for file in (allocations, store):
-        file.unlink(missing_ok=True)
+    if not check.launcher.dry_run:
+        for file in (allocations, store):
+            file.unlink(missing_ok=True)
     watch = {"MFSDP_ALLOCATIONS": str(allocations), "MFSDP_STEP_END": "report.d2h", "LD_PRELOAD": counter,
              "NVTX_INJECTION64_PATH": counter}
     done = check.launcher.run(
@@ -296,7 +297,8 @@ def on_two_hosts(check: Check, folder: pathlib.Path, *words: Any) -> tuple[int, 
     Ranks with another NCCL_HOSTID are reached by the network. Four GPUs are two pairs; with two GPUs each is in both
     hosts, where two processes take turns on it.
     """
-    folder.mkdir(parents=True, exist_ok=True)
+    if not check.launcher.dry_run:
+        folder.mkdir(parents=True, exist_ok=True)
     secret = {"MFSDP_SECRET": os.urandom(32).hex()}
     command = check.exec("--backend", "cuda", "--nproc", 2, "--nnodes", 2, "--master",
                          f"127.0.0.1:{random.randint(21000, 28999)}", "--deterministic", "--deadline", 60,
@@ -342,7 +344,8 @@ def two_hosts(check: Check) -> None:
             trainings.append(HostTraining(check.out / "hosts" / f"flags{number}", layout, tuple(check.flags)))
 
     def train(training: HostTraining) -> None:
-        shutil.rmtree(training.folder, ignore_errors=True)
+        if not check.launcher.dry_run:
+            shutil.rmtree(training.folder, ignore_errors=True)
         on_two_hosts(check, training.folder, "--steps", 6, *training.layout.flags, *training.added)
 
     with concurrent.futures.ThreadPoolExecutor(max_workers=4) as pool:
@@ -390,7 +393,7 @@ def launchers(check: Check) -> None:
     training = check.exec("--backend", "cuda", "--model", "llama_tiny", "--data", text(), "--steps", 5)
     starts = {}
     if has_module("torch"):
-        starts["torchrun"] = ["python3", "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", ranks, "--no-python"]
+        starts["torchrun"] = ["python3", "-m", "torch.distributed.run", "--standalone", "--nproc_per_node", ranks, "--no_python"]
     if mpirun:
         starts["mpirun"] = [mpirun, "--allow-run-as-root", "--oversubscribe", "-np", ranks]
     if not starts:

@@ -1,7 +1,5 @@
 """Kills or stops ranks of a run at chosen moments and checks how the run ends."""
 
-from __future__ import annotations
-
 import functools
 import os
 import pathlib
@@ -352,8 +350,8 @@ def saves(flags: Flags) -> int:
 def add_to(commands: Any) -> None:
     """Adds `kills phases` and `kills saves`."""
     group = add_group(commands, "kills", "kills ranks in each phase of a run, and runs during saves")
-    for name, does, needs in (("phases", phases, "two GPUs (or --backend cpu in FLAGS) and mfsdp-exec"),
-                              ("saves", saves, "a GPU (or --backend cpu in FLAGS) and mfsdp-exec")):
+    for name, does, needs in (("phases", phases, "a CUDA build's mfsdp-exec; two GPUs"),
+                              ("saves", saves, "mfsdp-exec; a GPU, or none with --backend cpu in FLAGS")):
         parser = add_command(group, name, does, does.__doc__, needs, takes_command=True)
         parser.add_argument("--out", type=pathlib.Path, default=pathlib.Path(tempfile.gettempdir()), help="logs")
         add_dry_run(parser)

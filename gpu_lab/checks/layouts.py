@@ -1,7 +1,5 @@
 """Ways to lay out one training: those of one name have the same losses and norms, bit for bit."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from dataclasses import dataclass
 

@@ -1,7 +1,5 @@
 """`engines ...`: FSDP2 and Megatron-FSDP, recorded, predicted, run and scored."""
 
-from __future__ import annotations
-
 import argparse
 import functools
 import pathlib
@@ -9,7 +7,7 @@ from typing import Any
 
 from gpu_lab.command_line import Flags, add_bin, add_command, add_dry_run, add_group, launcher_of, tools_of
 from gpu_lab.engines import host_parts, memory_runs, predictions, process_memory, recordings, scores, session, train
-from gpu_lab.launch import is_rank, torchrun_command
+from gpu_lab.launch import is_rank, ranks_command
 from gpu_lab.results import read_lines
 
 
@@ -83,7 +81,7 @@ def run_session(flags: Flags) -> int:
         return 0
     words = ["engines", "session", "--out", flags.out, "--seconds", flags.seconds, "--steps", flags.steps,
              "--first", flags.first, flags.runs]
-    return launcher_of(flags).run(torchrun_command(flags.gpus, *words), show=True).code
+    return launcher_of(flags).run(ranks_command(flags.gpus, *words), show=True).code
 
 
 def score(flags: Flags) -> None:
@@ -134,11 +132,11 @@ def print_process_memory(flags: Flags) -> int:
     if is_rank():
         process_memory.print_stages()
         return 0
-    return launcher_of(flags).run(torchrun_command(flags.gpus, "engines", "process-memory"), show=True).code
+    return launcher_of(flags).run(ranks_command(flags.gpus, "engines", "process-memory"), show=True).code
 
 
 def _add_launched(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--gpus", type=int, default=2, help="processes that torchrun starts (2), one for each GPU")
+    parser.add_argument("--gpus", type=int, default=2, help="processes to start (2), one for each GPU")
     add_dry_run(parser)
 
 
