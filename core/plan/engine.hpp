@@ -2,7 +2,7 @@
 // an engine can do is a trait of its row, so that code asks for the trait and not for the engine.
 //
 // To add a variant of an engine: its name in EngineKind, its row in kEngines, what it does in
-// sim/engines where no trait says so yet, its line in docs/engines.md.
+// sim/engines where no trait says so yet, its line in docs/guide/engines.md.
 #pragma once
 
 #include <algorithm>
@@ -157,12 +157,12 @@ template <class Change>
 
 }  // namespace engine_rows
 
-// How far predictions were off: gpu_backend/measurements/2026-11-25-engines.md and -2.md, runs on
+// How far predictions were off: docs/lab/2026-11-25-engines.md and -2.md, runs on
 // one GPU that were predicted before they ran, and predicted again after what two of 74 showed had
 // been mended; 25 on two GPUs (2026-11-26-engines-3.md and -4.md), Megatron-FSDP v2 with tied
 // weights there, too. With a compiled loss: 2026-11-25-many-h100.md and 2026-11-26-many-h200.md,
 // predicted after they ran. Of mcore, allocated memory alone was compared, with runs that others
-// published (docs/engines.md). Device memory is what is reserved, and what is beside it within
+// published (docs/lab/engines.md). Device memory is what is reserved, and what is beside it within
 // 13 MB.
 /// In the order of EngineKind.
 inline constexpr std::array kEngines{
@@ -257,7 +257,7 @@ template <>
   return engine ? to_string(*engine) : stored;
 }
 
-/// Flags of the configuration that other engines have no choice of.
+/// Flags of the configuration that other engines do not have.
 inline constexpr std::array<std::string_view, 12> kOwnChoices{
     "--prefetch",      "--grad-slots", "--allocator", "--layout",
     "--deterministic", "--exact-sums", "--attention", "--logits-chunk",

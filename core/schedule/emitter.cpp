@@ -53,8 +53,8 @@ void Emitter::make_pool(std::string name) {
   program_.pools.push_back(std::move(pool));
 }
 
-/// Both operands of a collective that goes from window to window lie in pools that are registered
-/// with its communicator.
+/// A collective over registered memory has both operands in pools that are registered with its
+/// communicator.
 void Emitter::make_windows() {
   const auto register_with = [&](const Communicator& communicator, PoolRole role) {
     program_.pools[static_cast<std::size_t>(role)].registered = communicator.id;

@@ -37,7 +37,7 @@ std::vector<FlagGroup> export_flags(ExportOptions& o) {
                                o.to),
                      choice_flag("--format", "F",
                                  "for other tools: chrome (Perfetto), memory-snapshot "
-                                 "(memory_viz), tensorboard",
+                                 "(memory_viz), svg (a picture), tensorboard",
                                  o.format)}},
           store};
 }

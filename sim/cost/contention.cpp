@@ -36,7 +36,7 @@ constexpr std::array<BlocksPoint, 12> kOccupancy{{{0, 0},
 // there, bf16 and fp32: 1.66 and 0.87; and on 2 H100 (a copy: 2957 GB/s), where a collective costs
 // products what they lose while it is there times its time there: 0.87, 0.98 and 0.57. This is the
 // mean of the six. In steps products beside a collective lose what its SMs make them lose, no more
-// (gpu_backend/measurements/2026-11-28-kernels-beside-collectives.md).
+// (docs/lab/2026-11-28-kernels-beside-collectives.md).
 constexpr double kDraw = 1.065;
 
 /// `memory`: the share of a copy's bandwidth that it takes alone.

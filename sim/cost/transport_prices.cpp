@@ -57,7 +57,7 @@ constexpr RingRatio kSymmetricScatterFp32{
 // nominal bandwidth: kernels of one kind want less than all of it, so some do not slow
 // each other. In steps on two H200 a gather by rings beside a reduction by rings took 1.65 times
 // its time, beside a symmetric sum 1.24 to 1.45 times, and a symmetric gather beside such a sum
-// what it takes alone (gpu_backend/measurements/2026-11-28-cache-beside-products.md).
+// what it takes alone (docs/lab/2026-11-28-cache-beside-gemms.md).
 constexpr double kLinkOfRings = 310 / kTableLink;
 constexpr double kLinkOfSymmetric = 420 / kTableLink;
 

@@ -22,6 +22,7 @@
 #include "reports/render/output.hpp"
 #include "reports/tool/run_store.hpp"
 #include "reports/trace/chrome_trace.hpp"
+#include "reports/trace/step_picture.hpp"
 #include "sim/engine/critical_path.hpp"
 #include "sim/engines/engine_snapshot.hpp"
 #include "sim/tool/asker.hpp"
@@ -46,7 +47,7 @@ Result<void> write_files(const SimOptions& asked, const Question& question,
                         question.step->memory.steps);
     MFSDP_TRY(write_file_atomically(*asked.memory_snapshot, to_pickle(snapshot)));
   }
-  if (options.trace) MFSDP_TRY(write_chrome_trace(run, *options.trace, &program));
+  if (options.trace) MFSDP_TRY(write_trace(run, *options.trace, &program));
   if (options.memory_trace) MFSDP_TRY(write_memory_trace(run, *options.memory_trace));
   return {};
 }

@@ -17,7 +17,7 @@ PlanConfig on_mesh(std::int64_t outer, std::int64_t shard) {
   return config;
 }
 
-/// total - free - reserved of runs: gpu_backend/measurements, each in its file.
+/// total - free - reserved of runs: docs/lab, each in its file.
 TEST(PytorchProcess, TakesWhatWasMeasured) {
   const auto bytes = [](std::int64_t ranks) {
     return pytorch_process(EngineKind::fsdp2, on_mesh(1, ranks), kChannels).total().value;
