@@ -1,8 +1,8 @@
-// Whose kernels, schedule and allocator a plan describes: one row for each engine (kEngines). What
-// an engine can do is a trait of its row, so that code asks for the trait and not for the engine.
+// The engines that train: one row of traits for each (kEngines). Code asks for a trait and not for the
+// engine.
 //
-// To add a variant of an engine: its name in EngineKind, its row in kEngines, what it does in
-// sim/engines where no trait says so yet, its line in docs/engines.md.
+// To add a variant of an engine: its name in EngineKind, its row in kEngines, its behaviour in
+// sim/engines where no trait states it yet, its line in docs/guide/engines.md.
 #pragma once
 
 #include <algorithm>
@@ -28,7 +28,7 @@ enum class EngineKind {
   mcore_unfused_loss
 };
 
-/// Whose schedule an engine has. Engines of one family differ in kernels alone.
+/// Engines of one family have one schedule and differ in kernels alone.
 enum class EngineFamily { mfsdp, fsdp2, megatron_fsdp_v1, megatron_fsdp_v2, mcore };
 
 /// How far predictions of an engine's memory were off at worst, as fractions.
@@ -48,7 +48,7 @@ struct EngineTraits {
   std::string_view stored = {};  ///< in results and stores where that is not `name`
   std::string_view trainer;      ///< what people call the program that trains
 
-  // What it does.
+  // Its behaviour.
   bool runs_plans = false;             ///< mfsdp-exec runs the plan; the host issues nothing else
   bool compiles_blocks = false;        ///< by Inductor
   bool compiles_loss = false;          ///< by Inductor
@@ -64,7 +64,7 @@ struct EngineTraits {
   /// The rule of its strategies, where another one is no choice of the engine.
   std::string_view shards = {};
 
-  // What is predicted of it.
+  // The limits of its predictions.
   bool has_experts = false;          ///< mixtures of experts
   bool has_sliding_windows = false;  ///< attention over a window of tokens
   bool has_qk_norms = true;          ///< norms of query and key heads
@@ -157,13 +157,12 @@ template <class Change>
 
 }  // namespace engine_rows
 
-// How far predictions were off: docs/lab/2026-11-25-engines.md and -2.md, runs on
-// one GPU that were predicted before they ran, and predicted again after what two of 74 showed had
-// been mended; 25 on two GPUs (2026-11-26-engines-3.md and -4.md), Megatron-FSDP v2 with tied
-// weights there, too. With a compiled loss: 2026-11-25-many-h100.md and 2026-11-26-many-h200.md,
-// predicted after they ran. Of mcore, allocated memory alone was compared, with runs that others
-// published (docs/engines.md). Device memory is what is reserved, and what is beside it within
-// 13 MB.
+// Sources of the errors, in docs/lab: 2026-11-25-engines.md and -2.md (runs on one GPU that were
+// predicted before they ran, and again after two of 74 showed mistakes); 2026-11-26-engines-3.md and
+// -4.md (25 runs on two GPUs, Megatron-FSDP v2 with tied weights among them). With a compiled loss:
+// 2026-11-25-many-h100.md and 2026-11-26-many-h200.md, predicted after they ran. Only the allocated
+// memory of mcore was compared, with published runs (engines.md). Device memory is reserved memory
+// and the memory outside of the allocator, which was right within 13 MB.
 /// In the order of EngineKind.
 inline constexpr std::array kEngines{
     EngineTraits{.kind = EngineKind::mfsdp,
@@ -263,7 +262,7 @@ inline constexpr std::array<std::string_view, 12> kOwnChoices{
     "--deterministic", "--exact-sums", "--attention", "--logits-chunk",
     "--placement",     "--gather",     "--reduce",    "--keep-gathered"};
 
-/// Whether the engine can be told that.
+/// Whether the flag is a choice of the engine.
 [[nodiscard]] constexpr bool has_choice(EngineKind engine, std::string_view flag) {
   const EngineTraits& traits = traits_of(engine);
   return traits.runs_plans || traits.own_choice == flag ||

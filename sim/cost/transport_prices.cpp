@@ -7,9 +7,9 @@
 namespace mfsdp {
 namespace {
 
-// Times beside products over times alone, of one long collective: neighbour_ms / alone_ms of the
+// Times beside GEMMs over times alone, of one long collective: neighbour_ms / alone_ms of the
 // rows one_* in h200_collectives_beside_kernels.csv, mean over all-gather and reduce-scatter in
-// bf16 and fp32. Few blocks cannot hide the longer way to memory that products make.
+// bf16 and fp32. Few blocks cannot hide the longer way to memory that GEMMs make.
 constexpr std::array<BlocksPoint, 3> kRingDrag{{{4, 1.514}, {8, 1.328}, {24, 1.106}}};
 constexpr std::array<BlocksPoint, 2> kSymmetricDrag{{{8, 1.235}, {9, 1.188}}};
 constexpr std::array<BlocksPoint, 1> kCopyEngineDrag{{{0, 1.926}}};
@@ -18,19 +18,19 @@ constexpr std::array<BlocksPoint, 1> kCopyEngineDrag{{{0, 1.926}}};
 // bandwidth collectives took alone: collective_ms / alone_ms of the rows "copy" in
 // h100_block_beside_collectives.csv, mean of each transport's. Copies leave the same to a
 // collective that needs less of the memory, as its link is slower: it is held up less, down to what
-// products do to it.
+// GEMMs do to it.
 constexpr DragByCopies kRingDragByCopies{.most = 2.640, .share = 0.169};
 constexpr DragByCopies kSymmetricDragByCopies{.most = 2.831, .share = 0.139};
 constexpr DragByCopies kCopyEngineDragByCopies{.most = 1.270, .share = 0.2026};
 
-// What a collective costs kernels of other classes over what it costs products, on 2 H100. Of
-// products and attention: the share that they lose beside it, 1 - solo_ms / beside_ms, times
+// The slowdown of other classes of kernels over the slowdown of GEMMs, on 2 H100. GEMMs and
+// attention: the share that they lose beside a collective, 1 - solo_ms / beside_ms, times
 // collective_ms / alone_ms, mean of each transport's rows in h100_block_beside_collectives.csv:
-// meanwhile it waits for their SMs, which costs them nothing. Copies are short and hold none that
-// it waits for: the share that they lose, alone, over the occupancy and the draw at the pace that
-// copies leave it. So they lose in a step, too: norms 0.19 beside one gather by
+// meanwhile the collective waits for their SMs, which costs them nothing. Copies are short and hold
+// no SMs that it waits for: the share that they lose, alone, over the occupancy and the draw at the
+// pace that copies leave it. They lose as much in a step: norms 0.19 beside one gather by
 // rings, SwiGLU's gradient 0.33 beside a gather and a reduction.
-//                   products   forward   backward   copies
+//                   GEMMs      forward   backward   copies
 //   nccl              0.3734    0.2335     0.2877   0.1702 / 0.2831
 //   symmetric         0.3185    0.1964     0.2015   0.0772 / 0.1600
 //   copy engines      0.2273    0.1793     0.2695   0.3182 / 0.1701
@@ -53,11 +53,11 @@ constexpr RingRatio kSymmetricScatter{
 constexpr RingRatio kSymmetricScatterFp32{
     .two = 2.1287 / 1.6769, .four = 9.4740 / 8.3295, .eight = 10.36 / 8.93};
 
-// What several collectives inside a domain move together, bytes sent by a GPU over the link's
-// nominal bandwidth: kernels of one kind want less than all of it, so some do not slow
-// each other. In steps on two H200 a gather by rings beside a reduction by rings took 1.65 times
-// its time, beside a symmetric sum 1.24 to 1.45 times, and a symmetric gather beside such a sum
-// what it takes alone (docs/lab/2026-11-28-cache-beside-gemms.md).
+// Several collectives inside a domain together move this share: bytes sent by a GPU over the link's
+// nominal bandwidth. Kernels of one kind want less than all of it, so some do not slow each other.
+// In steps on two H200 a gather by rings took 1.65 times its time beside a reduction by rings, and
+// 1.24 to 1.45 times beside a symmetric sum. A symmetric gather beside such a sum took the time that
+// it takes alone (docs/lab/2026-11-28-cache-beside-gemms.md).
 constexpr double kLinkOfRings = 310 / kTableLink;
 constexpr double kLinkOfSymmetric = 420 / kTableLink;
 

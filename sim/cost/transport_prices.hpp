@@ -1,4 +1,4 @@
-// What each transport of collectives costs inside a node: a row of measured numbers for each.
+// The measured prices of each transport of collectives inside a node, one row each.
 #pragma once
 
 #include <optional>
@@ -40,11 +40,12 @@ struct DragByCopies {
 struct TransportPrices {
   Transport transport = Transport::nccl;
   std::optional<double> blocks;       ///< SMs that it holds; none: those of the GPU's rings
-  std::span<const BlocksPoint> drag;  ///< times beside products over times alone
+  std::span<const BlocksPoint> drag;  ///< times beside GEMMs over times alone
   DragByCopies drag_by_copies;
-  /// What it costs kernels of each class over what it costs products.
+  /// The slowdown of each class of kernels over the slowdown of GEMMs.
   PerKernelClass<double> weight;
-  /// Of the link's nominal bandwidth, what several collectives move together; none: not measured
+  /// Several collectives together move this share of the link's nominal bandwidth; none: not
+  /// measured.
   std::optional<double> link;
   RingRatio gather;
   RingRatio scatter;

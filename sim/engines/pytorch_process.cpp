@@ -35,7 +35,7 @@ std::vector<std::int64_t> communicator_sizes(EngineKind engine, const PlanConfig
   const std::int64_t outer = mesh.size(Axis::dp_outer);
   const std::int64_t shard = mesh.size(Axis::dp_shard);
   if (traits_of(engine).has_groups_of_its_own) {
-    // That of all ranks among them; each is made when it is first used.
+    // One of them has all ranks. Each is made when it is first used.
     for (const Axis axis : {Axis::dp_shard, Axis::dp_outer, Axis::expt_dp, Axis::ep})
       if (mesh.size(axis) > 1) sizes.push_back(mesh.size(axis));
     return sizes;

@@ -1,5 +1,4 @@
-// What --help says of each tool. Scripts depend on the flags themselves: tests/golden/*/help.txt
-// holds every one of them.
+// The help of each tool. tests/golden/*/help.txt holds the flags themselves, on which scripts depend.
 #include <gmock/gmock.h>
 
 #include "gpu_backend/tool/exec_options.hpp"
