@@ -1,4 +1,4 @@
-// What a config.json has decides: over sets of keys in the form of public files.
+// The fields of a config.json decide whether it is read: for sets of keys as in public files.
 #include "core/model/foreign_fields.hpp"
 
 #include <fmt/format.h>
@@ -283,7 +283,7 @@ TEST(OtherTypes, AreRefusedForWhatTheFileHas) {
                              HasSubstr("(docs/limits.md)")));
     for (const std::string_view reason : each.reasons) EXPECT_THAT(error, HasSubstr(reason));
   }
-  // What one of the families has is no reason beside what none has.
+  // A field that one of the families has is not a reason when there is one that none has.
   EXPECT_THAT(config_error(cases.front().config), Not(HasSubstr("num_local_experts")));
 }
 
