@@ -14,6 +14,7 @@
 
 #include "core/base/rational.hpp"
 #include "core/base/vocabulary.hpp"
+#include "core/plan/kernel_spec.hpp"
 
 namespace mfsdp {
 
@@ -90,6 +91,21 @@ template <>
 struct Names<Activation> {
   static constexpr std::array<std::string_view, 2> values{"silu", "gelu_tanh"};
 };
+
+/// The kernels of an MLP that multiplies its activated gate by another projection.
+struct GatedKernels {
+  const char* name;  ///< of their ops
+  KernelKind forward;
+  KernelKind backward;
+};
+[[nodiscard]] constexpr GatedKernels gated_kernels(Activation activation) {
+  switch (activation) {
+    case Activation::gelu_tanh:
+      return {"geglu", KernelKind::geglu_forward, KernelKind::geglu_backward};
+    case Activation::silu: break;
+  }
+  return {"swiglu", KernelKind::swiglu_forward, KernelKind::swiglu_backward};
+}
 
 /// Selects the layers with a sliding window where config.json has no layer_types.
 enum class SlidingRule {

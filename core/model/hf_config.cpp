@@ -90,7 +90,8 @@ Result<void> check_foreign_fields(const Fields& fields, const HfFamily& family) 
     if (first)
       more.push_back(fmt::format("{} ({})", field_with_value(name, value), row->what));
     else
-      first = fields.wrong(name, fmt::format("none (not modelled: {}; docs/limits.md)", row->what));
+      first = fields.wrong(
+          name, fmt::format("none (not modelled: {}; docs/reference/limits.md)", row->what));
   }
   if (!first) {
     const ParsedJson* causal = fields.find("is_causal");
@@ -252,8 +253,9 @@ tl::unexpected<Error> other_type(const Fields& fields) {
   if (const auto has = foreign_reasons(fields.raw()); !has.empty())
     reasons.push_back(fmt::format("the file has {}", fmt::join(has, ", ")));
   if (!reasons.empty())
-    return fail(fields.where(), fmt::format("model_type: {} is not modelled: {} (docs/limits.md)",
-                                            shown, fmt::join(reasons, "; ")));
+    return fail(fields.where(),
+                fmt::format("model_type: {} is not modelled: {} (docs/reference/limits.md)", shown,
+                            fmt::join(reasons, "; ")));
   constexpr std::array<std::string_view, 6> kTried{"llama",     "gpt2",        "mixtral",
                                                    "qwen3_moe", "deepseek_v3", "deepseek_v2"};
   for (const std::string_view name : kTried)

@@ -100,7 +100,8 @@ std::optional<std::string_view> what_is_not_modelled(std::string_view name) {
 }
 
 std::string not_modelled_text(std::string_view name, std::string_view what) {
-  return fmt::format("'{}' is not modelled: it has {} (docs/limits.md)", printable(name), what);
+  return fmt::format("'{}' is not modelled: it has {} (docs/reference/limits.md)", printable(name),
+                     what);
 }
 
 }  // namespace mfsdp

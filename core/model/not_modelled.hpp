@@ -12,7 +12,7 @@ namespace mfsdp {
 /// unknown names.
 [[nodiscard]] std::optional<std::string_view> what_is_not_modelled(std::string_view name);
 
-/// "mixtral is not modelled: it has a mixture of experts (docs/limits.md)"
+/// "mixtral is not modelled: it has a mixture of experts (docs/reference/limits.md)"
 [[nodiscard]] std::string not_modelled_text(std::string_view name, std::string_view what);
 
 }  // namespace mfsdp

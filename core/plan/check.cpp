@@ -14,6 +14,7 @@
 #include "core/plan/index.hpp"
 #include "core/plan/job.hpp"
 #include "core/plan/structure_faults.hpp"
+#include "core/plan/transport.hpp"
 
 namespace mfsdp {
 namespace {
@@ -138,7 +139,7 @@ class ConfiguredCheck {
 
   /// If shards are shared, some communicator has the configured transport.
   Result<void> check_used(Transport configured, const char* field) {
-    if (configured == Transport::nccl || program_.config.mesh.size(Axis::dp_shard) == 1 ||
+    if (!traits_of(configured).uses_windows || program_.config.mesh.size(Axis::dp_shard) == 1 ||
         std::ranges::find(program_.communicators, configured, &Communicator::transport) !=
             program_.communicators.end())
       return {};
@@ -190,7 +191,7 @@ class ConfiguredCheck {
         program_.communicators[communicators_[collective.communicator]];
     const bool gathers = collective.kind == CollectiveKind::all_gather;
     const Transport configured = gathers ? program_.config.gather : program_.config.reduce;
-    if (communicator.transport == Transport::nccl || communicator.transport == configured)
+    if (!traits_of(communicator.transport).uses_windows || communicator.transport == configured)
       return {};
     return fail(
         place() + ".body.collective.communicator",

@@ -14,6 +14,7 @@
 #include "core/plan/config_fields.hpp"
 #include "core/plan/exact_sums.hpp"
 #include "core/plan/loss_scale.hpp"
+#include "core/plan/transport.hpp"
 
 namespace mfsdp {
 namespace {
@@ -143,29 +144,30 @@ Result<void> check_kept(const PlanConfig& config) {
 
 /// Registered memory is addressed at equal offsets on all ranks.
 Result<void> check_transports(const PlanConfig& config) {
-  const bool in_windows = config.gather != Transport::nccl || config.reduce != Transport::nccl;
-  if (orthogonalises(config.optimizer) && in_windows)
-    return fail(config.gather != Transport::nccl ? "--gather" : "--reduce",
+  const bool gathers_registered = traits_of(config.gather).uses_windows;
+  const bool reduces_registered = traits_of(config.reduce).uses_windows;
+  if (orthogonalises(config.optimizer) && (gathers_registered || reduces_registered))
+    return fail(gathers_registered ? "--gather" : "--reduce",
                 fmt::format("expected nccl with --optimizer {}: directions use the same "
                             "communicators and are not in registered memory",
                             to_string(config.optimizer)));
   const std::string strategy(to_string(config.strategy));
-  if (config.gather != Transport::nccl && config.strategy != Strategy::optim_grads_params)
+  if (gathers_registered && config.strategy != Strategy::optim_grads_params)
     return fail("--gather",
                 fmt::format("expected nccl with --strategy {}: it gathers in place, each rank from "
                             "an offset of its own, got {}",
                             strategy, to_string(config.gather)));
-  if (config.reduce == Transport::nccl) return {};
+  if (!reduces_registered) return {};
   if (config.strategy != Strategy::optim_grads && config.strategy != Strategy::optim_grads_params)
     return fail("--reduce",
                 fmt::format("expected nccl with --strategy {}: it reduces in place, each rank at "
                             "an offset of its own, got {}",
                             strategy, to_string(config.reduce)));
-  if (config.reduce == Transport::symmetric && config.reduce_dtype == DType::fp64)
-    return fail(
-        "--reduce",
-        "expected nccl or copy_engine with --reduce-dtype fp64: symmetric kernels add fp32, "
-        "bf16 and fp16, got symmetric");
+  if (!traits_of(config.reduce).adds_fp64 && config.reduce_dtype == DType::fp64)
+    return fail("--reduce",
+                fmt::format("expected nccl or copy_engine with --reduce-dtype fp64: {} kernels add "
+                            "fp32, bf16 and fp16, got {}",
+                            to_string(config.reduce), to_string(config.reduce)));
   return {};
 }
 
@@ -296,7 +298,7 @@ Result<void> check_experts(const PlanConfig& config) {
   if (config.state_dtype == StateDtype::blockwise8) MFSDP_TRY(check_blocks_of_experts(config));
   for (const auto& [flag, transport] :
        {std::pair{"--gather", config.gather}, std::pair{"--reduce", config.reduce}})
-    if (transport != Transport::nccl)
+    if (traits_of(transport).uses_windows)
       return fail(flag,
                   fmt::format("expected nccl with --ep: experts are gathered and reduced over "
                               "other ranks than those that share registered memory, got {}",
@@ -319,7 +321,7 @@ Result<void> check_lora(const PlanConfig& config) {
   const std::vector<LoraTarget> all = lora_targets(config.model);
   if (all.empty())
     return fail("--lora-rank", fmt::format("expected none: adapters are not modelled for {} "
-                                           "(docs/limits.md)",
+                                           "(docs/reference/limits.md)",
                                            to_string(config.model.family)));
   if (config.lora_alpha.num <= 0 || config.lora_alpha.den <= 0 ||
       config.lora_alpha.num / config.lora_alpha.den > config_limits::lora_rank)

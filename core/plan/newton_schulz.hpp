@@ -17,7 +17,7 @@
 //
 // and X = Q X once, after the last step. GEMMs of polynomials of R have symmetric results: the
 // lower half is computed, in parts, and mirrored. Rounding errors of R disturb tiny singular values
-// and grow by a^2 per step, as these do; docs/optimizers.md has their size in fp16.
+// and grow by a^2 per step, as these do; docs/reference/optimizers.md has their size in fp16.
 // `orthogonal_products` lists the GEMMs, from which costs follow.
 #pragma once
 

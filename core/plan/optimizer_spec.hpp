@@ -1,5 +1,5 @@
 // Optimizers as data: the states of each and its arithmetic, for planner, backends and saves.
-// docs/optimizers.md has the bytes of each.
+// docs/reference/optimizers.md has the bytes of each.
 //
 // To add one: its name in Optimizer, its rule here and in UpdateRules, and its states in
 // verify/checker/places.cpp, which shares no code. The kernel `update` of a group runs the rule of

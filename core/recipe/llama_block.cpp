@@ -449,9 +449,8 @@ class BlockRecipe {
   static Gates gates_of(const ModelShape& model) {
     if (!model.traits().gated)
       return {"gelu", "input", KernelKind::gelu_forward, KernelKind::gelu_backward};
-    if (model.activation == Activation::gelu_tanh)
-      return {"geglu", "gate_up", KernelKind::geglu_forward, KernelKind::geglu_backward};
-    return {"swiglu", "gate_up", KernelKind::swiglu_forward, KernelKind::swiglu_backward};
+    const GatedKernels gated = gated_kernels(model.activation);
+    return {gated.name, "gate_up", gated.forward, gated.backward};
   }
 
   Builder b_;

@@ -6,6 +6,7 @@
 
 #include "core/model/lora.hpp"
 #include "core/plan/loss_scale.hpp"
+#include "core/plan/transport.hpp"
 
 namespace mfsdp {
 namespace {
@@ -73,7 +74,7 @@ Result<void> check_windows(const PlanConfig& config, std::int64_t node) {
   if (config.mesh.world_size() <= node || node % sharing == 0) return {};
   for (const auto& [flag, transport] :
        {std::pair{"--gather", config.gather}, std::pair{"--reduce", config.reduce}})
-    if (transport != Transport::nccl)
+    if (traits_of(transport).uses_windows)
       return fail(flag, fmt::format("expected nccl where {} GPUs share the shards on nodes of {}: "
                                     "{} reaches the GPUs of one node (--outer-dp makes groups)",
                                     sharing, node, to_string(transport)));

@@ -1,6 +1,7 @@
 // From a unit's first weight gradient to its reduced main gradient.
 #include <algorithm>
 
+#include "core/plan/transport.hpp"
 #include "core/schedule/microbatch.hpp"
 #include "core/shard/groups.hpp"
 
@@ -184,13 +185,13 @@ void MicrobatchSchedule::deal_and_sum(const UnitState& unit, const GroupState& g
 /// into registered memory, which is then added or converted.
 void MicrobatchSchedule::reduce_to_shard(const UnitState& unit, const GroupState& group,
                                          Position position) {
-  if (e_.reduces_by() == Transport::copy_engine) return deal_and_sum(unit, group, position);
+  if (!traits_of(e_.reduces_by()).adds) return deal_and_sum(unit, group, position);
   const AxisTraffic& on = *group.route.reduces.front().on;
   const BufferId slot = gradient_slot(group);
   const std::string name = group_name(unit, group);
   const DType wire = config_.reduce_dtype;
   const bool straight = position.first && wire == config_.grad_dtype;
-  const bool apart = e_.reduces_by() == Transport::symmetric && !straight;
+  const bool apart = traits_of(e_.reduces_by()).uses_windows && !straight;
   const BufferId sum =
       apart ? e_.buffer(name + ".grad_sum", arriving(unit, group, config_, false)) : slot;
   const Region whole = state_.slice(slot, wire, group, {});

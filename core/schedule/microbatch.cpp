@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "core/plan/transport.hpp"
 #include "core/schedule/residency.hpp"
 
 namespace mfsdp::schedule {
@@ -278,7 +279,7 @@ void MicrobatchSchedule::gather_along(const AxisTraffic& on, const UnitState& un
       groups.push_back(&state_.groups[g]);
   const CommunicatorId communicator = e_.communicator(on.gather_communicator);
   // Collectives on registered memory must not be grouped: NCCL before 2.28.7 corrupts them.
-  const bool several = groups.size() > 1 && config_.gather == Transport::nccl;
+  const bool several = groups.size() > 1 && !traits_of(config_.gather).uses_windows;
   const auto bracket = [&](OpBody body, const char* name) {
     if (several)
       e_.emit(StreamRole::all_gather, phase_, unit.id, unit.name + name, std::move(body));

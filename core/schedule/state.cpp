@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <stdexcept>
 
+#include "core/plan/transport.hpp"
 #include "core/shard/groups.hpp"
 
 namespace mfsdp::schedule {
@@ -95,7 +96,8 @@ void State::make_group_buffers(Emitter& emitter, const Group& group, const Model
         make("main_weight", Category::main_weight, config_.main_dtype, resident.main_weight,
              PoolRole::state, {.kind = ContentKind::main_parameter, .placement = group.state});
   // If the main gradient has the reduction dtype, sums may be written directly into it.
-  const bool sums_arrive = emitter.reduces_by() == Transport::symmetric &&
+  const TransportTraits& transport = traits_of(emitter.reduces_by());
+  const bool sums_arrive = transport.uses_windows && transport.adds &&
                            state.route.shards_gradient() &&
                            config_.reduce_dtype == config_.grad_dtype;
   if (resident.main_grad > 0)

@@ -6,13 +6,13 @@
 #include <memory>
 #include <utility>
 
-#include "verify/proof/followed_ops.hpp"
-#include "verify/proof/rank_sequences.hpp"
-#include "verify/proof/reports.hpp"
-#include "verify/proof/scales.hpp"
-#include "verify/proof/values.hpp"
-#include "verify/proof/windows.hpp"
-#include "verify/proof/write_out.hpp"
+#include "verify/proof/ledger/followed_ops.hpp"
+#include "verify/proof/ledger/scales.hpp"
+#include "verify/proof/memory/windows.hpp"
+#include "verify/proof/order/write_out.hpp"
+#include "verify/proof/ranks/rank_sequences.hpp"
+#include "verify/proof/values/reports.hpp"
+#include "verify/proof/values/values.hpp"
 
 namespace mfsdp {
 namespace {

@@ -6,28 +6,28 @@
 #include <future>
 #include <iterator>
 
-#include "verify/proof/bounds.hpp"
-#include "verify/proof/collectives.hpp"
-#include "verify/proof/directions.hpp"
-#include "verify/proof/followed_ops.hpp"
-#include "verify/proof/gradients.hpp"
-#include "verify/proof/kernel_forms.hpp"
-#include "verify/proof/layouts.hpp"
-#include "verify/proof/model_binding.hpp"
-#include "verify/proof/races.hpp"
-#include "verify/proof/rank_sequences.hpp"
-#include "verify/proof/rank_slices.hpp"
-#include "verify/proof/registered.hpp"
-#include "verify/proof/reports.hpp"
-#include "verify/proof/scales.hpp"
-#include "verify/proof/shared_bytes.hpp"
-#include "verify/proof/structure.hpp"
-#include "verify/proof/unrolled_plan.hpp"
-#include "verify/proof/updates.hpp"
-#include "verify/proof/values.hpp"
-#include "verify/proof/weights.hpp"
-#include "verify/proof/windows.hpp"
-#include "verify/proof/write_out.hpp"
+#include "verify/proof/ledger/directions.hpp"
+#include "verify/proof/ledger/followed_ops.hpp"
+#include "verify/proof/ledger/gradients.hpp"
+#include "verify/proof/ledger/layouts.hpp"
+#include "verify/proof/ledger/scales.hpp"
+#include "verify/proof/ledger/updates.hpp"
+#include "verify/proof/ledger/weights.hpp"
+#include "verify/proof/memory/bounds.hpp"
+#include "verify/proof/memory/registered.hpp"
+#include "verify/proof/memory/shared_bytes.hpp"
+#include "verify/proof/memory/windows.hpp"
+#include "verify/proof/order/races.hpp"
+#include "verify/proof/order/structure.hpp"
+#include "verify/proof/order/unrolled_plan.hpp"
+#include "verify/proof/order/write_out.hpp"
+#include "verify/proof/ranks/collectives.hpp"
+#include "verify/proof/ranks/rank_sequences.hpp"
+#include "verify/proof/ranks/rank_slices.hpp"
+#include "verify/proof/values/configured_model.hpp"
+#include "verify/proof/values/kernel_forms.hpp"
+#include "verify/proof/values/reports.hpp"
+#include "verify/proof/values/values.hpp"
 
 namespace mfsdp {
 namespace {
@@ -126,6 +126,7 @@ Bounds prove_plans(const Program& program, const ProgramIndex& index,
       start(std::ranges::any_of(tables, is_large), settings,
             [&](FindingList& list) { check_kernel_forms(program, index, list); });
   const Layouts layouts(program, index, findings);
+  if (computes_model(program, index)) check_configured_dtypes(program, findings);
   check_updates(program, layouts, findings);
   const Program* only = &program;
   if (whole) check_whole({&only, 1}, ledger);
@@ -165,7 +166,7 @@ void prove_sound(const Program& program, const ProofSettings& settings, bool who
   const ProgramIndex index(program);
   const std::vector<AccessTable> tables = access_tables(program, index);
   check_persistent_places(program, findings);
-  check_collective_shapes(program, index, findings);
+  check_collective_shapes(program, index, computes_model(program, index), findings);
   check_shared_bytes(program, index, tables, findings);
   check_windows(program, index, findings);
   proof.of_model = is_of_model(program, index);

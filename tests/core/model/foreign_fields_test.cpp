@@ -109,7 +109,7 @@ TEST(ForeignFields, RefuseWithNameAndValueWhatChangesTheComputation) {
   for (const Case& each : cases) {
     const std::string error = config_error(llama_with({{each.name, each.value}}));
     EXPECT_THAT(error, StartsWith(fmt::format("c: {}: expected none (not modelled: {}; "
-                                              "docs/limits.md), got ",
+                                              "docs/reference/limits.md), got ",
                                               each.name, each.what)));
   }
 }
@@ -140,7 +140,7 @@ TEST(ForeignFields, AreFineWhereTheirValueChangesNothing) {
 TEST(ForeignFields, AreRefusedTogether) {
   EXPECT_EQ(
       config_error(llama_with({{"alibi", true}, {"norm_type", "layernorm"}, {"num_loops", 2}})),
-      "c: alibi: expected none (not modelled: other positions than RoPE; docs/limits.md), "
+      "c: alibi: expected none (not modelled: other positions than RoPE; docs/reference/limits.md), "
       "got true; nor norm_type \"layernorm\" (other norms), num_loops 2 (layers that run "
       "several times)");
 }
@@ -228,7 +228,7 @@ TEST(OtherTypes, AreReadAsTheClassThatTheyName) {
       config_error(llama_with(
           {{"model_type", "my_llama"}, {"architectures", {"LlamaForCausalLM"}}, {"num_loops", 2}})),
       "c: num_loops: expected none (not modelled: looped layers; "
-      "docs/limits.md), got 2");
+      "docs/reference/limits.md), got 2");
 }
 
 TEST(OtherTypes, AreRefusedForWhatTheFileHas) {
@@ -280,7 +280,7 @@ TEST(OtherTypes, AreRefusedForWhatTheFileHas) {
     const std::string error = config_error(each.config);
     EXPECT_THAT(error, AllOf(StartsWith(fmt::format("c: model_type: {} is not modelled: ",
                                                     each.config["model_type"].dump())),
-                             HasSubstr("(docs/limits.md)")));
+                             HasSubstr("(docs/reference/limits.md)")));
     for (const std::string_view reason : each.reasons) EXPECT_THAT(error, HasSubstr(reason));
   }
   // A field that one of the families has is not a reason when there is one that none has.

@@ -294,7 +294,8 @@ INSTANTIATE_TEST_SUITE_P(
                c = with_lora(c);
                test::make_family(c.model, Family::olmo2);
              },
-             "--lora-rank: expected none: adapters are not modelled for olmo2 (docs/limits.md)"},
+             "--lora-rank: expected none: adapters are not modelled for olmo2 "
+             "(docs/reference/limits.md)"},
         Case{"adapters_twice",
              [](PlanConfig& c) {
                c = with_lora(c);

@@ -42,7 +42,7 @@ RC_GTEST_PROP(EditedPlans, ComputeTheSameWhereTheProofsLetThemPass, ()) {
   const RunBitsSettings settings{.deadline = std::chrono::seconds(30), .folder = folder.path()};
   const std::string usual = to_canonical_json(*built);
   std::optional<RunBits> expected;
-  for (int i = 0; i < test::thinned(8); ++i) {
+  for (int i = 0; i < test::cases(8); ++i) {
     Program program = *built;
     if (i % 4 == 3)
       test::add_something(program);
@@ -88,7 +88,7 @@ RC_GTEST_PROP(EditedPlans, AreRunAndPredictedWhereTheProofsLetThemPass, ()) {
     return plain_run_bits(program, {.deadline = patience_for(program), .folder = folder.path()});
   };
   std::optional<RunBits> expected;
-  for (int i = 0; i < test::thinned(8); ++i) {
+  for (int i = 0; i < test::cases(8); ++i) {
     Program edited = *built;
     test::edit_labels(edited);
     const auto program = read_again(edited);

@@ -1,5 +1,5 @@
 // Kernels whose operands, dtypes and attributes do not fit each other.
-#include "verify/proof/kernel_forms.hpp"
+#include "verify/proof/values/kernel_forms.hpp"
 
 #include <fmt/format.h>
 #include <gmock/gmock.h>

@@ -1,4 +1,4 @@
-#include "verify/proof/scales.hpp"
+#include "verify/proof/ledger/scales.hpp"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

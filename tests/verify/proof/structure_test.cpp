@@ -1,4 +1,4 @@
-#include "verify/proof/structure.hpp"
+#include "verify/proof/order/structure.hpp"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

@@ -1,4 +1,4 @@
-#include "verify/proof/values.hpp"
+#include "verify/proof/values/values.hpp"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -8,8 +8,8 @@
 #include "tests/support/plan_builder.hpp"
 #include "tests/support/random_configurations.hpp"
 #include "tests/support/samples.hpp"
-#include "verify/proof/model_binding.hpp"
-#include "verify/proof/overlap.hpp"
+#include "verify/proof/order/overlap.hpp"
+#include "verify/proof/values/model_binding.hpp"
 
 namespace mfsdp {
 namespace {
@@ -257,7 +257,7 @@ TEST(Values, NeighboursThatDependCannotBeSwapped) {
         }
       }
   }
-  EXPECT_GT(swapped, test::thinned(1000));
+  EXPECT_GE(swapped, test::kOneCase ? 0 : 1001);
 }
 
 /// Some of them, for tests that try much.

@@ -1,4 +1,4 @@
-#include "verify/proof/write_out.hpp"
+#include "verify/proof/order/write_out.hpp"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
