@@ -140,9 +140,9 @@ TEST(ForeignFields, AreFineWhereTheirValueChangesNothing) {
 TEST(ForeignFields, AreRefusedTogether) {
   EXPECT_EQ(
       config_error(llama_with({{"alibi", true}, {"norm_type", "layernorm"}, {"num_loops", 2}})),
-      "c: alibi: expected none (not modelled: other positions than RoPE; docs/reference/limits.md), "
-      "got true; nor norm_type \"layernorm\" (other norms), num_loops 2 (layers that run "
-      "several times)");
+      "c: alibi: expected none (not modelled: other positions than RoPE; "
+      "docs/reference/limits.md), "
+      "got true; nor norm_type \"layernorm\" (other norms), num_loops 2 (looped layers)");
 }
 
 TEST(ForeignFields, HarmlessOnesAreNotMentioned) {

@@ -137,8 +137,8 @@ TEST(HfConfig, MagnitudesOfYarnAreNumbersOrNone) {
 TEST(HfConfig, DeepseekHasToStateWhatClassesDisagreeAbout) {
   const std::string v3 = deepseek_v3();
   EXPECT_EQ(error_of(with("q_lora_rank", "", v3)),
-            "config.json: q_lora_rank: expected a positive integer, or null (queries made at "
-            "once), got nothing");
+            "config.json: q_lora_rank: expected a positive integer, or null (queries without a "
+            "latent vector), got nothing");
   EXPECT_EQ(error_of(with("n_shared_experts", "", v3)),
             "config.json: n_shared_experts: expected the number of shared experts, or null, "
             "got nothing");

@@ -232,8 +232,8 @@ INSTANTIATE_TEST_SUITE_P(
     testing::Values(
         BadField{"model_type", "", kTypes + "got nothing"},
         BadField{"model_type", "\"dbrx\"",
-                 "model_type: \"dbrx\" is not modelled: its class has layer norms, and queries, "
-                 "keys and values that are cut off (docs/reference/limits.md)"},
+                 "model_type: \"dbrx\" is not modelled: its class has layer norms, and clipped "
+                 "queries, keys and values (docs/reference/limits.md)"},
         BadField{"model_type", "7", kTypes + "got 7"},
         BadField{"model_type", "\"qwen2\\n\\u001b[31m\"",  // stays on one line, no escape codes
                  "model_type: \"qwen2\\n\\u001b[31m\" is not known, and what its class computes "
