@@ -107,7 +107,7 @@ FlagGroup result_group(CommonOptions& o) {
           path_flag("--db", "store of results (mfsdp.sqlite)", o.db),
           switch_flag("--no-save", "store nothing", o.no_save),
           text_flag("--name", "TEXT", "name of the run in the store", o.name),
-          path_flag("--trace", "write a Chrome trace for Perfetto; FILE.gz is compressed", o.trace),
+          path_flag("--trace", "write a Chrome trace (.json, .gz) or a picture (.svg)", o.trace),
           path_flag("--memory-trace", "write live bytes by category over time", o.memory_trace),
           switch_flag("--help", "show this text", o.help), help_format_flag(o.help_format),
           switch_flag("--version", "show version and build", o.version)}};
@@ -146,8 +146,9 @@ Flag lora_dropout_flag() {
           .apply = [](const std::string& text) -> Result<void> {
             const auto value = parse_rational(text, "--lora-dropout");
             if (value && value->num == 0) return {};
-            return fail("--lora-dropout",
-                        in_quotes(text) + " is not 0: dropout is not modelled (docs/limits.md)");
+            return fail(
+                "--lora-dropout",
+                in_quotes(text) + " is not 0: dropout is not modelled (docs/reference/limits.md)");
           },
           .shapes_plan = true};
 }

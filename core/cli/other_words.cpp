@@ -140,16 +140,16 @@ constexpr std::array kMeanings{
             .words = "max-grad-norm clip-grad clip-grad-norm grad-clip gradient-clipping "
                      "gradient-clip-val max-norm"},
     Meaning{.flag = "--ep",
-            .how = "ranks that share the experts, such as --ep 8; docs/experts.md",
+            .how = "ranks that share the experts, such as --ep 8; docs/guide/experts.md",
             .tool = kSim,
             .words = "ep-size expert-parallel expert-parallel-size expert-parallel-degree "
                      "expert-model-parallel-size enable-expert-parallel"},
     Meaning{.flag = "--capacity-factor",
-            .how = "beside --ep; no row is dropped; docs/experts.md",
+            .how = "beside --ep; no row is dropped; docs/guide/experts.md",
             .tool = kSim,
             .words = "moe-expert-capacity-factor expert-capacity-factor moe-capacity-factor"},
     Meaning{.flag = "--lora-rank",
-            .how = "such as --lora-rank 16; docs/lora.md",
+            .how = "such as --lora-rank 16; docs/guide/lora.md",
             .tool = kSim,
             .words = "lora lora-r lora-dim peft adapters"},
     Meaning{.flag = "--model",
@@ -175,7 +175,7 @@ constexpr std::array kMeanings{
             .tool = kSim,
             .words = "find search tune autotune optimize best"},
     Meaning{.flag = "--routing",
-            .how = "what routers choose, which changes no plan; docs/experts.md",
+            .how = "what routers choose, which changes no plan; docs/guide/experts.md",
             .tool = kSim,
             .words = "routing moe-routing"},
     Meaning{.flag = "--lr",
@@ -226,7 +226,7 @@ constexpr std::array kValueMeanings{
                  .words = "fsdp pytorch torch pytorch-fsdp2 torchtune accelerate huggingface "
                           "transformers trainer verl"},
     ValueMeaning{.flag = "--engine",
-                 .what = "Megatron-FSDP is mfsdp1 or mfsdp2 by its version; Megatron-Core's "
+                 .what = "Megatron-FSDP is megatron-fsdp-v1 or megatron-fsdp-v2; Megatron-Core's "
                          "distributed optimizer is mcore",
                  .words = "megatron megatron-lm megatron-fsdp megatron-core nemo "
                           "megatron-bridge"},
@@ -291,7 +291,8 @@ std::optional<std::string> about_foreign_flag(std::string_view flag,
                                               std::span<const std::string> known) {
   const std::string word = word_of(flag);
   for (const NotModelled& one : kNotModelled)
-    if (holds(one.words, word)) return fmt::format("{} not modelled (docs/limits.md)", one.what);
+    if (holds(one.words, word))
+      return fmt::format("{} not modelled (docs/reference/limits.md)", one.what);
   for (const Meaning& one : kMeanings) {
     if (!holds(one.words, word)) continue;
     if (has(known, one.flag)) return fmt::format("here it is {} ({})", one.flag, one.how);

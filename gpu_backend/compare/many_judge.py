@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """What many.sh left in a folder, as Markdown: measured beside predicted, what else was run, which goals hold.
 
-    many_judge.py FOLDER              the tables; for gpu_backend/measurements
+    many_judge.py FOLDER              the tables; for docs/lab
     many_judge.py --classes FOLDER    whether layouts of one class have one result
 
 Exit code 0: all that was run is right and no goal is missed; 1: not; 2: a wrong flag.

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Follows docs/train.md, "From chats to a model in transformers", to its end.
+"""Follows docs/guide/train.md, "From chats to a model in transformers", to its end.
 
     new_user.py --tools DIR[:DIR...] [--device cuda]
 
@@ -18,7 +18,7 @@ import subprocess
 import sys
 import tempfile
 
-PAGE = pathlib.Path(__file__).resolve().parents[2] / "docs" / "train.md"
+PAGE = pathlib.Path(__file__).resolve().parents[2] / "docs" / "guide" / "train.md"
 SECTION = "## From chats to a model in `transformers`"
 TOKENS = [(7 * i * i + 3 * i) % 2560 for i in range(64)]
 

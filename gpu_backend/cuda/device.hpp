@@ -15,7 +15,7 @@ namespace mfsdp::cuda {
 ///   NCCL_NVLS_ENABLE=0            multicast over NVLink changes sums and takes memory of its own
 ///   NCCL_L1_SHARED_MEMORY_CARVEOUT=1  (per cent) sums wait for their loads in the L1 cache, of
 ///                                 which a product leaves its SMs little
-///                                 (gpu_backend/measurements/2026-11-28-cache-beside-products.md)
+///                                 (docs/lab/2026-11-28-cache-beside-gemms.md)
 ///   CUDA_DEVICE_MAX_CONNECTIONS=32  with `windows`: the plan's streams and those of NCCL's copies
 ///                                 are more than 8, which would wait for each other by accident
 void set_environment(bool windows = false);

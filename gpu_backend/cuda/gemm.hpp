@@ -85,7 +85,7 @@ struct GemmSettings {
   bool deterministic = false;
 };
 
-/// What is enough was measured: gpu_backend/measurements/2026-11-21-products.md, and for the long
+/// What is enough was measured: docs/lab/2026-11-21-gemms.md, and for the long
 /// search 2026-11-26-many-h200.md.
 inline constexpr GemmSettings kSearch{
     .candidates = 16, .timed_rounds = 7, .sustained_milliseconds = 300};

@@ -18,7 +18,6 @@
 
 #include "core/base/text.hpp"
 #include "core/cli/common_options.hpp"
-#include "core/cli/output.hpp"
 #include "core/cli/path_check.hpp"
 #include "core/cli/wrap.hpp"
 #include "core/request/plan_file.hpp"
@@ -33,7 +32,8 @@
 #include "gpu_backend/tool/run_texts.hpp"
 #include "gpu_backend/tool/saves.hpp"
 #include "gpu_backend/tool/step_tables.hpp"
-#include "reports/trace/chrome_trace.hpp"
+#include "reports/render/output.hpp"
+#include "reports/trace/step_picture.hpp"
 
 namespace mfsdp {
 namespace {
@@ -86,7 +86,7 @@ Result<ExitCode> dry_run(const ExecOptions& options, const Session& session) {
   MFSDP_LET(program, plan_run(options, session));
   MFSDP_LET(predicted, predict_run(program, options, session));
   MFSDP_TRY(write_plan(options.common, *program));
-  if (options.common.trace) MFSDP_TRY(write_chrome_trace(predicted, *options.common.trace));
+  if (options.common.trace) MFSDP_TRY(write_trace(predicted, *options.common.trace));
   sign(predicted, options.common, session);
   const RunResult result(std::move(predicted));
   session.out << render_runs({&result, 1}, options.common.output, session.style,
@@ -201,7 +201,7 @@ Result<ExitCode> train_and_tell(const ReadyRun& ready, MeasuredRun run, const Tr
   for (const std::string& note : machine.notes()) report_warning(session.err, note, session.tool);
   if (!trained) return tl::unexpected<Error>(trained.error());
   if (unread) return fail("standard output", "cannot be written", Fault::environment);
-  if (options.common.trace) MFSDP_TRY(write_chrome_trace(run, *options.common.trace));
+  if (options.common.trace) MFSDP_TRY(write_trace(run, *options.common.trace));
   if (run.time.mfu > 1)
     report_warning(
         session.err,

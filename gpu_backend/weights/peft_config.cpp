@@ -106,11 +106,11 @@ Result<void> check_peft_config(const std::filesystem::path& folder, const PlanCo
   for (const char* name : kUnused)
     if (json.contains(name) && !is_unused(json[name]))
       return fail(fmt::format("{}.{}", where, name),
-                  fmt::format("is not modelled (docs/limits.md): expected none, got {}",
+                  fmt::format("is not modelled (docs/reference/limits.md): expected none, got {}",
                               json_excerpt(json[name])));
   if (json.contains("bias") && json["bias"] != "none")
     return fail(where + ".bias",
-                fmt::format("is not modelled (docs/limits.md): expected none, got {}",
+                fmt::format("is not modelled (docs/reference/limits.md): expected none, got {}",
                             json_excerpt(json["bias"])));
   MFSDP_LET(rank, integer_field(json, "r", where));
   if (rank != config.lora_rank)

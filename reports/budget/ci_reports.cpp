@@ -8,6 +8,7 @@
 #include <string_view>
 
 #include "core/base/text.hpp"
+#include "core/formats/xml.hpp"
 
 namespace mfsdp {
 namespace {
@@ -39,21 +40,6 @@ std::string escaped_property(std::string_view text) {
       out += "%2C";
     else
       out += c;
-  }
-  return out;
-}
-
-/// Text of XML 1.0: what it cannot hold is replaced.
-std::string xml_text(std::string_view text) {
-  std::string out;
-  for (const char c : printable(text)) {
-    switch (c) {
-      case '&': out += "&amp;"; break;
-      case '<': out += "&lt;"; break;
-      case '>': out += "&gt;"; break;
-      case '"': out += "&quot;"; break;
-      default: out += c;
-    }
   }
   return out;
 }

@@ -46,7 +46,8 @@ std::vector<FlagGroup> check_flags(CheckOptions& o) {
                       },
                       .repeatable = true};
   return {{.title = "What is checked",
-           .flags = {path_flag("--budget", "limits in TOML (docs/budgets.md)", o.budget), baseline,
+           .flags = {path_flag("--budget", "limits in TOML (docs/reference/budgets.md)", o.budget),
+                     baseline,
                      text("--run", "COMMAND", "take the results that this command prints", o.run),
                      text("--against", "COMMAND",
                           "baseline: another command, run in turn with --run", o.against),

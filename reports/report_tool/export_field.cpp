@@ -12,6 +12,7 @@
 #include "core/plan/engine.hpp"
 #include "reports/trace/chrome_trace.hpp"
 #include "reports/trace/memory_snapshot.hpp"
+#include "reports/trace/step_picture.hpp"
 #include "reports/trace/tensorboard.hpp"
 
 namespace mfsdp {
@@ -20,12 +21,13 @@ namespace {
 Result<void> export_snapshot(const RunResult& run, KnownPlans& plans,
                              const std::filesystem::path& path) {
   const std::string where = "run " + printable(run.run_id);
-  if (const auto engine = parse<EngineKind>(run.engine); engine != EngineKind::mfsdp)
+  const auto engine = parse<EngineKind>(run.engine);
+  if (!engine || !traits_of(*engine).runs_plans)
     return fail(
         where,
         fmt::format("a store keeps the buffers of our own engine alone, and it is of "
                     "{}{}",
-                    printable(run.engine),
+                    printable(shown_engine(run.engine)),
                     engine ? ": mfsdp-sim --memory-snapshot writes what that allocates" : ""));
   const std::shared_ptr<const Program> program = plans.of(run);
   if (!program)
@@ -45,6 +47,7 @@ constexpr std::array kKnownEndings{KnownEnding{".json", FieldFormat::chrome},
                                    KnownEnding{".gz", FieldFormat::chrome},
                                    KnownEnding{".pickle", FieldFormat::memory_snapshot},
                                    KnownEnding{".pkl", FieldFormat::memory_snapshot},
+                                   KnownEnding{".svg", FieldFormat::svg},
                                    KnownEnding{".sqlite", {}},
                                    KnownEnding{".jsonl", {}},
                                    KnownEnding{".csv", {}},
@@ -55,6 +58,7 @@ std::string_view usual_name(FieldFormat format) {
   switch (format) {
     case FieldFormat::chrome: return "step.json.gz";
     case FieldFormat::memory_snapshot: return "memory.pickle";
+    case FieldFormat::svg: return "step.svg";
     case FieldFormat::tensorboard: break;
   }
   return "events.out.tfevents.1";
@@ -80,6 +84,7 @@ std::string field_file_name(FieldFormat format, const RunHead& run) {
   switch (format) {
     case FieldFormat::chrome: return "trace_" + id + ".json.gz";
     case FieldFormat::memory_snapshot: return "memory_" + id + ".pickle";
+    case FieldFormat::svg: return "step_" + id + ".svg";
     case FieldFormat::tensorboard: break;
   }
   return tensorboard_file_name(run);
@@ -90,6 +95,7 @@ Result<void> export_field(FieldFormat format, const RunResult& run, KnownPlans& 
   switch (format) {
     case FieldFormat::chrome: return write_chrome_trace(run, path, plans.of(run).get());
     case FieldFormat::memory_snapshot: return export_snapshot(run, plans, path);
+    case FieldFormat::svg: return write_step_picture(run, path, plans.of(run).get());
     case FieldFormat::tensorboard: break;
   }
   return write_tensorboard(run, path);

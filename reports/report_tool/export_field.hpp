@@ -13,16 +13,16 @@
 
 namespace mfsdp {
 
-enum class FieldFormat { chrome, memory_snapshot, tensorboard };
+enum class FieldFormat { chrome, memory_snapshot, svg, tensorboard };
 
 template <>
 struct Names<FieldFormat> {
-  static constexpr std::array<std::string_view, 3> values{"chrome", "memory-snapshot",
+  static constexpr std::array<std::string_view, 4> values{"chrome", "memory-snapshot", "svg",
                                                           "tensorboard"};
 };
 
 /// The name of a run's file in a folder of such files: "trace_3fa91b2c.json.gz",
-/// "memory_3fa91b2c.pickle", or the name that TensorBoard looks for.
+/// "memory_3fa91b2c.pickle", "step_3fa91b2c.svg", or the name that TensorBoard looks for.
 [[nodiscard]] std::string field_file_name(FieldFormat format, const RunHead& run);
 
 /// An error where the name's ending says that the file holds something else. Other endings will do.

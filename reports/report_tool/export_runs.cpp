@@ -10,8 +10,8 @@
 #include "core/base/text.hpp"
 #include "core/cli/exit_code.hpp"
 #include "core/cli/format.hpp"
-#include "core/cli/output.hpp"
 #include "reports/record/result_json.hpp"
+#include "reports/render/output.hpp"
 #include "reports/report_tool/export_field.hpp"
 #include "reports/report_tool/output_guard.hpp"
 #include "reports/store/copy_runs.hpp"
@@ -37,7 +37,7 @@ std::vector<FlagGroup> export_flags(ExportOptions& o) {
                                o.to),
                      choice_flag("--format", "F",
                                  "for other tools: chrome (Perfetto), memory-snapshot "
-                                 "(memory_viz), tensorboard",
+                                 "(memory_viz), svg (a picture), tensorboard",
                                  o.format)}},
           store};
 }

@@ -12,8 +12,8 @@
 #include "core/base/closest.hpp"
 #include "core/base/text.hpp"
 #include "core/cli/format.hpp"
-#include "core/cli/output.hpp"
 #include "core/cli/table.hpp"
+#include "reports/render/output.hpp"
 #include "reports/store/find_runs.hpp"
 
 namespace mfsdp {
@@ -30,13 +30,15 @@ struct HistoryOptions : ReportOptions {
 std::vector<FlagGroup> history_flags(HistoryOptions& o) {
   return {
       {.title = "What is followed",
-       .flags = {text_flag("--measure", "KEY",
-                           "a key of budgets (time.median_step_ns), loss.100 too; docs/budgets.md "
-                           "lists them",
-                           o.measure),
-                 switch_flag("--changes", "only where it changed for good", o.changes),
-                 real_flag("--least-change", "percent of the median before (1)", o.least_change,
-                           {.lowest = 0, .highest = 1000})}},
+       .flags =
+           {text_flag(
+                "--measure", "KEY",
+                "a key of budgets (time.median_step_ns), loss.100 too; docs/reference/budgets.md "
+                "lists them",
+                o.measure),
+            switch_flag("--changes", "only where it changed for good", o.changes),
+            real_flag("--least-change", "percent of the median before (1)", o.least_change,
+                      {.lowest = 0, .highest = 1000})}},
       filter_flags(o),
       store_flags(o)};
 }

@@ -1,7 +1,7 @@
 // What torch.cuda's caching allocator would do: which block an allocation gets, what it reserves.
 //
 // The rules are those of c10/cuda/CUDACachingAllocator.cpp of PyTorch 2.11, written anew from what
-// it does and held to recorded runs (gpu_backend/measurements). In short: sizes are rounded to
+// it does and held to recorded runs (docs/lab). In short: sizes are rounded to
 // 512 bytes (or to steps of a power of two); up to 1 MiB they share segments of 2 MiB, below 10 MiB
 // those of 20 MiB, and larger ones have segments of their own, rounded to 2 MiB; a request takes
 // the smallest free block of its stream that is large enough, at the lowest address; what is left

@@ -182,7 +182,7 @@ class TraceFit {
                base, source_);
     draft_.result.notes.emplace_back(
         "node.host_launch_ns: the profiler's own work is in it; two tiny runs without one say it "
-        "better (docs/calibrate.md)");
+        "better (docs/guide/calibrate.md)");
   }
 
   void note_rest(const TraceRun& trace) {

@@ -254,7 +254,7 @@ Result<void> read_one(const std::filesystem::path& file, Measurements& all) {
   const std::string name = file.filename().string();
   const std::size_t first = text.find_first_not_of(" \t\r\n");
   if (first == std::string::npos)
-    return fail(where, "is empty; expected measurements (docs/calibrate.md)");
+    return fail(where, "is empty; expected measurements (docs/guide/calibrate.md)");
   const auto control = [](char c) {
     const auto byte = static_cast<unsigned char>(c);
     return byte == 127 || (byte < 32 && c != '\n' && c != '\r' && c != '\t' && c != '\x1b');

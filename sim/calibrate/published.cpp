@@ -56,7 +56,7 @@ bool has_experts(const PublishedRow& row) { return cut_along(row, "ep"); }
 
 bool is_of_mcore(const PublishedRow& row) {
   const auto engine = parse<EngineKind>(row.text("engine"));
-  return engine && is_mcore(*engine);
+  return engine && traits_of(*engine).has_experts;
 }
 
 /// Recomputation as configurations know it. Megatron-Core computes nothing again unless it is told

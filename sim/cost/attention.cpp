@@ -13,7 +13,7 @@ namespace {
 constexpr std::array<double, 2> kFlops{1, 2.5};          // relative to forward
 constexpr std::array<double, 2> kDocuments{2.18, 1.91};  // what they make of the time
 // cuDNN's deterministic backward over its other one, at 2048, 4096 and 8192
-// tokens: 1.06, 1.09, 1.11 (one H200: gpu_backend/measurements/2026-11-26-attention-warpgroups.md).
+// tokens: 1.06, 1.09, 1.11 (one H200: docs/lab/2026-11-26-attention-warpgroups.md).
 constexpr double kDeterministicFactor = 1.087;
 constexpr std::int64_t kTileQueries = 128;
 // Another head_dim is another kernel: its rates say little, so it lies ten times as far away.

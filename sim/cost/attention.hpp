@@ -51,7 +51,7 @@ inline constexpr AttentionLosses kWarpgroupAttention{.fixed_ns{4'000, 23'000}, .
 /// sides of it, and never more than without; no windows were measured. Masked between documents the
 /// rate is 1 / 2.18 forward and 1 / 1.91 backward, of whole sequences with a window or without:
 /// cuDNN's engines then compute both halves of the scores (one H100, 8192 tokens:
-/// gpu_backend/measurements/2026-11-24-documents.md). Few tiles of 128 queries leave SMs idle. A
+/// docs/lab/2026-11-24-documents.md). Few tiles of 128 queries leave SMs idle. A
 /// deterministic backward takes 1.087 times as long, the mean of three lengths.
 class AttentionCost {
  public:

@@ -12,7 +12,7 @@ struct Share {
 };
 
 // Bytes over time less 3 us of launch, over a copy's 2,998 and 4,268 GB/s: kernels_bench on an H100
-// and an H200 (gpu_backend/measurements/2026-11-25-many-h100.md and 2026-11-22-kernels.md), the
+// and an H200 (docs/lab/2026-11-25-many-h100.md and 2026-11-22-kernels.md), the
 // mean of both. At most 1, as what lies above is the copy's own noise, but for cross_entropy, of
 // which plans count three passes: the second one is over rows in shared memory (0.847 of two). Of
 // qk_row_norm_rope on the H200 alone (2026-11-28-row-norms.md).

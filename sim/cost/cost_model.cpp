@@ -6,6 +6,7 @@
 #include <set>
 
 #include "core/plan/newton_schulz.hpp"
+#include "core/plan/transport.hpp"
 #include "sim/cost/bandwidth_share.hpp"
 #include "sim/cost/nanos.hpp"
 #include "sim/hardware/power.hpp"
@@ -20,7 +21,7 @@ constexpr double kContiguousEfficiency = 0.9;
 
 // On views of other rows, and where tensors are joined inside their rows, such kernels are bound by
 // the SMs, which work out each element's place, and not by memory. An H200's 132 SMs moved 1.3 to
-// 2.2 and 0.8 to 1.0 TB/s (gpu_backend/measurements/2026-11-25-engines.md); here, in bytes per
+// 2.2 and 0.8 to 1.0 TB/s (docs/lab/2026-11-25-engines.md); here, in bytes per
 // nanosecond of each, 0.4 and 0.2 of its copy's 4238.4.
 constexpr double kStridedOfSm = 1695.36 / 132;
 constexpr double kPiecesOfSm = 847.68 / 132;
@@ -293,7 +294,7 @@ CollectiveCost CostModel::collective(CollectiveKind kind, Bytes bytes,
                                      const CollectiveWay& way) const {
   CollectiveCost cost = collectives_.cost(kind, bytes, shape, way);
   const bool by_sms = cost.link == LinkClass::node && cluster_.gpu.link == LinkKind::nvlink &&
-                      cost.by != Transport::copy_engine;
+                      traits_of(cost.by).holds_sms;
   if (is_limited_ && by_sms) slow_down(cost, collective_slowdown(mix_));
   double factor = collective_factor_;
   if (cost.link == LinkClass::network)

@@ -20,7 +20,7 @@ constexpr double kSlice = 2048;             // shortest part of a split reductio
 // that is less than what all products lose: a wave more, whose tiles, moreover, begin late
 // (h100_products_beside_blocks.csv; a test says how closely). The table has products of two waves
 // and more. Of one they take smaller tiles, and lose as those of two: 1.6 to 1.75 times in steps of
-// 1024 tokens (gpu_backend/measurements/2026-11-28-own-3.md).
+// 1024 tokens (docs/lab/2026-11-28-own-3.md).
 constexpr double kHeldSms = 8;
 constexpr double kRaggedWaves = 1.75;
 constexpr double kFewestWaves = 2;

@@ -22,7 +22,7 @@ constexpr double kMemoryDraw = 0.81;
 constexpr double kHighestClock = 1.29;
 
 // Of the tables' 700 W, an H100 at its highest clock whose process waits draws some 124
-// (gpu_backend/measurements/2026-11-27-idle-clock.md).
+// (docs/lab/2026-11-27-idle-clock.md).
 constexpr double kIdleDraw = 0.18;
 // Products of 0.95 ms and more, without pause at the power limit (h200_products_beside_blocks.csv)
 // over bursts on a cool GPU (h100_products_beside_blocks.csv), by one program: 1.08 to 1.19.
@@ -59,7 +59,7 @@ double idle_clock(double limited, double idle, double limit) {
 // The fourth root of the clock. Reductions of a layer of Llama-3-8B at the end of steps of 4096
 // tokens over those of steps of 128, which no limit slows, on 2 and 4 H100, rings and symmetric
 // kernels, fp32 and bf16: 1.039 to 1.117, mean 1.070; over the tables' times 1.018 to 1.136, mean
-// 1.057 (gpu_backend/measurements/2026-11-28-collectives-in-a-step.md). Those steps are modelled at
+// 1.057 (docs/lab/2026-11-28-collectives-in-a-step.md). Those steps are modelled at
 // 1.24 to 1.29 below the highest clock: 1.055 to 1.066.
 double collective_slowdown(const ClassFactors& mixed) {
   return std::sqrt(std::sqrt(std::max(1.0, kHighestClock * mixed[KernelClass::product])));

@@ -25,7 +25,7 @@ namespace mfsdp {
 /// and in steps they take what they took there: the others' clock is not counted for them. They are
 /// faster all the same where a GPU waits: idle_clock(). Not so attention's backward pass: of
 /// whatever length it is slower in a step that is at the limit by what the mix says
-/// (gpu_backend/measurements/2026-11-28-kernels-beside-collectives.md).
+/// (docs/lab/2026-11-28-kernels-beside-collectives.md).
 [[nodiscard]] constexpr bool is_limited(double alone) { return alone >= 0.95e6; }
 
 /// What the times alone of each class are to be multiplied by, of those that are limited.

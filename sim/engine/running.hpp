@@ -16,7 +16,7 @@ inline constexpr std::int64_t kSlowestKernel = std::int64_t{1} << 18;
 
 /// What a kernel of compute loses beside one of another stream, by its class. That one, whose
 /// stream has priority, loses nothing: parts of the norm beside products on two H200 took what they
-/// take alone (gpu_backend/measurements/2026-11-28-cache-beside-products.md).
+/// take alone (docs/lab/2026-11-28-cache-beside-gemms.md).
 inline constexpr PerKernelClass<std::int64_t> kLostBesideKernel{
     {kOne / 2, kOne / 2, kOne / 2, kOne - kOne / 8}};
 

@@ -1,6 +1,6 @@
 // A block as Inductor compiles it: products and attention are libraries' kernels, all between them
 // is fused. The order of kernels and the buffers are those of the code that it wrote for recorded
-// runs (gpu_backend/measurements).
+// runs (docs/lab).
 #include <map>
 
 #include "sim/engines/block.hpp"

@@ -6,7 +6,7 @@
 // hosts, eager and compiled: the difference is twelve blocks. How their time parts into forward,
 // backward, hooks, graphs and collectives is from the profiler's traces of the same steps, less
 // what the profiler adds to each event that it writes
-// (gpu_backend/measurements/2026-11-26-engines-host.md has the derivation).
+// (docs/lab/2026-11-26-engines-host.md has the derivation).
 #pragma once
 
 #include <cstdint>

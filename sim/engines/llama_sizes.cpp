@@ -7,7 +7,7 @@ namespace {
 
 /// What cuDNN's backward takes beside its operands, as PyTorch hands it over: sums of dQ in fp32,
 /// dK and dV of every query head where several share a key, a sum for each row, and 256 bytes. Read
-/// from recorded runs (gpu_backend/measurements); 269,484,288 for 8192 tokens and 32 heads of 128
+/// from recorded runs (docs/lab); 269,484,288 for 8192 tokens and 32 heads of 128
 /// over 8.
 std::int64_t backward_workspace(const LlamaSizes& sizes, const ModelShape& model) {
   const std::int64_t shared = model.heads == model.kv_heads ? 0 : 2 * sizes.query;

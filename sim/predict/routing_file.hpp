@@ -1,4 +1,4 @@
-// Files of --routing: tokens of each expert, as they were counted (docs/formats.md).
+// Files of --routing: tokens of each expert, as they were counted (docs/reference/formats.md).
 #pragma once
 
 #include <string>

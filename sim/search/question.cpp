@@ -66,7 +66,7 @@ StepEvidence evidence_of(const Question& question) {
 /// What an engine was taken to do with the gradients of several microbatches.
 void add_reductions(PredictedRun& run, const Question& question) {
   const Plan* plan = question.program->find_plan(kTrainPlan);
-  if (question.engine == EngineKind::mfsdp || plan == nullptr) return;
+  if (traits_of(question.engine).runs_plans || plan == nullptr) return;
   if (const auto when = gradient_reductions(*question.program, *plan))
     run.facts.push_back({.topic = "simulation",
                          .name = "gradient_reductions",
@@ -91,7 +91,7 @@ bool fits(const Question& built) {
 Bytes least_allocated(const Question& question) {
   const Gpu& gpu = question.costs->cluster().gpu;
   if (question.program) return footprint_of(question).least;
-  if (question.engine != EngineKind::mfsdp) return {};
+  if (!traits_of(question.engine).runs_plans) return {};
   try {
     LeastMemoryTable alone;
     LeastMemoryTable& table = question.least ? *question.least : alone;
@@ -114,7 +114,7 @@ bool cannot_fit(const Question& question) {
 
 Result<Question> built(Question question) {
   if (question.program) return question;
-  if (question.engine != EngineKind::mfsdp) {
+  if (!traits_of(question.engine).runs_plans) {
     MFSDP_LET(step, engine_step(question.engine, question.config, question.meta,
                                 {.settings = question.allocator,
                                  .gpu = question.costs->cluster().gpu,
@@ -154,7 +154,7 @@ Result<Prediction> answer(const Question& asked) {
   run.trust = {.tier = std::string(tier_text(trust.tier)),
                .step_error = trust.expected_step_error,
                .text = trust.text};
-  if (const std::string_view basis = engine_basis(question.engine); !basis.empty())
+  if (const std::string_view basis = traits_of(question.engine).basis; !basis.empty())
     run.facts.push_back(
         {.topic = "simulation", .name = "engine_basis", .value = std::string(basis)});
   if (const std::string& tables = question.costs->cluster().gpu.published_prices; !tables.empty())

@@ -160,16 +160,14 @@ namespace {
 /// What engine_config() takes as a default, and is no choice of the engine's where it was asked
 /// for.
 Result<void> check_given(const SimOptions& options, const PlanConfig& config) {
-  if (options.engine == EngineKind::mfsdp) return {};
-  const bool mcore = is_mcore(options.engine);
-  if (mcore && contains(options.given, "--strategy") && config.strategy != Strategy::optim)
-    return does_otherwise(options.engine, "--strategy",
-                          "shards the optimizer's states alone (optim)");
-  const bool has_modules = mcore && config.model.experts != 0;
-  if (contains(options.given, "--recompute") && !has_modules &&
-      config.recompute.kind == Recompute::selective) {
-    if (options.engine == EngineKind::mfsdp1)
-      return cannot_predict(options.engine, "--recompute", "recomputation", "take none, or mfsdp2");
+  const EngineTraits& traits = traits_of(options.engine);
+  if (traits.runs_plans) return {};
+  if (traits.shards_states_alone && contains(options.given, "--strategy") &&
+      config.strategy != Strategy::optim)
+    return does_otherwise(options.engine, "--strategy", traits.shards);
+  if (contains(options.given, "--recompute") && config.recompute.kind == Recompute::selective &&
+      !recomputes_modules(options.engine, config.model)) {
+    if (!traits.has_recomputation) return no_recomputation(options.engine);
     return cannot_predict(
         options.engine, "--recompute",
         "selective recomputation (by operator, torchtitan's default; of every n-th block)",
@@ -191,7 +189,7 @@ Result<Question> Asker::question(const PlanRequest& request, const SimOptions& o
   question.engine = options.engine;
   MFSDP_LET(config, engine_config(options.engine, request.config));
   question.config = std::move(config);
-  if (options.engine != EngineKind::mfsdp && options.alloc_conf) {
+  if (!traits_of(options.engine).runs_plans && options.alloc_conf) {
     MFSDP_LET(allocator, parse_allocator_settings(*options.alloc_conf, "--alloc-conf"));
     question.allocator = allocator;
   }

@@ -11,10 +11,10 @@
 #include <vector>
 
 #include "core/base/error.hpp"
-#include "core/cli/sim_options.hpp"
 #include "core/request/plan_request.hpp"
 #include "reports/tool/session.hpp"
 #include "sim/search/question.hpp"
+#include "sim/tool/sim_options.hpp"
 
 namespace mfsdp {
 

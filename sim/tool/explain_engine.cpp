@@ -73,9 +73,10 @@ std::vector<Change> changes_of(const Question& question) {
   if (config.recompute.kind == Recompute::none)
     changes.push_back(
         {"--recompute full", [](Question& q) { q.config.recompute.kind = Recompute::full; }});
-  if (question.engine == EngineKind::fsdp2)
-    changes.push_back(
-        {"--engine fsdp2-compile", [](Question& q) { q.engine = EngineKind::fsdp2_compile; }});
+  const EngineTraits& traits = traits_of(question.engine);
+  if (traits.compiled_as)
+    changes.push_back({fmt::format("--engine {}", to_string(*traits.compiled_as)),
+                       [to = *traits.compiled_as](Question& q) { q.engine = to; }});
   if (config.micro_batch % 2 == 0)
     changes.push_back(
         {fmt::format("--micro-batch {} with twice the microbatches", config.micro_batch / 2),
@@ -86,7 +87,7 @@ std::vector<Change> changes_of(const Question& question) {
   if (!question.allocator.expandable_segments)
     changes.push_back({"--alloc-conf expandable_segments:True",
                        [](Question& q) { q.allocator.expandable_segments = true; }});
-  if (is_mcore(question.engine) && config.grad_dtype == DType::fp32)
+  if (traits.reduces_in_grad_dtype && config.grad_dtype == DType::fp32)
     changes.push_back({"--grad-dtype bf16 --reduce-dtype bf16", [](Question& q) {
                          q.config.grad_dtype = DType::bf16;
                          q.config.reduce_dtype = DType::bf16;

@@ -4,9 +4,9 @@
 #include <string>
 
 #include "core/base/error.hpp"
-#include "core/cli/sim_options.hpp"
 #include "core/cli/text_style.hpp"
 #include "sim/tool/asker.hpp"
+#include "sim/tool/sim_options.hpp"
 
 namespace mfsdp {
 

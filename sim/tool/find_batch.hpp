@@ -7,8 +7,8 @@
 #include <string>
 #include <vector>
 
-#include "core/cli/sim_options.hpp"
 #include "reports/tool/session.hpp"
+#include "sim/tool/sim_options.hpp"
 #include "sim/tool/sweep_run.hpp"
 
 namespace mfsdp {

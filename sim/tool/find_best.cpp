@@ -15,9 +15,9 @@
 #include "core/cli/format.hpp"
 #include "core/cli/help.hpp"
 #include "core/cli/options_file.hpp"
-#include "core/cli/output.hpp"
 #include "core/cli/wrap.hpp"
 #include "reports/record/result_json.hpp"
+#include "reports/render/output.hpp"
 #include "sim/tool/asker.hpp"
 #include "sim/tool/find_batch.hpp"
 #include "sim/tool/find_finer.hpp"
@@ -402,6 +402,11 @@ ExitCode interrupted(const Counts& counts, const SimOptions& options, const Sess
   return ExitCode::interrupted;
 }
 
+bool runs_plans(const std::string& engine) {
+  const auto kind = parse_in_any_case<EngineKind>(engine);
+  return kind && traits_of(*kind).runs_plans;
+}
+
 /// The sweep with what the command line leaves open. Partial recomputation is that of the first
 /// model.
 Result<Sweep> widened(const Sweep& sweep, const SimOptions& options, Asker& asker) {
@@ -412,11 +417,11 @@ Result<Sweep> widened(const Sweep& sweep, const SimOptions& options, Asker& aske
     if (!fixed) more.insert(more.end(), {flag, values});
   };
   const bool is_ours =
-      options.engine == EngineKind::mfsdp ||
+      traits_of(options.engine).runs_plans ||
       std::ranges::any_of(sweep.axes, [](const SweepAxis& axis) {
-        return axis.flag == "--engine" && contains(axis.values, to_string(EngineKind::mfsdp));
+        return axis.flag == "--engine" && std::ranges::any_of(axis.values, runs_plans);
       });
-  const bool has_strategies = is_ours || !is_mcore(options.engine);
+  const bool has_strategies = is_ours || !traits_of(options.engine).shards_states_alone;
   if (has_strategies) vary("--strategy", "optim_grads_params,optim_grads,optim,no_shard");
   vary("--recompute", is_ours ? recompute_choices(shape.layers) : "none,full");
   vary("--micro-batch", powers_up_to(kMostSweptMicroBatch));

@@ -3,9 +3,9 @@
 
 #include "core/base/error.hpp"
 #include "core/cli/exit_code.hpp"
-#include "core/cli/sim_options.hpp"
-#include "core/cli/sweep.hpp"
 #include "reports/tool/session.hpp"
+#include "sim/tool/sim_options.hpp"
+#include "sim/tool/sweep.hpp"
 
 namespace mfsdp {
 

@@ -27,7 +27,7 @@ std::vector<SweepAxis> axes_of(FinerKind kind) {
 }
 
 bool is_ours(const SweepRow& row) {
-  return row.run && row.run->engine == to_string(EngineKind::mfsdp);
+  return row.run && row.question && traits_of(row.question->engine).runs_plans;
 }
 
 /// Whether a combination that was predicted may have another value: collectives to place, windows

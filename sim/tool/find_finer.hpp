@@ -9,8 +9,8 @@
 #include <string>
 #include <vector>
 
-#include "core/cli/sim_options.hpp"
-#include "core/cli/sweep.hpp"
+#include "sim/tool/sim_options.hpp"
+#include "sim/tool/sweep.hpp"
 #include "sim/tool/sweep_run.hpp"
 
 namespace mfsdp {

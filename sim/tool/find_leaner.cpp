@@ -9,7 +9,7 @@ namespace mfsdp {
 namespace {
 
 bool has_choice(const SimOptions& options, const char* flag) {
-  return options.engine == EngineKind::mfsdp && !contains(options.given, "--engine") &&
+  return traits_of(options.engine).runs_plans && !contains(options.given, "--engine") &&
          !contains(options.given, flag);
 }
 

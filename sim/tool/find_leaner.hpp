@@ -3,8 +3,8 @@
 
 #include <vector>
 
-#include "core/cli/sim_options.hpp"
-#include "core/cli/sweep.hpp"
+#include "sim/tool/sim_options.hpp"
+#include "sim/tool/sweep.hpp"
 
 namespace mfsdp {
 

@@ -12,12 +12,12 @@
 
 #include "core/base/text.hpp"
 #include "core/cli/format.hpp"
-#include "core/cli/output.hpp"
 #include "core/cli/progress.hpp"
 #include "core/cli/table.hpp"
 #include "core/cli/wrap.hpp"
 #include "core/plan/config_fields.hpp"
 #include "reports/record/result_json.hpp"
+#include "reports/render/output.hpp"
 #include "reports/tool/run_store.hpp"
 #include "sim/tool/asker.hpp"
 #include "sim/tool/limit_search.hpp"

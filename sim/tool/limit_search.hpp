@@ -9,10 +9,10 @@
 #include <vector>
 
 #include "core/base/error.hpp"
-#include "core/cli/sim_options.hpp"
 #include "reports/record/result.hpp"
 #include "sim/search/find.hpp"
 #include "sim/tool/asker.hpp"
+#include "sim/tool/sim_options.hpp"
 
 namespace mfsdp {
 

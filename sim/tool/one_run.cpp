@@ -11,17 +11,18 @@
 
 #include "core/base/atomic_file.hpp"
 #include "core/base/text.hpp"
-#include "core/cli/explain.hpp"
 #include "core/cli/format.hpp"
-#include "core/cli/output.hpp"
 #include "core/cli/path_check.hpp"
 #include "core/cli/table.hpp"
 #include "core/cli/wrap.hpp"
 #include "core/recipe/module_tree.hpp"
 #include "core/request/plan_file.hpp"
 #include "reports/budget/budget.hpp"
+#include "reports/render/explain.hpp"
+#include "reports/render/output.hpp"
 #include "reports/tool/run_store.hpp"
 #include "reports/trace/chrome_trace.hpp"
+#include "reports/trace/step_picture.hpp"
 #include "sim/engine/critical_path.hpp"
 #include "sim/engines/engine_snapshot.hpp"
 #include "sim/tool/asker.hpp"
@@ -46,7 +47,7 @@ Result<void> write_files(const SimOptions& asked, const Question& question,
                         question.step->memory.steps);
     MFSDP_TRY(write_file_atomically(*asked.memory_snapshot, to_pickle(snapshot)));
   }
-  if (options.trace) MFSDP_TRY(write_chrome_trace(run, *options.trace, &program));
+  if (options.trace) MFSDP_TRY(write_trace(run, *options.trace, &program));
   if (options.memory_trace) MFSDP_TRY(write_memory_trace(run, *options.memory_trace));
   return {};
 }
@@ -121,9 +122,9 @@ Result<std::string> explanation(const SimOptions& options, const Question& quest
 
 /// What a refusal says without the flag, which was not given, and without the advice to leave it
 /// out (cannot_predict() in sim/engines/engine.hpp).
-std::string reason_of(const Error& error, const std::string& engine) {
+std::string reason_of(const Error& error, std::string_view engine) {
   std::string_view text = error.what;
-  const std::string flag = "--engine " + engine + " ";
+  const std::string flag = fmt::format("--engine {} ", engine);
   if (text.starts_with(flag)) text.remove_prefix(flag.size());
   return std::string(text.substr(0, text.find("; ")));
 }
@@ -132,7 +133,7 @@ std::string reason_of(const Error& error, const std::string& engine) {
 /// with the number of GPUs either: ranks that behave alike are simulated once.
 OtherEngine under_fsdp2(const SimOptions& options, Asker& asker) {
   OtherEngine other;
-  other.engine = to_string(EngineKind::fsdp2_compile);
+  other.engine = stored_name(EngineKind::fsdp2_compile);
   const auto predicted = [&]() -> Result<Prediction> {
     SimOptions asked = options;
     asked.engine = EngineKind::fsdp2_compile;
@@ -140,7 +141,7 @@ OtherEngine under_fsdp2(const SimOptions& options, Asker& asker) {
     return answer(question);
   }();
   if (!predicted) {
-    other.reason = reason_of(predicted.error(), other.engine);
+    other.reason = reason_of(predicted.error(), to_string(EngineKind::fsdp2_compile));
     return other;
   }
   const PredictedRun& run = predicted->run;
@@ -156,7 +157,7 @@ OtherEngine under_fsdp2(const SimOptions& options, Asker& asker) {
 /// Whether a prediction of our own engine stands alone, so that its reader may run another one. A
 /// plan from a file is nobody else's, and CSV has a column for each thing already.
 bool asks_for_others(const SimOptions& options) {
-  return options.engine == EngineKind::mfsdp && !options.common.plan && !options.routing &&
+  return traits_of(options.engine).runs_plans && !options.common.plan && !options.routing &&
          options.common.output != OutputFormat::csv;
 }
 

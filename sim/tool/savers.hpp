@@ -9,7 +9,7 @@
 #include <string>
 #include <vector>
 
-#include "core/cli/sim_options.hpp"
+#include "sim/tool/sim_options.hpp"
 
 namespace mfsdp {
 

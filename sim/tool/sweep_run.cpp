@@ -6,9 +6,9 @@
 #include <thread>
 #include <utility>
 
-#include "core/cli/output.hpp"
 #include "core/cli/path_check.hpp"
 #include "core/cli/progress.hpp"
+#include "reports/render/output.hpp"
 #include "sim/search/parallel.hpp"
 #include "sim/tool/asker.hpp"
 #include "sim/tool/room.hpp"

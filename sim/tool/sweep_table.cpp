@@ -14,6 +14,7 @@
 #include "core/cli/format.hpp"
 #include "core/cli/wrap.hpp"
 #include "core/plan/config_fields.hpp"
+#include "core/plan/engine.hpp"
 #include "sim/search/find.hpp"
 #include "sim/tool/room.hpp"
 #include "sim/tool/training.hpp"
@@ -116,7 +117,8 @@ std::string engine_differences(const Sweep& sweep, const std::vector<SweepRow>& 
     if (!row.run || &row == &*first) continue;
     const RecomputePolicy& recompute = row.run->config.recompute;
     const bool same_blocks = recompute == first->run->config.recompute;
-    text += fmt::format("{} beside {}: {}{}.\n", row.run->engine, first->run->engine,
+    text += fmt::format("{} beside {}: {}{}.\n", shown_engine(row.run->engine),
+                        shown_engine(first->run->engine),
                         differences(row.run->memory, first->run->memory),
                         same_blocks ? std::string()
                                     : fmt::format("; --recompute {}, not {}", flag_text(recompute),

@@ -6,10 +6,10 @@
 #include <string>
 #include <vector>
 
-#include "core/cli/sim_options.hpp"
-#include "core/cli/sweep.hpp"
 #include "core/cli/table.hpp"
 #include "core/cli/text_style.hpp"
+#include "sim/tool/sim_options.hpp"
+#include "sim/tool/sweep.hpp"
 #include "sim/tool/sweep_run.hpp"
 
 namespace mfsdp {

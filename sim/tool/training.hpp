@@ -6,9 +6,9 @@
 #include <vector>
 
 #include "core/base/error.hpp"
-#include "core/cli/sim_options.hpp"
 #include "reports/record/result.hpp"
 #include "reports/tool/session.hpp"
+#include "sim/tool/sim_options.hpp"
 
 namespace mfsdp {
 

@@ -60,7 +60,7 @@ std::vector<Setting> savings(const Setting& base) {
 Setting more_sharded(const Setting& base, const PlanConfig& config) {
   SimOptions options = base.options;
   std::string flags;
-  if (config.strategy != Strategy::optim_grads_params && !is_mcore(options.engine)) {
+  if (config.strategy != Strategy::optim_grads_params && !traits_of(options.engine).shards_states_alone) {
     options.common.config.strategy = Strategy::optim_grads_params;
     flags = fmt::format("--strategy {}", to_string(Strategy::optim_grads_params));
   }

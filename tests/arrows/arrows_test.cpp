@@ -75,6 +75,7 @@ TEST(Includes, ArrowsAgainstTheTableAreFound) {
       {"core/plan/a.cpp", "#include \"core/memory/allocation.hpp\"\n"},
       {"core/memory/a.cpp", "#include \"sim/engine/engine.hpp\"\n"},
       {"core/cli/a.hpp", "#include \"core/memory/allocation.hpp\"\n"},
+      {"core/cli/a.cpp", "#include \"reports/record/result.hpp\"\n"},
       {"sim/engine/a.cpp", "#include \"reports/store/store.hpp\"\n"},
       {"sim/engine/a.cpp", "#include \"core/cli/flags.hpp\"\n"},
       {"reports/store/a.cpp", "#include \"core/memory/allocation.hpp\"\n"},

@@ -18,23 +18,21 @@ namespace {
 
 using namespace mfsdp;
 
-constexpr std::int64_t kGpus = 8;
-
+/// README.md shows these lines; tests/install/consumer.sh compares.
 Result<std::int64_t> step_of(const std::filesystem::path& scenarios) {
   MFSDP_LET(model, load_model("llama3_8b", scenarios / "models"));
   PlanConfig config;
   config.model = model.shape;
-  config.mesh = data_parallel_mesh(1, kGpus);
-  MFSDP_LET(
-      program,
-      build_program(config, {.model_name = model.name, .tool_version = "", .stored_hash = ""}));
+  config.mesh = data_parallel_mesh(1, 8);
+  const Meta meta{.model_name = model.name, .tool_version = {}, .stored_hash = {}};
+  MFSDP_LET(program, build_program(config, meta));
   MFSDP_LET(proof, prove(program));
   if (has_errors(proof.findings)) return fail("plan", proof.findings.front().message);
   MFSDP_LET(gpu, load_gpu("h100", scenarios / "gpus"));
-  MFSDP_LET(cluster, make_cluster(gpu, kGpus, kGpus));
+  MFSDP_LET(cluster, make_cluster(gpu, 8, 8));
   MFSDP_LET(costs, make_cost_model(cluster));
   MFSDP_LET(prediction, predict(program, costs));
-  return prediction.run.time.step.value;
+  return prediction.run.time.step.value;  // nanoseconds
 }
 
 }  // namespace

@@ -5,6 +5,9 @@ set -euo pipefail
 prefix=$1 cmake=$2 generator=$3 compiler=$4 project=$5
 unset MFSDP_SCENARIOS
 
+example=$(sed -n '/^```cpp$/,/^```$/{/^```/d;p}' "$prefix/share/doc/mfsdp/README.md")
+[[ -n $example && $(<"$project/main.cpp") == *"$example"* ]] || { echo "README's lines of C++ are not in $project/main.cpp"; exit 1; }
+
 folder=$(mktemp -d)
 trap 'rm -rf "$folder"' EXIT
 # Outside of the source tree: only the prefix has headers.

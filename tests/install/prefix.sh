@@ -21,7 +21,7 @@ for tool in mfsdp-sim mfsdp-verify mfsdp-exec mfsdp-report; do
 done
 for file in share/mfsdp/scenarios/models/llama3_8b/config.json share/mfsdp/scenarios/gpus/h100.toml \
   share/mfsdp/scenarios/clusters/dgx_h100.toml share/mfsdp/scenarios/gpus/tables/h200_nccl.csv \
-  share/doc/mfsdp/LICENSE share/doc/mfsdp/README.md share/doc/mfsdp/docs/install.md \
+  share/doc/mfsdp/LICENSE share/doc/mfsdp/README.md share/doc/mfsdp/docs/guide/install.md \
   include/mfsdp/core/plan/plan.hpp include/mfsdp/sim/predict/predict.hpp \
   include/mfsdp/verify/proof/prove.hpp; do
   expect "$file"

@@ -1,4 +1,5 @@
-// docs/formats.md names every key of what the tools answer with --output json, but for results.
+// docs/reference/formats.md names every key of what the tools answer with --output json, but for
+// results.
 #include "tests/support/documented.hpp"
 
 #include <fmt/format.h>
@@ -30,9 +31,9 @@ void add_keys(const json& node, std::set<std::string>& keys) {
 void expect_documented(const test::ToolRun& run, const std::string& schema,
                        const std::set<std::string>& also = {}) {
   static const std::set<std::string> kNamed = [] {
-    std::set<std::string> named = test::documented("formats.md", "Answers");
+    std::set<std::string> named = test::documented("reference/formats.md", "Answers");
     for (const char* section : {"Result", "Plan"})
-      named.merge(test::documented("formats.md", section));
+      named.merge(test::documented("reference/formats.md", section));
     return named;
   }();
   const json answer = json::parse(run.out);

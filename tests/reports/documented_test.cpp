@@ -1,4 +1,5 @@
-// docs/formats.md names every key of a result, docs/store.md every column of the views for users.
+// docs/reference/formats.md names every key of a result, docs/reference/store.md every column of
+// the views for users.
 #include "tests/support/documented.hpp"
 
 #include <SQLiteCpp/SQLiteCpp.h>
@@ -54,8 +55,8 @@ TEST(Documented, KeysOfResults) {
   add_keys(Json::parse(to_json(RunResult(predicted))), keys);
   add_keys(Json::parse(to_json(RunResult(measured))), keys);
   EXPECT_GT(keys.size(), 120U);
-  std::set<std::string> named = test::documented("formats.md", "Result");
-  named.merge(test::documented("formats.md", "Plan"));
+  std::set<std::string> named = test::documented("reference/formats.md", "Result");
+  named.merge(test::documented("reference/formats.md", "Plan"));
   for (const std::string& key : keys)
     EXPECT_TRUE(named.contains(key)) << key << " has no place in the tables of results' keys";
 }
@@ -65,7 +66,7 @@ TEST(Documented, ColumnsOfTheStore) {
   const std::string path = folder / "s.sqlite";
   ASSERT_TRUE(Store::open(path));
   SQLite::Database database(path);
-  const std::set<std::string> named = test::documented("store.md");
+  const std::set<std::string> named = test::documented("reference/store.md");
   for (const char* view :
        {"runs", "facts", "steps", "evaluations", "op_times", "memory_timeline", "memory_at_peak",
         "exposed_units", "pools", "plan_summaries", "launches", "marks"}) {

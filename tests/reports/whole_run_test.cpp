@@ -247,8 +247,8 @@ TEST(WholeRun, EveryQueryOfTheGuideFindsRows) {
   measured.facts = {{"recipe", "learning_rate", 3e-4}};
   measured.steps = {test::sample_step(1, Nanos(5), 2.0)};
   static_cast<void>(stored_and_loaded(path, measured));
-  const auto queries =
-      queries_of(test::read_file(std::filesystem::path(MFSDP_SOURCE_DIR) / "docs" / "store.md"));
+  const auto queries = queries_of(
+      test::read_file(std::filesystem::path(MFSDP_SOURCE_DIR) / "docs" / "reference" / "store.md"));
   EXPECT_GE(queries.size(), 7U);
   SQLite::Database database(path.string());
   for (const std::string& query : queries) {
@@ -262,7 +262,7 @@ TEST(WholeRun, TheGuideNamesEveryColumnThatItPromises) {
   static_cast<void>(Store::open(folder / "s.sqlite"));
   SQLite::Database database((folder / "s.sqlite").string());
   const std::string guide =
-      test::read_file(std::filesystem::path(MFSDP_SOURCE_DIR) / "docs" / "store.md");
+      test::read_file(std::filesystem::path(MFSDP_SOURCE_DIR) / "docs" / "reference" / "store.md");
   for (const char* view : {"runs", "steps", "op_times", "memory_at_peak", "memory_timeline",
                            "facts", "evaluations", "launches"}) {
     EXPECT_NE(guide.find(std::string("`") + view + "`"), std::string::npos) << view;

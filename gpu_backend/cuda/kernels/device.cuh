@@ -158,7 +158,7 @@ __device__ R block_sum(R value, R* shared) {
 
 /// Has a kernel that waits for its loads run with as much L1 cache as there is: loads wait in it,
 /// and SMs that come from a product have left it 28 of 256 KiB
-/// (gpu_backend/measurements/2026-11-28-cache-beside-products.md). Asked once a process; a
+/// (docs/lab/2026-11-28-cache-beside-gemms.md). Asked once a process; a
 /// preference, which changes no result, so what CUDA says to it is not looked at.
 template <auto kernel>
 void prefer_cache() {

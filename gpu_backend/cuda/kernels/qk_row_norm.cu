@@ -32,7 +32,7 @@ struct MostThreads {
   }
 };
 /// Few of forward, so that several blocks are there at once
-/// (gpu_backend/measurements/2026-11-28-row-norms.md).
+/// (docs/lab/2026-11-28-row-norms.md).
 constexpr MostThreads kForwardThreads{.of_one = 256, .of_two = 256, .of_four = 256};
 /// Of two packs as many as 80 heads of 128 need (OLMo-2-13B), which leaves a thread 200 registers.
 constexpr MostThreads kBackwardThreads{.of_one = kMostThreads, .of_two = 320};

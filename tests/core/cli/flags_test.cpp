@@ -74,15 +74,17 @@ TEST(Flags, TheLastOfSeveralCounts) {
 }
 
 TEST(Flags, WhatIsNotModelledSaysSo) {
-  EXPECT_EQ(error_of({"--tp", "8"}), "--tp: tensor parallelism is not modelled (docs/limits.md)");
+  EXPECT_EQ(error_of({"--tp", "8"}),
+            "--tp: tensor parallelism is not modelled (docs/reference/limits.md)");
   EXPECT_EQ(error_of({"--tensor-model-parallel-size=8"}),
-            "--tensor-model-parallel-size: tensor parallelism is not modelled (docs/limits.md)");
+            "--tensor-model-parallel-size: tensor parallelism is not modelled "
+            "(docs/reference/limits.md)");
   EXPECT_EQ(error_of({"--pipeline_parallel", "8"}),
-            "--pipeline_parallel: pipeline parallelism is not modelled (docs/limits.md)");
+            "--pipeline_parallel: pipeline parallelism is not modelled (docs/reference/limits.md)");
   for (const char* flag :
        {"--pp", "--cp", "--context-parallel", "--sequence-parallel", "--qlora", "--fp8",
         "--cpu-offload", "-tp", "--optimizer-offload", "--quantization"})
-    EXPECT_TRUE(error_of({flag, "2"}).ends_with(" not modelled (docs/limits.md)"))
+    EXPECT_TRUE(error_of({flag, "2"}).ends_with(" not modelled (docs/reference/limits.md)"))
         << error_of({flag, "2"});
 }
 
@@ -97,7 +99,7 @@ TEST(Flags, AFlagOfTheSameMeaningGoesBeforeOneOfTheSameSpelling) {
             "--learning_rate: mfsdp-exec has --lr (learning rate)");
   EXPECT_EQ(error_of({"--expert-parallel", "8"}),
             "--expert-parallel: mfsdp-sim has --ep (ranks that share the experts, such as --ep 8; "
-            "docs/experts.md)");
+            "docs/guide/experts.md)");
 }
 
 TEST(Flags, WhatResemblesNoFlagHasNoSuggestion) {
@@ -114,7 +116,7 @@ TEST(Flags, ARefusalNamesAllItsReasons) {
   for (const Error& other : given.error().also) reasons.push_back(other.message());
   EXPECT_EQ(reasons, (std::vector<std::string>{
                          "unknown flag '--modle'; did you mean '--model'?",
-                         "--tp: tensor parallelism is not modelled (docs/limits.md)",
+                         "--tp: tensor parallelism is not modelled (docs/reference/limits.md)",
                          "--gpus: 'many' is not a whole number from 1 to 64",
                          "--strategy: 'no' is not one of no_shard, optim, optim_grads or "
                          "optim_grads_params"}));
@@ -153,6 +155,13 @@ TEST(Flags, NumbersNameFlagAndRange) {
 TEST(Flags, ChoicesAreListed) {
   EXPECT_EQ(error_of({"--strategy", "zero3"}),
             "--strategy: 'zero3' is not one of no_shard, optim, optim_grads or optim_grads_params");
+}
+
+TEST(Flags, ChoicesMayHaveLettersOfAnyCase) {
+  Parsed parsed;
+  EXPECT_TRUE(parse_flags(groups_of(parsed), {"--strategy", "Optim_Grads"}));
+  EXPECT_EQ(parsed.strategy, Strategy::optim_grads);
+  EXPECT_EQ(parse_choice<EngineKind>("MFSDP1", "--engine"), EngineKind::megatron_fsdp_v1);
 }
 
 TEST(Flags, TextMustBeUtf8ButPathsNeedNot) {

@@ -241,7 +241,7 @@ bool live_items_share_bytes(const AllocationProblem& problem, const Allocation& 
 // Every search over orders of ten thousand layers would take hours: it has to stop, and what it
 // falls back to has to be as good. The second kind is a chain, on which the skyline alone is lost.
 TEST(Allocation, TenThousandLayersStayWithinTwoPercentOfTheBound) {
-  constexpr int kLayers = test::kThinner > 1 ? 1'000 : 10'000;
+  constexpr int kLayers = test::kOneCase ? 1'000 : 10'000;
   const std::map<std::string, AllocationProblem> cases{
       {"activations", test::activations(kLayers)},
       {"gathered", test::gathered(kLayers, 2, 1050673152, 436224000, 1050681344)}};

@@ -140,10 +140,10 @@ TEST(HfConfig, DeepseekHasToStateWhatClassesDisagreeAbout) {
             "config.json: q_lora_rank: expected a positive integer, or null (queries made at "
             "once), got nothing");
   EXPECT_EQ(error_of(with("n_shared_experts", "", v3)),
-            "config.json: n_shared_experts: expected how many experts all tokens have, or null, "
+            "config.json: n_shared_experts: expected the number of shared experts, or null, "
             "got nothing");
   EXPECT_EQ(error_of(with("first_k_dense_replace", "", v3)),
-            "config.json: first_k_dense_replace: expected how many layers are dense, got nothing");
+            "config.json: first_k_dense_replace: expected the number of dense layers, got nothing");
   EXPECT_EQ(error_of(with("routed_scaling_factor", "", v3)),
             "config.json: routed_scaling_factor: expected a positive number, got nothing");
   const auto alone = parse_hf_config(with("n_shared_experts", "null", v3), "c");
@@ -163,9 +163,9 @@ TEST(HfConfig, DeepseekHasToStateWhatClassesDisagreeAbout) {
 TEST(HfConfig, DeepseekErrorsNameKeysOfTheFile) {
   const std::string v3 = deepseek_v3();
   EXPECT_EQ(error_of(with("qk_rope_head_dim", "3", v3)),
-            "config.json: qk_rope_head_dim: expected an even number (RoPE turns pairs), got 3");
+            "config.json: qk_rope_head_dim: expected an even number (RoPE rotates pairs), got 3");
   EXPECT_EQ(error_of(with("qk_nope_head_dim", "9", with("qk_rope_head_dim", "3", v3))),
-            "config.json: qk_rope_head_dim: expected an even number (RoPE turns pairs), got 3");
+            "config.json: qk_rope_head_dim: expected an even number (RoPE rotates pairs), got 3");
   EXPECT_EQ(error_of(with("qk_nope_head_dim", "3", v3)),
             "config.json: qk_nope_head_dim: expected an even number, got 3");
   EXPECT_EQ(error_of(with("qk_nope_head_dim", "1048576", v3)),

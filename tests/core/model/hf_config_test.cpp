@@ -99,17 +99,18 @@ TEST(HfConfig, ReadsGpt2ByItsOwnNames) {
   const std::string text(kGpt2);
   EXPECT_EQ(parse_hf_config(with("n_inner", "1000", text), "c")->intermediate, 1000);
   EXPECT_EQ(error_of(with("attn_pdrop", "0.1", text)),
-            "config.json: attn_pdrop: expected none (not modelled: dropout; docs/limits.md), got "
+            "config.json: attn_pdrop: expected none (not modelled: dropout; "
+            "docs/reference/limits.md), got "
             "0.1");
   EXPECT_EQ(error_of(with("activation_function", "\"relu\"", text)),
             "config.json: activation_function: expected \"gelu_new\", got \"relu\"");
   EXPECT_EQ(error_of(with("n_embd", "", text)),
             "config.json: n_embd: expected an integer from 1 to 2147483647, got nothing");
   EXPECT_EQ(error_of(with("scale_attn_weights", "false", text)),
-            "config.json: scale_attn_weights: expected true (scores that are not scaled are not "
+            "config.json: scale_attn_weights: expected true (unscaled attention logits are not "
             "modelled), got false");
   EXPECT_EQ(error_of(with("rope_theta", "5000", text)),
-            "config.json: family gpt2: expected no RoPE, and nothing said of it");
+            "config.json: family gpt2: expected no RoPE and no settings of it");
 }
 
 TEST(HfConfig, ReadsOlmo2) {
@@ -218,7 +219,7 @@ INSTANTIATE_TEST_SUITE_P(
         BadField{"num_key_value_heads", "64",
                  "num_key_value_heads: expected an integer from 1 to 32, got 64"},
         BadField{"head_dim", "127",
-                 "head_dim: expected an even number (RoPE turns pairs), got 127"}));
+                 "head_dim: expected an even number (RoPE rotates pairs), got 127"}));
 
 const std::string kTypes =
     "model_type: expected deepseek_v2, deepseek_v3, gemma, gemma2, gemma3_text, gpt2, gpt_oss, "
@@ -232,7 +233,7 @@ INSTANTIATE_TEST_SUITE_P(
         BadField{"model_type", "", kTypes + "got nothing"},
         BadField{"model_type", "\"dbrx\"",
                  "model_type: \"dbrx\" is not modelled: its class has layer norms, and queries, "
-                 "keys and values that are cut off (docs/limits.md)"},
+                 "keys and values that are cut off (docs/reference/limits.md)"},
         BadField{"model_type", "7", kTypes + "got 7"},
         BadField{"model_type", "\"qwen2\\n\\u001b[31m\"",  // stays on one line, no escape codes
                  "model_type: \"qwen2\\n\\u001b[31m\" is not known, and what its class computes "
@@ -254,27 +255,28 @@ INSTANTIATE_TEST_SUITE_P(
             "got [\"full_attention\",\"linear_attention\"]"},
         BadField{"num_local_experts", "8",
                  "num_local_experts: expected none (not modelled: experts of this model_type; "
-                 "docs/limits.md), got 8"},
+                 "docs/reference/limits.md), got 8"},
         BadField{"num_experts", "128",
                  "num_experts: expected none (not modelled: experts of this model_type; "
-                 "docs/limits.md), "
+                 "docs/reference/limits.md), "
                  "got 128"},
         BadField{"attention_dropout", "0.1",
-                 "attention_dropout: expected none (not modelled: dropout; docs/limits.md), got "
+                 "attention_dropout: expected none (not modelled: dropout; "
+                 "docs/reference/limits.md), got "
                  "0.1"},
         BadField{"qk_norm", "true",
                  "qk_norm: expected none (not modelled: norms of queries and keys; "
-                 "docs/limits.md), got true"},
+                 "docs/reference/limits.md), got true"},
         BadField{"residual_multiplier", "0.22",
                  "residual_multiplier: expected none (not modelled: scaled activations; "
-                 "docs/limits.md), got 0.22"},
+                 "docs/reference/limits.md), got 0.22"},
         BadField{"is_causal", "false",
-                 "is_causal: expected true (attention to later tokens is not modelled), got false"},
+                 "is_causal: expected true (bidirectional attention is not modelled), got false"},
         BadField{"architectures", R"(["LlamaForSequenceClassification"])",
                  "architectures: expected a class ...ForCausalLM (other heads are not modelled), "
                  "got [\"LlamaForSequenceClassification\"]"},
         BadField{"partial_rotary_factor", "0.5",
-                 "partial_rotary_factor: expected 1 (RoPE turns whole heads), got 0.5"}));
+                 "partial_rotary_factor: expected 1 (RoPE rotates whole heads), got 0.5"}));
 
 INSTANTIATE_TEST_SUITE_P(
     Numbers, BadFields,
@@ -375,13 +377,14 @@ TEST(HfConfig, ScalingsOfRopeThatNobodyComputesAreGaps) {
 
 TEST(HfConfig, GapsAreErrorsForWhoeverComputes) {
   EXPECT_EQ(error_of(with("rope_scaling", R"({"type": "dynamic", "factor": 4.0})")),
-            "config.json: RoPE scaling 'dynamic' is not computed (docs/limits.md): other values, "
+            "config.json: RoPE scaling 'dynamic' is not computed (docs/reference/limits.md): other "
+            "values, "
             "the same memory and time");
   EXPECT_EQ(
       error_of(with("rope_scaling",
                     R"({"type": "yarn", "factor": 4.0, "mscale": 0.7, "mscale_all_dim": 1.0})")),
       "config.json: RoPE scaling 'yarn' is not computed, as mscale (0.7) differs from "
-      "mscale_all_dim (1) (docs/limits.md): other values, the same memory and time");
+      "mscale_all_dim (1) (docs/reference/limits.md): other values, the same memory and time");
 }
 
 TEST(HfConfig, SwitchesThatAreOffAreNothing) {

@@ -1,4 +1,4 @@
-// docs/formats.md names every key that a plan may have.
+// docs/reference/formats.md names every key that a plan may have.
 #include "tests/support/documented.hpp"
 
 #include <gtest/gtest.h>
@@ -70,7 +70,7 @@ TEST(Documented, KeysOfPlans) {
   PlanFile file;
   describe::fields(keys, file);
   EXPECT_GT(keys.found.size(), 150U);
-  const std::set<std::string> named = test::documented("formats.md", "Plan");
+  const std::set<std::string> named = test::documented("reference/formats.md", "Plan");
   for (const std::string& key : keys.found)
     EXPECT_TRUE(named.contains(key)) << key << " has no place in the table of plans' keys";
 }

@@ -30,7 +30,7 @@ TEST(KernelSpec, AProductOfNoKindHasNone) {
 }
 
 TEST(KernelSpec, AttentionBackwardWorkspaceIsWhatCudnnAskedFor) {
-  // gpu_backend/measurements: at S = 2048, 4096 and 8192 on an H200, as they come and deterministic
+  // docs/lab: at S = 2048, 4096 and 8192 on an H200, as they come and deterministic
   const auto at = [&](std::int64_t seq, bool deterministic) {
     return attention_backward_workspace(
         {.heads = 32, .kv_heads = 8, .seq = seq, .head_dim = 128, .deterministic = deterministic});

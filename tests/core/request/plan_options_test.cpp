@@ -107,7 +107,7 @@ TEST(PlanOptions, IndependentReasonsComeTogether) {
 
 TEST(PlanOptions, HfsdpNeedsGroupsToShardOver) {
   EXPECT_EQ(plan_error_of(with([](PlanConfig& c) { c.outer_strategy = Strategy::optim; })),
-            "--outer-strategy: optim (HFSDP) needs --outer-dp 2 or more: it shards over that many "
+            "--outer-strategy: optim (HFSDP) needs --outer-dp 2 or more: it shards over the "
             "groups");
 }
 

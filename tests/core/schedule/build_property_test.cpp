@@ -101,10 +101,10 @@ void check_json(const Program& program) {
   RC_ASSERT(back->meta.stored_hash == plan_hash(*back));
 }
 
-/// Configurations per case of rapidcheck's 100: 4,000 in all, fewer in slow sanitizer builds.
+/// Configurations per case of rapidcheck's 100: 2,000 in all, fewer in slow sanitizer builds.
 int per_case() {
   const char* wanted = std::getenv("MFSDP_PROPERTY_RUNS");
-  return wanted == nullptr ? 40 : std::max(1, std::atoi(wanted) / 100);
+  return wanted == nullptr ? 20 : std::max(1, std::atoi(wanted) / 100);
 }
 
 RC_GTEST_PROP(BuildProperty, EveryConfigurationGivesASoundProgram, ()) {

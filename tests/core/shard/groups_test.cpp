@@ -85,7 +85,7 @@ TEST(Groups, MainWeightsOfTheComputeDtypeAreNotKeptTwice) {
   EXPECT_EQ(resident_bytes(groups_of(config), config).optimizer_state, Bytes(0));
 }
 
-/// Bytes a parameter, as docs/optimizers.md has them.
+/// Bytes a parameter, as docs/reference/optimizers.md has them.
 TEST(Groups, StateBytesAreThoseOfTheFormula) {
   PlanConfig config = llama3_8b(8, Strategy::optim_grads_params);
   config.layout = LayoutRule::packed;

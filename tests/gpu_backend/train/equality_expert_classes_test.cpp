@@ -2,7 +2,7 @@
 // same bits, and how far apart the others are at most.
 //
 // By default eight combinations of one model are run; MFSDP_EQUALITY=full runs 390 of three, which
-// takes minutes, and prints the table that docs/determinism.md sums up.
+// takes minutes, and prints the table that docs/how/determinism.md sums up.
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 

@@ -1,7 +1,7 @@
 // Optimizers and the types that their states are kept in: 50 steps of a small Llama on 1, 2 and 4
 // ranks give one result under every strategy, within a bound of a dense reference in double that
 // shares no code with the update kernels. Bounds are of |w - reference| / |reference - start|,
-// norms over all weights; docs/optimizers.md states them.
+// norms over all weights; docs/reference/optimizers.md states them.
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 

@@ -1,4 +1,4 @@
-// docs/budgets.md names every limit that a budget may hold.
+// docs/reference/budgets.md names every limit that a budget may hold.
 #include "tests/support/documented.hpp"
 
 #include <gtest/gtest.h>
@@ -9,7 +9,7 @@ namespace mfsdp {
 namespace {
 
 TEST(Documented, KeysOfBudgets) {
-  const std::set<std::string> named = test::documented("budgets.md", "The file");
+  const std::set<std::string> named = test::documented("reference/budgets.md", "The file");
   EXPECT_GT(measures().size(), 30U);
   for (const Measure& measure : measures()) {
     EXPECT_TRUE(named.contains(measure.table())) << measure.key;

@@ -1,5 +1,5 @@
 // Recorded runs through the rules. What other settings reserve is what runs with these settings,
-// the same otherwise, reserved: gpu_backend/measurements/2026-11-24-allocator.md.
+// the same otherwise, reserved: docs/lab/2026-11-24-allocator.md.
 #include "sim/allocator/replay.hpp"
 
 #include <gtest/gtest.h>

@@ -67,7 +67,7 @@ TEST(OwnSteps, EveryRowHasTheClassOfItsModel) {
     EXPECT_EQ(each.kind.family, family_class(shape_of(each.model))) << each.model;
 }
 
-// README.md and docs/predict.md state these.
+// docs/lab/steps.md and docs/guide/predict.md state these.
 TEST(OwnSteps, AreWhatTheDocumentationSays) {
   const auto steps = load_own_steps(kShippedScenarios / "fidelity/own_steps.csv").value();
   const auto of = [&](PredictionKind which) { return own_error(steps, which).value(); };

@@ -1,4 +1,4 @@
-// FSDP2's step beside what PyTorch 2.11 recorded: gpu_backend/measurements/2026-11-25-engines.md.
+// FSDP2's step beside what PyTorch 2.11 recorded: docs/lab/2026-11-25-engines.md.
 #include "sim/engines/fsdp2.hpp"
 
 #include <gtest/gtest.h>

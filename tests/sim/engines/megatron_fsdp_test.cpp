@@ -23,9 +23,9 @@ using test::plan_of;
 using test::recorded_events;
 using test::small_llama;
 
-constexpr EngineKind kFirst = EngineKind::mfsdp1;
-constexpr EngineKind kSecond = EngineKind::mfsdp2;
-constexpr EngineKind kSecondEager = EngineKind::mfsdp2_eager;
+constexpr EngineKind kFirst = EngineKind::megatron_fsdp_v1;
+constexpr EngineKind kSecond = EngineKind::megatron_fsdp_v2;
+constexpr EngineKind kSecondEager = EngineKind::megatron_fsdp_v2_eager;
 
 PlanConfig with_double_buffer(PlanConfig config) {
   config.allocator = AllocatorPolicy::double_buffer;

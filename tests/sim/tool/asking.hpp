@@ -10,8 +10,8 @@
 #include <utility>
 #include <vector>
 
-#include "core/cli/sim_options.hpp"
 #include "sim/tool/asker.hpp"
+#include "sim/tool/sim_options.hpp"
 #include "tests/support/scenarios.hpp"
 #include "tests/support/scratch_folder.hpp"
 

@@ -257,7 +257,7 @@ TEST(Values, NeighboursThatDependCannotBeSwapped) {
         }
       }
   }
-  EXPECT_GT(swapped, test::thinned(1000));
+  EXPECT_GE(swapped, test::kOneCase ? 0 : 1001);
 }
 
 /// Some of them, for tests that try much.
@@ -388,7 +388,7 @@ TEST(Values, OperandsLieWhereTheyDoOnEveryRank) {
 }
 
 TEST(Values, OperandsLieInTheirBuffer) {
-  test::Sample sample(4);
+  test::Sample sample(12);
   for (const PlanConfig& config : few_configurations()) {
     Program program = build_program(config, {}).value();
     for_each_op(program, [&](Segment& segment, std::size_t i) {

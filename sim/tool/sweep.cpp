@@ -1,0 +1,118 @@
+#include "sim/tool/sweep.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <filesystem>
+#include <optional>
+#include <system_error>
+
+#include "core/base/quantity.hpp"
+#include "core/cli/flags.hpp"
+#include "core/cli/format.hpp"
+#include "core/plan/config_fields.hpp"
+
+namespace mfsdp {
+namespace {
+
+/// Where a list stands among the arguments.
+struct List {
+  std::size_t argument = 0;
+  std::string prefix;  ///< "--gpus=" where flag and value are one argument
+  SweepAxis axis;
+};
+
+Result<std::vector<std::string>> values_of(const std::string& text, const std::string& flag) {
+  std::vector<std::string> values;
+  for (const std::string& value : split(text, ',')) {
+    if (value.empty())
+      return fail(flag, in_quotes(text) + " has an empty value; expected a list like 8,16,32");
+    if (contains(values, value))
+      return fail(flag, in_quotes(text) + " lists " + in_quotes(value) + " twice");
+    values.push_back(value);
+  }
+  return values;
+}
+
+bool is_list(const std::string& value) {
+  std::error_code ignored;
+  return value.find(',') != std::string::npos && !std::filesystem::exists(value, ignored);
+}
+
+std::string flag_of(const std::string& argument) { return argument.substr(0, argument.find('=')); }
+
+bool is_given_again(const std::vector<std::string>& args, std::size_t i) {
+  return std::any_of(args.begin() + static_cast<std::ptrdiff_t>(i) + 1, args.end(),
+                     [&](const std::string& other) { return flag_of(other) == flag_of(args[i]); });
+}
+
+/// The list that begins with argument i, if one does.
+Result<std::optional<List>> list_at(const std::vector<std::string>& args, std::size_t i) {
+  const std::string flag = flag_of(args[i]);
+  if (!contains(swept_flags(), flag)) return std::nullopt;
+  const bool joined = flag.size() < args[i].size();
+  if (!joined && i + 1 == args.size()) return std::nullopt;
+  const std::string value = joined ? args[i].substr(flag.size() + 1) : args[i + 1];
+  if (!is_list(value)) return std::nullopt;
+  MFSDP_LET(values, values_of(value, flag));
+  return List{.argument = joined ? i : i + 1,
+              .prefix = joined ? flag + "=" : "",
+              .axis = {.flag = flag, .values = std::move(values)}};
+}
+
+}  // namespace
+
+const std::vector<std::string>& swept_flags() {
+  static const std::vector<std::string> flags = [] {
+    std::vector<std::string> all{"--model",        "--gpus",        "--gpu",    "--cluster",
+                                 "--network-gbps", "--power-limit", "--tables", "--engine"};
+    for (const ConfigField& field : kConfigFields)
+      if (field.takes_list) all.emplace_back(field.flag);
+    return all;
+  }();
+  return flags;
+}
+
+std::string Sweep::text(const std::vector<std::string>& chosen) const {
+  std::string text;
+  for (std::size_t a = 0; a < axes.size(); ++a)
+    if (!chosen[a].empty())
+      text += fmt::format("{}{} {}", text.empty() ? "" : " ", axes[a].flag, chosen[a]);
+  return text;
+}
+
+std::vector<std::string> Sweep::values(std::size_t i) const {
+  std::vector<std::string> chosen(axes.size());
+  for (std::size_t a = axes.size(); a-- > 0;) {
+    chosen[a] = axes[a].values[i % axes[a].values.size()];
+    i /= axes[a].values.size();
+  }
+  return chosen;
+}
+
+Result<Sweep> expand_lists(const std::vector<std::string>& args) {
+  std::vector<List> lists;
+  Sweep sweep;
+  std::size_t count = 1;
+  for (std::size_t i = 0; i < args.size(); ++i) {
+    if (is_given_again(args, i)) continue;  // the last one counts
+    MFSDP_LET(list, list_at(args, i));
+    if (!list) continue;
+    count *= list->axis.values.size();
+    if (count > kMostCombinations)
+      return fail(list->axis.flag, fmt::format("the lists make more than {} combinations",
+                                               format_count(std::int64_t{kMostCombinations})));
+    sweep.axes.push_back(list->axis);
+    lists.push_back(*std::move(list));
+  }
+  for (std::size_t i = 0; i < count; ++i) {
+    std::vector<std::string> chosen = args;
+    const std::vector<std::string> values = sweep.values(i);
+    for (std::size_t a = 0; a < lists.size(); ++a)
+      chosen[lists[a].argument] = lists[a].prefix + values[a];
+    sweep.arguments.push_back(std::move(chosen));
+  }
+  return sweep;
+}
+
+}  // namespace mfsdp
