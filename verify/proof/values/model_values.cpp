@@ -4,9 +4,9 @@
 
 #include <algorithm>
 
-#include "verify/proof/ledger/roles.hpp"
+#include "verify/proof/ledger/kernel_roles.hpp"
 #include "verify/proof/order/overlap.hpp"
-#include "verify/proof/values/dealt_steps.hpp"
+#include "verify/proof/values/expert_parallel_steps.hpp"
 
 namespace mfsdp {
 namespace {
@@ -245,7 +245,7 @@ void ModelValues::exchange(const Collective& collective) {
   if (first.value == Value::excused) return;
   const auto& communicator =
       unrolled_.program->communicators[unrolled_.index->communicators[collective.communicator]];
-  const auto received = dealt::received_of(first.value);
+  const auto received = expert_parallel::received_of(first.value);
   const ValueKey key = whole(*input);
   const std::vector<Axis> axes =
       with_several_ranks(communicator.axes, unrolled_.program->config.mesh);

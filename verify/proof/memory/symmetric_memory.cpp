@@ -1,4 +1,4 @@
-#include "verify/proof/memory/windows.hpp"
+#include "verify/proof/memory/symmetric_memory.hpp"
 
 #include <fmt/format.h>
 
@@ -24,11 +24,11 @@ bool is_mixed(const Communicator& communicator, const Mesh& mesh,
   return false;
 }
 
-class WindowCheck {
+class SymmetricMemoryCheck {
  public:
   /// `mixed`: communicators whose members are of several classes; then nothing else is looked at.
-  WindowCheck(const Program& program, const ProgramIndex& index, FindingList& findings,
-              std::set<CommunicatorId> mixed = {})
+  SymmetricMemoryCheck(const Program& program, const ProgramIndex& index, FindingList& findings,
+                       std::set<CommunicatorId> mixed = {})
       : program_(program), index_(index), findings_(findings), mixed_(std::move(mixed)) {}
 
   void run() {
@@ -47,7 +47,7 @@ class WindowCheck {
     if (collective == nullptr) return;
     const Communicator& communicator =
         program_.communicators[index_.communicators[collective->communicator]];
-    if (!uses_windows(communicator) || !findings_.wants("MF205")) return;
+    if (!uses_symmetric_memory(communicator) || !findings_.wants("MF205")) return;
     const std::string why = obstacle(*collective, communicator);
     if (why.empty()) return;
     const std::size_t stream = index_.streams[op.stream];
@@ -116,18 +116,20 @@ class WindowCheck {
 
 }  // namespace
 
-void check_windows(const Program& program, const ProgramIndex& index, FindingList& findings) {
-  if (std::ranges::any_of(program.communicators, uses_windows))
-    WindowCheck(program, index, findings).run();
+void check_symmetric_memory(const Program& program, const ProgramIndex& index,
+                            FindingList& findings) {
+  if (std::ranges::any_of(program.communicators, uses_symmetric_memory))
+    SymmetricMemoryCheck(program, index, findings).run();
 }
 
-void check_window_classes(const Program& program, const ProgramIndex& index,
-                          std::span<const std::uint32_t> class_of, FindingList& findings) {
+void check_symmetric_classes(const Program& program, const ProgramIndex& index,
+                             std::span<const std::uint32_t> class_of, FindingList& findings) {
   std::set<CommunicatorId> mixed;
   for (const Communicator& communicator : program.communicators)
-    if (uses_windows(communicator) && is_mixed(communicator, program.config.mesh, class_of))
+    if (uses_symmetric_memory(communicator) &&
+        is_mixed(communicator, program.config.mesh, class_of))
       mixed.insert(communicator.id);
-  if (!mixed.empty()) WindowCheck(program, index, findings, std::move(mixed)).run();
+  if (!mixed.empty()) SymmetricMemoryCheck(program, index, findings, std::move(mixed)).run();
 }
 
 }  // namespace mfsdp

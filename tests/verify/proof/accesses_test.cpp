@@ -1,4 +1,4 @@
-#include "verify/proof/order/structure.hpp"
+#include "verify/proof/order/accesses.hpp"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

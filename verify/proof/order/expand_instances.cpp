@@ -1,4 +1,4 @@
-#include "verify/proof/order/write_out.hpp"
+#include "verify/proof/order/expand_instances.hpp"
 
 #include <fmt/format.h>
 
@@ -67,10 +67,10 @@ Result<void> check_size(const Program& program) {
 }
 
 /// Of one plan.
-class PlanWriter {
+class PlanExpander {
  public:
-  PlanWriter(const Plan& plan, const Instances<BufferId>& buffers, const Instances<EventId>& events,
-             std::uint32_t& next_op, WrittenOut& out)
+  PlanExpander(const Plan& plan, const Instances<BufferId>& buffers,
+               const Instances<EventId>& events, std::uint32_t& next_op, ExpandedProgram& out)
       : plan_(plan), buffers_(buffers), events_(events), next_op_(next_op), out_(out) {
     for (std::size_t s = 0; s < plan.segments.size(); ++s)
       for (const Op& op : plan.segments[s].ops) segment_of_.emplace(op.id, s);
@@ -85,12 +85,12 @@ class PlanWriter {
       for (run_ = 0; run_ < segment.repeat; ++run_) {
         begun_ += segment.microbatches;
         ++runs_[segment_];
-        Segment& written = made.segments.emplace_back();
-        written.name = segment.name;
-        written.microbatches = segment.microbatches;
-        written.live_in = live(segment.live_in);
-        for (const Op& op : segment.ops) written.ops.push_back(write(op));
-        written.live_out = live(segment.live_out);
+        Segment& expanded = made.segments.emplace_back();
+        expanded.name = segment.name;
+        expanded.microbatches = segment.microbatches;
+        expanded.live_in = live(segment.live_in);
+        for (const Op& op : segment.ops) expanded.ops.push_back(write(op));
+        expanded.live_out = live(segment.live_out);
       }
     }
     return made;
@@ -104,7 +104,7 @@ class PlanWriter {
         for (const Op& op : segment.ops) {
           std::vector<OpId>& ids = ids_[op.id];
           ids.push_back(run == 0 ? op.id : OpId(next_op_++));
-          if (run > 0) out_.ops.emplace(ids.back(), WrittenOut::Origin{op.id, run});
+          if (run > 0) out_.ops.emplace(ids.back(), ExpandedProgram::Origin{op.id, run});
         }
   }
 
@@ -195,7 +195,7 @@ class PlanWriter {
   const Instances<BufferId>& buffers_;
   const Instances<EventId>& events_;
   std::uint32_t& next_op_;
-  WrittenOut& out_;
+  ExpandedProgram& out_;
   std::unordered_map<OpId, std::size_t> segment_of_;
   std::unordered_map<OpId, std::vector<OpId>> ids_;  ///< by run
   std::map<BufferId, std::set<BufferId>> live_;      ///< instances, by the id in the program
@@ -206,7 +206,7 @@ class PlanWriter {
   std::int64_t lag_ = 0;  ///< of the op that is written
 };
 
-Instances<BufferId> write_buffers(const Program& program, WrittenOut& out) {
+Instances<BufferId> write_buffers(const Program& program, ExpandedProgram& out) {
   const IdIndex<PoolId> pools(program.pools);
   std::uint32_t next = first_free_id(program.buffers);
   Instances<BufferId> made;
@@ -227,7 +227,7 @@ Instances<BufferId> write_buffers(const Program& program, WrittenOut& out) {
   return made;
 }
 
-Instances<EventId> write_events(const Program& program, WrittenOut& out) {
+Instances<EventId> write_events(const Program& program, ExpandedProgram& out) {
   std::uint32_t next = first_free_id(program.events);
   Instances<EventId> made;
   for (const Event& event : program.events)
@@ -242,13 +242,13 @@ Instances<EventId> write_events(const Program& program, WrittenOut& out) {
 
 }  // namespace
 
-bool takes_turns(const Program& program) {
+bool has_instances(const Program& program) {
   const auto rotates = [](const auto& thing) { return thing.instances.has_value(); };
   return std::ranges::any_of(program.buffers, rotates) ||
          std::ranges::any_of(program.events, rotates);
 }
 
-void WrittenOut::restore(Finding& finding) const {
+void ExpandedProgram::restore(Finding& finding) const {
   const auto name = [&](Place& place) {
     const auto found = ops.find(place.op);
     if (found == ops.end()) return;
@@ -262,7 +262,7 @@ void WrittenOut::restore(Finding& finding) const {
       finding.buffer = found->second;
 }
 
-std::vector<OpId> WrittenOut::redundant_waits(const std::vector<OpId>& of_runs) const {
+std::vector<OpId> ExpandedProgram::redundant_waits(const std::vector<OpId>& of_runs) const {
   std::map<OpId, std::int64_t> needed;  // runs that are not among these
   for (const auto& [id, origin] : ops) ++needed[origin.op];
   std::set<OpId> found;
@@ -278,9 +278,9 @@ std::vector<OpId> WrittenOut::redundant_waits(const std::vector<OpId>& of_runs) 
   return waits;
 }
 
-Result<WrittenOut> write_out(const Program& program) {
+Result<ExpandedProgram> expand_instances(const Program& program) {
   MFSDP_TRY(check_size(program));
-  WrittenOut out{.program = program};
+  ExpandedProgram out{.program = program};
   out.program.buffers.clear();
   out.program.events.clear();
   out.program.plans.clear();
@@ -291,7 +291,7 @@ Result<WrittenOut> write_out(const Program& program) {
     for (const Segment& segment : plan.segments)
       next_op = std::max(next_op, first_free_id(segment.ops));
   for (const Plan& plan : program.plans)
-    out.program.plans.push_back(PlanWriter(plan, buffers, events, next_op, out).write());
+    out.program.plans.push_back(PlanExpander(plan, buffers, events, next_op, out).write());
   return out;
 }
 

@@ -21,8 +21,8 @@ using NamedSizes = std::vector<std::pair<std::string_view, std::int64_t>>;
                                                      std::string_view name);
 
 /// What of a kernel that fits its form is not as configured, or nothing.
-[[nodiscard]] std::optional<std::string> unlike_configured(const Kernel& kernel,
-                                                           const PlanConfig& config,
-                                                           const NamedSizes& sizes);
+[[nodiscard]] std::optional<std::string> settings_fault(const Kernel& kernel,
+                                                        const PlanConfig& config,
+                                                        const NamedSizes& sizes);
 
 }  // namespace mfsdp

@@ -1,21 +1,11 @@
-#include "verify/proof/order/structure.hpp"
+#include "verify/proof/order/accesses.hpp"
 
-#include <array>
-#include <string>
-#include <string_view>
 #include <utility>
 
-#include "core/plan/structure_faults.hpp"
 #include "verify/proof/order/overlap.hpp"
 
 namespace mfsdp {
 namespace {
-
-constexpr std::array<std::string_view, 5> kRules{"MF001", "MF002", "MF003", "MF004", "MF005"};
-
-std::string_view rule_of(StructureFaultKind kind) {
-  return kRules.at(static_cast<std::size_t>(kind));
-}
 
 /// What the ops of a plan touch, of a program without faults.
 class AccessList {
@@ -79,13 +69,6 @@ class AccessList {
 };
 
 }  // namespace
-
-void check_program(const Program& program, FindingList& findings) {
-  for (const StructureFault& fault : structure_faults(program, findings.most()))
-    findings.add({.rule = std::string(rule_of(fault.kind)),
-                  .message = fault.where + ": " + fault.what,
-                  .buffer = fault.buffer});
-}
 
 std::vector<AccessTable> access_tables(const Program& program, const ProgramIndex& index) {
   AccessList accesses(program, index);

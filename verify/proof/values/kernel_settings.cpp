@@ -1,20 +1,20 @@
-#include "verify/proof/values/configured_kernel.hpp"
+#include "verify/proof/values/kernel_settings.hpp"
 
 #include <fmt/format.h>
 
 #include <algorithm>
 
 #include "core/plan/kernel_spec.hpp"
-#include "verify/proof/ledger/roles.hpp"
+#include "verify/proof/ledger/kernel_roles.hpp"
 
 namespace mfsdp {
 namespace {
 
 using enum KernelKind;
 
-class ConfiguredKernel {
+class SettingsCheck {
  public:
-  ConfiguredKernel(const Kernel& kernel, const PlanConfig& config, const NamedSizes& sizes)
+  SettingsCheck(const Kernel& kernel, const PlanConfig& config, const NamedSizes& sizes)
       : kernel_(kernel), config_(config), sizes_(sizes) {}
 
   [[nodiscard]] std::optional<std::string> run() const {
@@ -251,9 +251,9 @@ std::optional<std::int64_t> size_named(const NamedSizes& sizes, std::string_view
   return found == sizes.end() ? std::nullopt : std::optional(found->second);
 }
 
-std::optional<std::string> unlike_configured(const Kernel& kernel, const PlanConfig& config,
-                                             const NamedSizes& sizes) {
-  return ConfiguredKernel(kernel, config, sizes).run();
+std::optional<std::string> settings_fault(const Kernel& kernel, const PlanConfig& config,
+                                          const NamedSizes& sizes) {
+  return SettingsCheck(kernel, config, sizes).run();
 }
 
 }  // namespace mfsdp

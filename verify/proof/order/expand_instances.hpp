@@ -13,9 +13,9 @@
 
 namespace mfsdp {
 
-[[nodiscard]] bool takes_turns(const Program& program);
+[[nodiscard]] bool has_instances(const Program& program);
 
-struct WrittenOut {
+struct ExpandedProgram {
   /// An op of the program, in one run of its segment.
   struct Origin {
     OpId op;
@@ -35,6 +35,6 @@ struct WrittenOut {
 /// Requires that the program's ids resolve (structure.hpp). First runs and first instances keep
 /// their ids; the names of others end in their number: "layers.0.qkv[1]". The error is a program
 /// too large to write out.
-[[nodiscard]] Result<WrittenOut> write_out(const Program& program);
+[[nodiscard]] Result<ExpandedProgram> expand_instances(const Program& program);
 
 }  // namespace mfsdp

@@ -26,10 +26,10 @@ struct ColumnOf {
 
 /// What of a kernel does not fit its form or the configuration, or nothing. `of_model`: the plan is
 /// one of the configured model; one by hand may have kernels for any.
-[[nodiscard]] std::optional<std::string> misfit_of(const Kernel& kernel, const PlanConfig& config,
-                                                   bool of_model);
+[[nodiscard]] std::optional<std::string> kernel_fault(const Kernel& kernel,
+                                                      const PlanConfig& config, bool of_model);
 
-/// What `misfit_of` asks of operands' offsets.
+/// What `kernel_fault` asks of operands' offsets.
 [[nodiscard]] std::vector<ColumnOf> columns_of(const Kernel& kernel);
 
 }  // namespace mfsdp

@@ -12,7 +12,7 @@
 
 #include "verify/proof/values/model_steps.hpp"
 
-namespace mfsdp::dealt {
+namespace mfsdp::expert_parallel {
 
 constexpr Flow reads(std::string_view role, Value value) {
   return {.role = role, .reads = {.value = value}};
@@ -104,4 +104,4 @@ inline constexpr std::array kExchanged{
   return std::nullopt;
 }
 
-}  // namespace mfsdp::dealt
+}  // namespace mfsdp::expert_parallel

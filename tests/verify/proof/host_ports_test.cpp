@@ -1,5 +1,5 @@
 // Whether the host hears of each step.
-#include "verify/proof/values/reports.hpp"
+#include "verify/proof/values/host_ports.hpp"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

@@ -1,4 +1,4 @@
-#include "verify/proof/values/kernel_forms.hpp"
+#include "verify/proof/values/kernels.hpp"
 
 #include <fmt/format.h>
 
@@ -9,10 +9,10 @@
 #include <unordered_map>
 #include <vector>
 
-#include "verify/proof/ledger/roles.hpp"
+#include "verify/proof/ledger/kernel_roles.hpp"
 #include "verify/proof/order/overlap.hpp"
 #include "verify/proof/values/configured_model.hpp"
-#include "verify/proof/values/kernel_form.hpp"
+#include "verify/proof/values/kernel_operands.hpp"
 
 namespace mfsdp {
 namespace {
@@ -168,7 +168,7 @@ class ProgramForms {
   void check_form(const Kernel& kernel) {
     const std::size_t hash = FittingForms::hash_of(kernel);
     if (fitting_.has(kernel, hash)) return;
-    if (const auto wrong = misfit_of(kernel, program_.config, of_model_))
+    if (const auto wrong = kernel_fault(kernel, program_.config, of_model_))
       report(fmt::format("{}: {}", to_string(kernel.kind), *wrong));
     else
       fitting_.add(kernel, hash, columns_of(kernel));
@@ -253,7 +253,7 @@ class ProgramForms {
 
 }  // namespace
 
-void check_kernel_forms(const Program& program, const ProgramIndex& index, FindingList& findings) {
+void check_kernels(const Program& program, const ProgramIndex& index, FindingList& findings) {
   ProgramForms(program, index, findings).run();
 }
 

@@ -36,25 +36,25 @@ class PeerClasses {
 };
 
 /// One direction between two classes on a communicator.
-struct Wire {
+struct MessageRoute {
   CommunicatorId communicator;
   std::uint32_t from = 0;  ///< class
   std::uint32_t to = 0;
   Axis axis = Axis::pp;
   std::int64_t step = 0;  ///< of the sender's peer
 
-  friend auto operator<=>(const Wire&, const Wire&) = default;
+  friend auto operator<=>(const MessageRoute&, const MessageRoute&) = default;
 };
 
 /// What is under way on all wires.
 template <class Payload>
-using WireQueues = std::map<Wire, std::deque<Payload>>;
+using MessageQueues = std::map<MessageRoute, std::deque<Payload>>;
 
 /// The ends of all wires at one class.
 template <class Payload>
-class WireEnds {
+class Mailbox {
  public:
-  WireEnds(WireQueues<Payload>& queues, const PeerClasses& peers, std::uint32_t own)
+  Mailbox(MessageQueues<Payload>& queues, const PeerClasses& peers, std::uint32_t own)
       : queues_(queues), peers_(peers), own_(own) {}
 
   void send(const Collective& send, Payload payload) {
@@ -65,13 +65,13 @@ class WireEnds {
   }
   /// Whether what a recv brings was sent.
   [[nodiscard]] bool has(const Collective& recv) const {
-    const auto found = queues_.find(wire_of(recv));
+    const auto found = queues_.find(route_of(recv));
     return found != queues_.end() && !found->second.empty();
   }
   /// Requires has().
   [[nodiscard]] Payload take(const Collective& recv) {
     used_ = true;
-    auto& queue = queues_.at(wire_of(recv));
+    auto& queue = queues_.at(route_of(recv));
     Payload taken = std::move(queue.front());
     queue.pop_front();
     return taken;
@@ -80,12 +80,12 @@ class WireEnds {
   [[nodiscard]] bool used() const { return used_; }
 
  private:
-  [[nodiscard]] Wire wire_of(const Collective& recv) const {
+  [[nodiscard]] MessageRoute route_of(const Collective& recv) const {
     return {recv.communicator, peers_.of(own_, *recv.peer), own_, recv.peer->axis,
             -recv.peer->step};
   }
 
-  WireQueues<Payload>& queues_;
+  MessageQueues<Payload>& queues_;
   const PeerClasses& peers_;
   std::uint32_t own_;
   bool used_ = false;

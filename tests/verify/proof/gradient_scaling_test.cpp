@@ -1,4 +1,4 @@
-#include "verify/proof/ledger/scales.hpp"
+#include "verify/proof/ledger/gradient_scaling.hpp"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

@@ -1,4 +1,4 @@
-#include "verify/proof/values/reports.hpp"
+#include "verify/proof/values/host_ports.hpp"
 
 #include <fmt/format.h>
 
@@ -7,16 +7,16 @@
 #include <string_view>
 #include <vector>
 
-#include "verify/proof/ledger/roles.hpp"
+#include "verify/proof/ledger/kernel_roles.hpp"
 #include "verify/proof/values/configured_model.hpp"
 
 namespace mfsdp {
 namespace {
 
-class ReportCheck {
+class HostPortCheck {
  public:
-  ReportCheck(const Program& program, const ProgramIndex& index, const Plan& plan,
-              FindingList& findings)
+  HostPortCheck(const Program& program, const ProgramIndex& index, const Plan& plan,
+                FindingList& findings)
       : program_(program), index_(index), plan_(plan), findings_(findings) {
     for (const Segment& segment : plan.segments)
       for (const Op& op : segment.ops) ops_.push_back(&op);
@@ -167,9 +167,9 @@ std::int64_t bytes_of(Port port, const PlanConfig& config) {
 }
 
 /// Classes of ranks that run one model together.
-class WholeCheck {
+class TrainsModelCheck {
  public:
-  WholeCheck(std::span<const Program* const> classes, FindingList& findings)
+  TrainsModelCheck(std::span<const Program* const> classes, FindingList& findings)
       : classes_(classes), findings_(findings) {}
 
   void run() {
@@ -234,16 +234,16 @@ class WholeCheck {
 
 }  // namespace
 
-void check_whole(std::span<const Program* const> classes, FindingList& findings) {
+void check_trains_model(std::span<const Program* const> classes, FindingList& findings) {
   const bool of_model = std::ranges::all_of(classes, [](const Program* program) {
     return is_of_model(*program, ProgramIndex(*program));
   });
-  if (of_model) WholeCheck(classes, findings).run();
+  if (of_model) TrainsModelCheck(classes, findings).run();
 }
 
-void check_reports(const Program& program, const ProgramIndex& index, const Plan& plan,
-                   FindingList& findings) {
-  ReportCheck(program, index, plan, findings).run();
+void check_host_ports(const Program& program, const ProgramIndex& index, const Plan& plan,
+                      FindingList& findings) {
+  HostPortCheck(program, index, plan, findings).run();
 }
 
 }  // namespace mfsdp

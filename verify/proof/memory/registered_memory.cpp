@@ -1,10 +1,10 @@
-#include "verify/proof/memory/registered.hpp"
+#include "verify/proof/memory/registered_memory.hpp"
 
 #include <algorithm>
 #include <map>
 #include <optional>
 
-#include "verify/proof/memory/windows.hpp"
+#include "verify/proof/memory/symmetric_memory.hpp"
 #include "verify/proof/order/counterexample.hpp"
 #include "verify/proof/order/overlap.hpp"
 #include "verify/proof/order/races.hpp"
@@ -79,13 +79,14 @@ class RegisteredPool {
 
 }  // namespace
 
-void check_registered(const UnrolledPlan& unrolled, const AccessTable& table,
-                      FindingList& findings) {
+void check_registered_memory(const UnrolledPlan& unrolled, const AccessTable& table,
+                             FindingList& findings) {
   const Program& program = *unrolled.program;
   for (std::size_t p = 0; p < program.pools.size(); ++p) {
     const auto& registered = program.pools[p].registered;
     if (!registered) continue;
-    if (uses_windows(program.communicators[unrolled.index->communicators[*registered]])) continue;
+    if (uses_symmetric_memory(program.communicators[unrolled.index->communicators[*registered]]))
+      continue;
     RegisteredPool pool(unrolled, *registered, findings);
     std::map<std::uint32_t, std::vector<Use>> uses;
     for (std::uint32_t i = 0; i < unrolled.instances.size(); ++i) {

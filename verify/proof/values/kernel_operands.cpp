@@ -1,4 +1,4 @@
-#include "verify/proof/values/kernel_form.hpp"
+#include "verify/proof/values/kernel_operands.hpp"
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>
@@ -9,9 +9,9 @@
 
 #include "core/plan/exact_sums.hpp"
 #include "core/plan/kernel_spec.hpp"
-#include "verify/proof/ledger/roles.hpp"
+#include "verify/proof/ledger/kernel_roles.hpp"
 #include "verify/proof/order/overlap.hpp"
-#include "verify/proof/values/configured_kernel.hpp"
+#include "verify/proof/values/kernel_settings.hpp"
 
 namespace mfsdp {
 namespace {
@@ -62,10 +62,10 @@ using enum KernelKind;
 }
 
 /// One kernel against its form.
-class FormCheck {
+class OperandCheck {
  public:
   /// `of_model`: the plan is one of the configured model; one by hand may have kernels for any.
-  FormCheck(const Kernel& kernel, const PlanConfig& config, bool of_model)
+  OperandCheck(const Kernel& kernel, const PlanConfig& config, bool of_model)
       : kernel_(kernel), config_(config), of_model_(of_model) {
     if (of_model && kernel.kind != newton_schulz) compute_ = config.param_dtype;
     for (const Attribute& attribute : kernel.attributes)
@@ -341,7 +341,7 @@ class FormCheck {
     if (const auto chosen = value("deterministic");
         chosen && *chosen != (config_.deterministic ? 1 : 0))
       return "attribute 'deterministic' is not as configured";
-    if (auto wrong = unlike_configured(kernel_, config_, sizes_)) return wrong;
+    if (auto wrong = settings_fault(kernel_, config_, sizes_)) return wrong;
     if (auto wrong = check_workspace()) return wrong;
     return check_columns();
   }
@@ -383,9 +383,9 @@ class FormCheck {
 
 }  // namespace
 
-std::optional<std::string> misfit_of(const Kernel& kernel, const PlanConfig& config,
-                                     bool of_model) {
-  return FormCheck(kernel, config, of_model).run();
+std::optional<std::string> kernel_fault(const Kernel& kernel, const PlanConfig& config,
+                                        bool of_model) {
+  return OperandCheck(kernel, config, of_model).run();
 }
 
 std::vector<ColumnOf> columns_of(const Kernel& kernel) {

@@ -14,14 +14,14 @@
 #pragma once
 
 #include "verify/findings/finding_list.hpp"
-#include "verify/proof/order/structure.hpp"
+#include "verify/proof/order/accesses.hpp"
 #include "verify/proof/order/unrolled_plan.hpp"
 
 namespace mfsdp {
 
 /// MF205 for the pools that are registered with a communicator of rings: of each buffer the first
 /// conflict.
-void check_registered(const UnrolledPlan& unrolled, const AccessTable& table,
-                      FindingList& findings);
+void check_registered_memory(const UnrolledPlan& unrolled, const AccessTable& table,
+                             FindingList& findings);
 
 }  // namespace mfsdp

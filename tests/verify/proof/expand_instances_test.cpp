@@ -1,4 +1,4 @@
-#include "verify/proof/order/write_out.hpp"
+#include "verify/proof/order/expand_instances.hpp"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -93,9 +93,9 @@ TEST(WriteOut, AnOpOfTheWrongMicrobatchTouchesTheWrongInstance) {
 
 TEST(WriteOut, NamesInstancesAndRuns) {
   const Turns turns;
-  const auto written = write_out(turns.bound());
-  ASSERT_TRUE(written);
-  const Program& program = written->program;
+  const auto expanded = expand_instances(turns.bound());
+  ASSERT_TRUE(expanded);
+  const Program& program = expanded->program;
   ASSERT_EQ(program.plans[0].segments.size(), 5);
   ASSERT_EQ(program.buffers.size(), 2);
   EXPECT_EQ(program.buffers[1].name, "data[1]");
@@ -103,8 +103,8 @@ TEST(WriteOut, NamesInstancesAndRuns) {
   const Op& third = program.plans[0].segments[2].ops[1];  // microbatch 2: instance 0 again
   EXPECT_EQ(third.name, "data[2]");
   EXPECT_EQ(std::get<Acquire>(third.body).buffer, turns.data);
-  EXPECT_EQ(written->ops.at(third.id).op, turns.acquired);
-  EXPECT_EQ(written->ops.at(third.id).repetition, 2);
+  EXPECT_EQ(expanded->ops.at(third.id).op, turns.acquired);
+  EXPECT_EQ(expanded->ops.at(third.id).repetition, 2);
 }
 
 TEST(WriteOut, FindingsNameTheOpsOfTheProgram) {

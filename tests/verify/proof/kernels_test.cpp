@@ -1,5 +1,5 @@
 // Kernels whose operands, dtypes and attributes do not fit each other.
-#include "verify/proof/values/kernel_forms.hpp"
+#include "verify/proof/values/kernels.hpp"
 
 #include <fmt/format.h>
 #include <gmock/gmock.h>
@@ -56,9 +56,9 @@ TEST(KernelForms, SumWhereNothingWas) {
 }
 
 TEST(KernelForms, AccessThatTheKernelDoesNotHave) {
-  EditedPlan written(config());
-  written.operand("only", "layers.0.swiglu", "gate_up").access = Access::write;
-  EXPECT_THAT(misfit(written), HasSubstr("operand 'gate_up' is write where read is expected"));
+  EditedPlan expanded(config());
+  expanded.operand("only", "layers.0.swiglu", "gate_up").access = Access::write;
+  EXPECT_THAT(misfit(expanded), HasSubstr("operand 'gate_up' is write where read is expected"));
   EditedPlan state(config());
   state.operand("optimizer", "layers.0.adamw", "exp_avg").access = Access::read;
   EXPECT_THAT(misfit(state), HasSubstr("operand 'exp_avg' is read where read_write is expected"));

@@ -1,12 +1,11 @@
-// Whether a program is one at all, and then which bytes its ops touch. What is proved after it
-// follows ids and adds offsets without asking again.
+// Which bytes the ops of a plan touch.
 #pragma once
 
 #include <cstdint>
 #include <span>
 #include <vector>
 
-#include "verify/findings/finding_list.hpp"
+#include "core/plan/plan.hpp"
 #include "verify/proof/order/program_index.hpp"
 
 namespace mfsdp {
@@ -32,9 +31,6 @@ struct AccessTable {
     return std::span(accesses).subspan(first[op], first[op + 1] - first[op]);
   }
 };
-
-/// Reports structure_faults() (core/plan/structure_faults.hpp) as MF001 to MF005.
-void check_program(const Program& program, FindingList& findings);
 
 /// One for each plan of a program without structure_faults().
 [[nodiscard]] std::vector<AccessTable> access_tables(const Program& program,

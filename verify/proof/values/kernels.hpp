@@ -21,6 +21,6 @@ namespace mfsdp {
 /// has them.
 /// Operands that a kernel of that kind does not take are not looked at. The program is one
 /// (structure.hpp).
-void check_kernel_forms(const Program& program, const ProgramIndex& index, FindingList& findings);
+void check_kernels(const Program& program, const ProgramIndex& index, FindingList& findings);
 
 }  // namespace mfsdp

@@ -30,17 +30,18 @@
 namespace mfsdp {
 
 /// Whether collectives of the communicator go from window to window.
-[[nodiscard]] inline bool uses_windows(const Communicator& communicator) {
+[[nodiscard]] inline bool uses_symmetric_memory(const Communicator& communicator) {
   return communicator.transport != Transport::nccl;
 }
 
 /// MF205 for collectives that need windows and would not go through them. Requires that all ids
 /// resolve.
-void check_windows(const Program& program, const ProgramIndex& index, FindingList& findings);
+void check_symmetric_memory(const Program& program, const ProgramIndex& index,
+                            FindingList& findings);
 
 /// MF205 for collectives of one class whose communicator has windows and members of other classes.
 /// `class_of`: by rank.
-void check_window_classes(const Program& program, const ProgramIndex& index,
-                          std::span<const std::uint32_t> class_of, FindingList& findings);
+void check_symmetric_classes(const Program& program, const ProgramIndex& index,
+                             std::span<const std::uint32_t> class_of, FindingList& findings);
 
 }  // namespace mfsdp

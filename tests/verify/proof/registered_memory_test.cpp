@@ -1,4 +1,4 @@
-#include "verify/proof/memory/registered.hpp"
+#include "verify/proof/memory/registered_memory.hpp"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
