@@ -20,7 +20,8 @@ install(DIRECTORY ${CMAKE_SOURCE_DIR}/docs DESTINATION ${CMAKE_INSTALL_DOCDIR} C
 # Rooms that a program can use by itself, with all that they see: mfsdp_plan is mfsdp::plan.
 set(core_rooms mfsdp_plan mfsdp_planner mfsdp_formats mfsdp_runtime)
 set(sim_rooms mfsdp_statistics mfsdp_record mfsdp_hardware mfsdp_allocator mfsdp_engines mfsdp_sim)
-set(verify_rooms mfsdp_findings mfsdp_proof mfsdp_conformance mfsdp_checker mfsdp_cpu)
+set(verify_rooms mfsdp_findings mfsdp_proof_order mfsdp_proof_memory mfsdp_proof_ledger
+  mfsdp_proof_values mfsdp_proof_ranks mfsdp_proof mfsdp_conformance mfsdp_checker mfsdp_cpu)
 set(headers ${CMAKE_INSTALL_INCLUDEDIR}/mfsdp)
 
 # Groups of rooms by one name; mfsdp::sim is a room that sees all of its group.

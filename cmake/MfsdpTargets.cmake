@@ -1,5 +1,7 @@
 # Sanitizer builds optimise nothing, as that doubles the compiling: but these, most of what tests run.
-set(MFSDP_BUSY_ROOMS mfsdp_plan mfsdp_planner mfsdp_sim mfsdp_cpu mfsdp_proof mfsdp_checker)
+set(MFSDP_BUSY_ROOMS mfsdp_plan mfsdp_planner mfsdp_sim mfsdp_cpu
+  mfsdp_proof_order mfsdp_proof_memory mfsdp_proof_ledger mfsdp_proof_values mfsdp_proof_ranks
+  mfsdp_proof mfsdp_checker)
 
 # mfsdp_room(<target> FOLDERS <folder>... SEES <target or library>...)
 # A static library of every .cpp and .cu in the folders, except mains and probes. SEES is the arrow of the design:
@@ -13,6 +15,7 @@ function(mfsdp_room target)
     list(APPEND sources ${found})
     file(GLOB found CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/${folder}/*.cu)
     list(APPEND sources ${found})
+    set_property(GLOBAL PROPERTY MFSDP_ROOM_OF_${folder} ${target})
   endforeach()
   list(FILTER sources EXCLUDE REGEX "(/main|_probe)\\.(cpp|cu)$")
   add_library(${target} STATIC ${sources})

@@ -7,13 +7,13 @@
 #include <string>
 #include <vector>
 
-#include "core/cli/exec_options.hpp"
 #include "core/cli/exit_code.hpp"
 #include "core/cli/help.hpp"
 #include "core/cli/options_file.hpp"
 #include "core/cli/scenarios.hpp"
 #include "gpu_backend/launch/launch_environment.hpp"
 #include "gpu_backend/tool/cuda_run.hpp"
+#include "gpu_backend/tool/exec_options.hpp"
 #include "gpu_backend/tool/run_place.hpp"
 #include "gpu_backend/tool/train_run.hpp"
 #include "reports/tool/interrupt.hpp"

@@ -9,12 +9,12 @@
 #include "core/cli/help.hpp"
 #include "core/cli/options_file.hpp"
 #include "core/cli/scenarios.hpp"
-#include "core/cli/verify_options.hpp"
 #include "gpu_backend/weights/temporary_folder.hpp"
 #include "reports/tool/interrupt.hpp"
 #include "reports/tool/run_main.hpp"
 #include "verify/oracle/run_bits.hpp"
 #include "verify/tool/judge.hpp"
+#include "verify/tool/verify_options.hpp"
 
 namespace {
 

@@ -34,12 +34,12 @@ inline constexpr std::array<UnitWord, 4> kCountWords{
 inline constexpr std::array<UnitWord, 4> kLengthWords{
     {{"k", 1 << 10}, {"K", 1 << 10}, {"m", 1 << 20}, {"M", 1 << 20}}};
 
-/// A count as people write it: "15T", "300b", "1e12", "1.5e9", "1000000". Words are thousands, as
-/// in kCountWords, in small letters too. None unless that is a whole number from 0 to below 2^63.
+/// A count as people write it: "15T", "300b", "1e12", "1.5e9", "1000000". Suffixes are those of
+/// kCountWords, in either case. None unless the value is a whole number from 0 to 2^63 - 1.
 [[nodiscard]] std::optional<std::int64_t> parse_count(std::string_view text);
 
 /// "1.5 GiB" -> 1610612736: a decimal without a sign, at most one blank, one of the words. None
-/// unless that is a whole number below 2^63.
+/// unless the value is a whole number below 2^63.
 [[nodiscard]] std::optional<std::int64_t> parse_amount(std::string_view text,
                                                        std::span<const UnitWord> words);
 /// The same rounded up to a whole number: "79.06 GiB".

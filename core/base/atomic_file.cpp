@@ -17,10 +17,10 @@ namespace mfsdp {
 namespace {
 
 constexpr int kClosed = -1;
-constexpr int kTemporaryNames = 100;  ///< leftovers of killed processes that we step over
+constexpr int kTemporaryNames = 100;  ///< that are tried, as killed processes leave such files
 
-/// The descriptor that a path such as /dev/stdout or /dev/fd/3 stands for. Opening such a path
-/// again would truncate or rename a file that the shell redirected the descriptor to.
+/// The descriptor that a path such as /dev/stdout or /dev/fd/3 names. Opening such a path again
+/// would truncate a file to which the shell redirected the descriptor.
 std::optional<int> own_descriptor(const std::string& path) {
   if (path == "/dev/stdout") return STDOUT_FILENO;
   if (path == "/dev/stderr") return STDERR_FILENO;
@@ -39,7 +39,7 @@ struct OpenFile {
   std::string path;
 };
 
-/// A new file beside `target` under a name that nobody uses, or errno in the descriptor's place.
+/// Creates a temporary file with an unused name in the folder of `target`.
 Result<OpenFile> create_beside(const std::string& target, mode_t mode, int& error_number) {
   for (int i = 0; i < kTemporaryNames; ++i) {
     std::string path = target + ".tmp." + std::to_string(::getpid()) + "." + std::to_string(i);
@@ -51,7 +51,7 @@ Result<OpenFile> create_beside(const std::string& target, mode_t mode, int& erro
   return fail(target, "no temporary file", Fault::environment);
 }
 
-/// A pipe with a name, opened to write once something reads it; without a reader opening blocks.
+/// Opens a named pipe to write as soon as it has a reader; a plain open() would block until then.
 Result<int> open_pipe(const std::string& path) {
   constexpr int kTries = 100;
   constexpr std::chrono::milliseconds kBetweenTries{50};  // 5 s in all
@@ -100,7 +100,7 @@ Result<AtomicFile> AtomicFile::create(const std::filesystem::path& path) {
     if (file.descriptor_ < 0) return file.failure(errno);
     return file;
   }
-  // rename() needs rights on the folder alone; a file that its owner made read-only stays as it is.
+  // rename() needs rights on the folder only, but a read-only file must not be replaced.
   if (exists && ::access(file.target_.c_str(), W_OK) != 0) return file.failure(errno);
   std::error_code ignored;
   if (std::filesystem::is_symlink(path, ignored)) {
@@ -138,7 +138,7 @@ Result<void> AtomicFile::write(std::string_view bytes) {
 }
 
 Result<void> AtomicFile::commit() {
-  // Pipes and devices have nothing to sync, so only a file of our own must manage to.
+  // Pipes and devices cannot be synced; only for a temporary file is a failure an error.
   if (!temporary_.empty() && ::fsync(descriptor_) != 0) return failure(errno);
   if (::close(std::exchange(descriptor_, kClosed)) != 0) return failure(errno);
   if (temporary_.empty()) return {};

@@ -1,4 +1,5 @@
-// Files that are either complete or not there: written beside the target, synced, then renamed.
+// Files that are either complete or absent: written to a temporary file in the target's folder,
+// synced, then renamed.
 #pragma once
 
 #include <filesystem>
@@ -9,11 +10,11 @@
 
 namespace mfsdp {
 
-/// A file under construction. Its target changes only in `commit`; without it nothing is left
-/// behind. Devices, pipes and the process's own descriptors (/dev/stdout, /dev/fd/3) cannot be
+/// A file under construction. Only `commit` changes the target; without it the temporary file is
+/// removed. Devices, pipes and the process's own descriptors (/dev/stdout, /dev/fd/3) cannot be
 /// replaced and are written directly; a symbolic link is followed, not replaced.
-/// Errors name the target and are faults of the environment, except that a directory or an empty
-/// path is a fault of the input.
+/// Errors name the target. A directory or an empty path is a fault of the input, all others are
+/// faults of the environment.
 class AtomicFile {
  public:
   [[nodiscard]] static Result<AtomicFile> create(const std::filesystem::path& path);
@@ -25,7 +26,7 @@ class AtomicFile {
   ~AtomicFile();
 
   [[nodiscard]] Result<void> write(std::string_view bytes);
-  /// Makes the content durable and puts it in the target's place. Call once, last.
+  /// Makes the content durable and renames it to the target. Call once, last.
   [[nodiscard]] Result<void> commit();
 
  private:
@@ -33,16 +34,17 @@ class AtomicFile {
   [[nodiscard]] tl::unexpected<Error> failure(int error_number) const;
 
   std::string shown_;      ///< the path as the caller named it
-  std::string target_;     ///< where the content goes
-  std::string temporary_;  ///< what is written now; empty when written directly
-  int descriptor_ = -1;    // as POSIX has it: negative is closed
+  std::string target_;     ///< the path that commit() replaces
+  std::string temporary_;  ///< the path that is written until then; empty when written directly
+  int descriptor_ = -1;    // as in POSIX: negative is closed
 };
 
-/// Whether AtomicFile could write there now, so that hours of work need not end in its error: what
-/// it does first is done and undone. A device or pipe is not opened: who reads would see its end.
+/// Whether AtomicFile could write there now, to be asked before hours of work: creates the
+/// temporary file and removes it. A device or pipe is not opened, as closing it would end its
+/// reader's input.
 [[nodiscard]] Result<void> check_can_be_written(const std::filesystem::path& path);
 
-/// Writes a whole file so that readers see the old content or the new, never a part.
+/// Writes a whole file; readers see either the old content or the new.
 [[nodiscard]] Result<void> write_file_atomically(const std::filesystem::path& path,
                                                  std::string_view content);
 

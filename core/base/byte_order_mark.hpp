@@ -5,7 +5,7 @@
 
 namespace mfsdp {
 
-/// The text after UTF-8's byte order mark; all of it where there is none.
+/// The text without UTF-8's byte order mark.
 [[nodiscard]] constexpr std::string_view without_byte_order_mark(std::string_view text) {
   constexpr std::string_view mark = "\xEF\xBB\xBF";
   return text.starts_with(mark) ? text.substr(mark.size()) : text;

@@ -10,7 +10,7 @@ namespace {
 
 constexpr std::size_t longest_word = 64;  // the distance takes quadratic time
 
-/// Capitals and underscores are no difference.
+/// Case and underscores make no difference.
 std::string normalised(std::string_view word) {
   std::string out = lower_case(word.substr(0, longest_word));
   std::ranges::replace(out, '_', '-');
@@ -44,7 +44,7 @@ std::vector<std::string> closest_names(std::string_view word,
                                        const std::vector<std::string>& candidates,
                                        std::size_t most) {
   struct Ranked {
-    bool other = false;  // not what the word abbreviates
+    bool other = false;  // the word does not abbreviate it
     std::size_t distance = 0;
     std::size_t position = 0;
 

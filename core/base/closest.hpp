@@ -8,18 +8,17 @@
 
 namespace mfsdp {
 
-/// Letters to insert, delete, replace or swap with a neighbour to turn one word into the other.
-/// Case, and the difference between "-" and "_", count as nothing.
+/// Edit distance: letters to insert, delete, replace or swap with a neighbour. Case, and "-"
+/// against "_", make no difference.
 [[nodiscard]] std::size_t edit_distance(std::string_view a, std::string_view b);
 
-/// The candidates that were most likely meant, at most `most` of them, best first: those that
-/// `word` abbreviates, shortest first, then the others by edit distance; among equals in the order
-/// given.
+/// At most `most` candidates, the most likely first: those that `word` abbreviates, shortest first,
+/// then the others by edit distance. Equal ones keep their order.
 [[nodiscard]] std::vector<std::string> closest_names(std::string_view word,
                                                      const std::vector<std::string>& candidates,
                                                      std::size_t most);
 
-/// The first of them. Empty without candidates.
+/// The most likely candidate; empty without candidates.
 [[nodiscard]] std::string closest_to(std::string_view word,
                                      const std::vector<std::string>& candidates);
 

@@ -1,4 +1,4 @@
-// Files that are written at any place, and synced before anything relies on them.
+// Files that are written at any offset and synced when they are complete.
 #pragma once
 
 #include <cstddef>
@@ -13,17 +13,17 @@
 
 namespace mfsdp {
 
-/// Errors are faults of the environment and name the file as the user knows it: `shown`.
+/// Errors are faults of the environment and name the file by `shown`, the path that the user gave.
 class DurableFile {
  public:
-  /// `path` does not exist yet.
+  /// Creates `path`, which must not exist.
   [[nodiscard]] static Result<DurableFile> create(const std::filesystem::path& path,
                                                   std::string shown);
-  /// Opens one that another rank has made.
+  /// Opens a file that another rank has created.
   [[nodiscard]] static Result<DurableFile> open(const std::filesystem::path& path,
                                                 std::string shown);
 
-  /// Takes room for so many bytes, so that a full disk is met here.
+  /// Reserves the bytes on disk, so that a full disk is an error here and not in write().
   [[nodiscard]] Result<void> reserve(std::int64_t size);
   [[nodiscard]] Result<void> write(std::int64_t offset, std::span<const std::byte> bytes);
   /// Makes what was written durable, and closes. Call once, last.
@@ -39,10 +39,10 @@ class DurableFile {
   std::string shown_;
 };
 
-/// "cannot be written: " and the reason that `error_number` stands for.
+/// "cannot be written: " and the system's text for `error_number`.
 [[nodiscard]] tl::unexpected<Error> cannot_write(const std::string& shown, int error_number);
 
-/// Makes the names in a folder durable.
+/// Syncs a folder, so that names of new files in it survive a crash.
 [[nodiscard]] Result<void> sync_folder(const std::filesystem::path& folder);
 
 }  // namespace mfsdp

@@ -1,4 +1,4 @@
-// What a function returns when its input can be wrong.
+// The error that a function returns when its input is wrong.
 #pragma once
 
 #include <optional>
@@ -9,11 +9,11 @@
 
 namespace mfsdp {
 
-/// Whose fault it is. Decides the exit code: input 2, environment 3.
+/// The cause of an error. It decides the exit code: input 2, environment 3.
 enum class Fault { input, environment };
 
-/// One clear line: where (file, place, field) and what was expected there. A refusal with several
-/// reasons has the others in `also`, a line each.
+/// One line: where (file, place, field) and what was expected there. Where there are several
+/// reasons, `also` has the others, one line each.
 struct Error {
   std::string where;
   std::string what;
@@ -33,10 +33,10 @@ using Result = tl::expected<T, Error>;
   return tl::unexpected<Error>(Error{std::move(where), std::move(what), fault});
 }
 
-/// Collects what is wrong, so that a refusal names all its reasons at once.
+/// Collects errors, so that one refusal names all its reasons.
 class Reasons {
  public:
-  /// Keeps the errors of an outcome. False if it has any.
+  /// Keeps the errors of an outcome. Returns false if there are any.
   template <class T>
   bool add(const Result<T>& outcome) {
     if (!outcome) add(outcome.error());
@@ -53,7 +53,7 @@ class Reasons {
     for (Error& one : also) error_->also.push_back(std::move(one));
   }
   [[nodiscard]] bool empty() const { return !error_; }
-  /// All reasons as one error; good where there is none.
+  /// All reasons as one error; success where there is none.
   [[nodiscard]] Result<void> verdict() const {
     if (error_) return tl::unexpected<Error>(*error_);
     return {};
@@ -65,14 +65,14 @@ class Reasons {
 
 }  // namespace mfsdp
 
-/// Leaves the calling function with the error of `expression`, if it has one.
+/// Returns from the calling function with the error of `expression`, if it has one.
 #define MFSDP_TRY(expression)                                                  \
   do {                                                                         \
     if (auto mfsdp_outcome = (expression); !mfsdp_outcome)                     \
       return tl::unexpected<::mfsdp::Error>(std::move(mfsdp_outcome.error())); \
   } while (false)
 
-/// Declares `name` as the value of `expression`, or leaves with its error.
+/// Declares `name` as the value of `expression`, or returns its error.
 #define MFSDP_LET(name, expression)                                                              \
   auto name##_outcome = (expression);                                                            \
   if (!name##_outcome) return tl::unexpected<::mfsdp::Error>(std::move(name##_outcome.error())); \

@@ -7,7 +7,7 @@ namespace mfsdp {
 std::string excerpt(std::string_view text) {
   constexpr std::size_t kMost = 80;
   if (text.size() <= kMost) return printable(text);
-  // Not in the middle of a character: bytes of UTF-8 that continue one are 10xxxxxx.
+  // Do not cut a character: in UTF-8, bytes that continue one are 10xxxxxx.
   std::size_t kept = kMost;
   const auto continues = [&](std::size_t at) {
     return (static_cast<unsigned char>(text[at]) & 0xC0U) == 0x80U;

@@ -1,4 +1,4 @@
-// How an error quotes what it was given.
+// Input as an error quotes it.
 #pragma once
 
 #include <string>
@@ -6,8 +6,7 @@
 
 namespace mfsdp {
 
-/// printable(), of the first 80 bytes and with "..." where there are more: errors never repeat more
-/// than a line of their input.
+/// printable() of the first 80 bytes, with "..." where there are more.
 [[nodiscard]] std::string excerpt(std::string_view text);
 
 }  // namespace mfsdp

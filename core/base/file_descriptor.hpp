@@ -29,7 +29,7 @@ class FileDescriptor {
   explicit operator bool() const { return number_ >= 0; }
 
  private:
-  static constexpr int kNone = -1;  ///< as the system says it
+  static constexpr int kNone = -1;
   int number_ = kNone;
 };
 

@@ -14,11 +14,11 @@ namespace {
 
 using namespace std::string_view_literals;
 
-constexpr std::size_t kLooked = 512;  ///< bytes
+constexpr std::size_t kLooked = 512;  ///< bytes that are looked at
 constexpr std::string_view kBlanks = " \t\r\n";
 
 struct Magic {
-  std::string_view bytes;  ///< that files of the kind begin with
+  std::string_view bytes;  ///< the first bytes of files of the kind
   FileKind kind;
 };
 
@@ -86,7 +86,7 @@ FileKind kind_of_text(std::string_view text) {
   return begins_json(text) ? FileKind::json : FileKind::text;
 }
 
-/// A character of UTF-8 may be cut off where the look ends.
+/// The last character of UTF-8 may be cut off, as only the beginning was read.
 bool is_text(std::string_view bytes) {
   constexpr std::size_t kLongestCharacter = 4;
   if (bytes.find('\0') != std::string_view::npos) return false;
@@ -125,7 +125,7 @@ std::string_view to_words(FileKind kind) {
 
 std::optional<FileKind> file_kind(std::string_view first_bytes) {
   const std::string_view bytes = first_bytes.substr(0, kLooked);
-  // First, as the low bytes of a length can be those of a pickle: 640 is 80 02.
+  // Before pickles: the length of a header may begin with the bytes of a pickle (640 is 80 02).
   if (const auto kind = kind_by_length(bytes)) return kind;
   const auto* const magic = std::ranges::find_if(
       kMagics, [&](const Magic& each) { return bytes.starts_with(each.bytes); });

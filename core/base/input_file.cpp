@@ -46,7 +46,7 @@ Result<std::size_t> InputFile::read(std::span<char> bytes) {
     if (count != 0) had_writer_ = true;
     if (count > 0) return static_cast<std::size_t>(count);
     if (count == 0 && (!is_pipe_ || had_writer_)) return std::size_t{0};
-    // A pipe that nothing has opened to write yet, or whose writer is silent.
+    // A pipe without a writer yet, or whose writer has sent nothing.
     const milliseconds patience = had_writer_ ? patience_.bytes : patience_.writer;
     const auto waited =
         std::chrono::duration_cast<milliseconds>(std::chrono::steady_clock::now() - begin);

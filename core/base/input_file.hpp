@@ -1,5 +1,4 @@
-// A file or a pipe that is read from its beginning to its end, and that no reader waits for without
-// end.
+// A file or a pipe that is read from beginning to end. A silent pipe is an error after some time.
 #pragma once
 
 #include <chrono>
@@ -14,7 +13,7 @@
 
 namespace mfsdp {
 
-/// How long a pipe is waited for.
+/// How long to wait for a pipe.
 struct PipePatience {
   std::chrono::milliseconds writer =
       std::chrono::seconds(5);                                ///< until something opens it to write
@@ -23,15 +22,15 @@ struct PipePatience {
 
 class InputFile {
  public:
-  /// A regular file or a pipe, such as one that a shell makes for <(command). Does not wait. Errors
-  /// name the file and say why; a directory and a device are told that `expected` ("a config.json")
-  /// was expected.
+  /// Opens a regular file or a pipe, such as one that a shell makes for <(command). Does not wait.
+  /// Errors name the file and the reason; those for a directory or a device also name what was
+  /// `expected` ("a config.json").
   [[nodiscard]] static Result<InputFile> open(const std::filesystem::path& path,
                                               std::string_view expected,
                                               const PipePatience& patience = {});
 
-  /// The next bytes, as many as are there; 0 at the end. Errors: the system's; a pipe that nothing
-  /// writes to, or from which nothing comes.
+  /// Reads the bytes that are available; 0 at the end. Errors: those of the system; a pipe without
+  /// a writer, or whose writer sends nothing for too long.
   [[nodiscard]] Result<std::size_t> read(std::span<char> bytes);
 
  private:
@@ -42,7 +41,7 @@ class InputFile {
   std::string where_;
   PipePatience patience_;
   bool is_pipe_ = false;
-  bool had_writer_ = false;  ///< a pipe that has had one is at its end when it has none
+  bool had_writer_ = false;  ///< a pipe without a writer is at its end only if it has had one
 };
 
 }  // namespace mfsdp

@@ -13,14 +13,14 @@ namespace {
 
 constexpr auto kReplace = nlohmann::json::error_handler_t::replace;
 
-/// The word for a number that JSON does not have; none for all other values.
+/// NaN, Infinity or -Infinity for a number that JSON cannot hold; none for all other values.
 std::optional<std::string> word_number(const nlohmann::json& value) {
   if (!value.is_number_float() || std::isfinite(value.get<double>())) return std::nullopt;
   if (std::isnan(value.get<double>())) return "NaN";
   return value > 0 ? "Infinity" : "-Infinity";
 }
 
-/// The value with those words in place of such numbers, for which a dump would write null.
+/// The value with those words instead of such numbers, which a dump would write as null.
 nlohmann::json with_word_numbers(nlohmann::json value) {
   if (auto word = word_number(value)) return std::move(*word);
   if (value.is_structured())

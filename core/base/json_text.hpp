@@ -11,7 +11,7 @@ namespace mfsdp {
 /// character, so that the text is always JSON.
 [[nodiscard]] std::string json_literal(std::string_view text);
 
-/// A value as it stands in a file, on one ASCII line and short enough for an error.
+/// A value as JSON on one ASCII line, shortened for use in an error.
 [[nodiscard]] std::string json_excerpt(const nlohmann::json& value);
 
 }  // namespace mfsdp

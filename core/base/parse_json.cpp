@@ -33,8 +33,8 @@ std::string place(const std::string& where, std::size_t first_line, std::string_
   return fmt::format("{}:{}:{}", where, line, column + 1);
 }
 
-/// The parser quotes all of the token that it was reading, which may be megabytes: only its end
-/// tells what is wrong.
+/// The parser quotes the whole token that it was reading, which may be megabytes. Its end shows the
+/// mistake.
 std::string shortened(std::string complaint) {
   constexpr std::string_view kQuote = "last read: '";
   constexpr std::size_t kMost = 80;
@@ -47,8 +47,8 @@ std::string shortened(std::string complaint) {
   return complaint.replace(begin, end - begin, "...");
 }
 
-/// "[json.exception.parse_error.101] parse error at line 1, column 2: syntax error ..." without its
-/// beginning.
+/// "[json.exception.parse_error.101] parse error at line 1, column 2: syntax error ..." becomes
+/// "syntax error ...".
 std::string complaint_of(const nlohmann::detail::exception& error, const std::string& token) {
   constexpr int kNumberOverflow = 406;
   constexpr std::size_t kMostToken = 40;
@@ -61,7 +61,8 @@ std::string complaint_of(const nlohmann::detail::exception& error, const std::st
   return shortened(std::move(complaint));
 }
 
-/// Walks text and tells how far the parser has come, which its events do not.
+/// Iterates over text and counts the bytes that the parser has taken, which its events do not
+/// state.
 class CountingIterator {
  public:
   using iterator_category = std::input_iterator_tag;
@@ -91,10 +92,10 @@ class CountingIterator {
   std::size_t* count_;
 };
 
-/// What stands for numbers that JSON does not have: where each ends in the text, and its value.
+/// The numbers that JSON does not have (NaN, Infinity): where each ends in the text, and its value.
 using NumbersByEnd = std::map<std::size_t, double>;
 
-/// A number that JSON does not have, by its word.
+/// The word of a number that JSON does not have, and its value.
 struct WordNumber {
   std::string_view word;
   double value;
@@ -104,8 +105,8 @@ constexpr std::array kWordNumbers{
     WordNumber{"Infinity", std::numeric_limits<double>::infinity()},
 };
 
-/// Puts texts of the same length in quotes where those words stand outside of other texts, so that
-/// a parser of JSON takes them and places in its errors stay right.
+/// Replaces those words, outside of strings, by strings of equal length, so that a JSON parser
+/// accepts them and the places in its errors stay right.
 NumbersByEnd quote_word_numbers(std::string& text) {
   NumbersByEnd numbers;
   bool in_text = false;
@@ -131,7 +132,8 @@ NumbersByEnd quote_word_numbers(std::string& text) {
   return numbers;
 }
 
-/// Builds the document from parser events, and refuses what JSON leaves open.
+/// Builds the document from parser events. Refuses duplicate keys and deep nesting, which JSON
+/// allows.
 class StrictBuilder {
  public:
   StrictBuilder(nlohmann::json& root, const std::size_t& read, const NumbersByEnd& numbers)

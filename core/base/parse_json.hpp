@@ -16,8 +16,8 @@ namespace mfsdp {
 [[nodiscard]] Result<nlohmann::json> parse_json(std::string_view text, const std::string& where,
                                                 std::size_t first_line = 1);
 
-/// The same, and the words NaN, Infinity and -Infinity are floats: Python's json module writes
-/// those, though JSON has no such numbers. As a key of an object they are errors.
+/// As parse_json(), but NaN, Infinity and -Infinity are floats. Python's json module writes them,
+/// though JSON has no such numbers. They are errors as keys of objects.
 [[nodiscard]] Result<nlohmann::json> parse_python_json(std::string_view text,
                                                        const std::string& where);
 

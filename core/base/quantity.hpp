@@ -1,5 +1,5 @@
-// Sizes, times and identifiers as types of their own, so that bytes are never added to
-// nanoseconds and an overflow is an error instead of a wrong answer.
+// Sizes, times and identifiers as separate types: bytes cannot be added to nanoseconds, and an
+// overflow is an error instead of a wrong result.
 #pragma once
 
 #include <compare>
@@ -11,7 +11,7 @@
 
 namespace mfsdp {
 
-/// For products of two 63-bit numbers.
+/// Holds the result of multiplying two 63-bit numbers.
 __extension__ using Int128 = __int128;
 
 /// Thrown by checked arithmetic. Builders catch it at their entry point and name the input.
@@ -43,7 +43,7 @@ struct OverflowError : std::overflow_error {
   return narrow;
 }
 
-/// Product of any number of factors, checked.
+/// Multiplies any number of factors, checked.
 template <class... Factors>
 [[nodiscard]] std::int64_t product_of(std::int64_t first, Factors... rest) {
   ((first = checked_mul(first, static_cast<std::int64_t>(rest))), ...);
@@ -92,7 +92,7 @@ struct Quantity {
 using Bytes = Quantity<struct BytesDimension>;
 using Nanos = Quantity<struct NanosDimension>;
 
-/// Index of an object of one kind. References in a plan use ids, so that a plan can be edited.
+/// The id of an object of one kind. References in a plan are ids, so that a plan can be edited.
 template <class Kind>
 struct Id {
   std::uint32_t value = 0;

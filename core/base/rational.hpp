@@ -27,10 +27,10 @@ struct Rational {
 /// whose numerator or denominator leaves 63 bits. `where` names the field in the error.
 [[nodiscard]] Result<Rational> parse_rational(std::string_view text, std::string_view where);
 
-/// The rational that the shortest decimal form of `value` stands for (1e-05 becomes 1/100000).
+/// The rational equal to the shortest decimal form of `value` (1e-05 becomes 1/100000).
 [[nodiscard]] Result<Rational> rational_from_double(double value, std::string_view where);
 
-/// The double whose shortest decimal form stands for the fraction exactly; none if there is none.
+/// The double whose shortest decimal form equals the fraction exactly, if there is one.
 [[nodiscard]] std::optional<double> exact_double(const Rational& value);
 
 }  // namespace mfsdp

@@ -18,7 +18,7 @@ std::size_t sequence_length(std::string_view text) {
   if (lead < 0xC2 || lead > 0xF4 || text.size() < length) return 0;
   for (std::size_t i = 1; i < length; ++i)
     if ((byte(i) & 0xC0) != 0x80) return 0;
-  // Overlong forms, surrogates and what lies above U+10FFFF.
+  // Overlong forms, surrogates and values above U+10FFFF.
   if (lead == 0xE0 && byte(1) < 0xA0) return 0;
   if (lead == 0xED && byte(1) > 0x9F) return 0;
   if (lead == 0xF0 && byte(1) < 0x90) return 0;
@@ -26,14 +26,14 @@ std::size_t sequence_length(std::string_view text) {
   return length;
 }
 
-/// Below 0x20, 0x7F, and U+0080..U+009F, which some terminals obey as well.
+/// Below 0x20, 0x7F, and U+0080..U+009F, which some terminals interpret as well.
 bool is_control(std::string_view sequence) {
   const auto lead = static_cast<unsigned char>(sequence[0]);
   if (sequence.size() == 1) return lead < 0x20 || lead == 0x7F;
   return sequence.size() == 2 && lead == 0xC2 && static_cast<unsigned char>(sequence[1]) < 0xA0;
 }
 
-/// The character of a valid sequence.
+/// The code point of a valid sequence.
 char32_t character_of(std::string_view sequence) {
   const auto lead = static_cast<unsigned char>(sequence[0]);
   if (sequence.size() == 1) return lead;

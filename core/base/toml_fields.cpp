@@ -12,8 +12,8 @@
 #include "core/base/file_kind.hpp"
 #include "core/base/text.hpp"
 
-// toml++ 3.3 asserts (and under NDEBUG assumes) what the text "[#" breaks, although its next lines
-// report that very mistake. Without the assertion they do.
+// The text "[#" violates an assertion of toml++ 3.3 (under NDEBUG an assumption), whose next lines
+// would report that mistake. Without the assertion they do.
 #undef NDEBUG
 #define TOML_ASSERT(condition) static_cast<void>(0)
 #define TOML_HEADER_ONLY 1
@@ -35,7 +35,8 @@ void flatten(const toml::table& table, const std::string& prefix, std::vector<To
   for (auto&& [key, node] : table) {
     std::string name = prefix + std::string(key.str());
     const toml::table* inner = node.as_table();
-    // What has nothing in it is no section where a value should be: it is refused as one.
+    // An empty table is kept as an entry without a value, so that it is refused where a value is
+    // due.
     if (inner != nullptr && !(inner->is_inline() && inner->empty())) {
       flatten(*inner, name + ".", out);
       continue;
@@ -49,8 +50,8 @@ void flatten(const toml::table& table, const std::string& prefix, std::vector<To
   }
 }
 
-/// The text in ASCII: characters beyond it become "?" in comments and are errors elsewhere.
-/// toml++ 3.3 has undefined behaviour for some of them outside strings (U+00A1 is enough).
+/// The text in ASCII: other characters become "?" in comments and are errors elsewhere.
+/// toml++ 3.3 has undefined behaviour for some of them outside strings, such as U+00A1.
 Result<std::string> ascii_of(std::string_view text, const std::string& where) {
   std::string ascii(without_byte_order_mark(text));
   std::uint32_t line = 1;
@@ -69,7 +70,7 @@ Result<std::string> ascii_of(std::string_view text, const std::string& where) {
   return ascii;
 }
 
-/// toml++ goes into each part of a dotted key by a call of its own, without end.
+/// toml++ recurses into each part of a dotted key without a limit.
 Result<void> check_depth(std::string_view text, const std::string& where) {
   constexpr int kMostParts = 100;
   std::uint32_t line = 1;

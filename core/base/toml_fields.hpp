@@ -31,11 +31,11 @@ struct FieldRange {
   double most = 0;
 };
 
-/// Reads fields by key and remembers the first mistake, so that a reader lists its fields plainly
-/// and asks for the outcome once. Wrong fields read as 0 or "".
+/// Reads fields by key and remembers the first mistake; a reader lists its fields and calls
+/// finish() once. Wrong fields read as 0 or "".
 class TomlFields {
  public:
-  /// Errors on text that is not TOML, with file and line. Beyond comments it must be ASCII.
+  /// Errors, with file and line: text that is not TOML, or not ASCII outside comments.
   [[nodiscard]] static Result<TomlFields> parse(std::string_view text, const std::string& where);
 
   [[nodiscard]] std::string text(std::string_view key);
@@ -54,13 +54,13 @@ class TomlFields {
   /// A value of any type, for fields with rules of their own; null where there is none.
   [[nodiscard]] const TomlEntry* find(std::string_view key);
   [[nodiscard]] bool has(std::string_view key) const;
-  /// All that there is, by line.
+  /// All entries, by line.
   [[nodiscard]] const std::vector<TomlEntry>& entries() const { return entries_; }
-  /// Every key asked for so far.
+  /// Every key that was read so far.
   [[nodiscard]] const std::vector<std::string>& known_keys() const { return known_; }
   /// Notes a mistake at that key's line, unless an earlier one was noted.
   void reject(std::string_view key, std::string what);
-  /// The first mistake, or an error for the first key that nothing asked for.
+  /// The first mistake, or an error for the first key that was not read.
   [[nodiscard]] Result<void> finish();
 
  private:

@@ -1,4 +1,4 @@
-// The wall clock, as runs are stamped with it.
+// The wall clock, for the time stamps of runs.
 #pragma once
 
 #include <chrono>

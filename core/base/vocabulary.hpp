@@ -1,7 +1,7 @@
-// The project's words. Everything else is built from these; they are the field's terms.
+// The project's vocabulary, in the field's terms (docs/words.md has all of them).
 //
-//   axis        of the device mesh (dp_outer, dp_shard, ...); a tensor has dims
-//   unit        what is gathered as one: the embedding; each block; final norm and head
+//   axis        one dimension of the device mesh (dp_outer, dp_shard, ...); a tensor has dims
+//   unit        is gathered as one: the embedding; each block; final norm and head
 //   group       a unit's parameters of equal dtype and requires_grad, in one flat layout
 //   buffer      named bytes with dtype, pool and lifetime
 //   pool        one allocation that buffers of one kind share
@@ -26,42 +26,42 @@
 
 namespace mfsdp {
 
-/// fp64 is for runs that others are compared with: GPUs and their prices know nothing of it.
+/// fp64 is for reference runs on the CPU: the GPU backend and the cost model do not support it.
 enum class DType { bf16, fp16, fp32, fp64, int32, int64, uint8 };
 
-/// Axis of the device mesh (core/plan/mesh.hpp). The first five are those of the dense grid, the
-/// last four, with pp, those of the experts' grid over the same ranks.
+/// Axis of the device mesh (core/plan/mesh.hpp). The first five are the axes of the dense grid; pp
+/// and the last four are the axes of the experts' grid over the same ranks.
 enum class Axis { pp, dp_outer, dp_shard, cp, tp, expt_dp_outer, expt_dp, ep, etp };
 
 /// Sharding strategy, = ZeRO stage 0..3.
 enum class Strategy { no_shard, optim, optim_grads, optim_grads_params };
 
-/// How a group's parameters lie in its flat buffer: core/shard/flat_layout.hpp.
+/// How a group's parameters are placed in its flat buffer: core/shard/flat_layout.hpp.
 enum class LayoutRule { packed, megatron_fsdp };
 
-/// What backward computes again instead of keeping.
+/// Activation recomputation: how much of a block's forward is repeated in backward.
 enum class Recompute { none, selective, full };
 
 enum class AllocatorPolicy { temporary, double_buffer, trace_pool, best_fit };
 
-/// By what a collective moves its bytes inside a node. The last two need its operands in windows:
-/// memory that all members of its communicator see, at equal offsets.
+/// How a collective moves bytes inside a node. The last two need operands in registered (symmetric)
+/// memory, which all members of the communicator can address at equal offsets.
 enum class Transport {
-  nccl,         ///< as NCCL chooses for ordinary memory: rings, a block for each channel
-  symmetric,    ///< kernels that read and write the windows of peers
-  copy_engine,  ///< no SM at all; moves, but cannot add: a kernel does that
+  nccl,         ///< NCCL's choice for ordinary memory: rings, one thread block per channel
+  symmetric,    ///< NCCL kernels that read and write registered memory of peers
+  copy_engine,  ///< uses no SM, but cannot add: a kernel sums what it has moved
 };
 
-/// When gathers of weights and reductions of gradients begin. What is begun later than it could be
-/// keeps to every wait for it.
+/// When gathers of weights and reductions of gradients are issued. Later issue never passes an op
+/// that waits for the collective.
 enum class CollectivePlacement {
-  earliest,         ///< as soon as their memory and what they read is there
+  earliest,         ///< as soon as their inputs and their memory are ready
   attention,        ///< both with the next attention kernel
   after_attention,  ///< gathers with the next attention kernel, reductions when it has ended
   gathers,          ///< gathers with the next attention kernel, reductions as early as they can
 };
 
-/// Why bytes are live. `runtime` is outside all pools and never the category of a buffer.
+/// Purpose of live bytes. `runtime` is memory outside all pools, never the category of a buffer.
 enum class Category {
   model_weight,
   main_weight,
@@ -75,14 +75,14 @@ enum class Category {
   runtime
 };
 
-/// The streams of the default schedule, in the order of their StreamId. Only plans that exchange
-/// rows of experts beside kernels have `exchange`.
+/// The streams of the default schedule, in the order of their StreamId. Only plans that overlap
+/// token exchanges with kernels have `exchange`.
 enum class StreamRole { compute, all_gather, reduce_scatter, outer, h2d, d2h, exchange };
 
-/// What a part of the step is for.
+/// The part of the step to which an op belongs.
 enum class Phase { input, forward, recompute, backward, reduce, optimizer, refresh, output };
 
-/// Names of an enumeration's values in declaration order; the only list of them.
+/// Names of an enumeration's values, in declaration order.
 template <class Enum>
 struct Names;
 
@@ -145,7 +145,7 @@ template <class Enum>
   return Names<Enum>::values.at(static_cast<std::size_t>(value));
 }
 
-/// The value of that name, or nothing.
+/// The value with that name, if there is one.
 template <class Enum>
 [[nodiscard]] constexpr std::optional<Enum> parse(std::string_view name) {
   constexpr auto& names = Names<Enum>::values;
@@ -179,7 +179,6 @@ template <class Enum>
   return 0;
 }
 
-/// Bytes of that many elements.
 [[nodiscard]] inline Bytes bytes_of(std::int64_t elements, DType dtype) {
   return Bytes(checked_mul(elements, size_of(dtype)));
 }

@@ -8,6 +8,7 @@
 #include <variant>
 
 #include "core/base/amount.hpp"
+#include "core/base/text.hpp"
 #include "core/cli/strategy_names.hpp"
 #include "core/plan/loss_scale.hpp"
 
@@ -29,14 +30,15 @@ Result<std::int64_t> read_count(const std::string& text, const std::string& flag
 constexpr std::array kRealTypes{DType::bf16, DType::fp16, DType::fp32, DType::fp64};
 
 Result<DType> read_dtype(const std::string& text, const std::string& flag) {
-  const auto dtype = parse<DType>(text);
+  const auto dtype = parse_in_any_case<DType>(text);
   if (dtype && std::ranges::find(kRealTypes, *dtype) != kRealTypes.end()) return *dtype;
   return fail(flag, in_quotes(text) + " is not one of bf16, fp16, fp32 or fp64");
 }
 
 Result<RecomputePolicy> read_recompute(const std::string& text, const std::string& flag) {
-  if (const auto policy = parse_recompute(text)) return *policy;
-  if (text.starts_with("full:"))
+  const std::string in_small = lower_case(text);
+  if (const auto policy = parse_recompute(in_small)) return *policy;
+  if (in_small.starts_with("full:"))
     return fail(flag,
                 in_quotes(text) + ": the K of full:K must be a whole number of blocks, 1 or more");
   return fail(flag, in_quotes(text) + " is not one of none, selective, full or full:K");
@@ -68,10 +70,12 @@ Result<Rational> read_positive(const std::string& text, const std::string& flag)
   return fail(flag, in_quotes(text) + " is not a number above 0 with at most 18 digits");
 }
 
+bool is_dynamic(const std::string& text) { return lower_case(text) == "dynamic"; }
+
 /// 0 for none; "dynamic" is the first scale of one that changes.
 Result<Rational> read_loss_scale(const std::string& text, const std::string& flag) {
-  if (text == "none") return Rational{};
-  if (text == "dynamic") return Rational{.num = loss_scale::first};
+  if (lower_case(text) == "none") return Rational{};
+  if (is_dynamic(text)) return Rational{.num = loss_scale::first};
   return read_from_zero(text, flag,
                         "dynamic, none, or a number of 0 (none) or more with at most 18 digits");
 }
@@ -218,7 +222,7 @@ struct ApplyOf {
     return [&o = options](const std::string& text) -> Result<void> {
       MFSDP_LET(scale, read_loss_scale(text, "--loss-scale"));
       o.loss_scale = scale;
-      o.dynamic_loss_scale = text == "dynamic";
+      o.dynamic_loss_scale = is_dynamic(text);
       return {};
     };
   }

@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "core/base/error.hpp"
+#include "core/base/text.hpp"
 #include "core/base/vocabulary.hpp"
 #include "core/cli/format.hpp"
 
@@ -78,10 +79,17 @@ struct RealRange {
 /// A file's name: not empty, any bytes.
 [[nodiscard]] Result<std::string> parse_path(const std::string& text, std::string_view flag);
 
-/// An enumeration's value by its name; the error lists the names.
+/// An enumeration's value by its name in letters of any case.
+template <class Enum>
+[[nodiscard]] std::optional<Enum> parse_in_any_case(std::string_view text) {
+  const auto value = parse<Enum>(text);
+  return value ? value : parse<Enum>(lower_case(text));
+}
+
+/// The same; the error lists the names.
 template <class Enum>
 [[nodiscard]] Result<Enum> parse_choice(std::string_view text, std::string_view flag) {
-  if (const auto value = parse<Enum>(text)) return *value;
+  if (const auto value = parse_in_any_case<Enum>(text)) return *value;
   return fail(std::string(flag), in_quotes(text) + " is not one of " + name_list<Enum>());
 }
 

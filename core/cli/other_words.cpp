@@ -226,7 +226,7 @@ constexpr std::array kValueMeanings{
                  .words = "fsdp pytorch torch pytorch-fsdp2 torchtune accelerate huggingface "
                           "transformers trainer verl"},
     ValueMeaning{.flag = "--engine",
-                 .what = "Megatron-FSDP is mfsdp1 or mfsdp2 by its version; Megatron-Core's "
+                 .what = "Megatron-FSDP is megatron-fsdp-v1 or megatron-fsdp-v2; Megatron-Core's "
                          "distributed optimizer is mcore",
                  .words = "megatron megatron-lm megatron-fsdp megatron-core nemo "
                           "megatron-bridge"},

@@ -68,7 +68,7 @@ constexpr std::array kEngineWords{
     EngineWord{
         .word = "megatronfsdp",
         .advice =
-            "Megatron-FSDP is an engine: mfsdp-sim --engine mfsdp1 or mfsdp2; mfsdp-exec's own "
+            "Megatron-FSDP is an engine: mfsdp-sim --engine megatron-fsdp-v1 or megatron-fsdp-v2; mfsdp-exec's own "
             "ZeRO-3 is --strategy optim_grads_params"},
     EngineWord{
         .word = "megatron",
@@ -98,10 +98,10 @@ std::string engine_meant(std::string_view text) {
   const std::string letters = letters_of(text);
   const auto word = std::ranges::find(kEngineWords, letters, &EngineWord::word);
   if (word != kEngineWords.end()) return std::string(word->advice);
-  for (const std::string_view engine : Names<EngineKind>::values)
-    if (letters_of(engine) == letters)
+  for (const EngineTraits& engine : kEngines)
+    if (letters_of(engine.name) == letters || letters_of(engine.stored) == letters)
       return fmt::format("{} is an engine: mfsdp-sim --engine {}; --strategy takes one of {}",
-                         engine, engine, name_list<Strategy>());
+                         engine.name, engine.name, name_list<Strategy>());
   return "";
 }
 

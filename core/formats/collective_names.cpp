@@ -12,7 +12,7 @@ struct OpPattern {
   std::string_view part;
   CollectiveOp op;
 };
-/// Longer words first: "reducescatter" and "allreduce" hold "reduce".
+/// Longer names first: "reducescatter" and "allreduce" contain "reduce".
 constexpr std::array kOps{
     OpPattern{"reducescatter", CollectiveOp::reduce_scatter},
     OpPattern{"reduce_scatter", CollectiveOp::reduce_scatter},

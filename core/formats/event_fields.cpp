@@ -100,7 +100,7 @@ void EventFields::set_text(Field field, std::string& text) {
     case Field::dtype: dtype.swap(text); return;
     case Field::group: group.swap(text); return;
     case Field::description: description.swap(text); return;
-    // Tracks that are no thread of a process: "pid": "Spans".
+    // Tracks that are not threads of a process: "pid": "Spans".
     case Field::process:
     case Field::thread:
     case Field::args: return;

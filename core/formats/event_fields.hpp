@@ -1,4 +1,4 @@
-// One entry of "traceEvents", as far as it is read. Private to the reader.
+// The fields of one entry of "traceEvents". Private to the reader.
 #pragma once
 
 #include <cstdint>
@@ -11,7 +11,7 @@
 
 namespace mfsdp::traces {
 
-/// The keys that are read, of an event and of its "args". README.md has where each comes from.
+/// The keys of an event and of its "args" that are read.
 enum class Field {
   none,
   name,
@@ -44,8 +44,8 @@ enum class Field {
 [[nodiscard]] Field args_field(std::string_view key);
 [[nodiscard]] std::string_view key_of(Field field);
 
-/// Values in the order in which a file happens to have them: whether one that is missing or of the
-/// wrong type matters is known only at the event's end, since "cat" may stand last.
+/// Values in the order of the file. "cat" may come last, so whether a missing or wrong value
+/// matters is known only at the event's end.
 struct EventFields {
   std::string name;
   std::string phase;
@@ -70,8 +70,8 @@ struct EventFields {
   std::optional<std::int64_t> record_correlation;
   std::optional<std::int64_t> bytes;
   std::vector<std::vector<std::int64_t>> dims;  ///< of an operator's inputs; none: no tensor
-  std::uint32_t seen = 0;                       ///< bit of each Field
-  std::uint32_t wrong = 0;                      ///< those whose value has the wrong type
+  std::uint32_t seen = 0;                       ///< one bit for each Field
+  std::uint32_t wrong = 0;                      ///< fields with a value of the wrong type
 
   void clear();
   /// False if the event has the field already.

@@ -20,7 +20,7 @@ std::string place_of(std::string_view path, const std::string& where) {
   return fmt::format("{}.{}", where, keys);
 }
 
-/// The field, where `is_right` says so.
+/// The field, if `is_right` accepts it.
 template <class Check>
 Result<const Json*> checked(const Json& object, std::string_view path, const std::string& where,
                             std::string_view expected, const Check& is_right) {

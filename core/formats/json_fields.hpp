@@ -1,7 +1,7 @@
-// Fields of JSON documents that nobody has checked yet.
+// Reads fields of unchecked JSON documents.
 //
-// A field's path is its keys joined by '/': "time/step_ns". Errors of all name the place and say
-// what was expected: "run.json.time.step_ns: expected ..., got ...".
+// A field's path is its keys joined by '/': "time/step_ns". Errors name the place and the expected
+// value: "run.json.time.step_ns: expected ..., got ...".
 #pragma once
 
 #include <cstdint>
@@ -14,10 +14,10 @@
 
 namespace mfsdp {
 
-/// What lies at the path; null where nothing does.
+/// The value at the path, or null.
 [[nodiscard]] const nlohmann::json* find_field(const nlohmann::json& object, std::string_view path);
 
-/// The same, or an error: of any type.
+/// The value at the path, of any type, or an error.
 [[nodiscard]] Result<const nlohmann::json*> any_field(const nlohmann::json& object,
                                                       std::string_view path,
                                                       const std::string& where);

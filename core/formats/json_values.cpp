@@ -12,7 +12,7 @@ constexpr std::size_t kMostLevels = 64;
 
 class JsonValues {
  public:
-  /// Null where the document is too deep.
+  /// Null if the document is nested too deeply.
   const PickleValue* add(const nlohmann::json& json, std::size_t level) {
     if (level > kMostLevels) return nullptr;
     if (json.is_object()) return add_dict(json, level);

@@ -1,4 +1,4 @@
-// JSON as the values that pickles hold: formats that are written as both have one reader.
+// JSON as the values of pickles: formats that are written as both have one reader.
 #pragma once
 
 #include <string>
@@ -9,8 +9,8 @@
 
 namespace mfsdp {
 
-/// Whole numbers beyond 64 bits become floats. Errors name `where` and the byte, or a document that
-/// lies deeper than 64 levels.
+/// Whole numbers beyond 64 bits become floats. Errors name `where` and the byte; nesting deeper
+/// than 64 levels is an error.
 [[nodiscard]] Result<PickleDocument> read_json_values(std::string_view bytes,
                                                       const std::string& where);
 

@@ -1,6 +1,6 @@
-// A trace of PyTorch's profiler (Kineto, Chrome trace format), reduced to what runs on GPUs.
+// A trace of PyTorch's profiler (Kineto, Chrome trace format), reduced to the activities of GPUs.
 //
-// The fields that are read, and the source of each name, stand in verify/traces/README.md.
+// verify/traces/README.md has the fields that are read, and the source of each name.
 #pragma once
 
 #include <array>
@@ -18,7 +18,7 @@
 
 namespace mfsdp::traces {
 
-/// What an NCCL kernel does, by its name, else by the collective that the profiler wrote beside it.
+/// The collective of an NCCL kernel: by its name, else by the collective in the profiler's event.
 enum class CollectiveOp {
   all_gather,
   reduce_scatter,
@@ -36,7 +36,7 @@ inline constexpr std::array<std::string_view, 8> kCollectiveOpNames{
   return kCollectiveOpNames[static_cast<std::size_t>(op)];
 }
 
-/// What kept a GPU busy, but for NCCL's kernels.
+/// An activity of a GPU other than NCCL's kernels.
 enum class WorkKind { kernel, copy, fill };
 
 /// Times are nanoseconds on the trace's own clock.
@@ -52,7 +52,7 @@ struct GpuWork {
 struct CollectiveCall {
   Nanos begin;
   Nanos end;
-  std::optional<Nanos> launched;  ///< when the host began the call that launched it
+  std::optional<Nanos> launched;  ///< start of the host call that launched it
   std::int64_t correlation = 0;   ///< 0: none
   std::int32_t device = 0;
   std::int32_t stream = 0;
@@ -66,7 +66,7 @@ struct CollectiveCall {
   std::int64_t group_size = 0;
 };
 
-/// One "ProfilerStep#n" span: of the host, or of one stream of a device.
+/// One "ProfilerStep#n" span of the host, or of one stream of a device.
 struct StepMark {
   std::int64_t step = 0;
   Nanos begin;
@@ -80,32 +80,32 @@ struct SyncMark {
   std::int32_t device = 0;
   std::int64_t stream = 0;
   bool stream_wait = false;      ///< "Stream Wait Event": a stream waits, not the host
-  std::int64_t correlation = 0;  ///< of the host's call, which grow in its order; 0: none
+  std::int64_t correlation = 0;  ///< of the host call, ascending in call order; 0: none
   std::optional<std::int64_t> waits_on_stream;  ///< none where Kineto does not know it
   std::optional<std::int64_t>
       record_correlation;  ///< of the call that recorded the event, likewise
 };
 
-/// A host call that asks the driver for memory or gives it back.
+/// A host call that allocates or frees memory of the driver.
 struct DriverAllocation {
   Nanos begin;
   bool gives_back = false;
 };
 
-/// A collective of the host whose bytes went by copies between GPUs, without an NCCL kernel.
+/// A collective that moved its bytes by copies between GPUs, without an NCCL kernel.
 struct CopiedCollective {
   CollectiveOp op = CollectiveOp::other;
   std::uint32_t group = 0;  ///< index in Trace::names
 };
 
-/// An operator of PyTorch, as the host ran it.
+/// An operator of PyTorch on the host.
 struct HostOperator {
   Nanos begin;
   Nanos end;
   std::int64_t thread = 0;
   std::uint32_t name = 0;        ///< index in Trace::names
-  std::int64_t external_id = 0;  ///< that what it launches has, too; 0: none
-  /// Of each input; empty where it is no tensor, or the profiler did not record shapes.
+  std::int64_t external_id = 0;  ///< equal to that of the activities it launches; 0: none
+  /// Of each input; empty if it is not a tensor, or the profiler did not record shapes.
   std::vector<std::vector<std::int64_t>> dims{};
 };
 
@@ -117,14 +117,14 @@ struct HostLaunch {
   std::int64_t correlation = 0;
 };
 
-/// Where an activity of a GPU came from.
+/// The origin of an activity of a GPU.
 struct WorkOrigin {
   std::int64_t external_id = 0;  ///< of the operator; 0: none
   std::int64_t bytes = 0;        ///< of a copy; 0: not written
 };
 
 struct Trace {
-  std::string where;  ///< file, as errors name it
+  std::string where;  ///< the file's name in errors
   std::optional<std::int64_t> rank;
   std::optional<std::int64_t> world_size;
   std::vector<std::string> names;  ///< each once; names[0] is ""
@@ -134,7 +134,7 @@ struct Trace {
   std::vector<SyncMark> syncs;
   std::vector<DriverAllocation> allocations;
   std::vector<CopiedCollective> copied_collectives;
-  // Where KinetoSettings::keep_operators asks for them:
+  // Only with KinetoSettings::keep_operators:
   std::vector<HostOperator> operators;
   std::vector<HostLaunch> launches;
   std::vector<WorkOrigin> origins;  ///< of `work`, at the same positions
@@ -147,26 +147,26 @@ struct Trace {
 };
 
 struct KinetoSettings {
-  /// Bounds memory, of which unions and growing lists take up to three times as much: 32 bytes for
-  /// each activity of a GPU, 96 for each collective, 16 for each launch, up to 80 for waits,
-  /// calls of the allocator and copies that may be collectives, and the different names.
+  /// Limit of what is kept: 32 bytes for each activity of a GPU, 96 for each collective, 16 for
+  /// each launch, up to 80 for waits, allocator calls and copies that may be collectives, and the
+  /// names. Unions and growing lists can take up to three times as much memory.
   std::size_t most_kept_bytes = std::size_t{512} << 20;
-  /// Keeps the host's operators and launches, too, and where activities came from.
+  /// Also keep the host's operators and launches, and the origins of activities.
   bool keep_operators = false;
 };
 
-/// Reads a trace, plain or gzip, as a stream: nothing is kept of an event that is not the GPU's
-/// or a launch. One line names the file and the event (counted from 0) or the byte where JSON, a
-/// type, a time or a duration is wrong, a needed field is missing or written twice, an event lies
-/// deeper than 64 levels, or a limit is passed.
+/// Reads a trace, plain or gzip, as a stream; keeps only launches and events of GPUs. An error is
+/// one line with the file and the event (counted from 0) or the byte: wrong JSON, type, time or
+/// duration; a needed field that is missing or repeated; nesting deeper than 64 levels; a limit
+/// that is exceeded.
 [[nodiscard]] Result<Trace> read_kineto(const std::filesystem::path& path,
                                         const KinetoSettings& settings = {});
-/// The same of bytes in memory.
+/// Reads a trace from bytes in memory.
 [[nodiscard]] Result<Trace> parse_kineto(std::string_view bytes, const std::string& where,
                                          const KinetoSettings& settings = {});
 
-/// "1234.567" microseconds -> 1234567 ns, exactly; digits beyond are rounded to the nearest, halves
-/// up. None where it is no JSON number or leaves +-2^61 ns, 73 years.
+/// "1234.567" microseconds -> 1234567 ns, exactly; further digits are rounded to the nearest,
+/// halves up. None if it is not a JSON number or exceeds +-2^61 ns, 73 years.
 [[nodiscard]] std::optional<Nanos> parse_microseconds(std::string_view text);
 
 }  // namespace mfsdp::traces

@@ -13,9 +13,10 @@ namespace mfsdp {
 namespace {
 
 constexpr std::int64_t kMostDevices = 1024;
-/// Of the pool of small blocks, where a segment does not say its pool: PyTorch's kSmallBuffer.
+/// PyTorch's kSmallBuffer: segments of this size are of the pool of small blocks, where the file
+/// does not state the pool.
 constexpr std::int64_t kSmallSegment = std::int64_t{2} << 20;
-/// What lies above it plus the sizes of a segment's blocks could pass the largest integer.
+/// An address above it plus the sizes of a segment's blocks could exceed the largest integer.
 constexpr std::int64_t kMostAddress = std::int64_t{1} << 62;
 
 Result<std::int64_t> integer(const PickleValue& object, std::string_view key,
@@ -27,7 +28,7 @@ Result<std::int64_t> integer(const PickleValue& object, std::string_view key,
   return *number;
 }
 
-/// 0 where it is not there.
+/// 0 if it is missing.
 Result<std::int64_t> optional_integer(const PickleValue& object, std::string_view key,
                                       const std::string& where) {
   if (object.find(key) == nullptr) return 0;
@@ -50,7 +51,7 @@ Result<std::string> text(const PickleValue& object, std::string_view key, const 
   return *found->text();
 }
 
-/// The list of that key; null where it is not there.
+/// The list of that key; null if it is missing.
 Result<const PickleList*> list(const PickleValue& object, std::string_view key,
                                const std::string& where) {
   const PickleValue* found = object.find(key);
@@ -96,7 +97,7 @@ Result<SnapshotSegment> parse_segment(const PickleValue& object, const std::stri
     MFSDP_LET(state, text(block, "state", place, "expected a block's state"));
     if (bytes > size - seen)
       return fail(place + ".size", fmt::format("expected at most the segment's {} bytes", size));
-    // Snapshots before PyTorch 2.1 do not say where a block is.
+    // Snapshots before PyTorch 2.1 have no addresses of blocks.
     std::int64_t at = next;
     if (block.find("address") != nullptr) {
       MFSDP_LET(given, address_of(block, place));
@@ -112,7 +113,7 @@ Result<SnapshotSegment> parse_segment(const PickleValue& object, const std::stri
 
 struct KnownAction {
   std::string_view name;
-  std::optional<MemoryEvent> event;  ///< nothing for what changes no memory
+  std::optional<MemoryEvent> event;  ///< none for an action that changes no memory
 };
 constexpr std::array<KnownAction, 10> kActions{{
     {"alloc", MemoryEvent{.action = MemoryAction::allocate}},
@@ -127,7 +128,7 @@ constexpr std::array<KnownAction, 10> kActions{{
     {"user_defined", std::nullopt},
 }};
 
-/// Follows what is allocated, as no allocator can have done everything that a file may say.
+/// Tracks allocations, to refuse files that no allocator can have written.
 class LiveBlocks {
  public:
   Result<void> follow(const MemoryEvent& event, const std::string& where) {
@@ -152,7 +153,7 @@ class LiveBlocks {
     return {};
   }
 
-  /// Whether the block before `next` holds that address.
+  /// Whether the block before `next` contains that address.
   bool reaches(std::map<std::int64_t, std::int64_t>::iterator next, std::int64_t address) {
     if (next == live_.begin()) return false;
     --next;
@@ -163,7 +164,7 @@ class LiveBlocks {
   std::unordered_set<std::int64_t> free_;      ///< addresses that were freed since
 };
 
-/// Adds those of one device.
+/// Adds the events of one device.
 Result<void> parse_trace(const PickleList& entries, RecordedSnapshot& snapshot,
                          const std::string& where) {
   std::vector<MemoryEvent>& events = snapshot.traces.emplace_back();

@@ -19,11 +19,11 @@
 namespace mfsdp {
 
 enum class MemoryAction {
-  allocate,       ///< bytes as they were asked for
-  free,           ///< as the block came back to its stream
-  segment,        ///< the device gave a segment, or backed a piece of one
-  release,        ///< a segment, or a piece, went back
-  out_of_memory,  ///< so many bytes were asked for in vain; at no address
+  allocate,       ///< requested bytes
+  free,           ///< the block is free for its stream again
+  segment,        ///< a segment, or a piece of one, was allocated on the device
+  release,        ///< a segment, or a piece, was freed
+  out_of_memory,  ///< a request of that size failed; has no address
 };
 
 struct MemoryEvent {
@@ -34,7 +34,7 @@ struct MemoryEvent {
   bool is_piece = false;  ///< of an expandable segment
 };
 
-/// As the snapshot was taken. Sizes in bytes.
+/// A segment at the time of the snapshot. Sizes in bytes.
 struct SnapshotSegment {
   std::size_t device = 0;
   std::int64_t address = 0;
@@ -42,23 +42,23 @@ struct SnapshotSegment {
   std::int64_t stream = 0;
   bool is_small = false;          ///< of the pool of small blocks
   bool is_expandable = false;     ///< a range of pieces that follow each other
-  std::vector<MemoryEvent> live;  ///< blocks in use, as if they were allocated
+  std::vector<MemoryEvent> live;  ///< blocks in use, as events of allocation
 };
 
 struct RecordedSnapshot {
   std::vector<SnapshotSegment> segments;
-  /// What changed memory, in its order, on each device; empty where nothing was recorded
+  /// Changes of memory on each device, in their order; empty without a recorded history
   /// (torch.cuda.memory._record_memory_history()).
   std::vector<std::vector<MemoryEvent>> traces;
-  std::int64_t unknown_actions = 0;  ///< events, left out, that this version does not know
+  std::int64_t unknown_actions = 0;  ///< events that were left out, as their action is unknown
   std::string settings;              ///< PYTORCH_CUDA_ALLOC_CONF
 };
 
 inline constexpr std::int64_t kMostSnapshotBytes = std::int64_t{1} << 50;
 
-/// Errors name `where` and the place: what is no snapshot; members of another type; sizes above
-/// kMostSnapshotBytes; blocks that are more than their segment; an allocation that overlaps another
-/// one, and what is freed twice.
+/// Errors name `where` and the place: a file that is not a snapshot, members of a wrong type, sizes
+/// above kMostSnapshotBytes, blocks larger than their segment, overlapping allocations, double
+/// frees.
 [[nodiscard]] Result<RecordedSnapshot> parse_memory_snapshot(const PickleValue& root,
                                                              const std::string& where);
 

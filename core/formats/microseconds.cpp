@@ -22,7 +22,7 @@ std::optional<Nanos> parse_microseconds(std::string_view text) {
   std::int64_t digits = 0;
   int exponent = kScale;
   bool round_up = false;
-  bool exact = true;  // no digit has been left out yet
+  bool exact = true;  // no digit was dropped
   bool any = false;
   bool fraction = false;
   std::size_t at = 0;
@@ -45,7 +45,7 @@ std::optional<Nanos> parse_microseconds(std::string_view text) {
   }
   if (!any) return std::nullopt;
   if (at < text.size()) {
-    // Rounding before the exponent is known would be wrong: such numbers must fit as they stand.
+    // Rounding before the exponent is known would be wrong: such numbers must fit unrounded.
     if ((text[at] != 'e' && text[at] != 'E') || !exact) return std::nullopt;
     std::string_view power = text.substr(at + 1);
     if (power.starts_with('+')) power.remove_prefix(1);

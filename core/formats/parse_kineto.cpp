@@ -18,13 +18,13 @@ constexpr std::size_t kMostDepth = 64;
 constexpr std::size_t kQuotedNameBytes = 60;  ///< in one message
 constexpr std::string_view kPolicy = "NCCL_CTA_POLICY";
 
-/// Takes the parser's events and keeps what the Trace holds.
+/// Receives the parser's events and builds the Trace.
 class Reader {
  public:
   Reader(TraceSource& source, const KinetoSettings& settings)
       : source_(source), builder_(settings) {}
 
-  // ---- what nlohmann's parser calls; false ends the parse
+  // ---- callbacks of nlohmann's parser; false ends the parse
   bool null() {
     return value([&](Field field) { event_.set_wrong(field); });
   }
@@ -71,7 +71,7 @@ class Reader {
   [[nodiscard]] bool is_policy() const {
     return !places_.empty() && places_.back() == Place::root && root_key_ == kPolicy;
   }
-  /// Whether a value is the rank that wrote the trace, or how many there are.
+  /// Whether a value is the rank that wrote the trace, or the number of ranks.
   [[nodiscard]] bool is_of_ranks() const {
     return !places_.empty() && places_.back() == Place::distributed &&
            (root_key_ == "rank" || root_key_ == "world_size");
@@ -145,7 +145,7 @@ bool Reader::open(bool object) {
   } else if (places_.back() == Place::args && field_ == Field::dims && !object) {
     place = Place::dims;
   } else if (places_.back() == Place::dims && !object) {
-    // A list of tensors is one of lists: its own are left out.
+    // An input that is a list of tensors has nested lists, which are left out.
     event_.dims.emplace_back();
     place = Place::tensor;
   } else if (places_.back() == Place::event || places_.back() == Place::args) {
@@ -224,7 +224,7 @@ Result<Trace> read(TraceSource& source, const std::string& where, const KinetoSe
   Reader reader(source, settings);
   std::istream characters(&source);
   const bool good = nlohmann::json::sax_parse(characters, &reader);
-  // What broke beneath the parser explains what the parser then found missing.
+  // An error of the source explains the parser's, which then found the text incomplete.
   if (source.error()) return tl::unexpected<Error>(*source.error());
   const auto kind = source.kind();
   if (!good && kind && kind != FileKind::json && kind != FileKind::gzip && kind != FileKind::text)

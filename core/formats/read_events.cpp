@@ -16,7 +16,7 @@ namespace {
 constexpr std::size_t kHead = 12;  ///< length and its checksum
 constexpr std::size_t kTail = 4;   ///< the data's checksum
 
-/// Little-endian, as the files are.
+/// Little-endian, like the files.
 template <class Value>
 Value value_at(std::string_view bytes, std::size_t at) {
   static_assert(std::endian::native == std::endian::little);
@@ -38,7 +38,7 @@ constexpr int kFixed64 = 1;
 constexpr int kBytes = 2;
 constexpr int kFixed32 = 5;
 
-/// Takes fields from the front; none at the end, and where the bytes are no protocol buffer.
+/// Takes fields from the front; none at the end, or if the bytes are not a protocol buffer.
 class ProtoReader {
  public:
   explicit ProtoReader(std::string_view bytes) : rest_(bytes) {}
@@ -104,14 +104,14 @@ double float_of(std::uint64_t bits) {
   return std::bit_cast<float>(static_cast<std::uint32_t>(bits));
 }
 
-/// What a TensorProto of one number or string holds.
+/// The value of a TensorProto with one number or string.
 struct TensorValue {
   std::optional<double> number;
   std::optional<std::string_view> text;
 };
 
 /// DT_FLOAT = 1 or DT_DOUBLE = 2, as raw bytes (4), or packed floats (5) or doubles (6); DT_STRING
-/// = 7, as string_val (8). Nothing of any other tensor.
+/// = 7, as string_val (8). None for any other tensor.
 TensorValue value_of_tensor(std::string_view bytes, bool& good) {
   ProtoReader reader(bytes);
   std::uint64_t type = 0;
@@ -136,7 +136,7 @@ TensorValue value_of_tensor(std::string_view bytes, bool& good) {
   return {};
 }
 
-/// False where the bytes are no value of a summary.
+/// False if the bytes are not a value of a summary.
 bool add_value(std::string_view bytes, EventScalar scalar, Events& events) {
   ProtoReader reader(bytes);
   TensorValue value;
@@ -156,7 +156,7 @@ bool add_value(std::string_view bytes, EventScalar scalar, Events& events) {
   return good && !reader.is_broken();
 }
 
-/// False where the bytes are no event.
+/// False if the bytes are not an event.
 bool add_event(std::string_view bytes, Events& events) {
   ProtoReader reader(bytes);
   EventScalar scalar;

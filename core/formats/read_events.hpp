@@ -33,9 +33,9 @@ struct Events {
   std::vector<EventText> texts;
 };
 
-/// All in the order of the file. A last record that was cut off, as by a trainer that was
-/// killed, is left out. Errors name `where` and the byte: a checksum that is wrong, a length or a
-/// protocol buffer that cannot be. Other kinds of summaries are passed over.
+/// Reads all scalars and texts in the order of the file. An incomplete last record, as of a killed
+/// trainer, and other kinds of summaries are ignored. Errors name `where` and the byte: a wrong
+/// checksum, an impossible length or protocol buffer.
 [[nodiscard]] Result<Events> read_events(std::string_view bytes, const std::string& where);
 
 }  // namespace mfsdp

@@ -15,7 +15,7 @@
 namespace mfsdp {
 namespace {
 
-/// The name of an opcode that would run code; empty for others.
+/// The name of an opcode that would run code; empty for all others.
 std::string_view name_of_code(char opcode) {
   switch (opcode) {
     case 'c': return "GLOBAL";
@@ -74,7 +74,7 @@ class PickleReader {
     return piece;
   }
 
-  /// A little-endian number of so many bytes.
+  /// A little-endian number of n bytes.
   Result<std::uint64_t> number(std::size_t size) {
     MFSDP_LET(piece, take(size));
     std::uint64_t value = 0;
@@ -137,7 +137,7 @@ class PickleReader {
     return push(value);
   }
 
-  /// What lies above the last mark, which goes too.
+  /// Removes the last mark and the values above it; returns these.
   Result<std::vector<PickleRef>> above_mark() {
     if (marks_.empty()) return wrong("no MARK is left");
     const auto begin = stack_.begin() + static_cast<std::ptrdiff_t>(marks_.back());
@@ -147,7 +147,7 @@ class PickleReader {
     return items;
   }
 
-  /// So many values from the top.
+  /// Removes the given number of values from the top and returns them.
   Result<std::vector<PickleRef>> top(std::size_t count) {
     const std::size_t least = marks_.empty() ? 0 : marks_.back();
     if (stack_.size() < least + count) return wrong("too few values");

@@ -1,9 +1,9 @@
 // Pickles as data: the opcodes that build numbers, texts, lists, tuples and dicts, and no others.
 //
-// Nothing is ever called or imported: opcodes that would (GLOBAL, REDUCE, BUILD, INST, OBJ, NEWOBJ,
-// persistent ids, extensions) are an error that names them. That is enough for what
-// torch.cuda.memory._dump_snapshot writes (torch/cuda/memory.py: pickle.dump of _snapshot()). The
-// opcodes are those of Python's pickletools, protocols 0 to 5.
+// Nothing is called or imported: opcodes that would do so (GLOBAL, REDUCE, BUILD, INST, OBJ,
+// NEWOBJ, persistent ids, extensions) are an error that names them. This is enough for the files of
+// torch.cuda.memory._dump_snapshot (torch/cuda/memory.py: pickle.dump of _snapshot()). The opcodes
+// are those of Python's pickletools, protocols 0 to 5.
 #pragma once
 
 #include <cstdint>
@@ -20,20 +20,19 @@ namespace mfsdp {
 
 struct PickleValue;
 
-/// Into the document: pickles refer to what they have built before, even in circles.
+/// Index of a value in the document: pickles refer to earlier values, even in cycles.
 using PickleRef = const PickleValue*;
 
 struct PickleList {
   std::vector<PickleRef> items;
 };
 
-/// In the order of building; of equal keys the last one counts.
+/// In the order of building; the last of equal keys applies.
 struct PickleDict {
   std::vector<std::pair<PickleRef, PickleRef>> items;
 };
 
-/// None, a truth value, an integer, a float, a text (bytes as well), a list (tuples and sets as
-/// well), a dict.
+/// None, a boolean, an integer, a float, a text (or bytes), a list (or tuple, or set), a dict.
 struct PickleValue {
   std::variant<std::monostate, bool, std::int64_t, double, std::string, PickleList, PickleDict>
       value;
@@ -47,12 +46,12 @@ struct PickleValue {
 };
 
 struct PickleDocument {
-  std::deque<PickleValue> values;  ///< all that were built; none moves
+  std::deque<PickleValue> values;  ///< in the order of building; addresses are stable
   const PickleValue* root = nullptr;
 };
 
-/// Errors name `where`, the byte and the opcode: what is not data, what is cut off, counts that are
-/// larger than the file, an integer in decimals beyond 64 bits; a binary one becomes a float.
+/// Errors name `where`, the byte and the opcode: an opcode that is not data, an incomplete file,
+/// counts larger than the file, a decimal integer beyond 64 bits. A binary one becomes a float.
 [[nodiscard]] Result<PickleDocument> read_pickle(std::string_view bytes, const std::string& where);
 
 }  // namespace mfsdp

@@ -30,7 +30,7 @@ struct Dtype {
   std::optional<DType> ours = std::nullopt;
 };
 
-/// All that the format knows.
+/// All dtypes of the format.
 constexpr std::array kDtypes{
     Dtype{.name = "F32", .bits = 32, .ours = DType::fp32},
     Dtype{.name = "BF16", .bits = 16, .ours = DType::bf16},
@@ -59,7 +59,7 @@ const Dtype* find_dtype(std::string_view name) {
   return found == kDtypes.end() ? nullptr : found;
 }
 
-/// One tensor's entry of the header, with an error's place at hand.
+/// One tensor's entry of the header, with its place for errors.
 class Entry {
  public:
   Entry(const std::string& name, const Json& value, const std::string& where)
@@ -67,7 +67,7 @@ class Entry {
     tensor_.name = name;
   }
 
-  /// `data`: of all tensors.
+  /// `data`: the data of all tensors.
   [[nodiscard]] Result<SafeTensor> read(std::span<const std::byte> data) {
     if (!value_.is_object()) return wrong("", "an object", value_);
     MFSDP_LET(bits, read_dtype());
@@ -100,7 +100,7 @@ class Entry {
     return dtype->bits;
   }
 
-  /// A list of integers from 0; none where it is anything else.
+  /// A list of integers from 0; none for anything else.
   [[nodiscard]] static std::optional<std::vector<std::int64_t>> counts(const Json& list) {
     constexpr auto kMost = static_cast<std::uint64_t>(std::numeric_limits<std::int64_t>::max());
     if (!list.is_array()) return std::nullopt;
@@ -162,11 +162,11 @@ Result<std::string_view> header_text(std::span<const std::byte> file, const std:
   std::memcpy(&length, file.data(), kHeaderLengthBytes);
   if (length > kLargestSafetensorsHeader)
     return fail(where, fmt::format("expected a safetensors header of at most {} bytes, its length "
-                                   "says {}",
+                                   "is {}",
                                    kLargestSafetensorsHeader, length));
   if (length > file.size() - kHeaderLengthBytes)
     return fail(where, fmt::format("expected a safetensors header of {} bytes, the file ends "
-                                   "{} bytes behind its length",
+                                   "{} bytes after its length",
                                    length, file.size() - kHeaderLengthBytes));
   const std::string_view text(reinterpret_cast<const char*>(file.data()) + kHeaderLengthBytes,
                               static_cast<std::size_t>(length));
@@ -227,7 +227,7 @@ Result<SafetensorsFile> parse_safetensors(std::span<const std::byte> file,
     MFSDP_LET(tensor, Entry(name, value, where).read(data));
     parsed.tensors.push_back(std::move(tensor));
   }
-  // Empty tensors lie before the one that begins where they are.
+  // Empty tensors come before the tensor that begins at the same byte.
   std::ranges::stable_sort(parsed.tensors, {}, [](const SafeTensor& tensor) {
     return std::tuple(tensor.data.data(), tensor.data.size());
   });

@@ -5,7 +5,7 @@
 //   {"__metadata__": {"format": "pt"},
 //    "model.norm.weight": {"dtype": "BF16", "shape": [64], "data_offsets": [0, 128]}, ...}
 //
-// Numbers are little-endian, as this machine's. https://huggingface.co/docs/safetensors
+// Numbers are little-endian. https://huggingface.co/docs/safetensors
 #pragma once
 
 #include <cstddef>
@@ -28,7 +28,7 @@ inline constexpr std::size_t kLargestSafetensorsHeader = 100'000'000;
 /// A tensor in a file.
 struct SafeTensor {
   std::string name;
-  std::string dtype;                ///< as the file has it: "BF16"
+  std::string dtype;                ///< in the file's spelling: "BF16"
   std::vector<std::int64_t> shape;  ///< dims, outermost first
   std::span<const std::byte> data;  ///< row-major, at any alignment
 };
@@ -38,14 +38,14 @@ struct SafetensorsFile {
   std::vector<SafeTensor> tensors;  ///< in the order of their data
 };
 
-/// Reads a whole file's bytes, which outlive the result; data is not touched. Errors name `where`
-/// and the tensor: a header longer than the file or the format's limit, wrong JSON, names given
-/// twice, dtypes unknown, data that is outside the file, overlaps, leaves holes or has another
-/// size than dtype and shape say.
+/// Reads a whole file's bytes, which must outlive the result; data is not touched. Errors name
+/// `where` and the tensor: a header longer than the file or the format's limit, wrong JSON,
+/// repeated names, unknown dtypes; data outside the file, with overlaps, gaps, or a size that
+/// contradicts dtype and shape.
 [[nodiscard]] Result<SafetensorsFile> parse_safetensors(std::span<const std::byte> file,
                                                         const std::string& where);
 
-/// The plan's dtype of "F32", "BF16", "F16" or "F64"; none for others.
+/// The plan's dtype for "F32", "BF16", "F16" or "F64"; none for others.
 [[nodiscard]] std::optional<DType> floating_dtype(std::string_view safetensors_name);
 
 /// The format's name of a floating dtype.
@@ -60,8 +60,8 @@ struct TensorShape {
   [[nodiscard]] std::int64_t bytes() const;
 };
 
-/// The file's beginning, up to the first tensor's data: tensors follow each other in this order.
-/// Padded so that data begins at a multiple of 8 bytes.
+/// The beginning of a file with these tensors in this order, up to the first tensor's data. Padded
+/// so that data begins at a multiple of 8 bytes.
 [[nodiscard]] std::string safetensors_header(std::span<const TensorShape> tensors,
                                              const std::map<std::string, std::string>& metadata);
 

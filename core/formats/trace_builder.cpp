@@ -197,10 +197,10 @@ Complaint TraceBuilder::add_sync(const EventFields& event) {
   if (auto wrong = needs_span(event)) return wrong;
   if (auto wrong = needs_number(device_of(event), "device", mark.device)) return wrong;
   mark.begin = *event.begin;
-  mark.stream = stream_of(event).value_or(-1);  // Kineto's own word for "all streams"
+  mark.stream = stream_of(event).value_or(-1);  // in Kineto, -1 means all streams
   mark.stream_wait = event.name == kStreamWait;
   mark.correlation = event.correlation.value_or(0);
-  // Kineto writes -1 where it saw no record of the event.
+  // Kineto writes -1 where it has no record of the event.
   if (event.wait_on_stream.value_or(-1) >= 0) mark.waits_on_stream = event.wait_on_stream;
   if (event.record_correlation.value_or(-1) >= 0)
     mark.record_correlation = event.record_correlation;

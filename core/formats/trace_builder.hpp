@@ -1,4 +1,4 @@
-// Events, one after the other, to a Trace. Private to the reader.
+// Builds a Trace event by event. Private to the reader.
 #pragma once
 
 #include <cstdint>
@@ -13,7 +13,7 @@
 
 namespace mfsdp::traces {
 
-/// What is wrong with an event; none if it is right.
+/// The error in an event; none if it is right.
 using Complaint = std::optional<std::string>;
 
 class TraceBuilder {
@@ -22,11 +22,11 @@ class TraceBuilder {
     (void)number_of("");
   }
 
-  /// Keeps what the Trace holds of an event, and nothing of any other event.
+  /// Adds an event to the Trace, or ignores it.
   [[nodiscard]] Complaint add(const EventFields& event);
-  /// For what stands beside the events.
+  /// The trace, for fields outside the events.
   [[nodiscard]] Trace& trace() { return trace_; }
-  /// The trace, its collectives joined with their launches.
+  /// The finished trace, with collectives joined with their launches.
   [[nodiscard]] Trace finish();
 
  private:
@@ -34,7 +34,7 @@ class TraceBuilder {
     std::int64_t correlation = 0;
     Nanos begin;
   };
-  /// What the host calls a collective; activities on GPUs have its external id.
+  /// A collective of the host; activities on GPUs have its external id.
   struct HostCollective {
     std::int64_t external_id = 0;
     CopiedCollective call;

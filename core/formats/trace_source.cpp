@@ -18,7 +18,7 @@ constexpr int kGzip = 16;  ///< zlib: added to the window's bits
 
 }  // namespace
 
-/// One gzip member after another, as `cat a.gz b.gz` makes them.
+/// Unpacks consecutive gzip members, as `cat a.gz b.gz` writes.
 struct TraceSource::Inflate {
   Inflate() {
     if (inflateInit2(&stream, MAX_WBITS + kGzip) != Z_OK) throw std::bad_alloc();

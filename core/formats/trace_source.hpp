@@ -1,5 +1,5 @@
-// The bytes of a trace file, unpacked where it is gzip, in blocks: a file of any size takes the
-// same memory.
+// The bytes of a trace file, plain or unpacked from gzip, in blocks: memory does not depend on the
+// file's size.
 #pragma once
 
 #include <cstdint>
@@ -17,10 +17,10 @@
 
 namespace mfsdp::traces {
 
-/// A parser pulls characters; what went wrong beneath it is in `error()` once the characters end.
+/// A parser reads characters; after their end error() has the source's error, if there was one.
 class TraceSource final : public std::streambuf {
  public:
-  /// A file, plain or gzip (told by its first two bytes, not its name).
+  /// A file, plain or gzip (by its first two bytes, not its name).
   [[nodiscard]] static Result<std::unique_ptr<TraceSource>> open(const std::filesystem::path& path);
   /// Bytes in memory, plain or gzip, which must outlive the source; `where` names them in errors.
   [[nodiscard]] static std::unique_ptr<TraceSource> of(std::string_view bytes, std::string where);
@@ -29,15 +29,15 @@ class TraceSource final : public std::streambuf {
   TraceSource& operator=(const TraceSource&) = delete;
   ~TraceSource() override;
 
-  /// Unpacked bytes that the parser has taken.
+  /// Unpacked bytes that the parser has read.
   [[nodiscard]] std::uint64_t position() const {
     return delivered_ - static_cast<std::uint64_t>(egptr() - gptr());
   }
-  /// A value of the JSON ended here. A single value may take 16 MiB: a parser holds all of it.
+  /// Marks the end of a JSON value. One value may take 16 MiB, as a parser keeps all of it.
   void mark() { mark_ = position(); }
-  /// Why the characters ended before the file did.
+  /// The reason why the characters ended before the file.
   [[nodiscard]] const std::optional<Error>& error() const { return error_; }
-  /// What the file is by its first bytes; none before they are read.
+  /// The file's kind by its first bytes; none before they are read.
   [[nodiscard]] std::optional<FileKind> kind() const { return kind_; }
 
  protected:
@@ -47,16 +47,16 @@ class TraceSource final : public std::streambuf {
   struct Inflate;
 
   TraceSource();
-  /// Compressed or plain bytes of the file into `raw_`; 0 at its end.
+  /// Reads compressed or plain bytes of the file into `raw_`; 0 at its end.
   std::size_t read_raw();
-  /// Unpacked bytes into the block that is handed out; 0 at the end or on an error.
+  /// Fills the block of unpacked bytes; 0 at the end or on an error.
   std::size_t fill();
   std::size_t fill_unpacked();
   void refuse(std::string what, Fault fault = Fault::input);
 
   std::string where_;
   std::optional<InputFile> file_;
-  std::string_view memory_;  ///< what is left of it, where there is no file
+  std::string_view memory_;  ///< the unread part of bytes in memory, if there is no file
   std::vector<char> raw_;
   std::vector<char> text_;            ///< unpacked; empty for a plain file
   std::unique_ptr<Inflate> inflate_;  ///< null for a plain file

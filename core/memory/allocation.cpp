@@ -8,11 +8,11 @@
 namespace mfsdp {
 namespace {
 
-/// Bytes that serve one block at a time.
+/// A range of bytes that holds one block at a time.
 struct Slot {
   std::int64_t size = 0;
   std::vector<Lifetime> taken{};      ///< sorted, disjoint
-  std::vector<std::size_t> blocks{};  ///< that it serves
+  std::vector<std::size_t> blocks{};  ///< that are placed in it
 
   [[nodiscard]] bool free_for(const Block& block) const {
     if (taken.empty() || taken.back().end <= block.begin) return true;
@@ -28,7 +28,7 @@ struct Slot {
   }
 };
 
-/// Blocks without lifetimes conflict with nothing; they get offset 0.
+/// Blocks without lifetimes get offset 0, as they conflict with nothing.
 Packing stack_slots(std::span<const Block> blocks, std::span<const Slot> slots) {
   Packing packing{.offsets = std::vector<std::int64_t>(blocks.size())};
   for (const Slot& slot : slots) {
@@ -59,7 +59,7 @@ struct Ring {
 
   void open(std::span<const Block> all) {
     std::int64_t largest = 0;
-    std::vector<Block> ones;  // of size 1: their lower bound is how many are live at once
+    std::vector<Block> ones;  // of size 1: their lower bound is the number that is live at once
     for (const std::size_t index : blocks) {
       largest = std::max(largest, all[index].size);
       ones.push_back(all[index]);
@@ -68,8 +68,8 @@ struct Ring {
     slots.assign(static_cast<std::size_t>(lower_bound_of(ones)), Slot{.size = largest});
   }
 
-  /// The next slot in rotation; one that is still taken is passed over. Blocks with several
-  /// lifetimes can need more slots than are ever live at once: the ring grows.
+  /// Takes the next free slot in rotation. Blocks with several lifetimes can need more slots than
+  /// are ever live at once; the ring grows then.
   void serve(std::size_t index, const Block& block) {
     for (std::size_t tried = 0; tried < slots.size(); ++tried) {
       const std::size_t at = (next + tried) % slots.size();

@@ -2,7 +2,7 @@
 //
 //   offset
 //     ^   +-----+        +---+       height: the highest byte used
-//     |   |  b  |  +--+  | d |       lower bound: the largest sum of sizes alive at one time
+//     |   |  b  |  +--+  | d |       lower bound: the largest sum of sizes that are live at once
 //     |   +-----++ |c |  +---+
 //     |   |  a   | +--+
 //     +------------------------> time (positions in the acquiring stream)
@@ -37,15 +37,15 @@ struct AllocationProblem {
 struct Allocation {
   std::vector<Bytes> offsets;  ///< of each item, in input order
   Bytes height;                ///< of the pool, a multiple of the alignment
-  Bytes lower_bound;           ///< largest sum of aligned sizes alive at one position
+  Bytes lower_bound;           ///< largest sum of aligned sizes that are live at one position
 };
 
 /// Places all items under a policy:
-///   temporary      first fit in issue order; where thousands of items are live together it is
-///                  quadratic, and beyond kFirstFitBudget (packing.hpp) long ones come first
+///   temporary      first fit in issue order, quadratic where thousands of items are live at once;
+///                  beyond kFirstFitBudget (packing.hpp) long-lived ones are placed first
 ///   double_buffer  slots that are reused in rotation, one slot size per slot_class
-///   trace_pool     left edge: the first slot that is free grows to the largest size it serves
-///   best_fit       several orders with lowest fitting gap; the lowest height wins
+///   trace_pool     left edge: the first free slot, as large as the largest item in it
+///   best_fit       lowest fitting gap, in several orders; the lowest height wins
 [[nodiscard]] Allocation allocate(const AllocationProblem& problem, AllocatorPolicy policy);
 
 }  // namespace mfsdp

@@ -6,7 +6,7 @@
 namespace mfsdp {
 namespace {
 
-/// Some hundred kilobytes each; when there are more, all are forgotten.
+/// Entries take some hundred kilobytes each. The cache is cleared when there would be more.
 constexpr std::size_t kMostEntries = 256;
 
 std::size_t hash_of(const AllocationProblem& problem, AllocatorPolicy policy) {

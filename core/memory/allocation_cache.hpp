@@ -1,5 +1,5 @@
-// Allocations that were worked out before. Activations of a sweep's plans repeat: they do not
-// depend on the number of GPUs, the strategy or the dtypes of gradients.
+// A cache of allocations. Activations repeat among the plans of a sweep: they do not depend on the
+// number of GPUs, the strategy or the dtypes of gradients.
 #pragma once
 
 #include <cstddef>
@@ -10,10 +10,10 @@
 
 namespace mfsdp {
 
-/// May be used from several threads.
+/// Thread-safe.
 class AllocationCache {
  public:
-  /// As allocate(problem, policy); a problem equal to an earlier one is not worked out again.
+  /// As allocate(problem, policy); an equal problem is solved once.
   [[nodiscard]] Allocation allocate(const AllocationProblem& problem, AllocatorPolicy policy);
 
  private:

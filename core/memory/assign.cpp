@@ -10,8 +10,8 @@
 namespace mfsdp {
 namespace {
 
-/// Lifetimes of a pool's buffers over all plans, one plan's positions after the other's: plans
-/// never run at the same time.
+/// Lifetimes of a pool's buffers over all plans. Plans never run at the same time, so the positions
+/// of each plan follow those of the one before.
 struct PoolTimeline {
   std::vector<BufferLifetimes> buffers;
   std::int64_t length = 0;
@@ -39,7 +39,7 @@ Result<std::map<PoolId, PoolTimeline>> timelines(const Program& program) {
   return all;
 }
 
-/// Persistent buffers from offset 0 on; returns where they end.
+/// Places persistent buffers from offset 0 on; returns their end.
 std::int64_t place_persistent(Program& program, const Pool& pool) {
   std::int64_t end = 0;
   for (Buffer& buffer : program.buffers) {
@@ -53,7 +53,7 @@ std::int64_t place_persistent(Program& program, const Pool& pool) {
 void place_transient(Program& program, Pool& pool, const PoolTimeline& timeline,
                      AllocationCache* cache) {
   AllocationProblem problem{.items = {}, .alignment = pool.alignment};
-  // Numbered as they first come: slots of the class that comes first lie first.
+  // Slot classes are numbered by first appearance, which is the order of their slots in memory.
   std::map<std::optional<std::int64_t>, std::int64_t> classes;
   for (const BufferLifetimes& lives : timeline.buffers) {
     const Buffer& buffer = program.buffers[lives.buffer.value];

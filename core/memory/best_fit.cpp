@@ -1,5 +1,5 @@
-// best_fit: greedy packing is only as good as its order, so try the orders that suit a training
-// step, cheapest and likeliest first, and stop at the lower bound.
+// best_fit: the result of greedy packing depends on the order, so this tries orders that suit a
+// training step, the cheapest and most promising first, and stops at the lower bound.
 #include <algorithm>
 #include <array>
 #include <numeric>
@@ -14,9 +14,9 @@ namespace {
 
 using Order = std::vector<std::uint32_t>;
 
-/// Comparisons after which the search takes what it has, issue order not counted: about 10 ms.
+/// Comparisons after which the search stops, issue order not counted: about 10 ms.
 constexpr std::int64_t kWorkBudget = 8'000'000;
-/// The same for repairs of the best order: about 4 ms.
+/// Comparisons for repairs of the best order: about 4 ms.
 constexpr std::int64_t kRepairBudget = 3'000'000;
 constexpr int kMostRepairs = 2000;
 
@@ -63,15 +63,15 @@ void promote_highest(std::span<const Block> blocks, const Packing& packing, Orde
   });
 }
 
-/// Moves one block, drawn at random, to an earlier place in the order.
+/// Moves one random block to an earlier place in the order.
 void promote_one(std::minstd_rand& random, Order& order) {
   const auto from = static_cast<std::ptrdiff_t>(random() % order.size());
   const auto to = static_cast<std::ptrdiff_t>(random() % static_cast<std::size_t>(from + 1));
   std::rotate(order.begin() + to, order.begin() + from, order.begin() + from + 1);
 }
 
-/// Hill climbing over orders, from that one and the packing it makes. Some order reaches the
-/// optimum: any packing is reproduced, or lowered, by placing its blocks by ascending offset.
+/// Hill climbing over orders, from the given one and its packing. Some order reaches the optimum:
+/// placing the blocks of any packing by ascending offset reproduces or lowers it.
 Packing repair(std::span<const Block> blocks, Order order, Packing best, std::int64_t lower_bound,
                const Meetings* meetings) {
   std::minstd_rand random;  // default seed: results are equal everywhere
@@ -95,7 +95,8 @@ Packing repair(std::span<const Block> blocks, Order order, Packing best, std::in
   return best;
 }
 
-/// Which blocks are live together, in the form that is worth making: neither for one order alone.
+/// The pairs of blocks that are live together, as meetings or as neighbours, whichever is cheaper;
+/// neither for a single order.
 struct Together {
   std::optional<Neighbours> neighbours;
   std::optional<Meetings> meetings;
@@ -136,8 +137,8 @@ Packing pack_best(std::span<const Block> blocks, std::int64_t lower_bound) {
   const Together together = together_of(blocks);
   std::int64_t work = best.work;
   const Order* best_order = nullptr;  // none while `best` is the skyline's
-  // As long as the orders to come stay within the budget even if each compares every block with all
-  // others, it does not matter what they took: they may stop where they are not the lowest.
+  // While the remaining orders fit the budget even if each compares all pairs of blocks, their
+  // exact work does not matter: an order may stop as soon as it is not the lowest.
   const std::int64_t most_work = std::ssize(blocks) * (std::ssize(blocks) + 1) / 2;
   auto orders_to_count = std::ssize(orders) - 1;
   for (std::size_t i = 0; i < orders.size(); ++i) {

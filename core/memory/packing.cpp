@@ -6,7 +6,7 @@
 namespace mfsdp {
 namespace {
 
-/// The blocks that were placed so far, by offset.
+/// The placed blocks, by offset.
 struct Shelf {
   std::vector<std::int64_t> offsets;
   std::vector<std::int64_t> tops;
@@ -22,24 +22,24 @@ struct Shelf {
 
 struct Gap {
   std::int64_t offset = 0;
-  std::size_t end = 0;  ///< position of the block that ends it, or how many there are
+  std::size_t end = 0;  ///< position of the block that ends it, or the number of blocks
 };
 
-/// The lowest gap of that size between the blocks for which `meets` says 1, not 0.
+/// The lowest gap of that size between the blocks for which `meets` is 1, not 0.
 template <class Meets>
 Gap find_gap(const Shelf& shelf, std::int64_t size, const Meets& meets) {
   const std::size_t count = shelf.blocks.size();
   std::int64_t offset = 0;
   std::size_t i = 0;
-  // Without a branch on what is met, which no processor foresees.
+  // No branch on `meets`, which would be mispredicted often.
   for (; i < count && shelf.offsets[i] - offset < size; ++i)
     offset = std::max(offset, shelf.tops[i] & -meets(shelf.blocks[i]));
-  // Whatever is met from here on begins above the gap.
+  // All later blocks begin above the gap.
   while (i < count && meets(shelf.blocks[i]) == 0) ++i;
   return {.offset = offset, .end = i};
 }
 
-/// Whether a block meets others, from its row of Meetings.
+/// Whether a block is live together with others, from its row of Meetings.
 struct Listed {
   const std::uint64_t* row;
 
@@ -48,7 +48,7 @@ struct Listed {
   }
 };
 
-/// The same from the lifetimes of both.
+/// Whether a block is live together with others, from the lifetimes of both.
 struct Compared {
   std::span<const Block> blocks;
   const Block& block;
@@ -60,14 +60,14 @@ struct Compared {
   }
 };
 
-/// A moment at which a block begins or ends to be live.
+/// The position at which a block begins or ends to be live.
 struct Change {
   std::int64_t at;
   bool begins;
   std::uint32_t block;
 };
 
-/// In time. Ends come before begins at one position: lifetimes are half-open.
+/// By position. Ends come before begins at one position, as lifetimes are half-open.
 std::vector<Change> changes_of(std::span<const Block> blocks) {
   std::vector<Change> changes;
   changes.reserve(2 * blocks.size());
@@ -83,7 +83,7 @@ std::vector<Change> changes_of(std::span<const Block> blocks) {
   return changes;
 }
 
-/// Range maximum over positions, where a position only ever rises.
+/// Range maximum over positions whose values only grow.
 class Skyline {
  public:
   explicit Skyline(std::size_t leaves) : leaves_(leaves), max_(2 * leaves), raised_(2 * leaves) {}
@@ -116,7 +116,7 @@ class Skyline {
  private:
   std::size_t leaves_;
   std::vector<std::int64_t> max_;     ///< of the node's positions, from marks at or below it
-  std::vector<std::int64_t> raised_;  ///< mark that holds for all positions of the node
+  std::vector<std::int64_t> raised_;  ///< minimum of all positions of the node, by marks at it
 };
 
 std::vector<std::int64_t> positions_of(std::span<const Block> blocks) {
@@ -225,7 +225,7 @@ Packing pack_beside(const Neighbours& neighbours, std::span<const Block> blocks,
   };
   Packing packing{.offsets = std::vector<std::int64_t>(blocks.size())};
   std::vector<bool> is_placed(blocks.size());
-  std::vector<Taken> taken;  // by those alive with the block
+  std::vector<Taken> taken;  // by blocks that are live together with the block
   for (const std::uint32_t index : order) {
     const std::int64_t size = blocks[index].size;
     taken.clear();

@@ -1,4 +1,4 @@
-// Greedy placement of intervals on an offset axis: what `temporary` and `best_fit` are made of.
+// Greedy placement of intervals on an offset axis, for `temporary` and `best_fit`.
 #pragma once
 
 #include <cstdint>
@@ -11,7 +11,7 @@
 
 namespace mfsdp {
 
-/// An item as the algorithms see it: its aligned size, and the hull and sum of its lifetimes.
+/// An item for the algorithms: its aligned size, and the hull and sum of its lifetimes.
 struct Block {
   std::int64_t size = 0;   ///< bytes, a multiple of the alignment
   std::int64_t begin = 0;  ///< of the first lifetime
@@ -20,30 +20,30 @@ struct Block {
   std::span<const Lifetime> lifetimes{};
 };
 
-/// Offsets under construction. `work` counts the comparisons made, so that a search can stop at a
-/// budget that does not depend on the machine.
+/// Offsets under construction. `work` counts comparisons, so that a search's budget does not depend
+/// on the machine.
 struct Packing {
   std::vector<std::int64_t> offsets{};
   std::int64_t height = 0;
   std::int64_t work = 0;
 };
 
-/// When to give up.
+/// Limits at which an algorithm gives up.
 struct PackingLimits {
   std::int64_t work = std::numeric_limits<std::int64_t>::max();    ///< comparisons, inclusive
   std::int64_t height = std::numeric_limits<std::int64_t>::max();  ///< bytes, exclusive
 };
 
-/// One block for each item; zero-size items and items never live become blocks without lifetimes.
+/// One block for each item; items of size 0 or without lifetimes become blocks without lifetimes.
 [[nodiscard]] std::vector<Block> blocks_of(const AllocationProblem& problem);
 
-/// Largest sum of sizes alive at one position. O(n log n).
+/// Largest sum of sizes that are live at one position. O(n log n).
 [[nodiscard]] std::int64_t lower_bound_of(std::span<const Block> blocks);
 
-/// True when the two are live at one position. Both are sorted and disjoint.
+/// Whether the two are live at one position. Both are sorted and disjoint.
 [[nodiscard]] bool overlap(std::span<const Lifetime> a, std::span<const Lifetime> b);
 
-/// Which blocks are live together, as a bit for each pair: n^2 / 8 bytes.
+/// The pairs of blocks that are live together, one bit per pair: n^2 / 8 bytes.
 class Meetings {
  public:
   explicit Meetings(std::span<const Block> blocks);
@@ -59,42 +59,42 @@ class Meetings {
 };
 
 /// Places blocks in that order, each at the lowest gap that is free over its lifetimes.
-/// O(n^2) comparisons at worst, so nothing when it would take more than the limit of work; and
-/// nothing when it would be as high as the limit of height. Several times faster with the meetings
-/// of these blocks, which are worth making for several orders.
+/// O(n^2) comparisons at worst. Returns nothing where it would reach the limit of work or of
+/// height. The meetings of these blocks make it several times faster, which pays for several
+/// orders.
 [[nodiscard]] std::optional<Packing> pack_in_gaps(std::span<const Block> blocks,
                                                   std::span<const std::uint32_t> order,
                                                   const PackingLimits& limits = {},
                                                   const Meetings* meetings = nullptr);
 
-/// Of each block, those that are live together with it; one may stand there several times.
+/// The blocks that are live together with each block, possibly with repetitions.
 using Neighbours = std::vector<std::vector<std::uint32_t>>;
 
-/// Nothing when there are more than `most` pairs, lifetimes counted one by one.
-/// O(n log n + most).
+/// Nothing when there are more than `most` pairs of lifetimes. O(n log n + most).
 [[nodiscard]] std::optional<Neighbours> neighbours_of(std::span<const Block> blocks,
                                                       std::int64_t most);
 
-/// The packing that pack_in_gaps makes, from neighbours: for many blocks of which few are live at
-/// one time, such as gathered weights.
+/// The result of pack_in_gaps, computed from neighbours: for many blocks of which few are live at
+/// once, such as gathered weights.
 [[nodiscard]] Packing pack_beside(const Neighbours& neighbours, std::span<const Block> blocks,
                                   std::span<const std::uint32_t> order);
 
-/// Places blocks in that order, each above all that were placed before and meet it in time; gaps
-/// stay empty. O(n log n). Reaches the lower bound when lifetimes nest and long ones come first,
-/// which is what saved activations do.
+/// Places blocks in that order, each above all placed blocks that are live together with it; gaps
+/// stay empty. O(n log n). Reaches the lower bound when lifetimes nest, as those of saved
+/// activations do, and long ones come first.
 [[nodiscard]] Packing pack_on_skyline(std::span<const Block> blocks,
                                       std::span<const std::uint32_t> order);
 
-/// Comparisons that first fit may take, about 0.1 s: 11,000 blocks of which most are live at once.
+/// Comparisons that first fit may take: about 0.1 s, or 11,000 blocks that are mostly live at once.
 inline constexpr std::int64_t kFirstFitBudget = 64'000'000;
-/// Below this many blocks packings are made from meetings; from there on from neighbours, where
-/// these are at most kNeighboursPerBlock on average.
+/// Fewer blocks are packed from meetings; this number or more from neighbours, if these are at most
+/// kNeighboursPerBlock on average.
 inline constexpr std::size_t kManyBlocks = 4096;
 inline constexpr std::int64_t kNeighboursPerBlock = 64;
 
-/// First fit in issue order; beyond kFirstFitBudget the blocks that live longest come first, on the
-/// skyline: thousands of blocks with saved activations, which nest, come within 1 % of the bound.
+/// First fit in issue order. Beyond kFirstFitBudget blocks are placed on the skyline, the
+/// longest-lived first: thousands of blocks of saved activations, which nest, reach the bound
+/// within 1 %.
 [[nodiscard]] Packing first_fit(std::span<const Block> blocks);
 
 /// The lowest packing of several orders and of repairs of the best one; never above first_fit.

@@ -21,20 +21,19 @@ constexpr std::string_view kRouting = "another routing of experts";
 constexpr std::string_view kScales = "scaled activations";
 constexpr std::string_view kBiases = "biases";
 constexpr std::string_view kPrediction = "multi-token prediction";
-constexpr std::string_view kRepeated = "layers that run several times";
+constexpr std::string_view kRepeated = "looped layers";
 constexpr std::string_view kUnlike = "layers that differ in size";
 constexpr std::string_view kNorms = "norms of queries and keys";
 constexpr std::string_view kPartial = "RoPE of a part of each head";
 constexpr std::string_view kPositions = "other positions than RoPE";
-constexpr std::string_view kParallel = "attention beside the MLP";
+constexpr std::string_view kParallel = "attention in parallel with the MLP";
 constexpr std::string_view kSound = "a sound encoder";
 constexpr std::string_view kCross = "cross-attention";
 constexpr std::string_view kLatent = "multi-head latent attention";
 constexpr std::string_view kActivation = "another activation";
 constexpr std::string_view kPerLayer = "embeddings of each layer";
 
-/// Names as transformers and classes on its hub have them (configuration_*.py, read in November
-/// 2026).
+/// Names in transformers and in classes on its hub (configuration_*.py, read in November 2026).
 constexpr std::array kForeign{
     // Attention.
     ForeignField{"kv_lora_rank", kLatent, Neutral::off, kElsewhere},
@@ -42,7 +41,7 @@ constexpr std::array kForeign{
     ForeignField{"cross_attention_layers", kCross},
     ForeignField{"add_cross_attention", kCross},
     ForeignField{"num_kv_shared_layers", "keys and values that layers share"},
-    ForeignField{"scale_attn_by_inverse_layer_idx", "scores scaled by layer"},
+    ForeignField{"scale_attn_by_inverse_layer_idx", "attention logits scaled by layer"},
     ForeignField{"reorder_and_upcast_attn", "attention in another order"},
     ForeignField{"index_topk", foreign_words::kSparse},
     ForeignField{"index_n_heads", foreign_words::kSparse},
@@ -52,17 +51,17 @@ constexpr std::array kForeign{
     ForeignField{"sparse_attention*", foreign_words::kSparse, Neutral::not_enabled},
     ForeignField{"attn_output_gate", "gated attention"},
     ForeignField{"gated_attention", "gated attention"},
-    ForeignField{"use_bidirectional_attention", "attention to later tokens"},
-    ForeignField{"add_swa_attention_sink_bias", "sinks of attention"},
-    ForeignField{"add_full_attention_sink_bias", "sinks of attention"},
-    ForeignField{"clip_qkv", "queries and keys that are cut off"},
+    ForeignField{"use_bidirectional_attention", "bidirectional attention"},
+    ForeignField{"add_swa_attention_sink_bias", "attention sinks"},
+    ForeignField{"add_full_attention_sink_bias", "attention sinks"},
+    ForeignField{"clip_qkv", "clipped queries and keys"},
     ForeignField{"qk_norm_type", "norms over all of a layer's heads", Neutral::per_head, kUnknown},
     ForeignField{"qk_norm", kNorms, Neutral::off, kElsewhere},
     ForeignField{"use_qk_norm", kNorms, Neutral::off, kElsewhere},
     ForeignField{"qk_layernorm", kNorms, Neutral::off, kElsewhere},
     ForeignField{"query_key_norm", kNorms, Neutral::off, kElsewhere},
     ForeignField{"use_query_key_norm", kNorms, Neutral::off, kElsewhere},
-    // Layers that are no attention, or of several kinds.
+    // Layers other than attention, or of several kinds.
     ForeignField{"hybrid_override_pattern", "layers of several kinds", Neutral::attention},
     ForeignField{"hybrid_layer_pattern", "layers of several kinds"},
     ForeignField{"layers_block_type", "layers of several kinds", Neutral::attention},
@@ -105,7 +104,7 @@ constexpr std::array kForeign{
     ForeignField{"num_experts", kExperts, Neutral::one, kElsewhere},
     ForeignField{"n_routed_experts", kExperts, Neutral::one, kElsewhere},
     ForeignField{"moe_num_experts", kExperts, Neutral::one, kElsewhere},
-    ForeignField{"zero_expert_num", "experts that compute nothing"},
+    ForeignField{"zero_expert_num", "experts without computation"},
     ForeignField{"moe_latent_size", "experts of latent vectors"},
     ForeignField{"scoring_func", kRouting, Neutral::softmax},
     ForeignField{"score_function", kRouting, Neutral::softmax},
@@ -145,8 +144,8 @@ constexpr std::array kForeign{
     ForeignField{"scale_emb", kScales, Neutral::one},
     ForeignField{"scale_depth", kScales, Neutral::one},
     ForeignField{"embedding_scale", kScales, Neutral::one},
-    ForeignField{"attn_logit_softcapping", "soft caps of scores", Neutral::off, kUnknown},
-    ForeignField{"final_logit_softcapping", "soft caps of logits", Neutral::off, kUnknown},
+    ForeignField{"attn_logit_softcapping", "attention logit softcaps", Neutral::off, kUnknown},
+    ForeignField{"final_logit_softcapping", "output logit softcaps", Neutral::off, kUnknown},
     // Positions.
     ForeignField{"no_rope_layers", foreign_words::kNoRope},
     ForeignField{"no_rope_layer_interval", foreign_words::kNoRope},
@@ -161,7 +160,7 @@ constexpr std::array kForeign{
     ForeignField{"rope_pct", kPartial, Neutral::one},
     ForeignField{"partial_rotary_factor", kPartial, Neutral::one, kUnknown},
     ForeignField{"rope_ratio", "scaled RoPE", Neutral::one},
-    // Beside the blocks.
+    // Outside the blocks.
     ForeignField{"num_nextn_predict_layers", kPrediction},
     ForeignField{"num_mtp_modules", kPrediction},
     ForeignField{"use_mtp", kPrediction},
@@ -179,7 +178,7 @@ constexpr std::array kForeign{
 constexpr std::array<std::string_view, 3> kDropouts{"dropout", "pdrop", "layerdrop"};
 constexpr ForeignField kDropout{"dropout", "dropout"};
 
-/// Of other heads than that of a language model.
+/// Heads other than that of a language model.
 constexpr std::array<std::string_view, 2> kOtherHeads{"classifier_dropout", "summary_"};
 
 constexpr std::array<std::string_view, 10> kHarmlessBeginnings{
@@ -190,13 +189,13 @@ constexpr std::array<std::string_view, 10> kHarmlessBeginnings{
 constexpr std::array<std::string_view, 3> kHarmlessEndings{"_token_id", "_token_ids",
                                                            "_token_index"};
 constexpr std::array<std::string_view, 71> kHarmless{
-    // Who wrote the file, and for which class.
+    // The file's writer and its class.
     "architectures", "auto_map", "dtype", "model_type", "torch_dtype", "transformers_version",
     "tokenizer_class", "processor_class", "name_or_path", "finetuning_task", "task_specific_params",
     "id2label", "label2id", "num_labels", "problem_type",
-    // How weights begin.
+    // Initialisation of weights.
     "initializer_range", "initializer_factor", "initializer_std", "init_std", "init_method_std",
-    // How text is generated, and what a call returns.
+    // Text generation, and results of a call.
     "attn_implementation", "bad_words_ids", "begin_suppress_tokens", "cache_implementation",
     "diversity_penalty", "do_sample", "early_stopping", "encoder_no_repeat_ngram_size",
     "exponential_decay_length_penalty", "is_decoder", "length_penalty", "logits_to_keep",
@@ -205,11 +204,11 @@ constexpr std::array<std::string_view, 71> kHarmless{
     "output_hidden_states", "output_past", "output_scores", "prefix", "remove_invalid_values",
     "repetition_penalty", "return_dict", "return_dict_in_generate", "suppress_tokens",
     "temperature", "top_k", "top_p", "typical_p", "use_cache", "keys_to_ignore_at_inference",
-    // How the same is computed.
+    // Other implementations of the same computation.
     "chunk_size_feed_forward", "ep_size", "gradient_checkpointing", "pretraining_tp",
     "pruned_heads", "tf_legacy_loss", "tie_encoder_decoder", "torchscript", "use_bfloat16",
     "fused_kernels",
-    // Other names of what the readers take (GPT-2, GPT-OSS), and limits of tokenizers.
+    // Other names of fields that are read (GPT-2, GPT-OSS), and limits of tokenizers.
     "experts_per_token", "initial_context_length", "model_max_length", "n_ctx", "seq_length"};
 
 bool names_rms_norm(std::string_view name) {
@@ -219,7 +218,7 @@ bool names_rms_norm(std::string_view name) {
 
 bool is_one(const Json& value) { return value.is_number() && value == 1; }
 
-/// Also as the letters of a pattern: Megatron-LM's "*" is a layer of attention.
+/// Also as a letter of a pattern: "*" is an attention layer in Megatron-LM.
 bool is_attention(const Json& value) {
   return value == "full_attention" || value == "sliding_attention" || value == "attention" ||
          value == "*";

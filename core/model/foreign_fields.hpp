@@ -1,8 +1,8 @@
-// Fields of a config.json beyond those that the readers of families take: which of them change what
-// a model computes, and which change nothing.
+// Fields of a config.json that the readers of families do not read: some change what a model
+// computes, others change nothing.
 //
-// A field is read by its family's readers, or stands in one of these two tables, or is named to the
-// user as passed over. To model what a field says: its readers take it, and its row goes.
+// A field that neither the family's readers nor these two tables know is ignored, and a note names
+// it. To model a field: read it in its family's readers and remove its row here.
 #pragma once
 
 #include <cstdint>
@@ -12,46 +12,46 @@
 
 namespace mfsdp {
 
-/// Which values of a field change nothing, beside null, false, 0 and what is empty.
+/// Values of a field that change nothing. Null, false, 0 and empty values never do.
 enum class Neutral : std::uint8_t {
   off,          ///< no other value
-  one,          ///< 1, or a list of nothing but 1
+  one,          ///< 1, or a list that has only 1
   rms_norm,     ///< a name of RMSNorm
   rotary,       ///< a name of RoPE
   softmax,      ///< "softmax"
   per_head,     ///< "per_head"
-  silu,         ///< SiLU or the tanh form of GELU: a reader says which of them its family takes
-  attention,    ///< layers that have full or sliding attention alone
-  not_stated,   ///< none: that the field is there says that the model has such a part
+  silu,         ///< SiLU or the tanh form of GELU: the family's reader decides which it accepts
+  attention,    ///< only layers with full or sliding attention
+  not_stated,   ///< none: a file with this field has such a part
   not_enabled,  ///< an object whose `enabled` is false
 };
 
-/// Where a row counts.
+/// The models to which a row applies.
 enum class ForeignTo : std::uint8_t {
   all,             ///< every family: a value that is not neutral is an error
-  other_families,  ///< the same, but for families whose readers take the field
-  unknown_types    ///< models of no family here, of which it is a reason: classes of families that
-                   ///< are modelled ignore the field, or their readers take it
+  other_families,  ///< every family except those whose readers read the field
+  unknown_types    ///< only model types without a family here, as a reason of the refusal: classes
+                   ///< of modelled families ignore the field, or their readers read it
 };
 
-/// A field, or fields of one beginning, and what a model has that says so.
+/// A field, or all fields with one prefix, and the part of a model that it configures.
 struct ForeignField {
-  std::string_view name;  ///< "mamba_*": all that begin so
+  std::string_view name;  ///< "mamba_*": all fields with that prefix
   std::string_view what;  ///< "state-space layers"
   Neutral neutral = Neutral::off;
   ForeignTo to = ForeignTo::all;
 
   [[nodiscard]] bool matches(std::string_view field) const;
-  /// Whether that value changes what is computed.
+  /// Whether that value changes the computation.
   [[nodiscard]] bool counts(const nlohmann::json& value) const;
 };
 
-/// Of fields that several rows match the first counts.
+/// The first row that matches a field applies.
 [[nodiscard]] std::span<const ForeignField> foreign_fields();
 [[nodiscard]] const ForeignField* find_foreign_field(std::string_view field);
 
-/// Whether a field changes neither memory, nor time, nor what training computes: ids of tokens,
-/// how text is generated, how weights begin, who wrote the file.
+/// Whether a field changes neither memory, nor time, nor training: token ids, settings of text
+/// generation, initialisation, version of the writer.
 [[nodiscard]] bool is_harmless_field(std::string_view field);
 
 }  // namespace mfsdp

@@ -22,7 +22,7 @@ struct ForeignType {
 
 constexpr std::string_view kHalfRope = "RoPE of half of each head";
 
-/// transformers' classes, modeling_*.py, and those that the hub's repositories bring.
+/// Classes of transformers (modeling_*.py) and of repositories on its hub.
 constexpr std::array kForeignTypes{
     ForeignType{"apertus", "norms of queries and keys, and an activation with weights (xIELU)"},
     ForeignType{"arcee", "an MLP without a gate, with squared ReLU"},
@@ -32,9 +32,9 @@ constexpr std::array kForeignTypes{
     ForeignType{"codegen", foreign_words::kBesides},
     ForeignType{"cohere", foreign_words::kBesides},
     ForeignType{"cohere2", foreign_words::kBesides},
-    ForeignType{"dbrx", "layer norms, and queries, keys and values that are cut off"},
-    ForeignType{"deepseek_v32", "attention to chosen tokens"},
-    ForeignType{"dots1", "experts routed by sigmoids beside grouped-query attention"},
+    ForeignType{"dbrx", "layer norms, and clipped queries, keys and values"},
+    ForeignType{"deepseek_v32", "sparse attention"},
+    ForeignType{"dots1", "experts routed by sigmoids, with grouped-query attention"},
     ForeignType{"exaone4", "norms of what attention and MLP add, and of queries and keys"},
     ForeignType{"falcon", foreign_words::kBesides},
     ForeignType{"falcon_h1", foreign_words::kStateSpace},
@@ -55,7 +55,7 @@ constexpr std::array kForeignTypes{
     ForeignType{"lfm2_moe", foreign_words::kConvolutions},
     ForeignType{"llama4", "an image encoder, chunked attention and layers without RoPE"},
     ForeignType{"llama4_text", "chunked attention and layers without RoPE"},
-    ForeignType{"longcat_flash", "two attentions in each layer, and experts that compute nothing"},
+    ForeignType{"longcat_flash", "two attentions in each layer, and experts without computation"},
     ForeignType{"mamba", foreign_words::kStateSpace},
     ForeignType{"mamba2", foreign_words::kStateSpace},
     ForeignType{"minimax", foreign_words::kLinear},

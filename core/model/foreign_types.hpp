@@ -1,5 +1,5 @@
-// Model types that no family here computes: why not, by what a config.json has and by what is known
-// of their classes.
+// Reasons why a model type is not modelled: fields of its config.json, and known parts of its
+// class.
 #pragma once
 
 #include <nlohmann/json_fwd.hpp>
@@ -10,13 +10,13 @@
 
 namespace mfsdp {
 
-/// What the class of a model_type has though its config.json does not say so: "layer norms, and
-/// attention beside the MLP". By the whole name alone: models of one beginning differ. None where
-/// nothing is known.
+/// Parts of a model_type's class that its config.json does not mention: "layer norms, and attention
+/// in parallel with the MLP". Found by the full name only, as names with one prefix differ. None
+/// where nothing is known.
 [[nodiscard]] std::optional<std::string_view> what_class_has(std::string_view model_type);
 
-/// What a config.json of another model_type has that is not modelled: "rotary_dim 32 (RoPE of a
-/// part of each head)". One for each kind; those that no family here has before the others.
+/// Fields in a config.json of another model_type that are not modelled: "rotary_dim 32 (RoPE of a
+/// part of each head)". One per kind; those that no family here has come first.
 [[nodiscard]] std::vector<std::string> foreign_reasons(const nlohmann::json& config);
 
 /// "rotary_dim 32", "vision_config {...}".

@@ -16,11 +16,11 @@ namespace {
 
 using Json = HfFields::Json;
 
-/// Scaled RoPE, or a scaling whose table nothing here makes.
+/// Scaled RoPE, or a scaling whose table is not computed here.
 struct ReadScaling {
   RopeScaling scaling;
-  std::string other_type;  ///< empty: none
-  std::string why;         ///< what makes it another one, where the type does not
+  std::string other_type;  ///< of a scaling that is not computed; empty: none
+  std::string why;         ///< the field that makes it so, where the type is known
 
   friend bool operator==(const ReadScaling&, const ReadScaling&) = default;
 };
@@ -31,13 +31,13 @@ Result<void> read_llama3(const HfFields& rope, RopeScaling& scaling) {
   MFSDP_TRY(rope.required_number("high_freq_factor", scaling.high_freq_factor));
   MFSDP_TRY(rope.required_integer("original_max_position_embeddings", ShapeLimits::dim,
                                   scaling.original_max_seq_len));
-  // Factor 1 changes no frequency; as "none" it gives the same plan and hash.
+  // Factor 1 changes no frequency. Read as no scaling it gives the same plan and hash.
   if (scaling.factor == Rational{1, 1} && scaling.high_freq_factor.value() > 1.0)
     scaling = RopeScaling{};
   return {};
 }
 
-/// One of YaRN's magnitudes; 0 stands for none, as in Hugging Face's classes.
+/// One of YaRN's magnitudes; 0 means none, as in Hugging Face's classes.
 Result<Rational> read_magnitude(const HfFields& rope, const char* name) {
   Rational magnitude{0, 1};
   const Json* stated = rope.find(name);
@@ -51,10 +51,10 @@ Result<void> read_yarn(const HfFields& rope, const ModelShape& shape, ReadScalin
   MFSDP_LET(own, read_magnitude(rope, "mscale"));
   MFSDP_LET(all, read_magnitude(rope, "mscale_all_dim"));
   const bool both = own.num != 0 && all.num != 0;
-  // Where Hugging Face's class has two magnitudes that differ, nothing here makes the table.
+  // The table for two different magnitudes is not computed here.
   if (both && own != all) {
     read.other_type = "yarn";
-    rope.know_all();  // the gap speaks of all of it
+    rope.know_all();  // the gap reports them
     read.why =
         fmt::format("mscale ({}) differs from mscale_all_dim ({})", own.value(), all.value());
     return {};
@@ -71,7 +71,7 @@ Result<void> read_yarn(const HfFields& rope, const ModelShape& shape, ReadScalin
   MFSDP_TRY(rope.boolean("truncate", rounds));
   scaling.exact_range = !rounds;
   if (shape.kv_latent != 0) scaling.score_magnitude = all;
-  // Two equal magnitudes stand for no change: one is divided by the other.
+  // Two equal magnitudes mean no change: one is divided by the other.
   if (rope.find("attention_factor") == nullptr && both) scaling.attention_factor = {1, 1};
   return rope.integer("original_max_position_embeddings", ShapeLimits::dim,
                       scaling.original_max_seq_len);
@@ -92,7 +92,7 @@ Result<void> read_factors(const HfFields& rope, const char* name, std::vector<Ra
   return {};
 }
 
-/// The context of the first training stands beside the scaling, or in it.
+/// The original context is a field of the scaling, or of the config.
 Result<void> read_longrope(const HfFields& fields, const HfFields& rope, const ModelShape& shape,
                            RopeScaling& scaling) {
   constexpr const char* kOriginal = "original_max_position_embeddings";
@@ -115,16 +115,16 @@ Result<ReadScaling> read_scaling(const HfFields& fields, const HfFields& rope,
   const char* key =
       rope.find("rope_type") == nullptr && rope.find("type") != nullptr ? "type" : "rope_type";
   const Json* field = rope.find(key);
-  rope.know({"type"});  // beside rope_type it says the same
+  rope.know({"type"});  // redundant with rope_type
   ReadScaling read;
   if (field == nullptr && !type_required) return read;
   std::string type = field != nullptr && field->is_string() ? field->get<std::string>() : "";
-  // Phi-3's first files say "su" or "yarn" and mean LongRoPE.
+  // Phi-3's first files have "su" or "yarn" for LongRoPE.
   if (type == "su" || (type == "yarn" && family.model_type == "phi3")) type = "longrope";
   if (type == "default") return read;
   if (type == "dynamic") {
     read.other_type = type;
-    rope.know_all();  // the gap speaks of all of it
+    rope.know_all();  // the gap reports them
   } else if (type == "llama3") {
     MFSDP_TRY(read_llama3(rope, read.scaling));
   } else if (type == "linear") {
@@ -143,18 +143,18 @@ Result<ReadScaling> read_scaling(const HfFields& fields, const HfFields& rope,
   return read;
 }
 
-/// The elements of a head that turn: the factor's part of it, rounded down.
+/// The number of rotated elements of a head: its factor of head_dim, rounded down.
 Result<void> read_rotary_part(const HfFields& fields, const HfFamily& family, ModelShape& shape) {
   const Json* part = fields.find("partial_rotary_factor");
   if (part == nullptr || *part == 1.0) return {};
   if (!family.partial_rope)
-    return fields.wrong("partial_rotary_factor", "1 (RoPE turns whole heads)");
+    return fields.wrong("partial_rotary_factor", "1 (RoPE rotates whole heads)");
   Rational factor;
   MFSDP_TRY(fields.number("partial_rotary_factor", factor));
   if (factor.value() > 1) return fields.wrong("partial_rotary_factor", "a number of at most 1");
   const auto turned =
       static_cast<std::int64_t>(static_cast<double>(shape.head_dim) * factor.value());
-  if (turned < 2) return fields.wrong("partial_rotary_factor", "a pair of elements that turn");
+  if (turned < 2) return fields.wrong("partial_rotary_factor", "at least two rotated elements");
   shape.rotary_dim = turned;
   return {};
 }
@@ -176,7 +176,7 @@ Result<void> read_new_rope(const HfFields& fields, const HfFields& rope, const H
   return {};
 }
 
-/// One set of parameters for layers that slide and one for the others, as Gemma 3 has them.
+/// One set of parameters for sliding-window layers and one for the others, as in Gemma 3.
 Result<void> read_rope_by_layer(const HfFields& fields, const HfFields& rope,
                                 const HfFamily& family, ModelShape& shape, ReadScaling& scaling) {
   MFSDP_LET(full, rope.object("full_attention"));
@@ -187,19 +187,19 @@ Result<void> read_rope_by_layer(const HfFields& fields, const HfFields& rope,
   MFSDP_TRY(sliding->number("rope_theta", shape.local_rope_theta));
   MFSDP_LET(local, read_scaling(fields, *sliding, family, shape, false));
   if (local != ReadScaling{})
-    return sliding->wrong("rope_type", "\"default\" (layers that slide scale nothing)");
+    return sliding->wrong("rope_type", "\"default\" (RoPE of sliding-window layers is not scaled)");
   return {};
 }
 
-/// Latent attention's scores are multiplied by the square of YaRN's magnitude, which is none of its
-/// cosines and sines: scores are divided by the root of query_scalar.
+/// Latent attention multiplies its logits by the square of YaRN's magnitude, not its cosines and
+/// sines. query_scalar, by whose root logits are divided, includes it.
 Result<void> read_score_magnitude(const HfFields& rope, ModelShape& shape) {
   const RopeScaling& scaling = shape.rope_scaling;
   if (scaling.score_magnitude.num == 0) return {};
   const double magnitude =
       0.1 * scaling.score_magnitude.value() * std::log(scaling.factor.value()) + 1;
   const double scalar = static_cast<double>(shape.head_dim) / std::pow(magnitude, 4);
-  // Nine digits are more than scores have; of a magnitude far above 1 none is left.
+  // Nine digits are more than logits have. A magnitude far above 1 would leave none.
   const Result<Rational> exact = parse_rational(fmt::format("{:.9f}", scalar), "mscale_all_dim");
   if (!exact || exact->num <= 0) return rope.wrong("mscale_all_dim", "a number near 1");
   shape.query_scalar = *exact;
@@ -209,7 +209,7 @@ Result<void> read_score_magnitude(const HfFields& rope, ModelShape& shape) {
 /// rope_theta and rope_scaling, or the rope_parameters that replaced both in transformers 5.
 Result<void> read_rope(const HfFields& fields, const HfFamily& family, HfModel& model) {
   ModelShape& shape = model.shape;
-  fields.know({"original_max_position_embeddings"});  // without a scaling it says nothing
+  fields.know({"original_max_position_embeddings"});  // has no effect without a scaling
   if (family.rope_theta != 0) shape.rope_theta = {family.rope_theta, 1};
   shape.local_rope_theta = {family.local_rope_theta, 1};
   MFSDP_TRY(fields.number("rope_theta", shape.rope_theta));
@@ -234,14 +234,14 @@ Result<void> read_rope(const HfFields& fields, const HfFamily& family, HfModel& 
       MFSDP_TRY(read_new_rope(fields, *new_form, family, shape, scaling));
   }
   shape.rope_scaling = scaling.scaling;
-  // Where both forms are there, they say the same.
+  // Files with both forms must agree.
   if (old_form || new_form)
     MFSDP_TRY(read_score_magnitude(old_form ? *old_form : *new_form, shape));
   model.gaps = {.rope_type = scaling.other_type, .rope_why = scaling.why};
   return {};
 }
 
-/// The layers that layer_types has slide; none where the field is absent.
+/// The sliding-window layers by layer_types; none where the field is absent.
 Result<std::optional<std::vector<std::int64_t>>> named_sliding_layers(const HfFields& fields,
                                                                       std::int64_t layers) {
   std::optional<std::vector<std::int64_t>> sliding;
@@ -261,10 +261,10 @@ Result<std::optional<std::vector<std::int64_t>>> named_sliding_layers(const HfFi
   return sliding;
 }
 
-/// Whether a layer slides where layer_types says nothing.
+/// Selects sliding-window layers where there is no layer_types.
 struct LayerRule {
-  std::int64_t first = 0;    ///< that slides
-  std::int64_t pattern = 0;  ///< every so manieth does not; 0: all slide
+  std::int64_t first = 0;    ///< the first layer with a window
+  std::int64_t pattern = 0;  ///< every n-th layer has none; 0: all have one
   bool none = false;
 
   [[nodiscard]] bool slides(std::int64_t layer) const {
@@ -293,7 +293,7 @@ Result<LayerRule> read_layer_rule(const HfFields& fields, const HfFamily& family
   return rule;
 }
 
-/// A window as long as the longest sequence never cuts anything off.
+/// A window as long as the longest sequence has no effect.
 Result<void> read_window(const HfFields& fields, const HfFamily& family, ModelShape& shape) {
   MFSDP_LET(named, named_sliding_layers(fields, shape.layers));
   MFSDP_LET(rule, read_layer_rule(fields, family));
@@ -304,11 +304,11 @@ Result<void> read_window(const HfFields& fields, const HfFamily& family, ModelSh
   if (named && names_count) sliding = *named;
   const bool stated = fields.contains("sliding_window");
   std::int64_t window = stated ? shape.max_seq_len : family.sliding_window;
-  // Transformers' class of Qwen2-MoE writes 0 where use_sliding_window is off.
+  // The class of Qwen2-MoE in transformers writes 0 where use_sliding_window is off.
   const Json* number = fields.find("sliding_window");
   if (!rule.none || number == nullptr || *number != 0)
     MFSDP_TRY(fields.integer("sliding_window", ShapeLimits::dim, window));
-  // A local theta tells sliding layers from others even where their window leaves out nothing.
+  // A local theta distinguishes these layers even where their window covers all tokens.
   const bool cuts = window != 0 && window < shape.max_seq_len;
   if (sliding.empty() || (!cuts && shape.local_rope_theta.num == 0)) {
     shape.local_rope_theta = {0, 1};
@@ -319,7 +319,8 @@ Result<void> read_window(const HfFields& fields, const HfFamily& family, ModelSh
   return {};
 }
 
-/// Soft caps, and what scores are divided by. A family without them has no such fields, or off.
+/// Logit softcaps, and the scale of attention logits. In families without them the fields must be
+/// absent or off.
 Result<void> read_scores(const HfFields& fields, const HfFamily& family, ModelShape& shape) {
   struct Number {
     const char* name;
@@ -334,12 +335,10 @@ Result<void> read_scores(const HfFields& fields, const HfFamily& family, ModelSh
     if (!family.scaled_scores) {
       const bool off = field == nullptr || *field == 0 || *field == false;
       if (!off && &number.value != &shape.query_scalar)
-        return fields.wrong(
-            number.name,
-            "none (not modelled: soft caps of scores or logits; docs/reference/limits.md)");
+        return fields.wrong(number.name, "none (not modelled: logit softcaps; docs/reference/limits.md)");
       continue;
     }
-    // Null switches a cap off; only an absent field means the family's own number.
+    // Null switches a softcap off; only an absent field means the family's default.
     if (!fields.contains(number.name)) number.value = {number.otherwise, 1};
     MFSDP_TRY(fields.number(number.name, number.value));
   }

@@ -1,5 +1,5 @@
-// What a config.json says of attention and RoPE: windows and which layers have them, soft caps, the
-// scale of scores, and how positions turn.
+// Reads attention and RoPE from a config.json: sliding windows and their layers, logit softcaps,
+// the scale of attention logits, and the scaling of RoPE.
 #pragma once
 
 #include "core/model/family.hpp"
@@ -8,8 +8,8 @@
 
 namespace mfsdp {
 
-/// Reads into model.shape, whose sizes are read already, and model.gaps: scalings of RoPE whose
-/// table nothing here makes.
+/// Fills model.shape, whose sizes must be read already, and model.gaps for RoPE scalings whose
+/// table is not computed here.
 [[nodiscard]] Result<void> read_hf_attention(const HfFields& fields, const HfFamily& family,
                                              HfModel& model);
 

@@ -29,7 +29,7 @@ using Fields = HfFields;
 
 tl::unexpected<Error> other_type(const Fields& fields);
 
-/// The family whose class `architectures` names alone; null where it names none here, or several.
+/// The family whose class `architectures` names; null where it names none of these, or several.
 const HfFamily* family_of_class(const Fields& fields) {
   const ParsedJson* classes = fields.find("architectures");
   if (classes == nullptr || !classes->is_array() || classes->size() != 1) return nullptr;
@@ -63,8 +63,8 @@ constexpr std::array<std::string_view, 5> kNormFields{"qk_norm", "use_qk_norm", 
 constexpr std::array<std::string_view, 3> kGroupFields{"scoring_func", "n_group",
                                                        "routed_scaling_factor"};
 
-/// Fields that a family's own readers take. One more says of parts that transformers leaves out
-/// too: its class of DeepSeek-V3 drops the layers of multi-token prediction.
+/// Fields that a family's own readers read, and one for parts that transformers leaves out too: its
+/// class of DeepSeek-V3 drops the layers of multi-token prediction.
 bool is_of_family(const HfFamily& family, std::string_view field) {
   const auto is_one_of = [&](const auto& names) {
     return std::ranges::find(names, field) != names.end();
@@ -78,8 +78,7 @@ bool is_of_family(const HfFamily& family, std::string_view field) {
          (field == "kv_lora_rank" || field == "num_nextn_predict_layers");
 }
 
-/// Fields that change what is computed in a way that the family's recipe does not know: all of
-/// them, as one error.
+/// One error for all fields that change the computation in a way that the family's recipe lacks.
 Result<void> check_foreign_fields(const Fields& fields, const HfFamily& family) {
   std::vector<std::string> more;
   std::optional<tl::unexpected<Error>> first;
@@ -97,14 +96,14 @@ Result<void> check_foreign_fields(const Fields& fields, const HfFamily& family) 
   if (!first) {
     const ParsedJson* causal = fields.find("is_causal");
     if (causal == nullptr || *causal != false) return {};
-    return fields.wrong("is_causal", "true (attention to later tokens is not modelled)");
+    return fields.wrong("is_causal", "true (bidirectional attention is not modelled)");
   }
   if (more.empty()) return *first;
   return fail(first->value().where,
               fmt::format("{}; nor {}", first->value().what, fmt::join(more, ", ")));
 }
 
-/// Classifiers and the like have another head; a base model is trained as a language model.
+/// Classifiers and similar classes have another head. A base model is trained as a language model.
 Result<void> check_head(const Fields& fields) {
   const ParsedJson* classes = fields.find("architectures");
   if (classes == nullptr || !classes->is_array()) return {};
@@ -118,14 +117,14 @@ Result<void> check_head(const Fields& fields) {
   return {};
 }
 
-/// Gemma's classes take GELU's tanh form whatever the older field says.
+/// Gemma's classes use GELU's tanh form and ignore the older field.
 Result<void> check_activation(const Fields& fields, const HfFamily& family) {
   const bool gelu = family.activation == Activation::gelu_tanh;
   const char* const newer = family.names.newer_activation;
   const bool is_new = newer != nullptr && fields.find(newer) != nullptr;
   const char* name = is_new ? newer : family.names.activation;
   const ParsedJson* stated = fields.find(name);
-  fields.know({family.names.activation});  // where the newer name counts it changes nothing
+  fields.know({family.names.activation});  // ignored where the newer name is used
   if (stated == nullptr) return {};
   if (!gelu) return *stated == "silu" ? Result<void>{} : fields.wrong(name, "\"silu\"");
   if (*stated == "gelu_pytorch_tanh" || (family.family == Family::gpt2 && *stated == "gelu_new") ||
@@ -135,21 +134,21 @@ Result<void> check_activation(const Fields& fields, const HfFamily& family) {
                       family.family == Family::gpt2 ? "\"gelu_new\"" : "\"gelu_pytorch_tanh\"");
 }
 
-/// What GPT-2's class has beside: scores are divided by the root of head_dim where this is on.
+/// GPT-2: attention logits are divided by the root of head_dim only where this field is true.
 Result<void> check_scaled_attention(const Fields& fields) {
   const ParsedJson* scaled = fields.find("scale_attn_weights");
   if (scaled == nullptr || *scaled == true) return {};
-  return fields.wrong("scale_attn_weights", "true (scores that are not scaled are not modelled)");
+  return fields.wrong("scale_attn_weights", "true (unscaled attention logits are not modelled)");
 }
 
-/// Fields that would change what runs in ways that the recipe does not know.
+/// Fields that would change the computation in ways that the recipe lacks.
 Result<void> refuse_unsupported(const Fields& fields, const HfFamily& family) {
   if (fields.find("quantization_config") != nullptr && !family.quantised_originals)
     return fields.wrong("quantization_config",
                         "none (quantized checkpoints are not supported; name the unquantized one)");
   MFSDP_TRY(check_activation(fields, family));
   MFSDP_TRY(check_scaled_attention(fields));
-  // Qwen2 has its bias whatever this field says; the other three have none.
+  // Qwen2 has its bias independent of this field; the other three have none.
   if (!family.qkv_bias) MFSDP_TRY(fields.off("attention_bias", "attention biases"));
   const ParsedJson* bias = fields.find("attention_bias");
   if (traits_of(family.family).sinks && bias != nullptr && *bias != true)
@@ -159,17 +158,18 @@ Result<void> refuse_unsupported(const Fields& fields, const HfFamily& family) {
   return check_foreign_fields(fields, family);
 }
 
-/// Heads of latent attention: what turns stands behind the rest.
+/// Heads of latent attention: the rotated elements follow the others.
 Result<void> read_latent_sizes(const Fields& fields, ModelShape& shape) {
   std::int64_t rest = 0;
   MFSDP_TRY(fields.required_integer("qk_nope_head_dim", ShapeLimits::heads, rest));
   MFSDP_TRY(fields.required_integer("qk_rope_head_dim", ShapeLimits::heads, shape.rotary_dim));
   MFSDP_TRY(fields.required_integer("v_head_dim", ShapeLimits::heads, shape.value_dim));
   MFSDP_TRY(fields.required_integer("kv_lora_rank", ShapeLimits::dim, shape.kv_latent));
-  MFSDP_TRY(fields.stated("q_lora_rank", "a positive integer, or null (queries made at once)"));
+  MFSDP_TRY(fields.stated("q_lora_rank",
+                          "a positive integer, or null (queries without a latent vector)"));
   MFSDP_TRY(fields.integer("q_lora_rank", ShapeLimits::dim, shape.query_latent));
   if (shape.rotary_dim % 2 != 0)
-    return fields.wrong("qk_rope_head_dim", "an even number (RoPE turns pairs)");
+    return fields.wrong("qk_rope_head_dim", "an even number (RoPE rotates pairs)");
   if (rest % 2 != 0) return fields.wrong("qk_nope_head_dim", "an even number");
   if (shape.kv_heads != shape.heads)
     return fields.wrong("num_key_value_heads",
@@ -180,10 +180,11 @@ Result<void> read_latent_sizes(const Fields& fields, ModelShape& shape) {
                                                         ShapeLimits::heads));
   if (shape.value_dim == shape.head_dim) shape.value_dim = 0;
   if (const ParsedJson* pairs = fields.find("rope_interleave"); pairs != nullptr && *pairs != true)
-    return fields.wrong("rope_interleave", "true (RoPE of halves is not modelled here)");
+    return fields.wrong("rope_interleave",
+                        "true (RoPE of halves is not modelled for latent attention)");
   const ParsedJson* epsilon = fields.find("rms_norm_eps");
   if (epsilon != nullptr && *epsilon != 1e-6)
-    return fields.wrong("rms_norm_eps", "1e-06 (which norms of latent vectors have in any case)");
+    return fields.wrong("rms_norm_eps", "1e-06 (norms of latent vectors always use it)");
   return {};
 }
 
@@ -212,7 +213,7 @@ Result<void> read_sizes(const Fields& fields, const HfFamily& family, ModelShape
                                       names.hidden, shape.hidden, names.heads, shape.heads));
     shape.head_dim = family.head_dim != 0 ? family.head_dim : shape.hidden / shape.heads;
   }
-  // Of latent attention some files say how much of a head turns there.
+  // Some files state here the rotated elements of latent attention.
   fields.know({"head_dim"});
   if (!traits_of(family.family).latent_attention)
     MFSDP_TRY(fields.integer("head_dim", ShapeLimits::heads, shape.head_dim));
@@ -241,8 +242,8 @@ Result<HfModel> read_as(const Fields& fields, const HfFamily& family) {
   return model;
 }
 
-/// The error about a model_type of no family here: with what the file has that no family has, and
-/// with what is known of its class; else with the model_type as which the file can be read.
+/// The error about an unknown model_type. It names fields that no family has and known parts of the
+/// class; else the model_type as which the file can be read.
 tl::unexpected<Error> other_type(const Fields& fields) {
   const auto& type = fields.raw().at("model_type").get_ref<const std::string&>();
   const std::string shown = json_excerpt(type);
@@ -266,7 +267,7 @@ tl::unexpected<Error> other_type(const Fields& fields) {
   return fields.wrong("model_type", hf_family_list());
 }
 
-/// Names of fields that nothing read: those of `json`, and of objects in it whose fields are read
+/// Names of fields that were not read: those of `json`, and of objects in it whose fields are read
 /// one by one.
 void add_passed_over(const ParsedJson& json, const std::string& prefix, const AskedFields& asked,
                      std::vector<std::string>& names) {
@@ -286,8 +287,8 @@ std::optional<std::string> passed_over_note(const ParsedJson& json, const AskedF
   if (names.empty()) return std::nullopt;
   const std::size_t shown = std::min(names.size(), kMostNames);
   const auto end = names.begin() + static_cast<std::ptrdiff_t>(shown);
-  std::string text = fmt::format("fields that are not known here were passed over: {}",
-                                 fmt::join(names.begin(), end, ", "));
+  std::string text =
+      fmt::format("unknown fields were ignored: {}", fmt::join(names.begin(), end, ", "));
   if (shown < names.size()) text += fmt::format(" and {} more", names.size() - shown);
   return printable(text);
 }

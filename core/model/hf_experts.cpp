@@ -14,7 +14,7 @@ using Json = HfFields::Json;
 
 constexpr std::string_view kSomeExperts = "a layer with experts, or a dense model";
 
-/// Layers whose MLP is dense: those that mlp_only_layers names, and all but every n-th of
+/// Layers with a dense MLP: those in mlp_only_layers, and all but every n-th for
 /// decoder_sparse_step n.
 Result<void> read_dense_layers(const HfFields& fields, ModelShape& shape) {
   std::int64_t step = 1;
@@ -39,9 +39,9 @@ Result<void> read_dense_layers(const HfFields& fields, ModelShape& shape) {
 
 /// The first layers are dense, and all others have experts.
 Result<void> read_first_dense(const HfFields& fields, const HfFamily& family, ModelShape& shape) {
-  // Transformers' class of V3 takes 3 where nothing is said, DeepSeek's own 0; that of V2 0 too.
+  // The default is 3 in the class of V3 in transformers, and 0 in DeepSeek's own and in that of V2.
   if (family.sigmoid_routing)
-    MFSDP_TRY(fields.stated(family.dense_layers_first, "how many layers are dense"));
+    MFSDP_TRY(fields.stated(family.dense_layers_first, "the number of dense layers"));
   std::int64_t first = 0;
   MFSDP_TRY(fields.integer_between(0, shape.layers, family.dense_layers_first, first));
   for (std::int64_t layer = 0; layer < first; ++layer) shape.dense_layers.push_back(layer);
@@ -51,7 +51,8 @@ Result<void> read_first_dense(const HfFields& fields, const HfFamily& family, Mo
   return {};
 }
 
-/// DeepSeek's: groups of experts, a factor of the weights. Its classes have no losses of routers.
+/// DeepSeek's routing: groups of experts, a factor of the weights. Its classes have no router
+/// losses.
 Result<void> read_grouped_router(const HfFields& fields, const HfFamily& family,
                                  ModelShape& shape) {
   shape.sigmoid_routing = family.sigmoid_routing;
@@ -68,9 +69,9 @@ Result<void> read_grouped_router(const HfFields& fields, const HfFamily& family,
     shape.normalised_routing = true;
     MFSDP_TRY(fields.boolean("norm_topk_prob", shape.normalised_routing));
   } else {
-    MFSDP_TRY(fields.off("norm_topk_prob", "weights that are divided by their sum"));
+    MFSDP_TRY(fields.off("norm_topk_prob", "routing weights divided by their sum"));
   }
-  fields.know({"n_group", "topk_group"});  // greedy choice takes no groups
+  fields.know({"n_group", "topk_group"});  // greedy choice ignores groups
   if (!greedy) {
     MFSDP_TRY(fields.required_integer("n_group", shape.experts, shape.router_groups));
     if (shape.experts % shape.router_groups != 0)
@@ -78,7 +79,7 @@ Result<void> read_grouped_router(const HfFields& fields, const HfFamily& family,
                           fmt::format("a divisor of n_routed_experts ({})", shape.experts));
     MFSDP_TRY(fields.required_integer("topk_group", shape.router_groups, shape.chosen_groups));
   }
-  // Where a token may have all groups there are none.
+  // Choosing all groups is the same as having none.
   if (shape.router_groups == shape.chosen_groups) shape.router_groups = shape.chosen_groups = 0;
   if (family.sigmoid_routing)  // where it is absent: 2.5 in transformers, 1 in DeepSeek's own class
     MFSDP_TRY(fields.stated("routed_scaling_factor", "a positive number"));
@@ -96,7 +97,7 @@ Result<void> read_router(const HfFields& fields, const HfFamily& family, ModelSh
     return fields.wrong("router_jitter_noise", "0 (noise in the router's input is not modelled)");
   bool has_loss = false;
   MFSDP_TRY(fields.boolean("output_router_logits", has_loss));
-  fields.know({"router_aux_loss_coef", "router_z_loss_coef"});  // of the loss alone
+  fields.know({"router_aux_loss_coef", "router_z_loss_coef"});  // used in the loss only
   if (!has_loss) return {};
   shape.router_aux_loss = family.aux_loss;
   const Json* coefficient = fields.find("router_aux_loss_coef");
@@ -110,7 +111,7 @@ Result<void> read_router(const HfFields& fields, const HfFamily& family, ModelSh
   return {};
 }
 
-/// How many experts a layer has, under one name or two.
+/// The number of experts in a layer; a file may state it under two names.
 Result<void> read_expert_count(const HfFields& fields, const HfNames& names, ModelShape& shape) {
   if (names.newer_experts == nullptr || fields.find(names.newer_experts) == nullptr)
     return fields.required_integer(names.experts, ShapeLimits::experts, shape.experts);
@@ -133,9 +134,8 @@ Result<void> read_hf_experts(const HfFields& fields, const HfFamily& family, Mod
     MFSDP_TRY(fields.required_integer(names.expert_intermediate, ShapeLimits::dim,
                                       shape.expert_intermediate));
   if (family.counts_shared) {
-    // Where it is absent transformers takes 1 or 2, DeepSeek's own classes none.
-    MFSDP_TRY(
-        fields.stated(names.shared_intermediate, "how many experts all tokens have, or null"));
+    // The default is 1 or 2 in transformers and none in DeepSeek's own classes.
+    MFSDP_TRY(fields.stated(names.shared_intermediate, "the number of shared experts, or null"));
     std::int64_t shared = 0;
     const std::int64_t most =
         std::min(ShapeLimits::experts, ShapeLimits::dim / shape.expert_intermediate);
@@ -150,12 +150,12 @@ Result<void> read_hf_experts(const HfFields& fields, const HfFamily& family, Mod
   if (std::ssize(shape.dense_layers) == shape.layers)
     return fields.wrong(family.dense_layers ? "mlp_only_layers" : family.dense_layers_first,
                         kSomeExperts);
-  // What no layer has says nothing: a shape is stated in one way.
+  // A field that no layer uses is 0, so that equal models have equal shapes.
   if (shape.dense_layers.empty()) shape.intermediate = 0;
   if (const Json* bias = fields.find("qkv_bias"); bias != nullptr && *bias != family.qkv_bias)
     return fields.wrong("qkv_bias", family.qkv_bias ? "true" : "false");
   if (const Json* clip = fields.find("clip_qkv"); clip != nullptr)
-    return fields.wrong("clip_qkv", "none (queries and keys that are cut off are not modelled)");
+    return fields.wrong("clip_qkv", "none (clipped queries and keys are not modelled)");
   if (family.swiglu_limit != 0) {
     shape.swiglu_alpha = family.swiglu_alpha;
     shape.swiglu_limit = {family.swiglu_limit, 1};

@@ -1,5 +1,4 @@
-// What a config.json says of experts: how many, how wide, in which layers, and how tokens are
-// routed to them.
+// Reads experts from a config.json: their number, width and layers, and the routing of tokens.
 #pragma once
 
 #include "core/model/family.hpp"
@@ -8,7 +7,7 @@
 
 namespace mfsdp {
 
-/// Reads it into a shape whose sizes are read already. Nothing for families without experts.
+/// Fills a shape whose sizes must be read already. Does nothing for families without experts.
 [[nodiscard]] Result<void> read_hf_experts(const HfFields& fields, const HfFamily& family,
                                            ModelShape& shape);
 

@@ -1,4 +1,4 @@
-// Reads fields of a config.json of Hugging Face: each with its range, errors with their place.
+// Reads fields of Hugging Face's config.json with their ranges; errors name file and field.
 #pragma once
 
 #include <cstdint>
@@ -16,12 +16,12 @@
 
 namespace mfsdp {
 
-/// Which fields of a config.json readers have asked for, with those of objects inside it after a
-/// dot: "rope_scaling.factor".
+/// The fields of a config.json that were read. A field of an object inside it has the object's name
+/// and a dot before it: "rope_scaling.factor".
 class AskedFields {
  public:
   void add(std::string name) { names_.insert(std::move(name)); }
-  /// An object whose fields are read one by one.
+  /// Adds an object whose fields are read one by one.
   void add_object(std::string name) { objects_.insert(std::move(name)); }
   [[nodiscard]] bool has(std::string_view name) const { return names_.contains(name); }
   [[nodiscard]] bool has_object(std::string_view name) const { return objects_.contains(name); }
@@ -31,20 +31,20 @@ class AskedFields {
   std::set<std::string, std::less<>> objects_;
 };
 
-/// The fields of one JSON object. Null counts as absent, as in Hugging Face's files. Readers leave
-/// `value` as it is when the field is absent, and name "file: field" in errors.
+/// The fields of one JSON object. Null counts as absent, as in Hugging Face's files. Readers do not
+/// change `value` when the field is absent, and name "file: field" in errors.
 class HfFields {
  public:
   using Json = nlohmann::json;
 
-  /// The object, the file's name and `asked`, which may be null, outlive this.
+  /// The object, the file's name and `asked`, which may be null, must outlive this.
   HfFields(const Json& object, const std::string& where, std::string prefix = {},
            AskedFields* asked = nullptr);
 
   [[nodiscard]] const Json* find(const char* name) const;
-  /// Whether the field is there, be it null.
+  /// Whether the field exists; it may be null.
   [[nodiscard]] bool contains(const char* name) const;
-  /// Counts fields as asked for that change nothing here, or of which a gap speaks.
+  /// Marks fields as read that change nothing here, or that a gap reports.
   void know(std::initializer_list<const char*> names) const;
   void know_all() const;
   [[nodiscard]] tl::unexpected<Error> wrong(std::string_view name, std::string_view expected) const;
@@ -55,9 +55,9 @@ class HfFields {
                                              const char* name, std::int64_t& value) const;
   [[nodiscard]] Result<void> required_integer(const char* name, std::int64_t most,
                                               std::int64_t& value) const;
-  /// An error where the field is absent. Null is there: it says that there is none.
+  /// An error if the field is absent. An explicit null is allowed.
   [[nodiscard]] Result<void> stated(const char* name, std::string_view expected) const;
-  /// A positive number, exactly as its decimal digits say.
+  /// A positive number, exactly as its decimal digits.
   [[nodiscard]] Result<void> number(const char* name, Rational& value) const;
   [[nodiscard]] Result<void> required_number(const char* name, Rational& value) const;
   [[nodiscard]] Result<void> boolean(const char* name, bool& value) const;

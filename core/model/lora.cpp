@@ -10,7 +10,7 @@ using P = ParameterRole;
 constexpr std::string_view kA = ".lora_A.weight";
 constexpr std::string_view kB = ".lora_B.weight";
 
-/// Attention as Llama's: products without biases, of rows that are normed first.
+/// Attention like Llama's: GEMMs without biases, after a norm.
 bool attends_as_llama(const FamilyTraits& traits) {
   return traits.input_norms && !traits.layer_norms && !traits.latent_attention;
 }
@@ -45,7 +45,7 @@ std::vector<LoraTarget> lora_targets(const ModelShape& shape) {
       {"k_proj", "self_attn.k_proj", P::qkv, P::k_lora_a, P::k_lora_b, query, key, hidden},
       {"v_proj", "self_attn.v_proj", P::qkv, P::v_lora_a, P::v_lora_b, query + key, key, hidden},
       out};
-  if (shape.experts != 0) return targets;  // experts, and MLPs beside them, have none
+  if (shape.experts != 0) return targets;  // no adapters in models' MLPs with experts
   targets.insert(
       targets.end(),
       {{"gate_proj", "mlp.gate_proj", P::gate_up, P::gate_lora_a, P::gate_lora_b, 0, inner, hidden},

@@ -10,8 +10,8 @@ namespace {
 
 constexpr std::string_view kCorrection = ".e_score_correction_bias";
 
-/// Appends units and their parameters in forward order, with the names that checkpoints have for
-/// parts of them or without: those of thousands of experts take longer than all else.
+/// Appends units and their parameters in forward order. Names of checkpoint tensors are optional:
+/// with thousands of experts they take longer than everything else.
 class ModelBuilder {
  public:
   ModelBuilder(const ModelShape& shape, DType dtype, bool names_parts = true)
@@ -44,7 +44,7 @@ class ModelBuilder {
       norm(ParameterRole::input_norm, ParameterRole::input_norm_bias,
            prefix + std::string(names_.input_norm));
     attention(prefix + std::string(names_.attention));
-    // With norms of what is added the names shift: Hugging Face calls the one before the MLP so.
+    // With output norms the names shift: this is Hugging Face's name for the norm before the MLP.
     std::string post_norm = prefix + std::string(names_.post_norm);
     if (shape_.output_norms) {
       add(ParameterRole::attention_output_norm, weight_of(post_norm), {shape_.hidden});
@@ -149,7 +149,7 @@ class ModelBuilder {
     if (traits_.biases) add(ParameterRole::down_bias, bias_of(down), {shape_.hidden});
   }
 
-  /// One parameter has all experts' matrices one below the other, each a part of its own.
+  /// One parameter contains the matrices of all experts, each as one part.
   void experts(const std::string& prefix) {
     const std::string router = prefix + std::string(names_.router);
     add(ParameterRole::router, weight_of(router), {shape_.experts, shape_.hidden});

@@ -1,4 +1,4 @@
-// A decoder-only transformer as the planner sees it: its shape, its units and their parameters.
+// A decoder-only transformer: its shape, its units and their parameters.
 #pragma once
 
 #include <array>
@@ -13,12 +13,12 @@
 
 namespace mfsdp {
 
-/// How frequencies of RoPE change with the length of contexts (core/runtime/rope_table.hpp).
+/// How RoPE's frequencies are scaled for longer contexts (core/runtime/rope_table.hpp).
 enum class RopeKind {
-  llama3,   ///< long waves are stretched, short ones kept, those between blended; factor 1: none
-  linear,   ///< all are stretched
-  yarn,     ///< as llama3 by the number of the frequency; cosines and sines grow too
-  longrope  ///< each by a factor of its own
+  llama3,   ///< low frequencies are divided, high ones kept, those between blended; factor 1: none
+  linear,   ///< all frequencies are divided by one factor
+  yarn,     ///< as llama3, blended by the frequency's index; cosines and sines are scaled too
+  longrope  ///< each frequency has its own factor
 };
 
 template <>
@@ -30,22 +30,23 @@ struct Names<RopeKind> {
 struct RopeScaling {
   RopeKind kind = RopeKind::llama3;
   Rational factor{1, 1};
-  /// Turns in the original context: of waves that are stretched whole, and of waves that are kept.
-  /// YaRN calls them beta_slow and beta_fast.
+  /// Rotations in the original context: below the first a frequency is divided by the whole factor,
+  /// above the second it is kept. YaRN's names are beta_slow and beta_fast.
   Rational low_freq_factor{1, 1};
   Rational high_freq_factor{1, 1};
   std::int64_t original_max_seq_len = 0;
-  Rational attention_factor{0, 1};  ///< of cosines and sines; 0: what the kind's formula says
-  /// LongRoPE's, of each frequency: for sequences within the original context, and for longer ones.
+  Rational attention_factor{0, 1};  ///< of cosines and sines; 0: by the kind's formula
+  /// LongRoPE's factor of each frequency, for sequences within the original context and longer
+  /// ones.
   std::vector<Rational> short_factors{};
   std::vector<Rational> long_factors{};
-  Rational score_magnitude{0, 1};  ///< YaRN's mscale_all_dim, of which query_scalar is made too
-  bool exact_range = false;        ///< YaRN blends between bounds that are not rounded
+  Rational score_magnitude{0, 1};  ///< YaRN's mscale_all_dim; query_scalar includes it
+  bool exact_range = false;        ///< YaRN does not round the bounds of its blend
 
   friend bool operator==(const RopeScaling&, const RopeScaling&) = default;
 };
 
-/// All that the plan needs to know of a model; the model's name is not part of it.
+/// Everything that a plan depends on in a model; the model's name is not part of it.
 struct ModelShape {
   Family family = Family::llama;
   std::int64_t vocab = 0;
@@ -60,43 +61,43 @@ struct ModelShape {
   bool qkv_bias = false;
   bool qk_norm = false;
   Activation activation = Activation::silu;
-  bool output_norms = false;         ///< what attention and MLP add to the residual is normed too
+  bool output_norms = false;         ///< norms after attention and MLP, before the residual add
   bool zero_centered_norms = false;  ///< norms multiply by 1 + weight
-  bool scaled_embedding = false;     ///< the embedding's output times the root of hidden
-  Rational rms_norm_eps{1, 100000};  ///< of layer norms too
+  bool scaled_embedding = false;     ///< the embedding's output is multiplied by sqrt(hidden)
+  Rational rms_norm_eps{1, 100000};  ///< also of layer norms
   Rational rope_theta{10000, 1};
   RopeScaling rope_scaling;
-  /// Elements of a head that RoPE turns, the first ones, of latent attention the last; 0: all.
+  /// Elements of a head that RoPE rotates: the first ones, in latent attention the last; 0: all.
   std::int64_t rotary_dim = 0;
   std::int64_t value_dim = 0;       ///< of a head's values; 0: head_dim
   std::int64_t query_latent = 0;    ///< elements of the latent vector of queries; 0: there is none
-  std::int64_t kv_latent = 0;       ///< of keys and values, without the part that turns
-  Rational local_rope_theta{0, 1};  ///< of layers that slide, unscaled; 0: they turn as all others
-  /// Tokens that attention of a layer that slides sees, the query's own the last of them.
+  std::int64_t kv_latent = 0;       ///< of keys and values, without the rotated part
+  Rational local_rope_theta{0, 1};  ///< of sliding-window layers, unscaled; 0: as all others
+  /// Tokens that a query sees in sliding-window layers, its own included.
   std::int64_t sliding_window = 0;
   std::vector<std::int64_t> sliding_layers{};  ///< ascending; empty where there is no window
-  Rational query_scalar{0, 1};                 ///< scores are divided by its root; 0 means head_dim
-  Rational score_cap{0, 1};    ///< scores s become cap * tanh(s / cap); 0: they stay
-  Rational logit_cap{0, 1};    ///< likewise the logits
-  bool fused_weights = false;  ///< checkpoints too have query, key and value as one, gate and up
+  Rational query_scalar{0, 1};  ///< attention logits are divided by its root; 0 means head_dim
+  Rational score_cap{0, 1};     ///< softcap of attention logits, cap * tanh(s / cap); 0: none
+  Rational logit_cap{0, 1};     ///< softcap of output logits; 0: none
+  bool fused_weights = false;   ///< checkpoints fuse query, key and value, and gate and up, too
   // Experts: MLPs of which a router chooses some for each token.
-  std::int64_t experts = 0;  ///< of a block that has any; 0: all blocks are dense
+  std::int64_t experts = 0;  ///< of a block with experts; 0: all blocks are dense
   std::int64_t experts_per_token = 0;
-  std::int64_t expert_intermediate = 0;  ///< of one expert; `intermediate` is of dense blocks
-  std::int64_t shared_intermediate = 0;  ///< of an expert that every token has; 0: there is none
-  std::vector<std::int64_t> dense_layers{};  ///< beside those with experts; ascending
+  std::int64_t expert_intermediate = 0;      ///< of one expert; `intermediate` is of dense blocks
+  std::int64_t shared_intermediate = 0;      ///< of the shared expert; 0: there is none
+  std::vector<std::int64_t> dense_layers{};  ///< of a model with experts; ascending
   bool normalised_routing = false;           ///< the weights of a token's experts sum to 1
-  Rational router_aux_loss{0, 1};            ///< of experts' balance in a sequence; 0: none
-  Rational router_z_loss{0, 1};              ///< of the router's logits; 0: none
-  /// Experts' SwiGLU: of gates up to the limit and ups within it, (up + 1) * gate * sigmoid(alpha *
-  /// gate). 0: the plain one.
+  Rational router_aux_loss{0, 1};            ///< coefficient of the load-balancing loss; 0: none
+  Rational router_z_loss{0, 1};              ///< coefficient of the router z-loss; 0: none
+  /// Clamped SwiGLU of experts: (up + 1) * gate * sigmoid(alpha * gate), with gate at most the
+  /// limit and up within +- the limit. 0: plain SwiGLU.
   Rational swiglu_limit{0, 1};
-  std::int64_t router_groups = 0;  ///< of experts, equally large; a token's are in some; 0: none
-  std::int64_t chosen_groups = 0;  ///< of a token: those of the best expert, or of the best two
-  /// Weights are sigmoids of logits, and choice goes by these and a number of each expert, which no
-  /// gradient changes. Else they are softmax's, and choice goes by them.
+  std::int64_t router_groups = 0;  ///< equal groups of experts, chosen before experts; 0: none
+  std::int64_t chosen_groups = 0;  ///< groups per token, ranked by their best expert or best two
+  /// Weights are sigmoids of the logits; experts are chosen by weight plus a correction of each
+  /// expert, which has no gradient. Else weights are a softmax, and experts are chosen by them.
   bool sigmoid_routing = false;
-  Rational routed_scale{0, 1};  ///< by which weights are multiplied at last; 0: they are not
+  Rational routed_scale{0, 1};  ///< factor of all routing weights; 0: none
   Rational swiglu_alpha{0, 1};
 
   friend bool operator==(const ModelShape&, const ModelShape&) = default;
@@ -111,29 +112,28 @@ struct ModelShape {
   }
   /// Columns of the attention output: heads * value_head_dim.
   [[nodiscard]] std::int64_t attention_width() const { return heads * value_head_dim(); }
-  /// Elements of what a latent vector gives to a head: its key but for what turns, its value.
+  /// Elements that a head gets from the latent vector: its key without the rotated part, its value.
   [[nodiscard]] std::int64_t key_value_dim() const {
     return head_dim - rotary_dim + value_head_dim();
   }
   [[nodiscard]] bool has_gated_shared() const {
     return shared_intermediate != 0 && !traits().names.shared_gate.empty();
   }
-  /// Columns of the MLP's first projection: gate and up, or what the activation is of.
+  /// Columns of the MLP's first projection: gate and up, or up alone.
   [[nodiscard]] std::int64_t gate_up_width() const {
     return traits().gated ? 2 * intermediate : intermediate;
   }
-  /// Elements of the weight of queries' norm, with that many heads, or of keys'.
+  /// Elements of the weight of the query or key norm; `of_heads`: query or key heads.
   [[nodiscard]] std::int64_t qk_norm_width(std::int64_t of_heads) const {
     return traits().whole_qk_norms ? of_heads * head_dim : head_dim;
   }
-  /// Elements of a head that RoPE turns.
+  /// Elements of a head that RoPE rotates.
   [[nodiscard]] std::int64_t rotated_dim() const { return rotary_dim != 0 ? rotary_dim : head_dim; }
   [[nodiscard]] bool slides(std::int64_t layer) const;
   [[nodiscard]] bool has_experts(std::int64_t layer) const;
-  /// The root of hidden as a number of that dtype, which it is computed in; 0 where nothing is
-  /// scaled.
+  /// sqrt(hidden) rounded to that dtype; 0 without scaled_embedding.
   [[nodiscard]] Rational embedding_scale(DType dtype) const;
-  /// The window of a layer in sequences of that length; 0 where it leaves out no token.
+  /// The window of a layer in sequences of that length; 0 where it covers all tokens.
   [[nodiscard]] std::int64_t window_of(bool sliding, std::int64_t seq_len) const {
     return sliding && sliding_window < seq_len ? sliding_window : 0;
   }
@@ -147,32 +147,32 @@ struct Names<UnitKind> {
                                                           "embedding_and_head"};
 };
 
-/// What a parameter does in its unit; the recipe finds its weights by role.
+/// A parameter's role in its unit; the recipe finds its weights by role.
 enum class ParameterRole {
   embedding,              ///< [vocab, hidden]; also the head's matrix when tied
   input_norm,             ///< [hidden]
   qkv,                    ///< [qkv_width, hidden]: query, key, value rows in this order
   qkv_bias,               ///< [qkv_width]
   q_norm,                 ///< [head_dim], or [heads * head_dim] of norms over all heads
-  k_norm,                 ///< likewise, of kv_heads
+  k_norm,                 ///< [head_dim] or [kv_heads * head_dim]
   attention_out,          ///< [hidden, heads * head_dim]
   post_norm,              ///< [hidden]
   gate_up,                ///< [2 * intermediate, hidden]: gate rows, then up rows, or up alone
   down,                   ///< [hidden, intermediate]
   final_norm,             ///< [hidden]
   head,                   ///< [vocab, hidden]
-  attention_output_norm,  ///< [hidden]: of what attention adds to the residual
-  mlp_output_norm,        ///< [hidden]: of what the MLP adds to it
+  attention_output_norm,  ///< [hidden]: after attention, before the residual is added
+  mlp_output_norm,        ///< [hidden]: after the MLP, before the residual is added
   position_embedding,     ///< [max_seq_len, hidden]
   input_norm_bias,        ///< [hidden], as those of the other norms
   post_norm_bias,
   final_norm_bias,
   attention_out_bias,  ///< [hidden]
-  gate_up_bias,        ///< as many as gate_up has rows
+  gate_up_bias,        ///< one per row of gate_up
   down_bias,           ///< [hidden]
   router,              ///< [experts, hidden]
-  /// [experts * 2 * expert_intermediate, hidden]: of each expert gate rows, then up rows, or both
-  /// in turn (interleaved_experts).
+  /// [experts * 2 * expert_intermediate, hidden]: for each expert gate rows, then up rows, or
+  /// alternating gate and up rows (interleaved_experts).
   experts_gate_up,
   experts_down,          ///< [experts * hidden, expert_intermediate]
   shared_gate_up,        ///< [2 * shared_intermediate, hidden]
@@ -180,9 +180,9 @@ enum class ParameterRole {
   shared_gate,           ///< [1, hidden]
   sinks,                 ///< [heads]
   router_bias,           ///< [experts]
-  experts_gate_up_bias,  ///< [experts * 2 * expert_intermediate], as the rows of experts_gate_up
+  experts_gate_up_bias,  ///< [experts * 2 * expert_intermediate], one per row of experts_gate_up
   experts_down_bias,     ///< [experts * hidden]
-  // Of latent attention: from a row to the latent vector and from there to heads.
+  // Latent attention: from a row to the latent vector and from there to heads.
   q,                  ///< [heads * head_dim, hidden]; or the next three
   q_a,                ///< [query_latent, hidden]
   q_a_norm,           ///< [query_latent]
@@ -273,8 +273,8 @@ struct Names<ParameterRole> {
                                                            "down_lora_b"};
 };
 
-/// A checkpoint tensor that a fused parameter holds: its name and its rows of dim 0. Of families
-/// whose checkpoints have experts as one tensor (interleaved_experts) each part is an expert's.
+/// A checkpoint tensor inside a fused parameter: its name and its rows of dim 0. In families whose
+/// checkpoints have all experts as one tensor (interleaved_experts) each part is one expert's.
 struct ParameterPart {
   std::string name;
   std::int64_t rows = 0;
@@ -282,8 +282,8 @@ struct ParameterPart {
   friend bool operator==(const ParameterPart&, const ParameterPart&) = default;
 };
 
-/// One parameter as it is run. Fused ones (qkv, gate_up) list the checkpoint's tensors in order;
-/// a parameter that is not fused has no parts and carries the checkpoint's own name.
+/// One parameter in the layout of the kernels. Fused ones (qkv, gate_up) list the checkpoint's
+/// tensors in order; others have no parts and have the checkpoint's name.
 struct Parameter {
   std::string name;
   ParameterRole role = ParameterRole::embedding;
@@ -292,19 +292,19 @@ struct Parameter {
   DType dtype = DType::bf16;
   UnitId unit;
   bool decay = false;  ///< weight decay applies: matrices only
-  /// Checkpoints hold it, or each expert's part of it, as [inputs, outputs]; `shape` is [outputs,
-  /// inputs] all the same.
+  /// Checkpoints hold it, or each expert's part of it, as [inputs, outputs]. `shape` is [outputs,
+  /// inputs] nevertheless.
   bool transposed = false;
 
   [[nodiscard]] std::int64_t elements() const;
-  /// Elements of one row: product of all dims but the first; 1 for a vector.
+  /// Elements of one row: all dims but the first; 1 for a vector.
   [[nodiscard]] std::int64_t row_elements() const;
 };
 
-/// Whether a parameter of that name is one that no gradient ever changes.
+/// Whether the parameter never has a gradient.
 [[nodiscard]] bool never_trains(std::string_view name);
 
-/// What is gathered as one, in forward order.
+/// Parameters that are gathered as one. Units are in forward order.
 struct Unit {
   UnitId id;
   std::string name;  ///< "embedding", "layers.3", "head", "embedding_head"
@@ -318,19 +318,19 @@ struct Model {
   std::vector<Parameter> parameters;  ///< in unit order, then layout order
 
   [[nodiscard]] std::int64_t parameter_count() const;
-  /// Without the experts that a token does not choose.
+  /// Parameters without the experts that a token does not choose.
   [[nodiscard]] std::int64_t active_parameter_count() const;
 };
 
 /// The units and parameters of a shape. Layout order in a block: [input_norm], qkv, [qkv_bias],
 /// [q_norm, k_norm], attention_out, [attention_output_norm], [post_norm], gate_up, down,
 /// [mlp_output_norm]; with experts router, experts_gate_up, experts_down, [shared_gate_up,
-/// shared_down, shared_gate] in place of gate_up and down; a bias stands behind its weight, the
-/// table of positions behind the embedding. With tied embeddings the embedding and the final norm
-/// form one unit, first in order. Parameters have dtype `dtype`.
+/// shared_down, shared_gate] in place of gate_up and down; a bias follows its weight, the table of
+/// positions follows the embedding. With tied embeddings the embedding and the final norm form one
+/// unit, first in order. Parameters have dtype `dtype`.
 [[nodiscard]] Model make_model(const ModelShape& shape, DType dtype);
 
-/// make_model(shape).parameter_count(), sooner where there are thousands of experts.
+/// make_model(shape).parameter_count(), but fast even with thousands of experts.
 [[nodiscard]] std::int64_t parameter_count(const ModelShape& shape);
 
 }  // namespace mfsdp

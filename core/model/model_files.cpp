@@ -1,4 +1,4 @@
-// Built-in models and paths: which file a name stands for.
+// Finds the config.json of a built-in model or a path.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -18,7 +18,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-/// Far above any config.json; keeps a mistyped path to weights from being read whole.
+/// Far above any config.json, so that a mistyped path to weights is not read.
 constexpr std::size_t kLargestFile = std::size_t{16} << 20;
 constexpr std::size_t kSuggestions = 3;
 
@@ -46,8 +46,8 @@ bool is_plain_name(const std::string& text) {
          text.find('\0') == std::string::npos;
 }
 
-/// What Hugging Face's names add to those of the models: who published them, and for what they
-/// were tuned.
+/// Parts of names on Hugging Face's hub that are not part of the model's name: the publisher, and
+/// the purpose of fine-tuning.
 constexpr std::array<std::string_view, 6> kIdleWords{"meta", "hf",   "instruct",
                                                      "chat", "base", "it"};
 
@@ -70,8 +70,8 @@ std::string squashed(std::string_view name) {
   return all;
 }
 
-/// Versions that have the shape of a built-in model of another name. Llama 3.1 and 3.3 differ from
-/// what they are listed under in nothing; Llama 3 has a shorter context and unscaled RoPE.
+/// Versions with the shape of a built-in model of another name. Llama 3.1 and 3.3 equal theirs;
+/// Llama 3 has a shorter context and unscaled RoPE.
 constexpr std::array<std::pair<std::string_view, std::string_view>, 13> kVersions{
     {{"deepseekr1", "deepseek_v3"},
      {"deepseekv30324", "deepseek_v3"},
@@ -87,7 +87,7 @@ constexpr std::array<std::pair<std::string_view, std::string_view>, 13> kVersion
      {"olmoe1b7b0924", "olmoe_1b_7b"},
      {"phi3mini4k", "phi3_mini"}}};
 
-/// The built-in model that people call so, if one is.
+/// The built-in model with that name in another spelling, if there is one.
 std::optional<std::string> built_in_name(const std::string& name, const fs::path& models_dir) {
   const std::string asked = squashed(name);
   for (const auto& [version, built_in] : kVersions)

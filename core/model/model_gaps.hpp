@@ -1,5 +1,4 @@
-// What a config.json asks for that changes values and no byte: plans are made as if it were not
-// there.
+// Settings of a config.json that change values but no size: plans ignore them.
 #pragma once
 
 #include <string>
@@ -8,13 +7,13 @@
 namespace mfsdp {
 
 struct ModelGaps {
-  std::string rope_type = {};  ///< of RoPE's scaling, where the table is not made: "yarn"
-  std::string rope_why = {};   ///< in the file's words, where it is not for the type alone
+  std::string rope_type = {};  ///< RoPE scaling whose table is not computed: "yarn"
+  std::string rope_why = {};   ///< the fields that prevent it, where it is not the type
 
   friend bool operator==(const ModelGaps&, const ModelGaps&) = default;
 };
 
-/// What a plan does not compute, a line each, with what that does to a prediction.
+/// One line for each gap: what a plan does not compute, and the effect on a prediction.
 [[nodiscard]] std::vector<std::string> gap_lines(const ModelGaps& gaps);
 
 }  // namespace mfsdp

@@ -40,12 +40,12 @@ Result<void> check_heads(const ModelShape& shape, const std::string& where) {
                                    "({}), got {}",
                                    shape.heads, shape.kv_heads));
   if (shape.head_dim % 2 != 0)
-    return fail(where, fmt::format("head_dim: expected an even number (RoPE turns pairs), got {}",
+    return fail(where, fmt::format("head_dim: expected an even number (RoPE rotates pairs), got {}",
                                    shape.head_dim));
   return {};
 }
 
-/// Layers in ascending order, each of the model.
+/// Checks that layers ascend and exist.
 Result<void> check_layers(const std::vector<std::int64_t>& layers, const ModelShape& shape,
                           std::string_view field, const std::string& where) {
   std::int64_t last = -1;
@@ -58,7 +58,7 @@ Result<void> check_layers(const std::vector<std::int64_t>& layers, const ModelSh
   return {};
 }
 
-/// All that is said of experts, or nothing.
+/// Fields of experts are set together or not at all.
 Result<void> check_experts(const ModelShape& shape, const std::string& where) {
   const auto wrong = [&](std::string_view field, std::string_view expected, std::int64_t got) {
     return fail(where, fmt::format("{}: expected {}, got {}", field, expected, got));
@@ -74,7 +74,9 @@ Result<void> check_experts(const ModelShape& shape, const std::string& where) {
                       shape.swiglu_alpha == Rational{} && !shape.sigmoid_routing &&
                       shape.router_groups == 0 && shape.chosen_groups == 0 &&
                       shape.routed_scale == Rational{};
-    return none ? Result<void>{} : wrong("num_experts", "experts, as more is said of them", 0);
+    return none
+               ? Result<void>{}
+               : wrong("num_experts", "a number of experts, as other fields of experts are set", 0);
   }
   if (shape.experts_per_token < 1 || shape.experts_per_token > shape.experts)
     return wrong("num_experts_per_tok", fmt::format("an integer from 1 to {}", shape.experts),
@@ -116,13 +118,13 @@ Result<void> check_experts(const ModelShape& shape, const std::string& where) {
       return fail(where,
                   fmt::format("{}: expected a number above 0, got {}", field, value.value()));
   if ((shape.swiglu_limit.num == 0) != (shape.swiglu_alpha.num == 0))
-    return fail(where, "swiglu_limit: expected it beside swiglu_alpha, or neither");
+    return fail(where, "swiglu_limit: expected swiglu_alpha too, or neither");
   return {};
 }
 
 bool positive(const Rational& value) { return value.den > 0 && value.num > 0; }
 
-/// The context that a scaling begins from.
+/// The original context of a scaling.
 Result<void> check_original(const RopeScaling& scaling, const std::string& where) {
   if (scaling.original_max_seq_len < 1 || scaling.original_max_seq_len > ShapeLimits::dim)
     return fail(where, fmt::format("rope_scaling.original_max_position_embeddings: expected an "
@@ -131,7 +133,7 @@ Result<void> check_original(const RopeScaling& scaling, const std::string& where
   return {};
 }
 
-/// One factor for each frequency, each a positive number.
+/// Checks that there is one positive factor for each frequency.
 Result<void> check_factors(const std::vector<Rational>& factors, std::int64_t frequencies,
                            std::string_view field, const std::string& where) {
   if (std::ssize(factors) != frequencies)
@@ -143,8 +145,8 @@ Result<void> check_factors(const std::vector<Rational>& factors, std::int64_t fr
   return {};
 }
 
-/// Between which turns frequencies are blended. Of YaRN both ends may be one: the step between what
-/// is kept and what is stretched is a sharp one then, as in Kimi-K2.
+/// The range in which frequencies are blended. In YaRN its ends may be equal, as in Kimi-K2: then
+/// nothing is blended.
 Result<void> check_blend(const RopeScaling& scaling, const std::string& where) {
   const bool is_yarn = scaling.kind == RopeKind::yarn;
   const std::string_view low = is_yarn ? "beta_slow" : "low_freq_factor";
@@ -170,9 +172,9 @@ Result<void> check_scaling(const ModelShape& shape, const std::string& where) {
     return fail(where, "rope_scaling.attention_factor: expected a number above 0");
   if (scaling.kind != RopeKind::longrope &&
       !(scaling.short_factors.empty() && scaling.long_factors.empty()))
-    return fail(where, "rope_scaling.short_factor: expected none but of longrope");
+    return fail(where, "rope_scaling.short_factor: expected it for longrope only");
   if (scaling.exact_range && scaling.kind != RopeKind::yarn)
-    return fail(where, "rope_scaling.truncate: expected it of yarn alone");
+    return fail(where, "rope_scaling.truncate: expected it for yarn only");
   if (scaling.kind == RopeKind::linear) return {};
   if (scaling.kind == RopeKind::longrope) {
     const std::int64_t frequencies = shape.rotated_dim() / 2;
@@ -194,9 +196,9 @@ Result<void> check_reals(const ModelShape& shape, const std::string& where) {
   return check_scaling(shape, where);
 }
 
-/// Windows, soft caps, and what RoPE turns.
+/// Sliding windows, logit softcaps, and the elements that RoPE rotates.
 Result<void> check_attention(const ModelShape& shape, const std::string& where) {
-  // All of a head is 0, so that a shape is stated in one way.
+  // A whole head is stated as 0, so that equal models have equal shapes.
   if (shape.rotary_dim < 0 || shape.rotary_dim >= shape.head_dim || shape.rotary_dim % 2 != 0)
     return fail(where, fmt::format("partial_rotary_factor: expected an even number of elements, "
                                    "fewer than a head's {}, got {}",
@@ -223,8 +225,7 @@ Result<void> check_attention(const ModelShape& shape, const std::string& where) 
   return {};
 }
 
-/// What a family's blocks fix: its recipe has kernels for these shapes alone. What is named is no
-/// field of its config.json.
+/// Shapes that a family's recipe has kernels for. Its config.json has no fields for these.
 Result<void> check_family(const ModelShape& shape, const std::string& where) {
   const FamilyTraits& traits = shape.traits();
   struct Need {
@@ -236,18 +237,18 @@ Result<void> check_family(const ModelShape& shape, const std::string& where) {
   const std::array needs{
       Need{traits.input_norms || shape.output_norms, "norms of what attention and MLP add"},
       Need{traits.rotates || !shape.qk_norm, "no norms of query and key, which come with RoPE"},
-      Need{traits.rotates || plain_rope, "no RoPE, and nothing said of it"},
+      Need{traits.rotates || plain_rope, "no RoPE and no settings of it"},
       Need{traits.rotates || !shape.scaled_embedding, "an embedding that is not scaled"},
       Need{!traits.layer_norms || !(shape.output_norms || shape.zero_centered_norms),
-           "layer norms before attention and MLP alone"},
+           "layer norms before attention and MLP only"},
       Need{traits.gated || shape.activation == Activation::gelu_tanh, "GELU in its tanh form"},
       Need{traits.gated || shape.fused_weights, "one tensor of query, key and value"},
       Need{!traits.only_experts || (shape.experts != 0 && shape.dense_layers.empty()),
            "experts in every layer"},
       Need{shape.experts == 0 || (traits.gated && traits.input_norms && !shape.output_norms),
-           "no experts, or norms before attention and MLP alone"},
+           "no experts, or norms before attention and MLP only"},
       Need{shape.experts == 0 || shape.activation == Activation::silu, "experts with SwiGLU"},
-      Need{shape.experts == 0 || !shape.fused_weights, "no fused weights beside experts"},
+      Need{shape.experts == 0 || !shape.fused_weights, "no fused weights with experts"},
       Need{traits.latent_attention == (shape.kv_latent != 0), "a latent vector of keys and values"},
       Need{shape.kv_latent >= 0 && shape.query_latent >= 0 && shape.value_dim >= 0 &&
                (traits.latent_attention || (shape.query_latent == 0 && shape.value_dim == 0)),
@@ -255,7 +256,7 @@ Result<void> check_family(const ModelShape& shape, const std::string& where) {
       Need{!traits.latent_attention || (shape.kv_heads == shape.heads && shape.rotary_dim != 0 &&
                                         shape.experts != 0 && !shape.qkv_bias && !shape.qk_norm &&
                                         !shape.fused_weights && !shape.zero_centered_norms),
-           "experts, and heads with keys of their own, of which a part turns"},
+           "experts, and a key for each head with a rotated part"},
       Need{traits.latent_attention || (!shape.sigmoid_routing && shape.router_groups == 0),
            "a router with softmax over all experts"},
       Need{!traits.latent_attention ||
@@ -264,7 +265,7 @@ Result<void> check_family(const ModelShape& shape, const std::string& where) {
       Need{!traits.sinks || (shape.qkv_bias && !shape.qk_norm),
            "biases of query, key and value, and no norms of them"},
       Need{shape.shared_intermediate == 0 || shape.swiglu_limit.num == 0,
-           "no shared expert beside a clamped SwiGLU"},
+           "no shared expert with a clamped SwiGLU"},
   };
   for (const Need& need : needs)
     if (!need.met)
@@ -272,7 +273,7 @@ Result<void> check_family(const ModelShape& shape, const std::string& where) {
   return {};
 }
 
-/// Adds up the parameters part by part, so that the error can name the field that went too far.
+/// Adds up the parameters part by part, so that the error can name the field that is too large.
 Result<void> check_count(const ModelShape& shape, const std::string& where) {
   std::string_view field = "intermediate_size";
   const auto too_many = [&] {
@@ -304,7 +305,7 @@ Result<void> check_count(const ModelShape& shape, const std::string& where) {
 
 namespace {
 
-/// From rows to queries, keys and values by way of latent vectors.
+/// Matrices from rows to latent vectors, and from these to queries, keys and values.
 std::int64_t latent_matrix_elements(const ModelShape& shape) {
   const std::int64_t queries = checked_mul(shape.heads, shape.head_dim);
   const std::int64_t q = shape.query_latent == 0
@@ -328,7 +329,7 @@ std::int64_t block_matrix_elements(const ModelShape& shape, bool has_experts) {
   if (has_experts) {
     mlp = product_of(3, shape.experts, shape.hidden, shape.expert_intermediate);
     mlp = checked_add(mlp, product_of(shape.experts, shape.hidden));
-    // A shared one may have a gate too, a row.
+    // A shared expert may have a gate, which is one row.
     if (shape.shared_intermediate != 0)
       mlp = checked_add(
           mlp, checked_mul(3 * shape.shared_intermediate + (shape.has_gated_shared() ? 1 : 0),

@@ -1,4 +1,4 @@
-// What makes a model shape sane, stated once for config.json files and for plans.
+// Checks of a model shape, for config.json files and for plans.
 #pragma once
 
 #include <cstdint>
@@ -10,25 +10,25 @@
 
 namespace mfsdp {
 
-/// Largest values of a shape's fields. They keep every product that a shape's accessors form
-/// inside 63 bits; whatever is larger is no model but a mistake.
+/// Largest values of a shape's fields. Within them no multiplication in a shape's accessors exceeds
+/// 63 bits; larger values are mistakes.
 struct ShapeLimits {
   static constexpr std::int64_t dim = (std::int64_t{1} << 31) - 1;
-  /// A plan takes time and memory by layer, some 1.5 ms and 160 KB; models have some hundreds.
+  /// A plan takes some 1.5 ms and 160 KB per layer; models have a few hundred layers at most.
   static constexpr std::int64_t layers = 4096;
   static constexpr std::int64_t heads = std::int64_t{1} << 20;  ///< also of head_dim
   static constexpr std::int64_t experts = 1 << 16;
-  /// Exclusive. Counts below 2^53 survive a trip through JSON readers that use doubles.
+  /// Exclusive. JSON readers that use doubles keep counts below 2^53 exact.
   static constexpr std::int64_t parameters = std::int64_t{1} << 53;
 };
 
-/// Parameters of one block, dense or with experts, that are matrices. Throws OverflowError.
+/// Elements of all matrices of one block, dense or with experts. Throws OverflowError.
 [[nodiscard]] std::int64_t block_matrix_elements(const ModelShape& shape, bool has_experts = false);
 
-/// All parameters of one block: matrices, norms and biases. Throws OverflowError.
+/// Elements of all parameters of one block: matrices, norms and biases. Throws OverflowError.
 [[nodiscard]] std::int64_t block_elements(const ModelShape& shape, bool has_experts = false);
 
-/// Parameters of experts that a token does not choose, of all blocks: what is active is the rest.
+/// Elements of the experts that a token does not choose, over all blocks; the others are active.
 /// Throws OverflowError.
 [[nodiscard]] std::int64_t unchosen_elements(const ModelShape& shape);
 

@@ -12,18 +12,17 @@ namespace mfsdp {
 namespace {
 
 struct Unmodelled {
-  std::string_view part;  ///< of the name: small letters, no dashes, blanks or underscores
+  std::string_view part;  ///< of the name: lower case, no dashes, blanks or underscores
   std::string_view what;
 };
 
 constexpr std::string_view kModelled = {};  ///< by a recipe, though not built in
 
-/// The first that matches counts, so narrower parts stand before wider ones. Where models of one
-/// beginning differ, each that is known has a row, and the others have none: a config.json says
-/// what they have.
+/// The first match applies, so longer parts come before shorter ones. Where models with one prefix
+/// differ, each known one has a row; for the others the config.json decides.
 constexpr std::array kUnmodelled{
-    Unmodelled{.part = "deepseekmoe", .what = "experts of DeepSeek's kind beside plain attention"},
-    Unmodelled{.part = "deepseekv3.2", .what = "attention to chosen tokens"},
+    Unmodelled{.part = "deepseekmoe", .what = "DeepSeek's experts with plain attention"},
+    Unmodelled{.part = "deepseekv3.2", .what = "sparse attention"},
     Unmodelled{.part = "kimilinear", .what = foreign_words::kLinear},
     Unmodelled{.part = "gemma3n",
                .what = "layers that share keys and values, and sparse activations"},
@@ -42,8 +41,7 @@ constexpr std::array kUnmodelled{
                    "norms over all of a layer's heads, RoPE of a part of each head, and experts "
                    "routed by sigmoids"},
     Unmodelled{.part = "minimaxtext", .what = foreign_words::kLinear},
-    Unmodelled{.part = "dbrx",
-               .what = "layer norms, and queries, keys and values that are cut off"},
+    Unmodelled{.part = "dbrx", .what = "layer norms, and clipped queries, keys and values"},
     Unmodelled{.part = "jamba", .what = foreign_words::kStateSpace},
     Unmodelled{.part = "mamba", .what = foreign_words::kStateSpace},
     Unmodelled{.part = "zamba", .what = foreign_words::kStateSpace},
@@ -78,8 +76,8 @@ constexpr std::array kUnmodelled{
 
 constexpr std::string_view kSeparators = "-_ /";
 
-/// Whether one of the name's words, or several after each other, begin with the part: "phi" is in
-/// "microsoft/Phi-4", not in "dolphin".
+/// Whether the part is at the beginning of a word of the name: "phi" is in "microsoft/Phi-4", not
+/// in "dolphin".
 bool has_word(std::string_view name, std::string_view part) {
   for (std::size_t i = 0; i < name.size(); ++i) {
     const bool begins_word = i == 0 || kSeparators.find(name[i - 1]) != std::string_view::npos;
@@ -93,7 +91,7 @@ bool has_word(std::string_view name, std::string_view part) {
 std::optional<std::string_view> what_is_not_modelled(std::string_view name) {
   constexpr std::size_t longest = 200;  // no name is longer
   if (name.size() > longest) return std::nullopt;
-  // Distilled models have the layers of what they were distilled into.
+  // A distilled model has the layers of the student model.
   if (has_word(name, "distill")) return std::nullopt;
   const auto found = std::ranges::find_if(
       kUnmodelled, [&](const Unmodelled& family) { return has_word(name, family.part); });

@@ -1,5 +1,4 @@
-// Models that people ask for by name and that no recipe computes. Of a config.json its fields say
-// what it has (foreign_types.hpp).
+// Known model names that no recipe computes. For a config.json see foreign_types.hpp.
 #pragma once
 
 #include <optional>
@@ -8,9 +7,9 @@
 
 namespace mfsdp {
 
-/// What a family has that the recipe has not, for messages: "mixtures of experts". `name`: a
-/// model's name as people write it, with or without its organisation. None for families that are
-/// modelled and for names that nothing is known of.
+/// The part of a model that no recipe has, for messages: "mixtures of experts". `name`: a model's
+/// name as users write it, with or without its organisation. None for modelled families and for
+/// unknown names.
 [[nodiscard]] std::optional<std::string_view> what_is_not_modelled(std::string_view name);
 
 /// "mixtral is not modelled: it has a mixture of experts (docs/reference/limits.md)"

@@ -1,4 +1,4 @@
-// Whose kernels compute attention on GPUs.
+// The attention kernels on GPUs: our own or cuDNN's.
 #pragma once
 
 #include <array>
@@ -10,8 +10,8 @@
 
 namespace mfsdp {
 
-/// Who computes attention in bf16 on GPUs: mfsdp-exec's own kernels where they take the call, else
-/// cuDNN.
+/// Kernels of bf16 attention on GPUs. `warpgroups`: mfsdp-exec's own where they support the call,
+/// else cuDNN's.
 enum class AttentionChoice { warpgroups, cudnn };
 
 template <>
@@ -19,11 +19,11 @@ struct Names<AttentionChoice> {
   static constexpr std::array<std::string_view, 2> values{"warpgroups", "cudnn"};
 };
 
-/// The fact of topic "software" by which a measured run says its AttentionChoice. Runs without it
-/// had cuDNN's.
+/// The fact of topic "software" that holds the AttentionChoice of a measured run. Runs without it
+/// used cuDNN.
 inline constexpr std::string_view kAttentionFact = "attention";
 
-/// What of a call in bf16 decides whether mfsdp-exec's own kernels take it.
+/// The properties of a bf16 call that decide whether mfsdp-exec's own kernels support it.
 struct AttentionTraits {
   std::int64_t seq_len = 0;
   std::int64_t heads = 0;  ///< of queries
@@ -33,17 +33,16 @@ struct AttentionTraits {
   bool soft_cap = false;
   bool documents = false;  ///< masked between documents
   bool backward = false;
-  bool deterministic = false;  ///< equal bits are asked for
+  bool deterministic = false;  ///< equal bits are required
 };
 
-/// Tokens of a sequence that the own kernels compute at a time, queries forward and keys backward.
+/// Tokens in a tile of our own kernels: queries in forward, keys in backward.
 inline constexpr std::int64_t kWarpgroupTokens = 128;
-/// Queries at a time, backward, of which a head keeps two floats each in its rows of dQ.
+/// Queries in a tile of backward. A head keeps two floats for each in its rows of dQ.
 inline constexpr std::int64_t kWarpgroupBackwardQueries = 64;
 
-/// Whether the own kernels compute such a call on a GPU that can run them: heads of 64 or 128,
-/// whole tiles, one document in a sequence, no window and no soft cap; backward, equal bits are not
-/// theirs.
+/// Whether our own kernels support a call on a GPU that can run them: heads of 64 or 128, whole
+/// tiles, one document per sequence, no window and no softcap; not deterministic backward.
 [[nodiscard]] constexpr bool warpgroups_take(const AttentionTraits& a) {
   if (a.soft_cap || a.documents || (a.window != 0 && a.window < a.seq_len)) return false;
   if ((a.head_dim != 64 && a.head_dim != 128) || a.value_dim != a.head_dim) return false;

@@ -14,25 +14,26 @@
 #include "core/plan/index.hpp"
 #include "core/plan/job.hpp"
 #include "core/plan/structure_faults.hpp"
+#include "core/plan/transport.hpp"
 
 namespace mfsdp {
 namespace {
 
-/// Tables of events by segments stay in proportion to the file.
+/// Limits tables of events by segments.
 constexpr std::size_t kMostSegments = 64;
-/// Runs of ops in a step: what is priced and summed of each stays far from 63 bits.
+/// Limits runs of ops in a step, so that sums over them stay far below 63 bits.
 constexpr Int128 kMostRuns = std::int64_t{1} << 27;
-/// More than the memory of any GPU, and few enough that its time at any bandwidth is a number.
+/// More than the memory of any GPU, and small enough for times at any bandwidth.
 constexpr std::int64_t kMostKernelBytes = std::int64_t{1} << 50;
 
-/// Whether a grid other than pp, which is of both, has one of the axes.
+/// Whether the grid has one of the axes other than pp, which is on both grids.
 bool has_any(const std::vector<MeshAxis>& grid, const std::vector<Axis>& axes) {
   return std::ranges::any_of(grid, [&](const MeshAxis& on) {
     return on.axis != Axis::pp && std::ranges::find(axes, on.axis) != axes.end();
   });
 }
 
-/// Whether two classes lie at other indices of some axis.
+/// Whether two classes have different indices on some axis.
 bool are_apart(const RankClass& a, const RankClass& b) {
   return std::ranges::any_of(a.at, [&](const MeshPlace& place) {
     return std::ranges::any_of(b.at, [&](const MeshPlace& theirs) {
@@ -41,10 +42,10 @@ bool are_apart(const RankClass& a, const RankClass& b) {
   });
 }
 
-/// What a program is beside a structure that holds: that of its configuration.
+/// Checks that a program with a valid structure agrees with its configuration.
 class ConfiguredCheck {
  public:
-  /// `is_part`: other classes have the rest of the mesh.
+  /// `is_part`: other programs have the other ranks of the mesh.
   explicit ConfiguredCheck(const Program& program, bool is_part)
       : program_(program),
         is_part_(is_part),
@@ -66,7 +67,7 @@ class ConfiguredCheck {
   }
 
  private:
-  /// Each rank of the configured mesh is of one class. Stages of a pipeline run plans of their own.
+  /// Each rank of the configured mesh is in one class. Stages of a pipeline are separate classes.
   Result<void> check_ranks() {
     const Mesh& mesh = program_.config.mesh;
     const std::vector<RankClass>& classes = program_.classes;
@@ -92,7 +93,7 @@ class ConfiguredCheck {
     return {};
   }
 
-  /// A class has the ranks that lie where it says, all of the mesh where it says nothing.
+  /// The number of ranks of a class agrees with its indices; without these it has the whole mesh.
   Result<void> check_class(const RankClass& ranks_class, const std::string& where) {
     const Mesh& mesh = program_.config.mesh;
     std::int64_t ranks = mesh.world_size();
@@ -100,7 +101,7 @@ class ConfiguredCheck {
       const auto& [axis, index] = ranks_class.at[i];
       const std::string place = fmt::format("{}.at[{}]", where, i);
       if (std::ranges::count(ranks_class.at, axis, &MeshPlace::axis) > 1)
-        return fail(place + ".axis", fmt::format("{} stands here twice", to_string(axis)));
+        return fail(place + ".axis", fmt::format("{} is repeated", to_string(axis)));
       if (index >= mesh.size(axis))
         return fail(place + ".index", fmt::format("expected less than the {} ranks on {}, got {}",
                                                   mesh.size(axis), to_string(axis), index));
@@ -108,8 +109,8 @@ class ConfiguredCheck {
     }
     const bool is_only_one = !is_part_ && program_.classes.size() == 1 && ranks_class.at.empty();
     if (!is_only_one && ranks_class.ranks != ranks)
-      return fail(where + ".ranks",
-                  fmt::format("expected the {} that lie there, got {}", ranks, ranks_class.ranks));
+      return fail(where + ".ranks", fmt::format("expected {} by its place in the mesh, got {}",
+                                                ranks, ranks_class.ranks));
     return {};
   }
 
@@ -121,7 +122,7 @@ class ConfiguredCheck {
       for (std::size_t a = 0; a < axes.size(); ++a) {
         if (std::ranges::count(axes, axes[a]) > 1)
           return fail(fmt::format("communicators[{}].axes[{}]", i, a),
-                      fmt::format("{} stands here twice", to_string(axes[a])));
+                      fmt::format("{} is repeated", to_string(axes[a])));
         size = checked_mul(size, mesh.size(axes[a]));
       }
       if (has_any(mesh.dense, axes) && has_any(mesh.experts, axes))
@@ -136,9 +137,9 @@ class ConfiguredCheck {
     return check_used(program_.config.reduce, "reduce");
   }
 
-  /// Where shards are shared, some communicator goes by what is configured.
+  /// If shards are shared, some communicator has the configured transport.
   Result<void> check_used(Transport configured, const char* field) {
-    if (configured == Transport::nccl || program_.config.mesh.size(Axis::dp_shard) == 1 ||
+    if (!traits_of(configured).uses_windows || program_.config.mesh.size(Axis::dp_shard) == 1 ||
         std::ranges::find(program_.communicators, configured, &Communicator::transport) !=
             program_.communicators.end())
       return {};
@@ -182,7 +183,7 @@ class ConfiguredCheck {
     return {};
   }
 
-  /// What goes from window to window goes as configured: weights by `gather`, gradients by
+  /// Collectives over registered memory have the configured transport: weights `gather`, gradients
   /// `reduce`.
   template <class Place>
   Result<void> check_transport(const Collective& collective, Place place) {
@@ -190,11 +191,12 @@ class ConfiguredCheck {
         program_.communicators[communicators_[collective.communicator]];
     const bool gathers = collective.kind == CollectiveKind::all_gather;
     const Transport configured = gathers ? program_.config.gather : program_.config.reduce;
-    if (communicator.transport == Transport::nccl || communicator.transport == configured)
+    if (!traits_of(communicator.transport).uses_windows || communicator.transport == configured)
       return {};
-    return fail(place() + ".body.collective.communicator",
-                fmt::format("goes by {}, where config.{} is {}", to_string(communicator.transport),
-                            gathers ? "gather" : "reduce", to_string(configured)));
+    return fail(
+        place() + ".body.collective.communicator",
+        fmt::format("has transport {}, but config.{} is {}", to_string(communicator.transport),
+                    gathers ? "gather" : "reduce", to_string(configured)));
   }
 
   /// All transient buffers of a pool are acquired on one stream.
@@ -211,8 +213,8 @@ class ConfiguredCheck {
     return {};
   }
 
-  /// What a kernel is said to cost, if anything, is what its attributes come to, and no loss is of
-  /// more rows than there are logits at one time.
+  /// A kernel's stated cost, if any, is the cost of its attributes, and no loss has more rows than
+  /// logits are live at once.
   template <class Place>
   Result<void> check_costs(const Kernel& kernel, Place place) const {
     const KernelSpec* spec = spec_of(kernel);
@@ -238,7 +240,7 @@ class ConfiguredCheck {
   IdIndex<CommunicatorId> communicators_;
   IdIndex<PoolId> pools_;
   IdIndex<BufferId> buffers_;
-  std::vector<std::optional<StreamId>> acquiring_;  // by pool, in the plan that is checked
+  std::vector<std::optional<StreamId>> acquiring_;  // by pool, in the current plan
 };
 
 Result<void> check_program(const Program& program, bool is_part) {
@@ -249,7 +251,7 @@ Result<void> check_program(const Program& program, bool is_part) {
   return ConfiguredCheck(program, is_part).run();
 }
 
-/// A part has one class; all parts share the configuration.
+/// Each program of a job has one class; all have one configuration.
 std::string place_in_job(std::size_t c, const std::string& where) {
   constexpr std::string_view kOnlyClass = "classes[0]";
   if (where.starts_with("config")) return where;

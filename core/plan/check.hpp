@@ -1,5 +1,5 @@
-// Whether a program is a plan: the one list of what readers of plans, the proofs and those who run
-// plans take for granted. No schedule is judged here.
+// Checks a program against the rules that readers of plans, proofs and backends rely on. The
+// schedule is not checked here.
 #pragma once
 
 #include "core/base/error.hpp"
@@ -7,11 +7,11 @@
 
 namespace mfsdp {
 
-/// Checks that the configuration is valid and the program has no structure_faults(); that ranks,
-/// communicators, parameters, microbatches and how groups are cut are the configured ones; that
-/// segment boundaries agree, the transient buffers of a pool are acquired on one stream, kernels
-/// cost what their attributes come to, and there is no horde of segments. The error names the place
-/// as a path into the JSON.
+/// Checks the following; the error names the place as a path into the JSON. The configuration is
+/// valid and the program has no structure_faults(). Ranks, communicators, parameters, microbatches
+/// and the sharding of groups are the configured ones. Segment boundaries agree, and their number
+/// is limited. The transient buffers of a pool are acquired on one stream. Kernels have the costs
+/// of their attributes.
 [[nodiscard]] Result<void> check_structure(const Program& program);
 
 }  // namespace mfsdp

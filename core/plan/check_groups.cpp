@@ -16,7 +16,7 @@
 namespace mfsdp {
 namespace {
 
-/// Axes of one rank cut nothing.
+/// The axes of more than one rank; others do not shard.
 std::vector<Axis> several(std::vector<Axis> axes, const Mesh& mesh) {
   std::erase_if(axes, [&](Axis axis) { return mesh.size(axis) == 1; });
   return axes;
@@ -54,7 +54,7 @@ class GroupCheck {
       const AxisPlacement& on = placement[i];
       const std::string place = fmt::format("{}[{}]", where, i);
       if (std::ranges::count(placement, on.axis, &AxisPlacement::axis) > 1)
-        return fail(place + ".axis", fmt::format("{} stands here twice", to_string(on.axis)));
+        return fail(place + ".axis", fmt::format("{} is repeated", to_string(on.axis)));
       if (on.dim.has_value() != (on.kind == PlacementKind::shard))
         return fail(place + ".dim", on.dim ? "expected only of kind shard" : "missing");
     }
@@ -63,8 +63,8 @@ class GroupCheck {
 
   // ---- buffers --------------------------------------------------------------------------------
 
-  /// Whether the configured optimizer keeps a state of that name, or the one that takes what it
-  /// does not.
+  /// Whether the configured optimizer, or the one for parameters that it does not support, keeps a
+  /// state of that name.
   [[nodiscard]] bool is_kept(std::string_view state) const {
     const auto keeps = [&](Optimizer optimizer) {
       const std::vector<KeptState> kept = config().kept_states(optimizer);
@@ -148,7 +148,7 @@ class GroupCheck {
     return {};
   }
 
-  /// Equal ones, each of whole chunks.
+  /// Shards have equal sizes and consist of whole chunks.
   Result<void> check_shards(const Group& group, const std::string& where) const {
     std::int64_t shards = 1;
     for (const Axis axis : group.cut) shards = checked_mul(shards, mesh().size(axis));
@@ -164,7 +164,7 @@ class GroupCheck {
     return {};
   }
 
-  /// Along the axes that the strategies name, in their order.
+  /// Groups are sharded along the axes of the strategies, in their order.
   Result<void> check_cuts(const Group& group, const std::string& where) const {
     const bool dealt = !group.shard.empty();
     const Cuts& cuts = dealt ? experts_ : dense_;

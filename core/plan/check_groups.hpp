@@ -1,4 +1,4 @@
-// Whether groups are cut as the configuration says, and buffers hold what fits into them.
+// Checks that groups are sharded as configured, and that the contents of buffers fit.
 #pragma once
 
 #include "core/base/error.hpp"
@@ -6,10 +6,10 @@
 
 namespace mfsdp {
 
-/// Checks that groups have the configured optimizers, are cut as config.strategy and its like say,
-/// in shards that are multiples of their chunk, and hold no more than they have room for; and that
-/// what buffers say that they hold ends inside of them. Requires a program without
-/// structure_faults() of a valid configuration. Throws OverflowError where sizes leave 63 bits.
+/// Checks that groups have the configured optimizers, are sharded by the configured strategies into
+/// multiples of their chunk, and contain all their parameters; and that the stated contents of
+/// buffers are inside them. Requires a program without structure_faults() and a valid
+/// configuration. Throws OverflowError where sizes exceed 63 bits.
 [[nodiscard]] Result<void> check_groups(const Program& program);
 
 }  // namespace mfsdp

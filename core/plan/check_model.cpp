@@ -45,8 +45,8 @@ Result<void> check_parameter(const PlacedParameter& placed, const Group& group,
   return {};
 }
 
-/// Packed parameters begin at multiples of 64 elements; those of the other rule in chunks that
-/// split no row (core/shard/flat_layout.hpp).
+/// Packed parameters begin at multiples of 64 elements; those of megatron_fsdp at multiples of a
+/// row (core/shard/flat_layout.hpp).
 Result<void> check_layout(const Group& group, const PlanConfig& config, const std::string& where) {
   const std::int64_t unit =
       std::max(kWidestChunk, config.state_dtype == StateDtype::blockwise8 ? kStateBlock : 1);
@@ -68,7 +68,7 @@ Result<void> check_layout(const Group& group, const PlanConfig& config, const st
   return {};
 }
 
-/// Units are the configured model's, each once, in whatever order they are listed.
+/// Checks that units are those of the configured model, each once, in any order.
 Result<void> check_units(const Program& program, const Model& model) {
   if (program.units.size() != model.units.size())
     return fail("units", fmt::format("expected {}, as config.model has, got {}", model.units.size(),
@@ -96,7 +96,7 @@ Result<void> check_units(const Program& program, const Model& model) {
 /// By the position of their unit and their role there.
 using ByRole = std::map<std::pair<std::int64_t, ParameterRole>, const Parameter*>;
 
-/// The model's parameters, if a plan with names of its own has these, each once; none: it has
+/// Matches a plan's parameters, which may have other names, with the model's. None if the plan has
 /// another model.
 std::optional<ByRole> matched_by_role(const Program& program, const IdIndex<UnitId>& units,
                                       const Model& model) {
@@ -113,8 +113,8 @@ std::optional<ByRole> matched_by_role(const Program& program, const IdIndex<Unit
   return placed.size() == all.size() ? std::optional(std::move(all)) : std::nullopt;
 }
 
-/// A group's parameters are the configured model's, each as the model has it, once in all. A plan
-/// that was made by hand may have other names for them, or a model of its own.
+/// Checks that groups have each parameter of the configured model once, with its properties. A plan
+/// that was written by hand may have other names, or another model.
 Result<void> check_parameters(const Program& program, const Model& model) {
   std::unordered_map<std::string_view, const Parameter*> missing;
   for (const Parameter& parameter : model.parameters) missing.emplace(parameter.name, &parameter);
@@ -149,18 +149,18 @@ Result<void> check_parameters(const Program& program, const Model& model) {
                                 found->second->unit.value, placed.name, position));
       if (program.config.is_frozen(found->second->name) == group.requires_grad)
         return fail(fmt::format("groups[{}].requires_grad", g),
-                    fmt::format("expected {} of '{}', as config.freeze says", !group.requires_grad,
-                                placed.name));
+                    fmt::format("expected {} of '{}', as config.freeze has it",
+                                !group.requires_grad, placed.name));
       missing.erase(found);
     }
   }
   return {};
 }
 
-/// Blocks whose attention is computed again before its backward are those of recompute full.
+/// Checks that recompute full has exactly the blocks that recompute attention before its backward.
 Result<void> check_recompute(const Program& program) {
   const IdIndex<UnitId> units(program.units);
-  std::map<UnitId, std::pair<bool, bool>> attention;  // by block: goes backward, is there again
+  std::map<UnitId, std::pair<bool, bool>> attention;  // by block: has a backward, is recomputed
   for (const Plan& plan : program.plans)
     for (const Segment& segment : plan.segments)
       for (const Op& op : segment.ops) {
@@ -182,13 +182,13 @@ Result<void> check_recompute(const Program& program) {
                       (policy.full_blocks == 0 || blocks_before < policy.full_blocks);
     if (backward && again != full)
       return fail("config.recompute",
-                  fmt::format("is {}, but attention of unit '{}' is {}computed again",
+                  fmt::format("is {}, but attention of unit '{}' is {}recomputed",
                               flag_text(policy), unit.name, again ? "" : "not "));
   }
   return {};
 }
 
-/// Ranks that have other elements of a group's parameters each.
+/// The number of ranks that have different elements of a group's parameters.
 std::int64_t shards_of(const Group& group, const Mesh& mesh) {
   std::int64_t shards = 1;
   for (const AxisPlacement& on : group.shard) shards = checked_mul(shards, mesh.size(on.axis));

@@ -1,4 +1,4 @@
-// Whether a program is one of the model that its configuration has.
+// Checks a program against the model of its configuration.
 #pragma once
 
 #include "core/base/error.hpp"
@@ -6,8 +6,8 @@
 
 namespace mfsdp {
 
-/// Checks that groups hold the configured model's units and parameters, each as the model has it,
-/// and segments the configured microbatches. Requires that ids resolve; throws OverflowError.
+/// Checks that units and parameters are those of the configured model, and that segments have the
+/// configured microbatches. Requires that ids resolve; throws OverflowError.
 [[nodiscard]] Result<void> check_model(const Program& program);
 
 }  // namespace mfsdp

@@ -14,17 +14,18 @@
 #include "core/plan/config_fields.hpp"
 #include "core/plan/exact_sums.hpp"
 #include "core/plan/loss_scale.hpp"
+#include "core/plan/transport.hpp"
 
 namespace mfsdp {
 namespace {
 
-/// Each chunk of logits is ops of its own: more of them make plans that nobody waits for.
+/// Each chunk of logits has its own ops; more chunks would make plans too large.
 constexpr std::int64_t kMostChunks = 16'384;
-/// Patterns of --freeze and its like, of one flag, times layers: each pattern is looked for in
-/// every parameter's name.
+/// Patterns of one flag such as --freeze, times layers: each pattern is searched in every
+/// parameter's name.
 constexpr std::int64_t kMostPatternLayers = 1'000'000;
 
-/// Of --capacity-factor: products with it stay far inside 63 bits.
+/// Of --capacity-factor, so that multiplications stay far below 63 bits.
 constexpr std::int64_t kMostDenominator = 1'000'000;
 
 bool contains(std::string_view name, std::string_view pattern) {
@@ -36,7 +37,7 @@ bool contains_any(std::string_view name, const std::vector<std::string>& pattern
                              [&](const std::string& pattern) { return contains(name, pattern); });
 }
 
-/// TEXT of TEXT=X: parameters' names have no '='.
+/// TEXT of TEXT=X; names of parameters contain no '='.
 std::string pattern_of(const std::string& scale) { return scale.substr(0, scale.find('=')); }
 
 /// X of TEXT=X.
@@ -67,8 +68,8 @@ Result<void> check_axes(const ConfigField& field, const Mesh& mesh) {
                      field.range);
 }
 
-/// Ranks of the same index on these would have to work on parts of one sequence or of one matrix,
-/// which no plan has them do.
+/// Refuses axes whose ranks would compute parts of one sequence or one matrix, which is not
+/// supported.
 Result<void> check_meanings(const Mesh& mesh) {
   using enum Axis;
   for (const auto& [grid, where, expected] :
@@ -76,10 +77,11 @@ Result<void> check_meanings(const Mesh& mesh) {
         std::tuple{&mesh.experts, "mesh.experts", "pp, expt_dp_outer, expt_dp and ep"}})
     for (std::size_t i = 0; i < grid->size(); ++i)
       if (const Axis axis = (*grid)[i].axis; axis == cp || axis == tp || axis == etp)
-        return fail(fmt::format("{}[{}].axis", where, i),
-                    fmt::format("{} is planned, predicted and run by no tool so far: expected axes "
-                                "of {}",
-                                to_string(axis), expected));
+        return fail(
+            fmt::format("{}[{}].axis", where, i),
+            fmt::format("{} is not planned, predicted or run by any tool so far: expected axes "
+                        "of {}",
+                        to_string(axis), expected));
   return {};
 }
 
@@ -140,31 +142,32 @@ Result<void> check_kept(const PlanConfig& config) {
                                              config.model.layers, config.keep_gathered));
 }
 
-/// Windows are entered at equal offsets on all ranks.
+/// Registered memory is addressed at equal offsets on all ranks.
 Result<void> check_transports(const PlanConfig& config) {
-  const bool in_windows = config.gather != Transport::nccl || config.reduce != Transport::nccl;
-  if (orthogonalises(config.optimizer) && in_windows)
-    return fail(config.gather != Transport::nccl ? "--gather" : "--reduce",
-                fmt::format("expected nccl with --optimizer {}: directions travel on the same "
-                            "communicators and lie in no window",
+  const bool gathers_registered = traits_of(config.gather).uses_windows;
+  const bool reduces_registered = traits_of(config.reduce).uses_windows;
+  if (orthogonalises(config.optimizer) && (gathers_registered || reduces_registered))
+    return fail(gathers_registered ? "--gather" : "--reduce",
+                fmt::format("expected nccl with --optimizer {}: directions use the same "
+                            "communicators and are not in registered memory",
                             to_string(config.optimizer)));
   const std::string strategy(to_string(config.strategy));
-  if (config.gather != Transport::nccl && config.strategy != Strategy::optim_grads_params)
+  if (gathers_registered && config.strategy != Strategy::optim_grads_params)
     return fail("--gather",
                 fmt::format("expected nccl with --strategy {}: it gathers in place, each rank from "
                             "an offset of its own, got {}",
                             strategy, to_string(config.gather)));
-  if (config.reduce == Transport::nccl) return {};
+  if (!reduces_registered) return {};
   if (config.strategy != Strategy::optim_grads && config.strategy != Strategy::optim_grads_params)
     return fail("--reduce",
                 fmt::format("expected nccl with --strategy {}: it reduces in place, each rank at "
                             "an offset of its own, got {}",
                             strategy, to_string(config.reduce)));
-  if (config.reduce == Transport::symmetric && config.reduce_dtype == DType::fp64)
-    return fail(
-        "--reduce",
-        "expected nccl or copy_engine with --reduce-dtype fp64: symmetric kernels add fp32, "
-        "bf16 and fp16, got symmetric");
+  if (!traits_of(config.reduce).adds_fp64 && config.reduce_dtype == DType::fp64)
+    return fail("--reduce",
+                fmt::format("expected nccl or copy_engine with --reduce-dtype fp64: {} kernels add "
+                            "fp32, bf16 and fp16, got {}",
+                            to_string(config.reduce), to_string(config.reduce)));
   return {};
 }
 
@@ -178,7 +181,7 @@ Result<void> check_dtypes(const PlanConfig& config) {
   using enum DType;
   MFSDP_TRY(check_dtype("--param-dtype", config.param_dtype, {bf16, fp16, fp32, fp64},
                         "bf16, fp16, fp32 or fp64"));
-  if (config.param_dtype == fp64) {  // a reference computes in fp64 throughout
+  if (config.param_dtype == fp64) {  // a reference run uses fp64 throughout
     constexpr std::string_view expected = "fp64 as --param-dtype";
     MFSDP_TRY(check_dtype("--main-dtype", config.main_dtype, {fp64}, expected));
     MFSDP_TRY(check_dtype("--grad-dtype", config.grad_dtype, {fp64}, expected));
@@ -217,7 +220,7 @@ Result<void> check_strategy(const PlanConfig& config) {
   return {};
 }
 
-/// What a rank has of a parameter of experts begins where a block of its state does.
+/// A rank's part of an expert-parallel parameter begins at a block of its state.
 Result<void> check_blocks_of_experts(const PlanConfig& config) {
   const ModelShape& model = config.model;
   const std::int64_t rows = checked_mul(config.experts_per_rank(), model.hidden);
@@ -225,7 +228,7 @@ Result<void> check_blocks_of_experts(const PlanConfig& config) {
     if (elements % kStateBlock == 0) return {};
     return fail("--state-dtype",
                 fmt::format("expected full with --ep {}: the {} elements of {} of a rank's "
-                            "experts are no whole blocks of {}",
+                            "experts are not whole blocks of {}",
                             config.expert_parallel, elements, what, kStateBlock));
   };
   MFSDP_TRY(check("a matrix", checked_mul(rows, model.expert_intermediate)));
@@ -234,7 +237,7 @@ Result<void> check_blocks_of_experts(const PlanConfig& config) {
   return check("the biases", product_of(2, config.experts_per_rank(), model.expert_intermediate));
 }
 
-/// Of experts that are dealt out, over expt_dp.
+/// The strategy of expert-parallel groups, over expt_dp.
 Result<void> check_expert_strategy(const PlanConfig& config) {
   const Strategy strategy = config.strategy_of_experts();
   if (config.outer_strategy == Strategy::optim && strategy != Strategy::optim_grads_params)
@@ -255,7 +258,7 @@ Result<void> check_expert_strategy(const PlanConfig& config) {
   return {};
 }
 
-/// Experts are dealt out in equal numbers, over ranks that are neighbours.
+/// Expert parallelism: equal numbers of experts, on neighbouring ranks.
 Result<void> check_experts(const PlanConfig& config) {
   const std::int64_t ep = config.expert_parallel;
   if (with_expert_grid(config.mesh, 0).experts != config.mesh.experts && ep <= 1)
@@ -264,10 +267,10 @@ Result<void> check_experts(const PlanConfig& config) {
   const Rational& room = config.capacity_factor;
   if (!config.deals_experts() && room.num != 0)
     return fail("--capacity-factor",
-                "expected --ep beside it: rows of experts cross to no other ranks without");
+                "expected --ep too: without it no rows are exchanged between ranks");
   if (!config.deals_experts() && config.expert_strategy)
     return fail("--expert-strategy",
-                "expected --ep beside it: without, experts are sharded with their block");
+                "expected --ep too: without it experts are sharded with their block");
   if (!config.deals_experts()) return {};
   if (room.num != 0 && (room.den < 1 || room.den > kMostDenominator || room.num < room.den ||
                         room.num > ep * room.den))
@@ -287,7 +290,7 @@ Result<void> check_experts(const PlanConfig& config) {
                 fmt::format("ranks % ep: {} does not divide the {} ranks of --gpus", ep, ranks));
   if (const std::int64_t ranks = config.mesh.size(Axis::dp_shard); ranks % ep != 0)
     return fail("--ep", fmt::format("dp_shard % ep: {} does not divide the {} ranks of each of "
-                                    "--outer-dp {} groups, inside which experts are dealt out",
+                                    "--outer-dp {} groups, inside which experts are divided",
                                     ep, ranks, config.mesh.size(Axis::dp_outer)));
   if (config.mesh != with_expert_grid(config.mesh, ep))
     return fail("mesh.experts",
@@ -295,10 +298,10 @@ Result<void> check_experts(const PlanConfig& config) {
   if (config.state_dtype == StateDtype::blockwise8) MFSDP_TRY(check_blocks_of_experts(config));
   for (const auto& [flag, transport] :
        {std::pair{"--gather", config.gather}, std::pair{"--reduce", config.reduce}})
-    if (transport != Transport::nccl)
+    if (traits_of(transport).uses_windows)
       return fail(flag,
                   fmt::format("expected nccl with --ep: experts are gathered and reduced over "
-                              "other ranks than a window is shared by, got {}",
+                              "other ranks than those that share registered memory, got {}",
                               to_string(transport)));
   if (checked_mul(config.rows_per_peer(), ep) > std::numeric_limits<std::int32_t>::max())
     return fail("--ep", fmt::format("expected fewer than 2^31 rows: {} ranks may each send {}", ep,
@@ -306,14 +309,13 @@ Result<void> check_experts(const PlanConfig& config) {
   return {};
 }
 
-/// Adapters beside layers that the model has, each once and in its order. All of it or nothing.
+/// Adapters: their targets are layers of the model, each once and in order. All settings or none.
 Result<void> check_lora(const PlanConfig& config) {
   if (!config.has_lora()) {
     if (config.lora_alpha.num != 0)
-      return fail("--lora-alpha", "expected --lora-rank beside it: without there are no adapters");
+      return fail("--lora-alpha", "expected --lora-rank too: without it there are no adapters");
     if (!config.lora_targets.empty())
-      return fail("--lora-targets",
-                  "expected --lora-rank beside it: without there are no adapters");
+      return fail("--lora-targets", "expected --lora-rank too: without it there are no adapters");
     return {};
   }
   const std::vector<LoraTarget> all = lora_targets(config.model);
@@ -348,7 +350,7 @@ Result<void> check_lora(const PlanConfig& config) {
   return {};
 }
 
-/// A number that the flag can say, so that what was saved with it is read again.
+/// The number must be a possible value of the flag, so that a saved configuration can be read.
 Result<void> check_clip(const Rational& clip) {
   const auto wrong = [&](std::string_view expected) {
     return fail("--clip",
@@ -362,8 +364,8 @@ Result<void> check_clip(const Rational& clip) {
   return {};
 }
 
-/// A pattern must mean whole parameters: with query, key and value in one matrix, "v_proj" would
-/// freeze all three by its name's accident, and "q_proj" none.
+/// A pattern must match whole parameters. With query, key and value fused into one matrix, "v_proj"
+/// would match all three only by accident, and "q_proj" none.
 Result<void> check_pattern(const std::string& flag, const Model& model,
                            const std::string& pattern) {
   if (pattern.empty()) return fail(flag, "expected part of a parameter's name, got nothing");
@@ -395,7 +397,7 @@ Result<void> check_patterns(const std::string& flag, const PlanConfig& config, c
   return {};
 }
 
-/// Each parameter has one rate at most.
+/// Each parameter has at most one factor.
 Result<void> check_rates(const PlanConfig& config, const Model& model) {
   std::vector<std::string> patterns;
   for (const std::string& scale : config.lr_scale) {
@@ -426,7 +428,7 @@ Result<void> check_states(const PlanConfig& config) {
                                              to_string(config.optimizer), kept));
   if (config.param_dtype == DType::fp64)
     return fail("--state-dtype",
-                "expected full beside --param-dtype fp64, which is fp64 throughout, got " + kept);
+                "expected full with --param-dtype fp64, which is fp64 throughout, got " + kept);
   if (config.state_dtype == StateDtype::blockwise8 && config.layout != LayoutRule::packed)
     return fail("--state-dtype",
                 fmt::format("expected --layout packed with blockwise8: {} cuts parameters where no "
@@ -438,7 +440,7 @@ Result<void> check_states(const PlanConfig& config) {
 Result<void> check_names(const PlanConfig& config) {
   if (config.frozen.empty() && config.lr_scale.empty() && config.no_decay.empty()) return {};
   Model model = make_model(config);
-  // Beside adapters nothing trains: texts are looked for in their names alone.
+  // With adapters nothing else trains, so only their names are searched.
   if (config.has_lora())
     std::erase_if(model.parameters,
                   [](const Parameter& parameter) { return !is_lora(parameter.name); });

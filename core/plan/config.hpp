@@ -1,4 +1,4 @@
-// Everything that shapes a plan. Two equal configurations give the same plan and the same hash.
+// The configuration of a plan. Equal configurations give equal plans and hashes.
 #pragma once
 
 #include <algorithm>
@@ -15,7 +15,7 @@
 
 namespace mfsdp {
 
-/// What is cut along one mesh axis. A preset of these is a strategy.
+/// State that is sharded along one mesh axis. A strategy is a preset of these.
 struct Sharded {
   bool parameter = false;
   bool gradient = false;
@@ -24,19 +24,19 @@ struct Sharded {
   friend bool operator==(const Sharded&, const Sharded&) = default;
 };
 
-/// What a strategy cuts along an axis. On an axis of size 1 nothing is cut.
+/// The state that a strategy shards along an axis. An axis of size 1 shards nothing.
 [[nodiscard]] Sharded sharded_by(Strategy strategy, std::int64_t axis_size);
 
 struct RecomputePolicy {
   Recompute kind = Recompute::selective;
-  /// With `full`: how many of the first blocks; the others are `selective`. 0 means all.
+  /// With `full`: the number of first blocks; the others are `selective`. 0 means all.
   std::int64_t full_blocks = 0;
 
   friend bool operator==(const RecomputePolicy&, const RecomputePolicy&) = default;
 };
 
-/// Each member is a field with an entry in config_fields.hpp, which says how one is added; only the
-/// model has its own description.
+/// Each member is a field with an entry in config_fields.hpp, which explains how to add one. Only
+/// the model has its own description.
 struct PlanConfig {
   ModelShape model;
   Mesh mesh;
@@ -50,54 +50,53 @@ struct PlanConfig {
   DType param_dtype = DType::bf16;   ///< compute weights
   DType main_dtype = DType::fp32;    ///< main weights
   DType grad_dtype = DType::fp32;    ///< main gradients
-  DType reduce_dtype = DType::fp32;  ///< gradients on the wire
-  std::int64_t prefetch = 1;         ///< units gathered ahead
+  DType reduce_dtype = DType::fp32;  ///< of gradient reductions
+  std::int64_t prefetch = 1;         ///< units whose gather starts early
   std::int64_t grad_slots = 2;       ///< live full gradients
   AllocatorPolicy allocator = AllocatorPolicy::best_fit;
   Optimizer optimizer = Optimizer::adamw;
   Rational clip{1, 1};                        ///< gradient norm limit; 0 switches clipping off
   bool deterministic = false;                 ///< deterministic kernels
-  bool exact_sums = false;                    ///< gradient sums without an order: exact_sums.hpp
+  bool exact_sums = false;                    ///< order-independent gradient sums: exact_sums.hpp
   std::vector<std::string> frozen;            ///< parameters whose name contains one of these
-  std::int64_t logits_chunk = 1024;           ///< tokens whose logits exist at one time
-  StateDtype state_dtype = StateDtype::full;  ///< what the optimizer's states are kept in
+  std::int64_t logits_chunk = 1024;           ///< tokens whose logits are live at once
+  StateDtype state_dtype = StateDtype::full;  ///< of the optimizer's states between steps
   std::vector<std::string> lr_scale;  ///< "TEXT=X": the rate's factor where a name contains TEXT
   std::vector<std::string> no_decay;  ///< parameters whose name contains one do not decay
-  /// A token sees its own document alone, and positions begin anew in each.
+  /// A token attends within its document only, and each document's positions begin at 0.
   bool document_mask = false;
-  Rational loss_scale{};               ///< of the mean loss, at first; 0: none (loss_scale.hpp)
-  std::int64_t loss_scale_window = 0;  ///< good steps in a row after which it grows; 0: it stays
+  Rational loss_scale{};               ///< initial, of the mean loss; 0: none (loss_scale.hpp)
+  std::int64_t loss_scale_window = 0;  ///< finite steps in a row before it grows; 0: fixed
   CollectivePlacement placement = CollectivePlacement::earliest;
-  Transport gather = Transport::nccl;  ///< of weights, inside the groups that share shards
-  Transport reduce = Transport::nccl;  ///< of gradients, inside the same groups
-  std::int64_t keep_gathered = 0;      ///< last blocks that stay gathered until their backward
-  std::int64_t lora_rank = 0;          ///< of adapters, which alone train then; 0: there are none
-  Rational lora_alpha{0, 1};           ///< adapters' scale times rank; 0 where there are none
+  Transport gather = Transport::nccl;     ///< of weights, inside the groups that share shards
+  Transport reduce = Transport::nccl;     ///< of gradients, inside the same groups
+  std::int64_t keep_gathered = 0;         ///< last blocks that stay gathered until their backward
+  std::int64_t lora_rank = 0;             ///< of adapters; only these train then; 0: no adapters
+  Rational lora_alpha{0, 1};              ///< scale of adapters times rank; 0 without adapters
   std::vector<std::string> lora_targets;  ///< layers with adapters, in the order of a block
-  std::int64_t expert_parallel = 0;  ///< ranks that a block's experts are dealt out to; 0: none are
-  Rational capacity_factor{};  ///< of such ranks' rows: room over what balance needs; 0: for all
-  std::optional<Strategy> expert_strategy{};  ///< of experts dealt out; none: as of all else
+  std::int64_t expert_parallel = 0;       ///< ranks that divide a block's experts; 0: not divided
+  Rational capacity_factor{};  ///< capacity over a balanced share of rows; 0: capacity for all rows
+  std::optional<Strategy> expert_strategy{};  ///< of expert-parallel groups; none: as the others
 
   friend bool operator==(const PlanConfig&, const PlanConfig&) = default;
 
   [[nodiscard]] std::int64_t tokens_per_microbatch() const {
     return checked_mul(seq_len, micro_batch);
   }
-  /// Tokens that one rank works on in a step.
+  /// Tokens that one rank computes in a step.
   [[nodiscard]] std::int64_t tokens_per_step() const {
     return checked_mul(tokens_per_microbatch(), microbatches);
   }
-  /// Rows of int32 that the host brings of a microbatch's tokens: ids, labels and, where attention
-  /// is masked between documents, each token's position in its document.
+  /// Rows of int32 that the host sends for a microbatch: ids, labels and, with document_mask, each
+  /// token's position in its document.
   [[nodiscard]] std::int64_t token_rows() const { return document_mask ? 3 : 2; }
-  /// What sums and statistics of rows are kept in, and what the optimizer's moments are computed
-  /// in.
+  /// The dtype of sums and statistics of rows, and of the optimizer's arithmetic.
   [[nodiscard]] DType statistic_dtype() const {
     return param_dtype == DType::fp64 ? DType::fp64 : DType::fp32;
   }
-  /// Whether gradients are scaled on their way, and steps without a finite norm left out.
+  /// Whether gradients are scaled, and steps without a finite norm are skipped.
   [[nodiscard]] bool scales_loss() const { return loss_scale.num != 0; }
-  /// Whether updates wait for the norm: they clip by it, or are left out by it.
+  /// Whether updates need the norm, to clip or to skip the step.
   [[nodiscard]] bool updates_by_norm() const { return clip.num != 0 || scales_loss(); }
   /// Sequences of a step, over all ranks.
   [[nodiscard]] std::int64_t global_batch() const {
@@ -111,40 +110,39 @@ struct PlanConfig {
   [[nodiscard]] std::int64_t experts_per_rank() const {
     return deals_experts() ? model.experts / expert_parallel : model.experts;
   }
-  /// Rows that a rank can send to each of those that have the experts: what it has for all of them,
-  /// so that nothing is ever too much, or capacity_factor times an equal share, rounded up.
+  /// Capacity, in rows, of what a rank can send to each rank of ep: all its rows, so that none is
+  /// ever dropped, or capacity_factor times an equal share, rounded up.
   [[nodiscard]] std::int64_t rows_per_peer() const {
     const std::int64_t all = checked_mul(tokens_per_microbatch(), model.experts_per_token);
     if (capacity_factor.num == 0 || !deals_experts()) return all;
     return std::min(all, ceil_div(checked_mul(all, capacity_factor.num),
                                   checked_mul(capacity_factor.den, expert_parallel)));
   }
-  /// By what adapters' output is multiplied: alpha / rank, in lowest terms. Requires has_lora().
+  /// The factor of adapters' output: alpha / rank, in lowest terms. Requires has_lora().
   [[nodiscard]] Rational lora_scale() const;
-  /// Whether a parameter decays, of which `by_shape` says that those of its shape do.
+  /// Whether a parameter decays; `by_shape`: whether parameters of its shape do.
   [[nodiscard]] bool decays(const std::string& parameter_name, bool by_shape) const;
-  /// What of the learning rate a parameter gets; nothing where all of it. Requires that the
-  /// configuration is valid.
+  /// The parameter's factor of the learning rate, if it has one. Requires a valid configuration.
   [[nodiscard]] std::optional<Rational> rate_of(const std::string& parameter_name) const;
-  /// What an optimizer keeps of a group that it updates.
+  /// The states that an optimizer keeps of a group.
   [[nodiscard]] std::vector<KeptState> kept_states(Optimizer of_group) const {
     return mfsdp::kept_states(of_group, state_dtype, statistic_dtype());
   }
-  /// The optimizer of a parameter. Muon takes the matrices of blocks, AdamW all else beside it.
+  /// The optimizer of a parameter. With Muon, AdamW updates all except matrices of blocks.
   [[nodiscard]] Optimizer optimizer_of(UnitKind unit, const Parameter& parameter) const {
     const bool other =
         orthogonalises(optimizer) && (unit != UnitKind::block || parameter.shape.size() != 2);
     return other ? Optimizer::adamw : optimizer;
   }
-  /// Of directions before and after they are orthogonalised: that of compute weights, but bf16
-  /// beside fp16, whose least numbers are above those of gradients.
+  /// The dtype of directions before and after orthogonalisation: that of compute weights, but bf16
+  /// instead of fp16, whose smallest numbers are above those of gradients.
   [[nodiscard]] DType direction_dtype() const {
     return param_dtype == DType::fp16 ? DType::bf16 : param_dtype;
   }
 };
 
-/// The model that a plan computes: the configuration's shape, with its adapters. Parameters have
-/// the compute weights' dtype.
+/// The model of a plan: the configuration's shape, with its adapters. Parameters have the dtype of
+/// compute weights.
 [[nodiscard]] Model make_model(const PlanConfig& config);
 
 /// Checks every field against the others; the error names the flag that sets the field.

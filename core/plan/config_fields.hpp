@@ -1,5 +1,5 @@
-// The one table of the configuration's fields. Flags with their ranges and help, result JSON, CSV
-// and sweeps are made from it.
+// The table of the configuration's fields. Flags with their ranges and help, result JSON, CSV and
+// sweeps are made from it.
 //
 // To add a field:
 //   1. its member in PlanConfig, with its default (core/plan/config.hpp);
@@ -7,8 +7,8 @@
 //      test fails while one of the two is missing;
 //   3. its use in the planner, and in validate() where it depends on other fields.
 //
-// An enumeration is a field like any other: it needs Names<> and, where the type is a new one, a
-// line in FieldMember. Every field shapes the plan and its hash.
+// An enumeration needs Names<> and, if its type is new, a line in FieldMember. Every field changes
+// the plan and its hash.
 #pragma once
 
 #include <array>
@@ -35,13 +35,12 @@ using FieldMember = std::variant<
 /// The group of flags in which --help shows a field.
 enum class FieldTopic { parallelism, memory, numbers };
 
-/// Columns of the CSV are only ever appended: those of the `first` fields stand before memory and
-/// times, those of the `second` after them, those of `later` ones behind, and those of the `newest`
-/// at the end. Results that were stored before a field of the last two came are read with its
-/// default, or with what result_config.cpp says.
+/// Columns are only appended to the CSV: `first` fields come before memory and times, `second`
+/// after them, then `later`, and `newest` at the end. Results that were stored before a field of
+/// the last two existed get its default, or the value that result_config.cpp gives.
 enum class FieldAge { first, second, later, newest };
 
-/// What an integer counts, and how many there may be, both ends included.
+/// The unit of an integer, and its smallest and largest value.
 struct CountRange {
   std::string_view of = {};
   std::int64_t least = 0;
@@ -54,16 +53,16 @@ struct ConfigField {
   FieldMember member;
   FieldTopic topic;
   std::string_view flag;
-  std::string_view flag_value = {};  ///< what --help calls the flag's value; empty for a switch
+  std::string_view flag_value = {};  ///< name of the flag's value in --help; empty for a switch
   std::string_view help;
-  /// What --help adds in brackets; empty: the default, where the flag takes one value.
+  /// Added in brackets by --help; empty: the default, if the flag takes one value.
   std::string_view in_brackets = {};
   CountRange range = {};    ///< of integers
-  bool takes_list = false;  ///< mfsdp-sim takes several values, a run each
+  bool takes_list = false;  ///< mfsdp-sim takes several values, with a run for each
   FieldAge age = FieldAge::newest;
 };
 
-/// How large fields may be.
+/// The largest values of fields.
 namespace config_limits {
 inline constexpr std::int64_t ranks = std::int64_t{1} << 20;
 inline constexpr std::int64_t sequences = std::int64_t{1} << 20;
@@ -73,8 +72,8 @@ inline constexpr std::int64_t blocks = std::int64_t{1} << 16;
 inline constexpr std::int64_t lora_rank = 1 << 16;
 }  // namespace config_limits
 
-/// In the order of results and, within a topic, of --help, where switches stand last. A new field
-/// comes at the end.
+/// In the order of results and, within a topic, of --help, which lists switches last. Add new
+/// fields at the end.
 inline constexpr std::array kConfigFields{
     ConfigField{.name = "strategy",
                 .member = &PlanConfig::strategy,
@@ -85,7 +84,7 @@ inline constexpr std::array kConfigFields{
                 .in_brackets = "zero0-zero3, fsdp",
                 .takes_list = true,
                 .age = FieldAge::first},
-    // --outer-dp gives the number of groups, and --gpus the size of a group.
+    // --outer-dp is the number of groups; --gpus determines the size of a group.
     ConfigField{.name = "mesh",
                 .member = &PlanConfig::mesh,
                 .topic = FieldTopic::parallelism,
@@ -123,7 +122,7 @@ inline constexpr std::array kConfigFields{
                 .range = {.of = "sequences", .least = 1, .most = config_limits::sequences},
                 .takes_list = true,
                 .age = FieldAge::first},
-    // The flag gives the sequences of all ranks; how many microbatches they make follows from it.
+    // The flag is the number of sequences on all ranks; the number of microbatches follows from it.
     ConfigField{
         .name = "microbatches",
         .member = &PlanConfig::microbatches,
@@ -169,7 +168,7 @@ inline constexpr std::array kConfigFields{
                 .topic = FieldTopic::numbers,
                 .flag = "--reduce-dtype",
                 .flag_value = "D",
-                .help = "gradients on the wire",
+                .help = "dtype of gradient reductions",
                 .takes_list = true,
                 .age = FieldAge::first},
     ConfigField{.name = "prefetch",
@@ -177,7 +176,7 @@ inline constexpr std::array kConfigFields{
                 .topic = FieldTopic::memory,
                 .flag = "--prefetch",
                 .flag_value = "N",
-                .help = "units gathered ahead",
+                .help = "units to prefetch",
                 .range = {.of = "units", .least = 0, .most = config_limits::slots},
                 .takes_list = true,
                 .age = FieldAge::first},
@@ -186,7 +185,7 @@ inline constexpr std::array kConfigFields{
                 .topic = FieldTopic::memory,
                 .flag = "--grad-slots",
                 .flag_value = "N",
-                .help = "live full gradients, beside a tied unit's",
+                .help = "full gradients in memory at once (tied weights add one)",
                 .range = {.of = "gradient slots", .least = 1, .most = config_limits::slots},
                 .age = FieldAge::first},
     ConfigField{.name = "allocator",
@@ -236,7 +235,7 @@ inline constexpr std::array kConfigFields{
         .topic = FieldTopic::memory,
         .flag = "--logits-chunk",
         .flag_value = "N",
-        .help = "tokens whose logits exist at a time",
+        .help = "tokens whose logits are live at once",
         .range = {.of = "tokens", .least = 1, .most = config_limits::tokens, .in_thousands = true},
         .age = FieldAge::second},
     ConfigField{.name = "layout",
@@ -244,7 +243,7 @@ inline constexpr std::array kConfigFields{
                 .topic = FieldTopic::memory,
                 .flag = "--layout",
                 .flag_value = "L",
-                .help = "of shards: packed, or megatron_fsdp with its padding",
+                .help = "packed, or megatron_fsdp with its padding",
                 .takes_list = true,
                 .age = FieldAge::later},
     ConfigField{.name = "state_dtype",
@@ -273,7 +272,7 @@ inline constexpr std::array kConfigFields{
                 .member = &PlanConfig::document_mask,
                 .topic = FieldTopic::numbers,
                 .flag = "--document-mask",
-                .help = "attention within documents of a sequence alone",
+                .help = "attend only within each document of a sequence",
                 .age = FieldAge::newest},
     // The flag also takes "dynamic" and "none" (core/cli/config_flags.cpp).
     ConfigField{.name = "loss_scale",
@@ -289,8 +288,8 @@ inline constexpr std::array kConfigFields{
                 .topic = FieldTopic::numbers,
                 .flag = "--loss-scale-window",
                 .flag_value = "N",
-                .help = "good steps until the scale doubles, 0 keeps it",
-                .in_brackets = "2000 where it is dynamic",
+                .help = "finite steps until the scale doubles, 0 never",
+                .in_brackets = "2000 if dynamic",
                 .range = {.of = "steps", .least = 0, .most = config_limits::tokens},
                 .age = FieldAge::newest},
     ConfigField{.name = "placement",
@@ -331,7 +330,7 @@ inline constexpr std::array kConfigFields{
                 .topic = FieldTopic::numbers,
                 .flag = "--lora-rank",
                 .flag_value = "N",
-                .help = "train adapters of this rank (LoRA), and nothing else",
+                .help = "train LoRA adapters of this rank only",
                 .in_brackets = "none",
                 .range = {.of = "a rank", .least = 0, .most = config_limits::lora_rank},
                 .takes_list = true,
@@ -352,13 +351,13 @@ inline constexpr std::array kConfigFields{
                 .help = "layers with adapters: q_proj, ..., or all-linear",
                 .in_brackets = "as PEFT: q_proj,v_proj",
                 .age = FieldAge::newest},
-    // Its grid of ranks is the mesh's: with_expert_grid().
+    // The mesh has the experts' grid: with_expert_grid().
     ConfigField{.name = "expert_parallel",
                 .member = &PlanConfig::expert_parallel,
                 .topic = FieldTopic::parallelism,
                 .flag = "--ep",
                 .flag_value = "N",
-                .help = "ranks that a block's experts are dealt out to",
+                .help = "ranks that divide the experts of a block",
                 .in_brackets = "none: each has all",
                 .range = {.of = "a number of ranks", .least = 0, .most = config_limits::ranks},
                 .takes_list = true,
@@ -368,7 +367,7 @@ inline constexpr std::array kConfigFields{
                 .topic = FieldTopic::parallelism,
                 .flag = "--capacity-factor",
                 .flag_value = "X",
-                .help = "with --ep: room for X times a rank's equal share of rows",
+                .help = "with --ep: capacity, X times a rank's equal share of rows",
                 .in_brackets = "for all rows",
                 .takes_list = true,
                 .age = FieldAge::newest},
@@ -377,36 +376,35 @@ inline constexpr std::array kConfigFields{
                 .topic = FieldTopic::parallelism,
                 .flag = "--expert-strategy",
                 .flag_value = "S",
-                .help = "with --ep: a --strategy of experts' own",
-                .in_brackets = "that of the rest",
+                .help = "with --ep: strategy of experts",
+                .in_brackets = "as --strategy",
                 .takes_list = true,
                 .age = FieldAge::newest},
 };
 
-/// Calls visit(field, value) for each field in order; `value` is the member of `config`.
+/// Calls visit(field, value) for each field, in order; `value` is the member of `config`.
 template <class Config, class Visitor>
 void for_each_field(Config& config, Visitor&& visit) {
   for (const ConfigField& field : kConfigFields)
     std::visit([&](const auto member) { visit(field, config.*member); }, field.member);
 }
 
-// A value as its flag takes it, which is also its text in CSV.
+// A value in the spelling of its flag, which is also its text in CSV.
 [[nodiscard]] std::string flag_text(std::int64_t value);
 [[nodiscard]] std::string flag_text(bool value);
 [[nodiscard]] std::string flag_text(const Rational& value);
 [[nodiscard]] std::string flag_text(const std::vector<std::string>& values);
 [[nodiscard]] std::string flag_text(const RecomputePolicy& policy);
-/// Empty where it is that of all else, and so no flag.
+/// Empty if experts have the common strategy, so that there is no flag.
 [[nodiscard]] std::string flag_text(const std::optional<Strategy>& strategy);
-[[nodiscard]] std::string flag_text(const Mesh& mesh);  ///< the groups: --gpus has the rest
+[[nodiscard]] std::string flag_text(const Mesh& mesh);  ///< the groups; --gpus has the ranks
 template <class Enum>
   requires std::is_enum_v<Enum>
 [[nodiscard]] std::string flag_text(Enum value) {
   return std::string(to_string(value));
 }
 
-/// "none", "selective", "full" or "full:K" with K blocks, at least 1; nothing if it is none of
-/// these.
+/// "none", "selective", "full" or "full:K" with K blocks, at least 1; none for any other text.
 [[nodiscard]] std::optional<RecomputePolicy> parse_recompute(std::string_view text);
 
 }  // namespace mfsdp

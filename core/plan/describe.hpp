@@ -1,5 +1,5 @@
-// The plan's JSON, stated once: each struct names its fields in sorted order, and the same
-// description drives writing (canonical JSON) and reading (with the place of every error).
+// The fields of the plan's JSON: each struct lists its fields in sorted order. One description
+// serves writing (canonical JSON) and reading (with the place of every error).
 //
 // `Io` offers  io("key", field)  for a field that is always present, and
 // io.sparse("key", field)  for one that is left out while null, false or empty.
@@ -9,7 +9,7 @@
 
 namespace mfsdp::describe {
 
-/// A fraction that is written as an integer where it is one. It may be negative; all others are
+/// A fraction that is written as an integer if it is one. It may be negative; other fractions may
 /// not.
 struct Number {
   Rational& value;
@@ -416,7 +416,7 @@ void fields(Io& io, Meta& v) {
   io("tool_version", v.tool_version);
 }
 
-/// Of a program, or with the entries of several classes in the place of its own (PlanFile).
+/// A program, or the entries of several classes (PlanFile).
 template <class Io, class Classes>
 void program_fields(Io& io, Program& v, Classes& classes) {
   io("buffers", v.buffers);

@@ -17,7 +17,7 @@ constexpr std::int64_t kMostSteps = std::int64_t{1} << (kFloatBits - 2);
 /// With one rank, gradients of the mean loss may be kMostSteps * 2^exponent / T >= 2^(kMeanBits -
 /// 2).
 constexpr std::int64_t kMeanBits = 3;
-/// Leaves each rank 2^8 steps: with fewer, rounding would be most of a gradient.
+/// Leaves each rank 2^8 steps; with fewer, rounding errors would dominate a gradient.
 constexpr std::int64_t kMostRanks = std::int64_t{1} << 16;
 
 std::int64_t limit_among(std::int64_t ranks) {
@@ -32,7 +32,7 @@ std::int64_t ceil_log2(std::int64_t value) {
 
 ExactSums exact_sums(const PlanConfig& config) {
   const std::int64_t tokens = checked_mul(config.tokens_per_step(), config.mesh.world_size());
-  // Steps of scaled gradients are as many times larger: a power of two (check_loss_scale).
+  // Steps of scaled gradients are larger by the scale, a power of two (check_loss_scale).
   const std::int64_t scaled = config.scales_loss() ? std::ilogb(first_loss_scale(config).scale) : 0;
   return {.exponent = ceil_log2(tokens) + kMeanBits - kFloatBits + scaled,
           .rank_limit = limit_among(config.mesh.world_size()),

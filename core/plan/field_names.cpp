@@ -8,7 +8,7 @@
 namespace mfsdp {
 namespace {
 
-/// Empty where the flag makes no field.
+/// Empty if the flag sets no field.
 std::string_view field_of(std::string_view flag) {
   if (flag == "--gpus") return "mesh";
   if (flag == "--model") return "model";

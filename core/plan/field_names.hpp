@@ -1,12 +1,12 @@
-// Errors of a configuration that came from a file.
+// Errors of a configuration from a file.
 #pragma once
 
 #include "core/base/error.hpp"
 
 namespace mfsdp {
 
-/// An error of validate() that names fields ("config.seq_len", "as param_dtype") where it named
-/// flags ("--seq-len", "as --param-dtype").
+/// Replaces flags in an error of validate() ("--seq-len", "as --param-dtype") by fields
+/// ("config.seq_len", "as param_dtype").
 [[nodiscard]] Error named_by_field(const Error& error);
 
 }  // namespace mfsdp

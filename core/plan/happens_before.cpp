@@ -27,12 +27,12 @@ HappensBefore::HappensBefore(const Program& program, const Plan& plan, std::int6
   const IdIndex<StreamId> stream_index(program.streams);
   const IdIndex<EventId> event_index(program.events);
   const IdIndex<CommunicatorId> communicator_index(program.communicators);
-  // What the latest record of each event, and the latest op of each communicator, knew.
+  // The clocks of the latest record of each event and the latest op of each communicator.
   std::vector<std::optional<Clock>> recorded(program.events.size());
   std::vector<std::optional<Clock>> communicated(program.communicators.size());
-  std::vector<Clock> now(streams_, Clock(streams_, 0));  // what each stream knows
+  std::vector<Clock> now(streams_, Clock(streams_, 0));  // the clock of each stream
   std::vector<std::uint32_t> issued(streams_, 0);
-  Clock host(streams_, 0);  // what the host knows: its waits only
+  Clock host(streams_, 0);  // the clock of the host, from its waits
 
   const auto learn_event = [&](EventId event, Clock& learner) {
     if (const auto& latest = recorded[event_index[event]]) merge(learner, *latest);

@@ -1,5 +1,4 @@
-// Which op is ordered before which, over everything that streams, events, communicators and the
-// host order; time plays no part.
+// The order of ops by streams, events, communicators and the host, independent of times.
 #pragma once
 
 #include <cstdint>
@@ -19,7 +18,7 @@ struct OpInstance {
 };
 
 /// A plan unrolled over `steps` steps, repeated segments at most `repeats` times, with one vector
-/// clock per instance: component s counts the ops of stream s that surely ran before it.
+/// clock per instance: component s counts the ops of stream s that certainly ran before it.
 class HappensBefore {
  public:
   HappensBefore(const Program& program, const Plan& plan, std::int64_t steps = 2,
@@ -33,7 +32,7 @@ class HappensBefore {
   [[nodiscard]] std::span<const std::uint32_t> clock(std::size_t i) const {
     return std::span(clocks_).subspan(i * streams_, streams_);
   }
-  /// Whether instance a surely completes before instance b begins.
+  /// Whether instance a certainly completes before instance b begins.
   [[nodiscard]] bool before(std::size_t a, std::size_t b) const {
     return clock(b)[instances_[a].stream] > instances_[a].position;
   }

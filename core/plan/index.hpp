@@ -1,4 +1,4 @@
-// Ids to positions in a program's lists. Ids may have gaps, so that plans can be edited.
+// Maps ids to positions in a program's lists. Ids may have gaps, so that plans can be edited.
 #pragma once
 
 #include <algorithm>
@@ -10,12 +10,12 @@
 
 namespace mfsdp {
 
-/// Position of each id in a list of structs with an `id` field; nothing for ids that it lacks.
-/// Takes memory for the ids that there are, and at most 256 KiB beside it, whatever their values.
+/// Position of each id in a list of structs with an `id` field; none for unknown ids. Memory is
+/// proportional to the number of ids, plus at most 256 KiB, independent of their values.
 template <class Key>
 class IdIndex {
  public:
-  /// Of two equal ids the first counts.
+  /// The first of two equal ids is used.
   template <class T>
   explicit IdIndex(const std::vector<T>& list)
       : most_(static_cast<std::uint32_t>(
@@ -24,7 +24,7 @@ class IdIndex {
   }
   IdIndex() = default;
 
-  /// False when the id is there already.
+  /// False if the id exists already.
   bool insert(Key id, std::size_t position) {
     if (id.value >= most_) return far_.emplace(id, position).second;
     if (id.value >= table_.size()) table_.resize(id.value + 1, kAbsent);
@@ -43,15 +43,15 @@ class IdIndex {
     return table_[id.value];
   }
 
-  /// The position of an id that is known to be there.
+  /// The position of an id that must exist.
   [[nodiscard]] std::size_t operator[](Key id) const {
     return id.value < most_ ? table_[id.value] : far_.at(id);
   }
 
  private:
   static constexpr std::uint32_t kAbsent = ~std::uint32_t{0};
-  /// Ids below this, or twice the length of the list, are looked up in a table: the builder numbers
-  /// from 0. A file may hold any others.
+  /// Ids below this, or below twice the length of the list, are looked up in a table, as the
+  /// builder numbers from 0. A file may contain any other ids.
   static constexpr std::uint32_t kTable = std::uint32_t{1} << 16;
 
   std::uint32_t most_ = kTable;

@@ -39,13 +39,13 @@ bool is_pipelined(const Program& program) {
 
 Result<Program> only_program(Job job) {
   if (job.programs.size() > 1)
-    return fail("classes", fmt::format("the plan has {} classes of ranks, which mfsdp-verify alone "
-                                       "takes so far",
+    return fail("classes", fmt::format("the plan has {} classes of ranks, which only mfsdp-verify "
+                                       "accepts so far",
                                        job.programs.size()));
   if (is_pipelined(job.programs[0]))
     return fail("plans",
-                "the plan has several microbatches under way, or sends and receives, which "
-                "mfsdp-verify alone takes so far");
+                "the plan has several microbatches in flight, or sends and receives, which "
+                "only mfsdp-verify accepts so far");
   return std::move(job.programs[0]);
 }
 

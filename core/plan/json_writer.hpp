@@ -16,10 +16,10 @@ namespace mfsdp {
 
 class JsonWriter {
  public:
-  /// Without meta the text is what gets hashed.
+  /// The text without meta is hashed.
   JsonWriter(TextStream& out, bool with_meta) : out_(out), with_meta_(with_meta) {}
 
-  // Keys are literals: inlined where they stand, each is copied as a constant of known size.
+  // Keys are literals: inlined, each is copied as a constant of known size.
   template <class T>
   [[gnu::always_inline]] void operator()(std::string_view key, T& value) {
     put_key(key);
@@ -156,7 +156,7 @@ class JsonWriter {
 
   TextStream& out_;
   bool with_meta_;
-  bool first_ = true;  ///< nothing stands in the open object yet
+  bool first_ = true;  ///< the open object is empty so far
 };
 
 }  // namespace mfsdp

@@ -3,16 +3,15 @@
 //   gemm, forward    input T[m, k], weight T[n, k], output T[m, n]      2 m n k FLOPs
 //   swiglu_forward   gate_up T[rows, 2 cols], product T[rows, cols]
 //
-// To add a kind: its name here, its row in kernel_spec.cpp (of attention and experts in
-// attention_specs.cpp and expert_specs.cpp), run_kind<> in verify/cpu/kernels,
-// bind_kind<> in gpu_backend/cuda/kernels, and the model's steps that it does in
-// verify/proof/model_steps.cpp and verify/checker/model.cpp, which are written down apart from this
-// table, and from each other, on purpose.
+// A kind is stated once: by its line below and its call struct in core/plan/kernels, from which its
+// row follows, and how executors read an op (kernel_calls.hpp). Proof (verify/proof/values/model_steps.cpp)
+// and checker (verify/checker/model.cpp) have statements of their own, on purpose.
 #pragma once
 
 #include <array>
 #include <cstddef>
 #include <cstdint>
+#include <initializer_list>
 #include <optional>
 #include <string_view>
 #include <vector>
@@ -24,131 +23,81 @@ namespace mfsdp {
 
 struct Kernel;
 
+/// Every kind of kernel: its name, and its call struct in core/plan/kernels, which says what the
+/// kernel computes. Kinds may share one.
+#define MFSDP_KERNEL_KINDS(KIND)                               \
+  KIND(accumulate, AccumulateForm)                             \
+  KIND(arrival_order, ArrivalOrder)                            \
+  KIND(attention_backward, AttentionBackward)                  \
+  KIND(attention_forward, AttentionForward)                    \
+  KIND(bias_grad, ColumnSums)                                  \
+  KIND(cast, CastForm)                                         \
+  KIND(combine_rows, CombineRows)                              \
+  KIND(cross_entropy, CrossEntropyGradient)                    \
+  KIND(cross_entropy_loss, CrossEntropyLoss)                   \
+  KIND(embedding_backward, EmbeddingBackward)                  \
+  KIND(embedding_forward, EmbeddingForward)                    \
+  KIND(expert_bias_dots, ExpertBiasDots)                       \
+  KIND(expert_bias_forward, ExpertBiasForward)                 \
+  KIND(expert_bias_gradient, ExpertBiasGradient)               \
+  KIND(expert_order, ExpertOrder)                              \
+  KIND(geglu_backward, SwigluBackward)                         \
+  KIND(geglu_forward, SwigluForward)                           \
+  KIND(gelu_backward, GeluBackward)                            \
+  KIND(gelu_forward, GeluForward)                              \
+  KIND(gemm, GemmForward)                                      \
+  KIND(grouped_input_gradient, GroupedInputGradient)           \
+  KIND(grouped_product, GroupedForward)                        \
+  KIND(grouped_weight_gradient, GroupedWeightGradient)         \
+  KIND(latent_heads_backward, LatentHeadsBackward)             \
+  KIND(latent_heads_forward, LatentHeadsForward)               \
+  KIND(latent_norm_backward, LatentNormBackward)               \
+  KIND(latent_norm_forward, LatentNormForward)                 \
+  KIND(layer_norm_backward, LayerNormBackward)                 \
+  KIND(layer_norm_forward, LayerNormForward)                   \
+  KIND(loss_finish, LossFinish)                                \
+  KIND(momentum, MomentumForm)                                 \
+  KIND(newton_schulz, NewtonSchulz)                            \
+  KIND(norm_finish, NormFinishForm)                            \
+  KIND(norm_partial, NormPartialForm)                          \
+  KIND(norm_weight_grad, NormWeightGradient)                   \
+  KIND(peer_order, PeerOrder)                                  \
+  KIND(permute_rows, PermuteRows)                              \
+  KIND(position_embedding_backward, PositionEmbeddingBackward) \
+  KIND(qk_norm_rope_backward, QkNormRopeBackwardCall)          \
+  KIND(qk_norm_rope_forward, QkNormRopeForwardCall)            \
+  KIND(qk_row_norm_rope_backward, QkRowNormRopeBackwardCall)   \
+  KIND(qk_row_norm_rope_forward, QkRowNormRopeForwardCall)     \
+  KIND(rms_norm_backward, RmsNormBackward)                     \
+  KIND(rms_norm_forward, RmsNormForward)                       \
+  KIND(rope_backward, RopeBackward)                            \
+  KIND(rope_forward, RopeForward)                              \
+  KIND(router_backward, RouterBackward)                        \
+  KIND(router_forward, RouterForward)                          \
+  KIND(sigmoid_backward, SigmoidBackward)                      \
+  KIND(sigmoid_forward, SigmoidForward)                        \
+  KIND(sink_backward, SinkBackward)                            \
+  KIND(sink_forward, SinkForward)                              \
+  KIND(sum_ranks, SumRanks)                                    \
+  KIND(swiglu_backward, SwigluBackward)                        \
+  KIND(swiglu_forward, SwigluForward)                          \
+  KIND(token_copy, TokenCopy)                                  \
+  KIND(update, UpdateForm)                                     \
+  KIND(weighted_swiglu_backward, WeightedSwigluBackward)       \
+  KIND(weighted_swiglu_forward, WeightedSwigluForward)         \
+  KIND(zero_padding, ZeroPaddingForm)
+
 enum class KernelKind {
-  accumulate,     ///< main gradient = or += reduced gradient
-  arrival_order,  ///< counts of rows that ranks have sent -> their order by expert
-  attention_backward,
-  attention_forward,
-  bias_grad,  ///< column sums of a gradient
-  cast,
-  combine_rows,        ///< sums of the rows that experts made for a token
-  cross_entropy,       ///< loss, and d(logits) in place of the logits
-  cross_entropy_loss,  ///< loss alone (eval)
-  embedding_backward,
-  embedding_forward,
-  expert_bias_dots,      ///< rows of experts by their biases, added to the rows' weights' gradients
-  expert_bias_forward,   ///< added to the rows of experts, times their weights or not
-  expert_bias_gradient,  ///< sums of each expert's rows, times their weights or not
-  expert_order,          ///< the experts of tokens -> the order of rows by expert
-  geglu_backward,
-  geglu_forward,
-  gelu_backward,
-  gelu_forward,
-  gemm,
-  grouped_input_gradient,   ///< of a grouped product
-  grouped_product,          ///< of each expert's rows with its matrix
-  grouped_weight_gradient,  ///< of a grouped product
-  latent_heads_backward,
-  latent_heads_forward,  ///< heads of queries, keys and values, of which a part turns, side by side
-  latent_norm_backward,
-  latent_norm_forward,  ///< RMS norm of the first columns of a row
-  layer_norm_backward,
-  layer_norm_forward,
-  loss_finish,       ///< loss and token sums over ranks -> mean loss, 1/T (over the loss scale)
-  momentum,          ///< of a group's shard; writes the directions that are orthogonalised
-  newton_schulz,     ///< a matrix -> its orthogonal factor, about, times its scale
-  norm_finish,       ///< norm partials in fixed order -> norm, clip factor, non-finite flag
-  norm_partial,      ///< sum of squares of one virtual shard
-  norm_weight_grad,  ///< second stage of a norm's weight gradient
-  peer_order,        ///< rows by expert -> rows in blocks for the ranks that have the experts
-  permute_rows,      ///< rows of tokens in the order of their experts
-  position_embedding_backward,  ///< rows of all sequences, summed by position
-  qk_norm_rope_backward,
-  qk_norm_rope_forward,
-  qk_row_norm_rope_backward,  ///< with norms over all query heads of a token, and all key heads
-  qk_row_norm_rope_forward,
-  rms_norm_backward,
-  rms_norm_forward,
-  rope_backward,
-  rope_forward,
-  router_backward,
-  router_forward,  ///< logits -> the experts of each token, and their weights
-  sigmoid_backward,
-  sigmoid_forward,  ///< of one number a row
-  sink_backward,    ///< of each head's sink, by rows of tokens
-  sink_forward,     ///< what attention makes, where each head has a score of no token too
-  sum_ranks,        ///< main gradient = or += sum of the parts that ranks have dealt out
-  swiglu_backward,
-  swiglu_forward,
-  token_copy,  ///< staged tokens -> tokens of this microbatch
-  update,      ///< of a group's shard by its optimizer; writes the compute weights
-  weighted_swiglu_backward,
-  weighted_swiglu_forward,  ///< SwiGLU times the weight of its row
-  zero_padding
+#define MFSDP_ENUMERATOR(name, call) name,
+  MFSDP_KERNEL_KINDS(MFSDP_ENUMERATOR)
+#undef MFSDP_ENUMERATOR
 };
 
 template <>
 struct Names<KernelKind> {
-  static constexpr std::array<std::string_view, 60> values{"accumulate",
-                                                           "arrival_order",
-                                                           "attention_backward",
-                                                           "attention_forward",
-                                                           "bias_grad",
-                                                           "cast",
-                                                           "combine_rows",
-                                                           "cross_entropy",
-                                                           "cross_entropy_loss",
-                                                           "embedding_backward",
-                                                           "embedding_forward",
-                                                           "expert_bias_dots",
-                                                           "expert_bias_forward",
-                                                           "expert_bias_gradient",
-                                                           "expert_order",
-                                                           "geglu_backward",
-                                                           "geglu_forward",
-                                                           "gelu_backward",
-                                                           "gelu_forward",
-                                                           "gemm",
-                                                           "grouped_input_gradient",
-                                                           "grouped_product",
-                                                           "grouped_weight_gradient",
-                                                           "latent_heads_backward",
-                                                           "latent_heads_forward",
-                                                           "latent_norm_backward",
-                                                           "latent_norm_forward",
-                                                           "layer_norm_backward",
-                                                           "layer_norm_forward",
-                                                           "loss_finish",
-                                                           "momentum",
-                                                           "newton_schulz",
-                                                           "norm_finish",
-                                                           "norm_partial",
-                                                           "norm_weight_grad",
-                                                           "peer_order",
-                                                           "permute_rows",
-                                                           "position_embedding_backward",
-                                                           "qk_norm_rope_backward",
-                                                           "qk_norm_rope_forward",
-                                                           "qk_row_norm_rope_backward",
-                                                           "qk_row_norm_rope_forward",
-                                                           "rms_norm_backward",
-                                                           "rms_norm_forward",
-                                                           "rope_backward",
-                                                           "rope_forward",
-                                                           "router_backward",
-                                                           "router_forward",
-                                                           "sigmoid_backward",
-                                                           "sigmoid_forward",
-                                                           "sink_backward",
-                                                           "sink_forward",
-                                                           "sum_ranks",
-                                                           "swiglu_backward",
-                                                           "swiglu_forward",
-                                                           "token_copy",
-                                                           "update",
-                                                           "weighted_swiglu_backward",
-                                                           "weighted_swiglu_forward",
-                                                           "zero_padding"};
+#define MFSDP_NAME(name, call) std::string_view(#name),
+  static constexpr std::array values{MFSDP_KERNEL_KINDS(MFSDP_NAME)};
+#undef MFSDP_NAME
 };
 
 inline constexpr std::size_t kKernelKinds = Names<KernelKind>::values.size();
@@ -207,6 +156,21 @@ struct Dim {
   std::string_view first = {};
   std::string_view second = {};
   std::int64_t times = 1;
+
+  constexpr Dim() = default;
+  constexpr Dim(const char* name) : first(name) {}
+  constexpr Dim(const char* one, const char* other) : first(one), second(other) {}
+  constexpr Dim(std::int64_t number, const char* name = "") : first(name), times(number) {}
+};
+
+/// {"rows", {2, "cols"}}: two dims, the second twice as large as "cols" says.
+struct Dims {
+  std::array<Dim, 4> all = {};
+  std::size_t count = 0;
+
+  constexpr Dims(std::initializer_list<Dim> dims) {
+    for (const Dim& dim : dims) all[count++] = dim;
+  }
 };
 
 struct OperandSpec {

@@ -11,15 +11,15 @@
 namespace mfsdp {
 namespace {
 
-/// An acquire with the release that ends it, as indices of instances.
+/// An acquire and its release, as indices of instances.
 struct Use {
   std::size_t buffer = 0;
   std::size_t acquire = 0;
   std::size_t release = 0;
 };
 
-/// Pairs the acquires of the first step with their releases, which may lie in the second. What is
-/// live into the step was acquired in the one before it, as the second step's is in the first.
+/// Pairs the acquires of the first step with their releases, which may be in the second step.
+/// Buffers that are live at the step's begin were acquired in the step before.
 Result<std::vector<Use>> pair_uses(const Program& program, const Plan& plan,
                                    const HappensBefore& order, const IdIndex<BufferId>& index) {
   std::vector<Use> uses;
@@ -66,7 +66,7 @@ std::vector<std::vector<std::size_t>> by_stream(const HappensBefore& order) {
   return lists;
 }
 
-/// The first position of `stream` that knows of `release`.
+/// The first position of `stream` that is ordered after `release`.
 std::int64_t known_at(const HappensBefore& order, const std::vector<std::size_t>& stream,
                       std::size_t release) {
   const auto knows = [&](std::size_t instance) { return order.before(release, instance); };
@@ -75,7 +75,7 @@ std::int64_t known_at(const HappensBefore& order, const std::vector<std::size_t>
   return first - stream.begin();
 }
 
-/// Adds [begin, end), folded into one step of `length` positions. False if it meets itself.
+/// Adds [begin, end), folded into one step of `length` positions. False if it overlaps itself.
 bool add_wrapped(std::vector<Lifetime>& list, Lifetime life, std::int64_t length) {
   if (life.end - life.begin > length) return false;
   if (life.end <= length) {
@@ -164,7 +164,7 @@ std::int64_t max_live_buffers(const Program& program, const std::vector<PoolLife
       const Buffer& buffer = program.buffers[index[lifetimes.buffer]];
       if (buffer.category != category) return true;
       if (category != Category::unsharded_grad || !buffer.unit) return false;
-      // Groups of a unit have a buffer each, which come and go together: one gradient.
+      // Each group of a unit has a buffer; they are acquired and released together as one gradient.
       if (std::ranges::find(counted, *buffer.unit) != counted.end()) return true;
       counted.push_back(*buffer.unit);
       return false;

@@ -1,8 +1,10 @@
-// When the bytes of a transient buffer may not be another's, over all interleavings.
+// Lifetimes of transient buffers over all interleavings: buffers may share bytes unless these
+// overlap.
 //
-// A buffer is live from its acquire until the acquiring stream learns of its release. Positions
-// count the ops of that stream within one step, so two buffers whose lifetimes are disjoint are
-// ordered release before acquire on every run, and buffers that overlap can all be live at once.
+// A buffer is live from its acquire until the acquiring stream has waited for its release.
+// Positions count the ops of that stream within one step. If two lifetimes are disjoint, every run
+// releases one buffer before it acquires the other; buffers whose lifetimes overlap can all be live
+// at once.
 //
 //   reduce_scatter   ........ RS h ..... release h  record e
 //   compute          acquire h . B 2 . acquire 2 . . . . . . wait e . acquire 1
@@ -17,7 +19,7 @@
 
 namespace mfsdp {
 
-/// Half-open stretch of positions during which bytes are live.
+/// Half-open range of positions in which bytes are live.
 struct Lifetime {
   std::int64_t begin = 0;
   std::int64_t end = 0;
@@ -42,12 +44,12 @@ struct PoolLifetimes {
 [[nodiscard]] Result<std::vector<PoolLifetimes>> buffer_lifetimes(const Program& program,
                                                                   const Plan& plan);
 
-/// The most buffers of a category among these lifetimes of a plan that are live at one time.
+/// The most buffers of a category that are live at once among these lifetimes of a plan.
 [[nodiscard]] std::int64_t max_live_buffers(const Program& program,
                                             const std::vector<PoolLifetimes>& pools,
                                             Category category);
 
-/// The most buffers of a category that any interleaving of the plan has live at one time.
+/// The most buffers of a category that are live at once in any interleaving of the plan.
 [[nodiscard]] Result<std::int64_t> max_live_buffers(const Program& program, const Plan& plan,
                                                     Category category);
 

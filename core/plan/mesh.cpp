@@ -19,7 +19,7 @@ const MeshAxis* find(const Grid& grid, Axis axis) {
   return found == grid.end() ? nullptr : &*found;
 }
 
-/// The grid that an axis is on; pp is on both, at the same place.
+/// The grid of an axis; pp is on both, at the same position.
 const Grid& grid_of(const Mesh& mesh, Axis axis) {
   return is_of_experts(axis) ? mesh.experts : mesh.dense;
 }
@@ -41,7 +41,7 @@ Result<void> check_grid(const Grid& grid, const char* where, bool experts) {
     if (axis != Axis::pp && is_of_experts(axis) != experts)
       return fail(place + ".axis", fmt::format("{} is no axis of this grid", to_string(axis)));
     if (std::ranges::count(grid, axis, &MeshAxis::axis) > 1)
-      return fail(place + ".axis", fmt::format("{} stands here twice", to_string(axis)));
+      return fail(place + ".axis", fmt::format("{} is repeated", to_string(axis)));
     if (i > 0 && axis < grid[i - 1].axis)
       return fail(place + ".axis", fmt::format("expected {} before {}", to_string(axis),
                                                to_string(grid[i - 1].axis)));

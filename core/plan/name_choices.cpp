@@ -15,7 +15,7 @@
 namespace mfsdp {
 namespace {
 
-/// Goes over the types of a program as its description names them.
+/// Visits the types of a program by its description.
 class NameChoices {
  public:
   NameChoices() {

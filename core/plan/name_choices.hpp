@@ -8,9 +8,8 @@
 
 namespace mfsdp {
 
-/// By each name that an enumeration of a program has: the other names that could stand in its
-/// place, of all enumerations that have it. Found from the description of programs, so that no
-/// enumeration is forgotten.
+/// For each name in an enumeration of a program: the other names of all enumerations that have it.
+/// Computed from the description of programs, so that no enumeration is missing.
 [[nodiscard]] const std::map<std::string, std::vector<std::string>, std::less<>>& name_choices();
 
 }  // namespace mfsdp

@@ -8,11 +8,11 @@
 namespace mfsdp {
 namespace {
 
-/// How often a GPU does what.
+/// How often a GPU computes each kind of GEMM.
 struct Counts {
   std::int64_t squares = kNewtonSchulzSteps;  ///< R^2
-  std::int64_t others = 0;                 ///< Z Q, Z R and (Z R) Z, but for the ends of the steps
-  std::int64_t of_x = kNewtonSchulzSteps;  ///< R of X, and X of Q and X
+  std::int64_t others = 0;                    ///< Z Q, Z R and (Z R) Z, fewer in the last step
+  std::int64_t of_x = kNewtonSchulzSteps;     ///< R of X, and X of Q and X
 };
 Counts counts_of(std::int64_t m, std::int64_t n) {
   if (!goes_by_gram(m, n)) return {};
@@ -55,9 +55,10 @@ std::int64_t newton_schulz_flops(std::int64_t rows, std::int64_t cols) {
 std::int64_t newton_schulz_bytes(std::int64_t rows, std::int64_t cols) {
   constexpr std::int64_t kElement = 2;
   const std::int64_t m = std::min(rows, cols);
-  // The norm reads the matrix, a copy is made of it, and another becomes the result.
+  // The norm reads the matrix, one copy is made of it, and another copy writes the result.
   constexpr std::int64_t kOfMatrix = 1 + 2 + 2;
-  // Mirrored: half is read and half is written. Z reads halves of R and its square, and is written.
+  // To mirror, half is read and half is written. Z reads halves of R and its square, and is
+  // written.
   const Counts counts = counts_of(m, std::max(rows, cols));
   const std::int64_t halves = 2 * (counts.others + counts.of_x) + 4 * counts.squares;
   return checked_add(product_of(kOfMatrix, kElement, rows, cols),

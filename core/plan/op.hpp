@@ -1,4 +1,4 @@
-// Ops: the entries of a plan. Ten kinds, closed; each is plain data.
+// Ops: the entries of a plan. There are ten kinds; each is plain data.
 #pragma once
 
 #include <cstdint>
@@ -15,7 +15,8 @@
 
 namespace mfsdp {
 
-/// What an operand adds to its offset for each step along a mesh axis: one plan serves all ranks.
+/// Bytes that are added to an operand's offset per index on a mesh axis, so that one plan serves
+/// all ranks.
 struct RankStride {
   Axis axis = Axis::dp_shard;
   std::int64_t bytes = 0;
@@ -23,10 +24,10 @@ struct RankStride {
   friend bool operator==(const RankStride&, const RankStride&) = default;
 };
 
-/// A tensor in a buffer. Its first element lies at
+/// A tensor in a buffer. Its first element is at
 /// offset + sum over rank_strides of bytes * (the rank's index on that axis).
 struct Operand {
-  std::string role;  ///< what the op calls it: "input", "weight", "output", ...
+  std::string role;  ///< its name in the op: "input", "weight", "output", ...
   Access access = Access::read;
   BufferId buffer;
   std::int64_t offset = 0;  ///< bytes from the buffer's start
@@ -37,17 +38,17 @@ struct Operand {
 
   friend bool operator==(const Operand&, const Operand&) = default;
 
-  /// Every operand has a role; one without stands for none.
+  /// False for a missing operand, which has no role.
   [[nodiscard]] bool stated() const { return !role.empty(); }
   [[nodiscard]] std::int64_t elements() const;
-  /// Bytes that the op touches: elements() times the size of one.
+  /// Bytes that the op accesses: elements() times the element size.
   [[nodiscard]] std::int64_t touched_bytes() const;
   /// Bytes from the first element's start to the last element's end.
   [[nodiscard]] std::int64_t span_bytes() const;
 };
 
-/// A number that a kernel needs beside its operands (kernel_spec.hpp): "m", "beta", "heads",
-/// "epsilon", ... Most are integers.
+/// A number that a kernel needs in addition to its operands (kernel_spec.hpp): "m", "beta",
+/// "heads", "epsilon", ... Most are integers.
 struct Attribute {
   std::string name;
   Rational value{};
@@ -60,7 +61,7 @@ struct Attribute {
   friend bool operator==(const Attribute&, const Attribute&) = default;
 };
 
-/// How a memory-bound kernel of another engine meets memory: its attribute "pattern". Our own
+/// How a memory-bound kernel of another engine accesses memory: its attribute "pattern". Our own
 /// kernels have none.
 enum class AccessPattern { contiguous, strided, pieces };
 
@@ -72,19 +73,18 @@ struct Kernel {
 
   friend bool operator==(const Kernel&, const Kernel&) = default;
 
-  /// The attribute's value, or `otherwise` where the kernel has no integer of that name.
+  /// The attribute's value, or `otherwise` if the kernel has no integer of that name.
   [[nodiscard]] std::int64_t attribute(std::string_view name, std::int64_t otherwise = 0) const;
   /// The attribute of that name, or null.
   [[nodiscard]] const Attribute* find_attribute(std::string_view name) const;
-  /// Bytes read and written, each operand once per direction, scratch not counted; of rows with
-  /// room for more than there usually are, those (usual_rows()). A kernel that
-  /// touches only part of an operand (rows of an embedding) states the attribute "bytes" instead.
+  /// Bytes read and written, each operand once per direction, without scratch. Operands with a
+  /// capacity for more rows than usual count the usual ones (usual_rows()). A kernel that accesses
+  /// only part of an operand (rows of an embedding) has the attribute "bytes" instead.
   [[nodiscard]] std::int64_t bytes() const;
 };
 
-/// Of all_to_all the i-th rank gets the i-th part of every rank's input, and has them one behind
-/// the other in the order of the ranks. `send` and `recv` are point to point: of a communicator's
-/// ranks two take part.
+/// all_to_all: rank i receives the i-th part of every rank's input, in the order of the ranks.
+/// `send` and `recv` are point to point, between two ranks of the communicator.
 enum class CollectiveKind { all_gather, all_reduce, reduce_scatter, all_to_all, send, recv };
 
 template <>
@@ -97,8 +97,8 @@ struct Names<CollectiveKind> {
   return kind == CollectiveKind::send || kind == CollectiveKind::recv;
 }
 
-/// The rank with which a send or a recv has to do: that many steps along an axis of its
-/// communicator, forward or (negative) backward. The axis has an end: no step leads around it.
+/// The peer of a send or a recv: the rank `step` indices further along an axis of the communicator;
+/// backward if negative. Indices do not wrap around.
 struct PeerStep {
   Axis axis = Axis::pp;
   std::int64_t step = 1;
@@ -127,13 +127,14 @@ struct Collective {
   /// all_to_all per pair of ranks, all others in all.
   std::int64_t count = 0;
   DType dtype = DType::bf16;
-  Operand input;                   ///< not stated of a recv
-  Operand output;                  ///< not stated of a send
-  std::optional<PeerStep> peer{};  ///< of a send or a recv, and of these alone
+  Operand input;                   ///< a recv has none
+  Operand output;                  ///< a send has none
+  std::optional<PeerStep> peer{};  ///< only for send and recv
 
   friend bool operator==(const Collective&, const Collective&) = default;
 
-  /// What `count` means for the operands among so many ranks; not of one between two.
+  /// The sizes of the operands that follow from `count` and the number of ranks; not for send and
+  /// recv.
   [[nodiscard]] CollectiveSizes sizes(std::int64_t ranks) const;
 };
 
@@ -158,11 +159,11 @@ struct Record {
   friend bool operator==(const Record&, const Record&) = default;
 };
 
-/// A record op that a wait may bind to. `distance` counts runs of the record's segment back from
-/// the wait. 0 is the run in which the wait stands or, of another segment, the last one of this
-/// step; of a segment that this step has not come to, 1 is the last one of the step before. So a
-/// distance is the number of runs of that segment that began after the record's own, and one more
-/// where none of them is of this step.
+/// A record op to which a wait may bind. `distance` counts runs of the record's segment backwards
+/// from the wait. 0 is the run of the wait itself or, for another segment, its last run in this
+/// step. For a segment that has not run yet in this step, 1 is its last run in the step before. So
+/// the distance is the number of runs of that segment that began after the record's run, plus one
+/// if none of them is in this step.
 struct Binding {
   OpId record;
   std::int64_t distance = 0;
@@ -170,9 +171,9 @@ struct Binding {
   friend bool operator==(const Binding&, const Binding&) = default;
 };
 
-/// The stream waits for the event's latest record at issue. `bindings` states which record ops
-/// that can be. A wait that nothing was recorded for is satisfied where one of its bindings reaches
-/// back before the run.
+/// The stream waits for the event's latest record at issue. `bindings` lists the record ops that
+/// this can be. If nothing was recorded yet, the wait is satisfied provided that one of its
+/// bindings refers to a time before the run.
 struct Wait {
   EventId event;
   std::vector<Binding> bindings;
@@ -188,7 +189,7 @@ struct HostWait {
   friend bool operator==(const HostWait&, const HostWait&) = default;
 };
 
-/// From here on, in this stream's order, the buffer's bytes are its own.
+/// From here on, in this stream's order, the bytes belong to the buffer.
 struct Acquire {
   BufferId buffer;
 
@@ -241,11 +242,11 @@ struct Op {
   OpId id;
   StreamId stream;
   Phase phase = Phase::forward;
-  std::optional<UnitId> unit;      ///< whose work it is
-  std::optional<GroupId> group{};  ///< whose parameters it gathers, reduces or updates as one
-  /// How many microbatches behind the newest is the one that it works on (core/plan/rotation.hpp).
+  std::optional<UnitId> unit;      ///< the unit that it computes or moves
+  std::optional<GroupId> group{};  ///< the group that it gathers, reduces or updates as one
+  /// 0: it works on the newest microbatch; l: on the l-th before it (core/plan/rotation.hpp).
   std::int64_t lag = 0;
-  std::string name;  ///< unit and action, also the profiler's range: "layers.3.qkv"
+  std::string name;  ///< unit and action, also the range in profilers: "layers.3.qkv"
   OpBody body;
 
   friend bool operator==(const Op&, const Op&) = default;

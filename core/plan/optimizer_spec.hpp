@@ -1,11 +1,10 @@
-// Optimizers as data: what each keeps of a parameter, and its arithmetic, for planner, backends and
-// saves. docs/reference/optimizers.md has the bytes of each.
+// Optimizers as data: the states of each and its arithmetic, for planner, backends and saves.
+// docs/reference/optimizers.md has the bytes of each.
 //
-// To add one: its name in Optimizer, its rule here and in UpdateRules, and what it keeps in
-// verify/checker/places.cpp, which shares no code. The kernel `update` of a
-// group runs the rule of the group's optimizer on every element of a rank's slice, on the CPU and
-// on GPUs alike; tests/gpu_backend/train and tests/verify/cpu/oracle hold rules against references
-// of their own.
+// To add one: its name in Optimizer, its rule here and in UpdateRules, and its states in
+// verify/checker/places.cpp, which shares no code. The kernel `update` of a group runs the rule of
+// the group's optimizer on every element of a rank's slice, on the CPU and on GPUs.
+// tests/gpu_backend/train and tests/verify/cpu/oracle compare rules with separate references.
 #pragma once
 
 #include <algorithm>
@@ -35,12 +34,12 @@ struct Names<Optimizer> {
   static constexpr std::array<std::string_view, 4> values{"adamw", "lion", "sgd", "muon"};
 };
 
-/// How the values of states are kept between steps. Arithmetic is that of PlanConfig's
-/// statistic_dtype whatever they are kept in.
+/// How the values of states are stored between steps. Arithmetic always uses PlanConfig's
+/// statistic_dtype.
 enum class StateDtype {
-  full,       ///< as they are computed: fp32, or fp64 beside fp64 weights
+  full,       ///< as computed: fp32, or fp64 with fp64 weights
   bf16,       ///< rounded to nearest even
-  blockwise8  ///< a byte each, and an fp32 scale for each kStateBlock of them: state_codes.hpp
+  blockwise8  ///< one byte each, and an fp32 scale per kStateBlock elements: state_codes.hpp
 };
 
 template <>
@@ -48,12 +47,12 @@ struct Names<StateDtype> {
   static constexpr std::array<std::string_view, 3> values{"full", "bf16", "blockwise8"};
 };
 
-/// Elements that share a scale. Blocks are counted from a parameter's first element on, and are
-/// whole on every rank: layouts align parameters and shards to them (core/shard/groups.cpp), so
-/// that no strategy and no mesh changes which elements share one.
+/// Elements that share a scale. Blocks begin at a parameter's first element and are never split
+/// between ranks: layouts align parameters and shards to them (core/shard/groups.cpp). So neither
+/// strategy nor mesh changes which elements share a scale.
 inline constexpr std::int64_t kStateBlock = 256;
 
-/// One value for each element that is updated; 0 before the first step.
+/// A state: one value for each updated element; 0 before the first step.
 struct OptimizerState {
   std::string_view name;         ///< of its buffers, and of the update's operand
   std::string_view saved;        ///< in saves, older ones included
@@ -77,24 +76,24 @@ inline constexpr OptimizerState kMomentum{.name = "momentum_buffer",
                                           .scale = "momentum_buffer_scale",
                                           .saved_scale = "momentum_scale"};
 
-/// A buffer that an optimizer keeps of a group.
+/// A buffer of an optimizer's state for a group.
 struct KeptState {
   std::string_view name;
   std::string_view saved;
   DType dtype = DType::fp32;
   std::int64_t block = 1;  ///< elements that share one of its values
 
-  /// Its values for so many elements from the start of a block on.
+  /// The number of its values for `elements`, which begin at a block.
   [[nodiscard]] std::int64_t values(std::int64_t elements) const {
     return ceil_div(elements, block);
   }
 };
 
-/// What is the same for all elements of a slice that all decay or all do not.
+/// The constants of an update for a slice whose elements all decay or all do not.
 template <class R>
 struct UpdateStep {
   R learning_rate = 0;
-  R keep = 1;  ///< what decay leaves of a weight: 1 - learning rate * weight decay, or 1
+  R keep = 1;  ///< factor of a weight by decay: 1 - learning rate * weight decay, or 1
   R beta1 = 0;
   R beta2 = 0;
   R epsilon = 0;
@@ -103,8 +102,8 @@ struct UpdateStep {
   R correction_root = 1;  ///< root of 1 - beta2^t
 };
 
-/// Adam's moments with decay apart from the gradient (Loshchilov and Hutter, arXiv 1711.05101), in
-/// the order of PyTorch's AdamW.
+/// Adam with decoupled weight decay (Loshchilov and Hutter, arXiv 1711.05101), with the order of
+/// operations of PyTorch's AdamW.
 struct AdamwRule {
   static constexpr Optimizer optimizer = Optimizer::adamw;
   static constexpr std::array<OptimizerState, 2> states{kFirstMoment, kSecondMoment};
@@ -124,10 +123,10 @@ struct AdamwRule {
   }
 };
 
-/// Lion: the sign of what lies between momentum and gradient (Chen et al., arXiv 2302.06675,
-/// algorithm 2), with the paper's betas and the same decay. A step moves every weight by the
-/// learning rate, so that the paper takes a rate 3 to 10 times smaller than AdamW's, and a decay as
-/// much larger.
+/// Lion: the sign of an interpolation of momentum and gradient (Chen et al., arXiv 2302.06675,
+/// algorithm 2), with the paper's betas and decoupled decay. A step moves every weight by the
+/// learning rate, so the paper uses a rate 3 to 10 times smaller than AdamW's and a decay larger by
+/// that factor.
 struct LionRule {
   static constexpr Optimizer optimizer = Optimizer::lion;
   static constexpr std::array<OptimizerState, 1> states{kFirstMoment};
@@ -146,7 +145,7 @@ struct LionRule {
   }
 };
 
-/// Plain gradient descent, with the same decay.
+/// Plain gradient descent, with decoupled decay.
 struct SgdRule {
   static constexpr Optimizer optimizer = Optimizer::sgd;
   static constexpr std::array<OptimizerState, 0> states{};
@@ -161,12 +160,12 @@ struct SgdRule {
 };
 
 /// Muon (Keller Jordan, kellerjordan.github.io/posts/muon): a matrix moves along its orthogonalised
-/// momentum. Here is what it does to single elements: its momentum with Nesterov's look ahead, in
-/// the form of PyTorch's torch.optim.Muon, which is the kernel `momentum`...
+/// momentum. This is the element-wise part before the orthogonalisation, the kernel `momentum`:
+/// Nesterov momentum in the form of PyTorch's torch.optim.Muon.
 struct MuonMomentumRule {
   static constexpr Optimizer optimizer = Optimizer::muon;
   static constexpr std::array<OptimizerState, 1> states{kMomentum};
-  // Of AdamW's, which takes what is no matrix of a block.
+  // Of AdamW, which updates all parameters other than matrices of blocks.
   static constexpr bool takes_betas = true;
   static constexpr bool takes_epsilon = true;
   static constexpr double beta2 = 0.95;
@@ -180,7 +179,8 @@ struct MuonMomentumRule {
   }
 };
 
-/// ... and the step along the orthogonalised direction, scaled there, which is the kernel `update`.
+/// The element-wise part after the orthogonalisation, the kernel `update`: the step along the
+/// direction, which is scaled already.
 struct MuonRule {
   static constexpr Optimizer optimizer = Optimizer::muon;
   static constexpr std::array<OptimizerState, 0> states{};
@@ -194,12 +194,12 @@ struct MuonRule {
 
 template <class... Rules>
 struct RuleList {};
-/// By which the kernel `update` changes weights, and those that change states: for Muon another.
+/// The rules of the kernel `update`, and those that change states, which differ for Muon.
 using UpdateRules = RuleList<AdamwRule, LionRule, SgdRule, MuonRule>;
 using StateRules = RuleList<AdamwRule, LionRule, SgdRule, MuonMomentumRule>;
 
-/// Whether an optimizer's step is made of whole matrices, and so of directions that are
-/// orthogonalised between the kernels `momentum` and `update`.
+/// Whether an optimizer's step needs whole matrices: directions are orthogonalised between the
+/// kernels `momentum` and `update`.
 [[nodiscard]] constexpr bool orthogonalises(Optimizer optimizer) {
   return optimizer == Optimizer::muon;
 }
@@ -207,9 +207,9 @@ using StateRules = RuleList<AdamwRule, LionRule, SgdRule, MuonMomentumRule>;
 /// A rule without its arithmetic.
 struct OptimizerSpec {
   std::span<const OptimizerState> states;
-  bool takes_betas = false;    ///< it has use for beta1 and beta2
-  bool takes_epsilon = false;  ///< it has use for epsilon
-  double beta2 = 0;            ///< where a run asks for none
+  bool takes_betas = false;    ///< it uses beta1 and beta2
+  bool takes_epsilon = false;  ///< it uses epsilon
+  double beta2 = 0;            ///< default
 };
 
 /// Calls `use` with the rule of an optimizer and returns what that returns.
@@ -233,8 +233,8 @@ decltype(auto) with_rule(Optimizer optimizer, const Use& use) {
   });
 }
 
-/// What an optimizer keeps of a group, a buffer each: its states in their order, with blockwise8
-/// each before its scales. `full`: what states are computed in.
+/// The state buffers of an optimizer for a group, in the order of its states; with blockwise8 each
+/// is followed by its scales. `full`: the dtype in which states are computed.
 [[nodiscard]] inline std::vector<KeptState> kept_states(Optimizer optimizer, StateDtype kept,
                                                         DType full) {
   std::vector<KeptState> all;
@@ -265,7 +265,7 @@ template <class... Rules>
   return is_optimizer_state(StateRules{}, name);
 }
 
-/// Elements that share a value of the state of that name: kStateBlock of scales, 1 of all others.
+/// Elements per value of the state of that name: kStateBlock for scales, 1 for all others.
 template <class... Rules>
 [[nodiscard]] constexpr std::int64_t block_of_state(RuleList<Rules...>, std::string_view name) {
   const auto has_scale = [&](const auto& states) {

@@ -8,7 +8,7 @@
 namespace mfsdp {
 namespace {
 
-/// What the pool holds where it is fullest.
+/// The bytes of the pool at its peak.
 CategoryBytes fullest(const Program& program, const IdIndex<BufferId>& index,
                       const PoolLifetimes& pool) {
   struct Change {

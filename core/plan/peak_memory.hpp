@@ -1,5 +1,5 @@
-// The most bytes that a plan has live, by what they are for. A property of the plan alone: it does
-// not depend on how fast anything is.
+// The most bytes that a plan has live, by category. This is a property of the plan: it does not
+// depend on times.
 //
 //   pool of activations   |  ##        sum of live bytes at each position of the pool's
 //                         | #####      acquiring stream; its largest is the pool's share
@@ -16,9 +16,9 @@ namespace mfsdp {
 
 using CategoryBytes = std::array<Bytes, Names<Category>::values.size()>;
 
-/// Persistent buffers and, for each device pool, what it holds where it is fullest. No interleaving
-/// of the plan has more live; pools that are fullest at different times have less live together.
-/// `pools` are a plan's lifetimes. `runtime` stays 0: it lies outside the plan.
+/// Persistent buffers and, for each device pool, the live bytes at its peak. No interleaving of the
+/// plan has more live; if pools peak at different times, less is live at once. `pools` are a plan's
+/// lifetimes. `runtime` is 0, as it is outside the plan.
 [[nodiscard]] CategoryBytes peak_memory(const Program& program,
                                         const std::vector<PoolLifetimes>& pools);
 

@@ -1,4 +1,4 @@
-// Where the elements of a tensor lie on the mesh, axis by axis.
+// The placement of a tensor's elements on the mesh, axis by axis.
 #pragma once
 
 #include <cstdint>
@@ -9,11 +9,11 @@
 
 namespace mfsdp {
 
-/// How a tensor lies along one axis.
+/// The placement along one axis.
 enum class PlacementKind {
-  replicate,  ///< every rank has all of it
-  shard,      ///< cut along one of its dims
-  flat,       ///< a group's flat buffer in equal intervals, whatever dims its parameters have
+  replicate,  ///< every rank has the whole tensor
+  shard,      ///< sharded along one of its dims
+  flat,       ///< a group's flat buffer in equal intervals, independent of its parameters' dims
   partial     ///< every rank has a term of the sum
 };
 
@@ -30,8 +30,8 @@ struct AxisPlacement {
   friend bool operator==(const AxisPlacement&, const AxisPlacement&) = default;
 };
 
-/// Axes that are left out replicate. Flat axes cut in the order in which they stand: with dp_shard
-/// before dp_outer, a rank has its interval of dp_shard, and of that its part along dp_outer.
+/// Missing axes replicate. Flat axes shard in the order of the list: with dp_shard before dp_outer,
+/// a rank has its interval along dp_shard, and of this its part along dp_outer.
 using Placement = std::vector<AxisPlacement>;
 
 /// The flat axes, in their order.
@@ -42,7 +42,7 @@ using Placement = std::vector<AxisPlacement>;
   return axes;
 }
 
-/// The shape of a tensor of which a rank has one of that shape.
+/// The global shape of a tensor with that shape on one rank.
 [[nodiscard]] inline std::vector<std::int64_t> whole_shape(std::vector<std::int64_t> shape,
                                                            const Placement& shard,
                                                            const Mesh& mesh) {
@@ -53,7 +53,7 @@ using Placement = std::vector<AxisPlacement>;
   return shape;
 }
 
-/// Which of the equal parts of a tensor's first dim a rank has.
+/// The index of a rank's part among the equal parts of a tensor's first dim.
 [[nodiscard]] inline std::int64_t shard_of(const Placement& shard, const Mesh& mesh,
                                            std::int64_t rank) {
   std::int64_t number = 0;
@@ -73,8 +73,8 @@ struct Interval {
   friend bool operator==(const Interval&, const Interval&) = default;
 };
 
-/// What of `elements` a rank has under a placement: all, or an equal part of what the axis before
-/// left for each flat axis. The sizes of these divide the elements.
+/// The part of `elements` on a rank under a placement: all, divided equally by each flat axis in
+/// turn. The sizes of the axes must divide the elements.
 [[nodiscard]] inline Interval interval_of(std::int64_t elements, const Placement& placement,
                                           const Mesh& mesh, std::int64_t rank) {
   Interval held{.begin = 0, .end = elements};

@@ -3,7 +3,6 @@
 //   Program                one memory map, shared by its plans
 //   |- config, meta        what it was built from; meta is not hashed
 //   |- classes             which ranks run it; a Job (core/plan/job.hpp) has a Program for each
-//   class
 //   |- streams, communicators, events
 //   |- units > groups > parameters with offsets (flat layouts)
 //   |- pools > buffers with offsets
@@ -12,19 +11,18 @@
 //         `- ops, in host order
 //
 // A plan is a loop body. Host order is list order, then segment order; each segment runs `repeat`
-// times. Names of segments are for people. There is no barrier between segments or steps: only
+// times. Segment names have no meaning. There is no barrier between segments or steps: only
 // streams, events and communicators order ops. Between two plans the host waits for all streams.
 //
-// Ranks that run different plans are of different classes, such as the stages of a pipeline. What
-// they share is stated once: configuration, streams, communicators, events, units and groups;
-// pools, buffers and plans are each class's own. Classes meet in collectives, of which send and
-// recv are two kinds: a rank's n-th send to a peer on a communicator is that peer's n-th recv from
-// it.
+// Ranks that run different plans, such as the stages of a pipeline, are in different classes.
+// Classes share configuration, streams, communicators, events, units and groups; each has its own
+// pools, buffers and plans. Classes communicate by collectives, including send and recv: a rank's
+// n-th send to a peer on a communicator matches that peer's n-th recv from it.
 //
-// Several microbatches may be under way, as in 1F1B. A buffer or event with `instances` n is n of a
-// kind that take turns by microbatch, and an op with `lag` l works on the l-th microbatch before
-// the newest: it means instance (microbatches begun - 1 - l) mod n (core/plan/rotation.hpp). All
-// that is common costs nothing: one class, one instance and lag 0 are left out of the JSON.
+// Several microbatches may be in flight, as in 1F1B. A buffer or event with n `instances` exists n
+// times, in rotation by microbatch. An op with `lag` l works on the l-th microbatch before the
+// newest: it uses instance (microbatches begun - 1 - l) mod n (core/plan/rotation.hpp). The JSON
+// leaves out defaults: one class, one instance, lag 0.
 #pragma once
 
 #include <cstdint>
@@ -41,7 +39,7 @@
 
 namespace mfsdp {
 
-/// The plan of a training step: what is predicted, proved and timed.
+/// The name of the plan of a training step, which is predicted, proved and timed.
 inline constexpr std::string_view kTrainPlan = "train";
 
 struct Stream {
@@ -55,9 +53,9 @@ struct Stream {
 struct Communicator {
   CommunicatorId id;
   std::vector<Axis> axes;
-  std::string purpose;  ///< a name for people: "all_gather", "reduce_scatter", "outer", "world"
+  std::string purpose;  ///< a label: "all_gather", "reduce_scatter", "outer", "world"
   std::int64_t size = 1;
-  /// Of its collectives. All but `nccl` need both operands in pools that are registered with it.
+  /// All but `nccl` need both operands of a collective in pools that are registered with it.
   Transport transport = Transport::nccl;
 
   friend bool operator==(const Communicator&, const Communicator&) = default;
@@ -66,7 +64,7 @@ struct Communicator {
 struct Event {
   EventId id;
   std::string name;
-  std::optional<std::int64_t> instances{};  ///< that take turns by microbatch; one where not stated
+  std::optional<std::int64_t> instances{};  ///< in rotation by microbatch; default 1
 
   friend bool operator==(const Event&, const Event&) = default;
 };
@@ -78,8 +76,8 @@ struct Names<MemorySpace> {
   static constexpr std::array<std::string_view, 2> values{"device", "host"};
 };
 
-/// One allocation. All its transient buffers are acquired on one stream, so that a buffer is live
-/// there from its acquire until that stream learns of its release.
+/// One allocation. All its transient buffers are acquired on one stream. A buffer is live from its
+/// acquire until that stream has waited for its release.
 struct Pool {
   PoolId id;
   std::string name;
@@ -87,19 +85,19 @@ struct Pool {
   std::int64_t alignment = 256;              ///< of every offset, bytes
   Bytes height;                              ///< bytes allocated
   Bytes lower_bound;                         ///< largest sum of aligned live bytes
-  std::optional<CommunicatorId> registered;  ///< the communicator whose window it is
+  std::optional<CommunicatorId> registered;  ///< the communicator with which it is registered
 
   friend bool operator==(const Pool&, const Pool&) = default;
 };
 
-/// What the elements of a buffer are.
+/// The kind of a buffer's elements.
 enum class ContentKind {
   parameter,        ///< compute weights
-  main_parameter,   ///< the weights that the optimizer updates, where they are not the compute ones
-  gradient,         ///< sums of gradients, whoever has been added so far
+  main_parameter,   ///< weights that the optimizer updates, if these are not the compute weights
+  gradient,         ///< sums of gradients, complete or partial
   optimizer_state,  ///< a value for each element, or each block of them, named by the optimizer
-  direction,        ///< of a step, before or after matrices of it are orthogonalised
-  port              ///< what the host writes for the device, or reads from it
+  direction,        ///< of a step, before or after orthogonalisation
+  port              ///< data that the host writes for the device or reads from it
 };
 
 template <>
@@ -108,16 +106,16 @@ struct Names<ContentKind> {
       "parameter", "main_parameter", "gradient", "optimizer_state", "direction", "port"};
 };
 
-/// Where host and device meet.
+/// Data that the host writes or reads.
 enum class Port {
-  /// int32 [2, T], written by the host: ids and labels of a microbatch; with document_mask
-  /// [3, T], then each token's position in its document.
+  /// int32 [2, T], written by the host: ids and labels of a microbatch. With document_mask [3, T]:
+  /// the third row is each token's position in its document.
   tokens,
   step_block,        ///< core/runtime/step_block.hpp, written by the host
   report,            ///< core/runtime/step_report.hpp, read by the host
   rope_table,        ///< core/runtime/rope_table.hpp, written by the host before the first step
-  local_rope_table,  ///< likewise, of layers that slide and turn otherwise
-  loss_scale         ///< core/plan/loss_scale.hpp, written before the first step, kept by steps
+  local_rope_table,  ///< the table of sliding-window layers, where it differs
+  loss_scale         ///< core/plan/loss_scale.hpp, written before the first step, updated by steps
 };
 
 template <>
@@ -134,18 +132,19 @@ struct HeldGroup {
   friend bool operator==(const HeldGroup&, const HeldGroup&) = default;
 };
 
-/// What a buffer holds, for those who are to find it: parameters with what belongs to them, and
-/// ports. Activations and scratch are told by the ops that touch them.
+/// The contents of a buffer of parameters, gradients or optimizer states, or of a port. Other
+/// buffers, such as activations and scratch, have no description: the ops that use them define
+/// their contents.
 struct Contents {
   ContentKind kind = ContentKind::parameter;
-  std::vector<HeldGroup> groups{};  ///< several where a unit is gathered as one; none of a port
+  std::vector<HeldGroup> groups{};  ///< several where a unit is gathered as one; none for a port
   Placement placement{};            ///< of the groups' elements
-  std::string state{};              ///< of an optimizer_state: its name, such as "exp_avg"
-  std::optional<Port> port{};       ///< of a port: which
-  /// Of directions: the rank with index i on that axis has the i-th of the groups, and those behind
-  /// the last one have none. All groups begin at one place, and are laid out alike.
-  /// Of gradients: of the slice that the placement states, what each rank along that axis has of it
-  /// by itself, one rank after the other: the parts of a sum.
+  std::string state{};              ///< only for optimizer_state: its name, such as "exp_avg"
+  std::optional<Port> port{};       ///< only for ports
+  /// An axis over which contents are distributed. Directions: the rank with index i on the axis has
+  /// the i-th group, and ranks after the last group have none; all groups have one offset and equal
+  /// layouts. Gradients: the buffer has the slice of the placement from each rank along the axis,
+  /// in rank order: the terms of a sum.
   std::optional<Axis> dealt{};
 
   friend bool operator==(const Contents&, const Contents&) = default;
@@ -162,10 +161,10 @@ struct Buffer {
   bool persistent = false;  ///< lives for the whole run: never acquired or released
   std::optional<UnitId> unit;
   std::optional<Contents> holds{};
-  /// Buffers of one class serve one purpose and take turns in the slots of `double_buffer`.
+  /// Buffers of one class have one purpose and rotate through the slots of `double_buffer`.
   std::optional<std::int64_t> slot_class{};
-  /// Of a transient buffer: places that take turns by microbatch, one behind the other in the pool,
-  /// each aligned as the pool is. One where not stated.
+  /// Copies of a transient buffer, in rotation by microbatch: consecutive in the pool, each aligned
+  /// as the pool. Default 1.
   std::optional<std::int64_t> instances{};
 
   friend bool operator==(const Buffer&, const Buffer&) = default;
@@ -178,17 +177,17 @@ struct PlacedParameter {
   std::vector<std::int64_t> shape;
   std::int64_t offset = 0;  ///< elements
   bool decay = false;
-  std::optional<Rational> rate{};  ///< what of the learning rate it gets; all where not stated
+  std::optional<Rational> rate{};  ///< factor of the learning rate; default 1
 
   friend bool operator==(const PlacedParameter&, const PlacedParameter&) = default;
 
   [[nodiscard]] std::int64_t elements() const;
 };
 
-/// A unit's parameters of equal dtype and requires_grad in one flat layout, which may be cut into
-/// equal parts along `cut`, first along the first of these axes. Parameters, gradients and states
-/// are cut along none, some or all of them, each in that order (core/plan/placement.hpp). Gradients
-/// are sums over the ranks of `reduce`.
+/// A unit's parameters of equal dtype and requires_grad in one flat layout. The layout can be
+/// sharded along the axes of `cut`, in their order. Parameters, gradients and states are sharded
+/// along none, some or all of these axes, in that order (core/plan/placement.hpp). Gradients are
+/// summed over the ranks of `reduce`.
 struct Group {
   GroupId id;
   UnitId unit;
@@ -199,12 +198,12 @@ struct Group {
   std::vector<Axis> cut{};
   std::vector<Axis> reduce{};
   Placement weight{};    ///< of compute weights between their uses
-  Placement gradient{};  ///< between microbatches, and where the norm and the optimizer read it
-  Placement state{};     ///< of main weights and optimizer states: what a rank updates
-  /// Along which axes its parameters are cut by their own dims before they are laid out: what
-  /// follows has the shapes that a rank has of them. Empty but for experts that are dealt out.
+  Placement gradient{};  ///< between microbatches, and for the norm and the optimizer
+  Placement state{};     ///< of main weights and optimizer states: the part that a rank updates
+  /// Axes along which parameters are sharded by their dims before they are laid out; `parameters`
+  /// have the shapes on one rank. Only expert-parallel groups have such axes.
   Placement shard{};
-  std::optional<Optimizer> optimizer{};  ///< that updates it; none of one without gradients
+  std::optional<Optimizer> optimizer{};  ///< none for a group without gradients
   std::vector<PlacedParameter> parameters;
 
   friend bool operator==(const Group&, const Group&) = default;
@@ -223,13 +222,14 @@ struct PlanUnit {
 };
 
 struct Segment {
-  std::string name;  ///< for people: "first", "steady", "optimizer", ...
+  std::string name;  ///< a label: "first", "steady", "optimizer", ...
   std::int64_t repeat = 1;
   std::int64_t microbatches = 0;  ///< that begin in each of its repetitions
   std::vector<Op> ops;
-  /// Transient buffers live at entry, ascending; one of several instances as often as these live.
+  /// Transient buffers that are live at entry, ascending; a buffer is repeated for each live
+  /// instance.
   std::vector<BufferId> live_in;
-  std::vector<BufferId> live_out;  ///< and at exit; equals the next segment's live_in
+  std::vector<BufferId> live_out;  ///< the same at exit; equals the next segment's live_in
 
   friend bool operator==(const Segment&, const Segment&) = default;
 };
@@ -253,16 +253,16 @@ struct MeshPlace {
 struct RankClass {
   std::string role;
   std::int64_t ranks = 1;
-  std::vector<MeshPlace> at{};  ///< the ranks that lie there; all of the mesh where it is empty
+  std::vector<MeshPlace> at{};  ///< selects the ranks; empty: all of the mesh
 
   friend bool operator==(const RankClass&, const RankClass&) = default;
 };
 
-/// What is known about a program without shaping it; never hashed.
+/// Information about a program that does not change it; never hashed.
 struct Meta {
   std::string model_name;
   std::string tool_version;
-  std::string stored_hash;  ///< as read from a file; empty when built
+  std::string stored_hash;  ///< from a plan file; empty when built
 
   friend bool operator==(const Meta&, const Meta&) = default;
 };
@@ -270,7 +270,7 @@ struct Meta {
 struct Program {
   Meta meta;
   PlanConfig config;
-  std::vector<RankClass> classes;  ///< the one that runs it, where there are several
+  std::vector<RankClass> classes;  ///< in a job of several classes: the one that runs it
   std::vector<Stream> streams;
   std::vector<Communicator> communicators;
   std::vector<Event> events;

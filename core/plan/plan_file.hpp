@@ -1,4 +1,4 @@
-// A plan file as it is written: what all ranks share, and the entries of its classes.
+// The structure of a plan file: the lists that all ranks share, and the entries of its classes.
 #pragma once
 
 #include <vector>
@@ -7,7 +7,7 @@
 
 namespace mfsdp {
 
-/// Of a class with pools, buffers and plans of its own.
+/// The entry of a class with its pools, buffers and plans.
 struct ClassEntry {
   RankClass rank_class;
   std::vector<Pool> pools;
@@ -15,8 +15,8 @@ struct ClassEntry {
   std::vector<Plan> plans;
 };
 
-/// The lists at the top level are those of a class whose entry has none, so that they are empty
-/// where there are several classes.
+/// The top-level lists belong to a class whose entry has none; they are empty if there are several
+/// classes.
 struct PlanFile {
   Program common;  ///< its own `classes` are not used
   std::vector<ClassEntry> classes;

@@ -1,4 +1,4 @@
-// Which tables price a GPU's kernels.
+// The source of the tables with which a GPU's kernels are priced.
 #pragma once
 
 #include <array>
@@ -8,10 +8,10 @@
 
 namespace mfsdp {
 
-/// What products and attention are priced by.
+/// The tables for GEMMs and attention.
 enum class PriceTables {
   own,       ///< the tables that the GPU's file names, scaled
-  published  ///< what others published of the GPU
+  published  ///< published measurements of the GPU
 };
 
 template <>

@@ -1,4 +1,4 @@
-// How the learning rate goes on after the warm-up.
+// The learning rate after the warm-up.
 #pragma once
 
 #include <array>
@@ -8,8 +8,8 @@
 
 namespace mfsdp {
 
-/// `cosine`: half a cosine down to the minimum. `linear`: a line down to it. `constant`: it stays
-/// at the peak. `wsd`: it stays, then a line down to the minimum (warm-up, stable, decay).
+/// `cosine`: half a cosine down to the minimum. `linear`: a line down to it. `constant`: at the
+/// peak. `wsd`: at the peak, then a line down to the minimum (warm-up, stable, decay).
 enum class RateSchedule { cosine, linear, constant, wsd };
 
 template <>

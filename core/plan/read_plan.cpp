@@ -1,4 +1,4 @@
-// JSON text to a program: the description of describe.hpp, with the place of any error.
+// Reads a program from JSON text by the description in describe.hpp; errors name their place.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -23,7 +23,7 @@
 namespace mfsdp {
 namespace {
 
-/// After the first error all reads are no-ops; `error()` tells what it was.
+/// After the first error all reads are no-ops; error() returns it.
 class JsonReader {
  public:
   explicit JsonReader(const nlohmann::json& root) : node_(&root) {}
@@ -52,7 +52,7 @@ class JsonReader {
   void meta(std::string_view key, Meta& value) { sparse(key, value); }
   void schema(std::string_view key);
 
-  /// Tells another kind of JSON before its first missing field does.
+  /// Recognises another kind of JSON, before an error about its first missing field.
   void check_schema() {
     if (node_->is_object()) schema("schema");
     fields_seen_ = 0;
@@ -70,7 +70,7 @@ class JsonReader {
   }
 
  private:
-  /// Collects the keys of a struct, to name one that the document has too many.
+  /// Collects the keys of a struct, to name an unknown key.
   struct KeyCollector {
     std::vector<std::string_view> keys;
     template <class T>
@@ -124,7 +124,7 @@ class JsonReader {
     using Limits = std::numeric_limits<std::int64_t>;
     value.value = integer(Limits::min(), Limits::max());
   }
-  /// Of what kernels state, the exponent of a grid alone may be negative.
+  /// Only one attribute of kernels may be negative: the exponent of a grid.
   void get(Attribute& value) {
     get_object(value);
     if (value.value.num < 0 && value.name != exact_attribute::grid_exponent)
@@ -249,7 +249,7 @@ void JsonReader::get(OpBody& body) {
   if (!known) expected("one of the kinds " + name_list<OpKind>());
 }
 
-/// Programs of a file's classes, of which each takes its own lists along.
+/// The programs of a file's classes, each with its own lists.
 Result<Job> job_of(PlanFile file) {
   const bool shares = std::ranges::all_of(file.classes, [](const ClassEntry& entry) {
     return entry.pools.empty() && entry.buffers.empty() && entry.plans.empty();
@@ -263,7 +263,7 @@ Result<Job> job_of(PlanFile file) {
   }
   if (!file.common.pools.empty() || !file.common.buffers.empty() || !file.common.plans.empty())
     return fail("classes",
-                "expected no pools, buffers and plans at the top beside those of classes");
+                "expected no pools, buffers and plans at the top besides those of classes");
   for (std::size_t c = 0; c < file.classes.size(); ++c) {
     ClassEntry& entry = file.classes[c];
     if (entry.plans.empty()) return fail(fmt::format("classes[{}].plans", c), "missing");

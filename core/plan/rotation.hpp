@@ -1,12 +1,12 @@
-// Buffers and events that take turns by microbatch.
+// Buffers and events with several instances, used in rotation by microbatch.
 //
-// When a segment begins one of its runs, `microbatches` of it begin. An op of lag l works on the
-// microbatch l before the newest of its step; of n instances it means number
+// Each run of a segment begins `microbatches`. An op with lag l works on the l-th microbatch before
+// the newest one of its step; with n instances it uses number
 //
 //   (microbatches begun in this step - 1 - l) mod n,  from 0 to n - 1
 //
-// which also holds of an op that belongs to no microbatch, such as a wait of the optimizer. Counts
-// begin anew with each step, so that all steps are alike.
+// This also applies to ops outside any microbatch, such as a wait of the optimizer. Counts restart
+// with each step, so that all steps are equal.
 //
 //   microbatches begun    1     2     3     4     4         n = 2
 //   forward, lag 0        0     1     0     1
@@ -32,7 +32,7 @@ namespace mfsdp {
   return Bytes(round_up(buffer.size.value, pool.alignment));
 }
 
-/// Where the last instance of a buffer ends in its pool.
+/// The end of the last instance of a buffer in its pool.
 [[nodiscard]] inline Bytes end_in_pool(const Buffer& buffer, const Pool& pool) {
   const std::int64_t before =
       checked_mul(instance_pitch(buffer, pool).value, buffer.instances.value_or(1) - 1);

@@ -1,19 +1,18 @@
 // How `blockwise8` keeps a state: a byte for each element, times the block's largest magnitude.
 //
-// The codes are those of dynamic tree quantisation as Dettmers et al. use it for optimizers (8-bit
-// Optimizers via Block-wise Quantization, arXiv 2110.02861, section 2.2; bitsandbytes calls it
-// create_dynamic_map): seven decades, from 10^-6 to 1, of which each has twice as many codes as the
-// one below. Decade i from 0 to 6 has n codes, evenly spread over [10^(i-7), 10^(i-6)]:
+// The codes are those of dynamic tree quantisation by Dettmers et al. (8-bit Optimizers via
+// Block-wise Quantization, arXiv 2110.02861, section 2.2; create_dynamic_map in bitsandbytes).
+// There are seven decades, from 10^-6 to 1, each with twice as many codes as the one below. Decade
+// i from 0 to 6 has n codes, evenly spread over [10^(i-7), 10^(i-6)]:
 //
-//   n = 2^i of states with a sign, 2^(i+1) of others
-//   value(i, j) = 10^(i-6) (0.1 + 0.9 (j + 1/2) / n) = (2n + 18j + 9) / (20 n 10^(6-i)),  0 <= j <
-//   n
-//               = (2n + 18j + 9) / (w 5^(7-i))       with w = 256 of signed ones, else 512
+//   n = 2^i for states with a sign, 2^(i+1) for others;  0 <= j < n
+//   value(i, j) = 10^(i-6) (0.1 + 0.9 (j + 1/2) / n) = (2n + 18j + 9) / (20 n 10^(6-i))
+//               = (2n + 18j + 9) / (w 5^(7-i))       with w = 256 for signed ones, else 512
 //
-// Numerator and denominator are integers that fp32 holds, so a value is one division that every
-// machine rounds alike. The code of (i, j) is n + j; 0 is the code of 0. One more code is that of
-// 1, the block's largest: 128 of signed states, whose codes from 129 on are the negative values of
-// those 128 below, and 1 of the others.
+// Numerator and denominator are integers that are exact in fp32, so a value is one division, which
+// every machine rounds equally. The code of (i, j) is n + j; 0 is the code of 0. One more code
+// means 1, the block's largest: 128 for signed states, whose codes from 129 on are the negative
+// values of the codes 128 below, and 1 for the others.
 #pragma once
 
 #include <array>
@@ -24,17 +23,17 @@
 
 namespace mfsdp {
 
-/// Powers of two that a decade's value is over, besides 5^(7-i).
+/// The power of two in the denominator of a decade's value, besides 5^(7-i).
 template <bool is_signed>
 inline constexpr int kCodeScale = is_signed ? 256 : 512;
 /// Codes of the highest decade.
 template <bool is_signed>
 inline constexpr int kCodesOfHighest = is_signed ? 64 : 128;
-/// The code of 1; in a signed one its bit is that of the sign.
+/// The code of 1; for signed states this bit is the sign.
 template <bool is_signed>
 inline constexpr int kCodeOfOne = is_signed ? 128 : 1;
 
-/// What a code stands for, in units of its block's scale: from -1 or 0 to 1.
+/// The value of a code, in units of its block's scale: from -1 or 0 to 1.
 template <bool is_signed>
 [[nodiscard]] MFSDP_ON_DEVICE_TOO constexpr float value_of_code(std::uint8_t code) {
   if (code == kCodeOfOne<is_signed>) return 1;
@@ -49,9 +48,9 @@ template <bool is_signed>
   return is_signed && code > kCodeOfOne<is_signed> ? -value : value;
 }
 
-/// The code whose value is nearest, the larger magnitude of two; for `value` from -1 (0 without
-/// sign) to 1. Without sign what is above 0 gets no code of 0: a second moment of 0 would make any
-/// first moment beside it a step of any size. NaN: 0.
+/// The code with the nearest value, the larger magnitude in a tie; for `value` from -1 (0 without
+/// sign) to 1. Without sign, values above 0 do not get the code of 0: a second moment of 0 would
+/// make the step arbitrarily large. NaN: 0.
 template <bool is_signed>
 [[nodiscard]] MFSDP_ON_DEVICE_TOO constexpr std::uint8_t code_of_value(float value) {
   const float magnitude = value < 0 ? -value : value;

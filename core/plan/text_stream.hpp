@@ -1,4 +1,4 @@
-// Text in pieces of some ten kilobytes: a plan's JSON is hashed without ever being held whole.
+// Text in pieces of some ten kilobytes, so that a plan's JSON is hashed without storing all of it.
 #pragma once
 
 #include <array>
@@ -11,14 +11,14 @@ namespace mfsdp {
 
 class TextStream {
  public:
-  /// `take` gets the text piece by piece.
+  /// `take` receives the text piece by piece.
   explicit TextStream(std::function<void(std::string_view)> take) : take_(std::move(take)) {}
   TextStream(const TextStream&) = delete;
   TextStream& operator=(const TextStream&) = delete;
   ~TextStream() = default;
 
-  /// Where up to `bytes` characters may be written; at most kLargest. `advance` says where they
-  /// end.
+  /// A place for up to `bytes` characters, at most kLargest. `advance` sets the end of those
+  /// written.
   [[nodiscard]] char* room(std::size_t bytes) {
     if (text_.size() - size_ < bytes) flush();
     return text_.data() + size_;
@@ -41,7 +41,7 @@ class TextStream {
     advance(at + text.size());
   }
 
-  /// Hands over what is left. Call once, last.
+  /// Passes on the remaining text. Call once, last.
   void flush() {
     take_({text_.data(), size_});
     size_ = 0;

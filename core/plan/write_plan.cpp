@@ -16,8 +16,8 @@
 namespace mfsdp {
 namespace {
 
-/// Written only through JsonWriter, which reads every field; `fields` needs it mutable because the
-/// same description also reads.
+/// JsonWriter only reads every field; `fields` takes a mutable object because the same description
+/// also serves reading.
 template <class File>
 void write(const File& file, bool with_meta, std::function<void(std::string_view)> take) {
   TextStream stream(std::move(take));
@@ -43,7 +43,7 @@ std::string text_of(const File& file) {
   return json;
 }
 
-/// Of several classes.
+/// A file of several classes.
 PlanFile file_of(const Job& job) {
   PlanFile file{.common = job.programs[0], .classes = {}};
   file.common.pools.clear();

@@ -6,7 +6,7 @@
 namespace mfsdp::recipe {
 namespace {
 
-/// In its place by name.
+/// Inserts an attribute, sorted by name.
 void add(std::vector<Attribute>& attributes, std::string_view name, std::int64_t value) {
   attributes.insert(std::ranges::lower_bound(attributes, name, {}, &Attribute::name),
                     Attribute(std::string(name), value));
@@ -39,7 +39,7 @@ ExpertMlp::ExpertMlp(Builder& builder)
       shared_gate_{
           .weight = ParameterRole::shared_gate, .outputs = 1, .inputs = builder.sizes.hidden} {}
 
-/// With what the model's routing has beside, in its place by name.
+/// Attributes of the router kernels, sorted by name.
 std::vector<Attribute> ExpertMlp::routing(bool chooses) const {
   std::vector<Attribute> attributes;
   const bool groups = chooses && model_.router_groups != 0;
@@ -64,7 +64,7 @@ std::vector<Attribute> ExpertMlp::rows() const {
   return attributes;
 }
 
-/// Of rows that are all there is of experts, in another order.
+/// Attributes of a kernel that reorders the rows of expert-parallel experts.
 std::vector<Attribute> ExpertMlp::arrived() const {
   return {{"balanced_rows", chosen_},           {"cols", b_.sizes.hidden}, {"m", rows_},
           {"peers", b_.config.expert_parallel}, {"rows", rows_},           {"top_k", 1}};
@@ -285,9 +285,9 @@ void ExpertMlp::backward_weights(const Backward& how) {
                   on("input", dispatched), how.suffix);
 }
 
-// ---- experts that are dealt out --------------------------------------------------------------
+// ---- expert-parallel ---------------------------------------------------------------------------
 
-/// Which rows go to which rank, and how many for each of its experts.
+/// The rows for each rank, and their number for each of its experts.
 void ExpertMlp::find_peers(const std::string& suffix) {
   const auto at = [&](const char* name) { return name + suffix; };
   b_.kernel(at("peers"), KernelKind::peer_order,
@@ -340,7 +340,7 @@ void ExpertMlp::arrange(const std::string& name, const std::string& from, const 
             {on("input", from), on("order", order), on("output", to)}, gradient_of);
 }
 
-// ---- the expert that all tokens share ----------------------------------------------------------
+// ---- the shared expert -------------------------------------------------------------------------
 
 std::vector<Attribute> ExpertMlp::shared_inner() const {
   return {{"cols", model_.shared_intermediate}, {"experts", 1}, {"m", b_.sizes.tokens}};

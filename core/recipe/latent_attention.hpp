@@ -1,12 +1,12 @@
-// Queries, keys and values by way of latent vectors (multi-head latent attention), up to attention
-// and from its gradient on.
+// Queries, keys and values from latent vectors (multi-head latent attention, MLA): forward up to
+// the attention kernel, backward from its gradient on.
 //
 //   normed1 --gemm--> q_latent --norm--> q_latent.normed --gemm--> query       or one gemm to query
-//   normed1 --gemm--> kv_latent, the last columns of which turn
+//   normed1 --gemm--> kv_latent, whose last columns are rotated
 //   kv_latent's first columns --norm--> kv_latent.normed --gemm--> key_value
 //   query, key_value, kv_latent's last columns --heads, RoPE--> qkv
 //
-// Rows of qkv have query, key and value heads as those of other models do; values may be narrower.
+// Rows of qkv have query, key and value heads, as in other models; values may be narrower.
 #pragma once
 
 #include <functional>
@@ -21,15 +21,15 @@ class LatentAttention {
   /// `rope`: the table's operand, and positions where documents are masked.
   LatentAttention(Builder& builder, std::vector<RecipeOperand> rope);
 
-  /// From "normed1" to "qkv", each with that suffix.
+  /// From "normed1" to "qkv"; tensor names get the suffix.
   void forward(const std::string& suffix);
 
   struct Backward {
-    std::string suffix;            ///< of what forward made
-    bool keeps_output = false;     ///< norms' outputs are still there
-    std::function<void()> norm{};  ///< the backward of the norm that made normed1, from d_normed1
+    std::string suffix;            ///< of forward's tensors
+    bool keeps_output = false;     ///< outputs of norms were kept
+    std::function<void()> norm{};  ///< adds the backward of the norm of normed1, from d_normed1
   };
-  /// From "d_qkv" to "d_normed1", with all gradients of weights.
+  /// From "d_qkv" to "d_normed1", with all weight gradients.
   void backward(const Backward& how);
 
  private:

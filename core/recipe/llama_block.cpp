@@ -1,23 +1,23 @@
-// One block of a Llama model; Gemma's have GeGLU in place of SwiGLU, GPT-2's layer norms, biases,
-// no RoPE and GELU without a gate.
+// One block of a Llama model and of similar families: Gemma has GeGLU in place of SwiGLU; GPT-2 has
+// layer norms, biases, no RoPE, and GELU without a gate.
 //
 //   x --norm--> normed1 --gemm--> qkv --rope, attention--> attention --gemm--> attention_out
-//   mid = x + attention_out --norm--> normed2 --gemm--> gate_up --swiglu--> product --gemm-->
+//   mid = x + attention_out --norm--> normed2 --gemm--> gate_up --swiglu--> `product` --gemm-->
 //   mlp_out
 //
-// x of the next block is mid + mlp_out, added inside its norm. Models with output norms have these
-// of attention_out and mlp_out as the projections make them ("raw"). OLMo 2 has these norms alone,
-// and they add to the residual themselves:
+// x of the next block is mid + mlp_out, added inside its norm. Output norms read the projections'
+// outputs ("raw") and write attention_out and mlp_out. OLMo 2 has output norms only, and they add
+// to the residual themselves:
 //
 //   mid = x + norm(attention_out.raw)      out = mid + norm(mlp_out.raw)      x of the next = out
 //
-// Blocks with experts have expert_mlp.hpp's in place of gate_up to mlp_out.
+// Blocks with experts replace gate_up to mlp_out (expert_mlp.hpp).
 //
 // Saved for backward:
 //   none        all of the above
-//   selective   x, mid, qkv, attention, log-sum-exp, gate_up, and what output norms take: no norm
-//               output, no SwiGLU product
-//   full        x alone; backward runs the block forward again up to gate_up, or the raw mlp_out
+//   selective   x, mid, qkv, attention, log-sum-exp, gate_up, and inputs of output norms: not the
+//               outputs of norms and of SwiGLU
+//   full        x only; backward repeats the block's forward up to gate_up, or the raw mlp_out
 #include <optional>
 #include <string>
 
@@ -85,14 +85,14 @@ class BlockRecipe {
   [[nodiscard]] bool again() const { return !suffix_.empty(); }
   [[nodiscard]] std::string at(const std::string& name) const { return name + suffix_; }
 
-  /// The block's input rows: for the first block the embedding's output itself, and where no norm
-  /// adds anything to it, what the unit before has made.
+  /// The block's input rows: the output of the unit before, for the first block and where no norm
+  /// adds to it; else x.
   [[nodiscard]] RecipeOperand input_rows(const std::string& role) const {
     if (first_ || !traits_.input_norms)
       return from(Source::previous, on(role, stream_name(model_)));
     return on(role, "x");
   }
-  /// What the projections of attention and of the MLP take.
+  /// The inputs of the projections of attention and of the MLP.
   [[nodiscard]] RecipeOperand attention_rows() const {
     return traits_.input_norms ? on("input", at("normed1")) : input_rows("input");
   }
@@ -111,9 +111,9 @@ class BlockRecipe {
                                                                    : global::rope_table)));
   }
 
-  /// Everything up to the SwiGLU product; the second time nothing is added to x and the product
-  /// is left to the backward. With output norms all of it, but for the norm of the MLP the second
-  /// time: of that one backward has kept 1 / rms.
+  /// Forward up to the output of SwiGLU. In recomputation nothing is added to x, and backward
+  /// computes that output. With output norms forward continues to mlp_out; recomputation stops
+  /// before the MLP's output norm, whose 1 / rms was kept.
   void forward() {
     forward_attention();
     if (model_.output_norms)
@@ -138,7 +138,7 @@ class BlockRecipe {
       normed_projection("mlp_out", down_, at("product"), ParameterRole::mlp_output_norm);
   }
 
-  /// The projection to "NAME.raw", and from there to NAME.
+  /// The projection to "NAME.raw", and its output norm to NAME.
   void normed_projection(const std::string& name, const Linear& layer, const std::string& input,
                          ParameterRole norm) {
     const std::string raw = at(name + ".raw");
@@ -155,7 +155,7 @@ class BlockRecipe {
     b_.norm_forward(at(name + ".norm"), norm, std::move(inputs),
                     {on("normed", normed), on("rstd", at(name + ".rstd"))});
   }
-  /// Its gradient behind the norm, and from there before it: "d_NAME", which it returns.
+  /// Backward of the output norm: from the gradient of its output to "d_NAME", which it returns.
   RecipeOperand normed_projection_backward(const std::string& name, ParameterRole norm) {
     const bool kept = norm == ParameterRole::mlp_output_norm;
     b_.norm_backward({.name = name + ".norm.backward",
@@ -209,7 +209,8 @@ class BlockRecipe {
   [[nodiscard]] std::vector<Attribute> sink_sizes() const {
     return {{"head_dim", model_.head_dim}, {"heads", model_.heads}, {"rows", s_.tokens}};
   }
-  /// Attention's own backward takes what sinks have made of its output, and nothing else of them.
+  /// The attention backward kernel reads the output after sinks were applied; nothing else in it
+  /// depends on sinks.
   void sinks_backward() {
     b_.kernel("sinks.backward", KernelKind::sink_backward, sink_sizes(),
               {on("output", at("attention")), on("d_output", "d_attention"),
@@ -219,8 +220,8 @@ class BlockRecipe {
                  "sinks.partials");
   }
 
-  /// RoPE in place on the query and key columns of qkv. With q/k norm the projection stays as it
-  /// is and the normed, rotated columns go to a tensor of their own.
+  /// RoPE in place on the query and key columns of qkv. With q/k norms the projection is kept, and
+  /// the normed and rotated columns are written to another tensor.
   void rotate(const std::string& qkv, const std::string& qk, const std::string& rstd) {
     const RecipeOperand columns = strided(on("query_key", qkv), {s_.qkv, s_.head_dim, 1});
     if (!model_.qk_norm)
@@ -236,14 +237,14 @@ class BlockRecipe {
                               weight(ParameterRole::k_norm), on("output", qk), on("rstd", rstd)}));
   }
 
-  /// Where attention is masked between documents, and positions begin anew in each.
+  /// Positions of tokens within their documents, where attention is masked between documents.
   [[nodiscard]] std::vector<RecipeOperand> with_positions(
       std::vector<RecipeOperand> operands) const {
     if (b_.config.document_mask) operands.push_back(document_positions(s_));
     return operands;
   }
 
-  /// Of norms of each head, or of all heads of a kind, of which there are so many.
+  /// Norms of each head, or over all `heads` heads of a kind.
   [[nodiscard]] std::vector<Attribute> qk_norm_sizes() const {
     std::vector<Attribute> sizes{heads_[0]};
     if (traits_.whole_qk_norms) sizes.emplace_back("key_heads", model_.kv_heads);
@@ -266,7 +267,8 @@ class BlockRecipe {
             view("value", at("qkv"), model_.value_head_dim(), s_.qkv, query_key)};
   }
 
-  /// What is as in Llama is not stated: no window, no cap, and scores divided by head_dim's root.
+  /// States only differences from Llama, which has no window, no softcap, and logits divided by
+  /// head_dim's root.
   [[nodiscard]] std::vector<Attribute> attention_sizes() const {
     std::vector<Attribute> sizes{{"batch", b_.config.micro_batch},
                                  {"deterministic", b_.config.deterministic ? 1 : 0},
@@ -286,10 +288,10 @@ class BlockRecipe {
     return from(Source::microbatch, on(role, "d_residual"));
   }
 
-  /// The norm's output is still there; otherwise the backward writes it again over the gradient
-  /// that it has just read.
+  /// Whether outputs of norms were kept. If not, the norm's backward recomputes its output in place
+  /// of the gradient that it reads.
   [[nodiscard]] bool keeps_output() const { return recompute_ == Recompute::none; }
-  /// Likewise the SwiGLU product, which the MLP's output norm has made again.
+  /// Whether SwiGLU's output exists: kept, or recomputed for the MLP's output norm.
   [[nodiscard]] bool has_product() const {
     return keeps_output() || (recompute_ == Recompute::full && model_.output_norms);
   }
@@ -325,8 +327,8 @@ class BlockRecipe {
     experts_->backward_weights(how);
   }
 
-  /// Of a projection of rows that were normed, or that are the residual itself: then its gradient
-  /// is added to theirs.
+  /// Backward of a projection. Its input is a norm's output, or the residual itself, to whose
+  /// gradient it then adds.
   template <class Norm>
   void projection_backward(const std::string& name, const Linear& layer,
                            const RecipeOperand& d_output, RecipeOperand rows,
@@ -379,7 +381,7 @@ class BlockRecipe {
   void attention_backward() {
     std::string qk = at("qk");
     if (model_.qk_norm && recompute_ == Recompute::selective) {
-      // A norm's output: made again from the projection, which is kept; so is its rstd.
+      // The norm's output is recomputed from the projection's output and rstd, which are kept.
       qk = "qk.again";
       b_.phase = Phase::recompute;
       b_.slot_class = "again";
@@ -429,7 +431,7 @@ class BlockRecipe {
                         keys_begin);
   }
 
-  /// Nothing where the model has no such bias.
+  /// Does nothing where the model has no such bias.
   void bias_backward(ParameterRole bias, RecipeOperand d_output, std::int64_t cols) {
     if (!bias_of(bias)) return;
     const std::string name(to_string(bias));
@@ -437,7 +439,7 @@ class BlockRecipe {
                  bias == ParameterRole::qkv_bias ? "bias.partials" : name + ".partials");
   }
 
-  /// What the MLP does to its gate, or to all that its first projection makes.
+  /// The activation kernels of the MLP.
   struct Gates {
     const char* name;
     const char* input;  ///< role
@@ -447,9 +449,8 @@ class BlockRecipe {
   static Gates gates_of(const ModelShape& model) {
     if (!model.traits().gated)
       return {"gelu", "input", KernelKind::gelu_forward, KernelKind::gelu_backward};
-    if (model.activation == Activation::gelu_tanh)
-      return {"geglu", "gate_up", KernelKind::geglu_forward, KernelKind::geglu_backward};
-    return {"swiglu", "gate_up", KernelKind::swiglu_forward, KernelKind::swiglu_backward};
+    const GatedKernels gated = gated_kernels(model.activation);
+    return {gated.name, "gate_up", gated.forward, gated.backward};
   }
 
   Builder b_;
@@ -466,7 +467,7 @@ class BlockRecipe {
   Linear down_;
   std::vector<Attribute> heads_;           ///< rows of query and key heads
   std::vector<Attribute> inner_;           ///< rows of the MLP's inner width
-  std::string suffix_;                     ///< names what full recompute makes again
+  std::string suffix_;                     ///< of the tensors of full recomputation
   std::optional<ExpertMlp> experts_;       ///< in place of gate_up_ and down_
   std::optional<LatentAttention> latent_;  ///< in place of qkv_ and RoPE
 };

@@ -1,4 +1,4 @@
-// Embedding and head: where a microbatch begins and ends.
+// Embedding and head: the first and last unit of a microbatch.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -31,7 +31,7 @@ class HeadRecipe {
             .weight = config.model.tied_embeddings ? ParameterRole::embedding : ParameterRole::head,
             .outputs = s_.vocab,
             .inputs = s_.hidden},
-        // Chunks are summed in fp32; a narrower gradient is made from the sum at the end.
+        // Chunks are summed in fp32; a narrower gradient is cast from the sum at the end.
         wide_sum_(weight_gradient_dtype(config) != s_.statistic && chunk_ < s_.tokens) {}
 
   UnitRecipe build() && {
@@ -79,14 +79,14 @@ class HeadRecipe {
                     {on("residual_out", "x"), on("normed"), on("rstd")});
   }
 
-  /// What the norm is of: rows that it has added up, or those of the last block.
+  /// The norm's input: rows that it has added up, or the output of the last block.
   [[nodiscard]] RecipeOperand input_rows(const char* role) const {
     const ModelShape& model = b_.config.model;
     return model.traits().input_norms ? on(role, "x")
                                       : from(Source::previous, on(role, stream_name(model)));
   }
 
-  /// The normed rows from `begin` on.
+  /// Normed rows, beginning with row `begin`.
   [[nodiscard]] RecipeOperand normed_rows(const char* role, std::int64_t begin) const {
     RecipeOperand rows = on(role, "normed");
     rows.offset = begin * s_.hidden;
@@ -98,8 +98,8 @@ class HeadRecipe {
                     on("output", "logits"));
   }
 
-  /// Logits, loss with gradient in place, weight gradient, then the gradient of the normed rows
-  /// over the rows themselves, which nothing needs any more.
+  /// Logits, loss with gradient in place, weight gradient, then the gradient of the normed rows,
+  /// which replaces the rows, as they are no longer needed.
   void train_chunk(std::int64_t begin, std::int64_t count) {
     const std::string name = fmt::format("chunk{}", begin / chunk_);
     logits(name, begin, count);
@@ -117,7 +117,7 @@ class HeadRecipe {
     cross_entropy(name, KernelKind::cross_entropy_loss, begin, count);
   }
 
-  /// Three passes over the logits with gradient (maximum and sum, then read and write), one
+  /// Passes over the logits: three with gradient (maximum and sum, then read and write), one
   /// without.
   void cross_entropy(const std::string& name, KernelKind kind, std::int64_t begin,
                      std::int64_t count) {
@@ -180,7 +180,7 @@ UnitRecipe embedding_recipe(const PlanConfig& config) {
   b.kernel("lookup", KernelKind::embedding_forward, std::move(sizes), std::move(operands));
 
   // Rows are grouped by token first, so that each is summed once and in order. Every row of the
-  // gradient is written; tied weights add to what the head wrote, and then only rows in use.
+  // gradient is written. With tied weights used rows are added to the gradient of the head.
   const bool tied = model.tied_embeddings;
   const std::int64_t grad_rows = tied ? 2 * std::min(s.tokens, s.vocab) : s.vocab;
   b.target = &b.recipe.backward;

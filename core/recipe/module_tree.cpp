@@ -15,13 +15,13 @@ struct Module {
   std::string name;
   std::int64_t elements = 0;
   std::vector<std::int64_t> shape;
-  std::string contents;  ///< all below it, without its own name: equal means identical
+  std::string contents;  ///< everything below it, without its own name; equal for equal modules
 };
 
 using Tree = boost::adjacency_list<boost::vecS, boost::vecS, boost::directedS, Module>;
 using Vertex = boost::graph_traits<Tree>::vertex_descriptor;
 
-/// Where a parameter's own name begins: "model.layers.0.mlp.|down_proj.weight".
+/// The position of a parameter's own name: "model.layers.0.mlp.|down_proj.weight".
 std::size_t leaf_begin(const std::string& name) {
   const std::size_t last = name.rfind('.');
   if (last == std::string::npos || last == 0) return 0;
@@ -88,12 +88,12 @@ bool is_number(const std::string& name) {
   return !name.empty() && name.find_first_not_of("0123456789") == std::string::npos;
 }
 
-/// Writes the tree down, runs of identical numbered modules as one.
+/// Lists the tree, with a run of identical numbered modules as one line.
 class Lister {
  public:
   explicit Lister(const Tree& tree) : tree_(tree) {}
 
-  /// All children of `module`, their names after `prefix`.
+  /// Adds all children of `module`, with `prefix` before their names.
   void list(Vertex module, std::size_t depth, const std::string& prefix) {
     const auto children = children_of(tree_, module);
     for (auto first = children.begin(); first != children.end();) {
@@ -124,7 +124,7 @@ class Lister {
   }
 
   void emit(Vertex module, std::size_t depth, const std::string& name, std::int64_t repeat) {
-    // A list of numbered modules is no line of its own: "layers.0-31" says it all.
+    // A list of numbered modules has no line of its own: "layers.0-31" includes it.
     if (holds_numbers(module)) return list(module, depth, name + ".");
     nodes_.push_back(ModuleNode{.name = name,
                                 .depth = depth,

@@ -1,4 +1,4 @@
-// The model as a tree of modules, the way people draw it: identical blocks once, with a count.
+// The model as a tree of modules; identical blocks are one line with a count.
 //
 //   model                                   7,504,924,672
 //     embed_tokens.weight [128256, 4096]      525,336,576
@@ -18,7 +18,7 @@ namespace mfsdp {
 struct ModuleNode {
   std::string name;                 ///< "model", "layers.0-31", "qkv_proj.weight"
   std::size_t depth = 0;            ///< 0 at the top
-  std::int64_t repeat = 1;          ///< identical siblings that this line stands for
+  std::int64_t repeat = 1;          ///< identical siblings on this line
   std::int64_t elements = 0;        ///< parameters in one of them
   std::vector<std::int64_t> shape;  ///< of a parameter; empty for a module
 

@@ -231,7 +231,7 @@ Linear Builder::layer_a(const LoraTarget& adapter) const {
   return {.weight = adapter.a, .outputs = config.lora_rank, .inputs = adapter.inputs};
 }
 
-/// "q_proj.lora": of its tensors and kernels.
+/// "q_proj.lora", the prefix of its tensors and kernels.
 std::string Builder::lora_name(const LoraTarget& adapter) {
   return std::string(adapter.name) + ".lora";
 }

@@ -11,7 +11,7 @@
 
 namespace mfsdp::recipe {
 
-/// The sizes that all kernels of a recipe speak of.
+/// Sizes that the kernels of a recipe share.
 struct Sizes {
   explicit Sizes(const PlanConfig& config);
 
@@ -24,13 +24,12 @@ struct Sizes {
   std::int64_t norm_rows;     ///< rows of a norm's partial weight gradients
   std::int64_t rotated;       ///< heads of queries and keys
   std::int64_t head_dim;
-  std::int64_t rotated_dim;  ///< elements of a head that RoPE turns
+  std::int64_t rotated_dim;  ///< elements of a head that RoPE rotates
   DType compute;
   DType statistic;  ///< of rows, and of partial sums
 
-  /// What a dim of a kernel's operand stands for where no attribute of the kernel has that name:
-  /// "seq", "head_dim", "rotated", "rotated_dim", "value_dim", "qkv_width", "partial_rows",
-  /// "vocab", "positions", "sequences".
+  /// The value of a named dim for which the kernel has no attribute: "seq", "head_dim", "rotated",
+  /// "rotated_dim", "value_dim", "qkv_width", "partial_rows", "vocab", "positions", "sequences".
   [[nodiscard]] std::int64_t named(std::string_view dim) const;
 
  private:
@@ -42,10 +41,10 @@ struct Sizes {
 
 using Shape = std::vector<std::int64_t>;
 
-// Operands, short of what the kernel's row in core/plan/kernel_spec.hpp says of their role: shape,
-// dtype and access.
+// Operands. Their shape, dtype and access are filled in from the kernel's row in
+// core/plan/kernel_spec.hpp.
 
-/// A tensor of this unit; without a name that of the role.
+/// A tensor of this unit; by default its name is the role.
 [[nodiscard]] RecipeOperand on(std::string role, std::string tensor = {});
 /// A parameter, or its gradient.
 [[nodiscard]] RecipeOperand weight(ParameterRole parameter);
@@ -54,12 +53,12 @@ using Shape = std::vector<std::int64_t>;
 [[nodiscard]] RecipeOperand document_positions(const Sizes& sizes);
 /// All of the compute stream's workspace.
 [[nodiscard]] RecipeOperand stream_workspace();
-/// The same operand taken from another place.
+/// The operand with another source.
 [[nodiscard]] RecipeOperand from(Source source, RecipeOperand operand);
-/// The operand is made into another value when it has been read (OperandUse::yields).
+/// The operand, which the kernel overwrites with another value after reading (OperandUse::yields).
 [[nodiscard]] RecipeOperand rewritten(RecipeOperand operand);
 [[nodiscard]] RecipeOperand strided(RecipeOperand operand, Shape strides, std::int64_t offset = 0);
-/// An operand of which the table says nothing.
+/// An operand that is not in the table.
 [[nodiscard]] RecipeOperand shaped(RecipeOperand operand, Access access, DType dtype, Shape shape);
 
 /// y[rows, outputs] = x[rows, inputs] * weight[outputs, inputs]^T
@@ -71,39 +70,38 @@ struct Linear {
   std::vector<LoraTarget> adapters{};
 };
 
-/// The bias of a layer norm's weight; nothing where the model has RMS norms, or for norms that are
-/// none of the residual's.
+/// The role of a layer norm's bias; none for RMS norms and for norms outside the residual stream.
 [[nodiscard]] std::optional<ParameterRole> norm_bias(const ModelShape& model, ParameterRole weight);
 
-/// What a unit leaves to the next: its rows alone or, where the next unit norms them first, rows
-/// that lack the last addition.
+/// The name of a unit's output: its rows or, where the next unit begins with a norm, rows without
+/// the last addition.
 [[nodiscard]] std::string stream_name(const ModelShape& model);
 
-/// Collects a recipe. A tensor is declared by the first kernel that names it: as many elements as
-/// its operand has, scratch as workspace, all else as activation, in a slot class of its own name.
-/// What differs from that is declared before, by tensor().
+/// Builds a recipe. The first kernel that names a tensor declares it: with the operand's elements,
+/// scratch as workspace and others as activation, in a slot class named as the tensor. tensor()
+/// declares exceptions before.
 class Builder {
  public:
   explicit Builder(const PlanConfig& plan_config) : config(plan_config), sizes(plan_config) {}
 
-  /// In a slot class of its own name where it states none.
+  /// Declares a tensor; by default its slot class is its name.
   void tensor(RecipeTensor tensor);
 
-  /// Adds a kernel of the current phase. Shapes, dtypes, accesses and FLOPs are those of its kind's
-  /// row, with the attributes that are given here, sorted by name.
+  /// Adds a kernel to the current phase. Shapes, dtypes, accesses and FLOPs follow from its kind's
+  /// row and the attributes, which are sorted by name.
   void kernel(std::string name, KernelKind kind, std::vector<Attribute> attributes,
               std::vector<RecipeOperand> operands,
               std::optional<ParameterRole> gradient_of = std::nullopt);
 
-  /// Adds an all_to_all over the ranks of an axis: equal parts of the operands, which state their
-  /// dtype and shape, go to each.
+  /// Adds an all_to_all over the ranks of an axis. The operands state their dtype and shape; each
+  /// rank gets an equal part.
   void exchange(std::string name, Axis axis, RecipeOperand input, RecipeOperand output,
                 std::optional<ParameterRole> gradient_of = std::nullopt);
 
-  /// The adapters beside the layer's matrix.
+  /// The adapters of a layer's matrix.
   [[nodiscard]] Linear with_adapters(Linear layer) const;
-  // Adapters' products follow the matrix's own. What A makes of the input is kept for backward; its
-  // gradient is made beside the input's and kept for that of A.
+  // GEMMs of adapters follow that of the matrix. The output of A is kept for backward; its gradient
+  // is computed with the input's and kept for the gradient of A.
 
   /// out[rows, n] = in[rows, k] * weight[n, k]^T  (+ bias)
   void gemm_forward(const std::string& name, const Linear& layer, std::int64_t rows,
@@ -116,16 +114,15 @@ class Builder {
   void gemm_wgrad(const std::string& name, const Linear& layer, std::int64_t rows,
                   RecipeOperand d_out, RecipeOperand in, RecipeOperand d_weight, bool adds = false);
   /// residual_out = residual (+ delta); normed = (skip +) residual_out * rstd * weight. Layer
-  /// norms, which are those with a role of a bias, take the mean away first and add the bias; their
-  /// mean lies in a tensor of rstd's name with ".mean".
-  /// Rows are as wide as the hidden state, or `cols`.
+  /// norms, which have a bias, also subtract the mean and add the bias; the mean is in a tensor
+  /// named after rstd with ".mean". Rows have `cols` columns, by default those of the hidden state.
   void norm_forward(const std::string& name, ParameterRole role, std::vector<RecipeOperand> inputs,
                     std::vector<RecipeOperand> outputs, std::int64_t cols = 0);
-  /// The bias's gradient: sums of the columns of d_output, by way of a tensor `partials`.
+  /// The bias's gradient: column sums of d_output, computed through a tensor `partials`.
   void bias_grad(const std::string& name, ParameterRole role, RecipeOperand d_output,
                  std::int64_t cols, const std::string& partials);
-  /// d_residual (+)= gradient through the norm, which writes the normed rows over d_normed where
-  /// that one is rewritten; then the weight's gradient from partial sums.
+  /// d_residual (+)= the gradient through the norm. Where d_normed is rewritten, the normed rows
+  /// replace it. Then the weight's gradient is computed from partial sums.
   struct NormBackward {
     std::string name;
     ParameterRole role;
@@ -133,16 +130,16 @@ class Builder {
     RecipeOperand input;  ///< the norm's input rows
     RecipeOperand rstd;
     RecipeOperand d_residual;
-    bool adds = true;       ///< to d_residual; or it is written
-    std::int64_t cols = 0;  ///< 0: the hidden state's
+    bool adds = true;       ///< to d_residual; else d_residual is written
+    std::int64_t cols = 0;  ///< 0: those of the hidden state
   };
   void norm_backward(NormBackward norm);
-  /// With what the model's norms have beside: in their last place by name.
+  /// The attributes with those that all norms of the model have.
   [[nodiscard]] std::vector<Attribute> norm_attributes(std::vector<Attribute> attributes) const;
-  /// Second stage: of the partials' [norm_rows, cols] that begin at that element.
+  /// Second stage of column sums: of the partials' [norm_rows, cols] from that element on.
   void norm_weight_grad(const std::string& name, ParameterRole role, const std::string& partials,
                         std::int64_t cols, std::int64_t begin = 0);
-  /// First stages of column sums, which take turns in one place.
+  /// Partial column sums, which all share one slot.
   void declare_partials(std::string name, std::int64_t elements);
 
   const PlanConfig& config;
@@ -153,10 +150,10 @@ class Builder {
   std::string slot_class;  ///< of tensors that kernels declare, instead of their names
 
  private:
-  /// An adapter's own columns of rows of the whole layer.
+  /// The columns of an adapter in rows of the whole layer.
   [[nodiscard]] static RecipeOperand columns_of(const LoraTarget& adapter, const Linear& layer,
                                                 RecipeOperand rows);
-  /// The product of B, or one of its two gradients: scaled.
+  /// The scaled GEMM of B, or one of its two gradients.
   [[nodiscard]] std::vector<Attribute> b_attributes(GemmKind kind, const LoraTarget& adapter,
                                                     std::int64_t rows, bool adds) const;
   [[nodiscard]] Linear layer_a(const LoraTarget& adapter) const;
@@ -165,7 +162,7 @@ class Builder {
   void fill(RecipeOperand& operand, const OperandSpec& spec, const Kernel& kernel) const;
   void declare(const RecipeOperand& operand);
 
-  std::map<ParameterRole, std::string> hidden_;  ///< by A: the tensor that it made last
+  std::map<ParameterRole, std::string> hidden_;  ///< by A: its latest output tensor
 };
 
 }  // namespace mfsdp::recipe

@@ -1,10 +1,9 @@
-// What a unit computes, forward and backward, as data: kernels, and collectives between them. A
-// recipe names tensors; the schedule gives them buffers, and collectives their place in time. What
-// a tensor is saved for follows from its last use: a tensor that only forward touches dies there,
-// one that backward reads lives until then.
+// The computation of a unit, forward and backward, as data: kernels, and collectives between them.
+// A recipe names tensors; the schedule assigns buffers and places collectives. A tensor lives until
+// its last use: if backward reads it, it is saved for backward.
 //
 // Shapes: T tokens of a microbatch, h hidden, f intermediate, Q columns of fused qkv,
-// A = heads * head_dim, V vocabulary. All activations are compute dtype unless said otherwise.
+// A = heads * head_dim, V vocabulary. Activations have the compute dtype unless noted.
 #pragma once
 
 #include <cstdint>
@@ -21,7 +20,7 @@
 
 namespace mfsdp {
 
-/// Whose tensor an operand is.
+/// The owner of an operand's tensor.
 enum class Source {
   tensor,      ///< of this unit
   previous,    ///< of the unit whose output is this unit's input
@@ -37,29 +36,29 @@ struct RecipeOperand {
   Source source = Source::tensor;
   std::string name{};                                  ///< of the tensor; unused for weights
   ParameterRole parameter = ParameterRole::embedding;  ///< for weight and weight_grad
-  bool adds = false;          ///< written or, where attribute "beta" is 1, added to
-  bool rewritten = false;     ///< made into another value when it has been read
-  DType dtype = DType::bf16;  ///< for weight_grad the schedule sets it
+  bool adds = false;          ///< written or, if attribute "beta" is 1, added to
+  bool rewritten = false;     ///< overwritten with another value after it was read
+  DType dtype = DType::bf16;  ///< the schedule sets it for weight_grad
   std::vector<std::int64_t> shape{};
   std::vector<std::int64_t> strides{};  ///< elements; empty means contiguous
   std::int64_t offset = 0;              ///< elements from the tensor's start
 };
 
-/// Attribute "beta" on a kernel that writes a weight gradient: 0 writes, 1 adds to what this
-/// microbatch wrote before.
+/// Attribute "beta" of a kernel that writes a weight gradient: 0 writes, 1 adds to the gradient of
+/// this microbatch.
 struct RecipeKernel {
   KernelKind kind = KernelKind::gemm;
   std::vector<Attribute> attributes;
   std::int64_t flops = 0;
 };
 
-/// Over the ranks of one mesh axis, from the operand "input" to the operand "output", which have
-/// one dtype.
+/// A collective over the ranks of one mesh axis, from operand "input" to operand "output", which
+/// have one dtype.
 struct RecipeCollective {
   CollectiveKind kind = CollectiveKind::all_reduce;
   Axis axis = Axis::tp;
   Reduction reduction = Reduction::none;
-  std::int64_t count = 0;  ///< as Collective counts
+  std::int64_t count = 0;  ///< as in Collective
 };
 
 /// A kernel or a collective over named operands.
@@ -67,20 +66,20 @@ struct RecipeOp {
   std::string name;
   Phase phase = Phase::forward;
   std::vector<RecipeOperand> operands;
-  /// The parameter whose gradient this op is for; left out where that one is frozen.
+  /// The parameter whose gradient this op computes; the op is left out if that is frozen.
   std::optional<ParameterRole> gradient_of{};
   std::variant<RecipeKernel, RecipeCollective> body;
 
   [[nodiscard]] const RecipeKernel* kernel() const { return std::get_if<RecipeKernel>(&body); }
 };
 
-/// What a recipe's tensor is.
+/// The properties of a recipe's tensor.
 struct RecipeTensor {
   std::string name;
   Source source = Source::tensor;  ///< tensor or microbatch
   DType dtype = DType::bf16;
-  std::int64_t elements = 0;  ///< of all of it
-  Placement placement{};      ///< what of it a rank has
+  std::int64_t elements = 0;  ///< over all ranks
+  Placement placement{};      ///< of the part on a rank
   Category category = Category::activation;
   /// Tensors of one class and category take turns in the slots of `double_buffer`.
   std::string slot_class{};
@@ -93,12 +92,12 @@ struct UnitRecipe {
   std::vector<RecipeOp> eval;  ///< runs instead of `backward` in the eval plan
 };
 
-/// Persistent device buffers that recipes refer to by these names.
+/// Names of persistent device buffers in recipes.
 namespace global {
 /// int32 [2, T]: ids, labels; with document_mask [3, T], then positions.
 inline constexpr std::string_view tokens = "tokens";
 inline constexpr std::string_view rope_table = "rope_table";  ///< fp32 [seq_len, rotated_dim]
-/// Likewise of layers that slide, where these turn otherwise.
+/// The table of sliding-window layers, where it differs.
 inline constexpr std::string_view local_rope_table = "local_rope_table";
 inline constexpr std::string_view gemm_workspace = "gemm_workspace";
 inline constexpr std::string_view loss_sums = "loss_sums";  ///< statistic dtype [2]: loss, tokens
@@ -106,13 +105,12 @@ inline constexpr std::string_view loss_scale =
     "loss_scale";  ///< fp32 [4]: core/plan/loss_scale.hpp
 }  // namespace global
 
-/// Bytes of the workspace that the compute stream's kernels have one after the other: GEMMs as much
-/// of it as they want, attention's forward kAttentionWorkspaceBytes, cross-entropy
-/// kSumWorkspaceBytes.
+/// Bytes of the workspace that the kernels of the compute stream share: GEMMs may use all of it,
+/// attention's forward kAttentionWorkspaceBytes, cross-entropy kSumWorkspaceBytes.
 inline constexpr std::int64_t kGemmWorkspaceBytes = 32LL << 20;
 
-/// In what blocks of a model differ. `first`: its input is the embedding's output and no residual
-/// is added. `slides`: its attention is that of the model's layers that slide.
+/// Differences between the blocks of a model. `first`: its input is the embedding's output, and no
+/// residual is added. `slides`: its attention has a sliding window.
 struct BlockKind {
   bool first = false;
   Recompute recompute = Recompute::none;
@@ -122,7 +120,7 @@ struct BlockKind {
   friend bool operator==(const BlockKind&, const BlockKind&) = default;
 };
 
-/// How an engine computes a family's models: a recipe for each kind of unit.
+/// The recipes of an engine for a family, one for each kind of unit.
 struct FamilyRecipe {
   std::string_view engine;
   Family family = Family::llama;
@@ -136,7 +134,7 @@ inline constexpr std::string_view kOwnEngine = "mfsdp";
 /// The recipes in recipes.cpp; null where that engine has none for the family.
 [[nodiscard]] const FamilyRecipe* find_recipe(std::string_view engine, Family family);
 
-/// Our own engine's, which has every family: std::logic_error else.
+/// The recipes of our own engine, which has every family.
 [[nodiscard]] const FamilyRecipe& own_recipe(Family family);
 
 /// tokens -> "mid" [T, h].
@@ -145,8 +143,8 @@ inline constexpr std::string_view kOwnEngine = "mfsdp";
 /// One block.
 [[nodiscard]] UnitRecipe block_recipe(const PlanConfig& config, const BlockKind& kind);
 
-/// Final norm, then head and cross-entropy in chunks of tokens, backward included: the logits of
-/// one chunk exist at a time.
+/// Final norm, then head and cross-entropy in chunks of tokens, backward included, so that only the
+/// logits of one chunk are live.
 [[nodiscard]] UnitRecipe head_recipe(const PlanConfig& config);
 
 }  // namespace mfsdp

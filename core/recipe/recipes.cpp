@@ -1,4 +1,4 @@
-// Which recipe an engine has for which family.
+// The recipes of each engine and family.
 #include <algorithm>
 #include <array>
 #include <stdexcept>
@@ -8,7 +8,7 @@
 namespace mfsdp {
 namespace {
 
-/// What differs between our families is in their traits.
+/// One recipe for all families of our engine: their differences are in their traits.
 constexpr FamilyRecipe own(Family family) {
   return {.engine = kOwnEngine,
           .family = family,

@@ -9,7 +9,7 @@
 namespace mfsdp {
 namespace {
 
-/// Far above the plan of any built-in model.
+/// Far above the size of any built-in model's plan.
 constexpr std::size_t kMostPlanBytes = std::size_t{1} << 30;
 
 void note_change(const Meta& meta, const std::string& hash, const std::string& path,

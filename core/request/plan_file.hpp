@@ -1,4 +1,4 @@
-// The plans that --plan and --plan-out name.
+// The files of --plan and --plan-out.
 #pragma once
 
 #include <string>
@@ -11,11 +11,11 @@
 
 namespace mfsdp {
 
-/// Reads a plan and checks its configuration. A plan that was edited since its hash was stored is
-/// noted; it is no error.
+/// Reads a plan and checks its configuration. A note is given if the plan was edited since its hash
+/// was stored; that is not an error.
 [[nodiscard]] Result<Program> load_plan(const std::string& path, const Talk& talk);
 
-/// The same of one class of ranks or several, whatever they state: for proofs.
+/// Reads the plans of one or several rank classes without checking their configuration: for proofs.
 [[nodiscard]] Result<Job> load_job(const std::string& path, const Talk& talk);
 
 /// Writes the plan where --plan-out was given.

@@ -6,6 +6,7 @@
 
 #include "core/model/lora.hpp"
 #include "core/plan/loss_scale.hpp"
+#include "core/plan/transport.hpp"
 
 namespace mfsdp {
 namespace {
@@ -32,16 +33,16 @@ Result<Mesh> mesh_of(const CommonOptions& options) {
                 fmt::format("{} does not divide --gpus {}", options.outer_dp, options.gpus));
   if (options.config.outer_strategy == Strategy::optim && options.outer_dp == 1)
     return fail("--outer-strategy",
-                "optim (HFSDP) needs --outer-dp 2 or more: it shards over that many groups");
+                "optim (HFSDP) needs --outer-dp 2 or more: it shards over the groups");
   Mesh mesh = data_parallel_mesh(options.outer_dp, options.gpus / options.outer_dp);
-  // What does not divide them is validate()'s to say.
+  // validate() reports numbers that do not divide them.
   const std::int64_t ep = options.config.expert_parallel;
   if (ep > 1 && mesh.size(Axis::dp_shard) % ep == 0) mesh = with_expert_grid(std::move(mesh), ep);
   return mesh;
 }
 
-/// What PEFT has where nobody says what, and layers in their order; those that the model lacks come
-/// last, where validate() finds them.
+/// The LoRA targets in the order of layers, by default PEFT's. Targets that the model lacks come
+/// last; validate() refuses them.
 void normalise_lora(PlanConfig& config) {
   constexpr Rational alpha{8, 1};
   if (!config.has_lora()) return;
@@ -58,7 +59,7 @@ void normalise_lora(PlanConfig& config) {
   names = std::move(ordered);
 }
 
-/// fp16 weights have a dynamic loss scale, unless flags say otherwise; a scale in numbers stays.
+/// fp16 weights have a dynamic loss scale unless flags ask for another.
 void set_loss_scale(const CommonOptions& options, PlanConfig& config) {
   const bool asked = options.loss_scale.has_value();
   const bool dynamic =
@@ -67,26 +68,26 @@ void set_loss_scale(const CommonOptions& options, PlanConfig& config) {
   config.loss_scale_window = options.loss_scale_window.value_or(dynamic ? loss_scale::window : 0);
 }
 
-/// Windows reach the ranks of one node.
+/// Registered memory is addressable inside one node only.
 Result<void> check_windows(const PlanConfig& config, std::int64_t node) {
   const std::int64_t sharing = config.mesh.size(Axis::dp_shard);
   if (config.mesh.world_size() <= node || node % sharing == 0) return {};
   for (const auto& [flag, transport] :
        {std::pair{"--gather", config.gather}, std::pair{"--reduce", config.reduce}})
-    if (transport != Transport::nccl)
+    if (traits_of(transport).uses_windows)
       return fail(flag, fmt::format("expected nccl where {} GPUs share the shards on nodes of {}: "
                                     "{} reaches the GPUs of one node (--outer-dp makes groups)",
                                     sharing, node, to_string(transport)));
   return {};
 }
 
-/// Equal meanings become equal configurations.
+/// Normalises the configuration, so that equal meanings give equal configurations.
 void normalise(PlanConfig& config) {
   // With one group nothing is placed on the outer axis.
   if (config.mesh.size(Axis::dp_outer) == 1) config.outer_strategy = Strategy::no_shard;
   if (config.recompute.full_blocks == config.model.layers) config.recompute.full_blocks = 0;
   if (config.expert_parallel == 1) config.expert_parallel = 0;
-  // Where ranks of expt_dp are one, nothing is placed on it.
+  // With one rank of expt_dp nothing is placed on that axis.
   const bool as_the_rest =
       config.expert_strategy == config.strategy || config.mesh.size(Axis::expt_dp) == 1;
   if (config.deals_experts() && as_the_rest) config.expert_strategy.reset();
@@ -128,7 +129,7 @@ Result<std::optional<std::int64_t>> global_batch_of(const CommonOptions& options
 Result<PlanConfig> make_plan_config(const CommonOptions& options, const ModelShape& model) {
   const std::int64_t seq_len = seq_len_of(options, model);
   Reasons reasons;
-  // The nodes of a cluster file are known where it is read.
+  // The reader of a cluster file checks the nodes there.
   if (!options.cluster) reasons.add(count_nodes(options.gpus, options.node_size(), "--gpus"));
   const auto mesh = mesh_of(options);
   const auto microbatches = microbatches_of(options, seq_len);

@@ -1,5 +1,5 @@
-// From flags, a model and a plan file to a program: the one way of all tools. The same flags are
-// the same plan, whoever asks.
+// Turns flags, a model and a plan file into a program. All tools use it, so that equal flags give
+// equal plans.
 #pragma once
 
 #include <filesystem>
@@ -19,25 +19,25 @@
 
 namespace mfsdp {
 
-/// What flags ask for: of a model a configuration, of which nothing is built yet; of --plan its
-/// program.
+/// The request of the flags: a configuration, whose plan is not built yet, or the program of
+/// --plan.
 struct PlanRequest {
   PlanConfig config;
   Meta meta;                               ///< of the program that is built
   std::shared_ptr<const Program> program;  ///< of --plan; else null
 };
 
-/// How flags are meant.
+/// How to interpret the flags.
 struct RequestTerms {
-  bool gpus_are_chosen = false;  ///< else a cluster's file says how many there are
-  bool runs = false;             ///< the plan is to be run: it must compute all of the model
+  bool gpus_are_chosen = false;  ///< else a cluster's file may state their number
+  bool runs = false;             ///< the plan will run: it must compute all of the model
 };
 
-/// Whether the flags of these names say how many GPUs there are.
+/// Whether one of these flags sets the number of GPUs.
 [[nodiscard]] bool say_gpus(const std::vector<std::string>& given);
 
-/// Reads what many requests share once: models and plans. What a model has and a plan does not
-/// compute is warned of once.
+/// Reads models and plans once for many requests, and warns once of parts of a model that plans do
+/// not compute.
 class PlanRequests {
  public:
   /// `scenarios`: the folder with models and clusters.
@@ -46,13 +46,13 @@ class PlanRequests {
 
   /// Errors name the flag, or the field of a file.
   [[nodiscard]] Result<PlanRequest> read(const CommonOptions& options, const RequestTerms& terms);
-  /// Reads the request and builds what is not there yet.
+  /// Reads the request and builds its program if necessary.
   [[nodiscard]] Result<std::shared_ptr<const Program>> program(const CommonOptions& options,
                                                                const RequestTerms& terms);
 
-  /// `name`: as --model takes it. The result lasts as long as this.
+  /// `name`: a value of --model. The result is valid as long as this object.
   [[nodiscard]] Result<const NamedModel*> model(const std::string& name);
-  /// GPUs that the cluster's file says there are.
+  /// The number of GPUs in the cluster's file.
   [[nodiscard]] Result<std::optional<std::int64_t>> gpus_of_cluster(
       const CommonOptions& options) const;
 
@@ -63,11 +63,11 @@ class PlanRequests {
   std::filesystem::path scenarios_;
   Talk talk_;
   std::map<std::string, NamedModel> models_;
-  std::set<std::string> told_;  ///< warnings
+  std::set<std::string> told_;  ///< warnings that were given
   std::map<std::string, std::shared_ptr<const Program>> plans_;
 };
 
-/// The request's program, built where it has none. `cache` may be null.
+/// The request's program, built if it has none. `cache` may be null.
 [[nodiscard]] Result<std::shared_ptr<const Program>> build_requested(
     const PlanRequest& request, AllocationCache* cache = nullptr);
 

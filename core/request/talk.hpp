@@ -1,4 +1,4 @@
-// What is to be said of a request beside its result. Who asks says where it goes.
+// Receivers of notes and warnings about a request.
 #pragma once
 
 #include <functional>
@@ -8,13 +8,14 @@
 
 namespace mfsdp {
 
-/// Each may be null: then nobody hears it.
+/// Each may be null; such messages are dropped.
 struct Talk {
   std::function<void(const std::string&)> note;
   std::function<void(const std::string&)> warn;
 };
 
-/// Lines of a tool on its stderr. `err` outlives the result, and so do the characters of `tool`.
+/// Writes lines of a tool to its stderr. `err` and the characters of `tool` must outlive the
+/// result.
 [[nodiscard]] Talk talk_on(std::ostream& err, std::string_view tool);
 
 }  // namespace mfsdp

@@ -8,7 +8,7 @@ namespace {
 
 using LastRecords = std::unordered_map<EventId, OpId>;
 
-/// Walks back from the start of a segment to the records that may be the latest.
+/// Searches backwards from the start of a segment for the records that may be the latest.
 class Search {
  public:
   Search(const std::vector<Segment>& segments, const std::vector<LastRecords>& last)
@@ -19,7 +19,7 @@ class Search {
     if (segments_[segment].repeat > 1) add_self(segment, event);
     std::int64_t distance = 0;
     for (std::size_t back = 1; back <= segments_.size(); ++back) {
-      if (back > segment) distance = 1;  // the walk has entered the previous step
+      if (back > segment) distance = 1;  // in the previous step
       const std::size_t s = (segment + segments_.size() - back) % segments_.size();
       if (add(s, event, distance)) break;
     }
@@ -35,7 +35,7 @@ class Search {
       bindings_.push_back(binding);
     return true;
   }
-  /// A repeated segment also follows itself.
+  /// A repeated segment may also follow itself.
   void add_self(std::size_t segment, EventId event) { add(segment, event, 1); }
 
   const std::vector<Segment>& segments_;

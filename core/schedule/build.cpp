@@ -49,12 +49,12 @@ void build_eval(Emitter& emitter, const State& state, const FamilyRecipe& recipe
   microbatch.emit("eval", 1, {.first = true, .last = true});
   schedule::emit_loss(emitter, state, "eval.", false);
   schedule::emit_readback(emitter, state, "loss_ready", "eval.");
-  // The next evaluation begins the sums anew.
+  // The next evaluation resets the sums.
   emitter.wait(StreamRole::compute, Phase::output, "eval.loss_ready");
 }
 
-/// The schedule knows the axes of data parallelism, and experts dealt out. Plans over others can be
-/// stated and proved.
+/// The schedule supports the axes of data and expert parallelism. Plans over other axes can be
+/// written by hand and proved.
 Result<void> check_axes(const Mesh& mesh) {
   const auto is_known = [](const MeshAxis& on) {
     return on.axis == Axis::ep ||

@@ -1,4 +1,4 @@
-// From a configuration to a complete program: the one entry of the planner.
+// The entry of the planner: from a configuration to a complete program.
 #pragma once
 
 #include "core/base/error.hpp"
@@ -8,9 +8,9 @@
 
 namespace mfsdp {
 
-/// Builds the train and eval plans with buffers placed in pools. Errors name the flag at fault or
-/// say which size left 63 bits. `cache` may be null; many programs that share one are built faster,
-/// and are the same. `recipe`: how the model is computed; null for our own engine's way.
+/// Builds the train and eval plans with buffers placed in pools. Errors name the flag at fault, or
+/// the size that exceeds 63 bits. `cache` may be null; programs that share one are built faster,
+/// with equal results. `recipe`: the model's recipes; null for those of our own engine.
 [[nodiscard]] Result<Program> build_program(const PlanConfig& config, const Meta& meta,
                                             AllocationCache* cache = nullptr,
                                             const FamilyRecipe* recipe = nullptr);

@@ -81,14 +81,14 @@ class SegmentPlacement {
     for (HeldBack* held : both)
       if (event != nullptr && held->records(*event)) held->issue(out_);
     if (!is_attention(op)) return out_.push_back(std::move(op));
-    const Op attention = op;  // its place, of which the records say that it is theirs
+    const Op attention = op;  // the records are attributed to it
     const bool reductions_follow = placement_ == CollectivePlacement::after_attention;
     begin_with(attention, gathers_, reductions_follow ? nullptr : &reductions_, "begins");
     out_.push_back(std::move(op));
     if (reductions_follow) begin_with(attention, reductions_, nullptr, "ended");
   }
 
-  /// Issues what was held back behind a record that stands here in the attention kernel's stream.
+  /// Issues the delayed ops after a record at this point of the attention kernel's stream.
   void begin_with(const Op& attention, HeldBack& first, HeldBack* second, const char* when) {
     const bool any = first.has_collective() || (second != nullptr && second->has_collective());
     if (!any) return;
@@ -128,7 +128,7 @@ void place_collectives(Emitter& emitter) {
   for (Plan& plan : program.plans) {
     const std::string prefix = plan.name == "eval" ? "eval." : "";
     for (Segment& segment : plan.segments) {
-      // A segment without attention, as the optimizer's, has nothing to wait for.
+      // In a segment without attention, such as the optimizer's, nothing is delayed.
       if (std::ranges::any_of(segment.ops, is_attention))
         segment.ops = SegmentPlacement(emitter, prefix).run(std::move(segment.ops));
       for (Op& op : segment.ops) op.id = OpId(ids++);

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <stdexcept>
 
+#include "core/plan/transport.hpp"
 #include "core/schedule/route.hpp"
 
 namespace mfsdp::schedule {
@@ -52,8 +53,8 @@ void Emitter::make_pool(std::string name) {
   program_.pools.push_back(std::move(pool));
 }
 
-/// Both operands of a collective that goes from window to window lie in pools that are registered
-/// with its communicator.
+/// A collective over registered memory has both operands in pools that are registered with its
+/// communicator.
 void Emitter::make_windows() {
   const auto register_with = [&](const Communicator& communicator, PoolRole role) {
     program_.pools[static_cast<std::size_t>(role)].registered = communicator.id;
@@ -65,13 +66,12 @@ void Emitter::make_windows() {
         communicator.transport = config().gather;
       else if (communicator.purpose == on.reduce_communicator)
         communicator.transport = config().reduce;
-      if (communicator.transport == Transport::nccl) continue;
+      if (!traits_of(communicator.transport).uses_windows) continue;
       if (communicator.purpose == on.gather_communicator) {
         register_with(communicator, PoolRole::model_weights);
         register_with(communicator, PoolRole::unsharded_weights);
       } else {
-        make_pool(config().reduce == Transport::copy_engine ? "gradient_parts"
-                                                            : "reduced_gradients");
+        make_pool(traits_of(config().reduce).adds ? "reduced_gradients" : "gradient_parts");
         register_with(communicator, PoolRole::gradients);
         register_with(communicator, PoolRole::reduced_gradients);
       }

@@ -1,4 +1,4 @@
-// Ids, names and the segment under construction: what every part of the schedule writes through.
+// Ids, names and the segment under construction. Every part of the schedule writes through this.
 #pragma once
 
 #include <map>
@@ -22,13 +22,13 @@ enum class PoolRole {
   activations,        ///< activations, logits and scratch; acquired on compute
   workspace,          ///< persistent small buffers and the GEMM workspace
   pinned,             ///< host memory of copies
-  reduced_gradients   ///< what arrives of gradients in windows, sums or parts; made for it alone
+  reduced_gradients   ///< registered memory that receives gradients, sums or parts
 };
 
 /// The communicator of all ranks.
 inline constexpr std::string_view kWorld = "world";
 
-/// Where an operand lies, short of its access and role.
+/// The memory of an operand, without its access and role.
 struct Region {
   BufferId buffer;
   std::int64_t offset = 0;  ///< bytes
@@ -37,7 +37,7 @@ struct Region {
   std::vector<RankStride> rank_strides;
 };
 
-/// What a buffer is made with.
+/// The properties of a new buffer.
 struct BufferForm {
   Category category = Category::activation;
   DType dtype = DType::bf16;
@@ -45,7 +45,7 @@ struct BufferForm {
   PoolRole pool = PoolRole::activations;
   std::optional<UnitId> unit{};
   std::optional<Contents> holds{};
-  std::string_view slot_class{};  ///< of the pool's transient buffers; a name, made a number
+  std::string_view slot_class{};  ///< of a transient buffer; each name becomes a number
 };
 
 [[nodiscard]] Operand operand(std::string role, Access access, const Region& region);
@@ -54,30 +54,30 @@ class Emitter {
  public:
   explicit Emitter(Program& program);
 
-  /// Starts a segment of the plan that `plans.back()` is; ops go there from now on. `microbatches`
+  /// Starts a segment of the plan `plans.back()`, which receives all further ops. `microbatches`
   /// begin in each of its repetitions.
   void begin_segment(std::string name, std::int64_t repeat, std::int64_t microbatches);
 
-  /// `group`: what the op works on as one, where that is a group.
+  /// `group`: the group on which the op works as one, if any.
   void emit(StreamRole stream, Phase phase, std::optional<UnitId> unit, std::string name,
             OpBody body, std::optional<GroupId> group = std::nullopt);
   void record(StreamRole stream, Phase phase, const std::string& event);
-  /// A wait whose bindings resolve_bindings() fills in.
+  /// Adds a wait; resolve_bindings() fills in its bindings.
   void wait(StreamRole stream, Phase phase, const std::string& event);
   void acquire(StreamRole stream, Phase phase, BufferId buffer);
   void release(StreamRole stream, Phase phase, BufferId buffer);
 
-  /// The buffer of that name, made on first use.
+  /// The buffer with that name, created on first use.
   BufferId buffer(const std::string& name, const BufferForm& form);
-  /// The same, for the whole run.
+  /// The persistent buffer with that name, created on first use.
   BufferId persistent(const std::string& name, const BufferForm& form);
   EventId event(const std::string& name);
-  /// Plans have the other streams whether an op is on them or not.
+  /// Adds the stream of exchanges. Plans always have the other streams.
   void make_exchange_stream();
-  /// Over axes of more than one rank in all; none is made twice, nor for one rank.
+  /// Adds a communicator over axes, unless it exists or has one rank only.
   void make_communicator(std::vector<Axis> axes, std::string_view purpose);
   [[nodiscard]] CommunicatorId communicator(std::string_view purpose) const;
-  /// By what gradients cross to the ranks that keep them.
+  /// The transport of gradients.
   [[nodiscard]] Transport reduces_by() const;
 
   [[nodiscard]] const Buffer& at(BufferId id) const { return program_.buffers[id.value]; }

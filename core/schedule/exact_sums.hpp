@@ -1,4 +1,4 @@
-// What --exact-sums tells the kernels.
+// Attributes of kernels for --exact-sums.
 #pragma once
 
 #include "core/plan/plan.hpp"

@@ -1,12 +1,12 @@
-// Collectives of recipes that run beside kernels: the rows of experts that cross between ranks
-// while an expert that all tokens share computes.
+// Collectives of recipes that kernels hide: token exchanges between ranks while the shared expert
+// computes.
 //
 //   compute   ... dispatch | shared gate_up         | arrange | ...
 //   exchange               | counts, rows, weights  |
 //                          ready                    exchanged
 //
-// A run of collectives that follow each other leaves compute's stream where a kernel stands between
-// it and the first that touches what it makes. Where none does it stays, and costs no event.
+// Consecutive collectives are moved from the compute stream to their own if a kernel comes between
+// them and the first op that touches their output. Otherwise they stay, which needs no event.
 #include <algorithm>
 #include <set>
 #include <string>
@@ -15,8 +15,8 @@
 
 namespace mfsdp::schedule {
 
-/// The step that must wait for the collectives [begin, end): it reads or writes what they write, or
-/// writes what they read. Nothing where no step of the use does.
+/// The first step that conflicts with the collectives [begin, end): it reads or writes their
+/// output, or writes their input. None if no step of the use does.
 std::optional<std::size_t> MicrobatchSchedule::join_of(std::size_t begin, std::size_t end,
                                                        std::size_t use_end) const {
   std::set<std::string> read;

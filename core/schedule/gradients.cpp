@@ -1,6 +1,7 @@
 // From a unit's first weight gradient to its reduced main gradient.
 #include <algorithm>
 
+#include "core/plan/transport.hpp"
 #include "core/schedule/microbatch.hpp"
 #include "core/shard/groups.hpp"
 
@@ -8,7 +9,7 @@ namespace mfsdp::schedule {
 
 namespace {
 
-/// A buffer for the gradient of all of a group.
+/// A buffer for the full gradient of a group.
 BufferForm full_gradient(const UnitState& unit, const Group& group, DType dtype) {
   return {.category = Category::unsharded_grad,
           .dtype = dtype,
@@ -20,8 +21,8 @@ BufferForm full_gradient(const UnitState& unit, const Group& group, DType dtype)
           .slot_class = "gradients"};
 }
 
-/// What arrives of this rank's slice where it may not stay in the slot: a window is written at an
-/// offset that all ranks have in common. The sum, or each rank's part of it.
+/// Receives this rank's slice where the slot cannot: registered memory is written at an offset that
+/// is equal on all ranks. It holds the sum, or each rank's part of it.
 BufferForm arriving(const UnitState& unit, const GroupState& group, const PlanConfig& config,
                     bool in_parts) {
   const Axis axis = group.route.reduces.front().on->axis;
@@ -64,21 +65,21 @@ bool MicrobatchSchedule::is_tied(std::size_t unit) const {
   return unit == unit_of(0) && config_.model.tied_embeddings;
 }
 
-/// A tied unit's slot is one more: taken at the head and reduced after the embedding's backward, it
-/// would leave the blocks one less throughout.
+/// A tied unit has an additional slot. It is in use from the head to the embedding's backward, so
+/// otherwise the blocks would have one slot less.
 bool MicrobatchSchedule::is_filled_beside(std::size_t unit, std::size_t other) const {
   const GradientSpan& span = gradients_[unit];
   const GradientSpan& beside = gradients_[other];
   return span.first && beside.first && span.first < beside.first && span.last > *beside.first;
 }
 
-/// A slot is taken before the unit's first weight gradient: compute waits until fewer than
-/// grad_slots are being reduced or filled, oldest reduction first.
+/// Takes a slot before the unit's first weight gradient: compute waits for the oldest reductions
+/// until fewer than grad_slots are in use.
 void MicrobatchSchedule::begin_gradient(std::size_t unit, Position position) {
   const auto groups = state_.trainable_of(unit);
   if (state_.shards_gradient(unit)) {
-    // The first slot of a microbatch also waits for all of the last one's reductions, which had a
-    // whole forward to end: so the ends of two microbatches never need memory together.
+    // The first slot of a microbatch also waits for all reductions of the one before, which had a
+    // whole forward to finish. So the gradients of two microbatches never need memory at once.
     const bool drains = !gradient_begun_;
     gradient_begun_ = true;
     std::optional<std::size_t> awaited;
@@ -90,7 +91,7 @@ void MicrobatchSchedule::begin_gradient(std::size_t unit, Position position) {
       awaited = carry_.reducing.front();
       carry_.reducing.pop_front();
     }
-    // Reductions finish in stream order: the last one that is awaited stands for all before it.
+    // Reductions finish in stream order: waiting for one includes all before it.
     if (awaited)
       e_.wait(StreamRole::compute, Phase::backward, "reduced." + state_.units[*awaited].name);
     for (const GroupState* group : groups)
@@ -101,7 +102,7 @@ void MicrobatchSchedule::begin_gradient(std::size_t unit, Position position) {
     if (group->route.shards_gradient() || position.first) zero_padding(state_.units[unit], *group);
 }
 
-/// No weight gradient writes the layout's gaps; norm and update read them.
+/// Zeroes the layout's gaps, which norm and update read but no weight gradient writes.
 void MicrobatchSchedule::zero_padding(const UnitState& unit, const GroupState& group) {
   const BufferId buffer = gradient_buffer(group);
   const DType dtype = e_.at(buffer).dtype;
@@ -139,8 +140,8 @@ void MicrobatchSchedule::reduce(std::size_t unit, Position position) {
   if (position.last) finish_gradients(state, groups);
 }
 
-/// optim_grads and optim_grads_params by copy engines, which cannot add: the slot is dealt out, and
-/// what all ranks have of this rank's slice is summed in their order, rounded once.
+/// optim_grads and optim_grads_params with copy engines, which cannot add: each rank receives its
+/// slice of all ranks' slots, and a kernel sums these in rank order, rounded once.
 void MicrobatchSchedule::deal_and_sum(const UnitState& unit, const GroupState& group,
                                       Position position) {
   const AxisTraffic& on = *group.route.reduces.front().on;
@@ -179,18 +180,18 @@ void MicrobatchSchedule::deal_and_sum(const UnitState& unit, const GroupState& g
   e_.release(on.reduce_stream, Phase::reduce, parts);
 }
 
-/// optim_grads and optim_grads_params: the slot is reduced straight into the main gradient where
-/// that begins and has the wire's dtype; otherwise into the rank's own slice of the slot, or a
-/// window beside it, which is then added or widened.
+/// optim_grads and optim_grads_params: the first sum is reduced directly into the main gradient if
+/// that has the reduction dtype. Otherwise the slot is reduced into the rank's own slice of it, or
+/// into registered memory, which is then added or converted.
 void MicrobatchSchedule::reduce_to_shard(const UnitState& unit, const GroupState& group,
                                          Position position) {
-  if (e_.reduces_by() == Transport::copy_engine) return deal_and_sum(unit, group, position);
+  if (!traits_of(e_.reduces_by()).adds) return deal_and_sum(unit, group, position);
   const AxisTraffic& on = *group.route.reduces.front().on;
   const BufferId slot = gradient_slot(group);
   const std::string name = group_name(unit, group);
   const DType wire = config_.reduce_dtype;
   const bool straight = position.first && wire == config_.grad_dtype;
-  const bool apart = e_.reduces_by() == Transport::symmetric && !straight;
+  const bool apart = traits_of(e_.reduces_by()).uses_windows && !straight;
   const BufferId sum =
       apart ? e_.buffer(name + ".grad_sum", arriving(unit, group, config_, false)) : slot;
   const Region whole = state_.slice(slot, wire, group, {});
@@ -220,8 +221,8 @@ void MicrobatchSchedule::reduce_to_shard(const UnitState& unit, const GroupState
   e_.release(on.reduce_stream, Phase::reduce, slot);
 }
 
-/// no_shard and optim: the summed main gradient is reduced once, in place. A wire of another dtype
-/// goes through a buffer of its own.
+/// no_shard and optim: the summed main gradient is reduced once, in place. Another reduction dtype
+/// needs a second buffer.
 void MicrobatchSchedule::reduce_whole(const UnitState& unit, const GroupState& group) {
   const Reduce& way = group.route.reduces.front();
   const AxisTraffic& on = *way.on;
@@ -267,8 +268,8 @@ void MicrobatchSchedule::reduce_whole(const UnitState& unit, const GroupState& g
   }
 }
 
-/// Last microbatch: the axis that the main gradient itself crosses, once, then this rank's share of
-/// the gradient norm. Experts that are dealt out have an axis of their own.
+/// After the last microbatch: reduces the main gradient over its axis, once, then computes this
+/// rank's part of the gradient norm. Expert-parallel groups have another axis.
 void MicrobatchSchedule::finish_gradients(const UnitState& unit,
                                           const std::vector<const GroupState*>& groups) {
   const StreamRole stream = state_.norm_stream();
@@ -282,7 +283,8 @@ void MicrobatchSchedule::finish_gradients(const UnitState& unit,
   if (!config_.updates_by_norm()) e_.record(stream, Phase::reduce, "synced." + unit.name);
 }
 
-/// The sums of groups of ranks become those of all: of what the reductions before have left.
+/// Reduces the partial sums that earlier reductions left in groups of ranks over the remaining
+/// axis.
 void MicrobatchSchedule::reduce_over_groups(const UnitState& unit, const GroupState& group) {
   std::vector<Axis> cut;
   for (const Reduce& way : group.route.reduces) {
@@ -306,7 +308,7 @@ void MicrobatchSchedule::reduce_over_groups(const UnitState& unit, const GroupSt
   }
 }
 
-/// Every strategy sums the same slices in the same order: one partial per group and rank.
+/// One partial sum per group and rank: every strategy sums the same slices in the same order.
 void MicrobatchSchedule::norm_partial(const UnitState& unit, const GroupState& group,
                                       StreamRole stream) {
   const Region slice = state_.slice(*group.main_grad, config_.grad_dtype, group, group.group->cut);
@@ -316,7 +318,7 @@ void MicrobatchSchedule::norm_partial(const UnitState& unit, const GroupState& g
       .dtype = state_.norm_dtype,
       .shape = {1},
       .rank_strides = {}};
-  // Always on this stream, so that no two of them have it at one time.
+  // Always on this stream, so that no two of them use it at once.
   const Region workspace{.buffer = state_.norm_workspace,
                          .offset = 0,
                          .dtype = DType::uint8,

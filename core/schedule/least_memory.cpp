@@ -13,7 +13,7 @@ using schedule::Emitter;
 using schedule::MicrobatchSchedule;
 using schedule::State;
 
-/// What a configuration's buffers are made from, before any op is emitted.
+/// The tables that a configuration's buffers follow from, without emitted ops.
 struct Buffers {
   explicit Buffers(const PlanConfig& config)
       : emitter(with_config(program, config)),
@@ -53,7 +53,7 @@ LeastMemory activation_part(const PlanConfig& config) {
   return {.pools = Buffers(config).microbatch.most_live_activations()};
 }
 
-/// Of all configurations with the same sharded part the one of the smallest buffers: those of the
+/// Among all configurations with equal sharded state, the one with the smallest buffers: those of
 /// tokens grow with the micro-batch.
 PlanConfig sharded_key(PlanConfig config) {
   config.micro_batch = 1;
@@ -62,8 +62,8 @@ PlanConfig sharded_key(PlanConfig config) {
   return config;
 }
 
-/// Of all configurations with the same activations one that shards nothing. The head's depend on
-/// the dtype that weight gradients are written in, the lowest block's on whether ranks reduce them.
+/// Among all configurations with equal activations, one without sharding. Activations of the head
+/// depend on the dtype of weight gradients; those of the lowest block on whether these are reduced.
 PlanConfig activation_key(PlanConfig config) {
   config.grad_dtype = config.reduce_dtype = weight_gradient_dtype(config);
   const bool reduces = config.mesh.world_size() > 1;

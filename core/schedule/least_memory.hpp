@@ -1,8 +1,8 @@
-// Memory that no plan of a configuration goes below, without building one.
+// A lower bound of the memory of a configuration's plan, without building the plan.
 //
-// Searches look at thousands of configurations of which few fit: this says which cannot, however
-// their pools are packed. It is the sum of what the schedule surely has live at one time in each
-// pool, from the same tables that emit the ops.
+// A search tries thousands of configurations of which few fit. The bound rejects those that cannot
+// fit, however their pools are packed. It is the sum over pools of bytes that the schedule
+// certainly has live at once, from the same tables that emit the ops.
 #pragma once
 
 #include <cstdint>
@@ -17,15 +17,14 @@ namespace mfsdp {
 
 struct LeastMemory {
   Bytes pools;  ///< of the device; at most the sum of the built program's lower bounds
-  std::int64_t communicators = 0;  ///< as many as the program has
+  std::int64_t communicators = 0;  ///< of the program
 };
 
-/// Remembers its parts: persistent state, gathered weights and gradients do not depend on the
-/// micro-batch and on what is recomputed, activations do not depend on how the model is sharded.
-/// May be used from several threads.
+/// Caches its parts: persistent state, gathered weights and gradients do not depend on micro-batch
+/// and recomputation, activations do not depend on sharding. Thread-safe.
 class LeastMemoryTable {
  public:
-  /// Of a valid configuration. Sizes beyond 63 bits throw OverflowError.
+  /// The configuration must be valid. Sizes beyond 63 bits throw OverflowError.
   [[nodiscard]] LeastMemory of(const PlanConfig& config);
 
  private:

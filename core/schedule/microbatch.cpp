@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "core/plan/transport.hpp"
 #include "core/schedule/residency.hpp"
 
 namespace mfsdp::schedule {
@@ -66,8 +67,9 @@ void MicrobatchSchedule::emit(const std::string& segment, std::int64_t repeat, P
   e_.segment().live_out = live_buffers(carry_);
 }
 
-/// Host tokens are staged, then copied: staging is free for the next microbatch at once, so two
-/// microbatches' tokens are in flight at fixed addresses.
+/// Tokens are copied from the host to a staging buffer and from there to the tokens of the
+/// microbatch. The staging buffer is then free for the next microbatch, so that tokens of two
+/// microbatches are in flight at fixed addresses.
 void MicrobatchSchedule::emit_input() {
   const Region pinned{.buffer = state_.pinned_tokens,
                       .offset = 0,
@@ -103,8 +105,8 @@ void MicrobatchSchedule::emit_use(std::size_t use, Position position) {
   }
 }
 
-/// Collectives run where the recipe has them: in the stream of the kernels that they stand between,
-/// or, where find_exchanges() has found kernels to run beside, in their own.
+/// Collectives run in the compute stream, at their position in the recipe, or in their own stream
+/// if find_exchanges() has found kernels that hide them.
 void MicrobatchSchedule::emit_step(const Step& step, Position position) {
   const RecipeOp& op = *step.op;
   const UnitState& unit = state_.units[step.unit];
@@ -122,7 +124,7 @@ Kernel MicrobatchSchedule::made_kernel(const Step& step, const RecipeKernel& rec
   const RecipeOp& op = *step.op;
   Kernel kernel{
       .kind = recipe.kind, .operands = {}, .attributes = recipe.attributes, .flops = recipe.flops};
-  // Sums that live longer than a microbatch are begun by the first one and added to by the others.
+  // The first microbatch writes sums that outlive a microbatch, the others add to them.
   const bool whole_gradient =
       op.gradient_of && std::ranges::any_of(op.operands, [&](const RecipeOperand& operand) {
         return operand.source == Source::weight_grad &&
@@ -234,7 +236,8 @@ BufferId MicrobatchSchedule::gathered_buffer(std::size_t unit, std::size_t weigh
   return e_.buffer(state.name + ".weights." + std::to_string(ordinal), form);
 }
 
-/// Brings the gathered units to what use `weight_use` (or the end of the microbatch) wants.
+/// Gathers and releases units until the resident ones are those of use `weight_use` (or of the end
+/// of the microbatch).
 void MicrobatchSchedule::change_residents(std::size_t weight_use, Position position) {
   const auto& wanted = resident_[weight_use];
   for (std::size_t unit = 0; unit < carry_.weights.size(); ++unit) {
@@ -251,13 +254,13 @@ void MicrobatchSchedule::change_residents(std::size_t weight_use, Position posit
 void MicrobatchSchedule::gather(std::size_t unit, std::size_t weight_use, Position position) {
   const UnitState& state = state_.units[unit];
   const BufferId buffer = gathered_buffer(unit, weight_use);
-  // Behind the first `used` of a step the update is known to be done, whatever unit's. When that
-  // comes depends on prefetch, clipping and what is frozen: each gather says for itself what it is
-  // behind. Where nothing hangs on it, a wait costs the host a call, a step ahead of the device.
+  // After the first `used` event of a step the updates of all units are known to be done. When that
+  // comes depends on prefetch, clipping and frozen groups, so each gather waits for the update of its
+  // own unit. A redundant wait costs the host one call, a step ahead of the device.
   if (train_ && position.first && !state.trainable.empty() && fresh_waited_.insert(unit).second)
     e_.wait(StreamRole::all_gather, phase_, "fresh." + state.name);
   e_.acquire(StreamRole::all_gather, phase_, buffer);
-  std::vector<const AxisTraffic*> ways;  // groups that travel alike are one launch
+  std::vector<const AxisTraffic*> ways;  // groups over the same axis are one launch
   for (const std::size_t g : state.groups)
     if (const auto& way = state_.groups[g].route.gather;
         way && std::ranges::find(ways, way->on) == ways.end())
@@ -275,8 +278,8 @@ void MicrobatchSchedule::gather_along(const AxisTraffic& on, const UnitState& un
     if (const auto& way = state_.groups[g].route.gather; way && way->on == &on)
       groups.push_back(&state_.groups[g]);
   const CommunicatorId communicator = e_.communicator(on.gather_communicator);
-  // Collectives on windows are not to be grouped: NCCL before 2.28.7 corrupts them.
-  const bool several = groups.size() > 1 && config_.gather == Transport::nccl;
+  // Collectives on registered memory must not be grouped: NCCL before 2.28.7 corrupts them.
+  const bool several = groups.size() > 1 && !traits_of(config_.gather).uses_windows;
   const auto bracket = [&](OpBody body, const char* name) {
     if (several)
       e_.emit(StreamRole::all_gather, phase_, unit.id, unit.name + name, std::move(body));
@@ -309,8 +312,8 @@ void MicrobatchSchedule::gather_along(const AxisTraffic& on, const UnitState& un
   bracket(GroupEnd{.communicator = communicator}, ".all_gather.end");
 }
 
-/// Compute waits for its own unit's weights only: a gather of this microbatch, or the refresh of
-/// whole weights at the end of the last step.
+/// Compute waits for the weights of its own unit only: for a gather of this microbatch, or for the
+/// refresh at the end of the last step.
 void MicrobatchSchedule::await_weights(std::size_t unit, Position position) {
   const UnitState& state = state_.units[unit];
   if (state_.gathers(unit)) {

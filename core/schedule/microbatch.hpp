@@ -1,4 +1,4 @@
-// The ops of one microbatch, and what one microbatch leaves to the next.
+// Emits the ops of one microbatch, and tracks the state between microbatches.
 #pragma once
 
 #include <deque>
@@ -21,16 +21,16 @@ struct Position {
   bool last = false;
 };
 
-/// Emits microbatches of a plan one after the other. `train` runs backward and reduces gradients;
-/// otherwise the plan is `eval`: forward and loss.
+/// Emits the microbatches of a plan. `train` runs backward and reduces gradients; otherwise the
+/// plan is `eval`: forward and loss.
 class MicrobatchSchedule {
  public:
   MicrobatchSchedule(Emitter& emitter, const State& state, const FamilyRecipe& family, bool train);
 
-  /// Emits one segment's ops and declares what is live at its ends.
+  /// Emits one segment's ops and declares the buffers that are live at its ends.
   void emit(const std::string& segment, std::int64_t repeat, Position position);
 
-  /// What is left at the end of a microbatch; a repeated segment must end as it began.
+  /// The state at the end of a microbatch; a repeated segment must end as it began.
   struct Carry {
     std::vector<std::optional<BufferId>> weights;  ///< gathered buffer of each unit
     std::set<std::size_t> unwaited;    ///< units whose gather compute has not waited for
@@ -40,8 +40,8 @@ class MicrobatchSchedule {
   };
   [[nodiscard]] const Carry& carry() const { return carry_; }
 
-  /// Bytes that any packing of a training microbatch has live at one time, whatever else is:
-  /// microbatch_memory.cpp. They need no emitted op.
+  /// Bytes that a training microbatch certainly has live at once (microbatch_memory.cpp); no op
+  /// need be emitted.
   [[nodiscard]] Bytes most_live_activations();
   [[nodiscard]] Bytes most_gathered_weights() const;
   [[nodiscard]] Bytes most_full_gradients() const;
@@ -54,21 +54,21 @@ class MicrobatchSchedule {
     std::size_t begin = 0;  ///< of steps_
     std::size_t end = 0;
   };
-  /// An op with the tensors that begin and end with it.
+  /// An op, and the tensors whose lifetimes begin and end with it.
   struct Step {
     const RecipeOp* op = nullptr;
     std::size_t owner = 0;
     std::size_t unit = 0;
-    std::vector<BufferId> tensors;  ///< of the op's operands; of the others, nothing that counts
+    std::vector<BufferId> tensors;  ///< by operand; meaningless for operands that are not tensors
     std::vector<BufferId> acquires;
     std::vector<BufferId> releases;
-    // Collectives that have kernels to run beside: exchanges.cpp. A run is those that follow each
-    // other. Its tensors begin with its first step, and what only it reads ends at the join.
+    // Collectives that kernels hide (exchanges.cpp). A run is a list of consecutive ones. Its
+    // tensors begin with its first step, and tensors that only it reads end at the join.
     bool beside = false;
     std::size_t run = 0;                 ///< its first step
-    std::size_t joined_at = 0;           ///< the step that waits for its end
-    std::optional<std::size_t> ends{};   ///< of the join: the first step of the run
-    std::vector<BufferId> given_back{};  ///< of the join, before it acquires anything
+    std::size_t joined_at = 0;           ///< the join: the step that waits for its end
+    std::optional<std::size_t> ends{};   ///< at a join: the first step of the run
+    std::vector<BufferId> given_back{};  ///< at a join: released before anything is acquired
   };
   /// The ops of a unit that write its gradient, as indices of steps_.
   struct GradientSpan {
@@ -83,11 +83,11 @@ class MicrobatchSchedule {
   [[nodiscard]] std::optional<std::size_t> join_of(std::size_t begin, std::size_t end,
                                                    std::size_t use_end) const;
   [[nodiscard]] std::string exchange_event(const char* when, std::size_t run) const;
-  /// The buffer's name of a tensor that a step's op names.
+  /// The name of a tensor's buffer.
   [[nodiscard]] std::string key_of(const Step& step, const RecipeOperand& operand) const;
   [[nodiscard]] std::vector<const RecipeOp*> late_gradients() const;
   void add_use(std::size_t owner, const std::vector<const RecipeOp*>& ops, bool weights);
-  /// Of the activations, once: what looks at weights and gradients alone needs none of them.
+  /// Computes the tables of activations, once; weights and gradients do not need them.
   void make_tensors();
   [[nodiscard]] std::size_t lowest_trainable_owner() const;
   [[nodiscard]] std::size_t unit_of(std::size_t owner) const;
@@ -97,13 +97,13 @@ class MicrobatchSchedule {
   void emit_input();
   void emit_use(std::size_t use, Position position);
   void emit_step(const Step& step, Position position);
-  /// What stands in front of a step: the end of exchanges, its tensors, the begin of exchanges.
+  /// Emits the ops before a step: the join of exchanges, acquires, the start of exchanges.
   void begin_step(std::size_t number);
   void end_step(std::size_t number);
   [[nodiscard]] Kernel made_kernel(const Step& step, const RecipeKernel& recipe,
                                    Position position) const;
   [[nodiscard]] Collective made_collective(const Step& step, const RecipeCollective& recipe) const;
-  /// The step's operand of that number.
+  /// The step's operand with that index.
   [[nodiscard]] Operand resolve(const Step& step, std::size_t number, bool adds) const;
   [[nodiscard]] Region weight_region(std::size_t unit, ParameterRole role) const;
   [[nodiscard]] Region gradient_region(std::size_t unit, ParameterRole role) const;
@@ -127,13 +127,13 @@ class MicrobatchSchedule {
   [[nodiscard]] bool is_filled_beside(std::size_t unit, std::size_t other) const;
   [[nodiscard]] bool is_tied(std::size_t unit) const;
   [[nodiscard]] BufferId gradient_slot(const GroupState& group) const;
-  /// Where weight-gradient kernels write: the slot, or the main gradient itself.
+  /// The output of weight-gradient kernels: the slot, or the main gradient itself.
   [[nodiscard]] BufferId gradient_buffer(const GroupState& group) const;
-  /// The unit's, but for a second group of it with gradients.
+  /// The name of the unit, with a suffix for its second group with gradients.
   [[nodiscard]] std::string group_name(const UnitState& unit, const GroupState& group) const;
 
   [[nodiscard]] std::string event(const std::string& name) const;
-  /// Of every use of a microbatch: residency.hpp.
+  /// The resident units of every use of a microbatch (residency.hpp).
   [[nodiscard]] std::vector<std::vector<std::size_t>> residents(bool next_follows) const;
 
   Emitter& e_;
@@ -151,8 +151,8 @@ class MicrobatchSchedule {
   std::vector<GradientSpan> gradients_;  // per unit
   Carry carry_;
   Phase phase_ = Phase::forward;        // of the use that is being emitted
-  bool gradient_begun_ = false;         // by a unit of this microbatch
-  std::set<std::size_t> fresh_waited_;  // units whose update this step has been waited for
+  bool gradient_begun_ = false;         // a unit of this microbatch has begun its gradient
+  std::set<std::size_t> fresh_waited_;  // units whose update was waited for in this step
 };
 
 }  // namespace mfsdp::schedule

@@ -1,4 +1,4 @@
-// What a microbatch surely has live at one time in each pool, from its tables alone.
+// Bytes that a microbatch certainly has live at once in each pool, from its tables.
 #include <algorithm>
 #include <functional>
 
@@ -7,12 +7,12 @@
 namespace mfsdp::schedule {
 namespace {
 
-/// The planner's pools place buffers at multiples of it.
+/// Alignment of buffers in the planner's pools.
 const std::int64_t kAlignment = Pool{}.alignment;
 
 }  // namespace
 
-/// Acquires and releases stand in the compute stream, around the kernels.
+/// Acquires and releases are in the compute stream, around the kernels.
 Bytes MicrobatchSchedule::most_live_activations() {
   make_tensors();
   std::int64_t live = 0;
@@ -27,7 +27,7 @@ Bytes MicrobatchSchedule::most_live_activations() {
   return Bytes(most);
 }
 
-/// All that a use wants is gathered before it, and what the one before wanted alone is gone.
+/// All units of a use are gathered before it; units that only the use before needed are released.
 Bytes MicrobatchSchedule::most_gathered_weights() const {
   const auto is_gathered = [&](std::size_t unit) { return state_.gathers(unit); };
   std::int64_t most = 0;
@@ -43,7 +43,7 @@ Bytes MicrobatchSchedule::most_gathered_weights() const {
 
 Bytes MicrobatchSchedule::most_full_gradients() const {
   const bool cast = config_.reduce_dtype != config_.grad_dtype;
-  std::vector<std::size_t> order;  // units with gradients, as they begin them
+  std::vector<std::size_t> order;  // units with gradients, by the begin of these
   for (std::size_t unit = 0; unit < gradients_.size(); ++unit)
     if (gradients_[unit].first) order.push_back(unit);
   if (order.empty()) return {};
@@ -58,7 +58,7 @@ Bytes MicrobatchSchedule::most_full_gradients() const {
   const auto size = [&](std::size_t unit) {
     std::int64_t bytes = 0;
     for (const GroupState* group : state_.trainable_of(unit)) {
-      // Whole gradients that cross beside others' slots do so later, and are gone before long.
+      // Full gradients that are reduced at the step's end are short-lived and not counted here.
       if (!group->route.shards_gradient() && !(through_wire && crosses(*group))) continue;
       const std::int64_t own =
           round_up(bytes_of(group->group->elements, config_.reduce_dtype).value, kAlignment);
@@ -66,11 +66,11 @@ Bytes MicrobatchSchedule::most_full_gradients() const {
     }
     return bytes;
   };
-  // A slot is waited for only where all are taken, and then for the oldest. Of whole gradients one
-  // is on the wire at a time.
+  // Compute waits for a slot only if all are in use, and then for the oldest. Full gradients are
+  // reduced one at a time.
   const auto slots = static_cast<std::size_t>(through_wire ? 1 : config_.grad_slots);
   std::int64_t most = 0;
-  std::vector<std::size_t> ended = order;  // the last one to end first: the oldest is waited for
+  std::vector<std::size_t> ended = order;  // the last one to end comes first
   std::ranges::sort(ended, std::greater{}, [&](std::size_t unit) { return gradients_[unit].last; });
   for (const std::size_t begins : order) {
     std::int64_t live = size(begins);

@@ -1,4 +1,4 @@
-// What a microbatch consists of, worked out once per plan: uses, kernels, tensor lifetimes.
+// The tables of a microbatch, computed once per plan: uses, kernels, tensor lifetimes.
 #include <algorithm>
 #include <initializer_list>
 #include <ranges>
@@ -11,8 +11,8 @@
 namespace mfsdp::schedule {
 namespace {
 
-// Owners are the places in forward order: embedding, blocks 1..layers, head. Tied weights make the
-// first and the last one unit, but they stay two owners of activations.
+// Owners are the places in forward order: embedding, blocks 1..layers, head. With tied weights the
+// first and the last are one unit, but still two owners of activations.
 constexpr std::size_t kEmbedding = 0;
 constexpr std::size_t kLowestBlock = 1;
 
@@ -25,14 +25,14 @@ std::string owner_name(std::size_t owner, const PlanConfig& config) {
   return "layers." + std::to_string(owner - 1);
 }
 
-/// The name of a tensor's buffer: `owner` is the place whose kernel names it.
+/// The name of a tensor's buffer; `owner` is the place of the kernel that names the tensor.
 std::string tensor_key(Source source, std::size_t owner, const std::string& name,
                        const PlanConfig& config) {
   if (source == Source::microbatch) return name;
   return owner_name(source == Source::previous ? owner - 1 : owner, config) + "." + name;
 }
 
-/// What of a tensor a rank has: an equal part along each axis that cuts it.
+/// Elements of a tensor on one rank: an equal part along each axis that shards it.
 std::int64_t elements_of(const RecipeTensor& tensor, const Mesh& mesh) {
   std::int64_t elements = tensor.elements;
   for (const AxisPlacement& on : tensor.placement)
@@ -92,7 +92,7 @@ void MicrobatchSchedule::make_recipes(const FamilyRecipe& family) {
   }
 }
 
-/// Every axis that a recipe communicates over has a communicator for it.
+/// Adds a communicator for every axis over which a recipe communicates.
 void MicrobatchSchedule::make_communicators() {
   for (const UnitRecipe& recipe : recipes_)
     for (const auto* list : {&recipe.forward, &recipe.backward, &recipe.eval})
@@ -119,7 +119,7 @@ bool MicrobatchSchedule::is_frozen(std::size_t unit, ParameterRole role) const {
 std::size_t MicrobatchSchedule::lowest_trainable_owner() const {
   std::size_t owner = 0;
   while (state_.units[unit_of(owner)].trainable.empty()) ++owner;
-  // A tied unit that trains only its final norm trains nothing in the embedding.
+  // A tied unit that trains only its final norm has no gradients in the embedding.
   const std::size_t unit = unit_of(kEmbedding);
   const bool looks_up_positions = !config_.model.traits().rotates;
   if (owner == kEmbedding && is_frozen(unit, ParameterRole::embedding) &&
@@ -130,9 +130,9 @@ std::size_t MicrobatchSchedule::lowest_trainable_owner() const {
   return owner;
 }
 
-/// The lowest block's weight gradients that nothing else waits for: they come after the embedding's
-/// backward, whose reduction they hide, as nothing is left to compute behind it. What they read
-/// must stay as it is until then, and the embedding needs a slot beside the block's.
+/// Weight gradients of the lowest block that no other op waits for. They run after the embedding's
+/// backward to hide its reduction, as no other compute is left then. Their inputs must not change
+/// until then, and the embedding needs a second slot.
 std::vector<const RecipeOp*> MicrobatchSchedule::late_gradients() const {
   const auto reduces = [&](std::size_t owner) {
     const auto groups = state_.trainable_of(unit_of(owner));
@@ -142,13 +142,13 @@ std::vector<const RecipeOp*> MicrobatchSchedule::late_gradients() const {
   const auto key = [&](std::size_t owner, const RecipeOperand& operand) {
     return tensor_key(operand.source, owner, operand.name, config_);
   };
-  std::set<std::string> written;  // by what comes behind
+  std::set<std::string> written;  // by later ops
   const auto note_writes = [&](std::size_t owner, const RecipeOp& op) {
     for (const RecipeOperand& operand : op.operands)
       if (is_tensor(operand) && operand.access != Access::read) written.insert(key(owner, operand));
   };
   for (const RecipeOp& op : recipe_of(kEmbedding).backward) note_writes(kEmbedding, op);
-  std::set<ParameterRole> added_to;  // by ops of the block that come behind and cannot wait
+  std::set<ParameterRole> added_to;  // by later ops of the block that cannot wait
   std::vector<const RecipeOp*> late;
   for (const RecipeOp& op : recipe_of(kLowestBlock).backward | std::views::reverse) {
     const auto can_wait = [&](const RecipeOperand& operand) {
@@ -207,8 +207,8 @@ void MicrobatchSchedule::make_uses() {
     add_use(owner, ops, true);
   }
   if (lowest != kEmbedding) return;
-  // The embedding's backward needs token ids and the gradient, but no weights; nor do the late
-  // ones.
+  // The embedding's backward needs token ids and the gradient, but no weights; the late weight
+  // gradients need none either.
   add_use(kEmbedding, pointers({&recipe_of(kEmbedding).backward}), false);
   add_use(kLowestBlock, late, false);
 }
@@ -230,7 +230,7 @@ void MicrobatchSchedule::make_tensors() {
     }
   std::unordered_map<std::string, BufferId> tensors;
   std::unordered_map<BufferId, std::size_t> last_use;
-  std::unordered_map<BufferId, std::size_t> joined_at;  // those that exchanges touch
+  std::unordered_map<BufferId, std::size_t> joined_at;  // of tensors that exchanges touch
   for (std::size_t i = 0; i < steps_.size(); ++i)
     for (const RecipeOperand& operand : steps_[i].op->operands) {
       BufferId& buffer = steps_[i].tensors.emplace_back();

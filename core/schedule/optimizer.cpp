@@ -13,7 +13,7 @@ Region vector_of(BufferId buffer, std::int64_t elements, DType dtype = DType::fp
   return {.buffer = buffer, .offset = 0, .dtype = dtype, .shape = {elements}, .rank_strides = {}};
 }
 
-/// Gathers a small vector of every rank; a single rank's is read where it is.
+/// Gathers a small vector of every rank; with one rank it is read in place.
 Region gather_small(Emitter& e, const std::string& name, Phase phase, const Region& own,
                     BufferId to) {
   const std::int64_t world = e.config().mesh.world_size();
@@ -44,7 +44,7 @@ class OptimizerSegment {
     e_.wait(StreamRole::compute, Phase::optimizer, "step_block_ready");
     updates(update_order(by_norm));
     e_.record(StreamRole::compute, Phase::optimizer, "step_block_read");
-    // Here nothing above waited for the norm, and the next step overwrites its parts.
+    // No op above waited for the norm, and the next step overwrites its parts.
     if (!by_norm) e_.wait(StreamRole::compute, Phase::optimizer, "norm_ready");
     e_.emit(StreamRole::d2h, Phase::output, std::nullopt, "readback",
             HostWait{.event = e_.event("readback"), .bindings = {}});
@@ -52,8 +52,9 @@ class OptimizerSegment {
   }
 
  private:
-  /// By the norm all gradients are there: the order in which the next step needs the weights.
-  /// Without, the order in which gradients arrive: head, blocks backwards, embedding.
+  /// Updates that need the norm come when all gradients are complete: in the order in which the
+  /// next step needs the weights. Others come as gradients arrive: head, blocks backwards,
+  /// embedding.
   [[nodiscard]] std::vector<std::size_t> update_order(bool by_norm) const {
     std::vector<std::size_t> order;
     for (std::size_t u = 0; u < state_.units.size(); ++u)
@@ -62,9 +63,9 @@ class OptimizerSegment {
     return order;
   }
 
-  /// Rounds of what is orthogonalised overlap: while one is, the next one's directions come and
-  /// the last one's go. Units of no round are updated under the first exchange and the last.
-  /// Experts that are dealt out have rounds of their own, before all others.
+  /// Rounds of orthogonalisation overlap: while one computes, directions of the next are received
+  /// and those of the last are sent. Updates of other units hide the first and the last exchange.
+  /// Expert-parallel groups have separate rounds, before all others.
   void updates(const std::vector<std::size_t>& order) {
     update_dealt_experts(order);
     OrthogonalRounds rounds(e_, state_, order);
@@ -111,14 +112,14 @@ class OptimizerSegment {
     rounds.end(round);
   }
 
-  /// Where no update goes by the norm nothing has waited for the gradient yet.
+  /// Without the norm nothing has waited for the gradient yet.
   void await_gradient(std::size_t u) {
     if (!config_.updates_by_norm())
       e_.wait(StreamRole::compute, Phase::optimizer, "synced." + state_.units[u].name);
   }
 
-  /// `direction`: of the group that is orthogonalised, if one is, whose gradient has been waited
-  /// for. Experts that are dealt out have been updated where they are.
+  /// `direction`: of the orthogonalised group, if there is one; its gradient was waited for.
+  /// Expert-parallel groups were updated before.
   void update_unit(std::size_t u, const std::optional<Region>& direction) {
     const UnitState& unit = state_.units[u];
     const auto groups = state_.trainable_of(u);
@@ -139,8 +140,8 @@ class OptimizerSegment {
     Region parts = gather_small(e_, "norm.all_gather", Phase::optimizer,
                                 vector_of(state_.norm_partials, groups, state_.norm_dtype),
                                 state_.gathered_norms);
-    // Replicas have the same slices: the norm is that of the first one, whose ranks come first in
-    // the world's order.
+    // Replicas have equal slices: the norm is that of the first replica, whose ranks are the first
+    // of the world.
     parts.shape = {groups * state_.norm_ranks()};
     Kernel finish{.kind = KernelKind::norm_finish,
                   .operands = {operand("input", Access::read, parts),
@@ -183,7 +184,7 @@ class OptimizerSegment {
           operand("main_weight", Access::read_write,
                   vector_of(*group.main_weight, elements, config_.main_dtype)));
     if (!direction) state_.add_states(group, kernel);
-    // Without main weights the compute weights are the ones that are updated.
+    // Without main weights the compute weights are updated.
     kernel.operands.push_back(operand("weight",
                                       group.main_weight ? Access::write : Access::read_write,
                                       state_.weight_slice(group)));
@@ -193,7 +194,7 @@ class OptimizerSegment {
             group.group->id);
   }
 
-  /// Makes the updated slices known to the ranks that hold more of the weights than they update.
+  /// Gathers updated slices for ranks that hold more of the weights than they update.
   void refresh(std::size_t u, const std::vector<const GroupState*>& groups) {
     const UnitState& unit = state_.units[u];
     const std::string fresh = "fresh." + unit.name;
@@ -241,7 +242,7 @@ void emit_loss(Emitter& e, const State& state, const std::string& prefix, bool t
   const Region sums = gather_small(e, prefix + "loss.all_gather", Phase::output,
                                    vector_of(state.loss_sums, 2, e.config().statistic_dtype()),
                                    state.gathered_sums);
-  // The report of the last step must have left before it is overwritten.
+  // The report of the last step must be copied before it is overwritten.
   e.wait(StreamRole::outer, Phase::output, prefix + "readback");
   Kernel finish{.kind = KernelKind::loss_finish,
                 .operands = {operand("input", Access::read, sums),

@@ -83,7 +83,7 @@ void OrthogonalRounds::make_buffers(Round& round, std::size_t number) {
   round.whole = make("whole", first.elements, std::move(whole));
 }
 
-/// One for all matrices: they come one after the other.
+/// One workspace for all matrices, which are orthogonalised one after the other.
 void OrthogonalRounds::make_workspace() {
   std::int64_t bytes = 0;
   for (const Round& round : rounds_)
@@ -127,7 +127,7 @@ void OrthogonalRounds::begin(std::size_t number, const std::function<void(std::s
   if (dealt_ != nullptr) exchange(number, true);
 }
 
-/// Ranks without a block get zeros, of which Newton and Schulz make zeros.
+/// Ranks without a block get zeros, whose Newton-Schulz result is zero.
 void OrthogonalRounds::zero_rest(const Round& round, std::size_t number) {
   const std::int64_t blocks = std::ssize(round.units);
   if (blocks == ranks_) return;
@@ -161,7 +161,7 @@ void OrthogonalRounds::momentum(const Round& round, std::size_t position) {
           group.group->id);
 }
 
-/// Slices that are cut along a second axis are made whole along it, all blocks in one launch.
+/// Slices that are sharded along a second axis are gathered along it, all blocks in one launch.
 void OrthogonalRounds::gather_inner(const Round& round, std::size_t number) {
   const StreamRole stream = inner_->gather_stream;
   const CommunicatorId communicator = e_.communicator(inner_->gather_communicator);
@@ -187,7 +187,7 @@ void OrthogonalRounds::gather_inner(const Round& round, std::size_t number) {
   e_.record(stream, Phase::optimizer, name_of(number, "gathered"));
 }
 
-/// In on the stream of reductions, out on that of gathers, as gradients and weights go.
+/// Input moves on the stream of reductions, results on that of gathers, like gradients and weights.
 void OrthogonalRounds::exchange(std::size_t number, bool in) {
   const Round& round = rounds_[number];
   const StreamRole stream = in ? dealt_->reduce_stream : dealt_->gather_stream;

@@ -1,21 +1,20 @@
-// Muon's share of a step: momentum, the orthogonalisation of whole matrices, and the update.
+// Muon's part of a step: momentum, the orthogonalisation of whole matrices, and the update.
 //
-// Blocks are taken in rounds of as many as ranks share a group's state, N, and are laid out alike.
-// Of each block of a round every rank has a slice of the direction; after an all_to_all the i-th
-// rank has all of the i-th block's, orthogonalises each matrix, and another one brings slices back:
+// A round has N blocks of equal layout, where N ranks share a group's state. Every rank has a slice
+// of the direction of each block. After an all_to_all rank i has the whole direction of block i and
+// orthogonalises each matrix; a second all_to_all returns the slices:
 //
 //   compute          momentum 1 | Newton-Schulz 0         | update 0, refresh | momentum 2 | ...
 //   reduce_scatter              | all_to_all in of 1
-//   all_gather                                            | all_to_all out of 0 (under others'
-//   compute)
+//   all_gather                                            | all_to_all out of 0
 //
 //   slices   rank 0: | block 0, slice 0 | block 1, slice 0 |      whole   rank 0: | block 0 |
 //            rank 1: | block 0, slice 1 | block 1, slice 1 |              rank 1: | block 1 |
 //
-// In a round of fewer blocks ranks are left over, which work on zeros. Where every rank has the
-// whole state, each orthogonalises all blocks, one a round, and nothing is exchanged. Where state
-// is cut along two axes, blocks are dealt out along the first, and slices gathered along the second
-// before.
+// In a round of fewer blocks the remaining ranks compute zeros. If every rank has the whole state,
+// each orthogonalises all blocks, one per round, and nothing is exchanged. If state is sharded
+// along two axes, slices are first gathered along the second, then blocks are distributed over the
+// first.
 #pragma once
 
 #include <cstddef>
@@ -31,9 +30,9 @@ namespace mfsdp::schedule {
 
 class OrthogonalRounds {
  public:
-  /// `units`: in the order of their updates; those without a group that is orthogonalised are left
-  /// out. `dealt`: of experts that are dealt out, whose rounds are of the ranks that have the same
-  /// ones; else of all other groups.
+  /// `units`: in the order of their updates; units without an orthogonalised group are left out.
+  /// `dealt`: rounds of expert-parallel groups, over the ranks that have the same experts; else of
+  /// all other groups.
   OrthogonalRounds(Emitter& emitter, const State& state, const std::vector<std::size_t>& units,
                    bool dealt = false);
 
@@ -43,14 +42,14 @@ class OrthogonalRounds {
     return rounds_[round].units;
   }
 
-  /// Momentum, and what brings whole directions to their ranks. `ready(unit)` is called before a
-  /// unit's gradient is read.
+  /// Momentum, and the exchange that brings whole directions to their ranks. `ready(unit)` is
+  /// called before a unit's gradient is read.
   void begin(std::size_t round, const std::function<void(std::size_t)>& ready);
-  /// Newton-Schulz, and what brings slices back.
+  /// Newton-Schulz, and the exchange that returns slices.
   void orthogonalise(std::size_t round);
   /// Compute waits for the slices.
   void await(std::size_t round);
-  /// After the round's updates.
+  /// Releases the round's buffers, after its updates.
   void end(std::size_t round);
 
   /// This rank's slice of the unit's orthogonalised direction.
@@ -60,7 +59,7 @@ class OrthogonalRounds {
   struct Round {
     std::vector<std::size_t> units;
     BufferId slices;
-    BufferId whole;  ///< the same where nothing is exchanged
+    BufferId whole;  ///< equal to the slices' where nothing is exchanged
   };
 
   [[nodiscard]] const GroupState& group_of(std::size_t unit) const {
@@ -72,7 +71,7 @@ class OrthogonalRounds {
   [[nodiscard]] bool are_alike(std::size_t a, std::size_t b) const;
   void make_workspace();
   void make_buffers(Round& round, std::size_t number);
-  /// What this rank has of a block's direction among `slices` when it is cut along these axes.
+  /// This rank's part of a block's direction in `slices`, sharded along these axes.
   [[nodiscard]] Region place_of(const Round& round, std::size_t position,
                                 const std::vector<Axis>& axes) const;
   void zero_rest(const Round& round, std::size_t number);
@@ -86,9 +85,9 @@ class OrthogonalRounds {
   const PlanConfig& config_;
   bool of_experts_;
   std::vector<Round> rounds_;
-  std::vector<Axis> cut_;               ///< of states
-  const AxisTraffic* dealt_ = nullptr;  ///< along which blocks are dealt out
-  const AxisTraffic* inner_ = nullptr;  ///< along which slices are cut further
+  std::vector<Axis> cut_;               ///< axes along which states are sharded
+  const AxisTraffic* dealt_ = nullptr;  ///< axis over which blocks are distributed
+  const AxisTraffic* inner_ = nullptr;  ///< axis along which slices are sharded further
   std::int64_t ranks_ = 1;              ///< of `dealt_`
   BufferId workspace_;
 };

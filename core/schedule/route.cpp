@@ -38,7 +38,7 @@ bool is_flat(const Placement& placement, Axis axis) {
   });
 }
 
-/// The one axis along which ranks hold less under `cut` than under `whole`.
+/// The axis along which `cut` is sharded and `whole` is not.
 std::optional<Gather> gather_between(const Placement& cut, const Placement& whole,
                                      const Mesh& mesh) {
   std::optional<Gather> gather;

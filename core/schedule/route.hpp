@@ -1,4 +1,4 @@
-// How a group's weights and gradients travel over the mesh, read off its placements.
+// The collectives of a group's weights and gradients on the mesh, by its placements.
 #pragma once
 
 #include <optional>
@@ -11,21 +11,21 @@
 
 namespace mfsdp::schedule {
 
-/// What the schedule does along a mesh axis. An axis that groups are to be cut or reduced along
-/// needs a row in route.cpp, and nothing else here.
+/// The collectives of the schedule along a mesh axis. To shard or reduce along another axis, add a
+/// row in route.cpp.
 struct AxisTraffic {
   Axis axis = Axis::dp_shard;
   StreamRole gather_stream = StreamRole::all_gather;
-  std::string_view gather_communicator;  ///< its purpose
+  std::string_view gather_communicator;  ///< the purpose of the communicator
   StreamRole reduce_stream = StreamRole::reduce_scatter;
   std::string_view reduce_communicator;
-  bool wire = false;  ///< gradients cross in reduce_dtype, else in the main gradient's
+  bool wire = false;  ///< reductions in reduce_dtype, else in the main gradient's dtype
 };
 
-/// All of them, the order being that in which gradients are reduced.
+/// All axes, in the order in which gradients are reduced.
 [[nodiscard]] std::span<const AxisTraffic> axis_traffic();
 
-/// The purpose of the communicator for what a recipe sends along an axis.
+/// The purpose of the communicator for a recipe's collectives along an axis.
 [[nodiscard]] std::string activations_over(Axis axis);
 
 struct Gather {
@@ -35,7 +35,7 @@ struct Gather {
 
 struct Reduce {
   const AxisTraffic* on = nullptr;
-  bool scatters = false;         ///< else every rank gets all of the sum
+  bool scatters = false;         ///< reduce-scatter, else all-reduce
   bool each_microbatch = false;  ///< else once, after the last microbatch
 };
 
@@ -44,14 +44,14 @@ struct Route {
   std::vector<Reduce> reduces;    ///< of the gradient, in this order
   std::optional<Gather> refresh;  ///< of updated weights, where a rank keeps more than it updates
 
-  /// Whether each microbatch's gradient is reduced into a shard, from a slot of its own.
+  /// Whether each microbatch's gradient is reduced from a slot into a shard.
   [[nodiscard]] bool shards_gradient() const {
     return !reduces.empty() && reduces.front().each_microbatch;
   }
 };
 
-/// Of a group on a mesh. Weights cut along several axes would be gathered in several steps, which
-/// no schedule does: std::logic_error, as is an axis without a row.
+/// The route of a group on a mesh. Weights that are sharded along several axes and axes without a
+/// row are not supported: std::logic_error.
 [[nodiscard]] Route route_of(const Group& group, const Mesh& mesh);
 
 }  // namespace mfsdp::schedule

@@ -3,12 +3,13 @@
 #include <algorithm>
 #include <stdexcept>
 
+#include "core/plan/transport.hpp"
 #include "core/shard/groups.hpp"
 
 namespace mfsdp::schedule {
 namespace {
 
-/// "q_proj" of "model.layers.0.self_attn.q_proj.weight"; of an expert with its number:
+/// "q_proj" for "model.layers.0.self_attn.q_proj.weight"; with its number for an expert:
 /// "3.up_proj".
 std::string short_name(const std::string& parameter) {
   const std::size_t end = parameter.rfind('.');
@@ -26,7 +27,7 @@ std::vector<GroupMatrix> matrices_of(const Group& group, const Model& model, con
     const auto parameter = std::ranges::find_if(
         unit.parameters, [&](std::size_t p) { return model.parameters[p].name == placed.name; });
     std::vector<ParameterPart> parts = model.parameters[*parameter].parts;
-    // Of experts that are dealt out as many as one rank has; names are the first one's.
+    // Expert-parallel: the experts of one rank, with the names of the first rank's.
     for (const AxisPlacement& along : group.shard)
       parts.resize(parts.size() / static_cast<std::size_t>(mesh.size(along.axis)));
     if (parts.empty()) parts = {{.name = placed.name, .rows = placed.shape[0]}};
@@ -63,8 +64,8 @@ State::State(Emitter& emitter, const Model& model) : emitter_(emitter), config_(
 
 void State::make_group_buffers(Emitter& emitter, const Group& group, const Model& model) {
   UnitState& unit = units[group.unit.value];
-  // Experts that are dealt out have a name of their own, and so has the second group with gradients
-  // of these and of a unit's rest.
+  // Expert-parallel groups have another name, and so has the second group with gradients of these
+  // and of a unit's other parameters.
   const bool is_second =
       group.requires_grad && std::ranges::any_of(unit.trainable, [&](std::size_t g) {
         return groups[g].group->shard.empty() == group.shard.empty();
@@ -94,8 +95,9 @@ void State::make_group_buffers(Emitter& emitter, const Group& group, const Model
     state.main_weight =
         make("main_weight", Category::main_weight, config_.main_dtype, resident.main_weight,
              PoolRole::state, {.kind = ContentKind::main_parameter, .placement = group.state});
-  // Where the main gradient has the wire's dtype, sums may be written straight into it.
-  const bool sums_arrive = emitter.reduces_by() == Transport::symmetric &&
+  // If the main gradient has the reduction dtype, sums may be written directly into it.
+  const TransportTraits& transport = traits_of(emitter.reduces_by());
+  const bool sums_arrive = transport.uses_windows && transport.adds &&
                            state.route.shards_gradient() &&
                            config_.reduce_dtype == config_.grad_dtype;
   if (resident.main_grad > 0)

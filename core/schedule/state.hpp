@@ -1,4 +1,4 @@
-// The persistent buffers of a program, and where parameters and gradients lie in them.
+// The persistent buffers of a program, and the places of parameters and gradients in them.
 #pragma once
 
 #include <algorithm>
@@ -13,8 +13,7 @@
 
 namespace mfsdp::schedule {
 
-/// A matrix in a group's flat layout, as a checkpoint has it: parts of fused parameters are each
-/// one.
+/// A matrix of a checkpoint in a group's flat layout; a fused parameter has several.
 struct GroupMatrix {
   std::string name;         ///< "q_proj"
   std::int64_t offset = 0;  ///< elements
@@ -30,8 +29,8 @@ struct GroupState {
   BufferId model_weight;
   std::optional<BufferId> main_weight;
   std::optional<BufferId> main_grad;
-  std::vector<BufferId> optimizer_states;  ///< as PlanConfig::kept_states lists them
-  std::vector<GroupMatrix> matrices;       ///< that are orthogonalised, if any
+  std::vector<BufferId> optimizer_states;  ///< in the order of PlanConfig::kept_states
+  std::vector<GroupMatrix> matrices;       ///< to orthogonalise, if any
   std::size_t norm_index = 0;              ///< among trainable groups
   std::int64_t full_offset = 0;            ///< bytes, in its unit's gathered weights
 };
@@ -40,8 +39,8 @@ struct UnitState {
   UnitId id;
   std::string name;
   std::vector<std::size_t> groups;     ///< indices into State::groups
-  std::vector<std::size_t> trainable;  ///< groups with gradients, likewise
-  std::int64_t weight_bytes = 0;       ///< of all groups that are gathered, each aligned
+  std::vector<std::size_t> trainable;  ///< groups with gradients, as indices too
+  std::int64_t weight_bytes = 0;       ///< of all gathered groups, each aligned
 };
 
 /// Buffers by name for recipes, and the persistent state of all groups.
@@ -54,7 +53,7 @@ class State {
   std::size_t trainable_groups = 0;
 
   BufferId tokens;         ///< int32 [token_rows, T] of this microbatch
-  BufferId staged_tokens;  ///< the same as copied from the host
+  BufferId staged_tokens;  ///< the staging buffer of copies from the host
   BufferId pinned_tokens;
   BufferId step_block;  ///< 64 bytes: learning rate, bias corrections, step, seed
   BufferId pinned_step_block;
@@ -62,13 +61,13 @@ class State {
   BufferId gathered_sums;   ///< statistic dtype [world, 2]
   DType norm_dtype{};       ///< of sums of squares: fp32, or int64 with exact sums
   BufferId norm_partials;   ///< norm_dtype [trainable groups]
-  BufferId norm_workspace;  ///< of the one stream that makes them
+  BufferId norm_workspace;  ///< of the one stream that computes them
   BufferId gathered_norms;  ///< norm_dtype [world, trainable groups]
   BufferId report;          ///< fp32 [8]: loss, tokens, 1/T, norm, clip factor, non-finite flag
   BufferId pinned_report;
-  BufferId loss_scale;  ///< fp32 [4], where the loss is scaled
+  BufferId loss_scale;  ///< fp32 [4], if the loss is scaled
 
-  /// The persistent buffer that a recipe calls by this name.
+  /// The persistent buffer with that name in recipes.
   [[nodiscard]] BufferId global(const std::string& name) const;
 
   /// A parameter of a unit: its group and element offset.
@@ -78,12 +77,12 @@ class State {
   };
   [[nodiscard]] Place find(std::size_t unit, ParameterRole role) const;
 
-  /// Whether a use of a unit's weights gathers any of them.
+  /// Whether a use of a unit gathers any of its weights.
   [[nodiscard]] bool gathers(std::size_t unit) const {
     return std::ranges::any_of(units[unit].groups,
                                [&](std::size_t g) { return groups[g].route.gather.has_value(); });
   }
-  /// Whether a step ends with updated weights made known to others.
+  /// Whether a step ends with gathers of updated weights.
   [[nodiscard]] bool refreshes(std::size_t unit) const {
     return std::ranges::any_of(units[unit].trainable,
                                [&](std::size_t g) { return groups[g].route.refresh.has_value(); });
@@ -99,29 +98,28 @@ class State {
     for (const std::size_t g : units[unit].trainable) all.push_back(&groups[g]);
     return all;
   }
-  /// The one of them that is orthogonalised, or null: of experts that are dealt out, or of all
-  /// else.
+  /// The unit's orthogonalised group, or null: among expert-parallel groups, or among the others.
   [[nodiscard]] const GroupState* orthogonal_of(std::size_t unit, bool dealt) const {
     for (const GroupState* group : trainable_of(unit))
       if (!group->matrices.empty() && group->group->shard.empty() != dealt) return group;
     return nullptr;
   }
-  /// The stream of the last reduction of every gradient, and so of the parts of the norm.
+  /// The stream of the last reduction of every gradient, and of the parts of the norm.
   [[nodiscard]] StreamRole norm_stream() const;
-  /// Ranks whose parts of the norm are all of it, each element once: the first of the world.
+  /// The number of first ranks whose parts of the norm include each element once.
   [[nodiscard]] std::int64_t norm_ranks() const;
 
-  /// What this rank has of a group's elements in a buffer when they are cut along these axes: a
-  /// buffer that is not cut along one itself is entered at the rank's index on it.
+  /// This rank's part of a group's elements in a buffer, sharded along these axes. If the buffer
+  /// itself is not sharded along one of them, the part begins at the rank's index on that axis.
   [[nodiscard]] Region slice(BufferId buffer, DType dtype, const GroupState& group,
                              const std::vector<Axis>& axes) const;
-  /// This rank's slice of a group's main gradient, as the optimizer sees it (flat).
+  /// This rank's slice of a group's main gradient, flat.
   [[nodiscard]] Region gradient_slice(const GroupState& group) const;
   /// The slice of the compute weights that this rank updates.
   [[nodiscard]] Region weight_slice(const GroupState& group) const;
-  /// This rank's slices of what the group's optimizer keeps, as operands of a kernel.
+  /// This rank's slices of the group's optimizer states, as operands of a kernel.
   void add_states(const GroupState& group, Kernel& kernel) const;
-  /// The step block and, with clipping, the norm; `scales`: the loss, too.
+  /// The step block and, with clipping, the norm; with `scales` the loss scale, too.
   void add_settings(Kernel& kernel, bool scales) const;
   /// The report's halves: loss, tokens, 1/T; then norm, clip factor, non-finite flag.
   [[nodiscard]] Region report_loss() const;
@@ -136,7 +134,7 @@ class State {
   const Emitter& emitter_;
   const PlanConfig& config_;
   BufferId rope_table_;
-  BufferId local_rope_table_;  ///< where layers that slide turn otherwise
+  BufferId local_rope_table_;  ///< of sliding-window layers, where it differs
   BufferId gemm_workspace_;
 };
 

@@ -9,8 +9,8 @@
 namespace mfsdp {
 namespace {
 
-/// The chunk of a packed layout: the largest power of two up to kWidestChunk that adds no more than
-/// 1/64 to what is used, and kNarrowestChunk where all add more.
+/// The chunk of a packed layout: the largest power of two up to kWidestChunk that adds at most 1/64
+/// to the used elements; kNarrowestChunk where all add more.
 std::int64_t packed_chunk(std::int64_t used, std::int64_t ranks) {
   const std::int64_t least_shard = ceil_div(used, ranks);
   for (std::int64_t chunk = kWidestChunk; chunk > kNarrowestChunk; chunk /= 2)
@@ -49,8 +49,8 @@ FlatLayout make_flat_layout(LayoutRule rule, std::span<const LayoutItem> items, 
 }
 
 Interval owned_interval(const FlatLayout& layout, std::size_t item, std::int64_t rank) {
-  // Clamping gives an empty interval at the item's nearer end where the rank owns none of it, so
-  // that the intervals of all ranks join up.
+  // Where the rank owns none of the item, clamping gives an empty interval at its nearer end, so
+  // that the intervals of all ranks are adjacent.
   const std::int64_t begin = layout.offsets.at(item);
   const std::int64_t end = begin + layout.sizes.at(item);
   const std::int64_t shard = layout.shard();

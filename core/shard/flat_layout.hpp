@@ -1,16 +1,16 @@
-// Where each parameter of a group lies in the group's flat buffer, and who owns which part.
+// The offset of each parameter in its group's flat buffer, and the shard of each rank.
 //
-// Rank r of N owns [r*S, (r+1)*S), S = B / N. Two rules say where parameters lie and what S is.
+// Rank r of N owns [r*S, (r+1)*S), S = B / N. Two rules decide the offsets and S.
 //
-// packed: parameters a, b, f in the model's order, each from a multiple of 64 elements on, and S is
-// as small as alignment allows. A shard may end inside a row:
+// packed: parameters a, b, f in the model's order, each at a multiple of 64 elements, and S is as
+// small as alignment allows. A shard may end inside a row:
 //
 //   0                64                   192              256           4S = B
 //   | a a a a a a . .| b b b b b b b b b b |f f . . . . . . |. . .|
 //   |     rank 0     |     rank 1     |     rank 2     |   rank 3  |
 //
 // megatron_fsdp: S is a multiple of the chunk c, the least common multiple of all rows, so that no
-// row is ever split. With many ranks and rows of several lengths, B can be twice what is used:
+// row is split. With many ranks and rows of several lengths, B can be twice the used elements:
 //
 //   0            c            2c           3c           4c
 //   | a a a a a a a a a | f . b b b b b b b b b b b b | ...
@@ -26,7 +26,7 @@
 
 namespace mfsdp {
 
-/// What the layout needs of a parameter: elements in all and in one row (1 for a vector).
+/// The sizes of a parameter: elements in all and in one row (1 for a vector).
 struct LayoutItem {
   std::int64_t elements = 0;
   std::int64_t row = 1;
@@ -45,40 +45,40 @@ struct FlatLayout {
   friend bool operator==(const FlatLayout&, const FlatLayout&) = default;
 };
 
-/// Matrix products want operands on multiples of 128 bytes: 64 elements of 2 bytes.
+/// GEMM operands are aligned to 128 bytes: 64 elements of 2 bytes.
 inline constexpr std::int64_t kWidestChunk = 64;
-/// 16 bytes of 2-byte elements. Kernels on slices read 16 bytes at a time where the slice begins on
-/// a multiple of 16 bytes, and single elements where it does not. On GPUs the two ways add squares
-/// for the norm in another order: with smaller chunks strategies would no longer agree to the bit.
+/// 16 bytes of 2-byte elements. Kernels on slices read 16 bytes at a time where the slice is
+/// aligned to 16 bytes, and single elements elsewhere. On GPUs the two ways add squares for the
+/// norm in different orders: with smaller chunks, strategies would no longer agree bit for bit.
 inline constexpr std::int64_t kNarrowestChunk = 8;
 
-/// Our own rule: items in their order, each from a multiple of 64 elements on. The chunk is the
-/// largest of 64, 32, 16 and 8 elements with which rounding the shards up adds at most 1/64 of what
-/// is used; it is 8 where all of them add more. So the padding is less than
+/// Our own rule: items in their order, each at a multiple of 64 elements. The chunk is the largest
+/// of 64, 32, 16 and 8 elements with which rounding the shards up adds at most 1/64 of the used
+/// elements; it is 8 where all of them add more. So the padding is less than
 ///
-///   64 elements an item + max(used / 64, 8 elements a rank)
+///   64 elements per item + max(used / 64, 8 elements per rank)
 ///
-/// which is below 2 % of a group that has 512 elements a rank and 16,384 an item, or more. Only
-/// groups with fewer elements a rank have more padding, less than 8 elements a rank. Throws
+/// which is below 2 % of a group with at least 512 elements per rank and 16,384 per item. Groups
+/// with fewer elements per rank can have more, but less than 8 elements per rank. Throws
 /// OverflowError if sizes leave 63 bits. Requires every elements and ranks > 0.
 ///
-/// With a block above 1, items begin on multiples of it too, and it is the chunk: shards consist of
-/// whole blocks of whole items. The padding is then less than a block for each item and rank.
+/// With a block above 1, items also begin on multiples of it, and it is the chunk: a shard consists
+/// of whole blocks, each of one item. The padding is then less than a block for each item and rank.
 /// Requires a power of two.
 [[nodiscard]] FlatLayout packed_layout(std::span<const LayoutItem> items, std::int64_t ranks,
                                        std::int64_t block = 1);
 
-/// The rule of Megatron-FSDP v2 (chunk factor, conjugate pairing, row-aligned fragments): padding
-/// has no bound but one chunk a rank. Throws OverflowError if sizes leave 63 bits.
+/// The rule of Megatron-FSDP v2 (chunk factor, conjugate pairing, row-aligned fragments): the only
+/// bound of padding is one chunk per rank. Throws OverflowError if sizes leave 63 bits.
 /// Requires every elements, row and ranks > 0 and row dividing elements.
 [[nodiscard]] FlatLayout megatron_fsdp_layout(std::span<const LayoutItem> items,
                                               std::int64_t ranks);
 
-/// Lays out the items for `ranks` owners by either rule. Only packed ones can have a block above 1.
+/// Lays out the items for `ranks` owners by either rule. Only `packed` can have a block above 1.
 [[nodiscard]] FlatLayout make_flat_layout(LayoutRule rule, std::span<const LayoutItem> items,
                                           std::int64_t ranks, std::int64_t block = 1);
 
-/// The part of item `item` that lies in rank `rank`'s shard, relative to the buffer's start.
+/// The part of item `item` in rank `rank`'s shard, relative to the buffer's start.
 /// Empty (begin == end) when the rank owns none of it.
 [[nodiscard]] Interval owned_interval(const FlatLayout& layout, std::size_t item,
                                       std::int64_t rank);

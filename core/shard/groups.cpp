@@ -7,7 +7,7 @@
 namespace mfsdp {
 namespace {
 
-/// Blocks repeat: layouts are made once per list of sizes.
+/// Computes one layout per list of sizes, as blocks repeat.
 class LayoutCache {
  public:
   LayoutCache(const PlanConfig& config, std::int64_t ranks)
@@ -28,12 +28,12 @@ class LayoutCache {
  private:
   LayoutRule rule_;
   std::int64_t ranks_;
-  std::int64_t block_;  ///< elements that one rank has all of
+  std::int64_t block_;  ///< elements that are never split between ranks
   std::map<std::vector<std::int64_t>, FlatLayout> layouts_;
 };
 
-/// Axes of a grid whose ranks work on other tokens: gradients are sums over them. Experts that are
-/// dealt out have the tokens of all ranks of ep.
+/// Axes of a grid whose ranks compute different tokens, so that gradients are summed over them.
+/// Expert-parallel experts receive the tokens of all ranks of ep.
 std::vector<Axis> data_axes(const std::vector<MeshAxis>& grid) {
   using enum Axis;
   std::vector<Axis> axes;
@@ -69,7 +69,7 @@ Cuts cuts_along(Axis inner, Strategy strategy, Axis outer, const PlanConfig& con
     return sharded.state;
   };
   cut(inner, strategy);
-  // All strategies have one layout: it is cut where any of them would cut.
+  // All strategies have one layout, which is sharded along every axis of any of them.
   if (config.mesh.size(inner) > 1) cuts.layout.push_back(inner);
   if (cut(outer, config.outer_strategy)) cuts.layout.push_back(outer);
   return cuts;
@@ -97,10 +97,10 @@ std::int64_t layout_ranks(const PlanConfig& config) {
 
 namespace {
 
-/// What one kind of groups is made with.
+/// The properties that one kind of groups shares.
 struct GroupKind {
   std::optional<Optimizer> optimizer;  ///< none: frozen
-  bool dealt_out = false;              ///< of experts
+  bool dealt_out = false;              ///< expert-parallel
 };
 
 std::vector<GroupKind> kinds_of(const PlanConfig& config) {
@@ -192,7 +192,7 @@ PlacedParameter whole_parameter(PlacedParameter parameter, const Group& group, c
 bool is_first_replica(const Group& group, const Mesh& mesh, std::int64_t rank) {
   std::vector<Axis> apart = flat_axes(group.state);
   for (const AxisPlacement& on : group.shard) apart.push_back(on.axis);
-  // Parameters that are cut by their dims are those of experts, on a grid of their own.
+  // Only parameters of experts are sharded by their dims; they have their own grid.
   return std::ranges::all_of(
       group.shard.empty() ? mesh.dense : mesh.experts, [&](const MeshAxis& on) {
         return std::ranges::find(apart, on.axis) != apart.end() || mesh.index(rank, on.axis) == 0;

@@ -1,4 +1,4 @@
-// A model's parameter groups under a configuration, and the bytes that each rank keeps of them.
+// A model's parameter groups under a configuration, and the sizes that each rank keeps of them.
 #pragma once
 
 #include <vector>
@@ -10,7 +10,8 @@
 
 namespace mfsdp {
 
-/// What the strategies cut along which axes, the layout wherever any strategy would.
+/// Axes along which weights, gradients and states are sharded. The layout is sharded along all axes
+/// that any strategy would use.
 struct Cuts {
   std::vector<Axis> layout;
   Placement weight;
@@ -19,52 +20,52 @@ struct Cuts {
 };
 
 [[nodiscard]] Cuts cuts_of(const PlanConfig& config);
-/// The same of experts that are dealt out: the strategies' presets over their own grid.
+/// As cuts_of(), for expert-parallel parameters: the strategies' presets over the experts' grid.
 [[nodiscard]] Cuts expert_cuts_of(const PlanConfig& config);
 
-/// Whether a parameter is dealt out over ep, cut along its first dim, which has all experts.
+/// Whether a parameter is expert-parallel: sharded over ep along its first dim, which has all
+/// experts.
 [[nodiscard]] bool is_dealt_out(ParameterRole role, const PlanConfig& config);
 
-/// Groups of all units in unit order; trainable before frozen within a unit, with Muon matrices of
-/// blocks before what AdamW takes, and experts that are dealt out behind all else of their kind.
-/// The flat layout is cut along dp_shard, that of such experts along expt_dp, and under HFSDP along
-/// dp_outer too. What each kind of state is cut along is the strategy's and the outer strategy's
-/// preset.
+/// Groups of all units in unit order. Within a unit trainable groups come before frozen ones, with
+/// Muon matrices of blocks before AdamW's, and expert-parallel groups after the others of their
+/// kind. The flat layout is sharded along dp_shard (expert-parallel groups: expt_dp), under HFSDP
+/// along dp_outer too. The strategy and the outer strategy decide the axes of each kind of state.
 [[nodiscard]] std::vector<Group> make_groups(const Model& model, const PlanConfig& config);
 
-/// The dtype that weight gradients are written in: on the wire's where each microbatch's is reduced
-/// at once, else the main gradient's.
+/// The dtype of weight gradients: the reduction dtype where every microbatch is reduced, else the
+/// dtype of the main gradient.
 [[nodiscard]] DType weight_gradient_dtype(const PlanConfig& config);
 
 /// The layout a group was made with.
 [[nodiscard]] FlatLayout layout_of(const Group& group, const Mesh& mesh);
 
-/// Ranks among which flat buffers are laid out: the product of the axes that they are cut along.
+/// The number of shards of a flat buffer: the ranks on all axes of its layout.
 [[nodiscard]] std::int64_t layout_ranks(const PlanConfig& config);
 
-/// What of a group a rank updates, and so has main weights and optimizer states of. Of the
-/// gradient's buffer only this part ends up summed over all ranks.
+/// The part of a group that a rank updates and has main weights and optimizer states for. Only this
+/// part of the gradient's buffer is summed over all ranks.
 [[nodiscard]] inline Interval updated_interval(const Group& group, const Mesh& mesh,
                                                std::int64_t rank) {
   return interval_of(group.elements, group.state, mesh, rank);
 }
 
-/// A parameter with the shape that it has on all ranks together.
+/// A parameter with its global shape, over all ranks.
 [[nodiscard]] PlacedParameter whole_parameter(PlacedParameter parameter, const Group& group,
                                               const Mesh& mesh);
 
-/// Whether no lower rank updates the same elements: those of all such ranks are the whole group,
-/// each element once.
+/// Whether no lower rank updates the same elements. All such ranks together update each element of
+/// the group once.
 [[nodiscard]] bool is_first_replica(const Group& group, const Mesh& mesh, std::int64_t rank);
 
-/// Elements that one rank keeps of each kind of state for the whole run; 0 where it has no such
+/// Elements of each kind of state that one rank keeps for the whole run; 0 where it has no such
 /// buffer. With B the padded group, I = dp_shard, O = dp_outer:
 ///   model_weight     B/I under optim_grads_params, else B
 ///   main_weight      B/I from optim on (B/(I O) under HFSDP), else B; none where the main dtype is
 ///                    the compute dtype, and none for frozen groups
 ///   main_grad        B/I from optim_grads on, else B
-///   states           of each that the optimizer keeps as many values as main_weight has, or would
-///                    have; one for each kStateBlock elements of scales
+///   states           of the optimizer: each as many values as main_weight has, or would have;
+///                    scales have one value for each kStateBlock elements
 struct ResidentElements {
   std::int64_t model_weight = 0;
   std::int64_t main_weight = 0;
@@ -78,7 +79,7 @@ struct ResidentElements {
 
 [[nodiscard]] ResidentElements resident_elements(const Group& group, const PlanConfig& config);
 
-/// The same in bytes, summed over groups, in the order of Category (model_weight first).
+/// The kept bytes, summed over groups, in the order of Category (model_weight first).
 struct ResidentBytes {
   Bytes model_weight;
   Bytes main_weight;

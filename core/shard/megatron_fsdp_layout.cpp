@@ -48,8 +48,8 @@ class Placer {
     placed_[i] = true;
   }
 
-  /// Item i starts on a boundary. If it ends inside a chunk, its conjugate ends on the next one,
-  /// and what lies between them goes to fragments.
+  /// Item i starts on a boundary. If it ends inside a chunk, its conjugate ends on the next
+  /// boundary, and fragments fill the gap between them.
   void place_regular(std::size_t i) {
     put(i, next_);
     const std::int64_t end = checked_add(next_, items_[i].elements);

@@ -10,7 +10,7 @@
 #include <memory>
 
 #include "core/base/error.hpp"
-#include "core/runtime/calls/attention.hpp"
+#include "core/plan/kernels/attention.hpp"
 #include "gpu_backend/cuda/attention_graphs.hpp"
 #include "gpu_backend/cuda/cuda_settings.hpp"
 #include "gpu_backend/cuda/launch.hpp"

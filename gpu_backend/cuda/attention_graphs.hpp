@@ -21,7 +21,7 @@
 
 #include "core/base/error.hpp"
 #include "core/plan/kernel_spec.hpp"
-#include "core/runtime/calls/attention.hpp"
+#include "core/plan/kernels/attention.hpp"
 #include "gpu_backend/cuda/cudnn_graph.hpp"
 
 namespace mfsdp::cuda {

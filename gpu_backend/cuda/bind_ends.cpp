@@ -4,7 +4,6 @@
 #include <type_traits>
 
 #include "core/runtime/calls/take_sums.hpp"
-#include "core/runtime/calls/take_tokens.hpp"
 #include "core/runtime/calls/take_update.hpp"
 #include "gpu_backend/cuda/bind_kind.hpp"
 #include "gpu_backend/cuda/kernel_binder.hpp"
@@ -15,13 +14,14 @@
 namespace mfsdp::cuda {
 namespace {
 
-Result<Launch> bind_sum(const KernelCall& call, const BindTarget& to) {
-  return bind_by_type(call, "input", [&]<class In>(TypeTag<In>) -> Result<Launch> {
+template <KernelKind kind>
+Result<Launch> bind_sum(const KernelBinding<kind>& to) {
+  return bind_by_type(to.call, "input", [&]<class In>(TypeTag<In>) -> Result<Launch> {
     // Sums in fp32 go to any type.
     using OutTypes = std::conditional_t<std::is_same_v<In, float>, CudaTypes, GradientTypes<In>>;
-    return bind_by_type(OutTypes{}, call, kernels::accumulate_output(call),
+    return bind_by_type(OutTypes{}, to.call, kernels::accumulate_output(to.call),
                         [&]<class Out>(TypeTag<Out>) -> Result<Launch> {
-                          MFSDP_LET(k, (kernels::take_accumulate<In, Out>(call)));
+                          MFSDP_LET(k, (kernels::take_accumulate<In, Out>(to.call)));
                           return [k, outlier = to.outlier, stream = to.stream] {
                             return accumulate(k, stream, outlier);
                           };
@@ -29,126 +29,105 @@ Result<Launch> bind_sum(const KernelCall& call, const BindTarget& to) {
   });
 }
 
+/// Sums over ranks go to the types that gradients are kept in.
+struct RankSumTypes {
+  using First = CudaTypes;
+  template <class T>
+  using Second = KeptGradientTypes;
+};
+/// Sums of losses are fp32.
+struct LossTypes {
+  using First = ElementTypes<float>;
+};
+
 }  // namespace
 
 template <>
-Result<Launch> bind_kind<KernelKind::token_copy>(const KernelCall& call, const BindTarget& to) {
-  MFSDP_LET(k, kernels::take_token_copy(call));
-  return [k, stream = to.stream] { return token_copy(k, stream); };
+Result<Launch> bind_kind(const KernelBinding<K::token_copy>& to) {
+  return to.launch([](const auto& k, cudaStream_t stream) { return token_copy(k, stream); });
 }
-
 template <>
-Result<Launch> bind_kind<KernelKind::embedding_forward>(const KernelCall& call,
-                                                        const BindTarget& to) {
-  return bind_by_type(call, "weight", [&]<class T>(TypeTag<T>) -> Result<Launch> {
-    MFSDP_LET(k, kernels::take_embedding_forward<T>(call));
-    return [k, stream = to.stream] { return embedding_forward(k, stream); };
+Result<Launch> bind_kind(const KernelBinding<K::embedding_forward>& to) {
+  return to.launch([](const auto& k, cudaStream_t stream) { return embedding_forward(k, stream); });
+}
+template <>
+Result<Launch> bind_kind(const KernelBinding<K::embedding_backward>& to) {
+  return to.launch([](const auto& k, cudaStream_t stream, ExactOutlier* outlier) {
+    return embedding_backward(k, stream, outlier);
+  });
+}
+template <>
+Result<Launch> bind_kind(const KernelBinding<K::position_embedding_backward>& to) {
+  return to.launch([](const auto& k, cudaStream_t stream, ExactOutlier* outlier) {
+    return position_embedding_backward(k, stream, outlier);
   });
 }
 
 template <>
-Result<Launch> bind_kind<KernelKind::embedding_backward>(const KernelCall& call,
-                                                         const BindTarget& to) {
-  return bind_by_type(call, "d_output", [&]<class T>(TypeTag<T>) -> Result<Launch> {
-    return bind_by_type(GradientTypes<T>{}, call, "weight_grad",
-                        [&]<class G>(TypeTag<G>) -> Result<Launch> {
-                          MFSDP_LET(k, (kernels::take_embedding_backward<T, G>(call)));
-                          return [k, outlier = to.outlier, stream = to.stream] {
-                            return embedding_backward(k, stream, outlier);
-                          };
-                        });
+Result<Launch> bind_kind(const KernelBinding<K::accumulate>& to) {
+  return bind_sum(to);
+}
+template <>
+Result<Launch> bind_kind(const KernelBinding<K::cast>& to) {
+  return bind_sum(to);
+}
+template <>
+Result<Launch> bind_kind(const KernelBinding<K::sum_ranks>& to) {
+  return to.launch<RankSumTypes>([](const auto& k, cudaStream_t stream, ExactOutlier* outlier) {
+    return sum_ranks(k, stream, outlier);
   });
 }
 
 template <>
-Result<Launch> bind_kind<KernelKind::position_embedding_backward>(const KernelCall& call,
-                                                                  const BindTarget& to) {
-  return bind_by_type(call, "d_output", [&]<class T>(TypeTag<T>) -> Result<Launch> {
-    return bind_by_type(GradientTypes<T>{}, call, "weight_grad",
-                        [&]<class G>(TypeTag<G>) -> Result<Launch> {
-                          MFSDP_LET(k, (kernels::take_position_embedding_backward<T, G>(call)));
-                          return [k, outlier = to.outlier, stream = to.stream] {
-                            return position_embedding_backward(k, stream, outlier);
-                          };
-                        });
-  });
-}
-
-template <>
-Result<Launch> bind_kind<KernelKind::accumulate>(const KernelCall& call, const BindTarget& to) {
-  return bind_sum(call, to);
-}
-
-template <>
-Result<Launch> bind_kind<KernelKind::cast>(const KernelCall& call, const BindTarget& to) {
-  return bind_sum(call, to);
-}
-
-template <>
-Result<Launch> bind_kind<KernelKind::sum_ranks>(const KernelCall& call, const BindTarget& to) {
-  return bind_by_type(call, "input", [&]<class In>(TypeTag<In>) -> Result<Launch> {
-    return bind_by_type(KeptGradientTypes{}, call, "output",
-                        [&]<class Out>(TypeTag<Out>) -> Result<Launch> {
-                          MFSDP_LET(k, (kernels::take_sum_ranks<In, Out>(call)));
-                          return [k, outlier = to.outlier, stream = to.stream] {
-                            return sum_ranks(k, stream, outlier);
-                          };
-                        });
-  });
-}
-
-template <>
-Result<Launch> bind_kind<KernelKind::zero_padding>(const KernelCall& call, const BindTarget& to) {
-  MFSDP_LET(k, kernels::take_zero_padding(call));
+Result<Launch> bind_kind(const KernelBinding<K::zero_padding>& to) {
+  MFSDP_LET(k, kernels::take_zero_padding(to.call));
   return [k, stream = to.stream] { return zero_padding(k, stream); };
 }
 
 template <>
-Result<Launch> bind_kind<KernelKind::loss_finish>(const KernelCall& call, const BindTarget& to) {
-  MFSDP_LET(k, kernels::take_loss_finish<float>(call));
-  return [k, stream = to.stream] { return loss_finish(k, stream); };
+Result<Launch> bind_kind(const KernelBinding<K::loss_finish>& to) {
+  return to.launch<LossTypes>(
+      [](const auto& k, cudaStream_t stream) { return loss_finish(k, stream); });
 }
 
 template <>
-Result<Launch> bind_kind<KernelKind::norm_partial>(const KernelCall& call, const BindTarget& to) {
-  if (kernels::has_exact_partials(call, "output")) {
-    MFSDP_LET(k, kernels::take_exact_norm_partial(call));
+Result<Launch> bind_kind(const KernelBinding<K::norm_partial>& to) {
+  if (kernels::has_exact_partials(to.call, "output")) {
+    MFSDP_LET(k, kernels::take_exact_norm_partial(to.call));
     return [k, outlier = to.outlier, stream = to.stream] {
       return exact_norm_partial(k, stream, outlier);
     };
   }
-  return bind_by_type(KeptGradientTypes{}, call, "input",
+  return bind_by_type(KeptGradientTypes{}, to.call, "input",
                       [&]<class T>(TypeTag<T>) -> Result<Launch> {
-                        MFSDP_LET(k, kernels::take_norm_partial<T>(call));
+                        MFSDP_LET(k, kernels::take_norm_partial<T>(to.call));
                         return [k, stream = to.stream] { return norm_partial(k, stream); };
                       });
 }
-
 template <>
-Result<Launch> bind_kind<KernelKind::norm_finish>(const KernelCall& call, const BindTarget& to) {
-  MFSDP_LET(k, kernels::take_norm_finish(call));
+Result<Launch> bind_kind(const KernelBinding<K::norm_finish>& to) {
+  MFSDP_LET(k, kernels::take_norm_finish(to.call));
   return [k, outlier = to.outlier, stream = to.stream] { return norm_finish(k, stream, outlier); };
 }
 
 template <>
-Result<Launch> bind_kind<KernelKind::cross_entropy>(const KernelCall& call, const BindTarget& to) {
-  return bind_by_type(call, "logits", [&]<class T>(TypeTag<T>) -> Result<Launch> {
-    MFSDP_LET(k, kernels::take_cross_entropy<T>(call, to.binder.settings()));
+Result<Launch> bind_kind(const KernelBinding<K::cross_entropy>& to) {
+  return to.bind([&](auto k) -> Result<Launch> {
+    k.ignored = to.binder.settings().ignore_index;
+    return [k, stream = to.stream] { return cross_entropy(k, stream); };
+  });
+}
+template <>
+Result<Launch> bind_kind(const KernelBinding<K::cross_entropy_loss>& to) {
+  return to.bind([&](auto k) -> Result<Launch> {
+    k.ignored = to.binder.settings().ignore_index;
     return [k, stream = to.stream] { return cross_entropy(k, stream); };
   });
 }
 
 template <>
-Result<Launch> bind_kind<KernelKind::cross_entropy_loss>(const KernelCall& call,
-                                                         const BindTarget& to) {
-  return bind_by_type(call, "logits", [&]<class T>(TypeTag<T>) -> Result<Launch> {
-    MFSDP_LET(k, kernels::take_cross_entropy<const T>(call, to.binder.settings()));
-    return [k, stream = to.stream] { return cross_entropy(k, stream); };
-  });
-}
-
-template <>
-Result<Launch> bind_kind<KernelKind::update>(const KernelCall& call, const BindTarget& to) {
+Result<Launch> bind_kind(const KernelBinding<K::update>& to) {
+  const KernelCall& call = to.call;
   const KernelSettings& settings = to.binder.settings();
   MFSDP_LET(group, kernels::take_updated_group(call, *settings.program));
   MFSDP_LET(host_runs, kernels::take_decay_runs(call, *group, settings.program->config.mesh));
@@ -179,7 +158,8 @@ Result<Launch> bind_kind<KernelKind::update>(const KernelCall& call, const BindT
 }
 
 template <>
-Result<Launch> bind_kind<KernelKind::momentum>(const KernelCall& call, const BindTarget& to) {
+Result<Launch> bind_kind(const KernelBinding<K::momentum>& to) {
+  const KernelCall& call = to.call;
   const KernelSettings& settings = to.binder.settings();
   MFSDP_LET(group, kernels::take_updated_group(call, *settings.program));
   const Optimizer optimizer = *group->optimizer;

@@ -1,13 +1,14 @@
-// How a kind of kernel is bound: one function a kind, defined beside the kernel or in a bind_*.cpp.
+// How a kind of kernel is bound to a launch, once, before the first step.
 #pragma once
 
 #include <cuda_runtime.h>
 
 #include <string_view>
+#include <type_traits>
 #include <utility>
 
 #include "core/base/error.hpp"
-#include "core/runtime/calls/operand_reader.hpp"
+#include "core/runtime/calls/call_reader.hpp"
 #include "core/runtime/operand_view.hpp"
 #include "gpu_backend/cuda/kernels/exact_outlier.hpp"
 #include "gpu_backend/cuda/launch.hpp"
@@ -15,18 +16,6 @@
 namespace mfsdp::cuda {
 
 class KernelBinder;
-
-/// What a call is bound to.
-struct BindTarget {
-  KernelBinder& binder;  ///< planners of products and attention, memory that outlives the launch
-  ExactOutlier* outlier = nullptr;  ///< null where a kernel leaves none
-  cudaStream_t stream = nullptr;
-};
-
-/// The launch of a call, ready but for being queued. A kind that no source defines is an undefined
-/// symbol when a program is linked.
-template <KernelKind kind>
-[[nodiscard]] Result<Launch> bind_kind(const KernelCall& call, const BindTarget& to);
 
 /// Element types that the kernels of this folder are made for.
 using CudaTypes = ElementTypes<Bf16, Fp16, float>;
@@ -44,6 +33,55 @@ struct GradientTypesOf<Fp16> {
 /// Element types of weight gradients beside a compute type: no kernel takes both of 16 bits.
 template <class T>
 using GradientTypes = GradientTypesOf<T>::Types;
+
+/// Which of them call structs are read with (core/runtime/calls/call_reader.hpp).
+struct CudaCallTypes {
+  using First = CudaTypes;
+  template <class T>
+  using Second = GradientTypes<T>;
+};
+
+/// A call of one kind that becomes a launch.
+template <KernelKind kind>
+struct KernelBinding {
+  const KernelCall& call;
+  KernelBinder& binder;  ///< planners of GEMMs and attention, memory that outlives the launch
+  ExactOutlier* outlier = nullptr;  ///< null where a kernel leaves none
+  cudaStream_t stream = nullptr;
+
+  /// The launch of `queue(k, stream)` or `queue(k, stream, outlier)`, with the kind's call struct
+  /// k.
+  template <class Types = CudaCallTypes, class Queue>
+  [[nodiscard]] Result<Launch> launch(const Queue& queue) const {
+    return bind<Types>([&](const auto& k) -> Result<Launch> { return launch_of(k, queue); });
+  }
+  /// The launch that `make(k)` makes.
+  template <class Types = CudaCallTypes, class Make>
+  [[nodiscard]] Result<Launch> bind(const Make& make) const {
+    Launch made;
+    MFSDP_TRY((with_call<kind, Types>(call, [&](const auto& k) -> Result<void> {
+      MFSDP_LET(launch, make(k));
+      made = std::move(launch);
+      return {};
+    })));
+    return made;
+  }
+  /// As launch(), of a call that has been read.
+  template <class Call, class Queue>
+  [[nodiscard]] Launch launch_of(const Call& k, const Queue& queue) const {
+    if constexpr (std::is_invocable_v<Queue, const Call&, cudaStream_t>)
+      return [k, queue, stream = stream] { return queue(k, stream); };
+    else
+      return [k, queue, stream = stream, outlier = outlier] { return queue(k, stream, outlier); };
+  }
+};
+
+/// Binds it: a function a kind, defined after the kernel that it launches. A kind that no source
+/// defines is an undefined symbol when a program is linked.
+template <KernelKind kind>
+[[nodiscard]] Result<Launch> bind_kind(const KernelBinding<kind>& to);
+
+using K = KernelKind;
 
 /// The launch that `make(TypeTag<T>)` makes for the type of an operand, one of `Types`.
 template <class Types, class Make>

@@ -1,18 +1,26 @@
-// Products and attention: libraries' algorithms, chosen before the first step.
+// GEMMs and attention: libraries' algorithms, chosen before the first step.
 #include <fmt/format.h>
 
 #include <type_traits>
 
-#include "core/runtime/calls/take_attention.hpp"
-#include "core/runtime/calls/take_gemm.hpp"
 #include "gpu_backend/cuda/bind_kind.hpp"
 #include "gpu_backend/cuda/gemm_call.hpp"
 #include "gpu_backend/cuda/kernel_binder.hpp"
 
 namespace mfsdp::cuda {
+namespace {
+
+/// Gradients of two 16-bit types get an error of their own.
+struct GemmTypes {
+  using First = CudaTypes;
+  template <class T>
+  using Second = CudaTypes;
+};
+
+}  // namespace
 
 template <>
-Result<Launch> bind_kind<KernelKind::gemm>(const KernelCall& call, const BindTarget& to) {
+Result<Launch> bind_kind(const KernelBinding<K::gemm>& to) {
   Launch launch;
   const auto bind = [&]<class T, class C>(const kernels::Gemm<T, C>& k) -> Result<void> {
     if constexpr (sizeof(T) == 2 && sizeof(C) == 2 && !std::is_same_v<T, C>)
@@ -20,30 +28,27 @@ Result<Launch> bind_kind<KernelKind::gemm>(const KernelCall& call, const BindTar
                                              to_string(dtype_of<T>), to_string(dtype_of<C>)));
     MFSDP_LET(planner, to.binder.gemm());
     MFSDP_TRY(prepare(*planner, k, to.stream));
-    launch = [planner, k, outlier = to.outlier, stream = to.stream] {
-      return run(*planner, k, stream, outlier);
-    };
+    launch =
+        to.launch_of(k, [planner](const auto& gemm, cudaStream_t stream, ExactOutlier* outlier) {
+          return run(*planner, gemm, stream, outlier);
+        });
     return {};
   };
-  MFSDP_TRY(kernels::with_gemm(CudaTypes{}, call, bind));
+  MFSDP_TRY(with_gemm<GemmTypes>(to.call, bind));
   return launch;
 }
 
 template <>
-Result<Launch> bind_kind<KernelKind::attention_forward>(const KernelCall& call,
-                                                        const BindTarget& to) {
-  return bind_by_type(call, "query", [&]<class T>(TypeTag<T>) -> Result<Launch> {
-    MFSDP_LET(k, kernels::take_attention_forward<T>(call));
+Result<Launch> bind_kind(const KernelBinding<K::attention_forward>& to) {
+  return to.bind([&](const auto& k) -> Result<Launch> {
     MFSDP_LET(planner, to.binder.attention());
     return planner->bind(k, to.stream);
   });
 }
 
 template <>
-Result<Launch> bind_kind<KernelKind::attention_backward>(const KernelCall& call,
-                                                         const BindTarget& to) {
-  return bind_by_type(call, "query", [&]<class T>(TypeTag<T>) -> Result<Launch> {
-    MFSDP_LET(k, kernels::take_attention_backward<T>(call));
+Result<Launch> bind_kind(const KernelBinding<K::attention_backward>& to) {
+  return to.bind([&](const auto& k) -> Result<Launch> {
     MFSDP_LET(planner, to.binder.attention());
     return planner->bind(k, to.stream);
   });

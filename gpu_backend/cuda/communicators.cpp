@@ -9,6 +9,7 @@
 #include <cstring>
 #include <utility>
 
+#include "core/plan/transport.hpp"
 #include "gpu_backend/cuda/check.hpp"
 #include "gpu_backend/cuda/handles.hpp"
 #include "gpu_backend/cuda/transport_check.hpp"
@@ -95,7 +96,7 @@ Result<void> Communicators::check_hosts(const std::vector<Membership>& membershi
                                         const CudaSettings& settings) const {
   const auto& communicators = program_->communicators;
   const bool windows = std::ranges::any_of(communicators, [](const Communicator& communicator) {
-    return communicator.transport != Transport::nccl;
+    return traits_of(communicator.transport).uses_windows;
   });
   if (!windows) return {};
   int version = 0;
@@ -120,7 +121,8 @@ Result<std::optional<std::string>> Communicators::check_transport_of(const Bound
                                                                      cudaStream_t stream) {
   const Communicator& communicator = program_->communicators[op.communicator];
   checked_.resize(handles_.size());
-  if (communicator.transport == Transport::nccl || std::exchange(checked_[op.communicator], 1) != 0)
+  if (!traits_of(communicator.transport).uses_windows ||
+      std::exchange(checked_[op.communicator], 1) != 0)
     return std::nullopt;
   const std::int64_t count = std::get<Collective>(op.op->body).count;
   // The first one makes what NCCL needs for all others, which may not be captured.
@@ -187,7 +189,7 @@ Result<void> Communicators::create(const Program& program, const CudaSettings& s
     ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
     config.blocking = 1;
     config.commName = program.communicators[i].purpose.c_str();
-    if (program.communicators[i].transport == Transport::copy_engine)
+    if (!traits_of(program.communicators[i].transport).holds_sms)
       config.CTAPolicy = NCCL_CTA_POLICY_ZERO;
     ncclComm_t handle = nullptr;
     MFSDP_TRY(check(ncclCommInitRankConfig(&handle, static_cast<int>(memberships[i].size()), id,
@@ -270,7 +272,7 @@ Result<void> Communicators::exchange(const BoundOp& op, std::size_t elements, nc
                                      cudaStream_t stream) {
   const auto& collective = std::get<Collective>(op.op->body);
   const ncclComm_t handle = handles_[op.communicator];
-  if (program_->communicators[op.communicator].transport == Transport::copy_engine)
+  if (!traits_of(program_->communicators[op.communicator].transport).holds_sms)
     return check(
         ncclAlltoAll(op.operands[0].data, op.operands[1].data, elements, type, handle, stream),
         "ncclAlltoAll");

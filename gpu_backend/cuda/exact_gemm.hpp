@@ -12,7 +12,7 @@
 #include <type_traits>
 
 #include "core/base/error.hpp"
-#include "core/runtime/calls/gemm.hpp"
+#include "core/plan/kernels/gemm.hpp"
 #include "gpu_backend/cuda/gemm.hpp"
 #include "gpu_backend/cuda/kernels/exact_sums.hpp"
 

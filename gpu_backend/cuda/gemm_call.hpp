@@ -6,7 +6,7 @@
 #include <cstdint>
 
 #include "core/base/error.hpp"
-#include "core/runtime/calls/gemm.hpp"
+#include "core/plan/kernels/gemm.hpp"
 #include "core/runtime/scalar.hpp"
 #include "gpu_backend/cuda/exact_gemm.hpp"
 #include "gpu_backend/cuda/gemm.hpp"

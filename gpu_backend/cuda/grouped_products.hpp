@@ -7,7 +7,7 @@
 #include <optional>
 
 #include "core/base/error.hpp"
-#include "core/runtime/calls/experts.hpp"
+#include "core/plan/kernels/experts.hpp"
 #include "gpu_backend/cuda/kernels/grouped.hpp"
 #include "gpu_backend/cuda/launch.hpp"
 

@@ -11,11 +11,18 @@ namespace mfsdp::cuda {
 
 namespace {
 
-using Bind = Result<Launch> (*)(const KernelCall&, const BindTarget&);
+using Bind = Result<Launch> (*)(const KernelCall&, KernelBinder&, ExactOutlier*, cudaStream_t);
+
+template <KernelKind kind>
+Result<Launch> bind_one(const KernelCall& call, KernelBinder& binder, ExactOutlier* outlier,
+                        cudaStream_t stream) {
+  return bind_kind(
+      KernelBinding<kind>{.call = call, .binder = binder, .outlier = outlier, .stream = stream});
+}
 
 template <std::size_t... kinds>
-constexpr std::array<Bind, sizeof...(kinds)> all_kinds(std::index_sequence<kinds...>) {
-  return {&bind_kind<static_cast<KernelKind>(kinds)>...};
+constexpr std::array<Bind, sizeof...(kinds)> all_kinds(std::index_sequence<kinds...> /*all*/) {
+  return {&bind_one<static_cast<KernelKind>(kinds)>...};
 }
 
 constexpr std::array kBinds = all_kinds(std::make_index_sequence<kKernelKinds>());
@@ -26,7 +33,7 @@ Result<Launch> KernelBinder::bind(const KernelCall& call, cudaStream_t stream) {
   const auto kind = static_cast<std::size_t>(call.kernel->kind);
   if (kind >= kBinds.size()) return fail("kernel", "expected one of the kinds of the plan");
   MFSDP_LET(outlier, this->outlier(*call.kernel));
-  return kBinds[kind](call, {.binder = *this, .outlier = outlier, .stream = stream});
+  return kBinds[kind](call, *this, outlier, stream);
 }
 
 // ---- products and attention --------------------------------------------------------------------

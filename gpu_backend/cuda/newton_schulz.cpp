@@ -211,6 +211,11 @@ class Orthogonalisation {
   float unit_of_q_ = 1;
 };
 
+/// Directions are bf16 or fp32.
+struct DirectionTypes {
+  using First = ElementTypes<Bf16, float>;
+};
+
 }  // namespace
 
 template <class T>
@@ -236,14 +241,12 @@ template Result<void> run(const GemmPlanner&, const kernels::NewtonSchulz<Bf16>&
 template Result<void> run(const GemmPlanner&, const kernels::NewtonSchulz<float>&, cudaStream_t);
 
 template <>
-Result<Launch> bind_kind<KernelKind::newton_schulz>(const KernelCall& call, const BindTarget& to) {
-  const auto bind = [&]<class T>(TypeTag<T>) -> Result<Launch> {
-    MFSDP_LET(k, kernels::take_newton_schulz<T>(call));
+Result<Launch> bind_kind(const KernelBinding<K::newton_schulz>& to) {
+  return to.bind<DirectionTypes>([&](const auto& k) -> Result<Launch> {
     MFSDP_LET(planner, to.binder.gemm());
     MFSDP_TRY(prepare(*planner, k, to.stream));
     return [planner, k, stream = to.stream] { return run(*planner, k, stream); };
-  };
-  return bind_by_type(ElementTypes<Bf16, float>{}, call, "matrix", bind);
+  });
 }
 
 }  // namespace mfsdp::cuda

@@ -11,7 +11,7 @@
 #include <cstdint>
 
 #include "core/base/error.hpp"
-#include "core/runtime/calls/newton_schulz.hpp"
+#include "core/plan/kernels/newton_schulz.hpp"
 #include "gpu_backend/cuda/gemm.hpp"
 
 namespace mfsdp::cuda {

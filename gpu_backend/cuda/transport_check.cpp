@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <memory>
 
+#include "core/plan/transport.hpp"
 #include "gpu_backend/cuda/check.hpp"
 
 namespace mfsdp::cuda {
@@ -101,8 +102,8 @@ Result<void> check_transport(Transport transport, std::span<const std::string> k
   const bool symmetric = std::ranges::any_of(kernels, [](const std::string& name) {
     return name.find(kSymmetricKernel) != std::string::npos;
   });
-  const bool is_so = transport == Transport::nccl ||
-                     (transport == Transport::copy_engine ? kernels.empty() : symmetric);
+  const TransportTraits& traits = traits_of(transport);
+  const bool is_so = !traits.uses_windows || (traits.holds_sms ? symmetric : kernels.empty());
   if (is_so) return {};
   return fail(
       "",
@@ -112,13 +113,13 @@ Result<void> check_transport(Transport transport, std::span<const std::string> k
 }
 
 std::string transport_text(Transport transport, std::span<const std::string> kernels) {
-  if (transport == Transport::copy_engine) return "copy engines";
+  if (!traits_of(transport).holds_sms) return "copy engines";
   return fmt::format("{}", fmt::join(kernels, ", "));
 }
 
 Result<void> check_windows_possible(Transport transport, int nccl_version,
                                     std::span<const std::string> hosts) {
-  if (transport == Transport::nccl) return {};
+  if (!traits_of(transport).uses_windows) return {};
   constexpr int kMajor = 10'000;
   constexpr int kMinor = 100;
   if (nccl_version < kWindowsSince)

@@ -7,9 +7,9 @@
 #include <string>
 
 #include "core/base/error.hpp"
-#include "core/cli/exec_options.hpp"
 #include "core/plan/plan.hpp"
 #include "gpu_backend/launch/launch_environment.hpp"
+#include "gpu_backend/tool/exec_options.hpp"
 #include "gpu_backend/tool/rank_machine.hpp"
 #include "reports/record/result.hpp"
 

@@ -2,9 +2,9 @@
 #pragma once
 
 #include "core/base/error.hpp"
-#include "core/cli/exec_options.hpp"
 #include "core/plan/plan.hpp"
 #include "core/runtime/injected_fault.hpp"
+#include "gpu_backend/tool/exec_options.hpp"
 
 namespace mfsdp {
 

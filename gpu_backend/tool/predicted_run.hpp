@@ -4,8 +4,8 @@
 #include <memory>
 
 #include "core/base/error.hpp"
-#include "core/cli/exec_options.hpp"
 #include "core/plan/plan.hpp"
+#include "gpu_backend/tool/exec_options.hpp"
 #include "reports/record/result.hpp"
 #include "reports/tool/session.hpp"
 

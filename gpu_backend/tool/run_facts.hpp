@@ -2,7 +2,7 @@
 #pragma once
 
 #include "core/base/error.hpp"
-#include "core/cli/exec_options.hpp"
+#include "gpu_backend/tool/exec_options.hpp"
 #include "gpu_backend/tool/run_inputs.hpp"
 #include "reports/record/facts.hpp"
 #include "reports/record/result.hpp"

@@ -7,8 +7,8 @@
 #include <vector>
 
 #include "core/base/error.hpp"
-#include "core/cli/exec_options.hpp"
 #include "core/plan/plan.hpp"
+#include "gpu_backend/tool/exec_options.hpp"
 #include "gpu_backend/train/text/text_form.hpp"
 #include "gpu_backend/train/trainer.hpp"
 #include "gpu_backend/weights/hf_export.hpp"

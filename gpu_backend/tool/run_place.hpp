@@ -8,9 +8,9 @@
 #include <vector>
 
 #include "core/base/error.hpp"
-#include "core/cli/exec_options.hpp"
 #include "core/cli/exit_code.hpp"
 #include "gpu_backend/launch/launch_environment.hpp"
+#include "gpu_backend/tool/exec_options.hpp"
 #include "reports/tool/session.hpp"
 
 namespace mfsdp {

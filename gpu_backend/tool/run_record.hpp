@@ -10,8 +10,8 @@
 #include <vector>
 
 #include "core/base/error.hpp"
-#include "core/cli/exec_options.hpp"
 #include "core/cli/progress.hpp"
+#include "gpu_backend/tool/exec_options.hpp"
 #include "gpu_backend/train/trainer.hpp"
 #include "reports/record/result.hpp"
 #include "reports/tool/run_store.hpp"

@@ -4,9 +4,9 @@
 #include <chrono>
 #include <string>
 
-#include "core/cli/exec_options.hpp"
 #include "core/cli/text_style.hpp"
 #include "core/plan/plan.hpp"
+#include "gpu_backend/tool/exec_options.hpp"
 #include "gpu_backend/tool/rank_machine.hpp"
 #include "gpu_backend/tool/run_inputs.hpp"
 #include "gpu_backend/tool/saves.hpp"

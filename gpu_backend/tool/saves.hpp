@@ -5,10 +5,10 @@
 #include <string>
 
 #include "core/base/error.hpp"
-#include "core/cli/exec_options.hpp"
 #include "gpu_backend/checkpoint/run_lock.hpp"
 #include "gpu_backend/checkpoint/saved_state.hpp"
 #include "gpu_backend/checkpoint/saver.hpp"
+#include "gpu_backend/tool/exec_options.hpp"
 #include "gpu_backend/train/data/dataset.hpp"
 #include "gpu_backend/train/trainer.hpp"
 #include "reports/record/result.hpp"

@@ -18,7 +18,6 @@
 
 #include "core/base/text.hpp"
 #include "core/cli/common_options.hpp"
-#include "core/cli/output.hpp"
 #include "core/cli/path_check.hpp"
 #include "core/cli/wrap.hpp"
 #include "core/request/plan_file.hpp"
@@ -33,6 +32,7 @@
 #include "gpu_backend/tool/run_texts.hpp"
 #include "gpu_backend/tool/saves.hpp"
 #include "gpu_backend/tool/step_tables.hpp"
+#include "reports/render/output.hpp"
 #include "reports/trace/step_picture.hpp"
 
 namespace mfsdp {

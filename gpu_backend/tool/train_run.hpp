@@ -2,9 +2,9 @@
 #pragma once
 
 #include "core/base/error.hpp"
-#include "core/cli/exec_options.hpp"
 #include "core/cli/exit_code.hpp"
 #include "gpu_backend/tool/cuda_run.hpp"
+#include "gpu_backend/tool/exec_options.hpp"
 #include "gpu_backend/tool/run_place.hpp"
 #include "reports/tool/session.hpp"
 

@@ -5,9 +5,9 @@
 
 #include "core/base/text.hpp"
 #include "core/cli/format.hpp"
-#include "core/cli/output.hpp"
 #include "core/cli/table.hpp"
 #include "reports/budget/budget.hpp"
+#include "reports/render/output.hpp"
 
 namespace mfsdp {
 namespace {

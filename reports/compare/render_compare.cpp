@@ -6,10 +6,10 @@
 
 #include "core/base/text.hpp"
 #include "core/cli/format.hpp"
-#include "core/cli/output.hpp"
 #include "core/cli/table.hpp"
 #include "core/cli/wrap.hpp"
 #include "reports/compare/compare.hpp"
+#include "reports/render/output.hpp"
 
 namespace mfsdp {
 namespace {

@@ -1,10 +1,9 @@
-// What a step took: the record that is printed and stored.
+// The result of a run, which is printed and stored.
 //
-//   RunFigures             what every run has, by the same definitions: who, of what, memory and
-//   time
-//   |- PredictedRun        and what a simulation alone knows
-//   |- MeasuredRun         and what a machine alone has done
-//   `- RunResult           one of the two, for whoever prints, stores or compares either
+//   RunFigures             figures of every run, with equal definitions: names, memory, time
+//   |- PredictedRun        adds figures that only a simulation has
+//   |- MeasuredRun         adds figures that only a measurement has
+//   `- RunResult           one of the two, for code that prints, stores or compares either
 #pragma once
 
 #include <array>

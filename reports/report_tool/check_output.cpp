@@ -12,11 +12,11 @@
 
 #include "core/base/atomic_file.hpp"
 #include "core/cli/help.hpp"
-#include "core/cli/output.hpp"
 #include "core/cli/table.hpp"
 #include "core/cli/wrap.hpp"
 #include "reports/budget/ci_reports.hpp"
 #include "reports/measures/measure.hpp"
+#include "reports/render/output.hpp"
 #include "reports/report_tool/output_guard.hpp"
 
 namespace mfsdp {

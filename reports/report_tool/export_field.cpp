@@ -21,12 +21,13 @@ namespace {
 Result<void> export_snapshot(const RunResult& run, KnownPlans& plans,
                              const std::filesystem::path& path) {
   const std::string where = "run " + printable(run.run_id);
-  if (const auto engine = parse<EngineKind>(run.engine); engine != EngineKind::mfsdp)
+  const auto engine = parse<EngineKind>(run.engine);
+  if (!engine || !traits_of(*engine).runs_plans)
     return fail(
         where,
         fmt::format("a store keeps the buffers of our own engine alone, and it is of "
                     "{}{}",
-                    printable(run.engine),
+                    printable(shown_engine(run.engine)),
                     engine ? ": mfsdp-sim --memory-snapshot writes what that allocates" : ""));
   const std::shared_ptr<const Program> program = plans.of(run);
   if (!program)

@@ -12,8 +12,8 @@
 #include "core/base/closest.hpp"
 #include "core/base/text.hpp"
 #include "core/cli/format.hpp"
-#include "core/cli/output.hpp"
 #include "core/cli/table.hpp"
+#include "reports/render/output.hpp"
 #include "reports/store/find_runs.hpp"
 
 namespace mfsdp {

@@ -13,8 +13,9 @@
 
 #include "core/base/json_text.hpp"
 #include "core/cli/format.hpp"
-#include "core/cli/output.hpp"
 #include "core/cli/table.hpp"
+#include "core/plan/engine.hpp"
+#include "reports/render/output.hpp"
 #include "reports/store/find_runs.hpp"
 
 namespace mfsdp {
@@ -73,7 +74,7 @@ Table list_table(std::span<const StoredRun> runs) {
          run.source, cut_to_width(run.name, kShownText),
          run.model_name.empty() ? std::string(kUnknown) : cut_to_width(run.model_name, kShownText),
          cluster_text(run),
-         run.engine.empty() ? std::string(kUnknown) : cut_to_width(run.engine, kShownText),
+         run.engine.empty() ? std::string(kUnknown) : cut_to_width(shown_engine(run.engine), kShownText),
          run.strategy.value_or(std::string(kUnknown)), run.status,
          known(run.median_step, format_duration), known(run.tokens_per_second_per_gpu, format_rate),
          known(run.mfu, format_percent), known(run.peak, format_gib), joined_marks(run.marks)});

@@ -5,7 +5,7 @@
 #include <utility>
 
 #include "core/base/text.hpp"
-#include "core/cli/output.hpp"
+#include "reports/render/output.hpp"
 #include "reports/store/find_runs.hpp"
 
 namespace mfsdp {

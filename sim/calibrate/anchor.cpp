@@ -93,7 +93,7 @@ Result<void> check_kind(const Json& document, const std::string& where) {
   };
   MFSDP_TRY(check("status", {std::string(to_string(RunStatus::complete)),
                              std::string(to_string(RunStatus::interrupted))}));
-  return check("engine", {std::string(to_string(EngineKind::mfsdp))});
+  return check("engine", {std::string(stored_name(EngineKind::mfsdp))});
 }
 
 Result<AnchorRun> read_run(std::string_view content, const std::string& where) {

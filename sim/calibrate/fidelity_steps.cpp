@@ -31,11 +31,11 @@ struct System {
 constexpr std::array<System, 6> kSystems{
     {{"pytorch_fsdp2", "eager", EngineKind::fsdp2},
      {"pytorch_fsdp2", "compile", EngineKind::fsdp2_compile},
-     {"megatron_fsdp_v1", "fused_elementwise", EngineKind::mfsdp1},
-     {"megatron_fsdp_v1", "fused_elementwise+double_buffer", EngineKind::mfsdp1,
+     {"megatron_fsdp_v1", "fused_elementwise", EngineKind::megatron_fsdp_v1},
+     {"megatron_fsdp_v1", "fused_elementwise+double_buffer", EngineKind::megatron_fsdp_v1,
       AllocatorPolicy::double_buffer},
-     {"megatron_fsdp_v2", "eager", EngineKind::mfsdp2_eager},
-     {"megatron_fsdp_v2", "fused_elementwise", EngineKind::mfsdp2}}};
+     {"megatron_fsdp_v2", "eager", EngineKind::megatron_fsdp_v2_eager},
+     {"megatron_fsdp_v2", "fused_elementwise", EngineKind::megatron_fsdp_v2}}};
 
 /// A row, and what is to be predicted of it.
 struct Peer {

@@ -78,7 +78,7 @@ std::string gpu_class(const Gpu& gpu) {
 }
 
 PredictionKind prediction_kind(EngineKind engine, const PlanConfig& config, const Gpu& gpu) {
-  return {.engine = std::string(to_string(engine)),
+  return {.engine = std::string(stored_name(engine)),
           .family = family_class(config.model),
           .training = training_class(config),
           .gpu = gpu_class(gpu)};
@@ -128,10 +128,10 @@ std::optional<OwnError> own_error(std::span<const OwnStep> steps, const Predicti
 
 std::string own_error_text(const PredictionKind& kind, const std::optional<OwnError>& error) {
   if (!error)
-    return fmt::format("step error not known: no run of {} with {} on {} was measured", kind.engine,
-                       model_text(kind), kind.gpu);
+    return fmt::format("step error not known: no run of {} with {} on {} was measured",
+                       shown_engine(kind.engine), model_text(kind), kind.gpu);
   const std::string where =
-      fmt::format("({}, {}, {})", kind.engine, model_text(kind), gpus_text(*error, kind.gpu));
+      fmt::format("({}, {}, {})", shown_engine(kind.engine), model_text(kind), gpus_text(*error, kind.gpu));
   if (error->runs == 1)
     return fmt::format("step error {} in 1 run {}", rounded_percent(error->mean), where);
   return fmt::format("step error {} on average, {} at worst of {} runs {}",

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <nlohmann/json.hpp>
 
+#include "core/plan/engine.hpp"
 #include "sim/calibrate/published.hpp"
 #include "sim/cost/cost_model.hpp"
 
@@ -85,7 +86,7 @@ std::vector<std::vector<std::string>> published_cells(const Published& published
     if (!run.excluded.empty()) continue;
     const Judged& tokens = *run.tokens_per_s_per_gpu;
     std::vector<std::string>& line = cells.emplace_back(std::vector<std::string>{
-        run.engine, run.model, run.gpu, run.what, fmt::format("{:.0f}", tokens.published),
+        std::string(shown_engine(run.engine)), run.model, run.gpu, run.what, fmt::format("{:.0f}", tokens.published),
         fmt::format("{:.0f}", tokens.predicted), signed_percent(tokens.error())});
     if (run.memory_gib)
       line.insert(line.end(), {fmt::format("{:.1f}", run.memory_gib->published),

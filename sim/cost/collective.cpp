@@ -4,6 +4,7 @@
 #include <cmath>
 #include <utility>
 
+#include "core/plan/transport.hpp"
 #include "sim/cost/nanos.hpp"
 
 namespace mfsdp {
@@ -16,61 +17,6 @@ constexpr double kNetworkShareAllReduce = 0.95;
 constexpr double kNetworkShareGather = 0.86;
 constexpr double kChannelsPerNic = 2;  // assumed: 16 on nodes of eight NICs
 constexpr BytesPerNano kUnlimited = 1e12;
-
-// Blocks that NCCL gives its symmetric kernels on an H200, where it is left the choice.
-constexpr double kSymmetricBlocks = 9;
-
-// Times alone over those of NCCL's rings, of collectives of 436 MB (fp32: 872 MB), on two GPUs
-// (h100_block_beside_collectives.csv), four (h200_collectives_beside_kernels.csv, mean of runs 1
-// and 2) and eight (h200_overlap.csv).
-struct RingRatio {
-  double two = 1;
-  double four = 1;
-  double eight = 1;
-};
-constexpr RingRatio kCopyEngineGather{
-    .two = 0.7269 / 0.8631, .four = 3.7275 / 4.5595, .eight = 4.33 / 4.83};
-constexpr RingRatio kSymmetricGather{
-    .two = 0.9520 / 0.8631, .four = 5.2040 / 4.5595, .eight = 5.34 / 4.83};
-constexpr RingRatio kSymmetricScatter{
-    .two = 1.1911 / 0.9179, .four = 6.3560 / 4.4175, .eight = 7.22 / 4.67};
-constexpr RingRatio kSymmetricScatterFp32{
-    .two = 2.1287 / 1.6769, .four = 9.4740 / 8.3295, .eight = 10.36 / 8.93};
-
-// What several collectives inside a domain move together, bytes sent by a GPU over the link's
-// nominal bandwidth: kernels of one kind want less than all of it, so some do not slow
-// each other. In steps on two H200 a gather by rings beside a reduction by rings took 1.65 times
-// its time, beside a symmetric sum 1.24 to 1.45 times, and a symmetric gather beside such a sum
-// what it takes alone (docs/lab/2026-11-28-cache-beside-gemms.md).
-constexpr double kLinkOfRings = 310 / kTableLink;
-constexpr double kLinkOfSymmetric = 420 / kTableLink;
-
-/// Linear between the numbers of ranks that were measured, constant beyond.
-double of_ranks(const RingRatio& ratio, double ranks) {
-  if (ranks <= 4) return std::lerp(ratio.two, ratio.four, std::max(0.0, (ranks - 2) / 2));
-  return std::lerp(ratio.four, ratio.eight, std::min(1.0, (ranks - 4) / 4));
-}
-
-/// The part that grows with bytes, from window to window, over that of rings. All-reduces were not
-/// measured.
-double window_ratio(CollectiveKind kind, const CollectiveWay& way, double ranks) {
-  const bool gathers = kind == CollectiveKind::all_gather;
-  if (way.transport == Transport::nccl || kind == CollectiveKind::all_reduce) return 1;
-  // On two H100 an all-to-all took as long as a gather: 0.7276 and 0.7269 ms of 436 MB.
-  if (way.transport == Transport::copy_engine)
-    return gathers || kind == CollectiveKind::all_to_all ? of_ranks(kCopyEngineGather, ranks) : 1;
-  if (gathers) return of_ranks(kSymmetricGather, ranks);
-  return of_ranks(way.dtype == DType::fp32 ? kSymmetricScatterFp32 : kSymmetricScatter, ranks);
-}
-
-double blocks_of(Transport transport, const Gpu& gpu) {
-  switch (transport) {
-    case Transport::nccl: return static_cast<double>(gpu.collective_sms);
-    case Transport::symmetric: return kSymmetricBlocks;
-    case Transport::copy_engine: return 0;
-  }
-  return 0;
-}
 
 double column(const CollectiveRow& row, CollectiveKind kind) {
   switch (kind) {
@@ -212,11 +158,11 @@ NcclTime CollectiveModel::time_inside(CollectiveKind kind, double bytes, double 
   return time;
 }
 
-/// Of what several move together; copy engines were not measured beside others.
+/// Of what several move together.
 std::int64_t CollectiveModel::share_of_link(BytesPerNano sent, Transport by) const {
-  if (by == Transport::copy_engine) return kContentionUnit;
-  const double most = by == Transport::symmetric ? kLinkOfSymmetric : kLinkOfRings;
-  const double part = sent / (most * cluster_.gpu.link_bandwidth);
+  const std::optional<double>& most = prices_of(by).link;
+  if (!most) return kContentionUnit;
+  const double part = sent / (*most * cluster_.gpu.link_bandwidth);
   return std::llround(std::min(1.0, part) * static_cast<double>(kContentionUnit));
 }
 
@@ -252,8 +198,9 @@ NcclTime CollectiveModel::time_between(CollectiveKind kind, double bytes, const 
 
 Contention CollectiveModel::beside_kernels(double bytes, double duration_ns,
                                            Transport transport) const {
+  const auto rings = static_cast<double>(cluster_.gpu.collective_sms);
   return contention(cluster_.gpu, {.transport = transport,
-                                   .blocks = blocks_of(transport, cluster_.gpu),
+                                   .blocks = prices_of(transport).blocks.value_or(rings),
                                    .bytes = bytes,
                                    .duration_ns = std::max(1.0, duration_ns)});
 }
@@ -282,9 +229,9 @@ CollectiveCost CollectiveModel::cost(CollectiveKind kind, Bytes full_bytes,
   const bool local = span.domains <= 1;
   const Transport by = local ? way.transport : Transport::nccl;
   NcclTime time = local ? time_inside(kind, bytes, span.ranks) : time_between(kind, bytes, span);
-  if (by != Transport::nccl)
-    time.total_ns =
-        time.latency_ns + (time.total_ns - time.latency_ns) * window_ratio(kind, way, span.ranks);
+  if (traits_of(by).uses_windows)
+    time.total_ns = time.latency_ns + (time.total_ns - time.latency_ns) *
+                                          ratio_to_rings(by, kind, way.dtype, span.ranks);
   // Every byte sent is read from memory once and written once on the other side.
   const double moved = 2 * wire_bytes(kind, bytes, span.ranks);
   const double moving_ns = std::max(1.0, time.total_ns - time.latency_ns);

@@ -12,13 +12,11 @@
 #include "sim/cost/monotone.hpp"
 #include "sim/cost/nccl.hpp"
 #include "sim/cost/tables.hpp"
+#include "sim/cost/transport_prices.hpp"
 #include "sim/hardware/cluster.hpp"
 #include "sim/hardware/topology.hpp"
 
 namespace mfsdp {
-
-/// NVLink of the H200 that the table was measured on.
-inline constexpr BytesPerNano kTableLink = 450;
 
 /// Ranks base, base + spacing, base + 2 spacing, ... of the world. dp_shard is contiguous
 /// (spacing 1); dp_outer's ranks lie dp_shard apart. All `spacing` such communicators are taken to

@@ -6,6 +6,7 @@
 #include <set>
 
 #include "core/plan/newton_schulz.hpp"
+#include "core/plan/transport.hpp"
 #include "sim/cost/bandwidth_share.hpp"
 #include "sim/cost/nanos.hpp"
 #include "sim/hardware/power.hpp"
@@ -293,7 +294,7 @@ CollectiveCost CostModel::collective(CollectiveKind kind, Bytes bytes,
                                      const CollectiveWay& way) const {
   CollectiveCost cost = collectives_.cost(kind, bytes, shape, way);
   const bool by_sms = cost.link == LinkClass::node && cluster_.gpu.link == LinkKind::nvlink &&
-                      cost.by != Transport::copy_engine;
+                      traits_of(cost.by).holds_sms;
   if (is_limited_ && by_sms) slow_down(cost, collective_slowdown(mix_));
   double factor = collective_factor_;
   if (cost.link == LinkClass::network)

@@ -16,19 +16,16 @@ tl::unexpected<Error> does_otherwise(EngineKind engine, const char* flag, std::s
   return fail(flag, fmt::format("--engine {} {}", to_string(engine), does));
 }
 
+tl::unexpected<Error> no_recomputation(EngineKind engine) {
+  return cannot_predict(engine, "--recompute", "recomputation",
+                        fmt::format("take none, or {}", to_string(EngineKind::megatron_fsdp_v2)));
+}
+
+bool recomputes_modules(EngineKind engine, const ModelShape& model) {
+  return traits_of(engine).recomputes_expert_modules && model.experts != 0;
+}
+
 namespace {
-
-bool is_megatron(EngineKind engine) {
-  return engine == EngineKind::mfsdp1 || engine == EngineKind::mfsdp2 ||
-         engine == EngineKind::mfsdp2_eager;
-}
-
-bool is_fsdp2(EngineKind engine) {
-  return engine == EngineKind::fsdp2 || has_compiled_blocks(engine);
-}
-
-/// Megatron-FSDP's second version.
-bool is_second(EngineKind engine) { return is_megatron(engine) && engine != EngineKind::mfsdp1; }
 
 /// Whether mcore's blocks are modelled for the family.
 bool mcore_has(const ModelShape& model) {
@@ -36,9 +33,9 @@ bool mcore_has(const ModelShape& model) {
   return !traits.layer_norms && !traits.whole_qk_norms && traits.rotates && traits.input_norms;
 }
 
-/// Experts, and what else the families that have them bring, are mcore's alone.
+/// An engine with experts has what else the families that have them bring, too.
 Result<void> check_family(EngineKind engine, const ModelShape& model) {
-  if (is_mcore(engine)) {
+  if (traits_of(engine).has_experts) {
     if (mcore_has(model)) return {};
     return cannot_predict(engine, "--model",
                           fmt::format("models of the family {}", to_string(model.family)),
@@ -69,7 +66,7 @@ void check_model(EngineKind engine, const ModelShape& model, Reasons& reasons) {
   if (model.score_cap.num != 0 || model.logit_cap.num != 0) no("capped scores or logits");
   if (model.rotary_dim != 0 && !model.traits().latent_attention)
     no("rotary embeddings of a part of each head");
-  if (!model.sliding_layers.empty() && !is_mcore(engine))
+  if (!model.sliding_layers.empty() && !traits_of(engine).has_sliding_windows)
     reasons.add(
         cannot_predict(engine, "--model", "sliding windows", "leave --engine out, or take mcore"));
 }
@@ -87,17 +84,17 @@ void check_types(EngineKind engine, const PlanConfig& config, Reasons& reasons) 
   if (config.param_dtype != DType::bf16)
     reasons.add(cannot_predict(engine, "--param-dtype", "blocks in other types than bf16"));
   if (config.main_dtype != DType::fp32) reasons.add(only_fp32_weights(engine));
-  if (is_megatron(engine) || is_mcore(engine)) {
-    if (config.grad_dtype != DType::fp32 && config.grad_dtype != DType::bf16)
-      reasons.add(
-          cannot_predict(engine, "--grad-dtype", "gradients in other types than fp32 and bf16"));
-    if (is_mcore(engine) && config.reduce_dtype != config.grad_dtype)
-      reasons.add(does_otherwise(engine, "--reduce-dtype",
-                                 "reduces gradients in the type that they have, --grad-dtype"));
-  } else if (config.grad_dtype != DType::fp32) {
-    reasons.add(does_otherwise(engine, "--grad-dtype",
-                               "keeps gradients in the type of its weights between steps, fp32"));
+  if (traits_of(engine).keeps_main_dtype) {
+    if (config.grad_dtype != DType::fp32)
+      reasons.add(does_otherwise(engine, "--grad-dtype",
+                                 "keeps gradients in the type of its weights between steps, fp32"));
+  } else if (config.grad_dtype != DType::fp32 && config.grad_dtype != DType::bf16) {
+    reasons.add(
+        cannot_predict(engine, "--grad-dtype", "gradients in other types than fp32 and bf16"));
   }
+  if (traits_of(engine).reduces_in_grad_dtype && config.reduce_dtype != config.grad_dtype)
+    reasons.add(does_otherwise(engine, "--reduce-dtype",
+                               "reduces gradients in the type that they have, --grad-dtype"));
   if (config.reduce_dtype != DType::fp32 && config.reduce_dtype != DType::bf16)
     reasons.add(
         cannot_predict(engine, "--reduce-dtype", "reductions in other types than fp32 and bf16"));
@@ -116,23 +113,28 @@ Result<void> check_strategy(EngineKind engine, Strategy strategy, std::int64_t o
   };
   // Ours by default is optim_grads_params: it stands for what the engine has.
   if (strategy == Strategy::optim_grads_params) return {};
-  if (is_mcore(engine) && strategy != Strategy::optim)
-    return otherwise("shards the optimizer's states alone (optim)");
-  if (is_fsdp2(engine) && strategy != Strategy::optim_grads)
-    return otherwise(
-        "shards gradients, states and parameters: always (optim_grads_params), or parameters "
-        "outside forward and backward only (optim_grads)");
-  if (is_megatron(engine) && strategy == Strategy::no_shard)
+  switch (traits_of(engine).family) {
+    case EngineFamily::mfsdp: return {};
+    case EngineFamily::mcore:
+      if (strategy != Strategy::optim) return otherwise(traits_of(engine).shards);
+      return {};
+    case EngineFamily::fsdp2:
+      if (strategy != Strategy::optim_grads) return otherwise(traits_of(engine).shards);
+      return {};
+    case EngineFamily::megatron_fsdp_v1:
+    case EngineFamily::megatron_fsdp_v2: break;
+  }
+  if (strategy == Strategy::no_shard)
     return cannot_predict(engine, "--strategy", "no_shard",
                           "take optim, optim_grads or optim_grads_params");
-  if (is_second(engine) && strategy == Strategy::optim && outer > 1)
-    return otherwise(
-        "with --outer-dp reduces gradients in every microbatch (optim_grads or "
-        "optim_grads_params)");
-  if (engine == EngineKind::mfsdp1 && outer > 1)
+  if (outer == 1) return {};
+  if (traits_of(engine).family == EngineFamily::megatron_fsdp_v1)
     return cannot_predict(engine, "--strategy",
                           "--outer-dp with other strategies than optim_grads_params");
-  return {};
+  if (strategy != Strategy::optim) return {};
+  return otherwise(
+      "with --outer-dp reduces gradients in every microbatch (optim_grads or "
+      "optim_grads_params)");
 }
 
 /// Experts dealt out: only mcore, whose experts are sharded as the rest and whose exchanges have
@@ -150,7 +152,8 @@ void check_parallelism(EngineKind engine, const PlanConfig& config, Reasons& rea
   const std::int64_t outer = config.mesh.size(Axis::dp_outer);
   if (config.mesh.size(Axis::dp_shard) * outer != config.mesh.world_size())
     reasons.add(cannot_predict(engine, "--gpus", "other parallelism than that of data"));
-  if (outer > 1 && is_mcore(engine)) reasons.add(cannot_predict(engine, "--outer-dp", "replicas"));
+  if (outer > 1 && !traits_of(engine).has_replicas)
+    reasons.add(cannot_predict(engine, "--outer-dp", "replicas"));
   if (outer > 1 && config.outer_strategy != Strategy::no_shard)
     reasons.add(does_otherwise(engine, "--outer-strategy",
                                "shards nothing over its outer axis (no_shard)"));
@@ -164,18 +167,23 @@ void check_parallelism(EngineKind engine, const PlanConfig& config, Reasons& rea
     reasons.add(cannot_predict(engine, "--document-mask", "masks between documents"));
 }
 
-/// What was not recorded of Megatron-FSDP, or runs by other rules there.
-void check_megatron(EngineKind engine, const PlanConfig& config, Reasons& reasons) {
-  if (config.mesh.size(Axis::dp_shard) == 1)
+/// Cases of which no run was recorded.
+void check_recorded(EngineKind engine, const PlanConfig& config, Reasons& reasons) {
+  const EngineTraits& traits = traits_of(engine);
+  if (traits.needs_two_shards && config.mesh.size(Axis::dp_shard) == 1)
     reasons.add(cannot_predict(engine, "--gpus", "a single rank that shards", "take two or more"));
-  if (engine == EngineKind::mfsdp2_eager) return;
-  if (config.model.qk_norm) {
-    const bool second = engine == EngineKind::mfsdp2;
-    reasons.add(
-        cannot_predict(engine, "--model", "norms of query and key heads",
-                       second ? "leave --engine out, or take mfsdp2-eager" : "leave --engine out"));
-  }
-  if (engine == EngineKind::mfsdp2) return;
+  if (!traits.has_qk_norms && config.model.qk_norm)
+    reasons.add(cannot_predict(
+        engine, "--model", "norms of query and key heads",
+        traits.eager_as
+            ? fmt::format("leave --engine out, or take {}", to_string(*traits.eager_as))
+            : "leave --engine out"));
+  if (!traits.has_recomputation && config.recompute.kind == Recompute::full)
+    reasons.add(no_recomputation(engine));
+}
+
+/// Cases of Megatron-FSDP's first version that were not recorded, or run by other rules there.
+void check_first_megatron(EngineKind engine, const PlanConfig& config, Reasons& reasons) {
   const bool whole = config.strategy == Strategy::optim_grads_params;
   if (!whole && config.allocator == AllocatorPolicy::double_buffer)
     reasons.add(cannot_predict(engine, "--allocator",
@@ -188,39 +196,31 @@ void check_megatron(EngineKind engine, const PlanConfig& config, Reasons& reason
                        "give both flags one type"));
   if (config.model.tied_embeddings)
     reasons.add(cannot_predict(engine, "--model", "an embedding that is the head, too"));
-  if (config.recompute.kind == Recompute::full)
-    reasons.add(cannot_predict(engine, "--recompute", "recomputation", "take none, or mfsdp2"));
 }
 
 }  // namespace
 
-std::string_view engine_basis(EngineKind engine) {
-  if (!is_mcore(engine)) return "";
-  return "mcore: from the sources of Megatron-Core and Transformer Engine alone, never held to a "
-         "recorded run";
-}
-
 Result<PlanConfig> engine_config(EngineKind engine, const PlanConfig& config) {
-  if (engine == EngineKind::mfsdp) return config;
+  const EngineTraits& traits = traits_of(engine);
+  if (traits.runs_plans) return config;
   Reasons reasons;
   check_model(engine, config.model, reasons);
   check_types(engine, config, reasons);
   check_parallelism(engine, config, reasons);
-  if (is_megatron(engine)) check_megatron(engine, config, reasons);
+  check_recorded(engine, config, reasons);
+  if (traits.family == EngineFamily::megatron_fsdp_v1)
+    check_first_megatron(engine, config, reasons);
   MFSDP_TRY(reasons.verdict());
   PlanConfig own = config;
-  if (is_mcore(engine)) own.strategy = Strategy::optim;
+  if (traits.shards_states_alone) own.strategy = Strategy::optim;
   own.expert_strategy.reset();
-  // Megatron-FSDP's second version reduces gradients in the type that they have.
-  if (is_second(engine)) own.reduce_dtype = DType::bf16;
-  if (engine != EngineKind::mfsdp1 || own.allocator != AllocatorPolicy::double_buffer)
+  if (traits.reduces_in_bf16) own.reduce_dtype = DType::bf16;
+  if (!has_choice(engine, "--allocator") || own.allocator != AllocatorPolicy::double_buffer)
     own.allocator = AllocatorPolicy::best_fit;
   if (own.recompute.kind == Recompute::full && own.recompute.full_blocks != 0)
     return cannot_predict(engine, "--recompute", "recomputation of some blocks alone",
                           "take none or full");
-  // Of Megatron-Core's with experts it is the norm before them and their activation.
-  const bool has_modules = is_mcore(engine) && config.model.experts != 0;
-  if (own.recompute.kind == Recompute::selective && !has_modules)
+  if (own.recompute.kind == Recompute::selective && !recomputes_modules(engine, config.model))
     own.recompute = {.kind = Recompute::none};
   own.logits_chunk = config.tokens_per_microbatch();
   return own;

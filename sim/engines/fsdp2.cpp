@@ -59,10 +59,10 @@ class Fsdp2 {
         keeps_gathered_(config.strategy == Strategy::optim_grads),
         sizes_(llama_sizes(config)),
         step_(config, meta),
-        block_(has_compiled_blocks(engine) ? compiled_block(step_, config_)
+        block_(traits_of(engine).compiles_blocks ? compiled_block(step_, config_)
                                            : eager_block(step_, config_)),
         ends_(step_, config_,
-              engine == EngineKind::fsdp2_compile_loss
+              traits_of(engine).compiles_loss
                   ? functions_with_compiled_loss(step_, config_)
                   : eager_functions(step_, config_)) {}
 

@@ -74,7 +74,7 @@ class Mcore {
         modules_(step_, config_, hooks_),
         block_(step_, config_, modules_, hooks_),
         ends_(step_, config_, modules_, hooks_,
-              engine == EngineKind::mcore ? VocabularyLoss::fused : VocabularyLoss::not_fused),
+              traits_of(engine).fuses_loss ? VocabularyLoss::fused : VocabularyLoss::not_fused),
         weights_(mcore_weights(config_, root_, units_)) {
     place_weights();
   }

@@ -345,7 +345,7 @@ class MegatronFsdp2 {
 
 EnginePlan megatron_fsdp2_plan(EngineKind engine, const PlanConfig& config, const Meta& meta,
                                std::int64_t l2_bytes) {
-  return MegatronFsdp2(engine == EngineKind::mfsdp2, config, meta).run(l2_bytes);
+  return MegatronFsdp2(traits_of(engine).fuses_elementwise, config, meta).run(l2_bytes);
 }
 
 }  // namespace mfsdp

@@ -11,12 +11,14 @@ namespace mfsdp {
 
 EnginePlan engine_plan_of(EngineKind engine, const PlanConfig& config, const Meta& meta,
                           std::int64_t l2_bytes) {
-  assert(engine != EngineKind::mfsdp);
-  if (engine == EngineKind::mfsdp1)
-    return megatron_fsdp1_plan(config, meta, CompileCache::filled, l2_bytes);
-  if (engine == EngineKind::mfsdp2 || engine == EngineKind::mfsdp2_eager)
-    return megatron_fsdp2_plan(engine, config, meta, l2_bytes);
-  if (is_mcore(engine)) return mcore_plan(engine, config, meta);
+  switch (traits_of(engine).family) {
+    case EngineFamily::mfsdp: assert(false); break;
+    case EngineFamily::fsdp2: break;
+    case EngineFamily::megatron_fsdp_v1:
+      return megatron_fsdp1_plan(config, meta, CompileCache::filled, l2_bytes);
+    case EngineFamily::megatron_fsdp_v2: return megatron_fsdp2_plan(engine, config, meta, l2_bytes);
+    case EngineFamily::mcore: return mcore_plan(engine, config, meta);
+  }
   return fsdp2_plan(engine, config, meta, l2_bytes);
 }
 

@@ -34,18 +34,13 @@ std::vector<std::int64_t> communicator_sizes(EngineKind engine, const PlanConfig
   };
   const std::int64_t outer = mesh.size(Axis::dp_outer);
   const std::int64_t shard = mesh.size(Axis::dp_shard);
-  switch (engine) {
-    case EngineKind::mcore:
-    case EngineKind::mcore_unfused_loss:
-      // Groups of its own, that of all ranks among them, made when they are first used.
-      for (const Axis axis : {Axis::dp_shard, Axis::dp_outer, Axis::expt_dp, Axis::ep})
-        if (mesh.size(axis) > 1) sizes.push_back(mesh.size(axis));
-      return sizes;
-    case EngineKind::mfsdp1:
-      add(1);  // its mesh has an axis of tensor parallelism
-      break;
-    default: break;
+  if (traits_of(engine).has_groups_of_its_own) {
+    // One of them has all ranks. Each is made when it is first used.
+    for (const Axis axis : {Axis::dp_shard, Axis::dp_outer, Axis::expt_dp, Axis::ep})
+      if (mesh.size(axis) > 1) sizes.push_back(mesh.size(axis));
+    return sizes;
   }
+  if (traits_of(engine).has_tensor_parallel_axis) add(1);
   if (outer > 1) {
     add(outer);
     add(shard);

@@ -125,7 +125,7 @@ std::function<Nanos(const Op&)> host_times(const EngineStep& step, const Gpu& gp
 void complete(PredictedRun& run, const EngineStep& step, const Gpu& gpu) {
   const AllocatorCounters& counters = step.memory.counters;
   MemorySummary& memory = run.memory;
-  run.engine = to_string(step.engine);
+  run.engine = stored_name(step.engine);
   run.facts.push_back(
       {.topic = "cluster", .name = "host_launch_ns", .value = gpu.host_launch.value});
   memory.allocated = Bytes(counters.peak_allocated);

@@ -12,6 +12,7 @@
 #include "core/plan/lifetimes.hpp"
 #include "core/plan/peak_memory.hpp"
 #include "core/plan/plan_json.hpp"
+#include "core/plan/transport.hpp"
 #include "reports/record/rates.hpp"
 #include "sim/hardware/cluster.hpp"
 #include "sim/predict/live_peak.hpp"
@@ -36,7 +37,7 @@ Prices prices_of(const CostModel& costs, const Mesh& mesh, const RoutedRows& rou
                            .drag = cost.contention.drag,
                            .link = static_cast<int>(cost.link),
                            .link_share = cost.link_share,
-                           .by_kernels = cost.by != Transport::copy_engine};
+                           .by_kernels = traits_of(cost.by).holds_sms};
   };
   const auto kernel = [&costs, &routed, &peak](const Op& op) {
     const auto& launched = std::get<Kernel>(op.body);

@@ -4,8 +4,8 @@
 #include <string>
 
 #include "core/base/error.hpp"
-#include "core/cli/sim_options.hpp"
 #include "reports/tool/session.hpp"
+#include "sim/tool/sim_options.hpp"
 
 namespace mfsdp {
 

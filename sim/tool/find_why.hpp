@@ -4,8 +4,8 @@
 #include <string>
 #include <vector>
 
-#include "core/cli/sim_options.hpp"
 #include "reports/record/result.hpp"
+#include "sim/tool/sim_options.hpp"
 
 namespace mfsdp {
 

@@ -11,10 +11,10 @@
 #include "core/base/read_file.hpp"
 #include "core/base/text.hpp"
 #include "core/cli/format.hpp"
-#include "core/cli/output.hpp"
 #include "core/cli/path_check.hpp"
 #include "core/cli/table.hpp"
 #include "core/cli/wrap.hpp"
+#include "reports/render/output.hpp"
 #include "sim/allocator/replay.hpp"
 
 namespace mfsdp {

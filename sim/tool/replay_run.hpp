@@ -2,8 +2,8 @@
 #pragma once
 
 #include "core/cli/exit_code.hpp"
-#include "core/cli/sim_options.hpp"
 #include "reports/tool/session.hpp"
+#include "sim/tool/sim_options.hpp"
 
 namespace mfsdp {
 

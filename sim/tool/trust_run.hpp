@@ -3,8 +3,8 @@
 
 #include "core/base/error.hpp"
 #include "core/cli/exit_code.hpp"
-#include "core/cli/sim_options.hpp"
 #include "reports/tool/session.hpp"
+#include "sim/tool/sim_options.hpp"
 
 namespace mfsdp {
 

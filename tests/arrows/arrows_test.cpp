@@ -75,6 +75,7 @@ TEST(Includes, ArrowsAgainstTheTableAreFound) {
       {"core/plan/a.cpp", "#include \"core/memory/allocation.hpp\"\n"},
       {"core/memory/a.cpp", "#include \"sim/engine/engine.hpp\"\n"},
       {"core/cli/a.hpp", "#include \"core/memory/allocation.hpp\"\n"},
+      {"core/cli/a.cpp", "#include \"reports/record/result.hpp\"\n"},
       {"sim/engine/a.cpp", "#include \"reports/store/store.hpp\"\n"},
       {"sim/engine/a.cpp", "#include \"core/cli/flags.hpp\"\n"},
       {"reports/store/a.cpp", "#include \"core/memory/allocation.hpp\"\n"},
@@ -125,12 +126,12 @@ TEST(Includes, AToolHasArrowsAsAnyRoom) {
   };
   EXPECT_THAT(includes("sim/tool/a.cpp", "reports/budget/budget.hpp"), IsEmpty());
   EXPECT_THAT(includes("verify/tool/a.cpp", "core/request/plan_request.hpp"), IsEmpty());
-  EXPECT_THAT(includes("verify/tool/a.cpp", "sim/tool/asker.hpp"), SizeIs(1));
+  EXPECT_THAT(includes("verify/tool/a.cpp", "sim/tool/sweep.hpp"), SizeIs(1));
   EXPECT_THAT(includes("verify/bugs/a.cpp", "sim/predict/predict.hpp"), SizeIs(1));
   EXPECT_THAT(includes("gpu_backend/tool/a.cpp", "verify/cpu/machine/machine.hpp"), IsEmpty());
   EXPECT_THAT(includes("gpu_backend/tool/cuda/a.cpp", "gpu_backend/cuda/b.hpp"), IsEmpty());
   EXPECT_THAT(includes("sim/tool/a.cpp", "verify/proof/prove.hpp"), SizeIs(1));
-  EXPECT_THAT(includes("sim/calibrate/a.cpp", "sim/tool/asker.hpp"), SizeIs(1));
+  EXPECT_THAT(includes("sim/calibrate/a.cpp", "sim/tool/sweep.hpp"), SizeIs(1));
   EXPECT_THAT(includes("verify/tool/a.cpp", "gpu_backend/train/trainer.hpp"), SizeIs(1));
   EXPECT_THAT(includes("gpu_backend/tool/a.cpp", "gpu_backend/cuda/b.hpp"), SizeIs(1));
   EXPECT_THAT(includes("gpu_backend/tool/a.cpp", "gpu_backend/tool/cuda/b.hpp"), SizeIs(1));

@@ -118,7 +118,7 @@ std::optional<std::int64_t> value_of(const json& answer) {
 
 TEST(Find, LargestMicroBatchIsThatOfBruteForce) {
   Problems problems(1);
-  for (int i = 0; i < test::thinned(6); ++i) {
+  for (int i = 0; i < test::cases(6); ++i) {
     const test::ScratchFolder folder;
     const std::string gpu = gpu_file(folder, kRuntime + problems.between(0, 400'000'000));
     CommonOptions options{.gpus = problems.one_of<std::int64_t>({1, 4, 8}),
@@ -149,7 +149,7 @@ TEST(Find, LargestMicroBatchIsThatOfBruteForce) {
 
 TEST(Find, LongestSequenceIsThatOfBruteForce) {
   Problems problems(2);
-  for (int i = 0; i < test::thinned(10); ++i) {
+  for (int i = 0; i < test::cases(10); ++i) {
     const test::ScratchFolder folder;
     const std::string gpu = gpu_file(folder, kRuntime + problems.between(0, 300'000'000));
     CommonOptions options{.gpus = problems.one_of<std::int64_t>({1, 8}), .gpu = gpu};
@@ -169,7 +169,7 @@ TEST(Find, LongestSequenceIsThatOfBruteForce) {
 
 TEST(Find, FewestGpusAreThoseOfBruteForce) {
   Problems problems(3);
-  for (int i = 0; i < test::thinned(10); ++i) {
+  for (int i = 0; i < test::cases(10); ++i) {
     const test::ScratchFolder folder;
     const std::string gpu = gpu_file(folder, kRuntime + problems.between(0, 120'000'000));
     CommonOptions options{.gpu = gpu, .seq_len = 128};
@@ -203,7 +203,7 @@ TEST(Find, WhereNothingFitsTheLeastIsTried) {
 
 /// Thousands of plans are not built to say that none fits, but for those that are shown.
 TEST(Find, WhereNothingFitsFewPlansAreBuilt) {
-  if (test::kThinner > 1) GTEST_SKIP() << "goes through two thousand worlds";
+  if (test::kOneCase) GTEST_SKIP() << "goes through two thousand worlds";
   const auto run = test::run_sim(
       fmt::format("--model llama3_70b --find min-gpus --no-save --output json{}", kAsUsual));
   EXPECT_EQ(run.status, 1);
@@ -221,7 +221,7 @@ TEST(Find, FastestAndCheapestAreThoseOfBruteForce) {
   Problems problems(4);
   constexpr std::array kStrategies{Strategy::optim_grads_params, Strategy::optim_grads,
                                    Strategy::optim, Strategy::no_shard};
-  for (int i = 0; i < test::thinned(6); ++i) {
+  for (int i = 0; i < test::cases(6); ++i) {
     const test::ScratchFolder folder;
     const std::string gpu = gpu_file(folder, kRuntime + problems.between(0, 200'000'000));
     const bool fastest = i % 2 == 0;

@@ -217,15 +217,15 @@ TEST_P(RecordedPredictions, AreWhatTheToolsComputeNow) {
     if (part == 0) update("predictions.csv", predicted_cells, draw_predictions);
     return;
   }
-  const std::size_t thinner = compares_all() ? 1 : test::kThinner;
-  compare("predictions.csv", predicted_cells, part, kParts * thinner);
+  const std::size_t every = test::kOneCase && !compares_all() ? 100 : 1;
+  compare("predictions.csv", predicted_cells, part, kParts * every);
 }
 
 INSTANTIATE_TEST_SUITE_P(Part, RecordedPredictions, testing::Range(0, kParts));
 
 TEST(RecordedTrainings, AreWhatTheToolsComputeNow) {
   if (test::updates_recorded()) return update("trainings.csv", trained_cells, draw_trainings);
-  compare("trainings.csv", trained_cells, 0, compares_all() || test::kThinner == 1 ? 1 : 8);
+  compare("trainings.csv", trained_cells, 0, test::kOneCase && !compares_all() ? 24 : 1);
 }
 
 TEST(RecordedLines, HoldWholeConfigurations) {

@@ -19,6 +19,7 @@
 #include "tests/support/faulty_vfs.hpp"
 #include "tests/support/sample_run.hpp"
 #include "tests/support/scratch_folder.hpp"
+#include "tests/support/samples.hpp"
 
 namespace mfsdp {
 namespace {
@@ -118,7 +119,7 @@ fs::path make_template(const ScratchFolder& folder) {
 
 std::int64_t kills_asked_for() {
   const char* text = std::getenv("MFSDP_KILLS");
-  return text != nullptr ? std::max<std::int64_t>(std::atoll(text), 1) : 60;
+  return text != nullptr ? std::max<std::int64_t>(std::atoll(text), 1) : test::cases(60);
 }
 
 /// Writes and syncs of store_two() on that file.
@@ -208,7 +209,8 @@ TEST(StoreSafety, AnyFailureOfTheDiskLeavesRunsWholeOrAbsent) {
   for (const FaultyMode mode : {FaultyMode::fail_once, FaultyMode::fail_from_then_on}) {
     const pid_t child = test::start_child([&] {
       test::use_faulty_files();
-      fail_every_operation(mode, original, folder, mode == FaultyMode::fail_once ? 1 : 5);
+      fail_every_operation(mode, original, folder,
+                           (mode == FaultyMode::fail_once ? 1 : 5) * (test::kOneCase ? 20 : 1));
       return testing::Test::HasFailure() ? 1 : 0;
     });
     EXPECT_EQ(test::wait_for(child), 0);
@@ -219,7 +221,7 @@ TEST(StoreSafety, AnyFailureWhileAStoreIsMadeLeavesOneThatCanBeUsed) {
   const ScratchFolder folder;
   const pid_t child = test::start_child([&] {
     test::use_faulty_files();
-    fail_every_operation(FaultyMode::fail_once, {}, folder, 3);
+    fail_every_operation(FaultyMode::fail_once, {}, folder, test::kOneCase ? 60 : 3);
     return testing::Test::HasFailure() ? 1 : 0;
   });
   EXPECT_EQ(test::wait_for(child), 0);
@@ -234,7 +236,7 @@ TEST(StoreSafety, AKillWhileAStoreIsBroughtToThisVersionLosesNothing) {
     database.exec("INSERT INTO names (text) VALUES ('kept')");
   }
   const fs::path path = folder / "s.sqlite";
-  for (std::int64_t at = 1;; at += 5) {
+  for (std::int64_t at = 1;; at += test::kOneCase ? 50 : 5) {
     for (const char* end : {"", "-wal", "-shm"}) fs::remove(path.string() + end);
     fs::copy_file(original, path);
     const pid_t child = test::start_child([&] {
@@ -258,7 +260,7 @@ TEST(StoreSafety, AKillWhileAStoreIsBroughtToThisVersionLosesNothing) {
 TEST(StoreSafety, TwoHundredWritersAtOnceLoseNothing) {
   const ScratchFolder folder;
   const fs::path path = folder / "s.sqlite";  // does not exist: they race to create it, too
-  constexpr std::size_t kWriters = 200;
+  constexpr std::size_t kWriters = test::kOneCase ? 20 : 200;
   std::vector<pid_t> children;
   for (std::size_t i = 0; i < kWriters; ++i)
     children.push_back(test::start_child([&] {
@@ -363,7 +365,7 @@ TEST(StoreSafety, AnyBrokenPageIsAnErrorOfOneLine) {
   const std::string whole = test::read_file(path);
   constexpr std::size_t kPage = 4096;
   std::size_t noticed = 0;
-  for (std::size_t begin = 0; begin < whole.size(); begin += kPage)
+  for (std::size_t begin = 0; begin < whole.size(); begin += (test::kOneCase ? 8 : 1) * kPage)
     for (const char junk : {'\0', '\xff', 'x'}) {
       std::string bytes = whole;
       std::fill_n(bytes.begin() + static_cast<std::ptrdiff_t>(begin + 100), kPage - 100, junk);

@@ -1,24 +1,28 @@
-// How much of a sample is looked at.
+// Tests that sweep many cases: all of them in release builds, one under sanitizers.
 #pragma once
 
 namespace mfsdp::test {
 
-/// Sanitizers make code ten to forty times slower, and look for faults that every case of a sample
-/// can show: there it is so many times smaller. Release builds look at all of it.
+/// True under sanitizers. A sweep proves a theorem (equality, edits, finite differences, searches) that each further
+/// case makes more probable; a memory fault shows in the first. Sanitizers make code ten to forty times slower,
+/// so there a sweep runs one case.
 #ifdef MFSDP_SANITIZED
-inline constexpr int kThinner = 24;
+inline constexpr bool kOneCase = true;
 #else
-inline constexpr int kThinner = 1;
+inline constexpr bool kOneCase = false;
 #endif
 
-/// How many of so many cases.
-constexpr int thinned(int cases) { return (cases + kThinner - 1) / kThinner; }
+/// How many of `count` cases a sweep runs.
+constexpr int cases(int count) { return kOneCase ? 1 : count; }
 
-/// Takes one of so many cases, the first of all among them; of fewer under sanitizers.
+/// Takes each `every`-th of a sweep's cases, the first among them; under sanitizers the first alone.
 class Sample {
  public:
-  explicit Sample(int every = 1) : every_(every * kThinner) {}
-  bool takes_next() { return number_++ % every_ == 0; }
+  explicit Sample(int every = 1) : every_(every) {}
+  bool takes_next() {
+    const int number = number_++;
+    return kOneCase ? number == 0 : number % every_ == 0;
+  }
 
  private:
   int every_;

@@ -1,8 +1,8 @@
-// Races and lifetimes of one plan. For what follows what, see verify/proof/unrolled_plan.hpp: its
-// rules are those of the design. Here clocks come from the certificate, and each number of one is
-// accepted only if the instance's own stream, the host, its wait's record or the collective before
-// it on its communicator brings it. Every byte of a pool knows the buffer that owns it and the
-// accesses that a later one may have to follow: its last write and the reads since. Acquire and
+// Races and lifetimes of one plan. For what follows what, see verify/proof/order/unrolled_plan.hpp:
+// its rules are those of the design. Here clocks come from the certificate, and each number of one
+// is accepted only if the instance's own stream, the host, its wait's record or the collective
+// before it on its communicator brings it. Every byte of a pool knows the buffer that owns it and
+// the accesses that a later one may have to follow: its last write and the reads since. Acquire and
 // release write all their bytes. An operand counts as all bytes that it spans on all ranks: a plan
 // that is right only because the bytes between are free is refused.
 #include "verify/checker/plan_view.hpp"

@@ -1,20 +1,19 @@
-// Whether a recorded run did what its plan says: the plan's ops and no others, in its order and on
-// its streams, and none before what it has to wait for had ended.
+// Checks a recorded run against its plan: the plan's ops and no others, in its order and on its
+// streams, each after the ops for which it has to wait.
 //
-// What is held against the times, on each rank:
-//   issue     an op begins after its issue, and issues follow each other in the plan's order
+// Rules on the times of each rank:
+//   issue     an op begins after its issue, and issues are in the plan's order
 //   stream    an op begins after the op before it on its stream
-//   wait      what stands behind a wait begins after all that the awaited record stands behind
-//   host      what the host issues behind a host_wait is issued after that wait's end, and a copy
-//   of
-//             the host's memory after the last instance of that copy
-//   drain     what is issued after the host has waited for all streams begins after all before
-//   turn      collectives of one communicator follow each other
+//   wait      ops after a wait begin after all ops before the awaited record have ended
+//   host      the host issues ops after a host_wait when that wait has ended, and a copy of its
+//             memory after the last instance of that copy
+//   drain     ops issued after the host has waited for all streams begin after all earlier ops
+//   turn      collectives of one communicator do not overlap
 // and between ranks:
-//   meeting   a collective has not ended for one rank before all have come to it
+//   meeting   a collective ends on no rank before all ranks have reached it
 //
-// A run that conforms has shown one of the orders that the plan allows; that all of them are right
-// is what verify/proof proves.
+// A conforming run shows one of the orders that the plan allows. verify/proof proves that all of
+// them are right.
 #pragma once
 
 #include <cstddef>

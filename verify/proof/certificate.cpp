@@ -7,8 +7,8 @@
 
 #include "core/plan/job.hpp"
 #include "core/plan/plan_json.hpp"
+#include "verify/proof/order/unrolled_plan.hpp"
 #include "verify/proof/prove.hpp"
-#include "verify/proof/unrolled_plan.hpp"
 
 #define XXH_INLINE_ALL
 #include <xxhash.h>

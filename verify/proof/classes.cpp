@@ -5,9 +5,10 @@
 #include <algorithm>
 #include <map>
 
-#include "verify/proof/meetings.hpp"
-#include "verify/proof/rank_sequences.hpp"
-#include "verify/proof/unrolled_plan.hpp"
+#include "verify/proof/order/unrolled_plan.hpp"
+#include "verify/proof/prove.hpp"
+#include "verify/proof/ranks/meetings.hpp"
+#include "verify/proof/ranks/rank_sequences.hpp"
 
 namespace mfsdp {
 namespace {

@@ -13,8 +13,10 @@
 #include <span>
 #include <vector>
 
+#include "core/base/error.hpp"
+#include "core/plan/plan.hpp"
 #include "verify/findings/finding.hpp"
-#include "verify/proof/prove.hpp"
+#include "verify/proof/order/proof_settings.hpp"
 
 namespace mfsdp {
 

@@ -2,49 +2,15 @@
 #pragma once
 
 #include <cstdint>
-#include <limits>
-#include <string>
 #include <vector>
 
 #include "core/base/error.hpp"
 #include "core/plan/plan.hpp"
 #include "verify/findings/finding.hpp"
+#include "verify/proof/memory/bounds.hpp"
+#include "verify/proof/order/proof_settings.hpp"
 
 namespace mfsdp {
-
-struct PoolBound {
-  std::string name;
-  Bytes height;       ///< as the plan states
-  Bytes lower_bound;  ///< largest sum of aligned live bytes, over all interleavings of all plans
-
-  friend bool operator==(const PoolBound&, const PoolBound&) = default;
-};
-
-/// What holds in every interleaving, of plan "train" unless said otherwise.
-struct Bounds {
-  std::int64_t live_full_weights = 0;    ///< gathered weight buffers at one time
-  std::int64_t live_full_gradients = 0;  ///< full gradient buffers at one time
-  Bytes peak;                            ///< device bytes: persistent, and each pool at its fullest
-  std::vector<PoolBound> pools;
-  std::int64_t concurrent_collectives = 0;  ///< that may be enabled at one time, in any plan
-  std::vector<OpId> redundant_waits;        ///< that order nothing new, in any plan
-
-  friend bool operator==(const Bounds&, const Bounds&) = default;
-};
-
-struct ProofSettings {
-  std::int64_t steps = 2;           ///< that are unrolled
-  std::int64_t repetitions = 2;     ///< of a repeated segment, at most, where nothing takes turns
-  std::size_t most_findings = 100;  ///< per rule; further ones are left out
-  /// Looks at every rank of the mesh by itself (rank_sequences.hpp, rank_slices.hpp) beside the
-  /// proof by class: some seconds for 16,384 ranks.
-  bool expand_ranks = false;
-  /// Plans of so many ops are proved on two threads; the findings are the same.
-  std::size_t ops_for_two_threads = 20'000;
-};
-
-/// All repetitions of a segment.
-inline constexpr std::int64_t kAllRepetitions = std::numeric_limits<std::int64_t>::max();
 
 /// What was looked at rank by rank, over all plans.
 struct Expansion {

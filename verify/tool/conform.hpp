@@ -4,9 +4,9 @@
 #include <string>
 
 #include "core/base/error.hpp"
-#include "core/cli/verify_options.hpp"
 #include "reports/tool/session.hpp"
 #include "verify/conformance/conformance.hpp"
+#include "verify/tool/verify_options.hpp"
 
 namespace mfsdp {
 

@@ -3,9 +3,9 @@
 
 #include "core/base/error.hpp"
 #include "core/cli/exit_code.hpp"
-#include "core/cli/verify_options.hpp"
 #include "reports/tool/session.hpp"
 #include "verify/mutation/mutate_fields.hpp"
+#include "verify/tool/verify_options.hpp"
 
 namespace mfsdp {
 

@@ -2,8 +2,8 @@
 #pragma once
 
 #include "core/cli/exit_code.hpp"
-#include "core/cli/verify_options.hpp"
 #include "reports/tool/session.hpp"
+#include "verify/tool/verify_options.hpp"
 
 namespace mfsdp {
 

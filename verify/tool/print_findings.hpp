@@ -7,9 +7,9 @@
 #include <vector>
 
 #include "core/cli/exit_code.hpp"
-#include "core/cli/verify_options.hpp"
 #include "reports/tool/session.hpp"
 #include "verify/findings/render_findings.hpp"
+#include "verify/tool/verify_options.hpp"
 
 namespace mfsdp {
 

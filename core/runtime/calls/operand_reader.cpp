@@ -38,6 +38,13 @@ tl::unexpected<Error> wrong_type(const KernelCall& call, std::string_view role,
               fmt::format("expected {}, got {}", alternatives(expected), to_string(view->dtype)));
 }
 
+tl::unexpected<Error> wrong_gemm(const KernelCall& call) {
+  const Attribute* kind = call.kernel->find_attribute("kind");
+  if (kind == nullptr) return fail("kernel gemm", "expected an attribute kind");
+  return fail("kernel gemm",
+              fmt::format("attribute kind: expected 0, 1 or 2, got {}", kind->value.num));
+}
+
 tl::unexpected<Error> wrong_company(const KernelCall& call, std::string_view role) {
   return fail(place_of(call, role), "expected fp64 only beside fp64");
 }
@@ -94,6 +101,13 @@ std::int64_t OperandReader::elements(std::string_view role) {
     return 0;
   }
   return product_of(view->shape);
+}
+
+std::span<std::byte> OperandReader::workspace_if_any() {
+  if (find("workspace") == nullptr) return {};
+  const std::int64_t bytes = dim("workspace", 0);
+  auto* data = take<std::uint8_t>("workspace", {bytes});
+  return {reinterpret_cast<std::byte*>(data), static_cast<std::size_t>(bytes)};
 }
 
 void OperandReader::check_elements(std::string_view role, std::int64_t count) {

@@ -1,5 +1,6 @@
-// From a kernel call to typed pointers, with every dtype and shape checked. Without fmt, which
-// CUDA's compiler does not take.
+// From a kernel call to typed pointers, one operand at a time. Call structs are read by CallReader
+// (call_reader.hpp), which asks this; kernels without one read their operands here. Without fmt,
+// which CUDA's compiler does not take.
 #pragma once
 
 #include <initializer_list>
@@ -59,6 +60,19 @@ class OperandReader {
     return check(role, nth, wanted<T>(), {shape.begin(), shape.size()});
   }
 
+  /// A type, and whether the kernel writes.
+  struct Wanted {
+    DType dtype = DType::bf16;
+    bool writes = false;
+  };
+  /// The `nth` operand of the role, of that type and exactly that shape, with strides whose last
+  /// one is 1; null where something is wrong.
+  const OperandView* check(std::string_view role, std::size_t nth, Wanted wanted,
+                           std::span<const std::int64_t> shape);
+
+  /// The operand "workspace": bytes of any number; none where the call has none.
+  [[nodiscard]] std::span<std::byte> workspace_if_any();
+
   /// Size of a dim of an operand that must be there.
   [[nodiscard]] std::int64_t dim(std::string_view role, std::size_t index);
 
@@ -80,10 +94,6 @@ class OperandReader {
   [[nodiscard]] static bool is_contiguous(const OperandView& view);
 
  private:
-  struct Wanted {
-    DType dtype = DType::bf16;
-    bool writes = false;
-  };
   template <class T>
   static constexpr Wanted wanted() {
     return {.dtype = dtype_of<std::remove_const_t<T>>, .writes = !std::is_const_v<T>};
@@ -94,9 +104,6 @@ class OperandReader {
     complain(role, "expected contiguous elements");
     return nullptr;
   }
-  const OperandView* check(std::string_view role, std::size_t nth, Wanted wanted,
-                           std::span<const std::int64_t> shape);
-
   const KernelCall& call_;
   std::optional<Error> error_;
 };
@@ -104,6 +111,8 @@ class OperandReader {
 /// The error of an operand that is not there, or not of one of these types.
 [[nodiscard]] tl::unexpected<Error> wrong_type(const KernelCall& call, std::string_view role,
                                                std::initializer_list<DType> expected);
+/// The error of a GEMM that is none of the three kinds.
+[[nodiscard]] tl::unexpected<Error> wrong_gemm(const KernelCall& call);
 /// The error of fp64 beside another type.
 [[nodiscard]] tl::unexpected<Error> wrong_company(const KernelCall& call, std::string_view role);
 

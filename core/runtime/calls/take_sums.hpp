@@ -1,9 +1,10 @@
-// From a call to the structs of sums.hpp. Errors name the operand and what was expected.
+// The kernels of core/plan/kernels/sums.hpp that CallReader cannot read: slices of any shape, sums
+// of one of two types. Errors name the operand and what was expected.
 #pragma once
 
-#include "core/runtime/calls/sums.hpp"
-#include "core/runtime/calls/take_pieces.hpp"
-#include "core/runtime/calls/take_workspace.hpp"
+#include "core/plan/exact_sums.hpp"
+#include "core/plan/kernels/sums.hpp"
+#include "core/runtime/calls/call_reader.hpp"
 
 namespace mfsdp::kernels {
 
@@ -20,23 +21,7 @@ template <class In, class Out>
                               .in = in.take_flat<const In>("input", count),
                               .adds = in.attribute("beta") != 0,
                               .out = in.take_flat<Out>(accumulate_output(call), count),
-                              .grid = take_grid(*call.kernel)};
-  MFSDP_TRY(in.result());
-  return k;
-}
-
-template <class In, class Out>
-[[nodiscard]] Result<SumRanks<In, Out>> take_sum_ranks(const KernelCall& call) {
-  OperandReader in(call);
-  const std::int64_t ranks = in.attribute("ranks");
-  const std::int64_t count = in.attribute("count");
-  const SumRanks<In, Out> k{.ranks = ranks,
-                            .count = count,
-                            .in = in.take<const In>("input", {ranks, count}),
-                            .adds = in.attribute("beta") != 0,
-                            .out = in.take_flat<Out>("output", count),
-                            .grid = take_grid(*call.kernel)};
-  if (ranks == 0) in.complain("input", "expected the part of at least one rank");
+                              .grid = grid_of(*call.kernel)};
   MFSDP_TRY(in.result());
   return k;
 }
@@ -53,20 +38,6 @@ template <class In, class Out>
   return k;
 }
 
-template <class T>
-[[nodiscard]] Result<LossFinish<T>> take_loss_finish(const KernelCall& call) {
-  OperandReader in(call);
-  const std::int64_t count = in.dim("input", 0);
-  const auto* sums = in.take<const T>("input", {count});
-  auto* report = in.take<float>("loss", {4});
-  if (count % 2 != 0) in.complain("input", "expected loss and tokens of each rank");
-  const auto* scale = in.take_if_any<const float>("loss_scale", {4});
-  MFSDP_TRY(in.result());
-  return LossFinish<T>{.sums = {sums, static_cast<std::size_t>(count)},
-                       .report = report,
-                       .scale = reinterpret_cast<const LossScaleState*>(scale)};
-}
-
 /// With --exact-sums partials are whole numbers, so that their sum is the same however gradients
 /// are cut into slices.
 [[nodiscard]] inline bool has_exact_partials(const KernelCall& call, std::string_view role) {
@@ -80,7 +51,7 @@ template <class T>
   const std::int64_t count = in.dim("input", 0);
   const auto* values = in.take<const T>("input", {count});
   auto* partial = in.take<float>("output", {1});
-  const std::span<std::byte> workspace = take_workspace_if_any(in);
+  const std::span<std::byte> workspace = in.workspace_if_any();
   MFSDP_TRY(in.result());
   return NormPartial<T>{.values = {values, static_cast<std::size_t>(count)},
                         .partial = partial,
@@ -92,7 +63,7 @@ template <class T>
   const std::int64_t count = in.dim("input", 0);
   const auto* values = in.take<const float>("input", {count});
   auto* partial = in.take<std::int64_t>("output", {1});
-  const std::span<std::byte> workspace = take_workspace_if_any(in);
+  const std::span<std::byte> workspace = in.workspace_if_any();
   MFSDP_TRY(in.result());
   return ExactNormPartial{.values = {values, static_cast<std::size_t>(count)},
                           .exponent = call.kernel->attribute(exact_attribute::grid_exponent),

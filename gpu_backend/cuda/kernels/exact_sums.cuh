@@ -5,7 +5,7 @@
 #include <cmath>
 #include <limits>
 
-#include "core/runtime/calls/pieces.hpp"
+#include "core/plan/kernels/pieces.hpp"
 #include "gpu_backend/cuda/kernels/device.cuh"
 #include "gpu_backend/cuda/kernels/exact_sums.hpp"
 

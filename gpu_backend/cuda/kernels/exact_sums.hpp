@@ -8,8 +8,8 @@
 #include <string_view>
 
 #include "core/base/error.hpp"
-#include "core/runtime/calls/norm.hpp"
-#include "core/runtime/calls/sums.hpp"
+#include "core/plan/kernels/norm.hpp"
+#include "core/plan/kernels/sums.hpp"
 #include "gpu_backend/cuda/kernels/exact_outlier.hpp"
 
 namespace mfsdp::cuda {

@@ -1,4 +1,4 @@
-// Routing to experts and rows in their order (core/runtime/calls/experts.hpp) on CUDA, for bf16,
+// Routing to experts and rows in their order (core/plan/kernels/experts.hpp) on CUDA, for bf16,
 // fp16 and fp32. What is queued goes to the stream; no result depends on which block ran first.
 #pragma once
 
@@ -7,7 +7,7 @@
 #include <cstdint>
 
 #include "core/base/error.hpp"
-#include "core/runtime/calls/experts.hpp"
+#include "core/plan/kernels/experts.hpp"
 #include "gpu_backend/cuda/kernels/exact_outlier.hpp"
 
 namespace mfsdp::cuda {

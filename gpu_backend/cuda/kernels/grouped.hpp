@@ -14,7 +14,7 @@
 #include <type_traits>
 
 #include "core/base/error.hpp"
-#include "core/runtime/calls/experts.hpp"
+#include "core/plan/kernels/experts.hpp"
 #include "gpu_backend/cuda/kernels/exact_outlier.hpp"
 
 namespace mfsdp::cuda {

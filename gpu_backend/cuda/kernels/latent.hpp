@@ -1,12 +1,12 @@
-// What latent attention has beside others (core/runtime/calls/attention.hpp, norm.hpp) on CUDA, for
+// What latent attention has beside others (core/plan/kernels/attention.hpp, norm.hpp) on CUDA, for
 // bf16, fp16 and fp32.
 #pragma once
 
 #include <cuda_runtime.h>
 
 #include "core/base/error.hpp"
-#include "core/runtime/calls/attention.hpp"
-#include "core/runtime/calls/norm.hpp"
+#include "core/plan/kernels/attention.hpp"
+#include "core/plan/kernels/norm.hpp"
 #include "gpu_backend/cuda/kernels/exact_outlier.hpp"
 
 namespace mfsdp::cuda {

@@ -4,7 +4,7 @@
 #include <cuda_runtime.h>
 
 #include "core/base/error.hpp"
-#include "core/runtime/calls/attention.hpp"
+#include "core/plan/kernels/attention.hpp"
 
 namespace mfsdp::cuda {
 

@@ -1,7 +1,7 @@
 // Device code of rotary position embedding: heads in pairs of elements, and how those turn.
 #pragma once
 
-#include "core/runtime/calls/rope.hpp"
+#include "core/plan/kernels/rope.hpp"
 #include "gpu_backend/cuda/kernels/device.cuh"
 
 namespace mfsdp::cuda {

@@ -1,11 +1,11 @@
-// Sinks of attention's heads (core/runtime/calls/attention.hpp) on CUDA, for bf16, fp16 and fp32:
+// Sinks of attention's heads (core/plan/kernels/attention.hpp) on CUDA, for bf16, fp16 and fp32:
 // they change what any attention has made, and need nothing of it.
 #pragma once
 
 #include <cuda_runtime.h>
 
 #include "core/base/error.hpp"
-#include "core/runtime/calls/attention.hpp"
+#include "core/plan/kernels/attention.hpp"
 
 namespace mfsdp::cuda {
 

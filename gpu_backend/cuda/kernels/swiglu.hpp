@@ -5,7 +5,7 @@
 #include <cuda_runtime.h>
 
 #include "core/base/error.hpp"
-#include "core/runtime/calls/swiglu.hpp"
+#include "core/plan/kernels/swiglu.hpp"
 
 namespace mfsdp::cuda {
 

@@ -8,7 +8,7 @@
 #include <cuda_runtime.h>
 
 #include "core/base/error.hpp"
-#include "core/runtime/calls/tokens.hpp"
+#include "core/plan/kernels/tokens.hpp"
 #include "gpu_backend/cuda/kernels/exact_outlier.hpp"
 
 namespace mfsdp::cuda {

@@ -20,7 +20,7 @@
 
 #include "core/base/error.hpp"
 #include "core/plan/attention_choice.hpp"
-#include "core/runtime/calls/attention.hpp"
+#include "core/plan/kernels/attention.hpp"
 
 namespace mfsdp::cuda {
 

@@ -13,6 +13,7 @@
 #include "core/cli/format.hpp"
 #include "core/cli/help.hpp"
 #include "core/plan/plan_json.hpp"
+#include "core/plan/transport.hpp"
 #include "gpu_backend/cuda/cuda_backend.hpp"
 #include "gpu_backend/launch/rendezvous.hpp"
 #include "gpu_backend/launch/watchdog.hpp"
@@ -149,9 +150,10 @@ class CudaRun final : public RankMachine {
 };
 
 Result<void> CudaRun::open() {
-  const bool windows = std::ranges::any_of(
-      inputs_.program.communicators,
-      [](const Communicator& communicator) { return communicator.transport != Transport::nccl; });
+  const bool windows =
+      std::ranges::any_of(inputs_.program.communicators, [](const Communicator& communicator) {
+        return traits_of(communicator.transport).uses_windows;
+      });
   cuda::set_environment(windows);  // while the process has one thread
   if (inputs_.launch.supervised) {
     MFSDP_LET(watchdog, Watchdog::attach(*inputs_.launch.supervised));

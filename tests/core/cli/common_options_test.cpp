@@ -2,20 +2,26 @@
 
 #include <gtest/gtest.h>
 
-#include "core/cli/sim_options.hpp"
-
 namespace mfsdp {
 namespace {
 
-CommonOptions parsed(std::vector<std::string> args) {
-  args.insert(args.begin(), {"--model", "llama_nano"});
-  const auto options = parse_sim_options(args);
-  EXPECT_TRUE(options) << options.error().message();
-  return options ? options->common : CommonOptions{};
+Result<CommonOptions> parse_common(const std::vector<std::string>& args) {
+  CommonOptions options;
+  const std::vector<FlagGroup> groups = common_flags(options);
+  MFSDP_LET(given, parse_flags(groups, args));
+  options.notes = notes_on(groups, given);
+  MFSDP_TRY(check_common(options, groups, given));
+  return options;
 }
 
-std::string sim_error_of(const std::vector<std::string>& args) {
-  const auto options = parse_sim_options(args);
+CommonOptions parsed(const std::vector<std::string>& args) {
+  const auto options = parse_common(args);
+  EXPECT_TRUE(options) << options.error().message();
+  return options.value_or(CommonOptions{});
+}
+
+std::string common_error_of(const std::vector<std::string>& args) {
+  const auto options = parse_common(args);
   return options ? "no error" : options.error().message();
 }
 
@@ -54,19 +60,19 @@ TEST(CommonOptions, StrategiesByNameAndStage) {
   EXPECT_EQ(parsed({"--strategy", "optim"}).config.strategy, Strategy::optim);
   EXPECT_EQ(parsed({"--outer-strategy", "optim", "--outer-dp", "2"}).config.outer_strategy,
             Strategy::optim);
-  EXPECT_EQ(sim_error_of({"--strategy", "4"}),
+  EXPECT_EQ(common_error_of({"--strategy", "4"}),
             "--strategy: '4' is not one of no_shard, optim, optim_grads or optim_grads_params, nor "
             "0 to 3, zero0 to zero3, ddp, fsdp, full_shard, shard_grad_op, hsdp or hfsdp");
-  EXPECT_EQ(sim_error_of({"--outer-strategy", "3"}),
+  EXPECT_EQ(common_error_of({"--outer-strategy", "3"}),
             "--outer-strategy: '3' is not one of no_shard (HSDP) or optim (HFSDP)");
 }
 
 TEST(CommonOptions, HybridStrategiesAskForTheirGroups) {
-  EXPECT_EQ(sim_error_of({"--model", "x", "--strategy", "hsdp"}),
+  EXPECT_EQ(common_error_of({"--model", "x", "--strategy", "hsdp"}),
             "--strategy: hsdp needs --outer-dp, the number of groups that replicate: the number of "
             "nodes, where each node is a group");
-  EXPECT_EQ(sim_error_of({"--model", "x", "--strategy", "hfsdp", "--outer-dp", "2",
-                          "--outer-strategy", "no_shard"}),
+  EXPECT_EQ(common_error_of({"--model", "x", "--strategy", "hfsdp", "--outer-dp", "2",
+                             "--outer-strategy", "no_shard"}),
             "--outer-strategy: no_shard contradicts --strategy hfsdp");
   EXPECT_EQ(parsed({"--strategy", "hsdp", "--outer-dp", "2"}).config.outer_strategy,
             Strategy::no_shard);
@@ -80,15 +86,8 @@ TEST(CommonOptions, HybridStrategiesAskForTheirGroups) {
 TEST(CommonOptions, LengthsAndCountsInWords) {
   EXPECT_EQ(parsed({"--seq-len", "8k"}).seq_len, 8192);
   EXPECT_EQ(parsed({"--seq-len", "128K"}).seq_len, 131072);
-  EXPECT_EQ(sim_error_of({"--seq-len", "99m"}),
+  EXPECT_EQ(common_error_of({"--seq-len", "99m"}),
             "--seq-len: '103809024' is not in the range from 1 to 16777216");
-  const auto tokens = [](const char* text) {
-    return parse_sim_options({"--model", "x", "--tokens", text})->tokens;
-  };
-  EXPECT_EQ(tokens("15T"), 15'000'000'000'000);
-  EXPECT_EQ(tokens("1e12"), 1'000'000'000'000);
-  EXPECT_EQ(sim_error_of({"--model", "x", "--tokens", "0"}),
-            "--tokens: '0' is not a number of tokens such as 15T, 300B, 1e12 or 1000000000");
 }
 
 TEST(CommonOptions, TheLastOfARepeatedFlagCountsAndIsNoted) {
@@ -97,29 +96,24 @@ TEST(CommonOptions, TheLastOfARepeatedFlagCountsAndIsNoted) {
   EXPECT_EQ(o.gpus, 16);
   EXPECT_EQ(o.config.frozen, (std::vector<std::string>{"a", "b"}));
   EXPECT_EQ(o.notes, (std::vector<std::string>{"--gpus is given 3 times; the last one counts"}));
-  const auto priced = parse_sim_options(
-      {"--model", "x", "--tokens", "1T", "--price", "h100=2", "--price", "h100=3"});
-  ASSERT_TRUE(priced);
-  ASSERT_EQ(priced->prices.size(), 1u);
-  EXPECT_EQ(priced->prices[0].price, (Rational{3, 1}));
 }
 
 TEST(CommonOptions, WorldSizeIsGpus) {
   EXPECT_EQ(parsed({"--world-size", "64"}).gpus, 64);
   EXPECT_EQ(parsed({"--world-size", "64", "--gpus", "64"}).gpus, 64);
-  EXPECT_EQ(sim_error_of({"--gpus", "8", "--world-size", "16"}),
+  EXPECT_EQ(common_error_of({"--gpus", "8", "--world-size", "16"}),
             "--world-size: 16 contradicts --gpus 8; they mean the same");
 }
 
 TEST(CommonOptions, Recompute) {
   EXPECT_EQ(parsed({"--recompute", "full:4"}).config.recompute,
             (RecomputePolicy{.kind = Recompute::full, .full_blocks = 4}));
-  EXPECT_EQ(parsed({"--recompute", "none"}).config.recompute.kind, Recompute::none);
+  EXPECT_EQ(parsed({"--recompute", "None"}).config.recompute.kind, Recompute::none);
   for (const char* wrong : {"full:", "full:0", "full:-1", "full:x"})
-    EXPECT_EQ(sim_error_of({"--recompute", wrong}),
+    EXPECT_EQ(common_error_of({"--recompute", wrong}),
               "--recompute: '" + std::string(wrong) +
                   "': the K of full:K must be a whole number of blocks, 1 or more");
-  EXPECT_EQ(sim_error_of({"--recompute", "all"}),
+  EXPECT_EQ(common_error_of({"--recompute", "all"}),
             "--recompute: 'all' is not one of none, selective, full or full:K; full recomputes "
             "whole blocks, selective their norms and activations");
 }
@@ -130,15 +124,15 @@ TEST(CommonOptions, ClipIsExact) {
   EXPECT_EQ(parsed({"--clip", "0.12345678901234567"}).config.clip,  // 18 digits
             (Rational{12345678901234567, 100000000000000000}));
   for (const char* wrong : {"-1", "nan", "1e99", "1e-30", "one"})
-    EXPECT_EQ(sim_error_of({"--clip", wrong}),
+    EXPECT_EQ(common_error_of({"--clip", wrong}),
               "--clip: '" + std::string(wrong) +
                   "' is not a number of 0 (no clipping) or more with at most 18 digits (written "
                   "without an exponent)");
 }
 
 TEST(CommonOptions, DtypesAreFloats) {
-  EXPECT_EQ(parsed({"--reduce-dtype", "bf16"}).config.reduce_dtype, DType::bf16);
-  EXPECT_EQ(sim_error_of({"--param-dtype", "int32"}),
+  EXPECT_EQ(parsed({"--reduce-dtype", "BF16"}).config.reduce_dtype, DType::bf16);
+  EXPECT_EQ(common_error_of({"--param-dtype", "int32"}),
             "--param-dtype: 'int32' is not one of bf16, fp16, fp32 or fp64");
 }
 
@@ -147,28 +141,22 @@ TEST(CommonOptions, FreezeIsAListAndRepeats) {
             (std::vector<std::string>{"embed", "norm", "head"}));
   for (const char* wrong : {",", "a,,b", "a,"})
     EXPECT_EQ(
-        sim_error_of({"--freeze", wrong}),
+        common_error_of({"--freeze", wrong}),
         "--freeze: '" + std::string(wrong) + "' is not a comma list of parts of parameter names");
 }
 
 TEST(CommonOptions, Contradictions) {
-  EXPECT_EQ(sim_error_of({"--plan", "p.json", "--model", "x"}),
+  EXPECT_EQ(common_error_of({"--plan", "p.json", "--model", "x"}),
             "--model: contradicts --plan, whose file decides it");
-  EXPECT_EQ(sim_error_of({"--plan", "p.json", "--strategy", "1"}),
+  EXPECT_EQ(common_error_of({"--plan", "p.json", "--strategy", "1"}),
             "--strategy: contradicts --plan, whose file decides it");
-  EXPECT_EQ(sim_error_of({"--plan", "p.json", "--gpu", "h200"}), "no error");
-  EXPECT_EQ(sim_error_of({"--model", "x", "--no-save", "--db", "a"}),
+  EXPECT_EQ(common_error_of({"--plan", "p.json", "--gpu", "h200"}), "no error");
+  EXPECT_EQ(common_error_of({"--model", "x", "--no-save", "--db", "a"}),
             "--no-save: contradicts --db");
-  EXPECT_EQ(sim_error_of({"--model", "x", "--gpu", "h200", "--cluster", "c.toml"}),
+  EXPECT_EQ(common_error_of({"--model", "x", "--gpu", "h200", "--cluster", "c.toml"}),
             "--cluster: contradicts --gpu; the cluster's file names its GPU");
-  EXPECT_EQ(sim_error_of({"--plan", "p.json", "--cluster", "c.toml"}), "no error");
-  EXPECT_EQ(sim_error_of({"--model", "x", "--outer-strategy", "no_shard"}), "no error");
-  EXPECT_EQ(sim_error_of({"--model", "x", "--explain", "memory", "--output", "csv"}),
-            "--explain: contradicts --output csv; explanations are text");
-  EXPECT_EQ(sim_error_of({}),
-            "--model: is missing: name a model (--list-models), a config.json or a --plan");
-  EXPECT_EQ(sim_error_of({"--list-models"}), "no error");
-  EXPECT_EQ(sim_error_of({"--help"}), "no error");
+  EXPECT_EQ(common_error_of({"--plan", "p.json", "--cluster", "c.toml"}), "no error");
+  EXPECT_EQ(common_error_of({"--model", "x", "--outer-strategy", "no_shard"}), "no error");
 }
 
 TEST(CommonOptions, ErrorsNameTheFlagThatWasGiven) {

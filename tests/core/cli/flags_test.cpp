@@ -157,6 +157,13 @@ TEST(Flags, ChoicesAreListed) {
             "--strategy: 'zero3' is not one of no_shard, optim, optim_grads or optim_grads_params");
 }
 
+TEST(Flags, ChoicesMayHaveLettersOfAnyCase) {
+  Parsed parsed;
+  EXPECT_TRUE(parse_flags(groups_of(parsed), {"--strategy", "Optim_Grads"}));
+  EXPECT_EQ(parsed.strategy, Strategy::optim_grads);
+  EXPECT_EQ(parse_choice<EngineKind>("MFSDP1", "--engine"), EngineKind::megatron_fsdp_v1);
+}
+
 TEST(Flags, TextMustBeUtf8ButPathsNeedNot) {
   EXPECT_EQ(error_of({"--model", "\xff"}), "--model: '?' is not UTF-8");
   EXPECT_EQ(error_of({"--db", "\xff"}), "no error");

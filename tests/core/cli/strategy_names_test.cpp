@@ -36,7 +36,7 @@ TEST(StrategyNames, EnginesAreNoStrategies) {
   for (const Case& each : {Case{"fsdp2", "--engine fsdp2", "optim_grads_params"},
                            Case{"FSDP-2", "--engine fsdp2", "optim_grads_params"},
                            Case{"torchtitan", "--engine fsdp2-compile-loss", "optim_grads_params"},
-                           Case{"megatron_fsdp", "--engine mfsdp1", "optim_grads_params"},
+                           Case{"megatron_fsdp", "--engine megatron-fsdp-v1", "optim_grads_params"},
                            Case{"megatron", "--engine mcore", "--strategy optim"},
                            Case{"DeepSpeed", "not predicted", "zero3"},
                            Case{"fsdp2-compile", "--engine fsdp2-compile", "optim_grads_params"},

@@ -16,7 +16,7 @@ std::span<const std::byte> bytes_of(const std::string& text) {
   return std::as_bytes(std::span(text));
 }
 
-/// Length, header, and that many bytes of data.
+/// Length, header, and `data` bytes of data.
 std::string file(const std::string& header, std::size_t data) {
   const std::uint64_t length = header.size();
   return std::string(reinterpret_cast<const char*>(&length), 8) + header + std::string(data, 'x');
@@ -61,9 +61,9 @@ TEST(Safetensors, AFileWithoutTensorsIsOne) { EXPECT_EQ(error_of(file("{}", 0)),
 TEST(Safetensors, RefusesHeadersThatAreNone) {
   EXPECT_EQ(error_of("1234567"), "f: expected safetensors, got a file of 7 bytes");
   EXPECT_EQ(error_of(file("{}", 0).substr(0, 9)),
-            "f: expected a safetensors header of 2 bytes, the file ends 1 bytes behind its length");
+            "f: expected a safetensors header of 2 bytes, the file ends 1 bytes after its length");
   EXPECT_EQ(error_of(std::string(8, '\xff')),
-            "f: expected a safetensors header of at most 100000000 bytes, its length says "
+            "f: expected a safetensors header of at most 100000000 bytes, its length is "
             "18446744073709551615");
   EXPECT_EQ(error_of(file("", 3)), "f: expected a safetensors header, which begins with {");
   EXPECT_EQ(error_of(file(" {}", 0)), "f: expected a safetensors header, which begins with {");

@@ -47,8 +47,8 @@ bool meet(const AllocationItem& a, const AllocationItem& b) {
   return false;
 }
 
-/// Slow and obvious: every pair of items, and the sum at every position. Says what is wrong, or
-/// nothing.
+/// Slow and obvious: every pair of items, and the sum at every position. Returns the mistake, if
+/// any.
 std::string fault_of(const AllocationProblem& problem, const Allocation& allocation) {
   if (allocation.offsets.size() != problem.items.size()) return "one offset per item expected";
   const std::int64_t height = allocation.height.value;
@@ -241,7 +241,7 @@ bool live_items_share_bytes(const AllocationProblem& problem, const Allocation& 
 // Every search over orders of ten thousand layers would take hours: it has to stop, and what it
 // falls back to has to be as good. The second kind is a chain, on which the skyline alone is lost.
 TEST(Allocation, TenThousandLayersStayWithinTwoPercentOfTheBound) {
-  constexpr int kLayers = test::kThinner > 1 ? 1'000 : 10'000;
+  constexpr int kLayers = test::kOneCase ? 1'000 : 10'000;
   const std::map<std::string, AllocationProblem> cases{
       {"activations", test::activations(kLayers)},
       {"gathered", test::gathered(kLayers, 2, 1050673152, 436224000, 1050681344)}};

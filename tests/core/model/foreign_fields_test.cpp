@@ -1,4 +1,4 @@
-// What a config.json has decides: over sets of keys in the form of public files.
+// The fields of a config.json decide whether it is read: for sets of keys as in public files.
 #include "core/model/foreign_fields.hpp"
 
 #include <fmt/format.h>
@@ -82,7 +82,7 @@ TEST(ForeignFields, RefuseWithNameAndValueWhatChangesTheComputation) {
     std::string_view what;
   };
   const std::vector<Case> cases{
-      {"num_loops", 4, "layers that run several times"},
+      {"num_loops", 4, "looped layers"},
       {"norm_type", "layernorm", "other norms"},
       {"hybrid_override_pattern", "M-M*", "layers of several kinds"},
       {"layers_block_type", {"attention", "mamba"}, "layers of several kinds"},
@@ -91,7 +91,7 @@ TEST(ForeignFields, RefuseWithNameAndValueWhatChangesTheComputation) {
       {"attn_type_list", {1, 0}, "linear attention"},
       {"num_experts", 8, "experts of this model_type"},
       {"kv_lora_rank", 512, "multi-head latent attention"},
-      {"index_topk", 2048, "attention to chosen tokens"},
+      {"index_topk", 2048, "sparse attention"},
       {"scoring_func", "sigmoid", "another routing of experts"},
       {"use_qk_norm", true, "norms of queries and keys"},
       {"attn_output_gate", true, "gated attention"},
@@ -133,7 +133,7 @@ TEST(ForeignFields, AreFineWhereTheirValueChangesNothing) {
                                   {"vision_config", nullptr},
                                   {"mtp_layers", 0}});
   EXPECT_EQ(config_error(config), "none");
-  EXPECT_THAT(notes_of(config), ElementsAre("fields that are not known here were passed over: "
+  EXPECT_THAT(notes_of(config), ElementsAre("unknown fields were ignored: "
                                             "mtp_layers"));
 }
 
@@ -142,8 +142,7 @@ TEST(ForeignFields, AreRefusedTogether) {
       config_error(llama_with({{"alibi", true}, {"norm_type", "layernorm"}, {"num_loops", 2}})),
       "c: alibi: expected none (not modelled: other positions than RoPE; "
       "docs/reference/limits.md), "
-      "got true; nor norm_type \"layernorm\" (other norms), num_loops 2 (layers that run "
-      "several times)");
+      "got true; nor norm_type \"layernorm\" (other norms), num_loops 2 (looped layers)");
 }
 
 TEST(ForeignFields, HarmlessOnesAreNotMentioned) {
@@ -171,7 +170,7 @@ TEST(ForeignFields, OthersAreNamedAsPassedOver) {
                    {"empty", nullptr},
                    {"rope_scaling",
                     {{"rope_type", "linear"}, {"factor", 2.0}, {"mrope_section", {16, 24, 24}}}}})),
-              ElementsAre("fields that are not known here were passed over: my_field, "
+              ElementsAre("unknown fields were ignored: my_field, "
                           "rope_scaling.mrope_section, time_step_limit"));
   Json many = llama_with(Json::object());
   for (int i = 0; i < 20; ++i) many[fmt::format("z{:02}", i)] = i;
@@ -217,7 +216,7 @@ TEST(OtherTypes, AreReadAsTheClassThatTheyName) {
   EXPECT_THAT(notes_of(kimi),
               ElementsAre("model_type \"kimi_k2\" is read as deepseek_v3, whose class "
                           "DeepseekV3ForCausalLM the file names",
-                          "fields that are not known here were passed over: aux_loss_alpha"));
+                          "unknown fields were ignored: aux_loss_alpha"));
   Json deepseek = kimi;
   deepseek["model_type"] = "deepseek_v3";
   EXPECT_EQ(read_hf_config(kimi.dump(), "c")->shape, read_hf_config(deepseek.dump(), "c")->shape);
@@ -228,7 +227,7 @@ TEST(OtherTypes, AreReadAsTheClassThatTheyName) {
   EXPECT_EQ(
       config_error(llama_with(
           {{"model_type", "my_llama"}, {"architectures", {"LlamaForCausalLM"}}, {"num_loops", 2}})),
-      "c: num_loops: expected none (not modelled: layers that run several times; "
+      "c: num_loops: expected none (not modelled: looped layers; "
       "docs/reference/limits.md), got 2");
 }
 
@@ -284,7 +283,7 @@ TEST(OtherTypes, AreRefusedForWhatTheFileHas) {
                              HasSubstr("(docs/reference/limits.md)")));
     for (const std::string_view reason : each.reasons) EXPECT_THAT(error, HasSubstr(reason));
   }
-  // What one of the families has is no reason beside what none has.
+  // A field that one of the families has is not a reason when there is one that none has.
   EXPECT_THAT(config_error(cases.front().config), Not(HasSubstr("num_local_experts")));
 }
 
@@ -316,7 +315,7 @@ TEST(NotModelledNames, OneBeginningIsNotOneModel) {
             {"MiniMaxAI/MiniMax-M2", "experts routed by sigmoids"},
             {"moonshotai/Kimi-Linear-48B-A3B-Base", "linear attention"},
             {"nvidia/Nemotron-H-8B-Base-8K", "state-space layers"},
-            {"tiiuae/falcon-7b", "attention beside the MLP"},
+            {"tiiuae/falcon-7b", "attention in parallel with the MLP"},
             {"tiiuae/Falcon-H1-7B-Base", "state-space layers"},
             {"databricks/dbrx-base", "layer norms"}}})
     EXPECT_THAT(std::string(what_is_not_modelled(name).value_or("")), HasSubstr(std::string(what)))

@@ -152,8 +152,8 @@ TEST(HfAttention, EverySixthLayerOfGemma3SeesAllByAnotherTheta) {
 
 TEST(HfAttention, FamiliesWithoutCapsRefuseThem) {
   EXPECT_EQ(refusal_of(attention_config("llama", {{"attn_logit_softcapping", 50.0}})),
-            "config.json: attn_logit_softcapping: expected none (not modelled: soft caps of scores "
-            "or logits; docs/reference/limits.md), got 50.0");
+            "config.json: attn_logit_softcapping: expected none (not modelled: logit softcaps; "
+            "docs/reference/limits.md), got 50.0");
 }
 
 // ---- RoPE --------------------------------------------------------------------------------------

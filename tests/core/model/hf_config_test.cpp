@@ -90,7 +90,7 @@ TEST(HfConfig, ReadsGpt2ByItsOwnNames) {
   expected.layers = 12;
   expected.heads = expected.kv_heads = 12;
   expected.head_dim = 64;        // 768 / 12
-  expected.intermediate = 3072;  // 4 * 768, where n_inner says nothing
+  expected.intermediate = 3072;  // 4 * 768, as n_inner is absent
   expected.max_seq_len = 1024;
   expected.tied_embeddings = expected.qkv_bias = expected.fused_weights = true;
   expected.activation = Activation::gelu_tanh;
@@ -107,10 +107,10 @@ TEST(HfConfig, ReadsGpt2ByItsOwnNames) {
   EXPECT_EQ(error_of(with("n_embd", "", text)),
             "config.json: n_embd: expected an integer from 1 to 2147483647, got nothing");
   EXPECT_EQ(error_of(with("scale_attn_weights", "false", text)),
-            "config.json: scale_attn_weights: expected true (scores that are not scaled are not "
+            "config.json: scale_attn_weights: expected true (unscaled attention logits are not "
             "modelled), got false");
   EXPECT_EQ(error_of(with("rope_theta", "5000", text)),
-            "config.json: family gpt2: expected no RoPE, and nothing said of it");
+            "config.json: family gpt2: expected no RoPE and no settings of it");
 }
 
 TEST(HfConfig, ReadsOlmo2) {
@@ -219,7 +219,7 @@ INSTANTIATE_TEST_SUITE_P(
         BadField{"num_key_value_heads", "64",
                  "num_key_value_heads: expected an integer from 1 to 32, got 64"},
         BadField{"head_dim", "127",
-                 "head_dim: expected an even number (RoPE turns pairs), got 127"}));
+                 "head_dim: expected an even number (RoPE rotates pairs), got 127"}));
 
 const std::string kTypes =
     "model_type: expected deepseek_v2, deepseek_v3, gemma, gemma2, gemma3_text, gpt2, gpt_oss, "
@@ -232,8 +232,8 @@ INSTANTIATE_TEST_SUITE_P(
     testing::Values(
         BadField{"model_type", "", kTypes + "got nothing"},
         BadField{"model_type", "\"dbrx\"",
-                 "model_type: \"dbrx\" is not modelled: its class has layer norms, and queries, "
-                 "keys and values that are cut off (docs/reference/limits.md)"},
+                 "model_type: \"dbrx\" is not modelled: its class has layer norms, and clipped "
+                 "queries, keys and values (docs/reference/limits.md)"},
         BadField{"model_type", "7", kTypes + "got 7"},
         BadField{"model_type", "\"qwen2\\n\\u001b[31m\"",  // stays on one line, no escape codes
                  "model_type: \"qwen2\\n\\u001b[31m\" is not known, and what its class computes "
@@ -271,12 +271,12 @@ INSTANTIATE_TEST_SUITE_P(
                  "residual_multiplier: expected none (not modelled: scaled activations; "
                  "docs/reference/limits.md), got 0.22"},
         BadField{"is_causal", "false",
-                 "is_causal: expected true (attention to later tokens is not modelled), got false"},
+                 "is_causal: expected true (bidirectional attention is not modelled), got false"},
         BadField{"architectures", R"(["LlamaForSequenceClassification"])",
                  "architectures: expected a class ...ForCausalLM (other heads are not modelled), "
                  "got [\"LlamaForSequenceClassification\"]"},
         BadField{"partial_rotary_factor", "0.5",
-                 "partial_rotary_factor: expected 1 (RoPE turns whole heads), got 0.5"}));
+                 "partial_rotary_factor: expected 1 (RoPE rotates whole heads), got 0.5"}));
 
 INSTANTIATE_TEST_SUITE_P(
     Numbers, BadFields,
@@ -325,7 +325,7 @@ TEST(HfConfig, NamesTheFieldThatMakesTooManyParameters) {
       error_of(with("moe_intermediate_size", "2147483647",
                     with("n_shared_experts", "0", with("n_routed_experts", "512", deepseek_v3())))),
       "config.json: moe_intermediate_size: expected fewer than 2^53 parameters in all");
-  // Mixtral's experts are as wide as intermediate_size says.
+  // Mixtral's experts have the width intermediate_size.
   EXPECT_EQ(
       error_of(with("intermediate_size", "2147483647",
                     with("num_experts_per_tok", "2",

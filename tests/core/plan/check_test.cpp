@@ -9,7 +9,7 @@
 namespace mfsdp {
 namespace {
 
-/// What check_structure says of the tiny program after an edit.
+/// The error of check_structure for the tiny program after an edit.
 std::string complaint(const std::function<void(Program&)>& edit) {
   Program program = test::tiny_program();
   edit(program);
@@ -147,14 +147,14 @@ TEST(CheckStructure, RefusesCommunicatorsWithAnAxisTwice) {
               p.communicators[0].axes = {Axis::dp_shard, Axis::dp_shard};
               p.communicators[0].size = 4;
             }),
-            "communicators[0].axes[0]: dp_shard stands here twice");
+            "communicators[0].axes[0]: dp_shard is repeated");
   // An axis of one rank counts for nothing.
   EXPECT_EQ(
       complaint([](Program& p) { p.communicators[0].axes = {Axis::dp_outer, Axis::dp_shard}; }),
       "");
 }
 
-/// What is said of the first parameter of the tiny program, the embedding's, after an edit.
+/// The error for the first parameter of the tiny program, the embedding's, after an edit.
 std::string complaint_of_parameter(const std::function<void(PlacedParameter&)>& edit) {
   return complaint([&](Program& p) { edit(p.groups[0].parameters[0]); });
 }
@@ -184,8 +184,9 @@ TEST(CheckStructure, RefusesRenamedParametersThatAreNotTrainedAsConfigured) {
   };
   EXPECT_EQ(renamed([](Program&) {}), "");
   const std::string name = test::tiny_program().groups[0].parameters[0].name;
-  EXPECT_EQ(renamed([&](Program& program) { program.config.frozen = {name}; }),
-            "groups[0].requires_grad: expected false of 'my." + name + "', as config.freeze says");
+  EXPECT_EQ(
+      renamed([&](Program& program) { program.config.frozen = {name}; }),
+      "groups[0].requires_grad: expected false of 'my." + name + "', as config.freeze has it");
   EXPECT_EQ(renamed([](Program& program) { program.groups[0].parameters[0].decay ^= true; }),
             "groups[0].parameters[0].decay: expected true of 'my." + name + "', got false");
   // With other roles it is another model, of which nothing is configured.
@@ -231,7 +232,7 @@ TEST(CheckStructure, RefusesAParameterTwiceAndGroupsThatAreFrozenOtherwise) {
               p.groups[0].optimizer.reset();
             }),
             "groups[0].requires_grad: expected true of '" +
-                test::tiny_program().groups[0].parameters[0].name + "', as config.freeze says");
+                test::tiny_program().groups[0].parameters[0].name + "', as config.freeze has it");
 }
 
 TEST(CheckStructure, RefusesAnOptimizerWithoutGradientsAndGradientsWithoutOne) {
@@ -307,7 +308,7 @@ TEST(CheckStructure, RefusesSizesThatOverflow) {
             "bits");
 }
 
-/// What no tool computes is no plan: not even where a label is all that differs.
+/// Plans that no tool computes are refused, even if only a label differs.
 TEST(CheckStructure, RefusesAxesThatHaveNoMeaning) {
   const auto renamed = [](Axis axis) {
     return complaint([axis](Program& p) {
@@ -320,9 +321,10 @@ TEST(CheckStructure, RefusesAxesThatHaveNoMeaning) {
     });
   };
   for (const Axis axis : {Axis::cp, Axis::tp})
-    EXPECT_EQ(renamed(axis), "config.mesh.dense[0].axis: " + std::string(to_string(axis)) +
-                                 " is planned, predicted and run by no tool so far: expected axes "
-                                 "of pp, dp_outer and dp_shard");
+    EXPECT_EQ(renamed(axis),
+              "config.mesh.dense[0].axis: " + std::string(to_string(axis)) +
+                  " is not planned, predicted or run by any tool so far: expected axes "
+                  "of pp, dp_outer and dp_shard");
   EXPECT_EQ(renamed(Axis::pp),
             "classes: expected one for each of the 2 stages on pp of config.mesh, at its index, "
             "with a plan of its own");
@@ -340,7 +342,7 @@ TEST(CheckStructure, RefusesClassesThatShareRanks) {
   EXPECT_EQ(with_classes({at(0)}), "classes: hold 1 ranks where config.mesh has 2");
   // Without a place each of them would be all of the mesh.
   EXPECT_EQ(with_classes({{.role = "a", .ranks = 1}, {.role = "b", .ranks = 1}}),
-            "classes[0].ranks: expected the 2 that lie there, got 1");
+            "classes[0].ranks: expected 2 by its place in the mesh, got 1");
   EXPECT_EQ(with_classes({{.role = "a", .ranks = 2}, {.role = "b", .ranks = 2}}),
             "classes[1].at: shares ranks with class 0");
 }
@@ -399,7 +401,7 @@ TEST(CheckStructure, RefusesALimitOfTheNormThatNoFlagCanSay) {
             "at most 18 digits, got 9223372036854775807/9223372036854775806");
 }
 
-/// Rows lie in a group as config.layout says.
+/// Rows are placed in a group by config.layout.
 TEST(CheckStructure, RefusesGroupsThatAreLaidOutOtherwise) {
   for (const LayoutRule made : {LayoutRule::packed, LayoutRule::megatron_fsdp}) {
     Program program = test::tiny_program();

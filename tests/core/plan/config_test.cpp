@@ -187,8 +187,8 @@ INSTANTIATE_TEST_SUITE_P(
                c.optimizer = Optimizer::muon;
                c.reduce = Transport::copy_engine;
              },
-             "--reduce: expected nccl with --optimizer muon: directions travel on the same "
-             "communicators and lie in no window"},
+             "--reduce: expected nccl with --optimizer muon: directions use the same "
+             "communicators and are not in registered memory"},
         Case{"sums_in_place",
              [](PlanConfig& c) {
                c.strategy = Strategy::optim;
@@ -272,9 +272,9 @@ INSTANTIATE_TEST_SUITE_P(
         Case{"frozen_all", [](PlanConfig& c) { c.frozen = {"model.", "lm_head"}; },
              "--freeze: expected at least one parameter to stay trainable, got none"},
         Case{"alpha_without_rank", [](PlanConfig& c) { c.lora_alpha = {8, 1}; },
-             "--lora-alpha: expected --lora-rank beside it: without there are no adapters"},
+             "--lora-alpha: expected --lora-rank too: without it there are no adapters"},
         Case{"targets_without_rank", [](PlanConfig& c) { c.lora_targets = {"q_proj"}; },
-             "--lora-targets: expected --lora-rank beside it: without there are no adapters"},
+             "--lora-targets: expected --lora-rank too: without it there are no adapters"},
         Case{"adapters_of_no_layer",
              [](PlanConfig& c) {
                c = with_lora(c);

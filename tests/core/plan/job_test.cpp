@@ -67,7 +67,7 @@ TEST(Job, RefusesRanksOfTwoClassesOrNone) {
   EXPECT_EQ(complaint([](Job& job) { job.programs[1].classes[0].at[0].index = 2; }),
             "classes[1].at[0].index: expected less than the 2 ranks on pp, got 2");
   EXPECT_EQ(complaint([](Job& job) { job.programs[1].classes[0].ranks = 3; }),
-            "classes[1].ranks: expected the 2 that lie there, got 3");
+            "classes[1].ranks: expected 2 by its place in the mesh, got 3");
   EXPECT_EQ(complaint([](Job& job) {
               for (Program& program : job.programs) program.config.mesh.resize(Axis::pp, 3);
             }),
@@ -91,7 +91,7 @@ TEST(Job, OtherToolsTakeOneClassAndOneMicrobatch) {
   const auto several = only_program(two_stages());
   ASSERT_FALSE(several);
   EXPECT_EQ(several.error().message(),
-            "classes: the plan has 2 classes of ranks, which mfsdp-verify alone takes so far");
+            "classes: the plan has 2 classes of ranks, which only mfsdp-verify accepts so far");
   Program turning = test::tiny_program();
   turning.events[0].instances = 2;
   EXPECT_TRUE(is_pipelined(turning));
@@ -108,7 +108,7 @@ TEST(Job, OfTwoListsOfPlansNoneIsGuessed) {
   const auto read = unchecked_job_from_json(text, "job.json");
   ASSERT_FALSE(read);
   EXPECT_EQ(read.error().message(),
-            "job.json: classes: expected no pools, buffers and plans at the top beside those of "
+            "job.json: classes: expected no pools, buffers and plans at the top besides those of "
             "classes");
 }
 

@@ -86,7 +86,7 @@ TEST(Mesh, ImpossibleGridsAreRefused) {
   EXPECT_EQ(complaint([](Mesh& m) { m.dense[1].size = 1; }),
             "mesh.dense[1].size: expected at least 2 (an axis of one rank is left out), got 1");
   EXPECT_EQ(complaint([](Mesh& m) { m.dense[1].axis = Axis::tp; }),
-            "mesh.dense[1].axis: tp stands here twice");
+            "mesh.dense[1].axis: tp is repeated");
   EXPECT_EQ(complaint([](Mesh& m) { m.dense[1].axis = Axis::ep; }),
             "mesh.dense[1].axis: ep is no axis of this grid");
   EXPECT_EQ(complaint([](Mesh& m) { std::swap(m.dense[2].axis, m.dense[3].axis); }),

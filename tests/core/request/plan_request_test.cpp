@@ -31,7 +31,7 @@ CommonOptions nano() {
   return options;
 }
 
-/// A cluster of so many GPUs, as a file.
+/// A cluster file with that number of GPUs.
 CommonOptions on_cluster(const ScratchFolder& folder, std::int64_t gpus) {
   CommonOptions options = nano();
   options.cluster = (folder / "c.toml").string();

@@ -6,9 +6,8 @@
 
 #include "core/recipe/recipe.hpp"
 #include "core/runtime/bound_plan.hpp"
-#include "core/runtime/calls/take_attention.hpp"
+#include "core/runtime/calls/call_reader.hpp"
 #include "core/runtime/calls/take_sums.hpp"
-#include "core/runtime/calls/take_tokens.hpp"
 #include "core/schedule/build.hpp"
 #include "tests/support/configurations.hpp"
 
@@ -21,12 +20,14 @@ std::span<std::byte> workspace_of(const Result<Call>& call) {
   return call ? call->workspace : std::span<std::byte>();
 }
 
-std::span<std::byte> taken_workspace(const KernelCall& call, const KernelSettings& settings) {
+std::span<std::byte> taken_workspace(const KernelCall& call) {
   using namespace kernels;
   switch (call.kernel->kind) {
-    case KernelKind::attention_forward: return workspace_of(take_attention_forward<Bf16>(call));
-    case KernelKind::attention_backward: return workspace_of(take_attention_backward<Bf16>(call));
-    case KernelKind::cross_entropy: return workspace_of(take_cross_entropy<Bf16>(call, settings));
+    case KernelKind::attention_forward:
+      return workspace_of(read_call<AttentionForward<Bf16>>(call));
+    case KernelKind::attention_backward:
+      return workspace_of(read_call<AttentionBackward<Bf16>>(call));
+    case KernelKind::cross_entropy: return workspace_of(read_call<CrossEntropy<Bf16>>(call));
     case KernelKind::norm_partial: return workspace_of(take_norm_partial<float>(call));
     default: ADD_FAILURE(); return {};
   }
@@ -34,8 +35,6 @@ std::span<std::byte> taken_workspace(const KernelCall& call, const KernelSetting
 
 TEST(Workspace, IsTakenFromThePlan) {
   const Program program = build_program(test::small_config(2, 1), {}).value();
-  KernelSettings settings;
-  settings.program = &program;
   PoolBases bases;
   std::vector<std::vector<std::byte>> memory;
   for (const Pool& pool : program.pools)
@@ -55,11 +54,11 @@ TEST(Workspace, IsTakenFromThePlan) {
       const auto* kernel = std::get_if<Kernel>(&op.op->body);
       if (kernel == nullptr || !expected.contains(kernel->kind)) continue;
       KernelCall call{.kernel = kernel, .operands = op.operands};
-      EXPECT_EQ(taken_workspace(call, settings).size(), expected.at(kernel->kind)) << op.op->name;
+      EXPECT_EQ(taken_workspace(call).size(), expected.at(kernel->kind)) << op.op->name;
       std::vector<OperandView> without = op.operands;
       std::erase_if(without, [](const OperandView& view) { return view.role == "workspace"; });
       call.operands = without;
-      EXPECT_TRUE(taken_workspace(call, settings).empty()) << op.op->name;
+      EXPECT_TRUE(taken_workspace(call).empty()) << op.op->name;
       ++seen[kernel->kind];
     }
   EXPECT_EQ(seen.size(), expected.size());

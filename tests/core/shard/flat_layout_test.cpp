@@ -200,7 +200,7 @@ TEST(PackedLayout, PadsModelsByLessThanTwoPercentUpTo16384Ranks) {
   for (const std::string& name : *names) {
     const ModelShape shape = load_model(name, models)->shape;
     for (const std::int64_t ranks : rank_counts()) {
-      if (test::kThinner > 1 && ranks != 16'384) continue;
+      if (test::kOneCase && ranks != 16'384) continue;
       const std::vector<Group> groups = groups_of(shape, ranks);
       const bool has_small_group = std::ranges::any_of(
           groups, [&](const Group& group) { return group.used_elements() < 512 * ranks; });

@@ -80,10 +80,10 @@ inline void set_schedule(PlanConfig& config, std::int64_t number) {
 }
 
 /// Every layout with five schedules: 340 combinations, which hold each of the 144 schedules twice.
-/// By default every seventh of them, under sanitizers every 41st.
+/// By default every seventh of them, under sanitizers three.
 inline std::vector<PlanConfig> combinations(const ModelShape& model) {
   constexpr std::int64_t schedules = 5;
-  const std::int64_t every = runs_all() ? 1 : kThinner > 1 ? 41 : 7;
+  const std::int64_t every = runs_all() ? 1 : kOneCase ? 113 : 7;
   std::vector<PlanConfig> all;
   std::int64_t number = 0;
   for (const PlanConfig& layout : layouts(model))

@@ -20,7 +20,7 @@
 
 namespace mfsdp::test {
 
-inline constexpr std::int64_t kFewSteps = kThinner > 1 ? 2 : 4;
+inline constexpr std::int64_t kFewSteps = kOneCase ? 2 : 4;
 
 inline std::int64_t steps() { return runs_all() ? 20 : kFewSteps; }
 

@@ -174,8 +174,10 @@ TEST(Equality, AdaptersTrainAlike) {
 
 /// Nano models of the other families; with MFSDP_EQUALITY=full on 60 combinations, else on six.
 TEST(Equality, OfFamilies) {
+  test::Sample sample;
   for (const Family family :
        {Family::gpt2, Family::olmo2, Family::olmoe, Family::gpt_oss, Family::deepseek}) {
+    if (!sample.takes_next()) continue;
     ModelShape model = test::nano().model;
     model.qkv_bias = model.qk_norm = true;
     test::make_family(model, family);
@@ -184,7 +186,7 @@ TEST(Equality, OfFamilies) {
     else if (model.experts != 0)
       model.router_aux_loss = {1, 10};
     std::vector<PlanConfig> configs = test::combinations(model);
-    const std::size_t wanted = test::runs_all() ? 60 : test::thinned(6);
+    const std::size_t wanted = test::runs_all() ? 60 : test::cases(6);
     std::vector<PlanConfig> some;
     for (std::size_t i = 0; i < wanted; ++i) some.push_back(configs[i * configs.size() / wanted]);
     const Skewed data(model.vocab, kGlobalBatch * steps(), true);

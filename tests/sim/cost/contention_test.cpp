@@ -147,14 +147,9 @@ TEST(Contention, CopiesAndCollectivesSlowEachOtherAsMeasured) {
   const Gpu h100 = testing_cost::cluster_of("h100", 2).gpu;
   for (const Transport transport : kTransports) {
     const std::vector<BesideRow> rows = rows_of("copy", transport);
-    const auto blocks = [&] {
-      switch (transport) {
-        case Transport::nccl: return 24.0;
-        case Transport::symmetric: return 9.0;
-        case Transport::copy_engine: break;
-      }
-      return 0.0;
-    }();
+    double blocks = 0;
+    if (transport == Transport::nccl) blocks = 24;
+    if (transport == Transport::symmetric) blocks = 9;
     const auto cost = [&](const BesideRow& row) {
       return contention(h100, {.transport = transport,
                                .blocks = blocks,

@@ -114,8 +114,8 @@ TEST(EngineConfig, RefusalsArePlain) {
 TEST(EngineConfig, WeightsInBf16SayWhatIsAssumed) {
   PlanConfig config = possible();
   config.main_dtype = DType::bf16;
-  for (const EngineKind engine :
-       {EngineKind::fsdp2, EngineKind::fsdp2_compile, EngineKind::mfsdp2, EngineKind::mcore}) {
+  for (const EngineKind engine : {EngineKind::fsdp2, EngineKind::fsdp2_compile,
+                                  EngineKind::megatron_fsdp_v2, EngineKind::mcore}) {
     const std::string text = refusal(engine, config);
     EXPECT_NE(text.find("assumed are 16 bytes a parameter"), std::string::npos) << text;
     EXPECT_NE(text.find("model.to(bfloat16)"), std::string::npos) << text;

@@ -342,7 +342,7 @@ TEST(McoreExperts, SayWhichFlagTheyCannot) {
   const auto room = engine_config(kFused, config);
   ASSERT_FALSE(room);
   EXPECT_EQ(room.error().where, "--capacity-factor");
-  EXPECT_FALSE(engine_config(EngineKind::mfsdp1, dealt(4, 2)));
+  EXPECT_FALSE(engine_config(EngineKind::megatron_fsdp_v1, dealt(4, 2)));
 }
 
 RC_GTEST_PROP(McoreProperty, FreesWhatItAllocates, ()) {

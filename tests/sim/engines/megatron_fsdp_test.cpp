@@ -23,9 +23,9 @@ using test::plan_of;
 using test::recorded_events;
 using test::small_llama;
 
-constexpr EngineKind kFirst = EngineKind::mfsdp1;
-constexpr EngineKind kSecond = EngineKind::mfsdp2;
-constexpr EngineKind kSecondEager = EngineKind::mfsdp2_eager;
+constexpr EngineKind kFirst = EngineKind::megatron_fsdp_v1;
+constexpr EngineKind kSecond = EngineKind::megatron_fsdp_v2;
+constexpr EngineKind kSecondEager = EngineKind::megatron_fsdp_v2_eager;
 
 PlanConfig with_double_buffer(PlanConfig config) {
   config.allocator = AllocatorPolicy::double_buffer;
@@ -108,7 +108,7 @@ PlanConfig with_outer(std::int64_t outer, PlanConfig config, std::int64_t microb
   return config;
 }
 
-/// On one H100, ZeRO-1, ZeRO-2 and HSDP of twice four ranks: gpu_backend/compare/record_engines.py.
+/// On one H100, ZeRO-1, ZeRO-2 and HSDP of twice four ranks: gpu_lab engines record.
 TEST(MegatronFsdpMemory, OfOtherStrategiesIsWhatWasRecorded) {
   using enum Strategy;
   const PlanConfig first = config_of(small_llama(), 3072);

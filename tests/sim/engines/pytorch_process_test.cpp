@@ -31,11 +31,11 @@ TEST(PytorchProcess, TakesWhatWasMeasured) {
 /// Beside the default group each dimension has a communicator that is not the whole world.
 TEST(PytorchProcess, CountsProcessGroups) {
   EXPECT_THAT(communicator_sizes(EngineKind::fsdp2, on_mesh(1, 8)), ElementsAre(8));
-  EXPECT_THAT(communicator_sizes(EngineKind::mfsdp2, on_mesh(1, 8)), ElementsAre(8));
+  EXPECT_THAT(communicator_sizes(EngineKind::megatron_fsdp_v2, on_mesh(1, 8)), ElementsAre(8));
   EXPECT_THAT(communicator_sizes(EngineKind::fsdp2, on_mesh(2, 4)), ElementsAre(8, 2, 4));
   // As many copies as ranks: the outer dimension is the world, the other one has one rank.
   EXPECT_THAT(communicator_sizes(EngineKind::fsdp2, on_mesh(8, 1)), ElementsAre(8, 1));
-  EXPECT_THAT(communicator_sizes(EngineKind::mfsdp1, on_mesh(1, 8)), ElementsAre(8, 1));
+  EXPECT_THAT(communicator_sizes(EngineKind::megatron_fsdp_v1, on_mesh(1, 8)), ElementsAre(8, 1));
   EXPECT_THAT(communicator_sizes(EngineKind::mcore, on_mesh(1, 8)), ElementsAre(8, 8));
 }
 

@@ -50,6 +50,7 @@ std::string with_table(const std::string& readme, const std::string& table) {
 }
 
 TEST(BugCorpus, RowsFireExactlyTheirRulesAndAreUpToDate) {
+  if (test::kOneCase) GTEST_SKIP() << "the tests below judge a row";
   const bool update = std::getenv("MFSDP_UPDATE_GOLDEN") != nullptr;
   if (update) renew_rows();
   const auto judged = check_bugs(kBugFolders);
@@ -58,7 +59,6 @@ TEST(BugCorpus, RowsFireExactlyTheirRulesAndAreUpToDate) {
   if (update) write_file(kReadme, with_table(read_file(kReadme), render_bugs_markdown(verdicts)));
   EXPECT_GE(verdicts.size(), 40u);
   std::set<std::int64_t> rows;
-  test::Sample sample;
   for (const BugVerdict& v : verdicts) {
     EXPECT_TRUE(v.good) << v.file;
     EXPECT_TRUE(rows.insert(v.row).second) << v.file;
@@ -68,7 +68,6 @@ TEST(BugCorpus, RowsFireExactlyTheirRulesAndAreUpToDate) {
     std::vector<std::string> shown;
     for (const Finding& finding : v.findings) shown.push_back(finding.rule);
     EXPECT_THAT(shown, testing::UnorderedElementsAreArray(v.broken)) << v.file;
-    if (!sample.takes_next()) continue;
     const std::string text = read_file(v.file);
     const auto renewed = renew_row(text, v.file, kBugFolders);
     ASSERT_TRUE(renewed) << renewed.error().message();

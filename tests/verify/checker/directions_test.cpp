@@ -1,4 +1,4 @@
-#include "verify/proof/directions.hpp"
+#include "verify/proof/ledger/directions.hpp"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

@@ -32,7 +32,7 @@ bool is_covered(const std::string& rule) {
 RC_GTEST_PROP(EditedPlans, AreRefusedWhereTheProofsFindThemWrong, ()) {
   const auto built = build_program(*test::any_config(), {});
   RC_ASSERT(built.has_value());
-  for (int i = 0; i < test::thinned(10); ++i) {
+  for (int i = 0; i < test::cases(4); ++i) {
     Program program = *built;
     if (*rc::gen::inRange(0, 3) == 0) test::edit_rightly(program);
     const Edit edited = test::edit(program);
@@ -66,7 +66,7 @@ RC_GTEST_PROP(EditedPlans, AreRefusedWhereTheProofsFindThemWrong, ()) {
 RC_GTEST_PROP(EditedPlans, AreAcceptedWhereTheyAreRightInAnotherWay, ()) {
   const auto built = build_program(*test::any_config(), {});
   RC_ASSERT(built.has_value());
-  for (int i = 0; i < test::thinned(2); ++i) {
+  for (int i = 0; i < test::cases(1); ++i) {
     Program program = *built;
     if (!test::edit_rightly(program)) continue;
     const auto proof = prove(program);

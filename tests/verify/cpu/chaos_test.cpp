@@ -21,7 +21,7 @@ std::uint64_t seeds() {
 TEST(Chaos, ChangesNoBitOfAnyStrategy) {
   std::size_t number = 0;
   for (const PlanConfig& config : test::machine_configs()) {
-    if (test::kThinner > 1 && number++ % 2 == 1) continue;  // sanitizers: every other one
+    if (test::kOneCase && number++ % 2 == 1) continue;  // sanitizers: every other one
     const Program program = test::built_small(config);
     const auto calm = test::run_program(program, test::hashing());
     ASSERT_TRUE(calm) << test::name_of(config) << ": " << calm.error().message();

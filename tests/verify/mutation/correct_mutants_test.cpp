@@ -4,7 +4,6 @@
 
 #include <iostream>
 #include <random>
-#include <thread>  // the machine starts threads
 
 #include "tests/support/samples.hpp"
 #include "tests/support/scratch_folder.hpp"
@@ -46,15 +45,16 @@ int run(const Altered& mutant, const test::Tensors& weights, const test::States&
 }
 
 /// Mutants judged of each plan, and correct ones run.
-constexpr std::size_t kMost = test::kThinner > 1 ? 20 : 60;
-constexpr std::size_t kRun = test::kThinner > 1 ? 6 : 24;
+constexpr std::size_t kMost = test::kOneCase ? 4 : 60;
+constexpr std::size_t kRun = test::kOneCase ? 1 : 24;
 
 /// In a full run 200 of them with 50 seeds each, and thousands more with two.
 TEST(CorrectMutants, ChangeNoBit) {
 #ifdef MFSDP_THREAD_SANITIZED
   GTEST_SKIP() << "minutes under ThreadSanitizer, which the machine has its own tests for";
 #endif
-  const std::vector<Program> plans = test::llama_plans();
+  std::vector<Program> plans = test::llama_plans();
+  if (test::kOneCase) plans.resize(1);
   const bool full = test::is_full_run();
   std::vector<Altered> mutants = correct_mutants(plans, full ? 3000 : kMost);
   std::mt19937_64 random(2026);

@@ -7,7 +7,6 @@
 #include <chrono>
 #include <optional>
 #include <string>
-#include <thread>  // the machine starts threads
 
 #include "core/plan/plan_json.hpp"
 #include "core/schedule/build.hpp"
@@ -42,7 +41,7 @@ RC_GTEST_PROP(EditedPlans, ComputeTheSameWhereTheProofsLetThemPass, ()) {
   const RunBitsSettings settings{.deadline = std::chrono::seconds(30), .folder = folder.path()};
   const std::string usual = to_canonical_json(*built);
   std::optional<RunBits> expected;
-  for (int i = 0; i < test::thinned(8); ++i) {
+  for (int i = 0; i < test::cases(3); ++i) {
     Program program = *built;
     if (i % 4 == 3)
       test::add_something(program);
@@ -88,7 +87,7 @@ RC_GTEST_PROP(EditedPlans, AreRunAndPredictedWhereTheProofsLetThemPass, ()) {
     return plain_run_bits(program, {.deadline = patience_for(program), .folder = folder.path()});
   };
   std::optional<RunBits> expected;
-  for (int i = 0; i < test::thinned(8); ++i) {
+  for (int i = 0; i < test::cases(3); ++i) {
     Program edited = *built;
     test::edit_labels(edited);
     const auto program = read_again(edited);

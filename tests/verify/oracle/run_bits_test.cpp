@@ -5,7 +5,6 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
-#include <thread>  // the machine starts threads
 
 #include "tests/support/scratch_folder.hpp"
 #include "tests/verify/mutation/llama_run.hpp"

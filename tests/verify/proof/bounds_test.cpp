@@ -1,4 +1,4 @@
-#include "verify/proof/bounds.hpp"
+#include "verify/proof/memory/bounds.hpp"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

@@ -76,7 +76,7 @@ void expect_clean(const rc::Gen<PlanConfig>& any, std::int64_t half, std::int64_
 class CleanPlans : public testing::TestWithParam<std::int64_t> {};
 
 TEST_P(CleanPlans, OfRandomConfigurations) {
-  const std::int64_t runs = setting("MFSDP_PROPERTY_RUNS", 4'000);
+  const std::int64_t runs = setting("MFSDP_PROPERTY_RUNS", 2'000);
   test::AxisCounts counts;
   ASSERT_NO_FATAL_FAILURE(expect_clean(test::any_planner_config(), GetParam(), runs, counts));
   // Sanitizers draw too few for the rare ones.
@@ -86,7 +86,7 @@ TEST_P(CleanPlans, OfRandomConfigurations) {
 
 /// Of these a tenth would be drawn above: few for so many ways to deal experts out.
 TEST_P(CleanPlans, OfRandomModelsWithExperts) {
-  const std::int64_t runs = setting("MFSDP_PROPERTY_RUNS", 600);
+  const std::int64_t runs = setting("MFSDP_PROPERTY_RUNS", 400);
   test::AxisCounts counts;
   ASSERT_NO_FATAL_FAILURE(
       expect_clean(test::any_planner_config(test::Models::with_experts), GetParam(), runs, counts));

@@ -1,4 +1,4 @@
-#include "verify/proof/collectives.hpp"
+#include "verify/proof/ranks/collectives.hpp"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

@@ -1,4 +1,4 @@
-#include "verify/proof/gradients.hpp"
+#include "verify/proof/ledger/gradients.hpp"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

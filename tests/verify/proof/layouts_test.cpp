@@ -1,4 +1,4 @@
-#include "verify/proof/layouts.hpp"
+#include "verify/proof/ledger/layouts.hpp"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

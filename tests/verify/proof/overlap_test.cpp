@@ -1,4 +1,4 @@
-#include "verify/proof/overlap.hpp"
+#include "verify/proof/order/overlap.hpp"
 
 #include <gtest/gtest.h>
 #include <rapidcheck/gtest.h>

@@ -1,4 +1,4 @@
-#include "verify/proof/place_map.hpp"
+#include "verify/proof/order/place_map.hpp"
 
 #include <gtest/gtest.h>
 #include <rapidcheck/gtest.h>

@@ -15,7 +15,7 @@
 #include "tests/support/random_configurations.hpp"
 #include "tests/support/samples.hpp"
 #include "tests/support/tiny_program.hpp"
-#include "verify/proof/unrolled_plan.hpp"
+#include "verify/proof/order/unrolled_plan.hpp"
 
 namespace mfsdp {
 namespace {
@@ -208,14 +208,14 @@ TEST(Prove, HostilePlansAreFindingsOrErrors) {
   config.microbatches = 3;
   const auto built = build_program(config, {});
   int judged = 0;
-  for (int seed = 0; seed < test::thinned(3000); ++seed) {
+  for (int seed = 0; seed < (test::kOneCase ? 100 : 3000); ++seed) {
     std::mt19937 random(static_cast<std::uint32_t>(seed));
     Program program = *built;
     for (auto edits = 1 + random() % 3; edits > 0; --edits) spoil(program, random);
     const auto proof = prove(program);
     if (proof && !proof->findings.empty() && proof->findings.front().rule > "MF006") ++judged;
   }
-  EXPECT_GT(judged, test::thinned(200));  // not all of them end at the first gate
+  EXPECT_GT(judged, test::kOneCase ? 5 : 200);  // not all of them end at the first gate
 }
 
 TEST(Prove, TooLargeToUnroll) {

@@ -1,4 +1,4 @@
-#include "verify/proof/races.hpp"
+#include "verify/proof/order/races.hpp"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

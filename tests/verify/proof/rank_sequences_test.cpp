@@ -1,4 +1,4 @@
-#include "verify/proof/rank_sequences.hpp"
+#include "verify/proof/ranks/rank_sequences.hpp"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

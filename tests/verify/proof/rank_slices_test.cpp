@@ -1,4 +1,4 @@
-#include "verify/proof/rank_slices.hpp"
+#include "verify/proof/ranks/rank_slices.hpp"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

@@ -1,4 +1,4 @@
-#include "verify/proof/shared_bytes.hpp"
+#include "verify/proof/memory/shared_bytes.hpp"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

@@ -1,4 +1,4 @@
-#include "verify/proof/unrolled_plan.hpp"
+#include "verify/proof/order/unrolled_plan.hpp"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

@@ -1,4 +1,4 @@
-#include "verify/proof/updates.hpp"
+#include "verify/proof/ledger/updates.hpp"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

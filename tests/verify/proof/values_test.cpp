@@ -1,4 +1,4 @@
-#include "verify/proof/values.hpp"
+#include "verify/proof/values/values.hpp"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -8,8 +8,8 @@
 #include "tests/support/plan_builder.hpp"
 #include "tests/support/random_configurations.hpp"
 #include "tests/support/samples.hpp"
-#include "verify/proof/model_binding.hpp"
-#include "verify/proof/overlap.hpp"
+#include "verify/proof/order/overlap.hpp"
+#include "verify/proof/values/model_binding.hpp"
 
 namespace mfsdp {
 namespace {
@@ -25,12 +25,12 @@ using testing::IsEmpty;
 // ---- unwritten reads ---------------------------------------------------------------------------
 
 /// A transient buffer that one op writes and one reads, [begin, end) each.
-Program write_then_read(Operand written, Operand read) {
+Program write_then_read(Operand expanded, Operand read) {
   PlanBuilder plan;
   const BufferId id = plan.buffer("b");
-  written.buffer = read.buffer = id;
+  expanded.buffer = read.buffer = id;
   plan.acquire(plan.compute, id);
-  plan.kernel(plan.compute, "write", {written});
+  plan.kernel(plan.compute, "write", {expanded});
   plan.kernel(plan.compute, "read", {read});
   plan.release(plan.compute, id);
   return plan.finish();
@@ -61,8 +61,8 @@ TEST(Values, EveryByteThatIsReadWasWritten) {
 }
 
 TEST(Values, ColumnsAreToldApart) {
-  const auto rules = [](const Operand& written, const Operand& read) {
-    return rules_of(write_then_read(written, read));
+  const auto rules = [](const Operand& expanded, const Operand& read) {
+    return rules_of(write_then_read(expanded, read));
   };
   EXPECT_THAT(rules(columns(Access::write, 0, 12), columns(Access::read, 8, 4)), IsEmpty());
   EXPECT_THAT(rules(columns(Access::write, 0, 12), columns(Access::read, 8, 5)),
@@ -257,7 +257,7 @@ TEST(Values, NeighboursThatDependCannotBeSwapped) {
         }
       }
   }
-  EXPECT_GT(swapped, test::thinned(1000));
+  EXPECT_GE(swapped, test::kOneCase ? 0 : 1001);
 }
 
 /// Some of them, for tests that try much.
@@ -388,7 +388,7 @@ TEST(Values, OperandsLieWhereTheyDoOnEveryRank) {
 }
 
 TEST(Values, OperandsLieInTheirBuffer) {
-  test::Sample sample(4);
+  test::Sample sample(12);
   for (const PlanConfig& config : few_configurations()) {
     Program program = build_program(config, {}).value();
     for_each_op(program, [&](Segment& segment, std::size_t i) {

@@ -1,4 +1,4 @@
-#include "verify/proof/weights.hpp"
+#include "verify/proof/ledger/weights.hpp"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

@@ -16,7 +16,7 @@
 #include <cstdint>
 #include <vector>
 
-#include "core/runtime/calls/attention.hpp"
+#include "core/plan/kernels/attention.hpp"
 #include "core/runtime/scalar.hpp"
 #include "verify/cpu/kernels/exponential.hpp"
 #include "verify/cpu/kernels/lanes.hpp"

@@ -6,9 +6,9 @@
 #include <cstdint>
 
 #include "core/base/error.hpp"
+#include "core/plan/kernels/attention.hpp"
+#include "core/plan/kernels/rope.hpp"
 #include "core/plan/op.hpp"
-#include "core/runtime/calls/attention.hpp"
-#include "core/runtime/calls/rope.hpp"
 
 namespace mfsdp::kernels {
 
@@ -32,6 +32,10 @@ namespace mfsdp::kernels {
 }
 [[nodiscard]] inline Result<void> check_documents(const Kernel& kernel, const RopeShape& s) {
   return check_positions(kernel, s.positions, s.tokens, s.seq_len);
+}
+
+[[nodiscard]] inline Result<void> check_documents(const Kernel& kernel, const LatentShape& s) {
+  return check_positions(kernel, s.positions, s.rows, s.seq_len);
 }
 
 }  // namespace mfsdp::kernels

@@ -6,7 +6,7 @@
 #include <span>
 #include <vector>
 
-#include "core/runtime/calls/tokens.hpp"
+#include "core/plan/kernels/tokens.hpp"
 #include "core/runtime/scalar.hpp"
 
 namespace mfsdp::kernels {

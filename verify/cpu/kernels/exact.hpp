@@ -13,8 +13,8 @@
 #include <vector>
 
 #include "core/base/error.hpp"
+#include "core/plan/kernels/pieces.hpp"
 #include "core/plan/op.hpp"
-#include "core/runtime/calls/pieces.hpp"
 #include "verify/cpu/kernels/embedding.hpp"
 #include "verify/cpu/kernels/gemm.hpp"
 #include "verify/cpu/kernels/layer_norm.hpp"
@@ -72,6 +72,20 @@ class GridSums {
   R shift_;
   std::optional<R> outlier_;
 };
+
+/// Calls `compute` with sums on the grid of --exact-sums, or with null without. Errors are those of
+/// sums in the gradient `role`.
+template <class R, class Compute>
+[[nodiscard]] Result<void> with_grid(const std::optional<GradientGrid>& grid, const Kernel& kernel,
+                                     std::string_view role, const Compute& compute) {
+  if (!grid) {
+    compute(static_cast<GridSums<R>*>(nullptr));
+    return {};
+  }
+  GridSums<R> sums(*grid);
+  compute(&sums);
+  return sums.result(kernel, role);
+}
 
 /// `g` of a weight gradient: its inner dim is tokens, cut into pieces. Its workspace holds at least
 /// tile_workspace(rows, cols, piece) elements.

@@ -1,5 +1,5 @@
 // Routing to experts, rows in their order, and the products of each expert with its rows
-// (core/runtime/calls/experts.hpp). Whoever calls these has seen to it that places lie inside.
+// (core/plan/kernels/experts.hpp). Whoever calls these has seen to it that places lie inside.
 #pragma once
 
 #include <algorithm>
@@ -7,7 +7,7 @@
 #include <cstdint>
 #include <vector>
 
-#include "core/runtime/calls/experts.hpp"
+#include "core/plan/kernels/experts.hpp"
 #include "verify/cpu/kernels/exact.hpp"
 #include "verify/cpu/kernels/exponential.hpp"
 #include "verify/cpu/kernels/gemm.hpp"

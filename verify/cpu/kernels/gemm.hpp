@@ -1,4 +1,4 @@
-// The products of a linear layer (core/runtime/calls/gemm.hpp). 16-bit operands are widened tile by
+// The products of a linear layer (core/plan/kernels/gemm.hpp). 16-bit operands are widened tile by
 // tile into the plan's GEMM workspace, which holds at least gemm_workspace() elements.
 #pragma once
 
@@ -8,7 +8,7 @@
 #include <span>
 #include <type_traits>
 
-#include "core/runtime/calls/gemm.hpp"
+#include "core/plan/kernels/gemm.hpp"
 #include "core/runtime/scalar.hpp"
 #include "verify/cpu/kernels/product.hpp"
 #include "verify/cpu/kernels/vector_clones.hpp"

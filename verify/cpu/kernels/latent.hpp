@@ -1,14 +1,14 @@
 // What latent attention (DeepSeek-V2, arXiv 2405.04434) has beside others: heads that are put
 // together of what latent vectors give and of a part that turns, and the norm of a latent vector in
-// a wider row (core/runtime/calls/attention.hpp, norm.hpp).
+// a wider row (core/plan/kernels/attention.hpp, norm.hpp).
 #pragma once
 
 #include <algorithm>
 #include <cstdint>
 #include <vector>
 
-#include "core/runtime/calls/attention.hpp"
-#include "core/runtime/calls/norm.hpp"
+#include "core/plan/kernels/attention.hpp"
+#include "core/plan/kernels/norm.hpp"
 #include "verify/cpu/kernels/exact.hpp"
 #include "verify/cpu/kernels/norm.hpp"
 
@@ -42,11 +42,11 @@ struct TokenHeads {
         value(key + s.heads * s.head_dim) {}
 };
 
-template <class T, class Table>
-void latent_heads_forward(const LatentHeadsForward<T, Table>& k) {
+template <class T>
+void latent_heads_forward(const LatentHeadsForward<T>& k) {
   const LatentShape& s = k.shape;
   for (std::int64_t t = 0; t < s.rows; ++t) {
-    const Table* const angles = k.table + s.position(t) * s.turned;
+    const float* const angles = k.table + s.position(t) * s.turned;
     const TokenHeads<T> to(s, k.output, t);
     const T* const query = k.query + t * s.heads * s.head_dim;
     const T* const key_value = k.key_value + t * s.heads * (s.kept() + s.value_dim);
@@ -64,12 +64,12 @@ void latent_heads_forward(const LatentHeadsForward<T, Table>& k) {
 }
 
 /// What all heads' keys share gets the sum of their gradients, rounded once.
-template <class T, class Table>
-void latent_heads_backward(const LatentHeadsBackward<T, Table>& k) {
+template <class T>
+void latent_heads_backward(const LatentHeadsBackward<T>& k) {
   const LatentShape& s = k.shape;
   std::vector<Real<T>> sum(static_cast<std::size_t>(s.turned));
   for (std::int64_t t = 0; t < s.rows; ++t) {
-    const Table* const angles = k.table + s.position(t) * s.turned;
+    const float* const angles = k.table + s.position(t) * s.turned;
     const TokenHeads<const T> from(s, k.d_output, t);
     T* const query = k.d_query + t * s.heads * s.head_dim;
     T* const key_value = k.d_key_value + t * s.heads * (s.kept() + s.value_dim);

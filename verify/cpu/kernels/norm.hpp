@@ -8,7 +8,7 @@
 #include <cmath>
 #include <cstdint>
 
-#include "core/runtime/calls/norm.hpp"
+#include "core/plan/kernels/norm.hpp"
 #include "core/runtime/scalar.hpp"
 #include "verify/cpu/kernels/lanes.hpp"
 #include "verify/cpu/kernels/vector_clones.hpp"

@@ -5,7 +5,7 @@
 #include <span>
 #include <string_view>
 
-#include "core/runtime/calls/gemm.hpp"
+#include "core/plan/kernels/gemm.hpp"
 
 namespace mfsdp {
 

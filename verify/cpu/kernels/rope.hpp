@@ -7,7 +7,7 @@
 #include <cstdint>
 #include <vector>
 
-#include "core/runtime/calls/rope.hpp"
+#include "core/plan/kernels/rope.hpp"
 #include "core/runtime/scalar.hpp"
 #include "verify/cpu/kernels/norm.hpp"
 

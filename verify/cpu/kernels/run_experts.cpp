@@ -4,9 +4,8 @@
 #include <span>
 #include <vector>
 
-#include "core/runtime/calls/take_experts.hpp"
 #include "verify/cpu/kernels/experts.hpp"
-#include "verify/cpu/kernels/run_kernel.hpp"
+#include "verify/cpu/kernels/run_kind.hpp"
 
 namespace mfsdp::kernels {
 namespace {
@@ -52,10 +51,10 @@ void with_room(Gemm<T, C> g, std::int64_t needed, std::vector<Real<T>>& own, con
   multiply(g);
 }
 
-Result<void> run_grouped_product(const KernelCall& call, std::string_view input) {
-  return with_type_of(call, input, [&]<class T>(TypeTag<T>) -> Result<void> {
-    MFSDP_LET(p, take_grouped_product<T>(call));
-    MFSDP_TRY(check_ends(*call.kernel, p.ends, p.sizes.experts, p.sizes.m));
+template <KernelKind kind>
+Result<void> run_grouped_product(const KernelRun<kind>& run) {
+  return run([&]<class T>(const GroupedProduct<T>& p) -> Result<void> {
+    MFSDP_TRY(check_ends(run.kernel(), p.ends, p.sizes.experts, p.sizes.m));
     std::vector<Real<T>> own;
     for_each_expert(p.ends, p.sizes.experts, [&](auto expert, auto begin, auto rows) {
       const Gemm<T, T> g = product_of_expert(p, expert, begin, rows);
@@ -66,223 +65,178 @@ Result<void> run_grouped_product(const KernelCall& call, std::string_view input)
 }
 
 template <class T, class G>
-Result<void> run_weight_gradient(const Kernel& kernel, const GroupedWeightGradient<T, G>& p) {
+void weight_gradients(const GroupedWeightGradient<T, G>& p, GridSums<Real<T>>* sums) {
   std::vector<Real<T>> own;
-  std::optional<GridSums<Real<T>>> sums;
-  if (p.pieces.grid) sums.emplace(*p.pieces.grid);
   for_each_expert(p.ends, p.sizes.experts, [&](auto expert, auto begin, auto rows) {
     const Gemm<T, G> g = product_of_expert(p, expert, begin, rows);
     if (rows == 0) {
       if (!p.adds) std::fill_n(g.c, g.rows * g.cols, narrow<G>(0));
-    } else if (sums) {
+    } else if (sums != nullptr) {
       with_room(g, tile_workspace(g.rows, g.cols, 1), own,
                 [&](const Gemm<T, G>& one) { exact_weight_gradient(one, *sums); });
     } else {
       with_room(g, gemm_workspace(g), own, [](const Gemm<T, G>& one) { gemm(one); });
     }
   });
-  return sums ? sums->result(kernel, "weight_grad") : Result<void>{};
 }
 
 }  // namespace
 
 template <>
-Result<void> run_kind<KernelKind::router_forward>(const KernelCall& call,
-                                                  const KernelSettings& /*settings*/) {
-  return with_type_of(call, "logits", [&]<class T>(TypeTag<T>) -> Result<void> {
-    MFSDP_LET(k, take_router_forward<T>(call));
-    router_forward(k);
-    return {};
-  });
+Result<void> run_kind(const KernelRun<K::router_forward>& run) {
+  return run([](const auto& k) { router_forward(k); });
 }
 template <>
-Result<void> run_kind<KernelKind::router_backward>(const KernelCall& call,
-                                                   const KernelSettings& /*settings*/) {
-  return with_type_of(call, "logits", [&]<class T>(TypeTag<T>) -> Result<void> {
-    MFSDP_LET(k, take_router_backward<T>(call));
+Result<void> run_kind(const KernelRun<K::router_backward>& run) {
+  return run([&](const auto& k) -> Result<void> {
     const RoutingSizes& s = k.sizes;
     MFSDP_TRY(
-        check_places(*call.kernel, "indices", numbers(k.indices, s.tokens * s.top_k), s.experts));
+        check_places(run.kernel(), "indices", numbers(k.indices, s.tokens * s.top_k), s.experts));
     router_backward(k);
     return {};
   });
 }
 
 template <>
-Result<void> run_kind<KernelKind::expert_order>(const KernelCall& call,
-                                                const KernelSettings& /*settings*/) {
-  MFSDP_LET(k, take_expert_order(call));
-  const RoutingSizes& s = k.sizes;
-  MFSDP_TRY(
-      check_places(*call.kernel, "indices", numbers(k.indices, s.tokens * s.top_k), s.experts));
-  expert_order(k);
-  return {};
+Result<void> run_kind(const KernelRun<K::expert_order>& run) {
+  return run([&](const auto& k) -> Result<void> {
+    const RoutingSizes& s = k.sizes;
+    MFSDP_TRY(
+        check_places(run.kernel(), "indices", numbers(k.indices, s.tokens * s.top_k), s.experts));
+    expert_order(k);
+    return {};
+  });
 }
 
 template <>
-Result<void> run_kind<KernelKind::peer_order>(const KernelCall& call,
-                                              const KernelSettings& /*settings*/) {
-  MFSDP_LET(k, take_peer_order(call));
-  const RoutingSizes& s = k.sizes;
-  const std::int64_t rows = s.tokens * s.top_k;
-  MFSDP_LET(there, check_ends(*call.kernel, k.ends, s.experts, rows));
-  if (there != rows)
-    return fail("kernel peer_order: operand ends",
-                fmt::format("expected the {} rows of all tokens, got {}", rows, there),
-                Fault::environment);
-  MFSDP_TRY(check_places(*call.kernel, "row_order", numbers(k.row_order, rows), rows));
-  for (std::int64_t peer = 0, begin = 0; peer < k.peers; ++peer) {
-    const std::int64_t end = k.ends[(peer + 1) * (s.experts / k.peers) - 1];
-    if (end - begin > k.m / k.peers)  // which the flag was to hold: no fault of the machine
-      return fail("--capacity-factor",
-                  fmt::format("expected room for {} rows from one rank of ep to another, got {}",
-                              end - begin, k.m / k.peers));
-    begin = end;
-  }
-  peer_order(k);
-  return {};
-}
-template <>
-Result<void> run_kind<KernelKind::arrival_order>(const KernelCall& call,
-                                                 const KernelSettings& /*settings*/) {
-  MFSDP_LET(k, take_arrival_order(call));
-  for (std::int64_t p = 0; p < k.peers; ++p) {
-    std::int64_t rows = 0;
-    for (std::int64_t e = 0; e < k.experts; ++e) {
-      const std::int32_t count = k.counts[p * k.experts + e];
-      if (count < 0)
-        return fail("kernel arrival_order: operand counts",
-                    fmt::format("expected numbers of rows, got {}", count), Fault::environment);
-      rows += count;
-    }
-    if (rows > k.m / k.peers)
-      return fail("kernel arrival_order: operand counts",
-                  fmt::format("expected at most {} rows from rank {} of ep, got {}", k.m / k.peers,
-                              p, rows),
+Result<void> run_kind(const KernelRun<K::peer_order>& run) {
+  return run([&](const auto& k) -> Result<void> {
+    const RoutingSizes& s = k.sizes;
+    const std::int64_t rows = s.tokens * s.top_k;
+    MFSDP_LET(there, check_ends(run.kernel(), k.ends, s.experts, rows));
+    if (there != rows)
+      return fail("kernel peer_order: operand ends",
+                  fmt::format("expected the {} rows of all tokens, got {}", rows, there),
                   Fault::environment);
-  }
-  arrival_order(k);
-  return {};
+    MFSDP_TRY(check_places(run.kernel(), "row_order", numbers(k.row_order, rows), rows));
+    for (std::int64_t peer = 0, begin = 0; peer < k.peers; ++peer) {
+      const std::int64_t end = k.ends[(peer + 1) * (s.experts / k.peers) - 1];
+      if (end - begin > k.m / k.peers)  // which the flag was to hold: no fault of the machine
+        return fail("--capacity-factor",
+                    fmt::format("expected room for {} rows from one rank of ep to another, got {}",
+                                end - begin, k.m / k.peers));
+      begin = end;
+    }
+    peer_order(k);
+    return {};
+  });
+}
+template <>
+Result<void> run_kind(const KernelRun<K::arrival_order>& run) {
+  return run([&](const auto& k) -> Result<void> {
+    for (std::int64_t p = 0; p < k.peers; ++p) {
+      std::int64_t rows = 0;
+      for (std::int64_t e = 0; e < k.experts; ++e) {
+        const std::int32_t count = k.counts[p * k.experts + e];
+        if (count < 0)
+          return fail("kernel arrival_order: operand counts",
+                      fmt::format("expected numbers of rows, got {}", count), Fault::environment);
+        rows += count;
+      }
+      if (rows > k.m / k.peers)
+        return fail("kernel arrival_order: operand counts",
+                    fmt::format("expected at most {} rows from rank {} of ep, got {}",
+                                k.m / k.peers, p, rows),
+                    Fault::environment);
+    }
+    arrival_order(k);
+    return {};
+  });
 }
 
 template <>
-Result<void> run_kind<KernelKind::permute_rows>(const KernelCall& call,
-                                                const KernelSettings& /*settings*/) {
-  return with_type_of(call, "input", [&]<class T>(TypeTag<T>) -> Result<void> {
-    MFSDP_LET(k, take_permute_rows<T>(call));
+Result<void> run_kind(const KernelRun<K::permute_rows>& run) {
+  return run([&](const auto& k) -> Result<void> {
     // -1 where there is no row.
-    const bool may_lack = call.kernel->find_attribute("m") != nullptr;
-    MFSDP_TRY(check_places(*call.kernel, "order", numbers(k.order, k.rows), k.tokens * k.top_k,
+    const bool may_lack = run.kernel().find_attribute("m") != nullptr;
+    MFSDP_TRY(check_places(run.kernel(), "order", numbers(k.order, k.rows), k.tokens * k.top_k,
                            may_lack ? -1 : 0));
     permute_rows(k);
     return {};
   });
 }
 template <>
-Result<void> run_kind<KernelKind::combine_rows>(const KernelCall& call,
-                                                const KernelSettings& /*settings*/) {
-  return with_type_of(call, "input", [&]<class T>(TypeTag<T>) -> Result<void> {
-    MFSDP_LET(k, take_combine_rows<T>(call));
-    MFSDP_TRY(check_places(*call.kernel, "places", numbers(k.places, k.tokens * k.top_k), k.rows));
+Result<void> run_kind(const KernelRun<K::combine_rows>& run) {
+  return run([&](const auto& k) -> Result<void> {
+    MFSDP_TRY(check_places(run.kernel(), "places", numbers(k.places, k.tokens * k.top_k), k.rows));
     combine_rows(k);
     return {};
   });
 }
 
 template <>
-Result<void> run_kind<KernelKind::grouped_product>(const KernelCall& call,
-                                                   const KernelSettings& /*settings*/) {
-  return run_grouped_product(call, "input");
+Result<void> run_kind(const KernelRun<K::grouped_product>& run) {
+  return run_grouped_product(run);
 }
 template <>
-Result<void> run_kind<KernelKind::grouped_input_gradient>(const KernelCall& call,
-                                                          const KernelSettings& /*settings*/) {
-  return run_grouped_product(call, "d_output");
+Result<void> run_kind(const KernelRun<K::grouped_input_gradient>& run) {
+  return run_grouped_product(run);
 }
 template <>
-Result<void> run_kind<KernelKind::grouped_weight_gradient>(const KernelCall& call,
-                                                           const KernelSettings& /*settings*/) {
-  return with_type_of(call, "input", [&]<class T>(TypeTag<T>) {
-    return with_type_beside<T>(
-        AllElementTypes{}, call, "weight_grad", [&]<class G>(TypeTag<G>) -> Result<void> {
-          MFSDP_LET(p, (take_grouped_weight_gradient<T, G>(call)));
-          MFSDP_TRY(check_ends(*call.kernel, p.ends, p.sizes.experts, p.sizes.m));
-          return run_weight_gradient(*call.kernel, p);
-        });
+Result<void> run_kind(const KernelRun<K::grouped_weight_gradient>& run) {
+  return run([&]<class T, class G>(const GroupedWeightGradient<T, G>& p) -> Result<void> {
+    MFSDP_TRY(check_ends(run.kernel(), p.ends, p.sizes.experts, p.sizes.m));
+    return with_grid<Real<T>>(p.pieces.grid, run.kernel(), "weight_grad",
+                              [&](auto* sums) { weight_gradients(p, sums); });
   });
 }
 
 template <>
-Result<void> run_kind<KernelKind::sigmoid_forward>(const KernelCall& call,
-                                                   const KernelSettings& /*settings*/) {
-  return with_type_of(call, "input", [&]<class T>(TypeTag<T>) -> Result<void> {
-    MFSDP_LET(k, take_sigmoid_forward<T>(call));
-    sigmoid_forward(k);
-    return {};
-  });
+Result<void> run_kind(const KernelRun<K::sigmoid_forward>& run) {
+  return run([](const auto& k) { sigmoid_forward(k); });
 }
 template <>
-Result<void> run_kind<KernelKind::sigmoid_backward>(const KernelCall& call,
-                                                    const KernelSettings& /*settings*/) {
-  return with_type_of(call, "d_input", [&]<class T>(TypeTag<T>) -> Result<void> {
-    MFSDP_LET(k, take_sigmoid_backward<T>(call));
-    sigmoid_backward(k);
-    return {};
-  });
+Result<void> run_kind(const KernelRun<K::sigmoid_backward>& run) {
+  return run([](const auto& k) { sigmoid_backward(k); });
 }
 
 template <>
-Result<void> run_kind<KernelKind::expert_bias_forward>(const KernelCall& call,
-                                                       const KernelSettings& /*settings*/) {
-  return with_type_of(call, "output", [&]<class T>(TypeTag<T>) -> Result<void> {
-    MFSDP_LET(k, take_expert_bias_forward<T>(call));
-    MFSDP_TRY(check_ends(*call.kernel, k.ends, k.experts, k.rows));
+Result<void> run_kind(const KernelRun<K::expert_bias_forward>& run) {
+  return run([&](const auto& k) -> Result<void> {
+    MFSDP_TRY(check_ends(run.kernel(), k.ends, k.experts, k.rows));
     expert_bias_forward(k);
     return {};
   });
 }
 template <>
-Result<void> run_kind<KernelKind::expert_bias_dots>(const KernelCall& call,
-                                                    const KernelSettings& /*settings*/) {
-  return with_type_of(call, "d_output", [&]<class T>(TypeTag<T>) -> Result<void> {
-    MFSDP_LET(k, take_expert_bias_dots<T>(call));
-    MFSDP_TRY(check_ends(*call.kernel, k.ends, k.experts, k.rows));
+Result<void> run_kind(const KernelRun<K::expert_bias_dots>& run) {
+  return run([&](const auto& k) -> Result<void> {
+    MFSDP_TRY(check_ends(run.kernel(), k.ends, k.experts, k.rows));
     expert_bias_dots(k);
     return {};
   });
 }
 template <>
-Result<void> run_kind<KernelKind::expert_bias_gradient>(const KernelCall& call,
-                                                        const KernelSettings& /*settings*/) {
-  return with_type_of(call, "d_output", [&]<class T>(TypeTag<T>) {
-    return with_type_beside<T>(
-        AllElementTypes{}, call, "weight_grad", [&]<class G>(TypeTag<G>) -> Result<void> {
-          MFSDP_LET(k, (take_expert_bias_gradient<T, G>(call)));
-          MFSDP_TRY(check_ends(*call.kernel, k.ends, k.experts, k.rows));
-          std::optional<GridSums<Real<T>>> sums;
-          if (k.pieces.grid) sums.emplace(*k.pieces.grid);
-          expert_bias_gradient(k, sums ? &*sums : nullptr);
-          return sums ? sums->result(*call.kernel, "weight_grad") : Result<void>{};
-        });
+Result<void> run_kind(const KernelRun<K::expert_bias_gradient>& run) {
+  return run([&]<class T, class G>(const ExpertBiasGradient<T, G>& k) -> Result<void> {
+    MFSDP_TRY(check_ends(run.kernel(), k.ends, k.experts, k.rows));
+    return with_grid<Real<T>>(k.pieces.grid, run.kernel(), "weight_grad",
+                              [&](auto* sums) { expert_bias_gradient(k, sums); });
   });
 }
 
 template <>
-Result<void> run_kind<KernelKind::weighted_swiglu_forward>(const KernelCall& call,
-                                                           const KernelSettings& /*settings*/) {
-  return with_type_of(call, "gate_up", [&]<class T>(TypeTag<T>) -> Result<void> {
-    MFSDP_LET(k, take_weighted_swiglu_forward<T>(call));
-    MFSDP_LET(rows, check_ends(*call.kernel, k.ends, k.experts, k.rows));
+Result<void> run_kind(const KernelRun<K::weighted_swiglu_forward>& run) {
+  return run([&](const auto& k) -> Result<void> {
+    MFSDP_LET(rows, check_ends(run.kernel(), k.ends, k.experts, k.rows));
     weighted_swiglu_forward(k, rows);
     return {};
   });
 }
 template <>
-Result<void> run_kind<KernelKind::weighted_swiglu_backward>(const KernelCall& call,
-                                                            const KernelSettings& /*settings*/) {
-  return with_type_of(call, "gate_up", [&]<class T>(TypeTag<T>) -> Result<void> {
-    MFSDP_LET(k, take_weighted_swiglu_backward<T>(call));
-    MFSDP_LET(rows, check_ends(*call.kernel, k.ends, k.experts, k.rows));
+Result<void> run_kind(const KernelRun<K::weighted_swiglu_backward>& run) {
+  return run([&](const auto& k) -> Result<void> {
+    MFSDP_LET(rows, check_ends(run.kernel(), k.ends, k.experts, k.rows));
     weighted_swiglu_backward(k, rows);
     return {};
   });

@@ -4,14 +4,21 @@
 #include <array>
 #include <utility>
 
+#include "verify/cpu/kernels/run_kind.hpp"
+
 namespace mfsdp {
 namespace {
 
 using Run = Result<void> (*)(const KernelCall&, const KernelSettings&);
 
+template <KernelKind kind>
+Result<void> run_one(const KernelCall& call, const KernelSettings& settings) {
+  return kernels::run_kind(kernels::KernelRun<kind>{.call = call, .settings = settings});
+}
+
 template <std::size_t... kinds>
-constexpr std::array<Run, sizeof...(kinds)> all_kinds(std::index_sequence<kinds...>) {
-  return {&kernels::run_kind<static_cast<KernelKind>(kinds)>...};
+constexpr std::array<Run, sizeof...(kinds)> all_kinds(std::index_sequence<kinds...> /*all*/) {
+  return {&run_one<static_cast<KernelKind>(kinds)>...};
 }
 
 constexpr std::array kRuns = all_kinds(std::make_index_sequence<kKernelKinds>());

@@ -12,12 +12,4 @@ namespace mfsdp {
 /// and what was expected; nothing is written then.
 [[nodiscard]] Result<void> run_kernel(const KernelCall& call, const KernelSettings& settings);
 
-namespace kernels {
-
-/// The same for calls of one kind. Each kind is defined in the run_*.cpp of its kernel: one that
-/// none of them defines is an undefined symbol when a program is linked.
-template <KernelKind kind>
-[[nodiscard]] Result<void> run_kind(const KernelCall& call, const KernelSettings& settings);
-
-}  // namespace kernels
 }  // namespace mfsdp

@@ -1,16 +1,15 @@
-#include "core/runtime/calls/take_rope.hpp"
 #include "verify/cpu/kernels/check_positions.hpp"
 #include "verify/cpu/kernels/exact.hpp"
 #include "verify/cpu/kernels/rope.hpp"
-#include "verify/cpu/kernels/run_kernel.hpp"
+#include "verify/cpu/kernels/run_kind.hpp"
 
 namespace mfsdp::kernels {
 namespace {
 
-Result<void> run_rope(const KernelCall& call) {
-  return with_type_of(call, rope_role(*call.kernel), [&]<class T>(TypeTag<T>) -> Result<void> {
-    MFSDP_LET(k, take_rope<T>(call));
-    MFSDP_TRY(check_documents(*call.kernel, k.shape));
+template <KernelKind kind>
+Result<void> run_rope(const KernelRun<kind>& run) {
+  return run([&](const auto& k) -> Result<void> {
+    MFSDP_TRY(check_documents(run.kernel(), k.shape));
     rope(k.shape, k.heads, k.table, k.backwards);
     return {};
   });
@@ -19,68 +18,50 @@ Result<void> run_rope(const KernelCall& call) {
 }  // namespace
 
 template <>
-Result<void> run_kind<KernelKind::rope_backward>(const KernelCall& call,
-                                                 const KernelSettings& /*settings*/) {
-  return run_rope(call);
+Result<void> run_kind(const KernelRun<K::rope_backward>& run) {
+  return run_rope(run);
 }
 
 template <>
-Result<void> run_kind<KernelKind::rope_forward>(const KernelCall& call,
-                                                const KernelSettings& /*settings*/) {
-  return run_rope(call);
+Result<void> run_kind(const KernelRun<K::rope_forward>& run) {
+  return run_rope(run);
 }
 
 template <>
-Result<void> run_kind<KernelKind::qk_norm_rope_forward>(const KernelCall& call,
-                                                        const KernelSettings& /*settings*/) {
-  return with_type_of(call, "query_key", [&]<class T>(TypeTag<T>) -> Result<void> {
-    MFSDP_LET(k, take_qk_norm_rope_forward<T>(call));
-    MFSDP_TRY(check_documents(*call.kernel, k.shape));
+Result<void> run_kind(const KernelRun<K::qk_norm_rope_forward>& run) {
+  return run([&](const auto& k) -> Result<void> {
+    MFSDP_TRY(check_documents(run.kernel(), k.shape));
     qk_norm_rope_forward(k);
     return {};
   });
 }
 
 template <>
-Result<void> run_kind<KernelKind::qk_norm_rope_backward>(const KernelCall& call,
-                                                         const KernelSettings& /*settings*/) {
-  return with_type_of(call, "query_key", [&]<class T>(TypeTag<T>) -> Result<void> {
-    MFSDP_LET(k, take_qk_norm_rope_backward<T>(call));
-    MFSDP_TRY(check_documents(*call.kernel, k.shape));
-    if (k.pieces.grid) {
-      GridSums<Real<T>> sums(*k.pieces.grid);
-      exact_qk_norm_rope_backward(k, sums);
-      return sums.result(*call.kernel, "partials");
-    }
-    qk_norm_rope_backward(k);
-    return {};
+Result<void> run_kind(const KernelRun<K::qk_norm_rope_backward>& run) {
+  return run([&]<class T>(const QkNormRopeBackward<T, float>& k) -> Result<void> {
+    MFSDP_TRY(check_documents(run.kernel(), k.shape));
+    return with_grid<Real<T>>(k.pieces.grid, run.kernel(), "partials", [&](auto* sums) {
+      sums != nullptr ? exact_qk_norm_rope_backward(k, *sums) : qk_norm_rope_backward(k);
+    });
   });
 }
 
 template <>
-Result<void> run_kind<KernelKind::qk_row_norm_rope_forward>(const KernelCall& call,
-                                                            const KernelSettings& /*settings*/) {
-  return with_type_of(call, "query_key", [&]<class T>(TypeTag<T>) -> Result<void> {
-    MFSDP_LET(k, take_qk_row_norm_rope_forward<T>(call));
-    MFSDP_TRY(check_documents(*call.kernel, k.shape));
+Result<void> run_kind(const KernelRun<K::qk_row_norm_rope_forward>& run) {
+  return run([&](const auto& k) -> Result<void> {
+    MFSDP_TRY(check_documents(run.kernel(), k.shape));
     qk_row_norm_rope_forward(k);
     return {};
   });
 }
 
 template <>
-Result<void> run_kind<KernelKind::qk_row_norm_rope_backward>(const KernelCall& call,
-                                                             const KernelSettings& /*settings*/) {
-  return with_type_of(call, "query_key", [&]<class T>(TypeTag<T>) -> Result<void> {
-    MFSDP_LET(k, take_qk_row_norm_rope_backward<T>(call));
-    MFSDP_TRY(check_documents(*call.kernel, k.shape));
-    if (k.pieces.grid) {
-      GridSums<Real<T>> sums(*k.pieces.grid);
-      exact_qk_row_norm_rope_backward(k, sums);
-      return sums.result(*call.kernel, "partials");
-    }
-    qk_row_norm_rope_backward(k);
-    return {};
+Result<void> run_kind(const KernelRun<K::qk_row_norm_rope_backward>& run) {
+  return run([&]<class T>(const QkRowNormRopeBackward<T, float>& k) -> Result<void> {
+    MFSDP_TRY(check_documents(run.kernel(), k.shape));
+    return with_grid<Real<T>>(k.pieces.grid, run.kernel(), "partials", [&](auto* sums) {
+      sums != nullptr ? exact_qk_row_norm_rope_backward(k, *sums) : qk_row_norm_rope_backward(k);
+    });
   });
 }
 

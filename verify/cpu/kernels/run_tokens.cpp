@@ -4,12 +4,11 @@
 #include <algorithm>
 #include <optional>
 
-#include "core/runtime/calls/take_tokens.hpp"
 #include "verify/cpu/kernels/check_positions.hpp"
 #include "verify/cpu/kernels/cross_entropy.hpp"
 #include "verify/cpu/kernels/embedding.hpp"
 #include "verify/cpu/kernels/exact.hpp"
-#include "verify/cpu/kernels/run_kernel.hpp"
+#include "verify/cpu/kernels/run_kind.hpp"
 
 namespace mfsdp::kernels {
 namespace {
@@ -27,96 +26,73 @@ Result<void> check_ids(const Kernel& kernel, std::string_view role,
               Fault::environment);
 }
 
-template <class T, class G>
-Result<void> backward(const KernelCall& call) {
-  MFSDP_LET(k, (take_embedding_backward<T, G>(call)));
-  MFSDP_TRY(check_ids(*call.kernel, "tokens", k.tokens, k.vocab));
-  if (k.pieces.grid) {
-    GridSums<Real<T>> sums(*k.pieces.grid);
-    exact_embedding_backward(k, sums);
-    return sums.result(*call.kernel, "weight_grad");
-  }
-  embedding_backward(k.tokens, k.cols, k.vocab, k.scale, k.d_output, k.order, k.adds, k.gradient);
-  return {};
-}
-
-/// `T` is const where the logits are only read.
 template <class T>
-Result<void> loss(const KernelCall& call, const KernelSettings& settings) {
-  MFSDP_LET(k, take_cross_entropy<T>(call, settings));
-  MFSDP_TRY(check_ids(*call.kernel, "labels", k.labels, k.vocab, k.ignored));
-  LossSums<Real<T>> chunk;
-  if constexpr (std::is_const_v<T>)
-    chunk = cross_entropy_loss(k.labels, k.vocab, k.ignored, k.logits, k.cap);
-  else
-    chunk = cross_entropy(k.labels, k.vocab, k.ignored, k.logits, k.cap,
-                          k.scale == nullptr ? 1 : static_cast<Real<T>>(k.scale->scale));
+void add_loss(const CrossEntropy<T>& k, const LossSums<Real<T>>& chunk) {
   k.sums[0] = k.adds ? k.sums[0] + chunk.loss : chunk.loss;
   k.sums[1] = k.adds ? k.sums[1] + chunk.tokens : chunk.tokens;
-  return {};
 }
 
 }  // namespace
 
 template <>
-Result<void> run_kind<KernelKind::token_copy>(const KernelCall& call,
-                                              const KernelSettings& /*settings*/) {
-  MFSDP_LET(k, take_token_copy(call));
-  std::copy_n(k.from, k.count, k.to);
-  return {};
+Result<void> run_kind(const KernelRun<K::token_copy>& run) {
+  return run([](const auto& k) { std::copy_n(k.from, k.count, k.to); });
 }
 
 template <>
-Result<void> run_kind<KernelKind::embedding_forward>(const KernelCall& call,
-                                                     const KernelSettings& /*settings*/) {
-  return with_type_of(call, "weight", [&]<class T>(TypeTag<T>) -> Result<void> {
-    MFSDP_LET(k, take_embedding_forward<T>(call));
-    MFSDP_TRY(check_ids(*call.kernel, "tokens", k.tokens, k.vocab));
-    MFSDP_TRY(check_positions(*call.kernel, k.in_documents, std::ssize(k.tokens), k.seq_len));
+Result<void> run_kind(const KernelRun<K::embedding_forward>& run) {
+  return run([&](const auto& k) -> Result<void> {
+    MFSDP_TRY(check_ids(run.kernel(), "tokens", k.tokens, k.vocab));
+    MFSDP_TRY(check_positions(run.kernel(), k.in_documents, std::ssize(k.tokens), k.seq_len));
     embedding_forward(k);
     return {};
   });
 }
 
 template <>
-Result<void> run_kind<KernelKind::embedding_backward>(const KernelCall& call,
-                                                      const KernelSettings& /*settings*/) {
-  return with_type_of(call, "d_output", [&]<class T>(TypeTag<T>) {
-    return with_type_beside<T>(AllElementTypes{}, call, "weight_grad",
-                               [&]<class G>(TypeTag<G>) { return backward<T, G>(call); });
+Result<void> run_kind(const KernelRun<K::embedding_backward>& run) {
+  return run([&]<class T, class G>(const EmbeddingBackward<T, G>& k) -> Result<void> {
+    MFSDP_TRY(check_ids(run.kernel(), "tokens", k.tokens, k.vocab));
+    return with_grid<Real<T>>(k.pieces.grid, run.kernel(), "weight_grad", [&](auto* sums) {
+      if (sums != nullptr)
+        exact_embedding_backward(k, *sums);
+      else
+        embedding_backward(k.tokens, k.cols, k.vocab, k.scale, k.d_output, k.order, k.adds,
+                           k.gradient);
+    });
   });
 }
 
 template <>
-Result<void> run_kind<KernelKind::position_embedding_backward>(const KernelCall& call,
-                                                               const KernelSettings& /*settings*/) {
-  return with_type_of(call, "d_output", [&]<class T>(TypeTag<T>) {
-    return with_type_beside<T>(
-        AllElementTypes{}, call, "weight_grad", [&]<class G>(TypeTag<G>) -> Result<void> {
-          MFSDP_LET(k, (take_position_embedding_backward<T, G>(call)));
-          MFSDP_TRY(check_positions(*call.kernel, k.in_documents, k.rows, k.seq_len));
-          if (k.pieces.grid) {
-            GridSums<Real<T>> sums(*k.pieces.grid);
-            exact_position_embedding_backward(k, sums);
-            return sums.result(*call.kernel, "weight_grad");
-          }
-          position_embedding_backward(k);
-          return {};
-        });
+Result<void> run_kind(const KernelRun<K::position_embedding_backward>& run) {
+  return run([&]<class T, class G>(const PositionEmbeddingBackward<T, G>& k) -> Result<void> {
+    MFSDP_TRY(check_positions(run.kernel(), k.in_documents, k.rows, k.seq_len));
+    return with_grid<Real<T>>(k.pieces.grid, run.kernel(), "weight_grad", [&](auto* sums) {
+      sums != nullptr ? exact_position_embedding_backward(k, *sums)
+                      : position_embedding_backward(k);
+    });
   });
 }
 
 template <>
-Result<void> run_kind<KernelKind::cross_entropy>(const KernelCall& call,
-                                                 const KernelSettings& settings) {
-  return with_type_of(call, "logits", [&]<class T>(TypeTag<T>) { return loss<T>(call, settings); });
+Result<void> run_kind(const KernelRun<K::cross_entropy>& run) {
+  return run([&]<class T>(const CrossEntropy<T>& k) -> Result<void> {
+    const std::int32_t ignored = run.settings.ignore_index;
+    MFSDP_TRY(check_ids(run.kernel(), "labels", k.labels, k.vocab, ignored));
+    add_loss(k, cross_entropy(k.labels, k.vocab, ignored, k.logits, k.cap,
+                              k.scale == nullptr ? 1 : static_cast<Real<T>>(k.scale->scale)));
+    return {};
+  });
 }
 
 template <>
-Result<void> run_kind<KernelKind::cross_entropy_loss>(const KernelCall& call,
-                                                      const KernelSettings& settings) {
-  return with_type_of(call, "logits",
-                      [&]<class T>(TypeTag<T>) { return loss<const T>(call, settings); });
+Result<void> run_kind(const KernelRun<K::cross_entropy_loss>& run) {
+  return run([&](const auto& k) -> Result<void> {
+    const std::int32_t ignored = run.settings.ignore_index;
+    MFSDP_TRY(check_ids(run.kernel(), "labels", k.labels, k.vocab, ignored));
+    add_loss(k, cross_entropy_loss(k.labels, k.vocab, ignored, k.logits, k.cap));
+    return {};
+  });
 }
 
 }  // namespace mfsdp::kernels

@@ -8,7 +8,7 @@
 #include "core/runtime/calls/take_update.hpp"
 #include "core/runtime/step_report.hpp"
 #include "verify/cpu/kernels/optimizer.hpp"
-#include "verify/cpu/kernels/run_kernel.hpp"
+#include "verify/cpu/kernels/run_kind.hpp"
 #include "verify/cpu/kernels/sums.hpp"
 
 namespace mfsdp::kernels {
@@ -106,7 +106,8 @@ void update(const Update<G, W, C, S>& k, const OptimizerSettings& optimizer,
 }  // namespace
 
 template <>
-Result<void> run_kind<KernelKind::update>(const KernelCall& call, const KernelSettings& settings) {
+Result<void> run_kind(const KernelRun<K::update>& run) {
+  const auto& [call, settings] = run;
   MFSDP_LET(group, take_updated_group(call, *settings.program));
   MFSDP_LET(runs, take_decay_runs(call, *group, settings.program->config.mesh));
   const Optimizer optimizer = *group->optimizer;
@@ -124,8 +125,8 @@ Result<void> run_kind<KernelKind::update>(const KernelCall& call, const KernelSe
 
 /// No rate and no decay: these are the update's.
 template <>
-Result<void> run_kind<KernelKind::momentum>(const KernelCall& call,
-                                            const KernelSettings& settings) {
+Result<void> run_kind(const KernelRun<K::momentum>& run) {
+  const auto& [call, settings] = run;
   MFSDP_LET(group, take_updated_group(call, *settings.program));
   const Optimizer optimizer = *group->optimizer;
   return with_update_types(

@@ -7,7 +7,7 @@
 
 #include <cstdint>
 
-#include "core/runtime/calls/attention.hpp"
+#include "core/plan/kernels/attention.hpp"
 #include "gpu_backend/cuda/kernels/sm90a/tile_order.hpp"
 #include "gpu_backend/cuda/kernels/sm90a/wgmma.cuh"
 #include "gpu_backend/cuda/kernels/warpgroup_attention.hpp"

@@ -77,7 +77,7 @@ TEST_P(GoldenIds, AreThoseOfHuggingFace) {
   const std::vector<std::uint32_t> expected = golden_column(column);
   TextEncoder encoder(*tokenizer);
   std::size_t wrong = 0;
-  for (std::size_t i = 0; i < kLines && wrong < 5; i += test::kThinner) {
+  for (std::size_t i = 0; i < kLines && wrong < 5; i += test::kOneCase ? 100 : 1) {
     const std::string line = golden_line(i, pieces);
     ASSERT_EQ(crc_of(line.data(), line.size()), texts[i]) << "line " << i << " is another";
     std::vector<std::int32_t> ids;

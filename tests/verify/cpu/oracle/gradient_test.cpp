@@ -264,7 +264,7 @@ TEST_P(AttentionGradients, EqualFiniteDifferences) {
   check_gradients(config, GetParam());
 }
 INSTANTIATE_TEST_SUITE_P(Random, AttentionGradients,
-                         testing::Range(0U, std::uint32_t{test::thinned(12)}));
+                         testing::Range(0U, std::uint32_t{test::cases(12)}));
 
 /// The same with adapters beside some layers, which alone train.
 PlanConfig adapter_config(std::uint32_t seed) {
@@ -291,7 +291,7 @@ TEST_P(AdapterGradients, EqualFiniteDifferences) {
   check_gradients(config, GetParam());
 }
 INSTANTIATE_TEST_SUITE_P(Random, AdapterGradients,
-                         testing::Range(0U, std::uint32_t{test::thinned(12)}));
+                         testing::Range(0U, std::uint32_t{test::cases(12)}));
 /// The same of the other families in turn: their norms, biases, positions and activations.
 class FamilyGradients : public testing::TestWithParam<std::uint32_t> {};
 
@@ -307,7 +307,7 @@ TEST_P(FamilyGradients, EqualFiniteDifferences) {
   check_gradients(config, GetParam());
 }
 INSTANTIATE_TEST_SUITE_P(Random, FamilyGradients,
-                         testing::Range(0U, std::uint32_t{test::thinned(8)}));
+                         testing::Range(0U, std::uint32_t{test::cases(8)}));
 
 /// Experts in all blocks or behind a dense one. Finite differences see no expert change hands:
 /// steps are small beside differences of logits. The routers' own losses are none of the eval
@@ -361,7 +361,7 @@ TEST_P(ExpertGradients, EqualFiniteDifferences) {
   check_gradients(config, seed);
 }
 INSTANTIATE_TEST_SUITE_P(Random, ExpertGradients,
-                         testing::Range(0U, std::uint32_t{test::thinned(20)}));
+                         testing::Range(0U, std::uint32_t{test::cases(20)}));
 
 class Gradients : public testing::TestWithParam<std::uint32_t> {};
 
@@ -371,7 +371,7 @@ TEST_P(Gradients, EqualFiniteDifferences) {
   check_gradients(config, GetParam());
 }
 INSTANTIATE_TEST_SUITE_P(Random, Gradients,
-                         testing::Range(0U, std::uint32_t{test::thinned(kConfigs)}));
+                         testing::Range(0U, std::uint32_t{test::cases(kConfigs)}));
 
 }  // namespace
 }  // namespace mfsdp

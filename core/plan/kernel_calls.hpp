@@ -1,0 +1,69 @@
+// The call struct of every kind of kernel.
+//
+// A call struct is what a machine's kernel takes: sizes, typed pointers, scratch. Its member
+// `state(op)` names each attribute and operand once. Who walks it decides what comes of that:
+//   SpecWriter   (core/plan/kernel_spec.cpp)   writes the kind's row of the table of kernels
+//   CallReader   (core/runtime/calls)          fills the struct from an op, checks types and shapes
+// So `state` must be right for a struct of zeros, too: it divides by no size, follows no pointer.
+//
+//   op.attribute("rows", rows)               that the op must have; `attribute_if_any`: may have
+//   op.unread("bytes")                       that the op must have, for others than the kernel
+//   op.reads("input", input, {"rows", ...})  reads, writes, updates, scratch, adds (with attribute
+//                                            "beta"), yields: as OperandUse
+//   op.dim("partial_rows", partial_rows)     what a name in the shapes above stands for
+//   op.let("room", room)                     what it stands for in the shapes below
+//   op.pieces(...), op.piece_rows, op.grid   what --exact-sums asks
+//   op.workspace(span, least bytes), op.flops(function, share of a model's FLOPs)
+//   op.expect(holds, role, text...)          what else has to be true
+#pragma once
+
+#include "core/plan/kernels/attention.hpp"
+#include "core/plan/kernels/experts.hpp"
+#include "core/plan/kernels/gemm.hpp"
+#include "core/plan/kernels/newton_schulz.hpp"
+#include "core/plan/kernels/norm.hpp"
+#include "core/plan/kernels/rope.hpp"
+#include "core/plan/kernels/sums.hpp"
+#include "core/plan/kernels/swiglu.hpp"
+#include "core/plan/kernels/tokens.hpp"
+
+namespace mfsdp {
+
+/// A call struct by how many element types it has; `Example` has types of the table's Elements:
+/// bf16 for `compute`, fp16 for `gradient`.
+template <class Call>
+struct CallWithoutTypes {
+  static constexpr int types = 0;
+  using Example = Call;
+};
+template <template <class> class Call>
+struct CallOfOneType {
+  static constexpr int types = 1;
+  template <class T>
+  using With = Call<T>;
+  using Example = Call<Bf16>;
+};
+template <template <class, class> class Call>
+struct CallOfTwoTypes {
+  static constexpr int types = 2;
+  template <class T, class Other>
+  using With = Call<T, Other>;
+  using Example = Call<Bf16, Fp16>;
+};
+
+template <class Call>
+CallWithoutTypes<Call> call_template();
+template <template <class> class Call>
+CallOfOneType<Call> call_template();
+template <template <class, class> class Call>
+CallOfTwoTypes<Call> call_template();
+
+template <KernelKind kind>
+struct CallOf;
+#define MFSDP_CALL_OF(name, call) \
+  template <>                     \
+  struct CallOf<KernelKind::name> : decltype(call_template<kernels::call>()) {};
+MFSDP_KERNEL_KINDS(MFSDP_CALL_OF)
+#undef MFSDP_CALL_OF
+
+}  // namespace mfsdp

@@ -1,0 +1,1 @@
+"""Checks of mfsdp-exec on GPUs: bits, delays, killed ranks, saves, memory, launchers."""

@@ -1,0 +1,1 @@
+"""Other engines (FSDP2, Megatron-FSDP): recorded, run, predicted and scored."""

@@ -1,0 +1,129 @@
+"""The model as each engine shards it: FSDP2 and both versions of Megatron-FSDP."""
+
+import argparse
+import contextlib
+import sys
+from collections.abc import Callable
+from typing import Any
+
+from gpu_lab.engines.llama import llama_classes, reset
+
+Options = argparse.Namespace  # flags of `engines train`
+Made = tuple[Any, Any, Callable[[bool], Any]]  # model, optimizer, context of a microbatch (whether it is the last)
+
+
+def _prepare(model: Any, options: Options) -> None:
+    """What is done to blocks before an engine shards them."""
+    if options.recompute:
+        from torch.distributed.algorithms._checkpoint.checkpoint_wrapper import checkpoint_wrapper
+        for number, layer in enumerate(model.layers):
+            model.layers[number] = checkpoint_wrapper(layer)
+    if options.compile:
+        for layer in model.layers:
+            layer.compile()
+
+
+def _mesh(options: Options, names: tuple[str, str]) -> Any:
+    """One axis of all ranks or, in HSDP, an outer one and one that shards."""
+    import torch.distributed as dist
+    from torch.distributed.device_mesh import init_device_mesh
+    world, outer = dist.get_world_size(), options.outer
+    if options.alone:
+        return init_device_mesh("cuda", (world, 1), mesh_dim_names=names)[names[1]]
+    if outer == 1:
+        return init_device_mesh("cuda", (world,), mesh_dim_names=names[1:])
+    return init_device_mesh("cuda", (outer, world // outer), mesh_dim_names=names)
+
+
+def _adamw(parameters: Any) -> Any:
+    import torch
+    return torch.optim.AdamW(parameters, lr=1e-4, betas=(0.9, 0.95), weight_decay=0.1, fused=True)
+
+
+def _any_microbatch(_is_last: bool) -> Any:
+    """For engines that do the same in each microbatch."""
+    return contextlib.nullcontext()
+
+
+def fsdp2(options: Options, config: dict[str, Any], device: Any, wire: Any) -> Made:
+    """PyTorch FSDP2. `wire`: the dtype in which gradients are reduced."""
+    import torch
+    from torch.distributed.fsdp import MixedPrecisionPolicy, fully_shard
+    if options.strategy == "optim":
+        sys.exit("--strategy optim: FSDP2 shards gradients")
+    with torch.device("meta"):
+        model = llama_classes(options.fuse, options.untied).Llama(config)
+    _prepare(model, options)
+    ways = {"mesh": _mesh(options, ("outer", "shard")),
+            "mp_policy": MixedPrecisionPolicy(param_dtype=torch.bfloat16, reduce_dtype=wire)}
+    if options.strategy == "optim_grads":
+        ways["reshard_after_forward"] = False
+    for layer in model.layers:
+        fully_shard(layer, **ways)
+    fully_shard(model, **ways)
+    model.to_empty(device=device)
+    reset(model)
+    return model, _adamw(model.parameters()), _any_microbatch
+
+
+def megatron_fsdp_v1(options: Options, config: dict[str, Any], _device: Any, wire: Any) -> Made:
+    """Megatron-FSDP, first version."""
+    import torch
+    import torch.distributed as dist
+    from megatron_fsdp import MixedPrecisionPolicy, fully_shard_model, fully_shard_optimizer
+    from torch.distributed.device_mesh import init_device_mesh
+    world, outer = dist.get_world_size(), options.outer
+    axes: dict[str, Any] = {"dp_shard_dim": "dp", "tp_dim": "tp"}
+    if outer == 1:
+        mesh = init_device_mesh("cuda", (world, 1), mesh_dim_names=("dp", "tp"))
+    else:
+        mesh = init_device_mesh("cuda", (outer, world // outer, 1), mesh_dim_names=("outer", "dp", "tp"))
+        both = mesh[("outer", "dp")]._flatten("both")
+        axes.update(dp_outer_dim="outer", hybrid_fsdp_group=both.get_group())
+    classes = llama_classes(options.fuse, options.untied)
+    with torch.device("meta"):
+        model = classes.Llama(config).to(torch.bfloat16)
+    _prepare(model, options)
+    policy = MixedPrecisionPolicy(main_params_dtype=torch.float32, main_grads_dtype=wire, grad_comm_dtype=wire)
+    model = fully_shard_model(module=model, fsdp_unit_modules=[classes.Block], device_mesh=mesh, **axes,
+                              zero_dp_strategy=options.strategy, init_model_with_meta_device=True,
+                              mixed_precision_policy=policy, fsdp_double_buffer=options.double_buffer,
+                              sync_model_each_microbatch=True)
+    return model, fully_shard_optimizer(optimizer=_adamw(model.parameters())), _any_microbatch
+
+
+def megatron_fsdp_v2(options: Options, config: dict[str, Any], device: Any, wire: Any) -> Made:
+    """Megatron-FSDP, second version (its `experimental` module)."""
+    import torch
+    from megatron_fsdp.experimental import (Placements, fully_shard, fully_shard_context,
+                                            fully_shard_optimizer, microbatch)
+    from megatron_fsdp.mixed_precision import MixedPrecisionPolicy
+    from torch.distributed.tensor import Partial, Replicate, Shard
+    mesh = _mesh(options, ("outer", "dp"))
+    whole, sums, outer = options.strategy != "optim_grads_params", options.strategy == "optim", options.outer > 1
+    places = Placements(dp_axes=list(mesh.mesh_dim_names),
+                        parameter=[Replicate()] * outer + [Replicate() if whole else Shard(0)],
+                        gradient=[Partial("avg")] * outer + [Partial("avg") if sums else Shard(0)],
+                        optimizer=[Replicate()] * outer + [Shard(0)])
+    policy = MixedPrecisionPolicy(main_params_dtype=torch.float32, main_grads_dtype=wire, grad_comm_dtype=wire)
+    with torch.device("meta"):
+        model = llama_classes(options.fuse, options.untied).Llama(config).to(torch.bfloat16)
+    _prepare(model, options)
+    with fully_shard_context(device) as context:
+        for layer in model.layers:
+            layer.to_empty(device=device)
+            reset(layer)
+            fully_shard(layer, mesh, places, policy)
+        tied = model.head.weight is model.embedding.weight
+        for module in (model.embedding, model.norm, model.head):
+            module.to_empty(device=device)
+            module.reset_parameters()
+        if tied:
+            model.head.weight = model.embedding.weight
+        fully_shard(model, mesh, places, policy)
+    optimizer = _adamw(list(model.parameters()))
+    fully_shard_optimizer(optimizer)
+    return model, optimizer, lambda is_last: microbatch(context, is_last)
+
+
+ENGINES = {"fsdp2": fsdp2, "megatron-fsdp-v1": megatron_fsdp_v1, "megatron-fsdp-v2": megatron_fsdp_v2}

@@ -1,0 +1,1 @@
+"""PyTorch, transformers and PEFT beside mfsdp-exec: gradients, training, speed, weights."""

@@ -1,0 +1,24 @@
+// How far a proof looks.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <limits>
+
+namespace mfsdp {
+
+struct ProofSettings {
+  std::int64_t steps = 2;           ///< that are unrolled
+  std::int64_t repetitions = 2;     ///< of a repeated segment, at most, where nothing takes turns
+  std::size_t most_findings = 100;  ///< per rule; further ones are left out
+  /// Looks at every rank of the mesh by itself (ranks/rank_sequences.hpp, ranks/rank_slices.hpp)
+  /// beside the proof by class: some seconds for 16,384 ranks.
+  bool expand_ranks = false;
+  /// Plans of so many ops are proved on two threads; the findings are the same.
+  std::size_t ops_for_two_threads = 20'000;
+};
+
+/// All repetitions of a segment.
+inline constexpr std::int64_t kAllRepetitions = std::numeric_limits<std::int64_t>::max();
+
+}  // namespace mfsdp

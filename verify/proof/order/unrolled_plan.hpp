@@ -1,0 +1,117 @@
+// A plan written out over several steps, with what is surely ordered before what.
+//
+// Chains: one per stream, in the order of Program::streams, and the host's, which comes last. Every
+// instance of an op belongs to one chain and has a position there. Its clock counts, for each other
+// chain, the instances that have surely ended before it begins; streams and host are few, so a
+// clock is a handful of numbers, and instances between two waits share one.
+//
+//   instance       host order     chain        position   clock (compute, all_gather, host)
+//   AG e           0              all_gather   0          0 0 0
+//   record g       1              all_gather   1          0 0 0
+//   wait g         2              compute      0          0 2 0
+//   F e            3              compute      1          0 2 0
+//
+// What orders: a stream runs its ops one after the other; a wait is for the latest record of its
+// event at issue; collectives of one communicator serialise; the host waits at a host_wait, and
+// before it touches the memory of a copy until the last instance of that copy has ended; an op
+// begins after its issue. Collectives of a group are one launch: they share a position and are not
+// ordered among themselves. Before the first step everything has ended, as between two plans; so
+// what holds here holds for any sequence of plans.
+#pragma once
+
+#include <cstdint>
+#include <limits>
+#include <span>
+#include <vector>
+
+#include "verify/findings/finding_list.hpp"
+#include "verify/findings/place_names.hpp"
+#include "verify/proof/order/program_index.hpp"
+#include "verify/proof/order/proof_settings.hpp"
+
+namespace mfsdp {
+
+/// No instance.
+inline constexpr std::uint32_t kNone = std::numeric_limits<std::uint32_t>::max();
+
+/// What an op is and names, in a few bytes. What goes over all instances looks here: the op itself
+/// with its operands is a kilobyte, and far away.
+struct OpFacts {
+  OpKind kind = OpKind::kernel;
+  std::uint16_t chain = 0;  ///< of its stream
+  /// Position of the event of a record or wait, the communicator of a collective, the buffer of an
+  /// acquire or release.
+  std::uint32_t subject = kNone;
+  std::uint32_t unit = kNone;  ///< position of the unit whose work it is
+};
+
+/// One execution of an op, or the host's work on the memory of a copy.
+struct Instance {
+  const Op* op = nullptr;
+  std::uint32_t op_index = 0;  ///< position among all ops of the plan
+  std::uint32_t pass = 0;      ///< position in UnrolledPlan::passes
+  std::uint32_t position = 0;  ///< in its chain
+  std::uint32_t clock = 0;     ///< which clock; instances may share one
+  /// A wait's record, or the last collective of the communicator before this one.
+  std::uint32_t source = kNone;
+  std::uint16_t chain = 0;
+  /// The host fills the source of copy `op` (h2d), or reads what its last instance brought (d2h);
+  /// stands before the copy's own instance.
+  bool host_work = false;
+};
+
+/// One run through a segment.
+struct Pass {
+  std::size_t segment = 0;
+  std::int64_t step = 0;
+  std::int64_t repetition = 0;
+  std::size_t first = 0;    ///< instance; the pass ends where the next one begins
+  std::int64_t run = 0;     ///< which run of the segment, over all steps
+  std::int64_t before = 0;  ///< microbatches that began in earlier steps
+  std::int64_t begun = 0;   ///< in this step, with those that begin in this pass
+  bool for_more = false;    ///< it stands for repetitions that are not unrolled, too
+};
+
+struct UnrolledPlan {
+  const Program* program = nullptr;
+  const ProgramIndex* index = nullptr;
+  const Plan* plan = nullptr;
+  std::vector<OpFacts> ops;  ///< by op
+  std::vector<Pass> passes;
+  std::vector<Instance> instances;  ///< in host order, which no ordering goes against
+  std::uint32_t chains = 0;         ///< streams and host
+  std::uint32_t width = 0;          ///< numbers per clock: chains, rounded up
+  std::vector<std::uint32_t> clocks;
+  std::vector<OpId> redundant_waits;  ///< no instance of which orders anything new; ascending
+  bool lags = false;                  ///< some op works on a microbatch before the newest
+
+  [[nodiscard]] std::uint32_t host_chain() const { return chains - 1; }
+  [[nodiscard]] const OpFacts& facts(std::size_t i) const { return ops[instances[i].op_index]; }
+  /// What instance `i` knows of every chain. Its own chain's number may be behind.
+  [[nodiscard]] std::span<const std::uint32_t> clock(std::size_t i) const {
+    return std::span(clocks).subspan(std::size_t{instances[i].clock} * width, chains);
+  }
+  /// Whether instance a surely ends before instance b begins.
+  [[nodiscard]] bool before(std::size_t a, std::size_t b) const {
+    const Instance& x = instances[a];
+    const Instance& y = instances[b];
+    return x.chain == y.chain ? x.position < y.position : clock(b)[x.chain] > x.position;
+  }
+  /// The pass that began the microbatch on which an instance works. Without lags, its own.
+  [[nodiscard]] std::uint32_t work_pass(std::size_t i) const;
+  [[nodiscard]] bool ordered(std::size_t a, std::size_t b) const {
+    return before(a, b) || before(b, a);
+  }
+};
+
+/// Unrolls a plan whose ids resolve (structure.hpp). Finds waits that nothing was recorded for
+/// (MF104) or that get another record than they are bound to (MF105), and copies between host and
+/// device that no record tells the end of (MF108).
+[[nodiscard]] UnrolledPlan unroll(const Program& program, const ProgramIndex& index,
+                                  const Plan& plan, const ProofSettings& settings,
+                                  FindingList& findings);
+
+/// An instance in words.
+[[nodiscard]] Place place_of(const UnrolledPlan& unrolled, std::size_t instance);
+
+}  // namespace mfsdp

@@ -1,0 +1,40 @@
+#include "verify/proof/ranks/meetings.hpp"
+
+#include <fmt/format.h>
+
+namespace mfsdp {
+
+std::vector<PlannedMeeting> meetings_of(const UnrolledPlan& unrolled) {
+  std::vector<PlannedMeeting> meetings;
+  std::vector<std::uint32_t> counts(unrolled.program->communicators.size(), 0);
+  for (std::uint32_t i = 0; i < unrolled.instances.size(); ++i)
+    if (const OpFacts& facts = unrolled.facts(i); facts.kind == OpKind::collective)
+      meetings.push_back(
+          {.instance = i, .communicator = facts.subject, .number = counts[facts.subject]++});
+  return meetings;
+}
+
+Signature signature_of(const UnrolledPlan& unrolled, const PlannedMeeting& meeting) {
+  const Instance& instance = unrolled.instances[meeting.instance];
+  const auto& collective = std::get<Collective>(instance.op->body);
+  const Segment& segment = unrolled.plan->segments[unrolled.passes[instance.pass].segment];
+  return {.kind = collective.kind,
+          .count = collective.count,
+          .dtype = collective.dtype,
+          .reduction = collective.reduction,
+          .repeat = segment.repeat};
+}
+
+std::string to_text(const Signature& signature) {
+  return fmt::format("{} of {} {}, reduction {}, {} times a step", to_string(signature.kind),
+                     signature.count, to_string(signature.dtype), to_string(signature.reduction),
+                     signature.repeat);
+}
+
+bool launched_apart(const UnrolledPlan& unrolled, const PlannedMeeting& a,
+                    const PlannedMeeting& b) {
+  return unrolled.ordered(a.instance, b.instance) ||
+         unrolled.instances[a.instance].chain != unrolled.instances[b.instance].chain;
+}
+
+}  // namespace mfsdp

@@ -1,0 +1,20 @@
+// Whether a program is that of its configuration's model, or one written by hand for another.
+#pragma once
+
+#include "core/plan/plan.hpp"
+#include "verify/proof/order/program_index.hpp"
+
+namespace mfsdp {
+
+/// Whether some kernel of the plan reads a microbatch's tokens.
+[[nodiscard]] bool takes_tokens(const Plan& plan);
+/// Whether the plan receives from another rank: a pipeline stage works on what others made of
+/// tokens.
+[[nodiscard]] bool receives(const Plan& plan);
+
+/// Whether units and parameters are those of the program's configured model.
+[[nodiscard]] bool is_of_model(const Program& program, const ProgramIndex& index);
+/// Whether its plans compute that model too: some plan takes tokens or receives.
+[[nodiscard]] bool computes_model(const Program& program, const ProgramIndex& index);
+
+}  // namespace mfsdp

@@ -1,0 +1,474 @@
+#include "verify/proof/values/model_binding.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+#include <utility>
+
+#include "verify/proof/ledger/kernel_roles.hpp"
+#include "verify/proof/values/configured_model.hpp"
+#include "verify/proof/values/lora_steps.hpp"
+
+namespace mfsdp {
+namespace {
+
+/// The other weight of a step that has two, the second in its operands.
+std::optional<ParameterRole> second_parameter(const ModelStep& step, const ModelShape& model) {
+  if (!step.parameter) return std::nullopt;
+  const FamilyTraits& traits = model.traits();
+  const auto if_has = [](bool has, ParameterRole role) {
+    return has ? std::optional(role) : std::nullopt;
+  };
+  switch (step.kind) {
+    case KernelKind::qk_norm_rope_backward:
+    case KernelKind::qk_norm_rope_forward:
+    case KernelKind::qk_row_norm_rope_backward:
+    case KernelKind::qk_row_norm_rope_forward: return ParameterRole::k_norm;
+    case KernelKind::embedding_forward:
+      return if_has(!traits.rotates, ParameterRole::position_embedding);
+    case KernelKind::layer_norm_backward:
+    case KernelKind::layer_norm_forward:
+      return step.parameter == ParameterRole::input_norm  ? ParameterRole::input_norm_bias
+             : step.parameter == ParameterRole::post_norm ? ParameterRole::post_norm_bias
+                                                          : ParameterRole::final_norm_bias;
+    case KernelKind::gemm: break;
+    default: return std::nullopt;
+  }
+  if (step.variant != number_of(GemmKind::forward)) return std::nullopt;
+  switch (*step.parameter) {
+    case ParameterRole::qkv: return if_has(model.qkv_bias, ParameterRole::qkv_bias);
+    case ParameterRole::attention_out:
+      return if_has(traits.biases, ParameterRole::attention_out_bias);
+    case ParameterRole::gate_up: return if_has(traits.biases, ParameterRole::gate_up_bias);
+    case ParameterRole::down: return if_has(traits.biases, ParameterRole::down_bias);
+    case ParameterRole::router: return if_has(traits.biases, ParameterRole::router_bias);
+    default: return std::nullopt;
+  }
+}
+
+bool is_weight(Category category) {
+  return category == Category::model_weight || category == Category::unsharded_weight;
+}
+bool is_gradient(Category category) {
+  return category == Category::main_grad || category == Category::unsharded_grad;
+}
+
+/// Whether an operand of that role may lie in a buffer of that category.
+bool belongs(std::string_view role, Category category) {
+  if (role == "weight") return is_weight(category);
+  if (role == "weight_grad") return is_gradient(category) || category == Category::workspace;
+  if (role == "grad") return is_gradient(category);
+  if (role == "main_weight") return category == Category::main_weight;
+  if (is_optimizer_state(role)) return category == Category::optimizer_state;
+  return true;
+}
+/// Roles that `belongs` knows begin with these, but for an update's; most others do not.
+bool is_named_for_memory(std::string_view role) {
+  return !role.empty() && std::string_view("wgm").find(role.front()) != std::string_view::npos;
+}
+
+/// Adds to a sum over microbatches: a gradient, or the loss.
+bool adds_up(KernelKind kind, std::int64_t variant) {
+  switch (kind) {
+    case KernelKind::bias_grad:
+    case KernelKind::cross_entropy:
+    case KernelKind::cross_entropy_loss:
+    case KernelKind::embedding_backward:
+    case KernelKind::expert_bias_gradient:
+    case KernelKind::grouped_weight_gradient:
+    case KernelKind::norm_weight_grad:
+    case KernelKind::position_embedding_backward: return true;
+    default: return kind == KernelKind::gemm && variant == number_of(GemmKind::weight_gradient);
+  }
+}
+
+/// Rows over which a norm's weight gradient is summed last, each of some tokens.
+constexpr std::int64_t kMostPartialRows = 256;
+
+/// What weights or gradients a kernel touches.
+struct Parameters {
+  std::array<ParameterRole, 2> roles{};
+  std::size_t count = 0;  ///< more than two are too many for any step
+  std::uint32_t unit = 0;
+  bool homeless = false;  ///< in a buffer that does not hold such
+  bool astray = false;    ///< no whole parameter of the op's unit, which others report
+};
+
+class Binder {
+ public:
+  Binder(const UnrolledPlan& unrolled, const Layouts& layouts, const ValueCells& cells,
+         FindingList& findings)
+      : program_(*unrolled.program),
+        index_(*unrolled.index),
+        plan_(*unrolled.plan),
+        layouts_(layouts),
+        cells_(cells),
+        findings_(findings),
+        lora_(program_.config) {}
+
+  ModelBinding bind() && {
+    out_.step_of.assign(cells_.first_use.size() - 1, kNone);
+    out_.takes_tokens = takes_tokens(plan_);
+    if ((!out_.takes_tokens && !receives(plan_)) || !is_of_model(program_, index_))
+      return std::move(out_);
+    out_.applies = true;
+    for (const Segment& segment : plan_.segments) {
+      segment_ = &segment;
+      for (const Op& op : segment.ops) {
+        op_ = &op;
+        if (const auto* kernel = std::get_if<Kernel>(&op.body)) bind(*kernel);
+        if (const auto* copy = std::get_if<Copy>(&op.body)) check(*copy);
+        ++op_index_;
+      }
+    }
+    return std::move(out_);
+  }
+
+ private:
+  void report(const std::string& what) {
+    if (!findings_.wants("MF113")) return;
+    findings_.add({.rule = "MF113",
+                   .message = fmt::format("op {} ({}) {}", op_->id.value, op_->name, what),
+                   .places = {{.plan = plan_.name,
+                               .segment = segment_->name,
+                               .step = 0,
+                               .repetition = 0,
+                               .op = op_->id,
+                               .name = op_->name,
+                               .stream = {}}}});
+  }
+
+  /// What the op makes passes for anything, as it has a finding.
+  void excuse() {
+    out_.step_of[op_index_] = static_cast<std::uint32_t>(out_.steps.size());
+    const auto at = static_cast<std::uint32_t>(out_.flows.size());
+    out_.steps.push_back({.excused = true, .owner = {}, .first_flow = at, .last_flow = at});
+  }
+  void fail_step(const std::string& what) {
+    report(what);
+    excuse();
+  }
+
+  void check(const Copy& copy) {
+    const auto is_host = [&](const Operand& operand) {
+      const Buffer& buffer = program_.buffers[index_.buffers[operand.buffer]];
+      return program_.pools[index_.pools[buffer.pool]].space == MemorySpace::host;
+    };
+    if (is_host(copy.input) != (copy.kind == CopyKind::h2d) ||
+        is_host(copy.output) != (copy.kind == CopyKind::d2h))
+      report(fmt::format("is a copy {} between other memories", to_string(copy.kind)));
+  }
+
+  void bind(const Kernel& kernel) {
+    for (const Operand& operand : kernel.operands) {
+      const std::size_t buffer = index_.buffers[operand.buffer];
+      const Category category = program_.buffers[buffer].category;
+      const bool sums = kernel.kind == KernelKind::norm_partial && operand.role == "input";
+      const bool is_named = sums || is_update(kernel) || is_named_for_memory(operand.role);
+      if (is_named && !belongs(sums ? "grad" : operand.role, category))
+        return fail_step(
+            fmt::format("has '{}' in memory for {}", operand.role, to_string(category)));
+      if (!takes_gradients(kernel) && operand.role != "weight_grad" &&
+          layouts_.homes[buffer].holds == Holds::gradient)
+        return fail_step(fmt::format("has '{}' in memory for gradients", operand.role));
+    }
+    if (takes_gradients(kernel)) return;
+    switch (kernel.kind) {
+      case KernelKind::loss_finish:
+      case KernelKind::norm_finish:
+      case KernelKind::token_copy: return;
+      default: bind_step(kernel);
+    }
+  }
+
+  void bind_step(const Kernel& kernel) {
+    const Parameters parameters = parameters_of(kernel);
+    if (parameters.homeless) return fail_step("has weights or a gradient where none are held");
+    if (parameters.astray) return excuse();
+    std::optional<ParameterRole> role;
+    if (parameters.count > 0) role = parameters.roles[0];
+    if (kernel.kind == KernelKind::gemm && role == ParameterRole::embedding)
+      role = ParameterRole::head;
+    const std::int64_t variant = variant_of(kernel);
+    const bool contributes = adds_up(kernel.kind, variant);
+    // Chunks of the head's gradient are summed in a buffer of their own.
+    if (!role && contributes && kernel.kind == KernelKind::gemm) role = ParameterRole::head;
+    const ModelStep* step = lora_.find(kernel.kind, variant, role);
+    if (step == nullptr)
+      step = find_step(program_.config.model, kernel.kind, variant, role, is_expert_parallel());
+    if (step == nullptr || !is_complete(*step, parameters))
+      return fail_step(role ? fmt::format("is no step of the model with '{}'", to_string(*role))
+                            : "is no step of the model");
+    const std::int64_t rows = rows_of(kernel);
+    std::int64_t tokens = program_.config.tokens_per_microbatch();
+    if (is_of_experts(kernel) || is_of_arrived(kernel)) tokens = rows_of_experts(program_.config);
+    const bool of_partials = kernel.kind == KernelKind::norm_weight_grad;
+    if (of_partials ? rows != std::min(tokens, kMostPartialRows)
+                    : (step->chunk ? rows > tokens : rows != tokens))
+      return fail_step(fmt::format("works on {} rows of {} tokens", rows, tokens));
+    if (kernel.kind == KernelKind::gemm && !has_scale(kernel, role))
+      return fail_step("has not the scale of adapters");
+    BoundStep bound{.chunk = step->chunk,
+                    .owner = {},
+                    .role = role,
+                    .first_flow = static_cast<std::uint32_t>(out_.flows.size()),
+                    .contributes = contributes};
+    if (parameters.count > 0) bound.owner = owner_of(parameters.unit, kernel, *role);
+    next_ = 0;
+    for (const Flow& flow : step->flows) {
+      const bool is_there = flow.part != Part::positions || program_.config.document_mask;
+      if (!flow.role.empty() && is_there && !bind_flow(kernel, *step, flow, rows)) return;
+    }
+    bound.last_flow = static_cast<std::uint32_t>(out_.flows.size());
+    out_.step_of[op_index_] = static_cast<std::uint32_t>(out_.steps.size());
+    out_.steps.push_back(bound);
+  }
+
+  /// alpha / rank where adapters' output is scaled, and none elsewhere; 1 is left out.
+  [[nodiscard]] bool has_scale(const Kernel& kernel, std::optional<ParameterRole> role) const {
+    const Attribute* stated = kernel.find_attribute("scale");
+    if (!lora_.is_scaled(role)) return stated == nullptr;
+    const PlanConfig& config = program_.config;
+    const std::int64_t rank = checked_mul(config.lora_rank, config.lora_alpha.den);
+    const Rational scale = stated == nullptr ? Rational{.num = 1} : stated->value;
+    return (stated == nullptr || scale != Rational{.num = 1}) &&
+           make_rational(config.lora_alpha.num, rank) == scale;
+  }
+
+  /// Works on the rows of experts: one for each expert of each token.
+  static bool is_of_experts(const Kernel& kernel) {
+    switch (kernel.kind) {
+      case KernelKind::expert_bias_dots:
+      case KernelKind::expert_bias_forward:
+      case KernelKind::expert_bias_gradient:
+      case KernelKind::grouped_input_gradient:
+      case KernelKind::grouped_product:
+      case KernelKind::grouped_weight_gradient: return true;
+      case KernelKind::weighted_swiglu_backward:
+      case KernelKind::weighted_swiglu_forward: return operand_of(kernel, "ends") != nullptr;
+      default: return false;
+    }
+  }
+
+  [[nodiscard]] bool is_expert_parallel() const { return program_.config.deals_experts(); }
+
+  /// Works on what ranks have sent, as it says.
+  static bool is_of_arrived(const Kernel& kernel) {
+    return kernel.kind == KernelKind::arrival_order ||
+           (kernel.kind == KernelKind::permute_rows && kernel.find_attribute("peers") != nullptr);
+  }
+
+  [[nodiscard]] std::int64_t variant_of_arrived(bool has_weights) const {
+    switch (op_->phase) {
+      case Phase::backward: return has_weights ? 4 : 7;
+      case Phase::recompute: return has_weights ? 3 : 6;
+      default: return has_weights ? 3 : 5;
+    }
+  }
+
+  [[nodiscard]] std::int64_t variant_of(const Kernel& kernel) const {
+    if (kernel.kind == KernelKind::gemm) return kernel.attribute("kind");
+    const bool has_weights = operand_of(kernel, "weights") != nullptr;
+    if (kernel.kind == KernelKind::permute_rows && is_of_arrived(kernel))
+      return variant_of_arrived(has_weights);
+    if (kernel.kind == KernelKind::permute_rows)
+      return has_weights ? 0 : op_->phase == Phase::recompute ? 1 : 2;
+    if (kernel.kind == KernelKind::combine_rows) return has_weights ? 1 : 0;
+    if (kernel.kind == KernelKind::expert_bias_forward ||
+        kernel.kind == KernelKind::expert_bias_gradient)
+      return operand_of(kernel, "row_weights") != nullptr ? 1 : 0;
+    if (kernel.kind == KernelKind::weighted_swiglu_forward ||
+        kernel.kind == KernelKind::weighted_swiglu_backward)
+      return is_of_experts(kernel) ? 0 : 1;
+    if (kernel.kind != KernelKind::rms_norm_forward &&
+        kernel.kind != KernelKind::layer_norm_forward)
+      return 0;
+    const bool adds_inputs = operand_of(kernel, "delta") != nullptr;
+    if (operand_of(kernel, "skip") != nullptr) return adds_inputs ? -1 : 2;
+    return adds_inputs ? 1 : 0;
+  }
+
+  static std::int64_t rows_of(const Kernel& kernel) {
+    switch (kernel.kind) {
+      case KernelKind::expert_bias_dots:
+      case KernelKind::expert_bias_forward:
+      case KernelKind::expert_bias_gradient:
+      case KernelKind::gemm:
+      case KernelKind::arrival_order:
+      case KernelKind::grouped_input_gradient:
+      case KernelKind::grouped_product:
+      case KernelKind::grouped_weight_gradient:
+      case KernelKind::weighted_swiglu_backward:
+      case KernelKind::weighted_swiglu_forward: return kernel.attribute("m");
+      case KernelKind::attention_backward:
+      case KernelKind::attention_forward:
+        return checked_mul(kernel.attribute("batch"), kernel.attribute("seq"));
+      default: return kernel.attribute("rows");
+    }
+  }
+
+  /// Every weight of the step, and no other.
+  [[nodiscard]] bool is_complete(const ModelStep& step, const Parameters& parameters) const {
+    const auto second = second_parameter(step, program_.config.model);
+    const bool corrects =
+        step.kind == KernelKind::router_forward && program_.config.model.sigmoid_routing;
+    if (corrects && parameters.count != 1) return false;
+    return second ? parameters.count == 2 && parameters.roles[1] == *second : parameters.count <= 1;
+  }
+
+  Parameters parameters_of(const Kernel& kernel) const {
+    Parameters found;
+    for (const Operand& operand : kernel.operands) {
+      if (!operand.role.starts_with('w')) continue;
+      if (operand.role != "weight" && operand.role != "weight_grad") continue;
+      const bool is_made = operand.role == "weight_grad";
+      const Buffer& buffer = program_.buffers[index_.buffers[operand.buffer]];
+      // Sums of chunks lie in a workspace.
+      if (is_made && !buffer.holds && buffer.category == Category::workspace) continue;
+      const auto wanted = is_made ? ContentKind::gradient : ContentKind::parameter;
+      found.homeless = found.homeless || !buffer.holds || buffer.holds->kind != wanted;
+      found.astray = found.astray || layouts_.holds(operand) == Holds::other;
+      if (found.homeless || found.astray) continue;
+      const auto located = layouts_.locate(operand);
+      const GroupLayout& group = layouts_.groups[located->group];
+      const auto atoms = layouts_.atoms_of(located->group, located->region);
+      if (!located->exact || !atoms || atoms->last != atoms->first + 1 ||
+          group.atoms[atoms->first].parameter == nullptr ||
+          (op_->unit && *op_->unit != group.group->unit)) {
+        found.astray = true;
+        continue;
+      }
+      if (found.count < found.roles.size())
+        found.roles[found.count] = group.atoms[atoms->first].parameter->role;
+      ++found.count;
+      found.unit =
+          static_cast<std::uint32_t>(program_.units[index_.units[group.group->unit]].position);
+    }
+    return found;
+  }
+
+  /// 0 the embedding, then blocks; the head comes after them, also where it is the embedding's
+  /// unit.
+  [[nodiscard]] std::uint32_t owner_of(std::uint32_t unit, const Kernel& kernel,
+                                       ParameterRole role) const {
+    const bool embeds = kernel.kind == KernelKind::embedding_forward ||
+                        kernel.kind == KernelKind::embedding_backward;
+    const bool ends = role == ParameterRole::head || role == ParameterRole::final_norm ||
+                      role == ParameterRole::final_norm_bias;
+    if (!embeds && ends) return static_cast<std::uint32_t>(program_.config.model.layers) + 1;
+    return unit;
+  }
+
+  /// The first operand of a role; most stand in the order of the step's flows.
+  const Operand* find(const Kernel& kernel, std::string_view role) {
+    for (std::size_t i = next_; i < kernel.operands.size(); ++i)
+      if (kernel.operands[i].role == role) {
+        next_ = i + 1;
+        return &kernel.operands[i];
+      }
+    return operand_of(kernel, role);
+  }
+
+  bool bind_flow(const Kernel& kernel, const ModelStep& step, const Flow& flow, std::int64_t rows) {
+    const Operand* operand = find(kernel, flow.role);
+    if (operand == nullptr) {
+      fail_step(fmt::format("has no operand '{}'", flow.role));
+      return false;
+    }
+    const auto uses = cells_.of(op_index_);
+    const auto use = std::ranges::find(uses, operand, &CellUse::operand);
+    if (use == uses.end() || !use->exact) {
+      fail_step(fmt::format("has '{}' where no whole value can lie", flow.role));
+      return false;
+    }
+    const bool reads = flow.reads.value != Value::unknown;
+    const bool may_add = operand->role == "d_residual" || operand->role == "d_input";
+    const bool adds = may_add ? kernel.attribute("beta") != 0 : reads;
+    if (use->reads != reads || adds != reads) {
+      fail_step(fmt::format("{} to '{}'", reads ? "does not add" : "adds", flow.role));
+      return false;
+    }
+    BoundFlow bound{.use = static_cast<std::uint32_t>(&*use - cells_.uses.data()),
+                    .reads = flow.reads,
+                    .writes = use->writes ? flow.writes : OwnedValue{}};
+    const std::int64_t bytes = operand->touched_bytes();
+    if (rows > 0 && bytes % rows == 0) bound.row_bytes = bytes / rows;
+    place(step, flow, *operand, bytes, bound);
+    // Throws where a row's place would leave 63 bits.
+    (void)checked_add(bound.skip,
+                      checked_mul(bound.row_bytes, program_.config.tokens_per_microbatch()));
+    out_.flows.push_back(bound);
+    return true;
+  }
+
+  /// Where in its value an operand begins, beside the chunk's first row.
+  void place(const ModelStep& step, const Flow& flow, const Operand& operand, std::int64_t bytes,
+             BoundFlow& bound) {
+    const ModelShape& model = program_.config.model;
+    const auto columns = [&](std::int64_t heads) {
+      return product_of(heads, model.head_dim, size_of(operand.dtype));
+    };
+    switch (flow.part) {
+      case Part::rows: break;
+      case Part::labels:
+        bound.skip = checked_mul(program_.config.tokens_per_microbatch(), size_of(operand.dtype));
+        break;
+      case Part::positions:
+        bound.skip = product_of(2, program_.config.tokens_per_microbatch(), size_of(operand.dtype));
+        break;
+      case Part::key: bound.skip = columns(model.heads); break;
+      case Part::value: bound.skip = columns(checked_add(model.heads, model.kv_heads)); break;
+      case Part::second_half: bound.skip = bytes; break;
+      case Part::keys_half:
+        bound.skip = model.kv_heads > 0 ? product_of(bytes / model.kv_heads, model.heads) : bytes;
+        break;
+      case Part::unrotated:
+        bound.unrotated = columns(checked_add(model.heads, model.kv_heads));
+        break;
+      case Part::adapter:
+        bound.skip = checked_mul(lora_.columns_of(*step.parameter).begin, size_of(operand.dtype));
+        break;
+      case Part::adapted: leave_alone(step, operand, bound); break;
+    }
+  }
+
+  /// The columns that no adapter adds to have what the model makes there without.
+  void leave_alone(const ModelStep& step, const Operand& operand, BoundFlow& bound) {
+    const auto gaps = lora_.left_alone(*step.parameter);
+    if (gaps.empty()) return;
+    const std::int64_t size = size_of(operand.dtype);
+    const ModelStep& whole = *find_step(program_.config.model, step.kind, step.variant,
+                                        step.parameter, is_expert_parallel());
+    LeftAlone alone;
+    alone.row = checked_mul(operand.shape.back(), size);
+    for (const Flow& flow : whole.flows)
+      if (flow.role == operand.role) alone.value = flow.writes;
+    for (const LoraSteps::Columns& gap : gaps)
+      alone.columns.emplace_back(checked_mul(gap.begin, size), checked_mul(gap.end, size));
+    bound.left_alone = static_cast<std::uint32_t>(out_.left_alone.size());
+    out_.left_alone.push_back(std::move(alone));
+  }
+
+  const Program& program_;
+  const ProgramIndex& index_;
+  const Plan& plan_;
+  const Layouts& layouts_;
+  const ValueCells& cells_;
+  FindingList& findings_;
+  LoraSteps lora_;
+  ModelBinding out_;
+  const Segment* segment_ = nullptr;
+  const Op* op_ = nullptr;
+  std::size_t op_index_ = 0;
+  std::size_t next_ = 0;  ///< operand that is looked at first
+};
+
+}  // namespace
+
+ModelBinding bind_model(const UnrolledPlan& unrolled, const Layouts& layouts,
+                        const ValueCells& cells, FindingList& findings) {
+  return Binder(unrolled, layouts, cells, findings).bind();
+}
+
+}  // namespace mfsdp

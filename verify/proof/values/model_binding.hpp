@@ -1,0 +1,66 @@
+// Which ops of a plan are which steps of the model, and where their operands' values lie.
+#pragma once
+
+#include <algorithm>
+#include <cstdint>
+#include <optional>
+#include <utility>
+#include <vector>
+
+#include "verify/proof/ledger/layouts.hpp"
+#include "verify/proof/values/model_steps.hpp"
+#include "verify/proof/values/value_cells.hpp"
+
+namespace mfsdp {
+
+/// An operand with a value.
+struct BoundFlow {
+  std::uint32_t use = 0;  ///< in ValueCells::uses
+  OwnedValue reads;
+  OwnedValue writes;
+  std::int64_t row_bytes = 0;  ///< of a token's row; 0 where operands have none
+  std::int64_t skip = 0;       ///< bytes from there to the operand's first
+  std::int64_t unrotated = 0;  ///< bytes into the operand where another value begins; 0: nowhere
+  std::uint32_t left_alone = kNone;  ///< in ModelBinding::left_alone
+};
+
+/// Columns of rows in which a step makes another value than in the others.
+struct LeftAlone {
+  OwnedValue value;
+  std::vector<std::pair<std::int64_t, std::int64_t>> columns;  ///< bytes of a row, ascending
+  std::int64_t row = 0;                                        ///< bytes
+
+  /// Whether all of [begin, end) is such columns.
+  [[nodiscard]] bool has(std::int64_t begin, std::int64_t end) const {
+    return std::ranges::any_of(
+        columns, [&](const auto& range) { return begin >= range.first && end <= range.second; });
+  }
+};
+
+/// An op that is a step.
+struct BoundStep {
+  bool excused = false;                 ///< it has a finding, and what it makes passes for anything
+  bool chunk = false;                   ///< of some rows, not all tokens
+  std::optional<std::uint32_t> owner;   ///< where parameters tell
+  std::optional<ParameterRole> role{};  ///< of the first parameter
+  std::uint32_t first_flow = 0;
+  std::uint32_t last_flow = 0;
+  bool contributes = false;  ///< to a sum over microbatches: a gradient, the loss
+};
+
+struct ModelBinding {
+  bool applies = false;                  ///< the plan runs the model of its configuration
+  bool takes_tokens = false;             ///< and some kernel of it takes tokens
+  std::vector<std::uint32_t> step_of{};  ///< by op: position in `steps`, or kNone
+  std::vector<BoundStep> steps{};
+  std::vector<BoundFlow> flows{};
+  std::vector<LeftAlone> left_alone{};
+};
+
+/// Empty where the program's units and parameters are not those of its configuration's model, or
+/// the plan has no kernel that takes tokens. Finds kernels that are no step of the model, and those
+/// that have a value where none can lie (MF113).
+[[nodiscard]] ModelBinding bind_model(const UnrolledPlan& unrolled, const Layouts& layouts,
+                                      const ValueCells& cells, FindingList& findings);
+
+}  // namespace mfsdp

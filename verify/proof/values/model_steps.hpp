@@ -1,0 +1,389 @@
+// What a model computes, as the proof of values wants it: for each kernel of a step, the values
+// that it reads and makes. Written down once more, from the mathematics and not from the planner's
+// recipes, so that a fault of theirs is not proved right by itself.
+//
+//   x    = mid' + mlp_out' (input; ' is the block before)     mid     = x + attention_out
+//   qkv  = norm(x) * W                                        gate_up = norm(mid) * W
+//   attention = softmax(rope(query) rope(key)) value          mlp_out = swiglu(gate_up) * W
+//
+// Models with output norms have attention_out = norm(raw attention_out), mlp_out = norm(raw
+// mlp_out). Those without input norms have these alone, qkv = x * W and gate_up = mid * W, and x is
+// made by the block before: the sum of its mid and mlp_out. Without RoPE attention takes qkv as it
+// is; without a gate the product is of gate_up alone.
+//
+// With experts a token's row of norm(mid) goes to some of them, and mlp_out is the sum of what they
+// make of it, each times its weight:
+//
+//   router_logits = norm(mid) * W  -> indices, weights -> ends, order, places
+//   dispatched = norm(mid) by order     gate_up = dispatched * W of each row's expert
+//   product = swiglu(gate_up) * weight  expert_out = product * W   mlp_out = sums by places
+//
+// Experts that are dealt out have the rows of all ranks of ep: what a rank sends, all others have
+// received (kExchanged), and in the order of experts it is what dispatched, gate_up, product and
+// expert_out are then of.
+//
+// A value belongs to an owner, which is a place in forward order (0 the embedding, 1 to L the
+// blocks, L + 1 final norm and head), and to a microbatch. A value that is made again, in another
+// buffer or over another value, is the same value: so what recomputation makes is what forward
+// made.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <optional>
+#include <string_view>
+
+#include "core/model/model.hpp"
+#include "core/plan/op.hpp"
+
+namespace mfsdp {
+
+/// `d_` is the gradient of what follows. `normed1` and `rstd1` of the head are the final norm's.
+enum class Value : std::uint8_t {
+  unknown,    ///< of a kernel that is no step of a model
+  excused,    ///< of an op that has a finding: it passes for whatever is wanted
+  outside,    ///< what lies in a buffer that no op writes
+  host_data,  ///< what the host put into the source of a copy
+  tokens,     ///< ids, then labels, then positions in documents
+  input,
+  normed1,
+  rstd1,
+  qkv,
+  query_key,  ///< rotated, and normed where the model does that
+  qk_rstd,
+  attention,
+  log_sum_exp,
+  attention_out,
+  mid,
+  normed2,
+  rstd2,
+  gate_up,
+  product,
+  mlp_out,
+  logits,
+  d_logits,
+  d_output,  ///< gradient of the next owner's input
+  d_product,
+  d_gate_up,
+  d_normed2,
+  d_mid,
+  d_attention,
+  d_rotated,  ///< gradient of query and key behind the rotation
+  d_qkv,
+  d_normed1,
+  partials1,  ///< of the gradient of the input norm, or the final one
+  partials2,  ///< of the norm behind attention
+  qk_partials,
+  raw_attention_out,  ///< before its norm, in models that norm what is added
+  attention_out_rstd,
+  raw_mlp_out,
+  mlp_out_rstd,
+  d_raw_attention_out,
+  d_raw_mlp_out,
+  attention_out_partials,
+  mlp_out_partials,
+  mean1,  ///< of layer norms, beside rstd1
+  mean2,
+  // Of experts: which a token has, and its rows in their order; gate_up and product are of rows.
+  router_logits,
+  expert_indices,
+  expert_weights,
+  expert_counts,
+  row_ends,
+  row_order,
+  row_places,
+  dispatched,
+  row_weights,
+  expert_out,
+  d_expert_out,
+  d_row_weights,
+  d_dispatched,
+  d_expert_weights,
+  d_router_logits,
+  d_normed2_experts,  ///< that of the experts, short of the router's
+  // Of an expert that all tokens share, and what is short of its gradients and its gate's.
+  shared_logits,
+  shared_weights,
+  shared_gate_up,
+  shared_product,
+  mlp_out_shared,
+  d_shared_product,
+  d_shared_gate_up,
+  d_shared_weights,
+  d_shared_logits,
+  d_normed2_routed,
+  d_normed2_shared,
+  // Of experts that are dealt out: rows by their experts, then in blocks for ranks, which row_order
+  // and row_places are of; what crosses to them and back; rows that arrived by expert.
+  chosen_ends,
+  chosen_order,
+  chosen_places,
+  sent_counts,
+  sent,
+  sent_weights,
+  received_counts,
+  received,
+  received_weights,
+  received_order,
+  received_places,
+  leaving,
+  returned,
+  d_returned,
+  d_leaving,
+  d_received,
+  d_received_weights,
+  d_sent,
+  d_sent_weights,
+  // Before sinks take their share, and what their gradients are sums of; before experts' biases.
+  attention_unsunk,
+  log_sum_exp_unsunk,
+  d_sinks,
+  gate_up_unbiased,
+  expert_out_unbiased,
+  d_row_weights_unbiased,
+  // Of latent attention.
+  q_latent,
+  q_latent_normed,
+  q_latent_rstd,
+  latent_query,
+  kv_latent,
+  kv_latent_normed,
+  kv_latent_rstd,
+  key_value,
+  d_latent_query,
+  d_key_value,
+  d_turned,
+  d_kv_normed,
+  d_kv_latent,
+  d_q_normed,
+  d_q_latent,
+  d_normed1_keys,  ///< that of keys and values
+  q_latent_partials,
+  kv_latent_partials,
+  // Of adapters (lora_steps.hpp): what A makes of their input, of query or what query, key and
+  // value are one of, and of gate or gate and up; its gradients; sums that adapters have yet to add
+  // to.
+  lora_q,
+  lora_k,
+  lora_v,
+  lora_attention_out,
+  lora_gate,
+  lora_up,
+  lora_down,
+  d_lora_q,
+  d_lora_k,
+  d_lora_v,
+  d_lora_attention_out,
+  d_lora_gate,
+  d_lora_up,
+  d_lora_down,
+  qkv_base,
+  attention_out_base,
+  gate_up_base,
+  mlp_out_base,
+  d_normed1_base,
+  d_normed1_first,
+  d_normed1_second,
+  d_normed2_base,
+  d_normed2_first,
+  d_attention_base,
+  d_product_base
+};
+
+template <>
+struct Names<Value> {
+  static constexpr std::array<std::string_view, 139> values{
+      "what is not known",
+      "what is wrong",
+      "what nothing writes",
+      "the host's data",
+      "tokens",
+      "input",
+      "normed1",
+      "rstd1",
+      "qkv",
+      "query_key",
+      "qk_rstd",
+      "attention",
+      "log_sum_exp",
+      "attention_out",
+      "mid",
+      "normed2",
+      "rstd2",
+      "gate_up",
+      "product",
+      "mlp_out",
+      "logits",
+      "d_logits",
+      "d_output",
+      "d_product",
+      "d_gate_up",
+      "d_normed2",
+      "d_mid",
+      "d_attention",
+      "d_rotated",
+      "d_qkv",
+      "d_normed1",
+      "partials1",
+      "partials2",
+      "qk_partials",
+      "raw attention_out",
+      "attention_out_rstd",
+      "raw mlp_out",
+      "mlp_out_rstd",
+      "gradient of raw attention_out",
+      "gradient of raw mlp_out",
+      "partials of attention_out's norm",
+      "partials of mlp_out's norm",
+      "mean1",
+      "mean2",
+      "the router's logits",
+      "tokens' experts",
+      "weights of tokens' experts",
+      "counts of experts",
+      "ends of experts' rows",
+      "order of experts' rows",
+      "places of experts' rows",
+      "rows of experts",
+      "weights of experts' rows",
+      "what experts make",
+      "gradient of what experts make",
+      "gradient of the weights of experts' rows",
+      "gradient of rows of experts",
+      "gradient of the weights of tokens' experts",
+      "gradient of the router's logits",
+      "d_normed2 without the router's",
+      "the shared expert's logit",
+      "the shared expert's weight",
+      "gate_up of the shared expert",
+      "product of the shared expert",
+      "mlp_out without chosen experts",
+      "gradient of the shared expert's product",
+      "gradient of the shared expert's gate_up",
+      "gradient of the shared expert's weight",
+      "gradient of the shared expert's logit",
+      "d_normed2 without the shared expert's",
+      "d_normed2 without the shared gate's",
+      "ends of rows by expert",
+      "order of rows by expert",
+      "places of rows by expert",
+      "counts of rows for ranks",
+      "rows for ranks",
+      "weights of rows for ranks",
+      "counts of rows of ranks",
+      "rows of ranks",
+      "weights of rows of ranks",
+      "order of rows of ranks",
+      "places of rows of ranks",
+      "what experts make for ranks",
+      "what experts of ranks make",
+      "gradient of what experts of ranks make",
+      "gradient of what experts make for ranks",
+      "gradient of rows of ranks",
+      "gradient of the weights of rows of ranks",
+      "gradient of rows for ranks",
+      "gradient of the weights of rows for ranks",
+      "attention without sinks",
+      "log_sum_exp without sinks",
+      "gradients of sinks by rows",
+      "gate_up of experts without biases",
+      "what experts make without biases",
+      "gradient of the weights of experts' rows without the biases'",
+      "the latent vector of queries",
+      "the normed latent vector of queries",
+      "rstd of the latent vector of queries",
+      "queries of the latent vector",
+      "the latent vector of keys and values",
+      "the normed latent vector of keys and values",
+      "rstd of the latent vector of keys and values",
+      "keys and values of the latent vector",
+      "gradient of queries of the latent vector",
+      "gradient of keys and values of the latent vector",
+      "gradient of what turns of keys",
+      "gradient of the normed latent vector of keys and values",
+      "gradient of the latent vector of keys and values",
+      "gradient of the normed latent vector of queries",
+      "gradient of the latent vector of queries",
+      "d_normed1 without the queries'",
+      "partials of the latent vector of queries",
+      "partials of the latent vector of keys and values",
+      "adapters' rows of query",
+      "adapters' rows of key",
+      "adapters' rows of value",
+      "adapters' rows of attention_out",
+      "adapters' rows of gate",
+      "adapters' rows of up",
+      "adapters' rows of down",
+      "gradient of adapters' rows of query",
+      "gradient of adapters' rows of key",
+      "gradient of adapters' rows of value",
+      "gradient of adapters' rows of attention_out",
+      "gradient of adapters' rows of gate",
+      "gradient of adapters' rows of up",
+      "gradient of adapters' rows of down",
+      "qkv without adapters",
+      "attention_out without adapters",
+      "gate_up without adapters",
+      "mlp_out without adapters",
+      "d_normed1 without adapters",
+      "d_normed1 with one adapter's",
+      "d_normed1 with two adapters'",
+      "d_normed2 without adapters",
+      "d_normed2 with one adapter's",
+      "d_attention without adapters",
+      "d_product without adapters"};
+};
+
+/// A value of the step's owner, or of its neighbour. `unknown`: none.
+struct OwnedValue {
+  Value value = Value::unknown;
+  std::int8_t shift = 0;  ///< of the owner
+
+  friend bool operator==(const OwnedValue&, const OwnedValue&) = default;
+};
+
+/// Where in the value an operand begins.
+enum class Part : std::uint8_t {
+  rows,         ///< at its first row, or that of the chunk
+  labels,       ///< of tokens
+  positions,    ///< of tokens; an operand of models whose documents are masked, and of no others
+  key,          ///< columns behind the query's
+  value,        ///< columns behind query and key
+  second_half,  ///< as long as the operand itself
+  keys_half,    ///< behind rows as wide as all query heads, where its own are as wide as key heads
+  unrotated,    ///< made: d_rotated, but d_qkv in the value's columns, which are not rotated
+  adapter,      ///< at its layer's first column
+  adapted       ///< made: what adapters add to in their columns, and the whole sum in all others
+};
+
+struct Flow {
+  std::string_view role;
+  OwnedValue reads = {};
+  OwnedValue writes = {};
+  Part part = Part::rows;
+};
+
+inline constexpr std::size_t kMostFlows = 8;
+
+struct ModelStep {
+  KernelKind kind = KernelKind::gemm;
+  /// A GEMM's attribute "kind"; of a norm, 1 where it adds two inputs, 2 where it adds its output
+  /// to another. Of rows that are put in the order of experts: 0 with their weights, 1 made again,
+  /// 2 of gradients; where experts are dealt out, of those that arrived or leave: 3 with their
+  /// weights, 4 with their gradients, 5 leaving, 6 made again, 7 of gradients; of sums of a token's
+  /// rows: 1 with the weights' gradients. Of an activation by weights: 1 of the expert that all
+  /// tokens share. Of experts' biases: 1 times the weights of rows.
+  std::int64_t variant = 0;
+  std::optional<ParameterRole> parameter{};  ///< whose weights it reads or whose gradient it makes
+  std::array<Flow, kMostFlows> flows{};      ///< operands without a value are left out
+  bool chunk = false;                        ///< of some rows, not all tokens
+};
+
+/// The step of a kernel that touches this parameter, or none, first. Null: the model has none.
+/// `expert_parallel`: its experts are dealt out.
+[[nodiscard]] const ModelStep* find_step(const ModelShape& model, KernelKind kind,
+                                         std::int64_t variant,
+                                         std::optional<ParameterRole> parameter,
+                                         bool expert_parallel = false);
+
+}  // namespace mfsdp

@@ -1,0 +1,420 @@
+#include "verify/proof/values/model_values.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "verify/proof/ledger/kernel_roles.hpp"
+#include "verify/proof/order/overlap.hpp"
+#include "verify/proof/values/expert_parallel_steps.hpp"
+
+namespace mfsdp {
+namespace {
+
+/// Tokens belong to no block.
+ValueKey key_of(const OwnedValue& term, const ValueKey& base) {
+  const auto owner = static_cast<std::uint32_t>(static_cast<std::int64_t>(base.owner) + term.shift);
+  return {.value = term.value,
+          .owner = term.value == Value::tokens ? 0 : owner,
+          .microbatch = base.microbatch};
+}
+
+}  // namespace
+
+ModelValues::ModelValues(const UnrolledPlan& unrolled, const Layouts& layouts,
+                         const ValueCells& cells, ValueMemory& memory, FindingList& findings)
+    : unrolled_(unrolled),
+      cells_(cells),
+      memory_(memory),
+      findings_(findings),
+      binding_(bind_model(unrolled, layouts, cells, findings)),
+      fills_(unrolled.program->buffers.size()),
+      complained_(cells.first_use.size() - 1, 0) {}
+
+void ModelValues::fill(std::uint32_t instance) {
+  const auto& copy = std::get<Copy>(unrolled_.instances[instance].op->body);
+  if (copy.kind != CopyKind::h2d) return;
+  Fills& fills = fills_[unrolled_.index->buffers[copy.input.buffer]];
+  ++fills.count;
+  fills.step = step_of(instance);
+}
+
+void ModelValues::read(std::uint32_t instance) {
+  const Instance& at = unrolled_.instances[instance];
+  now_ = instance;
+  if (const std::uint32_t step = binding_.step_of[at.op_index]; step != kNone)
+    return read_step(binding_.steps[step]);
+  if (!binding_.applies) return;
+  if (const auto* collective = std::get_if<Collective>(&at.op->body)) return exchange(*collective);
+  const auto* kernel = std::get_if<Kernel>(&at.op->body);
+  if (kernel == nullptr) return;
+  if (kernel->kind == KernelKind::token_copy) copy_tokens(*kernel);
+  if (is_update(*kernel)) check_step_block(*kernel);
+}
+
+void ModelValues::write(std::uint32_t instance) {
+  const Instance& at = unrolled_.instances[instance];
+  if (!binding_.applies) return;
+  if (const auto* copy = std::get_if<Copy>(&at.op->body)) return bring(*copy);
+  if (const auto* collective = std::get_if<Collective>(&at.op->body)) {
+    const CellUse* output = use_of(&collective->output);
+    if (output != nullptr && base_.value != Value::unknown) put(*output, base_, 0);
+    return;
+  }
+  const auto* kernel = std::get_if<Kernel>(&at.op->body);
+  if (kernel == nullptr) return;
+  if (kernel->kind == KernelKind::token_copy) {
+    if (const CellUse* output = use_of(operand_of(*kernel, "output")))
+      put(*output, {.value = Value::tokens, .owner = 0, .microbatch = microbatch_}, 0);
+    return;
+  }
+  const std::uint32_t bound = binding_.step_of[at.op_index];
+  if (bound == kNone) return;
+  const BoundStep& step = binding_.steps[bound];
+  if (step.excused || base_.value == Value::excused) {
+    for (const CellUse& use : cells_.of(at.op_index))
+      if (use.writes) put(use, {.value = Value::excused}, 0);
+    return;
+  }
+  for (std::uint32_t f = step.first_flow; f < step.last_flow; ++f) {
+    const BoundFlow& flow = binding_.flows[f];
+    if (flow.writes.value == Value::unknown) continue;
+    const CellUse& use = cells_.uses[flow.use];
+    put(use, key_of(flow.writes, base_), flow.skip + first_row_ * flow.row_bytes);
+    if (flow.left_alone != kNone) {
+      const LeftAlone& alone = binding_.left_alone[flow.left_alone];
+      const auto begin = [&](std::uint32_t c) { return cells_.begin[c] - cells_.begin[use.first]; };
+      // A cell may reach into columns that an adapter has yet to add to, where none is seen to.
+      for (std::uint32_t c = use.first; c < use.last; ++c)
+        if (alone.has(begin(c), c + 1 < use.last ? begin(c + 1) : alone.row))
+          memory_.cells[c].key = key_of(alone.value, base_);
+    }
+    if (flow.unrotated == 0) continue;
+    const ValueKey rest = key_of({.value = Value::d_qkv}, base_);
+    for (std::uint32_t c = use.first; c < use.last; ++c)
+      if (cells_.begin[c] - cells_.begin[use.first] >= flow.unrotated) memory_.cells[c].key = rest;
+  }
+}
+
+// ---- steps -------------------------------------------------------------------------------------
+
+void ModelValues::read_step(const BoundStep& step) {
+  base_ = {.value = Value::excused};
+  first_row_ = 0;
+  if (step.excused) return;
+  find_owner(step);
+  if (base_.value == Value::excused) return;
+  check_window();
+  for (std::uint32_t f = step.first_flow; f < step.last_flow; ++f) check(step, binding_.flows[f]);
+  if (step.contributes && base_.microbatch != worked_on())
+    complain(fmt::format("adds to a sum what belongs to microbatch {} while {} is worked on",
+                         base_.microbatch, worked_on()));
+  if (step.contributes && step.chunk) add_rows();
+  if (step.contributes && !step.chunk) add_once(step);
+}
+
+/// A step of a microbatch is added to a sum once, however often the microbatch is computed.
+void ModelValues::add_once(const BoundStep& step) {
+  const auto& kernel = std::get<Kernel>(unrolled_.instances[now_].op->body);
+  const bool is_first =
+      added_.emplace(kernel.kind, step.role, base_.owner, base_.microbatch).second;
+  if (!is_first && kernel.attribute("beta") != 0)
+    complain(fmt::format("adds to a sum of microbatch {} what it has", base_.microbatch));
+}
+
+/// Chunks of one microbatch that are added to a sum have no row in common.
+void ModelValues::add_rows() {
+  const auto& kernel = std::get<Kernel>(unrolled_.instances[now_].op->body);
+  const std::int64_t end =
+      first_row_ + kernel.attribute(kernel.kind == KernelKind::gemm ? "m" : "rows");
+  auto& [rows, last] = summed_[{kernel.kind, base_.microbatch}];
+  last = now_;
+  if (kernel.attribute("beta") == 0)  // a sum begins
+    std::erase_if(rows, [&](const auto& of) { return of.first < end && first_row_ < of.second; });
+  const auto next = rows.lower_bound(first_row_);
+  const bool again = (next != rows.end() && next->first < end) ||
+                     (next != rows.begin() && std::prev(next)->second > first_row_);
+  if (again)
+    complain(fmt::format("adds rows [{}, {}) of microbatch {} to a sum that has some of them",
+                         first_row_, end, base_.microbatch));
+  rows.emplace(first_row_, end);
+}
+
+void ModelValues::end() {
+  const std::int64_t tokens = unrolled_.program->config.tokens_per_microbatch();
+  for (const auto& [of, summed] : summed_) {
+    std::int64_t all = 0;
+    for (const auto& [begin, end] : summed.rows) all += end - begin;
+    now_ = summed.last;
+    if (all < tokens)
+      complain(fmt::format("ends a sum of {} rows of microbatch {}, which has {} tokens", all,
+                           of.second, tokens));
+  }
+}
+
+/// Tokens tell which microbatch is the newest; a class that takes none counts as its segments do.
+std::uint32_t ModelValues::worked_on() const {
+  const Instance& at = unrolled_.instances[now_];
+  const Pass& pass = unrolled_.passes[at.pass];
+  const std::int64_t newest = binding_.takes_tokens ? microbatch_ : pass.before + pass.begun;
+  return static_cast<std::uint32_t>(newest - at.op->lag);
+}
+
+/// Of whom the step is: parameters tell the owner, the first value that is read the rest.
+void ModelValues::find_owner(const BoundStep& step) {
+  const BoundFlow& flow = binding_.flows[step.first_flow];
+  const ValueCell& cell = memory_.cells[cells_.uses[flow.use].first];
+  const bool fits = cell.key.value == flow.reads.value &&
+                    cell.lifetime == memory_.lifetimes[cells_.uses[flow.use].buffer];
+  if (!fits && !step.owner) {
+    if (cell.key.value != Value::excused)
+      complain(fmt::format("reads {} where it is to read '{}'", in_words(cell.key),
+                           to_string(flow.reads.value)));
+    return;
+  }
+  base_ = {.value = Value::unknown,
+           .owner = step.owner.value_or(cell.key.owner),
+           .microbatch = fits ? cell.key.microbatch : worked_on()};
+  if (!step.chunk || !fits || flow.row_bytes == 0) return;
+  const std::int64_t first_row = (cell.place - flow.skip) / flow.row_bytes;
+  if (first_row >= 0 && first_row < unrolled_.program->config.tokens_per_microbatch())
+    first_row_ = first_row;
+}
+
+void ModelValues::check(const BoundStep& step, const BoundFlow& flow) {
+  if (flow.reads.value == Value::unknown) return;
+  const CellUse& use = cells_.uses[flow.use];
+  if (flow.reads.value == Value::outside) return check_outside(use);
+  const ValueKey wanted = key_of(flow.reads, base_);
+  const std::int64_t place = flow.skip + first_row_ * flow.row_bytes - cells_.begin[use.first];
+  for (std::uint32_t c = use.first; c < use.last; ++c) {
+    const ValueCell& cell = memory_.cells[c];
+    if (cell.key == wanted && cell.place == place + cells_.begin[c]) continue;
+    if (cell.key.value == Value::excused || cell.lifetime != memory_.lifetimes[use.buffer]) return;
+    if (cell.key != wanted)
+      return complain(fmt::format("reads as '{}' {}, expected {}", use.operand->role,
+                                  in_words(cell.key), in_words(wanted)));
+    return complain(
+        fmt::format("reads as '{}' {} from byte {} on, expected from byte {}{}", use.operand->role,
+                    in_words(wanted), cell.place - cells_.begin[c] + cells_.begin[use.first],
+                    place + cells_.begin[use.first], step.chunk ? ", as of its chunk" : ""));
+  }
+}
+
+/// Attention has the window of its layer.
+void ModelValues::check_window() {
+  const auto& kernel = std::get<Kernel>(unrolled_.instances[now_].op->body);
+  if (kernel.kind != KernelKind::attention_forward && kernel.kind != KernelKind::attention_backward)
+    return;
+  const PlanConfig& config = unrolled_.program->config;
+  const bool slides = config.model.slides(static_cast<std::int64_t>(base_.owner) - 1);
+  const std::int64_t wanted = config.model.window_of(slides, config.seq_len);
+  if (const std::int64_t window = kernel.attribute("window"); window != wanted)
+    complain(fmt::format("has window {}, expected {}: block {} {}", window, wanted, base_.owner,
+                         slides ? "slides" : "sees all tokens"));
+}
+
+/// Tables of rotations are ports, which the host has filled before the first step: where layers
+/// that slide turn otherwise, theirs is another one.
+void ModelValues::check_outside(const CellUse& use) {
+  for (std::uint32_t c = use.first; c < use.last; ++c)
+    if (memory_.cells[c].writer != kNone)
+      return complain(fmt::format("reads as '{}' {}, which an op has written", use.operand->role,
+                                  in_words(memory_.cells[c].key)));
+  const ModelShape& model = unrolled_.program->config.model;
+  const bool local =
+      model.local_rope_theta.num != 0 && model.slides(static_cast<std::int64_t>(base_.owner) - 1);
+  const Port wanted = local ? Port::local_rope_table : Port::rope_table;
+  const Buffer& buffer = unrolled_.program->buffers[use.buffer];
+  if (!buffer.holds || buffer.holds->port != wanted)
+    complain(
+        fmt::format("reads as '{}' another buffer than {}", use.operand->role, to_string(wanted)));
+}
+
+/// Of the values of a model only rows of experts cross: `base_` is then what each rank has of all
+/// that were sent. Whatever else crosses is no value of it, or is followed elsewhere.
+void ModelValues::exchange(const Collective& collective) {
+  base_ = {};
+  const CellUse* input = use_of(&collective.input);
+  if (input == nullptr || collective.kind == CollectiveKind::send ||
+      collective.kind == CollectiveKind::recv)
+    return;
+  const ValueKey& first = memory_.cells[input->first].key;
+  if (first.value == Value::unknown) return;
+  base_ = {.value = Value::excused};
+  if (first.value == Value::excused) return;
+  const auto& communicator =
+      unrolled_.program->communicators[unrolled_.index->communicators[collective.communicator]];
+  const auto received = expert_parallel::received_of(first.value);
+  const ValueKey key = whole(*input);
+  const std::vector<Axis> axes =
+      with_several_ranks(communicator.axes, unrolled_.program->config.mesh);
+  const bool of_experts =
+      collective.kind == CollectiveKind::all_to_all && received && axes == std::vector{Axis::ep};
+  if (!of_experts)
+    return complain(
+        fmt::format("sends {} by a {} over other ranks than those that have experts, "
+                    "or what none of them takes",
+                    in_words(first), to_string(collective.kind)));
+  if (key.value == Value::unknown)
+    return complain(fmt::format("sends less than all of {}", in_words(first)));
+  base_ = {.value = *received, .owner = key.owner, .microbatch = key.microbatch};
+}
+
+// ---- copies ------------------------------------------------------------------------------------
+
+/// What the host has filled, or what lies elsewhere on the device, byte for byte.
+void ModelValues::bring(const Copy& copy) {
+  if (copy.kind == CopyKind::d2d && is_contiguous(copy.input) && is_contiguous(copy.output))
+    return put_values(copy.output, values_in(copy.input));
+  const CellUse* output = use_of(&copy.output);
+  if (output == nullptr || copy.kind != CopyKind::h2d) return;
+  const auto source = static_cast<std::uint32_t>(unrolled_.index->buffers[copy.input.buffer]);
+  put(*output, {.value = Value::host_data, .owner = source, .microbatch = fills_[source].count},
+      copy.input.offset);
+}
+
+/// Each microbatch takes the next tokens that the host has brought.
+void ModelValues::copy_tokens(const Kernel& kernel) {
+  const CellUse* input = use_of(operand_of(kernel, "input"));
+  const ValueKey key = input == nullptr ? ValueKey{} : whole(*input);
+  const std::uint32_t pass = unrolled_.instances[now_].pass;
+  const std::uint32_t wanted = pass == token_pass_ ? microbatch_ : microbatch_ + 1;
+  const bool from_host = key.value == Value::host_data;
+  if (from_host && !token_source_) token_source_ = key.owner;
+  if (!from_host || key.owner != token_source_)
+    complain("takes what the host has not brought as tokens");
+  else if (!comes_from(key, Port::tokens))
+    complain(fmt::format("takes {} as tokens, which is not the port {}", in_words(key),
+                         to_string(Port::tokens)));
+  else if (key.microbatch != wanted)
+    complain(fmt::format("takes the tokens of microbatch {}, expected those of {}", key.microbatch,
+                         wanted));
+  microbatch_ = wanted;
+  token_pass_ = pass;
+}
+
+/// An update goes by what the host has brought for this step.
+void ModelValues::check_step_block(const Kernel& kernel) {
+  const CellUse* block = use_of(operand_of(kernel, "step_block"));
+  if (block == nullptr) return complain("has 'step_block' where no values are");
+  const ValueKey key = whole(*block);
+  if (key.value != Value::host_data || key.owner == token_source_ ||
+      !comes_from(key, Port::step_block))
+    return complain(fmt::format("reads as 'step_block' {}", in_words(key)));
+  if (const Fills& fills = fills_[key.owner];
+      key.microbatch != fills.count || fills.step != step_of(now_))
+    complain("goes by the 'step_block' of another step");
+}
+
+/// Whether what the host has brought comes from that port.
+bool ModelValues::comes_from(const ValueKey& key, Port port) const {
+  const std::optional<Contents>& holds = unrolled_.program->buffers[key.owner].holds;
+  return holds && holds->port == port;
+}
+
+// ---- from one place to another -----------------------------------------------------------------
+
+SentValues ModelValues::sent() const {
+  return values_in(std::get<Collective>(unrolled_.instances[now_].op->body).input);
+}
+
+void ModelValues::receive(const SentValues& values) {
+  put_values(std::get<Collective>(unrolled_.instances[now_].op->body).output, values);
+}
+
+/// Of a contiguous operand.
+SentValues ModelValues::values_in(const Operand& operand) const {
+  SentValues values;
+  const CellUse* use = use_of(&operand);
+  if (use == nullptr) return values;
+  values.pitch = cells_.pitch[use->buffer];
+  for (std::uint32_t c = use->first; c < use->last; ++c)
+    values.parts.push_back({.begin = cells_.begin[c] - cells_.begin[use->first],
+                            .key = memory_.cells[c].key,
+                            .place = memory_.cells[c].place});
+  return values;
+}
+
+/// To a contiguous operand of as many bytes, whose cells the instance has written. A cell of
+/// several values has none.
+void ModelValues::put_values(const Operand& operand, const SentValues& values) {
+  const CellUse* use = use_of(&operand);
+  const std::vector<SentPart>& parts = values.parts;
+  if (use == nullptr || parts.empty()) return;
+  const auto continues = [](const SentPart& a, const SentPart& b) {
+    return a.key == b.key && a.place - a.begin == b.place - b.begin;
+  };
+  const auto is_of_first = [&](const SentPart& part) { return continues(parts.front(), part); };
+  if (values.pitch != cells_.pitch[use->buffer]) {
+    // Columns of one cut are no intervals of the other, unless there is one value from its start.
+    if (parts.front().place == 0 && std::ranges::all_of(parts, is_of_first))
+      put(*use, parts.front().key, 0);
+    return;
+  }
+  auto part = parts.begin();
+  for (std::uint32_t c = use->first; c < use->last; ++c) {
+    const std::int64_t begin = cells_.begin[c] - cells_.begin[use->first];
+    const auto lies_before_end = [&](const SentPart& other) {
+      return c + 1 == use->last || other.begin < cells_.begin[c + 1] - cells_.begin[use->first];
+    };
+    while (std::next(part) != parts.end() && std::next(part)->begin <= begin) ++part;
+    const SentPart first = *part;
+    bool is_one = true;
+    for (auto next = std::next(part); next != parts.end() && lies_before_end(*next); ++next)
+      is_one = is_one && continues(first, *next);
+    if (!is_one) continue;
+    memory_.cells[c].key = first.key;
+    memory_.cells[c].place = first.place + begin - first.begin;
+  }
+}
+
+// ---- cells -------------------------------------------------------------------------------------
+
+void ModelValues::put(const CellUse& use, const ValueKey& key, std::int64_t place) {
+  for (std::uint32_t c = use.first; c < use.last; ++c) {
+    memory_.cells[c].key = key;
+    memory_.cells[c].place = place + cells_.begin[c] - cells_.begin[use.first];
+  }
+}
+
+const CellUse* ModelValues::use_of(const Operand* operand) const {
+  const auto uses = cells_.of(unrolled_.instances[now_].op_index);
+  const auto found = std::ranges::find(uses, operand, &CellUse::operand);
+  return operand == nullptr || found == uses.end() || !found->exact ? nullptr : &*found;
+}
+
+ValueKey ModelValues::whole(const CellUse& use) const {
+  const ValueKey key = memory_.cells[use.first].key;
+  for (std::uint32_t c = use.first; c < use.last; ++c)
+    if (memory_.cells[c].key != key ||
+        memory_.cells[c].place != cells_.begin[c] - cells_.begin[use.first])
+      return {};
+  return key;
+}
+
+void ModelValues::complain(const std::string& what) {
+  const std::uint32_t op_index = unrolled_.instances[now_].op_index;
+  if (complained_[op_index] != 0 || !findings_.wants("MF113")) return;
+  complained_[op_index] = 1;
+  Finding finding;
+  finding.rule = "MF113";
+  finding.places = {place_of(unrolled_, now_)};
+  finding.message = fmt::format("{} {}", text_in_step(finding.places.front()), what);
+  findings_.add(std::move(finding));
+}
+
+std::string ModelValues::in_words(const ValueKey& key) const {
+  if (key.value <= Value::outside) return std::string(to_string(key.value));
+  if (key.value == Value::host_data)
+    return fmt::format("what the host has put into '{}'",
+                       unrolled_.program->buffers[key.owner].name);
+  if (key.value == Value::tokens) return fmt::format("tokens of microbatch {}", key.microbatch);
+  const auto layers = static_cast<std::uint32_t>(unrolled_.program->config.model.layers);
+  const std::string owner = key.owner == 0       ? "the embedding"
+                            : key.owner > layers ? "the head"
+                                                 : fmt::format("layers.{}", key.owner - 1);
+  return fmt::format("'{}' of {}, microbatch {}", to_string(key.value), owner, key.microbatch);
+}
+
+}  // namespace mfsdp

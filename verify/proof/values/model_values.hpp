@@ -1,0 +1,131 @@
+// Whether each kernel of a model's step reads the values that it is to read: of its own block, of
+// its own microbatch, from their first row on.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <optional>
+#include <set>
+#include <string>
+#include <tuple>
+#include <utility>
+#include <vector>
+
+#include "verify/proof/values/model_binding.hpp"
+
+namespace mfsdp {
+
+/// A value. The owner of the host's data is the buffer that it was put into.
+struct ValueKey {
+  Value value = Value::unknown;
+  std::uint32_t owner = 0;
+  std::uint32_t microbatch = 0;  ///< counted from 1; of the host's data, how often it was filled
+
+  friend bool operator==(const ValueKey&, const ValueKey&) = default;
+};
+
+/// What is known of a cell.
+struct ValueCell {
+  std::uint32_t lifetime = kNone;  ///< of its buffer, in which it was written; kNone: not at all
+  std::uint32_t writer = kNone;    ///< op index
+  ValueKey key = {};
+  std::int64_t place = 0;  ///< of its first byte in the value
+};
+
+struct ValueMemory {
+  std::vector<ValueCell> cells;
+  std::vector<std::uint32_t> lifetimes;  ///< by buffer: how often it was acquired
+};
+
+/// A value, or a part of one, in an operand that is sent or copied.
+struct SentPart {
+  std::int64_t begin = 0;  ///< bytes into the operand, or into each of its rows
+  ValueKey key;
+  std::int64_t place = 0;  ///< of its first byte in the value
+};
+/// Of a whole operand.
+struct SentValues {
+  std::int64_t pitch = 0;       ///< bytes of its rows, where parts are columns; 0: they are not
+  std::vector<SentPart> parts;  ///< ascending
+};
+
+class ModelValues {
+ public:
+  ModelValues(const UnrolledPlan& unrolled, const Layouts& layouts, const ValueCells& cells,
+              ValueMemory& memory, FindingList& findings);
+
+  /// The host fills the source of a copy.
+  void fill(std::uint32_t instance);
+  /// What an instance reads, while it still lies there.
+  void read(std::uint32_t instance);
+  /// What it makes, after its cells are written.
+  void write(std::uint32_t instance);
+  /// After all instances: sums over chunks are of all rows.
+  void end();
+  /// What the instance that was written last, a send, carries away.
+  [[nodiscard]] SentValues sent() const;
+  /// What it brings, where it is a recv.
+  void receive(const SentValues& values);
+
+ private:
+  struct Fills {
+    std::uint32_t count = 0;
+    std::int64_t step = 0;
+  };
+
+  /// Rows of a microbatch that chunks have added to a sum, by the first: one behind the last.
+  struct Summed {
+    std::map<std::int64_t, std::int64_t> rows;
+    std::uint32_t last = 0;  ///< the instance that added to it last
+  };
+
+  void read_step(const BoundStep& step);
+  void add_rows();
+  void add_once(const BoundStep& step);
+  void find_owner(const BoundStep& step);
+  void check(const BoundStep& step, const BoundFlow& flow);
+  void check_window();
+  void check_outside(const CellUse& use);
+  void exchange(const Collective& collective);
+  void copy_tokens(const Kernel& kernel);
+  void check_step_block(const Kernel& kernel);
+  void bring(const Copy& copy);
+  [[nodiscard]] bool comes_from(const ValueKey& key, Port port) const;
+  [[nodiscard]] SentValues values_in(const Operand& operand) const;
+  void put_values(const Operand& operand, const SentValues& values);
+  void put(const CellUse& use, const ValueKey& key, std::int64_t place);
+
+  /// Null where nobody can tell which bytes the operand is.
+  [[nodiscard]] const CellUse* use_of(const Operand* operand) const;
+  /// The one value of all cells, from its first byte on, or unknown.
+  [[nodiscard]] ValueKey whole(const CellUse& use) const;
+  [[nodiscard]] std::int64_t step_of(std::uint32_t instance) const {
+    return unrolled_.passes[unrolled_.instances[instance].pass].step;
+  }
+  /// The microbatch on which the instance that runs works, counted from 1 over all steps.
+  [[nodiscard]] std::uint32_t worked_on() const;
+  void complain(const std::string& what);
+  [[nodiscard]] std::string in_words(const ValueKey& key) const;
+
+  const UnrolledPlan& unrolled_;
+  const ValueCells& cells_;
+  ValueMemory& memory_;
+  FindingList& findings_;
+  ModelBinding binding_;
+  std::vector<Fills> fills_;      ///< by buffer
+  std::vector<char> complained_;  ///< by op
+  std::optional<std::uint32_t> token_source_;
+  std::uint32_t token_pass_ = kNone;  ///< that took tokens last
+  std::uint32_t microbatch_ = 0;      ///< whose tokens were taken last
+  /// By the kernel that sums, of which there is one step in chunks, and microbatch.
+  std::map<std::pair<KernelKind, std::uint32_t>, Summed> summed_;
+  /// Other steps that were added to sums: by kernel, parameter, owner and microbatch.
+  std::set<std::tuple<KernelKind, std::optional<ParameterRole>, std::uint32_t, std::uint32_t>>
+      added_;
+  // The instance that runs.
+  std::uint32_t now_ = 0;
+  ValueKey base_;  ///< its owner and microbatch; excused where these cannot be told
+  std::int64_t first_row_ = 0;
+};
+
+}  // namespace mfsdp
