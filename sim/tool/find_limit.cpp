@@ -18,7 +18,7 @@
 #include "core/plan/config_fields.hpp"
 #include "reports/record/result_json.hpp"
 #include "reports/render/output.hpp"
-#include "reports/tool/run_store.hpp"
+#include "reports/session/run_store.hpp"
 #include "sim/search/limit.hpp"
 #include "sim/search/training_cost.hpp"
 #include "sim/tool/memory_warning.hpp"
@@ -277,7 +277,7 @@ void print(const std::vector<Finding>& findings, const SimOptions& options, cons
 Result<ExitCode> find_limits(const SweptArguments& swept, const SimOptions& options,
                              const Session& session) {
   MFSDP_LET(space, read_space(swept));
-  PredictionRequests requests(session.scenarios, talk_on(session.err, session.tool));
+  PredictionRequests requests(session.scenarios, notes_on(session.err, session.tool));
   RunStore store(options.common, session);
   std::vector<Finding> findings;
   {

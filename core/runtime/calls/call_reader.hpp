@@ -103,7 +103,7 @@ class CallReader {
     if (holds) return;
     std::string what;
     (append(what, text), ...);
-    in_.complain(role, std::move(what));
+    in_.report_mismatch(role, std::move(what));
   }
 
   [[nodiscard]] Result<void> result() const { return in_.result(); }
