@@ -81,7 +81,7 @@ class CallReader {
               kernels::Pieces& pieces, PieceTerms terms = {});
   void piece_rows(std::string_view rows, std::string_view role, std::int64_t count,
                   std::int64_t& piece);
-  void grid(std::optional<kernels::GradientGrid>& grid, GradientSum /*sum*/) {
+  void grid(std::optional<kernels::GradientGrid>& grid, GradientSum /*sum*/) const {
     grid = grid_of(*call_.kernel);
   }
 
