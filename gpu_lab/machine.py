@@ -1,7 +1,5 @@
 """What this machine has: GPUs, the tools of mfsdp, and the scenarios with their models."""
 
-from __future__ import annotations
-
 import importlib.util
 import json
 import os

@@ -1,7 +1,5 @@
 """Reads what runs leave: JSON lines, results of mfsdp-sim and mfsdp-exec, and the SQLite store."""
 
-from __future__ import annotations
-
 import collections
 import contextlib
 import json

@@ -16,8 +16,6 @@ Lists of runs are CSV files (gpu_lab/runs). Columns that a list leaves out have 
     flags         more flags of mfsdp-sim and mfsdp-exec alike
 """
 
-from __future__ import annotations
-
 import csv
 import json
 import os
@@ -83,7 +81,7 @@ class Run:
 
     @property
     def title(self) -> str:
-        """What a table says of the run beside its engine and GPUs."""
+        """The run in a table, besides its engine and GPUs."""
         words = [f"{self.model.split('.json')[0]}{f' of {self.layers}' if self.layers else ''}, {self.sequence}"]
         words[0] += f" x {self.micro_batch}" if self.micro_batch != 1 else ""
         words += [f"{self.microbatches} microbatches"] if self.microbatches != 1 else []

@@ -1,6 +1,6 @@
-// What keeps a program from being one at all: ids that name nothing, bytes outside of their buffer,
-// numbers that no plan can have, groups of collectives that are none. Readers of plans and the
-// proofs ask here, so that one list says what a plan may be.
+// The one structural check of a program: unknown ids, bytes outside of their buffer, numbers that
+// no plan can have, groups of collectives that are no launch. The reader of plans (check.hpp)
+// refuses a program with its first fault; the proofs list all of them (rules MF001 to MF005).
 #pragma once
 
 #include <cstddef>
@@ -33,8 +33,8 @@ struct StructureFault {
 };
 
 /// At most `most` faults of each kind, in the order of the document. A program without any can be
-/// followed: its ids resolve and its offsets and sizes add up inside of 63 bits. Whether it is what
-/// its configuration says is another question (check.hpp).
+/// followed: its ids resolve, and its offsets and sizes add up within 63 bits. check.hpp compares
+/// it with its configuration.
 [[nodiscard]] std::vector<StructureFault> structure_faults(const Program& program,
                                                            std::size_t most);
 

@@ -1,7 +1,5 @@
 """What a campaign left in its folder, as Markdown: measured beside predicted, what else was run, which goals hold."""
 
-from __future__ import annotations
-
 import calendar
 import pathlib
 import statistics

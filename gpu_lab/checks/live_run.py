@@ -1,7 +1,5 @@
 """A run of mfsdp-exec that is under way, seen from outside: its lines, its ranks and how they end. Needs /proc."""
 
-from __future__ import annotations
-
 import os
 import pathlib
 import re
@@ -140,4 +138,6 @@ class LiveRun:
                     pass
         self.process.wait()
         self.reader.join(10)
+        if self.process.stdout is not None:
+            self.process.stdout.close()
         self.log.close()

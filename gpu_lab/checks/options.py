@@ -1,7 +1,5 @@
 """Stages of `check` with each option of collectives alone, and with all of them together."""
 
-from __future__ import annotations
-
 import pathlib
 import shutil
 import tempfile

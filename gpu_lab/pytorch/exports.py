@@ -1,7 +1,5 @@
 """An export of mfsdp-exec in transformers, and docs/guide/train.md followed to its end."""
 
-from __future__ import annotations
-
 import hashlib
 import json
 import os
@@ -33,7 +31,6 @@ def load_export(flags: Flags) -> None:
     """
     import torch
     import transformers
-
     dtype = getattr(torch, flags.dtype) if flags.dtype else "auto"
     model = load_model(flags.folder, dtype, "eager").to(flags.device).train()
     tokens = torch.tensor([[int(token) for token in flags.tokens.split(",")]], device=flags.device)
@@ -100,7 +97,6 @@ def loss_of_mfsdp(folder: pathlib.Path, path: str) -> float:
 def loss_of_transformers(code: str, device: str) -> float:
     """The same by the page's own lines, which make `model`."""
     import torch
-
     names: dict[str, Any] = {}
     exec(code, names)
     tokens = torch.tensor([TOKENS], device=device)

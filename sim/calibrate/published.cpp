@@ -12,7 +12,7 @@
 #include "core/model/hf_config.hpp"
 #include "sim/calibrate/table_cells.hpp"
 #include "sim/hardware/published_tables.hpp"
-#include "sim/search/question.hpp"
+#include "sim/predict/prediction_request.hpp"
 
 namespace mfsdp {
 namespace {
@@ -163,16 +163,16 @@ struct Answered {
   MemorySummary memory;
 };
 
-Result<Answered> answered(const Question& question, std::vector<Answered>& all) {
-  const Cluster& cluster = question.costs->cluster();
+Result<Answered> answered(const PredictionRequest& request, std::vector<Answered>& all) {
+  const Cluster& cluster = request.costs->cluster();
   const auto found = std::ranges::find_if(all, [&](const Answered& one) {
-    return one.engine == question.engine && one.config == question.config &&
+    return one.engine == request.engine && one.config == request.config &&
            one.gpu == cluster.gpu.name && one.gpus_per_node == cluster.gpus_per_node;
   });
   if (found != all.end()) return *found;
-  MFSDP_LET(prediction, answer(question));
-  all.push_back({.engine = question.engine,
-                 .config = question.config,
+  MFSDP_LET(prediction, predict(request));
+  all.push_back({.engine = request.engine,
+                 .config = request.config,
                  .gpu = cluster.gpu.name,
                  .gpus_per_node = cluster.gpus_per_node,
                  .tokens_per_s_per_gpu = prediction.run.time.tokens_per_second_per_gpu,
@@ -188,14 +188,14 @@ Result<void> judge(PublishedRun& run, const PublishedRow& row,
     return fail(row.place(),
                 fmt::format("engine is '{}', expected {}", run.engine, name_list<EngineKind>()));
   MFSDP_LET(model, published_model(row, scenarios));
-  Question question;
-  question.engine = *engine;
+  PredictionRequest request;
+  request.engine = *engine;
   MFSDP_LET(config, published_config(row, *engine, model.shape));
-  question.config = std::move(config);
+  request.config = std::move(config);
   MFSDP_LET(costs, published_costs(row, scenarios, tables));
-  question.costs = std::move(costs);
-  run.calibrated = is_calibrated(question.costs->cluster().gpu);
-  MFSDP_LET(prediction, answered(question, all));
+  request.costs = std::move(costs);
+  run.calibrated = is_calibrated(request.costs->cluster().gpu);
+  MFSDP_LET(prediction, answered(request, all));
   MFSDP_LET(tokens, row.number("tokens_per_s_per_gpu"));
   run.tokens_per_s_per_gpu = {.published = tokens, .predicted = prediction.tokens_per_s_per_gpu};
   // Engines are described with fp32 weights and states between steps.

@@ -12,7 +12,7 @@ namespace {
 constexpr std::array<std::string_view, 2> kCompared{"h100", "h200"};
 constexpr std::string_view kComparedText = "H100 and H200";
 
-/// The models that ran had these products (gpu_backend/compare/engines.py); other code for the same
+/// The models that ran had these products (gpu_lab/engines/llama.py); other code for the same
 /// model allocates otherwise.
 constexpr std::string_view kModelCode =
     "models with fused QKV and gate-up products; other model code: not known";

@@ -157,8 +157,8 @@ class Files(unittest.TestCase):
             return affected.Test(test, [], BUILD).affected_by(change_of(*files), BUILD)
         self.assertTrue(runs("golden/docs/prove", "docs/prove.md"))
         self.assertFalse(runs("golden/docs/prove", "docs/tour.md"))
-        self.assertTrue(runs("golden/mfsdp-report/check", "reports/report_tool/commands.cpp"))
-        self.assertFalse(runs("golden/mfsdp-verify/clean", "reports/report_tool/commands.cpp"))
+        self.assertTrue(runs("golden/mfsdp-report/check", "reports/commands/commands.cpp"))
+        self.assertFalse(runs("golden/mfsdp-verify/clean", "reports/commands/commands.cpp"))
         self.assertTrue(runs("golden/mfsdp-verify/clean", "tests/golden/transcript.cpp"))
 
     def test_cuda_is_built_for_what_it_includes_and_for_the_plans_that_it_binds(self):

@@ -9,7 +9,7 @@
 
 #include "core/plan/kernel_spec.hpp"
 #include "core/schedule/build.hpp"
-#include "verify/proof/ledger/roles.hpp"
+#include "verify/proof/ledger/kernel_roles.hpp"
 
 namespace mfsdp::test {
 

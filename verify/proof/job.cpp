@@ -7,27 +7,27 @@
 #include <utility>
 
 #include "verify/proof/ledger/followed_ops.hpp"
-#include "verify/proof/ledger/scales.hpp"
-#include "verify/proof/memory/windows.hpp"
-#include "verify/proof/order/write_out.hpp"
+#include "verify/proof/ledger/gradient_scaling.hpp"
+#include "verify/proof/memory/symmetric_memory.hpp"
+#include "verify/proof/order/expand_instances.hpp"
 #include "verify/proof/ranks/rank_sequences.hpp"
-#include "verify/proof/values/reports.hpp"
+#include "verify/proof/values/host_ports.hpp"
 #include "verify/proof/values/values.hpp"
 
 namespace mfsdp {
 namespace {
 
 /// A class's program with what the proofs made of it, which prove_part() has found sound.
-struct WrittenClass {
-  explicit WrittenClass(std::string its_role, WrittenOut program)
+struct ExpandedClass {
+  explicit ExpandedClass(std::string its_role, ExpandedProgram program)
       : role(std::move(its_role)),
-        written(std::move(program)),
-        index(written.program),
-        tables(access_tables(written.program, index)),
-        layouts(written.program, index, ignored) {}
+        expanded(std::move(program)),
+        index(expanded.program),
+        tables(access_tables(expanded.program, index)),
+        layouts(expanded.program, index, ignored) {}
 
   std::string role;
-  WrittenOut written;
+  ExpandedProgram expanded;
   FindingList ignored{0};
   ProgramIndex index;
   std::vector<AccessTable> tables;
@@ -40,16 +40,16 @@ std::string role_of(const Program& program) {
 
 /// One plan of a class.
 struct FollowedPlan {
-  const WrittenClass* of = nullptr;
+  const ExpandedClass* of = nullptr;
   const AccessTable* table = nullptr;
   UnrolledPlan unrolled;
   FollowedOps followed;
 };
 
-FollowedPlan followed_plan(const WrittenClass& of, std::string_view name,
+FollowedPlan followed_plan(const ExpandedClass& of, std::string_view name,
                            const ProofSettings& settings) {
   FindingList ignored(0);
-  const Program& program = of.written.program;
+  const Program& program = of.expanded.program;
   std::size_t p = 0;
   while (program.plans[p].name != name) ++p;
   return {.of = &of,
@@ -72,13 +72,14 @@ void add_of_class(const std::string& role, std::vector<Finding> found,
 /// Has every class go on until none can: all are then at their end, unless receives wait for sends
 /// that never come, which rank_sequences.hpp finds.
 template <class Run, class Payload>
-void run_together(std::vector<Run>& runs, const PeerClasses& peers, WireQueues<Payload>& queues) {
+void run_together(std::vector<Run>& runs, const PeerClasses& peers,
+                  MessageQueues<Payload>& queues) {
   std::vector<bool> ended(runs.size(), false);
   // A class that waits is looked at again once all others had their turn. Each turn of all classes
   // brings at least one of them on.
   for (std::size_t turns = 0; turns < ended.size();) {
     for (std::uint32_t c = 0; c < runs.size(); ++c) {
-      WireEnds<Payload> ends(queues, peers, c);
+      Mailbox<Payload> ends(queues, peers, c);
       const bool was_ended = ended[c];
       if (!was_ended) ended[c] = runs[c].go_on(&ends);
       turns = was_ended || (!ended[c] && !ends.used()) ? turns + 1 : 0;
@@ -96,12 +97,12 @@ class JobCheck {
         peers_(mesh_, class_of_) {}
 
   Result<void> add_class(const Program& program) {
-    WrittenOut written{.program = program};
-    if (takes_turns(program)) {
-      MFSDP_LET(made, write_out(program));
-      written = std::move(made);
+    ExpandedProgram expanded{.program = program};
+    if (has_instances(program)) {
+      MFSDP_LET(made, expand_instances(program));
+      expanded = std::move(made);
     }
-    classes_.push_back(std::make_unique<WrittenClass>(role_of(program), std::move(written)));
+    classes_.push_back(std::make_unique<ExpandedClass>(role_of(program), std::move(expanded)));
     return {};
   }
 
@@ -121,26 +122,26 @@ class JobCheck {
   void follow_contents(const std::vector<FollowedPlan>& plans, bool sound,
                        std::vector<Finding>& findings) {
     std::vector<FindingList> of_values(plans.size(), FindingList(settings_.most_findings));
-    std::vector<FindingList> of_scales = of_values;
+    std::vector<FindingList> of_scaling = of_values;
     std::vector<ValueRun> values;
-    std::vector<ScaleRun> scales;
+    std::vector<GradientScaling> scales;
     for (std::size_t c = 0; c < plans.size(); ++c) {
       values.emplace_back(plans[c].unrolled, *plans[c].table, plans[c].of->layouts, of_values[c]);
-      scales.emplace_back(plans[c].unrolled, plans[c].followed, of_scales[c]);
+      scales.emplace_back(plans[c].unrolled, plans[c].followed, of_scaling[c]);
     }
-    WireQueues<SentValues> sent_values;
-    WireQueues<SentScales> sent_scales;
+    MessageQueues<SentValues> sent_values;
+    MessageQueues<SentScaling> sent_scaling;
     run_together(values, peers_, sent_values);
-    run_together(scales, peers_, sent_scales);
+    run_together(scales, peers_, sent_scaling);
     for (std::size_t c = 0; c < plans.size(); ++c) {
       if (sound) add(*plans[c].of, of_values[c].take(), findings);
-      add(*plans[c].of, of_scales[c].take(), findings);
+      add(*plans[c].of, of_scaling[c].take(), findings);
     }
   }
 
-  static void add(const WrittenClass& of, std::vector<Finding> found,
+  static void add(const ExpandedClass& of, std::vector<Finding> found,
                   std::vector<Finding>& findings) {
-    for (Finding& finding : found) of.written.restore(finding);
+    for (Finding& finding : found) of.expanded.restore(finding);
     add_of_class(of.role, std::move(found), findings);
   }
 
@@ -148,7 +149,7 @@ class JobCheck {
   Mesh mesh_;
   std::vector<std::uint32_t> class_of_;
   PeerClasses peers_;
-  std::vector<std::unique_ptr<WrittenClass>> classes_;
+  std::vector<std::unique_ptr<ExpandedClass>> classes_;
 };
 
 bool sends(const Program& program) {
@@ -196,10 +197,10 @@ Result<JobProof> prove_job(const Job& job, const ProofSettings& settings) {
     const std::vector<std::uint32_t> class_of = class_of_ranks(job);
     std::vector<const Program*> classes;
     for (const Program& program : job.programs) {
-      check_window_classes(program, ProgramIndex(program), class_of, of_all);
+      check_symmetric_classes(program, ProgramIndex(program), class_of, of_all);
       classes.push_back(&program);
     }
-    check_whole(classes, of_all);
+    check_trains_model(classes, of_all);
     std::ranges::move(of_all.take(), std::back_inserter(proof.findings));
   }
   std::ranges::stable_sort(proof.findings, {}, &Finding::rule);

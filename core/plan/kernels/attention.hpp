@@ -102,7 +102,10 @@ template <class T>
 [[nodiscard]] constexpr HeadView<T> heads_in_rows(T* data, const AttentionShape& s,
                                                   std::int64_t head_dim, std::int64_t row,
                                                   std::int64_t col) {
-  return {.data = data + col, .batch = s.seq_len * row, .head = head_dim, .position = row};
+  return {.data = data == nullptr ? nullptr : data + col,
+          .batch = s.seq_len * row,
+          .head = head_dim,
+          .position = row};
 }
 
 /// output = softmax(query * key^T / sqrt(divisor)) * value, of the keys that a query sees.

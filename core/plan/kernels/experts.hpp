@@ -39,9 +39,8 @@ struct RoutingSizes {
     op.attribute("top_k", top_k);
     op.expect(top_k >= 1 && top_k <= experts, "indices", "expected from 1 to ", experts,
               " experts a token, got ", top_k);
-    op.expect(tokens <= std::numeric_limits<std::int32_t>::max() &&
-                  tokens * top_k <= std::numeric_limits<std::int32_t>::max(),
-              "indices", "expected fewer than 2^31 rows");
+    op.expect(top_k < 1 || tokens <= std::numeric_limits<std::int32_t>::max() / top_k, "indices",
+              "expected fewer than 2^31 rows");
   }
   /// How weights follow from logits.
   void state_weights(auto& op) {

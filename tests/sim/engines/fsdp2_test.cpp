@@ -62,7 +62,7 @@ std::vector<Recorded> recorded_runs() {
   return runs;
 }
 
-/// On one H100: gpu_backend/compare/record_engines.py.
+/// On one H100: gpu_lab engines record.
 std::vector<Recorded> recorded_strategies() {
   constexpr EngineKind eager = EngineKind::fsdp2;
   constexpr EngineKind compiled = EngineKind::fsdp2_compile;

@@ -108,7 +108,7 @@ PlanConfig with_outer(std::int64_t outer, PlanConfig config, std::int64_t microb
   return config;
 }
 
-/// On one H100, ZeRO-1, ZeRO-2 and HSDP of twice four ranks: gpu_backend/compare/record_engines.py.
+/// On one H100, ZeRO-1, ZeRO-2 and HSDP of twice four ranks: gpu_lab engines record.
 TEST(MegatronFsdpMemory, OfOtherStrategiesIsWhatWasRecorded) {
   using enum Strategy;
   const PlanConfig first = config_of(small_llama(), 3072);

@@ -25,12 +25,12 @@ using testing::IsEmpty;
 // ---- unwritten reads ---------------------------------------------------------------------------
 
 /// A transient buffer that one op writes and one reads, [begin, end) each.
-Program write_then_read(Operand written, Operand read) {
+Program write_then_read(Operand expanded, Operand read) {
   PlanBuilder plan;
   const BufferId id = plan.buffer("b");
-  written.buffer = read.buffer = id;
+  expanded.buffer = read.buffer = id;
   plan.acquire(plan.compute, id);
-  plan.kernel(plan.compute, "write", {written});
+  plan.kernel(plan.compute, "write", {expanded});
   plan.kernel(plan.compute, "read", {read});
   plan.release(plan.compute, id);
   return plan.finish();
@@ -61,8 +61,8 @@ TEST(Values, EveryByteThatIsReadWasWritten) {
 }
 
 TEST(Values, ColumnsAreToldApart) {
-  const auto rules = [](const Operand& written, const Operand& read) {
-    return rules_of(write_then_read(written, read));
+  const auto rules = [](const Operand& expanded, const Operand& read) {
+    return rules_of(write_then_read(expanded, read));
   };
   EXPECT_THAT(rules(columns(Access::write, 0, 12), columns(Access::read, 8, 4)), IsEmpty());
   EXPECT_THAT(rules(columns(Access::write, 0, 12), columns(Access::read, 8, 5)),

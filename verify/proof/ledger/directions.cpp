@@ -9,7 +9,7 @@
 #include <utility>
 #include <vector>
 
-#include "verify/proof/ledger/roles.hpp"
+#include "verify/proof/ledger/kernel_roles.hpp"
 
 namespace mfsdp {
 namespace {
@@ -68,8 +68,8 @@ using Marks = std::vector<Mark>;  ///< by matrix
 /// are all at one stage, once.
 struct Directions {
   std::vector<Marks> entries;
-  bool rest_is_zero = false;            ///< what lies behind the last group
-  std::vector<std::uint32_t> dealt_to;  ///< of what is dealt out, the group of each rank
+  bool rest_is_zero = false;          ///< what lies behind the last group
+  std::vector<std::uint32_t> owners;  ///< of what is dealt out, the group of each rank
 };
 
 class DirectionCheck {
@@ -115,11 +115,11 @@ class DirectionCheck {
     if (home.holds != Holds::direction) return;
     Directions& held = held_[buffer];
     held.rest_is_zero = false;
-    held.dealt_to.clear();
+    held.owners.clear();
     held.entries.clear();
     for (const std::uint32_t group : home.groups) {
       held.entries.emplace_back(matrices_[group].size());
-      if (home.dealt) break;
+      if (home.distributed_over) break;
     }
   }
 
@@ -133,8 +133,9 @@ class DirectionCheck {
     if (!operand.stated() || layouts_.holds(operand) != Holds::direction) return std::nullopt;
     const Located located = *layouts_.locate(operand);
     const Home& home = home_of(located.buffer);
-    const auto entry =
-        home.dealt ? 0 : std::ranges::find(home.groups, located.group) - home.groups.begin();
+    const auto entry = home.distributed_over
+                           ? 0
+                           : std::ranges::find(home.groups, located.group) - home.groups.begin();
     return Place{.buffer = located.buffer,
                  .marks = &held_[located.buffer].entries[static_cast<std::size_t>(entry)],
                  .located = located};
@@ -171,7 +172,7 @@ class DirectionCheck {
     if (!from || !to) return;
     const std::uint32_t group = from->group;
     const auto level = level_of(to->located);
-    if (home_of(to->buffer).dealt || !level || to->located.group != group ||
+    if (home_of(to->buffer).distributed_over || !level || to->located.group != group ||
         to->located.region != from->region) {
       report(group, "puts its momentum where other elements lie");
       return forget(to->buffer);
@@ -212,7 +213,7 @@ class DirectionCheck {
     const std::uint32_t group = place->located.group;
     const auto level = level_of(place->located);
     const bool right =
-        level && !home_of(place->buffer).dealt &&
+        level && !home_of(place->buffer).distributed_over &&
         std::ranges::all_of(*place->marks, [&](const Mark& mark) {
           return mark.stage == Stage::orthogonal && mark.step == step() && mark.level <= *level;
         });
@@ -227,7 +228,7 @@ class DirectionCheck {
     const Home& home = home_of(place->buffer);
     const Buffer& buffer = program_.buffers[place->buffer];
     const std::int64_t end = std::ranges::max(home.offsets) + bytes_of_slice(home, buffer);
-    if (!home.dealt && operand.rank_strides.empty() && operand.strides.empty() &&
+    if (!home.distributed_over && operand.rank_strides.empty() && operand.strides.empty() &&
         operand.offset == end && operand.offset + operand.touched_bytes() == buffer.size.value)
       held_[place->buffer].rest_is_zero = true;
     else
@@ -262,7 +263,7 @@ class DirectionCheck {
   void gather(const Place& from, const Place& to, const std::vector<Axis>& axes) {
     const auto part = level_of(from.located);
     const auto whole = level_of(to.located);
-    if (from.marks != to.marks || home_of(to.buffer).dealt || !part || !whole ||
+    if (from.marks != to.marks || home_of(to.buffer).distributed_over || !part || !whole ||
         part_of(to.located.region, axes, program_.config.mesh) != from.located.region) {
       report(to.located.group, "gathers slices that are not those of its ranks");
       return forget(to.buffer);
@@ -275,25 +276,25 @@ class DirectionCheck {
   }
 
   void exchange(const Collective& collective, const Place& from, const Place& to, Axis axis) {
-    const bool in = !home_of(from.buffer).dealt;
+    const bool in = !home_of(from.buffer).distributed_over;
     const std::uint32_t slices = in ? from.buffer : to.buffer;
     const std::uint32_t whole = in ? to.buffer : from.buffer;
-    if (!is_dealt_by(slices, whole, axis) || !is_all_of(collective.input, from.buffer) ||
+    if (!is_distributed_by(slices, whole, axis) || !is_all_of(collective.input, from.buffer) ||
         !is_all_of(collective.output, to.buffer)) {
       report(to.located.group, "deals out directions in another way than its buffers state");
       return forget(to.buffer);
     }
-    Directions& dealt = held_[whole];
+    Directions& distributed = held_[whole];
     Directions& cut = held_[slices];
     const int level = home_of(slices).level;
     std::vector<std::uint32_t> order = by_offset(home_of(slices));
-    if (!in && !dealt.dealt_to.empty() && dealt.dealt_to != order) {
+    if (!in && !distributed.owners.empty() && distributed.owners != order) {
       report(to.located.group, "returns directions to other groups than they were dealt out of");
       return forget(to.buffer);
     }
     if (!in) {
       for (Marks& marks : cut.entries) {
-        marks = dealt.entries.front();
+        marks = distributed.entries.front();
         for (Mark& mark : marks) mark.level = level;
       }
       return;
@@ -308,17 +309,18 @@ class DirectionCheck {
       mark.level = 0;
     }
     if (!full) report(to.located.group, "deals out what nothing was put into");
-    dealt.entries.front() = std::move(common);
-    dealt.dealt_to = std::move(order);
+    distributed.entries.front() = std::move(common);
+    distributed.owners = std::move(order);
   }
 
   /// Slices along that axis of the groups that the other buffer has whole, one a rank, one behind
   /// the other.
-  [[nodiscard]] bool is_dealt_by(std::uint32_t slices, std::uint32_t whole, Axis axis) const {
+  [[nodiscard]] bool is_distributed_by(std::uint32_t slices, std::uint32_t whole, Axis axis) const {
     const Home& cut = home_of(slices);
-    const Home& dealt = home_of(whole);
+    const Home& whole_home = home_of(whole);
     // Groups are listed in any order: their offsets say where slices lie.
-    if (cut.dealt || dealt.dealt != axis || sorted(cut.groups) != sorted(dealt.groups))
+    if (cut.distributed_over || whole_home.distributed_over != axis ||
+        sorted(cut.groups) != sorted(whole_home.groups))
       return false;
     const GroupLayout& layout = layouts_.groups[cut.groups.front()];
     const Region& part = layout.slices[static_cast<std::size_t>(cut.level)];

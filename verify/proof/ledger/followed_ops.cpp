@@ -2,23 +2,23 @@
 
 #include <utility>
 
-#include "verify/proof/ledger/roles.hpp"
+#include "verify/proof/ledger/kernel_roles.hpp"
 
 namespace mfsdp {
 namespace {
 
 std::uint8_t by_kind(const Op& op, const Kernel& kernel) {
   switch (kernel.kind) {
-    case KernelKind::update: return kFollowGradients | kFollowWeights | kFollowScales | kUpdates;
-    case KernelKind::momentum: return kFollowGradients | kFollowScales | kUpdates;
+    case KernelKind::update: return kFollowGradients | kFollowWeights | kFollowScaling | kUpdates;
+    case KernelKind::momentum: return kFollowGradients | kFollowScaling | kUpdates;
     case KernelKind::newton_schulz: return kFollowDirections;
-    case KernelKind::norm_partial: return kFollowGradients | kFollowWeights | kFollowScales;
+    case KernelKind::norm_partial: return kFollowGradients | kFollowWeights | kFollowScaling;
     case KernelKind::cross_entropy:
     case KernelKind::cross_entropy_loss:
     case KernelKind::loss_finish:
     case KernelKind::norm_finish:
     case KernelKind::router_backward:
-    case KernelKind::token_copy: return kFollowScales;
+    case KernelKind::token_copy: return kFollowScaling;
     default: break;
   }
   if (is_forward(kernel)) return op.phase == Phase::recompute ? 0 : kUsesParameters;
@@ -29,14 +29,14 @@ std::uint8_t by_kind(const Op& op, const Kernel& kernel) {
 std::uint8_t by_body(const Op& op) {
   if (const auto* kernel = std::get_if<Kernel>(&op.body)) return by_kind(op, *kernel);
   const auto* collective = std::get_if<Collective>(&op.body);
-  const bool brings_scales =
+  const bool moves_scaling_value =
       collective != nullptr &&
       (collective->kind == CollectiveKind::all_gather || is_point_to_point(collective->kind));
-  return brings_scales ? kFollowScales : 0;
+  return moves_scaling_value ? kFollowScaling : 0;
 }
 
 /// Whether an operand of that role is a sum of the loss or the norm, or what is made of it.
-bool is_scale(const Kernel& kernel, std::string_view role) {
+bool is_scaling_value(const Kernel& kernel, std::string_view role) {
   switch (kernel.kind) {
     case KernelKind::cross_entropy:
     case KernelKind::cross_entropy_loss: return role == "loss_sums";
@@ -56,8 +56,8 @@ class Follower {
       : program_(program),
         layouts_(layouts),
         table_(table),
-        holds_scales_(layouts.homes.size(), false),
-        holds_loose_(layouts.homes.size(), false) {
+        holds_scaling_(layouts.homes.size(), false),
+        holds_ungrouped_(layouts.homes.size(), false) {
     out_.bits.reserve(table.first.size());
     out_.first.reserve(table.first.size());
     std::size_t number = 0;
@@ -65,36 +65,37 @@ class Follower {
       for (const Op& op : segment.ops) {
         if (const auto* kernel = std::get_if<Kernel>(&op.body))
           for (const ByteAccess& access : table.of(number)) {
-            if (is_scale(*kernel, access.operand->role)) holds_scales_[access.buffer] = true;
-            if (makes_loose(*kernel, access)) holds_loose_[access.buffer] = true;
+            if (is_scaling_value(*kernel, access.operand->role))
+              holds_scaling_[access.buffer] = true;
+            if (makes_ungrouped(*kernel, access)) holds_ungrouped_[access.buffer] = true;
           }
         ++number;
       }
-    follow_moved_scales(plan);
+    follow_moved_scaling(plan);
   }
 
   void follow(const Op& op) {
     std::uint8_t bits = by_body(op);
-    if (moves_scales(op)) bits |= kFollowScales;
+    if (moves_scaling(op)) bits |= kFollowScaling;
     for (const ByteAccess& access : table_.of(out_.bits.size())) {
       const Holds holds = layouts_.homes[access.buffer].holds;
       if (holds == Holds::weight) bits |= kFollowWeights;
       if (holds == Holds::gradient) bits |= kFollowGradients;
       if (holds == Holds::direction) bits |= kFollowDirections;
-      if (is_report(access.buffer)) bits |= kFollowScales;
-      if (holds_scales_[access.buffer] && writes_over_scales(op, bits, access)) {
-        bits |= kFollowScales;
-        out_.over_scales.push_back({.op = out_.bits.size(),
-                                    .buffer = access.operand->buffer,
-                                    .begin = access.begin,
-                                    .end = access.end});
+      if (is_report(access.buffer)) bits |= kFollowScaling;
+      if (holds_scaling_[access.buffer] && overwrites_scaling(op, bits, access)) {
+        bits |= kFollowScaling;
+        out_.scaling_overwrites.push_back({.op = out_.bits.size(),
+                                           .buffer = access.operand->buffer,
+                                           .begin = access.begin,
+                                           .end = access.end});
       }
-      if (holds_loose_[access.buffer] && writes_over_loose(op, access)) {
+      if (holds_ungrouped_[access.buffer] && overwrites_ungrouped(op, access)) {
         bits |= kFollowGradients;
-        out_.over_loose.push_back({.op = out_.bits.size(),
-                                   .buffer = access.buffer,
-                                   .begin = access.begin,
-                                   .end = access.end});
+        out_.ungrouped_overwrites.push_back({.op = out_.bits.size(),
+                                             .buffer = access.buffer,
+                                             .begin = access.begin,
+                                             .end = access.end});
       }
     }
     out_.bits.push_back(bits);
@@ -106,7 +107,7 @@ class Follower {
 
  private:
   /// Where copies and gathers bring scales, scales lie too, from buffer to buffer.
-  void follow_moved_scales(const Plan& plan) {
+  void follow_moved_scaling(const Plan& plan) {
     std::vector<std::pair<std::uint32_t, std::uint32_t>> moves;  // buffers
     std::size_t number = 0;
     for (const Segment& segment : plan.segments)
@@ -114,20 +115,20 @@ class Follower {
         const std::span<const ByteAccess> accesses = table_.of(number++);
         const auto* copy = std::get_if<Copy>(&op.body);
         const bool copies = copy != nullptr && copy->kind == CopyKind::d2d;
-        const bool gathers = copy == nullptr && (by_body(op) & kFollowScales) != 0 &&
+        const bool gathers = copy == nullptr && (by_body(op) & kFollowScaling) != 0 &&
                              op.kind() == OpKind::collective;
         if ((copies || gathers) && accesses.size() == 2)
           moves.emplace_back(accesses[0].buffer, accesses[1].buffer);
       }
     for (bool again = true; std::exchange(again, false);)
       for (const auto& [from, to] : moves)
-        if (holds_scales_[from] && !holds_scales_[to]) again = holds_scales_[to] = true;
+        if (holds_scaling_[from] && !holds_scaling_[to]) again = holds_scaling_[to] = true;
   }
-  [[nodiscard]] bool moves_scales(const Op& op) const {
+  [[nodiscard]] bool moves_scaling(const Op& op) const {
     const auto* copy = std::get_if<Copy>(&op.body);
     if (copy == nullptr || copy->kind != CopyKind::d2d) return false;
     const std::span<const ByteAccess> accesses = table_.of(out_.bits.size());
-    return !accesses.empty() && holds_scales_[accesses[0].buffer];
+    return !accesses.empty() && holds_scaling_[accesses[0].buffer];
   }
 
   [[nodiscard]] bool is_report(std::uint32_t buffer) const {
@@ -136,20 +137,20 @@ class Follower {
   }
 
   /// Gathers, sends and the kernels that make scales write what they are to write there.
-  static bool writes_over_scales(const Op& op, std::uint8_t bits, const ByteAccess& access) {
+  static bool overwrites_scaling(const Op& op, std::uint8_t bits, const ByteAccess& access) {
     if (!access.writes || access.operand == nullptr) return false;
     const auto* kernel = std::get_if<Kernel>(&op.body);
-    return kernel != nullptr ? !is_scale(*kernel, access.operand->role)
-                             : (bits & kFollowScales) == 0;
+    return kernel != nullptr ? !is_scaling_value(*kernel, access.operand->role)
+                             : (bits & kFollowScaling) == 0;
   }
 
-  [[nodiscard]] bool writes_over_loose(const Op& op, const ByteAccess& access) const {
+  [[nodiscard]] bool overwrites_ungrouped(const Op& op, const ByteAccess& access) const {
     const auto* kernel = std::get_if<Kernel>(&op.body);
-    return access.writes && (kernel == nullptr || !makes_loose(*kernel, access));
+    return access.writes && (kernel == nullptr || !makes_ungrouped(*kernel, access));
   }
 
   /// A gradient goes to where no group's lie: it is cast or copied there later.
-  [[nodiscard]] bool makes_loose(const Kernel& kernel, const ByteAccess& access) const {
+  [[nodiscard]] bool makes_ungrouped(const Kernel& kernel, const ByteAccess& access) const {
     return makes_gradient(kernel) && access.operand != nullptr &&
            access.operand->role == "weight_grad" &&
            layouts_.homes[access.buffer].holds == Holds::other;
@@ -193,8 +194,8 @@ class Follower {
   const Program& program_;
   const Layouts& layouts_;
   const AccessTable& table_;
-  std::vector<bool> holds_scales_;  ///< by buffer
-  std::vector<bool> holds_loose_;   ///< likewise
+  std::vector<bool> holds_scaling_;    ///< by buffer
+  std::vector<bool> holds_ungrouped_;  ///< likewise
   FollowedOps out_;
 };
 

@@ -10,14 +10,14 @@
 
 #include "verify/proof/ledger/gradient_memory.hpp"
 #include "verify/proof/ledger/layouts.hpp"
-#include "verify/proof/order/structure.hpp"
+#include "verify/proof/order/accesses.hpp"
 
 namespace mfsdp {
 
 /// Bits of an op's entry.
 inline constexpr std::uint8_t kFollowGradients = 1;
 inline constexpr std::uint8_t kFollowWeights = 2;
-inline constexpr std::uint8_t kFollowScales = 4;
+inline constexpr std::uint8_t kFollowScaling = 4;
 inline constexpr std::uint8_t kUsesParameters = 8;  ///< such that each is to get a gradient
 inline constexpr std::uint8_t kUpdates = 16;
 inline constexpr std::uint8_t kMakesGradient = 32;
@@ -38,7 +38,7 @@ struct FollowedOperand {
 
 /// An op writes where sums of the loss or the norm lie, or what is made of them, and does not make
 /// them.
-struct OverScales {
+struct ScalingOverwrite {
   std::size_t op = 0;
   BufferId buffer;
   std::int64_t begin = 0;  ///< bytes of the buffer, of all ranks together
@@ -46,7 +46,7 @@ struct OverScales {
 };
 
 /// An op writes where a gradient may lie that belongs to no group yet, and makes none there.
-struct OverLoose {
+struct UngroupedOverwrite {
   std::size_t op = 0;
   std::uint32_t buffer = 0;
   std::int64_t begin = 0;  ///< bytes of the buffer, of all ranks together
@@ -57,15 +57,15 @@ struct FollowedOps {
   std::vector<std::uint8_t> bits{};  ///< by op, in the order of the plan's ops
   /// Of ops that gradients or weights are followed through, in the order of their operands.
   std::vector<FollowedOperand> operands{};
-  std::vector<std::uint32_t> first{0};    ///< by op, and one past the last
-  std::vector<OverScales> over_scales{};  ///< by op, ascending
-  std::vector<OverLoose> over_loose{};    ///< likewise
+  std::vector<std::uint32_t> first{0};                     ///< by op, and one past the last
+  std::vector<ScalingOverwrite> scaling_overwrites{};      ///< by op, ascending
+  std::vector<UngroupedOverwrite> ungrouped_overwrites{};  ///< likewise
 
   [[nodiscard]] std::span<const FollowedOperand> of(std::size_t op) const {
     return std::span(operands).subspan(first[op], first[op + 1] - first[op]);
   }
-  [[nodiscard]] auto over_loose_of(std::size_t op) const {
-    return std::ranges::equal_range(over_loose, op, {}, &OverLoose::op);
+  [[nodiscard]] auto ungrouped_overwrites_of(std::size_t op) const {
+    return std::ranges::equal_range(ungrouped_overwrites, op, {}, &UngroupedOverwrite::op);
   }
   /// The entry of one of the op's operands, or null where its buffer holds something else.
   [[nodiscard]] const FollowedOperand* find(std::size_t op, const Operand& operand) const {

@@ -211,8 +211,8 @@ void Layouts::find_home(std::size_t b, const IdIndex<GroupId>& positions, Findin
   Home home{.holds = holds_of(buffer)};
   if (home.holds == Holds::other) return;
   home.block = block_of_state(buffer.holds->state);
-  if (home.holds == Holds::direction) home.dealt = buffer.holds->dealt;
-  if (home.holds == Holds::gradient) home.parts = buffer.holds->dealt;
+  if (home.holds == Holds::direction) home.distributed_over = buffer.holds->dealt;
+  if (home.holds == Holds::gradient) home.unsummed_over = buffer.holds->dealt;
   for (const auto& [group, offset] : buffer.holds->groups) {
     const auto position = positions.find(group);
     if (!position || !groups[*position].sound) return;
@@ -232,7 +232,8 @@ void Layouts::find_home(std::size_t b, const IdIndex<GroupId>& positions, Findin
   const auto count = [&](std::uint32_t g) {
     return groups[g].slices[static_cast<std::size_t>(home.level)].count;
   };
-  for (std::size_t i = 0; !home.dealt && home.groups.size() > 1 && i < home.groups.size(); ++i)
+  for (std::size_t i = 0;
+       !home.distributed_over && home.groups.size() > 1 && i < home.groups.size(); ++i)
     bytes.emplace_back(
         home.offsets[i],
         checked_add(home.offsets[i], bytes_of(count(home.groups[i]), buffer.dtype).value));
@@ -261,7 +262,7 @@ std::string Layouts::fault_of(const Buffer& buffer, const Home& home) const {
     if (count % home.block != 0)
       return fmt::format("has a value for each {} elements of group '{}', whose slices are of {}",
                          home.block, layout.name, count);
-    const std::int64_t parts = home.parts ? mesh.size(*home.parts) : 1;
+    const std::int64_t parts = home.unsummed_over ? mesh.size(*home.unsummed_over) : 1;
     const Int128 end = Int128{count / home.block} * parts * size_of(buffer.dtype) + home.offsets[i];
     // Gathered weights may be aligned to more than they have, and directions lie behind others.
     const bool gathered =
@@ -273,22 +274,22 @@ std::string Layouts::fault_of(const Buffer& buffer, const Home& home) const {
       return fmt::format("holds a gradient or a state of group '{}', which is not trained",
                          layout.name);
   }
-  if (home.parts) return fault_of_parts(buffer, home);
+  if (home.unsummed_over) return fault_of_unsummed(buffer, home);
   return home.holds == Holds::direction ? fault_of_directions(buffer, home) : "";
 }
 
 /// Parts are those of one group's slice, of the ranks that its last cut tells apart, until they are
 /// summed.
-std::string Layouts::fault_of_parts(const Buffer& buffer, const Home& home) const {
+std::string Layouts::fault_of_unsummed(const Buffer& buffer, const Home& home) const {
   const std::vector<Axis> cut =
       with_several_ranks(groups[home.groups.front()].group->cut, program_->config.mesh);
   const bool cut_last =
-      home.level > 0 && cut[static_cast<std::size_t>(home.level) - 1] == *home.parts;
+      home.level > 0 && cut[static_cast<std::size_t>(home.level) - 1] == *home.unsummed_over;
   if (cut_last && !buffer.persistent && home.groups.size() == 1) return {};
   return fmt::format(
       "has a part of each rank of {}, expected of one slice that is cut along it, and "
       "within a step",
-      to_string(*home.parts));
+      to_string(*home.unsummed_over));
 }
 
 /// Directions are of the configured dtype and of groups that are orthogonalised; those that are
@@ -313,13 +314,14 @@ std::string Layouts::fault_of_directions(const Buffer& buffer, const Home& home)
       return fmt::format("holds directions of group '{}', which has none", layout.name);
     if (std::ranges::count(home.groups, home.groups[i]) > 1)
       return fmt::format("holds directions of group '{}' twice", layout.name);
-    if (home.dealt && (home.offsets[i] != 0 || home.level != 0 || !is_alike(layout)))
+    if (home.distributed_over && (home.offsets[i] != 0 || home.level != 0 || !is_alike(layout)))
       return fmt::format("deals out group '{}', which is not laid out as the first one",
                          layout.name);
   }
   const Int128 end = Int128{first.group->elements} * size_of(buffer.dtype);
-  if (home.dealt && (std::ssize(home.groups) > program_->config.mesh.size(*home.dealt) ||
-                     buffer.size.value != end))
+  if (home.distributed_over &&
+      (std::ssize(home.groups) > program_->config.mesh.size(*home.distributed_over) ||
+       buffer.size.value != end))
     return "deals out more groups than there are ranks, or has other bytes than one of them";
   return {};
 }
@@ -346,9 +348,9 @@ std::optional<Located> Layouts::locate(const Operand& operand) const {
       .exact = operand.dtype == buffer.dtype && is_contiguous(operand) && offset % size == 0};
   located.region.begin = checked_mul(offset / size, home.block);
   located.region.count = checked_mul(operand.elements(), home.block);
-  if (home.parts) {
+  if (home.unsummed_over) {
     located.exact = located.exact && operand.touched_bytes() == buffer.size.value;
-    located.region.count /= program_->config.mesh.size(*home.parts);
+    located.region.count /= program_->config.mesh.size(*home.unsummed_over);
   }
   for (const RankStride& stride : operand.rank_strides) {
     if (program_->config.mesh.size(stride.axis) == 1) continue;

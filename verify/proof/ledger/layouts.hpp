@@ -77,10 +77,11 @@ struct Home {
   std::vector<std::uint32_t> groups{};
   std::vector<std::int64_t> offsets{};  ///< of each group, bytes from the buffer's start
   int level = 0;
-  std::int64_t block = 1;       ///< elements of a group that have one value in the buffer
-  std::optional<Axis> dealt{};  ///< each rank along it has one of the groups, laid out alike
+  std::int64_t block = 1;  ///< elements of a group that have one value in the buffer
+  std::optional<Axis>
+      distributed_over{};  ///< each rank on it has one of the groups, of equal layout
   /// Of a gradient: what each rank along that axis has of the slice, one behind the other.
-  std::optional<Axis> parts{};
+  std::optional<Axis> unsummed_over{};
 };
 
 /// Where an operand lies.
@@ -124,7 +125,7 @@ class Layouts {
   void check_unit(std::span<const std::uint32_t> of_unit, FindingList& findings) const;
   void find_home(std::size_t buffer, const IdIndex<GroupId>& positions, FindingList& findings);
   [[nodiscard]] std::string fault_of(const Buffer& buffer, const Home& home) const;
-  [[nodiscard]] std::string fault_of_parts(const Buffer& buffer, const Home& home) const;
+  [[nodiscard]] std::string fault_of_unsummed(const Buffer& buffer, const Home& home) const;
   [[nodiscard]] std::string fault_of_directions(const Buffer& buffer, const Home& home) const;
   void check_optimizers(FindingList& findings) const;
 

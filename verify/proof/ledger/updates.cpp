@@ -6,7 +6,7 @@
 #include <span>
 #include <vector>
 
-#include "verify/proof/ledger/roles.hpp"
+#include "verify/proof/ledger/kernel_roles.hpp"
 
 namespace mfsdp {
 namespace {

@@ -84,7 +84,7 @@ class WeightCheck {
   /// Updates weights, or makes gradients, which are to be followed by an update.
   static bool changes_weights(std::uint8_t bits) {
     return (bits & kFollowGradients) != 0 &&
-           ((bits & kFollowWeights) == 0 || (bits & kFollowScales) != 0);
+           ((bits & kFollowWeights) == 0 || (bits & kFollowScaling) != 0);
   }
   /// An operand of the instance that runs, or null where that is no weight.
   [[nodiscard]] const FollowedOperand* weight(const Operand& operand) const {

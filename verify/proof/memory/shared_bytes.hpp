@@ -10,7 +10,7 @@
 #include <vector>
 
 #include "verify/findings/finding_list.hpp"
-#include "verify/proof/order/structure.hpp"
+#include "verify/proof/order/accesses.hpp"
 
 namespace mfsdp {
 

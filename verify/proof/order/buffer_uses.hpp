@@ -4,7 +4,7 @@
 #include <cstdint>
 #include <vector>
 
-#include "verify/proof/order/structure.hpp"
+#include "verify/proof/order/accesses.hpp"
 #include "verify/proof/order/unrolled_plan.hpp"
 
 namespace mfsdp {

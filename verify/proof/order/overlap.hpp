@@ -11,7 +11,7 @@
 #pragma once
 
 #include "core/plan/config.hpp"
-#include "verify/proof/order/structure.hpp"
+#include "verify/proof/order/accesses.hpp"
 
 namespace mfsdp {
 

@@ -5,7 +5,7 @@
 #include <vector>
 
 #include "verify/findings/finding_list.hpp"
-#include "verify/proof/order/structure.hpp"
+#include "verify/proof/order/accesses.hpp"
 #include "verify/proof/order/unrolled_plan.hpp"
 
 namespace mfsdp {

@@ -39,8 +39,8 @@ inline constexpr std::array kSinks{
     ModelStep{K::sink_forward,
               0,
               P::sinks,
-              {turns("output", of(attention_unsunk), of(attention)),
-               turns("log_sum_exp", of(log_sum_exp_unsunk), of(log_sum_exp))}},
+              {replaces("output", of(attention_unsunk), of(attention)),
+               replaces("log_sum_exp", of(log_sum_exp_unsunk), of(log_sum_exp))}},
     ModelStep{K::sink_backward,
               0,
               P::sinks,
@@ -59,14 +59,14 @@ inline constexpr std::array kPositions{
     ModelStep{K::embedding_forward,
               0,
               P::embedding,
-              {reads("tokens", tokens), turns("output", kNothing, next(input)), kInDocuments}},
+              {reads("tokens", tokens), replaces("output", kNothing, next(input)), kInDocuments}},
 };
 
 constexpr ModelStep added_to_normed1(P parameter, Value d_out) {
   return {K::gemm,
           1,
           parameter,
-          {reads("d_output", d_out), turns("d_input", of(d_normed1_keys), of(d_normed1))}};
+          {reads("d_output", d_out), replaces("d_input", of(d_normed1_keys), of(d_normed1))}};
 }
 
 /// Queries, keys and values by way of latent vectors.
@@ -108,12 +108,13 @@ inline constexpr std::array kLatent{
         {reads("d_output", d_qkv), reads("rope_table", outside), makes("d_query", d_latent_query),
          makes("d_key_value", d_key_value), makes("d_turned", d_turned), kInDocuments}},
     input_gradient(P::kv_b, d_key_value, d_kv_normed),
-    ModelStep{K::latent_norm_backward,
-              0,
-              P::kv_a_norm,
-              {turns("d_normed", of(d_kv_normed), of(kv_latent_normed)), reads("input", kv_latent),
-               reads("rstd", kv_latent_rstd), reads("d_turned", d_turned),
-               makes("d_input", d_kv_latent), makes("partials", kv_latent_partials)}},
+    ModelStep{
+        K::latent_norm_backward,
+        0,
+        P::kv_a_norm,
+        {replaces("d_normed", of(d_kv_normed), of(kv_latent_normed)), reads("input", kv_latent),
+         reads("rstd", kv_latent_rstd), reads("d_turned", d_turned), makes("d_input", d_kv_latent),
+         makes("partials", kv_latent_partials)}},
     weight_sums(P::kv_a_norm, kv_latent_partials),
     weight_gradient(P::kv_b, d_key_value, kv_latent_normed),
     input_gradient(P::kv_a, d_kv_latent, d_normed1_keys),
@@ -124,13 +125,13 @@ inline constexpr std::array kRope{
     ModelStep{K::rope_backward,
               0,
               {},
-              {turns("d_query_key", of(d_rotated), of(d_qkv)), reads("rope_table", outside),
+              {replaces("d_query_key", of(d_rotated), of(d_qkv)), reads("rope_table", outside),
                kInDocuments}},
-    ModelStep{
-        K::rope_forward,
-        0,
-        {},
-        {turns("query_key", of(qkv), of(query_key)), reads("rope_table", outside), kInDocuments}},
+    ModelStep{K::rope_forward,
+              0,
+              {},
+              {replaces("query_key", of(qkv), of(query_key)), reads("rope_table", outside),
+               kInDocuments}},
 };
 
 constexpr ModelStep norms_and_turns(K kind) {
@@ -144,7 +145,7 @@ constexpr ModelStep norms_and_turns_backward(K kind) {
   return {kind,
           0,
           P::q_norm,
-          {turns("d_query_key", of(d_rotated), of(d_qkv)), reads("query_key", qkv),
+          {replaces("d_query_key", of(d_rotated), of(d_qkv)), reads("query_key", qkv),
            reads("rope_table", outside), reads("rstd", qk_rstd), makes("partials", qk_partials),
            kInDocuments}};
 }

@@ -65,8 +65,8 @@ inline constexpr std::array kExperts{
     ModelStep{K::weighted_swiglu_backward,
               0,
               {},
-              {turns("gate_up", of(gate_up), of(d_gate_up)), reads("row_weights", row_weights),
-               reads("ends", row_ends), turns("d_product", of(d_product), of(product)),
+              {replaces("gate_up", of(gate_up), of(d_gate_up)), reads("row_weights", row_weights),
+               reads("ends", row_ends), replaces("d_product", of(d_product), of(product)),
                makes("d_row_weights", d_row_weights)}},
     expert_weight_gradient(P::experts_down, d_expert_out, product),
     expert_input_gradient(P::experts_gate_up, d_gate_up, d_dispatched),
@@ -85,7 +85,7 @@ inline constexpr std::array kExperts{
               1,
               P::router,
               {reads("d_output", d_router_logits),
-               turns("d_input", of(d_normed2_experts), of(d_normed2))}},
+               replaces("d_input", of(d_normed2_experts), of(d_normed2))}},
     weight_gradient(P::router, d_router_logits, normed2),
     expert_weight_gradient(P::experts_gate_up, d_gate_up, dispatched),
 };
@@ -96,13 +96,13 @@ inline constexpr ModelStep kAddsToShared{K::combine_rows,
                                          0,
                                          {},
                                          {reads("input", expert_out), reads("places", row_places),
-                                          turns("output", of(mlp_out_shared), of(mlp_out))}};
+                                          replaces("output", of(mlp_out_shared), of(mlp_out))}};
 inline constexpr ModelStep kRouterBeforeShared{
     K::gemm,
     1,
     P::router,
     {reads("d_output", d_router_logits),
-     turns("d_input", of(d_normed2_experts), of(d_normed2_routed))}};
+     replaces("d_input", of(d_normed2_experts), of(d_normed2_routed))}};
 
 /// An expert that every token has whole.
 inline constexpr std::array kSharedWhole{
@@ -118,14 +118,14 @@ inline constexpr std::array kSharedWhole{
     ModelStep{K::weighted_swiglu_backward,
               1,
               {},
-              {turns("gate_up", of(shared_gate_up), of(d_shared_gate_up)),
-               turns("d_product", of(d_shared_product), of(shared_product))}},
+              {replaces("gate_up", of(shared_gate_up), of(d_shared_gate_up)),
+               replaces("d_product", of(d_shared_product), of(shared_product))}},
     weight_gradient(P::shared_down, d_output, shared_product),
     ModelStep{K::gemm,
               1,
               P::shared_gate_up,
               {reads("d_output", d_shared_gate_up),
-               turns("d_input", of(d_normed2_routed), of(d_normed2))}},
+               replaces("d_input", of(d_normed2_routed), of(d_normed2))}},
     weight_gradient(P::shared_gate_up, d_shared_gate_up, normed2),
 };
 
@@ -149,9 +149,9 @@ inline constexpr std::array kShared{
     ModelStep{K::weighted_swiglu_backward,
               1,
               {},
-              {turns("gate_up", of(shared_gate_up), of(d_shared_gate_up)),
+              {replaces("gate_up", of(shared_gate_up), of(d_shared_gate_up)),
                reads("row_weights", shared_weights),
-               turns("d_product", of(d_shared_product), of(shared_product)),
+               replaces("d_product", of(d_shared_product), of(shared_product)),
                makes("d_row_weights", d_shared_weights)}},
     weight_gradient(P::shared_down, d_output, shared_product),
     ModelStep{K::sigmoid_backward,
@@ -163,12 +163,12 @@ inline constexpr std::array kShared{
               1,
               P::shared_gate_up,
               {reads("d_output", d_shared_gate_up),
-               turns("d_input", of(d_normed2_routed), of(d_normed2_shared))}},
+               replaces("d_input", of(d_normed2_routed), of(d_normed2_shared))}},
     ModelStep{K::gemm,
               1,
               P::shared_gate,
               {reads("d_output", d_shared_logits),
-               turns("d_input", of(d_normed2_shared), of(d_normed2))}},
+               replaces("d_input", of(d_normed2_shared), of(d_normed2))}},
     weight_gradient(P::shared_gate_up, d_shared_gate_up, normed2),
     weight_gradient(P::shared_gate, d_shared_logits, normed2),
 };
@@ -177,7 +177,7 @@ constexpr ModelStep adds_biases(P bias, std::int64_t weighted, Value before_bias
   return {K::expert_bias_forward,
           weighted,
           bias,
-          {turns("output", of(before_bias), of(sum)), reads("ends", row_ends),
+          {replaces("output", of(before_bias), of(sum)), reads("ends", row_ends),
            weighted == 0 ? Flow{} : reads("row_weights", row_weights)}};
 }
 constexpr ModelStep sums_biases(P bias, std::int64_t weighted, Value d_output_of) {
@@ -198,14 +198,14 @@ inline constexpr std::array kExpertBiases{
     ModelStep{K::weighted_swiglu_backward,
               0,
               {},
-              {turns("gate_up", of(gate_up), of(d_gate_up)), reads("row_weights", row_weights),
-               reads("ends", row_ends), turns("d_product", of(d_product), of(product)),
+              {replaces("gate_up", of(gate_up), of(d_gate_up)), reads("row_weights", row_weights),
+               reads("ends", row_ends), replaces("d_product", of(d_product), of(product)),
                makes("d_row_weights", d_row_weights_unbiased)}},
     ModelStep{K::expert_bias_dots,
               0,
               P::experts_down_bias,
               {reads("d_output", d_expert_out), reads("ends", row_ends),
-               turns("d_row_weights", of(d_row_weights_unbiased), of(d_row_weights))}},
+               replaces("d_row_weights", of(d_row_weights_unbiased), of(d_row_weights))}},
     sums_biases(P::experts_gate_up_bias, 0, d_gate_up),
     sums_biases(P::experts_down_bias, 1, d_expert_out),
     bias_sums(P::router_bias, d_router_logits),

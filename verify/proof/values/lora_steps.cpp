@@ -94,7 +94,7 @@ std::int64_t width(P matrix, const ModelShape& model) {
   return matrix == P::gate_up ? 2 * model.intermediate : model.hidden;
 }
 
-ModelStep product_step(std::int64_t kind, P parameter, Flow first, Flow second) {
+ModelStep gemm_step(std::int64_t kind, P parameter, Flow first, Flow second) {
   return {K::gemm, kind, parameter, {first, second}};
 }
 
@@ -139,20 +139,20 @@ LoraSteps::LoraSteps(const PlanConfig& config) {
       const auto makes = [](std::string_view role, Value value) {
         return Flow{.role = role, .writes = adapter_value(value)};
       };
-      const auto turns = [](std::string_view role, Value from, Value to, Part part) {
+      const auto replaces = [](std::string_view role, Value from, Value to, Part part) {
         return Flow{
             .role = role, .reads = adapter_value(from), .writes = adapter_value(to), .part = part};
       };
       const Flow gradient = reads("d_output", at.d_out, Part::adapter);
       for (const ModelStep& step :
-           {product_step(0, l.a, reads("input", at.in), makes("output", l.hidden)),
-            product_step(0, l.b, reads("input", l.hidden),
-                         turns("output", at.base, at.out, Part::adapter)),
-            product_step(1, l.b, gradient, makes("d_input", l.d_hidden)),
-            product_step(1, l.a, reads("d_output", l.d_hidden),
-                         turns("d_input", before, after, Part::rows)),
-            product_step(2, l.b, gradient, reads("input", l.hidden)),
-            product_step(2, l.a, reads("d_output", l.d_hidden), reads("input", at.in))})
+           {gemm_step(0, l.a, reads("input", at.in), makes("output", l.hidden)),
+            gemm_step(0, l.b, reads("input", l.hidden),
+                      replaces("output", at.base, at.out, Part::adapter)),
+            gemm_step(1, l.b, gradient, makes("d_input", l.d_hidden)),
+            gemm_step(1, l.a, reads("d_output", l.d_hidden),
+                      replaces("d_input", before, after, Part::rows)),
+            gemm_step(2, l.b, gradient, reads("input", l.hidden)),
+            gemm_step(2, l.a, reads("d_output", l.d_hidden), reads("input", at.in))})
         steps_.push_back(step);
       roles_.insert(roles_.end(), {l.a, l.b});
       adapters_.push_back({matrix, l.b, columns(l, model)});

@@ -6,7 +6,7 @@
 #include <array>
 #include <utility>
 
-#include "verify/proof/ledger/roles.hpp"
+#include "verify/proof/ledger/kernel_roles.hpp"
 #include "verify/proof/values/configured_model.hpp"
 #include "verify/proof/values/lora_steps.hpp"
 
@@ -196,7 +196,7 @@ class Binder {
     if (!role && contributes && kernel.kind == KernelKind::gemm) role = ParameterRole::head;
     const ModelStep* step = lora_.find(kernel.kind, variant, role);
     if (step == nullptr)
-      step = find_step(program_.config.model, kernel.kind, variant, role, deals());
+      step = find_step(program_.config.model, kernel.kind, variant, role, is_expert_parallel());
     if (step == nullptr || !is_complete(*step, parameters))
       return fail_step(role ? fmt::format("is no step of the model with '{}'", to_string(*role))
                             : "is no step of the model");
@@ -251,7 +251,7 @@ class Binder {
     }
   }
 
-  [[nodiscard]] bool deals() const { return program_.config.deals_experts(); }
+  [[nodiscard]] bool is_expert_parallel() const { return program_.config.is_expert_parallel(); }
 
   /// Works on what ranks have sent, as it says.
   static bool is_of_arrived(const Kernel& kernel) {
@@ -438,8 +438,8 @@ class Binder {
     const auto gaps = lora_.left_alone(*step.parameter);
     if (gaps.empty()) return;
     const std::int64_t size = size_of(operand.dtype);
-    const ModelStep& whole =
-        *find_step(program_.config.model, step.kind, step.variant, step.parameter, deals());
+    const ModelStep& whole = *find_step(program_.config.model, step.kind, step.variant,
+                                        step.parameter, is_expert_parallel());
     LeftAlone alone;
     alone.row = checked_mul(operand.shape.back(), size);
     for (const Flow& flow : whole.flows)

@@ -3,7 +3,7 @@
 #include <span>
 
 #include "verify/proof/values/attention_steps.hpp"
-#include "verify/proof/values/dealt_steps.hpp"
+#include "verify/proof/values/expert_parallel_steps.hpp"
 #include "verify/proof/values/expert_steps.hpp"
 
 namespace mfsdp {
@@ -17,7 +17,7 @@ constexpr std::array kOfAll{
     ModelStep{K::cross_entropy,
               0,
               {},
-              {turns("logits", of(logits), of(d_logits)), reads("labels", tokens, Part::labels)},
+              {replaces("logits", of(logits), of(d_logits)), reads("labels", tokens, Part::labels)},
               true},
     ModelStep{K::cross_entropy_loss,
               0,
@@ -31,7 +31,7 @@ constexpr std::array kOfAll{
     ModelStep{K::embedding_forward,
               0,
               P::embedding,
-              {reads("tokens", tokens), turns("output", kNothing, next(input))}},
+              {reads("tokens", tokens), replaces("output", kNothing, next(input))}},
     forward(P::head, normed1, logits, true),
     input_gradient(P::head, d_logits, d_normed1, true),
     weight_gradient(P::head, d_logits, normed1, true),
@@ -114,12 +114,12 @@ constexpr ModelStep norm_added(P norm, Value in, Value skip, OwnedValue out, Val
   return {K::rms_norm_forward,
           2,
           norm,
-          {reads("residual", in), reads("skip", skip), turns("normed", kNothing, out),
+          {reads("residual", in), reads("skip", skip), replaces("normed", kNothing, out),
            makes("rstd", rstd)}};
 }
 /// Of a projection of the residual: its gradient is added to that.
 constexpr ModelStep added_gradient(P weight, Value d_out, OwnedValue after, OwnedValue sum) {
-  return {K::gemm, 1, weight, {reads("d_output", d_out), turns("d_input", after, sum)}};
+  return {K::gemm, 1, weight, {reads("d_output", d_out), replaces("d_input", after, sum)}};
 }
 
 constexpr std::array kOutputNormsAlone{
@@ -156,11 +156,11 @@ constexpr ModelStep activates(K kind, std::string_view role) {
   return {kind, 0, {}, {reads(role, gate_up), makes("product", product)}};
 }
 constexpr ModelStep activates_backward(K kind, std::string_view role) {
-  return {
-      kind,
-      0,
-      {},
-      {turns(role, of(gate_up), of(d_gate_up)), turns("d_product", of(d_product), of(product))}};
+  return {kind,
+          0,
+          {},
+          {replaces(role, of(gate_up), of(d_gate_up)),
+           replaces("d_product", of(d_product), of(product))}};
 }
 constexpr std::array kSwiglu{activates(K::swiglu_forward, "gate_up"),
                              activates_backward(K::swiglu_backward, "gate_up")};
@@ -241,8 +241,8 @@ constexpr std::array kTables{
 
 /// Before these, where experts are dealt out.
 constexpr std::array kDealtTables{
-    table(dealt::kSharedSteps, [](M model) { return model.shared_intermediate != 0; }),
-    table(dealt::kSteps, [](M model) { return model.experts != 0; }),
+    table(expert_parallel::kSharedSteps, [](M model) { return model.shared_intermediate != 0; }),
+    table(expert_parallel::kSteps, [](M model) { return model.experts != 0; }),
 };
 
 const ModelStep* find_in(std::span<const StepTable> tables, const ModelShape& model,
@@ -257,10 +257,11 @@ const ModelStep* find_in(std::span<const StepTable> tables, const ModelShape& mo
 }  // namespace steps
 
 const ModelStep* find_step(const ModelShape& model, KernelKind kind, std::int64_t variant,
-                           std::optional<ParameterRole> parameter, bool deals) {
+                           std::optional<ParameterRole> parameter, bool expert_parallel) {
   if (variant < 0 || variant >= static_cast<std::int64_t>(steps::kVariants)) return nullptr;
   const std::size_t place = steps::place_of(kind, static_cast<std::size_t>(variant), parameter);
-  const ModelStep* step = deals ? steps::find_in(steps::kDealtTables, model, place) : nullptr;
+  const ModelStep* step =
+      expert_parallel ? steps::find_in(steps::kDealtTables, model, place) : nullptr;
   return step != nullptr ? step : steps::find_in(steps::kTables, model, place);
 }
 

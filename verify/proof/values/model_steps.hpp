@@ -380,10 +380,10 @@ struct ModelStep {
 };
 
 /// The step of a kernel that touches this parameter, or none, first. Null: the model has none.
-/// `deals`: its experts are dealt out.
+/// `expert_parallel`: its experts are dealt out.
 [[nodiscard]] const ModelStep* find_step(const ModelShape& model, KernelKind kind,
                                          std::int64_t variant,
                                          std::optional<ParameterRole> parameter,
-                                         bool deals = false);
+                                         bool expert_parallel = false);
 
 }  // namespace mfsdp

@@ -24,7 +24,7 @@ constexpr Flow reads(std::string_view role, Value value, Part part = Part::rows)
 constexpr Flow makes(std::string_view role, Value value, Part part = Part::rows) {
   return {.role = role, .reads = kNothing, .writes = of(value), .part = part};
 }
-constexpr Flow turns(std::string_view role, OwnedValue from, OwnedValue to) {
+constexpr Flow replaces(std::string_view role, OwnedValue from, OwnedValue to) {
   return {.role = role, .reads = from, .writes = to};
 }
 
@@ -69,11 +69,12 @@ constexpr ModelStep norm_of_sum(P norm, OwnedValue residual, OwnedValue delta, V
 }
 constexpr ModelStep norm_backward(P norm, Value d_normed, Value normed, Value input, Value rstd,
                                   OwnedValue d_after, OwnedValue d_before, Value partials) {
-  return {K::rms_norm_backward,
-          0,
-          norm,
-          {turns("d_normed", of(d_normed), of(normed)), reads("input", input), reads("rstd", rstd),
-           turns("d_residual", d_after, d_before), makes("partials", partials)}};
+  return {
+      K::rms_norm_backward,
+      0,
+      norm,
+      {replaces("d_normed", of(d_normed), of(normed)), reads("input", input), reads("rstd", rstd),
+       replaces("d_residual", d_after, d_before), makes("partials", partials)}};
 }
 constexpr ModelStep weight_sums(P norm, Value partials, Part part = Part::rows) {
   return {K::norm_weight_grad, 0, norm, {reads("partials", partials, part)}};

@@ -17,7 +17,7 @@
 #include <vector>
 
 #include "verify/proof/ledger/layouts.hpp"
-#include "verify/proof/order/structure.hpp"
+#include "verify/proof/order/accesses.hpp"
 #include "verify/proof/order/unrolled_plan.hpp"
 
 namespace mfsdp {

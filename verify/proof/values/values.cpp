@@ -56,12 +56,12 @@ class ValueRun::Impl {
     bring_from_outside();
   }
 
-  bool run(WireEnds<SentValues>* wires) {
+  bool run(Mailbox<SentValues>* mailbox) {
     for (std::uint32_t& i = next_; i < unrolled_.instances.size(); ++i) {
       const Instance& instance = unrolled_.instances[i];
       const auto* sent = std::get_if<Collective>(&instance.op->body);
       const bool receives = sent != nullptr && sent->kind == CollectiveKind::recv;
-      if (receives && (wires == nullptr || !wires->has(*sent))) return false;
+      if (receives && (mailbox == nullptr || !mailbox->has(*sent))) return false;
       if (instance.host_work) {
         model_.fill(i);
         continue;
@@ -76,9 +76,9 @@ class ValueRun::Impl {
       for (const CellUse& use : uses)
         if (!use.reads || use.writes) write(instance.op_index, use);
       model_.write(i);
-      if (receives) model_.receive(wires->take(*sent));
-      if (sent != nullptr && sent->kind == CollectiveKind::send && wires != nullptr)
-        wires->send(*sent, model_.sent());
+      if (receives) model_.receive(mailbox->take(*sent));
+      if (sent != nullptr && sent->kind == CollectiveKind::send && mailbox != nullptr)
+        mailbox->send(*sent, model_.sent());
     }
     model_.end();
     find_unused();
@@ -232,7 +232,7 @@ ValueRun::ValueRun(const UnrolledPlan& unrolled, const AccessTable& table, const
 ValueRun::ValueRun(ValueRun&&) noexcept = default;
 ValueRun::~ValueRun() = default;
 
-bool ValueRun::go_on(WireEnds<SentValues>* wires) { return impl_->run(wires); }
+bool ValueRun::go_on(Mailbox<SentValues>* mailbox) { return impl_->run(mailbox); }
 
 void check_values(const UnrolledPlan& unrolled, const AccessTable& table, const Layouts& layouts,
                   FindingList& findings) {

@@ -24,9 +24,9 @@
 #include <memory>
 
 #include "verify/proof/ledger/layouts.hpp"
-#include "verify/proof/order/structure.hpp"
+#include "verify/proof/order/accesses.hpp"
+#include "verify/proof/order/messages.hpp"
 #include "verify/proof/order/unrolled_plan.hpp"
-#include "verify/proof/order/wires.hpp"
 #include "verify/proof/values/model_values.hpp"
 
 namespace mfsdp {
@@ -42,7 +42,7 @@ class ValueRun {
   ~ValueRun();
 
   /// False where it has to wait for a send; without wires it stops there.
-  bool go_on(WireEnds<SentValues>* wires);
+  bool go_on(Mailbox<SentValues>* mailbox);
 
  private:
   class Impl;

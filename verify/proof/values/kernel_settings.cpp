@@ -1,0 +1,261 @@
+#include "verify/proof/values/kernel_settings.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "core/plan/kernel_spec.hpp"
+#include "verify/proof/ledger/kernel_roles.hpp"
+
+namespace mfsdp {
+namespace {
+
+using enum KernelKind;
+
+class SettingsCheck {
+ public:
+  SettingsCheck(const Kernel& kernel, const PlanConfig& config, const NamedSizes& sizes)
+      : kernel_(kernel), config_(config), sizes_(sizes) {}
+
+  [[nodiscard]] std::optional<std::string> run() const {
+    if (auto wrong = check_configured()) return wrong;
+    return check_positions();
+  }
+
+ private:
+  /// What the model and the optimizer's settings say of a kernel.
+  [[nodiscard]] std::optional<std::string> check_configured() const {
+    const auto differs = [&](std::string_view name, const Rational& configured) {
+      const Attribute* stated = kernel_.find_attribute(name);
+      return stated == nullptr || stated->value != configured;
+    };
+    const ModelShape& model = config_.model;
+    const bool head_norms =
+        kernel_.kind == qk_norm_rope_forward || kernel_.kind == qk_row_norm_rope_forward;
+    const bool head_norms_backward =
+        kernel_.kind == qk_norm_rope_backward || kernel_.kind == qk_row_norm_rope_backward;
+    const bool norms = kernel_.kind == rms_norm_forward || head_norms;
+    if (kernel_.kind == latent_norm_forward && differs("epsilon", model.rms_norm_eps))
+      return "attribute 'epsilon' is not the model's";
+    if (auto wrong = check_latent()) return wrong;
+    if ((norms || kernel_.kind == layer_norm_forward) && differs("epsilon", model.rms_norm_eps))
+      return "attribute 'epsilon' is not the model's";
+    const bool attends = kernel_.kind == attention_forward || kernel_.kind == attention_backward;
+    if (attends)
+      for (const auto& [name, configured] : {std::pair{"batch", config_.micro_batch},
+                                             {"seq", config_.seq_len},
+                                             {"heads", model.heads},
+                                             {"kv_heads", model.kv_heads},
+                                             {"head_dim", model.head_dim}})
+        if (differs(name, {.num = configured}))
+          return fmt::format("attribute '{}' is not as configured", name);
+    if (kernel_.kind == sink_forward || kernel_.kind == sink_backward)
+      for (const auto& [name, configured] :
+           {std::pair{"heads", model.heads}, {"head_dim", model.head_dim}})
+        if (differs(name, {.num = configured}))
+          return fmt::format("attribute '{}' is not as configured", name);
+    if (attends && is_not("value_dim", {.num = model.value_dim}))
+      return "attribute 'value_dim' is not the model's";
+    if (auto wrong = check_scores(attends)) return wrong;
+    if (auto wrong = check_routing()) return wrong;
+    const bool embeds = kernel_.kind == embedding_forward || kernel_.kind == embedding_backward;
+    if (embeds && is_not("scale", model.embedding_scale(config_.param_dtype)))
+      return "attribute 'scale' is not the model's";
+    const std::int64_t positions = model.traits().rotates ? 0 : config_.seq_len;
+    if ((kernel_.kind == embedding_forward || kernel_.kind == position_embedding_backward) &&
+        is_not("seq", {.num = positions}))
+      return "attribute 'seq' is not as configured";
+    if ((norms || kernel_.kind == rms_norm_backward || head_norms_backward) &&
+        is_not("zero_centered", {.num = model.zero_centered_norms ? 1 : 0}))
+      return "attribute 'zero_centered' is not the model's";
+    if (const auto rotated = size_named(sizes_, "rotated_dim");
+        rotated && *rotated != model.rotated_dim())
+      return fmt::format("turns {} elements of a head, the model {}", *rotated,
+                         model.rotated_dim());
+    if ((head_norms || head_norms_backward) && differs("query_heads", {.num = model.heads}))
+      return "attribute 'query_heads' is not the model's";
+    const bool whole =
+        kernel_.kind == qk_row_norm_rope_forward || kernel_.kind == qk_row_norm_rope_backward;
+    if (whole && differs("key_heads", {.num = model.kv_heads}))
+      return "attribute 'key_heads' is not the model's";
+    if (kernel_.kind == norm_finish && differs("limit", config_.clip))
+      return "attribute 'limit' is not as configured";
+    if (kernel_.kind == norm_finish && is_not("scale_window", {.num = config_.loss_scale_window}))
+      return "attribute 'scale_window' is not as configured";
+    return std::nullopt;
+  }
+
+  /// Where experts are dealt out, those that work on rows have the ones of this rank.
+  [[nodiscard]] std::int64_t experts_of_kernel() const {
+    switch (kernel_.kind) {
+      case expert_order:
+      case peer_order:
+      case router_backward:
+      case router_forward: return config_.model.experts;
+      default:
+        return config_.is_expert_parallel() ? config_.model.experts / config_.expert_parallel
+                                            : config_.model.experts;
+    }
+  }
+
+  /// What costs are of: of rows of ranks, as many as tokens here have, where all have equally many.
+  [[nodiscard]] std::optional<std::string> check_balance(bool is_shared) const {
+    const auto& names = spec_of(kernel_)->optional_attributes;
+    if (std::ranges::find(names, "balanced_rows") == names.end()) return std::nullopt;
+    const bool states = config_.is_expert_parallel() && !is_shared;
+    if (!is_not("balanced_rows", {.num = states ? rows_of_tokens(config_) : 0}))
+      return std::nullopt;
+    return "attribute 'balanced_rows' is not what tokens of this rank have";
+  }
+
+  /// Sizes of latent attention, of kernels that have them.
+  [[nodiscard]] std::optional<std::string> check_latent() const {
+    const ModelShape& model = config_.model;
+    const bool heads =
+        kernel_.kind == latent_heads_forward || kernel_.kind == latent_heads_backward;
+    const bool norms = kernel_.kind == latent_norm_forward || kernel_.kind == latent_norm_backward;
+    if (!heads && !norms) return std::nullopt;
+    const std::int64_t qkv_dim =
+        checked_add(checked_mul(2, model.head_dim), model.value_head_dim());
+    for (const auto& [name, configured] :
+         {std::pair{"heads", model.heads},
+          {"head_dim", model.head_dim},
+          {"key_value_dim", model.key_value_dim()},
+          {"qkv_dim", qkv_dim},
+          {"rotated_dim", model.rotary_dim},
+          {"latent_width", checked_add(model.kv_latent, model.rotary_dim)},
+          {"cols", model.kv_latent}})
+      if (const Attribute* stated = kernel_.find_attribute(name);
+          stated != nullptr && stated->value != Rational{.num = configured})
+        return fmt::format("attribute '{}' is not the model's", name);
+    return std::nullopt;
+  }
+
+  /// What the model says of experts, to every kernel that has to do with them.
+  [[nodiscard]] std::optional<std::string> check_routing() const {
+    const ModelShape& model = config_.model;
+    const bool backward = kernel_.kind == router_backward;
+    const bool routes = backward || kernel_.kind == router_forward;
+    const bool balances = model.router_aux_loss.num != 0;
+    const auto takes = [&](std::string_view name) {
+      const auto& names = spec_of(kernel_)->attributes;
+      return std::ranges::find(names, name) != names.end();
+    };
+    const std::int64_t seq = balances ? config_.seq_len : 0;
+    // The activation of the expert that all tokens share is of all rows.
+    const bool activates =
+        kernel_.kind == weighted_swiglu_forward || kernel_.kind == weighted_swiglu_backward;
+    const bool is_shared = activates && operand_of(kernel_, "ends") == nullptr;
+    const bool moves = kernel_.kind == permute_rows || kernel_.kind == combine_rows;
+    const bool makes_room = moves || kernel_.kind == peer_order || kernel_.kind == arrival_order;
+    // What ranks have sent has one choice of each row.
+    const bool is_arrived =
+        kernel_.kind == permute_rows && kernel_.find_attribute("peers") != nullptr;
+    if (auto wrong = check_balance(is_shared)) return wrong;
+    struct Stated {
+      std::string_view name;
+      bool applies;
+      Rational configured;
+    };
+    for (const Stated& attribute :
+         {Stated{"experts", takes("experts"), {.num = is_shared ? 1 : experts_of_kernel()}},
+          Stated{"top_k", takes("top_k"), {.num = is_arrived ? 1 : model.experts_per_token}},
+          Stated{"peers", takes("peers") || is_arrived, {.num = config_.expert_parallel}},
+          Stated{"m",
+                 makes_room,
+                 {.num = config_.is_expert_parallel() ? rows_of_experts(config_) : 0}},
+          Stated{"normalised", routes, {.num = model.normalised_routing ? 1 : 0}},
+          Stated{"chosen_groups", routes && !backward, {.num = model.chosen_groups}},
+          Stated{"groups", routes && !backward, {.num = model.router_groups}},
+          Stated{"scale", routes, model.routed_scale},
+          Stated{"sigmoid", routes, {.num = model.sigmoid_routing ? 1 : 0}},
+          Stated{"seq", routes, {.num = seq}}, Stated{"aux_loss", backward, model.router_aux_loss},
+          Stated{"z_loss", backward, model.router_z_loss},
+          Stated{"interleaved",
+                 activates && !is_shared,
+                 {.num = model.traits().interleaved_experts ? 1 : 0}},
+          Stated{"alpha", activates, model.swiglu_alpha},
+          Stated{"limit", activates, model.swiglu_limit}})
+      if (attribute.applies && is_not(attribute.name, attribute.configured))
+        return fmt::format("attribute '{}' is not the model's", attribute.name);
+    // That one may have no weight either.
+    const bool weighs = !is_shared || model.has_gated_shared();
+    if (activates && (operand_of(kernel_, "row_weights") != nullptr) != weighs)
+      return weighs ? "lacks operand 'row_weights'" : "has operand 'row_weights'";
+    if (kernel_.kind == weighted_swiglu_backward &&
+        (operand_of(kernel_, "d_row_weights") != nullptr) != weighs)
+      return weighs ? "lacks operand 'd_row_weights'" : "has operand 'd_row_weights'";
+    if (!routes) return check_row_weights();
+    if ((operand_of(kernel_, "counts") != nullptr) != balances)
+      return balances ? "lacks operand 'counts', of which the balance loss is"
+                      : "has operand 'counts', though no loss balances experts";
+    if (const auto sequences = size_named(sizes_, "sequences");
+        balances && sequences && *sequences != config_.micro_batch)
+      return fmt::format("counts experts of {} sequences of {}", *sequences, config_.micro_batch);
+    return std::nullopt;
+  }
+
+  /// Rows have their weights, or their weights' gradients, of both sides or of none.
+  [[nodiscard]] std::optional<std::string> check_row_weights() const {
+    if (kernel_.kind != permute_rows && kernel_.kind != combine_rows) return std::nullopt;
+    if ((operand_of(kernel_, "weights") == nullptr) ==
+        (operand_of(kernel_, "row_weights") == nullptr))
+      return std::nullopt;
+    return "has one of 'weights' and 'row_weights', expected both or none";
+  }
+
+  /// Attention and rotation go by positions in documents where these are masked, and only there.
+  [[nodiscard]] std::optional<std::string> check_positions() const {
+    const std::vector<OperandSpec>& operands = spec_of(kernel_)->operands;
+    const bool may = std::ranges::find(operands, "positions", &OperandSpec::role) != operands.end();
+    // Lookups do where positions are learned.
+    const bool goes_by = kernel_.kind != embedding_forward || !config_.model.traits().rotates;
+    const bool wanted = goes_by && config_.document_mask;
+    if (!may || (operand_of(kernel_, "positions") != nullptr) == wanted) return std::nullopt;
+    return wanted ? "lacks operand 'positions', by which attention is masked between documents"
+                  : "has operand 'positions', though attention is not masked between documents";
+  }
+
+  /// Of an attribute that is left out where it would be 0.
+  [[nodiscard]] bool is_not(std::string_view name, const Rational& configured) const {
+    const Attribute* stated = kernel_.find_attribute(name);
+    return configured.num == 0 ? stated != nullptr
+                               : stated == nullptr || stated->value != configured;
+  }
+
+  /// Attributes that are left out where the model has nothing of the kind. Which layers have the
+  /// window is not told by a kernel: model_values.cpp asks.
+  [[nodiscard]] std::optional<std::string> check_scores(bool attends) const {
+    const ModelShape& model = config_.model;
+    const bool loses = kernel_.kind == cross_entropy || kernel_.kind == cross_entropy_loss;
+    if (loses && is_not("logit_cap", model.logit_cap))
+      return "attribute 'logit_cap' is not the model's";
+    if (!attends) return std::nullopt;
+    if (is_not("query_scalar", model.query_scalar))
+      return "attribute 'query_scalar' is not the model's";
+    if (is_not("score_cap", model.score_cap)) return "attribute 'score_cap' is not the model's";
+    const Attribute* window = kernel_.find_attribute("window");
+    const std::int64_t sliding = model.window_of(true, config_.seq_len);
+    if (window != nullptr && (sliding == 0 || window->value != Rational{.num = sliding}))
+      return "attribute 'window' is not the model's";
+    return std::nullopt;
+  }
+
+  const Kernel& kernel_;
+  const PlanConfig& config_;
+  const NamedSizes& sizes_;
+};
+
+}  // namespace
+
+std::optional<std::int64_t> size_named(const NamedSizes& sizes, std::string_view name) {
+  const auto found = std::ranges::find(sizes, name, &NamedSizes::value_type::first);
+  return found == sizes.end() ? std::nullopt : std::optional(found->second);
+}
+
+std::optional<std::string> settings_fault(const Kernel& kernel, const PlanConfig& config,
+                                          const NamedSizes& sizes) {
+  return SettingsCheck(kernel, config, sizes).run();
+}
+
+}  // namespace mfsdp
