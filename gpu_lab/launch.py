@@ -98,12 +98,12 @@ class Launcher:
 
     def run(self, command: Sequence[object], *, seconds: float | None = None, environment: Mapping[str, str] | None = None,
             folder: pathlib.Path | None = None, out: pathlib.Path | None = None, log: pathlib.Path | None = None,
-            stamp: bool = False, show: bool = False) -> Ended:
+            stamp: bool = False, show: bool = False, inherit: bool = False) -> Ended:
         """Runs a command to its end, or for `seconds` at most, and for no longer than this call may last.
 
         `out` and `log` are files for its output and its errors; the same file takes both. `stamp` writes before each
-        line of `out` the second since 1970 at which it came. `show` prints output and errors. What goes to neither is
-        returned.
+        line of `out` the second since 1970 at which it came. `show` prints output and errors, `inherit` leaves both as this
+        process has them. What goes to neither is returned.
         """
         added = dict(environment or {})
         if self.dry_run:
@@ -114,8 +114,8 @@ class Launcher:
         kept: tuple[list[str], list[str]] = ([], [])
         with contextlib.ExitStack() as files:
             take_out: Callable[[str], object] = kept[0].append
-            stdout: int | IO[str] = subprocess.PIPE
-            stderr: int | IO[str] = subprocess.PIPE
+            stdout: int | IO[str] | None = None if inherit else subprocess.PIPE
+            stderr: int | IO[str] | None = None if inherit else subprocess.PIPE
             if show:
                 take_out, stderr = _print_line, subprocess.STDOUT
             if out is not None:

@@ -81,7 +81,7 @@ class Run:
 
     @property
     def title(self) -> str:
-        """What a table says of the run beside its engine and GPUs."""
+        """The run in a table, besides its engine and GPUs."""
         words = [f"{self.model.split('.json')[0]}{f' of {self.layers}' if self.layers else ''}, {self.sequence}"]
         words[0] += f" x {self.micro_batch}" if self.micro_batch != 1 else ""
         words += [f"{self.microbatches} microbatches"] if self.microbatches != 1 else []

@@ -111,11 +111,11 @@ def compare_states(first: str | pathlib.Path, second: str | pathlib.Path) -> int
 
 
 def states(flags: Flags) -> int:
-    """Says whether two saves hold the same state, bit for bit.
+    """Checks whether two saves hold the same state, bit for bit.
 
     SAVE and OTHER are each step-NNNNNNNN or a folder of such (then the newest). Weights, first and second moments of
     every parameter, the position, optimizer and data are compared, whichever ranks hold which elements. Exit code 0:
-    equal; 1: not, and a line says where; 2: no save.
+    equal; 1: not, and a line names the place; 2: no save.
     """
     return compare_states(flags.save, flags.other)
 

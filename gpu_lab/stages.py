@@ -13,7 +13,7 @@ from gpu_lab.machine import WrongFlag
 
 
 class Skipped(Exception):
-    """Nothing of a stage could run here; the message says why."""
+    """Nothing of a stage could run here; the message is the reason."""
 
 
 class Failed(Exception):

@@ -31,14 +31,17 @@ enum class EngineKind {
 /// Engines of one family have one schedule and differ in kernels alone.
 enum class EngineFamily { mfsdp, fsdp2, megatron_fsdp_v1, megatron_fsdp_v2, mcore };
 
-/// How far predictions of an engine's memory were off at worst, as fractions.
+/// How far predictions of an engine's memory were off at worst, as fractions. Without a source no run
+/// was compared.
 struct ErrorBand {
   double allocated = 0;
   double reserved = 0;
   double device = 0;
   /// The runs, where {gpus} stands for the GPUs that were compared, and {code} for the code of the
   /// models that ran.
-  std::string_view source;
+  std::string_view source = {};
+
+  [[nodiscard]] constexpr bool is_known() const { return !source.empty(); }
 };
 
 struct EngineTraits {
@@ -77,9 +80,8 @@ struct EngineTraits {
   std::optional<EngineKind> eager_as = std::nullopt;     ///< the engine with PyTorch's own kernels
   /// Where the description is from, where it is not from recorded runs.
   std::string_view basis = {};
-  /// None where no run was compared.
-  std::optional<ErrorBand> errors = std::nullopt;
-  std::optional<ErrorBand> errors_of_tied = std::nullopt;  ///< of tied weights, where they differ
+  ErrorBand errors = {};
+  ErrorBand errors_of_tied = {};  ///< with tied weights, where they differ
 };
 
 namespace engine_rows {
@@ -93,30 +95,27 @@ inline constexpr EngineTraits kFsdp2{
     .shards =
         "shards gradients, states and parameters: always (optim_grads_params), or parameters "
         "outside forward and backward only (optim_grads)",
-    .compiled_as = EngineKind::fsdp2_compile,
-    .errors = ErrorBand{.allocated = 0.0005,
-                        .reserved = 0.003,
-                        .device = 0.005,
-                        .source = "at worst of 76 runs on {gpus} (device memory: 25 runs), PyTorch "
-                                  "2.11, {code}"}};
+    .errors = {.allocated = 0.0005,
+               .reserved = 0.003,
+               .device = 0.005,
+               .source = "at worst of 76 runs on {gpus} (device memory: 25 runs), PyTorch "
+                         "2.11, {code}"}};
 
 inline constexpr EngineTraits kMegatronFsdp2{
     .kind = EngineKind::megatron_fsdp_v2,
     .family = EngineFamily::megatron_fsdp_v2,
     .name = "megatron-fsdp-v2",
-    .stored = "mfsdp2",
     .trainer = "Megatron-FSDP v2",
     .fuses_elementwise = true,
     .reduces_in_bf16 = true,
     .has_qk_norms = false,
     .needs_two_shards = true,
-    .eager_as = EngineKind::megatron_fsdp_v2_eager,
-    .errors = ErrorBand{.allocated = 0.0005,
-                        .reserved = 0.002,
-                        .device = 0.005,
-                        .source = "at worst of 12 runs on {gpus}, PyTorch 2.11, device memory of "
-                                  "FSDP2's, {code}"},
-    .errors_of_tied = ErrorBand{
+    .errors = {.allocated = 0.0005,
+               .reserved = 0.002,
+               .device = 0.005,
+               .source = "at worst of 12 runs on {gpus}, PyTorch 2.11, device memory of "
+                         "FSDP2's, {code}"},
+    .errors_of_tied = {
         .allocated = 0.0005,
         .reserved = 0.005,
         .device = 0.005,
@@ -140,17 +139,14 @@ inline constexpr EngineTraits kMcore{
         "mcore: from the sources of Megatron-Core and Transformer Engine alone, never held "
         "to a recorded run"};
 
-/// A variant: the row of `base` with another name, after `change`.
+/// The row of `base` with a name of its own, after `change`.
 template <class Change>
 [[nodiscard]] constexpr EngineTraits variant(EngineTraits base, EngineKind kind,
                                              std::string_view name, std::string_view trainer,
                                              Change change) {
   base.kind = kind;
   base.name = name;
-  base.stored = {};
   base.trainer = trainer;
-  base.compiled_as.reset();
-  base.eager_as.reset();
   change(base);
   return base;
 }
@@ -170,7 +166,8 @@ inline constexpr std::array kEngines{
                  .name = "mfsdp",
                  .trainer = "mfsdp-exec",
                  .runs_plans = true},
-    engine_rows::kFsdp2,
+    engine_rows::variant(engine_rows::kFsdp2, EngineKind::fsdp2, "fsdp2", "PyTorch FSDP2",
+                         [](EngineTraits& row) { row.compiled_as = EngineKind::fsdp2_compile; }),
     engine_rows::variant(engine_rows::kFsdp2, EngineKind::fsdp2_compile, "fsdp2-compile",
                          "PyTorch FSDP2 with compiled blocks",
                          [](EngineTraits& row) { row.compiles_blocks = true; }),
@@ -179,7 +176,7 @@ inline constexpr std::array kEngines{
                          [](EngineTraits& row) {
                            row.compiles_blocks = true;
                            row.compiles_loss = true;
-                           row.errors = ErrorBand{
+                           row.errors = {
                                .allocated = 0.035,
                                .reserved = 0.055,
                                .device = 0.055,
@@ -198,12 +195,17 @@ inline constexpr std::array kEngines{
                  .has_recomputation = false,
                  .needs_two_shards = true,
                  .own_choice = "--allocator",  // it has two buffers, or not
-                 .errors = ErrorBand{.allocated = 0.001,
-                                     .reserved = 0.03,
-                                     .device = 0.03,
-                                     .source = "at worst of 11 runs of megatron-fsdp-v1 on {gpus}, "
-                                               "PyTorch 2.11, {code}"}},
-    engine_rows::kMegatronFsdp2,
+                 .errors = {.allocated = 0.001,
+                            .reserved = 0.03,
+                            .device = 0.03,
+                            .source = "at worst of 11 runs of megatron-fsdp-v1 on {gpus}, "
+                                      "PyTorch 2.11, {code}"}},
+    engine_rows::variant(engine_rows::kMegatronFsdp2, EngineKind::megatron_fsdp_v2,
+                         "megatron-fsdp-v2", "Megatron-FSDP v2",
+                         [](EngineTraits& row) {
+                           row.stored = "mfsdp2";
+                           row.eager_as = EngineKind::megatron_fsdp_v2_eager;
+                         }),
     engine_rows::variant(engine_rows::kMegatronFsdp2, EngineKind::megatron_fsdp_v2_eager,
                          "megatron-fsdp-v2-eager", "Megatron-FSDP v2 with PyTorch's kernels",
                          [](EngineTraits& row) {

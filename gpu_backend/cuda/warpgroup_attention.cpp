@@ -18,7 +18,7 @@ AttentionTraits traits_of(const AttentionShape& s) {
           .head_dim = s.head_dim,
           .value_dim = s.values(),
           .window = s.window,
-          .soft_cap = s.score_cap != 0,
+          .softcap = s.score_cap != 0,
           .documents = s.positions != nullptr};
 }
 

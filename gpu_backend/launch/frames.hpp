@@ -101,7 +101,7 @@ struct Hello {
 };
 
 /// Most bytes of a frame before all ranks are welcome.
-inline constexpr std::size_t kMostGreetingBytes = 4096;
+inline constexpr std::size_t kMostHelloBytes = 4096;
 
 [[nodiscard]] std::vector<std::byte> encode(const Hello& hello);
 /// None where the payload is none. Of another version all fields but the first three are empty.

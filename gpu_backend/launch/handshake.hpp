@@ -19,7 +19,7 @@
 #include <vector>
 
 #include "core/base/file_descriptor.hpp"
-#include "gpu_backend/launch/greeting.hpp"
+#include "gpu_backend/launch/connect.hpp"
 #include "gpu_backend/launch/secret.hpp"
 #include "gpu_backend/launch/sockets.hpp"
 
@@ -43,10 +43,10 @@ struct ProvenRank {
 /// for 3 s each. A new one takes the place of the oldest, one that has said nothing before one that
 /// has: a flood of them keeps no rank out, since a rank answers at once and calls again if it was
 /// dropped.
-class Strangers {
+class PendingConnections {
  public:
   /// `listener` outlives the object.
-  Strangers(const FileDescriptor& listener, std::string secret)
+  PendingConnections(const FileDescriptor& listener, std::string secret)
       : listener_(listener), secret_(std::move(secret)) {}
 
   /// Adds what poll(2) is to wait for, and brings `until` forward to the next deadline.
@@ -57,7 +57,7 @@ class Strangers {
   [[nodiscard]] std::string turned_away() const;
 
  private:
-  struct Stranger {
+  struct PendingConnection {
     Peer peer;
     std::string address;
     Clock::time_point since;
@@ -68,14 +68,14 @@ class Strangers {
 
   void let_in();
   void make_room(const std::string& address);
-  void read(Stranger& stranger);
-  [[nodiscard]] bool answer(Stranger& stranger, const Frame& frame);
-  [[nodiscard]] bool answer_hello(Stranger& stranger, const Frame& frame);
-  [[nodiscard]] bool answer_proof(Stranger& stranger, const Frame& frame);
+  void read(PendingConnection& pending_connection);
+  [[nodiscard]] bool answer(PendingConnection& pending_connection, const Frame& frame);
+  [[nodiscard]] bool answer_hello(PendingConnection& pending_connection, const Frame& frame);
+  [[nodiscard]] bool answer_proof(PendingConnection& pending_connection, const Frame& frame);
 
   const FileDescriptor& listener_;
   std::string secret_;
-  std::list<Stranger> strangers_;  ///< the oldest first
+  std::list<PendingConnection> pending_;  ///< the oldest first
   std::int64_t wrong_proofs_ = 0;
   std::string last_wrong_;  ///< address
   std::int64_t other_versions_ = 0;

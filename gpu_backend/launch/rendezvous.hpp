@@ -127,9 +127,9 @@ class Rendezvous {
   [[nodiscard]] Result<bool> await_turn(std::int64_t turn, const Alive& alive = {});
 
  private:
-  class Star;
-  explicit Rendezvous(std::unique_ptr<Star> star);
-  std::unique_ptr<Star> star_;
+  class Hub;
+  explicit Rendezvous(std::unique_ptr<Hub> hub);
+  std::unique_ptr<Hub> hub_;
 };
 
 }  // namespace mfsdp

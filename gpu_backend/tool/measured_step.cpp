@@ -8,7 +8,7 @@
 #include <utility>
 
 #include "core/plan/index.hpp"
-#include "sim/engine/op_names.hpp"
+#include "sim/simulator/op_names.hpp"
 
 namespace mfsdp {
 namespace {

@@ -28,7 +28,7 @@ struct MeasuredStep {
 inline constexpr std::int64_t kTimedSteps = 3;
 
 /// `launches` of one rank in its last kTimedSteps steps of `plan`; those of other plans are left
-/// out. The step is the last but one, as sim/engine/simulation.hpp has it: what lies between the
+/// out. The step is the last but one, as sim/simulator/simulation.hpp has it: what lies between the
 /// end of the last op of the one before and of its own, whichever step's ops run then. Of a run of
 /// two steps it is the second, of one all of it. The timeline is of its ops: those that ran ahead
 /// of the step's begin start below 0. A collective's time is the rank's: it includes waiting for

@@ -7,7 +7,7 @@ namespace mfsdp {
 
 Result<std::shared_ptr<const Program>> plan_run(const ExecOptions& options,
                                                 const Session& session) {
-  return PlanRequests(session.scenarios, talk_on(session.err, session.tool))
+  return PlanRequests(session.scenarios, notes_on(session.err, session.tool))
       .program(options.common, {.gpus_are_chosen = say_gpus(options.given), .runs = true});
 }
 
@@ -19,7 +19,7 @@ Result<PredictedRun> predict_run(const std::shared_ptr<const Program>& program,
   job.memory_alone = true;
   job.attention = options.attention;
   const PlanRequest plan{.config = program->config, .meta = program->meta, .program = program};
-  PredictionRequests requests(session.scenarios, talk_on(session.err, session.tool));
+  PredictionRequests requests(session.scenarios, notes_on(session.err, session.tool));
   MFSDP_LET(request, requests.read(plan, job));
   MFSDP_LET(prediction, predict(request));
   return std::move(prediction.run);

@@ -7,7 +7,7 @@
 #include "core/plan/plan.hpp"
 #include "gpu_backend/tool/exec_options.hpp"
 #include "reports/record/result.hpp"
-#include "reports/tool/session.hpp"
+#include "reports/session/session.hpp"
 
 namespace mfsdp {
 

@@ -11,7 +11,7 @@
 #include "core/cli/exit_code.hpp"
 #include "gpu_backend/launch/launch_environment.hpp"
 #include "gpu_backend/tool/exec_options.hpp"
-#include "reports/tool/session.hpp"
+#include "reports/session/session.hpp"
 
 namespace mfsdp {
 

@@ -14,8 +14,8 @@
 #include "gpu_backend/tool/exec_options.hpp"
 #include "gpu_backend/train/trainer.hpp"
 #include "reports/record/result.hpp"
-#include "reports/tool/run_store.hpp"
-#include "reports/tool/session.hpp"
+#include "reports/session/run_store.hpp"
+#include "reports/session/session.hpp"
 
 namespace mfsdp {
 

@@ -12,7 +12,7 @@
 #include "gpu_backend/train/data/dataset.hpp"
 #include "gpu_backend/train/trainer.hpp"
 #include "reports/record/result.hpp"
-#include "reports/tool/session.hpp"
+#include "reports/session/session.hpp"
 
 namespace mfsdp {
 

@@ -6,7 +6,7 @@
 #include "gpu_backend/tool/cuda_run.hpp"
 #include "gpu_backend/tool/exec_options.hpp"
 #include "gpu_backend/tool/run_place.hpp"
-#include "reports/tool/session.hpp"
+#include "reports/session/session.hpp"
 
 namespace mfsdp {
 

@@ -42,7 +42,7 @@ def run(flags: Flags) -> int:
     Llama-3-8B and others beside their predictions and beside PyTorch FSDP2, every strategy, ranks killed, experts, and
     whether recorded runs did what their plans say. What is complete in --out is not made again: the same call goes on where
     the last one ended. A model that is too large for the GPUs, for either engine, is cut to the most layers that fit, and its
-    row says so. Nothing is built. The tables of `campaign report` stand at the end. In calls of ten minutes:
+    row has their number. Nothing is built. The tables of `campaign report` stand at the end. In calls of ten minutes:
 
       campaign run --stage speed,verify --rows s8192      then --rows s4096,s2048, b2, m4
       campaign run --stage classes,experts                then kills, checks
@@ -95,7 +95,7 @@ def report(flags: Flags) -> int:
 
 
 def classes(flags: Flags) -> int:
-    """Says whether layouts of one class have one result: `campaign classes FOLDER/classes`."""
+    """Checks whether layouts of one class have one result: `campaign classes FOLDER/classes`."""
     lines, wrong = judge_layouts(flags.folder)
     print("\n".join([*lines, *(f"WRONG: {one}" for one in wrong)]))
     return 1 if wrong else 0

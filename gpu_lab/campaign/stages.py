@@ -113,7 +113,7 @@ def usable_ways(campaign: Campaign, ways: Iterable[str]) -> list[str]:
 
 
 def predict(campaign: Campaign, row: str, way: str, model: pathlib.Path, *more: str) -> Json:
-    """What mfsdp-sim says about a row in one way."""
+    """What mfsdp-sim predicts for a row in one way."""
     return run_of(row, way, campaign.gpus, str(model)).predict(campaign.launcher, campaign.tools.find("mfsdp-sim"),
                                                                 campaign.card, *more)
 
@@ -256,7 +256,7 @@ def run_way(campaign: Campaign, row: str, way: str, model: pathlib.Path, folder:
 
 def speed(campaign: Campaign) -> None:
     """each row in each way: mfsdp-exec, FSDP2 compiled, clocks and power with both"""
-    # One after the other, as each wants the whole power of the GPUs; both engines of a row in turn.
+    # One after the other, as each wants the whole power of the GPUs; the engines of a row alternate.
     wrong = Wrong()
     for row in campaign.rows:
         with wrong.collect(row):
@@ -311,7 +311,7 @@ def train_small(campaign: Campaign, folder: pathlib.Path, model: str, flags: Seq
 
 
 def train_layouts(campaign: Campaign, top: pathlib.Path, model: str, layouts: Iterable[Layout]) -> None:
-    """Trains what is not done yet, four at a time; those with registered memory alone: they take turns on no GPU."""
+    """Trains what is not done yet, four at a time; those with registered memory alone: no two of them share a GPU."""
     waiting: list[tuple[pathlib.Path, Layout]] = []
 
     def train_waiting() -> None:
@@ -353,24 +353,8 @@ def classes(campaign: Campaign) -> None:
 
 
 def experts(campaign: Campaign) -> None:
-    """a mixture of experts on all GPUs, where the build has its kernels"""
-    top = campaign.out / "experts"
-    probe, skipped = top / "probe", top / "skipped"
-    with contextlib.suppress(Failed):
-        if campaign.is_open(probe):
-            campaign.room_for(60)
-            train_small(campaign, probe, "moe_nano", ["--strategy", "3", "--global-batch", str(campaign.gpus)])
-    printed = "".join(file.read_text(errors="replace") for file in (probe / "log", probe / "steps.jsonl") if file.exists())
-    if "has no CUDA kernel" in printed:
-        reason = "this build has no CUDA kernels of experts"
-        skipped.write_text(f"{reason}\n")
-        raise Skipped(reason)
-    skipped.unlink(missing_ok=True)
-    flags = campaign.launcher.run([campaign.tools.find("mfsdp-exec"), "--help"]).out
-    has_ep = any(line.split()[:1] == ["--ep"] for line in flags.splitlines())
-    if not has_ep:
-        print("mfsdp-exec has no --ep: experts are sharded as all parameters are")
-    train_layouts(campaign, top, "moe_nano", expert_layouts(campaign.gpus, has_ep))
+    """a mixture of experts on all GPUs, every strategy and expert-parallel: one result in each class"""
+    train_layouts(campaign, campaign.out / "experts", "moe_nano", expert_layouts(campaign.gpus))
 
 
 def moe_ours(campaign: Campaign, ep: int, model: pathlib.Path, folder: pathlib.Path) -> Ended:

@@ -18,6 +18,7 @@ from gpu_lab.checks.layouts import HOST_LAYOUTS, Layout
 from gpu_lab.command_line import Flags, add_bin, add_command, launcher_of, tools_of
 from gpu_lab.launch import Ended, Launcher, own_command, run_threads
 from gpu_lab.machine import GIB, MODELS, Tools, describe_gpus, gpu_count, has_module, text
+from gpu_lab.messages import LAUNCHER, WINDOWS_NCCL, WINDOWS_ONE_HOST
 from gpu_lab.pairing import judge_classes
 from gpu_lab.plans import ops_of_a_step
 from gpu_lab.results import bits_of, read_lines, steps_of
@@ -114,7 +115,7 @@ def near_losses(one: pathlib.Path, other: pathlib.Path) -> None:
 
 
 def two_gpus(check: Check) -> None:
-    """two GPUs: strategies, a delay before every op in turn, poison, bits"""
+    """two GPUs: strategies, a delay before each op, poison, bits"""
     check.needs_gpus(2)
     if not check.flags:
         check.device_tests("CudaBackendTest.*")
@@ -295,7 +296,7 @@ def on_two_hosts(check: Check, folder: pathlib.Path, *words: Any) -> tuple[int, 
     """Four ranks on two hosts that this host plays: their exit codes, which `folder`/code has too.
 
     Ranks with another NCCL_HOSTID are reached by the network. Four GPUs are two pairs; with two GPUs each is in both
-    hosts, where two processes take turns on it.
+    hosts, where two processes share it.
     """
     if not check.launcher.dry_run:
         folder.mkdir(parents=True, exist_ok=True)
@@ -363,7 +364,7 @@ def judge_hosts(trainings: list[HostTraining]) -> None:
         logs = "".join(open(log, errors="replace").read() for log in glob.glob(f"{one.folder}/nccl.*"))
         codes = (one.folder / "code").read_text().split()
         errors = [line for line in (one.folder / "errors").read_text().splitlines() if "mfsdp-exec: " in line]
-        windows = [line for line in errors if "reaches the GPUs of one host" in line or "NCCL would not go by" in line]
+        windows = [line for line in errors if WINDOWS_ONE_HOST in line or WINDOWS_NCCL in line]
         if one.added and not bits and errors and (codes == ["2", "2"] or windows):
             refused.append(f"left out: {title}: {(windows or errors)[0].strip()}")
         elif codes != ["0", "0"] or len(bits) != 6:
@@ -403,9 +404,9 @@ def launchers(check: Check) -> None:
         check.run([*start, *training], name, seconds=100, out=log, log=log)
         if check.launcher.dry_run:
             continue
-        found = [line for line in log.read_text().splitlines() if "started by" in line]
+        found = [line for line in log.read_text().splitlines() if LAUNCHER in line]
         if not found:
-            raise Failed(f"{name}: no line says which launcher numbered the ranks: {log}")
+            raise Failed(f"{name}: expected a line about the launcher: {log}")
         print("\n".join(found))
 
 

@@ -18,15 +18,14 @@ from gpu_lab.checks.live_run import LiveRun, has_ended, processes_of
 from gpu_lab.command_line import Flags, add_command, add_dry_run, add_group
 from gpu_lab.launch import describe
 from gpu_lab.machine import WrongFlag, gpu_processes, grown_memory, memory_in_use
+from gpu_lab.messages import FAULT, HANGS, KILLED
 from gpu_lab.plans import training_plan
 
 LIMIT = 30.0  # seconds from a fault to the end of all processes
 AHEAD = 3  # the line of step N - AHEAD is printed before an op of step N is issued
 
-# What the run has to print, so that the end is the one that was asked for. The texts are those of mfsdp-exec.
-KILLED = "was ended by signal 9"
-PRINTED = {"kill": KILLED, "fail": "fails, as it was told to",
-           "stop": "has not ended while|has been held|no sign of life|did not end"}
+# What the run has to print (regular expressions), so that the end is the one that was asked for.
+PRINTED = {"kill": f"{KILLED} 9", "fail": FAULT, "stop": "|".join(HANGS)}
 LONG = ["--steps", "100000"]  # steps of a run that is ended from outside
 
 # ---- phases -------------------------------------------------------------------------------------
@@ -187,7 +186,7 @@ class Phase:
     environment: dict[str, str] = field(default_factory=dict)
 
     def run(self, shared: bool) -> bool:
-        """Whether the run ended as it has to. `shared`: other programs use the GPUs, so their memory says nothing."""
+        """Whether the run ended as it has to. `shared`: other programs use the GPUs, so their memory is not looked at."""
         memory, processes = ([], []) if shared else (memory_in_use(), gpu_processes())
         run = LiveRun(self.command, self.log, self.environment)
         try:
@@ -210,7 +209,7 @@ def phases_of(command: list[str], folder: pathlib.Path) -> list[Phase]:
         found.append(Phase(name, [*command, *asked], folder / f"fault{number}.log",
                            functools.partial(_await_fault, kind, step), 3, PRINTED[kind]))
     for number, (name, hit) in enumerate(hits(folder).items()):
-        code, printed = 3, PRINTED["stop"] if hit.how == signal.SIGSTOP else KILLED
+        code, printed = 3, PRINTED["stop" if hit.how == signal.SIGSTOP else "kill"]
         if name == "the supervisor":
             code, printed = -signal.SIGKILL, ""  # no process is left that could print
         asked = hit.flags if "--steps" in hit.flags else [*LONG, *hit.flags]

@@ -5,9 +5,8 @@ import functools
 import pathlib
 from typing import Any
 
-from gpu_lab.command_line import Flags, add_bin, add_command, add_dry_run, add_group, launcher_of, tools_of
+from gpu_lab.command_line import Flags, add_bin, add_command, add_dry_run, add_group, launcher_of, on_ranks, tools_of
 from gpu_lab.engines import host_parts, memory_runs, predictions, process_memory, recordings, scores, session, train
-from gpu_lab.launch import is_rank, ranks_command
 from gpu_lab.results import read_lines
 
 
@@ -76,12 +75,7 @@ def run_session(flags: Flags) -> int:
     and the host's time of one operator. Runs in one process find cuBLAS's workspaces and the CUDA context there: reserved
     memory is not that of a first run (`engines warm`).
     """
-    if is_rank():
-        session.run_session(flags.runs, flags.out, flags.first, flags.steps, flags.seconds)
-        return 0
-    words = ["engines", "session", "--out", flags.out, "--seconds", flags.seconds, "--steps", flags.steps,
-             "--first", flags.first, flags.runs]
-    return launcher_of(flags).run(ranks_command(flags.gpus, *words), show=True).code
+    return on_ranks(flags, lambda _: session.run_session(flags.runs, flags.out, flags.first, flags.steps, flags.seconds))
 
 
 def score(flags: Flags) -> None:
@@ -129,10 +123,7 @@ def print_process_memory(flags: Flags) -> int:
     Each rank prints a JSON line for each stage: total less free of cudaMemGetInfo, less what is reserved, and pages of
     2 MiB since the stage before. sim/engines/pytorch_process.cpp is to agree with them.
     """
-    if is_rank():
-        process_memory.print_stages()
-        return 0
-    return launcher_of(flags).run(ranks_command(flags.gpus, "engines", "process-memory"), show=True).code
+    return on_ranks(flags, lambda _: process_memory.print_stages())
 
 
 def _add_launched(parser: argparse.ArgumentParser) -> None:

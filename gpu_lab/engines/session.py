@@ -23,7 +23,7 @@ def words_of(run: Run, out: pathlib.Path, steps: str) -> list[str]:
 
 
 def time_is_over(device: Any, spent: float, seconds: float) -> bool:
-    """What rank 0's clock says, on every rank."""
+    """Whether rank 0's clock is past the limit; the same on every rank."""
     import torch
     import torch.distributed as dist
     value = torch.tensor([spent], device=device)

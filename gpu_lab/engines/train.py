@@ -1,4 +1,4 @@
-"""Trains a plain Llama with another engine, and says what that took."""
+"""Trains a plain Llama with another engine, and measures time and memory."""
 
 import argparse
 import json

@@ -198,7 +198,7 @@ def print_bands(ours: pathlib.Path, references: Sequence[pathlib.Path]) -> bool:
 
 
 def bands(flags: Flags) -> int:
-    """Says whether a run of mfsdp-exec trains as PyTorch does: `pytorch bands OURS REFERENCE REFERENCE REFERENCE...`.
+    """Checks whether a run of mfsdp-exec trains as PyTorch does: `pytorch bands OURS REFERENCE REFERENCE REFERENCE...`.
 
     Files have a JSON line a step (mfsdp-exec --output jsonl, `pytorch fsdp2-train`). The references sum in different orders
     and so show how far runs drift apart that compute the same. Steps 1 to 20: our gradient norm is within 1 % of the

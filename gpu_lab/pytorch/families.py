@@ -50,8 +50,7 @@ FAMILIES: dict[str, tuple[str, dict[str, Any]]] = {
                             "attn_pdrop": 0.0, "embd_pdrop": 0.0, "resid_pdrop": 0.0,
                             "num_key_value_heads": 4,
                             "tie_word_embeddings": True}),
-    # Wide weights, so that gates and ups go beyond the limit, which is 7 in the class whatever
-    # swiglu_limit says.
+    # Wide weights, so that gates and ups exceed the limit, which is 7 in the class whatever swiglu_limit is.
     "gpt_oss": ("GptOssConfig", {
         "initializer_range": 0.3, "num_local_experts": 6, "num_experts_per_tok": 3, "head_dim": 16, "sliding_window": 16,
         "layer_types": list(reversed(SLIDING)), "rope_theta": 150000.0,

@@ -4,8 +4,7 @@ import argparse
 import os
 from typing import Any
 
-from gpu_lab.command_line import Flags
-from gpu_lab.launch import Launcher, is_rank, ranks_command
+from gpu_lab.command_line import Flags, on_ranks
 from gpu_lab.machine import WrongFlag
 from gpu_lab.pytorch.timing import Clock, print_facts, step_facts, train_flops, write_snapshot
 
@@ -116,15 +115,6 @@ def train(flags: Flags) -> None:
     dist.destroy_process_group()
 
 
-def words_of(flags: Flags) -> list[str]:
-    """The flags again, for processes of their own."""
-    words = ["pytorch", "fsdp2-speed"]
-    for name in ("model", "sequence", "micro_batch", "microbatches", "steps", "timed", "reduce", "snapshot", "memory_part"):
-        if (value := getattr(flags, name)) is not None:
-            words += [f"--{name.replace('_', '-')}", str(value)]
-    return words + [f"--{name.replace('_', '-')}" for name in ("compile", "recompute", "keep_gathered") if getattr(flags, name)]
-
-
 def fsdp2_speed(flags: Flags) -> int:
     """Measures how fast PyTorch FSDP2 trains a model of random weights on random tokens, and prints one JSON object.
 
@@ -137,7 +127,4 @@ def fsdp2_speed(flags: Flags) -> int:
             raise WrongFlag(f"--{name.replace('_', '-')}: expected at least 1")
     if flags.timed > flags.steps:
         raise WrongFlag("--timed: expected at most --steps")
-    if is_rank():
-        train(flags)
-        return 0
-    return Launcher(flags.dry_run).run(ranks_command(flags.gpus, *words_of(flags)), show=True).code
+    return on_ranks(flags, train)

@@ -9,8 +9,7 @@ import sys
 from collections.abc import Callable
 from typing import Any
 
-from gpu_lab.command_line import Flags
-from gpu_lab.launch import Launcher, is_rank, ranks_command
+from gpu_lab.command_line import Flags, on_ranks
 from gpu_lab.machine import GIB
 from gpu_lab.pytorch.tokens import read_sample, read_tokens, shuffled_sample
 from gpu_lab.pytorch.weights import load_model
@@ -151,16 +150,6 @@ def train(flags: Flags) -> None:
     dist.destroy_process_group()
 
 
-def words_of(flags: Flags) -> list[str]:
-    """The flags again, for processes of their own."""
-    words = ["pytorch", "fsdp2-train"]
-    for name in ("init_from", "data", "sequence", "global_batch", "micro_batch", "steps", "variant", "lr", "min_lr", "warmup",
-                 "weight_decay", "beta1", "beta2", "adam_epsilon", "clip", "seed"):
-        if (value := getattr(flags, name)) is not None:
-            words += [f"--{name.replace('_', '-')}", str(value)]
-    return words
-
-
 def fsdp2_train(flags: Flags) -> int:
     """Trains an export of mfsdp-exec with PyTorch FSDP2 on the same tokens: `pytorch fsdp2-train ... > LOSSES.jsonl`.
 
@@ -175,10 +164,4 @@ def fsdp2_train(flags: Flags) -> int:
 
     Rank 0 prints a JSON line a step: step, loss, grad_norm (before clipping), learning_rate.
     """
-    if is_rank():
-        train(flags)
-        return 0
-    done = Launcher(flags.dry_run).run(ranks_command(flags.gpus, *words_of(flags)))
-    print(done.out, end="")
-    print(done.err, end="", file=sys.stderr)
-    return done.code
+    return on_ranks(flags, train)

@@ -7,8 +7,7 @@ import time
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from gpu_lab.command_line import Flags
-from gpu_lab.launch import Launcher, is_rank, ranks_command
+from gpu_lab.command_line import Flags, on_ranks
 from gpu_lab.pytorch.timing import median_ms, timed
 
 # ---- GEMMs --------------------------------------------------------------------------------------
@@ -72,10 +71,7 @@ def gemms(flags: Flags) -> int:
     of a second without pause. burst_ms: eight in a row after as long a pause, mean of ten such bursts. Weights are as they
     are initialised, activations and gradients as norms leave them.
     """
-    if is_rank() or (flags.gpus == 1 and not flags.dry_run):
-        measure_gemms()
-        return 0
-    return Launcher(flags.dry_run).run(ranks_command(flags.gpus, "pytorch", "gemms"), show=True).code
+    return on_ranks(flags, lambda _: measure_gemms())
 
 
 # ---- attention ----------------------------------------------------------------------------------

@@ -23,6 +23,9 @@ struct ComparedCell {
   std::optional<Figure> figure;  ///< where it is a number
 };
 
+/// The row of engines, which JSON and CSV have as results do, and people by their names.
+inline constexpr const char* kEngineRow = "engine";
+
 struct ComparedRow {
   std::string name;
   MeasureUnit unit = MeasureUnit::plain;

@@ -340,9 +340,10 @@ Json other_engine_object(const OtherEngine& other) {
 /// The keys that only such results have.
 void add_predicted(Json& object, const Predicted& predicted) {
   const TrustSummary& trust = predicted.trust;
-  if (!trust.tier.empty())
-    object["trust"] = {
-        {"tier", trust.tier}, {"step_error", finite(trust.step_error)}, {"text", trust.text}};
+  if (!trust.trust_level.empty())
+    object["trust"] = {{"tier", trust.trust_level},
+                       {"step_error", finite(trust.step_error)},
+                       {"text", trust.text}};
   if (predicted.ranks) object["ranks"] = ranks_object(*predicted.ranks);
   if (predicted.routing) object["routing"] = routing_object(*predicted.routing);
   if (!predicted.would_fit.empty()) object["would_fit"] = would_fit_array(predicted.would_fit);

@@ -241,7 +241,8 @@ struct WouldFit {
 
 /// How far the predicted step can be trusted.
 struct TrustSummary {
-  std::string tier;  ///< "datasheet only", "calibrated by micro-benchmarks", ...; empty: unknown
+  std::string
+      trust_level;  ///< "datasheet only", "calibrated by micro-benchmarks", ...; empty: unknown
   std::optional<double> step_error = {};  ///< expected, a fraction of the step; none: not known
   std::string text;                       ///< tier, error and where it is from
 };

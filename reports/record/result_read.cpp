@@ -277,7 +277,7 @@ Result<void> read_predicted_part(Members& read, RunFigures& run, Predicted& pred
   read.text("cost_model_version", predicted.cost_model_version);
   if (read.has("trust")) {
     Members trust(read.object("trust"), read.place("trust"), run.absent);
-    trust.text("tier", predicted.trust.tier);
+    trust.text("tier", predicted.trust.trust_level);
     trust.optional("step_error", predicted.trust.step_error, &Members::rate);
     trust.text("text", predicted.trust.text);
     MFSDP_TRY(trust.outcome());

@@ -188,7 +188,7 @@ std::vector<Field> csv_fields(const RunResult& run) {
   add_time(fields, run);
   add_configuration(fields, run.config, FieldAge::second);
   for (Field& field : later_fields(run, predicted)) fields.push_back(std::move(field));
-  fields.push_back({"trust", predicted.trust.tier});
+  fields.push_back({"trust", predicted.trust.trust_level});
   const std::optional<double>& step_error = predicted.trust.step_error;
   fields.push_back({"step_error", step_error ? fmt::format("{}", *step_error) : ""});
   add_configuration(fields, run.config, FieldAge::later);

@@ -11,8 +11,8 @@
 #include "core/cli/strategy_names.hpp"
 #include "core/cli/wrap.hpp"
 #include "core/model/model.hpp"
-#include "core/plan/engine.hpp"
 #include "core/plan/config_fields.hpp"
+#include "core/plan/engine.hpp"
 #include "core/shard/groups.hpp"
 #include "reports/record/step_figures.hpp"
 #include "reports/render/partial_report.hpp"
@@ -132,9 +132,10 @@ void add_notes(Screen& screen, const RunFigures& run) {
     const std::string added =
         fmt::format("padding adds {} to the weights at {} shards",
                     format_percent(padding / weights), format_count(layout_ranks(config)));
-    screen.line(run.memory.cached ? fmt::format("{}: the layout of {}", added, shown_engine(run.engine))
-                                  : fmt::format("{}: see --explain layout, {}", added,
-                                                can_be_packed ? "--layout packed" : "--outer-dp"));
+    screen.line(run.memory.cached
+                    ? fmt::format("{}: the layout of {}", added, shown_engine(run.engine))
+                    : fmt::format("{}: see --explain layout, {}", added,
+                                  can_be_packed ? "--layout packed" : "--outer-dp"));
   }
 }
 
@@ -328,7 +329,7 @@ void add_ranks(Screen& screen, const RankReport& ranks) {
 /// What the router does to the slowest rank, and whether rows have room where they go.
 void add_routing(Screen& screen, const RoutingReport& routing, const PlanConfig& config) {
   std::string text = fmt::format("{}: ", printable(routing.routing));
-  if (config.deals_experts())
+  if (config.is_expert_parallel())
     text += fmt::format(
         "rank {} of each {} is the slowest{}, with {} rows, {} times the mean {}; ",
         routing.slowest_rank, config.expert_parallel,
@@ -410,7 +411,7 @@ void add_other_engine(Screen& screen, const OtherEngine& other) {
   const auto engine = parse<EngineKind>(other.engine);
   const std::string name =
       fmt::format("{} (--engine {})", engine ? traits_of(*engine).trainer : other.engine,
-                                       shown_engine(other.engine));
+                  shown_engine(other.engine));
   if (!other.reason.empty())
     return screen.line("Instead", Colour::bold,
                        fmt::format(" {}: not predicted: {}", name, other.reason));

@@ -376,7 +376,7 @@ void read_prediction(SQLite::Database& database, std::int64_t run, Predicted& pr
   FigureSet unused;
   Row fields(row);
   const auto part = [&](auto& value) { fields.known(ResultFigure::plan, value, unused); };
-  fields >> predicted.live_peak >> predicted.trust.tier >> predicted.trust.step_error >>
+  fields >> predicted.live_peak >> predicted.trust.trust_level >> predicted.trust.step_error >>
       predicted.trust.text >> rank_count;
   part(ranks.simulated);
   part(ranks.slowest);

@@ -278,7 +278,7 @@ struct RunWriter::Statements {
   }
 
   void write_prediction(std::int64_t run, const Predicted& predicted) {
-    const auto& [tier, step_error, trust] = predicted.trust;
+    const auto& [trust_level, step_error, trust] = predicted.trust;
     const auto of_ranks = [&](auto member) {
       return predicted.ranks ? std::optional(*predicted.ranks.*member) : std::nullopt;
     };
@@ -286,7 +286,8 @@ struct RunWriter::Statements {
     const auto of_training = [&](auto member) {
       return training ? std::optional(*training.*member) : std::nullopt;
     };
-    predictions(run, predicted.live_peak, tier, tier.empty() ? std::nullopt : step_error, trust,
+    predictions(run, predicted.live_peak, trust_level,
+                trust_level.empty() ? std::nullopt : step_error, trust,
                 of_ranks(&RankReport::ranks), of_ranks(&RankReport::simulated),
                 of_ranks(&RankReport::slowest), of_ranks(&RankReport::compute_mean),
                 of_ranks(&RankReport::compute_most), of_ranks(&RankReport::waiting_mean),

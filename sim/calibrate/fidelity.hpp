@@ -9,7 +9,7 @@
 
 #include "core/base/error.hpp"
 #include "sim/calibrate/errors.hpp"
-#include "sim/calibrate/tier.hpp"
+#include "sim/calibrate/trust_level.hpp"
 #include "sim/cost/cost_model.hpp"
 
 namespace mfsdp {
@@ -21,7 +21,7 @@ struct FidelityRow {
   std::string what;
   ErrorSummary error;
   Evaluation evaluation = Evaluation::unseen;
-  Tier tier = Tier::calibrated;
+  TrustLevel trust_level = TrustLevel::calibrated;
   std::string source;  ///< file below scenarios/
 };
 

@@ -91,7 +91,7 @@ Result<std::vector<FidelityRow>> contention_fidelity(const std::filesystem::path
          .what = fmt::format("{}: GEMMs slowed by {:.2f} ms", name, measured_ms - alone_ms),
          .error = summarise({&error, 1}),
          .evaluation = is_fitted(name) ? Evaluation::fit : Evaluation::unseen,
-         .tier = Tier::calibrated,
+         .trust_level = TrustLevel::calibrated,
          .source = source});
   }
   return rows;
@@ -120,7 +120,7 @@ Result<std::vector<FidelityRow>> network_fidelity(const std::filesystem::path& s
                              sample.nodes),
          .error = summarise({&error, 1}),
          .evaluation = Evaluation::unseen,
-         .tier = Tier::datasheet,
+         .trust_level = TrustLevel::datasheet,
          .source = source});
   }
   return rows;

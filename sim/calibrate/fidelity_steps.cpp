@@ -128,7 +128,7 @@ FidelityRow row_of(std::string group, std::string what, std::span<const double> 
           .what = std::move(what),
           .error = summarise(errors),
           .evaluation = evaluation,
-          .tier = Tier::calibrated,
+          .trust_level = TrustLevel::calibrated,
           .source = std::string(kSource)};
 }
 

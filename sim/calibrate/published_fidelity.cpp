@@ -82,7 +82,7 @@ FidelityRow row_of(std::string group, std::string what, const Errors& errors, Ev
           .what = std::move(what),
           .error = summarise(errors),
           .evaluation = evaluation,
-          .tier = Tier::datasheet,
+          .trust_level = TrustLevel::datasheet,
           .source = source_of(table)};
 }
 

@@ -135,12 +135,12 @@ Trust trust_of(const CostModel& costs, const PriceErrors& errors, const TimeSumm
   const bool network = domains_of(cluster) > 1;
   const std::string missing = unmeasured(costs, time, anchor);
   const double of_parts = error_of_parts(errors, time, network);
-  Trust trust{.tier = missing.empty() ? Tier::calibrated : Tier::datasheet,
+  Trust trust{.trust_level = missing.empty() ? TrustLevel::calibrated : TrustLevel::datasheet,
               .expected_step_error = {},
               .text = {},
               .calibration = cluster.gpu.calibration};
   if (anchor) {
-    trust.tier = Tier::anchored;
+    trust.trust_level = TrustLevel::anchored;
     trust.calibration = "anchored";
     trust.expected_step_error = of_parts + std::abs(anchor->after);
     trust.text = anchored_text(*trust.expected_step_error, missing, *anchor);
@@ -148,7 +148,7 @@ Trust trust_of(const CostModel& costs, const PriceErrors& errors, const TimeSumm
     if (evidence.error && !network) trust.expected_step_error = evidence.error->mean;
     trust.text = evidence_text(evidence, of_parts, missing, network);
   }
-  trust.text.insert(0, tier_text(trust.tier));
+  trust.text.insert(0, trust_text(trust.trust_level));
   return trust;
 }
 

@@ -7,7 +7,7 @@
 #include "reports/record/result.hpp"
 #include "sim/calibrate/anchor.hpp"
 #include "sim/calibrate/own_error.hpp"
-#include "sim/calibrate/tier.hpp"
+#include "sim/calibrate/trust_level.hpp"
 #include "sim/cost/cost_model.hpp"
 
 namespace mfsdp {
@@ -28,7 +28,7 @@ struct PriceErrors {
                                        double kernel_error);
 
 struct Trust {
-  Tier tier = Tier::datasheet;
+  TrustLevel trust_level = TrustLevel::datasheet;
   /// Fraction of the step, either way; none where it is not known.
   std::optional<double> expected_step_error;
   std::string text;         ///< tier, error and where the error is from: one line

@@ -61,7 +61,7 @@ bool warpgroups_take(const Kernel& attention) {
                       .head_dim = head_dim,
                       .value_dim = attention.attribute("value_dim", head_dim),
                       .window = attention.attribute("window"),
-                      .soft_cap = cap != nullptr && cap->value.num != 0,
+                      .softcap = cap != nullptr && cap->value.num != 0,
                       .documents = masks_documents(attention),
                       .backward = attention.kind == KernelKind::attention_backward,
                       .deterministic = attention.attribute("deterministic") != 0});

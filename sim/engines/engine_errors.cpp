@@ -22,19 +22,19 @@ constexpr std::string_view kModelCode =
 std::optional<EngineErrors> engine_errors(EngineKind engine, const PlanConfig& config,
                                           std::string_view gpu) {
   const EngineTraits& traits = traits_of(engine);
-  const bool is_tied = config.model.tied_embeddings && traits.errors_of_tied;
-  const std::optional<ErrorBand>& band = is_tied ? traits.errors_of_tied : traits.errors;
-  if (!band || std::ranges::find(kCompared, gpu) == kCompared.end()) return std::nullopt;
-  return EngineErrors{.allocated = band->allocated,
-                      .reserved = band->reserved,
-                      .device = band->device,
-                      .source = fmt::format(fmt::runtime(band->source),
-                                            fmt::arg("gpus", kComparedText),
-                                            fmt::arg("code", kModelCode))};
+  const bool is_tied = config.model.tied_embeddings && traits.errors_of_tied.is_known();
+  const ErrorBand& band = is_tied ? traits.errors_of_tied : traits.errors;
+  if (!band.is_known() || std::ranges::find(kCompared, gpu) == kCompared.end()) return std::nullopt;
+  return EngineErrors{
+      .allocated = band.allocated,
+      .reserved = band.reserved,
+      .device = band.device,
+      .source = fmt::format(fmt::runtime(band.source), fmt::arg("gpus", kComparedText),
+                            fmt::arg("code", kModelCode))};
 }
 
 std::string unknown_memory_error(EngineKind engine, std::string_view gpu) {
-  if (!traits_of(engine).errors)
+  if (!traits_of(engine).errors.is_known())
     return fmt::format("memory error: not known; what {} reserves was never compared with a run",
                        to_string(engine));
   return fmt::format("memory error: not known on {}; {} was compared with runs on {} alone", gpu,

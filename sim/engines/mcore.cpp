@@ -103,7 +103,7 @@ class Mcore {
 
   void place_weights() {
     sides_.push_back({.prefix = "", .ranks = config_.mesh.world_size()});
-    if (config_.deals_experts())
+    if (config_.is_expert_parallel())
       sides_.push_back({.prefix = "expert_",
                         .group = RankGroup::same_experts,
                         .ranks = config_.mesh.size(Axis::expt_dp)});

@@ -12,7 +12,7 @@ ExpertSizes expert_sizes(const PlanConfig& config) {
   s.rows = checked_mul(s.tokens, model.experts_per_token);
   s.experts = model.experts;
   s.local = config.experts_per_rank();
-  s.peers = config.deals_experts() ? config.expert_parallel : 1;
+  s.peers = config.is_expert_parallel() ? config.expert_parallel : 1;
   s.hidden = model.hidden;
   s.width = model.expert_intermediate;
   s.shared = model.shared_intermediate;

@@ -7,7 +7,7 @@
 #include "core/plan/plan.hpp"
 #include "reports/record/result.hpp"
 #include "sim/cost/cost_model.hpp"
-#include "sim/engine/simulation.hpp"
+#include "sim/simulator/simulation.hpp"
 
 namespace mfsdp {
 

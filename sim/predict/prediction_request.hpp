@@ -14,11 +14,11 @@
 #include "sim/calibrate/anchor.hpp"
 #include "sim/calibrate/trust.hpp"
 #include "sim/cost/cost_model.hpp"
-#include "sim/engine/ranks.hpp"
 #include "sim/engines/engine.hpp"
 #include "sim/predict/engine_step.hpp"
 #include "sim/predict/predict.hpp"
 #include "sim/predict/routing.hpp"
+#include "sim/simulator/ranks.hpp"
 
 namespace mfsdp {
 

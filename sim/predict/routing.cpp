@@ -18,7 +18,7 @@ std::int64_t chosen_rows(const PlanConfig& config) {
 
 /// Ranks that send to one another.
 std::int64_t peers_of(const PlanConfig& config) {
-  return config.deals_experts() ? config.expert_parallel : 1;
+  return config.is_expert_parallel() ? config.expert_parallel : 1;
 }
 
 std::vector<std::int64_t> blocks_with_experts(const ModelShape& model) {
@@ -202,7 +202,7 @@ RoutingReport routing_report(const Routing& routing, const std::vector<RoutedBlo
   report.imbalance = static_cast<double>(report.rows) / mean;
   report.expert_imbalance =
       static_cast<double>(busiest) * static_cast<double>(config.model.experts) / mean;
-  if (!config.deals_experts()) return report;
+  if (!config.is_expert_parallel()) return report;
   const std::int64_t room = config.rows_per_peer();
   report.room = RoutingRoom{.rows = room,
                             .needed = needed,

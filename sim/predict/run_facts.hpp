@@ -3,8 +3,8 @@
 
 #include "reports/record/facts.hpp"
 #include "reports/record/result.hpp"
-#include "sim/engine/ranks.hpp"
 #include "sim/hardware/cluster.hpp"
+#include "sim/simulator/ranks.hpp"
 
 namespace mfsdp {
 

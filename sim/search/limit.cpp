@@ -58,7 +58,7 @@ Result<std::vector<std::int64_t>> gpu_counts(const JobOptions& job,
   return gpu_counts(per_node, most.value_or(kMostGpus));
 }
 
-RequestFor request_for(const JobOptions& job, Limit limit, PredictionRequests& requests) {
+RequestFor request_for(const JobOptions& job, FitLimit limit, PredictionRequests& requests) {
   return [&job, limit, &requests](std::int64_t value) {
     JobOptions one = job;
     apply(limit_setting(limit, value), one);
@@ -66,13 +66,13 @@ RequestFor request_for(const JobOptions& job, Limit limit, PredictionRequests& r
   };
 }
 
-Result<Found> search_limit(const JobOptions& job, Limit limit, PredictionRequests& requests,
+Result<Found> search_limit(const JobOptions& job, FitLimit limit, PredictionRequests& requests,
                            const Watch& watch) {
   const RequestFor request = request_for(job, limit, requests);
   const CommonOptions& common = job.common;
   const unsigned threads = std::thread::hardware_concurrency();
   switch (limit) {
-    case Limit::micro_batch:
+    case FitLimit::micro_batch:
       if (common.global_batch || common.batch_tokens) {
         MFSDP_LET(model, requests.shape(job));
         MFSDP_LET(batch, global_batch_of(common, seq_len_of(common, model)));
@@ -81,16 +81,16 @@ Result<Found> search_limit(const JobOptions& job, Limit limit, PredictionRequest
         return find_among(candidates, Pick::last, threads, request, watch);
       }
       return find_largest(1, 1, config_limits::sequences, request, watch);
-    case Limit::seq_len:
+    case FitLimit::seq_len:
       return find_largest(kTokenStep, kTokenStep, config_limits::tokens, request, watch);
-    case Limit::gpus: break;
+    case FitLimit::gpus: break;
   }
   MFSDP_LET(counts, gpu_counts(job, requests));
   return find_among(counts, Pick::first, threads, request, watch);
 }
 
 /// Adds the machine that the row's plans run on, and the run of the value found.
-Result<void> complete_row(const JobOptions& job, Limit limit, PredictionRequests& requests,
+Result<void> complete_row(const JobOptions& job, FitLimit limit, PredictionRequests& requests,
                           LimitRow& row) {
   const auto valid =
       std::ranges::find_if(row.found.tried, [](const Tried& tried) { return !tried.invalid; });
@@ -106,7 +106,7 @@ Result<void> complete_row(const JobOptions& job, Limit limit, PredictionRequests
   return {};
 }
 
-Result<LimitRow> row_of(const Variant& variant, Limit limit, PredictionRequests& requests,
+Result<LimitRow> row_of(const Variant& variant, FitLimit limit, PredictionRequests& requests,
                         const Watch& watch) {
   LimitRow row;
   row.settings = variant.settings;
@@ -121,29 +121,29 @@ Result<void> try_more_gpus(const JobOptions& job, PredictionRequests& requests, 
                            Found& found) {
   MFSDP_LET(counts, gpu_counts(job, requests));
   try_all(counts_above(found, counts), std::thread::hardware_concurrency(),
-          request_for(job, Limit::gpus, requests), watch, found);
+          request_for(job, FitLimit::gpus, requests), watch, found);
   return {};
 }
 
-bool goes_as_far(const LimitRow& row, const LimitRow& before, Limit limit) {
+bool goes_as_far(const LimitRow& row, const LimitRow& before, FitLimit limit) {
   if (!before.found.value) return true;
   if (!row.found.value) return false;
-  return limit == Limit::gpus ? *row.found.value <= *before.found.value
+  return limit == FitLimit::gpus ? *row.found.value <= *before.found.value
                               : *row.found.value >= *before.found.value;
 }
 
 }  // namespace
 
-Setting limit_setting(Limit limit, std::int64_t value) {
+Setting limit_setting(FitLimit limit, std::int64_t value) {
   switch (limit) {
-    case Limit::micro_batch: return setting("--micro-batch", value);
-    case Limit::seq_len: return setting("--seq-len", value);
-    case Limit::gpus: break;
+    case FitLimit::micro_batch: return setting("--micro-batch", value);
+    case FitLimit::seq_len: return setting("--seq-len", value);
+    case FitLimit::gpus: break;
   }
   return setting("--gpus", value);
 }
 
-Result<std::vector<LimitRow>> find_limit(const JobOptions& job, Limit limit,
+Result<std::vector<LimitRow>> find_limit(const JobOptions& job, FitLimit limit,
                                          PredictionRequests& requests, const Watch& watch) {
   bool stopped = false;
   const Watch watched = [&](const Tried& tried) {
@@ -162,7 +162,7 @@ Result<std::vector<LimitRow>> find_limit(const JobOptions& job, Limit limit,
     const bool is_new = row && (rows.empty() || row->settings.size() > rows.back().settings.size());
     if (!is_new || stopped) continue;
     const bool is_first_to_fit = row->run && (rows.empty() || !rows.back().run);
-    if (is_first_to_fit && limit == Limit::gpus)
+    if (is_first_to_fit && limit == FitLimit::gpus)
       MFSDP_TRY(try_more_gpus(variant.job, requests, watched, row->found));
     if (rows.empty() || goes_as_far(*row, rows.back(), limit)) rows.push_back(*std::move(row));
   }

@@ -14,7 +14,7 @@
 
 namespace mfsdp {
 
-enum class Limit {
+enum class FitLimit {
   micro_batch,  ///< the largest that fits
   seq_len,      ///< the longest that fits
   gpus          ///< the fewest on which it fits
@@ -34,7 +34,7 @@ struct LimitRow {
 /// embeddings need two full gradients), the last ones are left out. A row that goes less far than
 /// the row before is left out. The first row that fits has also tried more GPUs than the fewest, as
 /// padding to whole shards can make some of these not fit. Errors: those of what was asked.
-[[nodiscard]] Result<std::vector<LimitRow>> find_limit(const JobOptions& job, Limit limit,
+[[nodiscard]] Result<std::vector<LimitRow>> find_limit(const JobOptions& job, FitLimit limit,
                                                        PredictionRequests& requests,
                                                        const Watch& watch);
 
@@ -42,6 +42,6 @@ struct LimitRow {
 [[nodiscard]] std::size_t answer_row(const std::vector<LimitRow>& rows);
 
 /// A value of the number that is searched for.
-[[nodiscard]] Setting limit_setting(Limit limit, std::int64_t value);
+[[nodiscard]] Setting limit_setting(FitLimit limit, std::int64_t value);
 
 }  // namespace mfsdp

@@ -21,8 +21,8 @@ namespace mfsdp {
 class PredictionRequests {
  public:
   /// `scenarios`: the folder with models, GPUs, clusters and measurements.
-  explicit PredictionRequests(std::filesystem::path scenarios, Talk talk = {})
-      : scenarios_(std::move(scenarios)), plans_(scenarios_, std::move(talk)) {}
+  explicit PredictionRequests(std::filesystem::path scenarios, Notes notes = {})
+      : scenarios_(std::move(scenarios)), plans_(scenarios_, std::move(notes)) {}
 
   /// The request of a job: of the configuration that it describes, or of its plan file. Errors name
   /// a flag, or the field of a file.

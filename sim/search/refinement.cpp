@@ -37,7 +37,7 @@ bool has_choice_of(const std::string& flag, const Candidate& candidate) {
   if (flag == "--gather" || flag == "--reduce")
     return cluster.gpus > 1 && cluster.gpu.link == LinkKind::nvlink;
   return flag != kExpertStrategy ||
-         (config.deals_experts() && config.mesh.size(Axis::expt_dp) > 1 &&
+         (config.is_expert_parallel() && config.mesh.size(Axis::expt_dp) > 1 &&
           config.outer_strategy != Strategy::optim);
 }
 

@@ -318,7 +318,7 @@ std::string rendered(const BestReport& report, OutputFormat format, const TextSt
 Result<ExitCode> find_best(const SweptArguments& swept, const SimOptions& options,
                            const Session& session) {
   MFSDP_LET(lists, read_space(swept));
-  PredictionRequests requests(session.scenarios, talk_on(session.err, session.tool));
+  PredictionRequests requests(session.scenarios, notes_on(session.err, session.tool));
   MFSDP_LET(space, with_open_axes(std::move(lists), options, requests));
   SearchSession follower(options.common, session);
   MFSDP_LET(result, search(options, space, goal_of(options), requests, follower.hooks()));

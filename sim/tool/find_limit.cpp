@@ -18,7 +18,7 @@
 #include "core/plan/config_fields.hpp"
 #include "reports/record/result_json.hpp"
 #include "reports/render/output.hpp"
-#include "reports/tool/run_store.hpp"
+#include "reports/session/run_store.hpp"
 #include "sim/search/limit.hpp"
 #include "sim/search/training_cost.hpp"
 #include "sim/tool/memory_warning.hpp"
@@ -40,31 +40,31 @@ struct Finding {
   [[nodiscard]] const LimitRow& answer() const { return rows[shown]; }
 };
 
-Limit limit_of(Find what) {
+FitLimit limit_of(Find what) {
   switch (what) {
-    case Find::max_micro_batch: return Limit::micro_batch;
-    case Find::max_seq_len: return Limit::seq_len;
-    default: return Limit::gpus;
+    case Find::max_micro_batch: return FitLimit::micro_batch;
+    case Find::max_seq_len: return FitLimit::seq_len;
+    default: return FitLimit::gpus;
   }
 }
 
-const char* unit_of(Limit limit) {
+const char* unit_of(FitLimit limit) {
   switch (limit) {
-    case Limit::micro_batch: return "micro-batch";
-    case Limit::seq_len: return "sequence length";
+    case FitLimit::micro_batch: return "micro-batch";
+    case FitLimit::seq_len: return "sequence length";
     default: return "GPUs";
   }
 }
 
 /// Whether one value needs less memory than the other: more GPUs, or less of the rest.
-bool needs_less(std::int64_t one, std::int64_t other, Limit limit) {
-  return limit == Limit::gpus ? one > other : one < other;
+bool needs_less(std::int64_t one, std::int64_t other, FitLimit limit) {
+  return limit == FitLimit::gpus ? one > other : one < other;
 }
 
 /// The wanted candidate beyond the value found (of all if there is none) that needs the least
 /// memory; null if there is none.
 template <class Wanted>
-const Tried* next_beyond(const LimitRow& row, Limit limit, Wanted wanted) {
+const Tried* next_beyond(const LimitRow& row, FitLimit limit, Wanted wanted) {
   const Tried* next = nullptr;
   for (const Tried& tried : row.found.tried) {
     const bool beyond = !row.found.value || needs_less(*row.found.value, tried.value, limit);
@@ -79,13 +79,13 @@ std::string counted_gpus(std::int64_t gpus) {
 }
 
 /// "16 GPUs", "sequence length 8,192".
-std::string named(std::int64_t value, Limit limit) {
-  return limit == Limit::gpus ? counted_gpus(value)
+std::string named(std::int64_t value, FitLimit limit) {
+  return limit == FitLimit::gpus ? counted_gpus(value)
                               : fmt::format("{} {}", unit_of(limit), format_count(value));
 }
 
 /// Why the value found is the limit.
-std::string reason(const LimitRow& row, Limit limit) {
+std::string reason(const LimitRow& row, FitLimit limit) {
   const Tried* next =
       next_beyond(row, limit, [](const Tried& tried) { return tried.memory && !tried.fits; });
   if (next != nullptr)
@@ -98,13 +98,13 @@ std::string reason(const LimitRow& row, Limit limit) {
   if (next != nullptr)
     return fmt::format("{} is not possible ({})", named(next->value, limit),
                        printable(next->invalid->message()));
-  return limit == Limit::gpus ? "there are no fewer" : "there is no larger one";
+  return limit == FitLimit::gpus ? "there are no fewer" : "there is no larger one";
 }
 
 /// Candidates beyond the fewest that fit and do not fit themselves.
-std::vector<std::int64_t> more_that_do_not_fit(const LimitRow& row, Limit limit) {
+std::vector<std::int64_t> more_that_do_not_fit(const LimitRow& row, FitLimit limit) {
   std::vector<std::int64_t> values;
-  if (limit != Limit::gpus || !row.found.value) return values;
+  if (limit != FitLimit::gpus || !row.found.value) return values;
   for (const Tried& tried : row.found.tried)
     if (tried.memory && !tried.fits && tried.value > *row.found.value)
       values.push_back(tried.value);
@@ -112,7 +112,7 @@ std::vector<std::int64_t> more_that_do_not_fit(const LimitRow& row, Limit limit)
 }
 
 /// The line that says so.
-std::string gaps_text(const LimitRow& row, Limit limit) {
+std::string gaps_text(const LimitRow& row, FitLimit limit) {
   const std::vector<std::int64_t> gaps = more_that_do_not_fit(row, limit);
   if (gaps.empty()) return "";
   return fmt::format(
@@ -121,7 +121,7 @@ std::string gaps_text(const LimitRow& row, Limit limit) {
       fmt::join(gaps, ", "), gaps.size() == 1 ? "does" : "do");
 }
 
-std::string tried_table(const LimitRow& row, Limit limit, const TextStyle& style) {
+std::string tried_table(const LimitRow& row, FitLimit limit, const TextStyle& style) {
   Table table{.columns = {{unit_of(limit), Align::right}, {"GiB", Align::right}, {""}}, .rows = {}};
   std::vector<Tried> tried = row.found.tried;
   std::ranges::sort(tried, {}, &Tried::value);
@@ -166,7 +166,7 @@ std::string row_title(const LimitRow& row) {
 }
 
 /// The limit with each of the memory settings; empty if none was tried.
-std::string settings_table(const Finding& finding, Limit limit, const TextStyle& style) {
+std::string settings_table(const Finding& finding, FitLimit limit, const TextStyle& style) {
   if (finding.rows.size() == 1) return "";
   Table table{.columns = {{"setting"},
                           {unit_of(limit), Align::right},
@@ -191,7 +191,7 @@ std::string settings_table(const Finding& finding, Limit limit, const TextStyle&
 
 std::string as_text(const Finding& finding, const SimOptions& options, const TextStyle& style,
                     const std::string& stored) {
-  const Limit limit = limit_of(*options.find);
+  const FitLimit limit = limit_of(*options.find);
   const LimitRow& row = finding.answer();
   const std::string head = labelled(finding) + headline(finding, *options.find);
   if (!row.run) return head;
@@ -277,7 +277,7 @@ void print(const std::vector<Finding>& findings, const SimOptions& options, cons
 Result<ExitCode> find_limits(const SweptArguments& swept, const SimOptions& options,
                              const Session& session) {
   MFSDP_LET(space, read_space(swept));
-  PredictionRequests requests(session.scenarios, talk_on(session.err, session.tool));
+  PredictionRequests requests(session.scenarios, notes_on(session.err, session.tool));
   RunStore store(options.common, session);
   std::vector<Finding> findings;
   {

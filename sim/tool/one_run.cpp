@@ -20,15 +20,15 @@
 #include "reports/budget/budget.hpp"
 #include "reports/render/explain.hpp"
 #include "reports/render/output.hpp"
-#include "reports/tool/run_store.hpp"
+#include "reports/session/run_store.hpp"
 #include "reports/trace/chrome_trace.hpp"
 #include "reports/trace/step_picture.hpp"
-#include "sim/engine/critical_path.hpp"
 #include "sim/engines/engine_snapshot.hpp"
 #include "sim/search/expert_capacity.hpp"
 #include "sim/search/prediction_requests.hpp"
 #include "sim/search/training_cost.hpp"
 #include "sim/search/would_fit.hpp"
+#include "sim/simulator/critical_path.hpp"
 #include "sim/tool/explain_engine.hpp"
 #include "sim/tool/explain_network.hpp"
 #include "sim/tool/snapshot_file.hpp"
@@ -212,7 +212,7 @@ Result<ExitCode> run_one(const SimOptions& options, const Session& session) {
     MFSDP_LET(loaded, load_budget(*options.budget));
     budget = std::move(loaded);
   }
-  PredictionRequests requests(session.scenarios, talk_on(session.err, session.tool));
+  PredictionRequests requests(session.scenarios, notes_on(session.err, session.tool));
   MFSDP_LET(asked, requests.read(options));
   MFSDP_LET(request, with_program(std::move(asked)));
   MFSDP_LET(prediction, predict(request));

@@ -5,8 +5,8 @@
 #include <vector>
 
 #include "core/cli/progress.hpp"
-#include "reports/tool/run_store.hpp"
-#include "reports/tool/session.hpp"
+#include "reports/session/run_store.hpp"
+#include "reports/session/session.hpp"
 #include "sim/search/candidates.hpp"
 
 namespace mfsdp {

@@ -52,7 +52,7 @@ Result<ExitCode> run_sweep(const SweptArguments& swept, const SimOptions& option
   MFSDP_TRY(check_several(options, "a comma list of " + swept.lists.front().flag));
   MFSDP_TRY(check_paths(options.common, session.scenarios));
   MFSDP_LET(space, read_space(swept));
-  PredictionRequests requests(session.scenarios, talk_on(session.err, session.tool));
+  PredictionRequests requests(session.scenarios, notes_on(session.err, session.tool));
   SearchSession search(options.common, session);
   const SearchHooks hooks = search.hooks();
   MFSDP_LET(candidates, make_candidates(options, space, requests, hooks));

@@ -49,9 +49,6 @@ def save(folder, steps):
 
 def train(words):
     """mfsdp-exec."""
-    if "--help" in words:
-        print("  --ep arg")
-        return 0
     if (refused := os.environ.get("FAKE_REFUSES")) and refused in words:
         print(f"mfsdp-exec: {refused}: refused", file=sys.stderr)
         return 2

@@ -10,7 +10,7 @@ import tempfile
 import time
 import unittest
 
-from gpu_lab import pairing
+from gpu_lab import messages, pairing
 from gpu_lab.checks.device import near_losses, wrong_allocations
 from gpu_lab.engines.scores import workspaces_first
 from gpu_lab.engines.traces import communication_of
@@ -139,6 +139,17 @@ class Results(WithFolder):
         # One epoch has each sample once; the order is that of the executor (gpu_backend/train/data/dataset.hpp).
         self.assertEqual(sorted(shuffled_sample(1, number, 10) for number in range(10)), list(range(10)))
         self.assertEqual([shuffled_sample(1, number, 10) for number in range(10, 14)], [1, 0, 9, 2])
+
+
+class Messages(unittest.TestCase):
+    """Texts of mfsdp-exec."""
+
+    def test_each_is_in_its_sources(self):
+        sources = "".join(path.read_text() for folder in ("launch", "cuda", "tool")
+                          for path in (RUNS.parents[1] / "gpu_backend" / folder).rglob("*.cpp"))
+        for text in (messages.KILLED, messages.FAULT, *messages.HANGS, messages.WINDOWS_ONE_HOST, messages.WINDOWS_NCCL,
+                     messages.LAUNCHER):
+            self.assertIn(text, sources, "correct gpu_lab/messages.py")
 
 
 class Pairs(unittest.TestCase):

@@ -89,7 +89,7 @@ RC_GTEST_PROP(RenamedPlan, TrainsToTheSameBits, (std::uint32_t seed)) {
     PlanConfig config = *test::any_config();
     config.capacity_factor = {};  // a rank with more rows for another than that ends the run
     if (config.mesh.size(Axis::dp_shard) > 3) {
-      const bool deals = config.deals_experts();
+      const bool deals = config.is_expert_parallel();
       config.mesh.resize(Axis::dp_shard, deals ? config.expert_parallel : 2);
       if (deals) config.mesh = with_expert_grid(config.mesh, config.expert_parallel);
     }

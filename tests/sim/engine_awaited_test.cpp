@@ -5,7 +5,7 @@
 
 #include "core/model/hf_config.hpp"
 #include "core/schedule/build.hpp"
-#include "sim/engine/awaited.hpp"
+#include "sim/simulator/awaited.hpp"
 #include "tests/support/scenarios.hpp"
 
 namespace mfsdp {

@@ -5,7 +5,7 @@
 #include <functional>
 #include <string>
 
-#include "sim/engine/simulation.hpp"
+#include "sim/simulator/simulation.hpp"
 #include "tests/sim/timed_plan.hpp"
 
 namespace mfsdp {

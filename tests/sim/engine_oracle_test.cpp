@@ -7,7 +7,7 @@
 #include <map>
 #include <optional>
 
-#include "sim/engine/simulation.hpp"
+#include "sim/simulator/simulation.hpp"
 #include "tests/sim/timed_plan.hpp"
 
 namespace mfsdp {

@@ -4,7 +4,7 @@
 #include <algorithm>
 #include <string>
 
-#include "sim/engine/simulation.hpp"
+#include "sim/simulator/simulation.hpp"
 #include "tests/sim/timed_plan.hpp"
 
 namespace mfsdp {

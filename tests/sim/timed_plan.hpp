@@ -5,7 +5,7 @@
 #include <utility>
 #include <vector>
 
-#include "sim/engine/simulation.hpp"
+#include "sim/simulator/simulation.hpp"
 
 namespace mfsdp::test {
 

@@ -30,7 +30,7 @@ Result<RunResult> load_run(const RunName& name) {
 Result<Program> plan_of(const RunResult& run, const std::string& subject,
                         const VerifyOptions& options, const Session& session) {
   if (options.common.plan) {
-    MFSDP_LET(program, load_plan(*options.common.plan, talk_on(session.err, session.tool)));
+    MFSDP_LET(program, load_plan(*options.common.plan, notes_on(session.err, session.tool)));
     if (const std::string hash = plan_hash(program); hash != run.plan_hash)
       return fail(*options.common.plan, fmt::format("is plan {}, and {} followed plan {}", hash,
                                                     printable(subject), printable(run.plan_hash)));

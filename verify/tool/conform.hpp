@@ -4,7 +4,7 @@
 #include <string>
 
 #include "core/base/error.hpp"
-#include "reports/tool/session.hpp"
+#include "reports/session/session.hpp"
 #include "verify/conformance/conformance.hpp"
 #include "verify/tool/verify_options.hpp"
 

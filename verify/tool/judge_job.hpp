@@ -4,7 +4,7 @@
 #include "core/base/error.hpp"
 #include "core/cli/exit_code.hpp"
 #include "core/plan/job.hpp"
-#include "reports/tool/session.hpp"
+#include "reports/session/session.hpp"
 #include "verify/tool/verify_options.hpp"
 
 namespace mfsdp {

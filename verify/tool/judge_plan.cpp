@@ -38,7 +38,7 @@ constexpr std::size_t kMostFileBytes = std::size_t{4} << 30;
 /// The plan that every tool makes of these flags.
 Result<std::shared_ptr<const Program>> build_plan(const VerifyOptions& options,
                                                   const Session& session) {
-  return PlanRequests(session.scenarios, talk_on(session.err, session.tool))
+  return PlanRequests(session.scenarios, notes_on(session.err, session.tool))
       .program(options.common, {.gpus_are_chosen = say_gpus(options.given)});
 }
 
@@ -306,7 +306,7 @@ Result<ExitCode> judge_plan(const VerifyOptions& options, const Session& session
     MFSDP_LET(program, build_plan(options, session));
     return judge_program(*program, options, session, machines);
   }
-  MFSDP_LET(job, load_job(*options.common.plan, talk_on(session.err, session.tool)));
+  MFSDP_LET(job, load_job(*options.common.plan, notes_on(session.err, session.tool)));
   const bool is_plain = job.programs.size() == 1 && !is_pipelined(job.programs[0]);
   return is_plain ? judge_program(job.programs[0], options, session, machines)
                   : judge_job(job, options, session);

@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "core/cli/exit_code.hpp"
-#include "reports/tool/session.hpp"
+#include "reports/session/session.hpp"
 #include "verify/findings/render_findings.hpp"
 #include "verify/tool/verify_options.hpp"
 

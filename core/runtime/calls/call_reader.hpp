@@ -81,7 +81,7 @@ class CallReader {
               kernels::Pieces& pieces, PieceTerms terms = {});
   void piece_rows(std::string_view rows, std::string_view role, std::int64_t count,
                   std::int64_t& piece);
-  void grid(std::optional<kernels::GradientGrid>& grid, GradientSum /*sum*/) {
+  void grid(std::optional<kernels::GradientGrid>& grid, GradientSum /*sum*/) const {
     grid = grid_of(*call_.kernel);
   }
 
@@ -103,7 +103,7 @@ class CallReader {
     if (holds) return;
     std::string what;
     (append(what, text), ...);
-    in_.complain(role, std::move(what));
+    in_.report_mismatch(role, std::move(what));
   }
 
   [[nodiscard]] Result<void> result() const { return in_.result(); }

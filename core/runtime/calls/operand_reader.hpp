@@ -84,7 +84,7 @@ class OperandReader {
   /// The operand, or null.
   [[nodiscard]] const OperandView* find(std::string_view role, std::size_t nth = 0) const;
 
-  void complain(std::string_view role, std::string what);
+  void report_mismatch(std::string_view role, std::string what);
   [[nodiscard]] Result<void> result() const;
 
   template <class T>
@@ -101,7 +101,7 @@ class OperandReader {
   template <class T>
   T* contiguous(std::string_view role, const OperandView* view) {
     if (view == nullptr || is_contiguous(*view)) return data<T>(view);
-    complain(role, "expected contiguous elements");
+    report_mismatch(role, "expected contiguous elements");
     return nullptr;
   }
   const KernelCall& call_;

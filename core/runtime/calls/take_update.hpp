@@ -55,7 +55,7 @@ template <class G, class W, class C, class S = Real<W>>
                        .norm = in.take_if_any<const float>("norm", {4})};
   constexpr bool in_bytes = std::is_same_v<S, std::uint8_t>;
   if (in_bytes && elements % kStateBlock != 0)
-    in.complain(roles.gradient, "expected whole blocks of elements that share a scale");
+    in.report_mismatch(roles.gradient, "expected whole blocks of elements that share a scale");
   for (std::size_t i = 0; i < kept.size(); ++i) {
     k.states.at(i) = in.take<S>(kept[i].name, {elements});
     if (in_bytes) k.scales.at(i) = in.take<float>(kept[i].scale, {elements / kStateBlock});

@@ -239,7 +239,7 @@ Result<void> exact_backward(const LayerNormBackward<T>& k, cudaStream_t stream,
   const std::int64_t piece = k.pieces.rows;
   const std::int64_t partial_rows = std::min(piece, k.partial_rows) - 1;
   MFSDP_TRY(check_exact_rows("layer_norm_backward", partial_rows));
-  float* const behind_first = k.partials + k.cols;
+  float* const after_first = k.partials + k.cols;
   float* const last = k.partials + (2 * k.partial_rows - 1) * k.cols;
   for (std::int64_t begin = 0; begin < k.rows; begin += piece) {
     LayerNormBackward<T> part = k;
@@ -251,12 +251,12 @@ Result<void> exact_backward(const LayerNormBackward<T>& k, cudaStream_t stream,
     part.rstd += begin;
     part.d_residual += begin * k.cols;
     if (part.normed != nullptr) part.normed += begin * k.cols;
-    part.partials = behind_first;
+    part.partials = after_first;
     part.pieces = {};
     MFSDP_TRY(layer_norm_backward(part, stream, outlier));
     ColumnSums<float, float> sums{.rows = partial_rows,
                                   .cols = k.cols,
-                                  .in = behind_first,
+                                  .in = after_first,
                                   .adds = begin > 0,
                                   .out = k.partials,
                                   .pieces = {.rows = partial_rows, .grid = k.pieces.grid}};
@@ -265,7 +265,7 @@ Result<void> exact_backward(const LayerNormBackward<T>& k, cudaStream_t stream,
     sums.out = last;
     MFSDP_TRY(sum_on_grid(sums, KernelKind::layer_norm_backward, outlier, stream));
   }
-  return zero(behind_first, last - behind_first, "layer_norm_backward", stream);
+  return zero(after_first, last - after_first, "layer_norm_backward", stream);
 }
 
 }  // namespace

@@ -407,7 +407,7 @@ Result<void> exact_backward(const QkRowNormRopeBackward<T, float>& k, cudaStream
   const std::int64_t piece = k.pieces.rows;
   const std::int64_t partial_rows = std::min(piece, k.partial_rows) - 1;
   MFSDP_TRY(check_exact_rows("qk_row_norm_rope_backward", partial_rows));
-  float* const behind_first = k.partials + queries;
+  float* const after_first = k.partials + queries;
   float* const last = k.partials + k.partial_rows * (queries + keys) - keys;
   for (std::int64_t begin = 0; begin < s.tokens; begin += piece) {
     QkRowNormRopeBackward<T, float> part = k;
@@ -416,12 +416,12 @@ Result<void> exact_backward(const QkRowNormRopeBackward<T, float>& k, cudaStream
     part.gradient.data += begin * k.gradient.row;
     part.in.data += begin * k.in.row;
     part.rstd += begin * 2;
-    part.partials = behind_first;
+    part.partials = after_first;
     part.pieces = {};
     MFSDP_TRY(qk_row_norm_rope_backward(part, stream, outlier));
     ColumnSums<float, float> sums{.rows = partial_rows,
                                   .cols = queries,
-                                  .in = behind_first,
+                                  .in = after_first,
                                   .adds = begin > 0,
                                   .out = k.partials,
                                   .pieces = {.rows = partial_rows, .grid = k.pieces.grid}};
@@ -431,7 +431,7 @@ Result<void> exact_backward(const QkRowNormRopeBackward<T, float>& k, cudaStream
     sums.out = last;
     MFSDP_TRY(sum_on_grid(sums, KernelKind::qk_row_norm_rope_backward, outlier, stream));
   }
-  return zero(behind_first, last - behind_first, "qk_row_norm_rope_backward", stream);
+  return zero(after_first, last - after_first, "qk_row_norm_rope_backward", stream);
 }
 
 }  // namespace

@@ -269,7 +269,7 @@ Result<void> exact_qk_norm_rope_backward(const QkNormRopeBackward<T, float>& k, 
   const std::int64_t piece = k.pieces.rows;
   const std::int64_t partial_rows = std::min(piece, k.partial_rows) - 1;
   MFSDP_TRY(check_exact_rows("qk_norm_rope_backward", partial_rows));
-  float* const behind_first = k.partials + s.head_dim;
+  float* const after_first = k.partials + s.head_dim;
   float* const last = k.partials + (2 * k.partial_rows - 1) * s.head_dim;
   for (std::int64_t begin = 0; begin < s.tokens; begin += piece) {
     QkNormRopeBackward<T, float> part = k;
@@ -278,12 +278,12 @@ Result<void> exact_qk_norm_rope_backward(const QkNormRopeBackward<T, float>& k, 
     part.gradient.data += begin * k.gradient.row;
     part.in.data += begin * k.in.row;
     part.rstd += begin * s.heads;
-    part.partials = behind_first;
+    part.partials = after_first;
     part.pieces = {};
     MFSDP_TRY(qk_norm_rope_backward(part, stream, outlier));
     kernels::ColumnSums<float, float> sums{.rows = partial_rows,
                                            .cols = s.head_dim,
-                                           .in = behind_first,
+                                           .in = after_first,
                                            .adds = begin > 0,
                                            .out = k.partials,
                                            .pieces = {.rows = partial_rows, .grid = k.pieces.grid}};
@@ -292,7 +292,7 @@ Result<void> exact_qk_norm_rope_backward(const QkNormRopeBackward<T, float>& k, 
     sums.out = last;
     MFSDP_TRY(sum_on_grid(sums, KernelKind::qk_norm_rope_backward, outlier, stream));
   }
-  return zero(behind_first, last - behind_first, "qk_norm_rope_backward", stream);
+  return zero(after_first, last - after_first, "qk_norm_rope_backward", stream);
 }
 
 }  // namespace

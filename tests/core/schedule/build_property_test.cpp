@@ -85,7 +85,7 @@ void check_execution(const Program& program) {
       // gradient.
       const bool of_gradients = category == Category::unsharded_grad;
       const int by_optimizer = program.config.optimizer == Optimizer::muon ? 2 : 1;
-      const int by_experts = program.config.deals_experts() ? 2 : 1;
+      const int by_experts = program.config.is_expert_parallel() ? 2 : 1;
       RC_ASSERT(execution.most_live(category) <=
                 *max_live_buffers(program, plan, category) *
                     (of_gradients ? by_optimizer * by_experts : 1));

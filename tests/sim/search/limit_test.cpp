@@ -30,14 +30,14 @@ std::vector<std::string> flags_of(const std::vector<LimitRow>& rows) {
 /// Every value that a search might try, with the memory of its plan.
 using Memory = std::map<std::int64_t, Bytes>;
 
-std::vector<std::int64_t> candidates(Limit limit) {
-  if (limit == Limit::gpus) return {1, 2, 4, 8, 16};
+std::vector<std::int64_t> candidates(FitLimit limit) {
+  if (limit == FitLimit::gpus) return {1, 2, 4, 8, 16};
   std::vector<std::int64_t> values;
-  for (std::int64_t i = 1; i <= 16; ++i) values.push_back(limit == Limit::seq_len ? 256 * i : i);
+  for (std::int64_t i = 1; i <= 16; ++i) values.push_back(limit == FitLimit::seq_len ? 256 * i : i);
   return values;
 }
 
-Bytes memory_with(const JobOptions& job, Limit limit, std::int64_t value,
+Bytes memory_with(const JobOptions& job, FitLimit limit, std::int64_t value,
                   PredictionRequests& requests) {
   const auto request = requests.read(with_settings(job, std::array{limit_setting(limit, value)}));
   EXPECT_TRUE(request) << request.error().message();
@@ -46,7 +46,7 @@ Bytes memory_with(const JobOptions& job, Limit limit, std::int64_t value,
   return footprint_of(*ready).allocated;
 }
 
-Memory tried_one_by_one(const JobOptions& job, Limit limit, PredictionRequests& requests) {
+Memory tried_one_by_one(const JobOptions& job, FitLimit limit, PredictionRequests& requests) {
   Memory memory;
   for (const std::int64_t value : candidates(limit))
     memory[value] = memory_with(job, limit, value, requests);
@@ -54,10 +54,10 @@ Memory tried_one_by_one(const JobOptions& job, Limit limit, PredictionRequests& 
 }
 
 /// The largest value that fits into `capacity`; the smallest number of GPUs.
-std::optional<std::int64_t> best_of(const Memory& memory, Bytes capacity, Limit limit) {
+std::optional<std::int64_t> best_of(const Memory& memory, Bytes capacity, FitLimit limit) {
   std::optional<std::int64_t> best;
   for (const auto& [value, bytes] : memory)
-    if (bytes <= capacity && !(best && limit == Limit::gpus)) best = value;
+    if (bytes <= capacity && !(best && limit == FitLimit::gpus)) best = value;
   return best;
 }
 
@@ -77,10 +77,10 @@ std::vector<Bytes> capacities(const std::vector<Memory>& all) {
 }
 
 /// 16 micro-batches, 16 lengths or 16 GPUs of a small model, at many capacities.
-void check_against_trying(Limit limit) {
+void check_against_trying(FitLimit limit) {
   SmallJobs small;
   JobOptions asked = job(small.model(false), 16);
-  if (limit != Limit::seq_len) asked.common.seq_len = 512;
+  if (limit != FitLimit::seq_len) asked.common.seq_len = 512;
   const Bytes capacity = small.requests().gpu(asked)->capacity;
   const std::vector<Variant> variants = memory_variants(asked);
   ASSERT_EQ(variants.size(), 3U);
@@ -97,7 +97,7 @@ void check_against_trying(Limit limit) {
       while (flags_text(variants[variant].settings) != flags) ++variant;
       const auto expected = best_of(memory[variant], free, limit);
       // Beyond the last value tried here nothing is known of micro-batches.
-      const bool is_known = limit != Limit::micro_batch || expected != candidates(limit).back();
+      const bool is_known = limit != FitLimit::micro_batch || expected != candidates(limit).back();
       if (is_known) {
         EXPECT_EQ(row.found.value, expected) << flags << " in " << free.value;
       }
@@ -106,13 +106,13 @@ void check_against_trying(Limit limit) {
   }
 }
 
-TEST(Limit, MicroBatchesAreThoseOfTryingAll) { check_against_trying(Limit::micro_batch); }
-TEST(Limit, LengthsAreThoseOfTryingAll) { check_against_trying(Limit::seq_len); }
-TEST(Limit, GpusAreThoseOfTryingAll) { check_against_trying(Limit::gpus); }
+TEST(FitLimit, MicroBatchesAreThoseOfTryingAll) { check_against_trying(FitLimit::micro_batch); }
+TEST(FitLimit, LengthsAreThoseOfTryingAll) { check_against_trying(FitLimit::seq_len); }
+TEST(FitLimit, GpusAreThoseOfTryingAll) { check_against_trying(FitLimit::gpus); }
 
 /// Memory of the first candidate as asked; for GPUs of all eight.
-Bytes of_first(const JobOptions& job, Limit limit, PredictionRequests& requests) {
-  const std::int64_t value = limit == Limit::seq_len ? 256 : limit == Limit::gpus ? 8 : 1;
+Bytes of_first(const JobOptions& job, FitLimit limit, PredictionRequests& requests) {
+  const std::int64_t value = limit == FitLimit::seq_len ? 256 : limit == FitLimit::gpus ? 8 : 1;
   return memory_with(job, limit, value, requests);
 }
 
@@ -125,14 +125,14 @@ void leave(Bytes free, JobOptions& job, const PredictionRequests& requests) {
 /// far.
 RC_GTEST_PROP(LimitProperty, MoreMemorySettingsNeverGoLessFar, ()) {
   static SmallJobs small;
-  const auto limit = *rc::gen::element(Limit::micro_batch, Limit::seq_len, Limit::gpus);
+  const auto limit = *rc::gen::element(FitLimit::micro_batch, FitLimit::seq_len, FitLimit::gpus);
   const bool tied = *rc::gen::arbitrary<bool>();
   JobOptions asked = job(small.model(tied));
   const auto maybe = [&](const std::vector<Setting>& choices) {
     if (*rc::gen::arbitrary<bool>())
       apply(choices[*rc::gen::inRange<std::size_t>(0, choices.size())], asked);
   };
-  if (limit != Limit::seq_len) maybe(settings("--seq-len", std::array<std::int64_t, 2>{256, 1024}));
+  if (limit != FitLimit::seq_len) maybe(settings("--seq-len", std::array<std::int64_t, 2>{256, 1024}));
   maybe(settings("--recompute",
                  std::vector<RecomputePolicy>{{.kind = Recompute::none},
                                               {.kind = Recompute::selective},
@@ -152,7 +152,7 @@ RC_GTEST_PROP(LimitProperty, MoreMemorySettingsNeverGoLessFar, ()) {
     const auto& now = (*rows)[i].found.value;
     if (!before) continue;
     RC_ASSERT(now.has_value());
-    const bool goes_as_far = limit == Limit::gpus ? *now <= *before : *now >= *before;
+    const bool goes_as_far = limit == FitLimit::gpus ? *now <= *before : *now >= *before;
     RC_ASSERT(goes_as_far);
   }
   for (const LimitRow& row : *rows)
@@ -161,19 +161,19 @@ RC_GTEST_PROP(LimitProperty, MoreMemorySettingsNeverGoLessFar, ()) {
 }
 
 /// A row's answer is that of asking for its settings.
-TEST(Limit, ARowIsWhatItsSettingsGive) {
+TEST(FitLimit, ARowIsWhatItsSettingsGive) {
   SmallJobs small;
   JobOptions asked = job(small.model(false));
   asked.common.seq_len = 512;
-  leave(of_first(asked, Limit::micro_batch, small.requests()) + Bytes(std::int64_t{64} << 20),
+  leave(of_first(asked, FitLimit::micro_batch, small.requests()) + Bytes(std::int64_t{64} << 20),
         asked, small.requests());
-  const auto rows = find_limit(asked, Limit::micro_batch, small.requests(), kToTheEnd);
+  const auto rows = find_limit(asked, FitLimit::micro_batch, small.requests(), kToTheEnd);
   ASSERT_TRUE(rows);
   EXPECT_THAT(flags_of(*rows),
               ElementsAre("", "--recompute full", "--recompute full --prefetch 0 --grad-slots 1"));
   EXPECT_EQ(answer_row(*rows), 0U);
   for (const LimitRow& row : *rows) {
-    const auto again = find_limit(with_settings(asked, row.settings), Limit::micro_batch,
+    const auto again = find_limit(with_settings(asked, row.settings), FitLimit::micro_batch,
                                   small.requests(), kToTheEnd);
     ASSERT_TRUE(again);
     EXPECT_EQ(again->front().found.value, row.found.value) << flags_text(row.settings);
@@ -181,29 +181,29 @@ TEST(Limit, ARowIsWhatItsSettingsGive) {
 }
 
 /// Tied embeddings need two full gradients: the setting that they cannot have is left out.
-TEST(Limit, SettingsThatAModelCannotHaveAreLeftOut) {
+TEST(FitLimit, SettingsThatAModelCannotHaveAreLeftOut) {
   SmallJobs small;
-  const auto rows = find_limit(job(small.model(true)), Limit::seq_len, small.requests(), kToTheEnd);
+  const auto rows = find_limit(job(small.model(true)), FitLimit::seq_len, small.requests(), kToTheEnd);
   ASSERT_TRUE(rows);
   EXPECT_THAT(flags_of(*rows),
               ElementsAre("", "--recompute full", "--recompute full --prefetch 0"));
 }
 
 /// Other engines have neither --prefetch nor --grad-slots.
-TEST(Limit, OtherEnginesHaveTheirOwnSettings) {
+TEST(FitLimit, OtherEnginesHaveTheirOwnSettings) {
   SmallJobs small;
   JobOptions asked = job(small.model(false));
   asked.engine = EngineKind::fsdp2;
-  const auto rows = find_limit(asked, Limit::seq_len, small.requests(), kToTheEnd);
+  const auto rows = find_limit(asked, FitLimit::seq_len, small.requests(), kToTheEnd);
   ASSERT_TRUE(rows);
   EXPECT_THAT(flags_of(*rows), ElementsAre("", "--recompute full"));
 }
 
-TEST(Limit, ErrorsAreThoseOfWhatWasAsked) {
+TEST(FitLimit, ErrorsAreThoseOfWhatWasAsked) {
   SmallJobs small;
   JobOptions asked = job("llama_nano");
   asked.common.seq_len = 4096;
-  const auto rows = find_limit(asked, Limit::micro_batch, small.requests(), kToTheEnd);
+  const auto rows = find_limit(asked, FitLimit::micro_batch, small.requests(), kToTheEnd);
   ASSERT_FALSE(rows);
   EXPECT_EQ(rows.error().where, "--seq-len");
 }

@@ -228,8 +228,8 @@ TEST(FlightRecorder, DumpsThatMostOthersContradictAreLeftOut) {
   foreign.ranks = "[0, 3]";
   Dump older = dump;
   older.version = "2.1";
-  const FlightDump stranger = dump.read(9);  // which has no place in the group
-  for (const FlightDump& other : {foreign.read(3), older.read(3), stranger}) {
+  const FlightDump pending_connection = dump.read(9);  // which has no place in the group
+  for (const FlightDump& other : {foreign.read(3), older.read(3), pending_connection}) {
     const auto joined = with(other);
     ASSERT_TRUE(joined) << joined.error().message();
     ASSERT_EQ(joined->left_out.size(), 1U);

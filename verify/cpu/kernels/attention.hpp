@@ -111,7 +111,7 @@ MFSDP_VECTOR_CLONES R softmax_row(R* scores, std::int64_t seen) {
 template <class R>
 void cap_scores(R* scores, std::int64_t seen, R cap) {
   if (cap == 0) return;
-  for (std::int64_t j = 0; j < seen; ++j) scores[j] = soft_capped(scores[j], cap);
+  for (std::int64_t j = 0; j < seen; ++j) scores[j] = softcapped(scores[j], cap);
 }
 
 template <class T>
@@ -236,9 +236,9 @@ class AttentionBackwardRun {
   void capped_row(Real<T> log_sum_exp, Real<T> sum, const SeenColumns& seen, Real<T>* scores,
                   Real<T>* d_probabilities) const {
     for (std::int64_t j = seen.begin; j < seen.end; ++j) {
-      const Real<T> capped = soft_capped(scores[j], cap_);
+      const Real<T> capped = softcapped(scores[j], cap_);
       scores[j] = exponential(capped - log_sum_exp);
-      d_probabilities[j] = scores[j] * (d_probabilities[j] - sum) * soft_cap_slope(capped, cap_);
+      d_probabilities[j] = scores[j] * (d_probabilities[j] - sum) * softcap_slope(capped, cap_);
     }
   }
 

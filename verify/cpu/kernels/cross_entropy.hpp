@@ -51,7 +51,7 @@ template <class T>
     if (labels[i] == ignored) continue;
     const T* const row = logits + static_cast<std::int64_t>(i) * vocab;
     const auto plain = [row](std::int64_t j) { return widen(row[j]); };
-    const auto capped = [row, cap](std::int64_t j) { return soft_capped(widen(row[j]), cap); };
+    const auto capped = [row, cap](std::int64_t j) { return softcapped(widen(row[j]), cap); };
     sums.loss += cap == 0 ? row_loss<Real<T>>(plain, vocab, labels[i]).loss
                           : row_loss<Real<T>>(capped, vocab, labels[i]).loss;
     sums.tokens += 1;
@@ -63,13 +63,13 @@ template <class T>
 template <class T>
 [[nodiscard]] Real<T> capped_row(T* row, std::int64_t vocab, std::int32_t label, Real<T> cap,
                                  Real<T> scale) {
-  const auto capped = [row, cap](std::int64_t j) { return soft_capped(widen(row[j]), cap); };
+  const auto capped = [row, cap](std::int64_t j) { return softcapped(widen(row[j]), cap); };
   const RowLoss<Real<T>> loss = row_loss<Real<T>>(capped, vocab, label);
   for (std::int64_t j = 0; j < vocab; ++j) {
     const Real<T> logit = capped(j);
     const Real<T> probability = exponential(logit - loss.largest) / loss.sum;
     const Real<T> gradient =
-        (j == label ? probability - 1 : probability) * soft_cap_slope(logit, cap);
+        (j == label ? probability - 1 : probability) * softcap_slope(logit, cap);
     row[j] = narrow<T>(gradient * scale);
   }
   return loss.loss;

@@ -25,12 +25,12 @@ template <class R>
 
 /// What the cap, above 0, makes of a value.
 template <class R>
-[[nodiscard]] R soft_capped(R value, R cap) {
+[[nodiscard]] R softcapped(R value, R cap) {
   return cap * hyperbolic_tangent(value / cap);
 }
 /// The slope there, of the value that the cap has made: 1 - tanh^2.
 template <class R>
-[[nodiscard]] R soft_cap_slope(R capped, R cap) {
+[[nodiscard]] R softcap_slope(R capped, R cap) {
   const R share = capped / cap;
   return 1 - share * share;
 }

@@ -251,7 +251,7 @@ class Binder {
     }
   }
 
-  [[nodiscard]] bool is_expert_parallel() const { return program_.config.deals_experts(); }
+  [[nodiscard]] bool is_expert_parallel() const { return program_.config.is_expert_parallel(); }
 
   /// Works on what ranks have sent, as it says.
   static bool is_of_arrived(const Kernel& kernel) {

@@ -107,8 +107,8 @@ void ModelValues::read_step(const BoundStep& step) {
   check_window();
   for (std::uint32_t f = step.first_flow; f < step.last_flow; ++f) check(step, binding_.flows[f]);
   if (step.contributes && base_.microbatch != worked_on())
-    complain(fmt::format("adds to a sum what belongs to microbatch {} while {} is worked on",
-                         base_.microbatch, worked_on()));
+    report_mismatch(fmt::format("adds to a sum what belongs to microbatch {} while {} is worked on",
+                                base_.microbatch, worked_on()));
   if (step.contributes && step.chunk) add_rows();
   if (step.contributes && !step.chunk) add_once(step);
 }
@@ -119,7 +119,7 @@ void ModelValues::add_once(const BoundStep& step) {
   const bool is_first =
       added_.emplace(kernel.kind, step.role, base_.owner, base_.microbatch).second;
   if (!is_first && kernel.attribute("beta") != 0)
-    complain(fmt::format("adds to a sum of microbatch {} what it has", base_.microbatch));
+    report_mismatch(fmt::format("adds to a sum of microbatch {} what it has", base_.microbatch));
 }
 
 /// Chunks of one microbatch that are added to a sum have no row in common.
@@ -135,8 +135,9 @@ void ModelValues::add_rows() {
   const bool again = (next != rows.end() && next->first < end) ||
                      (next != rows.begin() && std::prev(next)->second > first_row_);
   if (again)
-    complain(fmt::format("adds rows [{}, {}) of microbatch {} to a sum that has some of them",
-                         first_row_, end, base_.microbatch));
+    report_mismatch(
+        fmt::format("adds rows [{}, {}) of microbatch {} to a sum that has some of them",
+                    first_row_, end, base_.microbatch));
   rows.emplace(first_row_, end);
 }
 
@@ -147,8 +148,8 @@ void ModelValues::end() {
     for (const auto& [begin, end] : summed.rows) all += end - begin;
     now_ = summed.last;
     if (all < tokens)
-      complain(fmt::format("ends a sum of {} rows of microbatch {}, which has {} tokens", all,
-                           of.second, tokens));
+      report_mismatch(fmt::format("ends a sum of {} rows of microbatch {}, which has {} tokens",
+                                  all, of.second, tokens));
   }
 }
 
@@ -168,8 +169,8 @@ void ModelValues::find_owner(const BoundStep& step) {
                     cell.lifetime == memory_.lifetimes[cells_.uses[flow.use].buffer];
   if (!fits && !step.owner) {
     if (cell.key.value != Value::excused)
-      complain(fmt::format("reads {} where it is to read '{}'", in_words(cell.key),
-                           to_string(flow.reads.value)));
+      report_mismatch(fmt::format("reads {} where it is to read '{}'", in_words(cell.key),
+                                  to_string(flow.reads.value)));
     return;
   }
   base_ = {.value = Value::unknown,
@@ -192,9 +193,9 @@ void ModelValues::check(const BoundStep& step, const BoundFlow& flow) {
     if (cell.key == wanted && cell.place == place + cells_.begin[c]) continue;
     if (cell.key.value == Value::excused || cell.lifetime != memory_.lifetimes[use.buffer]) return;
     if (cell.key != wanted)
-      return complain(fmt::format("reads as '{}' {}, expected {}", use.operand->role,
-                                  in_words(cell.key), in_words(wanted)));
-    return complain(
+      return report_mismatch(fmt::format("reads as '{}' {}, expected {}", use.operand->role,
+                                         in_words(cell.key), in_words(wanted)));
+    return report_mismatch(
         fmt::format("reads as '{}' {} from byte {} on, expected from byte {}{}", use.operand->role,
                     in_words(wanted), cell.place - cells_.begin[c] + cells_.begin[use.first],
                     place + cells_.begin[use.first], step.chunk ? ", as of its chunk" : ""));
@@ -210,8 +211,8 @@ void ModelValues::check_window() {
   const bool slides = config.model.slides(static_cast<std::int64_t>(base_.owner) - 1);
   const std::int64_t wanted = config.model.window_of(slides, config.seq_len);
   if (const std::int64_t window = kernel.attribute("window"); window != wanted)
-    complain(fmt::format("has window {}, expected {}: block {} {}", window, wanted, base_.owner,
-                         slides ? "slides" : "sees all tokens"));
+    report_mismatch(fmt::format("has window {}, expected {}: block {} {}", window, wanted,
+                                base_.owner, slides ? "slides" : "sees all tokens"));
 }
 
 /// Tables of rotations are ports, which the host has filled before the first step: where layers
@@ -219,15 +220,15 @@ void ModelValues::check_window() {
 void ModelValues::check_outside(const CellUse& use) {
   for (std::uint32_t c = use.first; c < use.last; ++c)
     if (memory_.cells[c].writer != kNone)
-      return complain(fmt::format("reads as '{}' {}, which an op has written", use.operand->role,
-                                  in_words(memory_.cells[c].key)));
+      return report_mismatch(fmt::format("reads as '{}' {}, which an op has written",
+                                         use.operand->role, in_words(memory_.cells[c].key)));
   const ModelShape& model = unrolled_.program->config.model;
   const bool local =
       model.local_rope_theta.num != 0 && model.slides(static_cast<std::int64_t>(base_.owner) - 1);
   const Port wanted = local ? Port::local_rope_table : Port::rope_table;
   const Buffer& buffer = unrolled_.program->buffers[use.buffer];
   if (!buffer.holds || buffer.holds->port != wanted)
-    complain(
+    report_mismatch(
         fmt::format("reads as '{}' another buffer than {}", use.operand->role, to_string(wanted)));
 }
 
@@ -252,12 +253,12 @@ void ModelValues::exchange(const Collective& collective) {
   const bool of_experts =
       collective.kind == CollectiveKind::all_to_all && received && axes == std::vector{Axis::ep};
   if (!of_experts)
-    return complain(
+    return report_mismatch(
         fmt::format("sends {} by a {} over other ranks than those that have experts, "
                     "or what none of them takes",
                     in_words(first), to_string(collective.kind)));
   if (key.value == Value::unknown)
-    return complain(fmt::format("sends less than all of {}", in_words(first)));
+    return report_mismatch(fmt::format("sends less than all of {}", in_words(first)));
   base_ = {.value = *received, .owner = key.owner, .microbatch = key.microbatch};
 }
 
@@ -283,13 +284,13 @@ void ModelValues::copy_tokens(const Kernel& kernel) {
   const bool from_host = key.value == Value::host_data;
   if (from_host && !token_source_) token_source_ = key.owner;
   if (!from_host || key.owner != token_source_)
-    complain("takes what the host has not brought as tokens");
+    report_mismatch("takes what the host has not brought as tokens");
   else if (!comes_from(key, Port::tokens))
-    complain(fmt::format("takes {} as tokens, which is not the port {}", in_words(key),
-                         to_string(Port::tokens)));
+    report_mismatch(fmt::format("takes {} as tokens, which is not the port {}", in_words(key),
+                                to_string(Port::tokens)));
   else if (key.microbatch != wanted)
-    complain(fmt::format("takes the tokens of microbatch {}, expected those of {}", key.microbatch,
-                         wanted));
+    report_mismatch(fmt::format("takes the tokens of microbatch {}, expected those of {}",
+                                key.microbatch, wanted));
   microbatch_ = wanted;
   token_pass_ = pass;
 }
@@ -297,14 +298,14 @@ void ModelValues::copy_tokens(const Kernel& kernel) {
 /// An update goes by what the host has brought for this step.
 void ModelValues::check_step_block(const Kernel& kernel) {
   const CellUse* block = use_of(operand_of(kernel, "step_block"));
-  if (block == nullptr) return complain("has 'step_block' where no values are");
+  if (block == nullptr) return report_mismatch("has 'step_block' where no values are");
   const ValueKey key = whole(*block);
   if (key.value != Value::host_data || key.owner == token_source_ ||
       !comes_from(key, Port::step_block))
-    return complain(fmt::format("reads as 'step_block' {}", in_words(key)));
+    return report_mismatch(fmt::format("reads as 'step_block' {}", in_words(key)));
   if (const Fills& fills = fills_[key.owner];
       key.microbatch != fills.count || fills.step != step_of(now_))
-    complain("goes by the 'step_block' of another step");
+    report_mismatch("goes by the 'step_block' of another step");
 }
 
 /// Whether what the host has brought comes from that port.
@@ -393,7 +394,7 @@ ValueKey ModelValues::whole(const CellUse& use) const {
   return key;
 }
 
-void ModelValues::complain(const std::string& what) {
+void ModelValues::report_mismatch(const std::string& what) {
   const std::uint32_t op_index = unrolled_.instances[now_].op_index;
   if (complained_[op_index] != 0 || !findings_.wants("MF113")) return;
   complained_[op_index] = 1;
