@@ -123,7 +123,7 @@ const kinds = [
   [/^reduce_scatter/, "reduce-scatter", "#e15759"],
   [/^(all_reduce|send|recv)/, "all-reduce, send, receive", "#d4a72c"],
   [/^(h2d|d2h|d2d)/, "copies", "#9c755f"],
-  [/gemm/, "matrix products", "#4e79a7"],
+  [/gemm/, "GEMM", "#4e79a7"],
   [/attention/, "attention", "#b07aa1"],
   [/^(adamw|sgd|muon|update)|norm_partial|norm_finish|clip|cast|optimizer/, "optimizer", "#59a14f"],
   [/./, "other kernels", "#76b7b2"],
