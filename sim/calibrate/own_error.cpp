@@ -49,7 +49,7 @@ std::string family_class(const ModelShape& model) {
   if (model.experts != 0 && !brings_experts) extras.emplace_back("experts");
   if (!model.sliding_layers.empty() && model.family != Family::gpt_oss)
     extras.emplace_back("windows");
-  if (model.score_cap.num != 0) extras.emplace_back("capped scores");
+  if (model.score_cap.num != 0) extras.emplace_back("logit softcaps");
   if (model.rotary_dim != 0 && !model.traits().latent_attention)
     extras.emplace_back("heads that turn in part");
   if (!has_usual_heads(model)) extras.push_back(fmt::format("heads of {}", model.head_dim));
