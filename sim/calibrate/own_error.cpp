@@ -130,8 +130,8 @@ std::string own_error_text(const PredictionKind& kind, const std::optional<OwnEr
   if (!error)
     return fmt::format("step error not known: no run of {} with {} on {} was measured",
                        shown_engine(kind.engine), model_text(kind), kind.gpu);
-  const std::string where =
-      fmt::format("({}, {}, {})", shown_engine(kind.engine), model_text(kind), gpus_text(*error, kind.gpu));
+  const std::string where = fmt::format("({}, {}, {})", shown_engine(kind.engine), model_text(kind),
+                                        gpus_text(*error, kind.gpu));
   if (error->runs == 1)
     return fmt::format("step error {} in 1 run {}", rounded_percent(error->mean), where);
   return fmt::format("step error {} on average, {} at worst of {} runs {}",
