@@ -44,10 +44,12 @@ TEST(StructureFaults, AGroupIsCollectivesOfOneCommunicatorOnOneStream) {
                 p.collective(p.reduce, "sum", p.gathers, state);
                 p.add(p.gather, "end", GroupEnd{p.reductions});
               }),
-              ElementsAre("plans[0].segments[0].ops[1]: a kernel inside a group of collectives",
-                          "plans[0].segments[0].ops[2].stream: is 2, in a group on stream 1",
-                          "plans[0].segments[0].ops[3].body.group_end.communicator: is 1, in a "
-                          "group of communicator 0"));
+              ElementsAre("plans[0].segments[0].ops[1]: is a kernel inside a group of collectives; "
+                          "expected collectives only",
+                          "plans[0].segments[0].ops[2].stream: is on stream 2, but its group "
+                          "began on stream 1",
+                          "plans[0].segments[0].ops[3].body.group_end.communicator: is 1, but "
+                          "its group began with communicator 0"));
 }
 
 TEST(StructureFaults, ThereAreNoGroupsInGroups) {

@@ -53,7 +53,7 @@ TEST(Gradients, MicrobatchIsNotAccumulated) {
   EXPECT_THAT(rules_of(plan.program), ElementsAre("MF301"));
   const Finding finding = finding_of(plan.program, "MF301");
   EXPECT_EQ(finding.places[0].name, "layers.0.norm_partial");
-  EXPECT_THAT(finding.message, HasSubstr("lacks a part of microbatch 'middle'"));
+  EXPECT_THAT(finding.message, HasSubstr("lacks a contribution of microbatch 'middle'"));
   EXPECT_THAT(finding.message, HasSubstr("first 1/1, middle 0/1, last 1/1"));
 }
 
@@ -237,13 +237,13 @@ TEST(Gradients, APartIsNoSum) {
   sum.operands[0].shape = sum.operands[1].shape;
   EXPECT_THAT(rules_of(plan.program), ElementsAre("MF306"));
   EXPECT_THAT(finding_of(plan.program, "MF306").message,
-              HasSubstr("of which each rank's part is by itself"));
+              HasSubstr("which is not summed over ranks yet"));
   // A slot that was never dealt out, taken for parts.
   EditedPlan slot(dealt());
   slot.operand("last", "layers.0.sum_ranks", "input").buffer = slot.buffer("layers.0.grad").id;
   EXPECT_TRUE(rules_of(slot.program).contains("MF306"));
   EXPECT_THAT(finding_of(slot.program, "MF306").message,
-              HasSubstr("of which no rank's part is by itself"));
+              HasSubstr("which does not hold each rank's contribution separately"));
 }
 
 TEST(Gradients, OnlyPartsAreDealtOut) {

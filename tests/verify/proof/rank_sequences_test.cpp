@@ -113,7 +113,7 @@ TEST(RankSequences, OneRankHasNoMore) {
                                      program_of({{.communicator = 0, .stream = 1}}, kSquare)};
   const auto findings = findings_of(classes, {0, 0, 0, 1});
   ASSERT_THAT(rules_in(findings), ElementsAre("MF201"));
-  EXPECT_THAT(findings[0].message, HasSubstr("rank 3 has no more"));
+  EXPECT_THAT(findings[0].message, HasSubstr("rank 3 issues no further one"));
 }
 
 TEST(RankSequences, AGroupIsOneLaunch) {

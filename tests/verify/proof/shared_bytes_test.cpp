@@ -25,7 +25,7 @@ TEST(SharedBytes, OfAKernel) {
   sums.buffer = workspace.buffer;
   EXPECT_THAT(rules_of(plan.program), Contains("MF007"));
   EXPECT_THAT(finding_of(plan.program, "MF007").message,
-              HasSubstr("operands 'loss_sums' and 'workspace' in the same bytes of buffer"));
+              HasSubstr("that its operands 'loss_sums' and 'workspace' share"));
 }
 
 /// Each rank reads the beginning of what it writes: that of rank 0 alone is its own part.

@@ -23,7 +23,7 @@ class SettingsCheck {
   }
 
  private:
-  /// What the model and the optimizer's settings say of a kernel.
+  /// Attributes that the model and the optimizer's settings determine.
   [[nodiscard]] std::optional<std::string> check_configured() const {
     const auto differs = [&](std::string_view name, const Rational& configured) {
       const Attribute* stated = kernel_.find_attribute(name);
@@ -70,7 +70,7 @@ class SettingsCheck {
       return "attribute 'zero_centered' is not the model's";
     if (const auto rotated = size_named(sizes_, "rotated_dim");
         rotated && *rotated != model.rotated_dim())
-      return fmt::format("turns {} elements of a head, the model {}", *rotated,
+      return fmt::format("rotates {} elements of a head; the model rotates {}", *rotated,
                          model.rotated_dim());
     if ((head_norms || head_norms_backward) && differs("query_heads", {.num = model.heads}))
       return "attribute 'query_heads' is not the model's";
@@ -85,7 +85,7 @@ class SettingsCheck {
     return std::nullopt;
   }
 
-  /// Where experts are dealt out, those that work on rows have the ones of this rank.
+  /// With expert parallelism, kernels that work on rows have the experts of this rank.
   [[nodiscard]] std::int64_t experts_of_kernel() const {
     switch (kernel_.kind) {
       case expert_order:
@@ -98,14 +98,14 @@ class SettingsCheck {
     }
   }
 
-  /// What costs are of: of rows of ranks, as many as tokens here have, where all have equally many.
+  /// Costs assume balanced routing: each rank has as many rows as its tokens need.
   [[nodiscard]] std::optional<std::string> check_balance(bool is_shared) const {
     const auto& names = spec_of(kernel_)->optional_attributes;
     if (std::ranges::find(names, "balanced_rows") == names.end()) return std::nullopt;
     const bool states = config_.is_expert_parallel() && !is_shared;
     if (!is_not("balanced_rows", {.num = states ? rows_of_tokens(config_) : 0}))
       return std::nullopt;
-    return "attribute 'balanced_rows' is not what tokens of this rank have";
+    return "attribute 'balanced_rows' is not the number of rows of this rank's tokens";
   }
 
   /// Sizes of latent attention, of kernels that have them.
@@ -131,7 +131,7 @@ class SettingsCheck {
     return std::nullopt;
   }
 
-  /// What the model says of experts, to every kernel that has to do with them.
+  /// Attributes of experts and routing, for all kernels that have them.
   [[nodiscard]] std::optional<std::string> check_routing() const {
     const ModelShape& model = config_.model;
     const bool backward = kernel_.kind == router_backward;
@@ -148,7 +148,7 @@ class SettingsCheck {
     const bool is_shared = activates && operand_of(kernel_, "ends") == nullptr;
     const bool moves = kernel_.kind == permute_rows || kernel_.kind == combine_rows;
     const bool makes_room = moves || kernel_.kind == peer_order || kernel_.kind == arrival_order;
-    // What ranks have sent has one choice of each row.
+    // Received rows have one expert each.
     const bool is_arrived =
         kernel_.kind == permute_rows && kernel_.find_attribute("peers") != nullptr;
     if (auto wrong = check_balance(is_shared)) return wrong;
@@ -187,11 +187,12 @@ class SettingsCheck {
       return weighs ? "lacks operand 'd_row_weights'" : "has operand 'd_row_weights'";
     if (!routes) return check_row_weights();
     if ((operand_of(kernel_, "counts") != nullptr) != balances)
-      return balances ? "lacks operand 'counts', of which the balance loss is"
+      return balances ? "lacks operand 'counts', from which the balance loss is computed"
                       : "has operand 'counts', though no loss balances experts";
     if (const auto sequences = size_named(sizes_, "sequences");
         balances && sequences && *sequences != config_.micro_batch)
-      return fmt::format("counts experts of {} sequences of {}", *sequences, config_.micro_batch);
+      return fmt::format("counts experts of {} sequences; expected {}", *sequences,
+                         config_.micro_batch);
     return std::nullopt;
   }
 
@@ -201,7 +202,7 @@ class SettingsCheck {
     if ((operand_of(kernel_, "weights") == nullptr) ==
         (operand_of(kernel_, "row_weights") == nullptr))
       return std::nullopt;
-    return "has one of 'weights' and 'row_weights', expected both or none";
+    return "has one of 'weights' and 'row_weights'; expected both or none";
   }
 
   /// Attention and rotation go by positions in documents where these are masked, and only there.
@@ -216,15 +217,15 @@ class SettingsCheck {
                   : "has operand 'positions', though attention is not masked between documents";
   }
 
-  /// Of an attribute that is left out where it would be 0.
+  /// Compares an attribute that is left out where it would be 0.
   [[nodiscard]] bool is_not(std::string_view name, const Rational& configured) const {
     const Attribute* stated = kernel_.find_attribute(name);
     return configured.num == 0 ? stated != nullptr
                                : stated == nullptr || stated->value != configured;
   }
 
-  /// Attributes that are left out where the model has nothing of the kind. Which layers have the
-  /// window is not told by a kernel: model_values.cpp asks.
+  /// Attributes that are left out where the model has no such feature. A kernel does not state its
+  /// layer: model_values.cpp checks which layers have the window.
   [[nodiscard]] std::optional<std::string> check_scores(bool attends) const {
     const ModelShape& model = config_.model;
     const bool loses = kernel_.kind == cross_entropy || kernel_.kind == cross_entropy_loss;
