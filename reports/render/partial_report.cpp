@@ -140,8 +140,9 @@ std::string render_partial_text(const RunResult& run, const TextStyle& style,
     facts.rows.push_back(
         {fact.topic, fact.name, cut_to_width(fact_text(fact.value), kLongestFact)});
   if (!facts.rows.empty()) text += render_table(facts, style);
-  text += fmt::format("\n{}: engine {}; {}\n", run.source(),
-                      run.engine.empty() ? "not known" : printable(shown_engine(run.engine)), stored);
+  text +=
+      fmt::format("\n{}: engine {}; {}\n", run.source(),
+                  run.engine.empty() ? "not known" : printable(shown_engine(run.engine)), stored);
   return wrap_text(text, style);
 }
 

@@ -175,9 +175,8 @@ void check_recorded(EngineKind engine, const PlanConfig& config, Reasons& reason
   if (!traits.has_qk_norms && config.model.qk_norm)
     reasons.add(cannot_predict(
         engine, "--model", "norms of query and key heads",
-        traits.eager_as
-            ? fmt::format("leave --engine out, or take {}", to_string(*traits.eager_as))
-            : "leave --engine out"));
+        traits.eager_as ? fmt::format("leave --engine out, or take {}", to_string(*traits.eager_as))
+                        : "leave --engine out"));
   if (!traits.has_recomputation && config.recompute.kind == Recompute::full)
     reasons.add(no_recomputation(engine));
 }

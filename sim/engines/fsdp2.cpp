@@ -60,11 +60,10 @@ class Fsdp2 {
         sizes_(llama_sizes(config)),
         step_(config, meta),
         block_(traits_of(engine).compiles_blocks ? compiled_block(step_, config_)
-                                           : eager_block(step_, config_)),
+                                                 : eager_block(step_, config_)),
         ends_(step_, config_,
-              traits_of(engine).compiles_loss
-                  ? functions_with_compiled_loss(step_, config_)
-                  : eager_functions(step_, config_)) {}
+              traits_of(engine).compiles_loss ? functions_with_compiled_loss(step_, config_)
+                                              : eager_functions(step_, config_)) {}
 
   EnginePlan run(std::int64_t l2_bytes) {
     step_.set_l2_bytes(l2_bytes);

@@ -81,7 +81,7 @@ std::string counted_gpus(std::int64_t gpus) {
 /// "16 GPUs", "sequence length 8,192".
 std::string named(std::int64_t value, FitLimit limit) {
   return limit == FitLimit::gpus ? counted_gpus(value)
-                              : fmt::format("{} {}", unit_of(limit), format_count(value));
+                                 : fmt::format("{} {}", unit_of(limit), format_count(value));
 }
 
 /// Why the value found is the limit.

@@ -18,8 +18,8 @@
 #include "reports/store/store.hpp"
 #include "tests/support/faulty_vfs.hpp"
 #include "tests/support/sample_run.hpp"
-#include "tests/support/scratch_folder.hpp"
 #include "tests/support/samples.hpp"
+#include "tests/support/scratch_folder.hpp"
 
 namespace mfsdp {
 namespace {

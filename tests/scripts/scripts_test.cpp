@@ -158,7 +158,8 @@ TEST(CheckExtensions, AdditionsTouchAsFewFilesAsWasPromised) {
 TEST(CheckExtensions, KnowsItsPatches) {
   const auto ran = run_shell("cd " MFSDP_SOURCE_DIR " && scripts/check-extensions gpu 2>&1");
   EXPECT_EQ(ran.status, 2);
-  EXPECT_THAT(ran.out, HasSubstr("gpu: expected one of kernel family optimizer engine transport flag"));
+  EXPECT_THAT(ran.out,
+              HasSubstr("gpu: expected one of kernel family optimizer engine transport flag"));
 }
 
 }  // namespace

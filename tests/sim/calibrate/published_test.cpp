@@ -10,8 +10,8 @@
 
 #include "sim/hardware/gpu.hpp"
 #include "tests/sim/calibrate/samples.hpp"
-#include "tests/support/scratch_folder.hpp"
 #include "tests/support/samples.hpp"
+#include "tests/support/scratch_folder.hpp"
 
 namespace mfsdp {
 namespace {

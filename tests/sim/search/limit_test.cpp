@@ -132,7 +132,8 @@ RC_GTEST_PROP(LimitProperty, MoreMemorySettingsNeverGoLessFar, ()) {
     if (*rc::gen::arbitrary<bool>())
       apply(choices[*rc::gen::inRange<std::size_t>(0, choices.size())], asked);
   };
-  if (limit != FitLimit::seq_len) maybe(settings("--seq-len", std::array<std::int64_t, 2>{256, 1024}));
+  if (limit != FitLimit::seq_len)
+    maybe(settings("--seq-len", std::array<std::int64_t, 2>{256, 1024}));
   maybe(settings("--recompute",
                  std::vector<RecomputePolicy>{{.kind = Recompute::none},
                                               {.kind = Recompute::selective},
@@ -183,7 +184,8 @@ TEST(FitLimit, ARowIsWhatItsSettingsGive) {
 /// Tied embeddings need two full gradients: the setting that they cannot have is left out.
 TEST(FitLimit, SettingsThatAModelCannotHaveAreLeftOut) {
   SmallJobs small;
-  const auto rows = find_limit(job(small.model(true)), FitLimit::seq_len, small.requests(), kToTheEnd);
+  const auto rows =
+      find_limit(job(small.model(true)), FitLimit::seq_len, small.requests(), kToTheEnd);
   ASSERT_TRUE(rows);
   EXPECT_THAT(flags_of(*rows),
               ElementsAre("", "--recompute full", "--recompute full --prefetch 0"));

@@ -125,8 +125,7 @@ TEST(Search, OpenFieldsBecomeAxes) {
   std::vector<std::string> axes;
   for (const SearchAxis& axis : space->axes) axes.push_back(axis.text());
   EXPECT_THAT(axes, ElementsAre("--strategy optim_grads_params,optim_grads,optim,no_shard",
-                                "--recompute none,selective,full,full:1,full:2",
-                                "--outer-dp 1,2"));
+                                "--recompute none,selective,full,full:1,full:2", "--outer-dp 1,2"));
 }
 
 }  // namespace

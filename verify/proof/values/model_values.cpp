@@ -107,8 +107,9 @@ void ModelValues::read_step(const BoundStep& step) {
   check_window();
   for (std::uint32_t f = step.first_flow; f < step.last_flow; ++f) check(step, binding_.flows[f]);
   if (step.contributes && base_.microbatch != worked_on())
-    report_mismatch(fmt::format("adds a value of microbatch {} to a sum while it works on microbatch {}",
-                         base_.microbatch, worked_on()));
+    report_mismatch(
+        fmt::format("adds a value of microbatch {} to a sum while it works on microbatch {}",
+                    base_.microbatch, worked_on()));
   if (step.contributes && step.chunk) add_rows();
   if (step.contributes && !step.chunk) add_once(step);
 }
@@ -120,7 +121,7 @@ void ModelValues::add_once(const BoundStep& step) {
       added_.emplace(kernel.kind, step.role, base_.owner, base_.microbatch).second;
   if (!is_first && kernel.attribute("beta") != 0)
     report_mismatch(fmt::format("adds a value of microbatch {} to a sum that contains it already",
-                         base_.microbatch));
+                                base_.microbatch));
 }
 
 /// Chunks of one microbatch that are added to a sum have no row in common.
@@ -149,8 +150,8 @@ void ModelValues::end() {
     for (const auto& [begin, end] : summed.rows) all += end - begin;
     now_ = summed.last;
     if (all < tokens)
-      report_mismatch(fmt::format("leaves a sum of {} rows of microbatch {}, which has {} tokens", all,
-                           of.second, tokens));
+      report_mismatch(fmt::format("leaves a sum of {} rows of microbatch {}, which has {} tokens",
+                                  all, of.second, tokens));
   }
 }
 
@@ -195,8 +196,8 @@ void ModelValues::check(const BoundStep& step, const BoundFlow& flow) {
     if (cell.key == wanted && cell.place == place + cells_.begin[c]) continue;
     if (cell.key.value == Value::excused || cell.lifetime != memory_.lifetimes[use.buffer]) return;
     if (cell.key != wanted)
-      return report_mismatch(fmt::format("reads {1} as operand '{0}'; expected {2}", use.operand->role,
-                                  in_words(cell.key), in_words(wanted)));
+      return report_mismatch(fmt::format("reads {1} as operand '{0}'; expected {2}",
+                                         use.operand->role, in_words(cell.key), in_words(wanted)));
     return report_mismatch(fmt::format(
         "reads {1} as operand '{0}' from byte {2} on; expected it from byte {3} on{4}",
         use.operand->role, in_words(wanted), cell.place - cells_.begin[c] + cells_.begin[use.first],
@@ -214,7 +215,8 @@ void ModelValues::check_window() {
   const std::int64_t wanted = config.model.window_of(slides, config.seq_len);
   if (const std::int64_t window = kernel.attribute("window"); window != wanted)
     report_mismatch(fmt::format("has window {}; expected {}, because block {} {}", window, wanted,
-                         base_.owner, slides ? "has a sliding window" : "has no sliding window"));
+                                base_.owner,
+                                slides ? "has a sliding window" : "has no sliding window"));
 }
 
 /// Tables of rotations are ports, which the host has filled before the first step: where layers
@@ -232,7 +234,7 @@ void ModelValues::check_outside(const CellUse& use) {
   const Buffer& buffer = unrolled_.program->buffers[use.buffer];
   if (!buffer.holds || buffer.holds->port != wanted)
     report_mismatch(fmt::format("reads another buffer than {1} as operand '{0}'", use.operand->role,
-                         to_string(wanted)));
+                                to_string(wanted)));
 }
 
 /// Collectives move only one kind of model value, rows of experts: `base_` is then the received
@@ -290,10 +292,11 @@ void ModelValues::copy_tokens(const Kernel& kernel) {
     report_mismatch("copies tokens from a buffer that the host has not filled");
   else if (!comes_from(key, Port::tokens))
     report_mismatch(fmt::format("copies tokens from {}; expected the buffer {}", in_words(key),
-                         to_string(Port::tokens)));
+                                to_string(Port::tokens)));
   else if (key.microbatch != wanted)
-    report_mismatch(fmt::format("copies the tokens of microbatch {}; expected those of microbatch {}",
-                         key.microbatch, wanted));
+    report_mismatch(
+        fmt::format("copies the tokens of microbatch {}; expected those of microbatch {}",
+                    key.microbatch, wanted));
   microbatch_ = wanted;
   token_pass_ = pass;
 }
