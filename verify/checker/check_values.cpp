@@ -27,13 +27,14 @@ class Steps {
       const std::string port = port_of(b);
       if (port.empty()) continue;
       left.erase(port);
-      if (!bytes.contains(port)) refuse("buffer {}: port {} is none of the model's", b, port);
+      if (!bytes.contains(port))
+        refuse("buffer {}: is port {}, which the model does not have", b, port);
       const Operand& whole = state_.view.buffers[b];
       if (whole.end - whole.begin != bytes.at(port))
         refuse("buffer {}: port {} has {} bytes, not {}", b, port, bytes.at(port),
                whole.end - whole.begin);
     }
-    if (!left.empty()) refuse("plan: no buffer is the port {}", *left.begin());
+    if (!left.empty()) refuse("plan: there is no buffer for port {}", *left.begin());
   }
 
   void run(std::size_t p) {
@@ -68,11 +69,11 @@ class Steps {
                 "tokens")
           ++count;
       if (segment.at("microbatches") != count)
-        refuse("segment {}: takes tokens of {} microbatches", segment.at("name").dump(), count);
+        refuse("segment {}: reads tokens of {} microbatches", segment.at("name").dump(), count);
       sum = plus(sum, times(count, segment.at("repeat")));
     }
     if (sum != (state_.trains ? state_.model.microbatches : 1))
-      refuse("plan {}: takes tokens of {} microbatches", plan.at("name").dump(), sum);
+      refuse("plan {}: reads tokens of {} microbatches", plan.at("name").dump(), sum);
   }
   [[nodiscard]] std::string port_of(Index buffer) const {
     return state_.view.homes[buffer].kind == "port" ? state_.view.homes[buffer].name : "";
@@ -86,7 +87,7 @@ class Steps {
     if (state_.trains) state_.directions.begin_step();
   }
   void end_step() const {
-    if (!reported_) refuse("step: the host does not hear of its loss");
+    if (!reported_) refuse("step: the host does not receive its loss");
     if (state_.trains) state_.weights.end_step();
     if (state_.trains) state_.directions.end_step();
   }
@@ -99,7 +100,7 @@ class Steps {
                              "newton_schulz", "update",     "zero_padding"};
     for (const Operand& operand : op.operands)
       if (state_.is_direction(operand) && !known.contains(op.does))
-        refuse("{}: '{}' is a direction", op.place(), operand.role);
+        refuse("{}: operand '{}' is an update direction", op.place(), operand.role);
   }
 
   void follow(const Op& op) {
@@ -164,7 +165,7 @@ class Steps {
     } else if (op.does == "d2h" && port_of(to.buffer) == "report" && to.offset == 0) {
       report(op, from, to);
     } else {
-      refuse("{}: copies what the host does not have, or does not hear", op.place());
+      refuse("{}: copies from or to memory that the host does not fill or read", op.place());
     }
   }
   /// Gradients are followed where they go, and values. Anything else that is copied is none.
@@ -228,7 +229,7 @@ class Steps {
     for (const std::string axis : state_.view.communicator_of(op).at("axes"))
       if (state_.view.mesh.contains(axis)) axes.push_back(axis);
     if (axes != Axes{"ep"} || received.empty())
-      refuse("{}: sends {} to ranks that do not take it", op.place(), sent.name);
+      refuse("{}: sends {} to ranks that do not read it", op.place(), sent.name);
     state_.values.make(op, to, {received, sent.owner, sent.pass});
   }
   /// What is made of values by what is no step of the model is none.
@@ -240,7 +241,7 @@ class Steps {
     state_.values.make(op, to, {});
   }
 
-  /// Sums of several ranks are of the wire's dtype, and of the main gradient's where they begin
+  /// Sums over ranks have the reduction dtype, and of the main gradient's where they begin
   /// and end in it.
   [[nodiscard]] Json reduced_dtype(const Op& op) const {
     const Json& config = state_.view.json.at("config");
@@ -273,7 +274,7 @@ class Steps {
     } else if (does == "zero_padding") {
       for (const Operand& padding : op.operands) {
         if (padding.role != "padding" || padding.access != "write" || !padding.dense)
-          refuse("{}: '{}' is nothing that it clears", op.place(), padding.role);
+          refuse("{}: operand '{}' is not padding", op.place(), padding.role);
         if (state_.is_direction(padding))
           state_.directions.zero(op, padding);
         else if (state_.view.homes[padding.buffer].kind == "parameter")
@@ -311,7 +312,7 @@ class Steps {
     if (!state_.is_gradient(parts) || !state_.is_gradient(sum) || !parts.dense || !sum.dense ||
         parts.shape != std::vector<Int>{op.attribute("ranks"), count} ||
         sum.shape != std::vector<Int>{count})
-      refuse("{}: sums no parts of a gradient", op.place());
+      refuse("{}: does not sum each rank's contribution to a gradient", op.place());
     state_.ledger.follow(op, {});
   }
 

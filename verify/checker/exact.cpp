@@ -48,8 +48,9 @@ std::map<std::string, Json> Model::exact(const std::string& kernel, Int rows) co
     made["grid_exponent"] = exponent;
   // Experts that are dealt out have summed the rows of all ranks of ep already.
   static const Names of_experts{"expert_bias_gradient", "grouped_weight_gradient"};
-  const bool dealt = dealt_ != 0 && of_experts.contains(kernel);
-  if (of_rank.contains(kernel)) made["sum_limit"] = limit(dealt ? world_ / dealt_ : world_);
+  const bool is_expert_parallel = expert_ranks_ != 0 && of_experts.contains(kernel);
+  if (of_rank.contains(kernel))
+    made["sum_limit"] = limit(is_expert_parallel ? world_ / expert_ranks_ : world_);
   if (of_ranks) made["sum_limit"] = limit(outer_);
   if (of_rank.contains(kernel) || kernel == "gemm 0" || kernel == "gemm 1")
     made["piece_rows"] = rows_alone.contains(kernel) ? 1 : std::min(seq_, rows);

@@ -18,7 +18,7 @@ void Model::read_latent(const Json& model) {
   const bool plain =
       !bias_ && !qk_norm_ && !centred_ && !output_norms_ && window_ == 0 && !two_tables_;
   if (latent_ ? !sizes || !plain : query_latent_ != 0 || kv_latent_ != 0 || value_dim_ != head_dim_)
-    refuse("config: no latent attention that this checker knows");
+    refuse("config: this checker does not know this latent attention");
 }
 
 void Model::add_parameters_of_latent(Parameters& of, const std::string& attention) const {

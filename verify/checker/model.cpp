@@ -76,11 +76,11 @@ Model::Model(const PlanView& view)
   const bool other_norms = layer_norms_ && (output_norms_ || centred_);
   if (!known || odd || other_norms || (!gates_ && silu) || (!input_norms_ && !output_norms_) ||
       tokens < 1 || layers_ < 1 || heads_ < 1 || kv_heads_ < 1)
-    refuse("config: no model that this checker knows");
+    refuse("config: this checker does not know the model");
   read_latent(model);
   read_experts(model);
-  if (dealt_ != (view.dealt.contains("ep") ? view.dealt.at("ep") : 0))
-    refuse("config: deals out experts to other ranks than the mesh has for them");
+  if (expert_ranks_ != (view.expert_grid.contains("ep") ? view.expert_grid.at("ep") : 0))
+    refuse("config: expert_parallel is not the number of ranks on axis ep");
   read_adapters();
   check_units(view);
   check_parameters(view);

@@ -132,9 +132,11 @@ class Model {
                            const std::array<const char*, 4>& values);
   void add_experts();
   void add_routing();
-  // Experts that are dealt out (dealt_experts.cpp).
+  // Experts that are dealt out (expert_parallel.cpp).
   [[nodiscard]] Int room() const;
-  [[nodiscard]] Int experts_here() const { return dealt_ == 0 ? experts_ : experts_ / dealt_; }
+  [[nodiscard]] Int experts_here() const {
+    return expert_ranks_ == 0 ? experts_ : experts_ / expert_ranks_;
+  }
   [[nodiscard]] std::map<std::string, Json> with_balance(std::map<std::string, Json> sizes) const;
   void add_orders_of_ranks();
   void add_arrivals();
@@ -176,7 +178,7 @@ class Model {
   bool two_tables_ = false;     ///< layers that slide turn by one of their own
   bool mixtral_names_ = false;
   Int experts_ = 0;            ///< of a block that has any; 0: none has
-  Int dealt_ = 0;              ///< ranks that they are dealt out to; 0: each has all
+  Int expert_ranks_ = 0;       ///< ranks that they are dealt out to; 0: each has all
   Json capacity_{};            ///< of these ranks, over their equal share; none: for all rows
   Int chosen_ = 0;             ///< experts of a token
   Int expert_inner_ = 0;       ///< width of one

@@ -172,11 +172,12 @@ void ModelSteps::use(const Op& op, const Flow& flow, const Operand& operand, Wor
   if (makes) work.parameter = flow.parameter;
   // A gradient that is summed in more bits first is moved to its place later.
   if (makes && state_.view.homes[operand.buffer].kind.empty()) {
-    if (operand.dtype != state_.model.statistic) refuse("{}: sums in too few bits", op.place());
+    if (operand.dtype != state_.model.statistic)
+      refuse("{}: sums in a narrower dtype than configured", op.place());
     return;
   }
   if (spot.group == kNone || spot.kind != 0)
-    refuse("{}: '{}' is no parameter", op.place(), flow.role);
+    refuse("{}: operand '{}' is not a parameter", op.place(), flow.role);
   const Group& group = state_.view.groups[spot.group];
   const auto found = group.parameters.find(spot.begin);
   if (found == group.parameters.end() || found->second.end != spot.end ||
@@ -185,7 +186,7 @@ void ModelSteps::use(const Op& op, const Flow& flow, const Operand& operand, Wor
     refuse("{}: '{}' is not {} of its unit", op.place(), flow.role, flow.parameter);
   if (!makes) state_.weights.read(op, operand, spot);
   if (makes && !state_.is_gradient(operand))
-    refuse("{}: '{}' is no gradient", op.place(), flow.role);
+    refuse("{}: operand '{}' is not a gradient", op.place(), flow.role);
   // Rows of one microbatch are not added up in fewer bits than their sum is worth.
   if (makes && work.row > 0 && size_of(operand.dtype) < size_of(state_.model.statistic))
     refuse("{}: sums rows of a microbatch in {}", op.place(), operand.dtype);

@@ -93,7 +93,7 @@ using Axes = std::vector<std::string>;
 /// Kernels that move gradients or clear them, and make none.
 inline const Names kMovers{"accumulate", "cast", "sum_ranks", "zero_padding"};
 
-/// Axes of the two grids where experts are dealt out, outermost first.
+/// Axes of the dense mesh and of the expert mesh, outermost first.
 inline const Axes kDenseOrder{"dp_outer", "dp_shard"};
 inline const Axes kDealtOrder{"expt_dp_outer", "expt_dp", "ep"};
 
@@ -106,9 +106,9 @@ struct Parameter {
 struct Group {
   Int unit, elements;  ///< the unit's position in the model
   bool trains;
-  bool dealt = false;                     ///< of experts of which a rank has some
-  Axes cut;                               ///< what kind 1, 2, ... is cut on
-  PerAxis reduce{};                       ///< 1 for each axis to sum over once
+  bool of_experts = false;  ///< parameters of experts that are divided over the ranks of ep
+  Axes cut;                 ///< what kind 1, 2, ... is cut on
+  PerAxis reduce{};         ///< 1 for each axis to sum over once
   std::map<Int, Parameter> parameters{};  ///< by first element
   std::string optimizer{};                ///< of one that trains
 };
@@ -118,8 +118,8 @@ struct Home {
   std::vector<std::pair<Index, Int>> groups{};  ///< with the byte where each begins
   Int cuts = 0;                                 ///< how many of the groups' cuts it is a slice by
   Int block = 1;                                ///< elements that have one value in it
-  std::string dealt{};  ///< the axis along which each rank has all of another of the groups
-  std::string parts{};  ///< or of whose ranks each has its part of a gradient's slice here
+  std::string distributed_over{};               ///< axis along which each rank has one whole group
+  std::string unsummed_over{};  ///< or axis whose ranks' contributions to a gradient are here
 };
 /// Elements of a group on ranks of a kind and above: kind 0 may own them or not, 1 owns their slice
 /// along the first axis of the group's cut, 2 also its part of that along the second, and so on.
@@ -139,10 +139,10 @@ std::map<std::string, Kept> kept_states(const Json& config, const std::string& o
 
 struct PlanView {
   const Json& json;
-  PerAxis mesh{};   ///< ranks of each axis that has several
-  Axes order{};     ///< of the axes of both grids, outermost first
-  PerAxis dense{};  ///< those of the grid of all but experts that are dealt out
-  PerAxis dealt{};  ///< and those of these experts' grid of the same ranks; often none
+  PerAxis mesh{};         ///< ranks of each axis that has several
+  Axes order{};           ///< of the axes of both grids, outermost first
+  PerAxis dense{};        ///< ranks of each axis
+  PerAxis expert_grid{};  ///< the same for the expert mesh of the same ranks; often empty
   std::map<std::string, std::map<Int, Index>> ids{};  ///< positions by list and id
   std::vector<Operand> buffers{};                     ///< all bytes of each
   std::deque<Op> ops{};

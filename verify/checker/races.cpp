@@ -47,8 +47,9 @@ class Races {
             refuse("buffer {}: shares bytes with a persistent one", whole.buffer);
     for (const Instance& instance : plan_) issue(instance);
     for (const auto& [op, bound] : bound_)
-      if (bound != stated_in(*op)) refuse("{}: names a record that it never gets", op->place());
-    if (next_clock_ != clocks_.size()) refuse("clocks: number {} is of no instance", next_clock_);
+      if (bound != stated_in(*op)) refuse("{}: states a record that it never gets", op->place());
+    if (next_clock_ != clocks_.size())
+      refuse("clocks: entry {} belongs to no instance", next_clock_);
     figures_.instances += number_;
   }
 
@@ -81,7 +82,8 @@ class Races {
     if (open_groups_ > 0 &&
         (group_stream_ != op.stream || (op.kind != "collective" && !groups) ||
          group_communicator_ != view_.at("communicators", *op.body, "communicator")))
-      refuse("{}: is no collective of the group that it is in", op.place());
+      refuse("{}: differs in stream or communicator from the group of collectives that it is in",
+             op.place());
     if (op.kind == "host_wait" || op.kind == "wait") {
       bind(instance);
       begin(op.kind == "wait" ? op.stream : host_, op, record(op));
@@ -97,7 +99,7 @@ class Races {
       group_stream_ = op.stream;
       group_communicator_ = view_.at("communicators", *op.body, "communicator");
       open_groups_ += op.kind == "group_begin" ? 1 : -1;
-      if (open_groups_ < 0) refuse("{}: ends no group", op.place());
+      if (open_groups_ < 0) refuse("{}: is a group_end without group_begin", op.place());
     } else if (op.kind == "acquire" || op.kind == "release") {
       const Index buffer = op.operands.at(0).buffer;
       const bool frees = op.kind == "release";
@@ -134,19 +136,19 @@ class Races {
       const Int later = runs.end() - std::ranges::upper_bound(runs, by.pass);
       const Binding so{by.op->id, later + behind(by.segment, wait)};
       if (!stated.contains(so))
-        refuse("{}: gets record {}, {} runs back, and does not say so", wait.op->place(), so.first,
-               so.second);
+        refuse("{}: gets record {} at distance {}, which its bindings do not state",
+               wait.op->place(), so.first, so.second);
       bound.insert(so);
     } else if (std::ranges::none_of(stated, [&](const Binding& of) {
                  const Int segment = segment_of(of.first);
                  return of.second >= std::ssize(runs_[segment]) + behind(segment, wait);
                })) {
-      refuse("{}: nothing was recorded for it", wait.op->place());
+      refuse("{}: waits for an event that nothing has recorded", wait.op->place());
     }
   }
   [[nodiscard]] Int segment_of(Int record) const {
     const auto found = std::ranges::find(plan_, record, [](const Instance& i) { return i.op->id; });
-    if (found == plan_.end()) refuse("bindings: no op {}", record);
+    if (found == plan_.end()) refuse("bindings: there is no op {}", record);
     return found->segment;
   }
 
@@ -160,7 +162,8 @@ class Races {
       return other.op->kind == "record" && other.op->stream == copy.op->stream;
     });
     if (tells == end || tells->pass != copy.pass)
-      refuse("{}: no record behind it tells when it has ended", copy.op->place());
+      refuse("{}: no event is recorded after it, so that the host cannot know its end",
+             copy.op->place());
     Operand memory = copy.op->operands.at(copy.op->does == "h2d" ? 0 : 1);
     memory.writes = copy.op->does == "h2d";
     touch(begin(host_, *copy.op, record(*tells->op)), *copy.op, {memory});

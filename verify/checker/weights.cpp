@@ -36,7 +36,7 @@ std::map<Int, Weights::Held>& Weights::held_in(const Op& op, const Operand& oper
                                                const Spot& spot) {
   const auto held = held_.find({operand.buffer, spot.group});
   if (held == held_.end() || spot.begin >= spot.end)
-    refuse("{}: '{}' is no slice of weights", op.place(), operand.role);
+    refuse("{}: operand '{}' is not a shard of weights", op.place(), operand.role);
   return held->second;
 }
 
@@ -58,7 +58,7 @@ void Weights::gather(const Op& op) {
   Names cut;
   for (Int kind = to.kind; slices && kind < from.kind; ++kind)
     cut.insert(view_.groups[from.group].cut[static_cast<std::size_t>(kind)]);
-  if (!slices || axes != cut) refuse("{}: gathers no slices of a group", op.place());
+  if (!slices || axes != cut) refuse("{}: does not gather shards of a group", op.place());
   read(op, part, from);
   for (Held* held : cut_out(held_in(op, whole, to), to.begin, to.end))
     *held = {updates_[to.group], to.kind};
@@ -69,7 +69,7 @@ void Weights::update(const Op& op) {
   if (made_of == op.operands.end())
     made_of = std::ranges::find(op.operands, "direction", &Operand::role);
   const Spot spot = made_of == op.operands.end() ? Spot{} : locate(view_, *made_of);
-  if (spot.group == kNone) refuse("{}: updates no slice of a group", op.place());
+  if (spot.group == kNone) refuse("{}: does not update a shard of a group", op.place());
   Names left{made_of->role, "weight"};
   const std::string& optimizer = view_.groups[spot.group].optimizer;
   if (made_of->role == "grad")
@@ -91,7 +91,7 @@ void Weights::update(const Op& op) {
         (kept && home.cuts != spot.kind) || (kind == "optimizer_state" && home.name != role) ||
         spot.group == kNone || spot.begin != 0 || spot.end != view_.groups[spot.group].elements ||
         operand.access != access_of(role, model_.main_weights))
-      refuse("{}: its operands are not one slice, or not what its optimizer has", op.place());
+      refuse("{}: its operands are not one shard, or not those of its optimizer", op.place());
     if (role != "weight") continue;
     if (!model_.main_weights) read(op, operand, spot);
     for (Held* held : cut_out(held_in(op, operand, spot), spot.begin, spot.end))

@@ -73,14 +73,15 @@ TEST(CheckCertificate, LooksAtWindows) {
     return std::ranges::find(p.pools, name, &Pool::name)->registered;
   };
   EXPECT_THAT(edited([&](Program& p) { transport(p, "all_gather") = Transport::nccl; }),
-              HasSubstr("peers touch it after collectives have ended"));
+              HasSubstr("peers may access it after a collective has ended"));
   EXPECT_THAT(
       edited([&](Program& p) { transport(p, "reduce_scatter") = Transport::copy_engine; }),
-      HasSubstr("(head.reduce_scatter): would not go from window to window by copy_engine"));
-  EXPECT_THAT(edited([&](Program& p) { registered(p, "reduced_gradients").reset(); }),
-              HasSubstr("(head.reduce_scatter): would not go from window to window by symmetric"));
+      HasSubstr("(head.reduce_scatter): cannot use symmetric memory with transport copy_engine"));
+  EXPECT_THAT(
+      edited([&](Program& p) { registered(p, "reduced_gradients").reset(); }),
+      HasSubstr("(head.reduce_scatter): cannot use symmetric memory with transport symmetric"));
   EXPECT_THAT(edited([&](Program& p) { registered(p, "unsharded_weights").reset(); }),
-              HasSubstr("(embedding.all_gather): would not go from window to window"));
+              HasSubstr("(embedding.all_gather): cannot use symmetric memory"));
 }
 
 // Gradients that are dealt out are sums only behind the kernel that adds up all parts.
@@ -99,26 +100,27 @@ TEST(CheckCertificate, LooksAtSumsOfRanks) {
   };
   EXPECT_EQ(refusal([](auto&) {}), "");
   EXPECT_THAT(refusal([](auto& p) { p.set("middle", "layers.0.sum_ranks", "beta", 0); }),
-              HasSubstr("is not as it should be"));
+              HasSubstr("does not have each contribution once"));
   EXPECT_THAT(refusal([](auto& p) { p.set("first", "layers.0.sum_ranks", "beta", 1); }),
-              HasSubstr("is not as it should be"));
+              HasSubstr("does not have each contribution once"));
   EXPECT_THAT(refusal([](auto& p) { p.drop("last", "layers.0.sum_ranks"); }),
-              HasSubstr("is not as it should be"));
+              HasSubstr("does not have each contribution once"));
   EXPECT_THAT(refusal([](auto& p) { p.set("last", "layers.0.sum_ranks", "ranks", 1); }),
-              HasSubstr("sums no parts of a gradient"));
+              HasSubstr("does not sum each rank's contribution to a gradient"));
   EXPECT_THAT(refusal([](auto& p) {
                 p.operand("last", "layers.0.sum_ranks", "input").buffer =
                     p.buffer("layers.0.grad").id;
               }),
               HasSubstr("layers.0"));
-  EXPECT_THAT(refusal([&](auto& p) { parts(p).dealt.reset(); }), HasSubstr("holds no slice"));
+  EXPECT_THAT(refusal([&](auto& p) { parts(p).dealt.reset(); }),
+              HasSubstr("does not hold the shard that it states"));
   EXPECT_THAT(refusal([&](auto& p) { parts(p).placement.clear(); }),
-              HasSubstr("holds no parts of ranks"));
+              HasSubstr("does not hold each rank's contribution as it states"));
   EXPECT_THAT(refusal([](auto& p) {
                 std::ranges::find(p.program.communicators, "reduce_scatter", &Communicator::purpose)
                     ->transport = Transport::symmetric;
               }),
-              HasSubstr("(head.all_to_all): would not go from window to window by symmetric"));
+              HasSubstr("(head.all_to_all): cannot use symmetric memory with transport symmetric"));
 }
 
 // No buffer shows how gradients and states of frozen groups would be cut.
@@ -129,7 +131,8 @@ TEST(CheckCertificate, LooksAtFrozenGroups) {
   EXPECT_EQ(refusal_of(right), "");
   Program program = right;
   std::ranges::find(program.groups, false, &Group::requires_grad)->state.clear();
-  EXPECT_THAT(refusal_of(program), HasSubstr("its state is cut otherwise than by the strategy"));
+  EXPECT_THAT(refusal_of(program),
+              HasSubstr("its state is sharded in another way than the strategy's"));
 }
 
 TEST(CheckCertificate, LooksAtWhereWorkspacesBegin) {
@@ -180,10 +183,10 @@ TEST(CheckCertificate, BelongsToItsPlan) {
   const std::string certificate = *certificate_of(program);
   test::drop_op(program, OpId(3));
   const std::string plan = to_canonical_json(program);
-  EXPECT_THAT(refusal_of(plan, certificate), HasSubstr("refused: plan: \""));
+  EXPECT_THAT(refusal_of(plan, certificate), HasSubstr("refused: plan: the certificate states \""));
   Json sealed = Json::parse(certificate);
   sealed["claims"]["plan"] = plan_hash(program);
-  EXPECT_THAT(refusal_of(plan, sealed.dump()), HasSubstr("refused: checksum: \""));
+  EXPECT_THAT(refusal_of(plan, sealed.dump()), HasSubstr("refused: checksum: the certificate states \""));
   // Without the wait, its clock is that of the acquire behind it, which nothing brings.
   EXPECT_EQ(refusal_of(plan, test::sealed(sealed)),
             "refused: op 4 (activation): follows 0 of chain 1, not 3");
@@ -308,11 +311,11 @@ TEST(CheckCertificate, GradientsHoldWhatTheyShould) {
   EXPECT_EQ(refusal([](auto&) {}), "");
   // Overwritten by the second microbatch; never begun anew; a part left out.
   EXPECT_THAT(refusal([](auto& p) { p.set("middle", "layers.0.accumulate", "beta", 0); }),
-              HasSubstr("is not as it should be"));
+              HasSubstr("does not have each contribution once"));
   EXPECT_THAT(refusal([](auto& p) { p.set("first", "layers.0.accumulate", "beta", 1); }),
-              HasSubstr("is not as it should be"));
+              HasSubstr("does not have each contribution once"));
   EXPECT_THAT(refusal([](auto& p) { p.drop("last", "layers.1.qkv.wgrad"); }),
-              HasSubstr("is not as it should be"));
+              HasSubstr("does not have each contribution once"));
   EXPECT_THAT(refusal([](auto& p) { p.drop("optimizer", "layers.0.adamw"); }),
               HasSubstr("is updated 0 times in a step"));
 }
@@ -321,7 +324,7 @@ TEST(CheckCertificate, GradientsHoldWhatTheyShould) {
 TEST(CheckCertificate, SlicesAreNotSummedOverTheirOwnAxis) {
   test::EditedPlan plan(test::small_config(2));
   plan.sum_slices("only", "layers.0.reduce_scatter");
-  EXPECT_THAT(refusal_of(plan.program), HasSubstr("to where other elements lie"));
+  EXPECT_THAT(refusal_of(plan.program), HasSubstr("moves a gradient to other elements"));
 }
 
 }  // namespace
