@@ -29,7 +29,7 @@ struct MeasuredStep {
 inline constexpr std::int64_t kTimedSteps = 3;
 
 /// `launches` of one rank in its last kTimedSteps steps of `plan`; those of other plans are
-/// ignored. The recorded step is the last but one, as in sim/simulator/simulation.hpp. It lasts
+/// ignored. The recorded step is the last but one(as in sim/simulator/simulation.hpp). It lasts
 /// from the end of the last op of the step before to the end of its own last op. Ops of other steps
 /// may run in that time. In a run of two steps it is the second, in a run of one step it is the
 /// whole run. The timeline has the step's ops; those that ran before the step's beginning start

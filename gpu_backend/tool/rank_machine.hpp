@@ -22,8 +22,8 @@ namespace mfsdp {
 struct RanRun {
   MeasuredMemory memory;  ///< of rank 0; all ranks have the same plan
   MeasuredStep step;      ///< of the rank that the others wait for
-  /// Launches of the last kTimedSteps steps, on a clock that begins with the first of them, for
-  /// rank 0 and as many following ranks as fit into a store.
+  /// Launches of the last kTimedSteps steps. Their clock begins with the first of them. They are
+  /// those of rank 0 and of as many following ranks as fit into a store.
   std::vector<OpLaunch> launches;
   /// The largest memory of a rank outside the pools; none if ranks share a process.
   std::optional<Bytes> runtime;
