@@ -1,4 +1,4 @@
-// PyTorch FSDP2 (fully_shard of every block and of the whole model) as its host writes a step down.
+// A step of PyTorch FSDP2 (fully_shard of every block and of the model), as its host issues it.
 #pragma once
 
 #include "sim/engines/engine.hpp"

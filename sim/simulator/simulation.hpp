@@ -15,9 +15,9 @@
 //   ranks    run the same plan and synchronise in collectives: a collective begins when its last
 //            rank arrives, has the rate of its slowest rank's link, and ends on all ranks at once
 //
-// An early rank waits inside its launch, as NCCL's kernels do, which spin on their SMs. On that rank
-// the collective lasts from its launch on. It counts as communication and slows concurrent kernels
-// down by its SMs, but moves no bytes, so it costs nothing on the link and in memory.
+// An early rank waits inside its launch, as NCCL's kernels do, which spin on their SMs. On that
+// rank the collective lasts from its launch on. It counts as communication and slows concurrent
+// kernels down by its SMs, but moves no bytes, so it costs nothing on the link and in memory.
 //
 // Steps follow each other without a barrier, so a step has no natural start. Let C(k) be the time
 // when the last op of step k ends on a rank. The reported step is the second one, in the window
