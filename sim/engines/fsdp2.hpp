@@ -7,7 +7,7 @@
 
 namespace mfsdp {
 
-/// The step of a configuration that engine_config() gave.
+/// The step of a configuration from engine_config().
 [[nodiscard]] EnginePlan fsdp2_plan(EngineKind engine, const PlanConfig& config, const Meta& meta,
                                     std::int64_t l2_bytes = kL2OfH200);
 

@@ -2,7 +2,8 @@
 // Transformer Engine's grouped linear modules: one GEMM for each expert of the rank.
 //
 //   forward    norm, router, rows sorted by expert, exchange, rows of all ranks sorted by expert,
-//              GEMMs, rows sorted by rank, exchange, sums of each token's rows; then a shared expert
+//              GEMMs, rows sorted by rank, exchange, sums of each token's rows; then a shared
+//              expert
 //   counts     reach the host before the exchange of rows, or before GEMMs if there is none. The
 //              host waits for them and all earlier work; the GPU then waits for the host's next op
 //   weights    of rows are applied to the activation, so that a token's result is a plain sum

@@ -1,6 +1,6 @@
 // Latent attention in Megatron-Core: a separate norm before the two GEMMs that compute the latent
 // vectors; norms of these, fused into the GEMMs that compute heads; rotations by two fused kernels
-// (queries in place, keys and values interleaved); cuDNN's attention with keys wider than values.
+// (queries in place, keys and values side by side); cuDNN's attention with keys wider than values.
 #pragma once
 
 #include <optional>
