@@ -43,7 +43,7 @@ std::string model_text(const PredictionKind& kind) {
 
 std::string family_class(const ModelShape& model) {
   std::vector<std::string> extras;
-  // These have experts in every model, and more that is their own.
+  // These families have experts in every model, and other features of their own.
   const bool brings_experts = model.family == Family::olmoe || model.family == Family::gpt_oss ||
                               model.family == Family::deepseek;
   if (model.experts != 0 && !brings_experts) extras.emplace_back("experts");

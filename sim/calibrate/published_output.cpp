@@ -43,7 +43,7 @@ struct Count {
   std::int64_t rows = 0;
 };
 
-/// All of them, then those of each origin.
+/// Counts of all rows, then of each origin.
 std::vector<Count> counts_of(const Published& published) {
   std::vector<Count> counts{{.origin = ""}};
   for (const PublishedRun& run : published.runs) {

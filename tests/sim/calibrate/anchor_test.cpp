@@ -173,8 +173,8 @@ TEST(Anchor, RefusesARunThatContradictsItself) {
   run = measured(1, 1);
   run.config.micro_batch *= 2;
   EXPECT_EQ(anchor_error(to_json(run)),
-            "r.json: time/tokens_per_second_per_gpu makes 8192 tokens a step and GPU; expected "
-            "16384, as its config has");
+            "r.json: time/tokens_per_second_per_gpu gives 8192 tokens a step and GPU; expected "
+            "16384 from its config");
 }
 
 TEST(Scaled, MultipliesKernelsAndCollectives) {

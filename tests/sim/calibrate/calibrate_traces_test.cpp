@@ -175,9 +175,9 @@ TEST_F(CalibrateTraces, ScalesEndAtThePeakAndTheLink) {
                             std::min(row.all_gather_ns, row.reduce_scatter_ns));
   EXPECT_NEAR(gpu.link_efficiency * bus, 450, 0.01);
   EXPECT_THAT(calibration->notes,
-              testing::Contains(HasSubstr("with which the peak of h100 would be passed")));
+              testing::Contains(HasSubstr("which exceeds the peak of h100")));
   EXPECT_THAT(calibration->notes,
-              testing::Contains(HasSubstr("with which the link of h100 would be passed")));
+              testing::Contains(HasSubstr("which exceeds the link of h100")));
 }
 
 /// Of a size the shortest: the others waited for ranks that were late.
@@ -206,9 +206,9 @@ TEST_F(CalibrateTraces, NameWhatTheyCannotAttribute) {
     block += 2 * static_cast<double>(costs.kernel(product(kind, 2048, 6144, 4096)).value);
   EXPECT_THAT(calibration->notes,
               testing::Contains(HasSubstr(
-                  fmt::format("{:.1f} % of kernel time is of no product", 100 * 10000 / block))));
+                  fmt::format("{:.1f} % of kernel time is neither GEMM", 100 * 10000 / block))));
   EXPECT_THAT(calibration->notes, testing::Contains(HasSubstr("% elementwise")));
-  EXPECT_THAT(calibration->notes, testing::Contains(HasSubstr("the profiler's own work is in it")));
+  EXPECT_THAT(calibration->notes, testing::Contains(HasSubstr("includes the profiler's own work")));
 }
 
 /// A block that is computed again launches forward's products in backward's thread.

@@ -60,8 +60,8 @@ TEST(Published, JudgesWhatAppliesAndCountsWhatDoesNot) {
   EXPECT_FALSE(runs[1].memory_gib);  // states of other types
   EXPECT_EQ(runs[2].excluded, "tensor parallelism");
   EXPECT_EQ(runs[3].excluded, "pipeline parallelism");
-  EXPECT_EQ(runs[4].excluded, "recomputation of parts of a block, or not said");
-  EXPECT_EQ(runs[5].excluded, "length, batch or tokens per second not said");
+  EXPECT_EQ(runs[4].excluded, "recomputation of parts of a block, or not stated");
+  EXPECT_EQ(runs[5].excluded, "length, batch or tokens per second not stated");
   ASSERT_EQ(published->excluded.size(), 4U);
   for (const Exclusion& rule : published->excluded) EXPECT_EQ(rule.rows, 1) << rule.rule;
   // Tokens by two engines and one GPU, memory by one engine and one GPU.
@@ -86,7 +86,7 @@ TEST(Published, JudgesExpertsOfMegatronCore) {
   EXPECT_LT(runs[1].tokens_per_s_per_gpu->predicted, runs[0].tokens_per_s_per_gpu->predicted);
   EXPECT_TRUE(runs[0].experts);
   EXPECT_TRUE(runs[0].calibrated);
-  EXPECT_EQ(runs[2].excluded, "recomputation of parts of a block, or not said");
+  EXPECT_EQ(runs[2].excluded, "recomputation of parts of a block, or not stated");
   EXPECT_EQ(runs[3].excluded,
             "experts of an engine other than Megatron-Core's distributed optimizer");
   const test::ScratchFolder other;
@@ -108,7 +108,7 @@ TEST(Published, NamesRowsThatAreWrong) {
                    kHeader + kStart + "1,1,1,1,fsdp2,4096,3,32,bf16,none,40000,,,\n");
   const auto batch = published_runs(folder.path());
   ASSERT_FALSE(batch);
-  EXPECT_NE(batch.error().message().find("32 is no multiple of 3 x 8"), std::string::npos);
+  EXPECT_NE(batch.error().message().find("32 is not a multiple of 3 x 8"), std::string::npos);
 }
 
 TEST(Published, OfTheCatalogueEachRowIsJudgedOrExcludedOnce) {

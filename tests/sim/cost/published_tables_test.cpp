@@ -22,7 +22,7 @@ TEST(PublishedTables, PriceWhatTheyHave) {
   EXPECT_EQ(published.table_sms, 148);
   EXPECT_EQ(published.calibration, "datasheet");
   EXPECT_NE(
-      published.published_prices.find("products, attention, products of experts and all-to-alls"),
+      published.published_prices.find("GEMMs, attention, GEMMs of experts and all-to-alls"),
       std::string::npos);
   EXPECT_EQ(own.published_prices, "");
   const CostModel costs = costs_of(published).value();
