@@ -6,16 +6,16 @@
 //   CallReader   (core/runtime/calls)          fills the struct from an op, checks types and shapes
 // So `state` must be right for a struct of zeros, too: it divides by no size, follows no pointer.
 //
-//   op.attribute("rows", rows)               a required attribute; `attribute_if_any`: an optional
-//   one op.unread("bytes")                       a required attribute that the kernel does not use
+//   op.attribute("rows", rows)               a required attribute; `attribute_if_any`: optional
+//   op.unread("bytes")                       a required attribute that the kernel does not use
 //   op.reads("input", input, {"rows", ...})  reads, writes, updates, scratch, adds (with attribute
 //                                            "beta"), yields: as OperandUse
 //   op.dim("partial_rows", partial_rows)     the value of a name in the shapes above
-//   op.let("room", room)                     the value of a name in the shapes below
+//   `op.let("room", room)`                   the value of a name in the shapes below
 //   op.pieces(...), op.piece_rows, op.grid   requirements of --exact-sums
 //   op.workspace(span, least bytes), op.flops(function, share of a model's FLOPs)
-//   op.expect(holds, role, text...)          what else has to be true
 //   op.expect(holds, role, text...)          a further condition
+#pragma once
 
 #include "core/plan/kernels/attention.hpp"
 #include "core/plan/kernels/experts.hpp"
