@@ -22,7 +22,7 @@ std::vector<FlagGroup> import_flags(ImportOptions& o) {
   const auto text = [](const char* name, const char* help, std::optional<std::string>& target) {
     return bound_flag(name, "TEXT", help, target, parse_text);
   };
-  return {{.title = "What the file does not say",
+  return {{.title = "Facts that the file may lack",
            .flags = {choice_flag("--format", "F",
                                  "result, store, tensorboard, torchtitan, megatron, "
                                  "memory-snapshot, kineto, steps, trainer-state (auto)",

@@ -243,7 +243,7 @@ TEST(CheckBudget, LossesAndNormsAreComparedAsTheyArePrinted) {
   EXPECT_EQ(verdict("[evaluation_loss]\n150 = { expected = 9 }\n"), Verdict::improved);
   const BudgetReport missing = check(budget_of("[loss]\n999 = 9.0\n"), run);
   EXPECT_EQ(missing.rows.at(0).verdict, Verdict::not_comparable);
-  EXPECT_EQ(missing.rows.at(0).why, "the run does not say");
+  EXPECT_EQ(missing.rows.at(0).why, "the run does not have this figure");
   EXPECT_FALSE(passes_under(missing, {}));
 }
 
