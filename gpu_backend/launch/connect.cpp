@@ -26,7 +26,7 @@ tl::unexpected<Error> refuse(std::string what) {
   return fail("rendezvous", std::move(what), Fault::environment);
 }
 
-// ---- faults of the connected ranks ---------------------------------------------------------
+// ---- faults of the connected ranks -------------------------------------------------------------
 
 /// "2 build ids: A on rank 0; B on ranks 1, 3". Empty if all ranks have the same value.
 std::string differing(std::string_view what, const std::vector<Hello>& hellos,

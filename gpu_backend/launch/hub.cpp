@@ -187,7 +187,7 @@ std::optional<RankFailure> Rendezvous::Hub::failure() const {
   return failure_;
 }
 
-// ---- grants -------------------------------------------------------------------------------------
+// ---- grants ------------------------------------------------------------------------------------
 
 void Rendezvous::Hub::request_stop() {
   const std::scoped_lock lock(mutex_);

@@ -32,13 +32,13 @@ class ProcessHostGather final : public HostGather {
                                           const TrainPosition& start,
                                           const HostGather::Alive& alive);
 
-/// Rank 0 allows turns ahead of its own: asked about turn t, it allows all up to t + kTurnsAhead
-/// and sends this to the others without waiting for them. A rank that asks about an allowed turn
-/// gets its answer at once. So no step waits for the network unless a rank is further ahead of rank
-/// 0 than that, and then its device has queued work anyway. After a request to stop from any rank,
-/// rank 0 allows no more turns. Every rank runs the allowed turns and refuses the next, which is
-/// the same one on all of them. A run ends at most kTurnsAhead turns later than with
-/// SharedStopPoint.
+/// Rank 0 grants runs of plans ahead of its own: asked about number t, it grants all up to t +
+/// kTurnsAhead and sends this to the others without waiting for them. A rank that asks about a
+/// granted number gets its answer at once. So no step waits for the network unless a rank is
+/// further ahead of rank 0 than that, and then its device has queued work anyway. After a request
+/// to stop from any rank, rank 0 grants no more. Every rank runs what was granted and refuses the
+/// next number, which is the same one on all of them. A run ends at most kTurnsAhead plans later
+/// than with SharedStopPoint.
 class ProcessStopPoint final : public StopPoint {
  public:
   /// A host is at most two steps ahead of its device.

@@ -121,7 +121,7 @@ Result<void> Trainer::begin_loss_scale() {
                           interpreter_->buffer_bytes(port).data());
 }
 
-// ---- the host's inputs to the plan ---------------------------------------------------------------
+// ---- the host's inputs to the plan -------------------------------------------------------------
 
 Result<void> Trainer::host_work(const BoundOp& op, std::optional<Nanos> ended) {
   const auto& copy = std::get<Copy>(op.op->body);
@@ -153,7 +153,7 @@ Result<void> Trainer::fill_tokens(const OperandView& tokens) {
   return fill_batch(*inputs_.data, batch, inputs_.settings.seed, config, ids);
 }
 
-// ---- reports of the plan ---------------------------------------------------------------------------
+// ---- reports of the plan -----------------------------------------------------------------------
 
 Result<void> Trainer::settle() {
   MFSDP_TRY(interpreter_->finish());

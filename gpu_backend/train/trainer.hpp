@@ -1,9 +1,9 @@
 // A training run on one rank, independent of the backend.
 //
 //   datasets ─┐                      ┌─► sink (rank 0): steps, evaluations, norms of parameters
-//   settings ─┼─► Trainer: fills ────┤
 //   settings ─┼─► Trainer: writes ───┤
 //   program  ─┘   the host's inputs  └─► Interpreter ─► Backend
+//
 // A process that runs several ranks makes one object for each, on the rank's own host thread.
 #pragma once
 

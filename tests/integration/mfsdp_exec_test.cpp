@@ -207,7 +207,7 @@ TEST(MfsdpExec, AFailedRunKeepsTheStepsBeforeIt) {
                   db.string()));
   EXPECT_EQ(ran.status, 3);
   EXPECT_EQ(ran.out,
-            "mfsdp-exec: rank 1, layers.1.qkv (compute), step 6: fails, as it was told to\n");
+            "mfsdp-exec: rank 1, layers.1.qkv (compute), step 6: fails, as requested\n");
   const MeasuredRun run = stored(db);
   EXPECT_EQ(run.status, RunStatus::failed);
   EXPECT_EQ(run.steps.size(), 5U);

@@ -99,7 +99,7 @@ class MergedWord {
 
 }  // namespace
 
-// ---- merges -------------------------------------------------------------------------------------
+// ---- merges ------------------------------------------------------------------------------------
 
 MergeTable::MergeTable(std::size_t merges) : slots_(std::bit_ceil(2 * merges + 2)) {}
 
@@ -121,7 +121,7 @@ const Merge* MergeTable::find(std::int32_t left, std::int32_t right) const {
   return found.rank >= 0 ? &found : nullptr;
 }
 
-// ---- words --------------------------------------------------------------------------------------
+// ---- words -------------------------------------------------------------------------------------
 
 Result<Bpe> Bpe::create(TextMap<std::int32_t> by_bytes, MergeTable merges, bool ignore_merges,
                         const std::string& where) {

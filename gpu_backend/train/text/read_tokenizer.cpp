@@ -160,7 +160,7 @@ Result<void> check_decoder(const Json& json, const std::string& where) {
   return {};
 }
 
-// ---- added tokens -------------------------------------------------------------------------------
+// ---- added tokens ------------------------------------------------------------------------------
 
 Result<AddedToken> read_added_token(const Json& json, const std::string& place) {
   MFSDP_TRY(refuse_other_keys(
