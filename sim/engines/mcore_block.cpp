@@ -80,8 +80,8 @@ AttentionKind McoreBlock::attention_of(const LayerWeights& weights) const {
   return {.window = model.window_of(model.slides(weights.layer), config_.seq_len)};
 }
 
-/// Rotates queries or keys. Not fused: a product with cosines, an exchange of the halves with one
-/// negated, a product with sines, the sum, and a copy of it.
+/// Rotates queries or keys. Not fused: times cosines, an exchange of the halves with one
+/// negated, times sines, the sum, and a copy of it.
 void McoreBlock::rotate(std::string_view name, std::int64_t bytes, AccessPattern pattern) {
   if (fuses_rotations()) return elementwise(KernelKind::rope_forward, name, {2 * bytes, pattern});
   const std::string own(name);

@@ -68,8 +68,8 @@ TEST(Published, JudgesWhatAppliesAndCountsWhatDoesNot) {
   EXPECT_EQ(published->errors.size(), 5U);
 }
 
-// Of experts Megatron-Core's alone are described, and what it computes again; it computes nothing
-// again where nothing is said.
+// Only Megatron-Core's experts are modelled, with its kinds of recomputation. A row without a
+// statement has none.
 TEST(Published, JudgesExpertsOfMegatronCore) {
   const std::string start = "added,a paper,Qwen,qwen3_30b_a3b,B200,b200,8,8,1,1,1,";
   const test::ScratchFolder folder;
@@ -153,8 +153,8 @@ std::map<std::string, PublishedErrors> errors_of_gpus(PriceTables tables) {
   return all;
 }
 
-/// Both tables against the rows that nothing was tuned to. The file says the better one, and both
-/// errors in its source.
+/// Compares both tables with the rows, to which nothing was tuned. The file's default must be the
+/// better one, and its source states both errors.
 TEST(Published, TheDefaultTablesOfAGpuAreTheBetterOnes) {
   if (test::kOneCase) GTEST_SKIP() << "the sweep above runs the same code";
   const auto own = errors_of_gpus(PriceTables::own);

@@ -73,8 +73,8 @@ TEST(Search, RanksAllCombinationsBySpeed) {
   }
 }
 
-/// Only plans of ZeRO-3 can be fast, says the bound: of the others as many are predicted as the
-/// first round takes, which knows no best score yet.
+/// By the bound, only plans of ZeRO-3 can be fast. Other plans are predicted only in the first
+/// round, in which no best score is known yet.
 TEST(Search, PrunesCandidatesWhoseBoundIsNotGoodEnough) {
   SmallJobs small;
   const SearchGoal goal{.score = tokens_per_second,

@@ -1,4 +1,4 @@
-// What makes a prediction fit: each suggestion is what asking for it gives.
+// Suggestions that make a prediction fit: each must equal the prediction with its settings.
 #include "sim/search/would_fit.hpp"
 
 #include <gmock/gmock.h>
