@@ -2,7 +2,7 @@
 
 KILLED = "was ended by signal"  # a rank that was killed; the signal's number follows
 FAULT = "fails, as requested"  # --fault fail
-HANGS = ("has not ended while", "has been held", "no sign of life", "did not end")  # a rank that does not go on
-WINDOWS_ONE_HOST = "reaches the GPUs of one host"  # registered memory is refused between hosts, by us
+HANGS = ("has not ended while", "has been held", "no sign of life", "did not end")  # a rank that hangs
+WINDOWS_ONE_HOST = "reaches the GPUs of one host"  # registered memory is refused between hosts, by mfsdp-exec
 WINDOWS_NCCL = "NCCL does not use"  # or by NCCL
 LAUNCHER = "started by"  # which launcher numbered the ranks

@@ -159,7 +159,7 @@ def fsdp2_train(flags: Flags) -> int:
 
       0  flash attention
       1  flash attention, micro-batches half as large
-      2  cuDNN attention, a step's samples given to ranks in reverse order, no GEMM reduced in bf16
+      2  cuDNN attention, the samples of a step assigned to ranks in reverse order, no GEMM reduced in bf16
       3  attention as plain GEMMs in bf16, micro-batches twice as large
 
     Rank 0 prints a JSON line a step: step, loss, grad_norm (before clipping), learning_rate.
