@@ -115,7 +115,7 @@ Result<void> set(AllocatorSettings& settings, std::string_view name, std::string
     if (value != "native") return fail(at, fmt::format("expected native, got {}", value));
   } else if (!name.starts_with("pinned_") && name != "release_lock_on_cudamalloc" &&
              name != "release_lock_on_hipmalloc" && name != "graph_capture_record_stream_reuse") {
-    return fail(at, "expected a setting of PyTorch's caching allocator");
+    return fail(at, "is not a setting that the allocator model supports");
   }
   return {};
 }

@@ -6,12 +6,12 @@
 //   draw       the energy of the bytes it moves,   h200_overlap.csv and
 //              which all kernels of a step pay     h100_block_beside_collectives.csv, rings
 //              for (power_mix.hpp)
-//   traffic    those bytes, to what is bound by    the table below
-//              memory
+//   traffic    those bytes, which slow             the table below
+//              memory-bound kernels down
 //   drag       it runs slower than on an idle GPU  h200_collectives_beside_kernels.csv; beside
-//                                                  what is bound by memory the table below
-//   weight     of attention and what is bound by   h100_block_beside_collectives.csv
-//              memory
+//                                                  memory-bound kernels the table below
+//   weight     of attention and memory-bound       h100_block_beside_collectives.csv
+//              kernels
 #pragma once
 
 #include <cstdint>

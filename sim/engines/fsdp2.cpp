@@ -1,16 +1,16 @@
 // The rules of torch.distributed.fsdp.fully_shard, with the reason for each cost:
 //
 //   gather     the shards are cast into one flat input, copied into its place of the output, and
-//              gathered, all on the gathers' stream; then each parameter gets memory of its own on
-//              the compute stream and is copied out there
-//   forward    a block's gather is issued when the host comes to the block, which is while the GPU
-//              computes the one before; the gathered output is kept until the next is copied out
-//   root       embedding, final norm and head are one group, gathered once and freed after backward
+//              gathered, all on the stream of gathers; then each parameter is allocated on the
+//              compute stream and copied out of the output
+//   forward    a block's gather is issued when the host reaches the block, while the GPU computes
+//              the previous one; the gathered output is kept until the next one is copied out
+//   root       embedding, final norm and head are one group, gathered once, freed after backward
 //   backward   the next block's gather is issued before a block's backward
-//   reduction  gradients are copied into one flat input (compute stream), after the reduction
-//              before has ended; the reduction's output becomes the gradients' shards
-//   ZeRO-2     reshard_after_forward=False: what forward has gathered stays until backward has used
-//              it, so that each microbatch gathers once
+//   reduction  gradients are copied into one flat input (compute stream), after the previous
+//              reduction has ended; the reduction's output becomes the gradients' shards
+//   ZeRO-2     reshard_after_forward=False: parameters gathered in forward stay until backward has
+//              used them, so that each microbatch gathers once
 //   HSDP       the reduction's output is summed along the outer axis, in place, on a stream of its
 //              own, in every microbatch; it is kept until backward ends
 //
