@@ -121,7 +121,7 @@ std::vector<Bytes> CpuRank::allocated() const {
   return sizes;
 }
 
-// ---- the host's side ---------------------------------------------------------------------------
+// ---- the host's side -------------------------------------------------------------------------
 
 /// To be called once for every op, by the host. It looks at the clock at a step's begin and after
 /// each of its waits: a look takes as long as a small kernel.
@@ -217,7 +217,7 @@ std::vector<OpTiming> CpuRank::take_timings() {
   return timings;
 }
 
-// ---- the streams' side -------------------------------------------------------------------------
+// ---- the streams' side -----------------------------------------------------------------------
 
 /// Takes what was issued, all at once: the host's lock orders a stream's work behind the host's as
 /// seldom as can be.
@@ -381,7 +381,7 @@ void CpuRank::stop_here(Stream& stream) {
   share_.run.await(stream.gate, lock, [] { return false; });
 }
 
-// ---- what it says of itself --------------------------------------------------------------------
+// ---- what it says of itself ------------------------------------------------------------------
 
 /// Steps count from 1 where people read them.
 std::string CpuRank::place(const BoundOp& op, std::int64_t step) const {
