@@ -53,7 +53,7 @@ struct BugRow {
   BasePlan base;
   std::optional<BasePlan> broken_base;  ///< what the broken plan starts from, if not `base`
   std::vector<Edit> edits;
-  /// The broken plan is that of some ranks beside others that run the base plan.
+  /// Some ranks run the broken plan, the others the base plan.
   bool some_ranks = false;
   std::vector<std::string> rules;  ///< errors that must fire, no others: ascending
   std::vector<std::string> notes;  ///< notes that must fire more often than on the base: ascending

@@ -46,10 +46,10 @@ struct ClosestPair {
 
 struct Conformance {
   std::vector<Finding> findings;  ///< by rule
-  std::int64_t ranks = 0;         ///< that the record is of
+  std::int64_t ranks = 0;         ///< with records
   std::int64_t steps = 0;
   std::int64_t launches = 0;
-  std::int64_t edges = 0;  ///< orderings that were held against times
+  std::int64_t edges = 0;  ///< orderings that were compared with times
   std::optional<ClosestPair> closest;
 };
 

@@ -27,7 +27,7 @@ enum class FieldEdit {
   exchange,     ///< with the same field elsewhere; an entry of a list with another entry
   empty,        ///< a list or text
   flip,         ///< true and false
-  rename,       ///< another name of an enumeration that the value is a name of
+  rename,       ///< another name of the same enumeration
   zero,
   one,
   minus_one,
@@ -37,7 +37,7 @@ enum class FieldEdit {
   halved,
   two_to_31,
   two_to_63_less_1,
-  pair  ///< two edits that are to hide each other (edit_pairs.hpp)
+  pair  ///< two edits that try to hide each other (edit_pairs.hpp)
 };
 
 template <>
