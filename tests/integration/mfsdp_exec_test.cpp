@@ -94,7 +94,7 @@ test::ToolRun interrupted_run(const std::string& flags, const std::filesystem::p
       test::kExec.string(), kTwoRanks, flags, db.string(), out, out));
 }
 
-/// What the process is said to have had resident, in MiB.
+/// The resident memory of the process as it is printed, in MiB.
 double resident_in(const std::string& output) {
   const auto at = output.find("process: ");
   EXPECT_NE(at, std::string::npos) << output;
