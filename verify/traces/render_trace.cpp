@@ -206,7 +206,7 @@ std::string rules_part(std::span<const TraceReport> reports, const Style& style)
 
 std::string limits_part(std::span<const TraceReport> reports, const Style& style) {
   const auto list = [&](const std::string& what, const std::vector<std::string>& limits) {
-    std::string text = style.heading(fmt::format("What {} cannot show", what));
+    std::string text = style.heading(fmt::format("Limits of {}", what));
     for (const std::string& limit : limits) text += fmt::format("{}{}\n", style.bullet, limit);
     return text;
   };

@@ -147,18 +147,18 @@ TEST(EditProgram, EditsThatDoNotFitAreErrors) {
               HasSubstr("expected a new buffer"));
   EXPECT_THAT(e.error_of(EditKind::insert, {}, wait, {{"id", 1U}}), HasSubstr("expected a new op"));
   EXPECT_THAT(e.error_of(EditKind::patch, wait, {}, replace("/x", 1)),
-              HasSubstr("broken.edits[0].with: the patch does not fit: "));
+              HasSubstr("broken.edits[0].with: the patch does not apply: "));
   EXPECT_THAT(e.error_of(EditKind::patch, wait, {}, replace("/id", 1)),
-              HasSubstr("takes away the id"));
+              HasSubstr("removes the id"));
   EXPECT_THAT(e.error_of(EditKind::patch, wait, {}, replace("", 1)),
-              HasSubstr("takes away the id"));
+              HasSubstr("removes the id"));
   EXPECT_THAT(e.error_of(EditKind::patch, wait, {}, replace("/phase", "never")),
               HasSubstr("row.json: plans[0].segments[0].ops["));
   e.edits.clear();
   e.add(EditKind::drop, wait);
   e.add(EditKind::drop, wait);
   EXPECT_THAT(edit_program(e.program, e.edits, "row.json").error().message(),
-              HasSubstr("an edit before has dropped op"));
+              HasSubstr("an earlier edit has dropped op"));
 }
 
 }  // namespace

@@ -123,7 +123,7 @@ TEST_F(ARun, ThatDoesMoreThanThePlanDoesNot) {
 TEST_F(ARun, WhoseHostGoesAnotherWayDoesNot) {
   std::swap(at(use), at(use_again));
   EXPECT_THAT(broken(), ::testing::Contains("MF803"));
-  EXPECT_THAT(message(), HasSubstr("was issued behind"));
+  EXPECT_THAT(message(), HasSubstr("was issued after"));
 }
 
 TEST_F(ARun, WhoseIssuesAreTurnedRoundDoesNot) {
@@ -242,7 +242,7 @@ TEST_F(ARun, NeedsARecord) {
   };
   EXPECT_EQ(error({}), "launches: expected at least one");
   launches.push_back(launches.front());
-  EXPECT_EQ(error(launches), "launches: those of rank 0 are not in one piece");
+  EXPECT_EQ(error(launches), "launches: those of rank 0 are not consecutive");
   launches.pop_back();
   for (OpLaunch& launch : launches)
     if (launch.rank == 1) launch.rank = 5;

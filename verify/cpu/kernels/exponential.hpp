@@ -1,6 +1,6 @@
 // e^x and its inverse for kernels. The C library's float versions need a call for each element and
-// differ between libraries and CPUs. These are plain arithmetic, which compilers vectorise, and have
-// the same bits everywhere. The versions for double, which only tests use, are the C library's.
+// differ between libraries and CPUs. These are plain arithmetic, which compilers vectorise, and
+// have the same bits everywhere. In double, which only tests use, they are the C library's.
 #pragma once
 
 #include <bit>

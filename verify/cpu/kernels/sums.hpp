@@ -23,7 +23,7 @@ MFSDP_VECTOR_CLONES void accumulate(std::int64_t count, const In* in, bool adds,
     out[i] = narrow<Out>(adds ? widen(out[i]) + widen(in[i]) : widen(in[i]));
 }
 
-/// sums[count] = the sum of all ranks' blocks in rank order; a rank's block begins `stride` elements
+/// sums[count] = the sum of all ranks' blocks in rank order; each block begins `stride` elements
 /// after the previous one.
 template <class In>
 MFSDP_VECTOR_CLONES void sum_parts(std::int64_t ranks, std::int64_t stride, std::int64_t count,
@@ -42,7 +42,7 @@ template <class T>
   });
 }
 
-/// The same for gradients that --exact-sums has rounded to steps of 2^exponent, in squares of steps.
+/// The same for gradients that --exact-sums rounded to steps of 2^exponent, in squares of steps.
 /// `outlier`: set to the first value that is not rounded so; nothing is summed then. Throws
 /// OverflowError if the sum exceeds 63 bits.
 [[nodiscard]] inline std::int64_t exact_sum_of_squares(std::span<const float> values,

@@ -51,7 +51,7 @@ class Chaos {
   bool active_;
   std::uint64_t state_;
   std::uint64_t to_lose_ = 0;  ///< microseconds
-  std::uint64_t left_ = 0;     ///< ops of the present spell
+  std::uint64_t left_ = 0;     ///< remaining ops of the current spell
 };
 
 }  // namespace mfsdp

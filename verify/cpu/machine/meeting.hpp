@@ -23,7 +23,7 @@ struct MeetingTimes {
 };
 
 /// As in NCCL, a rank's collectives on a communicator run in the order in which its host issued
-/// them, on any stream, and the n-th ones of all members belong together.
+/// them, on any stream. The n-th ones of all members belong together.
 class Meeting {
  public:
   /// `ranks` of the world, ascending: the communicator's rank order.
