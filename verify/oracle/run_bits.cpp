@@ -53,7 +53,7 @@ Program fitted(Program program) {
 
 /// As mfsdp-exec refuses them, and what is too large for a run of milliseconds.
 Result<void> check_program(const Program& program) {
-  if (is_pipelined(program)) return fail("plan", "expected one microbatch under way");
+  if (is_pipelined(program)) return fail("plan", "expected one microbatch in flight");
   if (const auto valid = validate(program.config); !valid)
     return fail("config", valid.error().message());
   const std::int64_t ranks = program.config.mesh.world_size();

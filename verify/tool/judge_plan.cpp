@@ -56,7 +56,7 @@ std::string proof_text(const Program& program, const Proof& proof,
   text += fmt::format(
       "unrolled to {} ops; proved in {}\n"
       "at most, over all interleavings: {} gathered weights, {} full gradients and {} collectives "
-      "at one time, and {} GiB live in the pools\n",
+      "at once, and {} GiB live in the pools\n",
       format_count(proof.instances),
       format_duration(Nanos(std::chrono::duration_cast<std::chrono::nanoseconds>(took).count())),
       bounds.live_full_weights, bounds.live_full_gradients, bounds.concurrent_collectives,
@@ -68,8 +68,9 @@ std::string proof_text(const Program& program, const Proof& proof,
                     format_count(proof.expansion.ranks), format_count(proof.expansion.collectives),
                     format_count(proof.expansion.parameter_intervals));
   if (!bounds.redundant_waits.empty())
-    text += fmt::format("{} waits could be left out: what they order is ordered without them\n",
-                        bounds.redundant_waits.size());
+    text +=
+        fmt::format("{} waits could be removed: the ops that they order are ordered without them\n",
+                    bounds.redundant_waits.size());
   return text;
 }
 
@@ -277,7 +278,7 @@ Result<ExitCode> mutate_plan_fields(const Program& program, const VerifyOptions&
   return report.defects() == 0 ? ExitCode::good : ExitCode::negative;
 }
 
-/// Of one class of ranks, with one microbatch under way.
+/// A plan of one rank class, with one microbatch in flight.
 Result<ExitCode> judge_program(const Program& program, const VerifyOptions& options,
                                const Session& session, const Machines& machines) {
   MFSDP_TRY(write_plan(options.common, program));

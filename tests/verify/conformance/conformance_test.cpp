@@ -123,7 +123,7 @@ TEST_F(ARun, ThatDoesMoreThanThePlanDoesNot) {
 TEST_F(ARun, WhoseHostGoesAnotherWayDoesNot) {
   std::swap(at(use), at(use_again));
   EXPECT_THAT(broken(), ::testing::Contains("MF803"));
-  EXPECT_THAT(message(), HasSubstr("was issued behind"));
+  EXPECT_THAT(message(), HasSubstr("was issued after"));
 }
 
 TEST_F(ARun, WhoseIssuesAreTurnedRoundDoesNot) {
