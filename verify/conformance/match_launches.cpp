@@ -100,7 +100,7 @@ class Matching {
     run_.findings.add(
         {.rule = "MF803",
          .message = swapped
-                        ? fmt::format("{}: {} was issued after {}, but the plan has it before",
+                        ? fmt::format("{}: {} was issued after {}, but comes before it in the plan",
                                       where(record_.rank, then), to_text(then), to_text(first))
                         : fmt::format("{}: {} was issued at {} ns, before {}, issued at {} ns",
                                       where(record_.rank, then), to_text(then),
