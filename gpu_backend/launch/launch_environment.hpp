@@ -94,7 +94,7 @@ struct LaunchFlags {
 
 /// Pure: the same environment gives the same answer. `visible_gpus` matters only for self-spawn,
 /// which starts one rank if there are none.
-//
+///
 /// A source applies as soon as one of the variables that identify it is set. Then all variables
 /// that it needs must be set and consistent: 0 <= rank < world size, local ranks likewise. SLURM
 /// with one task does not count: an interactive allocation also sets that. The meeting point is

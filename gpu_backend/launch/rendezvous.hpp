@@ -76,7 +76,7 @@ class Rendezvous {
 
   /// Waits until all ranks are connected, each of which proves that it knows launch.secret
   /// (handshake.hpp). A world of one rank opens no socket.
-  //
+  ///
   /// Errors that are equal on all connected ranks: another run id, world size, plan hash, build or
   /// protocol version, with both values and the ranks that have them; a rank that is out of range
   /// or exists twice; ranks that did not connect until the deadline, by number; a rank that

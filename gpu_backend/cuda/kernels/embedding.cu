@@ -106,8 +106,8 @@ __device__ float updated(const EmbeddingBackward<T, G>& k, const GridSteps& grid
   return k.adds ? before + sum : sum;
 }
 
-/// Block x belongs to an entry of the order. Block y has columns of one slice of kRowThreads packs.
-/// The block of a token's first entry adds up the token's rows.
+/// Block (x, y) belongs to entry x of the order and to slice y of the columns, which has
+/// kRowThreads packs. The block of a token's first entry adds up the token's rows.
 template <class T, class G, int N>
 __global__ void __launch_bounds__(kRowThreads)
     sum_rows(const EmbeddingBackward<T, G> k, const GridSteps grid) {

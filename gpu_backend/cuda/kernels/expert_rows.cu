@@ -12,9 +12,9 @@ using kernels::PeerOrder;
 using kernels::PermuteRows;
 
 // ---- order: a stable counting sort -------------------------------------------------------------
-// Blocks of tokens count. One block converts the counts, expert by expert and block by block, to the
-// first row of each. Then blocks of tokens place their rows. In a block each warp has consecutive
-// pairs, so that places of equal experts are in the order of tokens.
+// Blocks of tokens count. One block converts the counts, expert by expert and block by block, to
+// the first row of each. Then blocks of tokens place their rows. In a block each warp has
+// consecutive pairs, so that places of equal experts are in the order of tokens.
 
 constexpr int kBlockTokens = 256;  // for which the plan's workspace is sized
 constexpr int kSortThreads = 256;

@@ -56,7 +56,7 @@ template <class T, class G>
 template <GroupedKind kind, class T, class G>
 [[nodiscard]] Result<void> grouped_plain(const GroupedCall<T, G>& call, cudaStream_t stream);
 
-/// Weight gradients under --exact-sums: every GEMM is rounded to the grid before it is added.
+/// Weight gradients under --exact-sums: every term a * b is rounded to the grid before it is added.
 template <class T>
 [[nodiscard]] Result<void> grouped_exact(const kernels::GroupedWeightGradient<T, float>& p,
                                          cudaStream_t stream, ExactOutlier* outlier);

@@ -138,7 +138,8 @@ __global__ void __launch_bounds__(kThreads) norm_forward(const LatentNormForward
         narrowed<T>(normed_number(widened(x[c]), rstd, widened(k.weight[c])));
 }
 
-/// Block b has rows b, b + gridDim.x, ..., and sums the weight's gradient in its row of partials.
+/// Block b processes the rows b, b + partial_rows, ..., and sums the weight's gradient in its row
+/// of partials.
 template <class T>
 __global__ void __launch_bounds__(kThreads) norm_backward(const LatentNormBackward<T> k) {
   __shared__ float shared[2][kWarp];  // double-buffered, so that rows need no barrier between them

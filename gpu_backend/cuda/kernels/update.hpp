@@ -12,7 +12,7 @@
 namespace mfsdp::cuda {
 
 /// Combinations of types with kernels: main weights in fp32, or as compute weights in bf16. bf16
-/// weights with fp16 compute weights are Muon's directions.
+/// gradients with fp16 compute weights are Muon's directions.
 template <class G, class W, class C>
 inline constexpr bool kHasUpdate =
     std::is_same_v<C, Fp16> ? !std::is_same_v<G, Fp16> && std::is_same_v<W, float>

@@ -10,11 +10,8 @@
 
 namespace mfsdp {
 
-/// `chatml`: <|im_start|>ROLE
-/// CONTENT<|im_end|>
-///  (Qwen). `llama3`: <|begin_of_text|>, then <|start_header_id|>ROLE<|end_header_id|>
-//
-/// CONTENT<|eot_id|>, with contents trimmed (Llama 3).
+/// `chatml`: <|im_start|>ROLE\nCONTENT<|im_end|>\n (Qwen). `llama3`: <|begin_of_text|>, then
+/// <|start_header_id|>ROLE<|end_header_id|>\n\nCONTENT<|eot_id|>, with contents trimmed (Llama 3).
 enum class ChatTemplate { chatml, llama3 };
 
 template <>

@@ -1,5 +1,4 @@
-// Runs that are saved, killed and gone on with, on the CPU's machine: no bit tells them from runs
-// in one go.
+// Runs that are saved, killed and resumed, on the CPU: their bits are those of uninterrupted runs.
 #include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -60,9 +59,9 @@ Told train_saving(const PlanConfig& config, const SaveSettings& saves, std::int6
                      }});
 }
 
-/// That `told` is the end of `whole`, from step `first` on. A loss is a sum of floats in the order
-/// of the layout, with exact sums too: those of `same_batches` alone are equal, others within their
-/// additions of so many sequences.
+/// Checks that `told` is the end of `whole`, from step `first` on. A loss is a sum of floats in the
+/// order of the layout, also with exact sums. Losses are equal if the batches are `same_batches`;
+/// otherwise they differ by at most the rounding of their additions.
 void expect_same(const Told& told, const Told& whole, std::size_t first, bool same_batches = true,
                  std::int64_t sequences = 4) {
   ASSERT_TRUE(told.end) << told.end.error().message();
@@ -94,7 +93,7 @@ PlanConfig layout(std::int64_t outer, std::int64_t shard, Strategy strategy) {
   return config;
 }
 
-/// Saved midway by each layout and gone on with by the next one: as the first in one go.
+/// Each layout saves midway and the next one resumes; the result is that of an uninterrupted run.
 void expect_moves(const std::vector<PlanConfig>& layouts) {
   const Told whole = train_saving(layouts.front(), {});
   for (std::size_t i = 0; i < layouts.size(); ++i) {
@@ -165,8 +164,8 @@ TEST(Resume, GoesOnInAnotherLayout) {
   }
 }
 
-/// Experts that each rank has and that are dealt out over two ranks or four, beside groups of ranks
-/// and sharded over them: a save of each goes on as the next.
+/// Experts replicated on each rank, and expert-parallel over two or four ranks, with replicated
+/// groups of ranks and sharded over them: each resumes from the save of another.
 TEST(Resume, GoesOnWithExpertsOnOtherRanks) {
   for (const Family family : {Family::olmoe, Family::deepseek}) {
     std::vector<PlanConfig> layouts;

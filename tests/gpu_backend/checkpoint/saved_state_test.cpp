@@ -1,4 +1,4 @@
-// What one mesh and strategy saves, any other one reads.
+// Any mesh and strategy reads the save of any other.
 #include "gpu_backend/checkpoint/saved_state.hpp"
 
 #include <fmt/format.h>
@@ -129,7 +129,8 @@ RC_GTEST_PROP(SavedState, AnyLayoutReadsWhatAnyOtherSaved, ()) {
   RC_ASSERT(wrong_elements(readers) == 0);
 }
 
-/// Experts that are dealt out, and several ranks have the same ones or the same of all else.
+/// Experts are expert-parallel, and several ranks hold the same experts or the same other
+/// parameters.
 TEST(SavedState, WhatRanksShareIsWrittenOnce) {
   PlanConfig config = test::nano();
   test::make_family(config.model, Family::olmoe);
@@ -193,7 +194,7 @@ class SpoiltSave : public ::testing::Test {
     stream.seekp(-from_end, std::ios::end);
     stream.put(static_cast<char>(before ^ 1));
   }
-  /// The manifest without its checksum, which is what stands behind the comma.
+  /// The manifest without its checksum, which is the part after the last comma.
   [[nodiscard]] std::string manifest_body() const {
     const std::string text = test::read_file(file("manifest.json"));
     return text.substr(0, text.rfind(','));
@@ -250,7 +251,7 @@ TEST_F(SpoiltSave, AChangedByteOfTheHeaderIsPlaced) {
   EXPECT_THAT(complaint(), HasSubstr("rank-00000.state: header: expected checksum "));
 }
 
-/// One bit in each byte: of the fields, of the checksum, of what stands around them.
+/// Flips one bit in each byte: of the fields, of the checksum, of the text around them.
 TEST_F(SpoiltSave, AnyChangedBitOfTheManifestIsNoticed) {
   const std::string good = test::read_file(file("manifest.json"));
   ASSERT_TRUE(manifest_from_json(good, "manifest.json"));

@@ -1,4 +1,4 @@
-// Which ops go wrong and which are delayed. Needs no GPU: nothing is queued.
+// The ops that fail and those that are delayed. Needs no GPU: nothing is queued.
 #include "gpu_backend/cuda/fault_injection.hpp"
 
 #include <gmock/gmock.h>

@@ -1,4 +1,4 @@
-// What is asked of a machine before collectives go from window to window, and of what NCCL queued.
+// Requirements of a machine for registered memory, and the check of the kernels that NCCL queued.
 #include "gpu_backend/cuda/transport_check.hpp"
 
 #include <gtest/gtest.h>
