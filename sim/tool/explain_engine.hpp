@@ -8,8 +8,9 @@
 
 namespace mfsdp {
 
-/// What is allocated at the peak, by name; what is reserved beside it; and the three changes that
-/// save most of the device's memory, each predicted. `request`: built, of such an engine.
+/// Tables of the memory allocated at the peak, by name; of the memory reserved beside it; and of
+/// the three changes that save most of the device's memory, each predicted. `request`: built, of
+/// such an engine.
 [[nodiscard]] std::string explain_engine_memory(const PredictionRequest& request,
                                                 const Prediction& prediction,
                                                 const TextStyle& style);

@@ -15,7 +15,7 @@
 namespace mfsdp {
 namespace {
 
-/// What part of the difference something brings; below 0: it takes that away.
+/// One cause's share of the difference; below 0 if it makes the difference smaller.
 struct Cause {
   double part = 0;
   std::string less;  ///< what it is called where it helps

@@ -10,7 +10,7 @@ void warn_of_full_memory(const RunFigures& run, const Session& session) {
   if (run.memory.barely_fits()) {
     session.err << fmt::format(
         "{}: warning: the answer fits within error alone: a run may end without memory. A larger "
-        "--memory-reserve keeps room\n",
+        "--memory-reserve keeps more free\n",
         session.tool);
     return;
   }
@@ -21,7 +21,7 @@ void warn_of_full_memory(const RunFigures& run, const Session& session) {
   if (part >= kAlmostNone) return;
   session.err << fmt::format(
       "{}: warning: the answer leaves {} of {} GiB free ({}); what else is on the GPU may not fit. "
-      "--memory-reserve 5% keeps room\n",
+      "--memory-reserve 5% keeps more free\n",
       session.tool, format_gib(free), format_gib(run.memory.capacity), format_percent(part));
 }
 

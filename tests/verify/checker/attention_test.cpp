@@ -90,7 +90,8 @@ TEST(AttentionOfLayers, TheOtherLayersTableIsFound) {
   }
 }
 
-/// What training leaves in a buffer is no table for an evaluation, even where all layers read it.
+/// A buffer's contents after training are no table for an evaluation, even where all layers read
+/// it.
 TEST(AttentionOfLayers, AnEvaluationReadsTheSameTable) {
   PlanConfig config = test::small_config(2, 3);
   config.seq_len = 2;  // a table that is small enough

@@ -89,7 +89,7 @@ TEST(DocumentMask, IdsAndLabelsAreNoPositions) {
       }
 }
 
-/// What is staged may be the next microbatch's already.
+/// Staged positions may already be those of the next microbatch.
 TEST(DocumentMask, AnotherMicrobatchsPositionsAreFound) {
   PlanConfig config = masked();
   config.microbatches = 2;

@@ -1,4 +1,4 @@
-// Whether the host hears of each step.
+// The host must be notified of the end of each step.
 #include "verify/proof/values/host_ports.hpp"
 
 #include <gmock/gmock.h>
