@@ -97,7 +97,7 @@ if(CCACHE_PROGRAM AND NOT CMAKE_CUDA_COMPILER_LAUNCHER)
   set(CMAKE_CUDA_COMPILER_LAUNCHER ${CCACHE_PROGRAM})
 endif()
 # g++ compiles the host's half, of text that nvcc has written: -Wpedantic and -Wconversion would speak
-# of that. Device code asks the spans of core/runtime/calls for their pointers.
+# of that. Device code asks the spans of core/plan/kernels for their pointers.
 set(cuda_options --expt-relaxed-constexpr -lineinfo -Xcompiler=-Wall,-Wextra,-Wshadow)
 if(MFSDP_WERROR)
   list(APPEND cuda_options -Werror=all-warnings -Xcompiler=-Werror)

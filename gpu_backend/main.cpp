@@ -16,8 +16,8 @@
 #include "gpu_backend/tool/exec_options.hpp"
 #include "gpu_backend/tool/run_place.hpp"
 #include "gpu_backend/tool/train_run.hpp"
-#include "reports/tool/interrupt.hpp"
-#include "reports/tool/run_main.hpp"
+#include "reports/session/interrupt.hpp"
+#include "reports/session/run_main.hpp"
 
 namespace {
 

@@ -4,8 +4,6 @@ A command's module has `add_to(commands)`, which adds its parser. The parser's `
 an exit code or None. Exit code 0: all is right; 1: something is wrong or not done; 2: a wrong flag.
 """
 
-from __future__ import annotations
-
 import argparse
 import os
 import pathlib
@@ -13,7 +11,7 @@ import sys
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from gpu_lab.launch import Launcher
+from gpu_lab.launch import Launcher, is_rank, ranks_command
 from gpu_lab.machine import Tools, WrongFlag
 
 Flags = argparse.Namespace
@@ -21,7 +19,7 @@ Flags = argparse.Namespace
 
 def add_command(commands: Any, name: str, does: Callable[[Flags], int | None], doc: str | None, needs: str,
                 *, takes_command: bool = False) -> argparse.ArgumentParser:
-    """Adds a command. The first line of `doc` stands in the list of commands, all of it in the command's own help."""
+    """Adds a command. The first line of `doc` is in the list of commands, all of it in the command's own help."""
     text = (doc or "").strip()
     parser: argparse.ArgumentParser = commands.add_parser(
         name, help=text.splitlines()[0].replace("%", "%%"), description=f"{text}\n\nNeeds: {needs}.",
@@ -60,19 +58,27 @@ def launcher_of(flags: Flags, ends: float | None = None) -> Launcher:
     return Launcher(dry_run=flags.dry_run, ends=ends)
 
 
+def on_ranks(flags: Flags, work: Callable[[Flags], None]) -> int:
+    """Does the work of a command on --gpus GPUs: starts the same command on each, or works where this process is one."""
+    if is_rank():
+        work(flags)
+        return 0
+    words = [word for word in flags.words if word != "--dry-run"]
+    return launcher_of(flags).run(ranks_command(flags.gpus, *words), inherit=True).code
+
+
 def build_parser() -> argparse.ArgumentParser:
     """All commands. No import here loads PyTorch."""
     from gpu_lab.campaign import commands as campaign
     from gpu_lab.checks import device, kills, options
     from gpu_lab.engines import commands as engines
-    from gpu_lab import own_runs, plans, saves
+    from gpu_lab import own_runs, plans, ranks, saves
     from gpu_lab.pytorch import commands as pytorch
-
     parser = argparse.ArgumentParser(prog="python3 -m gpu_lab", allow_abbrev=False,
                                      description="Measures mfsdp-exec and other training engines on GPUs.",
-                                     epilog="COMMAND --help says what a command does and what it needs.")
+                                     epilog="COMMAND --help: what a command does and what it needs.")
     commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
-    for module in (device, options, kills, own_runs, engines, campaign, pytorch, saves, plans):
+    for module in (device, options, kills, own_runs, engines, campaign, pytorch, saves, plans, ranks):
         module.add_to(commands)
     return parser
 
@@ -83,7 +89,7 @@ def main(words: Sequence[str] | None = None) -> int:
     split = arguments.index("--") if "--" in arguments else len(arguments)
     parser = build_parser()
     flags = parser.parse_args(arguments[:split])
-    flags.after = arguments[split + 1:]
+    flags.words, flags.after = arguments, arguments[split + 1:]
     if bool(flags.after) != flags.takes_command:
         parser.error("expected -- and a command" if flags.takes_command else "-- is not expected here")
     try:

@@ -1,6 +1,4 @@
-"""Starts processes: our tools, this package's own commands, and PyTorch programs through torchrun."""
-
-from __future__ import annotations
+"""Starts processes: tools of mfsdp, and commands of this package, on one GPU or one process for each of several."""
 
 import contextlib
 import os
@@ -40,14 +38,13 @@ def own_command(*words: object) -> list[str]:
     return [sys.executable, "-m", "gpu_lab", *map(str, words)]
 
 
-def torchrun_command(ranks: int, *words: object) -> list[str]:
-    """A command of this package on so many GPUs of this host, one process for each."""
-    return [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", str(ranks),
-            "-m", "gpu_lab", *map(str, words)]
+def ranks_command(ranks: int, *words: object) -> list[str]:
+    """A command of this package on `gpus` GPUs of this host, one process for each."""
+    return own_command("ranks", "--gpus", ranks, "--", *own_command(*words))
 
 
 def is_rank() -> bool:
-    """Whether this process is one of those that torchrun started."""
+    """Whether this process is one of several that `ranks` or torchrun started."""
     return "LOCAL_RANK" in os.environ
 
 
@@ -101,12 +98,12 @@ class Launcher:
 
     def run(self, command: Sequence[object], *, seconds: float | None = None, environment: Mapping[str, str] | None = None,
             folder: pathlib.Path | None = None, out: pathlib.Path | None = None, log: pathlib.Path | None = None,
-            stamp: bool = False, show: bool = False) -> Ended:
+            stamp: bool = False, show: bool = False, inherit: bool = False) -> Ended:
         """Runs a command to its end, or for `seconds` at most, and for no longer than this call may last.
 
         `out` and `log` are files for its output and its errors; the same file takes both. `stamp` writes before each
-        line of `out` the second since 1970 at which it came. `show` prints output and errors. What goes to neither is
-        returned.
+        line of `out` its time in seconds since 1970. `show` prints output and errors, `inherit` leaves both as this
+        process has them. Output that goes to neither is returned.
         """
         added = dict(environment or {})
         if self.dry_run:
@@ -117,8 +114,8 @@ class Launcher:
         kept: tuple[list[str], list[str]] = ([], [])
         with contextlib.ExitStack() as files:
             take_out: Callable[[str], object] = kept[0].append
-            stdout: int | IO[str] = subprocess.PIPE
-            stderr: int | IO[str] = subprocess.PIPE
+            stdout: int | IO[str] | None = None if inherit else subprocess.PIPE
+            stderr: int | IO[str] | None = None if inherit else subprocess.PIPE
             if show:
                 take_out, stderr = _print_line, subprocess.STDOUT
             if out is not None:
@@ -141,6 +138,9 @@ class Launcher:
                 _end_group(process)
             for reader in readers:
                 reader.join(GRACE)
+            for stream in (process.stdout, process.stderr):
+                if stream is not None:
+                    stream.close()
         return Ended(code, "".join(kept[0]), "".join(kept[1]))
 
 

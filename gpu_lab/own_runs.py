@@ -1,7 +1,5 @@
 """Runs of mfsdp-exec that no price was fitted to, predicted before they are measured."""
 
-from __future__ import annotations
-
 import csv
 import functools
 import json
@@ -52,7 +50,7 @@ def run_one(run: Run, launcher: Launcher, tool: str, gpu: str) -> int:
         "--trace", str(run.folder / "trace.json"))
     done = launcher.run(command, seconds=LONGEST, environment=run.environment, out=run.folder / "lines", log=run.folder / "log")
     if done.code == 0 and not launcher.dry_run:
-        (run.folder / "lines").rename(run.folder / "done")
+        run.result = measured_figures(read_lines((run.folder / "lines").rename(run.folder / "done")), SKIP)
     return done.code
 
 
@@ -93,7 +91,8 @@ def run_all(flags: Flags) -> int:
         code = run_one(run, launcher, tool, flags.gpu)
         good = good and code == 0
         if not flags.dry_run:
-            print(f"{run.name}: {'done' if code == 0 else f'exit code {code}: {run.folder}/log'}", flush=True)
+            how = f"{run.result.step:.1f} ms a step" if run.result else f"exit code {code}: {run.folder}/log"
+            print(f"{run.name}: {how}", flush=True)
     return 0 if good else 1
 
 
@@ -167,11 +166,11 @@ def kinds(flags: Flags) -> None:
             result = run.predict(launcher, sim, flags.gpu, "--trace", str(path))
             if flags.dry_run:
                 continue
-            said = kinds_of(json.loads(path.read_text()))
-        off = {kind: abs(said.get(kind, 0) - got.get(kind, 0)) for kind in {*got, *said}}
+            predicted = kinds_of(json.loads(path.read_text()))
+        off = {kind: abs(predicted.get(kind, 0) - got.get(kind, 0)) for kind in {*got, *predicted}}
         for kind in sorted(off, key=lambda one: (-off[one], one)):
             if off[kind] >= figures_of(result).step / 100:
-                print(f"| {run.name} | {kind} | {got.get(kind, 0):.1f} | {said.get(kind, 0):.1f} |")
+                print(f"| {run.name} | {kind} | {got.get(kind, 0):.1f} | {predicted.get(kind, 0):.1f} |")
 
 
 def add_to(commands: Any) -> None:

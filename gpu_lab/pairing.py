@@ -1,7 +1,5 @@
 """Holds one side to the other: predictions to measurements, layouts of one class to one result, losses to a band."""
 
-from __future__ import annotations
-
 import math
 import statistics
 from collections.abc import Iterable, Sequence
@@ -54,7 +52,7 @@ _GRID = 200_001
 
 def student_quantile(probability: float, freedom: int) -> float:
     """The value that Student's t is below with the probability, which is above one half."""
-    # With t = tan(angle) the integral's range is finite, and the density is cos(angle) ** (freedom - 1) but for a factor.
+    # With t = tan(angle) * sqrt(freedom) the integral's range is finite, and the density is cos(angle) ** (freedom - 1) but for a factor.
     step = math.pi / 2 / (_GRID - 1)
     densities = [math.cos(i * step) ** (freedom - 1) for i in range(_GRID - 1)]
     total = sum(densities) - (densities[0] + densities[-1]) / 2
@@ -63,7 +61,7 @@ def student_quantile(probability: float, freedom: int) -> float:
         piece = (densities[i - 1] + densities[i]) / 2
         if mass + piece >= wanted:
             low, high = math.tan((i - 1) * step), math.tan(i * step)
-            return low + (wanted - mass) / piece * (high - low)
+            return math.sqrt(freedom) * (low + (wanted - mass) / piece * (high - low))
         mass += piece
     return math.inf
 

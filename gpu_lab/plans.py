@@ -1,7 +1,5 @@
 """Edits of plans that measurements need."""
 
-from __future__ import annotations
-
 import json
 import pathlib
 from typing import Any

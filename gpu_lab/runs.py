@@ -16,8 +16,6 @@ Lists of runs are CSV files (gpu_lab/runs). Columns that a list leaves out have 
     flags         more flags of mfsdp-sim and mfsdp-exec alike
 """
 
-from __future__ import annotations
-
 import csv
 import json
 import os
@@ -83,7 +81,7 @@ class Run:
 
     @property
     def title(self) -> str:
-        """What a table says of the run beside its engine and GPUs."""
+        """The run in a table, besides its engine and GPUs."""
         words = [f"{self.model.split('.json')[0]}{f' of {self.layers}' if self.layers else ''}, {self.sequence}"]
         words[0] += f" x {self.micro_batch}" if self.micro_batch != 1 else ""
         words += [f"{self.microbatches} microbatches"] if self.microbatches != 1 else []
@@ -139,7 +137,7 @@ class Run:
         return [*words, *more]
 
     def predict(self, launcher: Launcher, sim: str, gpu: str, *more: str) -> dict[str, Any]:
-        """What mfsdp-sim prints for this run. Raises RuntimeError where it refuses the run."""
+        """The output of mfsdp-sim for this run. Raises RuntimeError if it refuses the run."""
         with tempfile.TemporaryDirectory() as folder:
             model = cut_model(self.model, self.layers, pathlib.Path(folder))
             done = launcher.run(self.sim_command(sim, gpu, model, *more))

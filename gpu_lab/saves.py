@@ -1,7 +1,5 @@
 """Reads saves of mfsdp-exec (gpu_backend/checkpoint/README.md has the format) and compares their states."""
 
-from __future__ import annotations
-
 import array
 import json
 import pathlib
@@ -65,7 +63,7 @@ class Save:
             raise ValueError(f"{key}: expected {at} elements, got {len(data)} bytes")
         return dtype, bytes(data)
 
-    def floats(self, kind: str) -> dict[str, array.array[float]]:
+    def floats(self, kind: str) -> dict[str, "array.array[float]"]:
         """State of one kind by parameter, which has to be fp32."""
         found = {}
         for parameter, its_kind in self.entries:
@@ -81,7 +79,7 @@ class Save:
 
 
 def differences(a: Save, b: Save) -> Iterator[str]:
-    """What two saves have otherwise: position, optimizer and data, and every element of the state."""
+    """The differences between two saves: position, optimizer and data, and every element of the state."""
     for field in SAME:
         if a.manifest[field] != b.manifest[field]:
             yield f"{field}: {a.manifest[field]} and {b.manifest[field]}"
@@ -113,11 +111,11 @@ def compare_states(first: str | pathlib.Path, second: str | pathlib.Path) -> int
 
 
 def states(flags: Flags) -> int:
-    """Says whether two saves hold the same state, bit for bit.
+    """Checks whether two saves hold the same state, bit for bit.
 
     SAVE and OTHER are each step-NNNNNNNN or a folder of such (then the newest). Weights, first and second moments of
     every parameter, the position, optimizer and data are compared, whichever ranks hold which elements. Exit code 0:
-    equal; 1: not, and a line says where; 2: no save.
+    equal; 1: not, and a line names the place; 2: no save.
     """
     return compare_states(flags.save, flags.other)
 

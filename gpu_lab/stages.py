@@ -1,7 +1,5 @@
 """Runs named stages, each with a log, and prints a table of how they ended."""
 
-from __future__ import annotations
-
 import contextlib
 import io
 import pathlib
@@ -15,11 +13,11 @@ from gpu_lab.machine import WrongFlag
 
 
 class Skipped(Exception):
-    """Nothing of a stage could run here; the message says why."""
+    """Nothing of a stage could run here; the message is the reason."""
 
 
 class Failed(Exception):
-    """A stage found something wrong. What it is was printed, or is the message."""
+    """A stage found a fault, which was printed or is the message."""
 
 
 class NotDone(Exception):

@@ -1,12 +1,12 @@
-// mfsdp-report: hands its arguments to the command that they name (reports/report_tool).
+// mfsdp-report: hands its arguments to the command that they name (reports/commands).
 #include <iostream>
 #include <string>
 #include <vector>
 
 #include "core/cli/scenarios.hpp"
-#include "reports/report_tool/commands.hpp"
-#include "reports/tool/interrupt.hpp"
-#include "reports/tool/run_main.hpp"
+#include "reports/commands/commands.hpp"
+#include "reports/session/interrupt.hpp"
+#include "reports/session/run_main.hpp"
 
 namespace {
 

@@ -11,8 +11,8 @@
 #include "core/cli/help.hpp"
 #include "core/cli/options_file.hpp"
 #include "core/cli/scenarios.hpp"
-#include "reports/tool/interrupt.hpp"
-#include "reports/tool/run_main.hpp"
+#include "reports/session/interrupt.hpp"
+#include "reports/session/run_main.hpp"
 #include "sim/tool/catalogue.hpp"
 #include "sim/tool/find_run.hpp"
 #include "sim/tool/one_run.hpp"
@@ -28,7 +28,8 @@ using namespace mfsdp;
 
 constexpr std::string_view kTool = "mfsdp-sim";
 
-Result<ExitCode> act(const Sweep& sweep, const SimOptions& options, const Session& session) {
+Result<ExitCode> act(const SweptArguments& swept, const SimOptions& options,
+                     const Session& session) {
   if (options.list_models || options.list_gpus || options.list_clusters) {
     MFSDP_LET(table, catalogue(options, session));
     session.out << table;
@@ -39,10 +40,10 @@ Result<ExitCode> act(const Sweep& sweep, const SimOptions& options, const Sessio
   if (!options.calibrate.empty()) return run_calibrate(options, session);
   if (options.replay) return run_replay(options, session);
   // Other work is short, or has nothing to keep.
-  if (options.find || !sweep.axes.empty())
+  if (options.find || !swept.lists.empty())
     catch_interrupts("mfsdp-sim: stopping (a second signal ends it at once)");
-  if (options.find) return run_find(sweep, options, session);
-  if (!sweep.axes.empty()) return run_sweep(sweep, options, session);
+  if (options.find) return run_find(swept, options, session);
+  if (!swept.lists.empty()) return run_sweep(swept, options, session);
   return run_one(options, session);
 }
 
@@ -50,15 +51,15 @@ Manual describe() { return manual_of(sim_help(), sim_flags); }
 
 Result<ExitCode> run_tool(const std::vector<std::string>& args) {
   MFSDP_LET(arguments, with_all_engines(args));
-  MFSDP_LET(sweep, expand_lists(arguments));
-  MFSDP_LET(options, parse_sim_options(sweep.arguments.front()));
+  MFSDP_LET(swept, split_lists(arguments));
+  MFSDP_LET(options, parse_sim_options(swept.arguments));
   if (const auto text = self_description(options.common, kTool, describe)) {
     std::cout << *text;
     return ExitCode::good;
   }
   for (const std::string& note : options.common.notes) report_note(std::cerr, note, kTool);
   MFSDP_LET(scenarios, scenarios_dir());
-  return act(sweep, options,
+  return act(swept, options,
              {.tool = kTool,
               .scenarios = scenarios,
               .out = std::cout,

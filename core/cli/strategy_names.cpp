@@ -40,7 +40,7 @@ constexpr std::array kAliases{
     StrategyAlias{.name = "hfsdp",
                   .meaning = {.strategy = Strategy::optim_grads_params, .outer = Strategy::optim}}};
 
-/// A word that names an engine, and what to write in its place.
+/// A word that names an engine, and the text to write in its place.
 struct EngineWord {
   std::string_view word;  ///< small letters, nothing between words
   std::string_view advice;
@@ -65,11 +65,10 @@ constexpr std::array kEngineWords{
     EngineWord{.word = "deepspeed",
                .advice = "DeepSpeed is an engine that is not predicted; its stages as mfsdp-exec "
                          "has them are --strategy zero1, zero2 and zero3"},
-    EngineWord{
-        .word = "megatronfsdp",
-        .advice =
-            "Megatron-FSDP is an engine: mfsdp-sim --engine megatron-fsdp-v1 or megatron-fsdp-v2; mfsdp-exec's own "
-            "ZeRO-3 is --strategy optim_grads_params"},
+    EngineWord{.word = "megatronfsdp",
+               .advice = "Megatron-FSDP is an engine: mfsdp-sim --engine megatron-fsdp-v1 or "
+                         "megatron-fsdp-v2; mfsdp-exec's own "
+                         "ZeRO-3 is --strategy optim_grads_params"},
     EngineWord{
         .word = "megatron",
         .advice =
@@ -119,7 +118,7 @@ std::string strategy_text(const PlanConfig& config) {
   const Mesh& mesh = config.mesh;
   std::string name =
       fmt::format("{} ({})", to_string(config.strategy), field_name(config.strategy));
-  if (config.deals_experts()) name += fmt::format(", experts over {}", config.expert_parallel);
+  if (config.is_expert_parallel()) name += fmt::format(", experts over {}", config.expert_parallel);
   if (config.expert_strategy)
     name += fmt::format(" by {} ({})", to_string(*config.expert_strategy),
                         field_name(*config.expert_strategy));

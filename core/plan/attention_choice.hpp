@@ -30,7 +30,7 @@ struct AttentionTraits {
   std::int64_t head_dim = 0;
   std::int64_t value_dim = 0;
   std::int64_t window = 0;  ///< tokens that a query sees; 0: all up to its own
-  bool soft_cap = false;
+  bool softcap = false;
   bool documents = false;  ///< masked between documents
   bool backward = false;
   bool deterministic = false;  ///< equal bits are required
@@ -44,7 +44,7 @@ inline constexpr std::int64_t kWarpgroupBackwardQueries = 64;
 /// Whether our own kernels support a call on a GPU that can run them: heads of 64 or 128, whole
 /// tiles, one document per sequence, no window and no softcap; not deterministic backward.
 [[nodiscard]] constexpr bool warpgroups_take(const AttentionTraits& a) {
-  if (a.soft_cap || a.documents || (a.window != 0 && a.window < a.seq_len)) return false;
+  if (a.softcap || a.documents || (a.window != 0 && a.window < a.seq_len)) return false;
   if ((a.head_dim != 64 && a.head_dim != 128) || a.value_dim != a.head_dim) return false;
   if (a.seq_len <= 0 || a.seq_len % kWarpgroupTokens != 0) return false;
   if (!a.backward) return true;

@@ -265,13 +265,13 @@ Result<void> check_experts(const PlanConfig& config) {
     return fail("--ep", "expected a number of ranks: the mesh has a grid for experts");
   if (ep == 1) return fail("--ep", "expected 0 or at least 2 in a configuration, got 1");
   const Rational& room = config.capacity_factor;
-  if (!config.deals_experts() && room.num != 0)
+  if (!config.is_expert_parallel() && room.num != 0)
     return fail("--capacity-factor",
                 "expected --ep too: without it no rows are exchanged between ranks");
-  if (!config.deals_experts() && config.expert_strategy)
+  if (!config.is_expert_parallel() && config.expert_strategy)
     return fail("--expert-strategy",
                 "expected --ep too: without it experts are sharded with their block");
-  if (!config.deals_experts()) return {};
+  if (!config.is_expert_parallel()) return {};
   if (room.num != 0 && (room.den < 1 || room.den > kMostDenominator || room.num < room.den ||
                         room.num > ep * room.den))
     return fail("--capacity-factor",

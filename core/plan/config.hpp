@@ -104,17 +104,17 @@ struct PlanConfig {
   }
   [[nodiscard]] bool is_frozen(const std::string& parameter_name) const;
   [[nodiscard]] bool has_lora() const { return lora_rank > 0; }
-  [[nodiscard]] bool deals_experts() const { return expert_parallel > 1; }
+  [[nodiscard]] bool is_expert_parallel() const { return expert_parallel > 1; }
   [[nodiscard]] Strategy strategy_of_experts() const { return expert_strategy.value_or(strategy); }
   /// Experts of a block that one rank has.
   [[nodiscard]] std::int64_t experts_per_rank() const {
-    return deals_experts() ? model.experts / expert_parallel : model.experts;
+    return is_expert_parallel() ? model.experts / expert_parallel : model.experts;
   }
   /// Capacity, in rows, of what a rank can send to each rank of ep: all its rows, so that none is
   /// ever dropped, or capacity_factor times an equal share, rounded up.
   [[nodiscard]] std::int64_t rows_per_peer() const {
     const std::int64_t all = checked_mul(tokens_per_microbatch(), model.experts_per_token);
-    if (capacity_factor.num == 0 || !deals_experts()) return all;
+    if (capacity_factor.num == 0 || !is_expert_parallel()) return all;
     return std::min(all, ceil_div(checked_mul(all, capacity_factor.num),
                                   checked_mul(capacity_factor.den, expert_parallel)));
   }

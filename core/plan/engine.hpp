@@ -1,8 +1,8 @@
-// Whose kernels, schedule and allocator a plan describes: one row for each engine (kEngines). What
-// an engine can do is a trait of its row, so that code asks for the trait and not for the engine.
+// The engines that train: one row of traits for each (kEngines). Code asks for a trait and not for the
+// engine.
 //
-// To add a variant of an engine: its name in EngineKind, its row in kEngines, what it does in
-// sim/engines where no trait says so yet, its line in docs/engines.md.
+// To add a variant of an engine: its name in EngineKind, its row in kEngines, its behaviour in
+// sim/engines where no trait states it yet, its line in docs/guide/engines.md.
 #pragma once
 
 #include <algorithm>
@@ -28,17 +28,20 @@ enum class EngineKind {
   mcore_unfused_loss
 };
 
-/// Whose schedule an engine has. Engines of one family differ in kernels alone.
+/// Engines of one family have one schedule and differ in kernels alone.
 enum class EngineFamily { mfsdp, fsdp2, megatron_fsdp_v1, megatron_fsdp_v2, mcore };
 
-/// How far predictions of an engine's memory were off at worst, as fractions.
+/// How far predictions of an engine's memory were off at worst, as fractions. Without a source no run
+/// was compared.
 struct ErrorBand {
   double allocated = 0;
   double reserved = 0;
   double device = 0;
   /// The runs, where {gpus} stands for the GPUs that were compared, and {code} for the code of the
   /// models that ran.
-  std::string_view source;
+  std::string_view source = {};
+
+  [[nodiscard]] constexpr bool is_known() const { return !source.empty(); }
 };
 
 struct EngineTraits {
@@ -48,7 +51,7 @@ struct EngineTraits {
   std::string_view stored = {};  ///< in results and stores where that is not `name`
   std::string_view trainer;      ///< what people call the program that trains
 
-  // What it does.
+  // Its behaviour.
   bool runs_plans = false;             ///< mfsdp-exec runs the plan; the host issues nothing else
   bool compiles_blocks = false;        ///< by Inductor
   bool compiles_loss = false;          ///< by Inductor
@@ -64,7 +67,7 @@ struct EngineTraits {
   /// The rule of its strategies, where another one is no choice of the engine.
   std::string_view shards = {};
 
-  // What is predicted of it.
+  // The limits of its predictions.
   bool has_experts = false;          ///< mixtures of experts
   bool has_sliding_windows = false;  ///< attention over a window of tokens
   bool has_qk_norms = true;          ///< norms of query and key heads
@@ -77,9 +80,8 @@ struct EngineTraits {
   std::optional<EngineKind> eager_as = std::nullopt;     ///< the engine with PyTorch's own kernels
   /// Where the description is from, where it is not from recorded runs.
   std::string_view basis = {};
-  /// None where no run was compared.
-  std::optional<ErrorBand> errors = std::nullopt;
-  std::optional<ErrorBand> errors_of_tied = std::nullopt;  ///< of tied weights, where they differ
+  ErrorBand errors = {};
+  ErrorBand errors_of_tied = {};  ///< with tied weights, where they differ
 };
 
 namespace engine_rows {
@@ -93,30 +95,27 @@ inline constexpr EngineTraits kFsdp2{
     .shards =
         "shards gradients, states and parameters: always (optim_grads_params), or parameters "
         "outside forward and backward only (optim_grads)",
-    .compiled_as = EngineKind::fsdp2_compile,
-    .errors = ErrorBand{.allocated = 0.0005,
-                        .reserved = 0.003,
-                        .device = 0.005,
-                        .source = "at worst of 76 runs on {gpus} (device memory: 25 runs), PyTorch "
-                                  "2.11, {code}"}};
+    .errors = {.allocated = 0.0005,
+               .reserved = 0.003,
+               .device = 0.005,
+               .source = "at worst of 76 runs on {gpus} (device memory: 25 runs), PyTorch "
+                         "2.11, {code}"}};
 
 inline constexpr EngineTraits kMegatronFsdp2{
     .kind = EngineKind::megatron_fsdp_v2,
     .family = EngineFamily::megatron_fsdp_v2,
     .name = "megatron-fsdp-v2",
-    .stored = "mfsdp2",
     .trainer = "Megatron-FSDP v2",
     .fuses_elementwise = true,
     .reduces_in_bf16 = true,
     .has_qk_norms = false,
     .needs_two_shards = true,
-    .eager_as = EngineKind::megatron_fsdp_v2_eager,
-    .errors = ErrorBand{.allocated = 0.0005,
-                        .reserved = 0.002,
-                        .device = 0.005,
-                        .source = "at worst of 12 runs on {gpus}, PyTorch 2.11, device memory of "
-                                  "FSDP2's, {code}"},
-    .errors_of_tied = ErrorBand{
+    .errors = {.allocated = 0.0005,
+               .reserved = 0.002,
+               .device = 0.005,
+               .source = "at worst of 12 runs on {gpus}, PyTorch 2.11, device memory of "
+                         "FSDP2's, {code}"},
+    .errors_of_tied = {
         .allocated = 0.0005,
         .reserved = 0.005,
         .device = 0.005,
@@ -140,30 +139,26 @@ inline constexpr EngineTraits kMcore{
         "mcore: from the sources of Megatron-Core and Transformer Engine alone, never held "
         "to a recorded run"};
 
-/// A variant: the row of `base` with another name, after `change`.
+/// The row of `base` with a name of its own, after `change`.
 template <class Change>
 [[nodiscard]] constexpr EngineTraits variant(EngineTraits base, EngineKind kind,
                                              std::string_view name, std::string_view trainer,
                                              Change change) {
   base.kind = kind;
   base.name = name;
-  base.stored = {};
   base.trainer = trainer;
-  base.compiled_as.reset();
-  base.eager_as.reset();
   change(base);
   return base;
 }
 
 }  // namespace engine_rows
 
-// How far predictions were off: gpu_backend/measurements/2026-11-25-engines.md and -2.md, runs on
-// one GPU that were predicted before they ran, and predicted again after what two of 74 showed had
-// been mended; 25 on two GPUs (2026-11-26-engines-3.md and -4.md), Megatron-FSDP v2 with tied
-// weights there, too. With a compiled loss: 2026-11-25-many-h100.md and 2026-11-26-many-h200.md,
-// predicted after they ran. Of mcore, allocated memory alone was compared, with runs that others
-// published (docs/engines.md). Device memory is what is reserved, and what is beside it within
-// 13 MB.
+// Sources of the errors, in docs/lab: 2026-11-25-engines.md and -2.md (runs on one GPU that were
+// predicted before they ran, and again after two of 74 showed mistakes); 2026-11-26-engines-3.md and
+// -4.md (25 runs on two GPUs, Megatron-FSDP v2 with tied weights among them). With a compiled loss:
+// 2026-11-25-many-h100.md and 2026-11-26-many-h200.md, predicted after they ran. Only the allocated
+// memory of mcore was compared, with published runs (engines.md). Device memory is reserved memory
+// and the memory outside of the allocator, which was right within 13 MB.
 /// In the order of EngineKind.
 inline constexpr std::array kEngines{
     EngineTraits{.kind = EngineKind::mfsdp,
@@ -171,7 +166,8 @@ inline constexpr std::array kEngines{
                  .name = "mfsdp",
                  .trainer = "mfsdp-exec",
                  .runs_plans = true},
-    engine_rows::kFsdp2,
+    engine_rows::variant(engine_rows::kFsdp2, EngineKind::fsdp2, "fsdp2", "PyTorch FSDP2",
+                         [](EngineTraits& row) { row.compiled_as = EngineKind::fsdp2_compile; }),
     engine_rows::variant(engine_rows::kFsdp2, EngineKind::fsdp2_compile, "fsdp2-compile",
                          "PyTorch FSDP2 with compiled blocks",
                          [](EngineTraits& row) { row.compiles_blocks = true; }),
@@ -180,7 +176,7 @@ inline constexpr std::array kEngines{
                          [](EngineTraits& row) {
                            row.compiles_blocks = true;
                            row.compiles_loss = true;
-                           row.errors = ErrorBand{
+                           row.errors = {
                                .allocated = 0.035,
                                .reserved = 0.055,
                                .device = 0.055,
@@ -199,12 +195,17 @@ inline constexpr std::array kEngines{
                  .has_recomputation = false,
                  .needs_two_shards = true,
                  .own_choice = "--allocator",  // it has two buffers, or not
-                 .errors = ErrorBand{.allocated = 0.001,
-                                     .reserved = 0.03,
-                                     .device = 0.03,
-                                     .source = "at worst of 11 runs of megatron-fsdp-v1 on {gpus}, "
-                                               "PyTorch 2.11, {code}"}},
-    engine_rows::kMegatronFsdp2,
+                 .errors = {.allocated = 0.001,
+                            .reserved = 0.03,
+                            .device = 0.03,
+                            .source = "at worst of 11 runs of megatron-fsdp-v1 on {gpus}, "
+                                      "PyTorch 2.11, {code}"}},
+    engine_rows::variant(engine_rows::kMegatronFsdp2, EngineKind::megatron_fsdp_v2,
+                         "megatron-fsdp-v2", "Megatron-FSDP v2",
+                         [](EngineTraits& row) {
+                           row.stored = "mfsdp2";
+                           row.eager_as = EngineKind::megatron_fsdp_v2_eager;
+                         }),
     engine_rows::variant(engine_rows::kMegatronFsdp2, EngineKind::megatron_fsdp_v2_eager,
                          "megatron-fsdp-v2-eager", "Megatron-FSDP v2 with PyTorch's kernels",
                          [](EngineTraits& row) {
@@ -263,7 +264,7 @@ inline constexpr std::array<std::string_view, 12> kOwnChoices{
     "--deterministic", "--exact-sums", "--attention", "--logits-chunk",
     "--placement",     "--gather",     "--reduce",    "--keep-gathered"};
 
-/// Whether the engine can be told that.
+/// Whether the flag is a choice of the engine.
 [[nodiscard]] constexpr bool has_choice(EngineKind engine, std::string_view flag) {
   const EngineTraits& traits = traits_of(engine);
   return traits.runs_plans || traits.own_choice == flag ||

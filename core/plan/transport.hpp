@@ -1,6 +1,7 @@
-// What each transport of collectives can do: one row for each, so that code asks for the trait and
-// not for the transport. What it costs is in sim/cost/transport_prices.hpp, how NCCL is told of it
-// in gpu_backend/cuda/transport_check.cpp; proofs and checker have rules of their own.
+// The traits of each transport of collectives, one row each: code asks for the trait and not for the
+// transport. sim/cost/transport_prices.hpp has the prices; gpu_backend/cuda (communicators.cpp,
+// transport_check.cpp) sets NCCL up and checks the kernels that it queues. Proofs and checker have
+// rules of their own.
 #pragma once
 
 #include <array>
@@ -12,11 +13,12 @@ namespace mfsdp {
 
 struct TransportTraits {
   Transport transport;
-  /// Its operands lie in windows: memory that all members see, at equal offsets.
+  /// Its operands lie in symmetric memory: all members see it, at equal offsets.
   bool uses_windows = true;
   bool holds_sms = true;  ///< kernels move the bytes
-  bool adds = true;       ///< reductions; otherwise it deals them out, and a kernel of ours adds
-  bool adds_fp64 = true;  ///< itself, or that kernel
+  bool adds = true;  ///< it sums; otherwise gradients go through an all-to-all, and a kernel of
+                     ///< mfsdp sums them
+  bool adds_fp64 = true;  ///< it, or that kernel, sums fp64
 };
 
 /// In the order of Transport.

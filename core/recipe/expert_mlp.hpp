@@ -20,7 +20,7 @@
 
 #include <string>
 
-#include "core/recipe/parts.hpp"
+#include "core/recipe/builder.hpp"
 
 namespace mfsdp::recipe {
 
@@ -49,7 +49,7 @@ class ExpertMlp {
   [[nodiscard]] std::vector<Attribute> rows() const;
   [[nodiscard]] std::vector<Attribute> arrived() const;
   // Expert-parallel: rows are sent to the ranks of their experts.
-  [[nodiscard]] bool deals() const { return b_.config.deals_experts(); }
+  [[nodiscard]] bool deals() const { return b_.config.is_expert_parallel(); }
   void find_peers(const std::string& suffix);
   void send_out(const std::string& suffix);
   /// Exchanges rows [m, h].

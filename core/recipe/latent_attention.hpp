@@ -12,7 +12,7 @@
 #include <functional>
 #include <string>
 
-#include "core/recipe/parts.hpp"
+#include "core/recipe/builder.hpp"
 
 namespace mfsdp::recipe {
 

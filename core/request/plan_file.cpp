@@ -13,25 +13,25 @@ namespace {
 constexpr std::size_t kMostPlanBytes = std::size_t{1} << 30;
 
 void note_change(const Meta& meta, const std::string& hash, const std::string& path,
-                 const Talk& talk) {
-  if (!meta.stored_hash.empty() && meta.stored_hash != hash && talk.note)
-    talk.note(
+                 const Notes& notes) {
+  if (!meta.stored_hash.empty() && meta.stored_hash != hash && notes.note)
+    notes.note(
         fmt::format("{}: the plan was changed since it was written, its hash is {}", path, hash));
 }
 
 }  // namespace
 
-Result<Program> load_plan(const std::string& path, const Talk& talk) {
+Result<Program> load_plan(const std::string& path, const Notes& notes) {
   MFSDP_LET(text, read_file(path, "a plan", kMostPlanBytes));
   MFSDP_LET(program, program_from_json(text, path));
-  note_change(program.meta, plan_hash(program), path, talk);
+  note_change(program.meta, plan_hash(program), path, notes);
   return std::move(program);
 }
 
-Result<Job> load_job(const std::string& path, const Talk& talk) {
+Result<Job> load_job(const std::string& path, const Notes& notes) {
   MFSDP_LET(text, read_file(path, "a plan", kMostPlanBytes));
   MFSDP_LET(job, job_from_json(text, path));
-  note_change(job.programs[0].meta, plan_hash(job), path, talk);
+  note_change(job.programs[0].meta, plan_hash(job), path, notes);
   return std::move(job);
 }
 

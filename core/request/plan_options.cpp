@@ -90,7 +90,7 @@ void normalise(PlanConfig& config) {
   // With one rank of expt_dp nothing is placed on that axis.
   const bool as_the_rest =
       config.expert_strategy == config.strategy || config.mesh.size(Axis::expt_dp) == 1;
-  if (config.deals_experts() && as_the_rest) config.expert_strategy.reset();
+  if (config.is_expert_parallel() && as_the_rest) config.expert_strategy.reset();
   std::vector<std::string>& frozen = config.frozen;
   std::sort(frozen.begin(), frozen.end());
   frozen.erase(std::unique(frozen.begin(), frozen.end()), frozen.end());

@@ -22,7 +22,7 @@ Result<const NamedModel*> PlanRequests::model(const std::string& name) {
 
 Result<std::shared_ptr<const Program>> PlanRequests::plan(const std::string& path) {
   if (const auto known = plans_.find(path); known != plans_.end()) return known->second;
-  MFSDP_LET(program, load_plan(path, talk_));
+  MFSDP_LET(program, load_plan(path, notes_));
   return plans_[path] = std::make_shared<const Program>(std::move(program));
 }
 
@@ -39,12 +39,12 @@ Result<void> PlanRequests::tell_gaps(const NamedModel& model, bool runs) {
     const std::string text = model.name + ": " + line;
     if (runs)
       reasons.add({"--model", text});
-    else if (told_.insert(text).second && talk_.warn)
-      talk_.warn(text);
+    else if (told_.insert(text).second && notes_.warn)
+      notes_.warn(text);
   }
   for (const std::string& line : model.notes) {
     const std::string text = model.name + ": " + line;
-    if (told_.insert(text).second && talk_.note) talk_.note(text);
+    if (told_.insert(text).second && notes_.note) notes_.note(text);
   }
   return reasons.verdict();
 }

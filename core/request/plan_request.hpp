@@ -15,7 +15,7 @@
 #include "core/memory/allocation_cache.hpp"
 #include "core/model/hf_config.hpp"
 #include "core/plan/plan.hpp"
-#include "core/request/talk.hpp"
+#include "core/request/notes.hpp"
 
 namespace mfsdp {
 
@@ -41,8 +41,8 @@ struct RequestTerms {
 class PlanRequests {
  public:
   /// `scenarios`: the folder with models and clusters.
-  explicit PlanRequests(std::filesystem::path scenarios, Talk talk = {})
-      : scenarios_(std::move(scenarios)), talk_(std::move(talk)) {}
+  explicit PlanRequests(std::filesystem::path scenarios, Notes notes = {})
+      : scenarios_(std::move(scenarios)), notes_(std::move(notes)) {}
 
   /// Errors name the flag, or the field of a file.
   [[nodiscard]] Result<PlanRequest> read(const CommonOptions& options, const RequestTerms& terms);
@@ -61,7 +61,7 @@ class PlanRequests {
   [[nodiscard]] Result<void> tell_gaps(const NamedModel& model, bool runs);
 
   std::filesystem::path scenarios_;
-  Talk talk_;
+  Notes notes_;
   std::map<std::string, NamedModel> models_;
   std::set<std::string> told_;  ///< warnings that were given
   std::map<std::string, std::shared_ptr<const Program>> plans_;

@@ -61,7 +61,7 @@ void MicrobatchSchedule::begin_step(std::size_t number) {
   const Step& step = steps_[number];
   const Phase phase = step.op->phase;
   if (step.ends) e_.wait(StreamRole::compute, phase, exchange_event("exchanged.", *step.ends));
-  for (const BufferId id : step.given_back) e_.release(StreamRole::compute, phase, id);
+  for (const BufferId id : step.released) e_.release(StreamRole::compute, phase, id);
   for (const BufferId id : step.acquires) e_.acquire(StreamRole::compute, phase, id);
   if (!step.beside || step.run != number) return;
   e_.record(StreamRole::compute, phase, exchange_event("ready.", number));

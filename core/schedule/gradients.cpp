@@ -67,7 +67,7 @@ bool MicrobatchSchedule::is_tied(std::size_t unit) const {
 
 /// A tied unit has an additional slot. It is in use from the head to the embedding's backward, so
 /// otherwise the blocks would have one slot less.
-bool MicrobatchSchedule::is_filled_beside(std::size_t unit, std::size_t other) const {
+bool MicrobatchSchedule::is_filled_during(std::size_t unit, std::size_t other) const {
   const GradientSpan& span = gradients_[unit];
   const GradientSpan& beside = gradients_[other];
   return span.first && beside.first && span.first < beside.first && span.last > *beside.first;
@@ -85,7 +85,7 @@ void MicrobatchSchedule::begin_gradient(std::size_t unit, Position position) {
     std::optional<std::size_t> awaited;
     auto most = static_cast<std::size_t>(config_.grad_slots) - 1;
     for (std::size_t other = 0; other < gradients_.size(); ++other)
-      if (!is_tied(other) && is_filled_beside(other, unit)) --most;
+      if (!is_tied(other) && is_filled_during(other, unit)) --most;
     if (drains) most = 0;
     while (carry_.reducing.size() > most) {
       awaited = carry_.reducing.front();
@@ -142,8 +142,8 @@ void MicrobatchSchedule::reduce(std::size_t unit, Position position) {
 
 /// optim_grads and optim_grads_params with copy engines, which cannot add: each rank receives its
 /// slice of all ranks' slots, and a kernel sums these in rank order, rounded once.
-void MicrobatchSchedule::deal_and_sum(const UnitState& unit, const GroupState& group,
-                                      Position position) {
+void MicrobatchSchedule::exchange_and_sum(const UnitState& unit, const GroupState& group,
+                                          Position position) {
   const AxisTraffic& on = *group.route.reduces.front().on;
   const BufferId slot = gradient_slot(group);
   const std::string name = group_name(unit, group);
@@ -185,7 +185,7 @@ void MicrobatchSchedule::deal_and_sum(const UnitState& unit, const GroupState& g
 /// into registered memory, which is then added or converted.
 void MicrobatchSchedule::reduce_to_shard(const UnitState& unit, const GroupState& group,
                                          Position position) {
-  if (!traits_of(e_.reduces_by()).adds) return deal_and_sum(unit, group, position);
+  if (!traits_of(e_.reduces_by()).adds) return exchange_and_sum(unit, group, position);
   const AxisTraffic& on = *group.route.reduces.front().on;
   const BufferId slot = gradient_slot(group);
   const std::string name = group_name(unit, group);

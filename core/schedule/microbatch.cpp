@@ -268,7 +268,7 @@ void MicrobatchSchedule::gather(std::size_t unit, std::size_t weight_use, Positi
   for (const AxisTraffic* way : ways) gather_along(*way, state, buffer);
   e_.record(StreamRole::all_gather, phase_, event("gathered." + e_.at(buffer).name));
   carry_.weights[unit] = buffer;
-  carry_.unwaited.insert(unit);
+  carry_.not_waited_for.insert(unit);
 }
 
 void MicrobatchSchedule::gather_along(const AxisTraffic& on, const UnitState& unit,
@@ -317,7 +317,7 @@ void MicrobatchSchedule::gather_along(const AxisTraffic& on, const UnitState& un
 void MicrobatchSchedule::await_weights(std::size_t unit, Position position) {
   const UnitState& state = state_.units[unit];
   if (state_.gathers(unit)) {
-    if (carry_.unwaited.erase(unit) > 0)
+    if (carry_.not_waited_for.erase(unit) > 0)
       e_.wait(StreamRole::compute, phase_, event("gathered." + e_.at(*carry_.weights[unit]).name));
     return;
   }

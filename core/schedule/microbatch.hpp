@@ -33,8 +33,8 @@ class MicrobatchSchedule {
   /// The state at the end of a microbatch; a repeated segment must end as it began.
   struct Carry {
     std::vector<std::optional<BufferId>> weights;  ///< gathered buffer of each unit
-    std::set<std::size_t> unwaited;    ///< units whose gather compute has not waited for
-    std::deque<std::size_t> reducing;  ///< units whose gradient slot may still be in use
+    std::set<std::size_t> not_waited_for;  ///< units whose gather compute has not waited for
+    std::deque<std::size_t> reducing;      ///< units whose gradient slot may still be in use
 
     friend bool operator==(const Carry&, const Carry&) = default;
   };
@@ -65,10 +65,10 @@ class MicrobatchSchedule {
     // Collectives that kernels hide (exchanges.cpp). A run is a list of consecutive ones. Its
     // tensors begin with its first step, and tensors that only it reads end at the join.
     bool beside = false;
-    std::size_t run = 0;                 ///< its first step
-    std::size_t joined_at = 0;           ///< the join: the step that waits for its end
-    std::optional<std::size_t> ends{};   ///< at a join: the first step of the run
-    std::vector<BufferId> given_back{};  ///< at a join: released before anything is acquired
+    std::size_t run = 0;                ///< its first step
+    std::size_t joined_at = 0;          ///< the join: the step that waits for its end
+    std::optional<std::size_t> ends{};  ///< at a join: the first step of the run
+    std::vector<BufferId> released{};   ///< at a join: released before anything is acquired
   };
   /// The ops of a unit that write its gradient, as indices of steps_.
   struct GradientSpan {
@@ -118,13 +118,13 @@ class MicrobatchSchedule {
   void zero_padding(const UnitState& unit, const GroupState& group);
   void reduce(std::size_t unit, Position position);
   void reduce_to_shard(const UnitState& unit, const GroupState& group, Position position);
-  void deal_and_sum(const UnitState& unit, const GroupState& group, Position position);
+  void exchange_and_sum(const UnitState& unit, const GroupState& group, Position position);
   void reduce_whole(const UnitState& unit, const GroupState& group);
   void finish_gradients(const UnitState& unit, const std::vector<const GroupState*>& groups);
   void reduce_over_groups(const UnitState& unit, const GroupState& group);
   void norm_partial(const UnitState& unit, const GroupState& group, StreamRole stream);
   /// Whether a unit's gradient begins before another's and ends after that has begun.
-  [[nodiscard]] bool is_filled_beside(std::size_t unit, std::size_t other) const;
+  [[nodiscard]] bool is_filled_during(std::size_t unit, std::size_t other) const;
   [[nodiscard]] bool is_tied(std::size_t unit) const;
   [[nodiscard]] BufferId gradient_slot(const GroupState& group) const;
   /// The output of weight-gradient kernels: the slot, or the main gradient itself.

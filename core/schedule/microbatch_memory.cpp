@@ -19,7 +19,7 @@ Bytes MicrobatchSchedule::most_live_activations() {
   std::int64_t most = 0;
   const auto size = [&](BufferId id) { return round_up(e_.at(id).size.value, kAlignment); };
   for (const Step& step : steps_) {
-    for (const BufferId id : step.given_back) live -= size(id);
+    for (const BufferId id : step.released) live -= size(id);
     for (const BufferId id : step.acquires) live = checked_add(live, size(id));
     most = std::max(most, live);
     for (const BufferId id : step.releases) live -= size(id);
@@ -76,7 +76,7 @@ Bytes MicrobatchSchedule::most_full_gradients() const {
     std::int64_t live = size(begins);
     std::size_t taken = 1;
     for (const std::size_t other : order) {
-      if (through_wire || !is_filled_beside(other, begins)) continue;
+      if (through_wire || !is_filled_during(other, begins)) continue;
       live = checked_add(live, size(other));
       if (!is_tied(other)) ++taken;
     }

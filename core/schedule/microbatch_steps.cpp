@@ -259,7 +259,7 @@ void MicrobatchSchedule::make_tensors() {
     for (const BufferId id : steps_[i].acquires) {
       const auto join = joined_at.find(id);
       if (join != joined_at.end() && join->second > last_use.at(id))
-        steps_[join->second].given_back.push_back(id);
+        steps_[join->second].released.push_back(id);
       else
         steps_[last_use.at(id)].releases.push_back(id);
     }

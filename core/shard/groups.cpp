@@ -85,10 +85,10 @@ Cuts expert_cuts_of(const PlanConfig& config) {
   return cuts_along(Axis::expt_dp, config.strategy_of_experts(), Axis::expt_dp_outer, config);
 }
 
-bool is_dealt_out(ParameterRole role, const PlanConfig& config) {
+bool is_expert_parallel(ParameterRole role, const PlanConfig& config) {
   using enum ParameterRole;
-  return config.deals_experts() && (role == experts_gate_up || role == experts_down ||
-                                    role == experts_gate_up_bias || role == experts_down_bias);
+  return config.is_expert_parallel() && (role == experts_gate_up || role == experts_down ||
+                                         role == experts_gate_up_bias || role == experts_down_bias);
 }
 
 std::int64_t layout_ranks(const PlanConfig& config) {
@@ -100,14 +100,15 @@ namespace {
 /// The properties that one kind of groups shares.
 struct GroupKind {
   std::optional<Optimizer> optimizer;  ///< none: frozen
-  bool dealt_out = false;              ///< expert-parallel
+  bool expert_parallel = false;        ///< expert-parallel
 };
 
 std::vector<GroupKind> kinds_of(const PlanConfig& config) {
   std::vector<GroupKind> kinds;
   for (const std::optional<Optimizer>& optimizer : optimizers_of(config)) {
-    kinds.push_back({.optimizer = optimizer, .dealt_out = false});
-    if (config.deals_experts()) kinds.push_back({.optimizer = optimizer, .dealt_out = true});
+    kinds.push_back({.optimizer = optimizer, .expert_parallel = false});
+    if (config.is_expert_parallel())
+      kinds.push_back({.optimizer = optimizer, .expert_parallel = true});
   }
   return kinds;
 }
@@ -121,8 +122,9 @@ Group empty_group(const GroupKind& kind, const Cuts& cuts, const PlanConfig& con
   group.weight = cuts.weight;
   group.gradient = cuts.gradient;
   group.state = cuts.state;
-  group.reduce = data_axes(kind.dealt_out ? mesh.experts : mesh.dense);
-  if (kind.dealt_out) group.shard = {{.axis = Axis::ep, .kind = PlacementKind::shard, .dim = 0}};
+  group.reduce = data_axes(kind.expert_parallel ? mesh.experts : mesh.dense);
+  if (kind.expert_parallel)
+    group.shard = {{.axis = Axis::ep, .kind = PlacementKind::shard, .dim = 0}};
   group.optimizer = kind.optimizer;
   return group;
 }
@@ -138,17 +140,18 @@ std::vector<Group> make_groups(const Model& model, const PlanConfig& config) {
   for (const Unit& unit : model.units)
     for (const GroupKind& kind : kinds_of(config)) {
       std::vector<LayoutItem> items;
-      Group group = empty_group(kind, kind.dealt_out ? experts : dense, config);
+      Group group = empty_group(kind, kind.expert_parallel ? experts : dense, config);
       group.id = GroupId(groups.size());
       group.unit = unit.id;
       for (const std::size_t p : unit.parameters) {
         const Parameter& parameter = model.parameters[p];
         std::optional<Optimizer> its_own;
         if (!config.is_frozen(parameter.name)) its_own = config.optimizer_of(unit.kind, parameter);
-        if (its_own != kind.optimizer || is_dealt_out(parameter.role, config) != kind.dealt_out)
+        if (its_own != kind.optimizer ||
+            is_expert_parallel(parameter.role, config) != kind.expert_parallel)
           continue;
         std::vector<std::int64_t> shape = parameter.shape;
-        if (kind.dealt_out) shape[0] /= config.expert_parallel;
+        if (kind.expert_parallel) shape[0] /= config.expert_parallel;
         items.push_back({.elements = product_of(shape), .row = parameter.row_elements()});
         group.parameters.push_back({.name = parameter.name,
                                     .role = parameter.role,
@@ -158,7 +161,7 @@ std::vector<Group> make_groups(const Model& model, const PlanConfig& config) {
                                     .rate = config.rate_of(parameter.name)});
       }
       if (items.empty()) continue;
-      const FlatLayout& layout = (kind.dealt_out ? expert_layouts : dense_layouts).get(items);
+      const FlatLayout& layout = (kind.expert_parallel ? expert_layouts : dense_layouts).get(items);
       group.chunk = layout.chunk;
       group.elements = layout.elements;
       for (std::size_t i = 0; i < items.size(); ++i) group.parameters[i].offset = layout.offsets[i];

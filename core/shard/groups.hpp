@@ -25,7 +25,7 @@ struct Cuts {
 
 /// Whether a parameter is expert-parallel: sharded over ep along its first dim, which has all
 /// experts.
-[[nodiscard]] bool is_dealt_out(ParameterRole role, const PlanConfig& config);
+[[nodiscard]] bool is_expert_parallel(ParameterRole role, const PlanConfig& config);
 
 /// Groups of all units in unit order. Within a unit trainable groups come before frozen ones, with
 /// Muon matrices of blocks before AdamW's, and expert-parallel groups after the others of their

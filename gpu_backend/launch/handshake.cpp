@@ -15,14 +15,15 @@ namespace {
 
 constexpr std::size_t kMostStrangers = 256;
 constexpr std::size_t kMostOfAnAddress = 128;
-/// Between two looks at those that are there: a rank among many is answered before it is the
-/// oldest.
+/// Connections that are accepted before the pending ones are read again. Even if many ranks connect
+/// at once, a rank is answered before it becomes the oldest connection, which is the first to be
+/// dropped.
 constexpr std::size_t kMostAtOnce = 16;
-/// From the connection to the proof: a rank answers as soon as it reads.
+/// From the connection to the proof. A rank answers as soon as it reads.
 constexpr std::chrono::seconds kStrangerTime{3};
 constexpr std::chrono::milliseconds kBetweenCalls{50};
-/// Proofs that rank 0 drops before this rank takes its secret for the wrong one: a flood of
-/// strangers may drop some.
+/// After this number of dropped proofs a rank concludes that its secret is wrong. Fewer may have
+/// been dropped because of a flood of unauthenticated connections.
 constexpr int kMostDroppedProofs = 10;
 
 std::string_view label_of(Prover prover) {
@@ -33,7 +34,7 @@ std::vector<std::byte> frame_of(FrameKind kind, const Bits256& bits) {
   return PayloadWriter().bytes(bits).frame(kind);
 }
 
-/// None where the frame holds something else.
+/// None if the frame holds something else.
 std::optional<Bits256> bits_of(const Frame& frame) {
   PayloadReader reader(frame.payload);
   const auto bytes = reader.bytes();
@@ -54,41 +55,44 @@ Bits256 proof_of(Prover prover, std::string_view secret, const Hello& hello,
 
 // ---- rank 0 ------------------------------------------------------------------------------------
 
-void Strangers::add_to(std::vector<pollfd>& waiting, Clock::time_point& until) const {
+void PendingConnections::add_to(std::vector<pollfd>& waiting, Clock::time_point& until) const {
   waiting.push_back({listener_.number(), POLLIN, 0});
-  for (const Stranger& stranger : strangers_) {
-    waiting.push_back({stranger.peer.socket.number(), POLLIN, 0});
-    until = std::min(until, stranger.since + kStrangerTime);
+  for (const PendingConnection& pending_connection : pending_) {
+    waiting.push_back({pending_connection.peer.socket.number(), POLLIN, 0});
+    until = std::min(until, pending_connection.since + kStrangerTime);
   }
 }
 
-void Strangers::make_room(const std::string& address) {
-  const auto is_same = [&](const Stranger& stranger) { return stranger.address == address; };
-  const bool too_many_of_it =
-      std::cmp_greater_equal(std::ranges::count_if(strangers_, is_same), kMostOfAnAddress);
-  if (!too_many_of_it && strangers_.size() < kMostStrangers) return;
-  // The lowest: no candidate last, a silent one before one that has spoken, the oldest first.
-  const auto order = [&](const Stranger& stranger) {
-    return std::tuple(too_many_of_it && !is_same(stranger), stranger.hello.has_value(),
-                      stranger.since);
+void PendingConnections::make_room(const std::string& address) {
+  const auto is_same = [&](const PendingConnection& pending_connection) {
+    return pending_connection.address == address;
   };
-  strangers_.erase(std::ranges::min_element(strangers_, {}, order));
+  const bool too_many_of_it =
+      std::cmp_greater_equal(std::ranges::count_if(pending_, is_same), kMostOfAnAddress);
+  if (!too_many_of_it && pending_.size() < kMostStrangers) return;
+  // The lowest value is dropped first: connections without a hello before those with one, older
+  // ones before newer ones, candidates last.
+  const auto order = [&](const PendingConnection& pending_connection) {
+    return std::tuple(too_many_of_it && !is_same(pending_connection),
+                      pending_connection.hello.has_value(), pending_connection.since);
+  };
+  pending_.erase(std::ranges::min_element(pending_, {}, order));
 }
 
-void Strangers::let_in() {
+void PendingConnections::let_in() {
   for (std::size_t i = 0; i < kMostAtOnce; ++i) {
     FileDescriptor socket = accept_from(listener_);
     if (!socket) return;
     std::string address = address_of_peer(socket);
     make_room(address);
-    Stranger& stranger = strangers_.emplace_back();
-    stranger.peer.socket = std::move(socket);
-    stranger.address = std::move(address);
-    stranger.since = Clock::now();
+    PendingConnection& pending_connection = pending_.emplace_back();
+    pending_connection.peer.socket = std::move(socket);
+    pending_connection.address = std::move(address);
+    pending_connection.since = Clock::now();
   }
 }
 
-bool Strangers::answer_hello(Stranger& stranger, const Frame& frame) {
+bool PendingConnections::answer_hello(PendingConnection& pending_connection, const Frame& frame) {
   auto hello = decode_hello(frame.payload);
   if (!hello) return false;
   if (hello->version != kRendezvousVersion) {
@@ -97,65 +101,70 @@ bool Strangers::answer_hello(Stranger& stranger, const Frame& frame) {
         "rank 0 speaks version {} of the rendezvous, this rank version {}: expected the same "
         "mfsdp-exec on all hosts",
         kRendezvousVersion, hello->version);
-    static_cast<void>(
-        send_to(stranger.peer.socket, PayloadWriter().text(text).frame(FrameKind::refused)));
+    static_cast<void>(send_to(pending_connection.peer.socket,
+                              PayloadWriter().text(text).frame(FrameKind::refused)));
     return false;
   }
-  stranger.hello = std::move(*hello);
-  stranger.challenge = random_bits();
-  // A few bytes on a connection that is new: they fit.
-  static_cast<void>(
-      send_to(stranger.peer.socket, frame_of(FrameKind::challenge, stranger.challenge)));
+  pending_connection.hello = std::move(*hello);
+  pending_connection.challenge = random_bits();
+  // A few bytes on a new connection fit into its send buffer, so this does not block.
+  static_cast<void>(send_to(pending_connection.peer.socket,
+                            frame_of(FrameKind::challenge, pending_connection.challenge)));
   return true;
 }
 
-bool Strangers::answer_proof(Stranger& stranger, const Frame& frame) {
+bool PendingConnections::answer_proof(PendingConnection& pending_connection, const Frame& frame) {
   const auto proof = bits_of(frame);
-  const auto right = proof_of(Prover::rank, secret_, *stranger.hello, stranger.challenge);
+  const auto right =
+      proof_of(Prover::rank, secret_, *pending_connection.hello, pending_connection.challenge);
   if (!proof || !equal_in_constant_time(*proof, right)) {
     ++wrong_proofs_;
-    last_wrong_ = stranger.address;
+    last_wrong_ = pending_connection.address;
     return false;
   }
-  const auto own = proof_of(Prover::rank_0, secret_, *stranger.hello, stranger.challenge);
-  static_cast<void>(send_to(stranger.peer.socket, frame_of(FrameKind::accepted, own)));
-  stranger.has_proved = true;
+  const auto own =
+      proof_of(Prover::rank_0, secret_, *pending_connection.hello, pending_connection.challenge);
+  static_cast<void>(send_to(pending_connection.peer.socket, frame_of(FrameKind::accepted, own)));
+  pending_connection.has_proved = true;
   return true;
 }
 
-/// False where the frame is not what comes next.
-bool Strangers::answer(Stranger& stranger, const Frame& frame) {
-  if (!stranger.hello) return frame.kind == FrameKind::hello && answer_hello(stranger, frame);
-  return frame.kind == FrameKind::proof && answer_proof(stranger, frame);
+/// False if the protocol does not expect this frame now.
+bool PendingConnections::answer(PendingConnection& pending_connection, const Frame& frame) {
+  if (!pending_connection.hello)
+    return frame.kind == FrameKind::hello && answer_hello(pending_connection, frame);
+  return frame.kind == FrameKind::proof && answer_proof(pending_connection, frame);
 }
 
-void Strangers::read(Stranger& stranger) {
-  std::array<std::byte, kMostGreetingBytes> bytes{};
-  const Transfer came = receive_from(stranger.peer.socket, bytes);
-  stranger.peer.reader.add(std::span(bytes).first(came.bytes));
-  while (!stranger.has_proved) {
-    const auto frame = stranger.peer.reader.next();
+void PendingConnections::read(PendingConnection& pending_connection) {
+  std::array<std::byte, kMostHelloBytes> bytes{};
+  const Transfer came = receive_from(pending_connection.peer.socket, bytes);
+  pending_connection.peer.reader.add(std::span(bytes).first(came.bytes));
+  while (!pending_connection.has_proved) {
+    const auto frame = pending_connection.peer.reader.next();
     if (frame && !*frame && !came.ended) return;
-    if (!frame || !*frame || !answer(stranger, **frame)) return stranger.peer.socket.close();
+    if (!frame || !*frame || !answer(pending_connection, **frame))
+      return pending_connection.peer.socket.close();
   }
 }
 
-std::list<ProvenRank> Strangers::step() {
+std::list<ProvenRank> PendingConnections::step() {
   let_in();
   std::list<ProvenRank> proven;
-  for (Stranger& stranger : strangers_) {
-    read(stranger);
-    if (stranger.has_proved)
-      proven.push_back({.hello = std::move(*stranger.hello), .peer = std::move(stranger.peer)});
+  for (PendingConnection& pending_connection : pending_) {
+    read(pending_connection);
+    if (pending_connection.has_proved)
+      proven.push_back({.hello = std::move(*pending_connection.hello),
+                        .peer = std::move(pending_connection.peer)});
   }
   const Clock::time_point now = Clock::now();
-  strangers_.remove_if([&](const Stranger& stranger) {
-    return !stranger.peer.socket || now - stranger.since > kStrangerTime;
+  pending_.remove_if([&](const PendingConnection& pending_connection) {
+    return !pending_connection.peer.socket || now - pending_connection.since > kStrangerTime;
   });
   return proven;
 }
 
-std::string Strangers::turned_away() const {
+std::string PendingConnections::turned_away() const {
   std::string text;
   if (wrong_proofs_ > 0)
     text += fmt::format("; {} {} from {} had another secret", wrong_proofs_,
@@ -169,7 +178,7 @@ std::string Strangers::turned_away() const {
 // ---- other ranks -------------------------------------------------------------------------------
 
 Result<Heard> hear(Peer& rank_0, Clock::time_point until) {
-  std::array<std::byte, kMostGreetingBytes> bytes{};
+  std::array<std::byte, kMostHelloBytes> bytes{};
   while (true) {
     MFSDP_LET(frame, rank_0.reader.next());
     if (frame) return Heard{.frame = std::move(frame), .ended = false};
@@ -184,7 +193,7 @@ Result<Heard> hear(Peer& rank_0, Clock::time_point until) {
 
 namespace {
 
-/// One rank's calls of rank 0.
+/// One rank's attempts to connect to rank 0.
 class Caller {
  public:
   Caller(const MeetingPoint& meeting, const Hello& own, std::string_view secret,
@@ -220,15 +229,15 @@ class Caller {
                 Fault::environment);
   }
 
-  /// The next frame, of that kind. None: rank 0 has closed the connection.
+  /// The next frame, of the given kind. None: rank 0 has closed the connection.
   Result<std::optional<Bits256>> expect(Peer& peer, FrameKind kind) {
     constexpr std::string_view kNoRank0 = "is no rank 0 of mfsdp";
     const auto heard = hear(peer, last_);
     if (!heard) return refuse_other(kNoRank0);
     if (heard->ended) return std::nullopt;
-    if (!heard->frame) return refuse("says nothing");
+    if (!heard->frame) return refuse("does not answer");
     const Frame& frame = *heard->frame;
-    if (frame.kind == FrameKind::refused)  // by a rank 0 of an earlier version
+    if (frame.kind == FrameKind::refused)  // sent by a rank 0 of an earlier version
       return refuse_other(fmt::format("refuses this rank: {}",
                                       printable(PayloadReader(frame.payload).text().value_or(""))));
     const auto bits = bits_of(frame);
@@ -236,7 +245,7 @@ class Caller {
     return bits;
   }
 
-  /// False where rank 0 has dropped the connection.
+  /// False if rank 0 has dropped the connection.
   Result<bool> prove(Peer& peer) {
     Hello hello = own_;
     hello.nonce = random_bits();

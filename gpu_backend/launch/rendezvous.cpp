@@ -5,8 +5,8 @@
 
 #include <utility>
 
+#include "gpu_backend/launch/hub.hpp"
 #include "gpu_backend/launch/launch_sources.hpp"
-#include "gpu_backend/launch/star.hpp"
 
 namespace mfsdp {
 namespace {
@@ -41,9 +41,9 @@ Result<std::vector<Peer>> find_peers(const RankLaunch& launch, const MeetingIden
       .rank = place.rank, .world_size = place.world_size, .identity = identity, .nonce = {}};
   if (place.rank == 0) {
     MFSDP_LET(listener, open_listener(launch));
-    return greet_ranks(listener, hello, *launch.secret, settings);
+    return accept_ranks(listener, hello, *launch.secret, settings);
   }
-  MFSDP_LET(peer, call_rank_0(launch.meeting, hello, *launch.secret, settings));
+  MFSDP_LET(peer, connect_to_rank_0(launch.meeting, hello, *launch.secret, settings));
   std::vector<Peer> peers;
   peers.push_back(std::move(peer));
   return peers;
@@ -61,24 +61,24 @@ Result<std::unique_ptr<Rendezvous>> Rendezvous::meet(const RankLaunch& launch,
   MFSDP_TRY(check(identity));
   MFSDP_LET(peers, find_peers(launch, identity, settings));
   return std::unique_ptr<Rendezvous>(
-      new Rendezvous(std::make_unique<Star>(launch.place, std::move(settings), std::move(peers))));
+      new Rendezvous(std::make_unique<Hub>(launch.place, std::move(settings), std::move(peers))));
 }
 
-Rendezvous::Rendezvous(std::unique_ptr<Star> star) : star_(std::move(star)) {}
+Rendezvous::Rendezvous(std::unique_ptr<Hub> hub) : hub_(std::move(hub)) {}
 Rendezvous::~Rendezvous() = default;
 
-std::int64_t Rendezvous::rank() const { return star_->rank; }
-std::int64_t Rendezvous::world_size() const { return star_->world_size; }
+std::int64_t Rendezvous::rank() const { return hub_->rank; }
+std::int64_t Rendezvous::world_size() const { return hub_->world_size; }
 
 Result<Rendezvous::Bytes> Rendezvous::broadcast(std::span<const std::byte> from_rank_0,
                                                 const Alive& alive) {
-  return star_->call(RendezvousCall::broadcast,
-                     rank() == 0 ? from_rank_0 : std::span<const std::byte>{}, alive);
+  return hub_->call(RendezvousCall::broadcast,
+                    rank() == 0 ? from_rank_0 : std::span<const std::byte>{}, alive);
 }
 
 Result<std::vector<Rendezvous::Bytes>> Rendezvous::all_gather(std::span<const std::byte> bytes,
                                                               const Alive& alive) {
-  MFSDP_LET(joined, star_->call(RendezvousCall::all_gather, bytes, alive));
+  MFSDP_LET(joined, hub_->call(RendezvousCall::all_gather, bytes, alive));
   PayloadReader reader(joined);
   std::vector<Bytes> all;
   for (std::int64_t i = 0; i < world_size(); ++i) {
@@ -92,17 +92,17 @@ Result<std::vector<Rendezvous::Bytes>> Rendezvous::all_gather(std::span<const st
 }
 
 Result<void> Rendezvous::barrier(const Alive& alive) {
-  MFSDP_TRY(star_->call(RendezvousCall::barrier, {}, alive));
+  MFSDP_TRY(hub_->call(RendezvousCall::barrier, {}, alive));
   return {};
 }
 
-void Rendezvous::fail(std::string message) { star_->fail(std::move(message)); }
-std::optional<RankFailure> Rendezvous::failure() const { return star_->failure(); }
-void Rendezvous::request_stop() { star_->request_stop(); }
-bool Rendezvous::stop_requested() const { return star_->stop_requested(); }
-void Rendezvous::grant(TurnGrant grant) { star_->grant(grant); }
+void Rendezvous::fail(std::string message) { hub_->fail(std::move(message)); }
+std::optional<RankFailure> Rendezvous::failure() const { return hub_->failure(); }
+void Rendezvous::request_stop() { hub_->request_stop(); }
+bool Rendezvous::stop_requested() const { return hub_->stop_requested(); }
+void Rendezvous::grant(TurnGrant grant) { hub_->grant(grant); }
 Result<bool> Rendezvous::await_turn(std::int64_t turn, const Alive& alive) {
-  return star_->await_turn(turn, alive);
+  return hub_->await_turn(turn, alive);
 }
 
 }  // namespace mfsdp

@@ -18,7 +18,7 @@ constexpr RealRange kRates{.lowest = 0, .highest = 1e3};
 constexpr RealRange kFractions{.lowest = 0, .highest = 1, .with_highest = false};
 constexpr RealRange kSmall{.lowest = 0, .highest = 1, .with_lowest = false};
 
-/// KIND:RANK:OP or KIND:RANK:OP:STEP; names of ops have no colons.
+/// KIND:RANK:OP or KIND:RANK:OP:STEP; names of ops contain no colons.
 Result<void> set_fault(const std::string& text, std::optional<FaultFlag>& target) {
   const std::string expected = in_quotes(text) +
                                " is not KIND:RANK:OP or KIND:RANK:OP:STEP with KIND one of " +
@@ -60,7 +60,7 @@ FlagGroup ranks_group(ExecOptions& o) {
                       "bf16 attention: warpgroups where they take it, or cudnn (warpgroups)",
                       o.attention),
           choice_flag("--gemm-search", "S",
-                      "time matrix products at start: auto, on, off or long (auto)", o.gemm_search),
+                      "time GEMM algorithms at start: auto, on, off or long (auto)", o.gemm_search),
           folder_flag("--gemm-cache", "folder of timed algorithms (~/.cache/mfsdp)",
                       o.gemm_cache)}};
 }
@@ -153,7 +153,7 @@ FlagGroup testing_group(ExecOptions& o) {
                      .apply = fault}}};
 }
 
-/// What contradicts itself in the schedule of learning rates.
+/// Contradictions in the learning rate schedule.
 Result<void> check_schedule(const ExecOptions& o) {
   if (o.min_learning_rate && o.schedule == RateSchedule::constant)
     return fail("--min-lr", "contradicts --lr-schedule constant");
@@ -162,7 +162,7 @@ Result<void> check_schedule(const ExecOptions& o) {
   if (o.data.epochs) {
     if (contains(o.given, "--steps"))
       return fail("--epochs", "contradicts --steps: name one of them");
-    return {};  // how many steps these are only the data say
+    return {};  // the number of steps depends on the data
   }
   if (o.warmup && *o.warmup > o.steps)
     return fail("--warmup", fmt::format("{} steps are more than --steps {}", *o.warmup, o.steps));
@@ -223,9 +223,9 @@ Result<void> check_training(const ExecOptions& o) {
                 "auto needs --save: the folder to go on from (a folder that is called "
                 "auto is ./auto)");
   if (o.init_from && o.resume && !o.resumes_if_it_can())
-    return fail("--init-from", "goes not with --resume: a save has its own weights");
+    return fail("--init-from", "contradicts --resume: a save has its own weights");
   if (o.init_adapters && o.resume && !o.resumes_if_it_can())
-    return fail("--init-adapters", "goes not with --resume: a save has its own weights");
+    return fail("--init-adapters", "contradicts --resume: a save has its own weights");
   if (o.data.document_end && !o.common.plan && !o.common.config.document_mask)
     return fail("--document-end", "needs --document-mask");
   if (!o.dry_run && o.data.data.empty())
@@ -235,7 +235,7 @@ Result<void> check_training(const ExecOptions& o) {
 
 Result<void> check_backend(const ExecOptions& o) {
   if (o.common.memory_trace)
-    return fail("--memory-trace", "is a prediction over time: ask mfsdp-sim for it");
+    return fail("--memory-trace", "is a prediction over time: use mfsdp-sim");
   if (o.backend != BackendChoice::cpu) return {};
   for (const char* flag : kGpuFlags)
     if (contains(o.given, flag)) return fail(flag, "contradicts --backend cpu");
@@ -258,7 +258,7 @@ std::vector<FlagGroup> exec_flags(ExecOptions& options) {
 }
 
 Result<ExecOptions> parse_exec_options(const std::vector<std::string>& args) {
-  // What others call it is too far from its name to be guessed.
+  // The common name of this flag in other programs is too different for a suggestion.
   if (contains(args, "--resume-if-present"))
     return fail("--resume-if-present", "is --resume auto here, with --save DIR");
   ExecOptions options;
@@ -282,7 +282,7 @@ namespace {
 std::vector<HelpTerm> files_of_exec() {
   std::vector<HelpTerm> files = files_of_tools(true);
   files.push_back({"~/.cache/mfsdp",
-                   "algorithms of matrix products that were timed on this machine's GPUs "
+                   "GEMM algorithms that were timed on this machine's GPUs "
                    "(--gemm-cache)."});
   return files;
 }

@@ -1,7 +1,5 @@
 """Rows and ways of a campaign: what trains, and how. A row's model is the same in all ways."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 from gpu_lab.runs import Run

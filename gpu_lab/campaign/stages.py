@@ -1,7 +1,5 @@
 """The stages of a campaign. A run's folder has `done` or `failed` at its end, so that the next call knows."""
 
-from __future__ import annotations
-
 import contextlib
 import datetime
 import functools
@@ -18,7 +16,7 @@ from typing import Any
 from gpu_lab.campaign.report import judge_layouts
 from gpu_lab.campaign.rows import BY_SYMMETRIC, FITTING, ROWS, WAYS, run_of
 from gpu_lab.checks.layouts import Layout, class_layouts, expert_layouts
-from gpu_lab.launch import TIMED_OUT, Ended, Launcher, own_command, run_threads, torchrun_command
+from gpu_lab.launch import TIMED_OUT, Ended, Launcher, own_command, ranks_command, run_threads
 from gpu_lab.machine import GIB, Tools, cut_model, model_path, text
 from gpu_lab.results import Json, parse_lines, read_json, read_lines, result_of, steps_of
 from gpu_lab.stages import Failed, NotDone, Skipped
@@ -53,7 +51,7 @@ class Campaign:
         return self.steps // 4
 
     def room_for(self, seconds: float) -> None:
-        """Raises NotDone where a run of so many seconds may not begin any more."""
+        """Raises NotDone if a run of `seconds` may not begin any more."""
         if self.launcher.spent() > self.limit or self.launcher.spent() + seconds > CALL_ENDS:
             raise NotDone
 
@@ -115,7 +113,7 @@ def usable_ways(campaign: Campaign, ways: Iterable[str]) -> list[str]:
 
 
 def predict(campaign: Campaign, row: str, way: str, model: pathlib.Path, *more: str) -> Json:
-    """What mfsdp-sim says about a row in one way."""
+    """The prediction of mfsdp-sim for a row in one way."""
     return run_of(row, way, campaign.gpus, str(model)).predict(campaign.launcher, campaign.tools.find("mfsdp-sim"),
                                                                 campaign.card, *more)
 
@@ -127,14 +125,14 @@ def fits_well(memory: Json) -> bool:
 
 
 def layered_model(campaign: Campaign, name: str, layers: int) -> pathlib.Path:
-    """A model with so many layers."""
+    """A model with `layers` layers."""
     if campaign.launcher.dry_run:
         return model_path(name)
     return cut_model(name, layers, campaign.out / "models" / f"{name}_{layers}_layers")
 
 
 def fits(campaign: Campaign, row: str, layers: int) -> bool:
-    """Whether so many layers fit in every way of our engine, and of FSDP2 with what its allocator keeps."""
+    """Whether `layers` layers fit in every way of mfsdp, and of FSDP2 with its allocator's cache."""
     model = layered_model(campaign, ROWS[row].model, layers)
     return all(fits_well(predict(campaign, row, way, model)["memory"]) for way in usable_ways(campaign, FITTING))
 
@@ -216,7 +214,7 @@ def run_fsdp2(campaign: Campaign, row: str, way: str, model: pathlib.Path, folde
              "--steps", campaign.steps, "--timed", campaign.steps - campaign.skip]
     words += ["--keep-gathered"] if WAYS[way].keep_gathered else []
     words += ["--recompute"] if shape.flags else []
-    done = campaign.launcher.run(torchrun_command(campaign.gpus, "pytorch", "fsdp2-speed", *words), log=folder / "log")
+    done = campaign.launcher.run(ranks_command(campaign.gpus, "pytorch", "fsdp2-speed", *words), log=folder / "log")
     if done.code == 0 and (facts := parse_lines(done.out.splitlines())):
         (folder / "result.json").write_text(json.dumps(facts[-1]) + "\n")
     return done
@@ -258,7 +256,7 @@ def run_way(campaign: Campaign, row: str, way: str, model: pathlib.Path, folder:
 
 def speed(campaign: Campaign) -> None:
     """each row in each way: mfsdp-exec, FSDP2 compiled, clocks and power with both"""
-    # One after the other, as each wants the whole power of the GPUs; both engines of a row in turn.
+    # One after the other, as each wants the whole power of the GPUs; the engines of a row alternate.
     wrong = Wrong()
     for row in campaign.rows:
         with wrong.collect(row):
@@ -313,7 +311,7 @@ def train_small(campaign: Campaign, folder: pathlib.Path, model: str, flags: Seq
 
 
 def train_layouts(campaign: Campaign, top: pathlib.Path, model: str, layouts: Iterable[Layout]) -> None:
-    """Trains what is not done yet, four at a time; those with registered memory alone: they take turns on no GPU."""
+    """Trains what is not done yet, four at a time; those with registered memory alone: no two of them share a GPU."""
     waiting: list[tuple[pathlib.Path, Layout]] = []
 
     def train_waiting() -> None:
@@ -355,24 +353,8 @@ def classes(campaign: Campaign) -> None:
 
 
 def experts(campaign: Campaign) -> None:
-    """a mixture of experts on all GPUs, where the build has its kernels"""
-    top = campaign.out / "experts"
-    probe, skipped = top / "probe", top / "skipped"
-    with contextlib.suppress(Failed):
-        if campaign.is_open(probe):
-            campaign.room_for(60)
-            train_small(campaign, probe, "moe_nano", ["--strategy", "3", "--global-batch", str(campaign.gpus)])
-    printed = "".join(file.read_text(errors="replace") for file in (probe / "log", probe / "steps.jsonl") if file.exists())
-    if "has no CUDA kernel" in printed:
-        reason = "this build has no CUDA kernels of experts"
-        skipped.write_text(f"{reason}\n")
-        raise Skipped(reason)
-    skipped.unlink(missing_ok=True)
-    flags = campaign.launcher.run([campaign.tools.find("mfsdp-exec"), "--help"]).out
-    has_ep = any(line.split()[:1] == ["--ep"] for line in flags.splitlines())
-    if not has_ep:
-        print("mfsdp-exec has no --ep: experts are sharded as all parameters are")
-    train_layouts(campaign, top, "moe_nano", expert_layouts(campaign.gpus, has_ep))
+    """a mixture of experts on all GPUs, every strategy and expert-parallel: one result in each class"""
+    train_layouts(campaign, campaign.out / "experts", "moe_nano", expert_layouts(campaign.gpus))
 
 
 def moe_ours(campaign: Campaign, ep: int, model: pathlib.Path, folder: pathlib.Path) -> Ended:
@@ -452,7 +434,7 @@ def checks(campaign: Campaign) -> None:
 
 def kills(campaign: Campaign) -> None:
     """a rank killed in three phases, on all GPUs, without and with registered memory"""
-    # What waits for memory in a stream cannot be aborted as a kernel can.
+    # A wait for memory in a stream cannot be aborted as a kernel can.
     if campaign.gpus < 2:
         raise Skipped("needs two GPUs")
     wrong = Wrong()

@@ -1,7 +1,5 @@
 """All checks and measurements of mfsdp-exec that need GPUs, in stages of less than eight minutes each."""
 
-from __future__ import annotations
-
 import collections
 import concurrent.futures
 import functools
@@ -20,6 +18,7 @@ from gpu_lab.checks.layouts import HOST_LAYOUTS, Layout
 from gpu_lab.command_line import Flags, add_bin, add_command, launcher_of, tools_of
 from gpu_lab.launch import Ended, Launcher, own_command, run_threads
 from gpu_lab.machine import GIB, MODELS, Tools, describe_gpus, gpu_count, has_module, text
+from gpu_lab.messages import LAUNCHER, WINDOWS_NCCL, WINDOWS_ONE_HOST
 from gpu_lab.pairing import judge_classes
 from gpu_lab.plans import ops_of_a_step
 from gpu_lab.results import bits_of, read_lines, steps_of
@@ -28,6 +27,7 @@ from gpu_lab.saves import compare_states
 from gpu_lab.stages import Failed, Skipped, run_stages
 
 LIMIT = 470.0  # seconds of a stage's longest command
+STRATEGIES = (0, 1, 2, 3)
 SPEED_STEPS = 25
 GOAL = 480  # TFLOP/s and GPU on four H200 or more
 
@@ -115,12 +115,12 @@ def near_losses(one: pathlib.Path, other: pathlib.Path) -> None:
 
 
 def two_gpus(check: Check) -> None:
-    """two GPUs: strategies, a delay before every op in turn, poison, bits"""
+    """two GPUs: strategies, a delay before each op, poison, bits"""
     check.needs_gpus(2)
     if not check.flags:
         check.device_tests("CudaBackendTest.*")
         check.device_tests("CudaEquality.*", MFSDP_EQUALITY="full")
-    for strategy in range(4):
+    for strategy in STRATEGIES:
         bare = ["--model", "llama_nano", "--data", "synthetic", "--strategy", strategy, "--deterministic"]
         steps = steps_for_each_op(check, strategy)
         if steps is None:
@@ -164,7 +164,8 @@ def killed_ranks(check: Check) -> None:
 def moved_states(check: Check) -> None:
     """states between meshes and backends, runs killed during saves"""
     folder, most = check.out / "states", 4 if check.gpus >= 4 else max(1, check.gpus)
-    shutil.rmtree(folder, ignore_errors=True)
+    if not check.launcher.dry_run:
+        shutil.rmtree(folder, ignore_errors=True)
     move_states(check, folder, most)
     check.run(own_command("kills", "saves", "--out", check.out / "kills", "--kills", 20, "--",
                           *check.exec("--backend", "cuda", "--nproc", min(2, most), "--deterministic", "--deadline", 20,
@@ -220,8 +221,9 @@ def speed(check: Check) -> None:
     check.needs_gpus(1)
     counter, store = check.tools.find("libmfsdp_count_allocations.so"), check.out / "speed.sqlite"
     allocations, printed = check.out / "allocations.txt", check.out / "speed.txt"
-    for file in (allocations, store):
-        file.unlink(missing_ok=True)
+    if not check.launcher.dry_run:
+        for file in (allocations, store):
+            file.unlink(missing_ok=True)
     watch = {"MFSDP_ALLOCATIONS": str(allocations), "MFSDP_STEP_END": "report.d2h", "LD_PRELOAD": counter,
              "NVTX_INJECTION64_PATH": counter}
     done = check.launcher.run(
@@ -244,7 +246,7 @@ def speed(check: Check) -> None:
 
 
 def wrong_speed(printed: str, gpus: int, name: str) -> list[str]:
-    """What is wrong with the lines of a run with --gpu, which predicts its memory."""
+    """The faults in the lines of a run with --gpu, which predicts its memory."""
     number = lambda words: float(words.replace(",", ""))
     steps = [(int(a), float(b), number(c)) for a, b, c in
              re.findall(r"^step:\s+(\d+)\s+loss:\s+(\S+).*?tflops:\s+([\d.,]+)", printed, re.M)]
@@ -270,7 +272,7 @@ def wrong_speed(printed: str, gpus: int, name: str) -> list[str]:
 
 
 def wrong_allocations(lines: str, gpus: int) -> list[str]:
-    """What is wrong with calls for device memory: none may come after a rank's first step.
+    """The faults in calls for device memory: none may come after a rank's first step.
 
     A line has a process, the steps that it has issued, a function and bytes.
     """
@@ -294,9 +296,10 @@ def on_two_hosts(check: Check, folder: pathlib.Path, *words: Any) -> tuple[int, 
     """Four ranks on two hosts that this host plays: their exit codes, which `folder`/code has too.
 
     Ranks with another NCCL_HOSTID are reached by the network. Four GPUs are two pairs; with two GPUs each is in both
-    hosts, where two processes take turns on it.
+    hosts, where two processes share it.
     """
-    folder.mkdir(parents=True, exist_ok=True)
+    if not check.launcher.dry_run:
+        folder.mkdir(parents=True, exist_ok=True)
     secret = {"MFSDP_SECRET": os.urandom(32).hex()}
     command = check.exec("--backend", "cuda", "--nproc", 2, "--nnodes", 2, "--master",
                          f"127.0.0.1:{random.randint(21000, 28999)}", "--deterministic", "--deadline", 60,
@@ -342,7 +345,8 @@ def two_hosts(check: Check) -> None:
             trainings.append(HostTraining(check.out / "hosts" / f"flags{number}", layout, tuple(check.flags)))
 
     def train(training: HostTraining) -> None:
-        shutil.rmtree(training.folder, ignore_errors=True)
+        if not check.launcher.dry_run:
+            shutil.rmtree(training.folder, ignore_errors=True)
         on_two_hosts(check, training.folder, "--steps", 6, *training.layout.flags, *training.added)
 
     with concurrent.futures.ThreadPoolExecutor(max_workers=4) as pool:
@@ -360,7 +364,7 @@ def judge_hosts(trainings: list[HostTraining]) -> None:
         logs = "".join(open(log, errors="replace").read() for log in glob.glob(f"{one.folder}/nccl.*"))
         codes = (one.folder / "code").read_text().split()
         errors = [line for line in (one.folder / "errors").read_text().splitlines() if "mfsdp-exec: " in line]
-        windows = [line for line in errors if "reaches the GPUs of one host" in line or "NCCL would not go by" in line]
+        windows = [line for line in errors if WINDOWS_ONE_HOST in line or WINDOWS_NCCL in line]
         if one.added and not bits and errors and (codes == ["2", "2"] or windows):
             refused.append(f"left out: {title}: {(windows or errors)[0].strip()}")
         elif codes != ["0", "0"] or len(bits) != 6:
@@ -390,7 +394,7 @@ def launchers(check: Check) -> None:
     training = check.exec("--backend", "cuda", "--model", "llama_tiny", "--data", text(), "--steps", 5)
     starts = {}
     if has_module("torch"):
-        starts["torchrun"] = ["python3", "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", ranks, "--no-python"]
+        starts["torchrun"] = ["python3", "-m", "torch.distributed.run", "--standalone", "--nproc_per_node", ranks, "--no_python"]
     if mpirun:
         starts["mpirun"] = [mpirun, "--allow-run-as-root", "--oversubscribe", "-np", ranks]
     if not starts:
@@ -400,9 +404,9 @@ def launchers(check: Check) -> None:
         check.run([*start, *training], name, seconds=100, out=log, log=log)
         if check.launcher.dry_run:
             continue
-        found = [line for line in log.read_text().splitlines() if "started by" in line]
+        found = [line for line in log.read_text().splitlines() if LAUNCHER in line]
         if not found:
-            raise Failed(f"{name}: no line says which launcher numbered the ranks: {log}")
+            raise Failed(f"{name}: expected a line about the launcher: {log}")
         print("\n".join(found))
 
 
@@ -430,7 +434,7 @@ STAGES: dict[str, Callable[[Check], None]] = {
 def check_command(flags: Flags) -> int:
     """Runs the checks of mfsdp-exec that need GPUs, in stages of less than eight minutes each.
 
-    A stage that has passed is not run again (OUT/STAGE.passed); a table of all stages stands at the end. Stages that need
+    A stage that has passed is not run again (OUT/STAGE.passed); a table of all stages is printed at the end. Stages that need
     more GPUs than there are, or programs that are not built, are skipped. Nothing is built.
 
     --flags, of the plan: for the trainings of stages C, D, F, G and I (give them an --out of their own). C and G also

@@ -1,7 +1,5 @@
 """Kills or stops ranks of a run at chosen moments and checks how the run ends."""
 
-from __future__ import annotations
-
 import functools
 import os
 import pathlib
@@ -20,15 +18,14 @@ from gpu_lab.checks.live_run import LiveRun, has_ended, processes_of
 from gpu_lab.command_line import Flags, add_command, add_dry_run, add_group
 from gpu_lab.launch import describe
 from gpu_lab.machine import WrongFlag, gpu_processes, grown_memory, memory_in_use
+from gpu_lab.messages import FAULT, HANGS, KILLED
 from gpu_lab.plans import training_plan
 
 LIMIT = 30.0  # seconds from a fault to the end of all processes
 AHEAD = 3  # the line of step N - AHEAD is printed before an op of step N is issued
 
-# What the run has to print, so that the end is the one that was asked for. The texts are those of mfsdp-exec.
-KILLED = "was ended by signal 9"
-PRINTED = {"kill": KILLED, "fail": "fails, as it was told to",
-           "stop": "has not ended while|has been held|no sign of life|did not end"}
+# Regular expressions that the run's output must match, to show that it ended for the intended reason.
+PRINTED = {"kill": f"{KILLED} 9", "fail": FAULT, "stop": "|".join(HANGS)}
 LONG = ["--steps", "100000"]  # steps of a run that is ended from outside
 
 # ---- phases -------------------------------------------------------------------------------------
@@ -133,7 +130,7 @@ def hits(folder: pathlib.Path) -> dict[str, Hit]:
         "a save": Hit(lambda run: len(run.events("save")) > 2 and any(saves_folder.glob("*.partial")), rank_1, flags=saving),
         "the end": Hit(lambda run: run.step_at(20), rank_1, flags=["--steps", "20"]),
         "the supervisor": Hit(lambda run: run.step_at(5) and len(run.ranks()) > 1, lambda run: run.process.pid),
-        "a rank that stands still": Hit(lambda run: run.step_at(5), rank_1, signal.SIGSTOP),
+        "a stopped rank": Hit(lambda run: run.step_at(5), rank_1, signal.SIGSTOP),
     }
 
 
@@ -147,7 +144,7 @@ def _await_fault(kind: str, step: int, run: LiveRun) -> float:
 
 
 def judge_end(run: LiveRun, begin: float, code: int, printed: str) -> tuple[list[str], float]:
-    """What is wrong with how the run ended, and how many seconds after the fault it did."""
+    """The faults in how the run ended, and the seconds from the fault to the end."""
     end = run.await_end(LIMIT + 5)
     if end is None:
         return [f"processes have not ended {LIMIT + 5:.0f} s after the fault"], float("nan")
@@ -189,7 +186,7 @@ class Phase:
     environment: dict[str, str] = field(default_factory=dict)
 
     def run(self, shared: bool) -> bool:
-        """Whether the run ended as it has to. `shared`: other programs use the GPUs, so their memory says nothing."""
+        """Whether the run ended as it has to. `shared`: other programs use the GPUs, so their memory is not looked at."""
         memory, processes = ([], []) if shared else (memory_in_use(), gpu_processes())
         run = LiveRun(self.command, self.log, self.environment)
         try:
@@ -212,7 +209,7 @@ def phases_of(command: list[str], folder: pathlib.Path) -> list[Phase]:
         found.append(Phase(name, [*command, *asked], folder / f"fault{number}.log",
                            functools.partial(_await_fault, kind, step), 3, PRINTED[kind]))
     for number, (name, hit) in enumerate(hits(folder).items()):
-        code, printed = 3, PRINTED["stop"] if hit.how == signal.SIGSTOP else KILLED
+        code, printed = 3, PRINTED["stop" if hit.how == signal.SIGSTOP else "kill"]
         if name == "the supervisor":
             code, printed = -signal.SIGKILL, ""  # no process is left that could print
         asked = hit.flags if "--steps" in hit.flags else [*LONG, *hit.flags]
@@ -278,7 +275,7 @@ def whole_run(command: list[str], log: pathlib.Path) -> Steps:
 
 
 def resumed_otherwise(steps: Steps, whole: Steps, kept: int) -> list[str]:
-    """What a resumed run has otherwise than the whole run. `kept`: the last save that the run before printed."""
+    """The differences of a resumed run from the whole run. `kept`: the last save that the run before printed."""
     wrong = [f"step {n} is {bits}, expected {whole.get(n)}" for n, bits in steps.items() if whole.get(n) != bits]
     if steps and not kept + 1 <= min(steps) <= kept + 2:
         wrong.append(f"went on with step {min(steps)}, though step {kept} was saved last")
@@ -286,10 +283,10 @@ def resumed_otherwise(steps: Steps, whole: Steps, kept: int) -> list[str]:
 
 
 def end_in_a_save(run: LiveRun, place: pathlib.Path, choose: random.Random, how: int) -> tuple[str, bool]:
-    """Sends a signal at a random moment of a save. Which process got it, and whether the save was still under way."""
+    """Sends a signal at a random moment of a save. Returns the process that got it, and whether the save was in flight."""
     run.await_moment(lambda: run.events("save"), "its first save")
     time.sleep(choose.uniform(0, 0.3))
-    run.await_moment(lambda: list(place.glob("*.partial")), "a save under way")
+    run.await_moment(lambda: list(place.glob("*.partial")), "a save in flight")
     durations = [save["duration_ns"] / 1e9 for _, save in run.events("save")]
     time.sleep(choose.uniform(0, 0.5 * min(durations)))
     victims = [("the run", run.process.pid)]
@@ -352,8 +349,8 @@ def saves(flags: Flags) -> int:
 def add_to(commands: Any) -> None:
     """Adds `kills phases` and `kills saves`."""
     group = add_group(commands, "kills", "kills ranks in each phase of a run, and runs during saves")
-    for name, does, needs in (("phases", phases, "two GPUs (or --backend cpu in FLAGS) and mfsdp-exec"),
-                              ("saves", saves, "a GPU (or --backend cpu in FLAGS) and mfsdp-exec")):
+    for name, does, needs in (("phases", phases, "a CUDA build's mfsdp-exec; two GPUs"),
+                              ("saves", saves, "mfsdp-exec; a GPU, or none with --backend cpu in FLAGS")):
         parser = add_command(group, name, does, does.__doc__, needs, takes_command=True)
         parser.add_argument("--out", type=pathlib.Path, default=pathlib.Path(tempfile.gettempdir()), help="logs")
         add_dry_run(parser)

@@ -1,7 +1,5 @@
 """Ways to lay out one training: those of one name have the same losses and norms, bit for bit."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from dataclasses import dataclass
 
@@ -15,7 +13,7 @@ class Layout:
 
     @property
     def uses_windows(self) -> bool:
-        """Whether its collectives use registered memory, on whose GPU no other run may take turns."""
+        """Whether its collectives use registered memory, whose GPU no other run may share."""
         return "copy_engine" in self.flags or "symmetric" in self.flags
 
 
@@ -24,7 +22,7 @@ def _all(name: str, common: str, *endings: str) -> Iterator[Layout]:
         yield Layout(name, tuple(f"{common} {ending}".split()))
 
 
-# Of four ranks on two hosts. With --exact-sums all layouts of a batch have one norm; losses are summed by rank.
+# Layouts of four ranks on two hosts. With --exact-sums all layouts of a batch have one norm; losses are summed by rank.
 HOST_LAYOUTS = [
     *_all("flat, all-reduce", "--global-batch 4 --strategy 0", "", "--recompute full --allocator trace_pool"),
     *_all("flat, reduce-scatter", "--global-batch 4 --strategy", "1", "2", "3",
@@ -73,10 +71,10 @@ def class_layouts(gpus: int) -> Iterator[Layout]:
                     "3 --gather copy_engine --reduce symmetric")
 
 
-def expert_layouts(gpus: int, has_ep: bool) -> Iterator[Layout]:
-    """A mixture of experts. `has_ep`: this mfsdp-exec can shard by expert."""
+def expert_layouts(gpus: int) -> Iterator[Layout]:
+    """A mixture of experts, sharded as all parameters are, or by expert (--ep)."""
     two = f"--exact-sums --global-batch {2 * gpus} --strategy"
     yield from _all("experts", f"--global-batch {gpus} --strategy", "2", "3", "3 --recompute full")
     yield from _all("experts, exact sums", two, "0", "3", "3 --micro-batch 2")
-    if gpus >= 2 and has_ep:
+    if gpus >= 2:
         yield from _all("experts, exact sums", f"{two} 3 --ep", *sorted({"2", str(gpus)}))

@@ -1,6 +1,4 @@
-"""A run of mfsdp-exec that is under way, seen from outside: its lines, its ranks and how they end. Needs /proc."""
-
-from __future__ import annotations
+"""A running mfsdp-exec, observed from outside: its lines, its ranks and how they end. Needs /proc."""
 
 import os
 import pathlib
@@ -63,7 +61,7 @@ def rank_of(process: int) -> int | None:
 
 
 class LiveRun:
-    """A run that is under way: its lines with their times (seconds, monotonic), its processes by rank."""
+    """A run in progress: its lines with their times (seconds, monotonic), its processes by rank."""
 
     def __init__(self, command: Sequence[str], log: pathlib.Path, environment: Mapping[str, str] | None = None) -> None:
         self.command = list(command)
@@ -140,4 +138,6 @@ class LiveRun:
                     pass
         self.process.wait()
         self.reader.join(10)
+        if self.process.stdout is not None:
+            self.process.stdout.close()
         self.log.close()

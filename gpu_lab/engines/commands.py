@@ -1,15 +1,12 @@
 """`engines ...`: FSDP2 and Megatron-FSDP, recorded, predicted, run and scored."""
 
-from __future__ import annotations
-
 import argparse
 import functools
 import pathlib
 from typing import Any
 
-from gpu_lab.command_line import Flags, add_bin, add_command, add_dry_run, add_group, launcher_of, tools_of
+from gpu_lab.command_line import Flags, add_bin, add_command, add_dry_run, add_group, launcher_of, on_ranks, tools_of
 from gpu_lab.engines import host_parts, memory_runs, predictions, process_memory, recordings, scores, session, train
-from gpu_lab.launch import is_rank, torchrun_command
 from gpu_lab.results import read_lines
 
 
@@ -58,7 +55,7 @@ def record(flags: Flags) -> None:
 
         python3 -m gpu_lab engines record memory FOLDER      every allocation of four small blocks, several runs at a time
         python3 -m gpu_lab engines record host FOLDER        steps in which the GPU has next to nothing to do
-        python3 -m gpu_lab engines record host FOLDER --ranks 2      the same through NCCL on so many GPUs
+        python3 -m gpu_lab engines record host FOLDER --ranks 2      the same through NCCL on N GPUs
 
     FOLDER gets NAME.pickle.gz (memory), NAME.trace.json.gz (host) and facts.jsonl, a line for each run. Megatron-FSDP: its
     folder megatron/core/distributed/fsdp/src on PYTHONPATH.
@@ -78,12 +75,7 @@ def run_session(flags: Flags) -> int:
     and the host's time of one operator. Runs in one process find cuBLAS's workspaces and the CUDA context there: reserved
     memory is not that of a first run (`engines warm`).
     """
-    if is_rank():
-        session.run_session(flags.runs, flags.out, flags.first, flags.steps, flags.seconds)
-        return 0
-    words = ["engines", "session", "--out", flags.out, "--seconds", flags.seconds, "--steps", flags.steps,
-             "--first", flags.first, flags.runs]
-    return launcher_of(flags).run(torchrun_command(flags.gpus, *words), show=True).code
+    return on_ranks(flags, lambda _: session.run_session(flags.runs, flags.out, flags.first, flags.steps, flags.seconds))
 
 
 def score(flags: Flags) -> None:
@@ -131,14 +123,11 @@ def print_process_memory(flags: Flags) -> int:
     Each rank prints a JSON line for each stage: total less free of cudaMemGetInfo, less what is reserved, and pages of
     2 MiB since the stage before. sim/engines/pytorch_process.cpp is to agree with them.
     """
-    if is_rank():
-        process_memory.print_stages()
-        return 0
-    return launcher_of(flags).run(torchrun_command(flags.gpus, "engines", "process-memory"), show=True).code
+    return on_ranks(flags, lambda _: process_memory.print_stages())
 
 
 def _add_launched(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--gpus", type=int, default=2, help="processes that torchrun starts (2), one for each GPU")
+    parser.add_argument("--gpus", type=int, default=2, help="processes to start (2), one for each GPU")
     add_dry_run(parser)
 
 

@@ -1,7 +1,5 @@
 """The model as each engine shards it: FSDP2 and both versions of Megatron-FSDP."""
 
-from __future__ import annotations
-
 import argparse
 import contextlib
 import sys
@@ -15,10 +13,9 @@ Made = tuple[Any, Any, Callable[[bool], Any]]  # model, optimizer, context of a 
 
 
 def _prepare(model: Any, options: Options) -> None:
-    """What is done to blocks before an engine shards them."""
+    """Wraps blocks before an engine shards them."""
     if options.recompute:
         from torch.distributed.algorithms._checkpoint.checkpoint_wrapper import checkpoint_wrapper
-
         for number, layer in enumerate(model.layers):
             model.layers[number] = checkpoint_wrapper(layer)
     if options.compile:
@@ -30,7 +27,6 @@ def _mesh(options: Options, names: tuple[str, str]) -> Any:
     """One axis of all ranks or, in HSDP, an outer one and one that shards."""
     import torch.distributed as dist
     from torch.distributed.device_mesh import init_device_mesh
-
     world, outer = dist.get_world_size(), options.outer
     if options.alone:
         return init_device_mesh("cuda", (world, 1), mesh_dim_names=names)[names[1]]
@@ -41,7 +37,6 @@ def _mesh(options: Options, names: tuple[str, str]) -> Any:
 
 def _adamw(parameters: Any) -> Any:
     import torch
-
     return torch.optim.AdamW(parameters, lr=1e-4, betas=(0.9, 0.95), weight_decay=0.1, fused=True)
 
 
@@ -54,7 +49,6 @@ def fsdp2(options: Options, config: dict[str, Any], device: Any, wire: Any) -> M
     """PyTorch FSDP2. `wire`: the dtype in which gradients are reduced."""
     import torch
     from torch.distributed.fsdp import MixedPrecisionPolicy, fully_shard
-
     if options.strategy == "optim":
         sys.exit("--strategy optim: FSDP2 shards gradients")
     with torch.device("meta"):
@@ -78,7 +72,6 @@ def megatron_fsdp_v1(options: Options, config: dict[str, Any], _device: Any, wir
     import torch.distributed as dist
     from megatron_fsdp import MixedPrecisionPolicy, fully_shard_model, fully_shard_optimizer
     from torch.distributed.device_mesh import init_device_mesh
-
     world, outer = dist.get_world_size(), options.outer
     axes: dict[str, Any] = {"dp_shard_dim": "dp", "tp_dim": "tp"}
     if outer == 1:
@@ -106,7 +99,6 @@ def megatron_fsdp_v2(options: Options, config: dict[str, Any], device: Any, wire
                                             fully_shard_optimizer, microbatch)
     from megatron_fsdp.mixed_precision import MixedPrecisionPolicy
     from torch.distributed.tensor import Partial, Replicate, Shard
-
     mesh = _mesh(options, ("outer", "dp"))
     whole, sums, outer = options.strategy != "optim_grads_params", options.strategy == "optim", options.outer > 1
     places = Placements(dp_axes=list(mesh.mesh_dim_names),

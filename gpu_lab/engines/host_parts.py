@@ -1,7 +1,5 @@
 """How the host's time for a block divides into FSDP2's hooks, collectives and graphs, from a profiler's trace."""
 
-from __future__ import annotations
-
 import bisect
 import gzip
 import json

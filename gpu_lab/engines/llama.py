@@ -5,8 +5,6 @@ attention by scaled_dot_product_attention, cross entropy of fp32 logits. Qwen2 (
 keys) are trained too. Classes are made by functions, so that PyTorch is imported only where a model is needed.
 """
 
-from __future__ import annotations
-
 from types import SimpleNamespace
 from typing import Any
 
@@ -15,7 +13,6 @@ def functions(fuse: bool) -> SimpleNamespace:
     """Element-wise functions. `fuse`: each compiled alone."""
     import torch
     import torch.nn.functional as F
-
     def fused(function: Any) -> Any:
         return torch.compile(function, dynamic=False) if fuse else function
 
@@ -46,7 +43,6 @@ def layers(norm: Any) -> SimpleNamespace:
     """Modules that can be made without values and reset later."""
     import torch
     from torch import nn
-
     class Norm(nn.Module):
         """RMS norm of [..., width]."""
 
@@ -84,7 +80,6 @@ def block_class(does: SimpleNamespace, made: SimpleNamespace) -> Any:
     """The transformer block."""
     import torch.nn.functional as F
     from torch import nn
-
     class Block(nn.Module):
         """Attention and SwiGLU of [batch, sequence, hidden]."""
 
@@ -122,7 +117,6 @@ def block_class(does: SimpleNamespace, made: SimpleNamespace) -> Any:
 def llama_classes(fuse: bool, untied: bool) -> SimpleNamespace:
     """Llama and its Block. `untied`: a head of its own, whatever the configuration has."""
     from torch import nn
-
     does = functions(fuse)
     made = layers(does.norm)
     Block = block_class(does, made)
@@ -157,7 +151,6 @@ def head_size(config: dict[str, Any]) -> int:
 def angles(length: int, config: dict[str, Any], device: Any) -> tuple[Any, Any]:
     """Cosines and sines of RoPE, [length, head size] in fp32."""
     import torch
-
     head, theta = head_size(config), config.get("rope_theta", 10000.0)
     rates = 1.0 / theta ** (torch.arange(0, head, 2, device=device, dtype=torch.float32) / head)
     turns = torch.outer(torch.arange(length, device=device, dtype=torch.float32), rates)

@@ -1,7 +1,5 @@
 """Many runs of other engines on one GPU, whose memory is held to predictions, and a few that are timed."""
 
-from __future__ import annotations
-
 import concurrent.futures
 import csv
 import sys
@@ -9,7 +7,7 @@ import threading
 from collections.abc import Mapping
 from typing import Any
 
-from gpu_lab.launch import Launcher, own_command, torchrun_command
+from gpu_lab.launch import Launcher, own_command, ranks_command
 from gpu_lab.machine import GIB, model_path
 from gpu_lab.pairing import error_of, summary
 from gpu_lab.results import Json, parse_lines
@@ -18,11 +16,10 @@ from gpu_lab.runs import MEGATRON, Run, family_of, read_rows, run_of
 MEASURED = ("allocated", "reserved", "device", "step_ms", "compute_ms", "communication_ms", "exposed_ms", "traced_ms",
             "retries", "fits", "error")
 LONGEST = 180.0  # seconds of a run
-ALONE = {"RANK": "0", "WORLD_SIZE": "1", "LOCAL_RANK": "0", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": "29517"}
 
 
 def kind_of(run: Run) -> str:
-    """memory: rank 0 alone, whose collectives move nothing; one and several: timed, of so many ranks."""
+    """memory: rank 0 alone, whose collectives move nothing; one and several: timed, with one or more ranks."""
     return "memory" if not run.real else "one" if run.ranks == 1 else "several"
 
 
@@ -35,8 +32,8 @@ def is_asked(run: Run, only: str) -> bool:
 
 
 def train_once(launcher: Launcher, ranks: int, words: list[str], environment: Mapping[str, str]) -> Json:
-    """What `engines train` prints in processes of its own, or {"error": ...}. `ranks` 0: this process alone."""
-    command = torchrun_command(ranks, *words) if ranks else own_command(*words)
+    """The output of `engines train` in processes of its own, or {"error": ...}. `ranks` 0: this process alone."""
+    command = ranks_command(ranks, *words) if ranks else own_command(*words)
     done = launcher.run(command, seconds=LONGEST, environment=environment)
     facts = parse_lines(done.out.splitlines())
     return facts[-1] if facts else {"error": done.err[-2000:] or f"exit code {done.code}"}
@@ -51,7 +48,7 @@ def measure_one(run: Run, launcher: Launcher, limit: float | None, steps: str) -
     if not run.real:
         return train_once(launcher, 0, [*words, "--fake", "--ranks", str(run.ranks), "--steps", "4"], {})
     words += ["--steps", steps, "--exposed"]
-    return train_once(launcher, run.ranks if run.ranks > 1 else 0, words, {} if run.ranks > 1 else ALONE)
+    return train_once(launcher, run.ranks, words, {})
 
 
 class MemoryRoom:

@@ -1,7 +1,5 @@
 """Predictions of other engines, made now by mfsdp-sim or read from a list that was made before."""
 
-from __future__ import annotations
-
 import csv
 import sys
 from collections.abc import Iterable

@@ -1,7 +1,5 @@
 """GPU memory of a PyTorch process besides what its caching allocator reserves, part by part."""
 
-from __future__ import annotations
-
 import json
 import os
 from typing import Any
@@ -18,7 +16,6 @@ class Stages:
     def report(self, name: str) -> None:
         """Bytes in use that the allocator does not reserve, and pages since the stage before."""
         import torch
-
         torch.cuda.synchronize()
         free, total = torch.cuda.mem_get_info()
         used = total - free - torch.cuda.memory_reserved()
@@ -28,10 +25,9 @@ class Stages:
 
 
 def small_step(device: Any) -> None:
-    """What a step of a Llama calls, once: GEMMs, attention, norms, loss, both ways, and the optimizer."""
+    """Calls each operation of a Llama step once: GEMMs, attention, norms, loss, both ways, and the optimizer."""
     import torch
     import torch.nn.functional as F
-
     make = lambda *shape: torch.randn(*shape, device=device, dtype=torch.bfloat16, requires_grad=True)
     x, weight = make(1, 1024, 1024), make(3072, 1024)
     q, k, v = F.linear(F.rms_norm(x, (1024,)), weight).view(1, 1024, 3, 16, 64).permute(2, 0, 3, 1, 4)
@@ -47,7 +43,6 @@ def collectives(group: Any, size: int, device: Any) -> None:
     """One all-gather and one reduce-scatter of 64 MiB."""
     import torch
     import torch.distributed as dist
-
     whole, part = torch.zeros(1 << 24, device=device), torch.zeros((1 << 24) // size, device=device)
     dist.all_gather_into_tensor(whole, part, group=group)
     dist.reduce_scatter_tensor(part, whole, group=group)
@@ -57,7 +52,6 @@ def print_stages() -> None:
     """All stages of one rank under torchrun."""
     import torch
     import torch.distributed as dist
-
     rank = int(os.environ["LOCAL_RANK"])
     device = torch.device("cuda", rank)
     torch.cuda.set_device(device)

@@ -1,7 +1,5 @@
 """Small recordings of other engines, from which mfsdp-sim's descriptions of them are made."""
 
-from __future__ import annotations
-
 import concurrent.futures
 import gzip
 import json

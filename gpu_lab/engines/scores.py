@@ -1,7 +1,5 @@
 """Timed runs of other engines beside their predictions, on a host whose speed the same runs show."""
 
-from __future__ import annotations
-
 import json
 import pathlib
 import pickle

@@ -1,7 +1,5 @@
 """Many timed runs of other engines in one set of processes: to start a run takes longer than the run itself."""
 
-from __future__ import annotations
-
 import gc
 import json
 import pathlib
@@ -25,10 +23,9 @@ def words_of(run: Run, out: pathlib.Path, steps: str) -> list[str]:
 
 
 def time_is_over(device: Any, spent: float, seconds: float) -> bool:
-    """What rank 0's clock says, on every rank."""
+    """Whether rank 0's clock is past the limit; the same on every rank."""
     import torch
     import torch.distributed as dist
-
     value = torch.tensor([spent], device=device)
     dist.broadcast(value, 0)
     return value.item() > seconds
@@ -49,7 +46,6 @@ def run_session(path: str, out: pathlib.Path, first: int, steps: str, seconds: f
     """Runs a list from number `first` on; no run begins after `seconds`."""
     import torch
     import torch.distributed as dist
-
     start = time.time()
     runs = read_runs(path)
     out.mkdir(parents=True, exist_ok=True)

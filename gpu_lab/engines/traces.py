@@ -1,7 +1,5 @@
 """Communication and kernels of one step, from Kineto's trace of it."""
 
-from __future__ import annotations
-
 import pathlib
 import tempfile
 from collections.abc import Callable, Iterable
@@ -70,7 +68,6 @@ def trace_step(step: Callable[[], None]) -> Json:
     """Kineto's trace of one step, GPU alone."""
     import torch
     from torch.profiler import ProfilerActivity, profile
-
     with profile(activities=[ProfilerActivity.CUDA]) as profiler:
         step()
         torch.cuda.synchronize()

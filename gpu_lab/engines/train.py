@@ -1,6 +1,4 @@
-"""Trains a plain Llama with another engine, and says what that took."""
-
-from __future__ import annotations
+"""Trains a plain Llama with another engine, and measures time and memory."""
 
 import argparse
 import json
@@ -58,12 +56,10 @@ def join(options: Options) -> Any:
     """This process's device, as one rank of several."""
     import torch
     import torch.distributed as dist
-
     device = torch.device("cuda", int(os.environ.get("LOCAL_RANK", "0")))
     torch.cuda.set_device(device)
     if options.fake:
         from torch.testing._internal.distributed.fake_pg import FakeStore
-
         dist.init_process_group("fake", rank=0, world_size=options.ranks, store=FakeStore())
     else:
         dist.init_process_group("nccl", device_id=device)
@@ -71,9 +67,8 @@ def join(options: Options) -> Any:
 
 
 def of_all_ranks(options: Options, value: Any) -> list[Any]:
-    """What every rank has for it. All ranks have to call this."""
+    """Gathers a value of every rank. All ranks must call this."""
     import torch.distributed as dist
-
     if options.fake or dist.get_world_size() == 1:
         return [value]
     values: list[Any] = [None] * dist.get_world_size()
@@ -84,7 +79,6 @@ def of_all_ranks(options: Options, value: Any) -> list[Any]:
 def operator_us(device: Any) -> float:
     """Microseconds of the host for one small operator, its kernel's launch included."""
     import torch
-
     one, times = torch.zeros(16, device=device), []
     for _ in range(5):
         torch.cuda.synchronize()
@@ -101,7 +95,6 @@ class Training:
 
     def __init__(self, options: Options, device: Any) -> None:
         import torch
-
         self.options = options
         self.config: Json = json.loads(pathlib.Path(options.model).read_text())
         if options.layers:
@@ -118,7 +111,6 @@ class Training:
     def step(self) -> list[float]:
         """One step; the seconds at which the host had issued each part."""
         import torch
-
         ends = []
         for number in range(self.options.microbatches):
             with self.microbatch(number + 1 == self.options.microbatches):
@@ -136,7 +128,6 @@ class Training:
     def run(self) -> None:
         """All steps, each of which the host waits for."""
         import torch
-
         for _ in range(self.options.steps):
             torch.cuda.synchronize()
             begin = time.perf_counter()
@@ -147,10 +138,9 @@ class Training:
 
 
 def facts_of(training: Training) -> Json:
-    """What the run was, how long its steps took (ms), and its memory (bytes)."""
+    """A description of the run, the times of its steps (ms), and its memory (bytes)."""
     import torch
     import torch.distributed as dist
-
     options, times = training.options, training.times
     free, total = torch.cuda.mem_get_info()
     copied = ("engine", "sequence", "micro_batch", "microbatches", "fake", "compile", "fuse", "recompute", "reduce",
@@ -168,7 +158,6 @@ def facts_of(training: Training) -> Json:
 def add_exposed(facts: Json, options: Options, step: Callable[[], Any]) -> None:
     """Adds communication of one more step. A rank that is ahead waits in collectives, so the least exposed one counts."""
     import torch.distributed as dist
-
     trace = trace_step(step)
     if options.kernels and dist.get_rank() == 0:
         pathlib.Path(options.kernels).write_text(json.dumps(kernels_of(trace), indent=0))
@@ -181,7 +170,6 @@ def record(options: Options, device: Any) -> Json:
     """Trains; what that took."""
     import torch
     import torch.distributed as dist
-
     training = Training(options, device)
     training.run()
     facts = facts_of(training)
@@ -194,7 +182,6 @@ def record(options: Options, device: Any) -> Json:
         add_exposed(facts, options, training.step)
     if options.trace:
         from torch.profiler import ProfilerActivity, profile
-
         with profile(activities=[ProfilerActivity.CUDA, ProfilerActivity.CPU], record_shapes=True) as profiler:
             training.step()
             torch.cuda.synchronize()
@@ -206,7 +193,6 @@ def record(options: Options, device: Any) -> Json:
 def record_or_fail(options: Options, device: Any) -> Json:
     """The same, or {"out_of_memory": ...}."""
     import torch
-
     try:
         return record(options, device)
     except torch.OutOfMemoryError as error:
@@ -221,13 +207,12 @@ def train(options: Options) -> int:
         python3 -m gpu_lab engines train --engine fsdp2 --model config.json --sequence 8192 --ranks 8 --fake
         torchrun --nproc-per-node N -m gpu_lab engines train --engine megatron-fsdp-v2 ...
 
-    --fake: this process alone is rank 0 of so many. It allocates what rank 0 allocates in a real run, as no size depends
-    on values; times and losses mean nothing then. AdamW (fused), bf16 computation, fp32 main weights. Megatron-FSDP: its
+    --fake: this process alone is rank 0 of the given number. It allocates what rank 0 allocates in a real run, as no size
+    depends on values; times and losses mean nothing then. AdamW (fused), bf16 computation, fp32 main weights. Megatron-FSDP: its
     folder megatron/core/distributed/fsdp/src on PYTHONPATH. Memory in bytes, times in ms.
     """
     import torch
     import torch.distributed as dist
-
     if options.snapshot:
         torch.cuda.memory._record_memory_history(max_entries=2_000_000, stacks=os.environ.get("STACKS", "python"),
                                                  context=os.environ.get("CONTEXT") or None)

@@ -1,7 +1,5 @@
 """`pytorch ...`, and comparisons of weights, gradients and logits with transformers and PEFT."""
 
-from __future__ import annotations
-
 import argparse
 import functools
 import pathlib

@@ -1,7 +1,5 @@
 """mfsdp-exec on GPUs beside PyTorch and transformers: gradients, training, speed, in stages of less than eight minutes."""
 
-from __future__ import annotations
-
 import functools
 import json
 import os
@@ -15,7 +13,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from gpu_lab.command_line import Flags, launcher_of, tools_of
-from gpu_lab.launch import Ended, Launcher, own_command, torchrun_command
+from gpu_lab.launch import Ended, Launcher, own_command, ranks_command
 from gpu_lab.machine import MODELS, WrongFlag, describe_gpus, gpu_count, model_path, text
 from gpu_lab.pairing import NORM_STEPS, WINDOW, judge_losses, judge_norms
 from gpu_lab.results import Json, parse_lines, read_lines, steps_of
@@ -115,7 +113,7 @@ class Comparison:
                 continue
             if time.monotonic() - begin > LATEST:
                 raise NotDone
-            self.run(torchrun_command(self.two, "pytorch", "fsdp2-train", "--sequence", sequence, *shared,
+            self.run(ranks_command(self.two, "pytorch", "fsdp2-train", "--sequence", sequence, *shared,
                                       "--variant", variant), f"FSDP2, variant {variant}", out=file)
             print(f"variant {variant}: done after {time.monotonic() - begin:.0f} s", flush=True)
         if not self.launcher.dry_run and not print_bands(ours, references):
@@ -136,7 +134,7 @@ class Comparison:
         failed = []
         for how in ("--compile", "--compile --reduce bfloat16", ""):
             # One after the other, as each wants the whole power of the GPUs.
-            done = self.launcher.run(torchrun_command(self.gpus, "pytorch", "fsdp2-speed", "--sequence", 8192,
+            done = self.launcher.run(ranks_command(self.gpus, "pytorch", "fsdp2-speed", "--sequence", 8192,
                                                       "--model", model_path(model), *how.split()),
                                      seconds=LONGEST, log=self.out / "speed.log")
             facts = parse_lines(done.out.splitlines())
@@ -200,13 +198,13 @@ def print_bands(ours: pathlib.Path, references: Sequence[pathlib.Path]) -> bool:
 
 
 def bands(flags: Flags) -> int:
-    """Says whether a run of mfsdp-exec trains as PyTorch does: `pytorch bands OURS REFERENCE REFERENCE REFERENCE...`.
+    """Checks whether a run of mfsdp-exec trains as PyTorch does: `pytorch bands OURS REFERENCE REFERENCE REFERENCE...`.
 
-    Files have a JSON line a step (mfsdp-exec --output jsonl, `pytorch fsdp2-train`). The references sum in different orders
-    and so show how far runs drift apart that compute the same. Steps 1 to 20: our gradient norm is within 1 % of the
-    references' mean. Later steps, in windows of 20: the mean loss of a window is where one more reference would be
-    expected (pairing.band_of). The table also has how often we are between the references' lowest and highest loss, and how
-    each reference fares against the others. Exit code 1: one of the two does not hold.
+    Files have one JSON line for each step (mfsdp-exec --output jsonl, `pytorch fsdp2-train`). The references sum in different
+    orders and so show how far equal computations drift apart. Steps 1 to 20: the gradient norm is within 1 % of the
+    references' mean. Later steps: the mean loss of each 20 steps is where one more reference is expected
+    (pairing.band_of). The table also has how often the run is between the references' lowest and highest loss, and how
+    each reference compares with the others. Exit code 1: one of the two does not hold.
     """
     if len(flags.references) < 3:
         raise WrongFlag("expected three references or more")

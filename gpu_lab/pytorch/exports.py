@@ -1,7 +1,5 @@
 """An export of mfsdp-exec in transformers, and docs/guide/train.md followed to its end."""
 
-from __future__ import annotations
-
 import hashlib
 import json
 import os
@@ -33,7 +31,6 @@ def load_export(flags: Flags) -> None:
     """
     import torch
     import transformers
-
     dtype = getattr(torch, flags.dtype) if flags.dtype else "auto"
     model = load_model(flags.folder, dtype, "eager").to(flags.device).train()
     tokens = torch.tensor([[int(token) for token in flags.tokens.split(",")]], device=flags.device)
@@ -100,7 +97,6 @@ def loss_of_mfsdp(folder: pathlib.Path, path: str) -> float:
 def loss_of_transformers(code: str, device: str) -> float:
     """The same by the page's own lines, which make `model`."""
     import torch
-
     names: dict[str, Any] = {}
     exec(code, names)
     tokens = torch.tensor([TOKENS], device=device)
@@ -113,9 +109,9 @@ def loss_of_transformers(code: str, device: str) -> float:
 def new_user(flags: Flags) -> int:
     """Follows docs/guide/train.md, "From chats to a model in transformers", to its end, as a new user would.
 
-    In a temporary folder the page's files are written and its commands run: each has to print what stands there. Its Python
-    loads the export, and both sides compute the loss of one sequence in fp32. Exit code 1: a command prints something
-    else, or the losses differ by more than 1e-3.
+    In a temporary folder the page's files are written and its commands run: each must print the output on the page. Its
+    Python loads the export, and both sides compute the loss of one sequence in fp32. Exit code 1: a command prints other
+    output, or the losses differ by more than 1e-3.
     """
     tools = tools_of(flags)
     places = dict.fromkeys(os.path.dirname(tools.find(name)) for name in ("mfsdp-sim", "mfsdp-exec"))

@@ -1,7 +1,5 @@
 """Tiny models of transformers, and of PEFT, beside mfsdp-exec: logits, exports, adapters."""
 
-from __future__ import annotations
-
 import pathlib
 import tempfile
 from collections.abc import Callable
@@ -52,8 +50,7 @@ FAMILIES: dict[str, tuple[str, dict[str, Any]]] = {
                             "attn_pdrop": 0.0, "embd_pdrop": 0.0, "resid_pdrop": 0.0,
                             "num_key_value_heads": 4,
                             "tie_word_embeddings": True}),
-    # Wide weights, so that gates and ups go beyond the limit, which is 7 in the class whatever
-    # swiglu_limit says.
+    # Wide weights, so that gates and ups exceed the limit, which is 7 in the class whatever swiglu_limit is.
     "gpt_oss": ("GptOssConfig", {
         "initializer_range": 0.3, "num_local_experts": 6, "num_experts_per_tok": 3, "head_dim": 16, "sliding_window": 16,
         "layer_types": list(reversed(SLIDING)), "rope_theta": 150000.0,
@@ -132,7 +129,6 @@ def make_model(name: str, folder: pathlib.Path) -> Any:
     """Random weights. Norms, biases and routers' corrections differ from the 1 and 0 that a fresh model has."""
     import torch
     import transformers
-
     config_class, fields = FAMILIES[name]
     torch.manual_seed(1)
     config = getattr(transformers, config_class)(**{**COMMON, **fields})
@@ -149,7 +145,6 @@ def make_model(name: str, folder: pathlib.Path) -> Any:
 def make_tokens(work: pathlib.Path) -> tuple[Any, Any]:
     """Tokens and labels of one sequence, which the file tokens.bin has."""
     import torch
-
     stream = random_tokens(2, COMMON["vocab_size"], SEQUENCE + 1)
     write_tokens(work / "tokens.bin", stream)
     return torch.tensor(stream[:SEQUENCE]), torch.tensor(stream[1:])
@@ -163,7 +158,6 @@ def farthest(a: Any, b: Any) -> float:
 def compare_family(name: str, side: Side) -> list[float]:
     """Largest differences of logits: of mfsdp-exec, and of its export in transformers."""
     import torch
-
     reference = make_model(name, side.work / "model")
     ids, _ = make_tokens(side.work)
     wanted, ours = logits_of(reference, ids), side.logits("--export", side.work / "export")
@@ -175,7 +169,6 @@ def make_adapters(case: Adapters, work: pathlib.Path) -> Any:
     """PEFT's model around one of random weights, both saved."""
     import torch
     from peft import LoraConfig, get_peft_model
-
     model = make_model(case.family, work / "model")
     torch.manual_seed(2)
     wrapped = get_peft_model(model, LoraConfig(r=case.rank, lora_alpha=case.alpha, target_modules=case.targets,
@@ -201,7 +194,6 @@ def step_of_sgd(case: Adapters, side: Side, rate: int) -> tuple[Any, pathlib.Pat
 def adapter_gradients(wrapped: Any, ids: Any, labels: Any) -> dict[str, Any]:
     """Gradients of one step by the names of PEFT's files."""
     import torch
-
     wrapped.zero_grad()
     torch.nn.functional.cross_entropy(wrapped(ids[None], use_cache=False).logits[0], labels).backward()
     return {name.replace(".default", ""): parameter.grad
@@ -213,7 +205,6 @@ def compare_adapters(name: str, side: Side) -> list[float]:
     import torch
     from peft import PeftModel
     from safetensors.torch import load_file
-
     case, file = ADAPTERS[name], "adapter_model.safetensors"
     wrapped = make_adapters(case, side.work)
     ids, labels = make_tokens(side.work)

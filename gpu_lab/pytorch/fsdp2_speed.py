@@ -1,20 +1,17 @@
 """How fast PyTorch FSDP2 trains a model of transformers on random tokens."""
 
-from __future__ import annotations
-
 import argparse
 import os
 from typing import Any
 
-from gpu_lab.command_line import Flags
-from gpu_lab.launch import Launcher, is_rank, torchrun_command
+from gpu_lab.command_line import Flags, on_ranks
 from gpu_lab.machine import WrongFlag
 from gpu_lab.pytorch.timing import Clock, print_facts, step_facts, train_flops, write_snapshot
 
 
 def add_flags(parser: argparse.ArgumentParser) -> None:
     """Flags of `pytorch fsdp2-speed`."""
-    parser.add_argument("--gpus", type=int, default=1, help="processes that torchrun starts (1), one for each GPU")
+    parser.add_argument("--gpus", type=int, default=1, help="processes to start (1), one for each GPU")
     parser.add_argument("--model", required=True, help="config.json of Hugging Face")
     parser.add_argument("--sequence", type=int, required=True, help="tokens")
     parser.add_argument("--micro-batch", type=int, default=1, help="sequences of a GPU and forward")
@@ -35,7 +32,6 @@ def make_model(flags: Flags, device: Any) -> tuple[Any, Any]:
     from torch.distributed.algorithms._checkpoint.checkpoint_wrapper import checkpoint_wrapper
     from torch.distributed.fsdp import MixedPrecisionPolicy, fully_shard
     from transformers import AutoConfig, AutoModelForCausalLM
-
     config = AutoConfig.from_pretrained(flags.model)
     with torch.device("meta"):
         model = AutoModelForCausalLM.from_config(config, dtype=torch.float32, attn_implementation="sdpa")
@@ -70,14 +66,12 @@ def flops_of(config: Any, sequence: int) -> int:
 def loss_of(logits: Any, labels: Any) -> Any:
     """The mean of fp32 cross entropy."""
     import torch
-
     return torch.nn.functional.cross_entropy(logits.flatten(0, 1).float(), labels.flatten())
 
 
 def loss_and_backward(model: Any, criterion: Any, vocabulary: int, flags: Flags, device: Any) -> Any:
     """The step's loss: the mean over its microbatches."""
     import torch
-
     total = torch.zeros((), device=device)
     for _ in range(flags.microbatches):
         tokens = torch.randint(vocabulary, (flags.micro_batch, flags.sequence + 1), device=device)
@@ -91,7 +85,6 @@ def train(flags: Flags) -> None:
     """One of the processes."""
     import torch
     import torch.distributed as dist
-
     device = torch.device("cuda", int(os.environ["LOCAL_RANK"]))
     torch.cuda.set_device(device)
     if flags.memory_part:
@@ -122,28 +115,17 @@ def train(flags: Flags) -> None:
     dist.destroy_process_group()
 
 
-def words_of(flags: Flags) -> list[str]:
-    """The flags again, for processes of their own."""
-    words = ["pytorch", "fsdp2-speed"]
-    for name in ("model", "sequence", "micro_batch", "microbatches", "steps", "timed", "reduce", "snapshot", "memory_part"):
-        if (value := getattr(flags, name)) is not None:
-            words += [f"--{name.replace('_', '-')}", str(value)]
-    return words + [f"--{name.replace('_', '-')}" for name in ("compile", "recompute", "keep_gathered") if getattr(flags, name)]
-
-
 def fsdp2_speed(flags: Flags) -> int:
     """Measures how fast PyTorch FSDP2 trains a model of random weights on random tokens, and prints one JSON object.
 
-    Each microbatch gathers and reduces, as mfsdp's optim_grads_params does; fp32 main weights, bf16 computation, flash
+    Each microbatch gathers and reduces, as mfsdp's optim_grads_params does. fp32 main weights, bf16 computation, flash
     attention, fused AdamW, the norm clipped at 1. Rank 0 prints the median of the last --timed steps (device time), tokens
-    and TFLOP of a second and GPU (counted as mfsdp does), memory, and between which seconds since 1970 those steps ran.
+    and TFLOP per second and GPU (counted as mfsdp does), and memory. It also prints the seconds since 1970 between which
+    those steps ran.
     """
     for name in ("micro_batch", "microbatches", "timed"):
         if getattr(flags, name) < 1:
             raise WrongFlag(f"--{name.replace('_', '-')}: expected at least 1")
     if flags.timed > flags.steps:
         raise WrongFlag("--timed: expected at most --steps")
-    if is_rank():
-        train(flags)
-        return 0
-    return Launcher(flags.dry_run).run(torchrun_command(flags.gpus, *words_of(flags)), show=True).code
+    return on_ranks(flags, train)

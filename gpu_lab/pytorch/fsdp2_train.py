@@ -1,7 +1,5 @@
 """Trains an export of mfsdp-exec with PyTorch FSDP2 on the tokens that mfsdp-exec trains on."""
 
-from __future__ import annotations
-
 import argparse
 import contextlib
 import json
@@ -11,8 +9,7 @@ import sys
 from collections.abc import Callable
 from typing import Any
 
-from gpu_lab.command_line import Flags
-from gpu_lab.launch import Launcher, is_rank, torchrun_command
+from gpu_lab.command_line import Flags, on_ranks
 from gpu_lab.machine import GIB
 from gpu_lab.pytorch.tokens import read_sample, read_tokens, shuffled_sample
 from gpu_lab.pytorch.weights import load_model
@@ -22,7 +19,7 @@ VARIANTS = 4
 
 def add_flags(parser: argparse.ArgumentParser) -> None:
     """Flags of `pytorch fsdp2-train`."""
-    parser.add_argument("--gpus", type=int, default=1, help="processes that torchrun starts (1), one for each GPU")
+    parser.add_argument("--gpus", type=int, default=1, help="processes to start (1), one for each GPU")
     parser.add_argument("--init-from", required=True, metavar="DIR")
     parser.add_argument("--data", required=True, help="a text, or an llm.c file")
     parser.add_argument("--sequence", type=int, required=True, help="tokens")
@@ -68,7 +65,6 @@ def attention_of(variant: int) -> tuple[str, Callable[[], Any]]:
     if variant == 3:
         return "eager", contextlib.nullcontext
     from torch.nn.attention import SDPBackend, sdpa_kernel
-
     kernel = SDPBackend.CUDNN_ATTENTION if variant == 2 else SDPBackend.FLASH_ATTENTION
     # MATH, plain GEMMs in fp32, where this PyTorch's kernel does not take such heads.
     return "sdpa", lambda: sdpa_kernel([kernel, SDPBackend.MATH])
@@ -78,7 +74,6 @@ def shard(model: Any) -> None:
     """FSDP2: bf16 computation, gradients reduced in fp32."""
     import torch
     from torch.distributed.fsdp import MixedPrecisionPolicy, fully_shard
-
     policy = MixedPrecisionPolicy(param_dtype=torch.bfloat16, reduce_dtype=torch.float32)
     for layer in model.model.layers:
         fully_shard(layer, mp_policy=policy)
@@ -88,7 +83,6 @@ def shard(model: Any) -> None:
 def samples_of(flags: Flags, stream: Any, step: int) -> tuple[Any, Any]:
     """Tokens and labels of the step's global batch, in the order of its samples' numbers."""
     import torch
-
     samples = (len(stream) - 1) // flags.sequence
     first = step * flags.global_batch
     rows = [read_sample(stream, flags.sequence, shuffled_sample(flags.seed, number, samples))
@@ -101,7 +95,6 @@ def samples_of(flags: Flags, stream: Any, step: int) -> tuple[Any, Any]:
 def optimizer_of(flags: Flags, parameters: list[Any]) -> Any:
     """AdamW that decays matrices alone."""
     import torch
-
     groups = [{"params": [p for p in parameters if p.ndim >= 2], "weight_decay": flags.weight_decay},
               {"params": [p for p in parameters if p.ndim < 2], "weight_decay": 0.0}]
     return torch.optim.AdamW(groups, lr=flags.lr, betas=(flags.beta1, flags.beta2), eps=flags.adam_epsilon)
@@ -111,7 +104,6 @@ def train(flags: Flags) -> None:
     """One of the processes. Works on the CPU too, through gloo."""
     import torch
     import torch.distributed as dist
-
     on_gpu = torch.cuda.is_available()
     device = torch.device("cuda", int(os.environ["LOCAL_RANK"])) if on_gpu else torch.device("cpu")
     if on_gpu:
@@ -158,16 +150,6 @@ def train(flags: Flags) -> None:
     dist.destroy_process_group()
 
 
-def words_of(flags: Flags) -> list[str]:
-    """The flags again, for processes of their own."""
-    words = ["pytorch", "fsdp2-train"]
-    for name in ("init_from", "data", "sequence", "global_batch", "micro_batch", "steps", "variant", "lr", "min_lr", "warmup",
-                 "weight_decay", "beta1", "beta2", "adam_epsilon", "clip", "seed"):
-        if (value := getattr(flags, name)) is not None:
-            words += [f"--{name.replace('_', '-')}", str(value)]
-    return words
-
-
 def fsdp2_train(flags: Flags) -> int:
     """Trains an export of mfsdp-exec with PyTorch FSDP2 on the same tokens: `pytorch fsdp2-train ... > LOSSES.jsonl`.
 
@@ -175,17 +157,11 @@ def fsdp2_train(flags: Flags) -> int:
     fp32 with decay of matrices alone, the norm clipped at 1, samples in the order of --seed. Flags mean what mfsdp-exec's
     mean. Variants compute the same numbers, summed in other orders:
 
-      0  flash attention
-      1  flash attention, micro-batches half as large
-      2  cuDNN attention, a step's samples given to ranks in reverse order, no GEMM reduced in bf16
-      3  attention as plain GEMMs in bf16, micro-batches twice as large
+      0  flash attention.
+      1  flash attention, micro-batches half as large.
+      2  cuDNN attention, the samples of a step assigned to ranks in reverse order, no GEMM reduced in bf16.
+      3  attention as plain GEMMs in bf16, micro-batches twice as large.
 
     Rank 0 prints a JSON line a step: step, loss, grad_norm (before clipping), learning_rate.
     """
-    if is_rank():
-        train(flags)
-        return 0
-    done = Launcher(flags.dry_run).run(torchrun_command(flags.gpus, *words_of(flags)))
-    print(done.out, end="")
-    print(done.err, end="", file=sys.stderr)
-    return done.code
+    return on_ranks(flags, train)

@@ -1,7 +1,5 @@
 """Gradients and logits of one step of mfsdp-exec beside those of PyTorch in fp64."""
 
-from __future__ import annotations
-
 import json
 from typing import Any
 
@@ -18,7 +16,6 @@ SLACK = 1e-4
 def _step(folder: str, dtype: Any, attention: str, ids: Any, labels: Any, device: str) -> tuple[Any, float, dict[str, Any]]:
     """Logits, loss, and gradients by name, on the device."""
     import torch
-
     model = load_model(folder, dtype, attention).to(device).train()
     logits = model(ids.to(device)[None], use_cache=False).logits[0]
     wide = logits if dtype == torch.float64 else logits.float()
@@ -30,14 +27,12 @@ def _step(folder: str, dtype: Any, attention: str, ids: Any, labels: Any, device
 def _error(value: Any, reference: Any) -> float:
     """|value - reference| / |reference| in L2 norms."""
     import torch
-
     difference = torch.linalg.vector_norm(value.to(reference.device).double() - reference)
     return (difference / torch.linalg.vector_norm(reference)).item()
 
 
 def _joined(gradients: dict[str, Any], parameter: str) -> Any:
     import torch
-
     return torch.cat([gradients[part].reshape(-1) for part in parts_of(parameter)])
 
 
@@ -46,7 +41,6 @@ def error_rows(flags: Flags) -> list[tuple[str, float, float]]:
     import torch
     import transformers
     from safetensors.torch import load_file
-
     stream = read_tokens(flags.tokens)
     ids, labels = map(torch.tensor, read_sample(stream, len(stream) - 1, 0))
     wanted, wanted_loss, reference = _step(flags.export, torch.float64, "eager", ids, labels, flags.device)

@@ -1,7 +1,5 @@
 """Times of PyTorch's GEMMs and attention: floors for kernels of mfsdp-exec."""
 
-from __future__ import annotations
-
 import csv
 import os
 import sys
@@ -9,8 +7,7 @@ import time
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from gpu_lab.command_line import Flags
-from gpu_lab.launch import Launcher, is_rank, torchrun_command
+from gpu_lab.command_line import Flags, on_ranks
 from gpu_lab.pytorch.timing import median_ms, timed
 
 # ---- GEMMs --------------------------------------------------------------------------------------
@@ -28,7 +25,6 @@ SECONDS = 1 / 3  # without pause
 def gemm_times(call: Callable[[], Any]) -> tuple[float, float, float]:
     """ms of the second and of the first half of a third of a second without pause, and of calls in bursts of eight."""
     import torch
-
     call()
     torch.cuda.synchronize()
     probe = timed(call, 4)
@@ -49,7 +45,6 @@ def gemm_times(call: Callable[[], Any]) -> tuple[float, float, float]:
 def measure_gemms() -> None:
     """This rank's share of the shapes."""
     import torch
-
     rank, ranks = int(os.environ.get("LOCAL_RANK", "0")), int(os.environ.get("WORLD_SIZE", "1"))
     device = torch.device("cuda", rank)
     torch.cuda.set_device(device)
@@ -76,10 +71,7 @@ def gemms(flags: Flags) -> int:
     of a second without pause. burst_ms: eight in a row after as long a pause, mean of ten such bursts. Weights are as they
     are initialised, activations and gradients as norms leave them.
     """
-    if is_rank() or (flags.gpus == 1 and not flags.dry_run):
-        measure_gemms()
-        return 0
-    return Launcher(flags.dry_run).run(torchrun_command(flags.gpus, "pytorch", "gemms"), show=True).code
+    return on_ranks(flags, lambda _: measure_gemms())
 
 
 # ---- attention ----------------------------------------------------------------------------------
@@ -103,7 +95,6 @@ def attend(row: dict[str, Any]) -> Callable[..., Any]:
     import torch
     from torch.nn.attention import SDPBackend, sdpa_kernel
     from torch.nn.attention.flex_attention import create_block_mask, flex_attention
-
     if row["way"] != "flex":
         backend = {"cudnn": SDPBackend.CUDNN_ATTENTION, "flash": SDPBackend.FLASH_ATTENTION}[row["way"]]
 
@@ -132,7 +123,6 @@ def attend(row: dict[str, Any]) -> Callable[..., Any]:
 def measure_attention(row: dict[str, Any]) -> dict[str, float]:
     """ms and TFLOP/s: 4 FLOP a pair and head column forward, 10 backward."""
     import torch
-
     torch.manual_seed(1)
     torch._dynamo.reset()  # one compiled function for each kind; PyTorch gives up after eight
     made = lambda count, width: torch.randn(1, count, row["sequence"], width, device="cuda", dtype=torch.bfloat16,
@@ -173,8 +163,8 @@ def attention(flags: Flags) -> None:
 
     A row for each kind: heads of 64, 96, 128, 192/128 (latent) and 256, sliding windows, a logit softcap, documents. `way` is
     PyTorch's backend: cudnn and flash (scaled_dot_product_attention) or flex (flex_attention, compiled). bf16, random normal
-    operands, batch 1; times are medians of ten calls, in ms; TFLOP/s count the pairs of query and key that a kind has. What
-    PyTorch refuses has its reason in the last column.
+    operands, batch 1; times are medians of ten calls, in ms; TFLOP/s count the pairs of query and key that a kind has. Kinds
+    that PyTorch refuses have its reason in the last column.
     """
     writer = csv.DictWriter(sys.stdout, COLUMNS, lineterminator="\n")
     writer.writeheader()

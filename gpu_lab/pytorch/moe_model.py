@@ -3,8 +3,6 @@
 Classes are made by functions, so that PyTorch is imported only where a model is needed. E is the number of experts.
 """
 
-from __future__ import annotations
-
 import argparse
 from types import SimpleNamespace
 from typing import Any
@@ -15,7 +13,6 @@ Config = argparse.Namespace  # fields of config.json
 def angles_of(config: Config, sequence: int, device: Any) -> tuple[Any, Any]:
     """Cosines and sines of RoPE, [sequence, head size / 2]."""
     import torch
-
     half = config.head_dim // 2
     rates = config.rope_theta ** (-torch.arange(half, device=device, dtype=torch.float32) / half)
     turns = torch.outer(torch.arange(sequence, device=device, dtype=torch.float32), rates)
@@ -25,7 +22,6 @@ def angles_of(config: Config, sequence: int, device: Any) -> tuple[Any, Any]:
 def rotate(heads: Any, angles: tuple[Any, Any]) -> Any:
     """RoPE of [batch, sequence, heads, head size]."""
     import torch
-
     cosines, sines = (part[None, :, None, :] for part in angles)
     first, second = heads.float().chunk(2, -1)
     return torch.cat((first * cosines - second * sines, second * cosines + first * sines), -1).to(heads.dtype)
@@ -35,7 +31,6 @@ def attend(query: Any, key: Any, value: Any) -> Any:
     """Causal attention of [batch, heads, sequence, head size]; several queries share a key and value."""
     import torch
     from torch.nn import functional
-
     if hasattr(functional, "scaled_dot_product_attention"):
         return functional.scaled_dot_product_attention(query, key, value, is_causal=True, enable_gqa=True)
     group = query.shape[1] // key.shape[1]
@@ -48,7 +43,6 @@ def attend(query: Any, key: Any, value: Any) -> Any:
 def sorted_order(numbers: Any) -> tuple[Any, Any]:
     """The order that sorts, stable, and where each number went."""
     import torch
-
     order = torch.sort(numbers, stable=True).indices
     return order, torch.empty_like(order).scatter(0, order, torch.arange(order.numel(), device=order.device))
 
@@ -56,7 +50,6 @@ def sorted_order(numbers: Any) -> tuple[Any, Any]:
 def grouped_gemm(rows: Any, matrices: Any, ends: Any) -> Any:
     """rows [M, K] times experts' [E, K, N]: each expert's rows end where `ends` has it."""
     import torch
-
     if rows.is_cuda:
         return torch._grouped_mm(rows, matrices, offs=ends)
     stops = [0, *ends.tolist()]
@@ -66,7 +59,6 @@ def grouped_gemm(rows: Any, matrices: Any, ends: Any) -> Any:
 def run_experts(rows: Any, ends: Any, gate_up: Any, down: Any) -> Any:
     """SwiGLU of each row by its expert."""
     from torch.nn import functional
-
     gate, up = grouped_gemm(rows, gate_up.transpose(-1, -2), ends).chunk(2, -1)
     return grouped_gemm(functional.silu(gate) * up, down.transpose(-1, -2), ends)
 
@@ -74,7 +66,6 @@ def run_experts(rows: Any, ends: Any, gate_up: Any, down: Any) -> Any:
 def loss_of(logits: Any, labels: Any) -> Any:
     """The mean of fp32 cross entropy."""
     from torch.nn import functional
-
     return functional.cross_entropy(logits.flatten(0, 1).float(), labels.flatten())
 
 
@@ -85,7 +76,6 @@ def row_functions() -> SimpleNamespace:
     """Moves of rows, forward and backward. Autograd's own backward of an index would add row by row."""
     import torch
     import torch.distributed as dist
-
     class Spread(torch.autograd.Function):
         """Rows of tokens in the order of experts; the gradient gathers."""
 
@@ -143,7 +133,6 @@ def attention_classes() -> SimpleNamespace:
     """Norm and Attention."""
     import torch
     from torch import nn
-
     class Norm(nn.Module):
         """RMS norm of [..., width]."""
 
@@ -187,7 +176,6 @@ def expert_classes(parts: SimpleNamespace, move: SimpleNamespace) -> SimpleNames
     """Front, all of a block before its experts, and Experts."""
     import torch
     from torch import nn
-
     class Front(nn.Module):
         """Attention, router, and rows in the order of experts."""
 
@@ -234,7 +222,6 @@ def block_class(made: SimpleNamespace, move: SimpleNamespace) -> Any:
     import torch
     import torch.distributed as dist
     from torch import nn
-
     def combine(residual: Any, rows: Any, weights: Any, order: Any, places: Any) -> Any:
         """Adds what experts computed for each token, times its weights."""
         rows = move.permute(rows, places, order).unflatten(0, weights.shape)
@@ -278,7 +265,6 @@ def block_class(made: SimpleNamespace, move: SimpleNamespace) -> Any:
 def make_model(config: Config, ep: int, group: Any) -> Any:
     """The model, without values on the meta device."""
     from torch import nn
-
     move, parts = row_functions(), attention_classes()
     Block = block_class(expert_classes(parts, move), move)
 
@@ -305,7 +291,6 @@ def make_model(config: Config, ep: int, group: Any) -> Any:
 def compile_parts(model: Any, ep: int) -> None:
     """Compiles what compiles: whole blocks or, where experts are exchanged, what lies between exchanges."""
     import torch
-
     for block in model.blocks:
         if ep == 1:
             block.compile()

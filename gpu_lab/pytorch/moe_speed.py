@@ -1,7 +1,5 @@
 """How fast PyTorch trains a model with experts (Qwen3-MoE): FSDP2, grouped GEMMs, expert parallelism."""
 
-from __future__ import annotations
-
 import argparse
 import contextlib
 import json
@@ -11,7 +9,7 @@ import sys
 from typing import Any
 
 from gpu_lab.command_line import Flags
-from gpu_lab.launch import Launcher, is_rank, torchrun_command
+from gpu_lab.launch import Launcher, is_rank, ranks_command
 from gpu_lab.machine import WrongFlag, gpu_count, model_path, text
 from gpu_lab.pytorch.moe_model import Config, angles_of, compile_parts, loss_of, make_model
 from gpu_lab.pytorch.timing import Clock, print_facts, step_facts, train_flops
@@ -87,7 +85,6 @@ def shard(model: Any, flags: Flags, ep: int) -> None:
     import torch.distributed as dist
     from torch.distributed.device_mesh import init_device_mesh
     from torch.distributed.fsdp import MixedPrecisionPolicy, fully_shard
-
     world = dist.get_world_size()
     policy = MixedPrecisionPolicy(param_dtype=torch.bfloat16, reduce_dtype=getattr(torch, flags.reduce))
     everyone = init_device_mesh("cuda", (world,))
@@ -114,7 +111,6 @@ def _local(tensor: Any) -> Any:
 def set_weights(model: Any, on_gpu: bool, ep: int, rank: int) -> None:
     """Random weights. On the CPU, where nothing is sharded by FSDP2, each parameter is the same whatever --ep is."""
     import torch
-
     with torch.no_grad():
         for number, (name, parameter) in enumerate(model.named_parameters()):
             if parameter.ndim < 2:
@@ -129,9 +125,8 @@ def set_weights(model: Any, on_gpu: bool, ep: int, rank: int) -> None:
 
 
 def average_on_cpu(model: Any, world: int, copies: Any) -> None:
-    """What FSDP2 does on GPUs: means over ranks, for experts over the ranks that have the same ones."""
+    """Runs FSDP2 on GPUs: means over ranks, for experts over the ranks that have the same ones."""
     import torch.distributed as dist
-
     for name, parameter in model.named_parameters():
         dist.all_reduce(parameter.grad, group=copies if is_expert(name) else None)
         parameter.grad /= world
@@ -145,7 +140,6 @@ def clip(parameters: list[list[Any]], limit: float, parts: tuple[float, float]) 
     """
     import torch
     import torch.distributed as dist
-
     squares = sum(part * torch.stack(torch._foreach_norm([_local(p.grad) for p in group])).square().sum()
                   for part, group in zip(parts, parameters))
     dist.all_reduce(squares)
@@ -156,7 +150,6 @@ def clip(parameters: list[list[Any]], limit: float, parts: tuple[float, float]) 
 def make_groups(ep: int) -> tuple[Any, Any]:
     """This rank's groups: over which experts are sharded, and of the ranks that have the same ones."""
     import torch.distributed as dist
-
     world = dist.get_world_size()
     mine: list[Any] = [None, None]
     exchanges = [list(range(first, first + ep)) for first in range(0, world, ep)]
@@ -174,7 +167,6 @@ class Windows:
 
     def __init__(self, flags: Flags, device: Any, rank: int) -> None:
         import torch
-
         self.bytes = torch.tensor(list(pathlib.Path(flags.data).read_bytes()), device=device)
         self.shape, self.random = (flags.micro_batch, flags.seq + 1), torch.Generator().manual_seed(rank)
         if self.bytes.numel() <= flags.seq + 1:
@@ -183,7 +175,6 @@ class Windows:
     def next(self) -> Any:
         """Tokens, [micro-batch, sequence + 1]."""
         import torch
-
         begins = torch.randint(self.bytes.numel() - self.shape[1], (self.shape[0], 1), generator=self.random)
         return self.bytes[begins.to(self.bytes.device) + torch.arange(self.shape[1], device=self.bytes.device)]
 
@@ -192,7 +183,6 @@ def prepare(flags: Flags, config: Config, ep: int, device: Any, group: Any, comp
     """The model with its weights, sharded on GPUs."""
     import torch
     import torch.distributed as dist
-
     on_gpu = device.type == "cuda"
     with torch.device("meta") if on_gpu else contextlib.nullcontext():
         model = make_model(config, ep, group)
@@ -212,7 +202,6 @@ def train(flags: Flags, config: Config, ep: int, device: Any, compiled: bool) ->
     """Milliseconds and mean losses of all steps."""
     import torch
     import torch.distributed as dist
-
     rank, world, on_gpu = dist.get_rank(), dist.get_world_size(), device.type == "cuda"
     torch.manual_seed(rank)
     group, copies = make_groups(ep)
@@ -254,7 +243,6 @@ def work(flags: Flags) -> None:
     """One of the processes."""
     import torch
     import torch.distributed as dist
-
     ep, = flags.ep
     config, on_gpu = read_config(flags), flags.device == "cuda"
     device = torch.device("cuda", int(os.environ["LOCAL_RANK"])) if on_gpu else torch.device("cpu")
@@ -285,7 +273,7 @@ def start(flags: Flags, launcher: Launcher, ep: int, compiled: bool) -> Json | N
     words = ["pytorch", "moe-speed", "--ep", str(ep)]
     for name in ("model", "data", "layers", "seq", "micro_batch", "steps", "timed", "reduce", "lr", "device"):
         words += [f"--{name.replace('_', '-')}", str(getattr(flags, name))]
-    done = launcher.run(torchrun_command(flags.gpus, *words, *([] if compiled else ["--no-compile"])))
+    done = launcher.run(ranks_command(flags.gpus, *words, *([] if compiled else ["--no-compile"])))
     results = parse_lines(done.out.splitlines())
     if done.code != 0 or not results:
         print(done.err, end="", file=sys.stderr)
@@ -301,9 +289,9 @@ def moe_speed(flags: Flags) -> int:
     Each number of --ep is a run of its own and a row of the table. Needs no transformers: the model is in
     gpu_lab/pytorch/moe_model.py; random weights, bytes of --data as tokens, fp32 main weights, bf16 computation, fused
     AdamW, the norm clipped at 1. Experts are torch._grouped_mm over rows in the order of experts. --ep 1: FSDP2 gathers
-    them with their block. --ep N: each of N ranks has a share of the experts; all_to_all_single sends rows, whose numbers
-    the host reads, as torchtitan does; FSDP2 shards experts over the ranks that have the same ones, if there are several.
-    What compiles is compiled; if compilation fails, the run is made again without, and its row has it.
+    them with their block. --ep N: each of N ranks has a part of the experts. all_to_all_single sends rows, and the host
+    reads their numbers, as in torchtitan. FSDP2 shards experts over the ranks that have the same ones, if there are several.
+    Modules that can be compiled are compiled; if compilation fails, the run is repeated without, and its row has it.
 
     --device cpu: no FSDP2 and no grouped GEMM but the same dispatch and exchange, in fp32, over gloo: losses of every --ep
     have to be alike. That works with PyTorch 1.13.

@@ -1,7 +1,5 @@
 """Times of PyTorch: of calls by CUDA events, of steps, and what both are worth in FLOP."""
 
-from __future__ import annotations
-
 import json
 import pathlib
 import statistics
@@ -14,9 +12,8 @@ from gpu_lab.results import Json
 
 
 def timed(call: Callable[[], Any], times: int = 1) -> tuple[Any, Any]:
-    """Events before and after so many calls. They are to be read after a synchronisation."""
+    """Events before and after `calls` calls. Read them after a synchronisation."""
     import torch
-
     begin, end = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
     begin.record()
     for _ in range(times):
@@ -50,7 +47,6 @@ class Clock:
             self.marks.append(time.perf_counter() * 1000)
             return
         import torch
-
         self.marks.append(torch.cuda.Event(enable_timing=True))
         self.marks[-1].record()
 
@@ -58,7 +54,6 @@ class Clock:
         """The time of each step; waits for the GPU."""
         if self.on_gpu:
             import torch
-
             torch.cuda.synchronize()
         return [a.elapsed_time(b) if self.on_gpu else b - a for a, b in zip(self.marks, self.marks[1:])]
 
@@ -77,7 +72,6 @@ def step_facts(times: list[float], timed_steps: int, tokens: int, flops: int, on
     `tokens`: of one GPU and step; `flops`: of a token. Times of day are seconds since 1970.
     """
     import torch
-
     ended, last = time.time(), times[-timed_steps:]
     step = statistics.median(last)
     rate = tokens / step * 1000
@@ -93,7 +87,6 @@ def step_facts(times: list[float], timed_steps: int, tokens: int, flops: int, on
 def write_snapshot(path: str | pathlib.Path) -> None:
     """Every allocation since the process began to record them."""
     import torch
-
     torch.cuda.memory._dump_snapshot(str(path))
 
 

@@ -1,7 +1,5 @@
 """Token files and the order of samples, as mfsdp-exec reads them."""
 
-from __future__ import annotations
-
 import array
 import pathlib
 import random
@@ -13,11 +11,11 @@ LLMC_MAGIC, LLMC_VERSION, LLMC_HEADER = 20240801, 7, 1024  # llm.c's files of ui
 MASK = (1 << 64) - 1
 
 
-def read_tokens(path: str | pathlib.Path) -> array.array[int]:
+def read_tokens(path: str | pathlib.Path) -> "array.array[int]":
     """The stream of a text (its bytes) or of an llm.c file of uint32 tokens."""
     data = pathlib.Path(path).read_bytes()
     if len(data) < LLMC_HEADER or struct.unpack_from("<i", data)[0] != LLMC_MAGIC:
-        return array.array("q", data)
+        return array.array("q", iter(data))
     words = array.array("I", data[LLMC_HEADER:])
     if sys.byteorder != "little":
         words.byteswap()
@@ -50,7 +48,7 @@ def _mix(value: int) -> int:
 
 
 def shuffled_sample(seed: int, number: int, samples: int) -> int:
-    """Which sample of a dataset is the run's `number`-th: gpu_backend/train/data/dataset.hpp."""
+    """The index of the run's `number`-th sample in a dataset: gpu_backend/train/data/dataset.hpp."""
     key = _mix(_mix(seed) ^ number // samples)
     half = max(1, ((samples - 1).bit_length() + 1) // 2)
     place = number % samples

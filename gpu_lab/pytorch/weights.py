@@ -1,7 +1,5 @@
 """Exports of mfsdp-exec as models of transformers, and one evaluation by mfsdp-exec of a model of transformers."""
 
-from __future__ import annotations
-
 import pathlib
 import sys
 from typing import Any
@@ -29,7 +27,6 @@ def load_model(folder: str | pathlib.Path, dtype: Any, attention: str) -> Any:
     import torch
     from safetensors.torch import load_file
     from transformers import AutoModelForCausalLM
-
     model, loading = AutoModelForCausalLM.from_pretrained(
         folder, dtype=dtype, attn_implementation=attention, output_loading_info=True)
     exported = {}
@@ -51,7 +48,6 @@ def load_model(folder: str | pathlib.Path, dtype: Any, attention: str) -> Any:
 def logits_of(model: Any, ids: Any) -> Any:
     """Logits of one sequence in fp32, [tokens, vocabulary]."""
     import torch
-
     with torch.no_grad():
         return model(ids[None], use_cache=False).logits[0].float()
 
@@ -69,5 +65,4 @@ def evaluate(launcher: Launcher, tool: str, backend: str, work: pathlib.Path, se
     if done.code != 0:
         raise RuntimeError(done.last_line())
     from safetensors.torch import load_file
-
     return load_file(logits)["logits"].float()

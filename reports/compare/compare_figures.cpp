@@ -88,7 +88,7 @@ ComparedSection compare_heads(Runs runs) {
   add_texts(section, "nodes", runs,
             [](const auto& r) { return count_text(r, ResultFigure::nodes, r.cluster.nodes); });
   add_texts(section, "network", runs, [](const auto& r) { return r.cluster.network; });
-  add_texts(section, "engine", runs, [](const auto& r) { return r.engine; });
+  add_texts(section, kEngineRow, runs, [](const auto& r) { return r.engine; });
   add_texts(section, "tool", runs, [](const auto& r) { return r.tool + " " + r.version; });
   add_texts(section, "commit", runs, [](const auto& r) { return r.commit; });
   add_texts(section, "plan", runs, [](const auto& r) { return r.plan_hash.substr(0, kShortId); });

@@ -8,6 +8,7 @@
 #include "core/cli/format.hpp"
 #include "core/cli/table.hpp"
 #include "core/cli/wrap.hpp"
+#include "core/plan/engine.hpp"
 #include "reports/compare/compare.hpp"
 #include "reports/render/output.hpp"
 
@@ -43,6 +44,7 @@ std::vector<std::string> titles_of(const Comparison& comparison, const ComparedS
 std::string shown_cell(const ComparedSection& section, const ComparedRow& row, std::size_t index) {
   const ComparedCell& cell = row.cells[index];
   const ComparedCell& first = row.cells.front();
+  if (row.name == kEngineRow) return std::string(shown_engine(cell.text));
   if (!section.relative || index == 0 || !cell.figure || !first.figure) return cell.text;
   if (*cell.figure == *first.figure) return cell.text + " (=)";
   const std::string part = relative_text(*first.figure, *cell.figure);

@@ -144,7 +144,7 @@ std::string ops_text(const std::vector<OpTime>& timeline, std::span<const std::s
   return std::move(ops).finish();
 }
 
-/// Of launches of one rank.
+/// The launches of one rank.
 std::string launches_text(std::span<const OpLaunch> launches) {
   Lists list;
   for (const OpLaunch& launch : launches)
@@ -251,7 +251,7 @@ struct RunWriter::Statements {
          facts_json(run.facts), row...);
   }
 
-  /// What of a prediction stands in the row itself.
+  /// The columns of a prediction that are in the row itself.
   static Predicted columns_of(const Predicted* predicted) {
     Predicted columns;
     if (predicted == nullptr) return columns;
@@ -278,7 +278,7 @@ struct RunWriter::Statements {
   }
 
   void write_prediction(std::int64_t run, const Predicted& predicted) {
-    const auto& [tier, step_error, trust] = predicted.trust;
+    const auto& [trust_level, step_error, trust] = predicted.trust;
     const auto of_ranks = [&](auto member) {
       return predicted.ranks ? std::optional(*predicted.ranks.*member) : std::nullopt;
     };
@@ -286,7 +286,8 @@ struct RunWriter::Statements {
     const auto of_training = [&](auto member) {
       return training ? std::optional(*training.*member) : std::nullopt;
     };
-    predictions(run, predicted.live_peak, tier, tier.empty() ? std::nullopt : step_error, trust,
+    predictions(run, predicted.live_peak, trust_level,
+                trust_level.empty() ? std::nullopt : step_error, trust,
                 of_ranks(&RankReport::ranks), of_ranks(&RankReport::simulated),
                 of_ranks(&RankReport::slowest), of_ranks(&RankReport::compute_mean),
                 of_ranks(&RankReport::compute_most), of_ranks(&RankReport::waiting_mean),

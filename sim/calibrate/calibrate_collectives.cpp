@@ -5,31 +5,31 @@
 #include <cmath>
 #include <optional>
 
+#include "sim/calibrate/calibration_state.hpp"
 #include "sim/calibrate/collective_table.hpp"
-#include "sim/calibrate/draft.hpp"
 #include "sim/calibrate/fit.hpp"
 #include "sim/calibrate/machine_files.hpp"
 
 namespace mfsdp {
 namespace {
 
-/// `ranks` GPUs in nodes and domains as the measurements have them.
-Result<Cluster> cluster_of(const Draft& draft, const Gpu& gpu, std::int64_t ranks) {
+/// `ranks` GPUs in nodes and domains as in the measurements.
+Result<Cluster> cluster_of(const CalibrationState& state, const Gpu& gpu, std::int64_t ranks) {
   MFSDP_LET(cluster, make_cluster(gpu, 1, 1));
   cluster.gpus = ranks;
-  cluster.gpus_per_node = std::min(ranks, draft.gpus_per_node);
-  cluster.nodes = ceil_div(ranks, draft.gpus_per_node);
-  cluster.domain = draft.domain;
+  cluster.gpus_per_node = std::min(ranks, state.gpus_per_node);
+  cluster.nodes = ceil_div(ranks, state.gpus_per_node);
+  cluster.domain = state.domain;
   cluster.nics_per_node =
       std::max<std::int64_t>(1, gpu.nics_per_node * cluster.gpus_per_node / gpu.gpus_per_node);
   return cluster;
 }
 
-/// Nodes, domains, and which collectives stay inside one.
-Result<void> place_collectives(Draft& draft) {
+/// Determines nodes, domains, and which collectives are inside a domain.
+Result<void> place_collectives(CalibrationState& state) {
   std::optional<std::int64_t> on_host;
   std::int64_t widest_host = 1;
-  for (const CollectiveSample& sample : draft.data.collectives) {
+  for (const CollectiveSample& sample : state.data.collectives) {
     if (sample.nodes == 1) widest_host = std::max(widest_host, sample.ranks);
     const std::int64_t here = sample.ranks / sample.nodes;
     if (sample.nodes > 1 && on_host.value_or(here) != here)
@@ -38,26 +38,26 @@ Result<void> place_collectives(Draft& draft) {
                                             here, *on_host));
     if (sample.nodes > 1) on_host = here;
   }
-  const Gpu& base = draft.base;
-  draft.gpus_per_node = on_host.value_or(std::max(base.gpus_per_node, widest_host));
+  const Gpu& base = state.base;
+  state.gpus_per_node = on_host.value_or(std::max(base.gpus_per_node, widest_host));
   const bool rack = base.domain > base.gpus_per_node;
-  draft.domain = std::max(widest_host, draft.gpus_per_node);
+  state.domain = std::max(widest_host, state.gpus_per_node);
   if (rack)
-    draft.domain = std::max(draft.domain, base.domain / draft.gpus_per_node * draft.gpus_per_node);
-  draft.domain = draft.request.domain.value_or(draft.domain);
-  // Repeats become one, so that none predicts another when it is left out.
-  for (const CollectiveSample& sample : mean_of_repeats(draft.data.collectives)) {
-    if (sample.ranks > draft.domain && sample.ranks % draft.domain != 0)
+    state.domain = std::max(state.domain, base.domain / state.gpus_per_node * state.gpus_per_node);
+  state.domain = state.request.domain.value_or(state.domain);
+  // Repeated samples are merged, so that no sample predicts its repetition when it is left out.
+  for (const CollectiveSample& sample : mean_of_repeats(state.data.collectives)) {
+    if (sample.ranks > state.domain && sample.ranks % state.domain != 0)
       return fail(sample.place, fmt::format("{} ranks do not fill domains of {} GPUs", sample.ranks,
-                                            draft.domain));
-    (sample.ranks <= draft.domain ? draft.inside : draft.between).push_back(sample);
+                                            state.domain));
+    (sample.ranks <= state.domain ? state.inside : state.between).push_back(sample);
   }
   return {};
 }
 
-/// The table is written as of this very GPU. Prices divide the part of a time that grows with bytes
-/// by link bandwidth * efficiency / 450 GB/s; so the efficiency makes that 1, and where fewer ranks
-/// than all have fewer links (no switch), the table's times are stretched by what they lack.
+/// The table is written for this very GPU. Prices divide the part of a time that grows with bytes
+/// by link bandwidth * efficiency / 450 GB/s, so the efficiency makes that factor 1. If a smaller
+/// number of ranks has fewer links (no switch), the table's times are scaled to compensate.
 void fit_link(Gpu& gpu, std::vector<CollectiveRow>& rows) {
   gpu.link_efficiency = kTableLink / gpu.link_bandwidth;
   if (!gpu.per_peer_bandwidth) return;
@@ -92,43 +92,43 @@ Kinds kinds_of(std::span<const CollectiveSample> samples) {
   return kinds;
 }
 
-Result<void> add_inside(Draft& draft) {
-  if (draft.inside.empty()) return {};
-  MFSDP_LET(cluster, cluster_of(draft, draft.base, draft.domain));
-  const CollectiveModel base(draft.tables.collective, cluster);
+Result<void> add_inside(CalibrationState& state) {
+  if (state.inside.empty()) return {};
+  MFSDP_LET(cluster, cluster_of(state, state.base, state.domain));
+  const CollectiveModel base(state.tables.collective, cluster);
   std::vector<std::int64_t> ranks;
-  for (const CollectiveRow& row : draft.tables.collective)
-    if (row.ranks <= static_cast<double>(draft.domain))
+  for (const CollectiveRow& row : state.tables.collective)
+    if (row.ranks <= static_cast<double>(state.domain))
       ranks.push_back(static_cast<std::int64_t>(row.ranks));
-  const std::vector<TimeCurve> curves = curves_of(draft.inside);
+  const std::vector<TimeCurve> curves = curves_of(state.inside);
   MFSDP_LET(rows, complete_table(curves, ranks, base));
-  const std::string files = names_of(draft.data.collective_files);
+  const std::string files = names_of(state.data.collective_files);
   for (const TimeCurve& curve : curves) {
     const std::vector<double> errors = leave_one_out_errors(curve, base);
     if (!errors.empty())
-      note_errors(draft, "collective", fmt::format("{} on {}", to_string(curve.kind), curve.ranks),
+      note_errors(state, "collective", fmt::format("{} on {}", to_string(curve.kind), curve.ranks),
                   errors, Evaluation::leave_one_out, files);
   }
-  fit_link(draft.gpu, rows);
-  auto [measured, missing] = kinds_of(draft.inside);
+  fit_link(state.gpu, rows);
+  auto [measured, missing] = kinds_of(state.inside);
   if (!missing.empty()) {
-    draft.result.notes.push_back(fmt::format("not measured inside a domain, taken over from {}: {}",
-                                             draft.base.name, missing));
-    missing = fmt::format("; taken over from {}: {}", draft.base.name, missing);
+    state.result.notes.push_back(fmt::format("not measured inside a domain, taken over from {}: {}",
+                                             state.base.name, missing));
+    missing = fmt::format("; taken over from {}: {}", state.base.name, missing);
   }
   const std::string source = fmt::format("measured: {} of {}{}", measured, files, missing);
-  note_value(draft, "link.efficiency", draft.gpu.link_efficiency, draft.base.link_efficiency,
+  note_value(state, "link.efficiency", state.gpu.link_efficiency, state.base.link_efficiency,
              "the table of collectives is of this GPU");
-  set_source(draft.gpu, "tables.collective", source);
-  draft.gpu.measured.collective = has_kind(draft.inside, CollectiveKind::all_gather) &&
-                                  has_kind(draft.inside, CollectiveKind::reduce_scatter);
-  draft.gpu.tables.collective = draft.file_name("_collective.csv");
-  draft.tables.collective = rows;
-  draft.result.files.push_back({draft.beside("_collective.csv"), collective_csv(rows)});
+  set_source(state.gpu, "tables.collective", source);
+  state.gpu.measured.collective = has_kind(state.inside, CollectiveKind::all_gather) &&
+                                  has_kind(state.inside, CollectiveKind::reduce_scatter);
+  state.gpu.tables.collective = state.file_name("_collective.csv");
+  state.tables.collective = rows;
+  state.result.files.push_back({state.beside("_collective.csv"), collective_csv(rows)});
   return {};
 }
 
-/// By how much the parameters alone make large messages longer than they were, on average.
+/// Mean relative excess of the modelled times of large messages, by the two parameters alone.
 double excess_of_large(const NetworkFit& fit, std::span<const CollectiveSample> samples) {
   const std::int64_t largest = std::ranges::max(samples, {}, &CollectiveSample::bytes).bytes.value;
   double sum = 0;
@@ -141,7 +141,7 @@ double excess_of_large(const NetworkFit& fit, std::span<const CollectiveSample> 
   return sum / count;
 }
 
-/// What bounds tests that a faster NIC would not shorten; empty where one would.
+/// The bound of a test that a faster NIC would not shorten; empty if one would.
 std::string_view bound_of_test(const NetworkFit& fit) {
   switch (fit.bound) {
     case NicBound::link: return "the link inside nodes";
@@ -152,51 +152,51 @@ std::string_view bound_of_test(const NetworkFit& fit) {
   return "";
 }
 
-/// Where large messages were faster than the model has them with the NIC at its bound; else empty.
+/// A note if large messages were faster than the model with the NIC at its bound; else empty.
 std::string doubt_of_network(const NetworkFit& fit, std::span<const CollectiveSample> samples) {
   constexpr double kWorthSaying = 0.02;
   const double excess = excess_of_large(fit, samples);
   if (excess < kWorthSaying) return "";
   return fmt::format(
-      ". Large messages took {:.1f} % less time than the model has with that: this network reaches "
-      "a larger part of its line rate, its switches reduce (NVLS, SHARP), its NICs are faster "
-      "(give --gpu a file with their node.nic_gb_per_s), or the number of nodes is wrong",
+      ". Large messages took {:.1f} % less time than modelled with that. Possible causes: a "
+      "network that reaches a larger part of its line rate; switches that reduce (NVLS, SHARP); "
+      "faster NICs (give --gpu a file with their node.nic_gb_per_s); a wrong number of nodes",
       100 * (1 - 1 / (1 + excess)));
 }
 
-/// What the user should doubt of a fitted network.
-void note_network(Draft& draft, const NetworkFit& fit, BytesPerNano line_rate) {
-  std::vector<std::string>& notes = draft.result.notes;
-  if (const Kinds kinds = kinds_of(draft.between); !kinds.missing.empty())
+/// Notes about doubtful parts of a fitted network.
+void note_network(CalibrationState& state, const NetworkFit& fit, BytesPerNano line_rate) {
+  std::vector<std::string>& notes = state.result.notes;
+  if (const Kinds kinds = kinds_of(state.between); !kinds.missing.empty())
     notes.push_back(
         fmt::format("not measured between domains, priced with the NIC that {} fitted: "
                     "{}",
                     kinds.measured, kinds.missing));
-  const std::string doubt = doubt_of_network(fit, draft.between);
+  const std::string doubt = doubt_of_network(fit, state.between);
   if (const std::string_view what = bound_of_test(fit); !what.empty())
     notes.push_back(fmt::format(
         "nic_gb_per_s: the test is bound by {}: the NIC is at least {:.4g} GB/s, and no "
         "measurement here shows how much faster; {:.4g} GB/s is taken over from {}{}",
-        what, fit.least_bandwidth, fit.nic_bandwidth, draft.base.name, doubt));
+        what, fit.least_bandwidth, fit.nic_bandwidth, state.base.name, doubt));
   if (fit.bound == NicBound::line_rate)
     notes.push_back(
         fmt::format("nic_gb_per_s: the fit is bound by the line rate of {}'s NIC, {:g} GB/s{}",
-                    draft.base.name, line_rate, doubt));
+                    state.base.name, line_rate, doubt));
   if (!fit.shows_latency)
     notes.push_back(
         fmt::format("nic_latency_ns: no message is small enough to show it; {} ns are "
                     "taken over from {}",
-                    fit.nic_latency.value, draft.base.name));
+                    fit.nic_latency.value, state.base.name));
 }
 
-/// Where the fitted bandwidth of a NIC is from.
-std::string source_of_bandwidth(const Draft& draft, const NetworkFit& fit,
+/// Origin of a NIC's fitted bandwidth.
+std::string source_of_bandwidth(const CalibrationState& state, const NetworkFit& fit,
                                 const std::string& fitted) {
   if (const std::string_view what = bound_of_test(fit); !what.empty())
     return fmt::format("taken over from {}: bound by {}, the NIC is at least {:.4g} GB/s",
-                       draft.base.name, what, fit.least_bandwidth);
+                       state.base.name, what, fit.least_bandwidth);
   return fit.bound == NicBound::line_rate
-             ? fmt::format("{}, bound by the line rate of {}", fitted, draft.base.name)
+             ? fmt::format("{}, bound by the line rate of {}", fitted, state.base.name)
              : fitted;
 }
 
@@ -206,14 +206,14 @@ struct NetworkSources {
   std::string latency;
 };
 
-/// The GPU file carries the fitted network too: whoever takes it without the cluster file prices
-/// the machine that was measured. Its node is what the fast link joins.
-void carry_network(Draft& draft, const Cluster& cluster, BytesPerNano line_rate,
+/// Writes the fitted network into the GPU file too, so that the GPU file alone prices the measured
+/// machine. Its node is a domain of the fast link.
+void carry_network(CalibrationState& state, const Cluster& cluster, BytesPerNano line_rate,
                    const NetworkSources& sources) {
-  Gpu& gpu = draft.gpu;
-  const std::string base = "taken over from " + draft.base.name;
-  gpu.domain = draft.domain;
-  gpu.gpus_per_node = std::min(draft.gpus_per_node, draft.domain);
+  Gpu& gpu = state.gpu;
+  const std::string base = "taken over from " + state.base.name;
+  gpu.domain = state.domain;
+  gpu.gpus_per_node = std::min(state.gpus_per_node, state.domain);
   gpu.nics_per_node =
       std::max<std::int64_t>(1, cluster.nics_per_node * gpu.gpus_per_node / cluster.gpus_per_node);
   gpu.nic_bandwidth = cluster.network_bandwidth() * static_cast<double>(gpu.gpus_per_node) /
@@ -227,82 +227,82 @@ void carry_network(Draft& draft, const Cluster& cluster, BytesPerNano line_rate,
     set_source(gpu, key, "the machine of the measurements: " + sources.machine);
 }
 
-Result<void> add_between(Draft& draft) {
-  if (draft.between.empty()) return {};
-  const auto most = std::ranges::max(draft.between, {}, &CollectiveSample::ranks).ranks;
-  MFSDP_LET(cluster, cluster_of(draft, draft.gpu, most));
-  const BytesPerNano line_rate = draft.base.nic_line_rate.value_or(cluster.nic_bandwidth);
-  const NetworkFit fit = fit_network(draft.between, draft.tables.collective, cluster, line_rate);
-  const std::string files = names_of(draft.data.collective_files);
+Result<void> add_between(CalibrationState& state) {
+  if (state.between.empty()) return {};
+  const auto most = std::ranges::max(state.between, {}, &CollectiveSample::ranks).ranks;
+  MFSDP_LET(cluster, cluster_of(state, state.gpu, most));
+  const BytesPerNano line_rate = state.base.nic_line_rate.value_or(cluster.nic_bandwidth);
+  const NetworkFit fit = fit_network(state.between, state.tables.collective, cluster, line_rate);
+  const std::string files = names_of(state.data.collective_files);
   const std::string source =
-      fmt::format("fitted: {} collectives of {}", draft.between.size(), files);
-  const std::string bandwidth = source_of_bandwidth(draft, fit, source);
+      fmt::format("fitted: {} collectives of {}", state.between.size(), files);
+  const std::string bandwidth = source_of_bandwidth(state, fit, source);
   const std::string latency =
       fit.shows_latency ? source
-                        : fmt::format("taken over from {}: no message shows it", draft.base.name);
-  draft.result.values.push_back({.key = "nic_gb_per_s",
+                        : fmt::format("taken over from {}: no message shows it", state.base.name);
+  state.result.values.push_back({.key = "nic_gb_per_s",
                                  .value = fit.nic_bandwidth,
                                  .base = cluster.nic_bandwidth,
                                  .source = bandwidth});
-  draft.result.values.push_back({.key = "nic_latency_ns",
+  state.result.values.push_back({.key = "nic_latency_ns",
                                  .value = static_cast<double>(fit.nic_latency.value),
                                  .base = static_cast<double>(cluster.nic_latency.value),
                                  .source = latency});
   const std::int64_t largest =
-      std::ranges::max(draft.between, {}, &CollectiveSample::bytes).bytes.value;
+      std::ranges::max(state.between, {}, &CollectiveSample::bytes).bytes.value;
   std::array<std::vector<double>, 2> alone;
-  for (std::size_t i = 0; i < draft.between.size(); ++i)
-    alone[draft.between[i].bytes.value >= largest / kLargeMessages ? 1 : 0].push_back(
+  for (std::size_t i = 0; i < state.between.size(); ++i)
+    alone[state.between[i].bytes.value >= largest / kLargeMessages ? 1 : 0].push_back(
         fit.errors[i]);
-  note_errors(draft, "network", "large messages, the two parameters alone", alone[1],
+  note_errors(state, "network", "large messages, the two parameters alone", alone[1],
               Evaluation::fit, files);
-  note_errors(draft, "network", "smaller ones, the two parameters alone", alone[0], Evaluation::fit,
+  note_errors(state, "network", "smaller ones, the two parameters alone", alone[0], Evaluation::fit,
               files);
-  note_errors(draft, "network", "all, with the others' ratios", fit.left_out,
+  note_errors(state, "network", "all, with the others' ratios", fit.left_out,
               Evaluation::leave_one_out, files);
-  note_network(draft, fit, line_rate);
+  note_network(state, fit, line_rate);
   cluster.nic_bandwidth = fit.nic_bandwidth;
   cluster.nic_latency = fit.nic_latency;
-  carry_network(draft, cluster, line_rate,
+  carry_network(state, cluster, line_rate,
                 {.machine = source, .bandwidth = bandwidth, .latency = latency});
-  draft.gpu.tables.network = draft.file_name("_network.csv");
-  draft.result.network = true;
-  set_source(draft.gpu, "tables.network", source);
-  draft.tables.network = draft.between;
-  draft.result.files.push_back({draft.beside("_network.csv"), network_csv(draft.between)});
-  draft.result.files.push_back(
-      {draft.beside("_cluster.toml"),
-       cluster_toml(cluster, draft.request.output.filename().string(), source)});
+  state.gpu.tables.network = state.file_name("_network.csv");
+  state.result.network = true;
+  set_source(state.gpu, "tables.network", source);
+  state.tables.network = state.between;
+  state.result.files.push_back({state.beside("_network.csv"), network_csv(state.between)});
+  state.result.files.push_back(
+      {state.beside("_cluster.toml"),
+       cluster_toml(cluster, state.request.output.filename().string(), source)});
   return {};
 }
 
 }  // namespace
 
-Result<void> add_collectives(Draft& draft) {
-  MFSDP_TRY(place_collectives(draft));
-  MFSDP_TRY(add_inside(draft));
-  return add_between(draft);
+Result<void> add_collectives(CalibrationState& state) {
+  MFSDP_TRY(place_collectives(state));
+  MFSDP_TRY(add_inside(state));
+  return add_between(state);
 }
 
-Result<void> check_prices(Draft& draft) {
-  if (draft.data.collectives.empty()) return {};
-  Gpu gpu = draft.gpu;
-  const auto most = std::ranges::max(draft.data.collectives, {}, &CollectiveSample::ranks).ranks;
-  MFSDP_LET(cluster, cluster_of(draft, gpu, std::max(most, draft.domain)));
-  const CostModel costs(cluster, draft.tables);
+Result<void> check_prices(CalibrationState& state) {
+  if (state.data.collectives.empty()) return {};
+  Gpu gpu = state.gpu;
+  const auto most = std::ranges::max(state.data.collectives, {}, &CollectiveSample::ranks).ranks;
+  MFSDP_LET(cluster, cluster_of(state, gpu, std::max(most, state.domain)));
+  const CostModel costs(cluster, state.tables);
   constexpr double kReproduced = 0.03;
   std::vector<double> errors;
   std::size_t off = 0;
-  for (const CollectiveSample& sample : draft.data.collectives) {
+  for (const CollectiveSample& sample : state.data.collectives) {
     const CollectiveCost cost =
         costs.collective(sample.kind, sample.bytes, {.ranks = sample.ranks});
     errors.push_back(static_cast<double>(cost.duration.value) / sample.ns - 1);
     if (std::abs(errors.back()) > kReproduced) ++off;
   }
-  note_errors(draft, "collective", "all, priced with the written files", errors, Evaluation::fit,
-              names_of(draft.data.collective_files));
+  note_errors(state, "collective", "all, priced with the written files", errors, Evaluation::fit,
+              names_of(state.data.collective_files));
   if (off > 0)
-    draft.result.notes.push_back(fmt::format(
+    state.result.notes.push_back(fmt::format(
         "{} of {} collectives are priced more than 3 % off: they took longer than larger ones, or "
         "differ between runs",
         off, errors.size()));

@@ -1,5 +1,5 @@
-// What a profiler's trace of a run says of a machine: not tables, of which it has too few shapes,
-// but how much faster or slower the base's are here.
+// Calibration by a profiler's trace of a run. A trace has too few shapes for tables, but shows the
+// speed of this machine relative to the base's tables.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -8,7 +8,7 @@
 #include <utility>
 
 #include "core/base/text.hpp"
-#include "sim/calibrate/draft.hpp"
+#include "sim/calibrate/calibration_state.hpp"
 #include "sim/calibrate/fit.hpp"
 #include "sim/cost/collective.hpp"
 #include "sim/cost/cost_model.hpp"
@@ -17,7 +17,7 @@
 namespace mfsdp {
 namespace {
 
-/// Predicted and measured times of one kind of work, as often as each ran.
+/// Predicted and measured times of one kind of work, weighted by the number of executions.
 struct Compared {
   double predicted = 0;
   double measured = 0;
@@ -28,9 +28,9 @@ struct Compared {
     measured += its_measured * static_cast<double>(count);
     ratios.push_back(its_predicted / its_measured);
   }
-  /// How much faster it is than predicted.
+  /// Measured speed relative to the prediction.
   [[nodiscard]] double factor() const { return predicted / measured; }
-  /// Of each shape, once all are scaled.
+  /// Error of each shape after all were scaled.
   [[nodiscard]] std::vector<double> errors() const {
     std::vector<double> all;
     for (const double ratio : ratios) all.push_back(ratio / factor() - 1);
@@ -57,10 +57,10 @@ Kernel attention_of(const TracedAttention& attention) {
 
 class TraceFit {
  public:
-  TraceFit(Draft& draft, const CostModel& costs) : draft_(draft), costs_(costs) {}
+  TraceFit(CalibrationState& state, const CostModel& costs) : state_(state), costs_(costs) {}
 
   void run() {
-    for (const TraceRun& trace : draft_.data.traces) {
+    for (const TraceRun& trace : state_.data.traces) {
       for (const TracedGemm& gemm : trace.gemms)
         gemms_.add(price(product_of(gemm)), gemm.ns, gemm.count);
       for (const TracedAttention& attention : trace.attentions)
@@ -68,13 +68,13 @@ class TraceFit {
       for (const TracedCollective& collective : trace.collectives) add(collective);
       note_rest(trace);
     }
-    source_ = fmt::format("trace: {}", names_of(draft_.data.trace_files));
-    scale("GEMM", "compute.gemm_scale", gemms_, draft_.data.gemm.empty(), draft_.gpu.gemm_scale,
+    source_ = fmt::format("trace: {}", names_of(state_.data.trace_files));
+    scale("GEMM", "compute.gemm_scale", gemms_, state_.data.gemm.empty(), state_.gpu.gemm_scale,
           {.most = most_gemm_scale(), .what = "the peak"});
-    scale("attention", "compute.attention_scale", attentions_, draft_.data.attention.empty(),
-          draft_.gpu.attention_scale, {.most = most_attention_scale(), .what = "the peak"});
-    scale("collective", "link.efficiency", collectives_, draft_.data.collectives.empty(),
-          draft_.gpu.link_efficiency, {.most = most_link_efficiency(), .what = "the link"});
+    scale("attention", "compute.attention_scale", attentions_, state_.data.attention.empty(),
+          state_.gpu.attention_scale, {.most = most_attention_scale(), .what = "the peak"});
+    scale("collective", "link.efficiency", collectives_, state_.data.collectives.empty(),
+          state_.gpu.link_efficiency, {.most = most_link_efficiency(), .what = "the link"});
     set_copies();
     set_host();
   }
@@ -85,7 +85,7 @@ class TraceFit {
   }
 
   void add(const TracedCollective& collective) {
-    if (collective.ranks > draft_.domain) {
+    if (collective.ranks > state_.domain) {
       ++left_out_;
       return;
     }
@@ -94,30 +94,31 @@ class TraceFit {
     collectives_.add(static_cast<double>(cost.duration.value), collective.ns, collective.count);
   }
 
-  /// The most that a fitted value may be, and what of the data sheet says so.
+  /// The upper bound of a fitted value, and the data sheet's value that sets it.
   struct Limit {
     double most = 0;
     const char* what = "";
   };
 
-  /// With it the table's fastest product runs at the data sheet's peak.
+  /// The scale at which the table's fastest GEMM runs at the data sheet's peak.
   [[nodiscard]] double most_gemm_scale() const {
     double fastest = 0;
-    for (const GemmRow& row : draft_.tables.gemm) fastest = std::max(fastest, row.flops_per_ns);
-    return draft_.base.bf16 * kFlopsPerNanoOfTera / fastest;
+    for (const GemmRow& row : state_.tables.gemm) fastest = std::max(fastest, row.flops_per_ns);
+    return state_.base.bf16 * kFlopsPerNanoOfTera / fastest;
   }
   [[nodiscard]] double most_attention_scale() const {
     double fastest = 0;
-    for (const AttentionRow& row : draft_.tables.attention)
+    for (const AttentionRow& row : state_.tables.attention)
       fastest = std::max(
           fastest,
           attention_flops(row.backward, row.batch, row.seq, row.heads, row.head_dim) / row.ns);
-    return draft_.base.bf16 * kFlopsPerNanoOfTera / fastest;
+    return state_.base.bf16 * kFlopsPerNanoOfTera / fastest;
   }
-  /// With it the table's fastest gather or reduction fills the link (CollectiveModel::link_scale).
+  /// The efficiency at which the table's fastest gather or reduction saturates the link
+  /// (CollectiveModel::link_scale).
   [[nodiscard]] double most_link_efficiency() const {
     double fastest = 0;
-    for (const CollectiveRow& row : draft_.tables.collective) {
+    for (const CollectiveRow& row : state_.tables.collective) {
       fastest = std::max({fastest, bus_of(CollectiveKind::all_gather, row, row.all_gather_ns),
                           bus_of(CollectiveKind::reduce_scatter, row, row.reduce_scatter_ns)});
     }
@@ -127,14 +128,14 @@ class TraceFit {
     return wire_bytes(kind, row.bytes, row.ranks) / ns;
   }
 
-  /// `is_free`: no table of this GPU stands already.
+  /// `is_free`: no table of this GPU was measured or given.
   void scale(const char* group, const char* key, const Compared& compared, bool is_free,
              double& value, const Limit& limit) {
     if (compared.ratios.empty()) return;
     if (!is_free) {
-      draft_.result.notes.push_back(
-          fmt::format("{}: the trace says {:.3g} times the rate of the table that was given, which "
-                      "stands",
+      state_.result.notes.push_back(
+          fmt::format("{}: the trace has {:.3g} times the rate of the given table, which is "
+                      "kept",
                       key, compared.factor()));
       return;
     }
@@ -142,47 +143,47 @@ class TraceFit {
     value *= compared.factor();
     std::string source = source_;
     if (value > limit.most) {
-      draft_.result.notes.push_back(fmt::format(
-          "{}: the trace asks for {:.4g}, with which {} of {} would be passed; {:.4g} is the most",
-          key, value, limit.what, draft_.base.name, limit.most));
-      source += fmt::format(", bound by {} of {}", limit.what, draft_.base.name);
+      state_.result.notes.push_back(fmt::format(
+          "{}: the trace gives {:.4g}, which exceeds {} of {}; {:.4g} is used",
+          key, value, limit.what, state_.base.name, limit.most));
+      source += fmt::format(", bound by {} of {}", limit.what, state_.base.name);
       value = limit.most;
     }
-    note_value(draft_, key, value, base, source);
-    note_errors(draft_, group, "of the trace, scaled", compared.errors(), Evaluation::fit,
-                names_of(draft_.data.trace_files));
+    note_value(state_, key, value, base, source);
+    note_errors(state_, group, "of the trace, scaled", compared.errors(), Evaluation::fit,
+                names_of(state_.data.trace_files));
   }
 
   void set_copies() {
-    std::vector<double> rates;  // bytes read and written for a nanosecond
-    for (const TraceRun& trace : draft_.data.traces)
+    std::vector<double> rates;  // bytes read and written per nanosecond
+    for (const TraceRun& trace : state_.data.traces)
       for (const TracedCopy& copy : trace.copies)
         if (2 * static_cast<double>(copy.bytes) >= kLeastCopyBytes && copy.ns > 0)
           rates.push_back(2 * static_cast<double>(copy.bytes) / copy.ns);
-    if (rates.empty() || !draft_.data.copies.empty()) return;
+    if (rates.empty() || !state_.data.copies.empty()) return;
     std::ranges::sort(rates);
     const double rate = rates[rates.size() / 2];
-    const double base = draft_.gpu.copy_fraction;
-    draft_.gpu.copy_fraction = std::min(1.0, rate / draft_.gpu.memory_bandwidth);
-    note_value(draft_, "memory.copy_fraction", draft_.gpu.copy_fraction, base, source_);
+    const double base = state_.gpu.copy_fraction;
+    state_.gpu.copy_fraction = std::min(1.0, rate / state_.gpu.memory_bandwidth);
+    note_value(state_, "memory.copy_fraction", state_.gpu.copy_fraction, base, source_);
   }
 
   void set_host() {
     double sum = 0;
     double weight = 0;
-    for (const TraceRun& trace : draft_.data.traces) {
+    for (const TraceRun& trace : state_.data.traces) {
       if (!trace.launch_ns) continue;
       sum += *trace.launch_ns * static_cast<double>(trace.launches);
       weight += static_cast<double>(trace.launches);
     }
     if (weight == 0) return;
-    const auto base = static_cast<double>(draft_.gpu.host_launch.value);
-    draft_.gpu.host_launch = Nanos(std::llround(sum / weight));
-    note_value(draft_, "node.host_launch_ns", static_cast<double>(draft_.gpu.host_launch.value),
+    const auto base = static_cast<double>(state_.gpu.host_launch.value);
+    state_.gpu.host_launch = Nanos(std::llround(sum / weight));
+    note_value(state_, "node.host_launch_ns", static_cast<double>(state_.gpu.host_launch.value),
                base, source_);
-    draft_.result.notes.emplace_back(
-        "node.host_launch_ns: the profiler's own work is in it; two tiny runs without one say it "
-        "better (docs/guide/calibrate.md)");
+    state_.result.notes.emplace_back(
+        "node.host_launch_ns: includes the profiler's own work; two tiny runs without a profiler "
+        "measure it better (docs/guide/calibrate.md)");
   }
 
   void note_rest(const TraceRun& trace) {
@@ -192,21 +193,21 @@ class TraceFit {
     for (const Unattributed& one : trace.unattributed) rest += one.ns;
     const auto percent = [&](double ns) { return 100 * ns / std::max(trace.kernel_ns, 1.0); };
     std::string text = fmt::format(
-        "{}: {:.1f} % of kernel time is of no product, attention or copy, and stays priced by "
+        "{}: {:.1f} % of kernel time is neither GEMM, attention nor copy, and stays priced by "
         "bytes",
         printable(trace.where), percent(rest));
     for (std::size_t i = 0; i < trace.unattributed.size() && i < kNamed; ++i)
       text += fmt::format("{} {:.1f} % {}", i == 0 ? ":" : ",", percent(trace.unattributed[i].ns),
                           printable(trace.unattributed[i].name.substr(0, kNameBytes)));
-    draft_.result.notes.push_back(std::move(text));
+    state_.result.notes.push_back(std::move(text));
     if (left_out_ > 0)
-      draft_.result.notes.push_back(
-          fmt::format("{}: {} sizes of collectives between domains are left out: nccl-tests' runs "
-                      "say what a network takes",
+      state_.result.notes.push_back(
+          fmt::format("{}: {} sizes of collectives between domains are ignored: give runs of "
+                      "nccl-tests to measure a network",
                       printable(trace.where), std::exchange(left_out_, 0)));
   }
 
-  Draft& draft_;
+  CalibrationState& state_;
   const CostModel& costs_;
   Compared gemms_;
   Compared attentions_;
@@ -217,13 +218,13 @@ class TraceFit {
 
 }  // namespace
 
-Result<void> add_traces(Draft& draft) {
-  if (draft.data.traces.empty()) return {};
-  MFSDP_TRY(check_traces(draft));
-  const std::int64_t domain = std::max<std::int64_t>(draft.domain, 1);
-  MFSDP_LET(cluster, make_cluster(draft.gpu, domain, domain));
-  const CostModel costs(cluster, draft.tables);
-  TraceFit(draft, costs).run();
+Result<void> add_traces(CalibrationState& state) {
+  if (state.data.traces.empty()) return {};
+  MFSDP_TRY(check_traces(state));
+  const std::int64_t domain = std::max<std::int64_t>(state.domain, 1);
+  MFSDP_LET(cluster, make_cluster(state.gpu, domain, domain));
+  const CostModel costs(cluster, state.tables);
+  TraceFit(state, costs).run();
   return {};
 }
 

@@ -22,7 +22,7 @@ void add(Rows& rows, std::string group, std::string what, std::span<const double
                   .what = std::move(what),
                   .error = summarise(errors),
                   .evaluation = evaluation,
-                  .tier = Tier::calibrated,
+                  .trust_level = TrustLevel::calibrated,
                   .source = std::move(source)});
 }
 
@@ -90,7 +90,7 @@ void add_collectives(Rows& rows, std::span<const CollectiveRow> table, const Clu
   }
 }
 
-/// Copies that fit in the L2 cache, and those that PyTorch's launch dominates, are shown apart.
+/// Copies that fit in the L2 cache, or that PyTorch's launch dominates, have a separate row.
 Result<void> add_copies(Rows& rows, const CostModel& costs,
                         const std::filesystem::path& scenarios) {
   const std::string source = "gpus/tables/h200_copy.csv";
@@ -152,8 +152,8 @@ std::vector<std::vector<std::string>> fidelity_cells(const std::vector<FidelityR
                      priced ? percent(row.error.mean) : "not modelled",
                      priced ? percent(row.error.worst) : "-",
                      priced ? fmt::format("{:+.2f} %", 100 * row.error.bias) : "-",
-                     std::string(evaluation_name(row.evaluation)), std::string(tier_text(row.tier)),
-                     row.source});
+                     std::string(evaluation_name(row.evaluation)),
+                     std::string(trust_text(row.trust_level)), row.source});
   }
   return cells;
 }
@@ -163,7 +163,7 @@ std::string fidelity_csv(const std::vector<FidelityRow>& rows) {
   for (const FidelityRow& row : rows)
     csv += fmt::format("{},\"{}\",{},{:.6f},{:.6f},{:.6f},{},{},{}\n", row.group, row.what,
                        row.error.rows, row.error.mean, row.error.worst, row.error.bias,
-                       evaluation_name(row.evaluation), tier_text(row.tier), row.source);
+                       evaluation_name(row.evaluation), trust_text(row.trust_level), row.source);
   return csv;
 }
 
@@ -177,7 +177,7 @@ std::string fidelity_json(const std::vector<FidelityRow>& rows) {
                     {"worst_error", row.error.worst},
                     {"bias", row.error.bias},
                     {"how", evaluation_name(row.evaluation)},
-                    {"tier", tier_text(row.tier)},
+                    {"tier", trust_text(row.trust_level)},
                     {"source", row.source}});
   return nlohmann::ordered_json{{"schema", "mfsdp.fidelity/1"},
                                 {"cost_model_version", kCostModelVersion},

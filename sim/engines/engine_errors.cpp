@@ -8,33 +8,33 @@
 namespace mfsdp {
 namespace {
 
-/// GPUs on which runs were compared with predictions, and how a message names them.
+/// GPUs on which runs were compared with predictions, and their names in messages.
 constexpr std::array<std::string_view, 2> kCompared{"h100", "h200"};
 constexpr std::string_view kComparedText = "H100 and H200";
 
-/// The models that ran had these products (gpu_backend/compare/engines.py); other code for the same
-/// model allocates otherwise.
+/// GEMMs of the model code in those runs (gpu_lab/engines/llama.py). Other code for the same model
+/// allocates differently.
 constexpr std::string_view kModelCode =
-    "models with fused QKV and gate-up products; other model code: not known";
+    "models with fused QKV and gate-up GEMMs; other model code: not known";
 
 }  // namespace
 
 std::optional<EngineErrors> engine_errors(EngineKind engine, const PlanConfig& config,
                                           std::string_view gpu) {
   const EngineTraits& traits = traits_of(engine);
-  const bool is_tied = config.model.tied_embeddings && traits.errors_of_tied;
-  const std::optional<ErrorBand>& band = is_tied ? traits.errors_of_tied : traits.errors;
-  if (!band || std::ranges::find(kCompared, gpu) == kCompared.end()) return std::nullopt;
-  return EngineErrors{.allocated = band->allocated,
-                      .reserved = band->reserved,
-                      .device = band->device,
-                      .source = fmt::format(fmt::runtime(band->source),
-                                            fmt::arg("gpus", kComparedText),
-                                            fmt::arg("code", kModelCode))};
+  const bool is_tied = config.model.tied_embeddings && traits.errors_of_tied.is_known();
+  const ErrorBand& band = is_tied ? traits.errors_of_tied : traits.errors;
+  if (!band.is_known() || std::ranges::find(kCompared, gpu) == kCompared.end()) return std::nullopt;
+  return EngineErrors{
+      .allocated = band.allocated,
+      .reserved = band.reserved,
+      .device = band.device,
+      .source = fmt::format(fmt::runtime(band.source), fmt::arg("gpus", kComparedText),
+                            fmt::arg("code", kModelCode))};
 }
 
 std::string unknown_memory_error(EngineKind engine, std::string_view gpu) {
-  if (!traits_of(engine).errors)
+  if (!traits_of(engine).errors.is_known())
     return fmt::format("memory error: not known; what {} reserves was never compared with a run",
                        to_string(engine));
   return fmt::format("memory error: not known on {}; {} was compared with runs on {} alone", gpu,

@@ -91,11 +91,11 @@ class Weights {
     return weights;
   }
 
-  /// Matrices first, then biases, as modules have them.
+  /// Matrices first, then biases, in the order of modules.
   std::vector<std::size_t> of_each_expert(const std::string& name, std::int64_t rows,
                                           std::int64_t columns) {
     std::vector<std::size_t> all;
-    const bool dealt = config_.deals_experts();
+    const bool dealt = config_.is_expert_parallel();
     const std::int64_t experts = config_.experts_per_rank();
     for (std::int64_t expert = 0; expert < experts; ++expert)
       all.push_back(add(name + std::to_string(expert), rows, columns, dealt));

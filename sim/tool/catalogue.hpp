@@ -4,7 +4,7 @@
 #include <string>
 
 #include "core/base/error.hpp"
-#include "reports/tool/session.hpp"
+#include "reports/session/session.hpp"
 #include "sim/tool/sim_options.hpp"
 
 namespace mfsdp {

@@ -47,9 +47,9 @@ std::string stream_table(const EngineMemory& memory, const TextStyle& style) {
 }
 
 /// What of the device the allocator does not reserve.
-std::string process_table(const Question& question, const TextStyle& style) {
-  const std::int64_t channels = question.costs->cluster().gpu.collective_sms;
-  const ProcessMemory memory = pytorch_process(question.engine, question.config, channels);
+std::string process_table(const PredictionRequest& request, const TextStyle& style) {
+  const std::int64_t channels = request.costs->cluster().gpu.collective_sms;
+  const ProcessMemory memory = pytorch_process(request.engine, request.config, channels);
   Table table{.columns = {{"beside the allocator"}, {"GiB", Align::right}},
               .rows = {{"context, kernels and libraries", format_gib(memory.context)},
                        {"NCCL's kernels", format_gib(memory.nccl)}}};
@@ -61,40 +61,40 @@ std::string process_table(const Question& question, const TextStyle& style) {
   return render_table(table, style);
 }
 
-/// A change of the question, by its flag.
+/// A change of the request, by its flag.
 struct Change {
   std::string flag;
-  std::function<void(Question&)> apply;
+  std::function<void(PredictionRequest&)> apply;
 };
 
-std::vector<Change> changes_of(const Question& question) {
-  const PlanConfig& config = question.config;
+std::vector<Change> changes_of(const PredictionRequest& request) {
+  const PlanConfig& config = request.config;
   std::vector<Change> changes;
   if (config.recompute.kind == Recompute::none)
-    changes.push_back(
-        {"--recompute full", [](Question& q) { q.config.recompute.kind = Recompute::full; }});
-  const EngineTraits& traits = traits_of(question.engine);
+    changes.push_back({"--recompute full",
+                       [](PredictionRequest& q) { q.config.recompute.kind = Recompute::full; }});
+  const EngineTraits& traits = traits_of(request.engine);
   if (traits.compiled_as)
     changes.push_back({fmt::format("--engine {}", to_string(*traits.compiled_as)),
-                       [to = *traits.compiled_as](Question& q) { q.engine = to; }});
+                       [to = *traits.compiled_as](PredictionRequest& q) { q.engine = to; }});
   if (config.micro_batch % 2 == 0)
     changes.push_back(
         {fmt::format("--micro-batch {} with twice the microbatches", config.micro_batch / 2),
-         [](Question& q) {
+         [](PredictionRequest& q) {
            q.config.micro_batch /= 2;
            q.config.microbatches *= 2;
          }});
-  if (!question.allocator.expandable_segments)
+  if (!request.allocator.expandable_segments)
     changes.push_back({"--alloc-conf expandable_segments:True",
-                       [](Question& q) { q.allocator.expandable_segments = true; }});
+                       [](PredictionRequest& q) { q.allocator.expandable_segments = true; }});
   if (traits.reduces_in_grad_dtype && config.grad_dtype == DType::fp32)
-    changes.push_back({"--grad-dtype bf16 --reduce-dtype bf16", [](Question& q) {
+    changes.push_back({"--grad-dtype bf16 --reduce-dtype bf16", [](PredictionRequest& q) {
                          q.config.grad_dtype = DType::bf16;
                          q.config.reduce_dtype = DType::bf16;
                        }});
   if (config.reduce_dtype == DType::fp32)
     changes.push_back(
-        {"--reduce-dtype bf16", [](Question& q) { q.config.reduce_dtype = DType::bf16; }});
+        {"--reduce-dtype bf16", [](PredictionRequest& q) { q.config.reduce_dtype = DType::bf16; }});
   return changes;
 }
 
@@ -111,15 +111,15 @@ std::string speed_text(Nanos slower) {
                            : format_duration(Nanos(0) - slower) + " faster";
 }
 
-std::string suggestions(const Question& question, const PredictedRun& run) {
+std::string suggestions(const PredictionRequest& request, const PredictedRun& run) {
   std::vector<Outcome> outcomes;
-  for (const Change& change : changes_of(question)) {
-    Question other = question;
+  for (const Change& change : changes_of(request)) {
+    PredictionRequest other = request;
     other.program.reset();
     other.step.reset();
     change.apply(other);
     if (!engine_config(other.engine, other.config)) continue;
-    const auto answered = answer(other);
+    const auto answered = predict(other);
     if (!answered) continue;
     outcomes.push_back({.flag = change.flag,
                         .saved = run.memory.deciding() - answered->run.memory.deciding(),
@@ -139,15 +139,15 @@ std::string suggestions(const Question& question, const PredictedRun& run) {
 
 }  // namespace
 
-std::string explain_engine_memory(const Question& question, const Prediction& prediction,
+std::string explain_engine_memory(const PredictionRequest& request, const Prediction& prediction,
                                   const TextStyle& style) {
-  const EngineStep& step = *question.step;
+  const EngineStep& step = *request.step;
   return fmt::format(
       "{}\n{}\n{}\nWhere most is reserved, {} GiB are segments without a block in use, {} GiB lie "
       "beside blocks in use. Streams share neither.\n\n{}",
-      peak_table(step, question.allocator, style), stream_table(step.memory, style),
-      process_table(question, style), format_gib(step.memory.idle_segments),
-      format_gib(step.memory.fragments), suggestions(question, prediction.run));
+      peak_table(step, request.allocator, style), stream_table(step.memory, style),
+      process_table(request, style), format_gib(step.memory.idle_segments),
+      format_gib(step.memory.fragments), suggestions(request, prediction.run));
 }
 
 }  // namespace mfsdp

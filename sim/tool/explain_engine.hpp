@@ -4,13 +4,13 @@
 #include <string>
 
 #include "core/cli/text_style.hpp"
-#include "sim/search/question.hpp"
+#include "sim/predict/prediction_request.hpp"
 
 namespace mfsdp {
 
 /// What is allocated at the peak, by name; what is reserved beside it; and the three changes that
-/// save most of the device's memory, each predicted. `question`: built, of such an engine.
-[[nodiscard]] std::string explain_engine_memory(const Question& question,
+/// save most of the device's memory, each predicted. `request`: built, of such an engine.
+[[nodiscard]] std::string explain_engine_memory(const PredictionRequest& request,
                                                 const Prediction& prediction,
                                                 const TextStyle& style);
 

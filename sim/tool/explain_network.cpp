@@ -11,7 +11,7 @@
 #include "core/cli/format.hpp"
 #include "core/cli/table.hpp"
 #include "sim/hardware/cluster.hpp"
-#include "sim/search/question.hpp"
+#include "sim/predict/prediction_request.hpp"
 
 namespace mfsdp {
 namespace {
@@ -22,11 +22,11 @@ constexpr double kNearEnough = 1.01;  // of bandwidths between which the fastest
 /// One way to shard, its plan built: the network changes prices alone.
 struct Sharding {
   std::int64_t outer_dp = 1;
-  Question question;
+  PredictionRequest request;
 };
 
-Result<std::vector<Sharding>> shardings(const SimOptions& options, Asker& asker) {
-  MFSDP_LET(given, asker.question(options));
+Result<std::vector<Sharding>> shardings(const SimOptions& options, PredictionRequests& requests) {
+  MFSDP_LET(given, requests.read(options));
   const Cluster& cluster = given.costs->cluster();
   if (cluster.gpus <= cluster.domain)
     return fail("--explain", "network: the GPUs are one NVLink domain, which no network joins");
@@ -44,24 +44,24 @@ Result<std::vector<Sharding>> shardings(const SimOptions& options, Asker& asker)
     SimOptions one = options;
     one.common.outer_dp = outer_dp;
     if (outer_dp == 1) one.common.config.outer_strategy = Strategy::no_shard;
-    MFSDP_LET(question, asker.question(one));
-    MFSDP_LET(ready, built(std::move(question)));
-    all.push_back({.outer_dp = outer_dp, .question = std::move(ready)});
+    MFSDP_LET(request, requests.read(one));
+    MFSDP_LET(ready, with_program(std::move(request)));
+    all.push_back({.outer_dp = outer_dp, .request = std::move(ready)});
   }
   return all;
 }
 
 Result<std::vector<Nanos>> steps_at(const std::vector<Sharding>& all, double gbits) {
-  MFSDP_LET(cluster, with_network(all.front().question.costs->cluster(), gbits));
+  MFSDP_LET(cluster, with_network(all.front().request.costs->cluster(), gbits));
   MFSDP_LET(costs, make_cost_model(cluster));
-  if (const auto& anchor = all.front().question.anchor)
+  if (const auto& anchor = all.front().request.anchor)
     costs = costs.scaled(anchor->kernel_factor, anchor->collective_factor);
   const auto shared = std::make_shared<const CostModel>(std::move(costs));
   std::vector<Nanos> steps;
   for (const Sharding& sharding : all) {
-    Question question = sharding.question;
-    question.costs = shared;
-    MFSDP_LET(prediction, answer(question));
+    PredictionRequest request = sharding.request;
+    request.costs = shared;
+    MFSDP_LET(prediction, predict(request));
     steps.push_back(prediction.run.time.step);
   }
   return steps;
@@ -111,7 +111,7 @@ double gbits_of(const Cluster& cluster) {
 Result<std::vector<Nanos>> own_steps(const std::vector<Sharding>& all) {
   std::vector<Nanos> steps;
   for (const Sharding& sharding : all) {
-    MFSDP_LET(prediction, answer(sharding.question));
+    MFSDP_LET(prediction, predict(sharding.request));
     steps.push_back(prediction.run.time.step);
   }
   return steps;
@@ -134,16 +134,16 @@ std::string ranges_text(const std::vector<Sharding>& all, const std::vector<Fast
 
 }  // namespace
 
-Result<std::string> explain_network(const SimOptions& options, Asker& asker,
+Result<std::string> explain_network(const SimOptions& options, PredictionRequests& requests,
                                     const TextStyle& style) {
   if (options.common.plan)
     return fail("--explain", "network: contradicts --plan, which is sharded one way");
-  MFSDP_LET(all, shardings(options, asker));
+  MFSDP_LET(all, shardings(options, requests));
   Table table{.columns = {{"Gbit/s a node", Align::right}}, .rows = {}};
   for (const Sharding& sharding : all) table.columns.push_back({name_of(sharding), Align::right});
   table.columns.push_back({"fastest"});
   table.columns.push_back({""});
-  const Cluster& machine = all.front().question.costs->cluster();
+  const Cluster& machine = all.front().request.costs->cluster();
   const double own = gbits_of(machine);
   std::vector<double> bandwidths(kGbits.begin(), kGbits.end());
   std::erase(bandwidths, own);

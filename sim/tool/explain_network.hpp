@@ -5,7 +5,7 @@
 
 #include "core/base/error.hpp"
 #include "core/cli/text_style.hpp"
-#include "sim/tool/asker.hpp"
+#include "sim/search/prediction_requests.hpp"
 #include "sim/tool/sim_options.hpp"
 
 namespace mfsdp {
@@ -14,7 +14,8 @@ namespace mfsdp {
 /// and for the --outer-dp that was given, the machine's own bandwidth among them; and the ranges of
 /// bandwidths in which each is the fastest.
 /// Errors where there is one node, or a plan was given.
-[[nodiscard]] Result<std::string> explain_network(const SimOptions& options, Asker& asker,
+[[nodiscard]] Result<std::string> explain_network(const SimOptions& options,
+                                                  PredictionRequests& requests,
                                                   const TextStyle& style);
 
 }  // namespace mfsdp

@@ -18,11 +18,11 @@
 #include "core/plan/config_fields.hpp"
 #include "reports/record/result_json.hpp"
 #include "reports/render/output.hpp"
-#include "reports/tool/run_store.hpp"
-#include "sim/tool/asker.hpp"
-#include "sim/tool/limit_search.hpp"
+#include "reports/session/run_store.hpp"
+#include "sim/search/limit.hpp"
+#include "sim/search/training_cost.hpp"
 #include "sim/tool/memory_warning.hpp"
-#include "sim/tool/training.hpp"
+#include "sim/tool/space_flags.hpp"
 
 namespace mfsdp {
 namespace {
@@ -33,34 +33,42 @@ constexpr std::size_t kShown = 12;
 
 /// The searches of one combination of the lists.
 struct Finding {
-  std::vector<std::string> values;  ///< of the axes
-  std::vector<LimitRow> rows;       ///< with more and more savers
-  std::size_t shown = 0;            ///< the row that is shown in full
+  std::vector<Setting> settings;  ///< of the combination
+  std::vector<LimitRow> rows;     ///< with more and more memory settings
+  std::size_t shown = 0;          ///< the row that is shown in full
 
   [[nodiscard]] const LimitRow& answer() const { return rows[shown]; }
 };
 
-const char* unit_of(Find what) {
+FitLimit limit_of(Find what) {
   switch (what) {
-    case Find::max_micro_batch: return "micro-batch";
-    case Find::max_seq_len: return "sequence length";
+    case Find::max_micro_batch: return FitLimit::micro_batch;
+    case Find::max_seq_len: return FitLimit::seq_len;
+    default: return FitLimit::gpus;
+  }
+}
+
+const char* unit_of(FitLimit limit) {
+  switch (limit) {
+    case FitLimit::micro_batch: return "micro-batch";
+    case FitLimit::seq_len: return "sequence length";
     default: return "GPUs";
   }
 }
 
-/// Whether one value asks for less than the other does: more GPUs, or a smaller number of the rest.
-bool asks_less(std::int64_t one, std::int64_t other, Find what) {
-  return what == Find::min_gpus ? one > other : one < other;
+/// Whether one value needs less memory than the other: more GPUs, or less of the rest.
+bool needs_less(std::int64_t one, std::int64_t other, FitLimit limit) {
+  return limit == FitLimit::gpus ? one > other : one < other;
 }
 
-/// Of the candidates beyond the value found (of all where there is none) that are wanted, the one
-/// that asks for the least; null where there is none.
+/// The wanted candidate beyond the value found (of all if there is none) that needs the least
+/// memory; null if there is none.
 template <class Wanted>
-const Tried* next_beyond(const LimitRow& row, Find what, Wanted wanted) {
+const Tried* next_beyond(const LimitRow& row, FitLimit limit, Wanted wanted) {
   const Tried* next = nullptr;
   for (const Tried& tried : row.found.tried) {
-    const bool beyond = !row.found.value || asks_less(*row.found.value, tried.value, what);
-    const bool closer = next == nullptr || asks_less(tried.value, next->value, what);
+    const bool beyond = !row.found.value || needs_less(*row.found.value, tried.value, limit);
+    const bool closer = next == nullptr || needs_less(tried.value, next->value, limit);
     if (beyond && closer && wanted(tried)) next = &tried;
   }
   return next;
@@ -71,32 +79,32 @@ std::string counted_gpus(std::int64_t gpus) {
 }
 
 /// "16 GPUs", "sequence length 8,192".
-std::string named(std::int64_t value, Find what) {
-  return what == Find::min_gpus ? counted_gpus(value)
-                                : fmt::format("{} {}", unit_of(what), format_count(value));
+std::string named(std::int64_t value, FitLimit limit) {
+  return limit == FitLimit::gpus ? counted_gpus(value)
+                                 : fmt::format("{} {}", unit_of(limit), format_count(value));
 }
 
 /// Why the value found is the limit.
-std::string reason(const LimitRow& row, Find what) {
+std::string reason(const LimitRow& row, FitLimit limit) {
   const Tried* next =
-      next_beyond(row, what, [](const Tried& tried) { return tried.memory && !tried.fits; });
+      next_beyond(row, limit, [](const Tried& tried) { return tried.memory && !tried.fits; });
   if (next != nullptr)
-    return fmt::format("{} would allocate {} of {} GiB{}", named(next->value, what),
+    return fmt::format("{} would allocate {} of {} GiB{}", named(next->value, limit),
                        format_gib(next->memory->allocated), format_gib(row.capacity),
                        row.reserve > Bytes(0)
                            ? fmt::format(", {} GiB to be kept free", format_gib(row.reserve))
                            : "");
-  next = next_beyond(row, what, [](const Tried& tried) { return tried.impossible.has_value(); });
+  next = next_beyond(row, limit, [](const Tried& tried) { return tried.invalid.has_value(); });
   if (next != nullptr)
-    return fmt::format("{} is not possible ({})", named(next->value, what),
-                       printable(next->impossible->message()));
-  return what == Find::min_gpus ? "there are no fewer" : "there is no larger one";
+    return fmt::format("{} is not possible ({})", named(next->value, limit),
+                       printable(next->invalid->message()));
+  return limit == FitLimit::gpus ? "there are no fewer" : "there is no larger one";
 }
 
 /// Candidates beyond the fewest that fit and do not fit themselves.
-std::vector<std::int64_t> more_that_do_not_fit(const LimitRow& row, Find what) {
+std::vector<std::int64_t> more_that_do_not_fit(const LimitRow& row, FitLimit limit) {
   std::vector<std::int64_t> values;
-  if (what != Find::min_gpus || !row.found.value) return values;
+  if (limit != FitLimit::gpus || !row.found.value) return values;
   for (const Tried& tried : row.found.tried)
     if (tried.memory && !tried.fits && tried.value > *row.found.value)
       values.push_back(tried.value);
@@ -104,8 +112,8 @@ std::vector<std::int64_t> more_that_do_not_fit(const LimitRow& row, Find what) {
 }
 
 /// The line that says so.
-std::string gaps_text(const LimitRow& row, Find what) {
-  const std::vector<std::int64_t> gaps = more_that_do_not_fit(row, what);
+std::string gaps_text(const LimitRow& row, FitLimit limit) {
+  const std::vector<std::int64_t> gaps = more_that_do_not_fit(row, limit);
   if (gaps.empty()) return "";
   return fmt::format(
       "Not every larger number fits: {} {} not, as their shards need more padding (--explain "
@@ -113,16 +121,16 @@ std::string gaps_text(const LimitRow& row, Find what) {
       fmt::join(gaps, ", "), gaps.size() == 1 ? "does" : "do");
 }
 
-std::string tried_table(const LimitRow& row, Find what, const TextStyle& style) {
-  Table table{.columns = {{unit_of(what), Align::right}, {"GiB", Align::right}, {""}}, .rows = {}};
+std::string tried_table(const LimitRow& row, FitLimit limit, const TextStyle& style) {
+  Table table{.columns = {{unit_of(limit), Align::right}, {"GiB", Align::right}, {""}}, .rows = {}};
   std::vector<Tried> tried = row.found.tried;
   std::ranges::sort(tried, {}, &Tried::value);
   for (const Tried& one : tried)
     table.rows.push_back({format_count(one.value),
                           one.memory ? format_gib(one.memory->allocated) : "",
-                          one.impossible ? "not possible"
-                          : one.fits     ? "fits"
-                                         : "does not fit"});
+                          one.invalid ? "not possible"
+                          : one.fits  ? "fits"
+                                      : "does not fit"});
   if (table.rows.size() > kShown) {
     // Those around the answer say most.
     const auto answer = static_cast<std::size_t>(std::ranges::count_if(
@@ -135,38 +143,39 @@ std::string tried_table(const LimitRow& row, Find what, const TextStyle& style) 
   return render_table(table, style);
 }
 
-std::string labelled(const Sweep& sweep, const Finding& finding) {
-  return sweep.axes.empty() ? "" : sweep.text(finding.values) + ": ";
+std::string labelled(const Finding& finding) {
+  return finding.settings.empty() ? "" : flags_text(finding.settings) + ": ";
 }
 
 /// The whole answer in a line.
 std::string headline(const Finding& finding, Find what) {
   const LimitRow& row = finding.answer();
+  const std::string flags = flags_text(row.settings);
+  const std::string why = reason(row, limit_of(what));
   if (!row.found.value)
     return fmt::format("{}: nothing fits{}: {}\n", to_string(what),
-                       row.flags.empty() ? "" : ", nor with " + row.flags, reason(row, what));
+                       flags.empty() ? "" : ", nor with " + flags, why);
   return fmt::format("{} is {}{}: {}\n", to_string(what), format_count(*row.found.value),
-                     row.flags.empty() ? "" : " with " + row.flags + " (as asked nothing fits)",
-                     reason(row, what));
+                     flags.empty() ? "" : " with " + flags + " (as asked nothing fits)", why);
 }
 
 /// "as asked (--recompute selective)", or the flags that were added.
-std::string setting_of(const LimitRow& row) {
-  return row.flags.empty() ? fmt::format("as asked (--recompute {})", flag_text(row.recompute))
-                           : row.flags;
+std::string row_title(const LimitRow& row) {
+  return row.settings.empty() ? fmt::format("as asked (--recompute {})", flag_text(row.recompute))
+                              : flags_text(row.settings);
 }
 
-/// How far each setting goes that saves memory and takes time; nothing where there is none.
-std::string settings_table(const Finding& finding, Find what, const TextStyle& style) {
+/// The limit with each of the memory settings; empty if none was tried.
+std::string settings_table(const Finding& finding, FitLimit limit, const TextStyle& style) {
   if (finding.rows.size() == 1) return "";
   Table table{.columns = {{"setting"},
-                          {unit_of(what), Align::right},
+                          {unit_of(limit), Align::right},
                           {"GiB", Align::right},
                           {"step", Align::right},
                           {"tokens/s/GPU", Align::right}},
               .rows = {}};
   for (const LimitRow& row : finding.rows) {
-    std::vector<std::string> cells{setting_of(row)};
+    std::vector<std::string> cells{row_title(row)};
     if (row.run)
       cells.insert(cells.end(),
                    {format_count(*row.found.value), format_gib(row.run->memory.deciding()),
@@ -180,28 +189,28 @@ std::string settings_table(const Finding& finding, Find what, const TextStyle& s
   return render_table(table, style) + "\n";
 }
 
-std::string as_text(const Sweep& sweep, const Finding& finding, const SimOptions& options,
-                    const TextStyle& style, const std::string& stored) {
-  const Find what = *options.find;
+std::string as_text(const Finding& finding, const SimOptions& options, const TextStyle& style,
+                    const std::string& stored) {
+  const FitLimit limit = limit_of(*options.find);
   const LimitRow& row = finding.answer();
-  const std::string head = labelled(sweep, finding) + headline(finding, what);
+  const std::string head = labelled(finding) + headline(finding, *options.find);
   if (!row.run) return head;
   const RunResult shown(*row.run);
   const std::int64_t tried = std::ssize(row.found.tried);
-  return fmt::format("{}{}{}Tried {}{}:\n{}\n", head, settings_table(finding, what, style),
-                     gaps_text(row, what), format_count(tried),
+  return fmt::format("{}{}{}Tried {}{}:\n{}\n", head, settings_table(finding, limit, style),
+                     gaps_text(row, limit), format_count(tried),
                      tried > std::int64_t{kShown}
                          ? fmt::format(", of which {} around the answer", kShown)
                          : "",
-                     tried_table(row, what, style)) +
+                     tried_table(row, limit, style)) +
          render_runs({&shown, 1}, OutputFormat::text, style, stored);
 }
 
-/// How far each setting goes.
+/// The limit with each of the memory settings.
 Json settings_array(const std::vector<LimitRow>& rows) {
   Json array = Json::array();
   for (const LimitRow& row : rows) {
-    Json object = {{"flags", row.flags},
+    Json object = {{"flags", flags_text(row.settings)},
                    {"value", row.found.value ? Json(*row.found.value) : Json(nullptr)}};
     if (row.run) {
       object["memory_bytes"] = row.run->memory.deciding().value;
@@ -213,45 +222,44 @@ Json settings_array(const std::vector<LimitRow>& rows) {
   return array;
 }
 
-Json as_json(const Sweep& sweep, const Finding& finding, const SimOptions& options) {
+Json as_json(const Finding& finding, const SimOptions& options) {
   Json object = {{"schema", "mfsdp.limit/1"}, {"find", std::string(to_string(*options.find))}};
-  for (std::size_t a = 0; a < sweep.axes.size(); ++a)
-    object["axes"][sweep.axes[a].name()] = finding.values[a];
+  for (const Setting& setting : finding.settings)
+    object["axes"][setting.flag.substr(2)] = setting.text;
   const LimitRow& row = finding.answer();
   object["value"] = row.found.value ? Json(*row.found.value) : Json(nullptr);
-  object["with"] = row.flags;
+  object["with"] = flags_text(row.settings);
   object["settings"] = settings_array(finding.rows);
   Json tried = Json::array();
   for (const Tried& one : row.found.tried) {
     Json entry = {{"value", one.value}, {"fits", one.fits}};
     if (one.memory) entry["allocated_bytes"] = one.memory->allocated.value;
-    if (one.impossible) entry["impossible"] = one.impossible->message();
+    if (one.invalid) entry["impossible"] = one.invalid->message();
     tried.push_back(std::move(entry));
   }
   object["tried"] = std::move(tried);
-  object["more_that_do_not_fit"] = more_that_do_not_fit(row, *options.find);
+  object["more_that_do_not_fit"] = more_that_do_not_fit(row, limit_of(*options.find));
   object["winner"] = row.run ? Json::parse(to_json_line(*row.run)) : Json(nullptr);
   return object;
 }
 
-void print(const Sweep& sweep, const std::vector<Finding>& findings, const SimOptions& options,
-           const Session& session, const std::string& stored) {
+void print(const std::vector<Finding>& findings, const SimOptions& options, const Session& session,
+           const std::string& stored) {
   const OutputFormat format = options.common.output;
   if (format == OutputFormat::text) {
     bool first = true;
     for (const Finding& finding : findings) {
       session.out << (first ? "" : "\n")
-                  << wrap_text(as_text(sweep, finding, options, session.style, stored),
-                               session.style);
+                  << wrap_text(as_text(finding, options, session.style, stored), session.style);
       first = false;
     }
   } else if (format == OutputFormat::json || format == OutputFormat::jsonl) {
     Json all = Json::array();
-    for (const Finding& finding : findings) all.push_back(as_json(sweep, finding, options));
+    for (const Finding& finding : findings) all.push_back(as_json(finding, options));
     if (format == OutputFormat::jsonl)
       for (const Json& one : all) session.out << one.dump() << "\n";
     else
-      session.out << (sweep.axes.empty()
+      session.out << (findings.front().settings.empty()
                           ? all.front()
                           : Json{{"schema", "mfsdp.limits/1"}, {"results", std::move(all)}})
                          .dump(2)
@@ -266,28 +274,31 @@ void print(const Sweep& sweep, const std::vector<Finding>& findings, const SimOp
 
 }  // namespace
 
-Result<ExitCode> find_limit(const Sweep& sweep, const SimOptions& options, const Session& session) {
-  Asker asker(session);
+Result<ExitCode> find_limits(const SweptArguments& swept, const SimOptions& options,
+                             const Session& session) {
+  MFSDP_LET(space, read_space(swept));
+  PredictionRequests requests(session.scenarios, notes_on(session.err, session.tool));
   RunStore store(options.common, session);
   std::vector<Finding> findings;
   {
     Progress progress(session.err, "plans", 0);
-    std::int64_t looked = 0;
+    std::int64_t tried = 0;
     const Watch watch = [&](const Tried&) {
-      progress.at(++looked);
+      progress.at(++tried);
       return !session.interrupted.load();
     };
-    for (std::size_t i = 0; i < sweep.arguments.size() && !session.interrupted; ++i) {
-      MFSDP_LET(one, parse_sim_options(sweep.arguments[i]));
-      MFSDP_LET(rows, limit_rows(one, asker, watch));
+    for (std::size_t i = 0; i < space.size() && !session.interrupted; ++i) {
+      Finding finding{.settings = space.combination(i), .rows = {}};
+      MFSDP_LET(rows, find_limit(with_settings(options, finding.settings), limit_of(*options.find),
+                                 requests, watch));
       if (session.interrupted) break;
-      Finding finding{.values = sweep.values(i), .rows = std::move(rows)};
-      finding.shown = shown_row(finding.rows);
+      finding.rows = std::move(rows);
+      finding.shown = answer_row(finding.rows);
       if (auto& run = finding.rows[finding.shown].run) {
         sign(*run, options.common, session);
         const RunResult kept(*run);
         MFSDP_TRY(store.save({&kept, 1}));
-        estimate_training(*run, options);
+        estimate_training(*run, options.prices, options.tokens);
       }
       findings.push_back(std::move(finding));
     }
@@ -296,7 +307,7 @@ Result<ExitCode> find_limit(const Sweep& sweep, const SimOptions& options, const
     session.err << session.tool << ": interrupted: the search did not come to its end\n";
     return ExitCode::interrupted;
   }
-  print(sweep, findings, options, session, store.note());
+  print(findings, options, session, store.note());
   for (const Finding& finding : findings)
     if (finding.answer().run) warn_of_full_memory(*finding.answer().run, session);
   MFSDP_TRY(store.outcome());

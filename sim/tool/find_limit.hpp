@@ -3,13 +3,14 @@
 
 #include "core/base/error.hpp"
 #include "core/cli/exit_code.hpp"
-#include "reports/tool/session.hpp"
+#include "reports/session/session.hpp"
 #include "sim/tool/sim_options.hpp"
 #include "sim/tool/sweep.hpp"
 
 namespace mfsdp {
 
-[[nodiscard]] Result<ExitCode> find_limit(const Sweep& sweep, const SimOptions& options,
-                                          const Session& session);
+/// Searches once for each combination of the lists.
+[[nodiscard]] Result<ExitCode> find_limits(const SweptArguments& swept, const SimOptions& options,
+                                           const Session& session);
 
 }  // namespace mfsdp

@@ -6,12 +6,13 @@
 
 namespace mfsdp {
 
-Result<ExitCode> run_find(const Sweep& sweep, const SimOptions& options, const Session& session) {
+Result<ExitCode> run_find(const SweptArguments& swept, const SimOptions& options,
+                          const Session& session) {
   MFSDP_TRY(check_several(options, "--find"));
   MFSDP_TRY(check_paths(options.common, session.scenarios,
                         {.read = {}, .written = {{"--tune-out", options.tune_out}}}));
   const bool best = options.find == Find::fastest || options.find == Find::cheapest;
-  return best ? find_best(sweep, options, session) : find_limit(sweep, options, session);
+  return best ? find_best(swept, options, session) : find_limits(swept, options, session);
 }
 
 }  // namespace mfsdp

@@ -2,7 +2,7 @@
 #pragma once
 
 #include "reports/record/result.hpp"
-#include "reports/tool/session.hpp"
+#include "reports/session/session.hpp"
 
 namespace mfsdp {
 

@@ -20,31 +20,31 @@
 #include "reports/budget/budget.hpp"
 #include "reports/render/explain.hpp"
 #include "reports/render/output.hpp"
-#include "reports/tool/run_store.hpp"
+#include "reports/session/run_store.hpp"
 #include "reports/trace/chrome_trace.hpp"
 #include "reports/trace/step_picture.hpp"
-#include "sim/engine/critical_path.hpp"
 #include "sim/engines/engine_snapshot.hpp"
-#include "sim/tool/asker.hpp"
+#include "sim/search/expert_capacity.hpp"
+#include "sim/search/prediction_requests.hpp"
+#include "sim/search/training_cost.hpp"
+#include "sim/search/would_fit.hpp"
+#include "sim/simulator/critical_path.hpp"
 #include "sim/tool/explain_engine.hpp"
 #include "sim/tool/explain_network.hpp"
-#include "sim/tool/room.hpp"
 #include "sim/tool/snapshot_file.hpp"
-#include "sim/tool/training.hpp"
-#include "sim/tool/would_fit.hpp"
 
 namespace mfsdp {
 namespace {
 
-Result<void> write_files(const SimOptions& asked, const Question& question,
+Result<void> write_files(const SimOptions& asked, const PredictionRequest& request,
                          const PredictedRun& run) {
   const CommonOptions& options = asked.common;
-  const Program& program = *question.program;
+  const Program& program = *request.program;
   MFSDP_TRY(write_plan(options, program));
   if (asked.memory_snapshot) {
     const MemorySnapshot snapshot =
-        engine_snapshot(question.step->plan, question.step->settings, asked.alloc_conf.value_or(""),
-                        question.step->memory.steps);
+        engine_snapshot(request.step->plan, request.step->settings, asked.alloc_conf.value_or(""),
+                        request.step->memory.steps);
     MFSDP_TRY(write_file_atomically(*asked.memory_snapshot, to_pickle(snapshot)));
   }
   if (options.trace) MFSDP_TRY(write_trace(run, *options.trace, &program));
@@ -97,20 +97,20 @@ std::string host_part(const TimeSummary& time) {
                      format_duration(time.host->bound));
 }
 
-Result<std::string> explanation(const SimOptions& options, const Question& question,
+Result<std::string> explanation(const SimOptions& options, const PredictionRequest& request,
                                 const Prediction& prediction, const TextStyle& style,
-                                Asker& asker) {
+                                PredictionRequests& requests) {
   if (!options.explain) return std::string();
-  const Program& program = *question.program;
+  const Program& program = *request.program;
   switch (*options.explain) {
     case Explain::memory:
-      if (question.step) return "\n" + explain_engine_memory(question, prediction, style);
+      if (request.step) return "\n" + explain_engine_memory(request, prediction, style);
       return "\n" + explain_memory(prediction.run, style);
     case Explain::layout:
       return "\n" + module_tree_text(make_model(program.config)) + "\n" +
              explain_layout(program, style);
     case Explain::network: {
-      MFSDP_LET(text, explain_network(options, asker, style));
+      MFSDP_LET(text, explain_network(options, requests, style));
       return "\n" + text;
     }
     case Explain::critical_path: break;
@@ -131,14 +131,14 @@ std::string reason_of(const Error& error, std::string_view engine) {
 
 /// The same job under PyTorch FSDP2 compiled, or why it cannot be predicted. Its time does not grow
 /// with the number of GPUs either: ranks that behave alike are simulated once.
-OtherEngine under_fsdp2(const SimOptions& options, Asker& asker) {
+OtherEngine under_fsdp2(const SimOptions& options, PredictionRequests& requests) {
   OtherEngine other;
   other.engine = stored_name(EngineKind::fsdp2_compile);
   const auto predicted = [&]() -> Result<Prediction> {
     SimOptions asked = options;
     asked.engine = EngineKind::fsdp2_compile;
-    MFSDP_LET(question, asker.question(asked));
-    return answer(question);
+    MFSDP_LET(request, requests.read(asked));
+    return predict(request);
   }();
   if (!predicted) {
     other.reason = reason_of(predicted.error(), to_string(EngineKind::fsdp2_compile));
@@ -212,17 +212,17 @@ Result<ExitCode> run_one(const SimOptions& options, const Session& session) {
     MFSDP_LET(loaded, load_budget(*options.budget));
     budget = std::move(loaded);
   }
-  Asker asker(session);
-  MFSDP_LET(asked, asker.question(options));
-  MFSDP_LET(question, built(std::move(asked)));
-  MFSDP_LET(prediction, answer(question));
+  PredictionRequests requests(session.scenarios, notes_on(session.err, session.tool));
+  MFSDP_LET(asked, requests.read(options));
+  MFSDP_LET(request, with_program(std::move(asked)));
+  MFSDP_LET(prediction, predict(request));
   PredictedRun& run = prediction.run;
   sign(run, common, session);
-  estimate_training(run, options);
-  if (!run.memory.fits) run.would_fit = would_fit(options, run, asker);
-  MFSDP_LET(longer, explanation(options, question, prediction, session.style, asker));
-  MFSDP_TRY(write_files(options, question, run));
-  if (asks_for_others(options)) run.other_engines.push_back(under_fsdp2(options, asker));
+  estimate_training(run, options.prices, options.tokens);
+  if (!run.memory.fits) run.would_fit = would_fit(options, run, requests);
+  MFSDP_LET(longer, explanation(options, request, prediction, session.style, requests));
+  MFSDP_TRY(write_files(options, request, run));
+  if (asks_for_others(options)) run.other_engines.push_back(under_fsdp2(options, requests));
   const std::string lack = why_unfit(run);
   const bool fits_as_asked = passes_fit(run, options.allow_within_error);
   const RunResult result(std::move(run));

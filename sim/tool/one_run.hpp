@@ -3,7 +3,7 @@
 
 #include "core/base/error.hpp"
 #include "core/cli/exit_code.hpp"
-#include "reports/tool/session.hpp"
+#include "reports/session/session.hpp"
 #include "sim/tool/sim_options.hpp"
 
 namespace mfsdp {

@@ -2,7 +2,7 @@
 #pragma once
 
 #include "core/cli/exit_code.hpp"
-#include "reports/tool/session.hpp"
+#include "reports/session/session.hpp"
 #include "sim/tool/sim_options.hpp"
 
 namespace mfsdp {

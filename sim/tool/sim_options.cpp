@@ -334,11 +334,11 @@ Result<void> check_engine(const SimOptions& options) {
     return {};
   }
   if (options.routing)
-    return fail("--routing",
-                "--engine " + std::string(to_string(options.engine)) +
-                    (traits.has_experts
-                         ? " is predicted with experts in balance alone; leave --engine out"
-                         : " cannot predict mixtures of experts yet; leave --engine out"));
+    return fail(
+        "--routing",
+        "--engine " + std::string(to_string(options.engine)) +
+            (traits.has_experts ? " is predicted with experts in balance alone; leave --engine out"
+                                : " cannot predict mixtures of experts yet; leave --engine out"));
   if (options.find && options.memory_limit)
     return fail("--memory-limit", "contradicts --find; --memory-reserve keeps memory free");
   const std::string engine = "--engine " + std::string(to_string(options.engine));
@@ -399,24 +399,12 @@ std::vector<FlagGroup> sim_flags(SimOptions& options) {
   return groups;
 }
 
-SimOptions same_question(const CommonOptions& common, const std::vector<std::string>& given) {
-  SimOptions options;
-  options.common = common;
-  options.given = given;
-  return options;
-}
-
-namespace {
-
-/// What the options must be to each other.
-Result<void> check_options(const SimOptions& options, const std::vector<FlagGroup>& groups) {
+Result<void> check_sim_options(const SimOptions& options, const std::vector<FlagGroup>& groups) {
   if (options.common.asks_about_tool()) return {};
   MFSDP_TRY(check_common(options.common, groups, options.given));
   MFSDP_TRY(check_questions(options));
   return check_pairs(options);
 }
-
-}  // namespace
 
 Result<std::vector<std::string>> with_all_engines(std::vector<std::string> args) {
   const auto asked = std::ranges::find(args, "--compare-engines");
@@ -434,30 +422,8 @@ Result<SimOptions> parse_sim_options(const std::vector<std::string>& args) {
   MFSDP_LET(given, parse_flags(groups, args));
   options.given = given;
   options.common.notes = notes_on(groups, given);
-  MFSDP_TRY(check_options(options, groups));
+  MFSDP_TRY(check_sim_options(options, groups));
   return options;
-}
-
-SweptOptions::SweptOptions(const Sweep& sweep)
-    : sweep_(&sweep), current_(std::make_unique<SimOptions>()), groups_(sim_flags(*current_)) {}
-
-Result<SweptOptions> SweptOptions::parse(const Sweep& sweep) {
-  SweptOptions swept(sweep);
-  MFSDP_LET(given, parse_flags(swept.groups_, sweep.arguments.front()));
-  swept.current_->given = given;
-  swept.first_ = *swept.current_;
-  return swept;
-}
-
-Result<SimOptions> SweptOptions::combination(std::size_t index) {
-  *current_ = first_;
-  const std::vector<std::string> values = sweep_->values(index);
-  for (std::size_t axis = 0; axis < values.size(); ++axis)
-    for (const FlagGroup& group : groups_)
-      for (const Flag& flag : group.flags)
-        if (flag.name == sweep_->axes[axis].flag) MFSDP_TRY(flag.apply(values[axis]));
-  MFSDP_TRY(check_options(*current_, groups_));
-  return *current_;
 }
 
 Result<void> check_several(const SimOptions& options, const std::string& several) {

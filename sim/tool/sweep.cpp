@@ -16,10 +16,10 @@ namespace mfsdp {
 namespace {
 
 /// Where a list stands among the arguments.
-struct List {
+struct PlacedList {
   std::size_t argument = 0;
   std::string prefix;  ///< "--gpus=" where flag and value are one argument
-  SweepAxis axis;
+  FlagList list;
 };
 
 Result<std::vector<std::string>> values_of(const std::string& text, const std::string& flag) {
@@ -47,7 +47,7 @@ bool is_given_again(const std::vector<std::string>& args, std::size_t i) {
 }
 
 /// The list that begins with argument i, if one does.
-Result<std::optional<List>> list_at(const std::vector<std::string>& args, std::size_t i) {
+Result<std::optional<PlacedList>> list_at(const std::vector<std::string>& args, std::size_t i) {
   const std::string flag = flag_of(args[i]);
   if (!contains(swept_flags(), flag)) return std::nullopt;
   const bool joined = flag.size() < args[i].size();
@@ -55,9 +55,9 @@ Result<std::optional<List>> list_at(const std::vector<std::string>& args, std::s
   const std::string value = joined ? args[i].substr(flag.size() + 1) : args[i + 1];
   if (!is_list(value)) return std::nullopt;
   MFSDP_LET(values, values_of(value, flag));
-  return List{.argument = joined ? i : i + 1,
-              .prefix = joined ? flag + "=" : "",
-              .axis = {.flag = flag, .values = std::move(values)}};
+  return PlacedList{.argument = joined ? i : i + 1,
+                    .prefix = joined ? flag + "=" : "",
+                    .list = {.flag = flag, .values = std::move(values)}};
 }
 
 }  // namespace
@@ -73,46 +73,21 @@ const std::vector<std::string>& swept_flags() {
   return flags;
 }
 
-std::string Sweep::text(const std::vector<std::string>& chosen) const {
-  std::string text;
-  for (std::size_t a = 0; a < axes.size(); ++a)
-    if (!chosen[a].empty())
-      text += fmt::format("{}{} {}", text.empty() ? "" : " ", axes[a].flag, chosen[a]);
-  return text;
-}
-
-std::vector<std::string> Sweep::values(std::size_t i) const {
-  std::vector<std::string> chosen(axes.size());
-  for (std::size_t a = axes.size(); a-- > 0;) {
-    chosen[a] = axes[a].values[i % axes[a].values.size()];
-    i /= axes[a].values.size();
-  }
-  return chosen;
-}
-
-Result<Sweep> expand_lists(const std::vector<std::string>& args) {
-  std::vector<List> lists;
-  Sweep sweep;
+Result<SweptArguments> split_lists(const std::vector<std::string>& args) {
+  SweptArguments swept{.lists = {}, .arguments = args};
   std::size_t count = 1;
   for (std::size_t i = 0; i < args.size(); ++i) {
     if (is_given_again(args, i)) continue;  // the last one counts
     MFSDP_LET(list, list_at(args, i));
     if (!list) continue;
-    count *= list->axis.values.size();
+    count *= list->list.values.size();
     if (count > kMostCombinations)
-      return fail(list->axis.flag, fmt::format("the lists make more than {} combinations",
+      return fail(list->list.flag, fmt::format("the lists make more than {} combinations",
                                                format_count(std::int64_t{kMostCombinations})));
-    sweep.axes.push_back(list->axis);
-    lists.push_back(*std::move(list));
+    swept.arguments[list->argument] = list->prefix + list->list.values.front();
+    swept.lists.push_back(std::move(list->list));
   }
-  for (std::size_t i = 0; i < count; ++i) {
-    std::vector<std::string> chosen = args;
-    const std::vector<std::string> values = sweep.values(i);
-    for (std::size_t a = 0; a < lists.size(); ++a)
-      chosen[lists[a].argument] = lists[a].prefix + values[a];
-    sweep.arguments.push_back(std::move(chosen));
-  }
-  return sweep;
+  return swept;
 }
 
 }  // namespace mfsdp

@@ -15,30 +15,34 @@
 #include "core/cli/wrap.hpp"
 #include "core/plan/config_fields.hpp"
 #include "core/plan/engine.hpp"
-#include "sim/search/find.hpp"
-#include "sim/tool/room.hpp"
-#include "sim/tool/training.hpp"
+#include "sim/search/expert_capacity.hpp"
+#include "sim/search/fit_search.hpp"
+#include "sim/search/refinement.hpp"
+#include "sim/search/training_cost.hpp"
 
 namespace mfsdp {
 namespace {
 
-bool has_training(const std::vector<SweepRow>& rows) {
-  return std::ranges::any_of(rows, [](const SweepRow& r) { return r.run && r.run->training; });
+bool has_training(const std::vector<Candidate>& candidates) {
+  return std::ranges::any_of(candidates,
+                             [](const Candidate& r) { return r.run && r.run->training; });
 }
 
-bool has_cost(const std::vector<SweepRow>& rows) {
-  return std::ranges::any_of(
-      rows, [](const SweepRow& r) { return r.run && r.run->training && r.run->training->cost; });
+bool has_cost(const std::vector<Candidate>& candidates) {
+  return std::ranges::any_of(candidates, [](const Candidate& r) {
+    return r.run && r.run->training && r.run->training->cost;
+  });
 }
 
 /// Whether some engine's allocator keeps more than it has allocated.
-bool has_cached(const std::vector<SweepRow>& rows) {
-  return std::ranges::any_of(rows, [](const SweepRow& r) { return r.run && r.run->memory.cached; });
+bool has_cached(const std::vector<Candidate>& candidates) {
+  return std::ranges::any_of(candidates,
+                             [](const Candidate& r) { return r.run && r.run->memory.cached; });
 }
 
 std::string verdict(const PredictedRun& run) {
   if (!run.memory.fits) return "no";
-  if (!has_room(run)) return "no room";
+  if (!has_capacity(run)) return "no room";
   return run.memory.barely_fits() ? "within error" : "yes";
 }
 
@@ -63,27 +67,27 @@ void add_training(std::vector<std::string>& cells, const std::optional<TrainingE
   if (cost) cells.push_back(training->cost ? format_real(*training->cost, 0) : "n/a");
 }
 
-/// How many rows came to what, and the reason of the first that is not possible.
-std::string counts_of(const std::vector<SweepRow>& rows) {
+/// The numbers of outcomes, and why the first invalid candidate is invalid.
+std::string counts_of(const std::vector<Candidate>& candidates) {
   std::int64_t fit = 0;
   std::int64_t too_large = 0;
-  std::int64_t impossible = 0;
-  const SweepRow* first = nullptr;
-  for (const SweepRow& row : rows) {
-    if (row.impossible) {
-      ++impossible;
-      if (first == nullptr) first = &row;
-    } else if (row.run) {
-      ++(can_run(*row.run) ? fit : too_large);
+  std::int64_t invalid = 0;
+  const Candidate* first = nullptr;
+  for (const Candidate& candidate : candidates) {
+    if (candidate.invalid) {
+      ++invalid;
+      if (first == nullptr) first = &candidate;
+    } else if (candidate.run) {
+      ++(can_run(*candidate.run) ? fit : too_large);
     }
   }
-  std::string text =
-      fmt::format("{} of {} combinations fit", format_count(fit), format_count(std::ssize(rows)));
+  std::string text = fmt::format("{} of {} combinations fit", format_count(fit),
+                                 format_count(std::ssize(candidates)));
   if (too_large > 0) text += fmt::format(", {} do not", format_count(too_large));
-  if (impossible > 0)
-    text += fmt::format(", {} are not possible (the first because {})", format_count(impossible),
-                        printable(first->impossible->message()));
-  const std::int64_t missing = std::ssize(rows) - fit - too_large - impossible;
+  if (invalid > 0)
+    text += fmt::format(", {} are not possible (the first because {})", format_count(invalid),
+                        printable(first->invalid->message()));
+  const std::int64_t missing = std::ssize(candidates) - fit - too_large - invalid;
   if (missing > 0) text += fmt::format("; interrupted, {} not predicted", format_count(missing));
   return text + ".";
 }
@@ -108,18 +112,19 @@ std::string differences(const MemorySummary& memory, const MemorySummary& from) 
 }
 
 /// Where engines are compared: what each allocates more or less of than the first one.
-std::string engine_differences(const Sweep& sweep, const std::vector<SweepRow>& rows) {
-  if (sweep.axes.size() != 1 || sweep.axes.front().flag != "--engine") return "";
-  const auto first =
-      std::ranges::find_if(rows, [](const SweepRow& row) { return row.run.has_value(); });
+std::string engine_differences(const std::vector<SearchAxis>& axes,
+                               const std::vector<Candidate>& candidates) {
+  if (axes.size() != 1 || axes.front().flag != "--engine") return "";
+  const auto first = std::ranges::find_if(
+      candidates, [](const Candidate& candidate) { return candidate.run.has_value(); });
   std::string text;
-  for (const SweepRow& row : rows) {
-    if (!row.run || &row == &*first) continue;
-    const RecomputePolicy& recompute = row.run->config.recompute;
+  for (const Candidate& candidate : candidates) {
+    if (!candidate.run || &candidate == &*first) continue;
+    const RecomputePolicy& recompute = candidate.run->config.recompute;
     const bool same_blocks = recompute == first->run->config.recompute;
-    text += fmt::format("{} beside {}: {}{}.\n", shown_engine(row.run->engine),
+    text += fmt::format("{} beside {}: {}{}.\n", shown_engine(candidate.run->engine),
                         shown_engine(first->run->engine),
-                        differences(row.run->memory, first->run->memory),
+                        differences(candidate.run->memory, first->run->memory),
                         same_blocks ? std::string()
                                     : fmt::format("; --recompute {}, not {}", flag_text(recompute),
                                                   flag_text(first->run->config.recompute)));
@@ -127,73 +132,75 @@ std::string engine_differences(const Sweep& sweep, const std::vector<SweepRow>& 
   return text;
 }
 
-/// What some of the rows rest on beside their tiers.
-std::vector<std::string> statements_of(const std::vector<SweepRow>& rows) {
+/// Assumptions of the runs, each once.
+std::vector<std::string> statements_of(const std::vector<Candidate>& candidates) {
   std::vector<std::string> all;
-  for (const SweepRow& row : rows) {
-    if (!row.run) continue;
-    for (std::string& statement : statements_of(row.run->facts))
+  for (const Candidate& candidate : candidates) {
+    if (!candidate.run) continue;
+    for (std::string& statement : statements_of(candidate.run->facts))
       if (std::ranges::find(all, statement) == all.end()) all.push_back(std::move(statement));
   }
   return all;
 }
 
-/// What the rows' lines on trust say, each once.
-std::vector<std::string> trust_lines(const std::vector<SweepRow>& rows) {
+/// How far to trust the runs, each statement once.
+std::vector<std::string> trust_lines(const std::vector<Candidate>& candidates) {
   std::vector<std::string> lines;
-  for (const SweepRow& row : rows)
-    if (row.run && std::ranges::find(lines, row.run->trust.text) == lines.end())
-      lines.push_back(row.run->trust.text);
+  for (const Candidate& candidate : candidates)
+    if (candidate.run && std::ranges::find(lines, candidate.run->trust.text) == lines.end())
+      lines.push_back(candidate.run->trust.text);
   return lines;
 }
 
 }  // namespace
 
-std::vector<std::size_t> front_of(const std::vector<SweepRow>& rows) {
+std::vector<std::size_t> front_of(const std::vector<Candidate>& candidates) {
   std::map<std::string, std::vector<std::size_t>> by_model;
-  for (std::size_t i = 0; i < rows.size(); ++i)
-    if (rows[i].run && can_run(*rows[i].run)) by_model[rows[i].run->model_name].push_back(i);
+  for (std::size_t i = 0; i < candidates.size(); ++i)
+    if (candidates[i].run && can_run(*candidates[i].run))
+      by_model[candidates[i].run->model_name].push_back(i);
   std::vector<std::size_t> all;
   for (const auto& [model, places] : by_model) {
     std::vector<TradeOff> points;
     for (const std::size_t place : places)
-      points.push_back({.memory = rows[place].run->memory.deciding(),
-                        .speed = rows[place].run->time.tokens_per_second_per_gpu});
+      points.push_back({.memory = candidates[place].run->memory.deciding(),
+                        .speed = candidates[place].run->time.tokens_per_second_per_gpu});
     for (const std::size_t point : pareto_front(points)) all.push_back(places[point]);
   }
   return all;
 }
 
-Table rows_table(const Sweep& sweep, const std::vector<SweepRow>& rows,
-                 std::span<const std::size_t> places) {
+Table candidate_table(const std::vector<SearchAxis>& axes, const std::vector<Candidate>& candidates,
+                      std::span<const std::size_t> places) {
   Table table;
-  for (const SweepAxis& axis : sweep.axes) table.columns.push_back({axis.name()});
-  const bool cached = has_cached(rows);
+  for (const SearchAxis& axis : axes) table.columns.push_back({axis.name()});
+  const bool cached = has_cached(candidates);
   if (cached)
     for (const char* title : {"allocated", "reserved"})
       table.columns.push_back({title, Align::right});
   for (const char* title : {"fits", "GiB", "free GiB", "step", "exposed", "tokens/s/GPU", "MFU"})
     table.columns.push_back(
         {title, std::string_view(title) == "fits" ? Align::left : Align::right});
-  const bool cost = has_cost(rows);
-  if (has_training(rows)) {
+  const bool cost = has_cost(candidates);
+  if (has_training(candidates)) {
     table.columns.push_back({"days", Align::right});
     table.columns.push_back({"GPU-hours", Align::right});
     if (cost) table.columns.push_back({"cost", Align::right});
   }
   table.columns.push_back({""});
-  const std::vector<std::size_t> front = front_of(rows);
+  const std::vector<std::size_t> front = front_of(candidates);
   for (const std::size_t place : places) {
-    const SweepRow& row = rows[place];
-    std::vector<std::string> cells = row.values;
-    if (row.run) {
-      add_run(cells, *row.run, cached);
-      add_training(cells, row.run->training, cost);
+    const Candidate& candidate = candidates[place];
+    std::vector<std::string> cells;
+    for (const SearchAxis& axis : axes) cells.push_back(value_text(candidate, axis));
+    if (candidate.run) {
+      add_run(cells, *candidate.run, cached);
+      add_training(cells, candidate.run->training, cost);
       cells.resize(table.columns.size() - 1);
       cells.emplace_back(std::ranges::find(front, place) != front.end() ? "*" : "");
-    } else if (row.impossible) {
+    } else if (candidate.invalid) {
       cells.emplace_back("not possible");
-    } else if (!row.too_large) {
+    } else if (!candidate.too_large) {
       cells.emplace_back("not predicted");
     }
     cells.resize(table.columns.size());
@@ -202,21 +209,22 @@ Table rows_table(const Sweep& sweep, const std::vector<SweepRow>& rows,
   return table;
 }
 
-std::string sweep_table(const Sweep& sweep, const std::vector<SweepRow>& rows, OutputFormat format,
+std::string sweep_table(const std::vector<SearchAxis>& axes,
+                        const std::vector<Candidate>& candidates, OutputFormat format,
                         const TextStyle& style, const std::string& stored) {
-  std::vector<std::size_t> places(rows.size());
+  std::vector<std::size_t> places(candidates.size());
   std::iota(places.begin(), places.end(), 0);
-  const Table table = rows_table(sweep, rows, places);
+  const Table table = candidate_table(axes, candidates, places);
   const bool markdown = format == OutputFormat::md;
   const std::string rendered = markdown ? render_markdown_table(table) : render_table(table, style);
-  std::string text = "\n" + counts_of(rows) +
+  std::string text = "\n" + counts_of(candidates) +
                      "\n* no other row of the model that fits needs less memory and is as fast.\n";
-  text += engine_differences(sweep, rows);
-  const auto first =
-      std::ranges::find_if(rows, [](const SweepRow& row) { return row.run.has_value(); });
-  if (first != rows.end()) {
-    for (const std::string& tier : trust_lines(rows)) text += tier + "\n";
-    for (const std::string& statement : statements_of(rows)) text += statement + "\n";
+  text += engine_differences(axes, candidates);
+  const auto first = std::ranges::find_if(
+      candidates, [](const Candidate& candidate) { return candidate.run.has_value(); });
+  if (first != candidates.end()) {
+    for (const std::string& line : trust_lines(candidates)) text += line + "\n";
+    for (const std::string& statement : statements_of(candidates)) text += statement + "\n";
     text += fmt::format("simulated {}: cost model {}; {}\n", first->run->version,
                         first->run->cost_model_version, stored);
   }

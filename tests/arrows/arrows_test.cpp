@@ -39,7 +39,7 @@ TEST(Tree, KeepsEveryRule) {
 TEST(Tree, EveryRoomSeesRoomsOfTheTable) {
   std::set<std::string_view> names;
   for (const Room& room : rooms()) {
-    // Only rooms above it in the table: so there is no circle.
+    // Only modules above it in the table, so there is no cycle.
     for (const auto seen : room.sees) EXPECT_TRUE(names.contains(seen)) << room.name << ' ' << seen;
     EXPECT_TRUE(names.insert(room.name).second) << room.name;
   }
@@ -63,21 +63,22 @@ TEST(Tree, TheReadmeShowsTheSameTable) {
 // ---- rules that must be able to fail ---------------------------------------------------------
 
 TEST(Includes, FollowTheTable) {
-  EXPECT_THAT(check_includes({"sim/engine/a.cpp", "#include \"core/memory/allocation.hpp\"\n"}),
+  EXPECT_THAT(check_includes({"sim/simulator/a.cpp", "#include \"core/memory/allocation.hpp\"\n"}),
               IsEmpty());
-  // What a room sees brings what that room sees: sim -> planner -> plan.
-  EXPECT_THAT(check_includes({"sim/engine/a.cpp", "#include \"core/plan/plan.hpp\"\n"}), IsEmpty());
-  EXPECT_THAT(check_includes({"sim/engine/a.cpp", "#include \"sim/cost/b.hpp\"\n"}), IsEmpty());
+  // Visibility is transitive: sim -> planner -> plan.
+  EXPECT_THAT(check_includes({"sim/simulator/a.cpp", "#include \"core/plan/plan.hpp\"\n"}),
+              IsEmpty());
+  EXPECT_THAT(check_includes({"sim/simulator/a.cpp", "#include \"sim/cost/b.hpp\"\n"}), IsEmpty());
 }
 
 TEST(Includes, ArrowsAgainstTheTableAreFound) {
   const std::vector<File> wrong{
       {"core/plan/a.cpp", "#include \"core/memory/allocation.hpp\"\n"},
-      {"core/memory/a.cpp", "#include \"sim/engine/engine.hpp\"\n"},
+      {"core/memory/a.cpp", "#include \"sim/simulator/engine.hpp\"\n"},
       {"core/cli/a.hpp", "#include \"core/memory/allocation.hpp\"\n"},
       {"core/cli/a.cpp", "#include \"reports/record/result.hpp\"\n"},
-      {"sim/engine/a.cpp", "#include \"reports/store/store.hpp\"\n"},
-      {"sim/engine/a.cpp", "#include \"core/cli/flags.hpp\"\n"},
+      {"sim/simulator/a.cpp", "#include \"reports/store/store.hpp\"\n"},
+      {"sim/simulator/a.cpp", "#include \"core/cli/flags.hpp\"\n"},
       {"reports/store/a.cpp", "#include \"core/memory/allocation.hpp\"\n"},
       {"reports/store/a.cpp", "#include \"reports/html/page.hpp\"\n"},
       {"verify/checker/a.cpp", "#include \"core/plan/plan.hpp\"\n"},
@@ -126,12 +127,12 @@ TEST(Includes, AToolHasArrowsAsAnyRoom) {
   };
   EXPECT_THAT(includes("sim/tool/a.cpp", "reports/budget/budget.hpp"), IsEmpty());
   EXPECT_THAT(includes("verify/tool/a.cpp", "core/request/plan_request.hpp"), IsEmpty());
-  EXPECT_THAT(includes("verify/tool/a.cpp", "sim/tool/asker.hpp"), SizeIs(1));
+  EXPECT_THAT(includes("verify/tool/a.cpp", "sim/tool/sweep.hpp"), SizeIs(1));
   EXPECT_THAT(includes("verify/bugs/a.cpp", "sim/predict/predict.hpp"), SizeIs(1));
   EXPECT_THAT(includes("gpu_backend/tool/a.cpp", "verify/cpu/machine/machine.hpp"), IsEmpty());
   EXPECT_THAT(includes("gpu_backend/tool/cuda/a.cpp", "gpu_backend/cuda/b.hpp"), IsEmpty());
   EXPECT_THAT(includes("sim/tool/a.cpp", "verify/proof/prove.hpp"), SizeIs(1));
-  EXPECT_THAT(includes("sim/calibrate/a.cpp", "sim/tool/asker.hpp"), SizeIs(1));
+  EXPECT_THAT(includes("sim/calibrate/a.cpp", "sim/tool/sweep.hpp"), SizeIs(1));
   EXPECT_THAT(includes("verify/tool/a.cpp", "gpu_backend/train/trainer.hpp"), SizeIs(1));
   EXPECT_THAT(includes("gpu_backend/tool/a.cpp", "gpu_backend/cuda/b.hpp"), SizeIs(1));
   EXPECT_THAT(includes("gpu_backend/tool/a.cpp", "gpu_backend/tool/cuda/b.hpp"), SizeIs(1));
@@ -155,21 +156,21 @@ TEST(Includes, OnlyMainsCompose) {
 TEST(Libraries, StayInTheirRooms) {
   const std::vector<File> wrong{
       {"gpu_backend/train/a.cpp", "#include <cuda_runtime.h>\n"},
-      {"sim/engine/a.cpp", "#include <nccl.h>\n"},
+      {"sim/simulator/a.cpp", "#include <nccl.h>\n"},
       {"core/runtime/a.hpp", "#include <cudnn.h>\n"},
-      {"sim/engine/a.cpp", "#include <SQLiteCpp/SQLiteCpp.h>\n"},
+      {"sim/simulator/a.cpp", "#include <SQLiteCpp/SQLiteCpp.h>\n"},
       {"sim/main.cpp", "#include <sqlite3.h>\n"},
       {"core/plan/a.cpp", "#include <boost/graph/adjacency_list.hpp>\n"},
       {"sim/main.cpp", "#include <boost/program_options.hpp>\n"},
       {"core/model/a.cpp", "#include <toml++/toml.h>\n"},
-      {"sim/engine/a.cpp", "#include <zlib.h>\n"},
-      // Right room, but a header:
+      {"sim/simulator/a.cpp", "#include <zlib.h>\n"},
+      // The right module, but a header:
       {"core/schedule/a.hpp", "#include <boost/graph/adjacency_list.hpp>\n"},
       {"core/plan/a.hpp", "#include <nlohmann/json.hpp>\n"},
       {"sim/hardware/a.hpp", "#include <toml++/toml.h>\n"},
       {"reports/store/a.hpp", "#include <SQLiteCpp/Database.h>\n"},
       {"core/cli/a.hpp", "#include <boost/program_options.hpp>\n"},
-      {"sim/engine/a.hpp", "#include <boost/dynamic_bitset.hpp>\n"},
+      {"sim/simulator/a.hpp", "#include <boost/dynamic_bitset.hpp>\n"},
   };
   for (const File& file : wrong)
     EXPECT_THAT(check_libraries(file), SizeIs(1)) << file.path << ' ' << file.text;
@@ -205,7 +206,7 @@ TEST(Libraries, MayStandInAPrivateHeader) {
     more.push_back({outsider, "#include \"core/plan/reader.hpp\"\n"});
     EXPECT_THAT(check(more), SizeIs(1)) << outsider;
   }
-  // Privacy does not open a room to a library.
+  // Privacy does not open a module to a library.
   EXPECT_THAT(check({{"core/plan/a.hpp", "#include <toml++/toml.h>\n"}}), SizeIs(1));
 }
 
@@ -237,7 +238,7 @@ TEST(Manners, WordsInCommentsStringsAndNamesAreFree) {
 }
 
 TEST(Manners, ProgramsStartInTheMainsAlone) {
-  EXPECT_THAT(check_manners({"sim/engine/tool.cpp", "int main() { return 0; }\n"}), SizeIs(1));
+  EXPECT_THAT(check_manners({"sim/simulator/tool.cpp", "int main() { return 0; }\n"}), SizeIs(1));
   EXPECT_THAT(check_manners({"sim/main.cpp", "int main() { return 0; }\n"}), IsEmpty());
 }
 
@@ -254,8 +255,8 @@ TEST(Links, FollowTheTable) {
 TEST(Links, AgainstTheTableAreFound) {
   const std::vector<std::string> wrong{
       "mfsdp_room(mfsdp_plan FOLDERS core/base SEES mfsdp_planner)\n",
-      "mfsdp_room(mfsdp_sim FOLDERS sim/engine SEES mfsdp_planner mfsdp_store)\n",
-      "mfsdp_room(mfsdp_sim FOLDERS sim/engine reports/store SEES mfsdp_planner)\n",
+      "mfsdp_room(mfsdp_sim FOLDERS sim/simulator SEES mfsdp_planner mfsdp_store)\n",
+      "mfsdp_room(mfsdp_sim FOLDERS sim/simulator reports/store SEES mfsdp_planner)\n",
       "mfsdp_room(mfsdp_extra FOLDERS core/base)\n",
       "target_link_libraries(mfsdp_sim PRIVATE mfsdp_cli)\n",
       "target_link_libraries(mfsdp-tool PRIVATE mfsdp_sim)\n",
@@ -299,7 +300,7 @@ TEST(OwnHeaders, ComeFirst) {
 TEST(Check, AppliesEachRuleToItsFiles) {
   const std::vector<File> files{
       {"core/CMakeLists.txt", "mfsdp_room(mfsdp_plan FOLDERS core/base SEES mfsdp_sim)\n"},
-      {"core/plan/a.cpp", "#include \"sim/engine/e.hpp\"\n#include <nccl.h>\nexit(1);\n"},
+      {"core/plan/a.cpp", "#include \"sim/simulator/e.hpp\"\n#include <nccl.h>\nexit(1);\n"},
   };
   EXPECT_THAT(check(files), SizeIs(4));
 }

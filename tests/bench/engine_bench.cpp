@@ -5,8 +5,8 @@
 
 #include "core/model/hf_config.hpp"
 #include "core/schedule/build.hpp"
-#include "sim/engine/critical_path.hpp"
 #include "sim/predict/predict.hpp"
+#include "sim/simulator/critical_path.hpp"
 #include "tests/sim/timed_plan.hpp"
 
 namespace mfsdp {

@@ -33,7 +33,7 @@ void add_keys(const Json& node, std::set<std::string>& keys) {
 
 TEST(Documented, KeysOfResults) {
   PredictedRun predicted = test::sample_run();
-  predicted.trust = {.tier = "datasheet only", .step_error = 0.1, .text = "published"};
+  predicted.trust = {.trust_level = "datasheet only", .step_error = 0.1, .text = "published"};
   predicted.ranks.emplace().ranks = 2;
   predicted.training.emplace().cost = 1;
   predicted.routing.emplace().slowest_block = 1;

@@ -1,4 +1,4 @@
-// The store tells everything that shaped a result, and every microbatch of its step.
+// The store contains everything that shaped a result, and every microbatch of its step.
 #include <SQLiteCpp/SQLiteCpp.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -42,7 +42,7 @@ PredictedRun prediction_with_everything() {
   run.plan.model_flops = 4.5e15;
   run.memory.reserve = Bytes(7);
   run.live_peak = Bytes(54);
-  run.trust = {.tier = "datasheet only", .step_error = 0.147, .text = "as others publish"};
+  run.trust = {.trust_level = "datasheet only", .step_error = 0.147, .text = "as others publish"};
   run.ranks = RankReport{.ranks = 64,
                          .simulated = 4,
                          .slowest = 3,

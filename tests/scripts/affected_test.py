@@ -155,10 +155,10 @@ class Files(unittest.TestCase):
     def test_a_transcript_is_run_where_it_or_a_tool_that_it_runs_is_affected(self):
         def runs(test, *files):
             return affected.Test(test, [], BUILD).affected_by(change_of(*files), BUILD)
-        self.assertTrue(runs("golden/docs/prove", "docs/prove.md"))
-        self.assertFalse(runs("golden/docs/prove", "docs/tour.md"))
-        self.assertTrue(runs("golden/mfsdp-report/check", "reports/report_tool/commands.cpp"))
-        self.assertFalse(runs("golden/mfsdp-verify/clean", "reports/report_tool/commands.cpp"))
+        self.assertTrue(runs("golden/docs/guide/prove", "docs/guide/prove.md"))
+        self.assertFalse(runs("golden/docs/guide/prove", "docs/guide/tour.md"))
+        self.assertTrue(runs("golden/mfsdp-report/check", "reports/commands/commands.cpp"))
+        self.assertFalse(runs("golden/mfsdp-verify/clean", "reports/commands/commands.cpp"))
         self.assertTrue(runs("golden/mfsdp-verify/clean", "tests/golden/transcript.cpp"))
 
     def test_cuda_is_built_for_what_it_includes_and_for_the_plans_that_it_binds(self):
@@ -166,7 +166,7 @@ class Files(unittest.TestCase):
                      "core/schedule/build.cpp", "gpu_backend/tool/cuda_run.hpp", "verify/cpu/kernels/rope.hpp"):
             self.assertEqual(change_of(path).cuda, "built", path)
         for path in ("sim/cost/gemm.cpp", "gpu_backend/train/train.cpp", "verify/cpu/machine/machine.cpp",
-                     "gpu_backend/cuda/README.md", "docs/tour.md"):
+                     "gpu_backend/cuda/README.md", "docs/guide/tour.md"):
             self.assertEqual(change_of(path).cuda, "left out", path)
 
 

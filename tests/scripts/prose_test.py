@@ -80,6 +80,7 @@ class Readers(unittest.TestCase):
     def test_python(self):
         source = '"""A page behind it."""\nkey = {"behind": 1}  # nobody\nprint(f"it {key} is behind {key}")\n'
         self.assertEqual(found("a.py", source), [(1, "behind"), (2, "nobody"), (3, "behind")])
+        self.assertEqual(found("a.py", 'f(f"a flag that goes "\n  f"not {x}")\n'), [(1, "goes not")])
         source = f'def f():\n    """One.\n\n    {LONG}.\n    """\n    g(x,\n      "behind")\n'
         self.assertEqual(found("a.py", source), [(4, "sentence")])
 

@@ -151,13 +151,15 @@ TEST(Markdown, EachFaultIsNamedWithItsLine) {
 TEST(CheckExtensions, AdditionsTouchAsFewFilesAsWasPromised) {
   const auto ran = run_shell("cd " MFSDP_SOURCE_DIR " && scripts/check-extensions 2>&1");
   EXPECT_EQ(ran.status, 0) << ran.out;
-  EXPECT_THAT(ran.out, HasSubstr("kernel: 5 production files of at most 5"));
+  EXPECT_THAT(ran.out, HasSubstr("kernel: 6 production files of at most 6"));
+  EXPECT_THAT(ran.out, HasSubstr("flag: 3 production files of at most 5, 2 of tests"));
 }
 
 TEST(CheckExtensions, KnowsItsPatches) {
   const auto ran = run_shell("cd " MFSDP_SOURCE_DIR " && scripts/check-extensions gpu 2>&1");
   EXPECT_EQ(ran.status, 2);
-  EXPECT_THAT(ran.out, HasSubstr("gpu: expected kernel, family or optimizer"));
+  EXPECT_THAT(ran.out,
+              HasSubstr("gpu: expected one of kernel family optimizer engine transport flag"));
 }
 
 }  // namespace

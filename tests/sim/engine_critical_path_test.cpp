@@ -1,7 +1,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "sim/engine/critical_path.hpp"
+#include "sim/simulator/critical_path.hpp"
 #include "tests/sim/timed_plan.hpp"
 
 namespace mfsdp {

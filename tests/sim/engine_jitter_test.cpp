@@ -3,8 +3,8 @@
 #include <cmath>
 #include <set>
 
-#include "sim/engine/jitter.hpp"
-#include "sim/engine/prices.hpp"
+#include "sim/simulator/jitter.hpp"
+#include "sim/simulator/prices.hpp"
 
 namespace mfsdp {
 namespace {

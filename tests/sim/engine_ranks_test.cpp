@@ -1,8 +1,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "sim/engine/prices.hpp"
-#include "sim/engine/ranks.hpp"
+#include "sim/simulator/prices.hpp"
+#include "sim/simulator/ranks.hpp"
 #include "tests/sim/timed_plan.hpp"
 
 namespace mfsdp {

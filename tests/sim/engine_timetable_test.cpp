@@ -3,7 +3,7 @@
 
 #include <algorithm>
 
-#include "sim/engine/timetable.hpp"
+#include "sim/simulator/timetable.hpp"
 
 namespace mfsdp {
 namespace {

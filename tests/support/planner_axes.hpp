@@ -1,5 +1,5 @@
-// What random configurations are to reach: each axis of what the planner can build, its values, and
-// how often they were drawn.
+// The axes that random configurations must reach: each axis of the planner's choices, its values,
+// and how often they were drawn.
 #pragma once
 
 #include <fmt/format.h>
@@ -156,7 +156,7 @@ inline std::string experts(const Program& program) {
 
 inline std::string dealt_experts(const Program& program) {
   const PlanConfig& config = program.config;
-  if (!config.deals_experts()) return "none";
+  if (!config.is_expert_parallel()) return "none";
   const std::string of = config.model.family == Family::gpt_oss  ? "with biases"
                          : config.model.shared_intermediate != 0 ? "beside a shared one"
                                                                  : "alone";
@@ -287,7 +287,7 @@ inline std::vector<PlannerAxis> planner_axes() {
       {.name = "experts dealt out beside groups",
        .values = {"one", "HSDP", "HFSDP"},
        .value_of =
-           [](const Program& p) { return p.config.deals_experts() ? outer_axis(p) : "one"; }},
+           [](const Program& p) { return p.config.is_expert_parallel() ? outer_axis(p) : "one"; }},
       flag("experts that a token does not choose",
            [](const Program& p) {
              return p.config.model.experts_per_token < p.config.model.experts;

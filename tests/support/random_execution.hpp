@@ -37,7 +37,7 @@ class RandomExecution {
     return std::nullopt;
   }
 
-  /// The most buffers of a category that were live at one time.
+  /// The most buffers of a category that were live at once.
   int most_live(Category category) { return most_live_[category]; }
 
  private:
@@ -112,13 +112,13 @@ class RandomExecution {
     const auto next = live_.lower_bound(place);
     const auto end = buffer.offset.value + buffer.size.value;
     if (next != live_.end() && next->first.first == place.first && next->first.second < end)
-      complain(buffer, *buffers_[next->second]);
+      report_mismatch(buffer, *buffers_[next->second]);
     if (next != live_.begin()) {
       const auto before = std::prev(next);
       const Buffer& other = *buffers_[before->second];
       if (before->first.first == place.first &&
           other.offset.value + other.size.value > place.second)
-        complain(buffer, other);
+        report_mismatch(buffer, other);
     }
     live_.emplace(place, id);
     int& most = most_live_[buffer.category];
@@ -141,7 +141,7 @@ class RandomExecution {
       complaint_ = "op " + op.name + " touches dead buffer " + buffer.name;
   }
 
-  void complain(const Buffer& a, const Buffer& b) {
+  void report_mismatch(const Buffer& a, const Buffer& b) {
     complaint_ = "buffers " + a.name + " and " + b.name + " share live bytes";
   }
 

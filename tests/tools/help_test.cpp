@@ -1,9 +1,9 @@
-// What --help says of each tool. Scripts depend on the flags themselves: tests/golden/*/help.txt
-// holds every one of them.
+// The help of each tool. tests/golden/*/help.txt holds the flags themselves, on which scripts depend.
 #include <gmock/gmock.h>
 
 #include "gpu_backend/tool/exec_options.hpp"
 #include "sim/tool/sim_options.hpp"
+#include "sim/tool/space_flags.hpp"
 #include "sim/tool/sweep.hpp"
 #include "verify/tool/verify_options.hpp"
 
@@ -69,10 +69,10 @@ TEST(Help, ExamplesParse) {
     std::vector<std::string> words = split(example.command, ' ');
     ASSERT_EQ(words.front(), "mfsdp-sim");
     words.erase(words.begin());
-    const auto sweep = expand_lists(words);
-    ASSERT_TRUE(sweep) << example.command;
-    for (const std::vector<std::string>& arguments : sweep->arguments)
-      EXPECT_TRUE(parse_sim_options(arguments)) << example.command;
+    const auto swept = split_lists(words);
+    ASSERT_TRUE(swept) << example.command;
+    EXPECT_TRUE(parse_sim_options(swept->arguments)) << example.command;
+    EXPECT_TRUE(read_space(*swept)) << example.command;
   }
   for (const Example& example : exec_help().examples) {
     std::vector<std::string> words = split(example.command, ' ');

@@ -45,7 +45,7 @@ TEST(Manual, OffersAllThatReduceAndRoutingTake) {
   std::size_t seen = 0;
   for_each_flag(sim_flags(sim), [&](const Flag& flag) {
     if (flag.name == "--reduce") {
-      EXPECT_EQ(flag.values.names, (std::vector<std::string>{"nccl", "symmetric", "copy_engine"}));
+      EXPECT_EQ(flag.values.names, names_of<Transport>());
       ++seen;
     } else if (flag.name == "--routing") {
       EXPECT_EQ(flag.values.names, std::vector<std::string>{"balanced"});

@@ -68,7 +68,7 @@ bool exchange_streams(PairEditor& pair) {
   std::swap(a.op().stream, b.op().stream);
   return true;
 }
-bool wait_behind_and_read(PairEditor& pair) {
+bool wait_after_and_read(PairEditor& pair) {
   const auto wait = pair.any(is_wait);
   const auto next = PairEditor::behind(wait, PairEditor::writes);
   if (!next || next.index != wait.index + 1) return false;
@@ -470,7 +470,7 @@ struct Pattern {
 constexpr std::array kPatterns{
     Pattern{"access read, wait dropped", read_and_drop_wait},
     Pattern{"access read, record before it", read_and_move_record},
-    Pattern{"access read, wait behind it", wait_behind_and_read},
+    Pattern{"access read, wait behind it", wait_after_and_read},
     Pattern{"two waits exchanged", exchange_waits},
     Pattern{"two records exchanged", exchange_records},
     Pattern{"waits of two records exchanged", exchange_records_and_waits},

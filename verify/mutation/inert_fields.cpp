@@ -109,10 +109,10 @@ constexpr std::array kInert{
 };
 
 bool matches(std::string_view pattern, std::string_view text) {
-  const std::size_t star = pattern.find('*');
-  if (star == std::string_view::npos) return pattern == text;
-  const std::string_view head = pattern.substr(0, star);
-  const std::string_view rest = pattern.substr(star + 1);
+  const std::size_t hub = pattern.find('*');
+  if (hub == std::string_view::npos) return pattern == text;
+  const std::string_view head = pattern.substr(0, hub);
+  const std::string_view rest = pattern.substr(hub + 1);
   if (!text.starts_with(head)) return false;
   for (std::size_t at = head.size(); at <= text.size(); ++at)
     if (matches(rest, text.substr(at))) return true;

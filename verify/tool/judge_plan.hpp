@@ -1,4 +1,4 @@
-// A plan: proved, its certificate written or re-checked, its mutants judged.
+// Proves a plan, writes or re-checks its certificate, or judges its mutants.
 #pragma once
 
 #include <functional>
@@ -7,14 +7,14 @@
 
 #include "core/base/error.hpp"
 #include "core/cli/exit_code.hpp"
-#include "reports/tool/session.hpp"
+#include "reports/session/session.hpp"
 #include "verify/mutation/mutate_fields.hpp"
 #include "verify/tool/verify_options.hpp"
 
 namespace mfsdp {
 
-/// `negative` where the plan is wrong, its certificate is refused or a mutant is neither found nor
-/// certified, or a changed field passes that may not.
+/// Returns `negative` if the plan is wrong, its certificate is refused, a mutant is neither found
+/// nor certified, or the change of a field is not found.
 [[nodiscard]] Result<ExitCode> judge_plan(const VerifyOptions& options, const Session& session,
                                           const Machines& machines);
 

@@ -89,15 +89,15 @@ const OperandView* OperandReader::find(std::string_view role, std::size_t nth) c
 std::int64_t OperandReader::dim(std::string_view role, std::size_t index) {
   const OperandView* view = find(role);
   if (view != nullptr && index < view->shape.size()) return view->shape[index];
-  complain(role, view == nullptr ? "expected this operand"
-                                 : fmt::format("expected at least {} dims", index + 1));
+  report_mismatch(role, view == nullptr ? "expected this operand"
+                                        : fmt::format("expected at least {} dims", index + 1));
   return 0;
 }
 
 std::int64_t OperandReader::elements(std::string_view role) {
   const OperandView* view = find(role);
   if (view == nullptr) {
-    complain(role, "expected this operand");
+    report_mismatch(role, "expected this operand");
     return 0;
   }
   return product_of(view->shape);
@@ -112,10 +112,10 @@ std::span<std::byte> OperandReader::workspace_if_any() {
 
 void OperandReader::check_elements(std::string_view role, std::int64_t count) {
   if (const std::int64_t got = elements(role); got != count)
-    complain(role, fmt::format("expected {} elements, got {}", count, got));
+    report_mismatch(role, fmt::format("expected {} elements, got {}", count, got));
 }
 
-void OperandReader::complain(std::string_view role, std::string what) {
+void OperandReader::report_mismatch(std::string_view role, std::string what) {
   if (error_) return;
   error_ = Error{.where = place_of(call_, role), .what = std::move(what)};
 }
@@ -138,15 +138,15 @@ const OperandView* OperandReader::check(std::string_view role, std::size_t nth, 
                                         std::span<const std::int64_t> shape) {
   const OperandView* view = find(role, nth);
   if (view == nullptr) {
-    complain(role, "expected this operand");
+    report_mismatch(role, "expected this operand");
   } else if (view->dtype != wanted.dtype || !std::ranges::equal(view->shape, shape)) {
-    complain(role, fmt::format("expected {}, got {}", describe(wanted.dtype, shape),
-                               describe(view->dtype, view->shape)));
+    report_mismatch(role, fmt::format("expected {}, got {}", describe(wanted.dtype, shape),
+                                      describe(view->dtype, view->shape)));
   } else if (wanted.writes && view->access == Access::read) {
-    complain(role, "expected an operand that may be written, got one that is read");
+    report_mismatch(role, "expected an operand that may be written, got one that is read");
   } else if (view->strides.size() != view->shape.size() ||
              (!view->shape.empty() && view->shape.back() > 1 && view->strides.back() != 1)) {
-    complain(role, "expected strides whose last one is 1");
+    report_mismatch(role, "expected strides whose last one is 1");
   } else {
     return view;
   }

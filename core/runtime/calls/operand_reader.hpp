@@ -44,7 +44,7 @@ class OperandReader {
     return find(role, nth) == nullptr ? nullptr : take<T>(role, shape, nth);
   }
 
-  /// A contiguous operand of any shape with so many elements, for kernels that go one by one.
+  /// A contiguous operand of `count` elements in any shape, for elementwise kernels.
   template <class T>
   [[nodiscard]] T* take_flat(std::string_view role, std::int64_t count) {
     check_elements(role, count);
@@ -78,13 +78,13 @@ class OperandReader {
 
   /// Elements of an operand that must be there, over all dims.
   [[nodiscard]] std::int64_t elements(std::string_view role);
-  /// That they are so many.
+  /// Requires `count` elements.
   void check_elements(std::string_view role, std::int64_t count);
 
   /// The operand, or null.
   [[nodiscard]] const OperandView* find(std::string_view role, std::size_t nth = 0) const;
 
-  void complain(std::string_view role, std::string what);
+  void report_mismatch(std::string_view role, std::string what);
   [[nodiscard]] Result<void> result() const;
 
   template <class T>
@@ -101,7 +101,7 @@ class OperandReader {
   template <class T>
   T* contiguous(std::string_view role, const OperandView* view) {
     if (view == nullptr || is_contiguous(*view)) return data<T>(view);
-    complain(role, "expected contiguous elements");
+    report_mismatch(role, "expected contiguous elements");
     return nullptr;
   }
   const KernelCall& call_;

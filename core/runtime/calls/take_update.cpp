@@ -47,8 +47,9 @@ Result<std::vector<DecayRun>> take_decay_runs(const KernelCall& call, const Grou
   MFSDP_TRY(in.result());
   const std::int64_t begin = updated_interval(group, mesh, call.rank).begin;
   if (begin + elements > group.elements)
-    in.complain("grad", fmt::format("expected a slice of the group's {} elements, got [{}, {})",
-                                    group.elements, begin, begin + elements));
+    in.report_mismatch("grad",
+                       fmt::format("expected a slice of the group's {} elements, got [{}, {})",
+                                   group.elements, begin, begin + elements));
   MFSDP_TRY(in.result());
   return runs_of(group, begin, begin + elements);
 }

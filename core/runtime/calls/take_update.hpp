@@ -19,7 +19,7 @@ namespace mfsdp::kernels {
 [[nodiscard]] Result<std::vector<DecayRun>> take_decay_runs(const KernelCall& call,
                                                             const Group& group, const Mesh& mesh);
 
-/// What an update by an optimizer, or the kernel `momentum` of one, calls its operands.
+/// The names of the operands of an optimizer's update, or of its kernel `momentum`.
 struct UpdateRoles {
   std::string_view gradient = "grad";
   std::string_view weight = "weight";  ///< what is updated, or made
@@ -55,7 +55,7 @@ template <class G, class W, class C, class S = Real<W>>
                        .norm = in.take_if_any<const float>("norm", {4})};
   constexpr bool in_bytes = std::is_same_v<S, std::uint8_t>;
   if (in_bytes && elements % kStateBlock != 0)
-    in.complain(roles.gradient, "expected whole blocks of elements that share a scale");
+    in.report_mismatch(roles.gradient, "expected whole blocks of elements that share a scale");
   for (std::size_t i = 0; i < kept.size(); ++i) {
     k.states.at(i) = in.take<S>(kept[i].name, {elements});
     if (in_bytes) k.scales.at(i) = in.take<float>(kept[i].scale, {elements / kStateBlock});

@@ -78,7 +78,7 @@ TEST(FileKind, NamesWhatWasFoundInPlaceOfWhatWasExpected) {
   EXPECT_EQ(message("\x1f\x8b\x08"), "expected a pickle, got a gzip file");
   EXPECT_EQ(message("{}"), "expected a pickle, got JSON");
   EXPECT_EQ(message(kPointer), not_the_file_itself(kPointer));
-  // Here a reader's own message says more.
+  // A reader's own message is better here.
   EXPECT_EQ(message("\x80\x04\x95\x10"), std::nullopt);
   EXPECT_EQ(message("text"), std::nullopt);
   EXPECT_EQ(message("\xff"), std::nullopt);

@@ -11,7 +11,7 @@ TEST(Text, TextOfUsersStaysOnOneLineAndCannotSteerTheTerminal) {
   EXPECT_EQ(printable("\xc2\x9b"), "\\x9b");  // U+009B, a control sequence introducer
   EXPECT_EQ(printable("gr\xc3\xbc\xc3\x9f"), "gr\xc3\xbc\xc3\x9f");
   EXPECT_EQ(printable("\xff\xc3"), "??");
-  EXPECT_EQ(printable("a\u202Etxt.exe"), "a\\u202etxt.exe");  // turns what follows
+  EXPECT_EQ(printable("a\u202Etxt.exe"), "a\\u202etxt.exe");  // reverses the text after it
   EXPECT_EQ(printable("a\u200Bb\uFEFF\u2066\u2028"), "a\\u200bb\\ufeff\\u2066\\u2028");
   EXPECT_EQ(printable("\U000E0041"), "\\ue0041");
   EXPECT_EQ(printable("\u05D0\u05D1 \u2026 \u65E5 \U0001F600"),

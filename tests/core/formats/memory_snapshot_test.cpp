@@ -67,7 +67,7 @@ TEST(RecordedSnapshot, SegmentsEventsAndSettings) {
   EXPECT_EQ(settings->settings, "backend:native");
 }
 
-// A block that says where it is need not follow the one before it.
+// A block with an address need not follow the one before it.
 TEST(RecordedSnapshot, BlocksLieWhereTheySay) {
   const auto held = snapshot_of(holding(R"({"size": 512, "state": "active_allocated"},
       {"size": 512, "state": "active_allocated", "address": 9216},

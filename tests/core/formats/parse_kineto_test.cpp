@@ -68,7 +68,7 @@ TEST(ParseKineto, ReadsCollectivesWithTheirLaunch) {
                   .stream = 20,
                   .correlation = 9},
                  {.group = "3"});
-    // Host calls may stand behind what they launched.
+    // Host calls may come after the activities that they launched.
     t.host("cuda_runtime", "cudaLaunchKernelExC", 40'000, 5'000, 9);
     t.collective({.name = "ncclDevKernel_ReduceScatter_Sum_f32_RING_LL", .correlation = 77}, {});
   }));

@@ -16,7 +16,7 @@ std::span<const std::byte> bytes_of(const std::string& text) {
   return std::as_bytes(std::span(text));
 }
 
-/// Length, header, and that many bytes of data.
+/// Length, header, and `data` bytes of data.
 std::string file(const std::string& header, std::size_t data) {
   const std::uint64_t length = header.size();
   return std::string(reinterpret_cast<const char*>(&length), 8) + header + std::string(data, 'x');

@@ -1,4 +1,4 @@
-// Every reader says of a file that is something else what it is.
+// Every reader recognises a file of another kind and names it.
 #include <gtest/gtest.h>
 
 #include <array>

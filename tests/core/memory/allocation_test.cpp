@@ -47,8 +47,8 @@ bool meet(const AllocationItem& a, const AllocationItem& b) {
   return false;
 }
 
-/// Slow and obvious: every pair of items, and the sum at every position. Says what is wrong, or
-/// nothing.
+/// Slow and obvious: every pair of items, and the sum at every position. Returns the mistake, if
+/// any.
 std::string fault_of(const AllocationProblem& problem, const Allocation& allocation) {
   if (allocation.offsets.size() != problem.items.size()) return "one offset per item expected";
   const std::int64_t height = allocation.height.value;

@@ -33,7 +33,7 @@ struct BlockShape {
   std::int64_t hidden = 4096;
   std::int64_t qkv = 6144;
   std::int64_t ffn = 14336;
-  bool keep_norms = false;  ///< keep norm outputs and the SwiGLU product (no recompute)
+  bool keep_norms = false;  ///< keep outputs of norms and SwiGLU (no recompute)
 };
 
 /// Activations of `layers` blocks: saved ones in forward order, released in reverse; transients in

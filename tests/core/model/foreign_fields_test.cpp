@@ -1,4 +1,4 @@
-// What a config.json has decides: over sets of keys in the form of public files.
+// The fields of a config.json decide whether it is read: for sets of keys as in public files.
 #include "core/model/foreign_fields.hpp"
 
 #include <fmt/format.h>
@@ -140,9 +140,9 @@ TEST(ForeignFields, AreFineWhereTheirValueChangesNothing) {
 TEST(ForeignFields, AreRefusedTogether) {
   EXPECT_EQ(
       config_error(llama_with({{"alibi", true}, {"norm_type", "layernorm"}, {"num_loops", 2}})),
-      "c: alibi: expected none (not modelled: other positions than RoPE; docs/reference/limits.md), "
-      "got true; nor norm_type \"layernorm\" (other norms), num_loops 2 (layers that run "
-      "several times)");
+      "c: alibi: expected none (not modelled: other positions than RoPE; "
+      "docs/reference/limits.md), "
+      "got true; nor norm_type \"layernorm\" (other norms), num_loops 2 (looped layers)");
 }
 
 TEST(ForeignFields, HarmlessOnesAreNotMentioned) {
@@ -283,7 +283,7 @@ TEST(OtherTypes, AreRefusedForWhatTheFileHas) {
                              HasSubstr("(docs/reference/limits.md)")));
     for (const std::string_view reason : each.reasons) EXPECT_THAT(error, HasSubstr(reason));
   }
-  // What one of the families has is no reason beside what none has.
+  // A field that one of the families has is not a reason when there is one that none has.
   EXPECT_THAT(config_error(cases.front().config), Not(HasSubstr("num_local_experts")));
 }
 

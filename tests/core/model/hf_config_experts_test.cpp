@@ -133,12 +133,12 @@ TEST(HfConfig, MagnitudesOfYarnAreNumbersOrNone) {
   }
 }
 
-/// What transformers and DeepSeek's own classes take for an absent field is not the same.
+/// The defaults of absent fields differ between transformers and DeepSeek's own classes.
 TEST(HfConfig, DeepseekHasToStateWhatClassesDisagreeAbout) {
   const std::string v3 = deepseek_v3();
   EXPECT_EQ(error_of(with("q_lora_rank", "", v3)),
-            "config.json: q_lora_rank: expected a positive integer, or null (queries made at "
-            "once), got nothing");
+            "config.json: q_lora_rank: expected a positive integer, or null (queries without a "
+            "latent vector), got nothing");
   EXPECT_EQ(error_of(with("n_shared_experts", "", v3)),
             "config.json: n_shared_experts: expected the number of shared experts, or null, "
             "got nothing");
@@ -149,7 +149,7 @@ TEST(HfConfig, DeepseekHasToStateWhatClassesDisagreeAbout) {
   const auto alone = parse_hf_config(with("n_shared_experts", "null", v3), "c");
   ASSERT_TRUE(alone) << alone.error().message();
   EXPECT_EQ(alone->shared_intermediate, 0);
-  // Of V2 both take 0 dense layers and a factor of 1.
+  // For V2 both have 0 dense layers and a factor of 1.
   std::string v2 = with("model_type", "\"deepseek_v2\"", v3);
   for (const char* field : {"first_k_dense_replace", "routed_scaling_factor", "topk_method",
                             "norm_topk_prob", "quantization_config"})
@@ -181,8 +181,7 @@ TEST(HfConfig, DeepseekErrorsNameKeysOfTheFile) {
             "config.json: n_shared_experts: expected an integer from 0 to 1, got 2");
 }
 
-/// Mixtral's and OLMoE's experts are as wide as intermediate_size says, Qwen3's have a width of
-/// their own.
+/// Experts have the width intermediate_size in Mixtral and OLMoE, and another field in Qwen3.
 TEST(HfConfig, ReadsExperts) {
   const std::string mixtral =
       with("num_local_experts", "8",

@@ -90,7 +90,7 @@ TEST(HfConfig, ReadsGpt2ByItsOwnNames) {
   expected.layers = 12;
   expected.heads = expected.kv_heads = 12;
   expected.head_dim = 64;        // 768 / 12
-  expected.intermediate = 3072;  // 4 * 768, where n_inner says nothing
+  expected.intermediate = 3072;  // 4 * 768, as n_inner is absent
   expected.max_seq_len = 1024;
   expected.tied_embeddings = expected.qkv_bias = expected.fused_weights = true;
   expected.activation = Activation::gelu_tanh;
@@ -232,8 +232,8 @@ INSTANTIATE_TEST_SUITE_P(
     testing::Values(
         BadField{"model_type", "", kTypes + "got nothing"},
         BadField{"model_type", "\"dbrx\"",
-                 "model_type: \"dbrx\" is not modelled: its class has layer norms, and queries, "
-                 "keys and values that are cut off (docs/reference/limits.md)"},
+                 "model_type: \"dbrx\" is not modelled: its class has layer norms, and clipped "
+                 "queries, keys and values (docs/reference/limits.md)"},
         BadField{"model_type", "7", kTypes + "got 7"},
         BadField{"model_type", "\"qwen2\\n\\u001b[31m\"",  // stays on one line, no escape codes
                  "model_type: \"qwen2\\n\\u001b[31m\" is not known, and what its class computes "
@@ -325,7 +325,7 @@ TEST(HfConfig, NamesTheFieldThatMakesTooManyParameters) {
       error_of(with("moe_intermediate_size", "2147483647",
                     with("n_shared_experts", "0", with("n_routed_experts", "512", deepseek_v3())))),
       "config.json: moe_intermediate_size: expected fewer than 2^53 parameters in all");
-  // Mixtral's experts are as wide as intermediate_size says.
+  // Mixtral's experts have the width intermediate_size.
   EXPECT_EQ(
       error_of(with("intermediate_size", "2147483647",
                     with("num_experts_per_tok", "2",

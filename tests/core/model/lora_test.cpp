@@ -67,10 +67,10 @@ TEST(Lora, LayersAreRowsOfTheirMatrix) {
   const auto targets = lora_targets(shape);
   ASSERT_EQ(targets.size(), 7U);
   EXPECT_EQ(targets[2].name, "v_proj");
-  EXPECT_EQ(targets[2].begin, 4096 + 1024);  // behind query and key
+  EXPECT_EQ(targets[2].begin, 4096 + 1024);  // after query and key
   EXPECT_EQ(targets[2].begin + targets[2].outputs, shape.qkv_width());
   EXPECT_EQ(targets[5].name, "up_proj");
-  EXPECT_EQ(targets[5].begin, 14336);  // behind gate
+  EXPECT_EQ(targets[5].begin, 14336);  // after gate
 }
 
 }  // namespace

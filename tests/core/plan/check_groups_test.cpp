@@ -1,5 +1,5 @@
-// What configuration and groups say of how groups are cut: of all pairs of strategies only those
-// that say the same are accepted.
+// Configuration and groups must agree on the axes along which groups are sharded: checked for all
+// pairs of strategies.
 #include "core/plan/check_groups.hpp"
 
 #include <gmock/gmock.h>
@@ -94,7 +94,7 @@ TEST(CheckGroups, ShardsAreMultiplesOfTheChunk) {
                   std::to_string(chunk));
 }
 
-/// Of a frozen group no buffer shows how gradient and state would be cut.
+/// A frozen group has no buffer of gradient or state that would show their sharding.
 TEST(CheckGroups, FrozenGroupsAreCutByTheStrategyToo) {
   Program program = test::tiny_program();
   program.config.frozen = {"embed_tokens"};

@@ -9,7 +9,7 @@
 namespace mfsdp {
 namespace {
 
-/// What check_structure says of the tiny program after an edit.
+/// The error of check_structure for the tiny program after an edit.
 std::string complaint(const std::function<void(Program&)>& edit) {
   Program program = test::tiny_program();
   edit(program);
@@ -154,7 +154,7 @@ TEST(CheckStructure, RefusesCommunicatorsWithAnAxisTwice) {
       "");
 }
 
-/// What is said of the first parameter of the tiny program, the embedding's, after an edit.
+/// The error for the first parameter of the tiny program, the embedding's, after an edit.
 std::string complaint_of_parameter(const std::function<void(PlacedParameter&)>& edit) {
   return complaint([&](Program& p) { edit(p.groups[0].parameters[0]); });
 }
@@ -308,7 +308,7 @@ TEST(CheckStructure, RefusesSizesThatOverflow) {
             "bits");
 }
 
-/// What no tool computes is no plan: not even where a label is all that differs.
+/// Plans that no tool computes are refused, even if only a label differs.
 TEST(CheckStructure, RefusesAxesThatHaveNoMeaning) {
   const auto renamed = [](Axis axis) {
     return complaint([axis](Program& p) {
@@ -401,7 +401,7 @@ TEST(CheckStructure, RefusesALimitOfTheNormThatNoFlagCanSay) {
             "at most 18 digits, got 9223372036854775807/9223372036854775806");
 }
 
-/// Rows lie in a group as config.layout says.
+/// Rows are placed in a group by config.layout.
 TEST(CheckStructure, RefusesGroupsThatAreLaidOutOtherwise) {
   for (const LayoutRule made : {LayoutRule::packed, LayoutRule::megatron_fsdp}) {
     Program program = test::tiny_program();

@@ -53,7 +53,7 @@ TEST(ConfigFields, SayAllThatHelpAndErrorsNeed) {
   }
 }
 
-/// Whoever leaves a flag out gets a configuration that is possible.
+/// Defaults give a valid configuration.
 TEST(ConfigFields, DefaultsAreInTheirRanges) {
   const PlanConfig defaults;
   for (const ConfigField& field : kConfigFields)

@@ -108,7 +108,7 @@ TEST(Job, OfTwoListsOfPlansNoneIsGuessed) {
   const auto read = unchecked_job_from_json(text, "job.json");
   ASSERT_FALSE(read);
   EXPECT_EQ(read.error().message(),
-            "job.json: classes: expected no pools, buffers and plans at the top beside those of "
+            "job.json: classes: expected no pools, buffers and plans at the top besides those of "
             "classes");
 }
 

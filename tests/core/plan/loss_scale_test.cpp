@@ -35,7 +35,7 @@ TEST(LossScale, EndsSomewhereAndAFixedOneStays) {
   EXPECT_EQ(next_loss_scale({.scale = 8}, false, 0), (LossScaleState{.scale = 8}));
 }
 
-/// Of a sequence of 6 tokens: by 8, the next power of two.
+/// For a sequence of 6 tokens it is divided by 8, the next power of two.
 TEST(LossScale, BeginsAsThatOfTheMeanLoss) {
   PlanConfig config = scaled({.num = 65'536}, 2'000);
   config.seq_len = 6;

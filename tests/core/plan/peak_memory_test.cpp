@@ -40,7 +40,7 @@ TEST(PeakMemory, BuffersThatMeetAddUpAndOthersDoNot) {
   release.id = OpId(51);
   release.body = Release{.buffer = more.id};
 
-  // Behind the release of the activation, which its own stream knows of at once.
+  // After the release of the activation, which is on its own stream.
   Program apart = program;
   auto& after = apart.plans[0].segments[0].ops;
   after.insert(after.begin() + 7, {acquire, release});

@@ -92,7 +92,7 @@ TEST(BlockRecipe, SavesWhatThePolicySays) {
   // x, mid | qkv | attention | log-sum-exp | gate_up: 773 MB
   EXPECT_EQ(saved_bytes(block_recipe(config, {.first = false, .recompute = Recompute::selective})),
             2 * wide + qkv + wide + lse + gate_up + rstd);
-  // and both norm outputs and the product: 1,142 MB
+  // and both outputs of norms and that of SwiGLU: 1,142 MB
   EXPECT_EQ(saved_bytes(block_recipe(config, {.first = false, .recompute = Recompute::none})),
             4 * wide + qkv + wide + lse + gate_up + product + rstd);
   // the block's input alone: 67 MB

@@ -68,7 +68,7 @@ TEST(PlanOptions, NodesAreWholeOrOne) {
             "--gpus: 12 GPUs do not fill nodes of 8 (--gpus-per-node); expected at most 8 or a "
             "multiple of it: the nearest are 8 and 16");
   EXPECT_EQ(plan_error_of({.gpus = 12, .gpus_per_node = 4}), "no error");
-  // The file says how large its nodes are; whoever reads it checks.
+  // The file states the size of its nodes; its reader checks it.
   EXPECT_EQ(plan_error_of({.gpus = 12, .cluster = "c.toml"}), "no error");
 }
 
@@ -148,7 +148,7 @@ TEST(PlanOptions, EveryFieldOfTheOptionsReachesTheConfiguration) {
   expected.mesh = data_parallel_mesh(2, 8);
   expected.seq_len = 128;
   expected.microbatches = 3;         // 96 / (2 * 16)
-  expected.loss_scale = {65536, 1};  // of fp16 weights, where no flag says otherwise
+  expected.loss_scale = {65536, 1};  // default with fp16 weights
   expected.loss_scale_window = 2000;
   const auto config = make_plan_config(options, small_model());
   ASSERT_TRUE(config) << config.error().message();

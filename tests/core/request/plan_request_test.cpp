@@ -31,7 +31,7 @@ CommonOptions nano() {
   return options;
 }
 
-/// A cluster of so many GPUs, as a file.
+/// A cluster file with that number of GPUs.
 CommonOptions on_cluster(const ScratchFolder& folder, std::int64_t gpus) {
   CommonOptions options = nano();
   options.cluster = (folder / "c.toml").string();
@@ -155,12 +155,12 @@ TEST(PlanRequest, AChangedPlanIsNoted) {
   std::string text = to_canonical_json(program);
   test::write_file(path, text);
   std::ostringstream heard;
-  ASSERT_TRUE(load_plan(path, talk_on(heard, "tool")));
+  ASSERT_TRUE(load_plan(path, notes_on(heard, "tool")));
   EXPECT_THAT(heard.str(), IsEmpty());
   const std::string name = "\"purpose\":\"world\"";
   ASSERT_NE(text.find(name), std::string::npos);
   test::write_file(path, text.replace(text.find(name), name.size(), "\"purpose\":\"all\""));
-  const auto changed = load_plan(path, talk_on(heard, "tool"));
+  const auto changed = load_plan(path, notes_on(heard, "tool"));
   ASSERT_TRUE(changed) << changed.error().message();
   EXPECT_EQ(heard.str(), "tool: note: " + path +
                              ": the plan was changed since it was written, its hash is " +

@@ -1,5 +1,5 @@
-// Every configuration: memory as the formulas say, plans that hang together, and no two live
-// buffers in one place whatever the streams do.
+// For random configurations: memory by the formulas, consistent plans, and no two live buffers in
+// one place in any interleaving of the streams.
 #include <gtest/gtest.h>
 #include <rapidcheck/gtest.h>
 
@@ -81,11 +81,11 @@ void check_execution(const Program& program) {
     const auto complaint = execution.run(2);
     if (complaint) RC_FAIL(plan.name + ": " + *complaint);
     for (const Category category : {Category::unsharded_weight, Category::unsharded_grad}) {
-      // With Muon a unit has two buffers, and where experts are dealt out these twice, which are
-      // counted as one gradient.
+      // With Muon a unit has two buffers, with expert parallelism four, which count as one
+      // gradient.
       const bool of_gradients = category == Category::unsharded_grad;
       const int by_optimizer = program.config.optimizer == Optimizer::muon ? 2 : 1;
-      const int by_experts = program.config.deals_experts() ? 2 : 1;
+      const int by_experts = program.config.is_expert_parallel() ? 2 : 1;
       RC_ASSERT(execution.most_live(category) <=
                 *max_live_buffers(program, plan, category) *
                     (of_gradients ? by_optimizer * by_experts : 1));

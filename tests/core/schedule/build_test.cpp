@@ -134,7 +134,7 @@ TEST(Schedule, SegmentsFollowTheMicrobatches) {
   EXPECT_EQ(names(5), (List{{"first", 1}, {"middle", 3}, {"last", 1}, {"optimizer", 1}}));
 }
 
-/// What happens on all_gather, compute and reduce_scatter, kernels folded into their unit.
+/// The ops on all_gather, compute and reduce_scatter, with kernels folded into their unit.
 std::vector<std::string> story(const Program& program) {
   std::vector<std::string> lines;
   for (const Op& op : program.plans[0].segments[0].ops) {
@@ -164,7 +164,7 @@ TEST(Schedule, HostOrderOfAMicrobatch) {
           "embedding.reduce_scatter", "backward layers.0", "layers.0.reduce_scatter"}));
 }
 
-/// Kernels of the compute stream behind the embedding's backward.
+/// Kernels of the compute stream after the embedding's backward.
 std::vector<std::string> behind_the_embedding(const PlanConfig& config) {
   std::vector<std::string> names;
   bool behind = false;
@@ -177,8 +177,8 @@ std::vector<std::string> behind_the_embedding(const PlanConfig& config) {
   return names;
 }
 
-/// Of the products those whose inputs nothing overwrites: the residual's gradient, which those of
-/// `down` and `attention_out` read, becomes the embedding's.
+/// Only GEMMs whose inputs are not overwritten: the residual's gradient, which the GEMMs of `down`
+/// and `attention_out` read, becomes the embedding's.
 TEST(Schedule, TheLowestBlocksLastWeightGradientsHideTheEmbeddingsReduction) {
   const std::vector<std::string> late{"layers.0.gate_up.wgrad", "layers.0.qkv.wgrad",
                                       "layers.0.post_norm.backward.weight_grad",
@@ -220,7 +220,7 @@ TEST(Schedule, AReductionBeginsTheMainGradientOrWritesItsOwnSliceOfItsInput) {
   const auto& s = program.plans[0].segments;
   EXPECT_EQ(reductions(program, s[0]), (std::pair{4, 0}));
   EXPECT_EQ(reductions(program, s[1]), (std::pair{0, 4}));
-  // Of another dtype than the wire's it is widened.
+  // If its dtype is not the reduction dtype, it is converted.
   config.reduce_dtype = DType::bf16;
   const Program narrow = build(config);
   EXPECT_EQ(reductions(narrow, narrow.plans[0].segments[0]), (std::pair{0, 4}));
@@ -284,7 +284,7 @@ TEST(Schedule, CopyEnginesDealGradientsOutAndAKernelSumsThem) {
   EXPECT_EQ(betas(s[0], "layers.0.sum_ranks"), (std::vector<std::int64_t>{0}));
   EXPECT_EQ(betas(s[1], "layers.0.sum_ranks"), (std::vector<std::int64_t>{1}));
   EXPECT_EQ(betas(s[2], "layers.0.sum_ranks"), (std::vector<std::int64_t>{1}));
-  // One rank has nobody to deal anything to.
+  // With one rank nothing is exchanged.
   config.mesh.resize(Axis::dp_shard, 1);
   for (const Pool& own : build(config).pools) EXPECT_FALSE(own.registered) << own.name;
 }

@@ -1,5 +1,5 @@
-// What a rank keeps where experts are dealt out, worked out from the shapes of a model's parameters
-// alone: no group, no layout and no placement of the plan is asked.
+// The bytes that a rank keeps with expert parallelism, computed from the shapes of a model's
+// parameters only, without the plan's groups, layouts and placements.
 #include <gtest/gtest.h>
 #include <rapidcheck/gtest.h>
 
@@ -72,7 +72,8 @@ std::map<Category, std::int64_t> kept_by_formula(const PlanConfig& config) {
   const std::int64_t ranks = config.mesh.size(Axis::dp_shard);
   const std::int64_t ep = config.expert_parallel;
   std::map<Category, std::int64_t> kept;
-  // Of each: what a rank has before it is sharded, and over how many ranks that is.
+  // For each: bytes of a rank before sharding, and the number of ranks over which these are
+  // sharded.
   for (const auto& [b, n] :
        {std::pair{all.dense, ranks}, std::pair{all.experts / ep, ranks / ep}}) {
     const auto cut_from = [&](Strategy first) { return config.strategy >= first ? b / n : b; };
@@ -104,7 +105,7 @@ RC_GTEST_PROP(DealtBytes, AreThoseOfTheFormula, ()) {
 
 // Two ranks, ep 2, one block of 2 experts; hidden 128, 2 heads and 1 key head of 4, 5 inner
 // columns, vocabulary 24. Dense: 2 x 24 x 128 + 128 + 2 x 128 + 16 x 128 + 8 x 128 + 2 x 128 =
-// 9,856. Experts: 2 x 3 x 5 x 128 = 3,840, of which each rank has 1,920 and nobody shares them.
+// 9,856. Experts: 2 x 3 x 5 x 128 = 3,840, of which each rank has 1,920, not sharded.
 TEST(DealtBytes, OfASmallModel) {
   PlanConfig config = test::small_config(2, 1);
   config.model.hidden = 128;

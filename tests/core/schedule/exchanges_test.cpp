@@ -1,4 +1,4 @@
-// What stands beside the exchanges of dealt experts' rows, and which plans have a stream for them.
+// Kernels that hide token exchanges, and plans that have a stream for these.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -67,8 +67,8 @@ TEST(Exchanges, HaveASharedExpertsKernelsBesideThem) {
                   "layers.0.shared_sigmoid.backward"));
 }
 
-// What the block's lowest gradients wait for is late: resending has nothing beside it there. A
-// second block has.
+// The weight gradients of the lowest block are late, so that no kernel hides the exchange of
+// gradients there; in a second block kernels do.
 TEST(Exchanges, ResendBesideGradientsOfWhatTakesTheSameRows) {
   PlanConfig config = dealt_config(Recompute::selective);
   config.model.layers = 2;
@@ -78,7 +78,7 @@ TEST(Exchanges, ResendBesideGradientsOfWhatTakesTheSameRows) {
                                 "layers.1.shared_gate_up.wgrad layers.1.shared_gate.wgrad"));
 }
 
-/// Without one nothing stands between an exchange and what reads it: no stream, no event.
+/// Without one no kernel is between an exchange and its reader: no stream, no event.
 TEST(Exchanges, StayInComputesStreamWithoutASharedExpert) {
   PlanConfig config = dealt_config(Recompute::selective);
   config.model.shared_intermediate = 0;

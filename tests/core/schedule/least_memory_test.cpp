@@ -10,7 +10,7 @@
 namespace mfsdp {
 namespace {
 
-/// What the built program's pools take at least.
+/// The sum of lower bounds of the built program's pools.
 Bytes lower_bounds(const Program& program) {
   Bytes sum;
   for (const Pool& pool : program.pools)

@@ -62,8 +62,8 @@ TEST(OrthogonalRounds, OrthogonaliseEachOfHuggingFacesMatrices) {
   EXPECT_EQ(count(program, KernelKind::update), 6 * 2 + 2);  // matrices, vectors; both ends
 }
 
-/// Experts dealt out over two of four ranks: each two ranks that have the same ones share their
-/// rounds, while blocks' other matrices are all four's.
+/// Expert parallelism over two of four ranks: two ranks with the same experts share their rounds;
+/// the other matrices of blocks are distributed over all four.
 TEST(OrthogonalRounds, OfExpertsDealtOutAreOfTheRanksThatHaveThem) {
   PlanConfig config = muon(4, 6);
   test::add_experts(config.model, 4, 2);
@@ -78,11 +78,11 @@ TEST(OrthogonalRounds, OfExpertsDealtOutAreOfTheRanksThatHaveThem) {
 }
 
 TEST(NewtonSchulzCosts, AreThoseOfTheForms) {
-  // 4096 x 4096, the plain form: in each of five steps two symmetric products, of which 5/8 are
+  // 4096 x 4096, the plain form: in each of five steps two symmetric GEMMs, of which 5/8 is
   // computed, and a whole one.
   const std::int64_t m = 4096;
   EXPECT_EQ(newton_schulz_flops(m, m), 5 * 2 * m * m * m * (2 * 5 + 8) / 8);
-  // 4096 x 14336, by the Gram matrix: it and X once, and 5 + 3 * 4 symmetric products of m.
+  // 4096 x 14336, by the Gram matrix: it and X once, and 5 + 3 * 4 symmetric GEMMs of m.
   const std::int64_t n = 14336;
   EXPECT_EQ(newton_schulz_flops(m, n), 2 * m * m * (17 * 5 * m + 5 * n + 8 * n) / 8);
   EXPECT_EQ(newton_schulz_flops(n, m), newton_schulz_flops(m, n));

@@ -45,7 +45,7 @@ TEST(Groups, ArePackedByDefault) {
   EXPECT_EQ(groups[1].elements, 218112000);  // = 8 * 27,264,000: no padding
   EXPECT_EQ(groups[1].chunk, 64);
   EXPECT_EQ(groups[1].parameters[1].name, "model.layers.0.self_attn.qkv_proj.weight");
-  EXPECT_EQ(groups[1].parameters[1].offset, 4096);  // behind the norm
+  EXPECT_EQ(groups[1].parameters[1].offset, 4096);  // after the norm
 }
 
 /// Bytes that stay on a rank, from B of the three kinds of units alone:

@@ -18,8 +18,8 @@
 #include "tests/gpu_backend/checkpoint/ranks_at_rest.hpp"
 #include "tests/gpu_backend/train/training.hpp"
 #include "tests/support/configurations.hpp"
-#include "tests/support/scratch_folder.hpp"
 #include "tests/support/samples.hpp"
+#include "tests/support/scratch_folder.hpp"
 
 namespace mfsdp {
 namespace {

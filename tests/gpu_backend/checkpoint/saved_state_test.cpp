@@ -229,7 +229,7 @@ TEST_F(SpoiltSave, ATruncatedFileIsNamed) {
   const auto size = std::filesystem::file_size(file("rank-00000.state"));
   std::filesystem::resize_file(file("rank-00000.state"), size - 1);
   EXPECT_THAT(complaint(), HasSubstr(fmt::format(
-                               "rank-00000.state: expected {} bytes, as the manifest says, got "
+                               "rank-00000.state: expected {} bytes, as in the manifest, got "
                                "{}",
                                size, size - 1)));
 }
@@ -269,7 +269,7 @@ TEST_F(SpoiltSave, TheChecksumOfTheManifestTellsOfAnotherPosition) {
                    text.replace(text.find(samples), samples.size(), "\"samples\": 7"));
   EXPECT_THAT(complaint(),
               AllOf(HasSubstr("manifest.json: expected checksum \""),
-                    HasSubstr("as its end says, got "), HasSubstr("not as it was written")));
+                    HasSubstr("as at its end, got "), HasSubstr("not as it was written")));
 }
 
 TEST_F(SpoiltSave, BytesAfterTheManifestOrNoneAtItsEndAreNoticed) {

@@ -43,7 +43,7 @@ RC_GTEST_PROP(Frames, AHelloWithOneByteChangedIsReadOrRefused, ()) {
   auto bytes = encode(hello);
   const auto at = *rc::gen::inRange<std::size_t>(0, bytes.size());
   bytes[at] ^= static_cast<std::byte>(*rc::gen::inRange(1, 256));
-  FrameReader reader(kMostGreetingBytes);
+  FrameReader reader(kMostHelloBytes);
   reader.add(bytes);
   const auto frame = reader.next();
   if (!frame || !*frame) return;  // no frame, or the rest of a longer one is awaited
@@ -54,11 +54,11 @@ RC_GTEST_PROP(Frames, AHelloWithOneByteChangedIsReadOrRefused, ()) {
 
 TEST(Frames, BytesThatBeginNoneAreRefusedAtTheFirst) {
   for (const std::string text : {"G", "MFRW", "MFRV\x7f        ", "MFRV\x01   \xff\xff\xff\x7f"}) {
-    FrameReader reader(kMostGreetingBytes);
+    FrameReader reader(kMostHelloBytes);
     reader.add(std::as_bytes(std::span(text)));
     EXPECT_FALSE(reader.next()) << text;
   }
-  FrameReader reader(kMostGreetingBytes);
+  FrameReader reader(kMostHelloBytes);
   EXPECT_EQ(reader.next().value(), std::nullopt);
 }
 

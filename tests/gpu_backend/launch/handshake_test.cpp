@@ -42,7 +42,7 @@ std::vector<std::byte> wrong_proof() {
 }
 
 /// Both ranks meet while `stranger` does what it can; rank 0's bytes reach rank 1.
-void meet_beside(const std::function<void(const Meeting&)>& stranger) {
+void meet_beside(const std::function<void(const Meeting&)>& pending_connection) {
   const Meeting meeting;
   std::thread rank_0([&] {
     const auto met = Rendezvous::meet(meeting.launch(0, 2), kIdentity, patient());
@@ -50,7 +50,7 @@ void meet_beside(const std::function<void(const Meeting&)>& stranger) {
     EXPECT_TRUE((*met)->broadcast(bytes_of("NCCL's id")));
     EXPECT_TRUE((*met)->barrier());
   });
-  stranger(meeting);
+  pending_connection(meeting);
   const auto met = Rendezvous::meet(meeting.launch(1, 2), kIdentity, patient());
   EXPECT_TRUE(met) << message_of(met);
   if (met) {

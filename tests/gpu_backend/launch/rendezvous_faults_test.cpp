@@ -331,7 +331,7 @@ TEST_P(LostRank, StoppedIsNamedByAllOthers) {
   settings.silence = milliseconds(2000);
   EXPECT_THAT(
       survivors(4, GetParam(), SIGSTOP, settings),
-      Each(HasSubstr("rank " + std::to_string(GetParam()) + ": nothing was heard of it for 2 s")));
+      Each(HasSubstr("rank " + std::to_string(GetParam()) + ": it sent no heartbeat for 2 s")));
 }
 
 TEST(RendezvousFaults, ARankThatDiesBeforeAllHaveComeEndsTheMeeting) {

@@ -6,7 +6,7 @@
 #include <optional>
 #include <vector>
 
-#include "sim/engine/op_names.hpp"
+#include "sim/simulator/op_names.hpp"
 #include "tests/support/tiny_program.hpp"
 
 namespace mfsdp {

@@ -137,7 +137,7 @@ inline std::string class_of(const PlanConfig& config) {
       fmt::format(", {} microbatch{}", config.microbatches, config.microbatches > 1 ? "es" : "");
   if (config.microbatches > 1 && config.mesh.size(Axis::dp_shard) > 1)
     name += each_microbatch ? ", reduced in each" : ", reduced in the last";
-  if (config.deals_experts()) name += fmt::format(", ep {}", config.expert_parallel);
+  if (config.is_expert_parallel()) name += fmt::format(", ep {}", config.expert_parallel);
   return name;
 }
 

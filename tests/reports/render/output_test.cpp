@@ -125,7 +125,7 @@ TEST(Output, NumericsTrustAndLayoutAreTheLastColumns) {
   run.config.expert_parallel = 8;
   run.config.capacity_factor = {5, 4};
   run.config.expert_strategy = Strategy::optim;
-  run.trust = {.tier = "datasheet only", .step_error = 0.25, .text = ""};
+  run.trust = {.trust_level = "datasheet only", .step_error = 0.25, .text = ""};
   run.commit = "0123456789ab";
   run.memory.cached = {.reserved = Bytes(150), .device = Bytes(170), .retries = 3};
   run.memory.cached->errors = {

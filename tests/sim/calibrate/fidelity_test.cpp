@@ -138,7 +138,7 @@ TEST_F(Fidelity, NetworkPointsAreReadWhereTheyAre) {
   const auto network = network_fidelity(folder.path());
   ASSERT_TRUE(network) << network.error().message();
   ASSERT_EQ(network->size(), 1u);
-  EXPECT_EQ(network->front().tier, Tier::datasheet);
+  EXPECT_EQ(network->front().trust_level, TrustLevel::datasheet);
   EXPECT_EQ(network->front().evaluation, Evaluation::unseen);
   // 15/16 GB at 300 GB/s are 3.125 ms.
   const CollectiveCost cost =
@@ -154,7 +154,7 @@ TEST(FidelityOutput, ListsRows) {
        .what = "all",
        .error = {.rows = 3, .mean = 0.0125, .worst = 0.05, .bias = -0.001},
        .evaluation = Evaluation::leave_one_out,
-       .tier = Tier::calibrated,
+       .trust_level = TrustLevel::calibrated,
        .source = "t.csv"},
       {.group = "contention", .what = "x", .error = {}, .source = "o.csv"}};
   EXPECT_EQ(fidelity_cells(rows)[1],

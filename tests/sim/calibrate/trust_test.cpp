@@ -38,7 +38,7 @@ Trust checked(Trust trust) {
   return trust;
 }
 
-/// No run of the kind was measured.
+/// Evidence without a measured run of the kind.
 StepEvidence none_of(const std::string& gpu) {
   return {.kind = {.engine = "mfsdp", .family = "llama", .training = "adamw", .gpu = gpu},
           .error = {}};
@@ -72,7 +72,7 @@ Trust with_network_of(const std::vector<CollectiveKind>& kinds, const std::strin
   return checked(trust_of(costs, kErrors, step_of_90_ms(), none_of(gpu)));
 }
 
-/// Of a run of that many GPUs in so many domains.
+/// The anchor of a run on `gpus` GPUs in `domains` domains.
 Anchor anchor_of(std::int64_t gpus, std::int64_t domains) {
   Anchor anchor;
   anchor.run = "night-7";
@@ -93,7 +93,7 @@ TEST(PriceErrorsOf, TheTableIsHeldToItsOwnRanksHoweverNarrowADomainIs) {
 
 TEST(TrustOf, AMeasuredGpuIsCalibratedInsideItsDomain) {
   const Trust trust = of("h200", 8);
-  EXPECT_EQ(trust.tier, Tier::calibrated);
+  EXPECT_EQ(trust.trust_level, TrustLevel::calibrated);
   EXPECT_EQ(trust.calibration, "measured");
   EXPECT_FALSE(trust.expected_step_error);
   // (80 * 0.01 + 10 * 0.25 + 10 * 0.05) / 90 = 3.8 / 90
@@ -125,7 +125,7 @@ TEST(TrustOf, RunsInsideANodeSayNothingOfANetwork) {
 
 TEST(TrustOf, ANetworkThatWasNotMeasuredIsADatasheet) {
   const Trust trust = of("h200", 16);
-  EXPECT_EQ(trust.tier, Tier::datasheet);
+  EXPECT_EQ(trust.trust_level, TrustLevel::datasheet);
   EXPECT_FALSE(trust.expected_step_error);
   EXPECT_EQ(trust.text,
             "datasheet only; step error not known: no run of mfsdp with llama on h200 was "
@@ -140,7 +140,7 @@ TEST(TrustOf, ANetworkThatWasNotMeasuredIsADatasheet) {
 TEST(TrustOf, ANetworkIsMeasuredByWhatShardingUses) {
   using enum CollectiveKind;
   const Trust reduced = with_network_of({all_reduce});
-  EXPECT_EQ(reduced.tier, Tier::datasheet);
+  EXPECT_EQ(reduced.trust_level, TrustLevel::datasheet);
   EXPECT_EQ(reduced.text,
             "datasheet only; step error not known: no run of mfsdp with llama on h200 was "
             "measured; not measured: network all-gather and reduce-scatter");
@@ -148,7 +148,7 @@ TEST(TrustOf, ANetworkIsMeasuredByWhatShardingUses) {
   EXPECT_THAT(with_network_of({all_reduce}, "h100").text,
               EndsWith("not measured: GEMM, attention, collectives, network"));
   const Trust both = with_network_of({all_gather, reduce_scatter});
-  EXPECT_EQ(both.tier, Tier::calibrated);
+  EXPECT_EQ(both.trust_level, TrustLevel::calibrated);
   // (80 * 0.01 + 10 * 0.25 + 10 * 0.14) / 90 = 4.7 / 90: the network's error, being larger, on all
   // exposed.
   EXPECT_THAT(both.text, EndsWith("; of its parts, measured alone, 5.2 % (--fidelity)"));
@@ -156,7 +156,7 @@ TEST(TrustOf, ANetworkIsMeasuredByWhatShardingUses) {
 
 TEST(TrustOf, AnAnchorStandsForItsKernelsAndCollectives) {
   const Trust trust = of("h100", 8, anchor_of(8, 1));
-  EXPECT_EQ(trust.tier, Tier::anchored);
+  EXPECT_EQ(trust.trust_level, TrustLevel::anchored);
   EXPECT_EQ(trust.calibration, "anchored");
   EXPECT_NEAR(trust.expected_step_error.value(), 0.01 + 3.8 / 90, 1e-12);
   EXPECT_EQ(trust.text,
@@ -166,7 +166,7 @@ TEST(TrustOf, AnAnchorStandsForItsKernelsAndCollectives) {
 
 TEST(TrustOf, AnAnchorDoesNotStandForWiderNetworks) {
   const Trust wider = of("h100", 512, anchor_of(8, 1));
-  EXPECT_EQ(wider.tier, Tier::anchored);
+  EXPECT_EQ(wider.trust_level, TrustLevel::anchored);
   // 1 % that the anchor leaves of its own step, and 4.7 / 90 of the parts.
   EXPECT_EQ(wider.text,
             "anchored by a measured run: expect the step to be off by 6.2 % or more; not measured: "

@@ -6,7 +6,7 @@
 
 #include "core/plan/happens_before.hpp"
 #include "core/schedule/build.hpp"
-#include "sim/engine/op_names.hpp"
+#include "sim/simulator/op_names.hpp"
 #include "tests/support/random_configurations.hpp"
 #include "tests/verify/conformance/recorded_run.hpp"
 

@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "core/plan/index.hpp"
-#include "sim/engine/simulation.hpp"
+#include "sim/simulator/simulation.hpp"
 #include "tests/support/plan_builder.hpp"
 #include "verify/conformance/conformance.hpp"
 

@@ -50,7 +50,7 @@ TEST(RenderTrace, RanksStandSideBySide) {
   EXPECT_THAT(text, HasSubstr("b\\n.json, rank 3 of 8, device 0    0.230"));
 }
 
-/// Four launched by 3 us, and each runs for 10 us from 10 us on, one after the other.
+/// Four collectives, all launched by 3 us, run one after another from 10 us on, 10 us each.
 TEST(RenderTrace, ReductionsInFlightAreNamedAndCounted) {
   const auto text_of = [](const std::string& last) {
     std::string text;

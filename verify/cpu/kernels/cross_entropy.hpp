@@ -1,6 +1,6 @@
 // Cross-entropy of rows of logits, summed over tokens: -log softmax(logits)[label]. Its gradient is
-// softmax(logits) - onehot(label); division by the number of tokens comes with the update. A soft
-// cap takes the place of the logits x by cap * tanh(x / cap), whose slope the gradient has too.
+// softmax(logits) - onehot(label). The update divides by the number of tokens. A logit softcap
+// replaces the logits x with cap * tanh(x / cap), and the gradient includes its slope.
 #pragma once
 
 #include <algorithm>
@@ -18,10 +18,10 @@ namespace mfsdp::kernels {
 template <class R>
 struct LossSums {
   R loss = 0;
-  R tokens = 0;  ///< those with a label
+  R tokens = 0;  ///< number of tokens with a label
 };
 
-/// The loss of one row, and what its gradient needs.
+/// The loss of one row, and the values that its gradient needs.
 template <class R>
 struct RowLoss {
   R largest = 0;
@@ -29,7 +29,7 @@ struct RowLoss {
   R loss = 0;
 };
 
-/// `logit` is of a number in the row.
+/// `logit(i)` is element i of the row.
 template <class R, class Logit>
 [[nodiscard]] RowLoss<R> row_loss(const Logit& logit, std::int64_t vocab, std::int32_t label) {
   RowLoss<R> row;
@@ -41,7 +41,7 @@ template <class R, class Logit>
   return row;
 }
 
-/// Loss alone. Rows whose label is `ignored` count nothing. `cap`: 0 is none.
+/// Only the loss. Rows with the label `ignored` do not count. `cap`: 0 is none.
 template <class T>
 [[nodiscard]] LossSums<Real<T>> cross_entropy_loss(std::span<const std::int32_t> labels,
                                                    std::int64_t vocab, std::int32_t ignored,
@@ -51,7 +51,7 @@ template <class T>
     if (labels[i] == ignored) continue;
     const T* const row = logits + static_cast<std::int64_t>(i) * vocab;
     const auto plain = [row](std::int64_t j) { return widen(row[j]); };
-    const auto capped = [row, cap](std::int64_t j) { return soft_capped(widen(row[j]), cap); };
+    const auto capped = [row, cap](std::int64_t j) { return softcapped(widen(row[j]), cap); };
     sums.loss += cap == 0 ? row_loss<Real<T>>(plain, vocab, labels[i]).loss
                           : row_loss<Real<T>>(capped, vocab, labels[i]).loss;
     sums.tokens += 1;
@@ -63,13 +63,13 @@ template <class T>
 template <class T>
 [[nodiscard]] Real<T> capped_row(T* row, std::int64_t vocab, std::int32_t label, Real<T> cap,
                                  Real<T> scale) {
-  const auto capped = [row, cap](std::int64_t j) { return soft_capped(widen(row[j]), cap); };
+  const auto capped = [row, cap](std::int64_t j) { return softcapped(widen(row[j]), cap); };
   const RowLoss<Real<T>> loss = row_loss<Real<T>>(capped, vocab, label);
   for (std::int64_t j = 0; j < vocab; ++j) {
     const Real<T> logit = capped(j);
     const Real<T> probability = exponential(logit - loss.largest) / loss.sum;
     const Real<T> gradient =
-        (j == label ? probability - 1 : probability) * soft_cap_slope(logit, cap);
+        (j == label ? probability - 1 : probability) * softcap_slope(logit, cap);
     row[j] = narrow<T>(gradient * scale);
   }
   return loss.loss;

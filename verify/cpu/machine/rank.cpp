@@ -352,7 +352,7 @@ Result<void> CpuRank::run_faulty(Stream& stream, const Item& item, InjectedFault
     return {};
   }
   if (kind == InjectedFault::Kind::fail || item.op->op->kind() != OpKind::collective)
-    return fail("", "fails, as it was told to", Fault::environment);
+    return fail("", "fails, as requested", Fault::environment);
   Op op = *item.op->op;
   --std::get<Collective>(op.body).count;
   BoundOp bound = *item.op;

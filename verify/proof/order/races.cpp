@@ -168,7 +168,7 @@ class RaceCheck {
     BufferState& state = states_[b];
     const Buffer& buffer = program_.buffers[b];
     if (state.live) {
-      complain(b, "MF106", {state.acquire, i}, "acquires a buffer that is live already");
+      report_mismatch(b, "MF106", {state.acquire, i}, "acquires a buffer that is live already");
       return;
     }
     const auto id = static_cast<std::uint32_t>(b);
@@ -205,7 +205,7 @@ class RaceCheck {
   void release(std::uint32_t i, std::size_t b) {
     BufferState& state = states_[b];
     if (!state.live) {
-      complain(b, "MF107", {state.release, i}, "releases a buffer that is not live");
+      report_mismatch(b, "MF107", {state.release, i}, "releases a buffer that is not live");
       return;
     }
     state.live = false;
@@ -229,9 +229,9 @@ class RaceCheck {
   void check(std::uint32_t i, const CellAccess& access) {
     const BufferState& state = states_[access.buffer];
     if (!state.live) {
-      complain(access.buffer, "MF102", {state.acquire, state.release, i},
-               state.release == kNone ? "touches a buffer that nothing has acquired"
-                                      : "touches a buffer after its release");
+      report_mismatch(access.buffer, "MF102", {state.acquire, state.release, i},
+                      state.release == kNone ? "touches a buffer that nothing has acquired"
+                                             : "touches a buffer after its release");
       return;
     }
     if (uses_.shared[access.buffer] == 0 || suspect_[access.buffer] != 0) return;
@@ -283,8 +283,8 @@ class RaceCheck {
   }
 
   /// A lifetime that is wrong in host order.
-  void complain(std::size_t b, const char* rule, std::vector<std::uint32_t> instances,
-                const char* what) {
+  void report_mismatch(std::size_t b, const char* rule, std::vector<std::uint32_t> instances,
+                       const char* what) {
     if (!first_of(b, rule)) return;
     findings_.add(ordered_finding(u_, rule, std::move(instances),
                                   {.buffer = static_cast<std::uint32_t>(b),

@@ -93,8 +93,8 @@ class SettingsCheck {
       case router_backward:
       case router_forward: return config_.model.experts;
       default:
-        return config_.deals_experts() ? config_.model.experts / config_.expert_parallel
-                                       : config_.model.experts;
+        return config_.is_expert_parallel() ? config_.model.experts / config_.expert_parallel
+                                            : config_.model.experts;
     }
   }
 
@@ -102,7 +102,7 @@ class SettingsCheck {
   [[nodiscard]] std::optional<std::string> check_balance(bool is_shared) const {
     const auto& names = spec_of(kernel_)->optional_attributes;
     if (std::ranges::find(names, "balanced_rows") == names.end()) return std::nullopt;
-    const bool states = config_.deals_experts() && !is_shared;
+    const bool states = config_.is_expert_parallel() && !is_shared;
     if (!is_not("balanced_rows", {.num = states ? rows_of_tokens(config_) : 0}))
       return std::nullopt;
     return "attribute 'balanced_rows' is not the number of rows of this rank's tokens";
@@ -161,7 +161,9 @@ class SettingsCheck {
          {Stated{"experts", takes("experts"), {.num = is_shared ? 1 : experts_of_kernel()}},
           Stated{"top_k", takes("top_k"), {.num = is_arrived ? 1 : model.experts_per_token}},
           Stated{"peers", takes("peers") || is_arrived, {.num = config_.expert_parallel}},
-          Stated{"m", makes_room, {.num = config_.deals_experts() ? rows_of_experts(config_) : 0}},
+          Stated{"m",
+                 makes_room,
+                 {.num = config_.is_expert_parallel() ? rows_of_experts(config_) : 0}},
           Stated{"normalised", routes, {.num = model.normalised_routing ? 1 : 0}},
           Stated{"chosen_groups", routes && !backward, {.num = model.chosen_groups}},
           Stated{"groups", routes && !backward, {.num = model.router_groups}},

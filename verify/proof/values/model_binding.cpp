@@ -254,7 +254,7 @@ class Binder {
     }
   }
 
-  [[nodiscard]] bool is_expert_parallel() const { return program_.config.deals_experts(); }
+  [[nodiscard]] bool is_expert_parallel() const { return program_.config.is_expert_parallel(); }
 
   /// States that it works on rows that ranks have sent.
   static bool is_of_arrived(const Kernel& kernel) {

@@ -107,8 +107,9 @@ void ModelValues::read_step(const BoundStep& step) {
   check_window();
   for (std::uint32_t f = step.first_flow; f < step.last_flow; ++f) check(step, binding_.flows[f]);
   if (step.contributes && base_.microbatch != worked_on())
-    complain(fmt::format("adds a value of microbatch {} to a sum while it works on microbatch {}",
-                         base_.microbatch, worked_on()));
+    report_mismatch(
+        fmt::format("adds a value of microbatch {} to a sum while it works on microbatch {}",
+                    base_.microbatch, worked_on()));
   if (step.contributes && step.chunk) add_rows();
   if (step.contributes && !step.chunk) add_once(step);
 }
@@ -119,8 +120,8 @@ void ModelValues::add_once(const BoundStep& step) {
   const bool is_first =
       added_.emplace(kernel.kind, step.role, base_.owner, base_.microbatch).second;
   if (!is_first && kernel.attribute("beta") != 0)
-    complain(fmt::format("adds a value of microbatch {} to a sum that contains it already",
-                         base_.microbatch));
+    report_mismatch(fmt::format("adds a value of microbatch {} to a sum that contains it already",
+                                base_.microbatch));
 }
 
 /// Chunks of one microbatch that are added to a sum have no row in common.
@@ -136,7 +137,7 @@ void ModelValues::add_rows() {
   const bool again = (next != rows.end() && next->first < end) ||
                      (next != rows.begin() && std::prev(next)->second > first_row_);
   if (again)
-    complain(fmt::format(
+    report_mismatch(fmt::format(
         "adds rows [{}, {}) of microbatch {} to a sum that contains some of them already",
         first_row_, end, base_.microbatch));
   rows.emplace(first_row_, end);
@@ -149,8 +150,8 @@ void ModelValues::end() {
     for (const auto& [begin, end] : summed.rows) all += end - begin;
     now_ = summed.last;
     if (all < tokens)
-      complain(fmt::format("leaves a sum of {} rows of microbatch {}, which has {} tokens", all,
-                           of.second, tokens));
+      report_mismatch(fmt::format("leaves a sum of {} rows of microbatch {}, which has {} tokens",
+                                  all, of.second, tokens));
   }
 }
 
@@ -171,7 +172,7 @@ void ModelValues::find_owner(const BoundStep& step) {
                     cell.lifetime == memory_.lifetimes[cells_.uses[flow.use].buffer];
   if (!fits && !step.owner) {
     if (cell.key.value != Value::excused)
-      complain(
+      report_mismatch(
           fmt::format("reads {}; expected '{}'", in_words(cell.key), to_string(flow.reads.value)));
     return;
   }
@@ -195,9 +196,9 @@ void ModelValues::check(const BoundStep& step, const BoundFlow& flow) {
     if (cell.key == wanted && cell.place == place + cells_.begin[c]) continue;
     if (cell.key.value == Value::excused || cell.lifetime != memory_.lifetimes[use.buffer]) return;
     if (cell.key != wanted)
-      return complain(fmt::format("reads {1} as operand '{0}'; expected {2}", use.operand->role,
-                                  in_words(cell.key), in_words(wanted)));
-    return complain(fmt::format(
+      return report_mismatch(fmt::format("reads {1} as operand '{0}'; expected {2}",
+                                         use.operand->role, in_words(cell.key), in_words(wanted)));
+    return report_mismatch(fmt::format(
         "reads {1} as operand '{0}' from byte {2} on; expected it from byte {3} on{4}",
         use.operand->role, in_words(wanted), cell.place - cells_.begin[c] + cells_.begin[use.first],
         place + cells_.begin[use.first], step.chunk ? ", where its chunk begins" : ""));
@@ -213,8 +214,9 @@ void ModelValues::check_window() {
   const bool slides = config.model.slides(static_cast<std::int64_t>(base_.owner) - 1);
   const std::int64_t wanted = config.model.window_of(slides, config.seq_len);
   if (const std::int64_t window = kernel.attribute("window"); window != wanted)
-    complain(fmt::format("has window {}; expected {}, because block {} {}", window, wanted,
-                         base_.owner, slides ? "has a sliding window" : "has no sliding window"));
+    report_mismatch(fmt::format("has window {}; expected {}, because block {} {}", window, wanted,
+                                base_.owner,
+                                slides ? "has a sliding window" : "has no sliding window"));
 }
 
 /// Tables of rotations are ports, which the host has filled before the first step: where layers
@@ -222,7 +224,7 @@ void ModelValues::check_window() {
 void ModelValues::check_outside(const CellUse& use) {
   for (std::uint32_t c = use.first; c < use.last; ++c)
     if (memory_.cells[c].writer != kNone)
-      return complain(fmt::format(
+      return report_mismatch(fmt::format(
           "reads {1} as operand '{0}', which an op has written; expected a table from the host",
           use.operand->role, in_words(memory_.cells[c].key)));
   const ModelShape& model = unrolled_.program->config.model;
@@ -231,8 +233,8 @@ void ModelValues::check_outside(const CellUse& use) {
   const Port wanted = local ? Port::local_rope_table : Port::rope_table;
   const Buffer& buffer = unrolled_.program->buffers[use.buffer];
   if (!buffer.holds || buffer.holds->port != wanted)
-    complain(fmt::format("reads another buffer than {1} as operand '{0}'", use.operand->role,
-                         to_string(wanted)));
+    report_mismatch(fmt::format("reads another buffer than {1} as operand '{0}'", use.operand->role,
+                                to_string(wanted)));
 }
 
 /// Collectives move only one kind of model value, rows of experts: `base_` is then the received
@@ -256,12 +258,12 @@ void ModelValues::exchange(const Collective& collective) {
   const bool of_experts =
       collective.kind == CollectiveKind::all_to_all && received && axes == std::vector{Axis::ep};
   if (!of_experts)
-    return complain(
+    return report_mismatch(
         fmt::format("moves {} by a {}; expected an all_to_all over ep of a value that "
                     "the ranks of its experts read",
                     in_words(first), to_string(collective.kind)));
   if (key.value == Value::unknown)
-    return complain(fmt::format("sends only a part of {}", in_words(first)));
+    return report_mismatch(fmt::format("sends only a part of {}", in_words(first)));
   base_ = {.value = *received, .owner = key.owner, .microbatch = key.microbatch};
 }
 
@@ -287,13 +289,14 @@ void ModelValues::copy_tokens(const Kernel& kernel) {
   const bool from_host = key.value == Value::host_data;
   if (from_host && !token_source_) token_source_ = key.owner;
   if (!from_host || key.owner != token_source_)
-    complain("copies tokens from a buffer that the host has not filled");
+    report_mismatch("copies tokens from a buffer that the host has not filled");
   else if (!comes_from(key, Port::tokens))
-    complain(fmt::format("copies tokens from {}; expected the buffer {}", in_words(key),
-                         to_string(Port::tokens)));
+    report_mismatch(fmt::format("copies tokens from {}; expected the buffer {}", in_words(key),
+                                to_string(Port::tokens)));
   else if (key.microbatch != wanted)
-    complain(fmt::format("copies the tokens of microbatch {}; expected those of microbatch {}",
-                         key.microbatch, wanted));
+    report_mismatch(
+        fmt::format("copies the tokens of microbatch {}; expected those of microbatch {}",
+                    key.microbatch, wanted));
   microbatch_ = wanted;
   token_pass_ = pass;
 }
@@ -302,14 +305,14 @@ void ModelValues::copy_tokens(const Kernel& kernel) {
 void ModelValues::check_step_block(const Kernel& kernel) {
   const CellUse* block = use_of(operand_of(kernel, "step_block"));
   if (block == nullptr)
-    return complain("has operand 'step_block' at bytes whose contents are unknown");
+    return report_mismatch("has operand 'step_block' at bytes whose contents are unknown");
   const ValueKey key = whole(*block);
   if (key.value != Value::host_data || key.owner == token_source_ ||
       !comes_from(key, Port::step_block))
-    return complain(fmt::format("reads {} as operand 'step_block'", in_words(key)));
+    return report_mismatch(fmt::format("reads {} as operand 'step_block'", in_words(key)));
   if (const Fills& fills = fills_[key.owner];
       key.microbatch != fills.count || fills.step != step_of(now_))
-    complain("reads the 'step_block' of another step");
+    report_mismatch("reads the 'step_block' of another step");
 }
 
 /// Whether what the host has brought comes from that port.
@@ -398,7 +401,7 @@ ValueKey ModelValues::whole(const CellUse& use) const {
   return key;
 }
 
-void ModelValues::complain(const std::string& what) {
+void ModelValues::report_mismatch(const std::string& what) {
   const std::uint32_t op_index = unrolled_.instances[now_].op_index;
   if (complained_[op_index] != 0 || !findings_.wants("MF113")) return;
   complained_[op_index] = 1;

@@ -104,7 +104,7 @@ class ModelValues {
   }
   /// The microbatch on which the instance that runs works, counted from 1 over all steps.
   [[nodiscard]] std::uint32_t worked_on() const;
-  void complain(const std::string& what);
+  void report_mismatch(const std::string& what);
   [[nodiscard]] std::string in_words(const ValueKey& key) const;
 
   const UnrolledPlan& unrolled_;

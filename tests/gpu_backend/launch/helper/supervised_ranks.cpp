@@ -44,16 +44,16 @@ class Rank {
     leave("pid", std::to_string(::getpid()));
     come_to("start");
     auto attached = Watchdog::attach(*launch_.supervised);
-    if (!attached) return complain(attached.error());
+    if (!attached) return report_mismatch(attached.error());
     watchdog_ = std::move(*attached);
     watchdog_.feed(std::chrono::minutes(1));
     come_to("attached");
     if (case_.phase == "meeting") meet_in_vain();
     auto met =
         Rendezvous::meet(launch_, {.run_id = launch_.run_id, .plan_hash = "", .build_id = ""});
-    if (!met) return complain(met.error());
+    if (!met) return report_mismatch(met.error());
     ranks_ = std::move(*met);
-    if (auto outcome = ranks_->barrier(); !outcome) return complain(outcome.error());
+    if (auto outcome = ranks_->barrier(); !outcome) return report_mismatch(outcome.error());
     leave("met", "");
     std::cout << "out of rank " << launch_.place.rank << "\nsecond line" << std::endl;
     come_to("met");
@@ -82,7 +82,7 @@ class Rank {
 
   [[nodiscard]] bool is_victim() const { return launch_.place.rank == case_.victim; }
 
-  static int complain(const Error& error) {
+  static int report_mismatch(const Error& error) {
     std::cerr << error.message() + "\n";
     return 3;
   }

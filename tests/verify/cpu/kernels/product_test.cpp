@@ -7,6 +7,7 @@
 #include <cstdint>
 #include <random>
 #include <vector>
+
 #include "tests/support/samples.hpp"
 
 namespace mfsdp {
@@ -95,7 +96,7 @@ TEST(Product, IsOneChainAnElementAcrossBlocks) {
   for (const bool transposed : {false, true})
     if (sample.takes_next())
       expect_every_variant_keeps_to_the_chain({195, 515, 259}, transposed, !transposed, transposed,
-                                            7);
+                                              7);
 }
 
 // What a library may do, and Prescott's code in OpenBLAS did: other bits of a row with other rows

@@ -20,19 +20,19 @@ TEST(SoftCap, TangentIsTheLibrarysInFloat) {
 }
 
 TEST(SoftCap, LeavesSmallValuesAndBoundsLargeOnes) {
-  EXPECT_NEAR(soft_capped(0.01, 50.0), 0.01, 1e-9);
-  EXPECT_DOUBLE_EQ(soft_capped(1e9, 50.0), 50);
-  EXPECT_DOUBLE_EQ(soft_capped(-1e9, 50.0), -50);
-  EXPECT_FLOAT_EQ(soft_capped(-1e9F, 50.0F), -50);
-  EXPECT_DOUBLE_EQ(soft_capped(30.0, 30.0), 30 * std::tanh(1.0));
+  EXPECT_NEAR(softcapped(0.01, 50.0), 0.01, 1e-9);
+  EXPECT_DOUBLE_EQ(softcapped(1e9, 50.0), 50);
+  EXPECT_DOUBLE_EQ(softcapped(-1e9, 50.0), -50);
+  EXPECT_FLOAT_EQ(softcapped(-1e9F, 50.0F), -50);
+  EXPECT_DOUBLE_EQ(softcapped(30.0, 30.0), 30 * std::tanh(1.0));
 }
 
 TEST(SoftCap, SlopeIsTheDerivative) {
   for (const double x : {-80.0, -3.0, 0.0, 0.5, 40.0}) {
     const double step = 1e-5;
     const double difference =
-        (soft_capped(x + step, 30.0) - soft_capped(x - step, 30.0)) / (2 * step);
-    EXPECT_NEAR(soft_cap_slope(soft_capped(x, 30.0), 30.0), difference, 1e-9);
+        (softcapped(x + step, 30.0) - softcapped(x - step, 30.0)) / (2 * step);
+    EXPECT_NEAR(softcap_slope(softcapped(x, 30.0), 30.0), difference, 1e-9);
   }
 }
 

@@ -1,0 +1,481 @@
+// One block of a Llama model and of similar families: Gemma has GeGLU in place of SwiGLU; GPT-2 has
+// layer norms, biases, no RoPE, and GELU without a gate.
+//
+//   x --norm--> normed1 --gemm--> qkv --rope, attention--> attention --gemm--> attention_out
+//   mid = x + attention_out --norm--> normed2 --gemm--> gate_up --swiglu--> `product` --gemm-->
+//   mlp_out
+//
+// x of the next block is mid + mlp_out, added inside its norm. Output norms read the projections'
+// outputs ("raw") and write attention_out and mlp_out. OLMo 2 has output norms only, and they add
+// to the residual themselves:
+//
+//   mid = x + norm(attention_out.raw)      out = mid + norm(mlp_out.raw)      x of the next = out
+//
+// Blocks with experts replace gate_up to mlp_out (expert_mlp.hpp).
+//
+// Saved for backward:
+//   none        all of the above
+//   selective   x, mid, qkv, attention, log-sum-exp, gate_up, and inputs of output norms: not the
+//               outputs of norms and of SwiGLU
+//   full        x only; backward repeats the block's forward up to gate_up, or the raw mlp_out
+#include <optional>
+#include <string>
+
+#include "core/recipe/builder.hpp"
+#include "core/recipe/expert_mlp.hpp"
+#include "core/recipe/latent_attention.hpp"
+
+namespace mfsdp {
+namespace {
+
+using namespace recipe;  // the recipe reads as its list of kernels
+
+class BlockRecipe {
+ public:
+  BlockRecipe(const PlanConfig& config, const BlockKind& kind)
+      : b_(config),
+        s_(b_.sizes),
+        model_(config.model),
+        traits_(model_.traits()),
+        gates_(gates_of(model_)),
+        first_(kind.first),
+        recompute_(kind.recompute),
+        slides_(kind.slides),
+        qkv_(b_.with_adapters(
+            {.weight = ParameterRole::qkv, .outputs = s_.qkv, .inputs = s_.hidden})),
+        attention_out_(b_.with_adapters({.weight = ParameterRole::attention_out,
+                                         .outputs = s_.hidden,
+                                         .inputs = s_.attention})),
+        gate_up_(b_.with_adapters({.weight = ParameterRole::gate_up,
+                                   .outputs = model_.gate_up_width(),
+                                   .inputs = s_.hidden})),
+        down_(b_.with_adapters(
+            {.weight = ParameterRole::down, .outputs = s_.hidden, .inputs = s_.intermediate})),
+        heads_{{"cols", s_.rotated * s_.head_dim}, {"rows", s_.tokens}},
+        inner_{{"cols", s_.intermediate}, {"rows", s_.tokens}} {
+    if (kind.experts) experts_.emplace(b_);
+    if (traits_.latent_attention) latent_.emplace(b_, with_positions({rope_table()}));
+  }
+
+  UnitRecipe build() && {
+    forward();
+    if (experts_)
+      experts_->finish();
+    else if (!model_.output_norms)
+      b_.gemm_forward("down", down_, s_.tokens, on("input", "product"), on("output", "mlp_out"),
+                      bias_of(ParameterRole::down_bias));
+    b_.target = &b_.recipe.backward;
+    if (recompute_ == Recompute::full) {
+      b_.phase = Phase::recompute;
+      suffix_ = ".again";
+      b_.slot_class = "again";
+      forward();
+      b_.slot_class.clear();
+    }
+    b_.phase = Phase::backward;
+    if (experts_)
+      backward_experts();
+    else
+      backward_mlp();
+    backward_attention();
+    return std::move(b_.recipe);
+  }
+
+ private:
+  [[nodiscard]] bool again() const { return !suffix_.empty(); }
+  [[nodiscard]] std::string at(const std::string& name) const { return name + suffix_; }
+
+  /// The block's input rows: the output of the unit before, for the first block and where no norm
+  /// adds to it; else x.
+  [[nodiscard]] RecipeOperand input_rows(const std::string& role) const {
+    if (first_ || !traits_.input_norms)
+      return from(Source::previous, on(role, stream_name(model_)));
+    return on(role, "x");
+  }
+  /// The inputs of the projections of attention and of the MLP.
+  [[nodiscard]] RecipeOperand attention_rows() const {
+    return traits_.input_norms ? on("input", at("normed1")) : input_rows("input");
+  }
+  [[nodiscard]] RecipeOperand mlp_rows() const {
+    return on("input", at(traits_.input_norms ? "normed2" : "mid"));
+  }
+
+  [[nodiscard]] std::optional<ParameterRole> bias_of(ParameterRole bias) const {
+    const bool has = bias == ParameterRole::qkv_bias ? model_.qkv_bias : traits_.biases;
+    return has ? std::optional(bias) : std::nullopt;
+  }
+
+  [[nodiscard]] RecipeOperand rope_table() const {
+    const bool local = slides_ && model_.local_rope_theta.num != 0;
+    return from(Source::global, on("rope_table", std::string(local ? global::local_rope_table
+                                                                   : global::rope_table)));
+  }
+
+  /// Forward up to the output of SwiGLU. In recomputation nothing is added to x, and backward
+  /// computes that output. With output norms forward continues to mlp_out; recomputation stops
+  /// before the MLP's output norm, whose 1 / rms was kept.
+  void forward() {
+    forward_attention();
+    if (model_.output_norms)
+      normed_projection("attention_out", attention_out_, at("attention"),
+                        ParameterRole::attention_output_norm);
+    else
+      b_.gemm_forward(at("attention_out"), attention_out_, s_.tokens, on("input", at("attention")),
+                      on("output", at("attention_out")),
+                      bias_of(ParameterRole::attention_out_bias));
+    if (traits_.input_norms)
+      b_.norm_forward(
+          at("post_norm"), ParameterRole::post_norm,
+          {input_rows("residual"), on("delta", at("attention_out"))},
+          {on("residual_out", at("mid")), on("normed", at("normed2")), on("rstd", at("rstd2"))});
+    if (experts_) return experts_->forward(suffix_);
+    b_.gemm_forward(at("gate_up"), gate_up_, s_.tokens, mlp_rows(), on("output", at("gate_up")),
+                    bias_of(ParameterRole::gate_up_bias));
+    if (!again() || model_.output_norms)
+      b_.kernel(at(gates_.name), gates_.forward, inner_,
+                {on(gates_.input, at("gate_up")), on("product", at("product"))});
+    if (model_.output_norms)
+      normed_projection("mlp_out", down_, at("product"), ParameterRole::mlp_output_norm);
+  }
+
+  /// The projection to "NAME.raw", and its output norm to NAME.
+  void normed_projection(const std::string& name, const Linear& layer, const std::string& input,
+                         ParameterRole norm) {
+    const std::string raw = at(name + ".raw");
+    b_.gemm_forward(at(name == "mlp_out" ? "down" : name), layer, s_.tokens, on("input", input),
+                    on("output", raw));
+    const bool last = norm == ParameterRole::mlp_output_norm;
+    if (again() && last) return;
+    std::vector<RecipeOperand> inputs{on("residual", raw)};
+    std::string normed = at(name);
+    if (!traits_.input_norms) {
+      inputs.push_back(last ? on("skip", at("mid")) : input_rows("skip"));
+      normed = last ? stream_name(model_) : at("mid");
+    }
+    b_.norm_forward(at(name + ".norm"), norm, std::move(inputs),
+                    {on("normed", normed), on("rstd", at(name + ".rstd"))});
+  }
+  /// Backward of the output norm: from the gradient of its output to "d_NAME", which it returns.
+  RecipeOperand normed_projection_backward(const std::string& name, ParameterRole norm) {
+    const bool kept = norm == ParameterRole::mlp_output_norm;
+    b_.norm_backward({.name = name + ".norm.backward",
+                      .role = norm,
+                      .d_normed = residual_gradient("d_normed"),
+                      .input = on("input", at(name + ".raw")),
+                      .rstd = on("rstd", kept ? name + ".rstd" : at(name + ".rstd")),
+                      .d_residual = on("d_residual", "d_" + name),
+                      .adds = false});
+    return on("d_output", "d_" + name);
+  }
+
+  void forward_input_norm() {
+    std::vector<RecipeOperand> inputs;
+    std::vector<RecipeOperand> outputs;
+    if (first_ || again()) {
+      inputs = {input_rows("residual")};
+    } else {
+      inputs = {from(Source::previous, on("residual", "mid")),
+                from(Source::previous, on("delta", "mlp_out"))};
+      outputs = {on("residual_out", "x")};
+    }
+    outputs.push_back(on("normed", at("normed1")));
+    outputs.push_back(on("rstd", at("rstd1")));
+    b_.norm_forward(at("input_norm"), ParameterRole::input_norm, std::move(inputs),
+                    std::move(outputs));
+  }
+
+  void forward_attention() {
+    if (traits_.input_norms) forward_input_norm();
+    if (latent_) {
+      latent_->forward(suffix_);
+    } else {
+      b_.gemm_forward(at("qkv"), qkv_, s_.tokens, attention_rows(), on("output", at("qkv")),
+                      bias_of(ParameterRole::qkv_bias));
+      if (traits_.rotates) rotate(at("qkv"), at("qk"), at("qk_rstd"));
+    }
+    std::vector<RecipeOperand> operands = attention_inputs(at("qk"));
+    for (RecipeOperand& operand :
+         std::vector{on("output", at("attention")), on("log_sum_exp", at("log_sum_exp")),
+                     stream_workspace()})
+      operands.push_back(std::move(operand));
+    b_.kernel(at("attention"), KernelKind::attention_forward, attention_sizes(),
+              with_positions(std::move(operands)));
+    if (traits_.sinks)
+      b_.kernel(at("sinks"), KernelKind::sink_forward, sink_sizes(),
+                {on("output", at("attention")), on("log_sum_exp", at("log_sum_exp")),
+                 weight(ParameterRole::sinks)});
+  }
+
+  [[nodiscard]] std::vector<Attribute> sink_sizes() const {
+    return {{"head_dim", model_.head_dim}, {"heads", model_.heads}, {"rows", s_.tokens}};
+  }
+  /// The attention backward kernel reads the output after sinks were applied; nothing else in it
+  /// depends on sinks.
+  void sinks_backward() {
+    b_.kernel("sinks.backward", KernelKind::sink_backward, sink_sizes(),
+              {on("output", at("attention")), on("d_output", "d_attention"),
+               on("log_sum_exp", at("log_sum_exp")), weight(ParameterRole::sinks), on("d_sinks")},
+              ParameterRole::sinks);
+    b_.bias_grad("sinks.grad", ParameterRole::sinks, on("d_output", "d_sinks"), model_.heads,
+                 "sinks.partials");
+  }
+
+  /// RoPE in place on the query and key columns of qkv. With q/k norms the projection is kept, and
+  /// the normed and rotated columns are written to another tensor.
+  void rotate(const std::string& qkv, const std::string& qk, const std::string& rstd) {
+    const RecipeOperand columns = strided(on("query_key", qkv), {s_.qkv, s_.head_dim, 1});
+    if (!model_.qk_norm)
+      return b_.kernel(at("rope"), KernelKind::rope_forward, heads_,
+                       with_positions({columns, rope_table()}));
+    std::vector<Attribute> sizes = qk_norm_sizes();
+    sizes.insert(sizes.begin() + 1, {"epsilon", model_.rms_norm_eps});
+    b_.kernel(qk,
+              traits_.whole_qk_norms ? KernelKind::qk_row_norm_rope_forward
+                                     : KernelKind::qk_norm_rope_forward,
+              std::move(sizes),
+              with_positions({columns, rope_table(), weight(ParameterRole::q_norm),
+                              weight(ParameterRole::k_norm), on("output", qk), on("rstd", rstd)}));
+  }
+
+  /// Positions of tokens within their documents, where attention is masked between documents.
+  [[nodiscard]] std::vector<RecipeOperand> with_positions(
+      std::vector<RecipeOperand> operands) const {
+    if (b_.config.document_mask) operands.push_back(document_positions(s_));
+    return operands;
+  }
+
+  /// Norms of each head, or over all `heads` heads of a kind.
+  [[nodiscard]] std::vector<Attribute> qk_norm_sizes() const {
+    std::vector<Attribute> sizes{heads_[0]};
+    if (traits_.whole_qk_norms) sizes.emplace_back("key_heads", model_.kv_heads);
+    sizes.emplace_back("query_heads", model_.heads);
+    sizes.push_back(heads_[1]);
+    return b_.norm_attributes(std::move(sizes));
+  }
+
+  /// Query, key and value as views [batch, heads, seq, head_dim].
+  [[nodiscard]] std::vector<RecipeOperand> attention_inputs(const std::string& qk) const {
+    const std::int64_t query_key = s_.rotated * s_.head_dim;
+    const std::int64_t row = model_.qk_norm ? query_key : s_.qkv;
+    const std::string rotated = model_.qk_norm ? qk : at("qkv");
+    const auto view = [&](const char* role, const std::string& tensor, std::int64_t head_dim,
+                          std::int64_t width, std::int64_t begin) {
+      return strided(on(role, tensor), {b_.config.seq_len * width, head_dim, width, 1}, begin);
+    };
+    return {view("query", rotated, s_.head_dim, row, 0),
+            view("key", rotated, s_.head_dim, row, model_.heads * s_.head_dim),
+            view("value", at("qkv"), model_.value_head_dim(), s_.qkv, query_key)};
+  }
+
+  /// States only differences from Llama, which has no window, no softcap, and logits divided by
+  /// head_dim's root.
+  [[nodiscard]] std::vector<Attribute> attention_sizes() const {
+    std::vector<Attribute> sizes{{"batch", b_.config.micro_batch},
+                                 {"deterministic", b_.config.deterministic ? 1 : 0},
+                                 {"head_dim", model_.head_dim},
+                                 {"heads", model_.heads},
+                                 {"kv_heads", model_.kv_heads}};
+    if (model_.query_scalar.num != 0) sizes.emplace_back("query_scalar", model_.query_scalar);
+    if (model_.score_cap.num != 0) sizes.emplace_back("score_cap", model_.score_cap);
+    sizes.emplace_back("seq", b_.config.seq_len);
+    if (model_.value_dim != 0) sizes.emplace_back("value_dim", model_.value_dim);
+    if (const std::int64_t window = model_.window_of(slides_, b_.config.seq_len); window != 0)
+      sizes.emplace_back("window", window);
+    return sizes;
+  }
+
+  static RecipeOperand residual_gradient(const char* role) {
+    return from(Source::microbatch, on(role, "d_residual"));
+  }
+
+  /// Whether outputs of norms were kept. If not, the norm's backward recomputes its output in place
+  /// of the gradient that it reads.
+  [[nodiscard]] bool keeps_output() const { return recompute_ == Recompute::none; }
+  /// Whether SwiGLU's output exists: kept, or recomputed for the MLP's output norm.
+  [[nodiscard]] bool has_product() const {
+    return keeps_output() || (recompute_ == Recompute::full && model_.output_norms);
+  }
+  [[nodiscard]] RecipeOperand kept_or(RecipeOperand operand) const {
+    return keeps_output() ? operand : rewritten(std::move(operand));
+  }
+
+  void backward_mlp() {
+    const RecipeOperand d_output =
+        model_.output_norms ? normed_projection_backward("mlp_out", ParameterRole::mlp_output_norm)
+                            : residual_gradient("d_output");
+    b_.gemm_dgrad("down.dgrad", down_, s_.tokens, d_output, on("d_input", "d_product"));
+    b_.kernel(gates_.name + std::string(".backward"), gates_.backward, inner_,
+              {on(gates_.input, at("gate_up")),
+               has_product() ? on("d_product") : rewritten(on("d_product"))});
+    b_.gemm_wgrad("down.wgrad", down_, s_.tokens, d_output,
+                  on("input", has_product() ? at("product") : "d_product"),
+                  weight_grad(ParameterRole::down));
+    bias_backward(ParameterRole::down_bias, d_output, s_.hidden);
+    bias_backward(ParameterRole::gate_up_bias, on("d_output", at("gate_up")), gate_up_.outputs);
+    projection_backward("gate_up", gate_up_, on("d_output", at("gate_up")), mlp_rows(), "d_normed2",
+                        [this] {
+                          norm_backward("post_norm.backward", ParameterRole::post_norm, "d_normed2",
+                                        on("input", at("mid")), at("rstd2"));
+                        });
+  }
+
+  void backward_experts() {
+    const ExpertMlp::Backward how{.suffix = suffix_, .keeps_output = keeps_output()};
+    experts_->backward_rows(how);
+    norm_backward("post_norm.backward", ParameterRole::post_norm, "d_normed2",
+                  on("input", at("mid")), at("rstd2"));
+    experts_->backward_weights(how);
+  }
+
+  /// Backward of a projection. Its input is a norm's output, or the residual itself, to whose
+  /// gradient it then adds.
+  template <class Norm>
+  void projection_backward(const std::string& name, const Linear& layer,
+                           const RecipeOperand& d_output, RecipeOperand rows,
+                           const std::string& d_normed, const Norm& norm) {
+    if (traits_.input_norms) {
+      b_.gemm_dgrad(name + ".dgrad", layer, s_.tokens, d_output, on("d_input", d_normed));
+      norm();
+      if (!keeps_output()) rows = on("input", d_normed);
+    }
+    b_.gemm_wgrad(name + ".wgrad", layer, s_.tokens, d_output, std::move(rows),
+                  weight_grad(layer.weight));
+    if (!traits_.input_norms)
+      b_.gemm_dgrad(name + ".dgrad", layer, s_.tokens, d_output, residual_gradient("d_input"),
+                    true);
+  }
+
+  void norm_backward(const std::string& name, ParameterRole role, const std::string& d_normed,
+                     RecipeOperand input, const std::string& rstd) {
+    b_.norm_backward({.name = name,
+                      .role = role,
+                      .d_normed = kept_or(on("d_normed", d_normed)),
+                      .input = std::move(input),
+                      .rstd = on("rstd", rstd),
+                      .d_residual = residual_gradient("d_residual")});
+  }
+
+  void backward_attention() {
+    const RecipeOperand d_output =
+        model_.output_norms
+            ? normed_projection_backward("attention_out", ParameterRole::attention_output_norm)
+            : residual_gradient("d_output");
+    b_.gemm_dgrad("attention_out.dgrad", attention_out_, s_.tokens, d_output,
+                  on("d_input", "d_attention"));
+    b_.gemm_wgrad("attention_out.wgrad", attention_out_, s_.tokens, d_output,
+                  on("input", at("attention")), weight_grad(ParameterRole::attention_out));
+    bias_backward(ParameterRole::attention_out_bias, d_output, s_.hidden);
+    if (traits_.sinks) sinks_backward();
+    attention_backward();
+    const auto norm = [this] {
+      norm_backward("input_norm.backward", ParameterRole::input_norm, "d_normed1",
+                    input_rows("input"), at("rstd1"));
+    };
+    if (latent_)
+      return latent_->backward({.suffix = suffix_, .keeps_output = keeps_output(), .norm = norm});
+    if (traits_.rotates) rotate_backward();
+    bias_backward(ParameterRole::qkv_bias, on("d_output", "d_qkv"), s_.qkv);
+    projection_backward("qkv", qkv_, on("d_output", "d_qkv"), attention_rows(), "d_normed1", norm);
+  }
+
+  void attention_backward() {
+    std::string qk = at("qk");
+    if (model_.qk_norm && recompute_ == Recompute::selective) {
+      // The norm's output is recomputed from the projection's output and rstd, which are kept.
+      qk = "qk.again";
+      b_.phase = Phase::recompute;
+      b_.slot_class = "again";
+      rotate(at("qkv"), qk, at("qk_rstd"));
+      b_.slot_class.clear();
+      b_.phase = Phase::backward;
+    }
+    const std::int64_t workspace =
+        attention_backward_workspace({.batch = b_.config.micro_batch,
+                                      .heads = model_.heads,
+                                      .kv_heads = model_.kv_heads,
+                                      .seq = b_.config.seq_len,
+                                      .head_dim = model_.head_dim,
+                                      .deterministic = b_.config.deterministic,
+                                      .compute = s_.compute});
+    std::vector<RecipeOperand> operands = attention_inputs(qk);
+    for (RecipeOperand& operand : std::vector{
+             on("output", at("attention")), on("d_output", "d_attention"),
+             on("log_sum_exp", at("log_sum_exp")), on("d_qkv"), on("d_query_sum"), on("row_sums"),
+             shaped(on("workspace", "attention_workspace"), Access::scratch, DType::uint8,
+                    {workspace})})
+      operands.push_back(std::move(operand));
+    b_.kernel("attention.backward", KernelKind::attention_backward, attention_sizes(),
+              with_positions(std::move(operands)));
+  }
+
+  void rotate_backward() {
+    const Shape strides{s_.qkv, s_.head_dim, 1};
+    const RecipeOperand gradient = strided(on("d_query_key", "d_qkv"), strides);
+    if (!model_.qk_norm)
+      return b_.kernel("rope.backward", KernelKind::rope_backward, heads_,
+                       with_positions({gradient, rope_table()}));
+    const std::int64_t query_width = model_.qk_norm_width(model_.heads);
+    const std::int64_t key_width = model_.qk_norm_width(model_.kv_heads);
+    const std::int64_t keys_begin = s_.norm_rows * query_width;
+    b_.declare_partials("qk_norm.partials", keys_begin + s_.norm_rows * key_width);
+    b_.kernel("qk_norm.backward",
+              traits_.whole_qk_norms ? KernelKind::qk_row_norm_rope_backward
+                                     : KernelKind::qk_norm_rope_backward,
+              qk_norm_sizes(),
+              with_positions({gradient, strided(on("query_key", at("qkv")), strides), rope_table(),
+                              on("rstd", at("qk_rstd")), weight(ParameterRole::q_norm),
+                              weight(ParameterRole::k_norm), on("partials", "qk_norm.partials")}));
+    b_.norm_weight_grad("q_norm.weight_grad", ParameterRole::q_norm, "qk_norm.partials",
+                        query_width);
+    b_.norm_weight_grad("k_norm.weight_grad", ParameterRole::k_norm, "qk_norm.partials", key_width,
+                        keys_begin);
+  }
+
+  /// Does nothing where the model has no such bias.
+  void bias_backward(ParameterRole bias, RecipeOperand d_output, std::int64_t cols) {
+    if (!bias_of(bias)) return;
+    const std::string name(to_string(bias));
+    b_.bias_grad(name + ".grad", bias, std::move(d_output), cols,
+                 bias == ParameterRole::qkv_bias ? "bias.partials" : name + ".partials");
+  }
+
+  /// The activation kernels of the MLP.
+  struct Gates {
+    const char* name;
+    const char* input;  ///< role
+    KernelKind forward;
+    KernelKind backward;
+  };
+  static Gates gates_of(const ModelShape& model) {
+    if (!model.traits().gated)
+      return {"gelu", "input", KernelKind::gelu_forward, KernelKind::gelu_backward};
+    const GatedKernels gated = gated_kernels(model.activation);
+    return {gated.name, "gate_up", gated.forward, gated.backward};
+  }
+
+  Builder b_;
+  const Sizes& s_;
+  const ModelShape& model_;
+  const FamilyTraits& traits_;
+  Gates gates_;
+  bool first_;
+  Recompute recompute_;
+  bool slides_;
+  Linear qkv_;
+  Linear attention_out_;
+  Linear gate_up_;
+  Linear down_;
+  std::vector<Attribute> heads_;           ///< rows of query and key heads
+  std::vector<Attribute> inner_;           ///< rows of the MLP's inner width
+  std::string suffix_;                     ///< of the tensors of full recomputation
+  std::optional<ExpertMlp> experts_;       ///< in place of gate_up_ and down_
+  std::optional<LatentAttention> latent_;  ///< in place of qkv_ and RoPE
+};
+
+}  // namespace
+
+UnitRecipe block_recipe(const PlanConfig& config, const BlockKind& kind) {
+  return BlockRecipe(config, kind).build();
+}
+
+}  // namespace mfsdp

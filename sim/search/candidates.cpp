@@ -1,0 +1,173 @@
+#include "sim/search/candidates.hpp"
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+#include <thread>
+#include <utility>
+
+#include "sim/search/expert_capacity.hpp"
+#include "sim/search/parallel.hpp"
+
+namespace mfsdp {
+namespace {
+
+/// The candidate with its outcome.
+Candidate predicted(Candidate candidate, Predict what) {
+  const PredictionRequest request = *candidate.request;
+  const auto invalid = [&](Error error) {
+    candidate.invalid = std::move(error);
+    candidate.request.reset();
+    return std::move(candidate);
+  };
+  const bool must_fit = what == Predict::what_fits;
+  if (must_fit)
+    if (auto lack = lack_of_capacity(request)) return invalid(*std::move(lack));
+  if (must_fit && cannot_fit(request)) {
+    candidate.too_large = true;
+    return candidate;
+  }
+  const auto ready = with_program(request);
+  if (!ready) {
+    candidate.invalid = ready.error();
+    return candidate;
+  }
+  if (must_fit && !fits(*ready)) {
+    candidate.memory = footprint_of(*ready);
+    candidate.too_large = true;
+    return candidate;
+  }
+  auto prediction = predict(*ready);
+  if (!prediction) {
+    candidate.invalid = prediction.error();
+    return candidate;
+  }
+  candidate.run = std::move(prediction->run);
+  candidate.run->timeline.clear();
+  candidate.run->memory_timeline.clear();
+  return candidate;
+}
+
+/// Predicts candidates in parallel, and hands their runs on in order.
+class Stage {
+ public:
+  Stage(std::vector<Candidate>& candidates, std::int64_t total, Predict what,
+        const SearchHooks& hooks)
+      : candidates_(candidates), total_(total), what_(what), hooks_(hooks) {}
+
+  /// False if cancelled.
+  Result<bool> predict(std::span<const std::size_t> places) {
+    std::vector<bool> finished(places.size(), false);
+    std::size_t next = 0;
+    Result<void> outcome;
+    const auto keep_next = [&] {
+      Candidate& candidate = candidates_[places[next++]];
+      if (outcome && candidate.run && hooks_.keep) outcome = hooks_.keep(*candidate.run);
+    };
+    run_in_parallel(
+        places.size(), std::thread::hardware_concurrency(),
+        [&](std::size_t i) { return predicted(candidates_[places[i]], what_); },
+        [&](std::size_t i, Candidate&& candidate) {
+          if (hooks_.progress) hooks_.progress(++done_, total_);
+          candidates_[places[i]] = std::move(candidate);
+          finished[i] = true;
+          while (next < finished.size() && finished[next]) keep_next();
+          return outcome && !hooks_.stop();
+        });
+    while (next < finished.size()) keep_next();  // after a cancellation: those beyond a gap
+    MFSDP_TRY(outcome);
+    return !hooks_.stop();
+  }
+
+  /// Counts it as done.
+  void prune(std::size_t place) {
+    candidates_[place].pruned = true;
+    ++done_;
+  }
+
+ private:
+  std::vector<Candidate>& candidates_;
+  std::int64_t total_;
+  Predict what_;
+  const SearchHooks& hooks_;
+  std::int64_t done_ = 0;
+};
+
+double best_score(const std::vector<Candidate>& candidates, const Score& score) {
+  double best = -std::numeric_limits<double>::infinity();
+  for (const Candidate& candidate : candidates)
+    if (candidate.run && can_run(*candidate.run)) best = std::max(best, score(*candidate.run));
+  return best;
+}
+
+}  // namespace
+
+const Setting* Candidate::find(std::string_view flag) const {
+  const auto found = std::ranges::find(settings, flag, &Setting::flag);
+  return found == settings.end() ? nullptr : &*found;
+}
+
+Result<Candidate> make_candidate(const JobOptions& job, std::vector<Setting> settings,
+                                 PredictionRequests& requests) {
+  Candidate candidate;
+  auto request = requests.read(with_settings(job, settings));
+  candidate.settings = std::move(settings);
+  if (request)
+    candidate.request = *std::move(request);
+  else if (request.error().fault == Fault::environment || request.error().where == "--price")
+    return tl::unexpected<Error>(request.error());
+  else
+    candidate.invalid = request.error();
+  return candidate;
+}
+
+Result<std::vector<Candidate>> make_candidates(const JobOptions& job, const SearchSpace& space,
+                                               PredictionRequests& requests,
+                                               const SearchHooks& hooks) {
+  std::vector<Candidate> candidates;
+  for (std::size_t i = 0; i < space.size(); ++i) {
+    if (hooks.stop()) {
+      candidates.emplace_back().settings = space.combination(i);
+      continue;
+    }
+    MFSDP_LET(candidate, make_candidate(job, space.combination(i), requests));
+    candidates.push_back(std::move(candidate));
+  }
+  if (std::ranges::all_of(candidates, [](const Candidate& c) { return c.invalid.has_value(); }))
+    return tl::unexpected<Error>(*candidates.front().invalid);
+  return candidates;
+}
+
+std::vector<std::size_t> open_candidates(const std::vector<Candidate>& candidates) {
+  std::vector<std::size_t> places;
+  for (std::size_t i = 0; i < candidates.size(); ++i)
+    if (candidates[i].request && !candidates[i].too_large) places.push_back(i);
+  return places;
+}
+
+Result<bool> predict_candidates(std::vector<Candidate>& candidates, std::vector<std::size_t> places,
+                                Predict what, const SearchHooks& hooks, const Pruning* pruning) {
+  Stage stage(candidates, std::ssize(places), what, hooks);
+  if (pruning == nullptr) return stage.predict(places);
+
+  std::vector<double> bounds(candidates.size());
+  for (const std::size_t place : places)
+    bounds[place] = pruning->at_most(*candidates[place].request);
+  std::ranges::stable_sort(places, std::ranges::greater{},
+                           [&](std::size_t place) { return bounds[place]; });
+  for (std::size_t begin = 0; begin < places.size(); begin += kRound) {
+    const double best = best_score(candidates, pruning->score);
+    std::vector<std::size_t> round;
+    for (std::size_t i = begin; i < std::min(begin + kRound, places.size()); ++i) {
+      if (bounds[places[i]] < best)
+        stage.prune(places[i]);
+      else
+        round.push_back(places[i]);
+    }
+    MFSDP_LET(whole, stage.predict(round));
+    if (!whole) return false;
+  }
+  return true;
+}
+
+}  // namespace mfsdp

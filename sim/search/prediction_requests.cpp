@@ -1,0 +1,219 @@
+#include "sim/search/prediction_requests.hpp"
+
+#include <filesystem>
+#include <system_error>
+
+#include "sim/hardware/cluster.hpp"
+#include "sim/hardware/cluster_file.hpp"
+#include "sim/hardware/gpu.hpp"
+#include "sim/hardware/power.hpp"
+#include "sim/hardware/published_tables.hpp"
+#include "sim/predict/routing_file.hpp"
+#include "sim/search/training_cost.hpp"
+
+namespace mfsdp {
+namespace {
+
+Result<Cluster> cluster_of(const JobOptions& job, std::int64_t gpus,
+                           const std::filesystem::path& gpus_dir) {
+  const CommonOptions& common = job.common;
+  const auto plain = [&]() -> Result<Cluster> {
+    if (common.cluster) return load_cluster(*common.cluster, gpus_dir, gpus, common.gpus_per_node);
+    MFSDP_LET(gpu, load_gpu(common.gpu, gpus_dir));
+    return make_cluster(gpu, gpus, common.node_size());
+  };
+  MFSDP_LET(cluster, plain());
+  if (job.host_launch) cluster.gpu.host_launch = *job.host_launch;
+  MFSDP_LET(priced, with_price_tables(std::move(cluster.gpu), job.tables));
+  cluster.gpu = std::move(priced);
+  if (job.power_limit) {
+    MFSDP_LET(limited,
+              with_power_limit(std::move(cluster.gpu), static_cast<double>(*job.power_limit)));
+    cluster.gpu = std::move(limited);
+  }
+  if (job.network_gbps) return with_network(cluster, job.network_gbps->value());
+  return std::move(cluster);
+}
+
+RankVariation variation_of(const JobOptions& job) {
+  RankVariation variation{.jitter = job.jitter,
+                          .slow = {},
+                          .seed = static_cast<std::uint64_t>(job.seed),
+                          .by_rank = job.by_rank};
+  for (const SlowRankFlag& slow : job.slow_ranks)
+    variation.slow.push_back({.rank = slow.rank, .factor = slow.factor});
+  return variation;
+}
+
+Result<Routing> routing_of(const RoutingFlag& flag) {
+  if (!flag.is_file) {
+    Routing routing{.text = flag.text, .zipf = {}, .counts = {}, .blocks = {}};
+    if (flag.zipf) routing.zipf = flag.zipf->value();
+    return routing;
+  }
+  std::error_code ignored;
+  if (!std::filesystem::exists(flag.text, ignored))
+    return fail("--routing", in_quotes(flag.text) +
+                                 " is not balanced, zipf:S such as zipf:1.2, "
+                                 "nor a file that is there");
+  return load_routing(flag.text);
+}
+
+Bytes reserve_of(const Reserve& reserve, const Gpu& gpu) {
+  if (const auto* bytes = std::get_if<Bytes>(&reserve)) return *bytes;
+  const auto& part = std::get<Rational>(reserve);
+  const Int128 whole = Int128{gpu.capacity.value} * part.num;
+  return Bytes(checked_narrow((whole + part.den - 1) / part.den));
+}
+
+}  // namespace
+
+Result<const PredictionRequests::Measured*> PredictionRequests::measured(const JobOptions& job,
+                                                                         const Gpu& gpu) {
+  const std::tuple key{job.common.gpu, job.common.cluster, job.tables};
+  if (const auto known = measured_.find(key); known != measured_.end()) return &known->second;
+  MFSDP_LET(tables, load_cost_tables(gpu.tables));
+  Gpu unlimited = gpu;  // as its tables were measured
+  unlimited.power.reset();
+  const double error = kernel_error(tables, unlimited);
+  return &(measured_[key] = {.tables = std::move(tables), .kernel_error = error});
+}
+
+Result<PredictionRequests::Priced> PredictionRequests::priced(const JobOptions& job,
+                                                              std::int64_t gpus) {
+  const CommonOptions& common = job.common;
+  std::optional<std::pair<std::int64_t, std::int64_t>> network;
+  if (job.network_gbps) network.emplace(job.network_gbps->num, job.network_gbps->den);
+  std::optional<std::int64_t> host;
+  if (job.host_launch) host = job.host_launch->value;
+  const Machine machine{common.gpu,    common.cluster.value_or(""),
+                        gpus,          common.gpus_per_node,
+                        job.tables,    job.power_limit,
+                        network,       host,
+                        job.attention, job.anchor};
+  if (const auto known = priced_.find(machine); known != priced_.end()) return known->second;
+  const std::filesystem::path gpus_dir = scenarios_ / "gpus";
+  MFSDP_LET(cluster, cluster_of(job, gpus, gpus_dir));
+  MFSDP_TRY(check_prices(job.prices, cluster.gpu.name, gpus_dir));
+  MFSDP_LET(kind, measured(job, cluster.gpu));
+  CostModel costs(cluster, kind->tables);
+  if (job.attention == AttentionChoice::cudnn) costs = costs.with_library_attention();
+  Priced priced{.costs = nullptr,
+                .errors = price_errors(kind->tables, cluster, kind->kernel_error),
+                .anchor = {}};
+  if (job.anchor) {
+    const auto costs_of = [&](std::int64_t count, std::int64_t per_node) -> Result<CostModel> {
+      JobOptions measured = job;
+      measured.power_limit.reset();  // it ran at its GPU's own
+      if (!common.cluster) measured.common.gpus_per_node = per_node;
+      MFSDP_LET(machine_of_run, cluster_of(measured, count, gpus_dir));
+      return make_cost_model(machine_of_run);
+    };
+    MFSDP_LET(anchor, load_anchor(*job.anchor, costs_of));
+    costs = costs.scaled(anchor.kernel_factor, anchor.collective_factor);
+    priced.anchor = anchor;
+  }
+  priced.costs = std::make_shared<const CostModel>(std::move(costs));
+  return priced_[machine] = std::move(priced);
+}
+
+Result<std::shared_ptr<const std::vector<OwnStep>>> PredictionRequests::own_steps() {
+  if (own_steps_) return own_steps_;
+  const std::filesystem::path file = scenarios_ / "fidelity" / "own_steps.csv";
+  std::error_code ignored;
+  std::vector<OwnStep> steps;  // without the file no error is known
+  if (std::filesystem::exists(file, ignored)) {
+    MFSDP_LET(loaded, load_own_steps(file));
+    steps = std::move(loaded);
+  }
+  own_steps_ = std::make_shared<const std::vector<OwnStep>>(std::move(steps));
+  return own_steps_;
+}
+
+Result<ModelShape> PredictionRequests::shape(const JobOptions& job) {
+  MFSDP_LET(named, plans_.model(job.common.model));
+  return named->shape;
+}
+
+Result<Gpu> PredictionRequests::gpu(const JobOptions& job) const {
+  MFSDP_LET(cluster, cluster_of(job, 1, scenarios_ / "gpus"));
+  return std::move(cluster.gpu);
+}
+
+Result<std::int64_t> PredictionRequests::gpus_per_node(const JobOptions& job) const {
+  const CommonOptions& common = job.common;
+  if (!common.cluster) return common.node_size();
+  MFSDP_LET(file, read_cluster_file(*common.cluster, scenarios_ / "clusters"));
+  MFSDP_LET(kind, gpu(job));
+  return file.gpus_per_node.value_or(common.gpus_per_node.value_or(kind.gpus_per_node));
+}
+
+Result<std::optional<std::int64_t>> PredictionRequests::limit_of_gpus(const JobOptions& job) const {
+  if (say_gpus(job.given)) return job.common.gpus;
+  return plans_.gpus_of_cluster(job.common);
+}
+
+namespace {
+
+/// Flags that engine_config() replaces by the engine's own choice are errors where they were given.
+Result<void> check_given(const JobOptions& job, const PlanConfig& config) {
+  const EngineTraits& traits = traits_of(job.engine);
+  if (traits.runs_plans) return {};
+  if (traits.shards_states_alone && contains(job.given, "--strategy") &&
+      config.strategy != Strategy::optim)
+    return does_otherwise(job.engine, "--strategy", traits.shards);
+  if (contains(job.given, "--recompute") && config.recompute.kind == Recompute::selective &&
+      !recomputes_modules(job.engine, config.model)) {
+    if (!traits.has_recomputation) return no_recomputation(job.engine);
+    return cannot_predict(
+        job.engine, "--recompute",
+        "selective recomputation (by operator, torchtitan's default; of every n-th block)",
+        "its memory and step lie between those of none and full, which can be asked for");
+  }
+  return {};
+}
+
+}  // namespace
+
+Result<PredictionRequest> PredictionRequests::read(const JobOptions& job) {
+  MFSDP_LET(plan, plans_.read(job.common, {.gpus_are_chosen = say_gpus(job.given)}));
+  return read(plan, job);
+}
+
+Result<PredictionRequest> PredictionRequests::read(const PlanRequest& plan, const JobOptions& job) {
+  MFSDP_TRY(check_given(job, plan.config));
+  PredictionRequest request;
+  request.engine = job.engine;
+  MFSDP_LET(config, engine_config(job.engine, plan.config));
+  request.config = std::move(config);
+  if (!traits_of(job.engine).runs_plans && job.alloc_conf) {
+    MFSDP_LET(allocator, parse_allocator_settings(*job.alloc_conf, "--alloc-conf"));
+    request.allocator = allocator;
+  }
+  if (job.memory_limit) request.allocator.limit = job.memory_limit->value;
+  request.meta = plan.meta;
+  request.program = plan.program;
+  if (request.config.param_dtype == DType::fp64 && !job.memory_alone)
+    return fail(
+        "--param-dtype",
+        "fp64 has no prices: expected bf16, fp16 or fp32 (fp64 is for mfsdp-exec on a CPU)");
+  MFSDP_LET(prices, priced(job, request.config.mesh.world_size()));
+  request.costs = prices.costs;
+  request.cache = cache_;
+  request.least = least_;
+  request.errors = prices.errors;
+  request.anchor = prices.anchor;
+  MFSDP_LET(steps, own_steps());
+  request.own_steps = std::move(steps);
+  request.variation = variation_of(job);
+  if (job.routing) {
+    MFSDP_LET(routing, routing_of(*job.routing));
+    MFSDP_LET(blocks, routed_blocks(routing, request.config));
+    request.routed = std::make_shared<const RoutedModel>(
+        RoutedModel{.routing = std::move(routing), .blocks = std::move(blocks)});
+  }
+  request.reserve = reserve_of(job.reserve, prices.costs->cluster().gpu);
+  return request;
+}
+
+}  // namespace mfsdp

@@ -1,0 +1,38 @@
+#include "sim/simulator/awaited.hpp"
+
+#include <algorithm>
+
+namespace mfsdp {
+namespace {
+
+bool writes(Access access) { return access != Access::read; }
+
+}  // namespace
+
+AwaitedKinds::AwaitedKinds(const Program& program, const Plan& plan) : program_(program) {
+  for (const Segment& segment : plan.segments)
+    for (const Op& op : segment.ops) {
+      const auto* kernel = std::get_if<Kernel>(&op.body);
+      if (kernel == nullptr || kernel->kind != KernelKind::norm_partial) continue;
+      for (const Operand& operand : kernel->operands)
+        if (writes(operand.access)) norm_parts_.insert(operand.buffer);
+    }
+}
+
+Awaited AwaitedKinds::of(const Op& op, const Collective& collective) const {
+  if (op.phase == Phase::reduce || collective.reduction == Reduction::sum)
+    return Awaited::gradients;
+  if (collective.input.stated() && norm_parts_.contains(collective.input.buffer))
+    return Awaited::gradient_norm;
+  const bool passes =
+      op.phase == Phase::forward || op.phase == Phase::recompute || op.phase == Phase::backward;
+  const auto stream = std::ranges::find(program_.streams, op.stream, &Stream::id);
+  const bool beside_none = stream != program_.streams.end() && stream->role == StreamRole::compute;
+  if (passes && (beside_none || collective.kind == CollectiveKind::all_to_all))
+    return Awaited::expert_rows;
+  const bool gathers = collective.kind == CollectiveKind::all_gather;
+  return gathers && op.phase != Phase::optimizer && op.phase != Phase::output ? Awaited::weights
+                                                                              : Awaited::others;
+}
+
+}  // namespace mfsdp
