@@ -40,7 +40,7 @@ std::string job_text(const Job& job, const JobProof& proof) {
   const auto of_other = [](const Proof& of) { return !of.only_structure && !of.of_model; };
   if (std::ranges::any_of(proof.classes, of_other)) text += std::string(kOtherModel);
   if (std::ranges::any_of(proof.classes, &Proof::only_structure))
-    text += "messages between the classes were not checked\n";
+    text += "transfers between the classes were not checked\n";
   return text;
 }
 
@@ -60,7 +60,7 @@ std::vector<Figure> figures_of(const Job& job, const JobProof& proof) {
 
 Result<void> check_flags(const VerifyOptions& options) {
   const auto refuse = [](const char* flag) {
-    return fail(flag, "expects a plan of one rank class with one microbatch in flight");
+    return fail(flag, "supports only plans with one class of ranks and one microbatch in flight");
   };
   if (options.certificate) return refuse("--certificate");
   if (options.check) return refuse("--check");

@@ -68,9 +68,8 @@ std::string proof_text(const Program& program, const Proof& proof,
                     format_count(proof.expansion.ranks), format_count(proof.expansion.collectives),
                     format_count(proof.expansion.parameter_intervals));
   if (!bounds.redundant_waits.empty())
-    text +=
-        fmt::format("{} waits could be removed: the ops that they order are ordered without them\n",
-                    bounds.redundant_waits.size());
+    text += fmt::format("{} waits are redundant: the same order follows without them\n",
+                        bounds.redundant_waits.size());
   return text;
 }
 
@@ -278,7 +277,7 @@ Result<ExitCode> mutate_plan_fields(const Program& program, const VerifyOptions&
   return report.defects() == 0 ? ExitCode::good : ExitCode::negative;
 }
 
-/// A plan of one rank class, with one microbatch in flight.
+/// Judges a plan of one class of ranks with one microbatch in flight.
 Result<ExitCode> judge_program(const Program& program, const VerifyOptions& options,
                                const Session& session, const Machines& machines) {
   MFSDP_TRY(write_plan(options.common, program));
