@@ -46,7 +46,7 @@ FlagGroup plan_group(VerifyOptions& o) {
                       o.mutate_pairs),
           integer_flag("--per-field", "changes of each field or pattern, at most (32)", o.per_field,
                        {.lowest = 1}),
-          integer_flag("--mutants", "judge N of them, drawn by chance (all)", o.mutants,
+          integer_flag("--mutants", "judge N of them, drawn at random (all)", o.mutants,
                        {.lowest = 1}),
           integer_flag("--mutant", "change number N of these", o.mutant, {.lowest = 0}),
           path_flag("--mutant-out", "write the plan with that change", o.mutant_out),
@@ -76,7 +76,7 @@ FlagGroup subject_group(VerifyOptions& o) {
                           o.config),
                 {.name = "--run",
                  .value = "DB:RUN",
-                 .help = "a run of mfsdp-exec: its id, name or latest; its plan by --plan",
+                 .help = "a run of mfsdp-exec: its id, name or latest; --plan only if it ran a plan file",
                  .apply = run},
                 bugs,
                 {.name = "--env",
@@ -109,8 +109,8 @@ Result<void> check_subject(const VerifyOptions& o) {
   if (subjects > 1)
     return fail(
         "",
-        "one of --model or --plan, --kineto, --flight-recorder, --nccl-inspector, --config, "
-        "--run, --bugs and --list-rules at a time");
+        "give only one of --model or --plan, --kineto, --flight-recorder, --nccl-inspector, "
+        "--config, --run, --bugs and --list-rules");
   if (!plan)
     for (const char* flag :
          {"--expand", "--certificate", "--check", "--mutate", "--mutate-fields", "--mutate-pairs"})
@@ -120,8 +120,8 @@ Result<void> check_subject(const VerifyOptions& o) {
                       static_cast<int>(o.expand || o.certificate);
   if (actions > 1)
     return fail("",
-                "one of --mutate, --mutate-fields, --mutate-pairs, --check, and --expand or "
-                "--certificate at a time");
+                "give only one of --mutate, --mutate-fields, --mutate-pairs, --check, and --expand "
+                "with or without --certificate");
   for (const char* flag : {"--mutants", "--seed"})
     if (contains(o.given, flag) && !o.mutate && !o.runs_mutants())
       return fail(flag, "needs --mutate, --mutate-fields or --mutate-pairs");
