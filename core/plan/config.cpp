@@ -275,8 +275,8 @@ Result<void> check_experts(const PlanConfig& config) {
   if (room.num != 0 && (room.den < 1 || room.den > kMostDenominator || room.num < room.den ||
                         room.num > ep * room.den))
     return fail("--capacity-factor",
-                fmt::format("expected a number from 1 to {} (--ep), with at most 6 digits after the "
-                            "point, got {}",
+                fmt::format("expected a number from 1 to {} (--ep), with at most 6 digits after "
+                            "the point, got {}",
                             ep, flag_text(room)));
   MFSDP_TRY(check_expert_strategy(config));
   const ModelShape& model = config.model;

@@ -349,7 +349,7 @@ inline constexpr std::array kConfigFields{
                 .flag = "--lora-targets",
                 .flag_value = "NAME,...",
                 .help = "layers with adapters: q_proj, ..., or all-linear",
-                .in_brackets = "default: as PEFT, q_proj,v_proj",
+                .in_brackets = "default: q_proj,v_proj",
                 .age = FieldAge::newest},
     // The mesh has the experts' grid: with_expert_grid().
     ConfigField{.name = "expert_parallel",
@@ -368,7 +368,7 @@ inline constexpr std::array kConfigFields{
                 .flag = "--capacity-factor",
                 .flag_value = "X",
                 .help = "with --ep: capacity, X times a rank's equal share of rows",
-                .in_brackets = "default: for all rows",
+                .in_brackets = "default: all rows",
                 .takes_list = true,
                 .age = FieldAge::newest},
     ConfigField{.name = "expert_strategy",

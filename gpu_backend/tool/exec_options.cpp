@@ -76,8 +76,8 @@ FlagGroup training_group(ExecOptions& o) {
                     o.min_learning_rate, kRates),
           integer_flag("--warmup", "steps up to the highest rate (default: --steps / 10)", o.warmup,
                        {.lowest = 0, .highest = kSteps.highest}),
-          integer_flag("--decay-steps", "steps in which wsd decays (default: --steps / 10)", o.decay,
-                       {.lowest = 0, .highest = kSteps.highest}),
+          integer_flag("--decay-steps", "steps in which wsd decays (default: --steps / 10)",
+                       o.decay, {.lowest = 0, .highest = kSteps.highest}),
           real_flag("--weight-decay", "of matrices, apart from the gradient (0.1)", o.weight_decay,
                     kRates),
           real_flag("--beta1", "AdamW's decay of the mean, Lion's share of it (0.9)", o.beta1,
@@ -181,7 +181,8 @@ Result<void> check_training(const ExecOptions& o) {
     return fail("--eval-every", "needs --eval-data, the data to evaluate on");
   if (!o.eval_data && contains(o.given, "--eval-batches"))
     return fail("--eval-batches", "needs --eval-data, the data to evaluate on");
-  if (o.logits && !o.eval_data) return fail("--logits", "needs --eval-data, the data to evaluate on");
+  if (o.logits && !o.eval_data)
+    return fail("--logits", "needs --eval-data, the data to evaluate on");
   if (o.logits && o.poison)
     return fail("--logits", "contradicts --poison: nothing is left when an evaluation has run");
   const Optimizer optimizer = o.common.config.optimizer;

@@ -158,7 +158,7 @@ FlagGroup machine_group(SimOptions& o) {
           integer_flag("--power-limit", "watts that each GPU may draw (default: its own limit)",
                        o.power_limit, {.lowest = 1, .highest = 100'000}),
           choice_flag("--tables", "T",
-                      "timings of GEMMs and attention: own, published (default: as the GPU's file says)",
+                      "timings of GEMMs and attention: own, published (default: by GPU)",
                       o.tables),
           choice_flag("--attention", "K",
                       "mfsdp-exec's bf16 attention: warpgroups or cudnn (warpgroups)", o.attention),
@@ -327,7 +327,7 @@ Result<void> check_engine(const SimOptions& options) {
       return fail("--memory-limit", "needs --replay or an --engine other than mfsdp");
     if (options.memory_snapshot)
       return fail("--memory-snapshot",
-                  "needs another --engine: mfsdp allocates its memory once, which --memory-trace shows");
+                  "needs another --engine: mfsdp allocates its memory once; see --memory-trace");
     if (options.host_launch)
       return fail("--host-launch-us",
                   "needs another --engine: mfsdp's plan needs no host time");

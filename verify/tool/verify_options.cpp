@@ -76,7 +76,7 @@ FlagGroup subject_group(VerifyOptions& o) {
                           o.config),
                 {.name = "--run",
                  .value = "DB:RUN",
-                 .help = "a run of mfsdp-exec: its id, name or latest; --plan only if it ran a plan file",
+                 .help = "a run of mfsdp-exec: id, name or latest; add --plan if it ran a file",
                  .apply = run},
                 bugs,
                 {.name = "--env",
@@ -121,7 +121,7 @@ Result<void> check_subject(const VerifyOptions& o) {
   if (actions > 1)
     return fail("",
                 "give only one of --mutate, --mutate-fields, --mutate-pairs, --check, and --expand "
-                "with or without --certificate");
+                "or --certificate (or these two)");
   for (const char* flag : {"--mutants", "--seed"})
     if (contains(o.given, flag) && !o.mutate && !o.runs_mutants())
       return fail(flag, "needs --mutate, --mutate-fields or --mutate-pairs");

@@ -86,8 +86,8 @@ TEST(JudgeRecords, WhatAllLaunchedAndHasNotEndedIsTold) {
   const CallState started = CallState::started;
   EXPECT_THAT(messages(judge_group(group_of(
                   {{call(1), open_call(2), open_call(3)}, {call(1), open_call(2), open_call(3)}}))),
-              ElementsAre("MF818 group 0, collective 2, all_reduce: all ranks launched it, and it "
-                          "has not ended on ranks 0, 1"));
+              ElementsAre("MF818 group 0, collective 2, all_reduce: all ranks launched it; it is "
+                          "unfinished on ranks 0, 1"));
   EXPECT_THAT(
       messages(judge_group(group_of({{open_call(1, started)}, {open_call(1)}}))),
       ElementsAre(HasSubstr(
