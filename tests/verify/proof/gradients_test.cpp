@@ -54,7 +54,8 @@ TEST(Gradients, MicrobatchIsNotAccumulated) {
   const Finding finding = finding_of(plan.program, "MF301");
   EXPECT_EQ(finding.places[0].name, "layers.0.norm_partial");
   EXPECT_THAT(finding.message, HasSubstr("lacks a contribution of microbatch 'middle'"));
-  EXPECT_THAT(finding.message, HasSubstr("1 of 1 in microbatch 'first', 0 of 1 in microbatch 'middle', "
+  EXPECT_THAT(finding.message,
+              HasSubstr("1 of 1 in microbatch 'first', 0 of 1 in microbatch 'middle', "
                         "1 of 1 in microbatch 'last'"));
 }
 
