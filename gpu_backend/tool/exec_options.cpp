@@ -49,7 +49,7 @@ FlagGroup ranks_group(ExecOptions& o) {
   return {
       .title = "Ranks on GPUs, one process each",
       .flags = {
-          integer_flag("--nproc", "ranks to start on this host (one a visible GPU)",
+          integer_flag("--nproc", "ranks to start on this host (default: one per visible GPU)",
                        o.ranks_per_node, kLocal),
           integer_flag("--nnodes", "hosts with as many ranks each (1)", o.nodes, kNodes),
           integer_flag("--node-rank", "of this host, from 0", o.node_rank, kRankRange),
@@ -72,12 +72,12 @@ FlagGroup training_group(ExecOptions& o) {
           integer_flag("--steps", "steps to train (10)", o.steps, kSteps),
           real_flag("--lr", "highest learning rate (3e-4)", o.learning_rate, kRates),
           choice_flag("--lr-schedule", "S", "cosine, linear, constant or wsd (cosine)", o.schedule),
-          real_flag("--min-lr", "learning rate at the end of the decay (a tenth of --lr)",
+          real_flag("--min-lr", "learning rate at the end of the decay (default: --lr / 10)",
                     o.min_learning_rate, kRates),
-          integer_flag("--warmup", "steps up to the highest rate (a tenth of --steps)", o.warmup,
+          integer_flag("--warmup", "steps up to the highest rate (default: --steps / 10)", o.warmup,
                        {.lowest = 0, .highest = kSteps.highest}),
-          integer_flag("--decay-steps", "steps in which wsd decays (a tenth of --steps)", o.decay,
-                       {.lowest = 0, .highest = kSteps.highest}),
+          integer_flag("--decay-steps", "steps in which wsd decays (default: --steps / 10)",
+                       o.decay, {.lowest = 0, .highest = kSteps.highest}),
           real_flag("--weight-decay", "of matrices, apart from the gradient (0.1)", o.weight_decay,
                     kRates),
           real_flag("--beta1", "AdamW's decay of the mean, Lion's share of it (0.9)", o.beta1,
@@ -107,7 +107,7 @@ FlagGroup watching_group(ExecOptions& o) {
   return {
       .title = "Evaluation and log",
       .flags = {
-          integer_flag("--eval-every", "steps between evaluations (only after the last step)",
+          integer_flag("--eval-every", "steps between evaluations (default: only after the last)",
                        o.eval_every, kSteps),
           path_or_name_flag("--eval-data", "FILE|DIR",
                             "data to evaluate on, as --data; also after the last step", o.eval_data,
@@ -178,10 +178,11 @@ Result<void> check_training(const ExecOptions& o) {
     return fail("--min-lr",
                 fmt::format("{} is above --lr {}", *o.min_learning_rate, o.learning_rate));
   if (o.eval_every > 0 && !o.eval_data)
-    return fail("--eval-every", "needs --eval-data: what to evaluate on");
+    return fail("--eval-every", "needs --eval-data, the data to evaluate on");
   if (!o.eval_data && contains(o.given, "--eval-batches"))
-    return fail("--eval-batches", "needs --eval-data: what to evaluate on");
-  if (o.logits && !o.eval_data) return fail("--logits", "needs --eval-data: what to evaluate on");
+    return fail("--eval-batches", "needs --eval-data, the data to evaluate on");
+  if (o.logits && !o.eval_data)
+    return fail("--logits", "needs --eval-data, the data to evaluate on");
   if (o.logits && o.poison)
     return fail("--logits", "contradicts --poison: nothing is left when an evaluation has run");
   const Optimizer optimizer = o.common.config.optimizer;

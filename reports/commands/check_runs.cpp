@@ -95,7 +95,7 @@ Result<Budget> budget_of_two_commands(const CheckOptions& options, bool timed) {
 
 Result<void> check_choices(const CheckOptions& o) {
   if (o.run && !o.words.empty()) return fail("--run", "contradicts RUN: give one or the other");
-  if (o.against && !o.run) return fail("--against", "needs --run: what to compare with it");
+  if (o.against && !o.run) return fail("--against", "needs --run, the command to compare with");
   if (o.against && !o.baselines.empty())
     return fail("--against", "contradicts --baseline: give one or the other");
   if (!o.budget && !o.against)

@@ -61,7 +61,8 @@ void keep(std::vector<StoredRun>& runs, bool named, const Session& session) {
 
 Result<ExitCode> collect_runs(const GcOptions& options, const Session& session) {
   if (options.words.empty() && options.filter == RunFilter())
-    return fail("gc", "names no runs: give a RUN or a filter such as --until 90d");
+    return fail("gc",
+                "no runs named: give a RUN, or a filter such as --until 90d (older than 90 days)");
   StoreOptions existing;
   existing.create = false;
   existing.for_reading = !options.yes;  // to look needs no right to write

@@ -29,7 +29,7 @@ std::vector<FlagGroup> import_flags(ImportOptions& o) {
                                  o.settings.format),
                      text("--engine", "what has run: fsdp2, megatron-fsdp, ...", o.settings.engine),
                      text("--model", "the model's name", o.settings.model),
-                     text("--name", "the run's name (the file's)", o.settings.name),
+                     text("--name", "the run's name (default: the file's)", o.settings.name),
                      text("--gpu", "kind of GPU", o.settings.gpu),
                      integer_flag("--gpus", "GPUs in all", o.settings.gpus,
                                   {.lowest = 1, .highest = config_limits::ranks})}},

@@ -141,7 +141,7 @@ void Model::check_parameters(const PlanView& view) const {
       if (wanted.empty() || wanted.mapped() != std::pair(name, entry.at("shape").get<Shape>()) ||
           entry.value("decay", false) != decays || trains != group.trains ||
           !has_its_rate(entry, scales) || (trains && entry.at("offset").get<Int>() % block != 0))
-        refuse("group {}: parameter {} is not the model's", g, name);
+        refuse("group {}: parameter {} differs from the model's", g, name);
     }
   }
   for (const auto& [unit, missing] : left)

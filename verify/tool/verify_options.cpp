@@ -75,7 +75,7 @@ FlagGroup subject_group(VerifyOptions& o) {
                           o.config),
                 {.name = "--run",
                  .value = "DB:RUN",
-                 .help = "a run of mfsdp-exec: its id, name or latest; its plan by --plan",
+                 .help = "a run of mfsdp-exec: id, name or latest; add --plan if it ran a file",
                  .apply = run},
                 bugs,
                 {.name = "--env",
@@ -108,8 +108,8 @@ Result<void> check_subject(const VerifyOptions& o) {
   if (subjects > 1)
     return fail(
         "",
-        "one of --model or --plan, --kineto, --flight-recorder, --nccl-inspector, --config, "
-        "--run, --bugs and --list-rules at a time");
+        "give only one of --model or --plan, --kineto, --flight-recorder, --nccl-inspector, "
+        "--config, --run, --bugs and --list-rules");
   if (!plan)
     for (const char* flag :
          {"--expand", "--certificate", "--check", "--mutate", "--mutate-fields", "--mutate-pairs"})
@@ -119,8 +119,8 @@ Result<void> check_subject(const VerifyOptions& o) {
                       static_cast<int>(o.expand || o.certificate);
   if (actions > 1)
     return fail("",
-                "one of --mutate, --mutate-fields, --mutate-pairs, --check, and --expand or "
-                "--certificate at a time");
+                "give only one of --mutate, --mutate-fields, --mutate-pairs, --check, and --expand "
+                "or --certificate (or these two)");
   for (const char* flag : {"--mutants", "--seed"})
     if (contains(o.given, flag) && !o.mutate && !o.runs_mutants())
       return fail(flag, "needs --mutate, --mutate-fields or --mutate-pairs");

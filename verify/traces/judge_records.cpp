@@ -61,7 +61,9 @@ std::string with_place(const RecordedCall& call, std::string text) {
 std::string side_words(const CallSide& side) {
   const std::string elements =
       side.elements ? fmt::format("{}", *side.elements) : std::string("any number");
-  return side.dtype.empty() ? elements : elements + " of " + side.dtype;
+  if (side.dtype.empty()) return elements;
+  if (side.elements && side.dtype == "bytes") return elements + " bytes";
+  return elements + " of " + side.dtype;
 }
 
 std::string sides_words(const RecordedCall& call) {
@@ -158,8 +160,7 @@ std::string launched_words(const RecordedGroup& group, const Row& row) {
     return "all ranks launched it";
   std::vector<std::int64_t> called;
   for (const auto& [rank, call] : row.called) called.push_back(rank);
-  return fmt::format("{} ({}) launched it", ranks_words(called),
-                     called.size() == 1 ? "the only one with a record" : "those with records");
+  return fmt::format("{} launched it", ranks_words(called));
 }
 
 /// The ranks whose state is unknown; empty if there are none.
@@ -167,7 +168,7 @@ std::string unknown_words(const RecordedGroup& group, const Row& row) {
   if (group.ranks.empty()) return "; the group's other ranks are not known";
   const std::vector<std::int64_t> missing = ranks_without_record(group, row);
   if (missing.empty()) return "";
-  return fmt::format("; it is not known whether {} launched it", ranks_words(missing));
+  return fmt::format("; {} left no record of it", ranks_words(missing));
 }
 
 std::optional<Finding> unfinished(const RecordedGroup& group, const Row& row,
@@ -181,7 +182,7 @@ std::optional<Finding> unfinished(const RecordedGroup& group, const Row& row,
   }
   if (open.empty()) return std::nullopt;
   std::string text =
-      fmt::format("{}, {}: {}, and it has not ended on {}", place_of(group, row),
+      fmt::format("{}, {}: {}; it is unfinished on {}", place_of(group, row),
                   row.called.front().second->kind, launched_words(group, row), ranks_words(open));
   if (!began.empty() && !not_begun.empty()) {
     text += fmt::format("; it began on {} and has not begun on {}: the former wait for the latter",

@@ -69,15 +69,15 @@ TEST(AttentionOfLayers, AnotherWindowCapOrScaleIsFound) {
   for (const char* name : {"window", "score_cap", "query_scalar"}) {
     EditedPlan plan(local_layers());
     plan.set("only", "layers.0.attention", name, 5);
-    expect_found(plan.program, "MF007", "attribute '" + std::string(name) + "' is not the model's");
+    expect_found(plan.program, "MF007", "attribute '" + std::string(name) + "' is 5; expected ");
   }
   EditedPlan plan(local_layers());
   plan.set("only", "head.chunk0.cross_entropy", "logit_cap", 5);
-  expect_found(plan.program, "MF007", "attribute 'logit_cap' is not the model's");
+  expect_found(plan.program, "MF007", "attribute 'logit_cap' is 5; expected ");
   EditedPlan plain(test::small_config(2, 3));
   auto& attributes = plain.kernel("only", "layers.0.attention").attributes;
   attributes.insert(attributes.end() - 1, {"score_cap", 5});
-  expect_found(plain.program, "MF007", "attribute 'score_cap' is not the model's");
+  expect_found(plain.program, "MF007", "attribute 'score_cap' is 5; expected 0");
 }
 
 TEST(AttentionOfLayers, TheOtherLayersTableIsFound) {

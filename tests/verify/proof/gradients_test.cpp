@@ -54,7 +54,9 @@ TEST(Gradients, MicrobatchIsNotAccumulated) {
   const Finding finding = finding_of(plan.program, "MF301");
   EXPECT_EQ(finding.places[0].name, "layers.0.norm_partial");
   EXPECT_THAT(finding.message, HasSubstr("lacks a contribution of microbatch 'middle'"));
-  EXPECT_THAT(finding.message, HasSubstr("first 1/1, middle 0/1, last 1/1"));
+  EXPECT_THAT(finding.message,
+              HasSubstr("1 of 1 in microbatch 'first', 0 of 1 in microbatch 'middle', "
+                        "1 of 1 in microbatch 'last'"));
 }
 
 TEST(Gradients, LastMicrobatchOverwrites) {
@@ -62,7 +64,8 @@ TEST(Gradients, LastMicrobatchOverwrites) {
   plan.set("last", "layers.1.accumulate", "beta", 0);
   EXPECT_THAT(rules_of(plan.program), ElementsAre("MF301"));
   EXPECT_THAT(finding_of(plan.program, "MF301").message,
-              HasSubstr("first 0/1, middle 0/1, last 1/1"));
+              HasSubstr("0 of 1 in microbatch 'first', 0 of 1 in microbatch 'middle', "
+                        "1 of 1 in microbatch 'last'"));
 }
 
 TEST(Gradients, AccumulationBeginsOnTheLastStep) {

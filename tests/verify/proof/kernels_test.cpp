@@ -119,15 +119,15 @@ TEST(KernelForms, AttributesOfTheModelAndTheConfiguration) {
   EditedPlan epsilon(config());
   for (Attribute& a : epsilon.kernel("only", "layers.0.post_norm").attributes)
     if (a.name == "epsilon") ++a.value.den;
-  EXPECT_THAT(misfit(epsilon), HasSubstr("attribute 'epsilon' is not the model's"));
+  EXPECT_THAT(misfit(epsilon), HasSubstr("attribute 'epsilon' is "));
   EditedPlan limit(config());
   limit.set("optimizer", "norm.finish", "limit", 2);
-  EXPECT_THAT(misfit(limit), HasSubstr("attribute 'limit' is not as configured"));
+  EXPECT_THAT(misfit(limit), HasSubstr("attribute 'limit' is 2; expected "));
   PlanConfig qk_norm = config();
   qk_norm.model.qk_norm = true;
   EditedPlan heads(qk_norm);
   heads.set("only", "layers.0.qk_norm.backward", "query_heads", 1);
-  EXPECT_THAT(misfit(heads), HasSubstr("attribute 'query_heads' is not the model's"));
+  EXPECT_THAT(misfit(heads), HasSubstr("attribute 'query_heads' is 1; expected "));
 }
 
 TEST(KernelForms, HeadsInNarrowerRowsThanTheirBuffer) {

@@ -69,7 +69,7 @@ TEST(FlightRecorder, WhatNcclRetiredHasNotEnded) {
         Dump().add("all_reduce", 1, "[[8]]", "[[8]]", "started", false, true).read(rank));
   EXPECT_THAT(messages(judge_dumps(std::move(dumps))),
               ElementsAre(HasSubstr("MF818 group 7 (mesh_dp), collective 1, all_reduce: all ranks "
-                                    "launched it, and it has not ended on ranks 4, 6")));
+                                    "launched it; it is unfinished on ranks 4, 6")));
 }
 
 TEST(FlightRecorder, DumpsWithoutACallAreNotJudged) {

@@ -59,8 +59,8 @@ TEST(InspectorLog, FunctionsAreNumberedByThemselves) {
 
 TEST(InspectorLog, SizesThatDifferAreFound) {
   EXPECT_THAT(messages(judge_logs({log_line(0, 1), log_line(1, 1, "AllGather", 8192)})),
-              ElementsAre("MF816 group 0x7f, collective 1, AllGather: rank 0: 4096 of bytes; rank "
-                          "1: 8192 of bytes"));
+              ElementsAre("MF816 group 0x7f, collective 1, AllGather: rank 0: 4096 bytes; rank 1: "
+                          "8192 bytes"));
 }
 
 TEST(InspectorLog, RanksWithoutALogAreNotJudged) {

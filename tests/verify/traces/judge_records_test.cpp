@@ -86,8 +86,8 @@ TEST(JudgeRecords, WhatAllLaunchedAndHasNotEndedIsTold) {
   const CallState started = CallState::started;
   EXPECT_THAT(messages(judge_group(group_of(
                   {{call(1), open_call(2), open_call(3)}, {call(1), open_call(2), open_call(3)}}))),
-              ElementsAre("MF818 group 0, collective 2, all_reduce: all ranks launched it, and it "
-                          "has not ended on ranks 0, 1"));
+              ElementsAre("MF818 group 0, collective 2, all_reduce: all ranks launched it; it is "
+                          "unfinished on ranks 0, 1"));
   EXPECT_THAT(
       messages(judge_group(group_of({{open_call(1, started)}, {open_call(1)}}))),
       ElementsAre(HasSubstr(
@@ -99,23 +99,21 @@ TEST(JudgeRecords, OnlyRanksThatWereSeenAreSaidToHaveLaunched) {
   RecordedGroup group = group_of({{open_call(1)}, {open_call(1)}, {open_call(1)}, {open_call(1)}});
   group.members.erase(group.members.begin() + 2);
   EXPECT_THAT(messages(judge_group(group)),
-              ElementsAre("MF818 group 0, collective 1, all_reduce: ranks 0, 1, 3 (those with "
-                          "records) launched it, and it has not ended on ranks 0, 1, 3; it is not "
-                          "known whether rank 2 launched it"));
+              ElementsAre("MF818 group 0, collective 1, all_reduce: ranks 0, 1, 3 launched it; "
+                          "it is unfinished on ranks 0, 1, 3; rank 2 left no record of it"));
   group.members.resize(1);
   EXPECT_THAT(messages(judge_group(group)),
-              ElementsAre("MF818 group 0, collective 1, all_reduce: rank 0 (the only one with a "
-                          "record) launched it, and it has not ended on rank 0; it is not known "
-                          "whether ranks 1-3 launched it"));
+              ElementsAre("MF818 group 0, collective 1, all_reduce: rank 0 launched it; it is "
+                          "unfinished on rank 0; ranks 1-3 left no record of it"));
   // A rank whose records are all overwritten counts as a rank without records.
   RecordedGroup overwritten = group_of({{open_call(1)}, {open_call(1)}, {}});
   overwritten.members[2].whole = false;
   EXPECT_THAT(messages(judge_group(overwritten)),
-              ElementsAre(HasSubstr("it is not known whether rank 2 launched it")));
+              ElementsAre(HasSubstr("; rank 2 left no record of it")));
   RecordedGroup unknown = group_of({{open_call(1)}, {open_call(1)}});
   unknown.ranks.clear();
   EXPECT_THAT(messages(judge_group(unknown)),
-              ElementsAre(AllOf(HasSubstr("ranks 0, 1 (those with records) launched it"),
+              ElementsAre(AllOf(HasSubstr("ranks 0, 1 launched it"),
                                 HasSubstr("; the group's other ranks are not known"))));
 }
 

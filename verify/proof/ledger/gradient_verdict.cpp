@@ -99,7 +99,7 @@ void GradientVerdict::judge_parameter(std::uint32_t instance, std::uint32_t grou
     const Atom& range = layout.atoms[atom];
     report(fault.rule, group, instance,
            fmt::format("reads the gradient of '{}', elements [{}, {}) ('{}'), {}; contributions "
-                       "found/expected: {}",
+                       "found of those expected: {}",
                        layout.name, range.begin, range.end, range.parameter->name, fault.what,
                        summary(uses_of(group, atom, step_of(instance)), held)),
            fault.instance);
@@ -201,9 +201,10 @@ std::string GradientVerdict::summary(const std::vector<Uses>& uses, const Held& 
       return unrolled_.work_pass(term.instance) == use.pass;
     });
     text +=
-        fmt::format("{}{} {}/{}", text.empty() ? "" : ", ", pass_name(use.pass), count, use.count);
+        fmt::format("{}{} of {} in microbatch '{}'", text.empty() ? "" : ", ", count, use.count,
+                    pass_name(use.pass));
   }
-  return text.empty() ? "nothing" : text;
+  return text.empty() ? "none expected" : text;
 }
 
 }  // namespace mfsdp

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 
+#include "core/plan/config_fields.hpp"
 #include "core/plan/kernel_spec.hpp"
 #include "verify/proof/ledger/kernel_roles.hpp"
 
@@ -36,10 +37,10 @@ class SettingsCheck {
         kernel_.kind == qk_norm_rope_backward || kernel_.kind == qk_row_norm_rope_backward;
     const bool norms = kernel_.kind == rms_norm_forward || head_norms;
     if (kernel_.kind == latent_norm_forward && differs("epsilon", model.rms_norm_eps))
-      return "attribute 'epsilon' is not the model's";
+      return unlike("epsilon", model.rms_norm_eps);
     if (auto wrong = check_latent()) return wrong;
     if ((norms || kernel_.kind == layer_norm_forward) && differs("epsilon", model.rms_norm_eps))
-      return "attribute 'epsilon' is not the model's";
+      return unlike("epsilon", model.rms_norm_eps);
     const bool attends = kernel_.kind == attention_forward || kernel_.kind == attention_backward;
     if (attends)
       for (const auto& [name, configured] : {std::pair{"batch", config_.micro_batch},
@@ -48,40 +49,40 @@ class SettingsCheck {
                                              {"kv_heads", model.kv_heads},
                                              {"head_dim", model.head_dim}})
         if (differs(name, {.num = configured}))
-          return fmt::format("attribute '{}' is not as configured", name);
+          return unlike(name, {.num = configured});
     if (kernel_.kind == sink_forward || kernel_.kind == sink_backward)
       for (const auto& [name, configured] :
            {std::pair{"heads", model.heads}, {"head_dim", model.head_dim}})
         if (differs(name, {.num = configured}))
-          return fmt::format("attribute '{}' is not as configured", name);
+          return unlike(name, {.num = configured});
     if (attends && is_not("value_dim", {.num = model.value_dim}))
-      return "attribute 'value_dim' is not the model's";
+      return unlike("value_dim", {.num = model.value_dim});
     if (auto wrong = check_scores(attends)) return wrong;
     if (auto wrong = check_routing()) return wrong;
     const bool embeds = kernel_.kind == embedding_forward || kernel_.kind == embedding_backward;
     if (embeds && is_not("scale", model.embedding_scale(config_.param_dtype)))
-      return "attribute 'scale' is not the model's";
+      return unlike("scale", model.embedding_scale(config_.param_dtype));
     const std::int64_t positions = model.traits().rotates ? 0 : config_.seq_len;
     if ((kernel_.kind == embedding_forward || kernel_.kind == position_embedding_backward) &&
         is_not("seq", {.num = positions}))
-      return "attribute 'seq' is not as configured";
+      return unlike("seq", {.num = positions});
     if ((norms || kernel_.kind == rms_norm_backward || head_norms_backward) &&
         is_not("zero_centered", {.num = model.zero_centered_norms ? 1 : 0}))
-      return "attribute 'zero_centered' is not the model's";
+      return unlike("zero_centered", {.num = model.zero_centered_norms ? 1 : 0});
     if (const auto rotated = size_named(sizes_, "rotated_dim");
         rotated && *rotated != model.rotated_dim())
       return fmt::format("rotates {} elements of a head; the model rotates {}", *rotated,
                          model.rotated_dim());
     if ((head_norms || head_norms_backward) && differs("query_heads", {.num = model.heads}))
-      return "attribute 'query_heads' is not the model's";
+      return unlike("query_heads", {.num = model.heads});
     const bool whole =
         kernel_.kind == qk_row_norm_rope_forward || kernel_.kind == qk_row_norm_rope_backward;
     if (whole && differs("key_heads", {.num = model.kv_heads}))
-      return "attribute 'key_heads' is not the model's";
+      return unlike("key_heads", {.num = model.kv_heads});
     if (kernel_.kind == norm_finish && differs("limit", config_.clip))
-      return "attribute 'limit' is not as configured";
+      return unlike("limit", config_.clip);
     if (kernel_.kind == norm_finish && is_not("scale_window", {.num = config_.loss_scale_window}))
-      return "attribute 'scale_window' is not as configured";
+      return unlike("scale_window", {.num = config_.loss_scale_window});
     return std::nullopt;
   }
 
@@ -127,7 +128,7 @@ class SettingsCheck {
           {"cols", model.kv_latent}})
       if (const Attribute* stated = kernel_.find_attribute(name);
           stated != nullptr && stated->value != Rational{.num = configured})
-        return fmt::format("attribute '{}' is not the model's", name);
+        return unlike(name, {.num = configured});
     return std::nullopt;
   }
 
@@ -177,7 +178,7 @@ class SettingsCheck {
           Stated{"alpha", activates, model.swiglu_alpha},
           Stated{"limit", activates, model.swiglu_limit}})
       if (attribute.applies && is_not(attribute.name, attribute.configured))
-        return fmt::format("attribute '{}' is not the model's", attribute.name);
+        return unlike(attribute.name, attribute.configured);
     // That one may have no weight either.
     const bool weighs = !is_shared || model.has_gated_shared();
     if (activates && (operand_of(kernel_, "row_weights") != nullptr) != weighs)
@@ -217,6 +218,13 @@ class SettingsCheck {
                   : "has operand 'positions', though attention is not masked between documents";
   }
 
+  [[nodiscard]] std::string unlike(std::string_view name, const Rational& configured) const {
+    const Attribute* stated = kernel_.find_attribute(name);
+    return fmt::format("attribute '{}' is {}; expected {}", name,
+                       stated == nullptr ? std::string("absent") : flag_text(stated->value),
+                       flag_text(configured));
+  }
+
   /// Compares an attribute that is left out where it would be 0.
   [[nodiscard]] bool is_not(std::string_view name, const Rational& configured) const {
     const Attribute* stated = kernel_.find_attribute(name);
@@ -230,15 +238,15 @@ class SettingsCheck {
     const ModelShape& model = config_.model;
     const bool loses = kernel_.kind == cross_entropy || kernel_.kind == cross_entropy_loss;
     if (loses && is_not("logit_cap", model.logit_cap))
-      return "attribute 'logit_cap' is not the model's";
+      return unlike("logit_cap", model.logit_cap);
     if (!attends) return std::nullopt;
     if (is_not("query_scalar", model.query_scalar))
-      return "attribute 'query_scalar' is not the model's";
-    if (is_not("score_cap", model.score_cap)) return "attribute 'score_cap' is not the model's";
+      return unlike("query_scalar", model.query_scalar);
+    if (is_not("score_cap", model.score_cap)) return unlike("score_cap", model.score_cap);
     const Attribute* window = kernel_.find_attribute("window");
     const std::int64_t sliding = model.window_of(true, config_.seq_len);
     if (window != nullptr && (sliding == 0 || window->value != Rational{.num = sliding}))
-      return "attribute 'window' is not the model's";
+      return unlike("window", {.num = sliding});
     return std::nullopt;
   }
 
