@@ -70,7 +70,7 @@ Model::Model(const PlanView& view)
   latent_ = family == "deepseek";
   const Names families{"deepseek", "gpt2", "gpt_oss", "llama", "mixtral", "olmo2", "olmoe"};
   const bool known = families.contains(family);
-  // Without RoPE the model has no rule for it; without input norms nothing else adds to the residual.
+  // Options of RoPE need RoPE. Without input norms nothing else adds to the residual.
   const bool odd = !rotates_ && (qk_norm_ || two_tables_ || turned_ != head_dim_ ||
                                  seq_ > positions_ || model.value("scaled_embedding", false));
   const bool other_norms = layer_norms_ && (output_norms_ || centred_);

@@ -1,6 +1,6 @@
 // The kernels of a configuration's model, as the checker knows them: the values that each kernel
-// reads and makes, with their shapes and attributes. They are written from the mathematics, not from
-// the planner's recipes or the proofs' tables.
+// reads and makes, with their shapes and attributes. They are written from the mathematics, not
+// from the planner's recipes or the proofs' tables.
 //
 //   x    = mid' + mlp_out' (input; ' is the block before)     mid     = x + attention_out
 //   qkv  = norm(x) * W                                        gate_up = norm(mid) * W

@@ -68,8 +68,8 @@ void check_cuts(const PlanView& view, const Group& group, const Json& json) {
            shard, chunk);
 }
 
-/// Whether a group's parameters are expert-parallel: by their roles, where the mesh has ranks for it.
-/// They are cut along their first dim. Either all parameters of a group are, or none.
+/// Whether a group's parameters are expert-parallel: by their roles, where the mesh has ranks for
+/// it. They are cut along their first dim. Either all parameters of a group are, or none.
 bool has_expert_parameters(const PlanView& view, const Json& json) {
   static const Names roles{"experts_down", "experts_down_bias", "experts_gate_up",
                            "experts_gate_up_bias"};

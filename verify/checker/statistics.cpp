@@ -127,7 +127,8 @@ void Statistics::finish_loss(const Op& op) {
   const bool scales = state_.trains && state_.model.scales_loss;
   if (scales) roles["loss_scale"] = "read";
   state_.forms(op, roles, {});
-  // This must be the scale of all gradients of the step: only a norm changes it, and reads this loss.
+  // It must be the scale of all gradients of the step: only the norm changes it, which reads this
+  // loss.
   if (scales && state_.scalar(op, "loss_scale") != scale_)
     refuse("{}: divides 1/T by another loss scale than the gradients contain", op.place());
   const Operand& input = operand(op, "input");

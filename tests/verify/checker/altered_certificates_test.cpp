@@ -20,10 +20,10 @@ namespace {
 
 using Json = nlohmann::json;
 
-/// A plan of 3 units, 2 slots and 2 ranks, and what is so.
+/// A plan of 3 units, 2 slots and 2 ranks, its certificate, and whether it has races.
 struct Subject {
   std::string plan;
-  Json certificate;  ///< all that can be said for it
+  Json certificate;  ///< made without a proof, so that racy plans have one too
   bool races = false;
 };
 
@@ -121,7 +121,7 @@ TEST(AlteredCertificates, AreRefusedOrTrue) {
     EXPECT_FALSE(subject.races) << altered.dump();
   }
   EXPECT_GT(racing, test::kOneCase ? 0 : 10);
-  EXPECT_GT(accepted, 0);  // a clock may say less than is so
+  EXPECT_GT(accepted, 0);  // a clock that is too low is harmless
   EXPECT_LT(accepted, kAlterations / 2);
 }
 

@@ -90,7 +90,7 @@ TEST(AttentionOfLayers, TheOtherLayersTableIsFound) {
   }
 }
 
-/// What training leaves in a buffer is no table for an evaluation, even where all layers read it.
+/// A table that training left in a buffer is none for an evaluation, even where all layers read it.
 TEST(AttentionOfLayers, AnEvaluationReadsTheSameTable) {
   PlanConfig config = test::small_config(2, 3);
   config.seq_len = 2;  // a table that is small enough

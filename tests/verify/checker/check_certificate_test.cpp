@@ -31,12 +31,12 @@ std::string refusal_of(const std::string& plan, const std::string& certificate) 
   const auto checked = check_certificate(plan, certificate);
   return checked ? "" : checked.error().message();
 }
-/// Of a program with all that can be said for it.
+/// The refusal of a program with its unproved certificate.
 std::string refusal_of(const Program& program) {
   return refusal_of(to_canonical_json(program), unproved_certificate(program));
 }
 
-/// Of two steps, where order is all right: a step of the tiny program is none of a model.
+/// The order of two steps is accepted, then the values are not: the tiny program is no model.
 constexpr const char* kNoModel = "refused: segment \"only\": takes tokens of 0 microbatches";
 
 TEST(CheckCertificate, AcceptsAPlan) {
@@ -84,7 +84,7 @@ TEST(CheckCertificate, LooksAtWindows) {
               HasSubstr("(embedding.all_gather): cannot use symmetric memory"));
 }
 
-// Gradients that are dealt out are sums only behind the kernel that adds up all parts.
+// Gradients that an all-to-all distributed are sums only after the kernel that adds up all parts.
 TEST(CheckCertificate, LooksAtSumsOfRanks) {
   PlanConfig config = test::small_config(2);
   config.reduce = Transport::copy_engine;
@@ -149,8 +149,8 @@ TEST(CheckCertificate, ClocksOfTheTinyProgram) {
   const Program program = test::tiny_program();
   const auto certificate = certificate_of(program);
   ASSERT_TRUE(certificate) << certificate.error().message();
-  // "wait gathered" and "wait used" in both steps: the records come behind 2 ops of all_gather and
-  // 4 of compute. In the second step compute has 5 ops more behind it, all_gather 5.
+  // "wait gathered" and "wait used" in both steps: the records come after 2 ops of all_gather and 4
+  // of compute. In the second step 5 more ops of compute precede, and 5 of all_gather.
   EXPECT_EQ(Json::parse(*certificate)["claims"]["plans"][0]["clocks"].dump(),
             "[[3,1,3],[8,0,5],[13,1,8],[18,0,10]]");
   EXPECT_EQ(refusal_of(to_canonical_json(program), *certificate), kNoModel);
@@ -176,7 +176,7 @@ TEST(CertificateOf, AWrongPlanIsAnError) {
   EXPECT_THAT(certificate.error().message(), HasSubstr("MF3"));
 }
 
-// ---- what a certificate says -------------------------------------------------------------------
+// ---- claims of a certificate -------------------------------------------------------------------
 
 TEST(CheckCertificate, BelongsToItsPlan) {
   Program program = test::tiny_program();
@@ -187,7 +187,7 @@ TEST(CheckCertificate, BelongsToItsPlan) {
   Json sealed = Json::parse(certificate);
   sealed["claims"]["plan"] = plan_hash(program);
   EXPECT_THAT(refusal_of(plan, sealed.dump()), HasSubstr("refused: checksum: the certificate states \""));
-  // Without the wait, its clock is that of the acquire behind it, which nothing brings.
+  // Without the wait, its clock is that of the acquire after it, which nothing brings.
   EXPECT_EQ(refusal_of(plan, test::sealed(sealed)),
             "refused: op 4 (activation): follows 0 of chain 1, not 3");
   sealed["claims"]["plans"][0]["clocks"] = Json::array();
@@ -205,7 +205,7 @@ TEST(CheckCertificate, ClocksAreOfInstancesInTheirOrder) {
     return refusal_of(plan, test::sealed(made));
   };
   EXPECT_EQ(with("[[3,1,3],[8,0,5],[13,1,8],[18,0,10]]"), kNoModel);
-  EXPECT_EQ(with("[[3,1,3,1,3],[8,0,5],[13,1,8],[18,0,10]]"), kNoModel);  // says it twice
+  EXPECT_EQ(with("[[3,1,3,1,3],[8,0,5],[13,1,8],[18,0,10]]"), kNoModel);  // states it twice
   EXPECT_EQ(with("[[3,1,4],[8,0,5],[13,1,8],[18,0,10]]"),
             "refused: op 3 (gathered): follows 3 of chain 1, not 4");
   EXPECT_EQ(with("[[3,0,1],[8,0,5],[13,1,8],[18,0,10]]"),
@@ -269,11 +269,11 @@ TEST(CheckCertificate, HostilePlansAreRefused) {
       EXPECT_THAT(test::rules_of(*read), testing::IsEmpty()) << at_what;
     }
   }
-  EXPECT_GT(accepted, 0);  // names, flops and the like
+  EXPECT_GT(accepted, 0);  // names, flops and similar
   EXPECT_LT(accepted, 300);
 }
 
-// ---- what the checker works out ----------------------------------------------------------------
+// ---- rules that the checker derives from the plan ----------------------------------------------
 
 TEST(CheckCertificate, LifetimesAndPlaces) {
   test::PlanBuilder b;

@@ -1,4 +1,4 @@
-// What the checker says of itself. That covered rules are refused is seen on edited plans.
+// The checker's list of its coverage. Tests of edited plans show that covered rules are refused.
 #include <gtest/gtest.h>
 
 #include <map>

@@ -27,7 +27,7 @@ PlanConfig muon() {
   return config;
 }
 
-/// Found by the proofs, and by the checker, whatever the certificate says.
+/// Expects a finding of the proofs, and a refusal of the checker, whatever the certificate claims.
 void expect_found(const Program& program, const char* text) {
   EXPECT_THAT(rules_of(program), Contains("MF405")) << text;
   EXPECT_THAT(finding_of(program, "MF405").message, HasSubstr(text));

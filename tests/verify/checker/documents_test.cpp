@@ -89,7 +89,7 @@ TEST(DocumentMask, IdsAndLabelsAreNoPositions) {
       }
 }
 
-/// What is staged may be the next microbatch's already.
+/// The staging buffer may already hold the next microbatch.
 TEST(DocumentMask, AnotherMicrobatchsPositionsAreFound) {
   PlanConfig config = masked();
   config.microbatches = 2;

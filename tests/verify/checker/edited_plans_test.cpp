@@ -62,7 +62,7 @@ RC_GTEST_PROP(EditedPlans, AreRefusedWhereTheProofsFindThemWrong, ()) {
   }
 }
 
-/// What is right in another way is accepted by both.
+/// Both accept a plan that stays right after an edit.
 RC_GTEST_PROP(EditedPlans, AreAcceptedWhereTheyAreRightInAnotherWay, ()) {
   const auto built = build_program(*test::any_config(), {});
   RC_ASSERT(built.has_value());

@@ -1,5 +1,5 @@
-// Plans in which one label says what is not so, and all else is right: readers of plans refuse
-// them, and so does the checker, by code of its own.
+// Plans in which one label is wrong and all else is right: readers of plans refuse them, and so
+// does the checker, by code of its own.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 

@@ -24,7 +24,7 @@
 namespace mfsdp {
 namespace {
 
-/// Where an operand of a plan stands.
+/// The location of an operand in a plan.
 struct Place {
   std::size_t plan = 0;
   std::size_t segment = 0;
@@ -113,7 +113,7 @@ void move_to_unwritten(Program& program, const Place& at, Unwritten way) {
   ops.insert(ops.begin() + static_cast<std::ptrdiff_t>(at.op), acquire);
 }
 
-/// Of each kind of op and role of its operand, in each phase, where it stands.
+/// All operands by kind of op, role and phase, with their locations.
 std::map<std::string, std::vector<Place>> by_kind(Program program) {
   std::map<std::string, std::vector<Place>> kinds;
   for (const Place& at : reading_operands(program)) {
@@ -135,7 +135,7 @@ std::string in_words(Program program, const Place& at, Unwritten way) {
                      test::operands_of(named)[at.operand]->role, static_cast<int>(way));
 }
 
-/// What lets the plan pass; nothing where both refuse it.
+/// Names the proofs or the checker if one of them accepts the plan; empty if both refuse it.
 std::string passes(const Program& program) {
   const auto proof = prove(program);
   std::string who;
@@ -147,8 +147,8 @@ std::string passes(const Program& program) {
   return who;
 }
 
-/// Operands of every kind of a plan of two ranks, in every way: among them the parts of the norm,
-/// of which a replica's would begin behind those that were gathered.
+/// Every kind of operand of a plan of two ranks, altered in every way: among them the parts of the
+/// norm, where a replica's part would begin after the gathered ones.
 TEST(UnwrittenBytes, NoOperandOfAPlanIsReadFromThem) {
   const Program built = build_program(test::small_config(2, 1), {}).value();
   const auto kinds = by_kind(built);

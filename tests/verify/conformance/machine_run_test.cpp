@@ -1,4 +1,5 @@
-// What the CPU's machine records, with delays between all threads and without a wait.
+// Checks records of the CPU's machine against their plan: with delays between all threads, and with
+// a wait left out.
 #include "tests/support/machine_run.hpp"
 
 #include <gmock/gmock.h>

@@ -103,7 +103,7 @@ TEST(Scales, LossIsScaledAsConfigured) {
   other.operand("last", "loss.finish", "loss_scale").buffer =
       other.operand("last", "loss.finish", "loss").buffer;
   EXPECT_THAT(rules_of(other.program), Contains("MF313"));
-  EditedPlan unread(scaled_loss());  // the norm says whether to update at all
+  EditedPlan unread(scaled_loss());  // the norm decides whether to update at all
   std::erase_if(unread.kernel("optimizer", "layers.0.adamw").operands,
                 [](const Operand& operand) { return operand.role == "norm"; });
   EXPECT_THAT(rules_of(unread.program), ElementsAre("MF311"));
@@ -209,7 +209,7 @@ TEST(Scales, APartOfTheNormTwice) {
               HasSubstr("computes the norm from two partial norms of 'layers.1' of each rank"));
 }
 
-/// Of a gradient that every rank has whole, each element counts once a rank.
+/// If every rank has a whole gradient, each element counts once a rank.
 TEST(Scales, MoreThanASliceOfTheNorm) {
   PlanConfig config = test::small_config(2);
   config.strategy = Strategy::optim;

@@ -182,7 +182,7 @@ TEST(Gradients, ReductionOverwritesAnotherSlice) {
   EXPECT_THAT(rules_of(plan.program), ElementsAre("MF505"));
 }
 
-// ---- dealt out, and summed by a kernel ----------------------------------------------------------
+// ---- distributed by an all-to-all, and summed by a kernel ---------------------------------------
 
 PlanConfig dealt() {
   PlanConfig config = config_of(Strategy::optim_grads_params);
@@ -219,7 +219,7 @@ TEST(Gradients, PartsAreSummedOnceInEachMicrobatch) {
 }
 
 TEST(Gradients, PartsAreOfAllRanks) {
-  EditedPlan half(dealt());  // of two ranks where four have dealt
+  EditedPlan half(dealt());  // the parts of two ranks, where four have sent theirs
   half.set("last", "layers.0.sum_ranks", "ranks", 2);
   half.operand("last", "layers.0.sum_ranks", "input").shape.front() = 2;
   EXPECT_THAT(rules_of(half.program), ElementsAre("MF306"));
@@ -238,7 +238,7 @@ TEST(Gradients, APartIsNoSum) {
   EXPECT_THAT(rules_of(plan.program), ElementsAre("MF306"));
   EXPECT_THAT(finding_of(plan.program, "MF306").message,
               HasSubstr("which is not summed over ranks yet"));
-  // A slot that was never dealt out, taken for parts.
+  // A slot that no all-to-all filled, used as parts.
   EditedPlan slot(dealt());
   slot.operand("last", "layers.0.sum_ranks", "input").buffer = slot.buffer("layers.0.grad").id;
   EXPECT_TRUE(rules_of(slot.program).contains("MF306"));
@@ -247,7 +247,7 @@ TEST(Gradients, APartIsNoSum) {
 }
 
 TEST(Gradients, OnlyPartsAreDealtOut) {
-  EditedPlan no_parts(dealt());  // into a buffer that says to be a slice
+  EditedPlan no_parts(dealt());  // into a buffer that is marked as a slice
   no_parts.buffer("layers.0.grad_parts").holds->dealt.reset();
   EXPECT_THAT(rules_of(no_parts.program), testing::Contains("MF503"));
   EditedPlan another(dealt());
@@ -302,8 +302,8 @@ TEST(Gradients, SummedInANarrowDtype) {
 
 // ---- any of them -------------------------------------------------------------------------------
 
-/// What a gradient or weight passes through on its way, each of which is needed; but without
-/// clipping the norm is for the report alone.
+/// Whether gradients or weights pass through an op, so that it is needed. Without clipping the norm
+/// is for the report alone.
 bool is_on_the_way(const Op& op, bool clips) {
   if (const auto* kernel = std::get_if<Kernel>(&op.body))
     return makes_gradient(*kernel) || is_update(*kernel) || kernel->kind == KernelKind::cast ||
@@ -315,7 +315,7 @@ bool is_on_the_way(const Op& op, bool clips) {
   return op.kind() == OpKind::collective;
 }
 
-/// Of any plan, each op that gradients and weights pass through is missed when it is left out.
+/// In any plan, leaving out an op that gradients and weights pass through is found.
 RC_GTEST_PROP(Gradients, LeavingAnOpOutIsFound, ()) {
   const PlanConfig config = *test::any_config();
   auto program = build_program(config, {});

@@ -1,4 +1,4 @@
-// Whether the host hears of each step.
+// Whether the host receives a report of each step.
 #include "verify/proof/values/host_ports.hpp"
 
 #include <gmock/gmock.h>

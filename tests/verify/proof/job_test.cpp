@@ -178,7 +178,7 @@ TEST(Pipeline, SendAndRecvAreOfOneSize) {
               Contains("MF204"));
 }
 
-/// Both tensors are of one size and one dtype: what they hold tells.
+/// Both tensors have the same size and dtype: only their contents differ.
 TEST(Pipeline, TensorsInTheWrongOrderAreFound) {
   const auto swap = [](Job& job) {
     Segment& steady = segment(job, kFirst, "steady");

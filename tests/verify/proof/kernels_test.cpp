@@ -187,7 +187,7 @@ TEST(KernelForms, CastOfMoreThanThereIs) {
   EXPECT_THAT(misfit(plan), HasSubstr("accumulate: has an input of 1 and an output of"));
 }
 
-/// What is found where that kernel's workspace is a byte short of `least`; nothing where it is not.
+/// Expects a finding if that kernel's workspace is a byte short of `least`, and none otherwise.
 void expect_least_workspace(const PlanConfig& config, const std::string& kernel,
                             std::int64_t least) {
   EditedPlan plan(config);

@@ -80,7 +80,7 @@ TEST(RankSequences, OppositeOrdersNeedNotMeet) {
                                      program_of(kReduceThenGather, kSquare)};
   EXPECT_THAT(findings_of(classes, {0, 0, 1, 1}), IsEmpty());
   EXPECT_THAT(findings_of(classes, {0, 0, 0, 0}), IsEmpty());
-  // By class nobody knows who meets whom.
+  // The sequences by class do not show which ranks meet.
   EXPECT_THAT(rules_in(compare_classes(classes).value()), ElementsAre("MF202"));
 }
 

@@ -88,7 +88,7 @@ void shift(Operand& operand) {
     operand.rank_strides[0].bytes -= *rc::gen::element<std::int64_t>(2, 4, 8);
 }
 
-/// What single ranks do wrong, the proof in symbols sees too; what it proves, holds for each.
+/// The symbolic proof finds every error of a single rank; what it proves holds for each rank.
 RC_GTEST_PROP(RankSlices, AgreesWithTheProofByClass, ()) {
   auto program = build_program(*test::any_config(), {});
   RC_ASSERT(program.has_value());

@@ -41,7 +41,7 @@ TEST(SharedBytes, OfAGather) {
   EXPECT_FALSE(rules_of(plan.program).empty());
 }
 
-/// What the planner does in place is right.
+/// The planner's ops in place are correct.
 TEST(SharedBytes, OfWhatIsSummedInPlace) {
   for (const Strategy strategy : {Strategy::no_shard, Strategy::optim, Strategy::optim_grads}) {
     PlanConfig config = test::small_config(4);

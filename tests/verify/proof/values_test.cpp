@@ -83,7 +83,7 @@ TEST(Values, HeadsOfAttentionAreColumns) {
   EXPECT_THAT(rules_of(write_then_read(columns(Access::write, 8, 7), heads)), ElementsAre("MF111"));
 }
 
-/// Each of two ranks writes 16 bytes of its own: what the other one's place has nobody wrote.
+/// Each of two ranks writes 16 bytes of its own: the bytes at the other's place stay unwritten.
 TEST(Values, PlacesThatDependOnTheRankAreWrittenForWhoReadsTheSame) {
   const auto moving = [](Access access) {
     Operand operand = bytes(access, 0, 16);
@@ -268,7 +268,7 @@ std::vector<PlanConfig> few_configurations() {
   return few;
 }
 
-/// What reaches the host alone is no value of the model.
+/// Whether an op's result reaches the host alone, and so is no value of the model.
 bool is_report(const Op& op) {
   const auto* kernel = std::get_if<Kernel>(&op.body);
   const auto* copy = std::get_if<Copy>(&op.body);
@@ -412,7 +412,7 @@ TEST(Values, OperandsLieInTheirBuffer) {
   }
 }
 
-/// What is said of a plan whose operand reads another buffer.
+/// The finding's message for a plan whose operand reads another buffer.
 std::string message_of(const PlanConfig& config, const std::string& op, const std::string& role,
                        const std::string& buffer) {
   EditedPlan plan(config);
@@ -431,7 +431,7 @@ TEST(Values, FindingsNameBothValues) {
               testing::HasSubstr("(layers.1.qkv) has operand 'weight' in memory for main_grad"));
 }
 
-/// Even where nobody reads it before gradients come there.
+/// Even where no op reads it before gradients come there.
 TEST(Values, MemoryForGradientsIsForNothingElse) {
   EXPECT_THAT(message_of(test::small_config(2, 3), "layers.1.post_norm.backward", "partials",
                          "layers.0.main_grad"),
@@ -445,7 +445,7 @@ TEST(Values, StepsWithoutParametersGoByTheirFirstValue) {
   EXPECT_THAT(message_of(config, "layers.1.attention", "value", "layers.0.qkv"),
               testing::HasSubstr("reads 'qkv' of layers.0, microbatch 1 as operand 'value'; "
                                  "expected 'qkv' of layers.1, microbatch 1"));
-  // Its own product is then another block's, which the next product with weights finds.
+  // Its own `product` is then another block's, which the next GEMM with weights finds.
   EXPECT_THAT(
       message_of(config, "layers.1.swiglu", "gate_up", "layers.0.gate_up"),
       testing::HasSubstr("layers.1.down (compute) in step 1 reads 'product' of layers.0, "
@@ -523,7 +523,7 @@ TEST(Values, BackwardEndsWhereNothingIsTrained) {
     }
 }
 
-/// What a gather leaves out of a persistent buffer is not there from the start.
+/// A persistent buffer does not hold from the start what a gather leaves out.
 TEST(Values, GathersBringAllThatIsRead) {
   for (const char* name : {"loss.all_gather", "norm.all_gather"}) {
     EditedPlan plan(test::small_config(2, 2));
@@ -551,7 +551,7 @@ TEST(Values, OtherModelsHaveNoSteps) {
   EXPECT_THAT(rules_of(program), ElementsAre("MF113"));
 }
 
-/// Each product of adapters is needed, in evaluations too, whichever others cut their columns.
+/// Each GEMM of adapters is needed, in evaluations too, whichever others cut their columns.
 TEST(Values, AdaptersThatAreLeftOut) {
   for (const std::vector<std::string>& targets : {std::vector<std::string>{"q_proj"},
                                                   {"k_proj"},
