@@ -11,7 +11,7 @@ namespace {
 
 // ---- reading
 
-/// Of a document on one line with sorted keys.
+/// The hash of a document on one line with sorted keys.
 std::string hash_of(const Json& document) {
   const std::string line = document.dump();
   const XXH128_hash_t hash = XXH3_128bits(line.data(), line.size());
@@ -207,9 +207,9 @@ void check_registered(const PlanView& view) {
       refuse("pool {}: peers may access it after a collective has ended", pool.at("name").dump());
 }
 
-/// NCCL uses symmetric memory, instead of silently falling back to rings, if both operands lie in memory
-/// of the communicator at one offset on all members, outside of groups; copy engines gather and
-/// deal out, kernels gather, and add fp32, bf16 and fp16.
+/// NCCL uses symmetric memory if both operands lie in memory of the communicator, at one offset on
+/// all members, and the call is not in a group. Otherwise it silently falls back to rings. Copy
+/// engines gather and scatter; kernels gather, and add fp32, bf16 and fp16.
 void check_windows(const PlanView& view, const Op& op, bool grouped) {
   const Json& communicator = view.communicator_of(op);
   if (!has_windows(communicator)) return;
@@ -265,7 +265,7 @@ std::string check_collectives(const PlanView& view, const Plan& plan) {
 CheckedPlan check(std::string_view plan_json, std::string_view certificate_json) {
   Json plan = parse(plan_json, "plan");
   expect(plan, "schema", "mfsdp.plan/2");
-  plan.erase("meta");  // says nothing about the plan, and is not hashed
+  plan.erase("meta");  // does not describe the plan, and is not hashed
   CheckedPlan figures{.hash = hash_of(plan)};
   const Json certificate = parse(certificate_json, "certificate");
   expect(certificate, "schema", "mfsdp.certificate/1");

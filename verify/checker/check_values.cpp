@@ -1,8 +1,8 @@
-// What a step computes, followed in the order in which the host issues it: each kernel is a step of
-// the configuration's model, reads the values and the weights that the model has there, and what
-// the norm, the loss and the updates read is what they should. Plans run one after the other, two
-// steps of each, and once more, so that each begins both from the first state and from what the
-// others leave.
+// Follows the values of a step in the order in which the host issues its ops. Each kernel must be a
+// step of the configuration's model and read the values and weights that the model has there. The
+// inputs of the norm, the loss and the updates must be the expected ones. Plans run consecutively,
+// two steps of each, and then all once more: each begins both from the first state and from the
+// state that the others leave.
 #include "verify/checker/model_steps.hpp"
 
 namespace mfsdp::checker {
@@ -12,9 +12,9 @@ class Steps {
  public:
   Steps(const PlanView& view, CheckedPlan& figures) : state_(view, figures) {}
 
-  /// What the host fills and reads is as large as the model has it: two int32 a token, three where
-  /// documents are masked, a block of 64 bytes, eight fp32 numbers, tables, four numbers of the
-  /// loss scale.
+  /// Buffers that the host fills and reads have the size that the model needs: two int32 a token,
+  /// three where documents are masked, a block of 64 bytes, eight fp32 numbers, tables, four
+  /// numbers of the loss scale.
   void check_ports() const {
     std::map<std::string, Int> bytes = state_.model.rope_tables;
     bytes.insert({{"tokens", times(4 * state_.model.token_rows, state_.model.tokens)},
@@ -138,7 +138,7 @@ class Steps {
           (operand.writes ? writes : reads))
         refuse("{}: '{}' lies in other memory", op.place(), operand.role);
   }
-  /// Of a copy or a collective.
+  /// Refuses a copy or a collective without exactly one input and one output.
   static void check_ends(const Op& op) {
     if (op.operands.size() != 2 || op.operands[0].access != "read" ||
         op.operands[1].access != "write" || op.body->at("input").at("role") != "input" ||
@@ -175,7 +175,7 @@ class Steps {
     if (state_.view.homes[from.buffer].kind.empty()) return state_.values.copy(op, from, to);
     state_.values.make(op, to, {});
   }
-  /// What is gathered may be written over, and then is no weight.
+  /// A parameter's buffer that a gather fills may be overwritten; it then holds no weights.
   void spoil_weights(const Op& op, const Operand& to) {
     if (state_.view.homes[to.buffer].kind != "parameter" ||
         state_.view.json.at("buffers")[to.buffer].value("persistent", false))
@@ -232,7 +232,7 @@ class Steps {
       refuse("{}: sends {} to ranks that do not read it", op.place(), sent.name);
     state_.values.make(op, to, {received, sent.owner, sent.pass});
   }
-  /// What is made of values by what is no step of the model is none.
+  /// The output of an op that is no step of the model has no known value.
   void spoil(const Op& op, const Operand& from, const Operand& to) {
     const auto cells = state_.values.look(from);
     const bool written = std::ranges::none_of(

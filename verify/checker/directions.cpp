@@ -186,7 +186,7 @@ void Directions::exchange(const Op& op) {
   const auto groups = [](const Home& home) {
     std::vector<Index> all;
     for (const auto& [group, at] : home.groups) all.push_back(group);
-    std::ranges::sort(all);  // they are listed in any order: offsets say where slices lie
+    std::ranges::sort(all);  // the list may have any order: offsets place the slices
     return all;
   };
   const auto is_all = [&](const Operand& operand) {

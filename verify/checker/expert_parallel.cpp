@@ -1,6 +1,6 @@
-// Experts that are dealt out over the ranks of ep, each of which has E / ep of them: rows of tokens
-// go there in blocks, one for each rank, with room for all rows of a rank's tokens or so many, and
-// what experts make of them comes back.
+// Expert-parallel blocks: each rank of ep has E / ep of the experts. Rows of tokens are sent there
+// in blocks, one for each rank. Buffers hold all rows of a rank's tokens, or the capacity that the
+// configuration sets. The outputs of the experts are sent back.
 //
 //   ends, order of rows by expert -> counts for ranks, order of rows, places of rows: in blocks
 //   sent = normed2 of each row's token     all_to_all: received, of all ranks, with their weights
@@ -12,7 +12,7 @@
 
 namespace mfsdp::checker {
 
-/// What ranks have of a value that all of them send. Empty: it is sent by none.
+/// The name on the receiving ranks of a value that all of them send; empty: no rank sends it.
 std::string Model::received(const std::string& sent) {
   static const std::map<std::string, std::string> crossing{
       {"counts for ranks", "counts of ranks"},
@@ -26,8 +26,8 @@ std::string Model::received(const std::string& sent) {
   return found == crossing.end() ? "" : found->second;
 }
 
-/// Rows of experts that a rank has room for: from each rank all that it can have, or as many times
-/// an equal share of them as the configuration says.
+/// The rows of experts that a rank's buffers hold: all that each rank can send, or the configured
+/// multiple of an equal share.
 Int Model::room() const {
   const Int own = times(tokens, chosen_);
   if (expert_ranks_ == 0) return own;
@@ -39,7 +39,7 @@ Int Model::room() const {
   return times(std::min(own, plus(times(own, num), den - 1) / den), expert_ranks_);
 }
 
-/// With what costs are of where experts are dealt out: the rows that tokens of a rank have.
+/// Adds the expert-parallel size that costs depend on: the rows that tokens of a rank have.
 std::map<std::string, Json> Model::with_balance(std::map<std::string, Json> sizes) const {
   if (expert_ranks_ != 0) sizes["balanced_rows"] = times(tokens, chosen_);
   return sizes;

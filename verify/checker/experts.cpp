@@ -3,10 +3,10 @@
 //   logits = normed2 W_r^T      p = softmax(logits)      the K largest: indices, weights of p
 //   rows: T K, those of expert 0 first; order: the token and choice of each, places: back again
 //   dispatched = normed2 of each row's token       gate_up = dispatched W1_e^T
-//   product = swiglu(gate_up) weight               expert_out = product W2_e^T
+//   `product` = swiglu(gate_up) weight             expert_out = `product` W2_e^T
 //   mlp_out = sum of a token's K rows
 //
-// Backward the other way round. What routes has beside the loss one of its own: balance, z.
+// Backward runs in reverse order. The routes may add losses of their own: balance and z.
 #include "verify/checker/flows.hpp"
 #include "verify/checker/model.hpp"
 
@@ -70,7 +70,7 @@ void Model::add_parameters_of_experts(Parameters& of, const std::string& block) 
   if (gates_shared_) of["shared_gate"] = {inner + "shared_expert_gate.weight", {1, hidden_}};
 }
 
-/// The three products of a linear layer that each expert has of its own.
+/// The three grouped GEMMs of a linear layer that each expert has.
 void Model::add_grouped_product(const std::string& parameter, Int outputs, Int inputs,
                                 const std::array<const char*, 4>& values) {
   const auto& [in, out, d_out, d_in] = values;
@@ -174,7 +174,7 @@ void Model::add_expert_biases() {
                         "d_gate_up");
   add_biases_of_experts("experts_down_bias", hidden_, true, "bare expert_out", "expert_out",
                         "d_expert_out");
-  // What is multiplied by a weight adds to the weight's gradient.
+  // A value that is multiplied by a weight adds to the weight's gradient.
   add({.kernel = "expert_bias_dots",
        .attributes = with_balance({{"experts", experts}, {"m", rows}, {"n", hidden_}}),
        .flows = {reads("d_output", compute_, {rows, hidden_}, "d_expert_out"),
@@ -184,8 +184,8 @@ void Model::add_expert_biases() {
                        "d_weights of rows")}});
 }
 
-/// An expert that every token has, times the sigmoid of a product of its row; what the chosen ones
-/// make is added to it.
+/// The shared expert takes every token. A sigmoid of a linear layer may scale its output, to which
+/// the output of the chosen experts is added.
 void Model::add_shared_expert() {
   add_product("shared_gate_up", Place::block, 2 * shared_inner_, hidden_,
               {"normed2", "shared_gate_up", "d_shared_gate_up",
@@ -207,7 +207,7 @@ void Model::add_shared_expert() {
                  makes("d_input", compute_, {tokens, 1}, "d_shared logits")}});
 }
 
-/// Which experts a token has, and its rows' way there and back.
+/// Adds the kernels that choose a token's experts and move its rows there and back.
 void Model::add_routing() {
   const Int rows = times(tokens, chosen_);
   const Shape by_token{tokens, chosen_};
@@ -267,7 +267,7 @@ void Model::add_routing() {
     flows.insert(flows.end(), beside.begin(), beside.end());
     add({.kernel = "permute_rows", .attributes = moved, .flows = std::move(flows)});
   };
-  // Where experts are dealt out, rows of tokens are those that cross.
+  // With expert parallelism, rows of tokens are sent to other ranks.
   const char* there = is_expert_parallel ? "sent" : "dispatched";
   permutes("normed2", there,
            {reads("weights", statistic, by_token, "weights of experts"),

@@ -1,5 +1,6 @@
-// Latent attention: a token's row gives a narrow vector c of keys and values, and what turns of
-// keys, k_r, which all heads have; of queries it gives another vector, or queries at once.
+// Latent attention: a token's row gives a low-rank vector c of keys and values, and k_r, the
+// rotated elements of keys, which all heads share. Queries have a low-rank vector too, or are
+// computed from the row directly.
 //
 //   c, k_r = x W_kv_a      keys' rest and values of heads = norm(c) W_kv_b
 //   queries = norm(x W_q_a) W_q_b, or x W_q

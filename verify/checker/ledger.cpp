@@ -3,7 +3,7 @@
 namespace mfsdp::checker {
 namespace {
 
-/// What moves gradients. Beside these, zero_padding clears and norm_partial reads.
+/// Ops that move gradients. Beside these, zero_padding clears and norm_partial reads.
 const Names kMoves{"accumulate", "all_reduce",     "all_to_all", "cast",
                    "d2d",        "reduce_scatter", "sum_ranks"};
 
@@ -78,13 +78,13 @@ void Ledger::put(const Op& op, const Operand& to, Contents& into, const Spot& at
   }
 }
 
-/// Copies or adds the same elements; a collective sums them, and may leave each rank its slice. One
-/// that deals out leaves each rank every rank's part of its slice, and a kernel sums these.
+/// Copies or adds the same elements. A collective sums them, and may leave each rank its slice. An
+/// all-to-all gives each rank every rank's part of its slice, and a kernel sums these.
 void Ledger::move(const Op& op, Contents& into, const Spot& to) {
   const Operand& input = *std::ranges::find(op.operands, "input", &Operand::role);
   const bool home = !view_.homes[input.buffer].groups.empty();
   const Axes cuts = to.group == kNone ? Axes{} : view_.groups[to.group].cut;
-  // What has no home yet goes whole to a parameter's elements.
+  // A gradient that is not in a gradient buffer yet moves to all elements of a parameter.
   const Spot loose{to.group, 0, 0, input.elements};
   if (!home && (to.group == kNone || !view_.groups[to.group].parameters.contains(to.begin) ||
                 input.offset != 0 || !held_.contains(input.buffer)))

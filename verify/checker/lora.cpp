@@ -21,7 +21,7 @@ Json scale_of(const Json& alpha, Int rank) {
   return {{"num", num / common}, {"den", den / common}};
 }
 
-/// What an output is as long as some adapters have not been added.
+/// The name of an output to which `missing` adapters have not been added yet.
 std::string without(const std::string& value, unsigned missing) {
   return missing == 0 ? value : fmt::format("{} without {}", value, missing);
 }
@@ -113,7 +113,7 @@ void Model::add_adapters(const std::string& matrix, Int outputs,
                 .attributes = {{"k", k}, {"kind", product}, {"m", tokens}, {"n", n}},
                 .flows = std::move(flows),
                 .least_scratch = 1};
-      // Where beta is 1, what the product is added to is read.
+      // Where beta is 1, the GEMM reads the values that it adds to.
       if (product != 2) made.attributes["beta"] = of_b == (product == 0) ? 1 : 0;
       if (of_b && scale_ != Json(1)) made.attributes["scale"] = scale_;
       add(std::move(made));

@@ -1,4 +1,4 @@
-// Which units and parameters a plan has to have: those of its configuration's model, by Hugging
+// The units and parameters that a plan must have: those of its configuration's model, by Hugging
 // Face's names.
 #include <cstdlib>
 

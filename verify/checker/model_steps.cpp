@@ -5,7 +5,7 @@
 namespace mfsdp::checker {
 namespace {
 
-/// Products may do without.
+/// GEMMs may have no workspace.
 bool uses_scratch(const Op& op, const Step& step) {
   const bool is_product = op.does == "gemm" || op.does.starts_with("grouped_");
   return step.least_scratch >= 0 && (!is_product || has(op, "workspace"));
@@ -48,8 +48,8 @@ void ModelSteps::run(const Op& op) {
   refuse("{}: {}", op.place(), wrong);
 }
 
-/// What uses parameters that train is done once for each row of a microbatch, and again only
-/// where the op says so.
+/// A step with trained parameters runs once for each row of a microbatch. It runs again only if the
+/// op is marked as recomputation.
 void ModelSteps::check_phase(const Op& op, const Step& step, const Work& work) {
   const bool forward = op.does.ends_with("_forward") || (op.does == "gemm" && step.product == 0);
   const bool uses =
@@ -101,7 +101,7 @@ void ModelSteps::match(const Op& op, const std::string& kernel, const Step& step
     differ("is of a layer that {}", *step.slides ? "slides" : "sees all tokens");
 }
 
-/// Where steps differ in their weights alone. What is no whole parameter `use` refuses.
+/// Distinguishes steps that differ in their weights alone. `use` refuses part of a parameter.
 void ModelSteps::check_parameter(const Flow& flow, const Operand& operand) const {
   if (flow.role != "weight") return;
   const Spot spot = locate(state_.view, operand);

@@ -1,5 +1,5 @@
-// Where elements of groups lie: what each buffer says that it holds, taken at its word only where
-// its size, dtype and the configuration bear that out, and which elements an operand is.
+// Where elements of groups lie: the elements that each buffer states to hold, accepted only if its
+// size, its dtype and the configuration agree, and the elements that an operand touches.
 #include <ranges>
 
 #include "verify/checker/plan_view.hpp"
@@ -7,7 +7,7 @@
 namespace mfsdp::checker {
 namespace {
 
-/// Axes whose ranks work on other tokens; of experts that are dealt out, on those of other ranks.
+/// Axes whose ranks work on other tokens; expert-parallel groups have the second ones.
 const Names kDataAxes{"dp_outer", "dp_shard"};
 const Names kExpertDataAxes{"expt_dp", "expt_dp_outer"};
 
@@ -17,7 +17,7 @@ Axes several(const PlanView& view, Axes axes) {
   return axes;
 }
 
-/// What a placement cuts; what is not flat is an axis that no group has.
+/// The axes that a placement cuts. A placement that is not flat gives an axis that no group has.
 Axes axes_of(const PlanView& view, const Json& placement) {
   Axes axes;
   for (const Json& on : placement)
@@ -68,8 +68,8 @@ void check_cuts(const PlanView& view, const Group& group, const Json& json) {
            shard, chunk);
 }
 
-/// A group's parameters are those of experts that are dealt out, or none is: by their roles, where
-/// the mesh has ranks for it. They are cut along their first dim.
+/// Whether a group's parameters are expert-parallel: by their roles, where the mesh has ranks for
+/// it. They are cut along their first dim. Either all parameters of a group are, or none.
 bool has_expert_parameters(const PlanView& view, const Json& json) {
   static const Names roles{"experts_down", "experts_down_bias", "experts_gate_up",
                            "experts_gate_up_bias"};
@@ -119,7 +119,7 @@ void read_group(PlanView& view, const Json& json) {
 
 constexpr Int kBlock = 256;  ///< elements that share a scale
 
-/// What the configuration has a buffer of that kind be of, and how many elements have a value.
+/// The dtype and block size that the configuration requires of a buffer of this kind.
 Kept form_of(const Json& config, const Home& home, bool persistent, const Group& group) {
   if (home.kind == "parameter") return {config.at("param_dtype")};
   if (home.kind == "main_parameter") return {config.at("main_dtype")};
@@ -129,8 +129,8 @@ Kept form_of(const Json& config, const Home& home, bool persistent, const Group&
   return found == kept.end() ? Kept{} : found->second;
 }
 
-/// Slices of groups, one behind the other, or the whole of one of them on each rank: then all are
-/// laid out alike.
+/// Slices of groups, consecutively, or one whole group on each rank: then all groups have the same
+/// layout.
 Home home_of_directions(const PlanView& view, const Json& json, Home home, const Axes& cut) {
   const Json& holds = json.at("holds");
   const Json& weights = view.json.at("config").at("param_dtype");

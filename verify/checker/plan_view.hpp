@@ -1,6 +1,6 @@
-// The plan as the checker sees it: its JSON, with what is needed often at hand and ids replaced by
-// positions. For the sources of this folder only. What is missing or of the wrong type in the JSON
-// throws a std::exception, as does an id that names nothing; check_certificate() catches them.
+// The plan as the checker reads it: its JSON, with frequent look-ups prepared and ids replaced by
+// positions. For the sources of this folder only. A missing or mistyped JSON value throws a
+// std::exception, as does an unknown id; check_certificate() catches them.
 #pragma once
 
 #include <fmt/format.h>
@@ -112,7 +112,7 @@ struct Group {
   std::map<Int, Parameter> parameters{};  ///< by first element
   std::string optimizer{};                ///< of one that trains
 };
-/// What a buffer says that it holds: elements of groups, or what the host writes or reads.
+/// The contents that a buffer states: elements of groups, or what the host writes or reads.
 struct Home {
   std::string kind{}, name{};                   ///< name: which port, or which state
   std::vector<std::pair<Index, Int>> groups{};  ///< with the byte where each begins
@@ -129,7 +129,7 @@ struct Spot {
   friend bool operator==(const Spot&, const Spot&) = default;
 };
 
-/// What an optimizer keeps, by name: of which type, and how many elements have one value.
+/// State of an optimizer, by name: its dtype, and how many elements share one value.
 struct Kept {
   std::string dtype;
   Int block = 1;
@@ -174,19 +174,19 @@ std::vector<T*> cut_out(std::map<Int, T>& values, Int begin, Int end) {
   return found;
 }
 
-/// Groups and homes, where the sizes of buffers bear out what they say (places.cpp).
+/// Reads groups and homes, and checks them against the sizes of buffers (places.cpp).
 void read_places(PlanView& view);
 /// Parts that the first `kind` cuts of a group make.
 Int parts_of(const PlanView& view, const Group& group, Int kind);
 /// Nowhere (no elements) if it is neither a slice of a group nor a range of its elements.
 Spot locate(const PlanView& view, const Operand& operand);
 
-/// Refuses an op that says to be of another group than it is, and an update of none.
+/// Refuses an op that names another group than its own, and an update that names none.
 void check_group(const PlanView& view, const Op& op);
 /// Refuses operands in the same bytes of which the op writes some, unless it is a collective and
 /// one is the rank's own part of the other.
 void check_apart(const PlanView& view, const Op& op);
-/// Refuses a kernel that says to be of another unit than what it makes or reads of groups.
+/// Refuses a kernel that names another unit than that of the groups it makes or reads.
 void check_unit(const PlanView& view, const Op& op);
 /// Refuses a step of the model that has other operands than the gradient it makes where gradients
 /// are kept.

@@ -1,10 +1,11 @@
-// Races and lifetimes of one plan. For what follows what, see verify/proof/order/unrolled_plan.hpp:
-// its rules are those of the design. Here clocks come from the certificate, and each number of one
-// is accepted only if the instance's own stream, the host, its wait's record or the collective
-// before it on its communicator brings it. Every byte of a pool knows the buffer that owns it and
-// the accesses that a later one may have to follow: its last write and the reads since. Acquire and
-// release write all their bytes. An operand counts as all bytes that it spans on all ranks: a plan
-// that is right only because the bytes between are free is refused.
+// Races and lifetimes of one plan. verify/proof/order/unrolled_plan.hpp describes the order of ops;
+// the rules are those of the design. Here clocks come from the certificate. Each number of a clock
+// is accepted only if an earlier instance brings it: on its own stream, on the host, the record of
+// its wait, or the collective before it on its communicator. The checker keeps for every byte of a
+// pool the buffer that owns it and the accesses that a later one may have to follow: its last write
+// and the reads since.
+// Acquire and release write all their bytes. An operand counts as all bytes that it spans on all
+// ranks: a plan that is right only because the bytes between are free is refused.
 #include "verify/checker/plan_view.hpp"
 
 namespace mfsdp::checker {
@@ -111,9 +112,9 @@ class Races {
     }
   }
 
-  /// A record, and how many runs of its segment back from a wait: 0 is the run in which the wait
-  /// stands or the last one of this step; 1 the last one of the step before where this step has not
-  /// come to that segment.
+  /// A record, and how many runs of its segment lie between it and a wait. 0 is the run that
+  /// contains the wait, or the last one of this step. 1 is the last one of the step before, where
+  /// this step has not come to that segment.
   using Binding = std::pair<Int, Int>;
   static std::set<Binding> stated_in(const Op& wait) {
     std::set<Binding> stated;
@@ -121,7 +122,7 @@ class Races {
       stated.emplace(entry.at("record"), entry.at("distance"));
     return stated;
   }
-  /// The runs of a segment that lie behind the last one, as its distance counts them.
+  /// The number of runs of a segment after its last one, as a wait's distance counts them.
   [[nodiscard]] Int behind(Int segment, const Instance& wait) const {
     const auto last = steps_.find(segment);
     return last != steps_.end() && last->second == wait.step ? 0 : 1;
@@ -154,8 +155,9 @@ class Races {
 
   Moment& record(const Op& op) { return records_[view_.at("events", *op.body, "event")]; }
 
-  /// Before it issues a copy, the host waits for the last one of that op to end (the next record
-  /// on its stream tells) and then fills its source or reads its destination.
+  /// Before it issues a copy, the host waits until the last run of that op has ended, which the
+  /// next record on its stream shows. Then the host fills the copy's source or reads its
+  /// destination.
   void do_host_work(const Instance& copy) {
     const Instance* end = plan_.data() + plan_.size();
     const Instance* tells = std::find_if(&copy, end, [&](const Instance& other) {

@@ -127,7 +127,8 @@ void Statistics::finish_loss(const Op& op) {
   const bool scales = state_.trains && state_.model.scales_loss;
   if (scales) roles["loss_scale"] = "read";
   state_.forms(op, roles, {});
-  // That of all gradients of the step, as only a norm changes it, which reads this loss.
+  // It must be the scale of all gradients of the step: only the norm changes it, which reads this
+  // loss.
   if (scales && state_.scalar(op, "loss_scale") != scale_)
     refuse("{}: divides 1/T by another loss scale than the gradients contain", op.place());
   const Operand& input = operand(op, "input");
@@ -138,7 +139,7 @@ void Statistics::finish_loss(const Op& op) {
       cell.base != members.cells[0].first || input.dtype != state_.model.statistic ||
       members.bytes != 2 * size_of(state_.model.statistic))
     refuse("{}: does not have the loss of each rank once", op.place());
-  std::map<Int, Int> rows;  // by microbatch: those behind which nothing is missing
+  std::map<Int, Int> rows;  // by microbatch: the end of the rows without a gap
   for (const auto& [pass, row, end] : sums_.at(static_cast<std::size_t>(cell.value.owner)))
     if (std::exchange(rows[pass], end) != row)
       refuse("{}: row {} of a microbatch is not summed once", op.place(), row);

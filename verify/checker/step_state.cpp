@@ -3,7 +3,7 @@
 namespace mfsdp::checker {
 namespace {
 
-/// What touches only some rows of an operand.
+/// Whether an op touches only some rows of an operand.
 bool tells_bytes(const Op& op) {
   return op.does.starts_with("embedding_") || op.does.starts_with("cross_entropy") ||
          op.does == "newton_schulz";
@@ -46,7 +46,7 @@ void StepState::forms(const Op& op, const std::map<std::string, std::string>& ro
       refuse("{}: '{}' is {}, not {}", op.place(), role, operand(op, role).access, access);
   if (op.operands.size() != roles.size())
     refuse("{}: has an operand that its kind does not have", op.place());
-  // What is no slice of a group is a row of numbers, or tokens.
+  // An operand that is no slice of a group is a row of numbers, or tokens.
   for (const Operand& operand : op.operands)
     if (view.homes[operand.buffer].groups.empty() && operand.shape.size() != 1 &&
         op.does != "token_copy" && op.does != "cast")

@@ -3,7 +3,7 @@
 namespace mfsdp::checker {
 namespace {
 
-/// What an update does to the slices that it is given.
+/// How an update accesses an operand of this role.
 std::string access_of(const std::string& role, bool main_weights) {
   if (role == "grad" || role == "direction") return "read";
   return role == "weight" && main_weights ? "write" : "read_write";
@@ -85,7 +85,7 @@ void Weights::update(const Op& op) {
                              : role == "weight"      ? "parameter"
                              : role == "main_weight" ? "main_parameter"
                                                      : "optimizer_state";
-    // What an optimizer keeps is kept by those who update it, and by no others.
+    // Only the ranks that update a parameter keep its optimizer state and main weights.
     const bool kept = kind == "main_parameter" || kind == "optimizer_state";
     if (left.erase(role) != 1 || home.kind != kind || locate(view_, operand) != spot ||
         (kept && home.cuts != spot.kind) || (kind == "optimizer_state" && home.name != role) ||

@@ -28,7 +28,7 @@ struct Edits {
     return {.kind = kind, .id = names.id_of(kind, name).value(), .name = name};
   }
   [[nodiscard]] Thing op(const std::string& name) const { return thing("op", name); }
-  /// As it stands in a row.
+  /// In the form of a row.
   [[nodiscard]] Json json(const std::string& kind, const std::string& name) const {
     return {{kind, static_cast<std::uint64_t>(names.id_of(kind, name).value())}, {"name", name}};
   }
@@ -43,7 +43,7 @@ struct Edits {
                      .value = value.dump()});
   }
   [[nodiscard]] Program result() const { return edit_program(program, edits, "row.json").value(); }
-  /// Of one edit alone.
+  /// The error of one edit alone.
   [[nodiscard]] std::string error_of(EditKind kind, const Thing& subject, const Thing& anchor = {},
                                      const Json& value = Json::array()) {
     edits.clear();

@@ -262,7 +262,7 @@ TEST(FlightRecorder, WrongDumpsAreRefusedByName) {
   EXPECT_THAT(dump_error("{}"), HasSubstr("d: expected a dump of the flight recorder"));
   EXPECT_THAT(dump_error(R"({"entries": []})"), HasSubstr("d: version: expected a text"));
   EXPECT_THAT(dump_error(R"({"version": "2", "entries": [{}]})"),
-              HasSubstr("d: entry 0: record_id: expected a whole number"));
+              HasSubstr("d: entry 0: record_id: expected an integer"));
   EXPECT_THAT(dump_error(R"({"version": "2", "entries": [{"record_id": 0}]})"),
               HasSubstr("d: entry 0: process_group: expected a group's name and description"));
   EXPECT_THAT(dump_error(R"({"version": "2", "entries": [{"record_id": 0, "process_group": ["0"],

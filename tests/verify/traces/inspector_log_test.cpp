@@ -85,8 +85,8 @@ TEST(InspectorLog, ALastLineThatIsCutOffIsLeftOut) {
 
 TEST(InspectorLog, WrongLinesAreRefusedByFileAndLine) {
   EXPECT_THAT(log_error({log_line(0, 1) + "{cut\n"}),
-              HasSubstr("0.log: line 2: expected an object"));
-  EXPECT_THAT(log_error({std::string("{cut")}), HasSubstr("0.log: line 1: expected an object"));
+              HasSubstr("0.log: line 2: expected a JSON object"));
+  EXPECT_THAT(log_error({std::string("{cut")}), HasSubstr("0.log: line 1: expected a JSON object"));
   EXPECT_THAT(log_error({std::string("{}")}),
               HasSubstr("0.log: line 1.header: expected an object, got nothing"));
   EXPECT_THAT(log_error({std::string()}),

@@ -99,8 +99,8 @@ TEST(Product, IsOneChainAnElementAcrossBlocks) {
                                               7);
 }
 
-// What a library may do, and Prescott's code in OpenBLAS did: other bits of a row with other rows
-// beside it. Experts' products and column splits rely on this too.
+// The bits of a row must not depend on the rows beside it. Prescott's code in OpenBLAS broke this.
+// The experts' GEMMs and column splits rely on it too.
 TEST(Product, BitsOfAnElementDoNotDependOnWhatElseIsComputed) {
   const ProductOperands<float> o({64, 96, 128}, false, true, 3);
   const std::vector<float> whole = product_by(chosen_product, o, false);
