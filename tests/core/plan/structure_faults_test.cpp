@@ -59,8 +59,8 @@ TEST(StructureFaults, ThereAreNoGroupsInGroups) {
                 p.collective(p.gather, "sum", p.gathers, state);
                 p.add(p.gather, "end", GroupEnd{p.gathers});
               }),
-              ElementsAre("plans[0].segments[0].ops[1]: a group_begin inside a group of "
-                          "collectives"));
+              ElementsAre("plans[0].segments[0].ops[1]: is a group_begin inside a group of collectives; "
+                          "expected collectives only"));
 }
 
 TEST(StructureFaults, AWaitNamesRecordsOfItsOwnPlan) {

@@ -37,7 +37,7 @@ std::string refusal_of(const Program& program) {
 }
 
 /// The refusal of two steps in correct order: the tiny program's step is no step of a model.
-constexpr const char* kNoModel = "refused: segment \"only\": takes tokens of 0 microbatches";
+constexpr const char* kNoModel = "refused: segment \"only\": reads tokens of 0 microbatches";
 
 TEST(CheckCertificate, AcceptsAPlan) {
   const Program program = test::EditedPlan(test::small_config(2)).program;
@@ -205,7 +205,7 @@ TEST(CheckCertificate, ClocksAreOfInstancesInTheirOrder) {
     return refusal_of(plan, test::sealed(made));
   };
   EXPECT_EQ(with("[[3,1,3],[8,0,5],[13,1,8],[18,0,10]]"), kNoModel);
-  EXPECT_EQ(with("[[3,1,3,1,3],[8,0,5],[13,1,8],[18,0,10]]"), kNoModel);  // one stream twice
+  EXPECT_EQ(with("[[3,1,3,1,3],[8,0,5],[13,1,8],[18,0,10]]"), kNoModel);  // chain 1 twice
   EXPECT_EQ(with("[[3,1,4],[8,0,5],[13,1,8],[18,0,10]]"),
             "refused: op 3 (gathered): follows 3 of chain 1, not 4");
   EXPECT_EQ(with("[[3,0,1],[8,0,5],[13,1,8],[18,0,10]]"),
