@@ -88,7 +88,7 @@ class Apart {
     return {};
   }
 
-  /// Waits for something to happen; false once `done` has said so.
+  /// Waits for an event of a child; returns false after `done` returned false.
   bool take_ends() {
     constexpr int kPatience = 100;  // milliseconds
     std::vector<pollfd> pipes;
@@ -104,7 +104,7 @@ class Apart {
     return true;
   }
 
-  /// False at the end of what the child tells.
+  /// Returns false at the end of the child's output.
   static bool read(Child& child) {
     std::array<char, 4096> bytes{};
     const ssize_t count = ::read(child.pipe.number(), bytes.data(), bytes.size());

@@ -34,7 +34,7 @@ Result<void> add_variable(const std::string& text, std::vector<EnvironmentVariab
 
 FlagGroup plan_group(VerifyOptions& o) {
   return {
-      .title = "What to do with the plan beside proving it",
+      .title = "Certificates and mutants of the plan",
       .flags = {
           switch_flag("--expand", "look at every rank by itself too", o.expand),
           path_flag("--certificate", "write what --check needs", o.certificate),
@@ -63,7 +63,7 @@ FlagGroup subject_group(VerifyOptions& o) {
   bugs.values.names = {std::string(kShippedBugs)};
   const auto variable = [&o](const std::string& text) { return add_variable(text, o.environment); };
   return {
-      .title = "What else to judge",
+      .title = "Other subjects",
       .flags = {list_flag("--kineto", "traces of PyTorch's profiler (.json, .json.gz), a rank each",
                           o.kineto),
                 list_flag("--flight-recorder",
@@ -143,7 +143,7 @@ Result<void> check_subject(const VerifyOptions& o) {
 }  // namespace
 
 Result<RunName> parse_run_name(const std::string& text) {
-  // A word for a run can have a colon itself, as reports/store/find_runs.hpp says.
+  // A word for a run may contain a colon (reports/store/find_runs.hpp).
   std::size_t colon = text.rfind(':');
   for (const std::string_view kind : {"row", "id", "name"}) {
     const std::string_view before = std::string_view(text).substr(0, std::min(colon, text.size()));
@@ -201,12 +201,10 @@ HelpText verify_help() {
       .negative = "the plan, configuration or run is wrong",
       .description =
           "The plan of one training step is built from the flags or read from a file, and proved: "
-          "order, memory, the ledger of gradients and weights, values, and that ranks meet. What "
-          "is "
-          "wrong is shown with the ops that it needs and a rule's id.\n"
-          "Judged are also recorded runs against their plans, traces of PyTorch's profiler, dumps "
-          "of "
-          "its flight recorder, logs of NCCL's inspector, configurations of other trainers and "
+          "order, memory, the ledger of gradients and weights, values, and matching collectives. "
+          "Each finding shows the ops involved and the rule's id.\n"
+          "It also judges recorded runs against their plans, traces of PyTorch's profiler, dumps "
+          "of its flight recorder, logs of NCCL's inspector, configurations of other trainers and "
           "corpora of bugs.",
       .files = files_of_tools(false)};
 }

@@ -1,4 +1,4 @@
-// What a run comes to when something is wrong with it: one error, for all ranks, in time.
+// A run with a fault ends with one error for all ranks, in time.
 #include "verify/cpu/machine/machine.hpp"
 
 #include <fmt/format.h>

@@ -1,5 +1,4 @@
-// What becomes of changed fields, with machines that compute little; those of the CPU are in
-// tests/verify/oracle.
+// Fates of changed fields, with fake machines; tests/verify/oracle has those with the CPU machine.
 #include "verify/mutation/mutate_fields.hpp"
 
 #include <fmt/format.h>

@@ -1,4 +1,4 @@
-// What is said about the order of a mutant's ops, against a search through every interleaving of
+// Compares verdicts on the order of a mutant's ops with a search through every interleaving of
 // plans of 3 units, 2 slots and 2 ranks.
 #include <fmt/format.h>
 #include <gtest/gtest.h>

@@ -1,4 +1,4 @@
-// Work that crashes or never ends takes nobody along.
+// Work that crashes or never ends does not affect other work.
 #include "verify/mutation/run_apart.hpp"
 
 #include <gtest/gtest.h>

@@ -64,8 +64,8 @@ TEST(GridSums, NamesTheSumThatIsTooLarge) {
   EXPECT_THAT(sums.result("").error().message(), HasSubstr("got 120"));
 }
 
-// What the limits promise: pieces on the grid, none of whose partial sums leaves 24 bits, have one
-// sum in floats whatever their order.
+// The guarantee of the limits: if pieces are on the grid and no partial sum exceeds 24 bits, their
+// sum in floats does not depend on the order.
 RC_GTEST_PROP(GridSums, HaveNoOrder, ()) {
   const auto exponent = *rc::gen::inRange<std::int64_t>(-20, 5);
   auto values = *rc::gen::container<std::vector<int>>(8, rc::gen::inRange(-(1 << 21), 1 << 21));

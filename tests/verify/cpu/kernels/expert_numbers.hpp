@@ -1,4 +1,4 @@
-// What tests of experts' kernels share.
+// Helpers for tests of the experts' kernels.
 #pragma once
 
 #include <rapidcheck.h>

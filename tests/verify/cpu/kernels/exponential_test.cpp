@@ -60,7 +60,7 @@ TEST(Logarithm, IsWithinOneUnitInTheLastPlace) {
     if (expected != 0)
       worst = std::max(worst, std::fabs(logarithm(x) - expected) / last_place(expected));
   }
-  EXPECT_LT(worst, 0.501);  // worked out in double, rounded once
+  EXPECT_LT(worst, 0.501);  // computed in double, rounded once
 }
 
 TEST(Logarithm, KeepsZeroInfinityAndNan) {

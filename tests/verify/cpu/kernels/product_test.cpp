@@ -98,8 +98,8 @@ TEST(Product, IsOneChainAnElementAcrossBlocks) {
                                             7);
 }
 
-// What a library may do, and Prescott's code in OpenBLAS did: other bits of a row with other rows
-// beside it. Experts' products and column splits rely on this too.
+// In libraries, the bits of a row may depend on the other rows, as with OpenBLAS on Prescott. The
+// GEMMs of experts and column splits also rely on bits that do not.
 TEST(Product, BitsOfAnElementDoNotDependOnWhatElseIsComputed) {
   const ProductOperands<float> o({64, 96, 128}, false, true, 3);
   const std::vector<float> whole = product_by(chosen_product, o, false);

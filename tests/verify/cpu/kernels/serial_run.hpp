@@ -1,5 +1,5 @@
 // Runs a plan of one rank op by op in host order, on plain memory at the plan's offsets: the
-// smallest executor there is. Fresh bytes hold NaN, so that reading what nobody wrote shows.
+// smallest executor. Memory begins as NaN, so that reads of unwritten bytes show.
 #pragma once
 
 #include <gtest/gtest.h>

@@ -119,15 +119,15 @@ void check_gradients(const PlanConfig& config, std::uint32_t seed) {
     Values expected;
     for (std::size_t i = 0; i < gradient.size(); ++i)
       expected.push_back(derivative(loss, weight[i]));
-    // What rounding makes of the differences counts where a gradient is 0, as that of a query is
-    // where there is one key.
+    // Rounding of the differences matters if a gradient is 0, such as that of a query with only one
+    // key.
     const double noise = 5e-9 * std::sqrt(static_cast<double>(gradient.size()));
     EXPECT_LT(norm(minus(gradient, expected)), 1e-6 * norm(expected) + noise)
         << name << ", whose gradient has norm " << norm(expected);
   }
 }
 
-/// A random model and run of a few hundred parameters; the number tells what it is made of.
+/// A random model and run of a few hundred parameters; `seed` determines both.
 PlanConfig random_config(std::uint32_t seed) {
   test::RandomValues random(seed);
   const auto pick = [&](std::int32_t low, std::int32_t high) {
@@ -309,9 +309,9 @@ TEST_P(FamilyGradients, EqualFiniteDifferences) {
 INSTANTIATE_TEST_SUITE_P(Random, FamilyGradients,
                          testing::Range(0U, std::uint32_t{test::cases(8)}));
 
-/// Experts in all blocks or behind a dense one. Finite differences see no expert change hands:
-/// steps are small beside differences of logits. The routers' own losses are none of the eval
-/// plan's.
+/// Experts in all blocks or after a dense one. Finite differences do not change the choice of
+/// experts: steps are small compared with differences of logits. The eval plan does not contain the
+/// routers' own losses.
 class ExpertGradients : public testing::TestWithParam<std::uint32_t> {};
 
 TEST_P(ExpertGradients, EqualFiniteDifferences) {
