@@ -256,7 +256,7 @@ void combine_rows(const CombineRows<T>& k) {
   }
 }
 
-// ---- products ----------------------------------------------------------------------------------
+// ---- GEMMs -------------------------------------------------------------------------------------
 
 /// Calls visit(expert, first row, rows) for each.
 template <class Visit>

@@ -381,7 +381,7 @@ void CpuRank::stop_here(Stream& stream) {
   share_.run.await(stream.gate, lock, [] { return false; });
 }
 
-// ---- what it says of itself ------------------------------------------------------------------
+// ---- reports ---------------------------------------------------------------------------------
 
 /// Messages count steps from 1.
 std::string CpuRank::place(const BoundOp& op, std::int64_t step) const {
