@@ -385,7 +385,7 @@ TEST(StoreSafety, AnyBrokenPageIsAnErrorOfOneLine) {
         if (const auto run = store->load(row); !run) check(run.error());
       if (const auto saved = store->save(some_prediction("c")); !saved) check(saved.error());
     }
-  EXPECT_GT(noticed, 20U);
+  EXPECT_GT(noticed, test::kOneCase ? 2U : 20U);
 }
 
 }  // namespace

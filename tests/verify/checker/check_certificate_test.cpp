@@ -254,7 +254,7 @@ TEST(CheckCertificate, HostilePlansAreRefused) {
                                  (1ULL << 60) - 1};
   std::mt19937 random(3);
   int accepted = 0;
-  for (int i = 0; i < test::cases(600); ++i) {
+  for (int i = 0; i < (test::kOneCase ? 40 : 600); ++i) {
     Json edited = plan;
     Json* at = &edited;
     while (at->is_structured() && !at->empty() && (at == &edited || random() % 8 != 0))
