@@ -286,8 +286,7 @@ Result<void> check_experts(const PlanConfig& config) {
     return fail("--ep", fmt::format("expected a number that divides the model's {} experts, got {}",
                                     model.experts, ep));
   if (const std::int64_t ranks = config.mesh.world_size(); ranks % ep != 0)
-    return fail("--ep",
-                fmt::format("{} must divide {}, the ranks of --gpus", ep, ranks));
+    return fail("--ep", fmt::format("{} must divide {}, the ranks of --gpus", ep, ranks));
   if (const std::int64_t ranks = config.mesh.size(Axis::dp_shard); ranks % ep != 0)
     return fail("--ep", fmt::format("{} must divide {}, the ranks in each of the {} groups of "
                                     "--outer-dp",

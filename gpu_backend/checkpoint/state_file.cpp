@@ -103,8 +103,8 @@ Result<StateFile> read_state_file(const std::filesystem::path& folder, const Sav
   const auto size = std::filesystem::file_size(file.path, error);
   if (error) return fail(where, "cannot be read: " + error.message());
   if (size != static_cast<std::uintmax_t>(expected.bytes))
-    return fail(where, fmt::format("expected {} bytes, as in the manifest, got {}",
-                                   expected.bytes, size));
+    return fail(where,
+                fmt::format("expected {} bytes, as in the manifest, got {}", expected.bytes, size));
   std::array<std::byte, kPrefix> prefix{};
   MFSDP_TRY(read_bytes(file.path, 0, prefix));
   MFSDP_LET(length, header_length(prefix, where));

@@ -554,8 +554,7 @@ int main(int argc, char** argv) {
   }
   const int ranks = argc == 2 ? std::atoi(argv[1]) : 0;
   if (ranks < 1 || ranks > kMostRanks) {
-    std::fprintf(stderr, "usage: contention_probe `products` or GPUS (at most %d)\n",
-                 kMostRanks);
+    std::fprintf(stderr, "usage: contention_probe `products` or GPUS (at most %d)\n", kMostRanks);
     return 2;
   }
   std::printf("neighbour,blocks,solo_ms,beside_ms,neighbour_ms,alone_ms,gb_per_s\n");

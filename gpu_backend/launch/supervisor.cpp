@@ -208,8 +208,9 @@ class Supervisor {
 
   void judge(const std::vector<End>& ends) {
     for (const auto& [rank, end] : ends) {
-      if (ended_.contains(rank->place.rank)) continue;  // this process ended it and has reported
-                                                        // why
+      if (ended_.contains(rank->place.rank))
+        continue;  // this process ended it and has reported
+                   // why
       if (end.code == kInterrupted || passed_on_.contains(end.signal)) {
         was_interrupted_ = true;
       } else if (end.signal != 0) {

@@ -105,8 +105,8 @@ struct TrainInputs {
   const WeightSource* weights = nullptr;   ///< initial weights; null: random, from the seed
   const WeightSource* adapters = nullptr;  ///< initial adapters, likewise
   StopPoint* stop = nullptr;               ///< null: the run goes to its last step
-  HostGather* gather = nullptr;  ///< null if log_param_norms, check_nan and keeper are off
-  TrainPosition start = {};      ///< progress of earlier runs
+  HostGather* gather = nullptr;         ///< null if log_param_norms, check_nan and keeper are off
+  TrainPosition start = {};             ///< progress of earlier runs
   const StateSource* source = nullptr;  ///< weights and optimizer states; null: `weights`
   StateKeeper* keeper = nullptr;        ///< null: the state is not saved
   bool keeps_start = false;             ///< saves the initial state if no step follows

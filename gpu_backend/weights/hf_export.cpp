@@ -158,8 +158,7 @@ Result<HfExport> HfExport::prepare(const Program& program, const fs::path& folde
 
 Result<HfExport> HfExport::prepare_adapters(const Program& program, const fs::path& folder) {
   if (!program.config.has_lora())
-    return fail(folder.string(),
-                "the plan has no adapters to export: --lora-rank sets their rank");
+    return fail(folder.string(), "the plan has no adapters to export: --lora-rank sets their rank");
   MFSDP_TRY(check_target(resolved(folder), folder));
   MFSDP_LET(tensors, HfTensors::of_adapters(program));
   MFSDP_LET(layout, lay_out_adapters(program, tensors));

@@ -22,8 +22,8 @@ struct Anchor {
   double collective_factor = 1;  ///< on every collective's time
   double before = 0;             ///< predicted / measured - 1 of its step, unscaled
   double after = 0;              ///< the same, scaled
-  bool waited = false;  ///< its step waited for collectives, so it measures them
-  bool parts = false;   ///< compute and exposed communication were known, not only the step
+  bool waited = false;           ///< its step waited for collectives, so it measures them
+  bool parts = false;  ///< compute and exposed communication were known, not only the step
   /// The factor of collectives is at a bound; a value beyond it would fit better.
   bool collectives_bound = false;
 

@@ -143,9 +143,9 @@ class TraceFit {
     value *= compared.factor();
     std::string source = source_;
     if (value > limit.most) {
-      state_.result.notes.push_back(fmt::format(
-          "{}: the trace gives {:.4g}, which exceeds {} of {}; {:.4g} is used",
-          key, value, limit.what, state_.base.name, limit.most));
+      state_.result.notes.push_back(
+          fmt::format("{}: the trace gives {:.4g}, which exceeds {} of {}; {:.4g} is used", key,
+                      value, limit.what, state_.base.name, limit.most));
       source += fmt::format(", bound by {} of {}", limit.what, state_.base.name);
       value = limit.most;
     }

@@ -53,9 +53,8 @@ Result<System> system_of(const CsvTable& table, std::size_t row) {
   MFSDP_LET(variant, text_cell(table, row, "variant"));
   for (const System& known : kSystems)
     if (known.system == system && known.variant == variant) return known;
-  return fail(
-      table.place(row),
-      fmt::format("'{}', '{}' is not a system with a modelled engine", system, variant));
+  return fail(table.place(row),
+              fmt::format("'{}', '{}' is not a system with a modelled engine", system, variant));
 }
 
 Result<PlanConfig> peer_config(const CsvTable& table, std::size_t row, const ModelShape& model) {

@@ -17,7 +17,7 @@ struct PriceErrors {
   double kernel = 0;      ///< leave-one-out of GEMMs or attention, whichever is larger
   double collective = 0;  ///< leave-one-out of the collective table from 1 MiB on
   double contention = 0;  ///< of what collectives take from kernels
-  double network = 0;  ///< leave-one-out between domains from 1 MiB on; 0: not measured
+  double network = 0;     ///< leave-one-out between domains from 1 MiB on; 0: not measured
 };
 
 /// From the model's tables, by the functions that --fidelity prints. kernel_error takes about a

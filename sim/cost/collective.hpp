@@ -38,7 +38,7 @@ struct CollectiveCost {
   Contention contention;  ///< what it and kernels beside it lose to each other
   LinkClass link = LinkClass::node;
   std::int64_t link_share = kContentionUnit;  ///< demand, of what several at once move
-  Transport by = Transport::nccl;  ///< transport used; between domains always rings
+  Transport by = Transport::nccl;             ///< transport used; between domains always rings
 
   friend bool operator==(const CollectiveCost&, const CollectiveCost&) = default;
 };

@@ -61,8 +61,8 @@ constexpr Protocol kSimple{.ring_base = 8.4,
                            .tree_correction = {.9, .9, .9, .9, .9, .9, .9, .8, .7, .6, .6, .5,
                                                .5, .5, .5, .6, .7, .8, .7, .7, .8, .9, .9, 1}};
 constexpr double kAllReduceSimpleFactor = 1.4;  // factor on the latency between domains
-constexpr double kTreeShare = 0.92;  // share of the bus that a tree reaches
-constexpr double kRingLl128Share = 0.92;  // 120 of 128 bytes carry data, with some overhead
+constexpr double kTreeShare = 0.92;             // share of the bus that a tree reaches
+constexpr double kRingLl128Share = 0.92;        // 120 of 128 bytes carry data, with some overhead
 constexpr double kTreeLl128Share = 120.0 / 128;
 constexpr double kRingLlShare = 0.5;  // 4 of 8 bytes carry data
 constexpr double kTreeLlDivisor = 3.8;

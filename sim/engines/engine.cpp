@@ -141,8 +141,8 @@ Result<void> check_strategy(EngineKind engine, Strategy strategy, std::int64_t o
 /// its token exchange has no capacity.
 void check_dealt_experts(EngineKind engine, const PlanConfig& config, Reasons& reasons) {
   if (config.capacity_factor.num != 0)
-    reasons.add(does_otherwise(engine, "--capacity-factor",
-                               "drops no tokens and has no capacity limit"));
+    reasons.add(
+        does_otherwise(engine, "--capacity-factor", "drops no tokens and has no capacity limit"));
   if (config.expert_strategy && *config.expert_strategy != Strategy::optim)
     reasons.add(does_otherwise(engine, "--expert-strategy",
                                "shards only the optimizer's states of experts (optim)"));

@@ -86,10 +86,10 @@ class Host {
 
   const EnginePlan& plan_;
   Use use_;
-  std::size_t next_ = 0;  // index of the next kept allocation
+  std::size_t next_ = 0;                     // index of the next kept allocation
   std::map<std::int64_t, Renewal> there_{};  // current state, by the buffer that the step names
-  std::set<std::int64_t> unmade_{};  // not freed in the first step
-  std::set<std::int64_t> made_{};  // not allocated in the first step
+  std::set<std::int64_t> unmade_{};          // not freed in the first step
+  std::set<std::int64_t> made_{};            // not allocated in the first step
 };
 
 class Accounts {

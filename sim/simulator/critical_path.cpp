@@ -132,7 +132,7 @@ class GraphBuilder {
   std::vector<std::optional<Vertex>> communicator_;
   std::vector<std::optional<Vertex>> record_;  // by event
   std::optional<Vertex> host_;
-  std::set<std::uint32_t> told_;  // streams with an op after the latest host wait
+  std::set<std::uint32_t> told_;           // streams with an op after the latest host wait
   std::map<std::uint32_t, bool> grouped_;  // streams in a group: whether a member was seen
 };
 

@@ -72,15 +72,15 @@ class Engine {
   std::int64_t now_ = 0;
   std::vector<Rank> ranks_;
   std::vector<Meeting> meetings_;  // by group
-  Timetable ends_;  // by rank: end of its first op
+  Timetable ends_;                 // by rank: end of its first op
   std::size_t unfinished_;         // ranks in their first or second step
   std::vector<std::int64_t> waited_for_;
 
   // State of one round:
   std::vector<std::uint32_t> due_;       // ranks with an op that ends now
-  std::vector<std::uint32_t> arrived_;  // groups whose launch is ready, once for each rank
+  std::vector<std::uint32_t> arrived_;   // groups whose launch is ready, once for each rank
   std::vector<std::uint32_t> affected_;  // groups sharing a link with one that began or ended
-  Marked groups_;  // the same without duplicates
+  Marked groups_;                        // the same without duplicates
   Marked touched_;                       // ranks whose next end may change
 };
 

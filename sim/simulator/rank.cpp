@@ -14,7 +14,7 @@ constexpr std::int64_t kKeptInstances = 2;
 
 // Values of a stream's blocker other than tracks.
 constexpr std::int64_t kNothing = -1;
-constexpr std::int64_t kHost = -2;  // a wait of the host
+constexpr std::int64_t kHost = -2;   // a wait of the host
 constexpr std::int64_t kIssue = -3;  // the host has not issued the op yet
 
 }  // namespace

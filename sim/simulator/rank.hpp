@@ -139,15 +139,15 @@ class Rank {
   std::int64_t now_ = 0;
   std::int64_t issued_ = 0;  // ops that the host has issued, in host order
   HostCursor host_cursor_;
-  std::int64_t host_late_ = 0;  // ns of delay by the host's waits
+  std::int64_t host_late_ = 0;        // ns of delay by the host's waits
   std::int64_t next_issue_ = kNever;  // minimum of issue_at_
   std::vector<Cursor> cursors_;
   std::vector<std::int64_t> counts_;      // by track
-  std::vector<Waiter> waiters_;  // in order of arrival
+  std::vector<Waiter> waiters_;           // in order of arrival
   std::vector<std::int64_t> blocked_on_;  // by stream: a track, or kNothing, kHost or kIssue
   std::vector<std::int64_t> issue_at_;    // by stream: when its next op is issued, if kIssue
   std::vector<std::uint32_t> ready_;      // streams to advance at this time
-  bool come_up_ = false;  // whether queued ops may begin at this time
+  bool come_up_ = false;                  // whether queued ops may begin at this time
   RunningOps running_;
   std::vector<std::int64_t> completed_;  // entries by step
   ComputingClasses computes_;

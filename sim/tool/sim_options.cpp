@@ -158,8 +158,7 @@ FlagGroup machine_group(SimOptions& o) {
           integer_flag("--power-limit", "watts that each GPU may draw (default: its own limit)",
                        o.power_limit, {.lowest = 1, .highest = 100'000}),
           choice_flag("--tables", "T",
-                      "timings of GEMMs and attention: own, published (default: by GPU)",
-                      o.tables),
+                      "timings of GEMMs and attention: own, published (default: by GPU)", o.tables),
           choice_flag("--attention", "K",
                       "mfsdp-exec's bf16 attention: warpgroups or cudnn (warpgroups)", o.attention),
           {.name = "--memory-reserve",
@@ -185,8 +184,7 @@ FlagGroup machine_group(SimOptions& o) {
            .apply = slow,
            .repeatable = true},
           integer_flag("--seed", "of the jitter (1)", o.seed, kSeeds),
-          switch_flag("--by-rank", "simulate every rank, even identical ones",
-                      o.by_rank)}};
+          switch_flag("--by-rank", "simulate every rank, even identical ones", o.by_rank)}};
 }
 
 FlagGroup question_group(SimOptions& o) {
@@ -329,8 +327,7 @@ Result<void> check_engine(const SimOptions& options) {
       return fail("--memory-snapshot",
                   "needs another --engine: mfsdp allocates its memory once; see --memory-trace");
     if (options.host_launch)
-      return fail("--host-launch-us",
-                  "needs another --engine: mfsdp's plan needs no host time");
+      return fail("--host-launch-us", "needs another --engine: mfsdp's plan needs no host time");
     return {};
   }
   if (options.routing)

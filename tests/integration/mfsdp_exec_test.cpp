@@ -206,8 +206,7 @@ TEST(MfsdpExec, AFailedRunKeepsTheStepsBeforeIt) {
       fmt::format("{} --steps 9 --fault fail:1:layers.1.qkv:6 --db {} 2>&1 >/dev/null", kTwoRanks,
                   db.string()));
   EXPECT_EQ(ran.status, 3);
-  EXPECT_EQ(ran.out,
-            "mfsdp-exec: rank 1, layers.1.qkv (compute), step 6: fails, as requested\n");
+  EXPECT_EQ(ran.out, "mfsdp-exec: rank 1, layers.1.qkv (compute), step 6: fails, as requested\n");
   const MeasuredRun run = stored(db);
   EXPECT_EQ(run.status, RunStatus::failed);
   EXPECT_EQ(run.steps.size(), 5U);

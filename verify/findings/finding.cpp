@@ -205,8 +205,7 @@ constexpr std::array kRules{
     RuleInfo{"MF817", "not-joined", "A rank did not launch a collective that others launched.",
              error},
     RuleInfo{"MF818", "unfinished",
-             "A collective has not ended, though each rank that left a record launched it.",
-             error},
+             "A collective has not ended, though each rank that left a record launched it.", error},
     RuleInfo{"MF819", "waiting-cycle", "Ranks wait for each other in collectives of their groups.",
              error},
 };

@@ -161,8 +161,9 @@ __global__ void key_backward(AttentionBackward<float> k) {
   Row d_value = {};
   for (std::int64_t h = at.h * group_size; h < (at.h + 1) * group_size; ++h)
     for (std::int64_t i = at.i; i < end_of_view(s, at.i); ++i) {
-      if (s.document_begin(at.b, i) > at.i) break;  // this query and all later ones belong to other
-                                                    // documents
+      if (s.document_begin(at.b, i) > at.i)
+        break;  // this query and all later ones belong to other
+                // documents
       const std::int64_t statistic = (at.b * s.seq_len + i) * s.heads + h;
       const Row query = load(row_of(k.query, at.b, h, i), s.head_dim);
       const Row d_output = load(row_of(k.d_output, at.b, h, i), s.values());

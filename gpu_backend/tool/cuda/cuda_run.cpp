@@ -26,9 +26,9 @@ namespace {
 using std::chrono::milliseconds;
 using std::chrono::seconds;
 
-constexpr seconds kStart{300};  ///< deadline of each report to the supervisor during the start
-constexpr seconds kTeardown{60};         ///< of a run that went well
-constexpr seconds kFailedEnd{10};        ///< of a run that failed: abort, store, print
+constexpr seconds kStart{300};     ///< deadline of each report to the supervisor during the start
+constexpr seconds kTeardown{60};   ///< of a run that went well
+constexpr seconds kFailedEnd{10};  ///< of a run that failed: abort, store, print
 constexpr std::int64_t kSlowSteps = 20;  ///< limit of a host call, in predicted steps
 constexpr seconds kLeastDeadline{30};
 /// Approximate time of a search of algorithms. A shorter run uses cuBLASLt's first choice.

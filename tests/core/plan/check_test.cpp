@@ -116,7 +116,8 @@ TEST(CheckStructure, RefusesWhatCannotLiveAcrossABoundary) {
     });
   };
   EXPECT_EQ(live(1), "");
-  EXPECT_EQ(live(0), "plans[0].segments[0].live_in[0]: buffer 0 is persistent; expected a transient one");
+  EXPECT_EQ(live(0),
+            "plans[0].segments[0].live_in[0]: buffer 0 is persistent; expected a transient one");
   EXPECT_EQ(live(9), "plans[0].segments[0].live_in[0]: there is no buffer with id 9");
 }
 
@@ -277,7 +278,8 @@ TEST(CheckStructure, RefusesPoolsThatAreTooHighInAll) {
     more.height = Bytes((std::int64_t{1} << 59) + 1);
     p.pools.push_back(more);
   });
-  EXPECT_NE(said.find("].height: expected at most 2^60 bytes in all pools, got "), said.npos) << said;
+  EXPECT_NE(said.find("].height: expected at most 2^60 bytes in all pools, got "), said.npos)
+      << said;
 }
 
 TEST(CheckStructure, RefusesAnEvaluationOfSeveralMicrobatches) {
@@ -303,9 +305,10 @@ TEST(CheckStructure, RefusesSizesThatOverflow) {
   const std::string said = complaint([](Program& p) {
     std::get<Kernel>(ops(p)[5].body).operands[0].shape = {std::int64_t{1} << 62, 8};
   });
-  EXPECT_EQ(said,
-            "plans[0].segments[0].ops[5].body.kernel.operands[0]: a size or an offset needs more than 63 "
-            "bits");
+  EXPECT_EQ(
+      said,
+      "plans[0].segments[0].ops[5].body.kernel.operands[0]: a size or an offset needs more than 63 "
+      "bits");
 }
 
 /// Plans that no tool computes are refused, even if only a label differs.

@@ -53,14 +53,15 @@ TEST(StructureFaults, AGroupIsCollectivesOfOneCommunicatorOnOneStream) {
 }
 
 TEST(StructureFaults, ThereAreNoGroupsInGroups) {
-  EXPECT_THAT(faults_after([](PlanBuilder& p, BufferId state) {
-                p.add(p.gather, "begin", GroupBegin{p.gathers});
-                p.add(p.gather, "again", GroupBegin{p.gathers});
-                p.collective(p.gather, "sum", p.gathers, state);
-                p.add(p.gather, "end", GroupEnd{p.gathers});
-              }),
-              ElementsAre("plans[0].segments[0].ops[1]: is a group_begin inside a group of collectives; "
-                          "expected collectives only"));
+  EXPECT_THAT(
+      faults_after([](PlanBuilder& p, BufferId state) {
+        p.add(p.gather, "begin", GroupBegin{p.gathers});
+        p.add(p.gather, "again", GroupBegin{p.gathers});
+        p.collective(p.gather, "sum", p.gathers, state);
+        p.add(p.gather, "end", GroupEnd{p.gathers});
+      }),
+      ElementsAre("plans[0].segments[0].ops[1]: is a group_begin inside a group of collectives; "
+                  "expected collectives only"));
 }
 
 TEST(StructureFaults, AWaitNamesRecordsOfItsOwnPlan) {

@@ -229,10 +229,10 @@ TEST_F(SpoiltSave, AMissingFileIsNamed) {
 TEST_F(SpoiltSave, ATruncatedFileIsNamed) {
   const auto size = std::filesystem::file_size(file("rank-00000.state"));
   std::filesystem::resize_file(file("rank-00000.state"), size - 1);
-  EXPECT_THAT(complaint(), HasSubstr(fmt::format(
-                               "rank-00000.state: expected {} bytes, as in the manifest, got "
-                               "{}",
-                               size, size - 1)));
+  EXPECT_THAT(complaint(),
+              HasSubstr(fmt::format("rank-00000.state: expected {} bytes, as in the manifest, got "
+                                    "{}",
+                                    size, size - 1)));
 }
 
 TEST_F(SpoiltSave, AChangedByteOfTheDataIsPlaced) {

@@ -59,7 +59,7 @@ TEST(TextReport, DoesNotFitByHowMuch) {
               HasSubstr("Does not fit: 92.50 of 80.00 GiB allocated, 12.50 GiB too much\n"));
 }
 
-  // The excess is relative to the limit: 78 - 60 = 18 GiB.
+// The excess is relative to the limit: 78 - 60 = 18 GiB.
 TEST(TextReport, NamesTheLimitOfWhatIsReserved) {
   PredictedRun run = sample_run();
   run.memory.fits = false;

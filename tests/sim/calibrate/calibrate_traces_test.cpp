@@ -174,10 +174,8 @@ TEST_F(CalibrateTraces, ScalesEndAtThePeakAndTheLink) {
     bus = std::max(bus, row.bytes * (row.ranks - 1) / row.ranks /
                             std::min(row.all_gather_ns, row.reduce_scatter_ns));
   EXPECT_NEAR(gpu.link_efficiency * bus, 450, 0.01);
-  EXPECT_THAT(calibration->notes,
-              testing::Contains(HasSubstr("which exceeds the peak of h100")));
-  EXPECT_THAT(calibration->notes,
-              testing::Contains(HasSubstr("which exceeds the link of h100")));
+  EXPECT_THAT(calibration->notes, testing::Contains(HasSubstr("which exceeds the peak of h100")));
+  EXPECT_THAT(calibration->notes, testing::Contains(HasSubstr("which exceeds the link of h100")));
 }
 
 /// The shortest time of a size counts: the others include waits for late ranks.

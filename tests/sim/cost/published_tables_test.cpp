@@ -21,9 +21,8 @@ TEST(PublishedTables, PriceWhatTheyHave) {
   EXPECT_EQ(published.attention_scale, 1);
   EXPECT_EQ(published.table_sms, 148);
   EXPECT_EQ(published.calibration, "datasheet");
-  EXPECT_NE(
-      published.published_prices.find("GEMMs, attention, GEMMs of experts and all-to-alls"),
-      std::string::npos);
+  EXPECT_NE(published.published_prices.find("GEMMs, attention, GEMMs of experts and all-to-alls"),
+            std::string::npos);
   EXPECT_EQ(own.published_prices, "");
   const CostModel costs = costs_of(published).value();
   // A row of the file: 4096 x 10240 x 8192 at 1451.6 TFLOP/s, 2 x 343.6e9 / 1451.6e12 = 0.473 ms.

@@ -186,7 +186,8 @@ TEST(CheckCertificate, BelongsToItsPlan) {
   EXPECT_THAT(refusal_of(plan, certificate), HasSubstr("refused: plan: the certificate states \""));
   Json sealed = Json::parse(certificate);
   sealed["claims"]["plan"] = plan_hash(program);
-  EXPECT_THAT(refusal_of(plan, sealed.dump()), HasSubstr("refused: checksum: the certificate states \""));
+  EXPECT_THAT(refusal_of(plan, sealed.dump()),
+              HasSubstr("refused: checksum: the certificate states \""));
   // Without the wait, its clock is that of the acquire after it, which nothing establishes.
   EXPECT_EQ(refusal_of(plan, test::sealed(sealed)),
             "refused: op 4 (activation): follows 0 of chain 1, not 3");

@@ -200,9 +200,8 @@ std::string GradientVerdict::summary(const std::vector<Uses>& uses, const Held& 
     const auto count = std::ranges::count_if(held.terms, [&](const Term& term) {
       return unrolled_.work_pass(term.instance) == use.pass;
     });
-    text +=
-        fmt::format("{}{} of {} in microbatch '{}'", text.empty() ? "" : ", ", count, use.count,
-                    pass_name(use.pass));
+    text += fmt::format("{}{} of {} in microbatch '{}'", text.empty() ? "" : ", ", count, use.count,
+                        pass_name(use.pass));
   }
   return text.empty() ? "none expected" : text;
 }

@@ -48,13 +48,11 @@ class SettingsCheck {
                                              {"heads", model.heads},
                                              {"kv_heads", model.kv_heads},
                                              {"head_dim", model.head_dim}})
-        if (differs(name, {.num = configured}))
-          return unlike(name, {.num = configured});
+        if (differs(name, {.num = configured})) return unlike(name, {.num = configured});
     if (kernel_.kind == sink_forward || kernel_.kind == sink_backward)
       for (const auto& [name, configured] :
            {std::pair{"heads", model.heads}, {"head_dim", model.head_dim}})
-        if (differs(name, {.num = configured}))
-          return unlike(name, {.num = configured});
+        if (differs(name, {.num = configured})) return unlike(name, {.num = configured});
     if (attends && is_not("value_dim", {.num = model.value_dim}))
       return unlike("value_dim", {.num = model.value_dim});
     if (auto wrong = check_scores(attends)) return wrong;
@@ -237,8 +235,7 @@ class SettingsCheck {
   [[nodiscard]] std::optional<std::string> check_scores(bool attends) const {
     const ModelShape& model = config_.model;
     const bool loses = kernel_.kind == cross_entropy || kernel_.kind == cross_entropy_loss;
-    if (loses && is_not("logit_cap", model.logit_cap))
-      return unlike("logit_cap", model.logit_cap);
+    if (loses && is_not("logit_cap", model.logit_cap)) return unlike("logit_cap", model.logit_cap);
     if (!attends) return std::nullopt;
     if (is_not("query_scalar", model.query_scalar))
       return unlike("query_scalar", model.query_scalar);
