@@ -84,7 +84,8 @@ TEST_P(CleanPlans, OfRandomConfigurations) {
   EXPECT_THAT(counts.gaps(), testing::IsEmpty());
 }
 
-/// Few of the random models above have experts, about a tenth; expert parallelism has many variants.
+/// About a tenth of the random models above have experts. These are few for the many variants of
+/// expert parallelism.
 TEST_P(CleanPlans, OfRandomModelsWithExperts) {
   const std::int64_t runs = setting("MFSDP_PROPERTY_RUNS", 400);
   test::AxisCounts counts;

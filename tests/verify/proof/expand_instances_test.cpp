@@ -36,8 +36,9 @@ struct Turns : PlanBuilder {
     record(gather, "used");
   }
 
-  /// The wait is for the record of two microbatches before. The slots begin anew after a step of five:
-  /// the first one follows the last of the step before, the second one the last but one.
+  /// The wait is for the record of two microbatches before. The instances begin anew after a step of
+  /// five microbatches: the first one waits for the last of the step before, the second one for the
+  /// last but one.
   Program bound(const std::vector<std::int64_t>& distances = {1, 2, 3}) const {
     Program made_program = finish();
     Wait& wait = std::get<Wait>(op_at(made_program, waited).body);
@@ -59,7 +60,7 @@ TEST(WriteOut, DistancesAreExact) {
   EXPECT_THAT(rules_of(Turns().bound({2})), ElementsAre("MF105"));
   EXPECT_THAT(rules_of(Turns().bound({1, 2})), ElementsAre("MF105"));
   EXPECT_THAT(rules_of(Turns().bound({2, 3})), ElementsAre("MF105"));
-  Turns four;  // each instance has equally many slots in a step
+  Turns four;  // each instance is used equally often in a step
   four.program.plans[0].segments[0].repeat = 4;
   EXPECT_THAT(rules_of(four.bound({2})), IsEmpty());
   EXPECT_THAT(rules_of(four.bound({3})), ElementsAre("MF105"));

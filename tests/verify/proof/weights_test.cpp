@@ -80,7 +80,7 @@ TEST(Weights, AreGatheredFromAnotherUnit) {
   EditedPlan plan(config);
   plan.collective("last", "layers.0.all_gather").input.buffer =
       plan.buffer("layers.1.model_weight").id;
-  // The kernels then read bytes that no gather wrote.
+  // The kernels then read bytes that nothing was gathered into.
   EXPECT_THAT(rules_of(plan.program), ElementsAre("MF402", "MF403", "MF504"));
   EXPECT_THAT(finding_of(plan.program, "MF403").message, HasSubstr("from 'layers.1'"));
 }
