@@ -36,9 +36,9 @@ struct Turns : PlanBuilder {
     record(gather, "used");
   }
 
-  /// The wait is for the record of two microbatches before. The instances begin anew after a step of
-  /// five microbatches: the first one waits for the last of the step before, the second one for the
-  /// last but one.
+  /// The wait is for the record of two microbatches before. The instances begin anew after a step
+  /// of five microbatches: the first one waits for the last of the step before, the second one for
+  /// the last but one.
   Program bound(const std::vector<std::int64_t>& distances = {1, 2, 3}) const {
     Program made_program = finish();
     Wait& wait = std::get<Wait>(op_at(made_program, waited).body);
