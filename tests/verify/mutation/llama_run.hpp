@@ -26,7 +26,7 @@ inline PlanConfig llama_nano(std::int64_t ranks, std::int64_t microbatches = 2) 
 }
 
 /// The host of a training loop: other tokens for every rank, microbatch and step, settings that
-/// move the weights, and a log of every report.
+/// move the weights, and a hash of every report.
 class LlamaHost {
  public:
   LlamaHost(const Program& program, std::int64_t rank)

@@ -39,7 +39,7 @@ bool depends_on_lag(const Program& program, const Op& op) {
          });
 }
 
-/// More slots than needed do no harm, nor do slots of an event that the class does not use.
+/// More instances than needed are harmless, as are those of an event that the class does not use.
 bool is_wrong(const Program& program, const Mutant& mutant) {
   const Segment& segment = program.plans[mutant.plan].segments[mutant.segment];
   switch (mutant.kind) {

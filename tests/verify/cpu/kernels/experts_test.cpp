@@ -97,7 +97,7 @@ RC_GTEST_PROP(Router, ChoosesTheLargestAndWeighsThem, (std::uint32_t seed)) {
   RC_ASSERT(test::relative_error(routed.weights, weights_of(s, logits, routed.indices)) < 1e-14);
 }
 
-/// NaN logits are chosen last or at their index, but never twice.
+/// NaN logits are chosen last or in index order, but never twice.
 TEST(Router, TakesWhatIsNotANumberForNoReasonToRepeat) {
   const double nan = std::numeric_limits<double>::quiet_NaN();
   const RoutingSizes s{.tokens = 1, .experts = 4, .top_k = 4, .seq = 1};

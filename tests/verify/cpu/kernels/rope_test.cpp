@@ -67,7 +67,8 @@ struct RopeCase {
       for (std::int64_t h = 0; h < shape.heads; ++h) {
         const double* x = qkv.data() + t * row + h * shape.head_dim;
         const Values& weight = h < query_heads ? query_weight : key_weight;
-        // The norm is over the head, or over all heads of its kind, which have weights of their own.
+        // The norm is over one head, with weights that all heads of its kind share, or over all
+        // heads of its kind, each with weights of its own.
         const std::int64_t first = !by_rows || h < query_heads ? 0 : query_heads;
         const double* normed = by_rows ? qkv.data() + t * row + first * shape.head_dim : x;
         const std::int64_t own = by_rows ? (h - first) * shape.head_dim : 0;
