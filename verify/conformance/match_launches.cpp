@@ -99,13 +99,12 @@ class Matching {
     const Place then = run_.place(after);
     run_.findings.add(
         {.rule = "MF803",
-         .message = swapped
-                        ? fmt::format("{}: {} was issued after {}, but the plan has it before",
-                                      where(record_.rank, then), to_text(then), to_text(first))
-                        : fmt::format("{}: {} was issued at {} ns, before {}, issued at {} ns",
-                                      where(record_.rank, then), to_text(then),
-                                      record_.launches[after]->issued.value, to_text(first),
-                                      record_.launches[before]->issued.value),
+         .message = swapped ? fmt::format("{}: {} was issued after {}, but the plan has it before",
+                                          where(record_.rank, then), to_text(then), to_text(first))
+                            : fmt::format("{}: {} was issued at {} ns, before {}, issued at {} ns",
+                                          where(record_.rank, then), to_text(then),
+                                          record_.launches[after]->issued.value, to_text(first),
+                                          record_.launches[before]->issued.value),
          .places = {first, then}});
   }
 

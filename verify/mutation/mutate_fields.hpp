@@ -57,7 +57,7 @@ struct FieldVerdict {
   FieldFate fate = FieldFate::refused;
   Forgery forgery = Forgery::none;
   std::vector<std::string> rules{};  ///< of found
-  std::string why{};  ///< refusal, differing results, reason in the list, or crash
+  std::string why{};                 ///< refusal, differing results, reason in the list, or crash
 
   friend bool operator==(const FieldVerdict&, const FieldVerdict&) = default;
 

@@ -116,7 +116,8 @@ std::string unknown_groups(std::span<const traces::RecordedGroup> groups) {
   for (const traces::RecordedGroup& group : groups)
     if (group.ranks.empty() && group.members.size() > 1)
       text += fmt::format(
-          "the ranks of group {} are not recorded (pg_config): missing dumps of its ranks cannot be "
+          "the ranks of group {} are not recorded (pg_config): missing dumps of its ranks cannot "
+          "be "
           "reported\n",
           group.name);
   return text;

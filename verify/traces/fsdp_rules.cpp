@@ -353,9 +353,9 @@ constexpr std::array kConfigurationRules{
                       "leave it out", kArguments, grouped_weight},
     ConfigurationRule{"MF716", "hybrid context parallelism does not support Megatron-FSDP",
                       "use context_parallel_size", kArguments, hybrid_context},
-    ConfigurationRule{
-        "MF717", "version 1 of Megatron-FSDP always enables the distributed optimizer",
-        "leave it out", kBridge, distributed_optimizer},
+    ConfigurationRule{"MF717",
+                      "version 1 of Megatron-FSDP always enables the distributed optimizer",
+                      "leave it out", kBridge, distributed_optimizer},
     ConfigurationRule{"MF718",
                       "before Blackwell tensor and context parallelism need "
                       "CUDA_DEVICE_MAX_CONNECTIONS=1, which FSDP forbids",

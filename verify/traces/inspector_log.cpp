@@ -102,7 +102,8 @@ Result<void> add_file(Communicators& all, const InspectorFile& file) {
     some = true;
     MFSDP_TRY(add_line(all, line, file.where, fmt::format("{}: line {}", file.where, number)));
   }
-  if (!some) return fail(file.where, "expected a line of JSON for each collective, got an empty file");
+  if (!some)
+    return fail(file.where, "expected a line of JSON for each collective, got an empty file");
   return {};
 }
 

@@ -32,10 +32,11 @@ void add_what_is_missing(std::vector<std::string>& list, const Trace& trace,
   if (waits == WaitsKnown::dropped)
     list.emplace_back("Stream waits are recorded, but not the events that they wait for.");
   if (waits == WaitsKnown::absent)
-    list.push_back(fmt::format(
-        "The host's {} event records and {} stream waits are recorded without their events: profile "
-        "with _ExperimentalConfig(enable_cuda_sync_events=True).",
-        trace.event_records, trace.stream_waits));
+    list.push_back(
+        fmt::format("The host's {} event records and {} stream waits are recorded without their "
+                    "events: profile "
+                    "with _ExperimentalConfig(enable_cuda_sync_events=True).",
+                    trace.event_records, trace.stream_waits));
   if (launchless > 0)
     list.push_back(fmt::format(
         "{} of {} collectives have no launch in the trace: it is unknown whether they were queued "
@@ -82,7 +83,8 @@ std::vector<std::string> limits_of(const Trace& trace, const TraceReport& report
       "Readers of a collective's output are not recorded: a gather counts as late only if compute "
       "was idle until its end.");
   list.emplace_back(
-      "An NCCL kernel also runs while it waits for other ranks: transfer and waiting look the same, "
+      "An NCCL kernel also runs while it waits for other ranks: transfer and waiting look the "
+      "same, "
       "and clocks of different ranks are not aligned.");
   list.emplace_back(
       "Values are not recorded: wrong scales, missing gradients and stale weights cannot be seen.");

@@ -150,8 +150,7 @@ TEST(EditProgram, EditsThatDoNotFitAreErrors) {
               HasSubstr("broken.edits[0].with: the patch does not apply: "));
   EXPECT_THAT(e.error_of(EditKind::patch, wait, {}, replace("/id", 1)),
               HasSubstr("removes the id"));
-  EXPECT_THAT(e.error_of(EditKind::patch, wait, {}, replace("", 1)),
-              HasSubstr("removes the id"));
+  EXPECT_THAT(e.error_of(EditKind::patch, wait, {}, replace("", 1)), HasSubstr("removes the id"));
   EXPECT_THAT(e.error_of(EditKind::patch, wait, {}, replace("/phase", "never")),
               HasSubstr("row.json: plans[0].segments[0].ops["));
   e.edits.clear();

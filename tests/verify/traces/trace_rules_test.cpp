@@ -91,9 +91,10 @@ TEST(TraceRules, AGatherThatOnlyLaunchOrderHeldUpIsFound) {
   ASSERT_THAT(rules_of(verdict), ElementsAre("MF813"));
   EXPECT_THAT(verdict.findings[0].message, HasSubstr("1 gather began only as"));
   EXPECT_THAT(verdict.findings[0].message, HasSubstr("compute lost 0.100 ms"));
-  EXPECT_THAT(verdict.findings[0].message, HasSubstr("all_gather on stream 22 (group 0), launched "
-                                                     "0.272 ms earlier, ran after reduce_scatter on "
-                                                     "stream 26 (group 1)"));
+  EXPECT_THAT(verdict.findings[0].message,
+              HasSubstr("all_gather on stream 22 (group 0), launched "
+                        "0.272 ms earlier, ran after reduce_scatter on "
+                        "stream 26 (group 1)"));
   EXPECT_THAT(undecided(verdict), IsEmpty());
   EXPECT_FALSE(verdict.good());
 }
@@ -148,7 +149,8 @@ TEST(TraceRules, WithoutRecordsOfEventsLaunchOrderIsNotJudged) {
   });
   EXPECT_THAT(rules_of(none), IsEmpty());
   ASSERT_THAT(undecided(none), ElementsAre("MF813"));
-  EXPECT_THAT(none.not_judged[0].reason, HasSubstr("none of 1 stream waits names the event record"));
+  EXPECT_THAT(none.not_judged[0].reason,
+              HasSubstr("none of 1 stream waits names the event record"));
   EXPECT_THAT(none.not_judged[0].reason, HasSubstr("kineto 1552"));
   EXPECT_FALSE(none.good());
   const RuleVerdict this_one = verdict_of([](KinetoText& t) {
