@@ -1,8 +1,8 @@
 # Finds the CUDA toolkit, NCCL and cuDNN without any download. All three are needed. Sets
 #   MFSDP_CUDA_ENABLED                                  whether gpu_backend/cuda is compiled
 #   MFSDP_CUDA_VERSION, MFSDP_NCCL_VERSION, MFSDP_CUDNN_VERSION   empty where not found
-# and, where enabled, the targets mfsdp::nccl and mfsdp::cudnn. Where it is left out, one line says
-# why; with MFSDP_CUDA=ON that is an error.
+# and, where enabled, the targets mfsdp::nccl and mfsdp::cudnn. If CUDA is left out, one line states
+# the reason; with MFSDP_CUDA=ON that is an error.
 set(MFSDP_CUDA_ENABLED OFF)
 set(MFSDP_CUDA_VERSION "")
 set(MFSDP_NCCL_VERSION "")

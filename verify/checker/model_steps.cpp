@@ -64,7 +64,7 @@ void ModelSteps::check_phase(const Op& op, const Step& step, const Work& work) {
     if (const Spot spot = locate(state_.view, operand); spot.group != kNone)
       counts = counts && state_.view.groups[spot.group].trains;
   if (again != known && (again || counts))
-    refuse("{}: is {}computed again, as it says", op.place(), known ? "" : "not ");
+    refuse("{}: is {}computed again, contrary to its phase", op.place(), known ? "" : "not ");
 }
 
 void ModelSteps::match(const Op& op, const std::string& kernel, const Step& step, Work& work) {

@@ -180,7 +180,7 @@ constexpr std::array kRules{
              error},
     RuleInfo{"MF806", "early", "An op did not wait for the end of what it has to wait for.", error},
     RuleInfo{"MF807", "communicator-overlap",
-             "Two collectives of one communicator ran at one time.", error},
+             "Two collectives of one communicator ran concurrently.", error},
     RuleInfo{"MF808", "no-meeting", "A collective ended before all of its ranks had begun it.",
              error},
     RuleInfo{"MF809", "impossible-times", "An op that ended before it began, or began unissued.",

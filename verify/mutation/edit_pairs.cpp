@@ -470,7 +470,7 @@ struct Pattern {
 constexpr std::array kPatterns{
     Pattern{"access read, wait dropped", read_and_drop_wait},
     Pattern{"access read, record before it", read_and_move_record},
-    Pattern{"access read, wait behind it", wait_after_and_read},
+    Pattern{"access read, wait after it", wait_after_and_read},
     Pattern{"two waits exchanged", exchange_waits},
     Pattern{"two records exchanged", exchange_records},
     Pattern{"waits of two records exchanged", exchange_records_and_waits},

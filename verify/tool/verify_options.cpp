@@ -142,7 +142,7 @@ Result<void> check_subject(const VerifyOptions& o) {
 }  // namespace
 
 Result<RunName> parse_run_name(const std::string& text) {
-  // A word for a run can have a colon itself, as reports/store/find_runs.hpp says.
+  // A run's name can contain a colon itself (reports/store/find_runs.hpp).
   std::size_t colon = text.rfind(':');
   for (const std::string_view kind : {"row", "id", "name"}) {
     const std::string_view before = std::string_view(text).substr(0, std::min(colon, text.size()));
@@ -202,9 +202,9 @@ HelpText verify_help() {
           "The plan of one training step is built from the flags or read from a file, and proved: "
           "order, memory, gradients and weights, values, and the collectives of all ranks. Each "
           "finding names its rule and shows the ops that lead to it.\n"
-          "Other subjects are recorded runs, which are compared with their plans, traces of "
-          "PyTorch's profiler, dumps of its flight recorder, logs of NCCL's inspector, "
-          "configurations of other trainers and collections of bugs.",
+          "Recorded runs are compared with their plans. Other subjects are traces of PyTorch's "
+          "profiler, dumps of its flight recorder, logs of NCCL's inspector, configurations of "
+          "other trainers and collections of bugs.",
       .files = files_of_tools(false)};
 }
 

@@ -22,7 +22,7 @@ std::vector<std::string> faults_of(const Program& program) {
   return texts;
 }
 
-/// Of a plan with a persistent buffer and these ops on its stream of gathers.
+/// The faults of a plan with a persistent buffer and these ops on its gather stream.
 std::vector<std::string> faults_after(
     const std::function<void(PlanBuilder&, BufferId state)>& add_ops) {
   PlanBuilder plan;

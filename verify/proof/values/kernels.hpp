@@ -2,7 +2,7 @@
 // the kernel's attributes.
 //
 //   gemm, forward    input T[m, k], weight T[n, k], output T[m, n]
-//   swiglu_forward   gate_up T[rows, 2 cols], product T[rows, cols]
+//   swiglu_forward   gate_up T[rows, 2 cols], `product` T[rows, cols]
 //
 // Backends rely on these. A kernel that states n columns and has an output of n - 1 touches bytes
 // that the plan does not declare, and no other proof would hold.

@@ -16,10 +16,10 @@
 //
 //   router_logits = norm(mid) * W  -> indices, weights -> ends, order, places
 //   dispatched = norm(mid) by order     gate_up = dispatched * W of each row's expert
-//   product = swiglu(gate_up) * weight  expert_out = product * W   mlp_out = sums by places
+//   `product` = swiglu(gate_up) * weight  expert_out = `product` * W   mlp_out = sums by places
 //
 // With expert parallelism, experts have the rows of all ranks of ep: ranks send rows to each other
-// (kExchanged). dispatched, gate_up, product and expert_out hold the received rows, by expert.
+// (kExchanged). dispatched, gate_up, `product` and expert_out hold the received rows, by expert.
 //
 // A value belongs to an owner, which is a place in forward order (0 the embedding, 1 to L the
 // blocks, L + 1 final norm and head), and to a microbatch. A value that is computed again, in another
@@ -82,7 +82,7 @@ enum class Value : std::uint8_t {
   mlp_out_partials,
   mean1,  ///< of layer norms, beside rstd1
   mean2,
-  // Experts: which a token has, and its rows in their order; gate_up and product have rows.
+  // Experts: which a token has, and its rows in their order; gate_up and `product` have rows.
   router_logits,
   expert_indices,
   expert_weights,
