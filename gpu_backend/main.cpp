@@ -45,7 +45,7 @@ Result<ExitCode> run_tool(const CommandLine& command, const std::vector<std::str
                         .style = style_of(describe_stdout())};
   if (options.dry_run) return dry_run(options, session);
   catch_interrupts(is_supervised(command.environment) ? "" : kStopping);
-  std::signal(SIGPIPE, SIG_IGN);  // a closed pipe is a write error, which the store records
+  std::signal(SIGPIPE, SIG_IGN);  // a closed pipe is a write error that the store can record
   return train_run(options, command, session, find_cuda_run(),
                    [](ExitCode code) { std::_Exit(static_cast<int>(code)); });
 }

@@ -12,7 +12,7 @@ GIB = 2**30
 
 
 def install(folder):
-    """Writes the stand-ins, and returns their paths."""
+    """Writes the stand-ins into the folder."""
     for name in PROGRAMS:
         path = os.path.join(folder, name)
         with open(path, "w") as file:
