@@ -81,7 +81,7 @@ TEST(Gradients, AddedTwice) {
   EditedPlan plan(config_of(Strategy::optim_grads_params));
   plan.repeat("last", "layers.0.accumulate");
   EXPECT_THAT(rules_of(plan.program), ElementsAre("MF302"));
-  EXPECT_THAT(finding_of(plan.program, "MF302").message, HasSubstr("last 2/1"));
+  EXPECT_THAT(finding_of(plan.program, "MF302").message, HasSubstr("2 of 1 in microbatch 'last'"));
 }
 
 TEST(Gradients, WholeGradientIsBegunAndKept) {
@@ -111,7 +111,7 @@ TEST(Gradients, TiedEmbeddingOverwritesTheHead) {
   EXPECT_THAT(rules_of(plan.program), ElementsAre("MF301"));
   // Two chunks of logits and a look-up use the matrix.
   EXPECT_THAT(finding_of(plan.program, "MF301").message,
-              HasSubstr("first 3/3, middle 1/3, last 3/3"));
+              HasSubstr("1 of 3 in microbatch 'middle'"));
 }
 
 TEST(Gradients, ChunkOfLogitsOverwrites) {
