@@ -36,22 +36,22 @@ class SpecWriter {
 
   template <class Field>
   void reads(std::string_view role, const Field& /*field*/, const Dims& shape,
-             OperandTerms terms = {}) {
+             const OperandTerms& terms = {}) {
     operand<Field>(OperandUse::reads, role, shape, terms);
   }
   template <class Field>
   void writes(std::string_view role, const Field& /*field*/, const Dims& shape,
-              OperandTerms terms = {}) {
+              const OperandTerms& terms = {}) {
     operand<Field>(OperandUse::writes, role, shape, terms);
   }
   template <class Field>
   void updates(std::string_view role, const Field& /*field*/, const Dims& shape,
-               OperandTerms terms = {}) {
+               const OperandTerms& terms = {}) {
     operand<Field>(OperandUse::updates, role, shape, terms);
   }
   template <class Field>
   void adds(std::string_view role, const Field& /*field*/, bool /*adds*/, const Dims& shape,
-            OperandTerms terms = {}) {
+            const OperandTerms& terms = {}) {
     unread("beta");
     operand<Field>(OperandUse::adds, role, shape, terms);
   }
@@ -99,7 +99,8 @@ class SpecWriter {
 
  private:
   template <class Field>
-  void operand(OperandUse use, std::string_view role, const Dims& shape, OperandTerms terms) {
+  void operand(OperandUse use, std::string_view role, const Dims& shape,
+               const OperandTerms& terms) {
     using In = OperandField<Field>;
     spec_.operands.push_back(
         {.role = role,
