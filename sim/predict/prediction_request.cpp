@@ -54,7 +54,7 @@ Result<RoutingReport> routing_of(const PredictionRequest& request, Bytes allocat
   return report;
 }
 
-/// Our own error in runs of the request's kind.
+/// Our own engine's error in runs of the request's kind.
 StepEvidence evidence_of(const PredictionRequest& request) {
   StepEvidence evidence{
       .kind = prediction_kind(request.engine, request.config, request.costs->cluster().gpu),
@@ -63,7 +63,7 @@ StepEvidence evidence_of(const PredictionRequest& request) {
   return evidence;
 }
 
-/// What an engine was taken to do with the gradients of several microbatches.
+/// Records when the engine was assumed to reduce the gradients of several microbatches.
 void add_reductions(PredictedRun& run, const PredictionRequest& request) {
   const Plan* plan = request.program->find_plan(kTrainPlan);
   if (traits_of(request.engine).runs_plans || plan == nullptr) return;
@@ -98,7 +98,7 @@ Bytes least_allocated(const PredictionRequest& request) {
     const LeastMemory least = table.of(request.config);
     return least.pools + runtime_bytes(gpu, least.communicators);
   } catch (const OverflowError&) {
-    return {};  // building it says what is too large
+    return {};  // building the plan names what is too large
   }
 }
 

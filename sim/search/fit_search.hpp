@@ -1,4 +1,4 @@
-// Which of ordered candidates is the largest, or the first, that fits.
+// Searches for the largest, or the first, of ordered candidates that fits.
 //
 // Every search is exact: its answer is that of trying every candidate. It saves work only where
 // memory is known to grow with the candidate.
@@ -43,8 +43,8 @@ struct Found {
                                          const RequestFor& request_for, const Watch& watch);
 
 /// The first candidate that fits, in the order given, or the last one. Invalid ones are skipped; it
-/// is an error if all are. Tries `threads` candidates at a time. Of candidates whose lower bound
-/// does not fit only those closest to the answer are built and have `memory`.
+/// is an error if all are. Tries `threads` candidates at a time. If the lower bound of a candidate
+/// does not fit, its plan is built, for its `memory`, only if it is close to the answer.
 enum class Pick { first, last };
 [[nodiscard]] Result<Found> find_among(const std::vector<std::int64_t>& candidates, Pick pick,
                                        unsigned threads, const RequestFor& request_for,
@@ -62,7 +62,7 @@ struct TradeOff {
 };
 
 /// Positions of the points that no other beats in one and equals or beats in the other, by memory.
-/// Of equal points the first stays.
+/// The first of equal points stays.
 [[nodiscard]] std::vector<std::size_t> pareto_front(const std::vector<TradeOff>& points);
 
 }  // namespace mfsdp

@@ -129,7 +129,7 @@ bool goes_as_far(const LimitRow& row, const LimitRow& before, FitLimit limit) {
   if (!before.found.value) return true;
   if (!row.found.value) return false;
   return limit == FitLimit::gpus ? *row.found.value <= *before.found.value
-                              : *row.found.value >= *before.found.value;
+                                 : *row.found.value >= *before.found.value;
 }
 
 }  // namespace

@@ -38,7 +38,7 @@ struct SearchCounts {
   std::int64_t predicted = 0;  ///< these fit
 };
 
-/// What a stage of refinements tried.
+/// The choices that a stage of refinements tried.
 struct RefinementReport {
   RefinementKind kind = RefinementKind::schedule;
   std::vector<SearchAxis> axes;

@@ -46,7 +46,7 @@ std::string stream_table(const EngineMemory& memory, const TextStyle& style) {
   return render_table(table, style);
 }
 
-/// What of the device the allocator does not reserve.
+/// Device memory outside the allocator.
 std::string process_table(const PredictionRequest& request, const TextStyle& style) {
   const std::int64_t channels = request.costs->cluster().gpu.collective_sms;
   const ProcessMemory memory = pytorch_process(request.engine, request.config, channels);
@@ -98,7 +98,7 @@ std::vector<Change> changes_of(const PredictionRequest& request) {
   return changes;
 }
 
-/// What a change comes to.
+/// The effect of a change.
 struct Outcome {
   std::string flag;
   Bytes saved;  ///< of the device's memory
@@ -134,7 +134,7 @@ std::string suggestions(const PredictionRequest& request, const PredictedRun& ru
                         speed_text(outcome.slower));
   }
   return text.empty() ? "Nothing that was tried would lower it.\n"
-                      : "What would lower it most, as predicted:\n" + text;
+                      : "Changes that would lower it most, as predicted:\n" + text;
 }
 
 }  // namespace

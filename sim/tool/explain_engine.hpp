@@ -8,8 +8,9 @@
 
 namespace mfsdp {
 
-/// What is allocated at the peak, by name; what is reserved beside it; and the three changes that
-/// save most of the device's memory, each predicted. `request`: built, of such an engine.
+/// The tensors at the peak, by name; the memory that is reserved in addition; and the three changes
+/// that save most of the device's memory, each predicted. Requires a request with its program, of an
+/// engine with PyTorch's allocator.
 [[nodiscard]] std::string explain_engine_memory(const PredictionRequest& request,
                                                 const Prediction& prediction,
                                                 const TextStyle& style);

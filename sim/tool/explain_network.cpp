@@ -38,7 +38,7 @@ Result<std::vector<Sharding>> shardings(const SimOptions& options, PredictionReq
   groups.erase(std::unique(groups.begin(), groups.end()), groups.end());
   std::vector<Sharding> all;
   for (const std::int64_t outer_dp : groups) {
-    // Experts are dealt out inside a group.
+    // Expert-parallel ranks are in one group.
     const std::int64_t ep = std::max<std::int64_t>(options.common.config.expert_parallel, 1);
     if (cluster.gpus / outer_dp % ep != 0) continue;
     SimOptions one = options;

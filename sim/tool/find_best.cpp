@@ -157,7 +157,7 @@ class BestReport {
       for (const auto& [name, value] : priced)
         given += " " + name + (value.empty() ? "" : " " + value);
       comments.push_back("Predicted with" + printable(given) +
-                         ", which are of no plan: to be given again");
+                         ", which are not part of the plan: give them again");
     }
     if (has_second()) {
       comments.push_back(
@@ -273,7 +273,7 @@ class BestReport {
         format_gib(least.allocated + reserve - capacity));
   }
 
-  /// What comes closest to fitting; null if no combination is valid.
+  /// The combination closest to fitting; null if none is valid.
   [[nodiscard]] Json least_object() const {
     const Smallest least = smallest(candidates_);
     if (least.candidate == nullptr) return nullptr;

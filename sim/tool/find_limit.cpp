@@ -81,7 +81,7 @@ std::string counted_gpus(std::int64_t gpus) {
 /// "16 GPUs", "sequence length 8,192".
 std::string named(std::int64_t value, FitLimit limit) {
   return limit == FitLimit::gpus ? counted_gpus(value)
-                              : fmt::format("{} {}", unit_of(limit), format_count(value));
+                                 : fmt::format("{} {}", unit_of(limit), format_count(value));
 }
 
 /// Why the value found is the limit.
@@ -111,7 +111,7 @@ std::vector<std::int64_t> more_that_do_not_fit(const LimitRow& row, FitLimit lim
   return values;
 }
 
-/// The line that says so.
+/// A line that names them; empty if there are none.
 std::string gaps_text(const LimitRow& row, FitLimit limit) {
   const std::vector<std::int64_t> gaps = more_that_do_not_fit(row, limit);
   if (gaps.empty()) return "";
@@ -132,7 +132,7 @@ std::string tried_table(const LimitRow& row, FitLimit limit, const TextStyle& st
                           : one.fits  ? "fits"
                                       : "does not fit"});
   if (table.rows.size() > kShown) {
-    // Those around the answer say most.
+    // Those around the answer are of most use.
     const auto answer = static_cast<std::size_t>(std::ranges::count_if(
         tried, [&](const Tried& t) { return t.value < row.found.value.value_or(0); }));
     const std::size_t begin =
@@ -304,7 +304,7 @@ Result<ExitCode> find_limits(const SweptArguments& swept, const SimOptions& opti
     }
   }
   if (session.interrupted) {
-    session.err << session.tool << ": interrupted: the search did not come to its end\n";
+    session.err << session.tool << ": interrupted: the search did not finish\n";
     return ExitCode::interrupted;
   }
   print(findings, options, session, store.note());

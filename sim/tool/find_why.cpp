@@ -15,11 +15,11 @@
 namespace mfsdp {
 namespace {
 
-/// What part of the difference something brings; below 0: it takes that away.
+/// A part of the difference; below 0 if it reduces the difference.
 struct Cause {
   double part = 0;
-  std::string less;  ///< what it is called where it helps
-  std::string more;  ///< and where it hurts
+  std::string less;  ///< its name where it helps
+  std::string more;  ///< its name where it hurts
 };
 
 /// Time of one GPU for a token, in ns, by what it is spent on.

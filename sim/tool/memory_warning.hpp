@@ -1,4 +1,4 @@
-// What searches say where the answer leaves almost no memory.
+// The warning of searches whose answer leaves almost no memory free.
 #pragma once
 
 #include "reports/record/result.hpp"
@@ -9,8 +9,8 @@ namespace mfsdp {
 /// Part of a GPU's memory below which what stays free is almost none.
 inline constexpr double kAlmostNone = 0.03;
 
-/// A line on session.err where the run fits within its error alone, or leaves less free and no
-/// --memory-reserve has said how much shall stay.
+/// Writes a line to session.err if the run fits only within its error, or if it leaves less free and
+/// no --memory-reserve was given.
 void warn_of_full_memory(const RunFigures& run, const Session& session);
 
 }  // namespace mfsdp

@@ -13,7 +13,7 @@
 namespace mfsdp {
 namespace {
 
-constexpr std::int64_t kMostParts = 1'000'000'000;  // nobody means finer parts
+constexpr std::int64_t kMostParts = 1'000'000'000;  // finer parts are mistakes
 
 Result<void> set_network(const std::string& text, std::optional<Rational>& target) {
   const auto number = parse_rational(text, "--network-gbps");
@@ -158,7 +158,7 @@ FlagGroup machine_group(SimOptions& o) {
           integer_flag("--power-limit", "watts that each GPU may draw (its own limit)",
                        o.power_limit, {.lowest = 1, .highest = 100'000}),
           choice_flag("--tables", "T",
-                      "that price products and attention: own, published (the GPU's better)",
+                      "that price GEMMs and attention: own, published (the GPU's better)",
                       o.tables),
           choice_flag("--attention", "K",
                       "mfsdp-exec's bf16 attention: warpgroups or cudnn (warpgroups)", o.attention),
@@ -276,7 +276,7 @@ FlagGroup replay_group(SimOptions& o) {
                     o.memory_snapshot)}};
 }
 
-/// What is asked instead of a prediction, by the names of its flags.
+/// The questions that are asked instead of a prediction, by their flags.
 std::vector<std::string> other_questions(const SimOptions& o) {
   std::vector<std::string> asked;
   const std::array<std::pair<bool, const char*>, 7> questions{
@@ -317,7 +317,7 @@ Result<void> check_alone(const SimOptions& options, const std::string& question,
   return {};
 }
 
-/// What only our own engine knows, or only those of others.
+/// Flags that only our own engine has, or only the others.
 Result<void> check_engine(const SimOptions& options) {
   const EngineTraits& traits = traits_of(options.engine);
   if (traits.runs_plans) {

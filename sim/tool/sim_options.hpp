@@ -21,7 +21,7 @@ struct Names<Explain> {
                                                           "network"};
 };
 
-/// What to look for.
+/// The goal of a search.
 enum class Find { max_micro_batch, max_seq_len, min_gpus, fastest, cheapest };
 
 template <>
@@ -76,7 +76,7 @@ struct SimOptions : JobOptions {
 /// them), as --trace does with a comma list.
 [[nodiscard]] Result<void> check_several(const SimOptions& options, const std::string& several);
 
-/// What --help says around the flags.
+/// The text of --help around the flags.
 [[nodiscard]] HelpText sim_help();
 
 }  // namespace mfsdp

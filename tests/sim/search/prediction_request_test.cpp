@@ -75,7 +75,7 @@ TEST(PredictionRequest, FitsIsDecidedByPoolsRuntimeAndReserve) {
   EXPECT_FALSE(predict(request)->run.memory.fits);
 }
 
-/// Of another engine what its allocator reserves decides, as long as there is room for it.
+/// Another engine fits by what its allocator reserves, if it can reserve that.
 TEST(PredictionRequest, AnEnginesVerdictIsItsAllocators) {
   PredictionRequest request = requests(1).front();
   request.engine = EngineKind::fsdp2;
@@ -98,18 +98,18 @@ TEST(PredictionRequest, AnEnginesVerdictIsItsAllocators) {
   EXPECT_EQ(footprint_of(*with_program(request)).least, memory.allocated + outside);
   EXPECT_TRUE(fits(*with_program(request)));
 
-  // To the byte nothing is tried again, but 1 % less room would change something.
+  // Filled to the byte nothing is retried, but with 1 % less memory something would be.
   request.allocator.limit = memory.cached->reserved.value;
   EXPECT_EQ(predict(request)->run.memory.cached->retries, 0);
   EXPECT_TRUE(predict(request)->run.memory.fits);
   EXPECT_TRUE(predict(request)->run.memory.barely_fits());
   EXPECT_EQ(predict(request)->run.memory.cached->fits_certain, std::optional(false));
-  // Less than is allocated at one time cannot do.
+  // Less than is allocated at once is not enough.
   request.allocator.limit = memory.allocated.value - 1;
   EXPECT_EQ(predict(request)->run.memory.cached->fits_certain, std::optional(false));
   EXPECT_FALSE(predict(request)->run.memory.fits);
   EXPECT_FALSE(fits(*with_program(request)));
-  // The run says which limit its headroom is of.
+  // The run records the limit that its headroom is of.
   const auto limited = predict(request);
   const Fact* limit = find_fact(limited->run.facts, "simulation", kMemoryLimit);
   ASSERT_NE(limit, nullptr);
@@ -117,7 +117,7 @@ TEST(PredictionRequest, AnEnginesVerdictIsItsAllocators) {
   EXPECT_EQ(limited->run.memory.headroom,
             memory.allocated - Bytes(1) - limited->run.memory.cached->reserved);
   EXPECT_EQ(find_fact(free->run.facts, "simulation", kMemoryLimit), nullptr);
-  // What is to be kept free counts as well.
+  // The reserve counts as well.
   request.allocator.limit.reset();
   request.reserve = memory.capacity - outside - memory.allocated + Bytes(1);
   EXPECT_FALSE(predict(request)->run.memory.fits);
@@ -125,7 +125,7 @@ TEST(PredictionRequest, AnEnginesVerdictIsItsAllocators) {
   EXPECT_EQ(predict(request)->run.memory.headroom, memory.headroom - request.reserve);
 }
 
-/// Room by which a fit is certain: 1 %, or what the engine's reserved memory was off by.
+/// A fit is certain with 1 % more memory, or with the error of the engine's reserved memory.
 TEST(PredictionRequest, AFitIsCertainWithTheEnginesErrorToSpare) {
   PredictionRequest request = requests(1).front();
   const auto with = [&](EngineKind engine, double room) {
@@ -145,8 +145,7 @@ TEST(PredictionRequest, AFitIsCertainWithTheEnginesErrorToSpare) {
   EXPECT_EQ(with(EngineKind::mcore, 1.5), std::nullopt);  // assumed, never measured
 }
 
-/// A run that must give its cache back has no memory to spare, also where it ends well with even
-/// less room.
+/// A run that must return its cache is within the error, even if it succeeds with less memory.
 TEST(PredictionRequest, RetriesAreWithinError) {
   PredictionRequest request;
   request.engine = EngineKind::fsdp2;

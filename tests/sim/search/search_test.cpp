@@ -73,8 +73,8 @@ TEST(Search, RanksAllCombinationsBySpeed) {
   }
 }
 
-/// Only plans of ZeRO-3 can be fast, says the bound: of the others as many are predicted as the
-/// first round takes, which knows no best score yet.
+/// By the bound only ZeRO-3 can be fast. The first round knows no best score yet, so it predicts some
+/// of the others too.
 TEST(Search, PrunesCandidatesWhoseBoundIsNotGoodEnough) {
   SmallJobs small;
   const SearchGoal goal{.score = tokens_per_second,
@@ -125,8 +125,7 @@ TEST(Search, OpenFieldsBecomeAxes) {
   std::vector<std::string> axes;
   for (const SearchAxis& axis : space->axes) axes.push_back(axis.text());
   EXPECT_THAT(axes, ElementsAre("--strategy optim_grads_params,optim_grads,optim,no_shard",
-                                "--recompute none,selective,full,full:1,full:2",
-                                "--outer-dp 1,2"));
+                                "--recompute none,selective,full,full:1,full:2", "--outer-dp 1,2"));
 }
 
 }  // namespace
