@@ -1,5 +1,5 @@
-# What `--version` prints: a header of macros, written again before each build but touched only
-# when a value changed. Only sources that say MFSDP_COMMIT include it, so that a commit recompiles
+# The values that `--version` prints, as a header of macros. Each build regenerates it but touches it
+# only when a value changed. Only sources that use MFSDP_COMMIT include it, so that a commit recompiles
 # those and nothing else.
 #   MFSDP_VERSION MFSDP_COMMIT MFSDP_COMPILER MFSDP_CUDA_VERSIONS
 set(MFSDP_CUDA_VERSIONS "built without CUDA, NCCL and cuDNN")

@@ -1,8 +1,8 @@
 # Finds the CUDA toolkit, NCCL and cuDNN without any download. All three are needed. Sets
 #   MFSDP_CUDA_ENABLED                                  whether gpu_backend/cuda is compiled
 #   MFSDP_CUDA_VERSION, MFSDP_NCCL_VERSION, MFSDP_CUDNN_VERSION   empty where not found
-# and, where enabled, the targets mfsdp::nccl and mfsdp::cudnn. Where it is left out, one line says
-# why; with MFSDP_CUDA=ON that is an error.
+# and, where enabled, the targets mfsdp::nccl and mfsdp::cudnn. If CUDA is left out, one line states
+# the reason; with MFSDP_CUDA=ON that is an error.
 set(MFSDP_CUDA_ENABLED OFF)
 set(MFSDP_CUDA_VERSION "")
 set(MFSDP_NCCL_VERSION "")
@@ -97,7 +97,7 @@ if(CCACHE_PROGRAM AND NOT CMAKE_CUDA_COMPILER_LAUNCHER)
   set(CMAKE_CUDA_COMPILER_LAUNCHER ${CCACHE_PROGRAM})
 endif()
 # g++ compiles the host's half, of text that nvcc has written: -Wpedantic and -Wconversion would speak
-# of that. Device code asks the spans of core/runtime/calls for their pointers.
+# of that. Device code asks the spans of core/plan/kernels for their pointers.
 set(cuda_options --expt-relaxed-constexpr -lineinfo -Xcompiler=-Wall,-Wextra,-Wshadow)
 if(MFSDP_WERROR)
   list(APPEND cuda_options -Werror=all-warnings -Xcompiler=-Werror)

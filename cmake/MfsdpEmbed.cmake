@@ -1,5 +1,5 @@
-# mfsdp_embed(<target> <list of files>...): the files as data of the target, in the order given, behind
-# reports/html/assets.hpp. Written anew when one of them changed.
+# mfsdp_embed(<target> <list of files>...): compiles the files into the target as data, in the order
+# given. reports/html/assets.hpp declares them. They are embedded again when one of them changed.
 function(mfsdp_embed target)
   set(output ${CMAKE_BINARY_DIR}/generated/${target}_assets.cpp)
   set(files)

@@ -1,4 +1,4 @@
-# What `cmake --install` copies, in two components:
+# `cmake --install` copies two components:
 #   tools        programs, scenarios, manual pages, completion, documents
 #   development  libraries with their headers, and the CMake package mfsdp
 include(CMakePackageConfigHelpers)
@@ -17,14 +17,14 @@ install(FILES ${CMAKE_SOURCE_DIR}/LICENSE ${CMAKE_SOURCE_DIR}/README.md ${CMAKE_
 install(DIRECTORY ${CMAKE_SOURCE_DIR}/docs DESTINATION ${CMAKE_INSTALL_DOCDIR} COMPONENT tools)
 
 # ---- development --------------------------------------------------------------------------------
-# Rooms that a program can use by itself, with all that they see: mfsdp_plan is mfsdp::plan.
+# Modules that another program can link, with all their dependencies: mfsdp_plan is mfsdp::plan.
 set(core_rooms mfsdp_plan mfsdp_planner mfsdp_formats mfsdp_runtime)
 set(sim_rooms mfsdp_statistics mfsdp_record mfsdp_hardware mfsdp_allocator mfsdp_engines mfsdp_sim)
 set(verify_rooms mfsdp_findings mfsdp_proof_order mfsdp_proof_memory mfsdp_proof_ledger
   mfsdp_proof_values mfsdp_proof_ranks mfsdp_proof mfsdp_conformance mfsdp_checker mfsdp_cpu)
 set(headers ${CMAKE_INSTALL_INCLUDEDIR}/mfsdp)
 
-# Groups of rooms by one name; mfsdp::sim is a room that sees all of its group.
+# One name links all modules of a group. mfsdp::sim is itself a module that depends on its group.
 foreach(group core verify)
   add_library(mfsdp_${group} INTERFACE)
   target_link_libraries(mfsdp_${group} INTERFACE ${${group}_rooms})

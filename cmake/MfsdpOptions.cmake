@@ -44,7 +44,7 @@ endif()
 list(APPEND cxx_options -ffp-contract=off)
 
 if(MFSDP_SANITIZE)
-  # g++ and clang say each in its own way which sanitizer compiles; sources ask for these.
+  # g++ and clang have different macros for the active sanitizer; sources test these instead.
   add_compile_definitions(MFSDP_SANITIZED)
   if(MFSDP_SANITIZE MATCHES "thread")
     add_compile_definitions(MFSDP_THREAD_SANITIZED)
@@ -65,8 +65,8 @@ if(MFSDP_BUILD_FUZZERS)
   if(NOT CMAKE_CXX_COMPILER_ID MATCHES "Clang")
     message(FATAL_ERROR "MFSDP_BUILD_FUZZERS needs clang (libFuzzer): cmake --preset fuzz")
   endif()
-  # By which libFuzzer sees what an input reaches. Beside tests blocks are counted, no more: a call
-  # at each comparison would slow those.
+  # libFuzzer learns from this instrumentation which code an input reaches. If tests are built too,
+  # only blocks are counted: a call at each comparison would slow the tests.
   set(MFSDP_FUZZ_COVERAGE -fsanitize=fuzzer-no-link)
   if(MFSDP_BUILD_TESTS)
     set(MFSDP_FUZZ_COVERAGE -fsanitize-coverage=inline-8bit-counters,pc-table)

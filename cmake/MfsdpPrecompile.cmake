@@ -1,7 +1,7 @@
-# What most sources include is a quarter to a half of their compilation by clang without
-# optimisation: builds of sanitizers (CMakePresets.json) compile it once for each kind of target.
-# Off elsewhere: g++ reads what it has precompiled hardly faster, and a source that lacks an include
-# is seen.
+# Common headers take a quarter to a half of the compile time of clang without optimisation.
+# Sanitizer builds (CMakePresets.json) therefore precompile them once for each kind of target.
+# Off elsewhere: g++ gains little from precompiled headers, and builds without them find a source
+# that lacks an include.
 option(MFSDP_PRECOMPILE "Precompile what most sources include" OFF)
 
 set(MFSDP_HEADERS_OF_LIBRARIES
@@ -12,7 +12,7 @@ set(MFSDP_HEADERS_OF_LIBRARIES
 set(MFSDP_HEADERS_OF_TESTS ${MFSDP_HEADERS_OF_LIBRARIES}
   <gmock/gmock.h> <gtest/gtest.h> <rapidcheck/gtest.h>)
 
-# mfsdp_precompile(<target> LIBRARIES|TESTS): once the folder's options are all said.
+# mfsdp_precompile(<target> LIBRARIES|TESTS): takes effect after all options of the folder are set.
 function(mfsdp_precompile target headers)
   if(MFSDP_PRECOMPILE)
     cmake_language(EVAL CODE

@@ -1,5 +1,5 @@
-# Writes generated/programs.tsv, from which scripts/affected knows what a build consists of. A line for
-# each library and program: its name, the rooms that it links, the programs that it runs, its sources.
+# Writes generated/programs.tsv, from which scripts/affected reads what a build consists of. A line for
+# each library and program: its name, the modules that it links, the programs that it runs, its sources.
 # Tabs separate columns, semicolons their entries.
 function(mfsdp_list_programs directory)
   get_property(targets DIRECTORY ${directory} PROPERTY BUILDSYSTEM_TARGETS)

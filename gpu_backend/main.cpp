@@ -34,7 +34,7 @@ Result<ExitCode> run_tool(const CommandLine& command, const std::vector<std::str
     std::cout << *text;
     return ExitCode::good;
   }
-  if (!command.environment.contains("MFSDP_SUPERVISOR"))  // which has said it already
+  if (!command.environment.contains("MFSDP_SUPERVISOR"))  // which has printed them already
     for (const std::string& note : options.common.notes) report_note(std::cerr, note, kTool);
   MFSDP_LET(scenarios, scenarios_dir());
   const Session session{.tool = kTool,
@@ -45,7 +45,7 @@ Result<ExitCode> run_tool(const CommandLine& command, const std::vector<std::str
                         .style = style_of(describe_stdout())};
   if (options.dry_run) return dry_run(options, session);
   catch_interrupts(is_supervised(command.environment) ? "" : kStopping);
-  std::signal(SIGPIPE, SIG_IGN);  // nobody reads: an error, so that the store hears of it
+  std::signal(SIGPIPE, SIG_IGN);  // a closed pipe is a write error that the store can record
   return train_run(options, command, session, find_cuda_run(),
                    [](ExitCode code) { std::_Exit(static_cast<int>(code)); });
 }

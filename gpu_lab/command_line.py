@@ -19,7 +19,7 @@ Flags = argparse.Namespace
 
 def add_command(commands: Any, name: str, does: Callable[[Flags], int | None], doc: str | None, needs: str,
                 *, takes_command: bool = False) -> argparse.ArgumentParser:
-    """Adds a command. The first line of `doc` stands in the list of commands, all of it in the command's own help."""
+    """Adds a command. The first line of `doc` is in the list of commands, all of it in the command's own help."""
     text = (doc or "").strip()
     parser: argparse.ArgumentParser = commands.add_parser(
         name, help=text.splitlines()[0].replace("%", "%%"), description=f"{text}\n\nNeeds: {needs}.",

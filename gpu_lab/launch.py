@@ -39,7 +39,7 @@ def own_command(*words: object) -> list[str]:
 
 
 def ranks_command(ranks: int, *words: object) -> list[str]:
-    """A command of this package on so many GPUs of this host, one process for each."""
+    """A command of this package on `gpus` GPUs of this host, one process for each."""
     return own_command("ranks", "--gpus", ranks, "--", *own_command(*words))
 
 
@@ -102,8 +102,8 @@ class Launcher:
         """Runs a command to its end, or for `seconds` at most, and for no longer than this call may last.
 
         `out` and `log` are files for its output and its errors; the same file takes both. `stamp` writes before each
-        line of `out` the second since 1970 at which it came. `show` prints output and errors, `inherit` leaves both as this
-        process has them. What goes to neither is returned.
+        line of `out` its time in seconds since 1970. `show` prints output and errors, `inherit` leaves both as this
+        process has them. Output that goes to neither is returned.
         """
         added = dict(environment or {})
         if self.dry_run:

@@ -1,4 +1,4 @@
-"""What this machine has: GPUs, the tools of mfsdp, and the scenarios with their models."""
+"""Facts about this machine: GPUs, the tools of mfsdp, and the scenarios with their models."""
 
 import importlib.util
 import json
@@ -44,7 +44,7 @@ def model_path(model: str) -> pathlib.Path:
 
 
 def cut_model(model: str, layers: int | None, folder: pathlib.Path) -> pathlib.Path:
-    """The config.json of the model with so many layers, in `folder` where their number changes."""
+    """The config.json of the model with `layers` layers, in `folder` if their number changes."""
     path = model_path(model)
     if layers is None:
         return path
@@ -133,5 +133,5 @@ def gpu_processes() -> list[int]:
 
 
 def grown_memory(before: list[int]) -> list[str]:
-    """What is wrong where a GPU has 64 MiB more in use than before."""
+    """A fault for each GPU that has 64 MiB more in use than before."""
     return [f"GPU {i}: {b} MiB in use, {a} before" for i, (a, b) in enumerate(zip(before, memory_in_use())) if b > a + 64]

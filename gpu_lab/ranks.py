@@ -19,7 +19,7 @@ def free_port() -> int:
 
 
 def rank_environment(rank: int, ranks: int, port: int) -> dict[str, str]:
-    """What PyTorch reads to find its rank and the others. As torchrun has it, ranks share the cores: one thread each."""
+    """The variables from which PyTorch learns its rank and the others. As in torchrun, ranks share the cores: one thread each."""
     threads = {} if ranks == 1 or "OMP_NUM_THREADS" in os.environ else {"OMP_NUM_THREADS": "1"}
     return {**threads, "RANK": str(rank), "LOCAL_RANK": str(rank), "WORLD_SIZE": str(ranks), "LOCAL_WORLD_SIZE": str(ranks),
             "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port)}
@@ -41,7 +41,7 @@ def wait_for(processes: Sequence[subprocess.Popen[bytes]]) -> int:
 
 
 def ranks(flags: Flags) -> int:
-    """Runs a command on so many GPUs of this host, one process for each: `ranks --gpus N -- COMMAND...`.
+    """Runs a command on N GPUs of this host, one process for each: `ranks --gpus N -- COMMAND...`.
 
     As torchrun, it sets RANK, LOCAL_RANK, WORLD_SIZE, MASTER_ADDR and MASTER_PORT. A process that fails ends the others.
     Commands with --gpus use it themselves; they also run under torchrun.

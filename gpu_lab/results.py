@@ -72,7 +72,7 @@ Bits = tuple[tuple[float, ...], ...]  # of each step: loss and norm of the gradi
 
 
 def bits_of(lines: Iterable[Json], norms_alone: bool = False) -> Bits:
-    """What two runs of the same arithmetic have in common, bit for bit."""
+    """The figures that two runs of the same arithmetic share, bit for bit."""
     return tuple((step["grad_norm"],) if norms_alone else (step["loss"], step["grad_norm"]) for step in steps_of(lines))
 
 
@@ -81,7 +81,7 @@ def bits_of(lines: Iterable[Json], norms_alone: bool = False) -> Bits:
 
 @dataclass
 class Figures:
-    """Of one step, predicted or measured. Times in ms, memory in GiB."""
+    """Figures of one step, predicted or measured. Times in ms, memory in GiB."""
 
     step: float
     tflops: float  # TFLOP/s and GPU

@@ -137,7 +137,7 @@ class Run:
         return [*words, *more]
 
     def predict(self, launcher: Launcher, sim: str, gpu: str, *more: str) -> dict[str, Any]:
-        """What mfsdp-sim prints for this run. Raises RuntimeError where it refuses the run."""
+        """The output of mfsdp-sim for this run. Raises RuntimeError if it refuses the run."""
         with tempfile.TemporaryDirectory() as folder:
             model = cut_model(self.model, self.layers, pathlib.Path(folder))
             done = launcher.run(self.sim_command(sim, gpu, model, *more))

@@ -79,7 +79,7 @@ class Save:
 
 
 def differences(a: Save, b: Save) -> Iterator[str]:
-    """What two saves have otherwise: position, optimizer and data, and every element of the state."""
+    """The differences between two saves: position, optimizer and data, and every element of the state."""
     for field in SAME:
         if a.manifest[field] != b.manifest[field]:
             yield f"{field}: {a.manifest[field]} and {b.manifest[field]}"

@@ -17,7 +17,7 @@ class Skipped(Exception):
 
 
 class Failed(Exception):
-    """A stage found something wrong. What it is was printed, or is the message."""
+    """A stage found a fault, which was printed or is the message."""
 
 
 class NotDone(Exception):

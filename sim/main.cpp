@@ -88,7 +88,7 @@ int main(int argc, char** argv) {
     return run_main(kTool, arguments, std::cout, std::cerr,
                     [&] { return with_options_file(arguments, run_tool); });
   } catch (const std::bad_alloc&) {
-    // Not even streams have room: this takes none.
+    // Streams may allocate; fputs on the unbuffered stderr does not.
     std::fputs("mfsdp-sim: memory: this machine has not enough to begin\n", stderr);
     return static_cast<int>(ExitCode::environment);
   }

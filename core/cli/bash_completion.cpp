@@ -1,4 +1,4 @@
-// Completion for bash: one function a tool.
+// Completion for bash: one function for each tool.
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
@@ -16,8 +16,7 @@ std::string function_of(std::string_view tool) {
   return name;
 }
 
-/// "--a|--b", the pattern of a case, of the flags that the rule chooses; empty where it chooses
-/// none.
+/// "--a|--b", the pattern of a case: the flags that the rule chooses. Empty if it chooses none.
 template <class Rule>
 std::string pattern_of(const std::vector<FlagGroup>& groups, Rule rule) {
   std::string pattern;
@@ -27,7 +26,7 @@ std::string pattern_of(const std::vector<FlagGroup>& groups, Rule rule) {
   return pattern;
 }
 
-/// What is offered for a value, as assignments.
+/// The values that completion offers, as assignments in bash.
 std::string offers(const FlagValues& values) {
   std::string out;
   if (!values.names.empty()) out += fmt::format(" names='{}'", fmt::join(values.names, " "));
@@ -36,7 +35,8 @@ std::string offers(const FlagValues& values) {
   return out;
 }
 
-/// Values go on up to the next flag. {0}: the indentation, {1}: the flags that take several.
+/// A flag takes values up to the next flag. {0}: the indentation, {1}: the flags with several
+/// values.
 constexpr std::string_view kSeveral = R"({0}local latest='' i
 {0}for ((i = COMP_CWORD - 1; i > 0; --i)); do
 {0}  [[ ${{COMP_WORDS[i]}} == --* ]] && latest=${{COMP_WORDS[i]}} && break
@@ -76,8 +76,7 @@ std::string command_cases(const Manual& manual) {
   return out + "  esac\n";
 }
 
-/// Finds the word and the flag before it. bash makes words of "--flag", "=" and
-/// what follows.
+/// Finds the word and the flag before it. bash splits "--flag=value" into three words.
 constexpr std::string_view kBegin =
     R"(  local word=${COMP_WORDS[COMP_CWORD]} before=${COMP_WORDS[COMP_CWORD - 1]}
   local flags='' names='' paths=''

@@ -19,9 +19,9 @@ Flag shaping(Flag flag) {
   return flag;
 }
 
-/// --gpus and --world-size set one number; given both, they must agree.
+/// --gpus and --world-size set one number. If both are given, they must agree.
 std::pair<Flag, Flag> world_flags(std::int64_t& gpus) {
-  // What each of the two said last: the same flag again is another combination of a list.
+  // The last value of each flag: a repeated flag is another combination of a list.
   const auto said = std::make_shared<std::map<std::string, std::int64_t>>();
   const auto make = [&](const std::string& name, std::string help) {
     const auto apply = [name, said, &gpus](const std::string& text) -> Result<void> {
@@ -39,7 +39,7 @@ std::pair<Flag, Flag> world_flags(std::int64_t& gpus) {
   return {make("--gpus", "GPUs in all (8)"), make("--world-size", "the same as --gpus")};
 }
 
-/// --strategy hsdp and hfsdp say that there are groups, and not how many.
+/// --strategy hsdp and hfsdp need groups, and the name does not give their number.
 Result<void> check_groups(const CommonOptions& o, const std::vector<std::string>& given) {
   if (!o.outer_asked) return {};
   const bool further = o.outer_asked == Strategy::optim;
@@ -55,7 +55,7 @@ Result<void> check_groups(const CommonOptions& o, const std::vector<std::string>
   return {};
 }
 
-/// What a name of the scenarios' folder `catalogue` or a path gives.
+/// Allows a name from the scenarios' folder `catalogue`, or a path.
 Flag with_catalogue(Flag flag, std::string catalogue) {
   flag.values = {.paths = PathKind::file, .catalogue = std::move(catalogue)};
   return flag;
@@ -119,8 +119,7 @@ bool is_among(const std::vector<std::string>& arguments, const std::string& flag
   });
 }
 
-/// Not within longer words: "--gpus" stays in "--gpus-per-node", and in quotes, where it is a
-/// value.
+/// Whole words only: "--gpus" stays in "--gpus-per-node". Quoted text is a value and stays too.
 void replace_words(std::string& text, std::string_view word, std::string_view other) {
   const auto continues = [](char c) {
     return c == '-' || c == '_' || c == '\'' || (c >= 'a' && c <= 'z');
@@ -138,7 +137,7 @@ void replace_words(std::string& text, std::string_view word, std::string_view ot
 
 namespace {
 
-/// Of adapters: accepted as what people's settings say where it says that there is none.
+/// Adapters have no dropout. The flag is accepted if its value is 0, as in settings of other tools.
 Flag lora_dropout_flag() {
   return {.name = "--lora-dropout",
           .value = "X",

@@ -20,16 +20,15 @@ struct Names<OutputFormat> {
   static constexpr std::array<std::string_view, 5> values{"text", "json", "jsonl", "csv", "md"};
 };
 
-/// What the user asked for. Optional members were not given; their defaults need the model.
+/// The user's flags. Absent optional members were not given; their defaults depend on the model.
 struct CommonOptions {
   std::string model = {};  ///< built-in name, config.json or its directory; empty with --plan
   std::int64_t gpus = 8;
   std::string gpu = "h100";                 ///< catalogue name or TOML file
   std::optional<std::string> cluster = {};  ///< TOML file, instead of `gpu`
   std::optional<std::int64_t> gpus_per_node = {};
-  /// The fields as their flags set them. The model, the mesh, the length, the number of
-  /// microbatches and the loss scale are left to make_plan_config, which takes them from the
-  /// members below.
+  /// The fields as their flags set them. make_plan_config fills in the model, the mesh, the
+  /// sequence length, the number of microbatches and the loss scale from the members below.
   PlanConfig config = {};
   std::int64_t outer_dp = 1;                      ///< groups of ranks
   std::optional<Strategy> outer_asked = {};       ///< by --strategy hsdp or hfsdp
@@ -53,9 +52,9 @@ struct CommonOptions {
   bool version = false;
   std::vector<std::string> notes = {};  ///< on the flags, for stderr
 
-  /// The tool is asked about itself, and nothing else is to be done.
+  /// The user asks for help or the version, and the tool does nothing else.
   [[nodiscard]] bool asks_about_tool() const { return help || help_format || version; }
-  /// GPUs in one node where no cluster file says otherwise.
+  /// GPUs of a node if no cluster file states their number.
   [[nodiscard]] std::int64_t node_size() const { return gpus_per_node.value_or(8); }
   /// Where results are stored: --db, else mfsdp.sqlite in the current folder.
   [[nodiscard]] std::string store_path() const { return db.value_or("mfsdp.sqlite"); }
@@ -76,8 +75,8 @@ struct CommonOptions {
                                         const std::vector<FlagGroup>& groups,
                                         const std::vector<std::string>& given);
 
-/// The error in the words of its user: --gpus and --world-size mean the same, and where one of them
-/// was given alone, the error names that one. `arguments`: the command line.
+/// Rewrites the error for the flags that the user gave: --gpus and --world-size mean the same, and
+/// if only one was given, the error names that one. `arguments`: the command line.
 [[nodiscard]] Error in_given_flags(Error error, const std::vector<std::string>& arguments);
 
 }  // namespace mfsdp

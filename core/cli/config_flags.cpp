@@ -17,7 +17,7 @@ namespace {
 
 using Apply = decltype(Flag::apply);
 
-// Readers of one value; `flag` is what their errors name.
+// Readers of one value. Errors name `flag`.
 
 Result<std::int64_t> read_count(const std::string& text, const std::string& flag,
                                 const CountRange& range) {
@@ -26,7 +26,7 @@ Result<std::int64_t> read_count(const std::string& text, const std::string& flag
   return parse_integer(in_words ? fmt::format("{}", *in_words) : text, flag, limits);
 }
 
-/// The integers of DType are not for weights and gradients.
+/// Weights and gradients cannot have DType's integer types.
 constexpr std::array kRealTypes{DType::bf16, DType::fp16, DType::fp32, DType::fp64};
 
 Result<DType> read_dtype(const std::string& text, const std::string& flag) {
@@ -44,7 +44,7 @@ Result<RecomputePolicy> read_recompute(const std::string& text, const std::strin
   return fail(flag, in_quotes(text) + " is not one of none, selective, full or full:K");
 }
 
-/// `expected`: what a number may be, of which none is below 0.
+/// A number of at least 0. `expected`: the permitted values, for the error.
 Result<Rational> read_from_zero(const std::string& text, const std::string& flag,
                                 std::string_view expected) {
   const auto value = parse_rational(text, flag);
@@ -63,7 +63,7 @@ Result<Rational> read_room(const std::string& text, const std::string& flag) {
                         "after the point");
 }
 
-/// 0 would stand for none.
+/// 0 would mean that there is none.
 Result<Rational> read_positive(const std::string& text, const std::string& flag) {
   const auto value = parse_rational(text, flag);
   if (value && value->num > 0) return *value;
@@ -72,7 +72,7 @@ Result<Rational> read_positive(const std::string& text, const std::string& flag)
 
 bool is_dynamic(const std::string& text) { return lower_case(text) == "dynamic"; }
 
-/// 0 for none; "dynamic" is the first scale of one that changes.
+/// 0: no loss scale. "dynamic": the first value of a scale that changes.
 Result<Rational> read_loss_scale(const std::string& text, const std::string& flag) {
   if (lower_case(text) == "none") return Rational{};
   if (is_dynamic(text)) return Rational{.num = loss_scale::first};
@@ -80,7 +80,7 @@ Result<Rational> read_loss_scale(const std::string& text, const std::string& fla
                         "dynamic, none, or a number of 0 (none) or more with at most 18 digits");
 }
 
-/// Sequences, or tokens where a word for thousands or millions follows the number: "512", "4M".
+/// Sequences ("512"), or tokens if a unit for thousands or millions follows the number ("4M").
 Result<void> set_global_batch(const std::string& text, CommonOptions& options) {
   constexpr Range kSequences{.lowest = 1,
                              .highest = config_limits::ranks * config_limits::sequences};
@@ -103,7 +103,7 @@ Result<std::vector<std::string>> read_names(const std::string& text, const std::
   return names;
 }
 
-/// The error of a word that is no strategy: an engine's name leads to --engine.
+/// The error for an unknown strategy. If the word names an engine, the error points to --engine.
 tl::unexpected<Error> no_strategy(std::string flag, const std::string& text,
                                   std::string_view expected) {
   const std::string meant = engine_meant(text);
@@ -151,7 +151,7 @@ std::vector<std::string> in_words(const Range& values) {
   return words;
 }
 
-/// What a flag's value may be, by the type of its field.
+/// The permitted values of a flag, by the type of its field.
 struct ValuesOf {
   const ConfigField& field;
 
@@ -177,12 +177,12 @@ struct ValuesOf {
   }
 };
 
-/// What a flag does with its value, by the type of its field.
+/// The function that applies a flag's value, by the type of its field.
 struct ApplyOf {
   const ConfigField& field;
   CommonOptions& options;
 
-  /// The defaults of these need the model, the mesh and other flags, which make_plan_config has.
+  /// Defaults depend on the model, the mesh and other flags, so make_plan_config sets them.
   Apply operator()(std::int64_t& target) const {
     if (field.name == "seq_len") return counting(options.seq_len, field.range);
     if (field.name == "microbatches")
@@ -190,7 +190,7 @@ struct ApplyOf {
     if (field.name == "loss_scale_window") return counting(options.loss_scale_window, field.range);
     return counting(target, field.range);
   }
-  /// The groups; the ranks of one follow from --gpus.
+  /// The number of groups. The ranks of a group follow from --gpus.
   Apply operator()(Mesh& /*target*/) const { return counting(options.outer_dp, field.range); }
   Apply operator()(Strategy& target) const {
     if (field.name == "outer_strategy")
@@ -214,7 +214,7 @@ struct ApplyOf {
     };
   }
   Apply operator()(DType& target) const { return storing(target, read_dtype); }
-  /// The scale's default needs the dtype of weights, which make_plan_config has.
+  /// The scale's default depends on the dtype of weights, so make_plan_config sets it.
   Apply operator()(Rational& target) const {
     if (field.name == "lora_alpha") return storing(target, read_positive);
     if (field.name == "capacity_factor") return storing(target, read_room);
@@ -234,7 +234,7 @@ struct ApplyOf {
   }
 
  private:
-  /// Stores what `read(text, flag)` gives.
+  /// Stores the result of `read(text, flag)`.
   template <class Target, class Read>
   Apply storing(Target& target, Read read) const {
     return bound_flag(std::string(field.flag), "", "", target, read).apply;
@@ -251,7 +251,7 @@ bool is_list(const ConfigField& field) {
   return std::holds_alternative<std::vector<std::string> PlanConfig::*>(field.member);
 }
 
-/// "help (default)"; of switches and lists the help alone.
+/// "help (default)"; switches and lists have the help alone.
 std::string help_of(const ConfigField& field) {
   if (!field.in_brackets.empty()) return fmt::format("{} ({})", field.help, field.in_brackets);
   if (is_list(field) || field.flag_value.empty()) return std::string(field.help);

@@ -9,8 +9,8 @@
 
 namespace mfsdp {
 
-/// The flags of a topic's fields, in the order of --help. Each sets its field of `options.config`;
-/// those of fields that make_plan_config works out set what the field is worked out from. `options`
+/// The flags of a topic's fields, in the order of --help. Each sets its field of `options.config`.
+/// If make_plan_config computes a field, its flag sets the inputs of that computation. `options`
 /// must outlive the parsing.
 [[nodiscard]] std::vector<Flag> config_flags(FieldTopic topic, CommonOptions& options);
 

@@ -12,14 +12,14 @@
 namespace mfsdp {
 namespace {
 
-/// Bytes of a word, such as a path, that is shown whole.
+/// Longest word in bytes, such as a path, that is not shortened.
 constexpr std::size_t kLongestWord = 300;
-/// Bytes of a message, and those of its end that stay where it is longer.
+/// Longest message in bytes, and the bytes that are kept from the end of a longer one.
 constexpr std::size_t kLongestMessage = 4000;
 constexpr std::size_t kLongestEnd = 500;
 
-/// On one printable line, however much of its input an error repeats: longer words are cut to an
-/// excerpt, a longer message loses its middle.
+/// One printable line, even if an error repeats much of its input: long words become an excerpt,
+/// and a long message loses its middle.
 std::string shortened(std::string_view text) {
   std::string line;
   while (!text.empty()) {
@@ -36,7 +36,7 @@ std::string shortened(std::string_view text) {
          printable(whole.substr(whole.size() - kLongestEnd));
 }
 
-/// In one piece: other processes write to the same place.
+/// One write, because other processes write to the same file.
 void write_line(std::ostream& err, std::string_view tool, std::string_view kind,
                 std::string_view text) {
   err << fmt::format("{}: {}{}\n", tool, kind, shortened(text));

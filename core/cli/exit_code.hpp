@@ -1,4 +1,4 @@
-// How a tool ends, and the one line it says when it ends badly.
+// Exit codes of the tools, and the line on stderr that reports an error.
 #pragma once
 
 #include <iosfwd>

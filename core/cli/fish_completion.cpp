@@ -1,4 +1,4 @@
-// Completion for fish: one line a flag.
+// Completion for fish: one line for each flag.
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
@@ -10,7 +10,7 @@ namespace {
 
 std::string in_fish_quotes(std::string_view text) { return "'" + escaped(text, "'\\") + "'"; }
 
-/// -r: a value is needed; -f: no files; -F: files although the tool takes none by itself.
+/// -r: the flag needs a value; -f: no files; -F: files, although the tool takes none by default.
 std::string value_options(const FlagValues& values) {
   std::string out;
   if (values.paths == PathKind::file) out += " -F";
@@ -23,7 +23,7 @@ std::string value_options(const FlagValues& values) {
   return out;
 }
 
-/// `condition`: when the lines count, as an option of `complete`; empty: always.
+/// `condition`: when the lines apply, as an option of `complete`; empty: always.
 std::string lines_of(const Manual& manual, const std::string& tool, const std::string& condition) {
   std::string out;
   for (const FlagGroup& group : manual.groups)

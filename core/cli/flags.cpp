@@ -74,7 +74,7 @@ Error unexpected_argument(const std::vector<FlagGroup>& groups, const std::strin
                           in_quotes(token))};
 }
 
-/// What Boost found wrong with the form of the arguments, in our words.
+/// Boost's error about the form of the arguments, in the words of this tool.
 Error syntax_error(const std::vector<FlagGroup>& groups, const po::error& error) {
   if (const auto* syntax = dynamic_cast<const po::invalid_command_line_syntax*>(&error)) {
     const std::string name = syntax->get_option_name();
@@ -98,8 +98,8 @@ bool remove_flag(std::vector<std::string>& args, const std::string& name) {
   return true;
 }
 
-/// The arguments as Boost takes them apart. Unknown flags, and what else is wrong with their form,
-/// go to `reasons`.
+/// The arguments as Boost parses them. Unknown flags and other syntax errors are added to
+/// `reasons`.
 std::vector<po::option> take_apart(const std::vector<FlagGroup>& groups,
                                    std::vector<std::string> args, Reasons& reasons) {
   const po::options_description description = describe(groups);
@@ -116,7 +116,7 @@ std::vector<po::option> take_apart(const std::vector<FlagGroup>& groups,
   }
 }
 
-/// Applies a value; an error says which value means the same here, where that is known.
+/// Applies a value. An error names the value that means the same here, if one is known.
 Result<void> apply_value(const Flag& flag, const std::string& value) {
   auto outcome = flag.apply(value);
   const auto about = about_foreign_value(flag.name, value);
@@ -124,7 +124,7 @@ Result<void> apply_value(const Flag& flag, const std::string& value) {
   return outcome;
 }
 
-/// Boost takes "--gpus --foo" as a value of "--foo"; nobody means that.
+/// Boost reads "--gpus --foo" as --gpus with the value "--foo". The user forgot the value.
 bool value_is_a_flag(const po::option& option) {
   return option.original_tokens.size() >= 2 && option.original_tokens[1].starts_with("--");
 }

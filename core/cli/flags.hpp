@@ -17,10 +17,10 @@
 
 namespace mfsdp {
 
-/// Whether a value is the name of a file or of a folder.
+/// Whether a value is a path, and of which kind.
 enum class PathKind { none, file, folder };
 
-/// What a value may be: manuals say it and completion offers it.
+/// The permitted values of a flag, for manuals and completion.
 struct FlagValues {
   std::vector<std::string> names = {};  ///< of an enumeration
   PathKind paths = PathKind::none;
@@ -31,7 +31,7 @@ struct Flag {
   std::string name;   ///< with its dashes: "--gpus"
   std::string value;  ///< what --help calls the value: "N"; empty for a switch, which takes none
   std::string help;
-  /// Stores the value (empty for a switch) or says what is wrong with it.
+  /// Stores the value (empty for a switch). The error states why the value is not permitted.
   std::function<Result<void>(const std::string&)> apply;
   bool repeatable = false;
   bool shapes_plan = false;    ///< contradicts --plan, which has decided it already
@@ -50,7 +50,7 @@ struct Range {
   std::int64_t highest = std::numeric_limits<std::int64_t>::max();
 };
 
-/// What flags that name ranks and seeds take.
+/// The permitted values of flags that take ranks and seeds.
 inline constexpr Range kRankRange{.lowest = 0, .highest = 1'048'575};
 inline constexpr Range kSeeds{.lowest = 0};
 
@@ -101,7 +101,7 @@ template <class Enum>
 
 // Makers of flags. Each binds the variable that it sets, which must outlive the parsing.
 
-/// `read(text, name)` gives the value, or says what is wrong with it.
+/// `read(text, name)` returns the value, or an error that states why it is not permitted.
 template <class Target, class Read>
 [[nodiscard]] Flag bound_flag(const std::string& name, std::string value, std::string help,
                               Target& target, Read read) {
@@ -126,13 +126,13 @@ template <class Target, class Read>
                              std::optional<std::string>& target);
 [[nodiscard]] Flag folder_flag(std::string name, std::string help,
                                std::optional<std::string>& target);
-/// A file or a folder, or one of the names.
+/// A path, or one of the names.
 [[nodiscard]] Flag path_or_name_flag(std::string name, std::string value, std::string help,
                                      std::optional<std::string>& target,
                                      std::vector<std::string> names = {});
 [[nodiscard]] Flag switch_flag(std::string name, std::string help, bool& target);
 
-/// Target: the enumeration, or an optional of it where there is no choice unless the flag is given.
+/// Target: the enumeration, or an optional of it if the flag has no default.
 template <class Enum, class Target>
 [[nodiscard]] Flag choice_flag_of(std::string name, std::string value, std::string help,
                                   Target& target) {
@@ -153,15 +153,17 @@ template <class Enum>
   return choice_flag_of<Enum>(std::move(name), std::move(value), std::move(help), target);
 }
 
-/// Applies the arguments (without the program's name) in order; of a flag that is given repeatedly
-/// and is not repeatable, the last one alone. "-h" is "--help". Returns the names of the flags that
-/// were given, repetitions included. Errors, all at once: an unknown or abbreviated flag (names the
-/// one that means the same, else the closest in spelling, or says what is not modelled), a missing
-/// or unexpected value, a positional argument, or what the flag says about its value.
+/// Applies the arguments (without the program's name) in order. If a flag is given repeatedly and
+/// is not repeatable, only the last one is applied. "-h" is "--help". Returns the names of the
+/// given flags, with repetitions. An error lists all of these that occur:
+/// - an unknown or abbreviated flag: the error names the flag that means the same, else the closest
+///   in spelling, or states that it is not modelled;
+/// - a missing or unexpected value, or a positional argument;
+/// - a value that its flag rejects.
 [[nodiscard]] Result<std::vector<std::string>> parse_flags(const std::vector<FlagGroup>& groups,
                                                            const std::vector<std::string>& args);
 
-/// What to tell on stderr of flags that parse_flags returned: which were given repeatedly.
+/// Notes for stderr about flags that parse_flags returned: the ones that were given repeatedly.
 [[nodiscard]] std::vector<std::string> notes_on(const std::vector<FlagGroup>& groups,
                                                 const std::vector<std::string>& given);
 

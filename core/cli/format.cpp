@@ -12,7 +12,7 @@
 namespace mfsdp {
 namespace {
 
-/// Inserts "," between groups of three of a string of digits.
+/// Inserts "," between groups of three digits.
 std::string with_separators(std::string_view digits) {
   std::string out;
   for (std::size_t i = 0; i < digits.size(); ++i) {
@@ -40,7 +40,7 @@ std::string format_real(double value, int decimals) {
 }
 
 std::string format_rate(double value) {
-  // The limits are where one decimal less would still print three digits after rounding.
+  // The limits are the values at which one decimal less still prints three digits after rounding.
   if (!std::isfinite(value) || value == 0 || value >= 99.95) return format_real(value, 0);
   if (value >= 9.995) return format_real(value, 1);
   if (value >= 0.9995) return format_real(value, 2);
@@ -54,7 +54,7 @@ std::string active_text(std::int64_t parameters, const ModelShape& model) {
 
 std::string format_parameters(std::int64_t count) {
   const auto value = static_cast<double>(count);
-  // The limits are where two decimals would round up to 1000 of the smaller unit.
+  // The limits are the values at which two decimals round up to 1000 of the smaller unit.
   if (count >= 999'995'000'000) return format_real(value / 1e12, 2) + " T";
   if (count >= 999'995'000) return format_real(value / 1e9, 2) + " B";
   if (count >= 999'950) return format_real(value / 1e6, 2) + " M";

@@ -1,5 +1,5 @@
-// Numbers and text as people read them: units, thousands separators, cut lines. Nothing here looks
-// at the locale, so the same result prints the same everywhere.
+// Numbers and text for readers: units, thousands separators, shortened lines. The locale has no
+// effect, so a result prints the same on every machine.
 #pragma once
 
 #include <cstddef>
@@ -15,20 +15,20 @@ namespace mfsdp {
 /// 1234567 -> "1,234,567".
 [[nodiscard]] std::string format_count(std::int64_t value);
 
-/// A real number with separators and that many decimals: 13421.52 -> "13,421.5". Not a number and
-/// infinity print as "n/a".
+/// A real number with separators and `decimals` decimals: 13421.52 -> "13,421.5". NaN and infinity
+/// print as "n/a".
 [[nodiscard]] std::string format_real(double value, int decimals);
 
-/// A rate of 0 or more to at least three digits, so that a slow one is not "0": "8,192", "42.5",
-/// "3.14", "0.0125".
+/// A rate of at least 0, to at least three significant digits, so that a low rate does not print as
+/// "0": "8,192", "42.5", "3.14", "0.0125".
 [[nodiscard]] std::string format_rate(double value);
 
 /// Parameters of a model: "8.03 B", "494.03 M", "46.2 k", "512".
 [[nodiscard]] std::string format_parameters(std::int64_t count);
-/// " (3.35 B active)" of models with experts: without those that a token does not choose.
+/// " (3.35 B active)" for models with experts: the parameters without those of unused experts.
 [[nodiscard]] std::string active_text(std::int64_t parameters, const ModelShape& model);
 
-/// GiB (2^30 bytes) with two decimals and no unit: "47.31"; what is above 0 but rounds to 0.00
+/// GiB (2^30 bytes) with two decimals and no unit: "47.31". A value above 0 that rounds to 0.00
 /// prints as "<0.01".
 [[nodiscard]] std::string format_gib(Bytes bytes);
 
@@ -41,9 +41,9 @@ namespace mfsdp {
 /// 0.9312 -> "93.1 %".
 [[nodiscard]] std::string format_percent(double fraction);
 
-/// Printable text (core/base/text.hpp) in single quotes: a value in an error message. What is
-/// longer than any path or number that somebody means (200 characters) is cut, and its length is
-/// said.
+/// Printable text (core/base/text.hpp) in single quotes: a value in an error message. A text of
+/// more than 200 characters is longer than a plausible path or number; it is cut, and its length
+/// follows.
 [[nodiscard]] std::string in_quotes(std::string_view text);
 
 /// Characters that a UTF-8 text takes on screen (one per code point).

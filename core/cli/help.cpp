@@ -6,7 +6,7 @@
 
 #include "core/cli/wrap.hpp"
 
-// The build system states these; a file compiled by hand says that it does not know.
+// The build system defines these. A file that is compiled by hand prints "unknown".
 #ifndef MFSDP_VERSION
 #define MFSDP_VERSION "unknown"
 #endif
@@ -25,7 +25,7 @@ namespace {
 
 constexpr std::size_t kColumns = 100;
 
-/// In two lines: what the tool says of its work, and how else it may end.
+/// Two lines: what success means for this tool, and its other exit codes.
 std::string exit_status_text(const HelpText& text) {
   std::string out = "\nExit status: ";
   for (const auto& [status, meaning] : exit_statuses(text)) {

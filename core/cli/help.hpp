@@ -1,4 +1,4 @@
-// What --help, manuals and --version say.
+// Texts of --help, manuals and --version.
 #pragma once
 
 #include <array>
@@ -25,7 +25,7 @@ struct Example {
   std::string meaning;
 };
 
-/// A name and what it stands for.
+/// A name and its meaning.
 struct HelpTerm {
   std::string name;
   std::string meaning;
@@ -42,22 +42,23 @@ struct HelpText {
   std::vector<HelpTerm> files = {};  ///< that a manual names
 };
 
-/// Files that the tools share, for HelpText::files: the scenarios, and the store where it is used.
+/// Files that the tools share, for HelpText::files: the scenarios, and the store if the tool has
+/// it.
 [[nodiscard]] std::vector<HelpTerm> files_of_tools(bool with_store);
 
-/// Everything that a tool, or a command of one, says of itself. --help, the manual page, completion
+/// The complete manual of a tool, or of one of its commands. --help, the manual page, completion
 /// and JSON are made from it.
 struct Manual {
   HelpText text;
   std::vector<FlagGroup> groups;
-  std::string words = {};             ///< arguments that are no flags, as usage says them: "RUN..."
+  std::string words = {};             ///< arguments without flags, in the usage line: "RUN..."
   FlagValues word_values = {};        ///< of the first of them
   std::string name = {};              ///< of a command: "list"
   std::string summary = {};           ///< of a command: its line in the list of commands
   std::vector<Manual> commands = {};  ///< the first argument names one
 };
 
-/// The manual of flags that are made for options of their own. It reads no values: its flags have
+/// The manual of flags that are bound to default options. Parsing is not possible: the flags have
 /// no `apply`.
 template <class Options>
 [[nodiscard]] Manual manual_of(HelpText text, std::vector<FlagGroup> (*flags)(Options&)) {
@@ -73,7 +74,7 @@ struct ExitStatus {
   std::string meaning;
 };
 
-/// In rising order; 1 only where the text gives it a meaning.
+/// In ascending order; 1 only if the text gives it a meaning.
 [[nodiscard]] std::vector<ExitStatus> exit_statuses(const HelpText& text);
 
 /// Purpose, examples, commands, the flags by group, which of them take lists, exit codes; at most
@@ -84,17 +85,16 @@ struct ExitStatus {
 /// The version alone: "0.1.0".
 [[nodiscard]] std::string_view version();
 
-/// The commit of this build as git names it, "-dirty" where files had changed; empty where the
-/// build did not know it.
+/// The commit of this build as git names it, with "-dirty" if files had changed. Empty if unknown.
 [[nodiscard]] std::string build_commit();
 
-/// What compiled this build: "GNU 12.2.0".
+/// The compiler of this build: "GNU 12.2.0".
 [[nodiscard]] std::string_view build_compiler();
 
-/// "CUDA 13.0, NCCL 2.27, cuDNN 9.13" or that it has none.
+/// "CUDA 13.0, NCCL 2.27, cuDNN 9.13", or that the build has none of them.
 [[nodiscard]] std::string_view build_gpu_libraries();
 
-/// Version, commit, compiler, and which of CUDA, NCCL and cuDNN the build has.
+/// Version, commit, compiler, and the versions of CUDA, NCCL and cuDNN in the build.
 [[nodiscard]] std::string render_version(std::string_view tool);
 
 }  // namespace mfsdp

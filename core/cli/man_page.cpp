@@ -13,13 +13,13 @@ namespace {
 constexpr std::array<std::string_view, 4> kTools{"mfsdp-exec", "mfsdp-report", "mfsdp-sim",
                                                  "mfsdp-verify"};
 
-/// What every tool reads.
+/// The environment variables that every tool reads.
 const std::array<HelpTerm, 3> kEnvironment{
     {{"MFSDP_SCENARIOS", "a folder that takes the place of share/mfsdp/scenarios."},
      {"COLUMNS", "the width of text on a terminal."},
      {"NO_COLOR", "where it is not empty, text has no colours."}}};
 
-/// Text that troff prints as it stands: a dash is a minus, which can be searched and copied.
+/// Text that troff prints unchanged. A dash becomes a minus, which can be searched and copied.
 std::string in_troff(std::string_view text) {
   std::string out;
   if (text.starts_with('.') || text.starts_with('\'')) out += "\\&";
@@ -99,8 +99,8 @@ std::string statuses_of(const HelpText& text) {
   return out;
 }
 
-/// A command with its flags. A group of flags that an earlier command has too stands there alone.
-/// `earlier`: the text of each group, to the command that has it.
+/// A command with its flags. If an earlier command has the same group of flags, a reference
+/// replaces it. `earlier`: maps the text of each group to the command that has it.
 std::string command_section(const Manual& command, std::map<std::string, std::string>& earlier) {
   std::string out = fmt::format(".SS {}{}\n{}\n", in_troff(command.name),
                                 command.words.empty() ? "" : " " + italic(command.words),

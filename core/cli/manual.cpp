@@ -8,7 +8,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-/// "h100" of h100.toml, and the folders that hold a config.json; sorted.
+/// Names of TOML files ("h100" for h100.toml) and of folders that hold a config.json; sorted.
 std::vector<std::string> names_below(const fs::path& folder) {
   std::error_code error;
   std::vector<std::string> names;

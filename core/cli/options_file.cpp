@@ -17,13 +17,13 @@ namespace {
 
 constexpr std::string_view kOptions = "--options";
 
-/// What the file says of one flag.
+/// One flag of the file.
 struct FileFlag {
   GivenFlag flag;
   std::string place;  ///< "FILE:LINE"
 };
 
-/// A flag by the name that means the same.
+/// The flag's name, or the name of the flag that means the same.
 std::string_view meant_by(std::string_view flag) {
   return flag == "--world-size" ? "--gpus" : flag;
 }
@@ -79,7 +79,7 @@ Result<std::vector<FileFlag>> read_options_file(const std::string& path) {
   return flags;
 }
 
-/// The error of a flag that stands in the file, at its line.
+/// The error about a flag of the file, with the line of the flag.
 Error at_line_of(Error error, const std::vector<FileFlag>& flags) {
   for (const auto& [flag, place] : flags) {
     const bool unknown =
@@ -120,7 +120,7 @@ std::string render_options_file(const std::vector<std::string>& comments,
   std::string text;
   for (const std::string& comment : comments) text += "# " + comment + "\n";
   for (const auto& [name, value] : flags) {
-    // Whole numbers as TOML has them; JSON's strings are TOML's.
+    // Integers as TOML writes them; JSON strings are valid TOML strings.
     const bool whole = std::ranges::all_of(value, is_digit) && value.size() < 19 &&
                        (value == "0" || !value.starts_with('0'));
     const std::string quoted = nlohmann::json(value).dump(-1, ' ', true);

@@ -10,7 +10,7 @@
 namespace mfsdp {
 namespace {
 
-/// Words separated by blanks, in small letters with "-" within, without dashes before.
+/// Words separated by spaces, in lower case, with "-" inside a word and without leading dashes.
 using WordList = std::string_view;
 
 struct NotModelled {
@@ -44,11 +44,11 @@ constexpr std::array kNotModelled{
                          "optimizer-cpu-offload activation-offload cpu-offloading offload-params "
                          "param-offload nvme-offload"}};
 
-/// A flag of ours that means what others call by these words.
+/// A flag of these tools that means the same as the words of other tools.
 struct Meaning {
   std::string_view flag;
-  std::string_view how;   ///< what its value says
-  std::string_view tool;  ///< one that has it
+  std::string_view how;   ///< how to write its value
+  std::string_view tool;  ///< a tool that has the flag
   WordList words;
 };
 
@@ -209,7 +209,7 @@ constexpr std::array kMeanings{
             .tool = kExec,
             .words = "resume load load-checkpoint resume-from resume-from-checkpoint"}};
 
-/// A value of ours that means what others call by these words.
+/// A value of these tools that means the same as the words of other tools.
 struct ValueMeaning {
   std::string_view flag;
   std::string_view what;
@@ -278,7 +278,7 @@ bool has(std::span<const std::string> known, std::string_view flag) {
   return std::ranges::find(known, flag) != known.end();
 }
 
-/// Dtypes are called alike by all flags that take one.
+/// All flags that take a dtype share one entry.
 std::string_view flag_of_values(std::string_view flag) {
   const bool of_dtypes =
       flag == "--main-dtype" || flag == "--grad-dtype" || flag == "--reduce-dtype";

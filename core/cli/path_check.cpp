@@ -16,14 +16,14 @@ namespace {
 
 namespace fs = std::filesystem;
 
-/// A file and what the user called it.
+/// A file and the flag or text by which the user named it.
 struct NamedFile {
   std::string flag;  ///< as an error names it
   std::string text;  ///< as it was given
   fs::path place;    ///< canonical; empty for what may repeat
 };
 
-/// Also of files that do not exist yet, behind links that lead nowhere yet.
+/// Resolves links also if the file does not exist yet, or if a link's target does not exist yet.
 fs::path canonical_place(fs::path path) {
   constexpr int most_links = 40;  // as Linux follows
   std::error_code error;
@@ -45,7 +45,7 @@ bool is_same_place(const fs::path& a, const fs::path& b) {
 
 bool may_repeat(const fs::path& path) {
   std::error_code ignored;
-  // /dev/stdout may lead to a regular file.
+  // /dev/stdout may be a link to a regular file.
   if (path.lexically_normal().string().starts_with("/dev/")) return true;
   const fs::file_status status = fs::status(path, ignored);
   return fs::exists(status) && !fs::is_regular_file(status);
@@ -56,7 +56,7 @@ NamedFile output(const std::string& flag, const std::string& path) {
       .flag = flag, .text = path, .place = may_repeat(path) ? fs::path() : canonical_place(path)};
 }
 
-/// Whether the file is there, and lies in that folder.
+/// Whether the file exists and is in that folder.
 bool is_inside(const NamedFile& file, const NamedFile& folder) {
   std::error_code ignored;
   return !file.place.empty() && fs::exists(file.place, ignored) &&
@@ -67,7 +67,7 @@ bool one_file(const NamedFile& a, const NamedFile& b) {
   return !a.place.empty() && !b.place.empty() && is_same_place(a.place, b.place);
 }
 
-/// Each file that a flag of its own names; none where it was not given.
+/// Each file that has its own flag; none if the flag was not given.
 std::vector<FlagFile> output_files(const CommonOptions& options, const ToolFiles& tool) {
   std::vector<FlagFile> files{{"--trace", options.trace},
                               {"--memory-trace", options.memory_trace},
@@ -76,7 +76,7 @@ std::vector<FlagFile> output_files(const CommonOptions& options, const ToolFiles
   return files;
 }
 
-/// The error names the flag and the folder, or says what the system says.
+/// The error names the flag and the folder, or contains the system's message.
 Result<void> check_can_write(const FlagFile& file) {
   if (!file.path) return {};
   if (*file.path == "-")
@@ -90,7 +90,7 @@ Result<void> check_can_write(const FlagFile& file) {
   return fail(file.flag, checked.error().message(), checked.error().fault);
 }
 
-/// What the run writes; the store first.
+/// The files that the run writes; the store first.
 std::vector<NamedFile> written(const CommonOptions& options, const ToolFiles& tool) {
   std::vector<NamedFile> files;
   if (!options.no_save) {
@@ -105,7 +105,7 @@ std::vector<NamedFile> written(const CommonOptions& options, const ToolFiles& to
   return files;
 }
 
-/// What the run reads.
+/// The files that the run reads.
 std::vector<NamedFile> read(const CommonOptions& options, const fs::path& scenarios,
                             const ToolFiles& tool) {
   std::vector<NamedFile> files;

@@ -1,5 +1,5 @@
-// Files that a run writes must not be each other, nor files that it reads, and it must be able to
-// write them.
+// Checks of the files that a run writes: they must differ from each other and from the files that
+// the run reads, and the run must be able to write them.
 #pragma once
 
 #include <filesystem>
@@ -12,13 +12,13 @@
 
 namespace mfsdp {
 
-/// Whether both names lead to one file, be it there yet or not. Links are followed.
+/// Whether both names lead to one file, which may not exist yet. Follows links.
 [[nodiscard]] bool is_same_file(const std::filesystem::path& a, const std::filesystem::path& b);
 
-/// Whether one path is below the other, or the same; by their names alone.
+/// Whether one path is below the other, or equal. Compares the names alone.
 [[nodiscard]] bool lies_in(const std::filesystem::path& inner, const std::filesystem::path& outer);
 
-/// A file that one tool alone has a flag for.
+/// A file of a flag that only one tool has.
 struct FlagFile {
   std::string flag;
   std::optional<std::string> path;  ///< none: the flag was not given
@@ -29,13 +29,16 @@ struct ToolFiles {
   std::vector<FlagFile> written;
 };
 
-/// An error that names both flags where two of the store, --trace, --memory-trace, --plan-out and
-/// what the tool writes are one file, or one of them is the file of --model, --plan, --gpu,
-/// --cluster, --options or what the tool reads, or where an output is a file of a folder that is
-/// read. Links are followed. `scenarios` is where names of models and GPUs are files. Devices and
-/// pipes, and whatever lies below /dev, may be given repeatedly. Then errors that name the flag of
-/// a file that cannot be written, before hours of work are done for it. Leaves the file system as
-/// it is.
+/// The first error names both flags if a written file is also another file of the run:
+/// - two written files are one: the store, --trace, --memory-trace, --plan-out, the tool's own
+///   files;
+/// - a written file is the file of --model, --plan, --gpu, --cluster or --options, or one that the
+///   tool reads;
+/// - a written file is in a folder that is read.
+/// Links are followed. `scenarios` is the folder in which names of models and GPUs are files.
+/// Devices, pipes and paths below /dev may be given repeatedly. The second error names the flag of
+/// a file that cannot be written, before hours of work are done for it. Does not change the file
+/// system.
 [[nodiscard]] Result<void> check_paths(const CommonOptions& options,
                                        const std::filesystem::path& scenarios,
                                        const ToolFiles& tool = {});

@@ -1,4 +1,4 @@
-// Where the data that ships with the tools lies: models, GPUs.
+// The folder of the data that ships with the tools: models, GPUs.
 #pragma once
 
 #include <filesystem>
@@ -17,12 +17,12 @@ struct ScenarioPlaces {
 
 [[nodiscard]] ScenarioPlaces scenario_places();
 
-/// The first place that holds a folder `models`: $MFSDP_SCENARIOS (alone, when set), the
-/// installation's share/mfsdp/scenarios beside the program's bin, the source tree. The error
-/// (environment) names the places looked at.
+/// The first place that holds a folder `models`. The places are $MFSDP_SCENARIOS (alone, if set),
+/// the installation's share/mfsdp/scenarios beside the program's bin, and the source tree. The
+/// error (environment) names the places.
 [[nodiscard]] Result<std::filesystem::path> find_scenarios(const ScenarioPlaces& places);
 
-/// find_scenarios of this process.
+/// find_scenarios for this process.
 [[nodiscard]] Result<std::filesystem::path> scenarios_dir();
 
 }  // namespace mfsdp

@@ -1,4 +1,4 @@
-// What the completions of all shells write alike.
+// Text functions for the completions of all shells.
 #pragma once
 
 #include <string>

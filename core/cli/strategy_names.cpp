@@ -40,7 +40,7 @@ constexpr std::array kAliases{
     StrategyAlias{.name = "hfsdp",
                   .meaning = {.strategy = Strategy::optim_grads_params, .outer = Strategy::optim}}};
 
-/// A word that names an engine, and what to write in its place.
+/// A word that names an engine, and the text to write in its place.
 struct EngineWord {
   std::string_view word;  ///< small letters, nothing between words
   std::string_view advice;

@@ -1,4 +1,4 @@
-// What others call the strategies.
+// Names that other tools use for the strategies.
 #pragma once
 
 #include <optional>
@@ -10,15 +10,16 @@
 
 namespace mfsdp {
 
-/// What a name asks for.
+/// The strategy that a name selects.
 struct NamedStrategy {
   Strategy strategy = Strategy::optim_grads_params;
-  /// Over groups that replicate (HSDP: no_shard) or shard further (HFSDP: optim). The name alone
-  /// does not say how many groups.
+  /// Over groups that replicate (HSDP: no_shard) or shard further (HFSDP: optim). The name does not
+  /// give the number of groups.
   std::optional<Strategy> outer = {};
 };
 
-/// Our names, ZeRO stages, and those of PyTorch and DeepSpeed, capitals and dashes alike:
+/// The names of this project, ZeRO stages, and the names of PyTorch and DeepSpeed. Case and dashes
+/// do not matter:
 ///   no_shard            0, zero0, ddp
 ///   optim               1, zero1
 ///   optim_grads         2, zero2, shard_grad_op
@@ -26,8 +27,8 @@ struct NamedStrategy {
 ///   with outer groups   hsdp, hybrid_shard; hybrid_shard_zero2 (optim_grads); hfsdp
 [[nodiscard]] std::optional<NamedStrategy> parse_strategy(std::string_view text);
 
-/// Where the text names an engine and no strategy ("fsdp2", "deepspeed"): what to write instead,
-/// with the engine and the strategy of ours that is nearest. Empty where it names none.
+/// If the text names an engine instead of a strategy ("fsdp2", "deepspeed"): the text to write
+/// instead, with the engine and its nearest strategy. Empty if it names none.
 [[nodiscard]] std::string engine_meant(std::string_view text);
 
 /// "ZeRO-3"; for no_shard "DDP".

@@ -48,8 +48,8 @@ std::size_t table_width(const std::vector<std::size_t>& widths) {
   return columns;
 }
 
-/// Titles broken at every blank; texts, which are aligned to the left, too, but not below
-/// kNarrowText. What is aligned to the right is a number and stays whole.
+/// Breaks titles at every blank, and also left-aligned texts, but not below kNarrowText.
+/// Right-aligned cells are numbers and are never broken.
 std::vector<std::size_t> narrow_widths(const Table& table, const Cells& cells,
                                        const std::vector<std::size_t>& natural) {
   std::vector<std::size_t> widths(natural.size(), 0);
@@ -64,8 +64,8 @@ std::vector<std::size_t> narrow_widths(const Table& table, const Cells& cells,
   return widths;
 }
 
-/// What is left of the width goes to texts first, to those that need least before others: each gets
-/// what it can use.
+/// Distributes the remaining width among texts. Texts that need least come first; each gets as much
+/// as it can use.
 std::vector<std::size_t> widened(const Table& table, std::vector<std::size_t> widths,
                                  const std::vector<std::size_t>& natural, std::size_t width) {
   std::vector<std::size_t> order(widths.size());
@@ -82,7 +82,7 @@ std::vector<std::size_t> widened(const Table& table, std::vector<std::size_t> wi
   return widths;
 }
 
-/// A row of cells, of which some take several lines: titles stand at the bottom, others at the top.
+/// A row of cells, some of several lines. Titles are aligned at the bottom, other cells at the top.
 std::string as_row(const Table& table, const std::vector<std::string>& row, bool titles,
                    const std::vector<std::size_t>& widths) {
   std::vector<std::vector<std::string>> columns;
@@ -143,7 +143,7 @@ std::string render_table(const Table& table, const TextStyle& style) {
 }
 
 std::string markdown_text(std::string_view text) {
-  // "_" stays: inside of words, as in keys, it means nothing.
+  // "_" stays: inside a word, as in keys, Markdown gives it no meaning.
   constexpr std::string_view meaningful = "\\`*[]|~";
   const std::string shown = printable(text);
   if (shown == "*") return shown;  // a mark, which emphasises nothing

@@ -1,4 +1,4 @@
-// Aligned columns for people: --list-models, --list-gpus, --explain.
+// Aligned columns: --list-models, --list-gpus, --explain.
 #pragma once
 
 #include <string>
@@ -23,12 +23,12 @@ struct Table {
 };
 
 /// The table as lines, two spaces between columns, no trailing blanks; widths count UTF-8
-/// characters. Cells are made printable, so that a row is one line wherever there is room. Where
-/// the style's width is less, titles and texts take several lines; where that is not enough, each
-/// row is a record: a line for each cell that is not empty. Numbers are never broken.
+/// characters. Cells are made printable. A row is one line if it fits in the style's width.
+/// Otherwise titles and texts take several lines. If that is still too wide, each row becomes a
+/// record with one line for each cell that is not empty. Numbers are never broken.
 [[nodiscard]] std::string render_table(const Table& table, const TextStyle& style = {});
 
-/// Text as Markdown shows it: printable, without emphasis, links, HTML or cells of its own.
+/// Text for a Markdown cell: printable, and shown without emphasis, links, HTML or further cells.
 [[nodiscard]] std::string markdown_text(std::string_view text);
 
 /// The same as a Markdown table; cells are markdown_text.

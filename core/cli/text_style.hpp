@@ -1,4 +1,4 @@
-// How text may look where it is printed.
+// The style of printed text: colour, Unicode, width.
 #pragma once
 
 #include <cstddef>
@@ -11,34 +11,34 @@ namespace mfsdp {
 struct TextStyle {
   bool colour = false;
   bool unicode = false;
-  /// Columns of the terminal. None in a pipe or a file, where lines are as long as they are.
+  /// Columns of the terminal. None in a pipe or a file, where lines are not wrapped.
   std::optional<std::size_t> width = std::nullopt;
 };
 
-/// What decides the style, apart so that tests can state it.
+/// The inputs of the style, separate so that tests can set them.
 struct Terminal {
   bool is_tty = false;
   bool no_colour = false;    ///< NO_COLOR is set and not empty
   std::string term;          ///< $TERM
   std::string locale;        ///< the first set of $LC_ALL, $LC_CTYPE, $LANG
   std::string columns = {};  ///< $COLUMNS
-  std::size_t window = 0;    ///< columns that the terminal says it has; 0: it does not say
+  std::size_t window = 0;    ///< columns that the terminal reports; 0: unknown
 };
 
 /// Standard output of this process.
 [[nodiscard]] Terminal describe_stdout();
 
-/// Colour only on a terminal that knows it and where the user has nothing against it; Unicode only
-/// in a UTF-8 locale. A terminal's width is $COLUMNS where that is a number, else what the terminal
-/// says, else 80, and never below 20; what is no terminal has none, whatever $COLUMNS is.
+/// Colour is used on a terminal that supports it, unless the user disabled it; Unicode in a UTF-8
+/// locale. The width of a terminal is $COLUMNS if that is a number, else the terminal's own value,
+/// else 80, and at least 20. Outside a terminal there is no width, even if $COLUMNS is set.
 [[nodiscard]] TextStyle style_of(const Terminal& terminal);
 
 enum class Colour { plain, bold, dim, green, red, yellow, blue };
 
-/// The text in that colour if the style has colours.
+/// The text in that colour if the style permits colours.
 [[nodiscard]] std::string coloured(std::string_view text, Colour colour, const TextStyle& style);
 
-/// A bar of `fraction` (0 to 1, clamped) of `columns`, eighths of a column where Unicode is there.
+/// A bar that fills `fraction` (0 to 1, clamped) of `columns`; with Unicode in eighths of a column.
 [[nodiscard]] std::string bar(double fraction, std::size_t columns, const TextStyle& style);
 
 }  // namespace mfsdp

@@ -1,4 +1,4 @@
-// Arguments of which some are no flags: the runs and files that a command is about.
+// Command lines that contain words besides flags: the runs and files of a command.
 #pragma once
 
 #include <string>
@@ -13,8 +13,8 @@ struct WordsAndFlags {
   std::vector<std::string> flags;  ///< with their values: what parse_flags takes
 };
 
-/// Tells words from flags and the values of flags. A flag that the groups lack stays with the
-/// flags, where parse_flags says so.
+/// Separates words from flags and their values. A flag that is not in the groups stays with the
+/// flags, and parse_flags reports it.
 [[nodiscard]] WordsAndFlags split_words(const std::vector<FlagGroup>& groups,
                                         const std::vector<std::string>& args);
 

@@ -11,13 +11,13 @@ namespace {
 
 constexpr std::size_t kLongestLabel = 24;  // columns up to the second field of a line
 
-/// What stays on one line, and the blanks before it.
+/// Text that stays on one line, and the blanks before it.
 struct Word {
   std::size_t gap = 0;
   std::string_view text;
 };
 
-/// Columns of the text, of which colour escapes ("ESC [ ... m") take none.
+/// Width of the text in columns. Colour escapes ("ESC [ ... m") count 0.
 std::size_t shown_width(std::string_view text) {
   std::size_t width = 0;
   while (!text.empty()) {
@@ -63,7 +63,7 @@ std::vector<Word> words_of(std::string_view line) {
   return words;
 }
 
-/// Where the pieces of a line begin after its first.
+/// The column at which the continuation lines of a line begin.
 std::size_t hang_of(std::string_view line, std::size_t width) {
   const std::vector<Word> words = words_of(line);
   if (words.empty()) return 0;

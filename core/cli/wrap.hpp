@@ -1,4 +1,5 @@
-// Lines no wider than the terminal. Where there is none (a pipe, a file) lines stay as they are.
+// Wraps lines to the width of the terminal. Outside a terminal (a pipe, a file) lines stay
+// unchanged.
 #pragma once
 
 #include <cstddef>
@@ -9,17 +10,17 @@
 
 namespace mfsdp {
 
-/// The line broken at blanks into pieces of at most `width` columns; pieces after the first begin
+/// The line broken at blanks into pieces of at most `width` columns. Pieces after the first begin
 /// with `hang` blanks. A word is never broken and a number keeps its unit ("46.68 GiB"), so a piece
-/// is wider where one of them is. Colour escapes take no columns.
+/// can be wider. Colour escapes have no width.
 [[nodiscard]] std::string wrap_line(std::string_view line, std::size_t width, std::size_t hang);
 
-/// Columns of the widest piece that wrap_line keeps whole.
+/// Columns of the widest piece that wrap_line does not break.
 [[nodiscard]] std::size_t longest_word(std::string_view line);
 
-/// Every line of the text wrapped to the style's width. What goes on stands under the line's second
-/// field where the first is a short label ("Time   853 ms ..."), else two columns deeper than the
-/// line. Unchanged where the style has no width.
+/// Wraps every line of the text to the style's width. If the first field is a short label
+/// ("Time   853 ms ..."), continuation lines begin at the second field. Otherwise they begin two
+/// columns deeper than the line. Unchanged if the style has no width.
 [[nodiscard]] std::string wrap_text(std::string_view text, const TextStyle& style);
 
 }  // namespace mfsdp

@@ -1,4 +1,4 @@
-// Completion for zsh: what _arguments takes, one specification a flag.
+// Completion for zsh: one specification for each flag, as _arguments takes them.
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
@@ -14,7 +14,7 @@ std::string in_zsh_quotes(std::string_view text) {
   return out + "'";
 }
 
-/// What _arguments does for a value. A blank: nothing is offered.
+/// The action of _arguments for a value. A blank: completion offers nothing.
 std::string action_of(const FlagValues& values) {
   const std::string names = fmt::format("{}", fmt::join(values.names, " "));
   const std::string paths = values.paths == PathKind::folder ? "_files -/" : "_files";
@@ -32,7 +32,7 @@ std::string specification(const Flag& flag) {
                        ":" + action_of(flag.values));
 }
 
-/// The call of _arguments with each flag in a line.
+/// The call of _arguments, with one line for each flag.
 std::string arguments(const Manual& manual, const std::string& indent, const std::string& more) {
   std::string out = indent + "_arguments";
   for (const FlagGroup& group : manual.groups)
@@ -67,8 +67,8 @@ std::string body(const Manual& manual) {
 
 std::string render_zsh_completion(const Manual& manual) {
   const std::string& tool = manual.text.tool;
-  // zsh takes the file _TOOL as the body of a function of that name, which here replaces itself at
-  // its first use. Sourced, the file registers the function.
+  // zsh autoloads the file _TOOL as the body of a function of that name, which replaces itself on
+  // its first call. If it is sourced, the file registers the function.
   return fmt::format(
       "#compdef {0}\n# zsh completion of {0}, written by {0} --help-format zsh\n"
       "_{0}() {{\n{1}}}\n\n"

@@ -335,7 +335,8 @@ Result<void> read_scores(const HfFields& fields, const HfFamily& family, ModelSh
     if (!family.scaled_scores) {
       const bool off = field == nullptr || *field == 0 || *field == false;
       if (!off && &number.value != &shape.query_scalar)
-        return fields.wrong(number.name, "none (not modelled: logit softcaps; docs/reference/limits.md)");
+        return fields.wrong(number.name,
+                            "none (not modelled: logit softcaps; docs/reference/limits.md)");
       continue;
     }
     // Null switches a softcap off; only an absent field means the family's default.

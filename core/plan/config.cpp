@@ -275,8 +275,8 @@ Result<void> check_experts(const PlanConfig& config) {
   if (room.num != 0 && (room.den < 1 || room.den > kMostDenominator || room.num < room.den ||
                         room.num > ep * room.den))
     return fail("--capacity-factor",
-                fmt::format("expected a number from 1 to --ep {}, with at most 6 digits after the "
-                            "point, got {}",
+                fmt::format("expected a number from 1 to {} (--ep), with at most 6 digits after "
+                            "the point, got {}",
                             ep, flag_text(room)));
   MFSDP_TRY(check_expert_strategy(config));
   const ModelShape& model = config.model;
@@ -286,11 +286,10 @@ Result<void> check_experts(const PlanConfig& config) {
     return fail("--ep", fmt::format("expected a number that divides the model's {} experts, got {}",
                                     model.experts, ep));
   if (const std::int64_t ranks = config.mesh.world_size(); ranks % ep != 0)
-    return fail("--ep",
-                fmt::format("ranks % ep: {} does not divide the {} ranks of --gpus", ep, ranks));
+    return fail("--ep", fmt::format("{} must divide {}, the ranks of --gpus", ep, ranks));
   if (const std::int64_t ranks = config.mesh.size(Axis::dp_shard); ranks % ep != 0)
-    return fail("--ep", fmt::format("dp_shard % ep: {} does not divide the {} ranks of each of "
-                                    "--outer-dp {} groups, inside which experts are divided",
+    return fail("--ep", fmt::format("{} must divide {}, the ranks in each of the {} groups of "
+                                    "--outer-dp",
                                     ep, ranks, config.mesh.size(Axis::dp_outer)));
   if (config.mesh != with_expert_grid(config.mesh, ep))
     return fail("mesh.experts",

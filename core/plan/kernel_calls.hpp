@@ -1,20 +1,20 @@
 // The call struct of every kind of kernel.
 //
 // A call struct is what a machine's kernel takes: sizes, typed pointers, scratch. Its member
-// `state(op)` names each attribute and operand once. Who walks it decides what comes of that:
+// `state(op)` names each attribute and operand once. The type of `op` decides what that does:
 //   SpecWriter   (core/plan/kernel_spec.cpp)   writes the kind's row of the table of kernels
 //   CallReader   (core/runtime/calls)          fills the struct from an op, checks types and shapes
 // So `state` must be right for a struct of zeros, too: it divides by no size, follows no pointer.
 //
-//   op.attribute("rows", rows)               that the op must have; `attribute_if_any`: may have
-//   op.unread("bytes")                       that the op must have, for others than the kernel
+//   op.attribute("rows", rows)               a required attribute; `attribute_if_any`: optional
+//   op.unread("bytes")                       a required attribute that the kernel does not use
 //   op.reads("input", input, {"rows", ...})  reads, writes, updates, scratch, adds (with attribute
 //                                            "beta"), yields: as OperandUse
-//   op.dim("partial_rows", partial_rows)     what a name in the shapes above stands for
-//   op.let("room", room)                     what it stands for in the shapes below
-//   op.pieces(...), op.piece_rows, op.grid   what --exact-sums asks
+//   op.dim("partial_rows", partial_rows)     the value of a name in the shapes above
+//   `op.let("room", room)`                   the value of a name in the shapes below
+//   op.pieces(...), op.piece_rows, op.grid   requirements of --exact-sums
 //   op.workspace(span, least bytes), op.flops(function, share of a model's FLOPs)
-//   op.expect(holds, role, text...)          what else has to be true
+//   op.expect(holds, role, text...)          a further condition
 #pragma once
 
 #include "core/plan/kernels/attention.hpp"

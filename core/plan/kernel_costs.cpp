@@ -9,7 +9,7 @@
 namespace mfsdp {
 namespace {
 
-/// FLOPs of GEMMs of every query with all keys that it sees, of so many columns in all.
+/// FLOPs of GEMMs of every query with all keys that it sees. `columns`: of these GEMMs together.
 std::int64_t attention_flops(const Kernel& k, std::int64_t columns) {
   return product_of(columns, k.attribute("batch"), k.attribute("heads"),
                     attention_pairs(k.attribute("seq"), k.attribute("window")));

@@ -91,7 +91,7 @@ class SpecWriter {
     spec_.model_share = model_share;
   }
 
-  // What an op's operands alone can show.
+  // The operands of an op determine these; a description has none.
   void dim(std::string_view /*name*/, std::int64_t /*value*/) {}
   void let(std::string_view /*name*/, std::int64_t /*value*/) {}
   template <class... Text>

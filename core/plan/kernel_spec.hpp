@@ -1,11 +1,12 @@
-// What every kind of kernel is: one table for those who plan, price, check and run them.
+// The table of kernel kinds, for the code that plans, prices, checks and runs kernels.
 //
 //   gemm, forward    input T[m, k], weight T[n, k], output T[m, n]      2 m n k FLOPs
-//   swiglu_forward   gate_up T[rows, 2 cols], product T[rows, cols]
+//   swiglu_forward   gate_up T[rows, 2 cols], `product` T[rows, cols]
 //
 // A kind is stated once: by its line below and its call struct in core/plan/kernels, from which its
-// row follows, and how executors read an op (kernel_calls.hpp). Proof (verify/proof/values/model_steps.cpp)
-// and checker (verify/checker/model.cpp) have statements of their own, on purpose.
+// row follows, and how executors read an op (kernel_calls.hpp). Proof
+// (verify/proof/values/model_steps.cpp) and checker (verify/checker/model.cpp) have statements of
+// their own, on purpose.
 #pragma once
 
 #include <array>
@@ -23,8 +24,8 @@ namespace mfsdp {
 
 struct Kernel;
 
-/// Every kind of kernel: its name, and its call struct in core/plan/kernels, which says what the
-/// kernel computes. Kinds may share one.
+/// Every kind of kernel: its name, and its call struct in core/plan/kernels, which describes the
+/// computation. Kinds may share one.
 #define MFSDP_KERNEL_KINDS(KIND)                               \
   KIND(accumulate, AccumulateForm)                             \
   KIND(arrival_order, ArrivalOrder)                            \
@@ -102,13 +103,13 @@ struct Names<KernelKind> {
 
 inline constexpr std::size_t kKernelKinds = Names<KernelKind>::values.size();
 
-/// Which of a linear layer's three products a GEMM is: its attribute "kind". With m tokens, n
-/// output features and k input features in all three:
+/// The three GEMMs of a linear layer: attribute "kind" of a GEMM. m is the number of tokens, n the
+/// output features, k the input features:
 ///   forward           y[m, n]  = x[m, k]    w[n, k]^T (+ bias[n])
 ///   input_gradient    dx[m, k] = dy[m, n]   w[n, k]
 ///   weight_gradient   dw[n, k] = dy[m, n]^T x[m, k]   (+ dw)
-/// The product is multiplied by attribute "scale", where there is one, before anything is added. y
-/// and dy may be columns of wider rows.
+/// The result of the GEMM is multiplied by attribute "scale", if present, before anything is added.
+/// y and dy may be columns of wider rows.
 enum class GemmKind { forward, input_gradient, weight_gradient };
 
 /// The attribute's value.
@@ -125,7 +126,7 @@ struct Names<Access> {
   static constexpr std::array<std::string_view, 4> values{"read", "write", "read_write", "scratch"};
 };
 
-/// What a kernel does to an operand.
+/// How a kernel accesses an operand.
 enum class OperandUse {
   reads,
   writes,
@@ -163,7 +164,7 @@ struct Dim {
   constexpr Dim(std::int64_t number, const char* name = "") : first(name), times(number) {}
 };
 
-/// {"rows", {2, "cols"}}: two dims, the second twice as large as "cols" says.
+/// {"rows", {2, "cols"}}: two dims; the second is twice the value of "cols".
 struct Dims {
   std::array<Dim, 4> all = {};
   std::size_t count = 0;
@@ -184,7 +185,7 @@ struct OperandSpec {
   bool optional = false;  ///< may be left out
 };
 
-/// Whose gradients a kernel adds up: what --exact-sums has to say to it.
+/// The kind of gradient sum that a kernel computes, which --exact-sums treats differently.
 enum class GradientSum {
   none,
   of_rank,    ///< over the tokens of a rank
@@ -195,18 +196,17 @@ enum class GradientSum {
 struct KernelSpec {
   KernelKind kind = KernelKind::gemm;
   std::optional<GemmKind> variant = {};
-  /// What it takes beside its workspace, of one role in their order. None: any operands.
+  /// The operands beside its workspace; those of one role are in order. None: any operands.
   std::vector<OperandSpec> operands = {};
-  std::vector<std::string_view> attributes = {};           ///< that it has to have, sorted
-  std::vector<std::string_view> optional_attributes = {};  ///< that it may have
+  std::vector<std::string_view> attributes = {};           ///< required, sorted
+  std::vector<std::string_view> optional_attributes = {};  ///< sorted
 
   /// Multiplications and additions of a call, from its attributes; null: they count for nothing.
   std::int64_t (*flops)(const Kernel& kernel) = nullptr;
-  /// How much of `flops` a model's FLOPs have (MFU): without what is computed again.
+  /// The part of `flops` that counts as a model's FLOPs (for MFU): without recomputation.
   Rational model_share = {.num = 1};
-  /// Bytes that its operand "workspace" has at least: what a GPU's kernels take beside their
-  /// operands, so that none of it lies outside the plan. Null: it needs none, or as much as whoever
-  /// runs it wants.
+  /// The least bytes of its operand "workspace": the space that a GPU's kernels need beside their
+  /// operands, so that the plan contains all memory. Null: it needs none, or any size will do.
   std::int64_t (*workspace)(const Kernel& kernel) = nullptr;
 
   GradientSum sum = GradientSum::none;
@@ -224,21 +224,21 @@ struct KernelSpec {
 /// A GEMM's attribute "kind". Nothing for other kernels, and for other numbers.
 [[nodiscard]] std::optional<GemmKind> gemm_kind(const Kernel& kernel);
 
-/// Rows that permute_rows makes and combine_rows takes: attribute "m" where it is stated, of which
-/// some are nobody's; else one for each expert of each token.
+/// Rows that permute_rows writes and combine_rows reads: attribute "m" if it is present, of which
+/// some are unused; else one row for each expert of each token.
 [[nodiscard]] std::int64_t room_of(const Kernel& kernel);
 
-/// Rows of experts that a kernel's costs are of: attribute "balanced_rows", as many as there are
-/// where all experts get equally many; all m where it is not stated.
+/// The number of experts' rows for a kernel's costs: attribute "balanced_rows", which is the number
+/// if all experts get equally many; m if it is absent.
 [[nodiscard]] std::int64_t usual_rows(const Kernel& kernel);
 
-/// Bytes that a kernel's operand "workspace" has at least; 0 where it needs none.
+/// The least bytes of a kernel's operand "workspace"; 0 if it needs none.
 [[nodiscard]] std::int64_t least_workspace(const Kernel& kernel);
 
 /// Bytes: a workspace begins at a multiple of it in its buffer.
 inline constexpr std::int64_t kWorkspaceAlignment = 256;
 
-/// What cuDNN's attention takes in either direction, whatever the shape.
+/// Workspace of cuDNN's attention in forward and backward, for every shape.
 inline constexpr std::int64_t kAttentionWorkspaceBytes = 256;
 
 /// Scores of causal attention in a sequence, times 2: without a window (0) seq * seq, as the half
@@ -246,7 +246,7 @@ inline constexpr std::int64_t kAttentionWorkspaceBytes = 256;
 /// tokens up to their own.
 [[nodiscard]] std::int64_t attention_pairs(std::int64_t seq, std::int64_t window);
 
-/// Of causal attention.
+/// The sizes of causal attention.
 struct AttentionSizes {
   std::int64_t batch = 1;
   std::int64_t heads = 1;     ///< of queries
@@ -267,9 +267,9 @@ struct AttentionSizes {
 /// wider dtypes are none of cuDNN's: 256 alone.
 [[nodiscard]] std::int64_t attention_backward_workspace(const AttentionSizes& sizes);
 
-/// Through which a GPU's whole grid adds up two numbers in one order every time: two doubles of
-/// each of at most 1024 blocks, and 8 bytes in which those that are done are counted. Undefined
-/// before a kernel, as all scratch: whoever counts there begins by zeroing.
+/// Scratch with which a GPU's whole grid adds up two numbers in a fixed order: two doubles for each
+/// of at most 1024 blocks, and an 8-byte counter of finished blocks. Undefined before a kernel, as
+/// all scratch, so the kernel must zero the counter first.
 inline constexpr std::int64_t kSumWorkspaceBytes = 1024LL * 2 * 8 + 8;
 
 }  // namespace mfsdp

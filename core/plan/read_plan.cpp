@@ -223,6 +223,8 @@ void JsonReader::get(std::string& value) {
 }
 
 void JsonReader::schema(std::string_view key) {
+  if (!error_ && node_->find(key) == node_->end())
+    return refuse(key, "is missing: expected a plan, as --plan-out writes it");
   std::string schema;
   (*this)(key, schema);
   if (error_ || schema == kPlanSchema) return;

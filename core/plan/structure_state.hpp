@@ -69,7 +69,7 @@ inline void add_here(State& s, StructureFaultKind kind, std::string_view field, 
         buffer);
 }
 
-/// Of the op's body, which is an object of one key.
+/// Adds a fault of the op's body, which is an object with one key.
 inline void add_in_body(State& s, StructureFaultKind kind, std::string_view field, std::string what,
                         std::optional<BufferId> buffer = std::nullopt) {
   if (wants(s, kind))

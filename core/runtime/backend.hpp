@@ -1,4 +1,4 @@
-// What the interpreter asks of a machine: one object a rank, whatever streams are made of.
+// The interface between interpreter and machine: one object for each rank.
 #pragma once
 
 #include <cstddef>
@@ -44,9 +44,10 @@ class Backend {
   /// The same in the other direction.
   [[nodiscard]] virtual Result<void> download(const std::byte* device, std::span<std::byte> to) = 0;
 
-  /// Told of every plan once, in the program's order, when all pools are allocated and before
-  /// anything is uploaded or issued: to choose and compile, so that a step only launches. What
-  /// pools hold afterwards is undefined. `plan` stays where it is for as long as ops are issued.
+  /// Called once for each plan, in the program's order, after all pools are allocated and before
+  /// the first upload and the first op. It chooses and compiles kernels, so that a step only
+  /// launches them. The contents of pools are undefined afterwards. `plan` stays valid while ops
+  /// are issued.
   [[nodiscard]] virtual Result<void> prepare(const BoundPlan& plan) {
     static_cast<void>(plan);
     return {};
@@ -64,13 +65,13 @@ class Backend {
   [[nodiscard]] virtual Result<void> wait(const BoundOp& op, std::int64_t step,
                                           std::int64_t number) = 0;
 
-  /// Returns when record `number` of the event has run, and says when that was on the backend's
-  /// clock. `op` is what the host waits for.
+  /// Returns when record `number` of the event has run. The result is that time on the backend's
+  /// clock. `op` is the op for which the host waits.
   [[nodiscard]] virtual Result<Nanos> host_wait(const BoundOp& op, std::int64_t step,
                                                 std::size_t event, std::int64_t number) = 0;
-  /// After a failure: whether record `number` of the event, its latest, had run before it. What
-  /// lies behind another may be what came of a collective that was given up. True of a backend on
-  /// which nothing runs behind what has failed.
+  /// After a failure: whether record `number` of the event, its latest, ran before the failure.
+  /// Data that a later record guards may come from an aborted collective. True for a backend that
+  /// runs nothing after a failure.
   [[nodiscard]] virtual bool ran_whole(std::size_t event, std::int64_t number) const {
     static_cast<void>(event), static_cast<void>(number);
     return true;
@@ -79,11 +80,11 @@ class Backend {
   /// Returns when everything issued has run.
   [[nodiscard]] virtual Result<void> synchronise() = 0;
 
-  /// What the backend's clock says.
+  /// The time on the backend's clock.
   [[nodiscard]] virtual Nanos now() const = 0;
 
-  /// Every op that ran since the last call, in the order of issue; empty unless the backend was
-  /// told to time. To be called after synchronise().
+  /// Every op that ran since the last call, in the order of issue. Empty unless timing is enabled.
+  /// Call it after synchronise().
   [[nodiscard]] virtual std::vector<OpTiming> take_timings() = 0;
 };
 

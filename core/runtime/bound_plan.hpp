@@ -44,8 +44,8 @@ class PlanBinder {
   /// `rank` of the world.
   PlanBinder(const Program& program, PoolBases bases, std::int64_t rank);
 
-  /// Errors name the op and the operand: an id that the program lacks, a collective whose operands
-  /// do not hold what its count says.
+  /// Errors name the op and the operand: an id that the program lacks, or a collective whose
+  /// operands do not match its count.
   [[nodiscard]] Result<BoundPlan> bind(const Plan& plan);
 
   /// A buffer's bytes; null and empty for an id that the program lacks.

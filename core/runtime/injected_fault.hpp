@@ -1,4 +1,4 @@
-// What goes wrong on purpose, so that a test sees how a run ends.
+// Faults that a test injects to see how a run ends.
 #pragma once
 
 #include <cstdint>
@@ -7,12 +7,12 @@
 
 namespace mfsdp {
 
-/// What goes wrong with one op of one rank in one step.
+/// A fault in one op of one rank in one step.
 struct InjectedFault {
   enum class Kind {
-    fail,      ///< it fails
-    stop,      ///< it never ends
-    miscount,  ///< a collective comes with one element less
+    fail,      ///< the op fails
+    stop,      ///< the op never ends
+    miscount,  ///< a collective has one element less
     kill       ///< the rank's process dies (SIGKILL) as it is issued
   };
   Kind kind = Kind::fail;

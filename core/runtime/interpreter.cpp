@@ -45,7 +45,7 @@ Result<void> Interpreter::bind_plans() {
   return {};
 }
 
-/// Host memory is free again when the copy has ended, which the next record on its stream tells.
+/// The host may free the memory of a copy after the next record on the copy's stream has run.
 Result<void> Interpreter::find_copied_events(RunnablePlan& plan) const {
   for (const BoundSegment& segment : plan.bound.segments) {
     auto& events = plan.copied_events.emplace_back(segment.ops.size());
@@ -58,7 +58,7 @@ Result<void> Interpreter::find_copied_events(RunnablePlan& plan) const {
         return op.stream == behind->stream && op.op->kind() == OpKind::record;
       });
       if (record == segment.ops.end())
-        return fail(name_of(*behind->op), "expected a record behind a copy of the host's memory");
+        return fail(name_of(*behind->op), "expected a record after a copy of the host's memory");
       events[i] = record->event;
     }
   }

@@ -85,7 +85,7 @@ class Interpreter {
   struct RunnablePlan {
     BoundPlan bound;
     std::int64_t steps = 0;  ///< number of the next one
-    /// Per segment and op: for a copy from or to the host, the event recorded behind it.
+    /// Per segment and op: for a copy from or to the host, the event recorded after it.
     std::vector<std::vector<std::optional<std::size_t>>> copied_events;
   };
 

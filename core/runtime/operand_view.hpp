@@ -1,4 +1,4 @@
-// What a backend's kernels are handed: a plan's kernel op with its operands resolved to memory.
+// The argument of a backend's kernels: a plan's kernel op with its operands resolved to memory.
 #pragma once
 
 #include <cstddef>

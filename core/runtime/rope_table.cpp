@@ -31,7 +31,7 @@ struct YarnRange {
 YarnRange yarn_range(const ModelShape& model) {
   const RopeScaling& scaling = model.rope_scaling;
   const auto dims = static_cast<double>(model.rotated_dim());
-  // The frequency that turns so often in the original context.
+  // The index of the frequency that makes `turns` rotations within the original context.
   const auto number_of = [&](const Rational& turns) {
     const double wave =
         static_cast<double>(scaling.original_max_seq_len) / (turns.value() * 2 * std::numbers::pi);

@@ -1,4 +1,4 @@
-// What the host sends the optimizer each step.
+// The data that the host sends the optimizer in each step.
 #pragma once
 
 #include <array>

@@ -1,4 +1,4 @@
-// What a step tells the host: the plan's buffer "report", fp32 [8], in two halves.
+// The results of a step for the host: the plan's buffer "report", fp32 [8], in two halves.
 #pragma once
 
 #include <algorithm>
@@ -14,7 +14,7 @@ struct LossReport {
   /// 0 where there are none: such a step has no gradient. Where gradients are scaled, over the
   /// scale too: what gradients are multiplied by.
   float inverse_tokens = 0;
-  float absent = 0;  ///< 0 from a device; what else the host puts there says: not come yet
+  float absent = 0;  ///< 0 from a device; another value, set by the host: not yet written
 };
 
 /// The second half; an evaluation leaves it alone.

@@ -22,7 +22,7 @@ Json model_of(const RunIdentity& run) {
   return json;
 }
 
-/// The first error of fields that should be equal.
+/// The first difference of fields that must be equal.
 class Comparison {
  public:
   explicit Comparison(std::string where) : where_(std::move(where)) {}
@@ -57,12 +57,12 @@ Result<DataIdentity> identify(const Dataset& data, std::int64_t seq_len, bool do
     SampleSpans sample{.tokens = rows.first(length), .labels = rows.subspan(length, length)};
     if (documents) sample.positions = rows.last(length);
     count_positions(sample.positions);
-    // Not index = i * (samples - 1) / 7 in one product: samples may be near 2^63.
+    // Not index = i * (samples - 1) / 7 in one multiplication: samples may be near 2^63.
     const std::int64_t last = data.samples() - 1;
     const std::int64_t index = last / (kLooks - 1) * i + last % (kLooks - 1) * i / (kLooks - 1);
     MFSDP_TRY(data.read(index, sample));
   }
-  // A mixture's weights, as if they were tokens: other data have none.
+  // Includes a mixture's weights, as if they were tokens; other data have none.
   for (const char c : data.order()) all.push_back(static_cast<unsigned char>(c));
   return DataIdentity{.description = data.describe(),
                       .samples = data.samples(),

@@ -1,4 +1,4 @@
-// What a run has to have in common with the save that it goes on from.
+// Checks that a run fits the save from which it resumes.
 #pragma once
 
 #include <cstdint>
@@ -15,10 +15,11 @@ namespace mfsdp {
 [[nodiscard]] Result<DataIdentity> identify(const Dataset& data, std::int64_t seq_len,
                                             bool documents = false);
 
-/// Errors name `where`, the field, what this run has and what the save has. They must agree in: the
-/// model's shape, the dtypes of weights and main weights, the optimizer and its settings but the
-/// learning rate, the frozen parameters, the seed. Returns a warning for each of these that
-/// differs: the data, the length of a sequence, the sequences of a step. All else may differ.
+/// Errors name `where`, the field, and the values of this run and of the save. Run and save must
+/// agree in: the model's shape, the dtypes of weights and main weights, the optimizer and its
+/// settings except the learning rate, the frozen parameters, the seed. Returns a warning for each
+/// difference in the data, the length of a sequence, and the sequences of a step. Everything else
+/// may differ.
 [[nodiscard]] Result<std::vector<std::string>> check_agreement(const RunIdentity& run,
                                                                const RunIdentity& saved,
                                                                const std::string& where);

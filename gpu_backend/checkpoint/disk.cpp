@@ -19,7 +19,7 @@ namespace {
 namespace fs = std::filesystem;
 
 constexpr std::string_view kStepPrefix = "step-";
-constexpr std::string_view kPartial = ".partial";  ///< ends the name of what is not complete
+constexpr std::string_view kPartial = ".partial";  ///< ends the name of an incomplete save
 
 std::string reason(int error_number) { return std::generic_category().message(error_number); }
 
@@ -39,7 +39,7 @@ std::optional<std::int64_t> step_of(std::string_view name) {
   return step;
 }
 
-/// Names in a folder; none where it cannot be read.
+/// Names in a folder; empty if it cannot be read.
 std::vector<std::string> names_in(const fs::path& folder) {
   std::vector<std::string> names;
   std::error_code error;
@@ -54,7 +54,7 @@ bool is_save(const fs::path& folder) {
   return fs::exists(folder / kManifestName, ignored);
 }
 
-/// Of the saves in a folder, ascending.
+/// The steps of the saves in a folder, ascending.
 std::vector<std::int64_t> saved_steps(const fs::path& folder) {
   std::vector<std::int64_t> steps;
   for (const std::string& name : names_in(folder))
@@ -136,7 +136,7 @@ Result<SaveFolder> SaveFolder::open(const fs::path& path, const SaveProbe& probe
   return folder;
 }
 
-/// Killed saves leave names that end in .partial; nothing else is touched.
+/// Killed saves leave names that end in .partial. Only these are removed.
 Result<void> SaveFolder::remove_leftovers() const {
   for (const std::string& name : names_in(path_))
     if (name.ends_with(kPartial) && is_name_of_save(name)) MFSDP_TRY(remove(path_ / name));
@@ -172,7 +172,8 @@ Result<void> SaveFolder::finish(std::int64_t step) const {
   std::error_code ignored;
   const bool again = fs::exists(whole, ignored);
   MFSDP_TRY((*probe_)());
-  // Where there is one of this step, both change places at once: the step is never without a save.
+  // If there is a save of this step, both exchange names at once, so that the step always has a
+  // save.
   if (::renameat2(AT_FDCWD, partial.c_str(), AT_FDCWD, whole.c_str(),
                   again ? RENAME_EXCHANGE : 0U) != 0)
     return cannot("be put in place", whole, errno);
@@ -213,8 +214,8 @@ Result<void> SaveFolder::prune(std::int64_t step, std::int64_t kept) const {
 Result<fs::path> find_save(const fs::path& path) {
   std::error_code ignored;
   if (is_save(path)) return path;
-  // A link that leads to nothing complete is told of by who reads there: the save before it may
-  // not be taken for the newest.
+  // A link to an incomplete save is returned too, and its reader reports the error: the save before
+  // it must not be taken for the newest.
   if (const fs::path name = fs::read_symlink(path / kLatestName, ignored); !ignored)
     return path / name;
   if (is_save(path / kLatestName)) return path / kLatestName;  // copied without its link

@@ -1,4 +1,4 @@
-// What a save asks of the file system: nothing of it is believed before it is synced.
+// Files and folders of saves. Everything is synced before later writes rely on it.
 #pragma once
 
 #include <cstddef>
@@ -16,19 +16,19 @@
 
 namespace mfsdp {
 
-/// Called before every change of the file system that a save makes. Tests count them, and let a
-/// save fail or die at any of them; an error ends the save as the system's own would.
+/// Called before every change of the file system by a save. Tests count the calls, and make a save
+/// fail or die at any of them. An error ends the save, like an error of the system.
 using SaveProbe = std::function<Result<void>()>;
 
-/// A file of a save, with its probe. Errors are those of DurableFile.
+/// A file of a save, with its probe. Errors: those of DurableFile.
 class NewFile {
  public:
-  /// `path` does not exist yet. `probe` outlives the file.
+  /// `path` must not exist yet. `probe` outlives the file.
   [[nodiscard]] static Result<NewFile> create(const std::filesystem::path& path,
                                               const SaveProbe& probe);
 
   [[nodiscard]] Result<void> write(std::int64_t offset, std::span<const std::byte> bytes);
-  /// Makes the content durable. Call once, last.
+  /// Makes the content durable. Call once, at the end.
   [[nodiscard]] Result<void> close();
 
  private:
@@ -38,27 +38,27 @@ class NewFile {
   const SaveProbe* probe_;
 };
 
-/// Reads exactly `bytes` from `offset` on. Errors: no such file, or less in it.
+/// Reads exactly `bytes` bytes from `offset`. Errors: the file does not exist or is too short.
 [[nodiscard]] Result<void> read_bytes(const std::filesystem::path& path, std::int64_t offset,
                                       std::span<std::byte> bytes);
 
-/// Errors: the folder cannot be made, or not written.
+/// Errors: the folder cannot be created or written.
 [[nodiscard]] Result<void> make_save_folder(const std::filesystem::path& path);
 
-/// The folder that saves go to: DIR of the format. The run holds its lock (run_lock.hpp).
+/// The folder of saves: DIR in format.hpp. The run holds its lock (run_lock.hpp).
 class SaveFolder {
  public:
-  /// Makes the folder if need be, and removes what killed saves have left there. Errors: it cannot
-  /// be made or written.
+  /// Creates the folder if necessary, and removes the leftovers of killed saves. Errors: it cannot
+  /// be created or written.
   [[nodiscard]] static Result<SaveFolder> open(const std::filesystem::path& path,
                                                const SaveProbe& probe);
-  /// Makes an empty folder for the files of a step.
+  /// Creates an empty folder for the files of a step.
   [[nodiscard]] Result<void> begin(std::int64_t step) const;
-  /// Its files are complete and synced: gives the folder its name, and points `latest` at it. An
-  /// earlier save of the same step makes room.
+  /// Call when the files are complete and synced: gives the folder its name, and points `latest` at
+  /// it. Replaces an earlier save of the same step.
   [[nodiscard]] Result<void> finish(std::int64_t step) const;
-  /// Removes saves but `kept` of them: that of `step`, and those of the steps next below. Higher
-  /// ones go first: the run has gone on from before them.
+  /// Removes saves except `kept` of them: that of `step` and those of the next lower steps. Saves
+  /// of higher steps are removed first: the run resumed from before them.
   [[nodiscard]] Result<void> prune(std::int64_t step, std::int64_t kept) const;
 
  private:
@@ -77,15 +77,15 @@ inline constexpr std::string_view kManifestName = "manifest.json";
 inline constexpr std::string_view kLatestName = "latest";
 
 [[nodiscard]] std::string step_folder_name(std::int64_t step);  ///< "step-00000123"
-/// Where the files of a step are written before all of them are there.
+/// The folder in which the files of a step are written until it is complete.
 [[nodiscard]] std::filesystem::path partial_folder(const std::filesystem::path& folder,
                                                    std::int64_t step);
 
-/// The folder of a save that `path` means: itself, or the newest save below it: what `latest` says,
-/// whether it is complete or not, else the highest complete step. Errors: there is none.
+/// The save at `path`: the folder itself, or the newest save in it. The newest is the target of
+/// `latest`, complete or not, else the highest complete step. Errors: there is none.
 [[nodiscard]] Result<std::filesystem::path> find_save(const std::filesystem::path& path);
 
-/// Whether a save or a part of one, as a killed run leaves it, has such a name in its folder.
+/// Whether a folder of saves may contain this name, for a save or for the rest of a killed one.
 [[nodiscard]] bool is_name_of_save(std::string_view name);
 
 /// Whether a run has saved to this folder.

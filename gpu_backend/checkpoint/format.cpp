@@ -20,7 +20,8 @@ namespace {
 using Json = nlohmann::json;
 using Written = nlohmann::ordered_json;
 
-constexpr std::int64_t kMostElements = std::int64_t{1} << 56;  ///< their bytes fit into 63 bits
+constexpr std::int64_t kMostElements = std::int64_t{1} << 56;  ///< their bytes must fit into 63
+                                                               ///< bits
 constexpr std::int64_t kMostPiece = std::int64_t{1} << 24;     ///< elements
 constexpr std::int64_t kMostSteps = std::int64_t{1} << 40;
 
@@ -28,7 +29,7 @@ std::string text_of(const Written& json, int indent) {
   return json.dump(indent, ' ', false, Written::error_handler_t::replace);
 }
 
-// The end of a manifest: its checksum is that of all bytes before the comma.
+// End of a manifest. The checksum covers all bytes before the comma.
 constexpr std::string_view kSealBegin = ",\n \"checksum\": \"";
 constexpr std::string_view kSealEnd = "\"\n}\n";
 constexpr std::size_t kSealDigits = 16;
@@ -38,15 +39,15 @@ std::uint64_t checksum_of_text(std::string_view text) {
   return checksum_of(std::as_bytes(std::span(text)));
 }
 
-/// `json`: an object that ends as text_of() writes it with an indent of 1.
+/// `json`: an object in the format of text_of() with an indent of 1.
 std::string sealed(std::string json) {
-  constexpr std::size_t kBrace = 2;  // with the end of the line before
+  constexpr std::size_t kBrace = 2;  // the brace and the newline before it
   json.resize(json.size() - kBrace);
   const std::string checksum = checksum_text(checksum_of_text(json));
   return json.append(kSealBegin).append(checksum).append(kSealEnd);
 }
 
-/// The bytes are those that sealed() made, to the last one.
+/// Checks that the last bytes are those that sealed() wrote.
 Result<void> check_seal(std::string_view text, const std::string& where) {
   const std::string_view end = text.substr(text.size() - std::min(text.size(), kSeal));
   if (!end.starts_with(kSealBegin) || !end.ends_with(kSealEnd))
@@ -56,7 +57,7 @@ Result<void> check_seal(std::string_view text, const std::string& where) {
   const std::string_view written = end.substr(kSealBegin.size(), kSealDigits);
   const std::string found = checksum_text(checksum_of_text(text.substr(0, text.size() - kSeal)));
   if (written == found) return {};
-  return fail(where, fmt::format("expected checksum {}, as its end says, got {}: it is not as it "
+  return fail(where, fmt::format("expected checksum {}, as at its end, got {}: it is not as it "
                                  "was written",
                                  json_excerpt(written), found));
 }
@@ -185,8 +186,8 @@ Result<TrainPosition> read_position(const Json& json, const std::string& where) 
       .step = step, .samples = samples, .tokens = tokens, .loss_scale = loss_scale};
 }
 
-/// A step reads samples, a sample has tokens, and what this run has read is what its configuration
-/// reads in so many steps.
+/// A step reads samples, and samples have tokens. The run must have read exactly what its
+/// configuration reads in its number of steps.
 Result<void> check_position(const Manifest& manifest, const std::string& where) {
   const TrainPosition& now = manifest.position;
   const TrainPosition& began = manifest.began;
@@ -220,7 +221,7 @@ Result<OptimizerSettings> read_optimizer(const Json& json, const std::string& wh
   MFSDP_LET(weight_decay, number_field(json, "weight_decay", where));
   OptimizerSettings settings{
       .beta1 = beta1, .beta2 = beta2, .epsilon = epsilon, .weight_decay = weight_decay};
-  if (!json.contains("momentum")) return settings;  // of Muon alone
+  if (!json.contains("momentum")) return settings;  // only of Muon
   MFSDP_LET(momentum, number_field(json, "momentum", where));
   settings.momentum = momentum;
   return settings;
@@ -233,7 +234,8 @@ Result<DataIdentity> read_data(const Json& json, const std::string& where) {
   return DataIdentity{.description = description, .samples = samples, .fingerprint = fingerprint};
 }
 
-/// So that its products fit into 63 bits: nothing else of an earlier run's configuration is used.
+/// Bounds the values so that multiplications of them fit into 63 bits. Nothing else of an earlier
+/// run's configuration is used.
 Result<void> check_config(const PlanConfig& config, const std::string& where) try {
   if (const auto valid = validate(config); !valid) return fail(where, valid.error().message());
   static_cast<void>(config_json(config));

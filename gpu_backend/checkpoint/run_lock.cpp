@@ -35,8 +35,8 @@ std::string host_name() {
   return ::gethostname(name.data(), name.size() - 1) == 0 ? name.data() : "?";
 }
 
-/// For those who find the lock taken. What cannot be written, as on a full disk, is left out: the
-/// lock holds without it.
+/// Information for processes that find the lock taken. Write errors, such as a full disk, are
+/// ignored: the lock does not depend on it.
 void write_owner(const FileDescriptor& file, const std::string& run) {
   const std::string line = Json{{"host", host_name()},
                                 {"process", ::getpid()},
@@ -49,8 +49,8 @@ void write_owner(const FileDescriptor& file, const std::string& run) {
     ::fsync(file.number());  // on NFS other hosts read it from the server
 }
 
-/// "run llama_tiny, process 77 on host node3, since 2026-11-29 09:15:00 UTC", as far as it is
-/// known.
+/// "run llama_tiny, process 77 on host node3, since 2026-11-29 09:15:00 UTC", with the fields that
+/// are known.
 std::string owner_of(const FileDescriptor& file) {
   std::string text(kMostOwnerLine, '\0');
   const ssize_t count = ::pread(file.number(), text.data(), text.size(), 0);
@@ -80,7 +80,7 @@ Result<RunLock> RunLock::take(const fs::path& folder, const std::string& run,
                               std::chrono::milliseconds patience) {
   MFSDP_TRY(make_save_folder(folder));
   const fs::path path = folder / kLockName;
-  // To write: NFS gives an exclusive lock for no other file.
+  // Opened for writing: NFS gives exclusive locks only for such files.
   RunLock lock(
       FileDescriptor(::open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC | O_NONBLOCK, 0666)));
   if (!lock.file_)

@@ -20,7 +20,7 @@ std::string elements_text(std::int64_t begin, std::int64_t end) {
   return fmt::format("elements {} to {}", begin, end - 1);
 }
 
-/// The bytes of `from` values, as values of `to`: each rounded once.
+/// Converts values from one dtype to another; each is rounded once.
 std::vector<std::byte> converted(std::span<const std::byte> bytes, DType from, DType to) {
   std::vector<std::byte> result;
   with_floating(from, [&]<class From>(From) {
@@ -38,7 +38,7 @@ std::vector<std::byte> converted(std::span<const std::byte> bytes, DType from, D
   return result;
 }
 
-/// Uploads what of `elements` the rank holds.
+/// Uploads the elements in `elements` that the rank holds.
 Result<void> upload_held(Backend& backend, const HeldElements& held, const Interval& elements,
                          std::span<const std::byte> bytes) {
   const std::int64_t begin = std::max(elements.begin, held.elements.begin);
@@ -73,7 +73,7 @@ std::vector<ExpectedState> expected_state(const Program& program) {
   return all;
 }
 
-/// A save is never left for an older one unasked: that would train steps again in silence.
+/// Never resumes from an older save unasked: that would silently repeat steps.
 tl::unexpected<Error> SavedState::with_save_before(Error error,
                                                    const std::filesystem::path& folder) {
   for (const std::filesystem::path& before : saves_before(folder))
@@ -99,7 +99,7 @@ Result<SavedState> SavedState::open_save(const std::filesystem::path& folder) {
   for (const SavedFile& expected : state.manifest_.files) {
     MFSDP_LET(file, read_state_file(folder, expected));
     if (file.header.step != state.manifest_.position.step)
-      return fail(file.path.string(), fmt::format("expected step {}, as the manifest says, got {}",
+      return fail(file.path.string(), fmt::format("expected step {}, as in the manifest, got {}",
                                                   state.manifest_.position.step, file.header.step));
     state.files_.push_back(std::move(file));
   }
@@ -132,7 +132,7 @@ Result<void> SavedState::check_parts(const ExpectedState& expected) const {
     return fail(fmt::format("{}: {}", folder_.string(), what),
                 fmt::format("{} are in no file", elements_text(begin, end)));
   };
-  std::int64_t end = 0;  // elements that the parts so far have
+  std::int64_t end = 0;  // elements of the entries so far
   const Part* last = nullptr;
   const auto found = parts_.find({expected.parameter, expected.kind});
   if (found == parts_.end()) return missing(0, expected.elements);
@@ -170,7 +170,7 @@ Result<void> SavedState::visit(const std::string& parameter, std::string_view ki
                           .end = std::min(held.end, wanted.end)};
     auto visited = visit_elements(*part->file, *part->entry, shared, visit);
     if (visited) continue;
-    // Faults of the machine are not the save's.
+    // An error of the machine does not mean that the save is damaged.
     if (visited.error().fault != Fault::input) return visited;
     return with_save_before(std::move(visited.error()), folder_);
   }

@@ -1,6 +1,6 @@
-// Reads a save back, on ranks that may be others than those that wrote it.
+// Reads a save, on ranks that may differ from those that wrote it.
 //
-//   rank wants      |---- parameter w, elements 30 to 80 ----|
+//   rank needs      |---- parameter w, elements 30 to 80 ----|
 //   files hold  rank-0: 0 to 49 |----- rank-1: 50 to 99 -----|
 #pragma once
 
@@ -18,7 +18,7 @@
 
 namespace mfsdp {
 
-/// What a save has of one parameter: `elements` in all.
+/// A saved state of one parameter: `elements` in total.
 struct ExpectedState {
   std::string parameter;
   std::string kind{kSavedWeight};  ///< StateEntry's
@@ -26,16 +26,16 @@ struct ExpectedState {
   std::int64_t elements = 0;
 };
 
-/// All that a save of this program has, in its order.
+/// All states in a save of this program, in its order.
 [[nodiscard]] std::vector<ExpectedState> expected_state(const Program& program);
 
-/// A save whose headers have been read: which file holds which elements. Const calls may come from
-/// several threads.
+/// A save whose headers have been read, with the file of each element. Several threads may call
+/// const functions.
 class SavedState final : public StateSource {
  public:
-  /// `path`: a save, or a folder of saves. Errors: those of find_save, of manifest, files and
-  /// headers; a file of another step than the manifest's. Whatever cannot be read of a save, also
-  /// in visit and fill, is told with the newest save before it whose headers can.
+  /// `path`: a save, or a folder of saves. Errors: those of find_save, manifest, files and headers;
+  /// a file of another step than the manifest's. Every error about a damaged save, also in visit
+  /// and fill, names the newest save before it whose headers can be read.
   [[nodiscard]] static Result<SavedState> open(const std::filesystem::path& path);
   SavedState(SavedState&&) = default;
   SavedState& operator=(SavedState&&) = default;
@@ -46,16 +46,16 @@ class SavedState final : public StateSource {
   [[nodiscard]] const Manifest& manifest() const { return manifest_; }
   [[nodiscard]] const std::filesystem::path& folder() const { return folder_; }
 
-  /// Whether the files hold each expected element once and nothing else. Errors name files,
+  /// Whether the files hold each expected element exactly once and nothing else. Errors name files,
   /// parameter and elements.
   [[nodiscard]] Result<void> check(const std::vector<ExpectedState>& expected) const;
 
-  /// Visits the wanted elements in order, as visit_elements does. To be called after check().
+  /// Visits the elements in order, as visit_elements does. Call after check().
   [[nodiscard]] Result<void> visit(const std::string& parameter, std::string_view kind,
                                    const Interval& wanted, const VisitElements& visit) const;
 
-  /// Main weights and optimizer states as they were, compute weights rounded from main weights as
-  /// the optimizer rounds them. To be called after check().
+  /// Fills main weights and optimizer states as saved, and compute weights rounded from main
+  /// weights in the way of the optimizer. Call after check().
   [[nodiscard]] Result<void> fill(const RestingRank& rank) const override;
 
  private:

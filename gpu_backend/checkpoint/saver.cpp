@@ -14,7 +14,7 @@ namespace {
 
 std::string file_name(std::int64_t rank) { return fmt::format("rank-{:05}.state", rank); }
 
-/// A file as numbers that doubles hold exactly; nothing for a rank without one.
+/// Encodes a file's fields as doubles, exactly; empty for a rank without a file.
 std::vector<double> to_numbers(const std::optional<SavedFile>& file) {
   if (!file) return {};
   const auto half = [](std::uint64_t value) {
@@ -116,7 +116,7 @@ Result<Bytes> Saver::keep(const RestingRank& rank, const TrainPosition& position
                  {.position = position, .began = began_, .run = run_, .files = files_of(by_rank)}));
     written = all;
   }
-  // Those who trained on would wait in their next collective, and take rank 0 for stalled.
+  // Other ranks that trained on would wait in their next collective and report rank 0 as stalled.
   MFSDP_TRY(gather.all_gather(rank.rank, {}, alive));
   return written;
 }

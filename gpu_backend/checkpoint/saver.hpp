@@ -1,10 +1,11 @@
-// Saves a run: each rank that is a first replica writes what it owns, then rank 0 completes.
+// Saves a run: each rank that is a first replica writes its own elements, then rank 0 completes the
+// save.
 //
 //   rank 0   make step-N.partial ─┐                      ┌─ manifest, rename, latest ─┐
 //   others                        ├─ write, sync a file ─┤                            ├─ go on
 //                               gather                 gather                       gather
 //
-// Nothing of an earlier save is touched before the new one is complete.
+// An earlier save is not changed before the new one is complete.
 #pragma once
 
 #include <cstdint>
@@ -21,12 +22,13 @@ struct SaveSettings {
   std::filesystem::path folder;
   std::int64_t every = 0;                           ///< steps; 0: only at the end
   std::int64_t kept = 0;                            ///< saves that stay; 0: all
-  SaveProbe probe = [] { return Result<void>(); };  ///< of tests; called by several ranks at a time
+  SaveProbe probe = [] { return Result<void>(); };  ///< for tests; several ranks call it
+                                                    ///< concurrently
 };
 
 class Saver final : public StateKeeper {
  public:
-  /// `began`: where the run begins.
+  /// `began`: the position at which the run began.
   Saver(SaveSettings settings, RunIdentity run, TrainPosition began = {})
       : settings_(std::move(settings)), run_(std::move(run)), began_(began) {}
 
@@ -36,12 +38,12 @@ class Saver final : public StateKeeper {
     return settings_.every > 0 && steps_done % settings_.every == 0;
   }
 
-  /// Errors: the folder or a file cannot be written, faults of the environment. Earlier saves are
-  /// as they were; what was written of this one stays, as other ranks may be writing still.
+  /// Errors: the folder or a file cannot be written, as Fault::environment. Earlier saves are
+  /// unchanged. The incomplete save stays, because other ranks may still write to it.
   [[nodiscard]] Result<Bytes> keep(const RestingRank& rank, const TrainPosition& position,
                                    HostGather& gather, const HostGather::Alive& alive) override;
 
-  /// Removes what a save that failed has left, as far as that can be done. No rank saves any more.
+  /// Removes the rest of a failed save, as far as possible. Call when no rank saves any more.
   void tidy() const;
 
  private:
@@ -54,8 +56,8 @@ class Saver final : public StateKeeper {
   TrainPosition began_;
 };
 
-/// What a rank writes: own weights and optimizer states of each parameter that it holds some of, if
-/// it is the lowest that does. `rank` outlives it.
+/// The elements that a rank writes: own weights and optimizer states of each parameter, if no lower
+/// rank has the same ones. `rank` outlives it.
 struct RankShare {
   StateHeader header;
   std::vector<const HeldElements*> held;  ///< by entry

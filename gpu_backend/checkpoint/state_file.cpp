@@ -19,7 +19,7 @@ constexpr std::string_view kStateMagic = "mfsdp.st";
 constexpr std::size_t kPrefix = 16;                          ///< magic and length
 constexpr std::int64_t kMostHeader = std::int64_t{1} << 30;  ///< bytes
 
-/// All that stands before the data.
+/// All bytes before the data.
 std::vector<std::byte> head_of(const StateHeader& header) {
   const std::string json = to_json(header);
   std::vector<std::byte> head(kPrefix + json.size());
@@ -30,7 +30,7 @@ std::vector<std::byte> head_of(const StateHeader& header) {
   return head;
 }
 
-/// Bytes of the header's JSON, as the first kPrefix bytes say.
+/// Length of the header's JSON, from the first kPrefix bytes.
 Result<std::int64_t> header_length(std::span<const std::byte> prefix, const std::string& where) {
   if (std::memcmp(prefix.data(), kStateMagic.data(), kStateMagic.size()) != 0)
     return fail(where, fmt::format("expected a file that begins with \"{}\"", kStateMagic));
@@ -63,7 +63,8 @@ Result<SavedFile> write_state_file(const std::filesystem::path& path, StateHeade
     end += bytes_of(entry);
     entry.checksums.assign(static_cast<std::size_t>(pieces_of(entry.elements, kPieceElements)), 0);
   }
-  // Checksums come with the data, and do not change the length of what stands before them.
+  // Checksums are computed with the data. They do not change the length of the bytes before the
+  // data.
   const auto data = static_cast<std::int64_t>(head_of(header).size());
   MFSDP_LET(file, NewFile::create(path, probe));
   std::vector<std::byte> bytes;
@@ -102,8 +103,8 @@ Result<StateFile> read_state_file(const std::filesystem::path& folder, const Sav
   const auto size = std::filesystem::file_size(file.path, error);
   if (error) return fail(where, "cannot be read: " + error.message());
   if (size != static_cast<std::uintmax_t>(expected.bytes))
-    return fail(where, fmt::format("expected {} bytes, as the manifest says, got {}",
-                                   expected.bytes, size));
+    return fail(where,
+                fmt::format("expected {} bytes, as in the manifest, got {}", expected.bytes, size));
   std::array<std::byte, kPrefix> prefix{};
   MFSDP_TRY(read_bytes(file.path, 0, prefix));
   MFSDP_LET(length, header_length(prefix, where));
@@ -116,7 +117,7 @@ Result<StateFile> read_state_file(const std::filesystem::path& folder, const Sav
   MFSDP_TRY(read_bytes(file.path, 0, head));
   if (const std::uint64_t checksum = checksum_of(head); checksum != expected.checksum)
     return fail(where + ": header",
-                fmt::format("expected checksum {}, as the manifest says, got {}",
+                fmt::format("expected checksum {}, as in the manifest, got {}",
                             checksum_text(expected.checksum), checksum_text(checksum)));
   MFSDP_LET(header, parse_state_header(head, where));
   const std::int64_t described =

@@ -50,7 +50,8 @@ Result<void> AlgorithmChoice::after_binding() {
   return {};
 }
 
-/// Those of other shapes stay in the file. What cannot be written costs the next run its time.
+/// Keeps the file's algorithms of other shapes. A failed write only costs the next run its time for
+/// the search.
 void AlgorithmChoice::keep(const GemmMachine& machine, std::span<const GemmAlgorithm> chosen) {
   if (!settings_.gemm_cache || !times()) return;
   std::vector<GemmAlgorithm> all = cached_;

@@ -1,8 +1,8 @@
-// Who chooses the algorithms of matrix products: rank 0 does for all ranks, from its cache or by
-// timing, so that all compute the same bits in the same time.
+// Choice of GEMM algorithms: rank 0 chooses for all ranks, from its cache or by timing, so that all
+// compute the same bits in the same time.
 //
-//   rank 0     load the cache   bind the ops, which times   tell the others, write the cache
-//   others     hear rank 0      bind the ops as told
+//   rank 0     load the cache   bind the ops and time   send the choice, write the cache
+//   others     receive it       bind the ops with it
 #pragma once
 
 #include <cuda_runtime.h>
@@ -21,17 +21,18 @@ namespace mfsdp::cuda {
 
 class AlgorithmChoice {
  public:
-  /// `alone`: there is one rank, which tells nobody. `notes` gains what a user may want to hear of
-  /// the cache. All arguments outlive this.
+  /// `alone`: there is only one rank, so nothing is sent. `notes` receives notes for the user about
+  /// the cache. All arguments outlive this object.
   AlgorithmChoice(const CudaSettings& settings, bool alone, KernelBinder& kernels,
                   std::vector<std::string>& notes)
       : settings_(settings), alone_(alone), kernels_(kernels), notes_(notes) {}
 
-  /// Before the ops of a plan are bound, for every plan. Before the first, rank 0 fills the pools
-  /// with numbers if it will time. Waits for rank 0. Errors: what rank 0 says is not readable.
+  /// Call for every plan, before its ops are bound. Before the first plan, rank 0 fills the pools
+  /// with numbers if it will time. Other ranks wait for rank 0. Errors: rank 0's message is not
+  /// readable.
   [[nodiscard]] Result<void> before_binding(const PoolMemory& pools, cudaStream_t stream);
 
-  /// When they are bound and the device is idle, for every plan.
+  /// Call for every plan, after its ops are bound and while the device is idle.
   [[nodiscard]] Result<void> after_binding();
 
  private:
@@ -45,7 +46,7 @@ class AlgorithmChoice {
   KernelBinder& kernels_;
   std::vector<std::string>& notes_;
   bool begun_ = false;
-  std::vector<GemmAlgorithm> cached_;  ///< what the cache's file holds
+  std::vector<GemmAlgorithm> cached_;  ///< contents of the cache's file
 };
 
 }  // namespace mfsdp::cuda

@@ -1,6 +1,5 @@
-// Attention of a plan on CUDA: through cuDNN in bf16 and fp16, or by warpgroups where they are
-// chosen and take the call; by plain kernels in fp32. A layout is compiled once; a run only
-// launches.
+// Attention of a plan on CUDA: in bf16 and fp16 through cuDNN, or by warpgroups if they are chosen
+// and support the call; in fp32 by plain kernels. A layout is compiled once; a run only launches.
 #pragma once
 
 #include <cuda_runtime.h>
@@ -24,14 +23,15 @@ class AttentionPlanner {
   [[nodiscard]] static Result<AttentionPlanner> create(
       AttentionKernels which = AttentionKernels::library);
 
-  /// What queues the call; it is prepared if it has to be. The launch uses this object.
+  /// Returns the launch of the call, and prepares the call if necessary. The launch uses this
+  /// object.
   template <class T>
   [[nodiscard]] Result<Launch> bind(const kernels::AttentionForward<T>& k, cudaStream_t stream);
   template <class T>
   [[nodiscard]] Result<Launch> bind(const kernels::AttentionBackward<T>& k, cudaStream_t stream);
 
-  /// Compiles what a call of this layout needs, about half a second; nothing happens for one that
-  /// is prepared. The error names the layout, and workspace where that is too small.
+  /// Compiles the kernels of a call's layout, in about half a second; no effect if the layout is
+  /// prepared. The error names the layout, and the workspace if it is too small.
   template <class T>
   [[nodiscard]] Result<void> prepare(const kernels::AttentionForward<T>& k);
   template <class T>

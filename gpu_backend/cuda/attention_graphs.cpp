@@ -37,25 +37,25 @@ class Operands {
     return graph_.memory({l_.batch, heads, columns, l_.seq_len},
                          {strides.batch, strides.head, 1, strides.position}, l_.storage);
   }
-  /// One fp32 for each row of scores, as [tokens, heads].
+  /// One fp32 number for each row of logits, as [tokens, heads].
   GraphTensor statistic() {
     return graph_.memory({l_.batch, l_.heads, l_.seq_len, 1},
                          {l_.seq_len * l_.heads, 1, l_.heads, 1}, CUDNN_DATA_FLOAT);
   }
-  /// One int32 for each token, anywhere.
+  /// One int32 for each token, at any address.
   GraphTensor of_tokens() {
     return graph_.memory({l_.batch, 1, l_.seq_len, 1}, {l_.seq_len, l_.seq_len, 1, 1},
                          CUDNN_DATA_INT32, sizeof(std::int32_t));
   }
-  /// [batch, heads, seq, seq] in storage precision, as products take it.
+  /// Logits [batch, heads, seq, seq] in storage precision, as operands of GEMMs.
   GraphTensor narrowed() { return graph_.between(scores(), contiguous(scores()), l_.storage); }
-  /// The same, of transposed scores.
+  /// The same for transposed logits.
   GraphTensor narrowed_transposed() {
     GraphShape strides = contiguous(scores());
     std::swap(strides[2], strides[3]);
     return graph_.between(scores(), strides, l_.storage);
   }
-  /// What each query head gives to its group's key or value, in storage precision.
+  /// The contribution of each query head to its group's key or value, in storage precision.
   GraphTensor of_query_heads(std::int64_t columns) {
     const GraphShape dims{l_.batch, l_.heads, l_.seq_len, columns};
     return graph_.between(dims, contiguous(dims), l_.storage);
@@ -68,9 +68,9 @@ class Operands {
   const AttentionLayout& l_;
 };
 
-/// Scores of keys after the query's own position become `masked`; with a window so do those that
-/// lie so far behind it: column + window > row is what it sees. With documents so do those of
-/// others, which lie before the query's own begins: column + position >= row is what it sees.
+/// Sets logits of keys after the query to `masked`. With a window also those of earlier keys: a
+/// query sees keys with column + window > row. With documents also those of other documents, which
+/// are before the query's own: a query sees keys with column + position >= row.
 GraphTensor causal(CudnnGraph& graph, GraphTensor scores, GraphTensor masked,
                    const ScoreTerms& terms) {
   const GraphTensor row = graph.index(scores, 2);
@@ -109,7 +109,7 @@ void add_memory(const ScoreTerms& terms, const std::int32_t* positions,
   operands.push_back({*terms.inverse_cap_tensor, &terms.inverse_cap});
 }
 
-/// Scores, and of capped ones their share t of the cap.
+/// Logits and, with a softcap, t = logit / cap.
 struct CappedScores {
   GraphTensor scores;
   std::optional<GraphTensor> share;
@@ -122,7 +122,7 @@ CappedScores capped(CudnnGraph& graph, GraphTensor scores, const ScoreTerms& ter
   return {.scores = graph.pointwise(CUDNN_POINTWISE_MUL, share, *terms.cap_tensor), .share = share};
 }
 
-/// Times the cap's slope, 1 - t^2.
+/// Multiplies by the slope of the softcap, 1 - t^2.
 GraphTensor sloped(CudnnGraph& graph, GraphTensor gradient,
                    const std::optional<GraphTensor>& share) {
   if (!share) return gradient;
@@ -131,8 +131,8 @@ GraphTensor sloped(CudnnGraph& graph, GraphTensor gradient,
                          graph.pointwise(CUDNN_POINTWISE_MUL, gradient, square));
 }
 
-/// into = scores^T * right, of so many columns, summed over a group's query heads where there are
-/// more than one.
+/// into = scores^T * right with `columns` columns, summed over a group's query heads if there are
+/// several.
 void product_into(CudnnGraph& graph, Operands& operands, const AttentionLayout& layout,
                   GraphTensor scores, GraphTensor right, std::int64_t columns, GraphTensor into) {
   const GraphTensor transposed = graph.reshape(scores, operands.narrowed_transposed());
@@ -149,7 +149,7 @@ HeadStrides strides_of(const kernels::HeadView<T>& view) {
   return {.batch = view.batch, .head = view.head, .position = view.position};
 }
 
-/// Of the operands that both directions have.
+/// Operands that both directions have.
 template <class Call>
 AttentionLayout forward_layout(const Call& k) {
   const kernels::AttentionShape& s = k.shape;
@@ -264,11 +264,11 @@ AttentionBackwardPlan::AttentionBackwardPlan(const AttentionBackwardLayout& whol
   one_ = graph_.scalar();
   declare(graph_, operands, layout.documents, terms_);
 
-  // D; the engines know it by a factor behind the sum.
+  // D; cuDNN's engines recognise it by a factor after the sum.
   const GraphTensor products = graph_.pointwise(CUDNN_POINTWISE_MUL, d_output_, output_);
   graph_.pointwise(CUDNN_POINTWISE_MUL, graph_.reduce(CUDNN_REDUCE_TENSOR_ADD, products), one_,
                    row_sums_);
-  // P again, and dV.
+  // P again, then dV.
   const GraphTensor scaled =
       graph_.pointwise(CUDNN_POINTWISE_MUL, graph_.matmul(query_, key_), scale_tensor_);
   const CappedScores own = capped(graph_, scaled, terms_);
@@ -276,7 +276,7 @@ AttentionBackwardPlan::AttentionBackwardPlan(const AttentionBackwardLayout& whol
   const GraphTensor probabilities =
       graph_.pointwise(CUDNN_POINTWISE_EXP, causal(graph_, shifted, masked_, terms_));
   product_into(graph_, operands, layout, probabilities, d_output_, layout.values(), d_value_);
-  // dS, and dK.
+  // dS, then dK.
   const GraphTensor d_probabilities = graph_.matmul(d_output_, value_);
   const GraphTensor centred = graph_.pointwise(CUDNN_POINTWISE_SUB, d_probabilities, row_sums_);
   const GraphTensor weighted = graph_.pointwise(CUDNN_POINTWISE_MUL, centred, probabilities);

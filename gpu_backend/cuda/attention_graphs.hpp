@@ -1,16 +1,17 @@
 // Causal attention with grouped key and value heads as graphs of cuDNN, in bf16 or fp16.
 //
-// cuDNN's own operation for attention has no causal mask before 9.21 and no backward that its
-// engines take, so both directions are graphs of ordinary operations that its fused engines
-// recognise. With S = scale * Q K^T, masked, L the log-sum-exp of its rows and P = exp(S - L):
+// cuDNN's own operation for attention has no causal mask before 9.21, and its engines do not
+// support its backward. Therefore both directions are graphs of ordinary operations that its fused
+// engines recognise. With S = scale * Q K^T, masked, L the log-sum-exp of its rows and P = exp(S -
+// L):
 //
 //   O = P V                            L is kept in [tokens, heads]
 //   D_i = sum_d dO_id O_id             dV = P^T dO         summed over a group's query heads
 //   dS = P * (dO V^T - D) * scale      dK = dS^T Q         likewise
 //                                      dQ = dS K           in fp32, then rounded
 //
-// With a window keys far behind the query are masked too, and with documents those of documents
-// before the query's own. With a soft cap c the scores are c t, t = tanh(S / c), and dS is
+// With a sliding window, keys far before the query are masked too, and with documents those of
+// earlier documents. With a logit softcap c the logits are c t, t = tanh(S / c), and dS is
 // multiplied by 1 - t^2.
 #pragma once
 
@@ -35,7 +36,7 @@ struct HeadStrides {
   friend auto operator<=>(const HeadStrides&, const HeadStrides&) = default;
 };
 
-/// Tensors and numbers of what only some attention has; a run names those that are there.
+/// Tensors and numbers that only some kinds of attention have; a run names those that exist.
 struct ScoreTerms {
   std::int32_t window = 0;
   float cap = 0;
@@ -48,7 +49,7 @@ struct ScoreTerms {
 
 /// Everything that a compiled forward depends on.
 struct AttentionLayout {
-  cudnnDataType_t storage = CUDNN_DATA_BFLOAT16;  ///< of what lies in memory and products take
+  cudnnDataType_t storage = CUDNN_DATA_BFLOAT16;  ///< dtype in memory and of the operands of GEMMs
   std::int64_t batch = 0;
   std::int64_t heads = 0;
   std::int64_t kv_heads = 0;
@@ -56,7 +57,7 @@ struct AttentionLayout {
   std::int64_t head_dim = 0;
   std::int64_t value_dim = 0;  ///< of values and output; 0: head_dim
   std::int64_t window = 0;     ///< tokens that a query sees; 0: all up to its own
-  double query_scalar = 0;     ///< scores are divided by its root; 0 means head_dim
+  double query_scalar = 0;     ///< logits are divided by its root; 0 means head_dim
   double score_cap = 0;        ///< 0: none
   bool documents = false;      ///< masked between them: a call has positions
   HeadStrides query, key, value, output;
@@ -80,7 +81,7 @@ template <class T>
 template <class T>
 [[nodiscard]] AttentionBackwardLayout layout_of(const kernels::AttentionBackward<T>& k);
 
-/// Workspace that cuDNN's first choice takes for a layout, bytes; measured, equal in 9.14 and 9.19.
+/// Workspace of cuDNN's first choice for a layout, in bytes: measured, equal in 9.14 and 9.19.
 /// Forward takes kAttentionWorkspaceBytes.
 [[nodiscard]] std::int64_t attention_backward_workspace(const AttentionBackwardLayout& layout);
 
@@ -88,9 +89,10 @@ class AttentionForwardPlan {
  public:
   explicit AttentionForwardPlan(const AttentionLayout& layout);
 
-  /// Its engines tell what cuDNN would run and with how much workspace.
+  /// Its engines report what cuDNN would run and its workspace.
   [[nodiscard]] const CudnnGraph& graph() const { return graph_; }
-  /// Compiles the fastest engine that `workspace_bytes` suffice for. Call once, before run().
+  /// Compiles the fastest engine whose workspace fits into `workspace_bytes`. Call once, before
+  /// run().
   [[nodiscard]] Result<void> build(const CudnnTarget& target, std::int64_t workspace_bytes);
   /// Queues a call of this layout on the handle's stream.
   template <class T>

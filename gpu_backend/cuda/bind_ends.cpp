@@ -1,4 +1,5 @@
-// Kernels at the ends of a step: tokens, the embedding, loss, sums into gradients, norm and update.
+// Kernels at the beginning and the end of a step: tokens, embedding, loss, sums into gradients,
+// norm and update.
 #include <fmt/format.h>
 
 #include <type_traits>
@@ -17,7 +18,7 @@ namespace {
 template <KernelKind kind>
 Result<Launch> bind_sum(const KernelBinding<kind>& to) {
   return bind_by_type(to.call, "input", [&]<class In>(TypeTag<In>) -> Result<Launch> {
-    // Sums in fp32 go to any type.
+    // An fp32 sum has any output type.
     using OutTypes = std::conditional_t<std::is_same_v<In, float>, CudaTypes, GradientTypes<In>>;
     return bind_by_type(OutTypes{}, to.call, kernels::accumulate_output(to.call),
                         [&]<class Out>(TypeTag<Out>) -> Result<Launch> {
@@ -29,7 +30,7 @@ Result<Launch> bind_sum(const KernelBinding<kind>& to) {
   });
 }
 
-/// Sums over ranks go to the types that gradients are kept in.
+/// Output types of sums over ranks: the types in which gradients are stored.
 struct RankSumTypes {
   using First = CudaTypes;
   template <class T>

@@ -1,5 +1,4 @@
-// Kernels of experts: routing, rows in the order of experts, and GEMMs of each with its rows;
-// sinks.
+// Kernels of experts: routing, rows in the order of experts, and grouped GEMMs; attention sinks.
 #include "gpu_backend/cuda/bind_kind.hpp"
 #include "gpu_backend/cuda/grouped_products.hpp"
 #include "gpu_backend/cuda/kernels/experts.hpp"

@@ -1,4 +1,4 @@
-// How a kind of kernel is bound to a launch, once, before the first step.
+// Binds a kind of kernel to a launch, once, before the first step.
 #pragma once
 
 #include <cuda_runtime.h>
@@ -17,9 +17,9 @@ namespace mfsdp::cuda {
 
 class KernelBinder;
 
-/// Element types that the kernels of this folder are made for.
+/// Element types that the kernels of this folder support.
 using CudaTypes = ElementTypes<Bf16, Fp16, float>;
-/// Element types that gradients are kept in between microbatches.
+/// Element types of gradients between microbatches.
 using KeptGradientTypes = ElementTypes<Bf16, float>;
 
 template <class T>
@@ -30,23 +30,24 @@ template <>
 struct GradientTypesOf<Fp16> {
   using Types = ElementTypes<Fp16, float>;
 };
-/// Element types of weight gradients beside a compute type: no kernel takes both of 16 bits.
+/// Element types of weight gradients for a compute type: no kernel supports two different 16-bit
+/// types.
 template <class T>
 using GradientTypes = GradientTypesOf<T>::Types;
 
-/// Which of them call structs are read with (core/runtime/calls/call_reader.hpp).
+/// Types with which call structs are read (core/runtime/calls/call_reader.hpp).
 struct CudaCallTypes {
   using First = CudaTypes;
   template <class T>
   using Second = GradientTypes<T>;
 };
 
-/// A call of one kind that becomes a launch.
+/// A call of one kind, which is converted to a launch.
 template <KernelKind kind>
 struct KernelBinding {
   const KernelCall& call;
-  KernelBinder& binder;  ///< planners of GEMMs and attention, memory that outlives the launch
-  ExactOutlier* outlier = nullptr;  ///< null where a kernel leaves none
+  KernelBinder& binder;  ///< planners of GEMMs and attention; its memory outlives the launch
+  ExactOutlier* outlier = nullptr;  ///< null if the kernel reports no outlier
   cudaStream_t stream = nullptr;
 
   /// The launch of `queue(k, stream)` or `queue(k, stream, outlier)`, with the kind's call struct
@@ -66,7 +67,7 @@ struct KernelBinding {
     })));
     return made;
   }
-  /// As launch(), of a call that has been read.
+  /// As launch(), for a call that has been read.
   template <class Call, class Queue>
   [[nodiscard]] Launch launch_of(const Call& k, const Queue& queue) const {
     if constexpr (std::is_invocable_v<Queue, const Call&, cudaStream_t>)
@@ -76,8 +77,8 @@ struct KernelBinding {
   }
 };
 
-/// Binds it: a function a kind, defined after the kernel that it launches. A kind that no source
-/// defines is an undefined symbol when a program is linked.
+/// Binds the call. There is one function for each kind, defined after the kernel that it launches.
+/// A kind without a definition is an undefined symbol at link time.
 template <KernelKind kind>
 [[nodiscard]] Result<Launch> bind_kind(const KernelBinding<kind>& to);
 

@@ -1,4 +1,4 @@
-// From an op of the plan, of any kind, to what launches it.
+// Converts an op of the plan, of any kind, to its launch.
 #pragma once
 
 #include <cstdint>
@@ -13,7 +13,7 @@
 
 namespace mfsdp::cuda {
 
-/// What a rank's ops run with. All of it outlives the launches.
+/// The resources of a rank's ops. All of them outlive the launches.
 struct OpTargets {
   const Program& program;
   std::int64_t rank = 0;
@@ -23,9 +23,10 @@ struct OpTargets {
   KernelBinder& kernels;
 };
 
-/// No launch where nothing is to be queued: acquires, empty collectives, copies onto themselves.
-/// Records and waits have none either: they are the event ring's. `op` stays where it is. Errors:
-/// those of KernelBinder and check_collective; a copy that is not of equal contiguous bytes.
+/// No launch if nothing is queued: acquires, empty collectives, copies onto themselves. Records and
+/// waits have none either, because the event ring executes them. `op` keeps its address. Errors:
+/// those of KernelBinder and check_collective; a copy whose sides are not contiguous or differ in
+/// size.
 [[nodiscard]] Result<Launch> bind_op(const BoundOp& op, const OpTargets& targets);
 
 }  // namespace mfsdp::cuda

@@ -1,4 +1,4 @@
-// GEMMs and attention: libraries' algorithms, chosen before the first step.
+// GEMMs and attention: algorithms of libraries, chosen before the first step.
 #include <fmt/format.h>
 
 #include <type_traits>
@@ -10,7 +10,7 @@
 namespace mfsdp::cuda {
 namespace {
 
-/// Gradients of two 16-bit types get an error of their own.
+/// Gradients of two different 16-bit types have a separate error.
 struct GemmTypes {
   using First = CudaTypes;
   template <class T>

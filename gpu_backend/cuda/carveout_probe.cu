@@ -1,12 +1,13 @@
-// What NCCL's collectives take on SMs that a kernel with much shared memory has just left.
+// Measures the time that NCCL's collectives lose on SMs that a kernel with much shared memory has
+// just left.
 //
 //   carveout_probe GPUS
 //   NCCL_L1_SHARED_MEMORY_CARVEOUT=1 carveout_probe GPUS
 //
-// Such a kernel, as products are, leaves an SM's memory with little room for the L1 cache, in which
-// loads wait. It holds every SM here, and lets go of all together or of one after the other;
-// collectives of 218 M elements were issued before that, with priority. Prints CSV: times in ms,
-// medians of kRepeats, `ms` from when the first SM is let go. Exit code 3 where CUDA or NCCL fails.
+// Such a kernel, for example a GEMM, leaves little of an SM's memory to the L1 cache, in which
+// loads wait. Here it holds every SM, and releases all of them at once or one after another. Before
+// that, collectives of 218 M elements are issued with priority. Prints CSV: times in ms, medians of
+// kRepeats; `ms` counts from the release of the first SM. Exit code 3 if CUDA or NCCL fails.
 #include <cuda_runtime.h>
 #include <nccl.h>
 #include <sys/wait.h>
@@ -25,7 +26,7 @@ constexpr int kEnvironmentFault = 3;
 constexpr int kRepeats = 9;
 constexpr std::size_t kElements = 218'103'808;
 constexpr int kHeldShared = 227 << 10;
-constexpr std::uint64_t kHoldNs = 1'000'000;  // the host issues all of it meanwhile
+constexpr std::uint64_t kHoldNs = 1'000'000;  // the host issues everything in this time
 
 void fail(const char* call, const char* why) {
   std::fprintf(stderr, "carveout_probe: %s: %s\n", call, why);
@@ -44,7 +45,7 @@ __device__ std::uint64_t now() {
   return ns;
 }
 
-/// A block an SM; the last is done `last_ns` after the first.
+/// One block per SM; the last ends `last_ns` after the first.
 __global__ void hold(std::uint64_t ns, std::uint64_t last_ns, std::uint64_t* first_gone) {
   extern __shared__ char shared[];
   if (threadIdx.x == 0) shared[0] = 0;
@@ -120,7 +121,7 @@ void run_rank(int rank, int ranks, const ncclUniqueId& id) {
         if (start.held) {
           hold<<<properties.multiProcessorCount, 32, kHeldShared, compute>>>(kHoldNs, start.last_ns,
                                                                              stamps);
-          usleep(100);  // it has all SMs
+          usleep(100);  // it occupies all SMs
         } else {
           stamp<<<1, 1, 0, other>>>(stamps);
         }

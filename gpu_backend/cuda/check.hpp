@@ -13,7 +13,7 @@
 
 namespace mfsdp::cuda {
 
-/// "place: call: reason". `place` says for what: an op, a rank, a shape.
+/// "place: call: reason". `place` is an op, a rank or a shape.
 [[nodiscard]] inline Result<void> check_failed(std::string_view call, std::string_view place,
                                                std::string_view reason) {
   std::string where = place.empty() ? std::string() : std::string(place) + ": ";

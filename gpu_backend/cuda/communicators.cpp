@@ -17,15 +17,15 @@
 namespace mfsdp::cuda {
 namespace {
 
-/// How long the other ranks have to hear of the failure: a collective that one rank gives up may
-/// come to its end on another, with anything as its sum.
+/// Time for the other ranks to be notified of the failure. A collective that one rank aborts may
+/// end on another with any values as its sum.
 constexpr std::chrono::milliseconds kOthersHear{500};
-/// How long give_up() lets a call come to its end.
+/// Time that give_up() leaves a call to end.
 constexpr std::chrono::seconds kCallEnds{2};
-/// What kernels of the all-reduce are called that goes before a captured collective; none is one.
+/// Part of the name of the all-reduce kernel before a captured collective; it is not counted.
 constexpr std::string_view kOrdersLaunches = "AllReduce";
 
-/// This host's name, as far as it goes.
+/// This host's name, possibly truncated.
 Peers::Bytes host_name() {
   std::array<char, 256> name{};
   gethostname(name.data(), name.size() - 1);
@@ -37,7 +37,8 @@ std::int64_t bytes_of(const OperandView& view) {
   return mfsdp::bytes_of(product_of(view.shape), view.dtype).value;
 }
 
-/// The ids of a rank's communicators: those of which it is the first member are its own to make.
+/// The ids of a rank's communicators. A rank creates the ids of those of which it is the first
+/// member.
 Result<Peers::Bytes> make_ids(std::span<const std::int64_t> members) {
   Peers::Bytes bytes(members.size() * sizeof(ncclUniqueId));
   for (std::size_t i = 0; i < members.size(); ++i) {
@@ -125,9 +126,9 @@ Result<std::optional<std::string>> Communicators::check_transport_of(const Bound
       std::exchange(checked_[op.communicator], 1) != 0)
     return std::nullopt;
   const std::int64_t count = std::get<Collective>(op.op->body).count;
-  // The first one makes what NCCL needs for all others, which may not be captured.
+  // The first collective initializes NCCL's resources for all others. That may not be captured.
   MFSDP_TRY(launch(op, count, stream));
-  MFSDP_TRY(check(cudaStreamSynchronize(stream), "the first collective on windows",
+  MFSDP_TRY(check(cudaStreamSynchronize(stream), "the first collective, registered",
                   communicator.purpose));
   MFSDP_LET(kernels, queued_kernels(stream, [&]() -> Result<void> {
               MFSDP_TRY(launch_kernel(op, stream));
@@ -135,7 +136,7 @@ Result<std::optional<std::string>> Communicators::check_transport_of(const Bound
             }));
   MFSDP_TRY(launch_kernel(op, stream));
   MFSDP_TRY(
-      check(cudaStreamSynchronize(stream), "a kernel behind the capture", communicator.purpose));
+      check(cudaStreamSynchronize(stream), "a kernel after the capture", communicator.purpose));
   std::erase_if(kernels, [](const std::string& name) {
     return name.find(kOrdersLaunches) != std::string::npos;
   });
@@ -146,9 +147,10 @@ Result<std::optional<std::string>> Communicators::check_transport_of(const Bound
                      transport_text(communicator.transport, kernels));
 }
 
-/// Under NCCL_LAUNCH_ORDER_IMPLICIT a collective by copy engines waits for the launch of its
-/// communicator's last kernel, which has to be of the same capture, or of none where it is of none.
-/// This is such a kernel.
+/// Launches a kernel of the communicator before a collective by copy engines. Under
+/// NCCL_LAUNCH_ORDER_IMPLICIT the collective waits for the launch of the communicator's last
+/// kernel. That kernel must belong to the same capture, or to none if the collective is not
+/// captured.
 Result<void> Communicators::launch_kernel(const BoundOp& op, cudaStream_t stream) {
   std::byte* const any = op.operands[0].data;
   return guarded([&] {
@@ -234,7 +236,7 @@ Result<void> Communicators::register_window(std::size_t communicator, std::span<
                     "ncclCommWindowRegister", program_->communicators[communicator].purpose));
     if (window == nullptr)
       return fail("communicator " + program_->communicators[communicator].purpose,
-                  "NCCL made no window of a pool: GPUs without peer access, NCCL_WIN_ENABLE=0 or "
+                  "NCCL cannot register a pool: GPUs without peer access, NCCL_WIN_ENABLE=0 or "
                   "NCCL_CUMEM_ENABLE=0",
                   Fault::environment);
     windows_.push_back({.communicator = handles_[communicator], .window = window});
@@ -259,15 +261,15 @@ Result<void> Communicators::launch(const BoundOp& op, std::int64_t count, cudaSt
       case CollectiveKind::all_to_all: return exchange(op, elements, type, stream);
       case CollectiveKind::reduce_scatter:
       case CollectiveKind::send:
-      case CollectiveKind::recv: break;  // these were refused when the plan was bound
+      case CollectiveKind::recv: break;  // refused when the plan was bound
     }
     return check(ncclReduceScatter(input, output, elements, type, ncclSum, handle, stream),
                  "ncclReduceScatter");
   });
 }
 
-/// A send and a recv for each pair, as one launch. NCCL has a call of its own since 2.28 alone, and
-/// copy engines serve no other: windows need 2.28 too.
+/// A send and a recv for each pair, as one launch. Only NCCL 2.28 and later has one call for this.
+/// Copy engines do not serve single sends, but registered memory needs 2.28 too.
 Result<void> Communicators::exchange(const BoundOp& op, std::size_t elements, ncclDataType_t type,
                                      cudaStream_t stream) {
   const auto& collective = std::get<Collective>(op.op->body);
@@ -298,7 +300,7 @@ Result<void> Communicators::end_group() {
   return guarded([] { return check(ncclGroupEnd(), "ncclGroupEnd"); });
 }
 
-/// Not while the host is in a call: then the next look comes soon enough.
+/// Skips the check while the host is in a call: the next one follows soon.
 Result<void> Communicators::asynchronous_error() const {
   const std::unique_lock lock(calls_, std::try_to_lock);
   if (!lock.owns_lock() || aborted_) return {};
@@ -323,9 +325,9 @@ void Communicators::give_up() {
     std::condition_variable_any asked;
     if (asked.wait_for(hear, stays, kOthersHear, [&] { return stays.stop_requested(); })) return;
     std::unique_lock calls(calls_, kCallEnds);
-    aborted_ = true;  // a call that hangs holds the lock, and there will be no other
+    aborted_ = true;  // a call that hangs holds the lock, and no other call follows
     if (calls.owns_lock()) calls.unlock();
-    std::vector<std::jthread> each;  // one may wait for another
+    std::vector<std::jthread> each;  // one thread each: an abort may wait for another
     for (const ncclComm_t handle : handles_)
       each.emplace_back([this, handle] {
         cudaSetDevice(device_);

@@ -1,4 +1,5 @@
-// A rank's communicators over NCCL: one for each of the plan's, all used from one host thread.
+// A rank's NCCL communicators: one for each communicator of the plan, all used from one host
+// thread.
 #pragma once
 
 #include <cuda_runtime.h>
@@ -21,52 +22,53 @@
 
 namespace mfsdp::cuda {
 
-/// The plan's operand types and reductions as NCCL's. Errors: a reduction that is no sum, a sum of
-/// integers, operands that overlap but not in place. Pure.
+/// NCCL's equivalents of the plan's operand types and reductions. Errors: a reduction that is no
+/// sum, a sum of integers, operands that overlap but not in place. Pure.
 [[nodiscard]] Result<ncclDataType_t> nccl_type(DType dtype);
 [[nodiscard]] Result<void> check_collective(const BoundOp& op, std::int64_t member,
                                             std::int64_t members);
 
 class Communicators {
  public:
-  /// None until create().
+  /// Has no communicator until create().
   Communicators() = default;
-  /// Aborts where the run has failed; otherwise waits for the other members.
+  /// Aborts the communicators if the run has failed; otherwise waits for the other members.
   ~Communicators();
   Communicators(const Communicators&) = delete;
   Communicators& operator=(const Communicators&) = delete;
 
-  /// For the current device; waits for all members of each, and has each run one small all-reduce
-  /// on `stream`. `program` outlives it.
+  /// For the current device. Waits for all members of each communicator, and runs one small
+  /// all-reduce on each, on `stream`. `program` outlives this object.
   [[nodiscard]] Result<void> create(const Program& program, const CudaSettings& settings,
                                     int device, cudaStream_t stream);
 
-  /// Where collectives of the op's communicator are to go from window to window: runs this one on
-  /// its memory as it is, and holds what NCCL queues for it against that. Once for each
-  /// communicator; all members call it in one order. What it found, or nothing.
+  /// If the op's communicator uses registered memory: runs this collective on its memory, and
+  /// compares the kernels that NCCL queues with the transport. Called once for each communicator;
+  /// all members call it in the same order. Returns a description of the transport, or nothing.
   [[nodiscard]] Result<std::optional<std::string>> check_transport_of(const BoundOp& op,
                                                                       cudaStream_t stream);
 
-  /// Makes memory of ncclMemAlloc a window of the communicator; all members call it in one order.
+  /// Registers memory of ncclMemAlloc with the communicator; all members call it in the same order.
   [[nodiscard]] Result<void> register_window(std::size_t communicator, std::span<std::byte> memory);
 
-  /// Queues a collective; within a group, when that ends. `count`: of the op, or less by a fault.
+  /// Queues a collective; within a group, when the group ends. `count`: the op's, or less for an
+  /// injected fault.
   [[nodiscard]] Result<void> launch(const BoundOp& op, std::int64_t count, cudaStream_t stream);
   [[nodiscard]] Result<void> begin_group();
   [[nodiscard]] Result<void> end_group();
 
-  /// This rank's place in the communicator.
+  /// This rank's index in the communicator.
   [[nodiscard]] std::int64_t member(std::size_t communicator) const {
     return members_[communicator];
   }
 
-  /// The first error that NCCL has met beside the host's calls. Any thread.
+  /// The first error of NCCL outside the host's calls. Called from any thread.
   [[nodiscard]] Result<void> asynchronous_error() const;
 
-  /// Frees the device of what waits for other ranks, for ever: no call works any more. Any thread;
-  /// does not wait.
+  /// Frees the device of operations that wait for other ranks. After that no call works any more.
+  /// Called from any thread; does not block.
   void give_up();
-  /// No giving up that has not begun: of a process that ends at once.
+  /// Prevents a later give_up(), for a process that ends at once.
   void stay();
 
  private:
@@ -74,10 +76,10 @@ class Communicators {
     ncclComm_t communicator = nullptr;
     ncclWindow_t window = nullptr;
   };
-  /// Whether all that the plan's windows need is there. Exchanges the names of hosts.
+  /// Checks the requirements of registered memory. Exchanges the names of hosts.
   [[nodiscard]] Result<void> check_hosts(const std::vector<Membership>& memberships,
                                          const CudaSettings& settings) const;
-  /// An all-reduce of one number of the op's input, in place.
+  /// An in-place all-reduce of one number of the op's input.
   [[nodiscard]] Result<void> launch_kernel(const BoundOp& op, cudaStream_t stream);
   /// Runs an NCCL call under the lock.
   template <class Call>
@@ -91,8 +93,8 @@ class Communicators {
   std::vector<ncclComm_t> handles_;  ///< by position in Program::communicators
   std::vector<std::int64_t> members_;
   std::vector<Window> windows_;
-  std::vector<char> checked_;  ///< by position: whether check_transport_of() has looked
-  /// Held around calls, so that give_up() frees nothing that a call uses, unless the call hangs.
+  std::vector<char> checked_;  ///< by position: whether check_transport_of() has run
+  /// Held during calls, so that give_up() frees nothing that a call uses, unless the call hangs.
   mutable std::timed_mutex calls_;
   std::atomic<bool> aborted_{false};
   std::mutex aborting_;

@@ -1,4 +1,4 @@
-// The blocks that contention_probe puts beside products, its copies, and what fills its operands.
+// Blocks that contention_probe runs beside GEMMs, its copies, and kernels that fill operands.
 #pragma once
 
 #include <cuda_bf16.h>
@@ -8,7 +8,7 @@
 
 namespace mfsdp::contention {
 
-/// Until `stop` is set.
+/// Spins until `stop` is set.
 static __global__ void spin(const volatile int* stop) {
   while (*stop == 0) __nanosleep(200);
 }

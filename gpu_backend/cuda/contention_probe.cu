@@ -1,16 +1,16 @@
-// What kernels and collectives lose to each other when they run side by side.
+// Measures how much kernels and collectives slow each other down when they run concurrently.
 //
 //   contention_probe GPUS
-//   contention_probe products
+//   `contention_probe products`
 //
-// The kernels: 24 bf16 products [8192, 28672] = [8192, 4096] [28672, 4096]^T on a warm GPU at its
-// power limit or, rows named stream_*, 100 copies of 1 GiB. With one GPU their neighbours are
-// blocks that only spin and blocks that copy memory; with more, four collectives of 436 MB or, rows
-// named one_*, one of four times that, which all end while the kernels run. Each run beside a
-// neighbour follows one without: `solo` and `beside` are in the same state of heat and power.
-// `products`: those of the linear layers of Llama-3-8B's blocks, at three lengths and by the
-// fastest algorithm of each, beside blocks that spin; times are of one product. Prints CSV, times
-// in ms, medians of kRepeats. Exit code 3 where CUDA or a library fails.
+// The kernels: 24 bf16 GEMMs [8192, 28672] = [8192, 4096] [28672, 4096]^T on a warm GPU at its
+// power limit or, in rows named stream_*, 100 copies of 1 GiB. With one GPU their neighbours are
+// blocks that only spin and blocks that copy memory. With more GPUs they are four collectives of
+// 436 MB or, in rows named one_*, one of four times that, all of which end while the kernels run.
+// Each run beside a neighbour follows one without: `solo` and `beside` are measured at the same
+// temperature and power. With `products` the kernels are the linear layers of Llama-3-8B's blocks,
+// at three lengths and with the fastest algorithm of each, beside blocks that spin; times are of
+// one GEMM. Prints CSV, times in ms, medians of kRepeats. Exit code 3 if CUDA or a library fails.
 #include <cublasLt.h>
 #include <cuda_bf16.h>
 #include <cuda_runtime.h>
@@ -35,17 +35,17 @@ using namespace mfsdp::contention;
 
 constexpr int kEnvironmentFault = 3;
 constexpr int kProducts = 24;
-constexpr double kManyMs = 25;  // that as many of a smaller product take together, about
+constexpr double kManyMs = 25;  // approximate time of all repetitions of a smaller GEMM
 constexpr int kCandidates = 16;
 constexpr int kStreams = 100;
 constexpr int kCollectives = 4;
 constexpr int kRepeats = 9;
-constexpr int kWarmUp = 20;  // times the products: over a second
+constexpr int kWarmUp = 20;  // times the GEMMs: over a second
 constexpr std::size_t kMessageBytes = 436207616;
 constexpr std::size_t kCopyBytes = std::size_t{1} << 30;
 constexpr std::size_t kWorkspaceBytes = std::size_t{32} << 20;
 constexpr int kNeighbourThreads = 512;
-// As much shared memory as keeps a product's block off the SM, as NCCL's blocks do.
+// Enough shared memory to keep a GEMM's block off the SM, as NCCL's blocks do.
 constexpr int kNeighbourShared = 100 << 10;
 
 void fail(const char* call, const char* why) {
@@ -148,7 +148,7 @@ class Products {
   void launch() const {
     for (int i = 0; i < count_; ++i) check(launch_one(), "cublasLtMatmul");
   }
-  /// How many launch() queues.
+  /// Number of GEMMs that launch() queues.
   [[nodiscard]] int count() const { return count_; }
 
  private:
@@ -173,7 +173,7 @@ class Products {
                           c_layout_, c_, c_layout_, &choice_.algo, workspace_, kWorkspaceBytes,
                           stream_);
   }
-  /// The fastest of them, and how many of it take kManyMs.
+  /// Finds the fastest of them, and how many of it take kManyMs.
   void search(const cublasLtMatmulHeuristicResult_t* choices, int found) {
     constexpr int kRuns = 12;
     const Timer timer;
@@ -216,9 +216,9 @@ double median(std::vector<double> values) {
 }
 
 struct Times {
-  double solo = 0;       ///< the kernels without neighbour
-  double beside = 0;     ///< and with it
-  double neighbour = 0;  ///< beside the kernels
+  double solo = 0;       ///< the kernels without a neighbour
+  double beside = 0;     ///< the kernels with it
+  double neighbour = 0;  ///< the neighbour beside the kernels
   double alone = 0;
 };
 
@@ -247,8 +247,8 @@ class Streaming {
   uint4* to_ = nullptr;
 };
 
-/// `meet` brings all ranks to one time, `start` starts the neighbour on its own stream, `stop` is
-/// enqueued behind the kernels.
+/// `meet` synchronises all ranks, `start` starts the neighbour on its own stream, `stop` is
+/// enqueued after the kernels.
 template <class Kernels, class Meet, class Start, class Stop>
 Times measure(const Kernels& kernels, const Streams& streams, const Meet& meet, const Start& start,
               const Stop& stop, bool ends_alone) {
@@ -312,7 +312,7 @@ void warm_up(const Products& products, cudaStream_t stream) {
   check(cudaStreamSynchronize(stream), "warm-up");
 }
 
-/// Blocks on the second stream, on one GPU: what they need, and when they are to end.
+/// Blocks on the second stream of one GPU: their memory, and the flag that ends them.
 class Neighbours {
  public:
   Neighbours() {
@@ -340,7 +340,7 @@ class Neighbours {
         from, to, kCopyBytes / sizeof(uint4), flag_, copied_);
     check(cudaGetLastError(), "copy");
   }
-  /// Bytes, of each once.
+  /// Bytes copied, each counted once.
   [[nodiscard]] double copied() const {
     unsigned long long moved = 0;
     check(cudaMemcpy(&moved, copied_, sizeof moved, cudaMemcpyDeviceToHost), "cudaMemcpy");
@@ -408,7 +408,7 @@ void run_products() {
       }
 }
 
-/// How a communicator is set up, and which collective runs on it.
+/// Settings of a communicator, and the collective that runs on it.
 struct Case {
   const char* name;
   bool gather;
@@ -530,7 +530,7 @@ void run_rank(int rank, int ranks, const ncclUniqueId* ids) {
   check(ncclCommDestroy(world), "ncclCommDestroy");
 }
 
-/// Rank 0 makes the ids; each other rank reads them from its pipe.
+/// Rank 0 creates the ids; each other rank reads them from its pipe.
 void exchange(int rank, int ranks, int (*pipes)[2], ncclUniqueId* ids) {
   constexpr std::size_t bytes = sizeof(ncclUniqueId) * kIds;
   if (rank == 0) {
@@ -554,8 +554,7 @@ int main(int argc, char** argv) {
   }
   const int ranks = argc == 2 ? std::atoi(argv[1]) : 0;
   if (ranks < 1 || ranks > kMostRanks) {
-    std::fprintf(stderr, "usage: contention_probe products|GPUS, of these at most %d\n",
-                 kMostRanks);
+    std::fprintf(stderr, "usage: contention_probe `products` or GPUS (at most %d)\n", kMostRanks);
     return 2;
   }
   std::printf("neighbour,blocks,solo_ms,beside_ms,neighbour_ms,alone_ms,gb_per_s\n");

@@ -8,14 +8,14 @@
 namespace mfsdp::cuda {
 namespace {
 
-/// Where the loader finds it, or where it lay when this was compiled.
+/// Opens it by the loader's search, or in the folder of compile time.
 void* open_library(const std::string& name) {
   if (void* library = dlopen(name.c_str(), RTLD_NOW | RTLD_LOCAL)) return library;
   return dlopen((MFSDP_CUBLASLT_FOLDER "/" + name).c_str(), RTLD_NOW | RTLD_LOCAL);
 }
 
 Result<CublasLt> load() {
-  // The major version is that of the header, whose declarations are called.
+  // The major version must be that of the header, whose declarations are called.
   const std::string name = fmt::format("libcublasLt.so.{}", CUBLAS_VER_MAJOR);
   void* library = open_library(name);
   if (library == nullptr)

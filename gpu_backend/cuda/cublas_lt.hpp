@@ -1,5 +1,5 @@
-// cuBLASLt, loaded when it is first asked for: its start takes each process half a second and 200
-// MB, and what runs on CPUs, or prints a help text, does without.
+// cuBLASLt, loaded on first use. Loading takes half a second and 200 MB per process, which runs on
+// CPUs and help texts do not need.
 #pragma once
 
 #include <cublasLt.h>
@@ -27,11 +27,11 @@ struct CublasLt {
   decltype(&cublasLtMatmul) matmul;
 };
 
-/// From now on `cublas_lt()` has them. An error of the environment names the library or function
-/// that is not there.
+/// Loads the library for cublas_lt(). Errors name the missing library or function, as
+/// Fault::environment.
 [[nodiscard]] Result<void> load_cublas_lt();
 
-/// Once loaded: what makes a planner or a call of a product has seen to that.
+/// Requires that the library is loaded: creating a planner or a GEMM call loads it.
 [[nodiscard]] const CublasLt& cublas_lt();
 
 }  // namespace mfsdp::cuda

@@ -16,10 +16,10 @@ namespace mfsdp::cuda {
 namespace {
 
 constexpr std::chrono::microseconds kPoll{20};
-constexpr int kBusyPolls = 100;  ///< looks without sleep, before the host gives its core away
+constexpr int kBusyPolls = 100;  ///< polls without sleep, before the host thread yields its core
 constexpr std::chrono::seconds kStreamsEnd{5};  ///< after a failure
 
-/// A range on every profiler's timeline, around the launch of an op.
+/// A range on the timelines of profilers, around the launch of an op.
 class NamedRange {
  public:
   explicit NamedRange(const Op& op) { nvtxRangePushA(op.name.c_str()); }
@@ -46,7 +46,7 @@ Result<std::unique_ptr<CudaBackend>> CudaBackend::create(const Program& program,
   std::unique_ptr<CudaBackend> made(new CudaBackend(program, std::move(settings)));
   const auto opened = made->open();
   if (opened) return made;
-  // Before what there is of it is taken down, which may wait for what nothing frees.
+  // Before the parts are destroyed, which may block on operations that no call can free.
   if (made->watcher_ != nullptr) made->watcher_->fail(opened.error());
   return tl::unexpected<Error>(opened.error());
 }
@@ -61,7 +61,7 @@ void CudaBackend::stop_watching() {
   communicators_.stay();
 }
 
-// ---- what there is before the first step -------------------------------------------------------
+// ---- before the first step ---------------------------------------------------------------------
 
 Result<void> CudaBackend::open() {
   MFSDP_LET(device, open_device(settings_.local_rank));
@@ -102,7 +102,7 @@ Result<std::byte*> CudaBackend::allocate(const Pool& pool) {
   return pools_.allocate(pool, communicators_);
 }
 
-/// The default stream's copies may return before they have arrived.
+/// Copies on the default stream may return before the data has arrived.
 Result<void> CudaBackend::upload(std::span<const std::byte> from, std::byte* device) {
   if (from.empty()) return {};
   const Watcher::Call call(*watcher_);
@@ -135,12 +135,13 @@ Result<void> CudaBackend::prepare(const BoundPlan& plan) {
   MFSDP_TRY(check_transports(plan));
   MFSDP_TRY(pools_.poison_device());
   MFSDP_TRY(check(cudaDeviceSynchronize(), "cudaDeviceSynchronize"));
-  static_cast<void>(cudaGetLastError());  // of what was tried: no error of the first launch
+  static_cast<void>(cudaGetLastError());  // discards errors of tried algorithms, so that the first
+                                          // launch does not report them
   return {};
 }
 
-/// Before anything is uploaded: what the collectives move now is needed by nobody. All ranks take
-/// part, so none may still wait for the algorithms that rank 0 chooses.
+/// Called before the first upload, so the data that these collectives move is not needed. All ranks
+/// take part, so no rank may still wait for the algorithms that rank 0 chooses.
 Result<void> CudaBackend::check_transports(const BoundPlan& plan) {
   for (const BoundSegment& segment : plan.segments)
     for (const BoundOp& op : segment.ops) {
@@ -237,7 +238,7 @@ Result<void> CudaBackend::await(cudaEvent_t event) {
   for (int looks = 0;; ++looks) {
     MFSDP_TRY(watcher_->outcome());
     const cudaError_t status = query_event(event);
-    // Aborted collectives end too: whether the run has failed is asked behind them.
+    // Aborted collectives also end with success: check afterwards whether the run has failed.
     if (status == cudaSuccess) return watcher_->outcome();
     if (status != cudaErrorNotReady) return check(status, "cudaEventQuery");
     if (looks >= kBusyPolls) std::this_thread::sleep_for(kPoll);
@@ -254,7 +255,7 @@ Result<void> CudaBackend::synchronise() {
   const auto drain = [&]() -> Result<void> {
     MFSDP_TRY(streams_.record_ends());
     for (const OwnedEvent& end : streams_.ends()) MFSDP_TRY(await(end.get()));
-    // The device is idle: the time to set its clock.
+    // The device is idle: align its clock now.
     MFSDP_TRY(clock_->align(streams_.setup()));
     return kernels_.exact_outcome();
   };
@@ -272,11 +273,12 @@ std::vector<OpTiming> CudaBackend::take_timings() {
   return {};
 }
 
-// ---- what goes wrong ---------------------------------------------------------------------------
+// ---- failures ----------------------------------------------------------------------------------
 
 tl::unexpected<Error> CudaBackend::failed(const BoundOp& op, std::int64_t step,
                                           const Error& reason) {
-  // What another found first is the reason: an aborted collective is only what came of it.
+  // An error that another thread found first is the cause: an aborted collective only results from
+  // it.
   if (const auto outcome = watcher_->outcome(); !outcome)
     return tl::unexpected<Error>(outcome.error());
   const Error failure = op_failure(program_, settings_.rank, op, step, reason);
@@ -288,8 +290,8 @@ bool CudaBackend::ran_whole(std::size_t event, std::int64_t number) const {
   return !watcher_->failed() || events_.had_run(event, number);
 }
 
-/// After a failure: aborted collectives end, so that memory may go. What does not end in time is
-/// left to whoever ends the process.
+/// After a failure: waits for aborted collectives to end, so that memory can be freed. Streams that
+/// do not end in time remain until the process ends.
 void CudaBackend::let_streams_end() {
   faults_.release_stops();
   streams_.let_end(kStreamsEnd);

@@ -1,10 +1,10 @@
 // One rank of a run on CUDA: its parts, in the order in which a step uses them.
 //
 //   host thread   allocate, prepare, issue ...      watcher   NCCL's errors, other ranks,
-//                 waits in steps look at the watcher          calls that hang: aborts
+//                 waits by polling, asks watcher          calls that hang: aborts
 //
-// All calls come from the thread that created it, whose device it has set. What each part does
-// stands in its own header; README.md draws how they fit together.
+// The thread that created it makes all calls; create() has set that thread's device. Each part is
+// described in its header, and README.md shows how the parts fit together.
 #pragma once
 
 #include <cuda_runtime.h>
@@ -36,8 +36,8 @@ namespace mfsdp::cuda {
 
 class CudaBackend final : public Backend {
  public:
-  /// Opens the device and joins the communicators, as all ranks must at the same time. The program
-  /// outlives it. Errors: no such GPU; whatever CUDA and NCCL say.
+  /// Opens the device and joins the communicators; all ranks must do this at the same time. The
+  /// program outlives it. Errors: no such GPU; errors of CUDA and NCCL.
   [[nodiscard]] static Result<std::unique_ptr<CudaBackend>> create(const Program& program,
                                                                    CudaSettings settings);
   ~CudaBackend() override;
@@ -53,26 +53,26 @@ class CudaBackend final : public Backend {
                                     std::int64_t number) override;
   [[nodiscard]] Result<void> wait(const BoundOp& op, std::int64_t step,
                                   std::int64_t number) override;
-  /// The device's time where a copy of the host's memory stands before the record, else the host's.
+  /// The device's time if a copy between host and device precedes the record, else the host's.
   [[nodiscard]] Result<Nanos> host_wait(const BoundOp& op, std::int64_t step, std::size_t event,
                                         std::int64_t number) override;
   [[nodiscard]] bool ran_whole(std::size_t event, std::int64_t number) const override;
   [[nodiscard]] Result<void> synchronise() override;
   [[nodiscard]] Nanos now() const override { return host_now(); }
-  /// Of kernels, collectives, copies and the host's waits.
+  /// Times of kernels, collectives, copies and the host's waits.
   [[nodiscard]] std::vector<OpTiming> take_timings() override;
 
-  /// Ends the thread that looks at other ranks, and lets communicators live: nothing is called
-  /// behind it but what ends the process.
+  /// Ends the thread that watches other ranks, and keeps the communicators. After it, only the end
+  /// of the process may follow.
   void stop_watching();
 
   [[nodiscard]] const Device& device() const { return device_; }
   /// Bytes of each of the program's pools.
   [[nodiscard]] const std::vector<Bytes>& allocated() const { return pools_.allocated(); }
-  /// What the device has lost beside its pools: context, libraries, NCCL, and what this backend
-  /// takes for itself; and whatever other processes have on it.
+  /// Device memory in use outside the pools: context, libraries, NCCL, and this backend's own. It
+  /// includes memory of other processes.
   [[nodiscard]] Result<Bytes> runtime_memory() const;
-  /// What a user may want to hear: a cache that was not usable, times that are not exact.
+  /// Notes for the user: a cache that was not usable, times that are not exact.
   [[nodiscard]] const std::vector<std::string>& notes() const { return notes_; }
 
  private:
@@ -98,9 +98,9 @@ class CudaBackend final : public Backend {
   const CudaSettings settings_;
   Device device_;
   std::vector<std::string> notes_;
-  // What stands below uses what stands above, and goes first: the watcher's thread before all that
-  // it looks at, communicators before the pools that they map into other ranks. A stopped stream
-  // reads a word of faults_ until the communicators are gone.
+  // Members below use those above and are destroyed first: the watcher's thread before everything
+  // that it watches, communicators before the pools that they map into other ranks. A stopped
+  // stream reads a word of faults_ until the communicators are destroyed.
   DeviceStreams streams_;
   EventRing events_;
   PoolMemory pools_;
@@ -111,7 +111,7 @@ class CudaBackend final : public Backend {
   KernelBinder kernels_;
   AlgorithmChoice algorithms_;
   PreparedPlans prepared_;
-  std::unique_ptr<Watcher> watcher_;  ///< last: its thread uses the rest
+  std::unique_ptr<Watcher> watcher_;  ///< last: its thread uses the members above
 };
 
 }  // namespace mfsdp::cuda

@@ -9,7 +9,7 @@
 namespace mfsdp::cuda {
 namespace {
 
-/// Heuristics mode A knows few; more than it ever returned for a graph of ours.
+/// More than heuristics mode A ever returned for one of our graphs.
 constexpr std::int64_t kMostEngines = 16;
 
 Result<std::int64_t> read_int64(const CudnnDescriptor& from, cudnnBackendAttributeName_t name) {
@@ -31,7 +31,7 @@ tl::unexpected<Error> too_little_workspace(std::int64_t needed, std::int64_t pla
               Fault::environment);
 }
 
-/// The engine behind a configuration.
+/// The engine of a configuration.
 Result<CudnnEngine> describe(CudnnDescriptor config) {
   MFSDP_LET(engine, empty_descriptor(CUDNN_BACKEND_ENGINE_DESCRIPTOR));
   cudnnBackendDescriptor_t raw = engine.get();
@@ -95,7 +95,7 @@ Result<CudnnDescriptor> DescriptorMaker::finish() {
 
 Result<CudnnTarget> CudnnTarget::described(std::string_view json) {
   CudnnTarget target;
-  // The length counts the terminating zero.
+  // The length includes the terminating zero.
   const std::string text(json);
   MFSDP_LET(properties, DescriptorMaker(CUDNN_BACKEND_DEVICEPROP_DESCRIPTOR, "device properties")
                             .set(CUDNN_ATTR_DEVICEPROP_JSON_REPRESENTATION, CUDNN_TYPE_CHAR,

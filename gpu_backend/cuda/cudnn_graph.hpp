@@ -37,8 +37,8 @@ class CudnnDescriptor {
   std::unique_ptr<void, Destroy> owned_;
 };
 
-/// Makes a descriptor attribute by attribute. The first call that fails is kept for finish(), which
-/// is called once, last.
+/// Creates a descriptor attribute by attribute. The first failed call is returned by finish(),
+/// which is called once, at the end.
 class DescriptorMaker {
  public:
   /// `what` names it in errors.
@@ -62,8 +62,8 @@ class DescriptorMaker {
   std::optional<Error> error_;
 };
 
-/// What graphs are compiled for: a device that is there, or the description of one. For the
-/// latter cuDNN says what it would run and with how much workspace; it builds nothing to launch.
+/// The device for which graphs are compiled: a present one, or a description of one. For a
+/// description cuDNN reports the engines and their workspace, but builds nothing to launch.
 class CudnnTarget {
  public:
   /// `handle` outlives the target.
@@ -85,7 +85,7 @@ struct GraphTensor {
   std::int64_t id = 0;
 };
 
-/// Where a graph's tensor lies during a run. A scalar lies on the host.
+/// The address of a graph's tensor during a run. A scalar is in host memory.
 struct GraphMemory {
   GraphTensor tensor;
   const void* data = nullptr;
@@ -120,14 +120,15 @@ using GraphShape = std::array<std::int64_t, 4>;
 /// Strides of contiguous elements.
 [[nodiscard]] GraphShape contiguous(const GraphShape& dims);
 
-/// Collects operations in order. Tensors that are computed on the way are fp32 and contiguous
-/// unless made by `between`. The first error is kept for engines() and build().
+/// Collects operations in order. Intermediate tensors are fp32 and contiguous unless made by
+/// `between`. engines() and build() return the first error.
 class CudnnGraph {
  public:
-  /// Memory that a run names. It begins on a multiple of `alignment` bytes, and so does each row.
+  /// Memory that a run names. Its address and the size of each row are multiples of `alignment`
+  /// bytes.
   GraphTensor memory(const GraphShape& dims, const GraphShape& strides, cudnnDataType_t type,
                      std::int64_t alignment = 16);
-  /// One number, mostly fp32, that a run names on the host.
+  /// One number in host memory, usually fp32, that a run names.
   GraphTensor scalar(cudnnDataType_t type = CUDNN_DATA_FLOAT);
   /// A tensor without memory.
   GraphTensor between(const GraphShape& dims, const GraphShape& strides, cudnnDataType_t type);
@@ -137,9 +138,9 @@ class CudnnGraph {
   GraphTensor matmul(GraphTensor a, GraphTensor b, Into into = {});
   GraphTensor pointwise(cudnnPointwiseMode_t mode, GraphTensor x);
   GraphTensor pointwise(cudnnPointwiseMode_t mode, GraphTensor x, GraphTensor b, Into into = {});
-  /// The same values as another type.
+  /// Converts to another type.
   GraphTensor convert(GraphTensor x, GraphTensor into);
-  /// Where `mask` x, elsewhere b.
+  /// x if `mask` is true, else b.
   GraphTensor select(GraphTensor x, GraphTensor b, GraphTensor mask);
   /// int32: the element's index along `axis` of x.
   GraphTensor index(GraphTensor x, std::int64_t axis);
@@ -149,16 +150,16 @@ class CudnnGraph {
   GraphTensor above(GraphTensor x, GraphTensor b);
   /// x + b, of int32.
   GraphTensor shifted(GraphTensor x, GraphTensor b);
-  /// Over the last dim, or over those in which `into` is smaller.
+  /// Reduces the last dim, or the dims in which `into` is smaller.
   GraphTensor reduce(cudnnReduceTensorOp_t op, GraphTensor x, Into into = {});
-  /// The same elements in other strides.
+  /// The same elements with other strides.
   GraphTensor reshape(GraphTensor x, GraphTensor into);
 
-  /// What cuDNN proposes, best first.
+  /// Engines that cuDNN proposes, best first.
   [[nodiscard]] Result<std::vector<CudnnEngine>> engines(const CudnnTarget& target) const;
 
-  /// Compiles the first engine that can be built and needs no more than `workspace_bytes`; takes
-  /// about half a second. The error names what was needed and what there is.
+  /// Compiles the first engine that can be built and needs at most `workspace_bytes`; takes about
+  /// half a second. The error names the required and the available workspace.
   [[nodiscard]] Result<CudnnPlan> build(const CudnnTarget& target,
                                         std::int64_t workspace_bytes) const;
 
@@ -178,7 +179,7 @@ class CudnnGraph {
   GraphTensor pointwise(cudnnPointwiseMode_t mode, cudnnDataType_t precision,
                         std::span<const GraphTensor> in, GraphTensor out,
                         std::optional<std::int64_t> axis = {});
-  /// Its descriptor, or an empty one after an error.
+  /// The finished descriptor, or an empty one after an error.
   CudnnDescriptor made(DescriptorMaker maker);
   [[nodiscard]] const Tensor& at(GraphTensor tensor) const {
     return tensors_[static_cast<std::size_t>(tensor.id - 1)];

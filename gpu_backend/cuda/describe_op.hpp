@@ -1,4 +1,4 @@
-// What messages call an op: where it ran, and how large it was.
+// Descriptions of an op for messages: where it ran, and its size.
 #pragma once
 
 #include <cstdint>
@@ -9,7 +9,7 @@
 
 namespace mfsdp::cuda {
 
-/// "rank 1, layers.3.qkv (compute), step 5": steps count from 1 where people read them.
+/// "rank 1, layers.3.qkv (compute), step 5"; steps count from 1 in messages.
 [[nodiscard]] std::string place_of(const Program& program, std::int64_t rank, const BoundOp& op,
                                    std::int64_t step);
 

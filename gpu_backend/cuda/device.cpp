@@ -13,7 +13,7 @@
 namespace mfsdp::cuda {
 
 void set_environment(bool windows) {
-  constexpr int kKeep = 0;  // what the user has set
+  constexpr int kKeep = 0;  // keeps a value that the user has set
   setenv("CUDA_MODULE_LOADING", "EAGER", kKeep);
   setenv("NCCL_LAUNCH_ORDER_IMPLICIT", "1", kKeep);
   setenv("NCCL_NVLS_ENABLE", "0", kKeep);
@@ -24,7 +24,8 @@ void set_environment(bool windows) {
 Result<std::int64_t> count_devices() {
   int count = 0;
   const cudaError_t status = cudaGetDeviceCount(&count);
-  static_cast<void>(cudaGetLastError());  // it is told here, and must not meet the next launch
+  static_cast<void>(cudaGetLastError());  // the error is reported here, so the next launch must not
+                                          // report it again
   if (status == cudaErrorNoDevice || (status == cudaSuccess && count == 0))
     return fail("CUDA", "sees no GPU on this machine", Fault::environment);
   MFSDP_TRY(check(status, "CUDA"));
@@ -40,7 +41,7 @@ Result<Device> open_device(std::int64_t local_rank) {
   Device device{.number = static_cast<int>(local_rank), .name = {}, .memory = {}};
   const std::string place = fmt::format("GPU {}", local_rank);
   MFSDP_TRY(check(cudaSetDevice(device.number), "cudaSetDevice", place));
-  MFSDP_TRY(check(cudaFree(nullptr), "cudaFree", place));  // makes the context
+  MFSDP_TRY(check(cudaFree(nullptr), "cudaFree", place));  // creates the context
   cudaDeviceProp properties{};
   MFSDP_TRY(
       check(cudaGetDeviceProperties(&properties, device.number), "cudaGetDeviceProperties", place));
@@ -60,12 +61,12 @@ Result<Device> open_device(std::int64_t local_rank) {
 
 namespace {
 
-/// CUDA counts 1000 a major version and 10 a minor one.
+/// CUDA's number is 1000 * major + 10 * minor.
 std::string cuda_version(int number) {
   return number > 0 ? fmt::format("{}.{}", number / 1000, number % 1000 / 10) : "";
 }
 
-/// The others count 10000 a major version and 100 a minor one.
+/// The libraries' number is 10000 * major + 100 * minor.
 std::string library_version(std::int64_t number) {
   if (number <= 0) return "";
   return fmt::format("{}.{}.{}", number / 10'000, number % 10'000 / 100, number % 100);

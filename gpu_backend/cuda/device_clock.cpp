@@ -10,7 +10,7 @@ namespace mfsdp::cuda {
 namespace {
 
 constexpr Nanos kFollowAfter{1'000'000'000};
-constexpr int kRounds = 20;  ///< of align(): the one that took least counts
+constexpr int kRounds = 20;  ///< of align(); the shortest one is used
 
 }  // namespace
 
@@ -52,7 +52,8 @@ Result<void> DeviceClock::follow(cudaStream_t stream) {
   return {};
 }
 
-/// The event runs between the two looks at the clock; half-way is wrong by half of that at most.
+/// The event runs between the two readings of the clock. Their midpoint is wrong by at most half of
+/// their distance.
 Result<void> DeviceClock::align(cudaStream_t stream) {
   Nanos least;
   for (int round = 0; round < kRounds; ++round) {

@@ -1,4 +1,4 @@
-// When events of the device happened, on the host's clock.
+// Converts times of device events to the host's clock.
 #pragma once
 
 #include <cuda_runtime.h>
@@ -12,20 +12,22 @@ namespace mfsdp::cuda {
 /// The host's steady clock: the same for all processes of a host.
 [[nodiscard]] Nanos host_now();
 
-/// CUDA states times between two events as a float of milliseconds: exact to 0.1 us over a second,
-/// not over an hour. So they are taken from a base event that follows the run.
+/// CUDA reports the time between two events as a float of milliseconds: exact to 0.1 us over a
+/// second, but not over an hour. Therefore times are relative to a base event that moves along with
+/// the run.
 class DeviceClock {
  public:
-  /// For the current device, which is idle: the base is now.
+  /// For the current device, which must be idle. The base event is recorded now.
   [[nodiscard]] static Result<DeviceClock> create(cudaStream_t stream);
 
-  /// When a timed event's record, which has run, did so.
+  /// The time of a timed event's record, which must have run.
   [[nodiscard]] Result<Nanos> time_of(cudaEvent_t event) const;
 
-  /// Lets the base follow, some seconds behind: records on `stream`. To be called now and then.
+  /// Moves the base event forward, to some seconds before now, by a record on `stream`. Call it
+  /// from time to time.
   [[nodiscard]] Result<void> follow(cudaStream_t stream);
 
-  /// Takes the host's time anew, from an idle device.
+  /// Measures the offset of the host's clock again; the device must be idle.
   [[nodiscard]] Result<void> align(cudaStream_t stream);
 
  private:

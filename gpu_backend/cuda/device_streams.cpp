@@ -7,7 +7,7 @@
 
 namespace mfsdp::cuda {
 
-/// Collectives wait for other ranks: where both could run, theirs come first.
+/// Streams of collectives have priority over others, because other ranks wait for them.
 Result<DeviceStreams> DeviceStreams::create(const Program& program) {
   int least = 0;
   int greatest = 0;

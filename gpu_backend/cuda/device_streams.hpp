@@ -1,5 +1,4 @@
-// The streams of a rank on its GPU: one for each of the program's, and one for what is done outside
-// of plans.
+// The streams of a rank on its GPU: one for each of the program's, and one for work outside plans.
 #pragma once
 
 #include <cuda_runtime.h>
@@ -17,7 +16,7 @@ namespace mfsdp::cuda {
 
 class DeviceStreams {
  public:
-  /// None until create().
+  /// Has no stream until create().
   DeviceStreams() = default;
 
   /// For the current device.
@@ -27,12 +26,12 @@ class DeviceStreams {
   /// For copies and fills between plans.
   [[nodiscard]] cudaStream_t setup() const { return setup_.get(); }
 
-  /// Records an event behind everything that was issued: one on each of the program's streams.
+  /// Records an event after all issued work, on each of the program's streams.
   [[nodiscard]] Result<void> record_ends();
   [[nodiscard]] std::span<const OwnedEvent> ends() const { return ends_; }
 
-  /// Returns when the program's streams are idle, or after so long. Whether they have failed does
-  /// not matter.
+  /// Returns when the program's streams are idle, or after `longest`. Ignores whether they have
+  /// failed.
   void let_end(std::chrono::seconds longest) const;
 
  private:

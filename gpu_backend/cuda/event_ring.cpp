@@ -9,7 +9,7 @@
 namespace mfsdp::cuda {
 namespace {
 
-/// The host asks when its copies ran, and when nothing else did.
+/// Events whose time the host needs: those after copies between host and device only.
 std::vector<bool> events_with_time(const Program& program) {
   const IdIndex<EventId> events(program.events);
   const IdIndex<StreamId> streams(program.streams);
@@ -20,7 +20,7 @@ std::vector<bool> events_with_time(const Program& program) {
         if (const auto* record = std::get_if<Record>(&op.body)) {
           const auto stream = streams.find(op.stream);
           const auto event = events.find(record->event);
-          if (!stream || !event) continue;  // PlanBinder tells
+          if (!stream || !event) continue;  // PlanBinder reports it
           const StreamRole role = program.streams[*stream].role;
           if (role == StreamRole::h2d || role == StreamRole::d2h) has_time[*event] = true;
         }
@@ -68,7 +68,8 @@ std::optional<UnfinishedOp> EventRing::first_unfinished() const {
   return UnfinishedOp{.op = first->work, .step = first->step};
 }
 
-/// The number first: a record that comes between leaves a smaller one, which has run too.
+/// Reads the number first: a record that comes in between leaves a smaller number, which has also
+/// run.
 void EventRing::keep_what_has_run() {
   for (std::size_t e = 0; e < events_.size(); ++e) {
     const std::int64_t number = latest_[e].number;

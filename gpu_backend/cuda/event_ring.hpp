@@ -1,5 +1,6 @@
-// The program's events on the device, each several times: its records take turns, so that it can
-// be seen what the device hangs in while the host has issued further records of the same event.
+// The program's events on the device, each with several instances that its records use in turn. If
+// the device hangs, this shows in which op, although the host has issued further records of the
+// same event.
 //
 //   record 1 2 3 4 5 6 ...     the host issues up to three microbatches ahead
 //   turn   1 2 3 0 1 2 ...     record 5 overwrites record 1, which has run
@@ -28,34 +29,34 @@ struct UnfinishedOp {
 
 class EventRing {
  public:
-  /// None until create().
+  /// Has no event until create().
   EventRing() = default;
 
   /// For the current device. Only records on streams of copies between host and device have times.
   [[nodiscard]] static Result<EventRing> create(const Program& program);
 
-  /// Queues record `number` (from 1, over the whole run) of the op's event. `work` is what the
-  /// record stands behind, which messages name.
+  /// Queues record `number` (from 1, over the whole run) of the op's event. `work` is the op before
+  /// the record, which messages name.
   [[nodiscard]] Result<void> record(const BoundOp& op, const BoundOp& work, std::int64_t step,
                                     std::int64_t number, cudaStream_t stream);
-  /// Has the stream wait for that record.
+  /// Makes the stream wait for that record.
   [[nodiscard]] Result<void> wait(const BoundOp& op, std::int64_t number,
                                   cudaStream_t stream) const;
 
-  /// Where that record stands. `event`: position in Program::events.
+  /// The event instance of that record. `event`: position in Program::events.
   [[nodiscard]] cudaEvent_t at(std::size_t event, std::int64_t number) const {
     return events_[turn_of(event, number)].get();
   }
-  /// Whether the device keeps the times of its records.
+  /// Whether the device records the times of its records.
   [[nodiscard]] bool has_time(std::size_t event) const { return has_time_[event]; }
 
   /// The work of the first record, in the order of issue, that has not run. Any thread.
   [[nodiscard]] std::optional<UnfinishedOp> first_unfinished() const;
 
-  /// Keeps which records have run by now. Called once, by any thread, at a failure: what runs
-  /// behind a collective that was given up means nothing.
+  /// Remembers which records have run by now. Called once, by any thread, at a failure: records
+  /// after an aborted collective have no meaning.
   void keep_what_has_run();
-  /// Whether record `number` of the event was kept as one that has run.
+  /// Whether record `number` of the event was remembered as run.
   [[nodiscard]] bool had_run(std::size_t event, std::int64_t number) const {
     return had_run_[turn_of(event, number)] >= number;
   }
@@ -69,8 +70,8 @@ class EventRing {
   struct LatestRecord {
     std::atomic<const BoundOp*> work{nullptr};
     std::atomic<std::int64_t> step{0};
-    std::atomic<std::int64_t> sequence{0};  ///< of records of all events, from 1; 0: none yet
-    std::atomic<std::int64_t> number{0};    ///< of records of this event; likewise
+    std::atomic<std::int64_t> sequence{0};  ///< over the records of all events, from 1; 0: none yet
+    std::atomic<std::int64_t> number{0};    ///< over the records of this event; likewise
   };
 
   std::vector<OwnedEvent> events_;     ///< by turn_of(position in Program::events, number)

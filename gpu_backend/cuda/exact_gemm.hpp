@@ -1,6 +1,6 @@
-// Weight gradients under --exact-sums (core/plan/exact_sums.hpp): a product for each piece of the
-// tokens, whose result is rounded to the grid before it is added. Products go tile by tile through
-// one half of the plan's workspace; cuBLASLt has the other.
+// Weight gradients under --exact-sums (core/plan/exact_sums.hpp): one GEMM for each piece of the
+// tokens, whose result is rounded to the grid before it is added. GEMMs are computed in tiles
+// through one half of the plan's workspace; cuBLASLt has the other half.
 #pragma once
 
 #include <fmt/format.h>
@@ -18,11 +18,11 @@
 
 namespace mfsdp::cuda {
 
-/// Rows of the gradient that are one product, but the last ones. They depend on the sizes alone, so
-/// that every rank's products of a piece are the same.
+/// Rows of the gradient in one GEMM, except the last ones. They depend only on the sizes, so that
+/// every rank's GEMMs of a piece are the same.
 template <class T, class C>
 [[nodiscard]] Result<std::int64_t> exact_tile_rows(const kernels::Gemm<T, C>& g) {
-  constexpr std::int64_t whole = 128;  // rows of a tile where there are more: keeps alignment
+  constexpr std::int64_t whole = 128;  // rows of a tile if there are more; keeps the alignment
   const auto half = static_cast<std::int64_t>(g.workspace.size() / 2);
   const std::int64_t row_bytes = std::max<std::int64_t>(g.cols, 1) * std::int64_t{sizeof(float)};
   const std::int64_t rows = half / row_bytes;
@@ -33,7 +33,7 @@ template <class T, class C>
                           g.workspace.size()));
 }
 
-/// The product of a piece and `rows` rows of the gradient.
+/// The GEMM of a piece and `rows` rows of the gradient.
 template <class T, class C>
 [[nodiscard]] GemmShape exact_tile_shape(const kernels::Gemm<T, C>& g, std::int64_t rows) {
   const auto bytes = [](std::int64_t elements) {
@@ -54,11 +54,11 @@ template <class T, class C>
                                                bytes(tokens * g.a.row), bytes(tokens * g.b.row)})};
 }
 
-/// The memory of that product: of the piece that begins at `token`, from row `row` on.
+/// The memory of that GEMM, for the piece that begins at `token`, from row `row` on.
 template <class T, class C>
 [[nodiscard]] GemmMemory exact_tile_memory(const kernels::Gemm<T, C>& g, std::int64_t token,
                                            std::int64_t row) {
-  constexpr std::size_t unit = 256;  // that a workspace begins on
+  constexpr std::size_t unit = 256;  // alignment of a workspace
   const std::size_t half = g.workspace.size() / 2 / unit * unit;
   return {.a = g.a.data + token * g.a.row + row,
           .b = g.b.data + token * g.b.row,

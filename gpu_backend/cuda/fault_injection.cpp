@@ -10,7 +10,7 @@
 namespace mfsdp::cuda {
 namespace {
 
-/// Bits that look random: SplitMix64's finalizer (Steele, Lea, Flood 2014).
+/// Pseudo-random bits: SplitMix64's finalizer (Steele, Lea, Flood 2014).
 std::uint64_t random_bits(std::uint64_t seed, std::uint64_t number) {
   std::uint64_t bits = seed + number * 0x9e3779b97f4a7c15U;
   bits = (bits ^ (bits >> 30U)) * 0xbf58476d1ce4e5b9U;
@@ -56,7 +56,7 @@ Result<void> FaultInjection::run_faulty(const BoundOp& op, Communicators& commun
       break;
     case InjectedFault::Kind::fail: break;
   }
-  return fail("", "fails, as it was told to", Fault::environment);
+  return fail("", "fails, as requested", Fault::environment);
 }
 
 }  // namespace mfsdp::cuda

@@ -1,4 +1,4 @@
-// What tests put into a run: an op that goes wrong, and delays, which may change no bit.
+// Injected faults of tests: an op that fails, and delays, which must not change results.
 #pragma once
 
 #include <cuda_runtime.h>
@@ -18,24 +18,24 @@ namespace mfsdp::cuda {
 
 class FaultInjection {
  public:
-  /// On this rank, out of settings that all ranks share.
+  /// The faults of this rank, from settings that all ranks share.
   FaultInjection(std::int64_t rank, const std::optional<InjectedFault>& fault, const Delays& delays)
       : rank_(rank), fault_(fault), delays_(delays) {}
 
-  /// Takes what a stop needs, where there is a fault.
+  /// Allocates the memory of a stop, if there is a fault.
   [[nodiscard]] Result<void> open();
 
-  /// Whether the op goes wrong in this step.
+  /// Whether the op fails in this step.
   [[nodiscard]] bool is_faulty(const BoundOp& op, std::int64_t step) const {
     return fault_ && fault_->rank == rank_ && fault_->op == op.op->id && fault_->step == step;
   }
-  /// Runs in place of such an op; does not return from a kill. The error says that a failure was
-  /// asked for.
+  /// Runs instead of such an op; does not return from a kill. The error states that the failure was
+  /// requested.
   [[nodiscard]] Result<void> run_faulty(const BoundOp& op, Communicators& communicators,
                                         cudaStream_t stream);
 
-  /// How long the stream is to be kept busy before the op; none: not at all. To be asked once for
-  /// each launch: random delays are drawn in the order of launches.
+  /// How long the stream must be kept busy before the op; none: no delay. Call once for each
+  /// launch, because random delays are drawn in the order of launches.
   [[nodiscard]] std::optional<Nanos> draw_delay(const BoundOp& op, std::int64_t step,
                                                 const PreparedPlace& place);
 
@@ -47,7 +47,7 @@ class FaultInjection {
   std::optional<InjectedFault> fault_;
   Delays delays_;
   std::uint64_t delays_drawn_ = 0;
-  PinnedMemory released_;  ///< a word that is 0 until stops may end; null without a fault
+  PinnedMemory released_;  ///< a word that is 0 as long as stops last; null without a fault
 };
 
 }  // namespace mfsdp::cuda

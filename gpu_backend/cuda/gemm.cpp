@@ -13,18 +13,19 @@
 namespace mfsdp::cuda {
 namespace {
 
-/// What a plan gives the operands of products. Operands that happen to lie better would have
-/// another algorithm, whose bits may differ: where a buffer lies must change none.
+/// Alignment that a plan guarantees for the operands of GEMMs. A better-aligned operand could get
+/// another algorithm with other bits, but results must not depend on a buffer's address.
 constexpr std::int64_t kMostAlignment = 128;
-/// That are timed under load, and at how many per cent of whose time the heuristics' own choice
-/// still stands: less may be the clock's noise, which is smaller in longer runs.
+/// Number of algorithms that are timed under load, and the per cent of the time of the heuristics'
+/// choice below which another one is taken. Smaller differences may be noise of the clock; longer
+/// runs have less noise.
 constexpr std::size_t kFinalists = 4;
 constexpr std::int64_t kClearly = 102;
 constexpr std::size_t kMoreFinalists = 6;  // with variants
 constexpr std::int64_t kMoreClearly = 101;
-constexpr std::size_t kVaried = 3;  // algorithms whose options are tried
+constexpr std::size_t kVaried = 3;  // algorithms whose options are varied
 constexpr int kVariedRounds = 2;
-constexpr std::uint32_t kOptions = 64;  // values of an option, most of which no algorithm takes
+constexpr std::uint32_t kOptions = 64;  // values of an option; algorithms support few of them
 
 Result<cudaDataType_t> data_type(DType dtype) {
   switch (dtype) {
@@ -36,7 +37,7 @@ Result<cudaDataType_t> data_type(DType dtype) {
   return fail("gemm", fmt::format("expected bf16, fp16 or fp32, got {}", to_string(dtype)));
 }
 
-/// Where the algorithm lies in its 64 bytes.
+/// Converts to cuBLASLt's 64-byte type.
 cublasLtMatmulAlgo_t opaque(const GemmAlgorithm& algorithm) {
   return std::bit_cast<cublasLtMatmulAlgo_t>(algorithm.bytes);
 }
@@ -66,7 +67,7 @@ Result<cublasLtMatrixLayoutOpaque_t> layout(cudaDataType_t type, std::int64_t ro
   return made;
 }
 
-/// `step`: elements from one matrix to the next.
+/// `step`: distance of consecutive matrices, in elements.
 Result<void> set_batch(cublasLtMatrixLayoutOpaque_t& layout, std::int64_t batch,
                        std::int64_t step) {
   const auto count = static_cast<std::int32_t>(batch);
@@ -78,7 +79,7 @@ Result<void> set_batch(cublasLtMatrixLayoutOpaque_t& layout, std::int64_t batch,
                "cublasLtMatrixLayoutSetAttribute");
 }
 
-/// At least 1, as 0 means not timed.
+/// At least 1, because 0 means not timed.
 std::int64_t median(std::vector<std::int64_t> times) {
   const auto middle = times.begin() + static_cast<std::ptrdiff_t>(times.size() / 2);
   std::ranges::nth_element(times, middle);
@@ -102,7 +103,7 @@ class Stopwatch {
   [[nodiscard]] Result<void> end(cudaStream_t stream) const {
     return check(cudaEventRecord(end_.get(), stream), "cudaEventRecord");
   }
-  /// After both have run.
+  /// Requires that both events have run.
   [[nodiscard]] Result<std::int64_t> nanoseconds() const {
     float milliseconds = 0;
     MFSDP_TRY(check(cudaEventElapsedTime(&milliseconds, begin_.get(), end_.get()),
@@ -277,7 +278,7 @@ Result<void> GemmPlanner::prepare(const GemmShape& shape, const GemmMemory& memo
   return {};
 }
 
-/// Puts the algorithm to take first and leaves out what cannot run.
+/// Moves the chosen algorithm to the front and removes those that cannot run.
 Result<void> GemmPlanner::time(std::vector<GemmAlgorithm>& algorithms, Product& product,
                                const GemmMemory& memory, cudaStream_t stream) const {
   std::erase_if(algorithms, [&](const GemmAlgorithm& algorithm) {
@@ -297,14 +298,14 @@ Result<void> GemmPlanner::time(std::vector<GemmAlgorithm>& algorithms, Product& 
     algorithms.resize(kept);
     MFSDP_TRY(time_sustained(algorithms, product, memory, stream));
   }
-  // The heuristics' own choice gives way only to what is clearly faster.
+  // Another algorithm replaces the heuristics' choice only if it is clearly faster.
   const std::int64_t clearly = settings_.varies ? kMoreClearly : kClearly;
   if (const auto at = place(); at->nanoseconds * 100 <= algorithms.front().nanoseconds * clearly)
     std::rotate(algorithms.begin(), at, at + 1);
   return {};
 }
 
-/// What takes its turn with the others is as warm as they are, so all of them are timed again.
+/// All algorithms are timed again, so that the variants run at the same temperature as the others.
 Result<void> GemmPlanner::add_variants(std::vector<GemmAlgorithm>& algorithms, Product& product,
                                        const GemmMemory& memory, cudaStream_t stream) const {
   const std::size_t varied = std::min(kVaried, algorithms.size());
@@ -316,7 +317,7 @@ Result<void> GemmPlanner::add_variants(std::vector<GemmAlgorithm>& algorithms, P
   return time_in_turns(algorithms, kVariedRounds, product, memory, stream);
 }
 
-/// Median of each. Candidates take turns, so that all of them see the GPU as warm as the others do.
+/// Median time of each. Candidates alternate, so that all run at the same temperature.
 Result<void> GemmPlanner::time_in_turns(std::vector<GemmAlgorithm>& algorithms, int rounds,
                                         const Product& product, const GemmMemory& memory,
                                         cudaStream_t stream) const {
@@ -342,8 +343,8 @@ Result<void> GemmPlanner::time_in_turns(std::vector<GemmAlgorithm>& algorithms, 
   return {};
 }
 
-/// Median of each over several passes, there and back as the GPU warms up. In a pass it runs
-/// without pause, and the second half is timed.
+/// Median time of each over several passes, forward and backward, because the GPU warms up. In a
+/// pass an algorithm runs without pause, and the second half is timed.
 Result<void> GemmPlanner::time_sustained(std::vector<GemmAlgorithm>& algorithms,
                                          const Product& product, const GemmMemory& memory,
                                          cudaStream_t stream) const {
@@ -381,7 +382,7 @@ Result<void> GemmPlanner::launch(const Product& product, const GemmAlgorithm& al
   cublasLtMatmulDescOpaque_t operation = product.operation;
   if (algorithm.shape.bias)
     MFSDP_TRY(set(operation, CUBLASLT_MATMUL_DESC_BIAS_POINTER, memory.bias));
-  // The library takes layouts as pointers to mutable memory and only reads them.
+  // The library takes layouts as pointers to mutable memory, but only reads them.
   Product layouts = product;
   return check(cublas_lt().matmul(handle_.get(), &operation, &memory.scale, memory.b,
                                   &layouts.first, memory.a, &layouts.second, &beta, memory.c,

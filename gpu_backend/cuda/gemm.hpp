@@ -1,5 +1,5 @@
-// Matrix products through cuBLASLt. A shape is prepared once: its descriptors, and one algorithm
-// chosen out of those that fit the plan's workspace. A run only launches.
+// GEMMs through cuBLASLt. A shape is prepared once: its descriptors, and one algorithm that fits
+// the plan's workspace. A run only launches.
 #pragma once
 
 #include <cuda_runtime.h>
@@ -21,23 +21,23 @@
 
 namespace mfsdp::cuda {
 
-/// Everything that the choice of an algorithm depends on. Matrices are row-major:
+/// Properties on which the choice of an algorithm depends. Matrices are row-major:
 /// c[rows, cols] = scale * op(a)[rows, inner] * op(b)[inner, cols] (+ bias[cols]) (+ c).
 struct GemmShape {
   std::int64_t rows = 0;
   std::int64_t cols = 0;
   std::int64_t inner = 0;
-  std::int64_t a_row = 0;  ///< elements from one stored row to the next
+  std::int64_t a_row = 0;  ///< distance of stored rows, in elements
   std::int64_t b_row = 0;
   std::int64_t c_row = 0;     ///< 0: c is contiguous
   bool a_transposed = false;  ///< stored as [inner, rows]
   bool b_transposed = false;  ///< stored as [cols, inner]
   bool bias = false;
   bool adds = false;
-  DType operands = DType::bf16;  ///< of a, b and bias; products and sums are fp32
+  DType operands = DType::bf16;  ///< of a, b and bias; computation is in fp32
   DType result = DType::bf16;
-  std::int64_t alignment = 16;  ///< of a, b and c: a power of two, bytes
-  /// So many products of one shape as one launch, whose operands lie these elements apart.
+  std::int64_t alignment = 16;  ///< of a, b and c: a power of two, in bytes
+  /// Number of equal GEMMs in one launch; the distances of their operands, in elements, follow.
   std::int64_t batch = 1;
   std::int64_t a_step = 0;
   std::int64_t b_step = 0;
@@ -52,41 +52,41 @@ struct GemmShape {
 /// The largest power of two, at most 128, that divides all these addresses and distances.
 [[nodiscard]] std::int64_t common_alignment(std::span<const std::uintptr_t> bytes);
 
-/// Device memory of a product.
+/// Device memory of a GEMM.
 struct GemmMemory {
   const void* a = nullptr;
   const void* b = nullptr;
   const void* bias = nullptr;
   void* c = nullptr;
-  float scale = 1;                 ///< of the product; no algorithm depends on it
+  float scale = 1;                 ///< factor of the result; no algorithm depends on it
   std::span<std::byte> workspace;  ///< begins on a multiple of 256 bytes
 };
 
-/// An algorithm as it travels between ranks and lies on disk. Means something to the version of
-/// cuBLASLt that it comes from.
+/// An algorithm in the format that ranks exchange and files store. It is valid only for its version
+/// of cuBLASLt.
 struct GemmAlgorithm {
   GemmShape shape;
   std::array<std::uint64_t, 8> bytes{};
   std::int64_t workspace_bytes = 0;
-  std::int64_t nanoseconds = 0;  ///< of a run when it was chosen; 0: not timed
+  std::int64_t nanoseconds = 0;  ///< time of a run when it was chosen; 0: not timed
 
   friend bool operator==(const GemmAlgorithm&, const GemmAlgorithm&) = default;
 };
 
 struct GemmSettings {
-  int candidates = 1;    ///< algorithms that the heuristics are asked for
-  int timed_rounds = 0;  ///< runs of each candidate that are timed; 0 takes the heuristics' first
-  /// How long the fastest few of these then run alone, without pause: at its power limit a GPU
-  /// lowers its clock, for some algorithms more than for others. 0: they do not.
+  int candidates = 1;    ///< algorithms requested from the heuristics
+  int timed_rounds = 0;  ///< timed runs of each candidate; 0: takes the heuristics' first
+  /// Time for which the fastest candidates then run without pause: at its power limit a GPU lowers
+  /// its clock, for some algorithms more than for others. 0: skipped.
   int sustained_milliseconds = 0;
-  /// Also what the fastest become by other values of their options, which the heuristics leave out.
+  /// Also times the fastest with other values of their options, which the heuristics omit.
   bool varies = false;
-  /// No algorithm that adds up parts of a sum which several blocks made.
+  /// Excludes algorithms in which several blocks compute parts of a sum.
   bool deterministic = false;
 };
 
-/// What is enough was measured: docs/lab/2026-11-21-gemms.md, and for the long
-/// search 2026-11-26-many-h200.md.
+/// Measured to be enough: docs/lab/2026-11-21-gemms.md, and for the long search
+/// 2026-11-26-many-h200.md.
 inline constexpr GemmSettings kSearch{
     .candidates = 16, .timed_rounds = 7, .sustained_milliseconds = 300};
 inline constexpr GemmSettings kLongSearch{
@@ -96,30 +96,30 @@ class GemmPlanner {
  public:
   [[nodiscard]] static Result<GemmPlanner> create(const GemmSettings& settings);
 
-  /// Algorithms chosen elsewhere or before. One is taken for its shape at prepare() if it still
-  /// fits: this device, the workspace, the settings.
+  /// Algorithms from another rank or an earlier run. prepare() uses one for its shape if it still
+  /// fits the device, the workspace and the settings.
   void offer(std::span<const GemmAlgorithm> algorithms);
 
-  /// Chooses an algorithm for a shape; nothing happens for one that is prepared. With timed rounds
-  /// it runs the candidates on `memory` and waits for them: results are overwritten, and operands
-  /// should hold numbers that are not all zero, as a GPU multiplies zeros faster. Without, only the
-  /// workspace's size counts. The error names the workspace that would do and the one there is.
+  /// Chooses an algorithm for a shape; no effect if the shape is prepared. With timed rounds it
+  /// runs the candidates on `memory` and waits for them. Then results are overwritten, and operands
+  /// should not be all zero, because a GPU multiplies zeros faster. Without timed rounds only the
+  /// workspace's size matters. The error names the required and the available workspace.
   [[nodiscard]] Result<void> prepare(const GemmShape& shape, const GemmMemory& memory,
                                      cudaStream_t stream);
 
-  /// Queues the product of a prepared shape.
+  /// Queues the GEMM of a prepared shape.
   [[nodiscard]] Result<void> run(const GemmShape& shape, const GemmMemory& memory,
                                  cudaStream_t stream) const;
 
-  /// What was chosen, in order of shapes.
+  /// The chosen algorithms, ordered by shape.
   [[nodiscard]] std::vector<GemmAlgorithm> chosen() const;
 
  private:
   struct Destroy {
     void operator()(cublasLtContext* handle) const { cublas_lt().destroy(handle); }
   };
-  /// cuBLASLt's description of a shape. It computes column-major matrices, so the row-major product
-  /// c = a b is its c^T = b^T a^T: b is its first operand.
+  /// cuBLASLt's description of a shape. cuBLASLt computes column-major matrices, so the row-major c
+  /// = a b is its c^T = b^T a^T: b is its first operand.
   struct Product {
     cublasLtMatmulDescOpaque_t operation;
     cublasLtMatrixLayoutOpaque_t first;
@@ -138,10 +138,10 @@ class GemmPlanner {
                                                               Product& product,
                                                               std::size_t workspace_bytes,
                                                               int most) const;
-  /// Bytes that it takes for a product; nothing where it cannot make it.
+  /// The algorithm's workspace for a GEMM, in bytes; none if it does not support it.
   [[nodiscard]] std::optional<std::size_t> workspace_of(const cublasLtMatmulAlgo_t& algorithm,
                                                         Product& product) const;
-  /// The algorithm by each value of its options that cuBLASLt takes.
+  /// The algorithm with each value of its options that cuBLASLt accepts.
   [[nodiscard]] std::vector<GemmAlgorithm> variants(const GemmAlgorithm& algorithm,
                                                     Product& product,
                                                     std::size_t workspace_bytes) const;

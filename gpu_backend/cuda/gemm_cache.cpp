@@ -48,10 +48,10 @@ json to_json(const GemmAlgorithm& algorithm) {
 DType dtype_from(const json& name) {
   for (const DType dtype : {DType::bf16, DType::fp16, DType::fp32})
     if (to_string(dtype) == name.get<std::string>()) return dtype;
-  throw json::other_error::create(501, "expected a dtype of products", &name);
+  throw json::other_error::create(501, "expected a dtype of GEMMs", &name);
 }
 
-/// Throws what the library throws where an element is missing or of another type.
+/// Throws the library's exceptions if an element is missing or has another type.
 GemmAlgorithm from_json(const json& from) {
   const json& s = from.at("shape");
   const auto later = [&](std::size_t i, std::int64_t otherwise) {
@@ -155,7 +155,7 @@ Result<void> save_gemm_cache(const std::filesystem::path& path, const GemmMachin
                              std::span<const GemmAlgorithm> algorithms) {
   std::error_code failed;
   if (path.has_parent_path()) std::filesystem::create_directories(path.parent_path(), failed);
-  // A folder that could not be made shows where the file is opened.
+  // If the folder cannot be created, opening the file reports the error.
   return write_file_atomically(path, write_gemm_algorithms(machine, algorithms));
 }
 

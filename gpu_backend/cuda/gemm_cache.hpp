@@ -1,5 +1,5 @@
-// Chosen GEMM algorithms as a file, so that the next run need not time them, and as text, so that
-// rank 0 can send its choice to the others.
+// Stores chosen GEMM algorithms in a file, so that the next run need not time them, and as text, so
+// that rank 0 can send its choice to the others.
 //
 //   { "schema": "mfsdp.gemm/1", "gpu": "NVIDIA H200", "cublaslt": 130100, "checksum": "9f...",
 //     "algorithms": [ { "shape": [...], "bytes": [...], "workspace": 33554432, "ns": 590432 } ] }
@@ -17,7 +17,7 @@
 
 namespace mfsdp::cuda {
 
-/// What an algorithm is good for: other GPUs and versions have others.
+/// The machine for which an algorithm is valid: other GPUs and versions have other algorithms.
 struct GemmMachine {
   std::string gpu;           ///< the device's name
   std::size_t cublaslt = 0;  ///< cublasLtGetVersion()
@@ -25,11 +25,11 @@ struct GemmMachine {
   friend bool operator==(const GemmMachine&, const GemmMachine&) = default;
 };
 
-/// The current device and the library that is loaded.
+/// The current device and the loaded library.
 [[nodiscard]] Result<GemmMachine> this_machine();
 
-/// The file of this machine in a folder: "gemm_nvidia_h200_130100.json". What was chosen by the
-/// short search is none of the long one's: "gemm_nvidia_h200_130100_long.json".
+/// The file of this machine in a folder: "gemm_nvidia_h200_130100.json". The long search has its
+/// own file, because it may choose other algorithms: "gemm_nvidia_h200_130100_long.json".
 [[nodiscard]] std::filesystem::path gemm_cache_path(const std::filesystem::path& folder,
                                                     const GemmMachine& machine,
                                                     const GemmSettings& settings);
@@ -37,21 +37,21 @@ struct GemmMachine {
 [[nodiscard]] std::string write_gemm_algorithms(const GemmMachine& machine,
                                                 std::span<const GemmAlgorithm> algorithms);
 
-/// Errors name `where`: not such text, a checksum that does not fit, another machine.
+/// Errors name `where`: invalid text, a wrong checksum, another machine.
 [[nodiscard]] Result<std::vector<GemmAlgorithm>> read_gemm_algorithms(std::string_view text,
                                                                       const GemmMachine& machine,
                                                                       const std::string& where);
 
 struct GemmCache {
-  std::vector<GemmAlgorithm> algorithms;  ///< none where there is no file or it is not usable
-  std::string note;                       ///< why it is not; empty otherwise
+  std::vector<GemmAlgorithm> algorithms;  ///< empty if there is no file or it is not usable
+  std::string note;                       ///< why the file is not usable; empty otherwise
 };
 
-/// A cache is worth no failed run: whatever is wrong with the file becomes a note.
+/// No error of the file ends a run: it becomes a note.
 [[nodiscard]] GemmCache load_gemm_cache(const std::filesystem::path& path,
                                         const GemmMachine& machine);
 
-/// Replaces the file; makes its folder where there is none.
+/// Replaces the file; creates its folder if necessary.
 [[nodiscard]] Result<void> save_gemm_cache(const std::filesystem::path& path,
                                            const GemmMachine& machine,
                                            std::span<const GemmAlgorithm> algorithms);

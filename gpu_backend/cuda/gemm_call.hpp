@@ -1,4 +1,4 @@
-// A plan's matrix products as cuBLASLt's.
+// Converts a plan's GEMMs to cuBLASLt's.
 #pragma once
 
 #include <array>
@@ -13,13 +13,13 @@
 
 namespace mfsdp::cuda {
 
-/// Rows that are one product: all, but those of one piece under --exact-sums.
+/// Rows of one GEMM: all, or those of one piece under --exact-sums.
 template <class T, class C>
 [[nodiscard]] std::int64_t rows_of_product(const kernels::Gemm<T, C>& g) {
   return g.piece_rows == 0 ? g.rows : g.piece_rows;
 }
 
-/// The product of a call, or of one of its pieces.
+/// The GEMM of a call, or of one of its pieces.
 template <class T, class C>
 [[nodiscard]] GemmShape shape_of(const kernels::Gemm<T, C>& g) {
   const auto bytes = [](std::int64_t elements, std::size_t size) {
@@ -46,8 +46,7 @@ template <class T, class C>
           cut ? bytes(rows * g.pitch(), sizeof(C)) : 0})};
 }
 
-/// The memory of the product that begins at a row, which only a product whose `a` is not transposed
-/// does elsewhere than at 0.
+/// The memory of the GEMM that begins at a row. The row is 0 unless `a` is not transposed.
 template <class T, class C>
 [[nodiscard]] GemmMemory memory_of(const kernels::Gemm<T, C>& g, std::int64_t row = 0) {
   return {.a = g.a.data + row * g.a.row,
@@ -66,7 +65,7 @@ template <class T, class C>
   return planner.prepare(shape_of(g), memory_of(g), stream);
 }
 
-/// Queues a call that was prepared. `outlier` is needed under --exact-sums.
+/// Queues a prepared call. --exact-sums requires `outlier`.
 template <class T, class C>
 [[nodiscard]] Result<void> run(const GemmPlanner& planner, const kernels::Gemm<T, C>& g,
                                cudaStream_t stream, ExactOutlier* outlier = nullptr) {

@@ -12,9 +12,9 @@
 namespace mfsdp::cuda {
 namespace {
 
-// ---- which version -----------------------------------------------------------------------------
+// ---- choice of the version ---------------------------------------------------------------------
 
-/// Whether loads of 16 bytes fit all operands.
+/// Whether 16-byte loads suit all operands.
 template <class T, class G>
 bool fits_pieces(const GroupedCall<T, G>& call) {
   const auto begins_well = [](const void* at) {
@@ -24,11 +24,11 @@ bool fits_pieces(const GroupedCall<T, G>& call) {
          begins_well(call.b) && begins_well(call.c);
 }
 
-/// Whether the tensor cores take these types: 16-bit operands, and a result of their type or fp32.
+/// Whether tensor cores support these types: 16-bit operands, and a result of their type or fp32.
 template <class T, class G>
 constexpr bool kTensorCores = sizeof(T) == 2 && (std::is_same_v<T, G> || sizeof(G) == 4);
 
-/// Narrower matrices than a row of shared memory leave most of a tile empty.
+/// Matrices that are narrower than a row of shared memory leave most of a tile empty.
 template <class T, class G>
 bool fills_tiles(const GroupedCall<T, G>& call) {
   return call.sizes.n >= kWarpgroupInner && call.sizes.k >= kWarpgroupInner;
@@ -48,17 +48,17 @@ Result<GroupedVersion> version_of(const GroupedCall<T, G>& call,
   if (!only) return best_version(call);
   if (*only == GroupedVersion::plain) return *only;
   if (!kTensorCores<T, G> || !fits_pieces(call))
-    return fail("grouped product",
+    return fail("grouped GEMM",
                 "expected 16-bit operands of rows that are whole pieces of 16 bytes");
   if (*only == GroupedVersion::warps) return *only;
   MFSDP_LET(has, has_warpgroups());
-  if (!has) return fail("grouped product", "expected a GPU of compute capability 9.0");
+  if (!has) return fail("grouped GEMM", "expected a GPU of compute capability 9.0");
   return *only;
 }
 
-// ---- what TMA is told --------------------------------------------------------------------------
+// ---- TMA descriptors ---------------------------------------------------------------------------
 
-/// Matrices of rows x cols, one after the other; boxes of so many rows and 64 columns.
+/// Consecutive matrices of rows x cols, and the rows of a box, which has 64 columns.
 struct MapShape {
   std::int64_t matrices = 1;
   std::int64_t rows = 0;
@@ -75,13 +75,13 @@ Result<CUtensorMap> map_of(const T* data, const MapShape& shape) {
                      .dims = {shape.cols, shape.rows, shape.matrices},
                      .strides = {shape.cols, shape.cols * shape.rows},
                      .box = {kWarpgroupInner, shape.box_rows, 1}},
-                    "the matrix of a grouped product");
+                    "the matrix of a grouped GEMM");
 }
 
 template <GroupedKind kind, class T, class G>
 Result<GroupedMaps> maps_of(const GroupedCall<T, G>& call) {
   const kernels::GroupedSizes& s = call.sizes;
-  const std::int64_t rows = std::max<std::int64_t>(s.m, 1);  // of none nothing is loaded
+  const std::int64_t rows = std::max<std::int64_t>(s.m, 1);  // without rows nothing is loaded
   MapShape a{.rows = rows, .cols = kind == GroupedKind::forward ? s.k : s.n};
   MapShape b{.matrices = s.experts, .rows = s.n, .cols = s.k, .box_rows = kWarpgroupInner};
   a.box_rows = kind == GroupedKind::weight_gradient ? kWarpgroupInner : kWarpgroupTileRows;

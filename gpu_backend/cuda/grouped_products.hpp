@@ -1,5 +1,5 @@
-// Products of experts with their rows: which version of kernels/grouped.hpp computes one, and what
-// it needs, before the first step.
+// Grouped GEMMs of experts: chooses the version of kernels/grouped.hpp before the first step, and
+// prepares its descriptors.
 #pragma once
 
 #include <cuda_runtime.h>
@@ -13,15 +13,15 @@
 
 namespace mfsdp::cuda {
 
-/// The launch of a product, ready for the current device. Which version it takes depends on types,
-/// n and k, on addresses and the device, never on rows: a row's bits are the same for however many
-/// there are. `only`: that version; the error says what it cannot do.
+/// The launch of a grouped GEMM, for the current device. The choice of the version depends on
+/// types, n and k, addresses and the device, but never on rows: a row has the same bits for any
+/// number of rows. `only`: requires that version; the error names what it does not support.
 template <class T>
 [[nodiscard]] Result<Launch> grouped_launch(const kernels::GroupedProduct<T>& p,
                                             cudaStream_t stream,
                                             std::optional<GroupedVersion> only = {});
 
-/// `outlier` is needed under --exact-sums.
+/// --exact-sums requires `outlier`.
 template <class T, class G>
 [[nodiscard]] Result<Launch> grouped_launch(const kernels::GroupedWeightGradient<T, G>& p,
                                             cudaStream_t stream, ExactOutlier* outlier = nullptr,

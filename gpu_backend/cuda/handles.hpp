@@ -1,4 +1,5 @@
-// Owners of what CUDA and NCCL hand out. Freeing says nothing: who frees could do nothing about it.
+// Owners of CUDA's and NCCL's handles. Errors of freeing are ignored, because no caller could
+// handle them.
 #pragma once
 
 #include <cuda_runtime.h>
@@ -35,17 +36,17 @@ using PinnedMemory = std::unique_ptr<std::byte, FreePinned>;
 /// Memory that NCCL can map into other ranks.
 using CommunicationMemory = std::unique_ptr<std::byte, FreeCommunication>;
 
-/// A stream that does not wait for the default stream. Lower numbers come first.
+/// A stream that does not wait for the default stream. Lower numbers have priority.
 [[nodiscard]] Result<OwnedStream> make_stream(int priority);
 
-/// `timed`: its records have a time, which costs a little.
+/// `timed`: its records have times, at a small cost.
 [[nodiscard]] Result<OwnedEvent> make_event(bool timed);
 
-/// cudaEventQuery. CUDA keeps "not ready" as its last error, which the next launch would be blamed
-/// for: it is taken away.
+/// cudaEventQuery. CUDA keeps "not ready" as its last error, and the next launch would report it.
+/// Therefore this clears it.
 [[nodiscard]] cudaError_t query_event(cudaEvent_t event);
 
-// `what` it is for stands in the error, with the bytes.
+// Errors name the bytes and `what` they are for.
 [[nodiscard]] Result<DeviceMemory> allocate_device(std::size_t bytes, std::string_view what);
 [[nodiscard]] Result<PinnedMemory> allocate_pinned(std::size_t bytes, std::string_view what);
 [[nodiscard]] Result<CommunicationMemory> allocate_communication(std::size_t bytes,

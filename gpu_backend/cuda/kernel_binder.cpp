@@ -1,4 +1,4 @@
-// Built apart from the other sources of its folder, which define what it refers to.
+// In a separate library: the other sources of this folder define the functions that it calls.
 #include "gpu_backend/cuda/kernel_binder.hpp"
 
 #include <array>
@@ -36,7 +36,7 @@ Result<Launch> KernelBinder::bind(const KernelCall& call, cudaStream_t stream) {
   return kBinds[kind](call, *this, outlier, stream);
 }
 
-// ---- products and attention --------------------------------------------------------------------
+// ---- GEMMs and attention -----------------------------------------------------------------------
 
 Result<GemmPlanner*> KernelBinder::gemm() {
   if (!gemm_) {
@@ -88,7 +88,7 @@ Result<void> KernelBinder::exact_outcome() const {
 
 // ---- the optimizer -----------------------------------------------------------------------------
 
-/// Copied once: they are the same in every step.
+/// Copied once: they are equal in every step.
 Result<std::span<const kernels::DecayRun>> KernelBinder::on_device(
     std::span<const kernels::DecayRun> runs) {
   if (runs.empty()) return std::span<const kernels::DecayRun>{};

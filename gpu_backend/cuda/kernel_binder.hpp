@@ -1,5 +1,5 @@
-// From a plan's kernel op to what launches it: operands read, types told apart, algorithms chosen
-// and graphs compiled once, before the first step.
+// Converts a plan's kernel op to its launch: operands are read, types distinguished, algorithms
+// chosen and graphs compiled once, before the first step.
 #pragma once
 
 #include <cuda_runtime.h>
@@ -33,27 +33,27 @@ class KernelBinder {
   ~KernelBinder() = default;
 
   /// For the current device. Choosing a GEMM's algorithm may overwrite its operands. The launch
-  /// uses the memory of this object. Errors name the kernel, the operand and what was expected; or
-  /// the workspace that is needed and the one that the plan has.
+  /// uses memory of this object. Errors name the kernel, the operand and the expectation, or the
+  /// required and the planned workspace.
   [[nodiscard]] Result<Launch> bind(const KernelCall& call, cudaStream_t stream);
 
-  /// GEMM algorithms chosen elsewhere or before, and those in use here.
+  /// GEMM algorithms from another rank or an earlier run, and those in use here.
   [[nodiscard]] Result<void> offer(std::span<const GemmAlgorithm> algorithms);
   [[nodiscard]] std::vector<GemmAlgorithm> chosen() const;
 
-  /// What kernels under --exact-sums have found, of launches that have run.
+  /// The result of kernels under --exact-sums whose launches have run.
   [[nodiscard]] Result<void> exact_outcome() const;
 
-  // What bind_kind takes from here. Planners are made on first use.
+  // Interface for bind_kind. Planners are created on first use.
   [[nodiscard]] const KernelSettings& settings() const { return settings_; }
   [[nodiscard]] Result<GemmPlanner*> gemm();
   [[nodiscard]] Result<AttentionPlanner*> attention();
-  /// A copy that lives as long as this object.
+  /// A copy with the lifetime of this object.
   [[nodiscard]] Result<std::span<const kernels::DecayRun>> on_device(
       std::span<const kernels::DecayRun> runs);
 
  private:
-  /// Null for a kernel without the attributes of --exact-sums.
+  /// Null for a kernel without attributes of --exact-sums.
   [[nodiscard]] Result<ExactOutlier*> outlier(const Kernel& kernel);
 
   KernelSettings settings_;

@@ -1,4 +1,4 @@
-// What an op of the plan becomes before the first step.
+// The launch of an op, prepared before the first step.
 #pragma once
 
 #include <functional>
@@ -7,7 +7,7 @@
 
 namespace mfsdp::cuda {
 
-/// Queues an op on its stream; allocates and decides nothing.
+/// Queues an op on its stream; allocates nothing and makes no choices.
 using Launch = std::function<Result<void>()>;
 
 }  // namespace mfsdp::cuda

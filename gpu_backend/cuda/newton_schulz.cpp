@@ -15,21 +15,21 @@
 namespace mfsdp::cuda {
 namespace {
 
-/// What is kept is multiplied by it. No entry of X, R and Z is above 5; those of products of all Z
-/// are below 3.4445^5 = 485.
+/// Factor of stored matrices. No entry of X, R and Z exceeds 5; the entries of all Z multiplied are
+/// below 3.4445^5 = 485.
 template <class H>
 inline constexpr float kUnit = std::is_same_v<H, float> ? 1.0F : 1024.0F;
 template <class H>
 inline constexpr float kUnitOfQ = std::is_same_v<H, float> ? 1.0F : 64.0F;
 
-/// A product of the form, as shape and as memory.
+/// One GEMM of the form: its shape and its memory.
 struct Part {
   GemmShape shape;
   GemmMemory memory;
 };
 
-/// The steps of one orthogonalisation. `Do` is told of each product; unless `launches`, of nothing
-/// else.
+/// The steps of one orthogonalisation. `Do` is called for each GEMM, and with `launches` also for
+/// the other kernels.
 template <class T, bool launches, class Do>
 class Orthogonalisation {
   using H = Working<T>;
@@ -141,9 +141,9 @@ class Orthogonalisation {
     return {};
   }
 
-  /// c = a b^T [m, m], which is symmetric: of a [m, inner] and b [m, inner]. What lies below the
-  /// diagonal, by parts of equal size: the quarter below the middle; the like quarters of the two
-  /// halves on the diagonal; and the four squares that are left there, whole.
+  /// c = a b^T [m, m], which is symmetric, from a [m, inner] and b [m, inner]. Computes the lower
+  /// triangle in parts of equal size: the quarter below the middle; the same quarters of the two
+  /// halves on the diagonal; and the remaining four squares, entirely.
   Result<void> symmetric(const H* a, const H* b, std::int64_t inner, H* c,
                          float scale = 1 / kUnit<H>) {
     const auto scaled = [&](Part part) {
@@ -162,7 +162,7 @@ class Orthogonalisation {
     return scaled(diagonal);
   }
 
-  /// `rows`: from one product of the batch to the next, along the diagonal.
+  /// `rows`: distance of consecutive GEMMs of the batch, along the diagonal.
   void batch(Part& part, std::int64_t count, std::int64_t rows, std::int64_t inner) const {
     part.shape.batch = count;
     part.shape.a_step = part.shape.b_step = rows * inner;
@@ -203,7 +203,7 @@ class Orthogonalisation {
   cudaStream_t stream_;
   const Do& product_;
   NewtonSchulzWorkspace space_;
-  std::vector<H*> free_;  ///< squares that hold nothing
+  std::vector<H*> free_;  ///< unused squares
   H* x_ = nullptr;
   H* other_ = nullptr;
   H* gram_ = nullptr;

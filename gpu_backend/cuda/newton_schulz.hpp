@@ -1,9 +1,9 @@
-// The orthogonalisation of a matrix by the forms of core/plan/newton_schulz.hpp: products of
-// cuBLASLt, and what stands between them.
+// Orthogonalisation of a matrix by the forms of core/plan/newton_schulz.hpp: GEMMs of cuBLASLt, and
+// kernels between them.
 //
-// bf16 matrices are worked on in fp16, whose three bits more of fraction the polynomials of the
-// Gram matrix need. All that is kept is multiplied by 2^10 then: elements of orthogonal matrices,
-// and of normed ones even more, are so small that fp16 would have few bits of them.
+// bf16 matrices are computed in fp16, because the polynomials of the Gram matrix need its three
+// additional bits of fraction. Then stored matrices are multiplied by 2^10: elements of orthogonal
+// matrices, and even more of normed ones, are so small that fp16 would keep few of their bits.
 #pragma once
 
 #include <cuda_runtime.h>
@@ -16,13 +16,13 @@
 
 namespace mfsdp::cuda {
 
-/// Chooses the algorithms; the matrix and its workspace are overwritten where they are timed.
-/// Errors: too small a workspace.
+/// Chooses the algorithms. If they are timed, the matrix and its workspace are overwritten. Errors:
+/// the workspace is too small.
 template <class T>
 [[nodiscard]] Result<void> prepare(GemmPlanner& planner, const kernels::NewtonSchulz<T>& k,
                                    cudaStream_t stream);
 
-/// Queues an orthogonalisation that was prepared. T: bf16 or fp32.
+/// Queues a prepared orthogonalisation. T: bf16 or fp32.
 template <class T>
 [[nodiscard]] Result<void> run(const GemmPlanner& planner, const kernels::NewtonSchulz<T>& k,
                                cudaStream_t stream);

@@ -15,7 +15,7 @@ bool OpTimer::times(const Op& op) {
          op.kind() == OpKind::copy || op.kind() == OpKind::host_wait;
 }
 
-/// Two events an op: those of very many would take the time and memory of a small model.
+/// Two events per op: with very many ops they would take as much time and memory as a small model.
 Result<void> OpTimer::make_room(const BoundPlan& plan, std::vector<std::string>& notes) {
   constexpr std::int64_t kMost = 300'000;
   std::int64_t ops = 0;
@@ -70,7 +70,7 @@ Result<void> OpTimer::begin(const BoundOp& op, std::int64_t step, cudaStream_t s
   return check(cudaEventRecord(events_[*timed.events].get(), stream), "cudaEventRecord");
 }
 
-/// Of every op that is open.
+/// Records the end of every open op.
 Result<void> OpTimer::end(cudaStream_t stream) {
   for (const std::size_t i : open_)
     MFSDP_TRY(
@@ -89,7 +89,7 @@ void OpTimer::add_host_wait(const BoundOp& op, std::int64_t step, Nanos begin, N
   timing.end = end;
 }
 
-/// A collective begins when those before it on its communicator have ended, whatever their stream.
+/// A collective begins when the earlier ones on its communicator have ended, on any stream.
 Result<std::vector<OpTiming>> OpTimer::take(const DeviceClock& clock) {
   std::vector<OpTiming> timings;
   std::unordered_map<std::size_t, Nanos> communicators;

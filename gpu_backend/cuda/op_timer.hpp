@@ -1,4 +1,4 @@
-// Times of ops by events around them: of kernels, collectives, copies, and the host's own waits.
+// Times of kernels, collectives and copies by events around them, and times of the host's waits.
 #pragma once
 
 #include <cuda_runtime.h>
@@ -18,18 +18,18 @@
 
 namespace mfsdp::cuda {
 
-/// Which ops are timed.
+/// The steps whose ops are timed.
 struct TimedSteps {
-  std::string plan;                  ///< those of this plan
-  std::optional<std::int64_t> from;  ///< from this step on; none: no op
-  std::int64_t count = 0;            ///< so many steps
+  std::string plan;                  ///< ops of this plan
+  std::optional<std::int64_t> from;  ///< first timed step; none: no op is timed
+  std::int64_t count = 0;            ///< number of steps
 };
 
 class OpTimer {
  public:
   explicit OpTimer(TimedSteps steps) : steps_(std::move(steps)) {}
 
-  /// Whether an op's times are kept: those that take a stream's time, and host_waits.
+  /// Whether an op has a time: those that take time on a stream, and host_waits.
   [[nodiscard]] static bool times(const Op& op);
 
   [[nodiscard]] bool times_plan(const Plan& plan) const {
@@ -39,21 +39,21 @@ class OpTimer {
     return steps_.from && step >= *steps_.from;
   }
 
-  /// Makes events for the timed steps of a plan whose ops are timed; what comes after them is not
-  /// timed. A plan of very many ops is not timed at all: a note in `notes` says so.
+  /// Creates events for the timed steps of a plan; ops after the last event are not timed. A plan
+  /// with very many ops is not timed at all, which adds a note to `notes`.
   [[nodiscard]] Result<void> make_room(const BoundPlan& plan, std::vector<std::string>& notes);
 
-  /// Launches an op of a timed step. Within a group, ops end where the group does.
+  /// Launches an op of a timed step. Within a group, an op ends where the group ends.
   [[nodiscard]] Result<void> run(const BoundOp& op, std::int64_t step, cudaStream_t stream,
                                  const Launch& launch);
 
   /// A wait of the host itself.
   void add_host_wait(const BoundOp& op, std::int64_t step, Nanos begin, Nanos end);
 
-  /// The backend synchronises: ops that follow come behind one drain more.
+  /// The backend synchronises: the number of drains before the following ops increases.
   void count_drain() { ++drains_; }
 
-  /// Of all ops since the last call, in the order of issue. All have run.
+  /// Times of all ops since the last call, in the order of issue. All of them must have run.
   [[nodiscard]] Result<std::vector<OpTiming>> take(const DeviceClock& clock);
 
  private:
@@ -68,12 +68,12 @@ class OpTimer {
 
   TimedSteps steps_;
   std::int64_t drains_ = 0;  ///< calls of synchronise() so far
-  std::size_t room_ = 0;     ///< ops that there are events for
+  std::size_t room_ = 0;     ///< number of ops that have events
   std::vector<OwnedEvent> events_;
   std::vector<Timed> timed_;  ///< never longer than room_
   std::size_t used_ = 0;      ///< of events_
   bool grouped_ = false;
-  std::vector<std::size_t> open_;  ///< in timed_: begun, not ended
+  std::vector<std::size_t> open_;  ///< indices into timed_: begun, not ended
 };
 
 }  // namespace mfsdp::cuda

@@ -1,4 +1,4 @@
-// The memory of a rank's pools: on the device, in pinned memory of the host, or as a window that
+// The memory of a rank's pools: on the device, in pinned host memory, or as registered memory that
 // NCCL maps into other ranks.
 #pragma once
 
@@ -18,25 +18,25 @@
 
 namespace mfsdp::cuda {
 
-/// What --poison writes into every byte: a NaN in bf16, fp16 and fp32.
+/// The byte of poisoned memory (--poison): a NaN in bf16, fp16 and fp32.
 inline constexpr int kPoisonByte = 0xff;
 
 class PoolMemory {
  public:
-  /// `rank` is named in errors; `poison`: memory begins poisoned. The program outlives this.
+  /// Errors name `rank`. `poison`: memory begins poisoned. The program outlives this object.
   PoolMemory(const Program& program, std::int64_t rank, bool poison)
       : program_(program), rank_(rank), poison_(poison) {}
 
-  /// As Backend::allocate. A registered pool becomes a window of its communicator, which must go
-  /// before this does.
+  /// As Backend::allocate. A registered pool is registered with its communicator, which must be
+  /// destroyed before this object.
   [[nodiscard]] Result<std::byte*> allocate(const Pool& pool, Communicators& communicators);
 
   /// Bytes of each pool, in the order of allocation.
   [[nodiscard]] const std::vector<Bytes>& allocated() const { return allocated_; }
-  /// Bytes of the pools that are not the host's.
+  /// Bytes of the pools on the device.
   [[nodiscard]] Bytes on_device() const;
 
-  /// Fills the device's pools with numbers of ordinary size: GPUs multiply zeros faster.
+  /// Fills the device's pools with numbers of ordinary size, because GPUs multiply zeros faster.
   [[nodiscard]] Result<void> fill_with_numbers(cudaStream_t stream) const;
   /// Poisons the device's pools, with --poison.
   [[nodiscard]] Result<void> poison_device() const;

@@ -1,4 +1,4 @@
-// The program's plans, made ready: what each op of a plan is launched by.
+// The prepared plans of the program: the launch of each op.
 #pragma once
 
 #include <cstddef>
@@ -15,26 +15,26 @@
 namespace mfsdp::cuda {
 
 struct PreparedOp {
-  Launch launch;  ///< none where nothing is queued
-  /// Of a record: the op before it on its stream, if it takes time.
+  Launch launch;  ///< none if nothing is queued
+  /// For a record: the op before it on its stream, if that op takes time.
   const BoundOp* work = nullptr;
 };
 
 struct PreparedSegment {
   std::span<const BoundOp> bound;
   bool timed = false;         ///< whether the ops of its plan may be timed
-  std::int64_t first = 0;     ///< number of its first op in its plan, repetitions not counted
-  std::int64_t plan_ops = 0;  ///< ops of its plan, likewise
+  std::int64_t first = 0;     ///< number of its first op in its plan, without repetitions
+  std::int64_t plan_ops = 0;  ///< number of ops of its plan, likewise
   std::vector<PreparedOp> ops;
 };
 
-/// Where an op stands among those that are prepared.
+/// The place of an op among the prepared ones.
 struct PreparedPlace {
   const PreparedSegment* segment = nullptr;
   std::size_t position = 0;
 
   [[nodiscard]] const PreparedOp& op() const { return segment->ops[position]; }
-  /// The op's number in its plan, from 0, repetitions not counted.
+  /// The op's number in its plan, from 0, without repetitions.
   [[nodiscard]] std::int64_t number() const {
     return segment->first + static_cast<std::int64_t>(position);
   }
@@ -44,7 +44,7 @@ class PreparedPlans {
  public:
   using BindOp = std::function<Result<Launch>(const BoundOp& op)>;
 
-  /// Binds every op of a plan, which stays where it is. An error names the plan and the op.
+  /// Binds every op of a plan, whose address must not change. An error names the plan and the op.
   [[nodiscard]] Result<void> add(const BoundPlan& plan, bool timed, const BindOp& bind);
 
   /// None for an op of another plan.

@@ -1,4 +1,4 @@
-// Errors of a run, which name rank, op, step and shape.
+// Errors of a run, with rank, op, step and shape.
 #pragma once
 
 #include <chrono>
@@ -16,8 +16,8 @@ namespace mfsdp::cuda {
 [[nodiscard]] Error op_failure(const Program& program, std::int64_t rank, const BoundOp& op,
                                std::int64_t step, const Error& reason);
 
-/// A call of the host that lasted too long. `at`: what the device is at; none: nothing that was
-/// recorded is unfinished, so the call itself hangs.
+/// A host call that took too long. `at`: the op that the device executes; none: all recorded ops
+/// have run, so the call itself hangs.
 [[nodiscard]] Error stall(const Program& program, std::int64_t rank,
                           const std::optional<UnfinishedOp>& at, std::chrono::milliseconds held);
 

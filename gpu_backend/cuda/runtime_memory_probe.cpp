@@ -1,9 +1,9 @@
-// How much device memory a training process loses outside its pools: context, cuBLASLt, cuDNN and
-// NCCL communicators, one process per GPU, measured as total - free after each stage.
+// Measures how much device memory a training process uses outside its pools: context, cuBLASLt,
+// cuDNN and NCCL communicators, one process per GPU, as total - free after each stage.
 //
 //   runtime_memory_probe GPUS [COMMUNICATORS]
 //
-// Prints one JSON line for each rank and stage. Exit code 3 where CUDA or a library fails.
+// Prints one JSON line for each rank and stage. Exit code 3 if CUDA or a library fails.
 #include <cublasLt.h>
 #include <cuda_bf16.h>
 #include <cuda_runtime.h>
@@ -44,7 +44,7 @@ void check(ncclResult_t status, const char* call) {
   if (status != ncclSuccess) fail(call, ncclGetErrorString(status));
 }
 
-/// Device memory that is released at the end of its scope, so that it never counts as runtime.
+/// Device memory that is released at the end of its scope, so that it is not counted.
 class DeviceBytes {
  public:
   explicit DeviceBytes(std::size_t bytes) { check(cudaMalloc(&data_, bytes), "cudaMalloc"); }
@@ -67,7 +67,7 @@ void report(int rank, const char* stage) {
   std::fflush(stdout);
 }
 
-/// One bf16 product with fp32 compute, which loads cuBLASLt's kernels.
+/// One bf16 GEMM with fp32 compute, which loads cuBLASLt's kernels.
 void multiply(cublasLtHandle_t handle) {
   const std::size_t bytes = sizeof(__nv_bfloat16) * kMatrix * kMatrix;
   DeviceBytes a(bytes);

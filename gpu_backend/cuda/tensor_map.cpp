@@ -10,7 +10,7 @@ namespace {
 
 using EncodeTiled = decltype(&cuTensorMapEncodeTiled);
 
-/// The driver's function: nothing links with the driver.
+/// The driver's function, loaded because the program does not link the driver.
 Result<EncodeTiled> encode_tiled() {
   void* function = nullptr;
   cudaDriverEntryPointQueryResult found{};
@@ -35,7 +35,7 @@ Result<CUtensorMap> tensor_map(const void* data, const TensorMapShape& shape,
                        static_cast<cuuint32_t>(shape.box[2])};
   constexpr std::array<cuuint32_t, 3> kSteps{1, 1, 1};
   CUtensorMap map{};
-  // The driver takes memory as mutable, as maps serve stores too.
+  // The driver takes mutable memory, because maps also serve stores.
   const CUresult status =
       encode(&map, shape.type, 3, const_cast<void*>(data), dims.data(), strides.data(), box.data(),
              kSteps.data(), CU_TENSOR_MAP_INTERLEAVE_NONE, CU_TENSOR_MAP_SWIZZLE_128B,

@@ -13,7 +13,7 @@
 namespace mfsdp::cuda {
 namespace {
 
-/// What NCCL's symmetric kernels are called, whatever they do.
+/// Prefix of the names of all of NCCL's symmetric kernels.
 constexpr std::string_view kSymmetricKernel = "ncclSymk";
 
 struct DestroyGraph {
@@ -39,8 +39,8 @@ Result<void> check_driver(CUresult status, std::string_view call) {
   return check_failed(call, "", fmt::format("the driver's error {}", static_cast<int>(status)));
 }
 
-/// The runtime has no name for operations on memory, by which copy engines wait for each other, and
-/// ends in an error where a node is one.
+/// Whether a node is a kernel. The runtime has no name for memory operations, by which copy engines
+/// wait for each other, and returns an error for such a node.
 Result<bool> is_kernel(cudaGraphNode_t node) {
   MFSDP_LET(type_of,
             driver_function<CUresult(CUgraphNode, CUgraphNodeType*)>("cuGraphNodeGetType", 10000));
@@ -49,7 +49,7 @@ Result<bool> is_kernel(cudaGraphNode_t node) {
   return type == CU_GRAPH_NODE_TYPE_KERNEL;
 }
 
-/// Of one node of a graph that is a kernel.
+/// The name of a node that is a kernel.
 Result<std::string> kernel_name(cudaGraphNode_t node) {
   using Params = CUDA_KERNEL_NODE_PARAMS_v2;
   MFSDP_LET(params_of,
@@ -107,7 +107,7 @@ Result<void> check_transport(Transport transport, std::span<const std::string> k
   if (is_so) return {};
   return fail(
       "",
-      fmt::format("NCCL would not go by {}: it queues {}", to_string(transport),
+      fmt::format("NCCL does not use {}: it queues {}", to_string(transport),
                   kernels.empty() ? "no kernel" : fmt::format("{}", fmt::join(kernels, ", "))),
       Fault::environment);
 }

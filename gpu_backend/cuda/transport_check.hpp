@@ -1,5 +1,5 @@
-// By what NCCL really moves a collective's bytes. Where a condition of its windows fails it takes
-// its rings and says nothing, and no result differs: what it queues is looked at.
+// Checks how NCCL really moves a collective's bytes. If a condition of registered memory fails,
+// NCCL silently uses its rings, with the same results. Therefore the queued kernels are inspected.
 #pragma once
 
 #include <cuda_runtime.h>
@@ -14,25 +14,25 @@
 
 namespace mfsdp::cuda {
 
-/// The oldest NCCL whose collectives go from window to window by copy engines: 2.28.3, as
+/// The oldest NCCL whose collectives move registered memory by copy engines: 2.28.3, as
 /// ncclGetVersion() counts.
 inline constexpr int kWindowsSince = 22803;
 
-/// Names of the kernels that `queue` puts on the stream. They are captured and never run, so that
-/// nothing is timed and no byte moves. Errors: of CUDA, and those of `queue`.
+/// Names of the kernels that `queue` puts on the stream. They are captured and never run, so
+/// nothing is timed and no byte moves. Errors: those of CUDA and of `queue`.
 [[nodiscard]] Result<std::vector<std::string>> queued_kernels(
     cudaStream_t stream, const std::function<Result<void>()>& queue);
 
-/// Whether these kernels are those of the transport: none at all for copy engines, one of NCCL's
-/// symmetric ones for windows. The error names what was queued instead. Pure.
+/// Whether these kernels are those of the transport: none for copy engines, a symmetric one of NCCL
+/// for symmetric kernels. The error names the queued kernels. Pure.
 [[nodiscard]] Result<void> check_transport(Transport transport,
                                            std::span<const std::string> kernels);
 
-/// "copy engines", or the symmetric kernel's name: what is told of a run.
+/// "copy engines", or the symmetric kernel's name, for the record of a run.
 [[nodiscard]] std::string transport_text(Transport transport, std::span<const std::string> kernels);
 
-/// Whether the library can do it and all members of a communicator are on one host; `hosts` are
-/// theirs. Pure.
+/// Whether the library supports it and all members of a communicator are on one host; `hosts` are
+/// those of the members. Pure.
 [[nodiscard]] Result<void> check_windows_possible(Transport transport, int nccl_version,
                                                   std::span<const std::string> hosts);
 

@@ -22,7 +22,7 @@ AttentionTraits traits_of(const AttentionShape& s) {
           .documents = s.positions != nullptr};
 }
 
-/// Tokens follow one another across sequences, and all begins on pieces of 16 bytes.
+/// Whether tokens are contiguous across sequences, and all addresses are multiples of 16 bytes.
 template <class T>
 bool takes(const HeadView<T>& view, const AttentionShape& s) {
   constexpr std::int64_t kPiece = 8;  // elements
@@ -64,7 +64,7 @@ Result<bool> warpgroups_take(const kernels::AttentionBackward<Bf16>& k) {
   traits.backward = true;
   traits.deterministic = k.deterministic;
   if (!mfsdp::warpgroups_take(traits) || k.d_query_sum == nullptr) return false;
-  // Statistics stand in a token's row of dQ, whose heads follow one another.
+  // Statistics are stored in a token's row of dQ, whose heads are contiguous.
   if (k.d_query.head != k.shape.head_dim ||
       static_cast<std::int64_t>(k.workspace.size()) < warpgroup_backward_workspace(k.shape))
     return false;

@@ -1,4 +1,4 @@
-// Attention by kernels/warpgroup_attention.hpp: which calls it takes, and their launches.
+// Attention by kernels/warpgroup_attention.hpp: the calls that it supports, and their launches.
 #pragma once
 
 #include <cuda_runtime.h>
@@ -9,12 +9,12 @@
 
 namespace mfsdp::cuda {
 
-/// Whether the current device is of compute capability 9.0 and takes such a call
-/// (core/plan/attention_choice.hpp), all of whose strides and addresses are multiples of 16 bytes.
+/// Whether the current device has compute capability 9.0 and supports such a call
+/// (core/plan/attention_choice.hpp). All strides and addresses must be multiples of 16 bytes.
 [[nodiscard]] Result<bool> warpgroups_take(const kernels::AttentionForward<Bf16>& k);
 [[nodiscard]] Result<bool> warpgroups_take(const kernels::AttentionBackward<Bf16>& k);
 
-/// Of calls that they take.
+/// The launch of a supported call.
 [[nodiscard]] Result<Launch> warpgroup_launch(const kernels::AttentionForward<Bf16>& k,
                                               cudaStream_t stream);
 [[nodiscard]] Result<Launch> warpgroup_launch(const kernels::AttentionBackward<Bf16>& k,

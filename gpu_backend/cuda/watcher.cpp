@@ -18,7 +18,7 @@ Watcher::Watcher(WatcherSettings settings)
     : settings_(std::move(settings)),
       thread_([this](const std::stop_token& stop) { watch(stop); }) {}
 
-Watcher::~Watcher() = default;  // the thread is asked to stop, and joined
+Watcher::~Watcher() = default;  // stops and joins the thread
 
 Watcher::Call::Call(Watcher& watcher) : watcher_(watcher) {
   watcher_.entered_.store(host_now().value, std::memory_order_relaxed);
@@ -44,7 +44,7 @@ void Watcher::fail(const Error& error) {
 }
 
 void Watcher::watch(const std::stop_token& stop) {
-  cudaSetDevice(settings_.device);  // the current device is each thread's own
+  cudaSetDevice(settings_.device);  // each thread has its own current device
   std::mutex mutex;
   std::condition_variable_any stopped;
   std::unique_lock lock(mutex);

@@ -1,4 +1,4 @@
-// A thread that sees what the host thread cannot: it may be held inside a launch or a collective.
+// A thread that detects failures while a launch or a collective blocks the host thread.
 #pragma once
 
 #include <atomic>
@@ -17,15 +17,16 @@ namespace mfsdp::cuda {
 
 struct WatcherSettings {
   int device = 0;
-  std::chrono::milliseconds deadline{60'000};  ///< of one call of the host
-  /// Errors of the other ranks, and of NCCL; asked by the thread.
+  std::chrono::milliseconds deadline{60'000};  ///< of one host call
+  /// Errors of the other ranks and of NCCL; called by the thread.
   std::function<Result<void>()> look;
-  /// What the device is at, for the message of a deadline; asked by the thread while the host is
-  /// held in a call.
+  /// The op that the device executes, for the message of a deadline; called by the thread while the
+  /// host is in a call.
   std::function<Error(std::chrono::milliseconds held)> stalled;
-  /// Called once before anyone can see the failure: what has run by now has run as it should.
+  /// Called once before the failure becomes visible: everything that has run by now is valid.
   std::function<void()> before_failure;
-  /// Called once, by whoever finds the first failure: frees the device of what waits for others.
+  /// Called once, by the thread that finds the first failure: frees the device of operations that
+  /// wait for others.
   std::function<void(const Error&)> on_failure;
 };
 
@@ -36,7 +37,7 @@ class Watcher {
   Watcher(const Watcher&) = delete;
   Watcher& operator=(const Watcher&) = delete;
 
-  /// The host is inside the backend for as long as this lives. Calls do not nest.
+  /// The host is inside the backend during the lifetime of this object. Calls do not nest.
   class Call {
    public:
     explicit Call(Watcher& watcher);
@@ -60,9 +61,9 @@ class Watcher {
   std::atomic<bool> failed_{false};
   mutable std::mutex mutex_;
   std::optional<Error> error_;  ///< guarded by mutex_
-  /// When the host's call began, on the host's clock; 0: it is in none.
+  /// Beginning of the host's call, on the host's clock; 0: the host is in no call.
   std::atomic<std::int64_t> entered_{0};
-  std::jthread thread_;  ///< last: it uses the rest
+  std::jthread thread_;  ///< last: it uses the members above
 };
 
 }  // namespace mfsdp::cuda

@@ -20,15 +20,15 @@ namespace {
 
 using std::chrono::milliseconds;
 
-/// After the first thing that is wrong, for others to come and be told too.
+/// After the first fault: other ranks may still connect in this time and receive its reason.
 constexpr std::chrono::seconds kVerdict{3};
 tl::unexpected<Error> refuse(std::string what) {
   return fail("rendezvous", std::move(what), Fault::environment);
 }
 
-// ---- what is wrong with those who came ---------------------------------------------------------
+// ---- faults of the connected ranks -------------------------------------------------------------
 
-/// "2 build ids: A on rank 0; B on ranks 1, 3". Empty where all have one.
+/// "2 build ids: A on rank 0; B on ranks 1, 3". Empty if all ranks have the same value.
 std::string differing(std::string_view what, const std::vector<Hello>& hellos,
                       const std::function<std::string(const Hello&)>& value_of) {
   std::map<std::string, std::vector<std::int64_t>> ranks_by_value;
@@ -49,8 +49,8 @@ std::string differing(std::string_view what, const std::vector<Hello>& hellos,
 
 std::string quoted(const std::string& text) { return "\"" + printable(text) + "\""; }
 
-/// The first thing that keeps these ranks (rank 0's hello first) from starting; empty where nothing
-/// does.
+/// The first fault that keeps these ranks (rank 0's hello first) from starting; empty if there is
+/// none.
 std::string find_fault(const std::vector<Hello>& hellos) {
   const auto number = [](std::int64_t Hello::* field) {
     return [field](const Hello& hello) { return std::to_string(hello.*field); };
@@ -134,7 +134,7 @@ class Door {
     static_cast<void>(::poll(waiting.data(), waiting.size(), poll_wait_until(until)));
   }
 
-  /// A rank that goes away ends the meeting.
+  /// A rank that disconnects ends the rendezvous.
   Result<void> check_is_there(ProvenRank& rank) {
     std::array<std::byte, kMostHelloBytes> bytes{};
     const Transfer came = receive_from(rank.peer.socket, bytes);
@@ -156,7 +156,7 @@ class Door {
   Result<std::vector<Peer>> welcome_all() {
     std::vector<Peer> peers;
     for (ProvenRank& rank : ranks_) {
-      // A few bytes on a connection that is new: they fit.
+      // A few bytes on a new connection fit into its send buffer, so this does not block.
       static_cast<void>(send_to(rank.peer.socket, PayloadWriter().frame(FrameKind::welcome)));
       rank.peer.rank = rank.hello.rank;
       peers.push_back(std::move(rank.peer));
@@ -168,7 +168,7 @@ class Door {
   Hello own_;
   Clock::time_point deadline_;
   milliseconds patience_;
-  std::optional<Clock::time_point> verdict_;  ///< when something is wrong: when it is said
+  std::optional<Clock::time_point> verdict_;  ///< when the fault that was found is sent
   PendingConnections pending_;
   std::list<ProvenRank> ranks_;
 };
@@ -186,13 +186,14 @@ Result<std::vector<Peer>> accept_ranks(const FileDescriptor& listener, const Hel
 Result<Peer> connect_to_rank_0(const MeetingPoint& meeting, const Hello& own,
                                const std::string& secret, const RendezvousSettings& settings) {
   const Clock::time_point deadline = Clock::now() + settings.meet_deadline;
-  // Rank 0 has begun to wait at another time, and knows more about which ranks are missing.
+  // Rank 0 started its own timeout at another time and knows which ranks are missing: let it end
+  // first.
   const Clock::time_point last = deadline + settings.meet_deadline + kVerdict;
   MFSDP_LET(peer, prove_to_rank_0(meeting, own, secret, deadline, last));
   MFSDP_LET(heard, hear(peer, last));
   if (heard.ended) return refuse("rank 0 went away before all had come");
   if (!heard.frame)
-    return refuse(fmt::format("rank 0 at {} port {} says nothing", meeting.address, meeting.port));
+    return refuse(fmt::format("rank 0 at {} port {} is silent", meeting.address, meeting.port));
   const Frame& frame = *heard.frame;
   if (frame.kind == FrameKind::welcome) return std::move(peer);
   return refuse(printable(PayloadReader(frame.payload).text().value_or("refused")));

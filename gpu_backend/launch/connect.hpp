@@ -1,4 +1,4 @@
-// How ranks find each other: all call rank 0, which welcomes all of them or none.
+// How ranks connect: all call rank 0, which accepts all of them or none.
 #pragma once
 
 #include <cstdint>
@@ -16,11 +16,11 @@ namespace mfsdp {
 struct Peer {
   std::int64_t rank = 0;
   FileDescriptor socket;
-  FrameReader reader{kMostHelloBytes};  ///< may hold what came after the greeting
+  FrameReader reader{kMostHelloBytes};  ///< may already hold bytes after the handshake
 };
 
 /// On rank 0: connections to all other ranks, by rank. Each has proved that it knows `secret`.
-/// Errors: as Rendezvous::meet; every rank that had come has been told the same.
+/// Errors: as Rendezvous::meet; every connected rank has received the same error.
 [[nodiscard]] Result<std::vector<Peer>> accept_ranks(const FileDescriptor& listener,
                                                      const Hello& own, const std::string& secret,
                                                      const RendezvousSettings& settings);

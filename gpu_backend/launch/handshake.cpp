@@ -15,14 +15,15 @@ namespace {
 
 constexpr std::size_t kMostStrangers = 256;
 constexpr std::size_t kMostOfAnAddress = 128;
-/// Between two looks at those that are there: a rank among many is answered before it is the
-/// oldest.
+/// Connections that are accepted before the pending ones are read again. Even if many ranks connect
+/// at once, a rank is answered before it becomes the oldest connection, which is the first to be
+/// dropped.
 constexpr std::size_t kMostAtOnce = 16;
-/// From the connection to the proof: a rank answers as soon as it reads.
+/// From the connection to the proof. A rank answers as soon as it reads.
 constexpr std::chrono::seconds kStrangerTime{3};
 constexpr std::chrono::milliseconds kBetweenCalls{50};
-/// Proofs that rank 0 drops before this rank takes its secret for the wrong one: a flood of
-/// strangers may drop some.
+/// After this number of dropped proofs a rank concludes that its secret is wrong. Fewer may have
+/// been dropped because of a flood of unauthenticated connections.
 constexpr int kMostDroppedProofs = 10;
 
 std::string_view label_of(Prover prover) {
@@ -33,7 +34,7 @@ std::vector<std::byte> frame_of(FrameKind kind, const Bits256& bits) {
   return PayloadWriter().bytes(bits).frame(kind);
 }
 
-/// None where the frame holds something else.
+/// None if the frame holds something else.
 std::optional<Bits256> bits_of(const Frame& frame) {
   PayloadReader reader(frame.payload);
   const auto bytes = reader.bytes();
@@ -69,7 +70,8 @@ void PendingConnections::make_room(const std::string& address) {
   const bool too_many_of_it =
       std::cmp_greater_equal(std::ranges::count_if(pending_, is_same), kMostOfAnAddress);
   if (!too_many_of_it && pending_.size() < kMostStrangers) return;
-  // The lowest: no candidate last, a silent one before one that has spoken, the oldest first.
+  // The lowest value is dropped first: connections without a hello before those with one, older
+  // ones before newer ones, candidates last.
   const auto order = [&](const PendingConnection& pending_connection) {
     return std::tuple(too_many_of_it && !is_same(pending_connection),
                       pending_connection.hello.has_value(), pending_connection.since);
@@ -105,7 +107,7 @@ bool PendingConnections::answer_hello(PendingConnection& pending_connection, con
   }
   pending_connection.hello = std::move(*hello);
   pending_connection.challenge = random_bits();
-  // A few bytes on a connection that is new: they fit.
+  // A few bytes on a new connection fit into its send buffer, so this does not block.
   static_cast<void>(send_to(pending_connection.peer.socket,
                             frame_of(FrameKind::challenge, pending_connection.challenge)));
   return true;
@@ -127,7 +129,7 @@ bool PendingConnections::answer_proof(PendingConnection& pending_connection, con
   return true;
 }
 
-/// False where the frame is not what comes next.
+/// False if the protocol does not expect this frame now.
 bool PendingConnections::answer(PendingConnection& pending_connection, const Frame& frame) {
   if (!pending_connection.hello)
     return frame.kind == FrameKind::hello && answer_hello(pending_connection, frame);
@@ -191,7 +193,7 @@ Result<Heard> hear(Peer& rank_0, Clock::time_point until) {
 
 namespace {
 
-/// One rank's calls of rank 0.
+/// One rank's attempts to connect to rank 0.
 class Caller {
  public:
   Caller(const MeetingPoint& meeting, const Hello& own, std::string_view secret,
@@ -227,15 +229,15 @@ class Caller {
                 Fault::environment);
   }
 
-  /// The next frame, of that kind. None: rank 0 has closed the connection.
+  /// The next frame, of the given kind. None: rank 0 has closed the connection.
   Result<std::optional<Bits256>> expect(Peer& peer, FrameKind kind) {
     constexpr std::string_view kNoRank0 = "is no rank 0 of mfsdp";
     const auto heard = hear(peer, last_);
     if (!heard) return refuse_other(kNoRank0);
     if (heard->ended) return std::nullopt;
-    if (!heard->frame) return refuse("says nothing");
+    if (!heard->frame) return refuse("does not answer");
     const Frame& frame = *heard->frame;
-    if (frame.kind == FrameKind::refused)  // by a rank 0 of an earlier version
+    if (frame.kind == FrameKind::refused)  // sent by a rank 0 of an earlier version
       return refuse_other(fmt::format("refuses this rank: {}",
                                       printable(PayloadReader(frame.payload).text().value_or(""))));
     const auto bits = bits_of(frame);
@@ -243,7 +245,7 @@ class Caller {
     return bits;
   }
 
-  /// False where rank 0 has dropped the connection.
+  /// False if rank 0 has dropped the connection.
   Result<bool> prove(Peer& peer) {
     Hello hello = own_;
     hello.nonce = random_bits();

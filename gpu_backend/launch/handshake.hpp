@@ -1,13 +1,13 @@
-// How a rank and rank 0 prove to each other that they know the run's secret. Neither believes the
-// other before that, and no secret goes over the network.
+// How a rank and rank 0 prove to each other that they know the run's secret. Neither trusts the
+// other before that, and the secret is never sent over the network.
 //
 //   rank                                              rank 0
 //   hello: version, rank, run ..., a nonce   ──►
 //                                            ◄──      challenge: another nonce
-//   proof: HMAC("rank", nonces, hello)       ──►      wrong: closes without a word
+//   proof: HMAC("rank", nonces, hello)       ──►      wrong: closes, sends nothing
 //                                            ◄──      accepted: HMAC("rank 0", nonces, hello)
 //
-// The rank proves first: what calls rank 0's port without the secret gets nothing to guess it from.
+// The rank proves first. A caller without the secret receives nothing from which it could guess it.
 #pragma once
 
 #include <poll.h>
@@ -25,11 +25,11 @@
 
 namespace mfsdp {
 
-/// Who proves. The two proofs differ, so that neither side can send the other's own back.
+/// Who proves. The two proofs differ, so that neither side can send back the other's proof.
 enum class Prover { rank, rank_0 };
 
-/// HMAC-SHA256 under the secret of the prover, rank 0's nonce and the hello, which holds the
-/// rank's.
+/// HMAC-SHA256, keyed with the secret, of the prover, rank 0's nonce and the hello (which contains
+/// the rank's nonce).
 [[nodiscard]] Bits256 proof_of(Prover prover, std::string_view secret, const Hello& hello,
                                const Bits256& challenge);
 
@@ -39,21 +39,23 @@ struct ProvenRank {
   Peer peer;
 };
 
-/// On rank 0: connections that have proved nothing yet. At most 256 at a time, 128 of one address,
-/// for 3 s each. A new one takes the place of the oldest, one that has said nothing before one that
-/// has: a flood of them keeps no rank out, since a rank answers at once and calls again if it was
-/// dropped.
+/// On rank 0: connections that have proved nothing yet. At most 256 at a time, 128 from one
+/// address, for 3 s each. A new connection replaces the oldest, and connections without a hello are
+/// replaced first. A flood of them keeps no rank out: a rank answers at once and connects again if
+/// it was dropped.
 class PendingConnections {
  public:
   /// `listener` outlives the object.
   PendingConnections(const FileDescriptor& listener, std::string secret)
       : listener_(listener), secret_(std::move(secret)) {}
 
-  /// Adds what poll(2) is to wait for, and brings `until` forward to the next deadline.
+  /// Adds the sockets for poll(2), and moves `until` forward to the next deadline.
   void add_to(std::vector<pollfd>& waiting, Clock::time_point& until) const;
-  /// Lets new ones in, reads what has come and answers. Returns those that have proved themselves.
+  /// Accepts new connections, reads available bytes and answers. Returns the ranks that have proved
+  /// themselves.
   [[nodiscard]] std::list<ProvenRank> step();
-  /// Calls that had the wrong secret or another version, to end an error's line with; else empty.
+  /// The end of an error message: calls that had the wrong secret or another version. Empty if
+  /// none.
   [[nodiscard]] std::string turned_away() const;
 
  private:
@@ -61,7 +63,7 @@ class PendingConnections {
     Peer peer;
     std::string address;
     Clock::time_point since;
-    std::optional<Hello> hello = {};  ///< what it claims to be, once it has said so
+    std::optional<Hello> hello = {};  ///< the rank that it claims to be; none before its hello
     Bits256 challenge{};
     bool has_proved = false;
   };
@@ -81,14 +83,15 @@ class PendingConnections {
   std::int64_t other_versions_ = 0;
 };
 
-/// On any other rank: its connection to rank 0, accepted. Calls again until the meeting's deadline
-/// where rank 0 drops it. Errors: nothing answers; what answers is no rank 0, is of another version
-/// or does not know the secret; rank 0 drops this rank's proofs.
+/// On any other rank: its connection to rank 0, after both proofs. Connects again until the
+/// rendezvous's deadline if rank 0 drops it. Errors: nothing answers; the process that answers is
+/// no rank 0, has another version or does not know the secret; rank 0 drops this rank's proofs.
 [[nodiscard]] Result<Peer> prove_to_rank_0(const MeetingPoint& meeting, const Hello& own,
                                            std::string_view secret, Clock::time_point deadline,
                                            Clock::time_point last);
 
-/// What came next from rank 0: a frame, or the connection's end; neither: nothing until `until`.
+/// The next event from rank 0: a frame, or the connection's end; neither if nothing came until
+/// `until`.
 struct Heard {
   std::optional<Frame> frame;
   bool ended = false;

@@ -9,7 +9,7 @@
 namespace mfsdp {
 namespace {
 
-/// Most bytes that all ranks' gifts to one collective make together.
+/// Maximum bytes of all ranks' inputs to one collective together.
 constexpr std::size_t kMostResultBytes = std::size_t{1} << 30;
 
 Rendezvous::Bytes join(const std::vector<std::optional<Rendezvous::Bytes>>& given) {
@@ -52,7 +52,8 @@ Rendezvous::Hub::~Hub() {
 }
 
 void Rendezvous::Hub::wake() const {
-  static_cast<void>(::eventfd_write(wake_.number(), 1));  // full: it is awake
+  static_cast<void>(::eventfd_write(wake_.number(), 1));  // fails if the counter is full; then the
+                                                          // thread is awake
 }
 
 void Rendezvous::Hub::send_all(SharedBytes frame) {
@@ -62,7 +63,8 @@ void Rendezvous::Hub::send_all(SharedBytes frame) {
 
 // ---- collectives -------------------------------------------------------------------------------
 
-/// Ends with the failure, or with what `alive` says, which then is the failure.
+/// Waits until `done`. Ends earlier with the failure, or with the error of `alive`, which then is
+/// the failure.
 template <class Done>
 Result<void> Rendezvous::Hub::wait_until(Lock& lock, const Done& done, const Alive& alive) {
   constexpr std::chrono::milliseconds kLook{100};
@@ -111,7 +113,7 @@ Result<Rendezvous::Bytes> Rendezvous::Hub::call(RendezvousCall kind,
   return std::move(*result_);
 }
 
-/// On rank 0, with the lock held: one rank's part of the round.
+/// On rank 0, with the lock held: one rank's input of the round.
 void Rendezvous::Hub::give(std::int64_t from, std::int64_t number, RendezvousCall kind,
                            Bytes bytes) {
   if (failure_) return;
@@ -120,7 +122,7 @@ void Rendezvous::Hub::give(std::int64_t from, std::int64_t number, RendezvousCal
     round_.kind = kind;
     round_.first = from;
     round_.deadline = Clock::now() + settings_.call_deadline;
-    wake();  // the thread has a deadline more
+    wake();  // the thread has one more deadline
   }
   if (number != rounds_ || kind != *round_.kind || round_.given[own]) {
     set_failure({.rank = from,
@@ -165,7 +167,7 @@ std::vector<std::int64_t> Rendezvous::Hub::missing_in_round() const {
 
 // ---- failures ----------------------------------------------------------------------------------
 
-/// With the lock held. Rank 0 tells all, others tell rank 0 (which knows what it has said itself).
+/// With the lock held. Rank 0 informs all ranks, another rank informs rank 0.
 void Rendezvous::Hub::set_failure(RankFailure failure) {
   if (failure_) return;
   send_all(std::make_shared<const Bytes>(encode(failure)));
@@ -185,7 +187,7 @@ std::optional<RankFailure> Rendezvous::Hub::failure() const {
   return failure_;
 }
 
-// ---- turns -------------------------------------------------------------------------------------
+// ---- grants ------------------------------------------------------------------------------------
 
 void Rendezvous::Hub::request_stop() {
   const std::scoped_lock lock(mutex_);

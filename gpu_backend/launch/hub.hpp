@@ -1,5 +1,5 @@
-// What a Rendezvous is inside: connections, the thread that keeps them, and what both threads
-// share.
+// Internals of a Rendezvous: its connections, the thread that serves them, and the state that both
+// threads share.
 #pragma once
 
 #include <array>
@@ -27,11 +27,11 @@ struct Names<RendezvousCall> {
 
 class Rendezvous::Hub {
  public:
-  /// Rank 0 has a peer for each other rank, other ranks have rank 0.
+  /// Rank 0 has a peer for each other rank. Another rank has rank 0 as its only peer.
   Hub(const RankPlace& place, RendezvousSettings settings, std::vector<Peer> peers);
   ~Hub();
 
-  /// The result's bytes, as finish_round makes them.
+  /// The result in the encoding of finish_round.
   [[nodiscard]] Result<Bytes> call(RendezvousCall kind, std::span<const std::byte> given,
                                    const Alive& alive);
   void fail(std::string message);
@@ -52,22 +52,22 @@ class Rendezvous::Hub {
   struct Link {
     Peer peer;
     std::deque<SharedBytes> out;
-    std::size_t sent = 0;  ///< of the first of `out`
+    std::size_t sent = 0;  ///< bytes of the first element of `out`
     Clock::time_point heard;
-    bool has_left = false;    ///< said goodbye
-    bool is_closing = false;  ///< has been told that nothing more comes
+    bool has_left = false;    ///< has sent goodbye
+    bool is_closing = false;  ///< no more frames follow; the peer was informed
   };
 
-  /// The collective that is being made, on rank 0.
+  /// The current collective, on rank 0.
   struct Round {
-    std::optional<RendezvousCall> kind;  ///< none: nobody has come
-    std::int64_t first = 0;              ///< the rank that came first
+    std::optional<RendezvousCall> kind;  ///< none: no rank has called it
+    std::int64_t first = 0;              ///< the rank that called first
     std::vector<std::optional<Bytes>> given;
     std::size_t count = 0;
     Clock::time_point deadline;
   };
 
-  // On the host's thread, or with the lock held.
+  // Called on the host's thread, or with the lock held.
   template <class Done>
   [[nodiscard]] Result<void> wait_until(Lock& lock, const Done& done, const Alive& alive);
   void send_all(SharedBytes frame);
@@ -77,7 +77,7 @@ class Rendezvous::Hub {
   void set_failure(RankFailure failure);
   [[nodiscard]] std::vector<std::int64_t> missing_in_round() const;
 
-  // On the thread.
+  // Called on the connections' thread.
   void keep();
   [[nodiscard]] bool take_orders();
   [[nodiscard]] Clock::time_point next_look();
@@ -90,25 +90,25 @@ class Rendezvous::Hub {
 
   const RendezvousSettings settings_;
   FileDescriptor wake_;
-  std::vector<Link> links_;  ///< the thread's
+  std::vector<Link> links_;  ///< used only by the thread
   Clock::time_point next_beat_;
   std::optional<Clock::time_point> leave_by_;
-  bool announced_ = false;  ///< the failure, to settings_.on_failure
+  bool announced_ = false;  ///< whether settings_.on_failure was called
 
   mutable std::mutex mutex_;
   std::condition_variable changed_;
   std::vector<SharedBytes> orders_;  ///< frames for all links
   std::optional<RankFailure> failure_;
   Round round_;
-  std::int64_t calls_ = 0;          ///< made by this rank's host
+  std::int64_t calls_ = 0;          ///< collectives that this rank's host called
   std::int64_t rounds_ = 0;         ///< finished, on rank 0
-  std::optional<Bytes> result_;     ///< of the call that the host waits for
-  std::vector<std::int64_t> left_;  ///< ranks that have left in order
+  std::optional<Bytes> result_;     ///< of the collective that the host waits for
+  std::vector<std::int64_t> left_;  ///< ranks that have left normally
   TurnGrant grant_;
   bool stop_requested_ = false;
   bool leaves_ = false;
 
-  std::thread thread_;  ///< last: it uses all of the above
+  std::thread thread_;  ///< last: it uses the members above
 };
 
 }  // namespace mfsdp

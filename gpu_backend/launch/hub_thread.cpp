@@ -1,4 +1,4 @@
-// The thread of a Rendezvous: reads, writes, and watches the clock.
+// The thread of a Rendezvous: reads, writes, and checks deadlines.
 #include <fmt/format.h>
 #include <poll.h>
 #include <sys/eventfd.h>
@@ -12,7 +12,7 @@
 namespace mfsdp {
 namespace {
 
-/// For frames on their way when a rank leaves, and for the other side to have read them.
+/// When a rank leaves: time to send the remaining frames, and for the peer to read them.
 constexpr std::chrono::seconds kLeaving{2};
 
 }  // namespace
@@ -24,7 +24,7 @@ void Rendezvous::Hub::keep() {
   }
 }
 
-/// What the host's thread wants of this one. False when there is nothing left to do.
+/// Requests of the host's thread. False when no work is left.
 bool Rendezvous::Hub::take_orders() {
   std::vector<SharedBytes> orders;
   std::optional<RankFailure> failure;
@@ -44,7 +44,7 @@ bool Rendezvous::Hub::take_orders() {
     link.out.insert(link.out.end(), orders.begin(), orders.end());
     write(link);
     if (leave_by_ && link.out.empty() && !link.is_closing) {
-      // Closing at once would throw away what the other side has not read yet.
+      // Closing at once would discard bytes that the peer has not read yet.
       ::shutdown(link.peer.socket.number(), SHUT_WR);
       link.is_closing = true;
     }
@@ -68,7 +68,7 @@ Clock::time_point Rendezvous::Hub::next_look() {
 
 void Rendezvous::Hub::poll_links(Clock::time_point until) {
   std::vector<pollfd> waiting{{wake_.number(), POLLIN, 0}};
-  for (const Link& link : links_) {  // poll leaves out negative numbers
+  for (const Link& link : links_) {  // poll ignores negative numbers
     const auto events = static_cast<short>(link.out.empty() ? POLLIN : POLLIN | POLLOUT);
     waiting.push_back({link.peer.socket.number(), events, 0});
   }
@@ -103,7 +103,7 @@ void Rendezvous::Hub::write(Link& link) const {
     const Transfer went =
         send_to(link.peer.socket, std::span<const std::byte>(frame).subspan(link.sent));
     link.sent += went.bytes;
-    if (went.ended) link.out.clear();  // what has come before the end is still to be read
+    if (went.ended) link.out.clear();  // bytes received before the end are still to be read
     if (went.ended || went.bytes == 0) return;
     if (link.sent < frame.size()) continue;
     link.out.pop_front();
@@ -111,7 +111,7 @@ void Rendezvous::Hub::write(Link& link) const {
   }
 }
 
-/// The connection is no more. Whoever has not said goodbye has failed.
+/// The connection has ended. A peer that has not sent goodbye has failed.
 void Rendezvous::Hub::lose(Link& link, const std::string& reason) {
   link.peer.socket.close();
   link.out.clear();
@@ -138,7 +138,7 @@ void Rendezvous::Hub::take(Link& link, const Frame& frame) {
     case FrameKind::failed: {
       auto failure = decode_failure(frame.payload);
       if (!failure) return refuse();
-      // Others speak for themselves, or of rank 0 that they have lost.
+      // A rank other than 0 may report only itself, or that it has lost rank 0.
       if (rank == 0 && failure->rank != 0) failure->rank = link.peer.rank;
       return set_failure(std::move(*failure));
     }
@@ -177,8 +177,8 @@ void Rendezvous::Hub::take(Link& link, const Frame& frame) {
   refuse();
 }
 
-/// Deadlines. What has come was read before: a process that was stopped itself, and goes on, finds
-/// the others' signs of life waiting.
+/// Checks deadlines. Call it after reading: a process that was stopped and goes on finds the
+/// others' heartbeats in its sockets.
 void Rendezvous::Hub::look_at_clock() {
   const Clock::time_point now = Clock::now();
   if (now >= next_beat_ && !leave_by_) {
@@ -189,7 +189,7 @@ void Rendezvous::Hub::look_at_clock() {
   }
   for (Link& link : links_)
     if (link.peer.socket && !link.has_left && now - link.heard > settings_.silence)
-      lose(link, fmt::format("nothing was heard of it for {} s: its process is stopped, or its "
+      lose(link, fmt::format("it sent no heartbeat for {} s: its process is stopped, or its "
                              "host is gone",
                              in_seconds(settings_.silence)));
   const std::scoped_lock lock(mutex_);

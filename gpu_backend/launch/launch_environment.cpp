@@ -14,7 +14,7 @@ namespace {
 constexpr std::string_view kSupervisorSign = "MFSDP_SUPERVISOR";
 constexpr std::int64_t kMostDescriptor = std::numeric_limits<std::int32_t>::max();
 
-// ---- ranks that start here ---------------------------------------------------------------------
+// ---- ranks that this process starts ------------------------------------------------------------
 
 Result<RankLaunch> start_here(const Environment& environment, const LaunchFlags& flags,
                               std::int64_t visible_gpus) {

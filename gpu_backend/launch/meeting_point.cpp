@@ -10,7 +10,7 @@
 namespace mfsdp {
 namespace {
 
-/// The host of rank 0; none outside SLURM.
+/// The host of rank 0; none without SLURM.
 Result<std::optional<std::string>> slurm_host(const Environment& environment) {
   const auto name = first_set(
       environment, std::array<std::string_view, 2>{"SLURM_STEP_NODELIST", "SLURM_JOB_NODELIST"});
@@ -21,8 +21,8 @@ Result<std::optional<std::string>> slurm_host(const Environment& environment) {
   return host;
 }
 
-/// Two jobs on one host should not ask for one port: a port by the run's id (FNV-1a), below those
-/// that Linux gives to outgoing connections.
+/// A port derived from the run's id (FNV-1a), so that two jobs on one host use different ports. It
+/// is below the ports that Linux gives to outgoing connections.
 std::uint16_t port_of(std::string_view run_id) {
   constexpr std::uint32_t kFirst = 20'000;
   constexpr std::uint32_t kEnd = 32'768;
@@ -47,7 +47,7 @@ Result<std::string> address_of(const Environment& environment, const RankPlace& 
     if (host) return *host;
   }
   return fail("environment, MFSDP_MASTER_ADDR",
-              fmt::format("is not set: expected rank 0's host, since {} does not say it",
+              fmt::format("is not set: expected rank 0's host, since {} does not provide it",
                           to_string(place.source)));
 }
 
@@ -104,7 +104,7 @@ Result<MeetingPoint> parse_meeting(std::string_view text) {
 Result<MeetingPoint> find_meeting(const Environment& environment, const LaunchFlags& flags,
                                   const RankPlace& place, const std::string& run_id) {
   if (flags.meeting) return parse_meeting(*flags.meeting);
-  // Nobody to meet: whatever a launcher did not say is not missed.
+  // One rank connects to no other, so missing variables of the launcher do not matter.
   if (place.world_size == 1) return MeetingPoint{.address = std::string(kThisHost), .port = 0};
   MFSDP_LET(address, address_of(environment, place));
   MFSDP_LET(port, meeting_port(environment, place, run_id));

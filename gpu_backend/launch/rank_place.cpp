@@ -10,7 +10,7 @@
 namespace mfsdp {
 namespace {
 
-/// What one launcher calls a rank's place.
+/// Variables of one launcher for a rank's place.
 struct PlaceNames {
   LaunchSource source;
   std::string_view rank;
@@ -26,13 +26,14 @@ constexpr PlaceNames kTorchrun{LaunchSource::torchrun, "RANK", "WORLD_SIZE", "LO
 constexpr PlaceNames kOpenMpi{LaunchSource::open_mpi, "OMPI_COMM_WORLD_RANK",
                               "OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_LOCAL_RANK",
                               "OMPI_COMM_WORLD_LOCAL_SIZE"};
-/// Local places are not PMI's own: MPICH's and Intel MPI's launcher adds these, Cray's others.
+/// PMI itself defines no local ranks: the launchers of MPICH and Intel MPI add these, Cray's adds
+/// others.
 constexpr PlaceNames kPmi{LaunchSource::pmi, "PMI_RANK", "PMI_SIZE", "MPI_LOCALRANKID",
                           "MPI_LOCALNRANKS"};
 constexpr PlaceNames kCrayPmi{LaunchSource::pmi, "PMI_RANK", "PMI_SIZE", "PMI_LOCAL_RANK",
                               "PMI_LOCAL_SIZE"};
 
-/// Which of the source's variables speaks for it.
+/// The variable of the source that is set and so identifies it.
 std::optional<std::string_view> sign_of(const Environment& environment, const PlaceNames& names) {
   return first_set(environment, std::array{names.rank, names.world_size, names.local_rank,
                                            names.local_world_size});
@@ -53,12 +54,12 @@ Result<RankPlace> read_place(const Environment& environment, const PlaceNames& n
 
 // ---- SLURM -------------------------------------------------------------------------------------
 
-/// Of the step, as srun started it, rather than of the whole allocation.
+/// The size of the step that srun started, instead of the whole allocation's.
 std::string_view slurm_world_name(const Environment& environment) {
   return environment.contains("SLURM_STEP_NUM_TASKS") ? "SLURM_STEP_NUM_TASKS" : "SLURM_NTASKS";
 }
 
-/// A step of one task says nothing: the shell of an interactive allocation is one.
+/// A step of one task does not count: the shell of an interactive allocation is one.
 bool slurm_speaks(const Environment& environment) {
   if (!environment.contains("SLURM_PROCID")) return false;
   const auto world = find_variable(environment, slurm_world_name(environment));
@@ -79,7 +80,7 @@ Result<std::int64_t> slurm_local_world(const Environment& environment, std::int6
     return from_list("SLURM_STEP_TASKS_PER_NODE");
   if (environment.contains("SLURM_NTASKS_PER_NODE") ||
       !environment.contains("SLURM_TASKS_PER_NODE")) {
-    // What was asked for: a small step may have fewer.
+    // This is the requested number: a small step may have fewer.
     MFSDP_LET(asked, read_number(environment, "SLURM_NTASKS_PER_NODE", "SLURM_PROCID", 1,
                                  kMostLaunchedRanks));
     return std::min(asked, world);
@@ -111,14 +112,14 @@ Result<std::optional<RankPlace>> find_place(const Environment& environment) {
   for (const PlaceNames& names : {kMfsdp, kTorchrun, kOpenMpi})
     if (sign_of(environment, names)) return read_place(environment, names);
   const bool pmi = environment.contains("PMI_RANK") || environment.contains("PMI_SIZE");
-  // As SLURM's: its plugin for PMI speaks in every step.
+  // Likewise for PMI: SLURM's plugin sets its variables in every step.
   const bool shell =
       environment.contains("SLURM_JOB_ID") && find_variable(environment, "PMI_SIZE") == "1";
   if (pmi && !shell) {
     const bool cray = environment.contains(kCrayPmi.local_rank) ||
                       environment.contains(kCrayPmi.local_world_size);
     if (slurm_speaks(environment) && !cray && !environment.contains(kPmi.local_rank)) {
-      MFSDP_LET(place, read_slurm(environment));  // srun's PMI: SLURM knows the local places
+      MFSDP_LET(place, read_slurm(environment));  // srun's PMI: SLURM has the local ranks
       place.source = LaunchSource::pmi;
       return place;
     }

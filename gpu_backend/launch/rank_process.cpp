@@ -19,7 +19,7 @@
 namespace mfsdp {
 namespace {
 
-/// A line that does not end is passed on in pieces of this.
+/// A longer line is forwarded in pieces of this size.
 constexpr std::size_t kLongestLine = std::size_t{64} << 10;
 constexpr std::chrono::milliseconds kMostPatience = std::chrono::days(365);
 
@@ -34,7 +34,7 @@ Error failed_start(std::int64_t rank, int error) {
           .fault = Fault::environment};
 }
 
-/// The supervisor never waits for a rank; a rank's own writes wait, as on any pipe.
+/// The supervisor's end does not block; a rank's writes block, as on any pipe.
 Result<Pipe> make_pipe(std::int64_t rank) {
   std::array<int, 2> ends{};
   if (::pipe2(ends.data(), O_CLOEXEC) != 0) return tl::unexpected<Error>(failed_start(rank, errno));
@@ -43,7 +43,7 @@ Result<Pipe> make_pipe(std::int64_t rank) {
   return pipe;
 }
 
-/// posix_spawn's two descriptions of a child, freed with this.
+/// posix_spawn's attributes and file actions of a child, freed on destruction.
 struct SpawnSettings {
   SpawnSettings() {
     ::posix_spawn_file_actions_init(&files);
@@ -56,13 +56,13 @@ struct SpawnSettings {
     ::posix_spawnattr_destroy(&attributes);
   }
 
-  /// The child's `number` is this file; its own number keeps it open beyond the start.
+  /// Gives the child this file as descriptor `number`. The same number keeps it open after exec.
   void give(const FileDescriptor& file, int number) {
     ::posix_spawn_file_actions_adddup2(&files, file.number(), number);
   }
   void give(const FileDescriptor& file) { give(file, file.number()); }
 
-  /// Signals as a program expects them, in a process group of its own.
+  /// Default signals, in a new process group.
   void set_signals() {
     sigset_t all;
     sigset_t none;
@@ -79,7 +79,7 @@ struct SpawnSettings {
   posix_spawnattr_t attributes{};
 };
 
-/// Texts as C programs take them: valid as long as `texts`.
+/// argv-style pointers: valid as long as `texts`.
 std::vector<char*> pointers_to(std::vector<std::string>& texts) {
   std::vector<char*> pointers;
   for (std::string& text : texts) pointers.push_back(text.data());
@@ -99,7 +99,7 @@ void PrefixedLines::add(std::span<const char> text, std::ostream& out) {
 void PrefixedLines::finish(std::ostream& out) {
   if (line_.empty()) return;
   if (line_.back() != '\n') line_ += '\n';
-  // At once: rank 0 writes to the same place.
+  // Flush at once: rank 0 writes to the same destination.
   out << prefix_ + std::exchange(line_, {}) << std::flush;
 }
 
@@ -107,7 +107,7 @@ void RankOutput::forward(std::ostream& out) {
   std::array<char, 4096> text{};
   while (pipe) {
     const ssize_t count = ::read(pipe.number(), text.data(), text.size());
-    if (count < 0) return;  // nothing more for now
+    if (count < 0) return;  // no more bytes for now
     if (count == 0) {
       lines.finish(out);
       pipe.close();
@@ -120,14 +120,14 @@ void RankProcess::read_watchdog() {
   WatchdogReport report;
   while (watchdog) {
     const ssize_t count = ::read(watchdog.number(), &report, sizeof report);
-    if (count == 0) watchdog.close();  // the process has ended, or is about to
+    if (count == 0) watchdog.close();  // the process has ended, or is about to end
     if (count != sizeof report) return;
     const bool ends = report.kind == WatchdogReport::Kind::end_within;
     if (is_ending && !ends) continue;
     const Clock::time_point now = Clock::now();
     const auto promised = std::clamp(std::chrono::milliseconds(report.patience),
                                      std::chrono::milliseconds(0), kMostPatience);
-    // Who has said when it ends may not put that off.
+    // A rank that has announced its end cannot postpone it.
     if (is_ending && deadline && *deadline <= now + promised) continue;
     is_ending = ends;
     patience = promised;
@@ -183,7 +183,7 @@ Result<RankProcess> start_rank(RankLaunch launch, const FileDescriptor& listener
 
 std::optional<RankEnd> reap(RankProcess& rank) {
   siginfo_t info{};
-  // Not taken yet, so that its number is no other process's.
+  // Not reaped yet, so no other process can have this process id.
   if (::waitid(P_PID, static_cast<id_t>(rank.process), &info, WEXITED | WNOHANG | WNOWAIT) != 0 ||
       info.si_pid != rank.process)
     return std::nullopt;

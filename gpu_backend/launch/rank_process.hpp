@@ -1,4 +1,4 @@
-// One rank as its supervisor sees it: a process with three pipes.
+// One rank in its supervisor: a process with three pipes.
 #pragma once
 
 #include <sys/types.h>
@@ -16,14 +16,14 @@
 
 namespace mfsdp {
 
-/// Output of a rank, passed on by whole lines behind a prefix.
+/// Forwards a rank's output line by line, each with a prefix.
 class PrefixedLines {
  public:
   PrefixedLines() = default;
   explicit PrefixedLines(std::string prefix) : prefix_(std::move(prefix)) {}
 
   void add(std::span<const char> text, std::ostream& out);
-  /// A last line without its end.
+  /// Writes a last line that has no newline.
   void finish(std::ostream& out);
 
  private:
@@ -32,10 +32,10 @@ class PrefixedLines {
 };
 
 struct RankOutput {
-  FileDescriptor pipe;  ///< none: the rank has the supervisor's own output
+  FileDescriptor pipe;  ///< none: the rank uses the supervisor's output
   PrefixedLines lines;
 
-  /// Passes on what has come.
+  /// Forwards the available output.
   void forward(std::ostream& out);
 };
 
@@ -47,27 +47,27 @@ struct RankProcess {
   RankOutput out;
   RankOutput err;
   FileDescriptor watchdog;
-  std::optional<Clock::time_point> deadline;  ///< for its next report, or its end
-  std::chrono::milliseconds patience{};       ///< that it promised
-  bool is_ending = false;                     ///< the promise is to end
+  std::optional<Clock::time_point> deadline;  ///< for its next report or its end
+  std::chrono::milliseconds patience{};       ///< time that it reported with `deadline`
+  bool is_ending = false;                     ///< the deadline is for its end
 
-  /// Takes the reports that have come.
+  /// Reads the available reports.
   void read_watchdog();
 };
 
-/// Starts one rank as a process group of its own. `launch` is the supervisor's with this rank's
-/// place; `listener` is passed on if there is one. With `prefixed` its output comes by pipes.
-/// Errors: what the system says.
+/// Starts one rank in a new process group. `launch` is the supervisor's, with this rank's place.
+/// The rank inherits `listener` if there is one. With `prefixed` its output is forwarded through
+/// pipes. Errors: those of the system.
 [[nodiscard]] Result<RankProcess> start_rank(RankLaunch launch, const FileDescriptor& listener,
                                              bool prefixed, const SupervisorSettings& settings);
 
 /// How a process ended.
 struct RankEnd {
-  int code = 0;    ///< if no signal
+  int code = 0;    ///< if it exited by itself
   int signal = 0;  ///< 0: none
 };
 
-/// The end of a rank's process, if it has come: all processes of its group are ended then too.
+/// The end of a rank's process, if it has ended. Then all processes of its group are killed too.
 [[nodiscard]] std::optional<RankEnd> reap(RankProcess& rank);
 
 }  // namespace mfsdp

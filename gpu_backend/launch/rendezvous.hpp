@@ -1,8 +1,9 @@
-// Ranks that are processes: how they find each other, talk between steps, and learn of a failure.
+// Ranks that are processes: how they connect, exchange data between steps, and are notified of a
+// failure.
 //
-// A TCP star at rank 0, for bytes that do not hurry: identifiers of communicators, norms, manifests
-// of checkpoints. A thread of its own keeps the connections: it answers heartbeats and carries news
-// of a failure whatever the host thread is at.
+// Every rank has a TCP connection to rank 0, for small transfers that are not urgent: identifiers
+// of communicators, norms, manifests of checkpoints. A separate thread serves the connections. It
+// answers heartbeats and forwards failures while the host thread is busy.
 #pragma once
 
 #include <chrono>
@@ -20,7 +21,7 @@
 
 namespace mfsdp {
 
-/// What must be the same on all ranks before they start. At most 256 bytes each.
+/// Must be equal on all ranks before they start. At most 256 bytes each.
 struct MeetingIdentity {
   std::string run_id;
   std::string plan_hash;
@@ -29,34 +30,35 @@ struct MeetingIdentity {
   friend bool operator==(const MeetingIdentity&, const MeetingIdentity&) = default;
 };
 
-/// The failure that ends a run: the first that rank 0 heard of.
+/// The failure that ends a run: the first that rank 0 received.
 struct RankFailure {
   std::int64_t rank = 0;
   std::string message;
 
-  /// "rank 3: message", a fault of the environment.
+  /// The message "rank 3: message", as Fault::environment.
   [[nodiscard]] Error error() const;
   friend bool operator==(const RankFailure&, const RankFailure&) = default;
 };
 
 struct RendezvousSettings {
-  /// For all ranks to come.
+  /// Timeout until all ranks are connected.
   std::chrono::milliseconds meet_deadline = std::chrono::minutes(5);
-  /// For all ranks to come to one collective, from the first that does.
+  /// Timeout of a collective: until all ranks call it, from the first that does.
   std::chrono::milliseconds call_deadline = std::chrono::minutes(10);
-  /// Between signs of life, and without one until a rank counts as failed: a stopped process, a
-  /// host that is gone.
+  /// The interval of heartbeats, and the time without one after which a rank has failed: its
+  /// process is stopped, or its host is gone.
   std::chrono::milliseconds heartbeat = std::chrono::seconds(1);
   std::chrono::milliseconds silence = std::chrono::seconds(15);
-  /// Called once when the run fails, on the rendezvous's own thread: to abort what the host thread
-  /// waits for (ncclCommAbort) and to start the watchdog's last countdown. Must not wait.
+  /// Called once when the run fails, on the rendezvous's own thread: aborts the operation that the
+  /// host thread waits for (ncclCommAbort) and starts the watchdog's last countdown. Must not
+  /// block.
   std::function<void(const RankFailure&)> on_failure = {};
 };
 
-/// Most bytes that a rank gives to one collective.
+/// Maximum bytes of a rank's input to one collective.
 inline constexpr std::size_t kMostRendezvousBytes = std::size_t{16} << 20;
 
-/// Turns of a run (StopPoint) that rank 0 allows: all below `turns`. `last`: no more will come.
+/// The runs of a plan (StopPoint) that rank 0 allows: all below `turns`. `last`: no more follow.
 struct TurnGrant {
   std::int64_t turns = 0;
   bool last = false;
@@ -64,28 +66,29 @@ struct TurnGrant {
   friend bool operator==(const TurnGrant&, const TurnGrant&) = default;
 };
 
-/// Collectives are called from one host thread, equally often and in the same order on all ranks,
-/// which is checked. Everything else may be called from any thread.
+/// Collectives are called from one host thread, equally often and in the same order on all ranks;
+/// this is checked. The other functions may be called from any thread.
 class Rendezvous {
  public:
   using Bytes = std::vector<std::byte>;
-  /// Asked some ten times a second while others are awaited: its error ends the call.
+  /// Called about ten times a second while a call waits for other ranks. Its error ends the call.
   using Alive = std::function<Result<void>()>;
 
-  /// Waits until all ranks are there, each of which proves that it knows launch.secret
+  /// Waits until all ranks are connected, each of which proves that it knows launch.secret
   /// (handshake.hpp). A world of one rank opens no socket.
   ///
-  /// Errors, the same line on every rank that came: another run id, world size, plan hash, build or
-  /// protocol version, with both values and the ranks that have them; a rank out of range or
-  /// double; ranks that did not come until the deadline, by number; a rank that went away
-  /// meanwhile. And of one rank: an address that does not resolve, a port that is taken, another
-  /// secret than rank 0's. Connections that prove nothing are dropped and change nothing.
+  /// Errors that are equal on all connected ranks: another run id, world size, plan hash, build or
+  /// protocol version, with both values and the ranks that have them; a rank that is out of range
+  /// or exists twice; ranks that did not connect until the deadline, by number; a rank that
+  /// disconnected meanwhile. Errors of one rank: an address that does not resolve, a port that is
+  /// taken, a secret that differs from rank 0's. Unauthenticated connections are dropped and have
+  /// no effect.
   [[nodiscard]] static Result<std::unique_ptr<Rendezvous>> meet(const RankLaunch& launch,
                                                                 const MeetingIdentity& identity,
                                                                 RendezvousSettings settings = {});
 
-  /// Leaves in order: whoever ends without that has failed. Waits some seconds at most until what
-  /// was said has gone out. Ranks that are done call barrier() first, or those that are not hear
+  /// Leaves normally. A rank that ends without this has failed. Waits at most some seconds until
+  /// all frames are sent. Ranks that are done call barrier() first. Otherwise the others receive
   /// "rank 0 has left" at their next collective.
   ~Rendezvous();
   Rendezvous(const Rendezvous&) = delete;
@@ -94,11 +97,11 @@ class Rendezvous {
   [[nodiscard]] std::int64_t rank() const;
   [[nodiscard]] std::int64_t world_size() const;
 
-  // Collectives. Each returns when every rank has called it. Errors: failure(); a rank that calls
-  // another collective, or none until call_deadline (all ranks hear which); more than
-  // kMostRendezvousBytes; that of `alive`. The first error is the last word: later calls repeat it.
+  // Collectives. Each returns when every rank has called it. Errors: failure(); a rank calls
+  // another collective, or none until call_deadline (all ranks are informed which); more than
+  // kMostRendezvousBytes; the error of `alive`. The first error is final: later calls repeat it.
 
-  /// Rank 0's bytes; what other ranks give is ignored.
+  /// Rank 0's bytes; those of other ranks are ignored.
   [[nodiscard]] Result<Bytes> broadcast(std::span<const std::byte> from_rank_0,
                                         const Alive& alive = {});
   /// Every rank's bytes, by rank; lengths may differ.
@@ -108,21 +111,22 @@ class Rendezvous {
 
   // Failures.
 
-  /// Ends the run on all ranks, with this rank's message, unless another came first. Does not wait.
+  /// Ends the run on all ranks with this rank's message, unless another failure came first. Does
+  /// not block.
   void fail(std::string message);
-  /// None while all is well. Does not wait: for loops that wait for a device.
+  /// None if there is no failure. Does not block, so that loops that wait for a device can call it.
   [[nodiscard]] std::optional<RankFailure> failure() const;
 
-  // Turns: what StopPoint is made of (gpu_backend/train/process_ranks.hpp). Nothing of it but
-  // await_turn waits, and that only for a turn that rank 0 has not allowed yet.
+  // Basis of StopPoint (gpu_backend/train/process_ranks.hpp). Only await_turn blocks, and only for
+  // a turn that rank 0 has not allowed yet.
 
-  /// Tells rank 0 that this rank would like the run to end.
+  /// Informs rank 0 that this rank requests the end of the run.
   void request_stop();
-  /// Whether any rank has. On rank 0.
+  /// Whether any rank has requested it. On rank 0.
   [[nodiscard]] bool stop_requested() const;
-  /// Tells all ranks, rank 0 among them. On rank 0; grants never shrink.
+  /// Sends the grant to all ranks, rank 0 included. On rank 0; grants never shrink.
   void grant(TurnGrant grant);
-  /// Returns as soon as `turn` is allowed or will never be: whether it runs. Errors: failure(), or
+  /// Returns as soon as `turn` is allowed or never will be: whether it runs. Errors: failure(), or
   /// that of `alive`.
   [[nodiscard]] Result<bool> await_turn(std::int64_t turn, const Alive& alive = {});
 

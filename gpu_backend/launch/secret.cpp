@@ -31,7 +31,7 @@ const std::uint8_t* octets(std::span<const std::byte> bytes) {
   return reinterpret_cast<const std::uint8_t*>(bytes.data());
 }
 
-/// The secret itself never stands in a message.
+/// The secret itself never appears in a message.
 tl::unexpected<Error> refuse(std::string_view variable, std::string what) {
   return fail(fmt::format("environment, {}", variable), std::move(what));
 }
@@ -47,7 +47,7 @@ Result<std::string> read_secret_file(const std::string& path) {
   const auto refuse_file = [&](const std::string& what) {
     return refuse(kSecretFile, printable(path) + " " + what);
   };
-  // Without O_NONBLOCK a pipe that nothing writes to would wait for ever.
+  // Without O_NONBLOCK, opening a pipe without a writer would block forever.
   const FileDescriptor file(::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK));
   if (!file) return refuse_file("cannot be opened: " + std::generic_category().message(errno));
   struct stat status{};
@@ -57,7 +57,7 @@ Result<std::string> read_secret_file(const std::string& path) {
   if ((status.st_mode & (S_IRWXG | S_IRWXO)) != 0)
     return refuse_file(fmt::format("has mode {:04o}, so that others may use it: expected 0600",
                                    status.st_mode & 07777U));
-  std::string text(kMostSecret + 2, '\0');  // a line's end, and one byte to see that it is longer
+  std::string text(kMostSecret + 2, '\0');  // a newline, and one byte to detect a longer file
   const ssize_t count = ::read(file.number(), text.data(), text.size());
   if (count < 0) return refuse_file("cannot be read: " + std::generic_category().message(errno));
   text.resize(static_cast<std::size_t>(count));
@@ -65,7 +65,7 @@ Result<std::string> read_secret_file(const std::string& path) {
   return checked(kSecretFile, std::move(text));
 }
 
-/// What the user has set; none where nothing is.
+/// The secret that the user has set; none if there is none.
 Result<std::optional<std::string>> read_secret(const Environment& environment) {
   const auto secret = find_variable(environment, kSecret);
   const auto file = find_variable(environment, kSecretFile);
@@ -100,7 +100,7 @@ bool equal_in_constant_time(const Bits256& a, const Bits256& b) {
 
 Bits256 random_bits() {
   Bits256 bits{};
-  // Up to 256 bytes come whole; the call fails on kernels alone that have no generator.
+  // Up to 256 bytes are returned completely. The call fails only on kernels without a generator.
   if (::getentropy(bits.data(), bits.size()) != 0)
     throw std::system_error(errno, std::generic_category(), "getentropy");
   return bits;

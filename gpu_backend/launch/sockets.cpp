@@ -21,16 +21,17 @@ namespace {
 
 constexpr int kStream = SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC;
 constexpr std::chrono::milliseconds kBetweenTries{50};
-constexpr std::chrono::seconds kOneTry{3};  ///< for a host that does not answer at all
+constexpr std::chrono::seconds kOneTry{3};  ///< timeout of a connection attempt to a host that does
+                                            ///< not answer
 
 std::string reason_of(int error) { return std::generic_category().message(error); }
 
-/// Small frames go at once: nobody sends enough of them to crowd a network.
+/// Sends small frames without delay (TCP_NODELAY): they are too few to load a network.
 void set_option(const FileDescriptor& socket, int level, int name, int value) {
   static_cast<void>(::setsockopt(socket.number(), level, name, &value, sizeof value));
 }
 
-/// One socket for both kinds of addresses where the machine has the newer, else the older.
+/// One socket for IPv6 and IPv4 if the machine has IPv6, else for IPv4.
 FileDescriptor bind_any(std::uint16_t port, bool loopback_only, int& error) {
   if (!loopback_only) {
     FileDescriptor socket(::socket(AF_INET6, kStream, 0));
@@ -57,7 +58,7 @@ FileDescriptor bind_any(std::uint16_t port, bool loopback_only, int& error) {
   return {};
 }
 
-/// A socket can meet itself when it calls a port that nobody listens at and is given that port.
+/// A socket can connect to itself: it calls a port without a listener and is given that port.
 bool meets_itself(const FileDescriptor& socket) {
   sockaddr_storage own{};
   sockaddr_storage other{};
@@ -159,7 +160,7 @@ std::string address_of_peer(const FileDescriptor& socket) {
       ::getnameinfo(reinterpret_cast<sockaddr*>(&address), size, text.data(), text.size(), nullptr,
                     0, NI_NUMERICHOST) != 0)
     return "?";
-  // An address of IPv4, as a socket for both kinds shows it.
+  // An IPv4 address, as an IPv6 socket shows it.
   constexpr std::string_view kMapped = "::ffff:";
   std::string_view shown = text.data();
   if (shown.starts_with(kMapped) && shown.find('.') != std::string_view::npos)

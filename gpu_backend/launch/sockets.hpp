@@ -1,4 +1,4 @@
-// TCP sockets of a rendezvous, none of which waits.
+// Non-blocking TCP sockets of a rendezvous.
 #pragma once
 
 #include <chrono>
@@ -21,29 +21,30 @@ using Clock = std::chrono::steady_clock;
   return std::chrono::duration<double>(time).count();
 }
 
-/// Listens at `port` (0: one that is free) of this machine, or of its loopback alone. Errors: the
-/// port is taken.
+/// Listens at `port` (0: a free one) on all interfaces, or on loopback only. Errors: the port is
+/// taken.
 [[nodiscard]] Result<FileDescriptor> listen_at(std::uint16_t port, bool loopback_only);
 
 /// The port that a socket listens at.
 [[nodiscard]] Result<std::uint16_t> port_of(const FileDescriptor& listener);
 
-/// The next connection that waits there; none where none does.
+/// The next pending connection; none if there is none.
 [[nodiscard]] FileDescriptor accept_from(const FileDescriptor& listener);
 
-/// The address at the other end, without the port: "10.0.0.5", "fe80::1"; "?" where it is gone.
+/// The address of the peer, without the port: "10.0.0.5", "fe80::1"; "?" if it has disconnected.
 [[nodiscard]] std::string address_of_peer(const FileDescriptor& socket);
 
-/// Tries until somebody answers at the meeting point. Errors: nobody does before `deadline`, with
-/// what the system said last.
+/// Tries until the meeting point accepts a connection. Errors: none until `deadline`, with the
+/// system's last error.
 [[nodiscard]] Result<FileDescriptor> connect_to(const MeetingPoint& meeting,
                                                 Clock::time_point deadline);
 
-/// What a socket did: some bytes (none: it would wait), or its end, with the reason if it broke.
+/// Result of a read or write: some bytes (none: it would block), or the end of the connection, with
+/// the reason if it broke.
 struct Transfer {
   std::size_t bytes = 0;
   bool ended = false;
-  std::string reason = {};  ///< empty where the other side closed it
+  std::string reason = {};  ///< empty if the peer closed it
 };
 
 [[nodiscard]] Transfer send_to(const FileDescriptor& socket, std::span<const std::byte> bytes);

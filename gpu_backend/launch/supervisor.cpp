@@ -29,19 +29,19 @@ namespace {
 constexpr int kFailed = 3;         ///< ExitCode::environment
 constexpr int kInterrupted = 130;  ///< ExitCode::interrupted
 
-/// Where handlers write: at most one reader at a time.
+/// Handlers write to it. At most one reader exists.
 int signal_pipe = -1;
 
 void tell_of_signal(int signal) {
   const int error = errno;
   const auto number = static_cast<unsigned char>(signal);
-  // A full pipe has enough to wake who reads.
+  // If the pipe is full, the reader wakes up anyway.
   static_cast<void>(::write(signal_pipe, &number, sizeof number) + 1);
   errno = error;
 }
 
-/// Signals that come as something to read, until this ends. By handlers: a signal that is blocked
-/// goes to whichever thread has not blocked it, such as those that libraries start.
+/// Turns signals into bytes to read, as long as this object lives. It uses handlers: a blocked
+/// signal would go to any thread that has not blocked it, such as those that libraries start.
 class SignalReader {
  public:
   static Result<std::unique_ptr<SignalReader>> create() {
@@ -79,7 +79,7 @@ class SignalReader {
     for (std::size_t i = 0; i < kSignals.size(); ++i) {
       ::sigaction(kSignals[i], &action, &before_[i]);
       if (kSignals[i] == SIGHUP && before_[i].sa_handler == SIG_IGN)
-        ::sigaction(SIGHUP, &before_[i], nullptr);  // as nohup asks
+        ::sigaction(SIGHUP, &before_[i], nullptr);  // stays ignored, as nohup requests
     }
   }
 
@@ -123,7 +123,7 @@ class Supervisor {
         if (*signal != SIGCHLD) pass_on(*signal);
       read_all();
       const auto ends = take_ends();
-      read_all();  // what was written until the end
+      read_all();  // signals that were written until the end
       judge(ends);
       look_at_clock();
     }
@@ -137,17 +137,17 @@ class Supervisor {
   using Clock = RankProcess::Clock;
   using End = std::pair<RankProcess*, RankEnd>;
 
-  /// What may have ended a run, the likelier ones last. Code 3 is also that of a rank that hears
-  /// of another's failure. `loss`: a signal, a broken promise.
+  /// Causes of a run's end, likelier ones last. Code 3 is also that of a rank that is notified of
+  /// another's failure. `loss`: a signal, or a missed deadline.
   enum class Cause { complaint, code, loss };
   struct Failure {
     Cause cause = Cause::complaint;
     int code = 0;
-    std::string line;  ///< empty where the rank has said what there is to say
+    std::string line;  ///< empty if the rank has printed the reason itself
   };
 
-  /// Ranks that are all ours meet at a port that nobody else can have, under a name that nobody
-  /// else knows.
+  /// If this process starts all ranks, they connect at a port that no other process can have, with
+  /// a run id that no other process knows.
   static Result<void> complete(RankLaunch& launch, FileDescriptor& listener) {
     if (launch.meeting.port != 0) return {};  // other hosts may have ranks too
     if (launch.run_id.empty()) {
@@ -172,7 +172,7 @@ class Supervisor {
     std::optional<Clock::time_point> until = next_blow_;
     for (const RankProcess& rank : ranks_) {
       for (const FileDescriptor* file : {&rank.out.pipe, &rank.err.pipe, &rank.watchdog})
-        waiting.push_back({file->number(), POLLIN, 0});  // poll leaves out negative numbers
+        waiting.push_back({file->number(), POLLIN, 0});  // poll ignores negative numbers
       if (rank.deadline) until = std::min(until.value_or(*rank.deadline), *rank.deadline);
     }
     static_cast<void>(::poll(waiting.data(), waiting.size(), until ? poll_wait_until(*until) : -1));
@@ -208,7 +208,9 @@ class Supervisor {
 
   void judge(const std::vector<End>& ends) {
     for (const auto& [rank, end] : ends) {
-      if (ended_.contains(rank->place.rank)) continue;  // by us, for what has been said
+      if (ended_.contains(rank->place.rank))
+        continue;  // this process ended it and has reported
+                   // why
       if (end.code == kInterrupted || passed_on_.contains(end.signal)) {
         was_interrupted_ = true;
       } else if (end.signal != 0) {
@@ -216,15 +218,15 @@ class Supervisor {
              fmt::format("rank {} was ended by signal {} ({})", rank->place.rank, end.signal,
                          ::strsignal(end.signal)));
       } else if (end.code != 0) {
-        // It has said why.
+        // The rank has printed the reason.
         fail(end.code == kFailed ? Cause::complaint : Cause::code, end.code, {});
       }
     }
   }
 
-  /// From the first failure on all others are to end. Ranks that complain of one that has died may
-  /// end before the system says that it has, so that a better cause replaces a worse one, until
-  /// the signals are our own.
+  /// After the first failure all other ranks must end. Ranks that report the death of another may
+  /// end before the system reports that death. Therefore a better cause replaces a worse one, until
+  /// this process sends signals itself.
   void fail(Cause cause, int code, std::string line) {
     if (!failure_) next_blow_ = Clock::now() + settings_.own_end;
     if (termed_ || (failure_ && failure_->cause >= cause)) return;
@@ -240,7 +242,7 @@ class Supervisor {
            fmt::format("rank {} {} within {} s, and was ended", rank.place.rank,
                        rank.is_ending ? "did not end" : "gave no sign of life",
                        in_seconds(rank.patience)));
-      // At once: the others hear of it when its connections close.
+      // SIGKILL at once: the other ranks are notified when its connections close.
       ended_.insert(rank.place.rank);
       ::kill(-rank.process, SIGKILL);
     }
@@ -254,11 +256,12 @@ class Supervisor {
   const SignalReader& signals_;
   std::vector<RankProcess> ranks_;
   std::set<int> passed_on_;       ///< signals
-  std::set<std::int64_t> ended_;  ///< ranks that broke a promise
+  std::set<std::int64_t> ended_;  ///< ranks that missed a deadline
   bool was_interrupted_ = false;
-  bool termed_ = false;                         ///< SIGTERM was sent: SIGKILL is next
+  bool termed_ = false;                         ///< SIGTERM was sent: SIGKILL follows
   std::optional<Failure> failure_;              ///< of the first failure
-  std::optional<Clock::time_point> next_blow_;  ///< after a failure: SIGTERM, then SIGKILL
+  std::optional<Clock::time_point> next_blow_;  ///< time of the next signal after a failure:
+                                                ///< SIGTERM, then SIGKILL
 };
 
 }  // namespace

@@ -16,7 +16,7 @@ namespace mfsdp {
 [[nodiscard]] std::optional<std::string> find_variable(const Environment& environment,
                                                        std::string_view name);
 
-/// The first of the names that is set; none where none is.
+/// The first of the names that is set; none if none is.
 [[nodiscard]] std::optional<std::string_view> first_set(const Environment& environment,
                                                         std::span<const std::string_view> names);
 
@@ -28,11 +28,11 @@ namespace mfsdp {
 [[nodiscard]] tl::unexpected<Error> refuse_missing(std::string_view name, std::string_view other,
                                                    std::string_view expected);
 
-/// A decimal number and nothing else; none where it is something else or leaves least..most.
+/// A decimal number and nothing else; none if the text is something else or outside least..most.
 [[nodiscard]] std::optional<std::int64_t> parse_number(std::string_view text, std::int64_t least,
                                                        std::int64_t most);
 
-/// A variable that must be there, since `other` is.
+/// A variable that is required because `other` is set.
 [[nodiscard]] Result<std::int64_t> read_number(const Environment& environment,
                                                std::string_view name, std::string_view other,
                                                std::int64_t least, std::int64_t most);

@@ -9,7 +9,7 @@
 namespace mfsdp {
 namespace {
 
-/// A full pipe means that the supervisor has more news of us than it has read.
+/// If the pipe is full, the supervisor has unread reports of this rank, so this one may be lost.
 void report(const FileDescriptor& pipe, WatchdogReport::Kind kind,
             std::chrono::milliseconds patience) {
   if (!pipe) return;
@@ -25,7 +25,7 @@ Result<Watchdog> Watchdog::attach(const Supervision& supervision) {
     return fail("environment, MFSDP_WATCHDOG_FD",
                 fmt::format("{} is no open file, as a supervisor passes it on", pipe.number()));
   ::prctl(PR_SET_PDEATHSIG, SIGKILL);
-  // The supervisor may have died before that, and somebody else has taken its ranks.
+  // The supervisor may have died before that call, and this process has a new parent.
   if (::getppid() != supervision.supervisor)
     return fail("supervisor",
                 fmt::format("process {} is not the parent of this one: it has ended",

@@ -1,4 +1,4 @@
-// A rank's line to its supervisor: what it promises about when it will be heard of again.
+// A rank's reports to its supervisor, each with a deadline for the next.
 #pragma once
 
 #include <chrono>
@@ -10,24 +10,24 @@
 
 namespace mfsdp {
 
-/// The supervisor ends the whole run when a rank breaks its promise: a process that is stopped or
-/// hangs while it starts or ends, a stream that ncclCommAbort cannot free. Reports are 16 bytes
-/// into a pipe, about a microsecond, and never wait; any thread may report.
+/// The supervisor ends the whole run when a rank misses its deadline: a process is stopped or hangs
+/// while it starts or ends, or ncclCommAbort cannot free a stream. A report is 16 bytes written to
+/// a pipe, takes about a microsecond and never blocks. Any thread may report.
 class Watchdog {
  public:
-  /// Nobody watches: reports go nowhere.
+  /// No supervisor: reports are discarded.
   Watchdog() = default;
 
-  /// Binds this process to its supervisor: it dies with it (PR_SET_PDEATHSIG). To be called at the
-  /// start of the main thread. Errors: the supervisor has gone already; a descriptor that is none.
+  /// Binds this process to its supervisor: it dies with it (PR_SET_PDEATHSIG). Call at the start of
+  /// the main thread. Errors: the supervisor has already ended; the descriptor is not open.
   [[nodiscard]] static Result<Watchdog> attach(const Supervision& supervision);
 
-  /// "The next report comes within `patience`": once a step, and before anything long. Zero takes
-  /// the promise back: no deadline until the next report.
+  /// The next report follows within `patience`. Called once a step, and before anything long. Zero
+  /// removes the deadline until the next report.
   void feed(std::chrono::milliseconds patience) const;
 
-  /// "This process ends within `patience`." Whatever is fed afterwards changes nothing: for a rank
-  /// whose run has failed, and before the teardown of one that has not.
+  /// This process ends within `patience`; later calls of feed() have no effect. For a rank whose
+  /// run has failed, and before the teardown of one that has not.
   void end_within(std::chrono::milliseconds patience) const;
 
  private:
@@ -35,7 +35,7 @@ class Watchdog {
   FileDescriptor pipe_;
 };
 
-/// One report as the pipe carries it.
+/// One report in the pipe's format.
 struct WatchdogReport {
   enum class Kind : std::int64_t { feed = 1, end_within = 2 };
   Kind kind = Kind::feed;

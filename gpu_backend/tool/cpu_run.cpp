@@ -18,10 +18,12 @@ namespace {
 
 constexpr std::int64_t kMostCpuRanks = 512;
 constexpr std::int64_t kLeastPatience = 6;          ///< seconds
-constexpr std::int64_t kSlowFlops = 1'000'000'000;  ///< a second, of a core that others use too
-constexpr std::int64_t kSlowBytes = 500'000'000;    ///< a second
+constexpr std::int64_t kSlowFlops = 1'000'000'000;  ///< per second, of a core that other processes
+                                                    ///< use too
+constexpr std::int64_t kSlowBytes = 500'000'000;    ///< per second
 
-/// Every rank is a host and a thread for each stream, and all pools lie in this machine's memory.
+/// Every rank has a host thread and a thread for each stream. All pools are in this machine's
+/// memory.
 Result<void> check_room(const Program& program) {
   const PlanConfig& config = program.config;
   const std::int64_t ranks = config.mesh.world_size();
@@ -125,7 +127,7 @@ Result<void> CpuRun::train(TrainInputs inputs, TrainSink* sink,
 
 Bytes CpuRun::allocated() const { return on_device(program_, machine_.allocated(0)); }
 
-/// What the process takes beside the pools cannot be told apart by rank.
+/// The process's memory outside the pools cannot be attributed to ranks.
 MachineFacts CpuRun::facts() const {
   const std::int64_t ranks = program_.config.mesh.world_size();
   return {.cluster = {.gpu = "cpu",

@@ -1,4 +1,4 @@
-// A training run on the CPU's machine: every rank a thread of this process.
+// A training run on the CPU: every rank is a thread of this process.
 #pragma once
 
 #include <functional>
@@ -18,9 +18,9 @@ namespace mfsdp {
 
 class CpuRun final : public RankMachine {
  public:
-  /// `stop`: whether the run should end, asked before each run of a plan. Errors: more ranks or
-  /// more memory than this machine has room for; --fault names an op that the train plan lacks, or
-  /// a rank that there is not.
+  /// `stop`: whether the run should end; called before each run of a plan. Errors: more ranks or
+  /// more memory than this machine has; --fault names an op that the train plan lacks, or a rank
+  /// that does not exist.
   [[nodiscard]] static Result<std::unique_ptr<CpuRun>> create(const Program& program,
                                                               const ExecOptions& options,
                                                               const TrainSettings& settings,
@@ -46,7 +46,7 @@ class CpuRun final : public RankMachine {
   RanRun measured_;
 };
 
-/// Seconds without the end of an op after which a run has failed: long enough for the slowest
+/// Seconds without the end of an op after which a run has failed. Long enough for the slowest
 /// kernel and collective of the plan on a slow core.
 [[nodiscard]] std::chrono::seconds patience_for(const Program& program);
 

@@ -1,5 +1,5 @@
-// A training run on GPUs: this process is one rank of it. No CUDA here: who makes such runs stands
-// in cuda/, and without_cuda/ stands for it in builds without the CUDA toolkit.
+// A training run on GPUs: this process is one rank of it. This header has no CUDA. The
+// implementation is in cuda/; without_cuda/ replaces it in builds without the CUDA toolkit.
 #pragma once
 
 #include <functional>
@@ -15,25 +15,25 @@
 
 namespace mfsdp {
 
-/// What a run on GPUs is made of. All of it outlives the run.
+/// Inputs of a run on GPUs. All of them outlive the run.
 struct CudaRunInputs {
   const Program& program;
   const ExecOptions& options;
   const TrainSettings& settings;
-  const PredictedRun& predicted;  ///< of this plan: how long a step may take
+  const PredictedRun& predicted;  ///< of this plan; its step time sets deadlines
   const RankLaunch& launch;       ///< of a supervised rank
-  std::function<bool()> stop;     ///< whether the run should end, asked before each run of a plan
-  /// Says how the run has failed, from any thread: before the host's thread may be held by a device
-  /// that nothing frees.
+  std::function<bool()> stop;     ///< whether the run should end; called before each run of a plan
+  /// Reports why the run has failed. Called from any thread, before the host thread may be blocked
+  /// by a device that no call can free.
   std::function<void(const Error&)> tell;
 };
 
-/// Meets the other ranks, opens the GPU and joins the communicators. Errors: those of Rendezvous
-/// and of CudaBackend; --fault and --delay-op as in fault_of.hpp.
+/// Connects to the other ranks, opens the GPU and joins the communicators. Errors: those of
+/// Rendezvous and of CudaBackend; those of fault_of.hpp for --fault and --delay-op.
 using MakeCudaRun = Result<std::unique_ptr<RankMachine>> (*)(const CudaRunInputs& inputs);
 
-/// What makes runs on GPUs in this build; null in a build without the CUDA toolkit. For the main,
-/// which hands it to train_run().
+/// The function that makes runs on GPUs; null in a build without the CUDA toolkit. main() passes it
+/// to train_run().
 [[nodiscard]] MakeCudaRun find_cuda_run();
 
 }  // namespace mfsdp

@@ -29,12 +29,13 @@ FlagGroup data_flags(DataOptions& o) {
     o.data.push_back(std::move(flag));
     return {};
   };
-  Flag tokenizer = path_or_name_flag("--tokenizer", "PATH|bytes",
-                                     "tokenizer.json, its folder, or \"bytes\" (--init-from's)",
-                                     o.tokenizer, {std::string(kByteTokens)});
-  Flag chat_template = bound_flag("--chat-template", "T",
-                                  "how chats are written: chatml or llama3 (the tokenizer's)",
-                                  o.chat_template, parse_text);
+  Flag tokenizer =
+      path_or_name_flag("--tokenizer", "PATH|bytes",
+                        "tokenizer.json, its folder, or \"bytes\" (default: from --init-from)",
+                        o.tokenizer, {std::string(kByteTokens)});
+  Flag chat_template = bound_flag(
+      "--chat-template", "T", "how chats are written: chatml or llama3 (default: the tokenizer's)",
+      o.chat_template, parse_text);
   chat_template.values.names = {"chatml", "llama3"};
   return {
       .title = "Data",

@@ -18,7 +18,7 @@ constexpr RealRange kRates{.lowest = 0, .highest = 1e3};
 constexpr RealRange kFractions{.lowest = 0, .highest = 1, .with_highest = false};
 constexpr RealRange kSmall{.lowest = 0, .highest = 1, .with_lowest = false};
 
-/// KIND:RANK:OP or KIND:RANK:OP:STEP; names of ops have no colons.
+/// KIND:RANK:OP or KIND:RANK:OP:STEP; names of ops contain no colons.
 Result<void> set_fault(const std::string& text, std::optional<FaultFlag>& target) {
   const std::string expected = in_quotes(text) +
                                " is not KIND:RANK:OP or KIND:RANK:OP:STEP with KIND one of " +
@@ -49,7 +49,7 @@ FlagGroup ranks_group(ExecOptions& o) {
   return {
       .title = "Ranks on GPUs, one process each",
       .flags = {
-          integer_flag("--nproc", "ranks to start on this host (one a visible GPU)",
+          integer_flag("--nproc", "ranks to start on this host (default: one per visible GPU)",
                        o.ranks_per_node, kLocal),
           integer_flag("--nnodes", "hosts with as many ranks each (1)", o.nodes, kNodes),
           integer_flag("--node-rank", "of this host, from 0", o.node_rank, kRankRange),
@@ -60,7 +60,7 @@ FlagGroup ranks_group(ExecOptions& o) {
                       "bf16 attention: warpgroups where they take it, or cudnn (warpgroups)",
                       o.attention),
           choice_flag("--gemm-search", "S",
-                      "time matrix products at start: auto, on, off or long (auto)", o.gemm_search),
+                      "time GEMM algorithms at start: auto, on, off or long (auto)", o.gemm_search),
           folder_flag("--gemm-cache", "folder of timed algorithms (~/.cache/mfsdp)",
                       o.gemm_cache)}};
 }
@@ -72,12 +72,12 @@ FlagGroup training_group(ExecOptions& o) {
           integer_flag("--steps", "steps to train (10)", o.steps, kSteps),
           real_flag("--lr", "highest learning rate (3e-4)", o.learning_rate, kRates),
           choice_flag("--lr-schedule", "S", "cosine, linear, constant or wsd (cosine)", o.schedule),
-          real_flag("--min-lr", "learning rate at the end of the decay (a tenth of --lr)",
+          real_flag("--min-lr", "learning rate at the end of the decay (default: --lr / 10)",
                     o.min_learning_rate, kRates),
-          integer_flag("--warmup", "steps up to the highest rate (a tenth of --steps)", o.warmup,
+          integer_flag("--warmup", "steps up to the highest rate (default: --steps / 10)", o.warmup,
                        {.lowest = 0, .highest = kSteps.highest}),
-          integer_flag("--decay-steps", "steps in which wsd decays (a tenth of --steps)", o.decay,
-                       {.lowest = 0, .highest = kSteps.highest}),
+          integer_flag("--decay-steps", "steps in which wsd decays (default: --steps / 10)",
+                       o.decay, {.lowest = 0, .highest = kSteps.highest}),
           real_flag("--weight-decay", "of matrices, apart from the gradient (0.1)", o.weight_decay,
                     kRates),
           real_flag("--beta1", "AdamW's decay of the mean, Lion's share of it (0.9)", o.beta1,
@@ -107,7 +107,7 @@ FlagGroup watching_group(ExecOptions& o) {
   return {
       .title = "Evaluation and log",
       .flags = {
-          integer_flag("--eval-every", "steps between evaluations (only after the last step)",
+          integer_flag("--eval-every", "steps between evaluations (default: only after the last)",
                        o.eval_every, kSteps),
           path_or_name_flag("--eval-data", "FILE|DIR",
                             "data to evaluate on, as --data; also after the last step", o.eval_data,
@@ -153,7 +153,7 @@ FlagGroup testing_group(ExecOptions& o) {
                      .apply = fault}}};
 }
 
-/// What contradicts itself in the schedule of learning rates.
+/// Contradictions in the learning rate schedule.
 Result<void> check_schedule(const ExecOptions& o) {
   if (o.min_learning_rate && o.schedule == RateSchedule::constant)
     return fail("--min-lr", "contradicts --lr-schedule constant");
@@ -162,7 +162,7 @@ Result<void> check_schedule(const ExecOptions& o) {
   if (o.data.epochs) {
     if (contains(o.given, "--steps"))
       return fail("--epochs", "contradicts --steps: name one of them");
-    return {};  // how many steps these are only the data say
+    return {};  // the number of steps depends on the data
   }
   if (o.warmup && *o.warmup > o.steps)
     return fail("--warmup", fmt::format("{} steps are more than --steps {}", *o.warmup, o.steps));
@@ -178,10 +178,11 @@ Result<void> check_training(const ExecOptions& o) {
     return fail("--min-lr",
                 fmt::format("{} is above --lr {}", *o.min_learning_rate, o.learning_rate));
   if (o.eval_every > 0 && !o.eval_data)
-    return fail("--eval-every", "needs --eval-data: what to evaluate on");
+    return fail("--eval-every", "needs --eval-data, the data to evaluate on");
   if (!o.eval_data && contains(o.given, "--eval-batches"))
-    return fail("--eval-batches", "needs --eval-data: what to evaluate on");
-  if (o.logits && !o.eval_data) return fail("--logits", "needs --eval-data: what to evaluate on");
+    return fail("--eval-batches", "needs --eval-data, the data to evaluate on");
+  if (o.logits && !o.eval_data)
+    return fail("--logits", "needs --eval-data, the data to evaluate on");
   if (o.logits && o.poison)
     return fail("--logits", "contradicts --poison: nothing is left when an evaluation has run");
   const Optimizer optimizer = o.common.config.optimizer;
@@ -223,9 +224,9 @@ Result<void> check_training(const ExecOptions& o) {
                 "auto needs --save: the folder to go on from (a folder that is called "
                 "auto is ./auto)");
   if (o.init_from && o.resume && !o.resumes_if_it_can())
-    return fail("--init-from", "goes not with --resume: a save has its own weights");
+    return fail("--init-from", "contradicts --resume: a save has its own weights");
   if (o.init_adapters && o.resume && !o.resumes_if_it_can())
-    return fail("--init-adapters", "goes not with --resume: a save has its own weights");
+    return fail("--init-adapters", "contradicts --resume: a save has its own weights");
   if (o.data.document_end && !o.common.plan && !o.common.config.document_mask)
     return fail("--document-end", "needs --document-mask");
   if (!o.dry_run && o.data.data.empty())
@@ -235,7 +236,7 @@ Result<void> check_training(const ExecOptions& o) {
 
 Result<void> check_backend(const ExecOptions& o) {
   if (o.common.memory_trace)
-    return fail("--memory-trace", "is a prediction over time: ask mfsdp-sim for it");
+    return fail("--memory-trace", "is a prediction over time: use mfsdp-sim");
   if (o.backend != BackendChoice::cpu) return {};
   for (const char* flag : kGpuFlags)
     if (contains(o.given, flag)) return fail(flag, "contradicts --backend cpu");
@@ -258,7 +259,7 @@ std::vector<FlagGroup> exec_flags(ExecOptions& options) {
 }
 
 Result<ExecOptions> parse_exec_options(const std::vector<std::string>& args) {
-  // What others call it is too far from its name to be guessed.
+  // The common name of this flag in other programs is too different for a suggestion.
   if (contains(args, "--resume-if-present"))
     return fail("--resume-if-present", "is --resume auto here, with --save DIR");
   ExecOptions options;
@@ -282,7 +283,7 @@ namespace {
 std::vector<HelpTerm> files_of_exec() {
   std::vector<HelpTerm> files = files_of_tools(true);
   files.push_back({"~/.cache/mfsdp",
-                   "algorithms of matrix products that were timed on this machine's GPUs "
+                   "GEMM algorithms that were timed on this machine's GPUs "
                    "(--gemm-cache)."});
   return files;
 }

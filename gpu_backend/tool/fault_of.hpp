@@ -1,4 +1,4 @@
-// From what --fault and --delay-op name to ops of the plan.
+// Finds the ops of the plan that --fault and --delay-op name.
 #pragma once
 
 #include "core/base/error.hpp"
@@ -8,12 +8,12 @@
 
 namespace mfsdp {
 
-/// The first kernel or collective of the train plan that has the name. `flag` is whose value
-/// it is.
+/// The first kernel or collective of the train plan with this name. `flag` is the flag to name in
+/// errors.
 [[nodiscard]] Result<const Op*> find_op(const Program& program, const std::string& name,
                                         const std::string& flag);
 
-/// Errors: no such op or rank; a miscount of what is no collective.
+/// Errors: no such op or rank; a miscount of an op that is no collective.
 [[nodiscard]] Result<InjectedFault> fault_of(const FaultFlag& flag, const Program& program);
 
 }  // namespace mfsdp

@@ -17,11 +17,11 @@ MeasuredRun head_of(const RunFigures& predicted, const MachineFacts& facts) {
   MeasuredRun run;
   static_cast<RunHead&>(run) = predicted;
   run.cluster = facts.cluster;
-  run.facts = facts.facts;  // those of the prediction are of the machine that it assumed
+  run.facts = facts.facts;  // the prediction's facts are those of the machine that it assumes
   run.status = RunStatus::running;
   run.plan = predicted.plan;
   run.traffic = predicted.traffic;
-  forget_unmeasured(run);  // what is stored until the run ends
+  forget_unmeasured(run);  // for the record that is stored until the run ends
   return run;
 }
 

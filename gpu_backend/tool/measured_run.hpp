@@ -1,4 +1,4 @@
-// The result of a run, out of its plan's facts and what was measured.
+// The result of a run, from its plan's facts and its measurements.
 #pragma once
 
 #include "gpu_backend/tool/rank_machine.hpp"
@@ -6,14 +6,15 @@
 
 namespace mfsdp {
 
-/// The run as it begins: the plan's facts, as `predicted` has them, and nothing measured yet.
+/// The record of a run that begins: the plan's facts from `predicted`, without measurements.
 [[nodiscard]] MeasuredRun head_of(const RunFigures& predicted, const MachineFacts& facts);
 
-/// What the machine has measured. Memory is of one rank, times are of one step (slowest_step);
-/// those of all steps follow from the steps (set_step_figures).
+/// Adds the machine's measurements. Memory is that of one rank, times are those of one step
+/// (slowest_step). set_step_figures derives the figures of all steps from the steps.
 void complete(MeasuredRun& run, const RankMachine& machine);
 
-/// Whether pools were used to the byte as predicted; what libraries take beside them is no matter.
+/// Whether pools were used exactly as predicted, to the byte. Memory that libraries take outside
+/// them does not count.
 [[nodiscard]] bool used_as_planned(const PredictedRun& predicted, const MeasuredRun& run);
 
 }  // namespace mfsdp

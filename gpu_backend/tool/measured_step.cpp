@@ -15,7 +15,7 @@ namespace {
 
 using Span = std::pair<Nanos, Nanos>;
 
-/// Time that at least one of the spans covers.
+/// Time covered by at least one of the spans.
 Nanos covered(std::vector<Span> spans) {
   std::ranges::sort(spans);
   Nanos sum;
@@ -49,7 +49,7 @@ MeasuredStep measure_step(const Program& program, const Plan& plan,
   const auto places = places_of(plan);
   const IdIndex<StreamId> streams(program.streams);
   std::vector<const OpLaunch*> ours;
-  std::map<std::int64_t, Nanos> ends;  // of each step, its last op
+  std::map<std::int64_t, Nanos> ends;  // the end of each step's last op
   for (const OpLaunch& launch : launches)
     if (places.contains(launch.op)) {
       ours.push_back(&launch);

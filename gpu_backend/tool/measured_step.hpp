@@ -1,4 +1,4 @@
-// From the times of ops to the record of one step, and of all launches.
+// From the times of ops to the record of one step and of all launches.
 #pragma once
 
 #include <cstdint>
@@ -13,36 +13,38 @@
 
 namespace mfsdp {
 
-/// The fact that says whose step a measured run's times and timeline are: its topic and its name.
+/// The fact that identifies the step of a measured run's times and timeline: its topic and its
+/// name.
 inline constexpr std::string_view kTimedTopic = "measured";
 inline constexpr std::string_view kTimedRank = "rank";
 
 struct MeasuredStep {
-  std::int64_t rank = 0;         ///< whose
-  TimeSummary time;              ///< without rates; zero where nothing was timed
-  std::vector<OpTime> timeline;  ///< by start, relative to the step's begin
+  std::int64_t rank = 0;         ///< the rank that was measured
+  TimeSummary time;              ///< without rates; zero if nothing was timed
+  std::vector<OpTime> timeline;  ///< by start, relative to the beginning of the step
 };
 
-/// So many of a run's last steps are timed: of the one that is recorded, those beside it may run
-/// ahead or still run.
+/// Number of steps at the end of a run that are timed. Ops of the steps before and after the
+/// recorded one may overlap it.
 inline constexpr std::int64_t kTimedSteps = 3;
 
-/// `launches` of one rank in its last kTimedSteps steps of `plan`; those of other plans are left
-/// out. The step is the last but one, as sim/simulator/simulation.hpp has it: what lies between the
-/// end of the last op of the one before and of its own, whichever step's ops run then. Of a run of
-/// two steps it is the second, of one all of it. The timeline is of its ops: those that ran ahead
-/// of the step's begin start below 0. A collective's time is the rank's: it includes waiting for
-/// the others.
+/// `launches` of one rank in its last kTimedSteps steps of `plan`; those of other plans are
+/// ignored. The recorded step is the last but one(as in sim/simulator/simulation.hpp). It lasts
+/// from the end of the last op of the step before to the end of its own last op. Ops of other steps
+/// may run in that time. In a run of two steps it is the second, in a run of one step it is the
+/// whole run. The timeline has the step's ops; those that ran before the step's beginning start
+/// below 0. The time of a collective is the rank's and includes waiting for other ranks.
 [[nodiscard]] MeasuredStep measure_step(const Program& program, const Plan& plan,
                                         std::span<const OpLaunch> launches);
 
-/// That of the rank whose kernels take longest, of equals the first: the others wait for it, and
-/// what they wait counts as their communication, so that it alone shows what no kernel hides. As a
-/// rule it is the rank that a prediction is of where ranks differ (RankSummary::reported).
+/// The step of the rank with the longest kernel time; the first of equal ones. The other ranks wait
+/// for it, and their waiting counts as their communication, so only this rank shows the
+/// communication that no kernel hides. Usually it is the rank that a prediction reports if ranks
+/// differ (RankSummary::reported).
 [[nodiscard]] MeasuredStep slowest_step(const Program& program, const Plan& plan,
                                         std::span<const std::vector<OpLaunch>> by_rank);
 
-/// What a rank launched, in the order of `timings`. Steps count from 1 here.
+/// A rank's launches, in the order of `timings`. Steps count from 1 here.
 [[nodiscard]] std::vector<OpLaunch> launches_of(const Program& program, std::int64_t rank,
                                                 const std::vector<OpTiming>& timings);
 

@@ -1,4 +1,4 @@
-// The plan that a run follows, and what mfsdp-sim says of it.
+// The plan of a run, and its prediction by mfsdp-sim.
 #pragma once
 
 #include <memory>
@@ -11,12 +11,12 @@
 
 namespace mfsdp {
 
-/// The plan that every tool makes of these flags. Errors: also what a model has and no plan
-/// computes.
+/// The plan that every tool computes from these flags. Errors: also features of a model that no
+/// plan supports.
 [[nodiscard]] Result<std::shared_ptr<const Program>> plan_run(const ExecOptions& options,
                                                               const Session& session);
 
-/// One step of it on --gpu; its memory is that of the plan, whoever runs it.
+/// The prediction of one step on --gpu. Its memory is the plan's, on any machine.
 [[nodiscard]] Result<PredictedRun> predict_run(const std::shared_ptr<const Program>& program,
                                                const ExecOptions& options, const Session& session);
 

@@ -8,7 +8,7 @@
 namespace mfsdp {
 
 Bytes resident_high_water() {
-  // Not getrusage: its ru_maxrss begins with what the parent of this process had resident.
+  // getrusage is no alternative: its ru_maxrss begins with the parent's resident memory.
   std::ifstream status("/proc/self/status");
   for (std::string name; status >> name;) {
     std::int64_t kib = 0;

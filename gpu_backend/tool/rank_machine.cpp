@@ -5,7 +5,7 @@
 namespace mfsdp {
 
 std::vector<OpLaunch> kept_launches(const std::vector<std::vector<OpLaunch>>& by_rank) {
-  constexpr std::size_t kMost = 150'000;  // some 60 bytes each
+  constexpr std::size_t kMost = 150'000;  // about 60 bytes each
   std::vector<OpLaunch> launches;
   for (const std::vector<OpLaunch>& rank : by_rank) {
     if (!launches.empty() && launches.size() + rank.size() > kMost) break;

@@ -1,4 +1,5 @@
-// What a training run is on: all ranks on this machine's CPU, or one rank on a GPU of this process.
+// The machine of a training run: all ranks on this machine's CPU, or one rank on a GPU of this
+// process.
 #pragma once
 
 #include <optional>
@@ -17,47 +18,48 @@
 
 namespace mfsdp {
 
-/// What was measured, as far as the run came.
+/// Measurements, up to the end of the run or its failure.
 struct RanRun {
-  MeasuredMemory memory;  ///< of rank 0; every rank has the same plan
+  MeasuredMemory memory;  ///< of rank 0; all ranks have the same plan
   MeasuredStep step;      ///< of the rank that the others wait for
-  /// Of the last kTimedSteps steps, on a clock that began with the first of them; of rank 0 and as
-  /// many of the following ranks as a store should be asked to keep.
+  /// Launches of the last kTimedSteps steps. Their clock begins with the first of them. They are
+  /// those of rank 0 and of as many following ranks as fit into a store.
   std::vector<OpLaunch> launches;
-  /// Beside the pools of a rank, the largest of all; none where ranks share a process.
+  /// The largest memory of a rank outside the pools; none if ranks share a process.
   std::optional<Bytes> runtime;
 };
 
-/// What is said of a machine.
+/// Descriptions of a machine.
 struct MachineFacts {
   ClusterSummary cluster;
   std::string ranks;           ///< "2 ranks of the CPU"
-  Bytes capacity;              ///< that the pools of `sharing` ranks lie in
+  Bytes capacity;              ///< memory that holds the pools of `sharing` ranks
   std::int64_t sharing = 1;    ///< ranks
-  std::string runtime_source;  ///< where RanRun::runtime comes from, or why there is none
-  std::string process;         ///< a line of what the process took beside the plan; may be empty
-  Facts facts;                 ///< of hardware, and of software that was loaded
+  std::string runtime_source;  ///< the source of RanRun::runtime, or why there is none
+  std::string process;         ///< a line about the process's memory outside the plan; may be empty
+  Facts facts;                 ///< of hardware, and of loaded software
 };
 
 class RankMachine {
  public:
   virtual ~RankMachine() = default;
 
-  /// Of a run that has failed and said so: whether the process had better end as it is, instead of
-  /// taking the machine down. The machine is of no use then.
+  /// After a run has failed and its error is printed: whether the process should end without
+  /// destroying the machine. The machine must not be used after that.
   [[nodiscard]] virtual bool abandon() { return false; }
 
-  /// Runs this process's ranks to the end or to the first error of any rank, which is returned.
-  /// `inputs` are without stop and gather, which are the machine's own. `sink` hears of rank 0:
-  /// null where that is another process's. `exported`: where the weights go then; null for nowhere.
+  /// Runs this process's ranks to the end, or to the first error of any rank, which is returned.
+  /// `inputs` have no stop and gather: the machine adds its own. `sink` receives the events of rank
+  /// 0; null if rank 0 is in another process. `exported`: where the weights are written at the end;
+  /// null for nowhere.
   [[nodiscard]] virtual Result<void> train(TrainInputs inputs, TrainSink* sink,
                                            std::span<const HfExport> exported) = 0;
 
-  /// Whether rank 0 is one of this process's: it prints and stores.
+  /// Whether rank 0 is in this process: then it prints and stores.
   [[nodiscard]] virtual bool has_rank_0() const = 0;
-  /// Whether an error of train() is told by another process.
+  /// Whether another process reports an error of train().
   [[nodiscard]] virtual bool told_elsewhere() const = 0;
-  /// Whether a request to stop ended the run. To be asked behind train().
+  /// Whether a request to stop ended the run. Call after train().
   [[nodiscard]] virtual bool stopped() const = 0;
   /// Bytes that a rank has allocated on the device.
   [[nodiscard]] virtual Bytes allocated() const = 0;
@@ -67,12 +69,12 @@ class RankMachine {
   [[nodiscard]] virtual std::vector<std::string> notes() const = 0;
 };
 
-/// The launches of whole ranks, few enough to be stored with every run, on a clock that begins with
-/// the first of them.
+/// The launches of the first ranks, as many ranks as can be stored with every run, on a clock that
+/// begins with the first launch.
 [[nodiscard]] std::vector<OpLaunch> kept_launches(
     const std::vector<std::vector<OpLaunch>>& by_rank);
 
-/// Bytes of device pools out of those of all pools.
+/// The bytes of `pools` that are in device pools.
 [[nodiscard]] Bytes on_device(const Program& program, const std::vector<Bytes>& pools);
 
 }  // namespace mfsdp

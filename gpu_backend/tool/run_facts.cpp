@@ -13,7 +13,7 @@
 namespace mfsdp {
 namespace {
 
-/// As /proc/cpuinfo names it; empty where that says nothing.
+/// From /proc/cpuinfo; empty if it has none.
 std::string cpu_name() {
   std::ifstream file("/proc/cpuinfo");
   for (std::string line; std::getline(file, line);) {

@@ -1,4 +1,4 @@
-// What shaped a measured run beside its plan, as facts of its record.
+// Settings of a measured run that are not in its plan, as facts of its record.
 #pragma once
 
 #include "core/base/error.hpp"
@@ -9,8 +9,8 @@
 
 namespace mfsdp {
 
-/// The recipe: rates, warm-up, decay, betas, the seed, what the data is and where the weights came
-/// from. Errors: those of reading some of the data.
+/// The recipe: rates, warm-up, decay, betas, seed, the data, and the source of the weights. Errors:
+/// those of reading some of the data.
 [[nodiscard]] Result<Facts> recipe_facts(const ExecOptions& options, const RunInputs& inputs,
                                          const RunHead& run);
 

@@ -41,7 +41,7 @@ Result<std::unique_ptr<Dataset>> open_all(const ExecOptions& options,
   return mix(std::move(parts));
 }
 
-/// Whether any data are text, which a tokenizer is for.
+/// Whether any of the data is text, which needs a tokenizer.
 Result<bool> reads_text(const ExecOptions& options) {
   std::vector<std::string> paths;
   for (const DataFlag& flag : options.data.data) paths.push_back(flag.path);
@@ -54,7 +54,7 @@ Result<bool> reads_text(const ExecOptions& options) {
   return false;
 }
 
-/// The folder of the model that the run is of, if it has a tokenizer.json.
+/// The folder of the run's model, if it has a tokenizer.json.
 std::optional<fs::path> tokenizer_beside(const fs::path& model) {
   std::error_code ignored;
   const fs::path folder = fs::is_directory(model, ignored) ? model : model.parent_path();
@@ -62,9 +62,9 @@ std::optional<fs::path> tokenizer_beside(const fs::path& model) {
   return fs::is_regular_file(file, ignored) ? std::optional(file) : std::nullopt;
 }
 
-/// What is not as the model's authors had it, where text is read as bytes.
+/// Warnings if text is read as bytes although the model has a tokenizer.
 std::vector<std::string> warnings_of_bytes(const ExecOptions& options) {
-  if (options.data.tokenizer) return {};  // asked for
+  if (options.data.tokenizer) return {};  // the user chose it
   if (options.init_from)
     return {
         fmt::format("{} has no tokenizer.json: text is read as bytes, which its weights may "
@@ -78,7 +78,7 @@ std::vector<std::string> warnings_of_bytes(const ExecOptions& options) {
   return {};
 }
 
-/// The file or folder that --tokenizer names; a name without '/' that is no file may be that of a
+/// The file or folder that --tokenizer names. A name without '/' that is no file may be that of a
 /// small one in scenarios/tokenizers.
 fs::path tokenizer_called(const std::string& name) {
   std::error_code ignored;
@@ -90,7 +90,7 @@ fs::path tokenizer_called(const std::string& name) {
   return fs::exists(built_in, ignored) ? built_in : fs::path(name);
 }
 
-/// --tokenizer, or what is in the folder of --init-from; null for bytes.
+/// From --tokenizer, or from the folder of --init-from; null for bytes.
 Result<std::shared_ptr<const TextForm>> open_text(const ExecOptions& options) {
   std::optional<fs::path> path;
   if (options.data.tokenizer) {
@@ -128,14 +128,14 @@ Result<void> find_text(const ExecOptions& options, const PlanConfig& config, Run
   return {};
 }
 
-/// Data whose documents are told apart want a plan that masks attention between them.
+/// Data with separate documents need a plan that masks attention between them.
 Result<void> check_documents(const ExecOptions& options, const PlanConfig& config) {
   if (config.document_mask || (!options.data.packs && !options.data.document_end)) return {};
   return fail(options.data.packs ? "--pack" : "--document-end",
               "needs a --plan that was made with --document-mask");
 }
 
-/// Steps that read all samples so many times, the last one in full.
+/// The number of steps that read all samples `epochs` times, with a full last step.
 Result<std::int64_t> steps_of_epochs(const Dataset& data, const ExecOptions& options,
                                      const PlanConfig& config) {
   constexpr std::int64_t kMostSteps = 1'000'000'000;

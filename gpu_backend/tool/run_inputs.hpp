@@ -1,4 +1,4 @@
-// What a run of mfsdp-exec begins with, as its flags say: data, weights, settings.
+// The inputs of a run of mfsdp-exec, from its flags: data, weights, settings.
 #pragma once
 
 #include <memory>
@@ -20,7 +20,7 @@ namespace mfsdp {
 struct RunInputs {
   TrainSettings settings;
   std::shared_ptr<const TextForm> text;  ///< null: bytes, or no text
-  std::vector<std::string> warnings;     ///< of text and its tokens
+  std::vector<std::string> warnings;     ///< about text and its tokens
   std::unique_ptr<Dataset> data;
   std::unique_ptr<Dataset> eval_data;    ///< null: no evaluation
   std::optional<HfWeights> initial;      ///< of --init-from
@@ -28,11 +28,11 @@ struct RunInputs {
   std::vector<HfExport> exported;        ///< to --export and --export-adapters
   std::optional<std::string> logits;     ///< file of --logits
 
-  /// Without stop, gather and saves. This outlives the result.
+  /// Without stop, gather and saves. This object outlives the result.
   [[nodiscard]] TrainInputs train_inputs() const;
 };
 
-/// --epochs become steps here: as many as read all samples so many times, the last step in full.
+/// Converts --epochs to steps: as many as read all samples that often, with a full last step.
 /// Errors: those of the datasets, of open_text_form, HfWeights::open, PeftAdapters::open,
 /// HfExport::prepare and find_eval_logits.
 [[nodiscard]] Result<RunInputs> open_run_inputs(const ExecOptions& options, const Program& program);

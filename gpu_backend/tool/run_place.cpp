@@ -28,12 +28,12 @@ Result<RunPlace> find_run_place(const ExecOptions& options, const Environment& e
                                 bool has_cuda) {
   if (options.backend == BackendChoice::cpu) return RunPlace{};
   const bool asked = options.backend == BackendChoice::cuda;
-  // Where `auto` comes to the CPU, flags that mean GPUs would mean nothing.
+  // If `auto` selects the CPU, flags for GPUs would have no effect.
   const auto on_the_cpu = [&](std::string_view reason) -> Result<RunPlace> {
     for (const char* flag : kGpuFlags)
       if (contains(options.given, flag))
         return fail(flag, fmt::format("is for runs on GPUs: {}", reason), Fault::environment);
-    // Each of the processes would train the whole world by itself.
+    // Each of the processes would train all ranks by itself.
     MFSDP_LET(place, find_place(environment));
     if (place && place->world_size > 1)
       return fail(std::string(to_string(place->source)),
@@ -82,7 +82,7 @@ Result<void> check_world_size(const RunPlace& place, std::int64_t ranks) {
 
 Result<ExitCode> run_ranks(const RunPlace& place, const ExecOptions& options,
                            const CommandLine& command, const Session& session) {
-  // Of several supervisors one speaks.
+  // Only one of several supervisors prints.
   const bool speaks = place.launch->place.rank == 0;
   MFSDP_LET(code, supervise(*place.launch, {.arguments = command.arguments,
                                             .environment = command.environment,

@@ -18,10 +18,11 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-/// A commit takes milliseconds, a step of a small model less.
+/// A commit takes milliseconds, a step of a small model takes less.
 constexpr std::chrono::milliseconds kStorePause{250};
 
-/// What is no number, which JSON does not have, becomes null; what is no UTF-8 in a path, U+FFFD.
+/// Values that are no numbers, which JSON does not have, become null; bytes of a path that are no
+/// UTF-8 become U+FFFD.
 std::string json_line(const Json& object) {
   return object.dump(-1, ' ', false, Json::error_handler_t::replace) + "\n";
 }
@@ -30,8 +31,8 @@ std::string number(double value, int decimals) {
   return std::isnan(value) ? "nan" : fmt::format("{:.{}f}", value, decimals);
 }
 
-/// With as many decimals, up to `decimals`, as `width` characters hold; in powers of ten where that
-/// holds too much, or shows nothing of a value.
+/// As many decimals, up to `decimals`, as fit into `width` characters. Powers of ten if the value
+/// is too long, or would show as zero.
 std::string fitted(double value, std::size_t width, int decimals) {
   const bool vanishes = value != 0 && std::abs(value) < std::pow(10, -decimals);
   for (; decimals >= 0 && !vanishes; --decimals)
@@ -39,7 +40,7 @@ std::string fitted(double value, std::size_t width, int decimals) {
   return fmt::format("{:.0e}", value);
 }
 
-/// " scale: 65536", or nothing where the loss is not scaled.
+/// " scale: 65536", or nothing if the loss is not scaled.
 std::string scale_of(double scale) { return scale == 0 ? "" : fmt::format(" scale: {:>6}", scale); }
 
 }  // namespace
@@ -58,15 +59,15 @@ RunRecord::RunRecord(const ExecOptions& options, const Session& session, Measure
 
 Result<void> RunRecord::begin() { return store_.begin(head_); }
 
-/// Progress is wiped first, so that the line does not end up beside it.
+/// Wipes the progress line first, so that the two do not mix.
 void RunRecord::say(const std::string& line) {
   wipe_progress(session_.err);
   session_.err << std::flush;
   if (!(session_.out << line << std::flush)) unread_ = true;
 }
 
-/// In the order of torchtitan's lines, within 100 columns: rates of a step that updated nothing,
-/// and a share of a peak that nobody states, are left out.
+/// In the order of torchtitan's lines, within 100 columns. Omits the rates of a step that updated
+/// nothing, and the share of the peak if the peak is unknown.
 std::string RunRecord::line_of(const StepReport& report) const {
   std::string line = fmt::format("step: {:>6} loss: {:>6} grad_norm: {:>6} memory: {:>6}GiB",
                                  report.step, fitted(report.loss, 6, 4),

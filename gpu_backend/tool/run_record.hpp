@@ -1,4 +1,4 @@
-// What is heard of a run while it goes on: lines, progress, the store.
+// Output during a run: lines, progress, the store.
 #pragma once
 
 #include <atomic>
@@ -21,9 +21,9 @@ namespace mfsdp {
 
 class RunRecord final : public TrainSink {
  public:
-  /// `head`: the run as it begins. `allocated`: bytes that the reporting rank has in pools.
-  /// `peak_tflops`: of the device in bf16, where there is such a figure. `unread`: set once
-  /// standard output cannot be written.
+  /// `head`: the record at the beginning. `allocated`: bytes in pools of the reporting rank.
+  /// `peak_tflops`: the device's in bf16, if known. `unread`: set when standard output cannot be
+  /// written.
   RunRecord(const ExecOptions& options, const Session& session, MeasuredRun head,
             std::function<Bytes()> allocated, std::optional<double> peak_tflops,
             std::atomic<bool>& unread);
@@ -37,8 +37,8 @@ class RunRecord final : public TrainSink {
   [[nodiscard]] Result<void> norms(std::int64_t step,
                                    std::span<const ParameterNorm> norms) override;
 
-  /// Stores what is not stored yet and how the run ended, and ends the line of progress; `result`
-  /// gets steps and evaluations.
+  /// Stores the remaining steps and how the run ended, and ends the progress line. `result`
+  /// receives steps and evaluations.
   void finish(MeasuredRun& result);
 
   [[nodiscard]] const std::vector<StepResult>& steps() const { return all_.steps; }

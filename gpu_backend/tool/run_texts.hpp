@@ -1,4 +1,4 @@
-// What mfsdp-exec prints around the steps of a run.
+// Texts that mfsdp-exec prints before and after the steps of a run.
 #pragma once
 
 #include <chrono>
@@ -14,21 +14,21 @@
 
 namespace mfsdp {
 
-/// Model, machine, data, and what a loss is to be compared with.
+/// Model, machine, data, and losses to compare with.
 [[nodiscard]] std::string run_title(const MeasuredRun& run, const MachineFacts& facts,
                                     const RunInputs& inputs, const Saves& saves,
                                     const ExecOptions& options);
 
-/// Steps, time, losses; tokens a second behind the first step, which also makes what later ones
-/// find ready.
+/// Steps, time, losses. Tokens per second exclude the first step, which also initializes what later
+/// ones reuse.
 [[nodiscard]] std::string run_summary(const MeasuredRun& run, std::chrono::nanoseconds took);
 
-/// Predicted against measured, category by category and pool by pool.
+/// Predicted and measured memory, by category and by pool.
 [[nodiscard]] std::string memory_table(const PredictedRun& predicted, const MeasuredRun& run,
                                        const Program& program, const RanRun& ran,
                                        const TextStyle& style);
 
-/// Where weights went to; empty where nowhere.
+/// The destinations of exported weights; empty if there are none.
 [[nodiscard]] std::string export_note(const RunInputs& inputs);
 
 }  // namespace mfsdp

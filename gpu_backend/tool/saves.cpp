@@ -44,13 +44,13 @@ Result<SavedState> open_resumed(const std::string& path, const Session& session,
   return std::move(saved);
 }
 
-/// Where the run goes on from; none where it begins.
+/// The save that the run resumes from; none if it begins.
 std::optional<std::string> path_to_resume(const ExecOptions& options) {
   if (!options.resumes_if_it_can()) return options.resume;
   return holds_saves(*options.save) ? options.save : std::nullopt;
 }
 
-/// A folder in `folder` that no save has made.
+/// A folder in `folder` that no save has created.
 std::optional<fs::path> other_folder_in(const fs::path& folder) {
   std::error_code error;
   for (fs::directory_iterator at(folder, error), end; !error && at != end; at.increment(error)) {
@@ -105,7 +105,7 @@ Result<void> lock_save_folder(const ExecOptions& options, const Session& session
   return {};
 }
 
-/// A link such as `latest` may be in the way of a comparison by name.
+/// Compares after resolving links such as `latest`.
 bool Saves::moves() const {
   if (!resumed || !saver) return false;
   std::error_code none_yet;
@@ -136,7 +136,7 @@ Result<Saves> open_saves(const ExecOptions& options, const Session& session, con
   to.folder = *options.save;
   to.every = options.save_every;
   to.kept = options.keep_saves;
-  if (leads) MFSDP_TRY(SaveFolder::open(to.folder, to.probe));  // fails now rather than after hours
+  if (leads) MFSDP_TRY(SaveFolder::open(to.folder, to.probe));  // fails now instead of after hours
   const std::string folder = to.folder.string();
   const bool is_used = holds_saves(to.folder);
   saves.saver.emplace(std::move(to), std::move(identity), saves.start());

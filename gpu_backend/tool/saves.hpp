@@ -1,4 +1,4 @@
-// --save and --resume: where a run's state comes from and goes to.
+// --save and --resume: where a run's state is read and written.
 #pragma once
 
 #include <optional>
@@ -16,13 +16,13 @@
 
 namespace mfsdp {
 
-/// Refuses what is no folder for saves: the root of all files, the user's home, and a folder that
-/// holds other folders but no saves. Reads the file system only.
+/// Errors: the folder is not for saves: the root, the user's home, or a folder that holds other
+/// folders but no saves. Only reads the file system.
 [[nodiscard]] Result<void> check_save_folder(const ExecOptions& options);
 
-/// Takes the lock on --save's folder, for as long as `lock` lives. Does nothing where it is held,
-/// and without --save. Warns where the file system has no locks. Errors: another run holds it; the
-/// folder cannot be made or written.
+/// Locks --save's folder for the lifetime of `lock`. Has no effect if `lock` already holds it, or
+/// without --save. Warns if the file system has no locks. Errors: another run holds the lock; the
+/// folder cannot be created or written.
 [[nodiscard]] Result<void> lock_save_folder(const ExecOptions& options, const Session& session,
                                             std::optional<RunLock>& lock);
 
@@ -30,21 +30,21 @@ struct Saves {
   std::optional<SavedState> resumed;
   std::optional<Saver> saver;
 
-  /// What the run has done before it begins.
+  /// The position at which the run begins.
   [[nodiscard]] TrainPosition start() const {
     return resumed ? resumed->manifest().position : TrainPosition{};
   }
   [[nodiscard]] std::optional<ResumedFrom> origin() const;
-  /// From one folder to another: then the state is written even if no step is left, for this mesh.
+  /// Whether --resume and --save are different folders: then the state is written for this mesh
+  /// even if no step is left.
   [[nodiscard]] bool moves() const;
-  /// Puts them where the trainer finds them; they outlive it.
+  /// Sets the trainer's source and keeper; this object outlives the trainer.
   void attach_to(TrainInputs& inputs);
 };
 
-/// `run`: signed, as it begins. `leads`: rank 0 is one of this process's. Then it also warns of
-/// what the save has otherwise and need not agree in, and looks whether the folder can be used.
-/// Errors:
-/// --resume holds no save that this run can go on from; --save cannot be written.
+/// `run`: signed, at its beginning. `leads`: rank 0 is in this process. Then it also warns of
+/// differences from the save that are allowed, and checks whether the folder can be used. Errors:
+/// --resume has no save that this run can resume from; --save cannot be written.
 [[nodiscard]] Result<Saves> open_saves(const ExecOptions& options, const Session& session,
                                        const RunHead& run, const TrainSettings& settings,
                                        const Dataset& data, const Program& program, bool leads);

@@ -8,8 +8,8 @@
 
 namespace mfsdp {
 
-/// Two tables: compute, exposed communication and idle of the step with each stream's busy time;
-/// and each kind's time, by stream, largest first. Empty where nothing was timed.
+/// Two tables: compute, exposed communication and idle time of the step with each stream's busy
+/// time; and the time of each kind of op, by stream, largest first. Empty if nothing was timed.
 [[nodiscard]] std::string render_step_tables(const PredictedRun& predicted,
                                              const MeasuredRun& measured, const TextStyle& style);
 

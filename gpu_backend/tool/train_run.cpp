@@ -38,7 +38,7 @@
 namespace mfsdp {
 namespace {
 
-/// The run that was saved is complete: a script may call again and again.
+/// The saved run is complete. This is no failure: a script may start the same command again.
 ExitCode nothing_left(const ExecOptions& options, const Session& session, const SavedState& saved) {
   session.err << fmt::format("{}: {} is after step {}: of --steps {} nothing is left to train\n",
                              session.tool, printable(saved.folder().string()),
@@ -46,7 +46,7 @@ ExitCode nothing_left(const ExecOptions& options, const Session& session, const 
   return ExitCode::good;
 }
 
-/// Beside those of the common flags.
+/// Input files in addition to those of the common flags.
 std::vector<FlagFile> files_read(const ExecOptions& options) {
   std::vector<FlagFile> files{{"--eval-data", options.eval_data}};
   for (const DataFlag& data : options.data.data) files.push_back({"--data", data.path});
@@ -58,14 +58,14 @@ std::vector<FlagFile> files_read(const ExecOptions& options) {
   return files;
 }
 
-/// A fault beyond the last step would never happen.
+/// A fault after the last step would never happen.
 Result<void> check_fault_step(const ExecOptions& options) {
   if (!options.fault || options.fault->step <= options.steps) return {};
   return fail("--fault", fmt::format("there is no step {}: expected 1 to {} (--steps)",
                                      options.fault->step, options.steps));
 }
 
-/// Of exports that were killed; only the first process of a run finds any.
+/// Notes about exports that were killed; only the first process of a run finds any.
 void tell_leftovers(const RunInputs& inputs, const Session& session) {
   for (const HfExport& exported : inputs.exported) {
     const ExportLeftovers& found = exported.leftovers();
@@ -110,7 +110,7 @@ Result<std::unique_ptr<RankMachine>> make_machine(
                         .tell = tell});
 }
 
-/// A rank that another process speaks for.
+/// A rank whose results another process prints.
 Result<ExitCode> train_silently(RankMachine& machine, const TrainInputs& inputs,
                                 std::span<const HfExport> exported) {
   if (auto trained = machine.train(inputs, nullptr, exported); !trained) {
@@ -120,7 +120,7 @@ Result<ExitCode> train_silently(RankMachine& machine, const TrainInputs& inputs,
   return machine.stopped() ? ExitCode::interrupted : ExitCode::good;
 }
 
-/// A run whose machine is ready, in the process of rank 0.
+/// A run that is ready to start, in the process of rank 0.
 struct ReadyRun {
   const ExecOptions& options;
   const Session& session;
@@ -129,23 +129,23 @@ struct ReadyRun {
   const RunInputs& inputs;
   RankMachine& machine;
   Saves& saves;
-  bool on_gpus = false;  ///< their times are compared with those predicted for --gpu
-  /// Of --gpu in bf16, out of what was predicted for it; nobody states a CPU's.
+  bool on_gpus = false;  ///< whether its times are compared with those predicted for --gpu
+  /// Of --gpu in bf16, from its prediction; unknown for a CPU.
   std::optional<double> peak_tflops;
   std::atomic<bool>& unread;  ///< standard output cannot be written, which ends the run
 };
 
-/// The GPU's rate, out of what was predicted for it.
+/// The GPU's peak, from its prediction.
 std::optional<double> peak_of(const TimeSummary& time) {
   return time.mfu > 0 ? std::optional(time.tflops_per_gpu / time.mfu) : std::nullopt;
 }
 
-/// As --fault takes it.
+/// In the syntax of --fault.
 std::string in_words(const FaultFlag& fault) {
   return fmt::format("{}:{}:{}:{}", to_string(fault.kind), fault.rank, fault.op, fault.step);
 }
 
-/// Whether no step had a finite gradient: weights are as they were, or no numbers.
+/// Whether no step had a finite gradient: the weights are unchanged or not finite.
 bool learned_nothing(const MeasuredRun& run, const Session& session) {
   const bool nothing =
       !run.steps.empty() && std::ranges::none_of(run.steps, [](const StepResult& step) {
@@ -159,7 +159,7 @@ bool learned_nothing(const MeasuredRun& run, const Session& session) {
   return nothing;
 }
 
-/// Everything behind the last step that is said on stdout.
+/// The text on stdout after the last step.
 std::string end_of(const ReadyRun& ready, const MeasuredRun& run, std::chrono::nanoseconds took,
                    const std::string& store_note) {
   const PredictedRun& predicted = ready.predicted;
@@ -210,7 +210,7 @@ Result<ExitCode> train_and_tell(const ReadyRun& ready, MeasuredRun run, const Tr
                     run.time.tflops_per_gpu, options.common.gpu),
         session.tool);
   if (!run.steps.empty() && !used_as_planned(predicted, run))
-    report_warning(session.err, "memory was not used as the plan says", session.tool);
+    report_warning(session.err, "memory was not used as planned", session.tool);
   session.out << end_of(ready, run, std::chrono::steady_clock::now() - begin, record.store_note());
   if (options.fault)
     report_warning(session.err,
@@ -235,19 +235,19 @@ Result<ExitCode> train_run(const ExecOptions& asked, const CommandLine& command,
   MFSDP_TRY(check_paths(common, session.scenarios,
                         {.read = files_read(options), .written = {{"--logits", options.logits}}}));
   MFSDP_TRY(check_save_folder(options));
-  // Taken before all else where the folder is there, so that a second job learns of the first at
-  // once; else when nothing of the input is wrong, so that no folder is made in vain.
+  // If the folder exists, it is locked first, so that a second job ends at once. Otherwise it is
+  // locked after all input is checked, so that no folder is created for nothing.
   std::optional<RunLock> lock;
   std::error_code ignored;
   if (place.is_first() && options.save && std::filesystem::is_directory(*options.save, ignored))
     MFSDP_TRY(lock_save_folder(options, session, lock));
   MFSDP_LET(planned, plan_run(options, session));
   const Program& program = *planned;
-  // Also where ranks are only started, so that a wrong --gpu is said once.
+  // Also if this process only starts ranks, so that a wrong --gpu is reported once.
   MFSDP_LET(predicted, predict_run(planned, options, session));
   MFSDP_TRY(check_world_size(place, program.config.mesh.world_size()));
   MFSDP_LET(inputs, open_run_inputs(options, program));
-  options.steps = inputs.settings.steps;  // those of --epochs
+  options.steps = inputs.settings.steps;  // computed from --epochs
   MFSDP_TRY(check_fault_step(options));
   tell_leftovers(inputs, session);
   if (place.is_first()) MFSDP_TRY(lock_save_folder(options, session, lock));

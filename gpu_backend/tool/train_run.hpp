@@ -1,4 +1,4 @@
-// What mfsdp-exec does: it plans, predicts, trains, and compares.
+// The main function of mfsdp-exec: plans, predicts, trains, and compares.
 #pragma once
 
 #include "core/base/error.hpp"
@@ -10,15 +10,15 @@
 
 namespace mfsdp {
 
-/// Prints the plan's prediction for --gpu; runs and stores nothing.
+/// Prints the plan's prediction for --gpu; trains nothing and stores nothing.
 [[nodiscard]] Result<ExitCode> dry_run(const ExecOptions& options, const Session& session);
 
-/// Ends the process with this code, and takes nothing down.
+/// Ends the process with this code, without destructors.
 using EndProcess = void (*)(ExitCode code);
 
-/// Trains, or starts processes that do. Every step is stored as it ends; `interrupted` where the
-/// session says so. `make_cuda_run`: null in a build that has no GPUs to run on. `end_process`:
-/// called where a rank on a GPU has failed, all being said and stored.
+/// Trains, or starts processes that do. Every step is stored when it ends. Returns `interrupted` if
+/// the session was interrupted. `make_cuda_run`: null in a build without CUDA. `end_process`:
+/// called after a rank on a GPU has failed and everything is printed and stored.
 [[nodiscard]] Result<ExitCode> train_run(const ExecOptions& asked, const CommandLine& command,
                                          const Session& session, MakeCudaRun make_cuda_run,
                                          EndProcess end_process);

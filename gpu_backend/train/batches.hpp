@@ -1,4 +1,4 @@
-// Which samples each rank reads for each microbatch, and what becomes of them as tokens.
+// The samples that each rank reads for each microbatch, and their conversion to tokens.
 #pragma once
 
 #include <cstdint>
@@ -14,7 +14,7 @@ namespace mfsdp {
 /// One microbatch of one rank.
 struct Batch {
   std::int64_t first = 0;  ///< number of its first sample (sample_order.hpp)
-  /// Samples from this number on are left out: their tokens are 0, their labels kIgnoreIndex.
+  /// Samples from this number on are omitted: their tokens are 0, their labels kIgnoreIndex.
   std::int64_t end = 0;
 };
 
@@ -23,14 +23,14 @@ struct Batch {
 [[nodiscard]] Batch train_batch(const PlanConfig& config, std::int64_t rank, std::int64_t step,
                                 std::int64_t microbatch);
 
-/// Batch number `batch` of an evaluation, which is over samples 0 to `samples` - 1 at any world
-/// size: there are ceil(samples / (world * micro batch)) batches.
+/// Batch number `batch` of an evaluation over samples 0 to `samples` - 1, at any world size. There
+/// are ceil(samples / (world * micro batch)) batches.
 [[nodiscard]] Batch eval_batch(const PlanConfig& config, std::int64_t rank, std::int64_t batch,
                                std::int64_t samples);
 [[nodiscard]] std::int64_t eval_batches(const PlanConfig& config, std::int64_t samples);
 
-/// Fills the plan's tokens, int32 [token_rows, micro_batch * seq_len]: token ids, labels and, where
-/// documents are masked, positions.
+/// Fills the plan's tokens, int32 [token_rows, micro_batch * seq_len]: token ids, labels and, with
+/// masked documents, positions.
 [[nodiscard]] Result<void> fill_batch(const Dataset& data, const Batch& batch, std::uint64_t seed,
                                       const PlanConfig& config, std::span<std::int32_t> tokens);
 

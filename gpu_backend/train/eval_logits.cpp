@@ -21,7 +21,7 @@ bool overlap(const Place& a, const Place& b) {
   return a.pool == b.pool && a.begin < b.end && b.begin < a.end;
 }
 
-/// All of an operand's buffer, whichever part a rank has.
+/// The whole buffer of an operand, for any rank.
 Result<Place> place_of(const Program& program, const Operand& operand) {
   for (const Buffer& buffer : program.buffers)
     if (buffer.id == operand.buffer)
@@ -71,7 +71,7 @@ Result<Operand> find_eval_logits(const Program& program) {
   const std::int64_t tokens = program.config.tokens_per_microbatch();
   const Operand* found = nullptr;
   Place place;
-  // What runs behind the loss is issued behind it: it waits for it.
+  // Later ops are issued after the loss, because they wait for it.
   for (const Segment& segment : plan->segments)
     for (const Op& op : segment.ops) {
       if (const Operand* logits = logits_of(op); logits != nullptr) {

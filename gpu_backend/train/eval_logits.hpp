@@ -1,4 +1,4 @@
-// The logits of an evaluation, for other programs' to be compared with.
+// The logits of an evaluation, for comparison with other programs.
 #pragma once
 
 #include <cstdint>
@@ -11,7 +11,7 @@
 
 namespace mfsdp {
 
-/// Those of one microbatch, on the host.
+/// The logits of one microbatch, on the host.
 struct EvalLogits {
   DType dtype = DType::bf16;
   std::vector<std::int64_t> shape;    ///< tokens, vocabulary
@@ -20,12 +20,12 @@ struct EvalLogits {
 
 using TakeLogits = std::function<Result<void>(const EvalLogits&)>;
 
-/// Where the eval plan has a microbatch's logits, all of them and still when it has run. Errors: it
-/// makes them chunk by chunk; an op behind the loss writes over them.
+/// The buffer that holds all logits of a microbatch after the eval plan has run. Errors: the plan
+/// computes them in chunks; a later op overwrites them.
 [[nodiscard]] Result<Operand> find_eval_logits(const Program& program);
 
-/// What the model's soft cap, where it has one, makes of the logits; rounded to their dtype. The
-/// plan's kernels cap as they read, so that a buffer has them as the last product made them.
+/// Applies the model's logit softcap, if it has one, and rounds to the logits' dtype. The plan's
+/// kernels apply it as they read, so a buffer has the logits from before.
 void cap_logits(const ModelShape& model, DType dtype, std::span<std::byte> values);
 
 }  // namespace mfsdp

@@ -7,10 +7,10 @@
 namespace mfsdp {
 namespace {
 
-/// A group, and an element of its flat layout.
+/// A group, and an index into its flat layout.
 using GradientPlace = std::pair<GroupId, std::int64_t>;
 
-/// What these write is no gradient yet, or one that others have written.
+/// Other kernels write no gradient yet, or copy one that another kernel wrote.
 bool computes_gradient(KernelKind kind) {
   return kind != KernelKind::accumulate && kind != KernelKind::zero_padding &&
          kind != KernelKind::cast && kind != KernelKind::sum_ranks;

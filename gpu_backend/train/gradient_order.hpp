@@ -1,4 +1,4 @@
-// When in a step each parameter's gradient is there, and by which op.
+// The time in a step at which each parameter's gradient is complete, and the op that writes it.
 #pragma once
 
 #include <cstdint>
@@ -9,14 +9,14 @@
 
 namespace mfsdp {
 
-/// The last op of a microbatch that writes a parameter's gradient. Of tied weights that is the
-/// embedding's: a value that arose in the blocks reaches their gradient then.
+/// The last op of a microbatch that writes a parameter's gradient. For tied weights that is the op
+/// of the embedding: a value from the blocks reaches their gradient only then.
 struct GradientWriter {
   std::int64_t position = 0;  ///< among the ops of the train plan, in host order
-  std::string op;             ///< empty where none writes it: the parameter is frozen
+  std::string op;             ///< empty if no op writes it: the parameter is frozen
 };
 
-/// In the order of find_parameters (parameter_places.hpp): of the program's groups.
+/// In the order of find_parameters (parameter_places.hpp), which is that of the program's groups.
 [[nodiscard]] std::vector<GradientWriter> gradient_writers(const Program& program);
 
 }  // namespace mfsdp

@@ -1,5 +1,5 @@
-// Carries elements between the host and a rank's buffers, in pieces: what a rank holds may be more
-// than the host has room for.
+// Copies elements between the host and a rank's buffers in pieces, because a rank may hold more
+// than fits into the host's memory.
 #pragma once
 
 #include <algorithm>
@@ -16,7 +16,7 @@
 
 namespace mfsdp {
 
-/// Elements that the host handles at a time: 4 MiB of the largest type.
+/// Elements that the host processes at once: 4 MiB of the largest type.
 inline constexpr std::int64_t kPieceElements = (std::int64_t{4} << 20) / 8;
 
 /// Calls visit(piece) -> Result<void> for consecutive pieces of `elements`, until one fails.
@@ -28,21 +28,22 @@ template <class Visit>
   return {};
 }
 
-/// Copies `elements`, all of which `held` holds, as they are. `bytes` has exactly their size.
+/// Copies `elements`, all of which `held` holds, without conversion. `bytes` has exactly their
+/// size.
 [[nodiscard]] Result<void> download_elements(Backend& backend, const HeldElements& held,
                                              const Interval& elements, std::span<std::byte> bytes);
 [[nodiscard]] Result<void> upload_elements(Backend& backend, const HeldElements& held,
                                            const Interval& elements,
                                            std::span<const std::byte> bytes);
 
-/// Values rounded to a floating type, as a buffer of it holds them.
+/// Rounds values to a floating type; returns them as a buffer stores them.
 [[nodiscard]] std::vector<std::byte> rounded(std::span<const double> values, DType dtype);
 
-/// Zeros in all of a buffer.
+/// Writes zeros to a whole buffer.
 [[nodiscard]] Result<void> clear(Backend& backend, std::span<std::byte> device);
 
-/// Calls visit(element of the parameter, value) for each element that the rank holds, in order.
-/// Values of bytes are their codes.
+/// Calls visit(element of the parameter, value) for each element that the rank holds, in order. The
+/// values of byte states are their codes.
 template <class Visit>
 [[nodiscard]] Result<void> for_each_value(Backend& backend, const HeldElements& held,
                                           const Visit& visit) {

@@ -5,7 +5,7 @@
 namespace mfsdp {
 namespace {
 
-/// While it lives, the rank's host is known to wait.
+/// While it lives, OnWait knows that the rank's host waits.
 class KnownWait {
  public:
   KnownWait(const SharedHostGather::OnWait& on_wait, std::int64_t rank)
@@ -33,7 +33,7 @@ Result<std::vector<std::vector<double>>> SharedHostGather::all_gather(std::int64
   const auto own = static_cast<std::size_t>(rank);
   std::unique_lock lock(mutex_);
   const std::int64_t number = given_[own]++;
-  Round& round = rounds_[number];  // stays at its address until every rank has taken it
+  Round& round = rounds_[number];  // its address stays valid until every rank has taken the result
   round.values.resize(given_.size());
   round.values[own] = std::move(values);
   if (++round.given == given_.size()) complete_.notify_all();

@@ -1,4 +1,4 @@
-// Small numbers from the hosts of all ranks to all of them: for logs and checks between steps.
+// Exchanges small numbers between the hosts of all ranks, for logs and checks between steps.
 #pragma once
 
 #include <condition_variable>
@@ -13,13 +13,13 @@
 
 namespace mfsdp {
 
-/// A collective of hosts. Every rank calls it equally often.
+/// A collective of hosts. Every rank must call it equally often.
 class HostGather {
  public:
   virtual ~HostGather() = default;
 
-  /// Asked now and then while others are awaited: an error when the run has failed, so that no
-  /// host waits for a rank that has given up.
+  /// Called from time to time during a wait for other ranks. It returns an error when the run has
+  /// failed, so that no host waits for a rank that has ended.
   using Alive = std::function<Result<void>()>;
 
   /// Every rank's values, in rank order.
@@ -27,10 +27,10 @@ class HostGather {
       std::int64_t rank, std::vector<double> values, const Alive& alive) = 0;
 };
 
-/// Among ranks that are threads of one process.
+/// For ranks that are threads of one process.
 class SharedHostGather final : public HostGather {
  public:
-  /// Hears from a rank's host when it begins to wait for others here, and when it has ended: a
+  /// Called when a rank's host begins to wait for others here, and when it has stopped waiting: a
   /// machine with a deadline must know that this host does not work.
   using OnWait = std::function<void(std::int64_t rank, bool waits)>;
 
@@ -51,7 +51,7 @@ class SharedHostGather final : public HostGather {
   OnWait on_wait_;
   std::mutex mutex_;
   std::condition_variable complete_;
-  std::vector<std::int64_t> given_;  ///< rounds that each rank has joined
+  std::vector<std::int64_t> given_;  ///< number of rounds that each rank has joined
   std::map<std::int64_t, Round> rounds_;
 };
 

@@ -50,7 +50,7 @@ std::array<double, 4> four_uniforms(std::uint64_t seed, std::uint64_t name, std:
   return uniforms;
 }
 
-/// What every element has, the deviation of normal ones, or the bound of uniform ones.
+/// The value of all elements, the deviation of normal ones, or the bound of uniform ones.
 struct Start {
   enum class Kind { constant, normal, uniform } kind = Kind::constant;
   double value = 0;
@@ -102,9 +102,9 @@ Start start_of(const PlacedParameter& parameter, std::int64_t layers, double nor
   return {.kind = normal, .value = kInitialDeviation};
 }
 
-/// Consecutive elements of a parameter, ready for the buffers that hold them.
+/// Consecutive elements of a parameter, in the format of their buffers.
 struct ReadPiece {
-  std::vector<std::byte> weight;  ///< all of them, rounded for computing
+  std::vector<std::byte> weight;  ///< all of them, rounded to the compute dtype
   Interval own;                   ///< those that the rank updates
   std::vector<std::byte> updated;
 };
@@ -132,8 +132,8 @@ Result<void> upload_piece(Backend& backend, const ParameterPlaces& places, const
   return upload_elements(backend, places.own, read.own, read.updated);
 }
 
-/// One parameter: several threads read pieces, as making random numbers takes far longer than
-/// copying them, and this one uploads them in order.
+/// Fills one parameter. Several threads read pieces, because generating random numbers takes far
+/// longer than copying them. This thread uploads the pieces in order.
 Result<void> fill_parameter(Backend& backend, const ParameterPlaces& places,
                             const WeightSource& weights) {
   std::vector<Interval> pieces;

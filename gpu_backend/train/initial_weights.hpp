@@ -12,7 +12,7 @@
 
 namespace mfsdp {
 
-/// Where weights come from. Several threads read at once.
+/// A source of weights. Several threads read at once.
 class WeightSource {
  public:
   virtual ~WeightSource() = default;
@@ -24,8 +24,8 @@ class WeightSource {
 /// Standard deviation of matrices and embeddings: `initializer_range` of Hugging Face's Llama.
 inline constexpr double kInitialDeviation = 0.02;
 
-/// Elements [begin, begin + out.size()) of a parameter, a pure function of seed, parameter name
-/// and element:
+/// Elements [begin, begin + out.size()) of a parameter: a pure function of seed, parameter name and
+/// element:
 ///   norm weights `norm_weight`, biases 0, all others normal(0, deviation);
 ///   deviation 0.02, and 0.02 / sqrt(2 layers) for the two matrices of a block that write into the
 ///   residual stream, as in GPT-2 and Megatron-LM, so that its variance does not grow with depth;
@@ -36,7 +36,7 @@ inline constexpr double kInitialDeviation = 0.02;
 void initial_values(const PlacedParameter& parameter, std::int64_t layers, std::uint64_t seed,
                     std::int64_t begin, std::span<float> out, double norm_weight = 1);
 
-/// initial_values of a model with so many layers; norms begin with weights of 0 where they multiply
+/// initial_values of a model with this number of layers. Norm weights begin with 0 if they multiply
 /// by 1 + weight.
 class RandomWeights final : public WeightSource {
  public:
@@ -51,7 +51,8 @@ class RandomWeights final : public WeightSource {
   double norm_weight_;
 };
 
-/// `model` for the model's own parameters, `adapters` for those of adapters. Both outlive it.
+/// `model` gives the model's own parameters, `adapters` those of adapters. Both outlive this
+/// object.
 class WeightsWithAdapters final : public WeightSource {
  public:
   WeightsWithAdapters(const WeightSource& model, const WeightSource& adapters)
@@ -64,12 +65,12 @@ class WeightsWithAdapters final : public WeightSource {
   const WeightSource& adapters_;
 };
 
-/// Zeros in weights, main weights, main gradients and optimizer states, padding included.
+/// Writes zeros to weights, main weights, main gradients and optimizer states, padding included.
 [[nodiscard]] Result<void> clear_state(Backend& backend, const Program& program,
                                        const BufferBytes& bytes);
 
-/// Fills what the rank holds of every parameter: main weights with the source's values, compute
-/// weights with their rounding (which is all there is in a plan without main weights).
+/// Fills the elements of every parameter that the rank holds: main weights with the source's
+/// values, compute weights with their rounding. A plan without main weights has only the latter.
 [[nodiscard]] Result<void> fill_initial_weights(Backend& backend,
                                                 const std::vector<ParameterPlaces>& parameters,
                                                 const WeightSource& weights);

@@ -7,7 +7,8 @@
 namespace mfsdp {
 namespace {
 
-/// What is left of the way from the peak to the minimum when a part of it is done, each in [0, 1].
+/// The fraction of the way from the peak to the minimum that is left when `part` of it is done,
+/// each in [0, 1].
 double left_of(RateSchedule schedule, double part) {
   if (schedule == RateSchedule::cosine) return (1 + std::cos(std::numbers::pi * part)) / 2;
   return 1 - part;
@@ -19,7 +20,7 @@ double learning_rate_at(const LearningRate& rate, std::int64_t step, std::int64_
   if (step < rate.warmup)
     return rate.peak * static_cast<double>(step + 1) / static_cast<double>(rate.warmup);
   if (rate.schedule == RateSchedule::constant) return rate.peak;
-  // From the step `begin`, at the peak, to the last one, at the minimum.
+  // From step `begin`, which has the peak, to the last step, which has the minimum.
   const std::int64_t stable_end = steps - 1 - rate.decay;
   const std::int64_t begin =
       rate.schedule == RateSchedule::wsd ? std::max(rate.warmup, stable_end) : rate.warmup;

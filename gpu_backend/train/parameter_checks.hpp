@@ -1,4 +1,4 @@
-// Looks at parameters between steps: their norms, and values that are not finite.
+// Checks of parameters between steps: their norms, and values that are not finite.
 #pragma once
 
 #include <cstddef>
@@ -14,25 +14,25 @@
 
 namespace mfsdp {
 
-/// This rank's share of the squared norms of each parameter: weight, gradient, in the order of
-/// `parameters`. Shares of all ranks add up to the whole; what several ranks hold counts once.
-/// Gradients are multiplied by `scale`, 1/T.
+/// This rank's contribution to the squared norms of each parameter: weight, gradient, in the order
+/// of `parameters`. The contributions of all ranks add up to the squared norms. Elements that
+/// several ranks hold count once. Gradients are multiplied by `scale`, 1/T.
 [[nodiscard]] Result<std::vector<double>> squared_norms(Backend& backend,
                                                         std::span<const ParameterPlaces> parameters,
                                                         double scale);
 
 /// A value of a parameter that is infinite or NaN.
 struct NonFinite {
-  std::size_t parameter = 0;  ///< place in `parameters`
+  std::size_t parameter = 0;  ///< index into `parameters`
   std::int64_t element = 0;   ///< of the parameter
   double value = 0;
 };
 
-/// The first weight that is not finite, in the order of `parameters`: forward's.
+/// The first weight that is not finite, in the order of `parameters`, which is that of forward.
 [[nodiscard]] Result<std::optional<NonFinite>> find_non_finite_weight(
     Backend& backend, std::span<const ParameterPlaces> parameters);
 
-/// The gradient that is not finite and was written first.
+/// The gradient that is not finite and is written first.
 [[nodiscard]] Result<std::optional<NonFinite>> find_non_finite_gradient(
     Backend& backend, std::span<const ParameterPlaces> parameters,
     std::span<const GradientWriter> writers);

@@ -49,7 +49,7 @@ Result<void> check(const Program& program, const Group& group, const GroupBuffer
   return {};
 }
 
-/// Where a parameter's elements lie on one rank.
+/// Finds the places of a parameter's elements on one rank.
 class PlacesOnRank {
  public:
   PlacesOnRank(const Mesh& mesh, const BufferBytes& bytes, std::int64_t rank)
@@ -59,7 +59,7 @@ class PlacesOnRank {
     return interval_of(group.elements, placement, mesh_, rank_);
   }
 
-  /// What of a parameter lies in a buffer; of that only what is in `wanted`, in elements of the
+  /// The elements of a parameter that a buffer holds, limited to `wanted`, in elements of the
   /// group.
   [[nodiscard]] HeldElements of(const PlacedParameter& parameter, const Group& group,
                                 const GroupBuffer& found, const Interval& wanted) const {
@@ -69,9 +69,11 @@ class PlacesOnRank {
     const DType dtype = found.buffer->dtype;
     if (begin >= end) return {.elements = {}, .dtype = dtype, .data = nullptr};
     const std::int64_t first = held_by(group, found.placement).begin;
-    // Blocks begin where parameters and slices begin: only a parameter's last one may be cut.
+    // Blocks begin at the beginnings of parameters and shards: only a parameter's last block may be
+    // cut.
     const std::int64_t block = found.block;
-    // So they do where ranks share a parameter, but for scales of a part that is no whole blocks.
+    // This also holds if ranks share a parameter, except for scales of a part with an incomplete
+    // block.
     const std::int64_t blocks_before =
         shard_of(group.shard, mesh_, rank_) * ceil_div(parameter.elements(), block);
     return {.elements = {.begin = blocks_before + (begin - parameter.offset) / block,
@@ -87,7 +89,7 @@ class PlacesOnRank {
   std::int64_t rank_;
 };
 
-/// The plan's own where that is all of it.
+/// The plan's own object if it already describes the whole parameter.
 std::shared_ptr<const PlacedParameter> whole_of(const PlacedParameter& parameter,
                                                 const Group& group, const Mesh& mesh) {
   if (group.shard.empty()) return {std::shared_ptr<void>(), &parameter};

@@ -1,5 +1,5 @@
-// Where each parameter's weights, optimizer states and gradients lie on one rank: which of its
-// elements, and at which address. What initial weights, norms and checkpoints walk over.
+// The places of each parameter's weights, optimizer states and gradients on one rank: which
+// elements, and at which address. Initial weights, norms and checkpoints iterate over them.
 #pragma once
 
 #include <cstddef>
@@ -15,24 +15,25 @@
 
 namespace mfsdp {
 
-/// A run of a parameter's elements in one of the rank's buffers.
+/// Consecutive elements of a parameter in one of the rank's buffers.
 struct HeldElements {
-  /// Of the parameter, from its first one; empty where the rank holds none. Of scales the values,
-  /// one for each block of elements.
+  /// Counted from the parameter's first element; empty if the rank holds none. For scales: the
+  /// values, one for each block of elements.
   Interval elements;
   DType dtype = DType::fp32;
-  std::byte* data = nullptr;  ///< of elements.begin; null where there are none
+  std::byte* data = nullptr;  ///< address of elements.begin; null if there are none
 };
 
 struct ParameterPlaces {
   const Group* group = nullptr;
-  std::shared_ptr<const PlacedParameter> parameter;  ///< whole, also where ranks share it
+  std::shared_ptr<const PlacedParameter> parameter;  ///< the whole parameter, even if ranks share
+                                                     ///< it
   bool first_replica = false;                        ///< no lower rank updates the same elements
-  HeldElements weight;  ///< what is computed with: under HSDP and below ZeRO-3 more than own
-  /// The weights that the optimizer updates: main weights or, where the plan has none or the
-  /// parameter is frozen, their part of `weight`. `own.elements` are this rank's own.
+  HeldElements weight;  ///< compute weights: with HSDP and below ZeRO-3 more than `own`
+  /// The weights that the optimizer updates: main weights or, if the plan has none or the parameter
+  /// is frozen, their part of `weight`. `own.elements` are this rank's shard.
   HeldElements own;
-  HeldElements gradient;             ///< own elements; after a step the sum over all ranks
+  HeldElements gradient;             ///< own elements; after a step, the sum over all ranks
   std::vector<HeldElements> states;  ///< own elements, as PlanConfig::kept_states lists them
 };
 
@@ -40,8 +41,8 @@ struct ParameterPlaces {
 struct GroupBuffer {
   const Buffer* buffer = nullptr;  ///< null where the plan has none
   Placement placement;
-  std::int64_t offset = 0;  ///< bytes from its start to the first element that it holds
-  std::int64_t block = 1;   ///< elements that have one value in it
+  std::int64_t offset = 0;  ///< bytes from its start to its first element
+  std::int64_t block = 1;   ///< elements that share one value in it
 };
 
 /// The buffers of one group's state.
@@ -58,11 +59,11 @@ struct GroupBuffers {
   }
 };
 
-/// Found by what the plan says that its buffers hold. Errors: a state that training needs and the
-/// plan has no buffer for; a buffer of another size than its placement says.
+/// Finds buffers by their contents in the plan. Errors: the plan has no buffer for a state that
+/// training needs; a buffer's size differs from its placement.
 [[nodiscard]] Result<GroupBuffers> find_group_buffers(const Program& program, const Group& group);
 
-/// Where a buffer's bytes lie on the rank.
+/// The bytes of a buffer on the rank.
 using BufferBytes = std::function<std::span<std::byte>(BufferId)>;
 
 /// All parameters in the order of the program's groups. `program` outlives the result.

@@ -7,7 +7,7 @@
 namespace mfsdp {
 
 /// Philox4x32-10 of Salmon, Moraes, Dror and Shaw, "Parallel random numbers: as easy as 1, 2, 3"
-/// (SC 2011): ten rounds of multiplications that turn each counter into four random words.
+/// (SC 2011): ten rounds of multiplications convert each counter into four random words.
 [[nodiscard]] constexpr std::array<std::uint32_t, 4> philox4x32(
     std::array<std::uint32_t, 4> counter, std::array<std::uint32_t, 2> key) {
   for (int round = 0; round < 10; ++round) {

@@ -55,7 +55,7 @@ Result<bool> ProcessStopPoint::runs(std::int64_t turn) {
     if (asked || rendezvous_.stop_requested()) {
       rendezvous_.grant({.turns = 0, .last = true});
     } else {
-      // With nobody to wait for there is no reason to go on after Ctrl-C.
+      // A single rank waits for no other, so it need not go on after Ctrl-C.
       const std::int64_t ahead = rendezvous_.world_size() == 1 ? 0 : kTurnsAhead;
       rendezvous_.grant({.turns = turn + 1 + ahead, .last = false});
     }

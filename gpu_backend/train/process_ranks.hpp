@@ -1,4 +1,4 @@
-// What hosts of ranks agree on where each rank is a process: over the rendezvous.
+// Agreement between ranks that are processes, over the rendezvous.
 #pragma once
 
 #include <cstdint>
@@ -26,32 +26,33 @@ class ProcessHostGather final : public HostGather {
   Rendezvous& rendezvous_;
 };
 
-/// An error where ranks would not begin at the same place: what one host sees of a shared folder,
-/// another may not see yet. `alive`: as in HostGather.
+/// An error if ranks would resume at different positions: a shared folder may look different on
+/// another host for some time. `alive`: as in HostGather.
 [[nodiscard]] Result<void> agree_on_start(HostGather& gather, std::int64_t rank,
                                           const TrainPosition& start,
                                           const HostGather::Alive& alive);
 
-/// Rank 0 allows turns ahead of its own: asked about turn t it allows all up to t + kTurnsAhead,
-/// and tells the others without waiting for them. Whoever asks about a turn that is allowed gets
-/// its answer at once; so no step waits for the network unless a rank is further ahead of rank 0
-/// than that, where its device has work queued anyway. A request to stop, from any rank, ends the
-/// allowing: every rank runs the turns that were allowed and refuses the next, which is the same
-/// one on all of them. A run ends at most kTurnsAhead turns later than that of SharedStopPoint.
+/// Rank 0 grants runs of plans ahead of its own: asked about number t, it grants all up to t +
+/// kTurnsAhead and sends this to the others without waiting for them. A rank that asks about a
+/// granted number gets its answer at once. So no step waits for the network unless a rank is
+/// further ahead of rank 0 than that, and then its device has queued work anyway. After a request
+/// to stop from any rank, rank 0 grants no more. Every rank runs what was granted and refuses the
+/// next number, which is the same one on all of them. A run ends at most kTurnsAhead plans later
+/// than with SharedStopPoint.
 class ProcessStopPoint final : public StopPoint {
  public:
   /// A host is at most two steps ahead of its device.
   static constexpr std::int64_t kTurnsAhead = 2;
 
-  /// `requested`: whether this rank would like the run to end, as Ctrl-C's flag; asked on the host
-  /// thread, also while it waits. `alive`: as in HostGather.
+  /// `requested`: whether this rank requests the end of the run, such as Ctrl-C's flag. It is
+  /// called on the host thread, also during waits. `alive`: as in HostGather.
   ProcessStopPoint(Rendezvous& rendezvous, std::function<bool()> requested,
                    Rendezvous::Alive alive = {})
       : rendezvous_(rendezvous), requested_(std::move(requested)), alive_(std::move(alive)) {}
 
   [[nodiscard]] Result<bool> runs(std::int64_t turn) override;
 
-  /// Whether some turn was refused.
+  /// Whether a turn was refused.
   [[nodiscard]] bool stopped() const { return stopped_; }
 
  private:

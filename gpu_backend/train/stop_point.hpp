@@ -1,4 +1,4 @@
-// Where a run ends early: before which step or batch of an evaluation, the same on every rank.
+// The point where a run ends early: a step or a batch of an evaluation, the same on every rank.
 #pragma once
 
 #include <cstdint>
@@ -9,20 +9,20 @@
 
 namespace mfsdp {
 
-/// Ranks issue plans at different times, so that "stop now" means another one to each of them; the
-/// first rank to ask about a turn answers for all.
+/// Ranks issue plans at different times, so "stop now" would be a different point for each of them.
+/// The first rank that asks about a turn decides for all.
 class StopPoint {
  public:
   virtual ~StopPoint() = default;
-  /// Whether turn `turn` runs: each run of a plan is one, numbered from 0. Ranks ask in the order
-  /// of turns, each about every one.
+  /// Whether run number `turn` of a plan takes place, counted from 0 over all plans. Ranks ask
+  /// about every number, in order.
   [[nodiscard]] virtual Result<bool> runs(std::int64_t turn) = 0;
 };
 
 /// The stop point of ranks that are threads of one process.
 class SharedStopPoint final : public StopPoint {
  public:
-  /// `requested`: whether the run should end, as Ctrl-C's flag; asked by one rank at a time.
+  /// `requested`: whether the run should end, such as Ctrl-C's flag. One rank at a time calls it.
   explicit SharedStopPoint(std::function<bool()> requested) : requested_(std::move(requested)) {}
 
   [[nodiscard]] Result<bool> runs(std::int64_t turn) override {
@@ -33,13 +33,13 @@ class SharedStopPoint final : public StopPoint {
     return !stopped_;
   }
 
-  /// Whether some turn was refused. To be asked when the ranks have ended.
+  /// Whether a turn was refused. Call after the ranks have ended.
   [[nodiscard]] bool stopped() const { return stopped_; }
 
  private:
   std::function<bool()> requested_;
   std::mutex mutex_;
-  std::int64_t next_ = 0;  ///< all turns before it run
+  std::int64_t next_ = 0;  ///< all runs of plans before this number take place
   bool stopped_ = false;
 };
 

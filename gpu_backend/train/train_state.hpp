@@ -1,4 +1,4 @@
-// Where a run's state comes from, and where it is kept between steps.
+// The source of a run's state, and its keeper between steps.
 #pragma once
 
 #include <vector>
@@ -12,7 +12,7 @@
 
 namespace mfsdp {
 
-/// A rank at rest: everything issued has run.
+/// An idle rank: all issued ops have run.
 struct RestingRank {
   const Program& program;
   Backend& backend;
@@ -20,11 +20,11 @@ struct RestingRank {
   const std::vector<ParameterPlaces>& parameters;
 };
 
-/// Gives weights and optimizer states to start from. Called by several ranks at a time.
+/// Provides initial weights and optimizer states. Several ranks call it concurrently.
 class StateSource {
  public:
   virtual ~StateSource() = default;
-  /// All state is zero before.
+  /// All state is zero before the call.
   [[nodiscard]] virtual Result<void> fill(const RestingRank& rank) const = 0;
 };
 
@@ -32,7 +32,7 @@ class StateSource {
 class StateKeeper {
  public:
   virtual ~StateKeeper() = default;
-  /// Whether the state after that many steps is to be kept, though the run goes on.
+  /// Whether the state is to be saved after `steps_done` steps, before the end of the run.
   [[nodiscard]] virtual bool is_due(std::int64_t steps_done) const = 0;
   /// A collective of all ranks: `gather` and `alive` as in HostGather. Returns the bytes that all
   /// ranks wrote, on rank 0.

@@ -17,7 +17,7 @@
 namespace mfsdp {
 namespace {
 
-/// A persistent buffer without a unit, by the name that the schedule gives it.
+/// A persistent buffer without a unit, by the name of its port in the schedule.
 Result<BufferId> find_port(const Program& program, Port port, std::int64_t bytes) {
   for (const Buffer& buffer : program.buffers) {
     if (!buffer.holds || buffer.holds->port != port) continue;
@@ -28,7 +28,7 @@ Result<BufferId> find_port(const Program& program, Port port, std::int64_t bytes
   return fail("plan", fmt::format("expected a buffer that is the port {}", to_string(port)));
 }
 
-/// NaN without a sign, which means nothing.
+/// NaN without its sign, which has no meaning.
 std::string value_text(double value) {
   return std::isnan(value) ? "nan" : fmt::format("{}", value);
 }
@@ -109,7 +109,7 @@ Result<void> Trainer::prepare(Backend& backend) {
   return fill_initial_weights(backend, parameters_, both);
 }
 
-/// A dynamic scale goes on from what the earlier run came to; a fixed one is what is asked for.
+/// A dynamic scale continues from the earlier run's; a fixed scale is that of the settings.
 Result<void> Trainer::begin_loss_scale() {
   const PlanConfig& config = program_.config;
   if (!config.scales_loss()) return {};
@@ -121,7 +121,7 @@ Result<void> Trainer::begin_loss_scale() {
                           interpreter_->buffer_bytes(port).data());
 }
 
-// ---- what the host owes the plan ---------------------------------------------------------------
+// ---- the host's inputs to the plan -------------------------------------------------------------
 
 Result<void> Trainer::host_work(const BoundOp& op, std::optional<Nanos> ended) {
   const auto& copy = std::get<Copy>(op.op->body);
@@ -153,7 +153,7 @@ Result<void> Trainer::fill_tokens(const OperandView& tokens) {
   return fill_batch(*inputs_.data, batch, inputs_.settings.seed, config, ids);
 }
 
-// ---- what comes back ---------------------------------------------------------------------------
+// ---- reports of the plan -----------------------------------------------------------------------
 
 Result<void> Trainer::settle() {
   MFSDP_TRY(interpreter_->finish());
@@ -165,14 +165,14 @@ float* Trainer::report_values() const {
   return reinterpret_cast<float*>(interpreter_->buffer_bytes(report_).data());
 }
 
-/// Marks the report as one that has not come, until the next copy overwrites it.
+/// Marks the report as missing, until the next copy overwrites it.
 void Trainer::await_report() const { write_report(LossReport{.absent = 1}, report_values()); }
 
 bool Trainer::report_has_come() const {
   return read_report<LossReport>(report_values()).absent == 0;
 }
 
-/// The report that the last copy to the host brought, once.
+/// Takes the report of the last copy to the host, once.
 Result<void> Trainer::take_report(Nanos ended) {
   const Pending pending = std::exchange(pending_, Pending::none);
   if (pending == Pending::step) return report_step(ended);
@@ -205,7 +205,7 @@ Result<void> Trainer::report_step(Nanos ended) {
        .duration = lap(ended)});
 }
 
-/// Where the run is when so many steps are done, those of earlier runs among them.
+/// The position of the run after `steps` steps, including those of earlier runs.
 TrainPosition Trainer::position_after(std::int64_t steps) const {
   const std::int64_t samples = (steps - inputs_.start.step) * program_.config.global_batch();
   return {.step = steps,
@@ -213,7 +213,7 @@ TrainPosition Trainer::position_after(std::int64_t steps) const {
           .tokens = inputs_.start.tokens + samples * program_.config.seq_len};
 }
 
-/// After settle(), when no step is under way.
+/// Call after settle(), when no step is in flight.
 Result<TrainPosition> Trainer::position_now() {
   TrainPosition position = position_after(step_);
   if (!loss_scale_) return position;
@@ -227,7 +227,7 @@ Nanos Trainer::lap(Nanos until) { return until - std::exchange(since_, until); }
 
 // ---- between steps -----------------------------------------------------------------------------
 
-/// Norms and checks of the step that was issued last. All ranks come here after the same steps.
+/// Norms and checks of the last issued step. All ranks call this after the same steps.
 Result<void> Trainer::look_inside() {
   const TrainSettings& settings = inputs_.settings;
   const std::int64_t done = pending_step_ + 1;
@@ -260,8 +260,8 @@ Result<void> Trainer::report_norms() {
   return sink_->norms(pending_step_ + 1, norms);
 }
 
-/// In the order of time: the loss of the forward pass, gradients as backward makes them, the norm
-/// of all, weights after the update. Those before it were finite.
+/// Checks in the order of time: the loss of the forward pass, gradients in backward order, their
+/// norm, weights after the update. All values before the first finding were finite.
 Result<void> Trainer::refuse_non_finite() {
   const std::string step = fmt::format("step {}", pending_step_ + 1);
   const auto loss = read_report<LossReport>(report_values());
@@ -273,7 +273,7 @@ Result<void> Trainer::refuse_non_finite() {
                                                               "pass",
                                                               value_text(loss.mean_loss)),
                                           .fault = Fault::environment}});
-  // A scale that was too large is none of the gradient's faults: the step was left out.
+  // If the scale was too large, the gradient is not at fault: the step was skipped.
   const bool overflows =
       loss_scale_ && read_report<NormReport>(report_values() + 4).non_finite != 0;
   if (overflows)
@@ -317,8 +317,8 @@ Result<void> Trainer::refuse_weights(std::int64_t step, std::string_view when) {
           .fault = Fault::environment}});
 }
 
-/// Rank 0 has delivered the step's report before it joins the others here, so that whoever found
-/// something ends a run whose steps are all known.
+/// Rank 0 delivers the step's report before this collective. So if a rank found something, the run
+/// ends with all of its steps reported.
 Result<void> Trainer::refuse_first(const std::optional<Finding>& found) {
   constexpr double kNothing = std::numeric_limits<double>::infinity();
   const double own = found ? static_cast<double>(found->order) : kNothing;
@@ -329,7 +329,7 @@ Result<void> Trainer::refuse_first(const std::optional<Finding>& found) {
   return tl::unexpected<Error>(found->error);
 }
 
-/// Training stands still meanwhile, as in an evaluation.
+/// Training pauses meanwhile, as in an evaluation.
 Result<void> Trainer::keep() {
   MFSDP_TRY(settle());
   if (inputs_.keeper == nullptr || kept_ == step_) return {};
@@ -349,7 +349,7 @@ Result<bool> Trainer::has_turn() {
   return inputs_.stop == nullptr ? Result<bool>(true) : inputs_.stop->runs(turn_++);
 }
 
-/// The logits that the evaluation's microbatch has just left, once in a run.
+/// Gives out the logits that the evaluation's microbatch has just written, once in a run.
 Result<void> Trainer::give_logits() {
   const TakeLogits take = std::exchange(inputs_.take_logits, {});
   if (!take || rank_ != 0) return {};
@@ -362,8 +362,8 @@ Result<void> Trainer::give_logits() {
   return take({.dtype = logits.dtype, .shape = logits.shape, .values = values});
 }
 
-/// Training stands still meanwhile: the host waits for all streams before and behind. False where
-/// the stop point ends the run: a part of an evaluation is none.
+/// Training pauses meanwhile: the host waits for all streams before and after. False if the stop
+/// point ends the run: an incomplete evaluation is not reported.
 Result<bool> Trainer::evaluate() {
   MFSDP_TRY(settle());
   static_cast<void>(lap(backend_->now()));
@@ -395,7 +395,7 @@ Result<void> Trainer::run() {
   since_ = backend_->now();
   auto outcome = run_steps();
   if (outcome || pending_ != Pending::step) return outcome;
-  // The run failed in a step behind one whose report may have come, but had not been taken.
+  // The run failed in a step after one whose report may have arrived but was not taken.
   static_cast<void>(interpreter_->finish());
   if (report_has_come() && interpreter_->copied_whole(report_))
     static_cast<void>(take_report(backend_->now()));
@@ -406,7 +406,7 @@ Result<void> Trainer::run_steps() {
   const TrainSettings& settings = inputs_.settings;
   if (settings.check_nan && step_ < settings.steps)
     MFSDP_TRY(refuse_weights(step_ + 1, "before the step"));
-  // A resumed state with nothing left to train is evaluated as it is.
+  // If no step is left, the resumed state is evaluated as it is.
   if (inputs_.eval_data != nullptr && step_ >= settings.steps) MFSDP_TRY(evaluate());
   while (step_ < settings.steps) {
     MFSDP_LET(runs, has_turn());

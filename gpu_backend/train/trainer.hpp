@@ -1,8 +1,8 @@
-// A training run on one rank: everything of it that is no backend.
+// A training run on one rank, independent of the backend.
 //
 //   datasets ─┐                      ┌─► sink (rank 0): steps, evaluations, norms of parameters
-//   settings ─┼─► Trainer: fills ────┤
-//   program  ─┘   what the host owes └─► Interpreter ─► Backend
+//   settings ─┼─► Trainer: writes ───┤
+//   program  ─┘   the host's inputs  └─► Interpreter ─► Backend
 //
 // A process that runs several ranks makes one object for each, on the rank's own host thread.
 #pragma once
@@ -36,29 +36,31 @@ namespace mfsdp {
 struct TrainSettings {
   std::int64_t steps = 0;
   LearningRate learning_rate = {};
-  /// The backend's kernels must be given the same.
+  /// The backend's kernels must have the same settings.
   OptimizerSettings optimizer = {};
   std::uint64_t seed = 0;            ///< of the initial weights and of the samples' order
   std::int64_t eval_every = 0;       ///< steps; 0: only after the last one
   std::int64_t eval_samples = 0;     ///< of the evaluation's dataset; 0: all of them
-  std::int64_t log_param_norms = 0;  ///< every so many steps, the first and the last; 0: never
-  bool check_nan = false;  ///< of weights before the first step; of loss, gradients and weights
+  std::int64_t log_param_norms = 0;  ///< interval in steps, and after the first and the last; 0:
+                                     ///< never
+  bool check_nan = false;  ///< checks weights before the first step; then loss, gradients and
+                           ///< weights
 };
 
-/// One training step, as all ranks together did it.
+/// One training step of all ranks together.
 struct StepReport {
   std::int64_t step = 0;         ///< from 1
-  double loss = 0;               ///< mean over the tokens with a label; 0 where there are none
-  std::int64_t tokens = 0;       ///< with a label, of the global batch
-  std::int64_t seen_tokens = 0;  ///< of the run so far, with a label or without
+  double loss = 0;               ///< mean over the tokens with a label; 0 if there are none
+  std::int64_t tokens = 0;       ///< with a label, in the global batch
+  std::int64_t seen_tokens = 0;  ///< in the run so far, with a label or without
   double grad_norm = 0;          ///< of the mean loss, before clipping
-  double clip_factor = 1;        ///< what gradients were multiplied with
-  double loss_scale = 0;         ///< of the step's mean loss; 0: it has none
-  /// The norm is infinite or NaN: where the plan clips or scales the loss, the step has left
-  /// weights and optimizer states alone.
+  double clip_factor = 1;        ///< factor by which gradients were multiplied
+  double loss_scale = 0;         ///< applied to the step's mean loss; 0: none
+  /// The norm is infinite or NaN. If the plan clips or scales the loss, the step has not changed
+  /// weights and optimizer states.
   bool non_finite = false;
   double learning_rate = 0;
-  Nanos duration;  ///< from when the last report came (or the run's start) to this one
+  Nanos duration;  ///< from the arrival of the last report (or the run's start) to that of this one
 };
 
 struct EvalReport {
@@ -75,68 +77,68 @@ struct ParameterNorm {
   std::optional<double> gradient;  ///< of the mean loss, not clipped; none where frozen
 };
 
-/// The state was kept.
+/// The state was saved.
 struct SaveReport {
   std::int64_t after_step = 0;  ///< steps done
   Bytes written;                ///< by all ranks
   Nanos duration;
 };
 
-/// Hears of the run on rank 0, on its host thread. An error ends the run.
+/// Receives the events of the run on rank 0, on its host thread. An error ends the run.
 class TrainSink {
  public:
   virtual ~TrainSink() = default;
   [[nodiscard]] virtual Result<void> step(const StepReport& report) = 0;
   [[nodiscard]] virtual Result<void> evaluation(const EvalReport& report) = 0;
   [[nodiscard]] virtual Result<void> saved(const SaveReport& report) = 0;
-  /// Behind the report of the same step, from 1; in the order of the program's groups.
+  /// After the report of the same step, from 1; in the order of the program's groups.
   [[nodiscard]] virtual Result<void> norms(std::int64_t step,
                                            std::span<const ParameterNorm> norms) = 0;
 };
 
-/// What a run is made of beside program and backend. All of it outlives the trainer, and is shared
-/// by the ranks of a process.
+/// Inputs of a run besides program and backend. All of them outlive the trainer, and the ranks of a
+/// process share them.
 struct TrainInputs {
   TrainSettings settings = {};
   const Dataset* data = nullptr;           ///< never null
   const Dataset* eval_data = nullptr;      ///< null: no evaluation
-  const WeightSource* weights = nullptr;   ///< before the first step; null: random, of the seed
-  const WeightSource* adapters = nullptr;  ///< likewise, of adapters
+  const WeightSource* weights = nullptr;   ///< initial weights; null: random, from the seed
+  const WeightSource* adapters = nullptr;  ///< initial adapters, likewise
   StopPoint* stop = nullptr;               ///< null: the run goes to its last step
-  HostGather* gather = nullptr;  ///< null where log_param_norms, check_nan and keeper are off
-  TrainPosition start = {};      ///< what earlier runs have done
-  const StateSource* source = nullptr;  ///< of weights and optimizer states; null: `weights`
-  StateKeeper* keeper = nullptr;        ///< null: nothing is kept
-  bool keeps_start = false;             ///< what the run begins with is kept if no step follows
-  TakeLogits take_logits = {};  ///< on rank 0, of the first microbatch of the first evaluation
+  HostGather* gather = nullptr;         ///< null if log_param_norms, check_nan and keeper are off
+  TrainPosition start = {};             ///< progress of earlier runs
+  const StateSource* source = nullptr;  ///< weights and optimizer states; null: `weights`
+  StateKeeper* keeper = nullptr;        ///< null: the state is not saved
+  bool keeps_start = false;             ///< saves the initial state if no step follows
+  TakeLogits take_logits = {};  ///< on rank 0, for the first microbatch of the first evaluation
 };
 
-/// Whether step `step` (from 1) of `steps` is one to speak of: the first, the last and every
-/// `every`-th.
+/// Whether step `step` (from 1) of `steps` is logged: the first, the last and every `every`-th.
 [[nodiscard]] inline bool is_logged(std::int64_t step, std::int64_t every, std::int64_t steps) {
   return step == 1 || step == steps || step % every == 0;
 }
 
 class Trainer {
  public:
-  /// Allocates, and makes what is there before the first step: weights and optimizer states
-  /// (initial ones, or those of the source), the rope table. `sink` is null but on rank 0. Errors:
-  /// those of Interpreter::create, a program without the buffers of a training run.
+  /// Allocates, and fills the initial buffers: weights and optimizer states (initial ones, or those
+  /// of the source) and the RoPE table. `sink` is null except on rank 0. Errors: those of
+  /// Interpreter::create; a program without the buffers of a training run.
   [[nodiscard]] static Result<std::unique_ptr<Trainer>> create(const Program& program,
                                                                Backend& backend, std::int64_t rank,
                                                                const TrainInputs& inputs,
                                                                TrainSink* sink);
 
-  /// Runs all steps that are not done, or those before the stop point; the reports of all that
-  /// ended have been delivered then, whether the run succeeds or fails. What it ends with is kept.
-  /// Errors: those of the backend, the datasets, the keeper and the sink; what check_nan finds, as
-  /// Fault::environment, from the rank that holds it.
+  /// Runs all remaining steps, or those before the stop point. When it returns, with or without an
+  /// error, the reports of all ended steps have been delivered. The final state is saved. Errors:
+  /// those of the backend, the datasets, the keeper and the sink; findings of check_nan, as
+  /// Fault::environment, from the rank that holds the value.
   [[nodiscard]] Result<void> run();
 
-  /// Steps done, earlier runs' too: less than the settings' where the stop point ended it.
+  /// Number of steps done, including earlier runs': below the settings' if the stop point ended the
+  /// run.
   [[nodiscard]] std::int64_t steps_done() const { return step_; }
 
-  /// Where this rank's part of each parameter lies. To be read or written before or after run().
+  /// The places of this rank's shard of each parameter. Access them only before or after run().
   [[nodiscard]] const std::vector<ParameterPlaces>& parameters() const { return parameters_; }
 
  private:
@@ -162,7 +164,7 @@ class Trainer {
   [[nodiscard]] Result<void> report_norms();
   [[nodiscard]] Result<void> refuse_weights(std::int64_t step, std::string_view when);
   [[nodiscard]] Result<void> refuse_non_finite();
-  /// The first of what ranks found ends the run, on the rank that found it. A collective.
+  /// The first finding of all ranks ends the run, on the rank that found it. A collective.
   [[nodiscard]] Result<void> refuse_first(const std::optional<Finding>& found);
   [[nodiscard]] Result<void> begin_loss_scale();
   [[nodiscard]] TrainPosition position_after(std::int64_t steps) const;
@@ -173,7 +175,7 @@ class Trainer {
   [[nodiscard]] Result<void> give_logits();
   [[nodiscard]] Nanos lap(Nanos until);
 
-  /// What the report on its way to the host is of.
+  /// The kind of the report that is being copied to the host.
   enum class Pending { none, step, evaluation };
 
   const Program& program_;
@@ -188,17 +190,18 @@ class Trainer {
   std::vector<ParameterPlaces> parameters_;
   std::vector<GradientWriter> writers_;  ///< of their gradients; empty without check_nan
 
-  std::int64_t turn_ = 0;        ///< runs of plans, of training and evaluation
-  std::int64_t step_ = 0;        ///< being issued, from 0
-  std::int64_t kept_ = 0;        ///< steps done when the state was last kept; -1: it was not
-  std::int64_t microbatch_ = 0;  ///< whose tokens come next: of the step, or of the evaluation
+  std::int64_t turn_ = 0;        ///< number of the next run of a plan, of training or evaluation
+  std::int64_t step_ = 0;        ///< the step that is being issued, from 0
+  std::int64_t kept_ = 0;        ///< steps done at the last save; -1: none
+  std::int64_t microbatch_ = 0;  ///< the microbatch whose tokens come next: of the step, or of the
+                                 ///< evaluation
   bool evaluates_ = false;
   Pending pending_ = Pending::none;
   std::int64_t pending_step_ = 0;
   double inverse_tokens_ = 0;  ///< of the last reported step
   double eval_loss_ = 0;       ///< sum over tokens
   std::int64_t eval_tokens_ = 0;
-  Nanos since_;  ///< when the last report came
+  Nanos since_;  ///< when the last report arrived
 
   std::unique_ptr<Interpreter> interpreter_;  ///< last: it calls host_work
 };

@@ -22,7 +22,8 @@ namespace {
 
 namespace fs = std::filesystem;
 
-/// "runs/model/" without its slash, links resolved: what stands beside it shares its disk.
+/// "runs/model/" without its trailing slash, with links resolved. A folder beside the result is on
+/// the same disk.
 fs::path resolved(const fs::path& folder) {
   std::error_code error;
   fs::path path = fs::absolute(folder, error).lexically_normal();
@@ -31,7 +32,7 @@ fs::path resolved(const fs::path& folder) {
   return error ? path : target;
 }
 
-/// Nothing, an empty folder or an earlier export.
+/// Whether the folder does not exist, is empty, or is an earlier export.
 bool may_be_replaced(const fs::path& folder) {
   std::error_code ignored;
   if (!fs::exists(fs::symlink_status(folder, ignored))) return true;
@@ -60,8 +61,8 @@ Result<void> check_room(const fs::path& target, const fs::path& shown, std::int6
       Fault::environment);
 }
 
-/// Puts the new one in place; the earlier export, if any, goes afterwards. Both change places at
-/// once where the file system can, so that the name never stands for nothing.
+/// Moves the new export into place, then removes the earlier one, if any. Both are exchanged at
+/// once if the file system supports it, so that the name always exists.
 Result<void> replace_folder(const fs::path& made, const fs::path& target, const fs::path& shown) {
   std::error_code ignored;
   if (::renameat2(AT_FDCWD, made.c_str(), AT_FDCWD, target.c_str(), RENAME_EXCHANGE) == 0) {
@@ -80,12 +81,12 @@ Result<void> replace_folder(const fs::path& made, const fs::path& target, const 
   return {};
 }
 
-/// Elements of a matrix [inputs, outputs], `bytes` in the order of [outputs, inputs]: for each
-/// input the outputs lie together. Calls put(offset, bytes of elements that do).
+/// Elements of a matrix [inputs, outputs], `bytes` in the order of [outputs, inputs]: the outputs
+/// of an input are contiguous. Calls put(offset, bytes) for each contiguous part.
 template <class Put>
 Result<void> write_transposed(std::int64_t inputs, std::int64_t outputs, const Interval& elements,
                               std::span<const std::byte> bytes, std::int64_t size, const Put& put) {
-  // Outputs whose element of this input comes before `end`.
+  // Number of outputs whose element of this input is before `end`.
   const auto outputs_before = [&](std::int64_t end, std::int64_t input) {
     return end <= input ? 0 : (end - input + inputs - 1) / inputs;
   };
@@ -105,7 +106,7 @@ Result<void> write_transposed(std::int64_t inputs, std::int64_t outputs, const I
   return {};
 }
 
-/// The same of a tensor of one such matrix, or of several one behind the other.
+/// The same for a tensor of one such matrix, or of several consecutive ones.
 template <class Put>
 Result<void> write_transposed(const HfTensor& tensor, const Interval& elements,
                               std::span<const std::byte> bytes, std::int64_t size, const Put& put) {
@@ -127,7 +128,7 @@ Result<void> write_transposed(const HfTensor& tensor, const Interval& elements,
   return {};
 }
 
-/// Under a name that no later export takes for a leftover.
+/// A name that a later export does not take for a leftover.
 fs::path kept_beside(const fs::path& made, const fs::path& target) {
   fs::path kept = target.string() + ".kept" + made.extension().string();
   for (int i = 0; fs::exists(kept); ++i) kept = target.string() + fmt::format(".kept.{}", i);
@@ -157,8 +158,7 @@ Result<HfExport> HfExport::prepare(const Program& program, const fs::path& folde
 
 Result<HfExport> HfExport::prepare_adapters(const Program& program, const fs::path& folder) {
   if (!program.config.has_lora())
-    return fail(folder.string(),
-                "the plan has no adapters to export: --lora-rank says of which rank");
+    return fail(folder.string(), "the plan has no adapters to export: --lora-rank sets their rank");
   MFSDP_TRY(check_target(resolved(folder), folder));
   MFSDP_LET(tensors, HfTensors::of_adapters(program));
   MFSDP_LET(layout, lay_out_adapters(program, tensors));
@@ -173,7 +173,7 @@ Result<HfExport> HfExport::of(const fs::path& folder, Content content) {
   std::error_code error;
   fs::create_directories(target.parent_path(), error);
   if (error) return fail(folder.string(), "cannot be made: " + error.message(), Fault::environment);
-  ExportLeftovers leftovers = remove_export_leftovers(target);  // they may take the room
+  ExportLeftovers leftovers = remove_export_leftovers(target);  // they may occupy the space
   MFSDP_TRY(check_room(target, folder, content.layout.bytes()));
   HfExport made(folder, target, std::move(content));
   made.leftovers_ = std::move(leftovers);
@@ -199,7 +199,7 @@ Result<void> HfExport::write(std::int64_t rank, Backend& backend,
   const auto write_all = [&](const Content& content, MergedAdapters* merged) -> Result<void> {
     const auto written = write_own(content, into, backend, parameters, merged);
     if (!written)
-      MFSDP_TRY(alive());  // another rank's failure takes the files away: that is to be told
+      MFSDP_TRY(alive());  // after another rank's failure the files are gone: report that failure
     MFSDP_TRY(written);
     MFSDP_TRY(gather.all_gather(rank, {}, alive));  // all have written
     return {};
@@ -234,7 +234,7 @@ Result<void> HfExport::make_files(const fs::path& into, const ExportLayout& layo
 
 namespace {
 
-/// Some elements that a rank holds, as numbers.
+/// Reads elements that a rank holds, as numbers.
 Result<std::vector<double>> read_values(Backend& backend, const HeldElements& held,
                                         const Interval& piece) {
   HeldElements part = held;
@@ -252,7 +252,7 @@ Result<std::vector<double>> read_values(Backend& backend, const HeldElements& he
 Result<void> HfExport::write_own(const Content& content, const fs::path& into, Backend& backend,
                                  std::span<const ParameterPlaces> parameters,
                                  MergedAdapters* merged) const {
-  // One file at a time: large models have more files than a process may open.
+  // One open file at a time: large models have more files than a process may open.
   std::optional<DurableFile> file;
   std::size_t opened = 0;
   const auto write = [&](const ExportPlace& place, std::int64_t offset,
@@ -268,7 +268,8 @@ Result<void> HfExport::write_own(const Content& content, const fs::path& into, B
   };
 
   const std::int64_t size = size_of(content.dtype);
-  // Adapters are added to numbers, and those of another dtype rounded: all else goes as it is.
+  // Adapters are added as numbers, and those of another dtype are rounded. Other weights are copied
+  // unchanged.
   const auto read = [&](const HeldElements& held, const PlacedParameter& parameter,
                         const Interval& piece) -> Result<std::vector<std::byte>> {
     if (merged == nullptr && held.dtype == content.dtype) {
@@ -311,7 +312,7 @@ Result<void> HfExport::write_own(const Content& content, const fs::path& into, B
     if (content.tensors.parts(*places.parameter, places.own.elements).empty()) continue;
     if (!content.updated && places.weight.dtype != content.dtype)
       return fail("plan, parameter " + places.parameter->name,
-                  fmt::format("expected weights of {}, as --param-dtype says, got {}",
+                  fmt::format("expected weights of {}, as --param-dtype sets, got {}",
                               to_string(content.dtype), to_string(places.weight.dtype)));
     const auto written = for_each_piece(
         places.own.elements, [&](const Interval& piece) { return write_piece(places, piece); });

@@ -1,9 +1,9 @@
-// Compute weights to a folder that transformers loads, written by all ranks together.
+// Writes compute weights to a folder that transformers loads; all ranks take part.
 //
 //   rank 0    makes a folder beside the target, with files of their full size and headers
-//   all       write the elements that no lower rank updates, each at its place; of a model with
+//   all       write the elements that no lower rank updates, each at its place; for a model with
 //             adapters these first, to a file that all read, to add them to the model's own
-//   rank 0    renames the folder: before that, whoever looks sees what was there
+//   rank 0    renames the folder; before that, the target is unchanged
 #pragma once
 
 #include <cstdint>
@@ -24,27 +24,27 @@
 
 namespace mfsdp {
 
-/// An export to come. Ranks that are threads share one; processes make equal ones.
+/// A future export. Ranks that are threads share one; processes make equal ones.
 class HfExport {
  public:
-  /// Refuses what would be refused when the weights are there, so that no training is in vain: a
-  /// folder that holds anything but an earlier export (which is replaced as a whole); one that
-  /// cannot be made, or whose disk has too little room (Fault::environment); models and plans
-  /// that a checkpoint cannot hold. Makes the folders above it, and removes what killed exports to
-  /// it have left; leaves nothing else behind.
+  /// Checks before training everything that could fail at the end. Errors: the folder holds
+  /// anything but an earlier export (which is replaced as a whole); it cannot be created, or its
+  /// disk has too little space (Fault::environment); a checkpoint cannot represent the model or
+  /// plan. Creates the parent folders, removes the leftovers of killed exports to this target, and
+  /// creates nothing else.
   [[nodiscard]] static Result<HfExport> prepare(const Program& program,
                                                 const std::filesystem::path& folder,
                                                 std::int64_t shard_bytes = kHfShardBytes);
 
-  /// An export of the adapters alone, as PEFT saves them: in the main weights' dtype. Errors:
-  /// likewise; a program without adapters.
+  /// Likewise for an export of the adapters alone, in the format of PEFT and in the main weights'
+  /// dtype. Errors: also a program without adapters.
   [[nodiscard]] static Result<HfExport> prepare_adapters(const Program& program,
                                                          const std::filesystem::path& folder);
 
-  /// Called by every rank when its backend has run all that was issued. When it fails on one rank
-  /// the folder is as it was before; no temporary one is left, unless the target has come to hold
-  /// something else meanwhile: then the error says where the export is. Errors:
-  /// Fault::environment, naming the file.
+  /// Every rank calls it after its backend has run all issued ops. If it fails on one rank, the
+  /// folder is unchanged and no temporary one is left. Exception: other files have appeared in the
+  /// target meanwhile; then the error names the folder of the export. Errors: Fault::environment,
+  /// naming the file.
   [[nodiscard]] Result<void> write(std::int64_t rank, Backend& backend,
                                    std::span<const ParameterPlaces> parameters,
                                    HostGather& gather) const;
@@ -52,22 +52,22 @@ class HfExport {
   /// As the user named it.
   [[nodiscard]] const std::filesystem::path& folder() const { return folder_; }
   [[nodiscard]] const ExportLayout& layout() const { return content_.layout; }
-  /// What prepare() found of killed exports.
+  /// The leftovers of killed exports that prepare() found.
   [[nodiscard]] const ExportLeftovers& leftovers() const { return leftovers_; }
 
  private:
-  /// What is written to files of one layout.
+  /// The data of files with one layout.
   struct Content {
     HfTensors tensors;
     ExportLayout layout;
     DType dtype = DType::bf16;
-    bool updated = false;  ///< the weights that the optimizer updates; else those that compute
+    bool updated = false;  ///< true: the weights that the optimizer updates; false: compute weights
   };
 
   HfExport(std::filesystem::path folder, std::filesystem::path target, Content content)
       : folder_(std::move(folder)), target_(std::move(target)), content_(std::move(content)) {}
 
-  /// In a folder that is checked; makes those above it.
+  /// Checks the folder and creates its parents.
   [[nodiscard]] static Result<HfExport> of(const std::filesystem::path& folder, Content content);
   [[nodiscard]] Result<void> make_files(const std::filesystem::path& into,
                                         const ExportLayout& layout) const;
@@ -81,7 +81,7 @@ class HfExport {
   std::filesystem::path target_;  ///< the same without links
   Content content_;
   std::optional<Content> merged_{};  ///< adapters that are added to it
-  double scale_ = 1;                 ///< theirs
+  double scale_ = 1;                 ///< of the adapters
   ExportLeftovers leftovers_;
 };
 

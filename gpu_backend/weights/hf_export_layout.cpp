@@ -19,7 +19,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-/// transformers insists on the format; the producer tells our files from downloaded ones.
+/// transformers requires the format. The producer distinguishes our files from downloaded ones.
 const std::map<std::string, std::string>& metadata() {
   static const std::map<std::string, std::string> own{{"format", "pt"}, {"producer", "mfsdp"}};
   return own;
@@ -30,7 +30,7 @@ ExportFile text_file(std::string_view name, std::string text) {
   return {.name = std::string(name), .beginning = std::move(text), .size = size};
 }
 
-/// The first tensor of each file, and one behind the last of all.
+/// The first tensor of each file, and the total number at the end.
 std::vector<std::size_t> split(const std::vector<TensorShape>& tensors, std::int64_t shard_bytes) {
   std::vector<std::size_t> begins{0};
   std::int64_t filled = 0;
@@ -98,7 +98,7 @@ Result<ExportLayout> lay_out_export(const Program& program, const HfTensors& ten
 
 namespace {
 
-/// All tensors in one file of that name, after what the layout has.
+/// Puts all adapters into one file of that name, after the files of the layout.
 void add_adapters(ExportLayout& layout, std::string_view name, const Program& program,
                   const HfTensors& adapters) {
   std::vector<TensorShape> shapes;

@@ -1,5 +1,5 @@
-// The files of an export: their names, sizes and headers, and where each tensor's bytes go. Worked
-// out alike on every rank.
+// The files of an export: their names, sizes and headers, and the place of each tensor's bytes. All
+// ranks compute the same.
 #pragma once
 
 #include <cstddef>
@@ -20,11 +20,11 @@ inline constexpr std::int64_t kHfShardBytes = 5'000'000'000;
 
 struct ExportFile {
   std::string name;       ///< in the export's folder
-  std::string beginning;  ///< all of config.json and of the index; else the header
-  std::int64_t size = 0;  ///< bytes, with the tensors
+  std::string beginning;  ///< all of config.json or of the index; for others the header
+  std::int64_t size = 0;  ///< bytes, including the tensors
 };
 
-/// Where a tensor's first element goes.
+/// Place of a tensor's first element.
 struct ExportPlace {
   std::size_t file = 0;     ///< index into ExportLayout::files
   std::int64_t offset = 0;  ///< bytes
@@ -37,17 +37,17 @@ struct ExportLayout {
   [[nodiscard]] std::int64_t bytes() const;  ///< of all files
 };
 
-/// Tensors of the compute weights' dtype in the model's order: one model.safetensors if
-/// `shard_bytes` hold them all, else model-00001-of-0000N.safetensors and their index; config.json
+/// Tensors in the compute weights' dtype and the model's order: one model.safetensors if
+/// `shard_bytes` suffice, else model-00001-of-0000N.safetensors and their index. config.json is
 /// first. Errors: those of hf_config_text, a dtype that is not floating.
 [[nodiscard]] Result<ExportLayout> lay_out_export(const Program& program, const HfTensors& tensors,
                                                   std::int64_t shard_bytes);
 
-/// The file in which adapters lie until they are added to the model's weights.
+/// The file that holds adapters until they are added to the model's weights.
 inline constexpr std::string_view kMergedAdapters = "model-adapters.safetensors";
 
-/// Of adapters: adapter_config.json and adapter_model.safetensors, or kMergedAdapters alone.
-/// Errors: those of peft_config_text.
+/// The files of adapters: adapter_config.json and adapter_model.safetensors, or only
+/// kMergedAdapters. Errors: those of peft_config_text.
 [[nodiscard]] Result<ExportLayout> lay_out_adapters(const Program& program,
                                                     const HfTensors& adapters);
 [[nodiscard]] ExportLayout lay_out_merged(const Program& program, const HfTensors& adapters);
@@ -55,7 +55,7 @@ inline constexpr std::string_view kMergedAdapters = "model-adapters.safetensors"
 /// Whether an export has a file of that name: configuration, weights, a shard of them, the index.
 [[nodiscard]] bool is_export_name(const std::string& name);
 
-/// Whether a folder's files are those of an export and nothing else: it may be replaced.
+/// Whether a folder contains only files of an export, so that it may be replaced.
 [[nodiscard]] bool is_earlier_export(const std::filesystem::path& folder);
 
 }  // namespace mfsdp

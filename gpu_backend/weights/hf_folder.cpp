@@ -17,7 +17,7 @@ namespace {
 namespace fs = std::filesystem;
 using Json = nlohmann::json;
 
-/// From tensors to the files that hold them.
+/// Maps tensors to the files that hold them.
 using WeightMap = std::map<std::string, std::string>;
 
 bool is_file_name(const std::string& text) {

@@ -29,14 +29,14 @@ struct StoredTensor {
 class HfFolder {
  public:
   /// Opens model.safetensors or, without it, all files that model.safetensors.index.json names, as
-  /// transformers does. Errors: neither is there, those of parse_safetensors, an index that is
-  /// wrong, names files outside the folder, or disagrees with what files hold.
+  /// transformers does. Errors: neither exists; those of parse_safetensors; an invalid index, one
+  /// that names files outside the folder, or one that contradicts the files.
   [[nodiscard]] static Result<HfFolder> open(const std::filesystem::path& folder);
 
   /// By name.
   [[nodiscard]] const std::map<std::string, StoredTensor>& tensors() const { return tensors_; }
 
-  /// Null where there is none of that name.
+  /// Null if no tensor has that name.
   [[nodiscard]] const StoredTensor* find(const std::string& name) const;
 
  private:
@@ -44,7 +44,7 @@ class HfFolder {
   [[nodiscard]] Result<void> add_sharded(const std::filesystem::path& folder,
                                          const std::filesystem::path& index);
 
-  std::deque<MappedFile> files_;  ///< a deque: tensors point to them
+  std::deque<MappedFile> files_;  ///< a deque keeps addresses, because tensors point to the files
   std::map<std::string, StoredTensor> tensors_;
 };
 

@@ -37,7 +37,7 @@ Json numbers_of(const std::vector<Rational>& factors) {
   return list;
 }
 
-/// Phi-3's class takes these three fields and no others; the factor it makes from lengths of
+/// Phi-3's class has these three fields and no others. It computes the factor from the lengths of
 /// contexts.
 Json longrope_of(const ModelShape& shape) {
   const RopeScaling& scaling = shape.rope_scaling;
@@ -81,7 +81,7 @@ Json scaling_of(const ModelShape& shape) {
   return object;
 }
 
-/// Windows of a family whose classes name the layers that slide.
+/// Sliding windows for families whose classes list the layers that use them.
 Json windows_of(const ModelShape& shape) {
   if (shape.sliding_window == 0) return {{"use_sliding_window", false}};
   Json types = Json::array();
@@ -93,8 +93,8 @@ Json windows_of(const ModelShape& shape) {
           {"layer_types", std::move(types)}};
 }
 
-/// The class rounds head_dim times the factor down: a quotient that was rounded down would lose
-/// one.
+/// The class rounds head_dim times the factor down. A quotient that was rounded down would lose one
+/// element.
 double rotary_factor(const ModelShape& shape) {
   const auto whole = static_cast<double>(shape.head_dim);
   const auto turned = static_cast<double>(shape.rotary_dim);
@@ -102,7 +102,7 @@ double rotary_factor(const ModelShape& shape) {
   return std::floor(factor * whole) < turned ? std::nextafter(factor, 1.0) : factor;
 }
 
-/// Gemma's three classes, which differ in what the norms are of.
+/// Gemma's three classes. They differ in the tensors that are normed.
 Json gemma_of(const ModelShape& shape) {
   if (!shape.output_norms)
     return {{"model_type", "gemma"},
@@ -112,7 +112,7 @@ Json gemma_of(const ModelShape& shape) {
   const auto or_null = [](const Rational& value) {
     return value.num == 0 ? Json(nullptr) : Json(value.value());
   };
-  // Later classes take no float here.
+  // Later classes do not accept a float here.
   Json scalar = shape.head_dim;
   if (shape.query_scalar.num != 0)
     scalar = shape.query_scalar.den == 1 ? Json(shape.query_scalar.num)
@@ -136,7 +136,7 @@ Json gemma_of(const ModelShape& shape) {
   return family;
 }
 
-/// GPT-2's class has names of its own for all.
+/// GPT-2's class uses its own names for all fields.
 Json gpt2_of(const ModelShape& shape) {
   return {{"model_type", "gpt2"},
           {"architectures", {"GPT2LMHeadModel"}},
@@ -156,7 +156,7 @@ Json gpt2_of(const ModelShape& shape) {
           {"scale_attn_weights", true}};
 }
 
-/// What all other families' classes call alike.
+/// Fields with the same name in all other families' classes.
 Json common_of(const ModelShape& shape) {
   return {{"attention_dropout", 0.0},
           {"head_dim", shape.head_dim},
@@ -173,7 +173,7 @@ Json common_of(const ModelShape& shape) {
           {"rope_theta", shape.rope_theta.value()}};
 }
 
-/// DeepSeek's two classes, which differ in the router.
+/// DeepSeek's two classes. They differ in the router.
 Json deepseek_of(const ModelShape& shape) {
   const bool sigmoids = shape.sigmoid_routing;
   const bool groups = shape.router_groups != 0;
@@ -207,8 +207,8 @@ Json deepseek_of(const ModelShape& shape) {
   return family;
 }
 
-/// Classes of models with experts. All of them know the coefficient of the balance loss, and add it
-/// where they are told to.
+/// Classes of models with experts. All have the coefficient of the balance loss, and add the loss
+/// only if output_router_logits is set.
 Json experts_of(const ModelShape& shape) {
   const bool has_loss = shape.router_aux_loss.num != 0 || shape.router_z_loss.num != 0;
   Json family{{"num_experts_per_tok", shape.experts_per_token},
@@ -257,7 +257,7 @@ Json experts_of(const ModelShape& shape) {
   return family;
 }
 
-/// What only one family's class reads.
+/// Fields that only one family's class reads.
 Json family_of(const ModelShape& shape) {
   Json family;
   if (shape.family == Family::gpt2) return gpt2_of(shape);
@@ -285,7 +285,7 @@ Json family_of(const ModelShape& shape) {
     family = {{"model_type", "phi3"},     {"architectures", {"Phi3ForCausalLM"}},
               {"sliding_window", window}, {"embd_pdrop", 0.0},
               {"resid_pdrop", 0.0},       {"pad_token_id", nullptr}};
-    // The class takes it from here, and where nothing is scaled looks at neither.
+    // The class reads it from here, and reads neither if nothing is scaled.
     family["original_max_position_embeddings"] = shape.rope_scaling.kind == RopeKind::longrope
                                                      ? shape.rope_scaling.original_max_seq_len
                                                      : shape.max_seq_len;
@@ -303,7 +303,7 @@ Json family_of(const ModelShape& shape) {
           {"pretraining_tp", 1}};
 }
 
-/// What two configs may disagree about, by Hugging Face's names.
+/// A field in which two configs may differ, by Hugging Face's name.
 struct Field {
   std::string_view name;
   std::string value;
@@ -378,7 +378,7 @@ Result<std::string> hf_config_text(const ModelShape& shape, DType dtype) {
   Json config = family_of(shape);
   if (shape.family != Family::gpt2) {
     Json common = common_of(shape);
-    common.update(config);  // where a class means something else by a name
+    common.update(config);  // for names that a class uses with another meaning
     config = std::move(common);
   }
   config.update({{"bos_token_id", nullptr},
@@ -404,7 +404,7 @@ Result<void> check_hf_config(const std::filesystem::path& folder, const ModelSha
   const auto got = fields_of(found);
   for (std::size_t i = 0; i < expected.size(); ++i) {
     if (expected.at(i).value == got.at(i).value) continue;
-    // Of classes that compute alike the file says which.
+    // For classes that compute the same, use the name in the file.
     const std::string value =
         i > 0 ? got.at(i).value
               : Json::parse(text, nullptr, false).value(got.front().name, got.front().value);

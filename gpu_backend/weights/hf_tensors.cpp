@@ -22,15 +22,15 @@ bool is_bias_of_experts(const Parameter& parameter) {
          parameter.role == ParameterRole::experts_down_bias;
 }
 
-/// What a checkpoint calls a fused parameter: that of experts is no module's weight or bias but a
-/// tensor itself.
+/// A checkpoint's name of a fused parameter. The parameter of experts is a tensor itself, not a
+/// module's weight or bias.
 std::string whole_name(const Parameter& parameter) {
   const std::string module = parameter.name.substr(0, parameter.name.rfind('.'));
   if (is_of_experts(parameter)) return module;
   return is_bias_of_experts(parameter) ? module + "_bias" : parameter.name;
 }
 
-/// The tensors of one parameter; one that is not fused is a tensor of its own name.
+/// The tensors of one parameter. A parameter that is not fused is one tensor of the same name.
 std::vector<HfTensor> tensors_of(const Parameter& parameter, std::int64_t experts, bool is_whole) {
   std::vector<ParameterPart> parts;
   if (!is_whole) parts = parameter.parts;
@@ -58,12 +58,12 @@ std::vector<HfTensor> tensors_of(const Parameter& parameter, std::int64_t expert
   return tensors;
 }
 
-/// Checkpoints that hold experts' matrices transposed have no other form.
+/// Checkpoints that store experts' matrices transposed have no other form.
 bool always_whole(const Parameter& parameter) {
   return is_of_experts(parameter) && parameter.transposed;
 }
 
-/// A plan from a file may hold any parameters.
+/// Checks the parameters: a plan from a file may have any.
 Result<void> check_parameters(const Program& program, const Model& model) {
   std::map<std::string, const Parameter*> missing;
   for (const Parameter& parameter : model.parameters) missing[parameter.name] = &parameter;

@@ -1,8 +1,8 @@
-// Which tensors a Hugging Face checkpoint of a model has, and which of our elements each one holds.
+// Maps the tensors of a model's Hugging Face checkpoint to elements of our parameters.
 //
-// Our fused parameters are the checkpoint's tensors one below the other (qkv: query, key, value
-// rows; gate_up: gate, up rows), heads in the same order, and RoPE turns the same halves: elements
-// keep their order and their values.
+// Our fused parameters are the checkpoint's tensors concatenated by rows (qkv: query, key, value;
+// gate_up: gate, up). Heads have the same order, and RoPE rotates the same halves. Therefore
+// elements keep their order and their values.
 //
 //   qkv_proj  | q_proj ........ | k_proj .. | v_proj .. |       elements of the parameter
 //   a rank's own          |<------------------>|                  any interval of them
@@ -21,14 +21,14 @@
 
 namespace mfsdp {
 
-/// A tensor as checkpoints have it.
+/// A tensor of a checkpoint.
 struct HfTensor {
   std::string name;
   std::vector<std::int64_t> shape;  ///< dims, outermost first
-  std::string parameter;            ///< ours, that holds it
-  Interval elements;                ///< of the parameter: all of the tensor's
-  /// It is the parameter's transpose, [inputs, outputs], or of each expert, [experts, inputs,
-  /// outputs]; its elements are counted in the parameter's order all the same.
+  std::string parameter;            ///< our parameter that holds it
+  Interval elements;                ///< all of the tensor's elements, in the parameter
+  /// It is the parameter's transpose, [inputs, outputs], or that of each expert, [experts, inputs,
+  /// outputs]. Its elements are still counted in the parameter's order.
   bool transposed = false;
 };
 
@@ -38,26 +38,26 @@ struct HfPart {
   Interval elements;       ///< of the tensor, from its first one
 };
 
-/// An adapter's parameter as PEFT's files have it: models are wrapped twice there.
+/// PEFT's name of an adapter's parameter: PEFT wraps models twice.
 [[nodiscard]] std::string peft_name(const std::string& parameter);
 
 class HfTensors {
  public:
-  /// Of the model itself, without adapters. `is_whole`: whether the checkpoint has a fused
-  /// parameter as one tensor of its own name, as Phi-3's have, or of all experts, [experts, rows,
-  /// inputs], without ".weight"; null: none. Errors: parameters of
-  /// the program that its model's shape does not have so, or lacks.
+  /// The tensors of the model itself, without adapters. `is_whole`: whether the checkpoint stores a
+  /// fused parameter as one tensor of the same name, as Phi-3 does, or stores all experts,
+  /// [experts, rows, inputs], without ".weight"; null: no parameter. Errors: the program's
+  /// parameters differ from those of its model's shape, or are missing.
   [[nodiscard]] static Result<HfTensors> of(
       const Program& program, const std::function<bool(const std::string& name)>& is_whole = {});
 
-  /// Those of an adapter's file, as PEFT names them: "base_model.model.NAME". Errors: likewise.
+  /// The tensors of an adapter's file with PEFT's names: "base_model.model.NAME". Errors: likewise.
   [[nodiscard]] static Result<HfTensors> of_adapters(const Program& program);
 
   /// In the order of the model's forward pass. With tied embeddings there is no lm_head.
   [[nodiscard]] const std::vector<HfTensor>& all() const { return tensors_; }
 
-  /// What tensors hold of a parameter's elements, in their order; nothing of a parameter that these
-  /// tensors have not.
+  /// The parts of tensors that hold a parameter's elements, in order; empty for a parameter that
+  /// these tensors do not have.
   [[nodiscard]] std::vector<HfPart> parts(const PlacedParameter& parameter,
                                           const Interval& elements) const;
 

@@ -34,18 +34,18 @@ Result<const StoredTensor*> find_tensor(const HfFolder& files, const HfTensor& t
   return stored;
 }
 
-/// What older checkpoints carry along, though it follows from config.json: RoPE's frequencies, and
-/// GPT-2's causal masks.
+/// Tensors that older checkpoints contain although they follow from config.json: RoPE's
+/// frequencies, and GPT-2's causal masks.
 bool is_derived(std::string_view name) {
   return name.ends_with(".rotary_emb.inv_freq") || name.ends_with(".attn.bias") ||
          name.ends_with(".attn.masked_bias");
 }
 
-/// A model that was saved without its head has names without the first word.
+/// The name in a model that was saved without its head.
 std::string without_first_word(const std::string& name) { return name.substr(name.find('.') + 1); }
 
-/// Whether names are those that the class of transformers has in memory, as a model saves itself
-/// where it is not told to write its published form.
+/// Whether names are those of the transformers class in memory: models are saved with them unless
+/// the published form is requested.
 bool has_class_names(const HfFolder& files, const ModuleNames& modules) {
   if (modules.class_mlp.empty()) return false;
   const auto held = [&](std::string_view mlp) {

@@ -1,4 +1,4 @@
-// Weights before the first step, from a Hugging Face checkpoint.
+// Initial weights from a Hugging Face checkpoint.
 #pragma once
 
 #include <cstdint>
@@ -14,17 +14,17 @@
 
 namespace mfsdp {
 
-/// A folder with config.json and safetensors, mapped into memory: a rank reads the bytes of what it
-/// holds and no others. Ranks that are threads share one.
+/// A folder with config.json and safetensors, mapped into memory. A rank reads only the bytes that
+/// it holds. Ranks that are threads share one object.
 class HfWeights final : public WeightSource {
  public:
-  /// Errors name the file, the tensor and what was expected: those of check_hf_config and HfFolder,
-  /// a tensor that is missing, that the model does not have, or that has another shape or no
-  /// floating dtype. Of a tied model the head's matrix may be there too, if it is the embedding's.
+  /// Errors name the file, the tensor and the expectation: those of check_hf_config and HfFolder; a
+  /// tensor that is missing, that the model does not have, or that has another shape or no floating
+  /// dtype. The head's matrix of a tied model may exist if it equals the embedding's.
   [[nodiscard]] static Result<HfWeights> open(const std::filesystem::path& folder,
                                               const Program& program);
 
-  /// An error where a file has changed since.
+  /// An error if a file has changed since open().
   [[nodiscard]] Result<void> read(const PlacedParameter& parameter, std::int64_t begin,
                                   std::span<double> out) const override;
 

@@ -17,7 +17,7 @@ Result<PeftAdapters> PeftAdapters::open(const std::filesystem::path& folder,
                                         const Program& program) {
   if (!program.config.has_lora())
     return fail(folder.string(),
-                "holds adapters, but the plan has none: --lora-rank says of which "
+                "holds adapters, but the plan has none: --lora-rank sets their "
                 "rank");
   MFSDP_TRY(check_peft_config(folder, program.config));
   MFSDP_LET(tensors, HfTensors::of_adapters(program));

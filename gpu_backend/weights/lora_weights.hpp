@@ -1,4 +1,4 @@
-// Adapters before the first step, from a folder that PEFT has saved.
+// Initial adapters from a folder that PEFT has saved.
 #pragma once
 
 #include <cstdint>
@@ -16,16 +16,16 @@
 
 namespace mfsdp {
 
-/// A folder with adapter_config.json and adapter_model.safetensors, as PEFT saves adapters. Ranks
-/// that are threads share one.
+/// A folder with adapter_config.json and adapter_model.safetensors in the format of PEFT. Ranks
+/// that are threads share one object.
 class PeftAdapters final : public WeightSource {
  public:
-  /// Errors name the file, the tensor and what was expected: those of check_peft_config, a program
-  /// without adapters, a tensor that is missing, that no adapter has, or of another shape.
+  /// Errors name the file, the tensor and the expectation: those of check_peft_config; a program
+  /// without adapters; a tensor that is missing, that no adapter has, or that has another shape.
   [[nodiscard]] static Result<PeftAdapters> open(const std::filesystem::path& folder,
                                                  const Program& program);
 
-  /// Of an adapter. An error where the file has changed since.
+  /// `parameter` belongs to an adapter. An error if the file has changed since open().
   [[nodiscard]] Result<void> read(const PlacedParameter& parameter, std::int64_t begin,
                                   std::span<double> out) const override;
 

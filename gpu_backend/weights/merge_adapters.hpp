@@ -1,4 +1,4 @@
-// Adapters added to the matrices that they stand beside: W + scale * B A, in double.
+// Adds adapters to their matrices: W + scale * B A, in double.
 #pragma once
 
 #include <cstdint>
@@ -18,11 +18,12 @@ namespace mfsdp {
 
 class MergedAdapters {
  public:
-  /// A file of adapters in PEFT's names (peft_name). Errors: those of parse_safetensors.
+  /// A file of adapters with PEFT's names (peft_name). Errors: those of parse_safetensors.
   [[nodiscard]] static Result<MergedAdapters> open(const std::filesystem::path& file, double scale);
 
-  /// Adds to `values`, elements `elements` of the model's tensor of that name, row-major in rows of
-  /// `row`, what its adapters make of it; nothing where it has none.
+  /// Adds the contribution of the adapters to `values`, which are the elements `elements` of the
+  /// model's tensor with this name, row-major with rows of `row`. No effect if the tensor has no
+  /// adapter.
   void add(const std::string& tensor, std::int64_t row, const Interval& elements,
            std::span<double> values);
 
@@ -34,7 +35,7 @@ class MergedAdapters {
   std::unique_ptr<MappedFile> file_;  ///< the tensors point into it
   double scale_;
   std::map<std::string, SafeTensor> tensors_;
-  std::string last_;         ///< the tensor that was asked for last
+  std::string last_;         ///< the tensor of the last call
   std::vector<double> a_{};  ///< its adapter's matrices: [rank, row] and [rows, rank]
   std::vector<double> b_{};
 };

@@ -24,8 +24,8 @@ using Json = nlohmann::json;
 
 constexpr std::size_t kMostPeftConfig = std::size_t{1} << 20;
 
-/// Fields that change what adapters compute or what trains. They are what PEFT has without, or left
-/// out.
+/// Fields that change the result of adapters, or the set of trained weights. They must have PEFT's
+/// default, or be missing.
 constexpr std::array kUnused{"alpha_pattern",
                              "alora_invocation_tokens",
                              "corda_config",
@@ -49,7 +49,7 @@ bool is_unused(const Json& value) {
   return value.is_null() || value == false || (value.is_structured() && value.empty());
 }
 
-/// A list of names, or all of them in one word.
+/// A list of names, or one word for all of them.
 Result<std::set<std::string>> targets_of(const Json& config, const ModelShape& model,
                                          const std::string& where) {
   MFSDP_LET(field, any_field(config, "target_modules", where));
@@ -115,15 +115,15 @@ Result<void> check_peft_config(const std::filesystem::path& folder, const PlanCo
   MFSDP_LET(rank, integer_field(json, "r", where));
   if (rank != config.lora_rank)
     return fail(where + ".r",
-                fmt::format("expected {}, as --lora-rank says, got {}", config.lora_rank, rank));
+                fmt::format("expected {}, as --lora-rank sets, got {}", config.lora_rank, rank));
   MFSDP_LET(alpha, number_field(json, "lora_alpha", where));
   if (alpha != config.lora_alpha.value())
-    return fail(where + ".lora_alpha", fmt::format("expected {}, as --lora-alpha says, got {}",
+    return fail(where + ".lora_alpha", fmt::format("expected {}, as --lora-alpha sets, got {}",
                                                    config.lora_alpha.value(), alpha));
   MFSDP_LET(targets, targets_of(json, config.model, where));
   if (targets != std::set<std::string>(config.lora_targets.begin(), config.lora_targets.end()))
     return fail(where + ".target_modules",
-                fmt::format("expected {}, as --lora-targets says, got {}",
+                fmt::format("expected {}, as --lora-targets sets, got {}",
                             fmt::join(config.lora_targets, ","), fmt::join(targets, ",")));
   return {};
 }

@@ -20,7 +20,7 @@ namespace {
 namespace fs = std::filesystem;
 
 constexpr std::string_view kTemporary = ".tmp.";
-constexpr std::string_view kReplaced = ".old";  ///< ends the name of an earlier export
+constexpr std::string_view kReplaced = ".old";  ///< ends the name of a replaced earlier export
 
 enum class Lock { held, taken, impossible };
 
@@ -29,7 +29,7 @@ struct LockedFolder {
   FileDescriptor descriptor;
 };
 
-/// `taken`: by another process, or the folder has gone meanwhile.
+/// `taken`: another process holds the lock, or the folder no longer exists.
 LockedFolder lock_folder(const fs::path& folder) {
   FileDescriptor descriptor(::open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
   if (!descriptor)
@@ -49,14 +49,14 @@ bool is_number(std::string_view text) {
   return !text.empty() && std::ranges::all_of(text, [](char c) { return c >= '0' && c <= '9'; });
 }
 
-/// PROCESS.NUMBER, as TemporaryFolder::name has it.
+/// PROCESS.NUMBER, as in TemporaryFolder::name.
 bool is_maker(std::string_view text) {
   const std::size_t dot = text.find('.');
   return dot != std::string_view::npos && is_number(text.substr(0, dot)) &&
          is_number(text.substr(dot + 1));
 }
 
-/// A user's folder may have such a name by chance.
+/// A user's folder may have such a name by chance, so its files are checked.
 bool holds_export_files_alone(const fs::path& folder) {
   std::error_code error;
   for (fs::directory_iterator at(folder, error), end; !error && at != end; at.increment(error))
@@ -68,13 +68,14 @@ bool holds_export_files_alone(const fs::path& folder) {
 }  // namespace
 
 Result<TemporaryFolder> TemporaryFolder::beside(const fs::path& target, const fs::path& shown) {
-  constexpr std::int64_t kNames = 100;  // leftovers that stay, processes of other hosts
+  constexpr std::int64_t kNames = 100;  // leftovers that cannot be removed, processes of other
+                                        // hosts
   std::error_code error;
   for (std::int64_t number = 0; number < kNames; ++number) {
     fs::path path = name(target, ::getpid(), number);
     if (fs::create_directory(path, error)) {
       LockedFolder locked = lock_folder(path);
-      // Between both calls it looked like a leftover, and another process removes it.
+      // Between both calls it looked like a leftover, and another process may be removing it.
       if (locked.lock == Lock::taken) continue;
       return TemporaryFolder(std::move(path), number, std::move(locked.descriptor));
     }

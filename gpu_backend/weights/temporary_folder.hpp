@@ -1,5 +1,5 @@
-// A folder that an export is written in, beside its target: on the same disk, so that a rename puts
-// it in place.
+// A folder beside an export's target in which the export is written. It is on the same disk, so
+// that a rename moves it into place.
 #pragma once
 
 #include <cstdint>
@@ -12,15 +12,16 @@
 
 namespace mfsdp {
 
-/// Goes with all that is in it unless it is kept. While the object lives the folder is locked: that
-/// tells it from one that a killed process has left.
+/// Removed with its contents on destruction, unless it is kept. During the lifetime of the object
+/// the folder is locked, which distinguishes it from the leftover of a killed process.
 class TemporaryFolder {
  public:
-  /// `shown`: the target as the user named it. Errors: Fault::environment, no folder can be made.
+  /// `shown`: the target as the user named it. Errors: Fault::environment, the folder cannot be
+  /// created.
   [[nodiscard]] static Result<TemporaryFolder> beside(const std::filesystem::path& target,
                                                       const std::filesystem::path& shown);
 
-  /// What all ranks call it: `process` and `number` are those of the rank that made it.
+  /// Its name, equal on all ranks: `process` and `number` are those of the rank that made it.
   [[nodiscard]] static std::filesystem::path name(const std::filesystem::path& target,
                                                   std::int64_t process, std::int64_t number);
 
@@ -46,16 +47,15 @@ class TemporaryFolder {
   FileDescriptor lock_;  ///< none where the file system has no locks
 };
 
-/// What killed exports to `target` have left beside it.
+/// Leftovers of killed exports to `target`.
 struct ExportLeftovers {
   std::vector<std::filesystem::path> removed;
-  /// Not ours to remove: other files than an export's are in it, it cannot be locked, or it may be
-  /// the earlier export, which nothing has taken the place of.
+  /// Folders that are not removed: they hold files that no export writes, cannot be locked, or may
+  /// be the earlier export that no new one has replaced.
   std::vector<std::filesystem::path> left;
 };
 
-/// Removes what no process writes any more. An export that is being written is neither removed nor
-/// named.
+/// Removes the folders that no process writes any more. Ignores an export that is being written.
 [[nodiscard]] ExportLeftovers remove_export_leftovers(const std::filesystem::path& target);
 
 }  // namespace mfsdp

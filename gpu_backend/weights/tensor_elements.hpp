@@ -8,10 +8,10 @@
 
 namespace mfsdp {
 
-/// Elements [begin, begin + out.size()) of a tensor whose dtype is floating, exactly.
+/// Reads elements [begin, begin + out.size()) of a tensor with a floating dtype, exactly.
 void read_elements(const SafeTensor& tensor, std::int64_t begin, std::span<double> out);
 
-/// The same of the transpose of a tensor [inputs, outputs]: elements are counted as in [outputs,
+/// The same for the transpose of a tensor [inputs, outputs]: elements are counted as in [outputs,
 /// inputs].
 void read_transposed_elements(const SafeTensor& tensor, std::int64_t begin, std::span<double> out);
 

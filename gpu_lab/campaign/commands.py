@@ -17,7 +17,7 @@ DEFAULT_WAYS = "fp32,fsdp2_fp32,bf16,fsdp2_bf16,copy,symmetric,fp32_copy,fp32_sy
 
 
 def chosen_card(card: str | None) -> str:
-    """By which mfsdp-sim predicts."""
+    """The GPU file by which mfsdp-sim predicts."""
     name = next(iter(describe_gpus("name")), "")
     found = card or next((one for one in ("h200", "h100") if one.upper() in name), None)
     if found is None:
@@ -40,9 +40,9 @@ def run(flags: Flags) -> int:
     """Measures on all GPUs of one host, 1, 2, 4 or 8, in calls of less than ten minutes.
 
     Llama-3-8B and others beside their predictions and beside PyTorch FSDP2, every strategy, ranks killed, experts, and
-    whether recorded runs did what their plans say. What is complete in --out is not made again: the same call goes on where
+    whether recorded runs followed their plans. Results that are complete in --out are kept: the same call continues where
     the last one ended. A model that is too large for the GPUs, for either engine, is cut to the most layers that fit, and its
-    row has their number. Nothing is built. The tables of `campaign report` stand at the end. In calls of ten minutes:
+    row has their number. Nothing is built. The tables of `campaign report` are printed at the end. In calls of ten minutes:
 
       campaign run --stage speed,verify --rows s8192      then --rows s4096,s2048, b2, m4
       campaign run --stage classes,experts                then kills, checks

@@ -1,4 +1,4 @@
-"""What a campaign left in its folder, as Markdown: measured beside predicted, what else was run, which goals hold."""
+"""The results in a campaign's folder, as Markdown: measured beside predicted, further runs, and the goals that hold."""
 
 import calendar
 import pathlib
@@ -327,7 +327,7 @@ def judge_rates(row: RowResult | None, goals: Goals) -> Iterator[Line]:
 
 
 def judge_others(results: Results) -> Iterator[Line]:
-    """What is relative, for whole or cut models. Stated for several H200: elsewhere it is open."""
+    """Relative results, for whole or cut models. Stated for several H200; open for other GPUs."""
     is_stated = results.gpus >= 2 and results.card == "h200"
     for name, least in ROW_RATIOS.items():
         row = results.row(name)

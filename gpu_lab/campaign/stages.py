@@ -51,7 +51,7 @@ class Campaign:
         return self.steps // 4
 
     def room_for(self, seconds: float) -> None:
-        """Raises NotDone where a run of so many seconds may not begin any more."""
+        """Raises NotDone if a run of `seconds` may not begin any more."""
         if self.launcher.spent() > self.limit or self.launcher.spent() + seconds > CALL_ENDS:
             raise NotDone
 
@@ -113,7 +113,7 @@ def usable_ways(campaign: Campaign, ways: Iterable[str]) -> list[str]:
 
 
 def predict(campaign: Campaign, row: str, way: str, model: pathlib.Path, *more: str) -> Json:
-    """What mfsdp-sim predicts for a row in one way."""
+    """The prediction of mfsdp-sim for a row in one way."""
     return run_of(row, way, campaign.gpus, str(model)).predict(campaign.launcher, campaign.tools.find("mfsdp-sim"),
                                                                 campaign.card, *more)
 
@@ -125,14 +125,14 @@ def fits_well(memory: Json) -> bool:
 
 
 def layered_model(campaign: Campaign, name: str, layers: int) -> pathlib.Path:
-    """A model with so many layers."""
+    """A model with `layers` layers."""
     if campaign.launcher.dry_run:
         return model_path(name)
     return cut_model(name, layers, campaign.out / "models" / f"{name}_{layers}_layers")
 
 
 def fits(campaign: Campaign, row: str, layers: int) -> bool:
-    """Whether so many layers fit in every way of our engine, and of FSDP2 with what its allocator keeps."""
+    """Whether `layers` layers fit in every way of mfsdp, and of FSDP2 with its allocator's cache."""
     model = layered_model(campaign, ROWS[row].model, layers)
     return all(fits_well(predict(campaign, row, way, model)["memory"]) for way in usable_ways(campaign, FITTING))
 
@@ -434,7 +434,7 @@ def checks(campaign: Campaign) -> None:
 
 def kills(campaign: Campaign) -> None:
     """a rank killed in three phases, on all GPUs, without and with registered memory"""
-    # What waits for memory in a stream cannot be aborted as a kernel can.
+    # A wait for memory in a stream cannot be aborted as a kernel can.
     if campaign.gpus < 2:
         raise Skipped("needs two GPUs")
     wrong = Wrong()

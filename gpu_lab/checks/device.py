@@ -246,7 +246,7 @@ def speed(check: Check) -> None:
 
 
 def wrong_speed(printed: str, gpus: int, name: str) -> list[str]:
-    """What is wrong with the lines of a run with --gpu, which predicts its memory."""
+    """The faults in the lines of a run with --gpu, which predicts its memory."""
     number = lambda words: float(words.replace(",", ""))
     steps = [(int(a), float(b), number(c)) for a, b, c in
              re.findall(r"^step:\s+(\d+)\s+loss:\s+(\S+).*?tflops:\s+([\d.,]+)", printed, re.M)]
@@ -272,7 +272,7 @@ def wrong_speed(printed: str, gpus: int, name: str) -> list[str]:
 
 
 def wrong_allocations(lines: str, gpus: int) -> list[str]:
-    """What is wrong with calls for device memory: none may come after a rank's first step.
+    """The faults in calls for device memory: none may come after a rank's first step.
 
     A line has a process, the steps that it has issued, a function and bytes.
     """
@@ -434,7 +434,7 @@ STAGES: dict[str, Callable[[Check], None]] = {
 def check_command(flags: Flags) -> int:
     """Runs the checks of mfsdp-exec that need GPUs, in stages of less than eight minutes each.
 
-    A stage that has passed is not run again (OUT/STAGE.passed); a table of all stages stands at the end. Stages that need
+    A stage that has passed is not run again (OUT/STAGE.passed); a table of all stages is printed at the end. Stages that need
     more GPUs than there are, or programs that are not built, are skipped. Nothing is built.
 
     --flags, of the plan: for the trainings of stages C, D, F, G and I (give them an --out of their own). C and G also

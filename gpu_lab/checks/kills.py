@@ -24,7 +24,7 @@ from gpu_lab.plans import training_plan
 LIMIT = 30.0  # seconds from a fault to the end of all processes
 AHEAD = 3  # the line of step N - AHEAD is printed before an op of step N is issued
 
-# What the run has to print (regular expressions), so that the end is the one that was asked for.
+# Regular expressions that the run's output must match, to show that it ended for the intended reason.
 PRINTED = {"kill": f"{KILLED} 9", "fail": FAULT, "stop": "|".join(HANGS)}
 LONG = ["--steps", "100000"]  # steps of a run that is ended from outside
 
@@ -130,7 +130,7 @@ def hits(folder: pathlib.Path) -> dict[str, Hit]:
         "a save": Hit(lambda run: len(run.events("save")) > 2 and any(saves_folder.glob("*.partial")), rank_1, flags=saving),
         "the end": Hit(lambda run: run.step_at(20), rank_1, flags=["--steps", "20"]),
         "the supervisor": Hit(lambda run: run.step_at(5) and len(run.ranks()) > 1, lambda run: run.process.pid),
-        "a rank that stands still": Hit(lambda run: run.step_at(5), rank_1, signal.SIGSTOP),
+        "a stopped rank": Hit(lambda run: run.step_at(5), rank_1, signal.SIGSTOP),
     }
 
 
@@ -144,7 +144,7 @@ def _await_fault(kind: str, step: int, run: LiveRun) -> float:
 
 
 def judge_end(run: LiveRun, begin: float, code: int, printed: str) -> tuple[list[str], float]:
-    """What is wrong with how the run ended, and how many seconds after the fault it did."""
+    """The faults in how the run ended, and the seconds from the fault to the end."""
     end = run.await_end(LIMIT + 5)
     if end is None:
         return [f"processes have not ended {LIMIT + 5:.0f} s after the fault"], float("nan")
@@ -275,7 +275,7 @@ def whole_run(command: list[str], log: pathlib.Path) -> Steps:
 
 
 def resumed_otherwise(steps: Steps, whole: Steps, kept: int) -> list[str]:
-    """What a resumed run has otherwise than the whole run. `kept`: the last save that the run before printed."""
+    """The differences of a resumed run from the whole run. `kept`: the last save that the run before printed."""
     wrong = [f"step {n} is {bits}, expected {whole.get(n)}" for n, bits in steps.items() if whole.get(n) != bits]
     if steps and not kept + 1 <= min(steps) <= kept + 2:
         wrong.append(f"went on with step {min(steps)}, though step {kept} was saved last")
@@ -283,10 +283,10 @@ def resumed_otherwise(steps: Steps, whole: Steps, kept: int) -> list[str]:
 
 
 def end_in_a_save(run: LiveRun, place: pathlib.Path, choose: random.Random, how: int) -> tuple[str, bool]:
-    """Sends a signal at a random moment of a save. Which process got it, and whether the save was still under way."""
+    """Sends a signal at a random moment of a save. Returns the process that got it, and whether the save was in flight."""
     run.await_moment(lambda: run.events("save"), "its first save")
     time.sleep(choose.uniform(0, 0.3))
-    run.await_moment(lambda: list(place.glob("*.partial")), "a save under way")
+    run.await_moment(lambda: list(place.glob("*.partial")), "a save in flight")
     durations = [save["duration_ns"] / 1e9 for _, save in run.events("save")]
     time.sleep(choose.uniform(0, 0.5 * min(durations)))
     victims = [("the run", run.process.pid)]

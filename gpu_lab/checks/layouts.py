@@ -22,7 +22,7 @@ def _all(name: str, common: str, *endings: str) -> Iterator[Layout]:
         yield Layout(name, tuple(f"{common} {ending}".split()))
 
 
-# Of four ranks on two hosts. With --exact-sums all layouts of a batch have one norm; losses are summed by rank.
+# Layouts of four ranks on two hosts. With --exact-sums all layouts of a batch have one norm; losses are summed by rank.
 HOST_LAYOUTS = [
     *_all("flat, all-reduce", "--global-batch 4 --strategy 0", "", "--recompute full --allocator trace_pool"),
     *_all("flat, reduce-scatter", "--global-batch 4 --strategy", "1", "2", "3",

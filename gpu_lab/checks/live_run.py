@@ -1,4 +1,4 @@
-"""A run of mfsdp-exec that is under way, seen from outside: its lines, its ranks and how they end. Needs /proc."""
+"""A running mfsdp-exec, observed from outside: its lines, its ranks and how they end. Needs /proc."""
 
 import os
 import pathlib
@@ -61,7 +61,7 @@ def rank_of(process: int) -> int | None:
 
 
 class LiveRun:
-    """A run that is under way: its lines with their times (seconds, monotonic), its processes by rank."""
+    """A run in progress: its lines with their times (seconds, monotonic), its processes by rank."""
 
     def __init__(self, command: Sequence[str], log: pathlib.Path, environment: Mapping[str, str] | None = None) -> None:
         self.command = list(command)

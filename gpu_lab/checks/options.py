@@ -130,9 +130,9 @@ class OptionChecks:
 def options_command(flags: Flags) -> int:
     """Runs stages of `check` with each option of collectives alone, and with all of them together.
 
-    --out has a folder for each option. What has passed there is not run again, and no stage, of eight minutes at most, is
-    begun after --limit seconds: call again until the table at the end is full. C, D and I run on pairs of GPUs, C and I
-    three options at a time on each; G has all GPUs, one option at a time. Device memory is looked at after all of D.
+    --out has a folder for each option. Options that have passed there are not run again. No stage, of eight minutes at most,
+    begins after --limit seconds: call again until the table at the end is full. C, D and I run on pairs of GPUs, C and I
+    three options concurrently on each; G has all GPUs, one option after another. Device memory is checked after all of D.
     A, B, E, F and H run where --stage names them, with all options together.
     """
     stages = choose(flags.stage, list(STAGES), "--stage", "stage")

@@ -55,7 +55,7 @@ def record(flags: Flags) -> None:
 
         python3 -m gpu_lab engines record memory FOLDER      every allocation of four small blocks, several runs at a time
         python3 -m gpu_lab engines record host FOLDER        steps in which the GPU has next to nothing to do
-        python3 -m gpu_lab engines record host FOLDER --ranks 2      the same through NCCL on so many GPUs
+        python3 -m gpu_lab engines record host FOLDER --ranks 2      the same through NCCL on N GPUs
 
     FOLDER gets NAME.pickle.gz (memory), NAME.trace.json.gz (host) and facts.jsonl, a line for each run. Megatron-FSDP: its
     folder megatron/core/distributed/fsdp/src on PYTHONPATH.

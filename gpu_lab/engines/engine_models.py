@@ -13,7 +13,7 @@ Made = tuple[Any, Any, Callable[[bool], Any]]  # model, optimizer, context of a 
 
 
 def _prepare(model: Any, options: Options) -> None:
-    """What is done to blocks before an engine shards them."""
+    """Wraps blocks before an engine shards them."""
     if options.recompute:
         from torch.distributed.algorithms._checkpoint.checkpoint_wrapper import checkpoint_wrapper
         for number, layer in enumerate(model.layers):

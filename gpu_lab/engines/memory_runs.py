@@ -19,7 +19,7 @@ LONGEST = 180.0  # seconds of a run
 
 
 def kind_of(run: Run) -> str:
-    """memory: rank 0 alone, whose collectives move nothing; one and several: timed, of so many ranks."""
+    """memory: rank 0 alone, whose collectives move nothing; one and several: timed, with one or more ranks."""
     return "memory" if not run.real else "one" if run.ranks == 1 else "several"
 
 
@@ -32,7 +32,7 @@ def is_asked(run: Run, only: str) -> bool:
 
 
 def train_once(launcher: Launcher, ranks: int, words: list[str], environment: Mapping[str, str]) -> Json:
-    """What `engines train` prints in processes of its own, or {"error": ...}. `ranks` 0: this process alone."""
+    """The output of `engines train` in processes of its own, or {"error": ...}. `ranks` 0: this process alone."""
     command = ranks_command(ranks, *words) if ranks else own_command(*words)
     done = launcher.run(command, seconds=LONGEST, environment=environment)
     facts = parse_lines(done.out.splitlines())

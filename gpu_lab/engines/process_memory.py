@@ -25,7 +25,7 @@ class Stages:
 
 
 def small_step(device: Any) -> None:
-    """What a step of a Llama calls, once: GEMMs, attention, norms, loss, both ways, and the optimizer."""
+    """Calls each operation of a Llama step once: GEMMs, attention, norms, loss, both ways, and the optimizer."""
     import torch
     import torch.nn.functional as F
     make = lambda *shape: torch.randn(*shape, device=device, dtype=torch.bfloat16, requires_grad=True)

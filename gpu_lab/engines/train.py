@@ -67,7 +67,7 @@ def join(options: Options) -> Any:
 
 
 def of_all_ranks(options: Options, value: Any) -> list[Any]:
-    """What every rank has for it. All ranks have to call this."""
+    """Gathers a value of every rank. All ranks must call this."""
     import torch.distributed as dist
     if options.fake or dist.get_world_size() == 1:
         return [value]
@@ -138,7 +138,7 @@ class Training:
 
 
 def facts_of(training: Training) -> Json:
-    """What the run was, how long its steps took (ms), and its memory (bytes)."""
+    """A description of the run, the times of its steps (ms), and its memory (bytes)."""
     import torch
     import torch.distributed as dist
     options, times = training.options, training.times
@@ -207,8 +207,8 @@ def train(options: Options) -> int:
         python3 -m gpu_lab engines train --engine fsdp2 --model config.json --sequence 8192 --ranks 8 --fake
         torchrun --nproc-per-node N -m gpu_lab engines train --engine megatron-fsdp-v2 ...
 
-    --fake: this process alone is rank 0 of so many. It allocates what rank 0 allocates in a real run, as no size depends
-    on values; times and losses mean nothing then. AdamW (fused), bf16 computation, fp32 main weights. Megatron-FSDP: its
+    --fake: this process alone is rank 0 of the given number. It allocates what rank 0 allocates in a real run, as no size
+    depends on values; times and losses mean nothing then. AdamW (fused), bf16 computation, fp32 main weights. Megatron-FSDP: its
     folder megatron/core/distributed/fsdp/src on PYTHONPATH. Memory in bytes, times in ms.
     """
     import torch

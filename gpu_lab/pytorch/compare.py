@@ -200,11 +200,11 @@ def print_bands(ours: pathlib.Path, references: Sequence[pathlib.Path]) -> bool:
 def bands(flags: Flags) -> int:
     """Checks whether a run of mfsdp-exec trains as PyTorch does: `pytorch bands OURS REFERENCE REFERENCE REFERENCE...`.
 
-    Files have a JSON line a step (mfsdp-exec --output jsonl, `pytorch fsdp2-train`). The references sum in different orders
-    and so show how far runs drift apart that compute the same. Steps 1 to 20: our gradient norm is within 1 % of the
-    references' mean. Later steps, in windows of 20: the mean loss of a window is where one more reference would be
-    expected (pairing.band_of). The table also has how often we are between the references' lowest and highest loss, and how
-    each reference fares against the others. Exit code 1: one of the two does not hold.
+    Files have one JSON line for each step (mfsdp-exec --output jsonl, `pytorch fsdp2-train`). The references sum in different
+    orders and so show how far equal computations drift apart. Steps 1 to 20: the gradient norm is within 1 % of the
+    references' mean. Later steps: the mean loss of each 20 steps is where one more reference is expected
+    (pairing.band_of). The table also has how often the run is between the references' lowest and highest loss, and how
+    each reference compares with the others. Exit code 1: one of the two does not hold.
     """
     if len(flags.references) < 3:
         raise WrongFlag("expected three references or more")

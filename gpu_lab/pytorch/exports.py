@@ -109,9 +109,9 @@ def loss_of_transformers(code: str, device: str) -> float:
 def new_user(flags: Flags) -> int:
     """Follows docs/guide/train.md, "From chats to a model in transformers", to its end, as a new user would.
 
-    In a temporary folder the page's files are written and its commands run: each has to print what stands there. Its Python
-    loads the export, and both sides compute the loss of one sequence in fp32. Exit code 1: a command prints something
-    else, or the losses differ by more than 1e-3.
+    In a temporary folder the page's files are written and its commands run: each must print the output on the page. Its
+    Python loads the export, and both sides compute the loss of one sequence in fp32. Exit code 1: a command prints other
+    output, or the losses differ by more than 1e-3.
     """
     tools = tools_of(flags)
     places = dict.fromkeys(os.path.dirname(tools.find(name)) for name in ("mfsdp-sim", "mfsdp-exec"))

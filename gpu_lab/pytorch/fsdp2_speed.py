@@ -118,9 +118,10 @@ def train(flags: Flags) -> None:
 def fsdp2_speed(flags: Flags) -> int:
     """Measures how fast PyTorch FSDP2 trains a model of random weights on random tokens, and prints one JSON object.
 
-    Each microbatch gathers and reduces, as mfsdp's optim_grads_params does; fp32 main weights, bf16 computation, flash
+    Each microbatch gathers and reduces, as mfsdp's optim_grads_params does. fp32 main weights, bf16 computation, flash
     attention, fused AdamW, the norm clipped at 1. Rank 0 prints the median of the last --timed steps (device time), tokens
-    and TFLOP of a second and GPU (counted as mfsdp does), memory, and between which seconds since 1970 those steps ran.
+    and TFLOP per second and GPU (counted as mfsdp does), and memory. It also prints the seconds since 1970 between which
+    those steps ran.
     """
     for name in ("micro_batch", "microbatches", "timed"):
         if getattr(flags, name) < 1:

@@ -157,10 +157,10 @@ def fsdp2_train(flags: Flags) -> int:
     fp32 with decay of matrices alone, the norm clipped at 1, samples in the order of --seed. Flags mean what mfsdp-exec's
     mean. Variants compute the same numbers, summed in other orders:
 
-      0  flash attention
-      1  flash attention, micro-batches half as large
-      2  cuDNN attention, a step's samples given to ranks in reverse order, no GEMM reduced in bf16
-      3  attention as plain GEMMs in bf16, micro-batches twice as large
+      0  flash attention.
+      1  flash attention, micro-batches half as large.
+      2  cuDNN attention, the samples of a step assigned to ranks in reverse order, no GEMM reduced in bf16.
+      3  attention as plain GEMMs in bf16, micro-batches twice as large.
 
     Rank 0 prints a JSON line a step: step, loss, grad_norm (before clipping), learning_rate.
     """

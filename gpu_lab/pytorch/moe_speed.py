@@ -125,7 +125,7 @@ def set_weights(model: Any, on_gpu: bool, ep: int, rank: int) -> None:
 
 
 def average_on_cpu(model: Any, world: int, copies: Any) -> None:
-    """What FSDP2 does on GPUs: means over ranks, for experts over the ranks that have the same ones."""
+    """Runs FSDP2 on GPUs: means over ranks, for experts over the ranks that have the same ones."""
     import torch.distributed as dist
     for name, parameter in model.named_parameters():
         dist.all_reduce(parameter.grad, group=copies if is_expert(name) else None)
@@ -289,9 +289,9 @@ def moe_speed(flags: Flags) -> int:
     Each number of --ep is a run of its own and a row of the table. Needs no transformers: the model is in
     gpu_lab/pytorch/moe_model.py; random weights, bytes of --data as tokens, fp32 main weights, bf16 computation, fused
     AdamW, the norm clipped at 1. Experts are torch._grouped_mm over rows in the order of experts. --ep 1: FSDP2 gathers
-    them with their block. --ep N: each of N ranks has a share of the experts; all_to_all_single sends rows, whose numbers
-    the host reads, as torchtitan does; FSDP2 shards experts over the ranks that have the same ones, if there are several.
-    What compiles is compiled; if compilation fails, the run is made again without, and its row has it.
+    them with their block. --ep N: each of N ranks has a part of the experts. all_to_all_single sends rows, and the host
+    reads their numbers, as in torchtitan. FSDP2 shards experts over the ranks that have the same ones, if there are several.
+    Modules that can be compiled are compiled; if compilation fails, the run is repeated without, and its row has it.
 
     --device cpu: no FSDP2 and no grouped GEMM but the same dispatch and exchange, in fp32, over gloo: losses of every --ep
     have to be alike. That works with PyTorch 1.13.

@@ -12,7 +12,7 @@ from gpu_lab.results import Json
 
 
 def timed(call: Callable[[], Any], times: int = 1) -> tuple[Any, Any]:
-    """Events before and after so many calls. They are to be read after a synchronisation."""
+    """Events before and after `calls` calls. Read them after a synchronisation."""
     import torch
     begin, end = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
     begin.record()

@@ -48,7 +48,7 @@ def _mix(value: int) -> int:
 
 
 def shuffled_sample(seed: int, number: int, samples: int) -> int:
-    """Which sample of a dataset is the run's `number`-th: gpu_backend/train/data/dataset.hpp."""
+    """The index of the run's `number`-th sample in a dataset: gpu_backend/train/data/dataset.hpp."""
     key = _mix(_mix(seed) ^ number // samples)
     half = max(1, ((samples - 1).bit_length() + 1) // 2)
     place = number % samples

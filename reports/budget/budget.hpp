@@ -1,7 +1,8 @@
 // Limits that a run must keep, in a TOML file, so that CI notices when memory or speed got worse.
 //
-// One file is one budget, for `mfsdp-sim --budget` and `mfsdp-report check` alike. What the run was
-// stands first; a budget of another model, cluster or cost model is not comparable, which fails:
+// One file is one budget, for `mfsdp-sim --budget` and `mfsdp-report check` alike. It begins with
+// stamps that describe the run. A budget of another model, cluster or cost model is not comparable,
+// which fails:
 //
 //   model = "llama3_8b"             # budget_stamps.cpp has the list, and what each is good for
 //   cost_model_version = "1"        # other prices: times are not comparable, all else still is
@@ -45,7 +46,7 @@ struct Difference {
   Figure amount;                ///< where there is no share
 };
 
-/// One limit, with the line of the file that it stands on.
+/// One limit, with its line in the file.
 struct Limit {
   Measure measure;
   std::uint32_t line = 0;
@@ -56,7 +57,7 @@ struct Limit {
   std::optional<Difference> worse_by;   ///< than the baseline, at most
 };
 
-/// What a budget file says a run was, rather than what it may be.
+/// The description of a run in a budget file, as opposed to its limits.
 struct BudgetStamp {
   std::string key;
   std::string text;
@@ -66,7 +67,7 @@ struct BudgetStamp {
 /// Who that run was: the stamps that budgets are written with, in order.
 [[nodiscard]] std::vector<BudgetStamp> stamps_of(const RunResult& run);
 
-/// What cannot be compared because of a stamp.
+/// The figures that a stamp makes incomparable.
 enum class Breaks { nothing, times, everything };
 struct StampMismatch {
   BudgetStamp stamp;
@@ -86,17 +87,17 @@ struct Budget {
   std::vector<Limit> limits;  ///< by line; never empty
 };
 
-/// Reads a budget from the text of `file`. Errors name file and line: text that is not TOML, an
-/// unknown key (with the closest known one), a value that is no amount of its unit, limits that
-/// contradict each other, and a file without a limit.
+/// Reads a budget from the text of `file`. Errors name file and line. Errors are: text that is not
+/// TOML, an unknown key (with the closest known one), a value that is no amount of its unit,
+/// contradictory limits, and a file without a limit.
 [[nodiscard]] Result<Budget> parse_budget(std::string_view text, const std::string& file);
 /// The same from the file itself.
 [[nodiscard]] Result<Budget> load_budget(const std::string& file);
 
 /// A budget that holds exactly the run's own values: the run keeps it, and nothing worse does.
 [[nodiscard]] std::string budget_text(const RunResult& run);
-/// The same as reviewed golden values: what is better is said to be improved, measured times have a
-/// tolerance of `tolerance` ("2 %"), and the last step's loss is a limit too.
+/// The same as reviewed golden values: better values are reported as improved, measured times have
+/// a tolerance of `tolerance` ("2 %"), and the last step's loss is a limit too.
 [[nodiscard]] std::string golden_text(const RunResult& run, const std::string& tolerance);
 
 struct BudgetRow {
@@ -108,7 +109,7 @@ struct BudgetRow {
   std::optional<Figure> baseline;
   Verdict verdict = Verdict::pass;
   std::string why;          ///< of inconclusive and not comparable
-  std::string differs;      ///< of another model and the like: "GPUs 2, now 4; ..."
+  std::string differs;      ///< of another model and similar: "GPUs 2, now 4; ..."
   std::size_t samples = 0;  ///< 0: exact values were compared
   std::size_t baseline_samples = 0;
   bool of_steps = false;  ///< the samples are blocks of steps, else whole runs
@@ -116,7 +117,7 @@ struct BudgetRow {
   std::optional<MedianRange> range;  ///< of the samples' median
 };
 
-/// What else ends well.
+/// Verdicts beside pass that end well.
 struct BudgetPolicy {
   bool strict = false;              ///< inconclusive is a failure
   bool allow_incomparable = false;  ///< what is not comparable is none
@@ -151,10 +152,10 @@ struct BudgetReport {
 [[nodiscard]] bool passes(const BudgetReport& report);
 
 /// Compares each limit with the runs' values. `runs` are samples of one program, at least one;
-/// `baseline` likewise, or none. What does not vary (memory, plans, simulated times) is compared
-/// exactly, the worst of several runs; times that a machine took by statistics/judge.hpp. Against a
-/// baseline each run is a sample: blocks of one run resemble each other, but two runs of one
-/// program differ by more than that. Against fixed values each run is one where there are five,
+/// `baseline` likewise, or none. Values that do not vary (memory, plans, simulated times) are
+/// compared exactly, the worst of several runs; times that a machine took by statistics/judge.hpp.
+/// Against a baseline each run is a sample: blocks of one run resemble each other, but two runs of
+/// one program differ by more than that. Against fixed values each run is one where there are five,
 /// else each block of steps. A run that did not end, or failed, is not comparable.
 [[nodiscard]] BudgetReport check_budget(const Budget& budget, std::span<const RunResult> runs,
                                         std::span<const RunResult> baseline = {},

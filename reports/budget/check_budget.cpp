@@ -19,7 +19,7 @@ using Runs = std::span<const RunResult>;
 // ---- one side's figures
 // --------------------------------------------------------------------------
 
-/// What is known of a measure on one side: one figure that is exact, or samples that vary.
+/// The known values of a measure on one side: one exact figure, or samples that vary.
 struct Evidence {
   std::optional<Figure> figure;  ///< the worst of several runs; of samples their median
   std::vector<double> samples;   ///< empty: the figure is exact
@@ -35,8 +35,8 @@ bool varies(const Measure& measure, Runs runs) {
          std::ranges::any_of(runs, [](const RunResult& run) { return run.measured() != nullptr; });
 }
 
-/// The means of blocks, which tell how far the median step may be off by chance, scaled so that
-/// their median is the median step.
+/// The means of blocks, which show the random error of the median step, scaled so that their median
+/// is the median step.
 std::vector<double> block_samples(std::span<const double> steps) {
   std::vector<double> means = blocks_of(steps).means;
   const double middle = means.empty() ? 0 : median_of(means);
@@ -53,7 +53,7 @@ void add_samples(const Measure& measure, Runs runs, bool by_steps, Evidence& evi
   for (const RunResult& run : runs) {
     const std::vector<double> steps = steps_of(measure, run);
     std::vector<double> blocks = block_samples(steps);
-    // Of rates too: they follow from the step, not from the mean of single rates.
+    // Rates too: they follow from the step, not from the mean of single rates.
     for (double& block : blocks) block = value_at_step(measure, run, block);
     if (by_steps && !blocks.empty()) {
       evidence.of_steps = true;
@@ -180,11 +180,11 @@ void judge(BudgetRow& row, Runs runs, Runs baseline, const BudgetPolicy& policy)
     row.why = std::move(why);
   };
   if (const auto why = unfinished(runs, "the run")) return not_comparable(*why);
-  if (!now.figure) return not_comparable("the run does not say");
+  if (!now.figure) return not_comparable("the run does not have this figure");
   if (row.against_baseline) {
     if (const auto why = unfinished(baseline, "the baseline")) return not_comparable(*why);
     if (baseline.empty()) return not_comparable("no baseline was named");
-    if (!before.figure) return not_comparable("the baseline does not say");
+    if (!before.figure) return not_comparable("the baseline does not have this figure");
     if (now.samples.empty() != before.samples.empty())
       return not_comparable("one side is simulated, the other measured");
     set_bounds(row, moved(*before.figure, row.limit.worse_by, false),
@@ -199,7 +199,7 @@ void judge(BudgetRow& row, Runs runs, Runs baseline, const BudgetPolicy& policy)
         runs.size(), runs.size() == 1 ? "" : "s", baseline.size(), kFewestSamples);
 }
 
-/// Of a budget's stamps, or of a baseline's.
+/// The worst effect of the mismatches, of a budget's stamps or a baseline's.
 Breaks worst_of(std::span<const StampMismatch> found, BudgetReport& report) {
   Breaks worst = Breaks::nothing;
   for (const StampMismatch& mismatch : found) {
@@ -216,7 +216,7 @@ bool is_broken(Breaks breaks, const Measure& measure) {
          (breaks == Breaks::times && measure.nature == Nature::timed);
 }
 
-/// What makes the measure not comparable: "GPUs 2, now 4; engine mfsdp, now fsdp2".
+/// Adds why the measure is not comparable: "GPUs 2, now 4; engine mfsdp, now fsdp2".
 void add_differences(std::span<const BudgetStamp> stamps, Runs runs, const Measure& measure,
                      std::string& differs) {
   for (const RunResult& run : runs)

@@ -15,7 +15,7 @@ namespace {
 
 using CiJson = nlohmann::ordered_json;
 
-/// As actions/toolkit escapes what stands in a workflow command.
+/// Escapes the data of a workflow command as actions/toolkit does.
 std::string escaped_data(std::string_view text) {
   std::string out;
   for (const char c : text) {
@@ -44,9 +44,9 @@ std::string escaped_property(std::string_view text) {
   return out;
 }
 
-/// The sentence for people, then the figures to their last digit: "Allocated memory 43.38 GiB,
-/// limit 32.38: 11.00 GiB (34.0 %) over (memory.allocated_bytes is 46579330560, allowed at most
-/// 34768170496)". What has not failed: "plan.ops is 3500, allowed 3600: improved: ...".
+/// The sentence, then the figures to their last digit: "Allocated memory 43.38 GiB, limit 32.38:
+/// 11.00 GiB (34.0 %) over (memory.allocated_bytes is 46579330560, allowed at most 34768170496)".
+/// For a limit that did not fail: "plan.ops is 3500, allowed 3600: improved: ...".
 std::string sentence(const BudgetRow& row) {
   const std::string figures =
       fmt::format("{} is {}, allowed {}", row.limit.measure.key,
@@ -112,7 +112,7 @@ CiJson number_json(const Figure& figure) {
   return std::visit([](auto value) { return CiJson(value); }, figure);
 }
 
-/// "budget-fail" and its like: ids stay the same from version to version.
+/// "budget-fail" and similar: ids stay the same from version to version.
 std::string rule_of(Verdict verdict) {
   std::string id = "budget-" + std::string(to_string(verdict));
   std::ranges::replace(id, '_', '-');
@@ -166,8 +166,8 @@ std::vector<std::string> github_annotations(const BudgetReport& report) {
   return lines;
 }
 
-// Names, order and attributes of junit-10.xsd, which Jenkins's xUnit plug-in and pytest hold files
-// against: a case has no file and no line there, so they stand in its text.
+// Names, order and attributes follow junit-10.xsd, which Jenkins's xUnit plug-in and pytest
+// validate against. In it a case has no file and no line, so the text contains them.
 std::string junit_xml(const BudgetReport& report) {
   std::size_t failures = 0;
   std::size_t skipped = 0;

@@ -8,9 +8,9 @@
 
 namespace mfsdp {
 
-/// What each limit that did not simply pass is to GitHub: "::error file=F,line=L,title=T::TEXT", a
-/// warning where it is inconclusive, a notice where it improved. %, CR and LF are escaped in all of
-/// it, ":" and "," in file and title too.
+/// GitHub annotations of the limits that did not simply pass: "::error
+/// file=F,line=L,title=T::TEXT", a warning if the verdict is inconclusive, a notice if it improved.
+/// %, CR and LF are escaped everywhere, ":" and "," in file and title too.
 [[nodiscard]] std::vector<std::string> github_annotations(const BudgetReport& report);
 
 /// JUnit's XML: a test case for each limit. Failures are what fails under the report's policy; what
@@ -21,11 +21,12 @@ namespace mfsdp {
 [[nodiscard]] std::string sarif_json(const BudgetReport& report, const std::string& version);
 
 /// Bencher's metric format: {"BENCHMARK": {"MEASURE": {"value": ...}}}; samples have their range as
-/// lower_value and upper_value. What the run does not say is left out.
+/// lower_value and upper_value. Figures that the run lacks are left out.
 [[nodiscard]] std::string bmf_json(const BudgetReport& report, const std::string& benchmark);
 
-/// github-action-benchmark's customSmallerIsBetter: [{"name", "unit", "value", "range"}]. What
-/// should be large is left out: such a file has one direction, and rates follow from times.
+/// github-action-benchmark's customSmallerIsBetter: [{"name", "unit", "value", "range"}]. Figures
+/// of which more is better are left out: such a file has one direction, and rates follow from
+/// times.
 [[nodiscard]] std::string action_benchmark_json(const BudgetReport& report,
                                                 const std::string& benchmark);
 

@@ -161,7 +161,7 @@ void read_stamps(TomlFields& fields, Budget& budget) {
   }
 }
 
-/// "loss.100.most" and its like: what stands below [loss] is named by a step.
+/// "loss.100.most" and similar: keys below [loss] are step numbers.
 void read_limits_at_steps(TomlFields& fields, Budget& budget) {
   for (const std::string_view table : Names<StepMeasure>::values) {
     std::vector<std::int64_t> done;

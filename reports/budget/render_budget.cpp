@@ -185,7 +185,7 @@ std::string dumped(const Json& json, bool one_line) {
   return json.dump(one_line ? -1 : 2, ' ', false, Json::error_handler_t::replace) + "\n";
 }
 
-/// Between two backquotes, which cannot stand in it.
+/// Between two backquotes, which the text itself cannot contain.
 std::string code_text(const std::string& text) {
   std::string out = printable(text);
   std::ranges::replace(out, '`', '\'');
@@ -209,7 +209,7 @@ SameReason same_reason(const BudgetReport& report, const BudgetRow& row) {
 }
 
 /// The reason once: "FILE:LINE: KEY is not comparable: WHY (WHAT DIFFERS); nor are 18 more". Empty
-/// where a line before said so.
+/// if an earlier line has stated it.
 std::string incomparable_line(const BudgetReport& report, const BudgetRow& row,
                               const std::string& where) {
   const SameReason same = same_reason(report, row);

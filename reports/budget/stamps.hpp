@@ -1,4 +1,4 @@
-// What a budget says of the run that it is for: one list for reading, writing and comparing.
+// The stamps that describe a budget's run: one list for reading, writing and comparing.
 // Internal to this folder.
 #pragma once
 

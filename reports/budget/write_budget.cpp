@@ -62,7 +62,7 @@ std::string expected_text(const Figure& value, const std::string& tolerance) {
                      json_literal(tolerance));
 }
 
-/// What of a machine's times a check of the run itself can judge.
+/// The figures of a machine's times that a check of the run itself can judge.
 struct Judged {
   std::map<std::string, Figure> figures = {};  ///< by the measure's key, as the check takes them
   std::string left_out = {};                   ///< a comment for each that it cannot

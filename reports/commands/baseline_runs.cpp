@@ -40,7 +40,7 @@ struct BaselineOptions : ReportOptions {
 
 std::vector<FlagGroup> baseline_flags(BaselineOptions& o) {
   return {
-      {.title = "What update writes",
+      {.title = "Output of update",
        .flags = {path_flag("--budget", "the file of golden values", o.budget),
                  text_flag("--tolerance", "X", "of what was measured (2 %)", o.tolerance),
                  switch_flag("--dry-run", "show what would change, and write nothing", o.dry_run),
@@ -86,8 +86,8 @@ Result<void> check_is_alike(const Budget& old, const RunResult& run) {
                                       in_quotes(old.file), differences));
 }
 
-/// What the run is beside the values that the file holds now. Nothing where there is no such file,
-/// or where it cannot be read, which is said. Fails where it is of another model or cluster.
+/// Reports the run's differences from the values in the file. Nothing if there is no such file; a
+/// note if it cannot be read. Fails if it is of another model or cluster.
 Result<void> say_changes(const BaselineOptions& options, const RunResult& run,
                          const Session& session) {
   if (!std::filesystem::exists(*options.budget)) {
@@ -128,7 +128,7 @@ Result<ExitCode> baseline(const BaselineOptions& options, const Session& session
                 "is for baseline update");
   if (action == BaselineAction::show && options.words.size() > 1)
     return fail("baseline show", fmt::format("takes no RUN, found {}; filters such as --model "
-                                             "say which are shown",
+                                             "select the runs",
                                              in_quotes(options.words[1])));
   MFSDP_LET(store, open_store(options));
   if (action == BaselineAction::show) {

@@ -59,7 +59,7 @@ std::vector<std::array<std::string, 4>> measure_rows() {
   return rows;
 }
 
-/// Where a workflow collects what its job has to say; none outside of workflows.
+/// The file in which a workflow collects its job's summary; none outside of workflows.
 std::optional<std::string> summary_file() {
   const char* path = std::getenv("GITHUB_STEP_SUMMARY");
   if (path == nullptr || *path == '\0') return std::nullopt;

@@ -1,4 +1,4 @@
-// What `check` writes beside its report: files and words for continuous integration.
+// Outputs of `check` beside its report: files and annotations for continuous integration.
 #pragma once
 
 #include <array>
@@ -44,7 +44,7 @@ struct CheckFiles {
 [[nodiscard]] std::string render_check(const BudgetReport& report, OutputFormat format,
                                        const TextStyle& style);
 
-/// What a budget can limit: keys, units, which values are better, how they are compared.
+/// The measures that a budget can limit: keys, units, direction, method of comparison.
 [[nodiscard]] std::string render_measures(OutputFormat format, const TextStyle& style);
 
 }  // namespace mfsdp

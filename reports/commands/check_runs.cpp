@@ -45,7 +45,7 @@ std::vector<FlagGroup> check_flags(CheckOptions& o) {
                         return {};
                       },
                       .repeatable = true};
-  return {{.title = "What is checked",
+  return {{.title = "Checked values",
            .flags = {path_flag("--budget", "limits in TOML (docs/reference/budgets.md)", o.budget),
                      baseline,
                      text("--run", "COMMAND", "take the results that this command prints", o.run),
@@ -56,7 +56,7 @@ std::vector<FlagGroup> check_flags(CheckOptions& o) {
                      text_flag("--tolerance", "X",
                                "worse_by of the step where there is no budget (2 %)", o.tolerance),
                      switch_flag("--list-measures", "what a budget can limit", o.list_measures)}},
-          {.title = "What is a failure",
+          {.title = "Failures",
            .flags = {switch_flag("--strict", "what is inconclusive", o.policy.strict),
                      switch_flag("--by-steps",
                                  "what the steps of fewer than five measured runs a side show",
@@ -80,7 +80,7 @@ HelpText check_help() {
           .negative = "a limit fails or is not comparable (--strict: or open)"};
 }
 
-/// Without a file two commands are compared by their steps, and by the memory that they say.
+/// Without a file two commands are compared by their steps, and by the memory that they report.
 Result<Budget> budget_of_two_commands(const CheckOptions& options, bool timed) {
   std::string tolerance = printable(options.tolerance);
   std::erase_if(tolerance, [](char c) { return c == '"' || c == '\\'; });
@@ -95,7 +95,7 @@ Result<Budget> budget_of_two_commands(const CheckOptions& options, bool timed) {
 
 Result<void> check_choices(const CheckOptions& o) {
   if (o.run && !o.words.empty()) return fail("--run", "contradicts RUN: give one or the other");
-  if (o.against && !o.run) return fail("--against", "needs --run: what to compare with it");
+  if (o.against && !o.run) return fail("--against", "needs --run, the command to compare with");
   if (o.against && !o.baselines.empty())
     return fail("--against", "contradicts --baseline: give one or the other");
   if (!o.budget && !o.against)

@@ -21,7 +21,7 @@ struct GcOptions : ReportOptions {
 
 std::vector<FlagGroup> gc_flags(GcOptions& o) {
   return {filter_flags(o),
-          {.title = "What to do",
+          {.title = "Action",
            .flags = {switch_flag("--yes", "remove them; without it they are only shown", o.yes)}},
           store_flags(o)};
 }
@@ -30,7 +30,7 @@ HelpText gc_help() {
   return {
       .tool = "mfsdp-report gc",
       .purpose =
-          "Removes the runs that RUN... or the filters name, and gives their room back. "
+          "Removes the runs that RUN... or the filters name, and frees their space. "
           "Runs with a mark stay.",
       .examples = {{"mfsdp-report gc --until 90d", "what would go: all runs before 90 days ago"},
                    {"mfsdp-report gc --until 90d --yes", "remove them"},
@@ -43,7 +43,7 @@ Bytes size_of_file(const std::string& path) {
   return error ? Bytes(0) : Bytes(static_cast<std::int64_t>(size));
 }
 
-/// Takes out what is kept, and says why.
+/// Removes protected runs from the list and reports why they are kept.
 void keep(std::vector<StoredRun>& runs, bool named, const Session& session) {
   const auto take_out = [&](std::string_view why, auto keeps) {
     const auto count = std::erase_if(runs, keeps);
@@ -61,7 +61,8 @@ void keep(std::vector<StoredRun>& runs, bool named, const Session& session) {
 
 Result<ExitCode> collect_runs(const GcOptions& options, const Session& session) {
   if (options.words.empty() && options.filter == RunFilter())
-    return fail("gc", "names no runs: give a RUN or a filter such as --until 90d");
+    return fail("gc",
+                "no runs named: give a RUN, or a filter such as --until 90d (older than 90 days)");
   StoreOptions existing;
   existing.create = false;
   existing.for_reading = !options.yes;  // to look needs no right to write

@@ -40,7 +40,7 @@ struct Command {
   std::function<Result<ExitCode>(const std::vector<std::string>& args, const Session&)> run;
 };
 
-/// What a command is made from. Options: ReportOptions, or what is derived from it.
+/// The parts of a command. Options: ReportOptions, or a struct derived from it.
 template <class Options>
 struct CommandParts {
   std::string name;
@@ -51,14 +51,14 @@ struct CommandParts {
   Result<ExitCode> (*act)(const Options&, const Session&) = nullptr;
 };
 
-/// Reads flags and words into `options`, and checks how many words there are. `notes`: what to say
-/// of the flags. --help and --version excuse missing words.
+/// Reads flags and words into `options`, and checks the number of words. `notes`: remarks on the
+/// flags. With --help and --version, words may be missing.
 [[nodiscard]] Result<void> read_arguments(const std::vector<std::string>& args,
                                           const std::vector<FlagGroup>& groups,
                                           const WordRule& rule, const std::string& command,
                                           ReportOptions& options);
 
-/// What --help or --version asks for, on session.out. False where neither was given.
+/// Prints the text of --help or --version on session.out. False if neither was given.
 [[nodiscard]] bool described(const ReportOptions& options, const HelpText& help,
                              const std::vector<FlagGroup>& groups, const Session& session);
 

@@ -25,7 +25,7 @@
 namespace mfsdp {
 namespace {
 
-/// What stands before a command, or in place of one.
+/// Options before a command, or in place of one.
 struct OwnOptions {
   bool help = false;
   std::optional<HelpFormat> format = {};
@@ -49,7 +49,7 @@ HelpText report_text() {
       .details =
           "A RUN is the beginning of its run_id, its row, its name, @latest, @best (most "
           "tokens/s per GPU of one model, cluster and kind) or a mark such as @baseline. "
-          "id:BEGINNING, row:N and name:TEXT say which of the first three is meant.",
+          "id:BEGINNING, row:N and name:TEXT select one of the first three.",
       .description =
           "mfsdp-sim and mfsdp-exec store each run: what it was asked, its plan's hash, memory, "
           "times and steps. This tool reads that store, takes in what other trainers have left, "
@@ -62,7 +62,7 @@ bool asks_about_tool(const std::string& first) {
 }
 
 Result<std::string> about_tool(std::vector<std::string> args, const Session& session) {
-  // What follows is of a command.
+  // The remaining arguments belong to a command.
   if (const std::string& first = args.front();
       first == "help" || first == "--help" || first == "-h")
     args = {"--help"};

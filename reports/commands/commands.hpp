@@ -14,7 +14,7 @@ namespace mfsdp {
 /// All of them, in the order of --help. A new command is a row here.
 [[nodiscard]] const std::vector<Command>& report_commands();
 
-/// Of the tool with its commands.
+/// The manual of the tool with its commands.
 [[nodiscard]] Manual report_manual();
 
 /// Hands the arguments to the command that the first of them names. Errors: no command, or one that

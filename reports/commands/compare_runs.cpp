@@ -14,7 +14,7 @@ struct CompareOptions : ReportOptions {
 };
 
 std::vector<FlagGroup> compare_flags(CompareOptions& o) {
-  return {{.title = "What is shown",
+  return {{.title = "Shown rows",
            .flags = {switch_flag("--differences", "only rows in which the runs differ",
                                  o.differences)}},
           filter_flags(o),

@@ -37,7 +37,7 @@ Result<void> export_snapshot(const RunResult& run, KnownPlans& plans,
   return write_memory_snapshot(run, *program, path);
 }
 
-/// What a file's name says that it holds: a field format, or nothing of the kind.
+/// The field format that a file's ending implies, or none.
 struct KnownEnding {
   std::string_view ending;
   std::optional<FieldFormat> format;

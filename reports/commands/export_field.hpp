@@ -25,7 +25,7 @@ struct Names<FieldFormat> {
 /// "memory_3fa91b2c.pickle", "step_3fa91b2c.svg", or the name that TensorBoard looks for.
 [[nodiscard]] std::string field_file_name(FieldFormat format, const RunHead& run);
 
-/// An error where the name's ending says that the file holds something else. Other endings will do.
+/// An error if the name's ending implies other contents. Unknown endings are permitted.
 [[nodiscard]] Result<void> check_field_name(FieldFormat format, const std::filesystem::path& path);
 
 /// Writes one run. Errors: as the writers state; memory-snapshot also for a run whose plan is not

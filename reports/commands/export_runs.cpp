@@ -61,7 +61,7 @@ Result<void> check_to(const std::string& path, const std::string& db) {
   return check_outputs({&to, 1}, db);
 }
 
-/// The file's name must not say that it is something else.
+/// The file's ending must not imply another format.
 Result<void> check_choices(const ExportOptions& o) {
   const bool lines = o.output == OutputFormat::jsonl;
   if (o.format && !lines) return fail("--output", "contradicts --format: give one or the other");

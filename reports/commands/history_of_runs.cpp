@@ -29,7 +29,7 @@ struct HistoryOptions : ReportOptions {
 
 std::vector<FlagGroup> history_flags(HistoryOptions& o) {
   return {
-      {.title = "What is followed",
+      {.title = "Figure",
        .flags =
            {text_flag(
                 "--measure", "KEY",
@@ -79,7 +79,7 @@ std::string made_at(std::int64_t unix_ns) {
                                                : fmt::format("{:%Y-%m-%d %H:%M}", parts);
 }
 
-/// What lists of runs hold needs no look at the run itself.
+/// The value of a measure. If the list of runs has it, the run itself is not loaded.
 Result<std::optional<double>> value_of(Store& store, const StoredRun& run, const Measure& measure) {
   using Value = std::optional<double>;
   if (measure.key == "time.median_step_ns" && run.median_step)

@@ -22,14 +22,14 @@ std::vector<FlagGroup> import_flags(ImportOptions& o) {
   const auto text = [](const char* name, const char* help, std::optional<std::string>& target) {
     return bound_flag(name, "TEXT", help, target, parse_text);
   };
-  return {{.title = "What the file does not say",
+  return {{.title = "Facts that the file may lack",
            .flags = {choice_flag("--format", "F",
                                  "result, store, tensorboard, torchtitan, megatron, "
                                  "memory-snapshot, kineto, steps, trainer-state (auto)",
                                  o.settings.format),
                      text("--engine", "what has run: fsdp2, megatron-fsdp, ...", o.settings.engine),
                      text("--model", "the model's name", o.settings.model),
-                     text("--name", "the run's name (the file's)", o.settings.name),
+                     text("--name", "the run's name (default: the file's)", o.settings.name),
                      text("--gpu", "kind of GPU", o.settings.gpu),
                      integer_flag("--gpus", "GPUs in all", o.settings.gpus,
                                   {.lowest = 1, .highest = config_limits::ranks})}},

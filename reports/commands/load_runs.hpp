@@ -13,7 +13,7 @@ namespace mfsdp {
 
 struct LoadedRuns {
   std::vector<RunResult> runs = {};
-  ExitCode code = ExitCode::good;  ///< another: some could not be read, which was said on stderr
+  ExitCode code = ExitCode::good;  ///< another: some could not be read, which stderr reports
 };
 
 /// The runs that can be read. An error where none can, the first one's.

@@ -9,7 +9,7 @@
 namespace mfsdp {
 
 struct OutputName {
-  std::string flag;  ///< that named the file, as errors say
+  std::string flag;  ///< that named the file, for errors
   std::string path;
 };
 

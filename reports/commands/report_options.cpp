@@ -33,7 +33,7 @@ std::optional<std::int64_t> parse_ago(const std::string& text, std::int64_t now_
   return std::nullopt;
 }
 
-/// Reads a whole number of exactly so many digits and the character after it.
+/// Reads a whole number of exactly `digits` digits and the character after it.
 bool take(std::string_view& text, std::size_t digits, int& value, std::string_view after) {
   if (text.size() < digits) return false;
   const auto [stop, code] = std::from_chars(text.data(), text.data() + digits, value);
@@ -95,10 +95,10 @@ Result<std::int64_t> parse_time(const std::string& text, std::string_view flag,
 }
 
 FlagGroup filter_flags(ReportOptions& o) {
-  return {.title = "Which runs (texts may hold * and ?)",
+  return {.title = "Filters (texts may contain * and ?)",
           .flags = {pattern_flag("--model", "of that model", o.filter.model),
                     pattern_flag("--cluster", "on that GPU or network", o.filter.cluster),
-                    integer_flag("--gpus", "on so many GPUs", o.filter.gpus, {.lowest = 1}),
+                    integer_flag("--gpus", "on N GPUs", o.filter.gpus, {.lowest = 1}),
                     choice_flag("--kind", "K", "simulated, measured (both)", o.filter.kind),
                     pattern_flag("--commit", "made by that commit of mfsdp", o.filter.commit),
                     pattern_flag("--name", "of that name", o.filter.name),

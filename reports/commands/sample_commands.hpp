@@ -27,8 +27,8 @@ struct CommandSamples {
 
 /// Runs both commands `samples` times, in the order run, against, against, run, run, ... Each
 /// leaves one result (--output json or jsonl) on standard output; where the first one leaves none,
-/// all are timed from start to end instead. Progress stands on a terminal's standard error. Errors
-/// name the command: it failed, or left no result or several.
+/// all are timed from start to end instead. Progress is shown on a terminal's standard error.
+/// Errors name the command: it failed, or left no result or several.
 [[nodiscard]] Result<CommandSamples> sample_commands(const SampledCommands& commands,
                                                      const Session& session);
 

@@ -17,7 +17,7 @@ std::vector<FlagGroup> show_flags(ReportOptions& options) {
 
 HelpText show_help() {
   return {.tool = "mfsdp-report show",
-          .purpose = "What runs came to, as the tools that made them printed it.",
+          .purpose = "Prints results of runs in the form of the tool that made them.",
           .examples = {{"mfsdp-report show @latest", "the run that was stored last"},
                        {"mfsdp-report show 3fa9", "a run by the beginning of its run_id"},
                        {"mfsdp-report show @best --model llama3_8b --cluster h100 --kind simulated",

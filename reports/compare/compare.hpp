@@ -39,7 +39,7 @@ struct ComparedSection {
   std::vector<std::string> notes;  ///< what its rows mean, or why there are none
   std::vector<ComparedRow> rows;
   bool relative = false;  ///< cells after the first are shown with their difference from it
-  /// Titles of the columns where they are not the runs: cells are then what these say.
+  /// Titles of the columns if the columns are not the runs.
   std::vector<std::string> columns = {};
   /// Rows of text and Markdown, in which the rest is counted; JSON and CSV have all of them.
   std::size_t most_shown = std::numeric_limits<std::size_t>::max();
@@ -87,7 +87,7 @@ using ProgramOf = std::function<std::shared_ptr<const Program>(const RunResult&)
                                               const ProgramOf& program);
 /// Loss and gradient norm of measured runs (compare/convergence.hpp).
 [[nodiscard]] std::vector<ComparedSection> compare_convergence(std::span<const RunResult> runs);
-/// Of each measured run with the prediction of it: signed errors by figure, kind and op.
+/// Compares each measured run with its prediction: signed errors by figure, kind and op.
 [[nodiscard]] std::vector<ComparedSection> prediction_errors(std::span<const RunResult> runs);
 
 /// text: at most 100 columns, or the terminal's; runs that do not fit stand below. With

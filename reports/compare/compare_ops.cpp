@@ -50,7 +50,7 @@ std::string some_of(const std::vector<std::string>& names) {
   return text;
 }
 
-/// What one list of names has and the other lacks.
+/// The names that only one of two lists has.
 template <class Map>
 std::vector<std::string> names_only_in(const Map& one, const Map& other) {
   std::vector<std::string> names;
@@ -124,7 +124,7 @@ OpTotals op_totals(const RunResult& run, std::string OpTime::* member) {
     total.time += op.end - op.start;
     ++total.count;
   }
-  // What a long timeline leaves out repeats its segment's last instance.
+  // Instances that a long timeline omits equal the segment's last instance.
   for (const OmittedInstances& omitted : run.omitted)
     for (const OpTime& op : run.timeline)
       if (op.segment == omitted.segment && op.instance == omitted.first - 1) {

@@ -19,13 +19,13 @@ double configured_tokens(const RunResult& run) {
   return static_cast<double>(run.config.global_batch()) * static_cast<double>(run.config.seq_len);
 }
 
-/// Those that the step counted, or what the configuration says; 0: not known.
+/// The tokens that the step counted, or those of the configuration; 0: not known.
 double tokens_of(const StepResult& step, const RunResult& run) {
   return step.tokens ? static_cast<double>(*step.tokens) : configured_tokens(run);
 }
 
-/// Of a resumed run, tokens before its first step, which has `more`. Steps before may have had
-/// another batch; of what they saw the same share counts as of the first step.
+/// For a resumed run, the tokens before its first step, which has `more`. Earlier steps may have
+/// had another batch; the fraction of their tokens that counts is that of the first step.
 double tokens_before(const ResumedFrom& resumed, const RunResult& run, double more) {
   const Fact* fact = find_fact(run.facts, "recipe", kResumedTokens);
   const auto* seen = fact != nullptr ? std::get_if<std::int64_t>(&fact->value) : nullptr;

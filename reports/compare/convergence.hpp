@@ -1,14 +1,15 @@
 // Whether two trainings go the same way.
 //
-// Their losses are put beside each other by step, and by tokens seen; where the second has none at
-// just that many tokens, it is interpolated between its neighbours. d is the difference at each
-// place. Noise is estimated from d itself: sigma = 1.4826 * median(|change of d - its median|) /
-// sqrt(2), the robust deviation of single differences, to which a slow drift adds nothing. The runs
-// diverge at the first of kWindow places from which on the mean of d over kWindow places stays
-// outside 3 * sigma / sqrt(kWindow) for kWindow means in a row, and in the last of these the median
-// does, too: a spike of a few steps is in ten means, and no divergence. What is below 1e-6 of the
-// values is none either: sums in another order. A run that has no finite value from some place on
-// to its end, where the other one has, diverges there.
+// Their losses are compared by step, and by tokens seen. If the second run has no loss at exactly
+// that number of tokens, it is interpolated between its neighbours. d is the difference at each
+// place. Noise is estimated from d itself:
+//   sigma = 1.4826 * median(|change of d - its median|) / sqrt(2)
+// This is the robust deviation of single differences, which a slow drift does not change. The means
+// are those of d over kWindow places. The runs diverge at the first of kWindow places from which on
+// kWindow consecutive means are outside 3 * sigma / sqrt(kWindow). In the last of these the median
+// must be outside, too: a spike of a few steps is in ten means, and is no divergence. Differences
+// below 1e-6 of the values are none either: they come from sums in another order. If one run has no
+// finite value from some place to its end, and the other one has, they diverge there.
 #pragma once
 
 #include <cstddef>
@@ -33,8 +34,8 @@ struct Curve {
 enum class CurveOf { loss, grad_norm };
 enum class CurveBy { steps, tokens };
 
-/// Of a run's steps; those without the figure are left out. Tokens are those that the steps
-/// counted, or what the configuration says; nothing where neither is known.
+/// The curve of a run's steps, without the steps that lack the figure. Tokens are those that the
+/// steps counted, or those of the configuration; empty if neither is known.
 [[nodiscard]] Curve curve_of(const RunResult& run, CurveOf what, CurveBy by);
 
 inline constexpr std::size_t kWindow = 10;

@@ -5,8 +5,8 @@
 //   |- script       third_party/uplot, page/*.js
 //   `- data         report_data.hpp: JSON in a block that browsers never execute
 //
-// The page's policy (CSP) lists the hashes of these styles and scripts and nothing else, so that
-// nothing stored in a run can become code, and nothing can be fetched or sent.
+// The page's policy (CSP) lists the hashes of these styles and scripts and nothing else. So data of
+// a run cannot become code, and the page can neither fetch nor send.
 #pragma once
 
 #include <cstdint>

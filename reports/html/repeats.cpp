@@ -56,8 +56,8 @@ struct Entries {
   }
 };
 
-/// What is around the begin of an instance may differ from what is around that of its copy, so
-/// later begins are tried, too. One copy is not worth an entry.
+/// Neighbours of an instance's begin may differ from those of its copy's begin, so later begins are
+/// tried, too. One copy is not worth an entry.
 template <class Time, class Same, class Closes>
 std::vector<Repeat> find_repeats(const Entries<Time, Same, Closes>& entries,
                                  const std::vector<OpTime>& timeline,

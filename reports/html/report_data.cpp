@@ -109,7 +109,7 @@ Json again_array(std::span<const Repeat> repeats) {
   return array;
 }
 
-/// Of each point the categories that changed, as the store has it.
+/// For each point the categories that changed, as in the store.
 Json memory_object(const std::vector<MemoryPoint>& points, std::span<const Repeat> repeats) {
   std::map<std::pair<std::int64_t, std::int64_t>, std::int64_t> kinds;  // of changes
   Column category;
@@ -318,7 +318,7 @@ class Writer {
   }
 
  private:
-  /// Null where nobody knows it.
+  /// Null if the plan is unknown.
   const KnownPlan* plan_of(const RunResult& run) {
     const auto known = plans_.find(run.plan_hash);
     if (known != plans_.end()) return known->second ? &*known->second : nullptr;
@@ -369,7 +369,7 @@ class Writer {
   Json plans_json_ = Json::array();
 };
 
-/// JSON as it may stand in HTML: these characters occur in its strings alone.
+/// JSON that HTML may contain: these characters occur only in its strings.
 std::string safe_in_html(const std::string& json) {
   std::string safe;
   safe.reserve(json.size());

@@ -1,5 +1,6 @@
-// What the page shows, as JSON of schema mfsdp.report/1. Columns are packed (packed.hpp): "+" marks
-// differences. Texts that repeat stand once, in `texts`, and are named by position.
+// The data of the page, as JSON of schema mfsdp.report/1. Columns are packed (packed.hpp): "+"
+// marks differences. Texts that repeat are stored once, in `texts`, and are referred to by
+// position.
 //
 //   { schema, title, version, unix_ms, texts: [...], categories: [...],
 //     plans: [ { hash,                                      of each plan that is known
@@ -17,10 +18,10 @@
 //                        of } or null,                      of: how many there were
 //               evaluations: [[step, loss, tokens], ...] } ] }
 //
-// Microbatches that run alike stand once (reports/store/compress.hpp). `copies`: that instance of a
-// segment runs again, `shift` ns later; omitted: about so. `again`: [first, count, copies, period]:
-// so many entries from `first` on come again, each time `period` ns later; positions count them
-// all.
+// Microbatches that run alike are stored once (reports/store/compress.hpp). `copies`: that instance
+// of a segment runs again, `shift` ns later; omitted: approximately. `again`: [first, count,
+// copies, period]: `count` entries from `first` on are repeated `copies` times, each time `period`
+// ns later. Positions count the copies too.
 #pragma once
 
 #include <span>
@@ -30,7 +31,7 @@
 
 namespace mfsdp {
 
-/// In one line, with no `<`, `>`, `&` or line separator: it may stand in any HTML element.
+/// On one line, without `<`, `>`, `&` or line separators, so that any HTML element may contain it.
 [[nodiscard]] std::string report_json(std::span<const RunResult> runs, const HtmlOptions& options);
 
 }  // namespace mfsdp

@@ -1,4 +1,4 @@
-// What a file holds, by its magic bytes, the keys of its JSON or the lines of its log.
+// Detects the format of a file by its magic bytes, the keys of its JSON or the lines of its log.
 #include <fmt/format.h>
 
 #include <algorithm>

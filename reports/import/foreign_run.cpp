@@ -25,8 +25,8 @@ bool is_rate(const std::optional<double>& value) {
   return value && std::isfinite(*value) && *value >= 0;
 }
 
-/// A rate of the median step: what a step does in all, over that step. It is that of the steps
-/// whose time is known; of a log without times, the median of the rates that it says.
+/// A rate of the median step: the work of a step divided by that step's time. The median is that of
+/// the timed steps; for a log without times, it is the median of the rates in the log.
 std::optional<double> rate_of(const ForeignRun& from, FigureOfStep rate,
                               std::optional<Nanos> step) {
   std::vector<double> rates;
@@ -165,7 +165,7 @@ void ForeignRun::leave_out(std::string_view name) {
 
 namespace {
 
-/// What a training is looked at for, and no line of the file says.
+/// Important figures of a training that no line of the file contains.
 std::vector<std::string> missing_figures(const MeasuredRun& run) {
   std::vector<std::string> missing;
   const auto has = [&](auto member) {
@@ -195,7 +195,7 @@ std::string joined_names(const List& names) {
   return text;
 }
 
-/// What of the file is not in the run, and what of a run is not in the file.
+/// Records data of the file that the run lacks, and figures of a run that the file lacks.
 void add_gaps(MeasuredRun& run, const ForeignRun& from) {
   const auto add = [&](std::string_view name, const auto& names) {
     if (!names.empty())

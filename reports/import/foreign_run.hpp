@@ -1,4 +1,5 @@
-// What readers of foreign files collect, and how it becomes a result. Internal to this folder.
+// The data that readers of foreign files collect, and its conversion to a result. Internal to this
+// folder.
 #pragma once
 
 #include <algorithm>
@@ -18,7 +19,7 @@
 
 namespace mfsdp {
 
-/// What a file says of one step.
+/// The data of one step in a file.
 struct ForeignStep {
   std::optional<double> loss = {};
   std::optional<double> grad_norm = {};
@@ -49,7 +50,7 @@ struct ForeignRun {
   Facts facts = {};                                       ///< of topic "import"
   /// Names of figures that the file states and a run has no place for.
   std::set<std::string, std::less<>> left_out = {};
-  /// Of a file that mfsdp itself has exported: it says what the run is, in place of the reader.
+  /// In a file that mfsdp exported: the origin of the run, which replaces the reader's.
   std::optional<RunOrigin> origin = {};
 
   /// Adds a fact, or replaces its value.
@@ -82,9 +83,9 @@ void keep_largest(std::optional<Value>& largest, Value value) {
                                                       const std::string& where);
 [[nodiscard]] Result<ForeignRun> read_profile(std::string_view bytes, const std::string& where);
 
-/// What a file holds, by its magic bytes, the keys of its JSON or the lines of its log; of a packed
-/// file the bytes are unpacked ones. An error names a format that no reader is for, and what to
-/// import in its place (reports/import/other_formats.hpp).
+/// The format of a file, by its magic bytes, the keys of its JSON or the lines of its log. For a
+/// packed file, the bytes are unpacked ones. The error names a format without a reader, and the
+/// file to import in its place (reports/import/other_formats.hpp).
 [[nodiscard]] Result<ImportFormat> detect_format(std::string_view bytes, const std::string& where);
 
 }  // namespace mfsdp

@@ -21,7 +21,7 @@ namespace {
 namespace fs = std::filesystem;
 
 constexpr std::size_t kMostFileBytes = std::size_t{2} << 30;
-constexpr std::size_t kHeadBytes = std::size_t{1} << 20;  ///< unpacked ones that tell the format
+constexpr std::size_t kHeadBytes = std::size_t{1} << 20;  ///< unpacked, to detect the format
 
 bool is_gzip(std::string_view bytes) { return bytes.starts_with("\x1f\x8b"); }
 
@@ -62,8 +62,8 @@ Result<fs::path> events_file_in(const fs::path& folder) {
                                            found.size(), found.front().string()));
 }
 
-/// Results of mfsdp: one object, a sweep's, or an object a line, where the events of a run that
-/// goes on are passed over.
+/// Results of mfsdp: one object, a sweep's, or one object on each line. Events of a run that goes
+/// on are skipped.
 Result<std::vector<RunResult>> read_results(std::string_view text, const std::string& where) {
   std::vector<RunResult> runs;
   const auto whole = nlohmann::json::parse(text, nullptr, /*allow_exceptions=*/false);
@@ -144,7 +144,7 @@ Result<std::vector<RunResult>> import_file(const fs::path& path, const ImportSet
   }
   const std::string where = file.string();
   constexpr std::string_view expected = "a log, a trace, a snapshot, a result or a store";
-  // A pipe that nobody writes to would never end.
+  // Reading a pipe without a writer would never end.
   if (fs::exists(file, ignored) && !fs::is_regular_file(file, ignored))
     return fail(where, fmt::format("is not a regular file, expected {}", expected));
   MFSDP_LET(bytes, read_file(file, expected, kMostFileBytes));

@@ -1,4 +1,4 @@
-// Runs that others have left, as results that stand beside ours.
+// Runs of other trainers, converted to results of mfsdp.
 //
 //   a log of torchtitan or Megatron-LM ─┐
 //   TensorBoard event files            ─┤
@@ -8,9 +8,9 @@
 //   a trace of PyTorch's profiler      ─┘
 //   results and stores of mfsdp        ──────────► as they were saved
 //
-// What a file does not say is absent, never zero; the facts "missing" and "left_out" of topic
-// "import" name what of a training it does not say, and what it says beside. What mfsdp itself has
-// exported to such a file stays simulated or measured (reports/record/origin.hpp).
+// Figures that a file does not state are absent, never zero. The facts "missing" and "left_out" of
+// topic "import" name the absent figures, and the data of the file that is not used. Runs that
+// mfsdp itself exported to such a file stay simulated or measured (reports/record/origin.hpp).
 //
 // One file is a format's reader: a new format is its reader, a name in ImportFormat and a line in
 // detect_format().
@@ -50,12 +50,12 @@ struct Names<ImportFormat> {
       "megatron", "memory-snapshot", "kineto", "steps",       "trainer-state"};
 };
 
-/// Of topic "import": figures of a training that the file does not state, and what it states that
-/// is no figure of ours, each a list of names.
+/// Facts of topic "import": figures of a training that the file does not state, and data of the
+/// file that is not used. Each is a list of names.
 inline constexpr std::string_view kMissingFigures = "missing";
 inline constexpr std::string_view kLeftOutFigures = "left_out";
 
-/// What the user knows and the file may not say. None of it changes results and stores of mfsdp.
+/// Facts that the user knows and the file may lack. They do not change results and stores of mfsdp.
 struct ImportSettings {
   ImportFormat format = ImportFormat::automatic;
   std::optional<std::string> engine = {};

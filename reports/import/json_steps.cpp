@@ -49,7 +49,7 @@ class StepObject {
     read_.emplace(key);
     return found != object_.end() && found->is_boolean() && found->get<bool>();
   }
-  /// Tells the run of numbers, and objects that may have some, that nothing has asked for.
+  /// Records in the run the numbers, and objects that may have some, that no reader used.
   void leave_out_the_rest(ForeignRun& run) const {
     for (const auto& [key, value] : object_.items())
       if ((value.is_number() || value.is_object()) && !read_.contains(key)) run.leave_out(key);
@@ -87,7 +87,7 @@ bool has_figure(const ForeignStep& step) {
          step.tokens_per_second || step.tflops || step.mfu;
 }
 
-/// What a step cannot have; empty where all may be.
+/// Why a step cannot have the number; empty if it can.
 std::string_view fault_of(double number, const ForeignStep& step) {
   const bool counts = number >= 0 && number <= kMostSteps && number == std::floor(number);
   if (!counts) return kStepFault;
@@ -106,8 +106,8 @@ void read_step_memory(StepObject& line, ForeignRun& run) {
     keep_largest(run.peak, *peak);
 }
 
-/// Whether the line says something of its step; the error is what is wrong in it. An object without
-/// a step is another event.
+/// Whether the line has data of its step; the error describes a fault in it. An object without a
+/// step is another event.
 Result<bool> read_step_line(std::string_view text, const std::string& place, ForeignRun& run) {
   const auto object = parse_python_json(text);
   if (!object.is_object()) return fail(place, "expected a JSON object of a step");
@@ -135,7 +135,7 @@ Result<bool> read_step_line(std::string_view text, const std::string& place, For
 Result<ForeignRun> read_step_lines(std::string_view text, const std::string& where) {
   ForeignRun run{.engine = "unknown", .format = "lines of JSON"};
   Result<void> outcome;
-  bool any = false;  // that says something of its step
+  bool any = false;  // whether a line has data of its step
   for_each_line(text, [&](std::string_view line, std::int64_t at) {
     if (!outcome || trimmed_text(line).empty()) return;
     const auto said = read_step_line(line, fmt::format("{}:{}", where, at), run);

@@ -25,18 +25,18 @@ constexpr double kMostSteps = 1e15;  ///< a larger number of a step, or of token
 /// Without the blanks in front.
 [[nodiscard]] std::string_view without_leading_blanks(std::string_view text);
 
-/// Without colours, which terminals are told by "ESC [ ... letter".
+/// The line without colours, which are terminal escapes "ESC [ ... letter".
 [[nodiscard]] std::string without_colours(std::string_view line);
 
 /// The number at the beginning after blanks: "10,050", "2.5E+00"; `end` becomes the rest.
 [[nodiscard]] std::optional<double> leading_number(std::string_view text,
                                                    std::string_view* end = nullptr);
 
-/// The number after `key` where that stands at the beginning or after a blank.
+/// The number after `key`, if `key` is at the beginning or after a blank.
 [[nodiscard]] std::optional<double> number_after(std::string_view line, std::string_view key);
 
-/// Unix nanoseconds of the first "2026-02-24 19:46:17,508" (or with a point, or no fraction), taken
-/// as UTC: logs do not say their zone.
+/// Unix nanoseconds of the first "2026-02-24 19:46:17,508" (or with a point, or no fraction). Logs
+/// do not state their time zone; UTC is assumed.
 [[nodiscard]] std::optional<std::int64_t> time_in(std::string_view line);
 
 /// Calls `use(line, number)` with each line, from 1, without its end.

@@ -9,7 +9,7 @@
 
 namespace mfsdp {
 
-/// "a log of verl, which is not read yet; ...": what stands after "FILE: is ". None: not known.
+/// "a log of verl, which is not read yet; ...": the text after "FILE: is ". None: not known.
 using OtherFormat = std::optional<std::string>;
 
 /// By the first bytes: archives and tables that are no text.
@@ -25,7 +25,7 @@ using OtherFormat = std::optional<std::string>;
 /// one names.
 [[nodiscard]] OtherFormat other_table(std::string_view text);
 
-/// Whether `"key":` stands in the text, with or without blanks before the colon.
+/// Whether the text contains `"key":`, with or without blanks before the colon.
 [[nodiscard]] bool has_json_key(std::string_view text, std::string_view key);
 
 }  // namespace mfsdp

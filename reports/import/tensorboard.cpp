@@ -16,12 +16,12 @@ namespace {
 
 constexpr double kBytesPerGiB = 1073741824.0;
 
-/// What evaluations are called: torchtitan's name, which our own export writes too, Megatron-LM's
+/// Tags of evaluations: torchtitan's, which mfsdp's own export writes too, Megatron-LM's
 /// (evaluate_and_print_results()), NeMo's (val_loss), and others'.
 constexpr std::array<std::string_view, 5> kValidationTags{
     "validation_metrics/loss", "lm loss validation", "eval/loss", "val/loss", "val_loss"};
 
-/// What a tag's value is of a step.
+/// The member of a step that holds a tag's value.
 using StepMember = std::optional<double> ForeignStep::*;
 
 struct KnownTag {
@@ -57,8 +57,8 @@ constexpr std::array kKnownTags{KnownTag{"loss_metrics/global_avg_loss", &Foreig
                                 KnownTag{"learning_rate", &ForeignStep::learning_rate},
                                 KnownTag{"train/learning_rate", &ForeignStep::learning_rate}};
 
-/// The most of a run, by torchtitan's names, which our own export writes too. The same as parts of
-/// the device's memory say no more.
+/// The maximum over a run, by torchtitan's tags, which mfsdp's own export writes too. The tags with
+/// fractions of the device's memory add nothing.
 bool read_memory_tag(const EventScalar& scalar, ForeignRun& run) {
   if (scalar.tag == "memory/max_active(%)" || scalar.tag == "memory/max_reserved(%)") return true;
   const bool is_active = scalar.tag == "memory/max_active(GiB)";
@@ -69,7 +69,7 @@ bool read_memory_tag(const EventScalar& scalar, ForeignRun& run) {
   return true;
 }
 
-/// Which trainer writes the tag; empty where several do.
+/// The trainer that writes the tag; empty if several do.
 std::string_view engine_of(std::string_view tag) {
   if (tag == "loss_metrics/global_avg_loss") return "torchtitan";
   if (tag == "lm loss") return "megatron-lm";
@@ -77,7 +77,7 @@ std::string_view engine_of(std::string_view tag) {
   return {};
 }
 
-/// Puts the value where it belongs; false where its tag says nothing that a run has.
+/// Stores the value in its member; false if a run has no member for the tag.
 bool read_tag(const EventScalar& scalar, ForeignRun& run) {
   if (read_memory_tag(scalar, run)) return true;
   const bool validates = std::ranges::find(kValidationTags, scalar.tag) != kValidationTags.end();

@@ -41,7 +41,7 @@ std::string_view rank_of(std::string_view line) {
   return line.substr(0, line.find(':'));
 }
 
-/// Whether a run says this as it starts, before its first step.
+/// Whether a run logs this line at its start, before its first step.
 bool is_titan_start(std::string_view line) {
   constexpr std::array<std::string_view, 3> marks{" capacity: ", "device mesh with [",
                                                   "Training starts at step"};

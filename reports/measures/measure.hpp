@@ -1,5 +1,5 @@
-// What can be limited, compared and followed over time: one table for budgets, comparisons,
-// histories and help.
+// Measures that can be limited, compared and followed over time: one table for budgets,
+// comparisons, histories and help.
 #pragma once
 
 #include <cstdint>
@@ -37,8 +37,8 @@ struct Measure {
   MeasureUnit unit = MeasureUnit::count;
   Better better = Better::lower;
   Nature nature = Nature::planned;
-  bool golden = false;  ///< stands in budgets that are written from a run; others follow from those
-  /// None where the run does not say.
+  bool golden = false;  ///< part of budgets that are written from a run
+  /// None if the run does not have the figure.
   std::function<std::optional<Figure>(const RunResult&)> read = {};
 
   /// "memory.peak_categories" and "activation_bytes".
@@ -68,8 +68,8 @@ struct Names<StepMeasure> {
 /// follows from them alone. Empty where it does not, or there are none, as of simulated runs.
 [[nodiscard]] std::vector<double> steps_of(const Measure& measure, const RunResult& run);
 
-/// Of such a measure, what it is where a step takes that long: rates are what the whole run has,
-/// times its median step, over the step.
+/// The value of such a measure for a step of that duration. Rates are scaled: the rate of the whole
+/// run, times its median step, divided by the step.
 [[nodiscard]] double value_at_step(const Measure& measure, const RunResult& run, double step);
 
 /// For people: "32.38 GiB", "872.41 ms", "3,179", "45.2 %", "12,346".

@@ -10,7 +10,7 @@ namespace {
 
 using Reader = std::function<std::optional<Figure>(const RunResult&)>;
 
-/// What `read` gives, or none where nobody knows that figure of the run.
+/// The result of `read`, or none if that figure of the run is unknown.
 template <class Read>
 Reader known(ResultFigure figure, Read read) {
   return [figure, read](const RunResult& run) -> std::optional<Figure> {
@@ -37,7 +37,7 @@ Measure pool_bytes(const std::string& name, std::string title, Bytes MemorySumma
                        }));
 }
 
-/// Of runs whose engine has a caching allocator.
+/// A figure of runs whose engine has a caching allocator.
 template <class Member>
 Measure cached_bytes(const std::string& name, std::string title, Member CachedMemory::* member) {
   return bytes_measure("memory." + name, std::move(title),

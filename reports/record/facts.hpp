@@ -1,4 +1,4 @@
-// What shaped a run beside its plan: the cluster's figures, seeds, the recipe, versions.
+// Inputs of a run beside its plan: the cluster's figures, seeds, the recipe, versions.
 #pragma once
 
 #include <cstdint>
@@ -25,16 +25,16 @@ struct Fact {
 
 using Facts = std::vector<Fact>;
 
-/// Of topic "recipe": tokens that a run that was resumed had seen before, with a label or without.
+/// Fact of topic "recipe": tokens that a resumed run had seen before, with a label or without.
 inline constexpr std::string_view kResumedTokens = "resumed_tokens";
-/// Of topic "simulation": what --memory-limit let the allocator of an engine reserve.
+/// Fact of topic "simulation": the most that --memory-limit lets an engine's allocator reserve.
 inline constexpr std::string_view kMemoryLimit = "memory_limit_bytes";
 
 /// The fact of that topic and name; null where there is none.
 [[nodiscard]] const Fact* find_fact(const Facts& facts, std::string_view topic,
                                     std::string_view name);
 
-/// What a prediction rests on beside its tier, each in one sentence of its own: the texts of
+/// The basis of a prediction beside its tier, one sentence for each fact: the texts of
 /// "simulation"'s engine_basis, memory_error, gradient_reductions, power, priced_by and
 /// published_prices, as far as it has them.
 [[nodiscard]] std::vector<std::string> statements_of(const Facts& facts);
@@ -46,7 +46,7 @@ inline constexpr std::string_view kMemoryLimit = "memory_limit_bytes";
 /// become null, and are no facts when they are read back.
 [[nodiscard]] std::string facts_json(const Facts& facts);
 
-/// What facts_json wrote. Errors name `where`.
+/// Reads the text that facts_json wrote. Errors name `where`.
 [[nodiscard]] Result<Facts> facts_from_json(const std::string& text, const std::string& where);
 
 }  // namespace mfsdp

@@ -1,7 +1,7 @@
-// Which figures of a run nobody knows.
+// The figures of a run that are not known.
 //
-// Our own tools know them all. A run that another system has left knows what its log says: what is
-// absent is shown as "-", is null in JSON and NULL in the store, and never a zero.
+// The tools of mfsdp know all figures. The run of another system has the figures of its log. An
+// absent figure is "-" in text, null in JSON and NULL in the store, and never a zero.
 #pragma once
 
 #include <array>

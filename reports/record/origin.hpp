@@ -1,5 +1,5 @@
-// What an export to another tool's format says of the run it is from, so that importing it gives a
-// run of the same kind: a simulated one stays simulated.
+// The origin of a run, which exports to other tools' formats contain, so that importing them gives
+// a run of the same kind: a simulated one stays simulated.
 //
 //   {"schema":"mfsdp.origin/1","source":"simulated","tool":"mfsdp-sim","run_id":"3fa9...",...}
 //

@@ -10,9 +10,9 @@
 
 namespace mfsdp {
 
-/// The runs of what a tool printed with --output json or jsonl: one object, the results of a sweep,
-/// or lines of which some are results; other lines, as of steps, are passed over. Runs are as
-/// result_from_json reads them. An error where there is no result.
+/// The runs in a tool's output of --output json or jsonl: one object, the results of a sweep, or
+/// lines of which some are results. Other lines, such as steps, are skipped. Runs are read as by
+/// result_from_json. An error if there is no result.
 [[nodiscard]] Result<std::vector<RunResult>> parse_results(std::string_view text,
                                                            const std::string& where);
 

@@ -3,7 +3,7 @@
 namespace mfsdp {
 namespace {
 
-/// What one run of a kernel counts for.
+/// FLOPs that one run of a kernel counts for.
 double counted_flops(const Kernel& kernel) {
   const KernelSpec* spec = spec_of(kernel);
   if (spec == nullptr || spec->flops == nullptr) return 0;

@@ -6,10 +6,9 @@
 
 namespace mfsdp {
 
-/// FLOPs of one step on one rank as MFU and TFLOP/s count them: every matrix product of the plan's
-/// forward and backward, and attention. What runs again for backward (Phase::recompute) does not
-/// count, and attention's backward counts as twice its forward, although the kernel takes 2.5 times
-/// as many.
+/// FLOPs of one step on one rank for MFU and TFLOP/s: every GEMM of the plan's forward and
+/// backward, and attention. Recomputation (Phase::recompute) does not count, and attention's
+/// backward counts as twice its forward, although the kernel takes 2.5 times as many.
 ///
 /// Where everything is trained, that is the usual 6 FLOPs for each token and matrix parameter (head
 /// included, input embedding not) and 6 * layers * heads * head_dim * sequence a token for causal
@@ -19,7 +18,7 @@ namespace mfsdp {
 /// Exact as long as it is below 2^53.
 [[nodiscard]] double model_flops(const Plan& plan);
 
-/// What one GPU does in a second.
+/// The rates of one GPU.
 struct Rates {
   double tokens_per_second = 0;
   double tflops = 0;
@@ -29,7 +28,7 @@ struct Rates {
 /// they do.
 inline constexpr int kMostMfu = 2;
 
-/// Of steps of the run's plan that take `step` each; 0 for a step of no time.
+/// Rates for steps of the run's plan that take `step` each; 0 for a step of no time.
 [[nodiscard]] Rates rates_of(const RunFigures& run, Nanos step);
 
 }  // namespace mfsdp

@@ -42,7 +42,7 @@ Json exact(const std::vector<Rational>& numbers) {
   return list;
 }
 
-/// What only some models have stands in the objects of these alone.
+/// Only the objects of models with scaled RoPE have these keys.
 void add_scaling(const RopeScaling& scaling, Json& object) {
   if (scaling.kind != RopeKind{}) object["kind"] = to_string(scaling.kind);
   if (scaling.attention_factor.num != 0)
@@ -184,7 +184,7 @@ Json plan_object(const PlanSummary& plan) {
           {"model_flops", plan.model_flops > 0 ? finite(plan.model_flops) : Json(nullptr)}};
 }
 
-/// The part of the result, or one in which nothing is: every key stands in each result.
+/// The part of the result, or an empty one, because every result has every key.
 template <class Part>
 const Part& part_or_none(const Part* part) {
   static const Part none;
@@ -362,7 +362,7 @@ void add_measured(Json& object, const Measured& measured, RunStatus status) {
     object["evaluations"] = evaluations_array(measured.evaluations);
 }
 
-/// Where a figure stands in the object.
+/// The place of a figure in the object.
 std::string place_of(ResultFigure figure) {
   const std::string name(to_string(figure));
   switch (figure) {
@@ -381,7 +381,7 @@ std::string place_of(ResultFigure figure) {
   return (figure < ResultFigure::step_ns ? "/memory/" : "/time/") + name;
 }
 
-/// What nobody knows is null; of a model without a shape the name is left.
+/// Unknown figures are null; for a model without a shape only the name remains.
 void clear_absent(Json& object, const FigureSet& absent) {
   if (absent.empty()) return;
   if (absent.has(ResultFigure::model))

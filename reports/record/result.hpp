@@ -65,12 +65,12 @@ struct MemoryErrors {
   friend bool operator==(const MemoryErrors&, const MemoryErrors&) = default;
 };
 
-/// Of an engine with PyTorch's caching allocator.
+/// Memory of an engine with PyTorch's caching allocator.
 struct CachedMemory {
   Bytes reserved;  ///< of segments: torch.cuda.max_memory_reserved()
   /// Reserved + runtime: what nvidia-smi shows; decides `fits`. Not known of imported runs.
   std::optional<Bytes> device = {};
-  /// Allocations that found room after all cached blocks had gone. Not known of imported runs.
+  /// Allocations that succeeded after all cached blocks were freed. Unknown for imported runs.
   std::optional<std::int64_t> retries = {};
   /// Whether the verdict is the same if the prediction is off by its error; of one that fits, that
   /// it fits without retries even then.
@@ -84,8 +84,8 @@ struct CachedMemory {
 
 struct MemorySummary {
   Bytes capacity;
-  /// Pool heights + runtime, which decides `fits`; of engines with a caching allocator what
-  /// torch.cuda.max_memory_allocated() says.
+  /// Pool heights + runtime, which decides `fits`. For engines with a caching allocator, the value
+  /// of torch.cuda.max_memory_allocated().
   Bytes allocated;
   std::optional<CachedMemory> cached = {};
   /// Every pool where it is fullest (core/plan/peak_memory.hpp), and the runtime. Pools need not be
@@ -108,7 +108,7 @@ struct MemorySummary {
   }
 };
 
-/// Of an engine whose host issues the ops one by one while the GPU runs them.
+/// Times of an engine whose host issues the ops one by one while the GPU runs them.
 struct HostTime {
   Nanos issue;  ///< that the host needs to issue a step
   Nanos bound;  ///< of the step: nothing computes, as the host has not come to the next op
@@ -135,8 +135,8 @@ struct TimeSummary {
 };
 
 struct TrafficSummary {
-  Bytes all_gather;      ///< sent per rank and step; of all_to_all too, which no sum is part of
-  Bytes reduce_scatter;  ///< of gradients that an all_to_all deals out too: a kernel sums them
+  Bytes all_gather;      ///< sent per rank and step; all_to_all without a sum included
+  Bytes reduce_scatter;  ///< all_to_all of gradients included
   Bytes all_reduce;
 };
 
@@ -170,7 +170,7 @@ struct MemoryPoint {
   std::array<Bytes, Names<Category>::values.size()> categories{};
 };
 
-/// What the collective that compute waited for brings.
+/// The data of the collective for which compute waited.
 enum class Awaited { weights, gradients, gradient_norm, expert_rows, others };
 
 template <>
@@ -183,7 +183,7 @@ struct Names<Awaited> {
 struct ExposedUnit {
   std::string unit;
   Nanos exposed;
-  /// What most of it waited for; not stored, so a run that was read back from a store has none.
+  /// The cause of most of the wait. It is not stored, so a run from a store has none.
   std::optional<Awaited> mostly = {};
 };
 
@@ -196,23 +196,23 @@ struct StepResult {
   std::optional<double> learning_rate;
   std::optional<double> loss_scale = {};  ///< of the mean loss, where it is scaled
   bool skipped = false;                   ///< the gradient was not finite: nothing was updated
-  bool timed = true;                      ///< false: nobody knows how long it took
+  bool timed = true;                      ///< false: its duration is unknown
 };
 
 /// A pass over evaluation data between two steps.
 struct EvaluationResult {
   std::int64_t step = 0;    ///< after which it was
   double loss = 0;          ///< mean over tokens that have a label
-  std::int64_t tokens = 0;  ///< that have one; 0: nobody says
+  std::int64_t tokens = 0;  ///< that have one; 0: unknown
 };
 
-/// What a run that goes on has come to since it was last asked.
+/// Results of a running run since the last query.
 struct RunProgress {
   std::vector<StepResult> steps;
   std::vector<EvaluationResult> evaluations;
 };
 
-/// How a run stands. One that was killed stays `running`.
+/// The state of a run. One that was killed stays `running`.
 enum class RunStatus { complete, running, interrupted, failed };
 
 template <>
@@ -221,7 +221,7 @@ struct Names<RunStatus> {
                                                           "failed"};
 };
 
-/// What training on a number of tokens takes at the run's speed.
+/// Duration of training on a number of tokens at the run's speed.
 struct TrainingEstimate {
   std::int64_t tokens = 0;
   double seconds = 0;
@@ -258,8 +258,8 @@ struct RankReport {
   std::string variation;  ///< how they differ: "jitter 0.02, seed 1, rank 3 x 1.1"
 };
 
-/// Room for rows from one rank to another, of experts that are dealt out, beside what a routing
-/// needs.
+/// Capacity for rows from one rank to another, with expert-parallel ranks, and the rows that a
+/// routing needs.
 struct RoutingRoom {
   std::int64_t rows = 0;    ///< that there is room for
   std::int64_t needed = 0;  ///< the most that a rank has for another in a micro-batch
@@ -282,7 +282,7 @@ struct RoutingReport {
   double imbalance = 1;         ///< rows / mean_rows
   std::int64_t busiest_expert = 0;
   double expert_imbalance = 1;           ///< its rows over those of the mean expert
-  std::optional<RoutingRoom> room = {};  ///< where experts are dealt out
+  std::optional<RoutingRoom> room = {};  ///< for expert-parallel ranks
 
   friend bool operator==(const RoutingReport&, const RoutingReport&) = default;
 };
@@ -313,7 +313,7 @@ struct RunHead {
   Facts facts;         ///< what else shaped the run
 };
 
-/// What every run has, simulated or measured.
+/// Data of every run, simulated or measured.
 struct RunFigures : RunHead {
   PlanSummary plan;
   MemorySummary memory;
@@ -321,7 +321,7 @@ struct RunFigures : RunHead {
   TrafficSummary traffic;
   std::vector<OpTime> timeline;                ///< of one step, every microbatch, by start
   std::vector<OmittedInstances> omitted = {};  ///< of the timeline
-  FigureSet absent = {};                       ///< what nobody knows of the run
+  FigureSet absent = {};                       ///< unknown figures of the run
 };
 
 /// The op at which most memory is in use, placed in the step.
@@ -337,7 +337,7 @@ struct OtherEngine {
   std::string engine;  ///< as --engine names it
   std::string reason;  ///< why there is no prediction, one line; empty: there is one
   bool fits = false;
-  bool certain = true;  ///< the verdict is the same with 1 % less room and with 1 % more
+  bool certain = true;  ///< the verdict is the same with 1 % less memory and with 1 % more
   Bytes memory;         ///< that decides: of the device
   Bytes capacity;
   Nanos step;
@@ -346,7 +346,7 @@ struct OtherEngine {
   friend bool operator==(const OtherEngine&, const OtherEngine&) = default;
 };
 
-/// What a simulation alone knows.
+/// Data that only a simulation has.
 struct Predicted {
   std::string calibration;  ///< "measured", "datasheet" or "anchored"
   std::string cost_model_version;
@@ -365,7 +365,7 @@ struct Predicted {
   std::vector<OtherEngine> other_engines{};  ///< where they were asked for; not stored
 };
 
-/// What a machine alone has done.
+/// Data that only a measurement has.
 struct Measured {
   std::optional<ResumedFrom> resumed;
   std::vector<StepResult> steps;

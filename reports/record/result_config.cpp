@@ -101,7 +101,7 @@ class FieldReader {
   }
 
   [[nodiscard]] bool has(std::string_view key) const { return object_.contains(key); }
-  /// What only some objects have.
+  /// Reads a key that only some objects have.
   template <class T>
   void if_any(std::string_view key, T& value) {
     if (has(key)) (*this)(key, value);

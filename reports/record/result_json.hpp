@@ -14,9 +14,9 @@ inline constexpr std::string_view kResultSchema = "mfsdp.result/1";
 /// The same object as to_json(RunResult), on one line without a line break.
 [[nodiscard]] std::string to_json_line(const RunResult& result);
 
-/// The result that to_json() or to_json_line() wrote, without its timelines and launches. Keys that
-/// earlier versions did not write, and null, are figures that nobody knows. `where` names the text
-/// in errors, which name the first key of another type, another schema or a missing run_id.
+/// Reads the output of to_json() or to_json_line(), without timelines and launches. Keys that
+/// earlier versions did not write, and null, are unknown figures. `where` names the text in errors,
+/// which name the first key of another type, another schema or a missing run_id.
 [[nodiscard]] Result<RunResult> result_from_json(std::string_view text, const std::string& where);
 
 /// The result's `model` object on one line: name, parameters and every field of the shape.

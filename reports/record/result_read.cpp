@@ -17,8 +17,8 @@ namespace {
 
 using ResultDocument = nlohmann::json;
 
-/// Reads the members of one object. What is null or not there stays as it is: keys were added over
-/// time. The first member of another type is kept as the error.
+/// Reads the members of one object. Members that are null or absent keep their value, because keys
+/// were added over time. The first member of another type is kept as the error.
 class MemberReader {
  public:
   MemberReader(const ResultDocument& object, std::string where, FigureSet& absent)
@@ -183,7 +183,7 @@ Result<void> read_memory_object(const ResultDocument& json, const std::string& w
     read.bytes("reserved_bytes", cached.reserved);
     read.optional("device_bytes", cached.device, &Members::bytes);
     read.optional("alloc_retries", cached.retries, &Members::count);
-    // Before `verdict_certain` was written `fits_certain` said what `verdict_certain` says.
+    // Before `verdict_certain` existed, `fits_certain` had its meaning.
     const bool is_older = !read.has("verdict_certain");
     read.truth(is_older ? "fits_certain" : "verdict_certain", cached.certain);
     if (!is_older) read.optional("fits_certain", cached.fits_certain, &Members::truth);

@@ -4,7 +4,7 @@
 //                warm-up     their median
 //
 // Lists, comparisons, the store and mfsdp-exec's summary show it, and it is what a budget judges.
-// How far it may be off by chance is told by the means of blocks (reports/statistics/blocks.hpp).
+// The means of blocks give its random error (reports/statistics/blocks.hpp).
 #pragma once
 
 #include <optional>
@@ -16,7 +16,7 @@
 
 namespace mfsdp {
 
-/// The times of the run's steps in nanoseconds, in order, without those that nobody timed.
+/// The times of the run's steps in nanoseconds, in order, without untimed steps.
 [[nodiscard]] std::vector<double> step_times(std::span<const StepResult> steps);
 
 /// The median of values of a run's steps, in order: of those after the warm-up; where there are
@@ -30,9 +30,8 @@ namespace mfsdp {
 /// timed step knows none of them. `peak_tflops`: of the GPU; none: MFU is no number.
 void set_step_figures(MeasuredRun& run, std::optional<double> peak_tflops);
 
-/// A machine's step takes time and its ranks take memory: where a measured run has none, nobody has
-/// measured it yet, as while the run goes on or after it was killed. Such figures, and those that
-/// stand or fall with them, become absent. Not for simulated runs.
+/// A measured run whose step time or memory is 0 has not measured it yet: the run goes on, or it
+/// was killed. These figures, and those that depend on them, become absent. Not for simulated runs.
 void forget_unmeasured(RunFigures& run);
 
 /// Why there are no figures of a run that has not come to its end; empty where it has.

@@ -51,7 +51,7 @@ std::vector<std::string> layout_row(const Program& program, const Group& group) 
           format_count(empty_shards(group, ranks))};
 }
 
-/// What the table shows, for someone who has never seen a flat buffer.
+/// Explains the table to readers who have never seen a flat buffer.
 std::string layout_text(const PlanConfig& config) {
   const std::string shards = fmt::format(
       "A group is one flat buffer, cut into {} equal shards, one for each rank. Padding is what no "
@@ -88,10 +88,10 @@ std::string explain_memory(const RunFigures& run, const TextStyle& style) {
   table.rows.push_back({"all", format_bytes(run.memory.deciding()), format_bytes(run.memory.peak),
                         ratio_above(run.memory.deciding(), run.memory.peak)});
   return fmt::format(
-      "{}\nLower bound: the most bytes of the pool that are live at one time; in the last row the "
+      "{}\nLower bound: the most bytes of the pool that are live at once; in the last row the "
       "peak of all.\n"
-      "Runtime is what lies outside all pools: {}.\n"
-      "At one time at most {} units have full weights and {} have full gradients. Padding adds {} "
+      "Runtime is the memory outside all pools: {}.\n"
+      "At once, at most {} units have full weights and {} have full gradients. Padding adds {} "
       "to "
       "each copy of the weights.\n",
       render_table(table, style), printable(run.memory.runtime_source),

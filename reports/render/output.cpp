@@ -144,7 +144,7 @@ void add_time(std::vector<Field>& fields, const RunFigures& run) {
   integer("all_reduce_bytes", run.traffic.all_reduce.value);
 }
 
-/// What nobody knows is an empty cell.
+/// Unknown figures are empty cells.
 void clear_absent(std::vector<Field>& fields, const FigureSet& absent) {
   if (absent.empty()) return;
   const auto clear = [&](std::string_view name) {
@@ -296,7 +296,7 @@ std::string without_final_newline(std::string text) {
   return text;
 }
 
-/// A list of results in an object that says so.
+/// A list of results in an object that states the number of configurations without a prediction.
 std::string render_sweep_json(std::span<const RunResult> runs, std::int64_t not_predicted) {
   std::string out = fmt::format(
       "{{\n  \"schema\": \"mfsdp.sweep/1\",\n  \"not_predicted\": {},\n  \"results\": [",

@@ -68,8 +68,8 @@ std::string title_of(const RunResult& run, const TextStyle& style) {
   return text + "\n\n";
 }
 
-/// "Memory 58.92 GiB reserved (the log has no more)". What the allocator reserved is of the
-/// device's memory; a plan's pools are allocated of it.
+/// "Memory 58.92 GiB reserved (the log has no more)". The allocator's reservation is device memory,
+/// from which the plan's pools are allocated.
 std::string memory_line(const RunResult& run) {
   const MemorySummary& memory = run.memory;
   Known known(run);
@@ -78,7 +78,7 @@ std::string memory_line(const RunResult& run) {
   if (memory.cached) known.add(format_gib(memory.cached->reserved) + " GiB reserved");
   known.add(ResultFigure::peak_bytes,
             [&] { return format_gib(memory.peak) + " GiB live at the peak"; });
-  if (known.empty()) return fmt::format("Memory not known: {} does not say\n", source_of(run));
+  if (known.empty()) return fmt::format("Memory not known: {} does not state it\n", source_of(run));
   std::string text = "Memory " + known.joined(", ");
   if (!run.absent.has(ResultFigure::capacity_bytes))
     text += fmt::format("; the GPU has {} GiB", format_gib(memory.capacity));
@@ -89,7 +89,7 @@ std::string memory_line(const RunResult& run) {
 /// The step, what the one of a timeline consists of, and rates, as far as they are known.
 std::string time_lines(const RunResult& run) {
   const TimeSummary& time = run.time;
-  std::string text = "Time   not known: " + std::string(source_of(run)) + " does not say";
+  std::string text = "Time   not known: " + std::string(source_of(run)) + " does not state it";
   if (!run.absent.has(ResultFigure::median_step_ns))
     text = fmt::format("Time   {} a step", format_duration(time.median_step));
   if (!run.absent.has(ResultFigure::step_ns)) {
@@ -140,8 +140,9 @@ std::string render_partial_text(const RunResult& run, const TextStyle& style,
     facts.rows.push_back(
         {fact.topic, fact.name, cut_to_width(fact_text(fact.value), kLongestFact)});
   if (!facts.rows.empty()) text += render_table(facts, style);
-  text += fmt::format("\n{}: engine {}; {}\n", run.source(),
-                      run.engine.empty() ? "not known" : printable(shown_engine(run.engine)), stored);
+  text +=
+      fmt::format("\n{}: engine {}; {}\n", run.source(),
+                  run.engine.empty() ? "not known" : printable(shown_engine(run.engine)), stored);
   return wrap_text(text, style);
 }
 

@@ -1,4 +1,4 @@
-// A run that another system has left, as text: what its files say.
+// Text of a run of another system: the data of its files.
 #pragma once
 
 #include <string>

@@ -67,7 +67,7 @@ std::string optimizer_text(const PlanConfig& config) {
   return fmt::format("{} with {} states", name, to_string(config.state_dtype));
 }
 
-/// Whose training a prediction describes: "mfsdp-exec trains ".
+/// The trainer that a prediction describes: "mfsdp-exec trains ".
 std::string trainer_text(const RunResult& run) {
   const auto engine = parse<EngineKind>(run.engine);
   if (run.predicted() == nullptr || !engine) return "";
@@ -103,8 +103,7 @@ void add_adapters(Screen& screen, const PlanConfig& config) {
       format_parameters(trained), format_parameters(frozen)));
 }
 
-/// What the user asked for without seeing its extent: adapters, frozen parameters, and padding that
-/// weighs.
+/// Effects of flags that the user may not expect: adapters, frozen parameters, and large padding.
 void add_notes(Screen& screen, const RunFigures& run) {
   const PlanConfig& config = run.config;
   if (config.has_lora()) {
@@ -139,7 +138,7 @@ void add_notes(Screen& screen, const RunFigures& run) {
   }
 }
 
-/// What the allocator was allowed to reserve; nothing where no limit was given.
+/// The most that the allocator may reserve; none without a limit.
 std::optional<Bytes> memory_limit(const RunFigures& run) {
   const Fact* limit = find_fact(run.facts, "simulation", kMemoryLimit);
   const auto* const bytes = limit != nullptr ? std::get_if<std::int64_t>(&limit->value) : nullptr;
@@ -188,7 +187,7 @@ std::string longer_text(const WouldFit& one, const RunFigures& run) {
   return fmt::format("{} % {}", percent, change > 0 ? "longer" : "shorter");
 }
 
-/// What would make a run fit, each with memory and step.
+/// The changes that would make a run fit, each with memory and step.
 void add_would_fit(Screen& screen, const RunFigures& run, const Predicted& predicted) {
   const std::int64_t tokens =
       checked_mul(run.config.tokens_per_step(), run.config.mesh.world_size());
@@ -208,7 +207,7 @@ std::string unit_text(std::string_view unit) {
   return std::string(unit);
 }
 
-/// What a phase does with a unit.
+/// The work of a phase on a unit.
 std::string_view phase_text(Phase phase) {
   switch (phase) {
     case Phase::input: return "as the step begins, in";
@@ -247,7 +246,7 @@ void add_peak(Screen& screen, const MemorySummary& memory, const Predicted* pred
   line(fmt::format(" set aside: {} GiB. In use at most: {} GiB,{}", peak, format_gib(used), when));
 }
 
-/// What PyTorch's allocator says, and what it does not see.
+/// The allocator's figures as PyTorch reports them, and the memory outside it.
 void add_cached(Screen& screen, const MemorySummary& memory) {
   const CachedMemory& cached = *memory.cached;
   screen.line(
@@ -326,7 +325,7 @@ void add_ranks(Screen& screen, const RankReport& ranks) {
                           format_duration(ranks.waiting_mean)));
 }
 
-/// What the router does to the slowest rank, and whether rows have room where they go.
+/// The routing's effect on the slowest rank, and whether the capacity for rows is sufficient.
 void add_routing(Screen& screen, const RoutingReport& routing, const PlanConfig& config) {
   std::string text = fmt::format("{}: ", printable(routing.routing));
   if (config.is_expert_parallel())
@@ -348,12 +347,12 @@ void add_routing(Screen& screen, const RoutingReport& routing, const PlanConfig&
       fmt::format("--capacity-factor {} is the least that holds: {} GiB, which {}",
                   flag_text(room.least_factor), format_gib(room.least_allocated),
                   room.least_fits ? "fits" : "does not fit");
-  const std::string rows = fmt::format("{} rows from a rank to another, room for {}",
+  const std::string rows = fmt::format("{} rows from a rank to another, capacity {}",
                                        format_count(room.needed), format_count(room.rows));
   if (room.holds)
-    screen.line("Room holds", Colour::green, fmt::format(": {}; {}", rows, least));
+    screen.line("Capacity holds", Colour::green, fmt::format(": {}; {}", rows, least));
   else
-    screen.line("Room too small", Colour::red,
+    screen.line("Capacity too small", Colour::red,
                 fmt::format(": {}: a run ends with an error; {}", rows, least));
 }
 
@@ -366,7 +365,7 @@ void add_training(Screen& screen, const TrainingEstimate& training) {
   screen.line("Train", Colour::bold, text);
 }
 
-/// What compute waits for in a unit: "layers.0's weights", "the gradient norm".
+/// The cause of compute's wait in a unit: "layers.0's weights", "the gradient norm".
 std::string awaited_text(const ExposedUnit& most) {
   const bool has_unit = most.unit != "no unit";
   const std::string whose = has_unit ? most.unit + "'s " : std::string();
@@ -423,7 +422,7 @@ void add_other_engine(Screen& screen, const OtherEngine& other) {
                           to_string(other.recompute)));
 }
 
-/// Of a run that has not ended: nobody knows its figures yet, and none is zero.
+/// For a run that has not ended: its figures are unknown, and none is zero.
 std::string not_known(const RunResult& run) {
   const std::string why = why_unfinished(run.status);
   return "not known" + (why.empty() ? "" : ": " + why);
@@ -452,8 +451,8 @@ std::string calibration_text(const std::string& calibration) {
   return calibration;
 }
 
-/// Of a simulation what its prices are, which its tier of trust says too: a run that was read back
-/// has no tier.
+/// The origin of a simulation's prices. Its tier of trust states it too, but a run that was read
+/// from a store has no tier.
 std::string origin_text(const Predicted& predicted) {
   return fmt::format("{} cost model {}",
                      predicted.trust.text.empty()

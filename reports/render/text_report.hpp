@@ -8,9 +8,9 @@
 
 namespace mfsdp {
 
-/// At most 24 lines, wrapped to the style's width; blank lines give way to notes on what is frozen
-/// and on padding of more than 2 %. `stored` says where the run was stored, as in "mfsdp.sqlite" or
-/// "not stored". Memory is in GiB of 2^30 bytes throughout, and says so.
+/// At most 24 lines, wrapped to the style's width. Notes on frozen parameters and on padding of
+/// more than 2 % replace blank lines. `stored` is the place of storage, as in "mfsdp.sqlite" or
+/// "not stored". Memory is in GiB of 2^30 bytes, and the unit is printed.
 [[nodiscard]] std::string render_text(const RunResult& run, const TextStyle& style,
                                       const std::string& stored);
 

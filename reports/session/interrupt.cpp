@@ -15,7 +15,7 @@ namespace {
 constexpr std::int64_t kNanosPerSecond = 1'000'000'000;
 constexpr std::int64_t kOneRequest = kNanosPerSecond;  ///< from the first signal on
 
-// What the handler reads and writes is lock-free, or does not change once it is installed.
+// Data of the handler is lock-free, or does not change once the handler is installed.
 std::atomic<bool> caught{false};
 std::atomic<std::int64_t> caught_at{0};  ///< monotonic nanoseconds; 0: not yet
 std::array<char, 256> text_of_stop{};

@@ -1,4 +1,4 @@
-// The frame of every tool's main: what it says of itself, what ends a process, and how.
+// The frame of every tool's main: help and version, errors and exceptions, exit codes.
 #pragma once
 
 #include <functional>
@@ -14,21 +14,21 @@
 
 namespace mfsdp {
 
-/// Runs `work` and returns the process's exit status. Errors and exceptions become one line on
-/// `err`; so does data that cannot be written to `out`, unless `work` has ended by a code of an
-/// error, which it then has told. `arguments`: without the program's name; of two flags that mean
-/// the same, errors name the one that was given.
+/// Runs `work` and returns the process's exit status. Each error or exception becomes one line on
+/// `err`. So does a failed write to `out`, unless `work` returned the code of an error, which it
+/// has then reported. `arguments`: without the program's name; if two flags mean the same, errors
+/// name the given one.
 [[nodiscard]] int run_main(std::string_view tool, const std::vector<std::string>& arguments,
                            std::ostream& out, std::ostream& err,
                            const std::function<Result<ExitCode>()>& work);
 
-/// What --help, --help-format or --version asks for, where one of them was given: nothing else is
-/// to be done then. `manual` is called for the first two alone.
+/// The text for --help, --help-format or --version, if one of them was given: the tool then does
+/// nothing else. `manual` is called for the first two only.
 [[nodiscard]] std::optional<std::string> self_description(const CommonOptions& options,
                                                           std::string_view tool,
                                                           const std::function<Manual()>& manual);
 
-/// What --help-format prints, with the names of this machine's scenarios.
+/// The output of --help-format, with the names of this machine's scenarios.
 [[nodiscard]] std::string manual_in_format(Manual manual, HelpFormat format);
 
 }  // namespace mfsdp

@@ -65,7 +65,7 @@ Result<void> RunStore::open(milliseconds patience) {
   return {};
 }
 
-/// A file that is there and must stay as it is, even where nobody asked to store in it.
+/// A file that exists and must not change, even if the user did not ask to store in it.
 bool RunStore::is_foreign(const Error& error) const {
   std::error_code ignored;
   return error.fault == Fault::input &&
@@ -191,7 +191,7 @@ void RunStore::finish(const MeasuredRun& run) {
     warn(fmt::format("{}; not stored: {}", written.error().message(), missing()));
 }
 
-/// What of the run is in memory alone.
+/// The data of the run that is only in memory.
 std::string RunStore::missing() const {
   if (!row_) return "the run";
   std::string text = step_range(waiting_.steps);

@@ -22,9 +22,9 @@ namespace mfsdp {
 /// Fills in who made the run, when, and an id of 128 random bits.
 void sign(RunHead& run, const CommonOptions& options, const Session& session);
 
-/// The store is a by-product: no work ends because of it. What cannot be stored is said once on
-/// session.err. A file that must not be touched (another program's, a newer version's) is an error
-/// before the work, and so is a mistake in --db.
+/// The store is a by-product: its failures do not end work. Data that cannot be stored is reported
+/// once on session.err. A file that must not be changed (another program's, a newer version's) is
+/// an error before the work, and so is a mistake in --db.
 class RunStore {
  public:
   RunStore(const CommonOptions& options, Session session)
@@ -37,14 +37,14 @@ class RunStore {
   /// Why --db lacks runs that were to be saved.
   [[nodiscard]] Result<void> outcome() const { return outcome_; }
 
-  // A run that goes on, which a machine does, stored as it goes: its head first, then its steps,
-  // then what it came to. What finds no room, or a store that another process holds, waits in
-  // memory and is tried again now and then, and at the end.
+  // A measured run is stored as it goes: its head first, then its steps, then its result. If the
+  // disk is full or another process locks the store, the data waits in memory. Storing is tried
+  // again later, and at the end.
 
   /// Errors: mistakes in --db, files that are no store of this version.
   [[nodiscard]] Result<void> begin(const MeasuredRun& run);
   void append(const RunProgress& progress);
-  /// Says what is not stored. A run that was removed meanwhile stays removed.
+  /// Reports data that is not stored. A run that was removed meanwhile stays removed.
   void finish(const MeasuredRun& run);
 
   /// "stored in FILE", or what is not.
@@ -69,7 +69,7 @@ class RunStore {
   std::size_t saved_runs_ = 0;
   Result<void> outcome_;
 
-  // Of the run that goes on.
+  // Members of the running run.
   std::optional<RunResult> head_;    ///< not stored yet
   std::optional<std::int64_t> row_;  ///< where it is stored
   std::string run_id_;

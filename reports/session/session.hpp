@@ -1,4 +1,4 @@
-// What every action of a tool works with.
+// The context of every action of a tool.
 #pragma once
 
 #include <atomic>
@@ -14,7 +14,7 @@ struct Session {
   std::string_view tool;            ///< "mfsdp-sim"
   std::filesystem::path scenarios;  ///< models, GPUs, clusters, measurements
   std::ostream& out;                ///< data
-  std::ostream& err;                ///< talk
+  std::ostream& err;                ///< notes
   const std::atomic<bool>& interrupted;
   TextStyle style = {};  ///< of what is written to `out`
 };

@@ -30,7 +30,7 @@ struct ChangePoint {
 [[nodiscard]] std::vector<ChangePoint> change_points(std::span<const double> history,
                                                      const ChangeRule& rule = {});
 
-/// Of values without noise, as simulated ones: wherever one differs from that before it.
+/// For values without noise, as simulated ones: each value that differs from the one before it.
 [[nodiscard]] std::vector<ChangePoint> exact_changes(std::span<const double> history);
 
 }  // namespace mfsdp

@@ -46,7 +46,7 @@ SampleVerdict judge_difference(std::span<const double> baseline, std::span<const
   else if (result.shift.bounded && at_most <= tolerance)
     result.verdict = Verdict::pass;
   else
-    result.why = "too noisy to tell: take more samples, or allow more";
+    result.why = "too noisy for a verdict: take more samples, or allow a larger tolerance";
   return result;
 }
 

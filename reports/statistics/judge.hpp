@@ -1,4 +1,4 @@
-// What measured samples say about a limit, or about a difference from a baseline.
+// Judges measured samples against a limit, or against a baseline.
 //
 //              better  <---- 0 ----|---- tolerance ---->  worse
 //   improved   [----]                                        beyond the tolerance on this side
@@ -27,10 +27,10 @@ struct Names<Verdict> {
                                                           "inconclusive", "not_comparable"};
 };
 
-/// Which values are the better ones.
+/// The direction of better values.
 enum class Better { lower, higher };
 
-/// Fewer samples than that, on either side, say nothing.
+/// With fewer samples on either side there is no judgement.
 inline constexpr std::size_t kFewestSamples = 5;
 /// One-sided chance of a failure where the samples are worse by no more than is allowed, and of an
 /// improvement likewise. Five samples a side can reach it: 1/252.
@@ -49,10 +49,10 @@ struct SampleVerdict {
   std::string why;  ///< of `inconclusive`: what would settle it
 };
 
-/// Fails where the rank test finds the samples worse than the baseline's moved by `tolerance` (in
-/// the measure's unit): a difference that is allowed fails with a chance of at most kFalseAlarm,
-/// however sure it is. Improved likewise. Passes where all but kRangeRisk of the range of the shift
-/// is within the tolerance. What noise leaves open is inconclusive.
+/// Fails if the rank test finds the samples worse than the baseline's moved by `tolerance` (in the
+/// measure's unit): a permitted difference fails with a chance of at most kFalseAlarm, at any
+/// sample size. Improved likewise. Passes if all but kRangeRisk of the range of the shift is within
+/// the tolerance. Otherwise noise makes the result inconclusive.
 [[nodiscard]] SampleVerdict judge_difference(std::span<const double> baseline,
                                              std::span<const double> samples, double tolerance,
                                              Better better);

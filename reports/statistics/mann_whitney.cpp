@@ -28,16 +28,17 @@ std::vector<std::size_t> group_sizes(std::span<const double> first,
   return sizes;
 }
 
-/// Of all ways to choose some of the values, the share that gives each u.
+/// Fraction of all choices of some of the values that gives each u.
 struct Distribution {
   std::vector<double> shares;  ///< element i: P(2u = i * unit), as equal values count a half
   std::size_t unit = 2;        ///< 1 where values are equal, which u need not be whole for
 };
 
-/// Of values that all differ: the coefficients of Gauss's binomial (Mann and Whitney, 1947),
-///   product over i = 1 ... chosen of (1 - x^(others + i)) / (1 - x^i),
-/// symmetric, so the lower half is enough. Every partial product is such a binomial itself: small
-/// coefficients are exact.
+/// For values that all differ: the coefficients of Gauss's binomial (Mann and Whitney, 1947), which
+/// is this over i = 1 ... chosen, with all factors multiplied:
+///   (1 - x^(others + i)) / (1 - x^i)
+/// It is symmetric, so the lower half is enough. Each partial result is such a binomial itself:
+/// small coefficients are exact.
 Distribution distribution_without_ties(std::size_t chosen, std::size_t others) {
   const std::size_t most = chosen * others;
   std::vector<double> ways(most / 2 + 1, 0);
@@ -55,8 +56,8 @@ Distribution distribution_without_ties(std::size_t chosen, std::size_t others) {
   return result;
 }
 
-/// Of groups of equal values, by size. Adds one group after the other: j of its values and k - j of
-/// those before it make k.
+/// For groups of equal values, by size. Adds one group after the other: j of its values and k - j
+/// of those before it make k.
 Distribution distribution_with_ties(std::size_t chosen, std::span<const std::size_t> groups) {
   const std::size_t others = std::accumulate(groups.begin(), groups.end(), std::size_t{0}) - chosen;
   const std::size_t most = 2 * chosen * others;

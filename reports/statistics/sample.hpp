@@ -6,9 +6,9 @@
 
 namespace mfsdp {
 
-/// Of a list that is not empty.
+/// The mean of a list that is not empty.
 [[nodiscard]] double mean_of(std::span<const double> values);
-/// The middle one, or the mean of the two in the middle. Of a list that is not empty.
+/// The middle value, or the mean of the two in the middle, of a list that is not empty.
 [[nodiscard]] double median_of(std::span<const double> values);
 /// Standard deviation of the population that the values are a sample of (n - 1); 0 of fewer than 2.
 [[nodiscard]] double deviation_of(std::span<const double> values);

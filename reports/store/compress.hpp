@@ -34,7 +34,7 @@ struct CompressedOps {
 /// where the segments' order is that of their first ops.
 void add_copies(std::vector<OpTime>& timeline, const std::vector<InstanceCopy>& copies);
 
-/// So many points from `first` on come again `copies` times, each `period` after the one before.
+/// `count` points from `first` on are repeated `copies` times, each `period` after the one before.
 struct PointCopies {
   std::size_t first = 0;
   std::size_t points = 0;
@@ -42,8 +42,8 @@ struct PointCopies {
   Nanos period;
 };
 
-/// Stretches of the timeline that the ops' copies make likely, each checked point by point. What is
-/// live before the first of the points is live at the last of them: the copies change the same.
+/// Stretches of the timeline that the ops' copies make likely, each checked point by point. The
+/// same bytes are live before the first and at the last of the points: the copies change the same.
 [[nodiscard]] std::vector<PointCopies> find_point_copies(const std::vector<MemoryPoint>& points,
                                                          const std::vector<OpTime>& timeline,
                                                          const std::vector<InstanceCopy>& copies);

@@ -31,8 +31,7 @@ Result<std::optional<StoredRun>> run_named(Store& store, const std::string& run_
   return found != runs.end() ? std::optional(*found) : std::nullopt;
 }
 
-/// Brings a run that still went on when it was stored to where it stands now. False where it was
-/// stored as far as that.
+/// Updates a stored run that was still running. False if the stored run is up to date.
 Result<bool> go_on(Store& store, const StoredRun& there, const RunResult& run) {
   const Measured* measured = run.measured();
   if (measured == nullptr || there.status != to_string(RunStatus::running)) return false;
@@ -92,7 +91,7 @@ bool is_old(const fs::path& file) {
   return !error && fs::file_time_type::clock::now() - time > kStillWritten;
 }
 
-/// What processes have left that were killed as they made a store there.
+/// Removes files of processes that were killed while they made a store there.
 void remove_left_behind(const fs::path& path) {
   const std::string start = beside(path, "").filename().string();
   std::vector<fs::path> left;
@@ -125,7 +124,7 @@ Result<Copied> fill_store(const fs::path& path, const Filling& fill) {
   auto copied = open_and_fill(made, [&](Store& store) { return fill_and_settle(store, fill); });
   if (copied && put_in_place(made, path)) return copied;
   remove_store(made);
-  if (copied) return open_and_fill(path, fill);  // somebody else was first
+  if (copied) return open_and_fill(path, fill);  // another process was first
   Error& error = copied.error();
   if (error.where == made.string()) error.where = path.string();
   return copied;

@@ -18,12 +18,13 @@ struct Copied {
   std::vector<std::string> there_before;  ///< run_ids that it had already, as they are
 };
 
-/// Saves the runs that the store does not have, all or none; one that it has as still running is
-/// brought to where it stands in `runs`.
+/// Saves the runs that the store does not have, all or none. A run that is still running in the
+/// store is updated from `runs`.
 [[nodiscard]] Result<Copied> save_new(Store& store, std::span<const RunResult> runs);
 
-/// Opens the store and has `fill` put runs into it. One that is new comes about beside the path and
-/// is put there when it is whole: where that fails, nothing is left, and nobody finds half of it.
+/// Opens the store and calls `fill` to put runs into it. A new store is written beside the path and
+/// moved there when it is complete. If that fails, nothing is left, and no half-written file is
+/// seen.
 [[nodiscard]] Result<Copied> fill_store(const std::filesystem::path& path,
                                         const std::function<Result<Copied>(Store&)>& fill);
 

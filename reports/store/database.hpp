@@ -16,7 +16,7 @@ class Database;
 
 namespace mfsdp {
 
-/// Whether a file can be a store as far as folder, kind and permissions tell. Changes nothing.
+/// Whether a file can be a store, judged by folder, kind and permissions. Changes nothing.
 [[nodiscard]] Result<void> check_database_path(const std::string& file);
 
 /// An open file, checked to be a store and migrated.

@@ -145,7 +145,7 @@ std::optional<Result<StoredRun>> find_explicitly(Store& store, const std::string
   return find();
 }
 
-/// Whom a plain word may mean.
+/// The possible meanings of a plain word.
 struct Meanings {
   std::vector<StoredRun> row = {};
   std::vector<StoredRun> begun = {};  ///< run_ids that begin so, or the one that is the word
@@ -205,7 +205,7 @@ Result<StoredRun> one_meaning(Meanings meanings, const std::string& word, const 
   if (all.size() == 1) return std::move(all.front());
   return fail(quoted(word),
               fmt::format("may be a row, the beginning of a run_id or a name, of several runs: {}; "
-                          "say row:N, id:BEGINNING or name:TEXT",
+                          "use row:N, id:BEGINNING or name:TEXT",
                           candidates_text(all)));
 }
 

@@ -96,7 +96,7 @@ std::optional<Value> optional_of(const SQLite::Column& column, Get get) {
   return Value(get(column));
 }
 
-/// Of runs that have not ended, for which earlier versions stored zeros (forget_unmeasured).
+/// For runs that have not ended, for which earlier versions stored zeros (forget_unmeasured).
 void forget_zeros(StoredRun& run) {
   if (run.peak == Bytes(0)) {
     run.peak.reset();

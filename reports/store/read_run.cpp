@@ -74,14 +74,14 @@ SQLite::Statement select(SQLite::Database& database, std::int64_t run, std::stri
   return statement;
 }
 
-/// The value of that name. `what` is the column that it stands in.
+/// The enumeration's value of that name. `what` is the name of the column.
 template <class Enum>
 Result<Enum> named(const std::string& name, std::string_view what, const std::string& file) {
   if (const auto value = parse<Enum>(name)) return *value;
   return fail(file, fmt::format("{}: expected {}, found \"{}\"", what, name_list<Enum>(), name));
 }
 
-/// What of a row is read further, or belongs to runs of one kind.
+/// Columns of a row that are parsed further, or that only one kind of run has.
 struct Texts {
   std::string source;
   std::string model;
@@ -94,7 +94,7 @@ struct Texts {
   std::optional<ResumedFrom> resumed;
 };
 
-/// What was no number is NULL, as what nobody knows: a share of a peak that nobody states.
+/// NaN is stored as NULL, as unknown figures are: a fraction of a peak that is not stated.
 void read_rate(Row& row, ResultFigure figure, double& value, FigureSet& absent) {
   value = std::numeric_limits<double>::quiet_NaN();
   row.known(figure, value, absent);
@@ -227,7 +227,7 @@ std::vector<InstanceCopy> read_copies(SQLite::Database& database, std::int64_t r
   return copies;
 }
 
-/// Instances whose times nobody kept, from the copies that stand for them.
+/// Instances without times of their own, from the copies that represent them.
 void read_omitted(const std::vector<InstanceCopy>& copies, RunFigures& run) {
   for (const InstanceCopy& copy : copies) {
     if (!copy.omitted) continue;

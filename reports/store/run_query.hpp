@@ -1,4 +1,4 @@
-// Which runs of a store are meant.
+// A query that selects runs of a store.
 #pragma once
 
 #include <array>

@@ -21,7 +21,7 @@ namespace mfsdp {
 
 namespace columns {
 
-/// Of the table run_rows; the view runs has them too.
+/// Columns of the table run_rows; the view runs has them too.
 inline constexpr std::string_view kRuns =
     "run_id, name, tool, version, git_commit, created_unix_ns, source, status, engine, plan_hash, "
     "model_name, gpu, network, calibration, cost_model_version, peak_op, runtime_source, "
@@ -69,7 +69,7 @@ class RunWriter {
   /// Writes all rows of the run inside the caller's transaction and returns its row in `runs`.
   [[nodiscard]] std::int64_t write(const RunResult& run);
 
-  /// Adds rows behind those that the run has. False if it is not in that row.
+  /// Adds rows after those that the run has. False if it is not in that row.
   [[nodiscard]] bool append(std::int64_t row, const std::string& run_id,
                             const RunProgress& progress);
 

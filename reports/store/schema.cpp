@@ -221,7 +221,7 @@ CREATE TABLE evaluations (
 ) STRICT, WITHOUT ROWID;
 )sql";
 
-// What the ranks of a run launched in its last steps, by rank, in the order of issue:
+// Launches of the ranks in a run's last steps, by rank, in the order of issue:
 //   [[op, step, stream or null, drains, issued_ns, begin_ns, end_ns], ...]
 constexpr std::string_view kVersion4 = R"sql(
 CREATE TABLE launch_lists (
@@ -238,7 +238,7 @@ CREATE VIEW launches AS
   FROM launch_lists JOIN json_each(launches) AS l;
 )sql";
 
-// A run may go on from another one's save: after so many steps, of the run with that run_id.
+// A run may resume another run's save: the step of the save and the other run's run_id.
 constexpr std::string_view kVersion5 = R"sql(
 ALTER TABLE runs ADD COLUMN resumed_step INTEGER;
 ALTER TABLE runs ADD COLUMN resumed_run_id TEXT;
@@ -265,8 +265,8 @@ CREATE TABLE cached_memory (
 ) STRICT;
 )sql";
 
-// Engines whose host issues ops one by one may be bound by it, and predictions of their memory say
-// how far they may be off.
+// The host may limit engines whose host issues ops one by one. Predictions of their memory state
+// their error.
 constexpr std::string_view kVersion11 = R"sql(
 CREATE TABLE host_times (
   run INTEGER PRIMARY KEY REFERENCES run_rows ON DELETE CASCADE,
@@ -282,8 +282,8 @@ CREATE TABLE memory_errors (
 ) STRICT;
 )sql";
 
-// Of runs that are imported only what the allocator reserved is known. It stood as what was
-// allocated; what was is their peak. How a model's experts were said to be chosen, as JSON.
+// For imported runs only the allocator's reservation is known. It was stored as allocated memory;
+// allocated memory is now their peak. The stated routing of a model's experts, as JSON.
 constexpr std::string_view kVersion12 = R"sql(
 ALTER TABLE cached_memory RENAME TO cached_memory_11;
 CREATE TABLE cached_memory (
@@ -307,8 +307,8 @@ CREATE TABLE routings (
 ) STRICT;
 )sql";
 
-// A fit has to hold where the prediction is off by its error, which is known of some engines. What
-// was stored before is of the verdict, whichever it is.
+// A fit must hold even if the prediction is off by its error, which is known for some engines.
+// Older values describe the verdict, whichever it is.
 constexpr std::string_view kVersion13 = R"sql(
 ALTER TABLE cached_memory RENAME COLUMN fits_certain TO verdict_certain;
 ALTER TABLE cached_memory ADD COLUMN fits_certain INTEGER;

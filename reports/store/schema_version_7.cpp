@@ -1,22 +1,21 @@
-// Version 7: the store tells everything that shaped a result.
+// Version 7: the store contains everything that shaped a result.
 #include "reports/store/schema_version_7.hpp"
 
 namespace mfsdp {
 
-// - Figures that nobody knows are NULL: runs that other systems have left. Columns that had to be
-//   there could not be NULL, so the tables are built anew, as sqlite.org/lang_altertable.html has
-//   it, with foreign keys off.
-// - `runs` is a view now: of the table run_rows and of what its configuration says. The columns
-//   that a list of runs shows are stored, as it would read each configuration otherwise.
+// - Unknown figures are NULL: runs of other systems have some. NOT NULL columns do not allow that,
+//   so the tables are built anew, as sqlite.org/lang_altertable.html describes, with foreign keys
+//   off.
+// - `runs` is a view now: of the table run_rows and the run's configuration. The columns of a list
+//   of runs are stored, because the list would otherwise parse each configuration.
 // - `facts` of a run is a JSON object of topics: {"recipe": {"learning_rate": 0.0003}}. The view
 //   `facts` has a row for each.
-// - What a prediction says beside its times stands in `predictions`.
-// - Microbatches that run alike are stored once. A row of op_copies says that the ops of a
-// segment's
-//   instance ran again as the instance `copy`, shift_ns later; with omitted = 1 nobody kept the
-//   times of that one, and the shift is about right. A row of memory_copies says likewise that so
-//   many points of memory from `point` on came again for the copy-th time. Numbers of points count
-//   all of them. Both are rows, not JSON: the views join them by their keys.
+// - Data of a prediction beside its times is in `predictions`.
+// - Microbatches that run alike are stored once. In a row of op_copies, the ops of a segment's
+//   instance ran again as the instance `copy`, shift_ns later. With omitted = 1 the times of that
+//   copy were not kept, and the shift is approximate. In a row of memory_copies, `count` points of
+//   memory from `point` on are repeated for the copy-th time. Numbers of points count all of them.
+//   Both are rows, not JSON: the views join them by their keys.
 constexpr std::string_view kSql = R"sql(
 ALTER TABLE runs RENAME TO run_rows;  -- so that other tables refer to that name
 CREATE TABLE new_run_rows (

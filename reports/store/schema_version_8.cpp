@@ -3,8 +3,8 @@
 
 namespace mfsdp {
 
-// What version 7 had as the step was the median of a measured run's steps, so the column and its
-// place in the index runs_listed take that name. The step is what its parts sum to.
+// The step of version 7 was the median of a measured run's steps, so the column and its place in
+// the index runs_listed take that name. The step is now the sum of its parts.
 constexpr std::string_view kVersion8 = R"sql(
 DROP VIEW runs;
 ALTER TABLE run_rows RENAME COLUMN step_ns TO median_step_ns;

@@ -27,7 +27,7 @@ struct StoreOptions {
   std::span<const std::string_view> migrations = store_migrations();
 };
 
-/// What a list of runs shows of each.
+/// A run's entry in a list.
 struct StoredRun {
   std::int64_t id = 0;  ///< row, for Store::load
   std::string run_id;
@@ -42,7 +42,7 @@ struct StoredRun {
   std::string engine;
   std::string status;  ///< to_string(RunStatus)
   std::string commit;  ///< of the program that made it; empty: unknown
-  // What follows is absent where nobody knows it, as of runs that were imported.
+  // The members below are absent if they are unknown, as for imported runs.
   std::optional<std::string> strategy;
   std::optional<std::int64_t> micro_batch;
   std::optional<std::int64_t> seq_len;
@@ -57,15 +57,14 @@ struct StoredRun {
 
 [[nodiscard]] RunGroup group_of(const StoredRun& run);
 
-/// Which of a run's long lists to load.
+/// The long lists of a run that are loaded.
 struct LoadedParts {
   bool timeline = true;  ///< of ops and memory
   bool steps = true;     ///< and evaluations
   bool launches = true;
 };
 
-/// What SQLite adds to a store's name for the files that it keeps beside it; the store itself
-/// first.
+/// Suffixes that SQLite adds to a store's name for the files beside it; the store itself is first.
 constexpr std::array<std::string_view, 4> kStoreFileEndings{"", "-wal", "-shm", "-journal"};
 
 /// Whether there can be a store at that path: its folder takes files, and what is there is a file
@@ -98,8 +97,8 @@ class Store {
   /// long as this takes.
   [[nodiscard]] Result<std::vector<std::int64_t>> save_all(std::span<const RunResult> results);
 
-  /// Adds steps and evaluations to a run that goes on. False, and nothing is written, where
-  /// somebody has removed it: its row may be another run's by now.
+  /// Adds steps and evaluations to a run that goes on. False, without a write, if another process
+  /// has removed the run: its row may now be another run's.
   [[nodiscard]] Result<bool> append(std::int64_t id, const std::string& run_id,
                                     const RunProgress& progress);
 
@@ -129,7 +128,7 @@ class Store {
   /// Moves what the log beside the file holds into the file, so that this can be moved alone.
   [[nodiscard]] Result<void> settle();
 
-  /// Gives the room of removed runs back to the file system. Other processes wait for as long.
+  /// Returns the space of removed runs to the file system. Other processes wait meanwhile.
   [[nodiscard]] Result<void> shrink();
 
   /// The schema version of the open file.

@@ -144,7 +144,7 @@ std::string ops_text(const std::vector<OpTime>& timeline, std::span<const std::s
   return std::move(ops).finish();
 }
 
-/// Of launches of one rank.
+/// The launches of one rank.
 std::string launches_text(std::span<const OpLaunch> launches) {
   Lists list;
   for (const OpLaunch& launch : launches)
@@ -251,7 +251,7 @@ struct RunWriter::Statements {
          facts_json(run.facts), row...);
   }
 
-  /// What of a prediction stands in the row itself.
+  /// The columns of a prediction that are in the row itself.
   static Predicted columns_of(const Predicted* predicted) {
     Predicted columns;
     if (predicted == nullptr) return columns;

@@ -7,9 +7,9 @@
 //   |- counter live bytes          one series a category
 //   `- counter live bytes, total
 //
-// Perfetto wants what a track has to be nested, and times that are not negative. Ops that run ahead
-// of their step have times before it, so the trace begins with the first of them; the instants
-// "step begins" and "step ends" and otherData.step_begin_ns say where the step lies.
+// Perfetto requires nested slices on a track, and times that are not negative. Ops that run ahead
+// of their step have times before it, so the trace begins with the first of them. The instants
+// "step begins" and "step ends" and otherData.step_begin_ns give the position of the step.
 #pragma once
 
 #include <filesystem>
@@ -22,11 +22,11 @@ namespace mfsdp {
 
 /// Writes a step's ops and memory as Chrome-trace JSON, compressed if the path ends in ".gz". Times
 /// are microseconds with three decimals, exact to the nanosecond. Every microbatch is there; those
-/// whose times were not kept say "omitted". With `program`, the program of the run's plan, ops have
-/// bytes and FLOPs, arrows lead from what is waited for, and memory is that of every microbatch.
-/// Errors: an op that ends before it starts, two ops of one stream at one time (a stream runs its
-/// ops one by one), or a file that cannot be written; the target is then as it was. Launches of
-/// ranks that overlap, as clocks have it, are put on tracks of their own.
+/// whose times were not kept are marked "omitted". With `program`, the program of the run's plan,
+/// ops have bytes and FLOPs, arrows lead from awaited ops, and memory covers every microbatch.
+/// Errors: an op that ends before it starts, two concurrent ops of one stream (a stream runs its
+/// ops one by one), or a file that cannot be written; the target is then unchanged. Launches of
+/// ranks whose clocks make them overlap get tracks of their own.
 [[nodiscard]] Result<void> write_chrome_trace(const RunResult& result,
                                               const std::filesystem::path& path,
                                               const Program* program = nullptr);

@@ -62,7 +62,7 @@ class SnapshotBuilder {
       if (program_.buffers[i].persistent) live(i, 0, Nanos(0), end_);
     for (const BufferSpan& span : spans) live(span.buffer, span.slot, span.begin, span.end);
     add_runtime(address);
-    // What is freed at a time makes room for what is allocated then.
+    // Frees come before allocations of the same time.
     std::ranges::stable_sort(snapshot_.events, {}, [](const AllocationEvent& event) {
       return std::tuple(event.at, !event.is_free);
     });
@@ -88,7 +88,7 @@ class SnapshotBuilder {
       segment.blocks.push_back(block);
   }
 
-  /// What no allocator of PyTorch sees, shown beside it.
+  /// Memory outside PyTorch's allocator, shown beside it.
   void add_runtime(std::int64_t address) {
     const Bytes runtime = run_.memory.categories.at(static_cast<std::size_t>(Category::runtime));
     if (runtime <= Bytes(0)) return;
@@ -238,7 +238,8 @@ Result<void> write_memory_snapshot(const RunResult& run, const Program& program,
                                    const std::filesystem::path& path) {
   const Plan* plan = program.find_plan(kTrainPlan);
   if (run.timeline.empty() || plan == nullptr)
-    return fail("run " + run.run_id, "no op times are stored, which say when buffers come and go");
+    return fail("run " + run.run_id,
+                "no op times are stored, from which the lifetimes of buffers follow");
   const std::vector<TimedOp> whole = whole_step(run);
   const Replay replayed = replay(program, *plan, whole, end_of_step(run));
   return write_file_atomically(

@@ -1,4 +1,4 @@
-// Where traces go: an atomic file, compressed when its name says so.
+// The output of traces: an atomic file, compressed if its name ends in ".gz".
 #pragma once
 
 #include <filesystem>

@@ -93,7 +93,7 @@ class Walk {
       }
   }
 
-  /// What has been seen is from now on of the step before, whose ops nobody shows.
+  /// All state so far belongs to the step before, whose ops are not shown.
   void begin_next(Nanos step) {
     const auto earlier = [&](Nanos& time) {
       if (time > kBefore) time -= step;

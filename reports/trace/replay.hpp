@@ -1,4 +1,4 @@
-// What a step's times say about what takes none: when waits ended, and when buffers came and went.
+// Derives from op times when waits ended, and when buffers were acquired and released.
 //
 //   all_gather  | AG 1 |record e                 a wait ends when what it waits for has ended
 //   compute     | F 0       |wait e .acquire h . | F 1 |
@@ -18,7 +18,7 @@
 
 namespace mfsdp {
 
-/// What the plan says of an op that takes time.
+/// The plan's data for an op that takes time.
 struct OpWork {
   std::int64_t bytes = 0;  ///< a kernel's reads and writes; of a collective what a rank sends
   std::int64_t flops = 0;

@@ -33,7 +33,7 @@ constexpr double kLegendRow = 18;
 constexpr double kNarrowest = 0.5;  ///< of a box; narrower ops share one
 constexpr double kCharacter = 6.2;  ///< width of a character of 11 pixels, about
 
-/// What a box is; its colour and its name in the legend. The last one is all other kernels.
+/// The colour of a box and its name in the legend. The last one is all other kernels.
 struct Paint {
   std::string_view name;
   std::string_view colour;

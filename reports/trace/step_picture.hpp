@@ -23,7 +23,7 @@ namespace mfsdp {
                                               const std::filesystem::path& path,
                                               const Program* program = nullptr);
 
-/// What --trace writes: a picture if the path ends in ".svg", else a Chrome trace.
+/// Writes the file of --trace: a picture if the path ends in ".svg", else a Chrome trace.
 [[nodiscard]] Result<void> write_trace(const RunResult& run, const std::filesystem::path& path,
                                        const Program* program = nullptr);
 

@@ -19,11 +19,12 @@ namespace mfsdp {
 /// "events.out.tfevents.<seconds>.<run_id>": TensorBoard looks for that name.
 [[nodiscard]] std::string tensorboard_file_name(const RunHead& run);
 
-/// Writes what each step of a measured run came to, and of a predicted run its one step. Tags:
+/// Writes the results of each step of a measured run, or of the one step of a predicted run. Tags:
 /// loss_metrics/global_avg_loss, grad_norm, lr, throughput(tps), tflops, mfu(%),
 /// time_metrics/end_to_end(s), memory/max_active(GiB), memory/max_reserved(GiB) and their (%), and
-/// validation_metrics/loss. What is not stored has no value. Rates are per GPU. Steps follow each
-/// other from the run's creation on. A text says whose run it is (reports/record/origin.hpp).
+/// validation_metrics/loss. Figures that are not stored have no value. Rates are per GPU. The times
+/// of steps are consecutive from the run's creation on. A text contains the run's origin
+/// (reports/record/origin.hpp).
 /// Error: a file that cannot be written.
 [[nodiscard]] Result<void> write_tensorboard(const RunResult& run,
                                              const std::filesystem::path& path);

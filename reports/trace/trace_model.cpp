@@ -129,7 +129,7 @@ TraceModel model_of_step(const RunResult& run, const Program* program) {
   return model;
 }
 
-/// What is known of an op that was launched.
+/// Facts about a launched op.
 struct LaunchedOp {
   std::string name;
   std::string kind;

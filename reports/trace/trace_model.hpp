@@ -1,4 +1,5 @@
-// What a trace shows, before it is written: processes with tracks of slices, arrows and memory.
+// The contents of a trace, before it is written: processes with tracks of slices, arrows and
+// memory.
 #pragma once
 
 #include <cstdint>

@@ -1,5 +1,5 @@
 // Memory over all of a step. A record keeps memory for two instances of a repeated segment; the
-// plan's buffers tell the rest.
+// rest follows from the plan's buffers.
 #pragma once
 
 #include <vector>

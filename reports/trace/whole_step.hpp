@@ -3,9 +3,9 @@
 //   stored    | first 0 | middle 0 | middle 1 |     omitted: 2      | last 0 |
 //   shown     | first 0 | middle 0 | middle 1 | middle 2 | middle 3 | last 0 |
 //
-// A record of a long step leaves out instances of a segment that runs often, and says how many and
-// how far apart. They are shown as the last one that it keeps, shifted: in steady state that is
-// exact.
+// A record of a long step omits instances of a segment that runs often, and states their number and
+// distance. They are shown as shifted copies of the last instance that it keeps. In steady state
+// that is exact.
 #pragma once
 
 #include <cstdint>
@@ -25,9 +25,8 @@ struct TimedOp {
   bool omitted = false;  ///< its times were not kept: another instance's, shifted
 };
 
-/// Ops of the run's timeline and those that it leaves out, by start and end. What is left out gives
-/// way to what is kept: it is cut where two would overlap on a stream. `run` must outlive the
-/// result.
+/// Ops of the run's timeline and the omitted ones, by start and end. Where a kept op and an omitted
+/// one would overlap on a stream, the omitted one is cut. `run` must outlive the result.
 [[nodiscard]] std::vector<TimedOp> whole_step(const RunFigures& run);
 
 /// When the step of the timeline ends. A measured one ends with its last op: what others have left

@@ -1,12 +1,12 @@
 #!/usr/bin/env python3
-"""Makes a 1F1B plan: the step of one GPU, as the planner has it, dealt out to pipeline stages.
+"""Makes a 1F1B plan: the step of one GPU, as the planner has it, divided into pipeline stages.
 
   mfsdp-sim --model scenarios/pipeline/model.json --gpus 1 --strategy no_shard --global-batch 4 \\
     --seq-len 8 --recompute none --no-save --plan-out one_gpu.json
   scenarios/pipeline/make_1f1b.py one_gpu.json 2 scenarios/pipeline/1f1b_2x4.json
 
 Stage s of S has w = S - 1 - s forwards ahead of its backwards. F and B are the planner's kernels;
-what is written between {} is one launch on the stream that talks to the neighbours:
+the ops between {} are one launch on the stream of the transfers to the neighbours:
 
   warm_up_0 ...  {recv activations} F {send activations}
   first          {recv activations} F {send activations, recv gradient} B
@@ -15,10 +15,10 @@ what is written between {} is one launch on the stream that talks to the neighbo
   optimizer      all send their parts of the norm to the last stage, which finishes loss and norm and
                  sends 1/T and the clip factor back from stage to stage; all update
 
-What backward reads of forward has w + 1 instances. The last tensor that a stage sends has two, and
-the event that tells of its sending has two as well, so that a forward need not wait for the send
-before it. Places are handed out one behind the other. With the path of mfsdp-verify as a fourth
-argument, pools state the lower bounds that it finds.
+Forward results that backward reads have w + 1 instances. The last tensor that a stage sends has two
+instances, and so has the event of its sending. So a forward need not wait for the send before it.
+Places are allocated consecutively. With the path of mfsdp-verify as a fourth argument, pools state
+the lower bounds that it finds.
 """
 import json
 import re
@@ -53,7 +53,7 @@ class Stage:
         self.first_backward = self.work(first, "backward")
         self.backward_ops = self.work(middle, "backward")
         before, last = self.blocks[0] - 2, self.blocks[-1] - 1
-        # What crosses the cuts: a block leaves its input of the next one in two tensors.
+        # Tensors that cross the cuts: a block passes its output to the next one in two tensors.
         self.received = [f"layers.{before}.{t}" for t in ("mid", "mlp_out")]
         self.sent = [f"layers.{last}.{t}" for t in ("mid", "mlp_out")]
 
@@ -144,7 +144,7 @@ class Stage:
         self.record(COMPUTE, "input", "tokens_consumed")
 
     def forward(self, sends_gradient, gradient_lag):
-        """From what the stage before sends to what the next one is to get."""
+        """Forward: from the tensors of the stage before to the tensors for the next one."""
         self.lag = 0
         self.tokens()
         if not self.is_first:
@@ -271,7 +271,7 @@ class Stage:
 
     def schedule(self, microbatches):
         w = self.ahead
-        for i in range(w):  # no repetitions: each leaves one more microbatch under way
+        for i in range(w):  # no repetitions: each leaves one more microbatch in flight
             self.segment(f"warm_up_{i}", 1)
             self.forward(False, None)
             self.send_output()

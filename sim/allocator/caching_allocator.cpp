@@ -19,7 +19,7 @@ constexpr std::int64_t kLeastOwn =
     10 * AllocatorSettings::kMebibyte;  ///< that have a segment of their own
 constexpr std::int64_t kOwnUnit = 2 * AllocatorSettings::kMebibyte;
 constexpr std::int64_t kMost = std::numeric_limits<std::int64_t>::max();
-/// Of the addresses of one expandable segment: more than any device has.
+/// Size of an expandable segment's address range: more than the memory of any device.
 constexpr std::int64_t kRange = std::int64_t{1} << 42;
 
 std::int64_t segment_size(std::int64_t size) {
@@ -107,7 +107,8 @@ void CachingAllocator::tell(MemoryAction action, const Block& block) const {
           .is_piece = block.expandable});
 }
 
-/// `size` bytes are looked at where the place is known; a place of our own has room for `span`.
+/// Asks the caller's Place for the address of `size` bytes; without an answer, reserves `span`
+/// bytes of addresses below all earlier segments.
 std::int64_t CachingAllocator::place(std::int64_t size, std::int64_t span, std::int64_t stream) {
   std::optional<std::int64_t> begin;
   if (place_) begin = place_(size, stream);
@@ -137,7 +138,7 @@ void CachingAllocator::keep_free(Pool& pool, Block* block) {
   pool.free.insert(block);
 }
 
-/// A neighbour that is free as well, and backed as `into` is, becomes a part of it.
+/// Merges a neighbour into `into` if both are free and both are backed, or both are not.
 void CachingAllocator::merge(Pool& pool, Block* into, Block* neighbour) {
   if (neighbour == nullptr || neighbour->used || neighbour->mapped != into->mapped) return;
   if (neighbour->mapped)
@@ -168,7 +169,7 @@ CachingAllocator::Block* CachingAllocator::take_free(Pool& pool, std::int64_t si
   Block key{.address = std::numeric_limits<std::int64_t>::min(), .size = size, .stream = stream};
   auto found = pool.free.lower_bound(&key);
   if (found == pool.free.end() || (*found)->stream != stream) return nullptr;
-  // A block at the end of what is backed counts as large as it could grow.
+  // A block at the end of the backed addresses counts as large as it could grow.
   const auto could_be = [](const Block* block) {
     const bool grows = block->after != nullptr && !block->after->mapped;
     return block->size + (grows ? block->after->size : 0);
@@ -199,7 +200,8 @@ CachingAllocator::Block* CachingAllocator::new_segment(Pool& pool, std::int64_t 
   return made;
 }
 
-/// The lowest place of the stream's ranges with so much room behind each other, free or not backed.
+/// The lowest address in the stream's ranges with `size` consecutive bytes that are free or not
+/// backed.
 CachingAllocator::Block* CachingAllocator::find_range(Pool& pool, std::int64_t size,
                                                       std::int64_t stream) {
   const auto has_room_from = [&](const Block* block) {
@@ -227,7 +229,7 @@ CachingAllocator::Block* CachingAllocator::find_range(Pool& pool, std::int64_t s
   return block;
 }
 
-/// Backs whole pages from the block's beginning on. False where there is no room.
+/// Backs whole pages from the beginning of the block. False if the limit does not allow it.
 bool CachingAllocator::map(Pool& pool, Block* block, std::int64_t size) {
   const std::int64_t backed = round_up(size, pool.page());
   if (!has_room(backed)) return false;
@@ -278,7 +280,7 @@ void CachingAllocator::release(Pool& pool, Block* block) {
   drop(block);
 }
 
-/// Of free blocks of expandable segments the pages that lie inside.
+/// Releases the pages that lie completely inside free blocks of expandable segments.
 void CachingAllocator::unmap_free(Pool& pool) {
   std::vector<Block*> candidates;
   for (Block* block : pool.free)
@@ -326,8 +328,8 @@ void CachingAllocator::release_cached() {
   }
 }
 
-/// With a bound on what is split: first of all segments that are too large to be split go, the
-/// smallest that is large enough, else the largest ones until that is enough.
+/// With max_split_size set, cached segments that are too large to be split are released first: the
+/// smallest one that is large enough, else the largest ones until their sum is enough.
 bool CachingAllocator::release_large(Pool& pool, std::int64_t size, std::int64_t stream) {
   if (!settings_.max_split_size) return false;
   const std::int64_t least = std::max(size, *settings_.max_split_size);
@@ -352,8 +354,8 @@ bool CachingAllocator::release_large(Pool& pool, std::int64_t size, std::int64_t
   return released >= least;
 }
 
-/// Segments that were free for longer than such segments are on average, until the part of the
-/// limit that the threshold leaves is met.
+/// Releases segments that were free for longer than the average free segment, until reserved memory
+/// is below the threshold's part of the limit.
 void CachingAllocator::collect_garbage() {
   const auto target = static_cast<std::int64_t>(settings_.garbage_collection_threshold *
                                                 static_cast<double>(*settings_.limit));
@@ -437,8 +439,8 @@ std::int64_t CachingAllocator::Segment::used() const {
   return bytes;
 }
 
-/// An expandable segment is given as PyTorch's snapshots have it: one segment for each range of
-/// addresses that is mapped without a hole.
+/// Expandable segments are listed as in PyTorch's snapshots: one segment for each contiguous mapped
+/// range of addresses.
 std::vector<CachingAllocator::Segment> CachingAllocator::segments() const {
   const std::set<const Block*> spare(spare_.begin(), spare_.end());
   std::vector<Segment> all;
@@ -483,7 +485,7 @@ CachingAllocator::Block* CachingAllocator::restore_part(const Segment& segment,
   return block;
 }
 
-/// Addresses of an expandable segment that nothing backs.
+/// Unbacked addresses of an expandable segment.
 CachingAllocator::Block* CachingAllocator::restore_gap(const Segment& segment, std::int64_t from,
                                                        std::int64_t to, Block* before) {
   if (from >= to) return before;
@@ -506,7 +508,7 @@ void CachingAllocator::restore(const std::vector<Segment>& segments) {
     Segment last;  ///< its highest that is backed
     Block* end = nullptr;
   };
-  std::map<std::int64_t, Range> ranges;  // of expandable segments, by where they begin
+  std::map<std::int64_t, Range> ranges;  // of expandable segments, by begin
   for (const Segment& segment : segments) {
     Block* before = nullptr;
     if (segment.is_expandable) {

@@ -1,13 +1,18 @@
-// What torch.cuda's caching allocator would do: which block an allocation gets, what it reserves.
+// Model of torch.cuda's caching allocator: which block an allocation gets, and how much is
+// reserved.
 //
-// The rules are those of c10/cuda/CUDACachingAllocator.cpp of PyTorch 2.11, written anew from what
-// it does and held to recorded runs (docs/lab). In short: sizes are rounded to
-// 512 bytes (or to steps of a power of two); up to 1 MiB they share segments of 2 MiB, below 10 MiB
-// those of 20 MiB, and larger ones have segments of their own, rounded to 2 MiB; a request takes
-// the smallest free block of its stream that is large enough, at the lowest address; what is left
-// of it stays a block where it is large enough; neighbours that are free become one. Streams share
-// no blocks. Expandable segments are one range of addresses a stream and pool, of which pages of 2
-// or 20 MiB are backed as needed. Pools of CUDA graphs are not modelled.
+// The rules are those of c10/cuda/CUDACachingAllocator.cpp of PyTorch 2.11, written anew from its
+// behaviour and tested against recorded runs (docs/lab). In short:
+// - Sizes are rounded up to 512 bytes, or to steps of a power of two.
+// - Sizes up to 1 MiB share segments of 2 MiB; sizes below 10 MiB share segments of 20 MiB; larger
+//   ones have segments of their own, rounded up to 2 MiB.
+// - A request takes the smallest free block of its stream that is large enough, at the lowest
+//   address. The rest of the block stays a free block if it is large enough. Free neighbours are
+//   merged.
+// - Streams share no blocks.
+// - Expandable segments are one range of addresses for each stream and pool; pages of 2 or 20 MiB
+//   are backed as needed.
+// - Memory pools of CUDA graphs are not modelled.
 #pragma once
 
 #include <cstdint>
@@ -25,7 +30,7 @@
 
 namespace mfsdp {
 
-/// All in bytes but for the counts.
+/// All in bytes, except the counts.
 struct AllocatorCounters {
   std::int64_t allocated = 0;  ///< of blocks in use, rounded as they are
   std::int64_t reserved = 0;   ///< of segments
@@ -38,30 +43,30 @@ struct AllocatorCounters {
 
 class CachingAllocator {
  public:
-  /// Bytes that a block of the small pool has at most, and a block of the large one more than.
+  /// Largest block of the small pool in bytes; blocks of the large pool are larger.
   static constexpr std::int64_t kMostSmall = AllocatorSettings::kMebibyte;
-  /// A segment of the small pool, and a piece of an expandable one.
+  /// Size of a segment of the small pool, and of a page of its expandable segments.
   static constexpr std::int64_t kSmallSegment = 2 * AllocatorSettings::kMebibyte;
-  /// A segment that blocks of the large pool share, and a piece of an expandable one.
+  /// Size of a shared segment of the large pool, and of a page of its expandable segments.
   static constexpr std::int64_t kSharedSegment = 20 * AllocatorSettings::kMebibyte;
 
-  /// Where the device puts a new segment of so many bytes, or where an expandable one begins of
-  /// which so many are backed first; nothing where that is not known.
+  /// The address at which the device puts a new segment of `size` bytes, or an expandable segment
+  /// whose first `size` bytes are backed first; nothing if unknown.
   using Place = std::function<std::optional<std::int64_t>(std::int64_t size, std::int64_t stream)>;
 
-  /// What `place` does not know, or has given to a segment that is still there, is placed below
-  /// all segments that were.
+  /// A segment is placed below all earlier ones if `place` returns nothing, or an address that is
+  /// taken.
   explicit CachingAllocator(const AllocatorSettings& settings, Place place = {});
   ~CachingAllocator();
   CachingAllocator(const CachingAllocator&) = delete;
   CachingAllocator& operator=(const CachingAllocator&) = delete;
 
-  /// The address; nothing where the limit leaves no room even after all cached blocks have gone.
+  /// The address; nothing if the limit is exceeded even after all cached blocks were released.
   /// `size` is at least 1.
   [[nodiscard]] std::optional<std::int64_t> allocate(std::int64_t size, std::int64_t stream);
 
-  /// Of an address that allocate() gave. It may be used by its stream again at once: whoever
-  /// records uses on other streams calls this when these have ended.
+  /// Frees an address that allocate() returned. Its stream may use the memory again at once. If
+  /// other streams use the block (record_stream), the caller frees it after those uses have ended.
   void free(std::int64_t address);
 
   /// torch.cuda.empty_cache().
@@ -74,7 +79,7 @@ class CachingAllocator {
     std::int64_t whole = 0;  ///< of segments without a block in use
     std::int64_t parts = 0;  ///< beside blocks in use
   };
-  /// By stream, ascending: what is reserved and not in use.
+  /// By stream, ascending: reserved bytes that are not in use.
   [[nodiscard]] std::vector<FreeBytes> free_bytes() const;
 
   struct Segment {
@@ -93,18 +98,18 @@ class CachingAllocator {
 
     [[nodiscard]] std::int64_t used() const;
   };
-  /// All there are, by address.
+  /// All segments, by address.
   [[nodiscard]] std::vector<Segment> segments() const;
 
-  /// Has these segments, by address, from now on: the state of an allocator with the same settings.
-  /// Only of an allocator that has none yet. Their free neighbours are one part.
+  /// Sets the state to these segments, ordered by address, of an allocator with the same settings.
+  /// Must be called before the first allocation. Free neighbours must be merged into one block.
   void restore(const std::vector<Segment>& segments);
 
-  /// Is told of each segment, or piece of one, that comes or goes.
+  /// Called for each segment, or page of an expandable segment, that is reserved or released.
   using Watch = std::function<void(const MemoryEvent&)>;
   void watch(Watch watch) { watch_ = std::move(watch); }
 
-  /// What a request of so many bytes is rounded to.
+  /// The size to which a request of `size` bytes is rounded up.
   [[nodiscard]] static std::int64_t rounded(std::int64_t size, const AllocatorSettings& settings);
 
  private:
@@ -136,8 +141,8 @@ class CachingAllocator {
   Place place_;
   Watch watch_;
   AllocatorCounters counters_;
-  std::map<std::int64_t, std::int64_t> segments_;  ///< from where to where
-  std::int64_t fresh_ = std::int64_t{1} << 60;     ///< lowest address that nobody knew
+  std::map<std::int64_t, std::int64_t> segments_;  ///< begin to end
+  std::int64_t fresh_ = std::int64_t{1} << 60;     ///< lowest address of segments without a Place
   std::deque<Block> blocks_;
   std::vector<Block*> spare_;
   std::unique_ptr<Pool> small_;

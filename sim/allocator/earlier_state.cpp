@@ -22,7 +22,7 @@ struct UsedBlock {
   bool is_exact = true;  ///< false: an unsplit rest may belong to it
 };
 
-/// Which pool addresses are of, by the blocks that the record and its end have there.
+/// Finds the pool of an address from the blocks that the record and the final state have there.
 class PoolsOfPieces {
  public:
   PoolsOfPieces(std::span<const MemoryEvent> events, std::span<const SnapshotSegment> segments,
@@ -36,7 +36,7 @@ class PoolsOfPieces {
     for (const SnapshotSegment& segment : segments) std::ranges::for_each(segment.live, add);
   }
 
-  /// Of an expandable segment's piece. One that no block touches is small as its size says.
+  /// For pages of an expandable segment. Without blocks, the size of the page decides.
   [[nodiscard]] bool is_small_piece(std::int64_t begin, std::int64_t size) const {
     const auto inside = is_small_.lower_bound(begin);
     if (inside != is_small_.end() && inside->first < begin + size) return inside->second;
@@ -64,7 +64,7 @@ class BackwardAllocator {
     }
   }
 
-  /// Null, or what of the event contradicts what there is after it.
+  /// Null, or how the event contradicts the state after it.
   [[nodiscard]] const char* undo(const MemoryEvent& event) {
     switch (event.action) {
       case MemoryAction::allocate: return undo_allocation(event);
@@ -102,7 +102,7 @@ class BackwardAllocator {
     if (!is_new) found->second = std::min(found->second, address);
   }
 
-  /// What holds all of these addresses; end() where nothing does.
+  /// The held range that contains all of these addresses; end() if none does.
   [[nodiscard]] std::map<std::int64_t, HeldAddresses>::iterator holding(std::int64_t begin,
                                                                         std::int64_t end) {
     auto found = held_.upper_bound(begin);
@@ -121,8 +121,9 @@ class BackwardAllocator {
     return held.is_small || held.is_expandable;
   }
 
-  /// Of the block that ends before `begin` in the same segment: what lies between is its own where
-  /// it is too small for a block, or where a block begins that was taken from its end.
+  /// Extends the block that ends before `begin` in the same segment. It owned the bytes between if
+  /// they are too few for a block of their own, or if a block begins there that was split from its
+  /// end.
   void extend_block_before(std::int64_t begin, const HeldAddresses& held, std::int64_t from,
                            bool is_taken) {
     auto block = used_.lower_bound(begin);
@@ -204,7 +205,7 @@ class BackwardAllocator {
     return nullptr;
   }
 
-  /// Pieces of one range that follow each other are one segment.
+  /// Consecutive pages of one range form one segment.
   void join_neighbours(std::int64_t& begin, HeldAddresses& held,
                        std::map<std::int64_t, HeldAddresses>::iterator next) {
     const auto joins = [&](const HeldAddresses& other) {

@@ -1,4 +1,4 @@
-// What the caching allocator held when a record began: worked back from what it held in the end.
+// The caching allocator's state at the beginning of a record, reconstructed from its final state.
 #pragma once
 
 #include <span>
@@ -10,11 +10,11 @@
 
 namespace mfsdp {
 
-/// Undoes the events, the last one first, on the segments that there are in the end: segments with
-/// their blocks before the first event. Free neighbours are one block, as the allocator keeps them.
-/// A block that an event frees has the size that `settings` round its bytes to, and what is left
-/// beside it where that is too small for a block of its own. The error names the first event, from
-/// the end, that the segments contradict (they are of another time, or incomplete).
+/// Undoes the events, the last one first, starting from the final segments. Returns the segments
+/// with their blocks before the first event. Free neighbours are one block, as in the allocator. A
+/// freed block gets the size to which `settings` round its bytes, plus a rest that is too small for
+/// a block of its own. The error names the last event that contradicts the segments: they were
+/// recorded at another time, or are incomplete.
 [[nodiscard]] Result<std::vector<CachingAllocator::Segment>> state_before(
     std::span<const MemoryEvent> events, std::span<const SnapshotSegment> segments,
     const AllocatorSettings& settings);

@@ -15,7 +15,7 @@ namespace {
 
 constexpr std::size_t kMostStreams = 65'536;
 
-/// Puts what was allocated before the record began in front of its events.
+/// Inserts allocations for all blocks that were live before the record began.
 void add_earlier(MemoryRecord& record, const std::vector<MemoryEvent>& live_in_the_end) {
   std::vector<MemoryEvent> earlier;
   std::unordered_map<std::int64_t, bool> is_live;  // of each address that was seen
@@ -34,7 +34,7 @@ void add_earlier(MemoryRecord& record, const std::vector<MemoryEvent>& live_in_t
   record.events.insert(record.events.begin(), earlier.begin(), earlier.end());
 }
 
-/// What was reserved when the record began.
+/// Reserved bytes when the record began.
 Bytes reserved_before(const MemoryRecord& record, Bytes in_the_end) {
   Bytes reserved = in_the_end;
   for (const MemoryEvent& event : record.events) {
@@ -44,11 +44,12 @@ Bytes reserved_before(const MemoryRecord& record, Bytes in_the_end) {
   return std::max(reserved, Bytes(0));
 }
 
-/// Where torch.cuda.empty_cache() gave segments back, which leaves no event of its own. An
-/// allocation that finds no room does the same right before its own segment: what is followed by
-/// one that would have had room under the peak beside all that went is none of those.
+/// Finds releases by torch.cuda.empty_cache(), which records no event of its own. An allocation
+/// that fails releases cached segments too, right before it reserves its own. Releases count as
+/// empty_cache() if no such allocation follows, or if one follows that would have fitted under the
+/// peak anyway.
 void find_emptyings(MemoryRecord& record, Bytes reserved) {
-  if (record.settings.garbage_collection_threshold > 0) return;  // gives back as it likes
+  if (record.settings.garbage_collection_threshold > 0) return;  // releases segments at any time
   const auto& events = record.events;
   for (std::size_t i = 0; i < events.size(); ++i) {
     const Bytes before = reserved;
@@ -64,7 +65,7 @@ void find_emptyings(MemoryRecord& record, Bytes reserved) {
   }
 }
 
-/// The peaks.
+/// Computes the peaks.
 Result<void> follow(MemoryRecord& record, Bytes reserved, const std::string& where) {
   std::unordered_set<std::int64_t> streams;
   std::unordered_map<std::int64_t, Bytes> live;  // by address
@@ -83,7 +84,7 @@ Result<void> follow(MemoryRecord& record, Bytes reserved, const std::string& whe
     }
     streams.insert(event.stream);
     if (std::max(allocated, reserved) > Bytes(kMostSnapshotBytes))
-      return fail(where, "expected at most 2^50 bytes at one time");
+      return fail(where, "expected at most 2^50 bytes at once");
     record.peak_requested = std::max(record.peak_requested, allocated);
     record.peak_reserved = std::max(record.peak_reserved, reserved);
   }
@@ -131,7 +132,7 @@ Result<MemoryRecord> memory_record(RecordedSnapshot snapshot, const std::string&
     MFSDP_TRY(follow(record, before, where));
     find_emptyings(record, before);
   } catch (const OverflowError&) {
-    return fail(where, "expected at most 2^50 bytes at one time");
+    return fail(where, "expected at most 2^50 bytes at once");
   }
   return record;
 }

@@ -1,4 +1,4 @@
-// What a memory snapshot of PyTorch recorded: allocations and frees in their order.
+// Allocations and frees of a PyTorch memory snapshot, in their order.
 #pragma once
 
 #include <cstdint>
@@ -17,15 +17,15 @@ namespace mfsdp {
 
 struct MemoryRecord {
   std::vector<MemoryEvent> events;
-  /// So many of them, the first ones, stand for what was allocated before the record began, in the
-  /// order of their addresses: what it frees, or what its segments hold in the end, and no event
-  /// allocated.
+  /// Number of leading events that stand for memory allocated before the record began, ordered by
+  /// address. These are the blocks that the record frees, or that its final segments hold, without
+  /// an allocation in the record.
   std::int64_t earlier = 0;
-  /// What the allocator held when the record began, by address; none where the snapshot's segments
+  /// The allocator's segments when the record began, by address; none if the snapshot's segments
   /// contradict its events.
   std::optional<std::vector<CachingAllocator::Segment>> at_begin;
   std::string contradiction;  ///< which one; empty where there is none
-  /// Events, all of them releases, with which torch.cuda.empty_cache() gives segments back.
+  /// Indices of events, all of them releases, by which torch.cuda.empty_cache() released segments.
   std::vector<std::size_t> emptied;
   AllocatorSettings settings;  ///< of the recorded process, without its limit
   std::string settings_text;   ///< as it was given to it
@@ -35,12 +35,12 @@ struct MemoryRecord {
   std::int64_t unknown_actions = 0;  ///< as RecordedSnapshot has them
 };
 
-/// Of torch.cuda.memory._dump_snapshot(), of the device with most events. Errors name `where` and
-/// the place: what parse_memory_snapshot() and parse_allocator_settings() refuse, a snapshot
-/// without events, more than kMostSnapshotBytes at one time or 65,536 streams.
+/// Reads a file of torch.cuda.memory._dump_snapshot(), for the device with the most events. Errors
+/// name `where` and the place: errors of parse_memory_snapshot() and parse_allocator_settings(), a
+/// snapshot without events, more than kMostSnapshotBytes at once, or more than 65,536 streams.
 [[nodiscard]] Result<MemoryRecord> read_memory_events(std::string_view bytes,
                                                       const std::string& where);
-/// The same of a snapshot that was read.
+/// The same for a snapshot that was already read.
 [[nodiscard]] Result<MemoryRecord> memory_record(RecordedSnapshot snapshot,
                                                  const std::string& where);
 

@@ -1,4 +1,4 @@
-// What a memory snapshot of PyTorch holds: torch.cuda.memory._snapshot().
+// Contents of a PyTorch memory snapshot: torch.cuda.memory._snapshot().
 #pragma once
 
 #include <string>
@@ -9,7 +9,7 @@
 
 namespace mfsdp {
 
-/// What happened, and what it was for: the name of a tensor; empty for segments.
+/// An event with the name of its tensor; the name is empty for segments.
 struct NamedMemoryEvent {
   MemoryEvent event;
   std::string name{};

@@ -9,11 +9,11 @@
 namespace mfsdp {
 namespace {
 
-/// Where the device put segments, by size and stream, in their order.
+/// Recorded addresses of segments, by size and stream, in order.
 class RecordedPlaces {
  public:
   RecordedPlaces(const MemoryRecord& record, bool expandable) {
-    // A range's first piece is its lowest as long as nothing was given back before.
+    // The first page of a range has its lowest address as long as no page was released before.
     std::map<std::pair<std::int64_t, std::int64_t>, std::int64_t> ranges;
     for (const MemoryEvent& event : record.events) {
       if (event.action != MemoryAction::segment || event.is_piece != expandable) continue;
@@ -33,7 +33,7 @@ class RecordedPlaces {
   }
 
  private:
-  /// Pieces of the small pool are of 2 MiB, those of the large one of 20 or more.
+  /// Pages have 2 MiB in the small pool, and 20 MiB or more in the large pool.
   static std::int64_t page_of(std::int64_t size) {
     return size % (20 * AllocatorSettings::kMebibyte) == 0 ? 20 * AllocatorSettings::kMebibyte
                                                            : 2 * AllocatorSettings::kMebibyte;
@@ -68,7 +68,7 @@ MemoryReplay replay_memory(const MemoryRecord& record, const AllocatorSettings& 
   }
   for (std::size_t i = first; i < record.events.size(); ++i) {
     const MemoryEvent& event = record.events[i];
-    const std::int64_t own = static_cast<std::int64_t>(i) - record.earlier;  // of the record
+    const std::int64_t own = static_cast<std::int64_t>(i) - record.earlier;  // in the record
     if (event.action == MemoryAction::free) {
       const auto found = now_at.find(event.address);
       if (found == now_at.end()) continue;
@@ -89,7 +89,7 @@ MemoryReplay replay_memory(const MemoryRecord& record, const AllocatorSettings& 
       break;
     }
     if (failed) {
-      allocator.free(*address);  // there is room now; what it would have held, nobody knows
+      allocator.free(*address);  // this time it fits; the events of a failed allocation are unknown
       continue;
     }
     now_at[event.address] = *address;

@@ -1,5 +1,5 @@
-// A recorded run's allocations through the caching allocator: what it reserves, and what it would
-// reserve under other settings.
+// Replays a recorded run's allocations through the caching allocator: how much memory it reserves,
+// with the recorded settings and with others.
 #pragma once
 
 #include <cstdint>
@@ -11,7 +11,7 @@
 
 namespace mfsdp {
 
-/// An allocation that found no room.
+/// An allocation that did not fit.
 struct OutOfMemory {
   std::int64_t event = 0;  ///< of the record
   std::int64_t size = 0;   ///< bytes asked for
@@ -23,7 +23,8 @@ struct MemoryReplay {
   std::optional<OutOfMemory> out_of_memory;  ///< the replay ends there
   std::int64_t allocations = 0;
   std::int64_t same_address = 0;  ///< of these, as recorded
-  /// It begins with what the record's allocator held then; else with blocks of its own, packed.
+  /// True if the replay began with the recorded state; false if it allocated the earlier blocks
+  /// anew.
   bool is_restored = false;
   /// At the first event with the highest reserved bytes.
   std::int64_t peak_event = 0;
@@ -31,11 +32,12 @@ struct MemoryReplay {
   std::vector<CachingAllocator::FreeBytes> free_at_peak{};
 };
 
-/// Under the record's own settings, whatever the limit, the replay begins with what the allocator
-/// held when the record began (MemoryRecord::at_begin). Under others, or where that is not known,
-/// the blocks that were there are allocated first, which is an estimate.
-/// Segments lie where the record has them as long as it has segments of the same size and stream
-/// left and their places are free. Frees of what the record does not allocate are passed over.
+/// With the record's own settings, at any limit, the replay begins with the allocator's state when
+/// the record began (MemoryRecord::at_begin). With other settings, or if that state is unknown, the
+/// blocks that were live then are allocated first, which is an estimate.
+/// Segments get their recorded addresses as long as the record has an unused segment of that size
+/// and stream whose addresses are free. Frees of blocks that the record does not allocate are
+/// ignored.
 [[nodiscard]] MemoryReplay replay_memory(const MemoryRecord& record,
                                          const AllocatorSettings& settings);
 

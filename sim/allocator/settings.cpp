@@ -10,7 +10,7 @@
 namespace mfsdp {
 namespace {
 
-/// At commas outside of brackets.
+/// Splits at commas outside brackets.
 std::vector<std::string_view> parts_of(std::string_view text) {
   std::vector<std::string_view> parts;
   std::size_t begin = 0;
@@ -55,7 +55,7 @@ Result<std::int64_t> divisions_of(std::string_view value, const std::string& at)
   return *number;
 }
 
-/// A number for all, or [256:1,512:2,>:8]: from a size in MiB on until the next one.
+/// One number for all sizes, or [256:1,512:2,>:8]: each from a size in MiB up to the next one.
 Result<void> set_divisions(AllocatorSettings& settings, std::string_view value,
                            const std::string& at) {
   auto& all = settings.power2_divisions;
@@ -115,7 +115,7 @@ Result<void> set(AllocatorSettings& settings, std::string_view name, std::string
     if (value != "native") return fail(at, fmt::format("expected native, got {}", value));
   } else if (!name.starts_with("pinned_") && name != "release_lock_on_cudamalloc" &&
              name != "release_lock_on_hipmalloc" && name != "graph_capture_record_stream_reuse") {
-    return fail(at, "is no setting of the allocator that is modelled");
+    return fail(at, "is not a setting that the allocator model supports");
   }
   return {};
 }

@@ -38,10 +38,10 @@ struct AnchorRun {
   double exposed = 0;
 };
 
-/// What doubles hold exactly.
+/// The largest count; doubles represent it exactly.
 constexpr std::int64_t kMostCount = 1'000'000'000'000'000;
 
-/// The configuration, valid and for as many GPUs as the run had.
+/// Reads the configuration and checks that it is valid and has the run's number of GPUs.
 Result<PlanConfig> read_config(const Json& document, const std::string& where) {
   MFSDP_LET(model, any_field(document, "model", where));
   MFSDP_LET(configuration, any_field(document, "config", where));
@@ -57,30 +57,30 @@ Result<PlanConfig> read_config(const Json& document, const std::string& where) {
   return config;
 }
 
-/// A step's tokens follow from its rate, where the run states one, and from its configuration.
+/// Checks that the run's token rate, if stated, agrees with its step time and configuration.
 Result<void> check_tokens(const Json& document, const PlanConfig& config, double step_ns,
                           const std::string& where) {
-  // A rate may be that of the mean step, the time the median.
+  // The rate may be of the mean step, the time of the median step.
   constexpr double kRateTolerance = 0.02;
   const Json* rate = find_field(document, "time/tokens_per_second_per_gpu");
   if (rate == nullptr || !rate->is_number() || *rate == 0) return {};
   const double stated = rate->get<double>() * step_ns / 1e9;
   const auto expected = static_cast<double>(config.tokens_per_step());
   if (std::abs(stated - expected) <= kRateTolerance * expected) return {};
-  return fail(where, fmt::format("time/tokens_per_second_per_gpu makes {:.6g} tokens a step and "
-                                 "GPU; expected {}, as its config has",
+  return fail(where, fmt::format("time/tokens_per_second_per_gpu gives {:.6g} tokens a step and "
+                                 "GPU; expected {} from its config",
                                  stated, config.tokens_per_step()));
 }
 
-/// Whether all its attention was cuDNN's: it says so, or says nothing.
+/// Whether cuDNN computed all its attention; assumed if the result does not state it.
 bool has_library_attention(const Json& document) {
   const Json* said = find_field(document, fmt::format("facts/software/{}", kAttentionFact));
   return said == nullptr || !said->is_string() ||
          said->get<std::string>() != to_string(AttentionChoice::warpgroups);
 }
 
-/// Of a run of our own that has an end. What a result does not say is as it should be: earlier
-/// versions had no such keys.
+/// Checks that the result is of a finished run of ours. A missing field counts as correct, as
+/// earlier versions did not write these.
 Result<void> check_kind(const Json& document, const std::string& where) {
   const auto check = [&](const char* key, const std::vector<std::string>& expected) {
     const Json* said = find_field(document, key);
@@ -115,7 +115,7 @@ Result<AnchorRun> read_run(std::string_view content, const std::string& where) {
   MFSDP_LET(gpu, text_field(document, "cluster/gpu", where));
   MFSDP_LET(per_node, integer_field(document, "cluster/gpus_per_node", where,
                                     {.least = 1, .most = kMostCount}));
-  // Results of earlier versions have one step.
+  // Results of earlier versions contain one step.
   const bool has_median = find_field(document, "time/median_step_ns") != nullptr;
   const std::string step_path = has_median ? "time/median_step_ns" : "time/step_ns";
   MFSDP_LET(step, integer_field(document, step_path, where, {.most = kMostCount}));
@@ -137,7 +137,8 @@ Result<AnchorRun> read_run(std::string_view content, const std::string& where) {
 
 double ns(Nanos time) { return static_cast<double>(time.value); }
 
-/// Scales the prices until the prediction's parts are the measured ones, or as near as they get.
+/// Scales the prices until the predicted parts equal the measured ones, or are as close as
+/// possible.
 Result<void> fit_parts(const AnchorRun& run, const Program& program, const CostModel& costs,
                        TimeSummary time, Anchor& anchor) {
   constexpr int kRounds = 8;
@@ -178,7 +179,7 @@ Result<Anchor> anchor_from(std::string_view result_json, const std::string& wher
       build_program(run.config, {.model_name = run.model, .tool_version = "", .stored_hash = ""}));
   MFSDP_LET(unscaled, predict(program, costs));
   const TimeSummary& time = unscaled.run.time;
-  // FLOPs of the model over the measured step: more than the peak no kernel can have made.
+  // Model FLOPs over the measured step time; a value above 1 exceeds the peak, which is impossible.
   const double utilisation = time.mfu * ns(time.step) / run.step;
   if (utilisation > 1)
     return fail(where, fmt::format("its step of {:.4g} ms would run the model at {:.2f} times the "

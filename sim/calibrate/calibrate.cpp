@@ -51,7 +51,7 @@ void note_errors(CalibrationState& state, std::string group, std::string what,
 
 namespace {
 
-/// A row that stands twice would predict itself when left out.
+/// A duplicate row would predict itself when left out.
 template <class Row, class Key>
 Result<void> check_distinct(const std::vector<Row>& rows, Key key, std::string_view what) {
   std::set<decltype(key(rows.front()))> seen;
@@ -73,7 +73,7 @@ Result<void> add_gemm(CalibrationState& state) {
   state.gpu.tables.gemm = state.file_name("_gemm.csv");
   state.gpu.table_sms = state.gpu.sms;
   state.gpu.measured.gemm = true;
-  // Measured under the GPU's own limit on power.
+  // The measurements were made under the GPU's own power limit.
   state.gpu.gemm_scale = 1 / power_rate(state.gpu);
   note_value(state, "compute.gemm_scale", state.gpu.gemm_scale, state.base.gemm_scale, source);
   set_source(state.gpu, "tables.gemm", source);
@@ -90,7 +90,8 @@ Result<void> add_gemm(CalibrationState& state) {
   return {};
 }
 
-/// The base's table of mfsdp-exec's own kernels has no scale but that of the measured one.
+/// The base's table of mfsdp-exec's own kernels has no scale of its own; it uses that of the
+/// measured table.
 void keep_warpgroups_if_scaled_alike(CalibrationState& state) {
   if (state.gpu.attention_scale == state.base.attention_scale) return;
   state.gpu.tables.attention_warpgroups.clear();
@@ -146,7 +147,7 @@ Result<void> add_copies(CalibrationState& state) {
   return {};
 }
 
-/// Every value that no measurement determined keeps the base's, and its source says so.
+/// Values that no measurement determined keep the base's value; their source states that.
 void take_over_sources(CalibrationState& state) {
   for (auto& [key, source] : state.gpu.sources)
     source = fmt::format("taken over from {}: {}", state.base.name, source);
@@ -181,7 +182,7 @@ void take_over_sources(CalibrationState& state) {
     set_source(state.gpu, "tables.attention_warpgroups", "taken over from " + state.base.name);
 }
 
-/// As it will be found from the new file: by name in the catalogue, or where it lies.
+/// The path as the new file will refer to it: a catalogue name, or the table's location.
 fs::path taken_over(const fs::path& table, const fs::path& gpus_dir) {
   if (table.empty()) return {};
   const fs::path inside = table.lexically_relative(gpus_dir);
@@ -189,7 +190,7 @@ fs::path taken_over(const fs::path& table, const fs::path& gpus_dir) {
   return below ? inside : fs::absolute(table);
 }
 
-/// Published tables stay beside what was measured, as far as nothing measured replaces them.
+/// Keeps published tables that no measurement replaces.
 void keep_published(CalibrationState& state) {
   Gpu& gpu = state.gpu;
   if (!gpu.published) return;
@@ -200,7 +201,7 @@ void keep_published(CalibrationState& state) {
       gpu.attention_scale != state.base.attention_scale;
   if (products) {
     gpu.published->gemm.clear();
-    gpu.published->grouped.clear();  // relative to the products of the same source
+    gpu.published->grouped.clear();  // relative to the GEMMs of the same source
   }
   if (attention) gpu.published->attention.clear();
   if (!gpu.published->gemm.empty() || !gpu.published->attention.empty()) return;
@@ -257,7 +258,7 @@ Result<Calibration> calibrate_checked(const CalibrationRequest& request) {
   const std::string toml = gpu_toml(state.gpu);
   auto read_back = parse_gpu(toml, request.output.string());
   if (!read_back)
-    return fail("--calibrate", "what was measured is of no GPU: " + read_back.error().message());
+    return fail("--calibrate", "the GPU file would be invalid: " + read_back.error().message());
   state.result.files.push_back({request.output, toml});
   state.result.gpu = std::move(*read_back);
   state.result.gpu.name = request.output.stem().string();

@@ -1,4 +1,4 @@
-// From measurements to the files that price a machine: what --calibrate does.
+// Converts measurements to the files that price a machine (--calibrate).
 #pragma once
 
 #include <cstdint>
@@ -16,17 +16,17 @@ namespace mfsdp {
 
 struct CalibrationRequest {
   std::vector<std::filesystem::path> files;
-  std::string gpu = "h100";            ///< base: whatever the files do not determine is its value
+  std::string gpu = "h100";            ///< base: it has the values not determined
   std::filesystem::path gpus_dir;      ///< the catalogue
-  std::filesystem::path output;        ///< the GPU file, "my_h100.toml"; others lie beside it
-  std::optional<std::int64_t> domain;  ///< GPUs that the fast link joins; else the base GPU's
+  std::filesystem::path output;        ///< the GPU file, "my_h100.toml"; others are beside it
+  std::optional<std::int64_t> domain;  ///< GPUs in a domain; none: as the base
 };
 
-/// One number of the files that the measurements determined.
+/// One value of the GPU or cluster file that the measurements determined.
 struct FittedValue {
   std::string key;  ///< "memory.copy_fraction", "nic_gb_per_s"
   double value = 0;
-  double base = 0;     ///< what the base GPU said
+  double base = 0;     ///< the base GPU's value
   std::string source;  ///< from which files, by which fit
 };
 
@@ -37,27 +37,27 @@ struct CalibrationFile {
 
 struct Calibration {
   Gpu gpu;               ///< as the GPU file reads back, its tables being the new files
-  bool network = false;  ///< whether the files say what was measured between domains
+  bool network = false;  ///< whether domains were measured
   std::vector<FittedValue> values;
   std::vector<FidelityRow> errors;     ///< of the written files against the measurements
   std::vector<std::string> notes;      ///< one line each: what the user should know
   std::vector<CalibrationFile> files;  ///< tables first, then the cluster file, the GPU file last
 };
 
-/// Reads the files, fits, and checks what it would write by reading it back and pricing every
-/// measurement. Nothing is written. Collectives on ranks of one domain become a table of the GPU;
-/// those that span domains a table, and NIC bandwidth and latency that are fitted: in the GPU file,
-/// and in a cluster file whose stem gains "_cluster". With both files the measured collectives cost
-/// what they took; what was not measured has the fitted NIC. Errors as
-/// read_measurements and load_gpu; data that no value of a parameter explains are errors too.
+/// Reads the files and fits. Checks the result by reading it back and pricing every measurement.
+/// Nothing is written. Collectives on ranks of one domain become a table of the GPU. Collectives
+/// between domains become a table and a fitted NIC bandwidth and latency, in the GPU file and in a
+/// cluster file whose stem has the suffix "_cluster". Both files reproduce the measured
+/// collectives; others are priced with the fitted NIC. Errors are those of read_measurements and
+/// load_gpu, and data that no value of a parameter explains.
 [[nodiscard]] Result<Calibration> calibrate(const CalibrationRequest& request);
 
-/// Writes all files or none. The stated output is replaced; another file that exists is replaced
-/// only if a calibration wrote it (its first line says so), and is otherwise an error.
+/// Writes all files or none. The stated output is replaced. Any other existing file is replaced
+/// only if a calibration wrote it, which its first line states; otherwise it is an error.
 [[nodiscard]] Result<void> write_calibration(const Calibration& calibration);
 
-/// What was fitted, how well, and what was written: lines of text, no more than 100 columns where
-/// paths allow.
+/// Report: the fitted values, their errors, and the written files, in lines of at most 100 columns
+/// if paths allow.
 [[nodiscard]] std::string calibration_text(const Calibration& calibration);
 
 }  // namespace mfsdp

@@ -13,7 +13,7 @@
 namespace mfsdp {
 namespace {
 
-/// `ranks` GPUs in nodes and domains as the measurements have them.
+/// `ranks` GPUs in nodes and domains as in the measurements.
 Result<Cluster> cluster_of(const CalibrationState& state, const Gpu& gpu, std::int64_t ranks) {
   MFSDP_LET(cluster, make_cluster(gpu, 1, 1));
   cluster.gpus = ranks;
@@ -25,7 +25,7 @@ Result<Cluster> cluster_of(const CalibrationState& state, const Gpu& gpu, std::i
   return cluster;
 }
 
-/// Nodes, domains, and which collectives stay inside one.
+/// Determines nodes, domains, and which collectives are inside a domain.
 Result<void> place_collectives(CalibrationState& state) {
   std::optional<std::int64_t> on_host;
   std::int64_t widest_host = 1;
@@ -45,7 +45,7 @@ Result<void> place_collectives(CalibrationState& state) {
   if (rack)
     state.domain = std::max(state.domain, base.domain / state.gpus_per_node * state.gpus_per_node);
   state.domain = state.request.domain.value_or(state.domain);
-  // Repeats become one, so that none predicts another when it is left out.
+  // Repeated samples are merged, so that no sample predicts its repetition when it is left out.
   for (const CollectiveSample& sample : mean_of_repeats(state.data.collectives)) {
     if (sample.ranks > state.domain && sample.ranks % state.domain != 0)
       return fail(sample.place, fmt::format("{} ranks do not fill domains of {} GPUs", sample.ranks,
@@ -55,9 +55,9 @@ Result<void> place_collectives(CalibrationState& state) {
   return {};
 }
 
-/// The table is written as of this very GPU. Prices divide the part of a time that grows with bytes
-/// by link bandwidth * efficiency / 450 GB/s; so the efficiency makes that 1, and where fewer ranks
-/// than all have fewer links (no switch), the table's times are stretched by what they lack.
+/// The table is written for this very GPU. Prices divide the part of a time that grows with bytes
+/// by link bandwidth * efficiency / 450 GB/s, so the efficiency makes that factor 1. If a smaller
+/// number of ranks has fewer links (no switch), the table's times are scaled to compensate.
 void fit_link(Gpu& gpu, std::vector<CollectiveRow>& rows) {
   gpu.link_efficiency = kTableLink / gpu.link_bandwidth;
   if (!gpu.per_peer_bandwidth) return;
@@ -128,7 +128,7 @@ Result<void> add_inside(CalibrationState& state) {
   return {};
 }
 
-/// By how much the parameters alone make large messages longer than they were, on average.
+/// Mean relative excess of the modelled times of large messages, by the two parameters alone.
 double excess_of_large(const NetworkFit& fit, std::span<const CollectiveSample> samples) {
   const std::int64_t largest = std::ranges::max(samples, {}, &CollectiveSample::bytes).bytes.value;
   double sum = 0;
@@ -141,7 +141,7 @@ double excess_of_large(const NetworkFit& fit, std::span<const CollectiveSample> 
   return sum / count;
 }
 
-/// What bounds tests that a faster NIC would not shorten; empty where one would.
+/// The bound of a test that a faster NIC would not shorten; empty if one would.
 std::string_view bound_of_test(const NetworkFit& fit) {
   switch (fit.bound) {
     case NicBound::link: return "the link inside nodes";
@@ -152,19 +152,19 @@ std::string_view bound_of_test(const NetworkFit& fit) {
   return "";
 }
 
-/// Where large messages were faster than the model has them with the NIC at its bound; else empty.
+/// A note if large messages were faster than the model with the NIC at its bound; else empty.
 std::string doubt_of_network(const NetworkFit& fit, std::span<const CollectiveSample> samples) {
   constexpr double kWorthSaying = 0.02;
   const double excess = excess_of_large(fit, samples);
   if (excess < kWorthSaying) return "";
   return fmt::format(
-      ". Large messages took {:.1f} % less time than the model has with that: this network reaches "
-      "a larger part of its line rate, its switches reduce (NVLS, SHARP), its NICs are faster "
-      "(give --gpu a file with their node.nic_gb_per_s), or the number of nodes is wrong",
+      ". Large messages took {:.1f} % less time than modelled with that. Possible causes: a "
+      "network that reaches a larger part of its line rate; switches that reduce (NVLS, SHARP); "
+      "faster NICs (give --gpu a file with their node.nic_gb_per_s); a wrong number of nodes",
       100 * (1 - 1 / (1 + excess)));
 }
 
-/// What the user should doubt of a fitted network.
+/// Notes about doubtful parts of a fitted network.
 void note_network(CalibrationState& state, const NetworkFit& fit, BytesPerNano line_rate) {
   std::vector<std::string>& notes = state.result.notes;
   if (const Kinds kinds = kinds_of(state.between); !kinds.missing.empty())
@@ -189,7 +189,7 @@ void note_network(CalibrationState& state, const NetworkFit& fit, BytesPerNano l
                     fit.nic_latency.value, state.base.name));
 }
 
-/// Where the fitted bandwidth of a NIC is from.
+/// Origin of a NIC's fitted bandwidth.
 std::string source_of_bandwidth(const CalibrationState& state, const NetworkFit& fit,
                                 const std::string& fitted) {
   if (const std::string_view what = bound_of_test(fit); !what.empty())
@@ -206,8 +206,8 @@ struct NetworkSources {
   std::string latency;
 };
 
-/// The GPU file carries the fitted network too: whoever takes it without the cluster file prices
-/// the machine that was measured. Its node is what the fast link joins.
+/// Writes the fitted network into the GPU file too, so that the GPU file alone prices the measured
+/// machine. Its node is a domain of the fast link.
 void carry_network(CalibrationState& state, const Cluster& cluster, BytesPerNano line_rate,
                    const NetworkSources& sources) {
   Gpu& gpu = state.gpu;

@@ -1,5 +1,5 @@
-// What a profiler's trace of a run says of a machine: not tables, of which it has too few shapes,
-// but how much faster or slower the base's are here.
+// Calibration by a profiler's trace of a run. A trace has too few shapes for tables, but shows the
+// speed of this machine relative to the base's tables.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -17,7 +17,7 @@
 namespace mfsdp {
 namespace {
 
-/// Predicted and measured times of one kind of work, as often as each ran.
+/// Predicted and measured times of one kind of work, weighted by the number of executions.
 struct Compared {
   double predicted = 0;
   double measured = 0;
@@ -28,9 +28,9 @@ struct Compared {
     measured += its_measured * static_cast<double>(count);
     ratios.push_back(its_predicted / its_measured);
   }
-  /// How much faster it is than predicted.
+  /// Measured speed relative to the prediction.
   [[nodiscard]] double factor() const { return predicted / measured; }
-  /// Of each shape, once all are scaled.
+  /// Error of each shape after all were scaled.
   [[nodiscard]] std::vector<double> errors() const {
     std::vector<double> all;
     for (const double ratio : ratios) all.push_back(ratio / factor() - 1);
@@ -94,13 +94,13 @@ class TraceFit {
     collectives_.add(static_cast<double>(cost.duration.value), collective.ns, collective.count);
   }
 
-  /// The most that a fitted value may be, and what of the data sheet says so.
+  /// The upper bound of a fitted value, and the data sheet's value that sets it.
   struct Limit {
     double most = 0;
     const char* what = "";
   };
 
-  /// With it the table's fastest product runs at the data sheet's peak.
+  /// The scale at which the table's fastest GEMM runs at the data sheet's peak.
   [[nodiscard]] double most_gemm_scale() const {
     double fastest = 0;
     for (const GemmRow& row : state_.tables.gemm) fastest = std::max(fastest, row.flops_per_ns);
@@ -114,7 +114,8 @@ class TraceFit {
           attention_flops(row.backward, row.batch, row.seq, row.heads, row.head_dim) / row.ns);
     return state_.base.bf16 * kFlopsPerNanoOfTera / fastest;
   }
-  /// With it the table's fastest gather or reduction fills the link (CollectiveModel::link_scale).
+  /// The efficiency at which the table's fastest gather or reduction saturates the link
+  /// (CollectiveModel::link_scale).
   [[nodiscard]] double most_link_efficiency() const {
     double fastest = 0;
     for (const CollectiveRow& row : state_.tables.collective) {
@@ -127,14 +128,14 @@ class TraceFit {
     return wire_bytes(kind, row.bytes, row.ranks) / ns;
   }
 
-  /// `is_free`: no table of this GPU stands already.
+  /// `is_free`: no table of this GPU was measured or given.
   void scale(const char* group, const char* key, const Compared& compared, bool is_free,
              double& value, const Limit& limit) {
     if (compared.ratios.empty()) return;
     if (!is_free) {
       state_.result.notes.push_back(
-          fmt::format("{}: the trace says {:.3g} times the rate of the table that was given, which "
-                      "stands",
+          fmt::format("{}: the trace has {:.3g} times the rate of the given table, which is "
+                      "kept",
                       key, compared.factor()));
       return;
     }
@@ -142,9 +143,9 @@ class TraceFit {
     value *= compared.factor();
     std::string source = source_;
     if (value > limit.most) {
-      state_.result.notes.push_back(fmt::format(
-          "{}: the trace asks for {:.4g}, with which {} of {} would be passed; {:.4g} is the most",
-          key, value, limit.what, state_.base.name, limit.most));
+      state_.result.notes.push_back(
+          fmt::format("{}: the trace gives {:.4g}, which exceeds {} of {}; {:.4g} is used", key,
+                      value, limit.what, state_.base.name, limit.most));
       source += fmt::format(", bound by {} of {}", limit.what, state_.base.name);
       value = limit.most;
     }
@@ -154,7 +155,7 @@ class TraceFit {
   }
 
   void set_copies() {
-    std::vector<double> rates;  // bytes read and written for a nanosecond
+    std::vector<double> rates;  // bytes read and written per nanosecond
     for (const TraceRun& trace : state_.data.traces)
       for (const TracedCopy& copy : trace.copies)
         if (2 * static_cast<double>(copy.bytes) >= kLeastCopyBytes && copy.ns > 0)
@@ -181,8 +182,8 @@ class TraceFit {
     note_value(state_, "node.host_launch_ns", static_cast<double>(state_.gpu.host_launch.value),
                base, source_);
     state_.result.notes.emplace_back(
-        "node.host_launch_ns: the profiler's own work is in it; two tiny runs without one say it "
-        "better (docs/guide/calibrate.md)");
+        "node.host_launch_ns: includes the profiler's own work; two tiny runs without a profiler "
+        "measure it better (docs/guide/calibrate.md)");
   }
 
   void note_rest(const TraceRun& trace) {
@@ -192,7 +193,7 @@ class TraceFit {
     for (const Unattributed& one : trace.unattributed) rest += one.ns;
     const auto percent = [&](double ns) { return 100 * ns / std::max(trace.kernel_ns, 1.0); };
     std::string text = fmt::format(
-        "{}: {:.1f} % of kernel time is of no product, attention or copy, and stays priced by "
+        "{}: {:.1f} % of kernel time is neither GEMM, attention nor copy, and stays priced by "
         "bytes",
         printable(trace.where), percent(rest));
     for (std::size_t i = 0; i < trace.unattributed.size() && i < kNamed; ++i)
@@ -201,8 +202,8 @@ class TraceFit {
     state_.result.notes.push_back(std::move(text));
     if (left_out_ > 0)
       state_.result.notes.push_back(
-          fmt::format("{}: {} sizes of collectives between domains are left out: nccl-tests' runs "
-                      "say what a network takes",
+          fmt::format("{}: {} sizes of collectives between domains are ignored: give runs of "
+                      "nccl-tests to measure a network",
                       printable(trace.where), std::exchange(left_out_, 0)));
   }
 

@@ -1,4 +1,4 @@
-// What a calibration shows, and how its files reach the disk.
+// Report of a calibration, and writing of its files.
 #include <fmt/format.h>
 
 #include <utility>
@@ -12,7 +12,7 @@
 namespace mfsdp {
 namespace {
 
-/// Whether a calibration may replace what is there.
+/// An error if a calibration may not replace the file.
 Result<void> check_replaceable(const std::filesystem::path& path) {
   std::error_code ignored;
   if (!std::filesystem::exists(path, ignored)) return {};
@@ -22,7 +22,7 @@ Result<void> check_replaceable(const std::filesystem::path& path) {
               "exists and was not written by a calibration; remove it, or choose another output");
 }
 
-/// The flags that predict with what was written. --gpus-per-node is 8 where nobody says otherwise.
+/// The flags for predictions with the written files. --gpus-per-node is 8 by default.
 std::string usage_text(const Calibration& calibration) {
   constexpr std::int64_t kUsualNode = 8;
   const std::int64_t node = calibration.gpu.gpus_per_node;

@@ -13,7 +13,7 @@ double price(const CollectiveModel& model, CollectiveKind kind, double bytes, st
   return std::max(1.0, static_cast<double>(cost.duration.value));
 }
 
-/// Time of a curve at any size: on it, or beside its ends in proportion to `base`.
+/// Time of a curve at any size: interpolated, and beyond its ends in proportion to `base`.
 double at(const TimeCurve& curve, double bytes, const CollectiveModel& base) {
   const auto& points = curve.points;
   const auto upper =
@@ -72,7 +72,7 @@ Result<std::vector<CollectiveRow>> complete_table(std::span<const TimeCurve> cur
   }
   if (sizes.size() < 2)
     return fail("--calibrate",
-                "the collectives have one size; expected two or more, to tell "
+                "the collectives have one size; expected two or more, to separate "
                 "latency from bandwidth");
   std::vector<CollectiveRow> rows;
   for (const std::int64_t count : all_ranks) {

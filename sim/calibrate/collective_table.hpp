@@ -1,4 +1,4 @@
-// Measured collectives inside a domain, completed to the grid that a collective table must be.
+// Measured collectives inside a domain, completed to the grid of a collective table.
 #pragma once
 
 #include <cstdint>
@@ -22,18 +22,19 @@ struct TimeCurve {
   std::vector<Point> points;  ///< by bytes
 };
 
-/// Curves by ranks, then kind.
+/// Curves sorted by ranks, then kind.
 [[nodiscard]] std::vector<TimeCurve> curves_of(std::span<const CollectiveSample> samples);
 
-/// A row for every measured size and for the ranks of `ranks` and of the measurements. A cell is,
-/// in this order: measured; linear between two measured sizes of its curve; `base`'s price times
-/// what the nearest measured size, or else the nearest measured number of ranks, differs from base;
-/// base's price where that collective was not measured at all. Fewer than two sizes are an error.
+/// A row for every measured size and for the ranks of `ranks` and of the measurements. A cell is
+/// the first available of: the measured time; linear between two measured sizes of its curve;
+/// `base`'s price times the ratio to base of the nearest measured size, or else of the nearest
+/// measured number of ranks; `base`'s price if that collective was not measured at all. Fewer than
+/// two sizes are an error.
 [[nodiscard]] Result<std::vector<CollectiveRow>> complete_table(std::span<const TimeCurve> curves,
                                                                 std::span<const std::int64_t> ranks,
                                                                 const CollectiveModel& base);
 
-/// What each point of a curve, left out, is predicted as by the others: predicted / measured - 1.
+/// Predicted / measured - 1 of each point of a curve, predicted from the other points.
 [[nodiscard]] std::vector<double> leave_one_out_errors(const TimeCurve& curve,
                                                        const CollectiveModel& base);
 

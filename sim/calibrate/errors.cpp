@@ -17,8 +17,8 @@ std::vector<Row> without(std::span<const Row> rows, std::size_t index) {
   return others;
 }
 
-/// `error(rows to build from, row)` of each row that is `wanted`. A single wanted row cannot be
-/// left out: it has nothing to be predicted from.
+/// `error(rows to build from, row)` of each row that is `wanted`. A single wanted row is skipped,
+/// because no other row could predict it.
 template <class Row, class Wanted, class RowError>
 std::vector<double> row_errors(std::span<const Row> rows, Evaluation evaluation, Wanted wanted,
                                RowError error) {
@@ -41,7 +41,7 @@ double time_of(const CollectiveRow& row, CollectiveKind kind) {
     case CollectiveKind::all_reduce: return row.all_reduce_ns;
     case CollectiveKind::all_to_all:
     case CollectiveKind::send:
-    case CollectiveKind::recv: break;  // nothing was measured
+    case CollectiveKind::recv: break;  // not measured
   }
   return 0;
 }

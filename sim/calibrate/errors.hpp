@@ -1,4 +1,4 @@
-// How far prices are from what was measured.
+// Errors of prices relative to measurements.
 #pragma once
 
 #include <cstddef>
@@ -13,7 +13,7 @@
 
 namespace mfsdp {
 
-/// Relative errors, predicted / measured - 1, in short. All 0 without rows.
+/// Summary of relative errors, predicted / measured - 1. All 0 without rows.
 struct ErrorSummary {
   std::size_t rows = 0;
   double mean = 0;   ///< of absolute values
@@ -23,10 +23,10 @@ struct ErrorSummary {
 
 [[nodiscard]] ErrorSummary summarise(std::span<const double> errors);
 
-/// How a prediction relates to the row that it is compared with.
+/// How the predicted row relates to the data of the model.
 enum class Evaluation {
-  fit,            ///< the row was among those that the model was made from
-  leave_one_out,  ///< made again from all rows but this one
+  fit,            ///< the model was fitted with the row
+  leave_one_out,  ///< fitted anew to all rows but this one
   unseen,         ///< no row of this kind was used
   comparison,     ///< not a model of ours, or not a measurement of what is modelled
 };
@@ -35,36 +35,37 @@ enum class Evaluation {
 [[nodiscard]] std::vector<double> gemm_errors(std::span<const GemmRow> rows, const Gpu& gpu,
                                               GemmKind kind, Evaluation evaluation);
 
-/// The same of all kinds by fit_gemm_law alone, without what rows differ from it.
+/// The same for all kinds with fit_gemm_law alone, without the rows' deviations from it.
 [[nodiscard]] std::vector<double> gemm_law_errors(std::span<const GemmRow> rows, const Gpu& gpu);
 
-/// The same with the one rate, among the rows', of least mean error for every row of that kind.
+/// The same with one constant rate for each kind: the rate, of those of its rows, with the lowest
+/// mean error.
 [[nodiscard]] std::vector<double> constant_rate_errors(std::span<const GemmRow> rows,
                                                        GemmKind kind);
 
-/// Time errors of attention rows of one direction. `losses` were fitted once, on the H200's tables,
-/// with all rows.
+/// Time errors of attention rows of one direction. `losses` were fitted once, to all rows of the
+/// H200's tables.
 [[nodiscard]] std::vector<double> attention_errors(
     std::span<const AttentionRow> rows, const Gpu& gpu, bool backward, Evaluation evaluation,
     const AttentionLosses& losses = kLibraryAttention);
 
-/// Sizes of a full buffer from `least` up to below `below`.
+/// Sizes of a full buffer, `least` <= size < `below`.
 struct ByteRange {
   double least = 0;
   double below = 1e300;
 };
 
 /// Time errors of collectives inside a domain for rows within `range`. leave_one_out removes the
-/// row's size from all numbers of ranks, as a table must be a grid; at least three sizes are
-/// needed, otherwise nothing is returned.
+/// row's size for all numbers of ranks, as a table must be a grid. It needs at least three sizes,
+/// otherwise nothing is returned.
 [[nodiscard]] std::vector<double> collective_errors(std::span<const CollectiveRow> rows,
                                                     const Cluster& cluster,
                                                     std::span<const CollectiveKind> kinds,
                                                     ByteRange range, Evaluation evaluation);
 
 /// Time errors of collectives between domains, each priced with the ratios (network_ratios.hpp) of
-/// all other sizes; repeats count as their mean. `rows`: the table inside a domain. The cluster's
-/// NICs stay as they are, also where they were fitted to all samples.
+/// all other sizes; repeated samples count as their mean. `rows`: the table inside a domain. The
+/// cluster's NICs are not refitted, even if they were fitted to all samples.
 [[nodiscard]] std::vector<double> network_errors(std::span<const CollectiveSample> samples,
                                                  std::span<const CollectiveRow> rows,
                                                  const Cluster& cluster,

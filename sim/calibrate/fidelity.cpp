@@ -90,7 +90,7 @@ void add_collectives(Rows& rows, std::span<const CollectiveRow> table, const Clu
   }
 }
 
-/// Copies that fit in the L2 cache, and those that PyTorch's launch dominates, are shown apart.
+/// Copies that fit in the L2 cache, or that PyTorch's launch dominates, have a separate row.
 Result<void> add_copies(Rows& rows, const CostModel& costs,
                         const std::filesystem::path& scenarios) {
   const std::string source = "gpus/tables/h200_copy.csv";

@@ -1,4 +1,4 @@
-// All data that the project has, against the model: what --fidelity prints.
+// Compares the model with all measurements of the project (--fidelity).
 #pragma once
 
 #include <filesystem>
@@ -14,7 +14,7 @@
 
 namespace mfsdp {
 
-/// One line of the table: a set of measured rows and how far predictions are from them.
+/// One line of the table: a set of measured rows and their prediction errors.
 struct FidelityRow {
   std::string group;  ///< "GEMM", "attention", "collective", "copy", "contention", "network",
                       ///< "step", "engine"
@@ -28,11 +28,11 @@ struct FidelityRow {
 /// "fit", "leave-one-out", "unseen", "comparison".
 [[nodiscard]] std::string_view evaluation_name(Evaluation evaluation);
 
-/// All rows, in the order of the groups above. `scenarios` is the catalogue's folder; files of
-/// scenarios/fidelity that are absent are left out. The tables are the H200's.
+/// All rows, in the order of the groups above. `scenarios` is the catalogue's folder; missing files
+/// of scenarios/fidelity are skipped. The tables are the H200's.
 [[nodiscard]] Result<std::vector<FidelityRow>> fidelity(const std::filesystem::path& scenarios);
 
-/// Parts of fidelity(): of the tables that others published of GPUs, and one file of data each.
+/// Parts of fidelity(): tables that others published for GPUs, and one for each other data file.
 [[nodiscard]] Result<std::vector<FidelityRow>> published_tables_fidelity(
     const std::filesystem::path& scenarios);
 [[nodiscard]] Result<std::vector<FidelityRow>> contention_fidelity(
@@ -42,12 +42,12 @@ struct FidelityRow {
 [[nodiscard]] Result<std::vector<FidelityRow>> step_fidelity(
     const std::filesystem::path& scenarios);
 
-/// What these price by: so many GPUs of the catalogue, in domains of NVLink of one size.
+/// A cost model for `gpus` GPUs of the catalogue, in NVLink domains of one size.
 [[nodiscard]] Result<CostModel> costs_on(const std::string& gpu, std::int64_t gpus,
                                          std::int64_t domains,
                                          const std::filesystem::path& scenarios);
 
-/// The table's titles, then a line of cells for each row; for any renderer of tables.
+/// The table's titles, then a line of cells for each row, for any table renderer.
 [[nodiscard]] std::vector<std::vector<std::string>> fidelity_cells(
     const std::vector<FidelityRow>& rows);
 

@@ -1,4 +1,4 @@
-// The parts of --fidelity that price or predict more than single kernels.
+// Parts of --fidelity beyond the prices of single kernels.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -13,8 +13,8 @@
 namespace mfsdp {
 namespace {
 
-/// A row of h200_overlap.csv. Blocks: NCCL's log names 24 channels for rings and 9 for symmetric
-/// kernels where nothing limits them.
+/// A row of h200_overlap.csv. Blocks: without a limit, NCCL's log states 24 channels for rings and
+/// 9 for symmetric kernels.
 struct OverlapCase {
   std::string_view name;
   Transport transport = Transport::nccl;
@@ -37,9 +37,10 @@ constexpr std::array<OverlapCase, 13> kOverlapCases{
      {"rs_fp32_symmetric", Transport::symmetric, 9, 872.4},
      {"rs_fp32_max_ctas_8", Transport::nccl, 8, 872.4}}};
 
-/// What GEMMs lose beside four such collectives, which take that long alone: they take drag times
-/// as long beside them, hold their SMs all the while and move their bytes once, which at the power
-/// limit, all the time here, costs what they draw. In a step that is the clock's (power_mix.hpp).
+/// Time that GEMMs lose beside four such collectives, which take `collectives_ms` alone. Beside
+/// GEMMs the collectives take drag times as long and hold their SMs meanwhile. They move their
+/// bytes once, which costs their draw, as these runs were always at the power limit. In a step the
+/// clock accounts for the draw (power_mix.hpp).
 double overlap_increment_ms(const Gpu& gpu, const OverlapCase& row, double collectives_ms) {
   constexpr double kRanks = 8;
   const double moved = 4 * 2 * (kRanks - 1) / kRanks * row.megabytes * 1e6;  // read and written
@@ -51,7 +52,7 @@ double overlap_increment_ms(const Gpu& gpu, const OverlapCase& row, double colle
          (share(cost.drag[KernelClass::product]) * share(cost.occupancy) + share(cost.draw));
 }
 
-/// The rows that contention's one number was fitted on, with others of two GPUs.
+/// The rows to which the constant of contention was fitted, with others of two GPUs.
 bool is_fitted(std::string_view name) {
   return name == "ag_default" || name == "rs_bf16_default" || name == "rs_fp32_default";
 }
@@ -82,7 +83,7 @@ Result<std::vector<FidelityRow>> contention_fidelity(const std::filesystem::path
     if (alone_ms == 0) return fail(table.place(row), "the row none must come first");
     const auto known = std::ranges::find(kOverlapCases, std::string_view(name), &OverlapCase::name);
     if (known == kOverlapCases.end())
-      return fail(table.place(row), fmt::format("'{}' is no collective that was described", name));
+      return fail(table.place(row), fmt::format("unknown collective '{}'", name));
     MFSDP_LET(collectives_ms, number_cell(table, row, "collectives_alone_ms"));
     const double error =
         overlap_increment_ms(gpu, *known, collectives_ms) / (measured_ms - alone_ms) - 1;

@@ -1,5 +1,5 @@
-// Whole steps of other systems (scenarios/fidelity/peers_8xh200.csv) beside our own executor's, and
-// beside what is predicted of the engine that ran them.
+// Full steps of other systems (scenarios/fidelity/peers_8xh200.csv), compared with our executor's
+// step and with the prediction for the engine that ran them.
 #include <fmt/format.h>
 
 #include <array>
@@ -37,7 +37,7 @@ constexpr std::array<System, 6> kSystems{
      {"megatron_fsdp_v2", "eager", EngineKind::megatron_fsdp_v2_eager},
      {"megatron_fsdp_v2", "fused_elementwise", EngineKind::megatron_fsdp_v2}}};
 
-/// A row, and what is to be predicted of it.
+/// A row, and the configuration to predict for it.
 struct Peer {
   std::string what;
   System system;
@@ -53,9 +53,8 @@ Result<System> system_of(const CsvTable& table, std::size_t row) {
   MFSDP_LET(variant, text_cell(table, row, "variant"));
   for (const System& known : kSystems)
     if (known.system == system && known.variant == variant) return known;
-  return fail(
-      table.place(row),
-      fmt::format("'{}', '{}' is no system that is described as an engine", system, variant));
+  return fail(table.place(row),
+              fmt::format("'{}', '{}' is not a system with a modelled engine", system, variant));
 }
 
 Result<PlanConfig> peer_config(const CsvTable& table, std::size_t row, const ModelShape& model) {
@@ -132,7 +131,7 @@ FidelityRow row_of(std::string group, std::string what, std::span<const double> 
           .source = std::string(kSource)};
 }
 
-/// Of one row: predicted over measured, less 1.
+/// Errors of one row: predicted / measured - 1.
 struct EngineErrorsOfRow {
   double predicted_ms = 0;
   double step = 0;
@@ -159,7 +158,8 @@ Result<EngineErrorsOfRow> engine_errors_of(const Peer& peer, const CostModel& co
                            .reserved = over(counters.peak_reserved, peer.reserved_gib)};
 }
 
-/// Ours, of the same configuration and by the same attention: cuDNN's, as all of them had.
+/// Time of mfsdp's step with the same configuration and cuDNN's attention, which all these systems
+/// used.
 Result<double> our_milliseconds(const Peer& peer, const CostModel& costs) {
   MFSDP_LET(program,
             build_program(peer.config,
@@ -177,7 +177,7 @@ Result<std::vector<FidelityRow>> step_fidelity(const std::filesystem::path& scen
   std::vector<double> steps;
   std::vector<double> allocated;
   std::vector<double> reserved;
-  // Nothing was fitted on them; snapshots of two, eager and compiled, were looked at.
+  // Nothing was fitted to these rows; memory snapshots of two, eager and compiled, were inspected.
   constexpr Evaluation kHow = Evaluation::unseen;
   for (const Peer& peer : peers) {
     MFSDP_LET(costs, costs_on("h200", peer.config.mesh.world_size(), 1, scenarios));

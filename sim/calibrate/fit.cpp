@@ -25,8 +25,8 @@ double worst_error(std::span<const CopySample> samples, const Line& line) {
   return worst;
 }
 
-/// Least worst error for a given launch: the error is extreme at the slowest and the fastest copy,
-/// and least where those two are equally far off.
+/// The line with the smallest maximum error for a given launch. The error is extreme at the slowest
+/// and the fastest copy; the maximum is smallest if both errors are equal in size.
 Line best_line(std::span<const CopySample> samples, double launch_ns) {
   double least = 1e300;
   double most = 0;
@@ -71,7 +71,7 @@ struct Nic {
   double latency_ns = 0;
 };
 
-/// Samples against the model of a cluster whose NICs are varied.
+/// Errors of the samples under the model of a cluster with variable NICs.
 class NetworkProblem {
  public:
   NetworkProblem(std::span<const CollectiveSample> samples, std::span<const CollectiveRow> table,
@@ -106,15 +106,15 @@ class NetworkProblem {
     return ratios;
   }
 
-  /// Large and small messages weigh the same as a group: bandwidth follows from the former, latency
-  /// from the latter, however many of each there are.
+  /// Large and small messages have equal weight as groups, for any number of each: bandwidth
+  /// follows from large messages, latency from small ones.
   [[nodiscard]] double loss(const Nic& nic) const {
-    constexpr double kLeast = 0.01;  // GB/s that a cluster file may say
+    constexpr double kLeast = 0.01;  // GB/s, the lower bound of a cluster file
     if (!(nic.bandwidth >= kLeast && nic.bandwidth <= line_rate())) return 1e300;
     return loss_of(nic);
   }
 
-  /// The same, whatever the line rate.
+  /// The same, also above the line rate.
   [[nodiscard]] double loss_of(const Nic& nic) const {
     std::array<double, 2> sum{};
     std::array<double, 2> count{};
@@ -128,7 +128,7 @@ class NetworkProblem {
     return sum[0] / std::max(1.0, count[0]) + sum[1] / std::max(1.0, count[1]);
   }
 
-  /// How much of a large message's time changes from one NIC to the other, at most.
+  /// Largest relative change of a large message's time between two NICs.
   [[nodiscard]] double change_of_large(const Nic& a, const Nic& b) const {
     const std::vector<double> first = ratios(a);
     const std::vector<double> second = ratios(b);
@@ -138,7 +138,7 @@ class NetworkProblem {
     return most;
   }
 
-  /// The largest part of a large message's time in which bytes move.
+  /// Largest fraction of a large message's time in which bytes move.
   [[nodiscard]] double share_of_bytes(const Nic& nic) const {
     const CollectiveModel model(table_, with(nic));
     double most = 0;
@@ -151,7 +151,7 @@ class NetworkProblem {
     return most;
   }
 
-  /// The largest part of a sample's measured time that the NIC's latency makes.
+  /// Largest fraction of a sample's measured time that is NIC latency.
   [[nodiscard]] double share_of_latency(const Nic& nic) const {
     const std::vector<double> with = ratios(nic);
     const std::vector<double> without = ratios({.bandwidth = nic.bandwidth});
@@ -170,7 +170,7 @@ class NetworkProblem {
 
 enum class Latency { free, fixed };
 
-/// Multiplies and divides both parameters by steps that shrink for as long as that helps.
+/// Multiplies and divides both parameters by decreasing steps while that improves the fit.
 Nic refine(const NetworkProblem& problem, Nic best, Latency latency) {
   double least = problem.loss(best);
   for (double step = 1.25; step > 1.0005; step = 1 + (step - 1) / 2) {
@@ -194,7 +194,7 @@ Nic refine(const NetworkProblem& problem, Nic best, Latency latency) {
   return best;
 }
 
-/// `start` has the line rate.
+/// `start` has the line rate as its bandwidth.
 Nic search(const NetworkProblem& problem, const Nic& start, Latency latency) {
   std::vector<double> latencies_us{0, 1, 2, 4, 8, 16, 32, 64, 128, 256};
   if (latency == Latency::fixed) latencies_us = {start.latency_ns / 1e3};
@@ -212,10 +212,10 @@ Nic search(const NetworkProblem& problem, const Nic& start, Latency latency) {
   return refine(problem, best, latency);
 }
 
-/// Changes of time, and gains of a fit, that are too small to say anything.
+/// Relative changes of time, and improvements of a fit, that are too small to be significant.
 constexpr double kNoChange = 0.005;
 constexpr double kNoGain = 0.01;
-/// Messages whose bytes move for less than this part of their time show a latency.
+/// Messages show latency if their bytes move for less than this fraction of their time.
 constexpr double kMovesBytes = 0.5;
 
 NicBound bound_of(const NetworkProblem& problem, const Nic& best) {
@@ -230,7 +230,7 @@ NicBound bound_of(const NetworkProblem& problem, const Nic& best) {
   return gains ? NicBound::line_rate : NicBound::samples;
 }
 
-/// The slowest NIC whose large messages take what the fastest's do.
+/// The slowest NIC with which large messages take the same time as with the fastest.
 BytesPerNano least_bandwidth(const NetworkProblem& problem, const Nic& fastest) {
   double slow = fastest.bandwidth / 1024;
   double fast = fastest.bandwidth;
@@ -243,8 +243,8 @@ BytesPerNano least_bandwidth(const NetworkProblem& problem, const Nic& fastest) 
   return fast;
 }
 
-/// No sample shows a latency that makes less than this part of its time; then a fit that lowers it
-/// only makes up for what the model has of large messages.
+/// A latency below this fraction of every sample's time is not visible. A fit that lowers it only
+/// compensates for errors of the model at large messages.
 constexpr double kSeenLatency = 0.05;
 
 struct NicFit {
@@ -281,7 +281,7 @@ Result<CopyFit> fit_copies(std::span<const CopySample> samples, const Gpu& gpu) 
   };
   const bool is_possible = fit.copy_fraction > 0.01 && fit.copy_fraction <= 1;
   if (!is_possible && line.bandwidth > 0) return refuse(large.front(), line.bandwidth);
-  // Shorter than a launch, or some above what all of them make.
+  // Skip copies that are shorter than a launch, or than a time that all copies include.
   for (const CopySample& sample : large)
     if (sample.bytes > gpu.memory_bandwidth * sample.ns)
       return refuse(sample, sample.bytes / sample.ns);

@@ -1,4 +1,4 @@
-// Physical parameters from measurements, each found with the model that will use it.
+// Fits physical parameters to measurements, each with the model that will use it.
 #pragma once
 
 #include <optional>
@@ -12,7 +12,7 @@
 
 namespace mfsdp {
 
-/// Copies of at least this size show the memory's bandwidth, not a cache's or the launch.
+/// Copies of at least this size measure memory bandwidth, not a cache or the launch.
 inline constexpr double kLeastCopyBytes = 134217728;  // 128 MiB
 
 struct CopyFit {
@@ -22,18 +22,18 @@ struct CopyFit {
   std::vector<double> left_out;  ///< the same, each predicted without itself; empty below 3
 };
 
-/// time = launch + bytes / (bandwidth * fraction), of least worst relative error over copies from
-/// 128 MiB on. With fewer than three the launch stays the GPU's. Errors: no such copy; more than
-/// the nominal bandwidth.
+/// time = launch + bytes / (bandwidth * fraction), with the smallest maximum relative error over
+/// copies from 128 MiB on. With fewer than three copies the launch time stays the GPU's. Errors: no
+/// such copy; more than the nominal bandwidth.
 [[nodiscard]] Result<CopyFit> fit_copies(std::span<const CopySample> samples, const Gpu& gpu);
 
-/// Messages of at least the largest size over this count as large.
+/// Messages of at least the largest size divided by this count as large.
 inline constexpr std::int64_t kLargeMessages = 16;
 
-/// Why a fitted NIC is not faster.
+/// The constraint that keeps a fitted NIC from being faster.
 enum class NicBound {
   samples,    ///< a faster one would fit the samples worse
-  line_rate,  ///< a faster one would fit better, but the data sheet's has no more
+  line_rate,  ///< a faster one would fit better, but exceed the data sheet
   link,       ///< faster ones fit as well: the link inside a domain bounds the test
   latency     ///< faster ones fit as well: the messages are too small to show bandwidth
 };
@@ -48,11 +48,12 @@ struct NetworkFit {
   std::vector<double> left_out;      ///< parameters and ratios (network_ratios.hpp) from the others
 };
 
-/// Bandwidth and latency of one NIC of `cluster` that make its collectives between domains come
-/// nearest to the samples: least mean square of larger / smaller - 1 over large messages plus that
-/// over the others. A grid, then steps that shrink; the same answer on every machine. No NIC has
-/// more than `line_rate`, its data sheet's. Where the samples do not determine it (NicBound::link,
-/// latency) it stays `cluster`'s own, unless that is slower than they show.
+/// Bandwidth and latency of one NIC of `cluster` with which its collectives between domains fit the
+/// samples best. The fit minimises the mean square of larger / smaller - 1 over large messages plus
+/// that over the others. It searches a grid, then refines with decreasing steps; the result is the
+/// same on every machine. A NIC has at most `line_rate`, from its data sheet. If the samples do not
+/// determine the bandwidth (NicBound::link, latency), it stays `cluster`'s, unless the samples show
+/// a faster one.
 [[nodiscard]] NetworkFit fit_network(std::span<const CollectiveSample> samples,
                                      std::span<const CollectiveRow> table, const Cluster& cluster,
                                      BytesPerNano line_rate);

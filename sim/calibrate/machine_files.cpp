@@ -27,7 +27,7 @@ std::string measured_list(const MeasuredParts& parts) {
   return fmt::format("{}", fmt::join(names, ", "));
 }
 
-/// Lines "key = value", as they come.
+/// Lines "key = value", in the order of calls.
 class TomlText {
  public:
   explicit TomlText(std::string_view note) {
@@ -106,7 +106,7 @@ std::string csv_head(std::string_view columns) {
 }  // namespace
 
 std::string gpu_toml(const Gpu& gpu) {
-  TomlText toml("[source] says where each value is from.");
+  TomlText toml("[source] has the origin of each value.");
   toml.add("title", gpu.title);
   toml.add("calibration", gpu.calibration);
   if (const std::string measured = measured_list(gpu.measured);

@@ -11,11 +11,11 @@
 
 namespace mfsdp {
 
-/// The first line of every file that a calibration writes begins so.
+/// Prefix of the first line of every file that a calibration writes.
 inline constexpr std::string_view kCalibratedMark = "# Written by mfsdp-sim --calibrate";
 
-/// A GPU file as parse_gpu reads it; table paths as they stand in `gpu`. Text that TOML cannot hold
-/// here (quotes, anything beyond ASCII) becomes '?'.
+/// A GPU file as parse_gpu reads it, with the table paths of `gpu`. Characters that these TOML
+/// strings cannot contain (quotes, non-ASCII) become '?'.
 [[nodiscard]] std::string gpu_toml(const Gpu& gpu);
 
 /// A cluster file as load_cluster reads it, with `gpu_file` for its GPU.

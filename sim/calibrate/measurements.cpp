@@ -28,8 +28,8 @@ void append(std::vector<T>& all, std::vector<T> more) {
   all.insert(all.end(), std::make_move_iterator(more.begin()), std::make_move_iterator(more.end()));
 }
 
-/// An error where a rate that the table states does not follow from the time beside it: by more
-/// than 2 % and `rounding`, half of its last digit.
+/// An error if a stated rate does not agree with the time in its row: tolerance 2 % plus
+/// `rounding`, half of its last digit.
 Result<void> check_rate(const CsvTable& table, std::size_t row, std::string_view name,
                         double expected, double rounding) {
   if (!table.has_column(name)) return {};
@@ -96,7 +96,7 @@ Result<std::vector<CollectiveSample>> samples_of_table(const CsvTable& table) {
 
 enum class TableKind { gemm, attention, domain_collectives, copies, collectives };
 
-/// Which of the tables of README.md has such a header.
+/// The kind of table, of those in README.md, with this header.
 std::optional<TableKind> kind_of(const std::vector<std::string>& header) {
   const auto has = [&](std::string_view a, std::string_view b) {
     return std::ranges::find(header, a) != header.end() &&
@@ -110,7 +110,7 @@ std::optional<TableKind> kind_of(const std::vector<std::string>& header) {
   return std::nullopt;
 }
 
-/// The first line that is neither empty nor a note, without blanks around it.
+/// The first line that is neither empty nor a note, without surrounding blanks.
 std::string_view first_line_of(std::string_view text) {
   while (!text.empty()) {
     const std::size_t end = std::min(text.find('\n'), text.size());
@@ -124,7 +124,7 @@ std::string_view first_line_of(std::string_view text) {
   return {};
 }
 
-/// A whole line "[table]" or "key = value".
+/// A complete line "[table]" or "key = value".
 bool is_toml_line(std::string_view line) {
   const auto is_key = [](std::string_view key) {
     const auto allowed = [](char c) {
@@ -139,13 +139,13 @@ bool is_toml_line(std::string_view line) {
   return is_key(line.substr(0, line.find_last_not_of(" \t", equals - 1) + 1));
 }
 
-/// Why a text without such a header is not read.
+/// The error for a text without a known header.
 std::string unknown_format(std::string_view text) {
   constexpr std::size_t kShown = 60;
   constexpr std::string_view kExpected =
-      "expected one of: output of nccl-tests (text or -J), a trace of PyTorch's profiler, a CSV "
-      "with columns kind,M,N,K,tflops or direction,B,S,heads,head_dim,ms or "
-      "n,mbytes,ag_ms,rs_ms,ar_ms or collective,gpus,bytes,us or bytes_moved,ms";
+      "expected one of: output of nccl-tests (text or -J); a trace of PyTorch's profiler; a CSV "
+      "with a header kind,M,N,K,tflops; direction,B,S,heads,head_dim,ms; "
+      "n,mbytes,ag_ms,rs_ms,ar_ms; collective,gpus,bytes,us; bytes_moved,ms";
   const std::string_view first = first_line_of(text);
   if (first.empty()) return fmt::format("unknown format: every line is a note; {}", kExpected);
   if (is_toml_line(first)) return fmt::format("is TOML, as for --gpu or --cluster; {}", kExpected);
@@ -201,7 +201,7 @@ Result<void> read_csv(std::string_view text, const std::string& where, const std
   return {};
 }
 
-/// Other output may stand around nccl-tests' tables, but not what would have to be read too.
+/// Other output may surround nccl-tests' tables, except formats that would have to be read too.
 Result<void> check_unmixed(std::string_view text, const std::string& where) {
   if (text.find("\"average_bus_bandwidth\"") != std::string_view::npos)
     return fail(where, "holds nccl-tests' text and its JSON; give each as a file of its own");
@@ -225,7 +225,7 @@ Result<void> add_run(const NcclRun& run, Measurements& all) {
 
 constexpr std::string_view kGzip = "\x1f\x8b";
 
-/// Traces may be large, so they are read as streams; what they begin with tells them.
+/// Traces may be large and are read as streams; their first bytes identify them.
 bool is_trace(const std::filesystem::path& file) {
   constexpr std::size_t kHead = 65536;
   std::error_code ignored;

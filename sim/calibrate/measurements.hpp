@@ -1,4 +1,4 @@
-// Everything that the files of --calibrate hold, checked.
+// All measurements of the files of --calibrate, checked.
 #pragma once
 
 #include <filesystem>
@@ -12,7 +12,7 @@
 
 namespace mfsdp {
 
-/// A copy on the device; bytes read and written counted both.
+/// A copy on the device; bytes read and bytes written both count.
 struct CopySample {
   double bytes = 0;
   double ns = 0;
@@ -39,10 +39,10 @@ struct Measurements {
 [[nodiscard]] Result<std::vector<CopySample>> parse_copy_table(std::string_view text,
                                                                const std::string& where);
 
-/// Reads files of any number and kind; what a file is follows from its content: nccl-tests' text or
-/// JSON, a trace of PyTorch's profiler (packed or not), or a CSV whose header is one of those in
-/// README.md. Each error is one line that names the
-/// file, the line or field, and what was expected: binary, empty, cut or contradicting data.
+/// Reads any number of files. The content determines the format: nccl-tests' text or JSON, a trace
+/// of PyTorch's profiler (gzip or plain), or a CSV with a header from README.md. Each error is one
+/// line that names the file, the line or field, and what was expected: binary, empty, truncated or
+/// contradicting data.
 [[nodiscard]] Result<Measurements> read_measurements(std::span<const std::filesystem::path> files);
 
 }  // namespace mfsdp

@@ -14,7 +14,7 @@ namespace {
 
 using Json = nlohmann::json;
 
-/// What doubles hold exactly.
+/// Range of counts; doubles represent them exactly.
 constexpr IntegerRange kCounts{.least = 0, .most = 1'000'000'000'000'000};
 
 Result<std::optional<NcclTiming>> timing(const Json& line, const char* key,
@@ -51,7 +51,7 @@ Result<NcclLine> read_line(const Json& object, const std::string& where) {
                   .place = where};
 }
 
-/// `devices` lists one rank of each process, whatever the number of its threads and GPUs.
+/// `devices` lists one rank of each process, for any number of threads and GPUs per process.
 Result<void> read_devices(const Json& config, const std::string& where, NcclRun& run) {
   MFSDP_LET(devices, list_field(config, "devices", where));
   MFSDP_LET(threads, integer_field(config, "nthreads", where, kCounts));

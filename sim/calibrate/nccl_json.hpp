@@ -9,7 +9,7 @@
 
 namespace mfsdp {
 
-/// The file's one run. Errors name file and field, or line and column where it is no JSON.
+/// The file's run. Errors name file and field; for invalid JSON, line and column.
 [[nodiscard]] Result<NcclRun> read_nccl_json(std::string_view text, const std::string& where);
 
 }  // namespace mfsdp

@@ -36,7 +36,7 @@ constexpr std::array<TypeSize, 12> kTypes{{{"int8", 1},
                                            {"f8e4m3", 1},
                                            {"f8e5m2", 1}}};
 
-/// Which collective a run without a name measured, by what only that one prints.
+/// The collective of a run without a name, identified by columns that only one benchmark prints.
 Result<CollectiveKind> kind_by_counts(const NcclRun& run, std::int64_t type_bytes) {
   const NcclLine& line = run.lines.back();
   const bool whole = line.size == line.count * type_bytes;
@@ -96,7 +96,7 @@ Result<void> check_line(const NcclLine& line, const NcclRun& run, CollectiveKind
   return {};
 }
 
-/// Rows that were cut out of a table leave its average behind.
+/// Checks the average against the rows: it shows if rows were removed from a table.
 Result<void> check_average(const NcclRun& run) {
   double sum = 0;
   double count = 0;
@@ -109,8 +109,8 @@ Result<void> check_average(const NcclRun& run) {
   }
   if (!run.average || std::abs(*run.average - sum / count) <= kRounding + kTolerance * sum / count)
     return {};
-  return fail(run.place, fmt::format("the table's busbw average {:.6g} GB/s, its closing line says "
-                                     "{:.6g}; rows are missing or changed",
+  return fail(run.place, fmt::format("the rows' busbw is {:.6g} GB/s on average, the closing line "
+                                     "has {:.6g}; rows are missing or changed",
                                      sum / count, *run.average));
 }
 

@@ -1,4 +1,4 @@
-// One run of an nccl-tests benchmark, from text or JSON alike, and whether it can be believed.
+// One run of an nccl-tests benchmark, from text or JSON, with consistency checks.
 #pragma once
 
 #include <cstdint>
@@ -12,7 +12,7 @@
 
 namespace mfsdp {
 
-/// What one line says of one way to run: out of place or in place.
+/// Times of one line, out of place or in place.
 struct NcclTiming {
   double us = 0;
   double alg_bandwidth = 0;     ///< GB/s
@@ -36,18 +36,19 @@ struct NcclRun {
   std::int64_t nodes = 0;
   std::string device;
   std::vector<NcclLine> lines;
-  std::optional<double> average;  ///< GB/s, of all bus bandwidths, as the run's closing line says
+  std::optional<double> average;  ///< GB/s of all bus bandwidths, from the run's last line
   std::string place;              ///< where its table starts
 };
 
-/// The benchmark that a line of text names as a program ("/opt/all_gather_perf -b 8"), or "".
+/// The benchmark that a line of text runs as a program ("/opt/all_gather_perf -b 8"), or "".
 [[nodiscard]] std::string benchmark_named_in(std::string_view text);
 
-/// The run's out-of-place times, in-place where there is no other; lines of no bytes are left out.
-/// Refused, by line: benchmarks other than the three collectives, wrong values, several data types
-/// or reductions in one table, times that are not positive, sizes that are not counts times the
-/// type's size (times the ranks, but for all-reduce), and bandwidths that do not follow from the
-/// time, nor their average from them, by more than 1 % and the rounding of two decimals.
+/// The run's out-of-place times, or in-place times if there are no others. Lines with 0 bytes are
+/// skipped. Errors name the line: benchmarks other than the three collectives; wrong values;
+/// several data types or reductions in one table; times that are not positive; sizes that are not
+/// count times size of the type (times the ranks, except for all-reduce); bandwidths that disagree
+/// with the time, or an average that disagrees with the bandwidths, by more than 1 % and the
+/// rounding of two decimals.
 [[nodiscard]] Result<std::vector<CollectiveSample>> samples_of(const NcclRun& run);
 
 }  // namespace mfsdp

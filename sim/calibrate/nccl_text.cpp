@@ -48,14 +48,15 @@ bool is_word_character(char c) {
   return (c >= '0' && c <= '9') || (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z');
 }
 
-/// What a launcher puts before each line of a process: "0: " (srun -l), "[1,0]<stdout>:" (mpirun
-/// --tag-output), "[default0]:" (torchrun), a time. Its form is that of the text before a table's
-/// header: words and numbers may differ from line to line, as times do, all else is equal.
+/// The prefix that a launcher adds to each line of a process: "0: " (srun -l), "[1,0]<stdout>:"
+/// (mpirun --tag-output), "[default0]:" (torchrun), a time. Its pattern is the text before a
+/// table's header: words and numbers may differ between lines, as in times; all other characters
+/// must be equal.
 class LineLabel {
  public:
   explicit LineLabel(std::string_view before_header) : form_(before_header) {}
 
-  /// The line without its label; nothing where it begins otherwise.
+  /// The line without its label; nothing if it does not match.
   [[nodiscard]] std::optional<std::string_view> removed_from(std::string_view line) const {
     std::string_view form = form_;
     while (!form.empty()) {
@@ -79,7 +80,7 @@ class LineLabel {
     if (is_word_character(c)) return Kind::word;
     return c == ' ' || c == '\t' ? Kind::blank : Kind::other;
   }
-  /// Of a word or of blanks; another character stands for itself.
+  /// Length of a word or of blanks; any other character counts by itself.
   static std::size_t run_length(std::string_view text) {
     const Kind kind = kind_of(text[0]);
     std::size_t length = 1;
@@ -90,14 +91,14 @@ class LineLabel {
   std::string form_;
 };
 
-/// What stands before a table's header in this line; nothing where it holds none.
+/// The text before a table's header in this line; nothing if it has no header.
 std::optional<std::string_view> before_header(std::string_view line) {
   for (std::size_t at = line.find('#'); at != std::string_view::npos; at = line.find('#', at + 1))
     if (is_header(words_of(line.substr(at)))) return line.substr(0, at);
   return std::nullopt;
 }
 
-/// Where the cells of a row are; those of out-of-place come first.
+/// Positions of the cells of a row; out-of-place cells are first.
 struct Columns {
   std::size_t cells = 0;
   std::size_t redop = 0;  ///< 0: the table has none
@@ -125,7 +126,7 @@ class Reader {
     if (is_header(words)) return header(words);
     if (words[0] == "#" || words[0].starts_with('#')) return comment(text, words);
     if (columns_) return row(words);
-    // A command line names the benchmark where the header does not.
+    // A command line names the benchmark if the header does not.
     if (!announced_) name_benchmark(text);
     return {};
   }
@@ -212,7 +213,7 @@ class Reader {
       if (words[i] == "time") columns.times.push_back(cell);
       columns.deviations = columns.deviations || words[i] == "error";
       if (words[i] == "#wrong" || words[i] == "error") columns.wrongs.push_back(cell);
-      columns.cells += words[i] == "timestamp" ? 2 : 1;  // a day and a time of day
+      columns.cells += words[i] == "timestamp" ? 2 : 1;  // a date and a time of day
     }
     if (columns.times.empty() || columns.times.size() != columns.wrongs.size())
       return fail(place(), "expected columns time, algbw, busbw and #wrong, once or twice");
@@ -244,7 +245,7 @@ class Reader {
     return {};
   }
 
-  /// The four cells from a time on.
+  /// Reads the four cells that begin with a time.
   Result<std::optional<NcclTiming>> timing(const Words& words, std::size_t time,
                                            std::size_t wrong) const {
     if (words[time] == "N/A") return std::nullopt;
@@ -262,7 +263,7 @@ class Reader {
   Result<void> row(const Words& words) {
     const auto size = number<std::int64_t>(words[0]);
     const bool digit = words[0][0] >= '0' && words[0][0] <= '9';
-    if (!size && !digit) return {};  // NCCL's own messages may stand between rows
+    if (!size && !digit) return {};  // a message of NCCL between rows
     if (!size) return fail(place(), "expected a size in bytes first");
     if (!units_)
       return fail(place(), "no line of units (\"#  (B) ... (us) ...\") precedes this row");
@@ -334,7 +335,7 @@ Result<void> each_line(std::string_view text, Visit visit) {
   return {};
 }
 
-/// Those of all tables, each once.
+/// The labels of all tables, without duplicates.
 std::vector<LineLabel> labels_of(std::string_view text) {
   std::vector<LineLabel> labels;
   static_cast<void>(each_line(text, [&](std::string_view line) -> Result<void> {

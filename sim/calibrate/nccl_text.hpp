@@ -10,14 +10,13 @@
 
 namespace mfsdp {
 
-/// Whether some line is a table header of nccl-tests, with or without a launcher's label.
+/// Whether the text contains a table header of nccl-tests, with or without a launcher's label.
 [[nodiscard]] bool is_nccl_text(std::string_view text);
 
-/// All runs of a text, in order; other output between and inside them is passed over, and so are
-/// labels that a launcher puts before each line, whatever they are: the text before a table's
-/// header shows them. Errors name file and line: a table without its
-/// device list, its units or its closing lines, cut rows, units other than B, us and GB/s, CPU
-/// times, split communicators.
+/// All runs of a text, in order. Other output between and inside them is skipped. Labels that a
+/// launcher puts before each line are removed; the text before a table's header shows their form.
+/// Errors name file and line: a table without its device list, its units or its closing lines;
+/// truncated rows; units other than B, us and GB/s; CPU times; split communicators.
 [[nodiscard]] Result<std::vector<NcclRun>> read_nccl_text(std::string_view text,
                                                           const std::string& where);
 

@@ -43,13 +43,13 @@ std::string model_text(const PredictionKind& kind) {
 
 std::string family_class(const ModelShape& model) {
   std::vector<std::string> extras;
-  // These have experts in every model, and more that is their own.
+  // These families have experts in every model, and other features of their own.
   const bool brings_experts = model.family == Family::olmoe || model.family == Family::gpt_oss ||
                               model.family == Family::deepseek;
   if (model.experts != 0 && !brings_experts) extras.emplace_back("experts");
   if (!model.sliding_layers.empty() && model.family != Family::gpt_oss)
     extras.emplace_back("windows");
-  if (model.score_cap.num != 0) extras.emplace_back("capped scores");
+  if (model.score_cap.num != 0) extras.emplace_back("logit softcaps");
   if (model.rotary_dim != 0 && !model.traits().latent_attention)
     extras.emplace_back("heads that turn in part");
   if (!has_usual_heads(model)) extras.push_back(fmt::format("heads of {}", model.head_dim));
@@ -130,8 +130,8 @@ std::string own_error_text(const PredictionKind& kind, const std::optional<OwnEr
   if (!error)
     return fmt::format("step error not known: no run of {} with {} on {} was measured",
                        shown_engine(kind.engine), model_text(kind), kind.gpu);
-  const std::string where =
-      fmt::format("({}, {}, {})", shown_engine(kind.engine), model_text(kind), gpus_text(*error, kind.gpu));
+  const std::string where = fmt::format("({}, {}, {})", shown_engine(kind.engine), model_text(kind),
+                                        gpus_text(*error, kind.gpu));
   if (error->runs == 1)
     return fmt::format("step error {} in 1 run {}", rounded_percent(error->mean), where);
   return fmt::format("step error {} on average, {} at worst of {} runs {}",

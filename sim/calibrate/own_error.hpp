@@ -1,5 +1,4 @@
-// How far our own predictions of steps were off where runs were measured:
-// scenarios/fidelity/own_steps.csv.
+// Errors of our own step predictions in measured runs: scenarios/fidelity/own_steps.csv.
 #pragma once
 
 #include <cstdint>
@@ -16,21 +15,22 @@
 
 namespace mfsdp {
 
-/// What a run and a prediction share where the error of the one says something of the other.
+/// Properties that a run must share with a prediction so that its error applies.
 struct PredictionKind {
   std::string engine;    ///< as --engine names it
   std::string family;    ///< family_class()
   std::string training;  ///< training_class()
-  std::string gpu;       ///< catalogue name, and what is not as it was in the runs: gpu_class()
+  std::string gpu;       ///< catalogue name and unusual settings: gpu_class()
 
   friend bool operator==(const PredictionKind&, const PredictionKind&) = default;
 };
 
-/// Blocks that take the same kernels: "llama", "gemma with windows and heads of 256", "gpt_oss".
-/// Heads of 64 and 128 columns, for which all attention was measured, are not mentioned.
+/// Class of models with the same kernels: "llama", "gemma with windows and heads of 256",
+/// "gpt_oss". Heads of 64 and 128 columns are not mentioned, as all attention was measured for
+/// them.
 [[nodiscard]] std::string family_class(const ModelShape& model);
 
-/// The optimizer, and what else makes training another one: "adamw", "muon", "adamw with LoRA".
+/// The optimizer and other differences in training: "adamw", "muon", "adamw with LoRA".
 [[nodiscard]] std::string training_class(const PlanConfig& config);
 
 /// "h200", "h200 at 500 W", "b200 with published tables".
@@ -39,7 +39,7 @@ struct PredictionKind {
 [[nodiscard]] PredictionKind prediction_kind(EngineKind engine, const PlanConfig& config,
                                              const Gpu& gpu);
 
-/// A step that ran, and what was predicted of it.
+/// A measured step and its prediction.
 struct OwnStep {
   PredictionKind kind;
   std::string model;      ///< a name of scenarios/models
@@ -60,7 +60,7 @@ struct OwnError {
   std::int64_t most_gpus = 0;
 };
 
-/// None where no run of that kind was measured.
+/// None if no run of that kind was measured.
 [[nodiscard]] std::optional<OwnError> own_error(std::span<const OwnStep> steps,
                                                 const PredictionKind& kind);
 

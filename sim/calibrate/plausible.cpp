@@ -1,4 +1,4 @@
-// Measurements that no GPU can have made: of another GPU, in other units, or of something else.
+// Rejects impossible measurements: of another GPU, in other units, or of something else.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -11,7 +11,7 @@
 namespace mfsdp {
 namespace {
 
-/// What to look at where a row, or a trace, is above a limit.
+/// Advice for a row, or a trace, that exceeds a limit.
 std::string wrong_row(const Gpu& gpu) {
   return fmt::format("; expected times of {} (--gpu), in the units of the columns", gpu.name);
 }
@@ -50,9 +50,9 @@ Result<void> check_attention_rates(const Measurements& data, const Gpu& gpu) {
   return {};
 }
 
-/// The most bus bandwidth of a collective on so many GPUs: what arrives at a GPU by its link, and
-/// beside that by its NICs where there are several hosts. A switch that reduces halves what an
-/// all-reduce sends.
+/// Maximum bus bandwidth of a collective on these GPUs: a GPU receives through its link and, with
+/// several hosts, also through its NICs. A switch that reduces halves the bytes that an all-reduce
+/// sends.
 BytesPerNano most_bus_bandwidth(const CollectiveSample& sample, const Gpu& gpu) {
   BytesPerNano most = gpu.link_bandwidth;
   if (gpu.per_peer_bandwidth)
@@ -82,7 +82,7 @@ Result<void> check_collectives(const Measurements& data, const Gpu& gpu) {
   return {};
 }
 
-/// Collectives between domains are left out of a calibration.
+/// Collectives between domains are not checked: a calibration ignores those of traces.
 Result<void> check_trace(const TraceRun& trace, const CalibrationState& state) {
   const Gpu& gpu = state.base;
   const std::string place = printable(trace.where);

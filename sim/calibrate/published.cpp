@@ -42,7 +42,7 @@ class PublishedRow {
   std::size_t row_;
 };
 
-/// What excludes a row: the first of these that holds.
+/// A reason to exclude a row; the first one that applies counts.
 struct ExclusionRule {
   std::string_view text;
   bool (*excludes)(const PublishedRow& row);
@@ -59,8 +59,8 @@ bool is_of_mcore(const PublishedRow& row) {
   return engine && traits_of(*engine).has_experts;
 }
 
-/// Recomputation as configurations know it. Megatron-Core computes nothing again unless it is told
-/// to; with experts it may be the norm before them and their activation.
+/// Recomputation in terms of configurations. Megatron-Core recomputes only on request; with
+/// experts, it may recompute the norm before them and their activation.
 std::optional<Recompute> recompute_of(const PublishedRow& row) {
   const std::string said = row.text("recompute");
   if (said == "full") return Recompute::full;
@@ -84,9 +84,9 @@ constexpr std::array<ExclusionRule, 10> kExclusionRules{
       [](const PublishedRow& row) { return !row.has("catalogue_gpu"); }},
      {"an engine that is not described",
       [](const PublishedRow& row) { return !row.has("engine"); }},
-     {"recomputation of parts of a block, or not said",
+     {"recomputation of parts of a block, or not stated",
       [](const PublishedRow& row) { return !recompute_of(row); }},
-     {"length, batch or tokens per second not said", [](const PublishedRow& row) {
+     {"length, batch or tokens per second not stated", [](const PublishedRow& row) {
         return !row.has("seq_len") || !row.has("micro_batch") || !row.has("global_batch") ||
                !row.has("tokens_per_s_per_gpu");
       }}}};
@@ -104,7 +104,7 @@ Result<PlanConfig> published_config(const PublishedRow& row, EngineKind engine,
   MFSDP_LET(micro_batch, row.integer("micro_batch"));
   MFSDP_LET(global_batch, row.integer("global_batch"));
   if (global_batch % (micro_batch * gpus) != 0)
-    return fail(row.place(), fmt::format("global_batch {} is no multiple of {} x {} sequences",
+    return fail(row.place(), fmt::format("global_batch {} is not a multiple of {} x {} sequences",
                                          global_batch, micro_batch, gpus));
   PlanConfig config;
   config.model = model;
@@ -138,13 +138,13 @@ Result<std::shared_ptr<const CostModel>> published_costs(const PublishedRow& row
   return std::make_shared<const CostModel>(std::move(costs));
 }
 
-/// By micro-benchmarks of that very GPU, ours or others'.
+/// Whether micro-benchmarks of that very GPU, ours or others', price it.
 bool is_calibrated(const Gpu& gpu) {
   if (gpu.calibration == "measured") return true;
   return !gpu.published_prices.empty() && gpu.published->of.empty();
 }
 
-/// Its shape is one of the catalogue's, or of those beside the file.
+/// The shape is from the catalogue, or from the shapes beside the file.
 Result<NamedModel> published_model(const PublishedRow& row,
                                    const std::filesystem::path& scenarios) {
   const std::filesystem::path own = scenarios / "fidelity/models" / row.text("shape");
@@ -153,7 +153,7 @@ Result<NamedModel> published_model(const PublishedRow& row,
   return load_model(row.text("shape"), scenarios / "models");
 }
 
-/// What rows were predicted: many are of one configuration, as other versions ran it.
+/// Predictions already made: many rows have one configuration, run by different versions.
 struct Answered {
   EngineKind engine = EngineKind::mfsdp;
   PlanConfig config;
@@ -198,7 +198,7 @@ Result<void> judge(PublishedRun& run, const PublishedRow& row,
   MFSDP_LET(prediction, answered(request, all));
   MFSDP_LET(tokens, row.number("tokens_per_s_per_gpu"));
   run.tokens_per_s_per_gpu = {.published = tokens, .predicted = prediction.tokens_per_s_per_gpu};
-  // Engines are described with fp32 weights and states between steps.
+  // Engines are modelled with fp32 weights and states between steps.
   if (!row.has("peak_mem_gib") || row.has("main_dtype")) return {};
   MFSDP_LET(memory, row.number("peak_mem_gib"));
   const MemorySummary& made = prediction.memory;
@@ -218,7 +218,7 @@ std::string described_run(const PublishedRow& row) {
   return text;
 }
 
-/// Of the figures that one name has, of one kind.
+/// Adds the errors of one figure for the rows that share a name.
 void add_errors(std::vector<PublishedErrors>& all, std::string_view by, const std::string& name,
                 std::string_view of, double error) {
   auto found = std::ranges::find_if(all, [&](const PublishedErrors& errors) {

@@ -1,4 +1,4 @@
-// Runs that others published, each beside what is predicted of it: what --published prints.
+// Runs that others published, each with its prediction (--published).
 #pragma once
 
 #include <cstdint>
@@ -13,7 +13,7 @@
 
 namespace mfsdp {
 
-/// A figure beside its prediction.
+/// A published figure and its prediction.
 struct Judged {
   double published = 0;
   double predicted = 0;
@@ -24,15 +24,15 @@ struct Judged {
 
 /// One row of scenarios/fidelity/published_steps.csv.
 struct PublishedRun {
-  std::string origin;  ///< how the row came into the file
+  std::string origin;  ///< how the row was found
   std::string source;
   std::string model;   ///< as the source calls it
   std::string gpu;     ///< likewise
   std::string engine;  ///< of --engine; empty where none is described
   std::string catalogue_gpu;
   std::string what;      ///< GPUs, lengths and recomputation, in words
-  bool experts = false;  ///< dealt out to ranks
-  /// Priced by micro-benchmarks of that very GPU; else by those of another, scaled.
+  bool experts = false;  ///< expert-parallel
+  /// Priced by micro-benchmarks of that very GPU; else by those of another one, scaled.
   bool calibrated = false;
   std::string excluded;   ///< the rule that excludes it, in words; empty where it applies
   std::string memory_of;  ///< "allocated" or "reserved"
@@ -40,13 +40,13 @@ struct PublishedRun {
   std::optional<Judged> memory_gib{};  ///< none where weights between steps are not fp32
 };
 
-/// How many rows a rule excludes that no rule before it excludes.
+/// Number of rows that a rule excludes and no earlier rule does.
 struct Exclusion {
   std::string rule;
   std::int64_t rows = 0;
 };
 
-/// Errors of the rows that share an engine, or a GPU, or that have experts.
+/// Errors of the rows that share an engine or a GPU, or that have experts.
 struct PublishedErrors {
   std::string by;    ///< "engine", "gpu" or "experts"
   std::string name;  ///< of --engine, of the catalogue; with experts an origin, or of which GPUs
@@ -62,15 +62,15 @@ struct Published {
   std::vector<PublishedErrors> errors;
 };
 
-/// Reads the file and predicts what applies, each under its engine, without anything fitted on it.
-/// GPUs that have published tables of attention too are priced by those of `tables`, or by their
-/// default. `scenarios` is the catalogue's folder. Errors name file and line.
+/// Reads the file and predicts the rows that apply, each with its engine. Nothing is fitted to
+/// them. GPUs that also have published tables of attention are priced by those of `tables`, or by
+/// their default. `scenarios` is the catalogue's folder. Errors name file and line.
 [[nodiscard]] Result<Published> published_runs(const std::filesystem::path& scenarios,
                                                std::optional<PriceTables> tables = std::nullopt);
 
-/// The titles, then a line of cells for each run that applies; for any renderer of tables.
+/// The titles, then a line of cells for each run that applies, for any table renderer.
 [[nodiscard]] std::vector<std::vector<std::string>> published_cells(const Published& published);
-/// Errors by engine and by GPU, and what is excluded, in sentences.
+/// Errors by engine and by GPU, and the exclusions, in sentences.
 [[nodiscard]] std::string published_summary(const Published& published);
 /// {"schema": "mfsdp.published/1", "cost_model_version", "runs", "errors", "excluded"}; fractions.
 [[nodiscard]] std::string published_json(const Published& published);

@@ -1,5 +1,5 @@
-// Tables that others published of GPUs (--tables published): how well a row follows from the
-// others, and what the H200's tables, scaled, make of them.
+// Tables that others published for GPUs (--tables published): how well the other rows predict a
+// row, and the error of the H200's scaled tables.
 #include <fmt/format.h>
 
 #include "sim/calibrate/fidelity.hpp"
@@ -15,7 +15,7 @@ using Errors = std::vector<double>;
 
 void join(Errors& all, const Errors& more) { all.insert(all.end(), more.begin(), more.end()); }
 
-/// Times by the GPU's own tables over those published, less 1.
+/// Times by the GPU's own tables relative to the published ones, minus 1.
 Errors own_gemm_errors(const CostTables& own, const CostTables& published, const Gpu& gpu) {
   const GemmCost cost(own.gemm, gpu);
   Errors errors;
@@ -55,7 +55,7 @@ Errors left_out_attention(const CostTables& published, const Gpu& gpu) {
   return errors;
 }
 
-/// Products of experts: by the others of their table, or at the rates of single products.
+/// GEMMs of experts: predicted by the other rows of their table, or at the rates of single GEMMs.
 Errors grouped_errors(const CostTables& tables, const Gpu& gpu, bool by_the_others) {
   const GemmCost gemm(tables.gemm, gpu);
   Errors errors;
@@ -109,7 +109,7 @@ Result<std::vector<FidelityRow>> published_tables_fidelity(const std::filesystem
       const std::string experts = whose + ", of experts";
       rows.push_back(row_of("GEMM", experts, grouped_errors(published, other, true),
                             Evaluation::leave_one_out, other.tables.grouped));
-      rows.push_back(row_of("GEMM", experts + ", as one product",
+      rows.push_back(row_of("GEMM", experts + ", as one GEMM",
                             grouped_errors(published, other, false), Evaluation::unseen,
                             other.tables.grouped));
     }

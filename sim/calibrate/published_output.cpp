@@ -43,7 +43,7 @@ struct Count {
   std::int64_t rows = 0;
 };
 
-/// All of them, then those of each origin.
+/// Counts of all rows, then of each origin.
 std::vector<Count> counts_of(const Published& published) {
   std::vector<Count> counts{{.origin = ""}};
   for (const PublishedRun& run : published.runs) {
@@ -86,8 +86,9 @@ std::vector<std::vector<std::string>> published_cells(const Published& published
     if (!run.excluded.empty()) continue;
     const Judged& tokens = *run.tokens_per_s_per_gpu;
     std::vector<std::string>& line = cells.emplace_back(std::vector<std::string>{
-        std::string(shown_engine(run.engine)), run.model, run.gpu, run.what, fmt::format("{:.0f}", tokens.published),
-        fmt::format("{:.0f}", tokens.predicted), signed_percent(tokens.error())});
+        std::string(shown_engine(run.engine)), run.model, run.gpu, run.what,
+        fmt::format("{:.0f}", tokens.published), fmt::format("{:.0f}", tokens.predicted),
+        signed_percent(tokens.error())});
     if (run.memory_gib)
       line.insert(line.end(), {fmt::format("{:.1f}", run.memory_gib->published),
                                fmt::format("{:.1f}", run.memory_gib->predicted),

@@ -1,4 +1,4 @@
-// Cells of a CSV by the names of their columns.
+// Access to cells of a CSV by column name.
 #pragma once
 
 #include <cstddef>
@@ -17,7 +17,7 @@ inline constexpr std::size_t kMostScenarioBytes = std::size_t{1} << 20;
   return CsvTable::parse(text, file.string());
 }
 
-/// The cell of a named column.
+/// The cell in a column, by the column's name.
 [[nodiscard]] inline Result<std::string> text_cell(const CsvTable& table, std::size_t row,
                                                    std::string_view name) {
   MFSDP_LET(column, table.column(name));

@@ -25,13 +25,13 @@ double median(std::vector<double> values) {
   return *middle;
 }
 
-/// What one operator launched.
+/// GPU work that one operator launched.
 struct Launched {
   double ns = 0;
   bool beside_collective = false;
 };
 
-/// Times of one shape, those that ran alone apart.
+/// Times of one shape; those without a concurrent collective are separate.
 struct Times {
   std::vector<double> alone{};
   std::vector<double> all{};
@@ -84,7 +84,7 @@ class TraceReader {
     return next != busy_.end() && next->first < work.end;
   }
 
-  /// Sums what each operator launched, and the union of collectives.
+  /// Sums the work that each operator launched, and the union of collectives.
   void join_operators() {
     std::vector<std::pair<Nanos, Nanos>> spans;
     for (const CollectiveCall& call : trace_.collectives) spans.emplace_back(call.begin, call.end);
@@ -106,7 +106,7 @@ class TraceReader {
     }
   }
 
-  /// The operators of these names that launched something.
+  /// Calls `use` for the operators with these names that launched something.
   template <class Use>
   void each(const std::set<std::string_view>& names, Use use) {
     for (const HostOperator& op : trace_.operators) {
@@ -117,14 +117,14 @@ class TraceReader {
     }
   }
 
-  // ---- Products --------------------------------------------------------------------------
+  // ---- GEMMs -----------------------------------------------------------------------------
 
   struct Product {
     std::int64_t rows, inner, columns, thread;
     Launched launched;
   };
 
-  /// Rows of forward's and of most gradients' products, or what a weight's gradient sums over.
+  /// Rows of the GEMMs of forward and of most gradients; weight gradients sum over them.
   static std::int64_t tokens_of(const std::vector<Product>& products) {
     std::map<std::int64_t, std::int64_t> seen;
     for (const Product& product : products) {
@@ -152,8 +152,8 @@ class TraceReader {
     if (products.empty()) return;
     const std::int64_t tokens = tokens_of(products);
     std::map<std::tuple<GemmKind, std::int64_t, std::int64_t, std::int64_t>, Times> shapes;
-    // Forward's own thread, whose products say which weights there are: those that another thread
-    // repeats are computed again, the others are gradients.
+    // The forward thread's GEMMs show the weights. GEMMs of another thread with the same shapes are
+    // recomputation; the others are gradients.
     const std::int64_t forward = products.front().thread;
     std::set<std::pair<std::int64_t, std::int64_t>> weights;  // outputs, inputs
     for (const Product& product : products)
@@ -212,7 +212,7 @@ class TraceReader {
     }
   }
 
-  // ---- What moves bytes --------------------------------------------------------------------
+  // ---- Copies ----------------------------------------------------------------------------
 
   void read_copies() {
     for (std::size_t i = 0; i < trace_.work.size(); ++i) {
@@ -259,7 +259,7 @@ class TraceReader {
     if (std::ssize(calls) >= kLeast) run_.launch_ns = median(std::move(calls));
   }
 
-  /// Kernels of operators that are neither product nor attention, by their names.
+  /// Kernels of operators that are neither GEMM nor attention, by name.
   void read_rest() {
     std::map<std::string, double> rest;
     for (std::size_t i = 0; i < trace_.work.size(); ++i) {

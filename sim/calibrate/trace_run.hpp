@@ -1,9 +1,9 @@
-// What one run of PyTorch took, kernel by kernel: its profiler's trace, for --calibrate.
+// Kernel times of one run of PyTorch, from its profiler's trace, for --calibrate.
 //
-// Kernels are told by the operator that launched them, and shapes by its inputs
-// (record_shapes=True). Times are those of kernels beside which no collective runs, where there are
-// any: contention is the simulation's to add. Collectives wait for other ranks, so the shortest of
-// a size counts.
+// A kernel is classified by the operator that launched it, its shape by the operator's inputs
+// (record_shapes=True). If possible, only kernels without a concurrent collective count, because
+// the simulation adds contention. Collectives include waits for other ranks, so the shortest time
+// of a size counts.
 #pragma once
 
 #include <cstdint>
@@ -17,7 +17,7 @@
 
 namespace mfsdp {
 
-/// Kernels of one shape.
+/// GEMMs of one shape.
 struct TracedGemm {
   GemmKind kind = GemmKind::forward;
   std::int64_t m = 0;  ///< tokens
@@ -50,7 +50,7 @@ struct TracedCollective {
   double ns = 0;  ///< the shortest
 };
 
-/// Time of GPUs that no price is made of.
+/// GPU time of kernels without a fitted price.
 struct Unattributed {
   std::string name;  ///< of the kernel
   double ns = 0;
@@ -62,13 +62,13 @@ struct TraceRun {
   std::vector<TracedAttention> attentions;
   std::vector<TracedCopy> copies;
   std::vector<TracedCollective> collectives;
-  std::optional<double> launch_ns;  ///< of the host's calls that launch kernels, the median
+  std::optional<double> launch_ns;  ///< median of the host's calls that launch kernels
   std::int64_t launches = 0;
   double kernel_ns = 0;                    ///< of all kernels and copies but NCCL's
   std::vector<Unattributed> unattributed;  ///< largest first
 };
 
-/// Errors name the trace: one without kernels, or whose operators have no shapes.
+/// Errors name the trace: it has no kernels, or its operators have no shapes.
 [[nodiscard]] Result<TraceRun> read_trace_run(const traces::Trace& trace);
 
 }  // namespace mfsdp

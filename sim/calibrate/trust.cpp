@@ -12,20 +12,20 @@
 namespace mfsdp {
 namespace {
 
-/// Mean over the rows of h200_overlap.csv but those that contention was fitted on; the worst of
-/// them, ag_symmetric_copy_engine, is 20.9 % off. --fidelity prints them all.
+/// Mean over the rows of h200_overlap.csv without those to which contention was fitted. The largest
+/// error, of ag_symmetric_copy_engine, is 20.9 %. --fidelity prints all of them.
 constexpr Evaluation kLeftOut = Evaluation::leave_one_out;
 constexpr double kContentionError = 0.128;
 
 std::int64_t domains_of(const Cluster& cluster) { return ceil_div(cluster.gpus, cluster.domain); }
 
-/// Whether that anchor's step shows what this one's collectives take, inside a domain.
+/// Whether the anchor's step measures the cost of this step's collectives inside a domain.
 bool stands_for_collectives(const std::optional<Anchor>& anchor, const TimeSummary& time) {
   if (!anchor) return false;
   return anchor->waited || (anchor->gpus > 1 && time.exposed_communication.value == 0);
 }
 
-/// What was not measured between domains, in words; empty where nothing is missing.
+/// Collectives that were not measured between domains, as text; empty if there are none.
 std::string unmeasured_between(const CostModel& costs) {
   std::vector<std::string_view> parts;
   if (!costs.network_measures(CollectiveKind::all_gather)) parts.emplace_back("all-gather");
@@ -33,7 +33,7 @@ std::string unmeasured_between(const CostModel& costs) {
   return fmt::format("{}", fmt::join(parts, " and "));
 }
 
-/// Parts that still rest on a data sheet, in words; empty where none does.
+/// Parts that are priced from a data sheet, as text; empty if there are none.
 std::string unmeasured(const CostModel& costs, const TimeSummary& time,
                        const std::optional<Anchor>& anchor) {
   const Cluster& cluster = costs.cluster();
@@ -46,7 +46,7 @@ std::string unmeasured(const CostModel& costs, const TimeSummary& time,
   const std::string between = unmeasured_between(costs);
   const bool run_was_as_wide = seen && anchor->domains >= domains_of(cluster);
   if (domains_of(cluster) > 1 && !between.empty() && !run_was_as_wide) {
-    // Beside other parts a list of the network's would not fit the line.
+    // With other parts, the list of the network's collectives would not fit the line.
     const bool some = costs.network_measures(CollectiveKind::all_gather) ||
                       costs.network_measures(CollectiveKind::reduce_scatter) ||
                       costs.network_measures(CollectiveKind::all_reduce);
@@ -55,7 +55,7 @@ std::string unmeasured(const CostModel& costs, const TimeSummary& time,
   return fmt::format("{}", fmt::join(parts, ", "));
 }
 
-/// Compute, contention and exposed communication, each times its error, over the step.
+/// Compute, contention and exposed communication, each times its error, divided by the step.
 double error_of_parts(const PriceErrors& errors, const TimeSummary& time, bool network) {
   const double communication =
       network ? std::max(errors.collective, errors.network) : errors.collective;
@@ -73,7 +73,7 @@ std::string anchored_text(double error, const std::string& missing, const Anchor
                      100 * error, missing, anchor.run);
 }
 
-/// Our own error where runs say it, and what it does not cover.
+/// The measured error of our predictions, if known, and the parts that it does not cover.
 std::string evidence_text(const StepEvidence& evidence, double error_of_parts,
                           const std::string& missing, bool network) {
   std::string text = "; " + own_error_text(evidence.kind, evidence.error);
@@ -110,7 +110,7 @@ PriceErrors price_errors(const CostTables& tables, const Cluster& cluster, doubl
   constexpr ByteRange kTrusted{.least = 1048576};
   constexpr std::array<CollectiveKind, 2> kSharded{CollectiveKind::all_gather,
                                                    CollectiveKind::reduce_scatter};
-  // The table's rows are of ranks that share a domain, however narrow the cluster's own are.
+  // The table's rows are of ranks in one domain, even if the cluster's domains are smaller.
   Cluster node = cluster;
   for (const CollectiveRow& row : tables.collective)
     node.domain = std::max(node.domain, static_cast<std::int64_t>(row.ranks));

@@ -1,15 +1,15 @@
-// How far a figure can be trusted, in one word.
+// Trust level of a figure, in one word.
 #pragma once
 
 #include <string_view>
 
 namespace mfsdp {
 
-/// What stands behind a predicted time, weakest first.
+/// Evidence for a predicted time, weakest first.
 enum class TrustLevel {
   datasheet,   ///< efficiencies of another GPU, applied to a data sheet
   calibrated,  ///< kernels and collectives of this machine were measured one by one
-  anchored,    ///< and a whole run was measured, whose ratio is applied
+  anchored,    ///< also scaled by the ratio of a measured run
 };
 
 [[nodiscard]] constexpr std::string_view trust_text(TrustLevel trust_level) {

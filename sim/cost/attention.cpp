@@ -11,19 +11,20 @@ namespace {
 
 // Forward, backward.
 constexpr std::array<double, 2> kFlops{1, 2.5};          // relative to forward
-constexpr std::array<double, 2> kDocuments{2.18, 1.91};  // what they make of the time
-// cuDNN's deterministic backward over its other one, at 2048, 4096 and 8192
-// tokens: 1.06, 1.09, 1.11 (one H200: docs/lab/2026-11-26-attention-warpgroups.md).
+constexpr std::array<double, 2> kDocuments{2.18, 1.91};  // factors on the time with document masks
+// Time of cuDNN's deterministic backward relative to its other one: 1.06, 1.09 and 1.11 at 2048,
+// 4096 and 8192 tokens (one H200: docs/lab/2026-11-26-attention-warpgroups.md).
 constexpr double kDeterministicFactor = 1.087;
 constexpr std::int64_t kTileQueries = 128;
-// Another head_dim is another kernel: its rates say little, so it lies ten times as far away.
+// Another head_dim runs another kernel, whose rates are a weak guide: its distance counts ten
+// times.
 constexpr TableShape kStress{1, 1, 100};
 
 double work(std::size_t direction, double edge, double sequences, double seq, double head_dim) {
   return 2 * kFlops[direction] * sequences * head_dim * (seq * (seq + edge));
 }
 
-/// Of the pairs inside the window, at the same rate.
+/// Share of the query-key pairs that are inside the window; their rate is the same.
 double share_of(double edge, double seq, double window) {
   const double inside = window * (2 * seq - window) + 2 * edge * seq;
   return std::min(1.0, inside / (seq * (seq + edge)));
@@ -35,7 +36,7 @@ ShapeTable table_of(std::span<const AttentionRow> rows, const AttentionLosses& l
   for (const AttentionRow& row : rows) {
     if (row.backward != (direction == 1)) continue;
     const double sequences = row.batch * row.heads;
-    // A table from a faster GPU may hold times near the fixed part; keep the rate finite.
+    // The time in a faster GPU's table may be close to the fixed part; this keeps the rate finite.
     const double busy = std::max(row.ns - losses.fixed_ns[direction], row.ns / 10);
     const double done = work(direction, losses.edge[direction], sequences, row.seq, row.head_dim);
     points.push_back(ShapePoint{.shape = {sequences, row.seq, row.head_dim}, .rate = done / busy});

@@ -23,23 +23,23 @@ struct AttentionShape {
   bool documents = false;      ///< masked between documents
 };
 
-/// What kernels of attention lose beside their rate, forward and backward.
+/// Time that attention kernels lose besides their rate, forward and backward.
 struct AttentionLosses {
   std::array<double, 2> fixed_ns;  ///< launches and ends; the backward is several kernels
   std::array<double, 2> edge;      ///< tokens: masked halves of the tiles on the diagonal
 };
-/// Fitted on the table of cuDNN; leaving a row out, the others predict it within 3 %.
+/// Fitted to cuDNN's table. The other rows predict a left-out row within 3 %.
 inline constexpr AttentionLosses kLibraryAttention{.fixed_ns{15'000, 50'000}, .edge{256, 512}};
-/// Fitted on the table of mfsdp-exec's own kernels in the same way, to whole microseconds and 32
-/// tokens, on heads of 128: within 1.5 %. With those of cuDNN it would be 10 %, as these end
-/// sooner. Heads of 64, of which there are few rows: within 6.5 %.
+/// Fitted likewise to the table of mfsdp-exec's own kernels, to whole microseconds and 32 tokens,
+/// with heads of 128: within 1.5 %. With cuDNN's constants the error would be 10 %, because these
+/// kernels have shorter ends. Heads of 64 have few rows: within 6.5 %.
 inline constexpr AttentionLosses kWarpgroupAttention{.fixed_ns{4'000, 23'000}, .edge{352, 672}};
 
-/// Whether a query sees its own document alone.
+/// Whether a query sees only its own document.
 [[nodiscard]] bool masks_documents(const Kernel& attention);
 
-/// Whether mfsdp-exec computes it by its own kernels where the GPU can run them. Kernels without
-/// operands, those of other engines and of traces, are never taken: they are PyTorch's calls of
+/// Whether mfsdp-exec computes this attention with its own kernels, if the GPU can run them. False
+/// for kernels without operands, which other engines and traces have: those are PyTorch's calls of
 /// cuDNN.
 [[nodiscard]] bool warpgroups_take(const Kernel& attention);
 
@@ -47,15 +47,15 @@ inline constexpr AttentionLosses kWarpgroupAttention{.fixed_ns{4'000, 23'000}, .
 ///   work  = 2 batch heads head_dim seq (seq + edge)    forward; 2.5 times that backward
 ///   fixed, edge: AttentionLosses
 /// and the rate interpolated over (batch * heads, seq, head_dim). With a window of w tokens the
-/// work is w (2 seq - w) + 2 edge seq in place of seq (seq + edge), as tiles are masked on both
-/// sides of it, and never more than without; no windows were measured. Masked between documents the
-/// rate is 1 / 2.18 forward and 1 / 1.91 backward, of whole sequences with a window or without:
-/// cuDNN's engines then compute both halves of the scores (one H100, 8192 tokens:
-/// docs/lab/2026-11-24-documents.md). Few tiles of 128 queries leave SMs idle. A
+/// work is w (2 seq - w) + 2 edge seq instead of seq (seq + edge), as tiles are masked on both
+/// sides of the window; it never exceeds the work without a window. No windows were measured. Masks
+/// between documents reduce the rate to 1 / 2.18 forward and 1 / 1.91 backward, of full sequences
+/// with or without a window: cuDNN's engines then compute both halves of the logits (one H100, 8192
+/// tokens: docs/lab/2026-11-24-documents.md). A small number of 128-query tiles leaves SMs idle. A
 /// deterministic backward takes 1.087 times as long, the mean of three lengths.
 class AttentionCost {
  public:
-  /// Requires a row of both directions.
+  /// Requires a row of each direction.
   AttentionCost(std::span<const AttentionRow> rows, const Gpu& gpu,
                 const AttentionLosses& losses = kLibraryAttention);
 

@@ -11,11 +11,12 @@ struct Share {
   double value;
 };
 
-// Bytes over time less 3 us of launch, over a copy's 2,998 and 4,268 GB/s: kernels_bench on an H100
-// and an H200 (docs/lab/2026-11-25-many-h100.md and 2026-11-22-kernels.md), the
-// mean of both. At most 1, as what lies above is the copy's own noise, but for cross_entropy, of
-// which plans count three passes: the second one is over rows in shared memory (0.847 of two). Of
-// qk_row_norm_rope on the H200 alone (2026-11-28-row-norms.md).
+// Bandwidth of a kernel, (bytes) / (time - 3 us of launch), relative to a copy's 2,998 GB/s on an
+// H100 and 4,268 GB/s on an H200. Mean of kernels_bench on both (docs/lab/2026-11-25-many-h100.md
+// and 2026-11-22-kernels.md). Values are at most 1, because an excess is noise of the copy. The
+// exception is cross_entropy: plans count three passes, and the second one reads rows in shared
+// memory (0.847 of two passes). qk_row_norm_rope was measured on the H200 only
+// (2026-11-28-row-norms.md).
 constexpr std::array kMeasured{Share{KernelKind::accumulate, 1},
                                Share{KernelKind::bias_grad, 0.77},
                                Share{KernelKind::cast, 1},

@@ -12,7 +12,7 @@ namespace {
 
 // Share of the NICs' nominal bandwidth that large messages reach. All-reduce: 381.8 of 400 GB/s at
 // 16 GiB on 4 nodes of B200 (8 x 400 Gbit/s). All-gather and reduce-scatter reach 0.673 / 0.742 of
-// all-reduce's share (the same fit on B200 gives both), 0.95 * 0.907 = 0.86.
+// all-reduce's share (the same fit on B200 gives both), so 0.95 * 0.907 = 0.86.
 constexpr double kNetworkShareAllReduce = 0.95;
 constexpr double kNetworkShareGather = 0.86;
 constexpr double kChannelsPerNic = 2;  // assumed: 16 on nodes of eight NICs
@@ -23,7 +23,8 @@ double column(const CollectiveRow& row, CollectiveKind kind) {
     case CollectiveKind::all_gather: return row.all_gather_ns;
     case CollectiveKind::reduce_scatter: return row.reduce_scatter_ns;
     case CollectiveKind::all_reduce: return row.all_reduce_ns;
-    // Not measured: behind a switch each rank sends and takes as many bytes as in an all-gather.
+    // Not measured. With a switch, each rank sends and receives as many bytes as in an
+    // all-gather.
     case CollectiveKind::all_to_all: return row.all_gather_ns;
     case CollectiveKind::send:
     case CollectiveKind::recv: break;  // no plan with these is priced (core/plan/job.hpp)
@@ -31,16 +32,16 @@ double column(const CollectiveRow& row, CollectiveKind kind) {
   return 0;
 }
 
-/// True where every communicator of a class has all its ranks in one part (a domain, a leaf) of
-/// the cluster. `block` is the stretch of GPUs that one takes up; where blocks do not divide the
-/// part, one lies across a border somewhere, and that one is the slowest of its class.
+/// True if every communicator of a class lies inside one part (a domain, a leaf) of the cluster.
+/// `block` is the number of consecutive GPUs that a communicator spans. If blocks do not divide the
+/// part, one of them crosses a border, and it is the slowest of its class.
 bool stays_inside(std::int64_t block, std::int64_t part, std::int64_t gpus) {
   return gpus <= part || (block <= part && part % block == 0);
 }
 
 }  // namespace
 
-/// Where a communicator's ranks lie, evenly.
+/// Placement of a communicator's ranks, which is even.
 struct CollectiveModel::Span {
   double ranks = 1;
   double domains = 1;
@@ -86,7 +87,7 @@ CollectiveModel::CollectiveModel(std::span<const CollectiveRow> rows, Cluster cl
 double CollectiveModel::link_scale(double ranks) const {
   const Gpu& gpu = cluster_.gpu;
   BytesPerNano bandwidth = routes_.domain.bandwidth;
-  // Without a switch a pair of GPUs has one link; all links are busy only when all GPUs take part.
+  // Without a switch a pair of GPUs has one link, so all links are busy only if all GPUs take part.
   if (gpu.per_peer_bandwidth) bandwidth = std::min(gpu.link_bandwidth, (ranks - 1) * bandwidth);
   return bandwidth * gpu.link_efficiency / kTableLink;
 }
@@ -140,11 +141,12 @@ NcclTime CollectiveModel::time_inside(CollectiveKind kind, double bytes, double 
   time.total_ns = time.latency_ns + (between(bytes) - time.latency_ns) / link_scale(ranks);
   if (kind == CollectiveKind::all_to_all && cluster_.gpu.all_to_all)
     time.total_ns = time.latency_ns + wire_bytes(kind, bytes, ranks) / *cluster_.gpu.all_to_all;
-  // The table's latency hides the first megabyte on NVLink, which slower links cannot do.
+  // The table's latency hides the first megabyte on NVLink; slower links cannot do that.
   const double known = std::min(ranks, ranks_.back());
   time.total_ns = std::max(time.total_ns, wire_bytes(kind, bytes, known) / bus_inside(kind, ranks));
   if (ranks <= ranks_.back()) return time;
-  // Beyond the table (NVL72): what NCCL's model adds from the last curve's ranks to these.
+  // Beyond the table (NVL72): adds the increase of NCCL's model from the last curve's ranks to
+  // these.
   NcclPath path{.ranks = ranks_.back(),
                 .bus = bus_inside(kind, ranks),
                 .channels = static_cast<double>(cluster_.gpu.collective_sms),
@@ -158,7 +160,7 @@ NcclTime CollectiveModel::time_inside(CollectiveKind kind, double bytes, double 
   return time;
 }
 
-/// Of what several move together.
+/// Demand of one collective, relative to the bandwidth that several concurrent ones reach.
 std::int64_t CollectiveModel::share_of_link(BytesPerNano sent, Transport by) const {
   const std::optional<double>& most = prices_of(by).link;
   if (!most) return kContentionUnit;
@@ -170,8 +172,9 @@ NcclTime CollectiveModel::time_between(CollectiveKind kind, double bytes, const 
   const double inside = span.ranks_per_domain();
   const BytesPerNano between = bus_between(kind, span);
   const BytesPerNano within = inside < 2 ? kUnlimited : bus_inside(kind, inside);
-  // On two domains a tree sends the buffer over the network once in each direction, where a ring
-  // sends twice (n-1)/n of it. On more its inner nodes send it up and down, as much as a ring.
+  // On two domains a tree sends the buffer over the network once in each direction, whereas a ring
+  // sends (n-1)/n of it twice. On more domains a tree's inner nodes send it up and down, as much as
+  // a ring.
   const double tree_gain = span.domains == 2 ? 2 * (span.ranks - 1) / span.ranks : 1;
   const NcclPath path{.ranks = span.ranks,
                       .domains = span.domains,
@@ -185,8 +188,8 @@ NcclTime CollectiveModel::time_between(CollectiveKind kind, double bytes, const 
                       .link = cluster_.gpu.link,
                       .link_scale = cluster_.gpu.link_bandwidth / kTableLink};
   NcclTime time = nccl_time(kind, bytes, path);
-  // Nothing is passed on: what goes to ranks of other domains leaves by each rank's own share of
-  // the network, where rings enter and leave a domain once for all of its ranks.
+  // Nothing is forwarded: each rank sends to ranks of other domains through its own share of the
+  // network. A ring enters and leaves a domain once for all of its ranks.
   if (kind == CollectiveKind::all_to_all) {
     const double leaving = bytes * (span.ranks - inside) / span.ranks;
     time.total_ns = std::max(time.total_ns, time.latency_ns + leaving / (between / inside));
@@ -232,7 +235,7 @@ CollectiveCost CollectiveModel::cost(CollectiveKind kind, Bytes full_bytes,
   if (traits_of(by).uses_windows)
     time.total_ns = time.latency_ns + (time.total_ns - time.latency_ns) *
                                           ratio_to_rings(by, kind, way.dtype, span.ranks);
-  // Every byte sent is read from memory once and written once on the other side.
+  // Every byte is read from memory once by the sender and written once by the receiver.
   const double moved = 2 * wire_bytes(kind, bytes, span.ranks);
   const double moving_ns = std::max(1.0, time.total_ns - time.latency_ns);
   return {.duration = to_nanos(time.total_ns),

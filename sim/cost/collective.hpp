@@ -1,4 +1,4 @@
-// The price of a collective, and what it takes from kernels that run beside it.
+// The price of a collective, and the time that it costs concurrent kernels.
 #pragma once
 
 #include <array>
@@ -18,15 +18,15 @@
 
 namespace mfsdp {
 
-/// Ranks base, base + spacing, base + 2 spacing, ... of the world. dp_shard is contiguous
-/// (spacing 1); dp_outer's ranks lie dp_shard apart. All `spacing` such communicators are taken to
-/// run at the same time, as they do in a symmetric step.
+/// Ranks base, base + spacing, base + 2 spacing, ... of the world. dp_shard is contiguous (spacing
+/// 1); ranks along dp_outer are dp_shard apart. All `spacing` communicators are assumed to run at
+/// once, as in a symmetric step.
 struct CommunicatorShape {
   std::int64_t ranks = 1;
   std::int64_t spacing = 1;
 };
 
-/// What moves a collective's bytes inside a node, and what they are.
+/// Transport and dtype of a collective inside a node.
 struct CollectiveWay {
   Transport transport = Transport::nccl;
   DType dtype = DType::bf16;
@@ -37,8 +37,8 @@ struct CollectiveCost {
   Nanos latency;          ///< part of the duration in which the link is idle
   Contention contention;  ///< what it and kernels beside it lose to each other
   LinkClass link = LinkClass::node;
-  std::int64_t link_share = kContentionUnit;  ///< of what several at once can move, that it wants
-  Transport by = Transport::nccl;  ///< what moves it: between domains rings, whatever was asked
+  std::int64_t link_share = kContentionUnit;  ///< demand, of what several at once move
+  Transport by = Transport::nccl;             ///< transport used; between domains always rings
 
   friend bool operator==(const CollectiveCost&, const CollectiveCost&) = default;
 };
@@ -48,14 +48,14 @@ class CollectiveModel {
   /// `rows` as parse_collective_table returns them.
   CollectiveModel(std::span<const CollectiveRow> rows, Cluster cluster);
 
-  /// Price over the full (gathered) buffer; for all-reduce the buffer itself. Inside a domain from
-  /// the table: linear in bytes between its sizes and linear in ranks between its curves. Between
-  /// domains NCCL's model of the rings and trees that the cluster's routes (topology.hpp) carry,
-  /// but never less than the part inside one domain takes. Communicators of a class differ where
-  /// one straddles a border or has a slow NIC: the price is that of the slowest. One rank pays a
-  /// device copy (nothing for all-reduce, which is in place). From window to window inside a domain
-  /// the part that grows with bytes is longer or shorter by a measured ratio; beyond it NCCL knows
-  /// no windows, and the price is that of its rings.
+  /// Price for the full (gathered) buffer; for all-reduce, the buffer itself. Inside a domain it
+  /// comes from the table: linear in bytes between its sizes and linear in ranks between its
+  /// curves. Between domains it is NCCL's model of rings and trees on the cluster's routes
+  /// (topology.hpp), but never less than the part inside one domain. Communicators of a class may
+  /// differ, as one may cross a border or have a slow NIC: the price is that of the slowest. One
+  /// rank costs a device copy (nothing for all-reduce, which is in place). With registered memory
+  /// inside a domain, the part that grows with bytes is scaled by a measured ratio; between domains
+  /// NCCL does not use registered memory, and the price is that of its rings.
   [[nodiscard]] CollectiveCost cost(CollectiveKind kind, Bytes full_bytes,
                                     const CommunicatorShape& shape,
                                     const CollectiveWay& way = {}) const;

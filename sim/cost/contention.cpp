@@ -11,9 +11,9 @@ namespace {
 
 constexpr double kTableSms = 132;  // of the H200 that the tables were measured on
 
-// Speed that large products lose to blocks which only spin: 1 - solo_ms / beside_ms, mean of the
-// runs in h200_occupied_sms.csv. It grows in steps: products spread over fewer SMs leave a ragged
-// last wave, and 4 blocks cost as much as 8.
+// Speed that large GEMMs lose to blocks that only spin: 1 - solo_ms / beside_ms, mean of the runs
+// in h200_occupied_sms.csv. It grows in steps, because tiles on fewer SMs leave an incomplete last
+// wave: 4 blocks cost as much as 8.
 constexpr std::array<BlocksPoint, 12> kOccupancy{{{0, 0},
                                                   {1, 0.0294},
                                                   {2, 0.0631},
@@ -27,19 +27,19 @@ constexpr std::array<BlocksPoint, 12> kOccupancy{{{0, 0},
                                                   {32, 0.3210},
                                                   {48, 0.3931}}};
 
-// The one number fitted on GEMMs beside collectives. On 8 H200 twelve products take 33.15 ms alone
-// and 35.33 ms beside four all-gathers of 436.2 MB that take 4.83 ms alone (ag_default). Of the
-// 2.18 ms lost, occupancy explains 0.2138 * 1.106 * 4.83 = 1.142. The gathers read and write
-// 4 * 2 * 7/8 * 436.2 MB = 3.053 GB, 0.7204 ms of what a copy sustains (4238 GB/s);
-// 1.038 / 0.7204 = 1.441. Not a share of memory bandwidth: at the power limit, at which all of
-// these ran, every byte moved costs energy that products no longer get. Likewise of reduce-scatters
-// there, bf16 and fp32: 1.66 and 0.87; and on 2 H100 (a copy: 2957 GB/s), where a collective costs
-// products what they lose while it is there times its time there: 0.87, 0.98 and 0.57. This is the
-// mean of the six. In steps products beside a collective lose what its SMs make them lose, no more
+// The only constant that was fitted to GEMMs beside collectives. On 8 H200, twelve GEMMs take 33.15
+// ms alone, and 35.33 ms beside four all-gathers of 436.2 MB that take 4.83 ms alone (ag_default).
+// Of the 2.18 ms lost, occupancy explains 0.2138 * 1.106 * 4.83 = 1.142; 1.038 remain. The gathers
+// read and write 4 * 2 * 7/8 * 436.2 MB = 3.053 GB, which a copy moves in 0.7204 ms (4238 GB/s);
+// 1.038 / 0.7204 = 1.441. This is not a share of memory bandwidth: at the power limit, at which all
+// of these ran, every byte moved costs energy that GEMMs lack. Likewise for reduce-scatters there,
+// bf16 and fp32: 1.66 and 0.87. On 2 H100 (a copy: 2957 GB/s) collectives cost GEMMs their loss
+// during the collective times its duration there: 0.87, 0.98 and 0.57. The constant is the mean of
+// the six. In steps, GEMMs beside a collective lose only the speed that its SMs cost
 // (docs/lab/2026-11-28-kernels-beside-collectives.md).
 constexpr double kDraw = 1.065;
 
-/// `memory`: the share of a copy's bandwidth that it takes alone.
+/// `memory`: the share of a copy's bandwidth that the collective uses when alone.
 PerKernelClass<double> drag_of(const TransportPrices& prices, double blocks, double memory) {
   const double others = value_at(prices.drag, blocks);
   const DragByCopies& copies = prices.drag_by_copies;

@@ -1,17 +1,17 @@
-// What a collective takes from kernels that run beside it, and they from it.
+// Mutual slowdown of collectives and concurrent kernels.
 //
-// Each effect from a measurement of its own (scenarios/gpus/tables); products of few waves of tiles
-// lose more (gemm.hpp, ragged_loss):
+// Each effect has its own measurement (scenarios/gpus/tables). GEMMs with few waves of tiles lose
+// more (gemm.hpp, ragged_loss):
 //   occupancy  it holds SMs                        h200_occupied_sms.csv
 //   draw       the energy of the bytes it moves,   h200_overlap.csv and
 //              which all kernels of a step pay     h100_block_beside_collectives.csv, rings
 //              for (power_mix.hpp)
-//   traffic    those bytes, to what is bound by    the table below
-//              memory
+//   traffic    those bytes, which slow             the table below
+//              memory-bound kernels down
 //   drag       it runs slower than on an idle GPU  h200_collectives_beside_kernels.csv; beside
-//                                                  what is bound by memory the table below
-//   weight     of attention and what is bound by   h100_block_beside_collectives.csv
-//              memory
+//                                                  memory-bound kernels the table below
+//   weight     of attention and memory-bound       h100_block_beside_collectives.csv
+//              kernels
 #pragma once
 
 #include <cstdint>
@@ -22,14 +22,14 @@
 
 namespace mfsdp {
 
-/// Shares and rates are parts of this.
+/// Shares and rates are fractions of this unit.
 inline constexpr std::int64_t kContentionUnit = 1 << 20;
 
 [[nodiscard]] constexpr double share(std::int64_t parts) {
   return static_cast<double>(parts) / static_cast<double>(kContentionUnit);
 }
 
-/// A collective as it is when it runs alone.
+/// A collective when it runs alone.
 struct CollectiveLoad {
   Transport transport = Transport::nccl;
   double blocks = 0;       ///< SMs that it holds
@@ -38,27 +38,28 @@ struct CollectiveLoad {
 };
 
 struct Contention {
-  std::int64_t occupancy = 0;  ///< of their speed products lose while it is there
-  /// How much of that kernels of each class lose.
+  std::int64_t occupancy = 0;  ///< speed that GEMMs lose while it is resident
+  /// Fraction of `occupancy` that kernels of each class lose.
   PerKernelClass<std::int64_t> weight{
       {kContentionUnit, kContentionUnit, kContentionUnit, kContentionUnit}};
-  /// What kernels of each class lose besides at its full rate; in proportion to its rate.
+  /// Additional loss of kernels of each class at the collective's full rate; proportional to its
+  /// rate.
   PerKernelClass<std::int64_t> traffic{};
-  std::int64_t draw = 0;  ///< of the power limit, at its full rate
-  /// How much longer it takes beside kernels of each class, at least 1.
+  std::int64_t draw = 0;  ///< fraction of the power limit, at full rate
+  /// Slowdown of the collective beside kernels of each class, at least 1.
   PerKernelClass<std::int64_t> drag{
       {kContentionUnit, kContentionUnit, kContentionUnit, kContentionUnit}};
 
   friend bool operator==(const Contention&, const Contention&) = default;
 };
 
-/// SMs are counted relative to the GPU's, bytes to what a copy sustains on it.
+/// SMs count relative to the GPU's SMs, bytes relative to its copy bandwidth.
 [[nodiscard]] Contention contention(const Gpu& gpu, const CollectiveLoad& load);
 
-/// Of a collective that takes so many times as long: its bytes move as much slower.
+/// For a collective that takes `factor` times as long, so its bytes move more slowly.
 void slow_bytes(Contention& contention, double factor);
 
-/// Times that, beside products and attention; still at least 1.
+/// Multiplies the drag beside GEMMs and attention by `factor`; the result is at least 1.
 void scale_drag(Contention& contention, double factor);
 
 }  // namespace mfsdp

@@ -16,13 +16,14 @@ namespace {
 
 constexpr double kCopyEfficiency = 1.0;
 
-// PyTorch's kernels, of a device copy's bandwidth: they read several streams and have ragged ends.
+// PyTorch's kernels reach this share of a device copy's bandwidth, as they read several streams and
+// have incomplete last blocks.
 constexpr double kContiguousEfficiency = 0.9;
 
-// On views of other rows, and where tensors are joined inside their rows, such kernels are bound by
-// the SMs, which work out each element's place, and not by memory. An H200's 132 SMs moved 1.3 to
-// 2.2 and 0.8 to 1.0 TB/s (docs/lab/2026-11-25-engines.md); here, in bytes per
-// nanosecond of each, 0.4 and 0.2 of its copy's 4238.4.
+// On strided views, and when tensors are joined inside their rows, such kernels are bound by the
+// SMs, which compute the address of each element, and not by memory. An H200's 132 SMs moved 1.3 to
+// 2.2 and 0.8 to 1.0 TB/s (docs/lab/2026-11-25-engines.md). The constants are bytes per nanosecond
+// of each SM: 0.4 and 0.2 of the H200's copy bandwidth, 4238.4.
 constexpr double kStridedOfSm = 1695.36 / 132;
 constexpr double kPiecesOfSm = 847.68 / 132;
 
@@ -32,8 +33,7 @@ std::optional<AccessPattern> pattern_of(const Kernel& kernel) {
   return static_cast<AccessPattern>(pattern->value.num);
 }
 
-/// A product computes in fp32 when all that it reads is fp32; an fp32 output alone is an
-/// accumulator.
+/// A GEMM computes in fp32 if all its inputs are fp32; a single fp32 output is an accumulator.
 bool computes_in_fp32(const Kernel& kernel) {
   bool reads = false;
   for (const Operand& operand : kernel.operands) {
@@ -44,8 +44,8 @@ bool computes_in_fp32(const Kernel& kernel) {
   return reads;
 }
 
-/// Whether its rows are those that came to the rank's experts from all ranks: of a kernel of dealt
-/// experts that knows of these, or of the ranks that sent.
+/// Whether the kernel's rows arrived from all ranks: true for kernels of expert-parallel experts
+/// that have the attribute of experts or of sending ranks.
 bool has_arrived_rows(const Kernel& kernel) {
   return kernel.find_attribute("balanced_rows") != nullptr &&
          (kernel.find_attribute("experts") != nullptr || kernel.find_attribute("peers") != nullptr);
@@ -62,13 +62,13 @@ Kernel with_rows(Kernel kernel, std::int64_t rows) {
   return kernel;
 }
 
-/// Of what the power limit slows.
+/// Time of the classes that the power limit slows down.
 double limited_part(const PerKernelClass<double>& work) {
   return work[KernelClass::product] + work[KernelClass::attention_forward] +
          work[KernelClass::attention_backward];
 }
 
-/// Its drag beside products was measured at their clock.
+/// The drag beside GEMMs was measured at their clock.
 void slow_down(CollectiveCost& cost, double factor) {
   const auto moving = static_cast<double>((cost.duration - cost.latency).value);
   cost.duration = cost.latency + to_nanos(moving * factor);
@@ -127,9 +127,9 @@ double CostModel::gemm_ns(const Kernel& kernel) const {
   return gemm_.nanoseconds(shape, fp32);
 }
 
-/// In balance as even_grouped_ns() has it, times what measured products of experts differ by. Else
-/// each expert's rows in whole tiles, or, of weight gradients, each expert's share of a product
-/// with sums as long as its rows.
+/// Balanced experts: even_grouped_ns() times the measured ratio for GEMMs of experts. Otherwise
+/// each expert's rows in full tiles; for weight gradients, each expert's share of a GEMM whose sums
+/// are as long as its rows.
 double CostModel::grouped_ns(const Kernel& kernel, const ExpertRows* routed) const {
   const std::int64_t experts = kernel.attribute("experts");
   const std::int64_t m = usual_rows(kernel);
@@ -161,8 +161,7 @@ double CostModel::grouped_ns(const Kernel& kernel, const ExpertRows* routed) con
   return ratio * sum / static_cast<double>(experts);
 }
 
-/// Where values are narrower than keys: the columns of heads that are equally wide and compute as
-/// much.
+/// If values are narrower than keys: the head_dim of a head with equal widths and the same FLOPs.
 std::int64_t CostModel::even_head_dim(const Kernel& kernel) {
   const std::int64_t keys = kernel.attribute("head_dim");
   const std::int64_t values = kernel.attribute("value_dim", keys);
@@ -185,8 +184,8 @@ double CostModel::attention_ns(const Kernel& kernel) const {
   return (own ? *warpgroups_ : attention_).nanoseconds(shape);
 }
 
-/// Its products one after the other, in 16 bits unless the matrix is wider, and what lies between
-/// them by its bytes.
+/// The GEMMs run consecutively, in 16 bits unless the matrix is wider; the kernels between them are
+/// priced by bytes.
 double CostModel::orthogonal_ns(const Kernel& kernel) const {
   const std::int64_t rows = kernel.attribute("rows");
   const std::int64_t cols = kernel.attribute("cols");
@@ -225,19 +224,19 @@ Nanos CostModel::price(const Kernel& kernel, const ExpertRows* routed) const {
   double factor = (is_limited(busy) ? mix_ : short_)[which];
   if (which == KernelClass::attention_backward) factor = std::max(factor, mix_[which]);
   const double scaled = std::max(memory, busy * factor) * kernel_factor_;
-  const double least =  // where the peak is that of the highest clock
+  const double least =  // the peak is that of the highest clock
       clock_ > 1 ? static_cast<double>(kernel.flops) / (cluster_.gpu.bf16 * 1e3) : 0;
   return to_nanos(std::max(scaled, std::min(least, busy * kernel_factor_)));
 }
 
-/// Nanoseconds of a step by class, of kernels on compute streams; with `limited_alone` of products
-/// and attention only those that are limited.
+/// Nanoseconds of a step's kernels on compute streams, by class. With `limited_alone`, only GEMMs
+/// and attention that reach the power limit count.
 PerKernelClass<double> CostModel::time_of_work(const Program& program, const Plan& plan,
                                                const RoutedRows& routed, bool limited_alone) const {
   std::set<StreamId> compute;
   for (const Stream& stream : program.streams)
     if (stream.role == StreamRole::compute) compute.insert(stream.id);
-  CostModel unscaled = *this;  // an anchor's factor is no work
+  CostModel unscaled = *this;  // without an anchor's factor
   unscaled.kernel_factor_ = 1;
   PerKernelClass<double> work;
   for (const Segment& segment : plan.segments)
@@ -252,7 +251,7 @@ PerKernelClass<double> CostModel::time_of_work(const Program& program, const Pla
   return work;
 }
 
-/// The energy of a step's collectives, as nanoseconds at the power limit.
+/// Energy of a step's collectives, as nanoseconds at the power limit.
 double CostModel::drawn_by_collectives(const Program& program, const Plan& plan) const {
   double drawn = 0;
   for (const Segment& segment : plan.segments)
@@ -261,7 +260,7 @@ double CostModel::drawn_by_collectives(const Program& program, const Plan& plan)
       if (launched == nullptr) continue;
       const auto communicator =
           std::ranges::find(program.communicators, launched->communicator, &Communicator::id);
-      if (communicator == program.communicators.end()) continue;  // simulate() says so
+      if (communicator == program.communicators.end()) continue;  // simulate() reports the error
       const CollectiveCost cost = collective(*launched, *communicator, program.config.mesh);
       drawn += share(cost.contention.draw) * static_cast<double>(cost.duration.value) *
                static_cast<double>(segment.repeat);

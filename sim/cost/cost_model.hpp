@@ -1,4 +1,4 @@
-// What every op of a plan costs on a cluster.
+// The price of every op of a plan on a cluster.
 //
 //   GEMMs and attention     measured tables, by shape          gemm.hpp, attention.hpp
 //   all other kernels       memory: bytes / sustained bandwidth
@@ -26,64 +26,64 @@
 
 namespace mfsdp {
 
-/// Changes when a price changes for any plan.
+/// Changes whenever a price changes for any plan.
 inline constexpr std::string_view kCostModelVersion = "13";
 
 class CostModel {
  public:
   CostModel(const Cluster& cluster, const CostTables& tables);
 
-  /// Time of a kernel without others beside it, launch gap included: when its like is all that runs
-  /// or, of a mixed() model, among the kernels of a plan. Attributes read: gemm m, n, k, kind
-  /// (GemmKind); attention batch, seq, heads, head_dim, deterministic, and what
-  /// warpgroups_take() looks at. A kernel without the attributes of its kind is priced by its bytes
-  /// and its FLOPs at the peak.
-  /// `routed`: rows that the experts of a rank have; null: those of balance.
-  /// Throws OverflowError where a duration leaves 2^62 ns.
+  /// Time of a kernel when it runs alone, launch gap included. In a plain model the GPU runs only
+  /// kernels of that kind; in a mixed() model it runs the kernels of a plan. Attributes read: gemm
+  /// m, n, k, kind (GemmKind); attention batch, seq, heads, head_dim, deterministic, and those that
+  /// warpgroups_take() reads. A kernel without the attributes of its kind is priced by its bytes,
+  /// and by its FLOPs at the peak.
+  /// `routed`: rows of a rank's experts; null: balanced.
+  /// Throws OverflowError if a duration exceeds 2^62 ns.
   [[nodiscard]] Nanos kernel(const Kernel& kernel, const ExpertRows* routed = nullptr) const;
 
-  /// GemmCost::ragged_loss, in parts of kContentionUnit; 0 for other kernels.
+  /// GemmCost::ragged_loss in units of 1 / kContentionUnit; 0 for other kernels.
   [[nodiscard]] std::int64_t ragged_loss(const Kernel& kernel) const;
 
-  /// The same model at the clock at which a GPU runs the kernels of this plan's compute streams.
+  /// The model at the clock at which a GPU runs the kernels of this plan's compute streams.
   [[nodiscard]] CostModel mixed(const Program& program, const Plan& plan,
                                 const RoutedRows& routed = {}) const;
 
-  /// Of a mixed() model: where the GPU computes nothing for so long in a step of its plan, products
-  /// and attention of any length are faster, up to the GPU's peak. Of GPUs of which no power limit
-  /// is known, the same.
+  /// For a mixed() model: if the GPU computes nothing for `idle` in a step of its plan, GEMMs and
+  /// attention of any length are faster, up to the GPU's peak. Unchanged for GPUs without a known
+  /// power limit.
   [[nodiscard]] CostModel rested(Nanos idle) const;
   /// idle_clock() of a rested model; else 1.
   [[nodiscard]] double clock() const { return clock_; }
 
-  /// As CollectiveModel::cost, times what measurements between nodes say (network_ratios.hpp) and,
-  /// of a mixed() model, on NVLink collective_slowdown().
-  /// `full_bytes`: of the gathered buffer.
+  /// CollectiveModel::cost times the measured ratio between nodes (network_ratios.hpp) and, in a
+  /// mixed() model, times collective_slowdown() on NVLink. `full_bytes`: bytes of the gathered
+  /// buffer.
   [[nodiscard]] CollectiveCost collective(CollectiveKind kind, Bytes full_bytes,
                                           const CommunicatorShape& shape,
                                           const CollectiveWay& way = {}) const;
-  /// The same of an op of a plan.
+  /// The same for an op of a plan.
   [[nodiscard]] CollectiveCost collective(const Collective& op, const Communicator& communicator,
                                           const Mesh& mesh) const;
 
-  /// A copy of that many bytes: launch + 2 bytes / copy bandwidth on the device, launch +
-  /// bytes / host bandwidth to and from the host.
+  /// A copy of `bytes`: launch + 2 bytes / copy bandwidth on the device, launch + bytes / host
+  /// bandwidth to and from the host.
   [[nodiscard]] Nanos copy(CopyKind kind, Bytes bytes) const;
 
-  /// The same model with every kernel, and every collective's duration and latency, times a factor:
-  /// how a measured run anchors it. Copies are not scaled. Factors multiply with earlier ones.
+  /// The model with every kernel, and every collective's duration and latency, multiplied by a
+  /// factor that an anchor found. Copies are not scaled. Factors multiply with earlier ones.
   [[nodiscard]] CostModel scaled(double kernels, double collectives) const;
 
-  /// The same model with all attention by cuDNN: of runs of mfsdp-exec before it had its own
-  /// kernels, or that were told not to use them.
+  /// The model with all attention by cuDNN: for runs of mfsdp-exec before it had its own kernels,
+  /// or with these switched off.
   [[nodiscard]] CostModel with_library_attention() const;
-  /// Whether attention that mfsdp-exec's own kernels take is priced by theirs.
+  /// Whether calls that mfsdp-exec's own attention kernels compute are priced by their table.
   [[nodiscard]] bool has_warpgroups() const { return warpgroups_.has_value(); }
 
   [[nodiscard]] const Cluster& cluster() const { return cluster_; }
-  /// "measured" where the tables are of this GPU, else "datasheet".
+  /// "measured" if the tables were measured on this GPU, else "datasheet".
   [[nodiscard]] const std::string& calibration() const { return cluster_.gpu.calibration; }
-  /// Whether that collective between domains rests on measurements of this network.
+  /// Whether prices of that collective between domains come from measurements of this network.
   [[nodiscard]] bool network_measures(CollectiveKind kind) const { return network_.measures(kind); }
   [[nodiscard]] std::string_view version() const { return kCostModelVersion; }
 
@@ -109,23 +109,24 @@ class CostModel {
   std::optional<AttentionCost> warpgroups_;  ///< of the calls that mfsdp-exec's own kernels take
   CollectiveModel collectives_;
   NetworkRatios network_;
-  ClassFactors mix_{{1, 1, 1, 1}};    ///< of products and attention that are limited
-  ClassFactors short_{{1, 1, 1, 1}};  ///< of the others
-  double limited_ns_ = 0;             ///< of a step's products and attention; set by mixed()
+  ClassFactors mix_{{1, 1, 1, 1}};    ///< for GEMMs and attention that are limited
+  ClassFactors short_{{1, 1, 1, 1}};  ///< for the others
+  double limited_ns_ = 0;             ///< GEMMs and attention of a step; set by mixed()
   bool is_limited_ = false;           ///< whether some of them are; likewise
   double clock_ = 1;
   double kernel_factor_ = 1;
   double collective_factor_ = 1;
 };
 
-/// Loads the tables that the cluster's GPU names. Errors name the file.
+/// Loads the tables of the cluster's GPU. Errors name the file.
 [[nodiscard]] Result<CostModel> make_cost_model(const Cluster& cluster);
 
-/// Where a communicator's ranks lie: those of dp_shard are neighbours, those of dp_outer alone lie
-/// dp_shard apart.
+/// Placement of a communicator's ranks: ranks along dp_shard are neighbours; ranks along dp_outer
+/// alone are dp_shard apart.
 [[nodiscard]] CommunicatorShape shape_of(const Communicator& communicator, const Mesh& mesh);
 
-/// Elements as NCCL counts them, on a communicator of `ranks`, to bytes of the full buffer.
+/// Converts elements as NCCL counts them, for a communicator of `ranks`, to bytes of the full
+/// buffer.
 [[nodiscard]] Bytes full_bytes(const Collective& collective, std::int64_t ranks);
 
 }  // namespace mfsdp

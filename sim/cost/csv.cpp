@@ -20,7 +20,7 @@ std::vector<std::string> split(std::string_view line) {
   }
 }
 
-/// Takes the first line off `text`.
+/// Removes the first line of `text` and returns it.
 std::string_view next_line(std::string_view& text) {
   const std::size_t end = text.find('\n');
   std::string_view line = text.substr(0, end);

@@ -1,4 +1,4 @@
-// A measured table: comma-separated values with one header line; lines that start with # are notes.
+// A measured table: comma-separated values with one header line. Lines that start with # are notes.
 #pragma once
 
 #include <cstddef>
@@ -13,15 +13,16 @@ namespace mfsdp {
 
 class CsvTable {
  public:
-  /// Errors name file and line: no header, a row with another number of cells. A UTF-8 byte order
-  /// mark is skipped.
+  /// Errors name file and line: no header, or a row with another number of cells. A UTF-8 byte
+  /// order mark is skipped.
   [[nodiscard]] static Result<CsvTable> parse(std::string_view text, const std::string& where);
 
-  /// Cells of the first line that is no note, whatever the others are; empty where there is none.
+  /// Cells of the first line that is not a note; empty if there is none. Other lines are not
+  /// checked.
   [[nodiscard]] static std::vector<std::string> header_of(std::string_view text);
 
   [[nodiscard]] std::size_t rows() const { return rows_.size(); }
-  /// Index of a column; an error when the header lacks it.
+  /// Index of a column; an error if the header lacks it.
   [[nodiscard]] Result<std::size_t> column(std::string_view name) const;
   [[nodiscard]] const std::string& cell(std::size_t row, std::size_t column) const {
     return rows_[row].cells[column];

@@ -1,4 +1,4 @@
-// How many rows the experts of one rank have, where that is asked: prices are of balance else.
+// Rows of the experts of one rank, for routings that are not balanced.
 #pragma once
 
 #include <cstdint>
@@ -12,17 +12,17 @@
 
 namespace mfsdp {
 
-/// Rows of a tile of a grouped product: each expert's are rounded up to whole ones.
+/// Rows of a tile of a grouped GEMM: each expert's rows are rounded up to full tiles.
 inline constexpr std::int64_t kExpertTile = 128;
 
-/// Of one rank, in one block and micro-batch.
+/// Rows of one rank in one block and microbatch.
 struct ExpertRows {
-  std::vector<std::int64_t> rows;  ///< of each of its experts
+  std::vector<std::int64_t> rows;  ///< one entry for each expert of the rank
 
   [[nodiscard]] std::int64_t total() const {
     return std::accumulate(rows.begin(), rows.end(), std::int64_t{0});
   }
-  /// In whole tiles.
+  /// Sum of rows, rounded up to full tiles.
   [[nodiscard]] std::int64_t tiled() const {
     std::int64_t sum = 0;
     for (const std::int64_t each : rows) sum = checked_add(sum, round_up(each, kExpertTile));
@@ -32,10 +32,10 @@ struct ExpertRows {
   friend bool operator==(const ExpertRows&, const ExpertRows&) = default;
 };
 
-/// By block, of the rank that is slowest in it; blocks that are missing have balance.
+/// Rows of the slowest rank, by block; blocks without an entry are balanced.
 using RoutedRows = std::map<UnitId, ExpertRows>;
 
-/// The rows of that op's block; null where they are in balance.
+/// The rows of that op's block; null if they are balanced.
 [[nodiscard]] inline const ExpertRows* rows_of(const RoutedRows& routed, const Op& op) {
   if (!op.unit) return nullptr;
   const auto found = routed.find(*op.unit);

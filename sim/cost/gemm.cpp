@@ -16,11 +16,11 @@ constexpr std::int64_t kTileColumns = 256;
 constexpr std::int64_t kColumnGrain = 128;  // narrower tiles exist for ragged widths
 constexpr double kSlice = 2048;             // shortest part of a split reduction
 
-// Beside blocks on 8 of an H100's 132 SMs products of w whole waves take 1.75 / w longer, until
-// that is less than what all products lose: a wave more, whose tiles, moreover, begin late
-// (h100_products_beside_blocks.csv; a test says how closely). The table has products of two waves
-// and more. Of one they take smaller tiles, and lose as those of two: 1.6 to 1.75 times in steps of
-// 1024 tokens (docs/lab/2026-11-28-own-3.md).
+// Beside blocks on 8 of an H100's 132 SMs, a GEMM of w complete waves takes 1.75 / w longer, until
+// that is less than the loss of all GEMMs: it needs another wave, whose tiles also begin late
+// (h100_products_beside_blocks.csv; a test states the error). The table has GEMMs of two waves and
+// more. Those of one wave use smaller tiles and lose as much as those of two: 1.6 to 1.75 times in
+// steps of 1024 tokens (docs/lab/2026-11-28-own-3.md).
 constexpr double kHeldSms = 8;
 constexpr double kRaggedWaves = 1.75;
 constexpr double kFewestWaves = 2;
@@ -46,12 +46,12 @@ double tiles(std::int64_t length, std::int64_t tile) {
   return static_cast<double>(ceil_div(length, tile));
 }
 
-/// Waves that the output's tiles fill on that many SMs.
+/// Waves of output tiles on `sms` SMs.
 double tile_waves(const Product& product, double sms) {
   return tiles(product.rows, kTileRows) * tiles(product.columns, kTileColumns) / sms;
 }
 
-/// Idle part of the last wave. Below one wave the idle SMs are counted elsewhere, split-K included.
+/// Idle fraction of the last wave. Below one wave, idle SMs are counted elsewhere, with split-K.
 double idle_share(double waves) {
   if (waves < 1) return 0;
   const double whole = std::ceil(waves);
@@ -66,11 +66,11 @@ Terms terms_of(const GemmShape& shape, double sms) {
   return {1, 1 / static_cast<double>(product.reduction), idle_share(tile_waves(product, sms))};
 }
 
-/// Weights of the named terms that minimise sum (weight . term * rate - 1)^2, the others 0; nothing
-/// where the rows do not determine them or one would be negative.
+/// Non-negative weights of the named terms that minimise sum (weight . term * rate - 1)^2; the
+/// other weights are 0. Nothing if the rows do not determine them or one would be negative.
 std::optional<Terms> least_squares(std::span<const GemmRow> rows, double sms,
                                    std::span<const std::size_t> used) {
-  constexpr double kSingular = 1e-12;  // of a pivot, relative to its diagonal
+  constexpr double kSingular = 1e-12;  // a pivot relative to its diagonal
   std::array<std::array<double, kTerms + 1>, kTerms> matrix{};
   for (const GemmRow& row : rows) {
     const Terms terms = terms_of(shape_of(row), sms);
@@ -81,7 +81,7 @@ std::optional<Terms> least_squares(std::span<const GemmRow> rows, double sms,
       matrix[i][used.size()] += left;
     }
   }
-  // Gauss and Jordan; a matrix of sums of squares needs no pivoting.
+  // Gauss-Jordan elimination; a matrix of sums of squares needs no pivoting.
   for (std::size_t i = 0; i < used.size(); ++i) {
     double square = 0;
     for (const GemmRow& row : rows) {

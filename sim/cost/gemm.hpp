@@ -1,4 +1,4 @@
-// The price of a matrix product.
+// The price of a GEMM.
 #pragma once
 
 #include <array>
@@ -20,11 +20,11 @@ struct GemmShape {
 
 [[nodiscard]] GemmShape shape_of(const GemmRow& row);
 
-/// What an operation of a product costs, whatever the shape: nanoseconds per FLOP
+/// Cost of one FLOP of a GEMM, independent of the shape: nanoseconds per FLOP
 ///   = base + depth / reduction + wave * idle
-/// depth: each output element is read, scaled and written once, however short its reduction.
-/// idle: the part of the last wave of tiles that has no tile, relative to the work; only a share of
-/// it is lost, because tiles of a wave do not end together. See tile_waves in the source.
+/// depth: each output element is read, scaled and written once, for any length of the reduction.
+/// idle: the unused part of the last wave of tiles, relative to the work. Only a share of it is
+/// lost, because the tiles of a wave do not end at once. See tile_waves in the source.
 struct GemmLaw {
   double base = 0;
   double depth = 0;
@@ -33,28 +33,28 @@ struct GemmLaw {
   [[nodiscard]] double ns_per_flop(const GemmShape& shape, double sms) const;
 };
 
-/// The law of least squared relative error over all rows, of all kinds together. A term that the
-/// rows do not determine, or to which they would give a negative cost, is 0. Requires a row.
+/// The law with the least squared relative error over the rows of all kinds together. A term is 0
+/// if the rows do not determine it or would give it a negative cost. Requires a row.
 [[nodiscard]] GemmLaw fit_gemm_law(std::span<const GemmRow> rows, double sms);
 
-/// Sustained time of a GEMM by its shape alone; memory limits are the caller's.
+/// Sustained time of a GEMM by its shape; the caller accounts for memory limits.
 ///   time = 2 * (output padded to 128 x 128 tiles) * reduction / (rate * waves)
-/// rate: the law's, times what the table's rows of that kind differ from the law, interpolated over
-/// (m, n, k), times the GPU's scale; never outside the range of those rows. The table's times
-/// include the gap to the next kernel, so none is added. waves: the share of SMs that get work when
-/// there are fewer 128 x 256 tiles than SMs. Products with a long reduction are split along it
-/// (split-K), assumed in slices of 2048; every table row fills the SMs under this rule.
+/// rate: the law's rate, times the measured deviation of the table's rows of that kind,
+/// interpolated over (m, n, k), times the GPU's scale; never outside the range of those rows. The
+/// table's times include the gap to the next kernel, so none is added. waves: the share of SMs with
+/// work if there are fewer 128 x 256 tiles than SMs. GEMMs with a long reduction are split along it
+/// (split-K), in assumed slices of 2048; under this rule every table row fills the SMs.
 class GemmCost {
  public:
   /// Requires a row of every kind.
   GemmCost(std::span<const GemmRow> rows, const Gpu& gpu);
 
-  /// Nanoseconds; dims must be positive. fp32 runs at the same share of the fp32 peak as bf16 does
-  /// of its own.
+  /// Nanoseconds; dims must be positive. fp32 reaches the same share of the fp32 peak as bf16 of
+  /// the bf16 peak.
   [[nodiscard]] double nanoseconds(const GemmShape& shape, bool fp32) const;
 
-  /// The share of its speed that it loses to blocks that hold a few SMs, where its tiles then need
-  /// another wave: a product of few waves loses much. 0 where they do not.
+  /// The share of its speed that the GEMM loses to blocks that hold a few SMs, if its tiles then
+  /// need another wave. It is large for GEMMs of few waves; 0 if no further wave is needed.
   [[nodiscard]] double ragged_loss(const GemmShape& shape) const;
 
  private:

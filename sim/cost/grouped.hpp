@@ -1,4 +1,4 @@
-// The price of products of experts, each a matrix of its own with rows of its own.
+// The price of GEMMs of experts; each expert has its own matrix and rows.
 #pragma once
 
 #include <array>
@@ -12,38 +12,38 @@
 
 namespace mfsdp {
 
-/// Of experts in balance.
+/// Balanced experts.
 struct GroupedProduct {
   GemmKind kind = GemmKind::forward;
   std::int64_t experts = 1;
   std::int64_t rows = 1;  ///< of each expert
   std::int64_t n = 1;     ///< output features
   std::int64_t k = 1;     ///< input features
-  /// Bytes of an element of main gradients, to which a product of weights' gradients adds; 0: they
-  /// are written, as fp32 where a table tells both.
+  /// Bytes of an element of the main gradients to which weight gradients are added. 0: they are
+  /// written instead, priced as fp32 if a table has both.
   std::int64_t gradient = 0;
 };
 
 [[nodiscard]] GroupedProduct product_of(const GroupedRow& row);
-/// Nanoseconds, of all experts together.
+/// Nanoseconds of all experts together.
 [[nodiscard]] double measured_ns(const GroupedRow& row);
 
-/// By one kernel at the rate of one product: of all experts' rows, each expert's in whole tiles,
-/// or, of weight gradients, of all their outputs with sums as long as an expert's rows.
+/// Time of one kernel at the rate of one GEMM: all experts' rows, each expert's in full tiles; for
+/// weight gradients, the outputs of all experts with sums as long as one expert's rows.
 [[nodiscard]] double even_grouped_ns(const GemmCost& gemm, const GroupedProduct& product,
                                      bool fp32);
 
-/// What measured products of experts take over even_grouped_ns(), interpolated by rows of an
-/// expert, n and k; of weight gradients by the main gradients' type, too.
+/// Measured times of experts' GEMMs relative to even_grouped_ns(), interpolated by rows of an
+/// expert, n and k; for weight gradients also by the dtype of the main gradients.
 class GroupedCost {
  public:
-  /// `scale`: of the rows' rates, to the GPU's, as in `gemm`. Without rows nothing differs.
+  /// `scale` converts the rows' rates to the GPU's, as in `gemm`. Without rows every ratio is 1.
   GroupedCost(std::span<const GroupedRow> rows, const GemmCost& gemm, double scale);
 
   [[nodiscard]] double ratio(const GroupedProduct& product) const;
 
  private:
-  /// Forward, input gradients, weights' gradients in fp32, and in bf16.
+  /// Forward, input gradients, weight gradients in fp32, weight gradients in bf16.
   static constexpr std::size_t kTables = 4;
   [[nodiscard]] static std::size_t table_of(GemmKind kind, std::int64_t gradient);
 

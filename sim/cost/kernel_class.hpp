@@ -1,4 +1,4 @@
-// What kernels are to the power limit and to collectives beside them.
+// Classes of kernels by their sensitivity to the power limit and to concurrent collectives.
 #pragma once
 
 #include <array>

@@ -9,7 +9,7 @@ namespace {
 
 constexpr double kLeastTrustedBytes = 1048576;
 
-/// The sizes from `first` up to `last`, all curves.
+/// Orders the sizes from `first` up to `last` in all curves.
 void order(TimeGrid& times, std::size_t first, std::size_t last) {
   const TimeGrid measured = times;
   for (std::size_t c = 0; c < times.size(); ++c) {

@@ -1,4 +1,4 @@
-// From times of tables and formulas to the simulator's whole nanoseconds.
+// Conversion of times from tables and formulas to the simulator's integer nanoseconds.
 #pragma once
 
 #include <cmath>

@@ -8,8 +8,8 @@
 namespace mfsdp {
 namespace {
 
-// Trees reach less than the model's bandwidth at middle sizes: NCCL's correction by the size of the
-// buffer, 64 bytes, then each twice the one before, to 512 MiB.
+// Trees reach less than the model's bandwidth at middle sizes: NCCL's correction by buffer size,
+// from 64 bytes to 512 MiB in powers of two.
 using SizeCorrection = std::array<double, 24>;
 constexpr double kFirstCorrectedBytes = 64;
 
@@ -60,18 +60,18 @@ constexpr Protocol kSimple{.ring_base = 8.4,
                            .simple = true,
                            .tree_correction = {.9, .9, .9, .9, .9, .9, .9, .8, .7, .6, .6, .5,
                                                .5, .5, .5, .6, .7, .8, .7, .7, .8, .9, .9, 1}};
-constexpr double kAllReduceSimpleFactor = 1.4;  // of the latency between domains
-constexpr double kTreeShare = 0.92;             // of the bus that a tree reaches
-constexpr double kRingLl128Share = 0.92;        // 120 of 128 bytes carry data, and some cost
+constexpr double kAllReduceSimpleFactor = 1.4;  // factor on the latency between domains
+constexpr double kTreeShare = 0.92;             // share of the bus that a tree reaches
+constexpr double kRingLl128Share = 0.92;        // 120 of 128 bytes carry data, with some overhead
 constexpr double kTreeLl128Share = 120.0 / 128;
 constexpr double kRingLlShare = 0.5;  // 4 of 8 bytes carry data
 constexpr double kTreeLlDivisor = 3.8;
 constexpr double kPatBase = 8;
 constexpr double kPatShare = 0.75;
-constexpr double kPatStepDivisor = 3.5;  // of the latency of a step
+constexpr double kPatStepDivisor = 3.5;  // divides the latency of a step
 constexpr double kPatPerRank = 2.8;
 
-/// GB/s that one channel carries at most: NCCL's values for a generation of GPUs.
+/// Maximum GB/s of one channel: NCCL's values for a generation of GPUs.
 struct ChannelLimits {
   double ring_ll128 = 0;
   std::array<double, 2> tree{};  ///< on two domains, on more
@@ -84,26 +84,26 @@ constexpr ChannelLimits kHopper{
 constexpr ChannelLimits kBlackwell{
     .ring_ll128 = 73.4, .tree = {42.8, 24.0}, .tree_ll128 = {31.67, 20.0}};
 
-/// By the width of the link, which doubles or so with each generation: 300, 450, 900 GB/s.
+/// Selects the generation by link bandwidth, which about doubles each time: 300, 450, 900 GB/s.
 const ChannelLimits& limits_of(const NcclPath& path) {
   if (path.link_scale < 0.8) return kAmpere;
   return path.link_scale < 1.4 ? kHopper : kBlackwell;
 }
 
-/// LL's own limit: NCCL's Hopper value inside a domain; with a network that of its hosts (Intel).
+/// LL's own limit: inside a domain NCCL's Hopper value; with a network, that of its hosts (Intel).
 double ll_limit(const NcclPath& path) {
   if (path.domains <= 1) return 141 * path.link_scale;
   return path.domains <= 2 ? 39 : 20.4;
 }
 
-/// A hop inside a domain. Beside a network every step waits for its proxy's overhead too.
+/// A hop inside a domain. With a network, every step also waits for its proxy's overhead.
 double inside_hop(const Protocol& protocol, double hop, const NcclPath& path) {
   if (path.domains <= 1) return hop;
   const double overhead = (path.link == LinkKind::xgmi ? 2.0 : 1.0) * (protocol.simple ? 3.0 : 1.0);
   return std::max(hop, overhead);
 }
 
-/// `hops` on the network, `far` of them through the spine. Simple flushes after each.
+/// `hops` on the network, `far` of them through the spine. Simple flushes after each hop.
 double network_latency(const Protocol& protocol, double hop, double hops, double far,
                        const NcclPath& path) {
   const double ways = (hops - far) * path.leaf_hop_ns + far * path.spine_hop_ns;
@@ -122,7 +122,7 @@ double ring_latency(const Protocol& protocol, CollectiveKind kind, const NcclPat
   const double between = rounds * (path.domains - 1);
   const double inside = rounds * (path.ranks - 1) - between;
   const double hop = path.link == LinkKind::pcie ? protocol.ring_pcie : protocol.ring_nvlink;
-  // With one rank a domain no hop inside hides a part of those between.
+  // With one rank in each domain, no hop inside hides a part of those between.
   const double net = path.ranks == path.domains ? protocol.tree_net : protocol.ring_net;
   const double latency = protocol.ring_base + inside * inside_hop(protocol, hop, path) +
                          network_latency(protocol, net, between, rounds * (path.leaves - 1), path);
@@ -146,8 +146,8 @@ double pat_latency(const NcclPath& path) {
              kPatStepDivisor;
 }
 
-/// What `bytes` cost instead of 1 a byte: linear between the sizes of the correction, so that
-/// larger messages never cost less.
+/// Corrected cost of `bytes`, in bytes: linear between the sizes of the correction, so that larger
+/// messages never cost less.
 double corrected(double bytes, const SizeCorrection& correction) {
   double size = kFirstCorrectedBytes;
   if (bytes <= size) return bytes / correction.front();

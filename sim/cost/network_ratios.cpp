@@ -5,7 +5,7 @@
 namespace mfsdp {
 namespace {
 
-/// How many times as large the larger one is.
+/// Ratio of the larger to the smaller value.
 double apart(double a, double b) { return std::max(a, b) / std::min(a, b); }
 
 }  // namespace

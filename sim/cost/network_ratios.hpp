@@ -1,4 +1,4 @@
-// What measured collectives between nodes take, relative to what their law says.
+// Measured times of collectives between nodes relative to the model.
 #pragma once
 
 #include <cstdint>
@@ -10,18 +10,17 @@
 
 namespace mfsdp {
 
-/// Measured time / modelled time by size, one curve for each collective and number of nodes. With
-/// them a cluster that was calibrated prices its measurements as they were measured; without
-/// measurements every ratio is 1.
+/// Measured / modelled time by size, one curve for each collective and number of nodes. With these
+/// ratios, a calibrated cluster reproduces its measurements. Without measurements every ratio is 1.
 class NetworkRatios {
  public:
-  /// Samples whose ranks do not fill `cluster`'s domains, or that stay inside one, are left out.
+  /// Samples are ignored if their ranks do not fill `cluster`'s domains, or are all in one domain.
   /// Several samples of one size count as their mean.
   NetworkRatios(std::span<const CollectiveSample> samples, const CollectiveModel& model,
                 const Cluster& cluster);
 
-  /// Of the curve with the nearest number of ranks, linear in bytes between its sizes and constant
-  /// beyond them. 1 for ranks that lie apart (dp_outer): no test measures those.
+  /// Ratio of the curve with the nearest number of ranks: linear in bytes between its sizes,
+  /// constant beyond them. 1 for ranks that are not adjacent (dp_outer), which no test measures.
   [[nodiscard]] double at(CollectiveKind kind, double bytes, const CommunicatorShape& shape) const;
 
   [[nodiscard]] bool empty() const { return curves_.empty(); }

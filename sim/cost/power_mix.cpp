@@ -6,29 +6,29 @@
 namespace mfsdp {
 namespace {
 
-// From h100_mixtures.csv: times of products (P), attention (A) and copies (M) of a block of
-// Llama-3-8B in mixtures, over those alone. A product's gives the clock, 15.757 ms (mean of the
-// first and the last row) over its time; attention's times that clock is kAttentionClock:
+// From h100_mixtures.csv: times of GEMMs (P), attention (A) and copies (M) of a block of Llama-3-8B
+// in mixtures, relative to the times alone. The clock is 15.757 ms (mean of the first and the last
+// row) over a GEMM's time; attention's time times that clock is kAttentionClock:
 //   1 P, 1 A   clock 1.032; attention 1.107 and 1.118 -> 1.142, 1.154
 //   1 P, 3 A         1.077;           1.055     1.073 -> 1.135, 1.155
 //   3 P, 1 A         1.016;           1.125     1.137 -> 1.143, 1.155
 //   with 3 copies    1.051;           1.085     1.096 -> 1.140, 1.152
 constexpr double kAttentionClock = 1.147;
-// The energy's equation, solved for the draw of copies, in the rows with 10, 3 and 12 of them
-// beside products or both: 0.77, 0.82 and 0.83.
+// Solution of the energy equation for the draw of copies, in the rows with 10, 3 and 12 copies
+// beside GEMMs, or beside GEMMs and attention: 0.77, 0.82 and 0.83.
 constexpr double kMemoryDraw = 0.81;
-// Attention beside ten copies, without products: 0.886 of its time alone, where the equation would
-// have 0.80: the clock's end. 1.147 / 0.886.
+// Attention beside ten copies, without GEMMs: 0.886 of its time alone, where the equation gives
+// 0.80. This is the highest clock: 1.147 / 0.886.
 constexpr double kHighestClock = 1.29;
 
-// Of the tables' 700 W, an H100 at its highest clock whose process waits draws some 124
+// An H100 at its highest clock whose process waits draws about 124 W of the tables' 700 W
 // (docs/lab/2026-11-27-idle-clock.md).
 constexpr double kIdleDraw = 0.18;
-// Products of 0.95 ms and more, without pause at the power limit (h200_products_beside_blocks.csv)
-// over bursts on a cool GPU (h100_products_beside_blocks.csv), by one program: 1.08 to 1.19.
+// GEMMs of 0.95 ms and more: continuous at the power limit (h200_products_beside_blocks.csv) over
+// bursts on a cool GPU (h100_products_beside_blocks.csv), by one program: 1.08 to 1.19.
 constexpr double kBurstClock = 1.15;
 
-/// Energy of work at a clock over that at clock 1: c ^ 1.25, of square roots alone.
+/// Energy of work at a clock relative to clock 1: c ^ 1.25, by square roots only.
 double energy_at(double clock) { return clock * std::sqrt(std::sqrt(clock)); }
 
 }  // namespace
@@ -56,11 +56,11 @@ double idle_clock(double limited, double idle, double limit) {
   return low;
 }
 
-// The fourth root of the clock. Reductions of a layer of Llama-3-8B at the end of steps of 4096
-// tokens over those of steps of 128, which no limit slows, on 2 and 4 H100, rings and symmetric
-// kernels, fp32 and bf16: 1.039 to 1.117, mean 1.070; over the tables' times 1.018 to 1.136, mean
-// 1.057 (docs/lab/2026-11-28-collectives-in-a-step.md). Those steps are modelled at
-// 1.24 to 1.29 below the highest clock: 1.055 to 1.066.
+// The fourth root of the clock. Measured: reductions of a layer of Llama-3-8B at the end of steps
+// of 4096 tokens, relative to steps of 128 tokens, which no limit slows down. On 2 and 4 H100, with
+// rings and symmetric kernels, fp32 and bf16: 1.039 to 1.117, mean 1.070; relative to the tables'
+// times 1.018 to 1.136, mean 1.057 (docs/lab/2026-11-28-collectives-in-a-step.md). The model puts
+// those steps at a clock lower than the highest by a factor of 1.24 to 1.29: 1.055 to 1.066.
 double collective_slowdown(const ClassFactors& mixed) {
   return std::sqrt(std::sqrt(std::max(1.0, kHighestClock * mixed[KernelClass::product])));
 }

@@ -15,8 +15,8 @@ struct ShapePoint {
 
 /// Inverse-distance weighting in ratios. The distance of two shapes is
 ///   d^2 = sum over dims of stress * (max(a, b) / min(a, b) - 1)^2
-/// and a point weighs 1 / d^2 (or 1 / d^4 where `sharp`). Exact at the points, and never outside
-/// the range of their rates. Uses + - * / alone, so that every compiler gives the same bits.
+/// and the weight of a point is 1 / d^2 (or 1 / d^4 if `sharp`). Exact at the points, and never
+/// outside the range of their rates. Uses only + - * /, so that every compiler gives the same bits.
 class ShapeTable {
  public:
   /// Requires at least one point; shapes and rates are positive.

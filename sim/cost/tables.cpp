@@ -15,7 +15,7 @@ namespace {
 
 constexpr std::size_t kMostTableBytes = std::size_t{1} << 20;
 
-/// Numbers of the named columns, row by row.
+/// Numbers of the named columns, by row.
 template <std::size_t Count>
 Result<std::vector<std::array<double, Count>>> numbers(
     const CsvTable& table, const std::array<std::string_view, Count>& names) {
@@ -196,7 +196,7 @@ std::vector<CollectiveSample> mean_of_repeats(std::span<const CollectiveSample> 
     return std::tuple(sample.ranks, sample.kind, sample.bytes);
   };
   std::vector<CollectiveSample> sorted(samples.begin(), samples.end());
-  // By time too: the order of files does not change a sum.
+  // Sorted by time, too: the order of files must not change a sum.
   std::ranges::sort(sorted, {}, [&](const CollectiveSample& sample) {
     return std::tuple_cat(key(sample), std::tuple(sample.ns));
   });

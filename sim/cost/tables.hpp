@@ -26,10 +26,10 @@ struct GemmRow {
   double flops_per_ns = 0;  ///< sustained, launch gaps included
 };
 
-/// Products of experts in balance, one after the other.
+/// GEMMs of balanced experts, run consecutively.
 struct GroupedRow {
   double experts = 0;
-  GemmRow of_expert{};        ///< m: an expert's rows; the rate of all together
+  GemmRow of_expert{};        ///< m: rows of one expert; rate of all experts together
   std::int64_t gradient = 4;  ///< bytes of an element of main gradients, to which wgrad adds
 };
 
@@ -42,7 +42,7 @@ struct AttentionRow {
   double ns = 0;
 };
 
-/// Times of one collective over `ranks` GPUs of a domain.
+/// Times of each collective over `ranks` GPUs of a domain.
 struct CollectiveRow {
   double ranks = 0;
   double bytes = 0;  ///< of the full (gathered) buffer
@@ -51,11 +51,11 @@ struct CollectiveRow {
   double all_reduce_ns = 0;
 };
 
-/// The collective of that name of which tables are measured; nothing for other names.
+/// The measured collective with that name; nothing for other names.
 [[nodiscard]] std::optional<CollectiveKind> measured_collective(std::string_view name);
 inline constexpr std::string_view kMeasuredCollectives = "all_gather, all_reduce or reduce_scatter";
 
-/// Time of one collective over `ranks` GPUs on `nodes` hosts, as many on each.
+/// Time of one collective over `ranks` GPUs on `nodes` hosts, with equal numbers on each.
 struct CollectiveSample {
   CollectiveKind kind = CollectiveKind::all_gather;
   std::int64_t ranks = 2;
@@ -92,16 +92,16 @@ struct CostTables {
                                                                         const std::string& where);
 
 /// Columns collective (all_gather, reduce_scatter, all_reduce), gpus, bytes, optionally nodes, and
-/// us or busbw_gb_per_s (NCCL's bus bandwidth: bytes on the wire per rank over time). Counts are
-/// integers, gpus at least 2 and a multiple of nodes.
+/// us or busbw_gb_per_s (NCCL's bus bandwidth: bytes sent by each rank over time). Counts are
+/// integers; gpus is at least 2 and a multiple of nodes.
 [[nodiscard]] Result<std::vector<CollectiveSample>> parse_collective_samples(
     std::string_view text, const std::string& where);
 
-/// Sorted by ranks, kind and bytes; several samples of one such become one of their mean time.
+/// Sorted by ranks, kind and bytes; repeated samples are replaced by one with their mean time.
 [[nodiscard]] std::vector<CollectiveSample> mean_of_repeats(
     std::span<const CollectiveSample> samples);
 
-/// Reads the files that the GPU names. Errors name file, line and column.
+/// Reads the files of the GPU. Errors name file, line and column.
 [[nodiscard]] Result<CostTables> load_cost_tables(const TableFiles& files);
 
 }  // namespace mfsdp

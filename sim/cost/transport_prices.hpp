@@ -11,10 +11,10 @@
 
 namespace mfsdp {
 
-/// NVLink of the H200 that the tables were measured on.
+/// NVLink bandwidth of the H200 on which the tables were measured.
 inline constexpr BytesPerNano kTableLink = 450;
 
-/// A value that depends on the SMs that a collective holds.
+/// A value that depends on the number of SMs that a collective holds.
 struct BlocksPoint {
   double blocks = 0;
   double value = 0;
@@ -23,15 +23,15 @@ struct BlocksPoint {
 /// Linear between the points, constant beyond them.
 [[nodiscard]] double value_at(std::span<const BlocksPoint> points, double blocks);
 
-/// Times alone over those of NCCL's rings, by the number of ranks.
+/// Times alone relative to NCCL's rings, by the number of ranks.
 struct RingRatio {
   double two = 1;
   double four = 1;
   double eight = 1;
 };
 
-/// How much longer a collective takes beside kernels that are bound by memory, and what share of a
-/// copy's bandwidth it took alone where that was measured.
+/// Slowdown of a collective beside memory-bound kernels, and the share of a copy's bandwidth that
+/// it used alone in that measurement.
 struct DragByCopies {
   double most = 1;
   double share = 1;
@@ -44,7 +44,7 @@ struct TransportPrices {
   DragByCopies drag_by_copies;
   /// The slowdown of each class of kernels over the slowdown of GEMMs.
   PerKernelClass<double> weight;
-  /// Several collectives together move this share of the link's nominal bandwidth; none: not
+  /// Share of the link's nominal bandwidth that several concurrent collectives use; none: not
   /// measured.
   std::optional<double> link;
   RingRatio gather;
@@ -55,7 +55,7 @@ struct TransportPrices {
 
 [[nodiscard]] const TransportPrices& prices_of(Transport transport);
 
-/// The part of a collective's time that grows with bytes, over that of rings. All-reduces were not
+/// The part of a collective's time that grows with bytes, relative to rings. All-reduces were not
 /// measured.
 [[nodiscard]] double ratio_to_rings(Transport transport, CollectiveKind kind, DType dtype,
                                     double ranks);

@@ -13,7 +13,7 @@ void keep_adamw_state(StepBuilder& step, const OwnedWeight& weight) {
 void update_weights(StepBuilder& step, const PlanConfig& config, std::int64_t elements,
                     std::size_t parameters) {
   const auto lists = static_cast<HostLaunches>(parameters);
-  // Reads weight, gradient and moments; writes all but the gradient.
+  // Reads weight, gradient and moments; writes all except the gradient.
   constexpr std::int64_t kUpdate = 7 * kFull;
   if (config.clip.num != 0) {
     step.host_work(lists * kClipParameter);

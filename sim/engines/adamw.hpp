@@ -1,4 +1,4 @@
-// PyTorch's fused AdamW over the parts of weights that a rank has.
+// PyTorch's fused AdamW over a rank's shards of the weights.
 #pragma once
 
 #include <cstdint>
@@ -9,16 +9,16 @@
 
 namespace mfsdp {
 
-/// The part of a weight that rank 0's optimizer has.
+/// The shard of a weight that rank 0's optimizer updates.
 struct OwnedWeight {
   UnitId unit;
   std::string name;
   std::int64_t elements = 0;  ///< 0: other ranks have it
 };
 
-/// Both moments and the number of steps, as AdamW allocates them.
+/// Both moments and the step count, as AdamW allocates them.
 void keep_adamw_state(StepBuilder& step, const OwnedWeight& weight);
-/// Clipping, where there is any, and AdamW, over so many elements of so many parameters.
+/// Optional clipping, then AdamW, over `elements` elements of `parameters` parameters.
 void update_weights(StepBuilder& step, const PlanConfig& config, std::int64_t elements,
                     std::size_t parameters);
 

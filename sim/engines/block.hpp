@@ -1,5 +1,5 @@
-// One block of a Llama as an engine's kernels compute it: its kernels, and what they allocate, keep
-// for backward and free. Weights and their gradients are the schedule's.
+// One block of a Llama as an engine computes it: its kernels, and the memory that they allocate,
+// keep for backward and free. Weights and weight gradients belong to the schedule.
 #pragma once
 
 #include <functional>
@@ -12,25 +12,26 @@
 
 namespace mfsdp {
 
-/// What a block's backward leaves behind.
+/// Results of a block's backward.
 struct BlockGradients {
   Tensor input;                 ///< of the block's input
   std::vector<Tensor> weights;  ///< in the order of the block's parameters
-  std::vector<Tensor> later;    ///< that are freed when backward has left the block
+  std::vector<Tensor> later;    ///< freed after the block's backward
 };
 
-/// What becomes of the gradient of a block's output, which a residual carries past a norm, when
-/// what the norm makes is added to it.
+/// Fate of the gradient of a block's output. A residual carries it past a norm, and the norm's
+/// input gradient is added to it.
 enum class OutputGradient {
-  overwritten,  ///< the sum lies where it was
-  replaced,     ///< something in Python holds it: the sum is another tensor, and it is freed
-  held,         ///< it lives until backward has left the block
+  overwritten,  ///< the sum replaces it in place
+  replaced,     ///< Python holds it: the sum is a new tensor, then it is freed
+  held,         ///< it lives until the end of the block's backward
 };
 
-/// What the schedule around a block has to do with gradients.
+/// How the schedule handles gradients.
 struct GradientRules {
   OutputGradient output = OutputGradient::overwritten;
-  /// A weight's gradient is there. Called when autograd comes to it, after what made it is freed.
+  /// Called with each weight gradient when autograd reaches the weight, after the inputs of the
+  /// gradient's kernel were freed.
   std::function<void(Tensor)> made{};
 };
 
@@ -42,12 +43,12 @@ class LlamaBlock {
   LlamaBlock(const LlamaBlock&) = delete;
   LlamaBlock& operator=(const LlamaBlock&) = delete;
 
-  /// The output. `input` and whatever backward needs stay allocated.
+  /// Returns the output. `input` and the tensors that backward needs stay allocated.
   [[nodiscard]] virtual Tensor forward(std::size_t layer, Tensor input) = 0;
-  /// Frees what forward kept, and `input`. `output`: the gradient of the block's output, which
-  /// may become that of its input.
+  /// Frees the tensors that forward kept, and `input`. `output`: the gradient of the block's
+  /// output; it may become that of the input.
   [[nodiscard]] virtual BlockGradients backward(std::size_t layer, Tensor input, Tensor output) = 0;
-  /// The next backward is the last that reads the angles.
+  /// The next backward is the last one that reads the angles.
   virtual void free_angles(const Angles& angles) = 0;
 
  protected:
@@ -56,10 +57,10 @@ class LlamaBlock {
   LlamaSizes sizes_;          // NOLINT(*-non-private-member-*)
 };
 
-/// As PyTorch runs it operator by operator.
+/// As PyTorch runs it, operator by operator.
 [[nodiscard]] std::unique_ptr<LlamaBlock> eager_block(StepBuilder& step, const PlanConfig& config,
                                                       GradientRules rules = {});
-/// The same, with every element-wise function compiled alone. Heads have no norms.
+/// The same, with every element-wise function compiled separately. Heads have no norms.
 [[nodiscard]] std::unique_ptr<LlamaBlock> fused_block(StepBuilder& step, const PlanConfig& config,
                                                       GradientRules rules,
                                                       CompileCache cache = CompileCache::filled);

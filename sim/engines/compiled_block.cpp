@@ -1,6 +1,6 @@
-// A block as Inductor compiles it: products and attention are libraries' kernels, all between them
-// is fused. The order of kernels and the buffers are those of the code that it wrote for recorded
-// runs (docs/lab).
+// A block as compiled by Inductor: GEMMs and attention are library kernels, all other operations
+// are fused. The order of kernels and the buffers are those of the code that Inductor generated in
+// recorded runs (docs/lab).
 #include <map>
 
 #include "sim/engines/block.hpp"
@@ -11,7 +11,7 @@ namespace {
 
 using Value = CompiledGraph::Value;
 
-/// What a forward graph makes and backward reads.
+/// Tensors that a forward graph produces and backward reads.
 template <class Where>
 struct Made {
   Where statistic1, normed1, qkv, query_statistic, key_statistic, query, key, seed, offset, mixed,
@@ -43,8 +43,8 @@ class CompiledBlock final : public LlamaBlock {
                    const Traffic& traffic) {
     graph.run([this, kind, name, traffic] { step_.memory_bound(kind, name, traffic); });
   }
-  /// One of which Inductor times several forms when the graph first runs; between them it writes
-  /// over the L2 cache.
+  /// A kernel of which Inductor times several variants when the graph first runs; between runs it
+  /// overwrites the L2 cache.
   void pointwise(CompiledGraph& graph, KernelKind kind, std::string_view name,
                  const Traffic& traffic) {
     constexpr int kTimes = 2;
@@ -88,7 +88,7 @@ class CompiledBlock final : public LlamaBlock {
     pointwise(graph, KernelKind::rope_forward, "rope_key", 2 * sizes_.key);
   }
 
-  /// Attention's outputs are its own to allocate.
+  /// Attention allocates its outputs itself.
   void mix(CompiledGraph& graph, Values& v) {
     constexpr std::int64_t kRandomState = 8;
     v.seed = graph.make("attention_seed", kRandomState);
@@ -101,7 +101,7 @@ class CompiledBlock final : public LlamaBlock {
     });
   }
 
-  /// Normed heads make attention's output lie head by head.
+  /// With normed heads, the output of attention has a head-major layout.
   [[nodiscard]] Value rows_of(CompiledGraph& graph, const Values& v) {
     if (!config_.model.qk_norm) return v.mixed;
     const Value rows = graph.make("attention_rows", sizes_.query);
@@ -124,7 +124,7 @@ class CompiledBlock final : public LlamaBlock {
     pointwise(graph, KernelKind::swiglu_forward, "swiglu", 3 * sizes_.product);
   }
 
-  /// With all that backward reads.
+  /// With all tensors that backward reads.
   void keep_from_heads_to_gate_up(CompiledGraph& graph, Values& v) {
     project_heads(graph, v);
     rotate_heads(graph, v);
@@ -154,7 +154,7 @@ class CompiledBlock final : public LlamaBlock {
     return graph.tensor(output);
   }
 
-  /// Nothing is kept: backward computes it again.
+  /// Keeps nothing: backward recomputes.
   Tensor forward_alone() {
     CompiledGraph graph(step_);
     Values v{};
@@ -179,7 +179,7 @@ class CompiledBlock final : public LlamaBlock {
     const Value down = graph.make("down", sizes_.state);
     gemm(graph, GemmKind::forward, "down", sizes_.hidden, sizes_.ffn);
     graph.drop(v.product);
-    // The sum lies where attention's part of it was.
+    // The sum is written over attention's output.
     pointwise(graph, KernelKind::accumulate, "residual", 4 * sizes_.state);
     graph.drop(down);
     graph.emit();
@@ -231,7 +231,7 @@ class CompiledBlock final : public LlamaBlock {
 
   // ---- Backward ----------------------------------------------------------------------------
 
-  /// Of the weights, in the order of parameters.
+  /// Weight gradients, in the order of parameters.
   struct Gradients {
     Value norm1, norm2, qkv;
     std::vector<Value> head_norms;
@@ -268,7 +268,7 @@ class CompiledBlock final : public LlamaBlock {
     return finish(graph, g, residual, output);
   }
 
-  /// With forward once more, in the order in which backward comes to need it.
+  /// Repeats forward, in the order in which backward needs its results.
   BlockGradients backward_again(Tensor input, Tensor output) {
     CompiledGraph graph(step_);
     Values v{};
@@ -326,7 +326,7 @@ class CompiledBlock final : public LlamaBlock {
     return normed;
   }
 
-  /// Of the sum behind attention; that of the block's input is written over it.
+  /// The gradient of the sum after attention; the gradient of the block's input is written over it.
   Value sum_gradient(CompiledGraph& graph) {
     const Value sum = graph.make("d_sum", sizes_.state);
     elementwise(graph, KernelKind::rms_norm_backward, "d_norm2", 5 * sizes_.state);
@@ -346,7 +346,7 @@ class CompiledBlock final : public LlamaBlock {
     Value second, first;  ///< of either norm
   };
 
-  /// Both norms' weight gradients, summed over some tokens each.
+  /// The weight gradients of both norms, as partial sums over tokens.
   Partials norm_partials(CompiledGraph& graph, const Values& v, Value normed2) {
     const Partials partial{.second = graph.make("norm2_partial", sizes_.norm_partial),
                            .first = graph.make("norm1_partial", sizes_.norm_partial)};
@@ -361,7 +361,7 @@ class CompiledBlock final : public LlamaBlock {
     graph.drop(partial);
   }
 
-  /// The gradient of the products of qkv, row by row.
+  /// The gradient of the output rows of the QKV GEMM.
   Value heads_backward(CompiledGraph& graph, const Values& v, Gradients& g) {
     const Value mixed = graph.make("d_attention", sizes_.query);
     gemm(graph, GemmKind::input_gradient, "out", sizes_.hidden, sizes_.query_columns);
@@ -400,7 +400,7 @@ class CompiledBlock final : public LlamaBlock {
     angles_.reset();
   }
 
-  /// With the norms of heads; what their weights' gradients still need stays in `wide_key_`.
+  /// With normed heads; `wide_key_` has the inputs of their weight gradients.
   Value normed_heads(CompiledGraph& graph, const Values& v, Value query, Value key, Gradients&) {
     wide_key_ = graph.make("d_key_wide", 2 * sizes_.key);
     key_sums_ = graph.make("d_key_sums", sizes_.key_statistic);

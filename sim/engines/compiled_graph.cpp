@@ -39,7 +39,7 @@ void CompiledGraph::note(std::function<void()> work) {
   lines_.push_back({.kind = Kind::note, .work = std::move(work)});
 }
 
-/// Counts kernels, and what is live beside each.
+/// Counts kernels, and the live bytes at each.
 void CompiledGraph::measure() {
   std::int64_t live = 0;
   for (const Made& value : values_)

@@ -1,7 +1,7 @@
-// A graph as Inductor writes it out: buffers are made before the kernel that fills them, and
-// dropped after the last one that reads them. A buffer of the same size that was dropped last is
-// taken again before a new one is made, and so stays allocated between: where the next kernel takes
-// it, or where the graph's peak is not raised by what stays.
+// A graph as Inductor generates it. Buffers are allocated before the kernel that fills them and
+// dropped after the last one that reads them. A new buffer reuses the most recently dropped buffer
+// of equal size, which stays allocated in between. It does so only if the next kernel takes it, or
+// if the graph's peak does not grow.
 #pragma once
 
 #include <cstdint>
@@ -17,25 +17,25 @@ class CompiledGraph {
  public:
   explicit CompiledGraph(StepBuilder& step) : step_(step) {}
 
-  /// A buffer of the graph, until emit() without a place.
+  /// A buffer of the graph; it has no address before emit().
   struct Value {
     std::size_t number = 0;
   };
 
   [[nodiscard]] Value make(std::string_view name, std::int64_t bytes,
                            Category category = Category::activation);
-  /// One that is there already: dropping it frees it, and nothing takes it again.
+  /// A tensor that already exists: dropping it frees it, and it is never reused.
   [[nodiscard]] Value given(Tensor tensor);
   void drop(Value value);
   void drop(std::initializer_list<Value> values);
-  /// A kernel.
+  /// Adds a kernel.
   void run(std::function<void()> work);
-  /// Something that is none, at its place among them.
+  /// Adds an action other than a kernel, at its place among the kernels.
   void note(std::function<void()> work);
 
-  /// Writes all of it down.
+  /// Writes the graph to the step.
   void emit();
-  /// Where a value is, after emit().
+  /// The tensor of a value, after emit().
   [[nodiscard]] Tensor tensor(Value value) const { return tensors_[value.number]; }
 
  private:

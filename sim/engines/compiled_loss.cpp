@@ -1,4 +1,4 @@
-// Functions of two kinds: the loss of one, all others of the other.
+// Combines two sets of functions: the loss of one, all other functions of the other.
 #include <utility>
 
 #include "sim/engines/elementwise.hpp"

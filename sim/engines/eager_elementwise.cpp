@@ -1,4 +1,4 @@
-// PyTorch's own kernels, one after the other.
+// PyTorch's own kernels, run consecutively.
 #include <string>
 #include <utility>
 
@@ -30,7 +30,7 @@ class EagerFunctions final : public Elementwise {
     return made;
   }
 
-  /// x * cosine + turned x * sine in fp32, with copies of their own.
+  /// x * cosine + rotate_half(x) * sine in fp32, with copies of their own.
   Tensor rotate(std::string_view name, std::int64_t bytes) override {
     const auto named = [&](std::string_view part) {
       return std::string(name) + "_" + std::string(part);
@@ -84,7 +84,7 @@ class EagerFunctions final : public Elementwise {
     const Tensor straight = allocate(named("straight"), bytes);
     kernel(KernelKind::cast, named("narrow"), 3 * bytes);
     step_.free(by_cosine);
-    // The halves that were exchanged come back into zeros of the whole, and are added.
+    // The exchanged halves are copied into zeros of full size, and added.
     const auto slice_back = [&](std::string_view part) {
       const Tensor zeros = allocate(named(part), bytes);
       kernel(KernelKind::zero_padding, named("zeros"), bytes);
@@ -130,7 +130,7 @@ class EagerFunctions final : public Elementwise {
     kernel(KernelKind::cast, "logits_cast", 3 * sizes_.logits);
     Loss made{};
     made.source = allocate("log_probabilities", sizes_.logits_fp32, Category::logits);
-    // It reads its input for the largest, for the sum, and for what it writes.
+    // Reads its input three times: for the maximum, for the sum, and for the output.
     kernel(KernelKind::cross_entropy_loss, "log_softmax", 4 * sizes_.logits_fp32);
     made.value = allocate("loss", kScalar);
     made.weight = allocate("loss_weight", kScalar);

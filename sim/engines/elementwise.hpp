@@ -1,6 +1,6 @@
-// A Llama's element-wise functions where blocks run operator by operator: norms, rotations,
-// SwiGLU and the loss. Either each is several of PyTorch's kernels, or Inductor has compiled each
-// alone into one or two, which is what libraries' fused kernels do, too.
+// Element-wise functions of a Llama whose blocks run operator by operator: norms, rotations, SwiGLU
+// and the loss. Each is either several kernels of PyTorch, or compiled by Inductor separately into
+// one or two kernels, as in fused kernels of libraries.
 #pragma once
 
 #include <memory>
@@ -12,8 +12,8 @@
 
 namespace mfsdp {
 
-/// What Inductor finds of kernels that it compiled before. Where its cache is empty it tries
-/// several shapes of each, over a buffer as large as the L2 cache.
+/// Whether Inductor finds kernels compiled earlier. With an empty cache it times several variants
+/// of each, with a buffer as large as the L2 cache.
 enum class CompileCache { filled, empty };
 
 struct Normed {
@@ -26,22 +26,22 @@ struct NormGradients {
   Tensor weight;
 };
 
-/// Of gate and up.
+/// SwiGLU's result.
 struct Activated {
-  std::optional<Tensor> gate{};  ///< after SiLU, where backward reads it
+  std::optional<Tensor> gate{};  ///< after SiLU, if backward reads it
   Tensor product;
 };
 
-/// What the loss leaves for backward, and the loss.
+/// The loss, and the tensors that it keeps for backward.
 struct Loss {
   Tensor value;
   Tensor weight;     ///< tokens that count
-  Tensor source;     ///< what backward makes its gradient of
-  Tensor largest{};  ///< of each row, where `source` is the logits
+  Tensor source;     ///< input of the gradient
+  Tensor largest{};  ///< of each row, if `source` is the logits
   Tensor normalizer{};
 };
 
-/// By which heads are turned, where a step has made them.
+/// Cosines and sines of RoPE, if a step computes them.
 struct Angles {
   Tensor cosine;
   Tensor sine;
@@ -55,28 +55,28 @@ class Elementwise {
   Elementwise(const Elementwise&) = delete;
   Elementwise& operator=(const Elementwise&) = delete;
 
-  /// Of rows as wide as a hidden state.
+  /// Norm of rows as wide as a hidden state.
   [[nodiscard]] virtual Normed norm(std::string_view name) = 0;
-  /// Frees all three.
+  /// Frees all three inputs.
   [[nodiscard]] virtual NormGradients norm_backward(std::string_view name, Tensor gradient,
                                                     Tensor input, Tensor statistic) = 0;
-  /// Of queries or keys, `bytes` in bf16.
+  /// Rotates queries or keys, `bytes` in bf16.
   [[nodiscard]] virtual Tensor rotate(std::string_view name, std::int64_t bytes) = 0;
   /// Frees `gradient`.
   [[nodiscard]] virtual Tensor rotate_backward(std::string_view name, Tensor gradient,
                                                std::int64_t bytes) = 0;
-  /// The next rotate_backward() of queries, which come after keys, is the last that reads these.
+  /// The next rotate_backward() of queries, which follow keys, is the last one that reads these.
   void free_angles(const Angles& angles) { angles_ = angles; }
   [[nodiscard]] virtual Activated activate() = 0;
-  /// The gradient of gate and up. Frees them, what activate() kept, and the product's gradient.
+  /// Returns the gradient of gate and up. Frees these, the tensors of `kept`, and `gradient`.
   [[nodiscard]] virtual Tensor activate_backward(const Activated& kept, Tensor gate_up,
                                                  Tensor gradient) = 0;
   [[nodiscard]] virtual Loss loss(Tensor logits) = 0;
-  /// The gradient of the logits. Frees all but the loss.
+  /// Returns the gradient of the logits. Frees everything except the loss.
   [[nodiscard]] virtual Tensor loss_backward(const Loss& loss) = 0;
 
  protected:
-  /// Backward comes to queries after keys.
+  /// Backward processes queries after keys.
   static constexpr std::string_view kLastRotated = "query";
 
   Tensor allocate(std::string_view name, std::int64_t bytes,
@@ -97,10 +97,10 @@ class Elementwise {
 /// PyTorch's kernels.
 [[nodiscard]] std::unique_ptr<Elementwise> eager_functions(StepBuilder& step,
                                                            const PlanConfig& config);
-/// Each function compiled alone.
+/// Each function compiled separately.
 [[nodiscard]] std::unique_ptr<Elementwise> fused_functions(
     StepBuilder& step, const PlanConfig& config, CompileCache cache = CompileCache::filled);
-/// PyTorch's kernels, but for a loss that is compiled alone.
+/// PyTorch's kernels, except for a loss that is compiled separately.
 [[nodiscard]] std::unique_ptr<Elementwise> functions_with_compiled_loss(StepBuilder& step,
                                                                         const PlanConfig& config);
 

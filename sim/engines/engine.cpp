@@ -33,7 +33,7 @@ bool mcore_has(const ModelShape& model) {
   return !traits.layer_norms && !traits.whole_qk_norms && traits.rotates && traits.input_norms;
 }
 
-/// An engine with experts has what else the families that have them bring, too.
+/// Engines with experts also support the other features of families that have experts.
 Result<void> check_family(EngineKind engine, const ModelShape& model) {
   if (traits_of(engine).has_experts) {
     if (mcore_has(model)) return {};
@@ -53,7 +53,7 @@ Result<void> check_family(EngineKind engine, const ModelShape& model) {
   return {};
 }
 
-/// Llama's blocks, with or without norms of heads and biases of query, key and value.
+/// Llama's blocks, optionally with norms of heads and biases of query, key and value.
 void check_model(EngineKind engine, const ModelShape& model, Reasons& reasons) {
   const auto no = [&](std::string_view what) {
     reasons.add(cannot_predict(engine, "--model", what));
@@ -63,21 +63,21 @@ void check_model(EngineKind engine, const ModelShape& model, Reasons& reasons) {
     no("Gemma's norms and scaled embeddings");
   if (model.activation != Activation::silu || !model.traits().gated)
     no("activations other than SwiGLU");
-  if (model.score_cap.num != 0 || model.logit_cap.num != 0) no("capped scores or logits");
+  if (model.score_cap.num != 0 || model.logit_cap.num != 0) no("logit softcaps");
   if (model.rotary_dim != 0 && !model.traits().latent_attention)
-    no("rotary embeddings of a part of each head");
+    no("rotary embeddings on a part of each head");
   if (!model.sliding_layers.empty() && !traits_of(engine).has_sliding_windows)
     reasons.add(
         cannot_predict(engine, "--model", "sliding windows", "leave --engine out, or take mcore"));
 }
 
-/// Weights in bf16 between steps, as model.to(bfloat16) before fully_shard leaves them.
+/// Rejects bf16 weights between steps, as model.to(bfloat16) before fully_shard produces them.
 tl::unexpected<Error> only_fp32_weights(EngineKind engine) {
   return cannot_predict(
       engine, "--main-dtype", "weights other than fp32 between steps",
-      "assumed are 16 bytes a parameter for weight, gradient and AdamW's states, where "
+      "it assumes 16 bytes a parameter for weight, gradient and AdamW's states, but "
       "model.to(bfloat16) before fully_shard takes 8; leave --engine out to predict mfsdp-exec, "
-      "which has the choice");
+      "which supports both");
 }
 
 void check_types(EngineKind engine, const PlanConfig& config, Reasons& reasons) {
@@ -94,7 +94,7 @@ void check_types(EngineKind engine, const PlanConfig& config, Reasons& reasons) 
   }
   if (traits_of(engine).reduces_in_grad_dtype && config.reduce_dtype != config.grad_dtype)
     reasons.add(does_otherwise(engine, "--reduce-dtype",
-                               "reduces gradients in the type that they have, --grad-dtype"));
+                               "reduces gradients in their own type (--grad-dtype)"));
   if (config.reduce_dtype != DType::fp32 && config.reduce_dtype != DType::bf16)
     reasons.add(
         cannot_predict(engine, "--reduce-dtype", "reductions in other types than fp32 and bf16"));
@@ -106,12 +106,12 @@ void check_types(EngineKind engine, const PlanConfig& config, Reasons& reasons) 
         cannot_predict(engine, "--state-dtype", "optimizer states in other types than fp32"));
 }
 
-/// ZeRO's stages, by their names here.
+/// Checks ZeRO's stages, as strategies.
 Result<void> check_strategy(EngineKind engine, Strategy strategy, std::int64_t outer) {
   const auto otherwise = [&](std::string_view does) {
     return does_otherwise(engine, "--strategy", does);
   };
-  // Ours by default is optim_grads_params: it stands for what the engine has.
+  // mfsdp's default, optim_grads_params, stands for the engine's only strategy.
   if (strategy == Strategy::optim_grads_params) return {};
   switch (traits_of(engine).family) {
     case EngineFamily::mfsdp: return {};
@@ -137,21 +137,21 @@ Result<void> check_strategy(EngineKind engine, Strategy strategy, std::int64_t o
       "optim_grads_params)");
 }
 
-/// Experts dealt out: only mcore, whose experts are sharded as the rest and whose exchanges have
-/// exactly the rows that there are.
+/// Checks expert parallelism. Only mcore has it: its experts are sharded like other weights, and
+/// its token exchange has no capacity.
 void check_dealt_experts(EngineKind engine, const PlanConfig& config, Reasons& reasons) {
   if (config.capacity_factor.num != 0)
-    reasons.add(does_otherwise(engine, "--capacity-factor",
-                               "drops no token, and exchanges the rows that there are"));
+    reasons.add(
+        does_otherwise(engine, "--capacity-factor", "drops no tokens and has no capacity limit"));
   if (config.expert_strategy && *config.expert_strategy != Strategy::optim)
     reasons.add(does_otherwise(engine, "--expert-strategy",
-                               "shards the optimizer's states of experts alone (optim)"));
+                               "shards only the optimizer's states of experts (optim)"));
 }
 
 void check_parallelism(EngineKind engine, const PlanConfig& config, Reasons& reasons) {
   const std::int64_t outer = config.mesh.size(Axis::dp_outer);
   if (config.mesh.size(Axis::dp_shard) * outer != config.mesh.world_size())
-    reasons.add(cannot_predict(engine, "--gpus", "other parallelism than that of data"));
+    reasons.add(cannot_predict(engine, "--gpus", "parallelism other than data parallelism"));
   if (outer > 1 && !traits_of(engine).has_replicas)
     reasons.add(cannot_predict(engine, "--outer-dp", "replicas"));
   if (outer > 1 && config.outer_strategy != Strategy::no_shard)
@@ -167,7 +167,7 @@ void check_parallelism(EngineKind engine, const PlanConfig& config, Reasons& rea
     reasons.add(cannot_predict(engine, "--document-mask", "masks between documents"));
 }
 
-/// Cases of which no run was recorded.
+/// Rejects cases without recorded runs.
 void check_recorded(EngineKind engine, const PlanConfig& config, Reasons& reasons) {
   const EngineTraits& traits = traits_of(engine);
   if (traits.needs_two_shards && config.mesh.size(Axis::dp_shard) == 1)
@@ -175,14 +175,14 @@ void check_recorded(EngineKind engine, const PlanConfig& config, Reasons& reason
   if (!traits.has_qk_norms && config.model.qk_norm)
     reasons.add(cannot_predict(
         engine, "--model", "norms of query and key heads",
-        traits.eager_as
-            ? fmt::format("leave --engine out, or take {}", to_string(*traits.eager_as))
-            : "leave --engine out"));
+        traits.eager_as ? fmt::format("leave --engine out, or take {}", to_string(*traits.eager_as))
+                        : "leave --engine out"));
   if (!traits.has_recomputation && config.recompute.kind == Recompute::full)
     reasons.add(no_recomputation(engine));
 }
 
-/// Cases of Megatron-FSDP's first version that were not recorded, or run by other rules there.
+/// Rejects cases of Megatron-FSDP's first version that were not recorded, or that follow other
+/// rules.
 void check_first_megatron(EngineKind engine, const PlanConfig& config, Reasons& reasons) {
   const bool whole = config.strategy == Strategy::optim_grads_params;
   if (!whole && config.allocator == AllocatorPolicy::double_buffer)

@@ -8,14 +8,14 @@
 namespace mfsdp {
 namespace {
 
-/// GPUs on which runs were compared with predictions, and how a message names them.
+/// GPUs on which runs were compared with predictions, and their names in messages.
 constexpr std::array<std::string_view, 2> kCompared{"h100", "h200"};
 constexpr std::string_view kComparedText = "H100 and H200";
 
-/// The models that ran had these products (gpu_lab/engines/llama.py); other code for the same
-/// model allocates otherwise.
+/// GEMMs of the model code in those runs (gpu_lab/engines/llama.py). Other code for the same model
+/// allocates differently.
 constexpr std::string_view kModelCode =
-    "models with fused QKV and gate-up products; other model code: not known";
+    "models with fused QKV and gate-up GEMMs; other model code: not known";
 
 }  // namespace
 

@@ -1,4 +1,4 @@
-// How far predictions of an engine's memory were off where they were held against runs.
+// Measured errors of predicted engine memory.
 #pragma once
 
 #include <optional>
@@ -10,20 +10,20 @@
 
 namespace mfsdp {
 
-/// Fractions, at worst.
+/// Largest errors, as fractions.
 struct EngineErrors {
   double allocated = 0;
   double reserved = 0;
   double device = 0;
-  std::string source;  ///< runs, machines and model code that these are from
+  std::string source;  ///< runs, machines and model code
 };
 
-/// Of a configuration on a GPU, by its catalogue name; none where no run of that engine on that GPU
-/// was compared. Requires an engine other than ours.
+/// Errors for a configuration on a GPU, given by its catalogue name; none if no run of that engine
+/// on that GPU was compared. Requires an engine other than mfsdp.
 [[nodiscard]] std::optional<EngineErrors> engine_errors(EngineKind engine, const PlanConfig& config,
                                                         std::string_view gpu);
 
-/// The sentence that says so where engine_errors() has none.
+/// A sentence which explains that the memory error is not known; for use without engine_errors().
 [[nodiscard]] std::string unknown_memory_error(EngineKind engine, std::string_view gpu);
 
 }  // namespace mfsdp

@@ -13,7 +13,8 @@ namespace {
 constexpr std::int64_t kLeastSteps = 3;
 constexpr std::int64_t kMostSteps = 8;
 
-/// What the host does to memory, step by step; `use(event, op)` sees it, and says whether to go on.
+/// Simulates the host's allocations, step by step. `use(event, op)` receives them, and returns
+/// whether to continue.
 class Host {
  public:
   using Use = std::function<bool(const HostAllocation&, const Op*)>;
@@ -61,7 +62,7 @@ class Host {
     return renewal == there_.end() ? buffer : renewal->second.next;
   }
 
-  /// Of a renewal, the old one; the new one takes its part.
+  /// For a renewal, returns the old buffer; the new one takes its place.
   BufferId freed_by(BufferId buffer) {
     const auto renewal = there_.find(buffer.value);
     if (renewal == there_.end()) return buffer;
@@ -85,10 +86,10 @@ class Host {
 
   const EnginePlan& plan_;
   Use use_;
-  std::size_t next_ = 0;                     // of what is kept
-  std::map<std::int64_t, Renewal> there_{};  // by the buffer that the step names: as it is now
-  std::set<std::int64_t> unmade_{};          // what the first step does not free
-  std::set<std::int64_t> made_{};            // what it does not make
+  std::size_t next_ = 0;                     // index of the next kept allocation
+  std::map<std::int64_t, Renewal> there_{};  // current state, by the buffer that the step names
+  std::set<std::int64_t> unmade_{};          // not freed in the first step
+  std::set<std::int64_t> made_{};            // not allocated in the first step
 };
 
 class Accounts {
@@ -202,7 +203,7 @@ std::vector<KindMemory> live_at_peak(const EnginePlan& plan, const AllocatorSett
   const auto rounded = [&](const HostAllocation& allocation) {
     return CachingAllocator::rounded(std::max<std::int64_t>(allocation.size, 1), settings);
   };
-  // By buffer: what a free gives back.
+  // By buffer: the bytes that its free returns.
   std::vector<std::int64_t> held(plan.program.buffers.size());
   std::int64_t live = 0;
   std::int64_t most = 0;

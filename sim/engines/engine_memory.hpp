@@ -1,4 +1,4 @@
-// What an engine's allocations take of a GPU, through PyTorch's caching allocator.
+// GPU memory of an engine's allocations, through PyTorch's caching allocator.
 #pragma once
 
 #include <cstdint>
@@ -13,52 +13,53 @@
 
 namespace mfsdp {
 
-/// The numbers of a stream, as the allocator keeps it.
+/// Memory of a stream, as the allocator counts it.
 struct StreamMemory {
   std::string name;
-  /// Where most is reserved of all streams; at least what it has allocated at another time.
+  /// Reserved bytes when the total of all streams peaks, but at least the stream's own peak of
+  /// allocated bytes.
   Bytes reserved;
-  Bytes allocated;  ///< where it is most
+  Bytes allocated;  ///< peak
 };
 
 struct EngineMemory {
   AllocatorCounters counters;
-  std::optional<OutOfMemory> out_of_memory;  ///< where a limit is set: it ends there
+  std::optional<OutOfMemory> out_of_memory;  ///< with a limit: the simulation ends there
   CategoryBytes at_peak{};                   ///< allocated, in whole blocks
-  std::string peak_op;                       ///< what was to run next when most was allocated
+  std::string peak_op;                       ///< next op at the peak of allocated memory
   std::vector<StreamMemory> streams;         ///< of those that allocate
-  /// Of all that is reserved and not allocated where most is reserved: whole segments, and parts of
-  /// those in use.
+  /// Reserved and not allocated bytes at the peak of reserved memory: entire segments, and free
+  /// parts of segments in use.
   Bytes idle_segments;
   Bytes fragments;
   std::int64_t steps = 0;  ///< until reserved memory no longer grew, or the end
 };
 
-/// From an empty start: what is kept, and as many steps as it takes until reserved memory no longer
-/// grows, three at least.
+/// Starts without memory, makes the kept allocations, and runs steps until reserved memory no
+/// longer grows, at least three.
 [[nodiscard]] EngineMemory engine_memory(const EnginePlan& plan, const AllocatorSettings& settings);
 
-/// Allocations of one name, in all units, where most is allocated.
+/// Allocations of one name in all units, at the peak of allocated memory.
 struct KindMemory {
   std::string name;  ///< without the unit
   std::int64_t count = 0;
   Bytes bytes;
 };
 
-/// Largest first. Blocks are counted as they are rounded.
+/// Largest first. Sizes are those of blocks, rounded up.
 [[nodiscard]] std::vector<KindMemory> live_at_peak(const EnginePlan& plan,
                                                    const AllocatorSettings& settings);
 
-/// One allocation (`size` of its block's bytes asked for) or free, as the host makes it.
+/// One allocation (`size`: bytes requested) or free, as the host issues it.
 struct HostAllocation {
   bool is_free = false;
-  bool empties_cache = false;  ///< neither: segments without a block in use are given back
+  bool empties_cache = false;  ///< neither: unused segments are released
   BufferId buffer;
   std::int64_t size = 0;    ///< bytes asked for
   std::int64_t stream = 0;  ///< of the allocator
 };
 
-/// In their order, those of `steps` steps from an empty start; kept ones first.
+/// The allocations of `steps` steps from an empty start, in order, after the kept ones.
 [[nodiscard]] std::vector<HostAllocation> host_allocations(const EnginePlan& plan,
                                                            std::int64_t steps);
 

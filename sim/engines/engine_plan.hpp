@@ -1,4 +1,4 @@
-// A step as an engine runs it, and what it allocates once beside it.
+// A step of an engine, and its allocations outside the steps.
 #pragma once
 
 #include <optional>
@@ -9,23 +9,23 @@
 
 namespace mfsdp {
 
-/// An allocation that is made once, in the first step: before that op, or before all steps.
+/// An allocation made once, in the first step: before that op, or before all steps.
 struct KeptFrom {
   BufferId buffer;
   std::optional<OpId> before{};
-  /// One that only a first call makes, of so many bytes, and that is no part of the steps.
+  /// Bytes of an allocation that only the first call of a function makes; not part of the steps.
   std::optional<Bytes> brief{};
-  bool freed = false;  ///< the end of such a one
-  /// It is not there before the first step, which frees none where later ones do.
+  bool freed = false;  ///< the free of a brief allocation
+  /// Missing before the first step, so the first step does not free it; later steps do.
   bool by_renewal = false;
-  /// It is there before the first step, which makes none where later ones do.
+  /// Live before the first step, so the first step does not allocate it; later steps do.
   bool before_steps = false;
-  /// No allocation: segments without a block in use are given back (torch.cuda.empty_cache).
+  /// Not an allocation: segments without a block in use are released (torch.cuda.empty_cache).
   bool empties_cache = false;
 };
 
-/// What is kept and made anew in every step, beside the old one, which is freed then: the step
-/// acquires and releases `next`, and which of both is there alternates.
+/// A kept buffer that every step allocates anew, and then frees the old one. The step acquires and
+/// releases `next`; the two buffers alternate.
 struct Renewal {
   BufferId kept;
   BufferId next;
@@ -36,7 +36,7 @@ struct EnginePlan {
   std::vector<KeptFrom> kept;  ///< in the order of the ops
   std::vector<Renewal> renewals{};
   std::vector<HostLaunches> host{};  ///< by the id of an op: to issue it
-  std::int64_t padding = 0;          ///< elements of a whole copy of the weights
+  std::int64_t padding = 0;          ///< elements in a full copy of the weights
 };
 
 }  // namespace mfsdp

@@ -11,8 +11,8 @@
 namespace mfsdp {
 namespace {
 
-/// Where a device has its memory, and what an expandable segment takes of its addresses: viewers
-/// keep addresses as doubles, which are exact below 2^53.
+/// Highest device address, and the address range of an expandable segment. Viewers store addresses
+/// as doubles, which are exact below 2^53.
 constexpr std::int64_t kTop = std::int64_t{0x7fff} << 32;
 constexpr std::int64_t kRange = std::int64_t{1} << 42;
 
@@ -22,7 +22,7 @@ MemorySnapshot engine_snapshot(const EnginePlan& plan, const AllocatorSettings& 
                                const std::string& text, std::int64_t steps) {
   MemorySnapshot snapshot;
   snapshot.settings = text;
-  // Each new segment lies below those that were, as the allocator itself has it.
+  // Each new segment is below all earlier ones, as in the allocator model.
   std::int64_t top = kTop;
   CachingAllocator allocator(settings, [&](std::int64_t size, std::int64_t) {
     return top -= settings.expandable_segments ? kRange : size;

@@ -6,8 +6,9 @@
 
 namespace mfsdp {
 
-/// From an empty start, with addresses, as engine_memory() counts them. Where `settings` has a
-/// limit that leaves no room, it ends there. `text`: the settings as they were given.
+/// From an empty start, with addresses, as engine_memory() simulates it. With a limit in
+/// `settings`, it ends at an allocation that does not fit. `text`: the settings as given by the
+/// user.
 [[nodiscard]] MemorySnapshot engine_snapshot(const EnginePlan& plan,
                                              const AllocatorSettings& settings,
                                              const std::string& text, std::int64_t steps);

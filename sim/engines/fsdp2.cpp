@@ -1,20 +1,20 @@
-// The rules of torch.distributed.fsdp.fully_shard, each with the reason for what it costs:
+// The rules of torch.distributed.fsdp.fully_shard, with the reason for each cost:
 //
 //   gather     the shards are cast into one flat input, copied into its place of the output, and
-//              gathered, all on the gathers' stream; then each parameter gets memory of its own on
-//              the compute stream and is copied out there
-//   forward    a block's gather is issued when the host comes to the block, which is while the GPU
-//              computes the one before; the gathered output is kept until the next is copied out
-//   root       embedding, final norm and head are one group, gathered once and freed after backward
+//              gathered, all on the stream of gathers; then each parameter is allocated on the
+//              compute stream and copied out of the output
+//   forward    a block's gather is issued when the host reaches the block, while the GPU computes
+//              the previous one; the gathered output is kept until the next one is copied out
+//   root       embedding, final norm and head are one group, gathered once, freed after backward
 //   backward   the next block's gather is issued before a block's backward
-//   reduction  gradients are copied into one flat input (compute stream), after the reduction
-//              before has ended; the reduction's output becomes the gradients' shards
-//   ZeRO-2     reshard_after_forward=False: what forward has gathered stays until backward has used
-//              it, so that each microbatch gathers once
+//   reduction  gradients are copied into one flat input (compute stream), after the previous
+//              reduction has ended; the reduction's output becomes the gradients' shards
+//   ZeRO-2     reshard_after_forward=False: parameters gathered in forward stay until backward has
+//              used them, so that each microbatch gathers once
 //   HSDP       the reduction's output is summed along the outer axis, in place, on a stream of its
 //              own, in every microbatch; it is kept until backward ends
 //
-// Shards are of the rows of each parameter: ceil(rows / ranks) on every rank.
+// Each parameter is sharded by rows: ceil(rows / ranks) on every rank.
 #include "sim/engines/fsdp2.hpp"
 
 #include <algorithm>
@@ -31,17 +31,17 @@
 namespace mfsdp {
 namespace {
 
-// Bytes that a block of those kernels copies.
+// Bytes that one thread block of those kernels copies.
 constexpr std::int64_t kCopyOutBlock = 65536;
 constexpr std::int64_t kCopyInBlock = 16384;
 
-/// Parameters that are gathered as one.
+/// Parameters that are gathered together.
 struct Shards {
   UnitId unit;
   std::vector<Weight> weights;
   std::int64_t shard = 0;  ///< elements of this rank, padded
   std::int64_t whole = 0;  ///< of all ranks
-  // While it is gathered.
+  // While the gather's output is live.
   std::optional<Tensor> output{};
   std::vector<Tensor> gathered{};
   std::optional<Mark> gather{};
@@ -60,11 +60,10 @@ class Fsdp2 {
         sizes_(llama_sizes(config)),
         step_(config, meta),
         block_(traits_of(engine).compiles_blocks ? compiled_block(step_, config_)
-                                           : eager_block(step_, config_)),
+                                                 : eager_block(step_, config_)),
         ends_(step_, config_,
-              traits_of(engine).compiles_loss
-                  ? functions_with_compiled_loss(step_, config_)
-                  : eager_functions(step_, config_)) {}
+              traits_of(engine).compiles_loss ? functions_with_compiled_loss(step_, config_)
+                                              : eager_functions(step_, config_)) {}
 
   EnginePlan run(std::int64_t l2_bytes) {
     step_.set_l2_bytes(l2_bytes);
@@ -95,13 +94,12 @@ class Fsdp2 {
     return made;
   }
 
-  /// The order of optimizers, too: embedding, blocks, norm, head.
+  /// Also the order of optimizers: embedding, blocks, norm, head.
   void make_units() {
     const ModelShape& model = config_.model;
     root_id_ = step_.add_unit("root", UnitKind::embedding_and_head);
     root_ = shards(root_id_, root_weights(model));
-    // A tied weight is made where it is the embedding's, and once more where it is the head's,
-    // which is the one that stays.
+    // A tied weight is allocated as the embedding's weight, and again as the head's, which remains.
     std::optional<Tensor> first;
     if (model.tied_embeddings)
       first =
@@ -130,8 +128,8 @@ class Fsdp2 {
 
   // ---- Gathers -----------------------------------------------------------------------------
 
-  /// What a kernel over many tensors takes meanwhile to know which block does what, about: 8 bytes
-  /// for each block, and some for each tensor.
+  /// Temporary metadata of a kernel over many tensors, which assigns blocks to tensors: about 8
+  /// bytes for each block, and some for each tensor.
   void foreach_scratch(std::string_view name, std::int64_t blocks, std::size_t tensors) {
     constexpr std::int64_t kBlock = 8;
     constexpr std::int64_t kTensor = 56;
@@ -156,7 +154,7 @@ class Fsdp2 {
     step_.launch_by(Launcher::operators);
   }
 
-  /// One rank has nothing to gather: it casts.
+  /// A single rank does not gather; it only casts.
   void cast_alone(Shards& of) {
     std::optional<Tensor> before;
     for (const Weight& weight : of.weights) {
@@ -185,7 +183,7 @@ class Fsdp2 {
   }
 
   void copy_out(Shards& of) {
-    // Kept until its copies are done, so that this gather could run beside them.
+    // Kept until its copies are done, so that this gather could run concurrently with them.
     if (phase_ == Phase::forward && copied_out_) {
       step_.wait(StreamRole::all_gather, *copied_out_);
       copied_out_.reset();
@@ -233,7 +231,7 @@ class Fsdp2 {
     foreach_scratch("copy_in_blocks", of.whole * wire / kCopyInBlock, of.weights.size());
     step_.memory_bound(KernelKind::cast, "reduce_copy_in",
                        {of.whole * (kHalf + wire), AccessPattern::strided});
-    // The list's last gradient is still in a variable; the others go as the list is emptied.
+    // A variable still holds the list's last gradient; the others are freed as the list is emptied.
     const std::size_t held = ranks_ > 1 ? 1 : 0;
     for (std::size_t i = gradients.size() - held; i > 0; --i) step_.free(gradients[i - 1]);
     constexpr StreamRole stream = StreamRole::reduce_scatter;
@@ -290,7 +288,7 @@ class Fsdp2 {
     cosine_ = step_.allocate("cosine_bf16", sizes_.angles, Category::activation);
     sine_ = step_.allocate("sine_bf16", sizes_.angles, Category::activation);
     step_.memory_bound(KernelKind::cast, "angles", 6 * sizes_.angles);
-    // Weights are those that the optimizer has written.
+    // Gathers read the weights that the optimizer has written.
     if (ranks_ > 1) step_.wait(StreamRole::all_gather, step_.record(StreamRole::compute));
     unshard(root_);
     wait_for_unshard(root_);
@@ -330,7 +328,7 @@ class Fsdp2 {
     wait_for_unshard(own);
     if (layer > 0) unshard(blocks_[layer - 1]);
     step_.at(own.unit, Phase::backward);
-    // A block that is computed again holds its inputs to the end.
+    // A recomputed block holds its inputs until its end.
     const bool again = config_.recompute.kind == Recompute::full;
     if (layer == 0 && !again) block_->free_angles({.cosine = cosine_, .sine = sine_});
     const BlockGradients made = block_->backward(layer, input, gradient);
@@ -348,7 +346,7 @@ class Fsdp2 {
     reduce(root_, gradients, first);
     step_.free(*std::exchange(last_reduce_input_, std::nullopt));
     last_reduction_.reset();
-    // The host's next work on the compute stream is after all reductions.
+    // The host's next work on the compute stream runs after all reductions.
     for (Shards& block : blocks_) leave(block);
     leave(root_);
   }

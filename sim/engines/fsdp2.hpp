@@ -1,4 +1,4 @@
-// PyTorch FSDP2 (fully_shard of every block and of the whole model) as its host writes a step down.
+// A step of PyTorch FSDP2 (fully_shard of every block and of the model), as its host issues it.
 #pragma once
 
 #include "sim/engines/engine.hpp"
@@ -7,7 +7,7 @@
 
 namespace mfsdp {
 
-/// The step of a configuration that engine_config() gave.
+/// The step of a configuration from engine_config().
 [[nodiscard]] EnginePlan fsdp2_plan(EngineKind engine, const PlanConfig& config, const Meta& meta,
                                     std::int64_t l2_bytes = kL2OfH200);
 

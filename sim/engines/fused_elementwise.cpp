@@ -1,4 +1,4 @@
-// Each function compiled alone: one kernel, or two where weights' gradients are summed over tokens.
+// Each function compiled separately: one kernel, or two if weight gradients are summed over tokens.
 #include <set>
 #include <string>
 
@@ -44,7 +44,7 @@ class FusedFunctions final : public Elementwise {
     return rotated;
   }
 
-  /// The compiled function takes a contiguous gradient.
+  /// The compiled function requires a contiguous gradient.
   Tensor rotate_backward(std::string_view name, Tensor gradient, std::int64_t bytes) override {
     step_.host_work(kFunctionCall);
     const std::string own = "d_" + std::string(name);
@@ -74,7 +74,7 @@ class FusedFunctions final : public Elementwise {
     return both;
   }
 
-  /// Over the logits as they are: no copy in fp32.
+  /// Reads the logits directly, without a copy in fp32.
   Loss loss(Tensor logits) override {
     step_.host_work(kFunctionCall);
     Loss made{};
@@ -103,7 +103,7 @@ class FusedFunctions final : public Elementwise {
     step_.launch_by(Launcher::operators);
   }
 
-  /// Of norms and the loss there is one shape only.
+  /// Norms and the loss have only one shape each.
   void tune(const std::string& name) {
     if (cache_ == CompileCache::filled || !tuned_.insert(name).second) return;
     for (int shape = 0; shape < 2; ++shape)

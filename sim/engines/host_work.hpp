@@ -1,12 +1,11 @@
-// What an engine's host does to issue a step: Python, autograd, the dispatcher, hooks. It is
-// counted in launches, a launch being a call of cudaLaunchKernel, so that one figure of a machine
-// (Gpu::host_launch) says how fast its host is: all of this is one interpreter on one core.
+// Host work of an engine to issue a step: Python, autograd, the dispatcher, hooks. The unit is a
+// launch, the time of one call of cudaLaunchKernel. One figure of a machine (Gpu::host_launch) then
+// determines the speed of its host, as all of this work is one interpreter on one core.
 //
-// The ratios come from steps of 4 and 16 tiny blocks, whose GPU has next to nothing to do, on two
-// hosts, eager and compiled: the difference is twelve blocks. How their time parts into forward,
-// backward, hooks, graphs and collectives is from the profiler's traces of the same steps, less
-// what the profiler adds to each event that it writes
-// (docs/lab/2026-11-26-engines-host.md has the derivation).
+// The ratios come from steps of 4 and 16 tiny blocks, which barely load the GPU, on two hosts,
+// eager and compiled: the difference is twelve blocks. The profiler's traces of the same steps
+// divide their time among forward, backward, hooks, graphs and collectives. The profiler's own time
+// for each event is subtracted (docs/lab/2026-11-26-engines-host.md has the derivation).
 #pragma once
 
 #include <cstdint>
@@ -19,41 +18,41 @@ namespace mfsdp {
 using HostLaunches = std::int64_t;
 inline constexpr HostLaunches kLaunch = 1000;
 
-/// A kernel that an operator of PyTorch launches: called from Python, with what autograd notes
-/// down; and called from C++, which is autograd, an optimizer or the body of a hook.
+/// A kernel launched by an operator of PyTorch: called from Python, where autograd records it, and
+/// called from C++, as in autograd, an optimizer or the body of a hook.
 inline constexpr HostLaunches kForwardKernel = 7300;
 inline constexpr HostLaunches kBackwardKernel = 4200;
 /// A kernel of a compiled graph.
 inline constexpr HostLaunches kCompiledKernel = 2000;
-/// A call of a compiled block, or of a function that was compiled alone: guards, and what stands
-/// around the graph's own code.
+/// A call of a compiled block, or of a separately compiled function: guards, and the code around
+/// the graph's own code.
 inline constexpr HostLaunches kGraphCall = 129000;
 inline constexpr HostLaunches kFunctionCall = 43000;
 /// A collective's call, through the process group to NCCL.
 inline constexpr HostLaunches kCollectiveCall = 17000;
-/// An event's record, or a wait for one.
+/// Recording an event, or waiting for one.
 inline constexpr HostLaunches kEventCall = 300;
 
-// Beside the kernels that they launch, FSDP2's hooks of a unit:
+// FSDP2's hooks of a unit, without the kernels that they launch:
 inline constexpr HostLaunches kGatherHook = 44000;
 inline constexpr HostLaunches kUseHook = 55000;
 inline constexpr HostLaunches kReleaseHook = 11000;
 inline constexpr HostLaunches kReduceHook = 107000;
-// Megatron-FSDP's:
+// Megatron-FSDP's hooks:
 inline constexpr HostLaunches kMegatronGatherHook = 80000;
 inline constexpr HostLaunches kMegatronReleaseHook = 28000;
 inline constexpr HostLaunches kMegatronReduceHook = 160000;
 
-/// What a microbatch's root does once: inputs, the first hooks, the end of backward.
+/// Work once per microbatch at the root: inputs, the first hooks, the end of backward.
 inline constexpr HostLaunches kRootHooks = 278000;
-/// The optimizer's lists, and clipping's, for each of the parameters.
+/// Work per parameter on the lists of the optimizer and of clipping.
 inline constexpr HostLaunches kOptimizerParameter = 4400;
 inline constexpr HostLaunches kClipParameter = 21000;
 
-/// Who launches kernels.
+/// Origin of kernel launches.
 enum class Launcher { operators, hook, compiled };
 
-/// What the host takes for one of its kernels.
+/// Host work of one kernel launch.
 [[nodiscard]] constexpr HostLaunches kernel_work(Launcher launcher, Phase phase) {
   if (launcher == Launcher::compiled) return kCompiledKernel;
   const bool python = phase == Phase::forward || phase == Phase::recompute;

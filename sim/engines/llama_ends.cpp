@@ -14,7 +14,7 @@ LlamaEnds::LlamaEnds(StepBuilder& step, const PlanConfig& config,
 
 void LlamaEnds::keep_inputs() {
   constexpr std::int64_t kTokenId = 8;
-  // One half of either, which is joined with itself.
+  // One half of either; it is concatenated with itself.
   const std::int64_t half = sizes_.angles;
   const Tensor turns = step_.once("turns", half, Category::activation);
   for (const char* name : {"cosine", "sine"}) {

@@ -1,5 +1,5 @@
-// What comes before and after a Llama's blocks: its inputs, the embedding, the final norm, the
-// head's product and the loss.
+// The parts of a Llama before and after its blocks: inputs, embedding, final norm, the head's GEMM
+// and the loss.
 #pragma once
 
 #include <functional>
@@ -22,18 +22,18 @@ class LlamaEnds {
   LlamaEnds(StepBuilder& step, const PlanConfig& config, std::unique_ptr<Elementwise> functions,
             std::function<void(Tensor)> made = {});
 
-  /// Token ids and angles, before the first step.
+  /// Allocates token ids and angles, before the first step.
   void keep_inputs();
-  /// The first block's input.
+  /// Returns the first block's input.
   [[nodiscard]] Tensor embed();
   /// From the last block's output, which stays allocated, to the loss.
   void forward();
-  /// The gradient of the loss, with which backward begins.
+  /// Computes the gradient of the loss, with which backward begins.
   void begin_backward();
   /// Frees `state`, the last block's output.
   [[nodiscard]] Gradients backward(Tensor state);
-  /// The gradients of embedding, norm and, where it has its own, head. Frees `state`, the gradient
-  /// of the first block's input.
+  /// Returns the gradients of the embedding, the norm and an untied head. Frees `state`, the
+  /// gradient of the first block's input.
   [[nodiscard]] std::vector<Tensor> embedding_backward(Tensor state, const Gradients& head);
   /// Frees the loss and its gradient.
   void finish();

@@ -5,16 +5,15 @@
 namespace mfsdp {
 namespace {
 
-/// What cuDNN's backward takes beside its operands, as PyTorch hands it over: sums of dQ in fp32,
-/// dK and dV of every query head where several share a key, a sum for each row, and 256 bytes. Read
-/// from recorded runs (docs/lab); 269,484,288 for 8192 tokens and 32 heads of 128
-/// over 8.
+/// Workspace of cuDNN's backward, as PyTorch passes it: sums of dQ in fp32; dK and dV of every
+/// query head if several share a key; a sum for each row; and 256 bytes. From recorded runs
+/// (docs/lab): 269,484,288 for 8192 tokens with 32 query heads of 128 and 8 key heads.
 std::int64_t backward_workspace(const LlamaSizes& sizes, const ModelShape& model) {
   const std::int64_t shared = model.heads == model.kv_heads ? 0 : 2 * sizes.query;
   return 2 * sizes.query + shared + sizes.query_statistic + kAttentionWorkspaceBytes;
 }
 
-/// Inductor sums over 128 tokens each, in fp32, and those sums in a second kernel.
+/// Inductor sums over 128 tokens at a time, in fp32, and adds these sums in a second kernel.
 std::int64_t partial_sums(const LlamaSizes& sizes) {
   constexpr std::int64_t kRows = 128;
   return (sizes.tokens + kRows - 1) / kRows * sizes.hidden * kFull;

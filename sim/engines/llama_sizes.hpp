@@ -1,4 +1,4 @@
-// Bytes of a Llama's tensors in one microbatch, in bf16 unless their name says otherwise.
+// Bytes of a Llama's tensors in one microbatch; bf16 unless their name states another type.
 #pragma once
 
 #include <cstdint>
@@ -7,7 +7,7 @@
 
 namespace mfsdp {
 
-// Bytes of an element: of what is computed in, and of sums and weights between steps.
+// Bytes of an element in compute, and of one in sums and in weights between steps.
 inline constexpr std::int64_t kHalf = size_of(DType::bf16);
 inline constexpr std::int64_t kFull = size_of(DType::fp32);
 
@@ -28,7 +28,7 @@ struct LlamaSizes {
   std::int64_t query_statistic = 0;  ///< fp32, one a token and query head
   std::int64_t key_statistic = 0;
   std::int64_t gate_up = 0;
-  std::int64_t product = 0;  ///< of the activation and the other half
+  std::int64_t product = 0;  ///< activation times the other half
   std::int64_t logits = 0;
   std::int64_t logits_fp32 = 0;
   std::int64_t angles = 0;               ///< cosines of all positions, or sines

@@ -1,4 +1,4 @@
-// A Llama's parameters, in the order in which its modules have them.
+// A Llama's parameters, in the order of its modules.
 #pragma once
 
 #include <cstdint>
@@ -18,7 +18,7 @@ struct Weight {
 };
 
 [[nodiscard]] std::vector<Weight> block_weights(const ModelShape& model);
-/// Embedding, final norm and, where it has its own, head.
+/// Embedding, final norm and, if it is untied, head.
 [[nodiscard]] std::vector<Weight> root_weights(const ModelShape& model);
 
 }  // namespace mfsdp

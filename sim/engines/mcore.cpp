@@ -1,19 +1,18 @@
 // The rules of Megatron-Core's DistributedDataParallel and DistributedOptimizer with
-// overlap_grad_reduce, overlap_param_gather and average_in_collective, as performance recipes have
-// them:
+// overlap_grad_reduce, overlap_param_gather and average_in_collective, as in performance recipes:
 //
-//   buffers    all weights in one, bf16; all gradients in another, of --grad-dtype, zeroed when a
-//              step begins; cut into buckets (mcore_buffer.hpp). Experts that are dealt out have
-//              two of their own, of the ranks that have the same ones (expt_dp)
-//   gather     in place; the first bucket's when the host comes to its first module, each other's
-//              when it has waited for the one before. In a step's first microbatch alone
-//   reduction  of a bucket, in place, as soon as the last microbatch has made all its gradients;
-//              all of them are waited for after backward
-//   optimizer  has a part of each bucket in fp32; gradients that are bf16 are cast for it. What it
-//              writes is copied into the weights' buffer
+//   buffers    one for all weights, bf16; one for all gradients, of --grad-dtype, zeroed at the
+//              beginning of a step; both divided into buckets (mcore_buffer.hpp). Expert-parallel
+//              experts have two of their own, for the ranks with the same experts (expt_dp)
+//   gather     in place; the first bucket's when the host reaches its first module, the others'
+//              after the wait for the previous one. Only in a step's first microbatch
+//   reduction  of a bucket, in place, as soon as the last microbatch has computed all its
+//              gradients; the wait for all of them follows backward
+//   optimizer  has a shard of each bucket in fp32; bf16 gradients are cast for it. Its results are
+//              copied into the weights' buffer
 //
-// Both kinds of collectives run in one group, hence on one stream of NCCL: gathers have ended long
-// before reductions begin, so that two streams here are the same.
+// Both kinds of collectives run in one group, hence on one stream of NCCL. Gathers end long before
+// reductions begin, so the two streams here are equivalent.
 #include "sim/engines/mcore.hpp"
 
 #include <optional>
@@ -30,16 +29,16 @@ namespace {
 
 using enum StreamRole;
 
-/// What is under way of a bucket.
+/// State of a bucket's collectives.
 struct BucketState {
   bool gathers = false;
-  std::optional<Mark> gathered{};  ///< not waited for yet
-  std::size_t ready = 0;           ///< weights whose gradients are there
+  std::optional<Mark> gathered{};  ///< pending wait
+  std::size_t ready = 0;           ///< weights with a gradient
   std::optional<Mark> reduced{};
 };
 
-/// Weights that the same ranks have, in buffers of their own: all but experts that are dealt out,
-/// or those.
+/// Weights that are on the same ranks share buffers. There are two such sets: expert-parallel
+/// experts, and all other weights.
 struct Side {
   std::string prefix;  ///< of names
   RankGroup group = RankGroup::all;
@@ -48,7 +47,7 @@ struct Side {
   std::vector<BucketState> buckets{};
 };
 
-/// A weight's place: in which buffer, and there.
+/// A weight's location: its buffer, and its index there.
 struct Place {
   std::size_t side = 0;
   std::size_t weight = 0;
@@ -125,7 +124,7 @@ class Mcore {
     ends_.keep_inputs();
   }
 
-  /// Modules make their weights one by one; the buffer then takes them over, last ones first.
+  /// Modules allocate their weights one by one; the buffer then replaces them, the last ones first.
   void set_up(const Side& side) {
     std::vector<Tensor> initial;
     for (const BufferedWeight& weight : side.buffer.weights) {
@@ -149,7 +148,8 @@ class Mcore {
     }
   }
 
-  /// Those that rank 0 has part of: matrices, which decay, before vectors, either from the last.
+  /// Weights of which rank 0 has a shard: matrices, which decay, before vectors; both in reverse
+  /// order.
   [[nodiscard]] static std::vector<std::size_t> optimizer_order(const Side& side) {
     std::vector<std::size_t> order;
     for (const bool vectors : {false, true})
@@ -265,7 +265,7 @@ class Mcore {
     for (const Tensor cast : casts) step_.free(cast);
   }
 
-  /// They are freed before the next step's first microbatch, between which nothing is allocated.
+  /// Freed before the next step's first microbatch; nothing is allocated in between.
   [[nodiscard]] std::vector<Tensor> cast_gradients(const Side& side,
                                                    const std::vector<std::size_t>& order) {
     std::vector<Tensor> casts;

@@ -6,7 +6,7 @@
 
 namespace mfsdp {
 
-/// Of one microbatch or more, on one rank or more.
+/// The step for any number of microbatches and ranks.
 [[nodiscard]] EnginePlan mcore_plan(EngineKind engine, const PlanConfig& config, const Meta& meta);
 
 }  // namespace mfsdp

@@ -80,8 +80,8 @@ AttentionKind McoreBlock::attention_of(const LayerWeights& weights) const {
   return {.window = model.window_of(model.slides(weights.layer), config_.seq_len)};
 }
 
-/// Of queries or keys. Not fused: times cosines, the halves exchanged and one negated, times sines,
-/// the sum, and a copy of that.
+/// Rotates queries or keys. Not fused: times cosines, an exchange of the halves with one
+/// negated, times sines, the sum, and a copy of it.
 void McoreBlock::rotate(std::string_view name, std::int64_t bytes, AccessPattern pattern) {
   if (fuses_rotations()) return elementwise(KernelKind::rope_forward, name, {2 * bytes, pattern});
   const std::string own(name);
@@ -124,7 +124,7 @@ void McoreBlock::rotate_back(std::string_view name, std::int64_t bytes) {
   step_.free({turned, straight});
 }
 
-/// Query and key are normed where the model does so, and turned; values are copied.
+/// Query and key are normed if the model does so, and rotated; values are copied.
 void McoreBlock::heads(const LayerWeights& weights, Saved& kept, bool keep) {
   std::optional<Tensor> query;
   std::optional<Tensor> key;
@@ -200,7 +200,7 @@ Tensor McoreBlock::backward(const LayerWeights& weights, Tensor input, Tensor ou
   const Tensor normed2 =
       weights.experts ? experts_.backward(weights, kept.experts) : mlp_backward(weights, kept);
   step_.free(kept.sum);
-  // The checkpoint holds the gradient that it was given.
+  // The checkpoint function holds the gradient that it received.
   const Tensor sum = recomputes() ? allocate("d_sum", sizes_.state) : output;
   elementwise(KernelKind::accumulate, "norm2_residual", 3 * sizes_.state);
   step_.free(normed2);
@@ -224,7 +224,7 @@ Tensor McoreBlock::heads_and_norm_backward(const LayerWeights& weights, const Sa
                          weights.qkv, weights.qkv_bias);
 }
 
-/// The gradient of the sum after attention, as far as it comes through the MLP.
+/// The gradient of the sum after attention, without the residual's part.
 Tensor McoreBlock::mlp_backward(const LayerWeights& weights, const Saved& kept) {
   const Tensor product = input_and_weight("down", sizes_.hidden, sizes_.ffn);
   step_.free(kept.product);
@@ -271,7 +271,7 @@ McoreBlock::HeadGradients McoreBlock::attention_backward(const LayerWeights& wei
   return {.query = query, .key = key, .value = value};
 }
 
-/// The gradient of the product's rows, joined of those of query, key and value.
+/// The gradient of the QKV rows, concatenated from those of query, key and value.
 Tensor McoreBlock::heads_backward(const LayerWeights& weights, const Saved& kept,
                                   HeadGradients made) {
   made.key = turned_back("key", made.key);

@@ -1,15 +1,15 @@
-// A transformer layer of Megatron-Core with Transformer Engine's modules: norms and products fused
-// into one module, fused rotations, SwiGLU compiled alone, cuDNN's attention.
+// A transformer layer of Megatron-Core with Transformer Engine's modules: norm and GEMM fused into
+// one module, fused rotations, SwiGLU compiled separately, cuDNN's attention.
 //
-//   attention    wants query, key and value to lie alike: of the product's rows, values are copied,
-//                and queries where several share a key; the rows are freed when attention has ended
-//   backward     keeps the inputs of norms, what norms and SwiGLU make, gate and up, query, key,
-//                value, attention's output and its sums
-//   others       latent attention (mcore_latent.hpp) and experts (mcore_experts.hpp) in place of
-//                either half; rotations whose cosines and sines are scaled (YaRN) run as PyTorch's
-//                own kernels, biases after attention too, as neither is fused
-//   recomputed   a layer keeps its input alone; backward runs all of it again, output included, and
-//                holds both the output and its gradient to the end
+//   attention    requires equal layouts of query, key and value. Values are copied from the GEMM's
+//                rows, and queries too if several share a key; the rows are freed after attention
+//   backward     keeps the inputs of norms, the outputs of norms and SwiGLU, gate and up, query,
+//                key, value, attention's output and its sums
+//   others       latent attention (mcore_latent.hpp) and experts (mcore_experts.hpp) replace either
+//                half; rotations with scaled cosines and sines (YaRN), and biases after attention,
+//                run as PyTorch's own kernels, because neither is fused
+//   recomputed   a layer keeps only its input; backward repeats all of forward, output included,
+//                and holds both the output and its gradient until its end
 #pragma once
 
 #include <map>
@@ -34,10 +34,10 @@ class McoreBlock {
         experts_(step, config, modules, hooks),
         latent_(step, config, modules, hooks) {}
 
-  /// The output. `input` and whatever backward needs stay allocated.
+  /// Returns the output. `input` and the tensors that backward needs stay allocated.
   [[nodiscard]] Tensor forward(const LayerWeights& weights, Tensor input);
-  /// The gradient of the input. Frees what forward kept, `input` and `output`, the gradient of the
-  /// layer's output.
+  /// Returns the gradient of the input. Frees the tensors that forward kept, `input`, and `output`,
+  /// the gradient of the layer's output.
   [[nodiscard]] Tensor backward(const LayerWeights& weights, Tensor input, Tensor output);
 
  private:
@@ -46,7 +46,7 @@ class McoreBlock {
     Tensor query, key, value, mixed, random_state, scores, sum, gate_up, product;
     McoreExperts::Saved experts{};  ///< in place of norm and MLP
     McoreLatent::Saved latent{};    ///< in place of norm and heads
-    // Where heads are normed: what is normed, and its sums.
+    // With normed heads: the norm's input, and its sums.
     std::optional<Tensor> query_rows{}, key_rows{}, query_statistic{}, key_statistic{};
     Tensor output;
   };
@@ -55,7 +55,7 @@ class McoreBlock {
   };
 
   [[nodiscard]] bool recomputes() const { return config_.recompute.kind == Recompute::full; }
-  /// Several queries share a key, so that they do not lie one after the other.
+  /// Whether several queries share a key; then queries are not contiguous.
   [[nodiscard]] bool groups() const { return config_.model.heads != config_.model.kv_heads; }
 
   Tensor allocate(std::string_view name, std::int64_t bytes,
@@ -68,17 +68,17 @@ class McoreBlock {
   void gemm(GemmKind kind, std::string_view name, std::int64_t outputs, std::int64_t inputs) {
     modules_.gemm(kind, name, sizes_.tokens, outputs, inputs);
   }
-  /// Of weight and input, as modules have them: the input's first.
+  /// Gradients of weight and input in the order of modules: the input's first.
   Tensor input_and_weight(std::string_view name, std::int64_t outputs, std::int64_t inputs);
 
   [[nodiscard]] bool is_latent() const { return config_.model.traits().latent_attention; }
-  /// Rotations whose cosines and sines are scaled are none of Transformer Engine's.
+  /// False for rotations with scaled cosines and sines, which Transformer Engine does not have.
   [[nodiscard]] bool fuses_rotations() const;
   [[nodiscard]] AttentionKind attention_of(const LayerWeights& weights) const;
 
-  /// `keep`: as backward needs it. The output is the last that is allocated.
+  /// `keep`: for backward. The output is the last allocation.
   Saved run(const LayerWeights& weights, bool keep);
-  /// What attention, or the MLP, adds to the residual.
+  /// The result of attention, or of the MLP, that is added to the residual.
   [[nodiscard]] Tensor attend(const LayerWeights& weights, Saved& kept, bool keep);
   [[nodiscard]] Tensor multiply(const LayerWeights& weights, Saved& kept, bool keep);
   void rotate(std::string_view name, std::int64_t bytes, AccessPattern pattern);
@@ -98,8 +98,8 @@ class McoreBlock {
   [[nodiscard]] Tensor norm_of_heads(std::size_t weight, std::string_view name, Tensor gradient,
                                      const std::optional<Tensor>& rows,
                                      const std::optional<Tensor>& statistic);
-  /// Of a module that norms and multiplies: the gradient of its input. Frees what it kept but the
-  /// input, and `gradient`, that of its output.
+  /// The gradient of the input of a module with a norm and a GEMM. Frees the tensors that it kept
+  /// except the input, and `gradient`, the gradient of its output.
   [[nodiscard]] Tensor module_backward(std::string_view product, std::string_view norm,
                                        std::int64_t outputs, const TeNorm& normed, Tensor gradient,
                                        std::size_t norm_weight, std::size_t weight,

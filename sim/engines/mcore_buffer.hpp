@@ -1,6 +1,6 @@
-// Where Megatron-Core's DistributedDataParallel puts parameters: in one buffer, last ones first,
-// cut into buckets. Of each bucket a rank's optimizer has an equal part, whatever parameters it
-// cuts.
+// Layout of parameters in Megatron-Core's DistributedDataParallel: one buffer, the last parameters
+// first, divided into buckets. A rank's optimizer has an equal shard of each bucket; shards may
+// split parameters.
 #pragma once
 
 #include <cstddef>
@@ -17,8 +17,8 @@ struct BufferedWeight {
   std::string name;
   std::int64_t rows = 0;
   std::int64_t columns = 1;  ///< 1: a vector, which does not decay
-  bool dealt = false;        ///< of an expert that only some ranks have: in a buffer of their own
-  // Where it lies, as the buffer decides.
+  bool dealt = false;        ///< expert-parallel: in a separate buffer
+  // Position, set by the buffer.
   std::int64_t begin = 0;
   std::size_t bucket = 0;
 
@@ -39,14 +39,15 @@ struct ParameterBuffer {
   std::vector<Bucket> buckets;          ///< from the last modules to the first
   std::int64_t elements = 0;
 
-  /// Elements of that weight that rank 0's optimizer has.
+  /// Number of that weight's elements that rank 0's optimizer has.
   [[nodiscard]] std::int64_t owned(std::size_t weight, std::int64_t ranks) const;
-  /// Elements that are none of any weight.
+  /// Number of elements that belong to no weight.
   [[nodiscard]] std::int64_t padding() const;
 };
 
-/// A bucket ends with the weight that fills it: 40 million elements or, of many ranks, a million
-/// for each. Weights begin at multiples of 64, buckets end at multiples of the ranks and of 128.
+/// A bucket ends with the weight that fills it: 40 million elements, or, with many ranks, a million
+/// for each rank. Weights begin at multiples of 64; buckets end at multiples of the ranks and of
+/// 128.
 [[nodiscard]] ParameterBuffer parameter_buffer(std::vector<BufferedWeight> weights,
                                                std::int64_t ranks);
 

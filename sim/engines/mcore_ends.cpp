@@ -4,7 +4,7 @@ namespace mfsdp {
 
 void McoreEnds::keep_inputs() {
   constexpr std::int64_t kToken = 8;       // int64: tokens, labels and positions
-  constexpr std::int64_t kAngleBytes = 4;  // fp32, of all positions, as wide as a head
+  constexpr std::int64_t kAngleBytes = 4;  // fp32, all positions, as wide as a head
   for (const char* name : {"tokens", "labels", "positions"})
     step_.keep(name, sizes_.tokens * kToken, Category::activation);
   step_.keep("loss_mask", sizes_.tokens * kFull, Category::activation);
@@ -17,7 +17,7 @@ Tensor McoreEnds::embed(const McoreWeights& weights) {
   const Tensor rows = step_.allocate("embedded", sizes_.state, Category::activation);
   step_.memory_bound(KernelKind::embedding_forward, "embedding", 2 * sizes_.state);
   if (config_.micro_batch == 1) return rows;
-  // Layers have the positions first, sequences second.
+  // Layers have the layout [position, sequence].
   const Tensor turned = step_.allocate("embedded_by_position", sizes_.state, Category::activation);
   step_.memory_bound(KernelKind::cast, "embedded_by_position",
                      {2 * sizes_.state, AccessPattern::strided});
@@ -39,7 +39,7 @@ void McoreEnds::forward(const McoreWeights& weights) {
 }
 
 void McoreEnds::fused_loss() {
-  constexpr std::int64_t kSums = 3;  // of a token: largest, sum, its own logit
+  constexpr std::int64_t kSums = 3;  // of a token: maximum, sum, its own logit
   loss_ = step_.allocate("losses", sizes_.statistic, Category::activation);
   const Tensor sums = step_.allocate("loss_sums", kSums * sizes_.statistic, Category::activation);
   step_.memory_bound(KernelKind::cross_entropy_loss, "largest_and_sum", sizes_.logits);
@@ -48,7 +48,7 @@ void McoreEnds::fused_loss() {
 }
 
 void McoreEnds::loss_in_fp32() {
-  constexpr std::int64_t kTarget = 8 + 1;  // its number, and whether it is another rank's
+  constexpr std::int64_t kTarget = 8 + 1;  // its number, and whether another rank has it
   probabilities_ = step_.allocate("logits_fp32", sizes_.logits_fp32, Category::logits);
   step_.memory_bound(KernelKind::cast, "logits_cast", sizes_.logits + sizes_.logits_fp32);
   step_.memory_bound(KernelKind::cross_entropy_loss, "largest", sizes_.logits_fp32);
@@ -105,7 +105,7 @@ void McoreEnds::embedding_backward(const McoreWeights& weights, Tensor state) {
   if (turned) step_.free(*turned);
   step_.free(state);
   if (config_.model.tied_embeddings) {
-    // Zeros stand for what the head's product has added to the buffer already.
+    // Zeros stand for the part that the head's GEMM has already added to the buffer.
     const Tensor sum = step_.allocate("tied_grad", bytes, Category::unsharded_grad);
     step_.memory_bound(KernelKind::accumulate, "tied", 3 * bytes);
     step_.free(gradient);

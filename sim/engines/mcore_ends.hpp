@@ -1,8 +1,8 @@
-// What comes before and after Megatron-Core's layers: embedding, final norm, head and loss.
+// The parts of a model before and after Megatron-Core's layers: embedding, final norm, head, loss.
 //
-//   loss, fused      Transformer Engine's: two kernels, which leave the gradient in the place of
-//                    the logits (releases until July 2026; later ones keep it in fp32 beside them)
-//   loss, not fused  the vocabulary-parallel one: logits in fp32, in whose place everything is done
+//   loss, fused      Transformer Engine's: two kernels, which write the gradient over the logits
+//                    (releases until July 2026; later ones keep it in fp32 beside them)
+//   loss, not fused  the vocabulary-parallel one: logits in fp32; all steps work in place
 #pragma once
 
 #include <optional>
@@ -24,13 +24,14 @@ class McoreEnds {
         hooks_(hooks),
         kind_(loss) {}
 
-  /// Tokens, labels, masks and positions of a microbatch. The host brings them anew.
+  /// Allocates tokens, labels, masks and positions of a microbatch. The host copies them anew each
+  /// time.
   void keep_inputs();
-  /// The first layer's input.
+  /// Returns the first layer's input.
   [[nodiscard]] Tensor embed(const McoreWeights& weights);
   /// From the last layer's output, which stays allocated, to the loss.
   void forward(const McoreWeights& weights);
-  /// The gradient of the last layer's output, `state`, which it frees.
+  /// Returns the gradient of the last layer's output, `state`, which it frees.
   [[nodiscard]] Tensor backward(const McoreWeights& weights, Tensor state);
   /// Frees `state`, the gradient of the first layer's input.
   void embedding_backward(const McoreWeights& weights, Tensor state);

@@ -55,7 +55,7 @@ Tensor McoreExperts::forward(const LayerWeights& layer, Saved& kept, bool keep) 
   kept.row_weights = allocate("row_weights", sizes_.rows * kFull);
   elementwise(KernelKind::permute_rows, "permuted",
               {2 * sizes_.row_states, AccessPattern::strided});
-  // The host needs the counts: it goes on when they have come.
+  // The host waits for the counts, and then continues.
   step_.host_wait(step_.record(StreamRole::compute));
   rows = exchanged("dispatch", rows);
   exchange_weights("dispatch_weights");
@@ -94,7 +94,7 @@ Tensor McoreExperts::forward(const LayerWeights& layer, Saved& kept, bool keep) 
   return out;
 }
 
-/// Logits, the experts of each token as a map of all, and their weights in fp32.
+/// Computes logits, a map of each token's experts, and their weights in fp32.
 void McoreExperts::route(const ExpertWeights& weights, Saved& kept) {
   hooks_.use(weights.router);
   const std::int64_t cells = sizes_.tokens * sizes_.experts;
@@ -105,10 +105,10 @@ void McoreExperts::route(const ExpertWeights& weights, Saved& kept) {
   elementwise(KernelKind::router_forward, "route", cells * (kHalf + kFull + 1));
 }
 
-/// Rows of each expert, on all ranks, and where each token's lie.
+/// Counts the rows of each expert on all ranks, and computes the positions of each token's rows.
 void McoreExperts::count_rows(Saved& kept) {
   constexpr std::int64_t kCount = 8;  // int64
-  constexpr std::int64_t kPlace = 4;  // int32: of each expert, and how many of the token's
+  constexpr std::int64_t kPlace = 4;  // int32: of each expert, and the number of the token's
   const std::int64_t cells = sizes_.tokens * sizes_.experts;
   elementwise(KernelKind::expert_order, "count", cells);
   if (exchanges()) {
@@ -161,7 +161,7 @@ Tensor McoreExperts::activate(Saved& kept) {
   return product;
 }
 
-/// Biases times weights, added to the rows, joined over experts and narrowed: all in fp32.
+/// Biases times weights, added to the rows, concatenated over experts and cast back: all in fp32.
 void McoreExperts::add_bias() {
   const std::int64_t narrow = sizes_.row_states;
   const std::int64_t wide = 2 * narrow;
@@ -253,7 +253,7 @@ Tensor McoreExperts::shared_backward(const ExpertWeights& weights, Saved& kept) 
   return normed;
 }
 
-/// The gradient of what the norm makes, as far as it comes through the experts.
+/// The gradient of the norm's output, without the router's part.
 Tensor McoreExperts::experts_backward(const ExpertWeights& weights, Saved& kept) {
   Tensor rows = allocate("d_combined", sizes_.row_states);
   elementwise(KernelKind::permute_rows, "d_combined",
@@ -291,8 +291,8 @@ Tensor McoreExperts::experts_backward(const ExpertWeights& weights, Saved& kept)
   return normed;
 }
 
-/// One kernel for the input, one for the sums of the rows' weights. Before the clamps there are two
-/// more of either half, and one that joins them.
+/// One kernel for the input, one for the sums of the rows' weights. With clamps, two further
+/// kernels for each half precede them, and one that concatenates the halves.
 Tensor McoreExperts::activate_backward(Saved& kept, Tensor product) {
   const std::int64_t half = sizes_.product;
   Tensor both = allocate("d_experts_gate_up", sizes_.gate_up);

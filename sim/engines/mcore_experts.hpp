@@ -1,14 +1,15 @@
-// A layer's experts as Megatron-Core has them with its all-to-all dispatcher, fused permutation and
-// Transformer Engine's grouped products: one product for each expert that the rank has.
+// A layer's experts in Megatron-Core with its all-to-all dispatcher, fused permutation and
+// Transformer Engine's grouped linear modules: one GEMM for each expert of the rank.
 //
-//   forward    norm, router, rows by expert, exchange, rows of all ranks by expert, products,
-//              back by rank, exchange, sums of each token's rows; a shared expert after that
-//   counts     come to the host before rows are exchanged, or before products where none are: it
-//              waits for them and for all before them, and the GPU then for what it issues next
-//   weights    of rows multiply the activation, so that what tokens get is a plain sum
-//   GPT-OSS    gates and ups are clamped by PyTorch's own kernels before the fused activation, and
-//              the second biases are added in fp32 by them: each is a pass over all rows
-//   backward   keeps the first product's input and output, the activation, the order of rows
+//   forward    norm, router, rows sorted by expert, exchange, rows of all ranks sorted by expert,
+//              GEMMs, rows sorted by rank, exchange, sums of each token's rows; then a shared
+//              expert
+//   counts     reach the host before the exchange of rows, or before GEMMs if there is none. The
+//              host waits for them and all earlier work; the GPU then waits for the host's next op
+//   weights    of rows are applied to the activation, so that a token's result is a plain sum
+//   GPT-OSS    PyTorch's own kernels clamp gates and ups before the fused activation, and add the
+//              second biases in fp32: each is a pass over all rows
+//   backward   keeps the first GEMM's input and output, the activation, the order of rows
 #pragma once
 
 #include <optional>
@@ -18,14 +19,14 @@
 
 namespace mfsdp {
 
-/// Bytes of a microbatch's tensors in a layer with experts in balance; rows are those of all tokens
-/// that a rank's experts get, each token's as often as experts are chosen for it.
+/// Bytes of a microbatch's tensors in a layer with balanced experts. Rows are those of all tokens
+/// that a rank's experts receive; a token counts once for each of its experts.
 struct ExpertSizes {
   std::int64_t tokens = 0;
   std::int64_t rows = 0;
   std::int64_t experts = 0;  ///< of the layer
   std::int64_t local = 0;    ///< of the rank
-  std::int64_t peers = 1;    ///< ranks that the layer's experts are dealt out to
+  std::int64_t peers = 1;    ///< expert-parallel ranks
   std::int64_t hidden = 0;   ///< columns, as the next two
   std::int64_t width = 0;
   std::int64_t shared = 0;
@@ -39,7 +40,7 @@ struct ExpertSizes {
 
 class McoreExperts {
  public:
-  /// What backward needs.
+  /// Tensors that backward needs.
   struct Saved {
     TeNorm normed;
     std::optional<Tensor> logits{}, weights{}, map{}, order{}, row_weights{}, input{}, gate_up{},
@@ -56,9 +57,10 @@ class McoreExperts {
         modules_(modules),
         hooks_(hooks) {}
 
-  /// What is added to the residual; into `kept` what backward needs, where `keep`.
+  /// Returns the result to be added to the residual; with `keep`, stores in `kept` the tensors that
+  /// backward needs.
   [[nodiscard]] Tensor forward(const LayerWeights& weights, Saved& kept, bool keep);
-  /// The gradient of the norm's input. Frees what forward kept.
+  /// Returns the gradient of the norm's input. Frees the tensors that forward kept.
   [[nodiscard]] Tensor backward(const LayerWeights& weights, Saved& kept);
 
  private:
@@ -79,7 +81,7 @@ class McoreExperts {
 
   void route(const ExpertWeights& weights, Saved& kept);
   void count_rows(Saved& kept);
-  /// Other rows, or the same in another order; frees what they are made of.
+  /// Allocates moved or reordered rows; frees the source.
   [[nodiscard]] Tensor moved(std::string_view name, Tensor from);
   [[nodiscard]] Tensor exchanged(std::string_view name, Tensor from);
   void exchange_weights(std::string_view name);
@@ -96,7 +98,7 @@ class McoreExperts {
   StepBuilder& step_;
   const ModelShape& model_;
   std::int64_t gradient_;  ///< bytes of an element of main gradients
-  bool again_;             ///< the activation and the norm are computed again
+  bool again_;             ///< activation and norm are recomputed
   ExpertSizes sizes_;
   TeModules& modules_;
   const WeightHooks& hooks_;

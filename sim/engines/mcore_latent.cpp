@@ -158,9 +158,9 @@ Tensor McoreLatent::backward(const LayerWeights& layer, Saved& kept) {
   return input;
 }
 
-/// Frees what attention kept, and the gradient of what it made.
+/// Frees the tensors that attention kept, and the gradient of its output.
 void McoreLatent::attention_backward(Saved& kept, Tensor mixed) {
-  // Sums of dQ in fp32, a sum for each row, and 256 bytes, as where heads are as wide.
+  // Sums of dQ in fp32, a sum for each row, and 256 bytes, as with equal widths.
   step_.scratch("attention_backward_workspace",
                 2 * bytes_of(query_) + tokens_ * model_.heads * kFull + kAttentionWorkspaceBytes);
   step_.attention(KernelKind::attention_backward, {.value_dim = model_.value_head_dim()});

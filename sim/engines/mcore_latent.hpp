@@ -1,7 +1,6 @@
-// Latent attention as Megatron-Core has it: a norm of its own before two products that make the
-// latent vectors, norms of these fused into the products that make heads, rotations by two fused
-// kernels (queries in place, keys and values side by side), cuDNN's attention with keys that are
-// wider than values.
+// Latent attention in Megatron-Core: a separate norm before the two GEMMs that compute the latent
+// vectors; norms of these, fused into the GEMMs that compute heads; rotations by two fused kernels
+// (queries in place, keys and values side by side); cuDNN's attention with keys wider than values.
 #pragma once
 
 #include <optional>
@@ -13,7 +12,7 @@ namespace mfsdp {
 
 class McoreLatent {
  public:
-  /// What backward needs.
+  /// Tensors that backward needs.
   struct Saved {
     TeNorm normed{}, kv_normed{};
     std::optional<TeNorm> query_normed{};
@@ -24,9 +23,10 @@ class McoreLatent {
   McoreLatent(StepBuilder& step, const PlanConfig& config, TeModules& modules,
               const WeightHooks& hooks);
 
-  /// What is added to the residual; into `kept` what backward needs, where `keep`.
+  /// Returns the result to be added to the residual; with `keep`, stores in `kept` the tensors that
+  /// backward needs.
   [[nodiscard]] Tensor forward(const LayerWeights& weights, Saved& kept, bool keep);
-  /// The gradient of the norm's input. Frees what forward kept.
+  /// Returns the gradient of the norm's input. Frees the tensors that forward kept.
   [[nodiscard]] Tensor backward(const LayerWeights& weights, Saved& kept);
 
  private:
@@ -44,10 +44,10 @@ class McoreLatent {
   void heads(const LatentWeights& weights, Saved& kept);
   void mix(Saved& kept);
   void attention_backward(Saved& kept, Tensor mixed);
-  /// Of one product: the gradient of its input, of so many columns.
+  /// For one GEMM: returns the gradient of its input, of `inputs` columns.
   [[nodiscard]] Tensor product_backward(std::string_view name, std::int64_t outputs,
                                         std::int64_t inputs);
-  /// Of a product whose input was normed: that of what was normed.
+  /// For a GEMM after a norm: returns the gradient of the norm's input.
   [[nodiscard]] Tensor normed_backward(std::string_view name, std::string_view norm,
                                        std::int64_t outputs, std::int64_t inputs,
                                        const TeNorm& normed, Tensor gradient,
@@ -60,9 +60,9 @@ class McoreLatent {
   std::int64_t tokens_;
   std::int64_t hidden_;   ///< columns, as those below
   std::int64_t query_;    ///< of all heads
-  std::int64_t kv_;       ///< of all heads, without what turns
+  std::int64_t kv_;       ///< of all heads, without the rotated part
   std::int64_t values_;   ///< of all heads
-  std::int64_t kv_down_;  ///< the latent vector and what turns
+  std::int64_t kv_down_;  ///< the latent vector and the rotated part
 };
 
 }  // namespace mfsdp

@@ -91,7 +91,7 @@ class Weights {
     return weights;
   }
 
-  /// Matrices first, then biases, as modules have them.
+  /// Matrices first, then biases, in the order of modules.
   std::vector<std::size_t> of_each_expert(const std::string& name, std::int64_t rows,
                                           std::int64_t columns) {
     std::vector<std::size_t> all;

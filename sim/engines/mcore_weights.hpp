@@ -1,4 +1,5 @@
-// A model's parameters as Megatron-Core's modules have them, and what is told of them on the way.
+// A model's parameters in the order of Megatron-Core's modules, and hooks that a step calls for
+// them.
 #pragma once
 
 #include <cstddef>
@@ -11,9 +12,9 @@
 
 namespace mfsdp {
 
-/// Of latent attention, by their positions among all weights.
+/// Weights of latent attention, by their positions among all weights.
 struct LatentWeights {
-  std::optional<std::size_t> query_down{};  ///< where queries have a latent vector
+  std::optional<std::size_t> query_down{};  ///< if queries have a latent vector
   std::optional<std::size_t> query_norm{};
   std::size_t query = 0;  ///< of heads, from the latent vector or from the row
   std::size_t kv_down = 0;
@@ -21,7 +22,7 @@ struct LatentWeights {
   std::size_t kv = 0;
 };
 
-/// Of a layer with experts.
+/// Weights of a layer with experts.
 struct ExpertWeights {
   std::size_t router = 0;
   std::optional<std::size_t> router_bias{};
@@ -32,7 +33,7 @@ struct ExpertWeights {
   std::optional<std::size_t> shared_gate{};
 };
 
-/// Of one layer, by their positions among all weights. Not every model has all of them.
+/// Weights of one layer, by their positions among all weights. Some models lack some of them.
 struct LayerWeights {
   std::int64_t layer = 0;
   std::size_t out = 0;
@@ -55,16 +56,16 @@ struct McoreWeights {
   std::vector<LayerWeights> layers{};
   std::size_t embedding = 0;
   std::size_t norm = 0;
-  std::size_t head = 0;  ///< the embedding where that is the head, too
+  std::size_t head = 0;  ///< the embedding if tied
 };
 
 /// `units`: of the layers. Experts are those of one rank.
 [[nodiscard]] McoreWeights mcore_weights(const PlanConfig& config, UnitId root,
                                          const std::vector<UnitId>& units);
 
-/// What the schedule does when the host comes to a weight.
+/// Callbacks of the schedule when the host reaches a weight.
 struct WeightHooks {
-  /// A module that has it begins its forward.
+  /// The forward of its module begins.
   std::function<void(std::size_t weight)> use{};
   /// Its gradient is in the buffer.
   std::function<void(std::size_t weight)> ready{};

@@ -1,27 +1,28 @@
-// The rules of megatron_fsdp.fully_shard_model, with ZeRO-3 and gradients synchronised after every
+// The rules of megatron_fsdp.fully_shard_model, with ZeRO-3 and gradients reduced after every
 // microbatch:
 //
 //   buffers    of each unit's flat layout a rank keeps the main weights in fp32 and the compute
 //              weights in bf16; the main gradients of all units are one buffer
-//   gather     straight from the compute weights into one buffer, which the parameters are views
-//              of; issued after all that the host has given the GPU until then
-//   ahead      at each block as many of the next ones are gathered as hold half a billion elements,
-//              or as hold one block of the largest models; with double buffers only the next one
+//   gather     directly from the compute weights into one buffer, of which the parameters are
+//              views; issued after all work that the host has issued so far
+//   prefetch   at each block the following blocks are gathered, up to half a billion elements, or
+//              up to one block of the largest models; with double buffers only the next one
 //   root       embedding, final norm and head are one buffer, which is kept from the first step on
 //              and gathered again in every microbatch
-//   gradients  a block's are copied into one buffer of the wire's type as soon as each is there;
-//              the whole is reduced in place with the last of them, and added to the main gradients
-//   queue      such buffers are freed when those before hold more than a billion elements, and
+//   gradients  each gradient of a block is copied into one buffer of the reduction dtype as soon as
+//              it exists; with the last one the buffer is reduced in place and added to the main
+//              gradients
+//   queue      these buffers are freed when earlier ones have more than a billion elements, and
 //              after backward
-//   ZeRO-2     the whole compute weights are kept, and gathered in place in a step's first
-//   microbatch ZeRO-1     and the main gradients are whole, which a unit's are copied into and
-//   reduced in HSDP       a rank's reduced gradients are summed along the outer axis, on a stream
-//   of its own optimizer  writes the main weights, which are copied to the compute weights; then
-//   the main
-//              gradients are set to zero
+//   ZeRO-2     the gathered compute weights are kept; a step's first microbatch gathers in place
+//   ZeRO-1     as ZeRO-2, and the main gradients are unsharded: a unit's gradients are copied into
+//              them and reduced there
+//   HSDP       a rank's reduced gradients are summed along the outer axis, on a stream of its own
+//   optimizer  writes the main weights, which are copied to the compute weights; then sets the main
+//              gradients to zero
 //
 // In the first microbatch the module after the blocks still counts as one of a forward pass: it
-// gathers the first blocks ahead, which nothing uses before backward releases them.
+// prefetches the first blocks, which are not used before backward releases them.
 #include "sim/engines/megatron_fsdp1.hpp"
 
 #include <algorithm>
@@ -39,7 +40,7 @@ namespace {
 
 using enum StreamRole;
 
-/// Elements that are on their way at a time: of gradients, and twice those of weights.
+/// Limit of gradient elements in flight; twice the limit for weights.
 std::int64_t elements_under_way(const FlatUnits& units) {
   constexpr std::int64_t kLeast = 1'000'000'000;
   std::int64_t block = 0;
@@ -82,7 +83,7 @@ class MegatronFsdp1 {
  private:
   // ---- Before the first step ---------------------------------------------------------------
 
-  /// Weights are made one by one, and copied into the whole.
+  /// Weights are allocated one by one, and copied into the flat buffer.
   void set_up(FlatUnit& of, bool pooled) {
     step_.at(of.unit, Phase::input);
     of.compute_weights =
@@ -91,7 +92,7 @@ class MegatronFsdp1 {
     if (whole_weights_) of.gathered = of.compute_weights;
     std::optional<Tensor> whole;
     if (whole_weights_) {
-      // They are made in their place.
+      // They are allocated at their final place.
     } else if (pooled && weight_slots_ == 0) {
       step_.keep("weight_buffer", of.whole() * kHalf, Category::unsharded_weight);
       ++weight_slots_;
@@ -105,7 +106,7 @@ class MegatronFsdp1 {
     if (whole) step_.free_once(*whole);
   }
 
-  /// A step with gradients of zeros makes the optimizer's states.
+  /// A step with zero gradients creates the optimizer's states.
   void set_up_optimizer() {
     std::int64_t shards = units_.root.shard();
     for (const FlatUnit& block : units_.blocks) shards += block.shard();
@@ -113,7 +114,7 @@ class MegatronFsdp1 {
     main_gradients_ = shards * gradient_type_;
     step_.at(units_.root.unit, Phase::input);
     step_.keep("main_gradients", main_gradients_, Category::main_grad);
-    step_.empty_cache();  // at the end of its buffers' constructor
+    step_.empty_cache();  // at the end of the constructor of its buffers
     std::vector<Tensor> zeros;
     for (const OwnedWeight& weight : owned_) {
       step_.at(weight.unit, Phase::input);
@@ -126,7 +127,7 @@ class MegatronFsdp1 {
 
   // ---- Gathers -----------------------------------------------------------------------------
 
-  /// The blocks that are gathered ahead where the host is at `layer`, or before or after all.
+  /// The blocks to prefetch when the host is at `layer`, or before or after all layers.
   [[nodiscard]] std::vector<std::size_t> ahead(std::ptrdiff_t layer, std::ptrdiff_t step) const {
     const std::size_t most = pools_ ? 1 : units_.blocks.size();
     std::vector<std::size_t> next;
@@ -149,7 +150,7 @@ class MegatronFsdp1 {
     issue_gather(of);
   }
 
-  /// Once in a step.
+  /// Whether the unit is gathered in place; only once in a step.
   [[nodiscard]] bool gathers_in_place(const FlatUnit& of) const {
     return first_ && phase_ == Phase::forward && !of.gather;
   }
@@ -161,7 +162,7 @@ class MegatronFsdp1 {
       ++weight_slots_;
       return step_.keep("weight_buffer", bytes, Category::unsharded_weight, all_gather);
     }
-    return of.compute_weights;  // which buffer of the pool it is means nothing here
+    return of.compute_weights;  // which buffer of the pool it is has no effect here
   }
 
   void issue_gather(FlatUnit& of) {
@@ -181,7 +182,7 @@ class MegatronFsdp1 {
     step_.wait(compute, *root.gather);
   }
 
-  /// The block's weights, and those after it on their way.
+  /// Gathers the block's weights, and prefetches those of the blocks after it.
   void use(std::size_t layer, std::ptrdiff_t direction) {
     gather_block(layer);
     for (const std::size_t next : ahead(static_cast<std::ptrdiff_t>(layer), direction))
@@ -259,7 +260,7 @@ class MegatronFsdp1 {
     ends_.finish();
   }
 
-  /// Until the optimizer has read them; each microbatch casts the sum anew.
+  /// Casts gradients for the optimizer, which reads them later; each microbatch casts the sum anew.
   void cast_gradients(bool first) {
     for (const OwnedWeight& weight : owned_) {
       step_.at(weight.unit, Phase::optimizer);

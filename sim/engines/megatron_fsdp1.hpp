@@ -1,4 +1,4 @@
-// Megatron-FSDP's first version (megatron_fsdp.fully_shard_model) as its host writes a step down.
+// A step of Megatron-FSDP's first version (megatron_fsdp.fully_shard_model), as its host issues it.
 #pragma once
 
 #include "sim/engines/elementwise.hpp"
@@ -6,8 +6,8 @@
 
 namespace mfsdp {
 
-/// The step of a configuration that engine_config() gave. With AllocatorPolicy::double_buffer the
-/// blocks' weights and gradients have two buffers each, which are kept (fsdp_double_buffer).
+/// The step of a configuration from engine_config(). With AllocatorPolicy::double_buffer, weights
+/// and gradients of blocks have two kept buffers each (fsdp_double_buffer).
 [[nodiscard]] EnginePlan megatron_fsdp1_plan(const PlanConfig& config, const Meta& meta,
                                              CompileCache cache = CompileCache::filled,
                                              std::int64_t l2_bytes = kL2OfH200);

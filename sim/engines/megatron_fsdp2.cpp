@@ -2,25 +2,25 @@
 //
 //   buffers    of each unit's flat layout a rank keeps the main weights in fp32, the compute
 //              weights in bf16 and the main gradients
-//   gather     straight from the compute weights into one buffer, which the parameters are views
-//              of; allocated on the gathers' stream
+//   gather     directly from the compute weights into one buffer, of which the parameters are
+//              views; allocated on the stream of gathers
 //   forward    the next block's gather is issued when a block begins; a block's buffer is freed
-//              when it ends, after what the GPU does with it
+//              when it ends, after the GPU's work with it
 //   root       embedding, final norm and head are gathered in forward, freed after the loss, and
-//              gathered again as backward begins
+//              gathered again when backward begins
 //   backward   the next block's gather is issued when a block begins
-//   reduction  a block's gradients are copied into one buffer, allocated on the reductions' stream,
-//              when the last of them is there; reduced from there in bf16, whatever the main
-//              gradients' type, into them or beside them
-//   ZeRO-2     the first gather of a step takes the place of the rank's compute weights; what was
-//              gathered stays, as parameters are views of it, until the next step's gather
-//   ZeRO-1     and the main gradients are a whole copy, which the last microbatch reduces to the
-//              rank's part; that is freed when the next step makes the whole copy
+//   reduction  with the last gradient of a block, its gradients are copied into one buffer,
+//              allocated on the stream of reductions. It is reduced in bf16, for any type of the
+//              main gradients, into these or into another buffer
+//   ZeRO-2     the first gather of a step replaces the rank's compute weights; its result stays
+//              until the next step's gather, because parameters are views of it
+//   ZeRO-1     as ZeRO-2, and the main gradients are unsharded; the last microbatch reduces them to
+//              the rank's shard, which is freed when the next step allocates the full copy
 //   HSDP       the last microbatch copies the main gradients and sums the copy along the outer axis
 //   optimizer  reads gradients cast to fp32; then the compute weights are allocated and cast anew
 //
-// Python's hooks hold the gradient of a block's output until backward has left the block, and make
-// gradients of zeros for the angles.
+// Python's hooks hold the gradient of a block's output until the end of the block's backward, and
+// allocate zero gradients for the angles.
 #include "sim/engines/megatron_fsdp2.hpp"
 
 #include <string>
@@ -66,7 +66,7 @@ class MegatronFsdp2 {
  private:
   // ---- Before the first step ---------------------------------------------------------------
 
-  /// Weights are there as a whole, then as the rank's part of fp32 copies.
+  /// Weights are allocated in full, then as the rank's shard of fp32 copies.
   void set_up(FlatUnit& of) {
     step_.at(of.unit, Phase::input);
     std::vector<Tensor> whole = each_weight(of, "_initial", kHalf);
@@ -91,7 +91,7 @@ class MegatronFsdp2 {
                       reduce_scatter);
   }
 
-  /// The copies that they are made of, still there.
+  /// The copies from which they were made, still live.
   std::vector<Tensor> main_weights(const FlatUnit& of) {
     std::vector<Tensor> copies = each_weight(of, "_initial_fp32", kFull);
     step_.keep("main_weights", of.shard() * kFull, Category::main_weight);
@@ -162,7 +162,7 @@ class MegatronFsdp2 {
     step_.free(packed);
   }
 
-  /// What is reduced to the rank's part of it with the last microbatch.
+  /// Adds to the full main gradients; the last microbatch reduces them to the rank's shard.
   void add_whole(FlatUnit& of, Turn turn) {
     if (turn.first) begin_whole(of);
     const std::int64_t read = turn.first ? 0 : gradient_type_;
@@ -175,7 +175,8 @@ class MegatronFsdp2 {
     step_.free(of.main_gradients);
   }
 
-  /// In the first step it is there already, and nothing is there that was reduced before.
+  /// Allocates the full main gradients and frees the shard; in the first step the full copy already
+  /// exists, and no shard does.
   void begin_whole(FlatUnit& of) {
     if (!of.reduced)
       of.reduced = step_.rest_from_first("main_gradients", of.shard() * gradient_type_,
@@ -313,7 +314,7 @@ class MegatronFsdp2 {
     return cast;
   }
 
-  /// Beside those of the step before.
+  /// Allocates the compute weights while those of the previous step are still live.
   void write_compute_weights(const FlatUnit& of) {
     step_.at(of.unit, Phase::optimizer);
     step_.wait(all_gather, step_.record(compute));

@@ -1,4 +1,4 @@
-// Megatron-FSDP's second version (megatron_fsdp.experimental) as its host writes a step down.
+// A step of Megatron-FSDP's second version (megatron_fsdp.experimental), as its host issues it.
 #pragma once
 
 #include "core/plan/engine.hpp"
@@ -7,7 +7,7 @@
 
 namespace mfsdp {
 
-/// The step of a configuration that engine_config() gave.
+/// The step of a configuration from engine_config().
 [[nodiscard]] EnginePlan megatron_fsdp2_plan(EngineKind engine, const PlanConfig& config,
                                              const Meta& meta, std::int64_t l2_bytes = kL2OfH200);
 

@@ -39,7 +39,7 @@ Tensor MegatronGradients::buffer_of(std::size_t unit) {
   if (!pooled(unit)) return step_.allocate("gradients", bytes, Category::unsharded_grad);
   if (slots_.size() < kSlots)
     slots_.push_back(step_.keep("gradient_buffer", bytes, Category::unsharded_grad));
-  return slots_.front();  // which of both it is means nothing here
+  return slots_.front();  // which of the two it is has no effect here
 }
 
 void MegatronGradients::reduce(std::size_t unit) {
@@ -67,7 +67,7 @@ void MegatronGradients::reduce(std::size_t unit) {
   step_.set_phase(before);
 }
 
-/// Until those that are left hold no more than so many elements.
+/// Waits until the remaining reductions have at most `elements` elements.
 void MegatronGradients::drain(std::int64_t elements) {
   std::int64_t held = 0;
   for (const Reduction& reduction : queue_) held += unit_of(reduction.unit).whole();
@@ -85,8 +85,8 @@ void MegatronGradients::free_oldest() {
   queue_.pop_front();
 }
 
-/// Two blocks at most have gradients under way, the one that is filled among them. What is waited
-/// for there is the reductions' stream alone, which is not ahead of itself.
+/// At most two blocks have gradients in flight, including the one that is being filled. The wait is
+/// only for the stream of reductions.
 void MegatronGradients::leave_slots(std::size_t filled) {
   if (!pools_) return;
   const std::size_t others = filled == kRoot ? kSlots : kSlots - 1;

@@ -1,7 +1,7 @@
-// Megatron-FSDP v1's gradients between backward and the main gradients: a unit's are copied into
-// one buffer as soon as each is there, and the whole is reduced in place with the last of them.
-// With ZeRO-1 that buffer is a part of the main gradients, which are whole; in HSDP the rank's part
-// is summed along the outer axis.
+// Gradients of Megatron-FSDP v1 between backward and the main gradients. Each gradient of a unit is
+// copied into one buffer as soon as it exists; with the last one the buffer is reduced in place.
+// With ZeRO-1 that buffer is a part of the unsharded main gradients. In HSDP the rank's shard is
+// summed along the outer axis.
 #pragma once
 
 #include <deque>
@@ -14,17 +14,17 @@ namespace mfsdp {
 
 class MegatronGradients {
  public:
-  /// `capacity`: elements that buffers whose reduction is under way may hold before the next one
-  /// is reduced. With `pools` blocks share two buffers, which are kept.
+  /// `capacity`: elements that buffers with a reduction in flight may have before the next one is
+  /// reduced. With `pools`, blocks share two buffers, which are kept.
   MegatronGradients(StepBuilder& step, const PlanConfig& config, const FlatUnits& units,
                     std::int64_t capacity, bool pools);
 
   static constexpr std::size_t kRoot = 0;
   [[nodiscard]] static constexpr std::size_t of_block(std::size_t layer) { return layer + 1; }
 
-  /// The unit whose gradients come now.
+  /// Sets the unit whose gradients follow.
   void begin(std::size_t unit) { filled_ = unit; }
-  /// Copies one of them, and frees it.
+  /// Copies one gradient, and frees it.
   void take(Tensor gradient);
   /// The compute stream waits for all reductions.
   void finish() { drain(-1); }
@@ -52,11 +52,11 @@ class MegatronGradients {
   StepBuilder& step_;
   const FlatUnits& units_;
   DType type_;
-  std::int64_t wire_;           ///< bytes of an element that is reduced
+  std::int64_t wire_;           ///< bytes of an element in reductions
   std::int64_t gradient_type_;  ///< bytes of an element of the main gradients
   std::int64_t capacity_;
   bool pools_;
-  bool in_main_;  ///< gradients are copied straight into the main ones
+  bool in_main_;  ///< gradients are copied directly into the main ones
   bool outer_;
   std::vector<Bucket> buckets_;
   std::size_t filled_ = kRoot;

@@ -8,7 +8,7 @@
 namespace mfsdp {
 namespace {
 
-/// The second version pads for all ranks of the mesh, and shares among those that share a copy.
+/// The second version pads for all ranks of the mesh, and shards over the ranks that share a copy.
 FlatUnit flat_unit(UnitId unit, std::vector<Weight> weights, const Mesh& mesh, UnitOrder order) {
   FlatUnit made;
   made.unit = unit;

@@ -1,5 +1,5 @@
-// What both versions of Megatron-FSDP share: parameters that are gathered as one lie in one flat
-// buffer, of which every rank owns an equal part (core/shard/flat_layout.hpp).
+// Common to both versions of Megatron-FSDP: parameters that are gathered together are in one flat
+// buffer, of which every rank owns an equal shard (core/shard/flat_layout.hpp).
 #pragma once
 
 #include <optional>
@@ -20,12 +20,12 @@ struct FlatUnit {
   FlatLayout layout;
   std::vector<std::int64_t> owned;  ///< elements of each weight that rank 0 has
   Tensor compute_weights{};         ///< of this rank
-  Tensor whole_weights{};           ///< of all ranks, where they are kept
+  Tensor whole_weights{};           ///< of all ranks, if they are kept
   Tensor main_gradients{};          ///< of this rank, or not yet reduced
   // While it is gathered.
   std::optional<Tensor> gathered{};
   std::optional<Mark> gather{};
-  /// The reduced main gradients, where those of a microbatch are not.
+  /// The reduced main gradients, if those of a microbatch are not reduced.
   std::optional<Tensor> reduced{};
 
   [[nodiscard]] std::int64_t shard() const { return layout.shard(); }
@@ -33,13 +33,13 @@ struct FlatUnit {
   [[nodiscard]] std::int64_t padding() const;
 };
 
-/// Embedding, final norm and head are one, each block is another.
+/// Embedding, final norm and head are one unit; each block is another.
 struct FlatUnits {
   FlatUnit root;
   std::vector<FlatUnit> blocks;
 };
 
-/// Whether weights lie in the order of modules, or those with the longest rows first.
+/// Whether weights are in the order of modules, or those with the longest rows first.
 enum class UnitOrder { modules, longest_rows };
 
 [[nodiscard]] FlatUnits flat_units(StepBuilder& step, const PlanConfig& config, UnitOrder order);

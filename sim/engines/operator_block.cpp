@@ -1,5 +1,6 @@
-// A block operator by operator. Autograd keeps what an operator's backward reads, and frees it when
-// that has run. What is between products and attention is one of two kinds (elementwise.hpp).
+// A block operator by operator. Autograd keeps the inputs of an operator's backward, and frees them
+// after it has run. The functions between GEMMs and attention have two implementations
+// (elementwise.hpp).
 #include <map>
 #include <optional>
 #include <string>
@@ -16,7 +17,7 @@ struct Saved {
   Normed normed1, normed2;
   Tensor qkv, query, key, seed, offset, mixed, scores, mixed_rows, sum, gate_up;
   Activated activated;
-  // Where heads are normed.
+  // With normed heads.
   Tensor query_statistic, key_statistic;
 };
 
@@ -117,7 +118,7 @@ class OperatorBlock final : public LlamaBlock {
     return normed;
   }
 
-  /// Everything up to the second product of the MLP, `keep`: as backward needs it.
+  /// Everything up to the MLP's second GEMM; `keep`: for backward.
   Saved run(bool keep) {
     Saved kept{};
     kept.normed1 = norm("normed1", keep);
@@ -159,7 +160,7 @@ class OperatorBlock final : public LlamaBlock {
     step_.free({key, query});
   }
 
-  /// Of the heads of queries or keys, out of a contiguous copy.
+  /// Norm of the heads of queries or keys, from a contiguous copy.
   std::pair<Tensor, Tensor> head_norm(std::string_view name, std::int64_t bytes,
                                       std::int64_t statistic) {
     const Tensor copy = allocate(std::string(name) + "_contiguous", bytes);
@@ -180,15 +181,15 @@ class OperatorBlock final : public LlamaBlock {
     step_.attention(KernelKind::attention_forward);
     if (!keep) step_.free({kept.scores, kept.seed, kept.offset});
     if (!clones()) return;
-    // Normed queries lie head by head, and so does what attention makes of them.
+    // Normed queries have a head-major layout, and so has attention's output.
     kept.mixed_rows = allocate("attention_rows", sizes_.query);
     elementwise(KernelKind::cast, "attention_rows", 2 * sizes_.query);
   }
 
   // ---- Backward ----------------------------------------------------------------------------
 
-  /// The weight gradients of gate and up, and of the product after them. Leaves what the norm's
-  /// backward reads in `normed_gradient_`.
+  /// The weight gradients of gate and up, and of the GEMM after them. `normed_gradient_` is set for
+  /// the norm's backward.
   std::pair<Tensor, Tensor> mlp_backward(const Saved& kept) {
     const Tensor down = weight_gradient("down", sizes_.hidden, sizes_.ffn);
     const Tensor product = allocate("d_product", sizes_.product);
@@ -204,7 +205,8 @@ class OperatorBlock final : public LlamaBlock {
     return {gate_up, down};
   }
 
-  /// The gradient of the sum after attention: what the norm made, added to the block's output's.
+  /// The gradient of the sum after attention: the norm's input gradient, added to that of the
+  /// block's output.
   Tensor add_to_output(const NormGradients& norm, Tensor output) {
     Tensor sum = output;
     if (rules_.output != OutputGradient::overwritten) sum = allocate("d_sum", sizes_.state);
@@ -252,8 +254,8 @@ class OperatorBlock final : public LlamaBlock {
     return made;
   }
 
-  /// The gradients of the product's weight and bias, and of the heads' norms. Leaves what the
-  /// norm's backward reads in `normed_gradient_`.
+  /// The gradients of the QKV weight and bias, and of the heads' norms. `normed_gradient_` is set
+  /// for the norm's backward.
   std::vector<Tensor> qkv_backward(const Saved& kept, const HeadGradients& heads) {
     const Tensor joined = allocate("d_qkv_heads", sizes_.qkv);
     elementwise(KernelKind::rope_backward, "join", {2 * sizes_.qkv, AccessPattern::pieces});

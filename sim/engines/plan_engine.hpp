@@ -1,4 +1,4 @@
-// The step of any engine that is described.
+// The step of any modelled engine.
 #pragma once
 
 #include "core/plan/engine.hpp"
@@ -7,8 +7,8 @@
 
 namespace mfsdp {
 
-/// Of a configuration that engine_config() gave. Requires an engine other than ours. `l2_bytes`: of
-/// the GPU, which Inductor's benchmarks write over.
+/// The step for a configuration from engine_config(). Requires an engine other than mfsdp.
+/// `l2_bytes`: the GPU's L2 cache, which Inductor's benchmarks overwrite.
 [[nodiscard]] EnginePlan engine_plan_of(EngineKind engine, const PlanConfig& config,
                                         const Meta& meta, std::int64_t l2_bytes = kL2OfH200);
 

@@ -3,23 +3,23 @@
 namespace mfsdp {
 namespace {
 
-// NCCL's buffers and what it loads come in pages of 2 MiB each.
+// NCCL allocates buffers and loads code in pages of 2 MiB each.
 constexpr std::int64_t kPage = std::int64_t{2} << 20;
 
-// Measured by cudaMemGetInfo with PyTorch 2.11, CUDA 13.0 and NCCL 2.28.9 (the wheel's), kernels
-// loaded when they are first used, which is CUDA's default; total - free - reserved:
+// Measured by cudaMemGetInfo with PyTorch 2.11, CUDA 13.0 and NCCL 2.28.9 (the wheel's), with
+// kernels loaded at first use, CUDA's default; total - free - reserved:
 //   877,527,040    one process, no NCCL, H100 and H200 alike (2026-11-25-engines-*-measured.csv)
 //   1,389,166,592  with a default group of one rank, H200: 2026-11-25-engines-measured.csv
 //   1,691,222,016  with a default group of two ranks, H200: 2026-11-26-engines-3-measured.jsonl
-//   406,847,488 or a page more for each further communicator of one rank, there, too
+//   406,847,488 or a page more for each further communicator of one rank, on the same H200
 //   507,510,784 or a page more for each further one of two ranks and of four, 24 channels each:
 //                  2026-11-21-runtime-memory.md (NCCL 2.28.3)
 constexpr std::int64_t kContext = 877'527'040;
 constexpr std::int64_t kCommunicator = 194 * kPage;
 // (507,510,784 - 406,847,488) / 24 channels: each sends and receives.
 constexpr std::int64_t kChannel = 2 * kPage;
-// What is left of the first ones: 1,691,222,016 - 877,527,040 - 507,510,784, and of one rank, which
-// launches no collective, 1,389,166,592 - 877,527,040 - 406,847,488.
+// Remainder of the first communicators: 1,691,222,016 - 877,527,040 - 507,510,784, and, for one
+// rank, which launches no collective, 1,389,166,592 - 877,527,040 - 406,847,488.
 constexpr std::int64_t kNcclKernels = 306'184'192;
 constexpr std::int64_t kNcclAlone = 104'792'064;
 
@@ -35,7 +35,7 @@ std::vector<std::int64_t> communicator_sizes(EngineKind engine, const PlanConfig
   const std::int64_t outer = mesh.size(Axis::dp_outer);
   const std::int64_t shard = mesh.size(Axis::dp_shard);
   if (traits_of(engine).has_groups_of_its_own) {
-    // One of them has all ranks. Each is made when it is first used.
+    // One of them has all ranks. Each is created at its first use.
     for (const Axis axis : {Axis::dp_shard, Axis::dp_outer, Axis::expt_dp, Axis::ep})
       if (mesh.size(axis) > 1) sizes.push_back(mesh.size(axis));
     return sizes;

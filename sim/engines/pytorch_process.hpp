@@ -1,5 +1,5 @@
-// What a process of PyTorch takes of a GPU beside what its allocator reserves: context, kernels,
-// libraries, NCCL. Sums of what was measured part by part, each with its run, never of a whole.
+// GPU memory of a PyTorch process outside its allocator: context, kernels, libraries, NCCL. Each
+// part was measured on its own, with its run; the total was not fitted.
 #pragma once
 
 #include <cstdint>
@@ -10,9 +10,9 @@
 
 namespace mfsdp {
 
-/// Sizes of the communicators that the process groups of a run have, in ranks: the default group's
-/// first. A dimension of a mesh that is the whole world takes the default group's; every other one
-/// has its own, those of one rank, too (torch.distributed.device_mesh of 2.11, with a device_id).
+/// Sizes, in ranks, of the communicators of a run's process groups; the default group's is first. A
+/// mesh dimension that has all ranks uses the default group's. Every other dimension has its own,
+/// also with one rank (torch.distributed.device_mesh of 2.11, with a device_id).
 [[nodiscard]] std::vector<std::int64_t> communicator_sizes(EngineKind engine,
                                                            const PlanConfig& config);
 
@@ -23,7 +23,7 @@ struct CommunicatorMemory {
 
 struct ProcessMemory {
   Bytes context;  ///< with the kernels of PyTorch, cuBLAS and cuDNN that a step loads
-  Bytes nccl;     ///< its kernels, once
+  Bytes nccl;     ///< its kernels, loaded once
   std::vector<CommunicatorMemory> communicators;
 
   [[nodiscard]] Bytes total() const;

@@ -6,11 +6,11 @@
 namespace mfsdp {
 namespace {
 
-// Streams and pools have these positions as their ids; the last one is of the outer axis.
+// Streams and pools have these positions as their ids; the last one is for the outer axis.
 constexpr std::array kStreams{StreamRole::compute, StreamRole::all_gather,
                               StreamRole::reduce_scatter, StreamRole::outer};
 
-constexpr std::int64_t kBlockBytes = 512;  // the allocator's blocks are multiples of it
+constexpr std::int64_t kBlockBytes = 512;  // block sizes of the allocator are multiples of it
 
 KernelKind grouped_kind(GemmKind kind) {
   switch (kind) {
@@ -21,7 +21,7 @@ KernelKind grouped_kind(GemmKind kind) {
   return KernelKind::grouped_product;
 }
 
-/// Rows in and out, and matrices once or, of gradients that are added to, twice.
+/// Rows in and out. Matrices count once; gradients that are accumulated count twice.
 std::int64_t grouped_bytes(GemmKind kind, const GroupedShape& shape, std::int64_t gradient) {
   constexpr std::int64_t kElement = size_of(DType::bf16);
   const std::int64_t rows =
@@ -89,7 +89,7 @@ void StepBuilder::write_segments(const std::function<void(Turn)>& microbatch,
   }
   begin_segment("optimizer", 1, 0);
   optimizer();
-  // Training loops look at the loss of each step.
+  // Training loops read the loss of each step.
   host_wait(record(StreamRole::compute));
 }
 
@@ -124,7 +124,7 @@ Op& StepBuilder::add_named(std::string name, StreamId stream, OpBody body) {
                                               .body = std::move(body)});
 }
 
-/// Allocations and frees are part of their operators.
+/// The host work of allocations and frees is included in that of their operators.
 HostLaunches StepBuilder::work_of(const OpBody& body) const {
   if (std::holds_alternative<Kernel>(body)) return kernel_work(launcher_, phase_);
   if (std::holds_alternative<Collective>(body)) return kCollectiveCall;
@@ -172,7 +172,7 @@ Tensor StepBuilder::keep_by_renewal(std::string_view name, std::int64_t bytes, C
 Tensor StepBuilder::once(std::string_view name, std::int64_t bytes, Category category,
                          StreamRole stream) {
   const Tensor tensor = keep(name, bytes, category, stream);
-  // It is no part of the steady state.
+  // Not part of the steady state.
   program_.buffers.back().size = Bytes(0);
   kept_.back().brief = Bytes(bytes);
   return tensor;
@@ -273,7 +273,8 @@ void StepBuilder::gemm(GemmKind kind, std::string_view name, std::int64_t m, std
   add(name, StreamRole::compute, std::move(kernel));
 }
 
-/// cuBLAS has one for each thread that calls it: backward is another thread than forward.
+/// cuBLAS has a workspace for each thread that calls it; backward runs on another thread than
+/// forward.
 void StepBuilder::take_workspace() {
   constexpr std::int64_t kHopper = std::int64_t{32} << 20;
   bool& there = phase_ == Phase::forward ? forward_workspace_ : backward_workspace_;
@@ -360,7 +361,7 @@ void StepBuilder::host_wait(const Mark& mark) {
       HostWait{.event = mark.event, .bindings = {{.record = mark.record, .distance = 0}}});
 }
 
-/// What is live where a segment ends is what is live where the next one begins.
+/// Buffers live at the end of a segment are the live-in of the next one.
 void StepBuilder::join_segments() {
   std::vector<BufferId> live = resting_;
   std::ranges::sort(live, {}, &BufferId::value);

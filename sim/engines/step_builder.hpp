@@ -1,8 +1,8 @@
-// Writes down what an engine's host does in a step: what it allocates, launches and frees, in its
-// order. The result is a plan as ours are, so that it is simulated, traced and explained like one.
+// Builds the plan of an engine's step: its allocations, launches and frees, in the host's order.
+// The plan has the same form as mfsdp's, so that it is simulated, traced and explained alike.
 //
-//   acquire, release   an allocation and its free, on the stream that the allocator keeps it for.
-//                      Places in pools mean nothing: the allocator decides (engine_memory.hpp)
+//   acquire, release   an allocation and its free, on the allocator's stream for it. Addresses in
+//                      pools have no meaning: the allocator model assigns them (engine_memory.hpp)
 //   kernel             by its kind and, where it is bound by memory, the bytes that it moves
 #pragma once
 
@@ -31,17 +31,17 @@ struct Mark {
   OpId record;
 };
 
-/// Of the H200 that most of the recordings are of.
+/// L2 cache of the H200, on which most runs were recorded.
 inline constexpr std::int64_t kL2OfH200 = std::int64_t{60} << 20;
 
-/// Which microbatch of a step.
+/// Position of a microbatch in a step.
 struct Turn {
   bool first = true;
   bool last = true;
 };
 
-/// What a kernel moves, and how well: a view of other rows is read in shorter pieces than a tensor
-/// of its own, and tensors that are joined inside their rows in the shortest.
+/// Bytes that a kernel moves, and its access pattern. A strided view is read in shorter pieces than
+/// a contiguous tensor; tensors that are joined inside their rows have the shortest pieces.
 struct Traffic {
   Traffic(std::int64_t its_bytes) : bytes(its_bytes) {}  // NOLINT(google-explicit-constructor)
   Traffic(std::int64_t its_bytes, AccessPattern its_pattern)
@@ -51,11 +51,11 @@ struct Traffic {
   AccessPattern pattern = AccessPattern::contiguous;
 };
 
-/// Ranks that share a buffer of weights: all, or those that have the same experts, where experts
-/// are dealt out.
+/// Ranks that share a buffer of weights: all, or, with expert parallelism, those with the same
+/// experts.
 enum class RankGroup { all, same_experts };
 
-/// Rows that experts of a rank have in balance, and each expert's matrix.
+/// Rows of a rank's balanced experts, and the matrix of each expert.
 struct GroupedShape {
   std::int64_t experts = 1;
   std::int64_t rows = 0;
@@ -63,26 +63,26 @@ struct GroupedShape {
   std::int64_t inputs = 0;
 };
 
-/// Attention of one layer, where it is not the model's of all heads and columns alike.
+/// Attention of one layer, if it differs from the model's usual attention.
 struct AttentionKind {
   std::int64_t window = 0;     ///< tokens that a query sees; 0: all up to its own
   std::int64_t value_dim = 0;  ///< columns of a value; 0: as many as a key has
 };
 
-/// Where cuBLAS has its workspace from: PyTorch keeps one for each thread that calls it.
+/// Owner of cuBLAS's workspace: PyTorch keeps one for each calling thread.
 enum class GemmWorkspace { pytorchs, callers };
 
 class StepBuilder {
  public:
-  /// Streams of compute, gathers and reductions, and of the outer axis where there is one; a
+  /// Creates streams for compute, gathers, reductions and, if it exists, the outer axis; and a
   /// communicator of the ranks that share a copy of the weights, and one of the outer axis.
   StepBuilder(const PlanConfig& config, const Meta& meta);
 
-  // Where the following ops stand.
+  // Segment of the following ops.
   void begin_segment(std::string_view name, std::int64_t repeat, std::int64_t microbatches);
-  /// One for the first microbatch, one for those after it, where there are any, and the
-  /// optimizer's, each written by its function; another one for the last microbatch, where that
-  /// differs from those before it.
+  /// Writes a segment for the first microbatch, one for the following ones, if any, and one for the
+  /// optimizer, each with its function. The last microbatch has its own segment if it differs from
+  /// those before.
   void write_segments(const std::function<void(Turn)>& microbatch,
                       const std::function<void()>& optimizer, bool last_differs = false);
   [[nodiscard]] UnitId add_unit(std::string_view name, UnitKind kind);
@@ -90,82 +90,84 @@ class StepBuilder {
   void set_phase(Phase phase) { phase_ = phase; }
   [[nodiscard]] Phase phase() const { return phase_; }
 
-  // Memory. Names of ops and buffers are their unit's with what is given here.
-  /// For the whole run, from the first time that the host comes here.
+  // Memory. Names of ops and buffers are the unit's name with the given one.
+  /// Allocates for the entire run, when the host first reaches this call.
   Tensor keep(std::string_view name, std::int64_t bytes, Category category,
               StreamRole stream = StreamRole::compute);
-  /// The first time only: what is set up before all steps, or by a first call.
+  /// Allocates the first time only: for setup before all steps, or by a function's first call.
   [[nodiscard]] Tensor once(std::string_view name, std::int64_t bytes, Category category,
                             StreamRole stream = StreamRole::compute);
   void free_once(Tensor tensor);
   [[nodiscard]] Tensor allocate(std::string_view name, std::int64_t bytes, Category category,
                                 StreamRole stream = StreamRole::compute);
-  /// There where a step begins and where it ends, made anew by allocate_again() after it was freed.
+  /// Live at the beginning and the end of a step; freed and allocated again by allocate_again() in
+  /// between.
   [[nodiscard]] Tensor rest(std::string_view name, std::int64_t bytes, Category category,
                             StreamRole stream = StreamRole::compute);
   void allocate_again(Tensor rests);
-  /// The same of what the first step makes, which has none to free.
+  /// The same for a buffer that the first step allocates, without one to free.
   [[nodiscard]] Tensor rest_from_first(std::string_view name, std::int64_t bytes, Category category,
                                        StreamRole stream = StreamRole::compute);
-  /// Made by allocate_again() in each step but the first, where it is there already.
+  /// allocate_again() allocates it in each step except the first, in which it is live already.
   [[nodiscard]] Tensor begin_with(std::string_view name, std::int64_t bytes, Category category,
                                   StreamRole stream = StreamRole::compute);
-  /// Another in the place of a kept one, on its stream. Freeing it frees the old one, so that the
-  /// new one is kept.
+  /// A new buffer in place of a kept one, on its stream. free() of the result frees the old one,
+  /// and the new one is kept.
   [[nodiscard]] Tensor renew(Tensor kept);
-  /// What is kept from the first step on, and made there by the first of its renewals.
+  /// Kept from the first step on; its first renewal allocates it.
   [[nodiscard]] Tensor keep_by_renewal(std::string_view name, std::int64_t bytes, Category category,
                                        StreamRole stream = StreamRole::compute);
   void free(Tensor tensor);
   void free(std::initializer_list<Tensor> tensors);
-  /// Allocated, and freed at once: scratch of the next op.
+  /// Allocates and frees at once: scratch of the next op.
   void scratch(std::string_view name, std::int64_t bytes);
   [[nodiscard]] std::int64_t bytes_of(Tensor tensor) const;
 
-  // Work.
+  // Kernels and collectives.
   void memory_bound(KernelKind kind, std::string_view name, const Traffic& traffic,
                     StreamRole stream = StreamRole::compute);
-  /// Of m tokens, n outputs and k inputs (core/plan/kernel_spec.hpp).
+  /// A GEMM of m tokens, n outputs and k inputs (core/plan/kernel_spec.hpp).
   void gemm(GemmKind kind, std::string_view name, std::int64_t m, std::int64_t n, std::int64_t k,
             GemmWorkspace workspace = GemmWorkspace::pytorchs);
-  /// A product of each expert's rows with its matrix, one after the other. `gradient`: bytes of an
-  /// element that weight gradients are added to.
+  /// A GEMM of each expert's rows with its matrix, run consecutively. `gradient`: bytes of an
+  /// element to which weight gradients are added.
   void grouped_gemm(GemmKind kind, std::string_view name, const GroupedShape& shape,
                     std::int64_t gradient = 0);
-  /// Causal, of the configuration's shape.
+  /// Causal attention of the configuration's shape.
   void attention(KernelKind kind, const AttentionKind& other = {});
-  /// `elements` as NCCL counts them, on the stream of its kind.
+  /// `elements` as NCCL counts them, on the stream of that kind of collective.
   void collective(CollectiveKind kind, std::string_view name, std::int64_t elements, DType dtype,
                   RankGroup group = RankGroup::all);
-  /// Among the ranks that have a block's experts together, in the stream of kernels, which wait for
-  /// it: an all-to-all of so many elements for each pair of ranks, or a gather of as many of each.
+  /// Among the ranks that together hold a block's experts, on the compute stream, whose kernels
+  /// wait for it. An all-to-all has `elements` for each pair of ranks, a gather `elements` from
+  /// each rank.
   void exchange(CollectiveKind kind, std::string_view name, std::int64_t elements, DType dtype);
 
   /// All-reduce along the outer axis.
   void reduce_outer(std::string_view name, std::int64_t elements, DType dtype, StreamRole stream);
 
-  /// Elements of a whole copy of the weights that are none of any parameter.
+  /// Adds elements of a full copy of the weights that belong to no parameter.
   void add_padding(std::int64_t elements) { padding_ += elements; }
 
   [[nodiscard]] Mark record(StreamRole stream);
-  /// `distance` 0: of this run of the segment or, of another segment, its last one.
+  /// `distance` 0: the mark in this run of the segment, or in the last run of another segment.
   void wait(StreamRole stream, const Mark& mark, std::int64_t distance = 0);
 
-  /// Bytes of the L2 cache that Inductor's benchmarks write over.
+  /// Size of the L2 cache, which Inductor's benchmarks overwrite.
   void set_l2_bytes(std::int64_t bytes) { l2_bytes_ = bytes; }
   [[nodiscard]] std::int64_t l2_bytes() const { return l2_bytes_; }
 
-  /// Before the first step: what lies free in whole segments goes back to the device.
+  /// Before the first step: releases cached free segments to the device.
   void empty_cache();
 
-  // The host, which issues the ops in their order.
+  // Host work. The host issues the ops in order.
   void launch_by(Launcher launcher) { launcher_ = launcher; }
-  /// Beside what launches take, before the next op.
+  /// Work in addition to launches, before the next op.
   void host_work(HostLaunches work) { host_work_ += work; }
-  /// The host goes on when that has come.
+  /// The host waits for the mark.
   void host_wait(const Mark& mark);
 
-  /// With segments joined: what lives from one to the next is stated.
+  /// Joins the segments by stating the buffers that are live between them.
   [[nodiscard]] EnginePlan finish();
 
  private:
@@ -188,7 +190,7 @@ class StepBuilder {
   std::vector<Renewal> renewals_;
   std::vector<BufferId> resting_;
   std::vector<HostLaunches> host_;  ///< by op
-  HostLaunches host_work_ = 0;      ///< before the next one
+  HostLaunches host_work_ = 0;      ///< before the next op
   Launcher launcher_ = Launcher::operators;
   std::vector<Segment> segments_;
   std::size_t next_op_ = 0;

@@ -6,7 +6,7 @@ namespace mfsdp {
 
 void TeModules::gemm(GemmKind kind, std::string_view name, std::int64_t m, std::int64_t n,
                      std::int64_t k, Library library) {
-  // Of GPUs since Hopper, and 1024 bytes to align it.
+  // Size for GPUs since Hopper, and 1024 bytes for alignment.
   constexpr std::int64_t kWorkspace = (std::int64_t{32} << 20) + 1024;
   if (library == Library::pytorch) return step_.gemm(kind, name, m, n, k);
   if (!workspace_) step_.keep("te_workspace", kWorkspace, Category::workspace);
@@ -36,7 +36,7 @@ TeNorm TeModules::norm(std::string_view name, std::int64_t bytes, std::int64_t s
 
 std::pair<Tensor, Tensor> TeModules::norm_backward(std::string_view name, std::int64_t bytes,
                                                    std::int64_t columns) {
-  // One row of partial sums for each block of threads, which are as many as SMs: 132 on Hopper.
+  // One row of partial sums for each thread block; there is one block for each SM, 132 on Hopper.
   constexpr std::int64_t kPartialRows = 132;
   const std::string own(name);
   const Tensor rows = step_.allocate("d_" + own, bytes, Category::activation);

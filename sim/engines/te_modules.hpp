@@ -1,12 +1,11 @@
-// What layers and ends have in common under Megatron-Core: products and norms as Transformer Engine
-// runs them.
+// GEMMs and norms of Transformer Engine, for the layers and the other parts of Megatron-Core.
 //
-//   weight gradients   added to the main gradients by the product itself (gradient accumulation
-//                      fusion). What autograd gets in their place is one tensor of each shape and
-//                      type, which is kept for good
+//   weight gradients   added to the main gradients by the GEMM itself (gradient accumulation
+//                      fusion). Autograd receives a placeholder tensor, one for each shape and
+//                      type, which is kept permanently
 //   other gradients    a tensor in bf16, added to the main gradients by the schedule's hook
-//   norms              one kernel forward; backward one, with partial sums of each SM for the
-//                      weight's gradient
+//   norms              one kernel in forward; one in backward, with partial sums of each SM for the
+//                      weight gradient
 #pragma once
 
 #include <cstdint>
@@ -20,7 +19,7 @@
 
 namespace mfsdp {
 
-/// Whose workspace cuBLAS gets: Transformer Engine has one of its own, for forward and backward.
+/// Owner of cuBLAS's workspace: Transformer Engine has one for forward and backward.
 enum class Library { transformer_engine, pytorch };
 
 struct TeNorm {
@@ -33,17 +32,18 @@ class TeModules {
   TeModules(StepBuilder& step, const PlanConfig& config, WeightHooks hooks)
       : step_(step), main_gradient_(size_of(config.grad_dtype)), hooks_(std::move(hooks)) {}
 
-  /// Of m tokens, n outputs and k inputs.
+  /// A GEMM of m tokens, n outputs and k inputs.
   void gemm(GemmKind kind, std::string_view name, std::int64_t m, std::int64_t n, std::int64_t k,
             Library library = Library::transformer_engine);
-  /// What autograd gets for a weight's gradient that is in the buffer already, of rows x columns.
+  /// The placeholder that autograd receives for a weight gradient that is already in the buffer, of
+  /// rows x columns.
   void keep_stand_in(std::int64_t rows, std::int64_t columns);
   /// Adds a gradient to the buffer, and frees it.
   void add_to_buffer(std::size_t weight, Tensor gradient);
   /// `bytes` of rows in bf16, `statistic` bytes of sums.
   [[nodiscard]] TeNorm norm(std::string_view name, std::int64_t bytes, std::int64_t statistic);
-  /// The gradient of the rows, of `columns` each, and that of the weight. Frees nothing of what it
-  /// is given.
+  /// The gradient of the rows, of `columns` each, and that of the weight. Frees none of its
+  /// arguments.
   [[nodiscard]] std::pair<Tensor, Tensor> norm_backward(std::string_view name, std::int64_t bytes,
                                                         std::int64_t columns);
 

@@ -19,7 +19,7 @@ std::string squashed_name(std::string_view name) {
   return sized ? letters.substr(0, letters.size() - 2) : letters;
 }
 
-/// The names that add a word to the one that was asked for: a100_40 and a100_80 to a100.
+/// Names that extend the requested name by a word: a100_40 and a100_80 for a100.
 std::vector<std::string> variants_of(const std::string& asked,
                                      const std::vector<std::string>& names) {
   std::vector<std::string> kinds;
@@ -29,7 +29,7 @@ std::vector<std::string> variants_of(const std::string& asked,
   return kinds;
 }
 
-/// "h100" -> "100"; an o is taken for a zero.
+/// "h100" -> "100"; the letter o counts as a zero.
 std::string digits_of(std::string_view name) {
   std::string digits;
   for (const char c : name) {
@@ -39,8 +39,8 @@ std::string digits_of(std::string_view name) {
   return digits;
 }
 
-/// Whether the letters of one name are among those of the other, in their order: "hh100" and "h1oo"
-/// have h100's, and "v100" has not. An o is no letter here.
+/// True if the letters of one name occur in the other, in their order: "hh100" and "h1oo" contain
+/// the letters of h100, "v100" does not. The letter o is ignored.
 bool has_letters_of(std::string_view name, std::string_view asked) {
   const auto letters_of = [](std::string_view of) {
     std::string letters;
@@ -57,7 +57,7 @@ bool has_letters_of(std::string_view name, std::string_view asked) {
   return at == fewer.size();
 }
 
-/// Whether `text` has `word` where no letter or digit of another name precedes it: "h200" is in
+/// True if `text` contains `word`, not preceded by a letter or digit: "h200" is in
 /// "nvidia-h200-sxm", and not in "gh200".
 bool has_word(std::string_view text, std::string_view word) {
   const auto is_letter = [](char c) {
@@ -90,7 +90,7 @@ std::string meant_entry(std::string_view asked, const std::vector<std::string>& 
   for (const std::string& name : names)
     if (name.size() > best.size() && has_word(lower_case(asked), name)) best = name;
   for (const std::string& name : names)
-    if (best.empty() && lower_case(asked).ends_with(name)) best = name;  // h200 of gh200
+    if (best.empty() && lower_case(asked).ends_with(name)) best = name;  // h200 for gh200
   if (!best.empty()) return best;
   std::vector<std::string> same_number;
   for (const std::string& name : names)
@@ -98,7 +98,7 @@ std::string meant_entry(std::string_view asked, const std::vector<std::string>& 
         name.starts_with(lower_case(asked)))
       same_number.push_back(name);
   const std::string closest = closest_to(asked, same_number);
-  constexpr std::size_t kShare = 2;  // of its letters may differ
+  constexpr std::size_t kShare = 2;  // share of letters that may differ
   return edit_distance(asked, closest) <= closest.size() / kShare ? closest : "";
 }
 

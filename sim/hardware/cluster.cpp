@@ -20,7 +20,8 @@ std::string_view link_name(LinkKind kind) {
   return "";
 }
 
-/// What a cluster file says beyond NICs; empty where it says nothing. The worst comes first.
+/// Describes what a cluster file states besides NICs; empty if nothing. The most important part
+/// comes first.
 std::string describe_fabric(const Cluster& cluster) {
   std::string text;
   if (const double least = cluster.slowest_fraction(); least < 1)
@@ -33,7 +34,7 @@ std::string describe_fabric(const Cluster& cluster) {
   return text;
 }
 
-/// Short enough for a screen of 100 columns; what is cut on a narrower one comes last.
+/// Fits a screen of 100 columns; the parts that a narrower screen cuts off come last.
 std::string describe_network(const Cluster& cluster) {
   const Gpu& kind = cluster.gpu;
   if (cluster.gpus == 1) return "one GPU, no network";
@@ -51,13 +52,13 @@ std::string describe_network(const Cluster& cluster) {
                      fabric);
 }
 
-/// A fabric that joins more GPUs than the usual node holds (GB200 NVL72) joins whole nodes.
+/// A link domain larger than the usual node (GB200 NVL72) contains a whole number of nodes.
 std::int64_t domain_of(const Gpu& kind, std::int64_t gpus_per_node) {
   if (kind.domain <= kind.gpus_per_node) return gpus_per_node;
   return std::max(gpus_per_node, kind.domain / gpus_per_node * gpus_per_node);
 }
 
-/// Nodes of `gpus_per_node`, a number that `source` gave: a flag, or a file and its key.
+/// Nodes of `gpus_per_node`; `source` names its origin: a flag, or a file and its key.
 Result<Cluster> assemble(const Gpu& kind, std::int64_t gpus, std::int64_t gpus_per_node,
                          std::optional<std::int64_t> domain, const std::string& source) {
   constexpr std::int64_t kMost = 1 << 24;
@@ -67,8 +68,8 @@ Result<Cluster> assemble(const Gpu& kind, std::int64_t gpus, std::int64_t gpus_p
     return fail("--gpus", fmt::format("is {}; expected 1 to {}", gpus, kMost));
   if (!domain && gpus_per_node > kind.domain)
     return fail(source,
-                fmt::format("{} is more than the {} GPUs that one {} domain of {} joins (a cluster "
-                            "file with its own domain may say otherwise: --cluster)",
+                fmt::format("{} is more than the {} GPUs that one {} domain of {} joins (a larger "
+                            "domain needs a cluster file: --cluster)",
                             gpus_per_node, kind.domain, link_name(kind.link), kind.name));
   const std::int64_t below = gpus / gpus_per_node * gpus_per_node;
   if (gpus > gpus_per_node && below != gpus)
@@ -83,7 +84,7 @@ Result<Cluster> assemble(const Gpu& kind, std::int64_t gpus, std::int64_t gpus_p
       .gpus_per_node = in_node,
       .nodes = ceil_div(gpus, gpus_per_node),
       .domain = domain.value_or(domain_of(kind, gpus_per_node)),
-      // NICs come with GPUs: a node half the usual size has half of them, but at least one.
+      // The number of NICs scales with GPUs: half a node has half of them, but at least one.
       .nics_per_node = std::max<std::int64_t>(1, kind.nics_per_node * in_node / kind.gpus_per_node),
       .nic_bandwidth = kind.nic_bandwidth,
       .nic_latency = kind.nic_latency,
@@ -97,7 +98,7 @@ Result<Cluster> assemble(const Gpu& kind, std::int64_t gpus, std::int64_t gpus_p
   return cluster;
 }
 
-/// The GPU that a cluster file names. An unknown name is the file's mistake.
+/// The GPU that a cluster file names. An unknown name is an error of the file.
 Result<Gpu> gpu_of(const ClusterFile& file, const std::filesystem::path& gpus_dir) {
   if (names_a_file(file.gpu))
     return load_gpu((file.path.parent_path() / file.gpu).string(), gpus_dir);
@@ -107,7 +108,7 @@ Result<Gpu> gpu_of(const ClusterFile& file, const std::filesystem::path& gpus_di
   return kind;
 }
 
-/// --gpus-per-node, the file's, or the usual machine's.
+/// --gpus-per-node, else the file's value, else that of the usual machine.
 Result<std::int64_t> node_size(const ClusterFile& file, const Gpu& kind,
                                std::optional<std::int64_t> flag) {
   if (flag && file.gpus_per_node && *flag != *file.gpus_per_node)
@@ -117,7 +118,7 @@ Result<std::int64_t> node_size(const ClusterFile& file, const Gpu& kind,
   return file.gpus_per_node.value_or(flag.value_or(kind.gpus_per_node));
 }
 
-/// What was measured between domains holds for the network that it was measured on.
+/// Measurements between domains hold only for the network on which they were made.
 void forget_other_network(const Cluster& measured, Cluster& cluster) {
   constexpr double kSame = 1e-6;
   const double ratio = cluster.network_bandwidth() / measured.network_bandwidth();
@@ -138,14 +139,14 @@ void apply(const ClusterFile& file, Cluster& cluster) {
   cluster.slow = file.slow;
 }
 
-/// What the file's values must be to each other, once all of them are known.
+/// Checks the file's values against each other, once all of them are known.
 Result<void> check(const ClusterFile& file, const Cluster& cluster, std::int64_t gpus_per_node) {
   const std::string where = file.path.string();
   if (cluster.domain % gpus_per_node != 0 && gpus_per_node % cluster.domain != 0)
     return fail(where + ": domain",
                 fmt::format("is {}; expected a multiple or a divisor of the {} GPUs of a node",
                             cluster.domain, gpus_per_node));
-  const bool whole = cluster.gpus_per_node == gpus_per_node;  // not a part of one node
+  const bool whole = cluster.gpus_per_node == gpus_per_node;  // false: a part of one node
   for (const SlowPart& part : file.slow) {
     if (file.gpus && part.node >= ceil_div(*file.gpus, gpus_per_node))
       return fail(where + ": slow",
@@ -200,7 +201,7 @@ Result<Cluster> with_network(Cluster cluster, double gbits_per_second_per_node) 
                                               gbits_per_second_per_node, kLeast, kMost));
   cluster.nic_bandwidth =
       gbits_per_second_per_node / kBitsPerByte / static_cast<double>(cluster.nics_per_node);
-  // What was measured holds for the network that it was measured on.
+  // Measurements hold only for the network on which they were made.
   cluster.gpu.tables.network.clear();
   cluster.network = describe_network(cluster);
   return cluster;

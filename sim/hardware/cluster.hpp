@@ -15,16 +15,16 @@ namespace mfsdp {
 
 inline constexpr double kBitsPerByte = 8;
 
-/// Which leaf switch a NIC hangs on. rail: NIC i of every node shares leaf i. fat_tree: all NICs of
-/// a node share one leaf.
+/// How NICs connect to leaf switches. rail: NIC i of every node connects to leaf i. fat_tree: all
+/// NICs of a node connect to one leaf.
 enum class Fabric { rail, fat_tree };
 
-/// A GPU's links. What is on one at a time shares it: collectives inside a domain, collectives
-/// between domains through the GPU's part of the NICs, and copies to and from host memory, which go
-/// each way by themselves.
+/// A GPU's links. Concurrent transfers on one link share it: collectives inside a domain;
+/// collectives between domains, through the GPU's share of the NICs; copies to and from host
+/// memory, one link for each direction.
 enum class LinkClass { node, network, host_to_device, device_to_host };
 
-/// A node, or one NIC of it, that reaches only a part of its network bandwidth.
+/// A node, or one of its NICs, that reaches only a fraction of its network bandwidth.
 struct SlowPart {
   std::int64_t node = 0;
   std::optional<std::int64_t> nic;  ///< none: all NICs of the node
@@ -48,33 +48,33 @@ struct Cluster {
   std::vector<SlowPart> slow;   ///< entries of nodes beyond `nodes` have no effect
   std::string network;          ///< one line: what is assumed inside and between nodes
 
-  /// A GPU's part of its node's NICs, per direction.
+  /// A GPU's share of its node's NICs, per direction.
   [[nodiscard]] BytesPerNano network_bandwidth() const {
     return nic_bandwidth * static_cast<double>(nics_per_node) / static_cast<double>(gpus_per_node);
   }
-  /// The least part of its bandwidth that a NIC of these nodes reaches.
+  /// The smallest fraction of its bandwidth that any NIC of these nodes reaches.
   [[nodiscard]] double slowest_fraction() const;
 };
 
 /// `gpus` GPUs of that kind in its usual machine, with a network that is never oversubscribed. Up
-/// to `gpus_per_node` are one node, otherwise they must be a multiple of it; the error names --gpus
-/// and both numbers. A node larger than the GPU's domain is an error: no such fabric is known.
+/// to `gpus_per_node` GPUs form one node; larger numbers must be a multiple of it. The error names
+/// --gpus and both numbers. A node larger than the GPU's domain is an error.
 [[nodiscard]] Result<Cluster> make_cluster(const Gpu& gpu, std::int64_t gpus,
                                            std::int64_t gpus_per_node);
 
-/// The cluster of --cluster (cluster_file.hpp has the format): `name_or_path` is a TOML file, or a
-/// name in the folder `clusters` beside `gpus_dir`. `gpus_per_node` is --gpus-per-node where that
-/// was given; it may stand in for the file's, and must not contradict it. The file's `domain` may
-/// be larger than the GPU's; it must be a multiple or a divisor of a node. Where its NICs are not
-/// the GPU file's, what that file says was measured between domains is left out. `gpus` must not
-/// exceed the file's, whose slow parts must exist.
+/// The cluster of --cluster (format: cluster_file.hpp). `name_or_path` is a TOML file, or a name in
+/// the folder `clusters` beside `gpus_dir`. `gpus_per_node` is the value of --gpus-per-node, if
+/// given; it is used if the file has none, and must not contradict the file. The file's `domain`
+/// may be larger than the GPU's; it must be a multiple or a divisor of a node. If the cluster's
+/// NICs differ from those of the GPU file, that file's measurements between domains are dropped.
+/// `gpus` must not exceed the file's number. The file's slow parts must exist.
 [[nodiscard]] Result<Cluster> load_cluster(const std::string& name_or_path,
                                            const std::filesystem::path& gpus_dir, std::int64_t gpus,
                                            std::optional<std::int64_t> gpus_per_node);
 
-/// The cluster with another network (--network-gbps): that many Gbit/s for all NICs of one node
-/// together, per direction, as clouds advertise it. 0.001 to 10^6. Measurements between domains,
-/// being of the cluster's own network, no longer count.
+/// The cluster with another network (--network-gbps): Gbit/s of all NICs of one node together, per
+/// direction, as clouds advertise it; 0.001 to 10^6. Measurements between domains are dropped, as
+/// they were made on another network.
 [[nodiscard]] Result<Cluster> with_network(Cluster cluster, double gbits_per_second_per_node);
 
 }  // namespace mfsdp

@@ -17,8 +17,9 @@ constexpr FieldRange kBits{0.1, 1e7};  // Gbit/s
 constexpr FieldRange kOversubscription{1, 1000};
 constexpr FieldRange kSlowFraction{0.001, 1};
 
-/// A file's [[slow]] tables, each as TOML of its own whose line numbers are those of the file, and
-/// the file with blank lines in their places: fields are read from tables, never from lists.
+/// Separates the [[slow]] tables from the file, because fields are read from tables and not from
+/// lists. Each becomes a TOML text of its own with the line numbers of the file; in the rest of the
+/// file, blank lines take their places.
 struct SplitFile {
   std::string rest;
   std::vector<std::string> slow;
@@ -39,7 +40,7 @@ bool starts_slow_table(std::string_view line) {
 SplitFile split_slow_tables(std::string_view text) {
   SplitFile split;
   bool inside = false;
-  std::string above;  // a line break for each line so far
+  std::string above;  // one line break for each line so far
   while (!text.empty()) {
     const std::size_t end = std::min(text.size(), text.find('\n'));
     const std::string_view line = text.substr(0, end);
@@ -74,7 +75,7 @@ std::optional<BytesPerNano> nic_bandwidth(TomlFields& fields) {
   return bytes;
 }
 
-/// One of two words, the first where the key is absent.
+/// Reads a key with two possible words; the default is the first one.
 bool is_second_word(TomlFields& fields, std::string_view key, std::string_view first,
                     std::string_view second) {
   const std::string word = fields.text_or(key, std::string(first));

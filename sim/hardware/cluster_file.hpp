@@ -1,8 +1,8 @@
-// The file of --cluster, as written, before it is known how many GPUs a job takes of it.
+// The file of --cluster as written. The number of GPUs that a job takes is not known yet.
 //
 //   title = "DGX H100"                 # optional, as everything but gpu
 //   gpu = "h100"                       # catalogue name, or a GPU file relative to this one
-//   gpus = 1024                        # that it has; --gpus must not exceed it
+//   gpus = 1024                        # in the cluster; --gpus must not exceed it
 //   gpus_per_node = 8
 //   domain = 8                         # consecutive GPUs that the fast link joins
 //   nics_per_node = 8
@@ -21,7 +21,7 @@
 //   [source]                           # where each value is from
 //   gpus_per_node = "vendor data sheet"
 //
-// What is absent is that of the GPU's usual machine.
+// Missing keys have the values of the GPU's usual machine.
 #pragma once
 
 #include <cstdint>
@@ -62,12 +62,12 @@ struct ClusterFile {
 [[nodiscard]] Result<ClusterFile> parse_cluster_file(std::string_view text,
                                                      const std::filesystem::path& path);
 
-/// `name_or_path`: a name in `clusters_dir` or a TOML file, recognised by a slash or by ending in
-/// ".toml". An unknown name is answered with the closest one.
+/// `name_or_path`: a name in `clusters_dir`, or a TOML file, which contains a slash or ends in
+/// ".toml". For an unknown name the error suggests the closest one.
 [[nodiscard]] Result<ClusterFile> read_cluster_file(const std::string& name_or_path,
                                                     const std::filesystem::path& clusters_dir);
 
-/// Names of the files in it, sorted.
+/// Sorted names of the files in the folder.
 [[nodiscard]] Result<std::vector<std::string>> list_clusters(
     const std::filesystem::path& clusters_dir);
 

@@ -22,7 +22,7 @@ LinkKind link_kind(TomlFields& fields) {
   return kind.value_or(LinkKind::nvlink);
 }
 
-/// "measured" stands for all parts; a GPU file that measured some of them lists those.
+/// "measured" stands for all parts. A GPU file with some measured parts lists them.
 MeasuredParts measured_parts(TomlFields& fields, bool all) {
   MeasuredParts parts{.gemm = all, .attention = all, .collective = all};
   std::string listed = fields.text_or("measured", "");
@@ -96,7 +96,7 @@ void read_power(TomlFields& fields, Gpu& gpu) {
   const auto own = fields.optional_number("power.limit_w", kWatts);
   const auto tables = fields.optional_number("power.tables_w", kWatts);
   if (own.has_value() != tables.has_value())
-    fields.reject("power.limit_w", "must stand beside power.tables_w");
+    fields.reject("power.limit_w", "must be given together with power.tables_w");
   if (own && tables && *own > *tables)
     fields.reject("power.limit_w", "must not exceed power.tables_w: nothing is known above it");
   if (own && tables && *own < kLeastPowerShare * *tables)
@@ -146,8 +146,8 @@ Catalogue gpu_catalogue(const std::filesystem::path& gpus_dir) {
   return {.folder = gpus_dir, .thing = "GPU", .flag = "--gpu", .list_flag = "--list-gpus"};
 }
 
-/// Beside the GPU's file first, then in the catalogue, whose files people copy. Where it is in
-/// neither, the place beside the file, for the error of whoever opens it.
+/// Looks beside the GPU's file first, then in the catalogue, because users copy files of the
+/// catalogue. If neither has it, returns the path beside the file, for the error message.
 std::filesystem::path find_table(const std::filesystem::path& table,
                                  const std::filesystem::path& folder,
                                  const std::filesystem::path& gpus_dir) {

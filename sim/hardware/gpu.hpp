@@ -1,4 +1,4 @@
-// One kind of GPU: what the simulator must know to price work on it, and where each value is from.
+// One kind of GPU: the data from which the simulator prices work on it, each with its source.
 #pragma once
 
 #include <array>
@@ -20,7 +20,7 @@ namespace mfsdp {
 using BytesPerNano = double;  ///< = 10^9 bytes per second, GB/s
 using Teraflops = double;     ///< 10^12 floating point operations per second
 
-/// What joins the GPUs of a domain. Decides NCCL's latency per hop.
+/// The link within a domain. Determines NCCL's latency per hop.
 enum class LinkKind { nvlink, pcie, xgmi };
 
 template <>
@@ -28,19 +28,20 @@ struct Names<LinkKind> {
   static constexpr std::array<std::string_view, 3> values{"nvlink", "pcie", "xgmi"};
 };
 
-/// Files of measured prices. The shipped ones hold for an H200 and are scaled to other GPUs.
+/// Files of measured prices. The files of the catalogue were measured on an H200 and are scaled to
+/// other GPUs.
 struct TableFiles {
   std::filesystem::path gemm;
   std::filesystem::path attention;  ///< by cuDNN
-  /// By mfsdp-exec's own kernels, of the calls that they take; empty: the GPU cannot run them, or
-  /// nothing was measured.
+  /// Attention by mfsdp-exec's own kernels; empty if the GPU cannot run them, or if nothing was
+  /// measured.
   std::filesystem::path attention_warpgroups{};
   std::filesystem::path collective;  ///< inside a domain
   std::filesystem::path network;     ///< between domains; empty: nothing was measured
-  std::filesystem::path grouped{};   ///< products of experts; likewise
+  std::filesystem::path grouped{};   ///< GEMMs of experts; likewise
 };
 
-/// Which prices rest on measurements of this very GPU.
+/// Prices that were measured on this very GPU.
 struct MeasuredParts {
   bool gemm = false;
   bool attention = false;
@@ -49,27 +50,27 @@ struct MeasuredParts {
   friend bool operator==(const MeasuredParts&, const MeasuredParts&) = default;
 };
 
-/// Of a fast host, where a file says nothing: a launch takes it some 3 to 4 us.
+/// Default: a fast host, which needs 3 to 4 us for a launch.
 inline constexpr Nanos kHostLaunch{4000};
 
-/// An H200's L2 cache, where a file says nothing.
+/// Default: an H200's L2 cache.
 inline constexpr Bytes kUsualL2{std::int64_t{60} << 20};
 
-/// Prices that others measured and published of this GPU, or of another one of the same design.
-/// Used where they are asked for, or are the file's default.
+/// Prices that others measured and published for this GPU, or for another one of the same design.
+/// Used on request, or if they are the file's default.
 struct PublishedTables {
   std::filesystem::path gemm;       ///< empty: none
   std::filesystem::path attention;  ///< likewise
-  std::filesystem::path grouped{};  ///< products of experts; likewise
+  std::filesystem::path grouped{};  ///< GEMMs of experts; likewise
   std::int64_t sms = 0;             ///< of the GPU that the GEMM table was measured on
   std::string of{};                 ///< catalogue name of that GPU; empty: this one
   double scale = 1;                 ///< of its rates, to this one's
-  /// Of an all-to-all inside a domain: bytes on the wire for each rank over time.
+  /// An all-to-all inside a domain: bytes sent by each rank per nanosecond.
   std::optional<BytesPerNano> all_to_all{};
   std::string source;
 };
 
-/// Watts that a GPU may draw for long.
+/// Sustained power limits of a GPU, in watts.
 struct PowerLimits {
   double own = 0;     ///< of this part
   double tables = 0;  ///< at which the rates of its tables, times its scales, hold
@@ -111,30 +112,30 @@ struct Gpu {
   std::int64_t gpus_per_node = 8;  ///< of the usual machine
   std::int64_t nics_per_node = 0;
   BytesPerNano nic_bandwidth = 0;  ///< of one NIC, per direction
-  /// Its data sheet's, where nic_bandwidth was fitted to measurements: no fit passes it.
+  /// Data sheet bandwidth of a NIC, if nic_bandwidth was fitted to measurements: an upper bound of
+  /// fits.
   std::optional<BytesPerNano> nic_line_rate{};
   Nanos nic_latency;  ///< added to each hop between nodes
-  /// What the usual machine's host takes to launch a kernel: a call of cudaLaunchKernel.
+  /// Time of a kernel launch (cudaLaunchKernel) on the usual machine's host.
   Nanos host_launch = kHostLaunch;
 
-  std::optional<PowerLimits> power;  ///< where the file says them: power.hpp
+  std::optional<PowerLimits> power;  ///< none: unknown (power.hpp)
 
   TableFiles tables;
   std::optional<PublishedTables> published;
   std::string published_prices;  ///< what was taken of them, in one sentence; empty: nothing
-  /// Which tables price it where nothing else is asked for; none: its file does not say, so its
-  /// own.
+  /// Tables that price the GPU by default; none: its own tables, as the file names no default.
   std::optional<PriceTables> default_tables{};
-  /// Where its file says: which tables price it, and why, in one sentence.
+  /// Names the tables that price the GPU, and the reason; only if the file states a default.
   std::string priced_by;
   std::int64_t table_sms = 132;  ///< of the GPU that the GEMM table was measured on
   std::vector<std::pair<std::string, std::string>> sources;  ///< key of the file -> its origin
 
-  /// Bytes per nanosecond that a large device copy moves, read and written counted both.
+  /// Bytes per nanosecond of a large device copy; bytes read and bytes written both count.
   [[nodiscard]] BytesPerNano copy_bandwidth() const { return memory_bandwidth * copy_fraction; }
 };
 
-/// Device memory outside all pools in a process with that many communicators.
+/// Device memory outside all pools in a process with this number of communicators.
 [[nodiscard]] Bytes runtime_bytes(const Gpu& gpu, std::int64_t communicators);
 
 /// Reads one GPU file. `where` is the file's name for errors, which name line, key and what was
@@ -142,10 +143,10 @@ struct Gpu {
 /// without a [tables] section they are empty.
 [[nodiscard]] Result<Gpu> parse_gpu(std::string_view text, const std::string& where);
 
-/// `name_or_path`: a catalogue name (<gpus_dir>/<name>.toml) or a TOML file, recognised by a
-/// slash or by ending in ".toml". Table paths are relative to the file, and to `gpus_dir` where
-/// they are not beside it; a file without [tables] takes the H200 tables in `gpus_dir`. An unknown
-/// name is answered with the closest one.
+/// `name_or_path`: a catalogue name (<gpus_dir>/<name>.toml), or a TOML file, which contains a
+/// slash or ends in ".toml". Table paths are relative to the file, or to `gpus_dir` if the file's
+/// folder has no such table. A file without [tables] uses the H200 tables in `gpus_dir`. For an
+/// unknown name the error suggests the closest one.
 [[nodiscard]] Result<Gpu> load_gpu(const std::string& name_or_path,
                                    const std::filesystem::path& gpus_dir);
 

@@ -29,26 +29,25 @@ std::string source_of(const Gpu& gpu, std::string_view key) {
 Result<Gpu> with_published_tables(Gpu gpu) {
   if (!gpu.published)
     return fail("--tables",
-                fmt::format("no tables of {} were published that its file has: expected "
-                            "own, the tables that it names, scaled; without --tables each GPU has "
-                            "its better ones",
+                fmt::format("the file of {} has no published tables: expected own (the file's "
+                            "tables, scaled), or no --tables (each GPU's default)",
                             gpu.name));
   std::vector<std::string> parts;
   if (!gpu.published->gemm.empty()) {
     gpu.tables.gemm = gpu.published->gemm;
     gpu.table_sms = gpu.published->sms;
     gpu.gemm_scale = gpu.published->scale;
-    parts.emplace_back("products");
+    parts.emplace_back("GEMMs");
   }
   if (!gpu.published->attention.empty()) {
     gpu.tables.attention = gpu.published->attention;
-    gpu.tables.attention_warpgroups.clear();  // the scale is of the published ones
+    gpu.tables.attention_warpgroups.clear();  // its scale is that of the published tables
     gpu.attention_scale = gpu.published->scale;
     parts.emplace_back("attention");
   }
   if (!gpu.published->grouped.empty()) {
     gpu.tables.grouped = gpu.published->grouped;
-    parts.emplace_back("products of experts");
+    parts.emplace_back("GEMMs of experts");
   }
   if (gpu.published->all_to_all) {
     gpu.all_to_all = gpu.published->all_to_all;

@@ -1,5 +1,5 @@
-// Prices of products and attention from what others published of a GPU, instead of the H200's
-// tables, scaled.
+// Prices of GEMMs and attention from tables that others published for a GPU, in place of the H200's
+// scaled tables.
 #pragma once
 
 #include <optional>
@@ -10,12 +10,12 @@
 
 namespace mfsdp {
 
-/// The GPU priced by its published tables, as far as it has them; `published_prices` says so. What
-/// it was priced by stays what is not published. The error names --tables: its file has none.
+/// The GPU priced by its published tables, as far as they go; `published_prices` describes them.
+/// All else keeps its prices. The error names --tables: the file has no published tables.
 [[nodiscard]] Result<Gpu> with_published_tables(Gpu gpu);
 
-/// The GPU priced by the tables that are asked for, else by its file's default. Where the file says
-/// one, `priced_by` tells which tables they are and why these are its default. Errors as above.
+/// The GPU priced by the requested tables, else by its file's default. If the file has a default,
+/// `priced_by` names the tables and the reason for the default. Errors as above.
 [[nodiscard]] Result<Gpu> with_price_tables(Gpu gpu, std::optional<PriceTables> asked);
 
 }  // namespace mfsdp

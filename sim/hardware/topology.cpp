@@ -53,8 +53,8 @@ void join_domain(LinkGraph& graph, const Gpu& kind) {
   boost::add_edge(link_switch, peer, Link{.capacity = kind.link_bandwidth}, graph);
 }
 
-/// NICs, leaves and spine. A switch's latency is on the link by which a message enters it from its
-/// sender's side, the NIC's on the sender's link to the leaf.
+/// Adds NICs, leaves and spine. A switch's latency is on the link by which a message enters it; a
+/// NIC's latency is on the sender's link to the leaf.
 void join_domains(LinkGraph& graph, const Cluster& cluster) {
   const bool rails = cluster.fabric == Fabric::rail;
   const double share = cluster.network_bandwidth();
@@ -95,7 +95,7 @@ auto by_vertex(Values& values, const G& graph) {
   return boost::make_iterator_property_map(values.begin(), boost::get(boost::vertex_index, graph));
 }
 
-/// Bandwidth of the widest way to each vertex: Dijkstra with (min, greater) in place of (+, less).
+/// Bandwidth of the widest path to each vertex: Dijkstra with (min, greater) in place of (+, less).
 std::vector<double> widths(const LinkGraph& graph) {
   std::vector<double> width(device_count, 0);
   boost::dijkstra_shortest_paths(
@@ -109,10 +109,10 @@ std::vector<double> widths(const LinkGraph& graph) {
   return width;
 }
 
-/// The shortest way to `goal` over links that are at least `width` wide.
+/// The shortest path to `goal` over links that are at least `width` wide.
 Route shortest(const LinkGraph& graph, Device goal, double width) {
   if (width == 0) return {};
-  constexpr std::int64_t kLatencyUnit = 1024;  // leaves room to count links below
+  constexpr std::int64_t kLatencyUnit = 1024;  // the low bits count links
   const auto wide = [&](const LinkGraph::edge_descriptor& link) {
     return graph[link].capacity >= width;
   };

@@ -13,7 +13,7 @@
 namespace mfsdp {
 namespace {
 
-/// A pool takes what its stream has reserved, and at least what it has allocated.
+/// Raises each pool to its stream's reserved bytes, and its lower bound to the allocated bytes.
 void raise_pools(Program& program, const EngineMemory& memory) {
   for (Pool& pool : program.pools) {
     const auto found = std::ranges::find(memory.streams, pool.name, &StreamMemory::name);
@@ -23,12 +23,12 @@ void raise_pools(Program& program, const EngineMemory& memory) {
   }
 }
 
-/// What happens in that much room.
+/// Result of a run with a memory limit.
 struct Attempt {
   bool fits = true;
   EngineMemory memory;
 
-  /// Each retry gives all cached blocks back: memory is at its end.
+  /// Every retry releases all cached blocks, a sign of too little memory.
   [[nodiscard]] bool fits_without_retries() const { return fits && memory.counters.retries == 0; }
 };
 
@@ -59,7 +59,7 @@ class Room {
 }  // namespace
 
 double error_of_room(EngineKind engine, const PlanConfig& config, const Gpu& gpu) {
-  constexpr double kLeast = 0.01;  // what lies beside reserved memory is off, too
+  constexpr double kLeast = 0.01;  // memory outside the allocator has an error, too
   const auto errors = engine_errors(engine, config, gpu.name);
   return errors ? std::max(kLeast, errors->reserved) : kLeast;
 }

@@ -1,4 +1,4 @@
-// The step of an engine that is not ours, with what its allocator takes of a GPU.
+// The step of an engine other than mfsdp's, with the GPU memory that its allocator takes.
 #pragma once
 
 #include <functional>
@@ -17,15 +17,15 @@ struct EngineStep {
   EngineKind engine = EngineKind::fsdp2;
   EnginePlan plan;  ///< its pools are as high as what the allocator reserves for their streams
   EngineMemory memory;
-  AllocatorSettings settings;  ///< with `room` as their limit
-  Bytes outside;               ///< of the device, beside what the allocator reserves
-  Bytes room;                  ///< that the allocator may reserve; below 0: not even `outside` fits
-  bool fits = true;            ///< under the settings' limit and in what is left of the GPU
-  bool certain = true;         ///< the same if it is off by error_of_room()
+  AllocatorSettings settings;  ///< their limit is `room`
+  Bytes outside;               ///< device memory outside the allocator
+  Bytes room;                  ///< limit of the allocator; below 0: `outside` does not fit
+  bool fits = true;            ///< within the settings' limit and the GPU
+  bool certain = true;         ///< also with an error of error_of_room()
 };
 
-/// How far an engine's need of room may be off, as a fraction of the room: what its reserved memory
-/// was off by at worst on that GPU (engine_errors), and 1 % at least.
+/// Possible error of an engine's predicted memory, as a fraction of the available memory: the worst
+/// error of reserved memory on that GPU (engine_errors), and at least 1 %.
 [[nodiscard]] double error_of_room(EngineKind engine, const PlanConfig& config, const Gpu& gpu);
 
 struct EngineMachine {
@@ -34,20 +34,21 @@ struct EngineMachine {
   Bytes reserve;  ///< to be kept free
 };
 
-/// `config` is one that engine_config() gave. The allocator may reserve what context, NCCL and
-/// `reserve` leave, and gives cached blocks back before it goes beyond that; where not even that
-/// ends well, its memory is counted as if there were no limit. A garbage_collection_threshold is a
-/// part of the settings' own limit: PyTorch collects for it where a process has one.
+/// `config` must come from engine_config(). The allocator may reserve the memory that context, NCCL
+/// and `reserve` leave free; it releases cached blocks before it exceeds that limit. If the step
+/// does not fit even then, its memory is counted without a limit. garbage_collection_threshold is a
+/// fraction of the settings' own limit: PyTorch collects only in a process that has a limit.
 [[nodiscard]] Result<EngineStep> engine_step(EngineKind engine, const PlanConfig& config,
                                              const Meta& meta, const EngineMachine& machine);
 
-/// Of the device, with all that the allocator reserves; at least, what it has allocated at once.
+/// Device memory of the step: with everything that the allocator reserves, and, as the lower bound,
+/// with its peak of allocated memory.
 [[nodiscard]] Footprint footprint(const EngineStep& step);
 
-/// What the step's host takes to issue an op, on that machine. `step` must outlive it.
+/// Host time to issue an op on that machine. `step` must outlive the function.
 [[nodiscard]] std::function<Nanos(const Op&)> host_times(const EngineStep& step, const Gpu& gpu);
 
-/// Puts the allocator's figures in the place of the plan's own.
+/// Replaces the plan's memory figures by those of the allocator.
 void complete(PredictedRun& run, const EngineStep& step, const Gpu& gpu);
 
 }  // namespace mfsdp

@@ -39,13 +39,13 @@ std::string reduction_statement(EngineKind engine, GradientReductions when,
   if (when == GradientReductions::once_a_step)
     return fmt::format(
         "assumed: {} reduces gradients once a step, after the last microbatch; every rank keeps a "
-        "whole copy of them until then",
+        "full copy of them until then",
         to_string(engine));
   constexpr double kGibibyte = 1 << 30;
   const double bf16 = 2 * static_cast<double>(parameters) / kGibibyte;
   return fmt::format(
       "assumed: {} reduces gradients in every microbatch; Accelerate, Hugging Face's Trainer and "
-      "others reduce once a step, with a whole copy of the gradients on every rank ({:.1f} GiB in "
+      "others reduce once a step, with a full copy of the gradients on every rank ({:.1f} GiB in "
       "bf16, {:.1f} in fp32): not predicted yet",
       to_string(engine), bf16, 2 * bf16);
 }

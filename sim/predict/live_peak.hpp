@@ -1,4 +1,4 @@
-// Where in a simulated step the most memory is live.
+// Where in a simulated step live memory peaks.
 #pragma once
 
 #include <optional>
@@ -15,11 +15,11 @@ struct LivePeak {
   std::string op;  ///< what the compute stream runs then or next; empty if that is nothing
 };
 
-/// The first of the points with the largest total. `run`: with its timelines, and the runtime's
-/// memory in every point.
+/// The first point with the largest total. `run` must have its timelines, with the runtime's memory
+/// in every point.
 [[nodiscard]] LivePeak live_peak(const PredictedRun& run);
 
-/// The phase and unit of the plan's op of that name; empty where there is none.
+/// Phase and unit of the plan's op with that name; empty without such an op.
 [[nodiscard]] std::optional<PeakPlace> place_of_op(const Program& program, const Plan& plan,
                                                    std::string_view name);
 

@@ -5,7 +5,7 @@
 namespace mfsdp {
 namespace {
 
-/// "gemm of m 8192, n 6144, k 4096": what a row of a table is found by.
+/// "gemm of m 8192, n 6144, k 4096": the key of a table row.
 std::string shape_text(const Kernel& kernel) {
   std::string text(to_string(kernel.kind));
   const char* separator = " of ";
@@ -22,7 +22,7 @@ std::string shape_text(const Kernel& kernel) {
 
 void PeakCheck::note(const Kernel& kernel, Nanos price) {
   if (kernel.flops <= 0) return;
-  // 10^12 a second are 1,000 a nanosecond.
+  // 10^12 per second are 1,000 per nanosecond.
   const double tflops =
       static_cast<double>(kernel.flops) / static_cast<double>(price.value + 1) / 1e3;
   if (tflops <= gpu_.bf16 || tflops <= fastest_) return;

@@ -1,4 +1,4 @@
-// Nothing is faster than the hardware.
+// Checks that no price is faster than the hardware.
 #pragma once
 
 #include <optional>
@@ -11,17 +11,17 @@
 
 namespace mfsdp {
 
-/// Compares prices with the GPU's dense bf16 peak. A price above it comes from a table or an anchor
-/// of another GPU, or from a wrong one: what rests on it is no prediction.
+/// Compares prices with the GPU's dense bf16 peak. A faster price comes from a table or an anchor
+/// of another GPU, or from a wrong one, so a prediction with it would be invalid.
 class PeakCheck {
  public:
   explicit PeakCheck(const Gpu& gpu) : gpu_(gpu) {}
 
-  /// Takes note of one price. A nanosecond of rounding counts for nothing.
+  /// Records one price. One nanosecond of rounding is tolerated.
   void note(const Kernel& kernel, Nanos price);
 
-  /// An error that names the fastest of the kernels that were above the peak, or a step above it:
-  /// prices may keep to it while jitter does not.
+  /// An error that names the fastest kernel above the peak, or a step above it. Jitter may put a
+  /// step above the peak although all prices are below.
   [[nodiscard]] Result<void> judge(const TimeSummary& time) const;
 
  private:

@@ -23,7 +23,8 @@ namespace mfsdp {
 
 namespace {
 
-/// The engine's questions, answered by the cost model. It, `routed` and `peak` must outlive them.
+/// Callbacks of the engine, answered by the cost model. `costs`, `routed` and `peak` must outlive
+/// the result.
 Prices prices_of(const CostModel& costs, const Mesh& mesh, const RoutedRows& routed,
                  PeakCheck& peak) {
   static_assert(kOne == kContentionUnit);
@@ -43,7 +44,7 @@ Prices prices_of(const CostModel& costs, const Mesh& mesh, const RoutedRows& rou
     const auto& launched = std::get<Kernel>(op.body);
     const ExpertRows* rows = rows_of(routed, op);
     const Nanos price = costs.kernel(launched, rows);
-    // FLOPs of experts are those of balance: others need not take that long.
+    // The FLOPs are those of balanced experts; other row counts may take less time.
     if (rows == nullptr || launched.find_attribute("experts") == nullptr)
       peak.note(launched, price);
     return KernelPrice(price, class_of(launched.kind), costs.ragged_loss(launched));
@@ -68,7 +69,7 @@ void count_ops(const Segment& segment, PlanSummary& summary) {
   }
 }
 
-/// What a plan consists of. Pools of host memory are left out.
+/// Counts of a plan's ops and bytes, without pools of host memory.
 PlanSummary plan_summary(const Program& program, const Plan& plan,
                          const std::vector<PoolLifetimes>& pools) {
   PlanSummary summary;
@@ -91,7 +92,7 @@ PlanSummary plan_summary(const Program& program, const Plan& plan,
   return summary;
 }
 
-/// The plan's memory and the runtime's beside it.
+/// Memory of the plan and of the runtime.
 MemorySummary memory_of(const Program& program, const CategoryBytes& peak, const Gpu& gpu,
                         Bytes runtime) {
   MemorySummary memory;
@@ -113,7 +114,7 @@ void complete_rates(RunFigures& run, const Gpu& gpu) {
   run.time.mfu = rates.tflops / gpu.bf16;
 }
 
-/// Where the memory is that the timelines tell of.
+/// Adds the live peak and its place, from the timelines.
 void complete_memory(PredictedRun& run, Bytes runtime) {
   for (MemoryPoint& point : run.memory_timeline)
     point.categories[static_cast<std::size_t>(Category::runtime)] = runtime;
@@ -130,7 +131,7 @@ ClusterSummary cluster_summary(const Cluster& cluster) {
           .network = cluster.network};
 }
 
-/// At the clock that a step has which waits as long as this one does without variation.
+/// Simulates at the clock of a step that idles as long as this one does without variation.
 Result<Simulation> simulate_at_clock(const Program& program, const Plan& plan,
                                      const CostModel& costs, std::optional<PeakCheck>& peak,
                                      const std::function<Nanos(const Op&)>& host,
@@ -173,7 +174,7 @@ Result<Prediction> predict(const Program& program, const CostModel& costs,
   const Cluster& cluster = costs.cluster();
   try {
     MFSDP_LET(pools, buffer_lifetimes(program, *plan));
-    std::optional<PeakCheck> peak;  // of the prices that were taken
+    std::optional<PeakCheck> peak;  // of the prices that were used
     MFSDP_LET(simulation, simulate_at_clock(program, *plan, costs, peak, host, routed, variation));
     PredictedRun run;
     run.plan_hash = plan_hash(program);

@@ -27,11 +27,10 @@ struct Prediction {
   Simulation simulation;
 };
 
-/// Simulates the program's train plan on a cluster of as many GPUs as its mesh, whose ranks differ
-/// as `variation` says; `simulation.ranks` tells how much. Who ran it, when and under which name is
-/// left to the caller. `host`: how long the host takes to issue an op; empty: no time, and
-/// collectives begin in the order of their launches, as mfsdp-exec has it. `routed`: rows of
-/// experts; empty: those of balance.
+/// Simulates the program's train plan on a cluster of as many GPUs as its mesh. `variation` sets
+/// how ranks differ; `simulation.ranks` reports the effect. The caller fills in the user, date and
+/// name of the run. `host`: the host's time to issue an op; empty: no time, and collectives begin
+/// in the order of their launches, as in mfsdp-exec. `routed`: rows of experts; empty: balanced.
 [[nodiscard]] Result<Prediction> predict(const Program& program, const CostModel& costs,
                                          const RankVariation& variation = {},
                                          const std::function<Nanos(const Op&)>& host = {},

@@ -37,7 +37,7 @@ std::optional<RankReport> report_of(const RankSummary& ranks, const RankVariatio
                     .variation = text_of(variation)};
 }
 
-/// The report with the memory that the least factor needs.
+/// The routing report, with the memory at the smallest sufficient capacity factor.
 Result<RoutingReport> routing_of(const PredictionRequest& request, Bytes allocated) {
   RoutingReport report =
       routing_report(request.routed->routing, request.routed->blocks, request.config);
@@ -54,7 +54,7 @@ Result<RoutingReport> routing_of(const PredictionRequest& request, Bytes allocat
   return report;
 }
 
-/// Our own engine's error in runs of the request's kind.
+/// Our measured error in runs of the request's kind.
 StepEvidence evidence_of(const PredictionRequest& request) {
   StepEvidence evidence{
       .kind = prediction_kind(request.engine, request.config, request.costs->cluster().gpu),
@@ -63,7 +63,7 @@ StepEvidence evidence_of(const PredictionRequest& request) {
   return evidence;
 }
 
-/// Records when the engine was assumed to reduce the gradients of several microbatches.
+/// Adds the assumption on when the engine reduces the gradients of several microbatches.
 void add_reductions(PredictedRun& run, const PredictionRequest& request) {
   const Plan* plan = request.program->find_plan(kTrainPlan);
   if (traits_of(request.engine).runs_plans || plan == nullptr) return;
@@ -98,7 +98,7 @@ Bytes least_allocated(const PredictionRequest& request) {
     const LeastMemory least = table.of(request.config);
     return least.pools + runtime_bytes(gpu, least.communicators);
   } catch (const OverflowError&) {
-    return {};  // building the plan names what is too large
+    return {};  // with_program() reports the overflow
   }
 }
 

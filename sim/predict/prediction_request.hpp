@@ -40,7 +40,7 @@ struct PredictionRequest {
   std::shared_ptr<LeastMemoryTable> least;    ///< shared by many requests; may be null
 };
 
-/// Whether that much memory leaves the reserve free.
+/// True if that much memory leaves the reserve free.
 [[nodiscard]] bool fits(Bytes memory, const PredictionRequest& request);
 
 /// Device memory of a request that has its program. For an engine with PyTorch's allocator
@@ -48,19 +48,19 @@ struct PredictionRequest {
 /// what is allocated.
 [[nodiscard]] Footprint footprint_of(const PredictionRequest& request);
 
-/// Whether a request that has its program leaves the reserve free. For an engine with PyTorch's
+/// Whether a request with its program leaves the reserve free. For an engine with PyTorch's
 /// allocator: whether its allocations succeed in the remaining memory.
 [[nodiscard]] bool fits(const PredictionRequest& request);
 
-/// A lower bound of the memory that the plan allocates, found without building the plan; never
-/// above footprint_of(). 0 where no bound is known.
+/// A lower bound of the memory that the plan allocates, computed without building the plan; never
+/// above footprint_of(). 0 if no bound is known.
 [[nodiscard]] Bytes least_allocated(const PredictionRequest& request);
 
 /// Whether least_allocated() exceeds the memory. Faster than least_allocated() alone: activations
 /// grow with the micro-batch, so a smaller micro-batch often decides, and many requests share it.
 [[nodiscard]] bool cannot_fit(const PredictionRequest& request);
 
-/// The request with its program, which is built unless it is there.
+/// Returns the request with its program; builds it if missing.
 [[nodiscard]] Result<PredictionRequest> with_program(PredictionRequest request);
 
 /// As predict() of a program; `fits` and `headroom` count the reserve. The run also states its

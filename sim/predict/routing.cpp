@@ -10,13 +10,13 @@
 namespace mfsdp {
 namespace {
 
-constexpr std::int64_t kFactorDigits = 1'000'000;  // as --capacity-factor takes them
+constexpr std::int64_t kFactorDigits = 1'000'000;  // digits of --capacity-factor
 
 std::int64_t chosen_rows(const PlanConfig& config) {
   return checked_mul(config.tokens_per_microbatch(), config.model.experts_per_token);
 }
 
-/// Ranks that send to one another.
+/// Number of ranks that exchange tokens with each other.
 std::int64_t peers_of(const PlanConfig& config) {
   return config.is_expert_parallel() ? config.expert_parallel : 1;
 }
@@ -28,7 +28,7 @@ std::vector<std::int64_t> blocks_with_experts(const ModelShape& model) {
   return blocks;
 }
 
-/// Counts of one block, or of all.
+/// Checks the counts of one block, or of all blocks.
 Result<void> check_counts(const std::vector<std::int64_t>& counts, const ModelShape& model,
                           const std::string& where) {
   if (std::ssize(counts) != model.experts)
@@ -47,7 +47,7 @@ Result<void> check_counts(const std::vector<std::int64_t>& counts, const ModelSh
   return {};
 }
 
-/// The lists stand for blocks with experts: one for all, or each for its own.
+/// Checks that there is one list for all blocks with experts, or one list for each of them.
 Result<void> check_lists(const Routing& routing, const std::vector<std::int64_t>& blocks,
                          const ModelShape& model) {
   const auto lists = std::ssize(routing.counts);
@@ -81,7 +81,7 @@ std::vector<std::int64_t> zipf_weights(double exponent, std::int64_t experts, st
   std::vector<double> shares;
   for (std::int64_t e = 0; e < experts; ++e)
     shares.push_back(std::pow(static_cast<double>(e + 1), -exponent));
-  // Those in front have each token; the others share what it chooses beside.
+  // The first `full` experts receive every token; the others share the remaining choices.
   std::int64_t full = 0;
   double rest = std::accumulate(shares.begin(), shares.end(), 0.0);
   const auto share = [&](std::int64_t e) { return shares[static_cast<std::size_t>(e)]; };

@@ -36,14 +36,14 @@ Result<std::vector<std::int64_t>> read_list(const RoutingJson& list, const std::
   return counts;
 }
 
-/// A list of counts, or a list of such lists; or an object that has it as "counts" alone.
+/// A list of counts, or a list of such lists; or an object with "counts" as its only key.
 Result<Routing> read_json(std::string_view text, const std::string& where) {
   MFSDP_LET(json, parse_json(text, where));
   const RoutingJson* lists = &json;
   std::string place = where;
   if (json.is_object()) {
     if (json.size() != 1 || !json.contains("counts"))
-      return fail(where, "expected one key, \"counts\", beside no others");
+      return fail(where, "expected \"counts\" as the only key");
     lists = &json["counts"];
     place += ".counts";
   }
@@ -57,7 +57,7 @@ Result<Routing> read_json(std::string_view text, const std::string& where) {
   }
   for (const RoutingJson& list : *lists) {
     const std::string of_block = fmt::format("{}[{}]", place, routing.counts.size());
-    if (!list.is_array()) return fail(of_block, "expected a list, as the first is one");
+    if (!list.is_array()) return fail(of_block, "expected a list, as the first entry is one");
     MFSDP_LET(counts, read_list(list, of_block));
     routing.counts.push_back(std::move(counts));
   }
@@ -75,7 +75,7 @@ Result<std::int64_t> whole_cell(const CsvTable& table, std::size_t row, const ch
   return value;
 }
 
-/// Columns expert and tokens and, where blocks differ, block; rows in any order.
+/// Columns expert and tokens, and block if blocks differ; rows in any order.
 Result<Routing> read_csv(std::string_view text, const std::string& where) {
   MFSDP_LET(table, CsvTable::parse(text, where));
   const bool by_block = table.has_column("block");
@@ -89,7 +89,7 @@ Result<Routing> read_csv(std::string_view text, const std::string& where) {
     MFSDP_LET(expert, whole_cell(table, row, "expert"));
     MFSDP_LET(tokens, whole_cell(table, row, "tokens"));
     if (!blocks[block].try_emplace(expert, tokens).second)
-      return fail(table.place(row), fmt::format("expert {} is there already", expert));
+      return fail(table.place(row), fmt::format("expert {} occurs twice", expert));
   }
   Routing routing{.text = where, .zipf = {}, .counts = {}, .blocks = {}};
   for (const auto& [block, experts] : blocks) {
@@ -98,7 +98,7 @@ Result<Routing> read_csv(std::string_view text, const std::string& where) {
     for (const auto& [expert, tokens] : experts) {
       if (expert != std::ssize(counts))
         return fail(where,
-                    fmt::format("{}has no tokens of expert {}; expected a row of each",
+                    fmt::format("{}has no tokens of expert {}; expected one row for each",
                                 by_block ? fmt::format("block {} ", block) : "", counts.size()));
       counts.push_back(tokens);
     }

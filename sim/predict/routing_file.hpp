@@ -1,4 +1,4 @@
-// Files of --routing: tokens of each expert, as they were counted (docs/reference/formats.md).
+// Files of --routing: measured tokens of each expert (docs/reference/formats.md).
 #pragma once
 
 #include <string>
@@ -9,7 +9,7 @@
 
 namespace mfsdp {
 
-/// JSON where the first sign is a bracket, else CSV. Errors name `where`, and what was expected.
+/// JSON if the first character is a bracket, else CSV. Errors name `where`, and what was expected.
 [[nodiscard]] Result<Routing> read_routing(std::string_view text, const std::string& where);
 
 [[nodiscard]] Result<Routing> load_routing(const std::string& path);

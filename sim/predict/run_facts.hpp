@@ -1,4 +1,4 @@
-// What a prediction was made from beside its plan, as facts of its record.
+// Inputs of a prediction other than its plan, as facts of its record.
 #pragma once
 
 #include "reports/record/facts.hpp"
@@ -8,14 +8,14 @@
 
 namespace mfsdp {
 
-/// The machine: what a GPU does, what joins the GPUs of a domain, and the network between domains.
+/// The machine: the GPU's rates, the link within a domain, and the network between domains.
 /// Bandwidths are per direction, in GB/s (10^9 bytes).
 [[nodiscard]] Facts cluster_facts(const Cluster& cluster);
 
-/// How ranks differ: the jitter with its seed, and slow ranks. None where they do not.
+/// How ranks differ: the jitter with its seed, and slow ranks. Empty if they do not differ.
 [[nodiscard]] Facts variation_facts(const RankVariation& variation);
 
-/// How tokens are spread over experts, as stores keep it.
+/// How tokens are distributed over experts, in the form in which stores keep it.
 [[nodiscard]] Facts routing_facts(const RoutingReport& routing);
 
 }  // namespace mfsdp

@@ -20,8 +20,8 @@ namespace mfsdp {
   return run.memory.fits && has_capacity(run);
 }
 
-/// The condition of --require-fit: the run can run, and still fits if the prediction is wrong by its known
-/// error. `allow_within_error` accepts a fit as predicted.
+/// Implements --require-fit: the run can run, and still fits if the prediction is wrong by its
+/// known error. `allow_within_error` accepts a fit as predicted.
 [[nodiscard]] inline bool passes_fit(const PredictedRun& run, bool allow_within_error) {
   return can_run(run) && (allow_within_error || !run.memory.barely_fits());
 }

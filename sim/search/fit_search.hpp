@@ -1,4 +1,4 @@
-// Searches for the largest, or the first, of ordered candidates that fits.
+// Finds the largest, or the first, of ordered candidates that fits.
 //
 // Every search is exact: its answer is that of trying every candidate. It saves work only where
 // memory is known to grow with the candidate.
@@ -43,8 +43,8 @@ struct Found {
                                          const RequestFor& request_for, const Watch& watch);
 
 /// The first candidate that fits, in the order given, or the last one. Invalid ones are skipped; it
-/// is an error if all are. Tries `threads` candidates at a time. If the lower bound of a candidate
-/// does not fit, its plan is built, for its `memory`, only if it is close to the answer.
+/// is an error if all are. Tries `threads` candidates at a time. If the lower bound of candidates
+/// does not fit, only those closest to the answer are built and have `memory`.
 enum class Pick { first, last };
 [[nodiscard]] Result<Found> find_among(const std::vector<std::int64_t>& candidates, Pick pick,
                                        unsigned threads, const RequestFor& request_for,
@@ -61,8 +61,8 @@ struct TradeOff {
   double speed = 0;  ///< more is better
 };
 
-/// Positions of the points that no other beats in one and equals or beats in the other, by memory.
-/// The first of equal points stays.
+/// Indices of the points that are not dominated, by memory: no other point is better in one figure
+/// and at least as good in the other. The first one of equal points stays.
 [[nodiscard]] std::vector<std::size_t> pareto_front(const std::vector<TradeOff>& points);
 
 }  // namespace mfsdp

@@ -23,7 +23,7 @@ struct SlowRankFlag {
   Rational factor{1, 1};
 };
 
-/// How a router spreads tokens over experts; balanced unless a member differs.
+/// How a router spreads tokens over experts; balanced unless a member is set.
 struct RoutingFlag {
   std::string text;              ///< as it was given
   std::optional<Rational> zipf;  ///< the exponent of a Zipf distribution

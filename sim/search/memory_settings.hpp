@@ -27,8 +27,8 @@ struct Variant {
 /// know.
 [[nodiscard]] Variant with_new_settings(const JobOptions& job, std::span<const Setting> settings);
 
-/// Variants with less and less memory: as asked, with full recomputation, with all memory settings
-/// that job.given leaves open. Each variant has the settings of the one before, and more.
+/// Variants of the job in order of decreasing memory: as given, with full recomputation, with all
+/// memory settings that job.given leaves open. Each variant adds settings to the one before.
 [[nodiscard]] std::vector<Variant> memory_variants(const JobOptions& job);
 
 /// Axes of --prefetch and --grad-slots, each with its default and its least value, for those that

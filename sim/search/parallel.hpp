@@ -15,7 +15,7 @@ namespace mfsdp {
 
 /// Calls `work(i)` for every i below `count` on `threads` threads (at least one) and hands each
 /// value that it returns to `receive(i, value)` on the calling thread, in order of completion. No
-/// new work starts after `receive` has returned false or `work` has thrown; work in flight is
+/// new work starts after `receive` has returned false or `work` has thrown; running work is
 /// awaited, and then the exception is thrown again. Few values are kept at a time: a slow receiver
 /// holds the workers up.
 template <class Work, class Receive>

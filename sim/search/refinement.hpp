@@ -19,7 +19,7 @@ enum class RefinementKind { transports, schedule };
 
 inline constexpr std::size_t kRefined = 3;
 
-/// Candidates that are tried in addition to the combinations.
+/// Runs that were tried in addition to the combinations.
 struct Refinement {
   RefinementKind kind = RefinementKind::schedule;
   std::vector<SearchAxis> axes;  ///< those of them that are open, and that a combination has

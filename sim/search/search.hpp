@@ -38,7 +38,7 @@ struct SearchCounts {
   std::int64_t predicted = 0;  ///< these fit
 };
 
-/// The choices that a stage of refinements tried.
+/// Runs that a stage of refinements tried.
 struct RefinementReport {
   RefinementKind kind = RefinementKind::schedule;
   std::vector<SearchAxis> axes;

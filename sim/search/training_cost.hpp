@@ -18,7 +18,7 @@ inline constexpr double kSecondsPerDay = 86400;
 /// Tokens for which costs are compared and named where the caller names no number.
 inline constexpr std::int64_t kPricedTokens = 1'000'000'000'000;
 
-/// Tokens per second of all GPUs.
+/// The rate of all GPUs together.
 [[nodiscard]] double tokens_per_second(const RunFigures& run);
 
 /// Price of one GPU of the run's kind for one hour; none where no price covers it.
@@ -30,8 +30,8 @@ inline constexpr std::int64_t kPricedTokens = 1'000'000'000'000;
 [[nodiscard]] Result<void> check_prices(const std::vector<GpuPrice>& prices, const std::string& gpu,
                                         const std::filesystem::path& gpus);
 
-/// Time of training on `tokens` tokens, and its cost where a price covers the run's GPU. Requires
-/// that the run has a speed.
+/// Time of training on the given number of tokens, and its cost where a price covers the run's GPU.
+/// Requires that the run has a speed.
 [[nodiscard]] TrainingEstimate training_of(const RunFigures& run,
                                            const std::vector<GpuPrice>& prices,
                                            std::int64_t tokens);

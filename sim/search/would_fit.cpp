@@ -114,7 +114,7 @@ std::vector<WouldFit> would_fit(const JobOptions& job, const PredictedRun& run,
   FitSuggestions suggestions(requests);
   const Variant recomputing = saving(base, std::array{full_recomputation()});
   const Variant least = saving(base, memory_settings());
-  // The settings that cost the least time come first; both together only if neither suffices.
+  // The setting that costs the least time comes first; both together only if neither suffices.
   const bool slots_suffice = suggestions.add_first({saving(base, least_slots())});
   const bool recomputation_suffices = suggestions.add_first({recomputing});
   if (!slots_suffice && !recomputation_suffices) suggestions.add_first({least});

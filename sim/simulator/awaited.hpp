@@ -1,4 +1,4 @@
-// What a collective brings to the kernels that wait for it.
+// Classifies a collective by what the kernels that wait for it need.
 #pragma once
 
 #include <set>
@@ -8,16 +8,16 @@
 
 namespace mfsdp {
 
-/// Knows the buffers with which the norm of all gradients begins, so that its gather is told from
-/// the gathers of weights.
+/// Finds the buffers from which the norm of all gradients is computed, to distinguish their gather
+/// from the gathers of weights.
 class AwaitedKinds {
  public:
   explicit AwaitedKinds(const Program& program, const Plan& plan);
 
-  /// `collective`: the body of `op`, an op of the plan.
-  ///   gradients      sums, and whatever moves in the phase `reduce`
+  /// `collective`: the body of `op`, an op of the plan. Kinds:
+  ///   gradients      sums, and all transfers in the phase `reduce`
   ///   gradient_norm  reads what kernels `norm_partial` write
-  ///   expert_rows    exchanges beside forward and backward: all_to_all, and any collective on the
+  ///   expert_rows    token exchange of forward and backward: all_to_all, and collectives on the
   ///                  compute stream itself
   ///   weights        all other gathers but the optimizer's
   ///   others         directions of matrices, the loss, pipelines

@@ -15,13 +15,13 @@
 namespace mfsdp {
 namespace {
 
-// Boost finds shortest paths: an edge weighs minus the duration of the op that it leaves.
+// Boost finds shortest paths: the weight of an edge is minus the duration of its source op.
 using Weight = boost::property<boost::edge_weight_t, std::int64_t>;
 using OpGraph =
     boost::adjacency_list<boost::vecS, boost::vecS, boost::directedS, boost::no_property, Weight>;
 using Vertex = boost::graph_traits<OpGraph>::vertex_descriptor;
 
-/// Of one step in the graph, ops without duration included.
+/// Limit of the graph's size, for one step, ops without duration included.
 constexpr std::int64_t kMostInstances = 8 * kMostSpans;
 
 struct Instance {
@@ -32,7 +32,7 @@ struct Instance {
   std::int64_t duration = 0;
 };
 
-/// Op instances of one step in host order; repeated segments run at most `repeats` times.
+/// Op instances of one step in host order. Repeated segments have at most `repeats` instances.
 std::vector<Instance> instances_of(const Plan& plan, std::int64_t repeats,
                                    const std::vector<OpSpan>& spans) {
   std::vector<Instance> instances;
@@ -55,10 +55,10 @@ std::vector<Instance> instances_of(const Plan& plan, std::int64_t repeats,
   return instances;
 }
 
-/// Walks the instances in host order and notes what each of them has to follow.
+/// Visits the instances in host order and adds the edges from their predecessors.
 class GraphBuilder {
  public:
-  /// `graph` has two vertices more than there are instances.
+  /// `graph` has two more vertices than instances.
   GraphBuilder(const Program& program, const Plan& plan, std::vector<Instance>& instances,
                OpGraph& graph)
       : plan_(plan),
@@ -69,7 +69,7 @@ class GraphBuilder {
         communicator_(program.communicators.size()),
         record_(program.events.size()) {}
 
-  /// Vertex i is instance i; then the source, before all, and the sink, after all.
+  /// Vertex i is instance i; the last two are the source, before all, and the sink, after all.
   void build() {
     const Vertex source = instances_.size();
     for (Vertex v = 0; v < instances_.size(); ++v) {
@@ -115,7 +115,7 @@ class GraphBuilder {
     }
   }
 
-  /// All members of a group carry the time of its one launch: only the first keeps it.
+  /// All members of a group have the duration of its one launch; only the first one keeps it.
   void count_group_once(std::uint32_t stream, Vertex v) {
     const auto group = grouped_.find(stream);
     if (group == grouped_.end()) return;
@@ -161,7 +161,7 @@ CriticalOp describe(const Program& program, const Plan& plan, const PlanIds& ids
   return result;
 }
 
-/// Whether the simulation kept the times of all instances, and their graph is no monster.
+/// Whether the simulation kept the times of all instances, and the graph is not too large.
 bool can_unroll(const Plan& plan) {
   std::int64_t spans = 0;
   std::int64_t ops = 0;

@@ -1,8 +1,8 @@
-// Why a step takes as long as it does: the longest chain of ops that had to follow each other.
+// The critical path of a step: the longest chain of dependent ops.
 //
-// The graph has one vertex for each op instance of the reported step and an edge wherever one had
-// to end before another began: stream order, record to wait, communicator order, host waits. A
-// vertex weighs what the op took in the simulation, contention and shared links included.
+// The graph has one vertex for each op instance of the reported step, and an edge for each
+// dependency: stream order, record to wait, communicator order, host waits. The weight of a vertex
+// is the op's duration in the simulation, with contention and shared links.
 #pragma once
 
 #include <cstdint>
@@ -18,7 +18,7 @@ namespace mfsdp {
 struct CriticalOp {
   OpId op;
   std::string name;
-  std::string unit;  ///< "no unit" where it has none
+  std::string unit;  ///< "no unit" if it has none
   std::string kind;  ///< kernel, collective or copy kind
   std::string segment;
   std::int64_t instance = 0;
@@ -32,21 +32,20 @@ struct PathShare {
 
 struct CriticalPath {
   std::vector<CriticalOp> ops;  ///< in the order in which they ran
-  /// Sum of durations. Less than the step where the path waits for the step before; more where its
-  /// ends run beside the steps before and after.
+  /// Sum of durations. Less than the step if the path waits for the previous step; more if its ends
+  /// run concurrently with the previous and the next step.
   Nanos length;
-  /// The part of `length` that ran before the step began, under the end of the step before.
+  /// The part of `length` before the step began, concurrent with the end of the previous step.
   Nanos before_step;
   std::vector<PathShare> by_unit;  ///< largest first
   std::vector<PathShare> by_kind;  ///< largest first
   std::string bounding_unit;       ///< the unit with the largest share; empty for an empty path
-  /// True where the step has more than kMostSpans timed ops (or a multiple of it in all): repeated
-  /// segments are then taken to run twice, and `length` is that of the shorter step.
+  /// True if the step has more than kMostSpans timed ops (or a multiple of that number of ops in
+  /// total). Repeated segments then count as run twice, and `length` is that of the shorter step.
   bool abridged = false;
 };
 
-/// The longest path through `plan`, which `simulation` is of. Edges from earlier steps are left
-/// out.
+/// The longest path through `plan`, the plan of `simulation`. Edges from earlier steps are ignored.
 [[nodiscard]] CriticalPath critical_path(const Program& program, const Plan& plan,
                                          const Simulation& simulation);
 

@@ -48,7 +48,7 @@ Result<void> Engine::run() {
   }
 }
 
-/// A rank that is alone may go on by itself.
+/// A single rank advances without returning to the engine.
 Result<void> Engine::step_ranks() {
   const std::int64_t until = ranks_.size() == 1 ? kNever : now_;
   for (const std::uint32_t i : due_) {
@@ -61,7 +61,7 @@ Result<void> Engine::step_ranks() {
   return {};
 }
 
-/// One more rank of the group is at its collective, which begins when all are.
+/// Another rank of the group has reached its collective, which begins when all have.
 void Engine::arrive(std::uint32_t group) {
   const std::vector<std::uint32_t>& members = partition_.groups[group];
   Meeting& meeting = meetings_[group];
@@ -79,7 +79,7 @@ void Engine::arrive(std::uint32_t group) {
   }
 }
 
-/// Sets all rates that may have changed, and when the ranks' next ops end.
+/// Updates all rates that may have changed, and the times at which the ranks' next ops end.
 void Engine::share() {
   for (const std::uint32_t group : affected_) groups_.add(group);
   affected_.clear();
@@ -90,12 +90,12 @@ void Engine::share() {
   touched_.clear();
 }
 
-/// A link serves all that is on it in proportion, and kernels beside a collective slow it; it goes
-/// at its slowest rank's pace.
+/// Collectives share a link in proportion to their demand, and concurrent kernels slow them down.
+/// The slowest rank determines the rate of the group.
 void Engine::share_link(std::uint32_t group) {
   const std::vector<std::uint32_t>& members = partition_.groups[group];
   const Launch& launch = *ranks_[members.front()].collective(group).launch;
-  std::int64_t slow = kOne;  // times as long as alone
+  std::int64_t slow = kOne;  // slowdown relative to the time alone
   for (const std::uint32_t i : members) {
     slow = std::max(slow, ranks_[i].demand(launch.link));
     slow = std::max(slow, ranks_[i].drag(launch));
@@ -109,7 +109,7 @@ void Engine::share_link(std::uint32_t group) {
   }
 }
 
-/// To the next end of an op.
+/// Advances to the next end of an op.
 Result<void> Engine::pass_time() {
   if (ends_.first() == kNever) {
     if (std::ranges::any_of(ranks_, &Rank::runs)) throw OverflowError("time exceeds 2^63 - 1 ns");

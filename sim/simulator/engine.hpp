@@ -1,8 +1,9 @@
-// The event loop: simulates ranks together, from the first step to the end of the last second one.
+// The event loop: simulates ranks together, from the first step until every rank ended its second
+// one.
 //
-// It goes in rounds. In each, the ranks with an op that ends now end it and move their streams on;
-// then the collectives begin whose last launch has come up, and rates change. So what a rank does
-// does not depend on the order in which ranks are looked at.
+// It runs in rounds. In each round, all ranks with an op that ends now end it and advance their
+// streams. Then the collectives begin whose last launch is ready, and rates change. So the result
+// does not depend on the order in which ranks are processed.
 #pragma once
 
 #include <cstdint>
@@ -15,7 +16,7 @@
 
 namespace mfsdp {
 
-/// A list without repetitions of positions below n.
+/// A set of positions below n, as a list.
 class Marked {
  public:
   explicit Marked(std::size_t n) : is_marked_(n) {}
@@ -38,23 +39,24 @@ class Marked {
 
 class Engine {
  public:
-  /// Times are kept of the representative at position `kept`, if any. All references must outlive
-  /// the engine.
+  /// Times are recorded for the representative at position `kept`, if any. All references must
+  /// outlive the engine.
   Engine(const RankPlan& common, const RankPartition& partition, const MemoryLedger& memory,
          std::optional<std::size_t> kept);
 
-  /// Until every rank has ended its second step. Throws OverflowError when time leaves 63 bits.
+  /// Runs until every rank has ended its second step. Throws OverflowError if time exceeds 63 bits.
   Result<void> run();
 
-  /// By position of the representative.
+  /// Ranks by position of the representative.
   [[nodiscard]] std::vector<Rank>& ranks() { return ranks_; }
-  /// By position of the representative: how long others waited for it in the second step, the sum
-  /// over its collectives of the time from the first launch of the group to the last, its own.
+  /// By position of the representative: how long other ranks waited for it in the second step. This
+  /// is the sum, over the collectives that it reached last, of the time from the group's first
+  /// launch to its own.
   [[nodiscard]] const std::vector<std::int64_t>& waited_for() const { return waited_for_; }
 
  private:
-  /// A group's present collective. It has at most one: on each rank, launches of one communicator
-  /// come up after each other, and all of them end it together.
+  /// The pending or running collective of a group. There is at most one: on each rank, launches of
+  /// a communicator run in order, and all ranks end a collective at once.
   struct Meeting {
     std::uint32_t arrived = 0;  ///< ranks of the group
     std::int64_t rate = 0;
@@ -70,15 +72,15 @@ class Engine {
   std::int64_t now_ = 0;
   std::vector<Rank> ranks_;
   std::vector<Meeting> meetings_;  // by group
-  Timetable ends_;                 // of the first op of each rank
+  Timetable ends_;                 // by rank: end of its first op
   std::size_t unfinished_;         // ranks in their first or second step
   std::vector<std::int64_t> waited_for_;
 
-  // Of one round:
+  // State of one round:
   std::vector<std::uint32_t> due_;       // ranks with an op that ends now
-  std::vector<std::uint32_t> arrived_;   // groups whose launch has come up, once for each rank
-  std::vector<std::uint32_t> affected_;  // groups beside whose collective one began or ended
-  Marked groups_;                        // the same, each once
+  std::vector<std::uint32_t> arrived_;   // groups whose launch is ready, once for each rank
+  std::vector<std::uint32_t> affected_;  // groups sharing a link with one that began or ended
+  Marked groups_;                        // the same without duplicates
   Marked touched_;                       // ranks whose next end may change
 };
 

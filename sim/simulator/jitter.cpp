@@ -8,7 +8,7 @@ namespace mfsdp {
 namespace {
 
 /// One step of SplitMix64 (Steele, Lea, Flood: "Fast splittable pseudorandom number generators",
-/// 2014): a bijection of 64 bits whose outputs on a sequence of states pass tests of randomness.
+/// 2014): a bijection on 64 bits, whose outputs for a sequence of states pass tests of randomness.
 constexpr std::uint64_t mix(std::uint64_t state) {
   state += 0x9e3779b97f4a7c15;
   state = (state ^ (state >> 30)) * 0xbf58476d1ce4e5b9;

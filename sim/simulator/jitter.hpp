@@ -1,4 +1,4 @@
-// How long each kernel of each rank takes, relative to its price.
+// Variation of kernel times: the duration of each kernel of each rank relative to its price.
 #pragma once
 
 #include <cstdint>
@@ -13,19 +13,19 @@ struct KernelInstance {
   std::uint32_t op = 0;       ///< position in the segment
 };
 
-/// Approximately normal with mean 0 and standard deviation 1, in parts of 2^16; within 6 of 0. A
-/// function of its arguments alone, in integers: equal on every machine, whatever ran before.
+/// Approximately normal with mean 0 and standard deviation 1, in units of 2^-16; within 6 of 0. An
+/// integer function of its arguments only: equal on every machine and in any order of calls.
 [[nodiscard]] std::int64_t standard_deviate(std::uint64_t seed, std::int64_t rank,
                                             const KernelInstance& kernel);
 
 /// The kernels of one rank.
 struct KernelTimes {
   std::int64_t rank = 0;
-  std::int64_t factor = 0;  ///< of all its kernels, of kOne
-  std::int64_t jitter = 0;  ///< standard deviation, of kOne
+  std::int64_t factor = 0;  ///< of all kernels of the rank; kOne is 1
+  std::int64_t jitter = 0;  ///< standard deviation; kOne is 1
   std::uint64_t seed = 0;
 
-  /// factor * (1 + jitter * z), in parts of kOne; at least 0.
+  /// factor * (1 + jitter * z), in units of 1 / kOne; at least 0.
   [[nodiscard]] std::int64_t of(const KernelInstance& kernel) const {
     return jitter == 0 ? factor : jittered(kernel);
   }

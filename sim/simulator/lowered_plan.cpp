@@ -11,11 +11,11 @@
 namespace mfsdp {
 namespace {
 
-/// A launch while its members are being joined.
+/// A launch of which members are still added.
 struct OpenLaunch {
   std::uint32_t communicator = 0;
   std::int64_t bandwidth = 0;  ///< ns
-  Int128 wanted = 0;           ///< of the link meanwhile, ns of kOne
+  Int128 wanted = 0;           ///< demand on the link times ns; kOne is 1
   std::int64_t latency = 0;    ///< ns
   bool by_kernels = false;
   Launch launch{};
@@ -82,7 +82,7 @@ class Lowering {
     return {};
   }
 
-  /// The entries of one segment, and where the host waits in it.
+  /// Translates the entries of one segment, and the places where the host waits in it.
   Result<void> translate() {
     latest_.assign(program_.events.size(), std::nullopt);
     counted_.assign(tracks_.size(), 0);
@@ -98,7 +98,7 @@ class Lowering {
     return {};
   }
 
-  /// When the host has issued each op of the segment.
+  /// Computes when the host has issued each op of the segment.
   Result<void> time_host() {
     if (!prices_.host) return {};
     LoweredSegment& segment = lowered_.segments[segment_];
@@ -117,7 +117,7 @@ class Lowering {
     return {};
   }
 
-  /// False where the op gives its stream nothing to do.
+  /// False if the op leaves no entry in its stream.
   Result<bool> translate(const Op& op, std::size_t i, Entry& entry) {
     const std::uint32_t stream = ids_.streams[op.stream];
     switch (op.kind()) {
@@ -252,7 +252,7 @@ class Lowering {
     }
     const std::uint32_t track = tracks_.of_launch(open.communicator);
     launch.turn = tracks_.same_instance(segment_, {track, counted_[track]++});
-    --launch.turn.base;  // its turn comes when all before it have run
+    --launch.turn.base;  // it runs after all earlier launches
     if (prices_.launches_in_order && open.by_kernels)
       launch.order = lowered_.segments[segment_].ordered++;
     entry.action = Action::launch;
@@ -305,7 +305,7 @@ class Lowering {
   TrackTable tracks_;
   LoweredPlan lowered_;
 
-  // While a segment is being translated:
+  // State of the segment that is being translated:
   std::size_t segment_ = 0;
   std::vector<std::optional<TrackPlace>> latest_;  // record by event
   std::vector<std::int64_t> counted_;              // by track

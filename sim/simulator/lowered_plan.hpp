@@ -1,5 +1,5 @@
-// A plan made ready to run: ids resolved, ops priced, waits turned into counts (track_table.hpp),
-// and one list of entries for each segment and stream.
+// A plan prepared for simulation: ids resolved, ops priced, waits converted to counts
+// (track_table.hpp), and one list of entries for each segment and stream.
 #pragma once
 
 #include <cstdint>
@@ -14,7 +14,7 @@
 
 namespace mfsdp {
 
-/// The latest record before the wait in host order.
+/// The latest record before the wait, in host order.
 struct LoweredWait {
   Target first;  ///< in instance 0 of the segment
   Target later;  ///< in its other instances
@@ -26,7 +26,8 @@ struct LoweredWait {
 
 inline constexpr std::int64_t kNoOrder = -1;
 
-/// One collective, or those of a group: its launch takes their bandwidth parts and one latency.
+/// One collective, or a group of collectives. A group's launch has the sum of their bandwidth parts
+/// and one latency.
 struct Launch {
   Target turn;                     ///< launches of one communicator run in host order
   std::uint32_t communicator = 0;  ///< position in the program
@@ -34,24 +35,24 @@ struct Launch {
   PerKernelClass<std::int64_t> weight{};   ///< of a group, its members' largest
   PerKernelClass<std::int64_t> traffic{};  ///< likewise
   PerKernelClass<std::int64_t> drag{{kOne, kOne, kOne, kOne}};  ///< likewise
-  /// Of those that begin in order: how many of its instance do before it; else kNoOrder.
+  /// For launches that begin in order: the number of earlier ones in the instance; else kNoOrder.
   std::int64_t order = kNoOrder;
-  std::int64_t demand = 0;  ///< share of the link that it wants, of kOne
+  std::int64_t demand = 0;  ///< demand: share of the link; kOne is 1
   int link = 0;
   std::uint32_t unit = 0;              ///< position in the program's units, or their number
-  Awaited brings = Awaited::others;    ///< of a group what its last member brings
+  Awaited brings = Awaited::others;    ///< of a group: that of its last member
   std::vector<std::uint32_t> members;  ///< collectives, positions in the segment
 };
 
-/// What a copy takes of a link; no two kinds of ops share one.
+/// A copy's demand on a link. Each link has only one kind of ops.
 struct LinkShare {
-  std::int64_t demand = 0;  ///< share of the link that it wants, of kOne
+  std::int64_t demand = 0;  ///< demand: share of the link; kOne is 1
   int link = 0;
 };
 
 enum class Action : std::uint8_t { acquire, copy, kernel, launch, record, release, wait };
 
-/// What a stream does next.
+/// One action of a stream.
 struct Entry {
   Action action = Action::kernel;
   KernelClass kind = KernelClass::memory;  ///< of kernels
@@ -61,7 +62,7 @@ struct Entry {
   std::int64_t ragged_loss = 0;  ///< as KernelPrice has it
 };
 
-/// Where the host waits.
+/// A wait of the host.
 struct HostEntry {
   std::uint32_t op = 0;
   std::uint32_t wait = 0;
@@ -76,8 +77,8 @@ struct LoweredSegment {
   std::int64_t ordered_begin = 0;  ///< those of the step before its first instance
   std::vector<std::vector<Entry>> streams;
   std::vector<HostEntry> host;
-  /// By op: when the host has issued it, ns from the instance's begin if nothing holds the host
-  /// up. Empty where that takes no time.
+  /// By op: when the host has issued it, ns from the instance's begin if the host never waits.
+  /// Empty if issuing takes no time.
   std::vector<std::int64_t> issued;
   std::int64_t host_begin = 0;  ///< of its first instance, ns of the host from the step's start
 
@@ -98,10 +99,10 @@ struct LoweredPlan {
   std::vector<std::uint32_t> live_in;    ///< buffers live before the first op
 };
 
-/// Most ops of one step that are worth simulating; more is an error.
+/// Largest number of ops in a step that is simulated; more is an error.
 inline constexpr std::int64_t kMostOps = std::int64_t{1} << 27;
 
-/// Resolves, prices and orders. Errors name the op, as simulate() states.
+/// Resolves, prices and orders a plan. Errors name the op, as documented at simulate().
 [[nodiscard]] Result<LoweredPlan> lower(const Program& program, const Plan& plan,
                                         const PlanIds& ids, const Prices& prices);
 

@@ -14,20 +14,20 @@ namespace mfsdp {
 
 class MemoryLedger {
  public:
-  /// Persistent buffers are live from the start, and so are `live_in` (positions). Errors: a pool
-  /// id that does not resolve.
+  /// Persistent buffers and those of `live_in` (positions) are live from the start. Errors: an
+  /// unknown pool id.
   static Result<MemoryLedger> open(const Program& program, const PlanIds& ids,
                                    const std::vector<std::uint32_t>& live_in);
 
-  /// Forgets all points, and begins with a point of what is live now.
+  /// Discards all points, and adds a point for the memory that is live now.
   void begin_window(std::int64_t now);
 
-  /// False when the buffer is live. `keep` says whether to keep a point.
+  /// False if the buffer is live. `keep`: record a point.
   [[nodiscard]] bool acquire(std::uint32_t buffer, std::int64_t now, bool keep);
   /// False when the buffer is not live.
   [[nodiscard]] bool release(std::uint32_t buffer, std::int64_t now, bool keep);
 
-  /// Times are absolute.
+  /// Returns the points; times are absolute.
   [[nodiscard]] std::vector<MemoryPoint> take_points() { return std::move(points_); }
 
  private:

@@ -1,4 +1,4 @@
-// How results speak of an op that takes time.
+// Names in results of ops that take time.
 #pragma once
 
 #include <string_view>
@@ -13,7 +13,7 @@ namespace mfsdp {
          op.kind() == OpKind::copy;
 }
 
-/// "gemm", "all_gather", "h2d", ...; of ops that take time.
+/// "gemm", "all_gather", "h2d", ...; only for ops that take time.
 [[nodiscard]] inline std::string_view kind_name(const Op& op) {
   if (const auto* kernel = std::get_if<Kernel>(&op.body)) return to_string(kernel->kind);
   if (const auto* collective = std::get_if<Collective>(&op.body))
@@ -21,7 +21,7 @@ namespace mfsdp {
   return to_string(std::get<Copy>(op.body).kind);
 }
 
-/// Where ops without unit are counted.
+/// The name under which ops without a unit are counted.
 inline constexpr std::string_view kNoUnit = "no unit";
 
 }  // namespace mfsdp

@@ -1,4 +1,4 @@
-// The ids of a program resolved to positions in its lists.
+// Resolves the ids of a program to positions in its lists.
 #pragma once
 
 #include <fmt/format.h>
@@ -14,14 +14,14 @@
 
 namespace mfsdp {
 
-/// Positions by id, with an error for ids that are not there.
+/// Positions by id, with an error for unknown ids.
 template <class Key>
 class Positions {
  public:
   template <class T>
   Positions(const std::vector<T>& list, std::string_view kind) : index_(list), kind_(kind) {}
 
-  /// The position of an id that is known to be there.
+  /// The position of an id that is known to exist.
   [[nodiscard]] std::uint32_t operator[](Key id) const {
     return static_cast<std::uint32_t>(index_[id]);
   }

@@ -1,4 +1,5 @@
-// What the engine asks of a cost model: how long each op of a plan takes when it runs alone.
+// Prices that the engine needs from a cost model: the duration of each op of a plan when it runs
+// alone.
 #pragma once
 
 #include <cstdint>
@@ -10,18 +11,18 @@
 
 namespace mfsdp {
 
-/// Shares and rates are fixed-point: this is 1.
+/// Shares and rates are fixed-point numbers; this is 1.
 inline constexpr std::int64_t kOne = std::int64_t{1} << 20;
 
-/// The occupancy of four blocks, from which on the last wave of a product is taken to be ragged;
-/// measured were eight and more.
+/// The occupancy of four blocks. From this occupancy on, the last wave of a GEMM counts as
+/// incomplete; eight blocks and more were measured.
 inline constexpr std::int64_t kRaggedFrom = kOne / 12;
 
-/// When a kernel keeps all SMs until it ends, so that a collective that comes up meanwhile waits
-/// for that, whatever moves it.
+/// Whether a kernel holds all SMs until it ends, so that a collective that becomes ready meanwhile
+/// must wait, with any transport.
 enum class HoldsSms {
   never,
-  once_running,  ///< what comes up with it still gets in: cuDNN's attention begins with small
+  once_running,  ///< collectives ready at its start run: cuDNN's attention begins with small
                  ///< kernels
   always
 };
@@ -44,49 +45,51 @@ struct KernelPrice {
 
   Nanos duration;
   KernelClass kind = KernelClass::memory;
-  /// Parts of kOne that it loses at least to a collective of an occupancy of kRaggedFrom or more.
+  /// Smallest speed loss, in units of 1 / kOne, beside a collective of an occupancy of kRaggedFrom
+  /// or more.
   std::int64_t ragged_loss = 0;
 };
 
 struct CollectivePrice {
   Nanos duration;  ///< alone on its link, latency included
   Nanos latency;   ///< the part that moves no bytes; at most `duration`
-  /// Parts of kOne that a product beside it loses for its SMs, as long as it is there: at whatever
-  /// rate, and also while it waits for other ranks. More than kOne counts as that.
+  /// Speed that a concurrent GEMM loses to its SMs, in units of 1 / kOne, as long as it is
+  /// resident: at any rate, and also while it waits for other ranks. Values above kOne count as
+  /// kOne.
   std::int64_t occupancy = 0;
-  /// How much of that a kernel of each class really loses, of kOne.
+  /// Fraction of `occupancy` that a kernel of each class loses; kOne is 1.
   PerKernelClass<std::int64_t> weight{{kOne, kOne, kOne, kOne}};
-  /// Parts of kOne that a kernel of each class beside it loses for its memory traffic at full rate;
-  /// at another rate in proportion, so none while it waits. An average over `duration`: the engine
-  /// knows no phase of latency, it spreads that over the collective, as it does its demand on the
-  /// link.
+  /// Speed that a concurrent kernel of each class loses to its memory traffic at full rate, in
+  /// units of 1 / kOne. Proportional to the rate, so 0 while it waits. An average over `duration`:
+  /// the engine has no separate latency phase, and distributes traffic and the demand on the link
+  /// over the collective.
   PerKernelClass<std::int64_t> traffic{};
-  /// How many times as long it takes while a rank of its group computes, by what that runs, of
-  /// kOne; at least kOne. It is the slack of a shared link as well: the slower of the two decides.
+  /// Slowdown while a rank of its group computes, by the class that runs there; kOne is 1, the
+  /// minimum. It overlaps with the slowdown by a shared link: the larger of the two counts.
   PerKernelClass<std::int64_t> drag{{kOne, kOne, kOne, kOne}};
-  int link = 0;  ///< a number of the cost model's; collectives of one link share it
-  /// Of kOne: what it wants of the link while it moves bytes. Several that want more than there is
-  /// share it in proportion.
+  int link = 0;  ///< number from the cost model; collectives of one link share it
+  /// Demand on the link while it moves bytes; kOne is 1. If the sum of demands exceeds the link,
+  /// collectives share it in proportion.
   std::int64_t link_share = kOne;
-  bool by_kernels = true;  ///< what moves it, and not copy engines
+  bool by_kernels = true;  ///< false: by copy engines
 };
 
 struct CopyPrice {
   Nanos duration;             ///< alone on its link, latency included
   Nanos latency{};            ///< the part that moves no bytes; at most `duration`
-  std::optional<int> link{};  ///< none: it stays in one memory. Copies of one link share it
+  std::optional<int> link{};  ///< none: within one memory. Copies of one link share it
 };
 
-/// Each is called once for each op of the plan, not for each instance.
+/// Each function is called once for each op of the plan, not for each instance.
 struct Prices {
-  std::function<KernelPrice(const Op&)> kernel;  ///< of an op that is one
+  std::function<KernelPrice(const Op&)> kernel;  ///< for kernels
   std::function<CollectivePrice(const Collective&, const Communicator&)> collective;
   std::function<CopyPrice(const Copy&)> copy;
-  /// How long the host takes to issue an op. Empty where ops cost the host nothing, as ours, which
-  /// are issued ahead or as graphs.
+  /// Host time to issue an op. Empty if it is 0, as for mfsdp-exec, which issues ops ahead or as
+  /// graphs.
   std::function<Nanos(const Op&)> host{};
-  /// Whether a collective by kernels begins no earlier than the one of those that the host issued
-  /// before it, on whatever communicator: NCCL_LAUNCH_ORDER_IMPLICIT.
+  /// Whether a collective by kernels begins no earlier than all such collectives that the host
+  /// issued before it, on any communicator: NCCL_LAUNCH_ORDER_IMPLICIT.
   bool launches_in_order = false;
 };
 

@@ -9,13 +9,13 @@
 namespace mfsdp {
 namespace {
 
-/// Instances of a segment whose times are kept when not all are.
+/// Number of instances of a segment whose times are kept if not all are.
 constexpr std::int64_t kKeptInstances = 2;
 
-// What a stream is blocked on, beside tracks.
+// Values of a stream's blocker other than tracks.
 constexpr std::int64_t kNothing = -1;
-constexpr std::int64_t kHost = -2;   // that waits itself
-constexpr std::int64_t kIssue = -3;  // the host, which is on its way
+constexpr std::int64_t kHost = -2;   // a wait of the host
+constexpr std::int64_t kIssue = -3;  // the host has not issued the op yet
 
 }  // namespace
 
@@ -54,7 +54,7 @@ const std::vector<Entry>& Rank::entries(std::uint32_t stream) const {
   return lowered_.segments[cursors_[stream].segment].streams[stream];
 }
 
-/// Moves a cursor at the end of its entries to the next instance of a segment that has any.
+/// Moves a cursor at the end of its entries to the next instance of a segment with entries.
 void Rank::next_instance(std::uint32_t stream) {
   Cursor& cursor = cursors_[stream];
   const bool begins = cursor.next == nullptr && !entries(stream).empty();
@@ -92,12 +92,11 @@ Result<void> Rank::step(std::vector<std::uint32_t>& arrived, std::vector<std::ui
   end_ops(arrived, affected);
   if (next_issue_ <= now_) wake_issued();
   finish();
-  // advance_stream() appends the streams that it wakes.
+  // advance_stream() appends the streams that it wakes to the list.
   std::size_t next = 0;
   while (next < ready_.size()) MFSDP_TRY(advance_stream(ready_[next++]));
   ready_.clear();
-  // Whether a kernel holds the SMs counts when every stream has come as far as it can, in whatever
-  // order that was.
+  // A kernel holds the SMs only when every stream has advanced as far as possible, in any order.
   if (come_up_) running_.take_queued(now_, arrived);
   come_up_ = false;
   finish();
@@ -105,7 +104,7 @@ Result<void> Rank::step(std::vector<std::uint32_t>& arrived, std::vector<std::ui
   return {};
 }
 
-/// Collectives run slower beside kernels, by their class.
+/// Collectives are slowed down by concurrent kernels, depending on their class.
 void Rank::note_computing(std::vector<std::uint32_t>& affected) {
   const ComputingClasses computes = running_.computes();
   if (computes == computes_) return;
@@ -114,7 +113,7 @@ void Rank::note_computing(std::vector<std::uint32_t>& affected) {
     if (op.is_collective() && !op.waits) affected.push_back(op.group);
 }
 
-/// Runs the stream's entries until one takes time or has to wait.
+/// Runs the stream's entries until one takes time or must wait.
 Result<void> Rank::advance_stream(std::uint32_t stream) {
   const Cursor& cursor = cursors_[stream];
   while (!cursor.done) {
@@ -158,7 +157,7 @@ Result<void> Rank::advance_stream(std::uint32_t stream) {
   return {};
 }
 
-/// Whether a track has come to that count; if not, `who` is woken when it has.
+/// Whether a track has reached that count; if not, `who` is woken when it does.
 bool Rank::reached(const Target& target, std::int64_t count, std::uint32_t who) {
   if (counts_[target.track] >= count) return true;
   waiters_.push_back({.track = target.track, .count = count, .who = who});
@@ -181,13 +180,13 @@ void Rank::reach(std::uint32_t track) {
   if (host) advance_host();
 }
 
-/// To be called once for each stop: a stream waits for one thing, or has ended one op.
+/// Called once for each stop: a stream waits for one condition, or has ended one op.
 void Rank::wake(std::uint32_t stream) {
   blocked_on_[stream] = kNothing;
   ready_.push_back(stream);
 }
 
-/// Issues ops up to the next wait of the host that does not hold yet.
+/// Issues ops up to the host's next wait that is not satisfied.
 void Rank::advance_host() {
   HostCursor& host = host_cursor_;
   issued_ = std::numeric_limits<std::int64_t>::max();
@@ -201,7 +200,7 @@ void Rank::advance_host() {
             host.step * lowered_.length + segment.begin + host.instance * segment.length + entry.op;
         break;
       }
-      // What is waited for has come by now: a host that was there before goes on from here.
+      // The wait is satisfied; a host that arrived earlier continues now.
       if (lowered_.host_length > 0)
         host_late_ = std::max(host_late_, now_ - host_time(host, entry.op));
       ++host.index;
@@ -218,15 +217,15 @@ void Rank::advance_host() {
     if (blocked_on_[stream] == kHost) wake(stream);
 }
 
-/// When the host comes to an op of that instance if nothing ever holds it up.
+/// When the host reaches an op of that instance if it never waits.
 std::int64_t Rank::host_time(const HostCursor& at, std::uint32_t op) const {
   const LoweredSegment& segment = lowered_.segments[at.segment];
   return at.step * lowered_.host_length + segment.host_begin + at.instance * segment.host_length() +
          segment.issued[op];
 }
 
-/// When the stream's next op is issued. Where waits that come later have held the host up, that is
-/// too late a time, but past all the same.
+/// When the stream's next op is issued. If later waits have delayed the host, the result is too
+/// late, but it is in the past anyway.
 std::int64_t Rank::issue_time(const Cursor& cursor) const {
   const HostCursor at{
       .step = cursor.step, .segment = cursor.segment, .instance = cursor.instance, .index = 0};
@@ -248,7 +247,7 @@ bool Rank::keeps_instance(std::int64_t instance) const {
   return instance < kKeptInstances || lowered_.spans <= kMostSpans;
 }
 
-/// False where an acquired buffer is live or a released one is not.
+/// False if an acquired buffer is live, or a released one is not.
 bool Rank::use_buffer(const Cursor& cursor) {
   if (finished_) return true;  // the window is over
   const Entry& entry = *cursor.next;
@@ -266,7 +265,7 @@ Error Rank::misused_buffer(const Cursor& cursor) const {
                                                       : "released while it is not live")};
 }
 
-/// Starts the stream's next entry; a collective waits for its group.
+/// Starts the stream's next entry; a collective first waits for its group.
 Running& Rank::begin(std::uint32_t stream) {
   const Cursor& cursor = cursors_[stream];
   const Entry& entry = *cursor.next;
@@ -300,7 +299,7 @@ Running& Rank::begin(std::uint32_t stream) {
   return op;
 }
 
-/// Counts the stream's entry as done and goes on to the next.
+/// Counts the stream's entry as done and advances to the next one.
 void Rank::pass(std::uint32_t stream) {
   Cursor& cursor = cursors_[stream];
   if (++completed_[static_cast<std::size_t>(cursor.step)] == lowered_.entries && cursor.step == 0) {
@@ -314,7 +313,7 @@ void Rank::pass(std::uint32_t stream) {
   if (++cursor.next == cursor.last) next_instance(stream);
 }
 
-/// Closes the record at the end of the second step; later steps only keep other ranks company.
+/// Completes the record at the end of the second step. Later steps run only for the other ranks.
 void Rank::finish() {
   if (finished_ || completed_[kReported] < lowered_.entries) return;
   finished_ = true;
@@ -324,7 +323,7 @@ void Rank::finish() {
 void Rank::end_ops(std::vector<std::uint32_t>& arrived, std::vector<std::uint32_t>& affected) {
   const bool held = running_.holds(now_);
   const auto& ended = running_.take_ended(now_);
-  // Before the next kernel of the stream, which is queued, takes them again.
+  // Before the queued next kernel of the stream takes the SMs again.
   if (held) running_.take_queued(now_, arrived);
   for (const std::uint32_t stream : ended) {
     const Running& op = running_.ops()[stream];
@@ -384,8 +383,9 @@ void Rank::account(std::int64_t time) {
   record_.exposed_by_unit[awaited.unit].at(static_cast<std::size_t>(awaited.brings)) += time;
 }
 
-/// The collective that holds compute up now: the one that a compute stream runs or waits for, else
-/// the one that ends last; one that waits for other ranks ends after those that run.
+/// The collective that delays compute now: the one that a compute stream runs or waits for, else
+/// the one that ends last. A collective that waits for other ranks counts as ending after running
+/// ones.
 const Launch& Rank::awaited_launch() const {
   const Running* longest = nullptr;
   for (std::uint32_t own = 0; own < host_; ++own) {
@@ -420,8 +420,8 @@ void Rank::keep_spans(const Running& op) {
   }
 }
 
-/// Every wait binds to what the host issued before it, and ranks run one plan, so this is out of
-/// reach for lowered plans.
+/// Not reachable for lowered plans: every wait refers to an op that the host issued earlier, and
+/// all ranks run one plan.
 Error Rank::stalled() const {
   for (const Cursor& cursor : cursors_) {
     if (cursor.done) continue;

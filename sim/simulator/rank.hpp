@@ -1,6 +1,5 @@
-// One rank: its streams, host, tracks, buffers and accounts, from the first step to the third. What
-// it shares with other ranks is the engine's: time, and when collectives begin and how fast they
-// run.
+// One rank: its streams, host, tracks, buffers and time accounts, from the first step to the third.
+// The engine has the state that ranks share: time, and the begin and rate of collectives.
 #pragma once
 
 #include <array>
@@ -16,28 +15,28 @@
 
 namespace mfsdp {
 
-/// The reported step and one that runs ahead in it, after the first.
+/// The first step, the reported step, and one that runs ahead in it.
 inline constexpr std::int64_t kSteps = 3;
 inline constexpr std::int64_t kReported = 1;
 
-/// Exposed communication by what was waited for, ns.
+/// Exposed communication by what compute waits for, ns.
 using ExposedTimes = std::array<std::int64_t, Names<Awaited>::values.size()>;
 
-/// What the second step took on a rank. Times are absolute.
+/// Measurements of the second step on a rank. Times are absolute.
 struct StepRecord {
   std::int64_t begin = 0;  ///< C(1)
   std::int64_t end = 0;    ///< C(2)
   std::int64_t compute = 0;
   std::int64_t communication = 0;
   std::int64_t exposed = 0;
-  std::int64_t waiting = 0;                   ///< of `exposed`: a collective waits for other ranks
-  std::int64_t host_bound = 0;                ///< nothing computes, as the host has not issued it
+  std::int64_t waiting = 0;                   ///< part of `exposed`: waits for other ranks
+  std::int64_t host_bound = 0;                ///< idle until the host issues an op
   Int128 lost = 0;                            ///< by kernels to contention, 2^-20 ns
-  std::vector<ExposedTimes> exposed_by_unit;  ///< and without unit, last
+  std::vector<ExposedTimes> exposed_by_unit;  ///< the last one: ops without unit
   std::vector<OpSpan> spans;                  ///< by end; empty where times are not kept
 };
 
-/// What all ranks have in common.
+/// Data that all ranks share.
 struct RankPlan {
   const Program& program;
   const Plan& plan;
@@ -46,27 +45,27 @@ struct RankPlan {
 
 class Rank {
  public:
-  /// `groups`: the group of each communicator. `keeps_times`: spans and points of memory.
+  /// `groups`: the group of each communicator. `keeps_times`: record spans and memory points.
   Rank(const RankPlan& common, const std::vector<std::uint32_t>& groups, const KernelTimes& kernels,
        MemoryLedger memory, bool keeps_times);
 
-  /// Ends the ops that are due, then moves each stream that can to its next op that takes time or
-  /// has to wait. Appends the groups of the collectives that have come up, and of those whose rate
-  /// may change: one that shared their link has ended, or the rank begins or stops to compute.
-  /// Where there are none, goes on with the next ends before `until`.
+  /// Ends the ops that are due, then advances each stream to its next op that takes time or must
+  /// wait. Appends the groups of collectives that became ready, and of those whose rate may change:
+  /// a collective on their link has ended, or the rank began or stopped to compute. If there are
+  /// none, continues with the next ends before `until`.
   Result<void> run(std::int64_t now, std::int64_t until, std::vector<std::uint32_t>& arrived,
                    std::vector<std::uint32_t>& affected);
-  /// All ranks of the group are there: its collective begins. Appends the groups that share its
-  /// link, its own among them.
+  /// All ranks of the group have arrived: its collective begins. Appends the groups on its link,
+  /// its own included.
   void meet(std::uint32_t group, std::int64_t now, std::vector<std::uint32_t>& affected);
   void set_rate(std::uint32_t group, std::int64_t now, std::int64_t rate);
-  /// Sets the rates of kernels after any of the above; returns when the next op ends.
+  /// Updates the rates of kernels after any of the above; returns when the next op ends.
   std::int64_t share();
 
-  /// The group's collective, which is there.
+  /// The group's collective; it must be present.
   [[nodiscard]] const Running& collective(std::uint32_t group) { return running_.of_group(group); }
   [[nodiscard]] std::int64_t demand(int link) const { return running_.demand(link); }
-  /// How many times as long that collective takes beside what runs on compute streams, of kOne.
+  /// Slowdown of that collective by the ops on compute streams; kOne is 1.
   [[nodiscard]] std::int64_t drag(const Launch& launch) const { return running_.drag(launch); }
   /// Whether an op runs that does not wait for other ranks.
   [[nodiscard]] bool runs() const;
@@ -86,10 +85,10 @@ class Rank {
     std::int64_t step = 0;
     std::uint32_t segment = 0;
     std::int64_t instance = 0;
-    std::int64_t position = 0;  ///< of the instance in host order, in ops from the first step on
+    std::int64_t position = 0;  ///< of the instance in host order, counted in ops
     bool done = false;
   };
-  /// Where the host waits next.
+  /// The host's next wait.
   struct HostCursor {
     std::int64_t step = 0;
     std::uint32_t segment = 0;
@@ -113,7 +112,7 @@ class Rank {
   void wake_issued();
   void wake(std::uint32_t stream);
   [[nodiscard]] bool use_buffer(const Cursor& cursor);
-  /// Whether times of that instance of a segment are kept.
+  /// Whether the times of that instance of a segment are kept.
   [[nodiscard]] bool keeps_instance(std::int64_t instance) const;
   [[nodiscard]] Error misused_buffer(const Cursor& cursor) const;
   Running& begin(std::uint32_t stream);
@@ -140,15 +139,15 @@ class Rank {
   std::int64_t now_ = 0;
   std::int64_t issued_ = 0;  // ops that the host has issued, in host order
   HostCursor host_cursor_;
-  std::int64_t host_late_ = 0;        // ns that waits have held the host up
-  std::int64_t next_issue_ = kNever;  // the first of issue_at_
+  std::int64_t host_late_ = 0;        // ns of delay by the host's waits
+  std::int64_t next_issue_ = kNever;  // minimum of issue_at_
   std::vector<Cursor> cursors_;
   std::vector<std::int64_t> counts_;      // by track
-  std::vector<Waiter> waiters_;           // in the order in which they came
+  std::vector<Waiter> waiters_;           // in order of arrival
   std::vector<std::int64_t> blocked_on_;  // by stream: a track, or kNothing, kHost or kIssue
   std::vector<std::int64_t> issue_at_;    // by stream: when its next op is issued, if kIssue
   std::vector<std::uint32_t> ready_;      // streams to advance at this time
-  bool come_up_ = false;                  // whether what may be queued does at this time
+  bool come_up_ = false;                  // whether queued ops may begin at this time
   RunningOps running_;
   std::vector<std::int64_t> completed_;  // entries by step
   ComputingClasses computes_;

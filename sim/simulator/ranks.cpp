@@ -17,7 +17,7 @@ std::size_t group_number(std::size_t rank, const Membership& membership) {
   return static_cast<std::size_t>(membership.of(static_cast<std::int64_t>(rank)));
 }
 
-/// By communicator over some axes: the colours in it, ascending.
+/// The colours in each group of a communicator, ascending.
 std::vector<Colours> colours_of_groups(const Colours& colours, const Membership& membership) {
   std::vector<Colours> groups(static_cast<std::size_t>(membership.count()));
   for (std::size_t rank = 0; rank < colours.size(); ++rank)
@@ -30,13 +30,13 @@ std::vector<Colours> colours_of_groups(const Colours& colours, const Membership&
   return groups;
 }
 
-/// Numbers keys from 0 in the order in which they are first seen.
+/// Numbers keys from 0 in the order of their first occurrence.
 template <class Key>
 std::uint32_t number_of(std::map<Key, std::uint32_t>& numbers, const Key& key) {
   return numbers.try_emplace(key, static_cast<std::uint32_t>(numbers.size())).first->second;
 }
 
-/// Parts the colours by those that they meet; returns their number.
+/// Splits each colour by the set of colours in its group; returns the number of colours.
 std::size_t refine(Colours& colours, const Membership& membership) {
   std::map<Colours, std::uint32_t> sets;
   Colours set_of;  // by group number
@@ -50,7 +50,7 @@ std::size_t refine(Colours& colours, const Membership& membership) {
   return refined.size();
 }
 
-/// Parts the colours until ranks of one colour meet the same colours in all communicators.
+/// Splits the colours until ranks of one colour have groups of equal colours in all communicators.
 void refine(Colours& colours, const Program& program) {
   std::vector<Membership> memberships;
   for (const Communicator& communicator : program.communicators)
@@ -62,7 +62,7 @@ void refine(Colours& colours, const Program& program) {
   }
 }
 
-/// `value`, from 0 up, in parts of kOne, to the nearest.
+/// `value`, at least 0, in units of 1 / kOne, rounded to nearest.
 std::int64_t fixed_point(const Rational& value) {
   return checked_narrow((static_cast<Int128>(value.num) * kOne + value.den / 2) / value.den);
 }
@@ -85,7 +85,7 @@ Result<std::vector<std::int64_t>> kernel_times(const RankVariation& variation, s
   return times;
 }
 
-/// All ranks alike.
+/// One class with all ranks.
 RankPartition one_class(const Program& program) {
   RankPartition partition;
   partition.ranks = program.config.mesh.world_size();
@@ -96,10 +96,10 @@ RankPartition one_class(const Program& program) {
   return partition;
 }
 
-/// The communicator's groups, of the ranks that are simulated.
+/// Adds the communicator's groups, with the ranks that are simulated.
 void add_groups(RankPartition& partition, const Membership& membership, const Colours& colours) {
   const std::vector<Colours> by_number = colours_of_groups(colours, membership);
-  // Colours that meet at all meet the same colours: the first of them tells the group.
+  // All colours of a group occur together, so the first of them identifies the group.
   std::map<std::uint32_t, std::uint32_t> position;
   for (std::size_t i = 0; i < partition.representatives.size(); ++i) {
     const auto rank = static_cast<std::size_t>(partition.representatives[i].rank);
@@ -111,7 +111,7 @@ void add_groups(RankPartition& partition, const Membership& membership, const Co
   }
 }
 
-/// Parts ranks into classes; `times` are theirs.
+/// Divides the ranks into classes; `times` are the ranks' kernel times.
 Colours classes_of(const Program& program, const std::vector<std::int64_t>& times, bool by_rank) {
   Colours colours(times.size());
   if (by_rank) {
@@ -124,7 +124,7 @@ Colours classes_of(const Program& program, const std::vector<std::int64_t>& time
   return colours;
 }
 
-/// One of each colour. Colours are numbered in the order of their first ranks.
+/// One rank for each colour. Colours are numbered in the order of their first ranks.
 std::vector<Representative> representatives_of(const Colours& colours,
                                                const std::vector<std::int64_t>& times) {
   std::vector<Representative> representatives;
@@ -152,7 +152,7 @@ Result<RankPartition> partition_ranks(const Program& program, const RankVariatio
 
   if (ranks > kMostDistinctRanks)
     return fail("ranks",
-                fmt::format("at most {} can be told apart, got {}", kMostDistinctRanks, ranks));
+                fmt::format("expected at most {} ranks, got {}", kMostDistinctRanks, ranks));
   MFSDP_LET(times, kernel_times(variation, ranks));
   const Colours colours = classes_of(program, times, by_rank);
   RankPartition partition;

@@ -15,7 +15,7 @@
 namespace mfsdp {
 namespace {
 
-/// Gradients that are dealt out are on their way to a sum: what a reduce-scatter would send.
+/// Whether an all-to-all carries gradients to be summed, as part of a reduce-scatter.
 bool deals_gradients(const Program& program, const PlanIds& ids, const Collective& collective) {
   if (collective.kind != CollectiveKind::all_to_all) return false;
   const auto& holds = program.buffers[ids.buffers[collective.output.buffer]].holds;
@@ -93,8 +93,8 @@ std::vector<OpTime> timeline_of(const Program& program, const Plan& plan, const 
   return timeline;
 }
 
-/// Of segments whose later instances were not kept: their mean period is known from where the next
-/// segment begins.
+/// Segments whose later instances were not kept: their mean period follows from the begin of the
+/// next segment.
 std::vector<OmittedInstances> omitted_of(const Plan& plan, std::span<const OpSpan> spans) {
   struct Seen {
     std::int64_t instances = 0;
@@ -142,12 +142,12 @@ std::vector<ExposedUnit> exposed_of(const Program& program, const StepRecord& re
   return exposed;
 }
 
-/// What the rank's kernels take alone.
+/// Time of the rank's kernels without contention.
 Nanos compute_alone(const StepRecord& record) {
   return Nanos(record.compute) - Nanos(checked_narrow(record.lost / kOne));
 }
 
-/// The position of the representative that the others wait for most.
+/// The position of the representative for which the others wait most.
 std::size_t find_critical(Engine& engine) {
   const auto weight = [&](std::size_t i) {
     return std::pair(engine.waited_for()[i], compute_alone(engine.ranks()[i].record()));
@@ -184,7 +184,7 @@ RankSummary summarise_ranks(const RankPartition& partition, Engine& engine, std:
   return summary;
 }
 
-/// Times of the rank are absolute and become relative to its C(1).
+/// Converts the rank's absolute times to times relative to its C(1).
 void describe(const RankPlan& common, const PlanIds& ids, Rank& rank, Simulation& simulation) {
   const Program& program = common.program;
   const Plan& plan = common.plan;
@@ -207,8 +207,8 @@ void describe(const RankPlan& common, const PlanIds& ids, Rank& rank, Simulation
   simulation.spans = std::move(record.spans);
 }
 
-/// Which rank is to be reported is known only in the end, and to keep the times of every rank would
-/// take more memory than time: where there are several, the run is repeated for that one's.
+/// The reported rank is known only at the end, and recording all ranks would take too much memory.
+/// So with several ranks, a second run records the reported one.
 Result<Simulation> simulate_checked(const Program& program, const Plan& plan, const Prices& prices,
                                     const RankVariation& variation) {
   const PlanIds ids(program);

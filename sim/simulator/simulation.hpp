@@ -1,30 +1,29 @@
 // A training step on simulated time.
 //
-//   host     issues ops in plan order, each in the time that Prices::host gives, if any; a
-//   host_wait
-//            holds it back. No op begins before it was issued
-//   streams  run their ops in order; a wait holds its stream until its record has run
-//   kernels  run at the product of what each collective beside them leaves, at least 1/4: it takes
-//            SMs as long as it is there, memory traffic in proportion to how fast it goes; by the
-//            kernel's class. Where products need another wave then, at what that leaves, if less.
-//            A kernel of a stream that does not compute waits for the product or attention that
-//            runs, then goes at its own speed and leaves compute's kernels a part of theirs
-//   order    where Prices::launches_in_order says so, a collective begins when those issued before
-//            it have
-//   links    collectives, or copies, that want more than a link has share it in proportion
-//   ranks    run the same plan and meet in collectives: one begins when its last rank has come to
-//            it, goes at the pace of its slowest rank's link, and ends on all ranks at once
+//   host     issues ops in plan order, each in the time of Prices::host, if any; a host_wait delays
+//            it. No op begins before it was issued
+//   streams  run their ops in order; a wait blocks its stream until its record has run
+//   kernels  have the rate that concurrent collectives leave: one factor for each collective, and
+//            at least 1/4. A collective costs SMs as long as it is resident, and memory traffic in
+//            proportion to its rate; both depend on the kernel's class. A GEMM that needs another
+//            wave then has the rate of that, if lower. A kernel on a non-compute stream waits for
+//            the running GEMM or attention, then runs at full rate and slows compute's kernels down
+//   order    with Prices::launches_in_order, a collective begins after those issued before it have
+//            begun
+//   links    if the demand of collectives, or of copies, exceeds a link, they share it in
+//            proportion
+//   ranks    run the same plan and synchronise in collectives: a collective begins when its last
+//            rank arrives, has the rate of its slowest rank's link, and ends on all ranks at once
 //
-// A rank that is early waits inside its launch, as NCCL's kernels do, which spin on their SMs: on
-// that rank the collective lasts from its launch on, counts as communication and slows kernels
-// beside it by its SMs, but moves no bytes, so it takes nothing from link and memory.
+// An early rank waits inside its launch, as NCCL's kernels do, which spin on their SMs. On that
+// rank the collective lasts from its launch on. It counts as communication and slows concurrent
+// kernels down by its SMs, but moves no bytes, so it costs nothing on the link and in memory.
 //
 // Steps follow each other without a barrier, so a step has no natural start. Let C(k) be the time
-// when the last op of step k ends. The reported step is the second one, in the window
-// [C(1), C(2)); the third step runs ahead in it as far as the plan allows, as the second did in
-// the first. In steady state C(k + 1) - C(k) repeats, and every nanosecond belongs to one step.
-// With jitter there is no steady state: the second step is then one of many that may happen. C is
-// each rank's own.
+// when the last op of step k ends on a rank. The reported step is the second one, in the window
+// [C(1), C(2)). The third step runs ahead in it as far as the plan allows, as the second did in the
+// first. In steady state C(k + 1) - C(k) repeats, and every nanosecond belongs to one step. With
+// jitter there is no steady state; the second step is then one of many possible ones.
 #pragma once
 
 #include <cstdint>
@@ -38,8 +37,8 @@
 
 namespace mfsdp {
 
-/// When one instance of a kernel, collective or copy of the second step ran, relative to C(1).
-/// Ops that ran ahead, under the end of the step before, start below 0.
+/// When one instance of a kernel, collective or copy of the second step ran, relative to C(1). Ops
+/// that ran ahead, concurrently with the end of the previous step, have a negative start.
 struct OpSpan {
   std::uint32_t segment = 0;  ///< position in the plan
   std::uint32_t op = 0;       ///< position in the segment
@@ -48,56 +47,57 @@ struct OpSpan {
   Nanos end;
 };
 
-/// What ranks have in common and how they differ in the second step.
+/// Differences between ranks in the second step.
 struct RankSummary {
   std::int64_t ranks = 1;      ///< of the mesh
   std::int64_t simulated = 1;  ///< of them: one of each class of ranks that behave alike
-  /// The rank that `Simulation` describes: the one that others wait for most; of equals the one
-  /// with most compute, and of those the first. Rank 0 where ranks do not differ.
+  /// The rank that `Simulation` describes: the one for which the others wait most; of equals the
+  /// one with the most compute, then the first one. Rank 0 if ranks do not differ.
   std::int64_t reported = 0;
-  /// How it was chosen: the sum, over the collectives that it came to last, of the time since the
-  /// first rank came. Hidden waits and waits beside each other all count, so it may exceed the
+  /// The criterion of that choice: the sum, over the collectives that it reached last, of the time
+  /// since the first rank arrived. It includes hidden and concurrent waits, so it may exceed the
   /// step.
   Nanos waited_for;
-  /// Compute less contention: what a rank's kernels take alone.
+  /// Compute without contention: time of a rank's kernels alone.
   Nanos compute_least;
   Nanos compute_mean;  ///< over the ranks of the mesh, rounded down
   Nanos compute_most;
   std::int64_t slowest = 0;  ///< the first rank with `compute_most`
-  /// The part of exposed communication that waits for other ranks. Early ranks lose more than that:
-  /// the launches that wait slow their kernels.
+  /// The part of exposed communication that is a wait for other ranks. Early ranks lose more than
+  /// that: their waiting launches slow down kernels.
   Nanos waiting_mean;
   Nanos waiting_most;
 };
 
-/// Of the rank that `ranks` names, except where it says otherwise.
+/// Results for the rank that `ranks` names, unless stated otherwise.
 struct Simulation {
   /// step = compute + exposed_communication + idle, exactly. Compute is the union of kernels and
-  /// copies on streams of role compute; communication the union of collectives on all streams. The
-  /// rates (tokens/s, FLOP/s, MFU) are left to the caller.
+  /// copies on streams of role compute; communication is the union of collectives on all streams.
+  /// The caller adds the rates (tokens/s, FLOP/s, MFU).
   TimeSummary time;
   TrafficSummary traffic;
-  /// Kernels, collectives and copies by start: all of the step when they are at most kMostSpans;
-  /// else of a repeated segment only instances 0 and 1, and what `omitted` says of the others.
+  /// Kernels, collectives and copies by start: the complete step if they are at most kMostSpans.
+  /// Otherwise only instances 0 and 1 of a repeated segment; `omitted` describes the others.
   std::vector<OpTime> timeline;
   std::vector<OmittedInstances> omitted;
-  /// One point for each acquire and release in the window, host pools excluded; of the same
+  /// One point for each acquire and release in the window, without host pools; for the same
   /// instances.
   std::vector<MemoryPoint> memory_timeline;
-  /// Largest first. A stretch of exposed communication belongs to the collective that the compute
-  /// stream waits for or, where it waits for none that runs, to the one with most time left.
+  /// Largest first. An interval of exposed communication belongs to the collective for which the
+  /// compute stream waits. If it waits for none that runs, it belongs to the one with the most time
+  /// left.
   std::vector<ExposedUnit> exposed_units;
-  /// All of the step when they are at most kMostSpans; else only instances 0 and 1 of a segment.
+  /// The complete step if they are at most kMostSpans; else only instances 0 and 1 of a segment.
   std::vector<OpSpan> spans;
   RankSummary ranks;
 };
 
 inline constexpr std::int64_t kMostSpans = 50'000;
 
-/// Simulates `plan`, one of the program's plans. Errors name the op: an id that does not resolve, a
-/// wait for a record that never ran, an acquire of a live buffer or release of a dead one, a group
-/// that does not close, a negative price, times beyond 2^63 ns; or a field of `variation`, as
-/// partition_ranks() states.
+/// Simulates `plan`, one of the program's plans. Errors name the op and its fault: an unknown id; a
+/// wait for a record that never ran; an acquire of a live buffer, or a release of a dead one; a
+/// group that is not closed; a negative price; times beyond 2^63 ns. Or they name a field of
+/// `variation`, as documented at partition_ranks().
 [[nodiscard]] Result<Simulation> simulate(const Program& program, const Plan& plan,
                                           const Prices& prices,
                                           const RankVariation& variation = {});

@@ -1,4 +1,4 @@
-// Which of many things happens first.
+// Finds the earliest of many times.
 #pragma once
 
 #include <cstdint>
@@ -10,15 +10,15 @@ namespace mfsdp {
 /// A time that never comes.
 inline constexpr std::int64_t kNever = std::numeric_limits<std::int64_t>::max();
 
-/// A time for each of n things, as a tree of minima: to set one takes log n.
+/// A time for each of n items, as a tree of minima: an update takes log n.
 class Timetable {
  public:
-  /// All of them at kNever.
+  /// All times are kNever.
   explicit Timetable(std::size_t n);
 
   void set(std::size_t i, std::int64_t time);
   [[nodiscard]] std::int64_t first() const { return tree_[1]; }
-  /// Those at the first time, ascending; that must not be kNever.
+  /// The items with the earliest time, ascending; that time must not be kNever.
   void find_first(std::vector<std::uint32_t>& found) const;
 
  private:

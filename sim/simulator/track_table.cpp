@@ -31,7 +31,7 @@ Result<void> TrackTable::add_segment(const Plan& plan, std::size_t segment, cons
   Counts counts;
   counts.repeat = plan.segments[segment].repeat;
   counts.last_record.resize(events);
-  std::map<std::uint32_t, std::size_t> open;  // groups: stream to the begin's position
+  std::map<std::uint32_t, std::size_t> open;  // groups: stream to position of its begin
   for (std::size_t i = 0; i < ops.size(); ++i) {
     const Op& op = ops[i];
     const auto place = [&] { return place_of(plan, segment, i); };
@@ -99,7 +99,7 @@ std::optional<TrackTable::Latest> TrackTable::latest_before(std::size_t segment,
     if (!place) continue;
     Latest latest{.target = same_instance(earlier, *place), .step_before = earlier >= segment};
     latest.target.base += latest.target.per_instance * (counts_[earlier].repeat - 1);
-    latest.target.per_instance = 0;  // of the waiting segment, not of the earlier one
+    latest.target.per_instance = 0;  // the waiting segment has its own instances
     if (latest.step_before) latest.target.base -= latest.target.per_step;
     return latest;
   }

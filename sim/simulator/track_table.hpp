@@ -1,8 +1,8 @@
 // Waits as counts.
 //
-// A track counts something that happens in one order: the records of one event on one stream, or
-// the launches on one communicator. Everything an op can wait for is "track t has reached n",
-// and n is linear in step and instance, so repeated segments need no unrolled copy:
+// A track counts events of one order: the records of one event on one stream, or the launches on
+// one communicator. Every condition of a wait is "track t has reached n". n is linear in step and
+// instance, so repeated segments need no unrolled copy:
 //
 //   n = step * (counts in a step) + instance * (counts in the segment) + base
 #pragma once
@@ -19,20 +19,20 @@
 
 namespace mfsdp {
 
-/// A count of a track, as a function of where the waiting op stands.
+/// A count of a track, as a function of the waiting op's step and instance.
 struct Target {
   std::uint32_t track = 0;
   std::int64_t per_step = 0;
   std::int64_t per_instance = 0;
   std::int64_t base = 0;
 
-  /// At most 0 where nothing has to happen before, as in a run's first step.
+  /// At most 0 if the wait is satisfied from the start, as in a run's first step.
   [[nodiscard]] std::int64_t count(std::int64_t step, std::int64_t instance) const {
     return step * per_step + instance * per_instance + base;
   }
 };
 
-/// One thing that a segment counts: the n-th (from 0) of its track there.
+/// The n-th count (from 0) of a track within a segment.
 struct TrackPlace {
   std::uint32_t track = 0;
   std::int64_t n = 0;
@@ -42,16 +42,16 @@ class TrackTable {
  public:
   explicit TrackTable(std::size_t streams) : streams_(static_cast<std::uint32_t>(streams)) {}
 
-  /// Counts the records and launches of a segment, which runs `repeat` times in each step; to be
-  /// called for each segment in order. Errors: ids that do not resolve, groups that do not close or
-  /// hold other ops than collectives.
+  /// Counts the records and launches of a segment, which runs `repeat` times in each step; called
+  /// for each segment in order. Errors: unknown ids, groups that are not closed, or that contain
+  /// ops other than collectives.
   Result<void> add_segment(const Plan& plan, std::size_t segment, const PlanIds& ids,
                            std::size_t events);
-  /// To be called once, after the last segment.
+  /// Called once, after the last segment.
   void finish();
 
   [[nodiscard]] std::size_t size() const { return track_stream_.size(); }
-  /// The stream of a track of records; the number of streams for one of launches.
+  /// The stream of a record track; for a launch track, the number of streams.
   [[nodiscard]] const std::vector<std::uint32_t>& streams() const { return track_stream_; }
   [[nodiscard]] std::uint32_t of_record(std::uint32_t event, std::uint32_t stream) const {
     return records_.at({event, stream});
@@ -60,11 +60,11 @@ class TrackTable {
     return launches_.at(communicator);
   }
 
-  /// Reached once that record or launch has run in the waiting op's own instance. Segments are
-  /// numbered as they were added.
+  /// Reached when that record or launch has run in the waiting op's own instance. Segments are
+  /// numbered in the order of add_segment().
   [[nodiscard]] Target same_instance(std::size_t segment, TrackPlace place) const;
-  /// Reached once the event's last record has run in the instance before; nothing where the segment
-  /// has none.
+  /// Reached when the event's last record has run in the previous instance; nothing if the segment
+  /// has no record.
   [[nodiscard]] std::optional<Target> instance_before(std::size_t segment,
                                                       std::uint32_t event) const;
 
@@ -72,7 +72,7 @@ class TrackTable {
     Target target;
     bool step_before = false;
   };
-  /// The event's last record that the host passes before instance 0 of the segment.
+  /// The event's last record that the host issues before instance 0 of the segment.
   [[nodiscard]] std::optional<Latest> latest_before(std::size_t segment, std::uint32_t event) const;
 
  private:
@@ -94,7 +94,7 @@ class TrackTable {
   std::vector<std::int64_t> per_step_;  // by track
 };
 
-/// How errors name an op: "train.middle.ops[17] 'layers.3.qkv'".
+/// The name of an op in errors: "train.middle.ops[17] 'layers.3.qkv'".
 [[nodiscard]] std::string place_of(const Plan& plan, std::size_t segment, std::size_t op);
 
 }  // namespace mfsdp

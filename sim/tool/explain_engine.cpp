@@ -46,7 +46,7 @@ std::string stream_table(const EngineMemory& memory, const TextStyle& style) {
   return render_table(table, style);
 }
 
-/// Device memory outside the allocator.
+/// Device memory that the allocator does not reserve.
 std::string process_table(const PredictionRequest& request, const TextStyle& style) {
   const std::int64_t channels = request.costs->cluster().gpu.collective_sms;
   const ProcessMemory memory = pytorch_process(request.engine, request.config, channels);
@@ -98,7 +98,7 @@ std::vector<Change> changes_of(const PredictionRequest& request) {
   return changes;
 }
 
-/// The effect of a change.
+/// The predicted effect of a change.
 struct Outcome {
   std::string flag;
   Bytes saved;  ///< of the device's memory

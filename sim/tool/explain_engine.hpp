@@ -8,9 +8,9 @@
 
 namespace mfsdp {
 
-/// The tensors at the peak, by name; the memory that is reserved in addition; and the three changes
-/// that save most of the device's memory, each predicted. Requires a request with its program, of an
-/// engine with PyTorch's allocator.
+/// Tables of the memory allocated at the peak, by name; of the memory reserved beside it; and of
+/// the three changes that save most of the device's memory, each predicted. `request`: built, of
+/// such an engine.
 [[nodiscard]] std::string explain_engine_memory(const PredictionRequest& request,
                                                 const Prediction& prediction,
                                                 const TextStyle& style);

@@ -38,7 +38,7 @@ Result<std::vector<Sharding>> shardings(const SimOptions& options, PredictionReq
   groups.erase(std::unique(groups.begin(), groups.end()), groups.end());
   std::vector<Sharding> all;
   for (const std::int64_t outer_dp : groups) {
-    // Expert-parallel ranks are in one group.
+    // Experts are distributed inside a group.
     const std::int64_t ep = std::max<std::int64_t>(options.common.config.expert_parallel, 1);
     if (cluster.gpus / outer_dp % ep != 0) continue;
     SimOptions one = options;

@@ -273,7 +273,7 @@ class BestReport {
         format_gib(least.allocated + reserve - capacity));
   }
 
-  /// The combination closest to fitting; null if none is valid.
+  /// The combination that comes closest to fitting; null if none is valid.
   [[nodiscard]] Json least_object() const {
     const Smallest least = smallest(candidates_);
     if (least.candidate == nullptr) return nullptr;

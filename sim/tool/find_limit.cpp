@@ -111,7 +111,7 @@ std::vector<std::int64_t> more_that_do_not_fit(const LimitRow& row, FitLimit lim
   return values;
 }
 
-/// A line that names them; empty if there are none.
+/// The line on the numbers of GPUs that do not fit although a smaller one does.
 std::string gaps_text(const LimitRow& row, FitLimit limit) {
   const std::vector<std::int64_t> gaps = more_that_do_not_fit(row, limit);
   if (gaps.empty()) return "";
@@ -132,7 +132,7 @@ std::string tried_table(const LimitRow& row, FitLimit limit, const TextStyle& st
                           : one.fits  ? "fits"
                                       : "does not fit"});
   if (table.rows.size() > kShown) {
-    // Those around the answer are of most use.
+    // Candidates around the answer are the most informative.
     const auto answer = static_cast<std::size_t>(std::ranges::count_if(
         tried, [&](const Tried& t) { return t.value < row.found.value.value_or(0); }));
     const std::size_t begin =

@@ -15,7 +15,7 @@
 namespace mfsdp {
 namespace {
 
-/// A part of the difference; below 0 if it reduces the difference.
+/// One cause's share of the difference; below 0 if it makes the difference smaller.
 struct Cause {
   double part = 0;
   std::string less;  ///< its name where it helps
@@ -101,7 +101,7 @@ std::string why_better(const Compared& best, const Compared& second, Find find) 
   const Spent b = spent(other);
   const double time = std::log(b.total() / a.total());
   std::vector<Cause> causes;
-  // A part of the time brings as much of its logarithm as of its difference.
+  // A part's share of the difference is also its share of the difference of logarithms.
   const double difference = b.total() - a.total();
   const double weight = difference != 0 ? time / difference : 1 / a.total();
   const bool recomputation = differ_in_recomputation_alone(one, other);

@@ -9,8 +9,8 @@ namespace mfsdp {
 void warn_of_full_memory(const RunFigures& run, const Session& session) {
   if (run.memory.barely_fits()) {
     session.err << fmt::format(
-        "{}: warning: the answer fits only within the error of the prediction: a run may "
-        "run out of memory. A larger --memory-reserve keeps more free\n",
+        "{}: warning: the answer fits within error alone: a run may end without memory. A larger "
+        "--memory-reserve keeps more free\n",
         session.tool);
     return;
   }
@@ -20,7 +20,7 @@ void warn_of_full_memory(const RunFigures& run, const Session& session) {
       static_cast<double>(free.value) / static_cast<double>(run.memory.capacity.value);
   if (part >= kAlmostNone) return;
   session.err << fmt::format(
-      "{}: warning: the answer leaves {} of {} GiB free ({}); other users of the GPU may not fit. "
+      "{}: warning: the answer leaves {} of {} GiB free ({}); what else is on the GPU may not fit. "
       "--memory-reserve 5% keeps more free\n",
       session.tool, format_gib(free), format_gib(run.memory.capacity), format_percent(part));
 }

@@ -84,13 +84,13 @@ std::string explain_critical_path(const CriticalPath& path, const TextStyle& sty
                         format_duration(path.before_step))
           : "",
       path.abridged
-          ? "\nTwo of the repeated microbatches are counted: the step is too long to keep whole."
+          ? "\nOnly two of the repeated microbatches are counted: the step is too long to keep all."
           : "",
       shares_table("kind", path.by_kind, path.length, style),
       shares_table("unit", path.by_unit, path.length, style));
 }
 
-/// The path consists of the GPU's ops; the host's work is between them.
+/// The path consists of ops of the GPU; the host's work is between them.
 std::string host_part(const TimeSummary& time) {
   if (!time.host || time.host->bound <= Nanos(0)) return "";
   return fmt::format("\nBetween these ops the GPU waits {} for the host to issue the next one.\n",
@@ -120,8 +120,8 @@ Result<std::string> explanation(const SimOptions& options, const PredictionReque
          host_part(prediction.run.time);
 }
 
-/// A refusal's text without the flag, which was not given, and without the advice to leave it out
-/// (cannot_predict() in sim/engines/engine.hpp).
+/// The message of a refusal without the flag, which was not given, and without the advice to leave
+/// it out (cannot_predict() in sim/engines/engine.hpp).
 std::string reason_of(const Error& error, std::string_view engine) {
   std::string_view text = error.what;
   const std::string flag = fmt::format("--engine {} ", engine);
@@ -154,8 +154,8 @@ OtherEngine under_fsdp2(const SimOptions& options, PredictionRequests& requests)
   return other;
 }
 
-/// Whether another engine is predicted for comparison. Other engines do not run plans from files,
-/// and CSV has a fixed set of columns.
+/// Whether to suggest predictions of other engines, where only our own was predicted. Other engines
+/// cannot run a plan from a file, and CSV output has columns only.
 bool asks_for_others(const SimOptions& options) {
   return traits_of(options.engine).runs_plans && !options.common.plan && !options.routing &&
          options.common.output != OutputFormat::csv;

@@ -23,7 +23,7 @@ namespace {
 using Json = nlohmann::ordered_json;
 
 constexpr std::size_t kMostFile = std::size_t{4} << 30;
-/// Common settings.
+/// The settings that users try first.
 constexpr std::array<const char*, 4> kTried{"", "expandable_segments:True", "max_split_size_mb:512",
                                             "roundup_power2_divisions:4"};
 
@@ -59,8 +59,8 @@ std::string name_of(const std::string& settings) {
 
 std::string gib(std::int64_t bytes) { return format_gib(Bytes(bytes)); }
 
-/// The most reserved memory is the sum of allocated and unused memory at that moment; more may be
-/// allocated at another moment.
+/// The peak of reserved memory is the sum of allocated and unused memory at that moment; more may
+/// be allocated at another one.
 Table table_of(const MemoryRecord& record, const std::vector<Row>& rows) {
   Table table{.columns = {{"settings"},
                           {"most reserved GiB", Align::right},
@@ -162,7 +162,7 @@ std::string csv_of(const Table& table) {
   return text;
 }
 
-/// The blocks that existed before the record began, and how the replays begin with them.
+/// The memory that was allocated before the record began, and how the replays begin with it.
 std::string earlier_text(const MemoryRecord& record, const std::vector<Row>& rows) {
   if (record.earlier == 0) return "";
   std::string text = fmt::format("{} blocks, {} GiB, were there before the record begins. ",
@@ -178,8 +178,8 @@ std::string earlier_text(const MemoryRecord& record, const std::vector<Row>& row
            "Under other settings than the recorded ones they are allocated first, in the "
            "order of their addresses: an estimate.\n";
   return text + fmt::format(
-                    "The snapshot's segments, followed back to that time, show where they "
-                    "lay: the row {} begins so. Under other settings they are allocated "
+                    "The snapshot's segments, followed back to that time, give their "
+                    "addresses: the row {} begins so. Under other settings they are allocated "
                     "first, in the order of their addresses: an estimate.\n",
                     name_of(rows.front().settings));
 }
@@ -191,7 +191,7 @@ std::string doubt_text(const MemoryRecord& record, const std::vector<Row>& rows)
   if (rows.front().settings != record.settings_text) return "";
   return fmt::format(
       "Not the recorded run: none of {} allocations got the address that was "
-      "recorded. All that follows is an estimate.\n\n",
+      "recorded. The figures below are an estimate.\n\n",
       format_count(first.allocations));
 }
 

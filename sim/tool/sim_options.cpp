@@ -13,7 +13,7 @@
 namespace mfsdp {
 namespace {
 
-constexpr std::int64_t kMostParts = 1'000'000'000;  // finer parts are mistakes
+constexpr std::int64_t kMostParts = 1'000'000'000;  // finer parts are a mistake
 
 Result<void> set_network(const std::string& text, std::optional<Rational>& target) {
   const auto number = parse_rational(text, "--network-gbps");
@@ -155,11 +155,10 @@ FlagGroup machine_group(SimOptions& o) {
            .value = "X",
            .help = "Gbit/s of one node's network, all NICs, per direction",
            .apply = network},
-          integer_flag("--power-limit", "watts that each GPU may draw (its own limit)",
+          integer_flag("--power-limit", "watts that each GPU may draw (default: its own limit)",
                        o.power_limit, {.lowest = 1, .highest = 100'000}),
           choice_flag("--tables", "T",
-                      "that price GEMMs and attention: own, published (the GPU's better)",
-                      o.tables),
+                      "timings of GEMMs and attention: own, published (default: by GPU)", o.tables),
           choice_flag("--attention", "K",
                       "mfsdp-exec's bf16 attention: warpgroups or cudnn (warpgroups)", o.attention),
           {.name = "--memory-reserve",
@@ -185,8 +184,7 @@ FlagGroup machine_group(SimOptions& o) {
            .apply = slow,
            .repeatable = true},
           integer_flag("--seed", "of the jitter (1)", o.seed, kSeeds),
-          switch_flag("--by-rank", "simulate every rank, also those that do not differ",
-                      o.by_rank)}};
+          switch_flag("--by-rank", "simulate every rank, even identical ones", o.by_rank)}};
 }
 
 FlagGroup question_group(SimOptions& o) {
@@ -258,25 +256,25 @@ FlagGroup replay_group(SimOptions& o) {
       .title = "Other engines",
       .flags = {
           choice_flag("--engine", "E",
-                      "of this engine: fsdp2, fsdp2-compile, megatron-fsdp-v2, ... (mfsdp)",
+                      "predict this engine: fsdp2, fsdp2-compile, megatron-fsdp-v2, ... (mfsdp)",
                       o.engine),
           switch_flag("--compare-engines", "the same job under every engine", o.compare_engines),
           path_flag("--replay", "a memory snapshot of PyTorch through its allocator's rules",
                     o.replay),
           {.name = "--alloc-conf",
            .value = "SETTINGS",
-           .help = "PYTORCH_CUDA_ALLOC_CONF of such an engine, or to replay with",
+           .help = "PYTORCH_CUDA_ALLOC_CONF for another --engine than mfsdp, or for --replay",
            .apply = conf},
           {.name = "--memory-limit",
            .value = "X",
-           .help = "memory that the allocator may reserve: 76GiB (all there is)",
+           .help = "memory that the allocator may reserve: 76GiB (default: all of the GPU's)",
            .apply = limit},
           path_flag("--memory-snapshot",
-                    "write such an engine's allocations as PyTorch's snapshots are",
+                    "write the allocations of another --engine as a PyTorch memory snapshot",
                     o.memory_snapshot)}};
 }
 
-/// The questions that are asked instead of a prediction, by their flags.
+/// The flags given that ask for something other than a prediction, by name.
 std::vector<std::string> other_questions(const SimOptions& o) {
   std::vector<std::string> asked;
   const std::array<std::pair<bool, const char*>, 7> questions{
@@ -317,20 +315,19 @@ Result<void> check_alone(const SimOptions& options, const std::string& question,
   return {};
 }
 
-/// Flags that only our own engine has, or only the others.
+/// Refuses flags that only our own engine supports, or only those of others.
 Result<void> check_engine(const SimOptions& options) {
   const EngineTraits& traits = traits_of(options.engine);
   if (traits.runs_plans) {
     if (!options.replay && options.alloc_conf)
-      return fail("--alloc-conf", "needs --replay or another --engine: what to allocate");
+      return fail("--alloc-conf", "needs --replay or an --engine other than mfsdp");
     if (!options.replay && options.memory_limit)
-      return fail("--memory-limit", "needs --replay or another --engine: what to allocate");
+      return fail("--memory-limit", "needs --replay or an --engine other than mfsdp");
     if (options.memory_snapshot)
       return fail("--memory-snapshot",
-                  "needs another --engine: our own allocates once; --memory-trace shows it");
+                  "needs another --engine: mfsdp allocates its memory once; see --memory-trace");
     if (options.host_launch)
-      return fail("--host-launch-us",
-                  "needs another --engine: our own plan costs the host nothing");
+      return fail("--host-launch-us", "needs another --engine: mfsdp's plan needs no host time");
     return {};
   }
   if (options.routing)
@@ -368,16 +365,16 @@ Result<void> check_pairs(const SimOptions& options) {
   if (options.find == Find::max_seq_len && contains(options.given, "--seq-len"))
     return fail("--seq-len", "contradicts --find max-seq-len, which looks for it");
   if (!options.prices.empty() && !options.tokens && options.find != Find::cheapest)
-    return fail("--price", "needs --tokens: how many of them are to be paid for");
+    return fail("--price", "needs --tokens, the number of tokens to train on");
   if (options.allow_within_error && !options.require_fit)
-    return fail("--allow-within-error", "needs --require-fit: what it passes");
+    return fail("--allow-within-error", "needs --require-fit, which it relaxes");
   if (options.allow_incomparable && !options.budget)
-    return fail("--allow-incomparable", "needs --budget: what to compare with");
+    return fail("--allow-incomparable", "needs --budget, the limits to compare with");
   if (options.calibrate_out && options.calibrate.empty())
-    return fail("--calibrate-out", "needs --calibrate and the measurements to fit");
+    return fail("--calibrate-out", "needs --calibrate FILE..., the measurements to fit");
   const bool chooses = options.find == Find::fastest || options.find == Find::cheapest;
   if (options.tune_out && !chooses)
-    return fail("--tune-out", "needs --find fastest or --find cheapest: what to write");
+    return fail("--tune-out", "needs --find fastest or --find cheapest, whose result it writes");
   if (options.find && options.common.plan)
     return fail("--find", "contradicts --plan: there is nothing to choose in a given plan");
   return {};

@@ -21,7 +21,7 @@ struct Names<Explain> {
                                                           "network"};
 };
 
-/// The goal of a search.
+/// The goal of --find.
 enum class Find { max_micro_batch, max_seq_len, min_gpus, fastest, cheapest };
 
 template <>

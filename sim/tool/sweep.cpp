@@ -15,7 +15,7 @@
 namespace mfsdp {
 namespace {
 
-/// A list and its place among the arguments.
+/// A list and its position among the arguments.
 struct PlacedList {
   std::size_t argument = 0;
   std::string prefix;  ///< "--gpus=" where flag and value are one argument

@@ -24,7 +24,7 @@ bool is_header(std::string_view path) {
 
 // ---- CMake -----------------------------------------------------------------------------------
 
-/// Whether `seer` may link `target`: a library of others, or a room in its line of the table.
+/// Whether `seer` may link `target`: an external library, or a module in its line of the table.
 std::optional<std::string> wrong_link(const Room& seer, const std::string& target) {
   const Room* seen = room_of_target(target);
   if (seen == nullptr) return std::nullopt;
@@ -143,7 +143,7 @@ bool is_private_header(const std::string& path, const std::vector<File>& files) 
     if (!includes(file, path)) return true;
     if (!file.path.starts_with(folder)) return false;
     if (!is_header(file.path)) return true;
-    // A header that nobody includes may be meant for others.
+    // A header without an includer may be meant for other projects.
     const bool is_used =
         std::ranges::any_of(files, [&](const File& user) { return includes(user, file.path); });
     return is_used && is_private_header(file.path, files);

@@ -1,5 +1,5 @@
-// The house rules that a compiler does not check: which room may see which, and which words stay
-// out of libraries. Works on texts, so that its own tests can hold wrong ones.
+// Rules that a compiler does not check: which module may see which, and which words libraries must
+// not contain. Works on texts, so that its own tests can hold wrong ones.
 #pragma once
 
 #include <filesystem>
@@ -25,8 +25,8 @@ struct Violation {
 /// Every C++ and CUDA source, header and CMakeLists.txt of the repository, in whatever folder.
 [[nodiscard]] std::vector<File> read_tree(const std::filesystem::path& root);
 
-/// Quoted includes of a source against the table, in which it must have a room. Mains may see every
-/// room; so may tests, which no room and no main may see.
+/// Quoted includes of a source against the table, in which it must have a module. Mains may see
+/// every module. So may tests, which no module and no main may see.
 [[nodiscard]] std::vector<Violation> check_includes(const File& file);
 
 /// Whether only sources of its own folder include this header, and private headers there, so that
@@ -44,13 +44,13 @@ struct Violation {
 /// what they test.
 [[nodiscard]] std::vector<Violation> check_links(const File& file);
 
-/// Types of one name in one namespace of the project, defined in two headers: a program that holds
-/// both has one of them where the other is meant, and no compiler says so. Reads definitions that
-/// start a line; specialisations of templates are not of that name.
+/// Types of one name in one namespace of the project, defined in two headers: a program with both
+/// uses one of them in place of the other, and no compiler reports it. Reads definitions that start
+/// a line. Specialisations of templates do not count.
 [[nodiscard]] std::vector<Violation> check_types(const std::vector<File>& files);
 
-/// Sources that do not include the header of their name first: so that it stands alone, or they
-/// would not compile. Headers without such a source are compiled by themselves.
+/// Sources that do not include the header of their name first. If it is first, the header must
+/// compile without others. Headers without such a source are compiled by themselves.
 [[nodiscard]] std::vector<Violation> check_own_headers(const std::vector<File>& files);
 
 /// All of the above, each where it applies.

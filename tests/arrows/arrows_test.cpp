@@ -39,7 +39,7 @@ TEST(Tree, KeepsEveryRule) {
 TEST(Tree, EveryRoomSeesRoomsOfTheTable) {
   std::set<std::string_view> names;
   for (const Room& room : rooms()) {
-    // Only rooms above it in the table: so there is no circle.
+    // Only modules above it in the table, so there is no cycle.
     for (const auto seen : room.sees) EXPECT_TRUE(names.contains(seen)) << room.name << ' ' << seen;
     EXPECT_TRUE(names.insert(room.name).second) << room.name;
   }
@@ -65,7 +65,7 @@ TEST(Tree, TheReadmeShowsTheSameTable) {
 TEST(Includes, FollowTheTable) {
   EXPECT_THAT(check_includes({"sim/simulator/a.cpp", "#include \"core/memory/allocation.hpp\"\n"}),
               IsEmpty());
-  // What a room sees brings what that room sees: sim -> planner -> plan.
+  // Visibility is transitive: sim -> planner -> plan.
   EXPECT_THAT(check_includes({"sim/simulator/a.cpp", "#include \"core/plan/plan.hpp\"\n"}),
               IsEmpty());
   EXPECT_THAT(check_includes({"sim/simulator/a.cpp", "#include \"sim/cost/b.hpp\"\n"}), IsEmpty());
@@ -164,7 +164,7 @@ TEST(Libraries, StayInTheirRooms) {
       {"sim/main.cpp", "#include <boost/program_options.hpp>\n"},
       {"core/model/a.cpp", "#include <toml++/toml.h>\n"},
       {"sim/simulator/a.cpp", "#include <zlib.h>\n"},
-      // Right room, but a header:
+      // The right module, but a header:
       {"core/schedule/a.hpp", "#include <boost/graph/adjacency_list.hpp>\n"},
       {"core/plan/a.hpp", "#include <nlohmann/json.hpp>\n"},
       {"sim/hardware/a.hpp", "#include <toml++/toml.h>\n"},
@@ -206,7 +206,7 @@ TEST(Libraries, MayStandInAPrivateHeader) {
     more.push_back({outsider, "#include \"core/plan/reader.hpp\"\n"});
     EXPECT_THAT(check(more), SizeIs(1)) << outsider;
   }
-  // Privacy does not open a room to a library.
+  // Privacy does not open a module to a library.
   EXPECT_THAT(check({{"core/plan/a.hpp", "#include <toml++/toml.h>\n"}}), SizeIs(1));
 }
 

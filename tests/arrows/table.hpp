@@ -1,5 +1,5 @@
-// What the rules are about: rooms and who sees whom, the programs, and where other libraries may be
-// seen. The table in core/README.md shows the same rooms.
+// The tables of the rules: modules and their visibility, the programs, and the folders that may use
+// other libraries. The table in core/README.md shows the same modules.
 #pragma once
 
 #include <regex>
@@ -9,30 +9,30 @@
 
 namespace mfsdp::arrows {
 
-/// One line of the table in core/README.md. A room sees its own folders, `sees` and what those
-/// see. Folders are matched longest first.
+/// One line of the table in core/README.md. A module sees its own folders, `sees` and those that
+/// they see. Folders are matched longest first.
 struct Room {
   std::string_view name;
   std::string_view target;  ///< CMake target
   std::vector<std::string_view> folders;
-  std::vector<std::string_view> sees;  ///< names of rooms
+  std::vector<std::string_view> sees;  ///< names of modules
 };
 
 [[nodiscard]] const std::vector<Room>& rooms();
 
-/// The room that a source lies in; null for none.
+/// The module of a source; null for none.
 [[nodiscard]] const Room* room_of(std::string_view path);
 [[nodiscard]] const Room* room_of_target(std::string_view target);
 
-/// The names of the rooms that `room` may include: itself, what it sees, and what those see.
+/// The names of the modules that `room` may include: itself, those that it sees, and so on.
 [[nodiscard]] std::set<std::string_view> visible_from(const Room& room);
 
-/// Sources of programs, which compose rooms: parse flags, call libraries, print.
+/// Sources of programs, which compose modules: parse flags, call libraries, print.
 [[nodiscard]] bool is_main(std::string_view path);
 /// Their CMake targets.
 [[nodiscard]] bool is_main_target(std::string_view target);
 
-/// Tests see every room, and no room sees them.
+/// Tests see every module, and no module sees them.
 [[nodiscard]] bool is_test(std::string_view path);
 
 /// A small program beside the CUDA code that measures one fact of a machine.
@@ -44,14 +44,14 @@ struct Room {
 /// Where headers of a library may be included. An empty `folders` means everywhere.
 struct Library {
   std::string_view name;
-  std::regex header;  ///< what stands between < and >
+  std::regex header;  ///< the text between < and >
   std::vector<std::string_view> folders;
   bool sources_only;  ///< not in headers
 };
 
 [[nodiscard]] const std::vector<Library>& libraries();
 
-/// What only a program may say. Matched on code without comments and strings.
+/// Words that only programs may use. Matched on code without comments and strings.
 struct Manner {
   std::string_view what;
   std::regex pattern;

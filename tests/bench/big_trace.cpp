@@ -13,7 +13,7 @@
 
 namespace {
 
-/// CPU seconds of this process: on a busy machine the wall says little.
+/// CPU seconds of this process: on a busy machine wall time means little.
 double cpu_seconds() {
   rusage usage{};
   getrusage(RUSAGE_SELF, &usage);

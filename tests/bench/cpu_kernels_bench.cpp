@@ -1,4 +1,4 @@
-// The CPU's matrix products through the kernels' entry, at the sizes of small models.
+// GEMMs on the CPU through the kernels' entry, at the sizes of small models.
 #include <benchmark/benchmark.h>
 
 #include <array>

@@ -1,4 +1,4 @@
-// What one prediction of a sweep costs: its parts, the whole, and storing it.
+// The cost of one prediction of a sweep: of its parts, in total, and of storing it.
 #include <benchmark/benchmark.h>
 #include <fmt/format.h>
 

@@ -88,7 +88,7 @@ BENCHMARK_CAPTURE(check, llama3_8b_on_64, "llama3_8b", (data_parallel_mesh(1, 64
 BENCHMARK_CAPTURE(check, llama3_405b_on_16384, "llama3_405b", (data_parallel_mesh(128, 128)), 8)
     ->Unit(benchmark::kMillisecond);
 
-/// A plan of a million ops: a model of that many layers, with three segments of microbatches.
+/// A plan of a million ops: a model with enough layers, and three segments of microbatches.
 void verify_million(benchmark::State& state) {
   PlanConfig config;
   config.model =

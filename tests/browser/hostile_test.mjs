@@ -1,4 +1,4 @@
-// Whatever stands in a store is text on the page: markup, script, control characters, a megabyte.
+// Values of a store are shown as text: markup, script, control characters, a megabyte.
 import assert from "node:assert/strict";
 import { readFileSync } from "node:fs";
 import { join } from "node:path";
@@ -22,7 +22,7 @@ const visible = (text, most) => {
   return characters.length > most ? characters.slice(0, most).join("") + "\u2026" : shown;
 };
 
-/** Nothing came of the texts but text. */
+/** Checks that no text became markup or ran as a script. */
 const unharmed = async (page) => {
   const found = await page.evaluate(() => ({
     hacked: window.hacked,

@@ -118,7 +118,7 @@ Json op_json(const TimedOp& op, const std::unordered_map<OpId, OpWork>& facts) {
           {"waits", std::move(waits)}};
 }
 
-/// What the page must say of a run.
+/// The values that the page must show for a run.
 Json expected(const RunResult& run, const Program* program) {
   Json object = {
       {"name", run.name},        {"run_id", run.run_id},        {"source", run.source()},

@@ -80,7 +80,7 @@ test("memory: what the cursor and the keys show is stored", async () => {
     assert.equal((await check()).at, expected.runs[0].memory[1][0]);
     await page.keyboard.press("p");
     assert.equal((await check()).total, peak);
-    // What lives there adds up: the table has the largest buffers and the sum of the others.
+    // Live buffers add up: the table has the largest ones and the sum of the others.
     const rows = await page.$$eval("#memory-live tbody tr", (list) => list.length);
     assert.equal(rows, 16);
     await page.click("#memory .legend button >> nth=0");
@@ -365,7 +365,7 @@ test("of an engine with a caching allocator, what decides is shown beside what l
     assert.ok(label.includes("reserved at most " + bytesText(reserved)) && label.includes("the GPU's memory, " + bytesText(theirs.capacity)), label);
     assert.ok((await colour()) > 0.8);
 
-    // No total stands above what is allocated at most: the context is beside it.
+    // No total exceeds the peak of allocated memory: the context is listed beside it.
     const { largest, runtime } = await page.evaluate(() => {
       const { memory } = report.runs[1];
       return { largest: memory.total[memory.peak], runtime: Math.max(...memory.values[report.data.categories.indexOf("runtime")]) };

@@ -1,11 +1,11 @@
-// What the browser tests share: Chromium, pages, and what must hold of every page that was opened.
+// Shared by the browser tests: Chromium, pages, and the checks of every page that was opened.
 import assert from "node:assert/strict";
 import { existsSync, mkdirSync, readFileSync } from "node:fs";
 import { createRequire } from "node:module";
 import { dirname, join } from "node:path";
 import { fileURLToPath, pathToFileURL } from "node:url";
 
-const SKIPPED = 77;  // as CTest is told
+const SKIPPED = 77;  // SKIP_RETURN_CODE in CTest
 const here = dirname(fileURLToPath(import.meta.url));
 const require = createRequire(import.meta.url);
 
@@ -63,7 +63,7 @@ export const opened = async (name, options, use) => {
 
 export const shot = (page, name, whole = false) => page.screenshot({ path: join(shots, name + ".png"), fullPage: whole });
 
-/** What axe finds, a line each. The policy of the page lets no script in, so it is put there from outside. */
+/** The findings of axe, a line each. The page's policy allows no scripts, so axe is injected from outside. */
 export const axe = async (page) => {
   await page.evaluate(axeSource);
   const result = await page.evaluate(() => window.axe.run(document, { resultTypes: ["violations"] }));

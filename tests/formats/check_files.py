@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
-"""Reads the files of make_files with Python's standard library, as their own tools would, and holds
-them against what the plan says. Shares no code with the writers.
+"""Reads the files of make_files with Python's standard library, as their own tools would, and compares
+them with the plan. Shares no code with the writers.
     check_files.py FOLDER
 """
 import collections
@@ -20,7 +20,7 @@ EXPECTED = json.loads((FOLDER / "expected.json").read_text())
 
 
 def nanoseconds(microseconds):
-    """Exactly: the reader is told to keep decimals."""
+    """Exact: the JSON reader keeps decimals."""
     value = microseconds * 1000
     assert value == int(value), f"{microseconds} us is no whole number of ns"
     return int(value)
@@ -133,7 +133,7 @@ class NoClasses(pickle.Unpickler):
 
 
 class MemorySnapshot(unittest.TestCase):
-    # What torch/utils/viz/MemoryViz.js decodes.
+    # The opcodes that torch/utils/viz/MemoryViz.js decodes.
     KNOWN = set("""APPEND APPENDS BINGET BININT BININT1 BININT2 EMPTY_DICT EMPTY_LIST FRAME LONG1 LONG_BINGET MARK MEMOIZE
         PROTO SETITEM SETITEMS SHORT_BINUNICODE STOP TUPLE2 NEWFALSE NEWTRUE BINUNICODE EMPTY_TUPLE NONE BINFLOAT TUPLE
         TUPLE1 TUPLE3""".split())

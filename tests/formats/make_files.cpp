@@ -26,7 +26,7 @@ void check(const Result<void>& result) {
   if (!result) throw std::runtime_error(result.error().message());
 }
 
-/// What a trace of the step must hold, from the plan alone.
+/// The expected contents of a trace of the step, from the plan alone.
 Json expected_trace(const Program& program, const Plan& plan, const PredictedRun& run) {
   const auto facts = op_facts(program, plan);
   Json ops = Json::object();

@@ -1,5 +1,5 @@
-// Mutations that keep JSON JSON: bytes changed at random hardly ever get past the parser, so that
-// what stands behind it would never be reached.
+// Mutations after which JSON is still JSON: bytes changed at random hardly ever get past the
+// parser, so that the code after it would never be reached.
 #pragma once
 
 #include <algorithm>

@@ -1,5 +1,5 @@
 // Arbitrary bytes as an index of Megatron and the tokens it is for: an error of one line, or
-// documents that cover the tokens. The first two bytes say how many of the others are the index.
+// documents that cover the tokens. The first two bytes are the length of the index.
 #include <algorithm>
 #include <cstdint>
 #include <cstdlib>

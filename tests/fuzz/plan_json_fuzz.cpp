@@ -36,7 +36,7 @@ void check_identity(Program program) {
   require(to_canonical_json(*back) == written);
 }
 
-/// What is proved of a plan is proved of its text, and can be shown.
+/// The proof of a plan also holds for the plan read back from its text, and can be printed.
 void check_proof(const Program& program) {
   const auto proof = prove(program);
   if (!proof) {

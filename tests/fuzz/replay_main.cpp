@@ -38,7 +38,7 @@ void run_changes(const std::vector<std::uint8_t>& seed, unsigned changes) {
 
 }  // namespace
 
-/// What the mutators ask of libFuzzer: here a byte that is changed, or left out.
+/// The function of libFuzzer that mutators call: here it changes a byte, or leaves one out.
 extern "C" std::size_t LLVMFuzzerMutate(std::uint8_t* data, std::size_t size,
                                         std::size_t /*most*/) {
   if (size == 0) return 0;

@@ -1,5 +1,5 @@
 // Arbitrary bytes as a safetensors file: an error of one line, or tensors that fill the data
-// without a gap, each as large as its dtype and shape say. Changes keep the header JSON.
+// without a gap, each of the size of its dtype and shape. Changes keep the header JSON.
 #include <algorithm>
 #include <cstdint>
 #include <cstdlib>
@@ -16,7 +16,7 @@ namespace {
 
 constexpr std::size_t kLength = sizeof(std::uint64_t);
 
-/// Bytes of the header, or of nothing where the file is too short for what it says.
+/// Bytes of the header, or 0 if the file is shorter than the length that it states.
 std::size_t header_size(const std::uint8_t* data, std::size_t size) {
   std::uint64_t length = 0;
   if (size < kLength) return 0;

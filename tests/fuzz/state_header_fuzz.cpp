@@ -1,5 +1,5 @@
 // Arbitrary bytes as the beginning of a rank's file in a save: an error of one line, or a header
-// whose entries lie one behind the other and that reads back as it was written.
+// whose entries are contiguous and that reads back as it was written.
 #include <cstdlib>
 #include <span>
 #include <string_view>
@@ -27,7 +27,7 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
   };
   const auto bytes = std::as_bytes(std::span(data, size));
   check(parse_state_header(bytes, "f.state"));
-  // Behind the prefix, which random bytes hardly ever get right.
+  // The input follows a prefix, which random bytes hardly ever get right.
   if (size < kPrefix) return 0;
   check(state_header_from_json({reinterpret_cast<const char*>(data) + kPrefix, size - kPrefix},
                                "f.state"));

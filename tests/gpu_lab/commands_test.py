@@ -153,7 +153,7 @@ class OtherCommands(WithFakes):
 
 
 class EveryCommand(unittest.TestCase):
-    """What holds for all of them."""
+    """Properties of all commands."""
 
     def test_all_modules_load_without_pytorch(self):
         names = [one.name for one in pkgutil.walk_packages(gpu_lab.__path__, "gpu_lab.") if not one.name.endswith("__main__")]

@@ -1,5 +1,5 @@
-"""Stand-ins for mfsdp-exec, mfsdp-sim, mfsdp-verify and nvidia-smi, for tests without GPUs. No module besides the standard
-library's is imported, so that a start takes milliseconds. The name by which a program is called says which one it is.
+"""Stand-ins for mfsdp-exec, mfsdp-sim, mfsdp-verify and nvidia-smi, for tests without GPUs. Only the standard
+library is imported, so that a start takes milliseconds. The name by which the script is called selects the program.
 
 FAKE_WRONG=FLAG: runs with this flag have other losses. FAKE_REFUSES=FLAG: mfsdp-exec refuses it."""
 
@@ -12,7 +12,7 @@ GIB = 2**30
 
 
 def install(folder):
-    """Writes the stand-ins, and says where they are."""
+    """Writes the stand-ins into the folder."""
     for name in PROGRAMS:
         path = os.path.join(folder, name)
         with open(path, "w") as file:

@@ -1,4 +1,4 @@
-"""What the commands of gpu_lab share: runs, launches, results, pairs, saves, tokens."""
+"""Shared code of the gpu_lab commands: runs, launches, results, pairs, saves, tokens."""
 
 import contextlib
 import io

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # consumer.sh PREFIX CMAKE GENERATOR COMPILER PROJECT: a project finds the installed package, and its
-# program says what the installed tool says.
+# program prints the same as the installed tool.
 set -euo pipefail
 prefix=$1 cmake=$2 generator=$3 compiler=$4 project=$5
 unset MFSDP_SCENARIOS

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# manuals.sh PREFIX: groff finds nothing to warn of in the manual pages, and they have their sections. That a
-# page has every flag is held by tests/tools/manual_test.cpp.
+# manuals.sh PREFIX: groff has no warnings for the manual pages, and they have their sections.
+# tests/tools/manual_test.cpp tests that each page has every flag.
 set -euo pipefail
 prefix=$1
 

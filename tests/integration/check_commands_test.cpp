@@ -33,7 +33,7 @@ CheckOutcome run_check(const test::ScratchFolder& folder, const std::string& scr
           .err = test::read_file(folder / "err")};
 }
 
-/// Whether the process is gone, or is a zombie that nobody has waited for; ten seconds for the
+/// Whether the process is gone, or is a zombie that was not waited for; ten seconds for the
 /// kernel.
 bool ends_soon(int process) {
   for (int i = 0; i < 1000; ++i) {

@@ -22,7 +22,7 @@ std::string run_of(const std::filesystem::path& db, const std::string& run = "la
   return fmt::format("--run '{}:{}'", db.string(), run);
 }
 
-/// What is said where nothing is judged; a line.
+/// The message when nothing is judged; one line.
 std::string refusal(const std::string& arguments) {
   const test::ToolRun ran = test::run_verify(arguments + " 2>&1 >/dev/null");
   EXPECT_EQ(ran.status, 2) << arguments;
@@ -61,7 +61,7 @@ TEST(Conformance, AnOpThatCameTooEarlyIsFound) {
   MeasuredRun run;
   static_cast<RunFigures&>(run) = ran;
   static_cast<Measured&>(run) = *ran.measured();
-  // The last collective of rank 1 takes 5 ms longer, and nobody waits for it.
+  // The last collective of rank 1 takes 5 ms longer, and nothing waits for it.
   const auto last = std::find_if(run.launches.rbegin(), run.launches.rend(),
                                  [](const OpLaunch& l) { return l.begin < l.end; });
   ASSERT_NE(last, run.launches.rend());

@@ -188,7 +188,7 @@ TEST(Find, FewestGpusAreThoseOfBruteForce) {
   }
 }
 
-/// What fits with the least alone is found, and says with which flags.
+/// A combination that only fits with the least memory is found, and its flags are printed.
 TEST(Find, WhereNothingFitsTheLeastIsTried) {
   const std::string flags =
       "--model llama3_70b --cluster dgx_h100 --gpus 64 --seq-len 32k --find max-micro-batch "
@@ -201,7 +201,7 @@ TEST(Find, WhereNothingFitsTheLeastIsTried) {
   EXPECT_FALSE(value_of(fixed));
 }
 
-/// Thousands of plans are not built to say that none fits, but for those that are shown.
+/// To report that nothing fits, plans are built only for the shown combinations, not for thousands.
 TEST(Find, WhereNothingFitsFewPlansAreBuilt) {
   if (test::kOneCase) GTEST_SKIP() << "goes through two thousand worlds";
   const auto run = test::run_sim(
@@ -277,7 +277,7 @@ TEST(Find, FastestAndCheapestAreThoseOfBruteForce) {
   }
 }
 
-// Short sequences hide gathers badly: more units gathered ahead are tried with the one combination
+// Short sequences hide gathers badly: prefetch of more units is tried with the one combination
 // that the flags leave.
 TEST(Find, TriesPrefetchAndSlotsWithTheBest) {
   const Brute brute("llama3_8b", "h200");
@@ -345,7 +345,7 @@ TEST(Find, TriesTransportsWithTheBestOfEachStrategy) {
   EXPECT_EQ(other.is_null() ? "nccl" : other["config"]["reduce"].get<std::string>(), "nccl");
 }
 
-// Of two engines, ours alone has finer choices; what these came to is not counted among the
+// Only mfsdp has finer choices, the other engine has none. Their results do not count as
 // combinations.
 TEST(Find, VariesOwnRowsAmongThoseOfOtherEngines) {
   const std::string flags =
@@ -371,8 +371,8 @@ TEST(Find, WithoutNvlinkPlacesCollectivesAlone) {
   EXPECT_EQ(run.out.find("--gather"), std::string::npos);
 }
 
-// Eight microbatches: experts that are gathered for each use cost more than such as are whole, so
-// that they are shared otherwise than the rest, as brute force over the strategies says too.
+// Eight microbatches: experts that are gathered for each use cost more than whole ones. So their
+// strategy differs from that of the rest, and brute force over the strategies agrees.
 // One placement: another one is faster by a ten-thousandth, and brute force tries none.
 TEST(Find, TriesStrategiesOfExpertsWithTheBest) {
   const Brute brute("mixtral_8x7b", "h200");

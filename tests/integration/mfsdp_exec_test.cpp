@@ -94,7 +94,7 @@ test::ToolRun interrupted_run(const std::string& flags, const std::filesystem::p
       test::kExec.string(), kTwoRanks, flags, db.string(), out, out));
 }
 
-/// What the process is said to have had resident, in MiB.
+/// The resident memory of the process as it is printed, in MiB.
 double resident_in(const std::string& output) {
   const auto at = output.find("process: ");
   EXPECT_NE(at, std::string::npos) << output;
@@ -206,8 +206,7 @@ TEST(MfsdpExec, AFailedRunKeepsTheStepsBeforeIt) {
       fmt::format("{} --steps 9 --fault fail:1:layers.1.qkv:6 --db {} 2>&1 >/dev/null", kTwoRanks,
                   db.string()));
   EXPECT_EQ(ran.status, 3);
-  EXPECT_EQ(ran.out,
-            "mfsdp-exec: rank 1, layers.1.qkv (compute), step 6: fails, as it was told to\n");
+  EXPECT_EQ(ran.out, "mfsdp-exec: rank 1, layers.1.qkv (compute), step 6: fails, as requested\n");
   const MeasuredRun run = stored(db);
   EXPECT_EQ(run.status, RunStatus::failed);
   EXPECT_EQ(run.steps.size(), 5U);

@@ -9,8 +9,8 @@
 #include <string>
 
 #include "tests/support/run_tool.hpp"
-#include "tests/support/scratch_folder.hpp"
 #include "tests/support/samples.hpp"
+#include "tests/support/scratch_folder.hpp"
 
 namespace mfsdp {
 namespace {

@@ -1,5 +1,5 @@
-// What the tools compute today against what they computed when tests/integration/recorded was
-// written: predictions and proofs of 2,000 configurations, and two steps of training of 24.
+// Compares the tools' present results with those in tests/integration/recorded: predictions and
+// proofs of 2,000 configurations, and two steps of training of 24.
 //
 //   MFSDP_UPDATE_RECORDED=1   writes the results anew, of the configurations that stand there
 //   MFSDP_RECORDED=full       compares every line under sanitizers too
@@ -37,7 +37,7 @@ bool compares_all() {
   return asked != nullptr && std::string_view(asked) == "full";
 }
 
-/// So many H100: a whole number of nodes for every world size, of the most GPUs up to 8.
+/// For `gpus` H100: a whole number of nodes for every world size, of the most GPUs up to 8.
 CostModel costs_of(std::int64_t gpus) {
   static const Gpu gpu = load_gpu("h100", test::kGpus).value();
   std::int64_t per_node = std::min<std::int64_t>(gpus, 8);
@@ -84,7 +84,7 @@ Result<Cells> predicted_cells(const PlanConfig& config) {
                {"full_grads", text(proof.bounds.live_full_gradients)}};
 }
 
-/// Of all elements of each parameter, by name.
+/// Digest of all elements of each parameter, by name.
 std::string digest_of(const test::Weights& weights) {
   Digest digest;
   for (const auto& [name, values] : weights) {

@@ -20,7 +20,7 @@
 namespace mfsdp {
 namespace {
 
-/// What a user reads of a prediction, without names.
+/// The figures of a prediction, without names.
 std::vector<std::int64_t> figures_of(const Program& program) {
   const Gpu gpu = load_gpu("h100", test::kScenarios / "gpus").value();
   const auto costs =
@@ -77,7 +77,7 @@ RC_GTEST_PROP(RenamedPlan, IsPredictedAndProvedAlike, (std::uint32_t seed)) {
   }
 }
 
-/// What a run leaves, bit for bit.
+/// Whether two runs end with the same weights, bit for bit.
 bool same(const test::Weights& a, const test::Weights& b) {
   return std::ranges::equal(a, b, [](const auto& x, const auto& y) {
     return x.first == y.first && std::ranges::equal(x.second, y.second, test::same_bits);

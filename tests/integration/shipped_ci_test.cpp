@@ -1,4 +1,4 @@
-// The jobs of scenarios/ci, run as GitHub and GitLab run them: the lines stand in the YAML.
+// The jobs of scenarios/ci, run as GitHub and GitLab run them, with the lines of the YAML.
 #include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

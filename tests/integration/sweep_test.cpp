@@ -37,7 +37,7 @@ TEST(SweepRuns, AreThoseOfSingleCalls) {
                                           model, gpus, micro_batch, strategy, recompute))
                     .out);
             for (const auto& [key, value] : single.items())
-              // A single call says more: the job under FSDP2, and what would make it fit.
+              // A single call prints more: the job under FSDP2, and changes that would make it fit.
               if (key != "run_id" && key != "created_unix_ns" && key != "other_engines" &&
                   key != "would_fit") {
                 EXPECT_EQ(sweep[i][key], value);

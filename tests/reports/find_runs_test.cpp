@@ -103,7 +103,7 @@ TEST_F(FindRuns, AWordThatMeansDifferentRunsInDifferentWaysIsAnError) {
   for (const char* word : {"aa22", "bb", "4"}) {
     const std::string message = found(word);
     EXPECT_THAT(message, AllOf(HasSubstr("of several runs: row"),
-                               HasSubstr("say row:N, id:BEGINNING or name:TEXT")));
+                               HasSubstr("use row:N, id:BEGINNING or name:TEXT")));
   }
   EXPECT_THAT(found("bb"), AllOf(HasSubstr("row 3 = bb33"), HasSubstr("row 7 = ff77 (bb)")));
   EXPECT_EQ(found("99aa"), "99aa");

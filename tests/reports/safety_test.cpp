@@ -18,8 +18,8 @@
 #include "reports/store/store.hpp"
 #include "tests/support/faulty_vfs.hpp"
 #include "tests/support/sample_run.hpp"
-#include "tests/support/scratch_folder.hpp"
 #include "tests/support/samples.hpp"
+#include "tests/support/scratch_folder.hpp"
 
 namespace mfsdp {
 namespace {
@@ -68,7 +68,7 @@ bool has(const std::vector<std::string>& stored, const std::string& id) {
   return std::ranges::find(stored, id) != stored.end();
 }
 
-/// The file is sound, every run of it is whole, and what was said to be stored is there.
+/// The file is sound, every run in it is complete, and the runs reported as stored are there.
 void expect_whole(const fs::path& path, const std::vector<std::string>& stored,
                   const std::string& when) {
   auto store = Store::open(path);
@@ -316,7 +316,7 @@ TEST(StoreSafety, ABrokenRunIsNamedAndOthersStayReadable) {
     for (const char* id : {"a", "b", "c"}) ASSERT_TRUE(store->save(sample_run(id, 2000, 60)));
     SQLite::Database database(path.string(), SQLite::OPEN_READWRITE);
     page_size = database.execAndGet("PRAGMA page_size").getInt64();
-    // Of a long list's overflow pages, three runs one after the other: one in the middle.
+    // In the overflow pages of a long list, of three consecutive runs, one page in the middle.
     page = database
                .execAndGet(
                    "SELECT pageno FROM dbstat WHERE name = 'timelines' AND pagetype = "
@@ -385,7 +385,7 @@ TEST(StoreSafety, AnyBrokenPageIsAnErrorOfOneLine) {
         if (const auto run = store->load(row); !run) check(run.error());
       if (const auto saved = store->save(some_prediction("c")); !saved) check(saved.error());
     }
-  EXPECT_GT(noticed, 20U);
+  EXPECT_GT(noticed, test::kOneCase ? 2U : 20U);
 }
 
 }  // namespace

@@ -85,7 +85,7 @@ TEST(Schema, OneMoreEntryTakesAStoreToTheNextVersion) {
             static_cast<std::int64_t>(list.size()));
 }
 
-/// What is done to a store of this program, attached as `new`, to get what earlier versions wrote.
+/// The SQL that turns a store of this program, attached as `new`, into one of an earlier version.
 std::string rows_of_earlier_versions(std::size_t version) {
   constexpr std::string_view before_3 =
       "run_id, name, tool, version, created_unix_ns, source, plan_hash, model_name, parameters, "
@@ -203,7 +203,7 @@ TEST(Schema, MeasuredRunsOfEveryEarlierVersionAreKept) {
   }
 }
 
-/// What the allocator reserved stood as what was allocated.
+/// The allocator's reservation was stored as allocated memory.
 TEST(Schema, ImportedRunsOfVersion11KeepTheirMemoryByItsName) {
   const ScratchFolder folder;
   MeasuredRun run = measured_run("a", 8);

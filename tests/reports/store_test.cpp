@@ -337,7 +337,7 @@ TEST(Store, AWriterThatIsKilledLeavesAWholeStore) {
   const pid_t child = test::start_child([&] {
     auto store = Store::open(path);
     if (!store || !store->save(sample_run("second"))) return 1;
-    std::raise(SIGKILL);  // without closing: the write-ahead log stays behind
+    std::raise(SIGKILL);  // without closing: the write-ahead log remains
     return 0;
   });
   EXPECT_EQ(test::wait_for(child), 1000 + SIGKILL);
@@ -412,7 +412,7 @@ TEST(StoreErrors, CreatingOnAFullDiskSaysSo) {
                : 2;
   });
   EXPECT_EQ(test::wait_for(child), 0);
-  EXPECT_EQ(run_count(path), 0U);  // what is left can be used once there is room
+  EXPECT_EQ(run_count(path), 0U);  // the file can be used once there is space
 }
 
 TEST(StoreErrors, FilesThatAreNotStores) {
@@ -517,7 +517,7 @@ TEST(FillStore, WhatAKilledProcessLeftGoes) {
   EXPECT_EQ(folder.file_count(), 1U);
 }
 
-/// As whoever brings stores together again and again finds it: first as it goes on, then whole.
+/// As a script that merges stores repeatedly sees it: first while it goes on, then complete.
 TEST(SaveNew, ARunThatWentOnIsBroughtToWhereItStands) {
   const test::ScratchFolder folder;
   auto store = open_store(folder / "s.sqlite");

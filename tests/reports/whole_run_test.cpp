@@ -1,4 +1,4 @@
-// The store tells everything that shaped a result, and every microbatch of its step.
+// The store contains everything that shaped a result, and every microbatch of its step.
 #include <SQLiteCpp/SQLiteCpp.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

@@ -1,4 +1,4 @@
-"""What scripts/affected selects: affected_test.py BUILD
+"""Tests the selection of scripts/affected: affected_test.py BUILD
 
 For commits of the past (affected_commits.txt; MFSDP_UPDATE_GOLDEN=1 writes what is selected today), and
 for every include line of the tree: a change of the header selects the tests of what includes it.
@@ -79,7 +79,7 @@ class Commits(unittest.TestCase):
 
 
 class Includes(unittest.TestCase):
-    """Each include line is an arrow from a source to the room of a header."""
+    """Each include line is an arrow from a source to the module of a header."""
 
     @classmethod
     def setUpClass(cls):
@@ -92,7 +92,7 @@ class Includes(unittest.TestCase):
     def test_rooms_that_include_a_header_are_affected_by_it(self):
         self.assertGreater(len(self.arrows), 1000)
         for path, seen in self.arrows:
-            # A main composes rooms: it is in a program, not in a room.
+            # A main composes modules: it belongs to a program, not to a module.
             if not path.startswith("tests/") and not path.endswith("/main.cpp") and (room := ROOMS.of(path)):
                 self.assertIn(room, self.changes[seen].rooms, path)
 
@@ -124,7 +124,7 @@ class Files(unittest.TestCase):
             self.assertTrue(change_of(path).everything, path)
 
     def test_every_file_of_the_tree_has_a_rule(self):
-        # But for data that every room may read, and what stands at the root.
+        # Except for data that every module may read, and files at the root.
         for folder in ("core", "sim", "verify", "reports", "gpu_backend", "tests", "docs"):
             for path in (ROOT / folder).rglob("*"):
                 name = path.relative_to(ROOT).as_posix()

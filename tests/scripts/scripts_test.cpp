@@ -1,5 +1,5 @@
-// What scripts/lint and scripts/check-headers take up as changed, what scripts/markdown finds, and
-// what additions cost.
+// The files that scripts/lint and scripts/check-headers take as changed, the findings of
+// scripts/markdown, and the cost of additions.
 #include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -18,7 +18,7 @@ using test::write_file;
 using ::testing::HasSubstr;
 using ::testing::Not;
 
-/// A repository with a source in two rooms, and stand-ins for the programs that take minutes.
+/// A repository with a source in two modules, and stand-ins for the programs that take minutes.
 class LintedRepository : public ::testing::Test {
  protected:
   LintedRepository() {
@@ -119,7 +119,7 @@ TEST_F(LintedRepository, ChangedHeadersAndThoseThatIncludeThemAreCompiled) {
   EXPECT_EQ(run("scripts/check-headers --changed nowhere").status, 2);
 }
 
-/// What scripts/markdown says of a file with that text.
+/// The output of scripts/markdown for a file with the text.
 test::ToolRun markdown(const std::string& text) {
   const ScratchFolder folder;
   write_file(folder / "a.md", text);
@@ -158,7 +158,8 @@ TEST(CheckExtensions, AdditionsTouchAsFewFilesAsWasPromised) {
 TEST(CheckExtensions, KnowsItsPatches) {
   const auto ran = run_shell("cd " MFSDP_SOURCE_DIR " && scripts/check-extensions gpu 2>&1");
   EXPECT_EQ(ran.status, 2);
-  EXPECT_THAT(ran.out, HasSubstr("gpu: expected one of kernel family optimizer engine transport flag"));
+  EXPECT_THAT(ran.out,
+              HasSubstr("gpu: expected one of kernel family optimizer engine transport flag"));
 }
 
 }  // namespace

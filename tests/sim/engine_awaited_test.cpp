@@ -20,7 +20,7 @@ PlanConfig config_of(const std::string& model) {
   return config;
 }
 
-/// What the names of our own schedule say, which the classification does not read.
+/// The class according to names of mfsdp's schedule, which the classification does not read.
 Awaited by_name(const Op& op, const Collective& collective) {
   const auto has = [&](std::string_view part) { return op.name.find(part) != std::string::npos; };
   if (op.name == "norm.all_gather") return Awaited::gradient_norm;

@@ -1,4 +1,4 @@
-// What simulate() refuses, and what it says then.
+// Errors of simulate(), and their messages.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -19,7 +19,7 @@ std::string error_of(const Result<Simulation>& result) {
   return result ? "none" : result.error().message();
 }
 
-/// Of a plan of one segment to which something was added.
+/// The error of a plan of one segment with an addition.
 std::string error_in(const std::function<void(Tiny&)>& add) {
   Tiny tiny;
   tiny.segment("only");

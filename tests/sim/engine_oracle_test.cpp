@@ -1,5 +1,5 @@
-// The engine beside a slow and obvious one: every op of three steps is written out with the ops it
-// has to follow, and time passes nanosecond by nanosecond.
+// The engine compared with a slow and simple one: every op of three steps is listed with its
+// predecessors, and time advances by single nanoseconds.
 #include <gtest/gtest.h>
 #include <rapidcheck/gtest.h>
 
@@ -230,8 +230,8 @@ class Oracle {
     return std::ranges::any_of(node.peers, [&](std::size_t i) { return nodes[i].came < 0; });
   }
 
-  /// Whether attention of an earlier nanosecond still runs on the rank. Products would make the
-  /// order within a nanosecond count, so they have tests of their own.
+  /// Whether attention of an earlier nanosecond still runs on the rank. With GEMMs the order within
+  /// a nanosecond would matter, so they have tests of their own.
   [[nodiscard]] bool held(std::size_t rank, std::int64_t now) const {
     return std::ranges::any_of(nodes, [&](const Node& n) {
       const auto* kernel = std::get_if<Kernel>(&n.op->body);
@@ -247,7 +247,7 @@ class Oracle {
     });
   }
 
-  /// Starts and ends whatever can at this time.
+  /// Starts and ends all ops that can at this time.
   void settle(std::int64_t now) {
     for (bool changed = true; changed;) {
       changed = false;
@@ -328,7 +328,7 @@ class Oracle {
     return rate;
   }
 
-  /// Of a kernel: what those of other streams leave it.
+  /// The rate that kernels of other streams leave a kernel.
   [[nodiscard]] std::int64_t share_of(const Node& node) const {
     if (is_beside_compute(node)) return kOne;
     const bool beside = std::ranges::any_of(nodes, [&](const Node& n) {
@@ -361,7 +361,7 @@ class Oracle {
     });
   }
 
-  /// Of the nanosecond that begins.
+  /// Accounts for the nanosecond that begins.
   void account(std::size_t rank) {
     Expected& sum = ranks[rank];
     if (sum.begin < 0 || sum.end >= 0) return;
@@ -432,7 +432,7 @@ Tiny random_program() {
   return tiny;
 }
 
-/// The simulation's rank, and what it says of all ranks, beside the oracle's.
+/// Compares the simulation's rank, and its figures for all ranks, with the oracle's.
 void compare(const Simulation& simulation, const Oracle& oracle) {
   const auto reported = static_cast<std::size_t>(simulation.ranks.reported);
   RC_ASSERT(reported < oracle.ranks.size());

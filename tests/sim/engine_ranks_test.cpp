@@ -120,7 +120,8 @@ TEST(Ranks, WrongVariationsAreErrors) {
             "--by-rank: expected at most 4096 ranks that differ, got 4097");
   EXPECT_EQ(error({.jitter = {1, 10}}, 4097),
             "--jitter: expected at most 4096 ranks that differ, got 4097");
-  EXPECT_THAT(error({.slow = {{.rank = 3}}}, 2'000'000), HasSubstr("ranks: at most 1048576 can"));
+  EXPECT_THAT(error({.slow = {{.rank = 3}}}, 2'000'000),
+              HasSubstr("ranks: expected at most 1048576 ranks"));
   EXPECT_THAT(error({}, 0), HasSubstr("mesh: expected at least 1 rank, got 0"));
 }
 

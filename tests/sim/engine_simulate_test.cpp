@@ -13,7 +13,7 @@ namespace {
 using namespace test;
 using testing::HasSubstr;
 
-/// The summary in one line, so that a test states all of it at once.
+/// The summary in one line, so that a test can compare it at once.
 std::string summary(const Result<Simulation>& result) {
   if (!result) return result.error().message();
   const TimeSummary& time = result->time;
@@ -219,7 +219,7 @@ TEST(Simulate, KernelsKeepAQuarterOfTheirSpeed) {
 }
 
 TEST(Simulate, KernelsOfEachClassLoseTheirShare) {
-  // Of a quarter of its speed attention loses half in the test's prices: 100 ns at 7/8 do 87.5.
+  // In the test's prices, attention loses half of that quarter: 100 ns at 7/8 do 87.5.
   Tiny tiny = gated();
   tiny.collective(kGather, 0, {.duration = 100, .sms = 1});
   tiny.kernel(100, "kernel", kCompute, KernelClass::attention_forward);
@@ -254,7 +254,7 @@ TEST(Simulate, AKernelOfAnotherStreamSlowsComputes) {
   tiny.record(kScatter, 1).kernel(50).wait(kCompute, 1);
   EXPECT_EQ(summary(simulate(tiny)),
             "step 59 compute 59 communication 0 exposed 0 idle 0 contention 8");
-  // A product that comes up with it does half meanwhile.
+  // A GEMM that becomes ready with it runs at half rate meanwhile.
   Tiny product;
   product.segment("first").record(kCompute, 0).wait(kScatter, 0).kernel(10, "beside", kScatter);
   product.record(kScatter, 1).kernel(50, "product", kCompute, KernelClass::product);
@@ -270,7 +270,7 @@ TEST(Simulate, AKernelOfAnotherStreamSlowsComputes) {
 }
 
 TEST(Simulate, AKernelOfAnotherStreamWaitsForAProductThatRuns) {
-  // It comes up at 5, the product ends at 30: [30, 40) beside a kernel of 20, which does 1.25.
+  // It is ready at 5, the GEMM ends at 30: [30, 40) beside a kernel of 20, which does 1.25.
   Tiny tiny = gated();
   tiny.collective(kGather, 0, {.duration = 5}).record(kGather, 1);
   tiny.wait(kScatter, 1).kernel(10, "beside", kScatter);
@@ -289,8 +289,9 @@ Tiny gather_comes_up_with(KernelClass kind) {
 }
 
 TEST(Simulate, ACollectiveWaitsForTheProductThatHoldsTheSms) {
-  // Memory-bound kernels let it in at 20, and so does attention that begins at the same time; a
-  // product keeps it until 50: its time is [20, 60) then, 5 of it exposed behind the last kernel.
+  // Memory-bound kernels let it begin at 20, and so does attention that begins at the same time. A
+  // GEMM delays it until 50: its time is then [20, 60), of which 5 are exposed after the last
+  // kernel.
   const auto short_wait = "step 55 compute 55 communication 10 exposed 0 idle 0 contention 0";
   Tiny memory = gather_comes_up_with(KernelClass::memory);
   EXPECT_EQ(summary(simulate(memory)), short_wait);
@@ -306,8 +307,8 @@ TEST(Simulate, ACollectiveWaitsForTheProductThatHoldsTheSms) {
 }
 
 TEST(Simulate, ACollectiveWaitsForAttentionThatRunsAlready) {
-  // It comes up 5 ns after attention began, behind another stream's kernel beside which attention
-  // does half, and waits for the rest: 2.5 are done by then, 27.5 left.
+  // It is ready 5 ns after attention began, after a kernel of another stream beside which attention
+  // runs at half rate, and waits for the rest: 2.5 are done by then, 27.5 remain.
   Tiny tiny = gated();
   tiny.kernel(5, "delay", kScatter).record(kScatter, 1).wait(kGather, 1);
   tiny.kernel(30, "held", kCompute, KernelClass::attention_forward);
@@ -376,8 +377,8 @@ TEST(Simulate, OneCommunicatorRunsItsCollectivesInHostOrder) {
   EXPECT_EQ(find(*result, "reduce_scatter").start, Nanos(70));
 }
 
-/// The span of a reduction of 10 that comes up at once, behind a gather of another communicator and
-/// link that was issued before it and waits for a kernel of 30.
+/// The span of a reduction of 10 that is ready at once. A gather of another communicator and link
+/// was issued before it and waits for a kernel of 30.
 std::string reduction_after_a_gather(bool in_order, Transport of_reduction) {
   Tiny tiny = gated();
   tiny.program.communicators[2].transport = of_reduction;
@@ -428,8 +429,8 @@ TEST(Simulate, AGroupIsOneLaunchWithOneLatency) {
 }
 
 TEST(Simulate, ExposedTimeBelongsToTheCollectiveThatComputeWaitsFor) {
-  // Compute waits for the gather of "a" (30) while the longer reduction of "b" (80) runs on; the
-  // rest of the latter is for nobody else. Links differ, so neither slows the other.
+  // Compute waits for the gather of "a" (30) while the longer reduction of "b" (80) continues; no
+  // other op waits for the rest of it. Links differ, so neither slows the other down.
   Tiny tiny = gated();
   tiny.collective(kGather, 0, {.duration = 30}, 0).record(kGather, 1);
   tiny.collective(kScatter, 2, {.duration = 80}, 1);

@@ -1,4 +1,4 @@
-// Steps of ranks that differ: who waits for whom, and which ranks have to be simulated.
+// Steps of ranks that differ: which ranks wait for others, and which have to be simulated.
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 #include <gmock/gmock.h>
@@ -24,7 +24,7 @@ RankVariation one_slow(std::int64_t rank, Rational factor, bool by_rank = false)
   return {.slow = {{.rank = rank, .factor = factor}}, .by_rank = by_rank};
 }
 
-/// All of a simulation but how many ranks it took, as text.
+/// Everything of a simulation except the number of simulated ranks, as text.
 std::string describe(const Simulation& simulation) {
   const auto bytes = [](const auto& categories) {
     std::vector<std::int64_t> values;
@@ -240,9 +240,9 @@ TEST(Variation, JitterDependsOnItsSeedAlone) {
 }
 
 TEST(Variation, ASlowRankOfLlamaIsPaidOnceAStep) {
-  // Llama-3-8B, 64 ranks, one 10 % slower. Alone its kernels take compute - contention; a tenth of
-  // that is what the step has to grow by. What may differ is communication: the slow rank's longer
-  // kernels hide what the others show, and may be slowed by more of it.
+  // Llama-3-8B, 64 ranks, one 10 % slower. Its kernels alone take compute - contention; the step
+  // must grow by a tenth of that. Only communication may differ: the slow rank's longer kernels
+  // hide the exposed part of other ranks, and may be slowed down by more of it.
   const Case example = case_of("llama3_8b", data_parallel_mesh(1, 64));
   const Simulation alike = example.simulate();
   const Simulation slow = example.simulate(one_slow(9, {11, 10}));
@@ -251,7 +251,7 @@ TEST(Variation, ASlowRankOfLlamaIsPaidOnceAStep) {
   EXPECT_NEAR(static_cast<double>(growth.value), static_cast<double>(alone.value) / 10,
               static_cast<double>(alike.time.exposed_communication.value));
   EXPECT_LT(alike.time.exposed_communication.value * 10,
-            growth.value);  // so that it says something
+            growth.value);  // so that the test is meaningful
   EXPECT_EQ(slow.ranks.reported, 9);
   EXPECT_EQ(slow.ranks.slowest, 9);
   // A kernel whose speed changes ends within 1 ns of its work: some thousand of them in a step.

@@ -58,8 +58,8 @@ TEST(Llama3On8H200, ShardedStateIsEighteenBytesAParameter) {
   EXPECT_NEAR(at(Category::optimizer_state), 8.0, 8.0 * 0.02);
 }
 
-/// Four blocks a rank are orthogonalised, 1.2e13 FLOP each, beside exchanges, for which a step
-/// takes an eleventh longer. Of states half is saved, but for embedding and head.
+/// Each rank orthogonalises four blocks, 1.2e13 FLOP each, concurrently with exchanges, which
+/// lengthen a step by an eleventh. Half of the states are saved, except for embedding and head.
 TEST(Llama3On8H200, MuonTakesAnEleventhMoreThanAdamw) {
   PlanConfig config = llama();
   const PredictedRun adamw = predicted(config);
@@ -71,8 +71,8 @@ TEST(Llama3On8H200, MuonTakesAnEleventhMoreThanAdamw) {
   EXPECT_LT(muon.memory.allocated, adamw.memory.allocated);
 }
 
-/// Its products are at the power limit, 1.29 below the highest clock, where SMs move less than the
-/// tables have.
+/// Its GEMMs are at the power limit, a factor of 1.29 below the highest clock, where SMs move less
+/// than in the tables.
 TEST(Llama3On8H200, CollectivesOfSmsGoByTheStepsClock) {
   const Program program = *build_program(llama(), {});
   const CostModel alone = costs_on(16);
@@ -88,7 +88,7 @@ TEST(Llama3On8H200, CollectivesOfSmsGoByTheStepsClock) {
     EXPECT_NEAR(static_cast<double>((after.duration - after.latency).value) /
                     static_cast<double>((before.duration - before.latency).value),
                 std::sqrt(std::sqrt(1.29)), 0.001);
-    // As long as before beside products, whose clock it had there too.
+    // As long as before beside GEMMs, which already had that clock.
     const auto beside = [](const CollectiveCost& cost) {
       return static_cast<double>(cost.duration.value) *
              static_cast<double>(cost.contention.drag[KernelClass::product]);
@@ -101,7 +101,7 @@ TEST(Llama3On8H200, CollectivesOfSmsGoByTheStepsClock) {
   EXPECT_EQ(costs(mixed, 16, Transport::nccl), costs(alone, 16, Transport::nccl));
 }
 
-// Between nodes there are no windows: kernels move what copy engines were asked for, in order.
+// Between nodes registered memory is not used: kernels replace copy engines, in order.
 TEST(Llama3On8H200, CopyEnginesDoNothingBetweenNodes) {
   PlanConfig config = llama();
   config.mesh.resize(Axis::dp_shard, 16);
@@ -111,7 +111,7 @@ TEST(Llama3On8H200, CopyEnginesDoNothingBetweenNodes) {
   EXPECT_EQ(predicted(config).time.step, rings);
 }
 
-// Of collectives that are twice as slow the bytes are the same, and so is what they draw.
+// Slower collectives move the same bytes, so they draw the same energy.
 TEST(Llama3On8H200, AnAnchorOfCollectivesLeavesTheClockAlone) {
   const Program program = *build_program(llama(), {});
   const Plan& plan = *program.find_plan("train");
@@ -140,7 +140,7 @@ double in_the_step(const CostModel& alone, const Program& program, KernelKind ki
   return 0;
 }
 
-/// Of 0.23 ms alone.
+/// Attention that takes 0.23 ms alone.
 TEST(Llama3On8H200, ShortAttentionGoesByTheStepsClockInTheBackwardPass) {
   PlanConfig config = llama();
   config.seq_len = 2048;
@@ -150,7 +150,7 @@ TEST(Llama3On8H200, ShortAttentionGoesByTheStepsClockInTheBackwardPass) {
   EXPECT_EQ(in_the_step(alone, program, KernelKind::attention_forward), 1);
 }
 
-/// Bytes of the buffers whose names begin so.
+/// Bytes of the buffers with this name prefix.
 std::int64_t bytes_named(const Program& program, const std::string& prefix) {
   std::int64_t sum = 0;
   for (const Buffer& buffer : program.buffers)
@@ -229,7 +229,7 @@ TEST(Llama3On8H200, TrafficIsSevenEighthsOfTheFullBytes) {
   EXPECT_EQ(run.traffic.all_gather.value, gathered / 8 * 7 + (2 + 34) * 4 * 7);
   EXPECT_EQ(run.traffic.reduce_scatter.value, reduced / 8 * 7);
   EXPECT_EQ(run.traffic.all_reduce.value, 0);
-  // Dealt out, gradients are as many bytes.
+  // Copy engines send gradients by an all-to-all with the same number of bytes.
   PlanConfig dealt = llama();
   dealt.reduce = Transport::copy_engine;
   const PredictedRun by_engines = predicted(dealt);

@@ -52,12 +52,12 @@ class NetworkCrossover : public testing::Test {
 TEST_F(NetworkCrossover, SlowNetworksAreBoundByTheirBytes) {
   // 100 Gbit/s are 12.5 GB/s a node. Flat: each microbatch gathers 16.06 GB of bf16 weights twice
   // and reduces 32.12 GB of fp32 gradients: 2 * 64.24 GB * 63/64 = 126.5 GB through
-  // 12.5 * 0.86 GB/s take 11.77 s. What is re-used and not gathered again (the last unit of
-  // forward, the embedding) makes that 11.30 s.
+  // 12.5 * 0.86 GB/s take 11.77 s. Units that are reused and not gathered again (the last unit of
+  // forward, the embedding) reduce that to 11.30 s.
   EXPECT_NEAR(static_cast<double>(flat_.time(100).communication.value), 11.77e9, 0.05 * 11.77e9);
   // HSDP sends its eighth of the gradients once a step: 2 * 7/8 * 4.015 GB at 12.5 / 8 * 0.95 GB/s
-  // take 4.73 s; the collectives inside nodes take 0.2 s beside that, and wait for products that
-  // hold the SMs: 2 * (64 gathers and 33 reductions), each for some 0.8 ms, half of a product.
+  // take 4.73 s. The collectives inside nodes take another 0.2 s, and wait for GEMMs that hold the
+  // SMs: 2 * (64 gathers and 33 reductions), each for about 0.8 ms, half of a GEMM.
   EXPECT_NEAR(static_cast<double>(hybrid_.time(100).communication.value), 4.73e9 + 0.2e9 + 0.16e9,
               0.1e9);
   // Nearly all of it is exposed: less than the 1.7 s that two microbatches compute is hidden.

@@ -221,7 +221,7 @@ TEST(Predict, AStepThatWaitsForTheHostComputesAtAHigherClock) {
   const TimeSummary fast = compute(0);
   const TimeSummary slow = compute(200'000);
   EXPECT_GT(slow.step, fast.step);
-  // Products and attention are most of what is computed; 1.15 times as fast at most.
+  // GEMMs and attention are most of compute; they are at most 1.15 times as fast.
   const auto alone = [](const TimeSummary& time) {
     return static_cast<double>((time.compute - time.contention).value);
   };

@@ -1,4 +1,4 @@
-// Plans of a few ops, whose prices stand in the ops themselves. Complete programs: tests/support.
+// Plans of a few ops that contain their prices. For complete programs see tests/support.
 #pragma once
 
 #include <string>
@@ -14,8 +14,8 @@ inline constexpr std::uint32_t kGather = 1;
 inline constexpr std::uint32_t kScatter = 2;
 inline constexpr std::uint32_t kCopyOut = 3;
 
-/// A collective's price. What kernels lose for its SMs and its memory traffic in quarters, what it
-/// takes longer beside them too.
+/// A collective's price. Loss of kernels to its SMs and its memory traffic, and its own slowdown
+/// beside them, in quarters.
 struct Cost {
   std::int64_t duration = 0;
   std::int64_t latency = 0;
@@ -24,7 +24,7 @@ struct Cost {
   std::int64_t drag = 0;
 };
 
-/// Of kernels: the attributes that say their class, and whether they lose kTinyRagged.
+/// Attributes of kernels: their class, and whether they lose kTinyRagged.
 inline constexpr const char* kClass = "class";
 inline constexpr const char* kRagged = "ragged";
 
@@ -163,7 +163,7 @@ class Tiny {
   return static_cast<KernelClass>(kernel.attribute(kClass));
 }
 
-/// What kernels of each class lose to collectives, of kOne.
+/// Loss of each class of kernels to collectives; kOne is 1.
 inline constexpr PerKernelClass<std::int64_t> kTinyWeight{{kOne, kOne / 2, kOne * 3 / 4, kOne}};
 
 /// The ragged loss of kernels that have one.

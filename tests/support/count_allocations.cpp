@@ -3,11 +3,11 @@
 //
 //   <process> <steps done> <function> <bytes>
 //
-// where a step is done when an op of the name in MFSDP_STEP_END has been issued, which the run
-// tells NVTX. For that NVTX_INJECTION64_PATH is to name this library too.
+// where a step is done when an op of the name in MFSDP_STEP_END has been issued. The run passes
+// names of ops to NVTX, so NVTX_INJECTION64_PATH must name this library too.
 //
-// The runtime is linked statically; it, NCCL and the other libraries load the driver and ask dlsym
-// and cuGetProcAddress for its functions, so these are what it stands before.
+// The runtime is linked statically. Like NCCL and other libraries, it loads the driver and asks
+// dlsym and cuGetProcAddress for its functions. This library replaces the results of these two.
 #include <dlfcn.h>
 #include <fcntl.h>
 #include <nvtx3/nvToolsExt.h>
@@ -147,7 +147,7 @@ extern "C" void* dlsym(void* library, const char* name) {
   }();
   void* function = real(library, name);
   if (function == nullptr) return nullptr;
-  constexpr int kFirstForm = 0;  // the name says which form it is
+  constexpr int kFirstForm = 0;  // the name implies the form
   replace_found(name, &function, kFirstForm);
   return function;
 }

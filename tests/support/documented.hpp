@@ -1,4 +1,4 @@
-// What a page of docs/ names in backticks, for tests that hold it against the code.
+// The names in backticks on a page of docs/, for tests that compare them with the code.
 #pragma once
 
 #include <filesystem>

@@ -46,14 +46,14 @@ struct EditedPlan {
     const auto [ops, place] = at(segment, name);
     ops->erase(place);
   }
-  /// Runs it again at once; ids of repetitions are told apart by `copy`.
+  /// Runs it again at once; `copy` distinguishes the ids of repetitions.
   void repeat(const std::string& segment, const std::string& name, std::size_t copy = 0) {
     const auto [ops, place] = at(segment, name);
     Op again = *place;
     again.id = OpId(1'000'000 + copy);
     ops->insert(place + 1, std::move(again));
   }
-  /// Clears what an operand has, behind an op and on its stream.
+  /// Clears the contents of an operand, after an op and on its stream.
   void clear_behind(const std::string& segment, const std::string& name, Operand cleared) {
     cleared.role = "padding";
     cleared.access = Access::write;

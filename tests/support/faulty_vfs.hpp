@@ -10,11 +10,11 @@
 
 namespace mfsdp::test {
 
-/// What happens at the operation, counted from 1. `kill` writes the first half of what is to be
-/// written before the process dies.
+/// The fault at the operation, counted from 1. `kill` writes the first half of the data before the
+/// process dies.
 enum class FaultyMode { none, fail_once, fail_from_then_on, kill };
 
-/// Of the process: SQLite's file systems are.
+/// One for the process, as SQLite's file systems are.
 struct FaultyPlan {
   FaultyMode mode = FaultyMode::none;
   std::int64_t at = 0;
@@ -31,7 +31,7 @@ namespace faulty {
 
 struct File {
   sqlite3_file base;
-  // What the real file system keeps follows.
+  // The data of the real file system follows.
   [[nodiscard]] sqlite3_file* real() { return reinterpret_cast<sqlite3_file*>(this + 1); }
 };
 

@@ -1,4 +1,4 @@
-// What gzip makes of a text.
+// The gzip-compressed form of a text.
 #pragma once
 
 #include <gtest/gtest.h>

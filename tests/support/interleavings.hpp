@@ -1,9 +1,9 @@
 // Every interleaving of a small plan, state by state: how far each stream and the host are. Slow
 // and obvious, and shares nothing with the provers that it judges.
 //
-// Two ops can run at one time exactly if some reachable state has both at the head of their streams
-// and ready. Ops that touch only what their own stream touches, and order nothing, are left out:
-// they change neither.
+// Two ops can run at once exactly if some reachable state has both at the head of their streams and
+// ready. Ops that touch only what their own stream touches, and order nothing, are left out: they
+// change neither.
 #pragma once
 
 #include <algorithm>
@@ -32,8 +32,8 @@ class Interleavings {
     leave_out_private_ops();
   }
 
-  /// Names of two ops that can touch the same bytes at one time, one of them writing; or nothing.
-  /// Also nothing, with `gave_up`, beyond that many states.
+  /// Names of two ops that can touch the same bytes at once, one of them writing; or nothing. Also
+  /// nothing, with `gave_up`, beyond `most_states` states.
   std::optional<std::string> find_race(std::size_t most_states = 2'000'000) {
     std::set<State> seen;
     std::deque<State> left{State(chains_.size(), 0)};

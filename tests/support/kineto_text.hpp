@@ -83,7 +83,7 @@ class KinetoText {
                       "\"device\": 0, \"context\": 1",
                       on_stream, record, stream, correlation));
   }
-  /// What the host calls a collective; the external id is that of all activities here.
+  /// The host's name of a collective; the external id is that of all activities here.
   void host_collective(std::string_view op, std::int64_t begin, std::string_view group) {
     write("X", "cpu_op", "record_param_comms", 4711, 4711, begin, kMicro,
           fmt::format("\"External id\": 17, \"Collective name\": \"{}\", \"Process Group Name\": "

@@ -1,4 +1,4 @@
-// Runs whole programs on the CPU's machine with the hash kernel, and tells what they left behind.
+// Runs whole programs on the CPU's machine with the hash kernel, and returns their final states.
 #pragma once
 
 #include <algorithm>
@@ -26,7 +26,7 @@ using States = std::vector<std::uint64_t>;
 
 inline Program built(const PlanConfig& config) { return build_program(config, {}).value(); }
 
-/// Leaves so many bytes of the compute stream's workspace, which small models need little of.
+/// Keeps `kept` bytes of the compute stream's workspace, of which small models need little.
 inline void shrink_gemm_workspace(Program& program, std::int64_t kept) {
   const auto workspace =
       std::ranges::find(program.buffers, std::string("gemm_workspace"), &Buffer::name);
@@ -158,7 +158,7 @@ inline Result<States> run_program(const Program& program, MachineSettings settin
   return states;
 }
 
-/// Runs with four chaos seeds from `first` on at one time, as such runs mostly sleep; every other
+/// Runs with four chaos seeds from `first` on concurrently, as such runs mostly sleep; every other
 /// one with poison.
 inline std::vector<Result<States>> run_with_chaos(const Program& program, std::uint64_t first,
                                                   const MachineSettings& settings) {

@@ -1,5 +1,5 @@
-// What random configurations are to reach: each axis of what the planner can build, its values, and
-// how often they were drawn.
+// The axes that random configurations must reach: each axis of the planner's choices, its values,
+// and how often they were drawn.
 #pragma once
 
 #include <fmt/format.h>

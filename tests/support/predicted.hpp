@@ -27,7 +27,7 @@ T value_or_throw(Result<T> result) {
   return std::move(*result);
 }
 
-/// What `change` makes of llama_nano's configuration on 8 H200, simulated.
+/// The prediction of llama_nano's configuration on 8 H200 after `change`.
 template <class Change>
 Predicted predicted(Change change, const RankVariation& variation = {}) {
   PlanConfig config;

@@ -33,7 +33,7 @@ inline void draw_attention(ModelShape& model) {
   if (pick(0, 3) == 0) model.logit_cap = halves();
 }
 
-/// What Gemma's blocks have beside Llama's, each by itself.
+/// The features of Gemma's blocks beside Llama's, each independently.
 inline void draw_gemma(ModelShape& model) {
   const auto some = [] { return *rc::gen::inRange(0, 4) == 0; };
   if (some()) model.activation = Activation::gelu_tanh;
@@ -94,10 +94,10 @@ inline bool reduces_alike(const PlanConfig& config) {
   return each_microbatch(config.strategy_of_experts()) == each_microbatch(config.strategy);
 }
 
-/// Of which models configurations are drawn.
+/// The models from which configurations are drawn.
 enum class Models { all, with_experts };
 
-/// Of their own for half of the experts that are dealt out, where that is possible.
+/// A strategy of their own for half of the expert-parallel experts, if that is possible.
 inline void draw_expert_strategy(PlanConfig& config) {
   const auto strategy = static_cast<Strategy>(*rc::gen::inRange(0, 4));
   if (strategy == config.strategy || config.outer_strategy == Strategy::optim ||

@@ -105,7 +105,7 @@ inline void write_over(const Program& program, Segment& segment, std::ptrdiff_t 
   segment.ops.insert(segment.ops.begin() + at, copy);
 }
 
-/// What a buffer holds another one holds too, which an op may read or write in its place.
+/// Copies a buffer to another one, which an op may read or write in its place.
 inline void double_buffer(Program& program, Op& op) {
   std::vector<Operand*> operands = operands_of(op);
   if (operands.empty()) return;
@@ -128,7 +128,7 @@ inline bool rotates(const Op& op) {
   return kernel != nullptr && to_string(kernel->kind).find("rope") != std::string_view::npos;
 }
 
-/// twice: an op stands there a second time; rotation: it has changed places with a neighbour
+/// twice: an op is repeated; rotation: it has changed places with a neighbour
 enum class Edit { other, twice, rotation };
 
 inline Edit edit(Program& program) {
@@ -154,7 +154,7 @@ inline Edit edit(Program& program) {
   return Edit::other;
 }
 
-// ---- what a plan says of itself ---------------------------------------------------------------
+// ---- what a plan states about itself ----------------------------------------------------------
 
 /// Near a number, or near what numbers can be.
 inline std::int64_t any_number(std::int64_t near) {
@@ -223,7 +223,7 @@ inline void change_costs(Program& program) {
   kernel.flops = any_number(kernel.flops);
 }
 
-/// Of the norm, in the configuration and in the kernel that goes by it.
+/// Changes the norm's limit in the configuration and in the kernel that uses it.
 inline void change_clip(Program& program) {
   if (program.config.clip.num == 0) return;
   program.config.clip = {.num = std::max<std::int64_t>(any_number(3), 1),
@@ -289,8 +289,8 @@ inline bool moves_gradients(const Kernel& kernel) {
   return kernel.kind == KernelKind::cast || kernel.kind == KernelKind::accumulate;
 }
 
-/// An operand that a kernel only reads, in memory that holds nothing of groups and is no port, is
-/// copied to a buffer of its own just before, and read there. False where there is none.
+/// An operand that a kernel only reads, in memory without groups that is no port, is copied to a
+/// new buffer just before, and read there. False if there is none.
 inline bool copy_first(Program& program) {
   struct Found {
     Segment* segment;
@@ -365,7 +365,7 @@ inline bool name_lacking_axis(Program& program) {
   return true;
 }
 
-/// Says the same in another way: the plan is as right as before. False where nothing was changed.
+/// An equivalent change: the plan is as right as before. False if nothing was changed.
 inline bool edit_rightly(Program& program) {
   switch (*rc::gen::inRange(0, 3)) {
     case 0: return copy_first(program);

@@ -37,7 +37,7 @@ class RandomExecution {
     return std::nullopt;
   }
 
-  /// The most buffers of a category that were live at one time.
+  /// The most buffers of a category that were live at once.
   int most_live(Category category) { return most_live_[category]; }
 
  private:

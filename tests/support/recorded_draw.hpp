@@ -31,7 +31,7 @@ class Draw {
   std::mt19937_64 random_;
 };
 
-/// A model as it stands in models.csv. Every fourth has sizes of a usable model, the others reach
+/// A model in the form of models.csv. Every fourth has sizes of a usable model, the others reach
 /// for odd ones.
 inline Cells draw_model(Draw& draw, const std::string& name) {
   const bool usable = draw.one_in(4);

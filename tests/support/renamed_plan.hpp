@@ -1,5 +1,5 @@
-// The same program under other names and ids, with its tables in another order: what it means is
-// the same, so every reader is to say the same of it.
+// The same program under other names and ids, with its tables in another order: its meaning is the
+// same, so every reader must give the same results.
 #pragma once
 
 #include <algorithm>

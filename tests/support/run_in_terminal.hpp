@@ -13,7 +13,7 @@
 
 namespace mfsdp::test {
 
-/// What `/bin/sh -c command` writes to a terminal of `columns`, without carriage returns. Colours
+/// The output of `/bin/sh -c command` on a terminal of `columns`, without carriage returns. Colours
 /// are off and bars are of "#".
 inline std::string run_in_terminal(const std::string& command, unsigned short columns) {
   const std::string line =

@@ -42,7 +42,7 @@ inline PlanConfig sample_config() {
   return config;
 }
 
-/// What both kinds of run have; `ops` ops that alternate between two streams.
+/// Fills the figures of both kinds of run; `ops` ops that alternate between two streams.
 inline void fill_figures(RunFigures& run, std::string run_id, std::int64_t ops) {
   run.version = "0.1.0";
   run.run_id = std::move(run_id);

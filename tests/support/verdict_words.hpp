@@ -1,4 +1,4 @@
-// What a verdict says, in few words.
+// A verdict as a short text.
 #pragma once
 
 #include <string>

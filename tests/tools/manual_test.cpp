@@ -39,7 +39,7 @@ void expect_offered_names_are_accepted(const std::vector<FlagGroup>& groups, std
   EXPECT_GE(names, least);
 }
 
-// What carries reductions may be any transport; --routing takes a word or a file.
+// Reductions may use any transport; --routing takes a word or a file.
 TEST(Manual, OffersAllThatReduceAndRoutingTake) {
   SimOptions sim;
   std::size_t seen = 0;

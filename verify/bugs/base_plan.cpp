@@ -17,7 +17,7 @@ Result<void> check_given(const std::vector<FlagGroup>& groups,
   return {};
 }
 
-/// Nothing is said of models or plans: a row is what it is.
+/// Prints no notes about models or plans.
 Result<Program> program_of(const CommonOptions& options, const BugFolders& folders) {
   MFSDP_LET(program, PlanRequests(folders.scenarios).program(options, {}));
   return *program;

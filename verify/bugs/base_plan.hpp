@@ -1,4 +1,4 @@
-// The plans that rows start from.
+// The plans that the edits of rows are applied to.
 #pragma once
 
 #include <filesystem>
@@ -11,7 +11,7 @@
 
 namespace mfsdp::bugs {
 
-/// Where rows and what they name are looked up.
+/// Folders of rows and of the files that rows name.
 struct BugFolders {
   std::filesystem::path rows;       ///< scenarios/bugs: NN-name.json, and the plans that they name
   std::filesystem::path scenarios;  ///< with the models
@@ -21,11 +21,11 @@ struct BugFolders {
 struct BasePlan {
   std::vector<std::string> flags;
   std::optional<std::string> plan;  ///< path from the row's folder; no flags then
-  std::string hash;                 ///< of the plan, so that its ids mean what they meant
+  std::string hash;                 ///< of the plan; guarantees that ids have kept their meaning
 };
 
-/// Builds the plan of the flags, or reads its file. Its hash is not compared. `where` is the base's
-/// place in its row, for errors.
+/// Builds the plan of the flags, or reads its file. Does not compare the hash. `where` is the place
+/// of the base in its row, for errors.
 [[nodiscard]] Result<Program> load_base(const BasePlan& base, const BugFolders& folders,
                                         const std::string& where);
 

@@ -18,7 +18,7 @@ namespace {
 
 using Json = nlohmann::json;
 
-/// The fields of one object: each is asked for once, and what nobody asked for is an error.
+/// The fields of one object. Each is read once; a field that is never read is an error.
 class Fields {
  public:
   static Result<Fields> of(const Json& node, std::string where) {
@@ -53,7 +53,7 @@ class Fields {
                                           json_excerpt(*found)));
     return found->get<std::int64_t>();
   }
-  /// Empty where there is no such field.
+  /// Empty if the field is missing.
   Result<std::vector<std::string>> texts(std::string_view key) {
     const Json* found = find(key);
     std::vector<std::string> list;
@@ -121,7 +121,7 @@ Result<void> read_anchor(Fields& fields, Edit& edit) {
   return {};
 }
 
-/// The one key of an edit that says what it does.
+/// The key of an edit that names its kind; there must be exactly one.
 Result<std::pair<std::string, const Json*>> read_kind(Fields& fields, Edit& edit) {
   std::pair<std::string, const Json*> subject{"", nullptr};
   for (const auto& [name, kind] : kEdits)
@@ -185,7 +185,7 @@ Result<void> read_broken(const Json& node, const std::string& where, BugRow& row
     }
   }
   if (row.edits.empty() && !row.broken_base)
-    return fail(where, "expected edits, or a base of its own");
+    return fail(where, "expected edits, or a separate base");
   return fields.nothing_else();
 }
 

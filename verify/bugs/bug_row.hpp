@@ -1,5 +1,4 @@
-// A row of the corpus as its file states it: a plan that is right, and the edits that bring the bug
-// back.
+// A row of the corpus, as in its file: a correct plan, and the edits that reproduce the bug.
 //
 //   {"row": 1, "title": "...", "thread": "NVIDIA/Megatron-LM#4435", "bug": "...",
 //    "base": {"flags": ["--model", "llama_nano", ...], "plan_hash": "..."},
@@ -21,14 +20,14 @@
 
 namespace mfsdp::bugs {
 
-/// A thing of a plan, {"op": 10, "name": "..."}: see plan_names.hpp.
+/// An object of a plan, {"op": 10, "name": "..."}: see plan_names.hpp.
 struct Thing {
   std::string kind;
   std::int64_t id = 0;
   std::string name;
 };
 
-/// Nothing if the value is no object of a kind and a name.
+/// None if the value is not an object with a kind and a name.
 [[nodiscard]] std::optional<Thing> read_thing(const nlohmann::json& value);
 
 enum class EditKind { add, copy, drop, insert, move, patch };
@@ -37,9 +36,9 @@ struct Edit {
   EditKind kind = EditKind::drop;
   std::string where;    ///< of the edit: file and place
   Thing subject;        ///< what is copied, dropped, moved or patched
-  Thing anchor;         ///< the op beside which a copied, inserted or moved one goes
-  bool after = false;   ///< the anchor, otherwise before it
-  std::int64_t id = 0;  ///< of a copy
+  Thing anchor;         ///< the op before or after which the copied, inserted or moved op is placed
+  bool after = false;   ///< after the anchor; otherwise before it
+  std::int64_t id = 0;  ///< of the copy
   /// JSON: the op to insert, {"buffer": {...}} to add, or the changes of a patch or copy as JSON
   /// Patch (RFC 6902). Things in it stand for their ids.
   std::string value;
@@ -54,7 +53,7 @@ struct BugRow {
   BasePlan base;
   std::optional<BasePlan> broken_base;  ///< what the broken plan starts from, if not `base`
   std::vector<Edit> edits;
-  /// The broken plan is that of some ranks beside others that run the base plan.
+  /// Some ranks run the broken plan, the others the base plan.
   bool some_ranks = false;
   std::vector<std::string> rules;  ///< errors that must fire, no others: ascending
   std::vector<std::string> notes;  ///< notes that must fire more often than on the base: ascending

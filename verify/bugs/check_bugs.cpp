@@ -23,7 +23,8 @@ namespace fs = std::filesystem;
 
 constexpr std::size_t kMostRowBytes = std::size_t{1} << 20;
 
-/// After the edits: where the planner has changed, the first name that no longer fits says more.
+/// Called after the edits: if the planner has changed, the error about the first name that no
+/// longer fits is more useful.
 Result<void> check_hash(const BasePlan& base, const Program& program, const std::string& where) {
   if (const std::string hash = plan_hash(program); hash != base.hash)
     return fail(where + ".plan_hash",
@@ -33,7 +34,7 @@ Result<void> check_hash(const BasePlan& base, const Program& program, const std:
   return {};
 }
 
-/// How many findings of each rule.
+/// Number of findings of each rule.
 using Counts = std::map<std::string, std::size_t>;
 
 Counts counts_of(const std::vector<Finding>& findings) {
@@ -49,7 +50,7 @@ std::vector<std::string> errors_of(const Counts& counts) {
   return rules;
 }
 
-/// The row's right plan, and the one with the bug.
+/// The row's correct plan, and the one with the bug.
 struct Twins {
   Program fixed;
   Program broken;
@@ -131,7 +132,7 @@ Result<std::vector<BugVerdict>> check_bugs(const BugFolders& folders) {
     for (const BugVerdict& other : verdicts)
       if (other.row == row.number)
         return fail(row.file + ": row",
-                    fmt::format("{} is the row of '{}' too", row.number, other.file));
+                    fmt::format("{} is also the row of '{}'", row.number, other.file));
     MFSDP_LET(verdict, judge(row, folders));
     verdicts.push_back(std::move(verdict));
   }

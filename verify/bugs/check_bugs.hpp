@@ -1,7 +1,7 @@
-// The bug corpus: bugs that happened, as edits of plans, and whether the proofs see them.
+// The bug corpus: real bugs as edits of plans, and whether the proofs find them.
 //
-// Every row has a plan that is right and one with the bug. The proofs must find nothing in the
-// first, and in the second exactly what the row says.
+// Every row has a correct plan and one with the bug. The proofs must find nothing in the first, and
+// exactly the row's rules in the second.
 #pragma once
 
 #include <cstdint>
@@ -21,14 +21,14 @@ struct BugVerdict {
   std::string thread;
   std::string bug;
   std::vector<std::string> expected;  ///< rules and notes that must fire, ascending
-  std::vector<std::string> broken;    ///< that fired: errors, and the expected notes
-  std::vector<std::string> fixed;     ///< errors that the plan without the bug has: none
+  std::vector<std::string> broken;    ///< rules that fired: errors, and the expected notes
+  std::vector<std::string> fixed;     ///< errors in the plan without the bug; must be empty
   std::vector<Finding> findings;      ///< in the broken plan, the first one of each rule
-  bool good = false;                  ///< broken is expected, and fixed is clean
+  bool good = false;                  ///< `broken` equals `expected`, and `fixed` is empty
 };
 
-/// Judges every NN-name.json of a folder, by row. Errors: no rows, a malformed row, two of one
-/// number, ids whose names are others by now; each names file and place.
+/// Judges every NN-name.json of a folder, by row. Errors: no rows, a malformed row, two rows of one
+/// number, an id whose name has changed. They name file and place.
 [[nodiscard]] Result<std::vector<BugVerdict>> check_bugs(const BugFolders& folders);
 
 }  // namespace mfsdp::bugs

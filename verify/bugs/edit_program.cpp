@@ -27,7 +27,7 @@ constexpr std::array<std::pair<std::string_view, std::string_view>, 7> kLists{
      {"stream", "streams"},
      {"unit", "units"}}};
 
-/// Where a thing stands.
+/// The position of an object in its list.
 struct Position {
   Json* list = nullptr;
   std::size_t index = 0;
@@ -108,7 +108,7 @@ class PlanDocument {
       for (Json& plan : document_["plans"])
         for (Json& segment : plan["segments"])
           if (const auto found = find_in(segment["ops"], id)) return *found;
-    return fail(where, fmt::format("an edit before has dropped {} {}", thing.kind, id));
+    return fail(where, fmt::format("an earlier edit has dropped {} {}", thing.kind, id));
   }
   Result<Position> find_op(const Thing& thing, const std::string& where) {
     if (thing.kind != "op") return fail(where, fmt::format("expected an op, got a {}", thing.kind));
@@ -138,9 +138,9 @@ class PlanDocument {
     try {
       Json changed = thing.patch(changes);
       if (changed.is_object() && changed.value("id", Json()) == thing["id"]) return changed;
-      return fail(edit.where + ".with", "the patch takes away the id");
+      return fail(edit.where + ".with", "the patch removes the id");
     } catch (const Json::exception& error) {
-      return fail(edit.where + ".with", std::string("the patch does not fit: ") + error.what());
+      return fail(edit.where + ".with", std::string("the patch does not apply: ") + error.what());
     }
   }
 

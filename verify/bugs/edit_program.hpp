@@ -1,4 +1,4 @@
-// A plan with a bug: edits of one that is right.
+// Makes a plan with a bug by edits of a correct one.
 #pragma once
 
 #include <span>
@@ -10,11 +10,10 @@
 
 namespace mfsdp::bugs {
 
-/// Applies the edits in order. The waits of the result are bound anew, to the latest record of
-/// their event at issue: that is what a GPU does, whatever the planner had in mind. Beyond that the
-/// result need not hang together (core/plan/check.hpp). Errors name the edit: an id and a name that
-/// are not one thing of the plan, a patch that does not fit; `where` is for a result that is no
-/// plan at all.
+/// Applies the edits in order. Binds the result's waits anew, as a GPU does: to the latest record
+/// of their event at issue. Otherwise the result may be inconsistent (core/plan/check.hpp). Errors
+/// name the edit: its id and name do not identify the same object of the plan, or its patch does
+/// not apply. If the result is no plan, the error names `where`.
 [[nodiscard]] Result<Program> edit_program(const Program& program, std::span<const Edit> edits,
                                            const std::string& where);
 

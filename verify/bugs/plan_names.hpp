@@ -1,11 +1,11 @@
-// Names for everything in a plan that has an id.
+// Names for all objects of a plan that have ids.
 //
 //   op             "only: wait fresh.layers.0 (all_gather)"    segment: kind name (stream)
 //   buffer         "layers.0.main_grad"; likewise event, pool and unit
 //   communicator   its purpose; stream: its role; group: the name of its unit
 //
-// Of equal names the second one ends in " #2". So a name is as good as an id, and where the two
-// disagree the plan is not the one that somebody had in mind.
+// If names are equal, the second one ends in " #2". So a name identifies an object as an id does.
+// If name and id identify different objects, the row was written for another plan.
 #pragma once
 
 #include <cstdint>
@@ -28,7 +28,7 @@ class PlanNames {
 
   void add(std::string_view kind, std::int64_t id, const std::string& name);
 
-  /// What the plan has of that kind, or nothing.
+  /// The id of the object of that kind and name; none if the plan has no such object.
   [[nodiscard]] std::optional<std::int64_t> id_of(std::string_view kind,
                                                   const std::string& name) const;
   [[nodiscard]] std::optional<std::string> name_of(std::string_view kind, std::int64_t id) const;

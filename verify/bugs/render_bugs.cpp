@@ -19,7 +19,7 @@ std::ptrdiff_t count_good(std::span<const BugVerdict> verdicts) {
   return std::ranges::count(verdicts, true, &BugVerdict::good);
 }
 
-/// GitHub leads from issues to pull requests of the same number.
+/// GitHub redirects from issues to pull requests of the same number.
 std::string link_to(const std::string& thread) {
   const std::size_t hash = thread.find('#');
   return fmt::format("[{}](https://github.com/{}/issues/{})", thread, thread.substr(0, hash),

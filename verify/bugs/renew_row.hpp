@@ -1,4 +1,4 @@
-// A row after the planner has changed: ids are what their names stand for now.
+// Updates a row after a change of the planner: looks up the ids of its names anew.
 #pragma once
 
 #include <string>
@@ -9,9 +9,9 @@
 
 namespace mfsdp::bugs {
 
-/// The text of a row with the ids that its names have in today's base plan, and today's hashes.
-/// Names that the base lacks, such as those of buffers that the row adds, keep their ids; numbers
-/// in patches (offsets, sizes) stay. Errors as of read_bug_row and load_base.
+/// The text of the row with the ids that its names have in the current base plan, and with current
+/// hashes. Names that are not in the base, such as those of added buffers, keep their ids. Numbers
+/// in patches (offsets, sizes) stay. Errors as in read_bug_row() and load_base().
 [[nodiscard]] Result<std::string> renew_row(std::string_view text, const std::string& file,
                                             const BugFolders& folders);
 

@@ -11,7 +11,7 @@ namespace {
 
 // ---- reading
 
-/// Of a document on one line with sorted keys.
+/// The hash of a document on one line with sorted keys.
 std::string hash_of(const Json& document) {
   const std::string line = document.dump();
   const XXH128_hash_t hash = XXH3_128bits(line.data(), line.size());
@@ -26,7 +26,8 @@ Json parse(std::string_view json, const char* what) {
     const bool small = value.is_number_unsigned() && value.get<std::uint64_t>() >> 60 == 0;
     if (depth > 64 || (value.is_number() && !small &&
                        !(key == "value" && value.is_number_integer() && value < 0)))
-      refuse("{}: nested deeper than 64, or a number that is no integer below 2^60", what);
+      refuse("{}: is nested deeper than 64, or contains a number that is not an integer below 2^60",
+             what);
     return true;
   });
 }
@@ -43,7 +44,7 @@ Operand read_operand(const PlanView& view, const Json& json, const std::string& 
                .strides = json.value("strides", std::vector<Int>{})};
   made.writes = made.access != "read";
   if (view.json.at("buffers")[of.buffer].at("dtype") != Json(made.dtype))
-    refuse("operand '{}' is {}, its buffer is not", role, made.dtype);
+    refuse("operand '{}' has dtype {}, but its buffer has another", role, made.dtype);
   Int span = 1;
   for (std::size_t d = made.shape.size(); d-- > 0;) {
     const Int stride = made.strides.empty() ? made.elements : made.strides.at(d);
@@ -56,7 +57,7 @@ Operand read_operand(const PlanView& view, const Json& json, const std::string& 
     const Int ranks = view.ranks_on(stride.at("axis"));
     if (ranks == 1 || stride.at("bytes") == 0) continue;
     if (!made.rank_strides.emplace(stride.at("axis"), stride.at("bytes")).second)
-      refuse("operand '{}' moves on an axis twice", role);
+      refuse("operand '{}' has two rank strides for one axis", role);
     span = plus(span, times(stride.at("bytes"), ranks - 1));
   }
   made.begin = made.end = of.begin + made.offset;
@@ -119,20 +120,23 @@ PlanView read_plan(const Json& document) {
         refuse("{}: an id appears twice", key);
   const std::string text = document.dump();
   for (const char* key : {R"("instances":)", R"("lag":)", R"("at":)", R"("peer":)"})
-    if (text.find(key) != std::string::npos) refuse("plan: of several classes or microbatches");
+    if (text.find(key) != std::string::npos)
+      refuse(
+          "plan: has several rank classes, or several microbatches in flight; expected one of "
+          "each");
   const Json& mesh = document.at("config").at("mesh");
   if (mesh.size() != (mesh.contains("experts") ? 2 : 1) || view.ids["streams"].size() > 63)
-    refuse("plan: expected a grid or two, and at most 63 streams");
+    refuse("plan: expected one or two meshes, and at most 63 streams");
   read_grid(view, mesh.at("dense"), view.dense, {"dp_outer", "dp_shard"});
-  read_grid(view, mesh.value("experts", Json::array()), view.dealt,
+  read_grid(view, mesh.value("experts", Json::array()), view.expert_grid,
             {"ep", "expt_dp", "expt_dp_outer"});
   for (const Json& communicator : document.at("communicators")) {
     const auto spans = [&](const PerAxis& grid) {
       return std::ranges::any_of(communicator.at("axes"),
                                  [&](const Json& axis) { return grid.contains(axis); });
     };
-    if (spans(view.dense) && spans(view.dealt))
-      refuse("communicator {}: is over axes of two grids", communicator.at("id").dump());
+    if (spans(view.dense) && spans(view.expert_grid))
+      refuse("communicator {}: has axes of both meshes", communicator.at("id").dump());
   }
   const auto ranks = [](const PerAxis& grid) {
     Int all = 1;
@@ -140,10 +144,10 @@ PlanView read_plan(const Json& document) {
     return all;
   };
   if (!stand_in(kDenseOrder, mesh.at("dense")))
-    refuse("plan: expected groups of ranks that share shards to be neighbours");
+    refuse("plan: expected ranks of one shard group to be neighbours");
   // Neighbours on ep lie beside each other, whatever else the two grids are.
-  if (!view.dealt.empty() &&
-      (ranks(view.dealt) != ranks(view.dense) || !view.dealt.contains("ep") ||
+  if (!view.expert_grid.empty() &&
+      (ranks(view.expert_grid) != ranks(view.dense) || !view.expert_grid.contains("ep") ||
        !stand_in(kDealtOrder, mesh.at("experts"))))
     refuse("plan: expected a grid of experts over the ranks that share shards");
   const Json& classes = document.at("classes");
@@ -184,7 +188,8 @@ PlanView read_plan(const Json& document) {
 
 void expect(const Json& object, const char* key, const Json& so) {
   if (object.at(key) != so)
-    refuse("{}: {} is claimed, {} is so", key, object.at(key).dump().substr(0, 80), so.dump());
+    refuse("{}: the certificate states {}; expected {}", key, object.at(key).dump().substr(0, 80),
+           so.dump());
 }
 
 bool has_windows(const Json& communicator) {
@@ -199,12 +204,12 @@ void check_registered(const PlanView& view) {
     if (pool.contains("registered") &&
         !has_windows(
             view.json.at("communicators").at(view.at("communicators", pool, "registered"))))
-      refuse("pool {}: peers touch it after collectives have ended", pool.at("name").dump());
+      refuse("pool {}: peers may access it after a collective has ended", pool.at("name").dump());
 }
 
-/// NCCL goes from window to window, and not silently by its rings, if both operands lie in windows
-/// of the communicator at one offset on all members, outside of groups; copy engines gather and
-/// deal out, kernels gather, and add fp32, bf16 and fp16.
+/// NCCL uses symmetric memory if both operands lie in memory of the communicator, at one offset on
+/// all members, and the call is not in a group. Otherwise it silently falls back to rings. Copy
+/// engines gather and scatter; kernels gather, and add fp32, bf16 and fp16.
 void check_windows(const PlanView& view, const Op& op, bool grouped) {
   const Json& communicator = view.communicator_of(op);
   if (!has_windows(communicator)) return;
@@ -220,7 +225,7 @@ void check_windows(const PlanView& view, const Op& op, bool grouped) {
     for (const std::string axis : communicator.at("axes"))
       fits = fits && !operand.rank_strides.contains(axis);
   }
-  if (!fits) refuse("{}: would not go from window to window by {}", op.place(), by);
+  if (!fits) refuse("{}: cannot use symmetric memory with transport {}", op.place(), by);
 }
 
 /// Each collective fits its operands and communicator, counted as NCCL does: all_gather per rank
@@ -260,7 +265,7 @@ std::string check_collectives(const PlanView& view, const Plan& plan) {
 CheckedPlan check(std::string_view plan_json, std::string_view certificate_json) {
   Json plan = parse(plan_json, "plan");
   expect(plan, "schema", "mfsdp.plan/2");
-  plan.erase("meta");  // says nothing about the plan, and is not hashed
+  plan.erase("meta");  // does not describe the plan, and is not hashed
   CheckedPlan figures{.hash = hash_of(plan)};
   const Json certificate = parse(certificate_json, "certificate");
   expect(certificate, "schema", "mfsdp.certificate/1");
@@ -285,7 +290,7 @@ Result<CheckedPlan> check_certificate(std::string_view plan_json,
   try {
     return checker::check(plan_json, certificate_json);
   } catch (const std::out_of_range&) {
-    return fail("refused", "a list of its claims is too short for this plan");
+    return fail("refused", "a list in the certificate is too short for this plan");
   } catch (const std::exception& refusal) {
     std::string_view text = refusal.what();
     if (text.starts_with("[json.")) text.remove_prefix(std::min(text.find(' ') + 1, text.size()));

@@ -1,11 +1,11 @@
-// The checker: reads a plan's JSON and a certificate, and accepts or refuses. It shares no code
-// with what built or proved the plan, and takes nothing from a certificate without working it out
-// again from the plan: a certificate can make it refuse a sound plan, never accept another one.
+// The checker reads a plan's JSON and a certificate, and accepts or refuses. It shares no code with
+// the planner and the proofs. It derives every claim of a certificate again from the plan: a
+// certificate can make it refuse a sound plan, but never accept a wrong one.
 //
-// What is re-checked, for two steps of every plan with repeated segments twice, and what is not:
-// coverage(). Refused, as nothing is known of them: kernels that are no steps of the configured
+// coverage() lists what is checked, for two steps with each repeated segment twice, and what is
+// not. The checker refuses what it has no rules for: kernels that are no steps of the configured
 // model; registered memory of rings; classes with plans of their own, sends and receives, buffers
-// and events that take turns, ops that work on an earlier microbatch.
+// and events that rotate, ops that work on an earlier microbatch.
 #pragma once
 
 #include <cstdint>
@@ -25,12 +25,12 @@ struct Coverage {
   std::string_view rules;  ///< of the proofs: "MF101 MF108"; empty where they have none
 };
 
-/// What an accepted certificate covers, then what it does not.
+/// Lists what an accepted certificate covers, then what it does not.
 [[nodiscard]] std::span<const Coverage> coverage();
 
-/// What was re-checked.
+/// The hash of an accepted plan, and counts of what was checked.
 struct CheckedPlan {
-  std::string hash;            ///< of the plan, worked out again
+  std::string hash;            ///< of the plan, computed by the checker
   std::int64_t instances = 0;  ///< of ops, in two steps of all plans
   std::int64_t orderings = 0;  ///< clocks of the certificate that were justified
   std::int64_t accesses = 0;   ///< that were compared with those before them

@@ -1,8 +1,8 @@
-// What a step computes, followed in the order in which the host issues it: each kernel is a step of
-// the configuration's model, reads the values and the weights that the model has there, and what
-// the norm, the loss and the updates read is what they should. Plans run one after the other, two
-// steps of each, and once more, so that each begins both from the first state and from what the
-// others leave.
+// Follows the values of a step in the order in which the host issues its ops. Each kernel must be a
+// step of the configuration's model and read the values and weights that the model has there. The
+// inputs of the norm, the loss and the updates must be the expected ones. Plans run consecutively,
+// two steps of each, and then all once more: each begins both from the first state and from the
+// state that the others leave.
 #include "verify/checker/model_steps.hpp"
 
 namespace mfsdp::checker {
@@ -12,9 +12,9 @@ class Steps {
  public:
   Steps(const PlanView& view, CheckedPlan& figures) : state_(view, figures) {}
 
-  /// What the host fills and reads is as large as the model has it: two int32 a token, three where
-  /// documents are masked, a block of 64 bytes, eight fp32 numbers, tables, four numbers of the
-  /// loss scale.
+  /// Buffers that the host fills and reads have the size that the model needs: two int32 a token,
+  /// three where documents are masked, a block of 64 bytes, eight fp32 numbers, tables, four
+  /// numbers of the loss scale.
   void check_ports() const {
     std::map<std::string, Int> bytes = state_.model.rope_tables;
     bytes.insert({{"tokens", times(4 * state_.model.token_rows, state_.model.tokens)},
@@ -27,13 +27,14 @@ class Steps {
       const std::string port = port_of(b);
       if (port.empty()) continue;
       left.erase(port);
-      if (!bytes.contains(port)) refuse("buffer {}: port {} is none of the model's", b, port);
+      if (!bytes.contains(port))
+        refuse("buffer {}: is port {}, which the model does not have", b, port);
       const Operand& whole = state_.view.buffers[b];
       if (whole.end - whole.begin != bytes.at(port))
         refuse("buffer {}: port {} has {} bytes, not {}", b, port, bytes.at(port),
                whole.end - whole.begin);
     }
-    if (!left.empty()) refuse("plan: no buffer is the port {}", *left.begin());
+    if (!left.empty()) refuse("plan: there is no buffer for port {}", *left.begin());
   }
 
   void run(std::size_t p) {
@@ -68,11 +69,11 @@ class Steps {
                 "tokens")
           ++count;
       if (segment.at("microbatches") != count)
-        refuse("segment {}: takes tokens of {} microbatches", segment.at("name").dump(), count);
+        refuse("segment {}: reads tokens of {} microbatches", segment.at("name").dump(), count);
       sum = plus(sum, times(count, segment.at("repeat")));
     }
     if (sum != (state_.trains ? state_.model.microbatches : 1))
-      refuse("plan {}: takes tokens of {} microbatches", plan.at("name").dump(), sum);
+      refuse("plan {}: reads tokens of {} microbatches", plan.at("name").dump(), sum);
   }
   [[nodiscard]] std::string port_of(Index buffer) const {
     return state_.view.homes[buffer].kind == "port" ? state_.view.homes[buffer].name : "";
@@ -86,7 +87,7 @@ class Steps {
     if (state_.trains) state_.directions.begin_step();
   }
   void end_step() const {
-    if (!reported_) refuse("step: the host does not hear of its loss");
+    if (!reported_) refuse("step: the host does not receive its loss");
     if (state_.trains) state_.weights.end_step();
     if (state_.trains) state_.directions.end_step();
   }
@@ -99,7 +100,7 @@ class Steps {
                              "newton_schulz", "update",     "zero_padding"};
     for (const Operand& operand : op.operands)
       if (state_.is_direction(operand) && !known.contains(op.does))
-        refuse("{}: '{}' is a direction", op.place(), operand.role);
+        refuse("{}: operand '{}' is an update direction", op.place(), operand.role);
   }
 
   void follow(const Op& op) {
@@ -137,7 +138,7 @@ class Steps {
           (operand.writes ? writes : reads))
         refuse("{}: '{}' lies in other memory", op.place(), operand.role);
   }
-  /// Of a copy or a collective.
+  /// Refuses a copy or a collective without exactly one input and one output.
   static void check_ends(const Op& op) {
     if (op.operands.size() != 2 || op.operands[0].access != "read" ||
         op.operands[1].access != "write" || op.body->at("input").at("role") != "input" ||
@@ -164,7 +165,7 @@ class Steps {
     } else if (op.does == "d2h" && port_of(to.buffer) == "report" && to.offset == 0) {
       report(op, from, to);
     } else {
-      refuse("{}: copies what the host does not have, or does not hear", op.place());
+      refuse("{}: copies from or to memory that the host does not fill or read", op.place());
     }
   }
   /// Gradients are followed where they go, and values. Anything else that is copied is none.
@@ -174,7 +175,7 @@ class Steps {
     if (state_.view.homes[from.buffer].kind.empty()) return state_.values.copy(op, from, to);
     state_.values.make(op, to, {});
   }
-  /// What is gathered may be written over, and then is no weight.
+  /// A parameter's buffer that a gather fills may be overwritten; it then holds no weights.
   void spoil_weights(const Op& op, const Operand& to) {
     if (state_.view.homes[to.buffer].kind != "parameter" ||
         state_.view.json.at("buffers")[to.buffer].value("persistent", false))
@@ -228,10 +229,10 @@ class Steps {
     for (const std::string axis : state_.view.communicator_of(op).at("axes"))
       if (state_.view.mesh.contains(axis)) axes.push_back(axis);
     if (axes != Axes{"ep"} || received.empty())
-      refuse("{}: sends {} to ranks that do not take it", op.place(), sent.name);
+      refuse("{}: sends {} to ranks that do not read it", op.place(), sent.name);
     state_.values.make(op, to, {received, sent.owner, sent.pass});
   }
-  /// What is made of values by what is no step of the model is none.
+  /// The output of an op that is no step of the model has no known value.
   void spoil(const Op& op, const Operand& from, const Operand& to) {
     const auto cells = state_.values.look(from);
     const bool written = std::ranges::none_of(
@@ -240,7 +241,7 @@ class Steps {
     state_.values.make(op, to, {});
   }
 
-  /// Sums of several ranks are of the wire's dtype, and of the main gradient's where they begin
+  /// Sums over ranks have the reduction dtype, and of the main gradient's where they begin
   /// and end in it.
   [[nodiscard]] Json reduced_dtype(const Op& op) const {
     const Json& config = state_.view.json.at("config");
@@ -273,7 +274,7 @@ class Steps {
     } else if (does == "zero_padding") {
       for (const Operand& padding : op.operands) {
         if (padding.role != "padding" || padding.access != "write" || !padding.dense)
-          refuse("{}: '{}' is nothing that it clears", op.place(), padding.role);
+          refuse("{}: operand '{}' is not padding", op.place(), padding.role);
         if (state_.is_direction(padding))
           state_.directions.zero(op, padding);
         else if (state_.view.homes[padding.buffer].kind == "parameter")
@@ -311,7 +312,7 @@ class Steps {
     if (!state_.is_gradient(parts) || !state_.is_gradient(sum) || !parts.dense || !sum.dense ||
         parts.shape != std::vector<Int>{op.attribute("ranks"), count} ||
         sum.shape != std::vector<Int>{count})
-      refuse("{}: sums no parts of a gradient", op.place());
+      refuse("{}: does not sum each rank's contribution to a gradient", op.place());
     state_.ledger.follow(op, {});
   }
 

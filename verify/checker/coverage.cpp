@@ -31,10 +31,11 @@ constexpr std::array kCoverage{
              "kernels read the weights of this step, of their unit; after it each group that "
              "trains was updated once",
              "MF401 MF402 MF403"},
-    Coverage{"directions", true,
-             "updates move along this step's momentum, each matrix orthogonalised once and whole, "
-             "dealt out and brought back as buffers say",
-             "MF405"},
+    Coverage{
+        "directions", true,
+        "updates use this step's momentum, each matrix orthogonalised once as a whole, distributed "
+        "over ranks and returned as buffers state",
+        "MF405"},
     Coverage{"gradients", true,
              "norm and updates read the gradient of each parameter, microbatch and rank once, from "
              "each step of the model that gives one, and nothing else",

@@ -42,7 +42,7 @@ std::vector<Directions::Matrix> Directions::matrices_of(const Group& group) cons
       parts = {model.at("intermediate"), model.at("intermediate")};
     if (parameter.role == "shared_gate_up") parts.assign(2, model.at("shared_intermediate"));
     // Each expert's are its own.
-    const Int here = group.dealt ? view_.ranks_on("ep") : 1;
+    const Int here = group.of_experts ? view_.ranks_on("ep") : 1;
     const auto experts = static_cast<std::size_t>(model.value("experts", Int{0}) / here);
     if (parameter.role == "experts_gate_up") {
       const Int inner = model.at("expert_intermediate");
@@ -65,16 +65,17 @@ void Directions::acquire(Index buffer) {
   if (home.kind != "direction") return;
   Held& held = held_[buffer] = {};
   for (const auto& [group, at] : home.groups)
-    if (held.slots.empty() || home.dealt.empty()) held.slots.emplace_back(matrices_[group].size());
+    if (held.slots.empty() || home.distributed_over.empty())
+      held.slots.emplace_back(matrices_[group].size());
 }
 
 std::vector<Directions::Mark>& Directions::marks(const Op& op, const Operand& operand,
                                                  const Spot& spot) {
   const Home& home = view_.homes[operand.buffer];
   if (home.kind != "direction" || spot.group == kNone)
-    refuse("{}: '{}' is no direction", op.place(), operand.role);
+    refuse("{}: operand '{}' is not an update direction", op.place(), operand.role);
   Index slot = 0;
-  while (home.dealt.empty() && home.groups[slot].first != spot.group) ++slot;
+  while (home.distributed_over.empty() && home.groups[slot].first != spot.group) ++slot;
   return held_.at(operand.buffer).slots.at(slot);
 }
 
@@ -90,7 +91,7 @@ void Directions::momentum(const Op& op) {
   const Spot spot = grad == nullptr ? Spot{} : locate(view_, *grad);
   if (spot.group == kNone || view_.groups[spot.group].optimizer != "muon" || spot.begin != 0 ||
       spot.end != view_.groups[spot.group].elements)
-    refuse("{}: is of no group that is orthogonalised", op.place());
+    refuse("{}: its group is not orthogonalised", op.place());
   Names left{"grad", "direction"};
   for (const auto& [name, kept] : kept_states(view_.json.at("config"), "muon")) left.insert(name);
   for (const Operand& operand : op.operands) {
@@ -107,11 +108,11 @@ void Directions::momentum(const Op& op) {
       refuse("{}: '{}' is not the slice of its gradient", op.place(), operand.role);
   }
   if (!left.empty()) refuse("{}: lacks '{}'", op.place(), *left.begin());
-  if (!view_.homes[find(op, "direction")->buffer].dealt.empty())
+  if (!view_.homes[find(op, "direction")->buffer].distributed_over.empty())
     refuse("{}: its direction is another group's on other ranks", op.place());
   if (const auto last = momentums_.find(spot.group);
       last != momentums_.end() && last->second == step_)
-    refuse("{}: makes its momentum twice", op.place());
+    refuse("{}: computes its momentum twice", op.place());
   momentums_[spot.group] = step_;
   for (Mark& mark : marks(op, *find(op, "direction"), spot)) mark = {1, step_, spot.kind};
 }
@@ -120,9 +121,10 @@ void Directions::zero(const Op& op, const Operand& operand) {
   const Home& home = view_.homes[operand.buffer];
   const Operand& whole = view_.buffers[operand.buffer];
   const Int used = plus(home.groups.back().second, slice_bytes(operand.buffer));
-  if (!home.dealt.empty() || !operand.dense || !operand.rank_strides.empty() ||
+  if (!home.distributed_over.empty() || !operand.dense || !operand.rank_strides.empty() ||
       operand.offset != used || operand.end != whole.end)
-    refuse("{}: '{}' is not what no group is dealt to", op.place(), operand.role);
+    refuse("{}: operand '{}' is not the rest of the buffer after its groups", op.place(),
+           operand.role);
   held_.at(operand.buffer).rest = true;
 }
 
@@ -142,7 +144,7 @@ void Directions::newton_schulz(const Op& op) {
   const auto at = std::ranges::find(matrices, spot.begin, &Matrix::begin);
   if (spot.kind != 0 || at == matrices.end() || matrix->shape[0] != at->rows ||
       matrix->shape[1] != at->cols)
-    refuse("{}: is no whole matrix of its group", op.place());
+    refuse("{}: is not a whole matrix of its group", op.place());
   Mark& mark = held[static_cast<std::size_t>(at - matrices.begin())];
   if (mark != Mark{1, step_, 0})
     refuse("{}: the matrix is not this step's momentum, or is orthogonalised twice", op.place());
@@ -162,7 +164,7 @@ void Directions::gather(const Op& op) {
     cut.insert(view_.groups[from.group].cut[static_cast<std::size_t>(kind)]);
   if (part.buffer != whole.buffer || from.group == kNone || from.group != to.group ||
       from.begin != to.begin || from.end != to.end || from.kind <= to.kind || axes != cut)
-    refuse("{}: gathers no slices of a direction", op.place());
+    refuse("{}: does not gather shards of a direction", op.place());
   for (Mark& mark : marks(op, whole, to)) {
     if (mark.stage == 0 || mark.kind > from.kind) refuse("{}: gathers nothing", op.place());
     mark.kind = to.kind;
@@ -174,7 +176,7 @@ void Directions::exchange(const Op& op) {
   const Operand& to = op.operands.at(1);
   const Home& given = view_.homes[from.buffer];
   const Home& taken = view_.homes[to.buffer];
-  const bool in = given.dealt.empty();
+  const bool in = given.distributed_over.empty();
   const Home& slices = in ? given : taken;
   const Home& whole = in ? taken : given;
   const Axes axes = view_.communicator_of(op).at("axes");
@@ -184,7 +186,7 @@ void Directions::exchange(const Op& op) {
   const auto groups = [](const Home& home) {
     std::vector<Index> all;
     for (const auto& [group, at] : home.groups) all.push_back(group);
-    std::ranges::sort(all);  // they are listed in any order: offsets say where slices lie
+    std::ranges::sort(all);  // the list may have any order: offsets place the slices
     return all;
   };
   const auto is_all = [&](const Operand& operand) {
@@ -192,15 +194,16 @@ void Directions::exchange(const Op& op) {
     return operand.dense && operand.rank_strides.empty() && operand.begin == buffer.begin &&
            operand.end == buffer.end;
   };
-  if (given.kind != "direction" || taken.kind != "direction" || !slices.dealt.empty() ||
-      several != Axes{whole.dealt} || groups(slices) != groups(whole) || slices.cuts != 1 ||
-      view_.groups[slices.groups[0].first].cut[0] != whole.dealt || !is_all(from) || !is_all(to))
-    refuse("{}: deals out directions in another way than its buffers say", op.place());
+  if (given.kind != "direction" || taken.kind != "direction" || !slices.distributed_over.empty() ||
+      several != Axes{whole.distributed_over} || groups(slices) != groups(whole) ||
+      slices.cuts != 1 || view_.groups[slices.groups[0].first].cut[0] != whole.distributed_over ||
+      !is_all(from) || !is_all(to))
+    refuse("{}: distributes directions in another way than its buffers state", op.place());
   Held& source = held_.at(from.buffer);
   Held& target = held_.at(to.buffer);
   if (in) {
-    if (!source.rest && std::ssize(source.slots) != view_.ranks_on(whole.dealt))
-      refuse("{}: deals out what nothing was put into", op.place());
+    if (!source.rest && std::ssize(source.slots) != view_.ranks_on(whole.distributed_over))
+      refuse("{}: distributes a buffer that was not filled", op.place());
     for (const auto& slot : source.slots)
       for (const Mark& mark : slot)
         if (mark != Mark{1, step_, 1}) refuse("{}: is not this step's momentum", op.place());
@@ -208,7 +211,7 @@ void Directions::exchange(const Op& op) {
   if (in)
     target.from = slices.groups;
   else if (source.from != slices.groups)
-    refuse("{}: returns directions to other groups than they came of", op.place());
+    refuse("{}: returns directions to other groups than they came from", op.place());
   for (auto& slot : target.slots) {
     slot = source.slots[0];
     for (Mark& mark : slot) mark.kind = in ? 0 : 1;
@@ -221,7 +224,7 @@ void Directions::update(const Op& op) {
   const Spot spot = weight == nullptr ? Spot{} : locate(view_, *weight);
   const bool wanted = spot.group != kNone && view_.groups[spot.group].optimizer == "muon";
   if ((direction != nullptr) != wanted)
-    refuse("{}: moves along {} direction", op.place(), wanted ? "no" : "a");
+    refuse("{}: {} a direction", op.place(), wanted ? "does not read" : "reads");
   if (direction == nullptr) return;
   const Spot along = locate(view_, *direction);
   for (const Mark& mark : marks(op, *direction, along))
@@ -233,7 +236,7 @@ void Directions::end_step() const {
   for (Index g = 0; g < view_.groups.size(); ++g) {
     const auto last = momentums_.find(g);
     if (view_.groups[g].optimizer == "muon" && (last == momentums_.end() || last->second != step_))
-      refuse("group {}: makes no momentum in a step", g);
+      refuse("group {}: no op computes its momentum in a step", g);
   }
 }
 

@@ -1,6 +1,7 @@
-// What buffers of directions hold, matrix by matrix: nothing, a step's momentum, or that
-// orthogonalised; and on ranks of which kind (Spot). Directions are dealt out by all_to_alls: of
-// slices of several groups each rank gets all of one, and gives slices of it back.
+// The contents of buffers of directions, matrix by matrix: nothing, a step's momentum, or the
+// orthogonalised momentum; and the kind of ranks on which it holds (Spot). All-to-alls distribute
+// directions: each rank sends slices of several groups, receives all of one group, and sends slices
+// of it back.
 #pragma once
 
 #include "verify/checker/plan_view.hpp"
@@ -17,7 +18,7 @@ class Directions {
   void acquire(Index buffer);
   /// The slice of a gradient becomes that of a direction, with the state that is kept for it.
   void momentum(const Op& op);
-  /// What no group is dealt to.
+  /// Clears the bytes that belong to no group on this rank.
   void zero(const Op& op, const Operand& operand);
   void newton_schulz(const Op& op);
   void gather(const Op& op);
@@ -36,9 +37,9 @@ class Directions {
     Int begin, rows, cols;
   };
   struct Held {
-    std::vector<std::vector<Mark>> slots{};     ///< of each group; of those dealt out, of all
-    bool rest = false;                          ///< what no group is dealt to is zero
-    std::vector<std::pair<Index, Int>> from{};  ///< of what is dealt out, the slices it came of
+    std::vector<std::vector<Mark>> slots{};     ///< of each group; if distributed, of all groups
+    bool rest = false;                          ///< bytes that belong to no group are zero
+    std::vector<std::pair<Index, Int>> from{};  ///< the source slices of distributed directions
   };
 
   [[nodiscard]] std::vector<Matrix> matrices_of(const Group& group) const;

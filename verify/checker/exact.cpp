@@ -1,4 +1,4 @@
-// What --exact-sums and the loss scale say of a plan's sums.
+// The attributes that --exact-sums and the loss scale give to the sums of a plan.
 #include <algorithm>
 #include <bit>
 
@@ -20,7 +20,7 @@ Int Model::scale_exponent() const {
 }
 
 /// Sums of gradients are multiples of one power of two, small enough to be exact in fp32 (docs:
-/// determinism); products take the rows of one sequence at a time.
+/// determinism). GEMMs take the rows of one sequence at a time.
 std::map<std::string, Json> Model::exact(const std::string& kernel, Int rows) const {
   if (!exact_) return {};
   static const Names of_rank{"bias_grad",
@@ -46,10 +46,11 @@ std::map<std::string, Json> Model::exact(const std::string& kernel, Int rows) co
   const bool of_ranks = kernel == "accumulate" || kernel == "sum_ranks";
   if (of_rank.contains(kernel) || of_squares.contains(kernel) || of_ranks)
     made["grid_exponent"] = exponent;
-  // Experts that are dealt out have summed the rows of all ranks of ep already.
+  // Expert-parallel experts have summed the rows of all ranks of ep already.
   static const Names of_experts{"expert_bias_gradient", "grouped_weight_gradient"};
-  const bool dealt = dealt_ != 0 && of_experts.contains(kernel);
-  if (of_rank.contains(kernel)) made["sum_limit"] = limit(dealt ? world_ / dealt_ : world_);
+  const bool is_expert_parallel = expert_ranks_ != 0 && of_experts.contains(kernel);
+  if (of_rank.contains(kernel))
+    made["sum_limit"] = limit(is_expert_parallel ? world_ / expert_ranks_ : world_);
   if (of_ranks) made["sum_limit"] = limit(outer_);
   if (of_rank.contains(kernel) || kernel == "gemm 0" || kernel == "gemm 1")
     made["piece_rows"] = rows_alone.contains(kernel) ? 1 : std::min(seq_, rows);

@@ -3,10 +3,10 @@
 //   logits = normed2 W_r^T      p = softmax(logits)      the K largest: indices, weights of p
 //   rows: T K, those of expert 0 first; order: the token and choice of each, places: back again
 //   dispatched = normed2 of each row's token       gate_up = dispatched W1_e^T
-//   product = swiglu(gate_up) weight               expert_out = product W2_e^T
+//   `product` = swiglu(gate_up) weight             expert_out = `product` W2_e^T
 //   mlp_out = sum of a token's K rows
 //
-// Backward the other way round. What routes has beside the loss one of its own: balance, z.
+// Backward runs in reverse order. The routes may add losses of their own: balance and z.
 #include "verify/checker/flows.hpp"
 #include "verify/checker/model.hpp"
 
@@ -30,18 +30,18 @@ void Model::read_experts(const Json& model) {
   gates_shared_ = shared_inner_ != 0 && !latent_;
   const bool grouped = groups_ != 0 || chosen_groups_ != 0 || sigmoid_;
   if (grouped && (!latent_ || !balance_.is_null() || !z_loss_.is_null()))
-    refuse("config: no routing that this checker knows");
+    refuse("config: this checker does not know the routing");
   if (clamp_.is_null() != slope_.is_null()) refuse("config: half a clamped SwiGLU");
   if (sinks_ && experts_ == 0) refuse("config: no experts beside sinks");
-  dealt_ = config_.value("expert_parallel", Int{0});
+  expert_ranks_ = config_.value("expert_parallel", Int{0});
   if (config_.contains("capacity_factor")) capacity_ = config_.at("capacity_factor");
-  if (dealt_ != 0 && (dealt_ < 2 || experts_ == 0 || experts_ % dealt_ != 0))
-    refuse("config: experts cannot be dealt out so");
+  if (expert_ranks_ != 0 && (expert_ranks_ < 2 || experts_ == 0 || experts_ % expert_ranks_ != 0))
+    refuse("config: experts cannot be divided over the ranks of ep");
   if (experts_ == 0) return;
   const bool sizes = chosen_ >= 1 && chosen_ <= experts_ && expert_inner_ >= 1;
   if (!sizes || gated_ != "swiglu" || !input_norms_ || output_norms_ ||
       model.value("fused_weights", false) || std::ssize(dense_) >= layers_)
-    refuse("config: no experts that this checker knows");
+    refuse("config: this checker does not know these experts");
 }
 
 bool Model::has_experts(Int owner) const {
@@ -70,7 +70,7 @@ void Model::add_parameters_of_experts(Parameters& of, const std::string& block) 
   if (gates_shared_) of["shared_gate"] = {inner + "shared_expert_gate.weight", {1, hidden_}};
 }
 
-/// The three products of a linear layer that each expert has of its own.
+/// The three grouped GEMMs of a linear layer that each expert has.
 void Model::add_grouped_product(const std::string& parameter, Int outputs, Int inputs,
                                 const std::array<const char*, 4>& values) {
   const auto& [in, out, d_out, d_in] = values;
@@ -109,8 +109,8 @@ void Model::add_experts() {
   if (biases_) add_expert_biases();
   add_routing();
   add_weighted_gates("", room(), expert_inner_, experts_here());
-  if (dealt_ != 0) add_orders_of_ranks();
-  if (dealt_ != 0) add_arrivals();
+  if (expert_ranks_ != 0) add_orders_of_ranks();
+  if (expert_ranks_ != 0) add_arrivals();
   if (shared_inner_ != 0) add_shared_expert();
 }
 
@@ -174,7 +174,7 @@ void Model::add_expert_biases() {
                         "d_gate_up");
   add_biases_of_experts("experts_down_bias", hidden_, true, "bare expert_out", "expert_out",
                         "d_expert_out");
-  // What is multiplied by a weight adds to the weight's gradient.
+  // A value that is multiplied by a weight adds to the weight's gradient.
   add({.kernel = "expert_bias_dots",
        .attributes = with_balance({{"experts", experts}, {"m", rows}, {"n", hidden_}}),
        .flows = {reads("d_output", compute_, {rows, hidden_}, "d_expert_out"),
@@ -184,8 +184,8 @@ void Model::add_expert_biases() {
                        "d_weights of rows")}});
 }
 
-/// An expert that every token has, times the sigmoid of a product of its row; what the chosen ones
-/// make is added to it.
+/// The shared expert takes every token. A sigmoid of a linear layer may scale its output, to which
+/// the output of the chosen experts is added.
 void Model::add_shared_expert() {
   add_product("shared_gate_up", Place::block, 2 * shared_inner_, hidden_,
               {"normed2", "shared_gate_up", "d_shared_gate_up",
@@ -207,14 +207,14 @@ void Model::add_shared_expert() {
                  makes("d_input", compute_, {tokens, 1}, "d_shared logits")}});
 }
 
-/// Which experts a token has, and its rows' way there and back.
+/// Adds the kernels that choose a token's experts and move its rows there and back.
 void Model::add_routing() {
   const Int rows = times(tokens, chosen_);
   const Shape by_token{tokens, chosen_};
   const Shape narrow{tokens, hidden_};
   const Int all = room();
   const Shape wide{all, hidden_};
-  const bool dealt = dealt_ != 0;
+  const bool is_expert_parallel = expert_ranks_ != 0;
   const Shape of_logits{tokens, experts_};
   const bool balances = !balance_.is_null();
   const Flow logits = reads("logits", compute_, of_logits, "logits of experts");
@@ -223,9 +223,12 @@ void Model::add_routing() {
   add({.kernel = "expert_order",
        .attributes = sizes,
        .flows = {indices,
-                 makes("ends", "int32", {experts_}, dealt ? "ends by expert" : "ends of experts"),
-                 makes("order", "int32", {rows}, dealt ? "order by expert" : "order of rows"),
-                 makes("places", "int32", by_token, dealt ? "places by expert" : "places of rows")},
+                 makes("ends", "int32", {experts_},
+                       is_expert_parallel ? "ends by expert" : "ends of experts"),
+                 makes("order", "int32", {rows},
+                       is_expert_parallel ? "order by expert" : "order of rows"),
+                 makes("places", "int32", by_token,
+                       is_expert_parallel ? "places by expert" : "places of rows")},
        .least_scratch = times(4 * experts_, (tokens + 255) / 256)});
   if (normalises_) sizes["normalised"] = 1;
   if (sigmoid_) sizes["sigmoid"] = 1;
@@ -256,7 +259,7 @@ void Model::add_routing() {
   // Rows of tokens to those of experts: with their weights, made again, and gradients.
   std::map<std::string, Json> moved =
       with_balance({{"cols", hidden_}, {"rows", tokens}, {"top_k", chosen_}});
-  if (dealt) moved["m"] = all;
+  if (is_expert_parallel) moved["m"] = all;
   const Flow order = reads("order", "int32", {all}, "order of rows");
   const auto permutes = [&](const char* from, const char* to, std::vector<Flow> beside) {
     std::vector<Flow> flows{reads("input", compute_, narrow, from), order,
@@ -264,14 +267,14 @@ void Model::add_routing() {
     flows.insert(flows.end(), beside.begin(), beside.end());
     add({.kernel = "permute_rows", .attributes = moved, .flows = std::move(flows)});
   };
-  // Where experts are dealt out, rows of tokens are those that cross.
-  const char* there = dealt ? "sent" : "dispatched";
-  permutes(
-      "normed2", there,
-      {reads("weights", statistic, by_token, "weights of experts"),
-       makes("row_weights", statistic, {all}, dealt ? "weights for ranks" : "weights of rows")});
+  // With expert parallelism, rows of tokens are sent to other ranks.
+  const char* there = is_expert_parallel ? "sent" : "dispatched";
+  permutes("normed2", there,
+           {reads("weights", statistic, by_token, "weights of experts"),
+            makes("row_weights", statistic, {all},
+                  is_expert_parallel ? "weights for ranks" : "weights of rows")});
   permutes("normed2", there, {});
-  permutes("d_output", dealt ? "d_returned" : "d_expert_out", {});
+  permutes("d_output", is_expert_parallel ? "d_returned" : "d_expert_out", {});
   const auto combines = [&](const char* from, Flow to, std::vector<Flow> beside) {
     std::map<std::string, Json> summed = moved;
     summed["beta"] = to.access == "read_write" ? 1 : 0;
@@ -280,14 +283,15 @@ void Model::add_routing() {
     flows.insert(flows.end(), beside.begin(), beside.end());
     add({.kernel = "combine_rows", .attributes = summed, .flows = std::move(flows)});
   };
-  combines(dealt ? "returned" : "expert_out",
+  combines(is_expert_parallel ? "returned" : "expert_out",
            shared_inner_ == 0 ? makes("output", compute_, narrow, "mlp_out")
                               : turns("output", compute_, narrow, "mlp_out of all", "mlp_out"),
            {});
-  combines(
-      dealt ? "d_sent" : "d_dispatched", makes("output", compute_, narrow, "d_rows"),
-      {reads("row_weights", statistic, {all}, dealt ? "d_weights for ranks" : "d_weights of rows"),
-       makes("weights", statistic, by_token, "d_weights of experts")});
+  combines(is_expert_parallel ? "d_sent" : "d_dispatched",
+           makes("output", compute_, narrow, "d_rows"),
+           {reads("row_weights", statistic, {all},
+                  is_expert_parallel ? "d_weights for ranks" : "d_weights of rows"),
+            makes("weights", statistic, by_token, "d_weights of experts")});
 }
 
 }  // namespace mfsdp::checker

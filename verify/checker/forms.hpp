@@ -15,7 +15,7 @@ template <class... Parts>
   throw Mismatch(fmt::format(what, std::forward<Parts>(parts)...));
 }
 
-/// Access, dtype, shape and strides of an operand of an op that works on so many rows.
+/// Checks access, dtype, shape and strides of an operand of an op that works on `rows` rows.
 void check_form(const Op& op, const Flow& flow, const Operand& operand, Int rows);
 
 /// The bytes of a buffer that an operand's rows take, and where in the value they begin.

@@ -1,5 +1,6 @@
-// Latent attention: a token's row gives a narrow vector c of keys and values, and what turns of
-// keys, k_r, which all heads have; of queries it gives another vector, or queries at once.
+// Latent attention: a token's row gives a low-rank vector c of keys and values, and k_r, the
+// rotated elements of keys, which all heads share. Queries have a low-rank vector too, or are
+// computed from the row directly.
 //
 //   c, k_r = x W_kv_a      keys' rest and values of heads = norm(c) W_kv_b
 //   queries = norm(x W_q_a) W_q_b, or x W_q
@@ -18,7 +19,7 @@ void Model::read_latent(const Json& model) {
   const bool plain =
       !bias_ && !qk_norm_ && !centred_ && !output_norms_ && window_ == 0 && !two_tables_;
   if (latent_ ? !sizes || !plain : query_latent_ != 0 || kv_latent_ != 0 || value_dim_ != head_dim_)
-    refuse("config: no latent attention that this checker knows");
+    refuse("config: this checker does not know this latent attention");
 }
 
 void Model::add_parameters_of_latent(Parameters& of, const std::string& attention) const {

@@ -3,7 +3,7 @@
 namespace mfsdp::checker {
 namespace {
 
-/// What moves gradients. Beside these, zero_padding clears and norm_partial reads.
+/// Ops that move gradients. Beside these, zero_padding clears and norm_partial reads.
 const Names kMoves{"accumulate", "all_reduce",     "all_to_all", "cast",
                    "d2d",        "reduce_scatter", "sum_ranks"};
 
@@ -55,7 +55,7 @@ void Ledger::follow(const Op& op, const Work& work) {
     else if (operand.writes && spot.begin < spot.end && kMoves.contains(op.does))
       move(op, held->second, spot);
     else if (operand.writes)
-      refuse("{}: '{}' is no gradient that it makes", op.place(), operand.role);
+      refuse("{}: operand '{}' is not a gradient that it computes", op.place(), operand.role);
   }
 }
 
@@ -78,25 +78,25 @@ void Ledger::put(const Op& op, const Operand& to, Contents& into, const Spot& at
   }
 }
 
-/// Copies or adds the same elements; a collective sums them, and may leave each rank its slice. One
-/// that deals out leaves each rank every rank's part of its slice, and a kernel sums these.
+/// Copies or adds the same elements. A collective sums them, and may leave each rank its slice. An
+/// all-to-all gives each rank every rank's part of its slice, and a kernel sums these.
 void Ledger::move(const Op& op, Contents& into, const Spot& to) {
   const Operand& input = *std::ranges::find(op.operands, "input", &Operand::role);
   const bool home = !view_.homes[input.buffer].groups.empty();
   const Axes cuts = to.group == kNone ? Axes{} : view_.groups[to.group].cut;
-  // What has no home yet goes whole to a parameter's elements.
+  // A gradient that is not in a gradient buffer yet moves to all elements of a parameter.
   const Spot loose{to.group, 0, 0, input.elements};
   if (!home && (to.group == kNone || !view_.groups[to.group].parameters.contains(to.begin) ||
                 input.offset != 0 || !held_.contains(input.buffer)))
-    refuse("{}: moves what is no gradient", op.place());
-  if (home && !held_.contains(input.buffer)) refuse("{}: moves what is no gradient", op.place());
+    refuse("{}: its input is not a gradient", op.place());
+  if (home && !held_.contains(input.buffer)) refuse("{}: its input is not a gradient", op.place());
   const Spot from = home ? locate(view_, input) : loose;
   const Operand& output = *std::ranges::find_if(op.operands, &Operand::writes);
-  const std::string& parts = view_.homes[input.buffer].parts;
+  const std::string& parts = view_.homes[input.buffer].unsummed_over;
   const bool deals = op.does == "all_to_all",
-             gives_parts = !view_.homes[output.buffer].parts.empty();
+             gives_parts = !view_.homes[output.buffer].unsummed_over.empty();
   if (parts.empty() == (op.does == "sum_ranks") || gives_parts != deals)
-    refuse("{}: takes a part of a rank for a sum of all", op.place());
+    refuse("{}: uses one rank's contribution as a sum over ranks", op.place());
   Names axes, cut;
   if (op.kind == "collective") axes = view_.communicator_of(op).at("axes");
   std::erase_if(axes, [&](const std::string& axis) { return !view_.mesh.contains(axis); });
@@ -108,17 +108,18 @@ void Ledger::move(const Op& op, Contents& into, const Spot& to) {
   if (from.begin >= from.end || from.group != to.group || from.kind > to.kind ||
       from.begin + shift != to.begin || from.end + shift != to.end ||
       cut != (deals || op.does == "reduce_scatter" ? axes : Names{}) ||
-      (deals && axes != Names{view_.homes[output.buffer].parts}))
-    refuse("{}: moves a gradient to where other elements lie", op.place());
+      (deals && axes != Names{view_.homes[output.buffer].unsummed_over}))
+    refuse("{}: moves a gradient to other elements", op.place());
   const Names summed = deals ? Names{} : parts.empty() ? axes : Names{parts};
   Contents source = held_.at(input.buffer);  // a copy: it may be where it goes
   cut_out(source, from.begin, from.end);
   for (auto i = source.find(from.begin); i->first < from.end; ++i) {
     Held moved = i->second;
-    if (moved.kind > from.kind) refuse("{}: moves what not all of its ranks hold", op.place());
+    if (moved.kind > from.kind)
+      refuse("{}: moves elements that some of its ranks do not hold", op.place());
     for (const auto& [term, sum] : moved.terms)
       if (for_more_ && term.step != nullptr && !begun_.contains(term.pass))
-        refuse("{}: moves what an earlier repetition made", op.place());
+        refuse("{}: moves a gradient that an earlier repetition computed", op.place());
     for (const std::string& axis : summed) ++moved.sums[axis];
     put(op, output, into, {to.group, to.kind, i->first + shift, std::next(i)->first + shift}, moved,
         op.attribute("beta") != 0);
@@ -126,7 +127,7 @@ void Ledger::move(const Op& op, Contents& into, const Spot& to) {
 }
 
 void Ledger::judge(const Op& op, Contents& held, const Spot& spot) {
-  if (spot.group == kNone) refuse("{}: reads no slice of a gradient", op.place());
+  if (spot.group == kNone) refuse("{}: does not read a shard of a gradient", op.place());
   const auto& parameters = view_.groups[spot.group].parameters;
   for (const auto& [at, parameter] : parameters)
     cut_out(held, std::max(at, spot.begin), std::min(parameter.end, spot.end));
@@ -155,7 +156,9 @@ void Ledger::judge(const Op& op, Int at, const Held& held, const Spot& spot,
   for (const auto& [of, end] : rows) right = right && end == model_.tokens;
   right = right && std::ssize(rows) == times(steps, std::ssize(passes_)) &&
           (rows.empty() || held.sums == view_.groups[spot.group].reduce);
-  if (!right) refuse("{}: element {} of {} is not as it should be", op.place(), at, spot.group);
+  if (!right)
+    refuse("{}: element {} of the gradient of group {} does not have each contribution once",
+           op.place(), at, spot.group);
 }
 
 }  // namespace mfsdp::checker

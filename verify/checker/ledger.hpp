@@ -1,19 +1,19 @@
 // The gradient ledger, in symbols: what each element of a group holds, as a sum of contributions.
 // Ranks of pure data parallelism run one plan, so an element is looked at on kinds of ranks (Spot).
-// An operand that is a slice touches its elements on the ranks that own it. What is known of an
-// element holds on ranks of some kind and above; a sum over an axis is followed only where that is
-// all who take part, so that it is the sum of every rank.
+// An operand that is a slice touches its elements on the ranks that own it. Knowledge about an
+// element holds on ranks of some kind and above. A sum over an axis is followed only if all ranks
+// of that axis take part, so that it is the sum of every rank.
 //
-// Where the norm or an update reads an element of a parameter it holds the gradient of each
-// microbatch of the step, from each step of the model that gives one, of all rows once, summed once
-// over each axis, and nothing else; padding holds nothing.
+// Where the norm or an update reads an element of a parameter, the element holds the gradient of
+// each microbatch of the step. Each step of the model that makes this gradient has added all of its
+// rows once, each axis is summed once, and nothing else is added. Padding holds nothing.
 #pragma once
 
 #include "verify/checker/model.hpp"
 
 namespace mfsdp::checker {
 
-/// Which step of the model a kernel is, of which place and microbatch, and of which rows of it.
+/// The step of the model that a kernel runs, with its place, microbatch and rows.
 struct Work {
   const Step* step = nullptr;
   std::string parameter{};  ///< of which it makes a gradient
@@ -35,9 +35,9 @@ class Ledger {
     passes_.insert(pass);
     begun_.insert(pass);
   }
-  /// What an op writes where a gradient has no home yet is none, but what makes one.
+  /// Marks the output of an op as no gradient, unless it is in a gradient buffer or a gradient.
   void overwritten(const Op& op);
-  /// What a kernel that makes a gradient adds, or an op that moves, clears or reads some.
+  /// Follows a kernel that adds a gradient, or an op that moves, clears or reads gradients.
   void follow(const Op& op, const Work& work);
   [[nodiscard]] const std::set<Int>& passes() const { return passes_; }
 

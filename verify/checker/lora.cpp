@@ -16,12 +16,12 @@ Json scale_of(const Json& alpha, Int rank) {
   const Int num = alpha.is_object() ? alpha.at("num").get<Int>() : alpha.get<Int>();
   const Int den = times(alpha.is_object() ? alpha.at("den").get<Int>() : 1, rank);
   const Int common = std::gcd(num, den);
-  if (num < 1 || common < 1) refuse("config: lora_alpha is no number above 0");
+  if (num < 1 || common < 1) refuse("config: lora_alpha is not above 0");
   if (den == common) return num / common;
   return {{"num", num / common}, {"den", den / common}};
 }
 
-/// What an output is as long as some adapters have not been added.
+/// The name of an output to which `missing` adapters have not been added yet.
 std::string without(const std::string& value, unsigned missing) {
   return missing == 0 ? value : fmt::format("{} without {}", value, missing);
 }
@@ -36,7 +36,7 @@ void Model::read_adapters() {
   if (rank_ == 0) return;
   const std::string family = config_.at("model").at("family");
   if (family != "llama" && family != "mixtral" && family != "olmoe" && family != "gpt_oss")
-    refuse("config: no adapters of this family");
+    refuse("config: this family has no adapters");
   scale_ = scale_of(config_.at("lora_alpha"), rank_);
   const Int query = heads_ * head_dim_;
   const Int key = kv_heads_ * head_dim_;
@@ -55,7 +55,7 @@ void Model::read_adapters() {
   if (experts_ != 0) std::erase_if(all, [](const Adapter& a) { return a.module == "mlp"; });
   for (const Adapter& adapter : all)
     if (asked.contains(adapter.layer)) adapters_.push_back(adapter);
-  if (adapters_.size() != asked.size()) refuse("config: a target of adapters is no layer");
+  if (adapters_.size() != asked.size()) refuse("config: a target of adapters is not a layer");
 }
 
 std::vector<Model::Adapter> Model::adapters_beside(const std::string& matrix) const {
@@ -113,7 +113,7 @@ void Model::add_adapters(const std::string& matrix, Int outputs,
                 .attributes = {{"k", k}, {"kind", product}, {"m", tokens}, {"n", n}},
                 .flows = std::move(flows),
                 .least_scratch = 1};
-      // Where beta is 1, what the product is added to is read.
+      // Where beta is 1, the GEMM reads the values that it adds to.
       if (product != 2) made.attributes["beta"] = of_b == (product == 0) ? 1 : 0;
       if (of_b && scale_ != Json(1)) made.attributes["scale"] = scale_;
       add(std::move(made));

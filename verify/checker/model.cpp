@@ -70,17 +70,17 @@ Model::Model(const PlanView& view)
   latent_ = family == "deepseek";
   const Names families{"deepseek", "gpt2", "gpt_oss", "llama", "mixtral", "olmo2", "olmoe"};
   const bool known = families.contains(family);
-  // Without RoPE nothing is said of it; without input norms nothing else adds to the residual.
+  // Options of RoPE need RoPE. Without input norms nothing else adds to the residual.
   const bool odd = !rotates_ && (qk_norm_ || two_tables_ || turned_ != head_dim_ ||
                                  seq_ > positions_ || model.value("scaled_embedding", false));
   const bool other_norms = layer_norms_ && (output_norms_ || centred_);
   if (!known || odd || other_norms || (!gates_ && silu) || (!input_norms_ && !output_norms_) ||
       tokens < 1 || layers_ < 1 || heads_ < 1 || kv_heads_ < 1)
-    refuse("config: no model that this checker knows");
+    refuse("config: this checker does not know the model");
   read_latent(model);
   read_experts(model);
-  if (dealt_ != (view.dealt.contains("ep") ? view.dealt.at("ep") : 0))
-    refuse("config: deals out experts to other ranks than the mesh has for them");
+  if (expert_ranks_ != (view.expert_grid.contains("ep") ? view.expert_grid.at("ep") : 0))
+    refuse("config: expert_parallel is not the number of ranks on axis ep");
   read_adapters();
   check_units(view);
   check_parameters(view);
@@ -145,8 +145,8 @@ bool Model::owns(Int owner, const std::string& role, Int unit) const {
   return unit == (shared ? 0 : owner);
 }
 
-/// The three products of a linear layer: out = in W^T; d_in = d_out W; d_W = d_out^T in. Where d_in
-/// is "A>B" it is added to A, which makes B.
+/// The three GEMMs of a linear layer: out = in W^T; d_in = d_out W; d_W = d_out^T in. Where d_in is
+/// "A>B" it is added to A, which makes B.
 void Model::add_product(const std::string& parameter, Place place, Int outputs, Int inputs,
                         const std::array<const char*, 4>& values) {
   const auto& [in, out, d_out, d_in] = values;
@@ -172,7 +172,7 @@ void Model::add_product(const std::string& parameter, Place place, Int outputs, 
                                               : biases_ && !parameter.starts_with("shared");
   if (has_bias) {
     forward.push_back(weight(parameter + "_bias", {outputs}));
-    // The last of the flows tells whether the product is added to.
+    // The last of the flows states whether the GEMM adds to its output.
     std::swap(forward[2], forward.back());
   }
   step(0, std::move(forward));
@@ -189,7 +189,7 @@ void Model::add_product(const std::string& parameter, Place place, Int outputs, 
   add_adapters(parameter, outputs, values);
 }
 
-/// As a number of the compute dtype: that many bits of the root, rounded to the nearest.
+/// The root as a number of the compute dtype: rounded to the nearest with the dtype's bits.
 Json Model::root_of_hidden() const {
   static const std::map<std::string, int> bits{
       {"bf16", 8}, {"fp16", 11}, {"fp32", 24}, {"fp64", 53}};
@@ -261,7 +261,7 @@ void Model::add_positions(std::map<std::string, Json> sizes) {
                               gradient("position_embedding", table)})});
 }
 
-/// With what the model's norms have beside.
+/// Adds the attribute of zero-centred norms to the sizes of a norm.
 std::map<std::string, Json> Model::norm_sizes(std::map<std::string, Json> sizes) const {
   if (centred_) sizes["zero_centered"] = 1;
   return sizes;
@@ -277,7 +277,7 @@ void Model::add_weight_gradient(const std::string& parameter, Place place, const
                  gradient(parameter, {cols})}});
 }
 
-/// An RMS norm's, or a layer norm's, whose rstd "rstd1" stands beside "mean1".
+/// The backward of an RMS norm, or of a layer norm, which has "mean1" beside its rstd "rstd1".
 void Model::add_norm_backward(const std::string& parameter, Place place, const char* d_normed,
                               const char* normed, const char* input, const char* rstd,
                               const char* d_after, const char* d_before, const char* partials) {
@@ -347,8 +347,8 @@ void Model::add_norms() {
   add_weight_gradient("k_norm", Place::block, "qk_partials", of_key, times(partial_rows, of_query));
 }
 
-/// Of what attention and MLP add to the residual, whose gradient stays: it goes on beside what was
-/// added. Of OLMo 2 the norm adds it to the residual too.
+/// Adds norms of the outputs of attention and MLP. The gradient of the residual stays: it is used
+/// again after the norm. In OLMo 2 the norm also adds its output to the residual.
 void Model::add_output_norms() {
   const Shape rows{tokens, hidden_};
   const Json epsilon = config_.at("model").at("rms_norm_eps");
@@ -469,8 +469,8 @@ void Model::add_attention_of(const std::map<std::string, Json>& sizes, std::opti
   add(std::move(backward));
 }
 
-/// What cuDNN asks for: gradients of keys and values by query heads where heads share them, and
-/// the scores where sums are to be deterministic.
+/// The workspace that cuDNN needs: gradients of keys and values by query heads where heads share
+/// them, and the attention logits where sums are to be deterministic.
 Int Model::backward_scratch() const {
   Int bytes = kAttentionScratch;
   const Int element = size_of(compute_);
@@ -511,7 +511,7 @@ void Model::add_rotation() {
   add_rotation_by("local_rope_table", true);
 }
 
-/// RoPE in place, or behind the norm of each head into a tensor of its own.
+/// RoPE in place, or after the norm of each head into a tensor of its own.
 void Model::add_rotation_by(const std::string& by, std::optional<bool> slides) {
   const Int rotated = heads_ + kv_heads_;
   const Int all = (rotated + kv_heads_) * head_dim_;

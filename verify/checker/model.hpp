@@ -1,6 +1,6 @@
-// What a model of the configuration computes, kernel by kernel, as the checker knows it: which
-// values each kernel reads and makes, in which shapes, with which attributes. Written from the
-// mathematics; neither the planner's recipes nor the proofs' tables are read.
+// The kernels of a configuration's model, as the checker knows them: the values that each kernel
+// reads and makes, with their shapes and attributes. They are written from the mathematics, not
+// from the planner's recipes or the proofs' tables.
 //
 //   x    = mid' + mlp_out' (input; ' is the block before)     mid     = x + attention_out
 //   qkv  = norm(x) * W                                        gate_up = norm(mid) * W
@@ -22,7 +22,7 @@ namespace mfsdp::checker {
 
 using Shape = std::vector<Int>;
 
-/// A value's name, and where in forward order its owner stands from the step's own.
+/// A value's name, and the distance in forward order from the step's owner to the value's owner.
 struct Named {
   std::string name{};  ///< empty: none
   Int shift = 0;
@@ -35,7 +35,7 @@ struct Flow {
   Shape shape;               ///< kRows: the rows that this op works on
   Named reads{}, makes{};
   std::string parameter{};  ///< whose weights it reads or whose gradient it makes
-  Int row = 0;              ///< of heads that stand in rows: elements of a row; else 0
+  Int row = 0;              ///< of heads laid out in rows: elements of a row; else 0
   Int column = 0;           ///< where it begins in a row, or in the value
 };
 inline constexpr Int kRows = -1;
@@ -46,7 +46,7 @@ struct Step {
   std::string kernel;
   Int product = 0;  ///< a GEMM's attribute "kind"
   Place place = Place::block;
-  std::map<std::string, Json> attributes{};  ///< but those that say how much it costs
+  std::map<std::string, Json> attributes{};  ///< without those that only state the cost
   std::vector<Flow> flows{};
   bool chunk = false;            ///< of some rows, not all tokens
   std::optional<bool> slides{};  ///< of such layers alone, or of the others alone
@@ -79,7 +79,7 @@ class Model {
   bool main_weights = false;  ///< beside those that kernels read
   bool scales_loss = false;   ///< gradients, from the loss on
   Int scale_window = 0;       ///< steps until that scale grows; 0: it stays
-  /// What --exact-sums adds to the attributes of a kernel of so many rows.
+  /// The attributes that --exact-sums adds to a kernel of `rows` rows.
   [[nodiscard]] std::map<std::string, Json> exact(const std::string& kernel, Int rows) const;
 
  private:
@@ -102,7 +102,7 @@ class Model {
   void add_parameters_of_adapters(Parameters& of, const std::string& block) const;
   void add_adapters(const std::string& matrix, Int outputs,
                     const std::array<const char*, 4>& values);
-  /// What the matrix alone makes of out and d_in.
+  /// The names of out and d_in before adapters add to them.
   [[nodiscard]] std::string product_without_adapters(const std::string& matrix,
                                                      const std::string& out) const;
   [[nodiscard]] std::string gradient_without_adapters(const std::string& matrix,
@@ -132,9 +132,11 @@ class Model {
                            const std::array<const char*, 4>& values);
   void add_experts();
   void add_routing();
-  // Experts that are dealt out (dealt_experts.cpp).
+  // Expert parallelism (expert_parallel.cpp).
   [[nodiscard]] Int room() const;
-  [[nodiscard]] Int experts_here() const { return dealt_ == 0 ? experts_ : experts_ / dealt_; }
+  [[nodiscard]] Int experts_here() const {
+    return expert_ranks_ == 0 ? experts_ : experts_ / expert_ranks_;
+  }
   [[nodiscard]] std::map<std::string, Json> with_balance(std::map<std::string, Json> sizes) const;
   void add_orders_of_ranks();
   void add_arrivals();
@@ -161,7 +163,7 @@ class Model {
   Int layers_, hidden_, inner_, vocab_, heads_, kv_heads_, head_dim_, seq_, batch_, world_ = 1,
                                                                                     outer_ = 1;
   bool tied_, bias_, qk_norm_, exact_;
-  // What the family says.
+  // The properties of the model family.
   bool gpt2_names_ = false;
   bool layer_norms_ = false, biases_ = false, whole_norms_ = false;
   bool gates_ = true, rotates_ = true, input_norms_ = true;
@@ -170,13 +172,13 @@ class Model {
   std::string gated_{};         ///< which kernels the MLP has
   Int first_width_ = 0;         ///< columns of the MLP's first projection
   Int positions_ = 0;           ///< rows of the table of positions
-  Int turned_ = 0;              ///< elements of a head that RoPE turns
+  Int turned_ = 0;              ///< elements of a head that RoPE rotates
   Int window_ = 0;              ///< of layers that slide, where it leaves out tokens
   std::vector<Int> sliding_{};  ///< layers
-  bool two_tables_ = false;     ///< layers that slide turn by one of their own
+  bool two_tables_ = false;     ///< layers with a sliding window have a RoPE table of their own
   bool mixtral_names_ = false;
   Int experts_ = 0;            ///< of a block that has any; 0: none has
-  Int dealt_ = 0;              ///< ranks that they are dealt out to; 0: each has all
+  Int expert_ranks_ = 0;       ///< ranks of expert parallelism; 0: each rank has all experts
   Json capacity_{};            ///< of these ranks, over their equal share; none: for all rows
   Int chosen_ = 0;             ///< experts of a token
   Int expert_inner_ = 0;       ///< width of one
@@ -189,14 +191,14 @@ class Model {
   bool latent_ = false;        ///< queries, keys and values by way of latent vectors
   Int value_dim_ = 0;          ///< of a head
   Int query_latent_ = 0;       ///< width of the queries' vector; 0: they have none
-  Int kv_latent_ = 0;          ///< of the keys' and values', without what turns
+  Int kv_latent_ = 0;          ///< of the keys' and values', without the rotated elements
   Int groups_ = 0;             ///< of experts
   Int chosen_groups_ = 0;
   bool sigmoid_ = false;       ///< weights are sigmoids, chosen by a correction too
   bool gates_shared_ = false;  ///< the expert that all tokens have is multiplied by a weight
   Json routed_scale_{};
   Int rank_ = 0;  ///< of adapters; 0: there are none
-  Json scale_{};  ///< by which their products are multiplied
+  Json scale_{};  ///< by which their GEMMs are multiplied
   std::vector<Adapter> adapters_{};
   std::string compute_;
   std::map<std::string, std::vector<Step>> steps_{};

@@ -1,4 +1,4 @@
-// Which units and parameters a plan has to have: those of its configuration's model, by Hugging
+// The units and parameters that a plan must have: those of its configuration's model, by Hugging
 // Face's names.
 #include <cstdlib>
 
@@ -9,7 +9,8 @@ namespace mfsdp::checker {
 void Model::check_units(const PlanView& view) const {
   const Json& units = view.json.at("units");
   const Int last = layers_ + (tied_ ? 0 : 1);
-  if (std::ssize(units) != last + 1) refuse("units: {}, of the model {}", units.size(), last + 1);
+  if (std::ssize(units) != last + 1)
+    refuse("units: the plan has {}, the model {}", units.size(), last + 1);
   std::set<Int> seen;
   for (const Json& unit : units) {
     const Int p = unit.at("position");
@@ -103,7 +104,8 @@ bool has_its_rate(const Json& entry, const Texts& scales) {
   Texts asked;  // the X
   for (const std::string& scale : scales) {
     const std::size_t equals = scale.find('=');
-    if (equals == std::string::npos) refuse("config: '{}' is no scale of a rate", scale);
+    if (equals == std::string::npos)
+      refuse("config: '{}' is not a scale of the learning rate", scale);
     if (has_part(entry.at("name"), {scale.substr(0, equals)}))
       asked.push_back(scale.substr(equals + 1));
   }
@@ -134,12 +136,12 @@ void Model::check_parameters(const PlanView& view) const {
       const bool trains = !has_part(name, frozen) && !name.ends_with(".e_score_correction_bias") &&
                           (rank_ == 0 || name.find(".lora_") != std::string::npos);
       auto wanted = left[group.unit].extract(entry.at("role").get<std::string>());
-      if (group.dealt && !wanted.empty()) wanted.mapped().second.at(0) /= dealt_;
+      if (group.of_experts && !wanted.empty()) wanted.mapped().second.at(0) /= expert_ranks_;
       const bool decays = entry.at("shape").size() > 1 && !has_part(name, no_decay);
       if (wanted.empty() || wanted.mapped() != std::pair(name, entry.at("shape").get<Shape>()) ||
           entry.value("decay", false) != decays || trains != group.trains ||
           !has_its_rate(entry, scales) || (trains && entry.at("offset").get<Int>() % block != 0))
-        refuse("group {}: parameter {} is not the model's", g, name);
+        refuse("group {}: parameter {} differs from the model's", g, name);
     }
   }
   for (const auto& [unit, missing] : left)

@@ -5,7 +5,7 @@
 namespace mfsdp::checker {
 namespace {
 
-/// Products may do without.
+/// GEMMs may have no workspace.
 bool uses_scratch(const Op& op, const Step& step) {
   const bool is_product = op.does == "gemm" || op.does.starts_with("grouped_");
   return step.least_scratch >= 0 && (!is_product || has(op, "workspace"));
@@ -48,8 +48,8 @@ void ModelSteps::run(const Op& op) {
   refuse("{}: {}", op.place(), wrong);
 }
 
-/// What uses parameters that train is done once for each row of a microbatch, and again only
-/// where the op says so.
+/// A step with trained parameters runs once for each row of a microbatch. It runs again only if the
+/// op is marked as recomputation.
 void ModelSteps::check_phase(const Op& op, const Step& step, const Work& work) {
   const bool forward = op.does.ends_with("_forward") || (op.does == "gemm" && step.product == 0);
   const bool uses =
@@ -64,7 +64,7 @@ void ModelSteps::check_phase(const Op& op, const Step& step, const Work& work) {
     if (const Spot spot = locate(state_.view, operand); spot.group != kNone)
       counts = counts && state_.view.groups[spot.group].trains;
   if (again != known && (again || counts))
-    refuse("{}: is {}computed again, as it says", op.place(), known ? "" : "not ");
+    refuse("{}: is {}computed again, contrary to its phase", op.place(), known ? "" : "not ");
 }
 
 void ModelSteps::match(const Op& op, const std::string& kernel, const Step& step, Work& work) {
@@ -101,7 +101,7 @@ void ModelSteps::match(const Op& op, const std::string& kernel, const Step& step
     differ("is of a layer that {}", *step.slides ? "slides" : "sees all tokens");
 }
 
-/// Where steps differ in their weights alone. What is no whole parameter `use` refuses.
+/// Distinguishes steps that differ in their weights alone. `use` refuses part of a parameter.
 void ModelSteps::check_parameter(const Flow& flow, const Operand& operand) const {
   if (flow.role != "weight") return;
   const Spot spot = locate(state_.view, operand);
@@ -172,11 +172,12 @@ void ModelSteps::use(const Op& op, const Flow& flow, const Operand& operand, Wor
   if (makes) work.parameter = flow.parameter;
   // A gradient that is summed in more bits first is moved to its place later.
   if (makes && state_.view.homes[operand.buffer].kind.empty()) {
-    if (operand.dtype != state_.model.statistic) refuse("{}: sums in too few bits", op.place());
+    if (operand.dtype != state_.model.statistic)
+      refuse("{}: sums in a narrower dtype than configured", op.place());
     return;
   }
   if (spot.group == kNone || spot.kind != 0)
-    refuse("{}: '{}' is no parameter", op.place(), flow.role);
+    refuse("{}: operand '{}' is not a parameter", op.place(), flow.role);
   const Group& group = state_.view.groups[spot.group];
   const auto found = group.parameters.find(spot.begin);
   if (found == group.parameters.end() || found->second.end != spot.end ||
@@ -185,7 +186,7 @@ void ModelSteps::use(const Op& op, const Flow& flow, const Operand& operand, Wor
     refuse("{}: '{}' is not {} of its unit", op.place(), flow.role, flow.parameter);
   if (!makes) state_.weights.read(op, operand, spot);
   if (makes && !state_.is_gradient(operand))
-    refuse("{}: '{}' is no gradient", op.place(), flow.role);
+    refuse("{}: operand '{}' is not a gradient", op.place(), flow.role);
   // Rows of one microbatch are not added up in fewer bits than their sum is worth.
   if (makes && work.row > 0 && size_of(operand.dtype) < size_of(state_.model.statistic))
     refuse("{}: sums rows of a microbatch in {}", op.place(), operand.dtype);

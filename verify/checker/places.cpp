@@ -1,5 +1,5 @@
-// Where elements of groups lie: what each buffer says that it holds, taken at its word only where
-// its size, dtype and the configuration bear that out, and which elements an operand is.
+// Where elements of groups lie: the elements that each buffer states to hold, accepted only if its
+// size, its dtype and the configuration agree, and the elements that an operand touches.
 #include <ranges>
 
 #include "verify/checker/plan_view.hpp"
@@ -7,9 +7,9 @@
 namespace mfsdp::checker {
 namespace {
 
-/// Axes whose ranks work on other tokens; of experts that are dealt out, on those of other ranks.
+/// Axes whose ranks work on other tokens; expert-parallel groups have the second ones.
 const Names kDataAxes{"dp_outer", "dp_shard"};
-const Names kDealtDataAxes{"expt_dp", "expt_dp_outer"};
+const Names kExpertDataAxes{"expt_dp", "expt_dp_outer"};
 
 /// Those on which there are several ranks.
 Axes several(const PlanView& view, Axes axes) {
@@ -17,7 +17,7 @@ Axes several(const PlanView& view, Axes axes) {
   return axes;
 }
 
-/// What a placement cuts; what is not flat is an axis that no group has.
+/// The axes that a placement cuts. A placement that is not flat gives an axis that no group has.
 Axes axes_of(const PlanView& view, const Json& placement) {
   Axes axes;
   for (const Json& on : placement)
@@ -44,11 +44,11 @@ void check_cuts(const PlanView& view, const Group& group, const Json& json) {
       {"no_shard", 0}, {"optim", 1}, {"optim_grads", 2}, {"optim_grads_params", 3}};
   static const std::map<std::string, Int> cut_from{{"weight", 3}, {"gradient", 2}, {"state", 1}};
   const Json& config = view.json.at("config");
-  const bool own = group.dealt && config.contains("expert_strategy");
+  const bool own = group.of_experts && config.contains("expert_strategy");
   const Int inside = cuts_of.at(config.at(own ? "expert_strategy" : "strategy"));
   const Int outside = cuts_of.at(config.at("outer_strategy"));
-  const std::string inner = group.dealt ? "expt_dp" : "dp_shard";
-  const std::string outer = group.dealt ? "expt_dp_outer" : "dp_outer";
+  const std::string inner = group.of_experts ? "expt_dp" : "dp_shard";
+  const std::string outer = group.of_experts ? "expt_dp_outer" : "dp_outer";
   const auto cut_by = [&](Int inner_least, Int outer_least) {
     Axes axes;
     if (inside >= inner_least) axes.push_back(inner);
@@ -56,40 +56,42 @@ void check_cuts(const PlanView& view, const Group& group, const Json& json) {
     return several(view, axes);
   };
   if (group.cut != cut_by(0, 1))
-    refuse("group {}: is cut otherwise than by the strategy", view.groups.size());
+    refuse("group {}: is sharded in another way than the strategy's", view.groups.size());
   for (const auto& [placed, least] : cut_from)
     if (axes_of(view, json.value(placed, Json::array())) != cut_by(least, least))
-      refuse("group {}: its {} is cut otherwise than by the strategy", view.groups.size(), placed);
+      refuse("group {}: its {} is sharded in another way than the strategy's", view.groups.size(),
+             placed);
   const Int chunk = json.at("chunk");
   const Int shard = group.elements / parts_of(view, group, std::ssize(group.cut));
   if (chunk < 1 || shard % chunk != 0)
-    refuse("group {}: shards of {} elements are no multiple of its chunk {}", view.groups.size(),
+    refuse("group {}: shards of {} elements are not a multiple of its chunk {}", view.groups.size(),
            shard, chunk);
 }
 
-/// A group's parameters are those of experts that are dealt out, or none is: by their roles, where
-/// the mesh has ranks for it. They are cut along their first dim.
-bool is_dealt(const PlanView& view, const Json& json) {
+/// Whether a group's parameters are expert-parallel: by their roles, where the mesh has ranks for
+/// it. They are cut along their first dim. Either all parameters of a group are, or none.
+bool has_expert_parameters(const PlanView& view, const Json& json) {
   static const Names roles{"experts_down", "experts_down_bias", "experts_gate_up",
                            "experts_gate_up_bias"};
   const Json shard = json.value("shard", Json::array());
-  const bool dealt = !shard.empty();
+  const bool of_experts = !shard.empty();
   const Json wanted = {{{"axis", "ep"}, {"dim", 0}, {"kind", "shard"}}};
-  bool right = !dealt || shard == wanted;
+  bool right = !of_experts || shard == wanted;
   for (const Json& entry : json.at("parameters"))
-    right = right && dealt == (view.dealt.contains("ep") &&
-                               roles.contains(entry.at("role").get<std::string>()));
-  if (!right) refuse("group {}: deals out other parameters than experts'", view.groups.size());
-  return dealt;
+    right = right && of_experts == (view.expert_grid.contains("ep") &&
+                                    roles.contains(entry.at("role").get<std::string>()));
+  if (!right)
+    refuse("group {}: divides other parameters than those of experts over ep", view.groups.size());
+  return of_experts;
 }
 
 void read_group(PlanView& view, const Json& json) {
   const Json& unit = view.json.at("units")[view.at("units", json, "unit")];
   Group group{unit.at("position"), json.at("elements"), json.value("requires_grad", false),
-              is_dealt(view, json), several(view, json.value("cut", Axes{}))};
+              has_expert_parameters(view, json), several(view, json.value("cut", Axes{}))};
   group.optimizer = json.value("optimizer", "");
   for (const auto& [axis, ranks] : view.mesh)
-    if ((group.dealt ? kDealtDataAxes : kDataAxes).contains(axis)) group.reduce[axis] = 1;
+    if ((group.of_experts ? kExpertDataAxes : kDataAxes).contains(axis)) group.reduce[axis] = 1;
   const Axes reduce = several(view, json.value("reduce", Axes{}));
   const Names cuts(group.cut.begin(), group.cut.end());
   const Names sums(reduce.begin(), reduce.end());
@@ -97,7 +99,7 @@ void read_group(PlanView& view, const Json& json) {
       group.elements % parts_of(view, group, std::ssize(group.cut)) != 0 ||
       reduce.size() != group.reduce.size() ||
       !std::ranges::all_of(reduce, [&](const auto& axis) { return group.reduce.contains(axis); }))
-    refuse("group {}: is cut unevenly, or summed over other axes", view.groups.size());
+    refuse("group {}: is sharded unevenly, or summed over other axes", view.groups.size());
   for (const Json& entry : json.at("parameters")) {
     Parameter made{entry.at("role"), entry.at("offset"), 1, entry.at("shape")};
     for (const Int dim : made.shape) made.end = times(made.end, dim);
@@ -117,7 +119,7 @@ void read_group(PlanView& view, const Json& json) {
 
 constexpr Int kBlock = 256;  ///< elements that share a scale
 
-/// What the configuration has a buffer of that kind be of, and how many elements have a value.
+/// The dtype and block size that the configuration requires of a buffer of this kind.
 Kept form_of(const Json& config, const Home& home, bool persistent, const Group& group) {
   if (home.kind == "parameter") return {config.at("param_dtype")};
   if (home.kind == "main_parameter") return {config.at("main_dtype")};
@@ -127,23 +129,26 @@ Kept form_of(const Json& config, const Home& home, bool persistent, const Group&
   return found == kept.end() ? Kept{} : found->second;
 }
 
-/// Slices of groups, one behind the other, or the whole of one of them on each rank: then all are
-/// laid out alike.
+/// Slices of groups, consecutively, or one whole group on each rank: then all groups have the same
+/// layout.
 Home home_of_directions(const PlanView& view, const Json& json, Home home, const Axes& cut) {
   const Json& holds = json.at("holds");
   const Json& weights = view.json.at("config").at("param_dtype");
-  home.dealt = holds.value("dealt", "");
-  if (home.dealt.empty()) std::ranges::sort(home.groups, {}, &std::pair<Index, Int>::second);
-  const auto wrong = [&] { refuse("buffer {}: holds no directions", json.at("name").dump()); };
+  home.distributed_over = holds.value("dealt", "");
+  if (home.distributed_over.empty())
+    std::ranges::sort(home.groups, {}, &std::pair<Index, Int>::second);
+  const auto wrong = [&] {
+    refuse("buffer {}: does not hold update directions as it states", json.at("name").dump());
+  };
   if (json.value("persistent", false) || home.groups.empty() ||
-      (!home.dealt.empty() && !cut.empty()) ||
+      (!home.distributed_over.empty() && !cut.empty()) ||
       json.at("dtype") != (weights == "fp16" ? Json("bf16") : weights))
     wrong();
   const Group& first = view.groups.at(home.groups[0].first);
-  const Int ranks =
-      home.dealt.empty() ? parts_of(view, first, home.cuts) : view.ranks_on(home.dealt);
+  const Int ranks = home.distributed_over.empty() ? parts_of(view, first, home.cuts)
+                                                  : view.ranks_on(home.distributed_over);
   const Int slice = times(first.elements, size_of(json.at("dtype"))) /
-                    (home.dealt.empty() ? parts_of(view, first, home.cuts) : 1);
+                    (home.distributed_over.empty() ? parts_of(view, first, home.cuts) : 1);
   Names seen;
   Int place = 0;
   for (const auto& [g, offset] : home.groups) {
@@ -156,11 +161,11 @@ Home home_of_directions(const PlanView& view, const Json& json, Home home, const
               first.parameters.at(begin).shape == parameter.shape;
     if (!alike || group.optimizer != "muon" || !seen.insert(std::to_string(g)).second ||
         cut.size() > group.cut.size() || !std::equal(cut.begin(), cut.end(), group.cut.begin()) ||
-        offset != (home.dealt.empty() ? times(place++, slice) : 0))
+        offset != (home.distributed_over.empty() ? times(place++, slice) : 0))
       wrong();
   }
   if (std::ssize(home.groups) > ranks ||
-      json.at("size") != (home.dealt.empty() ? times(ranks, slice) : slice))
+      json.at("size") != (home.distributed_over.empty() ? times(ranks, slice) : slice))
     wrong();
   return home;
 }
@@ -183,7 +188,7 @@ Home home_of(const PlanView& view, const Json& json) {
   for (const Json& held : holds.at("groups"))
     home.groups.emplace_back(view.at("groups", held, "group"), held.at("offset"));
   if (home.kind == "direction") return home_of_directions(view, json, home, cut);
-  home.parts = holds.value("dealt", "");
+  home.unsummed_over = holds.value("dealt", "");
   std::ranges::sort(home.groups, {}, &std::pair<Index, Int>::second);
   for (const auto& [g, offset] : home.groups) {
     const Group& group = view.groups.at(g);
@@ -196,18 +201,19 @@ Home home_of(const PlanView& view, const Json& json) {
     if (!is_slice || offset < end || (home.kind != "parameter" && !group.trains) ||
         json.at("dtype") != form.dtype ||
         group.elements / parts_of(view, group, home.cuts) % home.block != 0)
-      refuse("buffer {}: holds no slice", json.at("name").dump());
-    const Int ranks = home.parts.empty() ? 1 : view.ranks_on(home.parts);
+      refuse("buffer {}: does not hold the shard that it states", json.at("name").dump());
+    const Int ranks = home.unsummed_over.empty() ? 1 : view.ranks_on(home.unsummed_over);
     const Int elements = times(ranks, group.elements / parts_of(view, group, home.cuts));
-    if (!home.parts.empty() && (home.kind != "gradient" || persistent || cut.empty() ||
-                                cut.back() != home.parts || home.groups.size() > 1))
-      refuse("buffer {}: holds no parts of ranks", json.at("name").dump());
+    if (!home.unsummed_over.empty() && (home.kind != "gradient" || persistent || cut.empty() ||
+                                        cut.back() != home.unsummed_over || home.groups.size() > 1))
+      refuse("buffer {}: does not hold each rank's contribution as it states",
+             json.at("name").dump());
     end = plus(offset, times(elements / home.block, size_of(json.at("dtype"))));
   }
   // Gathered weights may be aligned to more than they have.
   if (end > json.at("size") || (end != json.at("size") && !gathered) || home.groups.empty() ||
       (home.groups.size() > 1 && home.kind != "parameter"))
-    refuse("buffer {}: holds no slice", json.at("name").dump());
+    refuse("buffer {}: does not hold the shard that it states", json.at("name").dump());
   return home;
 }
 
@@ -218,7 +224,8 @@ std::map<std::string, Kept> kept_states(const Json& config, const std::string& o
   if (optimizer == "adamw") names = {"exp_avg", "exp_avg_sq"};
   if (optimizer == "lion") names = {"exp_avg"};
   if (optimizer == "muon") names = {"momentum_buffer"};
-  if (names.empty() && optimizer != "sgd") refuse("config: no optimizer that this checker knows");
+  if (names.empty() && optimizer != "sgd")
+    refuse("config: this checker does not know the optimizer");
   const std::string full = config.at("param_dtype") == "fp64" ? "fp64" : "fp32";
   const std::string as = config.value("state_dtype", "full");
   std::map<std::string, Kept> kept;
@@ -237,7 +244,7 @@ void read_places(PlanView& view) {
     if (!json.value("persistent", false)) continue;
     for (const auto& [group, at] : home.groups)
       if (!kept.emplace(home.kind, home.name, group).second)
-        refuse("buffer {}: holds what another one holds", json.at("name").dump());
+        refuse("buffer {}: holds the same state as another buffer", json.at("name").dump());
   }
 }
 
@@ -260,9 +267,9 @@ Spot locate(const PlanView& view, const Operand& operand) {
   const Int size = size_of(operand.dtype);
   const Int byte = operand.offset - start;
   const Int end = times(byte / size + operand.elements, home.block);
-  if (!home.parts.empty()) {  // of all ranks, or of none
+  if (!home.unsummed_over.empty()) {  // of all ranks, or of none
     const Int all =
-        times(view.ranks_on(home.parts), group.elements / parts_of(view, group, home.cuts));
+        times(view.ranks_on(home.unsummed_over), group.elements / parts_of(view, group, home.cuts));
     const bool whole = byte == 0 && end == all && operand.rank_strides.empty();
     return whole ? Spot{g, home.cuts, 0, group.elements} : Spot{};
   }
@@ -282,13 +289,14 @@ Spot locate(const PlanView& view, const Operand& operand) {
 void check_group(const PlanView& view, const Op& op) {
   if (!op.json->contains("group")) {
     if (op.does == "update" || op.does == "momentum")
-      refuse("{}: updates no group, as it says", op.place());
+      refuse("{}: is an update, but states no group", op.place());
     return;
   }
   const Index stated = view.at("groups", *op.json, "group");
   for (const Operand& operand : op.operands)
     if (const Spot spot = locate(view, operand); spot.group != kNone && spot.group != stated)
-      refuse("{}: '{}' is not of group {}, as it says", op.place(), operand.role, stated);
+      refuse("{}: operand '{}' does not belong to group {}, which the op states", op.place(),
+             operand.role, stated);
 }
 
 void check_unit(const PlanView& view, const Op& op) {
@@ -297,7 +305,8 @@ void check_unit(const PlanView& view, const Op& op) {
   for (const Operand& operand : op.operands)
     if (const Spot spot = locate(view, operand);
         spot.group != kNone && stated.at("position") != view.groups[spot.group].unit)
-      refuse("{}: '{}' is of another unit than it says", op.place(), operand.role);
+      refuse("{}: operand '{}' belongs to another unit than the op states", op.place(),
+             operand.role);
 }
 
 void check_gradient_memory(const PlanView& view, const Op& op) {

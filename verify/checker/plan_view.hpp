@@ -1,6 +1,6 @@
-// The plan as the checker sees it: its JSON, with what is needed often at hand and ids replaced by
-// positions. For the sources of this folder only. What is missing or of the wrong type in the JSON
-// throws a std::exception, as does an id that names nothing; check_certificate() catches them.
+// The plan as the checker reads it: its JSON, with frequent look-ups prepared and ids replaced by
+// positions. For the sources of this folder only. A missing or mistyped JSON value throws a
+// std::exception, as does an unknown id; check_certificate() catches them.
 #pragma once
 
 #include <fmt/format.h>
@@ -93,7 +93,7 @@ using Axes = std::vector<std::string>;
 /// Kernels that move gradients or clear them, and make none.
 inline const Names kMovers{"accumulate", "cast", "sum_ranks", "zero_padding"};
 
-/// Axes of the two grids where experts are dealt out, outermost first.
+/// Axes of the dense mesh and of the expert mesh, outermost first.
 inline const Axes kDenseOrder{"dp_outer", "dp_shard"};
 inline const Axes kDealtOrder{"expt_dp_outer", "expt_dp", "ep"};
 
@@ -106,20 +106,20 @@ struct Parameter {
 struct Group {
   Int unit, elements;  ///< the unit's position in the model
   bool trains;
-  bool dealt = false;                     ///< of experts of which a rank has some
-  Axes cut;                               ///< what kind 1, 2, ... is cut on
-  PerAxis reduce{};                       ///< 1 for each axis to sum over once
+  bool of_experts = false;  ///< parameters of experts that are divided over the ranks of ep
+  Axes cut;                 ///< what kind 1, 2, ... is cut on
+  PerAxis reduce{};         ///< 1 for each axis to sum over once
   std::map<Int, Parameter> parameters{};  ///< by first element
   std::string optimizer{};                ///< of one that trains
 };
-/// What a buffer says that it holds: elements of groups, or what the host writes or reads.
+/// The contents that a buffer states: elements of groups, or what the host writes or reads.
 struct Home {
   std::string kind{}, name{};                   ///< name: which port, or which state
   std::vector<std::pair<Index, Int>> groups{};  ///< with the byte where each begins
   Int cuts = 0;                                 ///< how many of the groups' cuts it is a slice by
   Int block = 1;                                ///< elements that have one value in it
-  std::string dealt{};  ///< the axis along which each rank has all of another of the groups
-  std::string parts{};  ///< or of whose ranks each has its part of a gradient's slice here
+  std::string distributed_over{};               ///< axis along which each rank has one whole group
+  std::string unsummed_over{};  ///< or axis whose ranks' contributions to a gradient are here
 };
 /// Elements of a group on ranks of a kind and above: kind 0 may own them or not, 1 owns their slice
 /// along the first axis of the group's cut, 2 also its part of that along the second, and so on.
@@ -129,7 +129,7 @@ struct Spot {
   friend bool operator==(const Spot&, const Spot&) = default;
 };
 
-/// What an optimizer keeps, by name: of which type, and how many elements have one value.
+/// State of an optimizer, by name: its dtype, and how many elements share one value.
 struct Kept {
   std::string dtype;
   Int block = 1;
@@ -139,10 +139,10 @@ std::map<std::string, Kept> kept_states(const Json& config, const std::string& o
 
 struct PlanView {
   const Json& json;
-  PerAxis mesh{};   ///< ranks of each axis that has several
-  Axes order{};     ///< of the axes of both grids, outermost first
-  PerAxis dense{};  ///< those of the grid of all but experts that are dealt out
-  PerAxis dealt{};  ///< and those of these experts' grid of the same ranks; often none
+  PerAxis mesh{};         ///< ranks of each axis that has several
+  Axes order{};           ///< of the axes of both grids, outermost first
+  PerAxis dense{};        ///< ranks of each axis
+  PerAxis expert_grid{};  ///< the same for the expert mesh of the same ranks; often empty
   std::map<std::string, std::map<Int, Index>> ids{};  ///< positions by list and id
   std::vector<Operand> buffers{};                     ///< all bytes of each
   std::deque<Op> ops{};
@@ -174,19 +174,19 @@ std::vector<T*> cut_out(std::map<Int, T>& values, Int begin, Int end) {
   return found;
 }
 
-/// Groups and homes, where the sizes of buffers bear out what they say (places.cpp).
+/// Reads groups and homes, and checks them against the sizes of buffers (places.cpp).
 void read_places(PlanView& view);
 /// Parts that the first `kind` cuts of a group make.
 Int parts_of(const PlanView& view, const Group& group, Int kind);
 /// Nowhere (no elements) if it is neither a slice of a group nor a range of its elements.
 Spot locate(const PlanView& view, const Operand& operand);
 
-/// Refuses an op that says to be of another group than it is, and an update of none.
+/// Refuses an op that names another group than its own, and an update that names none.
 void check_group(const PlanView& view, const Op& op);
 /// Refuses operands in the same bytes of which the op writes some, unless it is a collective and
 /// one is the rank's own part of the other.
 void check_apart(const PlanView& view, const Op& op);
-/// Refuses a kernel that says to be of another unit than what it makes or reads of groups.
+/// Refuses a kernel that names another unit than that of the groups it makes or reads.
 void check_unit(const PlanView& view, const Op& op);
 /// Refuses a step of the model that has other operands than the gradient it makes where gradients
 /// are kept.

@@ -1,10 +1,11 @@
-// Races and lifetimes of one plan. For what follows what, see verify/proof/order/unrolled_plan.hpp:
-// its rules are those of the design. Here clocks come from the certificate, and each number of one
-// is accepted only if the instance's own stream, the host, its wait's record or the collective
-// before it on its communicator brings it. Every byte of a pool knows the buffer that owns it and
-// the accesses that a later one may have to follow: its last write and the reads since. Acquire and
-// release write all their bytes. An operand counts as all bytes that it spans on all ranks: a plan
-// that is right only because the bytes between are free is refused.
+// Races and lifetimes of one plan. verify/proof/order/unrolled_plan.hpp describes the order of ops;
+// the rules are those of the design. Here clocks come from the certificate. Each number of a clock
+// is accepted only if an earlier instance brings it: on its own stream, on the host, the record of
+// its wait, or the collective before it on its communicator. The checker keeps for every byte of a
+// pool the buffer that owns it and the accesses that a later one may have to follow: its last write
+// and the reads since.
+// Acquire and release write all their bytes. An operand counts as all bytes that it spans on all
+// ranks: a plan that is right only because the bytes between are free is refused.
 #include "verify/checker/plan_view.hpp"
 
 namespace mfsdp::checker {
@@ -47,8 +48,9 @@ class Races {
             refuse("buffer {}: shares bytes with a persistent one", whole.buffer);
     for (const Instance& instance : plan_) issue(instance);
     for (const auto& [op, bound] : bound_)
-      if (bound != stated_in(*op)) refuse("{}: names a record that it never gets", op->place());
-    if (next_clock_ != clocks_.size()) refuse("clocks: number {} is of no instance", next_clock_);
+      if (bound != stated_in(*op)) refuse("{}: states a record that it never gets", op->place());
+    if (next_clock_ != clocks_.size())
+      refuse("clocks: entry {} belongs to no instance", next_clock_);
     figures_.instances += number_;
   }
 
@@ -81,7 +83,8 @@ class Races {
     if (open_groups_ > 0 &&
         (group_stream_ != op.stream || (op.kind != "collective" && !groups) ||
          group_communicator_ != view_.at("communicators", *op.body, "communicator")))
-      refuse("{}: is no collective of the group that it is in", op.place());
+      refuse("{}: differs in stream or communicator from the group of collectives that it is in",
+             op.place());
     if (op.kind == "host_wait" || op.kind == "wait") {
       bind(instance);
       begin(op.kind == "wait" ? op.stream : host_, op, record(op));
@@ -97,7 +100,7 @@ class Races {
       group_stream_ = op.stream;
       group_communicator_ = view_.at("communicators", *op.body, "communicator");
       open_groups_ += op.kind == "group_begin" ? 1 : -1;
-      if (open_groups_ < 0) refuse("{}: ends no group", op.place());
+      if (open_groups_ < 0) refuse("{}: is a group_end without group_begin", op.place());
     } else if (op.kind == "acquire" || op.kind == "release") {
       const Index buffer = op.operands.at(0).buffer;
       const bool frees = op.kind == "release";
@@ -109,9 +112,9 @@ class Races {
     }
   }
 
-  /// A record, and how many runs of its segment back from a wait: 0 is the run in which the wait
-  /// stands or the last one of this step; 1 the last one of the step before where this step has not
-  /// come to that segment.
+  /// A record, and how many runs of its segment lie between it and a wait. 0 is the run that
+  /// contains the wait, or the last one of this step. 1 is the last one of the step before, where
+  /// this step has not come to that segment.
   using Binding = std::pair<Int, Int>;
   static std::set<Binding> stated_in(const Op& wait) {
     std::set<Binding> stated;
@@ -119,7 +122,7 @@ class Races {
       stated.emplace(entry.at("record"), entry.at("distance"));
     return stated;
   }
-  /// The runs of a segment that lie behind the last one, as its distance counts them.
+  /// The number of runs of a segment after its last one, as a wait's distance counts them.
   [[nodiscard]] Int behind(Int segment, const Instance& wait) const {
     const auto last = steps_.find(segment);
     return last != steps_.end() && last->second == wait.step ? 0 : 1;
@@ -134,33 +137,35 @@ class Races {
       const Int later = runs.end() - std::ranges::upper_bound(runs, by.pass);
       const Binding so{by.op->id, later + behind(by.segment, wait)};
       if (!stated.contains(so))
-        refuse("{}: gets record {}, {} runs back, and does not say so", wait.op->place(), so.first,
-               so.second);
+        refuse("{}: gets record {} at distance {}, which its bindings do not state",
+               wait.op->place(), so.first, so.second);
       bound.insert(so);
     } else if (std::ranges::none_of(stated, [&](const Binding& of) {
                  const Int segment = segment_of(of.first);
                  return of.second >= std::ssize(runs_[segment]) + behind(segment, wait);
                })) {
-      refuse("{}: nothing was recorded for it", wait.op->place());
+      refuse("{}: waits for an event that nothing has recorded", wait.op->place());
     }
   }
   [[nodiscard]] Int segment_of(Int record) const {
     const auto found = std::ranges::find(plan_, record, [](const Instance& i) { return i.op->id; });
-    if (found == plan_.end()) refuse("bindings: no op {}", record);
+    if (found == plan_.end()) refuse("bindings: there is no op {}", record);
     return found->segment;
   }
 
   Moment& record(const Op& op) { return records_[view_.at("events", *op.body, "event")]; }
 
-  /// Before it issues a copy, the host waits for the last one of that op to end (the next record
-  /// on its stream tells) and then fills its source or reads its destination.
+  /// Before it issues a copy, the host waits until the last run of that op has ended, which the
+  /// next record on its stream shows. Then the host fills the copy's source or reads its
+  /// destination.
   void do_host_work(const Instance& copy) {
     const Instance* end = plan_.data() + plan_.size();
     const Instance* tells = std::find_if(&copy, end, [&](const Instance& other) {
       return other.op->kind == "record" && other.op->stream == copy.op->stream;
     });
     if (tells == end || tells->pass != copy.pass)
-      refuse("{}: no record behind it tells when it has ended", copy.op->place());
+      refuse("{}: no event is recorded after it, so that the host cannot know its end",
+             copy.op->place());
     Operand memory = copy.op->operands.at(copy.op->does == "h2d" ? 0 : 1);
     memory.writes = copy.op->does == "h2d";
     touch(begin(host_, *copy.op, record(*tells->op)), *copy.op, {memory});

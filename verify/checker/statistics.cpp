@@ -43,7 +43,7 @@ void Statistics::take_partial(const Op& op) {
   if (!state_.is_gradient(operand(op, "input")) || spot.group == kNone || output.elements != 1 ||
       spot.begin != 0 || spot.end != state_.view.groups[spot.group].elements ||
       output.dtype != partial_dtype())
-    refuse("{}: is no slice of a group's gradient", op.place());
+    refuse("{}: does not read a shard of a group's gradient", op.place());
   state_.ledger.follow(op, {});
   partials_.push_back({spot.group, spot.kind});
   state_.values.make(op, output, {"norm_partial", std::ssize(partials_) - 1, state_.step});
@@ -56,7 +56,7 @@ std::string Statistics::partial_dtype() const {
 Statistics::Members Statistics::members_of(const Op& op, const Operand& operand) {
   const Int bytes = times(operand.elements, size_of(operand.dtype));
   const auto cells = state_.values.look(operand);
-  if (cells.empty()) refuse("{}: '{}' is no value", op.place(), operand.role);
+  if (cells.empty()) refuse("{}: operand '{}' is not a followed value", op.place(), operand.role);
   const Cell& first = cells.front().second;
   if (first.value.name != "gathered") return {{}, cells, bytes};
   const Gathered& gathered = gathered_.at(static_cast<std::size_t>(first.value.owner));
@@ -69,7 +69,7 @@ Statistics::Members Statistics::members_of(const Op& op, const Operand& operand)
   }
   // Ranks that differ on the other axes alone have the same parts.
   if (cells.size() != 1 || first.base % bytes != 0 || times(ranks, gathered.bytes) != bytes)
-    refuse("{}: '{}' is no part of what was gathered", op.place(), operand.role);
+    refuse("{}: operand '{}' is not a part of the gathered values", op.place(), operand.role);
   return made;
 }
 
@@ -86,12 +86,12 @@ void Statistics::finish_norm(const Op& op) {
   for (const auto& [at, cell] : members.cells) {
     if (cell.value.name != "norm_partial" || cell.value.pass != state_.step || cell.base != at ||
         at != std::ssize(seen) * size)
-      refuse("{}: byte {} of a rank's part is no partial norm of this step", op.place(), at);
+      refuse("{}: byte {} of a rank's values is not a partial norm of this step", op.place(), at);
     const auto& [group, kind] = partials_.at(static_cast<std::size_t>(cell.value.owner));
     const Axes& cut = state_.view.groups[group].cut;
     Names apart(cut.begin(), cut.begin() + kind);
     bool right = apart == members.axes;
-    if (state_.view.groups[group].dealt) {
+    if (state_.view.groups[group].of_experts) {
       // Another grid of the same ranks: of as many neighbours each has its own elements.
       apart.insert("ep");
       const Int ranks = neighbours_on(state_.view, kDealtOrder, apart);
@@ -117,7 +117,7 @@ void Statistics::keep_scale(const Op& op) {
   if (!state_.trains || state_.scalar(op, "loss_scale") != scale_ || scale_.pass == state_.step ||
       (state_.model.scale_window != 0 &&
        op.attributes.at("scale_window") != state_.model.scale_window))
-    refuse("{}: does not keep the loss scale of this step as configured", op.place());
+    refuse("{}: does not update the loss scale of this step as configured", op.place());
   scale_.pass = state_.step;
   state_.make_scalar(op, "loss_scale", scale_);
 }
@@ -127,9 +127,10 @@ void Statistics::finish_loss(const Op& op) {
   const bool scales = state_.trains && state_.model.scales_loss;
   if (scales) roles["loss_scale"] = "read";
   state_.forms(op, roles, {});
-  // That of all gradients of the step, as only a norm changes it, which reads this loss.
+  // It must be the scale of all gradients of the step: only the norm changes it, which reads this
+  // loss.
   if (scales && state_.scalar(op, "loss_scale") != scale_)
-    refuse("{}: takes another loss scale out of 1/T", op.place());
+    refuse("{}: divides 1/T by another loss scale than the gradients contain", op.place());
   const Operand& input = operand(op, "input");
   const Members members = members_of(op, input);
   const Names all = names_of(state_.view.dense);
@@ -138,7 +139,7 @@ void Statistics::finish_loss(const Op& op) {
       cell.base != members.cells[0].first || input.dtype != state_.model.statistic ||
       members.bytes != 2 * size_of(state_.model.statistic))
     refuse("{}: does not have the loss of each rank once", op.place());
-  std::map<Int, Int> rows;  // by microbatch: those behind which nothing is missing
+  std::map<Int, Int> rows;  // by microbatch: the end of the rows without a gap
   for (const auto& [pass, row, end] : sums_.at(static_cast<std::size_t>(cell.value.owner)))
     if (std::exchange(rows[pass], end) != row)
       refuse("{}: row {} of a microbatch is not summed once", op.place(), row);
@@ -153,7 +154,8 @@ void Statistics::add_loss(const Op& op, const Operand& operand, const Work& work
   Sums sums;
   if (op.attribute("beta") != 0) {
     const Value before = state_.values.whole(op, operand);
-    if (before.name != "loss_sums") refuse("{}: adds to what is no loss", op.place());
+    if (before.name != "loss_sums")
+      refuse("{}: adds to a value that is not a loss sum", op.place());
     sums = sums_.at(static_cast<std::size_t>(before.owner));
   }
   sums.push_back({work.pass, work.row, work.row + work.rows});

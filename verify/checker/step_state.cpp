@@ -3,7 +3,7 @@
 namespace mfsdp::checker {
 namespace {
 
-/// What touches only some rows of an operand.
+/// Whether an op touches only some rows of an operand.
 bool tells_bytes(const Op& op) {
   return op.does.starts_with("embedding_") || op.does.starts_with("cross_entropy") ||
          op.does == "newton_schulz";
@@ -44,12 +44,13 @@ void StepState::forms(const Op& op, const std::map<std::string, std::string>& ro
   for (const auto& [role, access] : roles)
     if (operand(op, role).access != access)
       refuse("{}: '{}' is {}, not {}", op.place(), role, operand(op, role).access, access);
-  if (op.operands.size() != roles.size()) refuse("{}: an operand too many", op.place());
-  // What is no slice of a group is a row of numbers, or tokens.
+  if (op.operands.size() != roles.size())
+    refuse("{}: has an operand that its kind does not have", op.place());
+  // An operand that is no slice of a group is a row of numbers, or tokens.
   for (const Operand& operand : op.operands)
     if (view.homes[operand.buffer].groups.empty() && operand.shape.size() != 1 &&
         op.does != "token_copy" && op.does != "cast")
-      refuse("{}: '{}' is no row of numbers", op.place(), operand.role);
+      refuse("{}: operand '{}' is not contiguous numbers", op.place(), operand.role);
   check_attributes(op, op.does, 0, attributes);
 }
 

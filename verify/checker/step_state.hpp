@@ -1,6 +1,5 @@
-// What has been followed of a plan's steps so far, for those who look at its ops in the host's
-// order (check_values.cpp, statistics.cpp, model_steps.cpp), and what is asked of every op's
-// operands.
+// The state of the steps that the checker has followed so far, in the host's order, for
+// check_values.cpp, statistics.cpp and model_steps.cpp. It also checks the operands of every op.
 #pragma once
 
 #include <utility>
@@ -26,8 +25,8 @@ struct StepState {
   /// Refuses all but these operands, each once with that access, and these attributes.
   void forms(const Op& op, const std::map<std::string, std::string>& roles,
              const Names& attributes) const;
-  /// Values of exact attributes are those that exact sums need of a kernel of so many rows; who
-  /// asks looks at those of `named`.
+  /// Checks that exact attributes have the values that exact sums need of a kernel of `rows` rows.
+  /// The caller checks the attributes in `named`.
   void check_attributes(const Op& op, const std::string& kernel, Int rows,
                         const Names& named) const;
   /// Refuses a workspace of fewer bytes, and has garbage there.

@@ -24,11 +24,12 @@ Cell Values::read(const Op& op, const Operand& operand, Int begin, Int bytes) {
   auto& memory = memory_[operand.buffer];
   if (begin < 0 || bytes < 1 || begin + bytes > memory.rbegin()->first ||
       !view_.homes[operand.buffer].groups.empty() || !operand.rank_strides.empty())
-    refuse("{}: '{}' is no value", op.place(), operand.role);
+    refuse("{}: operand '{}' is not a followed value", op.place(), operand.role);
   auto cell = std::prev(memory.upper_bound(begin));
   const Cell first = cell->second;
   for (++cell; cell != memory.end() && cell->first < begin + bytes; ++cell)
-    if (cell->second != first) refuse("{}: '{}' is of several values", op.place(), operand.role);
+    if (cell->second != first)
+      refuse("{}: operand '{}' holds several values", op.place(), operand.role);
   if (first.value.name.empty()) refuse("{}: '{}' was not written", op.place(), operand.role);
   return first;
 }
@@ -68,7 +69,7 @@ void Values::copy(const Op& op, const Operand& from, const Operand& to) {
   const auto cells = look(from);
   if (cells.empty() || bytes != times(to.elements, size_of(to.dtype)) || !to.dense ||
       !view_.homes[from.buffer].kind.empty())
-    refuse("{}: copies no value as it is", op.place());
+    refuse("{}: does not copy a whole value", op.place());
   for (std::size_t i = 0; i < cells.size(); ++i) {
     const auto& [begin, cell] = cells[i];
     if (cell.value.name.empty()) refuse("{}: '{}' was not written", op.place(), from.role);

@@ -1,6 +1,6 @@
-// What lies in the buffers that hold neither parameters nor their gradients: activations, tokens,
-// loss and norm, by the name that the model has for it. Host order stands for all orders, as races
-// are excluded before.
+// The values in buffers that hold neither parameters nor their gradients: activations, tokens, loss
+// and norm, by the model's names. The host's order represents all orders, as races are excluded
+// before.
 #pragma once
 
 #include "verify/checker/ledger.hpp"
@@ -29,7 +29,7 @@ class Values {
   void begin_plan();
   void acquire(Index buffer);
 
-  /// What lies in `bytes` from `begin` on, in one piece of one value; else a refusal.
+  /// The value in `bytes` from `begin` on, which must be one contiguous piece; else it is refused.
   Cell read(const Op& op, const Operand& operand, Int begin, Int bytes);
   void write(const Op& op, const Operand& operand, Int begin, Int bytes, const Value& value,
              Int position);

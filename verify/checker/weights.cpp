@@ -3,7 +3,7 @@
 namespace mfsdp::checker {
 namespace {
 
-/// What an update does to the slices that it is given.
+/// How an update accesses an operand of this role.
 std::string access_of(const std::string& role, bool main_weights) {
   if (role == "grad" || role == "direction") return "read";
   return role == "weight" && main_weights ? "write" : "read_write";
@@ -36,7 +36,7 @@ std::map<Int, Weights::Held>& Weights::held_in(const Op& op, const Operand& oper
                                                const Spot& spot) {
   const auto held = held_.find({operand.buffer, spot.group});
   if (held == held_.end() || spot.begin >= spot.end)
-    refuse("{}: '{}' is no slice of weights", op.place(), operand.role);
+    refuse("{}: operand '{}' is not a shard of weights", op.place(), operand.role);
   return held->second;
 }
 
@@ -58,7 +58,7 @@ void Weights::gather(const Op& op) {
   Names cut;
   for (Int kind = to.kind; slices && kind < from.kind; ++kind)
     cut.insert(view_.groups[from.group].cut[static_cast<std::size_t>(kind)]);
-  if (!slices || axes != cut) refuse("{}: gathers no slices of a group", op.place());
+  if (!slices || axes != cut) refuse("{}: does not gather shards of a group", op.place());
   read(op, part, from);
   for (Held* held : cut_out(held_in(op, whole, to), to.begin, to.end))
     *held = {updates_[to.group], to.kind};
@@ -69,7 +69,7 @@ void Weights::update(const Op& op) {
   if (made_of == op.operands.end())
     made_of = std::ranges::find(op.operands, "direction", &Operand::role);
   const Spot spot = made_of == op.operands.end() ? Spot{} : locate(view_, *made_of);
-  if (spot.group == kNone) refuse("{}: updates no slice of a group", op.place());
+  if (spot.group == kNone) refuse("{}: does not update a shard of a group", op.place());
   Names left{made_of->role, "weight"};
   const std::string& optimizer = view_.groups[spot.group].optimizer;
   if (made_of->role == "grad")
@@ -85,13 +85,13 @@ void Weights::update(const Op& op) {
                              : role == "weight"      ? "parameter"
                              : role == "main_weight" ? "main_parameter"
                                                      : "optimizer_state";
-    // What an optimizer keeps is kept by those who update it, and by no others.
+    // Only the ranks that update a parameter keep its optimizer state and main weights.
     const bool kept = kind == "main_parameter" || kind == "optimizer_state";
     if (left.erase(role) != 1 || home.kind != kind || locate(view_, operand) != spot ||
         (kept && home.cuts != spot.kind) || (kind == "optimizer_state" && home.name != role) ||
         spot.group == kNone || spot.begin != 0 || spot.end != view_.groups[spot.group].elements ||
         operand.access != access_of(role, model_.main_weights))
-      refuse("{}: its operands are not one slice, or not what its optimizer has", op.place());
+      refuse("{}: its operands are not one shard, or not those of its optimizer", op.place());
     if (role != "weight") continue;
     if (!model_.main_weights) read(op, operand, spot);
     for (Held* held : cut_out(held_in(op, operand, spot), spot.begin, spot.end))

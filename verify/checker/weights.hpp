@@ -1,5 +1,5 @@
-// Which version of its weights each element of a parameter's buffer holds, and on which ranks: the
-// number of updates that the group has seen, on ranks of a kind and above (Spot).
+// The version of the weights in each element of a parameter's buffer, and on which ranks it holds.
+// A version is the number of updates of the group, on ranks of a kind and above (Spot).
 #pragma once
 
 #include "verify/checker/model.hpp"

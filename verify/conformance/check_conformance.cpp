@@ -31,7 +31,7 @@ Result<void> check_ranks(const Program& program,
   for (const auto& part : parts) ranks.push_back(part.front().rank);
   std::ranges::sort(ranks);
   if (const auto twice = std::ranges::adjacent_find(ranks); twice != ranks.end())
-    return fail("launches", fmt::format("those of rank {} are not in one piece", *twice));
+    return fail("launches", fmt::format("those of rank {} are not consecutive", *twice));
   if (ranks.front() < 0 || ranks.back() >= world)
     return fail("launches", fmt::format("expected ranks 0 to {}, found {}", world - 1,
                                         ranks.front() < 0 ? ranks.front() : ranks.back()));

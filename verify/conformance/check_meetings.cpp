@@ -9,7 +9,7 @@
 namespace mfsdp {
 namespace {
 
-/// The ranks of one collective that came last and that left first.
+/// The ranks that joined a collective last and that ended it first.
 struct Meeting {
   const RankRecord* last_come = nullptr;
   const RankRecord* first_gone = nullptr;

@@ -1,6 +1,6 @@
-// A walk through the plan in host order that keeps, for each stream, what must be over before its
-// next op. An op's times are looked at only against what it newly has to wait for: the rest follows
-// from what was looked at before.
+// Walks through the plan in host order and keeps, for each stream, the instances that must end
+// before its next op. An op's times are compared only with those that it newly has to wait for: the
+// rest follows from earlier comparisons.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -13,7 +13,7 @@
 namespace mfsdp {
 namespace {
 
-/// By stream: how many of its instances are over.
+/// By stream: the number of instances that have ended.
 using Clock = std::vector<std::uint32_t>;
 
 void learn(Clock& learner, const Clock& news) {
@@ -66,16 +66,16 @@ class OrderWalk {
   [[nodiscard]] const Op& op_of(std::size_t i) const {
     return *run_.instances.at(i % run_.instances.size()).op;
   }
-  /// Before which moment all that it waits for must be over.
+  /// The time before which all that the instance waits for must have ended.
   [[nodiscard]] Nanos came(std::size_t i) const {
     return is_wait(op_of(i)) ? launch(i).end : launch(i).begin;
   }
-  /// From which moment on others may rely on it: a record counts for what stands before it.
+  /// The time from which others may rely on the instance; a record stands for the ops before it.
   [[nodiscard]] Nanos over(std::size_t i) const {
     return op_of(i).kind() == OpKind::record ? launch(i).begin : launch(i).end;
   }
 
-  /// After a drain the host knows that all before it is over.
+  /// After a drain the host knows that all earlier ops have ended.
   void begin_step(std::size_t step) {
     for (std::size_t i = 0; i < run_.instances.size(); ++i) {
       const OpLaunch* first = record_.launches[step * run_.instances.size() + i];
@@ -127,7 +127,7 @@ class OrderWalk {
                        .places = {place}});
   }
 
-  /// The host issues nothing while it waits, and touches no memory that a copy is still at.
+  /// The host issues nothing while it waits, and does not access memory that a copy still uses.
   void check_issue(std::size_t i, const Op& op) {
     if (host_busy_)
       demand("MF806", *host_busy_, i, launch(*host_busy_).end, launch(i).issued, true);
@@ -155,7 +155,7 @@ class OrderWalk {
     if (!host_busy_ || launch(*host_busy_).end < launch(i).end) host_busy_ = i;
   }
 
-  /// Behind the communicator's last collective, unless both belong to one launch.
+  /// Orders the op after the communicator's last collective, unless both belong to one launch.
   void take_turn(std::size_t i, std::size_t s, const Collective& collective) {
     auto& last = communicated_[run_.communicators[collective.communicator]];
     if (!last || (open_groups_ > 0 && last->instance >= group_begin_)) return;
@@ -182,7 +182,7 @@ class OrderWalk {
     }
   }
 
-  /// What the stream, the event and the communicator know now.
+  /// Updates the knowledge of the stream, the event and the communicator.
   void pass(std::size_t i, std::size_t s, const Op& op) {
     Stream& stream = streams_[s];
     std::optional<std::size_t> last = stream.last.empty() ? std::nullopt : stream.last.back();

@@ -1,4 +1,4 @@
-// What the checks of one run share. Internal to this folder.
+// Data that the checks of one run share. Internal to this folder.
 #pragma once
 
 #include <cstdint>
@@ -29,46 +29,46 @@ struct CheckedRun {
   StepInstances instances;
   IdIndex<EventId> events;
   IdIndex<CommunicatorId> communicators;
-  std::vector<std::int64_t> steps;  ///< of the record, ascending
+  std::vector<std::int64_t> steps;  ///< the recorded steps, ascending
   FindingList findings;
   Conformance result;
 
-  /// Instances of all steps are numbered one after the other.
+  /// Number of instances of all steps, which are numbered consecutively.
   [[nodiscard]] std::size_t size() const { return instances.size() * steps.size(); }
   [[nodiscard]] Place place(std::size_t number) const {
     return instances.place(number % instances.size(), steps[number / instances.size()]);
   }
 };
 
-/// What one rank launched, by the number of the instance.
+/// One rank's launches by the number of the instance.
 struct RankRecord {
   std::int64_t rank = 0;
   std::vector<const OpLaunch*> launches;  ///< null: not launched
-  std::vector<bool> timed;                ///< launched, and its times are possible
+  std::vector<bool> timed;                ///< launched, with possible times
 };
 
-/// Names each launch of a rank (in the order of issue) after the instance that it is. Finds
-/// launches that the plan does not have (MF802), the wrong order (MF803), the wrong stream (MF804)
-/// and times that nothing can have (MF809).
+/// Assigns each launch of a rank (in the order of issue) to its instance. Finds launches that are
+/// not in the plan (MF802), a wrong order (MF803), a wrong stream (MF804) and impossible times
+/// (MF809).
 [[nodiscard]] RankRecord match_launches(CheckedRun& run, std::span<const OpLaunch> launches);
 
-/// Holds a rank's times against all that orders its ops: MF805, MF806, MF807; and finds what is
-/// missing (MF801).
+/// Compares a rank's times with the order of its ops (MF805, MF806, MF807), and finds missing ops
+/// (MF801).
 void check_order(CheckedRun& run, const RankRecord& record);
 
-/// Holds the times of each collective on all its ranks against each other (MF808).
+/// Compares the times of each collective between its ranks (MF808).
 void check_meetings(CheckedRun& run, std::span<const RankRecord> records);
 
-/// `then` must not come before `first` is over.
+/// An ordering: `then` must not begin before `first` has ended.
 struct Edge {
   std::int64_t rank = 0;
   std::size_t first = 0;  ///< instance
   std::size_t then = 0;
-  Nanos over;          ///< when the first one was
-  Nanos came;          ///< when the other one did
-  bool abuts = false;  ///< they follow each other closely whatever happens: never the closest
+  Nanos over;          ///< end of `first`
+  Nanos came;          ///< begin of `then`
+  bool abuts = false;  ///< always close together: not considered for the closest pair
 };
-/// Whether it does not. Counts the edge, and keeps it where it is the closest so far.
+/// Whether the times obey the edge. Counts the edge, and keeps it if it is the closest so far.
 [[nodiscard]] bool holds(CheckedRun& run, const Edge& edge);
 
 /// "rank 1, step 3, middle repetition 2"

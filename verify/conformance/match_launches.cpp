@@ -90,7 +90,7 @@ class Matching {
     return false;
   }
 
-  /// Of two launches that follow each other.
+  /// Checks the order of two consecutive launches.
   void check_succession(std::size_t before, std::size_t after) {
     const bool swapped = after < before;
     const bool earlier = record_.launches[after]->issued < record_.launches[before]->issued;
@@ -100,7 +100,7 @@ class Matching {
     run_.findings.add(
         {.rule = "MF803",
          .message = swapped
-                        ? fmt::format("{}: {} was issued behind {}, which the plan has behind it",
+                        ? fmt::format("{}: {} was issued after {}, but comes before it in the plan",
                                       where(record_.rank, then), to_text(then), to_text(first))
                         : fmt::format("{}: {} was issued at {} ns, before {}, issued at {} ns",
                                       where(record_.rank, then), to_text(then),

@@ -14,7 +14,7 @@ namespace mfsdp {
 
 class StepInstances {
  public:
-  /// The program's ids resolve, and its steps are small enough to be numbered.
+  /// The program's ids must resolve, and its steps must be small enough to be numbered.
   StepInstances(const Program& program, const Plan& plan);
 
   struct Instance {
@@ -25,17 +25,17 @@ class StepInstances {
   };
 
   [[nodiscard]] std::size_t ops() const { return ops_.size(); }
-  /// Instances of a step.
+  /// Number of instances in a step.
   [[nodiscard]] std::size_t size() const { return size_; }
 
-  /// Position among the plan's ops.
+  /// The op's position among the plan's ops.
   [[nodiscard]] std::optional<std::size_t> find(OpId op) const { return op_index_.find(op); }
-  /// How often a step runs the op at that position.
+  /// Number of instances in a step of the op at that position.
   [[nodiscard]] std::int64_t repeat(std::size_t op) const;
   /// The number of its n-th instance, n below repeat().
   [[nodiscard]] std::size_t number(std::size_t op, std::int64_t n) const;
   [[nodiscard]] Instance at(std::size_t number) const;
-  /// `step` as a record counts it, from 1.
+  /// The place of an instance in step `step`, counted from 1 as in records.
   [[nodiscard]] Place place(std::size_t number, std::int64_t step) const;
 
  private:

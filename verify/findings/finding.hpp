@@ -1,5 +1,5 @@
-// What the proofs say: rules with stable ids, and findings that show two ops, a place in memory and
-// a concrete order in which it goes wrong.
+// Results of the proofs: rules with stable ids, and findings that show two ops, a place in memory
+// and a concrete order in which it goes wrong.
 #pragma once
 
 #include <cstdint>
@@ -41,10 +41,10 @@ struct RuleInfo {
 struct Place {
   std::string plan;
   std::string segment;
-  std::int64_t step = 0;        ///< from 0; place_names.hpp says it to people
+  std::int64_t step = 0;        ///< from 0; place_names.hpp formats it for messages
   std::int64_t repetition = 0;  ///< of the segment in this step, from 0
   OpId op;
-  std::string name;  ///< of the op, with its kind where the name alone does not tell: "wait used.w"
+  std::string name;  ///< of the op, with its kind where the name alone is ambiguous: "wait used.w"
   std::string stream;  ///< "compute", ..., or "host"
 
   friend bool operator==(const Place&, const Place&) = default;
@@ -75,7 +75,7 @@ struct NotJudged {
   friend bool operator==(const NotJudged&, const NotJudged&) = default;
 };
 
-/// What rules said of one thing.
+/// The verdict of the rules on one subject.
 struct RuleVerdict {
   std::vector<Finding> findings;
   std::vector<NotJudged> not_judged;

@@ -19,7 +19,7 @@ class FindingList {
   /// Findings of one rule that are kept.
   [[nodiscard]] std::size_t most() const { return most_; }
 
-  /// Whether another finding of that rule would be kept: say so before composing it.
+  /// Whether another finding of that rule would be kept. Ask before composing its message.
   [[nodiscard]] bool wants(std::string_view rule) const {
     const auto found = counts_.find(rule);
     return found == counts_.end() || found->second < most_;

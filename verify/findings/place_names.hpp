@@ -17,7 +17,7 @@ namespace mfsdp {
 /// "host" for none.
 [[nodiscard]] std::string stream_name(const Program& program, std::optional<std::size_t> stream);
 
-/// The op's name, with its kind where the name alone does not tell: "wait used.w".
+/// The op's name, with its kind where the name alone is ambiguous: "wait used.w".
 [[nodiscard]] std::string op_label(const Op& op);
 
 /// "name (stream)", as messages speak of a place.

@@ -66,7 +66,7 @@ std::string fingerprint(const Finding& finding) {
       hash_field(hash, *field);
   hash_field(hash, finding.buffer ? fmt::format("{}", finding.buffer->value) : "");
   hash_field(hash, finding.missing);
-  // Without ops only the message tells two findings of one rule apart.
+  // Without ops only the message distinguishes two findings of one rule.
   if (finding.places.empty()) hash_field(hash, finding.message);
   return fmt::format("{:016x}", hash);
 }

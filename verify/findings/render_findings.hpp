@@ -17,7 +17,7 @@ struct Figure {
   std::int64_t value = 0;
 };
 
-/// What was judged, and by which tool.
+/// The subject that was judged, and the tool that judged it.
 struct FindingsOf {
   std::string subject;  ///< file, or what stands for it
   std::string tool = "mfsdp-verify";

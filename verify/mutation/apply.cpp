@@ -13,7 +13,7 @@ using enum MutantKind;
 /// Kinds of collectives that all ranks take part in; they stand first.
 constexpr auto kAmongAll = static_cast<std::int64_t>(CollectiveKind::send);
 
-/// Changes a copy of the program; each change says whether it could.
+/// Changes a copy of the program; each change returns whether it was possible.
 class Change {
  public:
   Change(Program& program, const Mutant& mutant) : program_(program), mutant_(mutant) {}

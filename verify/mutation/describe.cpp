@@ -16,7 +16,7 @@ std::string name_at(const std::vector<T>& list, std::uint32_t index, const auto&
   return index < list.size() ? name(list[index]) : fmt::format("{}", index);
 }
 
-/// What the part of a mutant is, where it has one.
+/// A text for the part of the op that a mutant changes, if it has one.
 std::string part_of(const Op& op, const Mutant& mutant) {
   const auto* kernel = std::get_if<Kernel>(&op.body);
   if (mutant.kind == change_attribute && kernel != nullptr)

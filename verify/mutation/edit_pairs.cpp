@@ -158,7 +158,7 @@ bool merge_buffers_of_a_plan(PairEditor& pair) {
   return merge_buffers(pair, std::span(plans).subspan(pair.draw(plans.size()), 1));
 }
 bool merge_buffers_whole(PairEditor& pair) { return merge_buffers(pair, pair.program().plans); }
-/// Whoever makes a value and one who reads it move by as much.
+/// Moves the operand that makes a value and one that reads it by the same distance.
 bool shift_maker_and_reader(PairEditor& pair) {
   const auto maker = pair.any([](const Op& op) { return PairEditor::has(op, rms_norm_forward); });
   if (!maker) return false;
@@ -258,7 +258,7 @@ bool exchange_gradients_and_sums(PairEditor& pair) {
   const Spots spots = pair.twins(gemm, "weight_grad");
   return PairEditor::exchange(spots, "weight_grad") && PairEditor::exchange(spots, "input");
 }
-/// Of one block.
+/// Exchanges key and value of one block.
 bool exchange_key_and_value(PairEditor& pair) {
   const auto forward =
       pair.any([](const Op& op) { return PairEditor::has(op, attention_forward); });
@@ -428,7 +428,7 @@ bool shift_parameter_and_uses(PairEditor& pair) {
   Group* group = pair.any(list);
   if (group == nullptr) return false;
   const std::int64_t from = group->parameters[0].offset;
-  group->parameters[0].offset += 8;  // into the padding behind it
+  group->parameters[0].offset += 8;  // into the padding after it
   for (const Buffer& buffer : pair.program().buffers) {
     if (!buffer.holds || buffer.holds->groups.size() != 1 ||
         buffer.holds->groups[0].group != group->id)
@@ -470,7 +470,7 @@ struct Pattern {
 constexpr std::array kPatterns{
     Pattern{"access read, wait dropped", read_and_drop_wait},
     Pattern{"access read, record before it", read_and_move_record},
-    Pattern{"access read, wait behind it", wait_after_and_read},
+    Pattern{"access read, wait after it", wait_after_and_read},
     Pattern{"two waits exchanged", exchange_waits},
     Pattern{"two records exchanged", exchange_records},
     Pattern{"waits of two records exchanged", exchange_records_and_waits},

@@ -1,8 +1,9 @@
-// Two edits of a plan that are to hide each other: a lie and what would have told it, a shift and
-// the shift that compensates for it, two exchanges that each undo half of the other.
+// Pairs of edits of a plan that try to hide each other: a false statement and the removal of the op
+// that would reveal it, a shift and a compensating shift, two exchanges that each undo half of the
+// other.
 //
-// Some pairs leave a plan that is right: two buffers that are exchanged in every op. That is for
-// the judges to say (mutate_fields.hpp).
+// Some pairs leave a correct plan, such as two buffers that are exchanged in every op. The judges
+// decide this (mutate_fields.hpp).
 #pragma once
 
 #include <cstdint>
@@ -18,8 +19,8 @@ namespace mfsdp {
 /// The patterns' names: "access read, wait dropped".
 [[nodiscard]] std::span<const std::string_view> edit_pairs();
 
-/// `per_pattern` draws of each pattern, all different; fewer where the plan has no place for them.
-/// A mutant's field is the pattern's name. A function of these three.
+/// Draws `per_pattern` different pairs of each pattern; fewer if the plan has fewer. A mutant's
+/// field is the pattern's name. The result depends only on the arguments.
 [[nodiscard]] std::vector<FieldMutant> pair_mutants(const Program& program, std::size_t per_pattern,
                                                     std::uint64_t seed);
 

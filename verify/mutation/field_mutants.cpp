@@ -37,7 +37,7 @@ struct Field {
 
 using Fields = std::map<std::string, Field>;
 
-/// What an object says of itself, where objects at one path are of several kinds.
+/// The kind or role that an object states, where objects at one path are of several kinds.
 std::string label_of(const PlanJson& node) {
   if (!node.is_object()) return {};
   for (const char* says : {"kind", "role"})

@@ -1,8 +1,8 @@
-// Every field of a plan's JSON, changed: what the fields are, the document itself says.
+// Changes of every field of a plan's JSON. The fields are those of the document.
 //
-// No list of fields stands here, so that a field that plans come to have is changed from then on.
-// A field is named by its path without indices; objects that are of several kinds are told apart by
-// what they say of themselves:
+// There is no list of fields, so new fields of plans are changed without further work. A field is
+// named by its path without indices. Objects of several kinds are distinguished by the kind that
+// they contain:
 //
 //   plans[].segments[].ops[]{kernel}.body.kernel{gemm}.operands[]{weight}.access
 #pragma once
@@ -21,13 +21,13 @@ namespace mfsdp {
 
 enum class FieldEdit {
   drop,         ///< the field, or the entry of a list
-  add,          ///< where it is left out, with a value that it has elsewhere
+  add,          ///< where it is absent, with its value elsewhere
   twice_there,  ///< the entry of a list, once more after itself
-  copy,         ///< a value that the same field has elsewhere
-  exchange,     ///< with the same field elsewhere; of lists, with another entry
+  copy,         ///< the value of the same field elsewhere
+  exchange,     ///< with the same field elsewhere; an entry of a list with another entry
   empty,        ///< a list or text
   flip,         ///< true and false
-  rename,       ///< another name of an enumeration that the value is a name of
+  rename,       ///< another name of the same enumeration
   zero,
   one,
   minus_one,
@@ -37,7 +37,7 @@ enum class FieldEdit {
   halved,
   two_to_31,
   two_to_63_less_1,
-  pair  ///< two edits that are to hide each other (edit_pairs.hpp)
+  pair  ///< two edits that try to hide each other (edit_pairs.hpp)
 };
 
 template <>
@@ -50,28 +50,28 @@ struct Names<FieldEdit> {
 
 /// One change of a plan's JSON.
 struct FieldMutant {
-  std::int64_t number = 0;  ///< among all of the plan, for the same `per_field` and seed
+  std::int64_t number = 0;  ///< among all mutants of the plan with this `per_field` and seed
   std::string field;        ///< path without indices
   std::string place;        ///< path with indices
   FieldEdit edit = FieldEdit::drop;
-  std::string before;  ///< JSON, shortened; empty where nothing was
-  std::string after;   ///< likewise, where nothing is left
+  std::string before;  ///< JSON, shortened; empty if there was no value
+  std::string after;   ///< JSON, shortened; empty if there is no value
   std::string patch;   ///< the change itself: a JSON patch (RFC 6902)
 
   friend bool operator==(const FieldMutant&, const FieldMutant&) = default;
 };
 
 struct FieldMutants {
-  std::int64_t fields = 0;        ///< that the document has
+  std::int64_t fields = 0;        ///< number of fields in the document
   std::vector<FieldMutant> list;  ///< by field
 };
 
-/// At most `per_field` changes of every field, all different, drawn with `seed`: a function of
-/// these three.
+/// At most `per_field` different changes of every field, drawn with `seed`. The result depends only
+/// on the arguments.
 [[nodiscard]] FieldMutants field_mutants(const nlohmann::json& plan, std::size_t per_field,
                                          std::uint64_t seed);
 
-/// The text of the plan that a mutant stands for. `plan` is the document that it was made of.
+/// The text of the changed plan. `plan` is the document from which the mutant was made.
 [[nodiscard]] std::string altered_text(const nlohmann::json& plan, const FieldMutant& mutant);
 
 }  // namespace mfsdp

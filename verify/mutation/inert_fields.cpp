@@ -6,7 +6,7 @@
 namespace mfsdp {
 namespace {
 
-// Labels for people first, then what is free within bounds that the proofs keep.
+// First labels for readers, then fields that are free within bounds that the proofs check.
 constexpr std::array kInert{
     InertField{"meta*", "about the plan, no part of it: not hashed"},
     InertField{"*.ops[]*.name", "a label: timelines and messages show it"},
@@ -27,7 +27,7 @@ constexpr std::array kInert{
     InertField{"config.placement", "how the order was made: the proofs see the order"},
     InertField{"config.gather", "how pools were registered: the proofs see pools and transports"},
     InertField{"config.reduce", "how pools were registered: the proofs see pools and transports"},
-    InertField{"communicators[].transport", "of those that move nothing from window to window"},
+    InertField{"communicators[].transport", "of those that use no registered memory"},
     InertField{"pools[].registered", "who may touch it: what its communicator needs is proved"},
     InertField{"buffers[].slot_class", "how offsets were found: the proofs see the offsets"},
     InertField{"groups[].chunk", "that shards are multiples of it is checked: of a part too"},
@@ -35,7 +35,7 @@ constexpr std::array kInert{
     InertField{"*.ops[]{*}.unit", "for accounts of time by unit; of updates it is checked"},
     InertField{"*.ops[]{*}.group", "a label; of what moves parameters and gradients it is checked"},
     InertField{"*.ops[]{*}.phase", "for accounts of time; of what is computed again it is checked"},
-    InertField{"*.ops[]{*}.id", "a name by number: who refers to an op says so"},
+    InertField{"*.ops[]{*}.id", "a name by number: references to an op are checked"},
     InertField{"events[].id", "a name by number"},
     InertField{"*.ops[]{host_wait}.stream", "the host waits, whatever the stream"},
     InertField{"*.attributes[]{\"bytes\"}.value", "for prices: nothing is computed from it"},
@@ -48,11 +48,10 @@ constexpr std::array kInert{
     InertField{"*.bindings[]", "a record that is named twice is waited for once"},
     InertField{"*.collective{*}.communicator", "of the same ranks; their order is proved"},
     InertField{"*.ops[]{copy}.stream", "of whichever stream: order and races are proved"},
-    InertField{"*.operands[]{d_normed}.access",
-               "what it may make beside is read by nobody, or proved"},
+    InertField{"*.operands[]{d_normed}.access", "its additional output is not read, or proved"},
     InertField{"*.copy{*}.*put{*}.shape[]", "a copy moves elements: their number is checked"},
     InertField{"*.collective{all_to_all}.*put{*}.shape[]",
-               "each rank's block is so many elements: their number is checked"},
+               "the number of elements of each rank's block is checked"},
     InertField{"*.kernel{cast}.operands[]{*}.shape[]",
                "a cast goes element by element: their number is checked"},
     InertField{"buffers[]", "found by id: the order is free"},
@@ -92,10 +91,10 @@ constexpr std::array kInert{
     InertField{"*.operands[]{*}.strides", "rows that follow one another may go without"},
     InertField{"*.operands[]{workspace}.offset", "bytes that are free then: races are proved"},
     InertField{.field = "config.loss_scale.*",
-               .reason = "what the scale begins with: whoever asks for another gets another",
+               .reason = "the initial loss scale is an input",
                .is_input = true},
     InertField{.field = "config.loss_scale",
-               .reason = "what the scale begins with: whoever asks for another gets another",
+               .reason = "the initial loss scale is an input",
                .is_input = true},
     InertField{.field = "config.model.local_rope_theta*",
                .reason = "the model that is trained: another theta is another one",

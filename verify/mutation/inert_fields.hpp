@@ -1,5 +1,6 @@
-// Fields of a plan that may be changed without a word from the proofs, and why. All others are
-// proved: a change that the proofs let pass is a defect of theirs, even if no bit differs.
+// Fields of a plan whose changes the proofs need not find, with reasons. The proofs must find
+// changes of all other fields: a change that passes is a defect of the proofs, even if no bit
+// differs.
 #pragma once
 
 #include <span>
@@ -8,15 +9,15 @@
 namespace mfsdp {
 
 struct InertField {
-  std::string_view field;   ///< as of FieldMutant; a * stands for any text
-  std::string_view reason;  ///< why nothing that is computed depends on it
-  /// What is computed may depend on it: it says what is wanted, and no other field says it too.
+  std::string_view field;   ///< FieldMutant::field; a * matches any text
+  std::string_view reason;  ///< why no result depends on it
+  /// Results may depend on it: it is an input of the plan, and no other field repeats it.
   bool is_input = false;
 };
 
 [[nodiscard]] std::span<const InertField> inert_fields();
 
-/// The entry that `field` belongs to, or null.
+/// The entry that matches `field`, or null.
 [[nodiscard]] const InertField* find_inert(std::string_view field);
 
 }  // namespace mfsdp

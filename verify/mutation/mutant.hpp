@@ -1,8 +1,8 @@
-// Small faults put into a plan on purpose: what the proofs do not find in them, they would not find
-// in a plan that comes with such a fault either.
+// Small deliberate faults in a plan. A fault that the proofs do not find here would also go
+// unnoticed in a real plan.
 //
-// A mutant is a few numbers; the plan that it stands for is made by apply(). Nothing here knows
-// which mutants are wrong: that is for the proofs to say (mutate.hpp).
+// A mutant is a few numbers; apply() makes its plan. This code does not know which mutants are
+// wrong: the proofs decide that (mutate.hpp).
 #pragma once
 
 #include <cstdint>
@@ -16,13 +16,13 @@ namespace mfsdp {
 
 enum class MutantKind {
   drop_wait,    ///< a wait or host wait
-  drop_record,  ///< its waits get the record before it
+  drop_record,  ///< its waits are bound to the previous record
   drop_collective,
   drop_copy,
   drop_kernel,
   drop_acquire,
   drop_release,
-  double_collective,  ///< runs twice, one right after the other
+  double_collective,  ///< runs twice, consecutively
   double_kernel,
   swap_neighbours,      ///< with the next op in host order, which is on another stream
   swap_on_stream,       ///< with the next op on its stream
@@ -35,12 +35,12 @@ enum class MutantKind {
   shift_group,          ///< offset in a buffer that holds it (part: which), by one element
   release_early,        ///< before the last op that touches the buffer
   acquire_late,         ///< after the first op that touches the buffer
-  change_count,         ///< of a collective alone (part 0), or with its operands (1)
+  change_count,         ///< of only the collective (part 0), or also of its operands (1)
   change_shape,         ///< one dim of an operand; of a copy, of both
   change_attribute,     ///< an integer of a kernel: rows, beta, ...
   change_repeat,        ///< of a segment
   change_scale,         ///< an update, or the norm, loses 1/T or the clip factor
-  change_dtype,         ///< of an operand; of a collective alone (part 2) or all of it (3)
+  change_dtype,         ///< of an operand; of only a collective (part 2), or also its operands (3)
   change_buffer_dtype,
   change_group_dtype,
   change_reduction,     ///< none to sum and back
@@ -53,7 +53,7 @@ enum class MutantKind {
   change_lag,           ///< of an op that has one
   change_instances,     ///< of a buffer (part 0) or event (1) that has several
   change_distance,      ///< of a wait's binding (part: which) to an event that has several
-  change_peer           ///< of a send or a recv: one step further, or less far
+  change_peer           ///< of a send or recv: distance plus or minus one
 };
 
 template <>
@@ -71,12 +71,12 @@ struct Names<MutantKind> {
       "change_instances", "change_distance",   "change_peer"};
 };
 
-/// What of a buffer's contents is another.
+/// The part of a buffer's contents that is changed.
 enum class ContentsPart : std::uint32_t { group, placement, kind, port };
-/// What of a group is cut in another way, or summed over one axis less.
+/// The part of a group that is sharded differently, or reduced over one axis less.
 enum class PlacementPart : std::uint32_t { weight, gradient, state, reduce };
 
-/// Positions, not ids. Mutants of buffers and groups count in the program's lists.
+/// Contains positions, not ids. Positions of buffers and groups are those in the program's lists.
 struct Mutant {
   MutantKind kind = MutantKind::drop_wait;
   std::uint32_t plan = 0;
@@ -84,17 +84,17 @@ struct Mutant {
   std::uint32_t index = 0;  ///< of the op in its segment, or of the buffer or group
   std::uint32_t part = 0;   ///< operand, attribute, parameter, ...; see the kinds
   std::uint32_t dim = 0;    ///< of the operand, or rank stride
-  std::int64_t by = 0;      ///< what is added, or the new value of an enumeration
+  std::int64_t by = 0;      ///< the added amount, or the new value of an enumeration
 
   friend bool operator==(const Mutant&, const Mutant&) = default;
 };
 
-/// Calls `visit` with every mutant of the program, in an order that is a function of the program
-/// alone, until it returns false. Some do not apply (apply()).
+/// Calls `visit` with every mutant of the program until it returns false. The order depends only on
+/// the program. Some mutants do not apply (apply()).
 void for_each_mutant(const Program& program, const std::function<bool(const Mutant&)>& visit);
 
-/// The program with that fault. Nothing where it would be the same program, or where there is no
-/// such op or part. Waits state the records that they get in the new order.
+/// The program with that fault. None if the program would be unchanged, or has no such op or part.
+/// Waits are bound to the records that they get in the new order.
 [[nodiscard]] std::optional<Program> apply(const Program& program, const Mutant& mutant);
 
 /// "shift_operand +2: train/first op 17 kernel layers.0.qkv (compute), operand 2 output"

@@ -19,7 +19,7 @@
 namespace mfsdp {
 namespace {
 
-/// One finding of each rule tells all rules.
+/// One finding of each rule is enough to know all broken rules.
 constexpr ProofSettings kOneOfEach{.steps = 2, .repetitions = 2, .most_findings = 1};
 
 Result<void> certified(const Program& program, const Certify& certify) {
@@ -45,7 +45,7 @@ std::vector<Mutant> all_mutants(const Program& program) {
   return list;
 }
 
-/// What is judged, in the order of for_each_mutant.
+/// The mutants to judge, in the order of for_each_mutant.
 struct Choice {
   std::vector<Mutant> mutants;
   std::int64_t unchanged = 0;  ///< others that were drawn: they change nothing

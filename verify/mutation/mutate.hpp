@@ -1,4 +1,4 @@
-// Whether the proofs find what is wrong with the mutants of a plan.
+// Judges whether the proofs find the faults of a plan's mutants.
 #pragma once
 
 #include <cstdint>
@@ -14,7 +14,7 @@
 
 namespace mfsdp {
 
-/// What became of a mutant.
+/// The verdict on a mutant.
 enum class Fate {
   killed,      ///< the proofs find an error
   correct,     ///< they find none, and the checker accepts the certificate
@@ -29,24 +29,24 @@ struct Names<Fate> {
 struct MutantVerdict {
   Mutant mutant;
   Fate fate = Fate::killed;
-  std::vector<std::string> rules;  ///< of the errors, ascending; "refused" where nothing is proved
-  std::string refusal;             ///< why there is no certificate; empty unless uncertified
+  std::vector<std::string> rules;  ///< of the errors, ascending; "refused" if the proofs fail
+  std::string refusal;             ///< reason of an uncertified mutant; else empty
 
   friend bool operator==(const MutantVerdict&, const MutantVerdict&) = default;
 };
 
-/// Whether the checker accepts a certificate of a program that proves clean; the error is why not.
+/// Checks that the checker accepts the certificate of a program without findings. The error is the
+/// reason of the refusal.
 using Certify = std::function<Result<void>(const Program&)>;
 
 struct MutationSettings {
   Certify certify = {};  ///< none: verify/proof writes the certificate, verify/checker reads it
-  /// Judge so many of those that change the program, drawn with `seed`, or as many as there are;
-  /// all of them without.
+  /// Judges at most this number of mutants that change the program, drawn with `seed`. None: all.
   std::optional<std::size_t> most = {};
   std::uint64_t seed = 0;
   std::size_t workers = 0;  ///< threads; 0: as many as the machine has
-  /// Called now and then, by one thread at a time; no further mutants are judged once it says
-  /// false.
+  /// Called from time to time, by one thread at a time. After it returns false, no further mutants
+  /// are judged.
   std::function<bool(std::size_t done, std::size_t of)> progress = {};
 };
 
@@ -59,9 +59,9 @@ struct FateCounts {
 };
 
 struct MutationReport {
-  std::int64_t mutants = 0;    ///< that for_each_mutant names
-  std::int64_t unchanged = 0;  ///< that were drawn and change nothing: they are not judged
-  FateCounts total;            ///< of those that were judged
+  std::int64_t mutants = 0;    ///< number of mutants from for_each_mutant()
+  std::int64_t unchanged = 0;  ///< number of drawn mutants that change nothing; they are not judged
+  FateCounts total;            ///< counts of judged mutants
   std::map<MutantKind, FateCounts> by_kind;
   std::map<std::string, std::int64_t> by_rule;  ///< mutants that a rule finds
   std::vector<MutantVerdict> verdicts;          ///< in the order of for_each_mutant
@@ -73,8 +73,8 @@ struct MutationReport {
 [[nodiscard]] MutantVerdict judge(const Program& altered, const Mutant& mutant,
                                   const Certify& certify);
 
-/// Judges the mutants of a program. The result is a function of program, `most` and `seed`.
-/// Errors: a program that does not prove clean itself, or has no certificate.
+/// Judges the mutants of a program. The result depends only on program, `most` and `seed`.
+/// Errors: the program itself has findings, or no certificate.
 [[nodiscard]] Result<MutationReport> mutate(const Program& program,
                                             const MutationSettings& settings);
 

@@ -60,7 +60,8 @@ bool is_forged(const Program& program, const Program& right, bool ids_resolve) {
          check_certificate(plan, forged_certificate(program, right));
 }
 
-/// Of a program that the proofs find wrong; where the checker does not, a run decides.
+/// Judges a certificate forged for a program that the proofs refuse. If the checker accepts it, a
+/// run decides.
 Forgery forgery_of(const FieldVerdict& verdict, const Program& program, const RightResults& right,
                    const Machines& machines, const Tell& tell) {
   tell("check\n");

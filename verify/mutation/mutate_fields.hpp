@@ -1,6 +1,6 @@
-// Whether every field of a plan is proved: each is changed, and a change that neither the reader of
-// plans nor the proofs refuse has to change nothing when the plan is run. For those that are wrong
-// certificates are forged, which the checker has to refuse.
+// Tests whether every field of a plan is proved. Each field is changed. If neither the reader of
+// plans nor the proofs find an error, the run must have the same results. For wrong plans,
+// certificates are forged, which the checker must refuse.
 #pragma once
 
 #include <chrono>
@@ -21,11 +21,11 @@ namespace mfsdp {
 enum class FieldFate {
   refused,      ///< by the reader of plans, which all tools share
   found,        ///< the proofs find an error
-  same,         ///< no bit differs when it is run, and the field is listed (inert_fields.hpp)
-  other_model,  ///< something else is computed, as asked: the field is listed as an input
-  not_listed,   ///< no bit differs, but why that is so is written nowhere
-  differs,      ///< the proofs find nothing, and something else is computed
-  not_run,      ///< the proofs find nothing, and the machine refuses or cannot end it
+  same,         ///< no bit of the run differs, and the field is listed (inert_fields.hpp)
+  other_model,  ///< results differ as expected: the field is listed as an input
+  not_listed,   ///< no bit differs, but the field is not listed
+  differs,      ///< the proofs find nothing, and results differ
+  not_run,      ///< the proofs find nothing, and the machine refuses or cannot finish the run
   crashed       ///< reader, proofs or machine crash, or do not end
 };
 
@@ -35,16 +35,16 @@ struct Names<FieldFate> {
       "refused", "found", "same", "other_model", "not_listed", "differs", "not_run", "crashed"};
 };
 
-/// Whether a mutant of that fate shows that something is missing in reader, proofs or list.
+/// Whether that fate is a defect of the reader, the proofs or the list.
 [[nodiscard]] constexpr bool is_defect(FieldFate fate) { return fate > FieldFate::other_model; }
 
-/// What the checker says of certificates that are forged for a mutant: all that can truly be said
-/// for it, and what was so of the plan before the change.
+/// The checker's answer to forged certificates of a mutant: one with all statements that are true
+/// of the mutant, and the certificate of the unchanged plan.
 enum class Forgery {
-  none,     ///< the reader of plans refuses the mutant, or nothing is wrong with it
+  none,     ///< not forged: the reader of plans refuses the mutant, or the mutant is correct
   refused,  ///< by the checker
-  same,     ///< accepted, and no bit differs when the mutant is run
-  accepted  ///< and something else is computed, or nothing
+  same,     ///< accepted, and no bit of the mutant's run differs
+  accepted  ///< accepted, and results differ or the run fails
 };
 
 template <>
@@ -57,34 +57,34 @@ struct FieldVerdict {
   FieldFate fate = FieldFate::refused;
   Forgery forgery = Forgery::none;
   std::vector<std::string> rules{};  ///< of found
-  std::string why{};  ///< the refusal; which results differ; the reason in the list; the crash
+  std::string why{};                 ///< refusal, differing results, reason in the list, or crash
 
   friend bool operator==(const FieldVerdict&, const FieldVerdict&) = default;
 
-  /// Whether something is missing in reader, proofs, list or checker.
+  /// Whether the verdict is a defect of reader, proofs, list or checker.
   [[nodiscard]] bool is_defect() const {
     return mfsdp::is_defect(fate) || forgery == Forgery::accepted;
   }
 };
 
-/// All that runs of a program compute, in 64 bits each, by names for people.
+/// All results of a program's runs, 64 bits each, by names for messages.
 using Results = std::map<std::string, std::uint64_t>;
 
-/// Runs of programs. Errors: what the machine refuses, and runs that fail.
+/// Functions that run a program. Errors: the machine refuses the program, or the run fails.
 struct Machines {
-  std::function<Result<Results>(const Program&)> once;    ///< quick: what differs mostly does here
-  std::function<Result<Results>(const Program&)> shaken;  ///< every way to run it
+  std::function<Result<Results>(const Program&)> once;    ///< quick; shows most differences
+  std::function<Result<Results>(const Program&)> shaken;  ///< thorough
 };
 
 struct FieldMutationSettings {
   Machines machines;
-  std::size_t per_field = 32;            ///< or of each pattern of pairs
-  std::optional<std::size_t> most = {};  ///< judge so many of all, drawn with `seed`
+  std::size_t per_field = 32;            ///< changes of each field, or of each pattern of pairs
+  std::optional<std::size_t> most = {};  ///< judges at most this number, drawn with `seed`
   std::uint64_t seed = 0;
   std::size_t workers =
       0;  ///< processes; 0: twice as many as the machine has threads, as runs wait
   std::chrono::milliseconds limit{60'000};  ///< for one mutant
-  /// Called after each; no further mutants are judged once it says false.
+  /// Called after each mutant. After it returns false, no further mutants are judged.
   std::function<bool(std::size_t done, std::size_t of)> progress = {};
 };
 
@@ -92,8 +92,8 @@ struct FieldMutationReport {
   std::string plan_hash;
   std::int64_t fields = 0;
   std::int64_t mutants = 0;                 ///< of all fields
-  std::map<FieldFate, std::int64_t> total;  ///< of those that were judged
-  std::map<Forgery, std::int64_t> forged;   ///< likewise
+  std::map<FieldFate, std::int64_t> total;  ///< counts of judged mutants
+  std::map<Forgery, std::int64_t> forged;   ///< counts of judged mutants
   std::map<std::string, std::map<FieldFate, std::int64_t>> by_field;
   std::map<std::string, std::int64_t> by_rule;
   std::vector<FieldVerdict> verdicts;  ///< by number
@@ -102,8 +102,8 @@ struct FieldMutationReport {
   [[nodiscard]] std::int64_t defects() const;
 };
 
-/// Judges one plan text; `tell` hears of each stage that is begun. `right`: what the unaltered plan
-/// computes, and the plan.
+/// Judges one plan text. `tell` receives the name of each stage when it begins. `right`: the
+/// unchanged plan and its results.
 struct RightResults {
   Results once;
   Results shaken;
@@ -113,13 +113,13 @@ struct RightResults {
                                          const RightResults& right, const Machines& machines,
                                          const std::function<void(std::string_view)>& tell);
 
-/// Judges the changes of all fields, each in a process of its own. To be called while there is one
-/// thread. Errors: a plan that does not prove clean or does not run itself.
+/// Judges the changes of all fields, each in a separate process. Call it only while the program has
+/// one thread. Errors: the unchanged plan has findings or does not run.
 [[nodiscard]] Result<FieldMutationReport> mutate_fields(const Program& program,
                                                         const FieldMutationSettings& settings);
 
-/// The same of pairs of edits (edit_pairs.hpp), by pattern. A pair that leaves the plan right is
-/// one with which no bit differs.
+/// The same for pairs of edits (edit_pairs.hpp), by pattern. If a pair leaves a correct plan, no
+/// bit differs.
 [[nodiscard]] Result<FieldMutationReport> mutate_pairs(const Program& program,
                                                        const FieldMutationSettings& settings);
 

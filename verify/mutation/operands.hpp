@@ -7,11 +7,11 @@
 
 namespace mfsdp {
 
-/// Parts of a collective's mutants of dtype: its operands would be 0 and 1.
+/// First part number for dtype mutants of a collective itself: 0 and 1 are its operands.
 inline constexpr std::size_t kCollectiveAlone = 2;
 inline constexpr std::size_t kWholeCollective = 3;
 
-/// A kernel's operands in their order; input and output of a collective or copy; else none.
+/// Visits a kernel's operands in their order; input and output of a collective or copy; else none.
 template <class AnyOp, class Visit>
 void for_each_operand(AnyOp& op, const Visit& visit) {
   if (auto* kernel = std::get_if<Kernel>(&op.body))
@@ -25,7 +25,7 @@ void for_each_operand(AnyOp& op, const Visit& visit) {
   both(std::get_if<Copy>(&op.body));
 }
 
-/// All that a plan does in one buffer it does in another; false where it does nothing there.
+/// Moves all operands of a plan from one buffer to another; false if there are none.
 inline bool move_operands(Plan& plan, BufferId from, BufferId to) {
   bool moved = false;
   for (Segment& segment : plan.segments)

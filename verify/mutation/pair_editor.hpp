@@ -1,4 +1,4 @@
-// Places in a plan, drawn, and edits there: what patterns of pairs are made of (edit_pairs.cpp).
+// Draws places in a plan and edits them: the building blocks of patterns of pairs (edit_pairs.cpp).
 #pragma once
 
 #include <algorithm>
@@ -16,7 +16,7 @@ namespace mfsdp {
 
 using OpFilter = std::function<bool(const Op&)>;
 
-/// A plan under two edits. What a pattern calls says whether there was a place for it.
+/// A plan to which a pattern applies two edits. Edits return whether the plan had a place for them.
 class PairEditor {
  public:
   PairEditor(Program& program, std::mt19937_64& random) : program_(program), random_(random) {}
@@ -47,7 +47,7 @@ class PairEditor {
     return list.empty() ? T{} : list[draw(list.size())];
   }
   [[nodiscard]] Spot any(const OpFilter& filter) { return any(all(filter)); }
-  /// Two that are alike for the filter, and not one.
+  /// Two different ops that pass the filter.
   [[nodiscard]] std::pair<Spot, Spot> two(const OpFilter& filter) {
     std::vector<Spot> spots = all(filter);
     if (spots.size() < 2) return {};
@@ -93,7 +93,7 @@ class PairEditor {
 
   // ---- edits
 
-  /// Where operands of a role lie, exchanged between two ops.
+  /// Exchanges the places of the operands of a role between two ops.
   static bool exchange(const std::pair<Spot, Spot>& spots, std::string_view role) {
     if (!spots.first) return false;
     Operand* a = find(spots.first.op(), role);
@@ -103,7 +103,7 @@ class PairEditor {
     std::swap(a->offset, b->offset);
     return true;
   }
-  /// Both of two roles of one op.
+  /// Exchanges the places of two roles of one op.
   static bool exchange(const Spot& spot, std::string_view one, std::string_view other) {
     if (!spot) return false;
     Operand* a = find(spot.op(), one);
@@ -139,7 +139,7 @@ class PairEditor {
       }
     return false;
   }
-  /// The access too, which says whether something is added.
+  /// Sets beta, and the operand's access accordingly.
   bool set_beta(const Spot& spot, std::string_view role, std::int64_t beta) {
     if (!set(spot, "beta", beta)) return false;
     Operand* sum = find(spot.op(), role);
@@ -161,7 +161,7 @@ class PairEditor {
   }
   static bool is_scratch(const Buffer& buffer) { return buffer.category == Category::workspace; }
 
-  /// The next op behind a spot on the same stream that passes.
+  /// The next op after a spot, on the same stream, that passes the filter.
   [[nodiscard]] static Spot behind(const Spot& spot, const OpFilter& filter) {
     for (std::size_t i = spot.index + 1; spot && i < spot.segment->ops.size(); ++i)
       if (const Op& op = spot.segment->ops[i]; op.stream == spot.op().stream && filter(op))

@@ -1,14 +1,13 @@
-// Which records the waits of an altered plan get.
+// Binds the waits of an altered plan to event records.
 #pragma once
 
 #include "core/plan/plan.hpp"
 
 namespace mfsdp {
 
-/// Binds every wait of the plan to the records that are the latest of its event when the host
-/// issues it, in two steps with repeated segments twice; where events take turns, in three steps
-/// with all repetitions. A wait that gets none, or whose bindings say so already, keeps what it
-/// has.
+/// Binds every wait to the latest records of its event at the time when the host issues the wait.
+/// Looks at two steps with two repetitions of each segment; if events take turns, at three steps
+/// with all repetitions. A wait without such records, or with these bindings already, is unchanged.
 void rebind(Plan& plan, const std::vector<Event>& events);
 
 }  // namespace mfsdp

@@ -45,7 +45,7 @@ std::string line_of_defect(const FieldVerdict& verdict) {
                      verdict.forgery == Forgery::accepted ? ", but certified" : "", verdict.why);
 }
 
-/// Of certificates for plans that are wrong.
+/// The line about certificates that were forged for wrong plans.
 std::string forgeries(const FieldMutationReport& report) {
   const auto count = [&](Forgery forgery) { return count_of(report.forged, forgery); };
   return fmt::format(

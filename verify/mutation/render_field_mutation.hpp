@@ -10,7 +10,7 @@ namespace mfsdp {
 /// "412 fields, 9,120 mutants, 9,120 judged: 5,000 refused, ..., 20 defects"
 [[nodiscard]] std::string summary(const FieldMutationReport& report);
 
-/// Fields with defects, most first, with an example each; then counts by rule.
+/// Fields with defects, most defects first, with one example each; then counts by rule.
 [[nodiscard]] std::string render_field_mutation_text(const FieldMutationReport& report);
 /// All fields with their counts, then every defect.
 [[nodiscard]] std::string render_field_mutation_markdown(const FieldMutationReport& report);

@@ -7,8 +7,8 @@
 
 namespace mfsdp {
 
-/// Counts by kind and by rule, then each mutant that is not killed, with why it is not certified
-/// where it is not. `program` is the one that was mutated.
+/// Counts by kind and by rule; then each mutant that is not killed, with the reason if it is not
+/// certified. `program` is the unchanged program.
 [[nodiscard]] std::string render_mutation_text(const Program& program,
                                                const MutationReport& report);
 /// The same as tables.

@@ -88,7 +88,7 @@ class Apart {
     return {};
   }
 
-  /// Waits for something to happen; false once `done` has said so.
+  /// Waits for output or the end of a child; false once `done` returned false.
   bool take_ends() {
     constexpr int kPatience = 100;  // milliseconds
     std::vector<pollfd> pipes;
@@ -104,7 +104,7 @@ class Apart {
     return true;
   }
 
-  /// False at the end of what the child tells.
+  /// Reads a child's output; false at its end.
   static bool read(Child& child) {
     std::array<char, 4096> bytes{};
     const ssize_t count = ::read(child.pipe.number(), bytes.data(), bytes.size());

@@ -1,4 +1,4 @@
-// Work in processes of its own, for what may crash or never end.
+// Runs work that may crash or never end, each item in a separate process.
 #pragma once
 
 #include <chrono>
@@ -11,22 +11,22 @@
 
 namespace mfsdp {
 
-/// How a process ended, and what it had told until then.
+/// How a process ended, and the output that it sent before.
 struct ApartEnd {
   std::string told;
-  int signal = 0;     ///< that ended it; 0: none
-  bool late = false;  ///< it was ended for taking longer than the limit
+  int signal = 0;     ///< signal that ended it; 0: none
+  bool late = false;  ///< it exceeded the limit and was ended
 };
 
 struct ApartSettings {
   std::size_t at_once = 1;
-  std::chrono::milliseconds limit{30'000};  ///< for each
+  std::chrono::milliseconds limit{30'000};  ///< for each process
 };
 
-/// Runs work(i, tell) for each i below `count` in a process of its own, which ends when it returns;
-/// what is given to `tell` arrives here. Calls done(i, end) for each, in the order in which they
-/// end; once it says false no more are begun and those that run are ended. To be called while there
-/// is one thread. Errors: no process can be started.
+/// Runs work(i, tell) for each i below `count` in a separate process, which ends when `work`
+/// returns. `tell` sends text to this process. Calls done(i, end) for each, in the order in which
+/// they end; if it returns false, no more processes are started and the running ones are ended.
+/// Call it only while the program has one thread. Errors: a process cannot be started.
 [[nodiscard]] Result<void> run_apart(
     std::size_t count, const ApartSettings& settings,
     const std::function<void(std::size_t, const std::function<void(std::string_view)>&)>& work,

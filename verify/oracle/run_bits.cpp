@@ -39,8 +39,8 @@ constexpr std::size_t kMostFile = std::size_t{1} << 30;
 
 std::uint64_t bits_of(double value) { return std::bit_cast<std::uint64_t>(value); }
 
-/// With pools as high as their buffers reach: what is above is nobody's, and may be more than there
-/// is.
+/// Lowers each pool's height to the end of its highest buffer: the rest is unused and may exceed
+/// the available memory.
 Program fitted(Program program) {
   for (Pool& pool : program.pools) {
     Bytes reached{};
@@ -51,9 +51,9 @@ Program fitted(Program program) {
   return program;
 }
 
-/// As mfsdp-exec refuses them, and what is too large for a run of milliseconds.
+/// Rejects programs that mfsdp-exec rejects, and those too large for a run of milliseconds.
 Result<void> check_program(const Program& program) {
-  if (is_pipelined(program)) return fail("plan", "expected one microbatch under way");
+  if (is_pipelined(program)) return fail("plan", "expected one microbatch in flight");
   if (const auto valid = validate(program.config); !valid)
     return fail("config", valid.error().message());
   const std::int64_t ranks = program.config.mesh.world_size();
@@ -68,8 +68,8 @@ Result<void> check_program(const Program& program) {
   return {};
 }
 
-/// Collects what a run's ranks and rank 0's reports say: other ranks may have ended before rank 0
-/// tells of the last evaluation.
+/// Collects the ranks' results and rank 0's reports. Other ranks may end before rank 0 reports the
+/// last evaluation.
 class Collected final : public TrainSink {
  public:
   Result<void> step(const StepReport& report) override {
@@ -94,8 +94,8 @@ class Collected final : public TrainSink {
     return {};
   }
 
-  /// Weights and states of a rank whose run has ended. What ranks share is summed, so that it does
-  /// not matter which of them holds what.
+  /// Weights and states of a rank whose run has ended. Hashes of sharded tensors are summed over
+  /// ranks, so the result does not depend on the sharding.
   Result<void> state(Backend& backend, std::int64_t rank, const PlanConfig& config,
                      const std::vector<ParameterPlaces>& parameters) {
     for (const ParameterPlaces& places : parameters) {
@@ -217,7 +217,7 @@ void add_all(RunBits& to, const std::string& prefix, const RunBits& from) {
   for (const auto& [name, bits] : from) to[prefix + name] = bits;
 }
 
-/// The tensors of an export; what else lies there is about them.
+/// Adds the tensors of an export; its other files only describe them.
 Result<void> add_files(RunBits& to, const fs::path& folder) {
   for (const auto& entry : fs::directory_iterator(folder)) {
     if (entry.path().extension() != ".safetensors") continue;
@@ -227,7 +227,7 @@ Result<void> add_files(RunBits& to, const fs::path& folder) {
   return {};
 }
 
-/// A folder of this process's own that goes with all that is in it.
+/// A folder of this process; removed with its contents on destruction.
 class OwnFolder {
  public:
   explicit OwnFolder(const fs::path& in) : path_(in / std::to_string(::getpid())) {
@@ -245,7 +245,7 @@ class OwnFolder {
   fs::path path_;
 };
 
-/// Saves, exports, and goes on from the first save.
+/// Saves, exports, and resumes from the first save.
 Result<RunBits> saved_bits(const Program& program, const RunBitsSettings& settings) {
   const OwnFolder folder(settings.folder);
   const fs::path saves = folder.path() / "saves";

@@ -1,4 +1,4 @@
-// A short training run on the CPU's machine, and every result of it: to tell whether two programs
+// A short training run on the CPU machine with all its results, to decide whether two programs
 // compute the same.
 #pragma once
 
@@ -13,24 +13,24 @@
 
 namespace mfsdp {
 
-/// 64 bits for each result: the value itself, or a hash of many. Names are for people: "step 2,
+/// 64 bits for each result: the value, or a hash of several. Names are for messages: "step 2,
 /// loss", "layers.0.mlp.up_proj.weight, exp_avg", "export, model.safetensors".
 using RunBits = std::map<std::string, std::uint64_t>;
 
 struct RunBitsSettings {
-  std::int64_t steps = 3;                     ///< the evaluation stands after step 2 and at the end
+  std::int64_t steps = 3;                     ///< evaluations follow step 2 and the last step
   std::chrono::milliseconds deadline{4'000};  ///< MachineSettings::deadline
-  std::filesystem::path folder;               ///< exists; for saves and exports
+  std::filesystem::path folder;               ///< must exist; for saves and exports
 };
 
-/// One undisturbed run: losses, norms, evaluations, weights and optimizer states. Errors: what
-/// mfsdp-exec refuses; more ranks or memory than small plans need.
+/// One run without delays: losses, norms, evaluations, weights and optimizer states. Errors: those
+/// of mfsdp-exec; more ranks or memory than small plans need.
 [[nodiscard]] Result<RunBits> plain_run_bits(const Program& program,
                                              const RunBitsSettings& settings);
 
-/// The results of four runs at one time, each with random delays of its own, every other one in
-/// poisoned memory; of one that saves and exports, and of one that goes on from the save. Errors:
-/// the first of those of the runs.
+/// The results of four concurrent runs, each with its own random delays, every second one in
+/// poisoned memory; of a run that saves and exports; and of a run that resumes from that save.
+/// Errors: the first error of these runs.
 [[nodiscard]] Result<RunBits> shaken_run_bits(const Program& program,
                                               const RunBitsSettings& settings);
 

@@ -24,7 +24,7 @@ std::string hash_of(const Json& document) {
   return fmt::format("{:016x}{:016x}", hash.high64, hash.low64);
 }
 
-/// What each chain learns, at the instance from which it knows.
+/// Each change of a chain's clock, at the first instance that has it.
 Json clocks_of(const UnrolledPlan& unrolled) {
   Json clocks = Json::array();
   std::vector<std::uint32_t> latest(unrolled.chains, 0);  // by chain: its clock
@@ -61,7 +61,7 @@ std::string collectives_of(const UnrolledPlan& unrolled) {
 
 Result<std::string> certificate_of(const Program& program) {
   if (is_pipelined(program))
-    return fail("plan", "certificates say nothing of several microbatches under way");
+    return fail("plan", "certificates do not cover plans with several microbatches in flight");
   MFSDP_LET(proof, prove(program));
   for (const Finding& finding : proof.findings)
     if (is_error(finding.rule)) return fail(finding.rule, finding.message);
@@ -76,7 +76,7 @@ std::string forged_certificate(const Program& program, const Program& other) {
   const ProgramIndex index(other);
   Json plans = Json::array();
   for (const Plan& plan : other.plans) {
-    FindingList ignored(0);  // prove() says it
+    FindingList ignored(0);  // prove() reports them
     const UnrolledPlan unrolled = unroll(other, index, plan, {}, ignored);
     plans.push_back({{"clocks", clocks_of(unrolled)}, {"collectives", collectives_of(unrolled)}});
   }

@@ -1,4 +1,4 @@
-// What a proof leaves for others to re-check: verify/checker reads it beside the plan's JSON.
+// The certificate of a proof: verify/checker re-checks it with the plan's JSON alone.
 #pragma once
 
 #include <string>
@@ -19,21 +19,21 @@ inline constexpr std::string_view kCertificateSchema = "mfsdp.certificate/1";
 ///     plan      the plan's hash
 ///     plans[]   one for each plan of the program, in its order
 ///     clocks[]  [instance, chain, count, chain, count...]: from this instance on, its chain knows
-///               that so many instances of other chains have ended. Instances are numbered from 0
+///               that the given number of instances of other chains have ended. Instances are numbered from 0
 ///               in host order over two steps, repeated segments twice; chains are streams in the
 ///               program's order, then the host. What a clock does not name stays as it was.
 ///     collectives    128 bits over the list, by communicator, of the [kind, count, dtype] that it
 ///               issues in a step; equal where plans of several classes meet
 ///
 /// Errors: those of prove(), the first finding that is an error, or a plan with several
-/// microbatches under way (is_pipelined() of core/plan/job.hpp).
+/// microbatches in flight (is_pipelined() of core/plan/job.hpp).
 [[nodiscard]] Result<std::string> certificate_of(const Program& program);
 
 /// The same without a proof: of a program that was proved before, or of a wrong one, which the
 /// checker has to refuse. Requires that its ids resolve.
 [[nodiscard]] std::string unproved_certificate(const Program& program);
 
-/// A lie: what is so of another program, whose ids resolve, said of this one.
+/// A wrong certificate, for tests: that of another program, whose ids resolve, with this plan's hash.
 [[nodiscard]] std::string forged_certificate(const Program& program, const Program& other);
 
 }  // namespace mfsdp

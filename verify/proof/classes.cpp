@@ -47,7 +47,7 @@ void compare_sequences(const ClassPlan& a, const ClassPlan& b, FindingList& find
     Finding finding;
     finding.rule = "MF201";
     const auto describe = [&](const ClassPlan& plan, const std::vector<PlannedMeeting>& list) {
-      if (at >= list.size()) return fmt::format("{} has no more", plan.role);
+      if (at >= list.size()) return fmt::format("{} issues no further one", plan.role);
       finding.places.push_back(place_in(plan, list[at].instance));
       return fmt::format("{} issues {} ({})", plan.role, to_text(finding.places.back()),
                          to_text(signature_of(plan.unrolled, list[at])));
@@ -175,8 +175,9 @@ void find_deadlock(const std::vector<ClassPlan>& classes, FindingList& findings)
     if (cycle.empty()) continue;
     Finding finding;
     finding.rule = launches_in_order ? "MF203" : "MF202";
-    finding.message = launches_in_order ? "with launches in the host's order, a cycle of waits: "
-                                        : "a cycle of waits: ";
+    finding.message = launches_in_order ? "if each device runs collectives in launch order, they "
+                                          "wait for each other in a cycle: "
+                                        : "collectives wait for each other in a cycle: ";
     for (const Place& place : cycle) finding.message += to_text(place) + " -> ";
     finding.message += to_text(cycle.front());
     finding.interleaving = cycle;
@@ -188,7 +189,7 @@ void find_deadlock(const std::vector<ClassPlan>& classes, FindingList& findings)
 
 ClassPlan class_plan(const Program& program, const ProgramIndex& index, const Plan& plan,
                      const ProofSettings& settings) {
-  FindingList ignored(0);  // prove() has said it
+  FindingList ignored(0);  // prove() reports them
   ClassPlan made{.unrolled = unroll(program, index, plan, settings, ignored),
                  .role = program.classes.empty() ? "rank" : program.classes.front().role,
                  .meetings = {}};

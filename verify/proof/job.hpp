@@ -3,8 +3,8 @@
 //
 // Each class's plan is written out in full, as classes have segments of their own and their
 // repetitions need not be alike. Every rank of the mesh then runs its collectives, sends and recvs
-// (rank_sequences.hpp). Where all come to the end, contents are followed through all classes at one
-// time, each as far as what it receives was sent: values of the model, 1/T and the norm. Weights
+// (rank_sequences.hpp). If all reach the end, contents are followed through all classes together,
+// each until it waits for a message: values of the model, 1/T and the norm. Weights
 // and gradients are each class's own affair.
 #pragma once
 
@@ -23,7 +23,7 @@ struct JobProof {
   friend bool operator==(const JobProof&, const JobProof&) = default;
 };
 
-/// Proves a job whose classes are sound (core/plan/job.hpp). Of one class, and without sends, this
+/// Proves a job whose classes are sound (core/plan/job.hpp). For one class without sends, this
 /// is prove(). Errors: those of prove().
 [[nodiscard]] Result<JobProof> prove_job(const Job& job, const ProofSettings& settings = {});
 

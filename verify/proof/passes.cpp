@@ -151,8 +151,9 @@ void find_redundant_waits(PlanState& s, FindingList& found) {
     Finding finding;
     finding.rule = "MF604";
     finding.places = {place_of(unrolled, i)};
-    finding.message = fmt::format("op {}, {}, orders nothing that is not ordered without it",
-                                  instance.op->id.value, to_text(finding.places.front()));
+    finding.message =
+        fmt::format("op {}, {}, can be removed: all ops that it orders are ordered without it",
+                    instance.op->id.value, to_text(finding.places.front()));
     found.add(std::move(finding));
   }
 }
@@ -223,7 +224,6 @@ bool order_holds(const FindingList& findings) {
   });
 }
 
-/// What is known before any pass has run.
 bool may_run(const PassNeeds& needs, const ProgramState& state) {
   return (!needs.model || state.of_model) && (!needs.all_classes || state.all_classes) &&
          (!needs.every_rank || state.settings.expand_ranks);

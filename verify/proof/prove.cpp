@@ -77,7 +77,7 @@ Result<void> check_world(const Mesh& mesh) {
   Int128 ranks = 1;
   for (const MeshAxis& on : mesh.dense) ranks = std::min(ranks * on.size, kMostRanks + 1);
   if (ranks > kMostRanks)
-    return fail("config.mesh", fmt::format("expected at most {} ranks to look at one by one",
+    return fail("config.mesh", fmt::format("expected at most {} ranks where each rank is checked",
                                            static_cast<std::int64_t>(kMostRanks)));
   return {};
 }

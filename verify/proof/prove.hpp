@@ -12,9 +12,9 @@
 
 namespace mfsdp {
 
-/// What was looked at rank by rank, over all plans.
+/// Counts of what was checked for each rank, over all plans.
 struct Expansion {
-  std::int64_t ranks = 0;                ///< of the mesh; 0: everything was proved by class
+  std::int64_t ranks = 0;                ///< of the mesh; 0: ranks were proved by class only
   std::int64_t collectives = 0;          ///< of each rank in the unrolled plans, summed over ranks
   std::int64_t parameter_intervals = 0;  ///< parts of parameters that a rank updates, likewise
 

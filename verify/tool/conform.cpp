@@ -48,8 +48,9 @@ Result<Program> plan_of(const RunResult& run, const std::string& subject,
   return std::move(program);
 }
 
-/// On a GPU work alone is timed, by events: exact to half a microsecond on one, and set to the
-/// clock of the host, by which two are compared, within the time of a round trip.
+/// On a GPU only kernels, collectives and copies are timed, by events. Times of one GPU are exact
+/// to half a microsecond. To compare two GPUs, times are aligned to the host's clock, within the
+/// time of a round trip.
 ConformanceSettings settings_for(const RunResult& run) {
   constexpr Nanos kRoundTrip{20'000};
   if (run.cluster.gpu == "cpu") return {};
@@ -65,8 +66,8 @@ Result<RunConformance> conform(const VerifyOptions& options, const Session& sess
   const Measured* measured = run.measured();
   if (measured == nullptr || measured->launches.empty())
     return fail(conformed.subject,
-                fmt::format("has no record of launches (tool {}, status {}): expected a run that "
-                            "mfsdp-exec has brought to its end",
+                fmt::format("has no record of launches (tool {}, status {}): expected a finished "
+                            "run of mfsdp-exec",
                             printable(run.tool), to_string(run.status)));
   MFSDP_LET(program, plan_of(run, conformed.subject, options, session));
   conformed.plan_hash = run.plan_hash;

@@ -1,4 +1,4 @@
-// A run of the store, held against the plan that it followed.
+// Compares a run of the store with the plan that it followed.
 #pragma once
 
 #include <string>
@@ -16,9 +16,8 @@ struct RunConformance {
   Conformance conformance;
 };
 
-/// The plan is the one that --plan names, or is built anew from the stored configuration; it must
-/// have the hash that the run stored. Errors: no such store or run, no launches in it, another
-/// plan.
+/// Uses the plan of --plan, or builds it anew from the stored configuration. The plan must have the
+/// hash that the run stored. Errors: no such store or run, a run without launches, another plan.
 [[nodiscard]] Result<RunConformance> conform(const VerifyOptions& options, const Session& session);
 
 }  // namespace mfsdp

@@ -52,7 +52,7 @@ Result<ExitCode> judge_traces(const VerifyOptions& options, const Session& sessi
   }
   if (reports.empty()) return tl::unexpected<Error>(left_out.front());
   for (const Error& error : left_out)
-    report_warning(session.err, "left out is " + error.message(), session.tool);
+    report_warning(session.err, "skipped " + error.message(), session.tool);
   switch (options.output) {
     case FindingsFormat::json: session.out << traces::render_trace_json(reports); break;
     case FindingsFormat::md: session.out << traces::render_trace_markdown(reports); break;
@@ -64,7 +64,8 @@ Result<ExitCode> judge_traces(const VerifyOptions& options, const Session& sessi
                                                                 : ExitCode::negative;
 }
 
-/// A file in which a rule knows a setting; else the error says what the file looks like.
+/// Reads a file with at least one setting that a rule knows. Else the error contains the likely
+/// kind of the file.
 Result<std::vector<traces::Configuration>> known_configurations(const std::string& path,
                                                                 traces::SettingsSeen& seen) {
   MFSDP_LET(text, read_file(path, "a configuration", kMostConfigurationBytes));
@@ -74,7 +75,7 @@ Result<std::vector<traces::Configuration>> known_configurations(const std::strin
   const auto other = traces::configuration_of_others(text);
   if (!other && !configurations) return configurations;
   return fail(printable(path),
-              fmt::format("no setting that a rule looks at{}; expected flags of Megatron-LM "
+              fmt::format("no setting that a rule checks{}; expected flags of Megatron-LM "
                           "(--use-megatron-fsdp), a configuration of Megatron-Bridge or verl as "
                           "JSON, or variables of NCCL and PyTorch (A=1)",
                           other ? ": it looks like " + *other : std::string()));

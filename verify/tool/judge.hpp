@@ -1,4 +1,4 @@
-// What mfsdp-verify does with each kind of subject.
+// Dispatches each kind of subject of mfsdp-verify to its judgement.
 #pragma once
 
 #include "core/base/error.hpp"
@@ -9,9 +9,9 @@
 
 namespace mfsdp {
 
-/// Judges the plan, the traces or the configurations that the options name, and prints what it
-/// finds. `negative` where a finding is an error; notes are not. `machines` run what
-/// --mutate-fields does not see through.
+/// Judges the plan, the traces or the configurations that the options name, and prints the
+/// findings. Returns `negative` if a finding is an error; notes are not. `machines` run the mutants
+/// of --mutate-fields in which the proofs find nothing.
 [[nodiscard]] Result<ExitCode> judge(const VerifyOptions& options, const Session& session,
                                      const Machines& machines);
 

@@ -40,7 +40,7 @@ std::string job_text(const Job& job, const JobProof& proof) {
   const auto of_other = [](const Proof& of) { return !of.only_structure && !of.of_model; };
   if (std::ranges::any_of(proof.classes, of_other)) text += std::string(kOtherModel);
   if (std::ranges::any_of(proof.classes, &Proof::only_structure))
-    text += "what passes between the classes was not looked at\n";
+    text += "transfers between the classes were not checked\n";
   return text;
 }
 
@@ -60,7 +60,7 @@ std::vector<Figure> figures_of(const Job& job, const JobProof& proof) {
 
 Result<void> check_flags(const VerifyOptions& options) {
   const auto refuse = [](const char* flag) {
-    return fail(flag, "takes plans of one class of ranks with one microbatch under way so far");
+    return fail(flag, "supports only plans with one class of ranks and one microbatch in flight");
   };
   if (options.certificate) return refuse("--certificate");
   if (options.check) return refuse("--check");
@@ -82,7 +82,7 @@ Result<ExitCode> judge_job(const Job& job, const VerifyOptions& options, const S
        traces::check_configuration(job.programs[0].config, environment_of(options)))
     findings.push_back(std::move(finding));
   if (options.output == FindingsFormat::text) {
-    // Waits too many are no news here; other formats list each.
+    // The text does not report redundant waits; other formats list each.
     std::erase_if(findings, [](const Finding& finding) { return finding.rule == "MF604"; });
     session.out << wrap_text(job_text(job, proof) + "\n", session.style);
   }

@@ -9,9 +9,9 @@
 
 namespace mfsdp {
 
-/// Writes the job where --plan-out was given, proves it and prints what was found; every rank is
-/// looked at, with --expand or without. Certificates and mutants are for plans of one class:
-/// the error names the flag that asks for them.
+/// Writes the job to --plan-out if given, proves it and prints the findings. Every rank is checked,
+/// with or without --expand. Certificates and mutants need plans of one class: else the error names
+/// the flag.
 [[nodiscard]] Result<ExitCode> judge_job(const Job& job, const VerifyOptions& options,
                                          const Session& session);
 

@@ -35,7 +35,7 @@ namespace {
 
 constexpr std::size_t kMostFileBytes = std::size_t{4} << 30;
 
-/// The plan that every tool makes of these flags.
+/// Builds the plan from the common flags, as all tools do.
 Result<std::shared_ptr<const Program>> build_plan(const VerifyOptions& options,
                                                   const Session& session) {
   return PlanRequests(session.scenarios, notes_on(session.err, session.tool))
@@ -44,7 +44,7 @@ Result<std::shared_ptr<const Program>> build_plan(const VerifyOptions& options,
 
 // ---- proof --------------------------------------------------------------------------------------
 
-/// What was checked or proved, in figures.
+/// Summary of the checks or the proof.
 std::string proof_text(const Program& program, const Proof& proof,
                        std::chrono::steady_clock::duration took) {
   const Bounds& bounds = proof.bounds;
@@ -56,7 +56,7 @@ std::string proof_text(const Program& program, const Proof& proof,
   text += fmt::format(
       "unrolled to {} ops; proved in {}\n"
       "at most, over all interleavings: {} gathered weights, {} full gradients and {} collectives "
-      "at one time, and {} GiB live in the pools\n",
+      "at once, and {} GiB live in the pools\n",
       format_count(proof.instances),
       format_duration(Nanos(std::chrono::duration_cast<std::chrono::nanoseconds>(took).count())),
       bounds.live_full_weights, bounds.live_full_gradients, bounds.concurrent_collectives,
@@ -68,12 +68,12 @@ std::string proof_text(const Program& program, const Proof& proof,
                     format_count(proof.expansion.ranks), format_count(proof.expansion.collectives),
                     format_count(proof.expansion.parameter_intervals));
   if (!bounds.redundant_waits.empty())
-    text += fmt::format("{} waits could be left out: what they order is ordered without them\n",
+    text += fmt::format("{} waits are redundant: the same order follows without them\n",
                         bounds.redundant_waits.size());
   return text;
 }
 
-/// The same for scripts: without figures that are not known.
+/// The same for scripts; omits unknown figures.
 std::vector<Figure> figures_of(const Proof& proof) {
   const Bounds& bounds = proof.bounds;
   std::vector<Figure> figures{{"ops", proof.ops}, {"waits", proof.waits}};
@@ -108,7 +108,7 @@ Result<ExitCode> prove_plan(const Program& program, const VerifyOptions& options
   for (Finding& finding : traces::check_configuration(program.config, environment_of(options)))
     findings.push_back(std::move(finding));
   if (options.output == FindingsFormat::text) {
-    // Waits too many are one line here; other formats list each.
+    // The text reports redundant waits in one line; other formats list each.
     std::erase_if(findings, [](const Finding& finding) { return finding.rule == "MF604"; });
     session.out << wrap_text(proof_text(program, proof, took) + "\n", session.style);
   }
@@ -139,15 +139,15 @@ nlohmann::ordered_json coverage_json() {
   return rows;
 }
 
-/// A file may write out what plans leave out where it is as usual: another text, and hash.
+/// Whether the certificate belongs to the same plan without the defaults that the file contains.
+/// Plans omit defaults; a file that contains them has another text and another hash.
 bool is_accepted_without_defaults(const Program& program, std::string_view plan_text,
                                   std::string_view certificate) {
   const std::string usual = to_canonical_json(program);
   return usual != plan_text && check_certificate(usual, certificate).has_value();
 }
 
-/// The checker is given files: that of --plan as it is, or the plan that was built as one.
-/// That a file is JSON with the schema of a certificate, of whatever version.
+/// Checks that a file is JSON with the schema of a certificate, of any version.
 Result<void> expect_certificate(const std::string& text, const std::string& path) {
   const auto document = nlohmann::json::parse(text, nullptr, false);
   if (document.is_discarded())
@@ -198,7 +198,7 @@ Result<ExitCode> check_plan(const Program& program, const VerifyOptions& options
   } else {
     session.out << wrap_text("certificate " + printable(checked.error().message()) + "\n" +
                                  (is_other_text ? "It is accepted for the same plan as --plan-out "
-                                                  "writes it, without what is as usual.\n"
+                                                  "writes it, without defaults.\n"
                                                 : ""),
                              session.style);
   }
@@ -207,7 +207,7 @@ Result<ExitCode> check_plan(const Program& program, const VerifyOptions& options
 
 // ---- mutants ------------------------------------------------------------------------------------
 
-/// Shows on stderr how many are judged; false once somebody has interrupted the tool.
+/// Shows on stderr how many mutants are judged; returns false after an interrupt.
 auto mutant_progress(std::optional<Progress>& progress, const Session& session) {
   return [&](std::size_t done, std::size_t of) {
     if (!progress) progress.emplace(session.err, "mutants", static_cast<std::int64_t>(of));
@@ -234,7 +234,7 @@ Result<ExitCode> mutate_plan(const Program& program, const VerifyOptions& option
   return report.total.uncertified == 0 ? ExitCode::good : ExitCode::negative;
 }
 
-/// The plan with one of the changes, as a file that all tools read.
+/// Writes the plan with one of the changes as a file that all tools read.
 Result<ExitCode> write_field_mutant(const Program& program, const VerifyOptions& options,
                                     const Session& session) {
   const auto plan = nlohmann::json::parse(to_canonical_json(program));
@@ -277,7 +277,7 @@ Result<ExitCode> mutate_plan_fields(const Program& program, const VerifyOptions&
   return report.defects() == 0 ? ExitCode::good : ExitCode::negative;
 }
 
-/// Of one class of ranks, with one microbatch under way.
+/// Judges a plan of one class of ranks with one microbatch in flight.
 Result<ExitCode> judge_program(const Program& program, const VerifyOptions& options,
                                const Session& session, const Machines& machines) {
   MFSDP_TRY(write_plan(options.common, program));

@@ -1,4 +1,4 @@
-// A plan: proved, its certificate written or re-checked, its mutants judged.
+// Proves a plan, writes or re-checks its certificate, or judges its mutants.
 #pragma once
 
 #include <functional>
@@ -13,8 +13,8 @@
 
 namespace mfsdp {
 
-/// `negative` where the plan is wrong, its certificate is refused or a mutant is neither found nor
-/// certified, or a changed field passes that may not.
+/// Returns `negative` if the plan is wrong, its certificate is refused, a mutant is neither found
+/// nor certified, or the change of a field is not found.
 [[nodiscard]] Result<ExitCode> judge_plan(const VerifyOptions& options, const Session& session,
                                           const Machines& machines);
 

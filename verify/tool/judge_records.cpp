@@ -28,7 +28,7 @@ namespace fs = std::filesystem;
 
 constexpr std::size_t kMostBytes = std::size_t{1} << 30;
 
-/// The files of a folder, by name, but for hidden ones; a file by itself.
+/// The files of a folder by name, without hidden ones. If the path is a file, only that file.
 Result<std::vector<fs::path>> files_of(const fs::path& path) {
   std::error_code error;
   if (!fs::is_directory(path, error)) return std::vector{path};
@@ -59,29 +59,29 @@ std::int64_t calls_in(std::span<const traces::RecordedGroup> groups) {
   return calls;
 }
 
-/// Files that were read and judged, and why others were left out.
+/// The files that were read, and the reasons why others were skipped.
 struct Judged {
   std::vector<traces::RecordedGroup> groups;
   std::int64_t files = 0;
   std::vector<Error> left_out;
-  std::string limits;  ///< lines on what these files cannot show
+  std::string limits;  ///< lines about the limits of these files
 };
 
-/// Judges the rest where some of several files are left out; an error where all are.
+/// Judges the files that were read. An error if all files were skipped.
 Result<ExitCode> print_verdict(const Judged& judged, std::string_view what,
                                const VerifyOptions& options, const std::vector<std::string>& paths,
                                const Session& session) {
   if (judged.files == 0) return tl::unexpected<Error>(judged.left_out.front());
   RuleVerdict verdict = traces::judge_records(judged.groups);
   for (const Error& error : judged.left_out)
-    verdict.not_judged.push_back({"MF815", "left out is " + error.message()});
+    verdict.not_judged.push_back({"MF815", "skipped " + error.message()});
   const std::int64_t calls = calls_in(judged.groups);
   const std::int64_t left_out = std::ssize(judged.left_out);
   if (options.output == FindingsFormat::text)
     session.out << wrap_text(
         fmt::format(
             "{}{}: {}, {}\n{}\n", traces::counted(judged.files, what),
-            left_out == 0 ? "" : fmt::format(", {} left out", traces::counted(left_out, "file")),
+            left_out == 0 ? "" : fmt::format(", {} skipped", traces::counted(left_out, "file")),
             traces::counted(std::ssize(judged.groups), "group"), traces::counted(calls, "call"),
             judged.limits),
         session.style);
@@ -101,7 +101,7 @@ Result<traces::FlightDump> read_dump(const fs::path& file, std::optional<std::in
   return traces::read_flight_dump(bytes, where, *rank);
 }
 
-/// A file that is one of NCCL's inspector by itself.
+/// Reads one log of NCCL's inspector.
 Result<traces::InspectorFile> read_log(const fs::path& file) {
   MFSDP_LET(bytes, read_file(file, "a log of NCCL's inspector", kMostBytes));
   std::vector<traces::InspectorFile> alone;
@@ -110,14 +110,15 @@ Result<traces::InspectorFile> read_log(const fs::path& file) {
   return std::move(alone.front());
 }
 
-/// Groups whose ranks no dump names: ranks that left none are not missed there.
+/// A line for each group whose ranks no dump lists: missing dumps cannot be found there.
 std::string unknown_groups(std::span<const traces::RecordedGroup> groups) {
   std::string text;
   for (const traces::RecordedGroup& group : groups)
     if (group.ranks.empty() && group.members.size() > 1)
       text += fmt::format(
-          "which ranks group {} has is not written (pg_config): ranks that left no "
-          "dump are not missed\n",
+          "the ranks of group {} are not recorded (pg_config): missing dumps of its ranks cannot "
+          "be "
+          "reported\n",
           group.name);
   return text;
 }
@@ -150,8 +151,8 @@ Result<ExitCode> judge_inspector_logs(const VerifyOptions& options, const Sessio
   std::vector<traces::InspectorFile> logs;
   Judged judged;
   judged.limits =
-      "logs hold some of the collectives that ended: what a rank never joined, or what has not "
-      "ended, they do not show\n";
+      "logs contain only some of the collectives that ended: they do not show collectives that a "
+      "rank never joined or that have not ended\n";
   for (const fs::path& file : files) {
     auto log = read_log(file);
     if (!log) {
@@ -159,7 +160,7 @@ Result<ExitCode> judge_inspector_logs(const VerifyOptions& options, const Sessio
       continue;
     }
     if (traces::ends_within_a_line(log->bytes))
-      judged.limits += fmt::format("{} ends within a line, which is left out\n", log->where);
+      judged.limits += fmt::format("{} ends within a line, which is skipped\n", log->where);
     logs.push_back(std::move(*log));
   }
   judged.files = std::ssize(logs);

@@ -1,4 +1,4 @@
-// mfsdp-verify on what ranks of other trainers recorded of their collectives.
+// Judges the records of collectives from ranks of other trainers.
 #pragma once
 
 #include "core/cli/exit_code.hpp"
@@ -7,10 +7,10 @@
 
 namespace mfsdp {
 
-/// --flight-recorder: dumps of PyTorch, a rank each.
+/// --flight-recorder: dumps of PyTorch, one for each rank.
 [[nodiscard]] Result<ExitCode> judge_flight_dumps(const VerifyOptions& options,
                                                   const Session& session);
-/// --nccl-inspector: logs of NCCL's profiler plugin, a process each.
+/// --nccl-inspector: logs of NCCL's profiler plugin, one for each process.
 [[nodiscard]] Result<ExitCode> judge_inspector_logs(const VerifyOptions& options,
                                                     const Session& session);
 

@@ -1,4 +1,4 @@
-// How every judgement of mfsdp-verify ends: its findings on session.out, and what they come to.
+// Prints the findings of a judgement of mfsdp-verify, and derives the exit code.
 #pragma once
 
 #include <span>
@@ -13,17 +13,16 @@
 
 namespace mfsdp {
 
-/// Of a plan whose values no model says (Proof::of_model).
+/// Printed if config.model does not describe the plan's values (Proof::of_model).
 inline constexpr std::string_view kOtherModel =
-    "its units are not those of config.model: that what is read was written is proved, and not "
-    "what "
-    "is computed\n";
-/// Of a plan (Proof::only_structure): the rest of its line.
+    "its units are not those of config.model: it is proved that all reads follow their writes, but "
+    "not which values are computed\n";
+/// Rest of the line about a plan of which only the structure was checked (Proof::only_structure).
 inline constexpr std::string_view kOnlyStructure =
     "only the structure was checked: nothing was proved\n";
 
-/// `negative` where one of the findings is an error, or a rule was not judged. `subject` was
-/// judged; `figures` were found.
+/// Returns `negative` if one of the findings is an error, or if a rule was not judged. `subject` is
+/// what was judged; `figures` are its statistics.
 [[nodiscard]] ExitCode print_findings(std::span<const Finding> findings, FindingsFormat format,
                                       const std::string& subject, const Session& session,
                                       std::vector<Figure> figures = {},

@@ -34,23 +34,22 @@ Result<void> add_variable(const std::string& text, std::vector<EnvironmentVariab
 
 FlagGroup plan_group(VerifyOptions& o) {
   return {
-      .title = "What to do with the plan beside proving it",
-      .flags = {
-          switch_flag("--expand", "look at every rank by itself too", o.expand),
-          path_flag("--certificate", "write what --check needs", o.certificate),
-          path_flag("--check", "re-check a certificate, with code that proves nothing", o.check),
-          switch_flag("--mutate", "put faults into the plan: which are found?", o.mutate),
-          switch_flag("--mutate-fields", "change every field: what passes must compute the same",
-                      o.mutate_fields),
-          switch_flag("--mutate-pairs", "the same of pairs of edits that are to hide each other",
-                      o.mutate_pairs),
-          integer_flag("--per-field", "changes of each field or pattern, at most (32)", o.per_field,
-                       {.lowest = 1}),
-          integer_flag("--mutants", "judge N of them, drawn by chance (all)", o.mutants,
-                       {.lowest = 1}),
-          integer_flag("--mutant", "change number N of these", o.mutant, {.lowest = 0}),
-          path_flag("--mutant-out", "write the plan with that change", o.mutant_out),
-          integer_flag("--seed", "of the draw (0)", o.seed, {.lowest = 0})}};
+      .title = "More checks of the plan",
+      .flags = {switch_flag("--expand", "check each rank of the mesh too", o.expand),
+                path_flag("--certificate", "write a certificate for --check", o.certificate),
+                path_flag("--check", "re-check a certificate, without the prover's code", o.check),
+                switch_flag("--mutate", "put faults into the plan; which are found?", o.mutate),
+                switch_flag("--mutate-fields",
+                            "change each field; accepted changes must not matter", o.mutate_fields),
+                switch_flag("--mutate-pairs", "the same with pairs of edits that may cancel out",
+                            o.mutate_pairs),
+                integer_flag("--per-field", "changes of each field or pattern, at most (32)",
+                             o.per_field, {.lowest = 1}),
+                integer_flag("--mutants", "judge N of them, chosen at random (all)", o.mutants,
+                             {.lowest = 1}),
+                integer_flag("--mutant", "apply only change number N", o.mutant, {.lowest = 0}),
+                path_flag("--mutant-out", "write the plan with that change", o.mutant_out),
+                integer_flag("--seed", "seed of the random choice (0)", o.seed, {.lowest = 0})}};
 }
 
 FlagGroup subject_group(VerifyOptions& o) {
@@ -63,7 +62,7 @@ FlagGroup subject_group(VerifyOptions& o) {
   bugs.values.names = {std::string(kShippedBugs)};
   const auto variable = [&o](const std::string& text) { return add_variable(text, o.environment); };
   return {
-      .title = "What else to judge",
+      .title = "Other subjects",
       .flags = {list_flag("--kineto", "traces of PyTorch's profiler (.json, .json.gz), a rank each",
                           o.kineto),
                 list_flag("--flight-recorder",
@@ -76,7 +75,7 @@ FlagGroup subject_group(VerifyOptions& o) {
                           o.config),
                 {.name = "--run",
                  .value = "DB:RUN",
-                 .help = "a run of mfsdp-exec: its id, name or latest; its plan by --plan",
+                 .help = "a run of mfsdp-exec: id, name or latest; add --plan if it ran a file",
                  .apply = run},
                 bugs,
                 {.name = "--env",
@@ -109,8 +108,8 @@ Result<void> check_subject(const VerifyOptions& o) {
   if (subjects > 1)
     return fail(
         "",
-        "one of --model or --plan, --kineto, --flight-recorder, --nccl-inspector, --config, "
-        "--run, --bugs and --list-rules at a time");
+        "give only one of --model or --plan, --kineto, --flight-recorder, --nccl-inspector, "
+        "--config, --run, --bugs and --list-rules");
   if (!plan)
     for (const char* flag :
          {"--expand", "--certificate", "--check", "--mutate", "--mutate-fields", "--mutate-pairs"})
@@ -120,8 +119,8 @@ Result<void> check_subject(const VerifyOptions& o) {
                       static_cast<int>(o.expand || o.certificate);
   if (actions > 1)
     return fail("",
-                "one of --mutate, --mutate-fields, --mutate-pairs, --check, and --expand or "
-                "--certificate at a time");
+                "give only one of --mutate, --mutate-fields, --mutate-pairs, --check, and --expand "
+                "or --certificate (or these two)");
   for (const char* flag : {"--mutants", "--seed"})
     if (contains(o.given, flag) && !o.mutate && !o.runs_mutants())
       return fail(flag, "needs --mutate, --mutate-fields or --mutate-pairs");
@@ -143,7 +142,7 @@ Result<void> check_subject(const VerifyOptions& o) {
 }  // namespace
 
 Result<RunName> parse_run_name(const std::string& text) {
-  // A word for a run can have a colon itself, as reports/store/find_runs.hpp says.
+  // A run's name can contain a colon itself (reports/store/find_runs.hpp).
   std::size_t colon = text.rfind(':');
   for (const std::string_view kind : {"row", "id", "name"}) {
     const std::string_view before = std::string_view(text).substr(0, std::min(colon, text.size()));
@@ -201,13 +200,11 @@ HelpText verify_help() {
       .negative = "the plan, configuration or run is wrong",
       .description =
           "The plan of one training step is built from the flags or read from a file, and proved: "
-          "order, memory, the ledger of gradients and weights, values, and that ranks meet. What "
-          "is "
-          "wrong is shown with the ops that it needs and a rule's id.\n"
-          "Judged are also recorded runs against their plans, traces of PyTorch's profiler, dumps "
-          "of "
-          "its flight recorder, logs of NCCL's inspector, configurations of other trainers and "
-          "corpora of bugs.",
+          "order, memory, gradients and weights, values, and the collectives of all ranks. Each "
+          "finding names its rule and shows the ops that lead to it.\n"
+          "Recorded runs are compared with their plans. Other subjects are traces of PyTorch's "
+          "profiler, dumps of its flight recorder, logs of NCCL's inspector, configurations of "
+          "other trainers and collections of bugs.",
       .files = files_of_tools(false)};
 }
 

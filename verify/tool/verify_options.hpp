@@ -32,8 +32,8 @@ struct RunName {
   std::string run;    ///< "latest", or a word that find_run() takes: id, beginning of one, name
 };
 
-/// The last colon parts store and run, but for that of "row:12", "id:3fa9" and "name:TEXT". RUN
-/// alone is a run of mfsdp.sqlite.
+/// The last colon separates store and run, except the colon of "row:12", "id:3fa9" and "name:TEXT".
+/// RUN without a store is a run of mfsdp.sqlite.
 [[nodiscard]] Result<RunName> parse_run_name(const std::string& text);
 
 /// The value of --bugs that stands for scenarios/bugs.
@@ -48,7 +48,7 @@ struct VerifyOptions {
   std::vector<std::string> nccl_inspector;       ///< logs of NCCL's inspector, or folders
   std::vector<std::string> config;               ///< configurations of other trainers
   std::optional<RunName> run;                    ///< a recorded run
-  std::vector<EnvironmentVariable> environment;  ///< that a run is to have
+  std::vector<EnvironmentVariable> environment;  ///< variables of the run
   bool list_rules = false;
   bool expand = false;                     ///< prove every rank by itself, too
   std::optional<std::string> certificate;  ///< file to write
@@ -59,7 +59,7 @@ struct VerifyOptions {
   std::int64_t per_field = 32;             ///< changes of a field or pattern, at most
   std::optional<std::int64_t> mutant;      ///< write this change of a field to `mutant_out`
   std::optional<std::string> mutant_out;   ///< file
-  std::optional<std::int64_t> mutants;     ///< so many of them, drawn with `seed`
+  std::optional<std::int64_t> mutants;     ///< number of mutants to judge, drawn with `seed`
   std::int64_t seed = 0;
   std::optional<std::string> bugs;  ///< folder of a bug corpus, or kShippedBugs
 
@@ -73,7 +73,7 @@ struct VerifyOptions {
 /// Reads the arguments (without the program's name) and checks them against each other.
 [[nodiscard]] Result<VerifyOptions> parse_verify_options(const std::vector<std::string>& args);
 
-/// What --help says around the flags.
+/// The text of --help around the flags.
 [[nodiscard]] HelpText verify_help();
 
 }  // namespace mfsdp

@@ -16,7 +16,7 @@
 namespace mfsdp::traces {
 namespace {
 
-/// What a device did, on its way to unions.
+/// The activities of one device.
 struct DeviceActivity {
   std::vector<Interval> kernels;
   std::vector<Interval> copies;
@@ -39,7 +39,7 @@ std::vector<Interval> joined(std::span<const Interval> first, std::vector<Interv
   return second;
 }
 
-/// Unions for the three questions: is compute running, is anything but a copy, is anything.
+/// Unions of the times in which compute runs, any kernel runs, and anything runs.
 struct Unions {
   BusyTime compute;
   BusyTime kernels;
@@ -69,7 +69,8 @@ void add_steps(DeviceReport& report, const Trace& trace, const Unions& unions,
                std::span<const ExposedCall> calls) {
   std::vector<StepWindow> windows = step_windows(trace.steps, report.device);
   report.steps_of_device = !windows.empty();
-  // A device's annotation spans what the thread launched that made it; backward has another one.
+  // A device's annotation covers the launches of the thread that made it. Backward has another
+  // thread, so its work may end later.
   if (report.steps_of_device)
     windows.back().end = std::max(windows.back().end, report.begin + report.time.span);
   else

@@ -1,4 +1,4 @@
-// Union of intervals, asked for its length inside any window.
+// The union of intervals, and the length of its part within any window.
 #pragma once
 
 #include <cstdint>
@@ -21,10 +21,10 @@ struct Interval {
 class BusyTime {
  public:
   BusyTime() = default;
-  /// Of any intervals; those without length count for nothing.
+  /// The intervals may overlap and have any order; empty ones are ignored.
   explicit BusyTime(std::vector<Interval> intervals);
 
-  /// Time of [begin, end) that lies in the union.
+  /// Time within [begin, end) that the union covers.
   [[nodiscard]] Nanos within(Nanos begin, Nanos end) const { return before(end) - before(begin); }
   /// End of the last stretch that begins before `time`.
   [[nodiscard]] std::optional<Nanos> last_end(Nanos time) const;

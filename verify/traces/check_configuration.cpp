@@ -47,13 +47,13 @@ std::vector<Finding> check_configuration(
     findings.push_back(finding_without_ops(
         "MF751",
         "plan: prefetch = 0: each unit's gather begins when compute needs it, and none "
-        "hides; use a prefetch of 1 or more"));
+        "overlaps; use a prefetch of 1 or more"));
   const bool reduces_each_microbatch = config.strategy >= Strategy::optim_grads;
   if (config.grad_slots == 1 && reduces_each_microbatch)
     findings.push_back(finding_without_ops(
         "MF752",
-        "plan: grad-slots = 1: a unit's backward waits for the reduction of the one before "
-        "it; use 2 or more"));
+        "plan: grad-slots = 1: a unit's backward waits for the reduction of the previous "
+        "unit; use 2 or more"));
   return findings;
 }
 

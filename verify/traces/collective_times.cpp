@@ -12,7 +12,7 @@
 namespace mfsdp::traces {
 namespace {
 
-/// The most intervals that hold one instant; those without length hold none.
+/// The largest number of intervals that contain one instant; empty intervals contain none.
 std::int64_t most_at_once(const std::vector<Interval>& intervals) {
   std::vector<std::pair<Nanos, int>> changes;
   for (const Interval& row : intervals) {
@@ -20,7 +20,7 @@ std::int64_t most_at_once(const std::vector<Interval>& intervals) {
     changes.emplace_back(row.begin, 1);
     changes.emplace_back(row.end, -1);
   }
-  std::ranges::sort(changes);  // ends before begins of the same instant: half-open
+  std::ranges::sort(changes);  // half-open: at the same instant, ends come before begins
   std::int64_t most = 0;
   std::int64_t now = 0;
   for (const auto& [time, change] : changes) most = std::max(most, now += change);
@@ -127,7 +127,7 @@ void add_late_gathers(DeviceReport& report, const Trace& trace, std::span<const 
 void add_queued(DeviceReport& report, std::span<const ExposedCall> calls,
                 const ReportSettings& settings) {
   std::map<std::int32_t, const CollectiveCall*> last_of_stream;
-  std::map<std::uint32_t, const CollectiveCall*> last_of_group;  // named ones
+  std::map<std::uint32_t, const CollectiveCall*> last_of_group;  // only groups with a name
   std::map<std::pair<CollectiveOp, CollectiveOp>, QueuedBehind> rows;
   for (const auto& [begin, call, exposed] : calls) {
     const CollectiveCall* before = std::exchange(last_of_stream[call->stream], call);

@@ -1,4 +1,4 @@
-// What is told about the collectives of one device. Private to the analysis.
+// Exposed times, stalls and queues of the collectives of one device. Private to the analysis.
 #pragma once
 
 #include <optional>
@@ -11,20 +11,20 @@
 
 namespace mfsdp::traces {
 
-/// A call of one device, and how much of it no compute kernel covers.
+/// A collective call of one device, and its time during which no compute kernel runs.
 struct ExposedCall {
   Nanos begin;
   const CollectiveCall* call = nullptr;
   Nanos exposed;
 };
 
-/// Compute stood still until a call's end: the part of it in which none ran, if compute goes on
-/// within `resumes_within` of the end; none where it does not.
+/// The time for which compute was idle until the call's end. None if no compute kernel begins
+/// within `resumes_within` of that end.
 [[nodiscard]] std::optional<Nanos> stall_of(const ExposedCall& call, const BusyTime& compute,
                                             const ReportSettings& settings);
 /// Reduce-scatters, all-reduces and reduces.
 [[nodiscard]] bool is_reduction(CollectiveOp op);
-/// Bytes of the larger side; none where size or type is not known.
+/// Bytes of the larger of input and output; none if size or type is unknown.
 [[nodiscard]] std::optional<Bytes> bytes_of(const Trace& trace, const CollectiveCall& call);
 
 /// By begin, then end, then stream.

@@ -22,7 +22,7 @@ using Variables = std::map<std::string, std::string, std::less<>>;
 
 /// A leaf of a nested configuration, or a flag.
 struct Entry {
-  std::string path;  ///< "ddp.nccl_ub"; a flag as it is written
+  std::string path;  ///< "ddp.nccl_ub"; for a flag its spelling
   std::string value;
 };
 
@@ -46,7 +46,7 @@ std::string_view parent_of(std::string_view path) {
   return dot == std::string_view::npos ? "" : path.substr(0, dot);
 }
 
-/// The words for true, false and nothing in Python, JSON and YAML, as one.
+/// Maps the words for true, false and none of Python, JSON and YAML to one spelling.
 std::string normal_value(std::string_view text) {
   const std::string word = lower_case(text);
   if (word == "true" || word == "yes" || word == "on") return "true";
@@ -82,15 +82,15 @@ class WordReader {
     }
   }
 
-  /// Whether the word is one of `unset`: "-v" or a variable.
+  /// Whether the word is an argument of `unset`: "-v" or a variable. Removes the variable.
   bool forget(const std::string& word) {
     if (word != "-v" && !is_variable_name(word)) return false;
     parts_.variables.erase(word);
     return true;
   }
 
-  /// What the script itself says of "${X:-1}", "${X-1}" and "${X:=1}": the value that it gave X
-  /// before, or else the default. Other values are as they are written.
+  /// Expands "${X:-1}", "${X-1}" and "${X:=1}" to the value that the script gave X before, or else
+  /// to the default. Does not change other values.
   std::string filled_in(const std::string& value) const {
     if (!value.starts_with("${") || !value.ends_with("}")) return value;
     const std::string inner = value.substr(2, value.size() - 3);
@@ -155,7 +155,7 @@ void take_json(const nlohmann::json& node, const std::string& path, Parts& parts
   }
   for (const auto& [key, value] : node.items()) {
     if (names_variables && is_variable_name(key) && !value.is_structured()) {
-      // As a process would see them: 1, not "true".
+      // The value that a process would see: 1, not "true".
       parts.variables[key] = value.is_string() ? value.get<std::string>() : value.dump();
     } else {
       take_json(value, path.empty() ? key : path + "." + key, parts);
@@ -165,7 +165,7 @@ void take_json(const nlohmann::json& node, const std::string& path, Parts& parts
 
 // ---- both ---------------------------------------------------------------------------------------
 
-/// Megatron-LM names some of its flags otherwise than the settings they make.
+/// Some flags of Megatron-LM have other names than the settings that they set.
 struct Alias {
   std::string_view flag;
   std::string_view name;
@@ -178,7 +178,7 @@ constexpr std::array kAliases{
     Alias{"ddp_bucket_size", "bucket_size"},
 };
 
-/// Of a repeated flag the last counts.
+/// If a flag is repeated, the last one counts.
 void forget_flags(Configuration& configuration, const std::string& name) {
   const auto [begin, end] = configuration.settings.equal_range(name);
   for (auto row = begin; row != end;)
@@ -203,7 +203,7 @@ void add_setting(Configuration& configuration, const Entry& entry) {
   configuration.settings.emplace(std::move(name), Setting{entry.path, std::move(value)});
 }
 
-/// The objects of verl that configure a role; none where the whole is one configuration.
+/// The objects of verl that configure a role; none if the file is one configuration.
 std::set<std::string, std::less<>> scopes_of(const std::vector<Entry>& entries) {
   std::set<std::string, std::less<>> scopes;
   for (const Entry& entry : entries) {

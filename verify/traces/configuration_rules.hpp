@@ -1,4 +1,4 @@
-// What goes wrong with configurations and environments, each rule with its reason and its source.
+// Known mistakes in configurations and environments. Each rule has a reason and a source.
 #pragma once
 
 #include <optional>
@@ -14,11 +14,11 @@
 namespace mfsdp::traces {
 
 struct ConfigurationRule {
-  std::string_view id;      ///< "MF731"; its name and severity stand in findings/finding.cpp
+  std::string_view id;      ///< "MF731"; findings/finding.cpp has its name and severity
   std::string_view reason;  ///< why it is wrong
   std::string_view action;  ///< what to do
-  std::string_view source;  ///< repository and file, or page, where it is read
-  /// What the configuration has that breaks the rule; none where it keeps it.
+  std::string_view source;  ///< repository and file, or page, that states the rule
+  /// The setting that breaks the rule, as text; none if the configuration obeys the rule.
   std::optional<std::string> (*broken_by)(const Configuration&);
 };
 
@@ -26,9 +26,10 @@ struct ConfigurationRule {
 [[nodiscard]] std::span<const ConfigurationRule> configuration_rules();
 [[nodiscard]] std::span<const ConfigurationRule> environment_rules();
 
-/// Findings without ops, by rule; each message names file, setting, reason and what to do.
+/// Findings without ops, in the order of rules. Each message names the file, the setting, the
+/// reason and the action.
 [[nodiscard]] std::vector<Finding> check_configuration(const Configuration& configuration);
-/// The same for a plan's configuration, and for the environment that it is to run in.
+/// The same for a plan's configuration and the environment of its run.
 [[nodiscard]] std::vector<Finding> check_configuration(
     const PlanConfig& config,
     const std::map<std::string, std::string, std::less<>>& environment = {});

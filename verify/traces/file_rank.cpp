@@ -57,7 +57,7 @@ std::vector<std::optional<std::int64_t>> ranks_of_files(
 tl::unexpected<Error> fail_of_one_rank(const std::string& where, std::int64_t rank,
                                        const std::string& other) {
   return fail(where,
-              fmt::format("rank {} is also that of {}: expected one file a rank", rank, other));
+              fmt::format("has rank {}, as {}: expected one file for each rank", rank, other));
 }
 
 }  // namespace mfsdp::traces

@@ -1,4 +1,4 @@
-// Which rank wrote a file, by its name: PyTorch's dumps say it nowhere else.
+// The rank that wrote a file, from the file's name. PyTorch's dumps contain it nowhere else.
 #pragma once
 
 #include <cstdint>
@@ -17,12 +17,12 @@ namespace mfsdp::traces {
 /// without its extension; none without a number.
 [[nodiscard]] std::optional<std::int64_t> rank_in_name(std::string_view name);
 
-/// Of each file; where no name has a number, files are ranks 0, 1, ... in their order. None for a
-/// file without a number among others that have one.
+/// The rank of each file. If no name has a number, files are ranks 0, 1, ... in their order. None
+/// for a file without a number if another file has one.
 [[nodiscard]] std::vector<std::optional<std::int64_t>> ranks_of_files(
     std::span<const std::filesystem::path> files);
 
-/// That `where` and `other` are of one rank.
+/// The error for two files, `where` and `other`, of the same rank.
 [[nodiscard]] tl::unexpected<Error> fail_of_one_rank(const std::string& where, std::int64_t rank,
                                                      const std::string& other);
 

@@ -1,5 +1,5 @@
-// Dumps of PyTorch's flight recorder (torch/csrc/distributed/c10d/FlightRecorder.hpp): what each
-// rank called of each process group. README.md has the fields.
+// Dumps of PyTorch's flight recorder (torch/csrc/distributed/c10d/FlightRecorder.hpp): the calls
+// of each rank in each process group. README.md lists the fields.
 #pragma once
 
 #include <map>
@@ -13,14 +13,14 @@
 
 namespace mfsdp::traces {
 
-/// A send or a receive, of ranks as the group counts them.
+/// A send or a receive. Ranks are numbered within the group.
 struct FlightTransfer {
   std::int64_t from = 0;
   std::int64_t to = 0;
   RecordedCall call;
 };
 
-/// What a rank recorded of one process group.
+/// One rank's records of one process group.
 struct FlightGroup {
   std::string description;          ///< "default_pg"; "" not written
   std::vector<std::int64_t> ranks;  ///< ascending; empty: not written
@@ -36,14 +36,14 @@ struct FlightDump {
   std::map<std::string, FlightGroup> groups;  ///< by the name that all ranks share
 };
 
-/// A pickle, or JSON where it begins with "{". The rank is the caller's knowledge: dumps lack it.
-/// Errors name `where` and the entry: what is no dump, or a field that is missing or of a wrong
-/// type.
+/// Reads a pickle, or JSON if it begins with "{". The caller gives the rank: dumps do not contain
+/// it. Errors: the bytes are no dump, or a field is missing or has a wrong type. They name `where`
+/// and the entry.
 [[nodiscard]] Result<FlightDump> read_flight_dump(std::string_view bytes, const std::string& where,
                                                   std::int64_t rank);
 
-/// The dumps of one job, by group. Errors: a rank twice, versions that differ, a rank outside of a
-/// group that it recorded, a group that has other ranks in another dump.
+/// The calls of one job, by group. Errors: two dumps of one rank, different versions, a rank that
+/// recorded calls of a group to which it does not belong, a group with other ranks in another dump.
 [[nodiscard]] Result<std::vector<RecordedGroup>> join_dumps(std::vector<FlightDump> dumps);
 
 /// Groups, and why dumps were left out of them.
@@ -52,8 +52,8 @@ struct JoinedDumps {
   std::vector<Error> left_out;
 };
 
-/// The same, where dumps that more than half of the others contradict are left out: those of
-/// another job, or of another rank than their name says. An error where most do.
+/// The same, but leaves out dumps that more than half of the others contradict: they come from
+/// another job, or from another rank than in their name. An error if most dumps are contradicted.
 [[nodiscard]] Result<JoinedDumps> join_agreeing_dumps(std::vector<FlightDump> dumps);
 
 }  // namespace mfsdp::traces

@@ -1,4 +1,4 @@
-// What several rules ask of a configuration. Private to the rules.
+// Facts of a configuration that several rules need. Private to the rules.
 #pragma once
 
 #include <fmt/format.h>
@@ -19,7 +19,8 @@ using Broken = std::optional<std::string>;
 [[nodiscard]] inline bool is_megatron_fsdp(const Configuration& c) {
   return c.is_on("use_megatron_fsdp") || c.is_on("use_megatron_fsdp_v2");
 }
-/// Its second implementation: --megatron-fsdp-version 2, or --use-megatron-fsdp-v2 of forks.
+/// Megatron-FSDP's second implementation: --megatron-fsdp-version 2, or --use-megatron-fsdp-v2 in
+/// forks.
 [[nodiscard]] inline bool is_version_2(const Configuration& c) {
   return c.is_on("use_megatron_fsdp_v2") ||
          (is_megatron_fsdp(c) && c.number("megatron_fsdp_version") == 2);
@@ -27,7 +28,7 @@ using Broken = std::optional<std::string>;
 [[nodiscard]] inline bool is_sharded(const Configuration& c) {
   return is_megatron_fsdp(c) || c.is_on("use_torch_fsdp2") || c.is_on(kOwnPlan);
 }
-/// The strategy's name; numbers are those of fully_shard's API.
+/// The strategy's name. fully_shard's API numbers strategies: the numbers become names.
 [[nodiscard]] inline std::string strategy_of(const Configuration& c, std::string_view name) {
   const auto setting = c.find(name);
   const std::string value = setting ? setting->value : "";

@@ -34,8 +34,8 @@ Broken two_fsdp(const Configuration& c) {
   return shown(c, "use_megatron_fsdp") + ", " + shown(c, "use_torch_fsdp2");
 }
 
-/// Megatron-LM asks for the format always, and its default is another; Megatron-Bridge only of runs
-/// that save or load.
+/// Megatron-LM always requires the format, and has another default. Megatron-Bridge requires it
+/// only from runs that save or load.
 Broken checkpoint_format(const Configuration& c) {
   const auto format = c.find("ckpt_format");
   const bool right = format && format->value == "fsdp_dtensor";
@@ -133,7 +133,7 @@ Broken distributed_optimizer(const Configuration& c) {
 }
 
 Broken other_parallelism(const Configuration& c) {
-  if (is_version_2(c)) return std::nullopt;  // MF726 refuses it
+  if (is_version_2(c)) return std::nullopt;  // reported by MF726
   for (const std::string_view name : {"tensor_model_parallel_size", "context_parallel_size"})
     if (is_sharded(c) && c.number(name).value_or(1) > 1) return shown(c, name);
   return std::nullopt;
@@ -172,7 +172,8 @@ Broken async_save(const Configuration& c) {
   return shown(c, "async_save") + ", " + shown(c, "ckpt_format");
 }
 
-/// Of Megatron-Bridge's form: the command line's default is another, verl sets its own.
+/// An unset strategy counts only in Megatron-Bridge's form: the command line has another default,
+/// and verl sets its own.
 Broken unsharded(const Configuration& c) {
   const std::string inner = inner_strategy(c);
   if (!is_megatron_fsdp(c)) {
@@ -193,7 +194,7 @@ Broken version_2_optimizer(const Configuration& c) {
   return shown(c, "use_distributed_optimizer");
 }
 
-/// The setting that asks for CUDA graphs of layers or of the iteration; none where there are none.
+/// The setting that enables CUDA graphs of layers or of the iteration; none if they are not used.
 /// The scope full_iteration is the former name of an implementation.
 struct CudaGraphs {
   std::string_view setting;
@@ -213,8 +214,8 @@ std::optional<CudaGraphs> cuda_graphs(const Configuration& c) {
   return std::nullopt;
 }
 
-/// The defaults of Megatron-LM's command line, which version 2 refuses: no_shard, fused
-/// accumulation, and manual registration with --use-nccl-ub.
+/// Defaults of Megatron-LM's command line that version 2 rejects: no_shard, fused accumulation,
+/// and manual registration with --use-nccl-ub.
 Broken version_2_defaults(const Configuration& c) {
   if (!c.is_flag("use_megatron_fsdp")) return std::nullopt;
   if (!c.is_on("data_parallel_sharding_strategy"))
@@ -225,7 +226,7 @@ Broken version_2_defaults(const Configuration& c) {
   return std::nullopt;
 }
 
-/// What its wrapper refuses when it is made.
+/// Settings that the constructor of version 2's wrapper rejects.
 Broken version_2_limits(const Configuration& c) {
   if (!is_version_2(c)) return std::nullopt;
   for (const std::string_view name :
@@ -249,7 +250,7 @@ Broken version_2_limits(const Configuration& c) {
   return version_2_defaults(c);
 }
 
-/// Layers whose activations go to the host while others compute.
+/// Offload of some layers' activations to the host, overlapped with the compute of others.
 Broken offloaded_activations(const Configuration& c) {
   constexpr std::string_view kLayers = "cpu_offloading_num_layers";
   const bool by_layers = c.is_flag(kLayers) && c.number(kLayers).value_or(0) > 0;
@@ -265,7 +266,7 @@ Broken offloaded_activations(const Configuration& c) {
   return std::nullopt;
 }
 
-/// Of the command line, which knows all of its settings.
+/// Judges only command lines: they contain all settings, so a missing flag means off.
 Broken gather_of_whole_weights(const Configuration& c) {
   constexpr std::string_view kOverlap = "overlap_param_gather";
   const bool asked = c.is_flag(kOverlap) && c.is_on(kOverlap);
@@ -288,7 +289,7 @@ Broken buckets(const Configuration& c) {
   return std::nullopt;
 }
 
-/// --use-nccl-ub switches the double buffer on; other places leave it as it is set.
+/// --use-nccl-ub enables the double buffer; nccl_ub in other places does not.
 Broken expert_overlap(const Configuration& c) {
   const bool version_1 = is_megatron_fsdp(c) && !is_version_2(c);
   if (!version_1 || !c.is_on("overlap_moe_expert_parallel_comm")) return std::nullopt;
@@ -317,21 +318,21 @@ constexpr std::array kConfigurationRules{
                       "use no_shard, optim, optim_grads or optim_grads_params (outer: no_shard or "
                       "optim)",
                       kFullyShard, unknown_strategy},
-    ConfigurationRule{"MF702", "Megatron-FSDP and PyTorch's FSDP2 exclude each other",
+    ConfigurationRule{"MF702", "Megatron-FSDP and PyTorch's FSDP2 cannot be combined",
                       "switch one of them off",
                       "NVIDIA/Megatron-LM megatron/training/models/dist_utils.py", two_fsdp},
-    ConfigurationRule{"MF703", "Megatron-FSDP and checkpoints of format fsdp_dtensor go together",
+    ConfigurationRule{"MF703", "only Megatron-FSDP saves fsdp_dtensor, and it saves nothing else",
                       "set ckpt_format to fsdp_dtensor, and to torch_dist without Megatron-FSDP",
                       kArguments, checkpoint_format},
-    ConfigurationRule{"MF704", "with optim_grads_params no rank holds the weights to be hashed",
+    ConfigurationRule{"MF704", "with optim_grads_params no rank holds full weights to hash",
                       "leave the weight hash check out", kArguments, weight_hash},
-    ConfigurationRule{"MF705", "the outer axis shards what the inner axis has sharded already",
+    ConfigurationRule{"MF705", "an outer optim needs an inner optim_grads_params",
                       "use optim_grads_params inside, or no_shard outside", kFullyShard,
                       outer_needs_inner},
-    ConfigurationRule{"MF706", "there is no outer axis: the strategy has no effect or breaks",
+    ConfigurationRule{"MF706", "there is no outer axis: the strategy has no effect or fails",
                       "set num_distributed_optimizer_instances to the number of groups", kDdpConfig,
                       outer_needs_instances},
-    ConfigurationRule{"MF707", "no_shard keeps whole weights, which meta tensors do not have",
+    ConfigurationRule{"MF707", "no_shard keeps full weights, which meta tensors do not have",
                       "shard, or leave init_model_with_meta_device out", kFullyShard, meta_init},
     ConfigurationRule{"MF708", "gathers overlap only where reductions do",
                       "set overlap_grad_reduce too", kArguments, gather_overlap},
@@ -346,55 +347,55 @@ constexpr std::array kConfigurationRules{
                       average_in_collective},
     ConfigurationRule{"MF713", "Megatron-FSDP has no such buffer: the setting is switched off",
                       "leave it out", kBridge, mxfp8_buffer},
-    ConfigurationRule{"MF714", "Megatron-FSDP supports adam and sgd alone",
+    ConfigurationRule{"MF714", "Megatron-FSDP supports only adam and sgd",
                       "use adam, or no Megatron-FSDP", kArguments, unsupported_optimizer},
     ConfigurationRule{"MF715", "Megatron-FSDP cannot remap weights that experts share",
                       "leave it out", kArguments, grouped_weight},
     ConfigurationRule{"MF716", "hybrid context parallelism does not support Megatron-FSDP",
                       "use context_parallel_size", kArguments, hybrid_context},
-    ConfigurationRule{
-        "MF717", "version 1 of Megatron-FSDP switches the distributed optimizer on all the same",
-        "leave it out", kBridge, distributed_optimizer},
+    ConfigurationRule{"MF717",
+                      "version 1 of Megatron-FSDP always enables the distributed optimizer",
+                      "leave it out", kBridge, distributed_optimizer},
     ConfigurationRule{"MF718",
-                      "before Blackwell tensor and context parallelism want "
+                      "before Blackwell tensor and context parallelism need "
                       "CUDA_DEVICE_MAX_CONNECTIONS=1, which FSDP forbids",
                       "prefer one of them", kArguments, other_parallelism},
     ConfigurationRule{"MF719",
-                      "fused accumulation adds into gradients that FSDP must overwrite, unless "
-                      "Transformer Engine knows of it",
+                      "fused accumulation adds to gradients that FSDP must overwrite, unless "
+                      "Transformer Engine supports it",
                       "use --no-gradient-accumulation-fusion with an older Transformer Engine",
                       kArguments, accumulation_fusion},
     ConfigurationRule{"MF720", "PyTorch's FSDP2 does not support it in Megatron-LM",
                       "change it, or use Megatron-FSDP", kArguments, torch_fsdp2},
-    ConfigurationRule{"MF721", "only torch_dist and fsdp_dtensor are saved beside training",
+    ConfigurationRule{"MF721", "only torch_dist and fsdp_dtensor support asynchronous saves",
                       "change ckpt_format, or leave async_save out", kBridge, async_save},
     ConfigurationRule{"MF722", "nothing is sharded",
                       "set data_parallel_sharding_strategy and use_megatron_fsdp together",
                       kDdpConfig, unsharded},
     ConfigurationRule{"MF723",
-                      "version 2 of Megatron-FSDP has an optimizer of its own and refuses this one",
+                      "version 2 of Megatron-FSDP has its own optimizer and rejects this one",
                       "leave use_distributed_optimizer out", kArguments, version_2_optimizer},
     ConfigurationRule{"MF724",
-                      "expert communication that overlaps with compute excludes Megatron-FSDP's "
-                      "double buffer and CUDA graphs of layers",
+                      "overlapped expert communication cannot be combined with Megatron-FSDP's "
+                      "double buffer or CUDA graphs of layers",
                       "leave it out, or overlap_moe_expert_parallel_comm", kAdapter,
                       expert_overlap},
-    ConfigurationRule{"MF725", "the precision-aware optimizer is adam on sharded states alone",
+    ConfigurationRule{"MF725", "the precision-aware optimizer needs adam and sharded states",
                       "use adam, sharded, or leave it out",
                       "NVIDIA/Megatron-LM megatron/core/optimizer/{__init__,optimizer_config}.py",
                       precision_aware},
     ConfigurationRule{"MF726", "version 2 of Megatron-FSDP does not support it",
                       "change it, or use version 1", kAdapter, version_2_limits},
     ConfigurationRule{"MF727",
-                      "activations that go to the host exclude recomputation, pipeline stages, "
-                      "the finer offload and CUDA graphs of layers",
+                      "offload of activations cannot be combined with recomputation, pipeline "
+                      "stages, fine-grained offload or CUDA graphs of layers",
                       "leave one of them out", kTransformerConfig, offloaded_activations},
-    ConfigurationRule{"MF728", "whole weights are not gathered: there is nothing to overlap",
+    ConfigurationRule{"MF728", "unsharded weights are not gathered: there is nothing to overlap",
                       "use the distributed optimizer or Megatron-FSDP, or leave it out", kArguments,
                       gather_of_whole_weights},
-    ConfigurationRule{"MF729", "Megatron-FSDP has versions 1 and 2 alone", "use 1 or 2", kDdpConfig,
+    ConfigurationRule{"MF729", "Megatron-FSDP has only versions 1 and 2", "use 1 or 2", kDdpConfig,
                       unknown_version},
-    ConfigurationRule{"MF730", "the size of buckets follows from their number, which is 1 or more",
+    ConfigurationRule{"MF730", "the size of buckets follows from their number, at least 1",
                       "set one of num_buckets and bucket_size", kDdpConfig, buckets},
 };
 

@@ -6,12 +6,12 @@
 namespace mfsdp::traces {
 namespace {
 
-/// The call that ended last of those that hold the gather's stream or process group.
+/// The time from which a call's stream and process group are free. Calls come in order of begin.
 class FreeFrom {
  public:
   explicit FreeFrom(Nanos begin) : begin_(begin) {}
 
-  /// When both were free for the call but for `reduction`; later calls ask afterwards.
+  /// The time from which both are free for `call`, ignoring `reduction`.
   [[nodiscard]] Nanos of(const CollectiveCall& call, const CollectiveCall* reduction) const {
     Nanos free = begin_;
     for (const CollectiveCall* before : {last(streams_, call.stream), last(groups_, call.group)})
@@ -39,7 +39,7 @@ bool launched_first(const CollectiveCall& first, const CollectiveCall& second) {
   return !first.launched || !second.launched || *first.launched < *second.launched;
 }
 
-/// The reduction whose end let the gather begin; null where there is none.
+/// The reduction whose end allowed the gather to begin; null if there is none.
 const CollectiveCall* reduction_before(const CollectiveCall& gather,
                                        const std::vector<const CollectiveCall*>& reductions,
                                        const ReportSettings& settings) {
@@ -55,7 +55,7 @@ const CollectiveCall* reduction_before(const CollectiveCall& gather,
 
 std::vector<HeldUpGather> held_up_gathers(const DeviceContext& device) {
   std::vector<HeldUpGather> list;
-  std::vector<const CollectiveCall*> reductions;  // that may end right before a later gather
+  std::vector<const CollectiveCall*> reductions;  // those that may end right before a later gather
   FreeFrom free_from(device.report.begin);
   for (const ExposedCall& row : device.calls) {
     const CollectiveCall& call = *row.call;

@@ -1,5 +1,4 @@
-// Gathers that compute waited for, and that themselves had waited for a reduction. Private to the
-// rules.
+// Gathers that waited for a reduction while compute waited for them. Private to the rules.
 #pragma once
 
 #include <vector>
@@ -16,7 +15,7 @@ namespace mfsdp::traces {
 ///   compute     ###########..........................(stall)####
 ///                   |<---- waited ----->|
 ///
-/// lost = the smaller of what the gather waited and what compute stood still until its end.
+/// lost = the smaller of the gather's waiting time and of compute's idle time until its end.
 struct HeldUpGather {
   const CollectiveCall* gather = nullptr;
   const CollectiveCall* reduction = nullptr;
@@ -24,7 +23,7 @@ struct HeldUpGather {
   bool launch_known = false;  ///< without it the gather counts as launched when its stream was free
 };
 
-/// Those that lost at least `least_hidable`, by begin.
+/// The gathers with a loss of at least `least_hidable`, by begin.
 [[nodiscard]] std::vector<HeldUpGather> held_up_gathers(const DeviceContext& device);
 
 }  // namespace mfsdp::traces

@@ -24,7 +24,7 @@ bool asks_for_copy_engines(std::string_view policy) {
   return (std::stoi(std::string(policy)) & kZeroPolicy) != 0;
 }
 
-/// How the gathers of one process group ran.
+/// Numbers of one process group's gathers that ran as kernels and as copies.
 struct GatherPaths {
   std::int64_t kernels = 0;
   std::int64_t copies = 0;
@@ -45,11 +45,11 @@ RuleVerdict judge_copy_engines(const Trace& trace, const ReportSettings& setting
     verdict.findings.push_back(finding_without_ops(
         "MF810",
         fmt::format("{} of {} gathers of group {} ran as NCCL kernels, though {}; NCCL falls back "
-                    "without a word where buffers are not registered in windows, or where ranks "
-                    "are on several nodes",
+                    "without a message if buffers are not registered as symmetric memory, or if "
+                    "ranks are on several nodes",
                     paths.kernels, paths.kernels + paths.copies,
                     name.empty() ? "without a name" : name,
-                    paths.copies > 0 ? "the others went by copies between GPUs"
+                    paths.copies > 0 ? "the others ran as copies between GPUs"
                                      : fmt::format("NCCL_CTA_POLICY is {}", printable(policy)))));
   }
   return verdict;
@@ -57,7 +57,7 @@ RuleVerdict judge_copy_engines(const Trace& trace, const ReportSettings& setting
 
 // ---- the allocator
 
-/// What the host asked of the driver within a step.
+/// The host's calls of cudaMalloc and cudaFree within a step.
 struct StepAllocations {
   std::int64_t step = 0;
   std::int64_t asked = 0;
@@ -74,7 +74,7 @@ struct StepAllocations {
   }
 };
 
-/// Steps in which there were any.
+/// Steps with at least one such call.
 std::vector<StepAllocations> allocations_by_step(const std::vector<StepWindow>& windows,
                                                  std::vector<DriverAllocation> calls) {
   std::ranges::stable_sort(calls, {}, &DriverAllocation::begin);
@@ -88,7 +88,7 @@ std::vector<StepAllocations> allocations_by_step(const std::vector<StepWindow>& 
   return list;
 }
 
-/// One finding for all steps that a rule is broken in.
+/// Adds one finding for all steps that break the rule.
 void add_allocations(RuleVerdict& verdict, std::string_view rule,
                      const std::vector<StepAllocations>& steps, std::string_view what) {
   if (steps.empty()) return;
@@ -99,8 +99,8 @@ void add_allocations(RuleVerdict& verdict, std::string_view rule,
     gave_back += row.gave_back;
   }
   verdict.findings.push_back(finding_without_ops(
-      rule, fmt::format("{}, the first of them step {}: memory was asked of the driver {} "
-                        "(cudaMalloc) and given back {} (cudaFree); {}",
+      rule, fmt::format("{}, the first is step {}: memory was requested from the driver {} "
+                        "(cudaMalloc) and returned {} (cudaFree); {}",
                         counted(std::ssize(steps), "step"), steps.front().step,
                         counted(asked, "time"), counted(gave_back, "time"), what)));
 }
@@ -121,11 +121,11 @@ RuleVerdict judge_allocations(const Trace& trace) {
   for (const StepAllocations& row : allocations_by_step(windows, trace.allocations))
     if (row.asked > 0) (row.asked_after_return ? retries : growth).push_back(row);
   add_allocations(verdict, "MF811", retries,
-                  "so looks an allocator that found no room, gave its cache back and asked again: "
-                  "each return waits for the device. Use less memory, or a setting that fragments "
-                  "less (expandable_segments:True)");
+                  "probably the allocator found no space, returned its cache and tried again: each "
+                  "return waits for the device. Use less memory, or a setting that fragments less "
+                  "(expandable_segments:True)");
   add_allocations(verdict, "MF812", growth,
-                  "the allocator's cache still grew: profile later steps if this is not the rule");
+                  "the allocator's cache still grew: profile later steps if this is not usual");
   return verdict;
 }
 
@@ -142,9 +142,9 @@ RuleVerdict judge_waits(const Trace& trace) {
   verdict.not_judged.push_back(
       {"MF813",
        fmt::format(
-           "none of {} waits of streams names the record that it is for: with CUDA 12.9 and "
-           "later Kineto drops records of events (pytorch/kineto 1552, pytorch 195068); "
-           "profile with a version that has them",
+           "none of {} stream waits names the event record that it waits for: with CUDA 12.9 and "
+           "later Kineto drops event records (pytorch/kineto 1552, pytorch 195068); "
+           "profile with a version that keeps them",
            waits)});
   return verdict;
 }

@@ -17,17 +17,17 @@ namespace {
 
 constexpr std::int64_t kMostRanks = std::int64_t{1} << 20;
 
-/// NCCL numbers the calls of each function by themselves.
+/// NCCL numbers the calls of each function separately.
 using CallName = std::pair<std::string, std::int64_t>;  ///< "AllGather", number
 
 struct RankLog {
-  std::string where;  ///< the one file that has it
+  std::string where;  ///< the rank's only file
   std::map<CallName, RecordedCall> calls;
 };
 
 struct Communicator {
   std::int64_t ranks = 0;
-  std::string where;  ///< that first said so
+  std::string where;  ///< file and line that first gave `ranks`
   std::map<std::int64_t, RankLog> logs;
 };
 
@@ -58,7 +58,7 @@ Result<RankLog*> log_of(Communicators& all, const nlohmann::json& header, const 
 Result<void> add_line(Communicators& all, std::string_view line, const std::string& file,
                       const std::string& where) {
   const nlohmann::json json = nlohmann::json::parse(line, nullptr, false);
-  if (!json.is_object()) return fail(where, "expected an object of JSON");
+  if (!json.is_object()) return fail(where, "expected a JSON object");
   MFSDP_LET(header, object_field(json, "header", where));
   MFSDP_LET(log, log_of(all, *header, file, where + ".header"));
   if (find_field(json, "coll_perf") == nullptr && find_field(json, "p2p_perf") != nullptr)
@@ -83,7 +83,7 @@ Result<void> add_line(Communicators& all, std::string_view line, const std::stri
   return {};
 }
 
-/// Where the last line begins.
+/// Offset of the last line.
 std::size_t last_line(std::string_view bytes) {
   const std::size_t newline = bytes.rfind('\n');
   return newline == std::string_view::npos ? 0 : newline + 1;
@@ -102,11 +102,13 @@ Result<void> add_file(Communicators& all, const InspectorFile& file) {
     some = true;
     MFSDP_TRY(add_line(all, line, file.where, fmt::format("{}: line {}", file.where, number)));
   }
-  if (!some) return fail(file.where, "expected a line of JSON for each collective: it is empty");
+  if (!some)
+    return fail(file.where, "expected a line of JSON for each collective, got an empty file");
   return {};
 }
 
-/// One for each function, all with the ranks whose logs there are; the first has the others, too.
+/// Adds a group for each function. All list the ranks that have logs; the first lists the others,
+/// too.
 void add_groups(std::vector<RecordedGroup>& groups, const std::string& id,
                 const Communicator& communicator) {
   std::set<std::string> functions;

@@ -1,5 +1,5 @@
-// Logs of NCCL's inspector (ext-profiler/inspector, NCCL 2.28 and later): a line of JSON for a
-// completed collective of a communicator.
+// Logs of NCCL's inspector (ext-profiler/inspector, NCCL 2.28 and later): each line is a JSON
+// object that describes one completed collective of a communicator.
 #pragma once
 
 #include <span>
@@ -19,15 +19,15 @@ struct InspectorFile {
   std::string bytes;
 };
 
-/// Whether the last line is no whole object of JSON and does not end: its process was killed while
-/// it wrote. Other lines before it are whole.
+/// Whether the last line is truncated: it has no newline and is no complete JSON object, because
+/// the process was killed while it wrote. The lines before it are complete.
 [[nodiscard]] bool ends_within_a_line(std::string_view bytes);
 
-/// By communicator: members are its ranks, as it counts them. A line for each dump of the plugin's
-/// thread holds the last collective that had ended, so that records have gaps. A last line that is
-/// cut off after others is left out. Errors name file and line: what is no such line, a
-/// communicator whose number of ranks differs, a rank of it in two files, a collective's number
-/// twice with different contents.
+/// The calls by communicator; members are its ranks, numbered within it. At each dump the plugin's
+/// thread writes the last collective that ended, so records have gaps. A truncated last line is
+/// skipped if there are others. Errors name file and line: a line of another form, a communicator
+/// with a different number of ranks, one of its ranks in two files, a collective's number that
+/// appears twice with different contents.
 [[nodiscard]] Result<std::vector<RecordedGroup>> read_inspector_logs(
     std::span<const InspectorFile> files);
 

@@ -15,7 +15,7 @@ namespace {
 
 constexpr std::string_view kDefaultGroup = "default_pg";
 
-/// A group's ranks, and the dump that first said so.
+/// A group's ranks, and the dump that first listed them.
 struct GroupRanks {
   std::vector<std::int64_t> ranks;
   std::string where;
@@ -37,7 +37,7 @@ Result<void> check_ranks(const std::vector<FlightDump>& dumps) {
   return {};
 }
 
-/// A rank that recorded calls of a group is one of its ranks.
+/// Checks that a rank belongs to each group whose calls it recorded.
 Result<void> check_member(const FlightDump& dump, const std::string& name,
                           const FlightGroup& group) {
   const bool is_one = group.ranks.empty() || std::ranges::binary_search(group.ranks, dump.rank);
@@ -47,7 +47,7 @@ Result<void> check_member(const FlightDump& dump, const std::string& name,
                                       dump.rank, printable(name), ranks_words(group.ranks)));
 }
 
-/// Groups of one name that share no rank are different groups: none is compared with the other.
+/// Groups of one name without a common rank are different groups and are not compared.
 Result<void> check_group(const FlightDump& dump, const std::string& name, const FlightGroup& group,
                          std::map<std::string, std::vector<GroupRanks>>& known) {
   MFSDP_TRY(check_member(dump, name, group));
@@ -66,11 +66,11 @@ Result<void> check_group(const FlightDump& dump, const std::string& name, const 
   return {};
 }
 
-/// What tells groups apart.
+/// Name and ranks, which identify a group.
 using GroupId = std::pair<std::string, std::vector<std::int64_t>>;
 
-/// Where dumps do not say which ranks a group has, it has those that called it, and the first of
-/// all groups has all.
+/// If dumps do not list a group's ranks, its members are the ranks that called it; the default
+/// group contains all ranks.
 bool is_member(const FlightDump& dump, const GroupId& id, bool is_default) {
   if (!id.second.empty()) return std::ranges::binary_search(id.second, dump.rank);
   return is_default || dump.groups.contains(id.first);
@@ -96,7 +96,7 @@ RecordedGroup collectives_of(const GroupId& id, const std::string& description,
   return group;
 }
 
-/// The transfers of a rank from one rank of its group to another, numbered.
+/// The transfers that a rank recorded between two ranks of its group, numbered.
 std::vector<RecordedCall> transfers_of(const FlightDump& dump, const std::string& name,
                                        std::pair<std::int64_t, std::int64_t> ends) {
   std::vector<RecordedCall> calls;
@@ -110,7 +110,7 @@ std::vector<RecordedCall> transfers_of(const FlightDump& dump, const std::string
   return calls;
 }
 
-/// A rank of the job by its place in a group; the group's own number where its ranks are not known.
+/// The job's rank for a rank of a group; the group's own number if the group's ranks are unknown.
 std::int64_t global_rank(const GroupId& id, std::int64_t place) {
   const bool known = place >= 0 && place < std::ssize(id.second);
   return known ? id.second[static_cast<std::size_t>(place)] : place;
@@ -140,7 +140,7 @@ void add_transfers(std::vector<RecordedGroup>& groups, const GroupId& id,
   }
 }
 
-/// Whether two dumps can be of one job.
+/// Checks that two dumps can come from one job.
 Result<void> check_pair(const FlightDump& dump, const FlightDump& other) {
   if (dump.rank == other.rank) return fail_of_one_rank(dump.where, dump.rank, other.where);
   MFSDP_TRY(check_version(dump, other));
@@ -150,7 +150,7 @@ Result<void> check_pair(const FlightDump& dump, const FlightDump& other) {
   return {};
 }
 
-/// Why a dump cannot be of one job with most of the others; none where it can.
+/// The reason why a dump and most of the others cannot come from one job; none if they can.
 std::optional<Error> contradiction(const FlightDump& dump, const std::vector<FlightDump>& dumps) {
   for (const auto& [name, group] : dump.groups)
     if (const auto good = check_member(dump, name, group); !good) return good.error();
@@ -189,7 +189,7 @@ Result<std::vector<RecordedGroup>> join_dumps(std::vector<FlightDump> dumps) {
   std::ranges::stable_sort(dumps, {}, &FlightDump::rank);
   MFSDP_TRY(check_ranks(dumps));
   std::map<std::string, std::vector<GroupRanks>> known;
-  std::map<GroupId, std::string> ids;  // with the description
+  std::map<GroupId, std::string> ids;  // value: description
   for (const FlightDump& dump : dumps)
     for (const auto& [name, group] : dump.groups) {
       MFSDP_TRY(check_group(dump, name, group, known));

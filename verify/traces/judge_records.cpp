@@ -13,15 +13,15 @@
 namespace mfsdp::traces {
 namespace {
 
-/// One place of a group's order, as its members have it.
+/// The members' records at one position of a group's order.
 struct Row {
   CallKey key;
   std::vector<std::pair<std::int64_t, const RecordedCall*>> called;  ///< by rank
-  std::vector<const GroupMember*> ended_before;  ///< whose records hold nothing from here on
-  std::vector<const GroupMember*> passed_over;   ///< that have later calls, and not this one
+  std::vector<const GroupMember*> ended_before;  ///< their records end before this position
+  std::vector<const GroupMember*> passed_over;   ///< they have later calls, but not this one
 };
 
-/// From here on the records of all members hold each call: older ones may be overwritten.
+/// The position from which all members' records are complete: older ones may be overwritten.
 CallKey common_begin(const RecordedGroup& group) {
   CallKey begin;
   for (const GroupMember& member : group.members)
@@ -61,7 +61,9 @@ std::string with_place(const RecordedCall& call, std::string text) {
 std::string side_words(const CallSide& side) {
   const std::string elements =
       side.elements ? fmt::format("{}", *side.elements) : std::string("any number");
-  return side.dtype.empty() ? elements : elements + " of " + side.dtype;
+  if (side.dtype.empty()) return elements;
+  if (side.elements && side.dtype == "bytes") return elements + " bytes";
+  return elements + " of " + side.dtype;
 }
 
 std::string sides_words(const RecordedCall& call) {
@@ -70,14 +72,14 @@ std::string sides_words(const RecordedCall& call) {
                                    : fmt::format("in {}, out {}", input, side_words(call.output));
 }
 
-/// Where a rank that calls something else here has the others' kind: the order is another one.
+/// The later position at which a rank with another call here has the others' call.
 std::string other_order(const RecordedGroup& group, const Row& row) {
   for (const GroupMember& member : group.members) {
     const RecordedCall* own = call_at(member, row.key);
     if (own == nullptr || own->kind == row.called.front().second->kind) continue;
     for (const RecordedCall& later : member.calls)
       if (later.key > row.key && later.kind == row.called.front().second->kind)
-        return fmt::format("; rank {} calls {} later, as number {}: another order", member.rank,
+        return fmt::format("; rank {} calls {} later, as number {}: the order differs", member.rank,
                            later.kind, later.key.number);
   }
   return "";
@@ -95,11 +97,11 @@ std::optional<Finding> unlike_calls(const RecordedGroup& group, const Row& row) 
     if (lacks) kinds.add(member->rank, "nothing");
   if (names.size() < 2 && !lacks) return std::nullopt;
   return finding_without_ops(
-      "MF815", fmt::format("{}: ranks call different things, here first: {}{}",
+      "MF815", fmt::format("{}: ranks call different collectives, here first: {}{}",
                            place_of(group, row), kinds.text(), other_order(group, row)));
 }
 
-/// Whether all ranks have that side alike; what a rank has not written is like anything.
+/// Whether all ranks recorded the same value for that side; a missing value matches any other.
 bool are_alike(const Row& row, CallSide RecordedCall::* side) {
   CallSide known;
   return std::ranges::all_of(row.called, [&](const auto& called) {
@@ -142,7 +144,7 @@ std::optional<Finding> not_joined(const RecordedGroup& group, const Row& row,
                            states.text(), last.text()));
 }
 
-/// Ranks of a group of which no record says that they launched the call.
+/// Ranks of a group without a record that they launched the call.
 std::vector<std::int64_t> ranks_without_record(const RecordedGroup& group, const Row& row) {
   std::vector<std::int64_t> missing;
   for (const std::int64_t rank : group.ranks)
@@ -152,22 +154,21 @@ std::vector<std::int64_t> ranks_without_record(const RecordedGroup& group, const
   return missing;
 }
 
-/// Who launched a call that all members did, as far as records say.
+/// The ranks that launched a call, according to the records of all members.
 std::string launched_words(const RecordedGroup& group, const Row& row) {
   if (!group.ranks.empty() && ranks_without_record(group, row).empty())
     return "all ranks launched it";
   std::vector<std::int64_t> called;
   for (const auto& [rank, call] : row.called) called.push_back(rank);
-  return fmt::format("{}, whose {}, launched it", ranks_words(called),
-                     called.size() == 1 ? "record there is" : "records there are");
+  return fmt::format("{} launched it", ranks_words(called));
 }
 
-/// What is not known of the others; empty where there are none.
+/// The ranks whose state is unknown; empty if there are none.
 std::string unknown_words(const RecordedGroup& group, const Row& row) {
-  if (group.ranks.empty()) return "; which other ranks the group has is not known";
+  if (group.ranks.empty()) return "; the group's other ranks are not known";
   const std::vector<std::int64_t> missing = ranks_without_record(group, row);
   if (missing.empty()) return "";
-  return fmt::format("; whether {} launched it is not known", ranks_words(missing));
+  return fmt::format("; {} left no record of it", ranks_words(missing));
 }
 
 std::optional<Finding> unfinished(const RecordedGroup& group, const Row& row,
@@ -181,7 +182,7 @@ std::optional<Finding> unfinished(const RecordedGroup& group, const Row& row,
   }
   if (open.empty()) return std::nullopt;
   std::string text =
-      fmt::format("{}, {}: {}, and it has not ended on {}", place_of(group, row),
+      fmt::format("{}, {}: {}; it is unfinished on {}", place_of(group, row),
                   row.called.front().second->kind, launched_words(group, row), ranks_words(open));
   if (!began.empty() && !not_begun.empty()) {
     text += fmt::format("; it began on {} and has not begun on {}: the former wait for the latter",
@@ -210,7 +211,7 @@ std::vector<Finding> judge_group(const RecordedGroup& group, WaitingRanks& waiti
     if (!divergence) divergence = not_joined(group, row, waiting);
     if (divergence) {
       findings.push_back(std::move(*divergence));
-      break;  // what follows differs because of it
+      break;  // later differences follow from this one
     }
     if (found_unfinished || !group.every_call) continue;
     if (auto finding = unfinished(group, row, waiting)) {
@@ -235,7 +236,7 @@ std::string first_kind(const RecordedGroup& group) {
   return "call";
 }
 
-/// Why a group cannot be judged as a whole; nothing where it can.
+/// The reasons why a group cannot be judged completely; empty if it can.
 std::vector<NotJudged> gaps_of(const RecordedGroup& group) {
   std::vector<std::int64_t> missing;
   for (const std::int64_t rank : group.ranks)
@@ -244,8 +245,8 @@ std::vector<NotJudged> gaps_of(const RecordedGroup& group) {
   std::vector<NotJudged> list;
   const std::string rule = group.every_call ? "MF817" : "MF815";
   if (group.ranks.empty() && group.members.size() == 1)
-    list.push_back({rule, fmt::format("group {}: no dump says which ranks it has (pg_config), and "
-                                      "only rank {} is there to compare",
+    list.push_back({rule, fmt::format("group {}: no dump lists its ranks (pg_config), and only "
+                                      "rank {} has records",
                                       group.name, group.members[0].rank)});
   if (!group.every_call && group.members.size() > 1 && !has_common_call(group))
     list.push_back({"MF816", fmt::format("group {}: no {} is in the records of two ranks",
@@ -257,8 +258,8 @@ std::vector<NotJudged> gaps_of(const RecordedGroup& group) {
   for (const GroupMember& member : group.members)
     if (!member.whole && (member.calls.empty() || group.pairs)) overwritten.push_back(member.rank);
   if (!overwritten.empty())
-    list.push_back({rule, fmt::format("group {}: older records of {} are overwritten, and what is "
-                                      "left cannot be counted; raise TORCH_FR_BUFFER_SIZE",
+    list.push_back({rule, fmt::format("group {}: older records of {} are overwritten, and the rest "
+                                      "cannot be counted; raise TORCH_FR_BUFFER_SIZE",
                                       group.name, ranks_words(overwritten))});
   return list;
 }

@@ -1,4 +1,4 @@
-// What a kernel does, by its name.
+// Kinds of kernels, recognised by their names.
 #pragma once
 
 #include <array>
@@ -17,7 +17,7 @@ enum class KernelKind {
   loss,
   optimizer,
   embedding,
-  packing,  ///< sharded trainers' copies between parameters and what collectives take or bring
+  packing,  ///< sharded trainers' copies between parameters and the buffers of collectives
   reduction,
   elementwise,
   copy,
@@ -31,17 +31,17 @@ inline constexpr std::array<std::string_view, 12> kKernelKindNames{
   return kKernelKindNames[static_cast<std::size_t>(kind)];
 }
 
-/// Part of a kernel's name, without regard to case, and what such a kernel is.
+/// A substring of a kernel's name, case-insensitive, and the kind of such a kernel.
 struct KernelPattern {
   std::string_view part;
   KernelKind kind;
 };
 
-/// The first pattern that a name holds decides.
+/// The first pattern that occurs in a name decides.
 [[nodiscard]] std::span<const KernelPattern> kernel_patterns();
 [[nodiscard]] KernelKind kernel_kind(std::string_view name);
 
-/// Bytes of an element of a PyTorch type as the profiler writes it ("BFloat16"); none if unknown.
+/// Bytes of an element of a PyTorch type as the profiler names it ("BFloat16"); none if unknown.
 [[nodiscard]] std::optional<std::int64_t> element_bytes(std::string_view dtype);
 
 }  // namespace mfsdp::traces

@@ -14,8 +14,8 @@
 namespace mfsdp::traces {
 namespace {
 
-/// All names that rules ask a Configuration for (fsdp_rules.cpp, environment_rules.cpp,
-/// fsdp_facts.hpp): a test holds them against the sources.
+/// All names that rules look up in a Configuration (fsdp_rules.cpp, environment_rules.cpp,
+/// fsdp_facts.hpp). A test compares them with these sources.
 constexpr auto kSettings =
     std::to_array<std::string_view>({"async_save",
                                      "average_in_collective",
@@ -74,7 +74,7 @@ constexpr auto kSettings =
                                      "use_torch_fsdp2",
                                      "use_tp_pp_dp_mapping"});
 
-/// Names that other trainers' configurations have, too.
+/// Names that also occur in other trainers' configurations.
 constexpr auto kCommonSettings =
     std::to_array<std::string_view>({"bucket_size", "fp16", "fp4", "fp8", "load", "num_buckets",
                                      "optimizer", "recompute_activations", "save", "use_sharp"});
@@ -90,7 +90,7 @@ bool is_in(const auto& names, std::string_view name) {
   return std::ranges::find(names, name) != names.end();
 }
 
-/// A file of another program, told by one of its keys.
+/// A file of another program, recognised by one of its keys.
 struct OtherFile {
   std::string_view key;
   std::string_view what;
@@ -176,7 +176,7 @@ SettingsSeen settings_seen(std::span<const Configuration> configurations) {
 
 std::string settings_words(const SettingsSeen& seen) {
   std::string text = "settings looked at: " + names_words(seen.looked_at);
-  if (!seen.passed_over.empty()) text += "; passed over: " + names_words(seen.passed_over);
+  if (!seen.passed_over.empty()) text += "; ignored: " + names_words(seen.passed_over);
   return text;
 }
 

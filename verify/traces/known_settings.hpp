@@ -1,5 +1,5 @@
-// Which settings of a configuration the rules look at: what they find says nothing of a file in
-// which they know no setting.
+// The settings of a configuration that the rules check. If the rules know no setting of a file, an
+// empty list of findings means nothing.
 #pragma once
 
 #include <optional>
@@ -12,24 +12,24 @@
 
 namespace mfsdp::traces {
 
-/// What a configuration's settings are to the rules: names, sorted, each once.
+/// Names of a configuration's settings, sorted, each once.
 struct SettingsSeen {
-  std::vector<std::string> looked_at;    ///< by some rule; variables as well
-  std::vector<std::string> passed_over;  ///< by all; variables that no rule knows are not counted
-  /// Whether one of the former is a setting of the trainers that the rules know: others have an
-  /// optimizer or an fp16 too.
+  std::vector<std::string> looked_at;    ///< checked by some rule; includes variables
+  std::vector<std::string> passed_over;  ///< checked by none; variables are not listed
+  /// Whether some checked setting belongs to a trainer that the rules know. Settings such as
+  /// optimizer and fp16 do not count: other trainers have them too.
   bool is_known_trainer = false;
 };
 
-/// Of the configurations of one file.
+/// The settings of all configurations of one file.
 [[nodiscard]] SettingsSeen settings_seen(std::span<const Configuration> configurations);
 
-/// "settings looked at: a, b; passed over: c, d and 5 more".
+/// "settings looked at: a, b; ignored: c, d and 5 more".
 [[nodiscard]] std::string settings_words(const SettingsSeen& seen);
 
-/// What a file looks like in which no setting is known, with the sign of it: "a configuration of
-/// DeepSpeed (it has zero_optimization)". JSON by its keys, other text by what its lines begin
-/// with. None for others.
+/// The likely kind of a file without a known setting, and the evidence: "a configuration of
+/// DeepSpeed (it has zero_optimization)". JSON is recognised by its keys, other text by the begins
+/// of its lines. None if it is not recognised.
 [[nodiscard]] std::optional<std::string> configuration_of_others(std::string_view text);
 
 }  // namespace mfsdp::traces

@@ -11,7 +11,7 @@ namespace {
 
 constexpr std::string_view kSerialisedGather = "MF813";
 
-/// Calls of one communicator run one after the other in any case.
+/// Calls of one communicator never overlap.
 bool may_overlap(const HeldUpGather& row) {
   const bool one_group = row.gather->group != 0 && row.gather->group == row.reduction->group;
   return row.gather->stream != row.reduction->stream && !one_group;
@@ -39,10 +39,9 @@ std::string what_was_lost(const Serialised& found, const DeviceContext& device) 
   const CollectiveCall& gather = *found.worst.gather;
   return fmt::format(
       "device {}: {} began only as a reduction of another communicator ended, and compute "
-      "lost {} ms to it; the worst, at {} ms: {}, launched {} ms before, after {}. No wait of "
-      "the program orders them: NCCL_LAUNCH_ORDER_IMPLICIT=1, CUDA_DEVICE_MAX_CONNECTIONS=1 or SMs "
-      "that "
-      "were all taken do; launch the gather first",
+      "lost {} ms; the worst, at {} ms: {}, launched {} ms earlier, ran after {}. No wait of the "
+      "program orders them. Possible causes: NCCL_LAUNCH_ORDER_IMPLICIT=1, "
+      "CUDA_DEVICE_MAX_CONNECTIONS=1, or no free SMs. Launch the gather first",
       device.report.device, counted(found.calls, "gather"), milliseconds(found.lost),
       milliseconds(gather.begin - device.report.begin), call_words(device.trace, gather),
       milliseconds(gather.begin - *gather.launched),
@@ -54,7 +53,7 @@ std::string why_undecided(const Serialised& found, const DeviceContext& device) 
       waits_known(device.trace) == WaitsKnown::absent
           ? "whether a wait orders them is not recorded: profile with "
             "_ExperimentalConfig(enable_cuda_sync_events=True)"
-          : "their launches, or the records that waits between them are for, are not in the trace";
+          : "their launches, or the event records of waits between them, are not in the trace";
   return fmt::format(
       "device {}: {} began as a reduction of another communicator ended, with compute "
       "waiting; {}",
@@ -64,7 +63,7 @@ std::string why_undecided(const Serialised& found, const DeviceContext& device) 
 }  // namespace
 
 RuleVerdict judge_launch_order(const DeviceContext& device) {
-  if (waits_known(device.trace) == WaitsKnown::dropped) return {};  // judge_host has said so
+  if (waits_known(device.trace) == WaitsKnown::dropped) return {};  // reported by judge_host()
   const StreamWaits waits(device.trace);
   Serialised found;
   for (const HeldUpGather& row : held_up_gathers(device))

@@ -1,4 +1,4 @@
-// How messages name ranks. Private to the judgements of records.
+// Lists of ranks in messages. Private to the rules of records.
 #pragma once
 
 #include <cstdint>
@@ -8,10 +8,10 @@
 
 namespace mfsdp::traces {
 
-/// "rank 3", "ranks 0-2, 5"; of ascending ranks.
+/// "rank 3", "ranks 0-2, 5". Ranks must be ascending.
 [[nodiscard]] std::string ranks_words(const std::vector<std::int64_t>& ranks);
 
-/// What some ranks do and others do otherwise: "ranks 0-2: all_reduce; rank 3: broadcast".
+/// Ranks grouped by a word: "ranks 0-2: all_reduce; rank 3: broadcast".
 class RanksByWord {
  public:
   void add(std::int64_t rank, std::string word);

@@ -13,13 +13,14 @@
 namespace mfsdp::traces {
 namespace {
 
-/// Which sides all ranks must have alike.
+/// The sides of a call that must be equal on all ranks.
 struct Kind {
   std::string_view name;
   bool input;
   bool output;
 };
-/// Of lists the parts may differ; of others nothing is compared but the type.
+/// For lists the sizes of the tensors may differ, but not their sum. For calls that are not in this
+/// table only the type is compared.
 constexpr std::array kKinds{
     Kind{"all_reduce", true, true},
     Kind{"allreduce_coalesced", true, true},
@@ -46,7 +47,7 @@ struct Entry {
   }
   [[nodiscard]] Result<std::int64_t> number(std::string_view field) const {
     const PickleValue* found = value->find(field);
-    if (found == nullptr || found->integer() == nullptr) return wrong(field, "a whole number");
+    if (found == nullptr || found->integer() == nullptr) return wrong(field, "an integer");
     return *found->integer();
   }
   [[nodiscard]] Result<std::string> text(std::string_view field) const {
@@ -54,7 +55,7 @@ struct Entry {
     if (found == nullptr || found->text() == nullptr) return wrong(field, "a text");
     return *found->text();
   }
-  /// False where it is not written.
+  /// False if it is missing.
   [[nodiscard]] bool flag(std::string_view field) const {
     const PickleValue* found = value->find(field);
     const bool* is = found == nullptr ? nullptr : std::get_if<bool>(&found->value);
@@ -62,7 +63,7 @@ struct Entry {
   }
 };
 
-/// Elements of all tensors; none where sizes are not written, or too large to be.
+/// Elements of all tensors; none if sizes are missing, or too large to be true.
 Result<std::optional<std::int64_t>> elements_of(const Entry& entry, std::string_view field) {
   const PickleValue* sizes = entry.value->find(field);
   if (sizes == nullptr) return std::nullopt;
@@ -84,7 +85,7 @@ Result<std::optional<std::int64_t>> elements_of(const Entry& entry, std::string_
   return too_large ? std::nullopt : sum;
 }
 
-/// Each once, in the order of their names.
+/// Each type once, in the order of their names.
 Result<std::string> types_of(const Entry& entry, std::string_view field) {
   const PickleValue* types = entry.value->find(field);
   if (types == nullptr) return "";
@@ -107,7 +108,7 @@ Result<CallSide> side_of(const Entry& entry, const std::string& side, bool is_co
   return CallSide{.elements = is_compared ? elements : std::nullopt, .dtype = std::move(dtype)};
 }
 
-/// The innermost frame that is not PyTorch's own.
+/// The innermost frame outside PyTorch.
 std::string place_of(const PickleValue& entry) {
   const PickleValue* frames = entry.find("frames");
   if (frames == nullptr || frames->list() == nullptr) return "";
@@ -130,14 +131,14 @@ Result<CallState> state_of(const Entry& entry) {
   return entry.wrong("state", "scheduled, started or completed");
 }
 
-/// "nccl:_all_gather_base" without the backend, by the names that ranks may mix.
+/// "nccl:_all_gather_base" without the backend. Names that ranks may mix become one.
 std::string kind_of(std::string_view name) {
   if (const auto colon = name.find(':'); colon != std::string_view::npos)
     name.remove_prefix(colon + 1);
   return std::string(name);
 }
 
-/// NCCL's watchdog retires what timed out, too.
+/// NCCL's watchdog also retires calls that timed out.
 bool has_ended(const Entry& entry, CallState state, std::string_view name) {
   return state == CallState::completed || (entry.flag("retired") && !name.starts_with("nccl:"));
 }
@@ -158,7 +159,7 @@ Result<RecordedCall> read_call(const Entry& entry, std::string kind, std::int64_
                       .place = place_of(*entry.value)};
 }
 
-/// "send 0->1", "recv 1<-0": from and to. None for other calls between pairs.
+/// Source and destination of "send 0->1" and "recv 1<-0". None for other calls between pairs.
 std::optional<std::pair<std::int64_t, std::int64_t>> ends_of(std::string_view kind) {
   const bool sends = kind.starts_with("send ");
   const std::string_view arrow = sends ? "->" : "<-";
@@ -186,7 +187,7 @@ Result<void> add_entry(FlightDump& dump, const Entry& entry) {
   const std::string kind = kind_of(name);
   if (entry.flag("is_p2p")) {
     const auto ends = ends_of(kind);
-    if (!ends) return {};  // what holds several sends and receives together
+    if (!ends) return {};  // a call that combines several sends and receives
     MFSDP_LET(call, read_call(entry, "transfer", 0));
     into.transfers.push_back({.from = ends->first, .to = ends->second, .call = std::move(call)});
     return {};
@@ -197,7 +198,7 @@ Result<void> add_entry(FlightDump& dump, const Entry& entry) {
   return {};
 }
 
-/// "[0, 1, 5]", as pg_config has ranks, ascending; empty where it names none.
+/// The ranks in a text of pg_config, "[0, 1, 5]", ascending; empty if it contains none.
 std::optional<std::vector<std::int64_t>> numbers_in(std::string_view text) {
   const auto is_between = [](char c) { return c == ' ' || c == ',' || c == '[' || c == ']'; };
   std::vector<std::int64_t> numbers;
@@ -234,7 +235,7 @@ Result<void> add_ranks(FlightDump& dump, const PickleValue& root) {
   return {};
 }
 
-/// By their numbers; parts of one number in the order in which they were recorded.
+/// Sorts calls by number. Calls with the same number become parts, in recorded order.
 void number_parts(std::vector<RecordedCall>& calls) {
   std::ranges::stable_sort(calls, {}, &RecordedCall::key);
   for (std::size_t i = 1; i < calls.size(); ++i)

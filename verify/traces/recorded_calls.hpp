@@ -1,4 +1,4 @@
-// Calls of collectives as each rank recorded them, and what they say side by side.
+// Collective calls as each rank recorded them, and their comparison.
 #pragma once
 
 #include <array>
@@ -14,25 +14,25 @@
 
 namespace mfsdp::traces {
 
-/// How far a rank had come with a call when its record was written.
+/// State of a call when the rank's record was written.
 enum class CallState { scheduled, started, completed };
 [[nodiscard]] constexpr std::string_view to_string(CallState state) {
   constexpr std::array<std::string_view, 3> names{"scheduled", "started", "completed"};
   return names[static_cast<std::size_t>(state)];
 }
 
-/// What all ranks must bring, or take, alike.
+/// Input or output of a call; must be equal on all ranks.
 struct CallSide {
-  std::optional<std::int64_t> elements;  ///< none: not written, or free to differ
-  std::string dtype;                     ///< "Float"; several joined by a comma; "" not written
+  std::optional<std::int64_t> elements;  ///< none: not recorded, or may differ between ranks
+  std::string dtype;                     ///< "Float"; several joined by a comma; "" not recorded
 
   friend bool operator==(const CallSide&, const CallSide&) = default;
 };
 
-/// A place in a group's order: calls that were coalesced into one have one number.
+/// A position in a group's order. Calls that were coalesced share a number.
 struct CallKey {
   std::int64_t number = 0;  ///< in the group, as the recorder counts
-  std::int64_t part = 0;    ///< of that number, from 0
+  std::int64_t part = 0;    ///< index among the calls with this number
 
   friend auto operator<=>(const CallKey&, const CallKey&) = default;
 };
@@ -44,27 +44,27 @@ struct RecordedCall {
   CallSide output;
   CallState state = CallState::scheduled;
   bool ended = false;
-  std::string place;  ///< the line of code that called it, "train.py:14"; "" not written
+  std::string place;  ///< the line of code that called it, "train.py:14"; "" not recorded
 };
 
-/// What one rank recorded of a group.
+/// One rank's records of a group.
 struct GroupMember {
   std::int64_t rank = 0;
   std::vector<RecordedCall> calls;  ///< ascending by key
-  bool whole = false;               ///< nothing that it recorded was overwritten
+  bool whole = false;               ///< no record was overwritten
 };
 
 struct RecordedGroup {
-  std::string name;                  ///< as people know it: "0 (default_pg)"
-  std::vector<std::int64_t> ranks;   ///< that it has, ascending
-  std::vector<GroupMember> members;  ///< whose records there are, ascending by rank
-  bool every_call = true;            ///< false: recorders wrote some completed calls, not each
-  bool pairs = false;                ///< sends of one rank to another: numbers are counted here
+  std::string name;                  ///< for messages: "0 (default_pg)"
+  std::vector<std::int64_t> ranks;   ///< all ranks of the group, ascending
+  std::vector<GroupMember> members;  ///< ranks with records, ascending by rank
+  bool every_call = true;            ///< false: recorders wrote only some of the completed calls
+  bool pairs = false;                ///< sends of one rank to another, numbered by the reader
 };
 
-/// Compares what ranks recorded: MF815 to MF819. Of each group the first place where ranks differ
-/// is told, and the first call that all members launched and that has not ended: of ranks without a
-/// record nothing is said, but that nothing is known.
+/// Compares the ranks' records: MF815 to MF819. Reports for each group the first position where
+/// ranks differ, and the first call that all members launched and that has not ended. Nothing is
+/// claimed about ranks without records, except that their state is unknown.
 [[nodiscard]] RuleVerdict judge_records(std::span<const RecordedGroup> groups);
 
 }  // namespace mfsdp::traces

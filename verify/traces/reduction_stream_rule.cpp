@@ -14,11 +14,11 @@ namespace mfsdp::traces {
 namespace {
 
 constexpr std::string_view kReductionStream = "MF814";
-/// Sums of losses and norms are smaller, and belong on the stream of compute.
+/// Smaller reductions are sums of losses and norms, which belong on the compute stream.
 constexpr Bytes kLeastGradients{1 << 20};
 
-/// The first words of a group's description that say what its ranks divide among themselves decide:
-/// Megatron-LM's DATA_PARALLEL_GROUP_WITH_CP, PyTorch's mesh_dp_shard.
+/// Words in a group's description that identify its parallelism, as in Megatron-LM's
+/// DATA_PARALLEL_GROUP_WITH_CP and PyTorch's mesh_dp_shard. Words of data parallelism come first.
 constexpr std::array<std::string_view, 6> kDataWords{"data",  "dp",        "fsdp",
                                                      "shard", "replicate", "ddp"};
 constexpr std::array<std::string_view, 9> kModelWords{"tensor", "tp", "sequence", "context", "cp",
@@ -37,8 +37,8 @@ bool holds_word(std::string_view text, const auto& words) {
   return false;
 }
 
-/// A trace does not say what is reduced: gradients are what reduce-scatters take, and large
-/// all-reduces, but for groups that are said to divide the model.
+/// A trace does not contain what is reduced. Reduce-scatters and large all-reduces count as
+/// gradients, except in groups whose description names model parallelism.
 bool reduces_gradients(const Trace& trace, const CollectiveCall& call) {
   const std::string& description = trace.names[call.description];
   if (!holds_word(description, kDataWords) && holds_word(description, kModelWords)) return false;
@@ -47,7 +47,7 @@ bool reduces_gradients(const Trace& trace, const CollectiveCall& call) {
   return is_reduction(call.op) && bytes && *bytes >= kLeastGradients;
 }
 
-/// The stream that kernels ran on for the longest time; none without kernels.
+/// The stream with the most kernel time; none without kernels.
 std::optional<std::int32_t> compute_stream(const DeviceContext& device) {
   std::map<std::int32_t, Nanos> times;
   for (const GpuWork& work : device.trace.work)
@@ -77,9 +77,8 @@ void add_finding(RuleVerdict& verdict, const Lost& lost, const DeviceContext& de
                  std::string_view whose, std::string_view advice) {
   if (lost.time < device.settings.least_held_up) return;
   std::string message = fmt::format(
-      "device {}: {} of gradients ran on the stream of {}, and compute lost {} ms to "
-      "it; "
-      "the worst, at {} ms: {}; {}",
+      "device {}: {} of gradients ran on the stream of {}, and compute lost {} ms; the worst, at "
+      "{} ms: {}; {}",
       device.report.device, counted(lost.calls, "reduction"), whose, milliseconds(lost.time),
       milliseconds(lost.worst->begin - device.report.begin), call_words(device.trace, *lost.worst),
       advice);
@@ -102,7 +101,7 @@ Lost on_compute_stream(const DeviceContext& device) {
 RuleVerdict judge_reduction_streams(const DeviceContext& device) {
   RuleVerdict verdict;
   add_finding(verdict, on_compute_stream(device), device, "compute",
-              "reduce on a stream of its own, that waits for the gradients");
+              "reduce on a separate stream that waits for the gradients");
   Lost lost;
   std::int64_t undecided = 0;
   for (const HeldUpGather& row : held_up_gathers(device)) {
@@ -113,12 +112,12 @@ RuleVerdict judge_reduction_streams(const DeviceContext& device) {
     else
       ++undecided;
   }
-  add_finding(verdict, lost, device, "gathers", "reduce on a stream and a communicator of its own");
+  add_finding(verdict, lost, device, "gathers", "reduce on a separate stream and communicator");
   if (undecided > 0)
     verdict.not_judged.push_back(
         {std::string(kReductionStream),
-         fmt::format("device {}: {} began as a reduction before them on their stream ended, "
-                     "with compute waiting; whether they waited for it is not known, as their "
+         fmt::format("device {}: {} began as an earlier reduction on their stream ended, with "
+                     "compute waiting; it is not known whether they waited for it, as their "
                      "launches are not in the trace",
                      device.report.device, counted(undecided, "gather"))});
   return verdict;

@@ -11,7 +11,7 @@
 namespace mfsdp::traces {
 namespace {
 
-/// How a part of the report looks: a heading, a table, lines.
+/// Format of headings, tables and lines of the report.
 struct Style {
   std::function<std::string(const std::string&)> heading;
   std::function<std::string(const Table&)> table;
@@ -138,7 +138,7 @@ Table kind_table(const DeviceReport& device) {
   return table;
 }
 
-/// "Reduce-scatters", or "Reductions" where there are several kinds.
+/// "Reduce-scatters", or "Reductions" if there are several kinds.
 std::string_view name_of(const ReductionsInFlight& reductions) {
   if (reductions.op == CollectiveOp::reduce_scatter) return "Reduce-scatters";
   if (reductions.op == CollectiveOp::all_reduce) return "All-reduces";
@@ -176,7 +176,7 @@ std::string device_part(const TraceReport& report, const DeviceReport& device, c
   return text + style.table(kind_table(device));
 }
 
-/// Ranks side by side: who waits for whom shows here first.
+/// A table of all ranks. Ranks that wait for others have more exposed communication.
 std::string rank_part(std::span<const TraceReport> reports, const Style& style) {
   std::size_t devices = 0;
   Table table = split_table("rank");
@@ -206,7 +206,7 @@ std::string rules_part(std::span<const TraceReport> reports, const Style& style)
 
 std::string limits_part(std::span<const TraceReport> reports, const Style& style) {
   const auto list = [&](const std::string& what, const std::vector<std::string>& limits) {
-    std::string text = style.heading(fmt::format("What {} cannot show", what));
+    std::string text = style.heading(fmt::format("Limits of {}", what));
     for (const std::string& limit : limits) text += fmt::format("{}{}\n", style.bullet, limit);
     return text;
   };

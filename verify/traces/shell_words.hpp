@@ -1,4 +1,4 @@
-// A shell script as words. Private to the reader of configurations.
+// Splits a shell script into words. Private to the reader of configurations.
 #pragma once
 
 #include <string>
@@ -7,8 +7,8 @@
 
 namespace mfsdp::traces {
 
-/// Words between blanks and the signs ( ) ; & |, without quotes, comments and escapes; variables
-/// stay as they are written. A quote that does not end runs to the end of the text.
+/// Words are separated by blanks and the characters ( ) ; & |. Quotes, comments and escapes are
+/// removed; variables are not expanded. An unterminated quote extends to the end of the text.
 [[nodiscard]] std::vector<std::string> shell_words(std::string_view text);
 
 }  // namespace mfsdp::traces

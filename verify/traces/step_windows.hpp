@@ -1,4 +1,4 @@
-// Steps of a trace side by side. Private to the analysis.
+// The steps of a trace as consecutive windows. Private to the analysis.
 #pragma once
 
 #include <cstdint>
@@ -15,8 +15,8 @@ struct StepWindow {
   Nanos end;
 };
 
-/// Those of a device's annotations, or of the host's without one, by begin: each ends where the
-/// next begins, so that no time counts twice; the last one ends with its own span.
+/// Windows from the annotations of `device`, or of the host if it is none, by begin. Each window
+/// ends where the next one begins, so no time counts twice. The last one ends with its annotation.
 [[nodiscard]] std::vector<StepWindow> step_windows(const std::vector<StepMark>& marks,
                                                    std::optional<std::int32_t> device);
 

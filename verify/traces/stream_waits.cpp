@@ -35,7 +35,7 @@ StreamWaits::StreamWaits(const Trace& trace) {
 Ordered StreamWaits::orders(const CollectiveCall& earlier, const CollectiveCall& later) const {
   if (by_stream_.empty() || earlier.correlation == 0 || later.correlation == 0)
     return Ordered::unknown;
-  // What was launched on a stream before this number ends before `later` begins.
+  // For each stream: work that was launched before this correlation ends before `later` begins.
   std::map<std::int64_t, std::int64_t> ended_before{{later.stream, later.correlation}};
   std::vector<std::int64_t> to_look_at{later.stream};
   bool unknown = false;
@@ -48,7 +48,7 @@ Ordered StreamWaits::orders(const CollectiveCall& earlier, const CollectiveCall&
     if (found == by_stream_.end()) continue;
     for (const Wait& wait : found->second) {
       if (wait.correlation >= limit) break;
-      // Without a number a wait may stand anywhere; before the launch it can be for nothing of it.
+      // A wait without a correlation may be anywhere. One before the launch cannot wait for it.
       if (!wait.known) unknown |= wait.correlation == 0 || wait.correlation > earlier.correlation;
       if (!wait.known || wait.record <= earlier.correlation) continue;
       if (!with_work_.contains({later.device, wait.on_stream})) continue;

@@ -30,28 +30,29 @@ void add_what_is_missing(std::vector<std::string>& list, const Trace& trace,
     list.emplace_back("There is no NCCL kernel: one GPU, or collectives that are not NCCL's.");
   const WaitsKnown waits = waits_known(trace);
   if (waits == WaitsKnown::dropped)
-    list.emplace_back("Which event a stream waited for is not recorded, though the waits are.");
+    list.emplace_back("Stream waits are recorded, but not the events that they wait for.");
   if (waits == WaitsKnown::absent)
-    list.push_back(fmt::format(
-        "Which stream waited for which event is not recorded ({} event records and {} stream waits "
-        "of the host are): profile with _ExperimentalConfig(enable_cuda_sync_events=True).",
-        trace.event_records, trace.stream_waits));
+    list.push_back(
+        fmt::format("The host's {} event records and {} stream waits are recorded without their "
+                    "events: profile "
+                    "with _ExperimentalConfig(enable_cuda_sync_events=True).",
+                    trace.event_records, trace.stream_waits));
   if (launchless > 0)
     list.push_back(fmt::format(
-        "{} of {} collectives have no launch in the trace: whether they were queued, or launched "
-        "late, is unknown for them.",
+        "{} of {} collectives have no launch in the trace: it is unknown whether they were queued "
+        "or launched late.",
         launchless, calls));
   if (unnamed > 0)
     list.push_back(fmt::format(
-        "{} of {} collectives name no process group: their communicators are told apart by stream "
-        "only.",
+        "{} of {} collectives name no process group: only their streams distinguish their "
+        "communicators.",
         unnamed, calls));
   if (sizeless > 0)
     list.push_back(fmt::format("{} of {} collectives state no size.", sizeless, calls));
   if (peer_copies > 0)
     list.push_back(fmt::format(
-        "{} copies between GPUs may be collectives that a copy engine does, which have no kernel: "
-        "they count as copies.",
+        "{} copies between GPUs count as copies, but may be collectives on copy engines, which run "
+        "no kernel.",
         peer_copies));
   if (trace.graph_launches > 0)
     list.push_back(
@@ -63,8 +64,8 @@ void add_what_is_missing(std::vector<std::string>& list, const Trace& trace,
                return !device.steps_of_device;
              })) {
     list.emplace_back(
-        "Steps are bounded by the host's annotations: work that a device had not begun when the "
-        "host went on counts to the next step.");
+        "Steps are bounded by the host's annotations: work that a device begins after the host's "
+        "step counts in the next step.");
   }
   if (!trace.rank) list.emplace_back("The rank is not written (distributedInfo).");
 }
@@ -75,17 +76,18 @@ std::vector<std::string> limits_of(const Trace& trace, const TraceReport& report
   std::vector<std::string> list;
   add_what_is_missing(list, trace, report);
   list.emplace_back(
-      "A trace is one order that happened: a wait that is missing may not have shown in it.");
+      "A trace shows one order of execution: a missing wait may have no effect in it.");
   list.emplace_back(
       "Memory ranges are not recorded: races, lifetimes and reused buffers cannot be checked.");
   list.emplace_back(
-      "Which kernel reads what a collective brings is not recorded: a gather counts as late only "
-      "where compute stood still until its end.");
+      "Readers of a collective's output are not recorded: a gather counts as late only if compute "
+      "was idle until its end.");
   list.emplace_back(
-      "An NCCL kernel also runs while it waits for other ranks: time on the wire and waiting look "
-      "the same, and clocks of different ranks are not aligned.");
+      "An NCCL kernel also runs while it waits for other ranks: transfer and waiting look the "
+      "same, "
+      "and clocks of different ranks are not aligned.");
   list.emplace_back(
-      "Values are not recorded: scales, missing gradients and stale weights cannot be seen.");
+      "Values are not recorded: wrong scales, missing gradients and stale weights cannot be seen.");
   return list;
 }
 

@@ -1,4 +1,4 @@
-// What a trace cannot show. Private to the analysis.
+// Limits of a trace. Private to the analysis.
 #pragma once
 
 #include <string>
@@ -8,7 +8,7 @@
 
 namespace mfsdp::traces {
 
-/// One sentence each: first what this trace lacks, then what no such trace holds.
+/// One sentence for each limit: first those of this trace, then those of all traces.
 [[nodiscard]] std::vector<std::string> limits_of(const Trace& trace, const TraceReport& report);
 
 }  // namespace mfsdp::traces

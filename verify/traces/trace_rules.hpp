@@ -1,4 +1,4 @@
-// Rules of a profiler's trace: MF810 to MF814. Private to the analysis.
+// Rules for a profiler's trace: MF810 to MF814. Private to the analysis.
 #pragma once
 
 #include <span>
@@ -8,23 +8,23 @@
 
 namespace mfsdp::traces {
 
-/// What rules of one device look at.
+/// Input of the rules of one device.
 struct DeviceContext {
   const Trace& trace;
   const ReportSettings& settings;
-  const DeviceReport& report;  ///< as far as it is written: device and begin
+  const DeviceReport& report;  ///< incomplete: only device and begin are set
   std::span<const ExposedCall> calls;
   const BusyTime& compute;
 };
 
-/// Copy engines (MF810), the allocator (MF811, MF812), and MF813 where no wait names its record.
+/// Copy engines (MF810), the allocator (MF811, MF812), and MF813 if no wait names its record.
 [[nodiscard]] RuleVerdict judge_host(const Trace& trace, const ReportSettings& settings);
 /// Gathers that waited for reductions (MF813), and streams of reductions (MF814).
 [[nodiscard]] RuleVerdict judge_device(const DeviceContext& device);
 
-/// MF813 alone.
+/// Only MF813.
 [[nodiscard]] RuleVerdict judge_launch_order(const DeviceContext& device);
-/// MF814 alone.
+/// Only MF814.
 [[nodiscard]] RuleVerdict judge_reduction_streams(const DeviceContext& device);
 
 }  // namespace mfsdp::traces

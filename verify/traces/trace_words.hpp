@@ -1,4 +1,4 @@
-// How reports and rules of traces write numbers, times and calls.
+// Numbers, times and calls as text, for reports and rules of traces.
 #pragma once
 
 #include <fmt/format.h>
@@ -16,7 +16,7 @@ namespace mfsdp::traces {
   return fmt::format("{} {}{}", count, what, count == 1 ? "" : "s");
 }
 
-/// Milliseconds with the microseconds' digits, rounded to the nearest.
+/// Milliseconds with three decimals, rounded to the nearest microsecond.
 [[nodiscard]] inline std::string milliseconds(Nanos time) {
   const std::int64_t micros = time.value / 1000 + (time.value % 1000 >= 500 ? 1 : 0);
   return fmt::format("{}.{:03}", micros / 1000, micros % 1000);

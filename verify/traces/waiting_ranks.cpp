@@ -11,7 +11,7 @@ namespace {
 
 using Waits = std::map<std::int64_t, std::map<std::int64_t, std::string>>;
 
-/// The shortest way from a rank back to itself; empty without one.
+/// The shortest cycle from a rank back to itself; empty if there is none.
 std::vector<std::int64_t> way_back(const Waits& waits, std::int64_t rank) {
   std::map<std::int64_t, std::int64_t> came_from;
   std::deque<std::int64_t> reached{rank};

@@ -1,4 +1,4 @@
-// Which rank waits for which. Private to the judgements of records.
+// The graph of ranks that wait for each other. Private to the rules of records.
 #pragma once
 
 #include <cstdint>
@@ -15,11 +15,11 @@ class WaitingRanks {
   void add(std::int64_t rank, std::int64_t waits_for, const std::string& group) {
     waits_[rank].try_emplace(waits_for, group);
   }
-  /// MF819: ranks that wait for each other in a circle, from the lowest one that does.
+  /// MF819: ranks that wait for each other in a cycle; starts at the lowest of them.
   [[nodiscard]] std::optional<Finding> cycle() const;
 
  private:
-  std::map<std::int64_t, std::map<std::int64_t, std::string>> waits_;  ///< with the group
+  std::map<std::int64_t, std::map<std::int64_t, std::string>> waits_;  ///< value: group
 };
 
 }  // namespace mfsdp::traces

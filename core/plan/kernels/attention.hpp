@@ -177,13 +177,13 @@ struct AttentionBackward {
   }
 };
 
-/// Of latent attention, a token's row of query heads, then key heads, then value heads. Key and
-/// value of a head come side by side, but for the last `turned` elements of a key: all heads share
-/// those, and they stand in the latent row after its vector. They rotate by RoPE in pairs of
-/// neighbours, as the last ones of each query do.
+/// Latent attention: a token's row has query heads, then key heads, then value heads. Key and value
+/// of a head are adjacent, except the last `turned` elements of a key. All heads share those
+/// elements, which follow the vector in the latent row. RoPE rotates them in pairs of neighbours,
+/// as it does the last elements of each query.
 struct LatentShape {
   std::int64_t rows = 0;     ///< tokens
-  std::int64_t seq_len = 0;  ///< positions begin anew after so many
+  std::int64_t seq_len = 0;  ///< tokens of a sequence; the next one begins at position 0
   std::int64_t heads = 0;
   std::int64_t head_dim = 0;                ///< of queries and keys
   std::int64_t value_dim = 0;               ///< of values
@@ -200,7 +200,7 @@ struct LatentShape {
     op.attribute("heads", heads);
     op.attribute("rows", rows);
   }
-  /// Sizes that the table shows, and whether they go together; `table`: [seq_len, turned].
+  /// Sizes that follow from the table, and their consistency; `table`: [seq_len, `turned`].
   void state_table(auto& op, const float*& table) {
     std::int64_t key_value_dim = 0;
     std::int64_t qkv_dim = 0;
@@ -227,7 +227,7 @@ struct LatentHeadsForward {
   const T* query = nullptr;      ///< [rows, heads * head_dim]
   const T* key_value = nullptr;  ///< [rows, heads * (kept + value_dim)]
   const T* latent = nullptr;
-  const float* table = nullptr;  ///< [seq_len, turned]
+  const float* table = nullptr;  ///< [seq_len, `turned`]
   T* output = nullptr;           ///< [rows, heads * (2 head_dim + value_dim)]
 
   void state(auto& op) {
@@ -250,7 +250,7 @@ struct LatentHeadsBackward {
   const float* table = nullptr;
   T* d_query = nullptr;
   T* d_key_value = nullptr;
-  T* d_turned = nullptr;  ///< [rows, turned]: of all heads
+  T* d_turned = nullptr;  ///< [rows, `turned`]: of all heads
 
   void state(auto& op) {
     shape.state(op);

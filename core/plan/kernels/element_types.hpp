@@ -19,7 +19,7 @@ struct Fp16 {
   std::uint16_t bits = 0;
 };
 
-/// What a kernel computes in, and keeps statistics of rows in: double for double, else float.
+/// The type of a kernel's arithmetic and of row statistics: double for double, else float.
 template <class T>
 using Real = std::conditional_t<std::is_same_v<std::remove_cv_t<T>, double>, double, float>;
 

@@ -1,10 +1,10 @@
 // Kernels of experts: routing, the order of rows, and GEMMs of each expert with its rows. There are
-// `m` rows in the order of experts; `ends` says where each expert's rows end. It lies in device
-// memory, and no host reads it. Rows after the last end belong to no expert: no kernel reads or
-// writes them.
+// `m` rows in the order of experts; `ends` holds the end of each expert's rows. It is in device
+// memory, and the host never reads it. Rows after the last end belong to no expert: no kernel reads
+// or writes them.
 //
 //   tokens ─router─► indices, weights ─order─► ends, order, places
-//   rows of tokens ─permute, by order─► rows of experts ─products─► ─combine, by places─► tokens
+//   rows of tokens ─permute, by order─► rows of experts ──GEMMs──► ─combine, by places─► tokens
 #pragma once
 
 #include <cstddef>
@@ -98,7 +98,7 @@ struct RouterForward {
   }
 };
 
-/// Of the weights, and of two losses, which are summed over tokens as the model's loss is:
+/// Gradients of the weights and of two losses, which are summed over tokens as the model's loss is:
 ///   balance, of a sequence:  aux_loss * experts * sum over e of counts[e] / (seq * top_k) * sum
 ///                            over its tokens of softmax(logits)[e]
 ///   z:                       z_loss * sum over tokens of log(sum of exp(logits))^2
@@ -156,8 +156,8 @@ void state_blocks(auto& op, std::int64_t m, std::int64_t peers) {
             peers, " ranks");
 }
 
-/// Rows in the order of experts -> rows in blocks of m / peers, one for each rank that has
-/// experts / peers of the experts, each block's in the order that they had.
+/// Rows in the order of experts -> rows in blocks of m / peers, one block for each rank. A rank has
+/// experts / peers of the experts. The order within a block does not change.
 struct PeerOrder {
   RoutingSizes sizes = {};
   std::int64_t m = 0;                       ///< rows of all blocks
@@ -206,8 +206,8 @@ struct ArrivalOrder {
   }
 };
 
-/// `rows` of a kernel that goes between tokens and rows of experts: attribute "m" where it is
-/// stated, else one for each expert of each token. Dims call them "room".
+/// `rows` of a kernel between tokens and rows of experts: attribute "m" if it is present, else one
+/// for each expert of each token. The name of this dim is `room`.
 void state_room(auto& op, std::int64_t tokens, std::int64_t top_k, std::int64_t& rows) {
   rows = checked_mul(tokens, top_k);
   op.attribute_if_any("m", rows);
@@ -291,8 +291,8 @@ struct GroupedSizes {
   }
 };
 
-/// Of expert e with its rows: output = input * weight[e]^T, or d_input = d_output * weight[e]
-/// (`gradient`). A row's bits are its own: they depend on no other row.
+/// The GEMM of expert e with its rows: output = input * weight[e]^T, or d_input = d_output *
+/// weight[e] (`gradient`). The bits of a row depend on no other row.
 template <class T>
 struct GroupedProduct {
   GroupedSizes sizes = {};
@@ -470,7 +470,7 @@ struct SwigluClamp {
   }
 };
 
-/// product = silu(gate) * up * weight of the row.
+/// `product` = silu(gate) * up * weight of the row.
 template <class T>
 struct WeightedSwigluForward {
   std::int64_t rows = 0;  ///< as GroupedSizes::m

@@ -50,7 +50,7 @@ struct Gemm {
   std::span<std::byte> workspace = {};  ///< scratch
   /// Rows that are one GEMM of the library, whose bits may depend on how many there are; 0: all.
   std::int64_t piece_rows = 0;
-  /// Of a weight gradient: how its inner dim, the tokens, is cut.
+  /// For a weight gradient: how its inner dim, the tokens, is divided.
   Pieces pieces = {};
 
   [[nodiscard]] C* row_of_c(std::int64_t row) const { return c + row * pitch(); }

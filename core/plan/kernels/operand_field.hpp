@@ -41,15 +41,15 @@ struct OperandField<std::span<T>> {
   }
 };
 
-/// What a call struct says of an operand beside use, role and shape.
+/// Properties of an operand beside use, role and shape.
 struct OperandTerms {
-  bool optional = false;                ///< may be left out: the field stays as it is
-  std::optional<Element> element = {};  ///< where the field's type does not say it
+  bool optional = false;                ///< may be absent: the field stays unchanged
+  std::optional<Element> element = {};  ///< if the field's type does not determine it
 };
 
-/// What it says of the rows that --exact-sums takes piece by piece.
+/// Properties of the rows that --exact-sums processes piece by piece.
 struct PieceTerms {
-  bool rows_are_sums = false;  ///< of pieces already: a piece is one row
+  bool rows_are_sums = false;  ///< each row is already the sum of a piece
 };
 
 }  // namespace mfsdp

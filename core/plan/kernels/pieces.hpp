@@ -1,4 +1,4 @@
-// What --exact-sums (core/plan/exact_sums.hpp) asks of a kernel that sums over tokens.
+// Requirements of --exact-sums (core/plan/exact_sums.hpp) for kernels that sum over tokens.
 #pragma once
 
 #include <cstdint>

@@ -41,7 +41,7 @@ struct RopeShape {
   std::int64_t seq_len = 0;
   std::int64_t heads = 0;     ///< query heads, then key heads
   std::int64_t head_dim = 0;  ///< even
-  /// Elements of a head that rotate: element i of the first half with element turned / 2 + i; even.
+  /// Elements of a head that rotate, an even number: i of the first half with `turned` / 2 + i.
   std::int64_t turned = 0;
   /// [tokens] of each token in its document, below seq_len; null: positions are places in
   /// sequences.
@@ -59,7 +59,7 @@ struct RopeShape {
     return part;
   }
 
-  /// The table: [seq_len, turned], of each position the turned / 2 cosines, then the sines.
+  /// The table: [seq_len, `turned`]; for each position `turned` / 2 cosines, then the sines.
   void state_table(auto& op, const float*& table) {
     op.reads("rope_table", table, {"seq", "rotated_dim"}, {.element = Element::fp32});
     op.dim("seq", seq_len);

@@ -7,7 +7,7 @@
 
 namespace mfsdp::kernels {
 
-/// product = silu(gate) * up, or gelu(gate) * up.
+/// `product` = silu(gate) * up, or gelu(gate) * up.
 template <class T>
 struct SwigluForward {
   std::int64_t rows = 0;
@@ -40,7 +40,7 @@ struct SwigluBackward {
   }
 };
 
-/// product = gelu(input), in its tanh form.
+/// `product` = gelu(input), in its tanh form.
 template <class T>
 struct GeluForward {
   std::int64_t rows = 0;

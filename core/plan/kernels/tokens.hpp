@@ -153,7 +153,7 @@ template <class T>
 struct CrossEntropy {
   std::span<const std::int32_t> labels;  ///< one a row
   std::int64_t vocab = 0;
-  std::int32_t ignored = 0;               ///< of a run's settings: no attribute says it
+  std::int32_t ignored = 0;               ///< from the run's settings, not from an attribute
   T* logits = nullptr;                    ///< [rows, vocab]
   Real<T>* sums = nullptr;                ///< [2]: loss, and rows with a label
   bool adds = false;                      ///< to the sums

@@ -17,7 +17,7 @@
 
 namespace mfsdp {
 
-/// What --exact-sums asks of a kernel; nothing without.
+/// The grid of a kernel under --exact-sums; none without the flag.
 [[nodiscard]] std::optional<kernels::GradientGrid> grid_of(const Kernel& kernel);
 
 /// Fills what a call struct states. The first thing that is wrong is kept: ask result() before
@@ -128,7 +128,7 @@ class CallReader {
   const OperandView* take(std::string_view role, OperandReader::Wanted wanted, const Dims& shape,
                           OperandLayout layout, bool optional);
   [[nodiscard]] std::optional<std::int64_t> size_named(std::string_view name) const;
-  /// What a dim has to be. A name that is not known yet takes what `got` leaves for it.
+  /// The required size of a dim. A name that is not known yet is set from `got`.
   std::int64_t expected(const Dim& dim, std::int64_t got);
 
   struct Size {

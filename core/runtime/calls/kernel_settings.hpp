@@ -1,4 +1,4 @@
-// What kernels need beside their call.
+// Inputs of kernels beside their call.
 #pragma once
 
 #include <cstdint>
@@ -8,10 +8,10 @@
 
 namespace mfsdp {
 
-/// What is the same for all kernels of a run and stands in no operand or attribute.
+/// Settings that all kernels of a run share and that no operand or attribute holds.
 struct KernelSettings {
-  /// The program whose kernels are run: its groups and mesh tell which elements of a slice decay.
-  /// Never null where a kernel updates weights.
+  /// The program whose kernels run: its groups and mesh determine which elements of a shard decay.
+  /// Never null if a kernel updates weights.
   const Program* program = nullptr;
   OptimizerSettings optimizer = {};
   std::int32_t ignore_index = -100;  ///< label of a token without loss

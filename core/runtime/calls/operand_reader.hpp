@@ -44,7 +44,7 @@ class OperandReader {
     return find(role, nth) == nullptr ? nullptr : take<T>(role, shape, nth);
   }
 
-  /// A contiguous operand of any shape with so many elements, for kernels that go one by one.
+  /// A contiguous operand of `count` elements in any shape, for elementwise kernels.
   template <class T>
   [[nodiscard]] T* take_flat(std::string_view role, std::int64_t count) {
     check_elements(role, count);
@@ -78,7 +78,7 @@ class OperandReader {
 
   /// Elements of an operand that must be there, over all dims.
   [[nodiscard]] std::int64_t elements(std::string_view role);
-  /// That they are so many.
+  /// Requires `count` elements.
   void check_elements(std::string_view role, std::int64_t count);
 
   /// The operand, or null.

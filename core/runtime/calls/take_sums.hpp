@@ -8,7 +8,7 @@
 
 namespace mfsdp::kernels {
 
-/// What accumulate and cast write: the head's sum over chunks goes straight into a weight gradient.
+/// The output of accumulate and cast. The head's sum over chunks is written to a weight gradient.
 [[nodiscard]] inline std::string_view accumulate_output(const KernelCall& call) {
   return OperandReader(call).find("weight_grad") != nullptr ? "weight_grad" : "output";
 }

@@ -19,7 +19,7 @@ namespace mfsdp::kernels {
 [[nodiscard]] Result<std::vector<DecayRun>> take_decay_runs(const KernelCall& call,
                                                             const Group& group, const Mesh& mesh);
 
-/// What an update by an optimizer, or the kernel `momentum` of one, calls its operands.
+/// The names of the operands of an optimizer's update, or of its kernel `momentum`.
 struct UpdateRoles {
   std::string_view gradient = "grad";
   std::string_view weight = "weight";  ///< what is updated, or made

@@ -1,4 +1,4 @@
-// What an update takes: one rank's slice of a group.
+// The arguments of an update: one rank's shard of a group.
 #pragma once
 
 #include <array>
@@ -24,7 +24,7 @@ struct DecayRun {
 /// factor of the norm's. A norm that is not finite changes nothing. Beside directions, which are
 /// orthogonalised in place of gradients, there is no loss and the norm scales nothing.
 ///
-/// Of the kernel `momentum` the weights are the directions that it makes: 0 where the norm is not
+/// For the kernel `momentum`, the weights are the directions that it computes: 0 if the norm is not
 /// finite.
 ///
 /// S: what states are kept in: Real<W>, bf16, or bytes, which stand for codes of state_codes.hpp.
@@ -36,7 +36,7 @@ struct Update {
   C* compute = nullptr;  ///< what the main weights are rounded into; null without those
   /// As the optimizer's rule lists them; null beyond those.
   std::array<S*, kMostOptimizerStates> states = {};
-  /// Of states in bytes: [elements / kStateBlock], else null.
+  /// For states in bytes: [elements / kStateBlock], else null.
   std::array<float*, kMostOptimizerStates> scales = {};
   const StepBlock* step = nullptr;
   const float* loss = nullptr;  ///< [4], a LossReport; null beside directions

@@ -8,22 +8,22 @@ using kernels::CrossEntropy;
 
 constexpr int kThreads = 1024;
 constexpr int kWarps = kThreads / kWarp;
-/// Of a row, kept between its two passes: what a multiprocessor of compute capability 9.0 has, less
-/// what the kernel itself needs.
+/// Bytes of a row that are kept between its two passes: the shared memory of a multiprocessor of
+/// compute capability 9.0, less the kernel's own.
 constexpr int kKeptBytes = 224 * 1024;
 constexpr int kOwnBytes = 2 * 1024;
-/// Of a block's next row, fetched into the L2 cache while this one's gradient is written: more of
-/// it is gone again before it is read.
+/// Bytes of a block's next row that are prefetched into the L2 cache while this row's gradient is
+/// written. More would be evicted before it is read.
 constexpr int kAheadBytes = 32 * 1024;
 constexpr int kLineBytes = 128;
-/// Blocks that work on gradients: one for each multiprocessor of an H100. A constant, so that sums
-/// have one order on every GPU.
+/// Number of blocks that compute gradients: one for each multiprocessor of an H100. It is constant,
+/// so that sums have the same order on every GPU.
 constexpr std::int64_t kBlocks = 132;
 
 template <class T>
 using Stored = std::remove_const_t<T>;
 
-/// e^(x - largest) for logits stored as T. bf16 keeps 8 bits of a result, fp16 11: there one
+/// e^(x - largest) for logits stored as T. bf16 keeps 8 bits of a result, fp16 11: for these one
 /// multiply-add and the hardware's power of two are exact enough.
 template <class T>
 __device__ float exponential(float x, float largest) {
@@ -37,7 +37,7 @@ __device__ float exponential(float x, float largest) {
   }
 }
 
-/// Losses are scaled in fp16 alone.
+/// Losses are scaled only in fp16.
 template <class T>
 inline constexpr bool kScaled = std::is_same_v<T, Fp16>;
 
@@ -46,7 +46,7 @@ __device__ float scale_of(const CrossEntropy<T>& k) {
   return kScaled<T> && k.scale != nullptr ? k.scale->scale : 1.0F;
 }
 
-/// What the soft cap makes of values; with none they stay.
+/// Applies the logit softcap, if there is one.
 template <bool kCapped, int N>
 __device__ void cap_all(float (&values)[N], float cap) {
   if constexpr (kCapped) {
@@ -54,7 +54,7 @@ __device__ void cap_all(float (&values)[N], float cap) {
     for (int i = 0; i < N; ++i) values[i] = cap * tanhf(values[i] / cap);
   }
 }
-/// Its slope there: 1 - tanh^2.
+/// The slope of the softcap: 1 - tanh^2.
 __device__ float cap_slope(float capped, float cap) {
   const float share = capped / cap;
   return 1 - share * share;
@@ -70,7 +70,7 @@ template <class T>
 __device__ Softmax merged(Softmax a, Softmax b) {
   const float largest = fmaxf(a.largest, b.largest);
   const auto part = [largest](const Softmax& s) {
-    // Nothing yet: -inf - -inf would be NaN.
+    // An empty sum: -inf - -inf would be NaN.
     return s.sum == 0 ? 0.0F : s.sum * exponential<T>(s.largest, largest);
   };
   return {.largest = largest, .sum = part(a) + part(b)};
@@ -85,11 +85,11 @@ __device__ Softmax warp_merged(Softmax s) {
   return s;
 }
 
-/// Of the whole row, in every thread.
+/// The softmax of the whole row, in every thread.
 template <class T>
 __device__ Softmax block_merged(Softmax s, Softmax* shared) {
   s = warp_merged<T>(s);
-  __syncthreads();  // the row before has been read
+  __syncthreads();  // the previous row has been read
   if (threadIdx.x % kWarp == 0) shared[threadIdx.x / kWarp] = s;
   __syncthreads();
   return warp_merged<T>(shared[threadIdx.x % kWarp]);
@@ -101,10 +101,10 @@ __device__ void fetch_ahead(const void* from, std::int64_t bytes) {
     asm volatile("prefetch.global.L2 [%0];" ::"l"(begin + at));
 }
 
-/// Shared memory of the kernel, of no type that depends on T.
+/// Shared memory of the kernel. Its type must not depend on T.
 extern __shared__ uint4 kept_bytes[];
 
-/// Block b takes the rows b, b + gridDim.x, ...
+/// Block b processes the rows b, b + gridDim.x, ...
 template <class T, int N, bool kCapped>
 __global__ void __launch_bounds__(kThreads)
     loss_of_rows(const CrossEntropy<T> k, int kept, GridScratch* scratch) {
@@ -151,11 +151,12 @@ __global__ void __launch_bounds__(kThreads)
 #pragma unroll
       for (int i = 0; i < N; ++i) softmax.sum += exponential<T>(values[i], softmax.largest);
     }
-    softmax = block_merged<T>(softmax, shared);  // a barrier: the label's logit has been read
+    softmax = block_merged<T>(softmax, shared);  // contains a barrier: the label's logit has been
+                                                 // read
     sums.first += logf(softmax.sum) + softmax.largest - of_label[0];
     sums.second += 1;
     if constexpr (kGradient) {
-      // NaN where the label is none of the vocabulary.
+      // NaN if the label is not in the vocabulary.
       const float inverse = known ? 1 / softmax.sum : of_label[0];
       if (row + gridDim.x < rows)
         fetch_ahead(logits + gridDim.x * k.vocab,
@@ -195,7 +196,7 @@ __global__ void __launch_bounds__(kThreads)
   }
 }
 
-/// kKeptBytes, or what a smaller device has.
+/// kKeptBytes, or the shared memory of a smaller device.
 Result<int> most_kept_bytes() {
   int device = 0;
   int most = 0;
@@ -217,7 +218,8 @@ Result<void> launch(const CrossEntropy<T>& k, cudaStream_t stream) {
                                        cudaFuncAttributeMaxDynamicSharedMemorySize, shared),
                   "cudaFuncSetAttribute", "cross_entropy"));
   const auto rows = static_cast<std::int64_t>(k.labels.size());
-  const std::int64_t blocks = is_loss_alone ? 2 * kBlocks : kBlocks;  // no row in shared memory
+  const std::int64_t blocks = is_loss_alone ? 2 * kBlocks : kBlocks;  // they need no row in shared
+                                                                      // memory
   const dim3 grid = grid_of(std::clamp<std::int64_t>(rows, 1, blocks));
   loss_of_rows<T, N, kCapped>
       <<<grid, kThreads, static_cast<std::size_t>(shared), stream>>>(k, kept, scratch);

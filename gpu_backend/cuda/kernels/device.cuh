@@ -36,12 +36,12 @@ __device__ T narrowed(float value) {
     return Bf16{__bfloat16_as_ushort(__float2bfloat16_rn(value))};
 }
 
-/// Whether N elements are kept as words of two: 16-bit registers are 32 bits wide. Of bf16 alone:
-/// in fp16 runs are few.
+/// Whether N elements are stored as words of two, because registers for 16-bit values are 32 bits
+/// wide. Only for bf16: fp16 runs are rare.
 template <class T, int N>
 inline constexpr bool kPairs = std::is_same_v<T, Bf16> && N % 2 == 0;
 
-/// N elements that are loaded and stored by one instruction of up to 16 bytes.
+/// N elements, loaded and stored by one instruction of up to 16 bytes.
 template <class T, int N>
 struct alignas(sizeof(T) * N < 16 ? sizeof(T) * N : 16) Pack {
   std::conditional_t<kPairs<T, N>, std::uint32_t[N / 2], T[N]> values;
@@ -56,7 +56,7 @@ __device__ Pack<T, N> load(const T* from) {
   return *reinterpret_cast<const Pack<T, N>*>(from);
 }
 
-/// Of what will not be read again soon: it leaves the caches first.
+/// Loads data that is not read again soon; it is evicted from the caches first.
 template <class T, int N>
 __device__ Pack<T, N> load_streaming(const T* from) {
   if constexpr (sizeof(Pack<T, N>) == sizeof(uint4))
@@ -131,8 +131,8 @@ __device__ R warp_sum(R value) {
   return value;
 }
 
-/// The sum over a block of whole warps, in each thread. `shared`: one element a warp; it may be
-/// used again only after another barrier.
+/// The sum over a block of complete warps, in each thread. `shared`: one element per warp; it may
+/// be reused only after another barrier.
 template <class R>
 __device__ R block_sum(R value, R* shared) {
   value = warp_sum(value);
@@ -156,10 +156,10 @@ __device__ R block_sum(R value, R* shared) {
   return {static_cast<unsigned>(x), static_cast<unsigned>(y), 1};
 }
 
-/// Has a kernel that waits for its loads run with as much L1 cache as there is: loads wait in it,
-/// and SMs that come from a product have left it 28 of 256 KiB
-/// (docs/lab/2026-11-28-cache-beside-gemms.md). Asked once a process; a
-/// preference, which changes no result, so what CUDA says to it is not looked at.
+/// Gives a kernel that waits for its loads the largest possible L1 cache, in which loads wait.
+/// After a GEMM, an SM's L1 cache has only 28 of 256 KiB
+/// (docs/lab/2026-11-28-cache-beside-gemms.md). Set once per process. It is a preference that
+/// changes no result, so CUDA's return code is ignored.
 template <auto kernel>
 void prefer_cache() {
   static const cudaError_t asked = cudaFuncSetAttribute(
@@ -167,7 +167,7 @@ void prefer_cache() {
   static_cast<void>(asked);
 }
 
-/// What the launch just made says.
+/// The error of the last launch.
 [[nodiscard]] inline Result<void> launched(std::string_view kernel) {
   return check(cudaGetLastError(), kernel);
 }

@@ -36,7 +36,7 @@ __global__ void copy_rows(const EmbeddingForward<T> k) {
   }
 }
 
-constexpr int kOrdered = 4;  ///< tokens whose place in the order a warp finds
+constexpr int kOrdered = 4;  ///< tokens whose place in the order one warp finds
 
 /// order[number of tokens before i, in the order of (token, place)] = (token i, i).
 __global__ void put_in_order(const std::int32_t* tokens, int count, TokenPlace* order) {
@@ -62,17 +62,17 @@ __global__ void put_in_order(const std::int32_t* tokens, int count, TokenPlace* 
   }
 }
 
-constexpr int kRowThreads = 128;  ///< few, so that a token's rows go to several blocks
-constexpr int kAhead = 8;         ///< rows that are on their way at once
+constexpr int kRowThreads = 128;  ///< small, so that several blocks share a token's rows
+constexpr int kAhead = 8;         ///< rows whose loads are in flight at once
 
-/// Of a token with many rows, the blocks of its first kShares entries take a share of the columns
-/// each, and in a block kRowLanes threads share the rows of a pack of columns.
+/// For a token with many rows, each block of its first kShares entries takes a share of the
+/// columns. In a block, kRowLanes threads share the rows of a pack of columns.
 constexpr int kShares = kWarp;
 constexpr int kRowLanes = kShares;
 constexpr int kLanePacks = kRowThreads / kRowLanes;
-constexpr int kFrequent = 2 * kShares;  ///< rows from which on this is done
+constexpr int kFrequent = 2 * kShares;  ///< minimum number of rows for this
 
-/// Adds up the rows of `order[at]`, `order[at + step]`, ... that are of one token.
+/// Adds up the rows of `order[at]`, `order[at + step]`, ... that belong to one token.
 template <int N, class T, class G>
 __device__ void add_rows(const EmbeddingBackward<T, G>& k, int at, int step, std::int64_t col,
                          float (&sum)[N]) {
@@ -98,7 +98,7 @@ __device__ void add_rows(const EmbeddingBackward<T, G>& k, int at, int step, std
   for (; is_same(at); at += step) add(row_at(at));
 }
 
-/// What becomes of an element of the gradient.
+/// Writes or adds an element of the gradient.
 template <class T, class G>
 __device__ float updated(const EmbeddingBackward<T, G>& k, const GridSteps& grid, float before,
                          float sum) {
@@ -106,8 +106,8 @@ __device__ float updated(const EmbeddingBackward<T, G>& k, const GridSteps& grid
   return k.adds ? before + sum : sum;
 }
 
-/// Block x belongs to an entry of the order and sees a slice of kRowThreads packs of the columns,
-/// which is number y. The block of a token's first entry adds up the token's rows.
+/// Block (x, y) belongs to entry x of the order and to slice y of the columns, which has
+/// kRowThreads packs. The block of a token's first entry adds up the token's rows.
 template <class T, class G, int N>
 __global__ void __launch_bounds__(kRowThreads)
     sum_rows(const EmbeddingBackward<T, G> k, const GridSteps grid) {
@@ -119,11 +119,11 @@ __global__ void __launch_bounds__(kRowThreads)
   };
   const std::int32_t token = token_at(at);
   if (token < 0 || token >= k.vocab) return;
-  // Lane i of each warp looks at the entry i + 1 before this one. Equal tokens lie together.
+  // Lane i of each warp reads the entry i + 1 before this one. Equal tokens are adjacent.
   const int lane = static_cast<int>(threadIdx.x) % kWarp;
   const unsigned other = ~__ballot_sync(0xffffffffU, token_at(at - 1 - lane) == token);
   const bool frequent_if_first = token_at(at + kFrequent - 1) == token;
-  if (other == 0) return;  // at least kShares entries of the token come before
+  if (other == 0) return;  // at least kShares entries of the token precede this one
   const int share = __ffs(static_cast<int>(other)) - 1;
   const bool is_frequent =
       share == 0 ? frequent_if_first : token_at(at - share + kFrequent - 1) == token;
@@ -159,8 +159,8 @@ __global__ void __launch_bounds__(kRowThreads)
   *out = narrowed<G>(updated(k, grid, k.adds ? widened(*out) : 0.0F, total));
 }
 
-/// Block x belongs to position x and sees slice y of the columns. Sums go in the order of rows;
-/// where documents have positions of their own, all rows are asked for theirs.
+/// Block x belongs to position x and has slice y of the columns. Sums are in the order of rows. If
+/// documents have their own positions, all rows are searched for this position.
 template <class T, class G, int N>
 __global__ void sum_positions(const PositionEmbeddingBackward<T, G> k, const GridSteps grid) {
   const std::int64_t col = (static_cast<std::int64_t>(blockIdx.y) * kThreads + threadIdx.x) * N;
@@ -212,7 +212,7 @@ Result<void> embedding_forward(const EmbeddingForward<T>& k, cudaStream_t stream
 
 namespace {
 
-/// Adds up what is there already where k.adds; rows of tokens that do not occur stay.
+/// Adds to the existing gradient if k.adds; rows of tokens that do not occur are unchanged.
 template <class T, class G>
 Result<void> add_tokens(const EmbeddingBackward<T, G>& k, const GridSteps& grid,
                         cudaStream_t stream) {

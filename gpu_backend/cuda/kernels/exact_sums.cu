@@ -14,7 +14,7 @@ __global__ void add(const Accumulate<float, float> k, const GridSteps grid) {
   if (at < k.count) k.out[at] = grid.added(k.adds ? k.out[at] : 0.0F, k.in[at]);
 }
 
-/// A thread a column: in no other order, however many pieces a call has.
+/// One thread per column: the order is the same for any number of pieces.
 template <class T>
 __global__ void sum_pieces(const ColumnSums<T, float> k, const GridSteps grid) {
   const std::int64_t col = static_cast<std::int64_t>(blockIdx.x) * kWarp + threadIdx.x;

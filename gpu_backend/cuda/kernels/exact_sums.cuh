@@ -1,5 +1,5 @@
-// Device code of --exact-sums (core/plan/exact_sums.hpp): pieces are rounded to steps of
-// 2^exponent before they are added to anything.
+// Device code of --exact-sums (core/plan/exact_sums.hpp): pieces are rounded to multiples of
+// 2^exponent before they are added.
 #pragma once
 
 #include <cmath>
@@ -11,7 +11,7 @@
 
 namespace mfsdp::cuda {
 
-/// Keeps the first fault of a run.
+/// Stores the first fault of a run.
 __device__ inline void report(ExactOutlier* to, const ExactOutlier& outlier) {
   auto* const fault = reinterpret_cast<int*>(&to->fault);
   if (atomicCAS(fault, static_cast<int>(ExactFault::none), static_cast<int>(outlier.fault)) !=
@@ -29,9 +29,9 @@ struct GridSteps {
   KernelKind kernel = {};
   std::int64_t exponent = 0;
   float limit = 0;
-  float shift = 0;  ///< around it floats are whole steps, to which an addition rounds
+  float shift = 0;  ///< near it, floats are whole multiples of a step, to which an addition rounds
 
-  /// before + piece, rounded. What is on the grid already stays as it is.
+  /// before + piece, rounded. Values on the grid are unchanged.
   [[nodiscard]] __device__ float added(float before, float piece) const {
     const float sum = __fadd_rn(before, __fsub_rn(__fadd_rn(piece, shift), shift));
     for (const float value : {piece, sum})

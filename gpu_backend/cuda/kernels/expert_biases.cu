@@ -1,4 +1,4 @@
-// Biases of experts, and the sigmoid of one number a row.
+// Biases of experts, and the sigmoid of one number per row.
 #include "gpu_backend/cuda/kernels/exact_sums.cuh"
 #include "gpu_backend/cuda/kernels/experts.hpp"
 #include "gpu_backend/cuda/kernels/swiglu.cuh"
@@ -14,7 +14,7 @@ using kernels::SigmoidForward;
 
 constexpr int kThreads = 256;
 
-/// The expert of a row: the first whose rows end behind it.
+/// The expert of a row: the first whose rows end after it.
 __device__ std::int64_t expert_of(const std::int32_t* ends, std::int64_t experts,
                                   std::int64_t row) {
   std::int64_t first = 0;
@@ -29,7 +29,7 @@ __device__ std::int64_t expert_of(const std::int32_t* ends, std::int64_t experts
   return first;
 }
 
-/// A block a row; those behind the last expert's are nobody's.
+/// One block per row; blocks after the last expert's rows have no work.
 template <class T>
 __global__ void __launch_bounds__(kThreads) add_bias(const ExpertBiasForward<T> k) {
   const std::int64_t row = blockIdx.x;
@@ -63,8 +63,8 @@ struct Rounded {
   __device__ float operator()(float sum, float part) const { return grid.added(sum, part); }
 };
 
-/// A thread has a column of an expert, and adds up its rows one after the other. `FromOut`: from
-/// what was there on, where the call adds.
+/// Each thread has a column of an expert, and adds up its rows in order. `FromOut`: the sum starts
+/// from the previous output if the call adds.
 template <bool FromOut, class T, class G, class Add>
 __global__ void __launch_bounds__(kThreads)
     column_of_expert(const ExpertBiasGradient<T, G> k, const Add add) {

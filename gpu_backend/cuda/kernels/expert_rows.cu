@@ -12,11 +12,11 @@ using kernels::PeerOrder;
 using kernels::PermuteRows;
 
 // ---- order: a stable counting sort -------------------------------------------------------------
-// Blocks of tokens count; one block turns the counts, expert by expert and block by block, into the
-// first row of each; blocks of tokens then place. In a block each warp has pairs that follow one
-// another, so that the places of equal experts rise with the tokens.
+// Blocks of tokens count. One block converts the counts, expert by expert and block by block, to
+// the first row of each. Then blocks of tokens place their rows. In a block each warp has
+// consecutive pairs, so that places of equal experts are in the order of tokens.
 
-constexpr int kBlockTokens = 256;  // what the plan's workspace is made for
+constexpr int kBlockTokens = 256;  // for which the plan's workspace is sized
 constexpr int kSortThreads = 256;
 constexpr int kSortWarps = kSortThreads / kWarp;
 constexpr int kScanThreads = 1024;
@@ -46,7 +46,8 @@ __global__ void __launch_bounds__(kSortThreads)
     counts[std::int64_t{e} * gridDim.x + blockIdx.x] = own[e];
 }
 
-/// Counts become what stands before them; `ends` is filled. One block, a piece a thread.
+/// Replaces counts by the sums of earlier counts, and fills `ends`. One block, one piece per
+/// thread.
 __global__ void __launch_bounds__(kScanThreads)
     scan_counts(const ExpertOrder k, std::int32_t* counts, int blocks) {
   __shared__ std::int32_t of_warps[kScanThreads / kWarp];
@@ -127,8 +128,8 @@ __global__ void __launch_bounds__(kSortThreads)
 constexpr int kPlaceThreads = 1024;
 constexpr std::int64_t kPlaceBlocks = 256;
 
-/// A row of a block a thread. What a block has no room for is reported, and goes where its last row
-/// does: the run ends before anyone looks at what comes of it.
+/// One thread per row of a block. Rows beyond the block's capacity are reported, and go to the
+/// place of its last row: the run ends before the results are used.
 __global__ void __launch_bounds__(kPlaceThreads)
     place_in_blocks(const PeerOrder k, ExactOutlier* outlier) {
   const std::int64_t block = k.m / k.peers;
@@ -161,7 +162,7 @@ __global__ void __launch_bounds__(kPlaceThreads)
   }
 }
 
-/// Sums up to each thread's own value and with it, of all threads of the block.
+/// The inclusive prefix sum over all threads of the block.
 __device__ std::int32_t sum_up_to(std::int32_t value, std::int32_t* sums) {
   sums[threadIdx.x] = value;
   __syncthreads();
@@ -175,7 +176,7 @@ __device__ std::int32_t sum_up_to(std::int32_t value, std::int32_t* sums) {
   return sums[threadIdx.x];
 }
 
-/// Each block has the sums of all counts; then a row a thread.
+/// Each block computes the sums of all counts; then each thread has a row.
 __global__ void __launch_bounds__(kPlaceThreads) place_by_expert(const ArrivalOrder k) {
   __shared__ std::int32_t by_peer[kPlaceThreads];    // [peer][expert]
   __shared__ std::int32_t by_expert[kPlaceThreads];  // [expert][peer]
@@ -193,7 +194,7 @@ __global__ void __launch_bounds__(kPlaceThreads) place_by_expert(const ArrivalOr
     if (i >= total) k.order[i] = -1;
     const auto peer = static_cast<int>(i / block);
     const std::int32_t* const sums = by_peer + peer * experts;
-    const std::int64_t row = i % block + (peer == 0 ? 0 : sums[-1]);  // of all that arrived
+    const std::int64_t row = i % block + (peer == 0 ? 0 : sums[-1]);  // among all rows that arrived
     if (row >= sums[experts - 1]) {
       k.places[i] = -1;
       continue;
@@ -220,7 +221,7 @@ __global__ void __launch_bounds__(kPlaceThreads) place_by_expert(const ArrivalOr
 constexpr int kRowThreads = 256;
 constexpr int kRowsAtOnce = 4;  // loads in flight of a thread
 
-/// Threads for a row of so many packs: whole warps.
+/// Number of threads for a row of `packs` packs: complete warps.
 int threads_of(std::int64_t packs) {
   return static_cast<int>(
       std::min<std::int64_t>(ceil_div(packs, kWarp) * kWarp, std::int64_t{kRowThreads}));

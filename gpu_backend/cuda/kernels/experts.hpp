@@ -1,5 +1,5 @@
-// Routing to experts and rows in their order (core/plan/kernels/experts.hpp) on CUDA, for bf16,
-// fp16 and fp32. What is queued goes to the stream; no result depends on which block ran first.
+// Routing to experts, and rows in the order of experts (core/plan/kernels/experts.hpp) on CUDA, for
+// bf16, fp16 and fp32. Launches are queued on the stream. No result depends on the order of blocks.
 #pragma once
 
 #include <cuda_runtime.h>
@@ -15,7 +15,7 @@ namespace mfsdp::cuda {
 /// A warp keeps the logits of a token in its registers.
 inline constexpr std::int64_t kMostExperts = 1024;
 
-/// At most kMostExperts, for all that goes by experts.
+/// Errors: more than kMostExperts. For all kernels that index by expert.
 [[nodiscard]] Result<void> check_experts(std::int64_t experts);
 
 template <class T>
@@ -25,15 +25,15 @@ template <class T>
 [[nodiscard]] Result<void> router_backward(const kernels::RouterBackward<T>& k,
                                            cudaStream_t stream);
 
-/// Bytes of workspace that expert_order() needs: a count of each expert in each block of tokens.
+/// Bytes of workspace for expert_order(): a count of each expert in each block of tokens.
 [[nodiscard]] std::int64_t expert_order_workspace(const kernels::RoutingSizes& sizes);
 
 [[nodiscard]] Result<void> check_order_workspace(std::int64_t needed, std::int64_t bytes);
 
-/// Three launches. The error names the workspace that is needed.
+/// Three launches. The error names the required workspace.
 [[nodiscard]] Result<void> expert_order(const kernels::ExpertOrder& k, cudaStream_t stream);
 
-/// A launch each. Rows without room are left in `outlier`.
+/// One launch each. Rows beyond the capacity are reported in `outlier`.
 [[nodiscard]] Result<void> peer_order(const kernels::PeerOrder& k, ExactOutlier* outlier,
                                       cudaStream_t stream);
 [[nodiscard]] Result<void> arrival_order(const kernels::ArrivalOrder& k, cudaStream_t stream);

@@ -1,4 +1,4 @@
-// Device memory through which a whole grid adds up a number.
+// Device memory through which a whole grid computes a sum.
 #pragma once
 
 #include <cuda_runtime.h>
@@ -13,18 +13,18 @@
 
 namespace mfsdp::cuda {
 
-/// Blocks that write a part of a sum each; given by the work alone, so that equal calls add in
-/// one order on every GPU.
+/// Blocks that each write a part of a sum. The number depends only on the work, so that equal calls
+/// add in the same order on every GPU.
 inline constexpr int kSumBlocks = 1024;
 
-/// What lies in the workspace of a kernel that ends in one number. `arrived` is 0 before it.
+/// Contents of the workspace of a kernel that computes one number. `arrived` must be 0 before it.
 struct GridScratch {
   double parts[kSumBlocks][2];
   unsigned arrived;
 };
 
-/// The scratch in a kernel's workspace, where anything may lie before: readied on the stream.
-/// Errors: too small a workspace, or one that does not begin on a multiple of 8.
+/// The scratch in a kernel's workspace, which may have any contents before: it is initialized on
+/// the stream. Errors: the workspace is too small, or does not begin on a multiple of 8.
 [[nodiscard]] inline Result<GridScratch*> grid_scratch(std::span<std::byte> workspace,
                                                        const char* kernel, cudaStream_t stream) {
   if (workspace.size() < sizeof(GridScratch) ||

@@ -1,5 +1,4 @@
-// A sum over a whole grid in a fixed order: the block that comes last adds up what all have
-// written.
+// A sum over a whole grid in a fixed order: the last block adds up the parts of all blocks.
 #pragma once
 
 #include "gpu_backend/cuda/kernels/device.cuh"
@@ -13,15 +12,15 @@ struct TwoSums {
   double second = 0;
 };
 
-/// `value`: the block's part, in its thread 0. Returns true in the threads of the block that comes
-/// last, with the sums over all blocks in `value` of thread 0.
+/// `value`: the block's part, in its thread 0. Returns true in the threads of the last block, with
+/// the sums over all blocks in `value` of thread 0.
 __device__ inline bool grid_sum(TwoSums& value, GridScratch* scratch) {
   __shared__ bool is_last;
   __shared__ double shared[2][kWarp];
   if (threadIdx.x == 0) {
     scratch->parts[blockIdx.x][0] = value.first;
     scratch->parts[blockIdx.x][1] = value.second;
-    __threadfence();  // the part is there before the arrival is
+    __threadfence();  // makes the part visible before the arrival
     is_last = atomicAdd(&scratch->arrived, 1U) + 1 == gridDim.x;
   }
   __syncthreads();

@@ -1,5 +1,5 @@
-// Products of experts with their rows: one launch each, which reads on the device where every
-// expert's rows end. Which version runs is chosen before the first step (grouped_products.hpp).
+// Grouped GEMMs of experts with their rows: one launch each, which reads on the device where every
+// expert's rows end. The version is chosen before the first step (grouped_products.hpp).
 //
 //   version      operands         what it is
 //   plain        all              fused multiply-adds in fp32; --exact-sums
@@ -22,8 +22,8 @@ namespace mfsdp::cuda {
 enum class GroupedKind { forward, input_gradient, weight_gradient };
 enum class GroupedVersion { plain, warps, warpgroups };
 
-/// What the three have in common. c = a * b for each expert e with its R rows, which come after
-/// those of expert e - 1:
+/// Arguments that the three versions share. c = a * b for each expert e with its R rows, which come
+/// after those of expert e - 1:
 ///
 ///   kind              a               b            c            summed over
 ///   forward           [R, k]          [n, k], e's  [R, n]       k
@@ -36,7 +36,7 @@ struct GroupedCall {
   const T* b = nullptr;
   const std::int32_t* ends = nullptr;
   G* c = nullptr;
-  bool adds = false;  ///< to c; of weight gradients alone
+  bool adds = false;  ///< to c; only weight gradients
 };
 
 template <class T>
@@ -56,7 +56,7 @@ template <class T, class G>
 template <GroupedKind kind, class T, class G>
 [[nodiscard]] Result<void> grouped_plain(const GroupedCall<T, G>& call, cudaStream_t stream);
 
-/// Weight gradients under --exact-sums: every product is rounded to the grid before it is added.
+/// Weight gradients under --exact-sums: every term a * b is rounded to the grid before it is added.
 template <class T>
 [[nodiscard]] Result<void> grouped_exact(const kernels::GroupedWeightGradient<T, float>& p,
                                          cudaStream_t stream, ExactOutlier* outlier);
@@ -65,7 +65,7 @@ template <class T>
 template <GroupedKind kind, class T, class G>
 [[nodiscard]] Result<void> grouped_warps(const GroupedCall<T, G>& call, cudaStream_t stream);
 
-/// Descriptions of a and b for TMA, of boxes as grouped_warpgroups() loads them.
+/// TMA descriptors of a and b, with the boxes that grouped_warpgroups() loads.
 struct GroupedMaps {
   CUtensorMap a;
   CUtensorMap b;

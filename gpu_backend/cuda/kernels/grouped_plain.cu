@@ -1,4 +1,4 @@
-// Grouped products without tensor cores: of fp32, of sizes that no 16-byte load fits, and of
+// Grouped GEMMs without tensor cores: for fp32, for sizes that do not suit 16-byte loads, and for
 // weight gradients under --exact-sums.
 #include "gpu_backend/cuda/kernels/exact_sums.cuh"
 #include "gpu_backend/cuda/kernels/grouped.hpp"
@@ -8,7 +8,7 @@ namespace mfsdp::cuda {
 namespace {
 
 constexpr int kTile = 64;   // rows and columns of c
-constexpr int kInner = 16;  // summed over between two barriers
+constexpr int kInner = 16;  // inner elements between two barriers
 constexpr int kThreads = 256;
 constexpr int kOwn = 4;  // rows and columns of a thread
 constexpr int kPitch = kTile + 4;
@@ -17,8 +17,8 @@ struct Staged {
   float values[kInner][kPitch];
 };
 
-/// Elements [first, first + kTile) of c's direction, [inner, inner + kInner) of the sum's. Zero
-/// where there are none.
+/// Elements [first, first + kTile) along c, [inner, inner + kInner) along the sum. Zero outside the
+/// operand.
 template <bool Across, class T>
 __device__ void stage(const MatrixPart<T>& part, int first, int inner, Staged& to) {
 #pragma unroll
@@ -32,7 +32,7 @@ __device__ void stage(const MatrixPart<T>& part, int first, int inner, Staged& t
   }
 }
 
-/// How products are added up.
+/// Adds up the terms of a sum.
 struct Chain {
   __device__ float operator()(float sum, float a, float b) const { return fmaf(a, b, sum); }
 };
@@ -43,8 +43,8 @@ struct Rounded {
   }
 };
 
-/// A thread has rows and columns that lie 16 apart; each of its sums is one chain over all that is
-/// summed over. `FromC`: sums begin with c, where the call adds.
+/// Each thread has rows and columns with a distance of 16. Each of its sums is one chain over the
+/// whole inner dimension. `FromC`: sums begin with c if the call adds.
 template <GroupedKind kind, bool FromC, class T, class G, class Add>
 __global__ void __launch_bounds__(kThreads) product(const GroupedCall<T, G> call, const Add add) {
   using Shape = GroupedShape<kind>;
@@ -110,7 +110,7 @@ Result<void> launch(const GroupedCall<T, G>& call, const Add& add, cudaStream_t 
   MFSDP_TRY(check_experts(call.sizes.experts));
   MFSDP_LET(grid, staying_grid(kernel, kThreads, 0));
   kernel<<<grid, kThreads, 0, stream>>>(call, add);
-  return launched("grouped product");
+  return launched("grouped GEMM");
 }
 
 }  // namespace

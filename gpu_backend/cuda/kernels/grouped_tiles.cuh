@@ -1,5 +1,5 @@
-// Tiles of grouped products: which one a block takes next. Blocks stay and go from tile to tile;
-// how many tiles there are only the device knows.
+// Tiles of grouped GEMMs: the next tile of a block. Blocks are persistent and process tile after
+// tile, because only the device knows the number of tiles.
 #pragma once
 
 #include <cstdint>
@@ -10,18 +10,18 @@
 
 namespace mfsdp::cuda {
 
-/// The sizes of an expert's product as those of c and of what is summed over.
+/// The sizes of an expert's GEMM in terms of c and of the inner dimension.
 template <GroupedKind kind>
 struct GroupedShape {
   static constexpr bool kWeights = kind == GroupedKind::weight_gradient;
-  /// Whether an operand's contiguous direction is that of c, not the one that is summed over.
+  /// Whether an operand is contiguous along c instead of along the inner dimension.
   static constexpr bool kAcrossA = kWeights;
   static constexpr bool kAcrossB = kind != GroupedKind::forward;
 
   __device__ static int cols(const kernels::GroupedSizes& s) {
     return static_cast<int>(kind == GroupedKind::forward ? s.n : s.k);
   }
-  /// Of the rows of an expert.
+  /// Rows of c for an expert with `expert_rows` rows.
   __device__ static int rows(const kernels::GroupedSizes& s, int expert_rows) {
     return kWeights ? static_cast<int>(s.n) : expert_rows;
   }
@@ -35,21 +35,21 @@ struct GroupedShape {
 struct GroupedTile {
   int expert = 0;
   int begin = 0;        ///< first row of the expert
-  int expert_rows = 0;  ///< so many
-  int row = 0;          ///< where the tile begins in the expert's c
+  int expert_rows = 0;  ///< number of rows of the expert
+  int row = 0;          ///< first row of the tile in the expert's c
   int col = 0;
 };
 
-/// In shared memory. Tiles of neighbours in an expert stand in panels of kPanel tiles high, which
-/// are gone through column by column: what blocks load at the same time is then mostly the same.
+/// In shared memory. Tiles of an expert are grouped in panels that are kPanel tiles high and
+/// processed column by column: then most of the data that blocks load concurrently is the same.
 template <GroupedKind kind, int TileRows, int TileCols>
 struct GroupedTiles {
   static constexpr int kPanel = 16;
 
   std::int32_t row_ends[kMostExperts];
-  std::int32_t tile_ends[kMostExperts];  ///< of rows of tiles
+  std::int32_t tile_ends[kMostExperts];  ///< prefix sums of the experts' rows of tiles
 
-  /// By the first warp of a block; a barrier follows.
+  /// Called by the first warp of a block; a barrier must follow.
   __device__ void fill(const kernels::GroupedSizes& sizes, const std::int32_t* ends) {
     const int lane = static_cast<int>(threadIdx.x) % kWarp;
     const auto experts = static_cast<int>(sizes.experts);
@@ -109,7 +109,7 @@ struct GroupedTiles {
   }
 };
 
-/// A part of a matrix in memory, row by row.
+/// A part of a matrix in row-major memory.
 template <class T>
 struct MatrixPart {
   const T* data = nullptr;
@@ -118,7 +118,7 @@ struct MatrixPart {
   int cols = 0;
 };
 
-/// An expert's operands, as they lie.
+/// An expert's operands in memory.
 template <GroupedKind kind, class T, class G>
 __device__ MatrixPart<T> a_of(const GroupedCall<T, G>& call, const GroupedTile& tile) {
   const std::int64_t pitch = kind == GroupedKind::forward ? call.sizes.k : call.sizes.n;
@@ -133,14 +133,14 @@ __device__ MatrixPart<T> b_of(const GroupedCall<T, G>& call, const GroupedTile& 
     return {call.b + tile.expert * call.sizes.n * pitch, pitch, static_cast<int>(call.sizes.n),
             static_cast<int>(pitch)};
 }
-/// Its c.
+/// The expert's c.
 template <GroupedKind kind, class T, class G>
 __device__ G* c_of(const GroupedCall<T, G>& call, const GroupedTile& tile) {
   const std::int64_t pitch = GroupedShape<kind>::cols(call.sizes);
   return call.c + (GroupedShape<kind>::kWeights ? tile.expert * call.sizes.n : tile.begin) * pitch;
 }
 
-/// So many blocks as stay on the device at once.
+/// As many blocks as are resident on the device at once.
 template <class Kernel>
 [[nodiscard]] Result<dim3> staying_grid(Kernel kernel, int threads, std::size_t shared) {
   int device = 0;

@@ -1,6 +1,6 @@
-// Grouped products by mma.sync: tiles of 128 x 128, in three stages of 64 that are summed over.
-// Shared memory has rows of 128 bytes whose 16-byte pieces are turned by the row, so that neither
-// copies nor ldmatrix meet in a bank.
+// Grouped GEMMs by mma.sync: tiles of 128 x 128, in three stages of 64 inner elements. Rows of
+// shared memory have 128 bytes, whose 16-byte pieces are swizzled by the row, so that neither
+// copies nor ldmatrix have bank conflicts.
 #include "gpu_backend/cuda/kernels/grouped.hpp"
 #include "gpu_backend/cuda/kernels/grouped_tiles.cuh"
 #include "gpu_backend/cuda/kernels/tile_rows.cuh"
@@ -11,15 +11,15 @@ namespace {
 constexpr int kTile = 128;
 constexpr int kInner = 64;
 constexpr int kStages = 3;
-constexpr int kThreads = 256;  // 2 x 4 warps, of 64 x 32 each
+constexpr int kThreads = 256;  // 2 x 4 warps, with 64 x 32 each
 constexpr int kWarpRows = 64;
 constexpr int kWarpCols = 32;
 constexpr int kPiece = 8;                             // elements of 16 bytes
 constexpr int kOperandBytes = kTile * kInner * 2;     // of a stage
 constexpr int kShared = 2 * kStages * kOperandBytes;  // bytes
 
-/// Where an element begins, in bytes. An operand that lies across c has its 128 columns in two
-/// halves of 64; its rows are those that are summed over.
+/// Byte offset of an element. An operand that is contiguous along c has its 128 columns in two
+/// halves of 64; its rows are the inner dimension.
 template <bool Across>
 __device__ std::uint32_t place(int row, int col) {
   const int half = Across ? col / 64 * (kInner * 128) : 0;
@@ -36,7 +36,7 @@ __device__ void wait_for_copies() {
   asm volatile("cp.async.wait_group %0;" ::"n"(pending) : "memory");
 }
 
-/// `first`: in c's direction; `inner`: in the sum's.
+/// `first`: along c; `inner`: along the sum.
 template <bool Across, class T>
 __device__ void copy_operand(const MatrixPart<T>& part, int first, int inner, std::uint32_t to) {
   constexpr int kRowPieces = (Across ? kTile : kInner) / kPiece;
@@ -68,7 +68,7 @@ __device__ void load_matrices(std::uint32_t from, std::uint32_t (&to)[4]) {
                  : "memory");
 }
 
-/// 16 x 16 of a: matrices go down c's rows first, then along the sum.
+/// 16 x 16 of a: matrices are ordered along c's rows first, then along the sum.
 template <bool Across>
 __device__ void load_a(std::uint32_t tile, int row, int inner, int lane, std::uint32_t (&to)[4]) {
   const int outer_at = row + (lane / 8 % 2) * 8;
@@ -79,7 +79,8 @@ __device__ void load_a(std::uint32_t tile, int row, int inner, int lane, std::ui
     load_matrices<false>(tile + place<false>(outer_at + lane % 8, inner_at), to);
 }
 
-/// 16 x 16 of b: matrices go along the sum first, then c's columns: two words for each 8 of them.
+/// 16 x 16 of b: matrices are ordered along the sum first, then along c's columns: two words for
+/// each 8 of them.
 template <bool Across>
 __device__ void load_b(std::uint32_t tile, int col, int inner, int lane, std::uint32_t (&to)[4]) {
   const int outer_at = col + (lane / 16) * 8;
@@ -161,13 +162,14 @@ __global__ void __launch_bounds__(kThreads, 2) product(const GroupedCall<T, G> c
         copy_operand<Shape::kAcrossB>(part_b, tile.col, step * kInner,
                                       stage_of(step) + kOperandBytes);
       }
-      commit_copies();  // also of nothing: groups are counted
+      commit_copies();  // also an empty group: groups are counted
     };
     float sums[kHigh][kWide][4] = {};
     for (int step = 0; step < kStages - 1; ++step) copy_step(step);
     for (int step = 0; step < steps; ++step) {
       wait_for_copies<kStages - 2>();
-      __syncthreads();  // all have this stage, and none reads the one that is filled next
+      __syncthreads();  // all have received this stage, and none still reads the one that is filled
+                        // next
       copy_step(step + kStages - 1);
       multiply_stage<kind, T>(stage_of(step), stage_of(step) + kOperandBytes, warp_row, warp_col,
                               lane, sums);
@@ -200,7 +202,7 @@ Result<void> grouped_warps(const GroupedCall<T, G>& call, cudaStream_t stream) {
   MFSDP_TRY(check_experts(call.sizes.experts));
   MFSDP_LET(grid, staying_grid(kernel, kThreads, kShared));
   kernel<<<grid, kThreads, kShared, stream>>>(call);
-  return launched("grouped product");
+  return launched("grouped GEMM");
 }
 
 #define MFSDP_GROUPED_WARPS(kind, T, G) \

@@ -15,7 +15,7 @@ constexpr int kThreads = 256;
 
 // ---- heads -------------------------------------------------------------------------------------
 
-/// Where the heads of a token begin in its row of queries, keys and values.
+/// Offsets of a token's heads in its row of queries, keys and values.
 template <class T>
 struct TokenHeads {
   T* query;
@@ -28,7 +28,7 @@ struct TokenHeads {
         value(key + s.heads * s.head_dim) {}
 };
 
-/// Of neighbours that turn: that with the even number first.
+/// A pair of neighbours that RoPE rotates, the even one first.
 struct Pair {
   float first;
   float second;
@@ -51,14 +51,14 @@ __device__ void store_pair(T* to, std::int64_t pair, Pair value) {
   to[2 * pair + 1] = narrowed<T>(value.second);
 }
 
-/// Calls visit(head, i) for i below `columns` of all heads, dealt out to the block's threads.
+/// Calls visit(head, i) for i below `columns` of all heads, distributed over the block's threads.
 template <class Visit>
 __device__ void for_columns(const LatentShape& s, std::int64_t columns, const Visit& visit) {
   for (std::int64_t at = threadIdx.x; at < s.heads * columns; at += kThreads)
     visit(at / columns, at % columns);
 }
 
-/// A block a token.
+/// One block per token.
 template <class T>
 __global__ void __launch_bounds__(kThreads) heads_forward(const LatentHeadsForward<T> k) {
   const LatentShape& s = k.shape;
@@ -84,7 +84,7 @@ __global__ void __launch_bounds__(kThreads) heads_forward(const LatentHeadsForwa
   });
 }
 
-/// Keys' shared part has the sum over heads, in their order.
+/// The shared part of keys gets the sum over heads, in their order.
 template <class T>
 __global__ void __launch_bounds__(kThreads) heads_backward(const LatentHeadsBackward<T> k) {
   const LatentShape& s = k.shape;
@@ -119,10 +119,10 @@ __global__ void __launch_bounds__(kThreads) heads_backward(const LatentHeadsBack
 
 // ---- norm --------------------------------------------------------------------------------------
 
-/// The one rounding of the norm's output: backward makes the very same bits again.
+/// Rounds the norm's output once. Backward computes the same bits again.
 __device__ float normed_number(float x, float rstd, float weight) { return x * rstd * weight; }
 
-/// A block a row.
+/// One block per row.
 template <class T>
 __global__ void __launch_bounds__(kThreads) norm_forward(const LatentNormForward<T> k) {
   __shared__ float shared[kWarp];
@@ -138,10 +138,11 @@ __global__ void __launch_bounds__(kThreads) norm_forward(const LatentNormForward
         narrowed<T>(normed_number(widened(x[c]), rstd, widened(k.weight[c])));
 }
 
-/// A block has every so manieth row, and sums up the weight's gradient in its row of partials.
+/// Block b processes the rows b, b + partial_rows, ..., and sums the weight's gradient in its row
+/// of partials.
 template <class T>
 __global__ void __launch_bounds__(kThreads) norm_backward(const LatentNormBackward<T> k) {
-  __shared__ float shared[2][kWarp];  // in turn, so that rows need no barrier between them
+  __shared__ float shared[2][kWarp];  // double-buffered, so that rows need no barrier between them
   float* const partial = k.partials + blockIdx.x * k.cols;
   for (std::int64_t c = threadIdx.x; c < k.cols; c += kThreads) partial[c] = 0;
   const std::int64_t rest = k.width - k.cols;
@@ -170,7 +171,7 @@ __global__ void __launch_bounds__(kThreads) norm_backward(const LatentNormBackwa
   }
 }
 
-/// The rows of partials behind the first are those of a piece, as many for all pieces.
+/// The rows of partials after the first belong to one piece; all pieces have equally many.
 template <class T>
 Result<void> exact_norm_backward(const LatentNormBackward<T>& k, cudaStream_t stream,
                                  ExactOutlier* outlier) {

@@ -1,4 +1,4 @@
-// What latent attention has beside others (core/plan/kernels/attention.hpp, norm.hpp) on CUDA, for
+// Kernels that only latent attention needs (core/plan/kernels/attention.hpp, norm.hpp) on CUDA, for
 // bf16, fp16 and fp32.
 #pragma once
 

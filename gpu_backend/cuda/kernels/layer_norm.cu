@@ -14,7 +14,7 @@ constexpr int kMaxWarps = kMaxThreads / kWarp;
 constexpr int kBackwardThreads = 512;  ///< at most, so that a thread has 128 registers
 
 __device__ float centred(float x, float mean, float rstd) { return (x - mean) * rstd; }
-/// The one rounding of a norm's output follows: backward makes the very same bits again.
+/// The result is rounded once, later. Backward computes the same bits again.
 __device__ float normed(float h, float weight, float bias) {
   return __fadd_rn(__fmul_rn(h, weight), bias);
 }
@@ -40,7 +40,7 @@ __global__ void __launch_bounds__(kMaxThreads) forward_in_registers(const LayerN
       for (int i = 0; i < N; ++i) x[v][i] += delta[i];
       const auto rounded = narrow_all<T, N>(x[v]);
       store<N>(k.residual_out + row + col, rounded);
-      widen_all(rounded, x[v]);  // the norm is that of the stored sum
+      widen_all(rounded, x[v]);  // the norm is computed from the stored sum
     }
 #pragma unroll
     for (int i = 0; i < N; ++i) sum += x[v][i];
@@ -84,7 +84,7 @@ __global__ void forward_any(const LayerNormForward<T> k) {
     if (k.delta != nullptr)
       k.residual_out[row + col] =
           narrowed<T>(widened(k.residual[row + col]) + widened(k.delta[row + col]));
-    sum += widened(x[row + col]);  // this thread's own store
+    sum += widened(x[row + col]);  // written by this thread
   }
   const float mean = block_sum(sum, shared[0]) / cols;
   float squares = 0;
@@ -102,13 +102,14 @@ __global__ void forward_any(const LayerNormForward<T> k) {
                                              widened(k.weight[col]), widened(k.bias[col])));
 }
 
-/// Block b takes the rows b, b + partial_rows, ...: both gradients' sums stay in registers, and the
-/// next row is on its way while this one is summed, where registers suffice for both.
+/// Block b processes the rows b, b + partial_rows, ... The sums of both gradients stay in
+/// registers. The next row is loaded while this one is summed, if registers suffice for both.
 template <class T, int N, int kVectors>
 __global__ void __launch_bounds__(kBackwardThreads)
     backward_in_registers(const LayerNormBackward<T> k) {
   constexpr bool kAhead = kVectors == 1;
-  __shared__ float shared[2][2][kMaxWarps];  // in turn, so that rows need no barrier between them
+  __shared__ float shared[2][2][kMaxWarps];  // double-buffered, so that rows need no barrier
+                                             // between them
   const auto cols = static_cast<int>(k.cols);
   const auto col_of = [&](int v) { return static_cast<int>(threadIdx.x + v * blockDim.x) * N; };
   Pack<T, N> dy[kVectors];
@@ -194,7 +195,7 @@ __global__ void __launch_bounds__(kBackwardThreads)
   }
 }
 
-/// Rows of any length and alignment; the gradients' sums are made in memory.
+/// Rows of any length and alignment; the gradients are summed in memory.
 template <class T>
 __global__ void backward_any(const LayerNormBackward<T> k) {
   __shared__ float shared[2][2][kMaxWarps];
@@ -232,7 +233,8 @@ __global__ void backward_any(const LayerNormBackward<T> k) {
   }
 }
 
-/// Between the first and the last row of partials lie those of a piece, as many for all pieces.
+/// The rows of partials between the first and the last belong to one piece; all pieces have equally
+/// many.
 template <class T>
 Result<void> exact_backward(const LayerNormBackward<T>& k, cudaStream_t stream,
                             ExactOutlier* outlier) {

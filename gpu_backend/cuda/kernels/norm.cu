@@ -13,7 +13,7 @@ using kernels::RmsNormForward;
 constexpr int kMaxThreads = 1024;
 constexpr int kMaxWarps = kMaxThreads / kWarp;
 
-/// The one rounding of a norm's output: backward makes the very same bits again.
+/// Rounds the norm's output once. Backward computes the same bits again.
 __device__ float normed(float x, float rstd, float weight) { return x * rstd * weight; }
 
 /// A row lies in a block's registers, kVectors packs of N elements in each thread.
@@ -35,7 +35,7 @@ __global__ void __launch_bounds__(kMaxThreads) forward_in_registers(const RmsNor
       for (int i = 0; i < N; ++i) x[v][i] += delta[i];
       const auto rounded = narrow_all<T, N>(x[v]);
       store<N>(k.residual_out + row + col, rounded);
-      widen_all(rounded, x[v]);  // the norm is that of the stored sum
+      widen_all(rounded, x[v]);  // the norm is computed from the stored sum
     }
 #pragma unroll
     for (int i = 0; i < N; ++i) squares += x[v][i] * x[v][i];
@@ -72,7 +72,7 @@ __global__ void forward_any(const RmsNormForward<T> k) {
     if (k.delta != nullptr)
       k.residual_out[row + col] =
           narrowed<T>(widened(k.residual[row + col]) + widened(k.delta[row + col]));
-    const float value = widened(x[row + col]);  // this thread's own store
+    const float value = widened(x[row + col]);  // written by this thread
     squares += value * value;
   }
   const float mean = block_sum(squares, shared) / static_cast<float>(k.cols);
@@ -88,13 +88,13 @@ __global__ void forward_any(const RmsNormForward<T> k) {
 
 constexpr int kBackwardThreads = 512;  ///< at most, so that a thread has 128 registers
 
-/// Block b takes the rows b, b + partial_rows, ...: their weight gradient stays in registers, and
-/// the next row is on its way while this one is summed, where registers suffice for both.
+/// Block b processes the rows b, b + partial_rows, ... Their weight gradient stays in registers.
+/// The next row is loaded while this one is summed, if registers suffice for both.
 template <class T, int N, int kVectors>
 __global__ void __launch_bounds__(kBackwardThreads)
     backward_in_registers(const RmsNormBackward<T> k) {
   constexpr bool kAhead = kVectors <= 2;
-  __shared__ float shared[2][kMaxWarps];  // in turn, so that a row needs one barrier
+  __shared__ float shared[2][kMaxWarps];  // double-buffered, so that a row needs one barrier
   const auto cols = static_cast<int>(k.cols);
   const auto col_of = [&](int v) { return static_cast<int>(threadIdx.x + v * blockDim.x) * N; };
   Pack<T, N> dy[kVectors];
@@ -181,7 +181,7 @@ __global__ void __launch_bounds__(kBackwardThreads)
             make_float4(partial[v][i], partial[v][i + 1], partial[v][i + 2], partial[v][i + 3]);
 }
 
-/// Rows of any length and alignment; the weight's gradient is summed up in memory.
+/// Rows of any length and alignment; the weight's gradient is summed in memory.
 template <class T>
 __global__ void backward_any(const RmsNormBackward<T> k) {
   __shared__ float shared[2][kMaxWarps];
@@ -230,7 +230,7 @@ __global__ void first_stage(const ColumnSums<T, G> k) {
   for (int i = 0; i < N; ++i) k.partials[blockIdx.y * k.cols + col + i] = sum[i];
 }
 
-constexpr int kSumLanes = 32;  ///< threads that share a column's rows: few rows, all at once
+constexpr int kSumLanes = 32;  ///< threads that share a column's rows
 
 /// out = (out +) the sums of the columns of `in`, 32 columns a block.
 template <class T, class G>
@@ -278,7 +278,7 @@ Result<void> rms_norm_forward(const RmsNormForward<T>& k, cudaStream_t stream) {
 
 namespace {
 
-/// The rows of partials behind the first are those of a piece, as many for all pieces.
+/// The rows of partials after the first belong to one piece; all pieces have equally many.
 template <class T>
 Result<void> exact_rms_norm_backward(const RmsNormBackward<T>& k, cudaStream_t stream,
                                      ExactOutlier* outlier) {

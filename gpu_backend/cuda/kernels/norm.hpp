@@ -1,6 +1,6 @@
-// RMS norms, layer norms and column sums on CUDA, for bf16, fp16 and fp32. Each queues its launches
-// on the stream and returns; none allocates. Equal calls give equal bits. `outlier` is needed under
-// --exact-sums.
+// RMS norms, layer norms and column sums on CUDA, for bf16, fp16 and fp32. Each function queues its
+// launches on the stream and returns; none allocates. Equal calls give equal bits. --exact-sums
+// requires `outlier`.
 #pragma once
 
 #include <cuda_runtime.h>
@@ -15,8 +15,8 @@ template <class T>
 [[nodiscard]] Result<void> rms_norm_forward(const kernels::RmsNormForward<T>& k,
                                             cudaStream_t stream);
 
-/// A block for each row of partials. Under --exact-sums a piece after the other, with at least two
-/// rows each; the first row of partials is their sum, the others end as 0.
+/// One block for each row of partials. Under --exact-sums pieces are processed consecutively, with
+/// at least two rows each; the first row of partials is their sum, the others end as 0.
 template <class T>
 [[nodiscard]] Result<void> rms_norm_backward(const kernels::RmsNormBackward<T>& k,
                                              cudaStream_t stream, ExactOutlier* outlier = nullptr);

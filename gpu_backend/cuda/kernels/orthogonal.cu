@@ -9,8 +9,8 @@ namespace mfsdp::cuda {
 namespace {
 
 constexpr int kThreads = 256;
-constexpr int kTile = 32;                    ///< side of what a block transposes
-constexpr int kTileRows = kThreads / kTile;  ///< that its threads have at a time
+constexpr int kTile = 32;                    ///< side of the square that a block transposes
+constexpr int kTileRows = kThreads / kTile;  ///< rows that its threads process at once
 
 template <class T>
 __global__ void __launch_bounds__(kThreads)
@@ -29,7 +29,7 @@ __global__ void __launch_bounds__(kThreads)
     *inverse = static_cast<float>(1 / (sqrt(all.first) + 1e-30));
 }
 
-/// to[i, j] = factor * from[i, j], both [rows, cols]; `inverse`: one factor more, if any.
+/// to[i, j] = factor * from[i, j], both [rows, cols]; `inverse`: an optional second factor.
 template <class From, class To>
 __global__ void __launch_bounds__(kThreads)
     copy_scaled(std::int64_t count, const From* from, float scale, const float* inverse, To* to) {
@@ -40,7 +40,7 @@ __global__ void __launch_bounds__(kThreads)
     to[i] = narrowed<To>(factor * widened(from[i]));
 }
 
-/// to[j, i] = factor * from[i, j], from [rows, cols]: a block has one tile.
+/// to[j, i] = factor * from[i, j], from [rows, cols]: one tile per block.
 template <class From, class To>
 __global__ void __launch_bounds__(kThreads)
     transpose_scaled(std::int64_t rows, std::int64_t cols, const From* from, float scale,
@@ -59,8 +59,8 @@ __global__ void __launch_bounds__(kThreads)
       to[(col + i) * rows + row + x] = narrowed<To>(factor * tile[x][i]);
 }
 
-/// A block has a tile at or below the diagonal, and the one that mirrors it. Without `first` that
-/// is a mirror in place.
+/// A block has a tile at or below the diagonal, and its mirror image. Without `first` it mirrors in
+/// place.
 template <class H>
 __global__ void __launch_bounds__(kThreads)
     combine(std::int64_t m, float a, float b, const H* first, float c, const H* second, H* to) {
@@ -101,7 +101,7 @@ Result<void> launch_combine(std::int64_t m, float a, float b, const H* first, fl
   return launched("newton_schulz");
 }
 
-/// Rows of the grid end at 65535.
+/// A grid has at most 65535 rows of blocks.
 Result<void> check_tiles(std::int64_t rows) {
   if (ceil_div(rows, std::int64_t{kTile}) < 65536) return {};
   return fail("kernel newton_schulz", "expected fewer than 2,097,120 rows and columns");

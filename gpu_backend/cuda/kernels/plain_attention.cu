@@ -16,7 +16,7 @@ constexpr int kWarps = 4;  // of a block
 constexpr std::int64_t kMostHeadDim = 256;
 constexpr int kMostParts = kMostHeadDim / kWarp;
 
-/// A lane's part of a row of head_dim elements: every 32nd, zero beyond the end.
+/// A lane's part of a row of head_dim elements: every 32nd, zero after the end.
 struct Row {
   float part[kMostParts];
 
@@ -51,7 +51,7 @@ __device__ void store(const Row& row, float* to, std::int64_t head_dim) {
     if (d < head_dim) to[d] = row[i];
   }
 }
-/// In every lane.
+/// The dot product, in every lane.
 __device__ float dot(const Row& a, const Row& b) {
   float sum = 0;
 #pragma unroll
@@ -69,12 +69,12 @@ __device__ float scale_of(const AttentionShape& s) {
                                       : static_cast<float>(s.head_dim));
 }
 
-/// The place behind the last query that sees a key at `i`, were all of one document.
+/// The place after the last query that sees a key at `i`, if there were only one document.
 __device__ std::int64_t end_of_view(const AttentionShape& s, std::int64_t i) {
   return s.window > 0 && s.window < s.seq_len - i ? i + s.window : s.seq_len;
 }
 
-/// A score with its cap, and the slope of the cap there.
+/// A logit after the softcap, and the softcap's slope there.
 struct Score {
   float value;
   float slope;
@@ -86,7 +86,7 @@ __device__ Score capped(const AttentionShape& s, float score) {
   return {cap * share, 1 - share * share};
 }
 
-/// A warp's query row, or key row if `heads` are those of keys.
+/// A warp's query row; its key row if `heads` are those of keys.
 struct Place {
   std::int64_t b = 0;
   std::int64_t h = 0;
@@ -97,7 +97,7 @@ __device__ Place place_of(const AttentionShape& s, std::int64_t heads) {
   return {.b = row / (heads * s.seq_len), .h = row / s.seq_len % heads, .i = row % s.seq_len};
 }
 
-/// Online softmax: what was added before a larger score appears is scaled down.
+/// Online softmax: earlier sums are scaled down when a larger logit appears.
 __global__ void forward(AttentionForward<float> k) {
   const AttentionShape& s = k.shape;
   const Place at = place_of(s, s.heads);
@@ -161,7 +161,9 @@ __global__ void key_backward(AttentionBackward<float> k) {
   Row d_value = {};
   for (std::int64_t h = at.h * group_size; h < (at.h + 1) * group_size; ++h)
     for (std::int64_t i = at.i; i < end_of_view(s, at.i); ++i) {
-      if (s.document_begin(at.b, i) > at.i) break;  // the next document, and those behind it
+      if (s.document_begin(at.b, i) > at.i)
+        break;  // this query and all later ones belong to other
+                // documents
       const std::int64_t statistic = (at.b * s.seq_len + i) * s.heads + h;
       const Row query = load(row_of(k.query, at.b, h, i), s.head_dim);
       const Row d_output = load(row_of(k.d_output, at.b, h, i), s.values());

@@ -1,4 +1,5 @@
-// Causal attention in fp32, which cuDNN does not have: for tests and small models, a warp a row.
+// Causal attention in fp32, which cuDNN does not have: for tests and small models, one warp per
+// row.
 #pragma once
 
 #include <cuda_runtime.h>
@@ -12,7 +13,7 @@ namespace mfsdp::cuda {
 [[nodiscard]] Result<void> plain_attention_forward(const kernels::AttentionForward<float>& k,
                                                    cudaStream_t stream);
 
-/// Equal calls give equal bits. Uses the scratch row_sums, no other.
+/// Equal calls give equal bits. Uses only the scratch row_sums.
 [[nodiscard]] Result<void> plain_attention_backward(const kernels::AttentionBackward<float>& k,
                                                     cudaStream_t stream);
 

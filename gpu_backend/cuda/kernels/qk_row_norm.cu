@@ -15,7 +15,7 @@ using kernels::RopeShape;
 constexpr int kMostThreads = 512;  // so that a thread has 128 registers
 constexpr int kMostWarps = kMostThreads / kWarp;
 
-/// Threads of a block at most, by the packs that each has in its registers; 0: none has so many.
+/// Maximum number of threads of a block, by the packs in registers of each; 0: not supported.
 struct MostThreads {
   int of_one = 0;
   int of_two = 0;
@@ -24,22 +24,23 @@ struct MostThreads {
   [[nodiscard]] constexpr int of(int packs) const {
     return packs == 1 ? of_one : packs == 2 ? of_two : of_four;
   }
-  /// The fewest packs with which a block has so many; 0: it cannot.
+  /// The fewest packs with which a block can process `items`; 0: none.
   [[nodiscard]] constexpr int packs_for(std::int64_t items) const {
     for (const int packs : {1, 2, 4})
       if (ceil_div(items, packs) <= of(packs)) return packs;
     return 0;
   }
 };
-/// Few of forward, so that several blocks are there at once
+/// Small blocks in forward, so that several are resident at once
 /// (docs/lab/2026-11-28-row-norms.md).
 constexpr MostThreads kForwardThreads{.of_one = 256, .of_two = 256, .of_four = 256};
-/// Of two packs as many as 80 heads of 128 need (OLMo-2-13B), which leaves a thread 200 registers.
+/// With two packs, as many threads as 80 heads of 128 need (OLMo-2-13B), which leaves 200 registers
+/// per thread.
 constexpr MostThreads kBackwardThreads{.of_one = kMostThreads, .of_two = 320};
-constexpr std::size_t kSharedPartials = 32 << 10;  ///< bytes; beside static shared memory
+constexpr std::size_t kSharedPartials = 32 << 10;  ///< bytes; in addition to static shared memory
 
-/// A token's heads are cut into packs of pairs, which belong to the same threads in every pass:
-/// calls use(head, place of the pack).
+/// Divides a token's heads into packs of pairs, which belong to the same threads in every pass.
+/// Calls use(head, place of the pack).
 template <int N, class Use>
 __device__ void for_packs(const RopeShape& s, const HeadPairs& pairs, const Use& use) {
   const int packs = pairs.all / N;
@@ -61,21 +62,21 @@ __device__ void store_pairs(T* head, const PairPlace& at, const float (&from)[2]
   store_narrowed<N>(head + at.second, from[1]);
 }
 
-/// A head's part of the weight of its kind.
+/// The head's part of its kind's weight.
 template <class K>
 __device__ auto weight_of(const K& k, int head) {
   return head < k.query_heads ? k.query_weight + head * k.shape.head_dim
                               : k.key_weight + (head - k.query_heads) * k.shape.head_dim;
 }
 
-/// Columns that are normed together: those of queries, and those of keys.
+/// Number of columns that are normed together: those of queries, or those of keys.
 template <class K>
 __device__ float columns_of(const K& k, bool queries) {
   return static_cast<float>((queries ? k.query_heads : k.shape.heads - k.query_heads) *
                             k.shape.head_dim);
 }
 
-/// A head's part of the row of its kind into which this block adds up the weight's gradient.
+/// The head's part of the row in which this block sums the gradient of its kind's weight.
 template <class T>
 __device__ float* partials_of(const QkRowNormRopeBackward<T, float>& k, int head) {
   const std::int64_t query_columns = k.query_heads * k.shape.head_dim;
@@ -88,8 +89,7 @@ __device__ float* partials_of(const QkRowNormRopeBackward<T, float>& k, int head
 
 // ---- a token in the registers of a block -------------------------------------------------------
 
-/// Calls use(v, head, place) with this thread's packs of pairs, of which a thread has kItems, or
-/// one less.
+/// Calls use(v, head, place) with this thread's packs of pairs: kItems, or one fewer.
 template <int N, int kItems, class Use>
 __device__ void for_own_packs(const RopeShape& s, const HeadPairs& pairs, const Use& use) {
   const int packs = pairs.all / N;
@@ -107,7 +107,7 @@ __device__ void load_pack(const T* head, const PairPlace& at, Pack<T, N> (&to)[2
   to[1] = load<T, N>(head + at.second);
 }
 
-/// Sums over a block of what belongs to queries and of what belongs to keys, in each thread.
+/// Sums over a block, separately for queries and keys, in each thread.
 __device__ void block_sums(float (&sums)[2], float (&shared)[2][kMostWarps]) {
   const int lane = static_cast<int>(threadIdx.x) % kWarp;
   const int warps = static_cast<int>(blockDim.x) / kWarp;
@@ -164,13 +164,13 @@ __global__ void __launch_bounds__(kForwardThreads.of(kItems))
   });
 }
 
-/// Block b takes the tokens b, b + partial_rows, ...: its part of the weights' gradients stays in
-/// registers, and the next token is on its way while this one is summed, where these suffice.
+/// Block b processes the tokens b, b + partial_rows, ... Its part of the weights' gradients stays
+/// in registers. The next token is loaded while this one is summed, if registers suffice.
 template <class T, int N, int kItems>
 __global__ void __launch_bounds__(kBackwardThreads.of(kItems))
     backward_in_registers(const QkRowNormRopeBackward<T, float> k) {
   constexpr bool kAhead = kItems == 1;
-  __shared__ float shared[2][2][kMostWarps];  // in turn, so that a token needs one barrier
+  __shared__ float shared[2][2][kMostWarps];  // double-buffered, so that a token needs one barrier
   const RopeShape& s = k.shape;
   const HeadPairs pairs(s);
   Pack<T, N> w[kItems][2];
@@ -287,13 +287,14 @@ __global__ void __launch_bounds__(kMostThreads) forward(const QkRowNormRopeForwa
   });
 }
 
-/// Block b takes the tokens b, b + partial_rows, ... Each thread adds up the weights' gradients of
-/// its own columns, in shared memory where they fit (`shared_partials`), else in their row.
+/// Block b processes the tokens b, b + partial_rows, ... Each thread sums the weights' gradients of
+/// its own columns, in shared memory if they fit (`shared_partials`), else in their row.
 template <class T, int N>
 __global__ void __launch_bounds__(kMostThreads)
     backward(const QkRowNormRopeBackward<T, float> k, bool shared_partials) {
   extern __shared__ float row[];              // queries' columns, then keys'
-  __shared__ float shared[2][2][kMostWarps];  // in turn, so that tokens need no barrier between
+  __shared__ float shared[2][2][kMostWarps];  // double-buffered, so that tokens need no barrier
+                                              // between
   const RopeShape& s = k.shape;
   const HeadPairs pairs(s);
   const auto partial_of = [&](int head) {
@@ -367,8 +368,8 @@ __global__ void __launch_bounds__(kMostThreads)
   });
 }
 
-/// Calls `run` with the pairs of a pack, the packs that a thread has in its registers (0: a token
-/// does not lie in registers), and the threads of a block.
+/// Calls `run` with the pairs of a pack, the packs in a thread's registers (0: a token does not fit
+/// into registers), and the threads of a block.
 template <class T, class Run>
 Result<void> with_packs(std::string_view kernel, const RopeShape& s,
                         std::initializer_list<const void*> pointers,
@@ -396,8 +397,8 @@ Result<void> with_packs(std::string_view kernel, const RopeShape& s,
   return launched(kernel);
 }
 
-/// Between the first row of the queries' partials and the last of the keys' lie those of a piece,
-/// as many for all pieces.
+/// The rows between the first of the queries' partials and the last of the keys' belong to one
+/// piece; all pieces have equally many.
 template <class T>
 Result<void> exact_backward(const QkRowNormRopeBackward<T, float>& k, cudaStream_t stream,
                             ExactOutlier* outlier) {

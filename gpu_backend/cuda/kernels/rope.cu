@@ -10,7 +10,7 @@ using kernels::QkNormRopeForward;
 using kernels::Rope;
 using kernels::RopeShape;
 
-/// A block for each token; `packs`: those of half of what turns of a head.
+/// One block per token; `packs`: packs of half of the rotated part of a head.
 template <class T, int N>
 __global__ void rotate(const Rope<T> k, int packs) {
   const RopeShape& s = k.shape;
@@ -33,8 +33,8 @@ __global__ void rotate(const Rope<T> k, int packs) {
 
 // ---- with a norm of each head ------------------------------------------------------------------
 
-/// How threads share a head: `lanes` of a warp, a power of two, with kMost packs of N elements of
-/// each half at most.
+/// Distribution of a head over threads: `lanes` of a warp, a power of two, each with at most kMost
+/// packs of N elements of each half.
 struct HeadLanes {
   int lanes;
   int threads;  ///< of a block, whole warps
@@ -60,7 +60,7 @@ __device__ void for_lane_packs(const HeadPairs& pairs, int lanes, const Use& use
   }
 }
 
-/// A block for each token; all its warps go through the heads together, past the last one too.
+/// One block per token; all its warps process the heads together, also after the last one.
 template <class T, int N, int kMost>
 __global__ void __launch_bounds__(kHeadThreads)
     qk_forward(const QkNormRopeForward<T, float> k, const HeadLanes lanes) {
@@ -104,18 +104,18 @@ __global__ void __launch_bounds__(kHeadThreads)
   }
 }
 
-/// A lane's part of the gradient of one kind of heads' weight: of both halves.
+/// A lane's part of the weight gradient of one kind of heads: both halves.
 template <int N, int kMost>
 using LanePartials = float[2][kMost][N];
 
-/// The partials of all groups of lanes, added in their order, go to `out`. `shared`: a head's
-/// elements for each group.
+/// Adds the partials of all groups of lanes in their order and writes them to `out`. `shared`: a
+/// head's elements for each group.
 template <int N, int kMost>
 __device__ void write_partials(const LanePartials<N, kMost>& partials, const HeadPairs& pairs,
                                const HeadLanes& lanes, float* shared, float* out) {
   const int head_dim = 2 * pairs.all;
   float* const row = shared + static_cast<int>(threadIdx.x) / lanes.lanes * head_dim;
-  __syncthreads();  // what was there has been added up
+  __syncthreads();  // the previous contents have been added up
   for_lane_packs<N, kMost>(pairs, lanes.lanes, [&](int v, const PairPlace& at) {
 #pragma unroll
     for (int i = 0; i < N; ++i) {
@@ -131,7 +131,7 @@ __device__ void write_partials(const LanePartials<N, kMost>& partials, const Hea
   }
 }
 
-/// Block b takes the tokens b, b + partial_rows, ...
+/// Block b processes the tokens b, b + partial_rows, ...
 template <class T, int N, int kMost>
 __global__ void __launch_bounds__(kHeadThreads)
     qk_backward(const QkNormRopeBackward<T, float> k, const HeadLanes lanes) {
@@ -194,10 +194,10 @@ __global__ void __launch_bounds__(kHeadThreads)
                            k.partials + (k.partial_rows + blockIdx.x) * s.head_dim);
 }
 
-constexpr int kMostPacks = 4;  ///< of single elements, where heads are no whole packs
+constexpr int kMostPacks = 4;  ///< packs of single elements, if heads are not complete packs
 
 /// Calls `run` with the elements of a pack, the packs of a lane and the lanes of a head; an error
-/// where heads are too long.
+/// if heads are too long.
 template <class T, class Run>
 Result<void> with_head_lanes(std::string_view kernel, const RopeShape& s,
                              std::initializer_list<const void*> pointers,
@@ -261,7 +261,8 @@ Result<void> qk_norm_rope_forward(const QkNormRopeForward<T, float>& k, cudaStre
 
 namespace {
 
-/// Between the first and the last row of partials lie those of a piece, as many for all pieces.
+/// The rows of partials between the first and the last belong to one piece; all pieces have equally
+/// many.
 template <class T>
 Result<void> exact_qk_norm_rope_backward(const QkNormRopeBackward<T, float>& k, cudaStream_t stream,
                                          ExactOutlier* outlier) {

@@ -1,4 +1,4 @@
-// Device code of rotary position embedding: heads in pairs of elements, and how those turn.
+// Device code of rotary position embedding: heads as pairs of elements, and their rotation.
 #pragma once
 
 #include "core/plan/kernels/rope.hpp"
@@ -6,8 +6,8 @@
 
 namespace mfsdp::cuda {
 
-/// Turns N elements of a head's first half with those of its second. `angles`: the position's
-/// cosines, its sines `half` behind.
+/// Rotates N elements of a head's first half with those of its second. `angles`: the position's
+/// cosines, and `half` elements later its sines.
 template <int N>
 __device__ void turn(const float* angles, std::int64_t half, bool backwards, float (&first)[N],
                      float (&second)[N]) {
@@ -24,19 +24,19 @@ __device__ void turn(const float* angles, std::int64_t half, bool backwards, flo
   }
 }
 
-/// A head in pairs of elements: those that turn with each other, then, where a part of it stays,
-/// the two halves of that part.
+/// A head as pairs of elements: first those that RoPE rotates, then the two halves of the part that
+/// it does not rotate, if any.
 struct HeadPairs {
-  int turning;  ///< pairs
+  int turning;  ///< rotated pairs
   int all;
 
   __device__ explicit HeadPairs(const kernels::RopeShape& s)
       : turning(static_cast<int>(s.turned / 2)), all(static_cast<int>(s.head_dim / 2)) {}
 };
-/// Where a pair is, or a pack of pairs that all turn or all stay.
+/// The place of a pair, or of a pack of pairs that are either all rotated or all not.
 struct PairPlace {
   bool turns;
-  int angle;  ///< in the position's cosines
+  int angle;  ///< index into the position's cosines
   int first;  ///< element of the head
   int second;
 

@@ -14,8 +14,8 @@ using kernels::RoutingSizes;
 constexpr int kThreads = 256;
 constexpr int kTokens = kThreads / kWarp;  // of a block: a warp each
 
-/// Logits of a token in a warp's registers: lane l has experts l, l + 32, ... Slots behind the last
-/// expert hold what changes no maximum and no sum.
+/// Logits of a token in a warp's registers: lane l has experts l, l + 32, ... Slots after the last
+/// expert hold a value that changes no maximum and no sum.
 template <int Slots>
 struct Row {
   float logit[Slots];
@@ -42,7 +42,7 @@ struct Row {
   __device__ float probability(float of) const { return expf(of - largest) / sum; }
 };
 
-/// Unsigned numbers in the order of floats; what is not a number comes first, as 0.
+/// Unsigned numbers in the order of floats; NaN is the smallest, 0.
 __device__ std::uint32_t ordered(float value) {
   if (isnan(value)) return 0;
   const std::uint32_t bits = __float_as_uint(value + 0.0F);  // -0 becomes 0
@@ -58,8 +58,8 @@ struct Chosen {
   std::uint32_t expert = ~0U;
 };
 
-/// The free expert with the largest score, of equal ones the lowest; the lowest free one if its
-/// score is not a number: nothing is larger than that. `free`: a bit for each slot of the lane.
+/// The free expert with the largest score; the lowest of equal ones. If its score is NaN, the
+/// lowest free expert. `free`: a bit for each slot of the lane.
 template <int Slots>
 __device__ Chosen choose(const float (&scores)[Slots], std::uint32_t free, bool has_nan, int lane) {
   Chosen own;
@@ -105,13 +105,14 @@ __device__ bool any_nan(const float (&values)[Slots]) {
   return __any_sync(~0U, nan);
 }
 
-/// Takes what was chosen out of the free ones.
+/// Removes the chosen experts from the free ones.
 __device__ void take(const Chosen& chosen, std::uint32_t& free, int lane) {
   const int expert = static_cast<int>(chosen.expert);
   if (expert % kWarp == lane) free &= ~(1U << (expert / kWarp));
 }
 
-/// The experts of the chosen groups: those with the best expert or, of sigmoids, the best two.
+/// The experts of the chosen groups: the groups with the best expert or, for sigmoids, the best
+/// two.
 template <int Slots>
 __device__ std::uint32_t slots_of_groups(const RoutingSizes& s, const float (&scores)[Slots],
                                          bool has_nan, int lane) {
@@ -151,7 +152,7 @@ __device__ std::uint32_t slots_of_groups(const RoutingSizes& s, const float (&sc
   return free;
 }
 
-/// What the lane with expert e has of it, for every lane.
+/// Broadcasts the value of the lane that has expert e.
 template <int Slots>
 __device__ float value_of_expert(const float (&values)[Slots], int e) {
   float mine = 0;
@@ -200,7 +201,7 @@ __global__ void __launch_bounds__(kThreads) forward(const RouterForward<T> k) {
     k.weights[t * s.top_k + i] = k.weights[t * s.top_k + i] / sum * scale;
 }
 
-/// As router_backward of verify/cpu/kernels/experts.hpp, a warp a token.
+/// As router_backward of verify/cpu/kernels/experts.hpp, one warp per token.
 template <int Slots, class T>
 __global__ void __launch_bounds__(kThreads) backward(const RouterBackward<T> k) {
   const RoutingSizes& s = k.sizes;
@@ -262,7 +263,7 @@ __global__ void __launch_bounds__(kThreads) backward(const RouterBackward<T> k) 
   }
 }
 
-/// Calls launch(slots), as a constant, for as many logits as a lane has.
+/// Calls launch(slots), a constant, for the number of logits of a lane.
 template <int Slots = 1, class Launch>
 void with_slots(std::int64_t experts, const Launch& launch) {
   if constexpr (Slots * kWarp < kMostExperts) {

@@ -1,11 +1,11 @@
-// Rows that lie in the registers of a block: how many packs of elements a thread has of each.
+// Rows in the registers of a block: the number of packs of each thread.
 #pragma once
 
 #include "gpu_backend/cuda/kernels/device.cuh"
 
 namespace mfsdp::cuda {
 
-/// Packs of a thread and threads of a block for rows of `cols`; no threads where it does not fit.
+/// Packs per thread and threads per block for rows of `cols`; no threads if a row does not fit.
 struct RowBlock {
   int vectors = 0;
   int threads = 0;
@@ -24,7 +24,7 @@ template <class T>
   return {};
 }
 
-/// Calls `run` with the count of packs as a constant.
+/// Calls `run` with the number of packs as a constant.
 template <class Run>
 void with_vectors(int vectors, const Run& run) {
   if (vectors == 1) run(std::integral_constant<int, 1>{});

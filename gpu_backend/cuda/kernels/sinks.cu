@@ -10,8 +10,8 @@ using kernels::SinkForward;
 constexpr int kThreads = 256;
 constexpr int kHeads = kThreads / kWarp;  // of a block: a warp each
 
-/// A warp has one head of a token. Its log-sum-exp takes the sink in, its output keeps the share of
-/// the tokens.
+/// A warp has one head of a token. It adds the sink to the log-sum-exp, and scales the output by
+/// the share of the tokens.
 template <class T>
 __global__ void __launch_bounds__(kThreads) forward(const SinkForward<T> k) {
   const std::int64_t at = std::int64_t{blockIdx.x} * kHeads + threadIdx.x / kWarp;

@@ -1,5 +1,5 @@
-// Sinks of attention's heads (core/plan/kernels/attention.hpp) on CUDA, for bf16, fp16 and fp32:
-// they change what any attention has made, and need nothing of it.
+// Attention sinks (core/plan/kernels/attention.hpp) on CUDA, for bf16, fp16 and fp32: they change
+// the result of any attention kernel and are independent of it.
 #pragma once
 
 #include <cuda_runtime.h>

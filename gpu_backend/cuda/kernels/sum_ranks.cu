@@ -1,5 +1,5 @@
-// The sum of what ranks have dealt out, on CUDA. Each element is read once of every rank: bound by
-// memory.
+// The sum of the ranks' contributions, on CUDA. Each element of every rank is read once, so the
+// kernel is bound by memory.
 #include "gpu_backend/cuda/kernels/exact_sums.cuh"
 #include "gpu_backend/cuda/kernels/sums.hpp"
 
@@ -9,10 +9,10 @@ namespace {
 using kernels::SumRanks;
 
 constexpr int kThreads = 256;
-constexpr int kUnroll = 2;  ///< packs of a thread
-constexpr int kBatch = 4;   ///< ranks whose packs are all loaded before the first is added
+constexpr int kUnroll = 2;  ///< packs per thread
+constexpr int kBatch = 4;   ///< number of ranks whose packs are loaded before the first is added
 
-/// sums = (sums +) packs, in which the first rank of all begins the sum.
+/// sums = (sums +) packs; the first rank starts the sum.
 template <class In, int N>
 __device__ void add_rank(const Pack<In, N>& pack, bool begins, float (&sums)[N]) {
 #pragma unroll
@@ -22,7 +22,7 @@ __device__ void add_rank(const Pack<In, N>& pack, bool begins, float (&sums)[N])
   }
 }
 
-/// Blocks take kUnroll * kThreads packs of N elements each. N divides the count.
+/// Blocks process kUnroll * kThreads packs of N elements each. N divides the count.
 template <class In, class Out, int N, bool kAdds>
 __global__ void __launch_bounds__(kThreads) sum(const SumRanks<In, Out> k) {
   const std::int64_t packs = k.count / N;

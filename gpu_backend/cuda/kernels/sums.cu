@@ -14,9 +14,10 @@ using kernels::NormPartial;
 using kernels::ZeroPadding;
 
 constexpr int kThreads = 256;
-constexpr int kUnroll = 4;  ///< packs of a thread, all loaded before the first is used
+constexpr int kUnroll = 4;  ///< packs per thread, all loaded before the first is used
 
-/// Blocks take kUnroll * kThreads packs each; the last one also the elements behind the last pack.
+/// Blocks process kUnroll * kThreads packs each; the last one also the elements after the last
+/// pack.
 template <class In, class Out, int N, bool kAdds>
 __global__ void add(const Accumulate<In, Out> k) {
   const std::int64_t packs = k.count / N;
@@ -100,16 +101,16 @@ __global__ void finish_loss(const float* sums, std::int64_t ranks, float* report
   report[2] = tokens == 0 ? 0.0F : static_cast<float>(1 / scaled);
   report[3] = 0;
 }
-static_assert(sizeof(LossReport) == 16);  // the four that are written
+static_assert(sizeof(LossReport) == 16);  // the four fields that are written
 
-/// to += value, both at least 0. Reports a sum that leaves 63 bits.
+/// to += value, both at least 0. Reports a sum that exceeds 63 bits.
 __device__ void add_whole(unsigned long long* to, std::int64_t value, const ExactOutlier& fault,
                           ExactOutlier* outlier) {
   const auto added = static_cast<unsigned long long>(value);
   if (static_cast<std::int64_t>(atomicAdd(to, added) + added) < 0) report(outlier, fault);
 }
 
-/// Whole numbers have one sum in any order.
+/// Sums of integers do not depend on the order.
 __global__ void __launch_bounds__(kThreads)
     sum_whole_squares(const ExactNormPartial k, float per_step, ExactOutlier* outlier) {
   __shared__ unsigned long long of_block;
@@ -130,7 +131,8 @@ __global__ void __launch_bounds__(kThreads)
       break;
     }
     const auto whole = static_cast<std::int64_t>(steps);
-    sum += whole * whole;  // at most 2^48 each: no thread has 2^15 of them but in 10^10 values
+    sum += whole * whole;  // at most 2^48 each: a thread has fewer than 2^15 of them below 10^10
+                           // values
   }
   add_whole(&of_block, sum, fault, outlier);
   __syncthreads();
@@ -139,7 +141,7 @@ __global__ void __launch_bounds__(kThreads)
               fault, outlier);
 }
 
-/// As finish_norm() of verify/cpu/kernels: the factor's 1e-6 is PyTorch's (clip_grad_norm_).
+/// As finish_norm() of verify/cpu/kernels. The 1e-6 in the factor is PyTorch's (clip_grad_norm_).
 __device__ void write_norm(double squares, const NormFinish& k) {
   float* const report = k.report;
   const double inverse_tokens = k.loss[2];

@@ -1,6 +1,6 @@
-// Sums that end a step on CUDA: gradients into main gradients, the loss, the norm of all gradients.
-// Each queues its launches on the stream and returns; none allocates. Equal calls give equal bits.
-// `outlier` is needed under --exact-sums.
+// Sums at the end of a step on CUDA: gradients into main gradients, the loss, the norm of all
+// gradients. Each function queues its launches on the stream and returns; none allocates. Equal
+// calls give equal bits. --exact-sums requires `outlier`.
 #pragma once
 
 #include <cuda_runtime.h>
@@ -21,22 +21,22 @@ template <class In, class Out>
 [[nodiscard]] Result<void> sum_ranks(const kernels::SumRanks<In, Out>& k, cudaStream_t stream,
                                      ExactOutlier* outlier = nullptr);
 
-/// A fill for each gap.
+/// One fill for each gap.
 [[nodiscard]] Result<void> zero_padding(const kernels::ZeroPadding& k, cudaStream_t stream);
 
 /// T: fp32. Sums in double.
 [[nodiscard]] Result<void> loss_finish(const kernels::LossFinish<float>& k, cudaStream_t stream);
 
-/// T: bf16 or fp32. Squares of a pack are added in fp32, packs in double; through the workspace,
+/// T: bf16 or fp32. Squares of a pack are added in fp32, packs in double, through the workspace,
 /// which holds a GridScratch.
 template <class T>
 [[nodiscard]] Result<void> norm_partial(const kernels::NormPartial<T>& k, cudaStream_t stream);
 
-/// A whole number: the same however the values are cut into slices.
+/// An integer: it does not depend on the division of the values into shards.
 [[nodiscard]] Result<void> exact_norm_partial(const kernels::ExactNormPartial& k,
                                               cudaStream_t stream, ExactOutlier* outlier);
 
-/// Sums in double, exact partials as whole numbers.
+/// Sums are in double, exact partials are integers.
 [[nodiscard]] Result<void> norm_finish(const kernels::NormFinish& k, cudaStream_t stream,
                                        ExactOutlier* outlier = nullptr);
 

@@ -12,8 +12,7 @@ using kernels::SwigluForward;
 constexpr int kThreads = 256;
 constexpr std::int64_t kMaxGridRows = 65535;
 
-// What becomes of a gate before it is multiplied, gate * sigmoid(z): see
-// verify/cpu/kernels/swiglu.hpp.
+// The activation of a gate, gate * sigmoid(z): see verify/cpu/kernels/swiglu.hpp.
 struct Silu {
   __device__ static float z(float gate) { return gate; }
   __device__ static float slope(float /*gate*/) { return 1; }
@@ -68,7 +67,7 @@ __global__ void backward(const SwigluBackward<T> k) {
   }
 }
 
-// ---- without a gate: all elements in a row ------------------------------------------------------
+// ---- without a gate: consecutive elements ------------------------------------------------------
 
 template <class T, int N>
 __global__ void gelu(std::int64_t packs, const T* input, T* product) {

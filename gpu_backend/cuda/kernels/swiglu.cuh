@@ -7,7 +7,7 @@
 
 namespace mfsdp::cuda {
 
-/// bf16 keeps 8 bits of a result, fp16 11: the fast exponential is exact enough there.
+/// bf16 keeps 8 bits of a result, fp16 11: the fast exponential is exact enough for them.
 template <class T>
 __device__ float sigmoid(float x) {
   if constexpr (std::is_same_v<T, float>)
@@ -16,7 +16,7 @@ __device__ float sigmoid(float x) {
     return __fdividef(1, 1 + __expf(-x));
 }
 
-/// The one rounding of a product follows: backward makes the very same bits again.
+/// The result is rounded once, later. Backward computes the same bits again.
 __device__ inline float gated_product(float gate, float sigmoid_of_gate, float up) {
   return __fmul_rn(__fmul_rn(gate, sigmoid_of_gate), up);
 }

@@ -29,7 +29,7 @@ __device__ std::uint32_t mixed(std::uint32_t value) {
   return value ^ (value >> 16U);
 }
 
-/// Both halves of a word: a random sign and fraction, and a size from 2^-3 to 2.
+/// Both halves of a word: a random sign and fraction, and a magnitude from 2^-3 to 2.
 __global__ void fill(std::uint32_t* words, std::int64_t count) {
   const std::int64_t step = static_cast<std::int64_t>(gridDim.x) * kThreads;
   for (std::int64_t at = static_cast<std::int64_t>(blockIdx.x) * kThreads + threadIdx.x; at < count;
@@ -44,7 +44,8 @@ __global__ void fill(std::uint32_t* words, std::int64_t count) {
 bool has_code_for_device() {
   cudaFuncAttributes attributes{};
   const bool has = cudaFuncGetAttributes(&attributes, spin) == cudaSuccess;
-  static_cast<void>(cudaGetLastError());  // no error of the next launch
+  static_cast<void>(cudaGetLastError());  // clears the error, so that the next launch does not
+                                          // report it
   return has;
 }
 

@@ -1,4 +1,4 @@
-// What tests of a run put into it, and what choosing algorithms needs: no kernel of the plan.
+// Kernels for fault injection and for the choice of algorithms; they are not in the plan.
 #pragma once
 
 #include <cuda_runtime.h>
@@ -15,14 +15,14 @@ namespace mfsdp::cuda {
 /// Whether this build has code that the current device runs.
 [[nodiscard]] bool has_code_for_device();
 
-/// Keeps the stream busy for about so long, with one thread.
+/// Keeps the stream busy for about `duration`, with one thread.
 [[nodiscard]] Result<void> delay(Nanos duration, cudaStream_t stream);
 
 /// Keeps the stream busy until *ended, in pinned memory, is not 0.
 [[nodiscard]] Result<void> stop_until(const volatile std::uint32_t* ended, cudaStream_t stream);
 
-/// Words that are numbers of ordinary size, positive and negative, read as bf16 and as fp32.
-/// `bytes` begins on a multiple of 4; what does not fill a word at the end stays.
+/// Fills memory with numbers of ordinary size, positive and negative, valid both as bf16 and as
+/// fp32. `bytes` begins on a multiple of 4; an incomplete word at the end is not written.
 [[nodiscard]] Result<void> fill_with_numbers(std::span<std::byte> bytes, cudaStream_t stream);
 
 }  // namespace mfsdp::cuda

@@ -1,5 +1,5 @@
-// What tensor cores leave in the registers of a quad of lanes, stored in pieces of 16 bytes. Of 8
-// columns, lane q of a quad has columns 2q and 2q + 1; four such groups of 8 are one call's.
+// Stores results of tensor cores from the registers of a quad of lanes in pieces of 16 bytes. In 8
+// columns, lane q of a quad has columns 2q and 2q + 1; a call has four such groups of 8.
 #pragma once
 
 #include <cstdint>
@@ -33,7 +33,7 @@ __device__ inline std::uint32_t pair_of<Bf16>(float first, float second) {
   return *reinterpret_cast<const std::uint32_t*>(&pair);
 }
 
-/// Columns of a part, 32 of them, that a lane stores at a time: `piece` of so many.
+/// The columns of a part of 32 that a lane stores at once: piece number `piece` of the lane.
 template <class G>
 inline constexpr int kPieces = static_cast<int>(sizeof(G)) / 2;
 template <class G>
@@ -44,8 +44,8 @@ __device__ int piece_col(int piece, int lane) {
     return (2 * piece + lane % 2) * 8 + lane / 2 % 2 * 4;
 }
 
-/// Turns what a quad has of 32 columns into pieces of 16 bytes, added to what was there.
-/// values[2 j], values[2 j + 1]: of group j.
+/// Rearranges a quad's 32 columns to pieces of 16 bytes, added to the previous values. values[2 j],
+/// values[2 j + 1]: of group j.
 template <class G>
 __device__ void make_pieces(float (&values)[8], const uint4 (&old)[1], bool adds, int lane,
                             uint4 (&made)[1]) {
@@ -91,9 +91,9 @@ __device__ void make_pieces(float (&values)[8], const uint4 (&old)[2], bool adds
   }
 }
 
-/// The first 32 columns of each part at `to`, as far as there are `cols` of them, a multiple of 8;
-/// none where cols <= 0, which may differ between the quads of a warp. All lanes of a warp call it.
-/// What is added to is loaded for all parts first.
+/// Stores the first 32 columns of each part at `to`, limited to `cols`, a multiple of 8. It stores
+/// none if cols <= 0; cols may differ between the quads of a warp. All lanes of a warp must call
+/// it. The values to add to are loaded for all parts first.
 template <int Parts, class G>
 __device__ void store_parts(G* to, int cols, float (&values)[Parts][8], bool adds, int lane) {
   constexpr int N = kPieces<G>;

@@ -1,7 +1,7 @@
-// Kernels on CUDA that work with token ids and labels. Each queues its launches on the stream and
+// Kernels on CUDA for token ids and labels. Each function queues its launches on the stream and
 // returns; none allocates. Equal calls give equal bits.
 //
-// An id outside the vocabulary is followed nowhere: its row of the output, its loss and its
+// An id outside the vocabulary is never used as an index. Its row of the output, its loss and its
 // gradient become NaN, so that the step's norm is not finite and its update is skipped.
 #pragma once
 
@@ -20,11 +20,11 @@ template <class T>
 [[nodiscard]] Result<void> embedding_forward(const kernels::EmbeddingForward<T>& k,
                                              cudaStream_t stream);
 
-/// T and G: fp32 and one of bf16 and fp16. Tokens are put in order by counting those before each,
-/// which for 8192 tokens costs microseconds and needs no scratch but the order itself (8 of its 24
-/// bytes a token); then each token's rows are added up in the order of their places, those of a
-/// frequent token in 32 parts. The time to order grows with the square of the tokens. Under
-/// --exact-sums, which needs `outlier`, a piece after the other.
+/// T and G: fp32 and one of bf16 and fp16. Tokens are ordered by counting those before each. For
+/// 8192 tokens this takes microseconds and needs no scratch except the order itself (8 of its 24
+/// bytes per token). Then each token's rows are added up in the order of their places, those of a
+/// frequent token in 32 parts. The time to order grows with the square of the number of tokens.
+/// Under --exact-sums, which requires `outlier`, pieces are processed consecutively.
 template <class T, class G>
 [[nodiscard]] Result<void> embedding_backward(const kernels::EmbeddingBackward<T, G>& k,
                                               cudaStream_t stream, ExactOutlier* outlier = nullptr);
@@ -36,9 +36,9 @@ template <class T, class G>
     const kernels::PositionEmbeddingBackward<T, G>& k, cudaStream_t stream,
     ExactOutlier* outlier = nullptr);
 
-/// T: bf16, fp16 or fp32, const where the loss alone is wanted. A block at a time has a row; what
-/// fits is kept in shared memory between the sum of its exponentials and its gradient. The
-/// workspace holds a GridScratch.
+/// T: bf16, fp16 or fp32, const if only the loss is needed. One block processes a row at a time.
+/// The part of a row that fits is kept in shared memory between the sum of its exponentials and its
+/// gradient. The workspace holds a GridScratch.
 template <class T>
 [[nodiscard]] Result<void> cross_entropy(const kernels::CrossEntropy<T>& k, cudaStream_t stream);
 

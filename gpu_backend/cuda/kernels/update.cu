@@ -13,7 +13,7 @@ using kernels::Update;
 constexpr int kThreads = 256;
 constexpr int kUnroll = 2;
 
-/// OptimizerSettings in the precision of arithmetic.
+/// OptimizerSettings in fp32.
 struct Constants {
   float beta1;
   float beta2;
@@ -22,7 +22,7 @@ struct Constants {
   float momentum;
 };
 
-/// The step of elements that a run has.
+/// The step of the elements in a run.
 __device__ inline UpdateStep<float> step_of(const StepBlock& block, const Constants& c,
                                             const DecayRun& run) {
   const float learning_rate = block.learning_rate * run.rate;
@@ -36,14 +36,14 @@ __device__ inline UpdateStep<float> step_of(const StepBlock& block, const Consta
           .correction_root = sqrtf(block.bias_correction2)};
 }
 
-/// N elements from `at` on, whose states lie in the same places.
+/// Updates N elements from `at` on, whose states have the same index.
 template <class Rule, class G, class W, class C, class S, int N>
 struct Elements {
   static constexpr int kStates = static_cast<int>(Rule::states.size());
 
   float gradient[N];
   float weight[N];
-  float state[kStates + 1][N];  // never empty
+  float state[kStates + 1][N];  // never an empty array
 
   __device__ void load(const Update<G, W, C, S>& k, std::int64_t at) {
     load_widened<N>(k.gradients + at, gradient);
@@ -64,7 +64,7 @@ struct Elements {
   __device__ void store(const Update<G, W, C, S>& k, std::int64_t at) const {
     store_narrowed<N>(k.weights + at, weight);
     if (k.compute != nullptr) {
-      float rounded[N];  // the compute weights are those of the stored main weights
+      float rounded[N];  // the compute weights are rounded from the stored main weights
       widen_all(narrow_all<W, N>(weight), rounded);
       store_narrowed<N>(k.compute + at, rounded);
     }
@@ -73,7 +73,7 @@ struct Elements {
   }
 };
 
-/// The run that holds element `at`.
+/// The run that contains element `at`.
 __device__ inline std::int64_t run_of(const DecayRun* runs, std::int64_t count, std::int64_t at) {
   std::int64_t low = 0;
   for (std::int64_t high = count - 1; low < high;) {
@@ -86,7 +86,7 @@ __device__ inline std::int64_t run_of(const DecayRun* runs, std::int64_t count, 
   return low;
 }
 
-/// Elements from `at` on, of which the first is of run `run`; leaves the run of the last one.
+/// Updates elements from `at` on; the first is in run `run`. Sets `run` to that of the last one.
 template <int N, class Advance>
 __device__ void for_each_of_runs(std::int64_t at, const DecayRun* runs, std::int64_t& run,
                                  const StepBlock& block, const Constants& c,
@@ -106,15 +106,15 @@ __device__ void for_each_of_runs(std::int64_t at, const DecayRun* runs, std::int
   }
 }
 
-/// What the gradient is multiplied by; directions have been scaled.
+/// Factor of the gradient; directions are already scaled.
 template <class U>
 __device__ float scale_of(const U& k) {
   if (k.loss == nullptr) return 1;
   return k.norm == nullptr ? k.loss[2] : k.loss[2] * k.norm[1];
 }
 
-/// An infinite norm, or NaN, changes nothing: true then. A direction without one is 0: elements
-/// from `begin` on, every `step`-th.
+/// Returns true if the norm is infinite or NaN: then nothing changes. A direction without a norm is
+/// 0: elements from `begin` on, every `step`-th.
 template <class Rule, class U>
 __device__ bool skips(const U& k, std::int64_t begin, std::int64_t step) {
   if (k.norm == nullptr || k.norm[2] == 0) return false;
@@ -167,7 +167,7 @@ __global__ void __launch_bounds__(kThreads)
 
 // ---- states in bytes ---------------------------------------------------------------------------
 
-/// Elements of a block that one lane of its warp has.
+/// Elements of a block per lane of its warp.
 constexpr int kOfLane = static_cast<int>(kStateBlock) / kWarp;
 using Codes = Pack<std::uint8_t, kOfLane>;
 
@@ -176,7 +176,7 @@ __device__ std::uint8_t encoded(float value, float largest) {
   return largest > 0 ? code_of_value<is_signed>(value / largest) : std::uint8_t{0};
 }
 
-/// Writes a lane's part of a state of one block, and the block's scale.
+/// Writes a lane's part of one block's state, and the block's scale.
 template <bool is_signed>
 __device__ void encode(const float (&values)[kOfLane], std::uint8_t* codes, float* scale) {
   float largest = 0;
@@ -200,7 +200,7 @@ __global__ void __launch_bounds__(kThreads)
   constexpr int kStates = static_cast<int>(Rule::states.size());
   constexpr bool kSigned[kStates + 1] = {Rule::states[0].is_signed,
                                          Rule::states[kStates - 1].is_signed};
-  __shared__ float tables[2][256];  // of states without and with sign
+  __shared__ float tables[2][256];  // for states without and with sign
   for (int code = static_cast<int>(threadIdx.x); code < 256; code += kThreads) {
     tables[0][code] = value_of_code<false>(static_cast<std::uint8_t>(code));
     tables[1][code] = value_of_code<true>(static_cast<std::uint8_t>(code));
@@ -246,7 +246,7 @@ __global__ void __launch_bounds__(kThreads)
     for (int j = 0; j < kOfLane / 2; ++j) half[j] = weight[i + j];
     store_narrowed<kOfLane / 2>(k.weights + at + i, half);
     if (k.compute == nullptr) continue;
-    float rounded[kOfLane / 2];  // the compute weights are those of the stored main weights
+    float rounded[kOfLane / 2];  // the compute weights are rounded from the stored main weights
     widen_all(narrow_all<W, kOfLane / 2>(half), rounded);
     store_narrowed<kOfLane / 2>(k.compute + at + i, rounded);
   }
@@ -259,7 +259,7 @@ __global__ void __launch_bounds__(kThreads)
 
 namespace {
 
-/// `rules` lists those that `optimizer` is looked for among.
+/// `rules`: list in which `optimizer` is looked up.
 template <class Rules, class G, class W, class C, class S>
 Result<void> launch_update(Rules rules, const Update<G, W, C, S>& k, Optimizer optimizer,
                            const OptimizerSettings& settings, std::span<const DecayRun> runs,
@@ -293,7 +293,7 @@ Result<void> launch_update(Rules rules, const Update<G, W, C, S>& k, Optimizer o
             <<<grid_of(blocks), kThreads, 0, stream>>>(k, constants, runs.data(), run_count);
       });
     };
-    constexpr int N = 4;  // of the widest, fp32, 16 bytes
+    constexpr int N = 4;  // of the widest type, fp32: 16 bytes
     const bool packs =
         std::ranges::all_of(k.states,
                             [](const S* state) { return is_aligned({state}, N * sizeof(S)); }) &&

@@ -1,4 +1,4 @@
-// An optimizer's step on CUDA: one launch over a rank's slice of a group.
+// An optimizer's step on CUDA: one launch over a rank's shard of a group.
 #pragma once
 
 #include <cuda_runtime.h>
@@ -11,8 +11,8 @@
 
 namespace mfsdp::cuda {
 
-/// Which of these types there are kernels for: main weights in fp32, or as compute weights in bf16.
-/// bf16 beside fp16 are Muon's directions.
+/// Combinations of types with kernels: main weights in fp32, or as compute weights in bf16. bf16
+/// gradients with fp16 compute weights are Muon's directions.
 template <class G, class W, class C>
 inline constexpr bool kHasUpdate =
     std::is_same_v<C, Fp16> ? !std::is_same_v<G, Fp16> && std::is_same_v<W, float>
@@ -20,16 +20,16 @@ inline constexpr bool kHasUpdate =
                                   (std::is_same_v<W, float> || std::is_same_v<C, Bf16>);
 
 /// `runs`: those of take_decay_runs, in device memory; they are the same in every step. Learning
-/// rate, scale and whether the step is skipped are read on the device.
-/// G, W and C: those of kHasUpdate. S: fp32, bf16, or bytes, of
-/// which a warp takes a block of kStateBlock: all pointers are multiples of 16 bytes then.
+/// rate, scale and the decision to skip the step are read on the device. G, W and C: those of
+/// kHasUpdate. S: fp32, bf16, or bytes. For bytes a warp processes a block of kStateBlock, and all
+/// pointers are multiples of 16 bytes.
 template <class G, class W, class C, class S>
 [[nodiscard]] Result<void> update(const kernels::Update<G, W, C, S>& k, Optimizer optimizer,
                                   const OptimizerSettings& settings,
                                   std::span<const kernels::DecayRun> runs, cudaStream_t stream);
 
-/// Muon's momentum and the directions, which are k.weights. `run`: one, of all elements. D: bf16 or
-/// fp32, as G.
+/// Muon's momentum and the directions, which are k.weights. `run`: a single one, of all elements.
+/// D: bf16 or fp32, as G.
 template <class G, class D, class S>
 [[nodiscard]] Result<void> momentum(const kernels::Update<G, D, D, S>& k,
                                     const OptimizerSettings& settings,

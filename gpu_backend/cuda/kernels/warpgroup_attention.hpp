@@ -1,5 +1,5 @@
 // Causal attention of heads of 64 or 128 in bf16 by wgmma and TMA, for compute capability 9.0.
-// Which calls it takes and what TMA is told stands in gpu_backend/cuda/warpgroup_attention.hpp.
+// gpu_backend/cuda/warpgroup_attention.hpp describes the supported calls and the TMA descriptors.
 //
 // S = scale * Q K^T, masked; L the log-sum-exp of its rows; P = exp(S - L). A tile is 128 queries
 // of a head forward, and 128 keys of a key head backward:
@@ -11,8 +11,8 @@
 //   finish     dQ = scale * its sums; dK and dV likewise, where query heads share them
 //
 // Blocks take tiles from a counter, so that a kernel beside them on some multiprocessors costs no
-// more than its share. Sums of dQ, and of shared dK and dV, are added to in fp32 in memory by
-// whichever tile comes first: they have no fixed order.
+// more than its share. Sums of dQ, and of shared dK and dV, are added in fp32 in memory, in the
+// order in which tiles finish: the order is not fixed.
 #pragma once
 
 #include <cuda.h>
@@ -27,10 +27,11 @@ namespace mfsdp::cuda {
 inline constexpr int kWarpgroupTile = kWarpgroupTokens;  ///< queries forward, keys backward
 inline constexpr int kWarpgroupQueries = kWarpgroupBackwardQueries;
 inline constexpr int kBoxColumns = 64;  ///< a head of 64, or half of one of 128
-/// Of a workspace, before anything else: how many tiles are begun.
+/// At the beginning of a workspace: the number of tiles that are begun.
 inline constexpr std::int64_t kWarpgroupCounterBytes = 256;
 
-/// Of views [tokens, heads, head_dim]; boxes of 64 columns of one head, of so many tokens.
+/// TMA descriptors of views [tokens, heads, head_dim]. Boxes have 64 columns of one head and the
+/// number of tokens in the comment.
 struct AttentionForwardMaps {
   CUtensorMap query;   ///< kWarpgroupTile
   CUtensorMap key;     ///< kWarpgroupTile
@@ -48,8 +49,8 @@ struct AttentionBackwardMaps {
                                                        const AttentionForwardMaps& maps,
                                                        cudaStream_t stream);
 
-/// Bytes of the backward's workspace: behind the counter sums of dK and dV, where query heads share
-/// them. `row_sums` is not used: D and L stand where dQ is written at last.
+/// Bytes of the backward's workspace: the counter, then the sums of dK and dV if query heads share
+/// them. `row_sums` is not used: D and L are stored where dQ is written last.
 [[nodiscard]] std::int64_t warpgroup_backward_workspace(const kernels::AttentionShape& shape);
 
 [[nodiscard]] Result<void> warpgroup_attention_backward(const kernels::AttentionBackward<Bf16>& k,

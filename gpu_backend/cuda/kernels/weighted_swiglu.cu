@@ -14,12 +14,12 @@ int threads_of(std::int64_t packs) {
   return static_cast<int>(std::min<std::int64_t>(ceil_div(packs, kWarp) * kWarp, kThreads));
 }
 
-/// The one rounding follows, here and where backward makes the product again.
+/// The result is rounded once, later, here and where backward computes it again.
 __device__ float weighted_product(float gate, float sigmoid_of_gate, float up, float weight) {
   return __fmul_rn(gated_product(gate, sigmoid_of_gate, up), weight);
 }
 
-/// Gates and ups of N columns in a row: side by side, or in turn.
+/// Gates and ups of N columns in a row: side by side, or alternating.
 template <class T, int N, bool kInTurn>
 struct Gates {
   float gate[N];
@@ -62,7 +62,7 @@ struct Gates {
   }
 };
 
-/// What is multiplied, and which of the two still move. What is not a number stays so.
+/// The clamped factors, and whether each still has a gradient. NaN stays NaN.
 struct Clamped {
   float gate;
   float up;
@@ -80,7 +80,7 @@ struct Clamped {
   }
 };
 
-/// A block a row; those behind the last expert's are nobody's.
+/// One block per row; blocks after the last expert's rows have no work.
 template <class T, int N, bool kInTurn>
 __global__ void __launch_bounds__(kThreads) forward(const WeightedSwigluForward<T> k) {
   const std::int64_t row = blockIdx.x;

@@ -26,12 +26,12 @@ namespace {
 using std::chrono::milliseconds;
 using std::chrono::seconds;
 
-constexpr seconds kStart{300};  ///< from one report to the supervisor to the next, while it starts
-constexpr seconds kTeardown{60};         ///< of a run that went well
-constexpr seconds kFailedEnd{10};        ///< of one that did not: abort, store, print
-constexpr std::int64_t kSlowSteps = 20;  ///< predicted steps that a call of the host may last
+constexpr seconds kStart{300};     ///< deadline of each report to the supervisor during the start
+constexpr seconds kTeardown{60};   ///< of a run that went well
+constexpr seconds kFailedEnd{10};  ///< of a run that failed: abort, store, print
+constexpr std::int64_t kSlowSteps = 20;  ///< limit of a host call, in predicted steps
 constexpr seconds kLeastDeadline{30};
-/// A search of algorithms takes about so long; a shorter run takes what cuBLASLt thinks best.
+/// Approximate time of a search of algorithms. A shorter run uses cuBLASLt's first choice.
 constexpr seconds kSearchTakes{60};
 
 milliseconds deadline_of(const CudaRunInputs& inputs) {
@@ -75,7 +75,8 @@ Result<cuda::Delays> delays_of(const CudaRunInputs& inputs) {
   return delays;
 }
 
-/// What each rank tells the others at the end. All ranks are of one build: bytes as they lie.
+/// Figures that each rank sends to the others at the end. All ranks run one build, so the bytes are
+/// sent as they are.
 struct RankFigures {
   std::int64_t runtime = 0;
   std::vector<OpLaunch> launches;
@@ -134,7 +135,7 @@ class CudaRun final : public RankMachine {
   [[nodiscard]] Result<void> run(const TrainInputs& inputs, TrainSink* sink,
                                  std::span<const HfExport> exported);
   [[nodiscard]] Result<void> gather(std::vector<OpLaunch> launches);
-  /// What the run has failed of, all ranks hearing of it: another rank's where that came first.
+  /// The error of the run, after all ranks are informed: another rank's if it came first.
   [[nodiscard]] Error failed(const Error& error);
 
   CudaRunInputs inputs_;
@@ -154,12 +155,12 @@ Result<void> CudaRun::open() {
       std::ranges::any_of(inputs_.program.communicators, [](const Communicator& communicator) {
         return traits_of(communicator.transport).uses_windows;
       });
-  cuda::set_environment(windows);  // while the process has one thread
+  cuda::set_environment(windows);  // before the process starts a second thread
   if (inputs_.launch.supervised) {
     MFSDP_LET(watchdog, Watchdog::attach(*inputs_.launch.supervised));
     watchdog_ = std::move(watchdog);
   }
-  // Longer than any rank waits for others there: it says which ones are missing.
+  // Longer than the timeout of the rendezvous, which reports the missing ranks.
   watchdog_.feed(2 * RendezvousSettings{}.meet_deadline + kStart);
   MFSDP_LET(rendezvous,
             Rendezvous::meet(inputs_.launch, {.run_id = inputs_.launch.run_id,
@@ -213,7 +214,8 @@ cuda::Peers CudaRun::peers() {
       .alive = [this] { return alive(); }};
 }
 
-/// Asked all the time: the supervisor hears that this process is not stopped.
+/// Called repeatedly while the host waits: it informs the supervisor that this process is not
+/// stopped.
 Result<void> CudaRun::alive() const {
   watchdog_.feed(patience_);
   if (const auto failure = rendezvous_->failure()) return tl::unexpected<Error>(failure->error());
@@ -228,7 +230,8 @@ Error CudaRun::failed(const Error& error) {
   return first && first->rank != place_.rank ? first->error() : error;
 }
 
-/// A rank that failed itself speaks, and rank 0, as the other may be gone.
+/// The rank that failed prints its error, and so does rank 0, because the other process may be
+/// gone.
 bool CudaRun::told_elsewhere() const {
   const auto failure = rendezvous_ == nullptr ? std::nullopt : rendezvous_->failure();
   return place_.rank != 0 && failure && failure->rank != place_.rank;
@@ -243,12 +246,12 @@ Result<void> CudaRun::train(TrainInputs inputs, TrainSink* sink,
   return {};
 }
 
-/// The system frees all at once. NCCL would wait for other members to destroy a communicator, and
-/// aborting one it reads what they may have freed (2.28: a segmentation fault where windows are
-/// also registered for rings).
+/// Ends without destructors: the system frees everything at once. Destroying a communicator would
+/// wait for its other members. Aborting one reads memory that they may have freed (NCCL 2.28: a
+/// segmentation fault if registered memory is also registered for rings).
 bool CudaRun::abandon() {
   backend_->stop_watching();
-  rendezvous_.reset();  // what was said goes out
+  rendezvous_.reset();  // sends the remaining frames
   return true;
 }
 
@@ -266,7 +269,7 @@ Result<void> CudaRun::run(const TrainInputs& inputs, TrainSink* sink,
   return {};
 }
 
-/// A rank with more launches than the rendezvous carries gives none.
+/// A rank with more launches than fit into one collective sends none.
 Result<void> CudaRun::gather(std::vector<OpLaunch> launches) {
   MFSDP_LET(runtime, backend_->runtime_memory());
   RankFigures own{.runtime = runtime.value, .launches = launches};

@@ -1,4 +1,4 @@
-// Stands for tool/cuda in a build without the CUDA toolkit.
+// Replaces tool/cuda in a build without the CUDA toolkit.
 #include "gpu_backend/tool/cuda_run.hpp"
 
 namespace mfsdp {

@@ -1,4 +1,4 @@
-// Tokens that stand in text as they are, such as <|im_end|>.
+// Tokens that text contains literally, such as <|im_end|>.
 #pragma once
 
 #include <array>
@@ -12,24 +12,24 @@ namespace mfsdp {
 struct AddedToken {
   std::int32_t id = 0;
   std::string content;      ///< not empty
-  bool is_special = false;  ///< left out where text is decoded without special tokens
-  bool normalized = false;  ///< looked for after the normalizer, not before
+  bool is_special = false;  ///< omitted when text is decoded without special tokens
+  bool normalized = false;  ///< searched after the normalizer, not before
 };
 
-/// A piece of text that is either a token or between tokens.
+/// A piece of text: a token, or the text between tokens.
 struct TextPiece {
   std::string_view text;
-  const AddedToken* token = nullptr;  ///< null: text that is no added token
+  const AddedToken* token = nullptr;  ///< null: text between tokens
 };
 
-/// Finds added tokens in text: from the left, the longest where several begin at one place.
+/// Finds added tokens in text: from the left, the longest if several begin at one place.
 class AddedTokens {
  public:
   AddedTokens() = default;
   explicit AddedTokens(std::vector<AddedToken> tokens);
 
   [[nodiscard]] const std::vector<AddedToken>& tokens() const { return tokens_; }
-  /// The pieces in order; no empty ones. They point into `text` and into this.
+  /// The pieces in order, without empty ones. They point into `text` and into this object.
   [[nodiscard]] std::vector<TextPiece> split(std::string_view text) const;
 
  private:

@@ -31,7 +31,8 @@ struct Candidate {
   std::int32_t rank = 0;
   std::int32_t left = 0;  ///< index of its left symbol
   std::int32_t merged = 0;
-  std::uint64_t pair = 0;  ///< of when it was found: outdated where the symbols are others now
+  std::uint64_t pair = 0;  ///< the pair of tokens when it was found: outdated if the symbols have
+                           ///< changed
 
   friend bool operator>(const Candidate& a, const Candidate& b) {
     return std::tie(a.rank, a.left) > std::tie(b.rank, b.left);
@@ -98,7 +99,7 @@ class MergedWord {
 
 }  // namespace
 
-// ---- merges -------------------------------------------------------------------------------------
+// ---- merges ------------------------------------------------------------------------------------
 
 MergeTable::MergeTable(std::size_t merges) : slots_(std::bit_ceil(2 * merges + 2)) {}
 
@@ -120,7 +121,7 @@ const Merge* MergeTable::find(std::int32_t left, std::int32_t right) const {
   return found.rank >= 0 ? &found : nullptr;
 }
 
-// ---- words --------------------------------------------------------------------------------------
+// ---- words -------------------------------------------------------------------------------------
 
 Result<Bpe> Bpe::create(TextMap<std::int32_t> by_bytes, MergeTable merges, bool ignore_merges,
                         const std::string& where) {

@@ -1,4 +1,4 @@
-// Byte pair encoding: the bytes of a word to tokens, by merges in order of their rank.
+// Byte pair encoding: merges the bytes of a word to tokens in order of the merges' rank.
 #pragma once
 
 #include <array>
@@ -12,7 +12,7 @@
 
 namespace mfsdp {
 
-/// Strings by content, asked for without a copy.
+/// Hash of strings that accepts string views without a copy.
 struct TextHash {
   using is_transparent = void;
   std::size_t operator()(std::string_view text) const {
@@ -22,18 +22,18 @@ struct TextHash {
 template <class T>
 using TextMap = std::unordered_map<std::string, T, TextHash, std::equal_to<>>;
 
-/// A pair of tokens and what they become.
+/// A pair of tokens and the token that replaces it.
 struct Merge {
   std::uint64_t pair = 0;  ///< left token << 32 | right token
-  std::int32_t rank = -1;  ///< smaller goes first; below 0: no merge
+  std::int32_t rank = -1;  ///< smaller ranks are applied first; below 0: no merge
   std::int32_t merged = 0;
 };
 
-/// Merges by pair, in an open table: looked up for every pair of neighbours.
+/// Merges by pair, in an open-addressing table: looked up for every pair of neighbours.
 class MergeTable {
  public:
   explicit MergeTable(std::size_t merges);
-  /// A pair that is there already gets the new rank, as in Hugging Face's tokenizers.
+  /// An existing pair gets the new rank, as in Hugging Face's tokenizers.
   void insert(std::int32_t left, std::int32_t right, std::int32_t rank, std::int32_t merged);
   /// Null where the two do not merge.
   [[nodiscard]] const Merge* find(std::int32_t left, std::int32_t right) const;
@@ -47,14 +47,13 @@ class MergeTable {
 /// Vocabulary and merges. Const calls may come from several threads.
 class Bpe {
  public:
-  /// `by_bytes`: token ids by the bytes that tokens stand for. `ignore_merges`: a word that is a
-  /// token as a whole becomes that token, whether or not merges lead to it.
-  /// Errors: a byte that is no token.
+  /// `by_bytes`: token ids by the bytes of the tokens. `ignore_merges`: a word that is itself a
+  /// token becomes that token even if no merges produce it. Errors: a byte that is no token.
   [[nodiscard]] static Result<Bpe> create(TextMap<std::int32_t> by_bytes, MergeTable merges,
                                           bool ignore_merges, const std::string& where);
 
-  /// Appends the tokens of a word, which is not empty. Of merges that apply, the one of the lowest
-  /// rank goes first, and of equals the leftmost. O(n log n) for n bytes.
+  /// Appends the tokens of a word, which is not empty. The applicable merge of the lowest rank is
+  /// applied first; among equal ranks, the leftmost. O(n log n) for n bytes.
   void encode_word(std::string_view word, std::vector<std::int32_t>& out) const;
 
  private:

@@ -9,14 +9,14 @@
 namespace mfsdp {
 namespace {
 
-/// What Python's str.strip() takes off, as templates' "trim" does.
+/// Whether Python's str.strip() removes the character, as "trim" does in templates.
 bool is_python_space(std::uint32_t code) {
   return (code >= 0x09 && code <= 0x0D) || (code >= 0x1C && code <= 0x20) || code == 0x85 ||
          code == 0xA0 || code == 0x1680 || (code >= 0x2000 && code <= 0x200A) || code == 0x2028 ||
          code == 0x2029 || code == 0x202F || code == 0x205F || code == 0x3000;
 }
 
-/// Of UTF-8.
+/// Trims UTF-8 text on both sides.
 std::string_view trimmed(std::string_view text) {
   std::size_t begin = text.size();
   std::size_t end = 0;
@@ -63,7 +63,7 @@ void write_llama3(const ChatMessage& message, ChatWriter& out) {
   out.token("<|eot_id|>", message.learned);
 }
 
-/// A mark that a template writes, and whose it is.
+/// A text that is typical of a template, and the template's name.
 struct Mark {
   std::string_view text;
   std::string_view name;

@@ -1,4 +1,4 @@
-// How a chat becomes one text: the templates that are built in.
+// The built-in chat templates: they convert a chat to one text.
 #pragma once
 
 #include <array>
@@ -11,8 +11,7 @@
 namespace mfsdp {
 
 /// `chatml`: <|im_start|>ROLE\nCONTENT<|im_end|>\n (Qwen). `llama3`: <|begin_of_text|>, then
-/// <|start_header_id|>ROLE<|end_header_id|>\n\nCONTENT<|eot_id|>, white space around contents left
-/// out (Llama 3).
+/// <|start_header_id|>ROLE<|end_header_id|>\n\nCONTENT<|eot_id|>, with contents trimmed (Llama 3).
 enum class ChatTemplate { chatml, llama3 };
 
 template <>
@@ -26,22 +25,23 @@ struct ChatMessage {
   bool learned = false;  ///< content and the token that ends the turn
 };
 
-/// A part of a rendered chat: a token by its name, or text.
+/// A part of a rendered chat: a token by name, or text.
 struct ChatPiece {
   std::string text;
   bool is_token = false;
   bool learned = false;
 };
 
-/// The whole chat. No system prompt is made up, and no turn is begun at the end.
+/// Renders the whole chat, without a default system prompt and without the beginning of a further
+/// turn.
 [[nodiscard]] std::vector<ChatPiece> render_chat(ChatTemplate form,
                                                  const std::vector<ChatMessage>& messages);
 
-/// Tokens that a template writes; a tokenizer without them cannot be used with it.
+/// The tokens that a template writes; it requires a tokenizer that has them.
 [[nodiscard]] std::vector<std::string_view> tokens_of(ChatTemplate form);
 
-/// What a chat_template of tokenizer_config.json is, by the marks that it writes: the name of a
-/// built-in template, or of another one; "unknown" where the marks are none that are known.
+/// The name of a chat_template of tokenizer_config.json, recognized by typical texts in it: a
+/// built-in template or another one; "unknown" if it has no known text.
 [[nodiscard]] std::string_view name_of_chat_template(std::string_view jinja);
 
 }  // namespace mfsdp

@@ -8,8 +8,7 @@
 
 namespace mfsdp {
 
-/// `text` is UTF-8, and may hold any character. Text of ASCII alone is returned as it is.
-/// Errors: no memory.
+/// `text` is UTF-8 with any characters. ASCII text is returned unchanged. Errors: no memory.
 [[nodiscard]] Result<std::string> normal_form_c(std::string_view text);
 
 }  // namespace mfsdp

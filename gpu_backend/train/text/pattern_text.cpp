@@ -49,7 +49,7 @@ class PatternReader {
     rest_.remove_prefix(count);
   }
 
-  /// What comes next, if Oniguruma and PCRE2 may read it in different ways.
+  /// The next part of the pattern, if Oniguruma and PCRE2 may read it in different ways.
   [[nodiscard]] std::string_view other_meaning() const {
     for (const std::string_view text : {".", "^", "$", "}+", "}?", "{,"})
       if (rest_.starts_with(text)) return text;

@@ -1,5 +1,5 @@
-// tokenizer.json to a Tokenizer. What is not known is refused by name: ids that differ from those
-// the model was trained with spoil a run and nobody sees it.
+// Reads tokenizer.json. Unsupported features are errors that name them: ids that differ from those
+// of the model's training would silently spoil a run.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -23,17 +23,17 @@ namespace {
 using Json = nlohmann::json;
 using Parts = Tokenizer::Parts;
 
-/// What ByteLevel splits with where "use_regex" is true or not there.
+/// ByteLevel's pattern if "use_regex" is true or missing.
 constexpr std::string_view kByteLevelPattern =
     R"('s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+)";
 
-/// An optional object: null where it is not there or null.
+/// An optional object: null if it is missing or null.
 const Json* part_of(const Json& json, const char* key) {
   const auto found = json.find(key);
   return found == json.end() || found->is_null() ? nullptr : &*found;
 }
 
-/// The parts of a "Sequence", or the part alone.
+/// The members of a "Sequence", or the object itself.
 Result<std::vector<const Json*>> flatten(const Json* part, const char* list_key,
                                          const std::string& where) {
   std::vector<const Json*> parts;
@@ -46,7 +46,7 @@ Result<std::vector<const Json*>> flatten(const Json* part, const char* list_key,
   return parts;
 }
 
-// ---- what is before and after it ----------------------------------------------------------------
+// ---- before and after the model ----------------------------------------------------------------
 
 Result<bool> read_normalizer(const Json& json, const std::string& where) {
   const std::string place = where + ": normalizer";
@@ -74,7 +74,7 @@ Result<SplitPattern> read_split(const Json& part, const std::string& place) {
   return read_pattern(regex, place);
 }
 
-/// Splits, and at the end ByteLevel: what makes this a BPE of bytes.
+/// Reads Splits and the ByteLevel at the end, which makes this a BPE of bytes.
 Result<std::vector<SplitPattern>> read_pre_tokenizer(const Json& json, const std::string& where) {
   const std::string place = where + ": pre_tokenizer";
   MFSDP_LET(parts, flatten(part_of(json, "pre_tokenizer"), "pretokenizers", place));
@@ -141,7 +141,7 @@ Result<void> read_post_processor(const Json& json, const std::string& where, Par
   bool has_template = false;
   for (const Json* part : parts) {
     MFSDP_LET(type, text_field(*part, "type", place));
-    if (type == "ByteLevel") continue;  // places of tokens in the text, which nobody asks for
+    if (type == "ByteLevel") continue;  // only changes offsets of tokens, which are not used
     if (type != "TemplateProcessing" || has_template)
       return unsupported_type(place, type, "one TemplateProcessing, ByteLevel or none");
     has_template = true;
@@ -160,7 +160,7 @@ Result<void> check_decoder(const Json& json, const std::string& where) {
   return {};
 }
 
-// ---- added tokens -------------------------------------------------------------------------------
+// ---- added tokens ------------------------------------------------------------------------------
 
 Result<AddedToken> read_added_token(const Json& json, const std::string& place) {
   MFSDP_TRY(refuse_other_keys(
@@ -233,7 +233,7 @@ Result<void> check_ids(const Parts& parts) {
 Result<std::shared_ptr<const Tokenizer>> Tokenizer::parse(std::string_view text,
                                                           const std::string& where) {
   MFSDP_LET(json, parse_json(text, where));
-  // "truncation" and "padding" are what the last call asked for; transformers sets them anew.
+  // "truncation" and "padding" are settings of the last call; transformers overwrites them.
   MFSDP_TRY(refuse_other_keys(json,
                               {"version", "truncation", "padding", "added_tokens", "normalizer",
                                "pre_tokenizer", "post_processor", "decoder", "model"},

@@ -74,7 +74,7 @@ Result<SplitPattern> SplitPattern::compile(const std::string& pattern, const std
     return fail(where, fmt::format("\"{}\" matches between two characters: expected a pattern of "
                                    "words",
                                    printable(pattern)));
-  // Where there is no compiler for this CPU, PCRE2 interprets the pattern.
+  // PCRE2 interprets the pattern if it has no JIT compiler for this CPU.
   static_cast<void>(pcre2_jit_compile(code->code.get(), PCRE2_JIT_COMPLETE));
   return SplitPattern(std::move(code));
 }

@@ -1,4 +1,4 @@
-// A pre-tokenizer: text to words, by a regular expression.
+// A pre-tokenizer: splits text into words with a regular expression.
 #pragma once
 
 #include <cstddef>
@@ -10,11 +10,11 @@
 
 namespace mfsdp {
 
-/// A pattern of PCRE2, compiled. Const calls may come from several threads, each with a scratch of
-/// its own.
+/// A compiled pattern of PCRE2. Several threads may call const functions, each with its own
+/// scratch.
 class SplitPattern {
  public:
-  /// What one thread matches with.
+  /// Working memory of one thread.
   class Scratch {
    public:
     explicit Scratch(const SplitPattern& pattern);
@@ -30,14 +30,14 @@ class SplitPattern {
     std::unique_ptr<Data> data_;
   };
 
-  /// `pattern` as pcre2_pattern() returns it. Errors: it is no regular expression, or matches
-  /// nothing at all somewhere, which would leave words without characters.
+  /// `pattern`: the result of pcre2_pattern(). Errors: it is no regular expression, or it matches
+  /// the empty string somewhere, which would produce empty words.
   [[nodiscard]] static Result<SplitPattern> compile(const std::string& pattern,
                                                     const std::string& where);
 
-  /// The end of the first word of `text` (UTF-8, not empty) from byte `begin` on: a match, or what
-  /// stands before the next match ("Isolated"). Looks behind `begin`. Errors: the text makes the
-  /// pattern search longer than PCRE2 allows.
+  /// The end of the first word of `text` (UTF-8, not empty) from byte `begin` on: a match, or the
+  /// text before the next match ("Isolated"). May look at text before `begin`. Errors: the search
+  /// exceeds PCRE2's limits.
   [[nodiscard]] Result<std::size_t> word_end(std::string_view text, std::size_t begin,
                                              Scratch& scratch) const;
 

@@ -23,14 +23,14 @@ bool is_file(const fs::path& path) {
   return fs::is_regular_file(path, ignored);
 }
 
-/// What stands beside tokenizer.json.
+/// The files beside tokenizer.json.
 struct TokenizerConfig {
   std::string where;
   Json json = Json::object();
   std::optional<std::string> chat_template;
 };
 
-/// A string; of a list of named templates the one called "default".
+/// A string, or the element "default" of a list of named templates.
 std::optional<std::string> template_of(const Json& json) {
   const auto found = json.find("chat_template");
   if (found == json.end()) return std::nullopt;
@@ -62,7 +62,7 @@ Result<TokenizerConfig> read_config(const fs::path& folder) {
   return config;
 }
 
-/// "eos_token": "TEXT" or {"content": "TEXT"}; none where it is not there or null.
+/// "eos_token": "TEXT" or {"content": "TEXT"}; none if it is missing or null.
 Result<std::optional<std::int32_t>> token_in(const TokenizerConfig& config, const char* key,
                                              const Tokenizer& tokenizer) {
   const auto found = config.json.find(key);

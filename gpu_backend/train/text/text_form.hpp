@@ -1,4 +1,4 @@
-// What text is for a model: its tokenizer, how its texts end, and how its chats are written.
+// The text format of a model: its tokenizer, the end of its texts, and its chat template.
 #pragma once
 
 #include <cstdint>
@@ -16,17 +16,17 @@ namespace mfsdp {
 struct TextForm {
   std::shared_ptr<const Tokenizer> tokenizer;
   std::optional<std::int32_t> end;   ///< token after a text or a completion; none: unknown
-  std::int32_t padding = 0;          ///< never with loss, so that any token does
-  std::optional<ChatTemplate> chat;  ///< none: chats are refused, and `no_chat` says why
+  std::int32_t padding = 0;          ///< it never has a loss, so any token works
+  std::optional<ChatTemplate> chat;  ///< none: chats are refused with the error `no_chat`
   std::string no_chat;
 };
 
-/// tokenizer.json, or its folder; and of tokenizer_config.json and chat_template.jinja beside it,
-/// where they are, "eos_token", "pad_token" and what kind of chat template it is. Without an
-/// eos_token texts end with <|endoftext|> or <|end_of_text|>, whichever the tokenizer has.
-/// `chat`: instead of what the files say. Without any template the tokens of a built-in one decide.
-/// Errors: those of Tokenizer::open; a template whose tokens the tokenizer lacks; a token of
-/// tokenizer_config.json that it has not.
+/// `path`: tokenizer.json or its folder. Also reads "eos_token", "pad_token" and the chat template
+/// from tokenizer_config.json and chat_template.jinja in the same folder, if they exist. Without an
+/// eos_token texts end with <|endoftext|> or <|end_of_text|>, if the tokenizer has one. `chat`
+/// overrides the template of the files. Without any template, a built-in one is chosen whose tokens
+/// exist. Errors: those of Tokenizer::open; the tokenizer lacks tokens of the template or a token
+/// of tokenizer_config.json.
 [[nodiscard]] Result<TextForm> open_text_form(const std::filesystem::path& path,
                                               std::optional<ChatTemplate> chat);
 

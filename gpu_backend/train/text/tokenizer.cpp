@@ -10,9 +10,9 @@
 namespace mfsdp {
 namespace {
 
-/// Words that are remembered: enough for most of a language, some megabytes.
+/// Size of the word cache: enough for most of a language, some megabytes.
 constexpr std::size_t kMostWords = std::size_t{1} << 16;
-constexpr std::size_t kLongestWord = 64;  ///< bytes; longer ones seldom come again
+constexpr std::size_t kLongestWord = 64;  ///< bytes; longer words rarely occur twice
 
 }  // namespace
 
@@ -51,7 +51,7 @@ Result<void> TextEncoder::encode(std::string_view text, std::vector<std::int32_t
   return {};
 }
 
-/// Text without tokens that are looked for before the normal form.
+/// Encodes text without added tokens that are searched before the normal form.
 Result<void> TextEncoder::encode_piece(std::string_view text, std::vector<std::int32_t>& out) {
   const Tokenizer::Parts& parts = tokenizer_->parts_;
   std::string normalized;
@@ -70,7 +70,7 @@ Result<void> TextEncoder::encode_piece(std::string_view text, std::vector<std::i
   return {};
 }
 
-/// Each pattern sees the words of the one before as texts of their own.
+/// Each pattern splits the words of the pattern before it.
 Result<void> TextEncoder::encode_words(std::string_view text, std::size_t pattern,
                                        std::vector<std::int32_t>& out) {
   const Tokenizer::Parts& parts = tokenizer_->parts_;

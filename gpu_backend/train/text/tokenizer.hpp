@@ -19,46 +19,46 @@
 
 namespace mfsdp {
 
-/// What a tokenizer.json says. Const calls may come from several threads.
+/// The contents of a tokenizer.json. Several threads may call const functions.
 class Tokenizer {
  public:
-  /// Everything of it, for the reader.
+  /// All members, for the reader.
   struct Parts {
     std::string where;                    ///< the file, for errors
-    AddedTokens before_normal_form = {};  ///< added tokens that are looked for first
-    AddedTokens after_normal_form = {};   ///< and those looked for in normalized text
+    AddedTokens before_normal_form = {};  ///< added tokens that are searched first
+    AddedTokens after_normal_form = {};   ///< those searched in normalized text
     bool normal_form_c = false;
-    std::vector<SplitPattern> patterns;  ///< applied one after the other
+    std::vector<SplitPattern> patterns;  ///< applied in this order
     Bpe bpe;
-    std::vector<std::string> bytes_of;  ///< by id; of an added token its text
+    std::vector<std::string> bytes_of;  ///< by id; for an added token its text
     std::vector<bool> is_special;       ///< by id
     std::vector<bool> is_there;         ///< by id: ids may have gaps
-    TextMap<std::int32_t> by_text;      ///< ids by what the file calls tokens
+    TextMap<std::int32_t> by_text;      ///< ids by the tokens' names in the file
     std::vector<std::int32_t> begin;    ///< put before a text (Llama 3's begin_of_text)
     std::vector<std::int32_t> end;      ///< put after a text
   };
 
-  /// tokenizer.json, or the folder that holds it. Errors: no file, no JSON, and by name what of it
-  /// is not supported.
+  /// Opens tokenizer.json, or the folder that holds it. Errors: no file, no JSON, or an unsupported
+  /// feature, by name.
   [[nodiscard]] static Result<std::shared_ptr<const Tokenizer>> open(
       const std::filesystem::path& path);
-  /// The same of text; `where` names it.
+  /// Parses the contents of a file; `where` names it in errors.
   [[nodiscard]] static Result<std::shared_ptr<const Tokenizer>> parse(std::string_view text,
                                                                       const std::string& where);
 
   explicit Tokenizer(Parts parts) : parts_(std::move(parts)) {}
 
   [[nodiscard]] const std::string& name() const { return parts_.where; }
-  /// The highest id plus one: rows that a model needs.
+  /// The highest id plus one: the number of rows that a model needs.
   [[nodiscard]] std::int64_t size() const { return std::ssize(parts_.bytes_of); }
-  /// The token that the file calls so, such as "<|im_end|>".
+  /// The token with this name in the file, such as "<|im_end|>".
   [[nodiscard]] std::optional<std::int32_t> find(std::string_view token) const;
-  /// What the post-processor puts before and after a text.
+  /// The tokens that the post-processor adds before and after a text.
   [[nodiscard]] const std::vector<std::int32_t>& begin() const { return parts_.begin; }
   [[nodiscard]] const std::vector<std::int32_t>& end() const { return parts_.end; }
 
-  /// The bytes of tokens; of a part of a character they need not be UTF-8.
-  /// Errors: an id that is no token's.
+  /// The bytes of tokens. They need not be UTF-8 if a token is a part of a character. Errors: an id
+  /// without a token.
   [[nodiscard]] Result<std::string> decode(std::span<const std::int32_t> ids,
                                            bool skip_special = false) const;
 
@@ -67,16 +67,17 @@ class Tokenizer {
   Parts parts_;
 };
 
-/// Encodes with one tokenizer, on one thread: it remembers words and has the patterns' scratch.
+/// Encodes with one tokenizer on one thread. It has a cache of words and the scratch of the
+/// patterns.
 class TextEncoder {
  public:
   explicit TextEncoder(std::shared_ptr<const Tokenizer> tokenizer);
 
   [[nodiscard]] const Tokenizer& tokenizer() const { return *tokenizer_; }
 
-  /// Appends the tokens of `text`, without what the post-processor adds. Added tokens that stand in
-  /// the text become their ids. Errors: text that is no UTF-8 (with the byte's place), a pattern
-  /// that PCRE2 gives up on.
+  /// Appends the tokens of `text`, without those of the post-processor. Added tokens in the text
+  /// become their ids. Errors: text that is no UTF-8 (with the byte's offset), a search that
+  /// exceeds PCRE2's limits.
   [[nodiscard]] Result<void> encode(std::string_view text, std::vector<std::int32_t>& out);
 
  private:

@@ -1,4 +1,4 @@
-// What the readers of tokenizer.json share.
+// Functions that the readers of tokenizer.json share.
 #pragma once
 
 #include <cstdint>
@@ -13,7 +13,7 @@
 
 namespace mfsdp {
 
-/// Far above any that is known; ids index tables.
+/// Far above any known tokenizer; ids index tables.
 inline constexpr std::int64_t kMostTokenIds = std::int64_t{1} << 22;
 
 /// Tokens by id and by name.
@@ -23,16 +23,17 @@ struct TokenTables {
   TextMap<std::int32_t> by_text;
 };
 
-/// "model": a BPE whose vocabulary holds all bytes. Fills `tables`.
+/// Reads "model": a BPE whose vocabulary has all bytes. Fills `tables`.
 [[nodiscard]] Result<Bpe> read_bpe(const nlohmann::json& json, const std::string& where,
                                    TokenTables& tables);
 
-/// What is not known is refused by name.
+/// An error that names the first unsupported key.
 [[nodiscard]] Result<void> refuse_other_keys(const nlohmann::json& object,
                                              std::initializer_list<std::string_view> known,
                                              const std::string& where);
 
-/// An error unless the field is one of these or not there; the first is what the error expects.
+/// An error unless the field is missing or has one of these values. The error names the first of
+/// them as expected.
 [[nodiscard]] Result<void> expect_one_of(const nlohmann::json& object, const char* key,
                                          std::initializer_list<nlohmann::json> allowed,
                                          const std::string& where);

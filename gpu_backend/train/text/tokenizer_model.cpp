@@ -68,7 +68,7 @@ Result<void> read_vocab(const Json& model, const std::string& where, TokenTables
     if (tables.is_there[row])
       return fail(place, fmt::format("expected one token of the id {}, {} is another", row,
                                      json_excerpt(token)));
-    // A token with other characters than those of bytes is never made of text.
+    // Text never produces a token with a character that represents no byte.
     const auto bytes = bytes_of_token(token);
     if (bytes) by_bytes.emplace(*bytes, static_cast<std::int32_t>(row));
     tables.bytes_of[row] = bytes.value_or(token);
@@ -127,7 +127,7 @@ Result<Bpe> read_bpe(const nlohmann::json& json, const std::string& where, Token
       {"type", "dropout", "unk_token", "continuing_subword_prefix", "end_of_word_suffix",
        "fuse_unk", "byte_fallback", "ignore_merges", "vocab", "merges"},
       place));
-  // "unk_token" and "fuse_unk" mean nothing where each byte is a token.
+  // "unk_token" and "fuse_unk" have no effect if each byte is a token.
   MFSDP_TRY(expect_one_of(*model, "dropout", {nullptr, 0}, place));
   MFSDP_TRY(expect_one_of(*model, "continuing_subword_prefix", {nullptr, ""}, place));
   MFSDP_TRY(expect_one_of(*model, "end_of_word_suffix", {nullptr, ""}, place));

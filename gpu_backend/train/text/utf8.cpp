@@ -5,7 +5,7 @@
 namespace mfsdp {
 namespace {
 
-/// Of a lead byte; 0 where it leads nothing.
+/// Length of the character with this lead byte; 0 if it is no lead byte.
 std::size_t length_of(unsigned char lead) {
   if (lead < 0x80) return 1;
   if (lead >= 0xC2 && lead <= 0xDF) return 2;
@@ -52,7 +52,7 @@ std::optional<std::size_t> first_not_utf8(std::string_view text) {
     if (size == 0 || size > text.size() - at) return at;
     for (std::size_t i = 1; i < size; ++i)
       if ((byte_at(text, at + i) & 0xC0U) != 0x80U) return at;
-    // The second byte rules out overlong forms, surrogates and what is above U+10FFFF.
+    // The second byte excludes overlong forms, surrogates and characters above U+10FFFF.
     const unsigned char second = size > 1 ? byte_at(text, at + 1) : 0x80;
     const bool is_wrong = (lead == 0xE0 && second < 0xA0) || (lead == 0xED && second > 0x9F) ||
                           (lead == 0xF0 && second < 0x90) || (lead == 0xF4 && second > 0x8F);

@@ -19,8 +19,8 @@ struct Utf8Character {
 
 void append_utf8(std::string& text, std::uint32_t code);
 
-/// Where the first byte that belongs to no character of UTF-8 stands; none where the text is UTF-8.
-/// Surrogates, overlong forms and characters above U+10FFFF are none.
+/// Offset of the first byte that belongs to no character of UTF-8; none if the text is UTF-8.
+/// Surrogates, overlong forms and characters above U+10FFFF are invalid.
 [[nodiscard]] std::optional<std::size_t> first_not_utf8(std::string_view text);
 
 }  // namespace mfsdp

@@ -1,5 +1,5 @@
 "use strict";
-// What all parts of the page share: elements, texts, numbers, packed columns, colours.
+// Parts that all of the page shares: elements, texts, numbers, packed columns, colours.
 // Texts of runs reach the page as text nodes alone: nothing here takes markup.
 
 const report = { data: JSON.parse(document.getElementById("data").textContent), redraws: [] };
@@ -114,7 +114,7 @@ report.upperBound = (values, value) => {
 report.colours = {
   categories: ["#4e79a7", "#8cb4dc", "#f28e2b", "#59a14f", "#76b7b2", "#e15759", "#b07aa1", "#ff9da7", "#9c755f", "#8a8f98"],
   runs: ["#4e79a7", "#e8842a", "#3f9a4a", "#d6494c", "#9a6fb0", "#9c755f", "#d45fa2", "#7f868f", "#a8a12c", "#2ba3b5"],
-  /** Of the page as it is now. */
+  /** A colour of the page's current theme. */
   page: (name) => getComputedStyle(document.documentElement).getPropertyValue("--" + name).trim(),
 };
 
@@ -123,7 +123,7 @@ const kinds = [
   [/^reduce_scatter/, "reduce-scatter", "#e15759"],
   [/^(all_reduce|send|recv)/, "all-reduce, send, receive", "#d4a72c"],
   [/^(h2d|d2h|d2d)/, "copies", "#9c755f"],
-  [/gemm/, "matrix products", "#4e79a7"],
+  [/gemm/, "GEMM", "#4e79a7"],
   [/attention/, "attention", "#b07aa1"],
   [/^(adamw|sgd|muon|update)|norm_partial|norm_finish|clip|cast|optimizer/, "optimizer", "#59a14f"],
   [/./, "other kernels", "#76b7b2"],

@@ -18,7 +18,7 @@ report.curves = (holder) => {
     if (over === "step") return Array.from(run.steps.step);
     return Array.from(run.steps.step, (step) => step * tokensOf(run));
   };
-  /** Of a whole batch; where the configuration is not known, of a step that counted them. */
+  /** Tokens of a whole batch; without a known configuration, tokens of a step that counted them. */
   const tokensOf = (run) => {
     const { config } = run.result;
     return config ? config.global_batch * config.seq_len : run.steps.tokens.find((tokens) => tokens > 0) || 1;

@@ -13,7 +13,7 @@ report.liveAt = (run, at) => {
   return live.sort((a, b) => b.size - a.size);
 };
 
-/** What the run needs of its GPU, in one paragraph; null where nothing of it is stored. */
+/** The memory that the run needs on its GPU, in one paragraph; null if none of it is stored. */
 report.memoryNeeds = (run) => {
   const { format } = report;
   const needs = report.needs(run.result.memory);
@@ -77,7 +77,7 @@ report.memoryPart = (holder, run) => {
   };
 
   const showLive = (point) => {
-    const when = (point === memory.peak ? "What lives at the peak, " : "What lives at ") + format.time(memory.at[point]);
+    const when = (point === memory.peak ? "Live at the peak, " : "Live at ") + format.time(memory.at[point]);
     const live = report.liveAt(run, memory.at[point]);
     if (!live) return report.clear(there, report.note("Buffers: not stored. The tool that wrote this page could not build this run's plan again."));
     const most = live.slice(0, 15);

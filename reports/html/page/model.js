@@ -3,8 +3,8 @@
 
 report.text = (number) => report.data.texts[number];
 
-/** What decides whether a run fits, as far as it is stored. An engine with a caching allocator needs what that has reserved,
-    and beside it what the allocator does not see: `device` is both, `outside` the latter. Other engines need what they allocate. */
+/** The figures that decide whether a run fits, as far as they are stored. An engine with a caching allocator needs the memory
+    that the allocator has reserved, and memory outside it: `device` is both, `outside` the latter. Other engines need what they allocate. */
 report.needs = (memory) => {
   const stored = (value) => (typeof value === "number" ? value : null);
   const [reserved, device, allocated] = [memory.reserved_bytes, memory.device_bytes, memory.allocated_bytes].map(stored);
@@ -132,8 +132,8 @@ class Run {
     return (this.drawn = { lanes, omitted, counts, first, last, byOp });
   }
 
-  /** { at, values: a column a category, total, peak: position of the largest total }; null without. Of an engine with a caching
-      allocator: what that has given out, without the context and NCCL ("runtime"), which are beside it. */
+  /** { at, values: a column a category, total, peak: position of the largest total }; null without. For an engine with a caching
+      allocator: the allocated bytes, without the context and NCCL ("runtime"), which are outside it. */
   get memory() {
     if (this.unpackedMemory !== undefined) return this.unpackedMemory;
     const packed = this.packed.memory;

@@ -6,7 +6,7 @@ report.poolsPart = (holder, run) => {
   const { buffers, plan } = run;
   const stored = run.result.plan ? run.result.plan.pools : [];
   const cached = report.needs(run.result.memory).reserved !== null;
-  const heights = report.table(cached ? "Reserved by the allocator at most, by stream (" + run.source + "); streams reach it at different times, so the sum may be above what is reserved at one time" : "Pools (" + run.source + ")", [{ title: cached ? "stream" : "pool", text: true }, { title: cached ? "reserved" : "bytes", number: true }, { title: cached ? "allocated at most" : "lower bound", number: true }, { title: "above it", number: true }],
+  const heights = report.table(cached ? "Reserved by the allocator at most, by stream (" + run.source + "); streams reach it at different times, so the sum may be above what is reserved at once" : "Pools (" + run.source + ")", [{ title: cached ? "stream" : "pool", text: true }, { title: cached ? "reserved" : "bytes", number: true }, { title: cached ? "allocated at most" : "lower bound", number: true }, { title: "above it", number: true }],
     stored.map((pool) => [clean(pool.name, 60), format.bytes(pool.height_bytes), format.bytes(pool.lower_bound_bytes), pool.lower_bound_bytes > 0 ? format.percent(pool.height_bytes / pool.lower_bound_bytes - 1, 2) : "none"]));
   if (!buffers) {
     report.clear(holder, report.note("Buffers and their offsets: not stored. The tool that wrote this page could not build this run's plan again, or the run has no op times."), heights);

@@ -53,7 +53,7 @@ report.TimeView = class {
     this.to = this.from + width;
     this.later();
   }
-  /** All of the step. What runs ahead of it may reach far back: it is there for who pans. */
+  /** All of the step. Ops that run ahead of it may begin long before it; panning reaches them. */
   fit() {
     const begin = this.options.begin || 0;
     const room = (this.options.last - begin) * 0.01;

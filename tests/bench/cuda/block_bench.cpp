@@ -1,10 +1,10 @@
-// What the large kernels of a block of Llama-3-8B take in each other's company, and beside
+// Times of the large kernels of a block of Llama-3-8B, mixed with each other and beside
 // collectives. 8192 tokens, bf16.
 //
 //   block_bench            one GPU: kinds of kernels alone and mixed. At its power limit a GPU sets
 //                          one clock for all that runs, so a kind's time depends on the others
-//   block_bench GPUS       2 or more: each kind while collectives run all the time, by which
-//                          transport whatever
+//   block_bench GPUS       2 or more: each kind while collectives run all the time, by each
+//                          transport
 //
 // Every row runs for a second or more without pause before it is timed. Prints CSV; times in ms.
 #include <fmt/format.h>
@@ -61,8 +61,8 @@ Marks marks(std::size_t count) {
   return made;
 }
 
-/// Kinds of kernels: all twelve products of a block; its attention; a copy of 1 GiB, for what is
-/// bound by memory.
+/// Kinds of kernels: all twelve GEMMs of a block; its attention; a copy of 1 GiB, which stands for
+/// kernels bound by memory.
 enum Kind : std::size_t { kProducts, kForward, kBackward, kCopy, kKinds };
 constexpr std::array<const char*, kKinds> kKindNames{"products", "attention_forward",
                                                      "attention_backward", "copy"};

@@ -3,9 +3,9 @@
 //
 //   experts_bench [NAME]     only models and kernels whose name contains NAME
 //
-// Products: TFLOP/s of each version, with rows spread at random over the experts, and by a Zipf law
-// of exponent 1; beside them cuBLASLt's product of one matrix with as many rows. Others: GB/s of
-// what must be read and written. A figure is the median of five runs.
+// GEMMs: TFLOP/s of each version, with rows spread at random over the experts, and by a Zipf law
+// of exponent 1; beside them cuBLASLt's GEMM of one matrix with as many rows. Others: GB/s of the
+// bytes that must be read and written. A figure is the median of five runs.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -117,7 +117,7 @@ std::vector<std::int32_t> ends_of(const Model& model, const std::vector<std::int
   return ends;
 }
 
-// ---- products ----------------------------------------------------------------------------------
+// ---- GEMMs -------------------------------------------------------------------------------------
 
 enum class Kind { forward, input_gradient, weight_gradient, added_weight_gradient };
 constexpr std::array kKinds{Kind::forward, Kind::input_gradient, Kind::weight_gradient,

@@ -1,4 +1,4 @@
-// Products of models' layers by length as mfsdp-exec runs them, for scenarios/gpus/tables.
+// GEMMs of models' layers by length as mfsdp-exec runs them, for scenarios/gpus/tables.
 //
 //   gemm_table_bench [SECONDS [MODEL...]]
 //
@@ -49,7 +49,7 @@ const std::vector<Model>& models() {
   return kModels;
 }
 
-/// Operands of a product, as often as it takes for none to be in a cache when its turn comes.
+/// Copies of a GEMM's operands, enough that none is in a cache when it is used again.
 class Operands {
  public:
   Operands(const GemmShape& shape, bool are_cold)

@@ -1,4 +1,4 @@
-// The large kernels of a block of Llama-3-8B on one GPU, for benchmarks: its products and its
+// The large kernels of a block of Llama-3-8B on one GPU, for benchmarks: its GEMMs and its
 // attention, on random numbers.
 #pragma once
 
@@ -84,7 +84,7 @@ struct Product {
   GemmShape shape;
 };
 
-/// The products of a linear layer with m tokens, n outputs and k inputs.
+/// The GEMMs of a linear layer with m tokens, n outputs and k inputs.
 inline std::vector<Product> products(std::int64_t m, std::int64_t n, std::int64_t k) {
   const GemmShape forward{.rows = m,
                           .cols = n,
@@ -115,7 +115,7 @@ kernels::HeadView<T> heads(T* data, std::int64_t seq, std::int64_t dim, std::int
   return {data + first * dim, seq * row, dim, row};
 }
 
-/// Sequences of `seq` tokens: query heads over key heads, Llama-3-8B's unless said, packed as
+/// Sequences of `seq` tokens: query heads over key heads, Llama-3-8B's by default, packed as
 /// the block has them.
 class LlamaAttention {
  public:
@@ -139,7 +139,8 @@ class LlamaAttention {
     fill(d_output_, 1);
   }
 
-  /// Of one of its causal products, of which forward counts as two halves and backward as five.
+  /// FLOPs of one GEMM of attention without a mask. The causal mask halves each: forward has two of
+  /// them, backward five.
   [[nodiscard]] double product_flops() const {
     return 2.0 * static_cast<double>(batch_ * seq_) * static_cast<double>(seq_ * width());
   }

@@ -1,9 +1,9 @@
-// Newton and Schulz on each matrix of a block of Llama-3-8B, as a Markdown table: time, what of the
-// Gram form's FLOPs is done in a second, and those of the plain form in the same time.
+// Newton and Schulz on each matrix of a block of Llama-3-8B, as a Markdown table: time,
+// FLOP/s of the Gram form, and the FLOPs of the plain form divided by the same time.
 //
 //   orthogonal_bench
 //
-// Algorithms of products are timed before; a figure is the median of seven runs.
+// Algorithms of GEMMs are timed before; a figure is the median of seven runs.
 #include <algorithm>
 #include <array>
 #include <cstdio>

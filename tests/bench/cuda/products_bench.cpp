@@ -1,4 +1,4 @@
-// Matrix products and attention at the shapes of Llama-3-8B, as Markdown tables.
+// GEMMs and attention at the shapes of Llama-3-8B, as Markdown tables.
 //
 //   products_bench [SECONDS [on|long|off]]
 //

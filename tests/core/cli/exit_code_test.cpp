@@ -22,7 +22,7 @@ TEST(ExitCode, MessagesAreOneLine) {
   EXPECT_EQ(err.str(), "mfsdp-sim: warning: no store in 'a\\nb'\n");
 }
 
-/// What is said of an error.
+/// The printed message for an error.
 std::string said(const std::string& what) {
   std::ostringstream err;
   EXPECT_EQ(report_error(err, {.where = "plan.json", .what = what}, "mfsdp-sim"), 2);

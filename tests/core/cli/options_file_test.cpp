@@ -27,7 +27,7 @@ class OptionsFile : public testing::Test {
     return got;
   }
 
-  /// What the common flags say of those arguments; empty where nothing is wrong.
+  /// The error of the common flags for those arguments; empty if there is none.
   std::string error_of(const std::vector<std::string>& arguments) const {
     const auto outcome = with_options_file(arguments, [](const auto& all) -> Result<ExitCode> {
       CommonOptions options;

@@ -65,7 +65,7 @@ TEST(CheckStructure, RefusesMemoryOutOfBounds) {
   // 768 + 256 bytes end at 1024, the pool's height; 1024 + 256 do not.
   EXPECT_EQ(complaint([](Program& p) { p.buffers[2].offset = Bytes(768); }), "");
   EXPECT_EQ(complaint([](Program& p) { p.buffers[2].offset = Bytes(1024); }),
-            "buffers[2]: ends at 1280 in pool 'memory' of 1024 bytes");
+            "buffers[2]: ends at byte 1280 of pool 'memory', which has 1024 bytes");
   EXPECT_EQ(complaint([](Program& p) { p.buffers[2].offset = Bytes(8); }),
             "buffers[2].offset: expected a multiple of 256");
 }
@@ -73,7 +73,7 @@ TEST(CheckStructure, RefusesMemoryOutOfBounds) {
 TEST(CheckStructure, RefusesOperandsOutOfBoundsOnAnyRank) {
   EXPECT_EQ(complaint([](Program& p) { std::get<Kernel>(ops(p)[5].body).operands[0].offset = 2; }),
             "plans[0].segments[0].ops[5].body.kernel.operands[0]: ends at byte 258 of buffer "
-            "'weights', which has 256");
+            "'weights', which has 256 bytes");
   // Rank 1 of 2 reads 64 elements from byte 130 on: 130 + 128 = 258.
   EXPECT_EQ(complaint([](Program& p) {
               Operand& input = std::get<Kernel>(ops(p)[5].body).operands[0];
@@ -81,7 +81,7 @@ TEST(CheckStructure, RefusesOperandsOutOfBoundsOnAnyRank) {
               input.rank_strides = {{.axis = Axis::dp_shard, .bytes = 130}};
             }),
             "plans[0].segments[0].ops[5].body.kernel.operands[0]: ends at byte 258 of buffer "
-            "'weights', which has 256");
+            "'weights', which has 256 bytes");
 }
 
 TEST(CheckStructure, RefusesWaitsThatBindToTheWrongOp) {
@@ -97,10 +97,10 @@ TEST(CheckStructure, RefusesGroupsThatDoNotNest) {
   EXPECT_EQ(complaint([](Program& p) {
               ops(p).back().body = GroupBegin{.communicator = CommunicatorId(0)};
             }),
-            "plans[0].segments[0]: op 9 opens a group that nothing ends");
+            "plans[0].segments[0]: op 9 (group_begin) has no group_end in its segment");
   EXPECT_EQ(
       complaint([](Program& p) { ops(p)[0].body = GroupEnd{.communicator = CommunicatorId(0)}; }),
-      "plans[0].segments[0].ops[0]: group_end without group_begin");
+      "plans[0].segments[0].ops[0]: group_end without a group_begin before it");
 }
 
 TEST(CheckStructure, RefusesSegmentsThatDoNotMeet) {
@@ -116,7 +116,8 @@ TEST(CheckStructure, RefusesWhatCannotLiveAcrossABoundary) {
     });
   };
   EXPECT_EQ(live(1), "");
-  EXPECT_EQ(live(0), "plans[0].segments[0].live_in[0]: buffer 0 is persistent");
+  EXPECT_EQ(live(0),
+            "plans[0].segments[0].live_in[0]: buffer 0 is persistent; expected a transient one");
   EXPECT_EQ(live(9), "plans[0].segments[0].live_in[0]: there is no buffer with id 9");
 }
 
@@ -277,7 +278,8 @@ TEST(CheckStructure, RefusesPoolsThatAreTooHighInAll) {
     more.height = Bytes((std::int64_t{1} << 59) + 1);
     p.pools.push_back(more);
   });
-  EXPECT_NE(said.find("].height: expected 0 to 2^60 bytes in all pools, got "), said.npos) << said;
+  EXPECT_NE(said.find("].height: expected at most 2^60 bytes in all pools, got "), said.npos)
+      << said;
 }
 
 TEST(CheckStructure, RefusesAnEvaluationOfSeveralMicrobatches) {
@@ -303,9 +305,10 @@ TEST(CheckStructure, RefusesSizesThatOverflow) {
   const std::string said = complaint([](Program& p) {
     std::get<Kernel>(ops(p)[5].body).operands[0].shape = {std::int64_t{1} << 62, 8};
   });
-  EXPECT_EQ(said,
-            "plans[0].segments[0].ops[5].body.kernel.operands[0]: a size or offset is beyond 63 "
-            "bits");
+  EXPECT_EQ(
+      said,
+      "plans[0].segments[0].ops[5].body.kernel.operands[0]: a size or an offset needs more than 63 "
+      "bits");
 }
 
 /// Plans that no tool computes are refused, even if only a label differs.

@@ -134,7 +134,8 @@ TEST(Rotation, InstancesLieOneBehindTheOther) {
   EXPECT_EQ(end_in_pool(buffer, program.pools[0]), buffer.offset + Bytes(1324));  // 2 * 512 + 300
   const auto checked = check_structure(program);
   ASSERT_FALSE(checked);
-  EXPECT_NE(checked.error().message().find("in pool 'memory' of 1024 bytes"), std::string::npos)
+  EXPECT_NE(checked.error().message().find("of pool 'memory', which has 1024 bytes"),
+            std::string::npos)
       << checked.error().message();
 }
 

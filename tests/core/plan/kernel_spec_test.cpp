@@ -54,7 +54,7 @@ TEST(KernelSpec, AttentionCountsPairsInsideTheWindow) {
   kernel.kind = KernelKind::attention_forward;
   kernel.attributes = {{"batch", 2}, {"head_dim", 8}, {"heads", 4}, {"seq", 10}};
   const auto flops = [&] { return spec_of(kernel)->flops(kernel); };
-  EXPECT_EQ(flops(), 2 * 2 * 8 * 4 * 100);  // two products
+  EXPECT_EQ(flops(), 2 * 2 * 8 * 4 * 100);  // two GEMMs
   kernel.attributes.push_back({"window", 3});
   EXPECT_EQ(flops(), 2 * 2 * 8 * 4 * 51);
 }

@@ -22,7 +22,7 @@ std::vector<std::string> faults_of(const Program& program) {
   return texts;
 }
 
-/// Of a plan with a persistent buffer and these ops on its stream of gathers.
+/// The faults of a plan with a persistent buffer and these ops on its gather stream.
 std::vector<std::string> faults_after(
     const std::function<void(PlanBuilder&, BufferId state)>& add_ops) {
   PlanBuilder plan;
@@ -44,21 +44,24 @@ TEST(StructureFaults, AGroupIsCollectivesOfOneCommunicatorOnOneStream) {
                 p.collective(p.reduce, "sum", p.gathers, state);
                 p.add(p.gather, "end", GroupEnd{p.reductions});
               }),
-              ElementsAre("plans[0].segments[0].ops[1]: a kernel inside a group of collectives",
-                          "plans[0].segments[0].ops[2].stream: is 2, in a group on stream 1",
-                          "plans[0].segments[0].ops[3].body.group_end.communicator: is 1, in a "
-                          "group of communicator 0"));
+              ElementsAre("plans[0].segments[0].ops[1]: is a kernel inside a group of collectives; "
+                          "expected collectives only",
+                          "plans[0].segments[0].ops[2].stream: is on stream 2, but its group "
+                          "began on stream 1",
+                          "plans[0].segments[0].ops[3].body.group_end.communicator: is 1, but "
+                          "its group began with communicator 0"));
 }
 
 TEST(StructureFaults, ThereAreNoGroupsInGroups) {
-  EXPECT_THAT(faults_after([](PlanBuilder& p, BufferId state) {
-                p.add(p.gather, "begin", GroupBegin{p.gathers});
-                p.add(p.gather, "again", GroupBegin{p.gathers});
-                p.collective(p.gather, "sum", p.gathers, state);
-                p.add(p.gather, "end", GroupEnd{p.gathers});
-              }),
-              ElementsAre("plans[0].segments[0].ops[1]: a group_begin inside a group of "
-                          "collectives"));
+  EXPECT_THAT(
+      faults_after([](PlanBuilder& p, BufferId state) {
+        p.add(p.gather, "begin", GroupBegin{p.gathers});
+        p.add(p.gather, "again", GroupBegin{p.gathers});
+        p.collective(p.gather, "sum", p.gathers, state);
+        p.add(p.gather, "end", GroupEnd{p.gathers});
+      }),
+      ElementsAre("plans[0].segments[0].ops[1]: is a group_begin inside a group of collectives; "
+                  "expected collectives only"));
 }
 
 TEST(StructureFaults, AWaitNamesRecordsOfItsOwnPlan) {

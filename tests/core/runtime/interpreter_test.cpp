@@ -1,4 +1,4 @@
-// What the interpreter asks of a backend, in words: one line for each call.
+// The interpreter's calls to a backend, as text: one line for each call.
 #include "core/runtime/interpreter.hpp"
 
 #include <fmt/format.h>

@@ -72,8 +72,8 @@ TEST(Scalar, WidensEveryPatternAndNarrowsItBack) {
   check_all_patterns<Fp16>(kFp16);
 }
 
-/// Each pattern's value, half-way to the next one, and the floats beside that: where rounding
-/// turns.
+/// Rounds each pattern's value, the midpoint to the next one, and the floats on both sides of that
+/// midpoint, where the result changes.
 template <class T>
 void check_midpoints(const Format& format) {
   for (int bits = 0; bits < format.infinity(); ++bits) {

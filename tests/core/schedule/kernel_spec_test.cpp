@@ -1,4 +1,4 @@
-// What planners emit, against the table of kernels.
+// Compares the kernels of planned programs with the table of kernels.
 #include "core/plan/kernel_spec.hpp"
 
 #include <gtest/gtest.h>
@@ -44,7 +44,7 @@ void expect_as_stated(const Op& op, const Kernel& kernel) {
   }
 }
 
-/// What planners emit has the attributes, the FLOPs and the accesses of the table.
+/// Planned kernels have the attributes, the FLOPs and the accesses of the table.
 TEST(KernelSpec, SaysWhatPlansHave) {
   for (const Family family :
        {Family::llama, Family::gpt2, Family::olmo2, Family::mixtral, Family::olmoe})

@@ -1,4 +1,4 @@
-// What one mesh and strategy saves, any other one reads.
+// Any mesh and strategy reads the save of any other.
 #include "gpu_backend/checkpoint/saved_state.hpp"
 
 #include <fmt/format.h>
@@ -129,7 +129,8 @@ RC_GTEST_PROP(SavedState, AnyLayoutReadsWhatAnyOtherSaved, ()) {
   RC_ASSERT(wrong_elements(readers) == 0);
 }
 
-/// Experts that are dealt out, and several ranks have the same ones or the same of all else.
+/// Experts are expert-parallel, and several ranks hold the same experts or the same other
+/// parameters.
 TEST(SavedState, WhatRanksShareIsWrittenOnce) {
   PlanConfig config = test::nano();
   test::make_family(config.model, Family::olmoe);
@@ -193,7 +194,7 @@ class SpoiltSave : public ::testing::Test {
     stream.seekp(-from_end, std::ios::end);
     stream.put(static_cast<char>(before ^ 1));
   }
-  /// The manifest without its checksum, which is what stands behind the comma.
+  /// The manifest without its checksum, which is the part after the last comma.
   [[nodiscard]] std::string manifest_body() const {
     const std::string text = test::read_file(file("manifest.json"));
     return text.substr(0, text.rfind(','));
@@ -228,10 +229,10 @@ TEST_F(SpoiltSave, AMissingFileIsNamed) {
 TEST_F(SpoiltSave, ATruncatedFileIsNamed) {
   const auto size = std::filesystem::file_size(file("rank-00000.state"));
   std::filesystem::resize_file(file("rank-00000.state"), size - 1);
-  EXPECT_THAT(complaint(), HasSubstr(fmt::format(
-                               "rank-00000.state: expected {} bytes, as the manifest says, got "
-                               "{}",
-                               size, size - 1)));
+  EXPECT_THAT(complaint(),
+              HasSubstr(fmt::format("rank-00000.state: expected {} bytes, as in the manifest, got "
+                                    "{}",
+                                    size, size - 1)));
 }
 
 TEST_F(SpoiltSave, AChangedByteOfTheDataIsPlaced) {
@@ -250,7 +251,7 @@ TEST_F(SpoiltSave, AChangedByteOfTheHeaderIsPlaced) {
   EXPECT_THAT(complaint(), HasSubstr("rank-00000.state: header: expected checksum "));
 }
 
-/// One bit in each byte: of the fields, of the checksum, of what stands around them.
+/// Flips one bit in each byte: of the fields, of the checksum, of the text around them.
 TEST_F(SpoiltSave, AnyChangedBitOfTheManifestIsNoticed) {
   const std::string good = test::read_file(file("manifest.json"));
   ASSERT_TRUE(manifest_from_json(good, "manifest.json"));
@@ -269,7 +270,7 @@ TEST_F(SpoiltSave, TheChecksumOfTheManifestTellsOfAnotherPosition) {
                    text.replace(text.find(samples), samples.size(), "\"samples\": 7"));
   EXPECT_THAT(complaint(),
               AllOf(HasSubstr("manifest.json: expected checksum \""),
-                    HasSubstr("as its end says, got "), HasSubstr("not as it was written")));
+                    HasSubstr("as at its end, got "), HasSubstr("not as it was written")));
 }
 
 TEST_F(SpoiltSave, BytesAfterTheManifestOrNoneAtItsEndAreNoticed) {

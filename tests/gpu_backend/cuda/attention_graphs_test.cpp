@@ -1,5 +1,5 @@
-// Without a GPU: cuDNN says for a described H200 which engines would serve a graph and how much
-// workspace they need (data/h200_cudnn_deviceprop.json, read from such a GPU).
+// Without a GPU: cuDNN reports for a described H200 which engines support a graph, and their
+// workspace (data/h200_cudnn_deviceprop.json, read from such a GPU).
 #include "gpu_backend/cuda/attention_graphs.hpp"
 
 #include <gtest/gtest.h>

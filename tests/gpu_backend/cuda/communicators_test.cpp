@@ -1,4 +1,4 @@
-// What is asked of a collective before NCCL sees it.
+// Checks of a collective before it is passed to NCCL.
 #include "gpu_backend/cuda/communicators.hpp"
 
 #include <gmock/gmock.h>
@@ -9,7 +9,7 @@
 namespace mfsdp::cuda {
 namespace {
 
-/// 8 elements a rank, of 4 ranks; the whole lies at `kBase`.
+/// 8 elements per rank of 4 ranks; all 32 begin at `kBase`.
 constexpr std::int64_t kCount = 8;
 constexpr std::int64_t kRanks = 4;
 std::byte* const kBase = reinterpret_cast<std::byte*>(std::uintptr_t{0x10000});

@@ -14,7 +14,7 @@ TEST(CublasLt, IsThatOfTheHeaders) {
             std::string("the requested functionality is not supported"));
 }
 
-// What it describes it describes without a GPU.
+// Descriptions of matrices need no GPU.
 TEST(CublasLt, DescribesMatrices) {
   ASSERT_TRUE(load_cublas_lt());
   cublasLtMatrixLayoutOpaque_t layout{};

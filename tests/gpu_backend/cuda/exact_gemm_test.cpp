@@ -1,4 +1,4 @@
-// How a weight gradient is cut under --exact-sums. No product is run, which needs a GPU.
+// The division of a weight gradient under --exact-sums. No GEMM is run, because that needs a GPU.
 #include "gpu_backend/cuda/exact_gemm.hpp"
 
 #include <gmock/gmock.h>
@@ -12,13 +12,13 @@ namespace {
 using testing::ElementsAre;
 using testing::HasSubstr;
 
-/// Addresses that nobody follows, on multiples of 128 bytes.
+/// Addresses that are never read, on multiples of 128 bytes.
 template <class T>
 T* place(std::uintptr_t address) {
   return reinterpret_cast<T*>(address);
 }
 
-/// Of a linear layer with so many features and two pieces of 64 tokens.
+/// The gradient of a linear layer of these sizes, with two pieces of 64 tokens.
 kernels::Gemm<Bf16, float> weight_gradient(std::int64_t out_features, std::int64_t in_features,
                                            std::size_t workspace_bytes) {
   return {.rows = out_features,

@@ -1,4 +1,4 @@
-// Which ops go wrong and which are delayed. Needs no GPU: nothing is queued.
+// The ops that fail and those that are delayed. Needs no GPU: nothing is queued.
 #include "gpu_backend/cuda/fault_injection.hpp"
 
 #include <gmock/gmock.h>
@@ -50,7 +50,7 @@ TEST_F(FaultInjectionTest, AFailureSaysThatItWasAskedFor) {
     FaultInjection faults(0, InjectedFault{.kind = kind, .rank = 0, .op = OpId(10), .step = 0}, {});
     const auto outcome = faults.run_faulty(bound_[0], none, nullptr);  // no collective to miscount
     ASSERT_FALSE(outcome);
-    EXPECT_EQ(outcome.error().message(), "fails, as it was told to");
+    EXPECT_EQ(outcome.error().message(), "fails, as requested");
   }
 }
 

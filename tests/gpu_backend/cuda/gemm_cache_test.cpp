@@ -54,7 +54,7 @@ class GemmCacheFile : public testing::Test {
         path_(gemm_cache_path(folder_, kMachine, {})) {}
   ~GemmCacheFile() override { std::filesystem::remove_all(folder_); }
 
-  /// What loading says of the file when `from` in it reads `to`.
+  /// The note of loading the file after `from` in it is replaced by `to`.
   std::string note_after(const std::string& from, const std::string& to) {
     std::string text = write_gemm_algorithms(kMachine, algorithms());
     const std::size_t at = text.find(from);

@@ -1,4 +1,4 @@
-// What is refused before a GPU is asked.
+// Calls that are refused without a GPU.
 #include "gpu_backend/cuda/grouped_products.hpp"
 
 #include <gmock/gmock.h>

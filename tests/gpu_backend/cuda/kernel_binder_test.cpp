@@ -1,5 +1,5 @@
-// Every kernel of real plans has a launch on CUDA. There is no GPU: addresses are made up, and what
-// needs a library's handle or memory fails there, behind the reading of its operands.
+// Every kernel of real plans has a launch on CUDA. There is no GPU: addresses are invented, and
+// kernels that need a library's handle or memory fail only after their operands are read.
 #include "gpu_backend/cuda/kernel_binder.hpp"
 
 #include <gmock/gmock.h>
@@ -80,19 +80,19 @@ TEST(KernelBinder, EveryKernelOfAPlanHasALaunch) {
     config.state_dtype = kept;
     kinds.merge(bind_all(build_program(config, {}).value()));
   }
-  PlanConfig narrow = configuration("llama_nano");  // gradients in another type on the wire
+  PlanConfig narrow = configuration("llama_nano");  // another reduction dtype
   narrow.strategy = Strategy::no_shard;
   narrow.reduce_dtype = DType::bf16;
   kinds.merge(bind_all(build_program(narrow, {}).value()));
   narrow.param_dtype = narrow.reduce_dtype = DType::fp16;
   kinds.merge(bind_all(build_program(narrow, {}).value()));
-  PlanConfig dealt = configuration("llama_nano");  // gradients that are dealt out, then summed
+  PlanConfig dealt = configuration("llama_nano");  // gradients are exchanged, then summed
   dealt.reduce = Transport::copy_engine;
   kinds.merge(bind_all(build_program(dealt, {}).value()));
   // Norms of heads, biases, GeGLU, layer norms and positions, norms of all heads.
   for (const char* model : {"qwen3_0.6b", "qwen2.5_0.5b", "gemma_2b", "gpt2", "olmo2_1b"})
     kinds.merge(bind_all(build_program(configuration(model), {}).value()));
-  // Experts: of sizes for each version of their products.
+  // Experts: sizes for each version of their grouped GEMMs.
   for (const DType dtype : {DType::bf16, DType::fp16, DType::fp32})
     for (const char* model :
          {"moe_nano", "olmoe_1b_7b", "gpt_oss_nano", "mla_nano", "qwen1.5_moe_a2.7b"}) {
@@ -100,7 +100,7 @@ TEST(KernelBinder, EveryKernelOfAPlanHasALaunch) {
       config.param_dtype = dtype;
       kinds.merge(bind_all(build_program(config, {}).value()));
     }
-  PlanConfig apart = configuration("moe_nano");  // experts that are dealt out
+  PlanConfig apart = configuration("moe_nano");  // expert-parallel
   apart.expert_parallel = 2;
   apart.mesh = with_expert_grid(apart.mesh, 2);
   kinds.merge(bind_all(build_program(apart, {}).value()));

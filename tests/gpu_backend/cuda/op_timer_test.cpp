@@ -1,4 +1,4 @@
-// Which ops are timed. Needs no GPU: no event is made.
+// The choice of the ops that are timed. Needs no GPU: no event is made.
 #include "gpu_backend/cuda/op_timer.hpp"
 
 #include <gmock/gmock.h>

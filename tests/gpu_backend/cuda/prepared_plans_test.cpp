@@ -1,5 +1,5 @@
-// Where an op stands among the prepared ones, and what a record stands behind. Needs no GPU: what
-// binds an op is a function.
+// The place of an op among the prepared ones, and the op before a record. Needs no GPU: a function
+// binds the ops.
 #include "gpu_backend/cuda/prepared_plans.hpp"
 
 #include <gmock/gmock.h>

@@ -1,4 +1,4 @@
-// What a failed run says of the op that failed. Steps count from 1 where people read them.
+// Errors of a failed run name the op that failed. Steps count from 1 in messages.
 #include "gpu_backend/cuda/run_errors.hpp"
 
 #include <gmock/gmock.h>

@@ -30,8 +30,8 @@ RC_GTEST_PROP(TileOrder, HasEveryTileOnceAndLongestFirst, ()) {
   }
 }
 
-/// How much longer than if all of 132 SMs ended at once, where the next free one takes the next
-/// tile, and a tile takes as long as it has blocks of queries, of 64, and one more.
+/// Excess of the time over the ideal in which all of 132 SMs end at once. Each free SM takes the
+/// next tile. A tile takes one unit per block of 64 queries, and one more.
 double late(int seq, int heads, int batch) {
   const TileOrder order(seq / 128, heads, batch);
   std::priority_queue<int, std::vector<int>, std::greater<>> ends;

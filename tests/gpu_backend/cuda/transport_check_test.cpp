@@ -1,4 +1,4 @@
-// What is asked of a machine before collectives go from window to window, and of what NCCL queued.
+// Requirements of a machine for registered memory, and the check of the kernels that NCCL queued.
 #include "gpu_backend/cuda/transport_check.hpp"
 
 #include <gtest/gtest.h>
@@ -19,11 +19,11 @@ TEST(TransportCheck, KnowsNcclsKernels) {
   EXPECT_TRUE(check_transport(Transport::copy_engine, Names{}));
   EXPECT_TRUE(check_transport(Transport::symmetric, symmetric));
   EXPECT_EQ(error_of(check_transport(Transport::copy_engine, ring)),
-            "NCCL would not go by copy_engine: it queues ncclDevKernel_AllGather_RING_LL");
+            "NCCL does not use copy_engine: it queues ncclDevKernel_AllGather_RING_LL");
   EXPECT_EQ(error_of(check_transport(Transport::symmetric, ring)),
-            "NCCL would not go by symmetric: it queues ncclDevKernel_AllGather_RING_LL");
+            "NCCL does not use symmetric: it queues ncclDevKernel_AllGather_RING_LL");
   EXPECT_EQ(error_of(check_transport(Transport::symmetric, Names{})),
-            "NCCL would not go by symmetric: it queues no kernel");
+            "NCCL does not use symmetric: it queues no kernel");
   EXPECT_EQ(transport_text(Transport::copy_engine, Names{}), "copy engines");
   EXPECT_EQ(transport_text(Transport::symmetric, symmetric), symmetric.front());
 }

@@ -1,4 +1,4 @@
-// Ranks that meet while strangers call rank 0, or while a stranger takes rank 0's place.
+// Ranks that connect while unauthenticated connections call rank 0, or take rank 0's place.
 #include "gpu_backend/launch/handshake.hpp"
 
 #include <gmock/gmock.h>
@@ -23,7 +23,7 @@ using test::patient;
 using test::run_threads;
 using testing::HasSubstr;
 
-/// One that talks to rank 0 by hand.
+/// A connection to rank 0 whose frames the test sends itself.
 struct Caller {
   explicit Caller(const Meeting& meeting) { peer.socket = connect_raw(meeting); }
 
@@ -41,7 +41,7 @@ std::vector<std::byte> wrong_proof() {
   return PayloadWriter().bytes(Bits256{}).frame(FrameKind::proof);
 }
 
-/// Both ranks meet while `stranger` does what it can; rank 0's bytes reach rank 1.
+/// Both ranks connect while `pending_connection` interferes; rank 0's bytes still reach rank 1.
 void meet_beside(const std::function<void(const Meeting&)>& pending_connection) {
   const Meeting meeting;
   std::thread rank_0([&] {
@@ -143,7 +143,7 @@ TEST(Handshake, AFloodKeepsNoRankOut) {
   }
 }
 
-// ---- who is told what --------------------------------------------------------------------------
+// ---- errors on each side -----------------------------------------------------------------------
 
 TEST(Handshake, AnotherSecretIsNamedOnBothSides) {
   const Meeting meeting;
@@ -184,8 +184,8 @@ TEST(Handshake, AnEarlierVersionIsToldAndEndsNothing) {
   });
 }
 
-/// What a rank says that calls a stand-in for rank 0: it answers the hello with `first`, what comes
-/// then with `second`.
+/// The error of a rank that calls a fake rank 0, which answers the hello with `first` and the next
+/// frame with `second`.
 std::string said_to(const std::vector<std::byte>& first, const std::vector<std::byte>& second) {
   const Meeting meeting;
   std::thread other([&] {

@@ -69,8 +69,7 @@ Environment joined(Environment first, const Environment& second) {
   return first;
 }
 
-// ---- what each source says
-// -----------------------------------------------------------------------
+// ---- variables of each source ------------------------------------------------------------------
 
 TEST(LaunchEnvironment, TorchrunWithThePortBehindItsOwn) {
   const RankLaunch launch = resolved(kTorchrun);
@@ -157,8 +156,7 @@ TEST(LaunchEnvironment, OneTaskOfAnInteractiveAllocationSaysNothing) {
             LaunchSource::pmi);  // mpirun -n 1
 }
 
-// ---- who wins
-// ------------------------------------------------------------------------------------
+// ---- precedence --------------------------------------------------------------------------------
 
 TEST(LaunchEnvironment, EarlierSourcesWin) {
   // From the last to the first: each beats all that were there before.
@@ -199,8 +197,7 @@ TEST(LaunchEnvironment, MeetingPointOfTheUserWins) {
   EXPECT_EQ(resolved(own, flags).meeting, (MeetingPoint{"third", 99}));
 }
 
-// ---- what is wrong
-// -------------------------------------------------------------------------------
+// ---- errors ------------------------------------------------------------------------------------
 
 TEST(LaunchEnvironment, EveryVariableOfASourceIsNeeded) {
   for (const auto& [environment, names] :
@@ -247,8 +244,7 @@ TEST(LaunchEnvironment, WrongFlags) {
     EXPECT_THAT(refusal({}, {.ranks_per_node = 1, .meeting = meeting}), HasSubstr("ADDRESS:PORT"));
 }
 
-// ---- supervised ranks
-// ----------------------------------------------------------------------------
+// ---- supervised ranks --------------------------------------------------------------------------
 
 RC_GTEST_PROP(LaunchEnvironment, ASupervisedRankReadsWhatItsSupervisorWrote, ()) {
   const auto below = [](std::int64_t end) { return *rc::gen::inRange<std::int64_t>(0, end); };

@@ -64,13 +64,13 @@ inline void run_threads(std::int64_t ranks, const std::function<void(std::int64_
   for (std::thread& thread : threads) thread.join();
 }
 
-/// A connection of a stranger, or of a rank by hand.
+/// An unauthenticated connection, or one whose frames the test sends itself.
 inline FileDescriptor connect_raw(const Meeting& meeting) {
   return std::move(
       *connect_to({"127.0.0.1", meeting.port()}, Clock::now() + std::chrono::seconds(10)));
 }
 
-/// What a call came to: its error's message, or nothing.
+/// The error's message of a call, or nothing.
 template <class T>
 std::string message_of(const Result<T>& outcome) {
   return outcome ? "" : outcome.error().message();

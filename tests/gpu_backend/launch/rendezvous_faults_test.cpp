@@ -1,4 +1,4 @@
-// Ranks that do not come, do not fit, die, hang or give up; and strangers.
+// Ranks that do not connect, do not fit, die, hang or give up; and unauthenticated connections.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <sys/socket.h>
@@ -30,10 +30,9 @@ using test::run_threads;
 using testing::Each;
 using testing::HasSubstr;
 
-// ---- ranks that do not fit
-// -----------------------------------------------------------------------
+// ---- ranks that do not fit ---------------------------------------------------------------------
 
-/// A world where rank `rank` comes as `come(rank)` says; what meet says on each.
+/// A world in which rank `rank` connects with `come(rank)`; returns each rank's error of meet().
 std::vector<std::string> meet_as(
     std::int64_t processes,
     const std::function<void(std::int64_t, RankLaunch&, MeetingIdentity&)>& come,
@@ -130,8 +129,7 @@ TEST(RendezvousFaults, AnIdentityThatIsTooLong) {
               HasSubstr("expected at most 256 bytes"));
 }
 
-// ---- strangers
-// -----------------------------------------------------------------------------------
+// ---- unauthenticated connections ---------------------------------------------------------------
 
 TEST(RendezvousFaults, StrangersDoNoHarm) {
   const Meeting meeting;
@@ -170,10 +168,9 @@ TEST(RendezvousFaults, SomethingElseAnswers) {
   other.join();
 }
 
-// ---- ranks that give up
-// --------------------------------------------------------------------------
+// ---- ranks that give up ------------------------------------------------------------------------
 
-/// Ranks that have met; `work` says what its last call came to.
+/// Connected ranks; `work` returns the error of its last call.
 std::vector<std::string> outcomes(std::int64_t world, const RendezvousSettings& settings,
                                   const std::function<Result<void>(Rendezvous&)>& work) {
   const Meeting meeting;
@@ -279,11 +276,10 @@ TEST(RendezvousFaults, WhatAliveSaysEndsTheCallEverywhere) {
                                          "stream: hangs"));
 }
 
-// ---- processes that die or hang
-// ------------------------------------------------------------------
+// ---- processes that die or hang ----------------------------------------------------------------
 
-/// A world of processes that meet, say so in a file, and call barriers without end; what each
-/// survivor's barrier said when `harm` had been done to rank `victim`.
+/// A world of processes that connect, report that in a file, and call barriers forever. Returns the
+/// error of each survivor's barrier after `harm` was done to rank `victim`.
 std::vector<std::string> survivors(std::int64_t world, std::int64_t victim, int harm,
                                    const RendezvousSettings& settings) {
   const Meeting meeting;
@@ -331,7 +327,7 @@ TEST_P(LostRank, StoppedIsNamedByAllOthers) {
   settings.silence = milliseconds(2000);
   EXPECT_THAT(
       survivors(4, GetParam(), SIGSTOP, settings),
-      Each(HasSubstr("rank " + std::to_string(GetParam()) + ": nothing was heard of it for 2 s")));
+      Each(HasSubstr("rank " + std::to_string(GetParam()) + ": it sent no heartbeat for 2 s")));
 }
 
 TEST(RendezvousFaults, ARankThatDiesBeforeAllHaveComeEndsTheMeeting) {

@@ -64,7 +64,8 @@ TEST_P(RendezvousOf, NobodyPassesABarrierBeforeAllHaveCome) {
       ++come;
       ASSERT_TRUE(ranks.barrier());
       EXPECT_GE(come, round * ranks.world_size());
-      ASSERT_TRUE(ranks.barrier());  // so that nobody counts the next round before all have looked
+      ASSERT_TRUE(ranks.barrier());  // so that no rank counts the next round before all have
+                                     // checked
     }
   });
 }
@@ -103,8 +104,7 @@ TEST(Rendezvous, Rank0ListensWhereNobodyDoesForIt) {
   });
 }
 
-// ---- turns
-// ---------------------------------------------------------------------------------------
+// ---- grants ------------------------------------------------------------------------------------
 
 TEST(Rendezvous, TurnsRunAsFarAsRank0AllowsThem) {
   run_ranks(3, [](Rendezvous& ranks) {
@@ -113,7 +113,7 @@ TEST(Rendezvous, TurnsRunAsFarAsRank0AllowsThem) {
       ranks.grant({.turns = 1});  // grants never shrink
       EXPECT_TRUE(ranks.await_turn(1).value());
       ranks.grant({.turns = 4, .last = true});
-      ranks.grant({.turns = 9});  // the last word has been spoken
+      ranks.grant({.turns = 9});  // ignored: the grant above was the last
     }
     for (std::int64_t turn = 0; turn < 4; ++turn) EXPECT_TRUE(ranks.await_turn(turn).value());
     EXPECT_FALSE(ranks.await_turn(4).value());

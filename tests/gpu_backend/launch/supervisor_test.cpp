@@ -140,7 +140,7 @@ TEST_P(SupervisorSignal, ReachesAllRanks) {
   ranks.await("met");
   ranks.signal(GetParam());
   EXPECT_EQ(ranks.end(), 130);
-  // Said once, by the supervisor: rank 0's word, whichever ranks the signal reaches too.
+  // The supervisor prints it once: rank 0's failure, whichever ranks also receive the signal.
   const std::string err = ranks.err();
   const auto said = err.find("stopping\n");
   EXPECT_NE(said, std::string::npos) << err;
@@ -152,7 +152,7 @@ TEST(Supervisor, AHangUpIsIgnoredUnderNohup) {
   SupervisedRanks ranks(0, "none", "none", kRanks, "nohup");
   ranks.await("met");
   ranks.signal(SIGHUP);
-  ::usleep(300'000);  // ranks that heard of it would end
+  ::usleep(300'000);  // ranks that are notified of it would end
   EXPECT_EQ(ranks.left().size(), kRanks);
   ranks.signal(SIGTERM);
   EXPECT_EQ(ranks.end(), 130);
@@ -185,7 +185,7 @@ TEST(Supervisor, StartsNoRankOfSeveralHostsWithoutASecret) {
       "MFSDP_RANK=1 MFSDP_WORLD_SIZE=2 MFSDP_LOCAL_RANK=0 MFSDP_LOCAL_WORLD_SIZE=1 "
       "MFSDP_MASTER_ADDR=127.0.0.1 MFSDP_MASTER_PORT=1";
   SupervisedRanks without(0, "start", "exit 2", 0, place);
-  EXPECT_EQ(without.end(), 3);  // as this program says every error
+  EXPECT_EQ(without.end(), 3);  // the exit code of this program's errors
   EXPECT_THAT(without.err(), HasSubstr("environment, MFSDP_SECRET: is not set"));
   SupervisedRanks with(1, "start", "exit 2", 0, place + " MFSDP_SECRET=0123456789abcdef");
   EXPECT_EQ(with.end(), 2);  // the rank started

@@ -17,8 +17,8 @@ constexpr std::int64_t kGather = 25;  ///< ns of a collective
 
 constexpr std::int64_t kOps = 4;  ///< of compute in a step
 
-/// Steps one after the other: ops of compute in line, and behind them one collective, beside which
-/// the next step begins.
+/// Consecutive steps: ops of compute in sequence, then one collective, during which the next step
+/// begins.
 class MeasureStep : public testing::Test {
  protected:
   Program program_ = test::tiny_program();
@@ -67,7 +67,7 @@ TEST_F(MeasureStep, IsThatBeforeTheLastAsTheNextOneRunsBesideItsEnd) {
   EXPECT_EQ(step.time.communication, Nanos(kGather));
   EXPECT_EQ(step.time.exposed_communication, Nanos(0));
   EXPECT_EQ(step.time.idle, Nanos(0));
-  // What ran beside the gather of the step before began before this one did.
+  // An op that ran beside the previous step's gather began before this step did.
   ASSERT_EQ(step.timeline.size(), 5);
   EXPECT_EQ(step.timeline.front().start, Nanos(-kGather));
   EXPECT_EQ(step.timeline.back().end, step.time.step);

@@ -93,7 +93,7 @@ TEST(CheckNan, FindsAWeightThatNoGradientMeets) {
   const Counting data;
   const Told told = train(nano(2, Strategy::no_shard), 2, data,
                           {.inputs = check_nan, .before = [](std::int64_t, Trainer& trainer) {
-                             // Of a token that no sample holds.
+                             // A weight of a token that no sample contains.
                              for (const ParameterPlaces& p : trainer.parameters())
                                if (p.parameter->name == "model.embed_tokens.weight")
                                  std::memset(p.own.data + 4 * 263 * 32, 0xff, 4);
@@ -103,9 +103,9 @@ TEST(CheckNan, FindsAWeightThatNoGradientMeets) {
               HasSubstr("step 1, model.embed_tokens.weight: its weight is nan at element 8416 "));
 }
 
-/// NaN that attention's backward makes in block 1 reaches the gradients of the norm before
-/// attention, of its projection, of block 0 and of the embedding, and none of those that were there
-/// before. The norm's comes first: the projection's waits for its input, which is computed again.
+/// Attention's backward in block 1 makes a NaN. It reaches the gradients of the norm before
+/// attention, of its projection, of block 0 and of the embedding, but no earlier ones. The norm's
+/// comes first: the projection's waits for its input, which is recomputed.
 TEST(CheckNan, NamesTheFirstGradientOfBackward) {
   const Counting data;
   for (const Strategy strategy : {Strategy::no_shard, Strategy::optim_grads_params}) {

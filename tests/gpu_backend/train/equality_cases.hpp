@@ -64,8 +64,8 @@ inline void set_collectives(PlanConfig& config, std::int64_t number) {
     config.reduce = static_cast<Transport>((number / 3) % 3);
 }
 
-/// What may not change a bit, chosen by a number: 0 to 143 are all choices but those of
-/// set_collectives(), and numbers in a row differ in each.
+/// Settings that must not change results, chosen by a number: 0 to 143 are all choices except those
+/// of set_collectives(), and consecutive numbers differ in each.
 inline void set_schedule(PlanConfig& config, std::int64_t number) {
   constexpr std::array<RecomputePolicy, 4> recomputes{
       RecomputePolicy{.kind = Recompute::none}, RecomputePolicy{.kind = Recompute::selective},

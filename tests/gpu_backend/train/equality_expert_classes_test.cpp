@@ -65,7 +65,8 @@ std::vector<PlanConfig> with_experts(const ModelShape& model) {
   return all;
 }
 
-/// Four ranks, experts gathered or dealt out in pairs, three microbatches: two classes of each.
+/// Four ranks, experts gathered or expert-parallel over two, three microbatches: two classes of
+/// each.
 bool is_of_the_few(const PlanConfig& config) {
   return config.mesh.world_size() == 4 && config.mesh.size(Axis::dp_outer) == 1 &&
          config.expert_parallel <= 2 && config.microbatches == 3;

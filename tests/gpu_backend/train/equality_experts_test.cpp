@@ -25,11 +25,11 @@ using test::run_all;
 using test::Skewed;
 using test::steps;
 
-/// Experts on one rank or dealt out over 2, 4 or 8, on up to 8 ranks of one group or
-/// two, sharded as the rest or otherwise, with room for all rows or for so many times an equal
-/// share: the same bits, and the same bytes as planned. GPT-OSS's have biases, DeepSeek's stand
-/// beside one that all tokens share. With MFSDP_EQUALITY=full on every schedule of such meshes,
-/// else on a ninth of them, and on fewer of these two.
+/// Experts on one rank or expert-parallel over 2, 4 or 8, on up to 8 ranks in one group or two.
+/// They are sharded as the rest or differently, with capacity for all rows or for a multiple of an
+/// equal share. Bits must be equal, and bytes as planned. GPT-OSS's experts have biases, and
+/// DeepSeek has a shared expert. With MFSDP_EQUALITY=full all schedules of such meshes are run,
+/// else a ninth of them, and fewer of these two models.
 TEST(Equality, OfExpertsDealtOut) {
   test::Sample sample;
   for (const Family family : {Family::olmoe, Family::gpt_oss, Family::deepseek}) {
@@ -78,7 +78,7 @@ TEST(Equality, OfExpertsDealtOut) {
   }
 }
 
-/// A mesh of so many groups of so many ranks, and experts dealt out inside each.
+/// A mesh of equal groups of ranks, with experts expert-parallel inside each group.
 struct Grid {
   std::int64_t outer = 1;
   std::int64_t shard = 1;

@@ -1,4 +1,4 @@
-// What combinations come to that should come to the same, as rows of a table.
+// Results of combinations that must be equal, as rows of a table.
 #pragma once
 
 #include <fmt/format.h>

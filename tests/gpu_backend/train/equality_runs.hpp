@@ -36,7 +36,7 @@ inline void for_each_on_two_threads(std::size_t count,
   serve();
 }
 
-/// Runs so many steps of the combinations and puts them together by class, in the order of the
+/// Runs `steps` steps of the combinations and groups the results by class, in the order of the
 /// classes' names.
 inline std::vector<Row> run_all(const std::vector<PlanConfig>& configs, const Dataset& data,
                                 std::int64_t count = steps()) {
@@ -58,7 +58,7 @@ inline std::vector<Row> run_all(const std::vector<PlanConfig>& configs, const Da
   return sorted;
 }
 
-/// Of another dataset's order, the samples from number `first` on.
+/// The samples of another dataset's order, from number `first` on.
 class Later final : public Dataset {
  public:
   Later(const Dataset& all, std::uint64_t seed, std::int64_t first, std::int64_t count)

@@ -79,7 +79,7 @@ RC_GTEST_PROP(InitialWeightsProperty, APieceIsAPieceOfTheWhole, ()) {
   RC_ASSERT(piece == std::vector<float>(all.begin() + begin, all.begin() + end));
 }
 
-/// What all ranks hold after filling, which begins with NaN everywhere.
+/// The contents of all ranks after filling; before it everything is NaN.
 struct Filled {
   test::Weights compute;
   test::Weights own;

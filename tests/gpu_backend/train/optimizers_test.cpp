@@ -1,5 +1,5 @@
-// Optimizers and the types that their states are kept in: 50 steps of a small Llama on 1, 2 and 4
-// ranks give one result under every strategy, within a bound of a dense reference in double that
+// Optimizers and the dtypes of their states. 50 steps of a small Llama on 1, 2 and 4 ranks give one
+// result under every strategy, within a bound of a dense reference. The reference is in double and
 // shares no code with the update kernels. Bounds are of |w - reference| / |reference - start|,
 // norms over all weights; docs/reference/optimizers.md states them.
 #include <fmt/format.h>
@@ -61,7 +61,7 @@ Counting data_of(const PlanConfig& config) {
   return data;
 }
 
-/// What the papers say, in double, with moments of its own.
+/// The algorithms of the papers, in double, with separate moments.
 class DenseReference {
  public:
   explicit DenseReference(const Program& program, OptimizerSettings settings)
@@ -369,7 +369,7 @@ TEST(Optimizers, LionWithStatesInBytesIsNearIt) {
   expect_near_reference(small_llama(Optimizer::lion, StateDtype::blockwise8), 2e-3, 0.25, 4);
 }
 
-/// Of two blocks, so that there are rounds of two ranks, and of four of which two have none.
+/// Two blocks, so that there are rounds of two ranks, and of four ranks of which two have no block.
 PlanConfig small_llama_of_two_blocks(StateDtype kept) {
   PlanConfig config = small_llama(Optimizer::muon, kept);
   if (!is_full_run()) config.model.layers = 2;
@@ -392,7 +392,7 @@ TEST(Optimizers, RatesAndDecayAreThoseOfNames) {
   expect_near_reference(config, 1e-2, 1e-5, 4);
 }
 
-/// Which elements share a scale does not depend on who holds them.
+/// Scales do not depend on the ranks that hold the elements.
 TEST(Optimizers, StatesInBytesAreTheSameBitsOnEveryMesh) {
   PlanConfig config = small_llama(Optimizer::adamw, StateDtype::blockwise8);
   config.exact_sums = true;

@@ -104,7 +104,7 @@ RC_GTEST_PROP(ParameterPlacesProperty, OwnElementsAreThoseOfTheUpdate, ()) {
     for (std::size_t s = 0; s < p.states.size(); ++s)
       RC_ASSERT(place(kept[s].name, p.states[s], kept[s].block) == at);
     // All parameters of a group agree on where in the group the update's slice begins.
-    // Where experts are dealt out, a rank's begin at a multiple of what its group has of them.
+    // With expert parallelism, a rank's elements begin at a multiple of its group's size of them.
     const std::int64_t ranks = p.group->shard.empty() ? 1 : config.expert_parallel;
     const std::int64_t begin = p.own.elements.begin % (p.parameter->elements() / ranks);
     const std::int64_t slice = p.parameter->offset + begin - at;

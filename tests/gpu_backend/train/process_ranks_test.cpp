@@ -56,8 +56,8 @@ TEST(AgreeOnStart, IsAnErrorOnEveryRankWhereOneSeesAnOlderSave) {
   }
 }
 
-/// Turns that each rank ran when rank `asks` asked to stop before its turn `at`, of `turns` at
-/// most.
+/// Number of plans that each rank ran after rank `asks` requested a stop before its number `at`, of
+/// `turns` at most.
 std::vector<std::int64_t> turns_run(std::int64_t world, std::int64_t asks, std::int64_t at,
                                     std::int64_t turns) {
   const test::Meeting meeting;

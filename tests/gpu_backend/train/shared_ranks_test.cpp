@@ -1,4 +1,4 @@
-// Ranks that are threads of one process: where they stop, and what their hosts tell each other.
+// Ranks that are threads of one process: their stop point, and the exchange between their hosts.
 #include <gtest/gtest.h>
 
 #include <atomic>
@@ -24,7 +24,7 @@ TEST(StopPoint, TheFirstToAskAnswersForAll) {
   EXPECT_TRUE(*stop.runs(0));
   EXPECT_TRUE(*stop.runs(1));
   requested = true;
-  EXPECT_TRUE(*stop.runs(0));  // another rank, behind
+  EXPECT_TRUE(*stop.runs(0));  // another rank, which is later
   EXPECT_TRUE(*stop.runs(1));
   EXPECT_FALSE(*stop.runs(2));
   requested = false;

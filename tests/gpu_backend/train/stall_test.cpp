@@ -1,4 +1,4 @@
-// A stream that stands still while hosts meet: the deadline holds there as it does in a step.
+// A stream stalls while hosts exchange data: the deadline applies there as in a step.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 

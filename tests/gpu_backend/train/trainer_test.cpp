@@ -320,8 +320,8 @@ TEST(Trainer, AFailedRunHasToldOfAllStepsThatEnded) {
   }
 }
 
-/// The host has issued the next step by then, and learns of the failure before it takes the report;
-/// one that may be what came of an aborted collective is none.
+/// By then the host has issued the next step, and it is notified of the failure before it takes the
+/// report. A report that may result from an aborted collective does not count.
 TEST(Trainer, AReportThatCameBeforeTheFailureIsDelivered) {
   class Fragile final : public Backend {
    public:

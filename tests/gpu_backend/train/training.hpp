@@ -1,4 +1,4 @@
-// Runs a training on the CPU's machine and keeps all that it tells.
+// Runs a training on the CPU and records its events and results.
 #pragma once
 
 #include <bit>
@@ -68,7 +68,7 @@ inline bool same_bits(float a, float b) {
   return std::bit_cast<std::uint32_t>(a) == std::bit_cast<std::uint32_t>(b);
 }
 
-/// Everything that a run told, and what it left.
+/// The events of a run, and its final state.
 struct Told {
   Result<void> end;
   std::vector<StepReport> steps;
@@ -149,11 +149,11 @@ inline void spoil(std::string_view name, Trainer& trainer) {
         std::memset(held->data, 0xff, static_cast<std::size_t>(size_of(held->dtype)));
 }
 
-/// What a test changes of a run.
+/// A test's changes of a run.
 struct Twist {
   std::function<void(TrainInputs&)> inputs = [](TrainInputs&) {};
   std::function<void(MachineSettings&)> machine = [](MachineSettings&) {};
-  /// What stands between the trainer and the machine; null for nothing.
+  /// A backend between the trainer and the machine; null for none.
   std::function<std::unique_ptr<Backend>(Backend&)> backend = [](Backend&) { return nullptr; };
   std::function<void(std::int64_t, Trainer&)> before = [](std::int64_t, Trainer&) {};
 };

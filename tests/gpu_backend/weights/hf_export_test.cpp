@@ -265,7 +265,7 @@ TEST(HfExport, ReplacesNothingButAnEarlierExport) {
   EXPECT_EQ(refused("out"), "none");
   test::write_file(folder / "out" / "tokenizer.json", "{}");
   EXPECT_EQ(refused("out"), (folder / "out").string() + full);
-  // Somebody else's checkpoint: the same names, but not written here.
+  // A foreign checkpoint: the same names, but not written by mfsdp.
   test::write_checkpoint(folder / "other", program, test::tensors_of(program, DType::bf16));
   EXPECT_EQ(refused("other"), (folder / "other").string() + full);
   test::write_file(folder / "file", "");

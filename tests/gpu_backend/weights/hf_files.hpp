@@ -46,7 +46,7 @@ inline PlanConfig small_gpt2(std::int64_t ranks = 2) {
   return config;
 }
 
-/// A matrix of so many rows by its columns: element (r, c) from (c, r).
+/// A matrix of `rows` rows, transposed: element (r, c) from (c, r).
 inline std::vector<double> transposed(const std::vector<double>& values, std::int64_t rows) {
   const std::int64_t columns = std::ssize(values) / rows;
   std::vector<double> out(values.size());

@@ -155,12 +155,12 @@ TEST(LoraWeights, OtherAdaptersAreRefusedByField) {
   };
   EXPECT_EQ(error_with("lora_dropout", 0.1), "");  // weights are the same
   EXPECT_EQ(error_with("rank_pattern", nlohmann::json::object()), "");
-  EXPECT_THAT(error_with("r", 8), HasSubstr(".r: expected 3, as --lora-rank says, got 8"));
+  EXPECT_THAT(error_with("r", 8), HasSubstr(".r: expected 3, as --lora-rank sets, got 8"));
   EXPECT_THAT(error_with("lora_alpha", 16),
-              HasSubstr(".lora_alpha: expected 4.5, as --lora-alpha says, got 16"));
+              HasSubstr(".lora_alpha: expected 4.5, as --lora-alpha sets, got 16"));
   EXPECT_THAT(error_with("target_modules", {"q_proj"}),
               HasSubstr(".target_modules: expected q_proj,v_proj,up_proj,down_proj, as "
-                        "--lora-targets says, got q_proj"));
+                        "--lora-targets sets, got q_proj"));
   EXPECT_THAT(error_with("use_dora", true), HasSubstr(".use_dora: is not modelled"));
   EXPECT_THAT(error_with("bias", "all"), HasSubstr(".bias: is not modelled"));
   EXPECT_THAT(error_with("peft_type", "LOHA"), HasSubstr(".peft_type: expected LORA, got LOHA"));

@@ -1,5 +1,5 @@
-// Every measure with a run that passes, fails, is better, and, where it is measured, says too
-// little.
+// Every measure with a run that passes, fails, is better, and, if it is measured, has too few
+// samples.
 #include <fmt/format.h>
 #include <gmock/gmock.h>
 
@@ -151,8 +151,8 @@ TEST(CheckBudget, RatesFollowFromTheStep) {
     run.steps.push_back(step);
   }
   set_step_figures(run, std::nullopt);
-  // Of steps 6 to 200, 98 take 10 ms and 97 take 30. Blocks of ten have a mean of 20 ms each: the
-  // check's figure is the median step nevertheless.
+  // Among steps 6 to 200, 98 take 10 ms and 97 take 30. Blocks of ten have a mean of 20 ms each.
+  // The check's figure is the median step nevertheless.
   ASSERT_EQ(run.time.median_step, Nanos(10'000'000));
   const Budget budget = budget_of("[time]\ntokens_per_second_per_gpu = 1\nmedian_step_ns = 1\n");
   const RunResult result(run);
@@ -199,7 +199,7 @@ TEST(CheckBudget, ARunThatDidNotEndIsNotComparable) {
   EXPECT_EQ(against.rows[0].why, "the baseline still goes on, or was killed");
   run.status = RunStatus::failed;
   EXPECT_EQ(check(budget, RunResult(run)).rows[0].why, "the run failed");
-  run.status = RunStatus::interrupted;  // it ended in order, and says what it came to
+  run.status = RunStatus::interrupted;  // it ended in order, with results
   EXPECT_EQ(check(budget, RunResult(run)).rows[0].verdict, Verdict::pass);
 }
 
@@ -243,7 +243,7 @@ TEST(CheckBudget, LossesAndNormsAreComparedAsTheyArePrinted) {
   EXPECT_EQ(verdict("[evaluation_loss]\n150 = { expected = 9 }\n"), Verdict::improved);
   const BudgetReport missing = check(budget_of("[loss]\n999 = 9.0\n"), run);
   EXPECT_EQ(missing.rows.at(0).verdict, Verdict::not_comparable);
-  EXPECT_EQ(missing.rows.at(0).why, "the run does not say");
+  EXPECT_EQ(missing.rows.at(0).why, "the run does not have this figure");
   EXPECT_FALSE(passes_under(missing, {}));
 }
 
@@ -320,7 +320,7 @@ TEST(CheckBudget, GoldenValuesSayWhatImproved) {
 
   const RunResult measured(gpu_run("a", 0));
   const std::string text = golden_text(measured, "2 %");
-  // The check's own figure, not the one that stands in the run.
+  // The check's own figure, not the one in the run.
   const Nanos step = *median_step(measured.measured()->steps);
   EXPECT_THAT(text, testing::HasSubstr(fmt::format(
                         "median_step_ns = {{ expected = {}, tolerance = \"2 %\" }}", step.value)));
@@ -346,7 +346,7 @@ TEST(CheckBudget, AMeasuredRunPassesItsOwnGoldenValues) {
               testing::HasSubstr("# Without time.median_step_ns: 1 sample, at least 5 are needed"));
 }
 
-/// Of a run that was killed nobody knows the memory: it is not 0, which every limit would let pass.
+/// The memory of a run that was killed is unknown: it is not 0, which every limit would let pass.
 TEST(CheckBudget, ARunThatHasNotEndedIsNotComparable) {
   MeasuredRun killed = gpu_run("a", 0);
   killed.status = RunStatus::running;
@@ -558,7 +558,7 @@ TEST(RenderBudget, JsonIsAKeyOfTheResult) {
   const RunResult run(sample_run());
   for (const std::string& result : {to_json(run), to_json_line(run) + "\n"}) {
     const std::string text = add_budget(result, report);
-    // What stood there stands there still, byte for byte, before the new key.
+    // The earlier bytes are unchanged before the new key.
     const std::string before = result.substr(0, result.find_last_not_of("\n}") + 1);
     EXPECT_EQ(text.substr(0, before.size()), before);
     EXPECT_EQ(std::ranges::count(text, '\n') == 1, std::ranges::count(result, '\n') == 1);

@@ -21,7 +21,7 @@ using nlohmann::json;
 using testing::ElementsAre;
 using testing::HasSubstr;
 
-/// Of each verdict one limit, in a file whose name needs every escape.
+/// One limit for each verdict, in a file whose name needs every escape.
 BudgetReport every_verdict() {
   const auto budget = parse_budget(
       "model = 'llama3_8b'\n"
@@ -120,7 +120,7 @@ std::vector<XmlElement> elements_of(const std::string& xml) {
   return elements;
 }
 
-/// What junit-10.xsd demands and allows of the elements that are used.
+/// The rules of junit-10.xsd for the elements that are used.
 TEST(JunitXml, IsOfTheSchema) {
   struct Rule {
     std::string parent;
@@ -202,7 +202,7 @@ TEST(BmfJson, IsOfTheSchema) {
   for (const Measure& measure : measures()) EXPECT_LE(measure.key.size(), 64U);
 }
 
-/// What the action's extract.ts takes for customSmallerIsBetter.
+/// The fields that the action's extract.ts takes for customSmallerIsBetter.
 TEST(ActionBenchmarkJson, IsOfTheType) {
   for (const json& entry : json::parse(action_benchmark_json(every_verdict(), "bench")))
     for (const auto& [key, value] : entry.items()) {

@@ -199,7 +199,7 @@ TEST_F(ReportCommands, AStoreThatCannotBeFilledIsNotLeftBehind) {
       EXPECT_EQ(test::wait_for(child), 3) << words[0] << " " << room;
       EXPECT_EQ(folder_.file_count(), files) << words[0] << " " << room;
     }
-  // What is there and no store stays as it is.
+  // A file that is no store stays unchanged.
   test::write_file(to, "no store");
   EXPECT_EQ(run({"export", "aa", "--to", to}).status, 2);
   EXPECT_EQ(std::filesystem::file_size(to), 8U);
@@ -218,7 +218,7 @@ TEST_F(ReportCommands, ADamagedRunIsLeftOutAndNamed) {
   EXPECT_EQ(run({"export", "aa11"}).status, 2);
 }
 
-/// A pipe that nobody writes to has no end.
+/// Reading a pipe without a writer never ends.
 TEST_F(ReportCommands, APipeIsNotImported) {
   const std::string pipe = (folder_ / "pipe").string();
   ASSERT_EQ(::mkfifo(pipe.c_str(), 0600), 0);
@@ -317,7 +317,7 @@ TEST_F(ReportCommands, CheckTakesStoredBaselinesForACommandToo) {
                  "none"})
                 .status,
             2);
-  EXPECT_FALSE(std::filesystem::exists(exported + ".ran"));  // what is wrong is said before
+  EXPECT_FALSE(std::filesystem::exists(exported + ".ran"));  // the error comes first
 }
 
 TEST_F(ReportCommands, HistoryFollowsLossesAndKeepsUnknownModelsApart) {

@@ -63,7 +63,7 @@ TEST(CompareRuns, ConfigurationMemoryAndPlan) {
   EXPECT_THAT(plan.notes, Contains("run 2: 1 ops appeared: layers.9.new"));
 }
 
-/// What an engine cannot be told, it has none of.
+/// Choices that cannot be set for an engine are shown as absent.
 TEST(CompareRuns, ChoicesOfOurEngineAlone) {
   PredictedRun theirs = other_run();
   theirs.engine = "fsdp2";
@@ -162,7 +162,7 @@ Buffer buffer(std::string name, std::int64_t size, Category category = Category:
   return buffer;
 }
 
-/// Of both plans: six layers' norms and gates, a buffer that vanishes and 30 that appear.
+/// Changes of two plans: six layers' norms and gates, a buffer that vanishes and 30 that appear.
 Comparison compare_two_plans() {
   Program before;
   Program after;

@@ -134,7 +134,7 @@ TEST(CurveOf, StepsAndTokens) {
   EXPECT_TRUE(curve_of(RunResult(test::sample_run()), CurveOf::loss, CurveBy::steps).at.empty());
   run.resumed = ResumedFrom{.step = 10, .run_id = "before"};
   EXPECT_EQ(curve_of(RunResult(run), CurveOf::loss, CurveBy::tokens).at.front(), 1100);
-  // Of twice the batch before, of whose tokens as many had a label.
+  // The batch before was twice as large, with as many labelled tokens.
   const std::int64_t of_step = run.config.global_batch() * run.config.seq_len;
   run.facts.push_back(
       {.topic = "recipe", .name = std::string(kResumedTokens), .value = 20 * of_step});

@@ -1,5 +1,5 @@
-// What a file is, from its lines and keys: logs and exports made by hand in the forms that public
-// threads show.
+// Detects the format of a file from its lines and keys: logs and exports made by hand in the forms
+// that public threads show.
 #include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -44,7 +44,7 @@ constexpr const char* kNemoLine =
 TEST(DetectFormat, LogsByTheirLines) {
   EXPECT_EQ(detected(kTitanLine), "torchtitan");
   EXPECT_EQ(detected(kMegatronLine), "megatron");
-  // With what comes before the first step, however long that is.
+  // With lines before the first step, of any length.
   std::string before = "W0112 torchrun: ****\n";
   while (before.size() < (std::size_t{3} << 19))
     before += "Some library says something at length\n";

@@ -142,7 +142,7 @@ TEST_F(Import, ALogThatARestartContinues) {
   EXPECT_EQ(back.measured()->steps[3].duration, Nanos(10'000'000'000));
   EXPECT_EQ(back.measured()->steps[4].duration, Nanos(10'000'000'000));  // from 13:00:20
 
-  // From a save after step 4 no number goes back: what a run says as it starts tells.
+  // A resume from the save of step 4 repeats no step number. The run's start line identifies it.
   const std::string start =
       "[rank0]:[titan] 2026-02-24 13:00:00,000 - root - INFO - Training starts at step 5\n";
   const RunResult on = only(
@@ -250,7 +250,7 @@ TEST_F(Import, ATraceOfTheProfiler) {
   EXPECT_EQ(run.timeline[1].stream, "stream 20");
 }
 
-/// What runs beyond a step's end counts up to there: a step is the sum of its parts.
+/// Ops that run beyond a step's end count up to there: a step is the sum of its parts.
 TEST_F(Import, AStepOfATraceEndsWhereTheNextBegins) {
   const RunResult run = only("trace.json", R"({"traceEvents": [
     {"ph":"X","cat":"user_annotation","name":"ProfilerStep#1","pid":1,"tid":1,"ts":0,"dur":100},
@@ -413,7 +413,7 @@ TEST_F(Import, OurExportsToOtherToolsStayOfTheirKind) {
               HasSubstr("mfsdp_origin: source: expected simulated or measured"));
 }
 
-/// What of a training the file does not state, and what it states beside, are facts of the run.
+/// Figures of a training that the file lacks, and its further data, are facts of the run.
 TEST_F(Import, WhatIsMissingAndWhatIsLeftOutIsSaid) {
   const auto fact = [](const RunResult& run, std::string_view name) {
     const Fact* found = find_fact(run.facts, "import", name);

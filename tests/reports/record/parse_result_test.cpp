@@ -26,7 +26,7 @@ TEST(ParseResults, OneObjectASweepOrLines) {
   EXPECT_FALSE(parse_results("", "out"));
 }
 
-/// What only some models have is there where they have it, and reads back.
+/// Fields that only some models have are present for those, and are read back.
 TEST(ParseResults, ModelsKeepTheirAttention) {
   PredictedRun run = test::sample_run();
   EXPECT_EQ(to_json(run).find("sliding_window"), std::string::npos);
@@ -92,7 +92,7 @@ TEST(ParseResults, CachedMemoryComesBack) {
   EXPECT_EQ(read->front().memory.deciding(), Bytes(170));
 }
 
-/// `fits_certain` said of the verdict what `verdict_certain` says now.
+/// `fits_certain` had the present meaning of `verdict_certain`.
 TEST(ParseResults, EarlierVerdictsComeBack) {
   PredictedRun run = test::sample_run();
   run.memory.cached = CachedMemory{.reserved = Bytes(150)};

@@ -128,7 +128,7 @@ TEST(RunResult, IsPredictedOrMeasured) {
   EXPECT_EQ(measured.timeline.size(), 6U);
 }
 
-/// Keys of predictions stand in the JSON of measured runs too, without a value.
+/// The JSON of measured runs has the keys of predictions too, without a value.
 TEST(ResultJson, MeasuredRunsHaveTheSameKeys) {
   const Json json = Json::parse(to_json(test::measured_run()));
   EXPECT_EQ(json["source"], "measured");

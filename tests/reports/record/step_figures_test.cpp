@@ -72,7 +72,7 @@ TEST(StepFigures, RatesFollowFromTheStep) {
   EXPECT_TRUE(run.absent.empty());
 }
 
-/// What is stored while a run goes on, and stays where it is killed.
+/// Figures that are stored while a run goes on, and remain if it is killed.
 TEST(StepFigures, WhatNobodyHasMeasuredIsAbsent) {
   MeasuredRun run = test::measured_run();
   run.memory = {};

@@ -59,7 +59,7 @@ TEST(TextReport, DoesNotFitByHowMuch) {
               HasSubstr("Does not fit: 92.50 of 80.00 GiB allocated, 12.50 GiB too much\n"));
 }
 
-// What is too much is so of the limit: 78 - 60 = 18 GiB.
+// The excess is relative to the limit: 78 - 60 = 18 GiB.
 TEST(TextReport, NamesTheLimitOfWhatIsReserved) {
   PredictedRun run = sample_run();
   run.memory.fits = false;
@@ -109,7 +109,7 @@ TEST(TextReport, SetAsideAndInUseAreToldApart) {
   run.peak_op = "head.swiglu";
   EXPECT_THAT(render_text(run, TextStyle{}, ""),
               HasSubstr("54.00 GiB, in the forward pass of head (swiglu)\n"));
-  // Of a run that was read back from a store the place is not known.
+  // For a run that was read from a store the place is not known.
   run.peak_place.reset();
   EXPECT_THAT(render_text(run, TextStyle{}, ""), HasSubstr("54.00 GiB, at head.swiglu\n"));
 }

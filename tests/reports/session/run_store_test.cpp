@@ -38,7 +38,7 @@ RunProgress steps_of(std::int64_t first, std::int64_t last) {
   return progress;
 }
 
-/// As on a disk with room for files of so many bytes; can be taken back.
+/// Simulates a disk with space for files of `bytes` bytes; can be undone.
 void leave_room(rlim_t bytes) {
   std::signal(SIGXFSZ, SIG_IGN);
   rlimit limit{};
@@ -48,7 +48,7 @@ void leave_room(rlim_t bytes) {
 }
 constexpr rlim_t kNoLimit = RLIM_INFINITY;
 
-/// A run that is told to a store, and all that is said of it.
+/// A run that is passed to a store, and all messages about it.
 struct Telling {
   explicit Telling(const std::filesystem::path& path) { options.db = path.string(); }
 
@@ -72,7 +72,7 @@ struct Telling {
   }
 };
 
-/// Says what is wrong and returns that something is.
+/// Prints a fault and returns 1.
 int wrong(const std::string& what) {
   std::fprintf(stderr, "%s\n", what.c_str());
   return 1;

@@ -20,7 +20,7 @@ TEST(Sample, MeanMedianAndDeviation) {
 }
 
 TEST(Sample, AutocorrelationIsOfNeighbours) {
-  // Deviations 1 1 -1 -1: products 1 - 1 + 1 over squares 4.
+  // Deviations 1 1 -1 -1: neighbours multiplied, 1 - 1 + 1, over squares 4.
   EXPECT_DOUBLE_EQ(autocorrelation_of(Values{2, 2, 0, 0}), 0.25);
   EXPECT_DOUBLE_EQ(autocorrelation_of(Values{2, 0, 2, 0}), -0.75);
   EXPECT_EQ(autocorrelation_of(Values{3, 3, 3}), 0);

@@ -65,7 +65,7 @@ TEST_P(ReplayOf, BuffersAddUpToTheSimulatedMemory) {
   std::size_t compared = 0;
   for (std::size_t i = 0; i + 1 < run.memory_timeline.size(); ++i) {
     const MemoryPoint& point = run.memory_timeline[i];
-    // Of several changes at one time the last holds until the next.
+    // If several changes have one time, the last one holds until the next.
     if (run.memory_timeline[i + 1].at == point.at || point.at >= run.time.step) continue;
     std::int64_t sum = 0;
     for (const Bytes bytes : point.categories) sum += bytes.value;
@@ -76,7 +76,7 @@ TEST_P(ReplayOf, BuffersAddUpToTheSimulatedMemory) {
   EXPECT_GT(compared, 20U);
 }
 
-/// Of several points at one time the last.
+/// The last of several points with one time.
 std::map<Nanos, std::array<Bytes, 10>> by_time(const std::vector<MemoryPoint>& points, Nanos step) {
   std::map<Nanos, std::array<Bytes, 10>> times;
   for (const MemoryPoint& point : points)

@@ -12,7 +12,7 @@ namespace {
 
 constexpr std::int64_t kMiB = AllocatorSettings::kMebibyte;
 
-/// Later segments lie higher.
+/// Later segments have higher addresses.
 CachingAllocator allocator(const AllocatorSettings& settings = {}) {
   return CachingAllocator(settings, [next = std::int64_t{0}](std::int64_t, std::int64_t) mutable {
     return next += std::int64_t{1} << 44;
@@ -27,7 +27,7 @@ TEST(CachingAllocator, SegmentsAreOfThreeSizes) {
     return a.counters().reserved - before;
   };
   EXPECT_EQ(grown(1), 2 * kMiB);
-  EXPECT_EQ(grown(kMiB), 0);  // behind it
+  EXPECT_EQ(grown(kMiB), 0);  // after it
   EXPECT_EQ(grown(kMiB), 2 * kMiB);
   EXPECT_EQ(grown(kMiB + 1), 20 * kMiB);
   EXPECT_EQ(grown(9 * kMiB), 0);
@@ -55,7 +55,7 @@ TEST(CachingAllocator, AMebibyteIsNotSplitOff) {
   EXPECT_EQ(a.counters().allocated, 20 * kMiB);
 }
 
-/// A record of another run may name one place for two segments that are there at one time.
+/// The record of another run may have one address for two segments that are live at once here.
 TEST(CachingAllocator, NoTwoSegmentsShareAPlace) {
   CachingAllocator a({}, [](std::int64_t, std::int64_t) { return std::int64_t{1} << 30; });
   const auto first = a.allocate(64 * kMiB, 0);
@@ -131,7 +131,7 @@ TEST(CachingAllocator, ExpandableSegmentsGrowAndShrinkByPages) {
   EXPECT_EQ(a.counters().released, 1);
 }
 
-// PyTorch's snapshots have one segment for each range that is mapped without a hole.
+// PyTorch's snapshots have one segment for each contiguous mapped range.
 TEST(CachingAllocator, AnExpandableSegmentEndsAtAHole) {
   CachingAllocator a = allocator({.expandable_segments = true, .limit = 100 * kMiB});
   const auto first = a.allocate(30 * kMiB, 0);
@@ -185,7 +185,7 @@ TEST(CachingAllocator, SizesInStepsOfAPowerOfTwo) {
 // ---- against the rules, looked up one by one
 // ------------------------------------------------------
 
-/// Blocks in a list by address; every search goes through all of them.
+/// Blocks in a list by address; every search visits all of them.
 class Slow {
  public:
   explicit Slow(const AllocatorSettings& settings) : settings_(settings) {}
@@ -276,7 +276,7 @@ RC_GTEST_PROP(CachingAllocator, IsAsTheRulesSay, ()) {
   }
 }
 
-/// Whatever happens: blocks do not overlap, and all that is reserved is in use or free.
+/// For any sequence of calls: blocks do not overlap, and all reserved bytes are in use or free.
 RC_GTEST_PROP(CachingAllocator, LosesNoByte, ()) {
   AllocatorSettings settings;
   settings.expandable_segments = *rc::gen::arbitrary<bool>();

@@ -1,5 +1,4 @@
-// Records whose first part is cut off: what was there when they begin comes from what there is in
-// the end.
+// Records without their first events: their initial state is derived from the final state.
 #include "sim/allocator/earlier_state.hpp"
 
 #include <gtest/gtest.h>
@@ -17,7 +16,7 @@ namespace {
 
 constexpr std::int64_t kMebibyte = AllocatorSettings::kMebibyte;
 
-/// What PyTorch would have recorded, written by an allocator with these settings.
+/// Writes the record of an allocator with these settings, in PyTorch's form.
 class Recorder {
  public:
   explicit Recorder(const std::string& settings)
@@ -42,7 +41,7 @@ class Recorder {
   [[nodiscard]] std::size_t events() const { return events_.size(); }
   [[nodiscard]] const CachingAllocator& allocator() const { return allocator_; }
 
-  /// Of device 0, without its first events.
+  /// The snapshot of device 0, without the first `cut` events.
   [[nodiscard]] RecordedSnapshot snapshot(std::size_t cut) const {
     RecordedSnapshot snapshot;
     snapshot.settings = settings_;
@@ -69,7 +68,7 @@ class Recorder {
   std::vector<MemoryEvent> blocks_;
 };
 
-/// Steps of a run of FSDP2 that was recorded (scenarios/memory).
+/// Steps of a recorded run of FSDP2 (scenarios/memory).
 void run_fsdp2(Recorder& recorder) {
   std::ifstream file(test::kScenarios / "memory/fsdp2_llama3_1b.txt");
   EXPECT_TRUE(file);
@@ -106,7 +105,7 @@ TEST(EarlierState, ARecordThatBeginsMidRunGetsEveryAddressAndReservesWhatTheRunD
   }
 }
 
-/// The same where nothing is restored: blocks are packed into an empty allocator.
+/// The same without a restored state: blocks are packed into an empty allocator.
 TEST(EarlierState, PackedBlocksWouldNot) {
   Recorder run("");
   run_fsdp2(run);
@@ -211,7 +210,7 @@ TEST(EarlierState, SegmentsOfAnotherTimeContradictTheEvents) {
   snapshot.traces[0].pop_back();
   EXPECT_FALSE(state_before(snapshot.traces[0], snapshot.segments, {}));
   EXPECT_TRUE(state_before(later.traces[0], later.segments, {}));
-  // The replay packs then, and says why.
+  // The replay then packs the blocks, and reports the reason.
   const auto record = memory_record(snapshot, "m.pickle");
   ASSERT_TRUE(record) << record.error().message();
   EXPECT_FALSE(record->at_begin);

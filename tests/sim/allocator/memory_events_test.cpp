@@ -17,8 +17,8 @@ std::string record_error(const std::string& bytes) {
   return record ? "" : record.error().message();
 }
 
-/// pickle.dumps() of a snapshot by hand: two allocations of 700 and 4 bytes, one free, and one of
-/// what was there before; nothing on device 0.
+/// pickle.dumps() of a snapshot by hand: two allocations of 700 and 4 bytes, one free, and a free
+/// of an earlier block; nothing on device 0.
 constexpr std::string_view kRecord =
     "8004959c010000000000007d94288c087365676d656e7473945d948c0d6465766963655f747261636573945d9428"
     "5d945d94287d94288c06616374696f6e948c0d7365676d656e745f616c6c6f63948c0461646472948a0600000000"
@@ -80,7 +80,7 @@ TEST(MemoryEvents, WhatIsThereBeforeTheRecordComesFirst) {
   EXPECT_EQ(replay.counters.peak_reserved, 2 * AllocatorSettings::kMebibyte);
 }
 
-/// Of a pickle in protocol 0, a letter for each event of 20 MiB.
+/// The record of a pickle in protocol 0, with a letter for each event of 20 MiB.
 Result<MemoryRecord> record_of(std::string_view letters) {
   std::string pickle = "(dVdevice_traces\n(l(l";
   for (const char letter : letters) {
@@ -98,11 +98,12 @@ Result<MemoryRecord> record_of(std::string_view letters) {
   return read_memory_events(pickle + "as.", "m.pickle");
 }
 
-/// B and b: a segment comes and goes; A and a: what is allocated in it; D, d, C, c another one.
+/// B and b: a segment is reserved and released; A and a: an allocation in it; D, d, C, c: another
+/// one.
 TEST(MemoryEvents, WhereACacheIsEmptied) {
   EXPECT_EQ(record_of("BAabDC")->emptied, std::vector<std::size_t>{});  // at the peak: a retry
   EXPECT_EQ(record_of("BAab")->emptied, std::vector<std::size_t>{});    // nothing follows
-  // Nothing wants room, or there was enough: torch.cuda.empty_cache().
+  // No allocation follows, or enough memory was left: torch.cuda.empty_cache().
   EXPECT_EQ(record_of("BADCabcdBA")->emptied, (std::vector<std::size_t>{5, 7}));
   EXPECT_EQ(record_of("BAabDCBAacbd")->emptied, (std::vector<std::size_t>{3}));
 }

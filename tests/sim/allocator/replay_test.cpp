@@ -1,5 +1,5 @@
-// Recorded runs through the rules. What other settings reserve is what runs with these settings,
-// the same otherwise, reserved: docs/lab/2026-11-24-allocator.md.
+// Replays of recorded runs. Predictions for other settings must equal the memory that runs with
+// these settings reserved: docs/lab/2026-11-24-allocator.md.
 #include "sim/allocator/replay.hpp"
 
 #include <gtest/gtest.h>
@@ -12,7 +12,7 @@
 namespace mfsdp {
 namespace {
 
-/// Of scenarios/memory.
+/// A record of scenarios/memory.
 MemoryRecord recorded(const std::string& name) {
   std::ifstream file(test::kScenarios / "memory" / name);
   EXPECT_TRUE(file) << name;
@@ -26,7 +26,7 @@ MemoryRecord recorded(const std::string& name) {
       freed.action = MemoryAction::free;
       record.events.push_back(freed);
     } else {
-      // Any address does that no other has.
+      // Any unused address is valid.
       allocations.push_back({.address = static_cast<std::int64_t>(allocations.size()),
                              .size = std::stoll(line.substr(0, blank)),
                              .stream = std::stoll(line.substr(blank))});
@@ -56,7 +56,7 @@ TEST(MemoryReplay, ReservesWhatRunsReserved) {
   EXPECT_FALSE(pressed.out_of_memory);
 }
 
-/// Segments that followed each other at one place may be there together under other settings.
+/// Segments that had one address in succession may be live at once with other settings.
 TEST(MemoryReplay, OfARecordWhosePlacesOverlap) {
   MemoryRecord record = recorded("fsdp2_llama3_1b.txt");
   std::vector<MemoryEvent> events;

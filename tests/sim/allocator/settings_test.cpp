@@ -49,7 +49,7 @@ TEST(AllocatorSettings, ErrorsNameTheSetting) {
   EXPECT_THAT(settings_error("roundup_power2_divisions:[300:2]"),
               HasSubstr("a power of two in MiB"));
   EXPECT_THAT(settings_error("split"), HasSubstr("expected name:value, got split"));
-  EXPECT_THAT(settings_error("max_split:3"), HasSubstr("is no setting"));
+  EXPECT_THAT(settings_error("max_split:3"), HasSubstr("is not a setting"));
 }
 
 }  // namespace

@@ -21,7 +21,7 @@ Result<CostModel> h200(std::int64_t gpus, std::int64_t per_node) {
   return testing_cost::model_of("h200", gpus, per_node);
 }
 
-/// What a machine would have measured whose kernels and collectives take that many times as long.
+/// The measurement of a machine whose kernels and collectives take these factors longer.
 MeasuredRun measured(double kernels, double collectives, std::int64_t gpus = 8,
                      std::string_view attention = "warpgroups") {
   const auto model = load_model("llama3_1b", kSource / "scenarios/models").value();
@@ -69,7 +69,7 @@ TEST(Anchor, ARunThatIsAsPredictedChangesNothing) {
   EXPECT_EQ(anchor->before, 0);
 }
 
-/// Runs before there were kernels of our own say nothing of attention.
+/// Results of versions before our own attention kernels do not state the attention.
 TEST(Anchor, ARunWithoutOurOwnAttentionIsPricedByCudnns) {
   const MeasuredRun run = measured(1, 1, 8, "cudnn");
   MeasuredRun old = run;
@@ -173,8 +173,8 @@ TEST(Anchor, RefusesARunThatContradictsItself) {
   run = measured(1, 1);
   run.config.micro_batch *= 2;
   EXPECT_EQ(anchor_error(to_json(run)),
-            "r.json: time/tokens_per_second_per_gpu makes 8192 tokens a step and GPU; expected "
-            "16384, as its config has");
+            "r.json: time/tokens_per_second_per_gpu gives 8192 tokens a step and GPU; expected "
+            "16384 from its config");
 }
 
 TEST(Scaled, MultipliesKernelsAndCollectives) {

@@ -35,8 +35,8 @@ class Calibrate : public testing::Test {
             .domain = {}};
   }
 
-  /// Calibrates, writes, and prices the data with what load_gpu and load_cluster then read. Returns
-  /// the relative errors of bus bandwidth.
+  /// Calibrates, writes, and prices the data with the files as load_gpu and load_cluster read them.
+  /// Returns the relative errors of bus bandwidth.
   std::vector<double> round_trip(const CalibrationRequest& request) {
     const auto calibration = calibrate(request);
     if (!calibration) throw std::runtime_error(calibration.error().message());
@@ -114,7 +114,7 @@ TEST_F(Calibrate, ReproducesItsTableOnGpusOfOtherLinks) {
 }
 
 TEST_F(Calibrate, ReproducesRunsOfGpusWithoutASwitch) {
-  // Two of eight MI300X have one link of seven; samples 1.2 times as slow as the catalogue says.
+  // Two of eight MI300X have one link of seven; the samples are 1.2 times as slow as the catalogue.
   const Gpu gpu = load_gpu("mi300x", kGpus).value();
   const CostModel base = make_cost_model(make_cluster(gpu, 8, 8).value()).value();
   std::string csv = "collective,gpus,bytes,us\n";
@@ -131,7 +131,7 @@ TEST_F(Calibrate, ReproducesRunsOfGpusWithoutASwitch) {
   EXPECT_LT(summarise(errors).worst, 0.03);
 }
 
-/// The report's line of that name.
+/// The report's line with that name.
 const FidelityRow& row_of(const Calibration& calibration, std::string_view what, Evaluation how) {
   const auto found = std::ranges::find_if(calibration.errors, [&](const FidelityRow& row) {
     return row.what == what && row.evaluation == how;
@@ -165,7 +165,7 @@ TEST_F(Calibrate, NoNicPassesItsLineRate) {
   EXPECT_THAT(calibration->notes,
               Contains(AllOf(StartsWith("nic_gb_per_s: the test is bound by the link inside "
                                         "nodes: the NIC is at least 47.85 GB/s, "),
-                             HasSubstr("its switches reduce (NVLS, SHARP)"))));
+                             HasSubstr("switches that reduce (NVLS, SHARP)"))));
   EXPECT_DOUBLE_EQ(calibration->gpu.nic_bandwidth, 50);
   EXPECT_THAT(calibration->gpu.sources,
               Contains(Pair("node.nic_gb_per_s",
@@ -181,7 +181,7 @@ TEST_F(Calibrate, NoNicPassesItsLineRate) {
                        "all_gather, reduce_scatter"));
 }
 
-/// A fit of a machine that was fitted before may pass the first fit, but not the data sheet.
+/// A fit based on a fitted machine may exceed the first fit, but not the data sheet.
 TEST_F(Calibrate, ALaterFitIsBoundByTheDataSheetToo) {
   const auto csv_of = [&](double scale) {
     std::string csv = "collective,gpus,nodes,bytes,us\n";
@@ -203,7 +203,7 @@ TEST_F(Calibrate, ALaterFitIsBoundByTheDataSheetToo) {
   EXPECT_LE(fast->gpu.nic_bandwidth, 50);
 }
 
-/// What others published of the base prices what nothing measured here replaces.
+/// Published tables of the base are kept unless a measurement replaces them.
 TEST_F(Calibrate, KeepsPublishedTablesBesideWhatWasMeasured) {
   const auto written = [&](const std::filesystem::path& file) {
     EXPECT_TRUE(write_calibration(calibrate(request({file}, "b200")).value()));
@@ -385,7 +385,7 @@ TEST_F(Calibrate, WritesAllFilesOrNone) {
   const auto calibration = calibrate(request({kData / "all_reduce_16_h100.txt"}));
   ASSERT_TRUE(calibration) << calibration.error().message();
   ASSERT_EQ(calibration->files.size(), 3u);
-  // Somebody's own table is in the way: it stays, and nothing else appears.
+  // A user's file has the name of a table: it is not changed, and no other file is written.
   test::write_file(folder_ / "mine_network.csv", "my notes\n");
   const auto refused = write_calibration(*calibration);
   ASSERT_FALSE(refused);
@@ -393,12 +393,12 @@ TEST_F(Calibrate, WritesAllFilesOrNone) {
               HasSubstr("mine_network.csv: exists and was not written by a calibration"));
   EXPECT_EQ(folder_.file_count(), 1u);
   std::filesystem::remove(folder_ / "mine_network.csv");
-  // A cluster file that cannot be written leaves no table behind.
+  // If a cluster file cannot be written, no table is left.
   std::filesystem::create_directory(folder_ / "mine_cluster.toml");
   EXPECT_FALSE(write_calibration(*calibration));
   EXPECT_EQ(folder_.file_count(), 1u);
   std::filesystem::remove(folder_ / "mine_cluster.toml");
-  // Its own files are replaced, and so is the stated output, whatever it was.
+  // Files of a calibration are replaced, and so is the stated output, with any content.
   test::write_file(folder_ / "mine.toml", "my notes\n");
   EXPECT_TRUE(write_calibration(*calibration));
   EXPECT_TRUE(write_calibration(*calibration));

@@ -21,7 +21,7 @@ namespace {
 using testing::HasSubstr;
 using testing_calibrate::kGpus;
 
-/// Kernels follow each other on one stream, each launched by an operator of its own.
+/// Kernels run consecutively on one stream; each is launched by its own operator.
 class RunTrace {
  public:
   /// An operator of the host, and the kernel that it launches.
@@ -111,8 +111,8 @@ class CalibrateTraces : public testing::Test {
                       .domain = {}});
   }
 
-  /// Blocks of a model of 4096 tokens and columns whose products take twice what is predicted, and
-  /// whose attention takes 5/4 of it.
+  /// Blocks of a model of 4096 tokens and columns. GEMMs take twice the predicted time, attention
+  /// 5/4 of it.
   RunTrace blocks(int count) {
     const CostModel costs = base();
     const auto ns = [&](const Kernel& kernel) { return costs.kernel(kernel).value; };
@@ -152,8 +152,8 @@ TEST_F(CalibrateTraces, ScaleWhatTheyShow) {
   EXPECT_EQ(gpu.link_efficiency, 1.0);
 }
 
-/// A product of few tiles near the peak, and a small gather near the link's bandwidth, are possible
-/// themselves; scaled by what they gain, larger ones would pass both.
+/// A GEMM of few tiles near the peak, and a small gather near the link's bandwidth, are possible.
+/// With the scales that they imply, larger ones would exceed both.
 TEST_F(CalibrateTraces, ScalesEndAtThePeakAndTheLink) {
   RunTrace trace;
   constexpr double kFlops = 2.0 * 256 * 6144 * 4096;
@@ -174,13 +174,11 @@ TEST_F(CalibrateTraces, ScalesEndAtThePeakAndTheLink) {
     bus = std::max(bus, row.bytes * (row.ranks - 1) / row.ranks /
                             std::min(row.all_gather_ns, row.reduce_scatter_ns));
   EXPECT_NEAR(gpu.link_efficiency * bus, 450, 0.01);
-  EXPECT_THAT(calibration->notes,
-              testing::Contains(HasSubstr("with which the peak of h100 would be passed")));
-  EXPECT_THAT(calibration->notes,
-              testing::Contains(HasSubstr("with which the link of h100 would be passed")));
+  EXPECT_THAT(calibration->notes, testing::Contains(HasSubstr("which exceeds the peak of h100")));
+  EXPECT_THAT(calibration->notes, testing::Contains(HasSubstr("which exceeds the link of h100")));
 }
 
-/// Of a size the shortest: the others waited for ranks that were late.
+/// The shortest time of a size counts: the others include waits for late ranks.
 TEST_F(CalibrateTraces, TakeTheShortestCollective) {
   RunTrace trace = blocks(8);
   constexpr std::int64_t kElements = std::int64_t{8} << 20;
@@ -199,19 +197,19 @@ TEST_F(CalibrateTraces, NameWhatTheyCannotAttribute) {
   const auto calibration = calibrated(blocks(8).text());
   ASSERT_TRUE(calibration) << calibration.error().message();
   const CostModel costs = base();
-  // A block's time: products twice as long as predicted, attention, and 10 us of an addition.
+  // A block's time: GEMMs at twice the prediction, attention, and 10 us of an addition.
   double block = 10000 + static_cast<double>(costs.kernel(attention()).value * 5 / 4);
   for (const GemmKind kind :
        {GemmKind::forward, GemmKind::input_gradient, GemmKind::weight_gradient})
     block += 2 * static_cast<double>(costs.kernel(product(kind, 2048, 6144, 4096)).value);
   EXPECT_THAT(calibration->notes,
               testing::Contains(HasSubstr(
-                  fmt::format("{:.1f} % of kernel time is of no product", 100 * 10000 / block))));
+                  fmt::format("{:.1f} % of kernel time is neither GEMM", 100 * 10000 / block))));
   EXPECT_THAT(calibration->notes, testing::Contains(HasSubstr("% elementwise")));
-  EXPECT_THAT(calibration->notes, testing::Contains(HasSubstr("the profiler's own work is in it")));
+  EXPECT_THAT(calibration->notes, testing::Contains(HasSubstr("includes the profiler's own work")));
 }
 
-/// A block that is computed again launches forward's products in backward's thread.
+/// A recomputed block launches forward's GEMMs in backward's thread.
 TEST_F(CalibrateTraces, KnowForwardAgainInBackward) {
   RunTrace trace = blocks(8);
   const CostModel costs = base();

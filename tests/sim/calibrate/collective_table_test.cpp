@@ -70,7 +70,7 @@ TEST_F(CompleteTable, OneSizeIsNoCurve) {
       complete_table(curves_of(std::vector{gather(8, 1, 5), gather(4, 1, 5)}), {}, base_);
   ASSERT_FALSE(rows);
   EXPECT_EQ(rows.error().message(),
-            "--calibrate: the collectives have one size; expected two or more, to tell latency "
+            "--calibrate: the collectives have one size; expected two or more, to separate latency "
             "from bandwidth");
 }
 

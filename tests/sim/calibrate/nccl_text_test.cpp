@@ -153,8 +153,8 @@ TEST(NcclText, RefusesTruncatedRuns) {
   const std::size_t row = text.find("  1073741824");
   std::string missing = text;
   missing.erase(row, missing.find('\n', row) + 1 - row);
-  EXPECT_THAT(error(missing), HasSubstr("the table's busbw average 136.79"));
-  EXPECT_THAT(error(missing), HasSubstr("its closing line says 146.047; rows are missing"));
+  EXPECT_THAT(error(missing), HasSubstr("the rows' busbw is 136.79"));
+  EXPECT_THAT(error(missing), HasSubstr("the closing line has 146.047; rows are missing"));
 }
 
 TEST(NcclText, RefusesListsOfDevicesThatAreCutOrSplit) {

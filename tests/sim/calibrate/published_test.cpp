@@ -10,8 +10,8 @@
 
 #include "sim/hardware/gpu.hpp"
 #include "tests/sim/calibrate/samples.hpp"
-#include "tests/support/scratch_folder.hpp"
 #include "tests/support/samples.hpp"
+#include "tests/support/scratch_folder.hpp"
 
 namespace mfsdp {
 namespace {
@@ -60,16 +60,16 @@ TEST(Published, JudgesWhatAppliesAndCountsWhatDoesNot) {
   EXPECT_FALSE(runs[1].memory_gib);  // states of other types
   EXPECT_EQ(runs[2].excluded, "tensor parallelism");
   EXPECT_EQ(runs[3].excluded, "pipeline parallelism");
-  EXPECT_EQ(runs[4].excluded, "recomputation of parts of a block, or not said");
-  EXPECT_EQ(runs[5].excluded, "length, batch or tokens per second not said");
+  EXPECT_EQ(runs[4].excluded, "recomputation of parts of a block, or not stated");
+  EXPECT_EQ(runs[5].excluded, "length, batch or tokens per second not stated");
   ASSERT_EQ(published->excluded.size(), 4U);
   for (const Exclusion& rule : published->excluded) EXPECT_EQ(rule.rows, 1) << rule.rule;
   // Tokens by two engines and one GPU, memory by one engine and one GPU.
   EXPECT_EQ(published->errors.size(), 5U);
 }
 
-// Of experts Megatron-Core's alone are described, and what it computes again; it computes nothing
-// again where nothing is said.
+// Only Megatron-Core's experts are modelled, with its kinds of recomputation. A row without a
+// statement has none.
 TEST(Published, JudgesExpertsOfMegatronCore) {
   const std::string start = "added,a paper,Qwen,qwen3_30b_a3b,B200,b200,8,8,1,1,1,";
   const test::ScratchFolder folder;
@@ -86,7 +86,7 @@ TEST(Published, JudgesExpertsOfMegatronCore) {
   EXPECT_LT(runs[1].tokens_per_s_per_gpu->predicted, runs[0].tokens_per_s_per_gpu->predicted);
   EXPECT_TRUE(runs[0].experts);
   EXPECT_TRUE(runs[0].calibrated);
-  EXPECT_EQ(runs[2].excluded, "recomputation of parts of a block, or not said");
+  EXPECT_EQ(runs[2].excluded, "recomputation of parts of a block, or not stated");
   EXPECT_EQ(runs[3].excluded,
             "experts of an engine other than Megatron-Core's distributed optimizer");
   const test::ScratchFolder other;
@@ -108,7 +108,7 @@ TEST(Published, NamesRowsThatAreWrong) {
                    kHeader + kStart + "1,1,1,1,fsdp2,4096,3,32,bf16,none,40000,,,\n");
   const auto batch = published_runs(folder.path());
   ASSERT_FALSE(batch);
-  EXPECT_NE(batch.error().message().find("32 is no multiple of 3 x 8"), std::string::npos);
+  EXPECT_NE(batch.error().message().find("32 is not a multiple of 3 x 8"), std::string::npos);
 }
 
 TEST(Published, OfTheCatalogueEachRowIsJudgedOrExcludedOnce) {
@@ -153,8 +153,8 @@ std::map<std::string, PublishedErrors> errors_of_gpus(PriceTables tables) {
   return all;
 }
 
-/// Both tables against the rows that nothing was tuned to. The file says the better one, and both
-/// errors in its source.
+/// Compares both tables with the rows, to which nothing was tuned. The file's default must be the
+/// better one, and its source states both errors.
 TEST(Published, TheDefaultTablesOfAGpuAreTheBetterOnes) {
   if (test::kOneCase) GTEST_SKIP() << "the sweep above runs the same code";
   const auto own = errors_of_gpus(PriceTables::own);

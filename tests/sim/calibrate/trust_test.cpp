@@ -38,7 +38,7 @@ Trust checked(Trust trust) {
   return trust;
 }
 
-/// No run of the kind was measured.
+/// Evidence without a measured run of the kind.
 StepEvidence none_of(const std::string& gpu) {
   return {.kind = {.engine = "mfsdp", .family = "llama", .training = "adamw", .gpu = gpu},
           .error = {}};
@@ -72,7 +72,7 @@ Trust with_network_of(const std::vector<CollectiveKind>& kinds, const std::strin
   return checked(trust_of(costs, kErrors, step_of_90_ms(), none_of(gpu)));
 }
 
-/// Of a run of that many GPUs in so many domains.
+/// The anchor of a run on `gpus` GPUs in `domains` domains.
 Anchor anchor_of(std::int64_t gpus, std::int64_t domains) {
   Anchor anchor;
   anchor.run = "night-7";

@@ -49,7 +49,7 @@ TEST_F(AttentionCostTest, OwnKernelsReproduceTheirTable) {
     EXPECT_NEAR(own.nanoseconds(shape_of(row)), row.ns, row.ns * 1e-3) << row.seq;
 }
 
-// Heads of 128; three rows of heads of 64 say little of each other (fidelity_test.cpp).
+// Heads of 128. The three rows with heads of 64 predict each other badly (fidelity_test.cpp).
 TEST_F(AttentionCostTest, OwnKernelsLeaveOneOutStaysWithinTwoPercent) {
   std::vector<AttentionRow> rows = tables_.attention_warpgroups;
   std::erase_if(rows, [](const AttentionRow& row) { return row.head_dim != 128; });
@@ -76,7 +76,7 @@ TEST_F(AttentionCostTest, DeterministicBackwardIsSlower) {
   EXPECT_NEAR(cost_.nanoseconds(shape), 2'964'900, 3'000);  // the table's row
   shape.deterministic = true;
   EXPECT_NEAR(cost_.nanoseconds(shape), 50'000 + 1.087 * 2'914'900, 4'500);
-  shape.backward = false;  // has no say forward
+  shape.backward = false;  // no effect in forward
   EXPECT_NEAR(cost_.nanoseconds(shape), 1'016'600, 1'100);
 }
 
@@ -94,7 +94,7 @@ TEST_F(AttentionCostTest, WindowsCostTheirPairs) {
   EXPECT_EQ(cost_.nanoseconds(shape), all);
 }
 
-/// Both halves of the scores, whatever a window leaves out.
+/// Both halves of the logits are computed, with any window.
 TEST_F(AttentionCostTest, DocumentsCostTwiceAWholeSequence) {
   AttentionShape shape{.seq = 8192, .heads = 32, .head_dim = 128};
   for (const bool backward : {false, true}) {

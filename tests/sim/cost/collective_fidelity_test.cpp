@@ -1,5 +1,5 @@
-// Collectives inside a domain against h200_nccl.csv: what the table gives back, and what it would
-// say about a size that was not measured.
+// Collectives inside a domain compared with h200_nccl.csv: reproduction of the table, and
+// prediction of a size that was not measured.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -59,8 +59,8 @@ TEST_F(CollectiveFidelity, GivesTheTableBack) {
   record("large", large);
   EXPECT_EQ(small.count, 3 * 3 * 2);  // 2, 4, 8 ranks; 1, 4, 16 MiB; two collectives
   EXPECT_EQ(large.count, 3 * 4 * 2);
-  // The worst are reduce-scatters on two ranks: 35.0 us for 1 MiB but 27.2 us for 4 MiB. What is
-  // nearest to both is sqrt(35.0 * 27.2) = 30.85 us, 11.8 % less and 13.4 % more.
+  // The worst are reduce-scatters on two ranks: 35.0 us for 1 MiB but 27.2 us for 4 MiB. The
+  // closest value to both is sqrt(35.0 * 27.2) = 30.85 us, 11.8 % less and 13.4 % more.
   EXPECT_NEAR(small.worst, std::sqrt(35.0 / 27.2) - 1, 1e-4);
   EXPECT_LT(small.worst, 0.20);
   EXPECT_LT(large.worst, 1e-4);  // they grow with bytes and ranks: exact, to the nanosecond

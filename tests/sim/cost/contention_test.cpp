@@ -121,8 +121,8 @@ double mean(const std::vector<BesideRow>& rows, const std::function<double(const
   return sum / static_cast<double>(rows.size());
 }
 
-/// What a collective of the transport costs kernels, per millisecond that it takes alone: the share
-/// that they lose while it is there, times its time there.
+/// Time that a collective of the transport costs kernels, per millisecond of its time alone: the
+/// share that they lose while it is resident, times its duration then.
 double measured_loss(const std::string& kernels, Transport transport) {
   return mean(rows_of(kernels, transport),
               [](const BesideRow& row) { return row.lost * row.slower; });
@@ -164,7 +164,8 @@ TEST(Contention, CopiesAndCollectivesSlowEachOtherAsMeasured) {
       return share(own.weight[KernelClass::memory]) * share(own.occupancy) +
              share(own.traffic[KernelClass::memory]) / share(own.drag[KernelClass::memory]);
     };
-    // A link half as fast leaves more of its time to copies, down to what products cost it.
+    // With a link half as fast, copies take less of the collective's time, down to the effect of
+    // GEMMs.
     BesideRow slow = rows.front();
     slow.alone_ns *= 2;
     EXPECT_LE(cost(slow).drag[KernelClass::memory], cost(rows.front()).drag[KernelClass::memory]);
@@ -177,7 +178,7 @@ TEST(Contention, CopiesAndCollectivesSlowEachOtherAsMeasured) {
   }
 }
 
-/// What products lose to 436.2 MB (bf16) or 872.4 MB (fp32) of a ring on two H100, as modelled.
+/// Modelled loss of GEMMs beside rings of 436.2 MB (bf16) or 872.4 MB (fp32) on two H100.
 double modelled_loss(double bytes, double alone_ms) {
   Gpu h100 = testing_cost::cluster_of("h100", 2).gpu;
   const Contention cost = contention(
@@ -216,7 +217,7 @@ double alone_on_two(const std::string& collective, Transport transport) {
   throw std::runtime_error("no row " + collective);
 }
 
-/// From window to window over rings on that many GPUs.
+/// Measured time with registered memory relative to rings, on `gpus` GPUs.
 double measured_ratio(std::int64_t gpus, Transport transport, const std::string& collective,
                       const std::string& windows, const std::string& rings) {
   if (gpus == 2)
@@ -262,7 +263,7 @@ TEST(Contention, WindowsTakeTheMeasuredRatioOfRings) {
   }
   EXPECT_NEAR(ratio(all_gather, Transport::copy_engine, DType::bf16, 3),  // between two and four
               (0.7269 / 0.8631 + 3.7275 / 4.5595) / 2, 1e-3);
-  // Copy engines hold no SM; between nodes there are no windows.
+  // Copy engines hold no SM; between nodes registered memory is not used.
   const auto cost = [&](std::int64_t gpus, Transport by) {
     return CollectiveModel(testing_cost::h200_tables().collective,
                            testing_cost::cluster_of("h200", gpus))

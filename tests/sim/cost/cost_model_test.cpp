@@ -65,8 +65,9 @@ TEST_F(CostModelTest, ThinGemmIsBoundByMemory) {
   EXPECT_NEAR(static_cast<double>(model_.kernel(thin).value), 278'500, 200);
 }
 
-/// Experts in balance: 8 with 1000 rows each cost as one product of 8 * 1024, as 1000 are eight
-/// tiles of 128; gradients of their weights as one of 8 * 1536 outputs over 1000 rows.
+/// Balanced experts: 8 with 1000 rows each cost as much as one GEMM of 8 * 1024 rows, because 1000
+/// rows are eight tiles of 128. Weight gradients cost as one GEMM of 8 * 1536 outputs over 1000
+/// rows.
 TEST_F(CostModelTest, GroupedProductsAreOneOfWholeTiles) {
   Kernel grouped = gemm(DType::bf16, DType::bf16);
   grouped.kind = KernelKind::grouped_product;
@@ -108,8 +109,8 @@ TEST_F(CostModelTest, GroupedProductsTakeTheRowsOfEachExpert) {
   EXPECT_EQ(model_.kernel(grouped, &even), model_.kernel(grouped));
 }
 
-/// Of two experts with sums over 1000 and 7000 rows, each half of the outputs: half of what one
-/// product of all outputs takes over 1000 rows, and half of what it takes over 7000.
+/// Two experts with sums over 1000 and 7000 rows, each with half of the outputs: half of the time
+/// of a GEMM with all outputs over 1000 rows, and half of the time over 7000.
 TEST_F(CostModelTest, WeightGradientsSumOverTheRowsOfEachExpert) {
   Kernel grouped = gemm(DType::bf16, DType::bf16);
   grouped.kind = KernelKind::grouped_weight_gradient;
@@ -124,8 +125,9 @@ TEST_F(CostModelTest, WeightGradientsSumOverTheRowsOfEachExpert) {
               (over(1000) + over(7000)) / 2, 1);
 }
 
-/// Room for 16384 rows, 8192 in balance. Kernels of what has arrived know of experts or of peers;
-/// those of a rank's own tokens know of neither, and have as many rows whatever the routing.
+/// Capacity for 16384 rows, 8192 when balanced. Kernels of arrived rows have an attribute experts
+/// or peers. Kernels of a rank's own tokens have neither, and their number of rows does not depend
+/// on the routing.
 TEST_F(CostModelTest, RowsThatArriveAreTheRoutings) {
   const ExpertRows routed{.rows = {12000, 288}};
   for (const char* known : {"experts", "peers", "top_k"}) {
@@ -159,8 +161,8 @@ TEST_F(CostModelTest, AttentionIsTheTables) {
   EXPECT_NEAR(static_cast<double>(model_.kernel(kernel).value), 1.087 * 2'914'900 + 50'000, 1'000);
 }
 
-/// Of bf16 queries, which mfsdp-exec's own kernels take on GPUs of compute capability 9.0; fp16
-/// ones are cuDNN's everywhere.
+/// Calls with bf16 queries, which mfsdp-exec's own kernels take on GPUs of compute capability 9.0;
+/// calls with fp16 queries use cuDNN on all GPUs.
 TEST_F(CostModelTest, AttentionOfOurOwnKernelsIsTheirTables) {
   const auto ms = [](const CostModel& model, KernelKind kind, DType dtype) {
     Operand query = tensor(Access::read, dtype, {1, 32, 8192, 128});

@@ -55,7 +55,7 @@ TEST_F(GemmCostTest, LeaveOneOutBeatsTheBestConstant) {
 
 TEST_F(GemmCostTest, TheLawAloneIsWithinOneAndAHalfPercent) {
   const GemmLaw law = fit_gemm_law(tables_.gemm, 132);
-  EXPECT_NEAR(1e-3 / law.base, 685.5, 0.1);       // TFLOP/s of an endless product
+  EXPECT_NEAR(1e-3 / law.base, 685.5, 0.1);       // TFLOP/s of an infinite GEMM
   EXPECT_NEAR(law.depth / law.base, 125.2, 0.1);  // an output element costs 125 of its FLOPs
   EXPECT_NEAR(law.wave / law.base, 0.192, 1e-3);  // a fifth of the idle part of the last wave
   EXPECT_LT(summarise(gemm_law_errors(tables_.gemm, gpu_)).mean, 0.0145);
@@ -111,8 +111,8 @@ TEST_F(GemmCostTest, FewTilesLeaveSmsIdle) {
 }
 
 TEST_F(GemmCostTest, FewWavesLoseAnotherToHeldSms) {
-  // 2048 x 4096 are 256 tiles: two waves of 132, and 1.75 more beside 8 blocks. 200 tiles have
-  // room.
+  // 2048 x 4096 are 256 tiles: two waves of 132, and 1.75 more beside 8 blocks. 200 tiles need no
+  // further wave.
   const GemmShape two{.kind = GemmKind::input_gradient, .m = 2048, .n = 28672, .k = 4096};
   EXPECT_DOUBLE_EQ(cost_.ragged_loss(two), 1.75 / 3.75);
   const GemmShape one{.kind = GemmKind::input_gradient, .m = 1024, .n = 28672, .k = 4096};

@@ -10,7 +10,7 @@ namespace {
 
 class NetworkRatiosTest : public testing::Test {
  protected:
-  /// A sample that takes `ratio` times as long as the model says.
+  /// A sample that takes `ratio` times the modelled time.
   CollectiveSample off_by(double ratio, std::int64_t mebibytes, std::int64_t ranks = 16) const {
     const Bytes bytes(mebibytes * kMebibyte);
     const CollectiveCost cost = model_.cost(CollectiveKind::all_gather, bytes, {.ranks = ranks});

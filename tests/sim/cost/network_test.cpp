@@ -191,7 +191,7 @@ TEST(Network, Nvl72HasNoneUpTo72) {
 }
 
 TEST(Network, TwoNodesNeedOnlyHalfTheNetworkForATree) {
-  // 2 x 8 A100 behind 4 * 12.5 GB/s: rings send 2 * 15/16 of the buffer through 47.5 GB/s, trees
+  // 2 x 8 A100 with 4 * 12.5 GB/s: rings send 2 * 15/16 of the buffer through 47.5 GB/s, trees
   // the buffer once each way at 0.92 of that: 89.06 * 0.92 = 81.9 GB/s of bus bandwidth.
   const CollectiveModel two = model_of(shipped("cloud_a100_4x100", 16));
   const double growth = ns(two, CollectiveKind::all_reduce, 8e9, {.ranks = 16}) -
@@ -239,7 +239,7 @@ std::vector<PublicPoint> public_points() {
 }
 
 TEST(Network, AgreesWithMostPublicMeasurementsOfLargeAllReduces) {
-  // What the model does not explain, and sim/cost/README.md says so.
+  // Points that the model does not explain; sim/cost/README.md lists them.
   const std::map<std::string, std::string> unexplained{
       {"all_gather h100 256", "one iteration over RoCE; 44 % too fast"},
       {"all_reduce gb200 1440", "47 % too fast: fewer NICs in use than a rack has"}};

@@ -15,7 +15,7 @@ namespace {
 using enum KernelClass;
 using testing_cost::number;
 
-/// Of one of each kind when it runs alone: the table's rows of one kind.
+/// Times of kernels of each class when only their class runs: the table's rows of one class.
 struct Alone {
   double products = 0;
   double forward = 0;
@@ -120,7 +120,8 @@ TEST(PowerMix, CollectivesTakeTheirEnergyFromTheClock) {
   const PerKernelClass<double> times{{600, 30, 90, 50}};
   const double clock = 1 / power_mix(times)[product];
   const double beside = 1 / power_mix(times, 10)[product];
-  // Products and attention, at the clock of products alone, over what the limit leaves them.
+  // GEMMs and attention, at the clock of GEMMs alone, relative to the power that the limit leaves
+  // them.
   EXPECT_NEAR(clock, (600 + 1.147 * 120) / (720 - 0.19 * 50), 1e-9);
   EXPECT_NEAR(beside, (600 + 1.147 * 120) / (720 - 0.19 * 50 + 10), 1e-9);
   EXPECT_EQ(power_mix(times, 1000)[product], 1);

@@ -1,4 +1,4 @@
-// What a limit on power does to prices (sim/hardware/power.hpp).
+// Effect of a power limit on prices (sim/hardware/power.hpp).
 #include <gtest/gtest.h>
 
 #include <cmath>

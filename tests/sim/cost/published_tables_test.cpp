@@ -21,9 +21,8 @@ TEST(PublishedTables, PriceWhatTheyHave) {
   EXPECT_EQ(published.attention_scale, 1);
   EXPECT_EQ(published.table_sms, 148);
   EXPECT_EQ(published.calibration, "datasheet");
-  EXPECT_NE(
-      published.published_prices.find("products, attention, products of experts and all-to-alls"),
-      std::string::npos);
+  EXPECT_NE(published.published_prices.find("GEMMs, attention, GEMMs of experts and all-to-alls"),
+            std::string::npos);
   EXPECT_EQ(own.published_prices, "");
   const CostModel costs = costs_of(published).value();
   // A row of the file: 4096 x 10240 x 8192 at 1451.6 TFLOP/s, 2 x 343.6e9 / 1451.6e12 = 0.473 ms.
@@ -65,7 +64,7 @@ TEST(PublishedTables, PriceProductsOfExpertsAndExchanges) {
               0.002);
 }
 
-// Of another GPU, scaled: kernels of a B300 are 1.0138 times as fast, all alike.
+// Tables of another GPU, scaled: all kernels of a B300 are 1.0138 times as fast.
 TEST(PublishedTables, AreScaledFromAnotherGpu) {
   const CostModel b200 =
       costs_of(*with_published_tables(load_gpu("b200", test::kGpus).value())).value();
@@ -88,7 +87,7 @@ TEST(PublishedTables, LeaveWhatIsNotPublished) {
   EXPECT_EQ(published.published_prices.find("attention"), std::string::npos);
 }
 
-// Their scale is of what was published.
+// The scale belongs to the published tables.
 TEST(PublishedTables, OfAttentionReplaceThatOfOurOwnKernelsToo) {
   Gpu own = load_gpu("h100", test::kGpus).value();
   EXPECT_EQ(with_published_tables(own)->tables.attention_warpgroups,
@@ -117,7 +116,7 @@ TEST(PriceTables, AreTheFilesDefaultUnlessAskedFor) {
   EXPECT_NE(asked.priced_by.find("b200 is priced by its own tables (h200_gemm_bf16.csv, "
                                  "h200_attention_bf16.csv, scaled), as asked for"),
             std::string::npos);
-  // A file that says nothing keeps its own, whatever was published.
+  // A file without a default keeps its own tables, even if others were published.
   const Gpu h100 = with_price_tables(load_gpu("h100", test::kGpus).value(), std::nullopt).value();
   EXPECT_EQ(h100.published_prices, "");
   EXPECT_EQ(h100.priced_by, "");

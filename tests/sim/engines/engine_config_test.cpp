@@ -117,7 +117,7 @@ TEST(EngineConfig, WeightsInBf16SayWhatIsAssumed) {
   for (const EngineKind engine : {EngineKind::fsdp2, EngineKind::fsdp2_compile,
                                   EngineKind::megatron_fsdp_v2, EngineKind::mcore}) {
     const std::string text = refusal(engine, config);
-    EXPECT_NE(text.find("assumed are 16 bytes a parameter"), std::string::npos) << text;
+    EXPECT_NE(text.find("assumes 16 bytes a parameter"), std::string::npos) << text;
     EXPECT_NE(text.find("model.to(bfloat16)"), std::string::npos) << text;
   }
 }

@@ -124,7 +124,7 @@ TEST(Fsdp2Sequence, IsWhatWasRecorded) {
   EXPECT_EQ(events_of(tied), recorded_events("fsdp2_tied.txt"));
 }
 
-/// With ZeRO-2 and HSDP among them.
+/// Any configuration, also with ZeRO-2 and HSDP.
 PlanConfig any_fsdp2_config() {
   PlanConfig config = test::any_engine_config();
   if (test::pick({0, 1}) == 1) config.strategy = Strategy::optim_grads;
@@ -139,7 +139,7 @@ RC_GTEST_PROP(Fsdp2Property, StepsBalance, ()) {
   test::check_balance(plan_of(engine, config));
 }
 
-/// Weights, gradients and moments in fp32, a rank's share of them, are there at every peak.
+/// Weights, gradients and moments in fp32, a rank's shard of them, are live at every peak.
 RC_GTEST_PROP(Fsdp2Property, StateIsThere, ()) {
   const PlanConfig config = any_fsdp2_config();
   const EnginePlan plan = plan_of(EngineKind::fsdp2, config);
@@ -151,8 +151,8 @@ RC_GTEST_PROP(Fsdp2Property, StateIsThere, ()) {
   RC_ASSERT(sum_of(memory.at_peak).value <= memory.counters.peak_allocated);
 }
 
-/// Where the loss is compiled two tensors of bf16 logits are there at the peak: 2 * 2 bytes each.
-/// Eager: log-probabilities and two gradients in fp32, 3 * 4 bytes, of which the first is freed.
+/// With a compiled loss, two tensors of bf16 logits are live at the peak: 2 * 2 bytes each. Eager:
+/// log-probabilities and two gradients in fp32, 3 * 4 bytes, of which the first is freed.
 TEST(Fsdp2Memory, ACompiledLossMakesNoLogitsInFp32) {
   const PlanConfig config = config_of(llama3_8b(), 8192);
   const auto logits = [&](EngineKind engine) {
@@ -164,8 +164,8 @@ TEST(Fsdp2Memory, ACompiledLossMakesNoLogitsInFp32) {
   EXPECT_EQ(logits(EngineKind::fsdp2_compile), 12 * each);
 }
 
-/// What ZeRO-2 spares, and what it costs: a block is gathered once in a microbatch instead of
-/// twice, and all of them are there at the loss.
+/// Benefit and cost of ZeRO-2: a block is gathered once in a microbatch instead of twice, and all
+/// of them are live at the loss.
 TEST(Fsdp2, GathersOnceWhereItKeepsWhatItGathered) {
   PlanConfig config = config_of(small_llama(), 3072);
   const auto gathers = [&] {
@@ -181,8 +181,7 @@ TEST(Fsdp2, GathersOnceWhereItKeepsWhatItGathered) {
   EXPECT_EQ(gathers(), 1 + 4);
 }
 
-/// The sum along the outer axis is of a rank's part, in each microbatch, and on a stream of its
-/// own.
+/// The sum along the outer axis is over a rank's shard, in each microbatch, on a stream of its own.
 TEST(Fsdp2, SumsAlongTheOuterAxis) {
   PlanConfig config = config_of(small_llama(), 3072);
   config.mesh = data_parallel_mesh(2, 4);
@@ -202,7 +201,7 @@ TEST(Fsdp2, SumsAlongTheOuterAxis) {
   EXPECT_EQ(elements, make_model(config.model, DType::bf16).parameter_count() / 4);
 }
 
-/// A host that Python slows: hooks, launches and collectives are counted for each op of the plan.
+/// Host work of Python: hooks, launches and collectives are counted for each op of the plan.
 TEST(Fsdp2, CountsWhatTheHostDoes) {
   const EnginePlan plan = plan_of(EngineKind::fsdp2, config_of(small_llama(), 128));
   std::size_t ops = 0;

@@ -1,5 +1,5 @@
-// Megatron-Core's steps. There is no recorded run: what is expected follows from shapes, with the
-// arithmetic beside it.
+// Megatron-Core's steps. There is no recorded run: the expected values follow from shapes, with the
+// arithmetic beside them.
 #include <gtest/gtest.h>
 #include <rapidcheck.h>
 #include <rapidcheck/gtest.h>
@@ -67,7 +67,7 @@ TEST(McoreBuffer, ManyRanksHaveLargerBuckets) {
   EXPECT_EQ(parameter_buffer(weights, 97).buckets.size(), 1U);  // 3 x 32 million are too few
 }
 
-/// Sizes of what a segment allocates, in order, those of at least so many bytes.
+/// Sizes of a segment's allocations, in order, of at least `least` bytes.
 std::vector<std::int64_t> allocated(const EnginePlan& plan, std::string_view unit, Phase phase,
                                     std::int64_t least) {
   std::vector<std::int64_t> sizes;
@@ -93,18 +93,18 @@ PlanConfig one_layer() { return config_of(llama(256, 512, 1, 4, 2, 1000), kToken
 
 TEST(McoreBlock, AllocatesForwardAsItsModulesDo) {
   const std::vector<std::int64_t> expected{
-      kSums,    kState,    kQkv,  // norm's sums and rows, and the product of them
+      kSums,    kState,    kQkv,  // norm's sums and rows, and the GEMM's output
       kQuery,   kQuery,    kKey,
-      kKey,                               // copied queries, turned, turned keys, copied values
-      kQuery,   4 * kSums, kState,        // attention, its sums of each head, the product after it
+      kKey,                               // copied queries, rotated, rotated keys, copied values
+      kQuery,   4 * kSums, kState,        // attention, its sums of each head, the GEMM after it
       kState,                             // with the residual
       kSums,    kState,    2 * kProduct,  // norm's sums and rows, gate and up
-      kProduct, kState,    kState};       // SwiGLU, the product, with the residual
+      kProduct, kState,    kState};       // SwiGLU, the GEMM, with the residual
   EXPECT_EQ(allocated(plan_of(kFused, one_layer()), "layers.0", Phase::forward, kSums), expected);
 }
 
 TEST(McoreBlock, AllocatesBackwardAsItsModulesDo) {
-  // Of partial sums of a norm's weight: 132 rows of 256 in fp32. Of attention: cuDNN's scratch.
+  // Partial sums of a norm's weight: 132 rows of 256 in fp32. Scratch of cuDNN's attention:
   constexpr std::int64_t kPartial = std::int64_t{132} * 256 * 4;
   constexpr std::int64_t kScratch = 2 * kQuery + 2 * kQuery + 4 * kSums + 256;
   const std::vector<std::int64_t> expected{
@@ -113,14 +113,14 @@ TEST(McoreBlock, AllocatesBackwardAsItsModulesDo) {
       kQuery,                            // of attention's output
       kQuery,   kKey,         kKey,      // of query, key and value
       kScratch,                          //
-      kKey,     kQuery,                  // turned back
+      kKey,     kQuery,                  // rotated back
       kQkv,                              // joined
       kState,   kState,       kPartial};
   EXPECT_EQ(allocated(plan_of(kFused, one_layer()), "layers.0", Phase::backward, kSums), expected);
 }
 
 TEST(McoreMemory, OfABlockThatIsComputedAgainOnlyItsInputStays) {
-  // Two more layers take two more inputs; where nothing is computed again, all that backward reads.
+  // Two more layers take two more inputs; without recomputation, all that backward reads.
   const auto peak = [](std::int64_t layers, Recompute kind) {
     PlanConfig config = config_of(llama(256, 512, layers, 4, 2, 1000), kTokens);
     config.recompute.kind = kind;
@@ -135,8 +135,8 @@ TEST(McoreMemory, OfABlockThatIsComputedAgainOnlyItsInputStays) {
   EXPECT_EQ(peak(9, Recompute::none) - peak(7, Recompute::none), Bytes(2 * kKept));
 }
 
-/// What the allocator gives for so many bytes, alone in segments of 2 MiB: up to 1 MiB that is left
-/// of the last one is not split off.
+/// The allocator's block for a request, alone in segments of 2 MiB: a rest of up to 1 MiB of the
+/// last one is not split off.
 std::int64_t block_of(std::int64_t bytes) {
   constexpr std::int64_t kSegment = std::int64_t{2} << 20;
   const std::int64_t rounded = (bytes + 511) / 512 * 512;
@@ -203,7 +203,7 @@ TEST(McoreMemory, OfStagesThatOthersMeasured) {
                          kept_bytes(plan, "te_workspace") + kept_bytes(plan, "gradient_stand_in");
     for (const char* of_optimizer : {"_main", "_exp_avg", "_exp_avg_sq"})
       fixed += kept_bytes(plan, of_optimizer);
-    // Of so many layers that most is allocated where all of them are kept.
+    // With this number of layers, memory peaks when all of them are kept.
     const std::int64_t layer = activations(21) - activations(20);
     // The head's stand-in, which the first stage lacks.
     const std::int64_t head = stage.vocab * stage.hidden * 2;

@@ -1,5 +1,5 @@
-// Megatron-FSDP's steps beside what PyTorch 2.11 recorded of them on one H200, and beside real runs
-// of Llama-3-8B on eight.
+// Megatron-FSDP's steps compared with recordings of PyTorch 2.11 on one H200, and with real runs of
+// Llama-3-8B on eight.
 #include <gtest/gtest.h>
 #include <rapidcheck.h>
 #include <rapidcheck/gtest.h>
@@ -171,7 +171,7 @@ TEST(MegatronFsdpSequence, IsWhatWasRecorded) {
             recorded_events("mfsdp2_eager.txt"));
 }
 
-/// Elements that the first version gathers ahead, and gradients that wait, count in elements.
+/// The limits of prefetched gathers and of pending gradients of the first version are in elements.
 TEST(MegatronFsdp1, GathersBlocksOfHalfABillionElementsAhead) {
   // A block of Llama-3-8B is 218,136,576 elements with its padding: three are more than 500,000,000
   // and two are less, so that the first block's gather is followed by three.
@@ -265,7 +265,7 @@ RC_GTEST_PROP(MegatronFsdpProperty, StepsBalance, ()) {
   test::check_balance(plan_of(run.engine, run.config));
 }
 
-/// Every wait is for a record that the host has made by then.
+/// Every wait is for a record that the host has already issued.
 RC_GTEST_PROP(MegatronFsdpProperty, WaitsComeAfterTheirRecords, ()) {
   const AnyRun run = any_run();
   const EnginePlan plan = plan_of(run.engine, run.config);
@@ -279,7 +279,7 @@ RC_GTEST_PROP(MegatronFsdpProperty, WaitsComeAfterTheirRecords, ()) {
     }
 }
 
-/// Weights in both types, gradients and moments, a rank's share of them, are there at every peak.
+/// Weights in both types, gradients and moments, a rank's shard of them, are live at every peak.
 RC_GTEST_PROP(MegatronFsdpProperty, StateIsThere, ()) {
   const AnyRun run = any_run();
   const EngineMemory memory = engine_memory(plan_of(run.engine, run.config), {});

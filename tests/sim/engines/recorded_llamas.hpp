@@ -34,7 +34,7 @@ inline ModelShape llama(std::int64_t hidden, std::int64_t intermediate, std::int
   return shape;
 }
 
-/// Of recordings: four blocks, so that each takes no time.
+/// The model of the recordings: four blocks, so that each is fast.
 inline ModelShape small_llama() { return llama(1024, 2816, 4, 16, 4, 32000); }
 inline ModelShape llama3_8b() { return llama(4096, 14336, 32, 32, 8, 128256); }
 
@@ -54,11 +54,11 @@ inline EnginePlan plan_of(EngineKind engine, const PlanConfig& config) {
   return engine_plan_of(engine, *own, {});
 }
 
-/// An allocation of so many bytes on a stream, or a free of the one with that number.
+/// An allocation of this number of bytes on a stream, or a free of the allocation with this number.
 using MemoryEventLine = std::tuple<bool, std::int64_t, std::int64_t>;
 inline constexpr std::int64_t kLeastRecorded = 65536;  // bytes that are compared
 
-/// In what order frees follow each other is nothing to an allocator.
+/// The order of consecutive frees does not matter to an allocator.
 inline std::vector<MemoryEventLine> with_frees_in_order(std::vector<MemoryEventLine> events) {
   const auto is_free = [](const MemoryEventLine& event) { return std::get<0>(event); };
   for (auto begin = events.begin(); begin != events.end();) {
@@ -69,7 +69,7 @@ inline std::vector<MemoryEventLine> with_frees_in_order(std::vector<MemoryEventL
   return events;
 }
 
-/// Of scenarios/memory.
+/// Events of a record of scenarios/memory.
 inline std::vector<MemoryEventLine> recorded_events(const std::string& name) {
   std::ifstream file(kScenarios / "memory" / name);
   EXPECT_TRUE(file) << name;
@@ -85,7 +85,7 @@ inline std::vector<MemoryEventLine> recorded_events(const std::string& name) {
   return with_frees_in_order(std::move(events));
 }
 
-/// Of three steps from their first gather on, as they are recorded.
+/// Events of three steps from their first gather on, as in the recordings.
 inline std::vector<MemoryEventLine> derived_events(const EnginePlan& plan) {
   const std::vector<HostAllocation> before = host_allocations(plan, 0);
   std::vector<HostAllocation> all = host_allocations(plan, 3);
@@ -133,8 +133,8 @@ inline PlanConfig any_engine_config() {
   return config;
 }
 
-/// What so many steps leave allocated, and all that they asked for. Nothing is allocated twice or
-/// freed twice on the way.
+/// Bytes allocated after the given steps, and the total requested. Nothing is allocated twice or
+/// freed twice in between.
 struct Balance {
   std::int64_t kept = 0;
   std::int64_t bytes = 0;

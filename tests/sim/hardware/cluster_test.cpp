@@ -74,7 +74,7 @@ TEST(MakeCluster, NvlinkDomainsSpanWholeNodes) {
 TEST(MakeCluster, ANodeIsNotLargerThanTheDomain) {
   EXPECT_EQ(error_of(64, 64),
             "--gpus-per-node: 64 is more than the 8 GPUs that one NVLink domain of h100 joins (a "
-            "cluster file with its own domain may say otherwise: --cluster)");
+            "larger domain needs a cluster file: --cluster)");
   EXPECT_EQ(make_cluster(gpu("gb200"), 72, 72)->domain, 72);
   EXPECT_FALSE(make_cluster(gpu("gb200"), 73, 73));
 }

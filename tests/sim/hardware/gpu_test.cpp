@@ -96,7 +96,7 @@ TEST(ParseGpu, ReadsEveryField) {
   EXPECT_EQ(gpu->sources[0].second, "counted");
 }
 
-/// A fast one where the file says nothing.
+/// A fast host by default.
 TEST(ParseGpu, TheHostMayBeNamed) {
   EXPECT_EQ(parse_gpu(kGood, "g.toml")->host_launch, kHostLaunch);
   EXPECT_EQ(parse_gpu(kGood, "g.toml")->l2, kUsualL2);
@@ -271,7 +271,7 @@ TEST(LoadGpu, NamesTheClosestAndTheMissing) {
   EXPECT_THAT(misspelt.error().message(),
               HasSubstr("--gpu: unknown GPU \"h10\"; the closest is \"h100\""));
   EXPECT_EQ(misspelt.error().fault, Fault::input);
-  // Vendors, forms and sizes beside a name; another number is another product.
+  // Vendors, forms and sizes beside a name; another number is another GPU.
   for (const auto& [asked, meant] : {std::pair{"NVIDIA-H100-SXM", "h100"},
                                      {"nvidia_a100_80gb", "a100_80"},
                                      {"h1oo", "h100"},

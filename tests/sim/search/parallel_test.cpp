@@ -39,7 +39,7 @@ TEST(RunInParallel, StopsWhenTheReceiverHasEnough) {
       1'000'000, 3, [&](std::size_t) { return ++started; },
       [&](std::size_t, int) { return ++received < 5; });
   EXPECT_GE(received, 5);
-  // At most the five, and those that waited (2 a thread) and were in flight (1 a thread).
+  // At most the waiting tasks (2 a thread) and those in flight (1 a thread), besides the five.
   EXPECT_LE(started, 5 + 3 * 3 + 3);
 }
 

@@ -1,4 +1,4 @@
-// Questions as a sweep asks them: many at a time, with one cost model and one cache.
+// Requests as a sweep makes them: many at once, with one cost model and one cache.
 #include "sim/predict/prediction_request.hpp"
 
 #include <gtest/gtest.h>
@@ -75,7 +75,7 @@ TEST(PredictionRequest, FitsIsDecidedByPoolsRuntimeAndReserve) {
   EXPECT_FALSE(predict(request)->run.memory.fits);
 }
 
-/// Another engine fits by what its allocator reserves, if it can reserve that.
+/// For another engine, the reserved bytes of its allocator decide, if they fit.
 TEST(PredictionRequest, AnEnginesVerdictIsItsAllocators) {
   PredictionRequest request = requests(1).front();
   request.engine = EngineKind::fsdp2;
@@ -98,18 +98,18 @@ TEST(PredictionRequest, AnEnginesVerdictIsItsAllocators) {
   EXPECT_EQ(footprint_of(*with_program(request)).least, memory.allocated + outside);
   EXPECT_TRUE(fits(*with_program(request)));
 
-  // Filled to the byte nothing is retried, but with 1 % less memory something would be.
+  // With exactly enough memory there are no retries, but 1 % less memory would change the result.
   request.allocator.limit = memory.cached->reserved.value;
   EXPECT_EQ(predict(request)->run.memory.cached->retries, 0);
   EXPECT_TRUE(predict(request)->run.memory.fits);
   EXPECT_TRUE(predict(request)->run.memory.barely_fits());
   EXPECT_EQ(predict(request)->run.memory.cached->fits_certain, std::optional(false));
-  // Less than is allocated at once is not enough.
+  // Less than the peak of allocated memory cannot be enough.
   request.allocator.limit = memory.allocated.value - 1;
   EXPECT_EQ(predict(request)->run.memory.cached->fits_certain, std::optional(false));
   EXPECT_FALSE(predict(request)->run.memory.fits);
   EXPECT_FALSE(fits(*with_program(request)));
-  // The run records the limit that its headroom is of.
+  // The run states the limit to which its headroom refers.
   const auto limited = predict(request);
   const Fact* limit = find_fact(limited->run.facts, "simulation", kMemoryLimit);
   ASSERT_NE(limit, nullptr);
@@ -125,7 +125,7 @@ TEST(PredictionRequest, AnEnginesVerdictIsItsAllocators) {
   EXPECT_EQ(predict(request)->run.memory.headroom, memory.headroom - request.reserve);
 }
 
-/// A fit is certain with 1 % more memory, or with the error of the engine's reserved memory.
+/// Margin with which a fit is certain: 1 %, or the error of the engine's reserved memory.
 TEST(PredictionRequest, AFitIsCertainWithTheEnginesErrorToSpare) {
   PredictionRequest request = requests(1).front();
   const auto with = [&](EngineKind engine, double room) {
@@ -145,7 +145,8 @@ TEST(PredictionRequest, AFitIsCertainWithTheEnginesErrorToSpare) {
   EXPECT_EQ(with(EngineKind::mcore, 1.5), std::nullopt);  // assumed, never measured
 }
 
-/// A run that must return its cache is within the error, even if it succeeds with less memory.
+/// A run that must release cached blocks has no memory to spare, even if it succeeds with still
+/// less memory.
 TEST(PredictionRequest, RetriesAreWithinError) {
   PredictionRequest request;
   request.engine = EngineKind::fsdp2;

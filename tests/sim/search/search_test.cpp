@@ -73,8 +73,8 @@ TEST(Search, RanksAllCombinationsBySpeed) {
   }
 }
 
-/// By the bound only ZeRO-3 can be fast. The first round knows no best score yet, so it predicts some
-/// of the others too.
+/// By the bound, only plans of ZeRO-3 can be fast. Other plans are predicted only in the first
+/// round, in which no best score is known yet.
 TEST(Search, PrunesCandidatesWhoseBoundIsNotGoodEnough) {
   SmallJobs small;
   const SearchGoal goal{.score = tokens_per_second,

@@ -1,4 +1,4 @@
-// Suggestions that make a prediction fit: each is predicted as if it were asked for.
+// Suggestions that make a prediction fit: each must equal the prediction with its settings.
 #include "sim/search/would_fit.hpp"
 
 #include <gmock/gmock.h>

@@ -146,7 +146,7 @@ TEST(CheckBugs, FoldersNeedRowsOfDifferentNumbers) {
   verdicts = check_bugs(folders_of(folder));
   ASSERT_FALSE(verdicts);
   EXPECT_THAT(verdicts.error().message(),
-              AllOf(HasSubstr("01-b.json: row: 1 is the row of '"), HasSubstr("01-a.json' too")));
+              AllOf(HasSubstr("01-b.json: row: 1 is also the row of '"), HasSubstr("01-a.json'")));
   verdicts = check_bugs({.rows = folder / "missing", .scenarios = kBugFolders.scenarios});
   ASSERT_FALSE(verdicts);
   EXPECT_EQ(verdicts.error().fault, Fault::input);

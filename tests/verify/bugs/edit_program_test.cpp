@@ -28,7 +28,7 @@ struct Edits {
     return {.kind = kind, .id = names.id_of(kind, name).value(), .name = name};
   }
   [[nodiscard]] Thing op(const std::string& name) const { return thing("op", name); }
-  /// As it stands in a row.
+  /// In the form of a row.
   [[nodiscard]] Json json(const std::string& kind, const std::string& name) const {
     return {{kind, static_cast<std::uint64_t>(names.id_of(kind, name).value())}, {"name", name}};
   }
@@ -43,7 +43,7 @@ struct Edits {
                      .value = value.dump()});
   }
   [[nodiscard]] Program result() const { return edit_program(program, edits, "row.json").value(); }
-  /// Of one edit alone.
+  /// The error of one edit alone.
   [[nodiscard]] std::string error_of(EditKind kind, const Thing& subject, const Thing& anchor = {},
                                      const Json& value = Json::array()) {
     edits.clear();
@@ -147,18 +147,17 @@ TEST(EditProgram, EditsThatDoNotFitAreErrors) {
               HasSubstr("expected a new buffer"));
   EXPECT_THAT(e.error_of(EditKind::insert, {}, wait, {{"id", 1U}}), HasSubstr("expected a new op"));
   EXPECT_THAT(e.error_of(EditKind::patch, wait, {}, replace("/x", 1)),
-              HasSubstr("broken.edits[0].with: the patch does not fit: "));
+              HasSubstr("broken.edits[0].with: the patch does not apply: "));
   EXPECT_THAT(e.error_of(EditKind::patch, wait, {}, replace("/id", 1)),
-              HasSubstr("takes away the id"));
-  EXPECT_THAT(e.error_of(EditKind::patch, wait, {}, replace("", 1)),
-              HasSubstr("takes away the id"));
+              HasSubstr("removes the id"));
+  EXPECT_THAT(e.error_of(EditKind::patch, wait, {}, replace("", 1)), HasSubstr("removes the id"));
   EXPECT_THAT(e.error_of(EditKind::patch, wait, {}, replace("/phase", "never")),
               HasSubstr("row.json: plans[0].segments[0].ops["));
   e.edits.clear();
   e.add(EditKind::drop, wait);
   e.add(EditKind::drop, wait);
   EXPECT_THAT(edit_program(e.program, e.edits, "row.json").error().message(),
-              HasSubstr("an edit before has dropped op"));
+              HasSubstr("an earlier edit has dropped op"));
 }
 
 }  // namespace

@@ -34,7 +34,7 @@ TEST(PlanNames, TellSegmentKindAndStream) {
   ASSERT_TRUE(first && second);
   EXPECT_LT(*first, *second);
   EXPECT_FALSE(names.id_of("op", "only: collective layers.0.all_gather (all_gather) #3"));
-  EXPECT_EQ(names.id_of("group", "layers.1"), 2);  // behind the embedding's and layers.0's
+  EXPECT_EQ(names.id_of("group", "layers.1"), 2);  // after the embedding's and layers.0's
   EXPECT_EQ(names.id_of("stream", "h2d"), 4);
   EXPECT_EQ(names.id_of("communicator", "reduce_scatter"), 1);
   EXPECT_FALSE(names.id_of("kernel", "x"));

@@ -23,7 +23,7 @@ using Json = nlohmann::json;
 /// A plan of 3 units, 2 slots and 2 ranks, and what is so.
 struct Subject {
   std::string plan;
-  Json certificate;  ///< all that can be said for it
+  Json certificate;  ///< with all claims of the plan
   bool races = false;
 };
 
@@ -121,7 +121,7 @@ TEST(AlteredCertificates, AreRefusedOrTrue) {
     EXPECT_FALSE(subject.races) << altered.dump();
   }
   EXPECT_GT(racing, test::kOneCase ? 0 : 10);
-  EXPECT_GT(accepted, 0);  // a clock may say less than is so
+  EXPECT_GT(accepted, 0);  // a clock may claim less than holds
   EXPECT_LT(accepted, kAlterations / 2);
 }
 

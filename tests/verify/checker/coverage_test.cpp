@@ -1,4 +1,4 @@
-// What the checker says of itself. That covered rules are refused is seen on edited plans.
+// The checker's list of the rules it covers. Tests of edited plans show that it refuses these.
 #include <gtest/gtest.h>
 
 #include <map>

@@ -27,7 +27,7 @@ PlanConfig muon() {
   return config;
 }
 
-/// Found by the proofs, and by the checker, whatever the certificate says.
+/// Expects a finding of the proofs, and a refusal by the checker whatever the certificate claims.
 void expect_found(const Program& program, const char* text) {
   EXPECT_THAT(rules_of(program), Contains("MF405")) << text;
   EXPECT_THAT(finding_of(program, "MF405").message, HasSubstr(text));
@@ -47,7 +47,7 @@ TEST(Directions, OfEveryStrategyAreRight) {
 TEST(Directions, AMatrixThatNobodyOrthogonalises) {
   EditedPlan plan(muon());
   plan.drop("optimizer", "muon.0.o_proj");
-  expect_found(plan.program, "along what is not this step's momentum, orthogonalised");
+  expect_found(plan.program, "from a direction that is not this step's orthogonalised momentum");
 }
 
 TEST(Directions, AMatrixThatIsOrthogonalisedTwice) {
@@ -72,32 +72,32 @@ TEST(Directions, TwoMatricesAsOne) {
 TEST(Directions, MomentumThatIsNotMade) {
   EditedPlan plan(muon());
   plan.drop("optimizer", "layers.1.momentum");
-  expect_found(plan.program, "not this step's momentum");
+  expect_found(plan.program, "not the whole momentum of this step");
 }
 
 TEST(Directions, SlicesThatAreNotDealtOut) {
   EditedPlan plan(muon());
   plan.drop("optimizer", "muon.0.deal");
-  expect_found(plan.program, "not this step's momentum");
+  expect_found(plan.program, "not the whole momentum of this step");
 }
 
 TEST(Directions, SlicesThatDoNotComeBack) {
   EditedPlan plan(muon());
   plan.drop("optimizer", "muon.1.return");
-  expect_found(plan.program, "along what is not this step's momentum, orthogonalised");
+  expect_found(plan.program, "from a direction that is not this step's orthogonalised momentum");
 }
 
 TEST(Directions, RanksWithoutABlockThatGetWhatNothingWrote) {
   EditedPlan plan(muon());
   plan.drop("optimizer", "muon.1.zero_rest");
-  expect_found(plan.program, "deals out what nothing was put into");
+  expect_found(plan.program, "distributes a buffer that was not filled");
 }
 
 TEST(Directions, OtherBlocksThanAreDealtOut) {
   EditedPlan plan(muon());
   plan.buffer("muon.0.whole").holds->groups[1].group =
       plan.buffer("muon.1.whole").holds->groups[0].group;
-  expect_found(plan.program, "deals out directions in another way than its buffers state");
+  expect_found(plan.program, "distributes update directions in another way than its buffers state");
 }
 
 TEST(Directions, AnUpdateAlongAnotherBlocksDirection) {

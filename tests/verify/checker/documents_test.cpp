@@ -85,11 +85,11 @@ TEST(DocumentMask, IdsAndLabelsAreNoPositions) {
         const std::int64_t bytes = positions.touched_bytes();
         ASSERT_EQ(positions.offset, 2 * bytes);
         positions.offset = row * bytes;
-        expect_fault(plan.program, "MF113", "reads as 'positions'");
+        expect_fault(plan.program, "MF113", "as operand 'positions'");
       }
 }
 
-/// What is staged may be the next microbatch's already.
+/// Staged positions may already be those of the next microbatch.
 TEST(DocumentMask, AnotherMicrobatchsPositionsAreFound) {
   PlanConfig config = masked();
   config.microbatches = 2;
@@ -106,7 +106,7 @@ TEST(DocumentMask, ACopyWithoutPositionsIsFound) {
   EditedPlan plan(masked());
   for (const char* role : {"input", "output"})
     plan.operand("only", "tokens.copy", role).shape[0] = 2;
-  expect_fault(plan.program, "MF007", "where [3, ");
+  expect_fault(plan.program, "MF007", "expected [3, ");
 }
 
 TEST(DocumentMask, AConfigurationWithoutItIsFound) {

@@ -62,7 +62,7 @@ RC_GTEST_PROP(EditedPlans, AreRefusedWhereTheProofsFindThemWrong, ()) {
   }
 }
 
-/// What is right in another way is accepted by both.
+/// Prover and checker accept plans that are correct in another way.
 RC_GTEST_PROP(EditedPlans, AreAcceptedWhereTheyAreRightInAnotherWay, ()) {
   const auto built = build_program(*test::any_config(), {});
   RC_ASSERT(built.has_value());

@@ -1,4 +1,4 @@
-// Plans in which one label says what is not so, and all else is right: readers of plans refuse
+// Plans in which one label is wrong, and all else is right: readers of plans refuse
 // them, and so does the checker, by code of its own.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -119,7 +119,7 @@ TEST(Labels, AxesAreNotExchanged) {
         rename(p, Axis::tp, Axis::dp_shard);
         p.config.mesh = mesh;
       },
-      "cut otherwise than by the strategy");
+      "sharded in another way than the strategy");
 }
 
 TEST(Labels, StrategiesAreThoseOfTheGroups) {
@@ -130,13 +130,13 @@ TEST(Labels, StrategiesAreThoseOfTheGroups) {
       if (made != stated)
         expect_refused(
             built(made, Strategy::no_shard, 1), [&](Program& p) { p.config.strategy = stated; },
-            "cut otherwise than by the strategy");
+            "sharded in another way than the strategy");
   expect_refused(
       built(), [](Program& p) { p.config.outer_strategy = Strategy::optim; },
-      "cut otherwise than by the strategy");
+      "sharded in another way than the strategy");
   expect_refused(
       built(Strategy::optim), [](Program& p) { p.config.outer_strategy = Strategy::no_shard; },
-      "cut otherwise than by the strategy");
+      "sharded in another way than the strategy");
 }
 
 TEST(Labels, ClassesAreApartAndAllRanks) {
@@ -151,11 +151,11 @@ TEST(Labels, ClassesAreApartAndAllRanks) {
 TEST(Labels, ShardsAreMultiplesOfTheChunk) {
   for (const std::int64_t chunk : {std::int64_t{0}, std::int64_t{7}, std::int64_t{1} << 50})
     expect_refused(
-        built(), [&](Program& p) { p.groups[0].chunk = chunk; }, "no multiple of its chunk");
+        built(), [&](Program& p) { p.groups[0].chunk = chunk; }, "not a multiple of its chunk");
   // Beyond what the checker takes for a number.
   expect_refused(
       built(), [](Program& p) { p.groups[0].chunk = std::numeric_limits<std::int64_t>::max(); },
-      "no integer below 2^60");
+      "not an integer below 2^60");
 }
 
 }  // namespace

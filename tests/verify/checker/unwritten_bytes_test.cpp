@@ -24,7 +24,7 @@
 namespace mfsdp {
 namespace {
 
-/// Where an operand of a plan stands.
+/// The position of an operand in a plan.
 struct Place {
   std::size_t plan = 0;
   std::size_t segment = 0;
@@ -113,7 +113,7 @@ void move_to_unwritten(Program& program, const Place& at, Unwritten way) {
   ops.insert(ops.begin() + static_cast<std::ptrdiff_t>(at.op), acquire);
 }
 
-/// Of each kind of op and role of its operand, in each phase, where it stands.
+/// Positions of operands by kind of op, role and phase.
 std::map<std::string, std::vector<Place>> by_kind(Program program) {
   std::map<std::string, std::vector<Place>> kinds;
   for (const Place& at : reading_operands(program)) {
@@ -135,7 +135,7 @@ std::string in_words(Program program, const Place& at, Unwritten way) {
                      test::operands_of(named)[at.operand]->role, static_cast<int>(way));
 }
 
-/// What lets the plan pass; nothing where both refuse it.
+/// The name of what accepts the plan, prover or checker; empty if both refuse it.
 std::string passes(const Program& program) {
   const auto proof = prove(program);
   std::string who;
@@ -148,7 +148,7 @@ std::string passes(const Program& program) {
 }
 
 /// Operands of every kind of a plan of two ranks, in every way: among them the parts of the norm,
-/// of which a replica's would begin behind those that were gathered.
+/// of which a replica's would begin after those that were gathered.
 TEST(UnwrittenBytes, NoOperandOfAPlanIsReadFromThem) {
   const Program built = build_program(test::small_config(2, 1), {}).value();
   const auto kinds = by_kind(built);

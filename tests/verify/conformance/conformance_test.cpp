@@ -80,8 +80,8 @@ TEST_F(ARun, ThatFollowsItsPlanConforms) {
   EXPECT_EQ(checked->ranks, 2);
   EXPECT_EQ(checked->steps, 2);
   EXPECT_EQ(checked->launches, 2 * 2 * 13);
-  // Ops are issued 100 ns apart. A record counts from its begin, 3 ns behind its issue; a wait for
-  // it that comes next is over 13 ns behind its own: 113 - 3.
+  // Ops are issued 100 ns apart. A record counts from its begin, 3 ns after its issue; a wait for
+  // it that comes next is over 13 ns after its own: 113 - 3.
   ASSERT_TRUE(checked->closest);
   EXPECT_EQ(checked->closest->slack, Nanos(110));
   EXPECT_EQ(checked->closest->first.name, "record done");
@@ -123,7 +123,7 @@ TEST_F(ARun, ThatDoesMoreThanThePlanDoesNot) {
 TEST_F(ARun, WhoseHostGoesAnotherWayDoesNot) {
   std::swap(at(use), at(use_again));
   EXPECT_THAT(broken(), ::testing::Contains("MF803"));
-  EXPECT_THAT(message(), HasSubstr("was issued behind"));
+  EXPECT_THAT(message(), HasSubstr("was issued after"));
 }
 
 TEST_F(ARun, WhoseIssuesAreTurnedRoundDoesNot) {
@@ -160,7 +160,7 @@ TEST_F(ARun, ThatDoesNotWaitDoesNot) {
   const Finding& early = checked->findings.front();
   EXPECT_EQ(early.rule, "MF806");
   EXPECT_EQ(early.missing, "record here (all_gather) -> wait here (compute)");
-  // Without the wait the op behind it is what came too early.
+  // Without the wait, the op after it came too early.
   drop(wait_here);
   EXPECT_THAT(check_conformance(program, program.plans[0], launches)->findings.at(1).missing,
               "record here (all_gather) -> use (compute)");
@@ -168,7 +168,7 @@ TEST_F(ARun, ThatDoesNotWaitDoesNot) {
 
 TEST_F(ARun, MayBeEarlyByTheResolutionOfItsClock) {
   move(at(here), 110);  // 3 ns after its issue; the wait, issued 200 ns later, ends at 213
-  move(at(here), 105);  // so 5 ns behind it
+  move(at(here), 105);  // so 5 ns after it
   EXPECT_THAT(broken(), ElementsAre("MF806"));
   EXPECT_THAT(broken_rules(program, launches, {.resolution = Nanos(4)}), ElementsAre("MF806"));
   EXPECT_THAT(broken_rules(program, launches, {.resolution = Nanos(5)}), IsEmpty());
@@ -187,8 +187,8 @@ TEST_F(ARun, WhoseHostIssuesWhileItWaitsDoesNot) {
 }
 
 TEST_F(ARun, WhoseHostTouchesMemoryThatACopyIsAtDoesNot) {
-  // A step has 13 ops: the tokens of step 8 are issued 1300 ns behind those of step 7, when these
-  // are still on their way.
+  // A step has 13 ops: the tokens of step 8 are issued 1300 ns after those of step 7, whose
+  // copy is still in flight.
   at(copy).end = at(copy, 0, 8).issued + Nanos(1);
   at(come).begin = at(come).end = at(copy).end;
   const auto checked = check_conformance(program, program.plans[0], launches);
@@ -224,8 +224,8 @@ TEST_F(ARun, WhoseTimesCannotBeDoesNot) {
 }
 
 TEST_F(ARun, IsWaitedForByADrain) {
-  // Only what stands on its stream and its communicator waits for second, unless the host waits for
-  // all streams: then the next step's tokens do.
+  // Only ops on its stream and its communicator wait for second, unless the host waits for all
+  // streams: then the next step's tokens do.
   const auto early = ::testing::Contains(
       ::testing::Field(&Finding::missing, "second (reduce_scatter) -> tokens (h2d)"));
   at(second, 0).end = at(second, 1).end = at(copy, 0, 8).begin + Nanos(1);
@@ -242,7 +242,7 @@ TEST_F(ARun, NeedsARecord) {
   };
   EXPECT_EQ(error({}), "launches: expected at least one");
   launches.push_back(launches.front());
-  EXPECT_EQ(error(launches), "launches: those of rank 0 are not in one piece");
+  EXPECT_EQ(error(launches), "launches: those of rank 0 are not consecutive");
   launches.pop_back();
   for (OpLaunch& launch : launches)
     if (launch.rank == 1) launch.rank = 5;

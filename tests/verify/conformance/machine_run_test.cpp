@@ -1,4 +1,4 @@
-// What the CPU's machine records, with delays between all threads and without a wait.
+// Records of the CPU's machine, with delays between all threads and without a wait.
 #include "tests/support/machine_run.hpp"
 
 #include <gmock/gmock.h>

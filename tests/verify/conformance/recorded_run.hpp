@@ -14,9 +14,9 @@
 
 namespace mfsdp::test {
 
-/// What ranks that run one op after the other leave: each op takes 10 ns, begins 3 ns after its
-/// issue and is issued 10 ns after the one before it. Every rank is `skew` ns behind the one before
-/// it, but for collectives, which end 10 ns after the last has come.
+/// Records of ranks that run one op after the other: each op takes 10 ns, begins 3 ns after its
+/// issue and is issued 10 ns after the one before it. Every rank is `skew` ns later than the one
+/// before it, except in collectives, which end 10 ns after the last rank has joined.
 inline std::vector<OpLaunch> one_by_one(const Program& program, std::int64_t ranks,
                                         std::int64_t first_step, std::int64_t steps,
                                         std::int64_t skew = 0) {
@@ -43,8 +43,8 @@ inline std::vector<OpLaunch> one_by_one(const Program& program, std::int64_t ran
   return launches;
 }
 
-/// What the simulator says of the second step, as if it were a record of `ranks`: work alone, each
-/// op issued as late as its own begin and those behind it allow. Nothing where it simulates none.
+/// The simulated second step as a record of `ranks`: work only, each op issued as late as its own
+/// begin and those of later ops allow. Empty where the simulator has no second step.
 inline std::vector<OpLaunch> simulated(const Program& program, std::int64_t ranks,
                                        const Prices& prices) {
   const Plan& plan = program.plans[0];

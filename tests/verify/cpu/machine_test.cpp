@@ -1,4 +1,4 @@
-// What a run comes to when something is wrong with it: one error, for all ranks, in time.
+// A run that fails ends in time, with one error for all ranks.
 #include "verify/cpu/machine/machine.hpp"
 
 #include <fmt/format.h>

@@ -134,7 +134,7 @@ TEST(RenderFindings, EveryFormatSaysWhatWasNotJudged) {
   EXPECT_EQ(result.at("ruleId"), "MF813");
 }
 
-/// What SARIF 2.1.0's schema requires of the objects that are written here.
+/// Checks what SARIF 2.1.0's schema requires of the objects that are written here.
 void check_location(const json& location) {
   EXPECT_TRUE(location.at("physicalLocation").at("artifactLocation").at("uri").is_string());
   if (location.contains("message")) {

@@ -45,7 +45,7 @@ int run(const Altered& mutant, const test::Tensors& weights, const test::States&
 }
 
 /// Mutants judged of each plan, and correct ones run.
-constexpr std::size_t kMost = test::kOneCase ? 4 : 60;
+constexpr std::size_t kMost = test::kOneCase ? 20 : 60;
 constexpr std::size_t kRun = test::kOneCase ? 1 : 24;
 
 /// In a full run 200 of them with 50 seeds each, and thousands more with two.

@@ -1,10 +1,10 @@
 // Mutants that the proofs kill show on the CPU's machine, where they can: other bits in some chaos
 // seed with or without poison, or an end with an error.
 //
-// What cannot show there: races between ops that never touch other bytes in time (ThreadSanitizer
-// sees those, tests/verify/cpu/waits), lifetimes where nothing else uses the place, bounds (MF6xx),
-// and dtypes, layouts and numbers that the plan states for its readers and no run looks at. What
-// ends a process is not looked for: plans that the interpreter's own checks would refuse.
+// Some mutants cannot show there: races between ops that never touch other bytes in time
+// (ThreadSanitizer finds those, tests/verify/cpu/waits); lifetimes where nothing else uses the
+// memory; bounds (MF6xx); and dtypes, layouts and numbers that only readers of the plan use. Plans
+// that the interpreter's own checks would refuse are left out, as they end the process.
 #include <fcntl.h>
 #include <fmt/ranges.h>
 #include <gtest/gtest.h>

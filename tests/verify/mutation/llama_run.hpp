@@ -25,8 +25,8 @@ inline PlanConfig llama_nano(std::int64_t ranks, std::int64_t microbatches = 2) 
   return config;
 }
 
-/// What a training loop's host does: other tokens for every rank, microbatch and step, settings
-/// that move the weights, and every report is heard.
+/// The host of a training loop: other tokens for every rank, microbatch and step, settings that
+/// move the weights, and a hash of every report.
 class LlamaHost {
  public:
   LlamaHost(const Program& program, std::int64_t rank)

@@ -1,4 +1,4 @@
-// What mutants there are of a plan, and what each does to it.
+// The mutants of a plan, and how each changes it.
 #include "verify/mutation/mutant.hpp"
 
 #include <gmock/gmock.h>

@@ -1,5 +1,5 @@
-// What becomes of changed fields, with machines that compute little; those of the CPU are in
-// tests/verify/oracle.
+// The verdicts on changed fields, with machines that compute little; tests with the CPU's machines
+// are in tests/verify/oracle.
 #include "verify/mutation/mutate_fields.hpp"
 
 #include <fmt/format.h>

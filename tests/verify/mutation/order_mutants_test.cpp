@@ -1,5 +1,5 @@
-// What is said about the order of a mutant's ops, against a search through every interleaving of
-// plans of 3 units, 2 slots and 2 ranks.
+// Compares the proofs of order for mutants with a search through every interleaving of plans of 3
+// units, 2 slots and 2 ranks.
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 

@@ -1,4 +1,4 @@
-// What plans of several classes and microbatches state beside others is proved: each of these
+// The additional fields of plans with several classes and microbatches are proved: each of these
 // fields, altered by one, is found.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -39,7 +39,7 @@ bool depends_on_lag(const Program& program, const Op& op) {
          });
 }
 
-/// More places than needed do no harm, nor do turns of an event that the class does not use.
+/// More instances than needed are harmless, as are those of an event that the class does not use.
 bool is_wrong(const Program& program, const Mutant& mutant) {
   const Segment& segment = program.plans[mutant.plan].segments[mutant.segment];
   switch (mutant.kind) {

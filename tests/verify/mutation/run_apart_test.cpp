@@ -1,4 +1,4 @@
-// Work that crashes or never ends takes nobody along.
+// Work that crashes or never ends does not end the process that started it.
 #include "verify/mutation/run_apart.hpp"
 
 #include <gtest/gtest.h>

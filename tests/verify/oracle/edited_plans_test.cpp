@@ -77,7 +77,7 @@ Result<Program> read_again(const Program& program) {
   return program_from_json(to_canonical_json(program), "plan");
 }
 
-/// What readers and proofs accept, executors and the simulator do too.
+/// A plan that readers and proofs accept, executors and the simulator accept too.
 RC_GTEST_PROP(EditedPlans, AreRunAndPredictedWhereTheProofsLetThemPass, ()) {
   PlanConfig config = *test::any_config();
   const auto built = build_program(config, {});

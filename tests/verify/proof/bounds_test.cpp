@@ -63,8 +63,9 @@ TEST(Bounds, StatedLowerBound) {
   program.pools[0].lower_bound = Bytes(512);
   EXPECT_EQ(test::finding_of(program, "MF603").rule, "");
   program.pools[0].lower_bound = Bytes(511);
-  EXPECT_EQ(test::finding_of(program, "MF603").message,
-            "pool 'device' states a lower bound of 511 bytes; its plans have up to 512 live");
+  EXPECT_EQ(
+      test::finding_of(program, "MF603").message,
+      "pool 'device' states a lower bound of 511 bytes, but its plans have up to 512 bytes live");
 }
 
 TEST(Bounds, PersistentBuffersAndTheHost) {

@@ -30,8 +30,8 @@ std::int64_t setting(const char* name, std::int64_t otherwise) {
   return text == nullptr ? otherwise : std::atoll(text);
 }
 
-/// What is wrong with what is proved of a plan that is right. Notes may be redundant waits, and
-/// bounds are those that core/plan works out by other means.
+/// The first error in the proof of a correct plan, if any. Notes may be redundant waits, and bounds
+/// must be those that core/plan derives by other means.
 std::optional<std::string> complaint(const Program& program) {
   const auto proof = prove(program);
   if (!proof) return proof.error().message();
@@ -84,14 +84,14 @@ TEST_P(CleanPlans, OfRandomConfigurations) {
   EXPECT_THAT(counts.gaps(), testing::IsEmpty());
 }
 
-/// Of these a tenth would be drawn above: few for so many ways to deal experts out.
+/// The test above would draw a tenth as many of these: too few for the ways to distribute experts.
 TEST_P(CleanPlans, OfRandomModelsWithExperts) {
   const std::int64_t runs = setting("MFSDP_PROPERTY_RUNS", 400);
   test::AxisCounts counts;
   ASSERT_NO_FATAL_FAILURE(
       expect_clean(test::any_planner_config(test::Models::with_experts), GetParam(), runs, counts));
   if (runs < 2000) return;
-  // What no model with experts has.
+  // No model with experts has these.
   EXPECT_THAT(counts.gaps(), testing::UnorderedElementsAre(
                                  "experts: never none", "family: never gpt2", "family: never olmo2",
                                  "activation: never gelu_tanh", "norms of what is added: never yes",

@@ -36,7 +36,7 @@ struct Turns : PlanBuilder {
     record(gather, "used");
   }
 
-  /// The wait is for the record of two microbatches before. Turns begin anew after a step of five:
+  /// The wait is for the record of two microbatches before. Instances restart after a step of five:
   /// the first one follows the last of the step before, the second one the last but one.
   Program bound(const std::vector<std::int64_t>& distances = {1, 2, 3}) const {
     Program made_program = finish();
@@ -59,7 +59,7 @@ TEST(WriteOut, DistancesAreExact) {
   EXPECT_THAT(rules_of(Turns().bound({2})), ElementsAre("MF105"));
   EXPECT_THAT(rules_of(Turns().bound({1, 2})), ElementsAre("MF105"));
   EXPECT_THAT(rules_of(Turns().bound({2, 3})), ElementsAre("MF105"));
-  Turns four;  // as many turns in a step for each instance
+  Turns four;  // each instance is used equally often in a step
   four.program.plans[0].segments[0].repeat = 4;
   EXPECT_THAT(rules_of(four.bound({2})), IsEmpty());
   EXPECT_THAT(rules_of(four.bound({3})), ElementsAre("MF105"));

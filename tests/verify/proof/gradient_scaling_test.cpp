@@ -30,8 +30,9 @@ TEST(Scales, UpdateDoesNotScale) {
   std::erase_if(plan.kernel("optimizer", "layers.0.adamw").operands,
                 [](const Operand& operand) { return operand.role == "loss"; });
   EXPECT_THAT(rules_of(plan.program), ElementsAre("MF307"));
-  EXPECT_THAT(finding_of(plan.program, "MF307").message,
-              HasSubstr("layers.0.adamw (compute) in step 1 does not scale its gradient by 1/T"));
+  EXPECT_THAT(
+      finding_of(plan.program, "MF307").message,
+      HasSubstr("layers.0.adamw (compute) in step 1 does not multiply its gradient by 1/T"));
 }
 
 TEST(Scales, UpdateScalesTwice) {
@@ -52,7 +53,7 @@ TEST(Scales, LossIsOfAnotherSum) {
   EXPECT_THAT(rules_of(restarted.program), ElementsAre("MF307"));
   // 16 tokens of the last microbatch are left of 48.
   EXPECT_THAT(finding_of(restarted.program, "MF307").message,
-              HasSubstr("makes 1/T of 16 tokens where 3 microbatches have 48"));
+              HasSubstr("computes 1/T from 16 tokens; the 3 microbatches of this step have 48"));
   EditedPlan stale(three_microbatches());
   stale.set("first", "head.chunk0.cross_entropy", "beta", 1);
   EXPECT_THAT(rules_of(stale.program), Contains("MF307"));
@@ -102,7 +103,7 @@ TEST(Scales, LossIsScaledAsConfigured) {
   other.operand("last", "loss.finish", "loss_scale").buffer =
       other.operand("last", "loss.finish", "loss").buffer;
   EXPECT_THAT(rules_of(other.program), Contains("MF313"));
-  EditedPlan unread(scaled_loss());  // the norm says whether to update at all
+  EditedPlan unread(scaled_loss());  // the norm decides whether to update
   std::erase_if(unread.kernel("optimizer", "layers.0.adamw").operands,
                 [](const Operand& operand) { return operand.role == "norm"; });
   EXPECT_THAT(rules_of(unread.program), ElementsAre("MF311"));
@@ -140,11 +141,11 @@ TEST(Scales, PartsOfTheNorm) {
   EditedPlan fewer(three_microbatches());
   fewer.set("optimizer", "norm.finish", "groups", 3);
   EXPECT_THAT(finding_of(fewer.program, "MF311").message,
-              HasSubstr("makes the norm of 3 parts a rank, which has 4"));
+              HasSubstr("has attribute 'groups' 3, but each rank has 4 partial norms"));
   EditedPlan half(three_microbatches());
   half.operand("optimizer", "norm.finish", "input").shape[0] /= 2;
   EXPECT_THAT(finding_of(half.program, "MF311").message,
-              HasSubstr("makes the norm of 8 parts, which has 16 on all slices"));
+              HasSubstr("reads 8 partial norms; expected 16, those of all shards"));
   EditedPlan exchanged(three_microbatches());
   std::swap(exchanged.operand("last", "layers.0.norm_partial", "output").offset,
             exchanged.operand("last", "layers.1.norm_partial", "output").offset);
@@ -158,7 +159,7 @@ TEST(Scales, PartsOfTheNorm) {
       behind.program.pools[behind.buffer("gathered_norms").pool.value].height - Bytes(1 << 20);
   EXPECT_THAT(rules_of(behind.program), Contains("MF111"));
   EXPECT_THAT(finding_of(behind.program, "MF311").message,
-              HasSubstr("makes the norm of more than was gathered"));
+              HasSubstr("reads bytes that the gather of partial norms did not write"));
 }
 
 /// Two replicas of two slices: either replica's parts will do, from its first on.
@@ -184,7 +185,7 @@ TEST(Scales, ReplicasThatLieBesideEachOther) {
   std::ranges::reverse(plan.program.config.mesh.dense);
   EXPECT_THAT(rules_of(plan.program), Contains("MF311"));
   EXPECT_THAT(finding_of(plan.program, "MF311").message,
-              HasSubstr("makes the norm of parts that are not each slice of 'embedding' once"));
+              HasSubstr("reads partial norms of some shard of 'embedding' twice"));
 }
 
 TEST(Scales, APartOfTheNormTwice) {
@@ -205,10 +206,10 @@ TEST(Scales, APartOfTheNormTwice) {
   plan.operand("optimizer", "norm.finish", "input").shape = {20};
   plan.set("optimizer", "norm.finish", "groups", 5);
   EXPECT_THAT(finding_of(plan.program, "MF311").message,
-              HasSubstr("makes the norm of two parts of 'layers.1' a rank"));
+              HasSubstr("computes the norm from two partial norms of 'layers.1' of each rank"));
 }
 
-/// Of a gradient that every rank has whole, each element counts once a rank.
+/// Each element of a gradient that is not sharded counts once per rank.
 TEST(Scales, MoreThanASliceOfTheNorm) {
   PlanConfig config = test::small_config(2);
   config.strategy = Strategy::optim;
@@ -229,7 +230,7 @@ TEST(Scales, MoreThanASliceOfTheNorm) {
   }
   EXPECT_THAT(rules_of(plan.program), Contains("MF311"));
   EXPECT_THAT(finding_of(plan.program, "MF311").message,
-              HasSubstr("makes the norm of more of 'embedding' than each rank's slice"));
+              HasSubstr("computes the norm from more of 'embedding' than each rank's shard"));
 }
 
 TEST(Scales, LossForTheNormAndNormForTheLoss) {
@@ -273,7 +274,7 @@ TEST(Scales, NumberOfMicrobatches) {
   plan.program.config.microbatches = 5;
   EXPECT_THAT(rules_of(plan.program), ElementsAre("MF312"));
   EXPECT_EQ(finding_of(plan.program, "MF312").message,
-            "plan 'train' runs 3 microbatches in a step, configured are 5");
+            "plan 'train' runs 3 microbatches in a step; the configuration has 5");
 }
 
 }  // namespace

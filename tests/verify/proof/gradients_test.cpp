@@ -53,8 +53,10 @@ TEST(Gradients, MicrobatchIsNotAccumulated) {
   EXPECT_THAT(rules_of(plan.program), ElementsAre("MF301"));
   const Finding finding = finding_of(plan.program, "MF301");
   EXPECT_EQ(finding.places[0].name, "layers.0.norm_partial");
-  EXPECT_THAT(finding.message, HasSubstr("lacks a part of microbatch 'middle'"));
-  EXPECT_THAT(finding.message, HasSubstr("first 1/1, middle 0/1, last 1/1"));
+  EXPECT_THAT(finding.message, HasSubstr("lacks a contribution of microbatch 'middle'"));
+  EXPECT_THAT(finding.message,
+              HasSubstr("1 of 1 in microbatch 'first', 0 of 1 in microbatch 'middle', "
+                        "1 of 1 in microbatch 'last'"));
 }
 
 TEST(Gradients, LastMicrobatchOverwrites) {
@@ -62,7 +64,8 @@ TEST(Gradients, LastMicrobatchOverwrites) {
   plan.set("last", "layers.1.accumulate", "beta", 0);
   EXPECT_THAT(rules_of(plan.program), ElementsAre("MF301"));
   EXPECT_THAT(finding_of(plan.program, "MF301").message,
-              HasSubstr("first 0/1, middle 0/1, last 1/1"));
+              HasSubstr("0 of 1 in microbatch 'first', 0 of 1 in microbatch 'middle', "
+                        "1 of 1 in microbatch 'last'"));
 }
 
 TEST(Gradients, AccumulationBeginsOnTheLastStep) {
@@ -182,7 +185,7 @@ TEST(Gradients, ReductionOverwritesAnotherSlice) {
   EXPECT_THAT(rules_of(plan.program), ElementsAre("MF505"));
 }
 
-// ---- dealt out, and summed by a kernel ----------------------------------------------------------
+// ---- exchanged in parts, and summed by a kernel -------------------------------------------------
 
 PlanConfig dealt() {
   PlanConfig config = config_of(Strategy::optim_grads_params);
@@ -219,7 +222,7 @@ TEST(Gradients, PartsAreSummedOnceInEachMicrobatch) {
 }
 
 TEST(Gradients, PartsAreOfAllRanks) {
-  EditedPlan half(dealt());  // of two ranks where four have dealt
+  EditedPlan half(dealt());  // parts of two ranks where four have sent theirs
   half.set("last", "layers.0.sum_ranks", "ranks", 2);
   half.operand("last", "layers.0.sum_ranks", "input").shape.front() = 2;
   EXPECT_THAT(rules_of(half.program), ElementsAre("MF306"));
@@ -237,17 +240,17 @@ TEST(Gradients, APartIsNoSum) {
   sum.operands[0].shape = sum.operands[1].shape;
   EXPECT_THAT(rules_of(plan.program), ElementsAre("MF306"));
   EXPECT_THAT(finding_of(plan.program, "MF306").message,
-              HasSubstr("of which each rank's part is by itself"));
-  // A slot that was never dealt out, taken for parts.
+              HasSubstr("which is not summed over ranks yet"));
+  // A slot that was never exchanged, taken for parts.
   EditedPlan slot(dealt());
   slot.operand("last", "layers.0.sum_ranks", "input").buffer = slot.buffer("layers.0.grad").id;
   EXPECT_TRUE(rules_of(slot.program).contains("MF306"));
   EXPECT_THAT(finding_of(slot.program, "MF306").message,
-              HasSubstr("of which no rank's part is by itself"));
+              HasSubstr("which does not hold each rank's contribution separately"));
 }
 
 TEST(Gradients, OnlyPartsAreDealtOut) {
-  EditedPlan no_parts(dealt());  // into a buffer that says to be a slice
+  EditedPlan no_parts(dealt());  // into a buffer that is declared a shard
   no_parts.buffer("layers.0.grad_parts").holds->dealt.reset();
   EXPECT_THAT(rules_of(no_parts.program), testing::Contains("MF503"));
   EditedPlan another(dealt());
@@ -302,8 +305,8 @@ TEST(Gradients, SummedInANarrowDtype) {
 
 // ---- any of them -------------------------------------------------------------------------------
 
-/// What a gradient or weight passes through on its way, each of which is needed; but without
-/// clipping the norm is for the report alone.
+/// Whether gradients or weights pass through the op, so that it is needed. Without clipping, the
+/// norm is for the report alone.
 bool is_on_the_way(const Op& op, bool clips) {
   if (const auto* kernel = std::get_if<Kernel>(&op.body))
     return makes_gradient(*kernel) || is_update(*kernel) || kernel->kind == KernelKind::cast ||
@@ -315,7 +318,7 @@ bool is_on_the_way(const Op& op, bool clips) {
   return op.kind() == OpKind::collective;
 }
 
-/// Of any plan, each op that gradients and weights pass through is missed when it is left out.
+/// In any plan, leaving out an op that gradients or weights pass through is found.
 RC_GTEST_PROP(Gradients, LeavingAnOpOutIsFound, ()) {
   const PlanConfig config = *test::any_config();
   auto program = build_program(config, {});

@@ -1,4 +1,4 @@
-// Whether the host hears of each step.
+// The host must be notified of the end of each step.
 #include "verify/proof/values/host_ports.hpp"
 
 #include <gmock/gmock.h>
@@ -33,8 +33,9 @@ TEST(Reports, CopyIsLeftOut) {
         const auto* copy = std::get_if<Copy>(&op.body);
         return copy != nullptr && copy->kind == CopyKind::d2h;
       });
-    EXPECT_THAT(finding_of(edited.program, "MF115").message,
-                HasSubstr("writes 'loss', which no later copy of the step brings to the host"));
+    EXPECT_THAT(
+        finding_of(edited.program, "MF115").message,
+        HasSubstr("writes 'loss', but no later copy of the step brings it to the host's report"));
   }
 }
 
@@ -60,7 +61,8 @@ TEST(Reports, NothingFinishesTheNorm) {
   config.clip = {.num = 0};
   EditedPlan edited(config);
   edited.drop("optimizer", "norm.finish");
-  EXPECT_EQ(finding_of(edited.program, "MF115").message, "plan 'train' finishes no norm");
+  EXPECT_EQ(finding_of(edited.program, "MF115").message,
+            "plan 'train' has no kernel that finishes the gradient norm (norm_finish)");
 }
 
 TEST(Reports, EvalIsMissingOrEmpty) {
@@ -69,7 +71,8 @@ TEST(Reports, EvalIsMissingOrEmpty) {
   EXPECT_EQ(finding_of(missing.program, "MF115").message, "there is no plan 'eval'");
   EditedPlan empty(test::small_config());
   empty.program.plans[1].segments.clear();
-  EXPECT_EQ(finding_of(empty.program, "MF115").message, "plan 'eval' takes no tokens");
+  EXPECT_EQ(finding_of(empty.program, "MF115").message,
+            "plan 'eval' has no kernel that reads tokens (token_copy)");
 }
 
 TEST(Reports, PortsAreAsLargeAsWhatTheHostMoves) {
@@ -84,7 +87,7 @@ TEST(Reports, PortsAreOfTheTypeThatTheHostTakesThemFor) {
   for (Buffer& buffer : edited.program.buffers)
     if (buffer.holds && buffer.holds->port == Port::tokens) buffer.dtype = DType::fp32;
   EXPECT_THAT(finding_of(edited.program, "MF115").message,
-              HasSubstr("which is the port tokens, is fp32, expected int32"));
+              HasSubstr("(tokens) has dtype fp32; expected int32"));
 }
 
 TEST(Reports, NothingFinishesTheLoss) {
@@ -95,7 +98,7 @@ TEST(Reports, NothingFinishesTheLoss) {
       return kernel != nullptr && kernel->kind == KernelKind::loss_finish;
     });
   EXPECT_THAT(finding_of(edited.program, "MF115").message,
-              HasSubstr("plan 'eval' finishes no loss"));
+              HasSubstr("plan 'eval' has no kernel that finishes the loss (loss_finish)"));
 }
 
 }  // namespace

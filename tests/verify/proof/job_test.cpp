@@ -153,7 +153,9 @@ TEST(Pipeline, AWrongPeerIsFound) {
     transfer(job, kSecond, "steady", "d_residual.send").peer->step = 1;
   };
   EXPECT_THAT(rules_after(forward), Contains("MF206"));
-  EXPECT_THAT(message_after("MF206", forward), HasSubstr("rank 1 has no peer 1 steps along pp"));
+  EXPECT_THAT(
+      message_after("MF206", forward),
+      HasSubstr("rank 1 sends to or receives from a rank 1 steps along pp, which does not exist"));
 }
 
 TEST(Pipeline, ASendWithoutARecvIsFound) {
@@ -176,7 +178,7 @@ TEST(Pipeline, SendAndRecvAreOfOneSize) {
               Contains("MF204"));
 }
 
-/// Both tensors are of one size and one dtype: what they hold tells.
+/// Both tensors have the same size and dtype: only their contents distinguish them.
 TEST(Pipeline, TensorsInTheWrongOrderAreFound) {
   const auto swap = [](Job& job) {
     Segment& steady = segment(job, kFirst, "steady");
@@ -248,8 +250,7 @@ TEST(Classes, ThatShareWindowsAreRefused) {
   ASSERT_TRUE(proof) << proof.error().message();
   const auto found = std::ranges::find(proof->findings, "MF205", &Finding::rule);
   ASSERT_NE(found, proof->findings.end());
-  EXPECT_THAT(found->message,
-              HasSubstr("its ranks are of several classes with pools of their own"));
+  EXPECT_THAT(found->message, HasSubstr("its ranks are of several classes, whose pools differ"));
   for (Program& program : job.programs)
     for (Communicator& communicator : program.communicators)
       communicator.transport = Transport::nccl;

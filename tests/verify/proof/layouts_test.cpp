@@ -78,7 +78,7 @@ TEST(Layouts, ParametersDoNotTileTheirGroup) {
   EditedPlan uneven(test::small_config(4));
   ++uneven.program.groups[1].elements;
   EXPECT_THAT(rules_of(uneven.program), ElementsAre("MF501"));
-  EXPECT_THAT(finding_of(uneven.program, "MF501").message, HasSubstr("are not 4 equal slices"));
+  EXPECT_THAT(finding_of(uneven.program, "MF501").message, HasSubstr("do not make 4 equal shards"));
 }
 
 TEST(Layouts, GroupsOfAUnitOverlap) {
@@ -137,14 +137,14 @@ TEST(Layouts, BuffersAreOfTheConfiguredDtype) {
   EditedPlan plan(test::small_config());
   plan.program.config.main_dtype = DType::bf16;
   EXPECT_THAT(test::finding_of(plan.program, "MF502").message,
-              testing::HasSubstr("main_weight' is fp32, configured is bf16"));
+              testing::HasSubstr("main_weight' has dtype fp32; the configuration has bf16"));
 }
 
 TEST(Layouts, GroupsAreOfTheConfiguredDtype) {
   test::EditedPlan plan(test::small_config());
   plan.program.groups[1].dtype = DType::fp16;
   EXPECT_EQ(test::finding_of(plan.program, "MF502").message,
-            "group 'layers.0' is fp16, configured is bf16");
+            "group 'layers.0' has dtype fp16; the configuration has bf16");
 }
 
 }  // namespace

@@ -8,6 +8,9 @@
 #include <limits>
 #include <map>
 #include <random>
+#include <set>
+#include <sstream>
+#include <string>
 
 #include "core/schedule/build.hpp"
 #include "tests/support/plan_builder.hpp"
@@ -16,6 +19,7 @@
 #include "tests/support/samples.hpp"
 #include "tests/support/tiny_program.hpp"
 #include "verify/proof/order/unrolled_plan.hpp"
+#include "verify/proof/passes.hpp"
 
 namespace mfsdp {
 namespace {
@@ -216,6 +220,19 @@ TEST(Prove, HostilePlansAreFindingsOrErrors) {
     if (proof && !proof->findings.empty() && proof->findings.front().rule > "MF006") ++judged;
   }
   EXPECT_GT(judged, test::kOneCase ? 5 : 200);  // not all of them end at the first gate
+}
+
+/// Each rule of the proofs is found by some pass, and passes find no other rules.
+TEST(Prove, PassesFindAllRules) {
+  std::set<std::string> found;
+  for (const PassInfo& pass : passes()) {
+    std::istringstream rules{std::string(pass.finds)};
+    for (std::string rule; rules >> rule;) found.insert(rule);
+  }
+  std::set<std::string> expected;
+  for (const RuleInfo& rule : rules())
+    if (rule.id < "MF700") expected.emplace(rule.id);
+  EXPECT_EQ(found, expected);
 }
 
 TEST(Prove, TooLargeToUnroll) {

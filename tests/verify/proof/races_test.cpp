@@ -282,7 +282,7 @@ TEST(Races, HostFillsMemoryOfACopyThatRuns) {
   plan.copy(plan.h2d, "tokens", CopyKind::h2d, pinned, staged);
   plan.record(plan.h2d, "copied");
   EXPECT_THAT(rules_of(plan.finish()), IsEmpty());
-  // A second copy from the same memory, whose record says nothing about the first one.
+  // A second copy from the same memory, whose record does not cover the first one.
   plan.copy(plan.gather, "again", CopyKind::h2d, pinned, staged);
   plan.record(plan.gather, "copied again");
   const Program program = plan.finish();

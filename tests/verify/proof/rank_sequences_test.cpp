@@ -80,7 +80,7 @@ TEST(RankSequences, OppositeOrdersNeedNotMeet) {
                                      program_of(kReduceThenGather, kSquare)};
   EXPECT_THAT(findings_of(classes, {0, 0, 1, 1}), IsEmpty());
   EXPECT_THAT(findings_of(classes, {0, 0, 0, 0}), IsEmpty());
-  // By class nobody knows who meets whom.
+  // Classes alone do not determine which ranks share a communicator.
   EXPECT_THAT(rules_in(compare_classes(classes).value()), ElementsAre("MF202"));
 }
 
@@ -113,7 +113,7 @@ TEST(RankSequences, OneRankHasNoMore) {
                                      program_of({{.communicator = 0, .stream = 1}}, kSquare)};
   const auto findings = findings_of(classes, {0, 0, 0, 1});
   ASSERT_THAT(rules_in(findings), ElementsAre("MF201"));
-  EXPECT_THAT(findings[0].message, HasSubstr("rank 3 has no more"));
+  EXPECT_THAT(findings[0].message, HasSubstr("rank 3 issues no further one"));
 }
 
 TEST(RankSequences, AGroupIsOneLaunch) {

@@ -62,12 +62,11 @@ TEST(RankSlices, ReductionsOverlapWhereTheStrideIsTooShort) {
   Operand& output = plan.collective("last", "layers.0.reduce_scatter").output;
   output.rank_strides[0].bytes -= 4;  // fp32
   const std::int64_t part = output.elements();
-  EXPECT_THAT(message_of(plan.program),
-              HasSubstr("on rank 1 touches elements [" + std::to_string(part - 1) + ", " +
-                        std::to_string(2 * part - 1) +
-                        ") of 'layers.0', where its part begins "
-                        "at " +
-                        std::to_string(part)));
+  EXPECT_THAT(
+      message_of(plan.program),
+      HasSubstr("on rank 1 touches elements [" + std::to_string(part - 1) + ", " +
+                std::to_string(2 * part - 1) + ") of 'layers.0', but its shard begins at element " +
+                std::to_string(part)));
 }
 
 TEST(RankSlices, UpdatesLeaveAGapOnTheOuterAxis) {
@@ -89,7 +88,7 @@ void shift(Operand& operand) {
     operand.rank_strides[0].bytes -= *rc::gen::element<std::int64_t>(2, 4, 8);
 }
 
-/// What single ranks do wrong, the proof in symbols sees too; what it proves, holds for each.
+/// The symbolic proof finds the errors of single ranks too; its claims hold for each rank.
 RC_GTEST_PROP(RankSlices, AgreesWithTheProofByClass, ()) {
   auto program = build_program(*test::any_config(), {});
   RC_ASSERT(program.has_value());

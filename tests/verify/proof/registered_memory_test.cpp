@@ -105,12 +105,12 @@ TEST(Windows, ThePlannersAreClean) { EXPECT_THAT(rules_of(windowed().program), I
 TEST(Windows, BothOperandsLieInThem) {
   EXPECT_EQ(
       window_finding([](auto& plan) { pool_of(plan.program, "model_weights").registered.reset(); }),
-      "(embedding.all_gather) is to go by copy_engine, but its input lies in pool "
-      "'model_weights', which is no window of the communicator");
+      "(embedding.all_gather) asks for transport copy_engine, but its input is in pool "
+      "'model_weights', which is not registered with the communicator");
   EXPECT_EQ(window_finding(
                 [](auto& plan) { pool_of(plan.program, "reduced_gradients").registered.reset(); }),
-            "(head.reduce_scatter) is to go by symmetric, but its output lies in pool "
-            "'reduced_gradients', which is no window of the communicator");
+            "(head.reduce_scatter) asks for transport symmetric, but its output is in pool "
+            "'reduced_gradients', which is not registered with the communicator");
 }
 
 TEST(Windows, BeginAtOneOffsetOnAllRanks) {
@@ -120,8 +120,9 @@ TEST(Windows, BeginAtOneOffsetOnAllRanks) {
               sum.output.offset = 0;
               sum.output.rank_strides = {{.axis = Axis::dp_shard, .bytes = 64}};
             }),
-            "(head.reduce_scatter) is to go by symmetric, but its output lies 64 bytes further on "
-            "each next rank of dp_shard");
+            "(head.reduce_scatter) asks for transport symmetric, but its output is at another "
+            "offset on each "
+            "rank: 64 bytes further for each rank of dp_shard");
 }
 
 TEST(Windows, PartsOfGradientsLieInThem) {
@@ -134,37 +135,39 @@ TEST(Windows, PartsOfGradientsLieInThem) {
   };
   EXPECT_THAT(
       finding([](auto& plan) { pool_of(plan.program, "gradient_parts").registered.reset(); }),
-      HasSubstr("(head.all_to_all) is to go by copy_engine, but its output lies in pool "
-                "'gradient_parts', which is no window of the communicator"));
+      HasSubstr("(head.all_to_all) asks for transport copy_engine, but its output is in pool "
+                "'gradient_parts', which is not registered with the communicator"));
   EXPECT_THAT(finding([](auto& plan) {
                 communicator_of(plan.program, "reduce_scatter").transport = Transport::symmetric;
               }),
-              HasSubstr("(head.all_to_all) is to go by symmetric, but no such kernel deals out"));
+              HasSubstr("(head.all_to_all) asks for transport symmetric, but no symmetric kernel "
+                        "does an all_to_all"));
 }
 
 TEST(Windows, TransportsDoWhatTheyCan) {
   EXPECT_EQ(window_finding([](auto& plan) {
               communicator_of(plan.program, "reduce_scatter").transport = Transport::copy_engine;
             }),
-            "(head.reduce_scatter) is to go by copy_engine, but copy engines cannot add");
+            "(head.reduce_scatter) asks for transport copy_engine, but copy engines cannot add");
 }
 
 TEST(Windows, StandInNoGroup) {
-  EXPECT_EQ(window_finding([](auto& plan) {
-              std::vector<Op>& ops = plan.program.plans[0].segments[0].ops;
-              const auto gather = std::ranges::find(ops, OpKind::collective, &Op::kind);
-              const CommunicatorId id = std::get<Collective>(gather->body).communicator;
-              Op begin = *gather;
-              begin.id = OpId(1'000'001);
-              begin.group.reset();
-              begin.body = GroupBegin{.communicator = id};
-              Op end = begin;
-              end.id = OpId(1'000'002);
-              end.body = GroupEnd{.communicator = id};
-              const auto placed = ops.insert(gather, begin);
-              ops.insert(placed + 2, end);
-            }),
-            "(embedding.all_gather) is to go by copy_engine, but it stands in a group");
+  EXPECT_EQ(
+      window_finding([](auto& plan) {
+        std::vector<Op>& ops = plan.program.plans[0].segments[0].ops;
+        const auto gather = std::ranges::find(ops, OpKind::collective, &Op::kind);
+        const CommunicatorId id = std::get<Collective>(gather->body).communicator;
+        Op begin = *gather;
+        begin.id = OpId(1'000'001);
+        begin.group.reset();
+        begin.body = GroupBegin{.communicator = id};
+        Op end = begin;
+        end.id = OpId(1'000'002);
+        end.body = GroupEnd{.communicator = id};
+        const auto placed = ops.insert(gather, begin);
+        ops.insert(placed + 2, end);
+      }),
+      "(embedding.all_gather) asks for transport copy_engine, but it is in a group of collectives");
 }
 
 // Without the barriers of windows the same memory would be touched after a collective has ended.

@@ -25,7 +25,7 @@ TEST(SharedBytes, OfAKernel) {
   sums.buffer = workspace.buffer;
   EXPECT_THAT(rules_of(plan.program), Contains("MF007"));
   EXPECT_THAT(finding_of(plan.program, "MF007").message,
-              HasSubstr("operands 'loss_sums' and 'workspace' in the same bytes of buffer"));
+              HasSubstr("that its operands 'loss_sums' and 'workspace' share"));
 }
 
 /// Each rank reads the beginning of what it writes: that of rank 0 alone is its own part.
@@ -41,7 +41,7 @@ TEST(SharedBytes, OfAGather) {
   EXPECT_FALSE(rules_of(plan.program).empty());
 }
 
-/// What the planner does in place is right.
+/// The planner's ops in place are correct.
 TEST(SharedBytes, OfWhatIsSummedInPlace) {
   for (const Strategy strategy : {Strategy::no_shard, Strategy::optim, Strategy::optim_grads}) {
     PlanConfig config = test::small_config(4);

@@ -23,14 +23,14 @@ TEST(Updates, NumberOfElements) {
   EditedPlan plan(test::small_config(4));
   plan.set("optimizer", kUpdate, "elements", 1);
   EXPECT_THAT(rules_of(plan.program), ElementsAre("MF504"));
-  EXPECT_THAT(finding_of(plan.program, "MF504").message, HasSubstr("updates 1 elements, but"));
+  EXPECT_THAT(finding_of(plan.program, "MF504").message, HasSubstr("states 1 elements, but"));
 }
 
 TEST(Updates, EmptyGradient) {
   EditedPlan plan(test::small_config(4));
   plan.operand("optimizer", kUpdate, "grad").shape = {0};
   EXPECT_THAT(rules_of(plan.program), Contains("MF504"));
-  EXPECT_THAT(finding_of(plan.program, "MF504").message, HasSubstr("has an empty gradient"));
+  EXPECT_THAT(finding_of(plan.program, "MF504").message, HasSubstr("reads an empty gradient"));
 }
 
 TEST(Updates, StateOfAnotherUnit) {
@@ -56,7 +56,8 @@ TEST(Updates, AnotherRanksSlice) {
   EditedPlan gradient(config);
   gradient.operand("optimizer", kUpdate, "grad").rank_strides.clear();
   EXPECT_THAT(rules_of(gradient.program), ElementsAre("MF504"));
-  EXPECT_THAT(finding_of(gradient.program, "MF504").message, HasSubstr("which is no slice of it"));
+  EXPECT_THAT(finding_of(gradient.program, "MF504").message,
+              HasSubstr("which is not a shard of it"));
 }
 
 TEST(Updates, StatesAreThoseThatTheOptimizerKeeps) {
@@ -65,14 +66,14 @@ TEST(Updates, StatesAreThoseThatTheOptimizerKeeps) {
   std::erase_if(operands, [](const Operand& operand) { return operand.role == "exp_avg_sq"; });
   EXPECT_THAT(rules_of(dropped.program), ElementsAre("MF504"));
   EXPECT_THAT(finding_of(dropped.program, "MF504").message,
-              HasSubstr("has no operand 'exp_avg_sq', which adamw keeps"));
+              HasSubstr("has no operand 'exp_avg_sq', which is a state of optimizer adamw"));
 
   EditedPlan other(test::small_config(4));
   other.program.config.optimizer = Optimizer::sgd;
   for (Group& group : other.program.groups) group.optimizer = Optimizer::sgd;
   EXPECT_THAT(rules_of(other.program), ElementsAre("MF504"));
   EXPECT_THAT(finding_of(other.program, "MF504").message,
-              HasSubstr("has an operand 'exp_avg', which sgd does not keep"));
+              HasSubstr("has an operand 'exp_avg', which is not a state of optimizer sgd"));
 }
 
 PlanConfig in_bytes() {
@@ -86,7 +87,7 @@ TEST(Updates, StatesAreOfTheTypeThatTheyAreKeptIn) {
   plan.program.config.state_dtype = StateDtype::bf16;
   EXPECT_THAT(rules_of(plan.program), ElementsAre("MF504"));
   EXPECT_THAT(finding_of(plan.program, "MF504").message,
-              HasSubstr("has 'exp_avg' in fp32, which is kept in bf16"));
+              HasSubstr("has operand 'exp_avg' in fp32, but that state is kept in bf16"));
 }
 
 TEST(Updates, ScalesOfTheOtherMoment) {
@@ -95,9 +96,11 @@ TEST(Updates, ScalesOfTheOtherMoment) {
   std::swap(plan.operand("optimizer", kUpdate, "exp_avg_scale").buffer,
             plan.operand("optimizer", kUpdate, "exp_avg_sq_scale").buffer);
   EXPECT_THAT(rules_of(plan.program), ElementsAre("MF504"));
-  EXPECT_THAT(finding_of(plan.program, "MF504").message,
-              HasSubstr("has 'exp_avg_scale' in buffer 'layers.0.exp_avg_sq_scale', which does "
-                        "not hold it"));
+  EXPECT_THAT(
+      finding_of(plan.program, "MF504").message,
+      HasSubstr(
+          "has operand 'exp_avg_scale' in buffer 'layers.0.exp_avg_sq_scale', which the plan does "
+          "not reserve for it"));
 }
 
 TEST(Updates, ScalesOfAnotherUnit) {
@@ -121,7 +124,7 @@ TEST(Updates, ScalesThatAreLeftOut) {
                 [](const Operand& operand) { return operand.role == "exp_avg_scale"; });
   EXPECT_THAT(rules_of(plan.program), ElementsAre("MF504"));
   EXPECT_THAT(finding_of(plan.program, "MF504").message,
-              HasSubstr("has no operand 'exp_avg_scale', which adamw keeps"));
+              HasSubstr("has no operand 'exp_avg_scale', which is a state of optimizer adamw"));
 }
 
 TEST(Updates, EvaluatingUpdatesNothing) {
@@ -130,7 +133,7 @@ TEST(Updates, EvaluatingUpdatesNothing) {
   update.id = OpId(1'000'000);
   plan.program.plans[1].segments[0].ops.push_back(update);
   EXPECT_THAT(test::finding_of(plan.program, "MF504").message,
-              testing::HasSubstr("updates weights, which evaluating may not"));
+              testing::HasSubstr("updates weights in the plan for evaluation"));
 }
 
 }  // namespace

@@ -54,7 +54,7 @@ TEST(Values, EveryByteThatIsReadWasWritten) {
   EXPECT_THAT(rules_of(more), ElementsAre("MF111"));
   const Finding finding = finding_of(more, "MF111");
   EXPECT_EQ(finding.message,
-            "read (compute) in step 1 reads 'input' of buffer 'b', where nothing has written from "
+            "read (compute) in step 1 reads 'input' of buffer 'b', but no op has written it from "
             "byte 128 on");
   EXPECT_EQ(finding.begin, 128);
   EXPECT_EQ(finding.end, 129);
@@ -83,7 +83,7 @@ TEST(Values, HeadsOfAttentionAreColumns) {
   EXPECT_THAT(rules_of(write_then_read(columns(Access::write, 8, 7), heads)), ElementsAre("MF111"));
 }
 
-/// Each of two ranks writes 16 bytes of its own: what the other one's place has nobody wrote.
+/// Each of two ranks writes 16 bytes of its own: the bytes at the other one's place are unwritten.
 TEST(Values, PlacesThatDependOnTheRankAreWrittenForWhoReadsTheSame) {
   const auto moving = [](Access access) {
     Operand operand = bytes(access, 0, 16);
@@ -164,7 +164,7 @@ TEST(Values, AnOpWhoseResultsNothingReads) {
   plan.kernel(plan.compute, "read", {id}, {});
   plan.release(plan.compute, id);
   EXPECT_EQ(finding_of(plan.finish(), "MF112").message,
-            "op 1, first (compute), writes nothing that is read");
+            "op 1, first (compute), is unused: no op reads what it writes");
   EXPECT_THAT(rules_of(plan.finish()), IsEmpty());  // a note
 }
 
@@ -268,7 +268,7 @@ std::vector<PlanConfig> few_configurations() {
   return few;
 }
 
-/// What reaches the host alone is no value of the model.
+/// A value that only the host receives is no value of the model.
 bool is_report(const Op& op) {
   const auto* kernel = std::get_if<Kernel>(&op.body);
   const auto* copy = std::get_if<Copy>(&op.body);
@@ -357,15 +357,15 @@ TEST(Values, ChunksAreAllRowsOnce) {
   EditedPlan half(test::small_config());
   rows(half, 4);
   EXPECT_THAT(finding_of(half.program, "MF113").message,
-              testing::HasSubstr("ends a sum of 12 rows of microbatch 1, which has 16 tokens"));
+              testing::HasSubstr("leaves a sum of 12 rows of microbatch 1, which has 16 tokens"));
   EditedPlan again(test::small_config());
   again.program.plans.erase(again.program.plans.begin());  // training writes over what it has read
   again.operand("eval", "head.chunk1.logits", "input").offset = 0;
   again.operand("eval", "head.chunk1.cross_entropy", "labels").offset =
       again.operand("eval", "head.chunk0.cross_entropy", "labels").offset;
-  EXPECT_THAT(
-      finding_of(again.program, "MF113").message,
-      testing::HasSubstr("adds rows [0, 8) of microbatch 1 to a sum that has some of them"));
+  EXPECT_THAT(finding_of(again.program, "MF113").message,
+              testing::HasSubstr(
+                  "adds rows [0, 8) of microbatch 1 to a sum that contains some of them already"));
 }
 
 TEST(Values, PartialSumsAreOfAllTokens) {
@@ -373,7 +373,7 @@ TEST(Values, PartialSumsAreOfAllTokens) {
   plan.set("only", "layers.0.input_norm.backward.weight_grad", "rows", 8);
   plan.operand("only", "layers.0.input_norm.backward.weight_grad", "partials").shape[0] = 8;
   EXPECT_THAT(finding_of(plan.program, "MF113").message,
-              testing::HasSubstr("works on 8 rows of 16 tokens"));
+              testing::HasSubstr("works on 8 rows, but there are 16"));
 }
 
 /// The last rank reads what it should; values are followed on one for all.
@@ -412,7 +412,7 @@ TEST(Values, OperandsLieInTheirBuffer) {
   }
 }
 
-/// What is said of a plan whose operand reads another buffer.
+/// The finding for a plan whose operand reads another buffer.
 std::string message_of(const PlanConfig& config, const std::string& op, const std::string& role,
                        const std::string& buffer) {
   EditedPlan plan(config);
@@ -424,18 +424,18 @@ TEST(Values, FindingsNameBothValues) {
   PlanConfig config = test::small_config(2, 3);
   config.recompute.kind = Recompute::none;
   EXPECT_EQ(message_of(config, "layers.1.down.wgrad", "input", "layers.0.product"),
-            "layers.1.down.wgrad (compute) in step 1 reads as 'input' 'product' of layers.0, "
-            "microbatch 1, expected 'product' of layers.1, microbatch 1");
+            "layers.1.down.wgrad (compute) in step 1 reads 'product' of layers.0, microbatch 1 as "
+            "operand 'input'; expected 'product' of layers.1, microbatch 1");
   config.grad_dtype = config.reduce_dtype = DType::bf16;
   EXPECT_THAT(message_of(config, "layers.1.qkv", "weight", "layers.1.main_grad"),
-              testing::HasSubstr("(layers.1.qkv) has 'weight' in memory for main_grad"));
+              testing::HasSubstr("(layers.1.qkv) has operand 'weight' in memory for main_grad"));
 }
 
-/// Even where nobody reads it before gradients come there.
+/// Even where no op reads it before gradients are written there.
 TEST(Values, MemoryForGradientsIsForNothingElse) {
   EXPECT_THAT(message_of(test::small_config(2, 3), "layers.1.post_norm.backward", "partials",
                          "layers.0.main_grad"),
-              testing::HasSubstr("has 'partials' in memory for gradients"));
+              testing::HasSubstr("has operand 'partials' in memory for gradients"));
 }
 
 /// A step without parameters belongs to whom its first value belongs.
@@ -443,12 +443,13 @@ TEST(Values, StepsWithoutParametersGoByTheirFirstValue) {
   PlanConfig config = test::small_config(2, 3);
   config.recompute.kind = Recompute::none;
   EXPECT_THAT(message_of(config, "layers.1.attention", "value", "layers.0.qkv"),
-              testing::HasSubstr("reads as 'value' 'qkv' of layers.0, microbatch 1, expected 'qkv' "
-                                 "of layers.1, microbatch 1"));
-  // Its own product is then another block's, which the next product with weights finds.
-  EXPECT_THAT(message_of(config, "layers.1.swiglu", "gate_up", "layers.0.gate_up"),
-              testing::HasSubstr("layers.1.down (compute) in step 1 reads as 'input' 'product' of "
-                                 "layers.0, microbatch 1, expected 'product' of layers.1"));
+              testing::HasSubstr("reads 'qkv' of layers.0, microbatch 1 as operand 'value'; "
+                                 "expected 'qkv' of layers.1, microbatch 1"));
+  // The result of its own GEMM then belongs to another block: found at the next GEMM with weights.
+  EXPECT_THAT(
+      message_of(config, "layers.1.swiglu", "gate_up", "layers.0.gate_up"),
+      testing::HasSubstr("layers.1.down (compute) in step 1 reads 'product' of layers.0, "
+                         "microbatch 1 as operand 'input'; expected 'product' of layers.1"));
 }
 
 TEST(Values, EachMicrobatchTakesItsTokens) {
@@ -461,8 +462,8 @@ TEST(Values, EachMicrobatchTakesItsTokens) {
   std::erase_if(ops, [](const Op& op) { return op.name == "tokens.h2d"; });
   EXPECT_THAT(rules_of(program), ElementsAre("MF113"));
   EXPECT_EQ(finding_of(program, "MF113").message,
-            "tokens.copy (compute) in step 1 takes the tokens of microbatch 1, expected those of "
-            "2");
+            "tokens.copy (compute) in step 1 copies the tokens of microbatch 1; expected those of "
+            "microbatch 2");
 }
 
 /// Kernels that other proofs follow.
@@ -522,7 +523,7 @@ TEST(Values, BackwardEndsWhereNothingIsTrained) {
     }
 }
 
-/// What a gather leaves out of a persistent buffer is not there from the start.
+/// Bytes of a persistent buffer that a gather leaves out are not set from the start.
 TEST(Values, GathersBringAllThatIsRead) {
   for (const char* name : {"loss.all_gather", "norm.all_gather"}) {
     EditedPlan plan(test::small_config(2, 2));
@@ -550,7 +551,7 @@ TEST(Values, OtherModelsHaveNoSteps) {
   EXPECT_THAT(rules_of(program), ElementsAre("MF113"));
 }
 
-/// Each product of adapters is needed, in evaluations too, whichever others cut their columns.
+/// Each GEMM of adapters is needed, in evaluations too, for each set of targets.
 TEST(Values, AdaptersThatAreLeftOut) {
   for (const std::vector<std::string>& targets : {std::vector<std::string>{"q_proj"},
                                                   {"k_proj"},

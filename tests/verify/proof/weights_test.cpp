@@ -29,7 +29,7 @@ TEST(Weights, RefreshIsLeftOut) {
   EXPECT_THAT(rules_of(plan.program), ElementsAre("MF401"));
   const Finding finding = finding_of(plan.program, "MF401");
   EXPECT_EQ(finding.places[0].step, 1);
-  EXPECT_THAT(finding.message, HasSubstr("slices have seen other updates than the rest"));
+  EXPECT_THAT(finding.message, HasSubstr("some shards are after another number of updates"));
 
   PlanConfig outer = sharded_by(Strategy::optim_grads_params);
   outer.mesh.resize(Axis::dp_outer, 2);
@@ -48,9 +48,9 @@ TEST(Weights, RefreshIsPutOffToTheNextStep) {
   auto& ops = plan.program.plans[0].segments[0].ops;
   ops.insert(ops.begin(), refresh);
   EXPECT_THAT(finding_of(plan.program, "MF401").message,
-              HasSubstr("ends a step in which buffer 'layers.0.model_weight' has 'layers.0' of "
-                        "which slices have seen other updates than the rest; expected the weights "
-                        "after 2 updates"));
+              HasSubstr("ends a step in which buffer 'layers.0.model_weight' holds weights of "
+                        "'layers.0' of which some shards are after another number of updates; "
+                        "expected them after 2 updates"));
 }
 
 TEST(Weights, UpdateIsLeftOutOrRunsTwice) {
@@ -80,7 +80,7 @@ TEST(Weights, AreGatheredFromAnotherUnit) {
   EditedPlan plan(config);
   plan.collective("last", "layers.0.all_gather").input.buffer =
       plan.buffer("layers.1.model_weight").id;
-  // What the kernels read then is nothing that was put there.
+  // The kernels then read bytes that were not written there.
   EXPECT_THAT(rules_of(plan.program), ElementsAre("MF402", "MF403", "MF504"));
   EXPECT_THAT(finding_of(plan.program, "MF403").message, HasSubstr("from 'layers.1'"));
 }
@@ -111,8 +111,9 @@ TEST(Weights, SecondGatherIsANote) {
   EditedPlan plan(sharded_by(Strategy::optim_grads_params));
   plan.repeat("only", "layers.0.all_gather");
   EXPECT_THAT(rules_of(plan.program), IsEmpty());
-  EXPECT_THAT(finding_of(plan.program, "MF404").message,
-              HasSubstr("gathers 'layers.0', which buffer 'layers.0.weights.0' still holds"));
+  EXPECT_THAT(
+      finding_of(plan.program, "MF404").message,
+      HasSubstr("gathers 'layers.0', which buffer 'layers.0.weights.0' still holds gathered"));
 }
 
 TEST(Weights, FrozenOnesStayAsTheyAre) {

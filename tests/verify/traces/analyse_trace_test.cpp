@@ -33,7 +33,7 @@ TraceReport analyse(const std::function<void(KinetoText&)>& body, ReportSettings
   return report ? *report : TraceReport{};
 }
 
-// ---- brute force: each nanosecond is looked at --------------------------------------------------
+// ---- brute force: counts each nanosecond --------------------------------------------------------
 
 constexpr std::int64_t kEnd = 120;  ///< ns; random traces end before
 
@@ -69,7 +69,7 @@ Random random_trace() {
   return trace;
 }
 
-/// What runs on a device in one nanosecond.
+/// Kinds of activity that run on a device in one nanosecond.
 struct Instant {
   bool compute = false;
   bool call = false;
@@ -276,7 +276,7 @@ TEST(AnalyseTrace, FindsCollectivesQueuedBehindOthers) {
                       .stream = 20,
                       .correlation = 2},
                      {.group = "dp"});
-        // Launched long after: it waits for nobody. The last one's launch is not in the trace.
+        // Launched long after: it does not wait. The last one's launch is not in the trace.
         t.collective({.name = kGather,
                       .begin = 405 * kMicro,
                       .duration = 5 * kMicro,

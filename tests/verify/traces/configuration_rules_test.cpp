@@ -28,7 +28,7 @@ std::vector<std::string> broken(const std::string& text) {
   return ids;
 }
 
-/// Megatron-LM's own example for Llama-3-8B, shortened: keeps every rule.
+/// Megatron-LM's own example for Llama-3-8B, shortened: obeys every rule.
 const std::string kGood =
     "--use-megatron-fsdp --data-parallel-sharding-strategy optim_grads_params "
     "--no-gradient-accumulation-fusion --use-distributed-optimizer --overlap-grad-reduce "
@@ -46,7 +46,7 @@ const std::string kBridge =
        "data_parallel_sharding_strategy": "optim_grads_params", "overlap_param_gather": true,
        "overlap_grad_reduce": true}, "optimizer": {"optimizer": "adam"})";
 
-/// One case for each rule: what breaks it and nothing else.
+/// Cases for each rule: a configuration that breaks only this rule.
 struct Case {
   std::string rule;
   std::string text;
@@ -178,7 +178,7 @@ TEST(ConfigurationRules, GoodOnesAreClean) {
              kGood),
       IsEmpty());
   EXPECT_THAT(broken("{" + kBridge + "}"), IsEmpty());
-  // Megatron-LM switches manual registration on where NCCL's user buffers are.
+  // Megatron-LM enables manual registration together with NCCL's user buffers.
   EXPECT_THAT(broken("--use-megatron-fsdp --ckpt-format fsdp_dtensor --use-nccl-ub"), IsEmpty());
   EXPECT_THAT(broken(R"({"dist": {"use_megatron_fsdp": true}, "ddp": {"megatron_fsdp_version": 2,
                         "data_parallel_sharding_strategy": "optim_grads_params",

@@ -16,7 +16,7 @@ Configuration read(const std::string& text) {
   return list->front();
 }
 
-/// As some editors write it in front of UTF-8.
+/// The byte order mark that some editors write before UTF-8 text.
 TEST(ReadConfigurations, AByteOrderMarkIsSkipped) {
   const std::string mark = "\xEF\xBB\xBF";
   EXPECT_TRUE(read(mark + "--use-megatron-fsdp").is_on("use_megatron_fsdp"));

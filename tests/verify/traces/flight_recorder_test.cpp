@@ -61,7 +61,7 @@ struct Dump {
 
 // ---- what PyTorch wrote
 
-/// NCCL's watchdog retires what timed out, too.
+/// NCCL's watchdog also retires calls that timed out.
 TEST(FlightRecorder, WhatNcclRetiredHasNotEnded) {
   std::vector<FlightDump> dumps;
   for (const std::int64_t rank : {4, 6})
@@ -69,7 +69,7 @@ TEST(FlightRecorder, WhatNcclRetiredHasNotEnded) {
         Dump().add("all_reduce", 1, "[[8]]", "[[8]]", "started", false, true).read(rank));
   EXPECT_THAT(messages(judge_dumps(std::move(dumps))),
               ElementsAre(HasSubstr("MF818 group 7 (mesh_dp), collective 1, all_reduce: all ranks "
-                                    "launched it, and it has not ended on ranks 4, 6")));
+                                    "launched it; it is unfinished on ranks 4, 6")));
 }
 
 TEST(FlightRecorder, DumpsWithoutACallAreNotJudged) {
@@ -89,9 +89,9 @@ TEST(FlightRecorder, DumpsOfAHealthyRunAreFine) {
 
 TEST(FlightRecorder, RealRanksThatDifferAreFoundWithTheirLines) {
   EXPECT_THAT(messages(judge_dumps({file("fr_order_0", 0), file("fr_order_1", 1)})),
-              ElementsAre("MF815 group 0 (default_pg), collective 2: ranks call different things, "
-                          "here first: rank 0: all_reduce at fr.py:9; rank 1: broadcast at "
-                          "fr.py:10"));
+              ElementsAre("MF815 group 0 (default_pg), collective 2: ranks call different "
+                          "collectives, here first: rank 0: all_reduce at fr.py:9; rank 1: "
+                          "broadcast at fr.py:10"));
   EXPECT_THAT(messages(judge_dumps({file("fr_missing_0", 0), file("fr_missing_1", 1)})),
               ElementsAre("MF817 group 0 (default_pg), collective 2, all_reduce: rank 0: launched "
                           "it (scheduled) at fr.py:14; rank 1: did not; its last there is number "
@@ -125,7 +125,7 @@ TEST(FlightRecorder, OneRankOfUnknownOnesIsNotJudged) {
   const RuleVerdict verdict = judge_dumps({dump.read(4)});
   EXPECT_TRUE(verdict.findings.empty());
   ASSERT_EQ(verdict.not_judged.size(), 1U);
-  EXPECT_THAT(verdict.not_judged[0].reason, HasSubstr("no dump says which ranks it has"));
+  EXPECT_THAT(verdict.not_judged[0].reason, HasSubstr("no dump lists its ranks"));
 }
 
 TEST(FlightRecorder, RefusesRanksThatAreNone) {
@@ -197,7 +197,7 @@ std::string refusal(const std::vector<FlightDump>& dumps) {
 TEST(FlightRecorder, DumpsOfOneJobAreExpected) {
   const Dump dump = Dump().add("all_reduce", 1, "[[1]]", "[[1]]");
   EXPECT_EQ(refusal({dump.read(4), dump.read(4)}),
-            "rank4.json: rank 4 is also that of rank4.json: expected one file a rank");
+            "rank4.json: has rank 4, as rank4.json: expected one file for each rank");
   EXPECT_THAT(refusal({dump.read(5)}), HasSubstr("rank 5 recorded calls of group 7, which has "
                                                  "ranks 4, 6"));
   Dump other = dump;
@@ -211,7 +211,7 @@ TEST(FlightRecorder, DumpsOfOneJobAreExpected) {
   EXPECT_EQ(refusal({dump.read(4), dump.read(6)}), "");
 }
 
-/// A dump of another job beside those of this one does not end the answer.
+/// A dump of another job is skipped, and the rest is judged.
 TEST(FlightRecorder, DumpsThatMostOthersContradictAreLeftOut) {
   Dump dump = Dump().add("all_reduce", 1, "[[1]]", "[[1]]");
   dump.ranks = "[0, 1, 2, 3]";
@@ -228,7 +228,7 @@ TEST(FlightRecorder, DumpsThatMostOthersContradictAreLeftOut) {
   foreign.ranks = "[0, 3]";
   Dump older = dump;
   older.version = "2.1";
-  const FlightDump pending_connection = dump.read(9);  // which has no place in the group
+  const FlightDump pending_connection = dump.read(9);  // this rank is not in the group
   for (const FlightDump& other : {foreign.read(3), older.read(3), pending_connection}) {
     const auto joined = with(other);
     ASSERT_TRUE(joined) << joined.error().message();
@@ -237,7 +237,7 @@ TEST(FlightRecorder, DumpsThatMostOthersContradictAreLeftOut) {
     ASSERT_EQ(joined->groups.size(), 1U);
     EXPECT_EQ(joined->groups[0].members.size(), 3U);
   }
-  // Which of two is right is not known.
+  // With two dumps it is not known which one is right.
   EXPECT_FALSE(join_agreeing_dumps({dump.read(0), foreign.read(3)}));
   EXPECT_FALSE(join_agreeing_dumps({dump.read(0), dump.read(1), foreign.read(0), foreign.read(3)}));
 }
@@ -262,7 +262,7 @@ TEST(FlightRecorder, WrongDumpsAreRefusedByName) {
   EXPECT_THAT(dump_error("{}"), HasSubstr("d: expected a dump of the flight recorder"));
   EXPECT_THAT(dump_error(R"({"entries": []})"), HasSubstr("d: version: expected a text"));
   EXPECT_THAT(dump_error(R"({"version": "2", "entries": [{}]})"),
-              HasSubstr("d: entry 0: record_id: expected a whole number"));
+              HasSubstr("d: entry 0: record_id: expected an integer"));
   EXPECT_THAT(dump_error(R"({"version": "2", "entries": [{"record_id": 0}]})"),
               HasSubstr("d: entry 0: process_group: expected a group's name and description"));
   EXPECT_THAT(dump_error(R"({"version": "2", "entries": [{"record_id": 0, "process_group": ["0"],

@@ -13,7 +13,7 @@ using test::messages;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 
-/// A line as the plugin's README shows it.
+/// A line in the form that the plugin's README shows.
 std::string log_line(std::int64_t rank, std::int64_t number, const std::string& kind = "AllGather",
                      std::int64_t bytes = 4096, std::int64_t ranks = 2) {
   return fmt::format(
@@ -44,7 +44,7 @@ TEST(InspectorLog, RanksThatAgreeWhereBothWroteAreFine) {
       judge_logs({log_line(0, 1) + "\n" + log_line(0, 3), log_line(1, 2) + log_line(1, 3)}).good());
 }
 
-/// NCCL numbers the calls of each function by themselves (comm->seqNumber[func]).
+/// NCCL numbers the calls of each function separately (comm->seqNumber[func]).
 TEST(InspectorLog, FunctionsAreNumberedByThemselves) {
   const std::string both = log_line(0, 1) + log_line(0, 1, "ReduceScatter", 8192);
   EXPECT_TRUE(judge_logs({both, log_line(1, 1) + log_line(1, 1, "ReduceScatter", 8192)}).good());
@@ -59,8 +59,8 @@ TEST(InspectorLog, FunctionsAreNumberedByThemselves) {
 
 TEST(InspectorLog, SizesThatDifferAreFound) {
   EXPECT_THAT(messages(judge_logs({log_line(0, 1), log_line(1, 1, "AllGather", 8192)})),
-              ElementsAre("MF816 group 0x7f, collective 1, AllGather: rank 0: 4096 of bytes; rank "
-                          "1: 8192 of bytes"));
+              ElementsAre("MF816 group 0x7f, collective 1, AllGather: rank 0: 4096 bytes; rank 1: "
+                          "8192 bytes"));
 }
 
 TEST(InspectorLog, RanksWithoutALogAreNotJudged) {
@@ -69,7 +69,7 @@ TEST(InspectorLog, RanksWithoutALogAreNotJudged) {
   EXPECT_EQ(verdict.not_judged[0].reason, "group 0x7f: there is no record of rank 1");
 }
 
-/// A process that is killed writes its last line in part.
+/// If a process is killed, its last line may be truncated.
 TEST(InspectorLog, ALastLineThatIsCutOffIsLeftOut) {
   const std::string whole = log_line(0, 1);
   const std::string next = log_line(0, 2);
@@ -85,8 +85,8 @@ TEST(InspectorLog, ALastLineThatIsCutOffIsLeftOut) {
 
 TEST(InspectorLog, WrongLinesAreRefusedByFileAndLine) {
   EXPECT_THAT(log_error({log_line(0, 1) + "{cut\n"}),
-              HasSubstr("0.log: line 2: expected an object"));
-  EXPECT_THAT(log_error({std::string("{cut")}), HasSubstr("0.log: line 1: expected an object"));
+              HasSubstr("0.log: line 2: expected a JSON object"));
+  EXPECT_THAT(log_error({std::string("{cut")}), HasSubstr("0.log: line 1: expected a JSON object"));
   EXPECT_THAT(log_error({std::string("{}")}),
               HasSubstr("0.log: line 1.header: expected an object, got nothing"));
   EXPECT_THAT(log_error({std::string()}),

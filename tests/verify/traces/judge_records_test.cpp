@@ -1,4 +1,4 @@
-// What ranks recorded, side by side: for each rule records that keep it and records that break it.
+// Comparison of ranks' records. For each rule: records that obey it and records that break it.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -58,9 +58,9 @@ TEST(JudgeRecords, TheFirstCallThatDiffersIsTold) {
                             {call(1), call(2), call(3, "broadcast"), call(4)},
                             {call(1), call(2, "broadcast"), call(3), call(4)}}));
   EXPECT_THAT(messages(verdict),
-              ElementsAre("MF815 group 0, collective 2: ranks call different things, here first: "
-                          "ranks 0, 1: all_reduce; rank 2: broadcast; rank 2 calls all_reduce "
-                          "later, as number 3: another order"));
+              ElementsAre("MF815 group 0, collective 2: ranks call different collectives, here "
+                          "first: ranks 0, 1: all_reduce; rank 2: broadcast; rank 2 calls "
+                          "all_reduce later, as number 3: the order differs"));
 }
 
 TEST(JudgeRecords, SizesAndTypesMustAgree) {
@@ -86,41 +86,39 @@ TEST(JudgeRecords, WhatAllLaunchedAndHasNotEndedIsTold) {
   const CallState started = CallState::started;
   EXPECT_THAT(messages(judge_group(group_of(
                   {{call(1), open_call(2), open_call(3)}, {call(1), open_call(2), open_call(3)}}))),
-              ElementsAre("MF818 group 0, collective 2, all_reduce: all ranks launched it, and it "
-                          "has not ended on ranks 0, 1"));
+              ElementsAre("MF818 group 0, collective 2, all_reduce: all ranks launched it; it is "
+                          "unfinished on ranks 0, 1"));
   EXPECT_THAT(
       messages(judge_group(group_of({{open_call(1, started)}, {open_call(1)}}))),
       ElementsAre(HasSubstr(
           "; it began on rank 0 and has not begun on rank 1: the former wait for the latter")));
 }
 
-/// Of ranks without a record nothing is claimed.
+/// Nothing is claimed about ranks without records.
 TEST(JudgeRecords, OnlyRanksThatWereSeenAreSaidToHaveLaunched) {
   RecordedGroup group = group_of({{open_call(1)}, {open_call(1)}, {open_call(1)}, {open_call(1)}});
   group.members.erase(group.members.begin() + 2);
   EXPECT_THAT(messages(judge_group(group)),
-              ElementsAre("MF818 group 0, collective 1, all_reduce: ranks 0, 1, 3, whose records "
-                          "there are, launched it, and it has not ended on ranks 0, 1, 3; whether "
-                          "rank 2 launched it is not known"));
+              ElementsAre("MF818 group 0, collective 1, all_reduce: ranks 0, 1, 3 launched it; "
+                          "it is unfinished on ranks 0, 1, 3; rank 2 left no record of it"));
   group.members.resize(1);
   EXPECT_THAT(messages(judge_group(group)),
-              ElementsAre("MF818 group 0, collective 1, all_reduce: rank 0, whose record there is, "
-                          "launched it, and it has not ended on rank 0; whether ranks 1-3 launched "
-                          "it is not known"));
-  // A record of which nothing is left says no more than none.
+              ElementsAre("MF818 group 0, collective 1, all_reduce: rank 0 launched it; it is "
+                          "unfinished on rank 0; ranks 1-3 left no record of it"));
+  // A rank whose records are all overwritten counts as a rank without records.
   RecordedGroup overwritten = group_of({{open_call(1)}, {open_call(1)}, {}});
   overwritten.members[2].whole = false;
   EXPECT_THAT(messages(judge_group(overwritten)),
-              ElementsAre(HasSubstr("whether rank 2 launched it is not known")));
+              ElementsAre(HasSubstr("; rank 2 left no record of it")));
   RecordedGroup unknown = group_of({{open_call(1)}, {open_call(1)}});
   unknown.ranks.clear();
   EXPECT_THAT(messages(judge_group(unknown)),
-              ElementsAre(AllOf(HasSubstr("ranks 0, 1, whose records there are, launched it"),
-                                HasSubstr("; which other ranks the group has is not known"))));
+              ElementsAre(AllOf(HasSubstr("ranks 0, 1 launched it"),
+                                HasSubstr("; the group's other ranks are not known"))));
 }
 
 TEST(JudgeRecords, RanksThatWaitForEachOtherAreTold) {
-  // Rank 0 is in group a and not yet in b, rank 1 the other way round.
+  // Rank 0 has called group a but not yet b; rank 1 has called b but not yet a.
   const std::vector groups{group_of({{open_call(1)}, {}}, "a"),
                            group_of({{}, {open_call(1)}}, "b")};
   const std::vector<std::string> told = messages(judge_records(groups));
@@ -167,8 +165,8 @@ TEST(JudgeRecords, PartsOfACoalescedCallAreComparedOneByOne) {
   const RuleVerdict verdict =
       judge_group(group_of({{call(1), second, call(2)}, {call(1), call(2)}}));
   EXPECT_THAT(messages(verdict),
-              ElementsAre("MF815 group 0, collective 1, part 2: ranks call different things, here "
-                          "first: rank 0: broadcast; rank 1: nothing"));
+              ElementsAre("MF815 group 0, collective 1, part 2: ranks call different collectives, "
+                          "here first: rank 0: broadcast; rank 1: nothing"));
 }
 
 TEST(JudgeRecords, TransfersAreCountedOnlyWhereAllAreThere) {

@@ -33,7 +33,7 @@ TEST(KnownSettings, AreToldFromThoseThatNoRuleLooksAt) {
   EXPECT_TRUE(seen.is_known_trainer);
   EXPECT_EQ(settings_words(seen),
             "settings looked at: NCCL_IB_DISABLE, gradient_accumulation_fusion, optimizer, "
-            "use_megatron_fsdp; passed over: bf16, num_layers");
+            "use_megatron_fsdp; ignored: bf16, num_layers");
 }
 
 TEST(KnownSettings, AreNoneInFilesOfOtherPrograms) {
@@ -61,7 +61,7 @@ TEST(KnownSettings, OtherProgramsAreNamed) {
     EXPECT_EQ(configuration_of_others(text), std::nullopt) << text;
 }
 
-/// All names that the rules' sources have in quotes are known settings or words for their values.
+/// All quoted names in the rules' sources are known settings or values.
 TEST(KnownSettings, AreAllThatRulesLookAt) {
   const std::set<std::string> values{
       "adam",      "dist_muon",  "fsdp_dtensor", "full_iteration",     "no_shard",

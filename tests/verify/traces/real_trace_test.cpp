@@ -1,5 +1,5 @@
-// A trace that PyTorch's profiler wrote (data/README.md), against sums made of its JSON by other
-// means.
+// Compares the report on a trace that PyTorch's profiler wrote (data/README.md) with sums computed
+// independently from its JSON.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -22,7 +22,7 @@ using Json = nlohmann::json;
 
 const std::string kFile = MFSDP_SOURCE_DIR "/tests/verify/traces/data/fsdp2_2xh200_rank0.json.gz";
 
-/// What the file says, looked at event by event.
+/// Sums over the file's events.
 struct Activities {
   std::vector<std::pair<std::int64_t, std::int64_t>> compute;  ///< ns, half-open
   std::vector<std::pair<std::int64_t, std::int64_t>> calls;
@@ -49,7 +49,7 @@ Activities activities() {
   return all;
 }
 
-/// How long some span runs: a sweep over begins and ends.
+/// The length of the union of spans, computed by a sweep over begins and ends.
 std::int64_t covered(const std::vector<std::pair<std::int64_t, std::int64_t>>& spans) {
   std::map<std::int64_t, int> changes;
   for (const auto& [begin, end] : spans) {
@@ -90,7 +90,7 @@ TEST(RealTrace, CollectivesAreThoseThatTheProfilerNamed) {
   EXPECT_EQ(calls[CollectiveOp::reduce_scatter], all.calls_by_name.at("_reduce_scatter_base"));
 }
 
-/// Backward runs on a thread of its own, which the device's annotation of a step leaves out.
+/// Backward runs on a separate thread, which the device's annotation of a step does not cover.
 TEST(RealTrace, StepsHoldTheirBackward) {
   const DeviceReport device = report();
   ASSERT_EQ(device.steps.size(), 2U);

@@ -37,7 +37,7 @@ TEST(RenderTrace, TextShowsTheWholeReport) {
   EXPECT_THAT(text, HasSubstr("7       0.280    0.200         0.080   0.000  0.000"));
   EXPECT_THAT(text, HasSubstr("all_gather  0          8  BFloat16      1  0.0  0.100       0.080"));
   EXPECT_THAT(text, HasSubstr("too late to hide: 1, 0.080 ms could have hidden"));
-  EXPECT_THAT(text, HasSubstr("What a.json cannot show\n- "));
+  EXPECT_THAT(text, HasSubstr("Limits of a.json\n- "));
   EXPECT_THAT(text, Not(HasSubstr("Ranks")));
   EXPECT_TRUE(text.ends_with('\n'));
 }
@@ -46,11 +46,11 @@ TEST(RenderTrace, RanksStandSideBySide) {
   const std::vector reports{report_of("a.json", 100), report_of("b\n.json", 50)};
   const std::string text = render_trace_text(reports);
   EXPECT_THAT(text, HasSubstr("\nRanks\n"));
-  EXPECT_THAT(text, HasSubstr("\nWhat these traces cannot show\n"));  // the same of both
+  EXPECT_THAT(text, HasSubstr("\nLimits of these traces\n"));  // the same of both
   EXPECT_THAT(text, HasSubstr("b\\n.json, rank 3 of 8, device 0    0.230"));
 }
 
-/// Four launched by 3 us, and each runs for 10 us from 10 us on, one after the other.
+/// Four collectives, all launched by 3 us, run one after another from 10 us on, 10 us each.
 TEST(RenderTrace, ReductionsInFlightAreNamedAndCounted) {
   const auto text_of = [](const std::string& last) {
     std::string text;

@@ -1,4 +1,4 @@
-// Rules of traces: for each a trace that keeps it and traces that break it.
+// Rules for traces. For each rule: a trace that obeys it and traces that break it.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -72,15 +72,15 @@ void reduce_scatter(KinetoText& t, const Call& call,
 
 // ---- MF813: gathers that waited for a reduction
 
-/// A reduction (call 5) until 300; a gather (call 11), launched at 30, that begins after it and
-/// that compute waits for: of its 100 us, which is less than the 270 it waited, all are lost.
+/// A reduction (call 5) ends at 300. A gather (call 11), launched at 30, begins after it, and
+/// compute waits for the gather. All of its 100 us are lost, as it waited longer (270 us).
 void serialised(KinetoText& t) {
   gemm(t, 0, 100);
   reduce_scatter(t, {10, 5, 20, 300, kReductions});
   gather(t, {30, 11, 302, 402, kGathers});
   gemm(t, 405, 500);
 }
-/// So that the trace is one with waits.
+/// Adds a wait, so that the trace counts as one with waits.
 void other_wait(KinetoText& t) { t.wait(kCompute, 1 * kMicro, 3, kGathers, 2); }
 
 TEST(TraceRules, AGatherThatOnlyLaunchOrderHeldUpIsFound) {
@@ -91,9 +91,10 @@ TEST(TraceRules, AGatherThatOnlyLaunchOrderHeldUpIsFound) {
   ASSERT_THAT(rules_of(verdict), ElementsAre("MF813"));
   EXPECT_THAT(verdict.findings[0].message, HasSubstr("1 gather began only as"));
   EXPECT_THAT(verdict.findings[0].message, HasSubstr("compute lost 0.100 ms"));
-  EXPECT_THAT(verdict.findings[0].message, HasSubstr("all_gather on stream 22 (group 0), launched "
-                                                     "0.272 ms before, after reduce_scatter on "
-                                                     "stream 26 (group 1)"));
+  EXPECT_THAT(verdict.findings[0].message,
+              HasSubstr("all_gather on stream 22 (group 0), launched "
+                        "0.272 ms earlier, ran after reduce_scatter on "
+                        "stream 26 (group 1)"));
   EXPECT_THAT(undecided(verdict), IsEmpty());
   EXPECT_FALSE(verdict.good());
 }
@@ -126,7 +127,7 @@ TEST(TraceRules, AWaitForWhatCameBeforeTheReductionExplainsNothing) {
   EXPECT_THAT(rules_of(compute_waits_later), ElementsAre("MF813"));
 }
 
-/// NCCL orders launches by waits of its own, on a stream that runs nothing.
+/// NCCL orders launches by its own waits, on a stream without work.
 TEST(TraceRules, WaitsByAStreamThatRunsNothingAreNotThePrograms) {
   const auto by_way_of_20 = [](bool runs_something) {
     return verdict_of([=](KinetoText& t) {
@@ -148,7 +149,8 @@ TEST(TraceRules, WithoutRecordsOfEventsLaunchOrderIsNotJudged) {
   });
   EXPECT_THAT(rules_of(none), IsEmpty());
   ASSERT_THAT(undecided(none), ElementsAre("MF813"));
-  EXPECT_THAT(none.not_judged[0].reason, HasSubstr("none of 1 waits of streams names the record"));
+  EXPECT_THAT(none.not_judged[0].reason,
+              HasSubstr("none of 1 stream waits names the event record"));
   EXPECT_THAT(none.not_judged[0].reason, HasSubstr("kineto 1552"));
   EXPECT_FALSE(none.good());
   const RuleVerdict this_one = verdict_of([](KinetoText& t) {
@@ -159,7 +161,7 @@ TEST(TraceRules, WithoutRecordsOfEventsLaunchOrderIsNotJudged) {
   EXPECT_THAT(undecided(this_one), ElementsAre("MF813"));
 }
 
-/// Whether or not it looks as if launch order held something up: the trace was to have waits.
+/// MF813 is not judged even if no gather looks delayed: the trace should contain waits.
 TEST(TraceRules, DroppedRecordsAreToldOfAnyTraceWithGathersAndReductions) {
   const auto body = [](bool with_reduction) {
     return verdict_of([=](KinetoText& t) {
@@ -272,7 +274,7 @@ TEST(TraceRules, WithoutLaunchesStreamsOfReductionsAreNotJudged) {
 
 // ---- MF811, MF812: the allocator
 
-/// Host calls at so many microseconds, in two steps of a millisecond each.
+/// Host calls at the given microseconds, in two steps of a millisecond each.
 RuleVerdict with_host_calls(const std::vector<std::pair<std::string, std::int64_t>>& calls,
                             bool steps = true) {
   return verdict_of([&](KinetoText& t) {
@@ -288,8 +290,8 @@ TEST(TraceRules, AnAllocatorThatGivesBackAndAsksAgainIsFound) {
   const RuleVerdict verdict =
       with_host_calls({{"cudaMalloc", 1200}, {"cudaFree", 1100}, {"cudaFree", 1101}});
   ASSERT_THAT(rules_of(verdict), ElementsAre("MF811"));
-  EXPECT_THAT(verdict.findings[0].message, HasSubstr("1 step, the first of them step 4"));
-  EXPECT_THAT(verdict.findings[0].message, HasSubstr("1 time (cudaMalloc) and given back 2 times"));
+  EXPECT_THAT(verdict.findings[0].message, HasSubstr("1 step, the first is step 4"));
+  EXPECT_THAT(verdict.findings[0].message, HasSubstr("1 time (cudaMalloc) and returned 2 times"));
 }
 
 TEST(TraceRules, GrowthOfTheCacheIsANote) {
@@ -359,7 +361,7 @@ TEST(TraceRules, GathersOfOneGroupThatGoBothWaysAreFound) {
   const RuleVerdict verdict = both("0");
   ASSERT_THAT(rules_of(verdict), ElementsAre("MF810"));
   EXPECT_THAT(verdict.findings[0].message,
-              HasSubstr("1 of 2 gathers of group 0 ran as NCCL kernels, though the others went by "
+              HasSubstr("1 of 2 gathers of group 0 ran as NCCL kernels, though the others ran as "
                         "copies"));
   EXPECT_TRUE(both("9").good()) << "another group";
   EXPECT_TRUE(verdict_of(copied("0")).good()) << "all by copies";

@@ -1,14 +1,14 @@
 // Causal attention with grouped key and value heads, one block of query rows at a time as in
-// FlashAttention 2 (Dao, arXiv 2307.08691): forward keeps the log-sum-exp of each row, backward
-// makes the probabilities again from it. With P the softmax of S = scale * Q K^T:
+// FlashAttention 2 (Dao, arXiv 2307.08691). Forward keeps the log-sum-exp of each row, from which
+// backward recomputes the probabilities. With P the softmax of S = scale * Q K^T:
 //
 //   D_i = sum_d dO_id O_id     dV = P^T dO     dS = P * (dO V^T - D)     dQ = scale * dS K
 //                                                                        dK = scale * dS^T Q
 //
-// With a window a query sees the window's last tokens up to its own, with positions its document
-// alone: a block of rows begins at the first key that its first row sees, as no later row sees an
-// earlier one. With a soft cap P is of capped scores C, and dS is multiplied
-// by the cap's slope 1 - (C / cap)^2.
+// With a sliding window, a query sees the last tokens only, as many as the window has. With
+// positions, it sees only its document. A block of rows begins at the first key that its first row
+// sees: no later row sees an earlier key. With a logit softcap, P is the softmax of the result C of
+// the softcap, and dS is multiplied by the slope 1 - (C / cap)^2.
 #pragma once
 
 #include <algorithm>
@@ -48,7 +48,7 @@ class HeadMatrix {
   void clear() { std::fill(values_.begin(), values_.end(), Real<T>(0)); }
   [[nodiscard]] Real<T>* row(std::int64_t i) { return values_.data() + i * cols_; }
   [[nodiscard]] const Real<T>* row(std::int64_t i) const { return values_.data() + i * cols_; }
-  /// Rows from `i` on, for products.
+  /// Rows from `i` on, for GEMMs.
   [[nodiscard]] Matrix<const Real<T>> from(std::int64_t i, bool transposed = false) const {
     return {.data = row(i), .row = cols_, .transposed = transposed};
   }
@@ -60,13 +60,13 @@ class HeadMatrix {
   std::vector<Real<T>> values_;
 };
 
-/// The columns of a block's scores that a row sees: [begin, end).
+/// The columns of a block's logits that a row sees: [begin, end).
 struct SeenColumns {
   std::int64_t begin = 0;
   std::int64_t end = 0;
 
   [[nodiscard]] std::int64_t size() const { return end - begin; }
-  /// All others of a row of `cols` become 0.
+  /// Sets all other columns of a row of `cols` to 0.
   template <class R>
   void clear_others(R* row, std::int64_t cols) const {
     std::fill(row, row + begin, R(0));
@@ -74,7 +74,7 @@ struct SeenColumns {
   }
 };
 
-/// Rows of queries, and the keys that any of them sees.
+/// A block of query rows, and the keys that some of its rows see.
 struct ScoreBlock {
   ScoreBlock(const AttentionShape& shape, std::int64_t b, std::int64_t first_row)
       : sequence(b),
@@ -83,7 +83,7 @@ struct ScoreBlock {
         first_key(shape.first_seen(b, first_row)),
         cols(first_row + rows - first_key) {}
 
-  /// Of the row of that number in the block.
+  /// The columns that row `row` of the block sees.
   [[nodiscard]] SeenColumns seen(const AttentionShape& shape, std::int64_t row) const {
     return {.begin = shape.first_seen(sequence, begin + row) - first_key,
             .end = begin + row + 1 - first_key};
@@ -96,7 +96,7 @@ struct ScoreBlock {
   std::int64_t cols;
 };
 
-/// Turns scores[0, seen) into probabilities; returns log-sum-exp.
+/// Replaces scores[0, seen) with probabilities; returns the log-sum-exp.
 template <class R>
 MFSDP_VECTOR_CLONES R softmax_row(R* scores, std::int64_t seen) {
   const auto score = [scores](std::int64_t j) { return scores[j]; };
@@ -107,7 +107,7 @@ MFSDP_VECTOR_CLONES R softmax_row(R* scores, std::int64_t seen) {
   return largest + logarithm(sum);
 }
 
-/// A cap of 0 leaves them.
+/// A cap of 0 does nothing.
 template <class R>
 void cap_scores(R* scores, std::int64_t seen, R cap) {
   if (cap == 0) return;
@@ -186,7 +186,7 @@ class AttentionBackwardRun {
   }
 
  private:
-  /// Adds a query head's part to the gradients of its key and value head.
+  /// Adds the contribution of a query head to the gradients of its key and value head.
   void query_head(std::int64_t b, std::int64_t h) {
     query_.load(k_.query.at(b, h), k_.query.position, scale_);
     output_.load(k_.output.at(b, h), k_.output.position);

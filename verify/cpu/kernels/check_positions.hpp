@@ -1,4 +1,4 @@
-// Positions come from data: what attention and RoPE take is checked before they follow it.
+// Checks the positions that attention and RoPE use, because they come from data.
 #pragma once
 
 #include <fmt/format.h>
@@ -12,8 +12,8 @@
 
 namespace mfsdp::kernels {
 
-/// `positions` [tokens] begin with 0 in each sequence, and go on by 1 or begin anew; null: there
-/// are none. O(tokens).
+/// `positions` [tokens] must begin with 0 in each sequence, and then increase by 1 or restart at 0.
+/// Null: no positions. O(tokens).
 [[nodiscard]] inline Result<void> check_positions(const Kernel& kernel,
                                                   const std::int32_t* positions,
                                                   std::int64_t tokens, std::int64_t seq_len) {

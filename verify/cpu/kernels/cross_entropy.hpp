@@ -1,6 +1,6 @@
 // Cross-entropy of rows of logits, summed over tokens: -log softmax(logits)[label]. Its gradient is
-// softmax(logits) - onehot(label); division by the number of tokens comes with the update. A soft
-// cap takes the place of the logits x by cap * tanh(x / cap), whose slope the gradient has too.
+// softmax(logits) - onehot(label). The update divides by the number of tokens. A logit softcap
+// replaces the logits x with cap * tanh(x / cap), and the gradient includes its slope.
 #pragma once
 
 #include <algorithm>
@@ -18,10 +18,10 @@ namespace mfsdp::kernels {
 template <class R>
 struct LossSums {
   R loss = 0;
-  R tokens = 0;  ///< those with a label
+  R tokens = 0;  ///< number of tokens with a label
 };
 
-/// The loss of one row, and what its gradient needs.
+/// The loss of one row, and the values that its gradient needs.
 template <class R>
 struct RowLoss {
   R largest = 0;
@@ -29,7 +29,7 @@ struct RowLoss {
   R loss = 0;
 };
 
-/// `logit` is of a number in the row.
+/// `logit(i)` is element i of the row.
 template <class R, class Logit>
 [[nodiscard]] RowLoss<R> row_loss(const Logit& logit, std::int64_t vocab, std::int32_t label) {
   RowLoss<R> row;
@@ -41,7 +41,7 @@ template <class R, class Logit>
   return row;
 }
 
-/// Loss alone. Rows whose label is `ignored` count nothing. `cap`: 0 is none.
+/// Only the loss. Rows with the label `ignored` do not count. `cap`: 0 is none.
 template <class T>
 [[nodiscard]] LossSums<Real<T>> cross_entropy_loss(std::span<const std::int32_t> labels,
                                                    std::int64_t vocab, std::int32_t ignored,

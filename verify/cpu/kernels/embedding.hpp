@@ -58,8 +58,8 @@ void for_each_token_sum(std::span<const std::int32_t> tokens, std::int64_t cols,
   }
 }
 
-/// Each row of the gradient is the sum over its token's places, rounded once. Rows of tokens that
-/// do not occur become 0, or stay where `adds`. `order` as above.
+/// Each row of the gradient is the sum over the positions of its token, rounded once. Rows of
+/// tokens that do not occur become 0, or stay if `adds`. `order` as above.
 template <class T, class G>
 void embedding_backward(std::span<const std::int32_t> tokens, std::int64_t cols, std::int64_t vocab,
                         Real<T> scale, const T* d_output, std::span<TokenPlace> order, bool adds,

@@ -1,5 +1,5 @@
-// Sums over tokens under --exact-sums (core/plan/exact_sums.hpp): piece by piece, each rounded to
-// the grid before it is added to anything.
+// Sums over tokens with --exact-sums (core/plan/exact_sums.hpp): piece by piece, each rounded to
+// the grid before it is added.
 #pragma once
 
 #include <fmt/format.h>
@@ -24,8 +24,8 @@
 
 namespace mfsdp::kernels {
 
-/// Rounds sums of pieces to steps of 2^exponent and adds them up; remembers the first one, or sum
-/// of them, that is larger than `limit` steps or not a number.
+/// Rounds sums of pieces to steps of 2^exponent and adds them. Remembers the first outlier: a piece
+/// or a sum that is larger than `limit` steps or NaN.
 template <class R>
 class GridSums {
  public:
@@ -35,7 +35,7 @@ class GridSums {
         limit_(std::ldexp(static_cast<R>(limit), static_cast<int>(exponent))),
         shift_(std::ldexp(R(3), static_cast<int>(exponent) + std::numeric_limits<R>::digits - 2)) {}
 
-  /// out = (out +) pieces, rounded. What is on the grid already stays as it is.
+  /// out = (out +) pieces, rounded. Values on the grid do not change.
   template <class G>
   void add(std::span<const R> pieces, bool adds, G* out) {
     std::int32_t outliers = 0;  // as wide as a float: the loop is vectorised
@@ -53,7 +53,7 @@ class GridSums {
         if (!(std::fabs(value) <= limit_)) outlier_ = value;
   }
 
-  /// An error that says what the outlier was in the gradient `role`, if there was any.
+  /// An error with the outlier in the gradient `role`, if there is one.
   [[nodiscard]] Result<void> result(const Kernel& kernel, std::string_view role) const {
     return result(fmt::format("kernel {}: operand {}", to_string(kernel.kind), role));
   }
@@ -73,8 +73,8 @@ class GridSums {
   std::optional<R> outlier_;
 };
 
-/// Calls `compute` with sums on the grid of --exact-sums, or with null without. Errors are those of
-/// sums in the gradient `role`.
+/// Calls `compute` with sums on the grid of --exact-sums, or with null without it. Errors are
+/// outliers in the gradient `role`.
 template <class R, class Compute>
 [[nodiscard]] Result<void> with_grid(const std::optional<GradientGrid>& grid, const Kernel& kernel,
                                      std::string_view role, const Compute& compute) {
@@ -125,7 +125,7 @@ void exact_column_sums(const ColumnSums<T, G>& k, Real<T>* scratch, GridSums<Rea
   }
 }
 
-/// The weight's partials take the pieces in turn; which row holds what, the second stage ignores.
+/// The weight's partials take the pieces in turn; the second stage does not depend on the rows.
 template <class T>
 void exact_rms_norm_backward(const RmsNormBackward<T>& k, GridSums<Real<T>>& sums) {
   const std::int64_t piece = k.pieces.rows;
@@ -199,7 +199,7 @@ void exact_qk_row_norm_rope_backward(const QkRowNormRopeBackward<T, Table>& k,
   }
 }
 
-/// Row by row: whatever is added first comes to the same.
+/// Row by row: the order does not change the result.
 template <class T, class G>
 void exact_position_embedding_backward(const PositionEmbeddingBackward<T, G>& k,
                                        GridSums<Real<T>>& sums) {

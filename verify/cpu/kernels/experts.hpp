@@ -1,5 +1,5 @@
-// Routing to experts, rows in their order, and the products of each expert with its rows
-// (core/plan/kernels/experts.hpp). Whoever calls these has seen to it that places lie inside.
+// Routing to experts, the order of rows, and the GEMMs of each expert with its rows
+// (core/plan/kernels/experts.hpp). The caller ensures that row indices are in range.
 #pragma once
 
 #include <algorithm>
@@ -18,7 +18,7 @@ namespace mfsdp::kernels {
 
 // ---- the router --------------------------------------------------------------------------------
 
-/// Softmax of a token's logits; the largest, and the sum of exponentials behind it.
+/// Softmax of a token's logits, the largest logit, and the sum of exponentials.
 template <class R>
 struct Softmax {
   R largest = 0;
@@ -41,8 +41,8 @@ Real<T> logistic(T x) {
   return 1 / (1 + exponential(-widen(x)));
 }
 
-/// The largest of those that are left; of equal ones the first. What is not a number never comes
-/// before an earlier one. It is left no more.
+/// Takes the largest of the remaining values; the first one if several are equal. A NaN is never
+/// preferred to an earlier value.
 template <class R>
 std::int64_t take_largest(const std::vector<R>& scores, std::vector<bool>& left) {
   std::size_t best = scores.size();
@@ -52,7 +52,7 @@ std::int64_t take_largest(const std::vector<R>& scores, std::vector<bool>& left)
   return static_cast<std::int64_t>(best);
 }
 
-/// By what experts are chosen.
+/// The values by which experts are chosen.
 template <class T>
 std::vector<Real<T>> scores_of_choice(const RouterForward<T>& k, const T* logits) {
   std::vector<Real<T>> scores;
@@ -62,7 +62,7 @@ std::vector<Real<T>> scores_of_choice(const RouterForward<T>& k, const T* logits
   return scores;
 }
 
-/// Experts of the chosen groups; all where there are none.
+/// Experts of the chosen groups; all experts if there are no groups.
 template <class R>
 std::vector<bool> experts_of_groups(const RoutingSizes& s, const std::vector<R>& scores) {
   std::vector<bool> left(scores.size(), s.groups == 0);
@@ -114,7 +114,8 @@ void router_forward(const RouterForward<T>& k) {
   }
 }
 
-/// Through the weights of the chosen, softmax, and what the two losses add.
+/// The gradient through the weights of the chosen experts and the softmax, plus that of the two
+/// losses.
 template <class T>
 void router_backward(const RouterBackward<T>& k) {
   using R = Real<T>;
@@ -190,7 +191,7 @@ inline void expert_order(const ExpertOrder& k) {
   }
 }
 
-/// Blocks are large enough for their rows: whoever calls this has seen to it.
+/// The caller ensures that blocks are large enough for their rows.
 inline void peer_order(const PeerOrder& k) {
   const RoutingSizes& s = k.sizes;
   const std::int64_t block = k.m / k.peers;
@@ -210,7 +211,7 @@ inline void peer_order(const PeerOrder& k) {
     k.counts[e] = k.ends[e] - (e == 0 ? 0 : k.ends[e - 1]);
 }
 
-/// Likewise.
+/// The caller ensures that blocks are large enough for their rows.
 inline void arrival_order(const ArrivalOrder& k) {
   const std::int64_t block = k.m / k.peers;
   std::fill_n(k.order, k.m, -1);
@@ -255,7 +256,7 @@ void combine_rows(const CombineRows<T>& k) {
   }
 }
 
-// ---- products ----------------------------------------------------------------------------------
+// ---- GEMMs -------------------------------------------------------------------------------------
 
 /// Calls visit(expert, first row, rows) for each.
 template <class Visit>
@@ -267,7 +268,7 @@ void for_each_expert(const std::int32_t* ends, std::int64_t experts, const Visit
   }
 }
 
-/// The product of one expert, as a layer of its own.
+/// The GEMM of one expert, as that of a linear layer.
 template <class T>
 Gemm<T, T> product_of_expert(const GroupedProduct<T>& p, std::int64_t expert, std::int64_t begin,
                              std::int64_t rows) {
@@ -358,16 +359,16 @@ void sigmoid_backward(const SigmoidBackward<T>& k) {
     k.d_input[i] = narrow<T>(k.d_output[i] * k.output[i] * (1 - k.output[i]));
 }
 
-/// `activated` is gate * sigmoid(gate), of a clamped one gate * sigmoid(alpha * gate); `factor` is
-/// up, or the clamped up + 1.
+/// `activated` is gate * sigmoid(gate), or with clamping gate * sigmoid(alpha * gate); `factor` is
+/// up, or with clamping up + 1.
 template <class T>
 struct WeightedGate {
   using R = Real<T>;
   R sigmoid = 0;
   R activated = 0;
-  R slope = 0;  ///< of activated, by gate
+  R slope = 0;  ///< derivative of `activated` by gate
   R factor = 0;
-  R product = 0;   ///< without the row's weight
+  R product = 0;   ///< without the weight of the row
   R up_moves = 1;  ///< 0: up is beyond the limit
 
   WeightedGate(T gate_number, T up_number, const SwigluClamp<R>& clamp) {
@@ -387,7 +388,7 @@ struct WeightedGate {
   }
 };
 
-/// Where a row of gates and ups has them: number c of either is at gate + c * step, up + c * step.
+/// Layout of a row of gates and ups: element c is at gate + c * step and at up + c * step.
 struct GateColumns {
   std::int64_t up;
   std::int64_t step;

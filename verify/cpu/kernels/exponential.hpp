@@ -1,7 +1,6 @@
-// e^x and its inverse for kernels. The C library's float versions are a call for each element and
-// differ between libraries and CPUs; these are plain arithmetic, which compilers turn into vector
-// instructions, and have the same bits everywhere. In double, which only tests compute in, they are
-// the C library's.
+// e^x and its inverse for kernels. The C library's float versions need a call for each element and
+// differ between libraries and CPUs. These are plain arithmetic, which compilers vectorise, and
+// have the same bits everywhere. In double, which only tests use, they are the C library's.
 #pragma once
 
 #include <bit>
@@ -18,7 +17,7 @@ namespace mfsdp {
 /// With n the integer nearest to x / ln 2 and r = x - n ln 2, e^x = 2^n e^r, |r| <= 0.35: there a
 /// Taylor polynomial of degree 7 is off by less than r^8 / 8! < 6e-9 of e^r.
 [[nodiscard]] inline float exponential(float x) {
-  // Past these, results are 0 and infinity; n stays small.
+  // Beyond these limits results are 0 and infinity. The limits keep n small.
   x = x < -104.0F ? -104.0F : x;
   x = x > 89.0F ? 89.0F : x;
   // Adding 1.5 * 2^23 leaves no bits for a fraction: the sum's last bits are n.
@@ -34,7 +33,7 @@ namespace mfsdp {
   fraction = fraction * r + 1.0F / 6;
   fraction = fraction * r + 1.0F / 2;
   fraction = fraction * (r * r) + r + 1;
-  // 2^n in two factors: n itself may be past the exponents of a float.
+  // 2^n in two factors: n may exceed the exponent range of a float.
   const auto power = static_cast<std::int32_t>(std::bit_cast<std::uint32_t>(shifted) -
                                                std::bit_cast<std::uint32_t>(shift));
   const std::int32_t half = power >> 1;

@@ -1,4 +1,4 @@
-// The products of a linear layer (core/plan/kernels/gemm.hpp). 16-bit operands are widened tile by
+// The GEMMs of a linear layer (core/plan/kernels/gemm.hpp). 16-bit operands are widened tile by
 // tile into the plan's GEMM workspace, which holds at least gemm_workspace() elements.
 #pragma once
 
@@ -15,17 +15,17 @@
 
 namespace mfsdp::kernels {
 
-/// Sides of a tile: all of it, with its operands, fits the plan's 32 MiB.
+/// Sides of a tile. A tile with its operands fits into the plan's 32 MiB.
 inline constexpr std::int64_t kTileRows = 512;
 inline constexpr std::int64_t kTileCols = 1024;
 inline constexpr std::int64_t kTileInner = 4096;
 
-/// Whether operands are used where they lie.
+/// Whether operands are used in place.
 template <class T, class C>
 inline constexpr bool gemm_in_place =
     std::conjunction_v<std::is_same<T, Real<T>>, std::is_same<C, T>>;
 
-/// Elements of the largest tiles of a product of these sizes.
+/// Elements of the largest tiles of a GEMM of these sizes.
 [[nodiscard]] inline std::int64_t tile_workspace(std::int64_t rows, std::int64_t cols,
                                                  std::int64_t inner) {
   const std::int64_t r = std::min(rows, kTileRows);
@@ -34,7 +34,7 @@ inline constexpr bool gemm_in_place =
   return r * i + i * c + r * c;
 }
 
-/// Where these tiles lie.
+/// The places of these tiles in the workspace.
 template <class T>
 struct Tiles {
   Tiles(std::span<std::byte> workspace, std::int64_t rows, std::int64_t cols, std::int64_t inner)
@@ -87,21 +87,20 @@ MFSDP_VECTOR_CLONES void gemm_tiled(const Gemm<T, C>& g) {
   }
 }
 
-/// Whether the product of this call is added where its result lies: only one that is not scaled
-/// can.
+/// Whether the GEMM of this call adds to its result in place, which needs a scale of 1.
 template <class T, class C>
 [[nodiscard]] bool is_in_place(const Gemm<T, C>& g) {
   return gemm_in_place<T, C> && g.scale == Real<T>(1);
 }
 
-/// Elements of Real<T> that a product widens into.
+/// Elements of Real<T> into which a GEMM widens its operands.
 template <class T, class C>
 [[nodiscard]] std::int64_t gemm_workspace(const Gemm<T, C>& g) {
   return is_in_place(g) ? 0 : tile_workspace(g.rows, g.cols, g.inner);
 }
 
-/// A row's bits are its own, as multiply() has it: Gemm::piece_rows, for libraries that do not
-/// promise that, says nothing here.
+/// The bits of a row do not depend on other rows, as in multiply(). So Gemm::piece_rows, which is
+/// for libraries without this guarantee, is ignored.
 template <class T, class C>
 void gemm(const Gemm<T, C>& g) {
   if constexpr (gemm_in_place<T, C>) {

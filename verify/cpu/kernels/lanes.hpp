@@ -1,6 +1,6 @@
 // Sums and maxima in an order that vector registers can follow. One running sum in index order is a
-// chain of dependent additions, which no compiler may cut; here element i goes to lane i % kLanes,
-// and the lanes are folded in halves. The order is given by the count alone, whatever the machine.
+// chain of dependent additions, which no compiler may reorder. Here element i goes to lane
+// i % kLanes, and the lanes are folded in halves. The order depends only on the count.
 #pragma once
 
 #include <array>

@@ -1,6 +1,6 @@
-// What latent attention (DeepSeek-V2, arXiv 2405.04434) has beside others: heads that are put
-// together of what latent vectors give and of a part that turns, and the norm of a latent vector in
-// a wider row (core/plan/kernels/attention.hpp, norm.hpp).
+// Parts of latent attention (DeepSeek-V2, arXiv 2405.04434) that other attention lacks: heads that
+// combine values from latent vectors with a rotated part, and the norm of a latent vector within a
+// wider row (core/plan/kernels/attention.hpp, norm.hpp).
 #pragma once
 
 #include <algorithm>
@@ -14,8 +14,8 @@
 
 namespace mfsdp::kernels {
 
-/// Turns neighbours by the position's angles, of which the table has the cosines, then the sines;
-/// backwards for gradients. `out` may be `in`.
+/// Rotates pairs of adjacent elements by the position's angles; backwards for gradients. The table
+/// has the cosines of the angles, then their sines. `out` may be `in`.
 template <class In, class Table, class Out>
 void turn_pairs(const In* in, const Table* table, std::int64_t turned, bool backwards, Out* out) {
   const std::int64_t half = turned / 2;
@@ -29,7 +29,7 @@ void turn_pairs(const In* in, const Table* table, std::int64_t turned, bool back
   }
 }
 
-/// The heads of a token side by side: queries, keys, values.
+/// The consecutive heads of a token: queries, keys, values.
 template <class T>
 struct TokenHeads {
   T* query;
@@ -63,7 +63,7 @@ void latent_heads_forward(const LatentHeadsForward<T>& k) {
   }
 }
 
-/// What all heads' keys share gets the sum of their gradients, rounded once.
+/// The shared part of all heads' keys gets the sum of their gradients, rounded once.
 template <class T>
 void latent_heads_backward(const LatentHeadsBackward<T>& k) {
   const LatentShape& s = k.shape;
@@ -98,7 +98,7 @@ void latent_norm_forward(const LatentNormForward<T>& k) {
   }
 }
 
-/// As an RMS norm's of the columns that it is of. `sums`: null without --exact-sums.
+/// The backward of an RMS norm over the normed columns. `sums`: null without --exact-sums.
 template <class T>
 void latent_norm_backward(const LatentNormBackward<T>& k, GridSums<Real<T>>* sums) {
   std::vector<T> input(static_cast<std::size_t>(k.rows * k.cols));

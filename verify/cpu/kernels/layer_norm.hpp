@@ -15,13 +15,13 @@
 
 namespace mfsdp::kernels {
 
-/// The one rounding of a norm's output: backward makes the very same bits again.
+/// The only rounding of a norm's output: backward recomputes the same bits.
 template <class T>
 [[nodiscard]] T layer_normed(T x, Real<T> mean, Real<T> rstd, T weight, T bias) {
   return narrow<T>((widen(x) - mean) * rstd * widen(weight) + widen(bias));
 }
 
-/// The norm is that of the stored, rounded sum, which is what backward reads.
+/// Norms the stored, rounded sum, because backward reads it.
 template <class T>
 MFSDP_VECTOR_CLONES void layer_norm_forward(const LayerNormForward<T>& k) {
   using R = Real<T>;

@@ -1,5 +1,5 @@
-// The orthogonalisation of a matrix as core/plan/newton_schulz.hpp states it, in float or double:
-// the definition that GPUs, which go by the Gram matrix and in fp16, are held against.
+// The orthogonalisation of a matrix as defined in core/plan/newton_schulz.hpp, in float or double.
+// It is the reference for GPUs, which use the Gram matrix and fp16.
 #pragma once
 
 #include <algorithm>
@@ -13,7 +13,7 @@
 
 namespace mfsdp::kernels {
 
-/// Added to the norm: a matrix of zeros stays one.
+/// Added to the norm, so that a matrix of zeros stays zero.
 inline constexpr double kNormEpsilon = 1e-30;
 
 /// Orthogonalises X [m, n], m at most n, row by row: X is overwritten, and its norm need not be 1.

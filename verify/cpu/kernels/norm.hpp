@@ -15,7 +15,7 @@
 
 namespace mfsdp::kernels {
 
-/// The one rounding of a norm's output: backward makes the very same bits again.
+/// The only rounding of a norm's output: backward recomputes the same bits.
 template <class T>
 [[nodiscard]] T normed_value(T x, Real<T> rstd, Real<T> weight) {
   return narrow<T>(widen(x) * rstd * weight);
@@ -29,7 +29,7 @@ template <class T>
   return 1 / std::sqrt(sum / static_cast<Real<T>>(cols) + epsilon);
 }
 
-/// The norm is that of the stored, rounded sum, which is what backward reads.
+/// Norms the stored, rounded sum, because backward reads it.
 template <class T>
 MFSDP_VECTOR_CLONES void rms_norm_forward(const RmsNormForward<T>& k) {
   for (std::int64_t i = 0; i < k.rows; ++i) {
@@ -85,7 +85,7 @@ MFSDP_VECTOR_CLONES void rms_norm_backward(const RmsNormBackward<T>& k) {
   }
 }
 
-/// out[cols] = (out +) sum over rows, in row order and rounded once. `sums`: room for one row.
+/// out[cols] = (out +) sum over rows, in row order and rounded once. `sums`: space for one row.
 template <class T, class G>
 void column_sums(std::int64_t rows, std::int64_t cols, const T* in, Real<T>* sums, bool adds,
                  G* out) {

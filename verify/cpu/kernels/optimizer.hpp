@@ -1,5 +1,5 @@
-// Updates of a slice of weights, by the rules of core/plan/optimizer_spec.hpp. Gradients come as
-// sums over tokens: `scale` divides by their number and clips in one multiplication.
+// Updates of a range of weights, by the rules of core/plan/optimizer_spec.hpp. Gradients are sums
+// over tokens: multiplying by `scale` divides by their number and clips.
 #pragma once
 
 #include <algorithm>
@@ -14,8 +14,8 @@
 
 namespace mfsdp::kernels {
 
-/// Updates `count` weights of which all or none decay. `states`: one array a state of the rule,
-/// each value rounded once.
+/// Updates `count` weights, of which all or none decay. `states`: one array for each state of the
+/// rule, each value rounded once.
 template <class Rule, class G, class W, class S = Real<W>>
 MFSDP_VECTOR_CLONES void advance(const UpdateStep<Real<W>>& step, Real<W> scale, std::int64_t count,
                                  const G* gradients,
@@ -30,14 +30,14 @@ MFSDP_VECTOR_CLONES void advance(const UpdateStep<Real<W>>& step, Real<W> scale,
   }
 }
 
-/// A state of one block, as values: codes times the block's scale.
+/// Decodes one block of a state: codes times the block's scale.
 template <bool is_signed>
 void decode_block(const std::uint8_t* codes, float scale, float* values) {
   static constexpr std::array<float, 256> table = values_of_codes<is_signed>();
   for (std::int64_t i = 0; i < kStateBlock; ++i) values[i] = table[codes[i]] * scale;
 }
 
-/// And back. The scale is the largest magnitude, 0 where all are 0.
+/// Encodes one block of a state. The scale is the largest magnitude, 0 if all are 0.
 template <bool is_signed>
 void encode_block(const float* values, std::uint8_t* codes, float& scale) {
   float largest = 0;

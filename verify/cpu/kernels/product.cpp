@@ -1,6 +1,6 @@
-// The loops of Goto and van de Geijn, "Anatomy of High-Performance Matrix Multiplication" (2008): a
+// The loops of Goto and van de Geijn, "Anatomy of High-Performance Matrix Multiplication" (2008). A
 // block of `a` and a panel of `b` are packed into the order in which the innermost kernel reads
-// them, and that kernel keeps a tile of c in registers.
+// them. That kernel keeps a tile of c in registers.
 #include "verify/cpu/kernels/product.hpp"
 
 #include <algorithm>
@@ -143,7 +143,7 @@ void add_tile_baseline(const R* a, const R* b, std::int64_t inner, R* c, std::in
   add_tile<R, 16, kBaselineRows, 2>(a, b, inner, c, c_row);
 }
 
-/// Columns of a tile of two registers of so many bytes.
+/// Columns of a tile of two registers of kVectorBytes each.
 template <class R, int kVectorBytes>
 constexpr int kTileCols = 2 * kVectorBytes / static_cast<int>(sizeof(R));
 

@@ -1,6 +1,7 @@
 // Rotary position embedding in Hugging Face's half-split form (Su et al., arXiv 2104.09864): with
-// d the elements that turn, mostly all of a head, element i of a head turns with element i + d/2 by
-// the angle position * frequency_i. Optionally each head is RMS-normed first, as in Qwen3.
+// d the number of rotated elements (usually all of a head), elements i and i + d/2 of a head are
+// rotated as a pair by the angle position * frequency_i. Optionally each head is RMS-normed first,
+// as in Qwen3.
 #pragma once
 
 #include <algorithm>
@@ -13,8 +14,8 @@
 
 namespace mfsdp::kernels {
 
-/// Turns the first elements of one head forwards or, for gradients, backwards. `table`: the
-/// position's cosines, then its sines, half as many of each as elements turn. `in` may be `out`.
+/// Rotates the first elements of one head forwards or, for gradients, backwards. `table`: d/2
+/// cosines of the position, then d/2 sines. `in` may be `out`.
 template <class In, class Table, class Out>
 void rotate_head(const In* in, const Table* table, const RopeShape& shape, bool backwards,
                  Out* out) {
@@ -30,7 +31,7 @@ void rotate_head(const In* in, const Table* table, const RopeShape& shape, bool 
   for (std::int64_t i = shape.turned; i < shape.head_dim; ++i) out[i] = narrow<Out>(widen(in[i]));
 }
 
-/// Turns all heads in place.
+/// Rotates all heads in place.
 template <class T, class Table>
 void rope(const RopeShape& s, const HeadRows<T>& heads, const Table* table, bool backwards) {
   for (std::int64_t t = 0; t < s.tokens; ++t)
@@ -75,7 +76,7 @@ void qk_norm_rope_backward(const QkNormRopeBackward<T, Table>& k) {
 
 // ---- norms over all heads of a kind ------------------------------------------------------------
 
-/// The heads of queries, or those of keys, which are normed together.
+/// The heads of queries or of keys, which share a norm.
 struct NormedHeads {
   std::int64_t first = 0;
   std::int64_t count = 0;
@@ -86,7 +87,7 @@ template <class K>
                  : NormedHeads{.first = k.query_heads, .count = k.shape.heads - k.query_heads};
 }
 
-/// A token's heads of one kind, in a row.
+/// A token's consecutive heads of one kind.
 template <class T>
 void gather_heads(const HeadRows<const T>& from, std::int64_t token, const NormedHeads& heads,
                   std::int64_t head_dim, T* row) {

@@ -1,4 +1,4 @@
-// The CPU's kernels, one entry for all kinds.
+// The entry to all kinds of CPU kernels.
 #pragma once
 
 #include "core/base/error.hpp"
@@ -8,8 +8,8 @@
 namespace mfsdp {
 
 /// Runs the kernel on the calling thread; safe to call from several threads at once. Operands and
-/// attributes are those that core/recipe and core/schedule emit. Errors name the kernel, the role
-/// and what was expected; nothing is written then.
+/// attributes must be as core/recipe and core/schedule emit them. Errors name the kernel, the role
+/// and the expected value; nothing is written then.
 [[nodiscard]] Result<void> run_kernel(const KernelCall& call, const KernelSettings& settings);
 
 }  // namespace mfsdp

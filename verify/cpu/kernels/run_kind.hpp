@@ -1,4 +1,4 @@
-// How a kind of kernel runs on the CPU: one function a kind, in the run_*.cpp of its kernel.
+// Declares the function that runs a kind of kernel on the CPU; run_*.cpp define it for each kind.
 #pragma once
 
 #include <string_view>
@@ -23,7 +23,7 @@ struct KernelRun {
   }
 };
 
-/// Runs it. A kind that no run_*.cpp defines is an undefined symbol when a program is linked.
+/// Runs the call. A kind that no run_*.cpp defines is an undefined symbol at link time.
 template <KernelKind kind>
 [[nodiscard]] Result<void> run_kind(const KernelRun<kind>& run);
 

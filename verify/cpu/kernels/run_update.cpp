@@ -14,7 +14,7 @@
 namespace mfsdp::kernels {
 namespace {
 
-/// What makes the step of elements of one rate out of the slice's.
+/// The factor from the step of the range to the step of elements with one rate.
 template <class R>
 class Steps {
  public:

@@ -23,8 +23,8 @@ MFSDP_VECTOR_CLONES void accumulate(std::int64_t count, const In* in, bool adds,
     out[i] = narrow<Out>(adds ? widen(out[i]) + widen(in[i]) : widen(in[i]));
 }
 
-/// sums[count] = the parts of all ranks, each `stride` elements behind the last one's, in the order
-/// of ranks.
+/// sums[count] = the sum of all ranks' blocks in rank order; each block begins `stride` elements
+/// after the previous one.
 template <class In>
 MFSDP_VECTOR_CLONES void sum_parts(std::int64_t ranks, std::int64_t stride, std::int64_t count,
                                    const In* in, Real<In>* sums) {
@@ -33,7 +33,7 @@ MFSDP_VECTOR_CLONES void sum_parts(std::int64_t ranks, std::int64_t stride, std:
     for (std::int64_t i = 0; i < count; ++i) sums[i] += widen(in[rank * stride + i]);
 }
 
-/// Sum of squares in double: what it adds up is as long as a shard.
+/// Sum of squares in double, because a shard has many elements.
 template <class T>
 [[nodiscard]] double sum_of_squares(std::int64_t count, const T* values) {
   return sum_lanes<double>(count, [values](std::int64_t i) {
@@ -42,9 +42,9 @@ template <class T>
   });
 }
 
-/// The same of gradients that --exact-sums has rounded to steps of 2^exponent, in squares of steps.
-/// `outlier`: becomes the first value that is no such gradient, and nothing is summed then. Throws
-/// OverflowError where the sum leaves 63 bits.
+/// The same for gradients that --exact-sums rounded to steps of 2^exponent, in squares of steps.
+/// `outlier`: set to the first value that is not rounded so; nothing is summed then. Throws
+/// OverflowError if the sum exceeds 63 bits.
 [[nodiscard]] inline std::int64_t exact_sum_of_squares(std::span<const float> values,
                                                        std::int64_t exponent,
                                                        std::optional<float>& outlier) {
@@ -77,8 +77,8 @@ template <class T>
           .inverse_tokens = static_cast<float>(1 / (tokens * scale))};
 }
 
-/// `squares`: of the gradients of summed losses, added up. `limit` 0: no clipping. The factor's
-/// 1e-6 is PyTorch's (clip_grad_norm_).
+/// `squares`: sum of squares of the gradients of summed losses. `limit` 0: no clipping. The 1e-6 in
+/// the factor is PyTorch's (clip_grad_norm_).
 [[nodiscard]] inline NormReport finish_norm(double squares, double inverse_tokens, double limit) {
   const double norm = std::sqrt(squares) * inverse_tokens;
   const double factor = limit == 0 ? 1 : std::min(1.0, limit / (norm + 1e-6));

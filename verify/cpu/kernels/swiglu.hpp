@@ -1,4 +1,4 @@
-// Gated units (Shazeer, arXiv 2002.05202): product = g / (1 + exp(-z(g))) * up. SwiGLU has z = g;
+// Gated units (Shazeer, arXiv 2002.05202): output = g / (1 + exp(-z(g))) * up. SwiGLU has z = g;
 // GeGLU with the tanh form of GELU (Hendrycks and Gimpel, arXiv 1606.08415) has
 // z = 2 sqrt(2 / pi) (g + 0.044715 g^3), as (1 + tanh u) / 2 = 1 / (1 + exp(-2 u)). GELU alone has
 // no up.
@@ -39,14 +39,14 @@ struct GeluTanh {
   static constexpr double kCubic = 0.044715;
 };
 
-/// The one rounding of a product: backward makes the very same bits again.
+/// The only rounding of the output: backward recomputes the same bits.
 template <class Gate, class T>
 [[nodiscard]] T gated_value(T gate, T up) {
   const Real<T> g = widen(gate);
   return narrow<T>(g / (1 + exponential(-Gate::z(g))) * widen(up));
 }
 
-/// gate_up: [rows, 2 cols], gates first; product: [rows, cols].
+/// gate_up: [rows, 2 cols], gates first; `product`: [rows, cols].
 template <class Gate, class T>
 MFSDP_VECTOR_CLONES void gated_forward(std::int64_t rows, std::int64_t cols, const T* gate_up,
                                        T* product) {
@@ -57,7 +57,7 @@ MFSDP_VECTOR_CLONES void gated_forward(std::int64_t rows, std::int64_t cols, con
   }
 }
 
-/// Overwrites gate_up with its gradient and, where D is not const, d_product with the product.
+/// Overwrites gate_up with its gradient and, if D is not const, d_product with the output.
 template <class Gate, class T, class D>
 MFSDP_VECTOR_CLONES void gated_backward(std::int64_t rows, std::int64_t cols, T* gate_up,
                                         D* d_product) {
@@ -92,7 +92,7 @@ MFSDP_VECTOR_CLONES void gelu_forward(std::int64_t count, const T* input, T* pro
   for (std::int64_t i = 0; i < count; ++i) product[i] = gelu_value(input[i]);
 }
 
-/// Overwrites the input with its gradient and, where D is not const, d_product with the product.
+/// Overwrites the input with its gradient and, if D is not const, d_product with the output.
 template <class T, class D>
 MFSDP_VECTOR_CLONES void gelu_backward(std::int64_t count, T* input, D* d_product) {
   for (std::int64_t i = 0; i < count; ++i) {

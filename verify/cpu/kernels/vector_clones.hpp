@@ -1,5 +1,5 @@
-// MFSDP_VECTOR_CLONES before a function: it is compiled for AVX-512, AVX2 and every x86-64, and the
-// one that the CPU has is called. No compiled version contracts products and sums
+// MFSDP_VECTOR_CLONES before a function compiles it for AVX-512, AVX2 and baseline x86-64; calls
+// use the best version for the CPU. No version fuses multiplications and additions
 // (-ffp-contract=off), so all give equal bits.
 #pragma once
 

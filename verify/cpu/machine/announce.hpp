@@ -1,5 +1,5 @@
-// Tells ThreadSanitizer the bytes that an op declares, also those that its kernel passes over or
-// that a library touches which is not instrumented. Empty in every other build.
+// Announces to ThreadSanitizer the bytes that an op declares, including those that its kernel skips
+// or that a library without instrumentation accesses. Does nothing in other builds.
 #pragma once
 
 #include <algorithm>
@@ -16,10 +16,10 @@ namespace mfsdp {
 
 #ifdef MFSDP_THREAD_SANITIZED
 
-/// Operands as they are declared; of an acquire or release, the whole buffer; of a collective, the
-/// own rank's part. Scratch counts as written, and of a long one the beginning, where all that
-/// share it meet: to tell of the 32 MiB at every GEMM would take longer than the GEMM.
-/// To be called by the thread that runs the op, before it.
+/// Announces the declared operands; for an acquire or release the full buffer; for a collective the
+/// operands of this rank. Scratch counts as written. Only the beginning of a long scratch buffer is
+/// announced, because all its users overlap there and 32 MiB would take longer than a GEMM.
+/// Call it on the thread that runs the op, before the op.
 inline void announce_ranges(const BoundOp& op) {
   constexpr std::size_t kMostScratch = std::size_t{64} << 10U;
   for (const OperandView& view : op.operands) {

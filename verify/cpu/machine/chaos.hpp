@@ -1,4 +1,4 @@
-// Random delays before ops: what a schedule leaves to luck, comes out differently.
+// Random delays before ops, to vary all orders that a schedule does not fix.
 #pragma once
 
 #include <chrono>
@@ -8,13 +8,12 @@
 
 namespace mfsdp {
 
-/// The delays of one stream of one rank. All have slow spells of a few ops, so that streams
-/// overtake each other by many ops and not by one. On every rank one stream of `streams`, drawn
-/// from the seed, falls behind by whole microbatches: it has 100 ms to lose, the first of it at
-/// once.
+/// The delays of one stream of one rank. Every stream has slow spells of a few ops, so that streams
+/// overtake each other by many ops. On every rank one stream of `streams`, drawn with the seed,
+/// lags by several microbatches: it gets 100 ms of delay, beginning at once.
 class Chaos {
  public:
-  /// No seed, no delays.
+  /// Without a seed there are no delays.
   Chaos(std::optional<std::uint64_t> seed, std::int64_t rank, std::size_t stream,
         std::size_t streams)
       : active_(seed.has_value()),
@@ -52,7 +51,7 @@ class Chaos {
   bool active_;
   std::uint64_t state_;
   std::uint64_t to_lose_ = 0;  ///< microseconds
-  std::uint64_t left_ = 0;     ///< ops of the present spell
+  std::uint64_t left_ = 0;     ///< remaining ops of the current spell
 };
 
 }  // namespace mfsdp

@@ -12,7 +12,7 @@
 namespace mfsdp {
 namespace {
 
-/// Those first that others may be waiting for; few enough to read.
+/// Lists streams that others may wait for first; limits the number of lines.
 std::string describe(std::vector<Stall> stalls, std::chrono::milliseconds deadline) {
   constexpr std::size_t kMost = 4;
   std::stable_sort(stalls.begin(), stalls.end(),
@@ -25,7 +25,7 @@ std::string describe(std::vector<Stall> stalls, std::chrono::milliseconds deadli
   return text;
 }
 
-/// Fails the run when work is issued but none ends for the deadline, and every host waits for it.
+/// Fails the run if every host waits for issued ops and none ends within the deadline.
 void watch(const std::stop_token& stop, MachineShare& share,
            const std::vector<std::unique_ptr<CpuRank>>& ranks) {
   using Clock = std::chrono::steady_clock;

@@ -5,7 +5,7 @@
 //   rank 1   host ─ issues ─► compute | all_gather | reduce_scatter | ...     events, pools
 //                                           └── meetings: one for each communicator ──┘
 //
-// Streams run as freely as a GPU's: nothing but the plan's waits orders them.
+// As on a GPU, only the plan's waits order streams.
 #pragma once
 
 #include <cstdint>
@@ -25,23 +25,24 @@ struct MachineShare;
 
 class Machine {
  public:
-  /// Starts a thread for every stream of every rank of the program's mesh. The program outlives it.
+  /// Starts a thread for every stream of every rank of the program's mesh. The program must outlive
+  /// the machine.
   Machine(const Program& program, MachineSettings settings);
   ~Machine();
   Machine(const Machine&) = delete;
   Machine& operator=(const Machine&) = delete;
 
-  /// What a rank's host does, usually: make an Interpreter, fill its buffers, run, finish, read.
-  /// What it throws counts as its error.
+  /// The work of a rank's host, usually: make an Interpreter, fill its buffers, run, finish, read.
+  /// An exception counts as its error.
   using Host = std::function<Result<void>(std::int64_t rank, Backend& backend)>;
 
-  /// Runs `host` once for every rank, each on a thread of its own, and waits for all. The first
-  /// error of any host, kernel or collective ends every rank and is returned; so does a deadline
-  /// passed, with an error that says which ranks wait at which ops. A machine that failed stays so.
+  /// Runs `host` once for every rank, each on a separate thread, and waits for all. The first error
+  /// of any host, kernel or collective ends every rank and is returned. So does an exceeded
+  /// deadline: its error lists the waiting ranks and their ops. A failed machine cannot be reused.
   [[nodiscard]] Result<void> run(const Host& host);
 
-  /// To be called by the rank's host, before and after it waits for hosts of other ranks: such a
-  /// wait is none of its own work, so that the deadline runs on.
+  /// The rank's host must call this before and after it waits for hosts of other ranks: such a wait
+  /// is not its own work, so the deadline keeps running.
   void host_waits(std::int64_t rank, bool waits);
 
   /// Bytes of each of the rank's allocations, in the order in which they were made.

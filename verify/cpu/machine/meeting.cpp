@@ -44,7 +44,7 @@ Result<MeetingTimes> Meeting::join(std::int64_t rank, std::int64_t ticket, const
   return arrival.times;
 }
 
-/// The last member to come runs the collective for all.
+/// The last member to join runs the collective for all.
 Result<void> Meeting::arrive(std::size_t member) {
   for (std::size_t other = 0; other < arrivals_.size(); ++other)
     if (arrivals_[other] != nullptr) MFSDP_TRY(compare(member, other));

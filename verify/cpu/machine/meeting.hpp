@@ -1,4 +1,4 @@
-// Where the members of one communicator meet, collective after collective.
+// Joins the members of one communicator for each of its collectives.
 #pragma once
 
 #include <chrono>
@@ -15,30 +15,30 @@
 
 namespace mfsdp {
 
-/// When a collective was a member's: from its turn on, when the member had come and the collective
-/// before it had ended, until it had ended for all members.
+/// A member's times of a collective. It begins when the member has joined and the previous
+/// collective has ended; it ends when all members are done.
 struct MeetingTimes {
   std::chrono::steady_clock::time_point begin;
   std::chrono::steady_clock::time_point end;
 };
 
-/// As NCCL has it: a rank's collectives on a communicator run in the order in which its host issued
-/// them, whatever their streams, and the members' n-th ones are one.
+/// As in NCCL, a rank's collectives on a communicator run in the order in which its host issued
+/// them, on any stream. The n-th ones of all members belong together.
 class Meeting {
  public:
   /// `ranks` of the world, ascending: the communicator's rank order.
   Meeting(RunState& run, std::string name, std::vector<std::int64_t> ranks);
 
-  /// Joins collective number `ticket` (from 0); returns when it is done for all members, or the run
+  /// Joins collective number `ticket` (from 0). Returns when all members are done, or when the run
   /// has failed. Errors: another member's collective differs in kind, count, dtype or reduction.
   [[nodiscard]] Result<MeetingTimes> join(std::int64_t rank, std::int64_t ticket,
                                           const BoundOp& op);
 
-  /// The ranks that have not come to that collective yet.
+  /// The ranks that have not joined that collective yet.
   [[nodiscard]] std::vector<std::int64_t> missing(std::int64_t ticket);
 
  private:
-  /// A member that has come; it lives until the collective has ended.
+  /// A member that has joined; it lives until the collective has ended.
   struct Arrival {
     const BoundOp* op = nullptr;
     MeetingTimes times{};
@@ -52,9 +52,9 @@ class Meeting {
   std::string name_;
   std::vector<std::int64_t> ranks_;
   Gate gate_;
-  std::int64_t round_ = 0;          ///< number of the collective that members come to
-  std::vector<Arrival*> arrivals_;  ///< by member; null before it has come
-  std::chrono::steady_clock::time_point ended_{};  ///< the collective before
+  std::int64_t round_ = 0;          ///< number of the collective that members join now
+  std::vector<Arrival*> arrivals_;  ///< by member; null before it has joined
+  std::chrono::steady_clock::time_point ended_{};  ///< end of the previous collective
 };
 
 /// The meetings of a program's communicators.

@@ -56,9 +56,9 @@ CpuRank::CpuRank(MachineShare& share, std::int64_t rank)
   }
 }
 
-/// So that no step allocates: what is not kept any more goes before a step's first op is added.
+/// Avoids allocations within a step: old timings are removed before a step's first op is added.
 void CpuRank::make_room_for_timings() {
-  constexpr Int128 kMost = 1 << 16;  ///< of a stream; beyond, room is made as it is needed
+  constexpr Int128 kMost = 1 << 16;  ///< per stream; more space is allocated when needed
   const Plan* plan = share_.program.find_plan(share_.settings.timed_plan);
   if (plan == nullptr || share_.settings.timed_steps == 0) return;
   for (const Segment& segment : plan->segments) timed_ops_.emplace_back(segment.ops);
@@ -123,8 +123,8 @@ std::vector<Bytes> CpuRank::allocated() const {
 
 // ---- the host's side -------------------------------------------------------------------------
 
-/// To be called once for every op, by the host. It looks at the clock at a step's begin and after
-/// each of its waits: a look takes as long as a small kernel.
+/// The host must call this once for every op. It reads the clock only at a step's begin and after
+/// each of its waits, because reading takes as long as a small kernel.
 std::optional<CpuRank::Issue> CpuRank::issue_of(const BoundOp& op, std::int64_t step) {
   const std::less<> before;
   for (const std::span<const Op> segment : timed_ops_)
@@ -219,8 +219,8 @@ std::vector<OpTiming> CpuRank::take_timings() {
 
 // ---- the streams' side -----------------------------------------------------------------------
 
-/// Takes what was issued, all at once: the host's lock orders a stream's work behind the host's as
-/// seldom as can be.
+/// Takes all issued ops at once, so that the host's lock orders a stream's work after the host's as
+/// rarely as possible.
 void CpuRank::serve(Stream& stream) {
   std::vector<Item> taken;
   while (true) {
@@ -240,8 +240,8 @@ void CpuRank::set_current(Stream& stream, const Item& item) {
   stream.current = item;
 }
 
-/// After a failure streams go on with what brings results that are there already to the host, up to
-/// the first op that they cannot do. So the last step that ended is told whatever thread is late.
+/// After a failure, streams continue with ops that bring finished results to the host, up to the
+/// first op that they cannot run. So the last ended step is reported, whichever thread is late.
 bool CpuRank::ends_after_failure(const Item& item) const {
   switch (item.op->op->kind()) {
     case OpKind::copy:
@@ -309,7 +309,7 @@ void CpuRank::keep(std::vector<Timed>& timings, const Item& item, OpTiming timin
   timings.push_back({.issue = item.timed->number, .timing = timing});
 }
 
-/// Sets the times of a collective and of a record, which look at the clock themselves.
+/// Sets the times of a collective and of a record, which read the clock themselves.
 Result<void> CpuRank::run_body(const Item& item, OpTiming& timing) try {
   const BoundOp& op = *item.op;
   announce_ranges(op);
@@ -343,7 +343,7 @@ Result<void> CpuRank::run_body(const Item& item, OpTiming& timing) try {
 } catch (const std::exception& error) {
   return fail("", error.what(), Fault::environment);
 } catch (...) {
-  return fail("", "something that is no std::exception was thrown", Fault::environment);
+  return fail("", "an exception that is no std::exception was thrown", Fault::environment);
 }
 
 Result<void> CpuRank::run_faulty(Stream& stream, const Item& item, InjectedFault::Kind kind) {
@@ -352,7 +352,7 @@ Result<void> CpuRank::run_faulty(Stream& stream, const Item& item, InjectedFault
     return {};
   }
   if (kind == InjectedFault::Kind::fail || item.op->op->kind() != OpKind::collective)
-    return fail("", "fails, as it was told to", Fault::environment);
+    return fail("", "fails, as requested", Fault::environment);
   Op op = *item.op->op;
   --std::get<Collective>(op.body).count;
   BoundOp bound = *item.op;
@@ -381,9 +381,9 @@ void CpuRank::stop_here(Stream& stream) {
   share_.run.await(stream.gate, lock, [] { return false; });
 }
 
-// ---- what it says of itself ------------------------------------------------------------------
+// ---- reports ---------------------------------------------------------------------------------
 
-/// Steps count from 1 where people read them.
+/// Messages count steps from 1.
 std::string CpuRank::place(const BoundOp& op, std::int64_t step) const {
   return fmt::format("rank {}, {} ({}), step {}", rank_, op.op->name,
                      to_string(share_.program.streams[op.stream].role), step + 1);

@@ -1,4 +1,4 @@
-// One rank of the CPU's machine: its memory, its events, and a thread for each of its streams.
+// One rank of the CPU machine: its memory, its events, and a thread for each of its streams.
 #pragma once
 
 #include <chrono>
@@ -21,18 +21,18 @@
 
 namespace mfsdp {
 
-/// What all ranks of a machine share.
+/// State shared by all ranks of a machine.
 struct MachineShare {
   const Program& program;
   MachineSettings settings;
   std::chrono::steady_clock::time_point start = std::chrono::steady_clock::now();
   RunState run{};
   MeetingPlaces meetings{};
-  /// Held while a report reads the ops that streams are at; no op goes away meanwhile.
+  /// Held while a report reads the streams' current ops; no op is destroyed meanwhile.
   std::mutex reporting{};
 };
 
-/// What a stream is at when nothing moves.
+/// A stream's current op when no op of the run ends.
 struct Stall {
   enum class Reason { in_op, meeting, event };
   Reason reason = Reason::in_op;
@@ -56,33 +56,33 @@ class CpuRank final : public Backend {
                                   std::int64_t number) override;
   [[nodiscard]] Result<Nanos> host_wait(const BoundOp& op, std::int64_t step, std::size_t event,
                                         std::int64_t number) override;
-  /// After a failure too, it returns only when no stream is in an op any more.
+  /// Even after a failure it returns only when no stream runs an op.
   [[nodiscard]] Result<void> synchronise() override;
-  /// Since the machine was made.
+  /// Time since the machine was constructed.
   [[nodiscard]] Nanos now() const override;
   [[nodiscard]] std::vector<OpTiming> take_timings() override;
 
-  /// The host's, which it tells of where it waits for something that this rank does not know.
+  /// The host announces here waits of which this rank does not know.
   [[nodiscard]] HostWaits& host_waits() { return host_waits_; }
 
   /// Bytes of each allocation, in the order in which they were made.
   [[nodiscard]] std::vector<Bytes> allocated() const;
-  /// What each of its busy streams is at. The caller holds MachineShare::reporting.
+  /// The current op of each busy stream. The caller holds MachineShare::reporting.
   [[nodiscard]] std::vector<Stall> stalls();
 
  private:
-  /// Where in the host's order an op was issued, and when the host last looked at the clock.
+  /// An op's number in the host's order of issue, and the last time that the host read.
   struct Issue {
     std::int64_t number = 0;  ///< from 1
     std::int64_t drains = 0;
     Nanos at;
   };
-  /// `number`: of a record; of a collective on its communicator; of a drain.
+  /// `number`: the number of a record, of a collective on its communicator, or of a drain.
   struct Item {
-    const BoundOp* op = nullptr;  ///< null: a drain, at which the host waits for the stream
+    const BoundOp* op = nullptr;  ///< null: a drain, which the host waits for
     std::int64_t step = 0;
     std::int64_t number = 0;
-    std::optional<Issue> timed{};  ///< none: its times are not kept
+    std::optional<Issue> timed{};  ///< none: its times are not recorded
   };
   struct Timed {
     std::int64_t issue = 0;  ///< number
@@ -90,8 +90,8 @@ class CpuRank final : public Backend {
   };
   struct Event {
     Gate gate;
-    std::int64_t recorded = 0;       ///< records 1 to this have run
-    std::set<std::int64_t> ahead{};  ///< and these, on streams that are further
+    std::int64_t recorded = 0;       ///< records 1 to this number have run
+    std::set<std::int64_t> ahead{};  ///< later records that have also run, on other streams
     Nanos at;                        ///< when the latest ran
 
     [[nodiscard]] bool has_run(std::int64_t number) const {
@@ -105,7 +105,7 @@ class CpuRank final : public Backend {
   struct Stream {
     explicit Stream(const Chaos& delays) : chaos(delays) {}
 
-    Gate gate;                 ///< guards what stands above the line
+    Gate gate;                 ///< guards the members above the line
     std::vector<Item> queue;   ///< issued, not yet taken by the thread
     std::int64_t drained = 0;  ///< number of the latest drain reached
     bool closed = false;
@@ -147,8 +147,8 @@ class CpuRank final : public Backend {
   HostWaits host_waits_;
   std::int64_t drains_ = 0;
   std::vector<std::span<const Op>> timed_ops_;  ///< those of the timed plan, by segment
-  std::int64_t issued_ = 0;                     ///< of them
-  std::optional<std::int64_t> looked_in_;       ///< the step in which the host looked at the clock
+  std::int64_t issued_ = 0;                     ///< number of issued ops of the timed plan
+  std::optional<std::int64_t> looked_in_;       ///< the step in which the host read the clock
   Nanos looked_at_;
   std::vector<Timed> host_timings_;
   std::vector<std::int64_t> tickets_;  ///< collectives issued, by communicator

@@ -64,7 +64,7 @@ void gather(std::span<const Member> members, std::size_t bytes) {
     }
 }
 
-/// Part m of what each member has goes to member m.
+/// Sends block m of each member's input to member m.
 void exchange(std::span<const Member> members, std::size_t bytes) {
   for (std::size_t to = 0; to < members.size(); ++to)
     for (std::size_t from = 0; from < members.size(); ++from)

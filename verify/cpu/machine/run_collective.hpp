@@ -1,4 +1,4 @@
-// What a collective does to its members' memory.
+// The effect of a collective on its members' memory.
 #pragma once
 
 #include <cstddef>
@@ -15,9 +15,9 @@ struct Member {
   std::byte* output = nullptr;
 };
 
-/// Moves and sums on the calling thread while all members stand still. Sums go in rank order;
-/// bf16 and fp16 are added in fp32 and rounded once. Input and output of a member may share bytes
-/// only where NCCL lets them, in place. Errors: other overlaps, and sums of other dtypes.
+/// Copies and sums on the calling thread while all members wait. Sums are in rank order; bf16 and
+/// fp16 are added in fp32 and rounded once. Input and output of a member may overlap only as NCCL
+/// allows, in place. Errors: other overlaps, and sums of other dtypes.
 [[nodiscard]] Result<void> run_collective(const Collective& collective,
                                           std::span<const Member> members);
 

@@ -1,4 +1,4 @@
-// What all threads of a run share: whether it has failed, and whether anything still moves.
+// State shared by all threads of a run: whether it has failed, and whether ops still end.
 #pragma once
 
 #include <atomic>
@@ -12,7 +12,7 @@
 
 namespace mfsdp {
 
-/// A mutex and the condition that what it guards has changed.
+/// A mutex, and a condition that signals changes of the guarded data.
 struct Gate {
   std::mutex mutex;
   std::condition_variable changed;
@@ -21,17 +21,17 @@ struct Gate {
 /// The first failure ends the run: every wait at a gate returns.
 class RunState {
  public:
-  /// Gates are made known before threads start.
+  /// All gates must be added before threads start.
   void add(Gate& gate) { gates_.push_back(&gate); }
 
-  /// Waits under `lock` until `ready()`; false when the run has failed instead.
+  /// Waits under `lock` until `ready()`; false if the run has failed.
   template <class Ready>
   bool await(Gate& gate, std::unique_lock<std::mutex>& lock, Ready ready) const {
     gate.changed.wait(lock, [&] { return failed() || ready(); });
     return !failed();
   }
 
-  /// Keeps the first error and wakes everyone who waits.
+  /// Keeps the first error and wakes all waiting threads.
   void fail(Error error) {
     {
       const std::scoped_lock lock(mutex_);
@@ -53,15 +53,15 @@ class RunState {
     return tl::unexpected<Error>(*error_);
   }
 
-  /// A host that works for itself (it reads data, prints, stores) is not stuck, however long it
-  /// takes; one that waits for the machine may be.
+  /// A host that does its own work (it reads data, prints, stores) is not stuck, however long it
+  /// takes. A host that waits for the machine may be stuck.
   void host_begins() { hosts_at_work_.fetch_add(1, std::memory_order_relaxed); }
   void host_pauses() { hosts_at_work_.fetch_sub(1, std::memory_order_relaxed); }
   [[nodiscard]] bool hosts_work() const {
     return hosts_at_work_.load(std::memory_order_relaxed) > 0;
   }
 
-  // Counted without ordering anything, so that ThreadSanitizer takes no order from it.
+  // Relaxed, so that ThreadSanitizer infers no order from it.
   void count_issued() { issued_.fetch_add(1, std::memory_order_relaxed); }
   void count_ended() { ended_.fetch_add(1, std::memory_order_relaxed); }
   [[nodiscard]] std::int64_t issued() const { return issued_.load(std::memory_order_relaxed); }
@@ -77,8 +77,8 @@ class RunState {
   std::atomic<std::int64_t> ended_{0};
 };
 
-/// The waits of one host, told by that host alone. They nest: a host that waits for others' hosts
-/// looks at its streams meanwhile. The outermost counts.
+/// The waits of one host, announced only by that host. They nest: a host that waits for hosts of
+/// other ranks also waits for its streams meanwhile. The outermost one counts.
 class HostWaits {
  public:
   explicit HostWaits(RunState& run) : run_(run) {}
@@ -95,7 +95,7 @@ class HostWaits {
   int depth_ = 0;
 };
 
-/// While it lives, the calling host waits for the machine.
+/// During its lifetime the calling host counts as waiting for the machine.
 class HostPause {
  public:
   explicit HostPause(HostWaits& waits) : waits_(waits) { waits_.begin(); }

@@ -1,4 +1,4 @@
-// Which bytes of memory an operand covers.
+// The bytes of memory that an operand covers.
 #pragma once
 
 #include <cstddef>
@@ -9,7 +9,7 @@
 
 namespace mfsdp {
 
-/// Whether the elements of dims `from` and on follow each other without a gap.
+/// Whether the elements of the dims from `from` on are contiguous.
 [[nodiscard]] inline bool is_contiguous(const OperandView& view, std::size_t from = 0) {
   std::int64_t stride = 1;
   for (std::size_t dim = view.shape.size(); dim-- > from; stride *= view.shape[dim])
@@ -17,8 +17,8 @@ namespace mfsdp {
   return true;
 }
 
-/// Calls take(first byte, number of bytes) for runs of the view's elements without a gap: one if
-/// the view is contiguous, else one for each index of the dims in front of those that are.
+/// Calls take(first byte, number of bytes) for contiguous runs of the view's elements: one run if
+/// the view is contiguous, else one for each index of the dims before the contiguous ones.
 template <class Take>
 void for_each_run(const OperandView& view, const Take& take, std::size_t dim = 0,
                   std::int64_t element = 0) {

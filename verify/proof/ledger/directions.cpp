@@ -54,7 +54,7 @@ std::vector<MatrixPlace> matrices_of(const Group& group, const PlanConfig& confi
 
 enum class Stage : std::uint8_t { nothing, momentum, orthogonal };
 
-/// What lies in the place of one matrix, on ranks that hold its part at that level and finer ones.
+/// Contents of one matrix's elements, on ranks that hold its shard at that level and finer ones.
 struct Mark {
   Stage stage = Stage::nothing;
   std::int64_t step = 0;
@@ -64,12 +64,13 @@ struct Mark {
 };
 using Marks = std::vector<Mark>;  ///< by matrix
 
-/// Of a buffer of directions: marks of each of its groups, or of those that are dealt out, which
-/// are all at one stage, once.
+/// A buffer of directions: marks of each of its groups. Groups that are distributed over ranks are
+/// all at one stage and have one entry.
 struct Directions {
   std::vector<Marks> entries;
-  bool rest_is_zero = false;          ///< what lies behind the last group
-  std::vector<std::uint32_t> owners;  ///< of what is dealt out, the group of each rank
+  bool rest_is_zero = false;  ///< bytes after the last group
+  std::vector<std::uint32_t>
+      owners;  ///< the group that each rank has, where groups are distributed
 };
 
 class DirectionCheck {
@@ -174,10 +175,10 @@ class DirectionCheck {
     const auto level = level_of(to->located);
     if (home_of(to->buffer).distributed_over || !level || to->located.group != group ||
         to->located.region != from->region) {
-      report(group, "puts its momentum where other elements lie");
+      report(group, "writes its momentum to other elements than those of its gradient");
       return forget(to->buffer);
     }
-    if (last_momentum_[group] == step()) report(group, "makes its momentum twice in a step");
+    if (last_momentum_[group] == step()) report(group, "computes its momentum twice in a step");
     last_momentum_[group] = step();
     to->marks->assign(matrices_[group].size(),
                       {.stage = Stage::momentum, .step = step(), .level = *level});
@@ -186,7 +187,8 @@ class DirectionCheck {
   void orthogonalise(const Kernel& kernel) {
     const Operand* operand = operand_of(kernel, "matrix");
     const auto place = operand == nullptr ? std::nullopt : place_of(*operand);
-    if (!place) return report(std::nullopt, "orthogonalises what is no direction");
+    if (!place)
+      return report(std::nullopt, "orthogonalises a buffer that holds no update directions");
     const std::uint32_t group = place->located.group;
     const auto& matrices = matrices_[group];
     const auto matrix = std::ranges::find_if(matrices, [&](const MatrixPlace& m) {
@@ -195,13 +197,13 @@ class DirectionCheck {
     });
     if (home_of(place->buffer).level != 0 || !place->located.exact ||
         !place->located.region.is_on_all_ranks() || matrix == matrices.end()) {
-      report(group, "orthogonalises what is no whole matrix");
+      report(group, "orthogonalises elements that are not one whole matrix");
       return forget(place->buffer);
     }
     Mark& mark = (*place->marks)[static_cast<std::size_t>(matrix - matrices.begin())];
     if (mark.stage == Stage::orthogonal) report(group, "orthogonalises a matrix twice");
     if (mark.stage == Stage::nothing || mark.step != step() || mark.level != 0)
-      report(group, "orthogonalises a matrix that is not this step's momentum, all of it");
+      report(group, "orthogonalises a matrix that is not the whole momentum of this step");
     mark = {.stage = Stage::orthogonal, .step = step(), .level = 0};
   }
 
@@ -209,7 +211,8 @@ class DirectionCheck {
     const Operand* operand = operand_of(kernel, "direction");
     if (operand == nullptr) return;
     const auto place = place_of(*operand);
-    if (!place) return report(std::nullopt, "updates weights along what is no direction");
+    if (!place)
+      return report(std::nullopt, "updates weights from a buffer that holds no update directions");
     const std::uint32_t group = place->located.group;
     const auto level = level_of(place->located);
     const bool right =
@@ -218,10 +221,11 @@ class DirectionCheck {
           return mark.stage == Stage::orthogonal && mark.step == step() && mark.level <= *level;
         });
     if (!right)
-      report(group, "updates weights along what is not this step's momentum, orthogonalised");
+      report(group,
+             "updates weights from a direction that is not this step's orthogonalised momentum");
   }
 
-  /// What no block is dealt to, or a part of directions, of which nothing is known then.
+  /// Bytes that belong to no group, or a part of directions, which are unknown then.
   void zero(const Operand& operand) {
     if (layouts_.holds(operand) != Holds::direction) return;
     const auto place = place_of(operand);
@@ -248,7 +252,7 @@ class DirectionCheck {
         program_.communicators[unrolled_.index->communicators[collective.communicator]].axes,
         program_.config.mesh);
     if (!from || axes.size() > 1) {
-      report(to->located.group, "brings what is no direction");
+      report(to->located.group, "moves values that are no update directions into their buffer");
       return forget(to->buffer);
     }
     if (collective.kind == CollectiveKind::all_gather)
@@ -265,7 +269,7 @@ class DirectionCheck {
     const auto whole = level_of(to.located);
     if (from.marks != to.marks || home_of(to.buffer).distributed_over || !part || !whole ||
         part_of(to.located.region, axes, program_.config.mesh) != from.located.region) {
-      report(to.located.group, "gathers slices that are not those of its ranks");
+      report(to.located.group, "gathers shards that are not those of its ranks");
       return forget(to.buffer);
     }
     for (Mark& mark : *to.marks)
@@ -281,7 +285,8 @@ class DirectionCheck {
     const std::uint32_t whole = in ? to.buffer : from.buffer;
     if (!is_distributed_by(slices, whole, axis) || !is_all_of(collective.input, from.buffer) ||
         !is_all_of(collective.output, to.buffer)) {
-      report(to.located.group, "deals out directions in another way than its buffers state");
+      report(to.located.group,
+             "distributes update directions in another way than its buffers state");
       return forget(to.buffer);
     }
     Directions& distributed = held_[whole];
@@ -289,7 +294,7 @@ class DirectionCheck {
     const int level = home_of(slices).level;
     std::vector<std::uint32_t> order = by_offset(home_of(slices));
     if (!in && !distributed.owners.empty() && distributed.owners != order) {
-      report(to.located.group, "returns directions to other groups than they were dealt out of");
+      report(to.located.group, "returns update directions to other groups than they came from");
       return forget(to.buffer);
     }
     if (!in) {
@@ -308,17 +313,17 @@ class DirectionCheck {
       if (!full || !same || mark.level != level) mark = {};
       mark.level = 0;
     }
-    if (!full) report(to.located.group, "deals out what nothing was put into");
+    if (!full) report(to.located.group, "distributes a buffer that was not filled");
     distributed.entries.front() = std::move(common);
     distributed.owners = std::move(order);
   }
 
-  /// Slices along that axis of the groups that the other buffer has whole, one a rank, one behind
-  /// the other.
+  /// The first buffer holds shards along that axis, consecutively, of the groups that the other has
+  /// whole, one on each rank.
   [[nodiscard]] bool is_distributed_by(std::uint32_t slices, std::uint32_t whole, Axis axis) const {
     const Home& cut = home_of(slices);
     const Home& whole_home = home_of(whole);
-    // Groups are listed in any order: their offsets say where slices lie.
+    // Groups are listed in any order: offsets give the order of shards.
     if (cut.distributed_over || whole_home.distributed_over != axis ||
         sorted(cut.groups) != sorted(whole_home.groups))
       return false;

@@ -1,6 +1,6 @@
-// Whether what an update moves weights along is this step's momentum, each matrix of it
-// orthogonalised once and whole: from the kernels `momentum` through all_to_alls, in which a rank
-// gets all of one block for a slice of each, to the updates.
+// Muon: whether each update uses this step's momentum, with each matrix orthogonalised once as a
+// whole. Followed are the kernels `momentum`, the all_to_alls that give each rank one whole block
+// for its shards of all blocks, the orthogonalisation, and the updates.
 #pragma once
 
 #include "verify/findings/finding_list.hpp"

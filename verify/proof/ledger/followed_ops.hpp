@@ -1,5 +1,5 @@
-// Which ops the proofs of gradients, weights and scales have to look at, a minority, and where the
-// operands of these lie: worked out once for each op, however often it runs.
+// The ops that the proofs of gradients, weights and scaling follow, a minority, and the places of
+// their operands: computed once for each op, however often it runs.
 #pragma once
 
 #include <algorithm>
@@ -36,8 +36,7 @@ struct FollowedOperand {
   bool weight_grad = false;        ///< what a kernel that makes gradients makes
 };
 
-/// An op writes where sums of the loss or the norm lie, or what is made of them, and does not make
-/// them.
+/// An op overwrites loss sums, partial norms, 1/T or a norm, and is not the op that computes them.
 struct ScalingOverwrite {
   std::size_t op = 0;
   BufferId buffer;
@@ -45,7 +44,7 @@ struct ScalingOverwrite {
   std::int64_t end = 0;
 };
 
-/// An op writes where a gradient may lie that belongs to no group yet, and makes none there.
+/// An op overwrites a gradient that belongs to no group yet, and does not compute one there.
 struct UngroupedOverwrite {
   std::size_t op = 0;
   std::uint32_t buffer = 0;

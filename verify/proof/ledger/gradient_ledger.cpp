@@ -33,7 +33,7 @@ void go_astray(Ledger& s, const char* rule, const FollowedOperand& operand,
   if (s.verdict.given_up(group)) return;
   s.verdict.report(
       rule, group, s.now,
-      fmt::format("has '{}' at {} of the gradient of '{}', {}", operand.operand->role,
+      fmt::format("has operand '{}' at {} of the gradient of '{}', {}", operand.operand->role,
                   to_text(operand.located.region), s.layouts.groups[group].name, what));
   s.verdict.give_up(group);
 }
@@ -50,7 +50,7 @@ void put(Ledger& s, Held& edited, const Held& held, bool adds, std::uint32_t gro
   edited.rounded = true;
   if (adds)
     report_width(s, group, narrow ? output.dtype : s.config.reduce_dtype, s.config.grad_dtype,
-                 "adds microbatches");
+                 "sums microbatches");
 }
 
 void put(Ledger& s, const Spot& at, const Held& held, bool adds, const Operand& output) {

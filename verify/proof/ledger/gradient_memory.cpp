@@ -15,7 +15,7 @@ constexpr std::size_t kMostTerms = std::size_t{1} << 18;
 Held& Held::operator+=(const Held& other) {
   if (terms.size() + other.terms.size() > kMostTerms)
     throw OverflowError(fmt::format("a gradient of more than {} contributions", kMostTerms));
-  // A hostile plan may add a gradient to itself: its terms are found anew once there is room.
+  // A hostile plan may add a gradient to itself: its terms are read again after the list has grown.
   const auto before = std::ssize(terms);
   const auto added = std::ssize(other.terms);
   terms.resize(static_cast<std::size_t>(before + added));

@@ -1,4 +1,4 @@
-// What gradient buffers hold, as sums of contributions that are told apart.
+// Contents of gradient buffers, as sums of distinct contributions.
 #pragma once
 
 #include <array>
@@ -28,7 +28,7 @@ class AxisSums {
   std::uint32_t bits_ = 0;
 };
 
-/// What one run of a kernel contributed, with coefficient 1: of this rank alone, or of every rank
+/// The contribution of one run of a kernel, with coefficient 1: of this rank alone, or of every rank
 /// of an axis. Summed over an axis n times, it counts (size of the axis)^(n - 1) times.
 struct Term {
   std::uint32_t instance = 0;
@@ -61,17 +61,17 @@ struct Spot {
   AtomRange atoms;
 };
 
-/// What an operand touches, if that is a slice of its group or whole atoms.
+/// The elements of an operand, if they are a shard of its group or whole atoms.
 [[nodiscard]] std::optional<Spot> spot_of(const Layouts& layouts, const Located& located);
 
-/// Buffers of one group each, at first garbage. What a buffer holds in a slice is kept beside what
+/// Buffers of one group each, at first garbage. The contents of a shard are kept separately from
 /// it holds elsewhere once the two differ.
 class GradientMemory {
  public:
   explicit GradientMemory(const Layouts& layouts);
 
   void forget(std::uint32_t buffer);
-  /// What holds at that level: the next coarser one's value where none of its own is kept.
+  /// The value at a level: that of the next coarser level where it has none of its own.
   [[nodiscard]] const Held& at(std::uint32_t buffer, int level, std::uint32_t atom) const;
   /// Whether the part at that level has values of its own.
   [[nodiscard]] bool differs(std::uint32_t buffer, int level) const {

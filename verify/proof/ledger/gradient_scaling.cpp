@@ -50,7 +50,7 @@ void check_host_copy(State& s, const Copy& copy) {
   check(Scale::norm, kReportBytes, "norm");
 }
 
-/// What of `from` lies in the input, `further` bytes on.
+/// The part of `from` that lies in the input, moved by `further` bytes.
 Sums moved(const State& s, const Sums& from, const ByteRange& input, std::int64_t further) {
   Sums sums = from;
   if (from.begin) {

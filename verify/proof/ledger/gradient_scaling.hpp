@@ -24,7 +24,7 @@ namespace scaling {
 struct State;
 }
 
-/// What kernels at the end of a step compute for its updates.
+/// A value that a kernel at the end of a step computes for the updates.
 enum class Scale { loss, norm };
 
 /// Values of this step in a sent operand, by bytes from its first.

@@ -98,8 +98,8 @@ void GradientVerdict::judge_parameter(std::uint32_t instance, std::uint32_t grou
     const GroupLayout& layout = layouts_.groups[group];
     const Atom& range = layout.atoms[atom];
     report(fault.rule, group, instance,
-           fmt::format("reads the gradient of '{}', elements [{}, {}) ('{}'), {}; held of "
-                       "expected: {}",
+           fmt::format("reads the gradient of '{}', elements [{}, {}) ('{}'), {}; contributions "
+                       "found of those expected: {}",
                        layout.name, range.begin, range.end, range.parameter->name, fault.what,
                        summary(uses_of(group, atom, step_of(instance)), held)),
            fault.instance);
@@ -114,21 +114,23 @@ std::vector<GradientVerdict::Fault> GradientVerdict::faults_of(std::uint32_t ins
   const std::int64_t step = step_of(instance);
   const Group& its_group = *layouts_.groups[group].group;
   bool stale = held.garbage;
-  if (held.garbage) faults.push_back({kStale, "which holds what nothing wrote", kNone});
+  if (held.garbage) faults.push_back({kStale, "which contains bytes that nothing wrote", kNone});
   if (held.uneven)
-    faults.push_back({"MF304", "which sums over ranks what some of them had summed", kNone});
+    faults.push_back(
+        {"MF304", "which is a sum over ranks of values that some ranks had summed before", kNone});
   for (const Term& term : held.terms) {
     if (step_of(term.instance) != step) {
       stale = true;
-      faults.push_back({kStale, "which still holds a gradient of the last step", term.instance});
+      faults.push_back(
+          {kStale, "which still contains a gradient of the step before", term.instance});
       continue;
     }
     const std::uint32_t of_unit = unrolled_.facts(term.instance).unit;
     if (of_unit != kNone && unrolled_.program->units[of_unit].id != its_group.unit)
-      faults.push_back({"MF306", "which holds a gradient of another unit", term.instance});
+      faults.push_back({"MF306", "which contains a gradient of another unit", term.instance});
     if (term.sums != wanted_sums_[group]) add_sum_faults(term, wanted_sums_[group], faults);
   }
-  // What an earlier step left is wrong in other ways too, for that reason alone.
+  // Stale contributions violate other rules too; only the cause is reported.
   if (stale)
     std::erase_if(faults, [](const Fault& fault) { return fault.rule != kStale; });
   else
@@ -148,7 +150,8 @@ void GradientVerdict::add_sum_faults(const Term& term, AxisSums wanted_sums,
           {"MF303", fmt::format("which is not summed over {}", to_string(axis)), term.instance});
     if (sums > (wanted ? 1U : 0U))
       faults.push_back({"MF304",
-                        fmt::format("which is summed over {} {} times", to_string(axis), sums),
+                        fmt::format("which is summed over {} {} times; expected {}",
+                                    to_string(axis), sums, wanted ? 1 : 0),
                         term.instance});
   }
 }
@@ -162,13 +165,16 @@ void GradientVerdict::count_contributions(const std::vector<Uses>& uses, const H
   if (!std::ranges::is_sorted(instances)) std::ranges::sort(instances);
   const auto twice = std::ranges::adjacent_find(instances);
   if (twice != instances.end())
-    faults.push_back({"MF302", "which holds one contribution twice", *twice});
+    faults.push_back({"MF302", "which contains one contribution twice", *twice});
   const auto last = std::ranges::unique(instances).begin();
   auto next = instances.begin();
   const auto too_much = [&](std::uint32_t from) {
     const std::uint32_t pass = unrolled_.work_pass(from);
-    faults.push_back(
-        {"MF302", fmt::format("which holds too much of microbatch '{}'", pass_name(pass)), from});
+    faults.push_back({"MF302",
+                      fmt::format("which contains more contributions of microbatch '{}' than its "
+                                  "forward pass used parameters",
+                                  pass_name(pass)),
+                      from});
   };
   if (unrolled_.lags)
     std::stable_sort(instances.begin(), last, [&](std::uint32_t a, std::uint32_t b) {
@@ -180,9 +186,10 @@ void GradientVerdict::count_contributions(const std::vector<Uses>& uses, const H
     for (; next != last && unrolled_.work_pass(*next) == use.pass; ++next) ++found;
     if (found > use.count) too_much(*(next - 1));
     if (found < use.count)
-      faults.push_back({"MF301",
-                        fmt::format("which lacks a part of microbatch '{}'", pass_name(use.pass)),
-                        kNone});
+      faults.push_back(
+          {"MF301",
+           fmt::format("which lacks a contribution of microbatch '{}'", pass_name(use.pass)),
+           kNone});
   }
   for (; next != last; ++next) too_much(*next);
 }
@@ -193,10 +200,10 @@ std::string GradientVerdict::summary(const std::vector<Uses>& uses, const Held& 
     const auto count = std::ranges::count_if(held.terms, [&](const Term& term) {
       return unrolled_.work_pass(term.instance) == use.pass;
     });
-    text +=
-        fmt::format("{}{} {}/{}", text.empty() ? "" : ", ", pass_name(use.pass), count, use.count);
+    text += fmt::format("{}{} of {} in microbatch '{}'", text.empty() ? "" : ", ", count, use.count,
+                        pass_name(use.pass));
   }
-  return text.empty() ? "nothing" : text;
+  return text.empty() ? "none expected" : text;
 }
 
 }  // namespace mfsdp

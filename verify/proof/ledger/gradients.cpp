@@ -10,9 +10,10 @@
 namespace mfsdp::ledger {
 namespace {
 
-constexpr const char* kUnsummed = "where the parts of all ranks lie";
-constexpr const char* kLate = "which an earlier repetition made";
-constexpr const char* kNotSummed = "of which each rank's part is by itself";
+constexpr const char* kUnsummed =
+    "a buffer that holds each rank's contribution separately; expected a summed gradient";
+constexpr const char* kLate = "which an earlier repetition of the segment computed";
+constexpr const char* kNotSummed = "which is not summed over ranks yet";
 
 void forget(Ledger& s, std::uint32_t buffer) {
   if (s.layouts.homes[buffer].holds == Holds::gradient) s.memory.forget(buffer);
@@ -52,11 +53,11 @@ void make_gradient(Ledger& s, bool adds) {
   const auto& at = followed->spot;
   if (!at || at->level != 0 || at->atoms.last != at->atoms.first + 1 ||
       s.layouts.groups[at->group].atoms[at->atoms.first].parameter == nullptr)
-    return go_astray(s, "MF306", *followed, "where no parameter of that size lies");
+    return go_astray(s, "MF306", *followed, "which is not one whole parameter");
   put(s, *at, held, adds, *followed->operand);
 }
 
-/// What lies there now is no gradient.
+/// The bytes no longer hold a gradient.
 void spoil(Ledger& s, const UngroupedOverwrite& over) {
   UngroupedGradient& ungrouped = s.ungrouped[over.buffer];
   const std::int64_t size = size_of(s.unrolled.program->buffers[over.buffer].dtype);
@@ -67,7 +68,7 @@ void spoil(Ledger& s, const UngroupedOverwrite& over) {
 
 void zero(Ledger& s, const FollowedOperand& operand) {
   if (!operand.gradient) return;
-  if (!operand.spot) return go_astray(s, "MF306", operand, "which is not whole padding");
+  if (!operand.spot) return go_astray(s, "MF306", operand, "which is not exactly padding");
   put(s, *operand.spot, {}, false, *operand.operand);
 }
 
@@ -75,7 +76,8 @@ void zero(Ledger& s, const FollowedOperand& operand) {
 void overwrite(Ledger& s) {
   for (const FollowedOperand& operand : s.operands)
     if (!operand.reads && operand.gradient)
-      go_astray(s, "MF306", operand, "and does not make gradients");
+      go_astray(s, "MF306", operand,
+                "and overwrites it, but is not a kernel that computes gradients");
 }
 
 bool differs_below(const Ledger& s, const Spot& at) {
@@ -113,11 +115,11 @@ void move(Ledger& s, const Operand& input, const Operand& output, bool adds, boo
   if (target == nullptr) return;
   if (unsummed_in(s, *target)) return go_astray(s, "MF306", *target, kUnsummed);
   const auto& to = target->spot;
-  if (!to) return go_astray(s, "MF306", *target, "which is no slice and no parameter of it");
+  if (!to) return go_astray(s, "MF306", *target, "which is neither a shard nor a whole parameter");
   const FollowedOperand* source = gradient(s, input);
   if (source != nullptr && unsummed_in(s, *source).has_value() != sums)
     return go_astray(s, "MF306", *source,
-                     sums ? "of which no rank's part is by itself" : kNotSummed);
+                     sums ? "which does not hold each rank's contribution separately" : kNotSummed);
   if (source == nullptr) {
     const UngroupedGradient& ungrouped = s.ungrouped[buffer_of(s, input)];
     Held held = ungrouped.held;
@@ -127,13 +129,14 @@ void move(Ledger& s, const Operand& input, const Operand& output, bool adds, boo
     put(s, *to, held, adds, output);
   } else {
     const auto& from = source->spot;
-    if (!from) return go_astray(s, "MF306", *source, "which is no slice and no parameter of it");
+    if (!from)
+      return go_astray(s, "MF306", *source, "which is neither a shard nor a whole parameter");
     if (from->group != to->group || from->level != to->level ||
         from->atoms.first != to->atoms.first || from->atoms.last != to->atoms.last)
       return go_astray(
           s, "MF306", *target,
-          fmt::format("which other elements go to: {} of '{}'", to_text(source->located.region),
-                      s.layouts.groups[from->group].name));
+          fmt::format("but its input is other elements: {} of '{}'",
+                      to_text(source->located.region), s.layouts.groups[from->group].name));
     if (is_late(s, *from)) return go_astray(s, "MF305", *source, kLate);
     move_spot(s, *from, *to, adds, unsummed_in(s, *source), output);
   }
@@ -142,9 +145,9 @@ void move(Ledger& s, const Operand& input, const Operand& output, bool adds, boo
 void judge(Ledger& s, const FollowedOperand& operand, bool update) {
   const auto& at = operand.spot;
   if (!at && update) return s.verdict.give_up(operand.located.group);  // updates.hpp reports it
-  if (!at) return go_astray(s, "MF306", operand, "which is no slice of it");
+  if (!at) return go_astray(s, "MF306", operand, "which is not a shard of it");
   if (!update && !operand.own_unit)
-    return go_astray(s, "MF306", operand, "which is another unit's");
+    return go_astray(s, "MF306", operand, "which belongs to another unit than the op");
   s.verdict.judge(s.now, s.memory, *at);
 }
 
@@ -196,7 +199,7 @@ void check_reduction_dtype(Ledger& s, const Collective& collective, const Spot& 
   const bool shards = axis == Axis::dp_shard || axis == Axis::expt_dp;
   const DType wide = shards ? s.config.reduce_dtype : s.config.grad_dtype;
   if (size_of(collective.dtype) < size_of(wide))
-    report_width(s, from.group, collective.dtype, wide, "sums ranks");
+    report_width(s, from.group, collective.dtype, wide, "sums contributions of ranks");
 }
 
 const Held& finest(const Ledger& s, const Spot& from, std::uint32_t atom) {
@@ -235,20 +238,22 @@ void run_collective(Ledger& s, const Collective& collective) {
   if (output == nullptr) return;
   const bool exchanges = collective.kind == CollectiveKind::all_to_all;
   if (exchanges && !unsummed_in(s, *output))
-    return go_astray(s, "MF306", *output, "which an all_to_all deals out");
+    return go_astray(
+        s, "MF306", *output,
+        "but an all_to_all must write to a buffer that holds each rank's contribution separately");
   if (!exchanges && unsummed_in(s, *output)) return go_astray(s, "MF306", *output, kUnsummed);
   const FollowedOperand* input = gradient(s, collective.input);
-  if (input == nullptr) return go_astray(s, "MF306", *output, "and brings what is no gradient");
+  if (input == nullptr) return go_astray(s, "MF306", *output, "but its input is not a gradient");
   if (unsummed_in(s, *input)) return go_astray(s, "MF306", *input, kNotSummed);
   const auto& from = input->spot;
   const auto& to = output->spot;
-  if (!from) return go_astray(s, "MF306", *input, "which is no slice of it");
+  if (!from) return go_astray(s, "MF306", *input, "which is not a shard of it");
   if (!reaches_own_slice(s, collective, input->located, output->located)) {
     const bool aliases = input->located.buffer == output->located.buffer;
     return go_astray(s, aliases ? "MF505" : "MF306", *output,
-                     "which is not the part that this rank gets");
+                     "which is not the shard that this rank receives");
   }
-  if (!to) return go_astray(s, "MF306", *output, "which is no slice of it");
+  if (!to) return go_astray(s, "MF306", *output, "which is not a shard of it");
   if (is_late(s, *from)) return go_astray(s, "MF305", *input, kLate);
   const std::vector<Axis> axes = with_several_ranks(
       s.unrolled.program->communicators[s.unrolled.index->communicators[collective.communicator]]

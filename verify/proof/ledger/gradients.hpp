@@ -1,5 +1,5 @@
-// The gradient ledger: a step is worked out in symbols, with a term for what each run of a kernel
-// adds to a gradient.
+// The gradient ledger: it executes a step on symbols, with one term for each contribution of a
+// kernel to a gradient.
 //
 // Host order is one of the orders that the plan allows, and where nothing races (races.hpp) all of
 // them compute the same. Ranks of pure data parallelism run one plan, so one rank's ledger is that
@@ -14,11 +14,11 @@
 //
 // By copy engines, which cannot add, the sum is a kernel's:
 //
-//   layers.0.all_to_all          parts[own slice] = g(only), of each rank of dp_shard by itself
+//   layers.0.all_to_all          parts[own slice] = g(only) of each rank of dp_shard, separately
 //   layers.0.sum_ranks, beta 0   main[own slice] = sum of that over dp_shard
 //
-// What a microbatch has to contribute to a parameter is counted on the way forward: one gradient
-// for each kernel that used it (recomputation apart).
+// Each forward kernel that uses a parameter must contribute one gradient to it; recomputation does
+// not count.
 #pragma once
 
 #include "verify/proof/ledger/followed_ops.hpp"

@@ -1,4 +1,4 @@
-// What the proofs of gradients and weights know of kernels: which of their operands are which.
+// Roles of kernels and operands, as the proofs of gradients and weights need them.
 #pragma once
 
 #include <algorithm>
@@ -16,19 +16,19 @@ namespace mfsdp {
   return nullptr;
 }
 
-/// Ranks that work on other tokens: 1/T counts those of each once.
+/// Ranks that have different tokens: 1/T counts the tokens of each once.
 [[nodiscard]] inline std::int64_t data_ranks(const Mesh& mesh) {
   return checked_mul(checked_mul(mesh.size(Axis::dp_outer), mesh.size(Axis::dp_shard)),
                      mesh.size(Axis::cp));
 }
 
-/// Rows that tokens of a rank's microbatch have at experts.
+/// Rows at experts for the tokens of a rank's microbatch.
 [[nodiscard]] inline std::int64_t rows_of_tokens(const PlanConfig& config) {
   return checked_mul(config.tokens_per_microbatch(), config.model.experts_per_token);
 }
-/// Rows of the experts that a rank has: of its own tokens or, where experts are dealt out, a block
-/// from each rank of ep. A block has room for all of a rank's rows, or for the configured multiple
-/// of its equal share.
+/// Rows of the experts that a rank has: of its own tokens or, with expert parallelism, a block from
+/// each rank of ep. The capacity of a block is all of a rank's rows, or the configured multiple of
+/// an equal share.
 [[nodiscard]] inline std::int64_t rows_of_experts(const PlanConfig& config) {
   const std::int64_t own = rows_of_tokens(config);
   const std::int64_t peers = config.expert_parallel;

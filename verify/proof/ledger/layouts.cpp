@@ -26,11 +26,11 @@ std::vector<Atom> atoms_of_group(const Group& group, const std::string& name,
   };
   for (const PlacedParameter& parameter : group.parameters) {
     if (std::ranges::any_of(parameter.shape, [](std::int64_t dim) { return dim < 0; }))
-      return wrong(parameter, "has a negative dim");
+      return wrong(parameter, "has a negative dimension");
     const std::int64_t end = checked_add(parameter.offset, parameter.elements());
     if (parameter.offset < 0 || end > group.elements)
-      return wrong(parameter, fmt::format("is at elements [{}, {}) of {}", parameter.offset, end,
-                                          group.elements));
+      return wrong(parameter, fmt::format("is at elements [{}, {}), but the group has {}",
+                                          parameter.offset, end, group.elements));
     if (end > parameter.offset) atoms.push_back({parameter.offset, end, &parameter});
   }
   std::ranges::sort(atoms, {}, &Atom::begin);
@@ -39,7 +39,7 @@ std::vector<Atom> atoms_of_group(const Group& group, const std::string& name,
   for (const Atom& atom : atoms) {
     if (atom.begin < covered)
       return wrong(*atom.parameter,
-                   fmt::format("begins at element {}, where another one reaches to {}", atom.begin,
+                   fmt::format("begins at element {}, but another parameter ends at {}", atom.begin,
                                covered));
     if (atom.begin > covered) all.push_back({covered, atom.begin, nullptr});
     all.push_back(atom);
@@ -151,16 +151,16 @@ void Layouts::lay_out(const Group& group, FindingList& findings) {
   if (!group.requires_grad) layout.name += " (frozen)";
   if (group.dtype != program_->config.param_dtype)
     report(findings, "MF502",
-           fmt::format("group '{}' is {}, configured is {}", layout.name, to_string(group.dtype),
-                       to_string(program_->config.param_dtype)));
+           fmt::format("group '{}' has dtype {}; the configuration has {}", layout.name,
+                       to_string(group.dtype), to_string(program_->config.param_dtype)));
   const Mesh& mesh = program_->config.mesh;
   Int128 parts = 1;
   for (const Axis axis : with_several_ranks(group.cut, mesh)) parts *= mesh.size(axis);
   layout.slices = {Region{.count = group.elements}};
   if (group.elements < 1 || group.elements % parts != 0) {
     report(findings, "MF501",
-           fmt::format("group '{}': {} elements are not {} equal slices of at least one",
-                       layout.name, group.elements, static_cast<std::int64_t>(parts)));
+           fmt::format("group '{}' has {} elements, which do not make {} equal shards", layout.name,
+                       group.elements, static_cast<std::int64_t>(parts)));
   } else {
     layout.atoms = atoms_of_group(group, layout.name, findings);
     layout.sound = !layout.atoms.empty();
@@ -169,8 +169,8 @@ void Layouts::lay_out(const Group& group, FindingList& findings) {
   }
   if (!sums_all_tokens(group, mesh))
     report(findings, "MF303",
-           fmt::format("group '{}' names other axes to sum its gradient over than those whose "
-                       "ranks work on other tokens",
+           fmt::format("group '{}' sums its gradient over other axes than those whose ranks have "
+                       "different tokens",
                        layout.name));
   levels = std::max(levels, layout.levels());
   groups.push_back(std::move(layout));
@@ -186,7 +186,7 @@ void Layouts::check_unit(std::span<const std::uint32_t> of_unit, FindingList& fi
   const auto twice = std::ranges::adjacent_find(names);
   if (twice != names.end())
     report(findings, "MF502",
-           fmt::format("unit '{}': parameter '{}' is in its groups twice", groups[of_unit[0]].name,
+           fmt::format("unit '{}': parameter '{}' is in two of its groups", groups[of_unit[0]].name,
                        *twice));
 }
 
@@ -224,7 +224,7 @@ void Layouts::find_home(std::size_t b, const IdIndex<GroupId>& positions, Findin
       level_of(buffer.holds->placement, *groups[home.groups[0]].group, program_->config.mesh);
   home.level = level.value_or(0);
   if (std::string fault = level ? fault_of(buffer, home)
-                                : fmt::format("is placed in a way that is no slice of group '{}'",
+                                : fmt::format("has a placement that is not a shard of group '{}'",
                                               groups[home.groups[0]].name);
       !fault.empty())
     return report(findings, "MF503", fmt::format("buffer '{}' {}", buffer.name, fault), buffer.id);
@@ -240,46 +240,48 @@ void Layouts::find_home(std::size_t b, const IdIndex<GroupId>& positions, Findin
   std::ranges::sort(bytes);
   for (std::size_t i = 1; i < bytes.size(); ++i)
     if (bytes[i].first < bytes[i - 1].second)
-      return report(findings, "MF502",
-                    fmt::format("buffer '{}': a group begins at byte {}, where another one reaches "
-                                "to {}",
-                                buffer.name, bytes[i].first, bytes[i - 1].second),
-                    buffer.id);
+      return report(
+          findings, "MF502",
+          fmt::format("buffer '{}': a group begins at byte {}, but another one ends at {}",
+                      buffer.name, bytes[i].first, bytes[i - 1].second),
+          buffer.id);
   homes[b] = std::move(home);
 }
 
-/// What is wrong with a buffer of slices at the home's level, or nothing.
+/// A message where a buffer does not hold shards of the stated level; else empty.
 std::string Layouts::fault_of(const Buffer& buffer, const Home& home) const {
   const Mesh& mesh = program_->config.mesh;
   for (std::size_t i = 0; i < home.groups.size(); ++i) {
     const GroupLayout& layout = groups[home.groups[i]];
     if (level_of(buffer.holds->placement, *layout.group, mesh) != home.level)
-      return fmt::format("holds groups that are cut along other axes, such as '{}'", layout.name);
+      return fmt::format("holds groups that are sharded over different axes, such as '{}'",
+                         layout.name);
     if (buffer.persistent &&
         level_of(placement_of(*layout.group, home.holds), *layout.group, mesh) != home.level)
-      return fmt::format("keeps another slice of group '{}' than the group says", layout.name);
+      return fmt::format("keeps another shard of group '{}' than the group states", layout.name);
     const std::int64_t count = layout.slices[static_cast<std::size_t>(home.level)].count;
     if (count % home.block != 0)
-      return fmt::format("has a value for each {} elements of group '{}', whose slices are of {}",
+      return fmt::format("has one value for {} elements of group '{}', but a shard has {} elements",
                          home.block, layout.name, count);
     const std::int64_t parts = home.unsummed_over ? mesh.size(*home.unsummed_over) : 1;
     const Int128 end = Int128{count / home.block} * parts * size_of(buffer.dtype) + home.offsets[i];
-    // Gathered weights may be aligned to more than they have, and directions lie behind others.
+    // Gathered weights may be padded, and directions may come after others.
     const bool gathered =
         (home.holds == Holds::weight && !buffer.persistent) || home.holds == Holds::direction;
     if (gathered ? end > buffer.size.value : end != buffer.size.value)
-      return fmt::format("has {} bytes, where {} elements of group '{}' from byte {} are expected",
-                         buffer.size.value, count, layout.name, home.offsets[i]);
+      return fmt::format(
+          "has {} bytes, which is not the size of {} elements of group '{}' from byte {}",
+          buffer.size.value, count, layout.name, home.offsets[i]);
     if (home.holds != Holds::weight && !layout.group->requires_grad)
-      return fmt::format("holds a gradient or a state of group '{}', which is not trained",
+      return fmt::format("holds a gradient or an optimizer state of group '{}', which is frozen",
                          layout.name);
   }
   if (home.unsummed_over) return fault_of_unsummed(buffer, home);
   return home.holds == Holds::direction ? fault_of_directions(buffer, home) : "";
 }
 
-/// Parts are those of one group's slice, of the ranks that its last cut tells apart, until they are
-/// summed.
+/// A buffer that is not summed over ranks holds contributions to one shard of one group, within a
+/// step.
 std::string Layouts::fault_of_unsummed(const Buffer& buffer, const Home& home) const {
   const std::vector<Axis> cut =
       with_several_ranks(groups[home.groups.front()].group->cut, program_->config.mesh);
@@ -287,16 +289,16 @@ std::string Layouts::fault_of_unsummed(const Buffer& buffer, const Home& home) c
       home.level > 0 && cut[static_cast<std::size_t>(home.level) - 1] == *home.unsummed_over;
   if (cut_last && !buffer.persistent && home.groups.size() == 1) return {};
   return fmt::format(
-      "has a part of each rank of {}, expected of one slice that is cut along it, and "
-      "within a step",
+      "holds contributions of each rank of {}; expected those to one shard over that axis, in a "
+      "buffer that lives within a step",
       to_string(*home.unsummed_over));
 }
 
-/// Directions are of the configured dtype and of groups that are orthogonalised; those that are
-/// dealt out begin at one place, in which one is as good as another.
+/// Directions have the configured dtype and belong to groups that are orthogonalised. Groups that
+/// are distributed over ranks have equal layouts, as each rank holds one of them at one address.
 std::string Layouts::fault_of_directions(const Buffer& buffer, const Home& home) const {
   if (buffer.persistent || buffer.dtype != program_->config.direction_dtype())
-    return "holds directions of another dtype, or for more than a step";
+    return "holds update directions in another dtype than configured, or for more than a step";
   const GroupLayout& first = groups[home.groups.front()];
   const auto is_alike = [&](const GroupLayout& other) {
     return other.group->elements == first.group->elements && other.slices == first.slices &&
@@ -311,18 +313,20 @@ std::string Layouts::fault_of_directions(const Buffer& buffer, const Home& home)
     const GroupLayout& layout = groups[home.groups[i]];
     const std::optional<Optimizer>& optimizer = layout.group->optimizer;
     if (!optimizer || !orthogonalises(*optimizer))
-      return fmt::format("holds directions of group '{}', which has none", layout.name);
-    if (std::ranges::count(home.groups, home.groups[i]) > 1)
-      return fmt::format("holds directions of group '{}' twice", layout.name);
-    if (home.distributed_over && (home.offsets[i] != 0 || home.level != 0 || !is_alike(layout)))
-      return fmt::format("deals out group '{}', which is not laid out as the first one",
+      return fmt::format("holds update directions of group '{}', whose optimizer has none",
                          layout.name);
+    if (std::ranges::count(home.groups, home.groups[i]) > 1)
+      return fmt::format("holds update directions of group '{}' twice", layout.name);
+    if (home.distributed_over && (home.offsets[i] != 0 || home.level != 0 || !is_alike(layout)))
+      return fmt::format(
+          "distributes group '{}' over ranks, but its layout differs from the first group's",
+          layout.name);
   }
   const Int128 end = Int128{first.group->elements} * size_of(buffer.dtype);
   if (home.distributed_over &&
       (std::ssize(home.groups) > program_->config.mesh.size(*home.distributed_over) ||
        buffer.size.value != end))
-    return "deals out more groups than there are ranks, or has other bytes than one of them";
+    return "distributes more groups than there are ranks, or does not have the size of one group";
   return {};
 }
 
@@ -392,7 +396,7 @@ void check_configured_dtypes(const Program& program, FindingList& findings) {
     const bool too_narrow = sums && size_of(buffer.dtype) < size_of(*wanted);  // MF310
     if (wanted && buffer.dtype != *wanted && !too_narrow)
       report(findings, "MF502",
-             fmt::format("buffer '{}' is {}, configured is {}", buffer.name,
+             fmt::format("buffer '{}' has dtype {}; the configuration has {}", buffer.name,
                          to_string(buffer.dtype), to_string(*wanted)),
              buffer.id);
   }

@@ -1,4 +1,4 @@
-// Which elements of which group an operand touches, and whether groups are laid out as they must.
+// The elements of a group that an operand touches, and whether the layouts of groups are valid.
 //
 // Elements of a group are counted from its start, the same on every rank. A buffer holds all of
 // them, or the rank's slice along the first axes of the group's `cut`; of dp_shard and dp_outer:
@@ -7,8 +7,8 @@
 //   level 1               |--- B/I ---|                             begins at dp_shard * B/I
 //   level 2                    |B/IO|                               ... + dp_outer * B/(I O)
 //
-// Which elements of which group a buffer holds is what the plan says (Buffer::holds), held against
-// the buffer's size and the group's own placements. Buffers that hold no group are not followed.
+// The plan states which elements of which group a buffer holds (Buffer::holds). This is compared with
+// the buffer's size and the group's placements. Buffers that hold no group are not followed.
 #pragma once
 
 #include <cstdint>
@@ -45,14 +45,13 @@ struct Atom {
   const PlacedParameter* parameter = nullptr;  ///< null: padding
 };
 
-/// Those of some axes along which there are several ranks: along others, which the mesh lacks,
-/// there is one rank, so that nothing is cut, gathered or summed.
+/// The given axes that have several ranks. With one rank nothing is cut, gathered or summed.
 [[nodiscard]] std::vector<Axis> with_several_ranks(std::vector<Axis> axes, const Mesh& mesh);
 
-/// What the rank at an index of that axis has of a region that is cut evenly along it.
+/// The part of a rank, by its index on the axis, of a region that is cut evenly along it.
 [[nodiscard]] Region part_of(const Region& whole, Axis axis, const Mesh& mesh);
 
-/// What each rank has of a region that a collective over some axes gathers or scatters: all of it
+/// The part of each rank in a region that a collective over some axes gathers or scatters: all of it
 /// where there is one rank. Nothing for ranks of several axes, whose order nothing states.
 [[nodiscard]] std::optional<Region> part_of(const Region& whole, const std::vector<Axis>& axes,
                                             const Mesh& mesh);
@@ -71,7 +70,7 @@ struct GroupLayout {
 
 enum class Holds { other, weight, gradient, state, direction };
 
-/// What a buffer holds; groups are positions in Layouts::groups.
+/// Contents of a buffer; groups are positions in Layouts::groups.
 struct Home {
   Holds holds = Holds::other;
   std::vector<std::uint32_t> groups{};
@@ -80,7 +79,7 @@ struct Home {
   std::int64_t block = 1;  ///< elements of a group that have one value in the buffer
   std::optional<Axis>
       distributed_over{};  ///< each rank on it has one of the groups, of equal layout
-  /// Of a gradient: what each rank along that axis has of the slice, one behind the other.
+  /// The gradient is not summed over that axis yet: contributions of its ranks lie consecutively.
   std::optional<Axis> unsummed_over{};
 };
 
@@ -101,10 +100,10 @@ struct AtomRange {
 
 class Layouts {
  public:
-  /// Finds parameters that overlap or leave their group (MF501), groups that overlap in a buffer
-  /// or share a parameter (MF502), buffers that hold no slice of their group, or another one than
-  /// the group says (MF503), and groups whose gradients are not summed over all ranks that work on
-  /// other tokens (MF303). What has a finding is not followed.
+  /// MF501: parameters that overlap or leave their group. MF502: groups that overlap in a buffer or
+  /// share a parameter. MF503: buffers that do not hold the shard that their group states. MF303:
+  /// groups whose gradients are not summed over all ranks with different tokens. Groups and buffers
+  /// with a finding are not followed.
   Layouts(const Program& program, const ProgramIndex& index, FindingList& findings);
 
   std::vector<GroupLayout> groups;

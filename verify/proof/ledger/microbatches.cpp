@@ -28,8 +28,8 @@ void check_microbatches(const UnrolledPlan& unrolled, FindingList& findings) {
     if ((count > 0 || segment.microbatches < 0) && begun != segment.microbatches)
       findings.add(
           {.rule = "MF312",
-           .message = fmt::format("segment '{}' of plan '{}' begins {} microbatches where "
-                                  "it states {}",
+           .message = fmt::format("segment '{}' of plan '{}' begins {} microbatches, but "
+                                  "states {}",
                                   segment.name, unrolled.plan->name, begun, segment.microbatches)});
   }
   if (unrolled.plan->name != "train" || count == 0 ||
@@ -37,7 +37,7 @@ void check_microbatches(const UnrolledPlan& unrolled, FindingList& findings) {
     return;
   findings.add(
       {.rule = "MF312",
-       .message = fmt::format("plan '{}' runs {} microbatches in a step, configured are {}",
+       .message = fmt::format("plan '{}' runs {} microbatches in a step; the configuration has {}",
                               unrolled.plan->name, static_cast<std::int64_t>(count),
                               unrolled.program->config.microbatches)});
 }

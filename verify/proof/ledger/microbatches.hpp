@@ -6,8 +6,8 @@
 
 namespace mfsdp {
 
-/// Finds MF312. Plans by hand, and of stages behind the first, may state microbatches and take no
-/// tokens; none states fewer than none.
+/// Finds MF312. Hand-written plans, and pipeline stages after the first, may state microbatches
+/// and read no tokens. Negative numbers are errors.
 void check_microbatches(const UnrolledPlan& unrolled, FindingList& findings);
 
 }  // namespace mfsdp

@@ -167,7 +167,7 @@ void keep_partial(State& s, const Kernel& kernel) {
   sums.made_by.emplace(output->offset, s.now);
 }
 
-/// In which order values lie is the plan's choice: kernels add them in fp64 and round once.
+/// The plan chooses the order of values: kernels add them in fp64 and round once.
 void finish_norm(State& s, const Kernel& kernel) {
   const Sums& input = s.input_of(kernel);
   auto fault = fault_of_groups(s, input);

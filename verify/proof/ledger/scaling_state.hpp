@@ -94,7 +94,7 @@ struct State {
   }
   /// The group of whose gradient an instance computed a partial norm.
   [[nodiscard]] std::optional<GroupId> group_of(std::uint32_t instance) const;
-  /// What a kernel's operand "input" holds.
+  /// Contents of a kernel's operand "input".
   [[nodiscard]] const Sums& input_of(const Kernel& kernel) const;
   /// Whether the operand is this step's loss or norm.
   [[nodiscard]] bool is_fresh(const Operand* operand, Scale what) const;

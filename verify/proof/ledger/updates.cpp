@@ -11,7 +11,7 @@
 namespace mfsdp {
 namespace {
 
-/// What an update is made of: a gradient, or the direction that `momentum` made of one.
+/// The operand that an update reads: a gradient, or the direction that `momentum` computed from it.
 std::string_view made_of_role(const Kernel& kernel, const Layouts& layouts, const Op& op) {
   if (is_momentum(kernel) || !op.group) return "grad";
   for (const GroupLayout& layout : layouts.groups)
@@ -21,7 +21,7 @@ std::string_view made_of_role(const Kernel& kernel, const Layouts& layouts, cons
   return "grad";
 }
 
-/// What is wrong with an update, or nothing.
+/// A message where an update is wrong; else empty.
 std::string fault_of(const Op& op, const Kernel& kernel, const Layouts& layouts) {
   const std::string_view made_of = made_of_role(kernel, layouts, op);
   const Operand* gradient = operand_of(kernel, made_of);
@@ -30,34 +30,35 @@ std::string fault_of(const Op& op, const Kernel& kernel, const Layouts& layouts)
   if (!slice) return {};
   const GroupLayout& layout = layouts.groups[slice->group];
   if (op.unit && *op.unit != layout.group->unit)
-    return fmt::format("has a gradient of '{}', another unit", layout.name);
-  if (!op.group) return fmt::format("names no group, but updates '{}'", layout.name);
-  if (slice->region.count == 0) return "has an empty gradient";
+    return fmt::format("reads a gradient of '{}', which is another unit than the op's",
+                       layout.name);
+  if (!op.group) return fmt::format("states no group, but updates '{}'", layout.name);
+  if (slice->region.count == 0) return "reads an empty gradient";
   if (!slice->exact || !layout.level_of(slice->region))
-    return fmt::format("has a gradient at {} of '{}', which is no slice of it",
+    return fmt::format("reads a gradient at {} of '{}', which is not a shard of it",
                        to_text(slice->region), layout.name);
   if (const std::int64_t stated = kernel.attribute("elements", slice->region.count);
       stated != slice->region.count)
-    return fmt::format("updates {} elements, but its gradient has {}", stated, slice->region.count);
+    return fmt::format("states {} elements, but its gradient has {}", stated, slice->region.count);
   std::vector<BufferId> buffers;
   for (const Operand& operand : kernel.operands) {
     const Holds holds = layouts.holds(operand);
     if (holds != Holds::weight && holds != Holds::state && holds != Holds::direction) continue;
     if (&operand == gradient) continue;
     if (std::ranges::find(buffers, operand.buffer) != buffers.end())
-      return fmt::format("has '{}' in the buffer of another operand", operand.role);
+      return fmt::format("has operand '{}' in the same buffer as another operand", operand.role);
     buffers.push_back(operand.buffer);
     const auto located = layouts.locate(operand);
     if (located->exact && located->group == slice->group && located->region == slice->region)
       continue;
-    return fmt::format("has '{}' at {} of '{}', but its gradient is at {} of '{}'", operand.role,
-                       to_text(located->region), layouts.groups[located->group].name,
+    return fmt::format("has operand '{}' at {} of '{}', but its gradient is at {} of '{}'",
+                       operand.role, to_text(located->region), layouts.groups[located->group].name,
                        to_text(slice->region), layout.name);
   }
   return {};
 }
 
-/// What the buffer of an update's operand is to hold; nothing for operands of other roles.
+/// The content that an update's operand needs in its buffer; nothing for operands of other roles.
 std::optional<ContentKind> content_of(std::string_view role) {
   if (role == "grad") return ContentKind::gradient;
   if (role == "direction") return ContentKind::direction;
@@ -67,7 +68,7 @@ std::optional<ContentKind> content_of(std::string_view role) {
   return std::nullopt;
 }
 
-/// An operand of an update in a buffer that says it holds something else, or nothing.
+/// A message where an operand of an update is in a buffer for other contents; else empty.
 std::string fault_of_contents(const Kernel& kernel, const Program& program,
                               const IdIndex<BufferId>& buffers) {
   for (const Operand& operand : kernel.operands) {
@@ -77,8 +78,8 @@ std::string fault_of_contents(const Kernel& kernel, const Program& program,
         wanted == ContentKind::optimizer_state ? std::string_view(operand.role) : "";
     const Buffer& buffer = program.buffers[buffers[operand.buffer]];
     if (!buffer.holds || buffer.holds->kind != *wanted || buffer.holds->state != state)
-      return fmt::format("has '{}' in buffer '{}', which does not hold it", operand.role,
-                         buffer.name);
+      return fmt::format("has operand '{}' in buffer '{}', which the plan does not reserve for it",
+                         operand.role, buffer.name);
   }
   return {};
 }
@@ -89,36 +90,38 @@ std::string fault_of_states(const Op& op, const Kernel& kernel, const Program& p
                             const IdIndex<GroupId>& groups) {
   if (!op.group) return {};
   const Group& group = program.groups[groups[*op.group]];
-  if (!group.optimizer) return "updates a group without gradients";
+  if (!group.optimizer) return "updates a frozen group";
   if (is_momentum(kernel) && !orthogonalises(*group.optimizer))
-    return fmt::format("makes a direction, which {} has no use for", to_string(*group.optimizer));
+    return fmt::format("computes an update direction, which optimizer {} does not use",
+                       to_string(*group.optimizer));
   if (is_momentum(kernel) && operand_of(kernel, "direction") == nullptr)
     return "has no operand 'direction'";
   if (is_update(kernel) && operand_of(kernel, "direction") != nullptr &&
       !orthogonalises(*group.optimizer))
-    return fmt::format("moves weights along a direction, which {} does not make",
+    return fmt::format("reads an update direction, which optimizer {} does not compute",
                        to_string(*group.optimizer));
   const bool has_main = operand_of(kernel, "main_weight") != nullptr;
   const bool keeps_main = program.config.main_dtype != program.config.param_dtype;
   if (is_update(kernel) && has_main != keeps_main)
-    return keeps_main ? "has no operand 'main_weight', which is kept beside the weights"
-                      : "has an operand 'main_weight', and the weights are these themselves";
+    return keeps_main ? "has no operand 'main_weight', but main weights have another dtype than "
+                        "the weights"
+                      : "has an operand 'main_weight', but the weights are the main weights";
   std::vector<KeptState> states;
   if (is_momentum(kernel) || !orthogonalises(*group.optimizer))
     states = program.config.kept_states(*group.optimizer);
   for (const KeptState& state : states) {
     const Operand* operand = operand_of(kernel, state.name);
     if (operand == nullptr)
-      return fmt::format("has no operand '{}', which {} keeps", state.name,
+      return fmt::format("has no operand '{}', which is a state of optimizer {}", state.name,
                          to_string(*group.optimizer));
     if (operand->dtype != state.dtype)
-      return fmt::format("has '{}' in {}, which is kept in {}", state.name,
+      return fmt::format("has operand '{}' in {}, but that state is kept in {}", state.name,
                          to_string(operand->dtype), to_string(state.dtype));
   }
   for (const Operand& operand : kernel.operands)
     if (is_optimizer_state(operand.role) &&
         std::ranges::find(states, operand.role, &KeptState::name) == states.end())
-      return fmt::format("has an operand '{}', which {} does not keep", operand.role,
+      return fmt::format("has an operand '{}', which is not a state of optimizer {}", operand.role,
                          to_string(*group.optimizer));
   return {};
 }
@@ -137,8 +140,8 @@ std::string fault_of_group(const Op& op, const Layouts& layouts) {
     if (!located) return {};
     const GroupLayout& layout = layouts.groups[located->group];
     if (layout.group->id == *op.group) return {};
-    return fmt::format("names group {}, but has '{}' of '{}'", op.group->value, operand.role,
-                       layout.name);
+    return fmt::format("states group {}, but its operand '{}' belongs to '{}'", op.group->value,
+                       operand.role, layout.name);
   };
   for (const Operand& operand : operands_of(op))
     if (std::string found = fault(operand); !found.empty()) return found;
@@ -161,7 +164,7 @@ void check_updates(const Program& program, const Layouts& layouts, FindingList& 
         if (!updates && !op.group) continue;
         std::string fault;
         if (updates) {
-          if (plan.name == "eval") fault = "updates weights, which evaluating may not";
+          if (plan.name == "eval") fault = "updates weights in the plan for evaluation";
           if (fault.empty()) fault = fault_of_contents(*kernel, program, buffers);
           if (fault.empty()) fault = fault_of(op, *kernel, layouts);
           if (fault.empty()) fault = fault_of_states(op, *kernel, program, groups);

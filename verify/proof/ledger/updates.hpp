@@ -5,9 +5,9 @@
 
 namespace mfsdp {
 
-/// Finds updates whose gradient, weights and state are not the same slice of the same group, are
-/// empty, or have a number of elements that is not the kernel's, and ops that name another group
-/// than they touch (MF504).
+/// Finds updates whose gradient, weights and states are not the same shard of one group, are empty,
+/// or do not have the stated number of elements. Finds ops that state another group than they touch
+/// (MF504).
 void check_updates(const Program& program, const Layouts& layouts, FindingList& findings);
 
 }  // namespace mfsdp

@@ -70,13 +70,14 @@ class WeightCheck {
         const std::int64_t version = version_at(b, g, home.level);
         const std::int64_t expected =
             updated_[g] ? unrolled_.passes[unrolled_.instances.back().pass].step + 1 : 0;
-        // What an update has spoilt is said where it is read.
+        // Weights that an update made invalid are reported where they are read.
         if (version == expected || (updated_[g] && version == kNotGathered)) continue;
-        report("MF401", g, static_cast<std::uint32_t>(unrolled_.instances.size() - 1),
-               fmt::format("ends a step in which buffer '{}' has '{}' {}; expected the weights "
-                           "after {} updates",
-                           unrolled_.program->buffers[b].name, layouts_.groups[g].name,
-                           in_words(version), expected));
+        report(
+            "MF401", g, static_cast<std::uint32_t>(unrolled_.instances.size() - 1),
+            fmt::format("ends a step in which buffer '{}' holds weights of '{}' {}; expected them "
+                        "after {} updates",
+                        unrolled_.program->buffers[b].name, layouts_.groups[g].name,
+                        in_words(version), expected));
       }
     }
   }
@@ -153,7 +154,7 @@ class WeightCheck {
     }
   }
 
-  /// What is written there are no weights, unless that is nothing.
+  /// The operand's bytes, if there are any, no longer hold weights.
   void spoil(const FollowedOperand* operand) {
     if (operand == nullptr) return;
     const Located& located = operand->located;
@@ -165,13 +166,14 @@ class WeightCheck {
     const Located& located = operand.located;
     const GroupLayout& layout = layouts_.groups[located.group];
     if (!operand.own_unit)
-      return report("MF403", located.group, now_,
-                    fmt::format("reads weights of '{}', another unit", layout.name));
+      return report(
+          "MF403", located.group, now_,
+          fmt::format("reads weights of '{}', which is another unit than the op's", layout.name));
     const auto& atoms = operand.atoms;
     if (!atoms || atoms->last != atoms->first + 1 ||
         layout.atoms[atoms->first].parameter == nullptr)
       return report("MF403", located.group, now_,
-                    fmt::format("reads '{}' at {} of '{}', where no parameter of that size lies",
+                    fmt::format("reads '{}' at {} of '{}', which is not one whole parameter",
                                 operand.operand->role, to_text(located.region), layout.name));
     const std::int64_t step = unrolled_.passes[unrolled_.instances[now_].pass].step;
     const std::int64_t expected = trains_ && layout.group->requires_grad ? step : 0;
@@ -185,8 +187,8 @@ class WeightCheck {
   }
 
   static std::string in_words(std::int64_t version) {
-    if (version == kNotGathered) return "before anything put weights there";
-    if (version == kMixed) return "of which slices have seen other updates than the rest";
+    if (version == kNotGathered) return "before any gather or update wrote it";
+    if (version == kMixed) return "of which some shards are after another number of updates";
     return fmt::format("after {} updates", version);
   }
 
@@ -204,7 +206,7 @@ class WeightCheck {
         unrolled_.program->communicators[unrolled_.index->communicators[collective.communicator]]
             .axes;
     const FollowedOperand* input = weight(collective.input);
-    if (input == nullptr) return astray("from what are no weights");
+    if (input == nullptr) return astray("from a buffer that holds no weights");
     const Located& from = input->located;
     if (from.group != to.group)
       return astray(fmt::format("from '{}'", layouts_.groups[from.group].name));
@@ -212,7 +214,7 @@ class WeightCheck {
     const auto whole = level_of(to);
     if (collective.kind != CollectiveKind::all_gather || !part || !whole ||
         part_of(to.region, axes, unrolled_.program->config.mesh) != from.region)
-      return astray(fmt::format("from {}, which are not this rank's part", to_text(from.region)));
+      return astray(fmt::format("from {}, which is not this rank's shard", to_text(from.region)));
     const std::int64_t version = version_at(from.buffer, from.group, *part);
     note_second_gather(to, version);
     set_version(to.buffer, to.group, *whole, version);
@@ -224,7 +226,7 @@ class WeightCheck {
       if (live_[other] != 0 && version_at(other, to.group, 0) == version)
         return report(
             "MF404", to.group, now_,
-            fmt::format("gathers '{}', which buffer '{}' still holds",
+            fmt::format("gathers '{}', which buffer '{}' still holds gathered",
                         layouts_.groups[to.group].name, unrolled_.program->buffers[other].name));
   }
 

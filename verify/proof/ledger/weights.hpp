@@ -1,4 +1,4 @@
-// Which step's weights every kernel reads.
+// Whether every kernel reads the weights of its step.
 //
 // Compute weights begin at version 0, an update makes the next version of the slice that it writes,
 // and collectives carry versions with the elements. In step t every kernel is to read version t of

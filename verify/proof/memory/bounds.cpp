@@ -15,7 +15,7 @@ struct Change {
   std::uint32_t buffer = 0;
 };
 
-/// Of the buffers of one pool that one chain acquires; begins ascend.
+/// The buffers of one pool that one chain acquires; begins ascend.
 struct Changes {
   std::vector<Change> begins;
   std::vector<Change> ends;
@@ -115,7 +115,7 @@ Finding note(std::string rule, std::string message) {
 /// " with 3 blocks that stay gathered", or nothing.
 std::string kept_beside(const PlanConfig& config) {
   if (config.keep_gathered == 0) return "";
-  return fmt::format(" with {} blocks that stay gathered", config.keep_gathered);
+  return fmt::format(" and {} blocks that stay gathered", config.keep_gathered);
 }
 
 /// Live buffers against the limit that the configuration states.
@@ -127,15 +127,15 @@ void check_limits(const Program& program, const std::vector<std::vector<PoolPeak
     const PlanConfig& config = program.config;
     if (sum.weights - 1 - config.keep_gathered > config.prefetch)
       findings.add(note(
-          "MF601", fmt::format("plan '{}' has up to {} gathered weights live; a "
+          "MF601", fmt::format("plan '{}' has up to {} gathered units live at once; a "
                                "prefetch of {}{} allows {}",
                                program.plans[p].name, sum.weights, config.prefetch,
                                kept_beside(config), config.prefetch + 1 + config.keep_gathered)));
-    // Tied weights keep a gradient from the head to the embedding, beside those of the blocks.
+    // Tied weights keep a gradient from the head to the embedding, in addition to those of blocks.
     const std::int64_t slots = config.grad_slots + (config.model.tied_embeddings ? 1 : 0);
     if (sum.gradients > slots)
-      findings.add(note("MF602", fmt::format("plan '{}' has up to {} full gradients live in {} "
-                                             "slots",
+      findings.add(note("MF602", fmt::format("plan '{}' has up to {} full gradients in memory at "
+                                             "once; there are {} slots (tied weights add one)",
                                              program.plans[p].name, sum.gradients, slots)));
   }
 }
@@ -177,8 +177,8 @@ Bounds bounds_of(const Program& program, const ProgramIndex& index,
     const Bytes bound = persistent[p].aligned + transient;
     bounds.pools.push_back({.name = pool.name, .height = pool.height, .lower_bound = bound});
     if (bound != pool.lower_bound)
-      findings.add(note("MF603", fmt::format("pool '{}' states a lower bound of {} bytes; its "
-                                             "plans have up to {} live",
+      findings.add(note("MF603", fmt::format("pool '{}' states a lower bound of {} bytes, but its "
+                                             "plans have up to {} bytes live",
                                              pool.name, pool.lower_bound.value, bound.value)));
   }
   return bounds;

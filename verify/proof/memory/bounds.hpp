@@ -1,9 +1,9 @@
-// How much is live at one time, over all interleavings.
+// The largest amounts of live memory, over all interleavings.
 //
-// Two lifetimes can meet unless the release of one is before the acquire of the other. Where all
-// acquires of a pool lie on one chain, that makes intervals of the chain's positions, from the
-// acquire to the first op that knows of the release, and the most that can be live is the fullest
-// position: any buffers that are live there can be live together. Acquires on several chains are
+// Two lifetimes can meet unless the release of one is before the acquire of the other. If all
+// acquires of a pool are on one chain, lifetimes are intervals of the chain's positions, from the
+// acquire to the first op that knows of the release. The most that can be live is the fullest
+// position: all buffers that are live there can be live together. Acquires on several chains are
 // counted chain by chain and added up, which no interleaving exceeds.
 #pragma once
 
@@ -25,19 +25,19 @@ struct PoolBound {
   friend bool operator==(const PoolBound&, const PoolBound&) = default;
 };
 
-/// What holds in every interleaving, of plan "train" unless said otherwise.
+/// Bounds that hold in every interleaving of plan "train", unless stated otherwise.
 struct Bounds {
-  std::int64_t live_full_weights = 0;    ///< gathered weight buffers at one time
-  std::int64_t live_full_gradients = 0;  ///< full gradient buffers at one time
+  std::int64_t live_full_weights = 0;    ///< gathered weight buffers at once
+  std::int64_t live_full_gradients = 0;  ///< full gradient buffers at once
   Bytes peak;                            ///< device bytes: persistent, and each pool at its fullest
   std::vector<PoolBound> pools;
-  std::int64_t concurrent_collectives = 0;  ///< that may be enabled at one time, in any plan
+  std::int64_t concurrent_collectives = 0;  ///< that may be enabled at once, in any plan
   std::vector<OpId> redundant_waits;        ///< that order nothing new, in any plan
 
   friend bool operator==(const Bounds&, const Bounds&) = default;
 };
 
-/// What one plan has live in a pool at most.
+/// The most that one plan has live in a pool.
 struct PoolPeak {
   Bytes bytes;                 ///< exact sizes of transient buffers
   Bytes aligned;               ///< the same with each size rounded up to the pool's alignment

@@ -47,7 +47,7 @@ class RegisteredPool {
                                 {.buffer = buffer,
                                  .begin = std::max(uses[a].access.begin, uses[b].access.begin),
                                  .end = std::min(uses[a].access.end, uses[b].access.end)});
-          finding.message = "between the ranks, " + finding.message + ", which is registered";
+          finding.message = "between ranks, " + finding.message + ", which peers read and write";
           findings_.add(std::move(finding));
           return;
         }

@@ -1,6 +1,6 @@
 // Registered buffers: memory that peers read and write during their own instance of a collective,
-// where that has no barrier at its end: NCCL's rings. (Collectives from window to window have one:
-// windows.hpp.)
+// where that has no barrier at its end: NCCL's rings. (Collectives over symmetric memory
+// have one: symmetric_memory.hpp.)
 //
 // Collective k of a communicator ends on a rank when all peers have begun it, not when they have
 // ended it. So a peer may touch this rank's registered memory for k from the time that k-1 has

@@ -86,11 +86,13 @@ void check_shared_bytes(const Program& program, const ProgramIndex& index,
         findings.add(
             {.rule = rule,
              .message = fmt::format(
-                 "op {} ({}) of plan '{}' has operands '{}' and '{}' in the same bytes of buffer "
-                 "'{}', and writes them{}",
-                 op.id.value, op.name, program.plans[p].name, pair.first->operand->role,
-                 pair.second->operand->role, buffer.name,
-                 collective == nullptr ? "" : ": expected a rank's own part, or none"),
+                 "op {} ({}) of plan '{}' writes bytes of buffer '{}' that its operands '{}' and "
+                 "'{}' share{}",
+                 op.id.value, op.name, program.plans[p].name, buffer.name,
+                 pair.first->operand->role, pair.second->operand->role,
+                 collective == nullptr
+                     ? ""
+                     : "; expected the rank's own shard in place, or no shared bytes"),
              .buffer = buffer.id});
       }
   }

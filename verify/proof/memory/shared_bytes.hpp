@@ -1,6 +1,6 @@
 // An op's operands share no bytes of which it writes some: kernels read while they write, and
-// copies and collectives are not told to begin at an end. What a kernel works on in place is one
-// operand. A collective may have its part of the other operand's memory, the rank's own:
+// copies and collectives begin anywhere. An in-place kernel has one operand
+// for its memory. A collective may have its part of the other operand's memory, the rank's own:
 //
 //   all_gather        [ rank 0 | rank 1 | ... ]   each reads its part of what it writes
 //   reduce_scatter    [ rank 0 | rank 1 | ... ]   each writes its part of what it reads
@@ -14,7 +14,7 @@
 
 namespace mfsdp {
 
-/// MF007, of collectives MF204, of those that sum MF505. Of a program whose ids resolve, with the
+/// MF007; MF204 for collectives, MF505 for those that sum. For a program whose ids resolve, with the
 /// tables of its plans.
 void check_shared_bytes(const Program& program, const ProgramIndex& index,
                         const std::vector<AccessTable>& tables, FindingList& findings);

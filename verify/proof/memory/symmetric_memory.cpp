@@ -52,8 +52,8 @@ class SymmetricMemoryCheck {
     if (why.empty()) return;
     const std::size_t stream = index_.streams[op.stream];
     findings_.add({.rule = "MF205",
-                   .message = fmt::format("op {} ({}) is to go by {}, but {}", op.id.value, op.name,
-                                          to_string(communicator.transport), why),
+                   .message = fmt::format("op {} ({}) asks for transport {}, but {}", op.id.value,
+                                          op.name, to_string(communicator.transport), why),
                    .places = {{.plan = plan.name,
                                .segment = segment.name,
                                .step = 0,
@@ -65,15 +65,15 @@ class SymmetricMemoryCheck {
                                                          : collective->input.buffer});
   }
 
-  /// Why NCCL would not go from window to window, or nothing.
+  /// Why NCCL would not use symmetric memory; empty where it would.
   [[nodiscard]] std::string obstacle(const Collective& collective,
                                      const Communicator& communicator) const {
     if (!mixed_.empty())
       return mixed_.contains(communicator.id)
-                 ? "its ranks are of several classes with pools of their own"
+                 ? "its ranks are of several classes, whose pools differ"
                  : "";
-    if (is_point_to_point(collective.kind)) return "sends and receives know no windows";
-    if (grouped_) return "it stands in a group";
+    if (is_point_to_point(collective.kind)) return "send and recv have no symmetric memory";
+    if (grouped_) return "it is in a group of collectives";
     if (const std::string cannot = inability(collective, communicator); !cannot.empty())
       return cannot;
     for (const Operand* operand : {&collective.input, &collective.output})
@@ -84,12 +84,12 @@ class SymmetricMemoryCheck {
   static std::string inability(const Collective& collective, const Communicator& communicator) {
     const bool by_engines = communicator.transport == Transport::copy_engine;
     if (collective.kind == CollectiveKind::all_to_all && !by_engines)
-      return "no such kernel deals out";
+      return "no symmetric kernel does an all_to_all";
     if (collective.reduction == Reduction::none) return {};
     if (by_engines) return "copy engines cannot add";
     const bool adds = collective.dtype == DType::fp32 || collective.dtype == DType::bf16 ||
                       collective.dtype == DType::fp16;
-    return adds ? "" : fmt::format("its kernels add no {}", to_string(collective.dtype));
+    return adds ? "" : fmt::format("no symmetric kernel sums {}", to_string(collective.dtype));
   }
 
   [[nodiscard]] std::string misplaced(const Operand& operand,
@@ -97,13 +97,14 @@ class SymmetricMemoryCheck {
     const Buffer& buffer = program_.buffers[index_.buffers[operand.buffer]];
     const Pool& pool = program_.pools[index_.pools[buffer.pool]];
     if (pool.registered != communicator.id)
-      return fmt::format("its {} lies in pool '{}', which is no window of the communicator",
+      return fmt::format("its {} is in pool '{}', which is not registered with the communicator",
                          operand.role, pool.name);
     for (const RankStride& stride : operand.rank_strides)
       if (stride.bytes != 0 &&
           std::ranges::find(communicator.axes, stride.axis) != communicator.axes.end())
-        return fmt::format("its {} lies {} bytes further on each next rank of {}", operand.role,
-                           stride.bytes, to_string(stride.axis));
+        return fmt::format(
+            "its {} is at another offset on each rank: {} bytes further for each rank of {}",
+            operand.role, stride.bytes, to_string(stride.axis));
     return {};
   }
 

@@ -7,7 +7,7 @@
 namespace mfsdp {
 namespace {
 
-/// What the ops of a plan touch, of a program without faults.
+/// Lists the bytes that ops touch, for a program without structure_faults().
 class AccessList {
  public:
   AccessList(const Program& program, const ProgramIndex& index)

@@ -1,4 +1,4 @@
-// Which bytes the ops of a plan touch.
+// The bytes that the ops of a plan touch.
 #pragma once
 
 #include <cstdint>
@@ -11,7 +11,7 @@
 namespace mfsdp {
 
 /// Bytes of a buffer that an op touches. `begin` and `end` span all of them on every rank; where an
-/// operand has strides or rank strides some between may be untouched (overlap.hpp tells exactly).
+/// operand has strides or rank strides some between may be untouched (overlap.hpp is exact).
 struct ByteAccess {
   std::uint32_t buffer = 0;  ///< position in Program::buffers
   bool writes = false;
@@ -21,7 +21,7 @@ struct ByteAccess {
   const Operand* operand = nullptr;  ///< null for an acquire and a release
 };
 
-/// What the ops of a plan touch, in the order of the plan's ops: operands in their order. Empty
+/// Accesses of a plan's ops, in the order of ops and of their operands. Empty
 /// ranges are left out.
 struct AccessTable {
   std::vector<ByteAccess> accesses;

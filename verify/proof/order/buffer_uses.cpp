@@ -26,7 +26,7 @@ void for_each_op(const UnrolledPlan& unrolled, Visit visit) {
   }
 }
 
-/// What the host does with the memory of a copy.
+/// The host's access to the memory of a copy.
 std::optional<ByteAccess> host_access_of(const Op& op, const OpFacts& facts,
                                          std::span<const ByteAccess> of_op) {
   if (facts.kind != OpKind::copy) return std::nullopt;

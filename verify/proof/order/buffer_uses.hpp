@@ -1,4 +1,4 @@
-// Which chains touch each buffer of a plan, and the cells into which its accesses divide it.
+// The chains that touch each buffer of a plan, and the cells into which accesses divide it.
 #pragma once
 
 #include <cstdint>
@@ -25,7 +25,7 @@ struct BufferUses {
   /// By op: accesses to shared or transient buffers, acquires and releases left out.
   std::vector<CellAccess> accesses{};
   std::vector<std::uint32_t> first_access{0};  ///< by op, and one past the last
-  /// By op: what the host does with a copy's memory, where that is shared.
+  /// By op: the host's access to a copy's memory, where that is shared.
   std::vector<std::pair<std::uint32_t, CellAccess>> host{};
 };
 

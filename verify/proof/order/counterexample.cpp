@@ -20,14 +20,14 @@ std::vector<std::uint32_t> last_wait(const UnrolledPlan& unrolled, std::uint32_t
   return {};
 }
 
-/// What b follows, b, what only a follows, a.
+/// An order in which b runs first: waits before b, b, further waits before a, a.
 std::vector<std::uint32_t> reversed_order(const UnrolledPlan& unrolled, std::uint32_t a,
                                           std::uint32_t b) {
-  const std::vector<std::uint32_t> behind_b = last_wait(unrolled, b);
-  std::vector<std::uint32_t> order = behind_b;
+  const std::vector<std::uint32_t> before_b = last_wait(unrolled, b);
+  std::vector<std::uint32_t> order = before_b;
   std::vector<std::uint32_t> late;
   for (const std::uint32_t i : last_wait(unrolled, a)) {
-    if (std::ranges::find(behind_b, i) != behind_b.end()) continue;
+    if (std::ranges::find(before_b, i) != before_b.end()) continue;
     (unrolled.before(i, b) ? order : late).push_back(i);
   }
   std::ranges::sort(order);

@@ -54,10 +54,13 @@ Result<void> check_size(const Program& program) {
       fit = fit && first_free_id(segment.ops) <= kLargestId;
     }
   if (!fit)
-    return fail("plans", fmt::format("expected ids below {} where things take turns", kLargestId));
+    return fail(
+        "plans",
+        fmt::format("expected ids below {} in a program with instances of buffers or events",
+                    kLargestId));
   if (ops > kMostOps)
-    return fail("plans", fmt::format("expected at most {} ops where things take turns, with all "
-                                     "repetitions",
+    return fail("plans", fmt::format("expected at most {} ops in all repetitions of a program with "
+                                     "instances of buffers or events",
                                      static_cast<std::int64_t>(kMostOps)));
   if (count_instances(program.buffers) > kMostThings ||
       count_instances(program.events) > kMostThings)
@@ -66,7 +69,7 @@ Result<void> check_size(const Program& program) {
   return {};
 }
 
-/// Of one plan.
+/// Expands one plan.
 class PlanExpander {
  public:
   PlanExpander(const Plan& plan, const Instances<BufferId>& buffers,
@@ -154,7 +157,7 @@ class PlanExpander {
     for (Binding& binding : wait.bindings) binding = bind(binding);
   }
 
-  /// The run that the binding means, and how many steps before this one. In what is written out,
+  /// The run to which the binding refers, and how many steps before this one. In the expanded plan,
   /// where each segment runs once in a step, that is its distance.
   [[nodiscard]] Binding bind(const Binding& binding) const {
     const std::size_t s = segment_of_.at(binding.record);

@@ -1,6 +1,7 @@
-// A program in which buffers or events take turns by microbatch, written out: each instance is a
-// buffer or an event by itself, and each run of a segment is a segment. What is proved of it is
-// proved of the program, for all repetitions.
+// Expands a program whose buffers or events have instances, one after the other by microbatch:
+// each
+// instance becomes a buffer or an event of its own, and each run of a segment a segment. A proof of
+// the expanded program is one of the program, for all repetitions.
 #pragma once
 
 #include <cstdint>
@@ -34,7 +35,7 @@ struct ExpandedProgram {
 
 /// Requires that the program's ids resolve (structure.hpp). First runs and first instances keep
 /// their ids; the names of others end in their number: "layers.0.qkv[1]". The error is a program
-/// too large to write out.
+/// too large to expand.
 [[nodiscard]] Result<ExpandedProgram> expand_instances(const Program& program);
 
 }  // namespace mfsdp

@@ -1,5 +1,5 @@
-// What sends carry from class to class, for proofs that follow the contents of memory: a rank's
-// n-th send to a peer on a communicator is that peer's n-th recv from it (rank_sequences.hpp).
+// Messages from class to class, for proofs that follow the contents of memory: a rank's n-th send to
+// a peer on a communicator is that peer's n-th recv from it (rank_sequences.hpp).
 #pragma once
 
 #include <compare>
@@ -14,8 +14,8 @@
 
 namespace mfsdp {
 
-/// Which class a class's peers are of. By symmetry the class's first rank tells: rank_sequences.hpp
-/// finds where that is not so (MF206).
+/// The class of a class's peers: that of its first rank's peer. rank_sequences.hpp finds classes
+/// whose ranks have peers of several classes (MF206).
 class PeerClasses {
  public:
   /// `class_of` names the class of each rank of the mesh.
@@ -35,7 +35,7 @@ class PeerClasses {
   std::span<const std::uint32_t> class_of_;
 };
 
-/// One direction between two classes on a communicator.
+/// From one class to another, on a communicator.
 struct MessageRoute {
   CommunicatorId communicator;
   std::uint32_t from = 0;  ///< class
@@ -46,11 +46,11 @@ struct MessageRoute {
   friend auto operator<=>(const MessageRoute&, const MessageRoute&) = default;
 };
 
-/// What is under way on all wires.
+/// Messages that were sent and not received.
 template <class Payload>
 using MessageQueues = std::map<MessageRoute, std::deque<Payload>>;
 
-/// The ends of all wires at one class.
+/// Sends and receives of one class.
 template <class Payload>
 class Mailbox {
  public:
@@ -63,7 +63,7 @@ class Mailbox {
     queues_[{send.communicator, own_, peer, send.peer->axis, send.peer->step}].push_back(
         std::move(payload));
   }
-  /// Whether what a recv brings was sent.
+  /// Whether the message of a recv was sent.
   [[nodiscard]] bool has(const Collective& recv) const {
     const auto found = queues_.find(route_of(recv));
     return found != queues_.end() && !found->second.empty();

@@ -7,7 +7,7 @@
 namespace mfsdp {
 namespace {
 
-/// Beyond that many combinations of indices two operands count as meeting.
+/// With more combinations of indices, two operands count as overlapping.
 constexpr Int128 kMostCombinations = 1 << 20;
 
 /// `count` multiples of `step`, from `first` on.

@@ -15,7 +15,7 @@ class PlaceMap {
  public:
   static constexpr std::uint32_t kFree = std::numeric_limits<std::uint32_t>::max();
 
-  /// A map over that many cells, all free.
+  /// A map over the given number of cells, all free.
   explicit PlaceMap(std::size_t cells = 0)
       : owners_(cells, kFree), starts_((cells + 63) / 64 + 1, 0) {
     if (cells > 0) set(0);
@@ -51,7 +51,7 @@ class PlaceMap {
     while (bits == 0) bits = starts_[--word];  // cell 0 always starts a run
     return word * 64 + 63 - static_cast<std::uint32_t>(__builtin_clzll(bits));
   }
-  /// The first start at or behind a cell, or the number of cells.
+  /// The first start at or after a cell, or the number of cells.
   [[nodiscard]] std::uint32_t next_start(std::uint32_t cell) const {
     const auto cells = static_cast<std::uint32_t>(owners_.size());
     std::uint32_t word = cell / 64;

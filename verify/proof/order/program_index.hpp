@@ -1,4 +1,4 @@
-// Where the things that ids name stand in a program's lists.
+// Positions in a program's lists, by id.
 #pragma once
 
 #include "core/plan/index.hpp"
@@ -6,7 +6,7 @@
 
 namespace mfsdp {
 
-/// Positions by id. Of two equal ids the first counts (MF002 reports the other).
+/// The first of two equal ids counts (MF002 reports the other).
 struct ProgramIndex {
   explicit ProgramIndex(const Program& program)
       : streams(program.streams),

@@ -108,7 +108,7 @@ class RaceCheck {
     }
   }
 
-  /// What is live is what the plan states, and nothing at the start of a run.
+  /// The live buffers are those that the plan states, and none at the start of a run.
   void check_boundary(const std::vector<BufferId>& stated, std::size_t pass, const char* verb) {
     std::size_t missing = 0;
     for (const BufferId id : stated)
@@ -120,8 +120,8 @@ class RaceCheck {
     bad_boundaries_.push_back(&segment);
     findings_.add({.rule = "MF006",
                    .message = fmt::format(
-                       "segment '{}' of plan '{}' {} in {} with {} live buffers; of the {} "
-                       "that it states {} are not live",
+                       "segment '{}' of plan '{}' {} in {} with {} live buffers, but states {}, "
+                       "of which {} are not live",
                        segment.name, u_.plan->name, verb, step_name(u_.passes[pass].step), live_,
                        stated.size(), missing)});
   }
@@ -168,7 +168,7 @@ class RaceCheck {
     BufferState& state = states_[b];
     const Buffer& buffer = program_.buffers[b];
     if (state.live) {
-      report_mismatch(b, "MF106", {state.acquire, i}, "acquires a live buffer");
+      report_mismatch(b, "MF106", {state.acquire, i}, "acquires a buffer that is live already");
       return;
     }
     const auto id = static_cast<std::uint32_t>(b);
@@ -192,10 +192,10 @@ class RaceCheck {
     const BufferState& state = states_[other];
     if (state.live) {
       if (first_of(buffer, "MF103"))
-        findings_.add(ordered_finding(u_, "MF103", {state.acquire, i},
-                                      shared_range(program_, buffer, other),
-                                      fmt::format("acquires bytes of buffer '{}', which is live",
-                                                  program_.buffers[other].name)));
+        findings_.add(
+            ordered_finding(u_, "MF103", {state.acquire, i}, shared_range(program_, buffer, other),
+                            fmt::format("acquires bytes of buffer '{}', which is still live",
+                                        program_.buffers[other].name)));
     } else if (!u_.before(state.release, i) && first_of(buffer, "MF101")) {
       findings_.add(
           unordered_finding(u_, "MF101", state.release, i, shared_range(program_, buffer, other)));
@@ -326,7 +326,7 @@ void check_persistent_places(const Program& program, FindingList& findings) {
         highest->offset.value + highest->size.value > buffer->offset.value) {
       findings.add(
           {.rule = "MF103",
-           .message = fmt::format("buffers '{}' and '{}' always live share bytes", highest->name,
+           .message = fmt::format("persistent buffers '{}' and '{}' share bytes", highest->name,
                                   buffer->name),
            .buffer = buffer->id,
            .begin = 0,

@@ -9,7 +9,7 @@
 //   use       of a buffer that is not live: MF102
 //   release   that does not follow every use: MF101
 //
-// Inside a buffer, bytes that ops tell apart are cells, each with its last write and the last read
+// Inside a buffer, the parts that accesses distinguish are cells, each with its last write and the last read
 // of every chain since (FastTrack's epochs). A conflict there, by spans, only makes a buffer
 // suspect: its accesses are then compared pair by pair and exactly (overlap.hpp), on every rank.
 // Complete: a plan is silent here exactly if no interleaving of the unrolled steps has a race, by
@@ -31,7 +31,7 @@ void check_races(const UnrolledPlan& unrolled, const AccessTable& table, Finding
 /// Two persistent buffers in one place (MF103), for all plans.
 void check_persistent_places(const Program& program, FindingList& findings);
 
-/// What the host does with the memory of a copy, as an access of the host's chain: it fills the
+/// The host's access to the memory of a copy, on the host's chain: it fills the
 /// source (h2d) or reads the destination (d2h). `of_copy` are the accesses of that copy.
 [[nodiscard]] std::optional<ByteAccess> host_access(const Copy& copy,
                                                     std::span<const ByteAccess> of_copy);

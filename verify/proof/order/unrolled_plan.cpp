@@ -128,8 +128,9 @@ class Unroller {
       }
       findings_.add(
           {.rule = "MF108",
-           .message = fmt::format("op {} ({}) copies the host's memory, and no record "
-                                  "behind it in segment '{}' tells when it has ended",
+           .message = fmt::format("op {} ({}) copies from or to host memory, but no event "
+                                  "is recorded after it in segment '{}': the host cannot know "
+                                  "when it has ended",
                                   op.id.value, op.name, segment.name),
            .places = {{.plan = out_.plan->name,
                        .segment = segment.name,
@@ -249,7 +250,7 @@ class Unroller {
     };
     if (record == kNone) {
       if (here.step == 0 && binds([&](const Binding& b) { return reaches_back(b); })) return;
-      report_wait(op, op_index, "MF104", "nothing has recorded before it", record);
+      report_wait(op, op_index, "MF104", "no op has recorded before it", record);
       return;
     }
     const Instance& source = out_.instances[record];
@@ -258,10 +259,12 @@ class Unroller {
     if (binds(
             [&](const Binding& b) { return b.record == source.op->id && b.distance == distance; }))
       return;
-    report_wait(op, op_index, "MF105",
-                fmt::format("op {} recorded last, at distance {}, which none of its bindings names",
-                            source.op->id.value, distance),
-                record);
+    report_wait(
+        op, op_index, "MF105",
+        fmt::format(
+            "op {} recorded last, at distance {}; none of the wait's bindings states that record",
+            source.op->id.value, distance),
+        record);
   }
 
   /// 1 for a segment that has not run in this step so far.
@@ -322,8 +325,9 @@ class Unroller {
   std::vector<std::uint32_t> latest_collective_;  ///< by communicator: instance
   std::uint32_t latest_host_ = kNone;
   std::uint32_t open_groups_ = 0;
-  std::vector<std::uint32_t> copied_event_;  ///< by op: for host copies, the event behind them
-  std::vector<std::int64_t> runs_;           ///< by segment: passes through it so far
+  std::vector<std::uint32_t>
+      copied_event_;                ///< by op: for host copies, the event recorded after them
+  std::vector<std::int64_t> runs_;  ///< by segment: passes through it so far
   std::unordered_map<OpId, std::size_t> record_segment_;
   std::vector<bool> needed_;    ///< by op: a wait that ordered something new
   std::vector<bool> reported_;  ///< by op

@@ -11,7 +11,7 @@
 //   wait g         2              compute      0          0 2 0
 //   F e            3              compute      1          0 2 0
 //
-// What orders: a stream runs its ops one after the other; a wait is for the latest record of its
+// Orderings: a stream runs its ops one after the other; a wait is for the latest record of its
 // event at issue; collectives of one communicator serialise; the host waits at a host_wait, and
 // before it touches the memory of a copy until the last instance of that copy has ended; an op
 // begins after its issue. Collectives of a group are one launch: they share a position and are not
@@ -34,7 +34,7 @@ namespace mfsdp {
 /// No instance.
 inline constexpr std::uint32_t kNone = std::numeric_limits<std::uint32_t>::max();
 
-/// What an op is and names, in a few bytes. What goes over all instances looks here: the op itself
+/// Kind and subject of an op in a few bytes. Loops over all instances read these: the op itself
 /// with its operands is a kilobyte, and far away.
 struct OpFacts {
   OpKind kind = OpKind::kernel;
@@ -55,8 +55,8 @@ struct Instance {
   /// A wait's record, or the last collective of the communicator before this one.
   std::uint32_t source = kNone;
   std::uint16_t chain = 0;
-  /// The host fills the source of copy `op` (h2d), or reads what its last instance brought (d2h);
-  /// stands before the copy's own instance.
+  /// The host fills the source of copy `op` (h2d), or reads the result of its last instance (d2h);
+  /// it is before the copy's own instance.
   bool host_work = false;
 };
 
@@ -87,7 +87,7 @@ struct UnrolledPlan {
 
   [[nodiscard]] std::uint32_t host_chain() const { return chains - 1; }
   [[nodiscard]] const OpFacts& facts(std::size_t i) const { return ops[instances[i].op_index]; }
-  /// What instance `i` knows of every chain. Its own chain's number may be behind.
+  /// The clock of instance `i`, by chain. The number of its own chain may be too small.
   [[nodiscard]] std::span<const std::uint32_t> clock(std::size_t i) const {
     return std::span(clocks).subspan(std::size_t{instances[i].clock} * width, chains);
   }
@@ -104,9 +104,9 @@ struct UnrolledPlan {
   }
 };
 
-/// Unrolls a plan whose ids resolve (structure.hpp). Finds waits that nothing was recorded for
-/// (MF104) or that get another record than they are bound to (MF105), and copies between host and
-/// device that no record tells the end of (MF108).
+/// Unrolls a plan whose ids resolve without structure_faults(). MF104: waits for an event that
+/// nothing has recorded. MF105: waits that get another record than they are bound to. MF108: copies
+/// between host and device without a record after them.
 [[nodiscard]] UnrolledPlan unroll(const Program& program, const ProgramIndex& index,
                                   const Plan& plan, const ProofSettings& settings,
                                   FindingList& findings);

@@ -1,4 +1,4 @@
-// What the classes of ranks issue on each communicator, for what looks at every rank by itself.
+// The collectives of each class of ranks, by communicator, for checks of every rank.
 #pragma once
 
 #include <compare>
@@ -15,7 +15,7 @@
 
 namespace mfsdp::every_rank {
 
-/// What a class sends to a peer on a communicator, or receives from it.
+/// Messages to a peer, or from it, on a communicator.
 struct Channel {
   CollectiveKind kind = CollectiveKind::send;
   Axis axis = Axis::pp;
@@ -65,7 +65,7 @@ class Sequencer {
 /// Each launch after the one before it in the host's order.
 void add_launch_order(const UnrolledPlan& unrolled, Sequences& sequences);
 
-/// What all ranks are.
+/// All ranks of the mesh.
 struct Ranks {
   std::span<const UnrolledPlan* const> plans;  ///< by class
   std::span<const std::uint32_t> class_of;     ///< by rank

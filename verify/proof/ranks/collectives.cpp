@@ -11,22 +11,22 @@
 namespace mfsdp {
 namespace {
 
-/// What does not fit, or nothing.
 bool can_be_summed(DType dtype) {
   return dtype == DType::bf16 || dtype == DType::fp16 || dtype == DType::fp32 ||
          dtype == DType::fp64;
 }
 
+/// A message where a collective does not fit its operands; else empty.
 std::string misfit(const Collective& collective, std::int64_t size) {
   if (is_point_to_point(collective.kind)) {
     const bool sends = collective.kind == CollectiveKind::send;
     const Operand& operand = sends ? collective.input : collective.output;
     if (operand.elements() != collective.count || operand.dtype != collective.dtype)
-      return fmt::format("{} of {} {} has an operand of {} {}", to_string(collective.kind),
+      return fmt::format("is a {} of {} {}, but its operand is {} {}", to_string(collective.kind),
                          collective.count, to_string(collective.dtype), operand.elements(),
                          to_string(operand.dtype));
     if (collective.reduction != Reduction::none)
-      return fmt::format("{} with reduction '{}'", to_string(collective.kind),
+      return fmt::format("is a {} with reduction '{}'", to_string(collective.kind),
                          to_string(collective.reduction));
     return is_contiguous(operand) ? "" : "has an operand that is not contiguous";
   }
@@ -38,15 +38,16 @@ std::string misfit(const Collective& collective, std::int64_t size) {
   const Int128 output = collective.kind == CollectiveKind::reduce_scatter ? per_rank : whole;
   if (collective.input.elements() != input || collective.output.elements() != output)
     return fmt::format(
-        "{} of count {} over {} ranks has an input of {} and an output of {} "
+        "is a {} of count {} over {} ranks, but its input has {} and its output {} "
         "elements",
         to_string(collective.kind), collective.count, size, collective.input.elements(),
         collective.output.elements());
   if (collective.input.dtype != collective.dtype || collective.output.dtype != collective.dtype)
-    return fmt::format("sends {} where its operands are {} and {}", to_string(collective.dtype),
-                       to_string(collective.input.dtype), to_string(collective.output.dtype));
+    return fmt::format("states dtype {}, but its operands are {} and {}",
+                       to_string(collective.dtype), to_string(collective.input.dtype),
+                       to_string(collective.output.dtype));
   if ((collective.reduction == Reduction::none) != moves)
-    return fmt::format("{} with reduction '{}'", to_string(collective.kind),
+    return fmt::format("is a {} with reduction '{}'", to_string(collective.kind),
                        to_string(collective.reduction));
   if (!is_contiguous(collective.input) || !is_contiguous(collective.output))
     return "has an operand that is not contiguous";
@@ -65,7 +66,7 @@ using Chains = std::vector<std::vector<std::uint32_t>>;
 
 /// Whether one instance of each chain can be chosen such that none is before another (Garg and
 /// Waldecker's weak conjunctive predicate): whatever precedes another chain's candidate can never
-/// be chosen beside it or anything behind it.
+/// be chosen beside it or anything after it.
 bool have_concurrent(const UnrolledPlan& unrolled, const Chains& chains, std::uint32_t members) {
   std::vector<std::size_t> at(chains.size(), 0);
   for (bool moved = true; moved;) {
@@ -91,8 +92,8 @@ void check_collective_shapes(const Program& program, const ProgramIndex& index, 
     if (has_any(mesh.dense, communicator) && has_any(mesh.experts, communicator) &&
         findings.wants("MF204"))
       findings.add({.rule = "MF204",
-                    .message = fmt::format("communicator {} is over axes of two grids of the mesh, "
-                                           "which no ranks share",
+                    .message = fmt::format("communicator {} has axes of the dense mesh and of the "
+                                           "expert mesh; expected axes of one",
                                            communicator.id.value)});
   for (const Plan& plan : program.plans)
     for (const Segment& segment : plan.segments)
@@ -104,7 +105,7 @@ void check_collective_shapes(const Program& program, const ProgramIndex& index, 
         std::string why = misfit(*collective, communicator.size);
         if (of_model && why.empty() && collective->reduction == Reduction::sum &&
             !can_be_summed(collective->dtype))
-          why = fmt::format("sums {}, expected bf16, fp16, fp32 or fp64",
+          why = fmt::format("sums {}; expected bf16, fp16, fp32 or fp64",
                             to_string(collective->dtype));
         if (why.empty() || !findings.wants("MF204")) continue;
         const std::size_t stream = index.streams[op.stream];

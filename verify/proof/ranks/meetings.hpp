@@ -1,4 +1,4 @@
-// The collectives of a plan as its ranks meet in them: the n-th of a communicator here is the n-th
+// The collectives of a plan, numbered by communicator: the n-th of a communicator here is the n-th
 // on every other rank of it.
 #pragma once
 
@@ -10,7 +10,7 @@
 
 namespace mfsdp {
 
-/// What all ranks that meet must agree on.
+/// The fields of a collective that must agree on all of its ranks.
 struct Signature {
   CollectiveKind kind = CollectiveKind::all_gather;
   std::int64_t count = 0;

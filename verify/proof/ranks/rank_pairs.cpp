@@ -11,7 +11,7 @@
 namespace mfsdp::every_rank {
 namespace {
 
-/// Of two classes, the first difference on each communicator is reported.
+/// Reports the first difference of two classes on each communicator.
 class PairCheck {
  public:
   PairCheck(const Ranks& ranks, FindingList& findings) : ranks_(ranks), findings_(findings) {}
@@ -24,13 +24,14 @@ class PairCheck {
       compared += std::ssize(own.meetings);
       if (!std::ranges::all_of(own.point_to_point, [](const auto* p) { return p != nullptr; }))
         report("MF201", k, rank, rank, {},
-               fmt::format("rank {} has other collectives on it beside sends and recvs", rank));
+               fmt::format("rank {} issues other collectives than send and recv", rank));
       for (const auto& [channel, meetings] : own.channels) {
         const auto other = ranks_.peer(rank, channel.axis, channel.step);
         if (!other) {
           report("MF206", k, rank, rank, {ranks_.place(rank, k, meetings[0])},
-                 fmt::format("rank {} has no peer {} steps along {}", rank, channel.step,
-                             to_string(channel.axis)));
+                 fmt::format("rank {} sends to or receives from a rank {} steps along {}, which "
+                             "does not exist",
+                             rank, channel.step, to_string(channel.axis)));
           continue;
         }
         check_peer_class(k, rank, *other, channel, meetings[0]);
@@ -51,8 +52,8 @@ class PairCheck {
         peer_class_.try_emplace({k, ranks_.class_of[rank], channel}, ranks_.class_of[other]);
     if (known->second != ranks_.class_of[other])
       report("MF206", k, rank, other, {ranks_.place(rank, k, meeting)},
-             fmt::format("the peers {} steps along {} of rank {} and others of its class are "
-                         "of several classes",
+             fmt::format("ranks {} steps along {} from rank {} and from other ranks of its "
+                         "class are of different classes",
                          channel.step, to_string(channel.axis), rank));
   }
 
@@ -71,7 +72,7 @@ class PairCheck {
     for (std::size_t n = 0; n < std::max(meetings.size(), ends.size()); ++n) {
       std::vector<Place> places;
       const auto describe = [&](std::size_t of, const std::vector<std::uint32_t>& list) {
-        if (n >= list.size()) return fmt::format("rank {} has no other end for it", of);
+        if (n >= list.size()) return fmt::format("rank {} has no matching send or recv", of);
         places.push_back(ranks_.place(of, k, list[n]));
         const Collective& collective = *body(of, list, n);
         return fmt::format("rank {} issues {} (a {} of {} {})", of, to_text(places.back()),
@@ -97,7 +98,7 @@ class PairCheck {
     Finding finding;
     finding.rule = rule;
     finding.places = std::move(places);
-    finding.message = fmt::format("of communicator {}, {}",
+    finding.message = fmt::format("on communicator {}, {}",
                                   ranks_.plans.front()->program->communicators[k].id.value, what);
     finding.interleaving = finding.places;
     findings_.add(std::move(finding));

@@ -26,8 +26,8 @@ namespace {
 
 // ---- what is issued ----------------------------------------------------------------------------
 
-/// Compares what each member of each communicator issues with what the first one does. Of two
-/// classes, the first difference on each communicator is reported.
+/// Compares the collectives of each member of a communicator with those of its first member.
+/// Reports the first difference of two classes on each communicator.
 class SequenceCheck {
  public:
   SequenceCheck(const Ranks& ranks, FindingList& findings) : ranks_(ranks), findings_(findings) {}
@@ -70,7 +70,7 @@ class SequenceCheck {
   [[nodiscard]] std::string describe(Finding& finding, std::size_t k, std::size_t rank,
                                      std::size_t n) const {
     const Sequence& sequence = ranks_.sequence(rank, k);
-    if (n >= sequence.meetings.size()) return fmt::format("rank {} has no more", rank);
+    if (n >= sequence.meetings.size()) return fmt::format("rank {} issues no further one", rank);
     finding.places.push_back(ranks_.place(rank, k, n));
     const Signature signature =
         signature_of(*ranks_.plans[ranks_.class_of[rank]], sequence.meetings[n]);
@@ -85,7 +85,7 @@ class SequenceCheck {
 
 // ---- whether all come to the end ---------------------------------------------------------------
 
-/// All ranks at one time, each as far as it can go.
+/// Runs all ranks concurrently, each as far as it can go.
 class Execution {
  public:
   explicit Execution(const Ranks& ranks)
@@ -211,8 +211,8 @@ class Execution {
     }
   }
 
-  /// What keeps a rank's next collective: one of its own, or the same one of a member that has not
-  /// come.
+  /// The cause that a rank's next collective waits: one of its own, or the same one of a member that
+  /// has not begun it.
   [[nodiscard]] Next cause_of(const Next& next) const {
     if (arrived_[next.rank * kinds_ + next.k] == 0)
       return {.rank = next.rank, .k = obstacle(next.rank, next.k)};
@@ -274,8 +274,10 @@ void find_deadlock(const Ranks& ranks, FindingList& findings) {
   std::vector<Place> cycle = find_cycle(ranks);
   Finding finding;
   finding.rule = cycle.empty() ? "MF203" : "MF202";
-  finding.message = cycle.empty() ? "with launches in the host's order, a cycle of waits: "
-                                  : "a cycle of waits: ";
+  finding.message =
+      cycle.empty()
+          ? "if each device runs collectives in launch order, they wait for each other in a cycle: "
+          : "collectives wait for each other in a cycle: ";
   if (cycle.empty()) cycle = with_order;
   for (const Place& place : cycle) finding.message += to_text(place) + " -> ";
   finding.message += to_text(cycle.front());

@@ -2,18 +2,18 @@
 // whether all ranks together come to the end.
 //
 // A rank's plan is reduced to its collectives, each with how many of every communicator have surely
-// ended before it begins. Then all ranks run: a collective ends when each of its members has come
-// to it. What ranks can do never takes from what others can do, so if one order of running ends,
-// all do, and where it stops is a cycle of waits.
+// ended before it begins. Then all ranks run: a collective ends when each of its members has begun
+// it. No rank's progress blocks another rank, so if one order of running ends, all do; where it
+// stops there is a cycle of waits.
 //
 //   rank 0   gather 0 . . . reduce 0         ranks that gather together are not those that reduce
 //   rank 1   gather 0 . . . . . reduce 1     together, and rank 3 waits for rank 0 by way of both
 //   rank 2     gather 1 . . reduce 0
 //   rank 3     gather 1 . . . . reduce 1
 //
-// Of sends and recvs, those between two ranks match in their order: a rank's n-th send to a peer is
+// Sends and recvs between two ranks match in their order: a rank's n-th send to a peer is
 // the peer's n-th recv from it. Neither ends before both ranks have come to it. On one communicator
-// a rank does them one after the other, those of a group at one time.
+// a rank does them one after the other, those of a group at once.
 #pragma once
 
 #include <cstdint>

@@ -84,7 +84,7 @@ class RankSlices {
   }
 
  private:
-  /// What of a collective decides which elements its ranks exchange.
+  /// The fields of a collective that decide which elements its ranks exchange.
   struct Compared {
     std::size_t communicator = 0;
     bool splits = false;
@@ -100,7 +100,7 @@ class RankSlices {
     const FollowedOperand* output = followed_.find(op_index, collective.output);
     if (input == nullptr || output == nullptr || !input->located.exact || !output->located.exact ||
         input->located.group != output->located.group)
-      return;  // gradients.hpp and weights.hpp have said what there is to say
+      return;  // gradients.hpp and weights.hpp report it
     const std::size_t communicator = unrolled_.ops[op_index].subject;
     const bool gathers = collective.kind == CollectiveKind::all_gather;
     const bool splits = collective.kind != CollectiveKind::all_reduce;
@@ -121,16 +121,16 @@ class RankSlices {
         const Interval others = wholes.of(rank);
         if (others != all)
           return report(input->located.group, rank, others,
-                        fmt::format("where rank {} has {}", ranks.front(), to_text(all)));
+                        fmt::format("but rank {} touches {}", ranks.front(), to_text(all)));
         if (own.begin != covered || (!splits && own != all))
-          return report(
-              input->located.group, rank, own,
-              fmt::format("where its part begins at {}", static_cast<std::int64_t>(covered)));
+          return report(input->located.group, rank, own,
+                        fmt::format("but its shard begins at element {}",
+                                    static_cast<std::int64_t>(covered)));
         if (splits) covered = own.end;
       }
       if (splits && covered != all.end)
         return report(input->located.group, ranks.back(), {.begin = all.begin, .end = covered},
-                      fmt::format("with all before it, of {}", to_text(all)));
+                      fmt::format("so that all ranks together do not cover {}", to_text(all)));
     }
     right_.push_back(std::move(compared));
   }
@@ -161,7 +161,7 @@ class RankSlices {
       const std::size_t last = std::min(i + static_cast<std::size_t>(times), slices.size()) - 1;
       if (slices[i].begin != covered || slices[last] != slices[i])
         return report(group, std::nullopt, slices[last],
-                      fmt::format("of which {} ranks update those before {} alike", times,
+                      fmt::format("but {} ranks update each element before {}", times,
                                   static_cast<std::int64_t>(covered)));
       covered = slices[i].end;
     }
@@ -170,7 +170,7 @@ class RankSlices {
       if (updated[a] != (Int128{atom.end} - atom.begin) * times)
         return report(
             group, std::nullopt, {.begin = atom.begin, .end = atom.end},
-            fmt::format("'{}', not {} times each",
+            fmt::format("'{}', but not exactly {} times each",
                         atom.parameter == nullptr ? "padding" : atom.parameter->name, times));
     }
   }

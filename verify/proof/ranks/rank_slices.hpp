@@ -5,7 +5,7 @@
 //                             rank 2 |. . . . . .|=====|. . . |     gap, no element twice
 //                             rank 3 |. . . . . . . . .|=====||
 //
-// layouts.hpp says the same in symbols; here the intervals of every rank are worked out and put
+// layouts.hpp proves the same in symbols; here the intervals of every rank are computed and put
 // beside each other.
 #pragma once
 

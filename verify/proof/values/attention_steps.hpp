@@ -1,4 +1,4 @@
-// The steps of attention: heads as they are, latent vectors, sinks, positions and what turns.
+// The steps of attention: heads, latent vectors, sinks, positions and RoPE.
 #pragma once
 
 #include "verify/proof/values/step_words.hpp"
@@ -73,7 +73,7 @@ constexpr ModelStep added_to_normed1(P parameter, Value d_out) {
 inline constexpr std::array kLatent{
     attends(qkv),
     attends_backward(qkv, makes("d_qkv", d_qkv)),
-    // Of queries with a vector of their own, and without.
+    // Queries with a latent vector of their own, and without.
     forward(P::q_a, normed1, q_latent),
     output_norm(P::q_a_norm, q_latent, q_latent_normed, q_latent_rstd),
     forward(P::q_b, q_latent_normed, latent_query),
@@ -87,7 +87,7 @@ inline constexpr std::array kLatent{
     weight_gradient(P::q, d_latent_query, normed1),
     added_to_normed1(P::q_a, d_q_latent),
     added_to_normed1(P::q, d_latent_query),
-    // Of keys and values.
+    // Keys and values.
     forward(P::kv_a, normed1, kv_latent),
     ModelStep{K::latent_norm_forward,
               0,

@@ -1,9 +1,9 @@
-// Steps of models whose experts are dealt out over the ranks of ep, where they differ from those of
-// ranks that have all experts: rows cross to their experts' ranks, and back.
+// Steps of models with expert parallelism (axis ep) that differ from those of ranks that have all
+// experts: rows move to the ranks of their experts, and back.
 //
-//   sent = normed2 by row_order, in blocks for ranks      received: what all ranks have sent
+//   sent = normed2 by row_order, in blocks for ranks      received: rows from all ranks
 //   dispatched = received by received_order                leaving = expert_out by received_places
-//   returned: what came back                              mlp_out = sums of returned by row_places
+//   returned: rows that came back                              mlp_out = sums of returned by row_places
 #pragma once
 
 #include <array>
@@ -86,7 +86,7 @@ inline constexpr std::array kSharedSteps{
          Flow{.role = "output", .reads = {.value = mlp_out_shared}, .writes = {.value = mlp_out}}}},
 };
 
-/// What is sent by an all_to_all over ep, and what each rank then has of all of them.
+/// Values that an all_to_all over ep moves: as they are sent, and as they are received.
 inline constexpr std::array kExchanged{
     std::pair{sent_counts, received_counts},
     std::pair{sent, received},

@@ -1,5 +1,5 @@
-// The steps of experts: routers, the order of rows, products, a shared expert. Where they are dealt
-// out dealt_steps.hpp has what differs.
+// The steps of experts: routers, the order of rows, GEMMs, a shared expert. With expert parallelism
+// expert_parallel_steps.hpp has the steps that differ.
 #pragma once
 
 #include "verify/proof/values/step_words.hpp"
@@ -90,8 +90,8 @@ inline constexpr std::array kExperts{
     expert_weight_gradient(P::experts_gate_up, d_gate_up, dispatched),
 };
 
-/// What changes of the steps above where all tokens share an expert: sums are added to its own, and
-/// its gradients behind the router's.
+/// Changes to the steps above where all tokens share an expert: sums are added to its output, and
+/// its gradients to the router's.
 inline constexpr ModelStep kAddsToShared{K::combine_rows,
                                          0,
                                          {},
@@ -188,7 +188,7 @@ constexpr ModelStep sums_biases(P bias, std::int64_t weighted, Value d_output_of
            weighted == 0 ? Flow{} : reads("row_weights", row_weights)}};
 }
 
-/// Where router and experts have biases; that of the second product is multiplied by the row's
+/// Where router and experts have biases; that of the second GEMM is multiplied by the row's
 /// weight.
 inline constexpr std::array kExpertBiases{
     expert_forward(P::experts_gate_up, dispatched, gate_up_unbiased),

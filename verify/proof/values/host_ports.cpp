@@ -43,7 +43,7 @@ class HostPortCheck {
       }
     }
     if (sums && !finishes)
-      report(fmt::format("plan '{}' sums a loss that nothing finishes", plan_.name));
+      report(fmt::format("plan '{}' adds up a loss, but has no kernel loss_finish", plan_.name));
   }
 
  private:
@@ -52,10 +52,10 @@ class HostPortCheck {
     for (std::size_t i = finish + 1; i < ops_.size(); ++i)
       if (const auto* copy = std::get_if<Copy>(&ops_[i]->body))
         if (copy->kind == CopyKind::d2h && brings(*copy, *made, is_first)) return;
-    report(
-        fmt::format("op {} ({}) of plan '{}' writes '{}', which no later copy of the step brings "
-                    "to the host",
-                    ops_[finish]->id.value, ops_[finish]->name, plan_.name, made->role));
+    report(fmt::format(
+        "op {} ({}) of plan '{}' writes '{}', but no later copy of the step brings it to "
+        "the host's report",
+        ops_[finish]->id.value, ops_[finish]->name, plan_.name, made->role));
   }
 
   [[nodiscard]] bool brings(const Copy& copy, const Operand& made, bool is_first) const {
@@ -87,19 +87,21 @@ class HostPortCheck {
     if (!operand.stated() || operand.access == Access::read) return;
     const Buffer& buffer = program_.buffers[*index_.buffers.find(operand.buffer)];
     if (!buffer.holds || !buffer.holds->port || buffer.holds->port == may) return;
-    report(fmt::format("op {} ({}) of plan '{}' writes '{}' over the port {}", op.id.value, op.name,
-                       plan_.name, operand.role, to_string(*buffer.holds->port)),
-           buffer.holds->port == Port::loss_scale ? "MF313" : "MF115");
+    report(
+        fmt::format("op {} ({}) of plan '{}' writes '{}' into buffer {}, which belongs to the host",
+                    op.id.value, op.name, plan_.name, operand.role, to_string(*buffer.holds->port)),
+        buffer.holds->port == Port::loss_scale ? "MF313" : "MF115");
   }
 
-  /// What kernels take for tokens and for the step block comes from the host's ports of that name.
+  /// Tokens and step block of kernels come from the host's buffers for them.
   void check_source(const Op& op, const Copy& copy) {
     if (copy.kind != CopyKind::h2d) return;
     const Buffer& host = program_.buffers[*index_.buffers.find(copy.input.buffer)];
     const auto check_for = [&](Port port, bool taken) {
       if (taken && (!host.holds || host.holds->port != port))
-        report(fmt::format("op {} ({}) of plan '{}' brings buffer '{}', which is not the port {}",
-                           op.id.value, op.name, plan_.name, host.name, to_string(port)));
+        report(fmt::format(
+            "op {} ({}) of plan '{}' copies buffer '{}' to the device; expected the buffer {}",
+            op.id.value, op.name, plan_.name, host.name, to_string(port)));
     };
     const auto has = [&](const std::vector<BufferId>& taken) {
       return std::ranges::find(taken, copy.output.buffer) != taken.end();
@@ -108,7 +110,7 @@ class HostPortCheck {
     check_for(Port::step_block, has(step_blocks_));
   }
 
-  /// What kernels take for tokens and for the step block.
+  /// Buffers from which kernels read tokens and the step block.
   void find_taken() {
     const auto add = [](const Kernel& kernel, std::string_view role, std::vector<BufferId>& taken) {
       if (const Operand* operand = operand_of(kernel, role)) taken.push_back(operand->buffer);
@@ -143,7 +145,7 @@ bool runs(const Plan& plan, KernelKind kind) {
   });
 }
 
-/// What the host takes its memory for.
+/// The dtype as which the host reads and writes a port.
 DType dtype_of(Port port) {
   if (port == Port::tokens) return DType::int32;
   return port == Port::step_block ? DType::uint8 : DType::fp32;
@@ -181,10 +183,11 @@ class TrainsModelCheck {
         if (classes_.size() == 1) report(fmt::format("there is no plan '{}'", name));
         continue;
       }
-      check(name, KernelKind::token_copy, "takes no tokens");
-      check(name, KernelKind::loss_finish, "finishes no loss");
+      check(name, KernelKind::token_copy, "has no kernel that reads tokens (token_copy)");
+      check(name, KernelKind::loss_finish, "has no kernel that finishes the loss (loss_finish)");
     }
-    check("train", KernelKind::norm_finish, "finishes no norm");
+    check("train", KernelKind::norm_finish,
+          "has no kernel that finishes the gradient norm (norm_finish)");
     for (const Port port : {Port::tokens, Port::step_block, Port::report}) check(port);
     const ModelShape& model = classes_.front()->config.model;
     if (model.traits().rotates) check(Port::rope_table);
@@ -214,13 +217,13 @@ class TrainsModelCheck {
         if (!buffer.holds || buffer.holds->port != port) continue;
         found = true;
         if (const DType dtype = dtype_of(port); buffer.dtype != dtype)
-          report(fmt::format("buffer '{}', which is the port {}, is {}, expected {}", buffer.name,
+          report(fmt::format("buffer '{}' ({}) has dtype {}; expected {}", buffer.name,
                              to_string(port), to_string(buffer.dtype), to_string(dtype)));
         if (const std::int64_t bytes = bytes_of(port, program->config); buffer.size.value != bytes)
-          report(fmt::format("buffer '{}', which is the port {}, has {} bytes, expected {}",
-                             buffer.name, to_string(port), buffer.size.value, bytes));
+          report(fmt::format("buffer '{}' ({}) has {} bytes; expected {}", buffer.name,
+                             to_string(port), buffer.size.value, bytes));
       }
-    if (!found) report(fmt::format("no buffer is the port {}", to_string(port)));
+    if (!found) report(fmt::format("there is no buffer for the host's {}", to_string(port)));
   }
 
   void report(std::string what) {

@@ -1,4 +1,5 @@
-// Whether the host hears of each step: its loss, and its gradient's norm where there is one.
+// Whether the host receives the loss and the gradient norm of each step, and whether only the right
+// ops touch the host's buffers (ports).
 #pragma once
 
 #include <span>
@@ -8,10 +9,10 @@
 
 namespace mfsdp {
 
-/// Finds a plan that sums a loss and does not bring it to the host in the same step (MF115): what
-/// loss_finish and norm_finish write is to lie in what a later copy brings, the loss at its begin,
-/// and the copy is to fill the host's buffer. Finds what else writes a port: MF115, and MF313 where
-/// it is the loss scale, which norms keep.
+/// Finds a plan that adds up a loss and does not bring it to the host in the same step (MF115): a
+/// later copy must contain the results of loss_finish and norm_finish, the loss first, and fill the
+/// host's report. Finds other ops that write a port: MF115, or MF313 for the loss scale, which only
+/// norm_finish may update.
 void check_host_ports(const Program& program, const ProgramIndex& index, const Plan& plan,
                       FindingList& findings);
 

@@ -36,7 +36,7 @@ using enum KernelKind;
   return operand.shape.size() == 2 ? operand.shape[1] : 0;
 }
 
-/// Of parameters and their gradients layouts.hpp knows the place.
+/// layouts.hpp knows the places of parameters and their gradients.
 [[nodiscard]] std::optional<std::int64_t> first_column(const Kernel& kernel,
                                                        const Operand& operand) {
   if (operand.role == "weight" || operand.role == "weight_grad") return std::nullopt;
@@ -84,11 +84,12 @@ class OperandCheck {
     }
   }
 
-  /// What does not fit, or nothing.
+  /// A message where the kernel is wrong; else nothing.
   std::optional<std::string> run() {
     if (auto wrong = check_names()) return wrong;
     const KernelSpec* form = spec_of(kernel_);
-    if (form == nullptr) return "is no product of its kind's three";
+    if (form == nullptr)
+      return "is a GEMM of an unknown kind; expected forward, input gradient or weight gradient";
     if (is_element_wise(kernel_)) return check_element_wise(*form);
     for (std::size_t i = 0; i < form->operands.size(); ++i) {
       const std::string_view role = form->operands[i].role;
@@ -121,8 +122,8 @@ class OperandCheck {
     return size_named(sizes_, name);
   }
 
-  /// What a dim has to be, where it is `got`. A name that is not known yet stands for what is
-  /// left; nothing where `got` is no multiple of what is known.
+  /// The expected size of a dimension that is `got`. A name that is not known yet stands for the
+  /// remaining factor; nothing where `got` is no multiple of what is known.
   std::optional<std::int64_t> expected(const Dim& dim, std::int64_t got) {
     std::int64_t product = dim.times;
     std::string_view unknown;
@@ -139,15 +140,15 @@ class OperandCheck {
     return got;
   }
 
-  /// Whoever runs a kernel finds attributes by name: there is one of each.
+  /// Backends look attributes up by name: there is one of each.
   [[nodiscard]] std::optional<std::string> check_names() const {
     for (std::size_t i = 1; i < kernel_.attributes.size(); ++i)
       if (kernel_.attributes[i - 1].name >= kernel_.attributes[i].name)
-        return fmt::format("attribute '{}' stands after '{}': expected each once, by name",
+        return fmt::format("has attribute '{}' after '{}'; expected each once, sorted by name",
                            kernel_.attributes[i].name, kernel_.attributes[i - 1].name);
     const Attribute* beta = kernel_.find_attribute("beta");
     if (beta != nullptr && beta->value != Rational{.num = 0} && beta->value != Rational{.num = 1})
-      return "attribute 'beta' is neither 0 nor 1";
+      return "has attribute 'beta' of neither 0 nor 1";
     return std::nullopt;
   }
 
@@ -158,15 +159,14 @@ class OperandCheck {
     for (const Attribute& made : exact) {
       const Attribute* stated = kernel_.find_attribute(made.name);
       if (stated == nullptr || stated->value != made.value)
-        return fmt::format("attribute '{}' is not {}, as exact sums need it", made.name,
-                           made.value.num);
+        return fmt::format("needs attribute '{}' of {} for exact sums", made.name, made.value.num);
     }
     for (const Attribute& attribute : kernel_.attributes)
       if (std::ranges::find(form.attributes, attribute.name) == form.attributes.end() &&
           std::ranges::find(form.optional_attributes, attribute.name) ==
               form.optional_attributes.end() &&
           std::ranges::find(exact, attribute.name, &Attribute::name) == exact.end())
-        return fmt::format("has no attribute '{}'", attribute.name);
+        return fmt::format("has attribute '{}', which its kind does not have", attribute.name);
     return std::nullopt;
   }
 
@@ -179,7 +179,7 @@ class OperandCheck {
       const auto taken = std::ranges::count(form.operands, operand.role, &OperandSpec::role);
       const std::optional<OperandUse> beside = use_beside_form(operand.role);
       if (given > std::max(taken, std::ptrdiff_t{beside ? 1 : 0}))
-        return fmt::format("operand '{}' stands there {} times, expected {}", operand.role, given,
+        return fmt::format("has operand '{}' {} times; expected {}", operand.role, given,
                            beside ? 1 : taken);
       if (!beside) continue;
       if (auto wrong = check_access(operand, *beside)) return wrong;
@@ -187,7 +187,7 @@ class OperandCheck {
     return std::nullopt;
   }
 
-  /// What the table leaves to others: workspaces, and the slices of updates and norms.
+  /// Operands that the table of kernels does not have: workspaces, and shards of updates and norms.
   [[nodiscard]] std::optional<OperandUse> use_beside_form(std::string_view role) const {
     if (role == "workspace") return OperandUse::scratch;
     if (kernel_.kind == norm_partial && role == "input") return OperandUse::reads;
@@ -203,32 +203,33 @@ class OperandCheck {
     return is_optimizer_state(role) ? std::optional(OperandUse::updates) : std::nullopt;
   }
 
-  /// What a kernel does to an operand is fixed by what it is, and by attribute "beta" where it may
-  /// add.
+  /// The kind of kernel determines the access, with attribute "beta" where it may add.
   [[nodiscard]] std::optional<std::string> check_access(const Operand& operand,
                                                         OperandUse use) const {
     const Access expected = access_of(use, kernel_.attribute("beta") != 0);
     const bool may_be_both = use == OperandUse::yields && operand.access == Access::read_write;
     if (operand.access == expected || may_be_both) return std::nullopt;
-    return fmt::format("operand '{}' is {} where {} is expected", operand.role,
+    return fmt::format("operand '{}' has access {}; expected {}", operand.role,
                        to_string(operand.access), to_string(expected));
   }
 
   std::optional<std::string> check(const Operand& operand, const OperandSpec& form) {
     if (auto wrong = check_access(operand, form.use)) return wrong;
     if (!fits(operand.dtype, form.element))
-      return fmt::format("operand '{}' may not be {} here", operand.role, to_string(operand.dtype));
+      return fmt::format("operand '{}' may not have dtype {} here", operand.role,
+                         to_string(operand.dtype));
     std::vector<std::int64_t> shape;
     for (std::size_t i = 0; i < form.dims; ++i) {
       const std::int64_t got = i < operand.shape.size() ? operand.shape[i] : 0;
       const auto wanted = expected(form.shape[i], got);
       if (!wanted)
-        return fmt::format("operand '{}' has a dim of {}, which is no multiple of what it counts",
-                           operand.role, got);
+        return fmt::format(
+            "operand '{}' has a dimension of {}, which does not fit the other operands",
+            operand.role, got);
       shape.push_back(*wanted);
     }
     if (operand.shape != shape)
-      return fmt::format("operand '{}' is [{}] where [{}] is expected", operand.role,
+      return fmt::format("operand '{}' has shape [{}]; expected [{}]", operand.role,
                          fmt::join(operand.shape, ", "), fmt::join(shape, ", "));
     if (form.strided) return check_heads(operand);
     if (form.columns && !is_contiguous(operand)) return check_wider_rows(operand);
@@ -253,19 +254,19 @@ class OperandCheck {
         operand.strides == strides || (operand.strides.empty() && operand.shape.size() == 3);
     if (head_dim == columns && in_rows && (row == all || row == rotated)) return std::nullopt;
     return fmt::format(
-        "operand '{}' is [{}] with strides [{}], which are no heads in rows of {} or {}",
+        "operand '{}' has shape [{}] and strides [{}]; expected heads in rows of {} or {}",
         operand.role, fmt::join(operand.shape, ", "), fmt::join(operand.strides, ", "), rotated,
         all);
   }
 
-  /// Some columns of wider rows. Which ones values tell (model_values.cpp).
+  /// Some columns of wider rows; model_values.cpp checks which.
   [[nodiscard]] static std::optional<std::string> check_wider_rows(const Operand& operand) {
     const bool wider = operand.strides.size() == 2 && operand.strides[1] == 1 &&
                        operand.strides[0] > operand.shape[1];
     if (wider) return std::nullopt;
-    return fmt::format("operand '{}' is [{}] with strides [{}], which are no columns of wider rows",
-                       operand.role, fmt::join(operand.shape, ", "),
-                       fmt::join(operand.strides, ", "));
+    return fmt::format(
+        "operand '{}' has shape [{}] and strides [{}]; expected columns of wider rows",
+        operand.role, fmt::join(operand.shape, ", "), fmt::join(operand.strides, ", "));
   }
 
   bool fits(DType dtype, Element element) {
@@ -303,9 +304,9 @@ class OperandCheck {
                              "expected 'input' and 'output' or 'weight_grad' of floating types")
                        : std::nullopt;
     if (of_model_ && kernel_.operands.size() != 2)
-      return fmt::format("has {} operands, expected 2", kernel_.operands.size());
+      return fmt::format("has {} operands; expected 2", kernel_.operands.size());
     if (of_model_ && (input->dtype == DType::fp64) != (output->dtype == DType::fp64))
-      return fmt::format("goes from {} to {}: expected fp64 only beside fp64",
+      return fmt::format("converts {} to {}; expected fp64 for both or for neither",
                          to_string(input->dtype), to_string(output->dtype));
     if (auto wrong = check_attributes(form)) return wrong;
     for (const std::string_view name : form.attributes)
@@ -317,30 +318,32 @@ class OperandCheck {
       if (of_model_ && !is_contiguous(*operand))
         return fmt::format("operand '{}' is not contiguous", operand->role);
     if (input->elements() == output->elements()) return std::nullopt;
-    return fmt::format("{} elements go to {}", input->elements(), output->elements());
+    return fmt::format("has an input of {} and an output of {} elements", input->elements(),
+                       output->elements());
   }
 
   /// Bytes of any type that are cleared.
   [[nodiscard]] std::optional<std::string> check_padding(const KernelSpec& form) const {
     for (const Operand& operand : kernel_.operands) {
       if (operand.role != "padding")
-        return fmt::format("has an operand '{}', expected 'padding' alone", operand.role);
+        return fmt::format("has an operand '{}'; expected only 'padding'", operand.role);
       if (auto wrong = check_access(operand, OperandUse::writes)) return wrong;
       if (!is_contiguous(operand)) return "operand 'padding' is not contiguous";
     }
     return check_attributes(form);
   }
 
-  /// What no single dim shows.
+  /// Relations between several dimensions.
   std::optional<std::string> check_relations() const {
     const auto heads = value("rotated");
     const auto head_dim = value("head_dim");
     if (const auto cols = value("cols"); heads && head_dim && cols)
       if (*cols != checked_mul(*heads, *head_dim))
-        return fmt::format("{} heads of {} are not {} columns", *heads, *head_dim, *cols);
+        return fmt::format("has {} heads of {} elements, which are not {} columns", *heads,
+                           *head_dim, *cols);
     if (const auto chosen = value("deterministic");
         chosen && *chosen != (config_.deterministic ? 1 : 0))
-      return "attribute 'deterministic' is not as configured";
+      return "has another attribute 'deterministic' than configured";
     if (auto wrong = settings_fault(kernel_, config_, sizes_)) return wrong;
     if (auto wrong = check_workspace()) return wrong;
     return check_columns();
@@ -354,11 +357,12 @@ class OperandCheck {
       return fmt::format("lacks operand 'workspace' of at least {} bytes", least);
     if (workspace->dtype != DType::uint8 || workspace->shape.size() != 1 ||
         !workspace->strides.empty() || workspace->shape.front() < std::max<std::int64_t>(least, 1))
-      return fmt::format("operand 'workspace' is {} [{}] where at least {} bytes are expected",
+      return fmt::format("operand 'workspace' is {} [{}]; expected at least {} bytes",
                          to_string(workspace->dtype), fmt::join(workspace->shape, ", "), least);
     if (workspace->offset % kWorkspaceAlignment != 0)
-      return fmt::format("operand 'workspace' begins at byte {} of its buffer, no multiple of {}",
-                         workspace->offset, kWorkspaceAlignment);
+      return fmt::format(
+          "operand 'workspace' begins at byte {} of its buffer; expected a multiple of {}",
+          workspace->offset, kWorkspaceAlignment);
     return std::nullopt;
   }
 
@@ -368,7 +372,7 @@ class OperandCheck {
       const Operand& operand = kernel_.operands[i];
       const auto column = column_of(kernel_, i);
       if (column && !column->fits(kernel_))
-        return fmt::format("operand '{}' begins at byte {} of a row of {}, where {} is expected",
+        return fmt::format("operand '{}' begins at byte {} of a row of {} bytes; expected byte {}",
                            operand.role, operand.offset % column->row, column->row, column->begin);
     }
     return std::nullopt;

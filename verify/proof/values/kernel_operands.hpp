@@ -1,4 +1,4 @@
-// One kernel against its form (core/plan/kernel_spec.hpp), and where in their rows its operands
+// One kernel against its spec (core/plan/kernel_spec.hpp), and where in their rows its operands
 // begin.
 #pragma once
 
@@ -24,12 +24,12 @@ struct ColumnOf {
   }
 };
 
-/// What of a kernel does not fit its form or the configuration, or nothing. `of_model`: the plan is
-/// one of the configured model; one by hand may have kernels for any.
+/// A message where a kernel does not fit its spec or the configuration; else nothing. `of_model`:
+/// the plan computes the configured model; a hand-written plan may have kernels of any model.
 [[nodiscard]] std::optional<std::string> kernel_fault(const Kernel& kernel,
                                                       const PlanConfig& config, bool of_model);
 
-/// What `kernel_fault` asks of operands' offsets.
+/// The conditions of `kernel_fault` on offsets of operands.
 [[nodiscard]] std::vector<ColumnOf> columns_of(const Kernel& kernel);
 
 }  // namespace mfsdp

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 
+#include "core/plan/config_fields.hpp"
 #include "core/plan/kernel_spec.hpp"
 #include "verify/proof/ledger/kernel_roles.hpp"
 
@@ -23,7 +24,7 @@ class SettingsCheck {
   }
 
  private:
-  /// What the model and the optimizer's settings say of a kernel.
+  /// Attributes that the model and the optimizer's settings determine.
   [[nodiscard]] std::optional<std::string> check_configured() const {
     const auto differs = [&](std::string_view name, const Rational& configured) {
       const Attribute* stated = kernel_.find_attribute(name);
@@ -36,10 +37,10 @@ class SettingsCheck {
         kernel_.kind == qk_norm_rope_backward || kernel_.kind == qk_row_norm_rope_backward;
     const bool norms = kernel_.kind == rms_norm_forward || head_norms;
     if (kernel_.kind == latent_norm_forward && differs("epsilon", model.rms_norm_eps))
-      return "attribute 'epsilon' is not the model's";
+      return unlike("epsilon", model.rms_norm_eps);
     if (auto wrong = check_latent()) return wrong;
     if ((norms || kernel_.kind == layer_norm_forward) && differs("epsilon", model.rms_norm_eps))
-      return "attribute 'epsilon' is not the model's";
+      return unlike("epsilon", model.rms_norm_eps);
     const bool attends = kernel_.kind == attention_forward || kernel_.kind == attention_backward;
     if (attends)
       for (const auto& [name, configured] : {std::pair{"batch", config_.micro_batch},
@@ -47,45 +48,43 @@ class SettingsCheck {
                                              {"heads", model.heads},
                                              {"kv_heads", model.kv_heads},
                                              {"head_dim", model.head_dim}})
-        if (differs(name, {.num = configured}))
-          return fmt::format("attribute '{}' is not as configured", name);
+        if (differs(name, {.num = configured})) return unlike(name, {.num = configured});
     if (kernel_.kind == sink_forward || kernel_.kind == sink_backward)
       for (const auto& [name, configured] :
            {std::pair{"heads", model.heads}, {"head_dim", model.head_dim}})
-        if (differs(name, {.num = configured}))
-          return fmt::format("attribute '{}' is not as configured", name);
+        if (differs(name, {.num = configured})) return unlike(name, {.num = configured});
     if (attends && is_not("value_dim", {.num = model.value_dim}))
-      return "attribute 'value_dim' is not the model's";
+      return unlike("value_dim", {.num = model.value_dim});
     if (auto wrong = check_scores(attends)) return wrong;
     if (auto wrong = check_routing()) return wrong;
     const bool embeds = kernel_.kind == embedding_forward || kernel_.kind == embedding_backward;
     if (embeds && is_not("scale", model.embedding_scale(config_.param_dtype)))
-      return "attribute 'scale' is not the model's";
+      return unlike("scale", model.embedding_scale(config_.param_dtype));
     const std::int64_t positions = model.traits().rotates ? 0 : config_.seq_len;
     if ((kernel_.kind == embedding_forward || kernel_.kind == position_embedding_backward) &&
         is_not("seq", {.num = positions}))
-      return "attribute 'seq' is not as configured";
+      return unlike("seq", {.num = positions});
     if ((norms || kernel_.kind == rms_norm_backward || head_norms_backward) &&
         is_not("zero_centered", {.num = model.zero_centered_norms ? 1 : 0}))
-      return "attribute 'zero_centered' is not the model's";
+      return unlike("zero_centered", {.num = model.zero_centered_norms ? 1 : 0});
     if (const auto rotated = size_named(sizes_, "rotated_dim");
         rotated && *rotated != model.rotated_dim())
-      return fmt::format("turns {} elements of a head, the model {}", *rotated,
+      return fmt::format("rotates {} elements of a head; the model rotates {}", *rotated,
                          model.rotated_dim());
     if ((head_norms || head_norms_backward) && differs("query_heads", {.num = model.heads}))
-      return "attribute 'query_heads' is not the model's";
+      return unlike("query_heads", {.num = model.heads});
     const bool whole =
         kernel_.kind == qk_row_norm_rope_forward || kernel_.kind == qk_row_norm_rope_backward;
     if (whole && differs("key_heads", {.num = model.kv_heads}))
-      return "attribute 'key_heads' is not the model's";
+      return unlike("key_heads", {.num = model.kv_heads});
     if (kernel_.kind == norm_finish && differs("limit", config_.clip))
-      return "attribute 'limit' is not as configured";
+      return unlike("limit", config_.clip);
     if (kernel_.kind == norm_finish && is_not("scale_window", {.num = config_.loss_scale_window}))
-      return "attribute 'scale_window' is not as configured";
+      return unlike("scale_window", {.num = config_.loss_scale_window});
     return std::nullopt;
   }
 
-  /// Where experts are dealt out, those that work on rows have the ones of this rank.
+  /// With expert parallelism, kernels that work on rows have the experts of this rank.
   [[nodiscard]] std::int64_t experts_of_kernel() const {
     switch (kernel_.kind) {
       case expert_order:
@@ -98,14 +97,14 @@ class SettingsCheck {
     }
   }
 
-  /// What costs are of: of rows of ranks, as many as tokens here have, where all have equally many.
+  /// Costs assume balanced routing: each rank has as many rows as its tokens need.
   [[nodiscard]] std::optional<std::string> check_balance(bool is_shared) const {
     const auto& names = spec_of(kernel_)->optional_attributes;
     if (std::ranges::find(names, "balanced_rows") == names.end()) return std::nullopt;
     const bool states = config_.is_expert_parallel() && !is_shared;
     if (!is_not("balanced_rows", {.num = states ? rows_of_tokens(config_) : 0}))
       return std::nullopt;
-    return "attribute 'balanced_rows' is not what tokens of this rank have";
+    return "attribute 'balanced_rows' is not the number of rows of this rank's tokens";
   }
 
   /// Sizes of latent attention, of kernels that have them.
@@ -127,11 +126,11 @@ class SettingsCheck {
           {"cols", model.kv_latent}})
       if (const Attribute* stated = kernel_.find_attribute(name);
           stated != nullptr && stated->value != Rational{.num = configured})
-        return fmt::format("attribute '{}' is not the model's", name);
+        return unlike(name, {.num = configured});
     return std::nullopt;
   }
 
-  /// What the model says of experts, to every kernel that has to do with them.
+  /// Attributes of experts and routing, for all kernels that have them.
   [[nodiscard]] std::optional<std::string> check_routing() const {
     const ModelShape& model = config_.model;
     const bool backward = kernel_.kind == router_backward;
@@ -148,7 +147,7 @@ class SettingsCheck {
     const bool is_shared = activates && operand_of(kernel_, "ends") == nullptr;
     const bool moves = kernel_.kind == permute_rows || kernel_.kind == combine_rows;
     const bool makes_room = moves || kernel_.kind == peer_order || kernel_.kind == arrival_order;
-    // What ranks have sent has one choice of each row.
+    // Received rows have one expert each.
     const bool is_arrived =
         kernel_.kind == permute_rows && kernel_.find_attribute("peers") != nullptr;
     if (auto wrong = check_balance(is_shared)) return wrong;
@@ -177,7 +176,7 @@ class SettingsCheck {
           Stated{"alpha", activates, model.swiglu_alpha},
           Stated{"limit", activates, model.swiglu_limit}})
       if (attribute.applies && is_not(attribute.name, attribute.configured))
-        return fmt::format("attribute '{}' is not the model's", attribute.name);
+        return unlike(attribute.name, attribute.configured);
     // That one may have no weight either.
     const bool weighs = !is_shared || model.has_gated_shared();
     if (activates && (operand_of(kernel_, "row_weights") != nullptr) != weighs)
@@ -187,11 +186,12 @@ class SettingsCheck {
       return weighs ? "lacks operand 'd_row_weights'" : "has operand 'd_row_weights'";
     if (!routes) return check_row_weights();
     if ((operand_of(kernel_, "counts") != nullptr) != balances)
-      return balances ? "lacks operand 'counts', of which the balance loss is"
+      return balances ? "lacks operand 'counts', from which the balance loss is computed"
                       : "has operand 'counts', though no loss balances experts";
     if (const auto sequences = size_named(sizes_, "sequences");
         balances && sequences && *sequences != config_.micro_batch)
-      return fmt::format("counts experts of {} sequences of {}", *sequences, config_.micro_batch);
+      return fmt::format("counts experts of {} sequences; expected {}", *sequences,
+                         config_.micro_batch);
     return std::nullopt;
   }
 
@@ -201,7 +201,7 @@ class SettingsCheck {
     if ((operand_of(kernel_, "weights") == nullptr) ==
         (operand_of(kernel_, "row_weights") == nullptr))
       return std::nullopt;
-    return "has one of 'weights' and 'row_weights', expected both or none";
+    return "has one of 'weights' and 'row_weights'; expected both or none";
   }
 
   /// Attention and rotation go by positions in documents where these are masked, and only there.
@@ -216,28 +216,34 @@ class SettingsCheck {
                   : "has operand 'positions', though attention is not masked between documents";
   }
 
-  /// Of an attribute that is left out where it would be 0.
+  [[nodiscard]] std::string unlike(std::string_view name, const Rational& configured) const {
+    const Attribute* stated = kernel_.find_attribute(name);
+    return fmt::format("attribute '{}' is {}; expected {}", name,
+                       stated == nullptr ? std::string("absent") : flag_text(stated->value),
+                       flag_text(configured));
+  }
+
+  /// Compares an attribute that is left out where it would be 0.
   [[nodiscard]] bool is_not(std::string_view name, const Rational& configured) const {
     const Attribute* stated = kernel_.find_attribute(name);
     return configured.num == 0 ? stated != nullptr
                                : stated == nullptr || stated->value != configured;
   }
 
-  /// Attributes that are left out where the model has nothing of the kind. Which layers have the
-  /// window is not told by a kernel: model_values.cpp asks.
+  /// Attributes that are left out where the model has no such feature. A kernel does not state its
+  /// layer: model_values.cpp checks which layers have the window.
   [[nodiscard]] std::optional<std::string> check_scores(bool attends) const {
     const ModelShape& model = config_.model;
     const bool loses = kernel_.kind == cross_entropy || kernel_.kind == cross_entropy_loss;
-    if (loses && is_not("logit_cap", model.logit_cap))
-      return "attribute 'logit_cap' is not the model's";
+    if (loses && is_not("logit_cap", model.logit_cap)) return unlike("logit_cap", model.logit_cap);
     if (!attends) return std::nullopt;
     if (is_not("query_scalar", model.query_scalar))
-      return "attribute 'query_scalar' is not the model's";
-    if (is_not("score_cap", model.score_cap)) return "attribute 'score_cap' is not the model's";
+      return unlike("query_scalar", model.query_scalar);
+    if (is_not("score_cap", model.score_cap)) return unlike("score_cap", model.score_cap);
     const Attribute* window = kernel_.find_attribute("window");
     const std::int64_t sliding = model.window_of(true, config_.seq_len);
     if (window != nullptr && (sliding == 0 || window->value != Rational{.num = sliding}))
-      return "attribute 'window' is not the model's";
+      return unlike("window", {.num = sliding});
     return std::nullopt;
   }
 

@@ -1,5 +1,5 @@
-// What the model and the settings of a run say of a kernel: its attributes, and which of its
-// optional operands it has.
+// One kernel against the model and the settings of a run: values of its attributes, and its
+// optional operands.
 #pragma once
 
 #include <cstdint>
@@ -14,13 +14,13 @@
 
 namespace mfsdp {
 
-/// What names of dims and attributes of one kernel stand for.
+/// Values of the named dimensions and attributes of one kernel.
 using NamedSizes = std::vector<std::pair<std::string_view, std::int64_t>>;
 
 [[nodiscard]] std::optional<std::int64_t> size_named(const NamedSizes& sizes,
                                                      std::string_view name);
 
-/// What of a kernel that fits its form is not as configured, or nothing.
+/// A message where a kernel that fits its spec differs from the configuration; else nothing.
 [[nodiscard]] std::optional<std::string> settings_fault(const Kernel& kernel,
                                                         const PlanConfig& config,
                                                         const NamedSizes& sizes);

@@ -56,7 +56,7 @@ class FittingForms {
     std::vector<ColumnOf> columns;
   };
 
-  /// Buffers and offsets may differ, and what says nothing of the form: flops.
+  /// Buffers, offsets and FLOPs may differ.
   static bool alike(const Kernel& a, const Kernel& b) {
     return a.kind == b.kind && a.attributes == b.attributes &&
            std::ranges::equal(a.operands, b.operands, [](const Operand& x, const Operand& y) {
@@ -121,7 +121,7 @@ class ProgramForms {
                     .input = kernel->operands.front().offset};
   }
 
-  /// Uses of parameters that are said to be computed again get no gradient: in this microbatch each
+  /// Uses of parameters in recomputation get no gradient: in this microbatch each
   /// was computed once before. Segments of several microbatches are left to what follows those.
   void check_recomputed(const Plan& plan, const Segment& segment) {
     const bool again_at_all =
@@ -140,7 +140,7 @@ class ProgramForms {
       const auto again = computed_by(op);
       if (!again || std::ranges::binary_search(first, *again)) continue;
       where_ = {&plan, &segment, &op};
-      report("is said to be computed again, but nothing of its microbatch computes it first");
+      report("is marked as recomputation, but no forward op of its microbatch computes the same");
     }
   }
 
@@ -161,7 +161,7 @@ class ProgramForms {
       check_end(copy->input, "input", Access::read, copy->kind == CopyKind::h2d ? host : device);
       check_end(copy->output, "output", Access::write, copy->kind == CopyKind::d2h ? host : device);
       for (const Operand* end : {&copy->input, &copy->output})
-        if (!is_contiguous(*end)) report(fmt::format("'{}' is not contiguous", end->role));
+        if (!is_contiguous(*end)) report(fmt::format("operand '{}' is not contiguous", end->role));
     }
   }
 
@@ -174,20 +174,20 @@ class ProgramForms {
       fitting_.add(kernel, hash, columns_of(kernel));
   }
 
-  /// Of a collective or a copy.
+  /// Checks an operand of a collective or a copy.
   void check_end(const Operand& operand, std::string_view role, Access access, MemorySpace space) {
     if (operand.role != role || operand.access != access)
-      report(fmt::format("{} '{}' where {} '{}' is expected", to_string(operand.access),
-                         operand.role, to_string(access), role));
+      report(fmt::format("has operand '{1}' with access {0}; expected '{3}' with access {2}",
+                         to_string(operand.access), operand.role, to_string(access), role));
     if (operand.stated()) check(operand, space, false);
   }
 
-  /// What optimizers keep, updates alone write, and nobody takes for scratch.
+  /// Only updates write optimizer states and main parameters.
   void check_kept(const Operand& operand, const Buffer& buffer) {
     const bool kept = buffer.holds && (buffer.holds->kind == ContentKind::main_parameter ||
                                        buffer.holds->kind == ContentKind::optimizer_state);
     if (kept && operand.access != Access::read)
-      report(fmt::format("operand '{}' is {} in buffer '{}', which updates alone write",
+      report(fmt::format("operand '{}' has access {} in buffer '{}', which only updates may write",
                          operand.role, to_string(operand.access), buffer.name));
   }
 
@@ -199,8 +199,8 @@ class ProgramForms {
     });
     if (moves && !of_slices)
       report(
-          fmt::format("operand '{}' lies elsewhere on other ranks, in buffer '{}', which holds "
-                      "no slices",
+          fmt::format("operand '{}' is at another offset on each rank, but its buffer '{}' holds "
+                      "no shards",
                       operand.role, buffer.name));
   }
 
@@ -208,11 +208,12 @@ class ProgramForms {
     const Buffer& buffer = program_.buffers[*index_.buffers.find(operand.buffer)];
     const Pool& pool = program_.pools[*index_.pools.find(buffer.pool)];
     if (pool.space != space)
-      report(fmt::format("operand '{}' lies in pool '{}' of the {}, expected of the {}",
+      report(fmt::format("operand '{}' is in pool '{}' of the {}; expected a pool of the {}",
                          operand.role, pool.name, to_string(pool.space), to_string(space)));
     if (operand.dtype != buffer.dtype)
-      report(fmt::format("operand '{}' is {} in buffer '{}', which is {}", operand.role,
-                         to_string(operand.dtype), buffer.name, to_string(buffer.dtype)));
+      report(fmt::format("operand '{}' has dtype {} in buffer '{}', which has dtype {}",
+                         operand.role, to_string(operand.dtype), buffer.name,
+                         to_string(buffer.dtype)));
     if (!of_update) check_kept(operand, buffer);
     if (of_model_) check_ranks(operand, buffer);
     // Heads, and columns: the rows that an operand has are those of its buffer, be they wide or
@@ -225,7 +226,7 @@ class ProgramForms {
     const std::int64_t rows =
         checked_mul(checked_mul(operand.shape[0], row), size_of(operand.dtype));
     if (rows != buffer.size.value)
-      report(fmt::format("operand '{}' has rows of {} bytes in all, buffer '{}' {} bytes",
+      report(fmt::format("operand '{}' has rows of {} bytes in all, but buffer '{}' has {} bytes",
                          operand.role, rows, buffer.name, buffer.size.value));
   }
 

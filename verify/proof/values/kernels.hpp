@@ -1,12 +1,11 @@
-// What each kind of kernel takes: operands by role, with the dims and element types that have to
-// fit each other and the kernel's attributes.
+// Kernels against their specs: operands by role, with dimensions and dtypes that fit each other and
+// the kernel's attributes.
 //
 //   gemm, forward    input T[m, k], weight T[n, k], output T[m, n]
-//   swiglu_forward   gate_up T[rows, 2 cols], product T[rows, cols]
+//   swiglu_forward   gate_up T[rows, 2 cols], `product` T[rows, cols]
 //
-// Whoever runs a kernel takes these for granted: one that says n where its output has n - 1 columns
-// reads or writes what the plan does not declare, and everything else that is proved would mean
-// nothing.
+// Backends rely on these. A kernel that states n columns and has an output of n - 1 touches bytes
+// that the plan does not declare, and no other proof would hold.
 #pragma once
 
 #include "core/plan/plan.hpp"
@@ -15,12 +14,9 @@
 
 namespace mfsdp {
 
-/// Finds MF007: a kernel whose operands, dtypes and attributes do not fit each other, an operand of
-/// another dtype than its buffer (bytes, uint8, may be anything), rows that begin within a row,
-/// heads that are not at their columns, attributes that are not as the model or the configuration
-/// has them.
-/// Operands that a kernel of that kind does not take are not looked at. The program is one
-/// (structure.hpp).
+/// Finds MF007: operands, dtypes and attributes that do not fit each other; an operand of another
+/// dtype than its buffer; rows that begin within a row; heads at wrong columns; attributes that
+/// differ from the model or the configuration. For a program without structure_faults().
 void check_kernels(const Program& program, const ProgramIndex& index, FindingList& findings);
 
 }  // namespace mfsdp

@@ -18,7 +18,7 @@ struct Around {
   P matrix;
   Value in;
   Value out;
-  Value base;  ///< its own product, where adapters add to it
+  Value base;  ///< its own output, where adapters add to it
   Value d_out;
   /// The gradient of its input: its own, then with each adapter's but the last one's.
   std::array<Value, 3> unfinished;

@@ -1,4 +1,4 @@
-// What adapters (LoRA) add to a model's steps (model_steps.hpp), by the configuration:
+// The steps that adapters (LoRA) add to a model (model_steps.hpp), by the configuration:
 //
 //   hidden = in A^T               out = base + scale (hidden B^T), in the layer's own columns
 //   d_hidden = scale (d_out B)    d_in = base's + d_hidden A, of one layer after the other
@@ -24,9 +24,9 @@ class LoraSteps {
   /// A step of adapters, or one of the model that adapters change; null: neither.
   [[nodiscard]] const ModelStep* find(KernelKind kind, std::int64_t variant,
                                       std::optional<ParameterRole> parameter) const;
-  /// The roles that a block's parameters have beside the model's.
+  /// The roles of the parameters that adapters add to a block.
   [[nodiscard]] const std::vector<ParameterRole>& roles() const { return roles_; }
-  /// Whether a product with that parameter is scaled: all of B.
+  /// Whether a GEMM with that parameter is scaled: those with B are.
   [[nodiscard]] bool is_scaled(std::optional<ParameterRole> parameter) const;
 
   struct Columns {
@@ -35,7 +35,7 @@ class LoraSteps {
   };
   /// The columns of its layer in rows of the whole matrix, of a B.
   [[nodiscard]] Columns columns_of(ParameterRole b) const;
-  /// Columns of the matrix's product that no adapter adds to, ascending.
+  /// Columns of the matrix's output that no adapter adds to, ascending.
   [[nodiscard]] std::vector<Columns> left_alone(ParameterRole matrix) const;
 
  private:

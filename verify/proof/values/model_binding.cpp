@@ -86,7 +86,7 @@ bool adds_up(KernelKind kind, std::int64_t variant) {
 /// Rows over which a norm's weight gradient is summed last, each of some tokens.
 constexpr std::int64_t kMostPartialRows = 256;
 
-/// What weights or gradients a kernel touches.
+/// The weights or gradients that a kernel touches.
 struct Parameters {
   std::array<ParameterRole, 2> roles{};
   std::size_t count = 0;  ///< more than two are too many for any step
@@ -139,7 +139,7 @@ class Binder {
                                .stream = {}}}});
   }
 
-  /// What the op makes passes for anything, as it has a finding.
+  /// The op has a finding: its results are accepted as any value.
   void excuse() {
     out_.step_of[op_index_] = static_cast<std::uint32_t>(out_.steps.size());
     const auto at = static_cast<std::uint32_t>(out_.flows.size());
@@ -157,7 +157,8 @@ class Binder {
     };
     if (is_host(copy.input) != (copy.kind == CopyKind::h2d) ||
         is_host(copy.output) != (copy.kind == CopyKind::d2h))
-      report(fmt::format("is a copy {} between other memories", to_string(copy.kind)));
+      report(fmt::format("is a copy {}, but its operands are in other memories",
+                         to_string(copy.kind)));
   }
 
   void bind(const Kernel& kernel) {
@@ -168,10 +169,10 @@ class Binder {
       const bool is_named = sums || is_update(kernel) || is_named_for_memory(operand.role);
       if (is_named && !belongs(sums ? "grad" : operand.role, category))
         return fail_step(
-            fmt::format("has '{}' in memory for {}", operand.role, to_string(category)));
+            fmt::format("has operand '{}' in memory for {}", operand.role, to_string(category)));
       if (!takes_gradients(kernel) && operand.role != "weight_grad" &&
           layouts_.homes[buffer].holds == Holds::gradient)
-        return fail_step(fmt::format("has '{}' in memory for gradients", operand.role));
+        return fail_step(fmt::format("has operand '{}' in memory for gradients", operand.role));
     }
     if (takes_gradients(kernel)) return;
     switch (kernel.kind) {
@@ -184,7 +185,8 @@ class Binder {
 
   void bind_step(const Kernel& kernel) {
     const Parameters parameters = parameters_of(kernel);
-    if (parameters.homeless) return fail_step("has weights or a gradient where none are held");
+    if (parameters.homeless)
+      return fail_step("has weights or a gradient in a buffer that holds none");
     if (parameters.astray) return excuse();
     std::optional<ParameterRole> role;
     if (parameters.count > 0) role = parameters.roles[0];
@@ -198,17 +200,18 @@ class Binder {
     if (step == nullptr)
       step = find_step(program_.config.model, kernel.kind, variant, role, is_expert_parallel());
     if (step == nullptr || !is_complete(*step, parameters))
-      return fail_step(role ? fmt::format("is no step of the model with '{}'", to_string(*role))
-                            : "is no step of the model");
+      return fail_step(
+          role ? fmt::format("is not a step of the model for parameter '{}'", to_string(*role))
+               : "is not a step of the model");
     const std::int64_t rows = rows_of(kernel);
     std::int64_t tokens = program_.config.tokens_per_microbatch();
     if (is_of_experts(kernel) || is_of_arrived(kernel)) tokens = rows_of_experts(program_.config);
     const bool of_partials = kernel.kind == KernelKind::norm_weight_grad;
     if (of_partials ? rows != std::min(tokens, kMostPartialRows)
                     : (step->chunk ? rows > tokens : rows != tokens))
-      return fail_step(fmt::format("works on {} rows of {} tokens", rows, tokens));
+      return fail_step(fmt::format("works on {} rows, but there are {}", rows, tokens));
     if (kernel.kind == KernelKind::gemm && !has_scale(kernel, role))
-      return fail_step("has not the scale of adapters");
+      return fail_step("has another scale than alpha / rank of the adapters");
     BoundStep bound{.chunk = step->chunk,
                     .owner = {},
                     .role = role,
@@ -253,7 +256,7 @@ class Binder {
 
   [[nodiscard]] bool is_expert_parallel() const { return program_.config.is_expert_parallel(); }
 
-  /// Works on what ranks have sent, as it says.
+  /// States that it works on rows that ranks have sent.
   static bool is_of_arrived(const Kernel& kernel) {
     return kernel.kind == KernelKind::arrival_order ||
            (kernel.kind == KernelKind::permute_rows && kernel.find_attribute("peers") != nullptr);
@@ -360,7 +363,7 @@ class Binder {
     return unit;
   }
 
-  /// The first operand of a role; most stand in the order of the step's flows.
+  /// The first operand of a role; most are in the order of the step's flows.
   const Operand* find(const Kernel& kernel, std::string_view role) {
     for (std::size_t i = next_; i < kernel.operands.size(); ++i)
       if (kernel.operands[i].role == role) {
@@ -379,14 +382,17 @@ class Binder {
     const auto uses = cells_.of(op_index_);
     const auto use = std::ranges::find(uses, operand, &CellUse::operand);
     if (use == uses.end() || !use->exact) {
-      fail_step(fmt::format("has '{}' where no whole value can lie", flow.role));
+      fail_step(
+          fmt::format("has operand '{}' at bytes that cannot hold one whole value", flow.role));
       return false;
     }
     const bool reads = flow.reads.value != Value::unknown;
     const bool may_add = operand->role == "d_residual" || operand->role == "d_input";
     const bool adds = may_add ? kernel.attribute("beta") != 0 : reads;
     if (use->reads != reads || adds != reads) {
-      fail_step(fmt::format("{} to '{}'", reads ? "does not add" : "adds", flow.role));
+      fail_step(fmt::format(
+          "{} operand '{}'",
+          reads ? "overwrites instead of adding to" : "adds to instead of overwriting", flow.role));
       return false;
     }
     BoundFlow bound{.use = static_cast<std::uint32_t>(&*use - cells_.uses.data()),

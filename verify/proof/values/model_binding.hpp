@@ -1,4 +1,4 @@
-// Which ops of a plan are which steps of the model, and where their operands' values lie.
+// The steps of the model that ops of a plan do, and the places of their operands' values.
 #pragma once
 
 #include <algorithm>
@@ -39,9 +39,9 @@ struct LeftAlone {
 
 /// An op that is a step.
 struct BoundStep {
-  bool excused = false;                 ///< it has a finding, and what it makes passes for anything
+  bool excused = false;                 ///< it has a finding: its results are accepted as any value
   bool chunk = false;                   ///< of some rows, not all tokens
-  std::optional<std::uint32_t> owner;   ///< where parameters tell
+  std::optional<std::uint32_t> owner;   ///< where parameters determine it
   std::optional<ParameterRole> role{};  ///< of the first parameter
   std::uint32_t first_flow = 0;
   std::uint32_t last_flow = 0;

@@ -117,7 +117,7 @@ constexpr ModelStep norm_added(P norm, Value in, Value skip, OwnedValue out, Val
           {reads("residual", in), reads("skip", skip), replaces("normed", kNothing, out),
            makes("rstd", rstd)}};
 }
-/// Of a projection of the residual: its gradient is added to that.
+/// The input gradient of a projection of the residual: it is added to the residual's.
 constexpr ModelStep added_gradient(P weight, Value d_out, OwnedValue after, OwnedValue sum) {
   return {K::gemm, 1, weight, {reads("d_output", d_out), replaces("d_input", after, sum)}};
 }
@@ -239,7 +239,7 @@ constexpr std::array kTables{
     table(kOfAll, [](M) { return true; }),
 };
 
-/// Before these, where experts are dealt out.
+/// Before these, with expert parallelism.
 constexpr std::array kDealtTables{
     table(expert_parallel::kSharedSteps, [](M model) { return model.shared_intermediate != 0; }),
     table(expert_parallel::kSteps, [](M model) { return model.experts != 0; }),

@@ -1,6 +1,6 @@
-// What a model computes, as the proof of values wants it: for each kernel of a step, the values
-// that it reads and makes. Written down once more, from the mathematics and not from the planner's
-// recipes, so that a fault of theirs is not proved right by itself.
+// The computation of a model, for the proof of values: for each kernel of a step, the values
+// that it reads and makes. Written from the mathematics and not from the planner's recipes, so that
+// a fault of those is not proved right by itself.
 //
 //   x    = mid' + mlp_out' (input; ' is the block before)     mid     = x + attention_out
 //   qkv  = norm(x) * W                                        gate_up = norm(mid) * W
@@ -9,23 +9,21 @@
 // Models with output norms have attention_out = norm(raw attention_out), mlp_out = norm(raw
 // mlp_out). Those without input norms have these alone, qkv = x * W and gate_up = mid * W, and x is
 // made by the block before: the sum of its mid and mlp_out. Without RoPE attention takes qkv as it
-// is; without a gate the product is of gate_up alone.
+// is; without a gate the activation is that of gate_up alone.
 //
-// With experts a token's row of norm(mid) goes to some of them, and mlp_out is the sum of what they
-// make of it, each times its weight:
+// With experts a token's row of norm(mid) goes to some of them, and mlp_out is the sum of their
+// outputs, each times its weight:
 //
 //   router_logits = norm(mid) * W  -> indices, weights -> ends, order, places
 //   dispatched = norm(mid) by order     gate_up = dispatched * W of each row's expert
-//   product = swiglu(gate_up) * weight  expert_out = product * W   mlp_out = sums by places
+//   `product` = swiglu(gate_up) * weight  expert_out = `product` * W   mlp_out = sums by places
 //
-// Experts that are dealt out have the rows of all ranks of ep: what a rank sends, all others have
-// received (kExchanged), and in the order of experts it is what dispatched, gate_up, product and
-// expert_out are then of.
+// With expert parallelism, experts have the rows of all ranks of ep: ranks send rows to each other
+// (kExchanged). dispatched, gate_up, `product` and expert_out hold the received rows, by expert.
 //
 // A value belongs to an owner, which is a place in forward order (0 the embedding, 1 to L the
-// blocks, L + 1 final norm and head), and to a microbatch. A value that is made again, in another
-// buffer or over another value, is the same value: so what recomputation makes is what forward
-// made.
+// blocks, L + 1 final norm and head), and to a microbatch. A value that is computed again, in another
+// buffer or over another value, is the same value: recomputation gives the values of forward.
 #pragma once
 
 #include <array>
@@ -68,11 +66,11 @@ enum class Value : std::uint8_t {
   d_normed2,
   d_mid,
   d_attention,
-  d_rotated,  ///< gradient of query and key behind the rotation
+  d_rotated,  ///< gradient of query and key after RoPE
   d_qkv,
   d_normed1,
   partials1,  ///< of the gradient of the input norm, or the final one
-  partials2,  ///< of the norm behind attention
+  partials2,  ///< of the norm after attention
   qk_partials,
   raw_attention_out,  ///< before its norm, in models that norm what is added
   attention_out_rstd,
@@ -84,7 +82,7 @@ enum class Value : std::uint8_t {
   mlp_out_partials,
   mean1,  ///< of layer norms, beside rstd1
   mean2,
-  // Of experts: which a token has, and its rows in their order; gate_up and product are of rows.
+  // Experts: which a token has, and its rows in their order; gate_up and `product` have rows.
   router_logits,
   expert_indices,
   expert_weights,
@@ -101,7 +99,7 @@ enum class Value : std::uint8_t {
   d_expert_weights,
   d_router_logits,
   d_normed2_experts,  ///< that of the experts, short of the router's
-  // Of an expert that all tokens share, and what is short of its gradients and its gate's.
+  // An expert that all tokens share, and sums without its gradients and its gate's.
   shared_logits,
   shared_weights,
   shared_gate_up,
@@ -113,8 +111,8 @@ enum class Value : std::uint8_t {
   d_shared_logits,
   d_normed2_routed,
   d_normed2_shared,
-  // Of experts that are dealt out: rows by their experts, then in blocks for ranks, which row_order
-  // and row_places are of; what crosses to them and back; rows that arrived by expert.
+  // Expert parallelism: rows by expert, then in blocks for ranks (row_order and row_places are those
+  // of the blocks); values that ranks send and receive; received rows by expert.
   chosen_ends,
   chosen_order,
   chosen_places,
@@ -134,14 +132,14 @@ enum class Value : std::uint8_t {
   d_received_weights,
   d_sent,
   d_sent_weights,
-  // Before sinks take their share, and what their gradients are sums of; before experts' biases.
+  // Attention without sinks, and the rows whose sum is their gradient; values before experts' biases.
   attention_unsunk,
   log_sum_exp_unsunk,
   d_sinks,
   gate_up_unbiased,
   expert_out_unbiased,
   d_row_weights_unbiased,
-  // Of latent attention.
+  // Latent attention.
   q_latent,
   q_latent_normed,
   q_latent_rstd,
@@ -160,9 +158,8 @@ enum class Value : std::uint8_t {
   d_normed1_keys,  ///< that of keys and values
   q_latent_partials,
   kv_latent_partials,
-  // Of adapters (lora_steps.hpp): what A makes of their input, of query or what query, key and
-  // value are one of, and of gate or gate and up; its gradients; sums that adapters have yet to add
-  // to.
+  // Adapters (lora_steps.hpp): the output of A for each layer (lora_q and lora_gate also of fused
+  // layers); its gradients; sums to which adapters have not been added yet.
   lora_q,
   lora_k,
   lora_v,
@@ -246,8 +243,8 @@ struct Names<Value> {
       "places of experts' rows",
       "rows of experts",
       "weights of experts' rows",
-      "what experts make",
-      "gradient of what experts make",
+      "outputs of experts",
+      "gradient of outputs of experts",
       "gradient of the weights of experts' rows",
       "gradient of rows of experts",
       "gradient of the weights of tokens' experts",
@@ -256,9 +253,9 @@ struct Names<Value> {
       "the shared expert's logit",
       "the shared expert's weight",
       "gate_up of the shared expert",
-      "product of the shared expert",
+      "activation of the shared expert",
       "mlp_out without chosen experts",
-      "gradient of the shared expert's product",
+      "gradient of the shared expert's activation",
       "gradient of the shared expert's gate_up",
       "gradient of the shared expert's weight",
       "gradient of the shared expert's logit",
@@ -275,10 +272,10 @@ struct Names<Value> {
       "weights of rows of ranks",
       "order of rows of ranks",
       "places of rows of ranks",
-      "what experts make for ranks",
-      "what experts of ranks make",
-      "gradient of what experts of ranks make",
-      "gradient of what experts make for ranks",
+      "outputs of experts for other ranks",
+      "outputs of other ranks' experts",
+      "gradient of outputs of other ranks' experts",
+      "gradient of outputs of experts for other ranks",
       "gradient of rows of ranks",
       "gradient of the weights of rows of ranks",
       "gradient of rows for ranks",
@@ -287,7 +284,7 @@ struct Names<Value> {
       "log_sum_exp without sinks",
       "gradients of sinks by rows",
       "gate_up of experts without biases",
-      "what experts make without biases",
+      "outputs of experts without biases",
       "gradient of the weights of experts' rows without the biases'",
       "the latent vector of queries",
       "the normed latent vector of queries",
@@ -299,7 +296,7 @@ struct Names<Value> {
       "keys and values of the latent vector",
       "gradient of queries of the latent vector",
       "gradient of keys and values of the latent vector",
-      "gradient of what turns of keys",
+      "gradient of the rotated part of keys",
       "gradient of the normed latent vector of keys and values",
       "gradient of the latent vector of keys and values",
       "gradient of the normed latent vector of queries",
@@ -347,10 +344,10 @@ enum class Part : std::uint8_t {
   rows,         ///< at its first row, or that of the chunk
   labels,       ///< of tokens
   positions,    ///< of tokens; an operand of models whose documents are masked, and of no others
-  key,          ///< columns behind the query's
-  value,        ///< columns behind query and key
+  key,          ///< columns after the query's
+  value,        ///< columns after query and key
   second_half,  ///< as long as the operand itself
-  keys_half,    ///< behind rows as wide as all query heads, where its own are as wide as key heads
+  keys_half,    ///< after rows as wide as all query heads, where its own are as wide as key heads
   unrotated,    ///< made: d_rotated, but d_qkv in the value's columns, which are not rotated
   adapter,      ///< at its layer's first column
   adapted       ///< made: what adapters add to in their columns, and the whole sum in all others
@@ -367,12 +364,11 @@ inline constexpr std::size_t kMostFlows = 8;
 
 struct ModelStep {
   KernelKind kind = KernelKind::gemm;
-  /// A GEMM's attribute "kind"; of a norm, 1 where it adds two inputs, 2 where it adds its output
-  /// to another. Of rows that are put in the order of experts: 0 with their weights, 1 made again,
-  /// 2 of gradients; where experts are dealt out, of those that arrived or leave: 3 with their
-  /// weights, 4 with their gradients, 5 leaving, 6 made again, 7 of gradients; of sums of a token's
-  /// rows: 1 with the weights' gradients. Of an activation by weights: 1 of the expert that all
-  /// tokens share. Of experts' biases: 1 times the weights of rows.
+  /// GEMM: its attribute "kind". Norm: 1 adds two inputs, 2 adds its output to another.
+  /// permute_rows: 0 with weights, 1 recomputed, 2 gradients; rows that were received or are sent
+  /// back: 3 with weights, 4 with gradients of weights, 5 sent back, 6 recomputed, 7 gradients.
+  /// combine_rows: 1 with gradients of weights. Weighted activation: 1 of the shared expert. Biases
+  /// of experts: 1 times the weights of rows.
   std::int64_t variant = 0;
   std::optional<ParameterRole> parameter{};  ///< whose weights it reads or whose gradient it makes
   std::array<Flow, kMostFlows> flows{};      ///< operands without a value are left out
@@ -380,7 +376,7 @@ struct ModelStep {
 };
 
 /// The step of a kernel that touches this parameter, or none, first. Null: the model has none.
-/// `expert_parallel`: its experts are dealt out.
+/// `expert_parallel`: experts are divided over the ranks of ep.
 [[nodiscard]] const ModelStep* find_step(const ModelShape& model, KernelKind kind,
                                          std::int64_t variant,
                                          std::optional<ParameterRole> parameter,

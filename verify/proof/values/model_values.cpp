@@ -107,8 +107,9 @@ void ModelValues::read_step(const BoundStep& step) {
   check_window();
   for (std::uint32_t f = step.first_flow; f < step.last_flow; ++f) check(step, binding_.flows[f]);
   if (step.contributes && base_.microbatch != worked_on())
-    report_mismatch(fmt::format("adds to a sum what belongs to microbatch {} while {} is worked on",
-                                base_.microbatch, worked_on()));
+    report_mismatch(
+        fmt::format("adds a value of microbatch {} to a sum while it works on microbatch {}",
+                    base_.microbatch, worked_on()));
   if (step.contributes && step.chunk) add_rows();
   if (step.contributes && !step.chunk) add_once(step);
 }
@@ -119,7 +120,8 @@ void ModelValues::add_once(const BoundStep& step) {
   const bool is_first =
       added_.emplace(kernel.kind, step.role, base_.owner, base_.microbatch).second;
   if (!is_first && kernel.attribute("beta") != 0)
-    report_mismatch(fmt::format("adds to a sum of microbatch {} what it has", base_.microbatch));
+    report_mismatch(fmt::format("adds a value of microbatch {} to a sum that contains it already",
+                                base_.microbatch));
 }
 
 /// Chunks of one microbatch that are added to a sum have no row in common.
@@ -135,9 +137,9 @@ void ModelValues::add_rows() {
   const bool again = (next != rows.end() && next->first < end) ||
                      (next != rows.begin() && std::prev(next)->second > first_row_);
   if (again)
-    report_mismatch(
-        fmt::format("adds rows [{}, {}) of microbatch {} to a sum that has some of them",
-                    first_row_, end, base_.microbatch));
+    report_mismatch(fmt::format(
+        "adds rows [{}, {}) of microbatch {} to a sum that contains some of them already",
+        first_row_, end, base_.microbatch));
   rows.emplace(first_row_, end);
 }
 
@@ -148,12 +150,12 @@ void ModelValues::end() {
     for (const auto& [begin, end] : summed.rows) all += end - begin;
     now_ = summed.last;
     if (all < tokens)
-      report_mismatch(fmt::format("ends a sum of {} rows of microbatch {}, which has {} tokens",
+      report_mismatch(fmt::format("leaves a sum of {} rows of microbatch {}, which has {} tokens",
                                   all, of.second, tokens));
   }
 }
 
-/// Tokens tell which microbatch is the newest; a class that takes none counts as its segments do.
+/// The newest microbatch is that of the latest tokens; a class without tokens counts its segments.
 std::uint32_t ModelValues::worked_on() const {
   const Instance& at = unrolled_.instances[now_];
   const Pass& pass = unrolled_.passes[at.pass];
@@ -161,7 +163,8 @@ std::uint32_t ModelValues::worked_on() const {
   return static_cast<std::uint32_t>(newest - at.op->lag);
 }
 
-/// Of whom the step is: parameters tell the owner, the first value that is read the rest.
+/// Owner and microbatch of the step: parameters give the owner, the first value that is read gives
+/// the rest.
 void ModelValues::find_owner(const BoundStep& step) {
   const BoundFlow& flow = binding_.flows[step.first_flow];
   const ValueCell& cell = memory_.cells[cells_.uses[flow.use].first];
@@ -169,8 +172,8 @@ void ModelValues::find_owner(const BoundStep& step) {
                     cell.lifetime == memory_.lifetimes[cells_.uses[flow.use].buffer];
   if (!fits && !step.owner) {
     if (cell.key.value != Value::excused)
-      report_mismatch(fmt::format("reads {} where it is to read '{}'", in_words(cell.key),
-                                  to_string(flow.reads.value)));
+      report_mismatch(
+          fmt::format("reads {}; expected '{}'", in_words(cell.key), to_string(flow.reads.value)));
     return;
   }
   base_ = {.value = Value::unknown,
@@ -193,12 +196,12 @@ void ModelValues::check(const BoundStep& step, const BoundFlow& flow) {
     if (cell.key == wanted && cell.place == place + cells_.begin[c]) continue;
     if (cell.key.value == Value::excused || cell.lifetime != memory_.lifetimes[use.buffer]) return;
     if (cell.key != wanted)
-      return report_mismatch(fmt::format("reads as '{}' {}, expected {}", use.operand->role,
-                                         in_words(cell.key), in_words(wanted)));
-    return report_mismatch(
-        fmt::format("reads as '{}' {} from byte {} on, expected from byte {}{}", use.operand->role,
-                    in_words(wanted), cell.place - cells_.begin[c] + cells_.begin[use.first],
-                    place + cells_.begin[use.first], step.chunk ? ", as of its chunk" : ""));
+      return report_mismatch(fmt::format("reads {1} as operand '{0}'; expected {2}",
+                                         use.operand->role, in_words(cell.key), in_words(wanted)));
+    return report_mismatch(fmt::format(
+        "reads {1} as operand '{0}' from byte {2} on; expected it from byte {3} on{4}",
+        use.operand->role, in_words(wanted), cell.place - cells_.begin[c] + cells_.begin[use.first],
+        place + cells_.begin[use.first], step.chunk ? ", where its chunk begins" : ""));
   }
 }
 
@@ -211,8 +214,9 @@ void ModelValues::check_window() {
   const bool slides = config.model.slides(static_cast<std::int64_t>(base_.owner) - 1);
   const std::int64_t wanted = config.model.window_of(slides, config.seq_len);
   if (const std::int64_t window = kernel.attribute("window"); window != wanted)
-    report_mismatch(fmt::format("has window {}, expected {}: block {} {}", window, wanted,
-                                base_.owner, slides ? "slides" : "sees all tokens"));
+    report_mismatch(fmt::format("has window {}; expected {}, because block {} {}", window, wanted,
+                                base_.owner,
+                                slides ? "has a sliding window" : "has no sliding window"));
 }
 
 /// Tables of rotations are ports, which the host has filled before the first step: where layers
@@ -220,20 +224,21 @@ void ModelValues::check_window() {
 void ModelValues::check_outside(const CellUse& use) {
   for (std::uint32_t c = use.first; c < use.last; ++c)
     if (memory_.cells[c].writer != kNone)
-      return report_mismatch(fmt::format("reads as '{}' {}, which an op has written",
-                                         use.operand->role, in_words(memory_.cells[c].key)));
+      return report_mismatch(fmt::format(
+          "reads {1} as operand '{0}', which an op has written; expected a table from the host",
+          use.operand->role, in_words(memory_.cells[c].key)));
   const ModelShape& model = unrolled_.program->config.model;
   const bool local =
       model.local_rope_theta.num != 0 && model.slides(static_cast<std::int64_t>(base_.owner) - 1);
   const Port wanted = local ? Port::local_rope_table : Port::rope_table;
   const Buffer& buffer = unrolled_.program->buffers[use.buffer];
   if (!buffer.holds || buffer.holds->port != wanted)
-    report_mismatch(
-        fmt::format("reads as '{}' another buffer than {}", use.operand->role, to_string(wanted)));
+    report_mismatch(fmt::format("reads another buffer than {1} as operand '{0}'", use.operand->role,
+                                to_string(wanted)));
 }
 
-/// Of the values of a model only rows of experts cross: `base_` is then what each rank has of all
-/// that were sent. Whatever else crosses is no value of it, or is followed elsewhere.
+/// Collectives move only one kind of model value, rows of experts: `base_` is then the received
+/// value. Weights, gradients and sums are followed elsewhere.
 void ModelValues::exchange(const Collective& collective) {
   base_ = {};
   const CellUse* input = use_of(&collective.input);
@@ -254,17 +259,17 @@ void ModelValues::exchange(const Collective& collective) {
       collective.kind == CollectiveKind::all_to_all && received && axes == std::vector{Axis::ep};
   if (!of_experts)
     return report_mismatch(
-        fmt::format("sends {} by a {} over other ranks than those that have experts, "
-                    "or what none of them takes",
+        fmt::format("moves {} by a {}; expected an all_to_all over ep of a value that "
+                    "the ranks of its experts read",
                     in_words(first), to_string(collective.kind)));
   if (key.value == Value::unknown)
-    return report_mismatch(fmt::format("sends less than all of {}", in_words(first)));
+    return report_mismatch(fmt::format("sends only a part of {}", in_words(first)));
   base_ = {.value = *received, .owner = key.owner, .microbatch = key.microbatch};
 }
 
 // ---- copies ------------------------------------------------------------------------------------
 
-/// What the host has filled, or what lies elsewhere on the device, byte for byte.
+/// Copies bring data of the host, or of another place on the device, byte for byte.
 void ModelValues::bring(const Copy& copy) {
   if (copy.kind == CopyKind::d2d && is_contiguous(copy.input) && is_contiguous(copy.output))
     return put_values(copy.output, values_in(copy.input));
@@ -284,13 +289,14 @@ void ModelValues::copy_tokens(const Kernel& kernel) {
   const bool from_host = key.value == Value::host_data;
   if (from_host && !token_source_) token_source_ = key.owner;
   if (!from_host || key.owner != token_source_)
-    report_mismatch("takes what the host has not brought as tokens");
+    report_mismatch("copies tokens from a buffer that the host has not filled");
   else if (!comes_from(key, Port::tokens))
-    report_mismatch(fmt::format("takes {} as tokens, which is not the port {}", in_words(key),
+    report_mismatch(fmt::format("copies tokens from {}; expected the buffer {}", in_words(key),
                                 to_string(Port::tokens)));
   else if (key.microbatch != wanted)
-    report_mismatch(fmt::format("takes the tokens of microbatch {}, expected those of {}",
-                                key.microbatch, wanted));
+    report_mismatch(
+        fmt::format("copies the tokens of microbatch {}; expected those of microbatch {}",
+                    key.microbatch, wanted));
   microbatch_ = wanted;
   token_pass_ = pass;
 }
@@ -298,14 +304,15 @@ void ModelValues::copy_tokens(const Kernel& kernel) {
 /// An update goes by what the host has brought for this step.
 void ModelValues::check_step_block(const Kernel& kernel) {
   const CellUse* block = use_of(operand_of(kernel, "step_block"));
-  if (block == nullptr) return report_mismatch("has 'step_block' where no values are");
+  if (block == nullptr)
+    return report_mismatch("has operand 'step_block' at bytes whose contents are unknown");
   const ValueKey key = whole(*block);
   if (key.value != Value::host_data || key.owner == token_source_ ||
       !comes_from(key, Port::step_block))
-    return report_mismatch(fmt::format("reads as 'step_block' {}", in_words(key)));
+    return report_mismatch(fmt::format("reads {} as operand 'step_block'", in_words(key)));
   if (const Fills& fills = fills_[key.owner];
       key.microbatch != fills.count || fills.step != step_of(now_))
-    report_mismatch("goes by the 'step_block' of another step");
+    report_mismatch("reads the 'step_block' of another step");
 }
 
 /// Whether what the host has brought comes from that port.
@@ -324,7 +331,7 @@ void ModelValues::receive(const SentValues& values) {
   put_values(std::get<Collective>(unrolled_.instances[now_].op->body).output, values);
 }
 
-/// Of a contiguous operand.
+/// The values in a contiguous operand.
 SentValues ModelValues::values_in(const Operand& operand) const {
   SentValues values;
   const CellUse* use = use_of(&operand);
@@ -408,7 +415,7 @@ void ModelValues::report_mismatch(const std::string& what) {
 std::string ModelValues::in_words(const ValueKey& key) const {
   if (key.value <= Value::outside) return std::string(to_string(key.value));
   if (key.value == Value::host_data)
-    return fmt::format("what the host has put into '{}'",
+    return fmt::format("data of the host in buffer '{}'",
                        unrolled_.program->buffers[key.owner].name);
   if (key.value == Value::tokens) return fmt::format("tokens of microbatch {}", key.microbatch);
   const auto layers = static_cast<std::uint32_t>(unrolled_.program->config.model.layers);

@@ -24,7 +24,7 @@ struct ValueKey {
   friend bool operator==(const ValueKey&, const ValueKey&) = default;
 };
 
-/// What is known of a cell.
+/// The known contents of a cell.
 struct ValueCell {
   std::uint32_t lifetime = kNone;  ///< of its buffer, in which it was written; kNone: not at all
   std::uint32_t writer = kNone;    ///< op index
@@ -43,7 +43,7 @@ struct SentPart {
   ValueKey key;
   std::int64_t place = 0;  ///< of its first byte in the value
 };
-/// Of a whole operand.
+/// The values of a whole operand.
 struct SentValues {
   std::int64_t pitch = 0;       ///< bytes of its rows, where parts are columns; 0: they are not
   std::vector<SentPart> parts;  ///< ascending
@@ -56,15 +56,15 @@ class ModelValues {
 
   /// The host fills the source of a copy.
   void fill(std::uint32_t instance);
-  /// What an instance reads, while it still lies there.
+  /// Checks the values that an instance reads, before it writes.
   void read(std::uint32_t instance);
-  /// What it makes, after its cells are written.
+  /// Notes the values that it makes, after its cells are written.
   void write(std::uint32_t instance);
   /// After all instances: sums over chunks are of all rows.
   void end();
-  /// What the instance that was written last, a send, carries away.
+  /// The values that the latest instance, a send, sends.
   [[nodiscard]] SentValues sent() const;
-  /// What it brings, where it is a recv.
+  /// The values that it receives, where it is a recv.
   void receive(const SentValues& values);
 
  private:
@@ -73,7 +73,7 @@ class ModelValues {
     std::int64_t step = 0;
   };
 
-  /// Rows of a microbatch that chunks have added to a sum, by the first: one behind the last.
+  /// Rows of a microbatch that chunks have added to a sum, by the first: one past the last.
   struct Summed {
     std::map<std::int64_t, std::int64_t> rows;
     std::uint32_t last = 0;  ///< the instance that added to it last
@@ -95,7 +95,7 @@ class ModelValues {
   void put_values(const Operand& operand, const SentValues& values);
   void put(const CellUse& use, const ValueKey& key, std::int64_t place);
 
-  /// Null where nobody can tell which bytes the operand is.
+  /// Null where the bytes of the operand are not known exactly.
   [[nodiscard]] const CellUse* use_of(const Operand* operand) const;
   /// The one value of all cells, from its first byte on, or unknown.
   [[nodiscard]] ValueKey whole(const CellUse& use) const;
@@ -124,7 +124,7 @@ class ModelValues {
       added_;
   // The instance that runs.
   std::uint32_t now_ = 0;
-  ValueKey base_;  ///< its owner and microbatch; excused where these cannot be told
+  ValueKey base_;  ///< its owner and microbatch; excused where these are unknown
   std::int64_t first_row_ = 0;
 };
 

@@ -1,5 +1,5 @@
 // The words that tables of the model's steps are written with (model_steps.cpp has the tables that
-// are not of attention or experts, and says which models have which).
+// are not of attention or experts, and which models have which).
 #pragma once
 
 #include <array>
@@ -28,7 +28,7 @@ constexpr Flow replaces(std::string_view role, OwnedValue from, OwnedValue to) {
   return {.role = role, .reads = from, .writes = to};
 }
 
-/// Where each query's document begins, and by which angles its token is turned.
+/// Positions: the begin of each query's document, and the RoPE angle of its token.
 inline constexpr Flow kInDocuments = reads("positions", tokens, Part::positions);
 
 /// out = in * weight^T;  d_in = d_out * weight;  d_weight = d_out^T * in.

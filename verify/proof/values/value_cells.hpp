@@ -3,12 +3,11 @@
 // A buffer that ops touch as rows of one stride is cut in columns, any other in intervals:
 //
 //   qkv [tokens, columns]     |   query   |  key  |  value  |      rope touches the first two,
-//                             |  cell 0   |   1   |    2    |      a product all three
+//                             |  cell 0   |   1   |    2    |      a GEMM all three
 //   normed [tokens, hidden]   |  rows of chunk 0  |  chunk 1  |  ...
 //
 // Operands whose place depends on the rank, and rows of another stride than their buffer's, count
-// as all the bytes that they span on any rank: an op touches some bytes of these cells, and nobody
-// can tell which. Followed are buffers of the device that layouts.hpp does not follow: neither
+// as all the bytes that they span on any rank: an op touches some unknown bytes of these cells. Followed are buffers of the device that layouts.hpp does not follow: neither
 // weights nor gradients nor state.
 #pragma once
 
@@ -22,14 +21,14 @@
 
 namespace mfsdp {
 
-/// What an op does to cells of one buffer.
+/// An op's use of cells of one buffer.
 struct CellUse {
   std::uint32_t buffer = 0;  ///< position in Program::buffers
   std::uint32_t first = 0;   ///< cells
   std::uint32_t last = 0;    ///< and one past
   bool reads = false;
   bool writes = false;
-  bool scratch = false;              ///< leaves what nobody knows
+  bool scratch = false;              ///< leaves unknown bytes
   bool exact = true;                 ///< all bytes of these cells; else some of them
   const Operand* operand = nullptr;  ///< null for a scalar
 };

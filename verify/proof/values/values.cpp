@@ -9,7 +9,7 @@
 namespace mfsdp {
 namespace {
 
-/// Whether the host writes the buffer before the first step, and nobody has to after it.
+/// Whether the host writes the buffer once, before the first step.
 bool is_there_from_the_start(const Buffer& buffer) {
   if (!buffer.persistent || !buffer.holds || !buffer.holds->port) return false;
   switch (*buffer.holds->port) {
@@ -133,7 +133,7 @@ class ValueRun::Impl {
     return partly.lifetime == lifetime && are_same_bytes(*partly.by, *use.operand);
   }
 
-  /// What the host is brought as the report may be partly another plan's.
+  /// A part of the report that the host receives may come from another plan.
   [[nodiscard]] bool is_report(std::uint32_t i, const CellUse& use) const {
     const auto* copy = std::get_if<Copy>(&unrolled_.instances[i].op->body);
     if (copy == nullptr || copy->kind != CopyKind::d2h) return false;
@@ -150,8 +150,8 @@ class ValueRun::Impl {
       std::fill(partly_.begin() + use.first, partly_.begin() + use.last, PartlyWritten{});
   }
 
-  /// Bytes that nobody can tell are written: no value is there any more, and what was not written
-  /// before is so for none but who reads the same bytes.
+  /// Some unknown bytes of these cells are written: their values are gone. Bytes that were not
+  /// written before count as written only for ops that read the same bytes.
   void write_some(std::uint32_t op_index, const CellUse& use) {
     for (std::uint32_t c = use.first; c < use.last; ++c) {
       ValueCell& cell = memory_.cells[c];
@@ -174,7 +174,7 @@ class ValueRun::Impl {
     finding.end = cell + 1 < cells_of_.first_cell[use.buffer + 1] ? cells_of_.begin[cell + 1]
                                                                   : buffer.size.value;
     finding.message = fmt::format(
-        "{} reads '{}' of buffer '{}', where nothing has written from byte {} on",
+        "{} reads '{}' of buffer '{}', but no op has written it from byte {} on",
         text_in_step(finding.places.front()),
         use.operand == nullptr ? "a scalar" : use.operand->role, buffer.name, finding.begin);
     findings_.add(std::move(finding));
@@ -207,8 +207,8 @@ class ValueRun::Impl {
     finding.rule = "MF112";
     finding.places = {place_of(unrolled_, i)};
     finding.message =
-        fmt::format("op {}, {}, writes nothing that is read", unrolled_.instances[i].op->id.value,
-                    to_text(finding.places.front()));
+        fmt::format("op {}, {}, is unused: no op reads what it writes",
+                    unrolled_.instances[i].op->id.value, to_text(finding.places.front()));
     findings_.add(std::move(finding));
   }
 

@@ -1,7 +1,7 @@
-// What both directions of attention by warpgroups have in common: heads of 64 or 128 in boxes of 64
-// columns, and sums of a warpgroup, which lie in registers as wgmma leaves them.
+// Code that both directions of attention by warpgroups share: heads of 64 or 128 in boxes of 64
+// columns, and sums of a warpgroup in registers, in the layout of wgmma.
 //
-// Of 64 x N sums d, a thread has in d[4 j + 2 r + e] row 16 * warp + lane / 4 + 8 r of its
+// For 64 x N sums d, a thread has in d[4 j + 2 r + e] row 16 * warp + lane / 4 + 8 r of its
 // warpgroup, column 8 j + 2 * (lane % 4) + e.
 #pragma once
 
@@ -20,7 +20,7 @@ inline constexpr int kAttentionWarps = 8;                        // that multipl
 inline constexpr std::uint32_t kRowBytes = kBoxColumns * 2;
 inline constexpr float kLog2E = 1.4426950408889634F;
 
-/// Sizes of a call as kernels take them.
+/// Sizes of a call in the form of kernels.
 struct AttentionDims {
   int seq = 0;
   int heads = 0;
@@ -35,7 +35,7 @@ struct AttentionDims {
         batch(static_cast<int>(s.batch)),
         scale(1 / sqrtf(s.divisor<float>())) {}
   [[nodiscard]] __device__ int group() const { return heads / kv_heads; }
-  /// Of blocks by [batch, of heads, seq / 64].
+  /// Index of a block of 64 tokens in [batch, of_heads, seq / 64].
   [[nodiscard]] __device__ std::int64_t block_at(int of_heads, int b, int head, int block) const {
     return (static_cast<std::int64_t>(b) * of_heads + head) * (seq / 64) + block;
   }
@@ -47,8 +47,8 @@ struct AttentionDims {
 
 /// The next tile that no block has begun.
 [[nodiscard]] __device__ inline int take_tile(int* begun) { return atomicAdd(begun, 1); }
-/// What one thread of a block wrote to shared memory before it arrived at a barrier, for a warp
-/// that waited for that: the same value, and known to be, in all lanes.
+/// Reads a value that one thread wrote to shared memory before it arrived at a barrier for which
+/// this warp waited. The compiler knows that all lanes have the same value.
 [[nodiscard]] __device__ inline int seen(const int& shared) {
   return __shfl_sync(~0U, *const_cast<const volatile int*>(&shared), 0);
 }
@@ -57,7 +57,7 @@ struct AttentionDims {
   return __shfl_sync(~0U, static_cast<int>(threadIdx.x) / kWarpgroupThreads, 0);
 }
 
-/// Places in a ring of two, and how often it went round.
+/// Position in a ring of two, and the number of its rounds.
 struct TwoStages {
   std::uint32_t stage = 0;
   std::uint32_t parity = 0;
@@ -68,7 +68,7 @@ struct TwoStages {
   }
 };
 
-/// The first rows of a head's tile that fit the map's boxes, from a token on.
+/// The first rows of a head's tile that fill the map's boxes, from a token on.
 template <int head_dim>
 __device__ void load_head(const CUtensorMap& map, int head, int token, std::uint32_t to,
                           std::uint32_t box_bytes, std::uint32_t barrier) {
@@ -99,7 +99,7 @@ __device__ void narrow(const float (&sums)[n], std::uint32_t (&to)[n / 8][4]) {
       to[step][i] = pack(sums[8 * step + 2 * i], sums[8 * step + 2 * i + 1]);
 }
 
-/// d = a b^T over a head's columns, which lie in boxes of so many bytes; and its group is closed.
+/// d = a b^T over a head's columns, in boxes of `bytes` bytes; closes the group.
 template <int head_dim, int n>
 __device__ void multiply_heads(float (&d)[n], std::uint32_t a, std::uint32_t a_box, std::uint32_t b,
                                std::uint32_t b_box) {
@@ -109,7 +109,8 @@ __device__ void multiply_heads(float (&d)[n], std::uint32_t a, std::uint32_t a_b
              matrix_of(b + i / 4 * b_box + i % 4 * 32), i > 0);
   commit_products();
 }
-/// d += a b, a narrowed; b has a row for each of a's columns, in boxes of so many rows. Likewise.
+/// d += a b, with a rounded to bf16; b has a row for each column of a, in boxes of `box_rows` rows.
+/// Closes the group.
 template <int box_rows, int n, int steps>
 __device__ void multiply_rows(float (&d)[n], const std::uint32_t (&a)[steps][4], std::uint32_t b) {
 #pragma unroll
@@ -118,8 +119,8 @@ __device__ void multiply_rows(float (&d)[n], const std::uint32_t (&a)[steps][4],
   commit_products();
 }
 
-/// 64 x 16 of a warpgroup's sums as bf16 in rows of 128 bytes from `tile` on, pieces turned: this
-/// thread's part of 64 x 16, which begin at column 16 * step. `tile` lies on 1024 bytes.
+/// Stores 64 x 16 of a warpgroup's sums as bf16 in swizzled rows of 128 bytes from `tile` on: this
+/// thread's part of the columns from 16 * step on. `tile` is a multiple of 1024 bytes.
 __device__ inline void store_step(std::uint32_t tile, int step, const std::uint32_t (&values)[4]) {
   const std::uint32_t lane = threadIdx.x % 32;
   const std::uint32_t row = threadIdx.x % kWarpgroupThreads / 32 * 16 + lane % 16;
@@ -130,7 +131,7 @@ __device__ inline void store_step(std::uint32_t tile, int step, const std::uint3
                : "memory");
 }
 
-// Barriers by name; 0 is __syncthreads().
+// Named barriers; 0 is __syncthreads().
 template <int name, int threads>
 __device__ void meet() {
   asm volatile("bar.sync %0, %1;" ::"n"(name), "n"(threads) : "memory");
@@ -140,8 +141,8 @@ __device__ void pass_on() {
   asm volatile("bar.arrive %0, %1;" ::"n"(name), "n"(threads) : "memory");
 }
 inline constexpr int kBothMeet = 1;  // the multiplying warpgroups
-inline constexpr int kOwnMeet = 2;   // 2 and 3: one of them
-inline constexpr int kTurn = 4;      // 4 and 5: it is one's turn
+inline constexpr int kOwnMeet = 2;   // 2 and 3: one warpgroup each
+inline constexpr int kTurn = 4;      // 4 and 5: permission of one warpgroup to multiply
 
 __device__ inline void meet_own(int warpgroup) {
   if (warpgroup == 0)
@@ -150,9 +151,9 @@ __device__ inline void meet_own(int warpgroup) {
     meet<kOwnMeet + 1, kWarpgroupThreads>();
 }
 
-/// Of stores by TMA that this thread began.
+/// Commits the TMA stores that this thread began.
 __device__ inline void commit_stores() { asm volatile("cp.async.bulk.commit_group;" ::: "memory"); }
-/// Until what they store has been read, or is stored.
+/// Waits until the sources of the stores have been read, or until they are stored.
 __device__ inline void wait_until_read() {
   asm volatile("cp.async.bulk.wait_group.read 0;" ::: "memory");
 }

@@ -1,18 +1,19 @@
-// The backward of attention by warpgroups: a block goes from tile to tile of 128 keys and one query
-// head. Each of two warpgroups keeps the sums of dK and dV of 64 of the keys, while blocks of 64
-// queries pass, of which a third one has TMA load the next. A block of queries, in the order in
-// which a warpgroup does it:
+// The backward of attention by warpgroups: a block processes tiles of 128 keys and one query head.
+// Each of two warpgroups keeps the sums of dK and dV of 64 of the keys, and iterates over blocks of
+// 64 queries. A third warpgroup loads the next block by TMA. The order of work for a block of
+// queries in a warpgroup:
 //
 //   tensor cores                  meanwhile
 //   S^T = K Q^T
 //   dP^T = V dO^T                 P^T = exp(S^T - L), masked, as bf16
 //   dV += P^T dO                  dS^T = P^T * (dP^T - D) as bf16, kept and to shared memory
-//                                 both warpgroups meet, as dQ takes all keys
+//                                 both warpgroups synchronise, because dQ needs all keys
 //   dQ = dS K, half of the columns
 //   dK += dS^T Q                  dQ is added to its sums in memory
 //
-// What keeps it fast: sums go from registers to memory, as shared memory is as busy as the tensor
-// cores; heads pass one after the other, so that their sums stay in the second-level cache.
+// Two choices make it fast. Sums go directly from registers to memory, because shared memory is as
+// busy as the tensor cores. Heads are processed one after another, so that their sums stay in the
+// L2 cache.
 #include <cuda_bf16.h>
 
 #include "gpu_backend/cuda/check.hpp"
@@ -29,7 +30,7 @@ constexpr std::uint32_t kKeyBox = kKeys * kRowBytes;
 constexpr std::uint32_t kQueryBox = kQueries * kRowBytes;
 constexpr std::uint32_t kStatistics = 2 * kQueries * sizeof(float);
 
-/// Shared memory from an aligned address on; two stages of all but keys and values.
+/// Shared memory from an aligned address on; two stages of everything except keys and values.
 template <int head_dim>
 struct Layout {
   static constexpr std::uint32_t kKeyTile = head_dim / kBoxColumns * kKeyBox;
@@ -42,11 +43,11 @@ struct Layout {
   static constexpr std::uint32_t kStatisticsAt = kScoresAt + 2 * kKeyBox;
   static constexpr int kBytes = kStatisticsAt + 2 * kStatistics + kAlignment;
 };
-/// Of 64 rows.
+/// Number of blocks of 64 rows.
 template <int head_dim>
 constexpr int kSums = 64 * head_dim;
 
-/// Where things stand between the kernels.
+/// Memory that the kernels share.
 struct Sums {
   float* query = nullptr;  ///< by [batch, heads, seq / 64]: 64 rows in the order of registers
   float* key = nullptr;    ///< likewise by key heads, where several query heads share one
@@ -60,7 +61,8 @@ struct Sums {
         begun(reinterpret_cast<int*>(k.workspace.data())) {}
 };
 
-/// L * log2(e) and D of a block of queries, 64 floats each: in rows of dQ, which are written last.
+/// L * log2(e) and D of a block of queries, 64 floats each. They are stored in rows of dQ, which
+/// are written last.
 [[nodiscard]] __device__ float* statistics_of(const kernels::HeadView<Bf16>& d_query, int batch,
                                               int head, int block) {
   Bf16* const row =
@@ -73,7 +75,7 @@ struct Sums {
 
 constexpr int kPrepareThreads = 256;
 
-/// Of 64 rows.
+/// Number of blocks of 64 rows.
 template <int head_dim>
 __device__ void clear(float* sums) {
   auto* const fours = reinterpret_cast<float4*>(sums);
@@ -87,7 +89,7 @@ __device__ float2 pair_of(const Bf16* row, int lane, int i) {
   return __bfloat1622float2(reinterpret_cast<const __nv_bfloat162*>(row)[lane + i * kWarp]);
 }
 
-/// A block: 64 tokens of a head.
+/// One block: 64 tokens of a head.
 template <int head_dim>
 __global__ void __launch_bounds__(kPrepareThreads)
     prepare(const AttentionDims dims, const kernels::AttentionBackward<Bf16> k, const Sums to) {
@@ -132,7 +134,7 @@ __global__ void __launch_bounds__(kPrepareThreads)
   }
 }
 
-/// Likewise, of queries, then of keys and of values. A thread has 8 columns of two rows: four
+/// Likewise for queries, then for keys and values. Each thread has 8 columns of two rows: four
 /// threads' registers of one block of 8 columns.
 template <int head_dim>
 __global__ void __launch_bounds__(kPrepareThreads)
@@ -188,8 +190,8 @@ __global__ void __launch_bounds__(kPrepareThreads)
 
 // ---- the gradients -----------------------------------------------------------------------------
 
-/// Barriers: a stage is full once its bytes are there, and empty once every multiplying warp is
-/// through with it. Keys and values of a tile are one stage.
+/// Barriers: a stage is full when its bytes have arrived, and empty when every multiplying warp has
+/// finished with it. Keys and values of a tile are one stage.
 struct Barriers {
   std::uint32_t first = 0;
 
@@ -210,7 +212,7 @@ struct Barriers {
 };
 constexpr int kBarriers = 10;
 
-/// A thread takes tiles and has TMA load them; -1 as tile says that there is none left.
+/// One thread takes tiles and loads them by TMA; tile -1 marks the end.
 template <int head_dim>
 __device__ void load(const AttentionDims& dims, const AttentionBackwardMaps& maps,
                      const kernels::HeadView<Bf16>& d_query, int* begun, std::uint32_t memory,
@@ -252,7 +254,7 @@ __device__ void load(const AttentionDims& dims, const AttentionBackwardMaps& map
   }
 }
 
-/// Statistics of this thread's two queries of every 8.
+/// Statistics of this thread's two queries in every 8.
 __device__ float2 two_of(std::uint32_t statistics, int columns) {
   float2 both;
   asm volatile("ld.shared.v2.f32 {%0, %1}, [%2];"
@@ -273,7 +275,8 @@ __device__ void probabilities(float (&p)[32], float scale, std::uint32_t statist
   }
 }
 
-/// Keys after the query become zero. `ahead`: by how much this thread's first key is.
+/// Sets keys after the query to zero. `ahead`: the distance of this thread's first key after the
+/// query.
 __device__ void mask(float (&p)[32], int ahead) {
 #pragma unroll
   for (int j = 0; j < 8; ++j)
@@ -294,7 +297,7 @@ __device__ void score_gradients(const float (&p)[32], const float (&dp)[32],
   }
 }
 
-/// A thread's registers are added to the sums of 64 rows, from its warpgroup's first column on.
+/// Adds a thread's registers to the sums of 64 rows, from its warpgroup's first column on.
 template <int n>
 __device__ void add_to(float* sums, const float (&values)[n]) {
   const std::uint32_t thread = threadIdx.x % kWarpgroupThreads;
@@ -356,7 +359,7 @@ __global__ void __launch_bounds__(kAttentionThreads, 1)
   const std::uint32_t own_columns = own * (head_dim == 64 ? kRowBytes / 2 : kKeyBox);
   const float scale = dims.scale * kLog2E;
   const TileOrder tiles = tiles_of(dims, kKeys);
-  constexpr int kDiagonal = kKeys / kQueries;  // blocks of queries that meet it
+  constexpr int kDiagonal = kKeys / kQueries;  // blocks of queries on the diagonal
 
   TwoStages at;
   for (std::uint32_t parity = 0;; parity ^= 1U) {
@@ -421,7 +424,7 @@ __global__ void __launch_bounds__(kAttentionThreads, 1)
     }
     pin(sums_k);
     pin(sums_v);
-    tile = tiles[seen(tile_index)];  // not kept in registers meanwhile
+    tile = tiles[seen(tile_index)];  // read again, so that it occupies no register
     if (lane == 0) arrive(barriers.keys_empty());
     const int kv_head = tile.head / dims.group();
     if (dims.group() > 1) {
@@ -446,7 +449,7 @@ Result<void> backward(const kernels::AttentionBackward<Bf16>& k, const Attention
                       cudaStream_t stream) {
   const AttentionDims dims(k.shape);
   const Sums sums(k, k.shape.batch * k.shape.seq_len * k.shape.kv_heads * head_dim);
-  const bool shared = dims.heads > dims.kv_heads;  // keys, by query heads
+  const bool shared = dims.heads > dims.kv_heads;  // several query heads share a key head
   const auto blocks = [&](int heads) {
     return dim3(static_cast<unsigned>(dims.seq / kQueries), static_cast<unsigned>(heads),
                 static_cast<unsigned>(dims.batch));

@@ -1,7 +1,6 @@
-// Attention by warpgroups: a block goes from tile to tile of 128 queries of a head. Each of two
-// warpgroups has 64 of the queries; a third one has TMA load queries, and keys and values by tiles
-// of 128. The warpgroups take turns: while one's products run, the other makes scores into
-// probabilities.
+// Attention by warpgroups: a block processes tiles of 128 queries of a head. Each of two warpgroups
+// has 64 of the queries; a third one loads queries, and keys and values in tiles of 128, by TMA.
+// The warpgroups alternate: while one multiplies, the other computes probabilities from logits.
 //
 //   tensor cores        meanwhile
 //   S = Q K^T           the scores before: as bf16
@@ -19,7 +18,7 @@ constexpr int kTile = kWarpgroupTile;
 constexpr std::uint32_t kBox = kTile * kRowBytes;
 constexpr std::uint32_t kOwnRows = kTile / 2 * kRowBytes;  // of a warpgroup, in a box
 
-/// Shared memory from an aligned address on: two stages of each.
+/// Shared memory from an aligned address on; two stages of each operand.
 template <int head_dim>
 struct Layout {
   static constexpr std::uint32_t kTileBytes = head_dim / kBoxColumns * kBox;
@@ -32,7 +31,7 @@ struct Layout {
 enum class Operand : std::uint32_t { query, key, value };
 constexpr int kBarriers = 12;
 
-/// A stage is full once its bytes are there, and empty once it is read.
+/// A stage is full when its bytes have arrived, and empty when it has been read.
 struct Barriers {
   std::uint32_t first = 0;
 
@@ -44,14 +43,14 @@ struct Barriers {
   }
 };
 
-/// A head's last tile of queries has most keys.
+/// The last tile of a head's queries has the most keys.
 __device__ AttentionTile last_first(const TileOrder& tiles, int at) {
   AttentionTile tile = tiles[at];
   tile.index = tiles.length() - 1 - tile.index;
   return tile;
 }
 
-/// A thread takes tiles and has TMA load them; -1 as tile says that there is none left.
+/// One thread takes tiles and loads them by TMA; tile -1 marks the end.
 template <int head_dim>
 __device__ void load(const AttentionDims& dims, const AttentionForwardMaps& maps, int* begun,
                      std::uint32_t memory, const Barriers& barriers,
@@ -87,13 +86,14 @@ __device__ void load(const AttentionDims& dims, const AttentionForwardMaps& maps
   }
 }
 
-/// Of a thread's two rows: what the exponentials are relative to, and the sum of this thread's.
+/// For a thread's two rows: the largest logit, to which exponentials are relative, and the sum of
+/// this thread's exponentials.
 struct Rows {
   float largest[2] = {-INFINITY, -INFINITY};
   float sum[2] = {0, 0};
 };
 
-/// Scores become exponentials. `shrunk`: what sums so far are to be multiplied by.
+/// Replaces logits by exponentials. `shrunk`: factor for the sums so far.
 __device__ void soften(float (&scores)[64], float scale, Rows& rows, float (&shrunk)[2]) {
 #pragma unroll
   for (int r = 0; r < 2; ++r) {
@@ -119,7 +119,7 @@ __device__ void soften(float (&scores)[64], float scale, Rows& rows, float (&shr
   }
 }
 
-/// Of the diagonal's tile: keys after the query.
+/// Masks keys after the query in a tile on the diagonal.
 __device__ void mask(float (&scores)[64], int row, int col) {
 #pragma unroll
   for (int j = 0; j < 16; ++j)
@@ -128,7 +128,7 @@ __device__ void mask(float (&scores)[64], int row, int col) {
       if (8 * j + col + e % 2 > row + e / 2 * 8) scores[4 * j + e] = -INFINITY;
 }
 
-/// Of a warpgroup's products; the other's begin once these are queued.
+/// Waits for this warpgroup's turn to multiply; the other's begins when these GEMMs are queued.
 __device__ void wait_for_turn(int warpgroup) {
   if (warpgroup == 0)
     meet<kTurn, 2 * kWarpgroupThreads>();
@@ -142,7 +142,7 @@ __device__ void end_turn(int warpgroup) {
     pass_on<kTurn, 2 * kWarpgroupThreads>();
 }
 
-/// O over its sums goes where the warpgroup's queries lay, and from there to memory.
+/// Writes O / sums to the shared memory of the warpgroup's queries, and from there to memory.
 template <int n>
 __device__ void store_output(const float (&output)[n], const Rows& rows, const AttentionTile& tile,
                              int first_token, const CUtensorMap& map, std::uint32_t queries,
@@ -271,7 +271,7 @@ __global__ void __launch_bounds__(kAttentionThreads, 1)
     store_output(output, rows, tile, first_token + warpgroup * 64, maps.output, queries, warpgroup);
     if (thread == 0) arrive(barriers.empty(Operand::query, query.stage));
   }
-  if (warpgroup == 0) wait_for_turn(warpgroup);  // the other's last end of a turn
+  if (warpgroup == 0) wait_for_turn(warpgroup);  // the last end_turn() of the other
   if (thread == 0) wait_until_stored();
 }
 

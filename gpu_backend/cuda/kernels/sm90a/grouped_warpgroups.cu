@@ -1,6 +1,5 @@
-// Grouped products by wgmma: tiles of 128 x 256, of which two warpgroups multiply a half each,
-// while a third one has TMA load what they multiply next, in four stages of 64 that are summed
-// over.
+// Grouped GEMMs by wgmma: tiles of 128 x 256. Two warpgroups multiply a half each, while a third
+// one loads the next operands by TMA, in four stages of 64 inner elements.
 #include "gpu_backend/cuda/kernels/grouped.hpp"
 #include "gpu_backend/cuda/kernels/grouped_tiles.cuh"
 #include "gpu_backend/cuda/kernels/sm90a/wgmma.cuh"
@@ -22,7 +21,7 @@ constexpr int kBytesA = kTileRows * kInner * 2;
 constexpr int kStageBytes = kBytesA + kTileCols * kInner * 2;
 constexpr int kShared = kStages * kStageBytes + kAlignment;
 
-/// Where a warpgroup is in its turns through the stages.
+/// A warpgroup's current stage and the parity of its round.
 struct Turn {
   int stage = 0;
   std::uint32_t parity = 0;
@@ -34,8 +33,8 @@ struct Turn {
   }
 };
 
-/// Addresses in shared memory. A stage is full once its bytes are there, and empty once every
-/// multiplying warp is through with it.
+/// Addresses in shared memory. A stage is full when its bytes have arrived, and empty when every
+/// multiplying warp has finished with it.
 struct Stages {
   std::uint32_t first = 0;
   std::uint32_t barriers = 0;
@@ -77,8 +76,8 @@ __device__ void load_step(const GroupedMaps& maps, const GroupedTile& tile, int 
   }
 }
 
-/// Rows that TMA loaded beyond the expert's last become zero: of this warpgroup's half of a, and of
-/// b, which both write alike.
+/// Sets rows that TMA loaded after the expert's last row to zero: in this warpgroup's half of a,
+/// and in b, where both warpgroups write the same.
 __device__ void clear_rows(std::uint32_t a, std::uint32_t b, int valid, int warpgroup) {
   const auto clear = [valid](std::uint32_t block) {
     for (int at = static_cast<int>(threadIdx.x) % kWarpgroup; at < (kInner - valid) * 8;
@@ -99,7 +98,7 @@ __device__ void clear_rows(std::uint32_t a, std::uint32_t b, int valid, int warp
 template <GroupedKind kind, class T>
 __device__ void multiply_stage(float (&sums)[128], std::uint32_t a, std::uint32_t b) {
   using Shape = GroupedShape<kind>;
-  constexpr std::uint32_t kStepA = Shape::kAcrossA ? 16 * 128 : 32;  // bytes from 16 to the next 16
+  constexpr std::uint32_t kStepA = Shape::kAcrossA ? 16 * 128 : 32;  // bytes between steps of 16
   constexpr std::uint32_t kStepB = Shape::kAcrossB ? 16 * 128 : 32;
 #pragma unroll
   for (std::uint32_t i = 0; i < kInner / 16; ++i)
@@ -107,7 +106,7 @@ __device__ void multiply_stage(float (&sums)[128], std::uint32_t a, std::uint32_
                                                   matrix_of(b + i * kStepB));
 }
 
-/// Has what will be added to in the L2 cache by the time the sums are there.
+/// Prefetches c into the L2 cache if the sums will be added to it.
 template <class G>
 __device__ void prefetch_half(const G* c, const GroupedTile& tile, int rows, int cols,
                               int first_row) {
@@ -194,7 +193,7 @@ __global__ void __launch_bounds__(kThreads, 1)
     const int steps = steps_of(tile);
     const int rows = Shape::rows(call.sizes, tile.expert_rows);
     const int first_row = warpgroup * kHalfRows;
-    if (tile.row + first_row >= rows) {  // the other half has the tensor cores for itself
+    if (tile.row + first_row >= rows) {  // the other half uses the tensor cores alone
       for (int step = 0; step < steps; ++step, turn.next()) {
         wait(stages.full(turn.stage), turn.parity);
         if (lane == 0) arrive(stages.empty(turn.stage));
@@ -217,7 +216,7 @@ __global__ void __launch_bounds__(kThreads, 1)
       begin_products();
       multiply_stage<kind, T>(sums, a, b);
       commit_products();
-      wait_for_products<1>();  // those of the step before
+      wait_for_products<1>();  // those of the previous step
       if (step > 0 && lane == 0) arrive(stages.empty(before));
       before = turn.stage;
     }
@@ -237,7 +236,7 @@ Result<void> grouped_warpgroups(const GroupedCall<T, G>& call, const GroupedMaps
   MFSDP_TRY(check_experts(call.sizes.experts));
   MFSDP_LET(grid, staying_grid(kernel, kThreads, kShared));
   kernel<<<grid, kThreads, kShared, stream>>>(call, maps);
-  return launched("grouped product");
+  return launched("grouped GEMM");
 }
 
 Result<bool> has_warpgroups() {

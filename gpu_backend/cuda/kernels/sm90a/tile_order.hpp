@@ -1,22 +1,22 @@
-// In which order blocks of attention begin tiles.
+// The order in which blocks of attention begin tiles.
 #pragma once
 
 #include <algorithm>
 
 namespace mfsdp::cuda {
 
-/// A tile of a head; the first one of a head has most to do.
+/// A tile of a head; the first one of a head has the most work.
 struct AttentionTile {
   int index = 0;
   int head = 0;
   int batch = 0;
 };
 
-/// Heads by sections, all of as many heads, or one more; in a section, longest first. Where a head
-/// has no more tiles than that, a section fills the device at most about twice, and its operands
-/// and sums stay in the second-level cache. A last section of few heads would begin its longest
-/// tiles when the device is about to run dry: with 24 heads of 24 tiles it cost a fifth of the
-/// time.
+/// Divides heads into sections of equally many heads, or one more. In a section the longest tiles
+/// are first. A section fills the device about twice at most, unless a head has more tiles than
+/// that, so that its operands and sums stay in the L2 cache. A last section of few heads would
+/// begin its longest tiles when the device runs out of work: with 24 heads of 24 tiles it cost a
+/// fifth of the time.
 class TileOrder {
  public:
   constexpr TileOrder(int tiles_of_head, int heads, int batch)
@@ -27,7 +27,7 @@ class TileOrder {
     wider_ = all_heads_ % sections;
   }
 
-  /// Tiles of a head.
+  /// Number of tiles of a head.
   [[nodiscard]] constexpr int length() const { return length_; }
   [[nodiscard]] constexpr int size() const { return all_heads_ * length_; }
   [[nodiscard]] constexpr AttentionTile operator[](int at) const {
@@ -50,9 +50,9 @@ class TileOrder {
 
   int length_ = 0;
   int heads_ = 0;
-  int all_heads_ = 0;  // of all sequences
+  int all_heads_ = 0;  // heads of all sequences
   int width_ = 0;      // heads of a section
-  int wider_ = 0;      // sections of a head more
+  int wider_ = 0;      // number of sections with one more head
 };
 
 }  // namespace mfsdp::cuda

@@ -1,5 +1,5 @@
-// Instructions of compute capability 9.0a: products of a warpgroup from shared memory, boxes of
-// matrices by TMA, and the barriers that both go by.
+// Instructions of compute capability 9.0a: GEMMs of a warpgroup from shared memory, boxes of
+// matrices by TMA, and the barriers that both use.
 #pragma once
 
 #include <cuda.h>
@@ -16,12 +16,12 @@ namespace mfsdp::cuda {
 [[nodiscard]] __device__ inline std::uint32_t address_of(const void* shared) {
   return static_cast<std::uint32_t>(__cvta_generic_to_shared(shared));
 }
-/// Turned boxes begin there; what is asked for has room for it.
+/// Alignment of swizzled boxes; allocations have space for it.
 inline constexpr int kAlignment = 1024;
 [[nodiscard]] __device__ inline std::uint32_t aligned_address_of(const void* shared) {
   return (address_of(shared) + kAlignment - 1) / kAlignment * kAlignment;
 }
-/// What threads wrote there is seen by wgmma and TMA.
+/// Makes shared-memory writes of threads visible to wgmma and TMA.
 __device__ inline void publish_stores() {
   asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
 }
@@ -31,7 +31,7 @@ __device__ inline void publish_stores() {
 __device__ inline void init_barrier(std::uint32_t barrier, int arrivals) {
   asm volatile("mbarrier.init.shared::cta.b64 [%0], %1;" ::"r"(barrier), "r"(arrivals) : "memory");
 }
-/// What was initialised is seen by TMA.
+/// Makes initialized barriers visible to TMA.
 __device__ inline void publish_barriers() {
   asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
 }
@@ -42,7 +42,7 @@ __device__ inline void arrive_expecting(std::uint32_t barrier, std::uint32_t byt
   asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"(barrier), "r"(bytes)
                : "memory");
 }
-/// Until the phase with this parity is over.
+/// Waits until the phase with this parity has ended.
 __device__ inline void wait(std::uint32_t barrier, std::uint32_t parity) {
   std::uint32_t done = 0;
   while (done == 0)
@@ -57,7 +57,7 @@ __device__ inline void wait(std::uint32_t barrier, std::uint32_t parity) {
         : "memory");
 }
 
-/// The box of a map that begins at (col, row) of a matrix.
+/// Loads the box of a map that begins at (col, row) of a matrix.
 __device__ inline void load_box(const CUtensorMap& map, int col, int row, int matrix,
                                 std::uint32_t to, std::uint32_t barrier) {
   asm volatile(
@@ -67,7 +67,7 @@ __device__ inline void load_box(const CUtensorMap& map, int col, int row, int ma
       : "memory");
 }
 
-/// The box of a map that begins at (col, row) of a matrix, from shared memory.
+/// Stores the box of a map that begins at (col, row) of a matrix, from shared memory.
 __device__ inline void store_box(const CUtensorMap& map, int col, int row, int matrix,
                                  std::uint32_t from) {
   asm volatile(
@@ -75,7 +75,7 @@ __device__ inline void store_box(const CUtensorMap& map, int col, int row, int m
       "r"(col), "r"(row), "r"(matrix), "r"(from)
       : "memory");
 }
-/// Bytes that lie together, a multiple of 16.
+/// Loads contiguous bytes, a multiple of 16.
 __device__ inline void load_bytes(const void* from, std::uint32_t bytes, std::uint32_t to,
                                   std::uint32_t barrier) {
   asm volatile(
@@ -85,11 +85,11 @@ __device__ inline void load_bytes(const void* from, std::uint32_t bytes, std::ui
       : "memory");
 }
 
-// ---- products ----------------------------------------------------------------------------------
+// ---- multiplication------------------------------------------------------------------------------
 
-/// Rows of 128 bytes in groups of 8, whose 16-byte pieces are turned by the row (as TMA does with
-/// 128-byte swizzling). Groups follow one another. Where rows are those that are summed over
-/// (`across`), further columns of c stand in blocks of so many rows.
+/// Rows of 128 bytes in groups of 8, with 128-byte swizzling as in TMA. Groups are contiguous. If
+/// rows are the inner dimension (`across`), further columns of c are in blocks of `block_rows`
+/// rows.
 template <int block_rows = 64>
 __device__ std::uint64_t matrix_of(std::uint32_t address) {
   constexpr std::uint64_t kGroup = 8 * 128 / 16;
@@ -106,7 +106,7 @@ template <int pending>
 __device__ void wait_for_products() {
   asm volatile("wgmma.wait_group.sync.aligned %0;" ::"n"(pending) : "memory");
 }
-/// No use of the sums moves across it.
+/// Prevents the compiler from moving uses of the sums across it.
 template <int n>
 __device__ void pin(float (&sums)[n]) {
 #pragma unroll
@@ -117,8 +117,8 @@ __device__ void pin(float (&sums)[n]) {
   "+f"(d[i]), "+f"(d[(i) + 1]), "+f"(d[(i) + 2]), "+f"(d[(i) + 3]), "+f"(d[(i) + 4]), \
       "+f"(d[(i) + 5]), "+f"(d[(i) + 6]), "+f"(d[(i) + 7])
 
-// 64 x 32, 64 x 64, 64 x 128 and 64 x 256 sums as lists of operands, and a product of operands of a
-// type.
+// Sums of 64 x 32, 64 x 64, 64 x 128 and 64 x 256 as lists of operands, and the multiplication
+// instruction for a type of operands.
 #define MFSDP_SUMS_32 "{%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15}, "
 #define MFSDP_SUMS_64                                                                 \
   "{%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, %16, %17, " \
@@ -147,7 +147,7 @@ __device__ void pin(float (&sums)[n]) {
                  MFSDP_EIGHT(96), MFSDP_EIGHT(104), MFSDP_EIGHT(112), MFSDP_EIGHT(120) \
                : "l"(a), "l"(b), "n"(AcrossA ? 1 : 0), "n"(AcrossB ? 1 : 0))
 
-/// d += a * b, 64 x 256 over 16. Across: the operand's rows are those that are summed over.
+/// d += a * b, 64 x 256 over 16. Across: the operand's rows are the inner dimension.
 template <class T, bool AcrossA, bool AcrossB>
 __device__ void multiply(float (&d)[128], std::uint64_t a, std::uint64_t b) {
   if constexpr (std::is_same_v<T, Bf16>)
@@ -156,8 +156,7 @@ __device__ void multiply(float (&d)[128], std::uint64_t a, std::uint64_t b) {
     MFSDP_MULTIPLY("f16.f16");
 }
 
-// Of bf16, over 16. `adds`: to d; else d is overwritten.
-/// 64 x 32, both operands across.
+// For bf16, over 16. `adds`: adds to d; otherwise d is overwritten. 64 x 32, both operands across.
 __device__ inline void multiply_across(float (&d)[16], std::uint64_t a, std::uint64_t b,
                                        bool adds) {
   asm volatile(
@@ -170,7 +169,7 @@ __device__ inline void multiply_across(float (&d)[16], std::uint64_t a, std::uin
       : MFSDP_EIGHT(0), MFSDP_EIGHT(8)
       : "l"(a), "l"(b), "r"(static_cast<int>(adds)));
 }
-/// 64 x 64, both operands across, or none.
+/// 64 x 64, both operands across, or neither.
 template <bool across>
 __device__ void multiply_64(float (&d)[32], std::uint64_t a, std::uint64_t b, bool adds) {
   asm volatile(
@@ -190,7 +189,7 @@ __device__ inline void multiply_across(float (&d)[32], std::uint64_t a, std::uin
 __device__ inline void multiply(float (&d)[32], std::uint64_t a, std::uint64_t b, bool adds) {
   multiply_64<false>(d, a, b, adds);
 }
-/// 64 x 128, both as they are summed over.
+/// 64 x 128, neither operand across.
 __device__ inline void multiply(float (&d)[64], std::uint64_t a, std::uint64_t b, bool adds) {
   asm volatile(
       "{\n"
@@ -203,7 +202,7 @@ __device__ inline void multiply(float (&d)[64], std::uint64_t a, std::uint64_t b
         MFSDP_EIGHT(40), MFSDP_EIGHT(48), MFSDP_EIGHT(56)
       : "l"(a), "l"(b), "r"(static_cast<int>(adds)));
 }
-/// d += a * b, 64 x 64 and 64 x 128; a from registers, as sums of 64 x 16 lie in them, b across.
+/// d += a * b, 64 x 64 and 64 x 128; a from registers, in the layout of 64 x 16 sums, b across.
 __device__ inline void multiply(float (&d)[32], const std::uint32_t (&a)[4], std::uint64_t b) {
   asm volatile("wgmma.mma_async.sync.aligned.m64n64k16.f32.bf16.bf16 " MFSDP_SUMS_64
                "{%32, %33, %34, %35}, %36, 1, 1, 1, 1;"

@@ -39,7 +39,8 @@ struct AttentionSizes {
     return std::max(document_begin(i), window > 0 ? i - window + 1 : 0);
   }
   [[nodiscard]] std::vector<std::int32_t> positions() const {
-    std::vector<std::int32_t> all{-1};  // what they begin behind lies on no multiple of 16 bytes
+    std::vector<std::int32_t> all{-1};  // one element, so that the following ones are not at a
+                                        // multiple of 16 bytes
     for (std::int64_t t = 0; t < tokens(); ++t)
       all.push_back(static_cast<std::int32_t>(t % seq_len - document_begin(t % seq_len)));
     return all;
@@ -325,7 +326,7 @@ TEST(Attention, ByWarpgroupsAgreesWithDoubles) {
   }
 }
 
-// What they do not take goes to cuDNN.
+// Calls that warpgroups do not support go to cuDNN.
 TEST(Attention, WarpgroupsTakeWholeTilesOfHeadsOf64And128) {
   const auto takes = [](const AttentionSizes& sizes, bool deterministic) {
     AttentionCall<Bf16> call(sizes, deterministic);

@@ -50,8 +50,8 @@ void expect_same_bits(const CudaTold& a, const CudaTold& b) {
 constexpr std::array kStrategies{Strategy::no_shard, Strategy::optim, Strategy::optim_grads,
                                  Strategy::optim_grads_params};
 
-/// fp32 sums differ in order alone. bf16 rounds at other places, 8 bits, and training from other
-/// weights goes other ways: the loss (about 5) says less of that than the norm.
+/// fp32 sums differ only in their order. bf16 rounds to 8 bits at other places, and training from
+/// other weights diverges: the norm shows this better than the loss (about 5).
 void expect_as_on_the_cpu(const PlanConfig& config) {
   SCOPED_TRACE(to_string(config.strategy));
   SCOPED_TRACE(to_string(config.param_dtype));

@@ -1,4 +1,4 @@
-// Trains on GPUs in one process, a thread a rank, and keeps what rank 0 tells.
+// Trains on GPUs in one process, with a thread for each rank, and records the events of rank 0.
 #pragma once
 
 #include <condition_variable>
@@ -14,7 +14,7 @@
 
 namespace mfsdp::cuda {
 
-/// What processes do over sockets, done by threads.
+/// Exchange between threads in place of sockets between processes.
 class ThreadPeers {
  public:
   explicit ThreadPeers(std::size_t ranks) : ranks_(ranks) {}
@@ -55,7 +55,7 @@ class ThreadPeers {
   std::vector<Peers::Bytes> taken_;
 };
 
-/// What a run on GPUs told.
+/// The record of a run on GPUs.
 struct CudaTold : test::Told {
   std::vector<Result<void>> ends;         ///< by rank; `end` is the first that is bad
   std::vector<std::vector<Bytes>> pools;  ///< by rank

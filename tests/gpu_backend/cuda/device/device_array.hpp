@@ -1,5 +1,5 @@
-// Device memory for tests: poisoned before use, and with poison behind it, so that what is read or
-// written past the end shows.
+// Device memory for tests: poisoned before use and followed by poison, so that tests detect reads
+// and writes after its end.
 #pragma once
 
 #include <cuda_runtime.h>
@@ -23,7 +23,7 @@ inline void require(cudaError_t status) {
   if (status != cudaSuccess) throw std::runtime_error(cudaGetErrorString(status));
 }
 
-/// `count` elements. Every byte that nobody has written is 0xff: NaN in all floating types.
+/// `count` elements. Every byte is 0xff until it is written: NaN in all floating types.
 template <class T>
 class DeviceArray {
  public:
@@ -57,7 +57,7 @@ class DeviceArray {
     require(cudaMemcpy(data_, values.data(), values.size() * sizeof(T), cudaMemcpyDefault));
   }
   void poison() { require(cudaMemset(data_, 0xff, bytes())); }
-  /// Whether nobody wrote past the end.
+  /// Whether no byte after the end was written.
   [[nodiscard]] bool margin_is_whole() const {
     std::vector<std::uint8_t> margin(kMargin);
     require(cudaMemcpy(margin.data(), static_cast<std::byte*>(data_) + bytes(), kMargin,
@@ -75,7 +75,7 @@ class DeviceArray {
   void* data_ = nullptr;
 };
 
-/// Whether nobody wrote an element from `first` on.
+/// Whether no element from `first` on was written.
 template <class T>
 [[nodiscard]] bool is_poison_from(const std::vector<T>& values, std::int64_t first) {
   const auto rest = std::as_bytes(std::span(values).subspan(static_cast<std::size_t>(first)));

@@ -1,5 +1,6 @@
-// The kernels of --exact-sums against the CPU's. Numbers are such that every product and the sum of
-// every piece is exact in fp32: rounding to the grid is all that happens, and bits must be equal.
+// The kernels of --exact-sums against the CPU's. With these numbers every multiplication and the
+// sum of every piece is exact in fp32: only the rounding to the grid remains, and bits must be
+// equal.
 #include "verify/cpu/kernels/exact.hpp"
 
 #include <gtest/gtest.h>

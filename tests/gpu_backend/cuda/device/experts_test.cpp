@@ -46,7 +46,7 @@ std::vector<RoutingSizes> all_sizes() {
   return all;
 }
 
-/// Logits of few values, so that many are equal.
+/// Logits rounded to multiples of 1/2. Many of them are equal.
 template <class T>
 std::vector<T> rough_logits(const RoutingSizes& s) {
   std::vector<T> logits = random_values<T>(s.tokens * s.experts, 3, 2);
@@ -342,7 +342,7 @@ TYPED_TEST(DeviceExperts, RowsGoWithoutWeightsToo) {
 
 // ---- the activation ----------------------------------------------------------------------------
 
-/// Of rows the last expert's end leaves out, nothing is read or written.
+/// Rows after the last expert's end are neither read nor written.
 TYPED_TEST(DeviceExperts, WeightedSwigluMakesTheVeryProductAgain) {
   using T = TypeParam;
   struct Case {

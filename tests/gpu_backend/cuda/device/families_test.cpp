@@ -1,4 +1,4 @@
-// What GPT-OSS and DeepSeek have beside other models, against the CPU's kernels in fp64.
+// Kernels that only GPT-OSS and DeepSeek need, against the CPU's in fp64.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -78,7 +78,7 @@ TYPED_TEST(DeviceFamilies, SinksTakeTheirShare) {
 TYPED_TEST(DeviceFamilies, BiasesOfExperts) {
   using T = TypeParam;
   constexpr std::int64_t rows = 40, experts = 4;
-  const Numbers ends{7, 7, 30, 36};  // one without rows, and four rows of nobody
+  const Numbers ends{7, 7, 30, 36};  // one expert without rows, and four unused rows
   for (const std::int64_t cols : {1L, 333L, 768L})
     for (const bool weighted : {false, true}) {
       const auto output = random_values<T>(36 * cols, 1);

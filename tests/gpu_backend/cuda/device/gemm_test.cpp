@@ -19,7 +19,7 @@ struct ProductSizes {
   std::int64_t inner = 0;
 };
 
-/// What varies beside sizes and types: the three products of a linear layer among them.
+/// Properties of a GEMM besides sizes and types. The three GEMMs of a linear layer are among them.
 struct Form {
   bool a_transposed = false;
   bool b_transposed = false;
@@ -33,7 +33,7 @@ constexpr Form kInputGradient{};
 constexpr Form kWeightGradient{.a_transposed = true};
 constexpr Form kAddedWeightGradient{.a_transposed = true, .adds = true};
 
-/// op(m)[row, col] of a matrix with so many stored columns.
+/// op(m)[row, col] of a matrix with `stored_cols` stored columns.
 double element(const std::vector<double>& m, std::int64_t stored_cols, bool transposed,
                std::int64_t row, std::int64_t col) {
   if (transposed) std::swap(row, col);
@@ -138,8 +138,8 @@ TEST(Gemm, ForwardAgreesWithDoubles) {
     }
 }
 
-/// Adapters' products: scaled, of few columns to sum over, into columns of wider rows. What lies
-/// beside these stays.
+/// GEMMs of adapters: scaled, with a short inner dimension, written to some columns of wider rows.
+/// The other columns must not change.
 template <class T>
 void expect_columns(const ProductSizes& s, std::int64_t before, std::int64_t behind) {
   const std::int64_t pitch = before + s.cols + behind;
@@ -282,7 +282,7 @@ TEST(Gemm, AlgorithmsFitTheWorkspace) {
   EXPECT_EQ(planner->chosen().front().workspace_bytes, 0);
 }
 
-/// One product of all rows, or one for each piece of them.
+/// One GEMM of all rows, or one for each piece of them.
 TEST(Gemm, ACallOfAPlanMayBeCutIntoPieces) {
   Product<Bf16, Bf16> product({96, 72, 40}, kForwardWithBias);
   for (const std::int64_t piece_rows : {0, 32, 3}) {

@@ -1,4 +1,4 @@
-// Products of experts with their rows, every version apart:
+// Grouped GEMMs of experts, each version by itself:
 //   --gtest_filter='*DeviceGrouped*plain', '*warps', '*warpgroups'
 #include <fmt/format.h>
 #include <gtest/gtest.h>
@@ -32,7 +32,7 @@ struct Shape {
     for (const std::int64_t count : rows) made.push_back(end += static_cast<std::int32_t>(count));
     return made;
   }
-  /// Five rows more than there are: nobody may touch those.
+  /// Five rows more than the experts have; these must not be touched.
   [[nodiscard]] GroupedSizes sizes() const {
     return {.experts = experts(), .m = total() + 5, .n = n, .k = k};
   }
@@ -90,7 +90,7 @@ void expect_launch(const Result<Launch>& launch) {
 
 // ---- references, in fp64 -----------------------------------------------------------------------
 
-/// Sums of products: of each, and of their magnitudes.
+/// A sum of terms a * b, and the sum of their magnitudes.
 struct Sum {
   double value = 0;
   double size = 0;
@@ -327,7 +327,7 @@ INSTANTIATE_TEST_SUITE_P(Versions, DeviceGrouped,
 
 // ---- --exact-sums ------------------------------------------------------------------------------
 
-/// Products of multiples of 1/4, each rounded to a whole number.
+/// Terms a * b of multiples of 1/4, each rounded to an integer.
 template <class T>
 void check_exact_gradient(bool adds) {
   const Shape s{40, 24, {5, 0, 33}};

@@ -86,7 +86,7 @@ void check_orthogonal(std::int64_t rows, std::int64_t cols, double bound, double
   EXPECT_TRUE(same_bits(again.download(), once));
 }
 
-// bf16 results have a rounding of 0.0017 on average; products in fp16 add some of their own.
+// bf16 results have a rounding error of 0.0017 on average; GEMMs in fp16 add some error.
 TEST(NewtonSchulz, IsTheReference) {
   check_orthogonal<Bf16>(256, 256, 0.01);  // cut in parts
   check_orthogonal<Bf16>(256, 768, 0.01);

@@ -30,11 +30,11 @@ const std::array<Heads, 5> kHeads{{{{6, 3, 40, 128, 128}, 32, 6144},
                                    {{40, 8, 5, 64, 64}, 4, 400},
                                    {{3, 2, 2, 256, 256}, 1, 512},
                                    {{9, 4, 3, 2, 2}, 2, 6}}};
-/// Of which the first elements turn.
+/// RoPE rotates only the first elements of these heads.
 const std::array<Heads, 3> kTurnedInPart{
     {{{6, 3, 40, 128, 96}, 32, 6144}, {{5, 5, 3, 6, 2}, 2, 19}, {{40, 8, 5, 64, 32}, 4, 400}}};
 
-/// Of each token, in no order that documents would have: kernels take them as they are.
+/// A position for each token, in an order that no documents have: kernels use positions as given.
 std::vector<std::int32_t> some_positions(const RopeShape& s) {
   std::vector<std::int32_t> all;
   for (std::int64_t t = 0; t < s.tokens; ++t)

@@ -1,4 +1,4 @@
-// What a stream would run, told without running it.
+// Names the kernels of a stream without running them.
 #include "gpu_backend/cuda/transport_check.hpp"
 
 #include <gtest/gtest.h>

@@ -1,4 +1,4 @@
-// Which elements of a matrix are wrong, said so that one run on a GPU tells what to mend.
+// Describes the wrong elements of a matrix in enough detail to find the bug after one run on a GPU.
 #pragma once
 
 #include <fmt/format.h>
@@ -13,7 +13,7 @@
 
 namespace mfsdp::cuda {
 
-/// What a result should be, and by how much each element may miss it.
+/// The expected result, and the allowed error of each element.
 struct Expected {
   std::vector<double> values;
   std::vector<double> bounds;
@@ -26,8 +26,8 @@ template <class T>
   return step * std::abs(value) + 2e-5 * sums + (std::is_same_v<T, Fp16> ? 0x1p-24 : 0);
 }
 
-/// Succeeds where all are right; else it says how many are wrong, which rows and columns they lie
-/// in, and what the first is.
+/// Succeeds if all are right. Otherwise the message has the number of wrong elements, their rows
+/// and columns, and the first of them.
 template <class T>
 [[nodiscard]] testing::AssertionResult all_right(const std::vector<T>& got,
                                                  const Expected& expected, std::int64_t cols) {

@@ -1,6 +1,6 @@
 // A program that supervises ranks of itself, one of which comes to harm:
 //   mfsdp_supervised_ranks FOLDER RANKS VICTIM PHASE HARM
-// Each rank leaves its process id in FOLDER. RANKS 0: the environment says who we are.
+// Each rank writes its process id to FOLDER. RANKS 0: the environment defines the ranks.
 #include <unistd.h>
 
 #include <atomic>

@@ -97,9 +97,9 @@ struct AttentionCase {
     return d_qkv;
   }
 
-  /// softmax(cap(q k^T / sqrt(d))) v over the positions up to each query's own, of these the last
-  /// `window` where there is a window: as transformers' masks have it, key > query - window. Of
-  /// documents those of the query's own, which has as many tokens before it as its position says.
+  /// softmax(cap(q k^T / sqrt(d))) v over the positions up to each query's own. A window keeps the
+  /// last `window` of these: as in transformers' masks, key > query - window. With packed documents
+  /// only the query's own counts; the query's position is the number of its tokens before it.
   [[nodiscard]] Values naive() const {
     Values out(output.size());
     const auto at = [&](std::int64_t b, std::int64_t i, std::int64_t column) {

@@ -64,8 +64,8 @@ TEST(GridSums, NamesTheSumThatIsTooLarge) {
   EXPECT_THAT(sums.result("").error().message(), HasSubstr("got 120"));
 }
 
-// What the limits promise: pieces on the grid, none of whose partial sums leaves 24 bits, have one
-// sum in floats whatever their order.
+// The limits guarantee exact sums: if pieces lie on the grid and no partial sum leaves 24 bits,
+// they have one sum in floats in any order.
 RC_GTEST_PROP(GridSums, HaveNoOrder, ()) {
   const auto exponent = *rc::gen::inRange<std::int64_t>(-20, 5);
   auto values = *rc::gen::container<std::vector<int>>(8, rc::gen::inRange(-(1 << 21), 1 << 21));

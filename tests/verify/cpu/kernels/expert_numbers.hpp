@@ -1,4 +1,4 @@
-// What tests of experts' kernels share.
+// Helpers that tests of experts' kernels share.
 #pragma once
 
 #include <rapidcheck.h>

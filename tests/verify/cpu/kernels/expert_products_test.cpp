@@ -103,7 +103,7 @@ RC_GTEST_PROP(GroupedProducts, AreThoseOfEachExpert, (std::uint32_t seed)) {
                 d_weight, test::finite_differences(p.weight, [&] { return p.loss(); })) < 1e-8);
 }
 
-/// output += weight * bias of the row's expert; rows behind the last expert's stay.
+/// output += weight * bias of the row's expert; rows after the last expert's are unchanged.
 RC_GTEST_PROP(ExpertBiases, ForwardAndBackward, (std::uint32_t seed, bool weighted, bool adds)) {
   Products p(seed);
   const GroupedSizes& s = p.sizes;

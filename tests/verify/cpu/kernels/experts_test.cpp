@@ -79,7 +79,7 @@ RC_GTEST_PROP(Router, ChoosesTheLargestAndWeighsThem, (std::uint32_t seed)) {
   const RoutingSizes s = any_sizes();
   RandomValues random(seed);
   Values logits = random(s.tokens * s.experts);
-  // Few values, so that many are equal.
+  // Few distinct values, so that ties are frequent.
   for (double& logit : logits) logit = std::round(logit);
   const Routed routed = route(s, logits);
   Numbers counts(routed.counts.size());
@@ -97,7 +97,7 @@ RC_GTEST_PROP(Router, ChoosesTheLargestAndWeighsThem, (std::uint32_t seed)) {
   RC_ASSERT(test::relative_error(routed.weights, weights_of(s, logits, routed.indices)) < 1e-14);
 }
 
-/// What is not a number is chosen last, or in its turn, but never twice.
+/// NaN logits are chosen last or in index order, but never twice.
 TEST(Router, TakesWhatIsNotANumberForNoReasonToRepeat) {
   const double nan = std::numeric_limits<double>::quiet_NaN();
   const RoutingSizes s{.tokens = 1, .experts = 4, .top_k = 4, .seq = 1};
@@ -317,7 +317,7 @@ RC_GTEST_PROP(RowsOfRanks, AreSentAndArriveByExpert, (std::uint32_t seed)) {
   s.seq = s.tokens;
   const std::int64_t block = s.tokens * s.top_k;
   const std::int64_t m = peers * block;
-  // Of each rank: the experts of its rows in blocks, or -1, and how many rows each expert has.
+  // For each rank: the experts of its rows in blocks, or -1, and how many rows each expert has.
   std::vector<Numbers> sent;
   std::vector<Numbers> counts;
   RandomValues random(seed);

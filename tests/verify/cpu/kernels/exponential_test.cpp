@@ -9,8 +9,8 @@
 #include <limits>
 #include <span>
 
-#include "verify/cpu/kernels/vector_clones.hpp"
 #include "tests/support/samples.hpp"
+#include "verify/cpu/kernels/vector_clones.hpp"
 
 namespace mfsdp {
 namespace {
@@ -24,7 +24,8 @@ double last_place(double value) { return std::ldexp(1, std::max(std::ilogb(value
 template <class Visit>
 void for_floats(float end, const Visit& visit) {
   const auto first = std::bit_cast<std::uint32_t>(std::copysign(0.0F, end));
-  for (std::uint32_t bits = first; bits <= std::bit_cast<std::uint32_t>(end); bits += test::kOneCase ? 9'973 : 97)
+  for (std::uint32_t bits = first; bits <= std::bit_cast<std::uint32_t>(end);
+       bits += test::kOneCase ? 9'973 : 97)
     visit(std::bit_cast<float>(bits));
 }
 
@@ -60,7 +61,7 @@ TEST(Logarithm, IsWithinOneUnitInTheLastPlace) {
     if (expected != 0)
       worst = std::max(worst, std::fabs(logarithm(x) - expected) / last_place(expected));
   }
-  EXPECT_LT(worst, 0.501);  // worked out in double, rounded once
+  EXPECT_LT(worst, 0.501);  // computed in double, rounded once
 }
 
 TEST(Logarithm, KeepsZeroInfinityAndNan) {

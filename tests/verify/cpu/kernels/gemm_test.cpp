@@ -34,8 +34,8 @@ struct Sizes {
   std::int64_t rows, cols, inner;
 };
 
-/// Runs a random product of types T -> C and returns its worst error against the definition, in
-/// units of sqrt(inner).
+/// Runs a random GEMM of types T -> C and returns its worst error against the definition, in units
+/// of sqrt(inner).
 template <class T, class C>
 double worst_error(Sizes s, bool a_transposed, bool b_transposed, bool bias, bool adds,
                    std::uint32_t seed) {
@@ -59,7 +59,7 @@ double worst_error(Sizes s, bool a_transposed, bool b_transposed, bool bias, boo
       .workspace = std::as_writable_bytes(std::span(workspace))};
   gemm(g);
   double worst = 0;
-  // Of large products a sample that meets every tile and the last element.
+  // Large GEMMs are checked by a sample that covers every tile and the last element.
   const std::int64_t count = s.rows * s.cols;
   for (std::int64_t at = count - 1; at >= 0; at -= count > 10'000 ? 997 : 1) {
     const auto index = static_cast<std::size_t>(at);
@@ -114,7 +114,7 @@ void check_columns(Sizes s, std::uint32_t seed) {
         continue;
       }
       const double expected = 0.75 * element(g, i, j - 2) + widen(before[at]);
-      // Of bf16's 8 bits, of values below 16; fp32 and fp64 round each addition.
+      // bf16 has 8 bits, for values below 16; fp32 and fp64 round each addition.
       const double half_an_ulp = std::is_same_v<C, Bf16> ? 16 * 0x1p-9 : 1e-5;
       EXPECT_NEAR(widen(c[at]), expected, half_an_ulp);
     }
@@ -130,7 +130,7 @@ TEST(Gemm, AddsAScaledProductToColumnsOfWiderRows) {
 /// Wider than a tile in every direction, with an uneven rest: 515 x 1030 x 4099.
 TEST(Gemm, TilesWhatDoesNotFitTheWorkspace) {
   const Sizes s{kTileRows + 3, kTileCols + 6, kTileInner + 3};
-  // The whole product's operands would need (515 + 1030) * 4099 + 515 * 1030 floats.
+  // The operands of the whole GEMM would need (515 + 1030) * 4099 + 515 * 1030 floats.
   EXPECT_EQ((gemm_workspace(Gemm<Bf16, float>{.rows = s.rows, .cols = s.cols, .inner = s.inner})),
             512 * 4096 + 4096 * 1024 + 512 * 1024);
   EXPECT_LT((worst_error<Bf16, float>(s, true, false, true, true, 7)), 1e-5);

@@ -11,7 +11,8 @@ namespace mfsdp::test {
 
 using Values = std::vector<double>;
 
-/// Of norms. Large, so that rows near 0 stay smooth over the steps of finite differences.
+/// The epsilon of norms. It is large, so that rows near 0 stay smooth over the steps of finite
+/// differences.
 inline constexpr double kEpsilon = 0.1;
 
 /// Tensors of standard normal values.

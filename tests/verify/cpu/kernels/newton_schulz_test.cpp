@@ -16,8 +16,8 @@ std::vector<double> random_matrix(std::int64_t rows, std::int64_t cols) {
   return matrix;
 }
 
-/// Of diagonal matrices singular values are the elements, and each goes its own way: five times
-/// s (a + b s^2 + c s^4), from s over the root of the sum of squares.
+/// The singular values of a diagonal matrix are its elements, and each is mapped on its own: five
+/// times s (a + b s^2 + c s^4), from s over the root of the sum of squares.
 TEST(NewtonSchulz, SingularValuesGoTheirWay) {
   const std::vector<double> values{3, -2, 0.5, 0};
   std::vector<double> matrix(4 * 6, 0);

@@ -57,7 +57,7 @@ RC_GTEST_PROP(RmsNorm, ForwardIsTheFormula, ()) {
   RC_ASSERT(relative_error(c.normed, naive_norm(c.sum, c.weight)) < 1e-14);
 }
 
-/// What is skipped is added to what is normed.
+/// The skip is added to the input before the norm.
 RC_GTEST_PROP(RmsNorm, AddsToWhatItSkips, ()) {
   NormCase c;
   const Values skip = c.random(c.rows * c.cols);

@@ -7,6 +7,7 @@
 #include <cstdint>
 #include <random>
 #include <vector>
+
 #include "tests/support/samples.hpp"
 
 namespace mfsdp {
@@ -95,11 +96,11 @@ TEST(Product, IsOneChainAnElementAcrossBlocks) {
   for (const bool transposed : {false, true})
     if (sample.takes_next())
       expect_every_variant_keeps_to_the_chain({195, 515, 259}, transposed, !transposed, transposed,
-                                            7);
+                                              7);
 }
 
-// What a library may do, and Prescott's code in OpenBLAS did: other bits of a row with other rows
-// beside it. Experts' products and column splits rely on this too.
+// The bits of a row must not depend on the rows beside it. Prescott's code in OpenBLAS broke this.
+// The experts' GEMMs and column splits rely on it too.
 TEST(Product, BitsOfAnElementDoNotDependOnWhatElseIsComputed) {
   const ProductOperands<float> o({64, 96, 128}, false, true, 3);
   const std::vector<float> whole = product_by(chosen_product, o, false);

@@ -67,7 +67,8 @@ struct RopeCase {
       for (std::int64_t h = 0; h < shape.heads; ++h) {
         const double* x = qkv.data() + t * row + h * shape.head_dim;
         const Values& weight = h < query_heads ? query_weight : key_weight;
-        // Of the head, or of all heads of its kind; the head's weights are the same or its own.
+        // The norm is over one head, with weights that all heads of its kind share, or over all
+        // heads of its kind, each with weights of its own.
         const std::int64_t first = !by_rows || h < query_heads ? 0 : query_heads;
         const double* normed = by_rows ? qkv.data() + t * row + first * shape.head_dim : x;
         const std::int64_t own = by_rows ? (h - first) * shape.head_dim : 0;
@@ -267,9 +268,9 @@ TEST(RopeTable, LinearScalingStretchesAllAlike) {
   EXPECT_EQ(rope_magnitude(model), 1);
 }
 
-/// Qwen2.5's YaRN: factor 4 over 32768 tokens, heads of 128, theta 10^6. A wave turns r times in
-/// 32768 positions at number 128 ln(32768 / (2 pi r)) / (2 ln 10^6): 23.6 for r = 32 and 39.7 for
-/// r = 1, rounded outwards 23 and 40 (Peng et al., arXiv 2309.00071, section 3.2).
+/// Qwen2.5's YaRN: factor 4 over 32768 tokens, heads of 128, theta 10^6. The wave of index
+/// 128 ln(32768 / (2 pi r)) / (2 ln 10^6) makes r periods in 32768 positions: 23.6 for r = 32 and
+/// 39.7 for r = 1, rounded outwards 23 and 40 (Peng et al., arXiv 2309.00071, section 3.2).
 TEST(RopeTable, YarnKeepsShortWavesAndStretchesLongOnes) {
   ModelShape model;
   model.head_dim = 128;

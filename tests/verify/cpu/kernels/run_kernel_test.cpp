@@ -104,7 +104,7 @@ TEST(RunKernel, SaysInOneLineWhatIsWrong) {
             "kernel gemm: expected an attribute n");
   EXPECT_EQ(complaint(linear(), [](Call& c) { c.kernel.attributes[2].value = {.num = 9}; }),
             "kernel gemm: attribute kind: expected 0, 1 or 2, got 9");
-  // Of 2 * 3 + 3 * 4 + 2 * 4 floats; the product takes memory of its own where it is too small.
+  // Needed are 2 * 3 + 3 * 4 + 2 * 4 floats; with less, the GEMM allocates memory of its own.
   EXPECT_EQ(complaint(linear(), [](Call& c) { c.at("workspace").shape = {103}; }), "ran");
   EXPECT_EQ(complaint(lookup(), [](Call& c) { c.at("tokens").bytes[4] = std::byte{5}; }),
             "kernel embedding_forward: operand tokens: expected ids from 0 to 4, got 5 at 1");

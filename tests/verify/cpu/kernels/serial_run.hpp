@@ -1,5 +1,5 @@
 // Runs a plan of one rank op by op in host order, on plain memory at the plan's offsets: the
-// smallest executor there is. Fresh bytes hold NaN, so that reading what nobody wrote shows.
+// smallest executor there is. Fresh bytes hold NaN, so that a read of unwritten bytes shows.
 #pragma once
 
 #include <gtest/gtest.h>

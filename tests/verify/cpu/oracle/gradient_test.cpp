@@ -119,15 +119,15 @@ void check_gradients(const PlanConfig& config, std::uint32_t seed) {
     Values expected;
     for (std::size_t i = 0; i < gradient.size(); ++i)
       expected.push_back(derivative(loss, weight[i]));
-    // What rounding makes of the differences counts where a gradient is 0, as that of a query is
-    // where there is one key.
+    // Rounding errors of the differences count where a gradient is 0, such as that of a query with
+    // only one key.
     const double noise = 5e-9 * std::sqrt(static_cast<double>(gradient.size()));
     EXPECT_LT(norm(minus(gradient, expected)), 1e-6 * norm(expected) + noise)
         << name << ", whose gradient has norm " << norm(expected);
   }
 }
 
-/// A random model and run of a few hundred parameters; the number tells what it is made of.
+/// A random model and run of a few hundred parameters; the seed determines its options.
 PlanConfig random_config(std::uint32_t seed) {
   test::RandomValues random(seed);
   const auto pick = [&](std::int32_t low, std::int32_t high) {
@@ -309,9 +309,8 @@ TEST_P(FamilyGradients, EqualFiniteDifferences) {
 INSTANTIATE_TEST_SUITE_P(Random, FamilyGradients,
                          testing::Range(0U, std::uint32_t{test::cases(8)}));
 
-/// Experts in all blocks or behind a dense one. Finite differences see no expert change hands:
-/// steps are small beside differences of logits. The routers' own losses are none of the eval
-/// plan's.
+/// Experts in all blocks or after a dense one. Finite differences change no token's experts: steps
+/// are small beside differences of logits. The eval plan has no losses of the routers.
 class ExpertGradients : public testing::TestWithParam<std::uint32_t> {};
 
 TEST_P(ExpertGradients, EqualFiniteDifferences) {

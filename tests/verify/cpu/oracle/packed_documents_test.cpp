@@ -90,7 +90,7 @@ test::StepOutcome train(const PlanConfig& config, void (*fill)(std::span<std::in
       .run(weights);
 }
 
-/// Of all parameters together.
+/// The error of all parameters together.
 double error_of(const Tensors& gradients, const Tensors& expected) {
   Values all;
   Values wanted;
@@ -127,7 +127,7 @@ TEST(PackedDocuments, TrainAsEachAloneWithWindowsCapsAndNormsOfHeads) {
   }
 }
 
-/// GPT-2 looks learned positions up, OLMo 2 turns behind norms of all heads.
+/// GPT-2 looks up learned positions, OLMo 2 applies RoPE after norms of all heads.
 TEST(PackedDocuments, TrainAsEachAloneInOtherFamilies) {
   for (const Family family : {Family::gpt2, Family::olmo2}) {
     PlanConfig config = base();

@@ -1,4 +1,4 @@
-// What fp32 and bf16 lose against the same step in double, from the same weights.
+// The precision that fp32 and bf16 lose against the same step in double, from the same weights.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -53,7 +53,7 @@ struct Precision {
 class PrecisionOf : public testing::TestWithParam<Precision> {};
 
 // A block stores 11 tensors forward (x, normed, qkv, rotated, attention, its projection, mid,
-// normed, gate and up, product, mlp_out) and 9 backward, the head 6: between a weight and its
+// normed, gate and up, `product`, mlp_out) and 9 backward, the head 6: between a weight and its
 // gradient lie at most 46 for two blocks. Each rounds once, and holds sums of at most 96 terms in
 // fp32, whose roundings add like a random walk: sqrt(96) < 10 units of fp32. The softmax and the
 // norms lengthen and shorten errors by factors about 1. All pulling one way would make

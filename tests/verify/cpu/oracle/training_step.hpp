@@ -30,7 +30,7 @@ namespace mfsdp::test {
 /// Values by parameter name, in the parameter's own order.
 using Tensors = std::map<std::string, Values>;
 
-/// Fills token ids, then labels, of a rank's microbatch; behind them positions where the plan masks
+/// Fills token ids, then labels, of a rank's microbatch; after them positions where the plan masks
 /// documents.
 using Batches =
     std::function<void(std::int64_t rank, std::int64_t microbatch, std::span<std::int32_t>)>;

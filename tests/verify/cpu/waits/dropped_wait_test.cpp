@@ -1,4 +1,4 @@
-// A wait that is left out is a race: the results have other bits, or ThreadSanitizer tells.
+// A wait that is left out is a race: the results have other bits, or ThreadSanitizer reports it.
 #include <fcntl.h>
 #include <gtest/gtest.h>
 
@@ -12,8 +12,8 @@
 #include "tests/support/scratch_folder.hpp"
 
 #ifdef MFSDP_THREAD_SANITIZED
-/// The first race ends the process with this status. Here alone, as races are meant here; nobody
-/// reads the reports, so they name no lines.
+/// The first race ends the process with this status. It is set here alone, as races are meant here.
+/// The reports are not read, so they name no lines.
 extern "C" const char* __tsan_default_options() {
   return "halt_on_error=1:exitcode=66:symbolize=0";
 }
@@ -24,7 +24,7 @@ namespace {
 
 using test::States;
 
-/// One of so many waits is left out. ThreadSanitizer is what sees them.
+/// One of every `kEvery` waits is left out. ThreadSanitizer is what detects the races.
 #if defined(MFSDP_SANITIZED) && !defined(MFSDP_THREAD_SANITIZED)
 constexpr std::size_t kEvery = 12;
 #else
@@ -39,7 +39,7 @@ struct DroppedWait {
   States right;      ///< what the program leaves with it
 };
 
-/// What two accesses of one rank have no order without the wait, if there are such.
+/// Two accesses of one rank that have no order without the wait, if there are such.
 std::optional<std::string> race_without(Program program, OpId wait) {
   for (Segment& segment : program.plans.front().segments)
     std::erase_if(segment.ops, [&](const Op& op) { return op.id == wait; });
@@ -152,7 +152,7 @@ TEST_F(DroppedWaitTest, IsSeenWhereItMatters) {
 #ifdef MFSDP_THREAD_SANITIZED
   EXPECT_LE(count(Seen::no) * 10, std::ssize(seen));
 #else
-  // Which races change bits depends on the machine's timing: 83 to 97 % did. Far fewer is a fault.
+  // The machine's timing decides which races change bits: 83 to 97 % did. Far fewer is a fault.
   EXPECT_LE(count(Seen::no) * 10, std::ssize(seen) * 4);
 #endif
 }

@@ -1,6 +1,6 @@
-// Experts that are dealt out over the ranks of ep, each of which has E / ep of them: rows of tokens
-// go there in blocks, one for each rank, with room for all rows of a rank's tokens or so many, and
-// what experts make of them comes back.
+// Expert-parallel blocks: each rank of ep has E / ep of the experts. Rows of tokens are sent there
+// in blocks, one for each rank. Buffers hold all rows of a rank's tokens, or the capacity that the
+// configuration sets. The outputs of the experts are sent back.
 //
 //   ends, order of rows by expert -> counts for ranks, order of rows, places of rows: in blocks
 //   sent = normed2 of each row's token     all_to_all: received, of all ranks, with their weights
@@ -12,7 +12,7 @@
 
 namespace mfsdp::checker {
 
-/// What ranks have of a value that all of them send. Empty: it is sent by none.
+/// The name on the receiving ranks of a value that all of them send; empty: no rank sends it.
 std::string Model::received(const std::string& sent) {
   static const std::map<std::string, std::string> crossing{
       {"counts for ranks", "counts of ranks"},
@@ -26,22 +26,22 @@ std::string Model::received(const std::string& sent) {
   return found == crossing.end() ? "" : found->second;
 }
 
-/// Rows of experts that a rank has room for: from each rank all that it can have, or as many times
-/// an equal share of them as the configuration says.
+/// The rows of experts that a rank's buffers hold: all that each rank can send, or the configured
+/// multiple of an equal share.
 Int Model::room() const {
   const Int own = times(tokens, chosen_);
-  if (dealt_ == 0) return own;
-  if (capacity_.is_null()) return times(own, dealt_);
+  if (expert_ranks_ == 0) return own;
+  if (capacity_.is_null()) return times(own, expert_ranks_);
   const bool whole = !capacity_.is_object();
   const Int num = whole ? capacity_ : capacity_.at("num");
-  const Int den = times(whole ? Json(1) : capacity_.at("den"), dealt_);
-  if (num < 1 || den < 1) refuse("config: no room for rows of experts");
-  return times(std::min(own, plus(times(own, num), den - 1) / den), dealt_);
+  const Int den = times(whole ? Json(1) : capacity_.at("den"), expert_ranks_);
+  if (num < 1 || den < 1) refuse("config: the capacity of experts is 0");
+  return times(std::min(own, plus(times(own, num), den - 1) / den), expert_ranks_);
 }
 
-/// With what costs are of where experts are dealt out: the rows that tokens of a rank have.
+/// Adds the expert-parallel size that costs depend on: the rows that tokens of a rank have.
 std::map<std::string, Json> Model::with_balance(std::map<std::string, Json> sizes) const {
-  if (dealt_ != 0) sizes["balanced_rows"] = times(tokens, chosen_);
+  if (expert_ranks_ != 0) sizes["balanced_rows"] = times(tokens, chosen_);
   return sizes;
 }
 
@@ -52,7 +52,7 @@ void Model::add_orders_of_ranks() {
   add({.kernel = "peer_order",
        .attributes = {{"experts", experts_},
                       {"m", all},
-                      {"peers", dealt_},
+                      {"peers", expert_ranks_},
                       {"rows", tokens},
                       {"top_k", chosen_}},
        .flows = {reads("ends", "int32", {experts_}, "ends by expert"),
@@ -60,10 +60,10 @@ void Model::add_orders_of_ranks() {
                  makes("counts", "int32", {experts_}, "counts for ranks"),
                  makes("order", "int32", {all}, "order of rows"),
                  makes("places", "int32", by_token, "places of rows")}});
-  const Int here = experts_ / dealt_;
+  const Int here = experts_ / expert_ranks_;
   add({.kernel = "arrival_order",
-       .attributes = {{"experts", here}, {"m", all}, {"peers", dealt_}},
-       .flows = {reads("counts", "int32", {dealt_, here}, "counts of ranks"),
+       .attributes = {{"experts", here}, {"m", all}, {"peers", expert_ranks_}},
+       .flows = {reads("counts", "int32", {expert_ranks_, here}, "counts of ranks"),
                  makes("ends", "int32", {here}, "ends of experts"),
                  makes("order", "int32", {all}, "order of arrivals"),
                  makes("places", "int32", {all}, "places of arrivals")}});
@@ -80,8 +80,11 @@ void Model::add_arrivals() {
                             makes("output", compute_, wide, to)};
     flows.insert(flows.end(), beside.begin(), beside.end());
     add({.kernel = "permute_rows",
-         .attributes = with_balance(
-             {{"cols", hidden_}, {"m", all}, {"peers", dealt_}, {"rows", all}, {"top_k", 1}}),
+         .attributes = with_balance({{"cols", hidden_},
+                                     {"m", all},
+                                     {"peers", expert_ranks_},
+                                     {"rows", all},
+                                     {"top_k", 1}}),
          .flows = std::move(flows)});
   };
   const auto weights = [&](const char* from, const char* to) {
