@@ -157,7 +157,7 @@ class BestReport {
       for (const auto& [name, value] : priced)
         given += " " + name + (value.empty() ? "" : " " + value);
       comments.push_back("Predicted with" + printable(given) +
-                         ", which are of no plan: to be given again");
+                         ", which are not part of the plan: give them again");
     }
     if (has_second()) {
       comments.push_back(
@@ -207,7 +207,7 @@ class BestReport {
   /// The run's speed or cost, with the days and the money of --tokens.
   [[nodiscard]] std::string scored(const RunFigures& run) const {
     if (options_.find == Find::fastest) {
-      const std::string speed = format_rate(tokens_per_second(run)) + " tokens/s";
+      std::string speed = format_rate(tokens_per_second(run)) + " tokens/s";
       if (!options_.tokens) return speed;
       return fmt::format(
           "{}, {} days for {} tokens", speed,

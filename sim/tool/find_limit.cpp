@@ -304,7 +304,7 @@ Result<ExitCode> find_limits(const SweptArguments& swept, const SimOptions& opti
     }
   }
   if (session.interrupted) {
-    session.err << session.tool << ": interrupted: the search did not come to its end\n";
+    session.err << session.tool << ": interrupted: the search did not finish\n";
     return ExitCode::interrupted;
   }
   print(findings, options, session, store.note());

@@ -18,8 +18,8 @@ namespace {
 /// One cause's share of the difference; below 0 if it makes the difference smaller.
 struct Cause {
   double part = 0;
-  std::string less;  ///< what it is called where it helps
-  std::string more;  ///< and where it hurts
+  std::string less;  ///< its name where it helps
+  std::string more;  ///< its name where it hurts
 };
 
 /// Time of one GPU for a token, in ns, by what it is spent on.

@@ -11,6 +11,7 @@
 #include <optional>
 
 #include "tests/sim/search/small_job.hpp"
+#include "tests/support/samples.hpp"
 
 namespace mfsdp {
 namespace {
@@ -87,7 +88,9 @@ void check_against_trying(FitLimit limit) {
   std::vector<Memory> memory;
   for (const Variant& variant : variants)
     memory.push_back(tried_one_by_one(variant.job, limit, small.requests()));
+  test::Sample sample;
   for (const Bytes free : capacities(memory)) {
+    if (!sample.takes_next()) continue;
     asked.reserve = capacity - free;
     const auto rows = find_limit(asked, limit, small.requests(), kToTheEnd);
     ASSERT_TRUE(rows) << rows.error().message();
@@ -124,6 +127,8 @@ void leave(Bytes free, JobOptions& job, const PredictionRequests& requests) {
 /// Whatever is given and however much memory there is, a row with more settings goes at least as
 /// far.
 RC_GTEST_PROP(LimitProperty, MoreMemorySettingsNeverGoLessFar, ()) {
+  static test::Sample sample;
+  if (!sample.takes_next()) return;
   static SmallJobs small;
   const auto limit = *rc::gen::element(FitLimit::micro_batch, FitLimit::seq_len, FitLimit::gpus);
   const bool tied = *rc::gen::arbitrary<bool>();
