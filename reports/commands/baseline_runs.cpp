@@ -4,7 +4,6 @@
 
 #include <array>
 #include <filesystem>
-#include <utility>
 
 #include "core/base/atomic_file.hpp"
 #include "core/base/text.hpp"

@@ -1,7 +1,5 @@
 #include "verify/proof/job.hpp"
 
-#include <fmt/format.h>
-
 #include <algorithm>
 #include <memory>
 #include <utility>

@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <system_error>
-#include <utility>
 #include <vector>
 
 #include "core/base/text.hpp"

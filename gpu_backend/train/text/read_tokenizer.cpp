@@ -2,7 +2,6 @@
 // of the model's training would silently spoil a run.
 #include <fmt/format.h>
 
-#include <algorithm>
 #include <nlohmann/json.hpp>
 #include <system_error>
 #include <utility>
@@ -10,7 +9,6 @@
 #include "core/base/json_text.hpp"
 #include "core/base/parse_json.hpp"
 #include "core/base/read_file.hpp"
-#include "core/base/text.hpp"
 #include "core/formats/json_fields.hpp"
 #include "gpu_backend/train/text/normal_form.hpp"
 #include "gpu_backend/train/text/pattern_text.hpp"
