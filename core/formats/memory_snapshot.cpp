@@ -100,8 +100,7 @@ Result<SnapshotSegment> parse_segment(const PickleValue& object, const std::stri
     // Snapshots before PyTorch 2.1 have no addresses of blocks.
     std::int64_t at = next;
     if (block.find("address") != nullptr) {
-      MFSDP_LET(given, address_of(block, place));
-      at = given;
+      MFSDP_SET(at, address_of(block, place));
     }
     if (state.starts_with("active"))
       segment.live.push_back({.address = at, .size = bytes, .stream = stream});
@@ -178,8 +177,7 @@ Result<void> parse_trace(const PickleList& entries, RecordedSnapshot& snapshot,
     if (known == kActions.end() || !known->event) continue;
     MemoryEvent event = *known->event;
     if (event.action != MemoryAction::out_of_memory) {
-      MFSDP_LET(address, integer(entry, "addr", place));
-      event.address = address;
+      MFSDP_SET(event.address, integer(entry, "addr", place));
     }
     MFSDP_LET(size, size_of(entry, "size", place));
     MFSDP_LET(stream, optional_integer(entry, "stream", place));
@@ -222,8 +220,7 @@ Result<RecordedSnapshot> parse_memory_snapshot(const PickleValue& root, const st
     if (trace == nullptr) return fail(place, "expected a list");
     MFSDP_TRY(parse_trace(*trace, snapshot, place));
   }
-  MFSDP_LET(settings, parse_settings(root, inside));
-  snapshot.settings = std::move(settings);
+  MFSDP_SET(snapshot.settings, parse_settings(root, inside));
   return snapshot;
 }
 

@@ -222,8 +222,7 @@ Result<OptimizerSettings> read_optimizer(const Json& json, const std::string& wh
   OptimizerSettings settings{
       .beta1 = beta1, .beta2 = beta2, .epsilon = epsilon, .weight_decay = weight_decay};
   if (!json.contains("momentum")) return settings;  // only of Muon
-  MFSDP_LET(momentum, number_field(json, "momentum", where));
-  settings.momentum = momentum;
+  MFSDP_SET(settings.momentum, number_field(json, "momentum", where));
   return settings;
 }
 
@@ -390,8 +389,7 @@ Result<Manifest> manifest_from_json(std::string_view text, const std::string& wh
   TrainPosition began = position;
   if (!is_old) {
     MFSDP_LET(object, object_field(json, "began", where));
-    MFSDP_LET(read, read_position(*object, where + ".began"));
-    began = read;
+    MFSDP_SET(began, read_position(*object, where + ".began"));
   }
   MFSDP_LET(run, read_run(json, where));
   MFSDP_LET(files, list_field(json, "files", where));

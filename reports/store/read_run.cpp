@@ -349,8 +349,7 @@ Result<Predicted> read_predicted(SQLite::Database& database, std::int64_t run,
   if (routing.executeStep()) {
     std::string text;
     Row(routing).take(text);
-    MFSDP_LET(report, routing_from_json(text, fmt::format("{}: routing", file)));
-    predicted.routing = std::move(report);
+    MFSDP_SET(predicted.routing, routing_from_json(text, fmt::format("{}: routing", file)));
   }
   predicted.exposed_units = read_list<ExposedUnit>(database, run, "exposed_units");
   if (parts.timeline) MFSDP_TRY(read_memory(database, run, predicted.memory_timeline, file));
@@ -384,11 +383,9 @@ Result<RunResult> read_run(SQLite::Database& database, std::int64_t id, const Lo
   if (!row) return fail(file, fmt::format("no run {}", id));
   if (row->source == "measured") forget_unmeasured(result);  // earlier versions stored zeros
   if (row->model && row->config) {
-    MFSDP_LET(config, config_from_json(*row->model, *row->config, where));
-    result.config = std::move(config);
+    MFSDP_SET(result.config, config_from_json(*row->model, *row->config, where));
   }
-  MFSDP_LET(facts, facts_from_json(row->facts, where + ": facts"));
-  result.facts = std::move(facts);
+  MFSDP_SET(result.facts, facts_from_json(row->facts, where + ": facts"));
   MFSDP_TRY(read_plan(database, id, result.plan, result.absent, where));
   MFSDP_TRY(read_categories(database, id, result.memory, result.absent, where));
   read_cached(database, id, result.memory);

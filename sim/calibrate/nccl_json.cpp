@@ -29,8 +29,7 @@ Result<std::optional<NcclTiming>> timing(const Json& line, const char* key,
   MFSDP_LET(bus, number_field(*cells, "bus_bw", place));
   NcclTiming timing{.us = us, .alg_bandwidth = algorithm, .bus_bandwidth = bus, .wrong = {}};
   if (const Json* wrong = find_field(*cells, "nwrong"); wrong != nullptr && !wrong->is_null()) {
-    MFSDP_LET(count, number_field(*cells, "nwrong", place));
-    timing.wrong = count;
+    MFSDP_SET(timing.wrong, number_field(*cells, "nwrong", place));
   }
   return timing;
 }
@@ -80,8 +79,7 @@ Result<void> read_outcome(const Json& document, const std::string& where, NcclRu
     return fail(where, "out_of_bounds or average_bus_bandwidth is missing; the run was cut short");
   MFSDP_LET(count, integer_field(*bounds, "count", where + ": out_of_bounds", kCounts));
   if (count != 0) return fail(where, "the run found values out of bounds; its data are corrupt");
-  MFSDP_LET(bandwidth, number_field(*average, "bandwidth", where + ": average_bus_bandwidth"));
-  run.average = bandwidth;
+  MFSDP_SET(run.average, number_field(*average, "bandwidth", where + ": average_bus_bandwidth"));
   return {};
 }
 

@@ -94,8 +94,7 @@ Result<std::vector<OwnStep>> load_own_steps(const std::filesystem::path& file) {
                                        {"training", &step.kind.training},
                                        {"gpu", &step.kind.gpu},
                                        {"model", &step.model}}) {
-      MFSDP_LET(text, text_cell(table, row, column));
-      *cell = std::move(text);
+      MFSDP_SET(*cell, text_cell(table, row, column));
     }
     if (!parse<EngineKind>(step.kind.engine))
       return fail(table.place(row), "engine: expected one of " + name_list<EngineKind>());

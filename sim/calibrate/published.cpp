@@ -189,10 +189,8 @@ Result<void> judge(PublishedRun& run, const PublishedRow& row,
   MFSDP_LET(model, published_model(row, scenarios));
   PredictionRequest request;
   request.engine = *engine;
-  MFSDP_LET(config, published_config(row, *engine, model.shape));
-  request.config = std::move(config);
-  MFSDP_LET(costs, published_costs(row, scenarios, tables));
-  request.costs = std::move(costs);
+  MFSDP_SET(request.config, published_config(row, *engine, model.shape));
+  MFSDP_SET(request.costs, published_costs(row, scenarios, tables));
   run.calibrated = is_calibrated(request.costs->cluster().gpu);
   MFSDP_LET(prediction, answered(request, all));
   MFSDP_LET(tokens, row.number("tokens_per_s_per_gpu"));

@@ -247,8 +247,7 @@ class Lowering {
     launch.communicator = open.communicator;
     launch.unit = static_cast<std::uint32_t>(program_.units.size());
     if (op.unit) {
-      MFSDP_LET(unit, ids_.units.resolve(*op.unit, place(i)));
-      launch.unit = unit;
+      MFSDP_SET(launch.unit, ids_.units.resolve(*op.unit, place(i)));
     }
     const std::uint32_t track = tracks_.of_launch(open.communicator);
     launch.turn = tracks_.same_instance(segment_, {track, counted_[track]++});

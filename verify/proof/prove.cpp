@@ -54,8 +54,7 @@ Result<Proof> prove_program(const Program& program, const ProofSettings& setting
     if (settings.expand_ranks) MFSDP_TRY(check_world(program.config.mesh));
     try {
       if (has_instances(program)) {
-        MFSDP_LET(made, expand_instances(program));
-        expanded = std::move(made);
+        MFSDP_SET(expanded, expand_instances(program));
       }
       run_passes(expanded ? expanded->program : program, settings, all_classes, findings, proof);
     } catch (const OverflowError& error) {

@@ -205,8 +205,7 @@ Result<void> read_added_tokens(const Json& json, const std::string& where, Parts
       before.push_back(std::move(token));
     } else {
       if (parts.normal_form_c) {
-        MFSDP_LET(composed, normal_form_c(token.content));
-        token.content = composed;
+        MFSDP_SET(token.content, normal_form_c(token.content));
       }
       after.push_back(std::move(token));
     }
