@@ -217,9 +217,7 @@ Result<void> read_rope(const HfFields& fields, const HfFamily& family, HfModel& 
   MFSDP_LET(old_form, fields.object("rope_scaling"));
   MFSDP_LET(new_form, fields.object("rope_parameters"));
   ReadScaling scaling;
-  if (old_form) {
-    MFSDP_SET(scaling, read_scaling(fields, *old_form, family, shape, true));
-  }
+  if (old_form) MFSDP_SET(scaling, read_scaling(fields, *old_form, family, shape, true));
   if (new_form) {
     const bool by_layer =
         std::ranges::any_of(new_form->raw(), [](const Json& value) { return value.is_object(); });

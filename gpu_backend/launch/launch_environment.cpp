@@ -40,9 +40,7 @@ Result<RankLaunch> start_here(const Environment& environment, const LaunchFlags&
   launch.starts_ranks = true;
   launch.meeting.address = kThisHost;
   launch.run_id = find_variable(environment, "MFSDP_RUN_ID").value_or("");
-  if (flags.meeting) {
-    MFSDP_SET(launch.meeting, parse_meeting(*flags.meeting));
-  }
+  if (flags.meeting) MFSDP_SET(launch.meeting, parse_meeting(*flags.meeting));
   return launch;
 }
 

@@ -186,9 +186,7 @@ Result<std::optional<CheckedRuns>> sampled_runs(const CheckOptions& options,
     MFSDP_TRY(check_differ(samples.runs, "--run"));
     MFSDP_TRY(check_differ(samples.against, "--against"));
   }
-  if (!budget) {
-    MFSDP_SET(budget, budget_of_two_commands(options, samples.timed));
-  }
+  if (!budget) MFSDP_SET(budget, budget_of_two_commands(options, samples.timed));
   return CheckedRuns{.runs = std::move(samples.runs),
                      .baseline = options.against ? std::move(samples.against) : std::move(stored)};
 }
@@ -216,9 +214,7 @@ Result<ExitCode> check(const CheckOptions& options, const Session& session) {
   MFSDP_TRY(check_files_of(options.files, options.db, options.budget));
   CheckedRuns checked;
   std::optional<Budget> budget;
-  if (options.budget) {
-    MFSDP_SET(budget, load_budget(*options.budget));
-  }
+  if (options.budget) MFSDP_SET(budget, load_budget(*options.budget));
   if (options.run) {
     MFSDP_LET(sampled, sampled_runs(options, budget, session));
     if (!sampled) return ExitCode::interrupted;

@@ -214,13 +214,11 @@ Result<void> read_figures(MemberReader& read, const std::string& where, RunFigur
   read("cluster", run.cluster);
   MFSDP_TRY(read.outcome());
   if (!read.has("config")) run.absent.add(ResultFigure::config);
-  if (!run.absent.has(ResultFigure::model) && !run.absent.has(ResultFigure::config)) {
+  if (!run.absent.has(ResultFigure::model) && !run.absent.has(ResultFigure::config))
     MFSDP_SET(run.config,
               config_from_json(read.object_text("model"), read.object_text("config"), where));
-  }
-  if (read.has("facts")) {
+  if (read.has("facts"))
     MFSDP_SET(run.facts, facts_from_json(read.object_text("facts"), read.place("facts")));
-  }
   read("traffic", run.traffic);
   read.figure(ResultFigure::plan, run.plan);
   read.object("memory", [&](auto& memory) { memory_fields(memory, run.memory, predicted); });

@@ -382,9 +382,8 @@ Result<RunResult> read_run(SQLite::Database& database, std::int64_t id, const Lo
   MFSDP_LET(row, read_row(database, id, result, where));
   if (!row) return fail(file, fmt::format("no run {}", id));
   if (row->source == "measured") forget_unmeasured(result);  // earlier versions stored zeros
-  if (row->model && row->config) {
+  if (row->model && row->config)
     MFSDP_SET(result.config, config_from_json(*row->model, *row->config, where));
-  }
   MFSDP_SET(result.facts, facts_from_json(row->facts, where + ": facts"));
   MFSDP_TRY(read_plan(database, id, result.plan, result.absent, where));
   MFSDP_TRY(read_categories(database, id, result.memory, result.absent, where));

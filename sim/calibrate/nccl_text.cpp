@@ -281,9 +281,8 @@ class Reader {
                   .in_place = {},
                   .place = place()};
     MFSDP_SET(line.out_of_place, timing(words, columns_->times[0], columns_->wrongs[0]));
-    if (columns_->times.size() > 1) {
+    if (columns_->times.size() > 1)
       MFSDP_SET(line.in_place, timing(words, columns_->times[1], columns_->wrongs[1]));
-    }
     run_.lines.push_back(std::move(line));
     return {};
   }

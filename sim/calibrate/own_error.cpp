@@ -98,12 +98,9 @@ Result<std::vector<OwnStep>> load_own_steps(const std::filesystem::path& file) {
     }
     if (!parse<EngineKind>(step.kind.engine))
       return fail(table.place(row), "engine: expected one of " + name_list<EngineKind>());
-    MFSDP_LET(gpus, integer_cell(table, row, "gpus"));
-    MFSDP_LET(measured, number_cell(table, row, "measured_ms"));
-    MFSDP_LET(predicted, number_cell(table, row, "predicted_ms"));
-    step.gpus = gpus;
-    step.measured_ms = measured;
-    step.predicted_ms = predicted;
+    MFSDP_SET(step.gpus, integer_cell(table, row, "gpus"));
+    MFSDP_SET(step.measured_ms, number_cell(table, row, "measured_ms"));
+    MFSDP_SET(step.predicted_ms, number_cell(table, row, "predicted_ms"));
     steps.push_back(std::move(step));
   }
   return steps;

@@ -98,14 +98,15 @@ const ExclusionRule* first_rule(const PublishedRow& row) {
 
 Result<PlanConfig> published_config(const PublishedRow& row, EngineKind engine,
                                     const ModelShape& model) {
-  MFSDP_LET(gpus, row.integer("gpus"));
-  MFSDP_LET(seq_len, row.integer("seq_len"));
-  MFSDP_LET(micro_batch, row.integer("micro_batch"));
-  MFSDP_LET(global_batch, row.integer("global_batch"));
-  if (global_batch % (micro_batch * gpus) != 0)
-    return fail(row.place(), fmt::format("global_batch {} is not a multiple of {} x {} sequences",
-                                         global_batch, micro_batch, gpus));
   PlanConfig config;
+  MFSDP_LET(gpus, row.integer("gpus"));
+  MFSDP_SET(config.seq_len, row.integer("seq_len"));
+  MFSDP_SET(config.micro_batch, row.integer("micro_batch"));
+  MFSDP_LET(global_batch, row.integer("global_batch"));
+  const std::int64_t together = config.micro_batch * gpus;
+  if (global_batch % together != 0)
+    return fail(row.place(), fmt::format("global_batch {} is not a multiple of {} x {} sequences",
+                                         global_batch, config.micro_batch, gpus));
   config.model = model;
   config.mesh = data_parallel_mesh(1, gpus);
   if (has_experts(row)) {
@@ -116,9 +117,7 @@ Result<PlanConfig> published_config(const PublishedRow& row, EngineKind engine,
     config.mesh = with_expert_grid(config.mesh, ep);
   }
   if (row.text("grad_dtype") == "bf16") config.grad_dtype = config.reduce_dtype = DType::bf16;
-  config.seq_len = seq_len;
-  config.micro_batch = micro_batch;
-  config.microbatches = global_batch / (micro_batch * gpus);
+  config.microbatches = global_batch / together;
   config.recompute = {.kind = recompute_of(row).value_or(Recompute::none)};
   MFSDP_TRY(validate(config));
   return engine_config(engine, config);

@@ -25,10 +25,9 @@ Result<Cluster> cluster_of(const JobOptions& job, std::int64_t gpus,
   MFSDP_LET(cluster, plain());
   if (job.host_launch) cluster.gpu.host_launch = *job.host_launch;
   MFSDP_SET(cluster.gpu, with_price_tables(std::move(cluster.gpu), job.tables));
-  if (job.power_limit) {
+  if (job.power_limit)
     MFSDP_SET(cluster.gpu,
               with_power_limit(std::move(cluster.gpu), static_cast<double>(*job.power_limit)));
-  }
   if (job.network_gbps) return with_network(cluster, job.network_gbps->value());
   return std::move(cluster);
 }
@@ -120,9 +119,7 @@ Result<std::shared_ptr<const std::vector<OwnStep>>> PredictionRequests::own_step
   const std::filesystem::path file = scenarios_ / "fidelity" / "own_steps.csv";
   std::error_code ignored;
   std::vector<OwnStep> steps;  // without the file no error is known
-  if (std::filesystem::exists(file, ignored)) {
-    MFSDP_SET(steps, load_own_steps(file));
-  }
+  if (std::filesystem::exists(file, ignored)) MFSDP_SET(steps, load_own_steps(file));
   own_steps_ = std::make_shared<const std::vector<OwnStep>>(std::move(steps));
   return own_steps_;
 }
@@ -182,9 +179,8 @@ Result<PredictionRequest> PredictionRequests::read(const PlanRequest& plan, cons
   PredictionRequest request;
   request.engine = job.engine;
   MFSDP_SET(request.config, engine_config(job.engine, plan.config));
-  if (!traits_of(job.engine).runs_plans && job.alloc_conf) {
+  if (!traits_of(job.engine).runs_plans && job.alloc_conf)
     MFSDP_SET(request.allocator, parse_allocator_settings(*job.alloc_conf, "--alloc-conf"));
-  }
   if (job.memory_limit) request.allocator.limit = job.memory_limit->value;
   request.meta = plan.meta;
   request.program = plan.program;

@@ -86,8 +86,7 @@ Result<BasePlan> read_base(const Json& node, const std::string& where) {
   if (fields.find("plan") != nullptr) {
     MFSDP_SET(base.plan, fields.text("plan"));
   } else {
-    MFSDP_LET(flags, fields.texts("flags"));
-    base.flags = flags;
+    MFSDP_SET(base.flags, fields.texts("flags"));
     if (base.flags.empty()) return fail(where, "expected flags of a plan, or a plan's file");
   }
   MFSDP_TRY(fields.nothing_else());
@@ -146,9 +145,7 @@ Result<Edit> read_edit(const Json& node, const std::string& where) {
     MFSDP_SET(edit.subject, need_thing(*subject, fields.place(name)));
   }
   if (copies || inserts || edit.kind == EditKind::move) MFSDP_TRY(read_anchor(fields, edit));
-  if (copies) {
-    MFSDP_SET(edit.id, fields.integer("id"));
-  }
+  if (copies) MFSDP_SET(edit.id, fields.integer("id"));
   if (copies || edit.kind == EditKind::patch) {
     const Json* changes = fields.find("with");
     if (changes == nullptr && !copies) return fail(fields.place("with"), "missing");
@@ -162,9 +159,8 @@ Result<Edit> read_edit(const Json& node, const std::string& where) {
 
 Result<void> read_broken(const Json& node, const std::string& where, BugRow& row) {
   MFSDP_LET(fields, Fields::of(node, where));
-  if (const Json* base = fields.find("base")) {
+  if (const Json* base = fields.find("base"))
     MFSDP_SET(row.broken_base, read_base(*base, fields.place("base")));
-  }
   if (const Json* ranks = fields.find("ranks")) {
     row.some_ranks = *ranks == "some";
     if (!row.some_ranks)
@@ -233,8 +229,7 @@ Result<BugRow> read_bug_row(std::string_view text, const std::string& file) {
   MFSDP_LET(fields, Fields::of(document, file + ": "));
   BugRow row;
   row.file = file;
-  MFSDP_LET(number, fields.integer("row"));
-  row.number = number;
+  MFSDP_SET(row.number, fields.integer("row"));
   MFSDP_TRY(check_file_name(row));
   for (auto [key, field] : {std::pair{"title", &row.title}, std::pair{"thread", &row.thread},
                             std::pair{"bug", &row.bug}}) {
@@ -247,12 +242,10 @@ Result<BugRow> read_bug_row(std::string_view text, const std::string& file) {
   MFSDP_SET(row.base, read_base(*base, fields.place("base")));
   MFSDP_LET(broken, fields.need("broken"));
   MFSDP_TRY(read_broken(*broken, fields.place("broken"), row));
-  MFSDP_LET(rules, read_rules(fields, "rules", Severity::error));
-  MFSDP_LET(notes, read_rules(fields, "notes", Severity::note));
-  if (rules.empty() && notes.empty())
+  MFSDP_SET(row.rules, read_rules(fields, "rules", Severity::error));
+  MFSDP_SET(row.notes, read_rules(fields, "notes", Severity::note));
+  if (row.rules.empty() && row.notes.empty())
     return fail(fields.place("rules"), "expected at least one rule or note");
-  row.rules = std::move(rules);
-  row.notes = std::move(notes);
   MFSDP_TRY(fields.nothing_else());
   return row;
 }

@@ -122,9 +122,7 @@ class PlanDocument {
     }
     Json made = value;
     if (made.is_structured())
-      for (Json& child : made) {
-        MFSDP_SET(child, with_ids(child, where));
-      }
+      for (Json& child : made) MFSDP_SET(child, with_ids(child, where));
     return made;
   }
   [[nodiscard]] Result<Json> value_of(const Edit& edit) const {

@@ -96,9 +96,7 @@ class JobCheck {
 
   Result<void> add_class(const Program& program) {
     ExpandedProgram expanded{.program = program};
-    if (has_instances(program)) {
-      MFSDP_SET(expanded, expand_instances(program));
-    }
+    if (has_instances(program)) MFSDP_SET(expanded, expand_instances(program));
     classes_.push_back(std::make_unique<ExpandedClass>(role_of(program), std::move(expanded)));
     return {};
   }

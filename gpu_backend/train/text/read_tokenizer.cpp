@@ -204,9 +204,7 @@ Result<void> read_added_tokens(const Json& json, const std::string& where, Parts
     if (!token.normalized) {
       before.push_back(std::move(token));
     } else {
-      if (parts.normal_form_c) {
-        MFSDP_SET(token.content, normal_form_c(token.content));
-      }
+      if (parts.normal_form_c) MFSDP_SET(token.content, normal_form_c(token.content));
       after.push_back(std::move(token));
     }
   }

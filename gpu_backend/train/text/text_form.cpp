@@ -55,9 +55,8 @@ Result<TokenizerConfig> read_config(const fs::path& folder) {
     config.chat_template = template_of(json);
     config.json = std::move(json);
   }
-  if (const fs::path jinja = folder / "chat_template.jinja"; is_file(jinja)) {
+  if (const fs::path jinja = folder / "chat_template.jinja"; is_file(jinja))
     MFSDP_SET(config.chat_template, read_file(jinja, "a chat template", kMostConfigBytes));
-  }
   return config;
 }
 
