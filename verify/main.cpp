@@ -1,7 +1,6 @@
 // mfsdp-verify: reads flags and hands them to the judgement that they ask for (verify/tool).
 #include <filesystem>
 #include <iostream>
-#include <optional>
 #include <string>
 #include <vector>
 

@@ -91,8 +91,7 @@ Result<AtomicFile> AtomicFile::create(const std::filesystem::path& path) {
   if (exists && S_ISDIR(status.st_mode))
     return fail(file.shown_, "is a directory, expected a file to write");
   if (exists && S_ISFIFO(status.st_mode)) {
-    MFSDP_LET(descriptor, open_pipe(file.target_));
-    file.descriptor_ = descriptor;
+    MFSDP_SET(file.descriptor_, open_pipe(file.target_));
     return file;
   }
   if (exists && !S_ISREG(status.st_mode)) {

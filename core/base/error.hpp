@@ -77,3 +77,11 @@ class Reasons {
   auto name##_outcome = (expression);                                                            \
   if (!name##_outcome) return tl::unexpected<::mfsdp::Error>(std::move(name##_outcome.error())); \
   auto& name = *name##_outcome
+
+/// Gives `place` the value of `expression`, or returns its error.
+#define MFSDP_SET(place, expression)                                                             \
+  do {                                                                                           \
+    auto mfsdp_outcome = (expression);                                                           \
+    if (!mfsdp_outcome) return tl::unexpected<::mfsdp::Error>(std::move(mfsdp_outcome.error())); \
+    place = std::move(*mfsdp_outcome);                                                           \
+  } while (false)

@@ -16,7 +16,6 @@
 #include "core/base/byte_order_mark.hpp"
 #include "core/base/excerpt.hpp"
 #include "core/base/file_kind.hpp"
-#include "core/base/text.hpp"
 
 namespace mfsdp {
 namespace {

@@ -10,7 +10,6 @@
 #include "core/base/closest.hpp"
 #include "core/base/excerpt.hpp"
 #include "core/base/file_kind.hpp"
-#include "core/base/text.hpp"
 
 // The text "[#" violates an assertion of toml++ 3.3 (under NDEBUG an assumption), whose next lines
 // would report that mistake. Without the assertion they do.

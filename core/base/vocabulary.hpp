@@ -20,7 +20,6 @@
 #include <optional>
 #include <string>
 #include <string_view>
-#include <utility>
 
 #include "core/base/quantity.hpp"
 
@@ -82,63 +81,47 @@ enum class StreamRole { compute, all_gather, reduce_scatter, outer, h2d, d2h, ex
 /// The part of the step to which an op belongs.
 enum class Phase { input, forward, recompute, backward, reduce, optimizer, refresh, output };
 
-/// Names of an enumeration's values, in declaration order.
+/// The names of an enumeration's values, in declaration order; value_names(Enum) states them.
 template <class Enum>
-struct Names;
+struct Names {
+  static constexpr auto values = value_names(Enum{});
+};
 
-template <>
-struct Names<DType> {
-  static constexpr std::array<std::string_view, 7> values{"bf16",  "fp16",  "fp32", "fp64",
-                                                          "int32", "int64", "uint8"};
-};
-template <>
-struct Names<Axis> {
-  static constexpr std::array<std::string_view, 9> values{
-      "pp", "dp_outer", "dp_shard", "cp", "tp", "expt_dp_outer", "expt_dp", "ep", "etp"};
-};
-template <>
-struct Names<Strategy> {
-  static constexpr std::array<std::string_view, 4> values{"no_shard", "optim", "optim_grads",
-                                                          "optim_grads_params"};
-};
-template <>
-struct Names<LayoutRule> {
-  static constexpr std::array<std::string_view, 2> values{"packed", "megatron_fsdp"};
-};
-template <>
-struct Names<Recompute> {
-  static constexpr std::array<std::string_view, 3> values{"none", "selective", "full"};
-};
-template <>
-struct Names<AllocatorPolicy> {
-  static constexpr std::array<std::string_view, 4> values{"temporary", "double_buffer",
-                                                          "trace_pool", "best_fit"};
-};
-template <>
-struct Names<Transport> {
-  static constexpr std::array<std::string_view, 3> values{"nccl", "symmetric", "copy_engine"};
-};
-template <>
-struct Names<CollectivePlacement> {
-  static constexpr std::array<std::string_view, 4> values{"earliest", "attention",
-                                                          "after_attention", "gathers"};
-};
-template <>
-struct Names<Category> {
-  static constexpr std::array<std::string_view, 10> values{
-      "model_weight",   "main_weight", "main_grad", "optimizer_state", "unsharded_weight",
-      "unsharded_grad", "activation",  "logits",    "workspace",       "runtime"};
-};
-template <>
-struct Names<StreamRole> {
-  static constexpr std::array<std::string_view, 7> values{
-      "compute", "all_gather", "reduce_scatter", "outer", "h2d", "d2h", "exchange"};
-};
-template <>
-struct Names<Phase> {
-  static constexpr std::array<std::string_view, 8> values{
-      "input", "forward", "recompute", "backward", "reduce", "optimizer", "refresh", "output"};
-};
+[[nodiscard]] constexpr auto name_array(auto... names) {
+  return std::array<std::string_view, sizeof...(names)>{names...};
+}
+
+constexpr auto value_names(DType) {
+  return name_array("bf16", "fp16", "fp32", "fp64", "int32", "int64", "uint8");
+}
+constexpr auto value_names(Axis) {
+  return name_array("pp", "dp_outer", "dp_shard", "cp", "tp", "expt_dp_outer", "expt_dp", "ep",
+                    "etp");
+}
+constexpr auto value_names(Strategy) {
+  return name_array("no_shard", "optim", "optim_grads", "optim_grads_params");
+}
+constexpr auto value_names(LayoutRule) { return name_array("packed", "megatron_fsdp"); }
+constexpr auto value_names(Recompute) { return name_array("none", "selective", "full"); }
+constexpr auto value_names(AllocatorPolicy) {
+  return name_array("temporary", "double_buffer", "trace_pool", "best_fit");
+}
+constexpr auto value_names(Transport) { return name_array("nccl", "symmetric", "copy_engine"); }
+constexpr auto value_names(CollectivePlacement) {
+  return name_array("earliest", "attention", "after_attention", "gathers");
+}
+constexpr auto value_names(Category) {
+  return name_array("model_weight", "main_weight", "main_grad", "optimizer_state",
+                    "unsharded_weight", "unsharded_grad", "activation", "logits", "workspace",
+                    "runtime");
+}
+constexpr auto value_names(StreamRole) {
+  return name_array("compute", "all_gather", "reduce_scatter", "outer", "h2d", "d2h", "exchange");
+}
+constexpr auto value_names(Phase) {
+  return name_array("input", "forward", "recompute", "backward", "reduce", "optimizer", "refresh",
+                    "output");
+}
 
 template <class Enum>
 [[nodiscard]] constexpr std::string_view to_string(Enum value) {

@@ -15,10 +15,9 @@ namespace mfsdp {
 
 enum class OutputFormat { text, json, jsonl, csv, md };
 
-template <>
-struct Names<OutputFormat> {
-  static constexpr std::array<std::string_view, 5> values{"text", "json", "jsonl", "csv", "md"};
-};
+constexpr auto value_names(OutputFormat) {
+  return name_array("text", "json", "jsonl", "csv", "md");
+}
 
 /// The user's flags. Absent optional members were not given; their defaults depend on the model.
 struct CommonOptions {

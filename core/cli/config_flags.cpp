@@ -87,8 +87,7 @@ Result<void> set_global_batch(const std::string& text, CommonOptions& options) {
   options.global_batch.reset();
   options.batch_tokens = parse_amount(text, kLengthWords);
   if (options.batch_tokens) return {};
-  MFSDP_LET(sequences, parse_integer(text, "--global-batch", kSequences));
-  options.global_batch = sequences;
+  MFSDP_SET(options.global_batch, parse_integer(text, "--global-batch", kSequences));
   return {};
 }
 
@@ -220,8 +219,7 @@ struct ApplyOf {
     if (field.name == "capacity_factor") return storing(target, read_room);
     if (field.name != "loss_scale") return storing(target, read_limit);
     return [&o = options](const std::string& text) -> Result<void> {
-      MFSDP_LET(scale, read_loss_scale(text, "--loss-scale"));
-      o.loss_scale = scale;
+      MFSDP_SET(o.loss_scale, read_loss_scale(text, "--loss-scale"));
       o.dynamic_loss_scale = is_dynamic(text);
       return {};
     };

@@ -7,7 +7,6 @@
 
 #include "core/base/excerpt.hpp"
 #include "core/base/text.hpp"
-#include "core/cli/format.hpp"
 
 namespace mfsdp {
 namespace {

@@ -106,8 +106,7 @@ template <class Target, class Read>
 [[nodiscard]] Flag bound_flag(const std::string& name, std::string value, std::string help,
                               Target& target, Read read) {
   const auto apply = [name, &target, read](const std::string& text) -> Result<void> {
-    MFSDP_LET(parsed, read(text, name));
-    target = parsed;
+    MFSDP_SET(target, read(text, name));
     return {};
   };
   return {.name = name, .value = std::move(value), .help = std::move(help), .apply = apply};

@@ -14,11 +14,9 @@ namespace mfsdp {
 /// Forms of a tool's manual.
 enum class HelpFormat { text, man, bash, zsh, fish, json };
 
-template <>
-struct Names<HelpFormat> {
-  static constexpr std::array<std::string_view, 6> values{"text", "man",  "bash",
-                                                          "zsh",  "fish", "json"};
-};
+constexpr auto value_names(HelpFormat) {
+  return name_array("text", "man", "bash", "zsh", "fish", "json");
+}
 
 struct Example {
   std::string command;

@@ -47,136 +47,109 @@ constexpr std::array kNotModelled{
 /// A flag of these tools that means the same as the words of other tools.
 struct Meaning {
   std::string_view flag;
-  std::string_view how;   ///< how to write its value
-  std::string_view tool;  ///< a tool that has the flag
+  std::string_view how;                 ///< how to write its value
+  std::string_view tool = "mfsdp-sim";  ///< a tool that has the flag
   WordList words;
 };
 
-constexpr std::string_view kSim = "mfsdp-sim";
 constexpr std::string_view kExec = "mfsdp-exec";
 
 constexpr std::array kMeanings{
     Meaning{.flag = "--micro-batch",
             .how = "sequences per GPU and microbatch",
-            .tool = kSim,
             .words = "mbs microbatch microbatch-size micro-batch-size per-device-batch-size "
                      "per-device-train-batch-size per-gpu-batch-size batch-size-per-gpu "
                      "local-batch-size device-batch-size train-micro-batch-size-per-gpu"},
     Meaning{.flag = "--global-batch",
             .how = "sequences of one step on all GPUs",
-            .tool = kSim,
             .words = "gbs global-batch-size train-batch-size total-batch-size "
                      "effective-batch-size"},
     Meaning{.flag = "--global-batch",
             .how = "sequences of one step on all GPUs: accumulation steps x --micro-batch x GPUs",
-            .tool = kSim,
             .words = "grad-accum grad-accum-steps grad-accumulation gradient-accumulation "
                      "gradient-accumulation-steps accumulate-grad-batches accumulation-steps "
                      "microbatches num-microbatches"},
     Meaning{.flag = "--micro-batch",
             .how = "sequences per GPU and microbatch; --global-batch: of one step on all GPUs",
-            .tool = kSim,
             .words = "batch-size batch bs"},
     Meaning{.flag = "--seq-len",
             .how = "tokens of a sequence",
-            .tool = kSim,
             .words = "seq seqlen seq-length sequence-length max-seq-len max-seq-length "
                      "max-sequence-length max-length context-length ctx-len block-size cutoff-len "
                      "max-position-embeddings"},
     Meaning{.flag = "--gpus",
             .how = "GPUs of all nodes: nodes x --gpus-per-node",
-            .tool = kSim,
             .words = "nodes num-nodes nnodes n-nodes"},
     Meaning{.flag = "--gpus",
             .how = "GPUs of all nodes",
-            .tool = kSim,
             .words = "ngpus n-gpus num-gpus gpu-count devices num-devices num-processes nproc"},
     Meaning{.flag = "--gpus",
             .how = "each GPU is data-parallel; --outer-dp: groups of replicas",
-            .tool = kSim,
             .words = "dp dp-size data-parallel data-parallel-size data-parallel-degree"},
     Meaning{.flag = "--outer-dp",
             .how = "groups of GPUs, each with all shards",
-            .tool = kSim,
             .words = "replicas num-replicas dp-replicate dp-replicate-size "
                      "data-parallel-replicate-degree num-distributed-optimizer-instances"},
     Meaning{.flag = "--gpus-per-node",
             .how = "GPUs in one node",
-            .tool = kSim,
             .words = "nproc-per-node n-gpus-per-node ntasks-per-node gpus-per-machine node-size"},
     Meaning{.flag = "--gpu",
             .how = "a GPU of the catalogue, or a TOML file",
-            .tool = kSim,
             .words = "gpu-type gpu-name gpu-model device accelerator hardware"},
     Meaning{.flag = "--recompute",
             .how = "none, selective, full or full:K",
-            .tool = kSim,
             .words = "activation-checkpointing activation-checkpoint gradient-checkpointing ac "
                      "checkpoint-activations recompute-activations recompute-granularity "
                      "recompute-method recomputation remat enable-gradient-checkpointing"},
     Meaning{.flag = "--param-dtype",
             .how = "of compute weights; --main-dtype, --grad-dtype, --reduce-dtype and "
                    "--state-dtype: of the rest",
-            .tool = kSim,
             .words = "dtype precision mixed-precision torch-dtype data-type amp bf16 fp16 "
                      "mixed-precision-param"},
     Meaning{.flag = "--reduce-dtype",
             .how = "of gradients while they are reduced",
-            .tool = kSim,
             .words = "mixed-precision-reduce grad-reduce-dtype grad-reduce-in-bf16 "
                      "communication-dtype"},
     Meaning{.flag = "--strategy",
             .how = "such as zero3",
-            .tool = kSim,
             .words = "zero zero-stage zero-optimization sharding sharding-strategy "
                      "data-parallel-sharding-strategy fsdp"},
     Meaning{.flag = "--optimizer",
             .how = "adamw, sgd, muon, ...",
-            .tool = kSim,
             .words = "optim optimizer-name optimizer-type"},
     Meaning{.flag = "--clip",
             .how = "largest norm of the gradients; 0 for none",
-            .tool = kSim,
             .words = "max-grad-norm clip-grad clip-grad-norm grad-clip gradient-clipping "
                      "gradient-clip-val max-norm"},
     Meaning{.flag = "--ep",
             .how = "ranks that share the experts, such as --ep 8; docs/guide/experts.md",
-            .tool = kSim,
             .words = "ep-size expert-parallel expert-parallel-size expert-parallel-degree "
                      "expert-model-parallel-size enable-expert-parallel"},
     Meaning{.flag = "--capacity-factor",
             .how = "beside --ep; no row is dropped; docs/guide/experts.md",
-            .tool = kSim,
             .words = "moe-expert-capacity-factor expert-capacity-factor moe-capacity-factor"},
     Meaning{.flag = "--lora-rank",
             .how = "such as --lora-rank 16; docs/guide/lora.md",
-            .tool = kSim,
             .words = "lora lora-r lora-dim peft adapters"},
     Meaning{.flag = "--model",
             .how = "a built-in name, a config.json or its folder",
-            .tool = kSim,
             .words = "model-name model-path model-name-or-path hf-model pretrained-model "
                      "model-config hf-config"},
     Meaning{.flag = "--engine",
             .how = "mfsdp, fsdp2, fsdp2-compile, mcore, ...",
-            .tool = kSim,
             .words = "engine framework trainer backend-engine"},
     Meaning{.flag = "--tokens",
             .how = "tokens of the whole training, such as 2T",
-            .tool = kSim,
             .words = "tokens num-tokens train-tokens total-tokens token-budget"},
     Meaning{
         .flag = "--price",
         .how = "of an hour of one GPU",
-        .tool = kSim,
         .words = "price cost price-per-hour price-per-gpu-hour gpu-price gpu-cost cost-per-hour"},
     Meaning{.flag = "--find",
             .how = "fastest, cheapest, max-seq-len, ...",
-            .tool = kSim,
             .words = "find search tune autotune optimize best"},
     Meaning{.flag = "--routing",
             .how = "what routers choose, which changes no plan; docs/guide/experts.md",
-            .tool = kSim,
             .words = "routing moe-routing"},
     Meaning{.flag = "--lr",
             .how = "learning rate",

@@ -1,6 +1,5 @@
 #include "core/cli/progress.hpp"
 
-#include <fmt/format.h>
 #include <unistd.h>
 
 #include <cstdlib>

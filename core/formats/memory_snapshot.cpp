@@ -73,15 +73,12 @@ Result<SnapshotSegment> parse_segment(const PickleValue& object, const std::stri
   if (device >= kMostDevices)
     return fail(where + ".device", fmt::format("expected a device below {}", kMostDevices));
   segment.device = static_cast<std::size_t>(device);
-  MFSDP_LET(size, size_of(object, "total_size", where));
-  segment.size = size;
-  MFSDP_LET(address, address_of(object, where));
-  MFSDP_LET(stream, optional_integer(object, "stream", where));
-  segment.address = address;
-  segment.stream = stream;
+  MFSDP_SET(segment.size, size_of(object, "total_size", where));
+  MFSDP_SET(segment.address, address_of(object, where));
+  MFSDP_SET(segment.stream, optional_integer(object, "stream", where));
   const PickleValue* type = object.find("segment_type");
   const std::string* pool = type == nullptr ? nullptr : type->text();
-  segment.is_small = pool != nullptr ? *pool == "small" : size == kSmallSegment;
+  segment.is_small = pool != nullptr ? *pool == "small" : segment.size == kSmallSegment;
   if (const PickleValue* expandable = object.find("is_expandable"); expandable != nullptr) {
     const bool* said = std::get_if<bool>(&expandable->value);
     segment.is_expandable = said != nullptr && *said;
@@ -89,22 +86,20 @@ Result<SnapshotSegment> parse_segment(const PickleValue& object, const std::stri
   MFSDP_LET(blocks, list(object, "blocks", where + "."));
   if (blocks == nullptr) return fail(where + ".blocks", "expected a list");
   std::int64_t seen = 0;  // bytes of the blocks so far
-  std::int64_t next = address;
+  std::int64_t next = segment.address;
   for (std::size_t i = 0; i < blocks->items.size(); ++i) {
     const PickleValue& block = *blocks->items[i];
     const std::string place = fmt::format("{}.blocks[{}]", where, i);
     MFSDP_LET(bytes, size_of(block, "size", place));
     MFSDP_LET(state, text(block, "state", place, "expected a block's state"));
-    if (bytes > size - seen)
-      return fail(place + ".size", fmt::format("expected at most the segment's {} bytes", size));
+    if (bytes > segment.size - seen)
+      return fail(place + ".size",
+                  fmt::format("expected at most the segment's {} bytes", segment.size));
     // Snapshots before PyTorch 2.1 have no addresses of blocks.
     std::int64_t at = next;
-    if (block.find("address") != nullptr) {
-      MFSDP_LET(given, address_of(block, place));
-      at = given;
-    }
+    if (block.find("address") != nullptr) MFSDP_SET(at, address_of(block, place));
     if (state.starts_with("active"))
-      segment.live.push_back({.address = at, .size = bytes, .stream = stream});
+      segment.live.push_back({.address = at, .size = bytes, .stream = segment.stream});
     seen += bytes;
     next = at + bytes;
   }
@@ -177,14 +172,10 @@ Result<void> parse_trace(const PickleList& entries, RecordedSnapshot& snapshot,
     if (known == kActions.end()) ++snapshot.unknown_actions;
     if (known == kActions.end() || !known->event) continue;
     MemoryEvent event = *known->event;
-    if (event.action != MemoryAction::out_of_memory) {
-      MFSDP_LET(address, integer(entry, "addr", place));
-      event.address = address;
-    }
-    MFSDP_LET(size, size_of(entry, "size", place));
-    MFSDP_LET(stream, optional_integer(entry, "stream", place));
-    event.size = size;
-    event.stream = stream;
+    if (event.action != MemoryAction::out_of_memory)
+      MFSDP_SET(event.address, integer(entry, "addr", place));
+    MFSDP_SET(event.size, size_of(entry, "size", place));
+    MFSDP_SET(event.stream, optional_integer(entry, "stream", place));
     MFSDP_TRY(blocks.follow(event, place));
     events.push_back(event);
   }
@@ -222,8 +213,7 @@ Result<RecordedSnapshot> parse_memory_snapshot(const PickleValue& root, const st
     if (trace == nullptr) return fail(place, "expected a list");
     MFSDP_TRY(parse_trace(*trace, snapshot, place));
   }
-  MFSDP_LET(settings, parse_settings(root, inside));
-  snapshot.settings = std::move(settings);
+  MFSDP_SET(snapshot.settings, parse_settings(root, inside));
   return snapshot;
 }
 

@@ -220,8 +220,7 @@ Result<SafetensorsFile> parse_safetensors(std::span<const std::byte> file,
   SafetensorsFile parsed;
   for (const auto& [name, value] : header.items()) {
     if (name == kMetadata) {
-      MFSDP_LET(metadata, read_metadata(value, where));
-      parsed.metadata = std::move(metadata);
+      MFSDP_SET(parsed.metadata, read_metadata(value, where));
       continue;
     }
     MFSDP_LET(tensor, Entry(name, value, where).read(data));

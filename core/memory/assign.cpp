@@ -1,6 +1,5 @@
 #include "core/memory/assign.hpp"
 
-#include <algorithm>
 #include <map>
 
 #include "core/memory/allocation.hpp"

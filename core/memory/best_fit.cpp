@@ -4,7 +4,6 @@
 #include <array>
 #include <numeric>
 #include <optional>
-#include <random>
 #include <utility>
 
 #include "core/memory/packing.hpp"

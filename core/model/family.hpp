@@ -29,11 +29,9 @@ enum class Family {
   deepseek  ///< experts and latent attention (MLA)
 };
 
-template <>
-struct Names<Family> {
-  static constexpr std::array<std::string_view, 7> values{"llama", "gpt2",    "olmo2",   "mixtral",
-                                                          "olmoe", "gpt_oss", "deepseek"};
-};
+constexpr auto value_names(Family) {
+  return name_array("llama", "gpt2", "olmo2", "mixtral", "olmoe", "gpt_oss", "deepseek");
+}
 
 /// Names of modules in checkpoints; "" where the family has no such module. Names of a block's
 /// modules follow `blocks`, the block's number and a dot.
@@ -87,10 +85,7 @@ struct FamilyTraits {
 /// Activation of the MLP (of its gate, if it has one): x * sigmoid(x), or GELU in its tanh form.
 enum class Activation { silu, gelu_tanh };
 
-template <>
-struct Names<Activation> {
-  static constexpr std::array<std::string_view, 2> values{"silu", "gelu_tanh"};
-};
+constexpr auto value_names(Activation) { return name_array("silu", "gelu_tanh"); }
 
 /// The kernels of an MLP that multiplies its activated gate by another projection.
 struct GatedKernels {

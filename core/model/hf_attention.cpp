@@ -3,7 +3,6 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <array>
 #include <cmath>
 #include <nlohmann/json.hpp>
 #include <utility>
@@ -101,9 +100,8 @@ Result<void> read_longrope(const HfFields& fields, const HfFields& rope, const M
   MFSDP_TRY(read_factors(rope, "long_factor", scaling.long_factors));
   const HfFields& from = rope.find(kOriginal) != nullptr ? rope : fields;
   MFSDP_TRY(from.required_integer(kOriginal, ShapeLimits::dim, scaling.original_max_seq_len));
-  MFSDP_LET(ratio, make_rational(std::max(shape.max_seq_len, scaling.original_max_seq_len),
-                                 scaling.original_max_seq_len));
-  scaling.factor = ratio;
+  MFSDP_SET(scaling.factor, make_rational(std::max(shape.max_seq_len, scaling.original_max_seq_len),
+                                          scaling.original_max_seq_len));
   MFSDP_TRY(rope.number("factor", scaling.factor));
   return rope.number("attention_factor", scaling.attention_factor);
 }
@@ -219,10 +217,7 @@ Result<void> read_rope(const HfFields& fields, const HfFamily& family, HfModel& 
   MFSDP_LET(old_form, fields.object("rope_scaling"));
   MFSDP_LET(new_form, fields.object("rope_parameters"));
   ReadScaling scaling;
-  if (old_form) {
-    MFSDP_LET(read, read_scaling(fields, *old_form, family, shape, true));
-    scaling = read;
-  }
+  if (old_form) MFSDP_SET(scaling, read_scaling(fields, *old_form, family, shape, true));
   if (new_form) {
     const bool by_layer =
         std::ranges::any_of(new_form->raw(), [](const Json& value) { return value.is_object(); });

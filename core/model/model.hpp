@@ -21,10 +21,7 @@ enum class RopeKind {
   longrope  ///< each frequency has its own factor
 };
 
-template <>
-struct Names<RopeKind> {
-  static constexpr std::array<std::string_view, 4> values{"llama3", "linear", "yarn", "longrope"};
-};
+constexpr auto value_names(RopeKind) { return name_array("llama3", "linear", "yarn", "longrope"); }
 
 /// Scaling of RoPE; factor 1 of Llama 3.1's means none.
 struct RopeScaling {
@@ -141,11 +138,9 @@ struct ModelShape {
 
 enum class UnitKind { embedding, block, head, embedding_and_head };
 
-template <>
-struct Names<UnitKind> {
-  static constexpr std::array<std::string_view, 4> values{"embedding", "block", "head",
-                                                          "embedding_and_head"};
-};
+constexpr auto value_names(UnitKind) {
+  return name_array("embedding", "block", "head", "embedding_and_head");
+}
 
 /// A parameter's role in its unit; the recipe finds its weights by role.
 enum class ParameterRole {
@@ -212,66 +207,19 @@ enum class ParameterRole {
   down_lora_b
 };
 
-template <>
-struct Names<ParameterRole> {
-  static constexpr std::array<std::string_view, 57> values{"embedding",
-                                                           "input_norm",
-                                                           "qkv",
-                                                           "qkv_bias",
-                                                           "q_norm",
-                                                           "k_norm",
-                                                           "attention_out",
-                                                           "post_norm",
-                                                           "gate_up",
-                                                           "down",
-                                                           "final_norm",
-                                                           "head",
-                                                           "attention_output_norm",
-                                                           "mlp_output_norm",
-                                                           "position_embedding",
-                                                           "input_norm_bias",
-                                                           "post_norm_bias",
-                                                           "final_norm_bias",
-                                                           "attention_out_bias",
-                                                           "gate_up_bias",
-                                                           "down_bias",
-                                                           "router",
-                                                           "experts_gate_up",
-                                                           "experts_down",
-                                                           "shared_gate_up",
-                                                           "shared_down",
-                                                           "shared_gate",
-                                                           "sinks",
-                                                           "router_bias",
-                                                           "experts_gate_up_bias",
-                                                           "experts_down_bias",
-                                                           "q",
-                                                           "q_a",
-                                                           "q_a_norm",
-                                                           "q_b",
-                                                           "kv_a",
-                                                           "kv_a_norm",
-                                                           "kv_b",
-                                                           "router_correction",
-                                                           "q_lora_a",
-                                                           "q_lora_b",
-                                                           "k_lora_a",
-                                                           "k_lora_b",
-                                                           "v_lora_a",
-                                                           "v_lora_b",
-                                                           "qkv_lora_a",
-                                                           "qkv_lora_b",
-                                                           "attention_out_lora_a",
-                                                           "attention_out_lora_b",
-                                                           "gate_lora_a",
-                                                           "gate_lora_b",
-                                                           "up_lora_a",
-                                                           "up_lora_b",
-                                                           "gate_up_lora_a",
-                                                           "gate_up_lora_b",
-                                                           "down_lora_a",
-                                                           "down_lora_b"};
-};
+constexpr auto value_names(ParameterRole) {
+  return name_array(
+      "embedding", "input_norm", "qkv", "qkv_bias", "q_norm", "k_norm", "attention_out",
+      "post_norm", "gate_up", "down", "final_norm", "head", "attention_output_norm",
+      "mlp_output_norm", "position_embedding", "input_norm_bias", "post_norm_bias",
+      "final_norm_bias", "attention_out_bias", "gate_up_bias", "down_bias", "router",
+      "experts_gate_up", "experts_down", "shared_gate_up", "shared_down", "shared_gate", "sinks",
+      "router_bias", "experts_gate_up_bias", "experts_down_bias", "q", "q_a", "q_a_norm", "q_b",
+      "kv_a", "kv_a_norm", "kv_b", "router_correction", "q_lora_a", "q_lora_b", "k_lora_a",
+      "k_lora_b", "v_lora_a", "v_lora_b", "qkv_lora_a", "qkv_lora_b", "attention_out_lora_a",
+      "attention_out_lora_b", "gate_lora_a", "gate_lora_b", "up_lora_a", "up_lora_b",
+      "gate_up_lora_a", "gate_up_lora_b", "down_lora_a", "down_lora_b");
+}
 
 /// A checkpoint tensor inside a fused parameter: its name and its rows of dim 0. In families whose
 /// checkpoints have all experts as one tensor (interleaved_experts) each part is one expert's.

@@ -3,7 +3,6 @@
 
 #include <cstdint>
 #include <string>
-#include <string_view>
 
 #include "core/base/error.hpp"
 #include "core/model/model.hpp"

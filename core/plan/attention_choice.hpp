@@ -14,10 +14,7 @@ namespace mfsdp {
 /// else cuDNN's.
 enum class AttentionChoice { warpgroups, cudnn };
 
-template <>
-struct Names<AttentionChoice> {
-  static constexpr std::array<std::string_view, 2> values{"warpgroups", "cudnn"};
-};
+constexpr auto value_names(AttentionChoice) { return name_array("warpgroups", "cudnn"); }
 
 /// The fact of topic "software" that holds the AttentionChoice of a measured run. Runs without it
 /// used cuDNN.

@@ -10,8 +10,6 @@
 // that neither overflows nor underflows.
 #pragma once
 
-#include <algorithm>
-#include <cmath>
 #include <cstdint>
 
 #include "core/base/error.hpp"

@@ -87,11 +87,9 @@ struct Kernel {
 /// `send` and `recv` are point to point, between two ranks of the communicator.
 enum class CollectiveKind { all_gather, all_reduce, reduce_scatter, all_to_all, send, recv };
 
-template <>
-struct Names<CollectiveKind> {
-  static constexpr std::array<std::string_view, 6> values{
-      "all_gather", "all_reduce", "reduce_scatter", "all_to_all", "send", "recv"};
-};
+constexpr auto value_names(CollectiveKind) {
+  return name_array("all_gather", "all_reduce", "reduce_scatter", "all_to_all", "send", "recv");
+}
 
 [[nodiscard]] constexpr bool is_point_to_point(CollectiveKind kind) {
   return kind == CollectiveKind::send || kind == CollectiveKind::recv;
@@ -108,10 +106,7 @@ struct PeerStep {
 
 enum class Reduction { none, sum };
 
-template <>
-struct Names<Reduction> {
-  static constexpr std::array<std::string_view, 2> values{"none", "sum"};
-};
+constexpr auto value_names(Reduction) { return name_array("none", "sum"); }
 
 /// Elements of a collective's input and output.
 struct CollectiveSizes {
@@ -140,10 +135,7 @@ struct Collective {
 
 enum class CopyKind { d2d, d2h, h2d };
 
-template <>
-struct Names<CopyKind> {
-  static constexpr std::array<std::string_view, 3> values{"d2d", "d2h", "h2d"};
-};
+constexpr auto value_names(CopyKind) { return name_array("d2d", "d2h", "h2d"); }
 
 struct Copy {
   CopyKind kind = CopyKind::d2d;
@@ -231,12 +223,10 @@ enum class OpKind {
   wait
 };
 
-template <>
-struct Names<OpKind> {
-  static constexpr std::array<std::string_view, 10> values{
-      "acquire",   "collective", "copy",   "group_begin", "group_end",
-      "host_wait", "kernel",     "record", "release",     "wait"};
-};
+constexpr auto value_names(OpKind) {
+  return name_array("acquire", "collective", "copy", "group_begin", "group_end", "host_wait",
+                    "kernel", "record", "release", "wait");
+}
 
 struct Op {
   OpId id;

@@ -29,10 +29,7 @@ namespace mfsdp {
 
 enum class Optimizer { adamw, lion, sgd, muon };
 
-template <>
-struct Names<Optimizer> {
-  static constexpr std::array<std::string_view, 4> values{"adamw", "lion", "sgd", "muon"};
-};
+constexpr auto value_names(Optimizer) { return name_array("adamw", "lion", "sgd", "muon"); }
 
 /// How the values of states are stored between steps. Arithmetic always uses PlanConfig's
 /// statistic_dtype.
@@ -42,10 +39,7 @@ enum class StateDtype {
   blockwise8  ///< one byte each, and an fp32 scale per kStateBlock elements: state_codes.hpp
 };
 
-template <>
-struct Names<StateDtype> {
-  static constexpr std::array<std::string_view, 3> values{"full", "bf16", "blockwise8"};
-};
+constexpr auto value_names(StateDtype) { return name_array("full", "bf16", "blockwise8"); }
 
 /// Elements that share a scale. Blocks begin at a parameter's first element and are never split
 /// between ranks: layouts align parameters and shards to them (core/shard/groups.cpp). So neither
@@ -219,8 +213,7 @@ decltype(auto) with_rule(RuleList<First, Others...>, Optimizer optimizer, const 
     if (First::optimizer != optimizer) return with_rule(RuleList<Others...>{}, optimizer, use);
   return use(First{});
 }
-template <class Use>
-decltype(auto) with_rule(Optimizer optimizer, const Use& use) {
+decltype(auto) with_rule(Optimizer optimizer, const auto& use) {
   return with_rule(UpdateRules{}, optimizer, use);
 }
 

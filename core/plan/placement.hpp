@@ -17,10 +17,9 @@ enum class PlacementKind {
   partial     ///< every rank has a term of the sum
 };
 
-template <>
-struct Names<PlacementKind> {
-  static constexpr std::array<std::string_view, 4> values{"replicate", "shard", "flat", "partial"};
-};
+constexpr auto value_names(PlacementKind) {
+  return name_array("replicate", "shard", "flat", "partial");
+}
 
 struct AxisPlacement {
   Axis axis = Axis::dp_shard;

@@ -71,10 +71,7 @@ struct Event {
 
 enum class MemorySpace { device, host };
 
-template <>
-struct Names<MemorySpace> {
-  static constexpr std::array<std::string_view, 2> values{"device", "host"};
-};
+constexpr auto value_names(MemorySpace) { return name_array("device", "host"); }
 
 /// One allocation. All its transient buffers are acquired on one stream. A buffer is live from its
 /// acquire until that stream has waited for its release.
@@ -100,11 +97,10 @@ enum class ContentKind {
   port              ///< data that the host writes for the device or reads from it
 };
 
-template <>
-struct Names<ContentKind> {
-  static constexpr std::array<std::string_view, 6> values{
-      "parameter", "main_parameter", "gradient", "optimizer_state", "direction", "port"};
-};
+constexpr auto value_names(ContentKind) {
+  return name_array("parameter", "main_parameter", "gradient", "optimizer_state", "direction",
+                    "port");
+}
 
 /// Data that the host writes or reads.
 enum class Port {
@@ -118,11 +114,10 @@ enum class Port {
   loss_scale         ///< core/plan/loss_scale.hpp, written before the first step, updated by steps
 };
 
-template <>
-struct Names<Port> {
-  static constexpr std::array<std::string_view, 6> values{
-      "tokens", "step_block", "report", "rope_table", "local_rope_table", "loss_scale"};
-};
+constexpr auto value_names(Port) {
+  return name_array("tokens", "step_block", "report", "rope_table", "local_rope_table",
+                    "loss_scale");
+}
 
 /// A group's elements in a buffer.
 struct HeldGroup {

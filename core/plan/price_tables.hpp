@@ -14,9 +14,6 @@ enum class PriceTables {
   published  ///< published measurements of the GPU
 };
 
-template <>
-struct Names<PriceTables> {
-  static constexpr std::array<std::string_view, 2> values{"own", "published"};
-};
+constexpr auto value_names(PriceTables) { return name_array("own", "published"); }
 
 }  // namespace mfsdp

@@ -12,9 +12,8 @@ namespace mfsdp {
 /// peak. `wsd`: at the peak, then a line down to the minimum (warm-up, stable, decay).
 enum class RateSchedule { cosine, linear, constant, wsd };
 
-template <>
-struct Names<RateSchedule> {
-  static constexpr std::array<std::string_view, 4> values{"cosine", "linear", "constant", "wsd"};
-};
+constexpr auto value_names(RateSchedule) {
+  return name_array("cosine", "linear", "constant", "wsd");
+}
 
 }  // namespace mfsdp

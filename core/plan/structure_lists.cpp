@@ -1,5 +1,4 @@
 #include <algorithm>
-#include <array>
 #include <cstdint>
 
 #include "core/plan/structure_state.hpp"

@@ -63,8 +63,7 @@ Result<PlanRequest> PlanRequests::read(const CommonOptions& options, const Reque
     MFSDP_LET(gpus, gpus_of_cluster(options));
     known.gpus = gpus.value_or(options.gpus);
   }
-  MFSDP_LET(config, make_plan_config(known, named->shape));
-  request.config = std::move(config);
+  MFSDP_SET(request.config, make_plan_config(known, named->shape));
   MFSDP_TRY(tell_gaps(*named, terms.runs));
   request.meta = {
       .model_name = named->name, .tool_version = std::string(version()), .stored_hash = ""};

@@ -81,16 +81,14 @@ Result<OperandView> PlanBinder::view(const Operand& operand) {
 
 Result<BoundOp> PlanBinder::bind(const Op& op) {
   BoundOp bound{.op = &op};
-  MFSDP_LET(stream, look_up(streams_, op.stream, "stream"));
-  bound.stream = stream;
+  MFSDP_SET(bound.stream, look_up(streams_, op.stream, "stream"));
   const auto add = [&](const Operand& operand) -> Result<void> {
     MFSDP_LET(resolved, view(operand));
     bound.operands.push_back(resolved);
     return {};
   };
   const auto bind_communicator = [&](CommunicatorId id) -> Result<void> {
-    MFSDP_LET(communicator, look_up(communicators_, id, "communicator"));
-    bound.communicator = communicator;
+    MFSDP_SET(bound.communicator, look_up(communicators_, id, "communicator"));
     return {};
   };
   const auto bind_body = [&](const auto& body) -> Result<void> {
@@ -111,8 +109,7 @@ Result<BoundOp> PlanBinder::bind(const Op& op) {
     } else if constexpr (std::is_same_v<Body, GroupBegin> || std::is_same_v<Body, GroupEnd>) {
       MFSDP_TRY(bind_communicator(body.communicator));
     } else {
-      MFSDP_LET(event, look_up(events_, body.event, "event"));
-      bound.event = event;
+      MFSDP_SET(bound.event, look_up(events_, body.event, "event"));
     }
     return {};
   };

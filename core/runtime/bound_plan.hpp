@@ -5,7 +5,6 @@
 #include <cstdint>
 #include <deque>
 #include <span>
-#include <string>
 #include <vector>
 
 #include "core/base/error.hpp"

@@ -130,10 +130,8 @@ Result<void> Interpreter::run_step(RunnablePlan& plan) {
 
 Result<void> Interpreter::do_host_work(const BoundOp& op, std::size_t event, const Place& place) {
   std::optional<Nanos> ended;
-  if (recorded_[event] > 0) {
-    MFSDP_LET(time, backend_.host_wait(op, place.step, event, recorded_[event]));
-    ended = time;
-  }
+  if (recorded_[event] > 0)
+    MFSDP_SET(ended, backend_.host_wait(op, place.step, event, recorded_[event]));
   return host_work_(op, place.step, ended);
 }
 

@@ -5,8 +5,6 @@
 #include <optional>
 #include <set>
 #include <string>
-#include <unordered_map>
-#include <utility>
 #include <vector>
 
 #include "core/recipe/recipe.hpp"

@@ -113,23 +113,19 @@ bool is_floating(DType dtype) {
 Result<StateEntry> read_entry(const Json& json, const std::string& where, std::int64_t piece) {
   if (!json.is_object()) return fail(where, "expected an object, got " + json_excerpt(json));
   StateEntry entry;
-  MFSDP_LET(parameter, text_field(json, "parameter", where));
-  MFSDP_LET(kind, text_field(json, "kind", where));
-  MFSDP_LET(dtype, name_field<DType>(json, "dtype", where));
-  MFSDP_LET(begin, integer_field(json, "begin", where, {.most = kMostElements}));
-  MFSDP_LET(end, integer_field(json, "end", where, {.most = kMostElements}));
-  MFSDP_LET(offset, integer_field(json, "offset", where));
+  auto& [begin, end] = entry.elements;
+  MFSDP_SET(entry.parameter, text_field(json, "parameter", where));
+  MFSDP_SET(entry.kind, text_field(json, "kind", where));
+  MFSDP_SET(entry.dtype, name_field<DType>(json, "dtype", where));
+  MFSDP_SET(begin, integer_field(json, "begin", where, {.most = kMostElements}));
+  MFSDP_SET(end, integer_field(json, "end", where, {.most = kMostElements}));
+  MFSDP_SET(entry.offset, integer_field(json, "offset", where));
   MFSDP_LET(checksums, list_field(json, "checksums", where));
-  if (!is_floating(dtype) && dtype != DType::uint8)
-    return fail(where + ".dtype",
-                fmt::format("expected bf16, fp16, fp32, fp64 or uint8, got {}", to_string(dtype)));
+  if (!is_floating(entry.dtype) && entry.dtype != DType::uint8)
+    return fail(where + ".dtype", fmt::format("expected bf16, fp16, fp32, fp64 or uint8, got {}",
+                                              to_string(entry.dtype)));
   if (begin >= end)
     return fail(where + ".end", fmt::format("expected more than begin, {}, got {}", begin, end));
-  entry.parameter = parameter;
-  entry.kind = kind;
-  entry.dtype = dtype;
-  entry.elements = {.begin = begin, .end = end};
-  entry.offset = offset;
   const std::int64_t pieces = pieces_of(entry.elements, piece);
   if (std::ssize(*checksums) != pieces)
     return fail(where + ".checksums",
@@ -143,14 +139,15 @@ Result<StateEntry> read_entry(const Json& json, const std::string& where, std::i
 
 Result<SavedFile> read_file_entry(const Json& json, const std::string& where) {
   if (!json.is_object()) return fail(where, "expected an object, got " + json_excerpt(json));
-  MFSDP_LET(name, text_field(json, "name", where));
-  MFSDP_LET(bytes, integer_field(json, "bytes", where));
-  MFSDP_LET(checksum, checksum_field(json, "checksum", where));
-  const std::filesystem::path path(name);
-  if (path.empty() || path != path.filename() || name == "." || name == "..")
+  SavedFile file;
+  MFSDP_SET(file.name, text_field(json, "name", where));
+  MFSDP_SET(file.bytes, integer_field(json, "bytes", where));
+  MFSDP_SET(file.checksum, checksum_field(json, "checksum", where));
+  const std::filesystem::path path(file.name);
+  if (path.empty() || path != path.filename() || file.name == "." || file.name == "..")
     return fail(where + ".name",
-                "expected the name of a file in this folder, got " + json_excerpt(name));
-  return SavedFile{.name = name, .bytes = bytes, .checksum = checksum};
+                "expected the name of a file in this folder, got " + json_excerpt(file.name));
+  return file;
 }
 
 RunHead head_of(const RunIdentity& run) {
@@ -178,12 +175,12 @@ Written json_of(const LossScaleState& state) {
 }
 
 Result<TrainPosition> read_position(const Json& json, const std::string& where) {
-  MFSDP_LET(step, integer_field(json, "step", where, {.most = kMostSteps}));
-  MFSDP_LET(samples, integer_field(json, "samples", where, {.most = kMostElements}));
-  MFSDP_LET(tokens, integer_field(json, "tokens", where, {.most = kMostElements}));
-  MFSDP_LET(loss_scale, read_loss_scale(json, where));
-  return TrainPosition{
-      .step = step, .samples = samples, .tokens = tokens, .loss_scale = loss_scale};
+  TrainPosition position;
+  MFSDP_SET(position.step, integer_field(json, "step", where, {.most = kMostSteps}));
+  MFSDP_SET(position.samples, integer_field(json, "samples", where, {.most = kMostElements}));
+  MFSDP_SET(position.tokens, integer_field(json, "tokens", where, {.most = kMostElements}));
+  MFSDP_SET(position.loss_scale, read_loss_scale(json, where));
+  return position;
 }
 
 /// A step reads samples, and samples have tokens. The run must have read exactly what its
@@ -215,23 +212,22 @@ Result<void> check_position(const Manifest& manifest, const std::string& where) 
 }
 
 Result<OptimizerSettings> read_optimizer(const Json& json, const std::string& where) {
-  MFSDP_LET(beta1, number_field(json, "beta1", where));
-  MFSDP_LET(beta2, number_field(json, "beta2", where));
-  MFSDP_LET(epsilon, number_field(json, "epsilon", where));
-  MFSDP_LET(weight_decay, number_field(json, "weight_decay", where));
-  OptimizerSettings settings{
-      .beta1 = beta1, .beta2 = beta2, .epsilon = epsilon, .weight_decay = weight_decay};
-  if (!json.contains("momentum")) return settings;  // only of Muon
-  MFSDP_LET(momentum, number_field(json, "momentum", where));
-  settings.momentum = momentum;
+  OptimizerSettings settings;
+  MFSDP_SET(settings.beta1, number_field(json, "beta1", where));
+  MFSDP_SET(settings.beta2, number_field(json, "beta2", where));
+  MFSDP_SET(settings.epsilon, number_field(json, "epsilon", where));
+  MFSDP_SET(settings.weight_decay, number_field(json, "weight_decay", where));
+  if (json.contains("momentum"))  // only of Muon
+    MFSDP_SET(settings.momentum, number_field(json, "momentum", where));
   return settings;
 }
 
 Result<DataIdentity> read_data(const Json& json, const std::string& where) {
-  MFSDP_LET(description, text_field(json, "description", where));
-  MFSDP_LET(samples, integer_field(json, "samples", where, {.most = kMostElements}));
-  MFSDP_LET(fingerprint, checksum_field(json, "fingerprint", where));
-  return DataIdentity{.description = description, .samples = samples, .fingerprint = fingerprint};
+  DataIdentity data;
+  MFSDP_SET(data.description, text_field(json, "description", where));
+  MFSDP_SET(data.samples, integer_field(json, "samples", where, {.most = kMostElements}));
+  MFSDP_SET(data.fingerprint, checksum_field(json, "fingerprint", where));
+  return data;
 }
 
 /// Bounds the values so that multiplications of them fit into 63 bits. Nothing else of an earlier
@@ -250,25 +246,18 @@ Result<RunIdentity> read_run(const Json& json, const std::string& where) {
   MFSDP_LET(config, object_field(json, "config", where));
   MFSDP_LET(optimizer, object_field(json, "optimizer", where));
   MFSDP_LET(data, object_field(json, "data", where));
-  MFSDP_LET(name, text_field(*model, "name", where + ".model"));
-  MFSDP_LET(parameters,
+  MFSDP_SET(run.model_name, text_field(*model, "name", where + ".model"));
+  MFSDP_SET(run.parameters,
             integer_field(*model, "parameters", where + ".model", {.most = kMostElements}));
-  MFSDP_LET(read_config,
+  MFSDP_SET(run.config,
             config_from_json(model->dump(-1, ' ', true), config->dump(-1, ' ', true), where));
-  MFSDP_TRY(check_config(read_config, where + ".config"));
-  MFSDP_LET(settings, read_optimizer(*optimizer, where + ".optimizer"));
-  MFSDP_LET(identity, read_data(*data, where + ".data"));
-  MFSDP_LET(seed, unsigned_field(json, "seed", where));
-  MFSDP_LET(plan_hash, text_field(json, "plan_hash", where));
-  MFSDP_LET(run_id, text_field(json, "run_id", where));
-  return RunIdentity{.model_name = name,
-                     .parameters = parameters,
-                     .config = read_config,
-                     .optimizer = settings,
-                     .seed = seed,
-                     .data = identity,
-                     .plan_hash = plan_hash,
-                     .run_id = run_id};
+  MFSDP_TRY(check_config(run.config, where + ".config"));
+  MFSDP_SET(run.optimizer, read_optimizer(*optimizer, where + ".optimizer"));
+  MFSDP_SET(run.data, read_data(*data, where + ".data"));
+  MFSDP_SET(run.seed, unsigned_field(json, "seed", where));
+  MFSDP_SET(run.plan_hash, text_field(json, "plan_hash", where));
+  MFSDP_SET(run.run_id, text_field(json, "run_id", where));
+  return run;
 }
 
 }  // namespace
@@ -314,18 +303,15 @@ Result<StateHeader> state_header_from_json(std::string_view text, const std::str
   const std::string at = where + ": header";
   MFSDP_TRY(check_schema(json, kStateSchema, at));
   StateHeader header;
-  MFSDP_LET(step, integer_field(json, "step", at, {.most = kMostSteps}));
-  MFSDP_LET(rank, integer_field(json, "rank", at));
-  MFSDP_LET(piece, integer_field(json, "piece_elements", at, {.most = kMostPiece}));
+  MFSDP_SET(header.step, integer_field(json, "step", at, {.most = kMostSteps}));
+  MFSDP_SET(header.rank, integer_field(json, "rank", at));
+  MFSDP_SET(header.piece_elements, integer_field(json, "piece_elements", at, {.most = kMostPiece}));
   MFSDP_LET(entries, list_field(json, "entries", at));
-  if (piece == 0) return fail(at + ".piece_elements", "expected more than 0");
-  header.step = step;
-  header.rank = rank;
-  header.piece_elements = piece;
+  if (header.piece_elements == 0) return fail(at + ".piece_elements", "expected more than 0");
   std::int64_t end = 0;
   for (std::size_t i = 0; i < entries->size(); ++i) {
     const std::string place = fmt::format("{}.entries[{}]", at, i);
-    MFSDP_LET(entry, read_entry((*entries)[i], place, piece));
+    MFSDP_LET(entry, read_entry((*entries)[i], place, header.piece_elements));
     if (entry.offset != end)
       return fail(place + ".offset", fmt::format("expected {}, where the entry before ends, got {}",
                                                  end, entry.offset));
@@ -386,20 +372,16 @@ Result<Manifest> manifest_from_json(std::string_view text, const std::string& wh
     MFSDP_TRY(check_schema(json, kCheckpointSchema, where));
     MFSDP_TRY(check_seal(text, where));
   }
-  MFSDP_LET(position, read_position(json, where));
-  TrainPosition began = position;
+  Manifest manifest;
+  manifest.has_checksum = !is_old;
+  MFSDP_SET(manifest.position, read_position(json, where));
+  manifest.began = manifest.position;
   if (!is_old) {
     MFSDP_LET(object, object_field(json, "began", where));
-    MFSDP_LET(read, read_position(*object, where + ".began"));
-    began = read;
+    MFSDP_SET(manifest.began, read_position(*object, where + ".began"));
   }
-  MFSDP_LET(run, read_run(json, where));
+  MFSDP_SET(manifest.run, read_run(json, where));
   MFSDP_LET(files, list_field(json, "files", where));
-  Manifest manifest{.position = position,
-                    .began = began,
-                    .run = std::move(run),
-                    .files = {},
-                    .has_checksum = !is_old};
   MFSDP_TRY(check_position(manifest, where));
   for (std::size_t i = 0; i < files->size(); ++i) {
     MFSDP_LET(file, read_file_entry((*files)[i], fmt::format("{}.files[{}]", where, i)));

@@ -13,7 +13,6 @@
 #include <nlohmann/json.hpp>
 #include <system_error>
 #include <thread>
-#include <utility>
 
 #include "core/base/text.hpp"
 #include "core/base/unix_time.hpp"

@@ -110,11 +110,10 @@ Result<Bytes> Saver::keep(const RestingRank& rank, const TrainPosition& position
   MFSDP_LET(by_rank, gather.all_gather(rank.rank, to_numbers(file), alive));
   Bytes written;
   if (folder) {
-    MFSDP_LET(
-        all,
+    MFSDP_SET(
+        written,
         complete(*folder,
                  {.position = position, .began = began_, .run = run_, .files = files_of(by_rank)}));
-    written = all;
   }
   // Other ranks that trained on would wait in their next collective and report rank 0 as stalled.
   MFSDP_TRY(gather.all_gather(rank.rank, {}, alive));

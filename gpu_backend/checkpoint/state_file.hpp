@@ -7,7 +7,6 @@
 #include <filesystem>
 #include <functional>
 #include <span>
-#include <vector>
 
 #include "gpu_backend/checkpoint/disk.hpp"
 #include "gpu_backend/checkpoint/format.hpp"

@@ -20,10 +20,9 @@ namespace mfsdp {
 
 enum class RendezvousCall : std::int64_t { broadcast, all_gather, barrier };
 
-template <>
-struct Names<RendezvousCall> {
-  static constexpr std::array<std::string_view, 3> values{"broadcast", "all_gather", "barrier"};
-};
+constexpr auto value_names(RendezvousCall) {
+  return name_array("broadcast", "all_gather", "barrier");
+}
 
 class Rendezvous::Hub {
  public:
@@ -68,8 +67,7 @@ class Rendezvous::Hub {
   };
 
   // Called on the host's thread, or with the lock held.
-  template <class Done>
-  [[nodiscard]] Result<void> wait_until(Lock& lock, const Done& done, const Alive& alive);
+  [[nodiscard]] Result<void> wait_until(Lock& lock, const auto& done, const Alive& alive);
   void send_all(SharedBytes frame);
   void wake() const;
   void give(std::int64_t rank, std::int64_t number, RendezvousCall kind, Bytes bytes);

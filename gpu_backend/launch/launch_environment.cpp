@@ -40,10 +40,7 @@ Result<RankLaunch> start_here(const Environment& environment, const LaunchFlags&
   launch.starts_ranks = true;
   launch.meeting.address = kThisHost;
   launch.run_id = find_variable(environment, "MFSDP_RUN_ID").value_or("");
-  if (flags.meeting) {
-    MFSDP_LET(meeting, parse_meeting(*flags.meeting));
-    launch.meeting = std::move(meeting);
-  }
+  if (flags.meeting) MFSDP_SET(launch.meeting, parse_meeting(*flags.meeting));
   return launch;
 }
 
@@ -60,8 +57,7 @@ Result<RankLaunch> read_supervised(const Environment& environment) {
     MFSDP_LET(listener, read_number(environment, "MFSDP_LISTENER_FD", sign, 0, kMostDescriptor));
     launch.supervised->listener = static_cast<int>(listener);
   }
-  MFSDP_LET(place, read_mfsdp_place(environment));
-  launch.place = place;
+  MFSDP_SET(launch.place, read_mfsdp_place(environment));
   const std::string by = find_variable(environment, "MFSDP_LAUNCHED_BY").value_or("");
   const auto source = parse<LaunchSource>(by);
   if (!source) return refuse_variable("MFSDP_LAUNCHED_BY", by, "a source, as a supervisor sets it");
@@ -97,8 +93,7 @@ Result<RankLaunch> resolve_launch(const Environment& environment, const LaunchFl
   RankLaunch launch;
   launch.place = *place;
   launch.run_id = find_run_id(environment, place->source);
-  MFSDP_LET(meeting, find_meeting(environment, flags, *place, launch.run_id));
-  launch.meeting = std::move(meeting);
+  MFSDP_SET(launch.meeting, find_meeting(environment, flags, *place, launch.run_id));
   return launch;
 }
 

@@ -30,11 +30,9 @@ using Environment = std::map<std::string, std::string, std::less<>>;
 /// The source of this process's rank. `self_spawn`: no launcher, so this process starts the ranks.
 enum class LaunchSource { flags, mfsdp, torchrun, open_mpi, pmi, slurm, self_spawn };
 
-template <>
-struct Names<LaunchSource> {
-  static constexpr std::array<std::string_view, 7> values{"flags", "mfsdp", "torchrun",  "open_mpi",
-                                                          "pmi",   "slurm", "self_spawn"};
-};
+constexpr auto value_names(LaunchSource) {
+  return name_array("flags", "mfsdp", "torchrun", "open_mpi", "pmi", "slurm", "self_spawn");
+}
 
 /// One rank's number among all ranks, and among those of its host.
 struct RankPlace {

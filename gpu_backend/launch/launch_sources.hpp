@@ -1,7 +1,6 @@
 // The parts of resolve_launch: variables of each launcher, and values derived from them.
 #pragma once
 
-#include <array>
 #include <cstdint>
 #include <limits>
 #include <optional>

@@ -41,15 +41,16 @@ std::optional<std::string_view> sign_of(const Environment& environment, const Pl
 
 Result<RankPlace> read_place(const Environment& environment, const PlaceNames& names) {
   const std::string_view sign = sign_of(environment, names).value_or(names.rank);
-  MFSDP_LET(world, read_number(environment, names.world_size, sign, 1, kMostLaunchedRanks));
-  MFSDP_LET(rank, read_number(environment, names.rank, sign, 0, world - 1));
-  MFSDP_LET(local_world, read_number(environment, names.local_world_size, sign, 1, world));
-  MFSDP_LET(local_rank, read_number(environment, names.local_rank, sign, 0, local_world - 1));
-  return RankPlace{.rank = rank,
-                   .world_size = world,
-                   .local_rank = local_rank,
-                   .local_world_size = local_world,
-                   .source = names.source};
+  RankPlace place;
+  place.source = names.source;
+  MFSDP_SET(place.world_size,
+            read_number(environment, names.world_size, sign, 1, kMostLaunchedRanks));
+  MFSDP_SET(place.rank, read_number(environment, names.rank, sign, 0, place.world_size - 1));
+  MFSDP_SET(place.local_world_size,
+            read_number(environment, names.local_world_size, sign, 1, place.world_size));
+  MFSDP_SET(place.local_rank,
+            read_number(environment, names.local_rank, sign, 0, place.local_world_size - 1));
+  return place;
 }
 
 // ---- SLURM -------------------------------------------------------------------------------------
@@ -90,16 +91,15 @@ Result<std::int64_t> slurm_local_world(const Environment& environment, std::int6
 
 Result<RankPlace> read_slurm(const Environment& environment) {
   const std::string_view sign = "SLURM_PROCID";
-  MFSDP_LET(world,
+  RankPlace place;
+  place.source = LaunchSource::slurm;
+  MFSDP_SET(place.world_size,
             read_number(environment, slurm_world_name(environment), sign, 1, kMostLaunchedRanks));
-  MFSDP_LET(rank, read_number(environment, sign, sign, 0, world - 1));
-  MFSDP_LET(local_world, slurm_local_world(environment, world));
-  MFSDP_LET(local_rank, read_number(environment, "SLURM_LOCALID", sign, 0, local_world - 1));
-  return RankPlace{.rank = rank,
-                   .world_size = world,
-                   .local_rank = local_rank,
-                   .local_world_size = local_world,
-                   .source = LaunchSource::slurm};
+  MFSDP_SET(place.rank, read_number(environment, sign, sign, 0, place.world_size - 1));
+  MFSDP_SET(place.local_world_size, slurm_local_world(environment, place.world_size));
+  MFSDP_SET(place.local_rank,
+            read_number(environment, "SLURM_LOCALID", sign, 0, place.local_world_size - 1));
+  return place;
 }
 
 }  // namespace

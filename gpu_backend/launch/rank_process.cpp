@@ -9,7 +9,6 @@
 #include <array>
 #include <csignal>
 #include <ostream>
-#include <string_view>
 #include <system_error>
 #include <utility>
 #include <vector>

@@ -4,7 +4,6 @@
 #include <sys/types.h>
 
 #include <chrono>
-#include <cstddef>
 #include <iosfwd>
 #include <optional>
 #include <span>

@@ -4,7 +4,6 @@
 #include <array>
 #include <cstddef>
 #include <span>
-#include <string>
 
 #include "core/base/error.hpp"
 #include "gpu_backend/launch/launch_environment.hpp"

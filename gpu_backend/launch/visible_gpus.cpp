@@ -1,6 +1,5 @@
 #include <algorithm>
 #include <cctype>
-#include <limits>
 #include <system_error>
 
 #include "gpu_backend/launch/launch_environment.hpp"

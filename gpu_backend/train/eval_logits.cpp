@@ -81,8 +81,7 @@ Result<Operand> find_eval_logits(const Program& program) {
                                   "--logits-chunk {} makes them so",
                                   tokens, logits->shape.at(0), tokens));
         found = logits;
-        MFSDP_LET(bytes, place_of(program, *logits));
-        place = bytes;
+        MFSDP_SET(place, place_of(program, *logits));
         continue;
       }
       if (found == nullptr) continue;

@@ -84,16 +84,14 @@ Result<void> Trainer::prepare(Backend& backend) {
   step_block_ = step_block;
   report_ = report;
 
-  MFSDP_LET(interpreter, Interpreter::create(
-                             program_, backend, rank_,
-                             [this](const BoundOp& op, std::int64_t, std::optional<Nanos> ended) {
-                               return host_work(op, ended);
-                             }));
-  interpreter_ = std::move(interpreter);
+  MFSDP_SET(interpreter_, Interpreter::create(
+                              program_, backend, rank_,
+                              [this](const BoundOp& op, std::int64_t, std::optional<Nanos> ended) {
+                                return host_work(op, ended);
+                              }));
   interpreter_->count_from("train", inputs_.start.step);
   const BufferBytes bytes = [this](BufferId id) { return interpreter_->buffer_bytes(id); };
-  MFSDP_LET(parameters, find_parameters(program_, bytes, rank_));
-  parameters_ = std::move(parameters);
+  MFSDP_SET(parameters_, find_parameters(program_, bytes, rank_));
   if (inputs_.settings.check_nan) writers_ = gradient_writers(program_);
   for (const auto& [table, angles] : rope_tables)
     MFSDP_TRY(backend.upload(std::as_bytes(std::span(angles)), bytes(table).data()));

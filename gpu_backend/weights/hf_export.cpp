@@ -260,8 +260,7 @@ Result<void> HfExport::write_own(const Content& content, const fs::path& into, B
     if (!file || opened != place.file) {
       if (file) MFSDP_TRY(file->close());
       const std::string& name = content.layout.files[place.file].name;
-      MFSDP_LET(other, DurableFile::open(into / name, (folder_ / name).string()));
-      file = std::move(other);
+      MFSDP_SET(file, DurableFile::open(into / name, (folder_ / name).string()));
       opened = place.file;
     }
     return file->write(place.offset + offset, bytes);

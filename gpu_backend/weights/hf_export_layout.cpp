@@ -4,7 +4,6 @@
 
 #include <map>
 #include <nlohmann/json.hpp>
-#include <optional>
 #include <span>
 #include <system_error>
 #include <utility>

@@ -1,12 +1,9 @@
 // The safetensors files of a Hugging Face checkpoint: one, or several under an index.
 #pragma once
 
-#include <cstddef>
-#include <cstdint>
 #include <deque>
 #include <filesystem>
 #include <map>
-#include <span>
 #include <string>
 #include <string_view>
 

@@ -7,8 +7,6 @@
 #include <array>
 #include <nlohmann/json.hpp>
 #include <set>
-#include <utility>
-#include <vector>
 
 #include "core/base/json_text.hpp"
 #include "core/base/parse_json.hpp"

@@ -24,7 +24,6 @@
 //   100 = { most = 3.2 }            # mean training loss of step 100
 #pragma once
 
-#include <array>
 #include <cstdint>
 #include <optional>
 #include <span>

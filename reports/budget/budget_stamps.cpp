@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <array>
-#include <functional>
 
 #include "core/base/text.hpp"
 #include "reports/budget/budget.hpp"

@@ -4,7 +4,6 @@
 
 #include <array>
 #include <filesystem>
-#include <utility>
 
 #include "core/base/atomic_file.hpp"
 #include "core/base/text.hpp"
@@ -24,10 +23,7 @@ enum class BaselineAction { show, set, unset, update };
 
 }  // namespace
 
-template <>
-struct Names<BaselineAction> {
-  static constexpr std::array<std::string_view, 4> values{"show", "set", "unset", "update"};
-};
+constexpr auto value_names(BaselineAction) { return name_array("show", "set", "unset", "update"); }
 
 namespace {
 

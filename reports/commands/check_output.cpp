@@ -1,7 +1,5 @@
 #include "reports/commands/check_output.hpp"
 
-#include <fmt/format.h>
-
 #include <cerrno>
 #include <cstdlib>
 #include <cstring>

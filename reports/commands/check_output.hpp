@@ -16,10 +16,7 @@
 namespace mfsdp {
 
 enum class CiSystem { github };
-template <>
-struct Names<CiSystem> {
-  static constexpr std::array<std::string_view, 1> values{"github"};
-};
+constexpr auto value_names(CiSystem) { return name_array("github"); }
 
 struct CheckFiles {
   std::optional<CiSystem> ci;

@@ -153,8 +153,7 @@ Result<CheckedRuns> stored_runs(const CheckOptions& options, const Budget& budge
   }
   MFSDP_TRY(check_differ(checked.runs, "RUN"));
   if (!options.baselines.empty()) {
-    MFSDP_LET(named, named_baselines(store, options, {}, &found.front()));
-    checked.baseline = std::move(named);
+    MFSDP_SET(checked.baseline, named_baselines(store, options, {}, &found.front()));
     return checked;
   }
   if (!needs_baseline(budget)) return checked;
@@ -175,8 +174,7 @@ Result<std::optional<CheckedRuns>> sampled_runs(const CheckOptions& options,
   std::vector<RunResult> stored;
   if (!options.baselines.empty()) {
     MFSDP_LET(store, open_store(options));
-    MFSDP_LET(named, named_baselines(store, options, options.filter, nullptr));
-    stored = std::move(named);
+    MFSDP_SET(stored, named_baselines(store, options, options.filter, nullptr));
   }
   catch_interrupts("mfsdp-report: interrupted; ending the command");
   MFSDP_LET(
@@ -188,10 +186,7 @@ Result<std::optional<CheckedRuns>> sampled_runs(const CheckOptions& options,
     MFSDP_TRY(check_differ(samples.runs, "--run"));
     MFSDP_TRY(check_differ(samples.against, "--against"));
   }
-  if (!budget) {
-    MFSDP_LET(made, budget_of_two_commands(options, samples.timed));
-    budget = std::move(made);
-  }
+  if (!budget) MFSDP_SET(budget, budget_of_two_commands(options, samples.timed));
   return CheckedRuns{.runs = std::move(samples.runs),
                      .baseline = options.against ? std::move(samples.against) : std::move(stored)};
 }
@@ -219,17 +214,13 @@ Result<ExitCode> check(const CheckOptions& options, const Session& session) {
   MFSDP_TRY(check_files_of(options.files, options.db, options.budget));
   CheckedRuns checked;
   std::optional<Budget> budget;
-  if (options.budget) {
-    MFSDP_LET(loaded, load_budget(*options.budget));
-    budget = std::move(loaded);
-  }
+  if (options.budget) MFSDP_SET(budget, load_budget(*options.budget));
   if (options.run) {
     MFSDP_LET(sampled, sampled_runs(options, budget, session));
     if (!sampled) return ExitCode::interrupted;
     checked = std::move(*sampled);
   } else {
-    MFSDP_LET(stored, stored_runs(options, *budget, session));
-    checked = std::move(stored);
+    MFSDP_SET(checked, stored_runs(options, *budget, session));
   }
   BudgetReport report = check_budget(*budget, checked.runs, checked.baseline, options.policy);
   report.runs = judged_runs(checked.runs);

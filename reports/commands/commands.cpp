@@ -4,7 +4,6 @@
 
 #include <algorithm>
 #include <optional>
-#include <utility>
 
 #include "core/base/closest.hpp"
 #include "core/cli/common_options.hpp"

@@ -15,11 +15,9 @@ namespace mfsdp {
 
 enum class FieldFormat { chrome, memory_snapshot, svg, tensorboard };
 
-template <>
-struct Names<FieldFormat> {
-  static constexpr std::array<std::string_view, 4> values{"chrome", "memory-snapshot", "svg",
-                                                          "tensorboard"};
-};
+constexpr auto value_names(FieldFormat) {
+  return name_array("chrome", "memory-snapshot", "svg", "tensorboard");
+}
 
 /// The name of a run's file in a folder of such files: "trace_3fa91b2c.json.gz",
 /// "memory_3fa91b2c.pickle", "step_3fa91b2c.svg", or the name that TensorBoard looks for.

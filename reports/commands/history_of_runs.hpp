@@ -1,7 +1,6 @@
 // mfsdp-report history: a figure over many runs, and where it changed for good.
 #pragma once
 
-#include <cstddef>
 #include <cstdint>
 #include <optional>
 #include <string>

@@ -2,8 +2,6 @@
 
 #include <fmt/format.h>
 
-#include <utility>
-
 #include "core/base/atomic_file.hpp"
 #include "core/base/text.hpp"
 #include "core/base/unix_time.hpp"

@@ -5,7 +5,6 @@
 #include <utility>
 
 #include "core/base/text.hpp"
-#include "core/cli/format.hpp"
 #include "core/plan/config_fields.hpp"
 #include "reports/commands/list_runs.hpp"
 #include "reports/import/import.hpp"

@@ -1,7 +1,5 @@
 #include "reports/commands/report_options.hpp"
 
-#include <fmt/format.h>
-
 #include <array>
 #include <charconv>
 #include <chrono>

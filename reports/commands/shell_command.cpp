@@ -12,7 +12,6 @@
 #include <csignal>
 #include <cstring>
 #include <optional>
-#include <utility>
 
 #include "core/base/file_descriptor.hpp"
 #include "core/cli/format.hpp"

@@ -1,7 +1,5 @@
 #include "reports/commands/show_run.hpp"
 
-#include <fmt/format.h>
-
 #include <utility>
 
 #include "core/base/text.hpp"

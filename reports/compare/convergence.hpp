@@ -13,9 +13,7 @@
 #pragma once
 
 #include <cstddef>
-#include <cstdint>
 #include <optional>
-#include <span>
 #include <vector>
 
 #include "reports/record/result.hpp"

@@ -2,7 +2,6 @@
 // folder.
 #pragma once
 
-#include <algorithm>
 #include <cstdint>
 #include <functional>
 #include <map>

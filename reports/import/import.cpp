@@ -138,8 +138,7 @@ Result<std::vector<RunResult>> import_file(const fs::path& path, const ImportSet
   fs::path file = path;
   ImportFormat format = settings.format;
   if (fs::is_directory(path, ignored)) {
-    MFSDP_LET(found, events_file_in(path));
-    file = found;
+    MFSDP_SET(file, events_file_in(path));
     if (format == ImportFormat::automatic) format = ImportFormat::tensorboard;
   }
   const std::string where = file.string();
@@ -148,16 +147,11 @@ Result<std::vector<RunResult>> import_file(const fs::path& path, const ImportSet
   if (fs::exists(file, ignored) && !fs::is_regular_file(file, ignored))
     return fail(where, fmt::format("is not a regular file, expected {}", expected));
   MFSDP_LET(bytes, read_file(file, expected, kMostFileBytes));
-  if (format == ImportFormat::automatic) {
-    MFSDP_LET(detected, format_of(bytes, where));
-    format = detected;
-  }
+  if (format == ImportFormat::automatic) MFSDP_SET(format, format_of(bytes, where));
   if (format == ImportFormat::store) return read_store(file);
   std::string content;  // of what is packed; a trace, which may be large, is unpacked as it is read
-  if (is_gzip(bytes) && format != ImportFormat::kineto) {
-    MFSDP_LET(all, unpacked(bytes, where, kMostFileBytes));
-    content = std::move(all);
-  }
+  if (is_gzip(bytes) && format != ImportFormat::kineto)
+    MFSDP_SET(content, unpacked(bytes, where, kMostFileBytes));
   const std::string_view text = without_byte_order_mark(content.empty() ? bytes : content);
   if (format == ImportFormat::result) return read_results(text, where);
   MFSDP_LET(run, read_foreign(format, text, where));

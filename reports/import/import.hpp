@@ -43,12 +43,10 @@ enum class ImportFormat {
   trainer_state
 };
 
-template <>
-struct Names<ImportFormat> {
-  static constexpr std::array<std::string_view, 10> values{
-      "auto",     "result",          "store",  "tensorboard", "torchtitan",
-      "megatron", "memory-snapshot", "kineto", "steps",       "trainer-state"};
-};
+constexpr auto value_names(ImportFormat) {
+  return name_array("auto", "result", "store", "tensorboard", "torchtitan", "megatron",
+                    "memory-snapshot", "kineto", "steps", "trainer-state");
+}
 
 /// Facts of topic "import": figures of a training that the file does not state, and data of the
 /// file that is not used. Each is a list of names.

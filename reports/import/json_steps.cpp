@@ -1,7 +1,6 @@
 // Steps as objects of JSON: an object a line, or the log of Hugging Face's Trainer.
 #include <fmt/format.h>
 
-#include <algorithm>
 #include <array>
 #include <cmath>
 #include <initializer_list>
@@ -9,7 +8,6 @@
 #include <set>
 #include <string>
 
-#include "core/base/text.hpp"
 #include "reports/import/foreign_run.hpp"
 #include "reports/import/log_text.hpp"
 #include "reports/import/python_json.hpp"

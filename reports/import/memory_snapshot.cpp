@@ -70,8 +70,7 @@ Result<ForeignRun> read_memory_snapshot(std::string_view bytes, const std::strin
     if (const PickleValue* mark = root.find(kOriginKey)) {
       const std::string place = fmt::format("{}: {}", where, kOriginKey);
       if (mark->text() == nullptr) return fail(place, "expected a text");
-      MFSDP_LET(origin, parse_origin(*mark->text(), place));
-      run.origin = std::move(origin);
+      MFSDP_SET(run.origin, parse_origin(*mark->text(), place));
     }
     run.fact("segments", std::ssize(snapshot.segments));
     run.fact("reserved_at_snapshot_bytes", largest.reserved.value);

@@ -99,8 +99,7 @@ Result<ForeignRun> read_tensorboard(std::string_view bytes, const std::string& w
   ForeignRun run{.engine = "unknown", .format = "TensorBoard events"};
   if (const auto mark = std::ranges::find(events.texts, kOriginTag, &EventText::tag);
       mark != events.texts.end()) {
-    MFSDP_LET(origin, parse_origin(mark->text, fmt::format("{}: {}", where, kOriginTag)));
-    run.origin = std::move(origin);
+    MFSDP_SET(run.origin, parse_origin(mark->text, fmt::format("{}: {}", where, kOriginTag)));
   }
   for (const EventScalar& scalar : scalars) {
     if (const auto engine = engine_of(scalar.tag); !engine.empty()) run.engine = engine;

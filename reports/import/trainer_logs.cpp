@@ -1,5 +1,4 @@
 // Logs of torchtitan and Megatron-LM.
-#include <fmt/format.h>
 
 #include <algorithm>
 #include <array>

@@ -58,10 +58,9 @@ struct Measure {
 /// The mean loss of training step `step`, its gradient norm, and the loss of the evaluation after
 /// it: "loss.100", "grad_norm.100", "evaluation_loss.100".
 enum class StepMeasure { loss, grad_norm, evaluation_loss };
-template <>
-struct Names<StepMeasure> {
-  static constexpr std::array<std::string_view, 3> values{"loss", "grad_norm", "evaluation_loss"};
-};
+constexpr auto value_names(StepMeasure) {
+  return name_array("loss", "grad_norm", "evaluation_loss");
+}
 [[nodiscard]] Measure measure_at_step(StepMeasure what, std::int64_t step);
 
 /// Times of the single steps of a measured run, in ns and in order, where the measure is one or

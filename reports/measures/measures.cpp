@@ -1,5 +1,4 @@
 #include <algorithm>
-#include <charconv>
 #include <utility>
 
 #include "reports/measures/measure.hpp"

@@ -46,37 +46,14 @@ enum class ResultFigure {
   all_reduce_bytes
 };
 
-template <>
-struct Names<ResultFigure> {
-  static constexpr std::array<std::string_view, 28> values{"parameters",
-                                                           "model",
-                                                           "config",
-                                                           "plan",
-                                                           "gpus",
-                                                           "nodes",
-                                                           "gpus_per_node",
-                                                           "capacity_bytes",
-                                                           "allocated_bytes",
-                                                           "peak_bytes",
-                                                           "categories",
-                                                           "fits",
-                                                           "headroom_bytes",
-                                                           "reserve_bytes",
-                                                           "step_ns",
-                                                           "compute_ns",
-                                                           "communication_ns",
-                                                           "exposed_communication_ns",
-                                                           "idle_ns",
-                                                           "contention_ns",
-                                                           "overlap_fraction",
-                                                           "median_step_ns",
-                                                           "tokens_per_second_per_gpu",
-                                                           "tflops_per_gpu",
-                                                           "mfu",
-                                                           "all_gather_bytes",
-                                                           "reduce_scatter_bytes",
-                                                           "all_reduce_bytes"};
-};
+constexpr auto value_names(ResultFigure) {
+  return name_array("parameters", "model", "config", "plan", "gpus", "nodes", "gpus_per_node",
+                    "capacity_bytes", "allocated_bytes", "peak_bytes", "categories", "fits",
+                    "headroom_bytes", "reserve_bytes", "step_ns", "compute_ns", "communication_ns",
+                    "exposed_communication_ns", "idle_ns", "contention_ns", "overlap_fraction",
+                    "median_step_ns", "tokens_per_second_per_gpu", "tflops_per_gpu", "mfu",
+                    "all_gather_bytes", "reduce_scatter_bytes", "all_reduce_bytes");
+}
 
 class FigureSet {
  public:

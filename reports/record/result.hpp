@@ -173,11 +173,9 @@ struct MemoryPoint {
 /// The data of the collective for which compute waited.
 enum class Awaited { weights, gradients, gradient_norm, expert_rows, others };
 
-template <>
-struct Names<Awaited> {
-  static constexpr std::array<std::string_view, 5> values{"weights", "gradients", "gradient_norm",
-                                                          "expert_rows", "others"};
-};
+constexpr auto value_names(Awaited) {
+  return name_array("weights", "gradients", "gradient_norm", "expert_rows", "others");
+}
 
 /// Communication that compute waited for, by unit.
 struct ExposedUnit {
@@ -215,11 +213,9 @@ struct RunProgress {
 /// The state of a run. One that was killed stays `running`.
 enum class RunStatus { complete, running, interrupted, failed };
 
-template <>
-struct Names<RunStatus> {
-  static constexpr std::array<std::string_view, 4> values{"complete", "running", "interrupted",
-                                                          "failed"};
-};
+constexpr auto value_names(RunStatus) {
+  return name_array("complete", "running", "interrupted", "failed");
+}
 
 /// Duration of training on a number of tokens at the run's speed.
 struct TrainingEstimate {

@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "core/plan/config_fields.hpp"
+#include "reports/record/result_fields.hpp"
 #include "reports/record/result_json.hpp"
 
 namespace mfsdp {
@@ -19,7 +20,7 @@ namespace {
 
 using ParsedJson = nlohmann::json;
 
-/// Reads fields of one object and keeps the first error, so that a reader is a list of fields.
+/// Reads the fields of one object, which must be there, and keeps the first error.
 class FieldReader {
  public:
   FieldReader(const ParsedJson& object, std::string where)
@@ -91,6 +92,13 @@ class FieldReader {
     else
       expected(key, name_list<Recompute>() + ", or full:K");
   }
+  void operator()(std::string_view key, RopeScaling& value) {
+    const ParsedJson* field = find(key, "an object", &ParsedJson::is_object);
+    if (field == nullptr) return;
+    FieldReader part(*field, fmt::format("{}.{}", where_, key));
+    result_fields(part, value);
+    error_ = std::move(part.error_);
+  }
   void operator()(std::string_view /*key*/, Mesh& value) {
     std::int64_t dp_outer = 1;
     std::int64_t dp_shard = 1;
@@ -101,18 +109,18 @@ class FieldReader {
   }
 
   [[nodiscard]] bool has(std::string_view key) const { return object_.contains(key); }
-  /// Reads a key that only some objects have.
+  // Keys that only some objects have.
   template <class T>
-  void if_any(std::string_view key, T& value) {
+  void sparse(std::string_view key, T& value) {
     if (has(key)) (*this)(key, value);
   }
-
-  /// The object under `key`, or an empty one after an error.
-  const ParsedJson& object(std::string_view key) {
-    static const ParsedJson empty = ParsedJson::object();
-    const ParsedJson* field = find(key, "an object", &ParsedJson::is_object);
-    return field != nullptr ? *field : empty;
+  template <class T>
+  void later(std::string_view key, T& value) {
+    sparse(key, value);
   }
+  template <class Function>
+  void derived(std::string_view /*key*/, Function /*value*/) {}
+  [[nodiscard]] static bool includes(bool /*condition*/) { return true; }
 
   [[nodiscard]] Result<void> outcome() const {
     if (error_) return tl::unexpected<Error>(*error_);
@@ -174,65 +182,9 @@ Result<ParsedJson> parse_object(const std::string& text, const std::string& wher
 }
 
 Result<void> read_model(const ParsedJson& json, const std::string& where, ModelShape& shape) {
-  FieldReader field(json, where);
-  if (field.has("family")) field("family", shape.family);  // before there was one only
-  field("layers", shape.layers);
-  field("hidden", shape.hidden);
-  field("heads", shape.heads);
-  field("kv_heads", shape.kv_heads);
-  field("head_dim", shape.head_dim);
-  field("intermediate", shape.intermediate);
-  field("vocab", shape.vocab);
-  field("max_seq_len", shape.max_seq_len);
-  field("tied_embeddings", shape.tied_embeddings);
-  field("qkv_bias", shape.qkv_bias);
-  field("qk_norm", shape.qk_norm);
-  field("rms_norm_eps", shape.rms_norm_eps);
-  field("rope_theta", shape.rope_theta);
-  const ParsedJson& scaling = field.object("rope_scaling");
-  MFSDP_TRY(field.outcome());
-  FieldReader part(scaling, where + ".rope_scaling");
-  part("factor", shape.rope_scaling.factor);
-  part("low_freq_factor", shape.rope_scaling.low_freq_factor);
-  part("high_freq_factor", shape.rope_scaling.high_freq_factor);
-  part("original_max_seq_len", shape.rope_scaling.original_max_seq_len);
-  part.if_any("kind", shape.rope_scaling.kind);
-  part.if_any("attention_factor", shape.rope_scaling.attention_factor);
-  part.if_any("short_factors", shape.rope_scaling.short_factors);
-  part.if_any("long_factors", shape.rope_scaling.long_factors);
-  part.if_any("exact_range", shape.rope_scaling.exact_range);
-  part.if_any("score_magnitude", shape.rope_scaling.score_magnitude);
-  MFSDP_TRY(part.outcome());
-  field.if_any("rotary_dim", shape.rotary_dim);
-  field.if_any("sliding_window", shape.sliding_window);
-  field.if_any("sliding_layers", shape.sliding_layers);
-  field.if_any("local_rope_theta", shape.local_rope_theta);
-  field.if_any("query_scalar", shape.query_scalar);
-  field.if_any("score_cap", shape.score_cap);
-  field.if_any("logit_cap", shape.logit_cap);
-  field.if_any("fused_weights", shape.fused_weights);
-  field.if_any("activation", shape.activation);
-  field.if_any("scaled_embedding", shape.scaled_embedding);
-  field.if_any("output_norms", shape.output_norms);
-  field.if_any("zero_centered_norms", shape.zero_centered_norms);
-  field.if_any("experts", shape.experts);
-  field.if_any("experts_per_token", shape.experts_per_token);
-  field.if_any("expert_intermediate", shape.expert_intermediate);
-  field.if_any("dense_layers", shape.dense_layers);
-  field.if_any("shared_intermediate", shape.shared_intermediate);
-  field.if_any("normalised_routing", shape.normalised_routing);
-  field.if_any("router_aux_loss", shape.router_aux_loss);
-  field.if_any("router_z_loss", shape.router_z_loss);
-  field.if_any("sigmoid_routing", shape.sigmoid_routing);
-  field.if_any("routed_scale", shape.routed_scale);
-  field.if_any("router_groups", shape.router_groups);
-  field.if_any("chosen_groups", shape.chosen_groups);
-  field.if_any("value_dim", shape.value_dim);
-  field.if_any("query_latent", shape.query_latent);
-  field.if_any("kv_latent", shape.kv_latent);
-  field.if_any("swiglu_alpha", shape.swiglu_alpha);
-  field.if_any("swiglu_limit", shape.swiglu_limit);
-  return field.outcome();
+  FieldReader read(json, where);
+  shape_fields(read, shape, 0);
+  return read.outcome();
 }
 
 Result<void> read_config(const ParsedJson& json, const std::string& where, PlanConfig& config) {

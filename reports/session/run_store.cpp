@@ -137,8 +137,7 @@ void RunStore::append(const RunProgress& progress) {
 Result<void> RunStore::write_waiting(milliseconds patience) {
   MFSDP_TRY(open(patience));
   if (!row_) {
-    MFSDP_LET(row, store_->save(*head_));
-    row_ = row;
+    MFSDP_SET(row_, store_->save(*head_));
     head_.reset();
   }
   if (waiting_.steps.empty() && waiting_.evaluations.empty()) return {};

@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <cmath>
-#include <optional>
 
 #include "reports/statistics/mann_whitney.hpp"
 #include "reports/statistics/sample.hpp"

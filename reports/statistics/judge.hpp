@@ -21,11 +21,9 @@ namespace mfsdp {
 
 enum class Verdict { pass, fail, improved, inconclusive, not_comparable };
 
-template <>
-struct Names<Verdict> {
-  static constexpr std::array<std::string_view, 5> values{"pass", "fail", "improved",
-                                                          "inconclusive", "not_comparable"};
-};
+constexpr auto value_names(Verdict) {
+  return name_array("pass", "fail", "improved", "inconclusive", "not_comparable");
+}
 
 /// The direction of better values.
 enum class Better { lower, higher };

@@ -2,7 +2,6 @@
 // of another, whatever their distribution. One outlier moves it no more than any other large value.
 #pragma once
 
-#include <cstddef>
 #include <span>
 
 namespace mfsdp {

@@ -1,7 +1,6 @@
 // Figures of a list of measured numbers.
 #pragma once
 
-#include <cstddef>
 #include <span>
 
 namespace mfsdp {

@@ -4,7 +4,6 @@
 #include <map>
 #include <optional>
 #include <string_view>
-#include <tuple>
 #include <utility>
 
 namespace mfsdp {

@@ -168,13 +168,11 @@ Result<Meanings> meanings_of(Store& store, const std::string& word, const RunQue
     found.begun = std::move(begun);
   next = query;
   next.exact_name = word;
-  MFSDP_LET(named, store.list(next));
-  found.named = std::move(named);
+  MFSDP_SET(found.named, store.list(next));
   if (const auto row = row_number(word)) {
     next = query;
     next.row = row;
-    MFSDP_LET(numbered, store.list(next));
-    found.row = std::move(numbered);
+    MFSDP_SET(found.row, store.list(next));
     const bool is_whole = found.begun.size() == 1 && found.begun.front().run_id == word;
     if (!found.row.empty() && word.size() < kLongBeginning && !is_whole) found.begun.clear();
   }
@@ -244,8 +242,7 @@ Result<std::vector<StoredRun>> find_runs(Store& store, std::span<const std::stri
   for (const bool dependent : {false, true})
     for (std::size_t i = 0; i < words.size(); ++i) {
       if (depends(words[i]) != dependent) continue;
-      MFSDP_LET(run, find_run(store, words[i], filter, like));
-      found[i] = std::move(run);
+      MFSDP_SET(found[i], find_run(store, words[i], filter, like));
       if (like == nullptr) like = &*found[i];
     }
   std::vector<StoredRun> runs;

@@ -19,50 +19,90 @@ namespace mfsdp {
 
 namespace {
 
-/// Takes the columns of a row one after the other.
-class Row {
+/// Takes the columns of a row one after the other: structs by their fields. NULL leaves a value as
+/// it is.
+class Row : public RowIo<Row> {
  public:
-  explicit Row(SQLite::Statement& statement) : statement_(statement) {}
+  explicit Row(SQLite::Statement& statement, FigureSet* absent = nullptr)
+      : statement_(statement), absent_(absent) {}
 
-  Row& operator>>(std::int64_t& value) { return value = next().getInt64(), *this; }
-  Row& operator>>(bool& value) { return value = next().getInt() != 0, *this; }
-  Row& operator>>(std::string& value) { return value = next().getString(), *this; }
-  Row& operator>>(Bytes& value) { return *this >> value.value; }
-  Row& operator>>(Nanos& value) { return *this >> value.value; }
-  Row& operator>>(OpId& value) { return value = OpId(next().getUInt()), *this; }
-  Row& operator>>(double& value) {
-    const SQLite::Column column = next();
-    value = column.isNull() ? std::numeric_limits<double>::quiet_NaN() : column.getDouble();
-    return *this;
+  template <class T, class... Range>
+  void operator()(std::string_view column, T& value, Range... /*range*/) {
+    if constexpr (std::is_enum_v<T>)
+      take_name(column, value);
+    else if constexpr (!kHasTable<T>)
+      take(value);
   }
-  template <class Value>
-  Row& operator>>(std::optional<Value>& value) {
-    if (is_null()) {
-      ++index_;
-      value.reset();
-      return *this;
-    }
-    return *this >> value.emplace();
-  }
-
-  /// The next column; where it is NULL, the value stays and the figure is absent.
-  template <class Value>
-  Row& known(ResultFigure figure, Value& value, FigureSet& absent) {
-    std::optional<Value> found;
-    *this >> found;
-    if (found)
-      value = std::move(*found);
+  /// Where it is NULL, the figure is absent, and a number is none.
+  template <class T, class... Range>
+  void figure(ResultFigure figure, T& value, Range... /*range*/) {
+    if (is_null()) absent_->add(figure);
+    if constexpr (std::is_same_v<T, double>)
+      take_real(value);
     else
-      absent.add(figure);
-    return *this;
+      take(value);
+  }
+  void real(std::string_view /*column*/, double& value) { take_real(value); }
+  void positive(std::string_view /*column*/, double& value) { take(value); }
+
+  template <class... Values>
+  void take_all(Values&... values) {
+    (take(values), ...);
+  }
+  template <class T>
+  void take(T& value) {
+    if constexpr (Described<T>)
+      result_fields(*this, value);
+    else if (const SQLite::Column column = statement_.getColumn(index_++); !column.isNull())
+      read(column, value);
+  }
+  /// None if the first column is NULL.
+  template <class T>
+  void take(std::optional<T>& value) {
+    const bool is_there = !is_null();
+    T found{};
+    take(found);
+    value = is_there ? std::optional(std::move(found)) : std::nullopt;
+  }
+
+  /// An error if a column had a name that is not known; `where` is the origin of the row.
+  [[nodiscard]] Result<void> outcome(const std::string& where, std::string_view table) const {
+    if (wrong_name_.empty()) return {};
+    return fail(where, fmt::format("{}.{}", table, wrong_name_));
   }
 
  private:
+  static void read(const SQLite::Column& column, std::int64_t& value) { value = column.getInt64(); }
+  static void read(const SQLite::Column& column, bool& value) { value = column.getInt() != 0; }
+  static void read(const SQLite::Column& column, double& value) { value = column.getDouble(); }
+  static void read(const SQLite::Column& column, std::string& value) { value = column.getString(); }
+  static void read(const SQLite::Column& column, OpId& value) { value = OpId(column.getUInt()); }
+  static void read(const SQLite::Column& column, StreamId& value) {
+    value = StreamId(column.getUInt());
+  }
+  template <class Dimension>
+  static void read(const SQLite::Column& column, Quantity<Dimension>& value) {
+    value.value = column.getInt64();
+  }
+  void take_real(double& value) {
+    value = std::numeric_limits<double>::quiet_NaN();
+    take(value);
+  }
+  template <class Enum>
+  void take_name(std::string_view column, Enum& value) {
+    std::string name;
+    take(name);
+    if (const auto known = parse<Enum>(name))
+      value = *known;
+    else
+      wrong_name_ = fmt::format("{}: expected {}, found \"{}\"", column, name_list<Enum>(), name);
+  }
   [[nodiscard]] bool is_null() { return statement_.getColumn(index_).isNull(); }
-  SQLite::Column next() { return statement_.getColumn(index_++); }
 
   SQLite::Statement& statement_;
+  FigureSet* absent_;
   int index_ = 0;
+  std::string wrong_name_;
 };
 
 SQLite::Statement select(SQLite::Database& database, std::int64_t run, std::string_view columns,
@@ -74,130 +114,66 @@ SQLite::Statement select(SQLite::Database& database, std::int64_t run, std::stri
   return statement;
 }
 
-/// The enumeration's value of that name. `what` is the name of the column.
-template <class Enum>
-Result<Enum> named(const std::string& name, std::string_view what, const std::string& file) {
-  if (const auto value = parse<Enum>(name)) return *value;
-  return fail(file, fmt::format("{}: expected {}, found \"{}\"", what, name_list<Enum>(), name));
+/// One struct, in the table's only row of the run; none where there is no such row.
+template <class T>
+std::optional<T> read_part(SQLite::Database& database, std::int64_t run, std::string_view table,
+                           std::string_view columns) {
+  auto row = select(database, run, columns, table, "");
+  std::optional<T> part;
+  if (row.executeStep()) Row(row).take(part.emplace());
+  return part;
 }
 
-/// Columns of a row that are parsed further, or that only one kind of run has.
-struct Texts {
-  std::string source;
-  std::string model;
-  std::string config;
-  std::string facts;
-  std::string status;
-  std::string calibration;
-  std::string cost_model_version;
-  std::string peak_op;
-  std::optional<ResumedFrom> resumed;
-};
-
-/// NaN is stored as NULL, as unknown figures are: a fraction of a peak that is not stated.
-void read_rate(Row& row, ResultFigure figure, double& value, FigureSet& absent) {
-  value = std::numeric_limits<double>::quiet_NaN();
-  row.known(figure, value, absent);
+/// The structs in the table's rows of the run, in order.
+template <class T>
+std::vector<T> read_list(SQLite::Database& database, std::int64_t run, std::string_view table) {
+  std::vector<T> list;
+  auto rows = select(database, run, columns_of<T>(), table, "position");
+  while (rows.executeStep()) Row(rows).take(list.emplace_back());
+  return list;
 }
 
-void read_figures(Row& row, RunFigures& run) {
-  const auto read = [&](ResultFigure figure, auto& value) { row.known(figure, value, run.absent); };
-  MemorySummary& memory = run.memory;
-  TimeSummary& time = run.time;
-  read(ResultFigure::parameters, run.parameters);
-  read(ResultFigure::gpus, run.cluster.gpus);
-  read(ResultFigure::nodes, run.cluster.nodes);
-  read(ResultFigure::gpus_per_node, run.cluster.gpus_per_node);
-  read(ResultFigure::capacity_bytes, memory.capacity);
-  read(ResultFigure::allocated_bytes, memory.allocated);
-  read(ResultFigure::peak_bytes, memory.peak);
-  read(ResultFigure::fits, memory.fits);
-  read(ResultFigure::reserve_bytes, memory.reserve);
-  read(ResultFigure::headroom_bytes, memory.headroom);
-  read(ResultFigure::step_ns, time.step);
-  read(ResultFigure::compute_ns, time.compute);
-  read(ResultFigure::communication_ns, time.communication);
-  read(ResultFigure::exposed_communication_ns, time.exposed_communication);
-  read(ResultFigure::idle_ns, time.idle);
-  read(ResultFigure::contention_ns, time.contention);
-  read_rate(row, ResultFigure::overlap_fraction, time.overlap_fraction, run.absent);
-  read(ResultFigure::median_step_ns, time.median_step);
-  read_rate(row, ResultFigure::tokens_per_second_per_gpu, time.tokens_per_second_per_gpu,
-            run.absent);
-  read_rate(row, ResultFigure::tflops_per_gpu, time.tflops_per_gpu, run.absent);
-  read_rate(row, ResultFigure::mfu, time.mfu, run.absent);
-  read(ResultFigure::all_gather_bytes, run.traffic.all_gather);
-  read(ResultFigure::reduce_scatter_bytes, run.traffic.reduce_scatter);
-  read(ResultFigure::all_reduce_bytes, run.traffic.all_reduce);
-}
-
-/// False if there is no such run.
-bool read_head(SQLite::Database& database, std::int64_t id, RunFigures& run, Texts& texts) {
+/// The head and the figures of one run; none if there is no such run.
+Result<std::optional<RunRow>> read_row(SQLite::Database& database, std::int64_t id, RunFigures& run,
+                                       const std::string& where) {
   SQLite::Statement statement(database,
-                              fmt::format("SELECT {} FROM run_rows WHERE id = ?", columns::kRuns));
+                              fmt::format("SELECT {} FROM run_rows WHERE id = ?", run_columns()));
   statement.bind(1, id);
-  if (!statement.executeStep()) return false;
-  std::optional<std::int64_t> resumed_step;
-  std::optional<std::string> resumed_run_id;
-  Row row(statement);
-  row >> run.run_id >> run.name >> run.tool >> run.version >> run.commit >> run.created_unix_ns >>
-      texts.source >> texts.status >> run.engine >> run.plan_hash >> run.model_name >>
-      run.cluster.gpu >> run.cluster.network >> texts.calibration >> texts.cost_model_version >>
-      texts.peak_op >> run.memory.runtime_source;
-  read_figures(row, run);
-  row >> resumed_step >> resumed_run_id;
-  row.known(ResultFigure::model, texts.model, run.absent);
-  row.known(ResultFigure::config, texts.config, run.absent);
-  row >> texts.facts;
-  if (texts.source == "measured") forget_unmeasured(run);  // earlier versions stored zeros
-  if (resumed_step) texts.resumed = {.step = *resumed_step, .run_id = resumed_run_id.value_or("")};
-  return true;
+  if (!statement.executeStep()) return std::nullopt;
+  RunRow row;
+  Row columns(statement, &run.absent);
+  run_fields(columns, run, row);
+  if (!row.model) run.absent.add(ResultFigure::model);
+  if (!row.config) run.absent.add(ResultFigure::config);
+  MFSDP_TRY(columns.outcome(where, "runs"));
+  return row;
 }
 
 Result<void> read_plan(SQLite::Database& database, std::int64_t run, PlanSummary& plan,
                        FigureSet& absent, const std::string& file) {
-  auto summary = select(database, run, columns::kPlanSummaries, "plan_summaries", "");
+  auto summary = select(database, run, columns_of<PlanSummary>(), "plan_summaries", "");
   if (!summary.executeStep()) {
     absent.add(ResultFigure::plan);
     return {};
   }
-  std::string allocator;
-  std::optional<double> model_flops;
-  Row(summary) >> plan.units >> plan.groups >> plan.ops >> plan.events >> plan.waits >>
-      plan.buffers >> plan.collectives >> plan.segments >> plan.max_live_full_weights >>
-      plan.max_live_full_gradients >> allocator >> plan.padding >> model_flops;
-  plan.model_flops = model_flops.value_or(0);
-  MFSDP_LET(policy, named<AllocatorPolicy>(allocator, "plan_summaries.allocator", file));
-  plan.allocator = policy;
-  auto pools = select(database, run, columns::kPools, "pools", "position");
-  while (pools.executeStep()) {
-    PoolSummary& pool = plan.pools.emplace_back();
-    Row(pools) >> pool.name >> pool.height >> pool.lower_bound;
-  }
-  return {};
-}
-
-Result<std::size_t> category_index(const std::string& name, const std::string& file) {
-  MFSDP_LET(category, named<Category>(name, "memory category", file));
-  return static_cast<std::size_t>(category);
+  Row row(summary);
+  row.take(plan);
+  plan.pools = read_list<PoolSummary>(database, run, "pools");
+  return row.outcome(file, "plan_summaries");
 }
 
 void read_cached(SQLite::Database& database, std::int64_t run, MemorySummary& memory) {
-  auto cached = select(database, run, columns::kCachedMemory, "cached_memory", "");
-  if (!cached.executeStep()) return;
-  CachedMemory& read = memory.cached.emplace();
-  Row(cached) >> read.reserved >> read.device >> read.retries >> read.certain >> read.fits_certain;
-  auto errors = select(database, run, columns::kMemoryErrors, "memory_errors", "");
-  if (!errors.executeStep()) return;
-  MemoryErrors& known = read.errors.emplace();
-  Row(errors) >> known.allocated >> known.reserved >> known.device >> known.source;
+  memory.cached =
+      read_part<CachedMemory>(database, run, "cached_memory", columns_of<CachedMemory>());
+  if (memory.cached)
+    memory.cached->errors =
+        read_part<MemoryErrors>(database, run, "memory_errors", columns::kMemoryErrors);
 }
 
-void read_host(SQLite::Database& database, std::int64_t run, TimeSummary& time) {
-  auto host = select(database, run, columns::kHostTimes, "host_times", "");
-  if (!host.executeStep()) return;
-  HostTime& read = time.host.emplace();
-  Row(host) >> read.issue >> read.bound;
+Result<std::size_t> category_index(const std::string& name, const std::string& file) {
+  if (const auto category = parse<Category>(name)) return static_cast<std::size_t>(*category);
+  return fail(
+      file, fmt::format("memory category: expected {}, found \"{}\"", name_list<Category>(), name));
 }
 
 Result<void> read_categories(SQLite::Database& database, std::int64_t run, MemorySummary& memory,
@@ -207,7 +183,7 @@ Result<void> read_categories(SQLite::Database& database, std::int64_t run, Memor
   while (categories.executeStep()) {
     std::string name;
     Bytes bytes;
-    Row(categories) >> name >> bytes;
+    Row(categories).take_all(name, bytes);
     MFSDP_LET(index, category_index(name, file));
     memory.categories.at(index) = bytes;
     found = true;
@@ -222,7 +198,7 @@ std::vector<InstanceCopy> read_copies(SQLite::Database& database, std::int64_t r
                      "op_copies LEFT JOIN names AS n ON n.id = segment", "segment, instance, copy");
   while (rows.executeStep()) {
     InstanceCopy& copy = copies.emplace_back();
-    Row(rows) >> copy.segment >> copy.instance >> copy.copy >> copy.shift >> copy.omitted;
+    Row(rows).take_all(copy.segment, copy.instance, copy.copy, copy.shift, copy.omitted);
   }
   return copies;
 }
@@ -314,10 +290,8 @@ void read_launches(SQLite::Database& database, std::int64_t run, std::vector<OpL
   auto rows = select(database, run, columns::kLaunches, "launches", "rank, position");
   while (rows.executeStep()) {
     OpLaunch& launch = launches.emplace_back();
-    std::optional<std::int64_t> stream;
-    Row(rows) >> launch.rank >> launch.op >> launch.step >> stream >> launch.drains >>
-        launch.issued >> launch.begin >> launch.end;
-    if (stream) launch.stream = StreamId(static_cast<std::size_t>(*stream));
+    Row(rows).take_all(launch.rank, launch.op, launch.step, launch.stream, launch.drains,
+                       launch.issued, launch.begin, launch.end);
   }
 }
 
@@ -352,7 +326,7 @@ Result<void> read_memory(SQLite::Database& database, std::int64_t run,
     std::int64_t count = 0;
     std::int64_t copy = 0;
     Nanos shift;
-    Row(copies) >> first >> count >> copy >> shift;
+    Row(copies).take_all(first, count, copy, shift);
     const auto end = numbered.lower_bound(first + count);
     for (auto at = numbered.lower_bound(first); at != end; ++at) {
       MemoryPoint point = at->second;
@@ -365,79 +339,31 @@ Result<void> read_memory(SQLite::Database& database, std::int64_t run,
   return {};
 }
 
-void read_prediction(SQLite::Database& database, std::int64_t run, Predicted& predicted) {
-  auto row = select(database, run, columns::kPredictions, "predictions", "");
-  if (!row.executeStep()) return;  // of versions before 7
-  RankReport ranks;
-  TrainingEstimate training;
-  std::optional<std::int64_t> rank_count;
-  std::optional<std::int64_t> tokens;
-  std::optional<std::string> variation;
-  FigureSet unused;
-  Row fields(row);
-  const auto part = [&](auto& value) { fields.known(ResultFigure::plan, value, unused); };
-  fields >> predicted.live_peak >> predicted.trust.trust_level >> predicted.trust.step_error >>
-      predicted.trust.text >> rank_count;
-  part(ranks.simulated);
-  part(ranks.slowest);
-  part(ranks.compute_mean);
-  part(ranks.compute_most);
-  part(ranks.waiting_mean);
-  fields >> variation >> tokens;
-  part(training.seconds);
-  part(training.gpu_hours);
-  fields >> training.cost;
-  if (rank_count) {
-    ranks.ranks = *rank_count;
-    ranks.variation = variation.value_or("");
-    predicted.ranks = std::move(ranks);
-  }
-  if (tokens) {
-    training.tokens = *tokens;
-    predicted.training = training;
-  }
-}
-
 Result<Predicted> read_predicted(SQLite::Database& database, std::int64_t run,
-                                 const LoadedParts& parts, Texts& texts, const std::string& file) {
-  Predicted predicted;
-  predicted.calibration = std::move(texts.calibration);
-  predicted.cost_model_version = std::move(texts.cost_model_version);
-  predicted.peak_op = std::move(texts.peak_op);
-  read_prediction(database, run, predicted);
+                                 const LoadedParts& parts, Predicted predicted,
+                                 const std::string& file) {
+  auto row = select(database, run, columns::kPredictions, "predictions", "");
+  if (row.executeStep())  // versions before 7 have none
+    Row(row).take_all(predicted.live_peak, predicted.trust, predicted.ranks, predicted.training);
   auto routing = select(database, run, "routing", "routings", "");
   if (routing.executeStep()) {
     std::string text;
-    Row(routing) >> text;
-    MFSDP_LET(report, routing_from_json(text, fmt::format("{}: routing", file)));
-    predicted.routing = std::move(report);
+    Row(routing).take(text);
+    MFSDP_SET(predicted.routing, routing_from_json(text, fmt::format("{}: routing", file)));
   }
-  auto exposed = select(database, run, columns::kExposedUnits, "exposed_units", "position");
-  while (exposed.executeStep()) {
-    ExposedUnit& unit = predicted.exposed_units.emplace_back();
-    Row(exposed) >> unit.unit >> unit.exposed;
-  }
+  predicted.exposed_units = read_list<ExposedUnit>(database, run, "exposed_units");
   if (parts.timeline) MFSDP_TRY(read_memory(database, run, predicted.memory_timeline, file));
   return predicted;
 }
 
-std::vector<EvaluationResult> read_evaluations(SQLite::Database& database, std::int64_t run) {
-  std::vector<EvaluationResult> list;
-  auto evaluations = select(database, run, columns::kEvaluations, "evaluations", "position");
-  while (evaluations.executeStep()) {
-    EvaluationResult& evaluation = list.emplace_back();
-    Row(evaluations) >> evaluation.step >> evaluation.loss >> evaluation.tokens;
-  }
-  return list;
-}
-
 Measured read_measured(SQLite::Database& database, std::int64_t run, const LoadedParts& parts,
-                       Texts& texts) {
+                       const RunRow& row) {
   Measured measured;
-  measured.resumed = std::move(texts.resumed);
+  if (row.resumed_step)
+    measured.resumed = {.step = *row.resumed_step, .run_id = row.resumed_run_id.value_or("")};
   if (parts.steps) {
     measured.steps = read_steps(database, run);
-    measured.evaluations = read_evaluations(database, run);
+    measured.evaluations = read_list<EvaluationResult>(database, run, "evaluations");
   }
   if (parts.launches) read_launches(database, run, measured.launches);
   return measured;
@@ -446,44 +372,30 @@ Measured read_measured(SQLite::Database& database, std::int64_t run, const Loade
 }  // namespace
 
 std::vector<StepResult> read_steps(SQLite::Database& database, std::int64_t id) {
-  std::vector<StepResult> list;
-  auto steps = select(database, id, columns::kSteps, "steps", "position");
-  while (steps.executeStep()) {
-    StepResult& step = list.emplace_back();
-    std::optional<Nanos> duration;
-    Row(steps) >> step.step >> duration >> step.loss >> step.grad_norm >> step.tokens >>
-        step.learning_rate >> step.skipped >> step.loss_scale;
-    step.duration = duration.value_or(Nanos(0));
-    step.timed = duration.has_value();
-  }
-  return list;
+  return read_list<StepResult>(database, id, "steps");
 }
 
 Result<RunResult> read_run(SQLite::Database& database, std::int64_t id, const LoadedParts& parts,
                            const std::string& file) {
   RunFigures result;
-  Texts texts;
-  if (!read_head(database, id, result, texts)) return fail(file, fmt::format("no run {}", id));
   const std::string where = fmt::format("{}: run {}", file, id);
-  if (!result.absent.has(ResultFigure::config) && !result.absent.has(ResultFigure::model)) {
-    MFSDP_LET(config, config_from_json(texts.model, texts.config, where));
-    result.config = std::move(config);
-  }
-  MFSDP_LET(facts, facts_from_json(texts.facts, where + ": facts"));
-  result.facts = std::move(facts);
-  MFSDP_LET(status, named<RunStatus>(texts.status, "runs.status", where));
-  result.status = status;
+  MFSDP_LET(row, read_row(database, id, result, where));
+  if (!row) return fail(file, fmt::format("no run {}", id));
+  if (row->source == "measured") forget_unmeasured(result);  // earlier versions stored zeros
+  if (row->model && row->config)
+    MFSDP_SET(result.config, config_from_json(*row->model, *row->config, where));
+  MFSDP_SET(result.facts, facts_from_json(row->facts, where + ": facts"));
   MFSDP_TRY(read_plan(database, id, result.plan, result.absent, where));
   MFSDP_TRY(read_categories(database, id, result.memory, result.absent, where));
   read_cached(database, id, result.memory);
-  read_host(database, id, result.time);
+  result.time.host = read_part<HostTime>(database, id, "host_times", columns_of<HostTime>());
   if (parts.timeline) MFSDP_TRY(read_timeline(database, id, result, where));
-  if (texts.source == "measured")
-    return RunResult(std::move(result), read_measured(database, id, parts, texts));
-  if (texts.source != "simulated")
+  if (row->source == "measured")
+    return RunResult(std::move(result), read_measured(database, id, parts, *row));
+  if (row->source != "simulated")
     return fail(where, fmt::format("runs.source: expected simulated or measured, found \"{}\"",
-                                   texts.source));
-  MFSDP_LET(predicted, read_predicted(database, id, parts, texts, where));
+                                   row->source));
+  MFSDP_LET(predicted, read_predicted(database, id, parts, std::move(row->predicted), where));
   return RunResult(std::move(result), std::move(predicted));
 }
 

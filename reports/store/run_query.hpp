@@ -13,10 +13,7 @@ namespace mfsdp {
 
 enum class RunKind { simulated, measured };
 
-template <>
-struct Names<RunKind> {
-  static constexpr std::array<std::string_view, 2> values{"simulated", "measured"};
-};
+constexpr auto value_names(RunKind) { return name_array("simulated", "measured"); }
 
 /// Every member that is given must hold. Texts are whole, or patterns with * and ?.
 struct RunFilter {

@@ -4,12 +4,13 @@
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
 
 #include "core/base/error.hpp"
-#include "reports/record/result.hpp"
+#include "reports/record/result_fields.hpp"
 #include "reports/store/store.hpp"
 
 // NOLINTNEXTLINE(readability-identifier-naming): the name is SQLiteCpp's
@@ -19,35 +20,115 @@ class Database;
 
 namespace mfsdp {
 
+/// A field of this type is no column: its struct or list has a table of its own.
+template <class T>
+inline constexpr bool kHasTable = Described<T>;
+template <class T>
+inline constexpr bool kHasTable<std::vector<T>> = Described<T>;
+template <class T>
+inline constexpr bool kHasTable<std::optional<T>> = Described<T>;
+
+/// What the columns of a row share of the Io that result_fields.hpp describes.
+template <class Self>
+class RowIo {
+ public:
+  static constexpr bool kIsJson = false;
+
+  template <class T, class... Range>
+  void sparse(std::string_view column, T& value, Range... /*range*/) {
+    static_cast<Self&>(*this)(column, value);
+  }
+  template <class Function>
+  void derived(std::string_view /*column*/, Function /*value*/) {}
+  template <class Part>
+  void object(ResultFigure /*figure*/, Part /*part*/) {}
+  template <class T>
+  void part(std::string_view /*first*/, T& /*value*/) {}
+  [[nodiscard]] static bool includes(bool /*condition*/) { return true; }
+  [[nodiscard]] static bool lacks(std::string_view /*column*/) { return false; }
+};
+
+/// The names of a row's columns.
+class Columns : public RowIo<Columns> {
+ public:
+  template <class T, class... Range>
+  void operator()(std::string_view column, const T& /*value*/, Range... /*range*/) {
+    if (kHasTable<T>) return;
+    if (!names_.empty()) names_ += ", ";
+    names_ += column == "commit" ? "git_commit" : column;  // a keyword of SQL
+  }
+  template <class T, class... Range>
+  void figure(ResultFigure figure, const T& value, Range... /*range*/) {
+    (*this)(to_string(figure), value);
+  }
+  void real(std::string_view column, double value) { (*this)(column, value); }
+  void positive(std::string_view column, double value) { (*this)(column, value); }
+
+  [[nodiscard]] const std::string& names() const { return names_; }
+
+ private:
+  std::string names_;
+};
+
+/// "units, groups, ops".
+template <class T>
+[[nodiscard]] std::string columns_of() {
+  Columns columns;
+  const T value{};
+  result_fields(columns, value);
+  return columns.names();
+}
+
+/// What a row of run_rows holds beside the fields of RunFigures.
+struct RunRow {
+  std::string source;
+  Predicted predicted;  ///< calibration, cost_model_version and peak_op; empty if it was measured
+  std::optional<std::int64_t> resumed_step;
+  std::optional<std::string> resumed_run_id;
+  std::optional<std::string> model;   ///< JSON
+  std::optional<std::string> config;  ///< JSON
+  std::string facts;                  ///< JSON
+};
+
+template <class Io>
+void run_fields(Io& io, Is<RunFigures> auto& run, Is<RunRow> auto& row) {
+  head_fields(io, run);
+  io("source", row.source);
+  io("status", run.status);
+  io("engine", run.engine);
+  io("model_name", run.model_name);
+  io("calibration", row.predicted.calibration);
+  io("cost_model_version", row.predicted.cost_model_version);
+  io.figure(ResultFigure::parameters, run.parameters);
+  result_fields(io, run.cluster);
+  memory_fields(io, run.memory, row.predicted);
+  time_fields(io, run.time, row.predicted);
+  result_fields(io, run.traffic);
+  io("resumed_step", row.resumed_step);
+  io("resumed_run_id", row.resumed_run_id);
+  io("model", row.model);
+  io("config", row.config);
+  io("facts", row.facts);
+}
+
+[[nodiscard]] inline std::string run_columns() {
+  Columns columns;
+  const RunFigures run;
+  const RunRow row;
+  run_fields(columns, run, row);
+  return columns.names();
+}
+
+/// Columns with other names than the fields, or of no struct.
 namespace columns {
 
-/// Columns of the table run_rows; the view runs has them too.
-inline constexpr std::string_view kRuns =
-    "run_id, name, tool, version, git_commit, created_unix_ns, source, status, engine, plan_hash, "
-    "model_name, gpu, network, calibration, cost_model_version, peak_op, runtime_source, "
-    "parameters, gpus, nodes, gpus_per_node, capacity_bytes, allocated_bytes, peak_bytes, fits, "
-    "reserve_bytes, headroom_bytes, step_ns, compute_ns, communication_ns, "
-    "exposed_communication_ns, idle_ns, contention_ns, overlap_fraction, median_step_ns, "
-    "tokens_per_second_per_gpu, tflops_per_gpu, mfu, all_gather_bytes, reduce_scatter_bytes, "
-    "all_reduce_bytes, resumed_step, resumed_run_id, model, config, facts";
-inline constexpr std::string_view kPlanSummaries =
-    "units, groups, ops, events, waits, buffers, collectives, segments, max_live_full_weights, "
-    "max_live_full_gradients, allocator, padding_bytes, model_flops";
 inline constexpr std::string_view kPredictions =
     "live_peak_bytes, trust_tier, trust_step_error, trust_text, ranks, simulated_ranks, "
     "slowest_rank, compute_mean_ns, compute_most_ns, waiting_mean_ns, variation, "
     "training_tokens, training_seconds, training_gpu_hours, training_cost";
-inline constexpr std::string_view kPools = "name, height_bytes, lower_bound_bytes";
 inline constexpr std::string_view kMemoryCategories = "category, bytes";
-inline constexpr std::string_view kCachedMemory =
-    "reserved_bytes, device_bytes, alloc_retries, verdict_certain, fits_certain";
 inline constexpr std::string_view kMemoryErrors =
     "allocated_error, reserved_error, device_error, error_source";
-inline constexpr std::string_view kHostTimes = "host_issue_ns, host_bound_ns";
-inline constexpr std::string_view kExposedUnits = "unit, exposed_ns";
-inline constexpr std::string_view kSteps =
-    "step, step_ns, loss, grad_norm, tokens, learning_rate, skipped, loss_scale";
-inline constexpr std::string_view kEvaluations = "step, loss, tokens";
 inline constexpr std::string_view kOpCopies = "segment, instance, copy, shift_ns, omitted";
 inline constexpr std::string_view kMemoryCopies = "point, points, copy, shift_ns";
 inline constexpr std::string_view kLaunches =

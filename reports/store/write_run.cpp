@@ -24,6 +24,69 @@ std::string marks_for(std::string_view columns) {
   return marks;
 }
 
+/// Binds values to the marks of a statement, in order: structs by their fields. Unknown figures are
+/// NULL.
+class Binder : public RowIo<Binder> {
+ public:
+  Binder(SQLite::Statement& statement, const FigureSet& absent)
+      : statement_(statement), absent_(absent) {}
+
+  template <class T, class... Range>
+  void operator()(std::string_view /*column*/, const T& value, Range... /*range*/) {
+    if constexpr (!kHasTable<T>) put(value);
+  }
+  template <class T, class... Range>
+  void figure(ResultFigure figure, const T& value, Range... /*range*/) {
+    if (absent_.has(figure))
+      put_null();
+    else
+      put(value);
+  }
+  void real(std::string_view /*column*/, double value) { put(value); }
+  void positive(std::string_view /*column*/, double value) {
+    put(value > 0 ? std::optional(value) : std::nullopt);
+  }
+
+  // The text outlives exec(), so SQLite need not copy it.
+  void put(const std::string& value) { statement_.bindNoCopy(++index_, value); }
+  void put(std::int64_t value) { statement_.bind(++index_, value); }
+  void put(bool value) { statement_.bind(++index_, value ? 1 : 0); }
+  void put(double value) { statement_.bind(++index_, value); }
+  template <class Dimension>
+  void put(Quantity<Dimension> value) {
+    put(value.value);
+  }
+  template <class Enum>
+    requires std::is_enum_v<Enum>
+  void put(Enum value) {
+    statement_.bind(++index_, std::string(to_string(value)));
+  }
+  template <class T>
+    requires Described<T>
+  void put(const T& value) {
+    result_fields(*this, value);
+  }
+  template <class T>
+  void put(const std::optional<T>& value) {
+    if (value)
+      put(*value);
+    else if constexpr (Described<T>)
+      put_nulls(std::ranges::count(columns_of<T>(), ',') + 1);
+    else
+      put_null();
+  }
+
+ private:
+  void put_null() { statement_.bind(++index_); }
+  void put_nulls(std::ptrdiff_t count) {
+    for (; count > 0; --count) put_null();
+  }
+
+  SQLite::Statement& statement_;
+  const FigureSet& absent_;
+  int index_ = 0;
+};
+
 /// A prepared statement whose values are always bound, never part of the text.
 class Write {
  public:
@@ -31,35 +94,19 @@ class Write {
 
   template <class... Values>
   void operator()(const Values&... values) {
-    int index = 0;
-    (bind(++index, values), ...);
+    write(FigureSet(), [&](Binder& bind) { (bind.put(values), ...); });
+  }
+
+  /// Writes the values that bind(Binder&) binds.
+  template <class Bind>
+  void write(const FigureSet& absent, Bind bind) {
+    Binder binder(statement_, absent);
+    bind(binder);
     statement_.exec();
     statement_.reset();
   }
 
  private:
-  // The text outlives exec(), so SQLite need not copy it.
-  void bind(int index, const std::string& value) { statement_.bindNoCopy(index, value); }
-  void bind(int index, std::int64_t value) { statement_.bind(index, value); }
-  void bind(int index, bool value) { statement_.bind(index, value ? 1 : 0); }
-  void bind(int index, double value) { statement_.bind(index, value); }
-  void bind(int index, Bytes value) { statement_.bind(index, value.value); }
-  void bind(int index, Nanos value) { statement_.bind(index, value.value); }
-  template <class Value>
-  void bind(int index, const std::optional<Value>& value) {
-    if (value)
-      copy(index, *value);
-    else
-      statement_.bind(index);
-  }
-
-  /// An optional may be of one expression alone.
-  void copy(int index, const std::string& value) { statement_.bind(index, value); }
-  template <class Value>
-  void copy(int index, const Value& value) {
-    bind(index, value);
-  }
-
   SQLite::Statement statement_;
 };
 
@@ -190,18 +237,19 @@ struct RunWriter::Statements {
 
   SQLite::Database& database;
   NameTable names{database};
-  Insert head{database, "run_rows", columns::kRuns};
-  Insert plan{database, "plan_summaries", with_keys("run", columns::kPlanSummaries)};
+  Insert head{database, "run_rows", run_columns()};
+  Insert plan{database, "plan_summaries", with_keys("run", columns_of<PlanSummary>())};
   Insert predictions{database, "predictions", with_keys("run", columns::kPredictions)};
-  Insert pools{database, "pools", with_keys("run, position", columns::kPools)};
+  Insert pools{database, "pools", with_keys("run, position", columns_of<PoolSummary>())};
   Insert categories{database, "memory_categories", with_keys("run", columns::kMemoryCategories)};
-  Insert cached{database, "cached_memory", with_keys("run", columns::kCachedMemory)};
+  Insert cached{database, "cached_memory", with_keys("run", columns_of<CachedMemory>())};
   Insert memory_errors{database, "memory_errors", with_keys("run", columns::kMemoryErrors)};
-  Insert host_times{database, "host_times", with_keys("run", columns::kHostTimes)};
+  Insert host_times{database, "host_times", with_keys("run", columns_of<HostTime>())};
   Insert routings{database, "routings", "run, routing"};
-  Insert exposed{database, "exposed_units", with_keys("run, position", columns::kExposedUnits)};
-  Insert steps{database, "steps", with_keys("run, position", columns::kSteps)};
-  Insert evaluations{database, "evaluations", with_keys("run, position", columns::kEvaluations)};
+  Insert exposed{database, "exposed_units", with_keys("run, position", columns_of<ExposedUnit>())};
+  Insert steps{database, "steps", with_keys("run, position", columns_of<StepResult>())};
+  Insert evaluations{database, "evaluations",
+                     with_keys("run, position", columns_of<EvaluationResult>())};
   Insert timelines{database, "timelines", "run, ops, memory"};
   Insert op_copies{database, "op_copies", with_keys("run", columns::kOpCopies)};
   Insert memory_copies{database, "memory_copies", with_keys("run", columns::kMemoryCopies)};
@@ -210,66 +258,30 @@ struct RunWriter::Statements {
   /// `row`: of the run that is written anew; nothing for a new one.
   template <class... Row>
   static void write_head(Write& head, const RunResult& run, const Row&... row) {
-    const MemorySummary& memory = run.memory;
-    const TimeSummary& time = run.time;
     // Every row has every column: empty where the run is of the other kind.
-    const Predicted predicted = columns_of(run.predicted());
-    const auto resumed = run.measured() != nullptr ? run.measured()->resumed : std::nullopt;
-    const auto known = [&](ResultFigure figure, const auto& value) {
-      return run.absent.has(figure) ? std::nullopt : std::optional(value);
-    };
-    head(run.run_id, run.name, run.tool, run.version, run.commit, run.created_unix_ns,
-         std::string(run.source()), std::string(to_string(run.status)), run.engine, run.plan_hash,
-         run.model_name, run.cluster.gpu, run.cluster.network, predicted.calibration,
-         predicted.cost_model_version, predicted.peak_op, memory.runtime_source,
-         known(ResultFigure::parameters, run.parameters),
-         known(ResultFigure::gpus, run.cluster.gpus), known(ResultFigure::nodes, run.cluster.nodes),
-         known(ResultFigure::gpus_per_node, run.cluster.gpus_per_node),
-         known(ResultFigure::capacity_bytes, memory.capacity),
-         known(ResultFigure::allocated_bytes, memory.allocated),
-         known(ResultFigure::peak_bytes, memory.peak), known(ResultFigure::fits, memory.fits),
-         known(ResultFigure::reserve_bytes, memory.reserve),
-         known(ResultFigure::headroom_bytes, memory.headroom),
-         known(ResultFigure::step_ns, time.step), known(ResultFigure::compute_ns, time.compute),
-         known(ResultFigure::communication_ns, time.communication),
-         known(ResultFigure::exposed_communication_ns, time.exposed_communication),
-         known(ResultFigure::idle_ns, time.idle),
-         known(ResultFigure::contention_ns, time.contention),
-         known(ResultFigure::overlap_fraction, time.overlap_fraction),
-         known(ResultFigure::median_step_ns, time.median_step),
-         known(ResultFigure::tokens_per_second_per_gpu, time.tokens_per_second_per_gpu),
-         known(ResultFigure::tflops_per_gpu, time.tflops_per_gpu),
-         known(ResultFigure::mfu, time.mfu),
-         known(ResultFigure::all_gather_bytes, run.traffic.all_gather),
-         known(ResultFigure::reduce_scatter_bytes, run.traffic.reduce_scatter),
-         known(ResultFigure::all_reduce_bytes, run.traffic.all_reduce),
-         resumed ? std::optional(resumed->step) : std::nullopt,
-         resumed ? std::optional(resumed->run_id) : std::nullopt,
-         run.absent.has(ResultFigure::model) ? std::nullopt : std::optional(model_json(run)),
-         run.absent.has(ResultFigure::config) ? std::nullopt
-                                              : std::optional(config_json(run.config)),
-         facts_json(run.facts), row...);
+    RunRow columns;
+    columns.source = run.source();
+    columns.facts = facts_json(run.facts);
+    if (const Predicted* predicted = run.predicted()) {
+      columns.predicted.calibration = predicted->calibration;
+      columns.predicted.cost_model_version = predicted->cost_model_version;
+      columns.predicted.peak_op = predicted->peak_op;
+    } else if (const auto& resumed = run.measured()->resumed) {
+      columns.resumed_step = resumed->step;
+      columns.resumed_run_id = resumed->run_id;
+    }
+    if (!run.absent.has(ResultFigure::model)) columns.model = model_json(run);
+    if (!run.absent.has(ResultFigure::config)) columns.config = config_json(run.config);
+    head.write(run.absent, [&](Binder& bind) {
+      run_fields(bind, static_cast<const RunFigures&>(run), columns);
+      (bind.put(row), ...);
+    });
   }
 
-  /// The columns of a prediction that are in the row itself.
-  static Predicted columns_of(const Predicted* predicted) {
-    Predicted columns;
-    if (predicted == nullptr) return columns;
-    columns.calibration = predicted->calibration;
-    columns.cost_model_version = predicted->cost_model_version;
-    columns.peak_op = predicted->peak_op;
-    return columns;
-  }
-
-  void write_plan(std::int64_t run, const PlanSummary& summary) {
-    plan(run, summary.units, summary.groups, summary.ops, summary.events, summary.waits,
-         summary.buffers, summary.collectives, summary.segments, summary.max_live_full_weights,
-         summary.max_live_full_gradients, std::string(to_string(summary.allocator)),
-         summary.padding,
-         summary.model_flops > 0 ? std::optional(summary.model_flops) : std::nullopt);
-    std::int64_t position = 0;
-    for (const PoolSummary& pool : summary.pools)
-      pools(run, position++, pool.name, pool.height, pool.lower_bound);
+  template <class T>
+  void write_list(Write& list, std::int64_t run, const std::vector<T>& items,
+                  std::int64_t position = 0) {
+    for (const T& item : items) list(run, position++, item);
   }
 
   void write_categories(std::int64_t run, const MemorySummary& memory) {
@@ -278,40 +290,16 @@ struct RunWriter::Statements {
   }
 
   void write_prediction(std::int64_t run, const Predicted& predicted) {
-    const auto& [trust_level, step_error, trust] = predicted.trust;
-    const auto of_ranks = [&](auto member) {
-      return predicted.ranks ? std::optional(*predicted.ranks.*member) : std::nullopt;
-    };
-    const auto& training = predicted.training;
-    const auto of_training = [&](auto member) {
-      return training ? std::optional(*training.*member) : std::nullopt;
-    };
-    predictions(run, predicted.live_peak, trust_level,
-                trust_level.empty() ? std::nullopt : step_error, trust,
-                of_ranks(&RankReport::ranks), of_ranks(&RankReport::simulated),
-                of_ranks(&RankReport::slowest), of_ranks(&RankReport::compute_mean),
-                of_ranks(&RankReport::compute_most), of_ranks(&RankReport::waiting_mean),
-                of_ranks(&RankReport::variation), of_training(&TrainingEstimate::tokens),
-                of_training(&TrainingEstimate::seconds), of_training(&TrainingEstimate::gpu_hours),
-                training ? training->cost : std::nullopt);
+    predictions(run, predicted.live_peak, predicted.trust, predicted.ranks, predicted.training);
     if (predicted.routing) routings(run, routing_json(*predicted.routing));
-  }
-
-  void write_exposed(std::int64_t run, const std::vector<ExposedUnit>& units) {
-    std::int64_t position = 0;
-    for (const ExposedUnit& unit : units) exposed(run, position++, unit.unit, unit.exposed);
+    write_list(exposed, run, predicted.exposed_units);
   }
 
   void write_progress(std::int64_t run, const std::vector<StepResult>& new_steps,
                       const std::vector<EvaluationResult>& new_evaluations) {
-    std::int64_t position = new_steps.empty() ? 0 : next_position(run, "steps");
-    for (const StepResult& step : new_steps)
-      steps(run, position++, step.step, step.timed ? std::optional(step.duration) : std::nullopt,
-            step.loss, step.grad_norm, step.tokens, step.learning_rate, step.skipped,
-            step.loss_scale);
-    position = new_evaluations.empty() ? 0 : next_position(run, "evaluations");
-    for (const EvaluationResult& evaluation : new_evaluations)
-      evaluations(run, position++, evaluation.step, evaluation.loss, evaluation.tokens);
+    if (!new_steps.empty()) write_list(steps, run, new_steps, next_position(run, "steps"));
+    if (!new_evaluations.empty())
+      write_list(evaluations, run, new_evaluations, next_position(run, "evaluations"));
   }
 
   [[nodiscard]] std::int64_t next_position(std::int64_t run, std::string_view table) const {
@@ -325,19 +313,17 @@ struct RunWriter::Statements {
 
   /// All but the head, steps and evaluations.
   void write_parts(std::int64_t row, const RunResult& run) {
-    if (!run.absent.has(ResultFigure::plan)) write_plan(row, run.plan);
+    if (!run.absent.has(ResultFigure::plan)) {
+      plan(row, run.plan);
+      write_list(pools, row, run.plan.pools);
+    }
     if (!run.absent.has(ResultFigure::categories)) write_categories(row, run.memory);
     if (const auto& memory = run.memory.cached) {
-      cached(row, memory->reserved, memory->device, memory->retries, memory->certain,
-             memory->fits_certain);
-      if (const auto& errors = memory->errors)
-        memory_errors(row, errors->allocated, errors->reserved, errors->device, errors->source);
+      cached(row, *memory);
+      if (memory->errors) memory_errors(row, *memory->errors);
     }
-    if (const auto& host = run.time.host) host_times(row, host->issue, host->bound);
-    if (const Predicted* predicted = run.predicted()) {
-      write_prediction(row, *predicted);
-      write_exposed(row, predicted->exposed_units);
-    }
+    if (run.time.host) host_times(row, *run.time.host);
+    if (const Predicted* predicted = run.predicted()) write_prediction(row, *predicted);
     write_timelines(row, run);
     if (run.measured() != nullptr) write_launches(row, run.measured()->launches);
   }
@@ -384,8 +370,9 @@ std::int64_t RunWriter::write(const RunResult& run) {
 bool RunWriter::rewrite(std::int64_t row, const RunResult& run) {
   if (!has(row, run.run_id)) return false;
   SQLite::Database& database = statements_->database;
-  Write head(database, fmt::format("UPDATE run_rows SET ({}) = ({}) WHERE id = ?", columns::kRuns,
-                                   marks_for(columns::kRuns)));
+  const std::string columns = run_columns();
+  Write head(database, fmt::format("UPDATE run_rows SET ({}) = ({}) WHERE id = ?", columns,
+                                   marks_for(columns)));
   Statements::write_head(head, run, row);
   for (const char* part :
        {"plan_summaries", "predictions", "pools", "memory_categories", "cached_memory",

@@ -1,6 +1,5 @@
 #include "reports/trace/pickle.hpp"
 
-#include <limits>
 #include <utility>
 
 namespace mfsdp {

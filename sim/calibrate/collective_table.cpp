@@ -1,7 +1,6 @@
 #include "sim/calibrate/collective_table.hpp"
 
 #include <algorithm>
-#include <optional>
 #include <set>
 
 namespace mfsdp {

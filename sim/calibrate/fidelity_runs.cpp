@@ -3,7 +3,6 @@
 
 #include <algorithm>
 #include <array>
-#include <utility>
 
 #include "sim/calibrate/fidelity.hpp"
 #include "sim/calibrate/table_cells.hpp"

@@ -58,9 +58,10 @@ Result<System> system_of(const CsvTable& table, std::size_t row) {
 }
 
 Result<PlanConfig> peer_config(const CsvTable& table, std::size_t row, const ModelShape& model) {
+  PlanConfig config;
   MFSDP_LET(gpus, integer_cell(table, row, "gpus"));
-  MFSDP_LET(seq_len, integer_cell(table, row, "seq_len"));
-  MFSDP_LET(micro_batch, integer_cell(table, row, "micro_batch"));
+  MFSDP_SET(config.seq_len, integer_cell(table, row, "seq_len"));
+  MFSDP_SET(config.micro_batch, integer_cell(table, row, "micro_batch"));
   MFSDP_LET(recompute, text_cell(table, row, "recompute"));
   MFSDP_LET(reduce_dtype, text_cell(table, row, "reduce_dtype"));
   const auto policy = parse<Recompute>(recompute);
@@ -70,11 +71,8 @@ Result<PlanConfig> peer_config(const CsvTable& table, std::size_t row, const Mod
                 fmt::format("recompute is \"{}\" and reduce_dtype \"{}\"; "
                             "expected {}, and {}",
                             recompute, reduce_dtype, name_list<Recompute>(), name_list<DType>()));
-  PlanConfig config;
   config.model = model;
   config.mesh = data_parallel_mesh(1, gpus);
-  config.seq_len = seq_len;
-  config.micro_batch = micro_batch;
   config.recompute = {.kind = *policy};
   config.reduce_dtype = *wire;
   config.clip = {0, 1};  // none of them clips
@@ -85,23 +83,19 @@ Result<PlanConfig> peer_config(const CsvTable& table, std::size_t row, const Mod
 Result<Peer> peer_of(const CsvTable& table, std::size_t row,
                      const std::filesystem::path& scenarios) {
   Peer peer;
-  MFSDP_LET(system, system_of(table, row));
+  MFSDP_SET(peer.system, system_of(table, row));
   MFSDP_LET(model_name, text_cell(table, row, "model"));
-  MFSDP_LET(step_ms, number_cell(table, row, "step_ms"));
-  MFSDP_LET(allocated, number_cell(table, row, "peak_allocated_gib"));
-  MFSDP_LET(reserved, number_cell(table, row, "peak_reserved_gib"));
+  MFSDP_SET(peer.step_ms, number_cell(table, row, "step_ms"));
+  MFSDP_SET(peer.allocated_gib, number_cell(table, row, "peak_allocated_gib"));
+  MFSDP_SET(peer.reserved_gib, number_cell(table, row, "peak_reserved_gib"));
   MFSDP_LET(model, load_model(model_name, scenarios / "models"));
-  MFSDP_LET(config, peer_config(table, row, model.shape));
-  peer.what =
-      fmt::format("{} {}, sequence {} x {}, recompute {}, {} wire: {:.1f} ms", system.system,
-                  system.variant, config.micro_batch, config.seq_len,
-                  to_string(config.recompute.kind), to_string(config.reduce_dtype), step_ms);
-  peer.system = system;
-  peer.config = std::move(config);
   peer.model = model.name;
-  peer.step_ms = step_ms;
-  peer.allocated_gib = allocated;
-  peer.reserved_gib = reserved;
+  MFSDP_SET(peer.config, peer_config(table, row, model.shape));
+  const PlanConfig& config = peer.config;
+  peer.what =
+      fmt::format("{} {}, sequence {} x {}, recompute {}, {} wire: {:.1f} ms", peer.system.system,
+                  peer.system.variant, config.micro_batch, config.seq_len,
+                  to_string(config.recompute.kind), to_string(config.reduce_dtype), peer.step_ms);
   return peer;
 }
 

@@ -3,8 +3,6 @@
 #include <fmt/format.h>
 
 #include <array>
-#include <iterator>
-#include <optional>
 #include <vector>
 
 #include "sim/cost/nanos.hpp"

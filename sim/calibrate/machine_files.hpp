@@ -1,7 +1,6 @@
 // The text of the files that --calibrate writes.
 #pragma once
 
-#include <cstdint>
 #include <span>
 #include <string>
 #include <string_view>

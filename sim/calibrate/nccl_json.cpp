@@ -24,31 +24,25 @@ Result<std::optional<NcclTiming>> timing(const Json& line, const char* key,
   const std::string place = where + "." + key;
   if (find_field(*cells, "cpu_time") != nullptr)
     return fail(place, "has CPU times (-C); expected the times of the collectives");
-  MFSDP_LET(us, number_field(*cells, "time", place));
-  MFSDP_LET(algorithm, number_field(*cells, "alg_bw", place));
-  MFSDP_LET(bus, number_field(*cells, "bus_bw", place));
-  NcclTiming timing{.us = us, .alg_bandwidth = algorithm, .bus_bandwidth = bus, .wrong = {}};
-  if (const Json* wrong = find_field(*cells, "nwrong"); wrong != nullptr && !wrong->is_null()) {
-    MFSDP_LET(count, number_field(*cells, "nwrong", place));
-    timing.wrong = count;
-  }
+  NcclTiming timing;
+  MFSDP_SET(timing.us, number_field(*cells, "time", place));
+  MFSDP_SET(timing.alg_bandwidth, number_field(*cells, "alg_bw", place));
+  MFSDP_SET(timing.bus_bandwidth, number_field(*cells, "bus_bw", place));
+  if (const Json* wrong = find_field(*cells, "nwrong"); wrong != nullptr && !wrong->is_null())
+    MFSDP_SET(timing.wrong, number_field(*cells, "nwrong", place));
   return timing;
 }
 
 Result<NcclLine> read_line(const Json& object, const std::string& where) {
-  MFSDP_LET(size, integer_field(object, "size", where, kCounts));
-  MFSDP_LET(count, integer_field(object, "count", where, kCounts));
-  MFSDP_LET(type, text_field(object, "type", where));
-  MFSDP_LET(redop, text_field(object, "redop", where));
-  MFSDP_LET(out_of_place, timing(object, "out_of_place", where));
-  MFSDP_LET(in_place, timing(object, "in_place", where));
-  return NcclLine{.size = size,
-                  .count = count,
-                  .type = std::move(type),
-                  .redop = std::move(redop),
-                  .out_of_place = out_of_place,
-                  .in_place = in_place,
-                  .place = where};
+  NcclLine line;
+  line.place = where;
+  MFSDP_SET(line.size, integer_field(object, "size", where, kCounts));
+  MFSDP_SET(line.count, integer_field(object, "count", where, kCounts));
+  MFSDP_SET(line.type, text_field(object, "type", where));
+  MFSDP_SET(line.redop, text_field(object, "redop", where));
+  MFSDP_SET(line.out_of_place, timing(object, "out_of_place", where));
+  MFSDP_SET(line.in_place, timing(object, "in_place", where));
+  return line;
 }
 
 /// `devices` lists one rank of each process, for any number of threads and GPUs per process.
@@ -80,8 +74,7 @@ Result<void> read_outcome(const Json& document, const std::string& where, NcclRu
     return fail(where, "out_of_bounds or average_bus_bandwidth is missing; the run was cut short");
   MFSDP_LET(count, integer_field(*bounds, "count", where + ": out_of_bounds", kCounts));
   if (count != 0) return fail(where, "the run found values out of bounds; its data are corrupt");
-  MFSDP_LET(bandwidth, number_field(*average, "bandwidth", where + ": average_bus_bandwidth"));
-  run.average = bandwidth;
+  MFSDP_SET(run.average, number_field(*average, "bandwidth", where + ": average_bus_bandwidth"));
   return {};
 }
 

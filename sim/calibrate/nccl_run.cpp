@@ -5,7 +5,6 @@
 #include <algorithm>
 #include <array>
 #include <cmath>
-#include <utility>
 
 #include "core/base/text.hpp"
 #include "sim/cost/nccl.hpp"

@@ -280,12 +280,9 @@ class Reader {
                   .out_of_place = {},
                   .in_place = {},
                   .place = place()};
-    MFSDP_LET(first, timing(words, columns_->times[0], columns_->wrongs[0]));
-    line.out_of_place = first;
-    if (columns_->times.size() > 1) {
-      MFSDP_LET(second, timing(words, columns_->times[1], columns_->wrongs[1]));
-      line.in_place = second;
-    }
+    MFSDP_SET(line.out_of_place, timing(words, columns_->times[0], columns_->wrongs[0]));
+    if (columns_->times.size() > 1)
+      MFSDP_SET(line.in_place, timing(words, columns_->times[1], columns_->wrongs[1]));
     run_.lines.push_back(std::move(line));
     return {};
   }

@@ -94,17 +94,13 @@ Result<std::vector<OwnStep>> load_own_steps(const std::filesystem::path& file) {
                                        {"training", &step.kind.training},
                                        {"gpu", &step.kind.gpu},
                                        {"model", &step.model}}) {
-      MFSDP_LET(text, text_cell(table, row, column));
-      *cell = std::move(text);
+      MFSDP_SET(*cell, text_cell(table, row, column));
     }
     if (!parse<EngineKind>(step.kind.engine))
       return fail(table.place(row), "engine: expected one of " + name_list<EngineKind>());
-    MFSDP_LET(gpus, integer_cell(table, row, "gpus"));
-    MFSDP_LET(measured, number_cell(table, row, "measured_ms"));
-    MFSDP_LET(predicted, number_cell(table, row, "predicted_ms"));
-    step.gpus = gpus;
-    step.measured_ms = measured;
-    step.predicted_ms = predicted;
+    MFSDP_SET(step.gpus, integer_cell(table, row, "gpus"));
+    MFSDP_SET(step.measured_ms, number_cell(table, row, "measured_ms"));
+    MFSDP_SET(step.predicted_ms, number_cell(table, row, "predicted_ms"));
     steps.push_back(std::move(step));
   }
   return steps;

@@ -5,7 +5,6 @@
 #include <algorithm>
 #include <array>
 #include <cmath>
-#include <functional>
 #include <memory>
 #include <utility>
 
@@ -99,14 +98,15 @@ const ExclusionRule* first_rule(const PublishedRow& row) {
 
 Result<PlanConfig> published_config(const PublishedRow& row, EngineKind engine,
                                     const ModelShape& model) {
-  MFSDP_LET(gpus, row.integer("gpus"));
-  MFSDP_LET(seq_len, row.integer("seq_len"));
-  MFSDP_LET(micro_batch, row.integer("micro_batch"));
-  MFSDP_LET(global_batch, row.integer("global_batch"));
-  if (global_batch % (micro_batch * gpus) != 0)
-    return fail(row.place(), fmt::format("global_batch {} is not a multiple of {} x {} sequences",
-                                         global_batch, micro_batch, gpus));
   PlanConfig config;
+  MFSDP_LET(gpus, row.integer("gpus"));
+  MFSDP_SET(config.seq_len, row.integer("seq_len"));
+  MFSDP_SET(config.micro_batch, row.integer("micro_batch"));
+  MFSDP_LET(global_batch, row.integer("global_batch"));
+  const std::int64_t together = config.micro_batch * gpus;
+  if (global_batch % together != 0)
+    return fail(row.place(), fmt::format("global_batch {} is not a multiple of {} x {} sequences",
+                                         global_batch, config.micro_batch, gpus));
   config.model = model;
   config.mesh = data_parallel_mesh(1, gpus);
   if (has_experts(row)) {
@@ -117,9 +117,7 @@ Result<PlanConfig> published_config(const PublishedRow& row, EngineKind engine,
     config.mesh = with_expert_grid(config.mesh, ep);
   }
   if (row.text("grad_dtype") == "bf16") config.grad_dtype = config.reduce_dtype = DType::bf16;
-  config.seq_len = seq_len;
-  config.micro_batch = micro_batch;
-  config.microbatches = global_batch / (micro_batch * gpus);
+  config.microbatches = global_batch / together;
   config.recompute = {.kind = recompute_of(row).value_or(Recompute::none)};
   MFSDP_TRY(validate(config));
   return engine_config(engine, config);
@@ -190,10 +188,8 @@ Result<void> judge(PublishedRun& run, const PublishedRow& row,
   MFSDP_LET(model, published_model(row, scenarios));
   PredictionRequest request;
   request.engine = *engine;
-  MFSDP_LET(config, published_config(row, *engine, model.shape));
-  request.config = std::move(config);
-  MFSDP_LET(costs, published_costs(row, scenarios, tables));
-  request.costs = std::move(costs);
+  MFSDP_SET(request.config, published_config(row, *engine, model.shape));
+  MFSDP_SET(request.costs, published_costs(row, scenarios, tables));
   run.calibrated = is_calibrated(request.costs->cluster().gpu);
   MFSDP_LET(prediction, answered(request, all));
   MFSDP_LET(tokens, row.number("tokens_per_s_per_gpu"));

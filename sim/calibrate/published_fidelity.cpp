@@ -1,6 +1,5 @@
 // Tables that others published for GPUs (--tables published): how well the other rows predict a
 // row, and the error of the H200's scaled tables.
-#include <fmt/format.h>
 
 #include "sim/calibrate/fidelity.hpp"
 #include "sim/cost/attention.hpp"

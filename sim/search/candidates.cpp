@@ -1,7 +1,6 @@
 #include "sim/search/candidates.hpp"
 
 #include <algorithm>
-#include <cmath>
 #include <limits>
 #include <thread>
 #include <utility>

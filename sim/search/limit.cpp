@@ -110,8 +110,7 @@ Result<LimitRow> row_of(const Variant& variant, FitLimit limit, PredictionReques
                         const Watch& watch) {
   LimitRow row;
   row.settings = variant.settings;
-  MFSDP_LET(found, search_limit(variant.job, limit, requests, watch));
-  row.found = std::move(found);
+  MFSDP_SET(row.found, search_limit(variant.job, limit, requests, watch));
   MFSDP_TRY(complete_row(variant.job, limit, requests, row));
   return row;
 }

@@ -24,13 +24,10 @@ Result<Cluster> cluster_of(const JobOptions& job, std::int64_t gpus,
   };
   MFSDP_LET(cluster, plain());
   if (job.host_launch) cluster.gpu.host_launch = *job.host_launch;
-  MFSDP_LET(priced, with_price_tables(std::move(cluster.gpu), job.tables));
-  cluster.gpu = std::move(priced);
-  if (job.power_limit) {
-    MFSDP_LET(limited,
+  MFSDP_SET(cluster.gpu, with_price_tables(std::move(cluster.gpu), job.tables));
+  if (job.power_limit)
+    MFSDP_SET(cluster.gpu,
               with_power_limit(std::move(cluster.gpu), static_cast<double>(*job.power_limit)));
-    cluster.gpu = std::move(limited);
-  }
   if (job.network_gbps) return with_network(cluster, job.network_gbps->value());
   return std::move(cluster);
 }
@@ -122,10 +119,7 @@ Result<std::shared_ptr<const std::vector<OwnStep>>> PredictionRequests::own_step
   const std::filesystem::path file = scenarios_ / "fidelity" / "own_steps.csv";
   std::error_code ignored;
   std::vector<OwnStep> steps;  // without the file no error is known
-  if (std::filesystem::exists(file, ignored)) {
-    MFSDP_LET(loaded, load_own_steps(file));
-    steps = std::move(loaded);
-  }
+  if (std::filesystem::exists(file, ignored)) MFSDP_SET(steps, load_own_steps(file));
   own_steps_ = std::make_shared<const std::vector<OwnStep>>(std::move(steps));
   return own_steps_;
 }
@@ -184,12 +178,9 @@ Result<PredictionRequest> PredictionRequests::read(const PlanRequest& plan, cons
   MFSDP_TRY(check_given(job, plan.config));
   PredictionRequest request;
   request.engine = job.engine;
-  MFSDP_LET(config, engine_config(job.engine, plan.config));
-  request.config = std::move(config);
-  if (!traits_of(job.engine).runs_plans && job.alloc_conf) {
-    MFSDP_LET(allocator, parse_allocator_settings(*job.alloc_conf, "--alloc-conf"));
-    request.allocator = allocator;
-  }
+  MFSDP_SET(request.config, engine_config(job.engine, plan.config));
+  if (!traits_of(job.engine).runs_plans && job.alloc_conf)
+    MFSDP_SET(request.allocator, parse_allocator_settings(*job.alloc_conf, "--alloc-conf"));
   if (job.memory_limit) request.allocator.limit = job.memory_limit->value;
   request.meta = plan.meta;
   request.program = plan.program;
@@ -203,8 +194,7 @@ Result<PredictionRequest> PredictionRequests::read(const PlanRequest& plan, cons
   request.least = least_;
   request.errors = prices.errors;
   request.anchor = prices.anchor;
-  MFSDP_LET(steps, own_steps());
-  request.own_steps = std::move(steps);
+  MFSDP_SET(request.own_steps, own_steps());
   request.variation = variation_of(job);
   if (job.routing) {
     MFSDP_LET(routing, routing_of(*job.routing));

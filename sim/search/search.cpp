@@ -54,8 +54,7 @@ class Search {
  private:
   Result<void> try_space(const SearchSpace& space) {
     result_.space = space;
-    MFSDP_LET(candidates, make_candidates(job_, space, requests_, hooks_));
-    result_.candidates = std::move(candidates);
+    MFSDP_SET(result_.candidates, make_candidates(job_, space, requests_, hooks_));
     result_.batch = share_batch(result_.candidates, job_, space, hooks_);
     MFSDP_TRY(predict(result_.candidates));
     result_.counts = count_outcomes(result_.candidates);
@@ -63,10 +62,9 @@ class Search {
   }
 
   Result<void> predict(std::vector<Candidate>& candidates) {
-    MFSDP_LET(complete,
+    MFSDP_SET(result_.complete,
               predict_candidates(candidates, open_candidates(candidates), Predict::what_fits,
                                  hooks_, pruning_.at_most ? &pruning_ : nullptr));
-    result_.complete = complete;
     return {};
   }
 

@@ -246,10 +246,7 @@ class Lowering {
     Launch& launch = open.launch;
     launch.communicator = open.communicator;
     launch.unit = static_cast<std::uint32_t>(program_.units.size());
-    if (op.unit) {
-      MFSDP_LET(unit, ids_.units.resolve(*op.unit, place(i)));
-      launch.unit = unit;
-    }
+    if (op.unit) MFSDP_SET(launch.unit, ids_.units.resolve(*op.unit, place(i)));
     const std::uint32_t track = tracks_.of_launch(open.communicator);
     launch.turn = tracks_.same_instance(segment_, {track, counted_[track]++});
     --launch.turn.base;  // it runs after all earlier launches

@@ -1,7 +1,6 @@
 // Live bytes of the device pools over simulated time.
 #pragma once
 
-#include <array>
 #include <cstdint>
 #include <vector>
 

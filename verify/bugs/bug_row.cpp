@@ -82,14 +82,11 @@ class Fields {
 Result<BasePlan> read_base(const Json& node, const std::string& where) {
   MFSDP_LET(fields, Fields::of(node, where));
   BasePlan base;
-  MFSDP_LET(hash, fields.text("plan_hash"));
-  base.hash = hash;
+  MFSDP_SET(base.hash, fields.text("plan_hash"));
   if (fields.find("plan") != nullptr) {
-    MFSDP_LET(plan, fields.text("plan"));
-    base.plan = plan;
+    MFSDP_SET(base.plan, fields.text("plan"));
   } else {
-    MFSDP_LET(flags, fields.texts("flags"));
-    base.flags = flags;
+    MFSDP_SET(base.flags, fields.texts("flags"));
     if (base.flags.empty()) return fail(where, "expected flags of a plan, or a plan's file");
   }
   MFSDP_TRY(fields.nothing_else());
@@ -115,9 +112,8 @@ Result<void> read_anchor(Fields& fields, Edit& edit) {
   if ((after == nullptr) == (before == nullptr))
     return fail(edit.where, "expected either after or before");
   edit.after = after != nullptr;
-  MFSDP_LET(anchor, need_thing(edit.after ? *after : *before,
-                               fields.place(edit.after ? "after" : "before")));
-  edit.anchor = std::move(anchor);
+  MFSDP_SET(edit.anchor, need_thing(edit.after ? *after : *before,
+                                    fields.place(edit.after ? "after" : "before")));
   return {};
 }
 
@@ -146,14 +142,10 @@ Result<Edit> read_edit(const Json& node, const std::string& where) {
   if (inserts || edit.kind == EditKind::add) {
     edit.value = subject->dump();
   } else {
-    MFSDP_LET(thing, need_thing(*subject, fields.place(name)));
-    edit.subject = std::move(thing);
+    MFSDP_SET(edit.subject, need_thing(*subject, fields.place(name)));
   }
   if (copies || inserts || edit.kind == EditKind::move) MFSDP_TRY(read_anchor(fields, edit));
-  if (copies) {
-    MFSDP_LET(id, fields.integer("id"));
-    edit.id = id;
-  }
+  if (copies) MFSDP_SET(edit.id, fields.integer("id"));
   if (copies || edit.kind == EditKind::patch) {
     const Json* changes = fields.find("with");
     if (changes == nullptr && !copies) return fail(fields.place("with"), "missing");
@@ -167,10 +159,8 @@ Result<Edit> read_edit(const Json& node, const std::string& where) {
 
 Result<void> read_broken(const Json& node, const std::string& where, BugRow& row) {
   MFSDP_LET(fields, Fields::of(node, where));
-  if (const Json* base = fields.find("base")) {
-    MFSDP_LET(read, read_base(*base, fields.place("base")));
-    row.broken_base = read;
-  }
+  if (const Json* base = fields.find("base"))
+    MFSDP_SET(row.broken_base, read_base(*base, fields.place("base")));
   if (const Json* ranks = fields.find("ranks")) {
     row.some_ranks = *ranks == "some";
     if (!row.some_ranks)
@@ -239,28 +229,23 @@ Result<BugRow> read_bug_row(std::string_view text, const std::string& file) {
   MFSDP_LET(fields, Fields::of(document, file + ": "));
   BugRow row;
   row.file = file;
-  MFSDP_LET(number, fields.integer("row"));
-  row.number = number;
+  MFSDP_SET(row.number, fields.integer("row"));
   MFSDP_TRY(check_file_name(row));
   for (auto [key, field] : {std::pair{"title", &row.title}, std::pair{"thread", &row.thread},
                             std::pair{"bug", &row.bug}}) {
-    MFSDP_LET(value, fields.text(key));
-    *field = value;
+    MFSDP_SET(*field, fields.text(key));
   }
   if (!is_thread(row.thread))
     return fail(fields.place("thread"),
                 fmt::format("expected owner/repository#number, got \"{}\"", printable(row.thread)));
   MFSDP_LET(base, fields.need("base"));
-  MFSDP_LET(read, read_base(*base, fields.place("base")));
-  row.base = read;
+  MFSDP_SET(row.base, read_base(*base, fields.place("base")));
   MFSDP_LET(broken, fields.need("broken"));
   MFSDP_TRY(read_broken(*broken, fields.place("broken"), row));
-  MFSDP_LET(rules, read_rules(fields, "rules", Severity::error));
-  MFSDP_LET(notes, read_rules(fields, "notes", Severity::note));
-  if (rules.empty() && notes.empty())
+  MFSDP_SET(row.rules, read_rules(fields, "rules", Severity::error));
+  MFSDP_SET(row.notes, read_rules(fields, "notes", Severity::note));
+  if (row.rules.empty() && row.notes.empty())
     return fail(fields.place("rules"), "expected at least one rule or note");
-  row.rules = std::move(rules);
-  row.notes = std::move(notes);
   MFSDP_TRY(fields.nothing_else());
   return row;
 }

@@ -67,8 +67,7 @@ class PlanDocument {
       }
       case EditKind::patch: {
         MFSDP_LET(position, find(edit.subject, edit.where));
-        MFSDP_LET(thing, patched(position.thing(), edit));
-        position.thing() = std::move(thing);
+        MFSDP_SET(position.thing(), patched(position.thing(), edit));
         return {};
       }
       case EditKind::copy: {
@@ -123,10 +122,7 @@ class PlanDocument {
     }
     Json made = value;
     if (made.is_structured())
-      for (Json& child : made) {
-        MFSDP_LET(resolved, with_ids(child, where));
-        child = std::move(resolved);
-      }
+      for (Json& child : made) MFSDP_SET(child, with_ids(child, where));
     return made;
   }
   [[nodiscard]] Result<Json> value_of(const Edit& edit) const {

@@ -5,7 +5,6 @@
 
 #include <fmt/format.h>
 
-#include <algorithm>
 #include <deque>
 #include <map>
 #include <nlohmann/json.hpp>

@@ -1,7 +1,6 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <tuple>
 
 #include "verify/conformance/checked_run.hpp"
 #include "verify/findings/place_names.hpp"

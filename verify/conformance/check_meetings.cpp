@@ -1,6 +1,5 @@
 #include <fmt/format.h>
 
-#include <algorithm>
 #include <map>
 
 #include "verify/conformance/checked_run.hpp"

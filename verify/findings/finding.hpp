@@ -16,10 +16,7 @@ namespace mfsdp {
 /// A note is worth knowing, but the plan is right; an error is a plan that can go wrong.
 enum class Severity { error, note };
 
-template <>
-struct Names<Severity> {
-  static constexpr std::array<std::string_view, 2> values{"error", "note"};
-};
+constexpr auto value_names(Severity) { return name_array("error", "note"); }
 
 struct RuleInfo {
   std::string_view id;    ///< "MF101", stable

@@ -40,13 +40,11 @@ enum class FieldEdit {
   pair  ///< two edits that try to hide each other (edit_pairs.hpp)
 };
 
-template <>
-struct Names<FieldEdit> {
-  static constexpr std::array<std::string_view, 18> values{
-      "dropped",  "added",   "there twice", "copied", "exchanged", "emptied",
-      "flipped",  "renamed", "0",           "1",      "-1",        "one more",
-      "one less", "doubled", "halved",      "2^31",   "2^63-1",    "two edits"};
-};
+constexpr auto value_names(FieldEdit) {
+  return name_array("dropped", "added", "there twice", "copied", "exchanged", "emptied", "flipped",
+                    "renamed", "0", "1", "-1", "one more", "one less", "doubled", "halved", "2^31",
+                    "2^63-1", "two edits");
+}
 
 /// One change of a plan's JSON.
 struct FieldMutant {

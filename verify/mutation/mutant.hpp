@@ -56,20 +56,17 @@ enum class MutantKind {
   change_peer           ///< of a send or recv: distance plus or minus one
 };
 
-template <>
-struct Names<MutantKind> {
-  static constexpr std::array<std::string_view, 39> values{
-      "drop_wait",        "drop_record",       "drop_collective",     "drop_copy",
-      "drop_kernel",      "drop_acquire",      "drop_release",        "double_collective",
-      "double_kernel",    "swap_neighbours",   "swap_on_stream",      "reorder_collectives",
-      "change_stream",    "shift_buffer",      "shift_operand",       "shift_rank",
-      "shift_parameter",  "shift_group",       "release_early",       "acquire_late",
-      "change_count",     "change_shape",      "change_attribute",    "change_repeat",
-      "change_scale",     "change_dtype",      "change_buffer_dtype", "change_group_dtype",
-      "change_reduction", "change_collective", "change_communicator", "change_contents",
-      "change_placement", "change_op_group",   "change_microbatches", "change_lag",
-      "change_instances", "change_distance",   "change_peer"};
-};
+constexpr auto value_names(MutantKind) {
+  return name_array(
+      "drop_wait", "drop_record", "drop_collective", "drop_copy", "drop_kernel", "drop_acquire",
+      "drop_release", "double_collective", "double_kernel", "swap_neighbours", "swap_on_stream",
+      "reorder_collectives", "change_stream", "shift_buffer", "shift_operand", "shift_rank",
+      "shift_parameter", "shift_group", "release_early", "acquire_late", "change_count",
+      "change_shape", "change_attribute", "change_repeat", "change_scale", "change_dtype",
+      "change_buffer_dtype", "change_group_dtype", "change_reduction", "change_collective",
+      "change_communicator", "change_contents", "change_placement", "change_op_group",
+      "change_microbatches", "change_lag", "change_instances", "change_distance", "change_peer");
+}
 
 /// The part of a buffer's contents that is changed.
 enum class ContentsPart : std::uint32_t { group, placement, kind, port };

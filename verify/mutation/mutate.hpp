@@ -21,10 +21,7 @@ enum class Fate {
   uncertified  ///< they find none, but the checker refuses the certificate
 };
 
-template <>
-struct Names<Fate> {
-  static constexpr std::array<std::string_view, 3> values{"killed", "correct", "uncertified"};
-};
+constexpr auto value_names(Fate) { return name_array("killed", "correct", "uncertified"); }
 
 struct MutantVerdict {
   Mutant mutant;

@@ -29,11 +29,10 @@ enum class FieldFate {
   crashed       ///< reader, proofs or machine crash, or do not end
 };
 
-template <>
-struct Names<FieldFate> {
-  static constexpr std::array<std::string_view, 8> values{
-      "refused", "found", "same", "other_model", "not_listed", "differs", "not_run", "crashed"};
-};
+constexpr auto value_names(FieldFate) {
+  return name_array("refused", "found", "same", "other_model", "not_listed", "differs", "not_run",
+                    "crashed");
+}
 
 /// Whether that fate is a defect of the reader, the proofs or the list.
 [[nodiscard]] constexpr bool is_defect(FieldFate fate) { return fate > FieldFate::other_model; }
@@ -47,10 +46,7 @@ enum class Forgery {
   accepted  ///< accepted, and results differ or the run fails
 };
 
-template <>
-struct Names<Forgery> {
-  static constexpr std::array<std::string_view, 4> values{"none", "refused", "same", "accepted"};
-};
+constexpr auto value_names(Forgery) { return name_array("none", "refused", "same", "accepted"); }
 
 struct FieldVerdict {
   FieldMutant mutant;

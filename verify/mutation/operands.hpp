@@ -1,8 +1,6 @@
 // The operands of an op by number, as mutants name them.
 #pragma once
 
-#include <vector>
-
 #include "core/plan/plan.hpp"
 
 namespace mfsdp {

@@ -4,7 +4,6 @@
 #include <unistd.h>
 
 #include <bit>
-#include <cstring>
 #include <future>
 #include <mutex>
 #include <optional>
@@ -14,7 +13,6 @@
 #include "core/base/read_file.hpp"
 #include "core/plan/job.hpp"
 #include "core/plan/plan_json.hpp"
-#include "gpu_backend/checkpoint/agreement.hpp"
 #include "gpu_backend/checkpoint/saved_state.hpp"
 #include "gpu_backend/checkpoint/saver.hpp"
 #include "gpu_backend/train/data/random_bits.hpp"

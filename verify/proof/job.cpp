@@ -1,7 +1,5 @@
 #include "verify/proof/job.hpp"
 
-#include <fmt/format.h>
-
 #include <algorithm>
 #include <memory>
 #include <utility>
@@ -98,10 +96,7 @@ class JobCheck {
 
   Result<void> add_class(const Program& program) {
     ExpandedProgram expanded{.program = program};
-    if (has_instances(program)) {
-      MFSDP_LET(made, expand_instances(program));
-      expanded = std::move(made);
-    }
+    if (has_instances(program)) MFSDP_SET(expanded, expand_instances(program));
     classes_.push_back(std::make_unique<ExpandedClass>(role_of(program), std::move(expanded)));
     return {};
   }

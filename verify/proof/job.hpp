@@ -8,7 +8,6 @@
 // and gradients are each class's own affair.
 #pragma once
 
-#include <string>
 #include <vector>
 
 #include "core/plan/job.hpp"

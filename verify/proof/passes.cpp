@@ -6,7 +6,6 @@
 #include <array>
 #include <future>
 #include <optional>
-#include <string>
 #include <utility>
 
 #include "core/plan/structure_faults.hpp"

@@ -53,10 +53,7 @@ Result<Proof> prove_program(const Program& program, const ProofSettings& setting
   if (!proof.only_structure) {
     if (settings.expand_ranks) MFSDP_TRY(check_world(program.config.mesh));
     try {
-      if (has_instances(program)) {
-        MFSDP_LET(made, expand_instances(program));
-        expanded = std::move(made);
-      }
+      if (has_instances(program)) MFSDP_SET(expanded, expand_instances(program));
       run_passes(expanded ? expanded->program : program, settings, all_classes, findings, proof);
     } catch (const OverflowError& error) {
       return fail("plan", fmt::format("a size is too large: {}", error.what()));

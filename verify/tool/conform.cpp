@@ -2,8 +2,6 @@
 
 #include <fmt/format.h>
 
-#include <vector>
-
 #include "core/base/text.hpp"
 #include "core/plan/plan_json.hpp"
 #include "core/request/plan_file.hpp"

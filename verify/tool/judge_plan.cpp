@@ -2,7 +2,6 @@
 
 #include <fmt/format.h>
 
-#include <algorithm>
 #include <chrono>
 #include <memory>
 #include <nlohmann/json.hpp>
@@ -165,8 +164,7 @@ Result<ExitCode> check_plan(const Program& program, const VerifyOptions& options
                             const Session& session) {
   std::string plan_text;
   if (options.common.plan) {
-    MFSDP_LET(text, read_file(*options.common.plan, "a plan", kMostFileBytes));
-    plan_text = std::move(text);
+    MFSDP_SET(plan_text, read_file(*options.common.plan, "a plan", kMostFileBytes));
   } else {
     plan_text = to_canonical_json(program);
   }

@@ -164,8 +164,7 @@ Result<ExitCode> judge_inspector_logs(const VerifyOptions& options, const Sessio
     logs.push_back(std::move(*log));
   }
   judged.files = std::ssize(logs);
-  MFSDP_LET(groups, traces::read_inspector_logs(logs));
-  judged.groups = std::move(groups);
+  MFSDP_SET(judged.groups, traces::read_inspector_logs(logs));
   return print_verdict(judged, "log", options, options.nccl_inspector, session);
 }
 

@@ -54,8 +54,7 @@ FlagGroup plan_group(VerifyOptions& o) {
 
 FlagGroup subject_group(VerifyOptions& o) {
   const auto run = [&o](const std::string& text) -> Result<void> {
-    MFSDP_LET(name, parse_run_name(text));
-    o.run = std::move(name);
+    MFSDP_SET(o.run, parse_run_name(text));
     return {};
   };
   Flag bugs = folder_flag("--bugs", "a corpus of bugs: shipped, or a folder of yours", o.bugs);

@@ -15,10 +15,7 @@ namespace mfsdp {
 /// How findings are printed; SARIF is what code hosts read.
 enum class FindingsFormat { text, json, md, sarif };
 
-template <>
-struct Names<FindingsFormat> {
-  static constexpr std::array<std::string_view, 4> values{"text", "json", "md", "sarif"};
-};
+constexpr auto value_names(FindingsFormat) { return name_array("text", "json", "md", "sarif"); }
 
 /// NAME=VALUE
 struct EnvironmentVariable {

@@ -1,7 +1,6 @@
 // The union of intervals, and the length of its part within any window.
 #pragma once
 
-#include <cstdint>
 #include <optional>
 #include <span>
 #include <vector>

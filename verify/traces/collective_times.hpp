@@ -3,7 +3,6 @@
 
 #include <optional>
 #include <span>
-#include <string>
 #include <vector>
 
 #include "verify/traces/busy_time.hpp"

@@ -1,7 +1,5 @@
 #include "verify/traces/configuration.hpp"
 
-#include <fmt/format.h>
-
 #include <algorithm>
 #include <array>
 #include <charconv>

@@ -1,7 +1,5 @@
 #include <fmt/format.h>
 
-#include <vector>
-
 #include "verify/traces/held_up_gathers.hpp"
 #include "verify/traces/stream_waits.hpp"
 #include "verify/traces/trace_words.hpp"

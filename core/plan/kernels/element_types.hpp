@@ -1,7 +1,6 @@
 // The element types of tensors. bf16 and fp16 are storage only: arithmetic happens in Real<T>.
 #pragma once
 
-#include <cstddef>
 #include <cstdint>
 #include <type_traits>
 

@@ -6,7 +6,6 @@
 #include <span>
 #include <string>
 #include <system_error>
-#include <utility>
 #include <vector>
 
 #include "core/base/text.hpp"

@@ -1,7 +1,6 @@
 #include "gpu_backend/train/text/byte_alphabet.hpp"
 
 #include <array>
-#include <cstddef>
 #include <cstdint>
 
 #include "gpu_backend/train/text/utf8.hpp"

@@ -14,10 +14,7 @@ namespace mfsdp {
 /// <|start_header_id|>ROLE<|end_header_id|>\n\nCONTENT<|eot_id|>, with contents trimmed (Llama 3).
 enum class ChatTemplate { chatml, llama3 };
 
-template <>
-struct Names<ChatTemplate> {
-  static constexpr std::array<std::string_view, 2> values{"chatml", "llama3"};
-};
+constexpr auto value_names(ChatTemplate) { return name_array("chatml", "llama3"); }
 
 struct ChatMessage {
   std::string role;

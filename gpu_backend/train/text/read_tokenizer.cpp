@@ -2,7 +2,6 @@
 // of the model's training would silently spoil a run.
 #include <fmt/format.h>
 
-#include <algorithm>
 #include <nlohmann/json.hpp>
 #include <system_error>
 #include <utility>
@@ -10,7 +9,6 @@
 #include "core/base/json_text.hpp"
 #include "core/base/parse_json.hpp"
 #include "core/base/read_file.hpp"
-#include "core/base/text.hpp"
 #include "core/formats/json_fields.hpp"
 #include "gpu_backend/train/text/normal_form.hpp"
 #include "gpu_backend/train/text/pattern_text.hpp"
@@ -206,10 +204,7 @@ Result<void> read_added_tokens(const Json& json, const std::string& where, Parts
     if (!token.normalized) {
       before.push_back(std::move(token));
     } else {
-      if (parts.normal_form_c) {
-        MFSDP_LET(composed, normal_form_c(token.content));
-        token.content = composed;
-      }
+      if (parts.normal_form_c) MFSDP_SET(token.content, normal_form_c(token.content));
       after.push_back(std::move(token));
     }
   }

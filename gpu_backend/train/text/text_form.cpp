@@ -55,10 +55,8 @@ Result<TokenizerConfig> read_config(const fs::path& folder) {
     config.chat_template = template_of(json);
     config.json = std::move(json);
   }
-  if (const fs::path jinja = folder / "chat_template.jinja"; is_file(jinja)) {
-    MFSDP_LET(text, read_file(jinja, "a chat template", kMostConfigBytes));
-    config.chat_template = text;
-  }
+  if (const fs::path jinja = folder / "chat_template.jinja"; is_file(jinja))
+    MFSDP_SET(config.chat_template, read_file(jinja, "a chat template", kMostConfigBytes));
   return config;
 }
 
@@ -112,14 +110,12 @@ Result<void> find_chat_template(const TokenizerConfig& config, TextForm& form) {
 
 Result<TextForm> open_text_form(const fs::path& path, std::optional<ChatTemplate> chat) {
   TextForm form;
-  MFSDP_LET(tokenizer, Tokenizer::open(path));
-  form.tokenizer = std::move(tokenizer);
+  MFSDP_SET(form.tokenizer, Tokenizer::open(path));
   form.chat = chat;
   std::error_code ignored;
   const fs::path folder = fs::is_directory(path, ignored) ? path : path.parent_path();
   MFSDP_LET(config, read_config(folder));
-  MFSDP_LET(end, token_in(config, "eos_token", *form.tokenizer));
-  form.end = end;
+  MFSDP_SET(form.end, token_in(config, "eos_token", *form.tokenizer));
   for (const std::string_view known : {"<|endoftext|>", "<|end_of_text|>"})
     if (!form.end) form.end = form.tokenizer->find(known);
   MFSDP_LET(padding, token_in(config, "pad_token", *form.tokenizer));

@@ -56,8 +56,7 @@ Result<void> TextEncoder::encode_piece(std::string_view text, std::vector<std::i
   const Tokenizer::Parts& parts = tokenizer_->parts_;
   std::string normalized;
   if (parts.normal_form_c) {
-    MFSDP_LET(composed, normal_form_c(text));
-    normalized = std::move(composed);
+    MFSDP_SET(normalized, normal_form_c(text));
     text = normalized;
   }
   for (const TextPiece& piece : parts.after_normal_form.split(text)) {

@@ -1,8 +1,6 @@
 // Declares the function that runs a kind of kernel on the CPU; run_*.cpp define it for each kind.
 #pragma once
 
-#include <string_view>
-
 #include "core/base/error.hpp"
 #include "core/runtime/calls/call_reader.hpp"
 #include "core/runtime/calls/kernel_settings.hpp"

@@ -7,7 +7,6 @@
 #include "verify/proof/memory/symmetric_memory.hpp"
 #include "verify/proof/order/counterexample.hpp"
 #include "verify/proof/order/overlap.hpp"
-#include "verify/proof/order/races.hpp"
 
 namespace mfsdp {
 namespace {

@@ -5,7 +5,6 @@
 #include <algorithm>
 #include <map>
 #include <set>
-#include <utility>
 
 #include "core/plan/index.hpp"
 #include "core/plan/rotation.hpp"

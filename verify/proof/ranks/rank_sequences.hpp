@@ -18,7 +18,6 @@
 
 #include <cstdint>
 #include <span>
-#include <vector>
 
 #include "verify/findings/finding_list.hpp"
 #include "verify/proof/order/unrolled_plan.hpp"

@@ -5,7 +5,6 @@
 
 #include <algorithm>
 #include <string_view>
-#include <utility>
 
 #include "core/plan/exact_sums.hpp"
 #include "core/plan/kernel_spec.hpp"

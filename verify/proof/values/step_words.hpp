@@ -2,7 +2,6 @@
 // are not of attention or experts, and which models have which).
 #pragma once
 
-#include <array>
 #include <string_view>
 
 #include "verify/proof/values/model_steps.hpp"
