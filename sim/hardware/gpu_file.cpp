@@ -3,9 +3,9 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <array>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "core/base/amount.hpp"
 #include "sim/hardware/catalogue.hpp"
@@ -39,7 +39,7 @@ constexpr BytesPerNano kHostBandwidth = 51.5;
 constexpr std::int64_t kGpusPerNode = 8;
 constexpr std::int64_t kNicLatencyNs = 2000;
 
-/// What is assumed of a node by its link, as in the files of the catalogue.
+/// Assumptions about a node by its link, as in the files of the catalogue.
 struct UsualNode {
   double efficiency = 1;
   std::int64_t collective_sms = 0;
@@ -269,9 +269,12 @@ void read_published(TomlFields& fields, Gpu& gpu) {
 }  // namespace
 
 void inherit_gpu(TomlFields& fields, const TomlFields& base) {
-  constexpr std::array<std::string_view, 6> kLeftOut{
-      "title", "calibration", "measured", "published", "tables.default", "like"};
-  fields.inherit(base, kLeftOut);
+  std::vector<std::string_view> left_out{"title",     "calibration",    "measured",
+                                         "published", "tables.default", "like"};
+  // A limit that one file states replaces a range of the other, and the reverse.
+  if (fields.has("power.limit_w")) left_out.insert(left_out.end(), {"power.least_w", "power.most_w"});
+  if (fields.has("power.least_w")) left_out.emplace_back("power.limit_w");
+  fields.inherit(base, left_out);
 }
 
 Result<Gpu> read_gpu_fields(TomlFields& fields) {
