@@ -261,7 +261,8 @@ void TomlFields::note_unread() {
 
 Error TomlFields::missing_fields() const {
   const auto example_of = [&](const std::string& key) {
-    const auto found = std::ranges::find(examples_, key, &std::pair<std::string, std::string>::first);
+    const auto found =
+        std::ranges::find(examples_, key, &std::pair<std::string, std::string>::first);
     return found == examples_.end() ? "" : ", such as " + found->second;
   };
   if (missing_.size() == 1)

@@ -49,8 +49,10 @@ struct UsualNode {
 
 UsualNode usual_node(LinkKind link) {
   switch (link) {
-    case LinkKind::nvlink: return {.efficiency = 1, .collective_sms = 24, .nics = 8, .nic_bandwidth = 50};
-    case LinkKind::xgmi: return {.efficiency = 0.9, .collective_sms = 56, .nics = 8, .nic_bandwidth = 50};
+    case LinkKind::nvlink:
+      return {.efficiency = 1, .collective_sms = 24, .nics = 8, .nic_bandwidth = 50};
+    case LinkKind::xgmi:
+      return {.efficiency = 0.9, .collective_sms = 56, .nics = 8, .nic_bandwidth = 50};
     case LinkKind::pcie: break;
   }
   return {.efficiency = 0.9, .collective_sms = 4, .nics = 2, .nic_bandwidth = 25};
@@ -156,17 +158,17 @@ void read_memory(TomlFields& fields, Assumptions& assumed, Gpu& gpu) {
   gpu.memory_bandwidth = fields.number("memory.gb_per_s", kBandwidthRange);
   gpu.copy_fraction = assumed.number("memory.copy_fraction", kCopyFraction, kCopyShare);
   gpu.runtime = Bytes(assumed.integer("memory.runtime_bytes", kRuntime, kRuntimeBytes));
-  gpu.first_communicator = Bytes(
-      assumed.integer("memory.first_communicator_bytes", kRuntime, kFirstCommunicatorBytes));
+  gpu.first_communicator =
+      Bytes(assumed.integer("memory.first_communicator_bytes", kRuntime, kFirstCommunicatorBytes));
   gpu.communicator =
       Bytes(assumed.integer("memory.communicator_bytes", kRuntime, kCommunicatorBytes));
   gpu.runtime_source = fields.text_or("memory.runtime_source", std::string(kRuntimeSource));
   if (fields.sound() && gpu.runtime >= gpu.capacity) {
     const bool given = fields.has("memory.runtime_bytes");
-    fields.reject(given ? "memory.runtime_bytes" : "memory.capacity_bytes",
-                  given ? "must be less than memory.capacity_bytes"
-                        : fmt::format("must be more than the {} bytes of CUDA's context",
-                                      gpu.runtime.value));
+    fields.reject(
+        given ? "memory.runtime_bytes" : "memory.capacity_bytes",
+        given ? "must be less than memory.capacity_bytes"
+              : fmt::format("must be more than the {} bytes of CUDA's context", gpu.runtime.value));
   }
 }
 
@@ -174,15 +176,16 @@ void read_links(TomlFields& fields, Assumptions& assumed, Gpu& gpu) {
   gpu.link = link_kind(fields);
   const UsualNode usual = usual_node(gpu.link);
   gpu.link_bandwidth = fields.number("link.gb_per_s", kBandwidthRange);
-  gpu.host_bandwidth = assumed.number(
-      "memory.host_gb_per_s", kBandwidthRange,
-      gpu.link == LinkKind::pcie ? gpu.link_bandwidth * kHostShare : kHostBandwidth);
+  gpu.host_bandwidth =
+      assumed.number("memory.host_gb_per_s", kBandwidthRange,
+                     gpu.link == LinkKind::pcie ? gpu.link_bandwidth * kHostShare : kHostBandwidth);
   gpu.link_efficiency = assumed.number("link.efficiency", kScale, usual.efficiency);
   gpu.per_peer_bandwidth = fields.optional_number("link.per_peer_gb_per_s", kBandwidthRange);
   gpu.gpus_per_node = assumed.integer("node.gpus", kCountRange, kGpusPerNode);
   gpu.domain = assumed.integer("link.domain", kCountRange, gpu.gpus_per_node);
-  gpu.collective_sms = assumed.integer("link.collective_sms", kCountRange,
-                                       std::min(usual.collective_sms, std::max<std::int64_t>(1, gpu.sms)));
+  gpu.collective_sms =
+      assumed.integer("link.collective_sms", kCountRange,
+                      std::min(usual.collective_sms, std::max<std::int64_t>(1, gpu.sms)));
   gpu.nics_per_node = assumed.integer("node.nics", kCountRange, usual.nics);
   gpu.nic_bandwidth = assumed.number("node.nic_gb_per_s", kBandwidthRange, usual.nic_bandwidth);
   gpu.nic_line_rate = fields.optional_number("node.nic_line_gb_per_s", kBandwidthRange);
@@ -272,15 +275,17 @@ void inherit_gpu(TomlFields& fields, const TomlFields& base) {
   std::vector<std::string_view> left_out{"title",     "calibration",    "measured",
                                          "published", "tables.default", "like"};
   // A limit that one file states replaces a range of the other, and the reverse.
-  if (fields.has("power.limit_w")) left_out.insert(left_out.end(), {"power.least_w", "power.most_w"});
+  if (fields.has("power.limit_w"))
+    left_out.insert(left_out.end(), {"power.least_w", "power.most_w"});
   if (fields.has("power.least_w")) left_out.emplace_back("power.limit_w");
   fields.inherit(base, left_out);
 }
 
 Result<Gpu> read_gpu_fields(TomlFields& fields) {
   if (fields.has("gpu") && !fields.has("compute.bf16_tflops"))
-    return fields.refuse("describes a cluster, as it names a gpu: give it to --cluster; --gpu takes "
-                         "the file of one GPU, with [compute], [memory] and [link]");
+    return fields.refuse(
+        "describes a cluster, as it names a gpu: give it to --cluster; --gpu takes "
+        "the file of one GPU, with [compute], [memory] and [link]");
   give_examples(fields);
   Gpu gpu;
   Assumptions assumed(fields, gpu);

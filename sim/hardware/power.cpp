@@ -31,11 +31,12 @@ Result<Gpu> with_power_limit(Gpu gpu, double watts) {
   const double least = std::ceil(kLeastPowerShare * tables);
   const double most = gpu.owner_sets_power ? std::max(tables, gpu.owner_sets_power->most) : tables;
   if (watts > most || watts < least)
-    return fail("--power-limit",
-                fmt::format("{:g} W is out of range: expected {:g} to {:g}, {}", watts, least, most,
-                            gpu.owner_sets_power
-                                ? fmt::format("the limits of {}", gpu.name)
-                                : fmt::format("the limit at which the prices of {} hold", gpu.name)));
+    return fail(
+        "--power-limit",
+        fmt::format("{:g} W is out of range: expected {:g} to {:g}, {}", watts, least, most,
+                    gpu.owner_sets_power
+                        ? fmt::format("the limits of {}", gpu.name)
+                        : fmt::format("the limit at which the prices of {} hold", gpu.name)));
   gpu.power->own = watts;
   if (watts < tables) {
     gpu.calibration = "datasheet";

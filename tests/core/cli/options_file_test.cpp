@@ -91,8 +91,8 @@ TEST_F(OptionsFile, MistakesNameFileAndLine) {
 
 TEST_F(OptionsFile, AllMistakesOfAFileAreNamedAtOnce) {
   const auto mistakes = [this](const std::string& content) {
-    const auto outcome = with_options_file(
-        {"--options", file(content)}, [](const auto& all) -> Result<ExitCode> {
+    const auto outcome =
+        with_options_file({"--options", file(content)}, [](const auto& all) -> Result<ExitCode> {
           CommonOptions options;
           MFSDP_TRY(parse_flags(common_flags(options), all));
           return ExitCode::good;

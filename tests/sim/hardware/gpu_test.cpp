@@ -169,9 +169,10 @@ TEST(ParseGpu, ASourceNamesAKey) {
 }
 
 TEST(ParseGpu, TablesAreAllOrNone) {
-  EXPECT_EQ(error_of(kGood + "[tables]\ngemm = \"a.csv\"\n"),
-            "x.toml: 2 keys are missing: tables.attention (text in quotes), tables.collective (text "
-            "in quotes)");
+  EXPECT_EQ(
+      error_of(kGood + "[tables]\ngemm = \"a.csv\"\n"),
+      "x.toml: 2 keys are missing: tables.attention (text in quotes), tables.collective (text "
+      "in quotes)");
 }
 
 TEST(ParseGpu, DataSheetFiguresAreEnoughAndTheRestIsNamed) {
@@ -189,13 +190,14 @@ TEST(ParseGpu, DataSheetFiguresAreEnoughAndTheRestIsNamed) {
 }
 
 TEST(ParseGpu, AllMissingFiguresAreNamedAtOnceWithAnExample) {
-  EXPECT_EQ(error_of(""),
-            "x.toml: 6 keys are missing: compute.bf16_tflops (a number from 0.01 to 1000000, such as "
-            "165.2: dense, with FP32 accumulation), compute.sms (an integer from 1 to 65536, such as "
-            "128), memory.capacity_bytes (an integer from 1000000 to 1000000000000000, such as \"24 "
-            "GB\"), memory.gb_per_s (a number from 0.01 to 1000000, such as 1008), link.kind (text "
-            "in quotes, such as \"pcie\"), link.gb_per_s (a number from 0.01 to 1000000, such as "
-            "31: to all peers together, per direction)");
+  EXPECT_EQ(
+      error_of(""),
+      "x.toml: 6 keys are missing: compute.bf16_tflops (a number from 0.01 to 1000000, such as "
+      "165.2: dense, with FP32 accumulation), compute.sms (an integer from 1 to 65536, such as "
+      "128), memory.capacity_bytes (an integer from 1000000 to 1000000000000000, such as \"24 "
+      "GB\"), memory.gb_per_s (a number from 0.01 to 1000000, such as 1008), link.kind (text "
+      "in quotes, such as \"pcie\"), link.gb_per_s (a number from 0.01 to 1000000, such as "
+      "31: to all peers together, per direction)");
   EXPECT_EQ(error_of("gpu = \"h100\"\ngpus = 8\n"),
             "x.toml: describes a cluster, as it names a gpu: give it to --cluster; --gpu takes the "
             "file of one GPU, with [compute], [memory] and [link]");
@@ -214,7 +216,8 @@ TEST(ParseGpu, PowerIsStatedOrLeftToTheOwner) {
   EXPECT_EQ(owner->power, (PowerLimits{.own = 700, .tables = 700}));
   for (const std::string bad :
        {"tables_w = 700", "least_w = 450\ntables_w = 700", "least_w = 450\nmost_w = 1000",
-        "least_w = 9\nmost_w = 8\ntables_w = 7", "limit_w = 1\nleast_w = 1\nmost_w = 2\ntables_w = 1"})
+        "least_w = 9\nmost_w = 8\ntables_w = 7",
+        "limit_w = 1\nleast_w = 1\nmost_w = 2\ntables_w = 1"})
     EXPECT_THAT(error_of(kDataSheet + "[power]\n" + bad + "\n"), HasSubstr("power.")) << bad;
 }
 
@@ -254,10 +257,9 @@ TEST(LoadGpu, EveryCatalogueEntryIsReadableAndNamesItsSources) {
     EXPECT_EQ(gpu->calibration, name == "h200" ? "measured" : "datasheet");
     EXPECT_EQ(assumed_statement(*gpu), "");  // a file of the catalogue states every value
     EXPECT_FALSE(gpu->runtime_source.empty());
-    for (const std::string key :
-         {"compute.bf16_tflops", "compute.fp32_tflops", "compute.sms", "compute.gemm_scale",
-          "memory.capacity_bytes", "memory.gb_per_s", "link.gb_per_s", "link.efficiency",
-          "node.nics"})
+    for (const std::string key : {"compute.bf16_tflops", "compute.fp32_tflops", "compute.sms",
+                                  "compute.gemm_scale", "memory.capacity_bytes", "memory.gb_per_s",
+                                  "link.gb_per_s", "link.efficiency", "node.nics"})
       EXPECT_THAT(gpu->sources, Contains(testing::Pair(key, Not("")))) << name;
     EXPECT_TRUE(std::filesystem::exists(gpu->tables.collective)) << gpu->tables.collective;
   }
@@ -340,7 +342,8 @@ TEST(LoadGpu, AFileMayBeLikeAnotherGpu) {
     test::write_file(folder / name, text);
     return load_gpu((folder / name).string(), kGpus);
   };
-  const auto like = load("a.toml", "like = \"h200\"\nmemory.gb_per_s = 4000\npower.limit_w = 600\n");
+  const auto like =
+      load("a.toml", "like = \"h200\"\nmemory.gb_per_s = 4000\npower.limit_w = 600\n");
   ASSERT_TRUE(like) << like.error().message();
   EXPECT_EQ(like->title, "a");
   EXPECT_EQ(like->calibration, "datasheet");  // the H200's own is "measured"
