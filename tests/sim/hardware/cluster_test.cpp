@@ -215,7 +215,7 @@ TEST_F(LoadCluster, MistakesInSlowPartsKeepTheirLine) {
             file_ + ": slow: there is no NIC 4: a node has 4, from 0 on");
   EXPECT_EQ(error_of(head + "[[slow]]\nnode = 8\nfraction = 0.5\n"),
             file_ + ": slow: there is no node 8: the cluster has 8, from 0 on");
-  EXPECT_THAT(error_of(head + "[[slow]]\n"), HasSubstr("node is missing"));
+  EXPECT_THAT(error_of(head + "[[slow]]\n"), HasSubstr("2 keys are missing: node ("));
   EXPECT_THAT(error_of(head + "[slow]\nnode = 1\n"),
               HasSubstr("mine.toml:6: unknown key \"slow.node\""));
 }
