@@ -167,6 +167,8 @@ Result<Prediction> predict(const PredictionRequest& asked) {
                          .value = std::string(to_string(AttentionChoice::cudnn))});
   if (std::string power = power_statement(request.costs->cluster().gpu); !power.empty())
     run.facts.push_back({.topic = "simulation", .name = "power", .value = std::move(power)});
+  if (std::string assumed = assumed_statement(request.costs->cluster().gpu); !assumed.empty())
+    run.facts.push_back({.topic = "simulation", .name = "assumed", .value = std::move(assumed)});
   if (request.anchor)
     run.facts.push_back({.topic = "simulation", .name = "anchor", .value = request.anchor->text()});
   if (request.routed) {

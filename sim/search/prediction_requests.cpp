@@ -1,5 +1,6 @@
 #include "sim/search/prediction_requests.hpp"
 
+#include <algorithm>
 #include <filesystem>
 #include <system_error>
 
@@ -14,20 +15,28 @@
 namespace mfsdp {
 namespace {
 
+/// GPUs of a node without --gpus-per-node: the default, or fewer where the link joins fewer.
+std::int64_t node_size(const CommonOptions& common, const Gpu& gpu) {
+  return common.gpus_per_node.value_or(std::min(common.node_size(), gpu.domain));
+}
+
 Result<Cluster> cluster_of(const JobOptions& job, std::int64_t gpus,
                            const std::filesystem::path& gpus_dir) {
   const CommonOptions& common = job.common;
   const auto plain = [&]() -> Result<Cluster> {
     if (common.cluster) return load_cluster(*common.cluster, gpus_dir, gpus, common.gpus_per_node);
     MFSDP_LET(gpu, load_gpu(common.gpu, gpus_dir));
-    return make_cluster(gpu, gpus, common.node_size());
+    return make_cluster(gpu, gpus, node_size(common, gpu));
   };
   MFSDP_LET(cluster, plain());
   if (job.host_launch) cluster.gpu.host_launch = *job.host_launch;
   MFSDP_SET(cluster.gpu, with_price_tables(std::move(cluster.gpu), job.tables));
-  if (job.power_limit)
+  if (job.power_limit) {
     MFSDP_SET(cluster.gpu,
               with_power_limit(std::move(cluster.gpu), static_cast<double>(*job.power_limit)));
+  } else {
+    MFSDP_TRY(check_power_is_stated(cluster.gpu));
+  }
   if (job.network_gbps) return with_network(cluster, job.network_gbps->value());
   return std::move(cluster);
 }
@@ -101,7 +110,7 @@ Result<PredictionRequests::Priced> PredictionRequests::priced(const JobOptions& 
   if (job.anchor) {
     const auto costs_of = [&](std::int64_t count, std::int64_t per_node) -> Result<CostModel> {
       JobOptions measured = job;
-      measured.power_limit.reset();  // it ran at its GPU's own
+      if (!cluster.gpu.owner_sets_power) measured.power_limit.reset();  // it ran at its GPU's own
       if (!common.cluster) measured.common.gpus_per_node = per_node;
       MFSDP_LET(machine_of_run, cluster_of(measured, count, gpus_dir));
       return make_cost_model(machine_of_run);
@@ -136,9 +145,9 @@ Result<Gpu> PredictionRequests::gpu(const JobOptions& job) const {
 
 Result<std::int64_t> PredictionRequests::gpus_per_node(const JobOptions& job) const {
   const CommonOptions& common = job.common;
-  if (!common.cluster) return common.node_size();
-  MFSDP_LET(file, read_cluster_file(*common.cluster, scenarios_ / "clusters"));
   MFSDP_LET(kind, gpu(job));
+  if (!common.cluster) return node_size(common, kind);
+  MFSDP_LET(file, read_cluster_file(*common.cluster, scenarios_ / "clusters"));
   return file.gpus_per_node.value_or(common.gpus_per_node.value_or(kind.gpus_per_node));
 }
 
