@@ -17,6 +17,7 @@ namespace mfsdp {
 /// as many tokens, in the order in which they were made.
 struct MeasuredHistory {
   RunGroup group;
+  std::string engine;
   std::string name;  ///< of runs of which no model is known: each name is a training of its own
   std::optional<std::int64_t> tokens;  ///< of a step, of all ranks; none: not known
   Measure measure;
