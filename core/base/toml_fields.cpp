@@ -4,7 +4,6 @@
 
 #include <algorithm>
 #include <cmath>
-#include <utility>
 
 #include "core/base/byte_order_mark.hpp"
 #include "core/base/closest.hpp"

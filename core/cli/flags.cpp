@@ -8,7 +8,6 @@
 #include <cmath>
 
 #include "core/base/closest.hpp"
-#include "core/base/text.hpp"
 #include "core/cli/other_words.hpp"
 
 namespace mfsdp {

@@ -8,7 +8,6 @@
 #include <cstring>
 #include <ranges>
 #include <unordered_map>
-#include <utility>
 
 #include "core/base/file_kind.hpp"
 

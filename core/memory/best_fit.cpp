@@ -4,6 +4,7 @@
 #include <array>
 #include <numeric>
 #include <optional>
+#include <random>
 #include <utility>
 
 #include "core/memory/packing.hpp"

@@ -1,7 +1,6 @@
 #include "core/plan/name_choices.hpp"
 
 #include <cstddef>
-#include <functional>
 #include <optional>
 #include <set>
 #include <string_view>

@@ -1,6 +1,5 @@
 #include "core/schedule/state.hpp"
 
-#include <algorithm>
 #include <stdexcept>
 
 #include "core/plan/transport.hpp"

@@ -5,7 +5,6 @@
 #include <numbers>
 #include <string_view>
 #include <thread>
-#include <vector>
 
 #include "core/model/lora.hpp"
 #include "gpu_backend/train/held_values.hpp"

@@ -7,15 +7,12 @@
 #include <algorithm>
 #include <cerrno>
 #include <cstdio>
-#include <optional>
 #include <string>
 #include <system_error>
-#include <utility>
 #include <vector>
 
 #include "core/base/durable_file.hpp"
 #include "gpu_backend/train/held_values.hpp"
-#include "gpu_backend/weights/temporary_folder.hpp"
 
 namespace mfsdp {
 namespace {

@@ -6,7 +6,6 @@
 #include <array>
 #include <cmath>
 #include <ctime>
-#include <span>
 #include <string_view>
 #include <utility>
 #include <variant>

@@ -4,7 +4,6 @@
 #include <fmt/format.h>
 #include <sqlite3.h>
 
-#include <optional>
 #include <utility>
 
 #include "reports/store/database.hpp"

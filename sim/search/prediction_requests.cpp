@@ -1,6 +1,5 @@
 #include "sim/search/prediction_requests.hpp"
 
-#include <filesystem>
 #include <system_error>
 
 #include "sim/hardware/cluster.hpp"
