@@ -142,10 +142,7 @@ struct CsvCell {
   std::string operator()(std::span<const std::string> values) const {
     return csv_field(joined_marks(values));
   }
-  template <class Value>
-  std::string operator()(Value value) const {
-    return JsonCell{}(value);
-  }
+  std::string operator()(auto value) const { return JsonCell{}(value); }
 };
 
 std::string json_line_of(const StoredRun& run) {

@@ -41,8 +41,7 @@ struct ConfigColumns {
     fields.push_back({std::string(field.name), flag_text(policy.kind)});
     fields.push_back({std::string(field.name) + "_full_blocks", flag_text(policy.full_blocks)});
   }
-  template <class Value>
-  void operator()(const ConfigField& field, const Value& value) const {
+  void operator()(const ConfigField& field, const auto& value) const {
     fields.push_back({std::string(field.name), flag_text(value)});
   }
 };

@@ -45,10 +45,7 @@ class Row : public RowIo<Row> {
   void real(std::string_view /*column*/, double& value) { take_real(value); }
   void positive(std::string_view /*column*/, double& value) { take(value); }
 
-  template <class... Values>
-  void take_all(Values&... values) {
-    (take(values), ...);
-  }
+  void take_all(auto&... values) { (take(values), ...); }
   template <class T>
   void take(T& value) {
     if constexpr (Described<T>)

@@ -322,8 +322,7 @@ class Reader {
   std::vector<NcclRun> runs_;
 };
 
-template <class Visit>
-Result<void> each_line(std::string_view text, Visit visit) {
+Result<void> each_line(std::string_view text, auto visit) {
   while (!text.empty()) {
     const std::size_t end = std::min(text.find('\n'), text.size());
     MFSDP_TRY(visit(text.substr(0, end)));

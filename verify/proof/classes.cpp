@@ -216,9 +216,8 @@ Result<void> check_class_of(std::span<const Program> classes,
 
 /// Proves each class by itself, then has each plan of the first one compared with those of the same
 /// name.
-template <class Compare>
 Result<std::vector<Finding>> compare_plans(std::span<const Program> classes,
-                                           const ProofSettings& settings, Compare compare) {
+                                           const ProofSettings& settings, auto compare) {
   if (classes.empty()) return fail("classes", "expected at least one program");
   std::vector<ProgramIndex> indices;
   for (const Program& program : classes) {

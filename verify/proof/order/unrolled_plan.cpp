@@ -231,8 +231,7 @@ class Unroller {
     ++chains_[host].issued;
   }
 
-  template <class AnyWait>
-  void issue_wait(const Op& op, std::uint32_t op_index, const AnyWait& wait, std::uint32_t chain) {
+  void issue_wait(const Op& op, std::uint32_t op_index, const auto& wait, std::uint32_t chain) {
     const std::uint32_t record = latest_record_[out_.ops[op_index].subject];
     check_bindings(op, op_index, wait, record);
     if (record != kNone && learn(chain, record)) needed_[op_index] = true;
@@ -240,8 +239,7 @@ class Unroller {
     ++chains_[chain].issued;
   }
 
-  template <class AnyWait>
-  void check_bindings(const Op& op, std::uint32_t op_index, const AnyWait& wait,
+  void check_bindings(const Op& op, std::uint32_t op_index, const auto& wait,
                       std::uint32_t record) {
     if (reported_[op_index]) return;
     const Pass& here = out_.passes.back();

@@ -161,8 +161,7 @@ class Execution {
   }
 
   /// The other ends of a rank's next launch of sends and recvs, until `visit` returns false.
-  template <class Visit>
-  bool for_each_end(std::size_t rank, std::size_t k, Visit visit) const {
+  bool for_each_end(std::size_t rank, std::size_t k, auto visit) const {
     const std::size_t first = ended(rank, k);
     for (std::size_t n = first; n < ranks_.sequence(rank, k).launch_ends[first]; ++n) {
       const auto [other, meeting] = ranks_.other_end(rank, k, n);
