@@ -215,17 +215,4 @@ ResidentElements resident_elements(const Group& group, const PlanConfig& config)
   return resident;
 }
 
-ResidentBytes resident_bytes(const std::vector<Group>& groups, const PlanConfig& config) {
-  ResidentBytes sum;
-  for (const Group& group : groups) {
-    const ResidentElements elements = resident_elements(group, config);
-    sum.model_weight += bytes_of(elements.model_weight, config.param_dtype);
-    sum.main_weight += bytes_of(elements.main_weight, config.main_dtype);
-    sum.main_grad += bytes_of(elements.main_grad, config.grad_dtype);
-    for (const ResidentElements::State& kept : elements.states)
-      sum.optimizer_state += bytes_of(kept.values, kept.state.dtype);
-  }
-  return sum;
-}
-
 }  // namespace mfsdp

@@ -163,7 +163,4 @@ class RunWriter {
 [[nodiscard]] Result<RunResult> read_run(SQLite::Database& database, std::int64_t id,
                                          const LoadedParts& parts, const std::string& file);
 
-/// The steps of that row's run, in order.
-[[nodiscard]] std::vector<StepResult> read_steps(SQLite::Database& database, std::int64_t id);
-
 }  // namespace mfsdp

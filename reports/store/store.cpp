@@ -115,15 +115,6 @@ Result<RunResult> Store::load(std::int64_t id, const LoadedParts& parts) {
   return tl::unexpected<Error>(std::move(error));
 }
 
-Result<std::vector<StepResult>> Store::load_steps(std::int64_t id) {
-  std::vector<StepResult> steps;
-  MFSDP_TRY(state_->run([&]() -> Result<void> {
-    steps = read_steps(*state_->database, id);
-    return {};
-  }));
-  return steps;
-}
-
 Result<std::vector<StoredRun>> Store::list(const RunQuery& query) {
   std::vector<StoredRun> runs;
   MFSDP_TRY(state_->run([&]() -> Result<void> {
