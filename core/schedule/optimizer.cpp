@@ -247,7 +247,6 @@ void emit_loss(Emitter& e, const State& state, const std::string& prefix, bool t
   Kernel finish{.kind = KernelKind::loss_finish,
                 .operands = {operand("input", Access::read, sums),
                              operand("loss", Access::write, state.report_loss())},
-                .attributes = {},
                 .flops = 0};
   if (trains && e.config().scales_loss())
     finish.operands.push_back(operand("loss_scale", Access::read, vector_of(state.loss_scale, 4)));

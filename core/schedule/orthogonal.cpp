@@ -136,12 +136,10 @@ void OrthogonalRounds::zero_rest(const Round& round, std::size_t number) {
   const Region rest{.buffer = round.slices,
                     .offset = bytes_of(checked_mul(blocks, slice), dtype).value,
                     .dtype = dtype,
-                    .shape = {checked_mul(ranks_ - blocks, slice)},
-                    .rank_strides = {}};
+                    .shape = {checked_mul(ranks_ - blocks, slice)}};
   e_.emit(StreamRole::compute, Phase::optimizer, std::nullopt, name_of(number, "zero_rest"),
           Kernel{.kind = KernelKind::zero_padding,
                  .operands = {operand("padding", Access::write, rest)},
-                 .attributes = {},
                  .flops = 0});
 }
 
@@ -205,8 +203,7 @@ void OrthogonalRounds::exchange(std::size_t number, bool in) {
     return Region{.buffer = buffer,
                   .offset = 0,
                   .dtype = of.dtype,
-                  .shape = {of.size.value / size_of(of.dtype)},
-                  .rank_strides = {}};
+                  .shape = {of.size.value / size_of(of.dtype)}};
   };
   const Region slices = all_of(round.slices);
   const Region whole = all_of(round.whole);
@@ -237,14 +234,12 @@ void OrthogonalRounds::emit_matrix(const Round& round, std::size_t number,
   const Region place{.buffer = round.whole,
                      .offset = bytes_of(matrix.offset, dtype).value,
                      .dtype = dtype,
-                     .shape = {matrix.rows, matrix.cols},
-                     .rank_strides = {}};
+                     .shape = {matrix.rows, matrix.cols}};
   const Region scratch{
       .buffer = workspace_,
       .offset = 0,
       .dtype = DType::uint8,
-      .shape = {newton_schulz_workspace_of(matrix.rows, matrix.cols, size_of(dtype)).bytes},
-      .rank_strides = {}};
+      .shape = {newton_schulz_workspace_of(matrix.rows, matrix.cols, size_of(dtype)).bytes}};
   Kernel kernel{.kind = KernelKind::newton_schulz,
                 .operands = {operand("matrix", Access::read_write, place),
                              operand("workspace", Access::scratch, scratch)},

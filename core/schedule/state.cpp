@@ -188,17 +188,13 @@ void State::add_states(const GroupState& group, Kernel& kernel) const {
                                       {.buffer = group.optimizer_states[i],
                                        .offset = 0,
                                        .dtype = kept[i].dtype,
-                                       .shape = {kept[i].values(slice_elements(group))},
-                                       .rank_strides = {}}));
+                                       .shape = {kept[i].values(slice_elements(group))}}));
 }
 
 void State::add_settings(Kernel& kernel, bool scales) const {
-  kernel.operands.push_back(operand("step_block", Access::read,
-                                    {.buffer = step_block,
-                                     .offset = 0,
-                                     .dtype = DType::uint8,
-                                     .shape = {64},
-                                     .rank_strides = {}}));
+  kernel.operands.push_back(
+      operand("step_block", Access::read,
+              {.buffer = step_block, .offset = 0, .dtype = DType::uint8, .shape = {64}}));
   if (scales) kernel.operands.push_back(operand("loss", Access::read, report_loss()));
   if (config_.updates_by_norm())
     kernel.operands.push_back(operand("norm", Access::read, report_norm()));

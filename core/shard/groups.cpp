@@ -175,11 +175,8 @@ DType weight_gradient_dtype(const PlanConfig& config) {
 }
 
 FlatLayout layout_of(const Group& group, const Mesh& mesh) {
-  FlatLayout layout{.chunk = group.chunk,
-                    .elements = group.elements,
-                    .ranks = ranks_on(group.cut, mesh),
-                    .offsets = {},
-                    .sizes = {}};
+  FlatLayout layout{
+      .chunk = group.chunk, .elements = group.elements, .ranks = ranks_on(group.cut, mesh)};
   for (const PlacedParameter& parameter : group.parameters) {
     layout.offsets.push_back(parameter.offset);
     layout.sizes.push_back(parameter.elements());

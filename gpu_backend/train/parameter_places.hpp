@@ -50,7 +50,7 @@ struct GroupBuffers {
   GroupBuffer weight;
   GroupBuffer main_weight;
   GroupBuffer gradient;
-  std::vector<GroupBuffer> states;  ///< as PlanConfig::kept_states lists them
+  std::vector<GroupBuffer> states = {};  ///< as PlanConfig::kept_states lists them
 
   [[nodiscard]] std::vector<const GroupBuffer*> all() const {
     std::vector<const GroupBuffer*> list{&weight, &main_weight, &gradient};

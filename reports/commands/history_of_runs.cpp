@@ -163,8 +163,7 @@ Table history_table(const MeasuredHistory& history, bool changes_only) {
                           {"made (UTC)"},
                           {"commit"},
                           {history.measure.title, Align::right},
-                          {"change"}},
-              .rows = {}};
+                          {"change"}}};
   for (std::size_t i = 0; i < history.runs.size(); ++i) {
     const ChangePoint* change = change_at(history, i);
     if (changes_only && change == nullptr) continue;

@@ -64,8 +64,7 @@ Table list_table(std::span<const StoredRun> runs) {
                           {"tokens/s/GPU", Align::right},
                           {"MFU", Align::right},
                           {"peak GiB", Align::right},
-                          {"marks"}},
-              .rows = {}};
+                          {"marks"}}};
   table.rows.reserve(runs.size());
   for (const StoredRun& run : runs)
     table.rows.push_back(

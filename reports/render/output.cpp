@@ -251,8 +251,7 @@ std::string render_markdown(std::span<const RunResult> runs) {
                           {"TFLOP/s", Align::right},
                           {"MFU", Align::right},
                           {"hidden", Align::right},
-                          {"plan"}},
-              .rows = {}};
+                          {"plan"}}};
   add_later_columns(table);
   for (const RunResult& run : runs) {
     using enum ResultFigure;

@@ -178,8 +178,7 @@ void check_updates(const Program& program, const Layouts& layouts, FindingList& 
                                   .step = 0,
                                   .repetition = 0,
                                   .op = op.id,
-                                  .name = op.name,
-                                  .stream = {}}}});
+                                  .name = op.name}}});
       }
 }
 

@@ -137,8 +137,7 @@ class Unroller {
                        .step = 0,
                        .repetition = 0,
                        .op = op.id,
-                       .name = op.name,
-                       .stream = {}}},
+                       .name = op.name}},
            .buffer = copy->kind == CopyKind::h2d ? copy->input.buffer : copy->output.buffer});
     }
   }

@@ -289,8 +289,6 @@ std::int64_t check_every_rank(std::span<const UnrolledPlan* const> classes,
   const Program& program = *classes.front()->program;
   Ranks ranks{.plans = classes,
               .class_of = class_of,
-              .members = {},
-              .sequences = {},
               .mesh = program.config.mesh,
               .pairs = std::vector<char>(program.communicators.size(), 0)};
   for (const Communicator& communicator : program.communicators)

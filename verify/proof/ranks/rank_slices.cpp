@@ -200,8 +200,7 @@ class RankSlices {
                        .step = 0,
                        .repetition = 0,
                        .op = op_->id,
-                       .name = op_->name,
-                       .stream = {}}};
+                       .name = op_->name}};
     findings_.add(std::move(finding));
   }
 

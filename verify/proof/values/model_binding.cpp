@@ -133,8 +133,7 @@ class Binder {
                                .step = 0,
                                .repetition = 0,
                                .op = op_->id,
-                               .name = op_->name,
-                               .stream = {}}}});
+                               .name = op_->name}}});
   }
 
   /// The op has a finding: its results are accepted as any value.
@@ -211,7 +210,6 @@ class Binder {
     if (kernel.kind == KernelKind::gemm && !has_scale(kernel, role))
       return fail_step("has another scale than alpha / rank of the adapters");
     BoundStep bound{.chunk = step->chunk,
-                    .owner = {},
                     .role = role,
                     .first_flow = static_cast<std::uint32_t>(out_.flows.size()),
                     .contributes = contributes};
