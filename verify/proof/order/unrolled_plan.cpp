@@ -132,12 +132,7 @@ class Unroller {
                                   "is recorded after it in segment '{}': the host cannot know "
                                   "when it has ended",
                                   op.id.value, op.name, segment.name),
-           .places = {{.plan = out_.plan->name,
-                       .segment = segment.name,
-                       .step = 0,
-                       .repetition = 0,
-                       .op = op.id,
-                       .name = op.name}},
+           .places = {place_in_plan(*out_.plan, segment, op)},
            .buffer = copy->kind == CopyKind::h2d ? copy->input.buffer : copy->output.buffer});
     }
   }

@@ -4,6 +4,7 @@
 
 #include <array>
 
+#include "verify/findings/place_names.hpp"
 #include "verify/proof/ledger/kernel_roles.hpp"
 #include "verify/proof/values/configured_model.hpp"
 #include "verify/proof/values/lora_steps.hpp"
@@ -128,12 +129,7 @@ class Binder {
     if (!findings_.wants("MF113")) return;
     findings_.add({.rule = "MF113",
                    .message = fmt::format("op {} ({}) {}", op_->id.value, op_->name, what),
-                   .places = {{.plan = plan_.name,
-                               .segment = segment_->name,
-                               .step = 0,
-                               .repetition = 0,
-                               .op = op_->id,
-                               .name = op_->name}}});
+                   .places = {place_in_plan(plan_, *segment_, *op_)}});
   }
 
   /// The op has a finding: its results are accepted as any value.
