@@ -168,8 +168,7 @@ void MicrobatchSchedule::exchange_and_sum(const UnitState& unit, const GroupStat
       .kind = KernelKind::sum_ranks,
       .operands = {operand("input", Access::read, dealt),
                    operand("output", position.first ? Access::write : Access::read_write, main)},
-      .attributes = {{"beta", position.first ? 0 : 1}, {"count", count}, {"ranks", ranks}},
-      .flops = 0};
+      .attributes = {{"beta", position.first ? 0 : 1}, {"count", count}, {"ranks", ranks}}};
   e_.emit(on.reduce_stream, Phase::reduce, unit.id, name + ".sum_ranks", std::move(sum),
           group.group->id);
   e_.release(on.reduce_stream, Phase::reduce, parts);
@@ -207,8 +206,7 @@ void MicrobatchSchedule::reduce_to_shard(const UnitState& unit, const GroupState
         .kind = KernelKind::accumulate,
         .operands = {operand("input", Access::read, own),
                      operand("output", position.first ? Access::write : Access::read_write, main)},
-        .attributes = {{"beta", position.first ? 0 : 1}},
-        .flops = 0};
+        .attributes = {{"beta", position.first ? 0 : 1}}};
     e_.emit(on.reduce_stream, Phase::reduce, unit.id, name + ".accumulate", std::move(accumulate),
             group.group->id);
   }
@@ -235,8 +233,7 @@ void MicrobatchSchedule::reduce_whole(const UnitState& unit, const GroupState& g
             Kernel{.kind = KernelKind::cast,
                    .operands = {operand("input", Access::read, from),
                                 operand("output", Access::write, to)},
-                   .attributes = {{"beta", 0}},
-                   .flops = 0},
+                   .attributes = {{"beta", 0}}},
             group.group->id);
   };
   const DType wire = config_.reduce_dtype;
@@ -313,16 +310,13 @@ void MicrobatchSchedule::norm_partial(const UnitState& unit, const GroupState& g
       .dtype = state_.norm_dtype,
       .shape = {1}};
   // Always on this stream, so that no two of them use it at once.
-  const Region workspace{.buffer = state_.norm_workspace,
-                         .offset = 0,
-                         .dtype = DType::uint8,
-                         .shape = {kSumWorkspaceBytes}};
+  const Region workspace{
+      .buffer = state_.norm_workspace, .dtype = DType::uint8, .shape = {kSumWorkspaceBytes}};
   e_.emit(stream, Phase::reduce, unit.id, group_name(unit, group) + ".norm_partial",
           Kernel{.kind = KernelKind::norm_partial,
                  .operands = {operand("input", Access::read, slice),
                               operand("output", Access::write, partial),
-                              operand("workspace", Access::scratch, workspace)},
-                 .flops = 0},
+                              operand("workspace", Access::scratch, workspace)}},
           group.group->id);
 }
 

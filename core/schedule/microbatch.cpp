@@ -72,7 +72,6 @@ void MicrobatchSchedule::emit(const std::string& segment, std::int64_t repeat, P
 /// microbatches are in flight at fixed addresses.
 void MicrobatchSchedule::emit_input() {
   const Region pinned{.buffer = state_.pinned_tokens,
-                      .offset = 0,
                       .dtype = DType::int32,
                       .shape = {config_.token_rows(), config_.tokens_per_microbatch()}};
   Region staged = pinned;
@@ -88,8 +87,7 @@ void MicrobatchSchedule::emit_input() {
   e_.wait(StreamRole::compute, Phase::input, event("tokens_staged"));
   Kernel copy{.kind = KernelKind::token_copy,
               .operands = {operand("input", Access::read, staged),
-                           operand("output", Access::write, tokens)},
-              .flops = 0};
+                           operand("output", Access::write, tokens)}};
   e_.emit(StreamRole::compute, Phase::input, std::nullopt, "tokens.copy", std::move(copy));
   e_.record(StreamRole::compute, Phase::input, event("tokens_consumed"));
 }
@@ -166,16 +164,10 @@ Operand MicrobatchSchedule::resolve(const Step& step, std::size_t number, bool a
     case Source::tensor:
     case Source::previous:
     case Source::microbatch:
-      region = {.buffer = step.tensors[number],
-                .offset = 0,
-                .dtype = recipe.dtype,
-                .shape = recipe.shape};
+      region = {.buffer = step.tensors[number], .dtype = recipe.dtype, .shape = recipe.shape};
       break;
     case Source::global:
-      region = {.buffer = state_.global(recipe.name),
-                .offset = 0,
-                .dtype = recipe.dtype,
-                .shape = recipe.shape};
+      region = {.buffer = state_.global(recipe.name), .dtype = recipe.dtype, .shape = recipe.shape};
       break;
     case Source::weight: region = weight_region(step.unit, recipe.parameter); break;
     case Source::weight_grad: region = gradient_region(step.unit, recipe.parameter); break;

@@ -186,7 +186,6 @@ void State::add_states(const GroupState& group, Kernel& kernel) const {
   for (std::size_t i = 0; i < kept.size(); ++i)
     kernel.operands.push_back(operand(std::string(kept[i].name), Access::read_write,
                                       {.buffer = group.optimizer_states[i],
-                                       .offset = 0,
                                        .dtype = kept[i].dtype,
                                        .shape = {kept[i].values(slice_elements(group))}}));
 }
