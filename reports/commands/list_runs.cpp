@@ -14,6 +14,7 @@
 #include "core/cli/format.hpp"
 #include "core/cli/table.hpp"
 #include "core/plan/engine.hpp"
+#include "reports/commands/commands.hpp"
 #include "reports/render/output.hpp"
 #include "reports/store/find_runs.hpp"
 
