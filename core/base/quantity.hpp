@@ -44,8 +44,7 @@ struct OverflowError : std::overflow_error {
 }
 
 /// Multiplies any number of factors, checked.
-template <class... Factors>
-[[nodiscard]] std::int64_t product_of(std::int64_t first, Factors... rest) {
+[[nodiscard]] std::int64_t product_of(std::int64_t first, auto... rest) {
   ((first = checked_mul(first, static_cast<std::int64_t>(rest))), ...);
   return first;
 }

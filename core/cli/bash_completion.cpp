@@ -17,8 +17,7 @@ std::string function_of(std::string_view tool) {
 }
 
 /// "--a|--b", the pattern of a case: the flags that the rule chooses. Empty if it chooses none.
-template <class Rule>
-std::string pattern_of(const std::vector<FlagGroup>& groups, Rule rule) {
+std::string pattern_of(const std::vector<FlagGroup>& groups, auto rule) {
   std::string pattern;
   for (const FlagGroup& group : groups)
     for (const Flag& flag : group.flags)

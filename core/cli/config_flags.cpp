@@ -143,8 +143,7 @@ Result<std::optional<Strategy>> read_expert_strategy(const std::string& text,
   return named->strategy;
 }
 
-template <class Range>
-std::vector<std::string> in_words(const Range& values) {
+std::vector<std::string> in_words(const auto& values) {
   std::vector<std::string> words;
   for (const auto& value : values) words.emplace_back(to_string(value));
   return words;
@@ -233,12 +232,10 @@ struct ApplyOf {
 
  private:
   /// Stores the result of `read(text, flag)`.
-  template <class Target, class Read>
-  Apply storing(Target& target, Read read) const {
+  Apply storing(auto& target, auto read) const {
     return bound_flag(std::string(field.flag), "", "", target, read).apply;
   }
-  template <class Target>
-  Apply counting(Target& target, const CountRange& range) const {
+  Apply counting(auto& target, const CountRange& range) const {
     return storing(target, [range](const std::string& text, const std::string& flag) {
       return read_count(text, flag, range);
     });

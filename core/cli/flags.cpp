@@ -8,7 +8,6 @@
 #include <cmath>
 
 #include "core/base/closest.hpp"
-#include "core/base/text.hpp"
 #include "core/cli/other_words.hpp"
 
 namespace mfsdp {
@@ -183,16 +182,14 @@ Result<std::string> parse_path(const std::string& text, std::string_view flag) {
 namespace {
 
 /// A whole number for a variable of either type.
-template <class Target>
-Flag whole(std::string name, std::string help, Target& target, Range range) {
+Flag whole(std::string name, std::string help, auto& target, Range range) {
   return bound_flag(name, "N", std::move(help), target,
                     [range](const std::string& text, const std::string& flag) {
                       return parse_integer(text, flag, range);
                     });
 }
 
-template <class Target>
-Flag real(std::string name, std::string help, Target& target, RealRange range) {
+Flag real(std::string name, std::string help, auto& target, RealRange range) {
   return bound_flag(name, "X", std::move(help), target,
                     [range](const std::string& text, const std::string& flag) {
                       return parse_real(text, flag, range);

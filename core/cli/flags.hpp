@@ -102,9 +102,8 @@ template <class Enum>
 // Makers of flags. Each binds the variable that it sets, which must outlive the parsing.
 
 /// `read(text, name)` returns the value, or an error that states why it is not permitted.
-template <class Target, class Read>
 [[nodiscard]] Flag bound_flag(const std::string& name, std::string value, std::string help,
-                              Target& target, Read read) {
+                              auto& target, auto read) {
   const auto apply = [name, &target, read](const std::string& text) -> Result<void> {
     MFSDP_SET(target, read(text, name));
     return {};

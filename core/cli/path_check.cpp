@@ -2,10 +2,7 @@
 
 #include <fmt/format.h>
 
-#include <filesystem>
-#include <string>
 #include <system_error>
-#include <vector>
 
 #include "core/base/atomic_file.hpp"
 #include "core/base/text.hpp"

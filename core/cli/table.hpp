@@ -19,7 +19,8 @@ struct Column {
 
 struct Table {
   std::vector<Column> columns;
-  std::vector<std::vector<std::string>> rows;  ///< each with as many cells as there are columns
+  std::vector<std::vector<std::string>> rows =
+      {};  ///< each with as many cells as there are columns
 };
 
 /// The table as lines, two spaces between columns, no trailing blanks; widths count UTF-8

@@ -21,9 +21,8 @@ std::string place_of(std::string_view path, const std::string& where) {
 }
 
 /// The field, if `is_right` accepts it.
-template <class Check>
 Result<const Json*> checked(const Json& object, std::string_view path, const std::string& where,
-                            std::string_view expected, const Check& is_right) {
+                            std::string_view expected, const auto& is_right) {
   const Json* found = find_field(object, path);
   if (found != nullptr && is_right(*found)) return found;
   return fail(place_of(path, where),

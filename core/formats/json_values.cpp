@@ -32,8 +32,7 @@ class JsonValues {
   }
 
  private:
-  template <class Value>
-  const PickleValue* keep(Value value) {
+  const PickleValue* keep(auto value) {
     return &document_.values.emplace_back(PickleValue{std::move(value)});
   }
 

@@ -89,8 +89,7 @@ class Reader {
 
   bool open(bool object);
   bool integer(std::int64_t number);
-  template <class Take>
-  bool value(Take take);
+  bool value(auto take);
 
   bool finish_event() {
     const Complaint wrong = builder_.add(event_);
@@ -169,8 +168,7 @@ bool Reader::key(std::string& name) {
   return refuse_event(fmt::format("\"{}\" appears twice", key_of(field_)));
 }
 
-template <class Take>
-bool Reader::value(Take take) {
+bool Reader::value(auto take) {
   source_.mark();
   if (places_.empty())
     return refuse_here("expected a trace: an object with traceEvents, or a list");

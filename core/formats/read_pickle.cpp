@@ -8,7 +8,6 @@
 #include <cstring>
 #include <ranges>
 #include <unordered_map>
-#include <utility>
 
 #include "core/base/file_kind.hpp"
 
@@ -61,8 +60,7 @@ class PickleReader {
     return fail(fmt::format("{}: byte {}", where_, opcode_at_), std::move(what));
   }
 
-  template <class Value>
-  Result<void> push(Value value) {
+  Result<void> push(auto value) {
     stack_.push_back(&document_.values.emplace_back(PickleValue{std::move(value)}));
     return {};
   }
@@ -209,8 +207,7 @@ class PickleReader {
     return key;
   }
 
-  template <class Use>
-  Result<void> with(Result<std::uint64_t> value, Use use) {
+  Result<void> with(Result<std::uint64_t> value, auto use) {
     if (!value) return tl::unexpected<Error>(std::move(value.error()));
     return use(*value);
   }

@@ -4,6 +4,7 @@
 #include <array>
 #include <numeric>
 #include <optional>
+#include <random>
 #include <utility>
 
 #include "core/memory/packing.hpp"
@@ -20,8 +21,7 @@ constexpr std::int64_t kRepairBudget = 3'000'000;
 constexpr int kMostRepairs = 2000;
 
 /// Larger comes first; ties by issue order.
-template <class Key>
-Order order_by(std::span<const Block> blocks, Key key) {
+Order order_by(std::span<const Block> blocks, auto key) {
   Order order(blocks.size());
   std::iota(order.begin(), order.end(), 0U);
   std::ranges::stable_sort(

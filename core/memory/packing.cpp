@@ -26,8 +26,7 @@ struct Gap {
 };
 
 /// The lowest gap of that size between the blocks for which `meets` is 1, not 0.
-template <class Meets>
-Gap find_gap(const Shelf& shelf, std::int64_t size, const Meets& meets) {
+Gap find_gap(const Shelf& shelf, std::int64_t size, const auto& meets) {
   const std::size_t count = shelf.blocks.size();
   std::int64_t offset = 0;
   std::size_t i = 0;

@@ -8,7 +8,6 @@
 #include <nlohmann/json.hpp>
 #include <optional>
 #include <utility>
-#include <vector>
 
 #include "core/base/json_text.hpp"
 #include "core/base/parse_json.hpp"

@@ -173,8 +173,7 @@ class ConfiguredCheck {
     return {};
   }
 
-  template <class Place>
-  Result<void> check_op(const Op& op, Place place) {
+  Result<void> check_op(const Op& op, auto place) {
     if (const auto* acquire = std::get_if<Acquire>(&op.body))
       return check_acquire(op, program_.buffers[buffers_[acquire->buffer]], place);
     if (const auto* kernel = std::get_if<Kernel>(&op.body)) return check_costs(*kernel, place);
@@ -185,8 +184,7 @@ class ConfiguredCheck {
 
   /// Collectives over registered memory have the configured transport: weights `gather`, gradients
   /// `reduce`.
-  template <class Place>
-  Result<void> check_transport(const Collective& collective, Place place) {
+  Result<void> check_transport(const Collective& collective, auto place) {
     const Communicator& communicator =
         program_.communicators[communicators_[collective.communicator]];
     const bool gathers = collective.kind == CollectiveKind::all_gather;
@@ -200,8 +198,7 @@ class ConfiguredCheck {
   }
 
   /// All transient buffers of a pool are acquired on one stream.
-  template <class Place>
-  Result<void> check_acquire(const Op& op, const Buffer& buffer, Place place) {
+  Result<void> check_acquire(const Op& op, const Buffer& buffer, auto place) {
     const std::size_t pool = pools_[buffer.pool];
     if (acquiring_[pool].value_or(op.stream) != op.stream)
       return fail(place() + ".stream",
@@ -215,8 +212,7 @@ class ConfiguredCheck {
 
   /// A kernel's stated cost, if any, is the cost of its attributes, and no loss has more rows than
   /// logits are live at once.
-  template <class Place>
-  Result<void> check_costs(const Kernel& kernel, Place place) const {
+  Result<void> check_costs(const Kernel& kernel, auto place) const {
     const KernelSpec* spec = spec_of(kernel);
     const std::int64_t flops = spec == nullptr || spec->flops == nullptr ? 0 : spec->flops(kernel);
     if (kernel.flops != 0 && kernel.flops != flops)
@@ -283,8 +279,7 @@ Result<void> check_parts(const Job& job) {
   return {};
 }
 
-template <class Check>
-Result<void> without_overflow(const Check& check) {
+Result<void> without_overflow(const auto& check) {
   try {
     return check();
   } catch (const OverflowError& error) {

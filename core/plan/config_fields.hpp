@@ -367,8 +367,7 @@ inline constexpr std::array kConfigFields{
 };
 
 /// Calls visit(field, value) for each field, in order; `value` is the member of `config`.
-template <class Config, class Visitor>
-void for_each_field(Config& config, Visitor&& visit) {
+void for_each_field(auto& config, auto&& visit) {
   for (const ConfigField& field : kConfigFields)
     std::visit([&](const auto member) { visit(field, config.*member); }, field.member);
 }

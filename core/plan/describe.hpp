@@ -20,14 +20,12 @@ struct Signed {
   std::int64_t& value;
 };
 
-template <class Io>
-void fields(Io& io, Rational& v) {
+void fields(auto& io, Rational& v) {
   io("den", v.den);
   io("num", v.num);
 }
 
-template <class Io>
-void fields(Io& io, RopeScaling& v) {
+void fields(auto& io, RopeScaling& v) {
   io.sparse("attention_factor", v.attention_factor);
   io.sparse("exact_range", v.exact_range);
   io("factor", v.factor);
@@ -40,8 +38,7 @@ void fields(Io& io, RopeScaling& v) {
   io.sparse("short_factors", v.short_factors);
 }
 
-template <class Io>
-void fields(Io& io, ModelShape& v) {
+void fields(auto& io, ModelShape& v) {
   io.sparse("activation", v.activation);
   io.sparse("chosen_groups", v.chosen_groups);
   io.sparse("dense_layers", v.dense_layers);
@@ -88,26 +85,22 @@ void fields(Io& io, ModelShape& v) {
   io.sparse("zero_centered_norms", v.zero_centered_norms);
 }
 
-template <class Io>
-void fields(Io& io, MeshAxis& v) {
+void fields(auto& io, MeshAxis& v) {
   io("axis", v.axis);
   io("size", v.size);
 }
 
-template <class Io>
-void fields(Io& io, Mesh& v) {
+void fields(auto& io, Mesh& v) {
   io("dense", v.dense);
   io.sparse("experts", v.experts);
 }
 
-template <class Io>
-void fields(Io& io, RecomputePolicy& v) {
+void fields(auto& io, RecomputePolicy& v) {
   io("full_blocks", v.full_blocks);
   io("kind", v.kind);
 }
 
-template <class Io>
-void fields(Io& io, PlanConfig& v) {
+void fields(auto& io, PlanConfig& v) {
   io("allocator", v.allocator);
   io.sparse("capacity_factor", v.capacity_factor);
   io("clip", v.clip);
@@ -148,14 +141,12 @@ void fields(Io& io, PlanConfig& v) {
   io("strategy", v.strategy);
 }
 
-template <class Io>
-void fields(Io& io, RankStride& v) {
+void fields(auto& io, RankStride& v) {
   io("axis", v.axis);
   io("bytes", v.bytes);
 }
 
-template <class Io>
-void fields(Io& io, Operand& v) {
+void fields(auto& io, Operand& v) {
   io("access", v.access);
   io("buffer", v.buffer);
   io("dtype", v.dtype);
@@ -166,30 +157,26 @@ void fields(Io& io, Operand& v) {
   io.sparse("strides", v.strides);
 }
 
-template <class Io>
-void fields(Io& io, Attribute& v) {
+void fields(auto& io, Attribute& v) {
   Number value{v.value};
   io("name", v.name);
   io("value", value);
 }
 
-template <class Io>
-void fields(Io& io, Kernel& v) {
+void fields(auto& io, Kernel& v) {
   io("attributes", v.attributes);
   io("flops", v.flops);
   io("kind", v.kind);
   io("operands", v.operands);
 }
 
-template <class Io>
-void fields(Io& io, PeerStep& v) {
+void fields(auto& io, PeerStep& v) {
   Signed step{v.step};
   io("axis", v.axis);
   io("step", step);
 }
 
-template <class Io>
-void fields(Io& io, Collective& v) {
+void fields(auto& io, Collective& v) {
   io("communicator", v.communicator);
   io("count", v.count);
   io("dtype", v.dtype);
@@ -200,58 +187,38 @@ void fields(Io& io, Collective& v) {
   io("reduction", v.reduction);
 }
 
-template <class Io>
-void fields(Io& io, Copy& v) {
+void fields(auto& io, Copy& v) {
   io("input", v.input);
   io("kind", v.kind);
   io("output", v.output);
 }
 
-template <class Io>
-void fields(Io& io, Record& v) {
-  io("event", v.event);
-}
+void fields(auto& io, Record& v) { io("event", v.event); }
 
-template <class Io>
-void fields(Io& io, Binding& v) {
+void fields(auto& io, Binding& v) {
   io("distance", v.distance);
   io("record", v.record);
 }
 
-template <class Io>
-void fields(Io& io, Wait& v) {
+void fields(auto& io, Wait& v) {
   io("bindings", v.bindings);
   io("event", v.event);
 }
 
-template <class Io>
-void fields(Io& io, HostWait& v) {
+void fields(auto& io, HostWait& v) {
   io("bindings", v.bindings);
   io("event", v.event);
 }
 
-template <class Io>
-void fields(Io& io, Acquire& v) {
-  io("buffer", v.buffer);
-}
+void fields(auto& io, Acquire& v) { io("buffer", v.buffer); }
 
-template <class Io>
-void fields(Io& io, Release& v) {
-  io("buffer", v.buffer);
-}
+void fields(auto& io, Release& v) { io("buffer", v.buffer); }
 
-template <class Io>
-void fields(Io& io, GroupBegin& v) {
-  io("communicator", v.communicator);
-}
+void fields(auto& io, GroupBegin& v) { io("communicator", v.communicator); }
 
-template <class Io>
-void fields(Io& io, GroupEnd& v) {
-  io("communicator", v.communicator);
-}
+void fields(auto& io, GroupEnd& v) { io("communicator", v.communicator); }
 
-template <class Io>
-void fields(Io& io, Op& v) {
+void fields(auto& io, Op& v) {
   io("body", v.body);
   io.sparse("group", v.group);
   io("id", v.id);
@@ -262,14 +229,12 @@ void fields(Io& io, Op& v) {
   io.sparse("unit", v.unit);
 }
 
-template <class Io>
-void fields(Io& io, Stream& v) {
+void fields(auto& io, Stream& v) {
   io("id", v.id);
   io("role", v.role);
 }
 
-template <class Io>
-void fields(Io& io, Communicator& v) {
+void fields(auto& io, Communicator& v) {
   io("axes", v.axes);
   io("id", v.id);
   io("purpose", v.purpose);
@@ -277,15 +242,13 @@ void fields(Io& io, Communicator& v) {
   io.sparse("transport", v.transport);
 }
 
-template <class Io>
-void fields(Io& io, Event& v) {
+void fields(auto& io, Event& v) {
   io("id", v.id);
   io.sparse("instances", v.instances);
   io("name", v.name);
 }
 
-template <class Io>
-void fields(Io& io, Pool& v) {
+void fields(auto& io, Pool& v) {
   io("alignment", v.alignment);
   io("height", v.height);
   io("id", v.id);
@@ -295,21 +258,18 @@ void fields(Io& io, Pool& v) {
   io("space", v.space);
 }
 
-template <class Io>
-void fields(Io& io, AxisPlacement& v) {
+void fields(auto& io, AxisPlacement& v) {
   io("axis", v.axis);
   io.sparse("dim", v.dim);
   io("kind", v.kind);
 }
 
-template <class Io>
-void fields(Io& io, HeldGroup& v) {
+void fields(auto& io, HeldGroup& v) {
   io("group", v.group);
   io("offset", v.offset);
 }
 
-template <class Io>
-void fields(Io& io, Contents& v) {
+void fields(auto& io, Contents& v) {
   io.sparse("dealt", v.dealt);
   io.sparse("groups", v.groups);
   io("kind", v.kind);
@@ -318,8 +278,7 @@ void fields(Io& io, Contents& v) {
   io.sparse("state", v.state);
 }
 
-template <class Io>
-void fields(Io& io, Buffer& v) {
+void fields(auto& io, Buffer& v) {
   io("category", v.category);
   io("dtype", v.dtype);
   io.sparse("holds", v.holds);
@@ -334,8 +293,7 @@ void fields(Io& io, Buffer& v) {
   io.sparse("unit", v.unit);
 }
 
-template <class Io>
-void fields(Io& io, PlacedParameter& v) {
+void fields(auto& io, PlacedParameter& v) {
   io.sparse("decay", v.decay);
   io("name", v.name);
   io("offset", v.offset);
@@ -344,8 +302,7 @@ void fields(Io& io, PlacedParameter& v) {
   io("shape", v.shape);
 }
 
-template <class Io>
-void fields(Io& io, Group& v) {
+void fields(auto& io, Group& v) {
   io("chunk", v.chunk);
   io.sparse("cut", v.cut);
   io("dtype", v.dtype);
@@ -362,16 +319,14 @@ void fields(Io& io, Group& v) {
   io.sparse("weight", v.weight);
 }
 
-template <class Io>
-void fields(Io& io, PlanUnit& v) {
+void fields(auto& io, PlanUnit& v) {
   io("id", v.id);
   io("kind", v.kind);
   io("name", v.name);
   io("position", v.position);
 }
 
-template <class Io>
-void fields(Io& io, Segment& v) {
+void fields(auto& io, Segment& v) {
   io.sparse("live_in", v.live_in);
   io.sparse("live_out", v.live_out);
   io("microbatches", v.microbatches);
@@ -380,27 +335,23 @@ void fields(Io& io, Segment& v) {
   io("repeat", v.repeat);
 }
 
-template <class Io>
-void fields(Io& io, Plan& v) {
+void fields(auto& io, Plan& v) {
   io("name", v.name);
   io("segments", v.segments);
 }
 
-template <class Io>
-void fields(Io& io, MeshPlace& v) {
+void fields(auto& io, MeshPlace& v) {
   io("axis", v.axis);
   io("index", v.index);
 }
 
-template <class Io>
-void fields(Io& io, RankClass& v) {
+void fields(auto& io, RankClass& v) {
   io.sparse("at", v.at);
   io("ranks", v.ranks);
   io("role", v.role);
 }
 
-template <class Io>
-void fields(Io& io, ClassEntry& v) {
+void fields(auto& io, ClassEntry& v) {
   io.sparse("at", v.rank_class.at);
   io.sparse("buffers", v.buffers);
   io.sparse("plans", v.plans);
@@ -409,16 +360,14 @@ void fields(Io& io, ClassEntry& v) {
   io("role", v.rank_class.role);
 }
 
-template <class Io>
-void fields(Io& io, Meta& v) {
+void fields(auto& io, Meta& v) {
   io("hash", v.stored_hash);
   io("model_name", v.model_name);
   io("tool_version", v.tool_version);
 }
 
 /// A program, or the entries of several classes (PlanFile).
-template <class Io, class Classes>
-void program_fields(Io& io, Program& v, Classes& classes) {
+void program_fields(auto& io, Program& v, auto& classes) {
   io("buffers", v.buffers);
   io("classes", classes);
   io("communicators", v.communicators);
@@ -433,14 +382,8 @@ void program_fields(Io& io, Program& v, Classes& classes) {
   io("units", v.units);
 }
 
-template <class Io>
-void fields(Io& io, Program& v) {
-  program_fields(io, v, v.classes);
-}
+void fields(auto& io, Program& v) { program_fields(io, v, v.classes); }
 
-template <class Io>
-void fields(Io& io, PlanFile& v) {
-  program_fields(io, v.common, v.classes);
-}
+void fields(auto& io, PlanFile& v) { program_fields(io, v.common, v.classes); }
 
 }  // namespace mfsdp::describe

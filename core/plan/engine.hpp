@@ -140,10 +140,9 @@ inline constexpr EngineTraits kMcore{
         "to a recorded run"};
 
 /// The row of `base` with a name of its own, after `change`.
-template <class Change>
 [[nodiscard]] constexpr EngineTraits variant(EngineTraits base, EngineKind kind,
                                              std::string_view name, std::string_view trainer,
-                                             Change change) {
+                                             auto change) {
   base.kind = kind;
   base.name = name;
   base.trainer = trainer;

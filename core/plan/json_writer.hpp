@@ -19,14 +19,12 @@ class JsonWriter {
   JsonWriter(TextStream& out, bool with_meta) : out_(out), with_meta_(with_meta) {}
 
   // Keys are literals: inlined, each is copied as a constant of known size.
-  template <class T>
-  [[gnu::always_inline]] void operator()(std::string_view key, T& value) {
+  [[gnu::always_inline]] void operator()(std::string_view key, auto& value) {
     put_key(key);
     put(value);
   }
 
-  template <class T>
-  [[gnu::always_inline]] void sparse(std::string_view key, T& value) {
+  [[gnu::always_inline]] void sparse(std::string_view key, auto& value) {
     if (!is_absent(value)) (*this)(key, value);
   }
 
@@ -36,8 +34,7 @@ class JsonWriter {
 
   void schema(std::string_view key);
 
-  template <class T>
-  void put_object(T& value) {
+  void put_object(auto& value) {
     open();
     describe::fields(*this, value);
     close();

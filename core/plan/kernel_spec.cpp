@@ -23,15 +23,9 @@ class SpecWriter {
  public:
   explicit SpecWriter(KernelSpec& spec) : spec_(spec) {}
 
-  template <class Number>
-  void attribute(std::string_view name, const Number& /*value*/) {
-    unread(name);
-  }
+  void attribute(std::string_view name, const auto& /*value*/) { unread(name); }
   void unread(std::string_view name) { spec_.attributes.push_back(name); }
-  template <class Number>
-  void attribute_if_any(std::string_view name, const Number& /*value*/) {
-    unread_if_any(name);
-  }
+  void attribute_if_any(std::string_view name, const auto& /*value*/) { unread_if_any(name); }
   void unread_if_any(std::string_view name) { spec_.optional_attributes.push_back(name); }
 
   template <class Field>
@@ -65,8 +59,7 @@ class SpecWriter {
     operand<Field>(OperandUse::scratch, role, shape, {});
   }
   /// Planned for machines that need it.
-  template <class Field>
-  void scratch_if_any(std::string_view role, const Field& field, const Dims& shape) {
+  void scratch_if_any(std::string_view role, const auto& field, const Dims& shape) {
     scratch(role, field, shape);
   }
 
@@ -94,8 +87,7 @@ class SpecWriter {
   // The operands of an op determine these; a description has none.
   void dim(std::string_view /*name*/, std::int64_t /*value*/) {}
   void let(std::string_view /*name*/, std::int64_t /*value*/) {}
-  template <class... Text>
-  void expect(bool /*holds*/, std::string_view /*role*/, const Text&... /*text*/) {}
+  void expect(bool /*holds*/, std::string_view /*role*/, const auto&... /*text*/) {}
 
  private:
   template <class Field>

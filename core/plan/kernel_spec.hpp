@@ -121,10 +121,7 @@ enum class GemmKind { forward, input_gradient, weight_gradient };
 /// undefined. Conflicts like a write, but is not traffic that every algorithm must pay.
 enum class Access { read, write, read_write, scratch };
 
-template <>
-struct Names<Access> {
-  static constexpr std::array<std::string_view, 4> values{"read", "write", "read_write", "scratch"};
-};
+constexpr auto value_names(Access) { return name_array("read", "write", "read_write", "scratch"); }
 
 /// How a kernel accesses an operand.
 enum class OperandUse {

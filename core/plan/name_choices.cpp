@@ -1,7 +1,6 @@
 #include "core/plan/name_choices.hpp"
 
 #include <cstddef>
-#include <functional>
 #include <optional>
 #include <set>
 #include <string_view>
@@ -25,14 +24,8 @@ class NameChoices {
 
   std::map<std::string, std::vector<std::string>, std::less<>> by_name;
 
-  template <class T>
-  void operator()(std::string_view /*key*/, T& value) {
-    visit(value);
-  }
-  template <class T>
-  void sparse(std::string_view /*key*/, T& value) {
-    visit(value);
-  }
+  void operator()(std::string_view /*key*/, auto& value) { visit(value); }
+  void sparse(std::string_view /*key*/, auto& value) { visit(value); }
   void meta(std::string_view /*key*/, Meta& /*value*/) {}
   void schema(std::string_view /*key*/) {}
 
@@ -70,8 +63,7 @@ class NameChoices {
   void visit(T& value) {
     describe::fields(*this, value);
   }
-  template <class T>
-  void visit(T& /*number or text*/) {}
+  void visit(auto& /*number or text*/) {}
 
   std::set<const void*> seen_;
 };

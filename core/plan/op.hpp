@@ -34,7 +34,7 @@ struct Operand {
   DType dtype = DType::bf16;
   std::vector<std::int64_t> shape;    ///< dims, outermost first
   std::vector<std::int64_t> strides;  ///< elements; empty means contiguous
-  std::vector<RankStride> rank_strides;
+  std::vector<RankStride> rank_strides = {};
 
   friend bool operator==(const Operand&, const Operand&) = default;
 
@@ -68,7 +68,7 @@ enum class AccessPattern { contiguous, strided, pieces };
 struct Kernel {
   KernelKind kind = KernelKind::gemm;
   std::vector<Operand> operands;
-  std::vector<Attribute> attributes;  ///< sorted by name
+  std::vector<Attribute> attributes = {};  ///< sorted by name
   std::int64_t flops = 0;
 
   friend bool operator==(const Kernel&, const Kernel&) = default;

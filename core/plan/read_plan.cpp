@@ -30,8 +30,7 @@ class JsonReader {
 
   [[nodiscard]] const std::optional<Error>& error() const { return error_; }
 
-  template <class T>
-  void operator()(std::string_view key, T& value) {
+  void operator()(std::string_view key, auto& value) {
     if (error_) return;
     ++fields_seen_;
     const auto found = node_->find(key);
@@ -58,8 +57,7 @@ class JsonReader {
     fields_seen_ = 0;
   }
 
-  template <class T>
-  void get_object(T& value) {
+  void get_object(auto& value) {
     if (error_) return;
     if (!node_->is_object()) return expected("an object");
     const std::size_t outer_fields = fields_seen_;
@@ -73,20 +71,13 @@ class JsonReader {
   /// Collects the keys of a struct, to name an unknown key.
   struct KeyCollector {
     std::vector<std::string_view> keys;
-    template <class T>
-    void operator()(std::string_view key, T& /*value*/) {
-      keys.push_back(key);
-    }
-    template <class T>
-    void sparse(std::string_view key, T& /*value*/) {
-      keys.push_back(key);
-    }
+    void operator()(std::string_view key, auto& /*value*/) { keys.push_back(key); }
+    void sparse(std::string_view key, auto& /*value*/) { keys.push_back(key); }
     void meta(std::string_view key, Meta& /*value*/) { keys.push_back(key); }
     void schema(std::string_view key) { keys.push_back(key); }
   };
 
-  template <class T>
-  void refuse_unknown(T& value) {
+  void refuse_unknown(auto& value) {
     KeyCollector known;
     describe::fields(known, value);
     for (const auto& [key, unused] : node_->items())
@@ -94,8 +85,7 @@ class JsonReader {
         return refuse(excerpt(key), "unknown key");
   }
 
-  template <class T>
-  void get_at(std::string_view key, const nlohmann::json& child, T& value) {
+  void get_at(std::string_view key, const nlohmann::json& child, auto& value) {
     const auto* const outer = node_;
     const std::size_t length = path_.size();
     if (!path_.empty()) path_ += '.';

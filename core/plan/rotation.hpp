@@ -31,11 +31,4 @@ namespace mfsdp {
   return Bytes(round_up(buffer.size.value, pool.alignment));
 }
 
-/// The end of the last instance of a buffer in its pool.
-[[nodiscard]] inline Bytes end_in_pool(const Buffer& buffer, const Pool& pool) {
-  const std::int64_t before =
-      checked_mul(instance_pitch(buffer, pool).value, buffer.instances.value_or(1) - 1);
-  return Bytes(checked_add(checked_add(buffer.offset.value, before), buffer.size.value));
-}
-
 }  // namespace mfsdp

@@ -87,8 +87,7 @@ void check(State& s, const Acquire& acquire) { check_transient(s, acquire.buffer
 
 void check(State& s, const Release& release) { check_transient(s, release.buffer); }
 
-template <class AnyWait>
-void check_wait(State& s, const AnyWait& wait) {
+void check_wait(State& s, const auto& wait) {
   resolves_in_body(s, s.events, wait.event, ".event", "event");
   if (wait.bindings.empty())
     add_in_body(s, StructureFaultKind::malformed, ".bindings", "expected at least one record");
@@ -112,8 +111,7 @@ void check(State& s, const Wait& wait) { check_wait(s, wait); }
 void check(State& s, const HostWait& wait) { check_wait(s, wait); }
 
 /// On every rank of the mesh.
-template <class Wrong>
-bool check_span(State& s, const Operand& operand, const Buffer& buffer, Wrong wrong) {
+bool check_span(State& s, const Operand& operand, const Buffer& buffer, auto wrong) {
   std::int64_t begin = operand.offset;
   std::int64_t end = checked_add(operand.offset, operand.span_bytes());
   for (const RankStride& stride : operand.rank_strides) {
@@ -134,8 +132,7 @@ bool check_span(State& s, const Operand& operand, const Buffer& buffer, Wrong wr
 }
 
 /// `place` continues the path of the op's body. False where anything is wrong with the operand.
-template <class Place>
-bool check_operand(State& s, const Operand& operand, Place place) {
+bool check_operand(State& s, const Operand& operand, auto place) {
   const auto wrong = [&](StructureFaultKind kind, const char* field, std::string what) {
     if (wants(s, kind)) add_in_body(s, kind, place() + field, std::move(what), operand.buffer);
     return false;

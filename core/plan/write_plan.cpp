@@ -25,8 +25,7 @@ void write(const File& file, bool with_meta, std::function<void(std::string_view
   stream.flush();
 }
 
-template <class File>
-std::string hash_of(const File& file) {
+std::string hash_of(const auto& file) {
   XXH3_state_t state;
   XXH3_INITSTATE(&state);
   XXH3_128bits_reset(&state);
@@ -36,8 +35,7 @@ std::string hash_of(const File& file) {
   return fmt::format("{:016x}{:016x}", hash.high64, hash.low64);
 }
 
-template <class File>
-std::string text_of(const File& file) {
+std::string text_of(const auto& file) {
   std::string json;
   write(file, true, [&](std::string_view text) { json += text; });
   return json;

@@ -329,10 +329,9 @@ class BlockRecipe {
 
   /// Backward of a projection. Its input is a norm's output, or the residual itself, to whose
   /// gradient it then adds.
-  template <class Norm>
   void projection_backward(const std::string& name, const Linear& layer,
                            const RecipeOperand& d_output, RecipeOperand rows,
-                           const std::string& d_normed, const Norm& norm) {
+                           const std::string& d_normed, const auto& norm) {
     if (traits_.input_norms) {
       b_.gemm_dgrad(name + ".dgrad", layer, s_.tokens, d_output, on("d_input", d_normed));
       norm();

@@ -154,8 +154,7 @@ Result<void> Interpreter::issue(const BoundOp& op, const Place& place) {
 
 /// The number of the record that a wait is for: the latest of its event, which must be one that
 /// the plan binds the wait to. 0 where there is none yet and only earlier steps could have one.
-template <class AnyWait>
-Result<std::int64_t> Interpreter::awaited(const AnyWait& wait, const BoundOp& op,
+Result<std::int64_t> Interpreter::awaited(const auto& wait, const BoundOp& op,
                                           const Place& place) const {
   const auto& latest = latest_[op.event];
   const auto binds = [&](auto matches) {

@@ -101,8 +101,7 @@ class Interpreter {
   [[nodiscard]] Result<void> find_copied_events(RunnablePlan& plan) const;
   [[nodiscard]] Result<void> run_step(RunnablePlan& plan);
   [[nodiscard]] Result<void> issue(const BoundOp& op, const Place& place);
-  template <class AnyWait>
-  [[nodiscard]] Result<std::int64_t> awaited(const AnyWait& wait, const BoundOp& op,
+  [[nodiscard]] Result<std::int64_t> awaited(const auto& wait, const BoundOp& op,
                                              const Place& place) const;
   [[nodiscard]] Result<void> do_host_work(const BoundOp& op, std::size_t event, const Place& place);
 

@@ -64,8 +64,7 @@ template <>
 }
 
 /// Calls `run` with a value of the plan's floating dtype; not at all for another dtype.
-template <class Run>
-void with_floating(DType dtype, const Run& run) {
+void with_floating(DType dtype, const auto& run) {
   switch (dtype) {
     case DType::bf16: run(Bf16{}); break;
     case DType::fp16: run(Fp16{}); break;

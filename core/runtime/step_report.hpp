@@ -32,8 +32,7 @@ template <class Half>
   std::copy_n(from, values.size(), values.begin());
   return std::bit_cast<Half>(values);
 }
-template <class Half>
-void write_report(const Half& half, float* to) {
+void write_report(const auto& half, float* to) {
   const auto values = std::bit_cast<std::array<float, 4>>(half);
   std::copy_n(values.begin(), values.size(), to);
 }

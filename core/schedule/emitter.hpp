@@ -33,8 +33,8 @@ struct Region {
   BufferId buffer;
   std::int64_t offset = 0;  ///< bytes
   DType dtype = DType::bf16;
-  std::vector<std::int64_t> shape;
-  std::vector<RankStride> rank_strides;
+  std::vector<std::int64_t> shape = {};
+  std::vector<RankStride> rank_strides = {};
 };
 
 /// The properties of a new buffer.

@@ -112,8 +112,7 @@ void MicrobatchSchedule::zero_padding(const UnitState& unit, const GroupState& g
                                       {.buffer = buffer,
                                        .offset = gap.begin * size_of(dtype),
                                        .dtype = dtype,
-                                       .shape = {gap.size()},
-                                       .rank_strides = {}}));
+                                       .shape = {gap.size()}}));
   if (!kernel.operands.empty())
     e_.emit(StreamRole::compute, Phase::backward, unit.id,
             group_name(unit, group) + ".zero_padding", std::move(kernel), group.group->id);
@@ -150,11 +149,7 @@ void MicrobatchSchedule::exchange_and_sum(const UnitState& unit, const GroupStat
   const DType wire = config_.reduce_dtype;
   const std::int64_t ranks = config_.mesh.size(on.axis);
   const BufferId parts = e_.buffer(name + ".grad_parts", arriving(unit, group, config_, true));
-  Region dealt{.buffer = parts,
-               .offset = 0,
-               .dtype = wire,
-               .shape = {group.group->elements},
-               .rank_strides = {}};
+  Region dealt{.buffer = parts, .offset = 0, .dtype = wire, .shape = {group.group->elements}};
   const Region main = state_.slice(*group.main_grad, config_.grad_dtype, group, {on.axis});
   const std::int64_t count = main.shape[0];
   e_.acquire(on.reduce_stream, Phase::reduce, parts);
@@ -173,8 +168,7 @@ void MicrobatchSchedule::exchange_and_sum(const UnitState& unit, const GroupStat
       .kind = KernelKind::sum_ranks,
       .operands = {operand("input", Access::read, dealt),
                    operand("output", position.first ? Access::write : Access::read_write, main)},
-      .attributes = {{"beta", position.first ? 0 : 1}, {"count", count}, {"ranks", ranks}},
-      .flops = 0};
+      .attributes = {{"beta", position.first ? 0 : 1}, {"count", count}, {"ranks", ranks}}};
   e_.emit(on.reduce_stream, Phase::reduce, unit.id, name + ".sum_ranks", std::move(sum),
           group.group->id);
   e_.release(on.reduce_stream, Phase::reduce, parts);
@@ -212,8 +206,7 @@ void MicrobatchSchedule::reduce_to_shard(const UnitState& unit, const GroupState
         .kind = KernelKind::accumulate,
         .operands = {operand("input", Access::read, own),
                      operand("output", position.first ? Access::write : Access::read_write, main)},
-        .attributes = {{"beta", position.first ? 0 : 1}},
-        .flops = 0};
+        .attributes = {{"beta", position.first ? 0 : 1}}};
     e_.emit(on.reduce_stream, Phase::reduce, unit.id, name + ".accumulate", std::move(accumulate),
             group.group->id);
   }
@@ -240,8 +233,7 @@ void MicrobatchSchedule::reduce_whole(const UnitState& unit, const GroupState& g
             Kernel{.kind = KernelKind::cast,
                    .operands = {operand("input", Access::read, from),
                                 operand("output", Access::write, to)},
-                   .attributes = {{"beta", 0}},
-                   .flops = 0},
+                   .attributes = {{"beta", 0}}},
             group.group->id);
   };
   const DType wire = config_.reduce_dtype;
@@ -316,21 +308,15 @@ void MicrobatchSchedule::norm_partial(const UnitState& unit, const GroupState& g
       .buffer = state_.norm_partials,
       .offset = static_cast<std::int64_t>(group.norm_index) * size_of(state_.norm_dtype),
       .dtype = state_.norm_dtype,
-      .shape = {1},
-      .rank_strides = {}};
+      .shape = {1}};
   // Always on this stream, so that no two of them use it at once.
-  const Region workspace{.buffer = state_.norm_workspace,
-                         .offset = 0,
-                         .dtype = DType::uint8,
-                         .shape = {kSumWorkspaceBytes},
-                         .rank_strides = {}};
+  const Region workspace{
+      .buffer = state_.norm_workspace, .dtype = DType::uint8, .shape = {kSumWorkspaceBytes}};
   e_.emit(stream, Phase::reduce, unit.id, group_name(unit, group) + ".norm_partial",
           Kernel{.kind = KernelKind::norm_partial,
                  .operands = {operand("input", Access::read, slice),
                               operand("output", Access::write, partial),
-                              operand("workspace", Access::scratch, workspace)},
-                 .attributes = {},
-                 .flops = 0},
+                              operand("workspace", Access::scratch, workspace)}},
           group.group->id);
 }
 

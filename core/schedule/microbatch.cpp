@@ -72,10 +72,8 @@ void MicrobatchSchedule::emit(const std::string& segment, std::int64_t repeat, P
 /// microbatches are in flight at fixed addresses.
 void MicrobatchSchedule::emit_input() {
   const Region pinned{.buffer = state_.pinned_tokens,
-                      .offset = 0,
                       .dtype = DType::int32,
-                      .shape = {config_.token_rows(), config_.tokens_per_microbatch()},
-                      .rank_strides = {}};
+                      .shape = {config_.token_rows(), config_.tokens_per_microbatch()}};
   Region staged = pinned;
   staged.buffer = state_.staged_tokens;
   Region tokens = pinned;
@@ -89,9 +87,7 @@ void MicrobatchSchedule::emit_input() {
   e_.wait(StreamRole::compute, Phase::input, event("tokens_staged"));
   Kernel copy{.kind = KernelKind::token_copy,
               .operands = {operand("input", Access::read, staged),
-                           operand("output", Access::write, tokens)},
-              .attributes = {},
-              .flops = 0};
+                           operand("output", Access::write, tokens)}};
   e_.emit(StreamRole::compute, Phase::input, std::nullopt, "tokens.copy", std::move(copy));
   e_.record(StreamRole::compute, Phase::input, event("tokens_consumed"));
 }
@@ -168,18 +164,10 @@ Operand MicrobatchSchedule::resolve(const Step& step, std::size_t number, bool a
     case Source::tensor:
     case Source::previous:
     case Source::microbatch:
-      region = {.buffer = step.tensors[number],
-                .offset = 0,
-                .dtype = recipe.dtype,
-                .shape = recipe.shape,
-                .rank_strides = {}};
+      region = {.buffer = step.tensors[number], .dtype = recipe.dtype, .shape = recipe.shape};
       break;
     case Source::global:
-      region = {.buffer = state_.global(recipe.name),
-                .offset = 0,
-                .dtype = recipe.dtype,
-                .shape = recipe.shape,
-                .rank_strides = {}};
+      region = {.buffer = state_.global(recipe.name), .dtype = recipe.dtype, .shape = recipe.shape};
       break;
     case Source::weight: region = weight_region(step.unit, recipe.parameter); break;
     case Source::weight_grad: region = gradient_region(step.unit, recipe.parameter); break;
@@ -198,20 +186,14 @@ Region MicrobatchSchedule::weight_region(std::size_t unit, ParameterRole role) c
   const bool gathered = group->route.gather.has_value();
   return {.buffer = gathered ? *carry_.weights[unit] : group->model_weight,
           .offset = gathered ? group->full_offset + offset : offset,
-          .dtype = config_.param_dtype,
-          .shape = {},
-          .rank_strides = {}};
+          .dtype = config_.param_dtype};
 }
 
 Region MicrobatchSchedule::gradient_region(std::size_t unit, ParameterRole role) const {
   const auto [group, parameter] = state_.find(unit, role);
   const BufferId buffer = gradient_buffer(*group);
   const DType dtype = e_.at(buffer).dtype;
-  return {.buffer = buffer,
-          .offset = parameter->offset * size_of(dtype),
-          .dtype = dtype,
-          .shape = {},
-          .rank_strides = {}};
+  return {.buffer = buffer, .offset = parameter->offset * size_of(dtype), .dtype = dtype};
 }
 
 BufferId MicrobatchSchedule::gathered_buffer(std::size_t unit, std::size_t weight_use) const {
@@ -288,16 +270,12 @@ void MicrobatchSchedule::gather_along(const AxisTraffic& on, const UnitState& un
   for (const GroupState* state : groups) {
     const Group& group = *state->group;
     const std::int64_t shard = group.elements / state->route.gather->ranks;
-    const Region input{.buffer = state->model_weight,
-                       .offset = 0,
-                       .dtype = config_.param_dtype,
-                       .shape = {shard},
-                       .rank_strides = {}};
+    const Region input{
+        .buffer = state->model_weight, .offset = 0, .dtype = config_.param_dtype, .shape = {shard}};
     const Region output{.buffer = buffer,
                         .offset = state->full_offset,
                         .dtype = config_.param_dtype,
-                        .shape = {group.elements},
-                        .rank_strides = {}};
+                        .shape = {group.elements}};
     e_.emit(StreamRole::all_gather, phase_, unit.id,
             unit.name + (group.shard.empty() ? ".all_gather" : ".experts.all_gather"),
             Collective{.kind = CollectiveKind::all_gather,

@@ -246,7 +246,6 @@ void MicrobatchSchedule::make_tensors() {
                                             .elements = elements_of(*tensor, config_.mesh),
                                             .pool = PoolRole::activations,
                                             .unit = unit,
-                                            .holds = {},
                                             .slot_class = tensor->slot_class});
         found = tensors.emplace(key, id).first;
         steps_[steps_[i].beside ? steps_[i].run : i].acquires.push_back(id);

@@ -147,8 +147,7 @@ class OptimizerSegment {
                   .operands = {operand("input", Access::read, parts),
                                operand("loss", Access::read, state_.report_loss()),
                                operand("norm", Access::write, state_.report_norm())},
-                  .attributes = {{"groups", groups}, {"limit", config_.clip}},
-                  .flops = 0};
+                  .attributes = {{"groups", groups}, {"limit", config_.clip}}};
     if (config_.scales_loss()) {
       finish.operands.push_back(
           operand("loss_scale", Access::read_write, vector_of(state_.loss_scale, 4)));
@@ -177,8 +176,7 @@ class OptimizerSegment {
         .kind = KernelKind::update,
         .operands = {direction ? operand("direction", Access::read, *direction)
                                : operand("grad", Access::read, state_.gradient_slice(group))},
-        .attributes = {{"elements", elements}},
-        .flops = 0};
+        .attributes = {{"elements", elements}}};
     if (group.main_weight)
       kernel.operands.push_back(
           operand("main_weight", Access::read_write,
@@ -246,9 +244,7 @@ void emit_loss(Emitter& e, const State& state, const std::string& prefix, bool t
   e.wait(StreamRole::outer, Phase::output, prefix + "readback");
   Kernel finish{.kind = KernelKind::loss_finish,
                 .operands = {operand("input", Access::read, sums),
-                             operand("loss", Access::write, state.report_loss())},
-                .attributes = {},
-                .flops = 0};
+                             operand("loss", Access::write, state.report_loss())}};
   if (trains && e.config().scales_loss())
     finish.operands.push_back(operand("loss_scale", Access::read, vector_of(state.loss_scale, 4)));
   e.emit(StreamRole::outer, Phase::output, std::nullopt, prefix + "loss.finish", std::move(finish));

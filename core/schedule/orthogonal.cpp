@@ -59,7 +59,6 @@ void OrthogonalRounds::make_buffers(Round& round, std::size_t number) {
                                              .dtype = dtype,
                                              .elements = elements,
                                              .pool = PoolRole::activations,
-                                             .unit = {},
                                              .holds = std::move(holds),
                                              .slot_class = slots(name)});
   };
@@ -96,8 +95,6 @@ void OrthogonalRounds::make_workspace() {
                                 .dtype = DType::uint8,
                                 .elements = bytes,
                                 .pool = PoolRole::activations,
-                                .unit = {},
-                                .holds = {},
                                 .slot_class = name});
 }
 
@@ -136,13 +133,10 @@ void OrthogonalRounds::zero_rest(const Round& round, std::size_t number) {
   const Region rest{.buffer = round.slices,
                     .offset = bytes_of(checked_mul(blocks, slice), dtype).value,
                     .dtype = dtype,
-                    .shape = {checked_mul(ranks_ - blocks, slice)},
-                    .rank_strides = {}};
+                    .shape = {checked_mul(ranks_ - blocks, slice)}};
   e_.emit(StreamRole::compute, Phase::optimizer, std::nullopt, name_of(number, "zero_rest"),
           Kernel{.kind = KernelKind::zero_padding,
-                 .operands = {operand("padding", Access::write, rest)},
-                 .attributes = {},
-                 .flops = 0});
+                 .operands = {operand("padding", Access::write, rest)}});
 }
 
 void OrthogonalRounds::momentum(const Round& round, std::size_t position) {
@@ -151,8 +145,7 @@ void OrthogonalRounds::momentum(const Round& round, std::size_t position) {
   const std::int64_t elements = state_.slice_elements(group);
   Kernel kernel{.kind = KernelKind::momentum,
                 .operands = {operand("grad", Access::read, state_.gradient_slice(group))},
-                .attributes = {{"elements", elements}},
-                .flops = 0};
+                .attributes = {{"elements", elements}}};
   state_.add_states(group, kernel);
   kernel.operands.push_back(operand("direction", Access::write, place_of(round, position, cut_)));
   state_.add_settings(kernel, true);
@@ -202,11 +195,8 @@ void OrthogonalRounds::exchange(std::size_t number, bool in) {
   }
   const auto all_of = [&](BufferId buffer) {
     const Buffer& of = e_.at(buffer);
-    return Region{.buffer = buffer,
-                  .offset = 0,
-                  .dtype = of.dtype,
-                  .shape = {of.size.value / size_of(of.dtype)},
-                  .rank_strides = {}};
+    return Region{
+        .buffer = buffer, .dtype = of.dtype, .shape = {of.size.value / size_of(of.dtype)}};
   };
   const Region slices = all_of(round.slices);
   const Region whole = all_of(round.whole);
@@ -237,14 +227,11 @@ void OrthogonalRounds::emit_matrix(const Round& round, std::size_t number,
   const Region place{.buffer = round.whole,
                      .offset = bytes_of(matrix.offset, dtype).value,
                      .dtype = dtype,
-                     .shape = {matrix.rows, matrix.cols},
-                     .rank_strides = {}};
+                     .shape = {matrix.rows, matrix.cols}};
   const Region scratch{
       .buffer = workspace_,
-      .offset = 0,
       .dtype = DType::uint8,
-      .shape = {newton_schulz_workspace_of(matrix.rows, matrix.cols, size_of(dtype)).bytes},
-      .rank_strides = {}};
+      .shape = {newton_schulz_workspace_of(matrix.rows, matrix.cols, size_of(dtype)).bytes}};
   Kernel kernel{.kind = KernelKind::newton_schulz,
                 .operands = {operand("matrix", Access::read_write, place),
                              operand("workspace", Access::scratch, scratch)},

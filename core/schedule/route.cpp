@@ -58,7 +58,6 @@ std::string activations_over(Axis axis) { return "activations." + std::string(to
 
 Route route_of(const Group& group, const Mesh& mesh) {
   Route route{.gather = gather_between(group.weight, {}, mesh),
-              .reduces = {},
               .refresh = gather_between(group.state, group.weight, mesh)};
   for (const AxisTraffic& on : kTraffic) {
     if (mesh.size(on.axis) == 1 || std::ranges::find(group.reduce, on.axis) == group.reduce.end())

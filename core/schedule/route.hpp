@@ -40,8 +40,8 @@ struct Reduce {
 };
 
 struct Route {
-  std::optional<Gather> gather;   ///< of weights, before each use
-  std::vector<Reduce> reduces;    ///< of the gradient, in this order
+  std::optional<Gather> gather;      ///< of weights, before each use
+  std::vector<Reduce> reduces = {};  ///< of the gradient, in this order
   std::optional<Gather> refresh;  ///< of updated weights, where a rank keeps more than it updates
 
   /// Whether each microbatch's gradient is reduced from a slot into a shard.

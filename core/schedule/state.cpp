@@ -1,6 +1,5 @@
 #include "core/schedule/state.hpp"
 
-#include <algorithm>
 #include <stdexcept>
 
 #include "core/plan/transport.hpp"
@@ -187,19 +186,14 @@ void State::add_states(const GroupState& group, Kernel& kernel) const {
   for (std::size_t i = 0; i < kept.size(); ++i)
     kernel.operands.push_back(operand(std::string(kept[i].name), Access::read_write,
                                       {.buffer = group.optimizer_states[i],
-                                       .offset = 0,
                                        .dtype = kept[i].dtype,
-                                       .shape = {kept[i].values(slice_elements(group))},
-                                       .rank_strides = {}}));
+                                       .shape = {kept[i].values(slice_elements(group))}}));
 }
 
 void State::add_settings(Kernel& kernel, bool scales) const {
-  kernel.operands.push_back(operand("step_block", Access::read,
-                                    {.buffer = step_block,
-                                     .offset = 0,
-                                     .dtype = DType::uint8,
-                                     .shape = {64},
-                                     .rank_strides = {}}));
+  kernel.operands.push_back(
+      operand("step_block", Access::read,
+              {.buffer = step_block, .offset = 0, .dtype = DType::uint8, .shape = {64}}));
   if (scales) kernel.operands.push_back(operand("loss", Access::read, report_loss()));
   if (config_.updates_by_norm())
     kernel.operands.push_back(operand("norm", Access::read, report_norm()));

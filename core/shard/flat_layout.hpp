@@ -33,11 +33,11 @@ struct LayoutItem {
 };
 
 struct FlatLayout {
-  std::int64_t chunk = 1;             ///< shards are multiples of it, elements
-  std::int64_t elements = 0;          ///< B: padded size, a multiple of ranks * chunk
-  std::int64_t ranks = 1;             ///< N: ranks that share the buffer
-  std::vector<std::int64_t> offsets;  ///< of each item, in input order, elements
-  std::vector<std::int64_t> sizes;    ///< of each item, elements
+  std::int64_t chunk = 1;                  ///< shards are multiples of it, elements
+  std::int64_t elements = 0;               ///< B: padded size, a multiple of ranks * chunk
+  std::int64_t ranks = 1;                  ///< N: ranks that share the buffer
+  std::vector<std::int64_t> offsets = {};  ///< of each item, in input order, elements
+  std::vector<std::int64_t> sizes = {};    ///< of each item, elements
 
   [[nodiscard]] std::int64_t shard() const { return elements / ranks; }
   [[nodiscard]] std::int64_t padding() const;

@@ -175,11 +175,8 @@ DType weight_gradient_dtype(const PlanConfig& config) {
 }
 
 FlatLayout layout_of(const Group& group, const Mesh& mesh) {
-  FlatLayout layout{.chunk = group.chunk,
-                    .elements = group.elements,
-                    .ranks = ranks_on(group.cut, mesh),
-                    .offsets = {},
-                    .sizes = {}};
+  FlatLayout layout{
+      .chunk = group.chunk, .elements = group.elements, .ranks = ranks_on(group.cut, mesh)};
   for (const PlacedParameter& parameter : group.parameters) {
     layout.offsets.push_back(parameter.offset);
     layout.sizes.push_back(parameter.elements());
@@ -213,19 +210,6 @@ ResidentElements resident_elements(const Group& group, const PlanConfig& config)
   for (const KeptState& state : config.kept_states(*group.optimizer))
     resident.states.push_back({.state = state, .values = state.values(held(group.state))});
   return resident;
-}
-
-ResidentBytes resident_bytes(const std::vector<Group>& groups, const PlanConfig& config) {
-  ResidentBytes sum;
-  for (const Group& group : groups) {
-    const ResidentElements elements = resident_elements(group, config);
-    sum.model_weight += bytes_of(elements.model_weight, config.param_dtype);
-    sum.main_weight += bytes_of(elements.main_weight, config.main_dtype);
-    sum.main_grad += bytes_of(elements.main_grad, config.grad_dtype);
-    for (const ResidentElements::State& kept : elements.states)
-      sum.optimizer_state += bytes_of(kept.values, kept.state.dtype);
-  }
-  return sum;
 }
 
 }  // namespace mfsdp

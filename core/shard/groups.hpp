@@ -79,15 +79,4 @@ struct ResidentElements {
 
 [[nodiscard]] ResidentElements resident_elements(const Group& group, const PlanConfig& config);
 
-/// The kept bytes, summed over groups, in the order of Category (model_weight first).
-struct ResidentBytes {
-  Bytes model_weight;
-  Bytes main_weight;
-  Bytes main_grad;
-  Bytes optimizer_state;
-};
-
-[[nodiscard]] ResidentBytes resident_bytes(const std::vector<Group>& groups,
-                                           const PlanConfig& config);
-
 }  // namespace mfsdp

@@ -10,8 +10,6 @@
 #include <cstdio>
 #include <optional>
 #include <system_error>
-#include <utility>
-#include <vector>
 
 namespace mfsdp {
 namespace {

@@ -38,9 +38,9 @@ struct StateEntry {
   std::string parameter;
   std::string kind{kSavedWeight};
   DType dtype = DType::fp32;
-  Interval elements;                     ///< of the parameter (for scales: its blocks), never empty
-  std::int64_t offset = 0;               ///< from the first byte after the header
-  std::vector<std::uint64_t> checksums;  ///< by piece
+  Interval elements;        ///< of the parameter (for scales: its blocks), never empty
+  std::int64_t offset = 0;  ///< from the first byte after the header
+  std::vector<std::uint64_t> checksums = {};  ///< by piece
 
   friend bool operator==(const StateEntry&, const StateEntry&) = default;
 };

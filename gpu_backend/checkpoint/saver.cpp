@@ -51,8 +51,7 @@ Result<void> write_manifest(const std::filesystem::path& folder, const Manifest&
 }  // namespace
 
 RankShare share_of(const RestingRank& rank, std::int64_t step) {
-  RankShare share{.header = {.step = step, .rank = rank.rank, .piece_elements = 0, .entries = {}},
-                  .held = {}};
+  RankShare share{.header = {.step = step, .rank = rank.rank, .piece_elements = 0, .entries = {}}};
   const auto add = [&](const ParameterPlaces& places, std::string_view kind,
                        const HeldElements& held) {
     if (held.elements.empty()) return;
@@ -60,8 +59,7 @@ RankShare share_of(const RestingRank& rank, std::int64_t step) {
                                     .kind = std::string(kind),
                                     .dtype = held.dtype,
                                     .elements = held.elements,
-                                    .offset = 0,
-                                    .checksums = {}});
+                                    .offset = 0});
     share.held.push_back(&held);
   };
   for (const ParameterPlaces& places : rank.parameters) {

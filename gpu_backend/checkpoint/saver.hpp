@@ -60,7 +60,7 @@ class Saver final : public StateKeeper {
 /// rank has the same ones. `rank` outlives it.
 struct RankShare {
   StateHeader header;
-  std::vector<const HeldElements*> held;  ///< by entry
+  std::vector<const HeldElements*> held = {};  ///< by entry
 };
 [[nodiscard]] RankShare share_of(const RestingRank& rank, std::int64_t step);
 

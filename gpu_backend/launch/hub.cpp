@@ -65,8 +65,7 @@ void Rendezvous::Hub::send_all(SharedBytes frame) {
 
 /// Waits until `done`. Ends earlier with the failure, or with the error of `alive`, which then is
 /// the failure.
-template <class Done>
-Result<void> Rendezvous::Hub::wait_until(Lock& lock, const Done& done, const Alive& alive) {
+Result<void> Rendezvous::Hub::wait_until(Lock& lock, const auto& done, const Alive& alive) {
   constexpr std::chrono::milliseconds kLook{100};
   while (true) {
     if (failure_) return tl::unexpected<Error>(failure_->error());

@@ -3,7 +3,6 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <string_view>
 
 #include "gpu_backend/launch/launch_sources.hpp"
 #include "gpu_backend/launch/variables.hpp"

@@ -20,8 +20,7 @@ namespace mfsdp {
 inline constexpr std::int64_t kPieceElements = (std::int64_t{4} << 20) / 8;
 
 /// Calls visit(piece) -> Result<void> for consecutive pieces of `elements`, until one fails.
-template <class Visit>
-[[nodiscard]] Result<void> for_each_piece(const Interval& elements, const Visit& visit) {
+[[nodiscard]] Result<void> for_each_piece(const Interval& elements, const auto& visit) {
   for (std::int64_t begin = elements.begin; begin < elements.end; begin += kPieceElements)
     MFSDP_TRY(
         visit(Interval{.begin = begin, .end = std::min(begin + kPieceElements, elements.end)}));
@@ -44,9 +43,8 @@ template <class Visit>
 
 /// Calls visit(element of the parameter, value) for each element that the rank holds, in order. The
 /// values of byte states are their codes.
-template <class Visit>
 [[nodiscard]] Result<void> for_each_value(Backend& backend, const HeldElements& held,
-                                          const Visit& visit) {
+                                          const auto& visit) {
   Result<void> outcome;
   const auto visit_all = [&]<class T>(T) {
     std::vector<T> values(static_cast<std::size_t>(std::min(kPieceElements, held.elements.size())));

@@ -5,7 +5,6 @@
 #include <numbers>
 #include <string_view>
 #include <thread>
-#include <vector>
 
 #include "core/model/lora.hpp"
 #include "gpu_backend/train/held_values.hpp"
@@ -106,7 +105,7 @@ Start start_of(const PlacedParameter& parameter, std::int64_t layers, double nor
 struct ReadPiece {
   std::vector<std::byte> weight;  ///< all of them, rounded to the compute dtype
   Interval own;                   ///< those that the rank updates
-  std::vector<std::byte> updated;
+  std::vector<std::byte> updated = {};
 };
 
 Result<ReadPiece> read_piece(const WeightSource& weights, const ParameterPlaces& places,
@@ -115,8 +114,7 @@ Result<ReadPiece> read_piece(const WeightSource& weights, const ParameterPlaces&
   MFSDP_TRY(weights.read(*places.parameter, piece.begin, values));
   ReadPiece read{.weight = rounded(values, places.weight.dtype),
                  .own = {.begin = std::max(piece.begin, places.own.elements.begin),
-                         .end = std::min(piece.end, places.own.elements.end)},
-                 .updated = {}};
+                         .end = std::min(piece.end, places.own.elements.end)}};
   if (read.own.begin < read.own.end)
     read.updated =
         rounded(std::span(values).subspan(static_cast<std::size_t>(read.own.begin - piece.begin),

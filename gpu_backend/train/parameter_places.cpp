@@ -4,7 +4,6 @@
 
 #include <algorithm>
 #include <string_view>
-#include <vector>
 
 #include "core/shard/groups.hpp"
 
@@ -104,8 +103,7 @@ Result<GroupBuffers> find_group_buffers(const Program& program, const Group& gro
   };
   GroupBuffers buffers{.weight = find(ContentKind::parameter),
                        .main_weight = find(ContentKind::main_parameter),
-                       .gradient = find(ContentKind::gradient),
-                       .states = {}};
+                       .gradient = find(ContentKind::gradient)};
   const std::vector<KeptState> kept = states_of(program, group);
   for (const KeptState& state : kept)
     buffers.states.push_back(find(ContentKind::optimizer_state, state.name));
@@ -139,8 +137,7 @@ Result<std::vector<ParameterPlaces>> find_parameters(const Program& program,
                      .first_replica = is_first_replica(group, mesh, rank),
                      .weight = held(buffers.weight, weights),
                      .own = held(has_main ? buffers.main_weight : buffers.weight, own),
-                     .gradient = held(buffers.gradient, own),
-                     .states = {}});
+                     .gradient = held(buffers.gradient, own)});
       for (const GroupBuffer& state : buffers.states) all.back().states.push_back(held(state, own));
     }
   }

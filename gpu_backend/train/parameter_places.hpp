@@ -33,8 +33,8 @@ struct ParameterPlaces {
   /// The weights that the optimizer updates: main weights or, if the plan has none or the parameter
   /// is frozen, their part of `weight`. `own.elements` are this rank's shard.
   HeldElements own;
-  HeldElements gradient;             ///< own elements; after a step, the sum over all ranks
-  std::vector<HeldElements> states;  ///< own elements, as PlanConfig::kept_states lists them
+  HeldElements gradient;                  ///< own elements; after a step, the sum over all ranks
+  std::vector<HeldElements> states = {};  ///< own elements, as PlanConfig::kept_states lists them
 };
 
 /// A persistent buffer that holds elements of a group.
@@ -50,7 +50,7 @@ struct GroupBuffers {
   GroupBuffer weight;
   GroupBuffer main_weight;
   GroupBuffer gradient;
-  std::vector<GroupBuffer> states;  ///< as PlanConfig::kept_states lists them
+  std::vector<GroupBuffer> states = {};  ///< as PlanConfig::kept_states lists them
 
   [[nodiscard]] std::vector<const GroupBuffer*> all() const {
     std::vector<const GroupBuffer*> list{&weight, &main_weight, &gradient};

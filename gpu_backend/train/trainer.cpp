@@ -11,7 +11,6 @@
 #include "core/runtime/rope_table.hpp"
 #include "core/runtime/step_report.hpp"
 #include "gpu_backend/train/batches.hpp"
-#include "gpu_backend/train/initial_weights.hpp"
 #include "gpu_backend/train/parameter_checks.hpp"
 
 namespace mfsdp {

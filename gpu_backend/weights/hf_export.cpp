@@ -7,15 +7,12 @@
 #include <algorithm>
 #include <cerrno>
 #include <cstdio>
-#include <optional>
 #include <string>
 #include <system_error>
-#include <utility>
 #include <vector>
 
 #include "core/base/durable_file.hpp"
 #include "gpu_backend/train/held_values.hpp"
-#include "gpu_backend/weights/temporary_folder.hpp"
 
 namespace mfsdp {
 namespace {
@@ -83,9 +80,9 @@ Result<void> replace_folder(const fs::path& made, const fs::path& target, const 
 
 /// Elements of a matrix [inputs, outputs], `bytes` in the order of [outputs, inputs]: the outputs
 /// of an input are contiguous. Calls put(offset, bytes) for each contiguous part.
-template <class Put>
 Result<void> write_transposed(std::int64_t inputs, std::int64_t outputs, const Interval& elements,
-                              std::span<const std::byte> bytes, std::int64_t size, const Put& put) {
+                              std::span<const std::byte> bytes, std::int64_t size,
+                              const auto& put) {
   // Number of outputs whose element of this input is before `end`.
   const auto outputs_before = [&](std::int64_t end, std::int64_t input) {
     return end <= input ? 0 : (end - input + inputs - 1) / inputs;
@@ -107,9 +104,9 @@ Result<void> write_transposed(std::int64_t inputs, std::int64_t outputs, const I
 }
 
 /// The same for a tensor of one such matrix, or of several consecutive ones.
-template <class Put>
 Result<void> write_transposed(const HfTensor& tensor, const Interval& elements,
-                              std::span<const std::byte> bytes, std::int64_t size, const Put& put) {
+                              std::span<const std::byte> bytes, std::int64_t size,
+                              const auto& put) {
   const std::int64_t inputs = tensor.shape.at(tensor.shape.size() - 2);
   const std::int64_t outputs = tensor.shape.back();
   const std::int64_t matrix = checked_mul(inputs, outputs);

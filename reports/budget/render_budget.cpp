@@ -226,8 +226,7 @@ std::string incomparable_line(const BudgetReport& report, const BudgetRow& row,
 namespace {
 
 /// The bound with its figures as `shown` writes them.
-template <class Shown>
-std::string bound_with(const BudgetRow& row, Shown shown) {
+std::string bound_with(const BudgetRow& row, auto shown) {
   const Limit& limit = row.limit;
   const MeasureUnit unit = limit.measure.unit;
   if (row.against_baseline) {

@@ -41,8 +41,7 @@ std::string stamps_text(const RunResult& run) {
 
 /// Tables of the golden measures; `value_text` writes what follows the equals sign. Where that is
 /// nothing, the measure is left out.
-template <class ValueText>
-std::string limits_text(const RunResult& run, ValueText value_text) {
+std::string limits_text(const RunResult& run, auto value_text) {
   std::string text;
   std::string table;
   for (const Measure& measure : measures()) {

@@ -1,5 +1,3 @@
-#include "reports/commands/baseline_runs.hpp"
-
 #include <fmt/format.h>
 
 #include <array>
@@ -10,6 +8,7 @@
 #include "core/cli/format.hpp"
 #include "reports/budget/budget.hpp"
 #include "reports/commands/check_output.hpp"
+#include "reports/commands/commands.hpp"
 #include "reports/commands/list_runs.hpp"
 #include "reports/commands/output_guard.hpp"
 #include "reports/store/find_runs.hpp"

@@ -1,5 +1,3 @@
-#include "reports/commands/check_runs.hpp"
-
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -8,6 +6,7 @@
 #include "core/base/text.hpp"
 #include "reports/budget/budget.hpp"
 #include "reports/commands/check_output.hpp"
+#include "reports/commands/commands.hpp"
 #include "reports/commands/sample_commands.hpp"
 #include "reports/session/interrupt.hpp"
 #include "reports/store/find_runs.hpp"

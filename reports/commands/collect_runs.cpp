@@ -1,5 +1,3 @@
-#include "reports/commands/collect_runs.hpp"
-
 #include <fmt/format.h>
 
 #include <cstdint>
@@ -8,6 +6,7 @@
 
 #include "core/base/text.hpp"
 #include "core/cli/format.hpp"
+#include "reports/commands/commands.hpp"
 #include "reports/commands/list_runs.hpp"
 #include "reports/store/find_runs.hpp"
 

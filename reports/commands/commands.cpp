@@ -9,16 +9,6 @@
 #include "core/cli/common_options.hpp"
 #include "core/cli/format.hpp"
 #include "core/cli/wrap.hpp"
-#include "reports/commands/baseline_runs.hpp"
-#include "reports/commands/check_runs.hpp"
-#include "reports/commands/collect_runs.hpp"
-#include "reports/commands/compare_runs.hpp"
-#include "reports/commands/export_runs.hpp"
-#include "reports/commands/history_of_runs.hpp"
-#include "reports/commands/html_page.hpp"
-#include "reports/commands/import_runs.hpp"
-#include "reports/commands/list_runs.hpp"
-#include "reports/commands/show_run.hpp"
 #include "reports/session/run_main.hpp"
 
 namespace mfsdp {

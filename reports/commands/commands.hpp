@@ -11,6 +11,29 @@
 
 namespace mfsdp {
 
+// Each has a source of its own.
+
+/// The runs of a store, a line each.
+[[nodiscard]] Command list_command();
+/// What a run came to, as the tool that made it printed it.
+[[nodiscard]] Command show_command();
+/// Runs side by side.
+[[nodiscard]] Command compare_command();
+/// A run, or two commands, held against a budget.
+[[nodiscard]] Command check_command();
+/// Which run others are held against, and the golden values that it leaves.
+[[nodiscard]] Command baseline_command();
+/// A figure over many runs, and where it changed for good.
+[[nodiscard]] Command history_command();
+/// Runs as one page.
+[[nodiscard]] Command html_command();
+/// Runs as lines of JSON, or as a store of their own.
+[[nodiscard]] Command export_command();
+/// What others have left, and results and stores of mfsdp, into the store.
+[[nodiscard]] Command import_command();
+/// Removes runs from a store.
+[[nodiscard]] Command gc_command();
+
 /// All of them, in the order of --help. A new command is a row here.
 [[nodiscard]] const std::vector<Command>& report_commands();
 

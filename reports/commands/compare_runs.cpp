@@ -1,7 +1,6 @@
-#include "reports/commands/compare_runs.hpp"
-
 #include <utility>
 
+#include "reports/commands/commands.hpp"
 #include "reports/commands/known_plan.hpp"
 #include "reports/compare/compare.hpp"
 #include "reports/store/find_runs.hpp"

@@ -3,9 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <array>
 #include <optional>
-#include <string_view>
 
 #include "core/base/text.hpp"
 #include "core/cli/format.hpp"

@@ -1,5 +1,3 @@
-#include "reports/commands/export_runs.hpp"
-
 #include <fmt/format.h>
 
 #include <filesystem>
@@ -10,6 +8,7 @@
 #include "core/base/text.hpp"
 #include "core/cli/exit_code.hpp"
 #include "core/cli/format.hpp"
+#include "reports/commands/commands.hpp"
 #include "reports/commands/export_field.hpp"
 #include "reports/commands/output_guard.hpp"
 #include "reports/record/result_json.hpp"

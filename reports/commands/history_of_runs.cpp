@@ -1,5 +1,3 @@
-#include "reports/commands/history_of_runs.hpp"
-
 #include <fmt/chrono.h>
 #include <fmt/format.h>
 
@@ -14,11 +12,27 @@
 #include "core/cli/format.hpp"
 #include "core/cli/table.hpp"
 #include "core/plan/engine.hpp"
+#include "reports/commands/commands.hpp"
+#include "reports/measures/measure.hpp"
 #include "reports/render/output.hpp"
+#include "reports/statistics/change_points.hpp"
 #include "reports/store/find_runs.hpp"
 
 namespace mfsdp {
 namespace {
+
+/// The runs of one model (or, where none is known, of one name), cluster and kind, whose steps have
+/// as many tokens, in the order in which they were made.
+struct MeasuredHistory {
+  RunGroup group;
+  std::string engine;
+  std::string name;  ///< of runs of which no model is known: each name is a training of its own
+  std::optional<std::int64_t> tokens;  ///< of a step, of all ranks; none: not known
+  Measure measure;
+  std::vector<StoredRun> runs;
+  std::vector<double> values;
+  std::vector<ChangePoint> changes;
+};
 
 using HistoryJson = nlohmann::ordered_json;
 
@@ -166,8 +180,7 @@ Table history_table(const MeasuredHistory& history, bool changes_only) {
                           {"made (UTC)"},
                           {"commit"},
                           {history.measure.title, Align::right},
-                          {"change"}},
-              .rows = {}};
+                          {"change"}}};
   for (std::size_t i = 0; i < history.runs.size(); ++i) {
     const ChangePoint* change = change_at(history, i);
     if (changes_only && change == nullptr) continue;
@@ -241,17 +254,6 @@ std::string history_csv(const std::vector<MeasuredHistory>& histories, bool chan
   return text;
 }
 
-Result<ExitCode> show_history(const HistoryOptions& options, const Session& session) {
-  MFSDP_LET(measure, measure_of(options.measure));
-  MFSDP_LET(store, open_store(options));
-  MFSDP_LET(runs, find_runs(store, options.words, options.filter));
-  MFSDP_LET(histories, histories_of(store, std::move(runs), measure, options.least_change / 100));
-  session.out << render_history(histories, options.output, options.changes, session.style);
-  return ExitCode::good;
-}
-
-}  // namespace
-
 std::string render_history(const std::vector<MeasuredHistory>& histories, OutputFormat format,
                            bool changes_only, const TextStyle& style) {
   std::string text;
@@ -285,6 +287,17 @@ std::string render_history(const std::vector<MeasuredHistory>& histories, Output
              ? text
              : line({{"schema", "mfsdp.history/1"}, {"histories", std::move(list)}}, 2);
 }
+
+Result<ExitCode> show_history(const HistoryOptions& options, const Session& session) {
+  MFSDP_LET(measure, measure_of(options.measure));
+  MFSDP_LET(store, open_store(options));
+  MFSDP_LET(runs, find_runs(store, options.words, options.filter));
+  MFSDP_LET(histories, histories_of(store, std::move(runs), measure, options.least_change / 100));
+  session.out << render_history(histories, options.output, options.changes, session.style);
+  return ExitCode::good;
+}
+
+}  // namespace
 
 Command history_command() {
   return make_command<HistoryOptions>({.name = "history",

@@ -1,11 +1,10 @@
-#include "reports/commands/html_page.hpp"
-
 #include <fmt/format.h>
 
 #include "core/base/atomic_file.hpp"
 #include "core/base/text.hpp"
 #include "core/base/unix_time.hpp"
 #include "core/cli/format.hpp"
+#include "reports/commands/commands.hpp"
 #include "reports/commands/known_plan.hpp"
 #include "reports/commands/load_runs.hpp"
 #include "reports/commands/output_guard.hpp"

@@ -1,11 +1,10 @@
-#include "reports/commands/import_runs.hpp"
-
 #include <fmt/format.h>
 
 #include <utility>
 
 #include "core/base/text.hpp"
 #include "core/plan/config_fields.hpp"
+#include "reports/commands/commands.hpp"
 #include "reports/commands/list_runs.hpp"
 #include "reports/import/import.hpp"
 #include "reports/store/copy_runs.hpp"

@@ -6,7 +6,6 @@
 #include <array>
 #include <cmath>
 #include <ctime>
-#include <span>
 #include <string_view>
 #include <utility>
 #include <variant>
@@ -15,6 +14,7 @@
 #include "core/cli/format.hpp"
 #include "core/cli/table.hpp"
 #include "core/plan/engine.hpp"
+#include "reports/commands/commands.hpp"
 #include "reports/render/output.hpp"
 #include "reports/store/find_runs.hpp"
 
@@ -65,8 +65,7 @@ Table list_table(std::span<const StoredRun> runs) {
                           {"tokens/s/GPU", Align::right},
                           {"MFU", Align::right},
                           {"peak GiB", Align::right},
-                          {"marks"}},
-              .rows = {}};
+                          {"marks"}}};
   table.rows.reserve(runs.size());
   for (const StoredRun& run : runs)
     table.rows.push_back(
@@ -143,10 +142,7 @@ struct CsvCell {
   std::string operator()(std::span<const std::string> values) const {
     return csv_field(joined_marks(values));
   }
-  template <class Value>
-  std::string operator()(Value value) const {
-    return JsonCell{}(value);
-  }
+  std::string operator()(auto value) const { return JsonCell{}(value); }
 };
 
 std::string json_line_of(const StoredRun& run) {

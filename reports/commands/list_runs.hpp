@@ -1,4 +1,4 @@
-// mfsdp-report list: the runs of a store, a line each.
+// The list of a store's runs, a line each.
 #pragma once
 
 #include <span>
@@ -6,12 +6,9 @@
 
 #include "core/cli/common_options.hpp"
 #include "core/cli/text_style.hpp"
-#include "reports/commands/command.hpp"
 #include "reports/store/store.hpp"
 
 namespace mfsdp {
-
-[[nodiscard]] Command list_command();
 
 /// text and md: a table for people, "-" where a fact is not known; csv: every column as it is
 /// stored; json: {"schema": "mfsdp.runs/1", "runs": [...]}; jsonl: an object a line.

@@ -5,7 +5,6 @@
 #include <optional>
 #include <utility>
 
-#include "core/cli/exit_code.hpp"
 #include "reports/store/find_runs.hpp"
 
 namespace mfsdp {

@@ -1,8 +1,7 @@
-#include "reports/commands/show_run.hpp"
-
 #include <utility>
 
 #include "core/base/text.hpp"
+#include "reports/commands/commands.hpp"
 #include "reports/render/output.hpp"
 #include "reports/store/find_runs.hpp"
 

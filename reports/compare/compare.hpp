@@ -29,15 +29,15 @@ inline constexpr const char* kEngineRow = "engine";
 struct ComparedRow {
   std::string name;
   MeasureUnit unit = MeasureUnit::plain;
-  std::vector<ComparedCell> cells;  ///< one a run
+  std::vector<ComparedCell> cells = {};  ///< one a run
 
   [[nodiscard]] bool differs() const;
 };
 
 struct ComparedSection {
   std::string title;
-  std::vector<std::string> notes;  ///< what its rows mean, or why there are none
-  std::vector<ComparedRow> rows;
+  std::vector<std::string> notes = {};  ///< what its rows mean, or why there are none
+  std::vector<ComparedRow> rows = {};
   bool relative = false;  ///< cells after the first are shown with their difference from it
   /// Titles of the columns if the columns are not the runs.
   std::vector<std::string> columns = {};

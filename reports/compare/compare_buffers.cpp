@@ -106,8 +106,7 @@ ComparedRow family_row(const BufferFamily& family) {
   const std::string times = family.count > 1 ? fmt::format("{} x ", family.count) : "";
   ComparedRow row{
       .name = fmt::format("{} {}{}", to_string(family.key.category), times, family.key.name),
-      .unit = MeasureUnit::bytes,
-      .cells = {}};
+      .unit = MeasureUnit::bytes};
   for (const auto& bytes : family.bytes)
     row.cells.push_back(
         figure_cell(MeasureUnit::bytes, bytes ? std::optional<Figure>(*bytes) : std::nullopt));

@@ -156,10 +156,8 @@ std::vector<ComparedSection> compare_convergence(Runs runs) {
   const std::optional<std::size_t> base = first_with_losses(runs);
   if (!base) return sections;
   for (const CurveBy by : {CurveBy::steps, CurveBy::tokens}) {
-    ComparedSection section{
-        .title = by == CurveBy::steps ? "Convergence by step" : "Convergence by tokens",
-        .notes = {},
-        .rows = {}};
+    ComparedSection section{.title = by == CurveBy::steps ? "Convergence by step"
+                                                          : "Convergence by tokens"};
     section.columns = {"places", "mean", "largest", "at", "noise band", "diverges at"};
     add_differences(section, runs, *base, by);
     if (section.rows.empty()) continue;

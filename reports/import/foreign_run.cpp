@@ -183,8 +183,7 @@ std::vector<std::string> missing_figures(const MeasuredRun& run) {
 }
 
 /// "a, b, c and 4 more".
-template <class List>
-std::string joined_names(const List& names) {
+std::string joined_names(const auto& names) {
   constexpr std::size_t shown = 20;
   std::string text;
   std::size_t count = 0;

@@ -40,8 +40,7 @@ constexpr double kMostSteps = 1e15;  ///< a larger number of a step, or of token
 [[nodiscard]] std::optional<std::int64_t> time_in(std::string_view line);
 
 /// Calls `use(line, number)` with each line, from 1, without its end.
-template <class Use>
-void for_each_line(std::string_view text, Use use) {
+void for_each_line(std::string_view text, auto use) {
   std::int64_t number = 0;
   while (!text.empty()) {
     const std::size_t end = std::min(text.find('\n'), text.size());

@@ -10,8 +10,7 @@ namespace {
 using Reader = std::function<std::optional<Figure>(const RunResult&)>;
 
 /// The result of `read`, or none if that figure of the run is unknown.
-template <class Read>
-Reader known(ResultFigure figure, Read read) {
+Reader known(ResultFigure figure, auto read) {
   return [figure, read](const RunResult& run) -> std::optional<Figure> {
     if (run.absent.has(figure)) return std::nullopt;
     return Figure(read(run));
@@ -37,8 +36,7 @@ Measure pool_bytes(const std::string& name, std::string title, Bytes MemorySumma
 }
 
 /// A figure of runs whose engine has a caching allocator.
-template <class Member>
-Measure cached_bytes(const std::string& name, std::string title, Member CachedMemory::* member) {
+Measure cached_bytes(const std::string& name, std::string title, auto CachedMemory::* member) {
   return bytes_measure("memory." + name, std::move(title),
                        [member](const RunResult& run) -> std::optional<Figure> {
                          if (!run.memory.cached) return std::nullopt;

@@ -33,8 +33,7 @@ Result<RunOrigin> parse_origin(std::string_view text, const std::string& where) 
                    .run_id = text_of("run_id"),
                    .engine = text_of("engine"),
                    .model = text_of("model"),
-                   .gpu = text_of("gpu"),
-                   .gpus = {}};
+                   .gpu = text_of("gpu")};
   if (origin.source != "simulated" && origin.source != "measured")
     return fail(where, "source: expected simulated or measured");
   const auto gpus = json.find("gpus");

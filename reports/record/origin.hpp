@@ -26,7 +26,7 @@ struct RunOrigin {
   std::string engine;
   std::string model;
   std::string gpu;
-  std::optional<std::int64_t> gpus;  ///< none: not known
+  std::optional<std::int64_t> gpus = {};  ///< none: not known
 };
 
 /// One line of JSON.

@@ -2,7 +2,6 @@
 
 #include <cmath>
 #include <nlohmann/json.hpp>
-#include <string_view>
 #include <type_traits>
 #include <utility>
 
@@ -32,8 +31,7 @@ class ResultWriter {
   explicit ResultWriter(const FigureSet& absent = {}) : absent_(absent) {}
 
   // What is written has no range.
-  template <class T, class... Range>
-  void operator()(std::string_view key, const T& value, Range... /*range*/) {
+  void operator()(std::string_view key, const auto& value, auto... /*range*/) {
     object_[std::string(key)] = json_of(value);
   }
   template <class T, class... Range>
@@ -53,12 +51,8 @@ class ResultWriter {
   void sparse(std::string_view key, const Rational& value) {
     if (value.num != 0) (*this)(key, value);
   }
-  template <class T>
-  void later(std::string_view key, const T& value) {
-    (*this)(key, value);
-  }
-  template <class T, class... Range>
-  void figure(ResultFigure figure, const T& value, Range... /*range*/) {
+  void later(std::string_view key, const auto& value) { (*this)(key, value); }
+  void figure(ResultFigure figure, const auto& value, auto... /*range*/) {
     (*this)(to_string(figure), absent_.has(figure) ? Json() : json_of(value));
   }
   void real(std::string_view key, double value) { (*this)(key, value); }
@@ -66,22 +60,14 @@ class ResultWriter {
     (*this)(key, value > 0 ? std::optional(value) : std::nullopt);
   }
   void decimal(std::string_view key, const Rational& value) { (*this)(key, value.value()); }
-  template <class T>
-  void written(std::string_view key, const T& value) {
-    sparse(key, value);
-  }
-  template <class Function>
-  void derived(std::string_view key, Function value) {
-    (*this)(key, value());
-  }
-  template <class Part>
-  void object(std::string_view key, Part part) {
+  void written(std::string_view key, const auto& value) { sparse(key, value); }
+  void derived(std::string_view key, auto value) { (*this)(key, value()); }
+  void object(std::string_view key, auto part) {
     ResultWriter writer(absent_);
     part(writer);
     (*this)(key, std::move(writer.object_));
   }
-  template <class Part>
-  void object(ResultFigure figure, Part part) {
+  void object(ResultFigure figure, auto part) {
     if (absent_.has(figure)) return (*this)(to_string(figure), Json());
     object(to_string(figure), part);
   }

@@ -110,16 +110,11 @@ class FieldReader {
 
   [[nodiscard]] bool has(std::string_view key) const { return object_.contains(key); }
   // Keys that only some objects have.
-  template <class T>
-  void sparse(std::string_view key, T& value) {
+  void sparse(std::string_view key, auto& value) {
     if (has(key)) (*this)(key, value);
   }
-  template <class T>
-  void later(std::string_view key, T& value) {
-    sparse(key, value);
-  }
-  template <class Function>
-  void derived(std::string_view /*key*/, Function /*value*/) {}
+  void later(std::string_view key, auto& value) { sparse(key, value); }
+  void derived(std::string_view /*key*/, auto /*value*/) {}
   [[nodiscard]] static bool includes(bool /*condition*/) { return true; }
 
   [[nodiscard]] Result<void> outcome() const {
@@ -157,8 +152,7 @@ class FieldReader {
     return make_rational(num, den);
   }
 
-  template <class Check>
-  const ParsedJson* find(std::string_view key, std::string_view kind, Check check) {
+  const ParsedJson* find(std::string_view key, std::string_view kind, auto check) {
     if (error_) return nullptr;
     const auto found = object_.find(key);
     if (found != object_.end() && std::invoke(check, *found)) return &*found;

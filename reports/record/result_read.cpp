@@ -95,10 +95,7 @@ class MemberReader {
     }
   }
 
-  template <class T, class... Range>
-  void sparse(std::string_view key, T& value, Range... range) {
-    (*this)(key, value, range...);
-  }
+  void sparse(std::string_view key, auto& value, auto... range) { (*this)(key, value, range...); }
   /// A number without a value is none.
   template <class T, class... Range>
   void figure(ResultFigure which, T& value, Range... range) {
@@ -120,18 +117,14 @@ class MemberReader {
     else if (!error_)
       error_ = exact.error();
   }
-  template <class T>
-  void written(std::string_view /*key*/, const T& /*value*/) {}
-  template <class Function>
-  void derived(std::string_view /*key*/, Function /*value*/) {}
-  template <class Part>
-  void object(std::string_view key, Part part) {
+  void written(std::string_view /*key*/, const auto& /*value*/) {}
+  void derived(std::string_view /*key*/, auto /*value*/) {}
+  void object(std::string_view key, auto part) {
     static const ResultDocument none = ResultDocument::object();
     const auto* found = find(key, "an object", &ResultDocument::is_object);
     read_part(found != nullptr ? *found : none, key, part);
   }
-  template <class Part>
-  void object(ResultFigure which, Part part) {
+  void object(ResultFigure which, auto part) {
     if (!has(to_string(which))) absent_.add(which);
     object(to_string(which), part);
   }
@@ -178,15 +171,13 @@ class MemberReader {
     return false;
   }
 
-  template <class Part>
-  void read_part(const ResultDocument& json, std::string_view key, Part part) {
+  void read_part(const ResultDocument& json, std::string_view key, auto part) {
     if (error_) return;
     MemberReader reader(json, place(key), absent_);
     part(reader);
     error_ = std::move(reader.error_);
   }
-  template <class Check>
-  const ResultDocument* find(std::string_view key, std::string_view kind, Check check) {
+  const ResultDocument* find(std::string_view key, std::string_view kind, auto check) {
     if (error_ || !has(key)) return nullptr;
     const auto found = object_.find(key);
     if (std::invoke(check, *found)) return &*found;

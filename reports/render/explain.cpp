@@ -75,8 +75,7 @@ std::string explain_memory(const RunFigures& run, const TextStyle& style) {
   Table table{.columns = {{"pool"},
                           {"height", Align::right},
                           {"lower bound", Align::right},
-                          {"above it", Align::right}},
-              .rows = {}};
+                          {"above it", Align::right}}};
   Bytes pools;
   for (const PoolSummary& pool : run.plan.pools) {
     table.rows.push_back({pool.name, format_bytes(pool.height), format_bytes(pool.lower_bound),
@@ -110,8 +109,7 @@ std::string explain_layout(const Program& program, const TextStyle& style) {
                           {"chunk", Align::right},
                           {"full", Align::right},
                           {"a rank", Align::right},
-                          {"empty ranks", Align::right}},
-              .rows = {}};
+                          {"empty ranks", Align::right}}};
   std::vector<std::string> previous;
   std::int64_t equal = 0;
   std::string first_unit;

@@ -41,8 +41,7 @@ struct ConfigColumns {
     fields.push_back({std::string(field.name), flag_text(policy.kind)});
     fields.push_back({std::string(field.name) + "_full_blocks", flag_text(policy.full_blocks)});
   }
-  template <class Value>
-  void operator()(const ConfigField& field, const Value& value) const {
+  void operator()(const ConfigField& field, const auto& value) const {
     fields.push_back({std::string(field.name), flag_text(value)});
   }
 };
@@ -252,8 +251,7 @@ std::string render_markdown(std::span<const RunResult> runs) {
                           {"TFLOP/s", Align::right},
                           {"MFU", Align::right},
                           {"hidden", Align::right},
-                          {"plan"}},
-              .rows = {}};
+                          {"plan"}}};
   add_later_columns(table);
   for (const RunResult& run : runs) {
     using enum ResultFigure;

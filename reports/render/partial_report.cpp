@@ -23,8 +23,7 @@ constexpr std::size_t kLongestFact = 60;
 class Known {
  public:
   explicit Known(const RunFigures& run) : run_(run) {}
-  template <class Text>
-  void add(ResultFigure figure, Text text) {
+  void add(ResultFigure figure, auto text) {
     if (run_.absent.has(figure))
       any_missing_ = true;
     else

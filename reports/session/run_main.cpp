@@ -5,7 +5,6 @@
 #include <new>
 #include <utility>
 
-#include "core/cli/common_options.hpp"
 #include "core/cli/manual.hpp"
 #include "core/cli/scenarios.hpp"
 #include "core/cli/wrap.hpp"

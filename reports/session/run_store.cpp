@@ -6,7 +6,6 @@
 #include <filesystem>
 #include <random>
 #include <system_error>
-#include <utility>
 
 #include "core/base/text.hpp"
 #include "core/base/unix_time.hpp"

@@ -19,14 +19,6 @@ double median_of(std::span<const double> values) {
   return sorted.size() % 2 == 1 ? sorted[middle] : (sorted[middle - 1] + sorted[middle]) / 2;
 }
 
-double deviation_of(std::span<const double> values) {
-  if (values.size() < 2) return 0;
-  const double mean = mean_of(values);
-  double squares = 0;
-  for (const double value : values) squares += (value - mean) * (value - mean);
-  return std::sqrt(squares / static_cast<double>(values.size() - 1));
-}
-
 double autocorrelation_of(std::span<const double> values) {
   if (values.size() < 3) return 0;
   const double mean = mean_of(values);

@@ -9,8 +9,6 @@ namespace mfsdp {
 [[nodiscard]] double mean_of(std::span<const double> values);
 /// The middle value, or the mean of the two in the middle, of a list that is not empty.
 [[nodiscard]] double median_of(std::span<const double> values);
-/// Standard deviation of the population that the values are a sample of (n - 1); 0 of fewer than 2.
-[[nodiscard]] double deviation_of(std::span<const double> values);
 /// How much each value resembles the next one, from -1 to 1; 0 of fewer than 3 or of equal ones.
 [[nodiscard]] double autocorrelation_of(std::span<const double> values);
 

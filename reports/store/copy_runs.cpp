@@ -12,11 +12,9 @@
 #include <cstdio>
 #include <optional>
 #include <set>
-#include <string>
 #include <string_view>
 #include <system_error>
 #include <utility>
-#include <vector>
 
 namespace mfsdp {
 namespace {

@@ -45,10 +45,7 @@ class Row : public RowIo<Row> {
   void real(std::string_view /*column*/, double& value) { take_real(value); }
   void positive(std::string_view /*column*/, double& value) { take(value); }
 
-  template <class... Values>
-  void take_all(Values&... values) {
-    (take(values), ...);
-  }
+  void take_all(auto&... values) { (take(values), ...); }
   template <class T>
   void take(T& value) {
     if constexpr (Described<T>)
@@ -362,7 +359,7 @@ Measured read_measured(SQLite::Database& database, std::int64_t run, const Loade
   if (row.resumed_step)
     measured.resumed = {.step = *row.resumed_step, .run_id = row.resumed_run_id.value_or("")};
   if (parts.steps) {
-    measured.steps = read_steps(database, run);
+    measured.steps = read_list<StepResult>(database, run, "steps");
     measured.evaluations = read_list<EvaluationResult>(database, run, "evaluations");
   }
   if (parts.launches) read_launches(database, run, measured.launches);
@@ -370,10 +367,6 @@ Measured read_measured(SQLite::Database& database, std::int64_t run, const Loade
 }
 
 }  // namespace
-
-std::vector<StepResult> read_steps(SQLite::Database& database, std::int64_t id) {
-  return read_list<StepResult>(database, id, "steps");
-}
 
 Result<RunResult> read_run(SQLite::Database& database, std::int64_t id, const LoadedParts& parts,
                            const std::string& file) {

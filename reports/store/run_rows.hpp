@@ -34,16 +34,12 @@ class RowIo {
  public:
   static constexpr bool kIsJson = false;
 
-  template <class T, class... Range>
-  void sparse(std::string_view column, T& value, Range... /*range*/) {
+  void sparse(std::string_view column, auto& value, auto... /*range*/) {
     static_cast<Self&>(*this)(column, value);
   }
-  template <class Function>
-  void derived(std::string_view /*column*/, Function /*value*/) {}
-  template <class Part>
-  void object(ResultFigure /*figure*/, Part /*part*/) {}
-  template <class T>
-  void part(std::string_view /*first*/, T& /*value*/) {}
+  void derived(std::string_view /*column*/, auto /*value*/) {}
+  void object(ResultFigure /*figure*/, auto /*part*/) {}
+  void part(std::string_view /*first*/, auto& /*value*/) {}
   [[nodiscard]] static bool includes(bool /*condition*/) { return true; }
   [[nodiscard]] static bool lacks(std::string_view /*column*/) { return false; }
 };
@@ -57,8 +53,7 @@ class Columns : public RowIo<Columns> {
     if (!names_.empty()) names_ += ", ";
     names_ += column == "commit" ? "git_commit" : column;  // a keyword of SQL
   }
-  template <class T, class... Range>
-  void figure(ResultFigure figure, const T& value, Range... /*range*/) {
+  void figure(ResultFigure figure, const auto& value, auto... /*range*/) {
     (*this)(to_string(figure), value);
   }
   void real(std::string_view column, double value) { (*this)(column, value); }
@@ -90,8 +85,7 @@ struct RunRow {
   std::string facts;                  ///< JSON
 };
 
-template <class Io>
-void run_fields(Io& io, Is<RunFigures> auto& run, Is<RunRow> auto& row) {
+void run_fields(auto& io, Is<RunFigures> auto& run, Is<RunRow> auto& row) {
   head_fields(io, run);
   io("source", row.source);
   io("status", run.status);
@@ -168,8 +162,5 @@ class RunWriter {
 /// Reads the run of that row. `file` names the store in errors.
 [[nodiscard]] Result<RunResult> read_run(SQLite::Database& database, std::int64_t id,
                                          const LoadedParts& parts, const std::string& file);
-
-/// The steps of that row's run, in order.
-[[nodiscard]] std::vector<StepResult> read_steps(SQLite::Database& database, std::int64_t id);
 
 }  // namespace mfsdp

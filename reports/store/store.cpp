@@ -4,7 +4,6 @@
 #include <fmt/format.h>
 #include <sqlite3.h>
 
-#include <optional>
 #include <utility>
 
 #include "reports/store/database.hpp"
@@ -114,15 +113,6 @@ Result<RunResult> Store::load(std::int64_t id, const LoadedParts& parts) {
   Error& error = outcome.error();
   error.what = fmt::format("run {}: {}", id, error.what);
   return tl::unexpected<Error>(std::move(error));
-}
-
-Result<std::vector<StepResult>> Store::load_steps(std::int64_t id) {
-  std::vector<StepResult> steps;
-  MFSDP_TRY(state_->run([&]() -> Result<void> {
-    steps = read_steps(*state_->database, id);
-    return {};
-  }));
-  return steps;
 }
 
 Result<std::vector<StoredRun>> Store::list(const RunQuery& query) {

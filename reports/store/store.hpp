@@ -110,9 +110,6 @@ class Store {
   /// is damaged the error names the run: others may be whole.
   [[nodiscard]] Result<RunResult> load(std::int64_t id, const LoadedParts& parts = {});
 
-  /// The steps of that row's run alone, in order; none of a simulated one.
-  [[nodiscard]] Result<std::vector<StepResult>> load_steps(std::int64_t id);
-
   /// The runs that the query asks for; all of them in the order in which they were saved.
   [[nodiscard]] Result<std::vector<StoredRun>> list(const RunQuery& query = {});
 

@@ -35,8 +35,7 @@ class Binder : public RowIo<Binder> {
   void operator()(std::string_view /*column*/, const T& value, Range... /*range*/) {
     if constexpr (!kHasTable<T>) put(value);
   }
-  template <class T, class... Range>
-  void figure(ResultFigure figure, const T& value, Range... /*range*/) {
+  void figure(ResultFigure figure, const auto& value, auto... /*range*/) {
     if (absent_.has(figure))
       put_null();
     else
@@ -92,14 +91,12 @@ class Write {
  public:
   Write(SQLite::Database& database, const std::string& sql) : statement_(database, sql) {}
 
-  template <class... Values>
-  void operator()(const Values&... values) {
+  void operator()(const auto&... values) {
     write(FigureSet(), [&](Binder& bind) { (bind.put(values), ...); });
   }
 
   /// Writes the values that bind(Binder&) binds.
-  template <class Bind>
-  void write(const FigureSet& absent, Bind bind) {
+  void write(const FigureSet& absent, auto bind) {
     Binder binder(statement_, absent);
     bind(binder);
     statement_.exec();
@@ -153,8 +150,7 @@ std::string with_keys(std::string_view keys, std::string_view rest) {
 /// A JSON array of arrays of integers, as text.
 class Lists {
  public:
-  template <class... Values>
-  void add(Values... values) {
+  void add(auto... values) {
     text_ += text_.size() > 1 ? ",[" : "[";
     (put(values), ...);
     text_.back() = ']';
@@ -256,8 +252,7 @@ struct RunWriter::Statements {
   Insert launch_lists{database, "launch_lists", "run, rank, launches"};
 
   /// `row`: of the run that is written anew; nothing for a new one.
-  template <class... Row>
-  static void write_head(Write& head, const RunResult& run, const Row&... row) {
+  static void write_head(Write& head, const RunResult& run, const auto&... row) {
     // Every row has every column: empty where the run is of the other kind.
     RunRow columns;
     columns.source = run.source();

@@ -102,8 +102,7 @@ class TraceWriter {
  private:
   [[nodiscard]] std::string time(Nanos at) const { return microseconds(at - origin_); }
 
-  template <class... Values>
-  void event(std::string_view format, const Values&... values) {
+  void event(std::string_view format, const auto&... values) {
     file_.write(first_ ? "\n" : ",\n");
     first_ = false;
     file_.write(fmt::format(fmt::runtime(format), values...));

@@ -84,8 +84,7 @@ TraceProcess process_of(const RunResult& run, std::span<const TimedOp> whole,
   const std::string name = run.name.empty() ? run.run_id : run.name;
   TraceProcess process{.name = fmt::format("{}: {} on {} x {}", name, run.model_name,
                                            run.cluster.gpus, run.cluster.gpu),
-                       .number = 1,
-                       .tracks = {}};
+                       .number = 1};
   std::map<std::int64_t, TraceTrack> tracks;
   for (const TimedOp& timed : whole) {
     TraceTrack& track = tracks[numbers.of(timed.op->stream)];

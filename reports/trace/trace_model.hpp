@@ -30,7 +30,7 @@ struct TraceTrack {
 struct TraceProcess {
   std::string name;
   std::int64_t number = 1;
-  std::vector<TraceTrack> tracks;  ///< by number
+  std::vector<TraceTrack> tracks = {};  ///< by number
 };
 
 /// From the end of one slice to the start of another, both of one process.

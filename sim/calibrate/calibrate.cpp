@@ -227,10 +227,7 @@ Result<Calibration> calibrate_checked(const CalibrationRequest& request) {
                          .data = std::move(data),
                          .base = base,
                          .gpu = base,
-                         .tables = std::move(tables),
-                         .inside = {},
-                         .between = {},
-                         .result = {}};
+                         .tables = std::move(tables)};
   state.gpu.tables = {
       .gemm = taken_over(base.tables.gemm, request.gpus_dir),
       .attention = taken_over(base.tables.attention, request.gpus_dir),

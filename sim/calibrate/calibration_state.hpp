@@ -20,9 +20,9 @@ struct CalibrationState {
   CostTables tables;  ///< what prices will be made from
   std::int64_t gpus_per_node = 8;
   std::int64_t domain = 8;
-  std::vector<CollectiveSample> inside;   ///< inside a domain
-  std::vector<CollectiveSample> between;  ///< between domains
-  Calibration result;
+  std::vector<CollectiveSample> inside = {};   ///< inside a domain
+  std::vector<CollectiveSample> between = {};  ///< between domains
+  Calibration result = {};
 
   [[nodiscard]] std::string file_name(std::string_view ending) const {
     return request.output.stem().string() + std::string(ending);

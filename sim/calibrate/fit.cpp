@@ -271,9 +271,7 @@ Result<CopyFit> fit_copies(std::span<const CopySample> samples, const Gpu& gpu) 
   const auto base_launch = static_cast<double>(gpu.launch.value);
   const Line line = fit_line(large, base_launch, search);
   CopyFit fit{.copy_fraction = line.bandwidth / gpu.memory_bandwidth,
-              .launch = {},
-              .errors = copy_errors(large, line),
-              .left_out = {}};
+              .errors = copy_errors(large, line)};
   const auto refuse = [&](const CopySample& sample, double bandwidth) {
     return fail(sample.place, fmt::format("copies run at {:.4g} GB/s, but {} has {:g} GB/s; bytes "
                                           "read and written count both",
@@ -306,9 +304,7 @@ NetworkFit fit_network(std::span<const CollectiveSample> samples,
   auto [best, latency] = fit_nic(problem, start);
   NetworkFit fit{.nic_latency = Nanos(std::llround(best.latency_ns)),
                  .bound = bound_of(problem, best),
-                 .shows_latency = latency == Latency::free,
-                 .errors = {},
-                 .left_out = {}};
+                 .shows_latency = latency == Latency::free};
   if (fit.bound == NicBound::link || fit.bound == NicBound::latency) {
     best.bandwidth = line_rate;
     fit.least_bandwidth = least_bandwidth(problem, best);

@@ -17,9 +17,9 @@ inline constexpr double kLeastCopyBytes = 134217728;  // 128 MiB
 
 struct CopyFit {
   double copy_fraction = 0;  ///< of the memory's nominal bandwidth
-  std::optional<Nanos> launch;
-  std::vector<double> errors;    ///< of the copies that were fitted
-  std::vector<double> left_out;  ///< the same, each predicted without itself; empty below 3
+  std::optional<Nanos> launch = {};
+  std::vector<double> errors;         ///< of the copies that were fitted
+  std::vector<double> left_out = {};  ///< the same, each predicted without itself; empty below 3
 };
 
 /// time = launch + bytes / (bandwidth * fraction), with the smallest maximum relative error over
@@ -44,8 +44,9 @@ struct NetworkFit {
   NicBound bound = NicBound::samples;
   BytesPerNano least_bandwidth = 0;  ///< with NicBound::link: slower NICs fit worse
   bool shows_latency = true;         ///< false: no sample does, and the cluster's own stays
-  std::vector<double> errors;        ///< of all samples, with these two parameters alone
-  std::vector<double> left_out;      ///< parameters and ratios (network_ratios.hpp) from the others
+  std::vector<double> errors = {};   ///< of all samples, with these two parameters alone
+  std::vector<double> left_out =
+      {};  ///< parameters and ratios (network_ratios.hpp) from the others
 };
 
 /// Bandwidth and latency of one NIC of `cluster` with which its collectives between domains fit the

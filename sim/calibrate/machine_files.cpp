@@ -6,7 +6,6 @@
 #include <vector>
 
 #include "sim/cost/nanos.hpp"
-#include "sim/cost/tables.hpp"
 
 namespace mfsdp {
 namespace {

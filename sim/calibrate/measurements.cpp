@@ -16,7 +16,6 @@
 #include "sim/calibrate/table_cells.hpp"
 #include "sim/cost/csv.hpp"
 #include "sim/cost/nccl.hpp"
-#include "sim/cost/tables.hpp"
 
 namespace mfsdp {
 namespace {

@@ -8,7 +8,6 @@
 
 #include "core/base/text.hpp"
 #include "sim/cost/nccl.hpp"
-#include "sim/cost/tables.hpp"
 
 namespace mfsdp {
 namespace {

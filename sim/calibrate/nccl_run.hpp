@@ -25,8 +25,8 @@ struct NcclLine {
   std::int64_t count = 0;  ///< elements that a rank passes to NCCL
   std::string type;
   std::string redop;  ///< "none" where the collective reduces nothing
-  std::optional<NcclTiming> out_of_place;
-  std::optional<NcclTiming> in_place;
+  std::optional<NcclTiming> out_of_place = {};
+  std::optional<NcclTiming> in_place = {};
   std::string place;  ///< "file:line"
 };
 
@@ -35,9 +35,9 @@ struct NcclRun {
   std::int64_t ranks = 0;
   std::int64_t nodes = 0;
   std::string device;
-  std::vector<NcclLine> lines;
-  std::optional<double> average;  ///< GB/s of all bus bandwidths, from the run's last line
-  std::string place;              ///< where its table starts
+  std::vector<NcclLine> lines = {};
+  std::optional<double> average = {};  ///< GB/s of all bus bandwidths, from the run's last line
+  std::string place;                   ///< where its table starts
 };
 
 /// The benchmark that a line of text runs as a program ("/opt/all_gather_perf -b 8"), or "".

@@ -223,8 +223,6 @@ class Reader {
                    .ranks = count,
                    .nodes = static_cast<std::int64_t>(hosts_.size()),
                    .device = device_,
-                   .lines = {},
-                   .average = {},
                    .place = place()};
     return {};
   }
@@ -277,8 +275,6 @@ class Reader {
                   .count = *count,
                   .type = std::string(words[2]),
                   .redop = columns_->redop == 0 ? "none" : std::string(words[columns_->redop]),
-                  .out_of_place = {},
-                  .in_place = {},
                   .place = place()};
     MFSDP_SET(line.out_of_place, timing(words, columns_->times[0], columns_->wrongs[0]));
     if (columns_->times.size() > 1)
@@ -322,8 +318,7 @@ class Reader {
   std::vector<NcclRun> runs_;
 };
 
-template <class Visit>
-Result<void> each_line(std::string_view text, Visit visit) {
+Result<void> each_line(std::string_view text, auto visit) {
   while (!text.empty()) {
     const std::size_t end = std::min(text.find('\n'), text.size());
     MFSDP_TRY(visit(text.substr(0, end)));

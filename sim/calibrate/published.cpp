@@ -264,9 +264,7 @@ Result<Published> published_runs(const std::filesystem::path& scenarios,
                      .engine = row.text("engine"),
                      .catalogue_gpu = row.text("catalogue_gpu"),
                      .what = described_run(row),
-                     .experts = has_experts(row),
-                     .excluded = {},
-                     .memory_of = {}};
+                     .experts = has_experts(row)};
     if (const ExclusionRule* rule = first_rule(row)) {
       run.excluded = rule->text;
       ++std::ranges::find(published.excluded, rule->text, &Exclusion::rule)->rows;

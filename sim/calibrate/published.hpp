@@ -33,8 +33,8 @@ struct PublishedRun {
   bool experts = false;  ///< expert-parallel
   /// Priced by micro-benchmarks of that very GPU; else by those of another one, scaled.
   bool calibrated = false;
-  std::string excluded;   ///< the rule that excludes it, in words; empty where it applies
-  std::string memory_of;  ///< "allocated" or "reserved"
+  std::string excluded = {};   ///< the rule that excludes it, in words; empty where it applies
+  std::string memory_of = {};  ///< "allocated" or "reserved"
   std::optional<Judged> tokens_per_s_per_gpu{};
   std::optional<Judged> memory_gib{};  ///< none where weights between steps are not fp32
 };

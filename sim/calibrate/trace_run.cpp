@@ -106,8 +106,7 @@ class TraceReader {
   }
 
   /// Calls `use` for the operators with these names that launched something.
-  template <class Use>
-  void each(const std::set<std::string_view>& names, Use use) {
+  void each(const std::set<std::string_view>& names, auto use) {
     for (const HostOperator& op : trace_.operators) {
       if (!names.contains(name_of(op.name))) continue;
       const auto found = launched_.find(op.external_id);

@@ -136,8 +136,6 @@ Trust trust_of(const CostModel& costs, const PriceErrors& errors, const TimeSumm
   const std::string missing = unmeasured(costs, time, anchor);
   const double of_parts = error_of_parts(errors, time, network);
   Trust trust{.trust_level = missing.empty() ? TrustLevel::calibrated : TrustLevel::datasheet,
-              .expected_step_error = {},
-              .text = {},
               .calibration = cluster.gpu.calibration};
   if (anchor) {
     trust.trust_level = TrustLevel::anchored;

@@ -29,8 +29,8 @@ struct PriceErrors {
 struct Trust {
   TrustLevel trust_level = TrustLevel::datasheet;
   /// Fraction of the step, in either direction; none if unknown.
-  std::optional<double> expected_step_error;
-  std::string text;         ///< tier, error and where the error is from: one line
+  std::optional<double> expected_step_error = {};
+  std::string text = {};    ///< tier, error and where the error is from: one line
   std::string calibration;  ///< the result's word: "measured", "datasheet" or "anchored"
 };
 

@@ -30,9 +30,8 @@ Tried try_by_bound(std::int64_t value, const Result<PredictionRequest>& request)
 }
 
 /// Tries candidates in parallel. Their requests are made here, on the searching thread.
-template <class Attempt>
 std::vector<Tried> try_each(const std::vector<std::int64_t>& candidates, unsigned threads,
-                            const RequestFor& request_for, Attempt attempt) {
+                            const RequestFor& request_for, auto attempt) {
   std::vector<Tried> tried_now(candidates.size());
   std::vector<Result<PredictionRequest>> requests;
   requests.reserve(candidates.size());

@@ -18,9 +18,7 @@ namespace mfsdp {
 /// new work starts after `receive` has returned false or `work` has thrown; running work is
 /// awaited, and then the exception is thrown again. Few values are kept at a time: a slow receiver
 /// holds the workers up.
-template <class Work, class Receive>
-void run_in_parallel(std::size_t count, unsigned threads, const Work& work,
-                     const Receive& receive) {
+void run_in_parallel(std::size_t count, unsigned threads, const auto& work, const auto& receive) {
   using Value = decltype(work(std::size_t{0}));
   const std::size_t workers = std::min<std::size_t>(std::max(threads, 1U), count);
   const std::size_t most_waiting = 2 * workers;

@@ -42,10 +42,8 @@ Result<Cluster> cluster_of(const JobOptions& job, std::int64_t gpus,
 }
 
 RankVariation variation_of(const JobOptions& job) {
-  RankVariation variation{.jitter = job.jitter,
-                          .slow = {},
-                          .seed = static_cast<std::uint64_t>(job.seed),
-                          .by_rank = job.by_rank};
+  RankVariation variation{
+      .jitter = job.jitter, .seed = static_cast<std::uint64_t>(job.seed), .by_rank = job.by_rank};
   for (const SlowRankFlag& slow : job.slow_ranks)
     variation.slow.push_back({.rank = slow.rank, .factor = slow.factor});
   return variation;
@@ -105,8 +103,7 @@ Result<PredictionRequests::Priced> PredictionRequests::priced(const JobOptions& 
   CostModel costs(cluster, kind->tables);
   if (job.attention == AttentionChoice::cudnn) costs = costs.with_library_attention();
   Priced priced{.costs = nullptr,
-                .errors = price_errors(kind->tables, cluster, kind->kernel_error),
-                .anchor = {}};
+                .errors = price_errors(kind->tables, cluster, kind->kernel_error)};
   if (job.anchor) {
     const auto costs_of = [&](std::int64_t count, std::int64_t per_node) -> Result<CostModel> {
       JobOptions measured = job;

@@ -49,7 +49,7 @@ class PredictionRequests {
   struct Priced {
     std::shared_ptr<const CostModel> costs;
     PriceErrors errors;
-    std::optional<Anchor> anchor;
+    std::optional<Anchor> anchor = {};
   };
 
   /// Measurements of a kind of GPU, for any number of them.

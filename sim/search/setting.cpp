@@ -104,10 +104,7 @@ std::string value_text(const NamedStrategy& named) {
   return std::string(to_string(named.strategy));
 }
 std::string value_text(const BatchTokens& batch) { return fmt::format("{} tokens", batch.tokens); }
-template <class T>
-std::string value_text(const T& value) {
-  return flag_text(value);
-}
+std::string value_text(const auto& value) { return flag_text(value); }
 
 }  // namespace
 

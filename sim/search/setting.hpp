@@ -46,8 +46,7 @@ struct Setting {
 [[nodiscard]] Setting setting(std::string_view flag, FieldValue value);
 
 /// Settings of one field, one for each value.
-template <class Values>
-[[nodiscard]] std::vector<Setting> settings(std::string_view flag, const Values& values) {
+[[nodiscard]] std::vector<Setting> settings(std::string_view flag, const auto& values) {
   std::vector<Setting> all;
   for (const auto& value : values) all.push_back(setting(flag, FieldValue(value)));
   return all;

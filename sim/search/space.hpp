@@ -24,8 +24,7 @@ struct SearchAxis {
 };
 
 /// An axis of these values, at least one. Not for fields whose values have different types.
-template <class Values>
-[[nodiscard]] SearchAxis axis(std::string_view flag, const Values& values) {
+[[nodiscard]] SearchAxis axis(std::string_view flag, const auto& values) {
   return {.flag = std::string(flag), .values = settings(flag, values)};
 }
 

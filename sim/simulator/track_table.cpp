@@ -17,8 +17,7 @@ std::string place_of(const Plan& plan, std::size_t segment, std::size_t op) {
                      plan.segments[segment].ops[op].name);
 }
 
-template <class Map, class Key>
-std::uint32_t TrackTable::intern(Map& tracks, const Key& key, std::uint32_t stream) {
+std::uint32_t TrackTable::intern(auto& tracks, const auto& key, std::uint32_t stream) {
   const auto [it, is_new] =
       tracks.try_emplace(key, static_cast<std::uint32_t>(track_stream_.size()));
   if (is_new) track_stream_.push_back(stream);

@@ -83,8 +83,7 @@ class TrackTable {
     std::vector<std::optional<TrackPlace>> last_record;  // by event
   };
 
-  template <class Map, class Key>
-  std::uint32_t intern(Map& tracks, const Key& key, std::uint32_t stream);
+  std::uint32_t intern(auto& tracks, const auto& key, std::uint32_t stream);
 
   std::uint32_t streams_;
   std::map<std::pair<std::uint32_t, std::uint32_t>, std::uint32_t> records_;

@@ -29,8 +29,7 @@ std::string link_to(const std::string& thread) {
 }  // namespace
 
 std::string render_bugs_text(std::span<const BugVerdict> verdicts, const TextStyle& style) {
-  Table table{.columns = {{"row", Align::right}, {"thread"}, {"bug"}, {"rules"}, {"verdict"}},
-              .rows = {}};
+  Table table{.columns = {{"row", Align::right}, {"thread"}, {"bug"}, {"rules"}, {"verdict"}}};
   std::string wrong;
   for (const BugVerdict& v : verdicts) {
     table.rows.push_back({fmt::format("{}", v.row), v.thread, v.title, list_of(v.broken),
@@ -47,11 +46,9 @@ std::string render_bugs_text(std::span<const BugVerdict> verdicts, const TextSty
 }
 
 std::string render_bugs_markdown(std::span<const BugVerdict> verdicts) {
-  Table table{.columns = {{"row"},
-                          {.title = "thread", .is_markdown = true},
-                          {"what went wrong"},
-                          {"rules"}},
-              .rows = {}};
+  Table table{
+      .columns = {
+          {"row"}, {.title = "thread", .is_markdown = true}, {"what went wrong"}, {"rules"}}};
   for (const BugVerdict& v : verdicts)
     table.rows.push_back({fmt::format("{}", v.row), link_to(v.thread), v.bug, list_of(v.expected)});
   return render_markdown_table(table);

@@ -1,6 +1,5 @@
 #include "verify/checker/model.hpp"
 
-#include <array>
 #include <cmath>
 #include <utility>
 

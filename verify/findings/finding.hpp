@@ -42,7 +42,7 @@ struct Place {
   std::int64_t repetition = 0;  ///< of the segment in this step, from 0
   OpId op;
   std::string name;  ///< of the op, with its kind where the name alone is ambiguous: "wait used.w"
-  std::string stream;  ///< "compute", ..., or "host"
+  std::string stream = {};  ///< "compute", ..., or "host"
 
   friend bool operator==(const Place&, const Place&) = default;
 };

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <utility>
 
 namespace mfsdp {
 
@@ -22,6 +23,14 @@ std::string op_label(const Op& op) {
     case OpKind::copy: return op.name;
     default: return fmt::format("{} {}", to_string(op.kind()), op.name);
   }
+}
+
+Place place_in_plan(const Plan& plan, const Segment& segment, const Op& op, std::string stream) {
+  return {.plan = plan.name,
+          .segment = segment.name,
+          .op = op.id,
+          .name = op.name,
+          .stream = std::move(stream)};
 }
 
 std::string to_text(const Place& place) { return fmt::format("{} ({})", place.name, place.stream); }

@@ -3,7 +3,6 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <cstdint>
 
 #include "core/base/text.hpp"
 #include "verify/findings/place_names.hpp"

@@ -73,8 +73,7 @@ class Enumeration {
 
   void mutate(const Wait& wait) { mutate_wait(wait); }
   void mutate(const HostWait& wait) { mutate_wait(wait); }
-  template <class AnyWait>
-  void mutate_wait(const AnyWait& wait) {
+  void mutate_wait(const auto& wait) {
     add(drop_wait);
     const auto event = std::ranges::find(program_.events, wait.event, &Event::id);
     if (event == program_.events.end() || !event->instances) return;
@@ -161,10 +160,7 @@ class Enumeration {
     add_part(change_contents, ContentsPart::placement);
     add_part(change_contents, ContentsPart::kind);
   }
-  template <class Part>
-  void add_part(MutantKind kind, Part part) {
-    add(kind, static_cast<std::size_t>(part));
-  }
+  void add_part(MutantKind kind, auto part) { add(kind, static_cast<std::size_t>(part)); }
 
   void mutate_groups() {
     for (std::size_t i = 0; i < program_.groups.size(); ++i) {

@@ -10,8 +10,7 @@ inline constexpr std::size_t kCollectiveAlone = 2;
 inline constexpr std::size_t kWholeCollective = 3;
 
 /// Visits a kernel's operands in their order; input and output of a collective or copy; else none.
-template <class AnyOp, class Visit>
-void for_each_operand(AnyOp& op, const Visit& visit) {
+void for_each_operand(auto& op, const auto& visit) {
   if (auto* kernel = std::get_if<Kernel>(&op.body))
     for (auto& operand : kernel->operands) visit(operand);
   const auto both = [&](auto* body) {

@@ -17,7 +17,7 @@ namespace {
 struct ClassPlan {
   UnrolledPlan unrolled;
   std::string role;
-  std::vector<PlannedMeeting> meetings;
+  std::vector<PlannedMeeting> meetings = {};
 
   [[nodiscard]] CommunicatorId communicator(const PlannedMeeting& meeting) const {
     return unrolled.program->communicators[meeting.communicator].id;
@@ -191,8 +191,7 @@ ClassPlan class_plan(const Program& program, const ProgramIndex& index, const Pl
                      const ProofSettings& settings) {
   FindingList ignored(0);  // prove() reports them
   ClassPlan made{.unrolled = unroll(program, index, plan, settings, ignored),
-                 .role = program.classes.empty() ? "rank" : program.classes.front().role,
-                 .meetings = {}};
+                 .role = program.classes.empty() ? "rank" : program.classes.front().role};
   made.meetings = meetings_of(made.unrolled);
   return made;
 }
@@ -216,9 +215,8 @@ Result<void> check_class_of(std::span<const Program> classes,
 
 /// Proves each class by itself, then has each plan of the first one compared with those of the same
 /// name.
-template <class Compare>
 Result<std::vector<Finding>> compare_plans(std::span<const Program> classes,
-                                           const ProofSettings& settings, Compare compare) {
+                                           const ProofSettings& settings, auto compare) {
   if (classes.empty()) return fail("classes", "expected at least one program");
   std::vector<ProgramIndex> indices;
   for (const Program& program : classes) {

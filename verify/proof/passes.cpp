@@ -239,8 +239,7 @@ std::future<FindingList> start(const Pass<State>& pass, State& state, std::size_
                     });
 }
 
-template <class Passes, class State>
-void run_all(const Passes& passes, State& state, const ProgramState& program) {
+void run_all(const auto& passes, auto& state, const ProgramState& program) {
   for (const auto& pass : passes) {
     if (!may_run(pass.info.needs, program)) continue;
     if (pass.is_long)

@@ -116,9 +116,7 @@ TraceReport analyse(const Trace& trace, const ReportSettings& settings) {
                      .world_size = trace.world_size,
                      .events = trace.events,
                      .bytes = trace.bytes,
-                     .devices = {},
-                     .verdict = judge_host(trace, settings),
-                     .limits = {}};
+                     .verdict = judge_host(trace, settings)};
   std::vector<KernelKind> kind_of(trace.names.size());
   std::ranges::transform(trace.names, kind_of.begin(), kernel_kind);
   std::map<std::int32_t, std::pair<DeviceActivity, Kinds>> devices;

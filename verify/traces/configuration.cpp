@@ -219,7 +219,6 @@ std::vector<Configuration> configurations_of(const Parts& parts, const std::stri
   std::vector<Configuration> list;
   const auto add = [&](const std::string& scope) {
     Configuration configuration{.where = scope.empty() ? where : where + ": " + printable(scope),
-                                .settings = {},
                                 .environment = parts.variables};
     for (const Entry& entry : parts.entries)
       if (scope.empty() || entry.path.starts_with(scope + ".")) add_setting(configuration, entry);

@@ -22,7 +22,7 @@ struct Setting {
 /// The settings of one configuration, by their last name in snake_case ("nccl_ub").
 struct Configuration {
   std::string where;  ///< file; also the object in it if the file has several configurations
-  std::multimap<std::string, Setting, std::less<>> settings;
+  std::multimap<std::string, Setting, std::less<>> settings = {};
   std::map<std::string, std::string, std::less<>> environment;  ///< empty: not known
 
   /// Whether any place sets it to a value other than false, none, 0 or the empty text.

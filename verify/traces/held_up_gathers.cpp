@@ -24,8 +24,7 @@ class FreeFrom {
   }
 
  private:
-  template <class Map, class Key>
-  static const CollectiveCall* last(const Map& map, Key key) {
+  static const CollectiveCall* last(const auto& map, auto key) {
     const auto found = map.find(key);
     return found == map.end() ? nullptr : found->second;
   }

@@ -71,7 +71,6 @@ Result<void> add_line(Communicators& all, std::string_view line, const std::stri
   RecordedCall call{.key = {.number = number, .part = 0},
                     .kind = kind,
                     .input = {.elements = bytes, .dtype = "bytes"},
-                    .output = {},
                     .state = CallState::completed,
                     .ended = true,
                     .place = ""};

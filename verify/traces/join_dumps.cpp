@@ -129,7 +129,6 @@ void add_transfers(std::vector<RecordedGroup>& groups, const GroupId& id,
     const std::int64_t to = global_rank(id, ends.second);
     RecordedGroup group{.name = fmt::format("{}, rank {} to rank {}", id.first, from, to),
                         .ranks = {std::min(from, to), std::max(from, to)},
-                        .members = {},
                         .every_call = true,
                         .pairs = true};
     for (const FlightDump& dump : dumps)

@@ -41,7 +41,7 @@ struct RecordedCall {
   CallKey key;
   std::string kind;  ///< "all_reduce"
   CallSide input;
-  CallSide output;
+  CallSide output = {};
   CallState state = CallState::scheduled;
   bool ended = false;
   std::string place;  ///< the line of code that called it, "train.py:14"; "" not recorded
@@ -55,11 +55,11 @@ struct GroupMember {
 };
 
 struct RecordedGroup {
-  std::string name;                  ///< for messages: "0 (default_pg)"
-  std::vector<std::int64_t> ranks;   ///< all ranks of the group, ascending
-  std::vector<GroupMember> members;  ///< ranks with records, ascending by rank
-  bool every_call = true;            ///< false: recorders wrote only some of the completed calls
-  bool pairs = false;                ///< sends of one rank to another, numbered by the reader
+  std::string name;                       ///< for messages: "0 (default_pg)"
+  std::vector<std::int64_t> ranks;        ///< all ranks of the group, ascending
+  std::vector<GroupMember> members = {};  ///< ranks with records, ascending by rank
+  bool every_call = true;  ///< false: recorders wrote only some of the completed calls
+  bool pairs = false;      ///< sends of one rank to another, numbered by the reader
 };
 
 /// Compares the ranks' records: MF815 to MF819. Reports for each group the first position where

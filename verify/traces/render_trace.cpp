@@ -43,8 +43,7 @@ Table split_table(std::string first) {
                       {"compute", right},
                       {"exposed comm", right},
                       {"copies", right},
-                      {"idle", right}},
-          .rows = {}};
+                      {"idle", right}}};
 }
 
 void add_row(Table& table, std::string first, const TimeSplit& time) {
@@ -79,8 +78,7 @@ Table collective_table(const std::vector<CollectiveSummary>& rows) {
                           {"ms", right},
                           {"exposed ms", right},
                           {"worst call", right},
-                          {"hidden", right}},
-              .rows = {}};
+                          {"hidden", right}}};
   for (const CollectiveSummary& row : rows)
     table.rows.push_back({std::string(to_string(row.op)), or_dash(row.group),
                           row.group_size == 0 ? "-" : fmt::format("{}", row.group_size),
@@ -100,8 +98,7 @@ Table late_table(const DeviceReport& device) {
                           {"stalled compute", right},
                           {"could hide", right},
                           {"stream free before launch", right},
-                          {"after", right}},
-              .rows = {}};
+                          {"after", right}}};
   for (const LateGather& late : device.late_gathers)
     table.rows.push_back({milliseconds(late.begin - device.begin), fmt::format("{}", late.stream),
                           or_dash(late.group), milliseconds(late.end - late.begin),
@@ -117,8 +114,7 @@ Table queued_table(const DeviceReport& device) {
                           {"behind", left},
                           {"calls", right},
                           {"queued ms", right},
-                          {"exposed ms", right}},
-              .rows = {}};
+                          {"exposed ms", right}}};
   for (const QueuedBehind& row : device.queued)
     table.rows.push_back({std::string(to_string(row.second)), std::string(to_string(row.first)),
                           fmt::format("{}", row.calls), milliseconds(row.queued),
@@ -130,8 +126,7 @@ Table kind_table(const DeviceReport& device) {
   using enum Align;
   Nanos sum;
   for (const KindTime& row : device.kinds) sum += row.time;
-  Table table{.columns = {{"kind", left}, {"activities", right}, {"ms", right}, {"of all", right}},
-              .rows = {}};
+  Table table{.columns = {{"kind", left}, {"activities", right}, {"ms", right}, {"of all", right}}};
   for (const KindTime& row : device.kinds)
     table.rows.push_back(
         {row.kind, fmt::format("{}", row.kernels), milliseconds(row.time), percent(row.time, sum)});

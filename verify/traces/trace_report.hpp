@@ -115,9 +115,9 @@ struct TraceReport {
   std::optional<std::int64_t> world_size;
   std::int64_t events = 0;
   std::int64_t bytes = 0;
-  std::vector<DeviceReport> devices;
-  RuleVerdict verdict;              ///< MF810 to MF814; findings name no ops
-  std::vector<std::string> limits;  ///< what this trace cannot show, and how to record it
+  std::vector<DeviceReport> devices = {};
+  RuleVerdict verdict;                   ///< MF810 to MF814; findings name no ops
+  std::vector<std::string> limits = {};  ///< what this trace cannot show, and how to record it
 };
 
 struct ReportSettings {

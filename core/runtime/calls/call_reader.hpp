@@ -35,27 +35,22 @@ class CallReader {
   void attribute(std::string_view name, Number& value) {
     value = static_cast<Number>(in_.number(name));
   }
-  template <class Number>
-  void attribute_if_any(std::string_view name, Number& value) {
+  void attribute_if_any(std::string_view name, auto& value) {
     if (call_.kernel->find_attribute(name) != nullptr) attribute(name, value);
   }
   void unread(std::string_view /*name*/) {}
   void unread_if_any(std::string_view /*name*/) {}
 
-  template <class Field>
-  void reads(std::string_view role, Field& field, const Dims& shape, OperandTerms terms = {}) {
+  void reads(std::string_view role, auto& field, const Dims& shape, OperandTerms terms = {}) {
     operand(role, field, shape, terms.optional);
   }
-  template <class Field>
-  void writes(std::string_view role, Field& field, const Dims& shape, OperandTerms terms = {}) {
+  void writes(std::string_view role, auto& field, const Dims& shape, OperandTerms terms = {}) {
     operand(role, field, shape, terms.optional);
   }
-  template <class Field>
-  void updates(std::string_view role, Field& field, const Dims& shape, OperandTerms terms = {}) {
+  void updates(std::string_view role, auto& field, const Dims& shape, OperandTerms terms = {}) {
     operand(role, field, shape, terms.optional);
   }
-  template <class Field>
-  void adds(std::string_view role, Field& field, bool& adds, const Dims& shape,
+  void adds(std::string_view role, auto& field, bool& adds, const Dims& shape,
             OperandTerms terms = {}) {
     attribute("beta", adds);
     operand(role, field, shape, terms.optional);
@@ -67,12 +62,10 @@ class CallReader {
     if (view != nullptr && view->access == Access::read_write)
       made = reinterpret_cast<T*>(view->data);
   }
-  template <class Field>
-  void scratch(std::string_view role, Field& field, const Dims& shape) {
+  void scratch(std::string_view role, auto& field, const Dims& shape) {
     operand(role, field, shape, false);
   }
-  template <class Field>
-  void scratch_if_any(std::string_view role, Field& field, const Dims& shape) {
+  void scratch_if_any(std::string_view role, auto& field, const Dims& shape) {
     operand(role, field, shape, true);
   }
 
@@ -98,8 +91,7 @@ class CallReader {
   }
   void let(std::string_view name, std::int64_t value);
 
-  template <class... Text>
-  void expect(bool holds, std::string_view role, const Text&... text) {
+  void expect(bool holds, std::string_view role, const auto&... text) {
     if (holds) return;
     std::string what;
     (append(what, text), ...);

@@ -141,9 +141,8 @@ template <class... Types, class Run>
   if (outcome) return std::move(*outcome);
   return wrong_type(call, role, {dtype_of<Types>...});
 }
-template <class Run>
 [[nodiscard]] Result<void> with_type_of(const KernelCall& call, std::string_view role,
-                                        const Run& run) {
+                                        const auto& run) {
   return with_type_of(AllElementTypes{}, call, role, run);
 }
 

@@ -66,9 +66,8 @@ template <class G, class W, class C, class S = Real<W>>
 
 /// Calls `run` with the types of gradients, of the weights that are updated, and of the compute
 /// weights; without main weights the last two are the same.
-template <class Types, class Run>
-[[nodiscard]] Result<void> with_update_types(Types types, const KernelCall& call,
-                                             Optimizer optimizer, const Run& run) {
+[[nodiscard]] Result<void> with_update_types(auto types, const KernelCall& call,
+                                             Optimizer optimizer, const auto& run) {
   const UpdateRoles roles = update_roles(call, optimizer);
   return with_type_of(types, call, roles.gradient, [&]<class G>(TypeTag<G> g) {
     return with_type_beside<G>(

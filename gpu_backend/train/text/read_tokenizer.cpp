@@ -243,11 +243,8 @@ Result<std::shared_ptr<const Tokenizer>> Tokenizer::parse(std::string_view text,
               .patterns = std::move(patterns),
               .bpe = std::move(bpe),
               .bytes_of = std::move(tables.bytes_of),
-              .is_special = {},
               .is_there = std::move(tables.is_there),
-              .by_text = std::move(tables.by_text),
-              .begin = {},
-              .end = {}};
+              .by_text = std::move(tables.by_text)};
   MFSDP_TRY(read_added_tokens(json, where, parts));
   MFSDP_TRY(read_post_processor(json, where, parts));
   MFSDP_TRY(check_ids(parts));

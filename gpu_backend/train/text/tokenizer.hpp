@@ -30,12 +30,12 @@ class Tokenizer {
     bool normal_form_c = false;
     std::vector<SplitPattern> patterns;  ///< applied in this order
     Bpe bpe;
-    std::vector<std::string> bytes_of;  ///< by id; for an added token its text
-    std::vector<bool> is_special;       ///< by id
-    std::vector<bool> is_there;         ///< by id: ids may have gaps
-    TextMap<std::int32_t> by_text;      ///< ids by the tokens' names in the file
-    std::vector<std::int32_t> begin;    ///< put before a text (Llama 3's begin_of_text)
-    std::vector<std::int32_t> end;      ///< put after a text
+    std::vector<std::string> bytes_of;     ///< by id; for an added token its text
+    std::vector<bool> is_special = {};     ///< by id
+    std::vector<bool> is_there;            ///< by id: ids may have gaps
+    TextMap<std::int32_t> by_text;         ///< ids by the tokens' names in the file
+    std::vector<std::int32_t> begin = {};  ///< put before a text (Llama 3's begin_of_text)
+    std::vector<std::int32_t> end = {};    ///< put after a text
   };
 
   /// Opens tokenizer.json, or the folder that holds it. Errors: no file, no JSON, or an unsupported

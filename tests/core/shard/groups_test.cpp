@@ -26,6 +26,27 @@ std::vector<Group> groups_of(const PlanConfig& config) {
   return make_groups(make_model(config.model, config.param_dtype), config);
 }
 
+/// The bytes of resident_elements(), summed over groups.
+struct ResidentBytes {
+  Bytes model_weight;
+  Bytes main_weight;
+  Bytes main_grad;
+  Bytes optimizer_state;
+};
+
+ResidentBytes resident_bytes(const PlanConfig& config) {
+  ResidentBytes sum;
+  for (const Group& group : groups_of(config)) {
+    const ResidentElements elements = resident_elements(group, config);
+    sum.model_weight += bytes_of(elements.model_weight, config.param_dtype);
+    sum.main_weight += bytes_of(elements.main_weight, config.main_dtype);
+    sum.main_grad += bytes_of(elements.main_grad, config.grad_dtype);
+    for (const ResidentElements::State& kept : elements.states)
+      sum.optimizer_state += bytes_of(kept.values, kept.state.dtype);
+  }
+  return sum;
+}
+
 TEST(Groups, OneForEachUnitOfLlama) {
   const auto groups = groups_of(llama3_8b(8, Strategy::optim_grads_params));
   ASSERT_EQ(groups.size(), 34U);  // embedding, 32 blocks, head
@@ -65,7 +86,7 @@ TEST(Groups, ResidentBytesFollowTheFormulas) {
     const std::int64_t s = b / ranks;
     const auto total = [&](Strategy strategy) {
       const PlanConfig config = llama3_8b(ranks, strategy);
-      const ResidentBytes bytes = resident_bytes(groups_of(config), config);
+      const ResidentBytes bytes = resident_bytes(config);
       return (bytes.model_weight + bytes.main_weight + bytes.main_grad + bytes.optimizer_state)
           .value;
     };
@@ -79,10 +100,10 @@ TEST(Groups, ResidentBytesFollowTheFormulas) {
 TEST(Groups, MainWeightsOfTheComputeDtypeAreNotKeptTwice) {
   PlanConfig config = llama3_8b(8, Strategy::optim_grads_params);
   config.main_dtype = DType::bf16;
-  EXPECT_EQ(resident_bytes(groups_of(config), config).main_weight, Bytes(0));
+  EXPECT_EQ(resident_bytes(config).main_weight, Bytes(0));
   config.main_dtype = DType::fp32;
   config.optimizer = Optimizer::sgd;
-  EXPECT_EQ(resident_bytes(groups_of(config), config).optimizer_state, Bytes(0));
+  EXPECT_EQ(resident_bytes(config).optimizer_state, Bytes(0));
 }
 
 /// Bytes a parameter, as docs/reference/optimizers.md has them.
@@ -92,7 +113,7 @@ TEST(Groups, StateBytesAreThoseOfTheFormula) {
   const auto bytes = [&](Optimizer optimizer, StateDtype kept) {
     config.optimizer = optimizer;
     config.state_dtype = kept;
-    return resident_bytes(groups_of(config), config).optimizer_state.value;
+    return resident_bytes(config).optimizer_state.value;
   };
   using enum StateDtype;
   // 8,030,261,248 parameters, none of which a layout pads: all sizes are multiples of 8 x 256.
@@ -167,7 +188,7 @@ TEST(Groups, HfsdpCutsTheOptimizerAlongBothAxes) {
     EXPECT_EQ(group.elements % (32 * group.chunk), 0);
     b += group.elements;
   }
-  const ResidentBytes bytes = resident_bytes(groups_of(config), config);
+  const ResidentBytes bytes = resident_bytes(config);
   EXPECT_EQ(bytes.model_weight, Bytes(2 * b / 8));
   EXPECT_EQ(bytes.main_grad, Bytes(4 * b / 8));
   EXPECT_EQ(bytes.main_weight, Bytes(4 * b / 32));

@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <cmath>
 #include <map>
 #include <string>
 #include <vector>
@@ -114,6 +115,13 @@ std::map<Verdict, int> verdicts(const Values& first, const Values& second, doubl
     ++counts[judge_difference(baseline, samples, tolerance, Better::lower).verdict];
   }
   return counts;
+}
+
+double deviation_of(const Values& values) {
+  const double mean = mean_of(values);
+  double squares = 0;
+  for (const double value : values) squares += (value - mean) * (value - mean);
+  return std::sqrt(squares / static_cast<double>(values.size() - 1));
 }
 
 TEST(MeasuredSteps, DeviateByLessThanTwoPercent) {

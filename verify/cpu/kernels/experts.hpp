@@ -259,8 +259,7 @@ void combine_rows(const CombineRows<T>& k) {
 // ---- GEMMs -------------------------------------------------------------------------------------
 
 /// Calls visit(expert, first row, rows) for each.
-template <class Visit>
-void for_each_expert(const std::int32_t* ends, std::int64_t experts, const Visit& visit) {
+void for_each_expert(const std::int32_t* ends, std::int64_t experts, const auto& visit) {
   std::int64_t begin = 0;
   for (std::int64_t e = 0; e < experts; ++e) {
     visit(e, begin, ends[e] - begin);

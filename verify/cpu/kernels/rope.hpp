@@ -81,8 +81,7 @@ struct NormedHeads {
   std::int64_t first = 0;
   std::int64_t count = 0;
 };
-template <class K>
-[[nodiscard]] NormedHeads normed_heads(const K& k, bool queries) {
+[[nodiscard]] NormedHeads normed_heads(const auto& k, bool queries) {
   return queries ? NormedHeads{.first = 0, .count = k.query_heads}
                  : NormedHeads{.first = k.query_heads, .count = k.shape.heads - k.query_heads};
 }

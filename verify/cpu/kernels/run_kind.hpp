@@ -15,8 +15,7 @@ struct KernelRun {
 
   [[nodiscard]] const Kernel& kernel() const { return *call.kernel; }
   /// Runs `compute`, which may fail, with the kind's call struct.
-  template <class Compute>
-  [[nodiscard]] Result<void> operator()(const Compute& compute) const {
+  [[nodiscard]] Result<void> operator()(const auto& compute) const {
     return with_call<kind>(call, compute);
   }
 };

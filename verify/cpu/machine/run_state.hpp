@@ -25,8 +25,7 @@ class RunState {
   void add(Gate& gate) { gates_.push_back(&gate); }
 
   /// Waits under `lock` until `ready()`; false if the run has failed.
-  template <class Ready>
-  bool await(Gate& gate, std::unique_lock<std::mutex>& lock, Ready ready) const {
+  bool await(Gate& gate, std::unique_lock<std::mutex>& lock, auto ready) const {
     gate.changed.wait(lock, [&] { return failed() || ready(); });
     return !failed();
   }

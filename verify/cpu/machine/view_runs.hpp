@@ -19,8 +19,7 @@ namespace mfsdp {
 
 /// Calls take(first byte, number of bytes) for contiguous runs of the view's elements: one run if
 /// the view is contiguous, else one for each index of the dims before the contiguous ones.
-template <class Take>
-void for_each_run(const OperandView& view, const Take& take, std::size_t dim = 0,
+void for_each_run(const OperandView& view, const auto& take, std::size_t dim = 0,
                   std::int64_t element = 0) {
   if (is_contiguous(view, dim)) {
     const std::int64_t elements = product_of(view.shape.subspan(dim));

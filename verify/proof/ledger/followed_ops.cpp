@@ -176,8 +176,6 @@ class Follower {
     if (holds != Holds::weight && holds != Holds::gradient) return;
     FollowedOperand followed{.operand = &operand,
                              .located = *layouts_.locate(operand),
-                             .spot = {},
-                             .atoms = {},
                              .gradient = holds == Holds::gradient,
                              .reads = operand.access == Access::read,
                              .own_unit = false,

@@ -28,12 +28,12 @@ inline constexpr std::uint8_t kFollowDirections = 128;
 struct FollowedOperand {
   const Operand* operand = nullptr;
   Located located;
-  std::optional<Spot> spot;        ///< of a gradient
-  std::optional<AtomRange> atoms;  ///< of weights that are the same elements on all ranks
-  bool gradient = false;           ///< or a weight
-  bool reads = false;              ///< and does no more
-  bool own_unit = false;           ///< the op has no unit, or is of the operand's
-  bool weight_grad = false;        ///< what a kernel that makes gradients makes
+  std::optional<Spot> spot = {};        ///< of a gradient
+  std::optional<AtomRange> atoms = {};  ///< of weights that are the same elements on all ranks
+  bool gradient = false;                ///< or a weight
+  bool reads = false;                   ///< and does no more
+  bool own_unit = false;                ///< the op has no unit, or is of the operand's
+  bool weight_grad = false;             ///< what a kernel that makes gradients makes
 };
 
 /// An op overwrites loss sums, partial norms, 1/T or a norm, and is not the op that computes them.

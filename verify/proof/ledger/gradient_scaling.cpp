@@ -4,8 +4,6 @@
 
 #include <algorithm>
 #include <optional>
-#include <utility>
-#include <vector>
 
 #include "verify/proof/ledger/kernel_roles.hpp"
 #include "verify/proof/ledger/microbatches.hpp"

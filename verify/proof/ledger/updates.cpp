@@ -6,6 +6,7 @@
 #include <span>
 #include <vector>
 
+#include "verify/findings/place_names.hpp"
 #include "verify/proof/ledger/kernel_roles.hpp"
 
 namespace mfsdp {
@@ -173,13 +174,7 @@ void check_updates(const Program& program, const Layouts& layouts, FindingList& 
         if (fault.empty() || !findings.wants("MF504")) continue;
         findings.add({.rule = "MF504",
                       .message = fmt::format("op {} ({}) {}", op.id.value, op.name, fault),
-                      .places = {{.plan = plan.name,
-                                  .segment = segment.name,
-                                  .step = 0,
-                                  .repetition = 0,
-                                  .op = op.id,
-                                  .name = op.name,
-                                  .stream = {}}}});
+                      .places = {place_in_plan(plan, segment, op)}});
       }
 }
 

@@ -5,8 +5,6 @@
 #include <algorithm>
 #include <set>
 
-#include "verify/proof/ledger/followed_ops.hpp"
-
 namespace mfsdp {
 namespace {
 

@@ -7,6 +7,8 @@
 #include <string>
 #include <utility>
 
+#include "verify/findings/place_names.hpp"
+
 namespace mfsdp {
 namespace {
 
@@ -54,13 +56,8 @@ class SymmetricMemoryCheck {
     findings_.add({.rule = "MF205",
                    .message = fmt::format("op {} ({}) asks for transport {}, but {}", op.id.value,
                                           op.name, to_string(communicator.transport), why),
-                   .places = {{.plan = plan.name,
-                               .segment = segment.name,
-                               .step = 0,
-                               .repetition = 0,
-                               .op = op.id,
-                               .name = op.name,
-                               .stream = std::string(to_string(program_.streams[stream].role))}},
+                   .places = {place_in_plan(plan, segment, op,
+                                            std::string(to_string(program_.streams[stream].role)))},
                    .buffer = collective->output.stated() ? collective->output.buffer
                                                          : collective->input.buffer});
   }

@@ -37,8 +37,7 @@ class AccessList {
   }
   void add(const Acquire& acquire) { add_whole(acquire.buffer); }
   void add(const Release& release) { add_whole(release.buffer); }
-  template <class Other>
-  void add(const Other& /*touches_nothing*/) {}
+  void add(const auto& /*touches_nothing*/) {}
 
   void add_whole(BufferId id) {
     const auto buffer = static_cast<std::uint32_t>(index_.buffers[id]);

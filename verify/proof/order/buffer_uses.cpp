@@ -12,8 +12,7 @@ namespace {
 constexpr std::uint16_t kUntouched = 0xFFFF;
 
 /// Calls visit(op, op index, facts, in a group) for every op of the plan.
-template <class Visit>
-void for_each_op(const UnrolledPlan& unrolled, Visit visit) {
+void for_each_op(const UnrolledPlan& unrolled, auto visit) {
   std::uint32_t op_index = 0;
   for (const Segment& segment : unrolled.plan->segments) {
     std::int64_t open = 0;

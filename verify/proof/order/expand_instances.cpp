@@ -150,8 +150,7 @@ class PlanExpander {
   void turn(GroupBegin&) {}
   void turn(GroupEnd&) {}
 
-  template <class AnyWait>
-  void turn_wait(AnyWait& wait) {
+  void turn_wait(auto& wait) {
     turn(wait.event);
     for (Binding& binding : wait.bindings) binding = bind(binding);
   }

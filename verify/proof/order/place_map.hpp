@@ -21,8 +21,7 @@ class PlaceMap {
   }
 
   /// Makes [begin, end) the claimer's; `visit` sees every owner that it had, each run once.
-  template <class Visit>
-  void claim(std::uint32_t begin, std::uint32_t end, std::uint32_t claimer, Visit visit) {
+  void claim(std::uint32_t begin, std::uint32_t end, std::uint32_t claimer, auto visit) {
     std::uint32_t run = start_of(begin);
     std::uint32_t last_owner = kFree;
     while (run < end) {

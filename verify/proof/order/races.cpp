@@ -3,7 +3,6 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <optional>
 
 #include "verify/proof/order/buffer_uses.hpp"
 #include "verify/proof/order/counterexample.hpp"

@@ -132,13 +132,7 @@ class Unroller {
                                   "is recorded after it in segment '{}': the host cannot know "
                                   "when it has ended",
                                   op.id.value, op.name, segment.name),
-           .places = {{.plan = out_.plan->name,
-                       .segment = segment.name,
-                       .step = 0,
-                       .repetition = 0,
-                       .op = op.id,
-                       .name = op.name,
-                       .stream = {}}},
+           .places = {place_in_plan(*out_.plan, segment, op)},
            .buffer = copy->kind == CopyKind::h2d ? copy->input.buffer : copy->output.buffer});
     }
   }
@@ -231,8 +225,7 @@ class Unroller {
     ++chains_[host].issued;
   }
 
-  template <class AnyWait>
-  void issue_wait(const Op& op, std::uint32_t op_index, const AnyWait& wait, std::uint32_t chain) {
+  void issue_wait(const Op& op, std::uint32_t op_index, const auto& wait, std::uint32_t chain) {
     const std::uint32_t record = latest_record_[out_.ops[op_index].subject];
     check_bindings(op, op_index, wait, record);
     if (record != kNone && learn(chain, record)) needed_[op_index] = true;
@@ -240,8 +233,7 @@ class Unroller {
     ++chains_[chain].issued;
   }
 
-  template <class AnyWait>
-  void check_bindings(const Op& op, std::uint32_t op_index, const AnyWait& wait,
+  void check_bindings(const Op& op, std::uint32_t op_index, const auto& wait,
                       std::uint32_t record) {
     if (reported_[op_index]) return;
     const Pass& here = out_.passes.back();

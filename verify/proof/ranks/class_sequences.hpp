@@ -69,8 +69,8 @@ void add_launch_order(const UnrolledPlan& unrolled, Sequences& sequences);
 struct Ranks {
   std::span<const UnrolledPlan* const> plans;  ///< by class
   std::span<const std::uint32_t> class_of;     ///< by rank
-  std::vector<Members> members;                ///< by communicator
-  std::vector<Sequences> sequences;            ///< by class
+  std::vector<Members> members = {};           ///< by communicator
+  std::vector<Sequences> sequences = {};       ///< by class
   Mesh mesh;
   std::vector<char> pairs;  ///< by communicator: its ranks meet by two, in sends and recvs
 

@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "verify/findings/place_names.hpp"
 #include "verify/proof/order/overlap.hpp"
 
 namespace mfsdp {
@@ -111,13 +112,8 @@ void check_collective_shapes(const Program& program, const ProgramIndex& index, 
         const std::size_t stream = index.streams[op.stream];
         findings.add({.rule = "MF204",
                       .message = fmt::format("op {} ({}) {}", op.id.value, op.name, why),
-                      .places = {{.plan = plan.name,
-                                  .segment = segment.name,
-                                  .step = 0,
-                                  .repetition = 0,
-                                  .op = op.id,
-                                  .name = op.name,
-                                  .stream = std::string(to_string(program.streams[stream].role))}},
+                      .places = {place_in_plan(
+                          plan, segment, op, std::string(to_string(program.streams[stream].role)))},
                       .buffer = collective->output.stated() ? collective->output.buffer
                                                             : collective->input.buffer});
       }

@@ -4,7 +4,6 @@
 
 #include <algorithm>
 #include <set>
-#include <span>
 #include <string>
 #include <tuple>
 
@@ -162,8 +161,7 @@ class Execution {
   }
 
   /// The other ends of a rank's next launch of sends and recvs, until `visit` returns false.
-  template <class Visit>
-  bool for_each_end(std::size_t rank, std::size_t k, Visit visit) const {
+  bool for_each_end(std::size_t rank, std::size_t k, auto visit) const {
     const std::size_t first = ended(rank, k);
     for (std::size_t n = first; n < ranks_.sequence(rank, k).launch_ends[first]; ++n) {
       const auto [other, meeting] = ranks_.other_end(rank, k, n);
@@ -291,8 +289,6 @@ std::int64_t check_every_rank(std::span<const UnrolledPlan* const> classes,
   const Program& program = *classes.front()->program;
   Ranks ranks{.plans = classes,
               .class_of = class_of,
-              .members = {},
-              .sequences = {},
               .mesh = program.config.mesh,
               .pairs = std::vector<char>(program.communicators.size(), 0)};
   for (const Communicator& communicator : program.communicators)

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "core/plan/mesh.hpp"
+#include "verify/findings/place_names.hpp"
 #include "verify/proof/ranks/members.hpp"
 
 namespace mfsdp {
@@ -195,13 +196,7 @@ class RankSlices {
     finding.message = fmt::format("op {} ({}) on {} touches elements {} of '{}', {}", op_->id.value,
                                   op_->name, rank ? fmt::format("rank {}", *rank) : "all ranks",
                                   to_text(interval), layouts_.groups[group].name, what);
-    finding.places = {{.plan = unrolled_.plan->name,
-                       .segment = segment_->name,
-                       .step = 0,
-                       .repetition = 0,
-                       .op = op_->id,
-                       .name = op_->name,
-                       .stream = {}}};
+    finding.places = {place_in_plan(*unrolled_.plan, *segment_, *op_)};
     findings_.add(std::move(finding));
   }
 

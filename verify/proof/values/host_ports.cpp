@@ -196,8 +196,7 @@ class TrainsModelCheck {
   }
 
  private:
-  template <class Is>
-  [[nodiscard]] bool any_plan(const Is& is) const {
+  [[nodiscard]] bool any_plan(const auto& is) const {
     return std::ranges::any_of(
         classes_, [&](const Program* program) { return std::ranges::any_of(program->plans, is); });
   }

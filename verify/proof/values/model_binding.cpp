@@ -2,10 +2,9 @@
 
 #include <fmt/format.h>
 
-#include <algorithm>
 #include <array>
-#include <utility>
 
+#include "verify/findings/place_names.hpp"
 #include "verify/proof/ledger/kernel_roles.hpp"
 #include "verify/proof/values/configured_model.hpp"
 #include "verify/proof/values/lora_steps.hpp"
@@ -130,13 +129,7 @@ class Binder {
     if (!findings_.wants("MF113")) return;
     findings_.add({.rule = "MF113",
                    .message = fmt::format("op {} ({}) {}", op_->id.value, op_->name, what),
-                   .places = {{.plan = plan_.name,
-                               .segment = segment_->name,
-                               .step = 0,
-                               .repetition = 0,
-                               .op = op_->id,
-                               .name = op_->name,
-                               .stream = {}}}});
+                   .places = {place_in_plan(plan_, *segment_, *op_)}});
   }
 
   /// The op has a finding: its results are accepted as any value.
@@ -213,7 +206,6 @@ class Binder {
     if (kernel.kind == KernelKind::gemm && !has_scale(kernel, role))
       return fail_step("has another scale than alpha / rank of the adapters");
     BoundStep bound{.chunk = step->chunk,
-                    .owner = {},
                     .role = role,
                     .first_flow = static_cast<std::uint32_t>(out_.flows.size()),
                     .contributes = contributes};

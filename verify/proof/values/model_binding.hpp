@@ -39,10 +39,10 @@ struct LeftAlone {
 
 /// An op that is a step.
 struct BoundStep {
-  bool excused = false;                 ///< it has a finding: its results are accepted as any value
-  bool chunk = false;                   ///< of some rows, not all tokens
-  std::optional<std::uint32_t> owner;   ///< where parameters determine it
-  std::optional<ParameterRole> role{};  ///< of the first parameter
+  bool excused = false;  ///< it has a finding: its results are accepted as any value
+  bool chunk = false;    ///< of some rows, not all tokens
+  std::optional<std::uint32_t> owner = {};  ///< where parameters determine it
+  std::optional<ParameterRole> role{};      ///< of the first parameter
   std::uint32_t first_flow = 0;
   std::uint32_t last_flow = 0;
   bool contributes = false;  ///< to a sum over microbatches: a gradient, the loss

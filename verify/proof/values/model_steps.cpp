@@ -24,14 +24,10 @@ constexpr std::array kOfAll{
               {},
               {reads("logits", logits), reads("labels", tokens, Part::labels)},
               true},
-    ModelStep{K::embedding_backward,
-              0,
-              P::embedding,
-              {reads("tokens", tokens), reads("d_output", d_output)}},
-    ModelStep{K::embedding_forward,
-              0,
-              P::embedding,
-              {reads("tokens", tokens), replaces("output", kNothing, next(input))}},
+    model_step(K::embedding_backward, 0, P::embedding, reads("tokens", tokens),
+               reads("d_output", d_output)),
+    model_step(K::embedding_forward, 0, P::embedding, reads("tokens", tokens),
+               replaces("output", kNothing, next(input))),
     forward(P::head, normed1, logits, true),
     input_gradient(P::head, d_logits, d_normed1, true),
     weight_gradient(P::head, d_logits, normed1, true),
@@ -52,11 +48,9 @@ constexpr std::array kInputNorms{
     weight_sums(P::post_norm, partials2),
 };
 
-constexpr ModelStep kFirstNorm{
-    K::rms_norm_forward,
-    0,
-    P::input_norm,
-    {reads("residual", input), makes("normed", normed1), makes("rstd", rstd1)}};
+constexpr ModelStep kFirstNorm =
+    model_step(K::rms_norm_forward, 0, P::input_norm, reads("residual", input),
+               makes("normed", normed1), makes("rstd", rstd1));
 constexpr ModelStep kInputNorm =
     norm_of_sum(P::input_norm, before(mid), before(mlp_out), input, normed1, rstd1);
 constexpr ModelStep kPostNorm =
@@ -131,10 +125,8 @@ constexpr std::array kOutputNormsAlone{
     weight_gradient(P::qkv, d_qkv, input),
     norm_added(P::attention_output_norm, raw_attention_out, input, of(mid), attention_out_rstd),
     norm_added(P::mlp_output_norm, raw_mlp_out, mid, next(input), mlp_out_rstd),
-    ModelStep{K::rms_norm_forward,
-              0,
-              P::final_norm,
-              {reads("residual", input), makes("normed", normed1), makes("rstd", rstd1)}},
+    model_step(K::rms_norm_forward, 0, P::final_norm, reads("residual", input),
+               makes("normed", normed1), makes("rstd", rstd1)),
     kFinalNormBackward,
 };
 

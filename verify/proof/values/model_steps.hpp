@@ -27,6 +27,7 @@
 #pragma once
 
 #include <array>
+#include <concepts>
 #include <cstdint>
 #include <optional>
 #include <string_view>
@@ -285,6 +286,16 @@ struct ModelStep {
   std::array<Flow, kMostFlows> flows{};      ///< operands without a value are left out
   bool chunk = false;                        ///< of some rows, not all tokens
 };
+
+[[nodiscard]] constexpr ModelStep model_step(KernelKind kind, std::int64_t variant,
+                                             std::same_as<Flow> auto... flows) {
+  return {.kind = kind, .variant = variant, .flows = {flows...}};
+}
+[[nodiscard]] constexpr ModelStep model_step(KernelKind kind, std::int64_t variant,
+                                             ParameterRole parameter,
+                                             std::same_as<Flow> auto... flows) {
+  return {.kind = kind, .variant = variant, .parameter = parameter, .flows = {flows...}};
+}
 
 /// The step of a kernel that touches this parameter, or none, first. Null: the model has none.
 /// `expert_parallel`: experts are divided over the ranks of ep.
