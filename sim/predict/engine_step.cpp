@@ -68,7 +68,8 @@ Result<EngineStep> engine_step(EngineKind engine, const PlanConfig& config, cons
                                const EngineMachine& machine) {
   try {
     EngineStep step{.engine = engine,
-                    .plan = engine_plan_of(engine, config, meta, machine.gpu.l2.value),
+                    .plan = engine_plan_of(engine, config, meta, machine.gpu.l2.value,
+                                           machine.options),
                     .memory = {},
                     .settings = machine.settings,
                     .outside = {},
