@@ -96,8 +96,8 @@ struct EngineTraits {
   std::optional<std::string_view> own_choice = std::nullopt;
   std::optional<EngineKind> compiled_as = std::nullopt;  ///< the engine with compiled blocks
   std::optional<EngineKind> eager_as = std::nullopt;     ///< the engine with PyTorch's own kernels
-  /// When it reduces gradients otherwise than in every microbatch; empty: another engine than it
-  /// would be needed.
+  /// After "reduces gradients in every microbatch" in answers: what changes that, or that nothing
+  /// does. Empty: other software on the same engine does otherwise, which is not described.
   std::string_view deferral = {};
   /// Where the description is from, where it is not from recorded runs.
   std::string_view basis = {};
@@ -171,8 +171,8 @@ inline constexpr EngineTraits kDdp{
     .has_qk_norms = false,
     .has_replicas = false,
     .needs_two_shards = true,
-    .deferral = "with --engine-option no_sync=true once a step, as Accelerate and Hugging Face's "
-                "Trainer do",
+    .deferral = "--engine-option no_sync=true reduces once a step, as Accelerate and Hugging "
+                "Face's Trainer do",
     .basis = "ddp: from PyTorch's sources alone, fp32 weights under torch.autocast(bfloat16); no "
              "run of this engine was measured"};
 
@@ -186,8 +186,8 @@ inline constexpr EngineTraits kFsdp1{
               "parameters outside forward and backward only (optim_grads, SHARD_GRAD_OP)",
     .has_replicas = false,
     .needs_two_shards = true,
-    .deferral = "with --engine-option no_sync=true once a step, with a full copy of the gradients "
-                "on every rank",
+    .deferral = "--engine-option no_sync=true reduces once a step, with a full copy of the "
+                "gradients on every rank",
     .basis = "fsdp1: from PyTorch's sources alone, one flat parameter for each block and one for the "
              "rest, host work as FSDP2's; no run of this engine was measured"};
 
@@ -292,7 +292,7 @@ inline constexpr std::array kEngines{
         [](EngineTraits& row) {
           row.only_strategy = Strategy::optim_grads;
           row.shards = "shards gradients and the optimizer's states (optim_grads)";
-          row.deferral = "whatever trainer calls it";
+          row.deferral = "it does so under every trainer";
           row.basis =
               "deepspeed-zero2: from the sources of DeepSpeed 0.19.6 alone, bf16, for the rank that "
               "needs most memory, the last; no run of this engine was measured";
@@ -303,7 +303,7 @@ inline constexpr std::array kEngines{
           row.family = EngineFamily::deepspeed_weights;
           row.only_strategy = Strategy::optim_grads_params;
           row.shards = "shards gradients, states and parameters (optim_grads_params)";
-          row.deferral = "whatever trainer calls it";
+          row.deferral = "it does so under every trainer";
           row.basis =
               "deepspeed-zero3: from the sources of DeepSpeed 0.19.6 alone, bf16, with host work of "
               "hooks as FSDP2's; no run of this engine was measured";

@@ -89,15 +89,16 @@ std::int64_t FrameworkOptions::number(EngineKind engine, FrameworkWord word) con
 }
 
 std::string FrameworkOptions::statement(EngineKind engine) const {
-  std::vector<std::string> texts;
+  std::vector<std::string> set;
+  std::vector<std::string> defaults;
   for (const FrameworkOption& option : kFrameworkOptions)
     if (option.engine == engine)
-      texts.push_back(
-          fmt::format("{} {}{}", to_string(option.word),
-                      value_text(option, number(engine, option.word)),
-                      given_.contains(option.word) ? "" : " (default)"));
-  if (texts.empty()) return "";
-  return fmt::format("options of {}: {}", to_string(engine), fmt::join(texts, ", "));
+      (has(option.word) ? set : defaults)
+          .push_back(fmt::format("{} {}", to_string(option.word),
+                                 value_text(option, number(engine, option.word))));
+  if (set.empty() && defaults.empty()) return "";
+  if (!defaults.empty()) set.push_back(fmt::format("by default {}", fmt::join(defaults, ", ")));
+  return fmt::format("options of {}: {}", to_string(engine), fmt::join(set, ", "));
 }
 
 }  // namespace mfsdp

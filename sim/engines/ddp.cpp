@@ -13,8 +13,6 @@
 //   no_sync    microbatches before the last only add gradients
 #include "sim/engines/ddp.hpp"
 
-#include <algorithm>
-#include <cassert>
 #include <deque>
 #include <map>
 #include <optional>
@@ -36,7 +34,7 @@ constexpr std::int64_t kFirstBucket = kMebibyte;
 constexpr std::int64_t kBroadcastBucket = 250 * kMebibyte;
 constexpr std::size_t kBroadcastsInFlight = 2;
 
-struct Parameter {
+struct DdpParameter {
   Weight weight;
   std::optional<Tensor> gradient{};
   std::size_t bucket = 0;
@@ -44,7 +42,7 @@ struct Parameter {
   [[nodiscard]] std::int64_t bytes() const { return weight.elements() * kFull; }
 };
 
-struct Bucket {
+struct DdpBucket {
   std::vector<ParameterPlace> parameters;
   std::int64_t bytes = 0;
   std::size_t ready = 0;
@@ -124,7 +122,7 @@ class Ddp {
     for (const ParameterPlace place : order) bytes.push_back(parameters_.at(place).bytes());
     for (const auto& positions :
          ddp_buckets(bytes, is_default_cap_ ? kFirstBucket : cap_, cap_)) {
-      Bucket& bucket = buckets_.emplace_back();
+      DdpBucket& bucket = buckets_.emplace_back();
       for (const std::size_t i : positions) {
         bucket.parameters.push_back(order[i]);
         bucket.bytes += bytes[i];
@@ -138,7 +136,7 @@ class Ddp {
     replaced_ = true;
     step_.at(units_[0], Phase::input);
     step_.free_once(first_bucket_);
-    for (const Bucket& bucket : buckets_)
+    for (const DdpBucket& bucket : buckets_)
       step_.keep("bucket", bucket.bytes, Category::main_grad);
   }
 
@@ -162,7 +160,7 @@ class Ddp {
 
   /// A weight's gradient is there: it is added to those of earlier microbatches, and its hook runs.
   void made(ParameterPlace place, Tensor gradient) {
-    Parameter& parameter = parameters_.at(place);
+    DdpParameter& parameter = parameters_.at(place);
     const std::string& name = parameter.weight.name;
     if (turn_.first) {
       parameter.gradient = gradient;
@@ -179,7 +177,7 @@ class Ddp {
   }
 
   void reduce_full(std::size_t filled) {
-    Bucket& of = buckets_[filled];
+    DdpBucket& of = buckets_[filled];
     if (++of.ready < of.parameters.size()) return;
     const Phase before = step_.phase();
     step_.set_phase(Phase::reduce);
@@ -192,12 +190,12 @@ class Ddp {
   void finish_reductions() {
     step_.at(units_[0], Phase::reduce);
     step_.launch_by(Launcher::hook);
-    for (Bucket& bucket : buckets_) {
+    for (DdpBucket& bucket : buckets_) {
       step_.wait(compute, *std::exchange(bucket.reduced, std::nullopt));
       bucket.ready = 0;
       if (views_) continue;
       for (const ParameterPlace place : bucket.parameters) {
-        const Parameter& parameter = parameters_.at(place);
+        const DdpParameter& parameter = parameters_.at(place);
         step_.memory_bound(KernelKind::cast, parameter.weight.name + "_from_bucket",
                            2 * parameter.bytes());
       }
@@ -227,11 +225,11 @@ class Ddp {
   std::vector<UnitId> units_;  ///< root and blocks
   AutocastModel model_;
   std::vector<ParameterPlace> order_;  ///< of modules
-  std::map<ParameterPlace, Parameter> parameters_{};
+  std::map<ParameterPlace, DdpParameter> parameters_{};
   std::int64_t elements_ = 0;
   Tensor first_bucket_{};
   bool replaced_ = false;
-  std::vector<Bucket> buckets_{};
+  std::vector<DdpBucket> buckets_{};
   Turn turn_{};
 };
 

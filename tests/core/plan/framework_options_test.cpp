@@ -50,8 +50,8 @@ TEST(FrameworkOptions, AreStatedWithDefaults) {
   FrameworkOptions options;
   ASSERT_TRUE(options.set("bucket_cap_mb=100"));
   EXPECT_EQ(options.statement(EngineKind::ddp),
-            "options of ddp: bucket_cap_mb 100, gradient_as_bucket_view false (default), no_sync "
-            "false (default)");
+            "options of ddp: bucket_cap_mb 100, by default gradient_as_bucket_view false, no_sync "
+            "false");
   EXPECT_EQ(options.statement(EngineKind::fsdp2), "");
 }
 

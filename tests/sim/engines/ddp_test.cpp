@@ -101,7 +101,7 @@ TEST(DdpBuckets, EndWithTheTensorThatFillsThem) {
   EXPECT_EQ(buckets, (std::vector<std::vector<std::size_t>>{{0, 1}, {2, 3}, {4}, {5}}));
 }
 
-RC_GTEST_PROP(Ddp, StepsAllocateAlikeFromTheThirdOn, ()) {
+RC_GTEST_PROP(Ddp, StepsKeepTheSameFromTheSecondOn, ()) {
   PlanConfig config = test::any_engine_config();
   config.model.qk_norm = false;
   config.reduce_dtype = DType::fp32;
@@ -112,10 +112,8 @@ RC_GTEST_PROP(Ddp, StepsAllocateAlikeFromTheThirdOn, ()) {
        std::string("gradient_as_bucket_view=") + (test::pick({0, 1}) == 1 ? "true" : "false")});
   const test::Balance second = test::balance_of(plan, 2);
   const test::Balance third = test::balance_of(plan, 3);
-  const test::Balance fourth = test::balance_of(plan, 4);
   RC_ASSERT(second.kept == third.kept);
-  RC_ASSERT(third.kept == fourth.kept);
-  RC_ASSERT(fourth.bytes - third.bytes > 0);
+  RC_ASSERT(third.bytes > second.bytes);
 }
 
 }  // namespace

@@ -68,7 +68,7 @@ TEST(DeepSpeedZero2, TheLastRankKeepsGradientsThatItsPartShares) {
   EXPECT_EQ(test::bytes_of(plan_of_zero(kZero2), "reduce_bucket"), 1'000'000'000);
 }
 
-TEST(DeepSpeedZero2, OverlapTakesASecondBucketAndLessTime) {
+TEST(DeepSpeedZero2, OverlapTakesASecondBucket) {
   const auto buckets = [](const EnginePlan& plan) {
     return std::ranges::count_if(plan.program.buffers, [](const Buffer& buffer) {
       return buffer.name.ends_with(".reduce_bucket");
@@ -174,8 +174,8 @@ RC_GTEST_PROP(DeepSpeed, EachAllocationIsFreedOrKept, ()) {
   PlanConfig config = test::any_engine_config();
   config.model.qk_norm = false;
   RC_PRE(config.mesh.world_size() > 1);
-  for (const EngineKind engine : {kZero1, kZero2, kZero3})
-    test::check_balance(framework_plan(engine, config, any_options(engine)));
+  const EngineKind engine = *rc::gen::element(kZero1, kZero2, kZero3);
+  test::check_balance(framework_plan(engine, config, any_options(engine)));
 }
 
 }  // namespace
