@@ -159,9 +159,14 @@ namespace {
 Result<void> check_given(const JobOptions& job, const PlanConfig& config) {
   const EngineTraits& traits = traits_of(job.engine);
   if (traits.runs_plans) return {};
-  if (traits.shards_states_alone && contains(job.given, "--strategy") &&
-      config.strategy != Strategy::optim)
+  if (traits.only_strategy && contains(job.given, "--strategy") &&
+      config.strategy != *traits.only_strategy)
     return does_otherwise(job.engine, "--strategy", traits.shards);
+  if (traits.only_gradients)
+    for (const auto& [flag, type] : {std::pair("--grad-dtype", config.grad_dtype),
+                                     std::pair("--reduce-dtype", config.reduce_dtype)})
+      if (contains(job.given, flag) && type != *traits.only_gradients)
+        return does_otherwise(job.engine, flag, only_gradients_text(job.engine));
   if (contains(job.given, "--recompute") && config.recompute.kind == Recompute::selective &&
       !recomputes_modules(job.engine, config.model)) {
     if (!traits.has_recomputation) return no_recomputation(job.engine);
@@ -182,8 +187,10 @@ Result<PredictionRequest> PredictionRequests::read(const JobOptions& job) {
 
 Result<PredictionRequest> PredictionRequests::read(const PlanRequest& plan, const JobOptions& job) {
   MFSDP_TRY(check_given(job, plan.config));
+  MFSDP_TRY(job.framework_options.check(job.engine));
   PredictionRequest request;
   request.engine = job.engine;
+  request.framework_options = job.framework_options;
   MFSDP_SET(request.config, engine_config(job.engine, plan.config));
   if (!traits_of(job.engine).runs_plans && job.alloc_conf)
     MFSDP_SET(request.allocator, parse_allocator_settings(*job.alloc_conf, "--alloc-conf"));
