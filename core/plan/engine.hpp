@@ -175,8 +175,8 @@ inline constexpr EngineTraits kDdp{
         "--engine-option no_sync=true reduces once a step, as Accelerate and Hugging "
         "Face's Trainer do",
     .basis =
-        "ddp: from PyTorch's sources alone, fp32 weights under torch.autocast(bfloat16); no "
-        "run of this engine was measured"};
+        "ddp: from PyTorch's sources, fp32 weights under torch.autocast(bfloat16); two runs of "
+        "two ranks were measured"};
 
 inline constexpr EngineTraits kFsdp1{
     .kind = EngineKind::fsdp1,
@@ -193,8 +193,8 @@ inline constexpr EngineTraits kFsdp1{
         "--engine-option no_sync=true reduces once a step, with a full copy of the "
         "gradients on every rank",
     .basis =
-        "fsdp1: from PyTorch's sources alone, one flat parameter for each block and one for the "
-        "rest, host work as FSDP2's; no run of this engine was measured"};
+        "fsdp1: from PyTorch's sources, one flat parameter for each block and one for the rest, "
+        "host work as FSDP2's; nine runs were measured: they reserved 3.8 to 8.3 % more"};
 
 inline constexpr EngineTraits kDeepSpeed{
     .kind = EngineKind::deepspeed_zero1,

@@ -4,7 +4,9 @@
 //              broadcasts the weights in flat copies of 250 MiB, two at a time
 //   buckets    flat copies of the gradients, kept. The constructor makes one bucket of all parameters.
 //              Before the second forward it is replaced by buckets in the order in which gradients
-//              became ready: the first of 1 MiB, the others of bucket_cap_mb
+//              became ready: the first of 1 MiB, the others of bucket_cap_mb. ProcessGroupNCCL holds
+//              the memory of an asynchronous collective until the next collective, so the first
+//              bucket lives until the second backward reduces (measured, PyTorch 2.11)
 //   hook       of a parameter, after its gradient was added: the gradient, divided by the ranks, is
 //              copied into its bucket. A full bucket is all-reduced in fp32, in their order
 //   end        backward waits for all reductions; then each gradient is copied out of its bucket
@@ -48,6 +50,9 @@ struct DdpBucket {
   std::size_t ready = 0;
   std::optional<Mark> reduced{};
 };
+
+/// When the constructor's bucket is replaced.
+enum class Replaced { no, in_first_step, in_second_step };
 
 class Ddp {
  public:
@@ -131,12 +136,21 @@ class Ddp {
   }
 
   /// By the buckets of all later backwards.
-  void replace_first_bucket() {
-    replaced_ = true;
+  void replace_first_bucket(bool in_second_step) {
+    replaced_ = in_second_step ? Replaced::in_second_step : Replaced::in_first_step;
     step_.at(units_[0], Phase::input);
-    step_.free_once(first_bucket_);
+    step_.keep_in_second_step(in_second_step);
     for (const DdpBucket& bucket : buckets_)
       step_.keep("bucket", bucket.bytes, Category::main_grad);
+    step_.keep_in_second_step(false);
+  }
+
+  /// The next collective has released what the one before held.
+  void free_first_bucket() {
+    if (replaced_ == Replaced::no || !first_bucket_) return;
+    step_.keep_in_second_step(replaced_ == Replaced::in_second_step);
+    step_.free_once(*std::exchange(first_bucket_, std::nullopt));
+    step_.keep_in_second_step(false);
   }
 
   // ---- A microbatch ------------------------------------------------------------------------
@@ -145,11 +159,8 @@ class Ddp {
     turn_ = turn;
     // The buckets are replaced before the first forward after a reduction.
     const bool in_first_step = config_.microbatches > 1 && !no_sync_;
-    if (!replaced_ && turn.first != in_first_step) {
-      step_.keep_in_second_step(!in_first_step);
-      replace_first_bucket();
-      step_.keep_in_second_step(false);
-    }
+    if (replaced_ == Replaced::no && turn.first != in_first_step)
+      replace_first_bucket(!in_first_step);
     model_.forward();
     model_.backward();
     if (syncs()) finish_reductions();
@@ -183,6 +194,7 @@ class Ddp {
     step_.wait(reduce_scatter, step_.record(compute));
     step_.collective(CollectiveKind::all_reduce, "all_reduce", of.bytes / kFull, DType::fp32);
     of.reduced = step_.record(reduce_scatter);
+    free_first_bucket();
     step_.set_phase(before);
   }
 
@@ -226,8 +238,8 @@ class Ddp {
   std::vector<ParameterPlace> order_;  ///< of modules
   std::map<ParameterPlace, DdpParameter> parameters_{};
   std::int64_t elements_ = 0;
-  Tensor first_bucket_{};
-  bool replaced_ = false;
+  std::optional<Tensor> first_bucket_{};  ///< the constructor's, while it lives
+  Replaced replaced_ = Replaced::no;
   std::vector<DdpBucket> buckets_{};
   Turn turn_{};
 };
