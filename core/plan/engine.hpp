@@ -80,8 +80,8 @@ struct EngineTraits {
   std::optional<Strategy> only_strategy = std::nullopt;
   /// The type of its gradients, between steps and in reductions, if it has only one.
   std::optional<DType> only_gradients = std::nullopt;
-  bool has_groups_of_its_own = false;      ///< its communicators are never the default group's
-  bool has_tensor_parallel_axis = false;   ///< of one rank, with a communicator of its own
+  bool has_groups_of_its_own = false;     ///< its communicators are never the default group's
+  bool has_tensor_parallel_axis = false;  ///< of one rank, with a communicator of its own
   /// The rule of its strategies, where another one is no choice of the engine.
   std::string_view shards = {};
 
@@ -171,10 +171,12 @@ inline constexpr EngineTraits kDdp{
     .has_qk_norms = false,
     .has_replicas = false,
     .needs_two_shards = true,
-    .deferral = "--engine-option no_sync=true reduces once a step, as Accelerate and Hugging "
-                "Face's Trainer do",
-    .basis = "ddp: from PyTorch's sources alone, fp32 weights under torch.autocast(bfloat16); no "
-             "run of this engine was measured"};
+    .deferral =
+        "--engine-option no_sync=true reduces once a step, as Accelerate and Hugging "
+        "Face's Trainer do",
+    .basis =
+        "ddp: from PyTorch's sources alone, fp32 weights under torch.autocast(bfloat16); no "
+        "run of this engine was measured"};
 
 inline constexpr EngineTraits kFsdp1{
     .kind = EngineKind::fsdp1,
@@ -182,14 +184,17 @@ inline constexpr EngineTraits kFsdp1{
     .name = "fsdp1",
     .trainer = "PyTorch FSDP1",
     .keeps_main_dtype = true,
-    .shards = "shards gradients, states and parameters: always (optim_grads_params, FULL_SHARD), or "
-              "parameters outside forward and backward only (optim_grads, SHARD_GRAD_OP)",
+    .shards =
+        "shards gradients, states and parameters: always (optim_grads_params, FULL_SHARD), or "
+        "parameters outside forward and backward only (optim_grads, SHARD_GRAD_OP)",
     .has_replicas = false,
     .needs_two_shards = true,
-    .deferral = "--engine-option no_sync=true reduces once a step, with a full copy of the "
-                "gradients on every rank",
-    .basis = "fsdp1: from PyTorch's sources alone, one flat parameter for each block and one for the "
-             "rest, host work as FSDP2's; no run of this engine was measured"};
+    .deferral =
+        "--engine-option no_sync=true reduces once a step, with a full copy of the "
+        "gradients on every rank",
+    .basis =
+        "fsdp1: from PyTorch's sources alone, one flat parameter for each block and one for the "
+        "rest, host work as FSDP2's; no run of this engine was measured"};
 
 inline constexpr EngineTraits kDeepSpeed{
     .kind = EngineKind::deepspeed_zero1,
@@ -203,8 +208,9 @@ inline constexpr EngineTraits kDeepSpeed{
     .has_qk_norms = false,
     .has_replicas = false,
     .needs_two_shards = true,
-    .basis = "deepspeed-zero1: from the sources of DeepSpeed 0.19.6 alone, bf16, for the rank that "
-             "needs most memory, the last; no run of this engine was measured"};
+    .basis =
+        "deepspeed-zero1: from the sources of DeepSpeed 0.19.6 alone, bf16, for the rank that "
+        "needs most memory, the last; no run of this engine was measured"};
 
 /// The row of `base` with a name of its own, after `change`.
 template <class Change>
@@ -287,27 +293,29 @@ inline constexpr std::array kEngines{
     engine_rows::kDdp,
     engine_rows::kFsdp1,
     engine_rows::kDeepSpeed,
-    engine_rows::variant(
-        engine_rows::kDeepSpeed, EngineKind::deepspeed_zero2, "deepspeed-zero2", "DeepSpeed ZeRO-2",
-        [](EngineTraits& row) {
-          row.only_strategy = Strategy::optim_grads;
-          row.shards = "shards gradients and the optimizer's states (optim_grads)";
-          row.deferral = "it does so under every trainer";
-          row.basis =
-              "deepspeed-zero2: from the sources of DeepSpeed 0.19.6 alone, bf16, for the rank that "
-              "needs most memory, the last; no run of this engine was measured";
-        }),
-    engine_rows::variant(
-        engine_rows::kDeepSpeed, EngineKind::deepspeed_zero3, "deepspeed-zero3", "DeepSpeed ZeRO-3",
-        [](EngineTraits& row) {
-          row.family = EngineFamily::deepspeed_weights;
-          row.only_strategy = Strategy::optim_grads_params;
-          row.shards = "shards gradients, states and parameters (optim_grads_params)";
-          row.deferral = "it does so under every trainer";
-          row.basis =
-              "deepspeed-zero3: from the sources of DeepSpeed 0.19.6 alone, bf16, with host work of "
-              "hooks as FSDP2's; no run of this engine was measured";
-        })};
+    engine_rows::variant(engine_rows::kDeepSpeed, EngineKind::deepspeed_zero2, "deepspeed-zero2",
+                         "DeepSpeed ZeRO-2",
+                         [](EngineTraits& row) {
+                           row.only_strategy = Strategy::optim_grads;
+                           row.shards = "shards gradients and the optimizer's states (optim_grads)";
+                           row.deferral = "it does so under every trainer";
+                           row.basis =
+                               "deepspeed-zero2: from the sources of DeepSpeed 0.19.6 alone, bf16, "
+                               "for the rank that "
+                               "needs most memory, the last; no run of this engine was measured";
+                         }),
+    engine_rows::variant(engine_rows::kDeepSpeed, EngineKind::deepspeed_zero3, "deepspeed-zero3",
+                         "DeepSpeed ZeRO-3", [](EngineTraits& row) {
+                           row.family = EngineFamily::deepspeed_weights;
+                           row.only_strategy = Strategy::optim_grads_params;
+                           row.shards =
+                               "shards gradients, states and parameters (optim_grads_params)";
+                           row.deferral = "it does so under every trainer";
+                           row.basis =
+                               "deepspeed-zero3: from the sources of DeepSpeed 0.19.6 alone, bf16, "
+                               "with host work of "
+                               "hooks as FSDP2's; no run of this engine was measured";
+                         })};
 
 static_assert([] {
   for (std::size_t i = 0; i < kEngines.size(); ++i)

@@ -45,8 +45,7 @@ std::string value_text(const FrameworkOption& option, std::int64_t value) {
 Result<void> FrameworkOptions::set(std::string_view text) {
   const std::size_t sign = text.find('=');
   if (sign == std::string_view::npos)
-    return fail(kOptionFlag,
-                fmt::format("'{}' is not NAME=VALUE such as overlap_comm=true", text));
+    return fail(kOptionFlag, fmt::format("'{}' is not NAME=VALUE such as overlap_comm=true", text));
   const std::string_view name = text.substr(0, sign);
   const std::string_view value = text.substr(sign + 1);
   const auto word = parse<FrameworkWord>(name);
@@ -54,7 +53,8 @@ Result<void> FrameworkOptions::set(std::string_view text) {
     return fail(kOptionFlag,
                 fmt::format("'{}' is not one of {}", name, name_list<FrameworkWord>()));
   // Rows of one word take the same values.
-  const FrameworkOption& option = *std::ranges::find(kFrameworkOptions, *word, &FrameworkOption::word);
+  const FrameworkOption& option =
+      *std::ranges::find(kFrameworkOptions, *word, &FrameworkOption::word);
   if (option.is_switch) {
     const auto on = switch_value(value);
     if (!on) return fail(kOptionFlag, fmt::format("{} is true or false, not '{}'", name, value));
@@ -63,8 +63,8 @@ Result<void> FrameworkOptions::set(std::string_view text) {
   }
   const auto number = parse_count(value);
   if (!number || *number < option.least || *number > kMostOfOption)
-    return fail(kOptionFlag, fmt::format("{} is a whole number from {} to {} such as 5e8, not '{}'",
-                                         name, option.least, kMostOfOption, value));
+    return fail(kOptionFlag, fmt::format("{} is a whole number from {} to {}, not '{}'", name,
+                                         option.least, kMostOfOption, value));
   given_[*word] = *number;
   return {};
 }

@@ -75,9 +75,9 @@ void AutocastModel::leave_autocast() {
 
 AutocastModel::Normed32 AutocastModel::norm(std::string_view name) {
   const std::string own(name);
-  const Normed32 made{.rows = step_.allocate(own + "_fp32", wide_, Category::activation),
-                      .statistic =
-                          step_.allocate(own + "_rstd", sizes_.statistic, Category::activation)};
+  const Normed32 made{
+      .rows = step_.allocate(own + "_fp32", wide_, Category::activation),
+      .statistic = step_.allocate(own + "_rstd", sizes_.statistic, Category::activation)};
   step_.memory_bound(KernelKind::rms_norm_forward, name, 2 * wide_);
   return made;
 }
@@ -94,8 +94,7 @@ Tensor AutocastModel::normed_gemm(ParameterPlace weight, std::string_view name,
   (void)cast_weight(weight);
   rows = step_.allocate(std::string(name) + "_input", sizes_.state, Category::activation);
   step_.memory_bound(KernelKind::cast, std::string(name) + "_input", wide_ + sizes_.state);
-  if (name == "qkv" && config_.model.qkv_bias)
-    (void)cast_weight(place(weight.unit, "qkv_bias"));
+  if (name == "qkv" && config_.model.qkv_bias) (void)cast_weight(place(weight.unit, "qkv_bias"));
   const Weight& of = weights_of(weight.unit)[weight.weight];
   const Tensor output = gemm(weight, name, sizes_.tokens * of.rows * kHalf);
   step_.free(normed.rows);
@@ -240,8 +239,8 @@ Tensor AutocastModel::attention_backward(const Saved& kept, Tensor mixed) {
   const Tensor value = step_.allocate("d_value", sizes_.key, Category::activation);
   step_.scratch("attention_backward_workspace", sizes_.attention_workspace);
   step_.attention(KernelKind::attention_backward);
-  step_.free({mixed, kept.key, kept.query, kept.qkv, kept.scores, kept.mixed, kept.offset,
-              kept.seed});
+  step_.free(
+      {mixed, kept.key, kept.query, kept.qkv, kept.scores, kept.mixed, kept.offset, kept.seed});
   const Tensor turned_key = functions_->rotate_backward("key", key, sizes_.key);
   const Tensor turned_query = functions_->rotate_backward("query", query, sizes_.query);
   const Tensor joined = step_.allocate("d_qkv_heads", sizes_.qkv, Category::activation);
@@ -302,8 +301,8 @@ Tensor AutocastModel::head_backward() {
   const bool tied = config_.model.tied_embeddings;
   const ParameterPlace head = place(kRootUnit, tied ? "embedding" : "head");
   const Tensor logits = functions_->loss_backward(loss_);
-  const Tensor grad = step_.allocate("head_grad", sizes_.vocab * sizes_.hidden * kHalf,
-                                     Category::unsharded_grad);
+  const Tensor grad =
+      step_.allocate("head_grad", sizes_.vocab * sizes_.hidden * kHalf, Category::unsharded_grad);
   step_.gemm(GemmKind::weight_gradient, "head", sizes_.tokens, sizes_.vocab, sizes_.hidden);
   const Tensor d_rows = step_.allocate("d_head_input", sizes_.state, Category::activation);
   step_.gemm(GemmKind::input_gradient, "head", sizes_.tokens, sizes_.vocab, sizes_.hidden);
@@ -312,8 +311,7 @@ Tensor AutocastModel::head_backward() {
   const Tensor d_normed = widened("d_normed", d_rows);
   if (tied) {
     const std::int64_t elements = sizes_.vocab * sizes_.hidden;
-    head_gradient_ =
-        step_.allocate("head_grad_fp32", elements * kFull, Category::unsharded_grad);
+    head_gradient_ = step_.allocate("head_grad_fp32", elements * kFull, Category::unsharded_grad);
     step_.memory_bound(KernelKind::cast, "head_grad_fp32", elements * (kFull + kHalf));
     step_.free(grad);
   } else {

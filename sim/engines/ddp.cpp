@@ -53,7 +53,7 @@ class Ddp {
  public:
   Ddp(const PlanConfig& config, const Meta& meta, const FrameworkOptions& options)
       : config_(config),
-        cap_(options.number(EngineKind::ddp, FrameworkWord::bucket_cap_mb) * kMebibyte),
+        cap_(checked_mul(options.number(EngineKind::ddp, FrameworkWord::bucket_cap_mb), kMebibyte)),
         is_default_cap_(!options.has(FrameworkWord::bucket_cap_mb)),
         views_(options.is_on(EngineKind::ddp, FrameworkWord::gradient_as_bucket_view)),
         no_sync_(options.is_on(EngineKind::ddp, FrameworkWord::no_sync)),
@@ -120,8 +120,7 @@ class Ddp {
     const std::vector<ParameterPlace> order = ready_order(config_.model);
     std::vector<std::int64_t> bytes;
     for (const ParameterPlace place : order) bytes.push_back(parameters_.at(place).bytes());
-    for (const auto& positions :
-         ddp_buckets(bytes, is_default_cap_ ? kFirstBucket : cap_, cap_)) {
+    for (const auto& positions : ddp_buckets(bytes, is_default_cap_ ? kFirstBucket : cap_, cap_)) {
       DdpBucket& bucket = buckets_.emplace_back();
       for (const std::size_t i : positions) {
         bucket.parameters.push_back(order[i]);

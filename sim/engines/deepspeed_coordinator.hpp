@@ -1,4 +1,4 @@
-// Which parameters DeepSpeed's ZeRO-3 gathers and releases at each module: the decisions of
+// The choice of parameters that DeepSpeed's ZeRO-3 gathers and releases at each module, as in
 // PartitionedParameterCoordinator (deepspeed/runtime/zero/partitioned_param_coordinator.py, 0.19.6)
 // with a complete trace, as from the third step on.
 #pragma once
@@ -58,8 +58,8 @@ class DeepSpeedCoordinator {
   std::vector<Parameter> parameters_;
   std::vector<Call> trace_;
   CoordinatorLimits limits_;
-  std::vector<bool> is_here_{};                ///< or on its way
-  std::vector<std::int64_t> fetched_for_{};    ///< latest call; -1 before the first
+  std::vector<bool> is_here_{};              ///< or on its way
+  std::vector<std::int64_t> fetched_for_{};  ///< latest call; -1 before the first
   std::deque<InTrace> queue_{};
   std::size_t step_ = 0;
   std::int64_t live_ = 0;  ///< elements that were gathered and not released

@@ -227,8 +227,8 @@ class DeepSpeedStates {
   void all_reduce(const std::vector<DeepSpeedParts::Slice>& slices, std::int64_t elements) {
     std::optional<Tensor> joined;
     if (slices.size() > 1) {
-      joined = step_.allocate("joined_slices", elements * kHalf, Category::unsharded_grad,
-                              reducing());
+      joined =
+          step_.allocate("joined_slices", elements * kHalf, Category::unsharded_grad, reducing());
       step_.memory_bound(KernelKind::cast, "join_slices", 2 * elements * kHalf, reducing());
     }
     if (!overlaps_) step_.wait(reduce_scatter, step_.record(compute));
@@ -356,7 +356,7 @@ class DeepSpeedStates {
   std::int64_t bucket_size_;  ///< elements
   bool overlaps_;
   StepBuilder step_;
-  std::vector<UnitId> units_;              ///< root and blocks
+  std::vector<UnitId> units_;               ///< root and blocks
   std::vector<StateParameter> parameters_;  ///< in the order of modules
   DeepSpeedParts parts_;
   std::int64_t rank_;  ///< the last one with parameters

@@ -79,10 +79,11 @@ class DeepSpeedWeights {
         step_(config, meta),
         units_(add_units()),
         parameters_(sharded_parameters()),
-        coordinator_(coordinated(), trace(),
-                     {.prefetch_bucket = number(options, FrameworkWord::stage3_prefetch_bucket_size),
-                      .live_parameters = number(options, FrameworkWord::stage3_max_live_parameters),
-                      .reuse_distance = number(options, FrameworkWord::stage3_max_reuse_distance)}),
+        coordinator_(
+            coordinated(), trace(),
+            {.prefetch_bucket = number(options, FrameworkWord::stage3_prefetch_bucket_size),
+             .live_parameters = number(options, FrameworkWord::stage3_max_live_parameters),
+             .reuse_distance = number(options, FrameworkWord::stage3_max_reuse_distance)}),
         block_(eager_block(step_, config_, {.made = [this](Tensor tensor) { made(tensor); }})),
         ends_(step_, config_, eager_functions(step_, config_),
               [this](Tensor tensor) { made(tensor); }) {
@@ -117,9 +118,8 @@ class DeepSpeedWeights {
     std::vector<ShardedParameter> parameters;
     for (const ParameterPlace place : module_order(config_.model)) {
       const Weight weight = weight_at(config_.model, place);
-      parameters.push_back({.place = place,
-                            .weight = weight,
-                            .shard = (weight.elements() + ranks_ - 1) / ranks_});
+      parameters.push_back(
+          {.place = place, .weight = weight, .shard = (weight.elements() + ranks_ - 1) / ranks_});
     }
     return parameters;
   }
@@ -199,15 +199,13 @@ class DeepSpeedWeights {
     add_sub_groups();
     std::int64_t largest = 0;
     for (const std::int64_t elements : sub_groups_) {
-      const Tensor converted =
-          step_.once("converted", elements * kFull, Category::main_weight);
+      const Tensor converted = step_.once("converted", elements * kFull, Category::main_weight);
       step_.keep("main_weights", elements * kFull, Category::main_weight);
       step_.free_once(converted);
       largest = std::max(largest, elements);
     }
     step_.free_once(step_.once("zero_gradients", largest * kFull, Category::main_grad));
-    if (contiguous_)
-      step_.keep("reduce_bucket", bucket_size_ * kHalf, Category::unsharded_grad);
+    if (contiguous_) step_.keep("reduce_bucket", bucket_size_ * kHalf, Category::unsharded_grad);
     step_.keep("gradient_shards", own * kHalf, Category::main_grad);
     // Hooks are registered on gathered parameters, one by one.
     for (const ShardedParameter& parameter : parameters_)
@@ -237,7 +235,8 @@ class DeepSpeedWeights {
     using enum KernelKind;
     const auto gemm_kind = kernel.find_attribute("kind");
     const auto is_gemm = [&](GemmKind kind) {
-      return kernel.kind == gemm && gemm_kind != nullptr && gemm_kind->value == Rational{number_of(kind), 1};
+      return kernel.kind == gemm && gemm_kind != nullptr &&
+             gemm_kind->value == Rational{number_of(kind), 1};
     };
     const bool forward = is_gemm(GemmKind::forward) || kernel.kind == rms_norm_forward ||
                          kernel.kind == embedding_forward;
@@ -264,8 +263,8 @@ class DeepSpeedWeights {
     if (parameters.empty()) return;
     std::int64_t own = 0;
     for (const std::size_t i : parameters) own += parameters_[i].shard;
-    const Tensor whole = step_.allocate("gathered", own * ranks_ * kHalf,
-                                        Category::unsharded_weight, gathering());
+    const Tensor whole =
+        step_.allocate("gathered", own * ranks_ * kHalf, Category::unsharded_weight, gathering());
     Gather made;
     made.parameters = parameters;
     if (!overlaps_) step_.wait(all_gather, step_.record(compute));
@@ -406,9 +405,10 @@ class DeepSpeedWeights {
     at_root(Phase::optimizer);
     step_.launch_by(Launcher::hook);
     for (const ShardedParameter& parameter : parameters_) {
-      const Tensor wide = step_.allocate("gradient_fp64", parameter.shard * kNormElement,
-                                         Category::workspace);
-      step_.memory_bound(KernelKind::cast, "gradient_fp64", parameter.shard * (kHalf + kNormElement));
+      const Tensor wide =
+          step_.allocate("gradient_fp64", parameter.shard * kNormElement, Category::workspace);
+      step_.memory_bound(KernelKind::cast, "gradient_fp64",
+                         parameter.shard * (kHalf + kNormElement));
       step_.memory_bound(KernelKind::norm_partial, "gradient_norm", parameter.shard * kNormElement);
       step_.free(wide);
     }
@@ -457,7 +457,7 @@ class DeepSpeedWeights {
   std::size_t next_ready_ = 0;
   bool skips_head_ = false;
   Turn turn_{};
-  std::vector<Gather> gathers_{};                  ///< of this microbatch
+  std::vector<Gather> gathers_{};                   ///< of this microbatch
   std::map<std::size_t, std::size_t> in_flight_{};  ///< gather by parameter
   DeepSpeedCoordinator::Call current_{};            ///< of the module that runs
   std::vector<std::size_t> bucket_{};

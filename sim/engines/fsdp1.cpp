@@ -78,9 +78,8 @@ class Fsdp1 {
   // ---- Before the first step ---------------------------------------------------------------
 
   Fsdp1Unit add_unit(std::string_view name, UnitKind kind, std::vector<Weight> weights) {
-    Fsdp1Unit made{
-        .unit = step_.add_unit(name, kind),
-        .flat = flat_parameter(std::move(weights), config_.mesh.size(Axis::dp_shard))};
+    Fsdp1Unit made{.unit = step_.add_unit(name, kind),
+                   .flat = flat_parameter(std::move(weights), config_.mesh.size(Axis::dp_shard))};
     step_.add_padding(made.flat.padding());
     return made;
   }
@@ -265,8 +264,8 @@ class Fsdp1 {
     if (wire_ != kFull) {
       const Tensor full = step_.allocate("gradient_shard_fp32", of.flat.shard() * kFull,
                                          Category::main_grad, reduce_scatter);
-      step_.memory_bound(KernelKind::cast, "gradient_shard_fp32",
-                         of.flat.shard() * (wire_ + kFull), reduce_scatter);
+      step_.memory_bound(KernelKind::cast, "gradient_shard_fp32", of.flat.shard() * (wire_ + kFull),
+                         reduce_scatter);
       step_.free(shard);
       shard = full;
     }
@@ -326,14 +325,13 @@ class Fsdp1 {
   Turn turn_{};
   Tensor cosine_{};
   Tensor sine_{};
-  std::deque<Freed> freed_{};        ///< by the host; the GPU may still use them
+  std::deque<Freed> freed_{};         ///< by the host; the GPU may still use them
   std::optional<Tensor> reducing_{};  ///< the flat gradient of the last reduction
 };
 
 }  // namespace
 
-EnginePlan fsdp1_plan(const PlanConfig& config, const Meta& meta,
-                      const FrameworkOptions& options) {
+EnginePlan fsdp1_plan(const PlanConfig& config, const Meta& meta, const FrameworkOptions& options) {
   return Fsdp1(config, meta, options).run();
 }
 

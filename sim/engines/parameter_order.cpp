@@ -43,8 +43,7 @@ std::vector<ParameterPlace> ready_order(const ModelShape& model) {
 }
 
 Weight weight_at(const ModelShape& model, ParameterPlace place) {
-  return place.unit == 0 ? root_weights(model)[place.weight]
-                         : block_weights(model)[place.weight];
+  return place.unit == 0 ? root_weights(model)[place.weight] : block_weights(model)[place.weight];
 }
 
 }  // namespace mfsdp

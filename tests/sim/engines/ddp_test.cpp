@@ -42,9 +42,9 @@ TEST(Ddp, ReducesBucketsInTheOrderOfBackward) {
       2 * 1024 + 1'048'576 + 1'572'864 + 8'650'752,
       2 * 1024 + 1'048'576 + 1'572'864 + 32'768'000};  // block 0, embedding
   EXPECT_EQ(test::collective_counts(plan_of_ddp(), CollectiveKind::all_reduce), expected);
-  EXPECT_EQ(test::collective_counts(plan_of_ddp({"bucket_cap_mb=1000"}),
-                                    CollectiveKind::all_reduce),
-            std::vector{kParameters});
+  EXPECT_EQ(
+      test::collective_counts(plan_of_ddp({"bucket_cap_mb=1000"}), CollectiveKind::all_reduce),
+      std::vector{kParameters});
 }
 
 /// Bytes of buffers whose names have that end, when the first step allocates `until`.

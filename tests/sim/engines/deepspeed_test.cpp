@@ -19,7 +19,7 @@ using test::small_llama;
 constexpr EngineKind kZero1 = EngineKind::deepspeed_zero1;
 constexpr EngineKind kZero2 = EngineKind::deepspeed_zero2;
 constexpr EngineKind kZero3 = EngineKind::deepspeed_zero3;
-constexpr std::int64_t kVocabulary = 32'768'000;  // elements of embedding, and of head
+constexpr std::int64_t kVocabulary = 32'768'000;   // elements of embedding, and of head
 constexpr std::int64_t kParameters = 110'633'984;  // of small_llama(): ddp_test.cpp
 constexpr std::int64_t kPart = kParameters / 8;    // a multiple of 16: no padding
 // Cosines and sines of 3072 x 64 in fp32; ids with one more than tokens.
@@ -103,8 +103,8 @@ TEST(DeepSpeedZero3, KeepsSixteenBytesOfAShard) {
 TEST(DeepSpeedZero3, GathersByModuleAndReleasesAll) {
   // No prefetch, no reuse: each of 2 + 4 x 4 matrices is gathered in forward and in backward; then
   // the norms, of which each rank has an eighth.
-  const EnginePlan plan = plan_of_zero(
-      kZero3, {"stage3_prefetch_bucket_size=0", "stage3_max_reuse_distance=0"});
+  const EnginePlan plan =
+      plan_of_zero(kZero3, {"stage3_prefetch_bucket_size=0", "stage3_max_reuse_distance=0"});
   const auto counts = test::collective_counts(plan, CollectiveKind::all_gather);
   ASSERT_EQ(counts.size(), 2 * 18 + 1U);
   EXPECT_EQ(counts.front(), kVocabulary / 8);
@@ -158,8 +158,8 @@ TEST(DeepSpeedCoordinator, KeepsWhatIsUsedSoon) {
 std::vector<std::string> any_options(EngineKind engine) {
   std::vector<std::string> options;
   if (test::pick({0, 1}) == 1) options.emplace_back("reduce_bucket_size=100000");
-  if (engine != kZero1) options.emplace_back(test::pick({0, 1}) == 1 ? "overlap_comm=true"
-                                                                       : "overlap_comm=false");
+  if (engine != kZero1)
+    options.emplace_back(test::pick({0, 1}) == 1 ? "overlap_comm=true" : "overlap_comm=false");
   if (engine != kZero3) return options;
   if (test::pick({0, 1}) == 1) options.emplace_back("stage3_prefetch_bucket_size=50000");
   if (test::pick({0, 1}) == 1) options.emplace_back("stage3_max_live_parameters=200000");

@@ -45,9 +45,9 @@ TEST(Fsdp1, GathersBlocksTwiceAndTheRootOnce) {
   EXPECT_EQ(test::bytes_of(plan_of_fsdp1(), "flat_parameter"), 2 * (kParameters - 4 * kBlock));
   PlanConfig config = config_of(small_llama(), 3072);
   config.strategy = Strategy::optim_grads;  // SHARD_GRAD_OP
-  EXPECT_EQ(test::collective_counts(framework_plan(kEngine, config), CollectiveKind::all_gather)
-                .size(),
-            5U);
+  EXPECT_EQ(
+      test::collective_counts(framework_plan(kEngine, config), CollectiveKind::all_gather).size(),
+      5U);
 }
 
 TEST(Fsdp1, TheHostWaitsBeforeAThirdFlatParameterIsInUse) {
