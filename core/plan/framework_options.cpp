@@ -63,8 +63,8 @@ Result<void> FrameworkOptions::set(std::string_view text) {
   }
   const auto number = parse_count(value);
   if (!number || *number < option.least || *number > kMostOfOption)
-    return fail(kOptionFlag, fmt::format("{} is a whole number from {} to {} such as 5e8, not '{}'",
-                                         name, option.least, kMostOfOption, value));
+    return fail(kOptionFlag, fmt::format("{} is a whole number from {} to {}, not '{}'", name,
+                                         option.least, kMostOfOption, value));
   given_[*word] = *number;
   return {};
 }

@@ -58,7 +58,7 @@ class Ddp {
  public:
   Ddp(const PlanConfig& config, const Meta& meta, const FrameworkOptions& options)
       : config_(config),
-        cap_(options.number(EngineKind::ddp, FrameworkWord::bucket_cap_mb) * kMebibyte),
+        cap_(checked_mul(options.number(EngineKind::ddp, FrameworkWord::bucket_cap_mb), kMebibyte)),
         is_default_cap_(!options.has(FrameworkWord::bucket_cap_mb)),
         views_(options.is_on(EngineKind::ddp, FrameworkWord::gradient_as_bucket_view)),
         no_sync_(options.is_on(EngineKind::ddp, FrameworkWord::no_sync)),

@@ -6,7 +6,7 @@
 namespace mfsdp {
 
 void DeepSpeedCoordinator::reset() {
-  // What stayed available is still here, but is no longer counted.
+  // Parameters that stayed are no longer counted.
   is_here_.resize(parameters_.size(), false);
   for (std::size_t i = 0; i < parameters_.size(); ++i)
     if (parameters_[i].is_persistent) is_here_[i] = true;

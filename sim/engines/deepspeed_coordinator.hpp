@@ -1,4 +1,4 @@
-// Which parameters DeepSpeed's ZeRO-3 gathers and releases at each module: the decisions of
+// The choice of parameters that DeepSpeed's ZeRO-3 gathers and releases at each module, as in
 // PartitionedParameterCoordinator (deepspeed/runtime/zero/partitioned_param_coordinator.py, 0.19.6)
 // with a complete trace, as from the third step on.
 #pragma once

@@ -29,7 +29,8 @@ class DeepSpeedParts {
     std::int64_t rank = 0;
     std::int64_t elements = 0;
   };
-  /// Of parameters that follow each other in a bucket. Neighbours of one rank are one slice.
+  /// The slices of parameters that follow each other in a bucket. Neighbours of one rank are one
+  /// slice.
   [[nodiscard]] std::vector<Slice> slices(const std::vector<std::size_t>& parameters) const;
 
  private:
