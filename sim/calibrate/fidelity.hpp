@@ -24,9 +24,6 @@ struct FidelityRow {
   std::string source;  ///< file below scenarios/
 };
 
-/// "fit", "leave-one-out", "unseen", "comparison".
-[[nodiscard]] std::string_view evaluation_name(Evaluation evaluation);
-
 /// All rows, in the order of the groups above. `scenarios` is the catalogue's folder; missing files
 /// of scenarios/fidelity are skipped. The tables are the H200's.
 [[nodiscard]] Result<std::vector<FidelityRow>> fidelity(const std::filesystem::path& scenarios);
