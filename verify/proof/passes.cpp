@@ -147,13 +147,12 @@ void find_redundant_waits(PlanState& s, FindingList& found) {
     if (!std::ranges::binary_search(unrolled.redundant_waits, instance.op->id)) continue;
     if (!found.wants("MF604")) return;
     noted[instance.op_index] = true;
-    Finding finding;
-    finding.rule = "MF604";
-    finding.places = {place_of(unrolled, i)};
-    finding.message =
-        fmt::format("op {}, {}, can be removed: all ops that it orders are ordered without it",
-                    instance.op->id.value, to_text(finding.places.front()));
-    found.add(std::move(finding));
+    const Place place = place_of(unrolled, i);
+    found.add({.rule = "MF604",
+               .message = fmt::format(
+                   "op {}, {}, can be removed: all ops that it orders are ordered without it",
+                   place.op.value, to_text(place)),
+               .places = {place}});
   }
 }
 

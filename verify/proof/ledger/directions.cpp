@@ -359,15 +359,10 @@ class DirectionCheck {
   void report(std::optional<std::uint32_t> group, const std::string& what) {
     if (!findings_.wants("MF405") || !reported_.insert(unrolled_.instances[now_].op_index).second)
       return;
-    Finding finding;
-    finding.rule = "MF405";
-    finding.places = {place_of_instance()};
-    finding.message =
-        fmt::format("{} {}{}", text_in_step(finding.places.front()), what,
-                    group ? fmt::format(" ('{}')", layouts_.groups[*group].name) : "");
-    findings_.add(std::move(finding));
+    const std::string of_group =
+        group ? fmt::format(" ('{}')", layouts_.groups[*group].name) : std::string();
+    findings_.add(finding_in_step(unrolled_, now_, "MF405", what + of_group));
   }
-  [[nodiscard]] mfsdp::Place place_of_instance() const { return mfsdp::place_of(unrolled_, now_); }
 
   const UnrolledPlan& unrolled_;
   const Program& program_;

@@ -231,11 +231,7 @@ class WeightCheck {
   void report(const char* rule, std::uint32_t group, std::uint32_t instance,
               const std::string& what) {
     if (!findings_.wants(rule) || !reported_.emplace(rule, group).second) return;
-    Finding finding;
-    finding.rule = rule;
-    finding.places = {place_of(unrolled_, instance)};
-    finding.message = fmt::format("{} {}", text_in_step(finding.places.front()), what);
-    findings_.add(std::move(finding));
+    findings_.add(finding_in_step(unrolled_, instance, rule, what));
   }
 
   const UnrolledPlan& unrolled_;

@@ -191,13 +191,12 @@ class RankSlices {
   void report(std::uint32_t group, std::optional<std::int64_t> rank, const Interval& interval,
               const std::string& what) {
     if (!findings_.wants("MF506")) return;
-    Finding finding;
-    finding.rule = "MF506";
-    finding.message = fmt::format("op {} ({}) on {} touches elements {} of '{}', {}", op_->id.value,
-                                  op_->name, rank ? fmt::format("rank {}", *rank) : "all ranks",
-                                  to_text(interval), layouts_.groups[group].name, what);
-    finding.places = {place_in_plan(*unrolled_.plan, *segment_, *op_)};
-    findings_.add(std::move(finding));
+    findings_.add(
+        {.rule = "MF506",
+         .message = fmt::format("op {} ({}) on {} touches elements {} of '{}', {}", op_->id.value,
+                                op_->name, rank ? fmt::format("rank {}", *rank) : "all ranks",
+                                to_text(interval), layouts_.groups[group].name, what),
+         .places = {place_in_plan(*unrolled_.plan, *segment_, *op_)}});
   }
 
   const UnrolledPlan& unrolled_;
