@@ -1,4 +1,4 @@
-#include "core/model/hf_attention.hpp"
+#include "core/model/hf_parts.hpp"
 
 #include <fmt/format.h>
 

@@ -1,4 +1,4 @@
-#include "core/model/hf_experts.hpp"
+#include "core/model/hf_parts.hpp"
 
 #include <fmt/format.h>
 

@@ -1,4 +1,4 @@
-#include "core/plan/check_model.hpp"
+#include "core/plan/check.hpp"
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>

@@ -5,13 +5,11 @@
 #include <type_traits>
 #include <utility>
 
-#include "core/model/model_shape.hpp"
 #include "core/plan/config_fields.hpp"
 #include "reports/record/result_fields.hpp"
 #include "reports/record/result_json.hpp"
 
 namespace mfsdp {
-
 namespace {
 
 using Json = nlohmann::ordered_json;  // keys stay in the order of the documented schema

@@ -11,12 +11,7 @@
 
 #include "core/base/error.hpp"
 #include "reports/record/result_fields.hpp"
-#include "reports/store/store.hpp"
-
-// NOLINTNEXTLINE(readability-identifier-naming): the name is SQLiteCpp's
-namespace SQLite {
-class Database;
-}
+#include "reports/store/database.hpp"
 
 namespace mfsdp {
 

@@ -1,4 +1,4 @@
-#include "sim/calibrate/nccl_json.hpp"
+#include "sim/calibrate/nccl_run.hpp"
 
 #include <fmt/format.h>
 

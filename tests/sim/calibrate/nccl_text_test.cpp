@@ -1,4 +1,4 @@
-#include "sim/calibrate/nccl_text.hpp"
+#include "sim/calibrate/nccl_run.hpp"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
