@@ -9,13 +9,11 @@
 #include <utility>
 
 #include "core/plan/structure_faults.hpp"
-#include "verify/proof/ledger/directions.hpp"
+#include "verify/proof/ledger/checks.hpp"
 #include "verify/proof/ledger/followed_ops.hpp"
 #include "verify/proof/ledger/gradient_scaling.hpp"
 #include "verify/proof/ledger/gradients.hpp"
 #include "verify/proof/ledger/layouts.hpp"
-#include "verify/proof/ledger/updates.hpp"
-#include "verify/proof/ledger/weights.hpp"
 #include "verify/proof/memory/registered_memory.hpp"
 #include "verify/proof/memory/shared_bytes.hpp"
 #include "verify/proof/memory/symmetric_memory.hpp"

@@ -1,8 +1,7 @@
-#include "sim/calibrate/nccl_run.hpp"
-
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "sim/calibrate/nccl_run.hpp"
 #include "tests/sim/calibrate/samples.hpp"
 
 namespace mfsdp {

@@ -1,5 +1,6 @@
-#include "verify/proof/ledger/directions.hpp"
-
+// Muon: whether each update uses this step's momentum, with each matrix orthogonalised once as a
+// whole. Followed are the kernels `momentum`, the all_to_alls that give each rank one whole block
+// for its shards of all blocks, the orthogonalisation, and the updates.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -9,6 +10,7 @@
 #include <utility>
 #include <vector>
 
+#include "verify/proof/ledger/checks.hpp"
 #include "verify/proof/ledger/kernel_roles.hpp"
 
 namespace mfsdp {
@@ -167,7 +169,7 @@ class DirectionCheck {
   void make(const Kernel& kernel) {
     const Operand* gradient = operand_of(kernel, "grad");
     const Operand* made = operand_of(kernel, "direction");
-    if (gradient == nullptr || made == nullptr) return;  // updates.hpp reports it
+    if (gradient == nullptr || made == nullptr) return;  // updates.cpp reports it
     const auto from = layouts_.locate(*gradient);
     const auto to = place_of(*made);
     if (!from || !to) return;

@@ -101,7 +101,7 @@ class RankSlices {
     const FollowedOperand* output = followed_.find(op_index, collective.output);
     if (input == nullptr || output == nullptr || !input->located.exact || !output->located.exact ||
         input->located.group != output->located.group)
-      return;  // gradients.hpp and weights.hpp report it
+      return;  // gradients.hpp and weights.cpp report it
     const std::size_t communicator = unrolled_.ops[op_index].subject;
     const bool gathers = collective.kind == CollectiveKind::all_gather;
     const bool splits = collective.kind != CollectiveKind::all_reduce;
@@ -140,7 +140,7 @@ class RankSlices {
     const auto operands = followed_.of(op_index);
     auto gradient = std::ranges::find(operands, true, &FollowedOperand::gradient);
     if (gradient == operands.end()) gradient = operands.begin();  // weights, beside directions
-    if (gradient == operands.end() || !gradient->located.exact) return;  // updates.hpp reports it
+    if (gradient == operands.end() || !gradient->located.exact) return;  // updates.cpp reports it
     const std::uint32_t group = gradient->located.group;
     const GroupLayout& layout = layouts_.groups[group];
     const std::int64_t world = mesh_.world_size();
