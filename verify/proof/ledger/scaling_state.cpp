@@ -1,7 +1,5 @@
 #include "verify/proof/ledger/scaling_state.hpp"
 
-#include <fmt/format.h>
-
 #include <iterator>
 
 #include "verify/proof/ledger/kernel_roles.hpp"
