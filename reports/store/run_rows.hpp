@@ -102,8 +102,8 @@ void run_fields(auto& io, Is<RunFigures> auto& run, Is<RunRow> auto& row) {
 
 [[nodiscard]] inline std::string run_columns() {
   Columns columns;
-  const RunFigures run;
-  const RunRow row;
+  const RunFigures run{};
+  const RunRow row{};
   run_fields(columns, run, row);
   return columns.names();
 }
