@@ -2,7 +2,7 @@
 
 Lists of runs are CSV files (gpu_lab/runs). Columns that a list leaves out have the defaults of Run:
 
-    engine        fsdp2, megatron-fsdp-v1 or megatron-fsdp-v2 (or mfsdp1, mfsdp2), each with -compile or -eager;
+    engine        fsdp2, fsdp1, ddp, megatron-fsdp-v1 or megatron-fsdp-v2 (or mfsdp1, mfsdp2), each with -compile or -eager;
                   lists of our own runs have no such column
     model         a folder of scenarios/models, or a file of gpu_lab/models
     layers        instead of the model's
@@ -30,7 +30,7 @@ from gpu_lab.machine import SMALL_LLAMA, WrongFlag, cut_model
 from gpu_lab.results import Figures
 
 OURS = "mfsdp"
-FAMILIES = {"fsdp2": "fsdp2", "mfsdp1": "megatron-fsdp-v1", "mfsdp2": "megatron-fsdp-v2",
+FAMILIES = {"fsdp2": "fsdp2", "fsdp1": "fsdp1", "ddp": "ddp", "mfsdp1": "megatron-fsdp-v1", "mfsdp2": "megatron-fsdp-v2",
             "megatron-fsdp-v1": "megatron-fsdp-v1", "megatron-fsdp-v2": "megatron-fsdp-v2"}
 MEGATRON = ("megatron-fsdp-v1", "megatron-fsdp-v2")
 DTYPES = {"fp32": "float32", "bf16": "bfloat16"}  # PyTorch's names

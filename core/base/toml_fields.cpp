@@ -4,6 +4,9 @@
 
 #include <algorithm>
 #include <cmath>
+#include <cstdint>
+#include <iterator>
+#include <utility>
 
 #include "core/base/byte_order_mark.hpp"
 #include "core/base/closest.hpp"
@@ -127,8 +130,8 @@ const TomlEntry* TomlFields::find(std::string_view key) {
 
 const TomlEntry* TomlFields::require(std::string_view key, std::string_view expected) {
   const TomlEntry* entry = find(key);
-  if (entry == nullptr && !mistake_)
-    mistake_ = Error{where_, fmt::format("{} is missing; expected {}", key, expected)};
+  if (entry == nullptr && std::ranges::find(missing_, key, &Missing::key) == missing_.end())
+    missing_.push_back({.key = std::string(key), .expected = std::string(expected)});
   return entry;
 }
 
@@ -136,11 +139,36 @@ bool TomlFields::has(std::string_view key) const {
   return std::ranges::find(entries_, key, &TomlEntry::key) != entries_.end();
 }
 
+void TomlFields::note(std::string_view key, std::uint32_t line, std::string what) {
+  if (std::ranges::find(mistakes_, key, &Mistake::key) == mistakes_.end())
+    mistakes_.push_back({.key = std::string(key), .line = line, .what = std::move(what)});
+}
+
 void TomlFields::reject(std::string_view key, std::string what) {
-  if (mistake_) return;
   const auto found = std::ranges::find(entries_, key, &TomlEntry::key);
-  const std::uint32_t line = found == entries_.end() ? 0 : found->line;
-  mistake_ = Error{at_line(where_, line), fmt::format("{} {}", shown(key), what)};
+  note(key, found == entries_.end() ? 0 : found->line, fmt::format("{} {}", shown(key), what));
+}
+
+void TomlFields::example(std::string_view key, std::string value) {
+  examples_.emplace_back(key, std::move(value));
+}
+
+void TomlFields::inherit(const TomlFields& base, std::span<const std::string_view> left_out) {
+  constexpr std::string_view kSource = "source.";
+  std::vector<TomlEntry> taken;
+  for (TomlEntry entry : base.entries_) {
+    std::string_view field = entry.key;
+    if (field.starts_with(kSource)) field.remove_prefix(kSource.size());
+    const bool is_left_out = std::ranges::any_of(left_out, [&](std::string_view one) {
+      return field == one || (field.starts_with(one) && field[one.size()] == '.');
+    });
+    if (is_left_out || has(field) || has(entry.key)) continue;
+    entry.line = 0;
+    entry.used = false;
+    taken.push_back(std::move(entry));
+  }
+  entries_.insert(entries_.end(), std::make_move_iterator(taken.begin()),
+                  std::make_move_iterator(taken.end()));
 }
 
 std::string TomlFields::text(std::string_view key) {
@@ -219,16 +247,43 @@ std::vector<std::string> TomlFields::keys_below(std::string_view table) const {
   return keys;
 }
 
-Result<void> TomlFields::finish() {
+void TomlFields::note_unread() {
   for (const TomlEntry& entry : entries_) {
     if (entry.used) continue;
+    const std::string closest = closest_to(entry.key, known_);
+    note(entry.key, entry.line,
+         fmt::format("unknown key \"{}\"; the closest is \"{}\"", shown(entry.key), closest));
     // A misspelt key also leaves its field missing; the misspelling is the better message.
-    return fail(at_line(where_, entry.line),
-                fmt::format("unknown key \"{}\"; the closest is \"{}\"", shown(entry.key),
-                            closest_to(entry.key, known_)));
+    std::erase_if(missing_, [&](const Missing& one) { return one.key == closest; });
   }
-  if (mistake_) return tl::unexpected<Error>(*mistake_);
-  return {};
+}
+
+Error TomlFields::missing_fields() const {
+  const auto example_of = [&](const std::string& key) {
+    const auto found =
+        std::ranges::find(examples_, key, &std::pair<std::string, std::string>::first);
+    return found == examples_.end() ? "" : ", such as " + found->second;
+  };
+  if (missing_.size() == 1)
+    return {where_, fmt::format("{} is missing; expected {}{}", missing_.front().key,
+                                missing_.front().expected, example_of(missing_.front().key))};
+  std::string list;
+  for (const Missing& one : missing_)
+    list += fmt::format("{}{} ({}{})", list.empty() ? "" : ", ", one.key, one.expected,
+                        example_of(one.key));
+  return {where_, fmt::format("{} keys are missing: {}", missing_.size(), list)};
+}
+
+Result<void> TomlFields::finish() {
+  note_unread();
+  std::ranges::stable_sort(mistakes_, [](const Mistake& a, const Mistake& b) {
+    const auto place = [](const Mistake& one) { return one.line == 0 ? UINT32_MAX : one.line; };
+    return place(a) < place(b);
+  });
+  Reasons reasons;
+  for (const Mistake& one : mistakes_) reasons.add(Error{at_line(where_, one.line), one.what});
+  if (!missing_.empty()) reasons.add(missing_fields());
+  return reasons.verdict();
 }
 
 }  // namespace mfsdp

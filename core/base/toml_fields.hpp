@@ -4,6 +4,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <optional>
+#include <span>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -31,8 +32,8 @@ struct FieldRange {
   double most = 0;
 };
 
-/// Reads fields by key and remembers the first mistake; a reader lists its fields and calls
-/// finish() once. Wrong fields read as 0 or "".
+/// Reads fields by key and remembers all mistakes; a reader lists its fields and calls finish()
+/// once. Wrong fields read as 0 or "".
 class TomlFields {
  public:
   /// Errors, with file and line: text that is not TOML, or not ASCII outside comments.
@@ -58,20 +59,47 @@ class TomlFields {
   [[nodiscard]] const std::vector<TomlEntry>& entries() const { return entries_; }
   /// Every key that was read so far.
   [[nodiscard]] const std::vector<std::string>& known_keys() const { return known_; }
-  /// Notes a mistake at that key's line, unless an earlier one was noted.
+  /// Notes a mistake at that key's line, unless that key has one.
   void reject(std::string_view key, std::string what);
-  /// The first mistake, or an error for the first key that was not read.
+  /// False once a field was wrong or missing. Rules about several fields hold only for sound ones.
+  [[nodiscard]] bool sound() const { return mistakes_.empty() && missing_.empty(); }
+  /// The error of a file that is no such file at all.
+  [[nodiscard]] tl::unexpected<Error> refuse(std::string what) const {
+    return fail(where_, std::move(what));
+  }
+  /// A value as people write it, for the error of a missing field: "128", "\"pcie\"".
+  void example(std::string_view key, std::string value);
+  /// Takes from `base` the fields that this file does not have, each with its entry of [source].
+  /// `left_out` names fields and tables that are not taken.
+  void inherit(const TomlFields& base, std::span<const std::string_view> left_out);
+  /// All mistakes as one error, by line: keys that were not read and wrong values; then missing
+  /// fields, in one line.
   [[nodiscard]] Result<void> finish();
 
  private:
   explicit TomlFields(std::string where) : where_(std::move(where)) {}
   [[nodiscard]] const TomlEntry* require(std::string_view key, std::string_view expected);
+  void note(std::string_view key, std::uint32_t line, std::string what);
+  void note_unread();
+  [[nodiscard]] Error missing_fields() const;
   [[nodiscard]] double checked_number(const TomlEntry& entry, FieldRange range);
 
   std::string where_;
   std::vector<TomlEntry> entries_;
+  struct Mistake {
+    std::string key;
+    std::uint32_t line = 0;  ///< 0: none
+    std::string what;
+  };
+  struct Missing {
+    std::string key;
+    std::string expected;
+  };
+
   std::vector<std::string> known_;
-  std::optional<Error> mistake_;
+  std::vector<Mistake> mistakes_;
+  std::vector<Missing> missing_;
+  std::vector<std::pair<std::string, std::string>> examples_;  ///< key -> value
 };
 
 }  // namespace mfsdp

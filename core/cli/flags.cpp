@@ -109,8 +109,10 @@ std::vector<po::option> take_apart(const std::vector<FlagGroup>& groups,
       reasons.add(unknown_flag(groups, unknown.get_option_name()));
       if (!remove_flag(args, unknown.get_option_name())) return {};
     } catch (const po::error& error) {
-      reasons.add(syntax_error(groups, error));
-      return {};
+      Error mistake = syntax_error(groups, error);
+      const std::string name = mistake.where;
+      reasons.add(std::move(mistake));
+      if (name.empty() || !remove_flag(args, name)) return {};
     }
   }
 }

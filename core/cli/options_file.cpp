@@ -61,21 +61,27 @@ Result<GivenFlag> flag_of(const TomlEntry& entry, const std::string& place) {
   return flag;
 }
 
+/// The error names all keys that cannot be flags.
 Result<std::vector<FileFlag>> read_options_file(const std::string& path) {
   MFSDP_LET(text, read_file(path, "a TOML file of flags", kMostTomlBytes));
   MFSDP_LET(fields, TomlFields::parse(text, path));
   std::vector<FileFlag> flags;
+  Reasons reasons;
   for (const TomlEntry& entry : fields.entries()) {
     const std::string place = fmt::format("{}:{}", path, entry.line);
-    MFSDP_LET(flag, flag_of(entry, place));
+    auto flag = flag_of(entry, place);
+    if (!reasons.add(flag)) continue;
     const auto same = std::ranges::find(
-        flags, flag.name, [](const FileFlag& other) -> const auto& { return other.flag.name; });
-    if (same != flags.end())
-      return fail(place, fmt::format("{} is there twice: {} has it too", printable(entry.key),
-                                     same->place));
+        flags, flag->name, [](const FileFlag& other) -> const auto& { return other.flag.name; });
+    if (same != flags.end()) {
+      reasons.add(fail(place, fmt::format("{} is there twice: {} has it too", printable(entry.key),
+                                          same->place)));
+      continue;
+    }
     const auto* given = std::get_if<bool>(&entry.value);
-    if (given == nullptr || *given) flags.push_back({.flag = std::move(flag), .place = place});
+    if (given == nullptr || *given) flags.push_back({.flag = std::move(*flag), .place = place});
   }
+  MFSDP_TRY(reasons.verdict());
   return flags;
 }
 

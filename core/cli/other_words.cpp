@@ -205,8 +205,8 @@ constexpr std::array kValueMeanings{
                           "megatron-bridge"},
     ValueMeaning{
         .flag = "--engine",
-        .what = "DeepSpeed, FSDP1 and DDP are not described; fsdp2 is the nearest to ZeRO-3",
-        .words = "deepspeed zero zero1 zero2 zero3 fsdp1 ddp"},
+        .what = "DeepSpeed's stages are deepspeed-zero1, deepspeed-zero2 and deepspeed-zero3",
+        .words = "deepspeed zero zero1 zero2 zero3"},
     ValueMeaning{.flag = "--optimizer",
                  .what = "AdamW with states of 8 bits is adamw with --state-dtype blockwise8",
                  .words = "adamw8bit adamw-8bit adamw-bnb-8bit adam8bit paged-adamw-8bit "

@@ -55,16 +55,16 @@ constexpr std::array kEngineWords{
     EngineWord{
         .word = "fsdp1",
         .advice =
-            "PyTorch's first FSDP is an engine that is not predicted; mfsdp-sim --engine fsdp2 "
-            "is the second, and mfsdp-exec's own ZeRO-3 is --strategy "
-            "optim_grads_params"},
+            "PyTorch's first FSDP is an engine: mfsdp-sim --engine fsdp1; mfsdp-exec's own ZeRO-3 "
+            "is --strategy optim_grads_params"},
     EngineWord{.word = "torchtitan",
                .advice =
                    "torchtitan trains by PyTorch FSDP2: mfsdp-sim --engine fsdp2-compile-loss; "
                    "mfsdp-exec's own ZeRO-3 is --strategy optim_grads_params"},
     EngineWord{.word = "deepspeed",
-               .advice = "DeepSpeed is an engine that is not predicted; its stages as mfsdp-exec "
-                         "has them are --strategy zero1, zero2 and zero3"},
+               .advice = "DeepSpeed is an engine: mfsdp-sim --engine deepspeed-zero1, "
+                         "deepspeed-zero2 or deepspeed-zero3; its stages as mfsdp-exec has them "
+                         "are --strategy zero1, zero2 and zero3"},
     EngineWord{.word = "megatronfsdp",
                .advice = "Megatron-FSDP is an engine: mfsdp-sim --engine megatron-fsdp-v1 or "
                          "megatron-fsdp-v2; mfsdp-exec's own "

@@ -118,9 +118,11 @@ Result<void> check_chunks(const PlanConfig& config) {
   const std::int64_t tokens = config.tokens_per_microbatch();
   if (ceil_div(tokens, config.logits_chunk) <= kMostChunks) return {};
   return fail("--logits-chunk",
-              fmt::format("{} cuts the {} tokens of a microbatch into more than {} parts; use at "
-                          "least {}",
-                          config.logits_chunk, tokens, kMostChunks, ceil_div(tokens, kMostChunks)));
+              fmt::format("{} cuts the {} tokens of a microbatch ({} x {} of --micro-batch and "
+                          "--seq-len) into more "
+                          "than {} parts; use at least {}, or a smaller --micro-batch",
+                          config.logits_chunk, tokens, config.micro_batch, config.seq_len,
+                          kMostChunks, ceil_div(tokens, kMostChunks)));
 }
 
 Result<void> check_recompute(const PlanConfig& config) {

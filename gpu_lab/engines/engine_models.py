@@ -1,4 +1,4 @@
-"""The model as each engine shards it: FSDP2 and both versions of Megatron-FSDP."""
+"""The model as each engine shards or copies it: FSDP2, FSDP1, DDP and both versions of Megatron-FSDP."""
 
 import argparse
 import contextlib
@@ -66,6 +66,53 @@ def fsdp2(options: Options, config: dict[str, Any], device: Any, wire: Any) -> M
     return model, _adamw(model.parameters()), _any_microbatch
 
 
+def fsdp1(options: Options, config: dict[str, Any], device: Any, wire: Any) -> Made:
+    """PyTorch's FullyShardedDataParallel, a unit for each block. `wire`: the dtype in which gradients are reduced."""
+    import torch
+    from torch.distributed.fsdp import FullyShardedDataParallel, MixedPrecision, ShardingStrategy
+    from torch.distributed.fsdp.wrap import ModuleWrapPolicy
+    strategies = {"optim_grads_params": ShardingStrategy.FULL_SHARD, "optim_grads": ShardingStrategy.SHARD_GRAD_OP}
+    if options.strategy not in strategies:
+        sys.exit(f"--strategy {options.strategy}: FSDP1 has {' and '.join(strategies)}")
+    classes = llama_classes(options.fuse, options.untied)
+    with torch.device("meta"):
+        whole = classes.Llama(config)
+    tied = whole.head.weight is whole.embedding.weight
+    _prepare(whole, options)
+
+    def make_empty(module: Any) -> None:
+        module.to_empty(device=device, recurse=False)
+        if hasattr(module, "reset_parameters"):
+            module.reset_parameters()
+        if tied and module is whole.head:
+            module.weight = whole.embedding.weight
+
+    model = FullyShardedDataParallel(
+        whole, sharding_strategy=strategies[options.strategy], auto_wrap_policy=ModuleWrapPolicy({classes.Block}),
+        mixed_precision=MixedPrecision(param_dtype=torch.bfloat16, reduce_dtype=wire), device_id=device,
+        param_init_fn=make_empty, use_orig_params=True)
+    return model, _adamw(model.parameters()), _any_microbatch
+
+
+def ddp(options: Options, config: dict[str, Any], device: Any, _wire: Any) -> Made:
+    """PyTorch's DistributedDataParallel: fp32 weights under autocast to bf16."""
+    import torch
+    from torch.nn.parallel import DistributedDataParallel
+    if options.strategy != "no_shard":
+        sys.exit("--strategy: DDP has no_shard alone")
+    with torch.device(device):
+        model = llama_classes(options.fuse, options.untied).Llama(config)
+    reset(model)
+    _prepare(model, options)
+    copied = DistributedDataParallel(model, device_ids=[device])
+
+    def forward(*inputs: Any) -> Any:
+        with torch.autocast("cuda", torch.bfloat16):
+            return copied(*inputs)
+
+    return forward, _adamw(copied.parameters()), _any_microbatch
+
+
 def megatron_fsdp_v1(options: Options, config: dict[str, Any], _device: Any, wire: Any) -> Made:
     """Megatron-FSDP, first version."""
     import torch
@@ -126,4 +173,4 @@ def megatron_fsdp_v2(options: Options, config: dict[str, Any], device: Any, wire
     return model, optimizer, lambda is_last: microbatch(context, is_last)
 
 
-ENGINES = {"fsdp2": fsdp2, "megatron-fsdp-v1": megatron_fsdp_v1, "megatron-fsdp-v2": megatron_fsdp_v2}
+ENGINES = {"fsdp2": fsdp2, "fsdp1": fsdp1, "ddp": ddp, "megatron-fsdp-v1": megatron_fsdp_v1, "megatron-fsdp-v2": megatron_fsdp_v2}

@@ -33,8 +33,10 @@ def add_flags(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--recompute", action="store_true", help="every block's forward again in backward")
     parser.add_argument("--reduce", choices=["float32", "bfloat16"], default="float32")
     parser.add_argument("--double-buffer", action="store_true", help="of megatron-fsdp-v1")
-    parser.add_argument("--strategy", choices=["optim", "optim_grads", "optim_grads_params"], default="optim_grads_params",
-                        help="optim_grads is ZeRO-2 (fsdp2: reshard_after_forward=False); optim, ZeRO-1, is not of fsdp2")
+    parser.add_argument("--strategy", choices=["no_shard", "optim", "optim_grads", "optim_grads_params"],
+                        default="optim_grads_params",
+                        help="optim_grads is ZeRO-2 (fsdp2: reshard_after_forward=False, fsdp1: SHARD_GRAD_OP); optim, ZeRO-1, is "
+                             "not of fsdp2; no_shard is ddp's alone")
     parser.add_argument("--outer", type=int, default=1, help="HSDP: copies of the weights")
     parser.add_argument("--clip", type=float, help="the norm that gradients are clipped to")
     parser.add_argument("--steps", type=int, default=6)
@@ -202,7 +204,7 @@ def record_or_fail(options: Options, device: Any) -> Json:
 
 
 def train(options: Options) -> int:
-    """Trains a plain Llama with FSDP2 or Megatron-FSDP on random tokens, and prints one JSON object.
+    """Trains a plain Llama with FSDP2, FSDP1, DDP or Megatron-FSDP on random tokens, and prints one JSON object.
 
         python3 -m gpu_lab engines train --engine fsdp2 --model config.json --sequence 8192 --ranks 8 --fake
         torchrun --nproc-per-node N -m gpu_lab engines train --engine megatron-fsdp-v2 ...

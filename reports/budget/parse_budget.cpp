@@ -103,7 +103,7 @@ class LimitReader {
     if (limit_.line == 0) return std::nullopt;
     if (limit_.expected && (limit_.most || limit_.least))
       fields_.reject(key + ".expected", "contradicts most and least; give one or the other");
-    if (limit_.tolerance && !limit_.expected)
+    if (limit_.tolerance && !fields_.has(key + ".expected"))
       fields_.reject(key + ".tolerance", "needs expected: a tolerance around what");
     if (limit_.most && limit_.least && is_less(*limit_.most, *limit_.least))
       fields_.reject(key + ".least", fmt::format("is {}, more than most: nothing passes",

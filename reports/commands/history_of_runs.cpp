@@ -11,6 +11,7 @@
 #include "core/base/text.hpp"
 #include "core/cli/format.hpp"
 #include "core/cli/table.hpp"
+#include "core/plan/engine.hpp"
 #include "reports/commands/commands.hpp"
 #include "reports/measures/measure.hpp"
 #include "reports/render/output.hpp"
@@ -24,6 +25,7 @@ namespace {
 /// as many tokens, in the order in which they were made.
 struct MeasuredHistory {
   RunGroup group;
+  std::string engine;
   std::string name;  ///< of runs of which no model is known: each name is a training of its own
   std::optional<std::int64_t> tokens;  ///< of a step, of all ranks; none: not known
   Measure measure;
@@ -113,10 +115,12 @@ MeasuredHistory& history_of(std::vector<MeasuredHistory>& all, const StoredRun& 
       run.global_batch && run.seq_len ? std::optional(checked_mul(*run.global_batch, *run.seq_len))
                                       : std::nullopt;
   const auto found = std::ranges::find_if(all, [&](const MeasuredHistory& history) {
-    return history.group == group && history.name == name && history.tokens == tokens;
+    return history.group == group && history.engine == run.engine && history.name == name &&
+           history.tokens == tokens;
   });
   if (found != all.end()) return *found;
   all.push_back({.group = group,
+                 .engine = run.engine,
                  .name = name,
                  .tokens = tokens,
                  .measure = measure,
@@ -196,8 +200,10 @@ std::string title_of_history(const MeasuredHistory& history) {
                                : printable(history.group.model_name);
   const std::string tokens =
       history.tokens ? fmt::format(", {} tokens a step", format_count(*history.tokens)) : "";
-  return fmt::format("{}, {} x {}, {}{}: {} of {} runs, {} change{}", what, history.group.gpus,
-                     printable(history.group.gpu), history.group.source, tokens,
+  const std::string engine =
+      history.engine.empty() ? "" : fmt::format(", {}", printable(shown_engine(history.engine)));
+  return fmt::format("{}, {} x {}, {}{}{}: {} of {} runs, {} change{}", what, history.group.gpus,
+                     printable(history.group.gpu), history.group.source, engine, tokens,
                      history.measure.key, history.runs.size(), history.changes.size(),
                      history.changes.size() == 1 ? "" : "s");
 }
@@ -221,6 +227,7 @@ HistoryJson history_json(const MeasuredHistory& history, bool changes_only) {
       {"gpu", history.group.gpu},
       {"gpus", history.group.gpus},
       {"source", history.group.source},
+      {"engine", history.engine},
       {"tokens_per_step", history.tokens ? HistoryJson(*history.tokens) : HistoryJson()},
       {"measure", history.measure.key},
       {"runs", std::move(runs)}};
@@ -230,18 +237,19 @@ HistoryJson history_json(const MeasuredHistory& history, bool changes_only) {
 
 std::string history_csv(const std::vector<MeasuredHistory>& histories, bool changes_only) {
   std::string text =
-      "model,gpu,gpus,source,measure,row,run_id,created_unix_ns,commit,value,change\n";
+      "model,gpu,gpus,source,measure,row,run_id,created_unix_ns,commit,value,change,engine\n";
   for (const MeasuredHistory& history : histories)
     for (std::size_t i = 0; i < history.runs.size(); ++i) {
       const ChangePoint* change = change_at(history, i);
       if (changes_only && change == nullptr) continue;
       const StoredRun& run = history.runs[i];
-      text += fmt::format("{},{},{},{},{},{},{},{},{},{},{}\n", csv_field(history.group.model_name),
-                          csv_field(history.group.gpu), history.group.gpus, history.group.source,
-                          history.measure.key, run.id, csv_field(run.run_id), run.created_unix_ns,
-                          csv_field(run.commit),
+      text += fmt::format("{},{},{},{},{},{},{},{},{},{},{},{}\n",
+                          csv_field(history.group.model_name), csv_field(history.group.gpu),
+                          history.group.gpus, history.group.source, history.measure.key, run.id,
+                          csv_field(run.run_id), run.created_unix_ns, csv_field(run.commit),
                           exact_text(figure_of(history.measure, history.values[i])),
-                          change == nullptr ? "" : csv_field(change_text(history, *change)));
+                          change == nullptr ? "" : csv_field(change_text(history, *change)),
+                          csv_field(history.engine));
     }
   return text;
 }

@@ -112,7 +112,8 @@ std::string gpu_toml(const Gpu& gpu) {
   add_compute(toml, gpu);
   add_memory(toml, gpu);
   add_links(toml, gpu);
-  if (gpu.power) {
+  // Where the owner sets the limit, that of the measured machine is not known.
+  if (gpu.power && !gpu.owner_sets_power) {
     toml.table("power");
     toml.add("limit_w", gpu.power->own);
     toml.add("tables_w", gpu.power->tables);

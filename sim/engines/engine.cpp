@@ -21,6 +21,11 @@ tl::unexpected<Error> no_recomputation(EngineKind engine) {
                         fmt::format("take none, or {}", to_string(EngineKind::megatron_fsdp_v2)));
 }
 
+std::string only_gradients_text(EngineKind engine) {
+  return fmt::format("keeps and reduces gradients in {}",
+                     to_string(*traits_of(engine).only_gradients));
+}
+
 bool recomputes_modules(EngineKind engine, const ModelShape& model) {
   return traits_of(engine).recomputes_expert_modules && model.experts != 0;
 }
@@ -80,6 +85,17 @@ tl::unexpected<Error> only_fp32_weights(EngineKind engine) {
       "which supports both");
 }
 
+/// mfsdp's default, fp32, stands for the engine's only type.
+void check_gradient_types(EngineKind engine, const PlanConfig& config, Reasons& reasons) {
+  const auto is_possible = [&](DType type) {
+    return type == DType::fp32 || type == *traits_of(engine).only_gradients;
+  };
+  if (!is_possible(config.grad_dtype))
+    reasons.add(does_otherwise(engine, "--grad-dtype", only_gradients_text(engine)));
+  if (!is_possible(config.reduce_dtype))
+    reasons.add(does_otherwise(engine, "--reduce-dtype", only_gradients_text(engine)));
+}
+
 void check_types(EngineKind engine, const PlanConfig& config, Reasons& reasons) {
   if (config.param_dtype != DType::bf16)
     reasons.add(cannot_predict(engine, "--param-dtype", "blocks in other types than bf16"));
@@ -88,6 +104,8 @@ void check_types(EngineKind engine, const PlanConfig& config, Reasons& reasons) 
     if (config.grad_dtype != DType::fp32)
       reasons.add(does_otherwise(engine, "--grad-dtype",
                                  "keeps gradients in the type of its weights between steps, fp32"));
+  } else if (traits_of(engine).only_gradients) {
+    check_gradient_types(engine, config, reasons);
   } else if (config.grad_dtype != DType::fp32 && config.grad_dtype != DType::bf16) {
     reasons.add(
         cannot_predict(engine, "--grad-dtype", "gradients in other types than fp32 and bf16"));
@@ -113,11 +131,17 @@ Result<void> check_strategy(EngineKind engine, Strategy strategy, std::int64_t o
   };
   // mfsdp's default, optim_grads_params, stands for the engine's only strategy.
   if (strategy == Strategy::optim_grads_params) return {};
+  if (const auto only = traits_of(engine).only_strategy) {
+    if (strategy != *only) return otherwise(traits_of(engine).shards);
+    return {};
+  }
   switch (traits_of(engine).family) {
-    case EngineFamily::mfsdp: return {};
+    case EngineFamily::mfsdp:
     case EngineFamily::mcore:
-      if (strategy != Strategy::optim) return otherwise(traits_of(engine).shards);
-      return {};
+    case EngineFamily::ddp:
+    case EngineFamily::deepspeed_states:
+    case EngineFamily::deepspeed_weights: return {};
+    case EngineFamily::fsdp1:
     case EngineFamily::fsdp2:
       if (strategy != Strategy::optim_grads) return otherwise(traits_of(engine).shards);
       return {};
@@ -212,7 +236,8 @@ Result<PlanConfig> engine_config(EngineKind engine, const PlanConfig& config) {
     check_first_megatron(engine, config, reasons);
   MFSDP_TRY(reasons.verdict());
   PlanConfig own = config;
-  if (traits.shards_states_alone) own.strategy = Strategy::optim;
+  if (traits.only_strategy) own.strategy = *traits.only_strategy;
+  if (traits.only_gradients) own.grad_dtype = own.reduce_dtype = *traits.only_gradients;
   own.expert_strategy.reset();
   if (traits.reduces_in_bf16) own.reduce_dtype = DType::bf16;
   if (!has_choice(engine, "--allocator") || own.allocator != AllocatorPolicy::double_buffer)

@@ -1,6 +1,7 @@
 // Checks which parts of a configuration an engine supports.
 #pragma once
 
+#include <string>
 #include <string_view>
 
 #include "core/base/error.hpp"
@@ -25,6 +26,9 @@ inline constexpr std::string_view kTorchVersion = "2.11";
 /// The error for --recompute if the engine's recomputation is not modelled.
 [[nodiscard]] tl::unexpected<Error> no_recomputation(EngineKind engine);
 
+/// "keeps and reduces gradients in bf16". Requires an engine with only one type of gradients.
+[[nodiscard]] std::string only_gradients_text(EngineKind engine);
+
 /// Whether selective recomputation is available: Megatron-Core's modules of models with experts.
 [[nodiscard]] bool recomputes_modules(EngineKind engine, const ModelShape& model);
 
@@ -32,7 +36,7 @@ inline constexpr std::string_view kTorchVersion = "2.11";
 /// without a flag in the engine gets the engine's fixed value (selective recomputation: none).
 /// Errors name each flag that the engine does not support, or that is not modelled, all at once.
 ///
-/// mcore always shards the optimizer's states, with `optim` and by default. It supports selective
+/// An engine with only one strategy has it with mfsdp's default, too. mcore supports selective
 /// recomputation of models with experts: Megatron-Core's modules `layernorm` (before experts) and
 /// `moe_act`.
 ///

@@ -38,12 +38,17 @@ class Host {
       for (std::int64_t i = 0; i < segment.repeat; ++i)
         for (const Op& op : segment.ops)
           if (!run(op)) return false;
+    ++steps_;
     return true;
   }
 
  private:
+  [[nodiscard]] bool is_due(const KeptFrom& kept, const Op& op) const {
+    return kept.before == op.id && (!kept.in_second_step || steps_ > 0);
+  }
+
   bool run(const Op& op) {
-    while (next_ < plan_.kept.size() && plan_.kept[next_].before == op.id)
+    while (next_ < plan_.kept.size() && is_due(plan_.kept[next_], op))
       if (!take(plan_.kept[next_++], &op)) return false;
     if (const auto* acquire = std::get_if<Acquire>(&op.body)) {
       if (made_.erase(acquire->buffer.value) > 0) return true;
@@ -87,6 +92,7 @@ class Host {
   const EnginePlan& plan_;
   Use use_;
   std::size_t next_ = 0;                     // index of the next kept allocation
+  std::int64_t steps_ = 0;                   // that ended
   std::map<std::int64_t, Renewal> there_{};  // current state, by the buffer that the step names
   std::set<std::int64_t> unmade_{};          // not freed in the first step
   std::set<std::int64_t> made_{};            // not allocated in the first step

@@ -13,6 +13,7 @@ namespace mfsdp {
 struct KeptFrom {
   BufferId buffer;
   std::optional<OpId> before{};
+  bool in_second_step = false;  ///< instead of the first
   /// Bytes of an allocation that only the first call of a function makes; not part of the steps.
   std::optional<Bytes> brief{};
   bool freed = false;  ///< the free of a brief allocation
@@ -33,7 +34,7 @@ struct Renewal {
 
 struct EnginePlan {
   Program program;
-  std::vector<KeptFrom> kept;  ///< in the order of the ops
+  std::vector<KeptFrom> kept;  ///< of the first step, then of the second; in the order of the ops
   std::vector<Renewal> renewals{};
   std::vector<HostLaunches> host{};  ///< by the id of an op: to issue it
   std::int64_t padding = 0;          ///< elements in a full copy of the weights

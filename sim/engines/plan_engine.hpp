@@ -2,14 +2,17 @@
 #pragma once
 
 #include "core/plan/engine.hpp"
+#include "core/plan/framework_options.hpp"
 #include "sim/engines/engine_plan.hpp"
 #include "sim/engines/step_builder.hpp"
 
 namespace mfsdp {
 
 /// The step for a configuration from engine_config(). Requires an engine other than mfsdp.
-/// `l2_bytes`: the GPU's L2 cache, which Inductor's benchmarks overwrite.
+/// `l2_bytes`: the GPU's L2 cache, which Inductor's benchmarks overwrite. `options`: those that the
+/// engine has.
 [[nodiscard]] EnginePlan engine_plan_of(EngineKind engine, const PlanConfig& config,
-                                        const Meta& meta, std::int64_t l2_bytes = kL2OfH200);
+                                        const Meta& meta, std::int64_t l2_bytes = kL2OfH200,
+                                        const FrameworkOptions& options = {});
 
 }  // namespace mfsdp

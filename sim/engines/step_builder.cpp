@@ -1,6 +1,7 @@
 #include "sim/engines/step_builder.hpp"
 
 #include <algorithm>
+#include <functional>
 #include <utility>
 
 namespace mfsdp {
@@ -114,6 +115,22 @@ Op& StepBuilder::add(std::string_view name, StreamRole stream, OpBody body) {
   return add_named(full_name(name), stream_id(stream), std::move(body));
 }
 
+void StepBuilder::add_kernel(std::string_view name, StreamRole stream, Kernel kernel) {
+  const auto call = [&](bool is_before) {
+    if (!around_kernels_ || in_hook_) return;
+    in_hook_ = true;
+    const auto unit = unit_;
+    const Phase phase = phase_;
+    around_kernels_(kernel, is_before);
+    unit_ = unit;
+    phase_ = phase;
+    in_hook_ = false;
+  };
+  call(true);
+  add(name, stream, kernel);
+  call(false);
+}
+
 Op& StepBuilder::add_named(std::string name, StreamId stream, OpBody body) {
   host_.push_back(std::exchange(host_work_, 0) + work_of(body));
   return segments_.back().ops.emplace_back(Op{.id = OpId{next_op_++},
@@ -150,6 +167,7 @@ KeptFrom& StepBuilder::add_kept(BufferId buffer) {
   KeptFrom& kept = kept_.emplace_back();
   kept.buffer = buffer;
   if (!segments_.empty()) kept.before = OpId{next_op_};
+  kept.in_second_step = second_step_;
   return kept;
 }
 
@@ -260,7 +278,7 @@ void StepBuilder::memory_bound(KernelKind kind, std::string_view name, const Tra
                 .operands = {},
                 .attributes = {{"bytes", traffic.bytes},
                                {"pattern", static_cast<std::int64_t>(traffic.pattern)}}};
-  add(name, stream, std::move(kernel));
+  add_kernel(name, stream, std::move(kernel));
 }
 
 void StepBuilder::gemm(GemmKind kind, std::string_view name, std::int64_t m, std::int64_t n,
@@ -270,7 +288,7 @@ void StepBuilder::gemm(GemmKind kind, std::string_view name, std::int64_t m, std
                 .attributes = {{"k", k}, {"kind", number_of(kind)}, {"m", m}, {"n", n}}};
   kernel.flops = spec_of(kernel)->flops(kernel);
   if (workspace == GemmWorkspace::pytorchs) take_workspace();
-  add(name, StreamRole::compute, std::move(kernel));
+  add_kernel(name, StreamRole::compute, std::move(kernel));
 }
 
 /// cuBLAS has a workspace for each thread that calls it; backward runs on another thread than
@@ -382,6 +400,7 @@ EnginePlan StepBuilder::finish() {
   program_.plans.push_back({.name = std::string(kTrainPlan), .segments = std::move(segments_)});
   plan.padding = padding_;
   plan.program = std::move(program_);
+  std::ranges::stable_partition(kept_, std::logical_not{}, &KeptFrom::in_second_step);
   plan.kept = std::move(kept_);
   plan.renewals = std::move(renewals_);
   plan.host = std::move(host_);

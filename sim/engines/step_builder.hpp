@@ -12,6 +12,7 @@
 #include <optional>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "core/plan/plan.hpp"
@@ -157,8 +158,17 @@ class StepBuilder {
   void set_l2_bytes(std::int64_t bytes) { l2_bytes_ = bytes; }
   [[nodiscard]] std::int64_t l2_bytes() const { return l2_bytes_; }
 
+  /// Until further notice, keep(), once() and free_once() are for the second step instead of the
+  /// first.
+  void keep_in_second_step(bool second) { second_step_ = second; }
+
   /// Before the first step: releases cached free segments to the device.
   void empty_cache();
+
+  /// Called before and after each kernel that is added from now on, as hooks of modules are. Kernels
+  /// that it adds itself have no such calls.
+  using KernelHook = std::function<void(const Kernel&, bool is_before)>;
+  void around_kernels(KernelHook hook) { around_kernels_ = std::move(hook); }
 
   // Host work. The host issues the ops in order.
   void launch_by(Launcher launcher) { launcher_ = launcher; }
@@ -172,6 +182,7 @@ class StepBuilder {
 
  private:
   Op& add(std::string_view name, StreamRole stream, OpBody body);
+  void add_kernel(std::string_view name, StreamRole stream, Kernel kernel);
   Op& add_named(std::string name, StreamId stream, OpBody body);
   [[nodiscard]] HostLaunches work_of(const OpBody& body) const;
   [[nodiscard]] std::string full_name(std::string_view name) const;
@@ -198,6 +209,9 @@ class StepBuilder {
   std::int64_t l2_bytes_ = kL2OfH200;
   std::optional<UnitId> unit_;
   Phase phase_ = Phase::forward;
+  bool second_step_ = false;
+  KernelHook around_kernels_{};
+  bool in_hook_ = false;
   bool forward_workspace_ = false;
   bool backward_workspace_ = false;
 };

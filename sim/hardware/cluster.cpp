@@ -47,9 +47,11 @@ std::string describe_network(const Cluster& cluster) {
   const std::string_view origin = !kind.tables.network.empty() ? "fitted to measurements"
                                   : fabric.empty()             ? "modelled, not measured"
                                                                : "modelled";
-  return fmt::format("{} in domains of {}; network {}: {} x {:g} GB/s a node, {:g} us/hop{}", link,
-                     cluster.domain, origin, cluster.nics_per_node, cluster.nic_bandwidth, hop,
-                     fabric);
+  const std::string inside = cluster.domain == 1
+                                 ? "no link between GPUs"
+                                 : fmt::format("{} in domains of {}", link, cluster.domain);
+  return fmt::format("{}; network {}: {} x {:g} GB/s a node, {:g} us/hop{}", inside, origin,
+                     cluster.nics_per_node, cluster.nic_bandwidth, hop, fabric);
 }
 
 /// A link domain larger than the usual node (GB200 NVL72) contains a whole number of nodes.

@@ -105,6 +105,12 @@ Catalogue cluster_catalogue(const std::filesystem::path& clusters_dir) {
 Result<ClusterFile> parse_cluster_file(std::string_view text, const std::filesystem::path& path) {
   const SplitFile split = split_slow_tables(text);
   MFSDP_LET(fields, TomlFields::parse(split.rest, path.string()));
+  if (!fields.has("gpu") &&
+      (fields.has("compute.bf16_tflops") || fields.has("memory.gb_per_s") || fields.has("like")))
+    return fields.refuse(
+        "describes a GPU: give it to --gpu; --cluster takes a file that names one, "
+        "such as gpu = \"h100\", and its network");
+  fields.example("gpu", "\"h100\"");
   ClusterFile file{
       .path = path,
       .title = fields.text_or("title", ""),

@@ -78,9 +78,17 @@ struct PowerLimits {
   friend bool operator==(const PowerLimits&, const PowerLimits&) = default;
 };
 
+/// Limits between which the owner of a machine sets a GPU's own, in watts.
+struct PowerRange {
+  double least = 0;
+  double most = 0;
+
+  friend bool operator==(const PowerRange&, const PowerRange&) = default;
+};
+
 struct Gpu {
   std::string name;         ///< catalogue name, the file's stem
-  std::string title;        ///< as the vendor calls it
+  std::string title;        ///< as the vendor calls it; the name if the file has none
   std::string calibration;  ///< "measured": the tables are of this GPU; else "datasheet"
   MeasuredParts measured;   ///< all where `calibration` is "measured"
 
@@ -120,6 +128,9 @@ struct Gpu {
   Nanos host_launch = kHostLaunch;
 
   std::optional<PowerLimits> power;  ///< none: unknown (power.hpp)
+  /// The file states no limit, because machines differ: predictions need --power-limit. `power` is
+  /// that of the tables until then.
+  std::optional<PowerRange> owner_sets_power{};
 
   TableFiles tables;
   std::optional<PublishedTables> published;
@@ -130,6 +141,9 @@ struct Gpu {
   std::string priced_by;
   std::int64_t table_sms = 132;  ///< of the GPU that the GEMM table was measured on
   std::vector<std::pair<std::string, std::string>> sources;  ///< key of the file -> its origin
+  /// Keys that the file does not have, each with the value that was assumed: "compute.launch_ns
+  /// 3000".
+  std::vector<std::string> assumed{};
 
   /// Bytes per nanosecond of a large device copy; bytes read and bytes written both count.
   [[nodiscard]] BytesPerNano copy_bandwidth() const { return memory_bandwidth * copy_fraction; }
@@ -138,17 +152,24 @@ struct Gpu {
 /// Device memory outside all pools in a process with this number of communicators.
 [[nodiscard]] Bytes runtime_bytes(const Gpu& gpu, std::int64_t communicators);
 
-/// Reads one GPU file. `where` is the file's name for errors, which name line, key and what was
-/// expected: wrong type, missing or unknown keys, values out of range. Table paths stay as written;
-/// without a [tables] section they are empty.
+/// Reads one GPU file without `like`. Required are the figures of a data sheet (gpu_file.hpp);
+/// `assumed` names what was taken for all others. `where` is the file's name for errors, which name
+/// line, key and what was expected: wrong type, missing or unknown keys, values out of range, a
+/// cluster file. All mistakes are in one error. Table paths stay as written; without a [tables]
+/// section they are empty.
 [[nodiscard]] Result<Gpu> parse_gpu(std::string_view text, const std::string& where);
 
 /// `name_or_path`: a catalogue name (<gpus_dir>/<name>.toml), or a TOML file, which contains a
-/// slash or ends in ".toml". Table paths are relative to the file, or to `gpus_dir` if the file's
-/// folder has no such table. A file without [tables] uses the H200 tables in `gpus_dir`. For an
-/// unknown name the error suggests the closest one.
+/// slash or ends in ".toml". With `like = "h100"` (a name, or a file relative to this one) the
+/// fields that the file does not have are those of that GPU. Table paths are relative to the file,
+/// or to `gpus_dir` if the file's folder has no such table. A file without [tables] uses the H200
+/// tables in `gpus_dir`. For an unknown name the error suggests the closest one.
 [[nodiscard]] Result<Gpu> load_gpu(const std::string& name_or_path,
                                    const std::filesystem::path& gpus_dir);
+
+/// Names in one sentence what was assumed of the GPU because its file does not have it; empty:
+/// nothing.
+[[nodiscard]] std::string assumed_statement(const Gpu& gpu);
 
 /// Catalogue names, sorted.
 [[nodiscard]] Result<std::vector<std::string>> list_gpus(const std::filesystem::path& gpus_dir);

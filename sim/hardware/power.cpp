@@ -2,11 +2,11 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <cmath>
 #include <utility>
 
 namespace mfsdp {
-namespace {}  // namespace
 
 double power_rate(const Gpu& gpu) {
   if (!gpu.power || gpu.power->own >= gpu.power->tables) return 1;
@@ -14,19 +14,31 @@ double power_rate(const Gpu& gpu) {
   return share / std::sqrt(std::sqrt(std::sqrt(share)));  // share ^ (7/8), by square roots only
 }
 
+Result<void> check_power_is_stated(const Gpu& gpu) {
+  if (!gpu.owner_sets_power) return {};
+  return fail("--power-limit",
+              fmt::format("is needed for {}: its owner sets the limit, {:g} to {:g} W; nvidia-smi "
+                          "shows it (Pwr:Usage/Cap)",
+                          gpu.name, gpu.owner_sets_power->least, gpu.owner_sets_power->most));
+}
+
 Result<Gpu> with_power_limit(Gpu gpu, double watts) {
   if (!gpu.power)
-    return fail("--power-limit", fmt::format("the file of {} does not state the power limit of its "
-                                             "tables: expected power.tables_w",
+    return fail("--power-limit", fmt::format("the file of {} does not state its power limit: "
+                                             "expected power.limit_w",
                                              gpu.name));
-  const double most = gpu.power->tables;
-  if (watts > most || watts < kLeastPowerShare * most)
-    return fail("--power-limit",
-                fmt::format("{:g} W is out of range: expected {:g} to {:g}, the limit at which the "
-                            "prices of {} hold",
-                            watts, std::ceil(kLeastPowerShare * most), most, gpu.name));
+  const double tables = gpu.power->tables;
+  const double least = std::ceil(kLeastPowerShare * tables);
+  const double most = gpu.owner_sets_power ? std::max(tables, gpu.owner_sets_power->most) : tables;
+  if (watts > most || watts < least)
+    return fail(
+        "--power-limit",
+        fmt::format("{:g} W is out of range: expected {:g} to {:g}, {}", watts, least, most,
+                    gpu.owner_sets_power
+                        ? fmt::format("the limits of {}", gpu.name)
+                        : fmt::format("the limit at which the prices of {} hold", gpu.name)));
   gpu.power->own = watts;
-  if (watts < most) {
+  if (watts < tables) {
     gpu.calibration = "datasheet";
     gpu.measured.gemm = false;
     gpu.measured.attention = false;
@@ -35,6 +47,9 @@ Result<Gpu> with_power_limit(Gpu gpu, double watts) {
 }
 
 std::string power_statement(const Gpu& gpu) {
+  if (gpu.power && gpu.power->own > gpu.power->tables)
+    return fmt::format("power limit {:g} W: priced as at {:g} W, above which nothing is known",
+                       gpu.power->own, gpu.power->tables);
   const double rate = power_rate(gpu);
   if (rate == 1) return "";
   return fmt::format(

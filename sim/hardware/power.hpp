@@ -25,9 +25,13 @@ inline constexpr double kLeastPowerShare = 0.35;
 /// Rate of GEMMs and attention relative to the tables' limit; 1 if no limit is known.
 [[nodiscard]] double power_rate(const Gpu& gpu);
 
+/// An error that asks for --power-limit: the owner of the machine sets this GPU's limit.
+[[nodiscard]] Result<void> check_power_is_stated(const Gpu& gpu);
+
 /// The GPU with another limit, in watts. Below the tables' limit, GEMMs and attention no longer
 /// count as measured. The error names --power-limit: the tables' limit is unknown, or the new one
-/// is above it (where nothing is known), or below kLeastPowerShare of it.
+/// is above it (where nothing is known), or below kLeastPowerShare of it. A limit that the owner
+/// sets may be above it: the GPU is priced as at the tables' limit.
 [[nodiscard]] Result<Gpu> with_power_limit(Gpu gpu, double watts);
 
 /// States in one sentence that the law was applied; empty if it was not.

@@ -4,6 +4,7 @@
 #include <functional>
 
 #include "core/base/error.hpp"
+#include "core/plan/framework_options.hpp"
 #include "reports/record/result.hpp"
 #include "sim/engines/engine.hpp"
 #include "sim/engines/engine_memory.hpp"
@@ -32,6 +33,7 @@ struct EngineMachine {
   AllocatorSettings settings;
   const Gpu& gpu;
   Bytes reserve;  ///< to be kept free
+  FrameworkOptions options{};
 };
 
 /// `config` must come from engine_config(). The allocator may reserve the memory that context, NCCL

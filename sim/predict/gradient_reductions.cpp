@@ -41,6 +41,9 @@ std::string reduction_statement(EngineKind engine, GradientReductions when,
         "assumed: {} reduces gradients once a step, after the last microbatch; every rank keeps a "
         "full copy of them until then",
         to_string(engine));
+  if (const std::string_view deferral = traits_of(engine).deferral; !deferral.empty())
+    return fmt::format("assumed: {} reduces gradients in every microbatch; {}", to_string(engine),
+                       deferral);
   constexpr double kGibibyte = 1 << 30;
   const double bf16 = 2 * static_cast<double>(parameters) / kGibibyte;
   return fmt::format(

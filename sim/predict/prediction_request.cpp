@@ -118,7 +118,8 @@ Result<PredictionRequest> with_program(PredictionRequest request) {
     MFSDP_LET(step, engine_step(request.engine, request.config, request.meta,
                                 {.settings = request.allocator,
                                  .gpu = request.costs->cluster().gpu,
-                                 .reserve = request.reserve}));
+                                 .reserve = request.reserve,
+                                 .options = request.framework_options}));
     request.step = std::make_shared<const EngineStep>(std::move(step));
     request.program = {request.step, &request.step->plan.program};
     return request;
@@ -143,6 +144,9 @@ Result<Prediction> predict(const PredictionRequest& asked) {
   if (request.step) complete(prediction.run, *request.step, request.costs->cluster().gpu);
   PredictedRun& run = prediction.run;
   add_reductions(run, request);
+  if (std::string options = request.framework_options.statement(request.engine); !options.empty())
+    run.facts.push_back(
+        {.topic = "simulation", .name = "framework_options", .value = std::move(options)});
   if (request.step && request.allocator.limit)
     run.facts.push_back({.topic = "simulation",
                          .name = std::string(kMemoryLimit),
@@ -167,6 +171,8 @@ Result<Prediction> predict(const PredictionRequest& asked) {
                          .value = std::string(to_string(AttentionChoice::cudnn))});
   if (std::string power = power_statement(request.costs->cluster().gpu); !power.empty())
     run.facts.push_back({.topic = "simulation", .name = "power", .value = std::move(power)});
+  if (std::string assumed = assumed_statement(request.costs->cluster().gpu); !assumed.empty())
+    run.facts.push_back({.topic = "simulation", .name = "assumed", .value = std::move(assumed)});
   if (request.anchor)
     run.facts.push_back({.topic = "simulation", .name = "anchor", .value = request.anchor->text()});
   if (request.routed) {

@@ -1,5 +1,7 @@
 #include "sim/search/prediction_requests.hpp"
 
+#include <algorithm>
+#include <filesystem>
 #include <system_error>
 
 #include "sim/hardware/cluster.hpp"
@@ -13,20 +15,28 @@
 namespace mfsdp {
 namespace {
 
+/// GPUs of a node without --gpus-per-node: the default, or fewer where the link joins fewer.
+std::int64_t node_size(const CommonOptions& common, const Gpu& gpu) {
+  return common.gpus_per_node.value_or(std::min(common.node_size(), gpu.domain));
+}
+
 Result<Cluster> cluster_of(const JobOptions& job, std::int64_t gpus,
                            const std::filesystem::path& gpus_dir) {
   const CommonOptions& common = job.common;
   const auto plain = [&]() -> Result<Cluster> {
     if (common.cluster) return load_cluster(*common.cluster, gpus_dir, gpus, common.gpus_per_node);
     MFSDP_LET(gpu, load_gpu(common.gpu, gpus_dir));
-    return make_cluster(gpu, gpus, common.node_size());
+    return make_cluster(gpu, gpus, node_size(common, gpu));
   };
   MFSDP_LET(cluster, plain());
   if (job.host_launch) cluster.gpu.host_launch = *job.host_launch;
   MFSDP_SET(cluster.gpu, with_price_tables(std::move(cluster.gpu), job.tables));
-  if (job.power_limit)
+  if (job.power_limit) {
     MFSDP_SET(cluster.gpu,
               with_power_limit(std::move(cluster.gpu), static_cast<double>(*job.power_limit)));
+  } else {
+    MFSDP_TRY(check_power_is_stated(cluster.gpu));
+  }
   if (job.network_gbps) return with_network(cluster, job.network_gbps->value());
   return std::move(cluster);
 }
@@ -97,7 +107,7 @@ Result<PredictionRequests::Priced> PredictionRequests::priced(const JobOptions& 
   if (job.anchor) {
     const auto costs_of = [&](std::int64_t count, std::int64_t per_node) -> Result<CostModel> {
       JobOptions measured = job;
-      measured.power_limit.reset();  // it ran at its GPU's own
+      if (!cluster.gpu.owner_sets_power) measured.power_limit.reset();  // it ran at its GPU's own
       if (!common.cluster) measured.common.gpus_per_node = per_node;
       MFSDP_LET(machine_of_run, cluster_of(measured, count, gpus_dir));
       return make_cost_model(machine_of_run);
@@ -132,9 +142,9 @@ Result<Gpu> PredictionRequests::gpu(const JobOptions& job) const {
 
 Result<std::int64_t> PredictionRequests::gpus_per_node(const JobOptions& job) const {
   const CommonOptions& common = job.common;
-  if (!common.cluster) return common.node_size();
-  MFSDP_LET(file, read_cluster_file(*common.cluster, scenarios_ / "clusters"));
   MFSDP_LET(kind, gpu(job));
+  if (!common.cluster) return node_size(common, kind);
+  MFSDP_LET(file, read_cluster_file(*common.cluster, scenarios_ / "clusters"));
   return file.gpus_per_node.value_or(common.gpus_per_node.value_or(kind.gpus_per_node));
 }
 
@@ -149,9 +159,14 @@ namespace {
 Result<void> check_given(const JobOptions& job, const PlanConfig& config) {
   const EngineTraits& traits = traits_of(job.engine);
   if (traits.runs_plans) return {};
-  if (traits.shards_states_alone && contains(job.given, "--strategy") &&
-      config.strategy != Strategy::optim)
+  if (traits.only_strategy && contains(job.given, "--strategy") &&
+      config.strategy != *traits.only_strategy)
     return does_otherwise(job.engine, "--strategy", traits.shards);
+  if (traits.only_gradients)
+    for (const auto& [flag, type] : {std::pair("--grad-dtype", config.grad_dtype),
+                                     std::pair("--reduce-dtype", config.reduce_dtype)})
+      if (contains(job.given, flag) && type != *traits.only_gradients)
+        return does_otherwise(job.engine, flag, only_gradients_text(job.engine));
   if (contains(job.given, "--recompute") && config.recompute.kind == Recompute::selective &&
       !recomputes_modules(job.engine, config.model)) {
     if (!traits.has_recomputation) return no_recomputation(job.engine);
@@ -172,8 +187,10 @@ Result<PredictionRequest> PredictionRequests::read(const JobOptions& job) {
 
 Result<PredictionRequest> PredictionRequests::read(const PlanRequest& plan, const JobOptions& job) {
   MFSDP_TRY(check_given(job, plan.config));
+  MFSDP_TRY(job.framework_options.check(job.engine));
   PredictionRequest request;
   request.engine = job.engine;
+  request.framework_options = job.framework_options;
   MFSDP_SET(request.config, engine_config(job.engine, plan.config));
   if (!traits_of(job.engine).runs_plans && job.alloc_conf)
     MFSDP_SET(request.allocator, parse_allocator_settings(*job.alloc_conf, "--alloc-conf"));

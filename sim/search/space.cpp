@@ -114,7 +114,7 @@ Result<SearchSpace> with_open_axes(SearchSpace space, const JobOptions& job,
   MFSDP_LET(shape, requests.shape(job));
   MFSDP_LET(groups, group_counts(space, job, requests));
   const bool is_ours = searches_our_engine(space, job);
-  const bool has_strategies = is_ours || !traits_of(job.engine).shards_states_alone;
+  const bool has_strategies = is_ours || !traits_of(job.engine).only_strategy;
   std::vector<SearchAxis> open;
   if (has_strategies) open.push_back(axis("--strategy", strategies()));
   if (is_ours)

@@ -45,8 +45,7 @@ Variant saving(const Variant& base, std::span<const Setting> settings) {
 /// Full sharding, over all ranks.
 Variant more_sharded(const Variant& base, const PlanConfig& config) {
   std::vector<Setting> settings;
-  if (config.strategy != Strategy::optim_grads_params &&
-      !traits_of(base.job.engine).shards_states_alone)
+  if (config.strategy != Strategy::optim_grads_params && !traits_of(base.job.engine).only_strategy)
     settings.push_back(
         setting("--strategy", NamedStrategy{.strategy = Strategy::optim_grads_params}));
   const bool has_groups = base.job.common.outer_dp > 1;

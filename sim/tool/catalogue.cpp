@@ -1,5 +1,7 @@
 #include "sim/tool/catalogue.hpp"
 
+#include <fmt/format.h>
+
 #include <filesystem>
 
 #include "core/cli/format.hpp"
@@ -42,6 +44,13 @@ Result<Table> models_table(const fs::path& scenarios) {
   return table;
 }
 
+/// Watts: the file's limit, or the range from which the owner of a machine chooses.
+std::string power_text(const Gpu& gpu) {
+  if (gpu.owner_sets_power)
+    return fmt::format("{:g} to {:g}", gpu.owner_sets_power->least, gpu.owner_sets_power->most);
+  return gpu.power ? format_real(gpu.power->own, 0) : "unknown";
+}
+
 Result<Table> gpus_table(const fs::path& scenarios) {
   Table table{.columns = {{"gpu"},
                           {"title"},
@@ -50,6 +59,7 @@ Result<Table> gpus_table(const fs::path& scenarios) {
                           {"memory GB/s", Align::right},
                           {"link GB/s", Align::right},
                           {"GPUs linked", Align::right},
+                          {"power W", Align::right},
                           {"calibration"}},
               .rows = {}};
   MFSDP_LET(names, list_gpus(scenarios / "gpus"));
@@ -57,7 +67,7 @@ Result<Table> gpus_table(const fs::path& scenarios) {
     MFSDP_LET(gpu, load_gpu(name, scenarios / "gpus"));
     table.rows.push_back({name, gpu.title, format_gib(gpu.capacity), format_real(gpu.bf16, 0),
                           format_real(gpu.memory_bandwidth, 0), format_real(gpu.link_bandwidth, 0),
-                          format_count(gpu.domain), gpu.calibration});
+                          format_count(gpu.domain), power_text(gpu), gpu.calibration});
   }
   return table;
 }

@@ -252,12 +252,18 @@ FlagGroup replay_group(SimOptions& o) {
     o.alloc_conf = text;
     return {};
   };
+  const auto option = [&o](const std::string& text) { return o.framework_options.set(text); };
   return {
       .title = "Other engines",
       .flags = {
           choice_flag("--engine", "E",
                       "predict this engine: fsdp2, fsdp2-compile, megatron-fsdp-v2, ... (mfsdp)",
                       o.engine),
+          {.name = "--engine-option",
+           .value = "NAME=X",
+           .help = "of another --engine, by its framework's word: overlap_comm=true",
+           .apply = option,
+           .repeatable = true},
           switch_flag("--compare-engines", "the same job under every engine", o.compare_engines),
           path_flag("--replay", "a memory snapshot of PyTorch through its allocator's rules",
                     o.replay),
@@ -319,6 +325,8 @@ Result<void> check_alone(const SimOptions& options, const std::string& question,
 Result<void> check_engine(const SimOptions& options) {
   const EngineTraits& traits = traits_of(options.engine);
   if (traits.runs_plans) {
+    if (contains(options.given, "--engine-option"))
+      return fail("--engine-option", "needs an --engine other than mfsdp");
     if (!options.replay && options.alloc_conf)
       return fail("--alloc-conf", "needs --replay or an --engine other than mfsdp");
     if (!options.replay && options.memory_limit)

@@ -122,9 +122,10 @@ std::string engine_differences(const std::vector<SearchAxis>& axes,
     if (!candidate.run || &candidate == &*first) continue;
     const RecomputePolicy& recompute = candidate.run->config.recompute;
     const bool same_blocks = recompute == first->run->config.recompute;
+    const std::string memory = differences(candidate.run->memory, first->run->memory);
     text += fmt::format("{} beside {}: {}{}.\n", shown_engine(candidate.run->engine),
                         shown_engine(first->run->engine),
-                        differences(candidate.run->memory, first->run->memory),
+                        memory.empty() ? "as much memory at the peak" : memory,
                         same_blocks ? std::string()
                                     : fmt::format("; --recompute {}, not {}", flag_text(recompute),
                                                   flag_text(first->run->config.recompute)));

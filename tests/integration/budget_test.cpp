@@ -9,6 +9,7 @@
 #include <string>
 #include <vector>
 
+#include "tests/support/samples.hpp"
 #include "tests/support/scratch_folder.hpp"
 
 namespace mfsdp {
@@ -86,8 +87,9 @@ TEST(Budget, OneTooManyFailsWithTheLineForEveryLimit) {
   const std::vector<std::string> lines = lines_of(test::read_file(file));
   const std::vector<Line> limits = limits_of(lines);
   ASSERT_EQ(limits.size(), 21u);
+  test::Sample sample;
   for (const Line& limit : limits) {
-    if (limit.value == 0) continue;  // nothing is below it
+    if (!sample.takes_next() || limit.value == 0) continue;  // nothing is below it
     std::vector<std::string> tight = lines;
     std::string& line = tight[limit.number - 1];
     line = line.substr(0, line.find(" = ")) + fmt::format(" = {}", limit.value - 1);

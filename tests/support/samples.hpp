@@ -12,6 +12,10 @@ inline constexpr bool kOneCase = true;
 inline constexpr bool kOneCase = false;
 #endif
 
+/// Why a test is left out under sanitizers: GTEST_SKIP() << test::kTheorem.
+inline constexpr const char* kTheorem =
+    "a theorem about results; other tests run its code under sanitizers";
+
 /// How many of `count` cases a sweep runs.
 constexpr int cases(int count) { return kOneCase ? 1 : count; }
 

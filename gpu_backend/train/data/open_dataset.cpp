@@ -1,6 +1,10 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cctype>
+#include <cstddef>
+#include <span>
+#include <string>
 #include <system_error>
 #include <vector>
 
@@ -34,6 +38,15 @@ bool is_there(const fs::path& path) {
   return fs::exists(path, ignored);
 }
 
+/// Whether a file begins as a page of HTML does. Servers send such a page in place of a file that they lack.
+bool is_web_page(std::span<const std::byte> bytes) {
+  std::string start;
+  for (const std::byte byte : bytes.first(std::min<std::size_t>(bytes.size(), 64)))
+    start += static_cast<char>(std::tolower(std::to_integer<unsigned char>(byte)));
+  start.erase(0, start.find_first_not_of(" \t\r\n"));
+  return start.starts_with("<!doctype html") || start.starts_with("<html");
+}
+
 /// A single file, by its name and, where that says nothing, by its first bytes.
 Result<Found> find_by_file(const fs::path& path) {
   const fs::path extension = path.extension();
@@ -47,6 +60,11 @@ Result<Found> find_by_file(const fs::path& path) {
   MFSDP_LET(file, MappedFile::open(path, "text or tokens"));
   if (is_megatron_index(file.bytes()))
     return fail(file.name(), "is an index of Megatron: expected its name to end in .idx");
+  if (is_web_page(file.bytes()))
+    return fail(
+        file.name(),
+        "is a page of HTML: expected text or tokens; a server may have sent the page in place of "
+        "the file");
   return Found{is_llmc_tokens(file.bytes()) ? Format::llmc : Format::text, {path}};
 }
 

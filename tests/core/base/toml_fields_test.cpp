@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include <array>
 #include <cstdint>
 #include <limits>
 #include <string>
@@ -52,12 +53,51 @@ TEST(TomlFields, FindAValueOfAnyTypeWithItsLine) {
   EXPECT_EQ(outcome_of(fields), "good");
 }
 
-TEST(TomlFields, NameTheFirstMistakeWithItsLine) {
-  TomlFields fields = fields_of("a = 1\nb = 'two'\nc = -1\n");
+TEST(TomlFields, NameAllMistakesByLineThenWhatIsMissing) {
+  TomlFields fields = fields_of("a = 1\nb = 'two'\nc = -1\nsise = 'x'\n");
+  fields.example("d", "7");
   EXPECT_EQ(fields.integer("a", kAny), 1);
-  EXPECT_EQ(fields.integer("b", kAny), 0);
+  EXPECT_TRUE(fields.sound());
+  EXPECT_EQ(fields.integer("d", kAny), 0);
+  EXPECT_FALSE(fields.sound());
+  EXPECT_EQ(fields.text("size"), "");
   EXPECT_EQ(fields.integer("c", kAny), 0);
-  EXPECT_EQ(outcome_of(fields), "x.toml:2: b must be an integer from 0 to 1000000");
+  EXPECT_EQ(fields.integer("b", kAny), 0);
+  const auto outcome = fields.finish();
+  ASSERT_FALSE(outcome);
+  std::string all = outcome.error().message();
+  for (const Error& other : outcome.error().also) all += "\n" + other.message();
+  EXPECT_EQ(all,
+            "x.toml:2: b must be an integer from 0 to 1000000\n"
+            "x.toml:3: c is -1; expected a number from 0 to 1000000\n"
+            "x.toml:4: unknown key \"sise\"; the closest is \"size\"\n"
+            "x.toml: d is missing; expected an integer from 0 to 1000000, such as 7");
+}
+
+TEST(TomlFields, NameAllMissingFieldsInOneLine) {
+  TomlFields fields = fields_of("");
+  fields.example("a", "7");
+  EXPECT_EQ(fields.integer("a", kAny), 0);
+  EXPECT_EQ(fields.text("b"), "");
+  const auto outcome = fields.finish();
+  ASSERT_FALSE(outcome);
+  EXPECT_TRUE(outcome.error().also.empty());
+  EXPECT_EQ(outcome.error().message(),
+            "x.toml: 2 keys are missing: a (an integer from 0 to 1000000, such as 7), b (text in "
+            "quotes)");
+}
+
+TEST(TomlFields, InheritWhatAFileDoesNotHave) {
+  TomlFields fields = fields_of("a.x = 1\n");
+  fields.inherit(fields_of("a = {x = 2, y = 3}\nb = 4\n[c]\nz = 5\n[source]\n'a.x' = 'old'\n"
+                           "'a.y' = 'of y'\n'c.z' = 'no'\n"),
+                 std::array<std::string_view, 2>{"b", "c"});
+  EXPECT_EQ(fields.integer("a.x", kAny), 1);
+  EXPECT_EQ(fields.integer("a.y", kAny), 3);
+  EXPECT_FALSE(fields.has("b"));
+  using Pairs = std::vector<std::pair<std::string, std::string>>;
+  EXPECT_EQ(fields.texts_below("source"), (Pairs{{"a.y", "of y"}}));
+  EXPECT_EQ(outcome_of(fields), "good");
 }
 
 TEST(TomlFields, NameAnUnknownKeyBeforeTheMissingOne) {

@@ -89,6 +89,20 @@ TEST_F(OptionsFile, MistakesNameFileAndLine) {
   EXPECT_THAT(error_of({"--options", "/nowhere.toml"}), testing::HasSubstr("/nowhere.toml: "));
 }
 
+TEST_F(OptionsFile, AllMistakesOfAFileAreNamedAtOnce) {
+  const auto mistakes = [this](const std::string& content) {
+    const auto outcome =
+        with_options_file({"--options", file(content)}, [](const auto& all) -> Result<ExitCode> {
+          CommonOptions options;
+          MFSDP_TRY(parse_flags(common_flags(options), all));
+          return ExitCode::good;
+        });
+    return outcome ? 0 : 1 + std::ssize(outcome.error().also);
+  };
+  EXPECT_EQ(mistakes("gpus = [8]\noptions = \"x\"\nclip = {}\n"), 3);
+  EXPECT_EQ(mistakes("exact-sums = 1\nmicro-bacth = 1\nmicro-batch = 0\ngpus = true\n"), 4);
+}
+
 TEST_F(OptionsFile, WhatIsWrittenIsRead) {
   const std::string text = render_options_file(
       {"Why: it is fast"},

@@ -170,10 +170,10 @@ TEST(PlanOptions, LogitsAreCutIntoFiniteParts) {
   options.config.logits_chunk = 2;
   EXPECT_EQ(plan_error_of(options), "no error");
   options.config.logits_chunk = 1;
-  EXPECT_EQ(
-      plan_error_of(options),
-      "--logits-chunk: 1 cuts the 32768 tokens of a microbatch into more than 16384 parts; use "
-      "at least 2");
+  EXPECT_EQ(plan_error_of(options),
+            "--logits-chunk: 1 cuts the 32768 tokens of a microbatch (64 x 512 of --micro-batch "
+            "and --seq-len) into more "
+            "than 16384 parts; use at least 2, or a smaller --micro-batch");
 }
 
 TEST(PlanOptions, WhatTheModelForbidsNamesTheFlag) {

@@ -167,7 +167,9 @@ TEST(Resume, GoesOnInAnotherLayout) {
 /// Experts replicated on each rank, and expert-parallel over two or four ranks, with replicated
 /// groups of ranks and sharded over them: each resumes from the save of another.
 TEST(Resume, GoesOnWithExpertsOnOtherRanks) {
+  test::Sample sample;
   for (const Family family : {Family::olmoe, Family::deepseek}) {
+    if (!sample.takes_next()) continue;
     std::vector<PlanConfig> layouts;
     const auto add = [&](PlanConfig config, std::int64_t ep) {
       test::make_family(config.model, family);

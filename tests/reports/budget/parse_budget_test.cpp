@@ -177,5 +177,15 @@ TEST(LoadBudget, ReadsTheFileThatErrorsName) {
   EXPECT_EQ(load_budget(file)->file, file);
 }
 
+TEST(ParseBudget, NamesAllMistakesAtOnce) {
+  const auto budget = parse_budget(
+      "gpsu = 8\n[time]\nstep_ns = '5 MiB'\nmfu = { expected = 2, tolerance = '1 %' }\n", "b.toml");
+  ASSERT_FALSE(budget);
+  EXPECT_THAT(budget.error().message(), testing::HasSubstr("b.toml:1: unknown key \"gpsu\""));
+  ASSERT_EQ(budget.error().also.size(), 2u);  // the tolerance is right: only what it is of is not
+  EXPECT_THAT(budget.error().also[0].message(), testing::HasSubstr("b.toml:3: time.step_ns"));
+  EXPECT_THAT(budget.error().also[1].message(), testing::HasSubstr("b.toml:4: time.mfu.expected"));
+}
+
 }  // namespace
 }  // namespace mfsdp

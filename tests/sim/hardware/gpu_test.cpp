@@ -65,6 +65,18 @@ std::string error_of(const std::string& text) {
   return gpu ? "no error" : gpu.error().message();
 }
 
+/// What a data sheet has.
+const std::string kDataSheet = R"([compute]
+bf16_tflops = 494.5
+sms = 100
+[memory]
+capacity_bytes = "24 GB"
+gb_per_s = 1000
+[link]
+kind = "pcie"
+gb_per_s = 31
+)";
+
 TEST(ParseGpu, ReadsEveryField) {
   const auto gpu = parse_gpu(kGood, "x.toml");
   ASSERT_TRUE(gpu) << gpu.error().message();
@@ -111,7 +123,7 @@ TEST(ParseGpu, ErrorsNameLineKeyAndExpectation) {
   EXPECT_EQ(error_of(with("sms = 100", "sms = \"many\"")),
             "x.toml:6: compute.sms must be an integer from 1 to 65536");
   EXPECT_EQ(error_of(with("sms = 100\n", "")),
-            "x.toml: compute.sms is missing; expected an integer from 1 to 65536");
+            "x.toml: compute.sms is missing; expected an integer from 1 to 65536, such as 128");
   EXPECT_EQ(error_of(with("sms = 100", "smss = 100")),
             "x.toml:6: unknown key \"compute.smss\"; the closest is \"compute.sms\"");
   EXPECT_EQ(error_of(with("bf16_tflops = 100", "bf16_tflops = 0")),
@@ -148,7 +160,6 @@ TEST(ParseGpu, RejectsWhatIsNotToml) {
             "x.toml:2: holds a character beyond ASCII outside a comment");
   EXPECT_EQ(error_of("\xEF\xBB\xBF# \u00b5s\n" + kGood), "no error");     // byte order mark
   EXPECT_THAT(error_of("[# no key"), HasSubstr("x.toml:1: not TOML: "));  // found by fuzzing
-  EXPECT_EQ(error_of(""), "x.toml: title is missing; expected text in quotes");
 }
 
 TEST(ParseGpu, ASourceNamesAKey) {
@@ -158,8 +169,56 @@ TEST(ParseGpu, ASourceNamesAKey) {
 }
 
 TEST(ParseGpu, TablesAreAllOrNone) {
-  EXPECT_EQ(error_of(kGood + "[tables]\ngemm = \"a.csv\"\n"),
-            "x.toml: tables.attention is missing; expected text in quotes");
+  EXPECT_EQ(
+      error_of(kGood + "[tables]\ngemm = \"a.csv\"\n"),
+      "x.toml: 2 keys are missing: tables.attention (text in quotes), tables.collective (text "
+      "in quotes)");
+}
+
+TEST(ParseGpu, DataSheetFiguresAreEnoughAndTheRestIsNamed) {
+  const auto gpu = parse_gpu(kDataSheet, "x.toml");
+  ASSERT_TRUE(gpu) << gpu.error().message();
+  EXPECT_EQ(gpu->capacity, Bytes(24'000'000'000));
+  EXPECT_EQ(gpu->calibration, "datasheet");
+  EXPECT_EQ(gpu->gemm_scale, 0.5);  // 494.5 of the H200's 989 TFLOP/s
+  EXPECT_EQ(gpu->attention_scale, 0.5);
+  EXPECT_FALSE(gpu->power);
+  for (const std::string& assumed : {"compute.gemm_scale 0.5", "compute.launch_ns 3000",
+                                     "memory.host_gb_per_s 25.42", "node.nics 2"})
+    EXPECT_THAT(gpu->assumed, Contains(assumed));
+  EXPECT_TRUE(parse_gpu(kGood, "x.toml")->assumed.empty());
+}
+
+TEST(ParseGpu, AllMissingFiguresAreNamedAtOnceWithAnExample) {
+  EXPECT_EQ(
+      error_of(""),
+      "x.toml: 6 keys are missing: compute.bf16_tflops (a number from 0.01 to 1000000, such as "
+      "165.2: dense, with FP32 accumulation), compute.sms (an integer from 1 to 65536, such as "
+      "128), memory.capacity_bytes (an integer from 1000000 to 1000000000000000, such as \"24 "
+      "GB\"), memory.gb_per_s (a number from 0.01 to 1000000, such as 1008), link.kind (text "
+      "in quotes, such as \"pcie\"), link.gb_per_s (a number from 0.01 to 1000000, such as "
+      "31: to all peers together, per direction)");
+  EXPECT_EQ(error_of("gpu = \"h100\"\ngpus = 8\n"),
+            "x.toml: describes a cluster, as it names a gpu: give it to --cluster; --gpu takes the "
+            "file of one GPU, with [compute], [memory] and [link]");
+  EXPECT_THAT(error_of(with("capacity_bytes = 40000000000", "capacity_bytes = \"40 G\"")),
+              HasSubstr("must be a whole number of bytes, or text such as \"24 GB\""));
+}
+
+TEST(ParseGpu, PowerIsStatedOrLeftToTheOwner) {
+  const auto stated = parse_gpu(kDataSheet + "[power]\nlimit_w = 300\n", "x");
+  ASSERT_TRUE(stated) << stated.error().message();
+  EXPECT_EQ(stated->power, (PowerLimits{.own = 300, .tables = 300}));
+  const auto owner =
+      parse_gpu(kDataSheet + "[power]\nleast_w = 450\nmost_w = 1000\ntables_w = 700\n", "x");
+  ASSERT_TRUE(owner) << owner.error().message();
+  EXPECT_EQ(owner->owner_sets_power, (PowerRange{.least = 450, .most = 1000}));
+  EXPECT_EQ(owner->power, (PowerLimits{.own = 700, .tables = 700}));
+  for (const std::string bad :
+       {"tables_w = 700", "least_w = 450\ntables_w = 700", "least_w = 450\nmost_w = 1000",
+        "least_w = 9\nmost_w = 8\ntables_w = 7",
+        "limit_w = 1\nleast_w = 1\nmost_w = 2\ntables_w = 1"})
+    EXPECT_THAT(error_of(kDataSheet + "[power]\n" + bad + "\n"), HasSubstr("power.")) << bad;
 }
 
 TEST(ParseGpu, SaysWhichPartsWereMeasured) {
@@ -191,26 +250,53 @@ TEST(ParseGpu, TablesMayBeOfAnotherGpuAndOfANetwork) {
 TEST(LoadGpu, EveryCatalogueEntryIsReadableAndNamesItsSources) {
   const auto names = list_gpus(kGpus);
   ASSERT_TRUE(names) << names.error().message();
-  for (const std::string name : {"a100_40", "a100_80", "h100", "h200", "b200", "gb200", "mi300x"})
-    EXPECT_THAT(*names, Contains(name));
   for (const std::string& name : *names) {
     const auto gpu = load_gpu(name, kGpus);
     ASSERT_TRUE(gpu) << gpu.error().message();
     EXPECT_EQ(gpu->name, name);
     EXPECT_EQ(gpu->calibration, name == "h200" ? "measured" : "datasheet");
+    EXPECT_EQ(assumed_statement(*gpu), "");  // a file of the catalogue states every value
     EXPECT_FALSE(gpu->runtime_source.empty());
-    for (const std::string key :
-         {"compute.bf16_tflops", "compute.gemm_scale", "memory.capacity_bytes", "memory.gb_per_s",
-          "link.gb_per_s", "link.efficiency", "node.nics"})
+    for (const std::string key : {"compute.bf16_tflops", "compute.fp32_tflops", "compute.sms",
+                                  "compute.gemm_scale", "memory.capacity_bytes", "memory.gb_per_s",
+                                  "link.gb_per_s", "link.efficiency", "node.nics"})
       EXPECT_THAT(gpu->sources, Contains(testing::Pair(key, Not("")))) << name;
     EXPECT_TRUE(std::filesystem::exists(gpu->tables.collective)) << gpu->tables.collective;
+  }
+}
+
+/// Ratios that no GPU since 2020 leaves: a figure of another unit, with sparsity, or of both
+/// directions would.
+TEST(LoadGpu, FiguresOfTheCatalogueAreOfTheirUnits) {
+  const auto names = list_gpus(kGpus);
+  for (const std::string& name : *names) {
+    const Gpu gpu = load_gpu(name, kGpus).value();
+    const auto between = [&](double value, double least, double most, const char* what) {
+      EXPECT_TRUE(value >= least && value <= most) << name << ": " << what << " " << value;
+    };
+    const auto sms = static_cast<double>(gpu.sms);
+    between(gpu.bf16 / sms, 1.2, 17, "TFLOP/s of a multiprocessor");
+    between(gpu.fp32 / gpu.bf16, 0.02, 0.51, "FP32 of bf16");
+    between(gpu.memory_bandwidth / gpu.bf16, 1.7, 33, "GB/s a TFLOP/s");
+    between(static_cast<double>(gpu.capacity.value) / 1e9, 23, 310, "GB");
+    // The H200's table has 699 TFLOP/s at most.
+    between(699 * gpu.gemm_scale / gpu.bf16, 0.45, 1, "best GEMM of the peak");
+    if (gpu.link == LinkKind::pcie)
+      between(gpu.link_bandwidth, 25, 63, "GB/s of PCIe");
+    else
+      between(gpu.link_bandwidth, 200, 900, "GB/s per direction");
+    if (gpu.per_peer_bandwidth)
+      between(*gpu.per_peer_bandwidth * static_cast<double>(gpu.domain - 1) / gpu.link_bandwidth,
+              0.99, 1.01, "links to peers together");
+    if (gpu.power) between(gpu.power->tables / sms, 1.3, 10, "watts of a multiprocessor");
   }
 }
 
 TEST(LoadGpu, NamesAsPeopleWriteThem) {
   for (const auto& [asked, name] :
        {std::pair{"H100", "h100"}, std::pair{"A100-80GB", "a100_80"},
-        std::pair{"a100_40gb", "a100_40"}, std::pair{"MI300X", "mi300x"}})
+        std::pair{"a100_40gb", "a100_40"}, std::pair{"MI300X", "mi300x"},
+        std::pair{"RTX 4090", "rtx_4090"}, std::pair{"H100-PCIe", "h100_pcie"}})
     EXPECT_EQ(load_gpu(asked, kGpus)->name, name);
   const auto several = load_gpu("A100", kGpus);
   ASSERT_FALSE(several);
@@ -230,7 +316,7 @@ TEST(LoadGpu, OwnKernelsOfAttentionAreHoppers) {
   const auto names = list_gpus(kGpus);
   for (const std::string& name : *names) {
     const std::filesystem::path table = load_gpu(name, kGpus)->tables.attention_warpgroups;
-    const bool hopper = name == "h100" || name == "h100_96_500w" || name == "h200";
+    const bool hopper = name.starts_with("h") || name.starts_with("gh");
     EXPECT_EQ(table.filename(), hopper ? "h200_attention_warpgroups.csv" : "") << name;
     EXPECT_EQ(std::filesystem::exists(table), hopper) << name;
   }
@@ -248,6 +334,29 @@ TEST(LoadGpu, TakesAFile) {
   const auto gpu = load_gpu((kGpus / "h100.toml").string(), "/nowhere");
   ASSERT_TRUE(gpu) << gpu.error().message();
   EXPECT_EQ(gpu->name, "h100");
+}
+
+TEST(LoadGpu, AFileMayBeLikeAnotherGpu) {
+  const test::ScratchFolder folder;
+  const auto load = [&](const std::string& name, const std::string& text) {
+    test::write_file(folder / name, text);
+    return load_gpu((folder / name).string(), kGpus);
+  };
+  const auto like =
+      load("a.toml", "like = \"h200\"\nmemory.gb_per_s = 4000\npower.limit_w = 600\n");
+  ASSERT_TRUE(like) << like.error().message();
+  EXPECT_EQ(like->title, "a");
+  EXPECT_EQ(like->calibration, "datasheet");  // the H200's own is "measured"
+  EXPECT_EQ(like->memory_bandwidth, 4000);
+  EXPECT_EQ(like->sms, 132);
+  EXPECT_EQ(like->power, (PowerLimits{.own = 600, .tables = 700}));
+  EXPECT_EQ(like->tables.gemm, kGpus / "tables/h200_gemm_bf16.csv");
+  EXPECT_THAT(like->sources, Not(Contains(testing::Key("memory.gb_per_s"))));
+  EXPECT_EQ(load("b.toml", "like = \"a.toml\"\nlink.gb_per_s = 200\n")->memory_bandwidth, 4000);
+  EXPECT_THAT(load("c.toml", "like = \"h2oo\"\n").error().message(),
+              HasSubstr("c.toml: like: unknown GPU \"h2oo\"; the closest is \"h200\""));
+  EXPECT_THAT(load("d.toml", "like = \"d.toml\"\n").error().message(),
+              HasSubstr("d.toml: like: more than 4 files name each other"));
 }
 
 TEST(LoadGpu, TablesBesideTheFileComeFirstThenTheCatalogue) {
@@ -275,11 +384,11 @@ TEST(LoadGpu, NamesTheClosestAndTheMissing) {
   for (const auto& [asked, meant] : {std::pair{"NVIDIA-H100-SXM", "h100"},
                                      {"nvidia_a100_80gb", "a100_80"},
                                      {"h1oo", "h100"},
-                                     {"gh200", "h200"},
+                                     {"4090", "rtx_4090"},
                                      {"b20", "b200"}})
     EXPECT_THAT(load_gpu(asked, kGpus).error().message(),
                 HasSubstr(fmt::format("unknown GPU \"{}\"; the closest is \"{}\"", asked, meant)));
-  for (const char* asked : {"rtx4090", "h800", "v100", "tpu"})
+  for (const char* asked : {"rtx3090", "h900", "v100", "tpu"})
     EXPECT_THAT(load_gpu(asked, kGpus).error().message(),
                 HasSubstr("the catalogue has nothing like it (--list-gpus shows all"))
         << asked;

@@ -39,10 +39,26 @@ TEST(Power, RefusesLimitsThatNothingIsKnownOf) {
     EXPECT_EQ(limited.error().where, "--power-limit");
     EXPECT_NE(limited.error().what.find("expected 245 to 700"), std::string::npos);
   }
+  EXPECT_TRUE(check_power_is_stated(h200()));
   Gpu unknown = h200();
   unknown.power.reset();
   EXPECT_FALSE(with_power_limit(unknown, 500));
   EXPECT_EQ(power_rate(unknown), 1);
+}
+
+TEST(Power, IsAskedForWhereTheOwnerSetsIt) {
+  const Gpu gpu = load_gpu("gh200_96", test::kGpus).value();
+  const auto asked = check_power_is_stated(gpu);
+  ASSERT_FALSE(asked);
+  EXPECT_EQ(asked.error().message(),
+            "--power-limit: is needed for gh200_96: its owner sets the limit, 450 to 1000 W; "
+            "nvidia-smi shows it (Pwr:Usage/Cap)");
+  EXPECT_LT(power_rate(*with_power_limit(gpu, 600)), 1);
+  const Gpu most = *with_power_limit(gpu, 900);
+  EXPECT_EQ(power_rate(most), 1);
+  EXPECT_EQ(power_statement(most),
+            "power limit 900 W: priced as at 700 W, above which nothing is known");
+  EXPECT_FALSE(with_power_limit(gpu, 1001));
 }
 
 TEST(Power, AFileSaysBothLimitsOrNone) {

@@ -8,6 +8,7 @@
 #include <string>
 
 #include "tests/support/machine_run.hpp"
+#include "tests/support/samples.hpp"
 #include "verify/mutation/mutate_fields.hpp"
 
 namespace mfsdp {
@@ -28,6 +29,7 @@ std::set<std::string> patterns_in(const PlanConfig& config) {
 }
 
 TEST(EditPairs, EachPatternHasAPlaceSomewhere) {
+  if (test::kOneCase) GTEST_SKIP() << test::kTheorem;
   std::set<std::string> found;
   for (const Strategy strategy : {Strategy::optim, Strategy::optim_grads_params}) {
     PlanConfig config = two_blocks();
@@ -55,9 +57,11 @@ TEST(EditPairs, MostAreFoundAndNoneIsCertified) {
   const auto run = [](const Program&) -> Result<Results> { return Results{{"loss", 1}}; };
   settings.machines = {.once = run, .shaken = run};
   settings.per_field = 1;
+  if (test::kOneCase) settings.most = 10;
   const auto report = mutate_pairs(test::built(test::small_config(2)), settings);
   ASSERT_TRUE(report) << report.error().message();
   EXPECT_EQ(report->defects(), 0);
+  if (test::kOneCase) return;
   EXPECT_EQ(report->forged.at(Forgery::refused), report->total.at(FieldFate::found));
   EXPECT_GT(report->total.at(FieldFate::found), 5 * report->total.at(FieldFate::same));
   EXPECT_FALSE(report->forged.contains(Forgery::same));

@@ -210,5 +210,16 @@ TEST(HostileData, HalvesOfMegatron) {
                 ": is an index of Megatron: expected its name to end in .idx");
 }
 
+TEST(HostileData, APageThatAServerSentInPlaceOfTheFile) {
+  const ScratchFolder folder;
+  for (const char* page : {"<!DOCTYPE html>\n<html>", " \n<HTML lang=en>"}) {
+    write_file(folder / "data.txt", page);
+    EXPECT_EQ(refusal(folder / "data.txt", kSettings),
+              (folder / "data.txt").string() +
+                  ": is a page of HTML: expected text or tokens; a server may have sent the page "
+                  "in place of the file");
+  }
+}
+
 }  // namespace
 }  // namespace mfsdp

@@ -1,0 +1,14 @@
+// PyTorch DistributedDataParallel (DDP) of a Llama with fp32 weights, trained under
+// torch.autocast(bfloat16).
+#pragma once
+
+#include "core/plan/framework_options.hpp"
+#include "sim/engines/engine_plan.hpp"
+
+namespace mfsdp {
+
+/// Requires a configuration from engine_config(), with two ranks or more.
+[[nodiscard]] EnginePlan ddp_plan(const PlanConfig& config, const Meta& meta,
+                                  const FrameworkOptions& options);
+
+}  // namespace mfsdp

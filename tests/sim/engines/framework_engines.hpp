@@ -1,0 +1,68 @@
+// Plans of engines with framework options, and what tests read from them.
+#pragma once
+
+#include <gtest/gtest.h>
+
+#include <map>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "core/plan/framework_options.hpp"
+#include "tests/sim/engines/recorded_llamas.hpp"
+
+namespace mfsdp::test {
+
+inline FrameworkOptions framework_options(const std::vector<std::string>& texts) {
+  FrameworkOptions options;
+  for (const std::string& text : texts) {
+    const auto set = options.set(text);
+    EXPECT_TRUE(set) << set.error().message();
+  }
+  return options;
+}
+
+inline EnginePlan framework_plan(EngineKind engine, const PlanConfig& config,
+                                 const std::vector<std::string>& options = {}) {
+  const auto own = engine_config(engine, config);
+  EXPECT_TRUE(own) << own.error().message();
+  return engine_plan_of(engine, *own, {}, kL2OfH200, framework_options(options));
+}
+
+/// Bytes that are allocated after two steps and more: weights, states and buffers, and what inputs
+/// and cuBLAS keep.
+inline std::int64_t resting_bytes(const EnginePlan& plan) {
+  std::map<std::uint32_t, std::int64_t> live;
+  for (const HostAllocation& one : host_allocations(plan, 3)) {
+    if (one.empties_cache) continue;
+    if (one.is_free)
+      live.erase(one.buffer.value);
+    else
+      live[one.buffer.value] = one.size;
+  }
+  std::int64_t bytes = 0;
+  for (const auto& [buffer, size] : live) bytes += size;
+  return bytes;
+}
+
+/// cuBLAS's workspaces of forward and backward, on Hopper.
+inline constexpr std::int64_t kGemmWorkspaces = 2 * (std::int64_t{32} << 20);
+
+/// Elements of all collectives of that kind, in the order of the plan.
+inline std::vector<std::int64_t> collective_counts(const EnginePlan& plan, CollectiveKind kind) {
+  std::vector<std::int64_t> counts;
+  for (const Segment& segment : plan.program.find_plan(kTrainPlan)->segments)
+    for (const Op& op : segment.ops)
+      if (const auto* made = std::get_if<Collective>(&op.body); made && made->kind == kind)
+        counts.push_back(made->count);
+  return counts;
+}
+
+/// Bytes of the first buffer of that name, without its unit.
+inline std::int64_t bytes_of(const EnginePlan& plan, std::string_view name) {
+  for (const Buffer& buffer : plan.program.buffers)
+    if (buffer.name.ends_with("." + std::string(name))) return buffer.size.value;
+  return 0;
+}
+
+}  // namespace mfsdp::test

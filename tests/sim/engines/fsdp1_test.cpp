@@ -1,0 +1,87 @@
+// FSDP1's step, from hand arithmetic: no run of it was recorded.
+#include "sim/engines/fsdp1.hpp"
+
+#include <gtest/gtest.h>
+#include <rapidcheck.h>
+#include <rapidcheck/gtest.h>
+
+#include "sim/engines/flat_parameter.hpp"
+#include "tests/sim/engines/framework_engines.hpp"
+
+namespace mfsdp {
+namespace {
+
+using test::config_of;
+using test::framework_plan;
+using test::small_llama;
+
+constexpr EngineKind kEngine = EngineKind::fsdp1;
+constexpr std::int64_t kParameters = 110'633'984;  // of small_llama(): ddp_test.cpp
+constexpr std::int64_t kBlock = 11'274'240;        // a multiple of 8
+
+EnginePlan plan_of_fsdp1(const std::vector<std::string>& options = {}) {
+  return framework_plan(kEngine, config_of(small_llama(), 3072), options);
+}
+
+TEST(FlatParameters, AreAlignedAndPadded) {
+  const FlatParameter flat = flat_parameter({{"a", 5}, {"b", 10}}, 4);
+  EXPECT_EQ(flat.begins, (std::vector<std::int64_t>{0, 8}));
+  EXPECT_EQ(flat.elements, 20);  // 18, to a multiple of four ranks
+  EXPECT_EQ(flat.padding(), 5);
+  EXPECT_EQ(flat.owned(0), 5);
+  EXPECT_EQ(flat.owned(1), 0);  // the shard ends at 5
+}
+
+TEST(Fsdp1, KeepsTwelveBytesOfAShard) {
+  // fp32 weights and two moments of an eighth; step counts of the embedding and, in each block, of
+  // both norms and qkv: the first eighth of a block, 1,409,280 elements, ends inside qkv.
+  constexpr std::int64_t kInputs = 2 * 3072 * 64 * 4 + 3073 * 8;
+  EXPECT_EQ(test::resting_bytes(plan_of_fsdp1()),
+            12 * kParameters / 8 + 4 * (1 + 4 * 3) + kInputs + test::kGemmWorkspaces);
+}
+
+TEST(Fsdp1, GathersBlocksTwiceAndTheRootOnce) {
+  EXPECT_EQ(test::collective_counts(plan_of_fsdp1(), CollectiveKind::all_gather).size(), 9U);
+  EXPECT_EQ(test::bytes_of(plan_of_fsdp1(), "flat_parameter"), 2 * (kParameters - 4 * kBlock));
+  PlanConfig config = config_of(small_llama(), 3072);
+  config.strategy = Strategy::optim_grads;  // SHARD_GRAD_OP
+  EXPECT_EQ(
+      test::collective_counts(framework_plan(kEngine, config), CollectiveKind::all_gather).size(),
+      5U);
+}
+
+TEST(Fsdp1, TheHostWaitsBeforeAThirdFlatParameterIsInUse) {
+  const auto reserved = [](const std::vector<std::string>& options) {
+    const EngineMemory memory = engine_memory(plan_of_fsdp1(options), {});
+    for (const StreamMemory& stream : memory.streams)
+      if (stream.name == "all_gather") return stream.reserved.value;
+    return std::int64_t{0};
+  };
+  // Unlimited, the gathers of four blocks' forward and backward share nothing.
+  EXPECT_GE(reserved({"limit_all_gathers=false"}) - reserved({}), 4 * 2 * kBlock);
+}
+
+TEST(Fsdp1, NoSyncKeepsWholeGradients) {
+  // At the loss of the second microbatch: 2 bytes a parameter in place of 4 of a shard.
+  PlanConfig config = config_of(small_llama(), 3072);
+  config.microbatches = 2;
+  const auto peak = [&](const std::vector<std::string>& options) {
+    return engine_memory(framework_plan(kEngine, config, options), {}).counters.peak_allocated;
+  };
+  constexpr double kUnsplit = 1 << 20;  // the allocator leaves so much in a block
+  EXPECT_NEAR(static_cast<double>(peak({"no_sync=true"}) - peak({})),
+              static_cast<double>(2 * kParameters - 4 * kParameters / 8), kUnsplit);
+}
+
+RC_GTEST_PROP(Fsdp1, EachAllocationIsFreedOrKept, ()) {
+  PlanConfig config = test::any_engine_config();
+  RC_PRE(config.mesh.world_size() > 1);
+  if (test::pick({0, 1}) == 1) config.strategy = Strategy::optim_grads;
+  std::vector<std::string> options;
+  for (const char* word : {"limit_all_gathers", "forward_prefetch", "backward_prefetch", "no_sync"})
+    options.push_back(std::string(word) + (test::pick({0, 1}) == 1 ? "=true" : "=false"));
+  test::check_balance(framework_plan(kEngine, config, options));
+}
+
+}  // namespace
+}  // namespace mfsdp
