@@ -8,7 +8,6 @@
 #include "core/base/rational.hpp"
 
 namespace mfsdp {
-
 namespace {
 
 /// An amount as a fraction, den > 0.

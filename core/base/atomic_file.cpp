@@ -13,7 +13,6 @@
 #include <utility>
 
 namespace mfsdp {
-
 namespace {
 
 constexpr int kClosed = -1;

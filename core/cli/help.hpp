@@ -1,7 +1,6 @@
 // Texts of --help, manuals and --version.
 #pragma once
 
-#include <array>
 #include <string>
 #include <string_view>
 #include <utility>

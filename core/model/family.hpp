@@ -6,7 +6,6 @@
 // here and a row of traits.
 #pragma once
 
-#include <array>
 #include <cstdint>
 #include <span>
 #include <string>

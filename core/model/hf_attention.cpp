@@ -1,5 +1,3 @@
-#include "core/model/hf_attention.hpp"
-
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -8,6 +6,7 @@
 #include <utility>
 #include <vector>
 
+#include "core/model/hf_parts.hpp"
 #include "core/model/model_shape.hpp"
 
 namespace mfsdp {

@@ -15,9 +15,8 @@
 #include "core/model/family.hpp"
 #include "core/model/foreign_fields.hpp"
 #include "core/model/foreign_types.hpp"
-#include "core/model/hf_attention.hpp"
-#include "core/model/hf_experts.hpp"
 #include "core/model/hf_fields.hpp"
+#include "core/model/hf_parts.hpp"
 #include "core/model/model_shape.hpp"
 
 namespace mfsdp {

@@ -1,10 +1,9 @@
-#include "core/model/hf_experts.hpp"
-
 #include <fmt/format.h>
 
 #include <algorithm>
 #include <nlohmann/json.hpp>
 
+#include "core/model/hf_parts.hpp"
 #include "core/model/model_shape.hpp"
 
 namespace mfsdp {

@@ -1,7 +1,6 @@
 // A decoder-only transformer: its shape, its units and their parameters.
 #pragma once
 
-#include <array>
 #include <cstdint>
 #include <string>
 #include <string_view>

@@ -1,7 +1,6 @@
 // The attention kernels on GPUs: our own or cuDNN's.
 #pragma once
 
-#include <array>
 #include <cstdint>
 #include <string_view>
 

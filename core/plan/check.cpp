@@ -8,8 +8,6 @@
 #include <string_view>
 #include <vector>
 
-#include "core/plan/check_groups.hpp"
-#include "core/plan/check_model.hpp"
 #include "core/plan/field_names.hpp"
 #include "core/plan/index.hpp"
 #include "core/plan/job.hpp"

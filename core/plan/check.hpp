@@ -14,4 +14,14 @@ namespace mfsdp {
 /// of their attributes.
 [[nodiscard]] Result<void> check_structure(const Program& program);
 
+/// Checks that groups have the configured optimizers, are sharded by the configured strategies into
+/// multiples of their chunk, and contain all their parameters; and that the stated contents of
+/// buffers are inside them. Requires a program without structure_faults() and a valid
+/// configuration. Throws OverflowError where sizes exceed 63 bits.
+[[nodiscard]] Result<void> check_groups(const Program& program);
+
+/// Checks that units and parameters are those of the configured model, and that segments have the
+/// configured microbatches. Requires that ids resolve; throws OverflowError.
+[[nodiscard]] Result<void> check_model(const Program& program);
+
 }  // namespace mfsdp

@@ -1,5 +1,3 @@
-#include "core/plan/check_groups.hpp"
-
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
@@ -10,6 +8,7 @@
 #include <utility>
 #include <vector>
 
+#include "core/plan/check.hpp"
 #include "core/plan/index.hpp"
 #include "core/shard/groups.hpp"
 

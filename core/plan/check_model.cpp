@@ -1,5 +1,3 @@
-#include "core/plan/check_model.hpp"
-
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
@@ -13,6 +11,7 @@
 #include <unordered_map>
 #include <utility>
 
+#include "core/plan/check.hpp"
 #include "core/plan/config_fields.hpp"
 #include "core/plan/index.hpp"
 #include "core/shard/flat_layout.hpp"

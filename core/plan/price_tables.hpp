@@ -1,9 +1,6 @@
 // The source of the tables with which a GPU's kernels are priced.
 #pragma once
 
-#include <array>
-#include <string_view>
-
 #include "core/base/vocabulary.hpp"
 
 namespace mfsdp {

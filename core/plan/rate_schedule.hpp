@@ -1,9 +1,6 @@
 // The learning rate after the warm-up.
 #pragma once
 
-#include <array>
-#include <string_view>
-
 #include "core/base/vocabulary.hpp"
 
 namespace mfsdp {

@@ -6,7 +6,6 @@
 #include "core/shard/groups.hpp"
 
 namespace mfsdp::schedule {
-
 namespace {
 
 /// A buffer for the full gradient of a group.

@@ -2,7 +2,6 @@
 // threads share.
 #pragma once
 
-#include <array>
 #include <condition_variable>
 #include <cstdint>
 #include <deque>

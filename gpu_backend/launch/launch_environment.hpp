@@ -3,14 +3,12 @@
 //   flags > MFSDP_* > torchrun > Open MPI > PMI > SLURM > one rank for each GPU that is seen
 #pragma once
 
-#include <array>
 #include <cstdint>
 #include <filesystem>
 #include <functional>
 #include <map>
 #include <optional>
 #include <string>
-#include <string_view>
 #include <vector>
 
 #include "core/base/error.hpp"

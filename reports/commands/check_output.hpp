@@ -1,10 +1,8 @@
 // Outputs of `check` beside its report: files and annotations for continuous integration.
 #pragma once
 
-#include <array>
 #include <optional>
 #include <string>
-#include <string_view>
 
 #include "core/base/error.hpp"
 #include "core/base/vocabulary.hpp"

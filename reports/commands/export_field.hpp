@@ -1,10 +1,8 @@
 // Runs in the files of other tools: Perfetto, memory_viz, TensorBoard.
 #pragma once
 
-#include <array>
 #include <filesystem>
 #include <string>
-#include <string_view>
 
 #include "core/base/error.hpp"
 #include "core/base/vocabulary.hpp"

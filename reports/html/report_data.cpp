@@ -12,8 +12,6 @@
 #include <utility>
 #include <vector>
 
-#include "core/plan/index.hpp"
-#include "core/plan/rotation.hpp"
 #include "reports/html/packed.hpp"
 #include "reports/html/repeats.hpp"
 #include "reports/html/texts.hpp"

@@ -16,7 +16,6 @@
 // detect_format().
 #pragma once
 
-#include <array>
 #include <cstdint>
 #include <filesystem>
 #include <optional>

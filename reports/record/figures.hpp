@@ -4,10 +4,8 @@
 // absent figure is "-" in text, null in JSON and NULL in the store, and never a zero.
 #pragma once
 
-#include <array>
 #include <bitset>
 #include <cstddef>
-#include <string_view>
 
 #include "core/base/vocabulary.hpp"
 

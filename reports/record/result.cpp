@@ -5,13 +5,11 @@
 #include <type_traits>
 #include <utility>
 
-#include "core/model/model_shape.hpp"
 #include "core/plan/config_fields.hpp"
 #include "reports/record/result_fields.hpp"
 #include "reports/record/result_json.hpp"
 
 namespace mfsdp {
-
 namespace {
 
 using Json = nlohmann::ordered_json;  // keys stay in the order of the documented schema
@@ -28,7 +26,7 @@ class ResultWriter {
  public:
   static constexpr bool kIsJson = true;
 
-  explicit ResultWriter(const FigureSet& absent = {}) : absent_(absent) {}
+  explicit ResultWriter(const FigureSet& absent) : absent_(absent) {}
 
   // What is written has no range.
   void operator()(std::string_view key, const auto& value, auto... /*range*/) {
@@ -124,7 +122,7 @@ void model_fields(ResultWriter& write, const RunHead& run) {
 }
 
 Json model_object(const RunHead& run) {
-  const FigureSet none;
+  const FigureSet none{};
   ResultWriter write(none);
   model_fields(write, run);
   shape_fields(write, run.config.model, run.parameters);
@@ -132,7 +130,7 @@ Json model_object(const RunHead& run) {
 }
 
 Json config_object(const PlanConfig& config) {
-  const FigureSet none;
+  const FigureSet none{};
   ResultWriter write(none);
   // In the schema these two stand before the mesh.
   write("strategy", "");
@@ -151,7 +149,7 @@ Json config_object(const PlanConfig& config) {
 
 Json result_object(const RunResult& result) {
   const Predicted* const predicted = result.predicted();
-  const Predicted none;  // every result has every key
+  const Predicted none{};  // every result has every key
   const Predicted& known = predicted != nullptr ? *predicted : none;
   ResultWriter write(result.absent);
   write("schema", kResultSchema);
@@ -209,7 +207,7 @@ std::string to_json_line(const RunResult& result) {
 }
 
 std::string routing_json(const RoutingReport& routing) {
-  const FigureSet none;
+  const FigureSet none{};
   ResultWriter write(none);
   result_fields(write, routing);
   return write.take().dump();

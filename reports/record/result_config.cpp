@@ -15,7 +15,6 @@
 #include "reports/record/result_json.hpp"
 
 namespace mfsdp {
-
 namespace {
 
 using ParsedJson = nlohmann::json;

@@ -1,5 +1,3 @@
-#include "reports/render/partial_report.hpp"
-
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -13,6 +11,7 @@
 #include "core/cli/table.hpp"
 #include "core/cli/wrap.hpp"
 #include "core/plan/engine.hpp"
+#include "reports/render/text_report.hpp"
 
 namespace mfsdp {
 namespace {

@@ -15,7 +15,6 @@
 #include "core/plan/engine.hpp"
 #include "core/shard/groups.hpp"
 #include "reports/record/step_figures.hpp"
-#include "reports/render/partial_report.hpp"
 
 namespace mfsdp {
 namespace {

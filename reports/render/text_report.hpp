@@ -14,4 +14,8 @@ namespace mfsdp {
 [[nodiscard]] std::string render_text(const RunResult& run, const TextStyle& style,
                                       const std::string& stored);
 
+/// Text of a run of another system: a line for each thing that a log knows, "-" where this one does not; facts and steps after them.
+[[nodiscard]] std::string render_partial_text(const RunResult& run, const TextStyle& style,
+                                              const std::string& stored);
+
 }  // namespace mfsdp

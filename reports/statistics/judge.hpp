@@ -7,12 +7,10 @@
 //   inconclusive  [--------------------------]               samples too few or too noisy
 #pragma once
 
-#include <array>
 #include <cstddef>
 #include <optional>
 #include <span>
 #include <string>
-#include <string_view>
 
 #include "core/base/vocabulary.hpp"
 #include "reports/statistics/mann_whitney.hpp"

@@ -14,7 +14,6 @@
 #include <thread>
 
 namespace mfsdp {
-
 namespace {
 
 using std::chrono::milliseconds;

@@ -5,12 +5,7 @@
 #include <string>
 #include <vector>
 
-#include "reports/store/store.hpp"
-
-// NOLINTNEXTLINE(readability-identifier-naming): the name is SQLiteCpp's
-namespace SQLite {
-class Database;
-}
+#include "reports/store/database.hpp"
 
 namespace mfsdp {
 

@@ -16,7 +16,6 @@
 #include "reports/store/run_rows.hpp"
 
 namespace mfsdp {
-
 namespace {
 
 /// Takes the columns of a row one after the other: structs by their fields. NULL leaves a value as

@@ -1,11 +1,9 @@
 // A query that selects runs of a store.
 #pragma once
 
-#include <array>
 #include <cstdint>
 #include <optional>
 #include <string>
-#include <string_view>
 
 #include "core/base/vocabulary.hpp"
 

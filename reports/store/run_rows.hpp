@@ -11,12 +11,7 @@
 
 #include "core/base/error.hpp"
 #include "reports/record/result_fields.hpp"
-#include "reports/store/store.hpp"
-
-// NOLINTNEXTLINE(readability-identifier-naming): the name is SQLiteCpp's
-namespace SQLite {
-class Database;
-}
+#include "reports/store/database.hpp"
 
 namespace mfsdp {
 
@@ -107,8 +102,8 @@ void run_fields(auto& io, Is<RunFigures> auto& run, Is<RunRow> auto& row) {
 
 [[nodiscard]] inline std::string run_columns() {
   Columns columns;
-  const RunFigures run;
-  const RunRow row;
+  const RunFigures run{};
+  const RunRow row{};
   run_fields(columns, run, row);
   return columns.names();
 }

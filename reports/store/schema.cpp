@@ -5,7 +5,6 @@
 #include "reports/store/schema_version_7.hpp"
 
 namespace mfsdp {
-
 namespace {
 
 // All times are integer nanoseconds (_ns), all sizes integer bytes (_bytes). Every row belongs to a

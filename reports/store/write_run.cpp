@@ -14,7 +14,6 @@
 #include "reports/store/run_rows.hpp"
 
 namespace mfsdp {
-
 namespace {
 
 /// As many question marks as there are columns.

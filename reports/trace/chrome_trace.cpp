@@ -14,7 +14,6 @@
 #include "reports/trace/whole_step.hpp"
 
 namespace mfsdp {
-
 namespace {
 
 /// Microseconds with exactly the nanoseconds' digits: 1234567 -> "1234.567".

@@ -11,7 +11,6 @@
 #include "reports/trace/output_file.hpp"
 
 namespace mfsdp {
-
 namespace {
 
 constexpr std::size_t kCategories = Names<Category>::values.size();

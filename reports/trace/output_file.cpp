@@ -10,7 +10,6 @@
 #include "core/base/atomic_file.hpp"
 
 namespace mfsdp {
-
 namespace {
 
 constexpr std::size_t kBlock = std::size_t{1} << 16;  ///< bytes

@@ -17,7 +17,6 @@
 #include "reports/trace/whole_step.hpp"
 
 namespace mfsdp {
-
 namespace {
 
 using FactsByOp = std::unordered_map<OpId, OpWork>;

@@ -30,6 +30,10 @@ enum class Evaluation {
   comparison,     ///< not a model of ours, or not a measurement of what is modelled
 };
 
+constexpr auto value_names(Evaluation) {
+  return name_array("fit", "leave-one-out", "unseen", "comparison");
+}
+
 /// Time errors of GEMM rows of one kind; `evaluation` is fit or leave_one_out.
 [[nodiscard]] std::vector<double> gemm_errors(std::span<const GemmRow> rows, const Gpu& gpu,
                                               GemmKind kind, Evaluation evaluation);

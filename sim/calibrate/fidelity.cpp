@@ -115,16 +115,6 @@ std::string percent(double fraction) { return fmt::format("{:.2f} %", 100 * frac
 
 }  // namespace
 
-std::string_view evaluation_name(Evaluation evaluation) {
-  switch (evaluation) {
-    case Evaluation::fit: return "fit";
-    case Evaluation::leave_one_out: return "leave-one-out";
-    case Evaluation::unseen: return "unseen";
-    case Evaluation::comparison: return "comparison";
-  }
-  return "";
-}
-
 Result<std::vector<FidelityRow>> fidelity(const std::filesystem::path& scenarios) {
   MFSDP_LET(gpu, load_gpu("h200", scenarios / "gpus"));
   MFSDP_LET(cluster, make_cluster(gpu, 8, 8));
@@ -152,8 +142,8 @@ std::vector<std::vector<std::string>> fidelity_cells(const std::vector<FidelityR
                      priced ? percent(row.error.mean) : "not modelled",
                      priced ? percent(row.error.worst) : "-",
                      priced ? fmt::format("{:+.2f} %", 100 * row.error.bias) : "-",
-                     std::string(evaluation_name(row.evaluation)),
-                     std::string(trust_text(row.trust_level)), row.source});
+                     std::string(to_string(row.evaluation)),
+                     std::string(to_string(row.trust_level)), row.source});
   }
   return cells;
 }
@@ -163,7 +153,7 @@ std::string fidelity_csv(const std::vector<FidelityRow>& rows) {
   for (const FidelityRow& row : rows)
     csv += fmt::format("{},\"{}\",{},{:.6f},{:.6f},{:.6f},{},{},{}\n", row.group, row.what,
                        row.error.rows, row.error.mean, row.error.worst, row.error.bias,
-                       evaluation_name(row.evaluation), trust_text(row.trust_level), row.source);
+                       to_string(row.evaluation), to_string(row.trust_level), row.source);
   return csv;
 }
 
@@ -176,8 +166,8 @@ std::string fidelity_json(const std::vector<FidelityRow>& rows) {
                     {"mean_error", row.error.mean},
                     {"worst_error", row.error.worst},
                     {"bias", row.error.bias},
-                    {"how", evaluation_name(row.evaluation)},
-                    {"tier", trust_text(row.trust_level)},
+                    {"how", to_string(row.evaluation)},
+                    {"tier", to_string(row.trust_level)},
                     {"source", row.source}});
   return nlohmann::ordered_json{{"schema", "mfsdp.fidelity/1"},
                                 {"cost_model_version", kCostModelVersion},

@@ -3,7 +3,6 @@
 
 #include <filesystem>
 #include <string>
-#include <string_view>
 #include <vector>
 
 #include "core/base/error.hpp"
@@ -23,9 +22,6 @@ struct FidelityRow {
   TrustLevel trust_level = TrustLevel::calibrated;
   std::string source;  ///< file below scenarios/
 };
-
-/// "fit", "leave-one-out", "unseen", "comparison".
-[[nodiscard]] std::string_view evaluation_name(Evaluation evaluation);
 
 /// All rows, in the order of the groups above. `scenarios` is the catalogue's folder; missing files
 /// of scenarios/fidelity are skipped. The tables are the H200's.

@@ -1,5 +1,3 @@
-#include "sim/calibrate/nccl_json.hpp"
-
 #include <fmt/format.h>
 
 #include <nlohmann/json.hpp>
@@ -8,6 +6,7 @@
 
 #include "core/base/parse_json.hpp"
 #include "core/formats/json_fields.hpp"
+#include "sim/calibrate/nccl_run.hpp"
 
 namespace mfsdp {
 namespace {

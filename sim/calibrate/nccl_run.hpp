@@ -51,4 +51,17 @@ struct NcclRun {
 /// rounding of two decimals.
 [[nodiscard]] Result<std::vector<CollectiveSample>> samples_of(const NcclRun& run);
 
+/// The file's run. Errors name file and field; for invalid JSON, line and column.
+[[nodiscard]] Result<NcclRun> read_nccl_json(std::string_view text, const std::string& where);
+
+/// Whether the text contains a table header of nccl-tests, with or without a launcher's label.
+[[nodiscard]] bool is_nccl_text(std::string_view text);
+
+/// All runs of a text, in order. Other output between and inside them is skipped. Labels that a
+/// launcher puts before each line are removed; the text before a table's header shows their form.
+/// Errors name file and line: a table without its device list, its units or its closing lines;
+/// truncated rows; units other than B, us and GB/s; CPU times; split communicators.
+[[nodiscard]] Result<std::vector<NcclRun>> read_nccl_text(std::string_view text,
+                                                          const std::string& where);
+
 }  // namespace mfsdp

@@ -1,5 +1,3 @@
-#include "sim/calibrate/nccl_text.hpp"
-
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -9,6 +7,7 @@
 #include <utility>
 
 #include "core/base/text.hpp"
+#include "sim/calibrate/nccl_run.hpp"
 
 namespace mfsdp {
 namespace {

@@ -125,7 +125,7 @@ PriceErrors price_errors(const CostTables& tables, const Cluster& cluster, doubl
           .network = summarise(network).mean};
 }
 
-std::string_view memory_trust_text() {
+std::string_view memory_to_string() {
   return "memory: exact for mfsdp's executor, but for the runtime outside its pools";
 }
 
@@ -146,7 +146,7 @@ Trust trust_of(const CostModel& costs, const PriceErrors& errors, const TimeSumm
     if (evidence.error && !network) trust.expected_step_error = evidence.error->mean;
     trust.text = evidence_text(evidence, of_parts, missing, network);
   }
-  trust.text.insert(0, trust_text(trust.trust_level));
+  trust.text.insert(0, to_string(trust.trust_level));
   return trust;
 }
 

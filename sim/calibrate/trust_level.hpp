@@ -1,7 +1,7 @@
 // Trust level of a figure, in one word.
 #pragma once
 
-#include <string_view>
+#include "core/base/vocabulary.hpp"
 
 namespace mfsdp {
 
@@ -12,13 +12,9 @@ enum class TrustLevel {
   anchored,    ///< also scaled by the ratio of a measured run
 };
 
-[[nodiscard]] constexpr std::string_view trust_text(TrustLevel trust_level) {
-  switch (trust_level) {
-    case TrustLevel::datasheet: return "datasheet only";
-    case TrustLevel::calibrated: return "calibrated by micro-benchmarks";
-    case TrustLevel::anchored: return "anchored by a measured run";
-  }
-  return "";
+constexpr auto value_names(TrustLevel) {
+  return name_array("datasheet only", "calibrated by micro-benchmarks",
+                    "anchored by a measured run");
 }
 
 }  // namespace mfsdp

@@ -154,7 +154,7 @@ Result<Prediction> predict(const PredictionRequest& asked) {
   const Trust trust =
       trust_of(*request.costs, request.errors, run.time, evidence_of(request), request.anchor);
   run.calibration = trust.calibration;
-  run.trust = {.trust_level = std::string(trust_text(trust.trust_level)),
+  run.trust = {.trust_level = std::string(to_string(trust.trust_level)),
                .step_error = trust.expected_step_error,
                .text = trust.text};
   if (const std::string_view basis = traits_of(request.engine).basis; !basis.empty())

@@ -4,8 +4,7 @@
 #include <cstdlib>
 #include <string_view>
 
-#include "sim/calibrate/nccl_json.hpp"
-#include "sim/calibrate/nccl_text.hpp"
+#include "sim/calibrate/nccl_run.hpp"
 
 namespace {
 

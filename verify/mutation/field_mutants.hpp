@@ -7,11 +7,9 @@
 //   plans[].segments[].ops[]{kernel}.body.kernel{gemm}.operands[]{weight}.access
 #pragma once
 
-#include <array>
 #include <cstdint>
 #include <nlohmann/json_fwd.hpp>
 #include <string>
-#include <string_view>
 #include <vector>
 
 #include "core/base/error.hpp"

@@ -173,17 +173,7 @@ void find_deadlock(const std::vector<ClassPlan>& classes, FindingList& findings)
   for (const bool launches_in_order : {false, true}) {
     std::vector<Place> cycle = WaitGraph(classes, launches_in_order).find_cycle();
     if (cycle.empty()) continue;
-    Finding finding;
-    finding.rule = launches_in_order ? "MF203" : "MF202";
-    finding.message = launches_in_order ? "if each device runs collectives in launch order, they "
-                                          "wait for each other in a cycle: "
-                                        : "collectives wait for each other in a cycle: ";
-    for (const Place& place : cycle) finding.message += to_text(place) + " -> ";
-    finding.message += to_text(cycle.front());
-    finding.interleaving = cycle;
-    finding.places = std::move(cycle);
-    findings.add(std::move(finding));
-    return;
+    return findings.add(deadlock_finding(launches_in_order, std::move(cycle)));
   }
 }
 

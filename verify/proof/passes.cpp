@@ -9,13 +9,11 @@
 #include <utility>
 
 #include "core/plan/structure_faults.hpp"
-#include "verify/proof/ledger/directions.hpp"
+#include "verify/proof/ledger/checks.hpp"
 #include "verify/proof/ledger/followed_ops.hpp"
 #include "verify/proof/ledger/gradient_scaling.hpp"
 #include "verify/proof/ledger/gradients.hpp"
 #include "verify/proof/ledger/layouts.hpp"
-#include "verify/proof/ledger/updates.hpp"
-#include "verify/proof/ledger/weights.hpp"
 #include "verify/proof/memory/registered_memory.hpp"
 #include "verify/proof/memory/shared_bytes.hpp"
 #include "verify/proof/memory/symmetric_memory.hpp"
@@ -147,13 +145,12 @@ void find_redundant_waits(PlanState& s, FindingList& found) {
     if (!std::ranges::binary_search(unrolled.redundant_waits, instance.op->id)) continue;
     if (!found.wants("MF604")) return;
     noted[instance.op_index] = true;
-    Finding finding;
-    finding.rule = "MF604";
-    finding.places = {place_of(unrolled, i)};
-    finding.message =
-        fmt::format("op {}, {}, can be removed: all ops that it orders are ordered without it",
-                    instance.op->id.value, to_text(finding.places.front()));
-    found.add(std::move(finding));
+    const Place place = place_of(unrolled, i);
+    found.add({.rule = "MF604",
+               .message = fmt::format(
+                   "op {}, {}, can be removed: all ops that it orders are ordered without it",
+                   place.op.value, to_text(place)),
+               .places = {place}});
   }
 }
 

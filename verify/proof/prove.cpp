@@ -4,7 +4,6 @@
 
 #include <algorithm>
 #include <optional>
-#include <utility>
 
 #include "verify/proof/order/expand_instances.hpp"
 #include "verify/proof/passes.hpp"

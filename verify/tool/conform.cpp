@@ -1,5 +1,3 @@
-#include "verify/tool/conform.hpp"
-
 #include <fmt/format.h>
 
 #include "core/base/text.hpp"
@@ -8,6 +6,7 @@
 #include "core/schedule/build.hpp"
 #include "reports/store/find_runs.hpp"
 #include "reports/store/store.hpp"
+#include "verify/tool/judge.hpp"
 
 namespace mfsdp {
 namespace {

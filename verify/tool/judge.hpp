@@ -1,9 +1,15 @@
-// Dispatches each kind of subject of mfsdp-verify to its judgement.
+// The judgements of mfsdp-verify, one for each kind of subject.
 #pragma once
+
+#include <functional>
+#include <map>
+#include <string>
 
 #include "core/base/error.hpp"
 #include "core/cli/exit_code.hpp"
+#include "core/plan/job.hpp"
 #include "reports/session/session.hpp"
+#include "verify/conformance/conformance.hpp"
 #include "verify/mutation/mutate_fields.hpp"
 #include "verify/tool/verify_options.hpp"
 
@@ -14,5 +20,42 @@ namespace mfsdp {
 /// of --mutate-fields in which the proofs find nothing.
 [[nodiscard]] Result<ExitCode> judge(const VerifyOptions& options, const Session& session,
                                      const Machines& machines);
+
+/// Proves a plan, writes or re-checks its certificate, or judges its mutants.
+/// Returns `negative` if the plan is wrong, its certificate is refused, a mutant is neither found
+/// nor certified, or the change of a field is not found.
+[[nodiscard]] Result<ExitCode> judge_plan(const VerifyOptions& options, const Session& session,
+                                          const Machines& machines);
+
+/// The variables of --env by name.
+[[nodiscard]] std::map<std::string, std::string, std::less<>> environment_of(
+    const VerifyOptions& options);
+
+/// Judges a plan in which several classes of ranks run together.
+/// Writes the job to --plan-out if given, proves it and prints the findings. Every rank is checked,
+/// with or without --expand. Certificates and mutants need plans of one class: else the error names
+/// the flag.
+[[nodiscard]] Result<ExitCode> judge_job(const Job& job, const VerifyOptions& options,
+                                         const Session& session);
+
+// Records of collectives from ranks of other trainers.
+
+/// --flight-recorder: dumps of PyTorch, one for each rank.
+[[nodiscard]] Result<ExitCode> judge_flight_dumps(const VerifyOptions& options,
+                                                  const Session& session);
+/// --nccl-inspector: logs of NCCL's profiler plugin, one for each process.
+[[nodiscard]] Result<ExitCode> judge_inspector_logs(const VerifyOptions& options,
+                                                    const Session& session);
+
+struct RunConformance {
+  std::string subject;  ///< "mfsdp.sqlite: run 0123..."
+  std::string plan_hash;
+  Conformance conformance;
+};
+
+/// Compares a run of the store with the plan that it followed.
+/// Uses the plan of --plan, or builds it anew from the stored configuration. The plan must have the
+/// hash that the run stored. Errors: no such store or run, a run without launches, another plan.
+[[nodiscard]] Result<RunConformance> conform(const VerifyOptions& options, const Session& session);
 
 }  // namespace mfsdp

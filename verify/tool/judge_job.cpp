@@ -1,4 +1,3 @@
-#include "verify/tool/judge_job.hpp"
 
 #include <fmt/format.h>
 
@@ -12,7 +11,7 @@
 #include "core/cli/format.hpp"
 #include "core/cli/wrap.hpp"
 #include "verify/proof/job.hpp"
-#include "verify/tool/judge_plan.hpp"
+#include "verify/tool/judge.hpp"
 #include "verify/tool/print_findings.hpp"
 #include "verify/traces/configuration_rules.hpp"
 

@@ -1,5 +1,3 @@
-#include "verify/tool/judge_plan.hpp"
-
 #include <fmt/format.h>
 
 #include <chrono>
@@ -25,7 +23,7 @@
 #include "verify/mutation/render_mutation.hpp"
 #include "verify/proof/certificate.hpp"
 #include "verify/proof/prove.hpp"
-#include "verify/tool/judge_job.hpp"
+#include "verify/tool/judge.hpp"
 #include "verify/tool/print_findings.hpp"
 #include "verify/traces/configuration_rules.hpp"
 

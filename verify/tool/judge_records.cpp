@@ -1,5 +1,3 @@
-#include "verify/tool/judge_records.hpp"
-
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -15,6 +13,7 @@
 #include "core/base/read_file.hpp"
 #include "core/base/text.hpp"
 #include "core/cli/wrap.hpp"
+#include "verify/tool/judge.hpp"
 #include "verify/tool/print_findings.hpp"
 #include "verify/traces/file_rank.hpp"
 #include "verify/traces/flight_recorder.hpp"

@@ -7,7 +7,6 @@
 
 #include "core/base/text.hpp"
 #include "verify/traces/held_up_gathers.hpp"
-#include "verify/traces/kernel_kinds.hpp"
 #include "verify/traces/trace_words.hpp"
 
 namespace mfsdp::traces {

@@ -1,5 +1,3 @@
-#include "gpu_backend/train/data/byte_text.hpp"
-
 #include <fmt/format.h>
 
 #include <array>
@@ -7,6 +5,7 @@
 
 #include "core/base/text.hpp"
 #include "gpu_backend/train/data/byte_tokens.hpp"
+#include "gpu_backend/train/data/plain_text.hpp"
 #include "gpu_backend/train/data/token_stream.hpp"
 #include "gpu_backend/train/data/unigram.hpp"
 

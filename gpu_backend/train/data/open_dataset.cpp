@@ -9,13 +9,12 @@
 #include <vector>
 
 #include "core/base/text.hpp"
-#include "gpu_backend/train/data/byte_text.hpp"
 #include "gpu_backend/train/data/dataset.hpp"
 #include "gpu_backend/train/data/llmc_tokens.hpp"
 #include "gpu_backend/train/data/mapped_file.hpp"
 #include "gpu_backend/train/data/megatron_tokens.hpp"
+#include "gpu_backend/train/data/plain_text.hpp"
 #include "gpu_backend/train/data/sft_jsonl.hpp"
-#include "gpu_backend/train/data/tokenized_text.hpp"
 
 namespace mfsdp {
 namespace {

@@ -1,10 +1,9 @@
-#include "gpu_backend/train/data/tokenized_text.hpp"
-
 #include <fmt/format.h>
 
 #include <utility>
 
 #include "gpu_backend/train/data/mapped_file.hpp"
+#include "gpu_backend/train/data/plain_text.hpp"
 #include "gpu_backend/train/data/token_stream.hpp"
 #include "gpu_backend/train/text/text_form.hpp"
 

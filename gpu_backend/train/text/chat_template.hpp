@@ -1,7 +1,6 @@
 // The built-in chat templates: they convert a chat to one text.
 #pragma once
 
-#include <array>
 #include <string>
 #include <string_view>
 #include <vector>

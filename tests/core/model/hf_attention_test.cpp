@@ -1,10 +1,10 @@
-#include "core/model/hf_attention.hpp"
-
 #include <gtest/gtest.h>
 
 #include <nlohmann/json.hpp>
 #include <numeric>
 #include <string>
+
+#include "core/model/hf_parts.hpp"
 
 namespace mfsdp {
 namespace {

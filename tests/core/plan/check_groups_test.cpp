@@ -1,6 +1,5 @@
 // Configuration and groups must agree on the axes along which groups are sharded: checked for all
 // pairs of strategies.
-#include "core/plan/check_groups.hpp"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

@@ -1,9 +1,7 @@
-#include "sim/calibrate/nccl_json.hpp"
-
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "sim/calibrate/nccl_text.hpp"
+#include "sim/calibrate/nccl_run.hpp"
 #include "tests/sim/calibrate/samples.hpp"
 
 namespace mfsdp {

@@ -1,9 +1,8 @@
-#include "sim/calibrate/nccl_text.hpp"
-
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <rapidcheck/gtest.h>
 
+#include "sim/calibrate/nccl_run.hpp"
 #include "tests/sim/calibrate/samples.hpp"
 
 namespace mfsdp {

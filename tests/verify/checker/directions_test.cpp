@@ -1,5 +1,3 @@
-#include "verify/proof/ledger/directions.hpp"
-
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -9,6 +7,7 @@
 #include "tests/support/plan_builder.hpp"
 #include "verify/checker/check_certificate.hpp"
 #include "verify/proof/certificate.hpp"
+#include "verify/proof/ledger/checks.hpp"
 
 namespace mfsdp {
 namespace {

@@ -1,11 +1,10 @@
-#include "verify/proof/ledger/weights.hpp"
-
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include "tests/support/configurations.hpp"
 #include "tests/support/edit_plan.hpp"
 #include "tests/support/plan_builder.hpp"
+#include "verify/proof/ledger/checks.hpp"
 
 namespace mfsdp {
 namespace {

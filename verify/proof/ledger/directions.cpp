@@ -1,5 +1,6 @@
-#include "verify/proof/ledger/directions.hpp"
-
+// Muon: whether each update uses this step's momentum, with each matrix orthogonalised once as a
+// whole. Followed are the kernels `momentum`, the all_to_alls that give each rank one whole block
+// for its shards of all blocks, the orthogonalisation, and the updates.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -9,6 +10,7 @@
 #include <utility>
 #include <vector>
 
+#include "verify/proof/ledger/checks.hpp"
 #include "verify/proof/ledger/kernel_roles.hpp"
 
 namespace mfsdp {
@@ -167,7 +169,7 @@ class DirectionCheck {
   void make(const Kernel& kernel) {
     const Operand* gradient = operand_of(kernel, "grad");
     const Operand* made = operand_of(kernel, "direction");
-    if (gradient == nullptr || made == nullptr) return;  // updates.hpp reports it
+    if (gradient == nullptr || made == nullptr) return;  // updates.cpp reports it
     const auto from = layouts_.locate(*gradient);
     const auto to = place_of(*made);
     if (!from || !to) return;
@@ -359,15 +361,10 @@ class DirectionCheck {
   void report(std::optional<std::uint32_t> group, const std::string& what) {
     if (!findings_.wants("MF405") || !reported_.insert(unrolled_.instances[now_].op_index).second)
       return;
-    Finding finding;
-    finding.rule = "MF405";
-    finding.places = {place_of_instance()};
-    finding.message =
-        fmt::format("{} {}{}", text_in_step(finding.places.front()), what,
-                    group ? fmt::format(" ('{}')", layouts_.groups[*group].name) : "");
-    findings_.add(std::move(finding));
+    const std::string of_group =
+        group ? fmt::format(" ('{}')", layouts_.groups[*group].name) : std::string();
+    findings_.add(finding_in_step(unrolled_, now_, "MF405", what + of_group));
   }
-  [[nodiscard]] mfsdp::Place place_of_instance() const { return mfsdp::place_of(unrolled_, now_); }
 
   const UnrolledPlan& unrolled_;
   const Program& program_;

@@ -5,7 +5,6 @@
 #include <algorithm>
 
 namespace mfsdp::ledger {
-
 namespace {
 
 bool is_of_several(const Ledger& s, const Held& held) {

@@ -5,8 +5,8 @@
 #include <algorithm>
 #include <optional>
 
+#include "verify/proof/ledger/checks.hpp"
 #include "verify/proof/ledger/kernel_roles.hpp"
-#include "verify/proof/ledger/microbatches.hpp"
 #include "verify/proof/ledger/scaling_state.hpp"
 #include "verify/proof/order/overlap.hpp"
 

@@ -55,11 +55,8 @@ const std::vector<Uses>& GradientVerdict::uses_of(std::uint32_t group, std::uint
 void GradientVerdict::report(const char* rule, std::uint32_t group, std::uint32_t instance,
                              const std::string& what, std::uint32_t other) {
   if (!findings_.wants(rule) || !reported_.emplace(rule, group).second) return;
-  Finding finding;
-  finding.rule = rule;
-  finding.places = {place_of(unrolled_, instance)};
+  Finding finding = finding_in_step(unrolled_, instance, rule, what);
   if (other != kNone) finding.places.push_back(place_of(unrolled_, other));
-  finding.message = fmt::format("{} {}", text_in_step(finding.places.front()), what);
   findings_.add(std::move(finding));
 }
 

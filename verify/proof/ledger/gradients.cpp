@@ -22,7 +22,7 @@ void forget(Ledger& s, std::uint32_t buffer) {
 void count_uses(Ledger& s) {
   for (const FollowedOperand& operand : s.operands) {
     if (!operand.reads || operand.gradient) continue;
-    if (!operand.atoms) continue;  // weights.hpp reports it
+    if (!operand.atoms) continue;  // weights.cpp reports it
     for (std::uint32_t a = operand.atoms->first; a < operand.atoms->last; ++a)
       s.verdict.use(operand.located.group, a, s.unrolled.work_pass(s.now));
   }
@@ -144,7 +144,7 @@ void move(Ledger& s, const Operand& input, const Operand& output, bool adds, boo
 
 void judge(Ledger& s, const FollowedOperand& operand, bool update) {
   const auto& at = operand.spot;
-  if (!at && update) return s.verdict.give_up(operand.located.group);  // updates.hpp reports it
+  if (!at && update) return s.verdict.give_up(operand.located.group);  // updates.cpp reports it
   if (!at) return go_astray(s, "MF306", operand, "which is not a shard of it");
   if (!update && !operand.own_unit)
     return go_astray(s, "MF306", operand, "which belongs to another unit than the op");

@@ -382,7 +382,7 @@ void check_configured_dtypes(const Program& program, FindingList& findings) {
   const PlanConfig& config = program.config;
   for (const Buffer& buffer : program.buffers) {
     if (!buffer.holds) continue;
-    std::optional<DType> wanted;  // of states and directions updates.hpp looks
+    std::optional<DType> wanted;  // of states and directions updates.cpp looks
     bool sums = false;
     switch (buffer.holds->kind) {
       case ContentKind::parameter: wanted = config.param_dtype; break;

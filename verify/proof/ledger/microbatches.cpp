@@ -1,10 +1,11 @@
-#include "verify/proof/ledger/microbatches.hpp"
-
+// Whether a plan begins as many microbatches as it states and the configuration asks for.
 #include <fmt/format.h>
 
 #include <algorithm>
 #include <cstdint>
 #include <variant>
+
+#include "verify/proof/ledger/checks.hpp"
 
 namespace mfsdp {
 namespace {

@@ -1,7 +1,5 @@
 #include "verify/proof/ledger/scaling_state.hpp"
 
-#include <fmt/format.h>
-
 #include <iterator>
 
 #include "verify/proof/ledger/kernel_roles.hpp"
@@ -84,11 +82,7 @@ void report(State& s, const char* rule, const std::string& what) {
   if (!s.findings.wants(rule) ||
       !s.reported.emplace(rule, s.unrolled.instances[s.now].op_index).second)
     return;
-  Finding finding;
-  finding.rule = rule;
-  finding.places = {place_of(s.unrolled, s.now)};
-  finding.message = fmt::format("{} {}", text_in_step(finding.places.front()), what);
-  s.findings.add(std::move(finding));
+  s.findings.add(finding_in_step(s.unrolled, s.now, rule, what));
 }
 
 }  // namespace mfsdp::scaling

@@ -1,5 +1,4 @@
-#include "verify/proof/ledger/updates.hpp"
-
+// Whether an update's operands are one slice of one group, and ops touch the group that they name.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -7,6 +6,7 @@
 #include <vector>
 
 #include "verify/findings/place_names.hpp"
+#include "verify/proof/ledger/checks.hpp"
 #include "verify/proof/ledger/kernel_roles.hpp"
 
 namespace mfsdp {

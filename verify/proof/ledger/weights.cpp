@@ -1,9 +1,15 @@
-#include "verify/proof/ledger/weights.hpp"
-
+// Whether every kernel reads the weights of its step.
+//
+// Compute weights begin at version 0, an update makes the next version of the slice that it writes,
+// and collectives carry versions with the elements. In step t every kernel is to read version t of
+// whole parameters of its own unit; frozen ones stay at 0. Host order is one of the orders that the
+// plan allows, and where nothing races (races.hpp) all of them compute the same.
 #include <fmt/format.h>
 
 #include <algorithm>
 #include <set>
+
+#include "verify/proof/ledger/checks.hpp"
 
 namespace mfsdp {
 namespace {
@@ -231,11 +237,7 @@ class WeightCheck {
   void report(const char* rule, std::uint32_t group, std::uint32_t instance,
               const std::string& what) {
     if (!findings_.wants(rule) || !reported_.emplace(rule, group).second) return;
-    Finding finding;
-    finding.rule = rule;
-    finding.places = {place_of(unrolled_, instance)};
-    finding.message = fmt::format("{} {}", text_in_step(finding.places.front()), what);
-    findings_.add(std::move(finding));
+    findings_.add(finding_in_step(unrolled_, instance, rule, what));
   }
 
   const UnrolledPlan& unrolled_;

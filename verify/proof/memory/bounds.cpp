@@ -105,13 +105,6 @@ void add(PoolPeak& sum, const PoolPeak& other) {
   sum.gradients += other.gradients;
 }
 
-Finding note(std::string rule, std::string message) {
-  Finding finding;
-  finding.rule = std::move(rule);
-  finding.message = std::move(message);
-  return finding;
-}
-
 /// " with 3 blocks that stay gathered", or nothing.
 std::string kept_beside(const PlanConfig& config) {
   if (config.keep_gathered == 0) return "";
@@ -126,7 +119,7 @@ void check_limits(const Program& program, const std::vector<std::vector<PoolPeak
     for (const PoolPeak& peak : peaks[p]) add(sum, peak);
     const PlanConfig& config = program.config;
     if (sum.weights - 1 - config.keep_gathered > config.prefetch)
-      findings.add(note(
+      findings.add(finding_without_ops(
           "MF601", fmt::format("plan '{}' has up to {} gathered units live at once; a "
                                "prefetch of {}{} allows {}",
                                program.plans[p].name, sum.weights, config.prefetch,
@@ -134,9 +127,10 @@ void check_limits(const Program& program, const std::vector<std::vector<PoolPeak
     // Tied weights keep a gradient from the head to the embedding, in addition to those of blocks.
     const std::int64_t slots = config.grad_slots + (config.model.tied_embeddings ? 1 : 0);
     if (sum.gradients > slots)
-      findings.add(note("MF602", fmt::format("plan '{}' has up to {} full gradients in memory at "
-                                             "once; there are {} slots (tied weights add one)",
-                                             program.plans[p].name, sum.gradients, slots)));
+      findings.add(finding_without_ops(
+          "MF602", fmt::format("plan '{}' has up to {} full gradients in memory at "
+                               "once; there are {} slots (tied weights add one)",
+                               program.plans[p].name, sum.gradients, slots)));
   }
 }
 
@@ -177,9 +171,10 @@ Bounds bounds_of(const Program& program, const ProgramIndex& index,
     const Bytes bound = persistent[p].aligned + transient;
     bounds.pools.push_back({.name = pool.name, .height = pool.height, .lower_bound = bound});
     if (bound != pool.lower_bound)
-      findings.add(note("MF603", fmt::format("pool '{}' states a lower bound of {} bytes, but its "
-                                             "plans have up to {} bytes live",
-                                             pool.name, pool.lower_bound.value, bound.value)));
+      findings.add(finding_without_ops(
+          "MF603", fmt::format("pool '{}' states a lower bound of {} bytes, but its "
+                               "plans have up to {} bytes live",
+                               pool.name, pool.lower_bound.value, bound.value)));
   }
   return bounds;
 }

@@ -45,12 +45,11 @@ std::string bytes_of(const UnrolledPlan& unrolled, const BufferRange& range) {
 }
 
 Finding finding_at(const UnrolledPlan& unrolled, std::string rule, const BufferRange& range) {
-  Finding finding;
-  finding.rule = std::move(rule);
-  finding.buffer = unrolled.program->buffers[range.buffer].id;
-  finding.begin = range.begin;
-  finding.end = range.end;
-  return finding;
+  return {.rule = std::move(rule),
+          .message = "",
+          .buffer = unrolled.program->buffers[range.buffer].id,
+          .begin = range.begin,
+          .end = range.end};
 }
 
 }  // namespace

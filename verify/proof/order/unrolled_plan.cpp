@@ -361,4 +361,12 @@ Place place_of(const UnrolledPlan& unrolled, std::size_t instance) {
                                 on_host ? std::nullopt : std::optional<std::size_t>(i.chain))};
 }
 
+Finding finding_in_step(const UnrolledPlan& unrolled, std::size_t instance, std::string rule,
+                        std::string_view what) {
+  const Place place = place_of(unrolled, instance);
+  return {.rule = std::move(rule),
+          .message = fmt::format("{} {}", text_in_step(place), what),
+          .places = {place}};
+}
+
 }  // namespace mfsdp

@@ -114,4 +114,8 @@ struct UnrolledPlan {
 /// An instance in words.
 [[nodiscard]] Place place_of(const UnrolledPlan& unrolled, std::size_t instance);
 
+/// A finding at an instance: "name (stream) in step 1 WHAT".
+[[nodiscard]] Finding finding_in_step(const UnrolledPlan& unrolled, std::size_t instance,
+                                      std::string rule, std::string_view what);
+
 }  // namespace mfsdp

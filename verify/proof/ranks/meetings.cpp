@@ -31,6 +31,18 @@ std::string to_text(const Signature& signature) {
                      signature.repeat);
 }
 
+Finding deadlock_finding(bool launches_in_order, std::vector<Place> cycle) {
+  std::string message = launches_in_order ? "if each device runs collectives in launch order, they "
+                                            "wait for each other in a cycle: "
+                                          : "collectives wait for each other in a cycle: ";
+  for (const Place& place : cycle) message += to_text(place) + " -> ";
+  message += to_text(cycle.front());
+  return {.rule = launches_in_order ? "MF203" : "MF202",
+          .message = std::move(message),
+          .places = cycle,
+          .interleaving = cycle};
+}
+
 bool launched_apart(const UnrolledPlan& unrolled, const PlannedMeeting& a,
                     const PlannedMeeting& b) {
   return unrolled.ordered(a.instance, b.instance) ||

@@ -35,6 +35,10 @@ struct PlannedMeeting {
 /// "all_gather of 64 bf16, reduction none, 1 times a step"
 [[nodiscard]] std::string to_text(const Signature& signature);
 
+/// Collectives that wait for each other in this cycle; with `launches_in_order`, only if each device
+/// runs them in launch order.
+[[nodiscard]] Finding deadlock_finding(bool launches_in_order, std::vector<Place> cycle);
+
 /// Whether the host's order of launches puts the one before the other: not inside a group.
 [[nodiscard]] bool launched_apart(const UnrolledPlan& unrolled, const PlannedMeeting& a,
                                   const PlannedMeeting& b);

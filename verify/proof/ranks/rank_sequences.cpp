@@ -268,18 +268,8 @@ void find_deadlock(const Ranks& ranks, FindingList& findings) {
   const std::vector<Place> with_order = find_cycle(in_order);
   if (with_order.empty()) return;
   std::vector<Place> cycle = find_cycle(ranks);
-  Finding finding;
-  finding.rule = cycle.empty() ? "MF203" : "MF202";
-  finding.message =
-      cycle.empty()
-          ? "if each device runs collectives in launch order, they wait for each other in a cycle: "
-          : "collectives wait for each other in a cycle: ";
-  if (cycle.empty()) cycle = with_order;
-  for (const Place& place : cycle) finding.message += to_text(place) + " -> ";
-  finding.message += to_text(cycle.front());
-  finding.interleaving = cycle;
-  finding.places = std::move(cycle);
-  findings.add(std::move(finding));
+  findings.add(cycle.empty() ? deadlock_finding(true, with_order)
+                             : deadlock_finding(false, std::move(cycle)));
 }
 
 }  // namespace

@@ -101,7 +101,7 @@ class RankSlices {
     const FollowedOperand* output = followed_.find(op_index, collective.output);
     if (input == nullptr || output == nullptr || !input->located.exact || !output->located.exact ||
         input->located.group != output->located.group)
-      return;  // gradients.hpp and weights.hpp report it
+      return;  // gradients.hpp and weights.cpp report it
     const std::size_t communicator = unrolled_.ops[op_index].subject;
     const bool gathers = collective.kind == CollectiveKind::all_gather;
     const bool splits = collective.kind != CollectiveKind::all_reduce;
@@ -140,7 +140,7 @@ class RankSlices {
     const auto operands = followed_.of(op_index);
     auto gradient = std::ranges::find(operands, true, &FollowedOperand::gradient);
     if (gradient == operands.end()) gradient = operands.begin();  // weights, beside directions
-    if (gradient == operands.end() || !gradient->located.exact) return;  // updates.hpp reports it
+    if (gradient == operands.end() || !gradient->located.exact) return;  // updates.cpp reports it
     const std::uint32_t group = gradient->located.group;
     const GroupLayout& layout = layouts_.groups[group];
     const std::int64_t world = mesh_.world_size();
@@ -191,13 +191,12 @@ class RankSlices {
   void report(std::uint32_t group, std::optional<std::int64_t> rank, const Interval& interval,
               const std::string& what) {
     if (!findings_.wants("MF506")) return;
-    Finding finding;
-    finding.rule = "MF506";
-    finding.message = fmt::format("op {} ({}) on {} touches elements {} of '{}', {}", op_->id.value,
-                                  op_->name, rank ? fmt::format("rank {}", *rank) : "all ranks",
-                                  to_text(interval), layouts_.groups[group].name, what);
-    finding.places = {place_in_plan(*unrolled_.plan, *segment_, *op_)};
-    findings_.add(std::move(finding));
+    findings_.add(
+        {.rule = "MF506",
+         .message = fmt::format("op {} ({}) on {} touches elements {} of '{}', {}", op_->id.value,
+                                op_->name, rank ? fmt::format("rank {}", *rank) : "all ranks",
+                                to_text(interval), layouts_.groups[group].name, what),
+         .places = {place_in_plan(*unrolled_.plan, *segment_, *op_)}});
   }
 
   const UnrolledPlan& unrolled_;

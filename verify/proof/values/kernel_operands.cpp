@@ -39,7 +39,7 @@ using enum KernelKind;
 [[nodiscard]] std::optional<std::int64_t> first_column(const Kernel& kernel,
                                                        const Operand& operand) {
   if (operand.role == "weight" || operand.role == "weight_grad") return std::nullopt;
-  if (kernel.kind == newton_schulz) return std::nullopt;  // directions.hpp knows theirs
+  if (kernel.kind == newton_schulz) return std::nullopt;  // directions.cpp knows theirs
   const bool attends = kernel.kind == attention_forward || kernel.kind == attention_backward;
   if (!attends || operand.role == "query") return 0;
   const std::int64_t head_dim = kernel.attribute("head_dim");

@@ -405,11 +405,7 @@ void ModelValues::report_mismatch(const std::string& what) {
   const std::uint32_t op_index = unrolled_.instances[now_].op_index;
   if (complained_[op_index] != 0 || !findings_.wants("MF113")) return;
   complained_[op_index] = 1;
-  Finding finding;
-  finding.rule = "MF113";
-  finding.places = {place_of(unrolled_, now_)};
-  finding.message = fmt::format("{} {}", text_in_step(finding.places.front()), what);
-  findings_.add(std::move(finding));
+  findings_.add(finding_in_step(unrolled_, now_, "MF113", what));
 }
 
 std::string ModelValues::in_words(const ValueKey& key) const {

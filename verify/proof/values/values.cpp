@@ -203,13 +203,11 @@ class ValueRun::Impl {
   }
 
   void report_unused(std::uint32_t i) {
-    Finding finding;
-    finding.rule = "MF112";
-    finding.places = {place_of(unrolled_, i)};
-    finding.message =
-        fmt::format("op {}, {}, is unused: no op reads what it writes",
-                    unrolled_.instances[i].op->id.value, to_text(finding.places.front()));
-    findings_.add(std::move(finding));
+    const Place place = place_of(unrolled_, i);
+    findings_.add({.rule = "MF112",
+                   .message = fmt::format("op {}, {}, is unused: no op reads what it writes",
+                                          place.op.value, to_text(place)),
+                   .places = {place}});
   }
 
   const UnrolledPlan& unrolled_;

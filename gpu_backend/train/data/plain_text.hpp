@@ -1,4 +1,4 @@
-// Plain text: its bytes are its tokens.
+// Plain text as training data: by its bytes, or by a tokenizer.
 #pragma once
 
 #include <filesystem>
@@ -14,6 +14,14 @@ namespace mfsdp {
 /// are: text that is not UTF-8 trains as well, and describe() says so.
 /// `where` is what the user named. Errors as make_token_stream's; a vocabulary too small for bytes.
 [[nodiscard]] Result<std::unique_ptr<Dataset>> open_byte_text(
+    const std::vector<std::filesystem::path>& files, const DatasetSettings& settings,
+    const std::string& where);
+
+/// The files' tokens in this order as one stream, each file between what the tokenizer puts before
+/// a text and, where it has one, the token that ends texts. All tokens are held in memory, 4 bytes
+/// each. `settings.text` is not null.
+/// Errors as make_token_stream's; text that is no UTF-8.
+[[nodiscard]] Result<std::unique_ptr<Dataset>> open_tokenized_text(
     const std::vector<std::filesystem::path>& files, const DatasetSettings& settings,
     const std::string& where);
 
