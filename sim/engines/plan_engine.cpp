@@ -10,7 +10,7 @@
 namespace mfsdp {
 
 EnginePlan engine_plan_of(EngineKind engine, const PlanConfig& config, const Meta& meta,
-                          std::int64_t l2_bytes) {
+                          std::int64_t l2_bytes, const EngineOptions& options) {
   switch (traits_of(engine).family) {
     case EngineFamily::mfsdp: assert(false); break;
     case EngineFamily::fsdp2: break;
@@ -19,7 +19,7 @@ EnginePlan engine_plan_of(EngineKind engine, const PlanConfig& config, const Met
     case EngineFamily::megatron_fsdp_v2: return megatron_fsdp2_plan(engine, config, meta, l2_bytes);
     case EngineFamily::mcore: return mcore_plan(engine, config, meta);
   }
-  return fsdp2_plan(engine, config, meta, l2_bytes);
+  return fsdp2_plan(engine, config, options, meta, l2_bytes);
 }
 
 }  // namespace mfsdp

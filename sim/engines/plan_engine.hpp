@@ -2,6 +2,7 @@
 #pragma once
 
 #include "core/plan/engine.hpp"
+#include "core/plan/engine_options.hpp"
 #include "sim/engines/engine_plan.hpp"
 #include "sim/engines/step_builder.hpp"
 
@@ -10,6 +11,7 @@ namespace mfsdp {
 /// The step for a configuration from engine_config(). Requires an engine other than mfsdp.
 /// `l2_bytes`: the GPU's L2 cache, which Inductor's benchmarks overwrite.
 [[nodiscard]] EnginePlan engine_plan_of(EngineKind engine, const PlanConfig& config,
-                                        const Meta& meta, std::int64_t l2_bytes = kL2OfH200);
+                                        const Meta& meta, std::int64_t l2_bytes = kL2OfH200,
+                                        const EngineOptions& options = {});
 
 }  // namespace mfsdp

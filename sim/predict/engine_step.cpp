@@ -68,7 +68,9 @@ Result<EngineStep> engine_step(EngineKind engine, const PlanConfig& config, cons
                                const EngineMachine& machine) {
   try {
     EngineStep step{.engine = engine,
-                    .plan = engine_plan_of(engine, config, meta, machine.gpu.l2.value),
+                    .options = machine.options,
+                    .plan = engine_plan_of(engine, config, meta, machine.gpu.l2.value,
+                                           machine.options),
                     .memory = {},
                     .settings = machine.settings,
                     .outside = {},
@@ -104,8 +106,11 @@ Footprint footprint(const EngineStep& step) {
 
 namespace {
 
-std::optional<MemoryErrors> errors_of(EngineKind engine, const PlanConfig& config, const Gpu& gpu) {
-  std::optional<EngineErrors> errors = engine_errors(engine, config, gpu.name);
+/// None with options, or with weights in bf16 between steps: no such run was compared.
+std::optional<MemoryErrors> errors_of(const EngineStep& step, const PlanConfig& config,
+                                      const Gpu& gpu) {
+  if (step.options != EngineOptions{} || config.main_dtype != DType::fp32) return std::nullopt;
+  std::optional<EngineErrors> errors = engine_errors(step.engine, config, gpu.name);
   if (!errors) return std::nullopt;
   return MemoryErrors{.allocated = errors->allocated,
                       .reserved = errors->reserved,
@@ -134,7 +139,7 @@ void complete(PredictedRun& run, const EngineStep& step, const Gpu& gpu) {
                                .retries = counters.retries,
                                .certain = step.certain,
                                .fits_certain = {},
-                               .errors = errors_of(step.engine, run.config, gpu)};
+                               .errors = errors_of(step, run.config, gpu)};
   if (memory.cached->errors)
     memory.cached->fits_certain = step.fits && step.certain;
   else

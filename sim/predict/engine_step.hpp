@@ -15,6 +15,7 @@ namespace mfsdp {
 
 struct EngineStep {
   EngineKind engine = EngineKind::fsdp2;
+  EngineOptions options;
   EnginePlan plan;  ///< its pools are as high as what the allocator reserves for their streams
   EngineMemory memory;
   AllocatorSettings settings;  ///< their limit is `room`
@@ -29,6 +30,7 @@ struct EngineStep {
 [[nodiscard]] double error_of_room(EngineKind engine, const PlanConfig& config, const Gpu& gpu);
 
 struct EngineMachine {
+  EngineOptions options = {};
   AllocatorSettings settings;
   const Gpu& gpu;
   Bytes reserve;  ///< to be kept free

@@ -25,6 +25,7 @@ namespace mfsdp {
 struct PredictionRequest {
   PlanConfig config;                       ///< as the engine uses it
   EngineKind engine = EngineKind::mfsdp;   ///< whose kernels, schedule and allocator
+  EngineOptions options;                   ///< of engines of others
   AllocatorSettings allocator;             ///< of engines that use PyTorch's allocator
   Meta meta;                               ///< of the program that is built
   std::shared_ptr<const Program> program;  ///< null: with_program() builds it
