@@ -97,8 +97,9 @@ class CompiledModuleBlock final : public LlamaBlock {
   void begin(Pass& pass, std::size_t layer) {
     if (config_.model.slides(static_cast<std::int64_t>(layer)))
       pass.mask = mask_bytes(config_, kHalf);
-    repeats_ = config_.model.heads != config_.model.kv_heads &&
-               (options_.modules == Modules::torchtitan || pass.mask != 0);
+    shares_ = config_.model.heads != config_.model.kv_heads &&
+              (options_.modules == Modules::torchtitan || pass.mask != 0);
+    repeats_ = shares_ && config_.model.kv_heads > 1;  // a single head is repeated by a view
   }
 
   [[nodiscard]] bool is_fused() const { return config_.model.fused_weights; }
@@ -107,6 +108,8 @@ class CompiledModuleBlock final : public LlamaBlock {
   }
   [[nodiscard]] bool has_input_norms() const { return config_.model.traits().input_norms; }
   [[nodiscard]] std::int64_t key_bytes() const { return repeats_ ? sizes_.query : sizes_.key; }
+  /// Of the gradient of keys, as attention returns it.
+  [[nodiscard]] std::int64_t key_gradient() const { return shares_ ? sizes_.query : sizes_.key; }
   [[nodiscard]] std::int64_t statistic(std::int64_t of_heads) const {
     return config_.model.traits().whole_qk_norms ? sizes_.statistic : of_heads;
   }
@@ -375,18 +378,17 @@ class CompiledModuleBlock final : public LlamaBlock {
     gemm(pass, GemmKind::input_gradient, "out", sizes_.hidden, sizes_.query_columns);
     pass.drop("d_out");
     pass.make("d_rotated_query", sizes_.query);
-    pass.make("d_rotated_key", key_bytes());
-    pass.make("d_value", key_bytes());
+    pass.make("d_rotated_key", key_gradient());
+    pass.make("d_value", key_gradient());
     pass.graph.run([this, whole = pass.mask != 0] {
-      const bool shared = repeats_ && sizes_.query != sizes_.key;
-      step_.scratch("attention_backward_workspace",
-                    sizes_.attention_workspace - (shared ? 2 * sizes_.query : 0));
+            step_.scratch("attention_backward_workspace",
+                    sizes_.attention_workspace - (shares_ ? 2 * sizes_.query : 0));
       step_.attention(KernelKind::attention_backward, AttentionKind{.whole = whole});
     });
     pass.drop_all({"d_attention", "rotated_query", "rotated_key", "value", "repeated_value", "qkv",
                    "attention_bias", "attention", "attention_lse", "attention_seed",
                    "attention_offset"});
-    if (repeats_) {
+    if (shares_) {
       pass.make("d_few_values", sizes_.key);
       elementwise(pass, KernelKind::rope_backward, "d_repeat", sizes_.query + sizes_.key);
       pass.drop("d_value");
@@ -406,7 +408,7 @@ class CompiledModuleBlock final : public LlamaBlock {
     pointwise(pass, KernelKind::rope_backward, "d_rope_query", 2 * sizes_.query);
     pass.drop_all({"d_rotated_query", "query", "query_rstd"});
     pass.make("d_key", sizes_.key);
-    pointwise(pass, KernelKind::rope_backward, "d_rope_key", sizes_.key + key_bytes());
+    pointwise(pass, KernelKind::rope_backward, "d_rope_key", sizes_.key + key_gradient());
     pass.drop_all({"d_rotated_key", "key", "key_rstd"});
   }
 
@@ -439,7 +441,7 @@ class CompiledModuleBlock final : public LlamaBlock {
                           sizes_.qkv_columns);
     } else {
       projection_backward(pass, "value", "value_grad", "value_bias_grad", "d_normed1_value",
-                          repeats_ ? "d_few_values" : "d_value", sizes_.key_columns);
+                          shares_ ? "d_few_values" : "d_value", sizes_.key_columns);
       projection_backward(pass, "key", "key_grad", "key_bias_grad", "d_normed1_key", "d_key",
                           sizes_.key_columns);
       projection_backward(pass, "query", "query_grad", "query_bias_grad", "d_normed1", "d_query",
@@ -457,7 +459,8 @@ class CompiledModuleBlock final : public LlamaBlock {
   EngineOptions options_;
   std::vector<Weight> weights_;
   std::map<std::size_t, std::map<std::string_view, Tensor>> kept_;  ///< by layer and name
-  bool repeats_ = false;  ///< keys and values are copied for each query head
+  bool shares_ = false;   ///< attention gets a key for each query head
+  bool repeats_ = false;  ///< and these are copies
   bool timed_forward_ = false;
   bool timed_backward_ = false;
 };

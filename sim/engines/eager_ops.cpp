@@ -311,8 +311,11 @@ EagerOps::Value EagerOps::repeat(std::string_view name, Value x) {
   const std::int64_t times = config_.model.heads / config_.model.kv_heads;
   if (times == 1) return x;
   const std::int64_t bytes = x.bytes * times;
-  Ref repeated = make(own, bytes);
-  kernel(KernelKind::cast, own, {x.bytes + bytes, AccessPattern::strided});
+  Ref repeated = x.ref;  // a single head is repeated by a view
+  if (config_.model.kv_heads > 1) {
+    repeated = make(own, bytes);
+    kernel(KernelKind::cast, own, {x.bytes + bytes, AccessPattern::strided});
+  }
   return tape_.output(std::move(repeated), bytes, {x.node}, {},
                       [this, own, bytes, few = x.bytes](Ref gradient, const EagerTape::Refs&) {
                         Ref sum = make("d_" + own, few);

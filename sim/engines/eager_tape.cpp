@@ -50,6 +50,14 @@ EagerTape::Value EagerTape::output(Ref ref, std::int64_t bytes,
   return {.ref = std::move(ref), .bytes = bytes, .node = std::move(node)};
 }
 
+EagerTape::Value EagerTape::watch(Value value, std::function<void()> reached) {
+  return output(std::move(value.ref), value.bytes, {std::move(value.node)}, {},
+                [reached = std::move(reached)](Ref gradient, const Refs&) {
+                  reached();
+                  return Refs{std::move(gradient)};
+                });
+}
+
 EagerTape::Value EagerTape::checkpoint(std::function<Value()> function, bool by_operator) {
   frame_ = std::make_shared<Frame>(
       Frame{.function = std::move(function), .by_operator = by_operator});

@@ -86,6 +86,9 @@ class EagerTape {
                              std::vector<std::shared_ptr<Node>> inputs, Saved saved,
                              Backward backward);
 
+  /// The same value, with `reached` called when its gradient is there.
+  [[nodiscard]] Value watch(Value value, std::function<void()> reached);
+
   /// Runs `function` as torch.utils.checkpoint does: nothing is saved, and the first backward that
   /// needs a saved tensor runs it again until all of them are there. `by_operator`: operators that
   /// use cached() keep their outputs.

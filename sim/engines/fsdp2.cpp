@@ -114,6 +114,7 @@ class Fsdp2 {
     units_.begin_backward();
     step_.at(units_.root(), Phase::backward);
     ends_->begin_backward();
+    ends_->loss_backward();
     units_.pre_backward(UnitPlace::head);
     step_.at(units_.root(), Phase::backward);
     const LlamaEnds::Gradients made = ends_->backward(states.back());

@@ -36,6 +36,8 @@ class LlamaEnds {
   virtual void loss();
   /// Computes the gradient of the loss, with which backward begins.
   void begin_backward();
+  /// Where the loss is outside of the model: computes the gradient of the logits.
+  virtual void loss_backward() {}
   /// Frees `state`, the last block's output.
   [[nodiscard]] virtual Gradients backward(Tensor state);
   /// Returns the gradients of the embedding, the norm and an untied head. Frees `state`, the

@@ -62,7 +62,10 @@ class EagerModuleBlock final : public LlamaBlock {
     tape_.backward(std::exchange(outputs_.at(layer), {}), tape_.adopt(output));
     const Tensor input = input_gradient_->give_up();
     input_gradient_.reset();
-    return {.input = input, .weights = all_of(std::nullopt), .later = {}};
+    const bool apart = options_.units.parts_of_blocks;
+    return {.input = input,
+            .weights = all_of(apart ? std::optional(BlockPart::norms) : std::nullopt),
+            .later = {}};
   }
 
   void free_angles(const Angles& /*angles*/) override {}
@@ -90,21 +93,42 @@ class EagerModuleBlock final : public LlamaBlock {
 
   Value run(std::size_t layer, const Value& input) {
     Value sum = add_attention(layer, input);
-    return add_mlp(std::move(sum));
+    return add_mlp(layer, std::move(sum));
   }
 
   Value norm(const std::string& name, Value x) {
     return ops_.norm(name, std::move(x), sizes_.hidden, norm_, sink(name));
   }
 
+  /// A module of the block. It may be a unit of its own.
+  template <class Module>
+  Value part(UnitPlace place, std::size_t layer, Value input, Module&& module) {
+    if (!options_.units.parts_of_blocks) return module(input);
+    const BlockPart of = place == UnitPlace::mlp ? BlockPart::mlp : BlockPart::attention;
+    const auto back = [this, layer] { step_.at(units_.block(layer), step_.phase()); };
+    units_.pre_forward(place, layer);
+    back();
+    Value output = module(tape_.watch(std::move(input), [this, place, layer, of, back] {
+      units_.post_backward(place, layer, all_of(of));
+      step_.at(units_.block(layer), Phase::backward);
+    }));
+    units_.post_forward(place, layer);
+    return tape_.watch(std::move(output), [this, place, layer, back] {
+      units_.pre_backward(place, layer);
+      back();
+    });
+  }
+
   Value add_attention(std::size_t layer, const Value& input) {
-    Value mixed = attention(layer, is_olmo() ? input : norm("norm1", input));
+    Value mixed = part(UnitPlace::attention, layer, is_olmo() ? input : norm("norm1", input),
+                       [&](const Value& x) { return attention(layer, x); });
     if (is_olmo() || config_.model.output_norms) mixed = norm("attention_norm", std::move(mixed));
     return ops_.add("sum", input, mixed);
   }
 
-  Value add_mlp(Value sum) {
-    Value made = mlp(is_olmo() ? sum : norm("norm2", sum));
+  Value add_mlp(std::size_t layer, Value sum) {
+    Value made = part(UnitPlace::mlp, layer, is_olmo() ? sum : norm("norm2", sum),
+                      [&](const Value& x) { return mlp(x); });
     if (is_olmo() || config_.model.output_norms) made = norm("mlp_norm", std::move(made));
     return ops_.add("output", sum, made);
   }

@@ -63,9 +63,12 @@ class ModuleEnds final : public LlamaEnds {
     softmax(input);
   }
 
+  void loss_backward() override {
+    gradient_ = tape_.adopt(compiles_loss_ ? functions_->loss_backward(loss_) : softmax_backward());
+  }
+
   Gradients backward(Tensor /*state*/) override {
-    const Tensor logits = compiles_loss_ ? functions_->loss_backward(loss_) : softmax_backward();
-    tape_.backward(std::exchange(logits_, {}), tape_.adopt(logits));
+    tape_.backward(std::exchange(logits_, {}), std::exchange(gradient_, nullptr));
     held_.reset();
     return made_;
   }
@@ -115,7 +118,8 @@ class ModuleEnds final : public LlamaEnds {
   EagerTape tape_;
   EagerOps ops_;
   EagerTape::Value logits_;
-  EagerTape::Ref held_;  ///< the logits, by a variable of the loop
+  EagerTape::Ref gradient_;  ///< of the logits
+  EagerTape::Ref held_;      ///< the logits, by a variable of the loop
   Gradients made_{};
 };
 
