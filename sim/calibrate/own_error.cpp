@@ -97,7 +97,8 @@ Result<std::vector<OwnStep>> load_own_steps(const std::filesystem::path& file) {
       MFSDP_LET(text, text_cell(table, row, column));
       *cell = std::move(text);
     }
-    if (!parse<EngineKind>(step.kind.engine))
+    // Options follow the engine's name.
+    if (!parse<EngineKind>(step.kind.engine.substr(0, step.kind.engine.find(' '))))
       return fail(table.place(row), "engine: expected one of " + name_list<EngineKind>());
     MFSDP_LET(gpus, integer_cell(table, row, "gpus"));
     MFSDP_LET(measured, number_cell(table, row, "measured_ms"));

@@ -27,7 +27,8 @@ struct EngineStep {
 
 /// Possible error of an engine's predicted memory, as a fraction of the available memory: the worst
 /// error of reserved memory on that GPU (engine_errors), and at least 1 %.
-[[nodiscard]] double error_of_room(EngineKind engine, const PlanConfig& config, const Gpu& gpu);
+[[nodiscard]] double error_of_room(EngineKind engine, const PlanConfig& config, const Gpu& gpu,
+                                   const EngineOptions& options = {});
 
 struct EngineMachine {
   EngineOptions options = {};
