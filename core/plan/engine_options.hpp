@@ -28,8 +28,8 @@ struct Names<Modules> {
 
 /// What fully_shard() is called on, which is gathered and reduced at once.
 struct FsdpUnits {
-  std::int64_t blocks = 1;    ///< that one unit has; 0: the whole model is one unit
-  bool ends_apart = false;    ///< the embedding is a unit, final norm and head are another
+  std::int64_t blocks = 1;       ///< that one unit has; 0: the whole model is one unit
+  bool ends_apart = false;       ///< the embedding is a unit, final norm and head are another
   bool parts_of_blocks = false;  ///< attention and MLP are units; the block's norms are a third
 
   friend bool operator==(const FsdpUnits&, const FsdpUnits&) = default;
@@ -64,8 +64,9 @@ struct EngineOptions {
 
 /// All flags of these options.
 inline constexpr std::array<std::string_view, 7> kEngineOptionFlags{
-    "--accumulate-unsharded", "--reshard-root", "--fsdp-unit",  "--selective-ac",
-    "--modules",              "--bf16-loss",    "--hold-logits"};
+    "--accumulate-unsharded", "--reshard-root", "--fsdp-unit",
+    "--selective-ac",         "--modules",      "--bf16-loss",
+    "--hold-logits"};
 
 /// "block", "model", "blocks:K", "parts"; each with ",ends" where the ends are apart.
 [[nodiscard]] std::string flag_text(const FsdpUnits& units);

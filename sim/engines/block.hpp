@@ -43,8 +43,7 @@ struct GradientRules {
   const auto number = static_cast<std::int64_t>(layer);
   if (every != 0) return (number + 1) % every == 0;
   const RecomputePolicy& policy = config.recompute;
-  return policy.kind == Recompute::full &&
-         (policy.full_blocks == 0 || number < policy.full_blocks);
+  return policy.kind == Recompute::full && (policy.full_blocks == 0 || number < policy.full_blocks);
 }
 
 class LlamaBlock {

@@ -54,8 +54,7 @@ class CompiledModuleBlock final : public LlamaBlock {
     const Value made = input_backward(pass, input);
     pass.graph.emit();
     timed_backward_ = true;
-    BlockGradients gradients{
-        .input = pass.graph.tensor(made), .weights = {}, .later = {output}};
+    BlockGradients gradients{.input = pass.graph.tensor(made), .weights = {}, .later = {output}};
     for (const Weight& weight : weights_)
       gradients.weights.push_back(pass.graph.tensor(pass.gradients.at(weight.name)));
     return gradients;
@@ -381,7 +380,7 @@ class CompiledModuleBlock final : public LlamaBlock {
     pass.make("d_rotated_key", key_gradient());
     pass.make("d_value", key_gradient());
     pass.graph.run([this, whole = pass.mask != 0] {
-            step_.scratch("attention_backward_workspace",
+      step_.scratch("attention_backward_workspace",
                     sizes_.attention_workspace - (shares_ ? 2 * sizes_.query : 0));
       step_.attention(KernelKind::attention_backward, AttentionKind{.whole = whole});
     });

@@ -29,8 +29,7 @@ EagerOps::Value EagerOps::linear(std::string_view name, Value x, std::int64_t ou
     tape_.step().gemm(GemmKind::forward, own, sizes_.tokens, outputs, inputs);
     return EagerTape::Refs{std::move(made)};
   };
-  const bool caches =
-      tape_.caches_by_operator() && !bias && tape_.count_product() % 2 == 1;
+  const bool caches = tape_.caches_by_operator() && !bias && tape_.count_product() % 2 == 1;
   Ref output = caches ? tape_.cached(compute).front() : compute().front();
   std::vector<std::shared_ptr<EagerTape::Node>> next{x.node, tape_.leaf_node(std::move(weight))};
   if (bias) next.push_back(tape_.leaf_node(bias));
@@ -62,15 +61,17 @@ std::vector<EagerOps::Value> EagerOps::split(std::string_view name, Value x,
   // are those of any tensor with several uses.
   std::vector<Value> values;
   for (const std::int64_t bytes : parts)
-    values.push_back(tape_.output(
-        x.ref, bytes, {x.node}, {},
-        [this, own = std::string(name), bytes, whole = x.bytes](Ref gradient, const EagerTape::Refs&) {
-          Ref zeros = make(part_of("d", own), whole);
-          kernel(KernelKind::zero_padding, part_of("d", own + "_zeros"), whole);
-          kernel(KernelKind::cast, part_of("d", own + "_part"), {2 * bytes, AccessPattern::strided});
-          gradient.reset();
-          return EagerTape::Refs{std::move(zeros)};
-        }));
+    values.push_back(tape_.output(x.ref, bytes, {x.node}, {},
+                                  [this, own = std::string(name), bytes, whole = x.bytes](
+                                      Ref gradient, const EagerTape::Refs&) {
+                                    Ref zeros = make(part_of("d", own), whole);
+                                    kernel(KernelKind::zero_padding, part_of("d", own + "_zeros"),
+                                           whole);
+                                    kernel(KernelKind::cast, part_of("d", own + "_part"),
+                                           {2 * bytes, AccessPattern::strided});
+                                    gradient.reset();
+                                    return EagerTape::Refs{std::move(zeros)};
+                                  }));
   return values;
 }
 
@@ -96,7 +97,7 @@ EagerOps::Value EagerOps::fused_norm(const std::string& name, const Value& x, st
       std::move(normed), x.bytes, {x.node, tape_.leaf_node(std::move(weight))}, std::move(saved),
       [this, name, bytes = x.bytes, width](Ref gradient, EagerTape::Refs kept) {
         EagerTape::Refs made{make("d_" + name, bytes),
-                  make(part_of(name, "grad"), kHalf * width, Category::unsharded_grad)};
+                             make(part_of(name, "grad"), kHalf * width, Category::unsharded_grad)};
         kernel(KernelKind::rms_norm_backward, "d_" + name, 3 * bytes);
         kernel(KernelKind::norm_weight_grad, part_of(name, "grad"), 2 * bytes);
         gradient.reset();
@@ -175,8 +176,8 @@ EagerOps::Value EagerOps::written_norm(const std::string& name, const Value& x, 
           kernel(KernelKind::cast, own + "_widen", 3 * bytes);
           scaled_gradient = std::move(cast);
         }
-        Ref made = wide_norm_backward(own, bytes, rows, std::move(scaled_gradient),
-                                      std::move(kept));
+        Ref made =
+            wide_norm_backward(own, bytes, rows, std::move(scaled_gradient), std::move(kept));
         return EagerTape::Refs{std::move(made), std::move(weight_gradient)};
       });
 }
@@ -244,7 +245,8 @@ EagerOps::Value EagerOps::rotate_halves(const std::string& name, const Value& x)
     kernel(kKind, part_of(name, "add"), {3 * bytes, AccessPattern::strided});
   }
   return tape_.output(
-      std::move(rotated), bytes, {x.node}, {}, [this, name, bytes](Ref gradient, const EagerTape::Refs&) {
+      std::move(rotated), bytes, {x.node}, {},
+      [this, name, bytes](Ref gradient, const EagerTape::Refs&) {
         constexpr KernelKind kBack = KernelKind::rope_backward;
         const std::string own = "d_" + name;
         Ref crossed = make(own + "_times_sine", bytes);
@@ -290,20 +292,21 @@ EagerOps::Value EagerOps::rotate_complex(const std::string& name, const Value& x
   Ref rotated = make(name, bytes);
   kernel(KernelKind::cast, part_of(name, "narrow"), 3 * bytes);
   turned.reset();
-  return tape_.output(
-      std::move(rotated), bytes, {x.node}, {}, [this, name, bytes](Ref gradient, const EagerTape::Refs&) {
-        const std::string own = "d_" + name;
-        Ref widened = make(own + "_wide", 2 * bytes);
-        kernel(KernelKind::cast, own + "_widen", {3 * bytes, AccessPattern::strided});
-        gradient.reset();
-        Ref back = make(own + "_turned", 2 * bytes);
-        kernel(KernelKind::rope_backward, own + "_turn", 4 * bytes);
-        widened.reset();
-        Ref made = make(own, bytes);
-        kernel(KernelKind::cast, own + "_narrow", 3 * bytes);
-        back.reset();
-        return EagerTape::Refs{std::move(made)};
-      });
+  return tape_.output(std::move(rotated), bytes, {x.node}, {},
+                      [this, name, bytes](Ref gradient, const EagerTape::Refs&) {
+                        const std::string own = "d_" + name;
+                        Ref widened = make(own + "_wide", 2 * bytes);
+                        kernel(KernelKind::cast, own + "_widen",
+                               {3 * bytes, AccessPattern::strided});
+                        gradient.reset();
+                        Ref back = make(own + "_turned", 2 * bytes);
+                        kernel(KernelKind::rope_backward, own + "_turn", 4 * bytes);
+                        widened.reset();
+                        Ref made = make(own, bytes);
+                        kernel(KernelKind::cast, own + "_narrow", 3 * bytes);
+                        back.reset();
+                        return EagerTape::Refs{std::move(made)};
+                      });
 }
 
 EagerOps::Value EagerOps::repeat(std::string_view name, Value x) {
@@ -338,7 +341,8 @@ EagerOps::Value EagerOps::attention(Value query, Value key, Value value,
       bias = make("attention_bias", shape.mask_bytes);
       kernel(KernelKind::cast, "attention_bias", shape.mask_bytes / 2 * 3);
     }
-    EagerTape::Refs made{make("attention_seed", kRandomState), make("attention_offset", kRandomState)};
+    EagerTape::Refs made{make("attention_seed", kRandomState),
+                         make("attention_offset", kRandomState)};
     made.push_back(make("attention", query.bytes));
     made.push_back(make("attention_lse", sizes_.query_statistic));
     tape_.step().scratch("attention_workspace", kAttentionWorkspaceBytes);
@@ -348,23 +352,22 @@ EagerOps::Value EagerOps::attention(Value query, Value key, Value value,
   };
   EagerTape::Refs outputs = tape_.caches_by_operator() ? tape_.cached(compute) : compute();
   for (const Ref& one : outputs) tape_.save(one, saved);
-  return tape_.output(
-      outputs[2], query.bytes, {query.node, key.node, value.node}, std::move(saved),
-      [this, masked, query_bytes = query.bytes, key_bytes = key.bytes](Ref gradient, EagerTape::Refs kept) {
-        EagerTape::Refs made{make("d_query", query_bytes), make("d_key", key_bytes),
-                  make("d_value", key_bytes)};
-        const bool repeats = key_bytes == query_bytes;
-        const std::int64_t workspace =
-            sizes_.attention_workspace - (repeats && sizes_.query != sizes_.key
-                                              ? 2 * sizes_.query
-                                              : 0);
-        tape_.step().scratch("attention_backward_workspace", workspace);
-        tape_.step().attention(KernelKind::attention_backward,
-                               AttentionKind{.whole = masked});
-        gradient.reset();
-        kept.clear();
-        return made;
-      });
+  return tape_.output(outputs[2], query.bytes, {query.node, key.node, value.node}, std::move(saved),
+                      [this, masked, query_bytes = query.bytes, key_bytes = key.bytes](
+                          Ref gradient, EagerTape::Refs kept) {
+                        EagerTape::Refs made{make("d_query", query_bytes), make("d_key", key_bytes),
+                                             make("d_value", key_bytes)};
+                        const bool repeats = key_bytes == query_bytes;
+                        const std::int64_t workspace =
+                            sizes_.attention_workspace -
+                            (repeats && sizes_.query != sizes_.key ? 2 * sizes_.query : 0);
+                        tape_.step().scratch("attention_backward_workspace", workspace);
+                        tape_.step().attention(KernelKind::attention_backward,
+                                               AttentionKind{.whole = masked});
+                        gradient.reset();
+                        kept.clear();
+                        return made;
+                      });
 }
 
 // ---- Between -----------------------------------------------------------------------------------
@@ -410,7 +413,9 @@ EagerOps::Value EagerOps::add(std::string_view name, const Value& a, const Value
   Ref sum = make(name, a.bytes);
   kernel(KernelKind::accumulate, name, 3 * a.bytes);
   return tape_.output(std::move(sum), a.bytes, {a.node, b.node}, {},
-                      [](const Ref& gradient, const EagerTape::Refs&) { return EagerTape::Refs{gradient, gradient}; });
+                      [](const Ref& gradient, const EagerTape::Refs&) {
+                        return EagerTape::Refs{gradient, gradient};
+                      });
 }
 
 EagerOps::Value EagerOps::scale(std::string_view name, Value x) {

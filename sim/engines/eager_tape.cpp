@@ -59,8 +59,8 @@ EagerTape::Value EagerTape::watch(Value value, std::function<void()> reached) {
 }
 
 EagerTape::Value EagerTape::checkpoint(std::function<Value()> function, bool by_operator) {
-  frame_ = std::make_shared<Frame>(
-      Frame{.function = std::move(function), .by_operator = by_operator});
+  frame_ =
+      std::make_shared<Frame>(Frame{.function = std::move(function), .by_operator = by_operator});
   products_ = 0;
   Value value = frame_->function();
   frame_.reset();

@@ -82,9 +82,8 @@ class EagerTape {
   /// allocations, except those of its outputs.
   void save(const Ref& ref, Saved& saved);
   /// The operator's output.
-  [[nodiscard]] Value output(Ref ref, std::int64_t bytes,
-                             std::vector<std::shared_ptr<Node>> inputs, Saved saved,
-                             Backward backward);
+  [[nodiscard]] Value output(Ref ref, std::int64_t bytes, std::vector<std::shared_ptr<Node>> inputs,
+                             Saved saved, Backward backward);
 
   /// The same value, with `reached` called when its gradient is there.
   [[nodiscard]] Value watch(Value value, std::function<void()> reached);

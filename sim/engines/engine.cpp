@@ -61,8 +61,8 @@ Result<void> check_family(EngineKind engine, const ModelShape& model) {
 
 /// Llama's blocks, optionally with norms of heads and biases of query, key and value.
 void check_model(EngineKind engine, const ModelShape& model, Reasons& reasons) {
-  const std::string_view instead = has_option(engine, "--modules") ? kOtherModules
-                                                                   : "leave --engine out";
+  const std::string_view instead =
+      has_option(engine, "--modules") ? kOtherModules : "leave --engine out";
   const auto no = [&](std::string_view what, std::string_view otherwise) {
     reasons.add(cannot_predict(engine, "--model", what, otherwise));
   };

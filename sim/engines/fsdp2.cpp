@@ -19,8 +19,7 @@ namespace {
 
 class Fsdp2 {
  public:
-  Fsdp2(EngineKind engine, const PlanConfig& config, const EngineOptions& options,
-             const Meta& meta)
+  Fsdp2(EngineKind engine, const PlanConfig& config, const EngineOptions& options, const Meta& meta)
       : config_(config),
         options_(options),
         sizes_(llama_sizes(config)),
@@ -31,9 +30,9 @@ class Fsdp2 {
 
   EnginePlan run(std::int64_t l2_bytes) {
     step_.set_l2_bytes(l2_bytes);
-    units_.make(is_fused() ? block_weights(config_.model)
-                           : module_weights(config_.model, options_.modules),
-                root_weights(config_.model));
+    units_.make(
+        is_fused() ? block_weights(config_.model) : module_weights(config_.model, options_.modules),
+        root_weights(config_.model));
     step_.at(units_.root(), Phase::input);
     ends_->keep_inputs();
     step_.write_segments([this](Turn turn) { microbatch(turn); }, [this] { units_.optimizer(); },
@@ -56,10 +55,9 @@ class Fsdp2 {
 
   std::unique_ptr<LlamaEnds> make_ends(bool compiles_loss) {
     if (!is_fused()) return module_ends(step_, config_, options_, compiles_loss);
-    return std::make_unique<LlamaEnds>(
-        step_, config_,
-        compiles_loss ? functions_with_compiled_loss(step_, config_)
-                      : eager_functions(step_, config_));
+    return std::make_unique<LlamaEnds>(step_, config_,
+                                       compiles_loss ? functions_with_compiled_loss(step_, config_)
+                                                     : eager_functions(step_, config_));
   }
 
   void microbatch(Turn turn) {

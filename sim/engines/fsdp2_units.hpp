@@ -118,15 +118,15 @@ class Fsdp2Units {
   const PlanConfig& config_;
   EngineOptions options_;
   std::int64_t ranks_;   ///< that share a copy of the weights
-  std::int64_t outer_;    ///< copies
-  std::int64_t main_;     ///< bytes of a weight between steps
-  std::int64_t held_;     ///< bytes of a gradient that is not reduced
-  bool keeps_gathered_;   ///< from forward to backward
+  std::int64_t outer_;   ///< copies
+  std::int64_t main_;    ///< bytes of a weight between steps
+  std::int64_t held_;    ///< bytes of a gradient that is not reduced
+  bool keeps_gathered_;  ///< from forward to backward
   UnitId root_;
   std::vector<UnitId> blocks_;
-  std::vector<Shards> groups_;  ///< in the order in which forward ends them
+  std::vector<Shards> groups_;               ///< in the order in which forward ends them
   std::vector<std::size_t> first_of_block_;  ///< the group of a block, or its first part's
-  std::vector<OwnedWeight> owned_;  ///< in the order of the optimizer
+  std::vector<OwnedWeight> owned_;           ///< in the order of the optimizer
   Turn turn_;
   Phase phase_ = Phase::forward;
   std::optional<Tensor> last_output_;  ///< of a gather in forward

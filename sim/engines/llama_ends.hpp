@@ -42,8 +42,7 @@ class LlamaEnds {
   [[nodiscard]] virtual Gradients backward(Tensor state);
   /// Returns the gradients of the embedding, the norm and an untied head. Frees `state`, the
   /// gradient of the first block's input.
-  [[nodiscard]] virtual std::vector<Tensor> embedding_backward(Tensor state,
-                                                               const Gradients& head);
+  [[nodiscard]] virtual std::vector<Tensor> embedding_backward(Tensor state, const Gradients& head);
   /// Frees the loss and its gradient.
   void finish();
 

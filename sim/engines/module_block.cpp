@@ -43,9 +43,8 @@ class EagerModuleBlock final : public LlamaBlock {
 
   Tensor forward(std::size_t layer, Tensor input) override {
     // The model's variable refers to the input until the block returns.
-    const Value x = tape_.leaf(tape_.adopt(input), sizes_.state, [this](Ref gradient) {
-      input_gradient_ = std::move(gradient);
-    });
+    const Value x = tape_.leaf(tape_.adopt(input), sizes_.state,
+                               [this](Ref gradient) { input_gradient_ = std::move(gradient); });
     const auto block = [this, layer, x] { return run(layer, x); };
     Value out = options_.selective_ac.by_operator || recomputes(layer)
                     ? tape_.checkpoint(block, options_.selective_ac.by_operator)
@@ -108,7 +107,7 @@ class EagerModuleBlock final : public LlamaBlock {
     const auto back = [this, layer] { step_.at(units_.block(layer), step_.phase()); };
     units_.pre_forward(place, layer);
     back();
-    Value output = module(tape_.watch(std::move(input), [this, place, layer, of, back] {
+    Value output = module(tape_.watch(std::move(input), [this, place, layer, of] {
       units_.post_backward(place, layer, all_of(of));
       step_.at(units_.block(layer), Phase::backward);
     }));
@@ -150,7 +149,8 @@ class EagerModuleBlock final : public LlamaBlock {
       return {std::move(parts[0]), std::move(parts[1]), std::move(parts[2])};
     }
     Heads heads;
-    heads.query = head_norm("query", project("query", x, sizes_.query_columns), sizes_.query_columns);
+    heads.query =
+        head_norm("query", project("query", x, sizes_.query_columns), sizes_.query_columns);
     heads.key = head_norm("key", project("key", x, sizes_.key_columns), sizes_.key_columns);
     heads.value = project("value", x, sizes_.key_columns);
     return heads;
@@ -175,8 +175,8 @@ class EagerModuleBlock final : public LlamaBlock {
       heads.key = ops_.repeat("repeated_key", std::move(heads.key));
       heads.value = ops_.repeat("repeated_value", std::move(heads.value));
     }
-    const Value mixed = ops_.attention(std::move(heads.query), std::move(heads.key),
-                                       std::move(heads.value), shape);
+    const Value mixed =
+        ops_.attention(std::move(heads.query), std::move(heads.key), std::move(heads.value), shape);
     return ops_.linear("out", mixed, sizes_.hidden, sizes_.query_columns, sink("out"));
   }
 
@@ -189,9 +189,9 @@ class EagerModuleBlock final : public LlamaBlock {
       gate = ops_.activate("activated", std::move(parts[0]), config_.model.activation);
       up = std::move(parts[1]);
     } else {
-      gate = ops_.activate(
-          "activated", ops_.linear("gate", x, sizes_.ffn, sizes_.hidden, sink("gate")),
-          config_.model.activation);
+      gate = ops_.activate("activated",
+                           ops_.linear("gate", x, sizes_.ffn, sizes_.hidden, sink("gate")),
+                           config_.model.activation);
       up = ops_.linear("up", x, sizes_.ffn, sizes_.hidden, sink("up"));
     }
     Value product = ops_.multiply("product", std::move(gate), std::move(up));
@@ -205,7 +205,7 @@ class EagerModuleBlock final : public LlamaBlock {
   NormCode norm_;
   RopeCode rope_;
   std::vector<Weight> weights_;
-  std::map<std::size_t, Value> outputs_;             ///< of each layer's forward
+  std::map<std::size_t, Value> outputs_;          ///< of each layer's forward
   std::vector<std::optional<Tensor>> gradients_;  ///< of the weights of the layer in backward
   Ref input_gradient_;
 };

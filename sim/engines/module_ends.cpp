@@ -30,13 +30,11 @@ class ModuleEnds final : public LlamaEnds {
   }
 
   void head(Tensor state) override {
-    EagerTape::Value x = tape_.leaf(tape_.adopt(state), sizes_.state,
-                                    [this](const EagerTape::Ref& gradient) {
-                                      made_.state = gradient->give_up();
-                                    });
+    EagerTape::Value x =
+        tape_.leaf(tape_.adopt(state), sizes_.state,
+                   [this](const EagerTape::Ref& gradient) { made_.state = gradient->give_up(); });
     EagerTape::Value normed =
-        ops_.norm("normed", std::move(x), sizes_.hidden,
-                  norm_code(config_.model, options_.modules),
+        ops_.norm("normed", std::move(x), sizes_.hidden, norm_code(config_.model, options_.modules),
                   [this](const EagerTape::Ref& gradient) { made_.norm = gradient->give_up(); });
     logits_ = ops_.linear(
         "head", std::move(normed), sizes_.vocab, sizes_.hidden,

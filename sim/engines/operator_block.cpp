@@ -25,7 +25,9 @@ class OperatorBlock final : public LlamaBlock {
  public:
   OperatorBlock(StepBuilder& step, const PlanConfig& config, GradientRules rules,
                 std::unique_ptr<Elementwise> functions)
-      : LlamaBlock(step, config, rules.every), rules_(std::move(rules)), functions_(std::move(functions)) {}
+      : LlamaBlock(step, config, rules.every),
+        rules_(std::move(rules)),
+        functions_(std::move(functions)) {}
 
   Tensor forward(std::size_t layer, Tensor input) override {
     const bool again = recomputes(layer);

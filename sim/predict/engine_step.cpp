@@ -68,14 +68,14 @@ double error_of_room(EngineKind engine, const PlanConfig& config, const Gpu& gpu
 Result<EngineStep> engine_step(EngineKind engine, const PlanConfig& config, const Meta& meta,
                                const EngineMachine& machine) {
   try {
-    EngineStep step{.engine = engine,
-                    .options = machine.options,
-                    .plan = engine_plan_of(engine, config, meta, machine.gpu.l2.value,
-                                           machine.options),
-                    .memory = {},
-                    .settings = machine.settings,
-                    .outside = {},
-                    .room = {}};
+    EngineStep step{
+        .engine = engine,
+        .options = machine.options,
+        .plan = engine_plan_of(engine, config, meta, machine.gpu.l2.value, machine.options),
+        .memory = {},
+        .settings = machine.settings,
+        .outside = {},
+        .room = {}};
     if (!machine.settings.limit) step.settings.garbage_collection_threshold = 0;
     AllocatorSettings settings = step.settings;
     settings.limit.reset();
@@ -142,14 +142,13 @@ void complete(PredictedRun& run, const EngineStep& step, const Gpu& gpu) {
   if (memory.cached->errors)
     memory.cached->fits_certain = step.fits && step.certain;
   else
-    run.facts.push_back({.topic = "simulation",
-                         .name = "memory_error",
-                         .value = step.options == EngineOptions{} &&
-                                          run.config.main_dtype != DType::fp32
-                                      ? "memory error: not known; no run with such weights between "
-                                        "steps was compared"
-                                      : unknown_memory_error(step.engine, gpu.name,
-                                                             step.options)});
+    run.facts.push_back(
+        {.topic = "simulation",
+         .name = "memory_error",
+         .value = step.options == EngineOptions{} && run.config.main_dtype != DType::fp32
+                      ? "memory error: not known; no run with such weights between "
+                        "steps was compared"
+                      : unknown_memory_error(step.engine, gpu.name, step.options)});
   memory.headroom = step.room - memory.cached->reserved;
   memory.fits = step.fits;
   run.plan.padding = bytes_of(step.plan.padding, run.config.param_dtype);

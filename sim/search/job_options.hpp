@@ -47,7 +47,7 @@ struct JobOptions {
   std::vector<std::string> given;
   EngineKind engine = EngineKind::mfsdp;
   EngineOptions engine_options;  ///< of engines of others
-  bool memory_alone = false;  ///< predict no times, which fp64 has none of
+  bool memory_alone = false;     ///< predict no times, which fp64 has none of
   // The machine in detail.
   std::optional<PriceTables> tables;  ///< none: the default of the GPU's file
   AttentionChoice attention = AttentionChoice::warpgroups;

@@ -298,32 +298,32 @@ FlagGroup fsdp2_group(SimOptions& o) {
   const auto selective = [&options](const std::string& text) {
     return set_selective_ac(text, options.selective_ac);
   };
-  return {.title = "With --engine fsdp2",
-          .flags = {
-              choice_flag("--modules", "M",
-                          "the model's code: fused (one GEMM for QKV, one for gate and up), "
-                          "transformers, torchtitan (fused)",
-                          options.modules),
-              {.name = "--fsdp-unit",
-               .value = "U",
-               .help = "fully_shard of: block, blocks:K, parts, model; block,ends (block)",
-               .apply = units,
-               .values = {.names = {"block", "block,ends", "blocks:2", "parts", "model"}}},
-              {.name = "--selective-ac",
-               .value = "op|N",
-               .help = "recompute by operator, torchtitan's default, or every N-th block",
-               .apply = selective,
-               .values = {.names = {"op"}}},
-              switch_flag("--accumulate-unsharded",
-                          "reduce gradients in the last microbatch alone, as Hugging Face's "
-                          "Trainer",
-                          options.accumulate_unsharded),
-              switch_flag("--reshard-root", "reshard_after_forward=True for the root, too",
-                          options.reshard_root),
-              switch_flag("--bf16-loss", "the loss works on bf16 logits, without a copy in fp32",
-                          options.bf16_loss),
-              switch_flag("--hold-logits", "the training loop holds the logits through backward",
-                          options.holds_logits)}};
+  return {
+      .title = "With --engine fsdp2",
+      .flags = {choice_flag("--modules", "M",
+                            "the model's code: fused (one GEMM for QKV, one for gate and up), "
+                            "transformers, torchtitan (fused)",
+                            options.modules),
+                {.name = "--fsdp-unit",
+                 .value = "U",
+                 .help = "fully_shard of: block, blocks:K, parts, model; block,ends (block)",
+                 .apply = units,
+                 .values = {.names = {"block", "block,ends", "blocks:2", "parts", "model"}}},
+                {.name = "--selective-ac",
+                 .value = "op|N",
+                 .help = "recompute by operator, torchtitan's default, or every N-th block",
+                 .apply = selective,
+                 .values = {.names = {"op"}}},
+                switch_flag("--accumulate-unsharded",
+                            "reduce gradients in the last microbatch alone, as Hugging Face's "
+                            "Trainer",
+                            options.accumulate_unsharded),
+                switch_flag("--reshard-root", "reshard_after_forward=True for the root, too",
+                            options.reshard_root),
+                switch_flag("--bf16-loss", "the loss works on bf16 logits, without a copy in fp32",
+                            options.bf16_loss),
+                switch_flag("--hold-logits", "the training loop holds the logits through backward",
+                            options.holds_logits)}};
 }
 
 /// The flags given that ask for something other than a prediction, by name.
@@ -373,8 +373,8 @@ Result<void> check_engine(const SimOptions& options) {
   Reasons reasons;
   for (const std::string_view flag : kEngineOptionFlags)
     if (contains(options.given, flag) && !has_option(options.engine, flag))
-      reasons.add(fail(std::string(flag), fmt::format("--engine {} has no such option",
-                                                      to_string(options.engine))));
+      reasons.add(fail(std::string(flag),
+                       fmt::format("--engine {} has no such option", to_string(options.engine))));
   if (traits.runs_plans) {
     if (!options.replay && options.alloc_conf)
       return fail("--alloc-conf", "needs --replay or an --engine other than mfsdp");
@@ -394,15 +394,14 @@ Result<void> check_engine(const SimOptions& options) {
             (traits.has_experts ? " is predicted with experts in balance alone; leave --engine out"
                                 : " cannot predict mixtures of experts yet; leave --engine out")));
   if (options.find && options.memory_limit)
-    reasons.add(
-        fail("--memory-limit", "contradicts --find; --memory-reserve keeps memory free"));
+    reasons.add(fail("--memory-limit", "contradicts --find; --memory-reserve keeps memory free"));
   const std::string engine = "--engine " + std::string(to_string(options.engine));
   for (const std::string& flag : options.given)
     if (flag == "--plan" || flag == "--tune-out" || !has_choice(options.engine, flag))
       reasons.add(fail(flag, engine + " has no such choice: it is mfsdp-exec's own"));
   if (contains(options.given, "--plan-out"))
-    reasons.add(fail("--plan-out",
-                     "contradicts " + engine + ": no tool takes its plan; --trace shows it"));
+    reasons.add(
+        fail("--plan-out", "contradicts " + engine + ": no tool takes its plan; --trace shows it"));
   if (options.explain == Explain::layout || options.explain == Explain::network)
     reasons.add(fail("--explain", "contradicts " + engine + ": ask for memory or critical-path"));
   return reasons.verdict();

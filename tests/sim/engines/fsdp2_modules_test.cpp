@@ -50,13 +50,13 @@ std::vector<Row> transformers_rows() {
     std::istringstream text(line);
     for (std::string cell; std::getline(text, cell, ',');) cells.push_back(cell);
     const std::string& flags = cells[4];
-    Row row{.model = line, .config = test::config_of(cut_model(cells[0], std::stoll(cells[1])),
-                                                     std::stoll(cells[2]), 1)};
+    Row row{.model = line,
+            .config = test::config_of(cut_model(cells[0], std::stoll(cells[1])),
+                                      std::stoll(cells[2]), 1)};
     row.config.micro_batch = std::stoll(cells[3]);
     row.config.clip = {1, 1};
     if (flags.find("--compile") != std::string::npos) row.engine = EngineKind::fsdp2_compile_loss;
-    if (flags.find("--recompute") != std::string::npos)
-      row.config.recompute.kind = Recompute::full;
+    if (flags.find("--recompute") != std::string::npos) row.config.recompute.kind = Recompute::full;
     if (flags.find("--microbatches 4") != std::string::npos) row.config.microbatches = 4;
     row.allocated = std::stod(cells[6]);
     row.reserved = std::stod(cells[7]);

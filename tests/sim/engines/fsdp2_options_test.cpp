@@ -49,9 +49,9 @@ TEST(Fsdp2Options, AccumulateUnsharded) {
   EXPECT_NEAR(more, 4.0 * static_cast<double>(elements - elements / 8), 0.01 * more);
   // Reductions in bf16 need no cast: gradients stay in bf16.
   config.reduce_dtype = DType::bf16;
-  const auto narrow = static_cast<double>(
-      allocated(plan_of_options(config, {.accumulate_unsharded = true})) -
-      allocated(plan_of_options(config, {})));
+  const auto narrow =
+      static_cast<double>(allocated(plan_of_options(config, {.accumulate_unsharded = true})) -
+                          allocated(plan_of_options(config, {})));
   EXPECT_NEAR(narrow, 2.0 * static_cast<double>(elements) - 4.0 * static_cast<double>(elements / 8),
               0.01 * narrow);
 }
@@ -97,8 +97,8 @@ TEST(Fsdp2Options, UnitsAreGatheredAndReducedAtOnce) {
 }
 
 TEST(Fsdp2Options, HaveOneSpelling) {
-  for (const std::string text : {"block", "block,ends", "blocks:2", "blocks:7,ends", "parts",
-                                 "parts,ends", "model"}) {
+  for (const std::string text :
+       {"block", "block,ends", "blocks:2", "blocks:7,ends", "parts", "parts,ends", "model"}) {
     const auto units = parse_fsdp_units(text);
     ASSERT_TRUE(units) << text;
     EXPECT_EQ(flag_text(*units), text);
