@@ -37,7 +37,7 @@ struct FsdpUnits {
 
 /// torchtitan's selective activation checkpointing.
 struct SelectiveAc {
-  /// Saves attention, every second matrix product and reductions; computes all else again.
+  /// Saves attention, every second GEMM and reductions; computes all else again.
   bool by_operator = false;
   std::int64_t every = 0;  ///< every n-th block is computed again; 0: none
 

@@ -1,7 +1,7 @@
 // A block of transformers or torchtitan as compiled by Inductor: GEMMs and attention are library
-// kernels, all other operations are fused. What forward keeps follows from the partitioner's rules:
-// inputs of the kernels of backward that are not fused, and sums over rows; what those determine
-// element by element is computed again. With selective checkpointing by operator only the operators
+// kernels, all other operations are fused. Forward keeps what the partitioner's rules select: inputs
+// of the kernels of backward that are not fused, and sums over rows. Tensors that follow from those
+// element by element are computed again. With selective checkpointing by operator only the operators
 // on its list are kept.
 #include <initializer_list>
 #include <map>
@@ -107,7 +107,7 @@ class CompiledModuleBlock final : public LlamaBlock {
   }
   [[nodiscard]] bool has_input_norms() const { return config_.model.traits().input_norms; }
   [[nodiscard]] std::int64_t key_bytes() const { return repeats_ ? sizes_.query : sizes_.key; }
-  /// Of the gradient of keys, as attention returns it.
+  /// Bytes of the gradient of keys that attention returns.
   [[nodiscard]] std::int64_t key_gradient() const { return shares_ ? sizes_.query : sizes_.key; }
   [[nodiscard]] std::int64_t statistic(std::int64_t of_heads) const {
     return config_.model.traits().whole_qk_norms ? sizes_.statistic : of_heads;
@@ -298,7 +298,7 @@ class CompiledModuleBlock final : public LlamaBlock {
     pass.graph.drop(partial);
   }
 
-  /// Whatever forward has not kept up to the MLP's product. Forward's order is kept.
+  /// Computes again what forward has not kept, in forward's order, up to the MLP's last GEMM.
   void recompute(Pass& pass) {
     phase(pass, Phase::recompute);
     attend(pass);
@@ -329,7 +329,7 @@ class CompiledModuleBlock final : public LlamaBlock {
     if (is_fused()) {
       pass.make("d_gate_up", sizes_.gate_up);
     } else {
-      pass.make("d_up", sizes_.product);  // that of the gate is written over the product's
+      pass.make("d_up", sizes_.product);  // the gate's is written over the gradient of both
     }
     pointwise(pass, KernelKind::swiglu_backward, "d_swiglu",
               {5 * sizes_.product, AccessPattern::strided});

@@ -13,9 +13,9 @@ std::string part_of(std::string_view name, std::string_view part) {
 
 }  // namespace
 
-// ---- Matrix products -------------------------------------------------------------------------
+// ---- GEMMs -----------------------------------------------------------------------------------
 
-/// Selective checkpointing by operator keeps the first, third, ... product of a block. With a bias
+/// Selective checkpointing by operator keeps the first, third, ... GEMM of a block. With a bias
 /// the operator is another one, which it never keeps.
 EagerOps::Value EagerOps::linear(std::string_view name, Value x, std::int64_t outputs,
                                  std::int64_t inputs, Sink weight, const Sink& bias,
@@ -106,7 +106,7 @@ EagerOps::Value EagerOps::fused_norm(const std::string& name, const Value& x, st
       });
 }
 
-/// Operator by operator: the rows in fp32, their squares, means, inverse roots, and products.
+/// Operator by operator: the rows in fp32, their squares, means and inverse roots, and the scaled rows.
 EagerOps::Value EagerOps::written_norm(const std::string& name, const Value& x, std::int64_t width,
                                        NormCode code, Sink weight) {
   const std::int64_t bytes = x.bytes;
@@ -154,7 +154,7 @@ EagerOps::Value EagerOps::written_norm(const std::string& name, const Value& x, 
         constexpr KernelKind kBack = KernelKind::rms_norm_backward;
         const std::string own = "d_" + name;
         const bool narrow = code == NormCode::cast_first;
-        const std::int64_t inner = narrow ? bytes : 2 * bytes;  // of the product with the weight
+        const std::int64_t inner = narrow ? bytes : 2 * bytes;  // of rows times weight
         if (!narrow) {
           Ref cast = make(own + "_widen", inner);
           kernel(KernelKind::cast, own + "_widen", 3 * bytes);

@@ -96,7 +96,7 @@ class EagerTape {
   /// Keeps the outputs of an operator, so that `compute` does not run again.
   [[nodiscard]] Refs cached(const std::function<Refs()>& compute);
   [[nodiscard]] bool caches_by_operator() const;
-  /// Counts matrix products inside a checkpoint, from 1.
+  /// Counts GEMMs inside a checkpoint, from 1.
   [[nodiscard]] std::int64_t count_product() { return ++products_; }
 
   /// Runs backward from `value`.

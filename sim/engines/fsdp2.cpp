@@ -86,7 +86,7 @@ class Fsdp2 {
     return states;
   }
 
-  /// Of layers with a window, one for all: transformers makes it before the blocks.
+  /// Layers with a window share one mask, which transformers makes before the blocks.
   void make_mask() {
     const std::int64_t bytes = is_fused() ? 0 : mask_bytes(config_, 1);
     if (bytes == 0) return;

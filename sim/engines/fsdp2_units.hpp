@@ -32,7 +32,7 @@
 
 namespace mfsdp {
 
-/// What a unit is made of. `block` without its parts, if these are units of their own.
+/// A place in the model. A `block` is without its parts if these are units of their own.
 enum class UnitPlace { embedding, block, attention, mlp, head };
 
 class Fsdp2Units {

@@ -1,5 +1,4 @@
-// The parameters of a block in the code of transformers and of torchtitan, and what that code
-// computes in place of one GEMM for query, key and value and one for gate and up.
+// The parameters of a block in the code of transformers and of torchtitan.
 #pragma once
 
 #include <vector>

@@ -160,7 +160,7 @@ RC_GTEST_PROP(Fsdp2ModulesProperty, StepsBalance, ()) {
   test::check_balance(plan_with(engine, config, options));
 }
 
-/// By operator lies between everything and nothing, and its step has fewer products than full
+/// By operator lies between everything and nothing, and its step has fewer GEMMs than full
 /// recomputation: of torchtitan's seven, four are kept.
 TEST(Fsdp2Modules, RecomputeByOperatorWhatIsNotKept) {
   PlanConfig config = test::config_of(test::small_llama(), 3072);
