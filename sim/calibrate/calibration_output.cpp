@@ -57,10 +57,10 @@ std::string calibration_text(const Calibration& calibration) {
   text += fmt::format("\n{:<58} {:>5} {:>9} {:>9} {:>9}\n", "error of time", "rows", "mean",
                       "worst", "bias");
   for (const FidelityRow& row : calibration.errors)
-    text += fmt::format(
-        "{:<58} {:>5} {:>7.2f} % {:>7.2f} % {:>+7.2f} %\n",
-        fmt::format("{} {}, {}", row.group, row.what, to_string(row.evaluation)),
-        row.error.rows, 100 * row.error.mean, 100 * row.error.worst, 100 * row.error.bias);
+    text += fmt::format("{:<58} {:>5} {:>7.2f} % {:>7.2f} % {:>+7.2f} %\n",
+                        fmt::format("{} {}, {}", row.group, row.what, to_string(row.evaluation)),
+                        row.error.rows, 100 * row.error.mean, 100 * row.error.worst,
+                        100 * row.error.bias);
   text += '\n';
   for (const std::string& note : calibration.notes) text += fmt::format("note: {}\n", note);
   for (const CalibrationFile& file : calibration.files)

@@ -96,7 +96,8 @@ Result<std::vector<OwnStep>> load_own_steps(const std::filesystem::path& file) {
                                        {"model", &step.model}}) {
       MFSDP_SET(*cell, text_cell(table, row, column));
     }
-    if (!parse<EngineKind>(step.kind.engine))
+    // Options follow the engine's name.
+    if (!parse<EngineKind>(step.kind.engine.substr(0, step.kind.engine.find(' '))))
       return fail(table.place(row), "engine: expected one of " + name_list<EngineKind>());
     MFSDP_SET(step.gpus, integer_cell(table, row, "gpus"));
     MFSDP_SET(step.measured_ms, number_cell(table, row, "measured_ms"));

@@ -16,10 +16,11 @@ struct OwnedWeight {
   std::int64_t elements = 0;  ///< 0: other ranks have it
 };
 
-/// Both moments and the step count, as AdamW allocates them.
-void keep_adamw_state(StepBuilder& step, const OwnedWeight& weight);
+/// Both moments and the step count, as AdamW allocates them. `main`: bytes of an element of the
+/// weight and of its moments between steps.
+void keep_adamw_state(StepBuilder& step, const OwnedWeight& weight, std::int64_t main = kFull);
 /// Optional clipping, then AdamW, over `elements` elements of `parameters` parameters.
 void update_weights(StepBuilder& step, const PlanConfig& config, std::int64_t elements,
-                    std::size_t parameters);
+                    std::size_t parameters, std::int64_t main = kFull);
 
 }  // namespace mfsdp

@@ -33,16 +33,31 @@ struct GradientRules {
   /// Called with each weight gradient when autograd reaches the weight, after the inputs of the
   /// gradient's kernel were freed.
   std::function<void(Tensor)> made{};
+  std::int64_t every = 0;  ///< every n-th block is recomputed; 0: as the configuration has it
 };
+
+/// Whether backward runs a block's forward again: every `every`-th block or, where that is 0, the
+/// blocks of --recompute.
+[[nodiscard]] inline bool recomputes_block(const PlanConfig& config, std::int64_t every,
+                                           std::size_t layer) {
+  const auto number = static_cast<std::int64_t>(layer);
+  if (every != 0) return (number + 1) % every == 0;
+  const RecomputePolicy& policy = config.recompute;
+  return policy.kind == Recompute::full && (policy.full_blocks == 0 || number < policy.full_blocks);
+}
 
 class LlamaBlock {
  public:
-  LlamaBlock(StepBuilder& step, const PlanConfig& config)
-      : step_(step), config_(config), sizes_(llama_sizes(config)) {}
+  LlamaBlock(StepBuilder& step, const PlanConfig& config, std::int64_t every = 0)
+      : step_(step), config_(config), sizes_(llama_sizes(config)), every_(every) {}
   virtual ~LlamaBlock() = default;
   LlamaBlock(const LlamaBlock&) = delete;
   LlamaBlock& operator=(const LlamaBlock&) = delete;
 
+  /// Whether backward runs the block's forward again.
+  [[nodiscard]] bool recomputes(std::size_t layer) const {
+    return recomputes_block(config_, every_, layer);
+  }
   /// Returns the output. `input` and the tensors that backward needs stay allocated.
   [[nodiscard]] virtual Tensor forward(std::size_t layer, Tensor input) = 0;
   /// Frees the tensors that forward kept, and `input`. `output`: the gradient of the block's
@@ -55,6 +70,9 @@ class LlamaBlock {
   StepBuilder& step_;         // NOLINT(*-non-private-member-*): shared by kinds of blocks
   const PlanConfig& config_;  // NOLINT(*-non-private-member-*)
   LlamaSizes sizes_;          // NOLINT(*-non-private-member-*)
+
+ private:
+  std::int64_t every_;
 };
 
 /// As PyTorch runs it, operator by operator.
@@ -64,8 +82,9 @@ class LlamaBlock {
 [[nodiscard]] std::unique_ptr<LlamaBlock> fused_block(StepBuilder& step, const PlanConfig& config,
                                                       GradientRules rules,
                                                       CompileCache cache = CompileCache::filled);
-/// As Inductor fuses it.
+/// As Inductor fuses it. `every`: as in GradientRules.
 [[nodiscard]] std::unique_ptr<LlamaBlock> compiled_block(StepBuilder& step,
-                                                         const PlanConfig& config);
+                                                         const PlanConfig& config,
+                                                         std::int64_t every = 0);
 
 }  // namespace mfsdp

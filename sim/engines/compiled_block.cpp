@@ -26,12 +26,12 @@ class CompiledBlock final : public LlamaBlock {
   using LlamaBlock::LlamaBlock;
 
   Tensor forward(std::size_t layer, Tensor /*input*/) override {
-    return config_.recompute.kind == Recompute::full ? forward_alone() : forward_keeping(layer);
+    return recomputes(layer) ? forward_alone() : forward_keeping(layer);
   }
 
   BlockGradients backward(std::size_t layer, Tensor input, Tensor output) override {
-    return config_.recompute.kind == Recompute::full ? backward_again(input, output)
-                                                     : backward_of_kept(layer, input, output);
+    return recomputes(layer) ? backward_again(input, output)
+                             : backward_of_kept(layer, input, output);
   }
 
   void free_angles(const Angles& angles) override { angles_ = angles; }
@@ -253,7 +253,7 @@ class CompiledBlock final : public LlamaBlock {
     graph.drop(v.normed2);
     const Value normed2 = normed2_gradient(graph, gate_up);
     const Value residual = sum_gradient(graph);
-    const Value rows = heads_backward(graph, v, g);
+    const Value rows = heads_backward(graph, v, g, false);
     const Value normed1 = normed1_gradient(graph);
     const Partials partial = norm_partials(graph, v, normed2);
     finish_norm(graph, g.norm2, "norm2_grad", partial.second);
@@ -295,7 +295,7 @@ class CompiledBlock final : public LlamaBlock {
     g.out = weight_gradient(graph, "out", "out_grad", sizes_.hidden, sizes_.query_columns);
     g.down = weight_gradient(graph, "down", "down_grad", sizes_.hidden, sizes_.ffn);
     graph.drop(v.product);
-    const Value rows = heads_backward(graph, v, g);
+    const Value rows = heads_backward(graph, v, g, true);
     finish_head_norms(graph, v, g);
     g.qkv = weight_gradient(graph, "qkv", "qkv_grad", sizes_.qkv_columns, sizes_.hidden);
     graph.drop(v.normed1);
@@ -361,8 +361,8 @@ class CompiledBlock final : public LlamaBlock {
     graph.drop(partial);
   }
 
-  /// The gradient of the output rows of the QKV GEMM.
-  Value heads_backward(CompiledGraph& graph, const Values& v, Gradients& g) {
+  /// The gradient of the output rows of the QKV GEMM. `again`: forward was repeated.
+  Value heads_backward(CompiledGraph& graph, const Values& v, Gradients& g, bool again) {
     const Value mixed = graph.make("d_attention", sizes_.query);
     gemm(graph, GemmKind::input_gradient, "out", sizes_.hidden, sizes_.query_columns);
     const Value query = graph.make("d_query", sizes_.query);
@@ -375,7 +375,7 @@ class CompiledBlock final : public LlamaBlock {
     graph.drop({mixed, v.query, v.key, v.seed});
     if (!config_.model.qk_norm) graph.drop(v.qkv);
     graph.drop({v.scores, v.offset});
-    if (config_.recompute.kind == Recompute::full) graph.drop(v.mixed_rows);
+    if (again) graph.drop(v.mixed_rows);
     if (config_.model.qk_norm) graph.drop(v.mixed);
     const Value joined = config_.model.qk_norm ? normed_heads(graph, v, query, key, g)
                                                : turned_heads(graph, query, key, value);
@@ -457,8 +457,9 @@ class CompiledBlock final : public LlamaBlock {
 
 }  // namespace
 
-std::unique_ptr<LlamaBlock> compiled_block(StepBuilder& step, const PlanConfig& config) {
-  return std::make_unique<CompiledBlock>(step, config);
+std::unique_ptr<LlamaBlock> compiled_block(StepBuilder& step, const PlanConfig& config,
+                                           std::int64_t every) {
+  return std::make_unique<CompiledBlock>(step, config, every);
 }
 
 }  // namespace mfsdp

@@ -38,6 +38,10 @@ bool mcore_has(const ModelShape& model) {
   return !traits.layer_norms && !traits.whole_qk_norms && traits.rotates && traits.input_norms;
 }
 
+/// The flags that describe a family's blocks to FSDP2.
+constexpr std::string_view kOtherModules =
+    "take --modules transformers, or leave --engine out for others";
+
 /// Engines with experts also support the other features of families that have experts.
 Result<void> check_family(EngineKind engine, const ModelShape& model) {
   if (traits_of(engine).has_experts) {
@@ -54,26 +58,55 @@ Result<void> check_family(EngineKind engine, const ModelShape& model) {
   if (model.family != Family::llama)
     return cannot_predict(
         engine, "--model", fmt::format("models of the family {}", to_string(model.family)),
-        "it predicts Llama, Mistral, Qwen2 and Qwen3; leave --engine out for others");
+        model.family == Family::olmo2 && has_option(engine, "--modules")
+            ? kOtherModules
+            : "it predicts Llama, Mistral, Qwen2 and Qwen3; leave --engine out for others");
   return {};
 }
 
 /// Llama's blocks, optionally with norms of heads and biases of query, key and value.
 void check_model(EngineKind engine, const ModelShape& model, Reasons& reasons) {
-  const auto no = [&](std::string_view what) {
-    reasons.add(cannot_predict(engine, "--model", what));
+  const std::string_view instead =
+      has_option(engine, "--modules") ? kOtherModules : "leave --engine out";
+  const auto no = [&](std::string_view what, std::string_view otherwise) {
+    reasons.add(cannot_predict(engine, "--model", what, otherwise));
   };
   if (!reasons.add(check_family(engine, model))) return;
   if (model.output_norms || model.zero_centered_norms || model.scaled_embedding)
-    no("Gemma's norms and scaled embeddings");
+    no("Gemma's norms and scaled embeddings", instead);
   if (model.activation != Activation::silu || !model.traits().gated)
-    no("activations other than SwiGLU");
+    no("activations other than SwiGLU", instead);
+  if (model.score_cap.num != 0 || model.logit_cap.num != 0)
+    no("logit softcaps", "leave --engine out");
+  if (model.rotary_dim != 0 && !model.traits().latent_attention)
+    no("rotary embeddings on a part of each head", "leave --engine out");
+  if (!model.sliding_layers.empty() && !traits_of(engine).has_sliding_windows)
+    no("sliding windows", has_option(engine, "--modules")
+                              ? "leave --engine out, or take --modules transformers, or mcore"
+                              : "leave --engine out, or take mcore");
+}
+
+/// Blocks of transformers' classes: also OLMo 2's, Gemma's and Phi-3's.
+void check_transformers(EngineKind engine, const ModelShape& model, Reasons& reasons) {
+  const auto no = [&](std::string_view what) {
+    reasons.add(cannot_predict(engine, "--model", what));
+  };
+  if (model.experts != 0) no("mixtures of experts");
+  if (model.family != Family::llama && model.family != Family::olmo2 && model.experts == 0)
+    no(fmt::format("models of the family {}", to_string(model.family)));
+  if (!model.traits().gated) no("MLPs without a gate");
   if (model.score_cap.num != 0 || model.logit_cap.num != 0) no("logit softcaps");
   if (model.rotary_dim != 0 && !model.traits().latent_attention)
     no("rotary embeddings on a part of each head");
-  if (!model.sliding_layers.empty() && !traits_of(engine).has_sliding_windows)
-    reasons.add(
-        cannot_predict(engine, "--model", "sliding windows", "leave --engine out, or take mcore"));
+}
+
+/// torchtitan's Llama.
+void check_torchtitan(EngineKind engine, const ModelShape& model, Reasons& reasons) {
+  if (model.qkv_bias || model.qk_norm)
+    reasons.add(cannot_predict(engine, "--modules",
+                               "torchtitan's models other than Llama, without biases and norms of "
+                               "heads",
+                               "take --modules transformers"));
 }
 
 /// Rejects bf16 weights between steps, as model.to(bfloat16) before fully_shard produces them.
@@ -99,8 +132,11 @@ void check_gradient_types(EngineKind engine, const PlanConfig& config, Reasons& 
 void check_types(EngineKind engine, const PlanConfig& config, Reasons& reasons) {
   if (config.param_dtype != DType::bf16)
     reasons.add(cannot_predict(engine, "--param-dtype", "blocks in other types than bf16"));
-  if (config.main_dtype != DType::fp32) reasons.add(only_fp32_weights(engine));
-  if (traits_of(engine).keeps_main_dtype) {
+  const bool narrow = config.main_dtype == DType::bf16 && traits_of(engine).has_bf16_weights;
+  if (config.main_dtype != DType::fp32 && !narrow) reasons.add(only_fp32_weights(engine));
+  if (narrow) {
+    // Gradients and states follow the weights, whatever their flags' defaults.
+  } else if (traits_of(engine).keeps_main_dtype) {
     if (config.grad_dtype != DType::fp32)
       reasons.add(does_otherwise(engine, "--grad-dtype",
                                  "keeps gradients in the type of its weights between steps, fp32"));
@@ -119,7 +155,7 @@ void check_types(EngineKind engine, const PlanConfig& config, Reasons& reasons) 
   if (config.scales_loss())
     reasons.add(
         does_otherwise(engine, "--loss-scale", "trains in bf16, which needs no loss scale"));
-  if (config.state_dtype != StateDtype::full)
+  if (config.state_dtype != StateDtype::full && !(narrow && config.state_dtype == StateDtype::bf16))
     reasons.add(
         cannot_predict(engine, "--state-dtype", "optimizer states in other types than fp32"));
 }
@@ -191,6 +227,32 @@ void check_parallelism(EngineKind engine, const PlanConfig& config, Reasons& rea
     reasons.add(cannot_predict(engine, "--document-mask", "masks between documents"));
 }
 
+/// Checks the options of FSDP2 against the configuration.
+void check_options(EngineKind engine, const PlanConfig& config, const EngineOptions& options,
+                   Reasons& reasons) {
+  if (options.selective_ac.is_given() && config.recompute.kind == Recompute::full)
+    reasons.add(fail("--selective-ac", "contradicts --recompute full; give one of them"));
+  if (options.selective_ac.by_operator && options.modules == Modules::fused)
+    reasons.add(cannot_predict(engine, "--selective-ac", "recomputation by operator of fused GEMMs",
+                               "add --modules torchtitan or --modules transformers"));
+  if ((options.bf16_loss || options.holds_logits) && options.modules == Modules::fused)
+    reasons.add(fail(options.bf16_loss ? "--bf16-loss" : "--hold-logits",
+                     "needs --modules transformers or --modules torchtitan, whose loss is not "
+                     "inside the model"));
+  if (options.units.parts_of_blocks &&
+      (options.modules == Modules::fused || traits_of(engine).compiles_blocks ||
+       options.selective_ac.is_given() || config.recompute.kind == Recompute::full))
+    reasons.add(cannot_predict(engine, "--fsdp-unit",
+                               "parts of blocks that are fused, compiled or recomputed",
+                               "take --engine fsdp2 --modules transformers --recompute none"));
+  if (options.units.ends_apart && config.model.tied_embeddings)
+    reasons.add(fail("--fsdp-unit",
+                     "ends cannot be apart: the embedding is the head too, and one unit has it"));
+  if (options.units.blocks > config.model.layers)
+    reasons.add(fail("--fsdp-unit", fmt::format("expected at most the model's {} blocks, got {}",
+                                                config.model.layers, options.units.blocks)));
+}
+
 /// Rejects cases without recorded runs.
 void check_recorded(EngineKind engine, const PlanConfig& config, Reasons& reasons) {
   const EngineTraits& traits = traits_of(engine);
@@ -203,6 +265,10 @@ void check_recorded(EngineKind engine, const PlanConfig& config, Reasons& reason
                         : "leave --engine out"));
   if (!traits.has_recomputation && config.recompute.kind == Recompute::full)
     reasons.add(no_recomputation(engine));
+  else if (config.recompute.kind == Recompute::full && config.recompute.full_blocks != 0 &&
+           !traits.recomputes_some_blocks)
+    reasons.add(cannot_predict(engine, "--recompute", "recomputation of some blocks alone",
+                               "take none or full"));
 }
 
 /// Rejects cases of Megatron-FSDP's first version that were not recorded, or that follow other
@@ -224,14 +290,21 @@ void check_first_megatron(EngineKind engine, const PlanConfig& config, Reasons& 
 
 }  // namespace
 
-Result<PlanConfig> engine_config(EngineKind engine, const PlanConfig& config) {
+Result<PlanConfig> engine_config(EngineKind engine, const PlanConfig& config,
+                                 const EngineOptions& options) {
   const EngineTraits& traits = traits_of(engine);
   if (traits.runs_plans) return config;
   Reasons reasons;
-  check_model(engine, config.model, reasons);
+  if (options.modules == Modules::transformers) {
+    check_transformers(engine, config.model, reasons);
+  } else {
+    check_model(engine, config.model, reasons);
+    if (options.modules == Modules::torchtitan) check_torchtitan(engine, config.model, reasons);
+  }
   check_types(engine, config, reasons);
   check_parallelism(engine, config, reasons);
   check_recorded(engine, config, reasons);
+  if (traits.family == EngineFamily::fsdp2) check_options(engine, config, options, reasons);
   if (traits.family == EngineFamily::megatron_fsdp_v1)
     check_first_megatron(engine, config, reasons);
   MFSDP_TRY(reasons.verdict());
@@ -242,9 +315,10 @@ Result<PlanConfig> engine_config(EngineKind engine, const PlanConfig& config) {
   if (traits.reduces_in_bf16) own.reduce_dtype = DType::bf16;
   if (!has_choice(engine, "--allocator") || own.allocator != AllocatorPolicy::double_buffer)
     own.allocator = AllocatorPolicy::best_fit;
-  if (own.recompute.kind == Recompute::full && own.recompute.full_blocks != 0)
-    return cannot_predict(engine, "--recompute", "recomputation of some blocks alone",
-                          "take none or full");
+  if (own.main_dtype == DType::bf16) {
+    own.grad_dtype = DType::bf16;
+    own.state_dtype = StateDtype::bf16;
+  }
   if (own.recompute.kind == Recompute::selective && !recomputes_modules(engine, config.model))
     own.recompute = {.kind = Recompute::none};
   own.logits_chunk = config.tokens_per_microbatch();

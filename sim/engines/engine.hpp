@@ -7,6 +7,7 @@
 #include "core/base/error.hpp"
 #include "core/plan/config.hpp"
 #include "core/plan/engine.hpp"
+#include "core/plan/engine_options.hpp"
 
 namespace mfsdp {
 
@@ -40,8 +41,11 @@ inline constexpr std::string_view kTorchVersion = "2.11";
 /// recomputation of models with experts: Megatron-Core's modules `layernorm` (before experts) and
 /// `moe_act`.
 ///
+/// Under FSDP2 gradients and AdamW's states have the type of the weights between steps.
+///
 /// AllocatorPolicy::double_buffer is fsdp_double_buffer of megatron-fsdp-v1; any other policy is
 /// without it.
-[[nodiscard]] Result<PlanConfig> engine_config(EngineKind engine, const PlanConfig& config);
+[[nodiscard]] Result<PlanConfig> engine_config(EngineKind engine, const PlanConfig& config,
+                                               const EngineOptions& options = {});
 
 }  // namespace mfsdp

@@ -7,8 +7,9 @@
 
 namespace mfsdp {
 
-/// The step of a configuration from engine_config().
-[[nodiscard]] EnginePlan fsdp2_plan(EngineKind engine, const PlanConfig& config, const Meta& meta,
+/// The step of a configuration from engine_config() with the same options.
+[[nodiscard]] EnginePlan fsdp2_plan(EngineKind engine, const PlanConfig& config,
+                                    const EngineOptions& options, const Meta& meta,
                                     std::int64_t l2_bytes = kL2OfH200);
 
 }  // namespace mfsdp

@@ -35,11 +35,17 @@ Tensor LlamaEnds::embed() {
 }
 
 void LlamaEnds::forward() {
-  normed_ = functions_->norm("normed");
-  const Tensor logits = step_.allocate("logits", sizes_.logits, Category::logits);
-  step_.gemm(GemmKind::forward, "head", sizes_.tokens, sizes_.vocab, sizes_.hidden);
-  loss_ = functions_->loss(logits);
+  head({});
+  loss();
 }
+
+void LlamaEnds::head(Tensor /*state*/) {
+  normed_ = functions_->norm("normed");
+  logits_ = step_.allocate("logits", sizes_.logits, Category::logits);
+  step_.gemm(GemmKind::forward, "head", sizes_.tokens, sizes_.vocab, sizes_.hidden);
+}
+
+void LlamaEnds::loss() { loss_ = functions_->loss(logits_); }
 
 void LlamaEnds::begin_backward() { seed_ = step_.allocate("d_loss", kFull, Category::activation); }
 

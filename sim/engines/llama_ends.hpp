@@ -21,35 +21,46 @@ class LlamaEnds {
   /// `made` as in GradientRules.
   LlamaEnds(StepBuilder& step, const PlanConfig& config, std::unique_ptr<Elementwise> functions,
             std::function<void(Tensor)> made = {});
+  virtual ~LlamaEnds() = default;
+  LlamaEnds(const LlamaEnds&) = delete;
+  LlamaEnds& operator=(const LlamaEnds&) = delete;
 
   /// Allocates token ids and angles, before the first step.
   void keep_inputs();
   /// Returns the first block's input.
-  [[nodiscard]] Tensor embed();
+  [[nodiscard]] virtual Tensor embed();
   /// From the last block's output, which stays allocated, to the loss.
   void forward();
+  /// Its two halves: to the logits, and from there. Other code of models may free `state`.
+  virtual void head(Tensor state);
+  virtual void loss();
   /// Computes the gradient of the loss, with which backward begins.
   void begin_backward();
+  /// Where the loss is outside of the model: computes the gradient of the logits.
+  virtual void loss_backward() {}
   /// Frees `state`, the last block's output.
-  [[nodiscard]] Gradients backward(Tensor state);
+  [[nodiscard]] virtual Gradients backward(Tensor state);
   /// Returns the gradients of the embedding, the norm and an untied head. Frees `state`, the
   /// gradient of the first block's input.
-  [[nodiscard]] std::vector<Tensor> embedding_backward(Tensor state, const Gradients& head);
+  [[nodiscard]] virtual std::vector<Tensor> embedding_backward(Tensor state, const Gradients& head);
   /// Frees the loss and its gradient.
   void finish();
+
+ protected:
+  StepBuilder& step_;                       // NOLINT(*-non-private-member-*): shared by code of
+  const PlanConfig& config_;                // NOLINT(*-non-private-member-*): models
+  LlamaSizes sizes_;                        // NOLINT(*-non-private-member-*)
+  std::unique_ptr<Elementwise> functions_;  // NOLINT(*-non-private-member-*)
+  Loss loss_{};                             // NOLINT(*-non-private-member-*)
 
  private:
   void made(Tensor weight) const {
     if (made_) made_(weight);
   }
 
-  StepBuilder& step_;
-  const PlanConfig& config_;
-  LlamaSizes sizes_;
-  std::unique_ptr<Elementwise> functions_;
   std::function<void(Tensor)> made_;
   Normed normed_;
-  Loss loss_{};
+  Tensor logits_;
   Tensor seed_;
 };
 

@@ -9,10 +9,14 @@
 
 namespace mfsdp {
 
+/// Where in a block a weight is.
+enum class BlockPart { norms, attention, mlp };
+
 struct Weight {
   std::string name;
   std::int64_t rows = 0;
   std::int64_t columns = 1;
+  BlockPart part = BlockPart::norms;  ///< of weights of blocks
 
   [[nodiscard]] std::int64_t elements() const { return rows * columns; }
 };

@@ -25,10 +25,12 @@ class OperatorBlock final : public LlamaBlock {
  public:
   OperatorBlock(StepBuilder& step, const PlanConfig& config, GradientRules rules,
                 std::unique_ptr<Elementwise> functions)
-      : LlamaBlock(step, config), rules_(std::move(rules)), functions_(std::move(functions)) {}
+      : LlamaBlock(step, config, rules.every),
+        rules_(std::move(rules)),
+        functions_(std::move(functions)) {}
 
   Tensor forward(std::size_t layer, Tensor input) override {
-    const bool again = config_.recompute.kind == Recompute::full;
+    const bool again = recomputes(layer);
     Saved kept = run(!again);
     const Tensor down = allocate("down", sizes_.state);
     gemm(GemmKind::forward, "down", sizes_.hidden, sizes_.ffn);
@@ -47,7 +49,7 @@ class OperatorBlock final : public LlamaBlock {
   }
 
   BlockGradients backward(std::size_t layer, Tensor input, Tensor output) override {
-    if (config_.recompute.kind == Recompute::full) {
+    if (recomputes(layer)) {
       step_.set_phase(Phase::recompute);
       saved_.insert_or_assign(layer, run(true));
       step_.set_phase(Phase::backward);

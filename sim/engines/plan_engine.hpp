@@ -2,6 +2,7 @@
 #pragma once
 
 #include "core/plan/engine.hpp"
+#include "core/plan/engine_options.hpp"
 #include "core/plan/framework_options.hpp"
 #include "sim/engines/engine_plan.hpp"
 #include "sim/engines/step_builder.hpp"
@@ -13,6 +14,7 @@ namespace mfsdp {
 /// engine has.
 [[nodiscard]] EnginePlan engine_plan_of(EngineKind engine, const PlanConfig& config,
                                         const Meta& meta, std::int64_t l2_bytes = kL2OfH200,
-                                        const FrameworkOptions& options = {});
+                                        const EngineOptions& options = {},
+                                        const FrameworkOptions& words = {});
 
 }  // namespace mfsdp

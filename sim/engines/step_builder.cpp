@@ -319,7 +319,7 @@ void StepBuilder::attention(KernelKind kind, const AttentionKind& other) {
   const PlanConfig& config = program_.config;
   Kernel kernel{.kind = kind,
                 .operands = {},
-                .attributes = {{"batch", config.micro_batch},
+                .attributes = {{"batch", (other.whole ? 2 : 1) * config.micro_batch},
                                {"head_dim", config.model.head_dim},
                                {"heads", config.model.heads},
                                {"seq", config.seq_len}}};

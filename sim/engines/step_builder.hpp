@@ -68,6 +68,8 @@ struct GroupedShape {
 struct AttentionKind {
   std::int64_t window = 0;     ///< tokens that a query sees; 0: all up to its own
   std::int64_t value_dim = 0;  ///< columns of a value; 0: as many as a key has
+  /// All pairs of tokens are computed, as with a mask that is a tensor: twice a causal one.
+  bool whole = false;
 };
 
 /// Owner of cuBLAS's workspace: PyTorch keeps one for each calling thread.

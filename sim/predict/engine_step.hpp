@@ -16,6 +16,7 @@ namespace mfsdp {
 
 struct EngineStep {
   EngineKind engine = EngineKind::fsdp2;
+  EngineOptions options;
   EnginePlan plan;  ///< its pools are as high as what the allocator reserves for their streams
   EngineMemory memory;
   AllocatorSettings settings;  ///< their limit is `room`
@@ -27,13 +28,15 @@ struct EngineStep {
 
 /// Possible error of an engine's predicted memory, as a fraction of the available memory: the worst
 /// error of reserved memory on that GPU (engine_errors), and at least 1 %.
-[[nodiscard]] double error_of_room(EngineKind engine, const PlanConfig& config, const Gpu& gpu);
+[[nodiscard]] double error_of_room(EngineKind engine, const PlanConfig& config, const Gpu& gpu,
+                                   const EngineOptions& options = {});
 
 struct EngineMachine {
+  EngineOptions options = {};
+  FrameworkOptions framework_options = {};
   AllocatorSettings settings;
   const Gpu& gpu;
   Bytes reserve;  ///< to be kept free
-  FrameworkOptions options{};
 };
 
 /// `config` must come from engine_config(). The allocator may reserve the memory that context, NCCL

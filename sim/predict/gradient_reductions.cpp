@@ -49,8 +49,10 @@ std::string reduction_statement(EngineKind engine, GradientReductions when,
   return fmt::format(
       "assumed: {} reduces gradients in every microbatch; Accelerate, Hugging Face's Trainer and "
       "others reduce once a step, with a full copy of the gradients on every rank ({:.1f} GiB in "
-      "bf16, {:.1f} in fp32): not predicted yet",
-      to_string(engine), bf16, 2 * bf16);
+      "bf16, {:.1f} in fp32): {}",
+      to_string(engine), bf16, 2 * bf16,
+      has_option(engine, "--accumulate-unsharded") ? "--accumulate-unsharded"
+                                                   : "not predicted yet");
 }
 
 }  // namespace mfsdp

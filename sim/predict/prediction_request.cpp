@@ -54,11 +54,13 @@ Result<RoutingReport> routing_of(const PredictionRequest& request, Bytes allocat
   return report;
 }
 
-/// Our measured error in runs of the request's kind.
+/// Our measured error in runs of the request's kind. Runs with other options are of another kind.
 StepEvidence evidence_of(const PredictionRequest& request) {
   StepEvidence evidence{
       .kind = prediction_kind(request.engine, request.config, request.costs->cluster().gpu),
       .error = {}};
+  if (const std::string options = flag_text(request.options); !options.empty())
+    evidence.kind.engine += " " + options;
   if (request.own_steps) evidence.error = own_error(*request.own_steps, evidence.kind);
   return evidence;
 }
@@ -116,10 +118,11 @@ Result<PredictionRequest> with_program(PredictionRequest request) {
   if (request.program) return request;
   if (!traits_of(request.engine).runs_plans) {
     MFSDP_LET(step, engine_step(request.engine, request.config, request.meta,
-                                {.settings = request.allocator,
+                                {.options = request.options,
+                                 .framework_options = request.framework_options,
+                                 .settings = request.allocator,
                                  .gpu = request.costs->cluster().gpu,
-                                 .reserve = request.reserve,
-                                 .options = request.framework_options}));
+                                 .reserve = request.reserve}));
     request.step = std::make_shared<const EngineStep>(std::move(step));
     request.program = {request.step, &request.step->plan.program};
     return request;
@@ -143,6 +146,10 @@ Result<Prediction> predict(const PredictionRequest& asked) {
   memory.fits = fits(memory.allocated, request);
   if (request.step) complete(prediction.run, *request.step, request.costs->cluster().gpu);
   PredictedRun& run = prediction.run;
+  if (const std::string options = flag_text(request.options); !options.empty())
+    run.facts.push_back({.topic = "simulation",
+                         .name = "engine_options",
+                         .value = fmt::format("{} with {}", to_string(request.engine), options)});
   add_reductions(run, request);
   if (std::string options = request.framework_options.statement(request.engine); !options.empty())
     run.facts.push_back(

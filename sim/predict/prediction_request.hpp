@@ -26,6 +26,7 @@ namespace mfsdp {
 struct PredictionRequest {
   PlanConfig config;                       ///< as the engine uses it
   EngineKind engine = EngineKind::mfsdp;   ///< whose kernels, schedule and allocator
+  EngineOptions options;                   ///< of engines of others
   FrameworkOptions framework_options;      ///< that the engine has
   AllocatorSettings allocator;             ///< of engines that use PyTorch's allocator
   Meta meta;                               ///< of the program that is built

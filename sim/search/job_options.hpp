@@ -13,6 +13,7 @@
 #include "core/cli/common_options.hpp"
 #include "core/plan/attention_choice.hpp"
 #include "core/plan/engine.hpp"
+#include "core/plan/engine_options.hpp"
 #include "core/plan/framework_options.hpp"
 #include "core/plan/price_tables.hpp"
 
@@ -46,8 +47,9 @@ struct JobOptions {
   /// one refuse the job.
   std::vector<std::string> given;
   EngineKind engine = EngineKind::mfsdp;
-  FrameworkOptions framework_options;
-  bool memory_alone = false;  ///< predict no times, which fp64 has none of
+  EngineOptions engine_options;        ///< of engines of others
+  FrameworkOptions framework_options;  ///< --engine-option
+  bool memory_alone = false;           ///< predict no times, which fp64 has none of
   // The machine in detail.
   std::optional<PriceTables> tables;  ///< none: the default of the GPU's file
   AttentionChoice attention = AttentionChoice::warpgroups;

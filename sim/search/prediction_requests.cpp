@@ -159,23 +159,32 @@ namespace {
 Result<void> check_given(const JobOptions& job, const PlanConfig& config) {
   const EngineTraits& traits = traits_of(job.engine);
   if (traits.runs_plans) return {};
+  Reasons reasons;
   if (traits.only_strategy && contains(job.given, "--strategy") &&
       config.strategy != *traits.only_strategy)
-    return does_otherwise(job.engine, "--strategy", traits.shards);
+    reasons.add(does_otherwise(job.engine, "--strategy", traits.shards));
   if (traits.only_gradients)
     for (const auto& [flag, type] : {std::pair("--grad-dtype", config.grad_dtype),
                                      std::pair("--reduce-dtype", config.reduce_dtype)})
       if (contains(job.given, flag) && type != *traits.only_gradients)
-        return does_otherwise(job.engine, flag, only_gradients_text(job.engine));
+        reasons.add(does_otherwise(job.engine, flag, only_gradients_text(job.engine)));
   if (contains(job.given, "--recompute") && config.recompute.kind == Recompute::selective &&
       !recomputes_modules(job.engine, config.model)) {
-    if (!traits.has_recomputation) return no_recomputation(job.engine);
-    return cannot_predict(
-        job.engine, "--recompute",
-        "selective recomputation (by operator, torchtitan's default; of every n-th block)",
-        "its memory and step lie between those of none and full, which can be asked for");
+    constexpr std::string_view kFlag = "--selective-ac";
+    if (!traits.has_recomputation)
+      reasons.add(no_recomputation(job.engine));
+    else if (has_option(job.engine, kFlag))
+      reasons.add(does_otherwise(job.engine, "--recompute",
+                                 "has other selective recomputations: take --selective-ac op (by "
+                                 "operator, torchtitan's default) or --selective-ac N (every N-th "
+                                 "block)"));
+    else
+      reasons.add(cannot_predict(
+          job.engine, "--recompute",
+          "selective recomputation (by operator, torchtitan's default; of every n-th block)",
+          "its memory and step lie between those of none and full, which can be asked for"));
   }
-  return {};
+  return reasons.verdict();
 }
 
 }  // namespace
@@ -186,12 +195,17 @@ Result<PredictionRequest> PredictionRequests::read(const JobOptions& job) {
 }
 
 Result<PredictionRequest> PredictionRequests::read(const PlanRequest& plan, const JobOptions& job) {
-  MFSDP_TRY(check_given(job, plan.config));
-  MFSDP_TRY(job.framework_options.check(job.engine));
+  Reasons reasons;
+  reasons.add(check_given(job, plan.config));
+  reasons.add(job.framework_options.check(job.engine));
+  auto config = engine_config(job.engine, plan.config, job.engine_options);
+  reasons.add(config);
+  MFSDP_TRY(reasons.verdict());
   PredictionRequest request;
   request.engine = job.engine;
+  request.options = job.engine_options;
   request.framework_options = job.framework_options;
-  MFSDP_SET(request.config, engine_config(job.engine, plan.config));
+  request.config = std::move(*config);
   if (!traits_of(job.engine).runs_plans && job.alloc_conf)
     MFSDP_SET(request.allocator, parse_allocator_settings(*job.alloc_conf, "--alloc-conf"));
   if (job.memory_limit) request.allocator.limit = job.memory_limit->value;

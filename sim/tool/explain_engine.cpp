@@ -118,7 +118,7 @@ std::string suggestions(const PredictionRequest& request, const PredictedRun& ru
     other.program.reset();
     other.step.reset();
     change.apply(other);
-    if (!engine_config(other.engine, other.config)) continue;
+    if (!engine_config(other.engine, other.config, other.options)) continue;
     const auto answered = predict(other);
     if (!answered) continue;
     outcomes.push_back({.flag = change.flag,

@@ -46,11 +46,9 @@ TEST(EngineConfig, RefusesWhatItCannotDo) {
          c.outer_strategy = Strategy::optim;
        }},
       {"--param-dtype", [](PlanConfig& c) { c.param_dtype = DType::fp16; }},
-      {"--main-dtype", [](PlanConfig& c) { c.main_dtype = DType::bf16; }},
       {"--grad-dtype", [](PlanConfig& c) { c.grad_dtype = DType::bf16; }},
       {"--reduce-dtype", [](PlanConfig& c) { c.reduce_dtype = DType::fp16; }},
       {"--optimizer", [](PlanConfig& c) { c.optimizer = Optimizer::muon; }},
-      {"--recompute", [](PlanConfig& c) { c.recompute = {Recompute::full, 1}; }},
       {"--freeze", [](PlanConfig& c) { c.frozen = {"embed"}; }},
       {"--lora-rank", [](PlanConfig& c) { c.lora_rank = 8; }},
       {"--document-mask", [](PlanConfig& c) { c.document_mask = true; }},
@@ -79,13 +77,13 @@ std::string refusal(EngineKind engine, const PlanConfig& config) {
 TEST(EngineConfig, ARefusalNamesAllItsReasons) {
   PlanConfig config = possible();
   config.model.experts = 8;
-  config.main_dtype = DType::bf16;
+  config.grad_dtype = DType::bf16;
   config.optimizer = Optimizer::lion;
   const auto own = engine_config(EngineKind::fsdp2, config);
   ASSERT_FALSE(own);
   std::vector<std::string> flags{own.error().where};
   for (const Error& other : own.error().also) flags.push_back(other.where);
-  EXPECT_EQ(flags, (std::vector<std::string>{"--model", "--main-dtype", "--optimizer"}));
+  EXPECT_EQ(flags, (std::vector<std::string>{"--model", "--grad-dtype", "--optimizer"}));
 }
 
 // A reader knows what is not predicted, and what to ask instead.
@@ -114,8 +112,7 @@ TEST(EngineConfig, RefusalsArePlain) {
 TEST(EngineConfig, WeightsInBf16SayWhatIsAssumed) {
   PlanConfig config = possible();
   config.main_dtype = DType::bf16;
-  for (const EngineKind engine : {EngineKind::fsdp2, EngineKind::fsdp2_compile,
-                                  EngineKind::megatron_fsdp_v2, EngineKind::mcore}) {
+  for (const EngineKind engine : {EngineKind::megatron_fsdp_v2, EngineKind::mcore}) {
     const std::string text = refusal(engine, config);
     EXPECT_NE(text.find("assumes 16 bytes a parameter"), std::string::npos) << text;
     EXPECT_NE(text.find("model.to(bfloat16)"), std::string::npos) << text;
@@ -133,6 +130,22 @@ TEST(EngineErrorsOf, AreKnownWhereRunsWereCompared) {
               std::string::npos);
   }
   EXPECT_FALSE(engine_errors(EngineKind::mcore, possible(), "h200"));
+}
+
+// Nor from runs with other options: transformers' models have their own.
+TEST(EngineErrorsOf, AreThoseOfTheOptions) {
+  const EngineOptions transformers{.modules = Modules::transformers};
+  const auto own = engine_errors(EngineKind::fsdp2, possible(), "h200", transformers);
+  ASSERT_TRUE(own);
+  EXPECT_NE(own->source.find("9 runs"), std::string::npos);
+  EXPECT_FALSE(engine_errors(EngineKind::fsdp2, possible(), "h100", transformers));
+  const EngineOptions unreduced{.accumulate_unsharded = true};
+  EXPECT_FALSE(engine_errors(EngineKind::fsdp2, possible(), "h200", unreduced));
+  EXPECT_EQ(unknown_memory_error(EngineKind::fsdp2, "h200", unreduced),
+            "memory error: not known; no run of fsdp2 with --accumulate-unsharded was compared");
+  PlanConfig narrow = possible();
+  narrow.main_dtype = DType::bf16;
+  EXPECT_FALSE(engine_errors(EngineKind::fsdp2, narrow, "h200"));
 }
 
 }  // namespace

@@ -26,7 +26,7 @@ inline EnginePlan framework_plan(EngineKind engine, const PlanConfig& config,
                                  const std::vector<std::string>& options = {}) {
   const auto own = engine_config(engine, config);
   EXPECT_TRUE(own) << own.error().message();
-  return engine_plan_of(engine, *own, {}, kL2OfH200, framework_options(options));
+  return engine_plan_of(engine, *own, {}, kL2OfH200, {}, framework_options(options));
 }
 
 /// Bytes that are allocated after two steps and more: weights, states and buffers, and what inputs

@@ -1,0 +1,474 @@
+// A block of transformers or torchtitan as compiled by Inductor: GEMMs and attention are library
+// kernels, all other operations are fused. Forward keeps what the partitioner's rules select: inputs
+// of the kernels of backward that are not fused, and sums over rows. Tensors that follow from those
+// element by element are computed again. With selective checkpointing by operator only the operators
+// on its list are kept.
+#include <initializer_list>
+#include <map>
+#include <set>
+#include <string>
+#include <string_view>
+
+#include "sim/engines/compiled_graph.hpp"
+#include "sim/engines/module_block.hpp"
+#include "sim/engines/module_weights.hpp"
+
+namespace mfsdp {
+namespace {
+
+class CompiledModuleBlock final : public LlamaBlock {
+ public:
+  using Value = CompiledGraph::Value;
+
+  CompiledModuleBlock(StepBuilder& step, const PlanConfig& config, const EngineOptions& options)
+      : LlamaBlock(step, config, options.selective_ac.every),
+        options_(options),
+        weights_(module_weights(config.model, options.modules)) {}
+
+  Tensor forward(std::size_t layer, Tensor /*input*/) override {
+    Pass pass(step_);
+    begin(pass, layer);
+    pass.keeps = kept_names(layer);
+    attend(pass);
+    sum(pass);
+    feed(pass);
+    const Value output = pass.graph.make("output", sizes_.state);
+    pointwise(pass, KernelKind::accumulate, "residual", 4 * sizes_.state);
+    pass.dies({"down", "down_rstd", "sum", "out", "out_rstd"});
+    pass.graph.emit();
+    timed_forward_ = true;
+    std::map<std::string_view, Tensor>& kept = kept_[layer];
+    kept.clear();
+    for (const auto& [name, value] : pass.values) kept[name] = pass.graph.tensor(value);
+    return pass.graph.tensor(output);
+  }
+
+  BlockGradients backward(std::size_t layer, Tensor input, Tensor output) override {
+    Pass pass(step_);
+    begin(pass, layer);
+    for (const auto& [name, tensor] : kept_[layer]) pass.values[name] = pass.graph.given(tensor);
+    pass.keeps = {};
+    pass.is_backward = true;
+    mlp_backward(pass);
+    attention_backward(pass);
+    const Value made = input_backward(pass, input);
+    pass.graph.emit();
+    timed_backward_ = true;
+    BlockGradients gradients{.input = pass.graph.tensor(made), .weights = {}, .later = {output}};
+    for (const Weight& weight : weights_)
+      gradients.weights.push_back(pass.graph.tensor(pass.gradients.at(weight.name)));
+    return gradients;
+  }
+
+  void free_angles(const Angles& /*angles*/) override {}
+
+ private:
+  /// One graph of a layer, with its values by name.
+  struct Pass {
+    explicit Pass(StepBuilder& step) : graph(step) {}
+
+    [[nodiscard]] bool has(std::string_view name) const { return values.contains(name); }
+    Value make(const char* name, std::int64_t bytes) {
+      return values[name] = graph.make(name, bytes);
+    }
+    /// Forward has read these for the last time.
+    void dies(std::initializer_list<std::string_view> names) {
+      for (const std::string_view name : names)
+        if (!is_backward && has(name) && !keeps.contains(name)) drop(name);
+    }
+    void drop(std::string_view name) {
+      if (!has(name)) return;
+      graph.drop(values.at(name));
+      values.erase(values.find(name));
+    }
+    void drop_all(std::initializer_list<std::string_view> names) {
+      for (const std::string_view name : names) drop(name);
+    }
+
+    CompiledGraph graph;
+    std::map<std::string_view, Value> values;
+    std::map<std::string, Value> gradients;  ///< by weight
+    std::set<std::string_view> keeps;
+    std::int64_t mask = 0;  ///< bytes of a mask in bf16
+    bool is_backward = false;
+  };
+
+  void begin(Pass& pass, std::size_t layer) {
+    if (config_.model.slides(static_cast<std::int64_t>(layer)))
+      pass.mask = mask_bytes(config_, kHalf);
+    shares_ = config_.model.heads != config_.model.kv_heads &&
+              (options_.modules == Modules::torchtitan || pass.mask != 0);
+    repeats_ = shares_ && config_.model.kv_heads > 1;  // a single head is repeated by a view
+  }
+
+  [[nodiscard]] bool is_fused() const { return config_.model.fused_weights; }
+  [[nodiscard]] bool has_output_norms() const {
+    return config_.model.output_norms || !has_input_norms();
+  }
+  [[nodiscard]] bool has_input_norms() const { return config_.model.traits().input_norms; }
+  [[nodiscard]] std::int64_t key_bytes() const { return repeats_ ? sizes_.query : sizes_.key; }
+  /// Bytes of the gradient of keys that attention returns.
+  [[nodiscard]] std::int64_t key_gradient() const { return shares_ ? sizes_.query : sizes_.key; }
+  [[nodiscard]] std::int64_t statistic(std::int64_t of_heads) const {
+    return config_.model.traits().whole_qk_norms ? sizes_.statistic : of_heads;
+  }
+
+  [[nodiscard]] std::set<std::string_view> kept_names(std::size_t layer) const {
+    if (recomputes(layer)) return {};
+    std::set<std::string_view> names{"attention_seed", "attention_offset", "attention",
+                                     "attention_lse"};
+    const auto add = [&](std::initializer_list<std::string_view> more) { names.insert(more); };
+    add({"qkv", "gate_up", "value"});  // those that there are
+    if (options_.selective_ac.by_operator) {
+      add({"query", "gate"});
+      return names;
+    }
+    if (repeats_) names.erase("value");
+    add({"normed1_rstd", "normed1", "rotated_query", "rotated_key", "repeated_value",
+         "attention_bias", "out", "out_rstd", "normed2_rstd", "normed2", "gate", "up", "product"});
+    if (config_.model.qk_norm) add({"query", "key", "query_rstd", "key_rstd"});
+    if (has_output_norms()) add({"down", "down_rstd"});
+    if (!has_input_norms()) add({"sum"});
+    return names;
+  }
+
+  // ---- Kernels -----------------------------------------------------------------------------
+
+  void elementwise(Pass& pass, KernelKind kind, std::string_view name, const Traffic& traffic) {
+    pass.graph.run([this, kind, name, traffic] { step_.memory_bound(kind, name, traffic); });
+  }
+  /// A kernel of which Inductor times several variants when the graph first runs; between runs it
+  /// overwrites the L2 cache.
+  void pointwise(Pass& pass, KernelKind kind, std::string_view name, const Traffic& traffic) {
+    constexpr int kTimes = 2;
+    const bool timed = pass.is_backward ? timed_backward_ : timed_forward_;
+    for (int i = 0; i < kTimes && !timed; ++i)
+      pass.graph.note([this] {
+        step_.free_once(step_.once("benchmark", step_.l2_bytes(), Category::workspace));
+      });
+    elementwise(pass, kind, name, traffic);
+  }
+  void gemm(Pass& pass, GemmKind kind, std::string_view name, std::int64_t outputs,
+            std::int64_t inputs) {
+    pass.graph.run([this, kind, name, outputs, inputs] {
+      step_.gemm(kind, name, sizes_.tokens, outputs, inputs);
+    });
+  }
+  void project(Pass& pass, const char* name, std::int64_t outputs, std::int64_t inputs) {
+    if (pass.has(name)) return;
+    pass.make(name, checked_mul(sizes_.tokens * kHalf, outputs));
+    gemm(pass, GemmKind::forward, name, outputs, inputs);
+  }
+  void weight_gradient(Pass& pass, const char* name, const char* made, std::int64_t outputs,
+                       std::int64_t inputs) {
+    pass.gradients[name] =
+        pass.graph.make(made, kHalf * outputs * inputs, Category::unsharded_grad);
+    gemm(pass, GemmKind::weight_gradient, name, outputs, inputs);
+  }
+  void phase(Pass& pass, Phase phase) {
+    pass.graph.note([this, phase] { step_.set_phase(phase); });
+  }
+
+  // ---- Forward -----------------------------------------------------------------------------
+
+  void norm1(Pass& pass) {
+    if (!has_input_norms() || pass.has("normed1")) return;
+    pass.make("normed1_rstd", sizes_.statistic);
+    pass.make("normed1", sizes_.state);
+    elementwise(pass, KernelKind::rms_norm_forward, "norm1", 2 * sizes_.state);
+  }
+
+  /// From the block's input to the output of attention's last GEMM.
+  void attend(Pass& pass) {
+    norm1(pass);
+    if (is_fused()) {
+      project(pass, "qkv", sizes_.qkv_columns, sizes_.hidden);
+    } else {
+      project(pass, "query", sizes_.query_columns, sizes_.hidden);
+      project(pass, "key", sizes_.key_columns, sizes_.hidden);
+      project(pass, "value", sizes_.key_columns, sizes_.hidden);
+    }
+    pass.dies({"normed1", "normed1_rstd"});
+    rotate(pass);
+    mix(pass);
+    if (pass.has("out")) return;
+    pass.make("out", sizes_.state);
+    gemm(pass, GemmKind::forward, "out", sizes_.hidden, sizes_.query_columns);
+    pass.dies({"attention"});
+  }
+
+  void rotate(Pass& pass) {
+    if (pass.has("rotated_query")) return;
+    if (config_.model.qk_norm) {
+      pass.make("query_rstd", statistic(sizes_.query_statistic));
+      elementwise(pass, KernelKind::rms_norm_forward, "query_norm", sizes_.query);
+      pass.make("key_rstd", statistic(sizes_.key_statistic));
+      elementwise(pass, KernelKind::rms_norm_forward, "key_norm", sizes_.key);
+    }
+    pass.make("rotated_query", sizes_.query);
+    pointwise(pass, KernelKind::rope_forward, "rope_query", 2 * sizes_.query);
+    pass.dies({"query", "query_rstd"});
+    pass.make("rotated_key", key_bytes());
+    pointwise(pass, KernelKind::rope_forward, "rope_key", sizes_.key + key_bytes());
+    pass.dies({"key", "key_rstd"});
+    if (!repeats_) return;
+    pass.make("repeated_value", sizes_.query);
+    pointwise(pass, KernelKind::cast, "repeat_value", sizes_.key + sizes_.query);
+    pass.dies({"value"});
+  }
+
+  void mix(Pass& pass) {
+    constexpr std::int64_t kRandomState = 8;
+    if (pass.mask != 0 && !pass.has("attention_bias")) {
+      pass.make("attention_bias", pass.mask);
+      pointwise(pass, KernelKind::cast, "attention_bias", pass.mask / 2 * 3);
+    }
+    if (!pass.has("attention")) {
+      pass.make("attention_seed", kRandomState);
+      pass.make("attention_offset", kRandomState);
+      pass.make("attention", sizes_.query);
+      pass.make("attention_lse", sizes_.query_statistic);
+      pass.graph.run([this, whole = pass.mask != 0] {
+        step_.scratch("attention_workspace", kAttentionWorkspaceBytes);
+        step_.attention(KernelKind::attention_forward, AttentionKind{.whole = whole});
+      });
+    }
+    pass.dies({"rotated_query", "rotated_key", "repeated_value", "value", "qkv", "attention_bias",
+               "attention_seed", "attention_offset", "attention_lse"});
+  }
+
+  /// The sum after attention, up to the input of the MLP.
+  void sum(Pass& pass) {
+    if (has_output_norms() && !pass.has("out_rstd")) {
+      pass.make("out_rstd", sizes_.statistic);
+      elementwise(pass, KernelKind::rms_norm_forward, "attention_norm", sizes_.state);
+    }
+    if (!has_input_norms()) {
+      if (pass.has("sum")) return;
+      pass.make("sum", sizes_.state);
+      pointwise(pass, KernelKind::accumulate, "sum", 3 * sizes_.state);
+      return;
+    }
+    if (pass.has("normed2")) return;
+    pass.make("normed2_rstd", sizes_.statistic);
+    pass.make("normed2", sizes_.state);
+    elementwise(pass, KernelKind::rms_norm_forward, "norm2", 3 * sizes_.state);
+    pass.dies({"normed2_rstd"});
+  }
+
+  void open_mlp(Pass& pass) {
+    if (is_fused()) {
+      project(pass, "gate_up", 2 * sizes_.ffn, sizes_.hidden);
+    } else {
+      project(pass, "gate", sizes_.ffn, sizes_.hidden);
+      project(pass, "up", sizes_.ffn, sizes_.hidden);
+    }
+    pass.dies({"normed2"});
+  }
+
+  void multiply(Pass& pass) {
+    if (pass.has("product")) return;
+    pass.make("product", sizes_.product);
+    pointwise(pass, KernelKind::swiglu_forward, "swiglu", 3 * sizes_.product);
+    pass.dies({"gate", "up", "gate_up"});
+  }
+
+  void feed(Pass& pass) {
+    open_mlp(pass);
+    multiply(pass);
+    project(pass, "down", sizes_.hidden, sizes_.ffn);
+    pass.dies({"product"});
+    norm_of_mlp(pass);
+  }
+
+  void norm_of_mlp(Pass& pass) {
+    if (!has_output_norms() || pass.has("down_rstd")) return;
+    pass.make("down_rstd", sizes_.statistic);
+    elementwise(pass, KernelKind::rms_norm_forward, "mlp_norm", sizes_.state);
+  }
+
+  // ---- Backward ----------------------------------------------------------------------------
+
+  /// The weight gradient of a norm over whole rows, from partial sums over tokens.
+  void norm_weight(Pass& pass, const char* name, const char* made) {
+    const Value partial = pass.graph.make("norm_partial", sizes_.norm_partial);
+    elementwise(pass, KernelKind::norm_weight_grad, name, 2 * sizes_.state);
+    pass.gradients[name] = pass.graph.make(made, kHalf * sizes_.hidden, Category::unsharded_grad);
+    elementwise(pass, KernelKind::norm_weight_grad, made, sizes_.norm_partial);
+    pass.graph.drop(partial);
+  }
+
+  /// Computes again what forward has not kept, in forward's order, up to the MLP's last GEMM.
+  void recompute(Pass& pass) {
+    phase(pass, Phase::recompute);
+    attend(pass);
+    sum(pass);
+    open_mlp(pass);
+    if (has_output_norms() && !pass.has("down")) {
+      multiply(pass);
+      project(pass, "down", sizes_.hidden, sizes_.ffn);
+      norm_of_mlp(pass);
+    }
+    phase(pass, Phase::backward);
+  }
+
+  void mlp_backward(Pass& pass) {
+    recompute(pass);
+    if (has_output_norms()) {
+      pass.make("d_down", sizes_.state);
+      elementwise(pass, KernelKind::rms_norm_backward, "d_mlp_norm", 3 * sizes_.state);
+      norm_weight(pass, "mlp_norm", "mlp_norm_grad");
+      pass.drop_all({"down", "down_rstd"});
+    }
+    multiply(pass);
+    weight_gradient(pass, "down", "down_grad", sizes_.hidden, sizes_.ffn);
+    pass.drop("product");
+    pass.make("d_product", sizes_.product);
+    gemm(pass, GemmKind::input_gradient, "down", sizes_.hidden, sizes_.ffn);
+    pass.drop("d_down");
+    if (is_fused()) {
+      pass.make("d_gate_up", sizes_.gate_up);
+    } else {
+      pass.make("d_up", sizes_.product);  // the gate's is written over the gradient of both
+    }
+    pointwise(pass, KernelKind::swiglu_backward, "d_swiglu",
+              {5 * sizes_.product, AccessPattern::strided});
+    pass.drop_all({"gate", "up", "gate_up"});
+    if (is_fused()) {
+      pass.drop("d_product");
+      weight_gradient(pass, "gate_up", "gate_up_grad", 2 * sizes_.ffn, sizes_.hidden);
+      pass.drop("normed2");
+      pass.make("d_normed2", sizes_.state);
+      gemm(pass, GemmKind::input_gradient, "gate_up", 2 * sizes_.ffn, sizes_.hidden);
+      pass.drop("d_gate_up");
+    } else {
+      weight_gradient(pass, "up", "up_grad", sizes_.ffn, sizes_.hidden);
+      pass.make("d_normed2", sizes_.state);
+      gemm(pass, GemmKind::input_gradient, "up", sizes_.ffn, sizes_.hidden);
+      pass.drop("d_up");
+      weight_gradient(pass, "gate", "gate_grad", sizes_.ffn, sizes_.hidden);
+      pass.drop("normed2");
+      pass.make("d_normed2_gate", sizes_.state);
+      gemm(pass, GemmKind::input_gradient, "gate", sizes_.ffn, sizes_.hidden);
+      pass.drop("d_product");
+    }
+    sum_backward(pass);
+  }
+
+  /// The gradient of the sum after attention.
+  void sum_backward(Pass& pass) {
+    pass.make("d_sum", sizes_.state);
+    elementwise(pass, KernelKind::rms_norm_backward, "d_norm2", 5 * sizes_.state);
+    if (has_input_norms()) norm_weight(pass, "norm2", "norm2_grad");
+    pass.drop_all({"d_normed2", "d_normed2_gate", "normed2_rstd", "sum"});
+    if (!has_output_norms()) {
+      pass.drop("out");
+      return;
+    }
+    pass.make("d_out", sizes_.state);
+    elementwise(pass, KernelKind::rms_norm_backward, "d_attention_norm", 3 * sizes_.state);
+    norm_weight(pass, "attention_norm", "attention_norm_grad");
+    pass.drop_all({"out", "out_rstd"});
+  }
+
+  void attention_backward(Pass& pass) {
+    weight_gradient(pass, "out", "out_grad", sizes_.hidden, sizes_.query_columns);
+    pass.make("d_attention", sizes_.query);
+    gemm(pass, GemmKind::input_gradient, "out", sizes_.hidden, sizes_.query_columns);
+    pass.drop("d_out");
+    pass.make("d_rotated_query", sizes_.query);
+    pass.make("d_rotated_key", key_gradient());
+    pass.make("d_value", key_gradient());
+    pass.graph.run([this, whole = pass.mask != 0] {
+      step_.scratch("attention_backward_workspace",
+                    sizes_.attention_workspace - (shares_ ? 2 * sizes_.query : 0));
+      step_.attention(KernelKind::attention_backward, AttentionKind{.whole = whole});
+    });
+    pass.drop_all({"d_attention", "rotated_query", "rotated_key", "value", "repeated_value", "qkv",
+                   "attention_bias", "attention", "attention_lse", "attention_seed",
+                   "attention_offset"});
+    if (shares_) {
+      pass.make("d_few_values", sizes_.key);
+      elementwise(pass, KernelKind::rope_backward, "d_repeat", sizes_.query + sizes_.key);
+      pass.drop("d_value");
+    }
+    if (config_.model.qk_norm) {
+      head_norm(pass, "query_norm", "query_norm_grad", sizes_.query, config_.model.heads);
+      head_norm(pass, "key_norm", "key_norm_grad", sizes_.key, config_.model.kv_heads);
+    }
+    if (is_fused()) {
+      pass.make("d_qkv", sizes_.qkv);
+      pointwise(pass, KernelKind::rope_backward, "d_rope",
+                {2 * sizes_.qkv, AccessPattern::strided});
+      pass.drop_all({"d_rotated_query", "d_rotated_key", "d_value"});
+      return;
+    }
+    pass.make("d_query", sizes_.query);
+    pointwise(pass, KernelKind::rope_backward, "d_rope_query", 2 * sizes_.query);
+    pass.drop_all({"d_rotated_query", "query", "query_rstd"});
+    pass.make("d_key", sizes_.key);
+    pointwise(pass, KernelKind::rope_backward, "d_rope_key", sizes_.key + key_gradient());
+    pass.drop_all({"d_rotated_key", "key", "key_rstd"});
+  }
+
+  void head_norm(Pass& pass, const char* name, const char* made, std::int64_t bytes,
+                 std::int64_t heads) {
+    const std::int64_t width = config_.model.qk_norm_width(heads);
+    const Value partial = pass.graph.make("head_norm_partial", bytes / 32);
+    elementwise(pass, KernelKind::rms_norm_backward, name, 3 * bytes);
+    pass.gradients[name] = pass.graph.make(made, kHalf * width, Category::unsharded_grad);
+    elementwise(pass, KernelKind::norm_weight_grad, made, bytes / 32);
+    pass.graph.drop(partial);
+  }
+
+  void projection_backward(Pass& pass, const char* name, const char* made, const char* bias,
+                           const char* input, std::string_view gradient, std::int64_t outputs) {
+    weight_gradient(pass, name, made, outputs, sizes_.hidden);
+    if (config_.model.qkv_bias) {
+      pass.gradients[std::string(name) + "_bias"] =
+          pass.graph.make(bias, kHalf * outputs, Category::unsharded_grad);
+      elementwise(pass, KernelKind::bias_grad, bias, sizes_.tokens * outputs * kHalf);
+    }
+    pass.make(input, sizes_.state);
+    gemm(pass, GemmKind::input_gradient, name, outputs, sizes_.hidden);
+    pass.drop(gradient);
+  }
+
+  Value input_backward(Pass& pass, Tensor input) {
+    if (is_fused()) {
+      projection_backward(pass, "qkv", "qkv_grad", "qkv_bias_grad", "d_normed1", "d_qkv",
+                          sizes_.qkv_columns);
+    } else {
+      projection_backward(pass, "value", "value_grad", "value_bias_grad", "d_normed1_value",
+                          shares_ ? "d_few_values" : "d_value", sizes_.key_columns);
+      projection_backward(pass, "key", "key_grad", "key_bias_grad", "d_normed1_key", "d_key",
+                          sizes_.key_columns);
+      projection_backward(pass, "query", "query_grad", "query_bias_grad", "d_normed1", "d_query",
+                          sizes_.query_columns);
+    }
+    pass.drop("normed1");
+    if (has_input_norms()) norm_weight(pass, "norm1", "norm1_grad");
+    // Written over the gradient of the sum.
+    elementwise(pass, KernelKind::rms_norm_backward, "d_norm1", 6 * sizes_.state);
+    pass.drop_all({"d_normed1", "d_normed1_key", "d_normed1_value", "normed1_rstd"});
+    pass.graph.drop(pass.graph.given(input));
+    return pass.values.at("d_sum");
+  }
+
+  EngineOptions options_;
+  std::vector<Weight> weights_;
+  std::map<std::size_t, std::map<std::string_view, Tensor>> kept_;  ///< by layer and name
+  bool shares_ = false;   ///< attention gets a key for each query head
+  bool repeats_ = false;  ///< and these are copies
+  bool timed_forward_ = false;
+  bool timed_backward_ = false;
+};
+
+}  // namespace
+
+std::unique_ptr<LlamaBlock> compiled_module_block(StepBuilder& step, const PlanConfig& config,
+                                                  const EngineOptions& options) {
+  return std::make_unique<CompiledModuleBlock>(step, config, options);
+}
+
+}  // namespace mfsdp
