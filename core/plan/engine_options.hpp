@@ -26,7 +26,7 @@ struct Names<Modules> {
   static constexpr std::array<std::string_view, 3> values{"fused", "transformers", "torchtitan"};
 };
 
-/// What fully_shard() is called on, which is gathered and reduced at once.
+/// The modules that fully_shard() is called on. Each is gathered and reduced at once.
 struct FsdpUnits {
   std::int64_t blocks = 1;       ///< that one unit has; 0: the whole model is one unit
   bool ends_apart = false;       ///< the embedding is a unit, final norm and head are another
