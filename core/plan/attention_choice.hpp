@@ -37,11 +37,13 @@ inline constexpr std::int64_t kWarpgroupTokens = 128;
 /// Queries in a tile of backward. A head keeps two floats for each in its rows of dQ.
 inline constexpr std::int64_t kWarpgroupBackwardQueries = 64;
 
-/// Whether our own kernels support a call on a GPU that can run them: heads of 64 or 128, whole
-/// tiles, one document per sequence, no window and no softcap; not deterministic backward.
+/// Whether our own kernels support a call on a GPU that can run them: heads of 64, 96, 128 or 256,
+/// of 128 or 256 with a softcap, and whole tiles; not deterministic backward. Windows and documents
+/// are skipped, not only masked.
 [[nodiscard]] constexpr bool warpgroups_take(const AttentionTraits& a) {
-  if (a.softcap || a.documents || (a.window != 0 && a.window < a.seq_len)) return false;
-  if ((a.head_dim != 64 && a.head_dim != 128) || a.value_dim != a.head_dim) return false;
+  const bool wide = a.head_dim == 128 || a.head_dim == 256;
+  if (!wide && (a.softcap || (a.head_dim != 64 && a.head_dim != 96))) return false;
+  if (a.value_dim != a.head_dim) return false;
   if (a.seq_len <= 0 || a.seq_len % kWarpgroupTokens != 0) return false;
   if (!a.backward) return true;
   constexpr std::int64_t kPiece = kWarpgroupBackwardQueries;  // of a row's statistics, in heads

@@ -77,8 +77,8 @@ Result<bool> warpgroups_take(const kernels::AttentionBackward<Bf16>& k) {
 Result<Launch> warpgroup_launch(const kernels::AttentionForward<Bf16>& k, cudaStream_t stream) {
   const AttentionShape& s = k.shape;
   MFSDP_LET(query, map_of(k.query, s, s.heads, kWarpgroupTile));
-  MFSDP_LET(key, map_of(k.key, s, s.kv_heads, kWarpgroupTile));
-  MFSDP_LET(value, map_of(k.value, s, s.kv_heads, kWarpgroupTile));
+  MFSDP_LET(key, map_of(k.key, s, s.kv_heads, attention_keys(s.head_dim)));
+  MFSDP_LET(value, map_of(k.value, s, s.kv_heads, attention_keys(s.head_dim)));
   MFSDP_LET(output, map_of(readable(k.output), s, s.heads, kWarpgroupTile / 2));
   const AttentionForwardMaps maps{.query = query, .key = key, .value = value, .output = output};
   return [k, maps, stream] { return warpgroup_attention_forward(k, maps, stream); };
@@ -87,8 +87,8 @@ Result<Launch> warpgroup_launch(const kernels::AttentionForward<Bf16>& k, cudaSt
 Result<Launch> warpgroup_launch(const kernels::AttentionBackward<Bf16>& k, cudaStream_t stream) {
   const AttentionShape& s = k.shape;
   MFSDP_LET(query, map_of(k.query, s, s.heads, kWarpgroupQueries));
-  MFSDP_LET(key, map_of(k.key, s, s.kv_heads, kWarpgroupTile));
-  MFSDP_LET(value, map_of(k.value, s, s.kv_heads, kWarpgroupTile));
+  MFSDP_LET(key, map_of(k.key, s, s.kv_heads, attention_keys(s.head_dim)));
+  MFSDP_LET(value, map_of(k.value, s, s.kv_heads, attention_keys(s.head_dim)));
   MFSDP_LET(d_output, map_of(k.d_output, s, s.heads, kWarpgroupQueries));
   const AttentionBackwardMaps maps{
       .query = query, .key = key, .value = value, .d_output = d_output};

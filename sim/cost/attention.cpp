@@ -10,8 +10,8 @@ namespace mfsdp {
 namespace {
 
 // Forward, backward.
-constexpr std::array<double, 2> kFlops{1, 2.5};          // relative to forward
-constexpr std::array<double, 2> kDocuments{2.18, 1.91};  // factors on the time with document masks
+constexpr std::array<double, 2> kFlops{1, 2.5};  // relative to forward
+constexpr std::int64_t kWideHead = 192;          // whose softcaps have another factor
 // Time of cuDNN's deterministic backward relative to its other one: 1.06, 1.09 and 1.11 at 2048,
 // 4096 and 8192 tokens (one H200: docs/lab/2026-11-26-attention-warpgroups.md).
 constexpr double kDeterministicFactor = 1.087;
@@ -24,9 +24,9 @@ double work(std::size_t direction, double edge, double sequences, double seq, do
   return 2 * kFlops[direction] * sequences * head_dim * (seq * (seq + edge));
 }
 
-/// Share of the query-key pairs that are inside the window; their rate is the same.
-double share_of(double edge, double seq, double window) {
-  const double inside = window * (2 * seq - window) + 2 * edge * seq;
+/// Share of the work without a window that one with it takes, at the same rate.
+double share_of(double edge, double window_edge, double seq, double window) {
+  const double inside = window * (2 * seq - window) + 2 * window_edge * seq;
   return std::min(1.0, inside / (seq * (seq + edge)));
 }
 
@@ -51,10 +51,14 @@ bool masks_documents(const Kernel& attention) {
          attention.operands.end();
 }
 
+bool caps_scores(const Kernel& attention) {
+  const Attribute* cap = attention.find_attribute("score_cap");
+  return cap != nullptr && cap->value.num != 0;
+}
+
 bool warpgroups_take(const Kernel& attention) {
   const auto query = std::ranges::find(attention.operands, "query", &Operand::role);
   if (query == attention.operands.end() || query->dtype != DType::bf16) return false;
-  const Attribute* cap = attention.find_attribute("score_cap");
   const std::int64_t head_dim = attention.attribute("head_dim");
   return warpgroups_take(
       AttentionTraits{.seq_len = attention.attribute("seq"),
@@ -62,7 +66,7 @@ bool warpgroups_take(const Kernel& attention) {
                       .head_dim = head_dim,
                       .value_dim = attention.attribute("value_dim", head_dim),
                       .window = attention.attribute("window"),
-                      .softcap = cap != nullptr && cap->value.num != 0,
+                      .softcap = caps_scores(attention),
                       .documents = masks_documents(attention),
                       .backward = attention.kind == KernelKind::attention_backward,
                       .deterministic = attention.attribute("deterministic") != 0});
@@ -85,10 +89,11 @@ double AttentionCost::nanoseconds(const AttentionShape& shape) const {
   const double rate =
       tables_[direction].at({sequences, seq, head_dim}) * scale_ * std::min(1.0, tiles / sms_);
   double busy = work(direction, edge, sequences, seq, head_dim) / rate;
-  if (shape.documents)
-    busy *= kDocuments[direction];
-  else if (shape.window > 0 && shape.window < shape.seq)
-    busy *= share_of(edge, seq, static_cast<double>(shape.window));
+  const bool windowed = shape.window > 0 && shape.window < shape.seq;
+  if (shape.documents || (windowed && shape.masks)) busy *= losses_.documents[direction];
+  if (windowed && !shape.masks)
+    busy *= share_of(edge, losses_.window_edge[direction], seq, static_cast<double>(shape.window));
+  if (shape.capped) busy *= losses_.cap[shape.head_dim > kWideHead ? 1 : 0][direction];
   const double factor = shape.backward && shape.deterministic ? kDeterministicFactor : 1.0;
   return losses_.fixed_ns[direction] + busy * factor;
 }

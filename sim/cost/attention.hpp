@@ -21,22 +21,44 @@ struct AttentionShape {
   bool deterministic = false;  ///< backward only
   std::int64_t window = 0;     ///< tokens that a query sees; 0: all up to its own
   bool documents = false;      ///< masked between documents
+  bool capped = false;         ///< scores have a softcap
+  bool masks = false;          ///< pairs outside of windows are computed and masked, not skipped
 };
 
 /// Time that attention kernels lose besides their rate, forward and backward.
 struct AttentionLosses {
-  std::array<double, 2> fixed_ns;  ///< launches and ends; the backward is several kernels
-  std::array<double, 2> edge;      ///< tokens: masked halves of the tiles on the diagonal
+  std::array<double, 2> fixed_ns;     ///< launches and ends; the backward is several kernels
+  std::array<double, 2> edge;         ///< tokens: masked halves of the tiles on the diagonal
+  std::array<double, 2> window_edge;  ///< the same with a window, on both its sides
+  std::array<double, 2> documents;    ///< factors on the time of a whole sequence
+  /// Factors on the time with a softcap, of heads of up to 128 and of wider ones.
+  std::array<std::array<double, 2>, 2> cap;
 };
-/// Fitted to cuDNN's table. The other rows predict a left-out row within 3 %.
-inline constexpr AttentionLosses kLibraryAttention{.fixed_ns{15'000, 50'000}, .edge{256, 512}};
+/// Fitted to cuDNN's table. The other rows predict a left-out row within 3 %. With document masks
+/// cuDNN computes both halves of the logits (one H100, 8192 tokens:
+/// docs/lab/2026-11-24-documents.md). Softcaps: docs/lab/2026-11-29-attention-own.md.
+inline constexpr AttentionLosses kLibraryAttention{.fixed_ns{15'000, 50'000},
+                                                   .edge{256, 512},
+                                                   .window_edge{256, 512},
+                                                   .documents{2.18, 1.91},
+                                                   .cap{{{1.35, 1.26}, {1.14, 1.35}}}};
 /// Fitted likewise to the table of mfsdp-exec's own kernels, to whole microseconds and 32 tokens,
 /// with heads of 128: within 1.5 %. With cuDNN's constants the error would be 10 %, because these
-/// kernels have shorter ends. Heads of 64 have few rows: within 6.5 %.
-inline constexpr AttentionLosses kWarpgroupAttention{.fixed_ns{4'000, 23'000}, .edge{352, 672}};
+/// kernels have shorter ends. Heads of 64 have few rows: within 6.5 %. These kernels skip what
+/// windows and documents leave out. `window_edge` is fitted to windows of 128 to 4096 of 8192 tokens,
+/// heads of 64 to 256, within 11 %; `cap` is measured (docs/lab/2026-11-29-attention-own.md). The lengths of documents
+/// are not known: they are priced as one, which is the most that they can take.
+inline constexpr AttentionLosses kWarpgroupAttention{.fixed_ns{4'000, 23'000},
+                                                     .edge{352, 672},
+                                                     .window_edge{352, 400},
+                                                     .documents{1, 1},
+                                                     .cap{{{1.57, 1.15}, {1.19, 1.03}}}};
 
 /// Whether a query sees only its own document.
 [[nodiscard]] bool masks_documents(const Kernel& attention);
+
+/// Whether its scores have a softcap.
+[[nodiscard]] bool caps_scores(const Kernel& attention);
 
 /// Whether mfsdp-exec computes this attention with its own kernels, if the GPU can run them. False
 /// for kernels without operands, which other engines and traces have: those are PyTorch's calls of
@@ -47,12 +69,11 @@ inline constexpr AttentionLosses kWarpgroupAttention{.fixed_ns{4'000, 23'000}, .
 ///   work  = 2 batch heads head_dim seq (seq + edge)    forward; 2.5 times that backward
 ///   fixed, edge: AttentionLosses
 /// and the rate interpolated over (batch * heads, seq, head_dim). With a window of w tokens the
-/// work is w (2 seq - w) + 2 edge seq instead of seq (seq + edge), as tiles are masked on both
-/// sides of the window; it never exceeds the work without a window. No windows were measured. Masks
-/// between documents reduce the rate to 1 / 2.18 forward and 1 / 1.91 backward, of full sequences
-/// with or without a window: cuDNN's engines then compute both halves of the logits (one H100, 8192
-/// tokens: docs/lab/2026-11-24-documents.md). A small number of 128-query tiles leaves SMs idle. A
-/// deterministic backward takes 1.087 times as long, the mean of three lengths.
+/// work is w (2 seq - w) + 2 window_edge seq instead of seq (seq + edge), as tiles are masked on
+/// both sides of the window; it never exceeds the work without a window. Documents and softcaps have
+/// factors on the time, and so have windows that are masked rather than skipped: that of documents.
+/// A small number of 128-query tiles leaves SMs idle. A deterministic backward takes 1.087 times as
+/// long, the mean of three lengths.
 class AttentionCost {
  public:
   /// Requires a row of each direction.

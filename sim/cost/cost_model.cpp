@@ -170,6 +170,7 @@ std::int64_t CostModel::even_head_dim(const Kernel& kernel) {
 }
 
 double CostModel::attention_ns(const Kernel& kernel) const {
+  const bool own = warpgroups_ && warpgroups_take(kernel);
   const AttentionShape shape{.batch = kernel.attribute("batch"),
                              .seq = kernel.attribute("seq"),
                              .heads = kernel.attribute("heads"),
@@ -177,10 +178,11 @@ double CostModel::attention_ns(const Kernel& kernel) const {
                              .backward = kernel.kind == KernelKind::attention_backward,
                              .deterministic = kernel.attribute("deterministic") != 0,
                              .window = kernel.attribute("window"),
-                             .documents = masks_documents(kernel)};
+                             .documents = masks_documents(kernel),
+                             .capped = caps_scores(kernel),
+                             .masks = !own && !kernel.operands.empty()};
   if (shape.batch <= 0 || shape.seq <= 0 || shape.heads <= 0 || shape.head_dim <= 0)
     return static_cast<double>(kernel.flops) / (cluster_.gpu.bf16 * 1e3);
-  const bool own = warpgroups_ && warpgroups_take(kernel);
   return (own ? *warpgroups_ : attention_).nanoseconds(shape);
 }
 

@@ -46,17 +46,37 @@ __device__ float scale_of(const CrossEntropy<T>& k) {
   return kScaled<T> && k.scale != nullptr ? k.scale->scale : 1.0F;
 }
 
-/// Applies the logit softcap, if there is one.
-template <bool kCapped, int N>
-__device__ void cap_all(float (&values)[N], float cap) {
+/// The softcap of logits, if there is one: cap * share, share = tanh(logit / cap).
+struct Softcap {
+  float cap = 0;
+  float inverse = 0;
+};
+/// For logits stored in 16 bits, tanh(x) = 1 - 2 / (1 + e^2x) by the hardware's power of two and
+/// reciprocal, whose error is some 1e-7.
+template <class T>
+__device__ float share_of(float logit, const Softcap& softcap) {
+  if constexpr (std::is_same_v<Stored<T>, float>) {
+    return tanhf(logit / softcap.cap);
+  } else {
+    float inverse;
+    asm("rcp.approx.ftz.f32 %0, %1;"
+        : "=f"(inverse)
+        : "f"(1 + exponential<T>(2 * logit * softcap.inverse, 0)));
+    return 1 - 2 * inverse;
+  }
+}
+template <class T, bool kCapped, int N>
+__device__ void cap_all(float (&values)[N], const Softcap& softcap) {
   if constexpr (kCapped) {
 #pragma unroll
-    for (int i = 0; i < N; ++i) values[i] = cap * tanhf(values[i] / cap);
+    for (int i = 0; i < N; ++i) values[i] = softcap.cap * share_of<T>(values[i], softcap);
   }
 }
 /// The slope of the softcap: 1 - tanh^2.
-__device__ float cap_slope(float capped, float cap) {
-  const float share = capped / cap;
+template <class T>
+__device__ float cap_slope(float capped, const Softcap& softcap) {
+  const float share =
+      std::is_same_v<Stored<T>, float> ? capped / softcap.cap : capped * softcap.inverse;
   return 1 - share * share;
 }
 
@@ -115,6 +135,8 @@ __global__ void __launch_bounds__(kThreads)
   const int packs = static_cast<int>(k.vocab / N);
   const auto rows = static_cast<std::int64_t>(k.labels.size());
   const float scale = scale_of(k);
+  const Softcap softcap{.cap = static_cast<float>(k.cap),
+                        .inverse = kCapped ? 1 / static_cast<float>(k.cap) : 0};
   TwoSums sums;  // of this block's rows; thread 0's count
   for (std::int64_t row = blockIdx.x; row < rows; row += gridDim.x) {
     T* const logits = k.logits + row * k.vocab;
@@ -129,7 +151,7 @@ __global__ void __launch_bounds__(kThreads)
     }
     const bool known = label >= 0 && label < k.vocab;
     float of_label[1] = {known ? widened(logits[label]) : __int_as_float(0x7fffffff)};
-    cap_all<kCapped>(of_label, k.cap);
+    cap_all<T, kCapped>(of_label, softcap);
     Softmax softmax{.largest = -INFINITY, .sum = 0};
 #pragma unroll 4
     for (int at = static_cast<int>(threadIdx.x); at < packs; at += kThreads) {
@@ -140,7 +162,7 @@ __global__ void __launch_bounds__(kThreads)
       if (kGradient && !is_read_again) kept_packs[at] = pack;
       float values[N];
       widen_all(pack, values);
-      cap_all<kCapped>(values, k.cap);
+      cap_all<T, kCapped>(values, softcap);
       float largest = values[0];
 #pragma unroll
       for (int i = 1; i < N; ++i) largest = fmaxf(largest, values[i]);
@@ -166,11 +188,11 @@ __global__ void __launch_bounds__(kThreads)
         float values[N];
         T* const own = logits + std::int64_t{at} * N;
         widen_all(at < kept ? kept_packs[at] : load<Stored<T>, N>(own), values);
-        cap_all<kCapped>(values, k.cap);
+        cap_all<T, kCapped>(values, softcap);
         float slopes[N];
         if constexpr (kCapped) {
 #pragma unroll
-          for (int i = 0; i < N; ++i) slopes[i] = cap_slope(values[i], k.cap);
+          for (int i = 0; i < N; ++i) slopes[i] = cap_slope<T>(values[i], softcap);
         }
 #pragma unroll
         for (int i = 0; i < N; ++i)

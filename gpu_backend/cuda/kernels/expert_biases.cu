@@ -29,16 +29,23 @@ __device__ std::int64_t expert_of(const std::int32_t* ends, std::int64_t experts
   return first;
 }
 
-/// One block per row; blocks after the last expert's rows have no work.
-template <class T>
+/// One block per row; blocks after the last expert's rows have no work. N: elements of a load.
+template <class T, int N>
 __global__ void __launch_bounds__(kThreads) add_bias(const ExpertBiasForward<T> k) {
   const std::int64_t row = blockIdx.x;
   if (row >= k.ends[k.experts - 1]) return;
   const float weight = k.row_weights == nullptr ? 1.0F : k.row_weights[row];
   const T* const bias = k.bias + expert_of(k.ends, k.experts, row) * k.cols;
   T* const out = k.output + row * k.cols;
-  for (std::int64_t c = threadIdx.x; c < k.cols; c += kThreads)
-    out[c] = narrowed<T>(__fadd_rn(widened(out[c]), __fmul_rn(widened(bias[c]), weight)));
+  for (std::int64_t c = threadIdx.x * N; c < k.cols; c += kThreads * N) {
+    float sum[N];
+    float of_expert[N];
+    load_widened<N>(out + c, sum);
+    load_widened<N>(bias + c, of_expert);
+#pragma unroll
+    for (int i = 0; i < N; ++i) sum[i] = __fadd_rn(sum[i], __fmul_rn(of_expert[i], weight));
+    store_narrowed<N>(out + c, sum);
+  }
 }
 
 template <class T>
@@ -115,7 +122,11 @@ Result<void> sigmoid_backward(const SigmoidBackward<T>& k, cudaStream_t stream) 
 template <class T>
 Result<void> expert_bias_forward(const ExpertBiasForward<T>& k, cudaStream_t stream) {
   if (k.rows == 0 || k.cols == 0) return {};
-  add_bias<<<grid_of(k.rows), kThreads, 0, stream>>>(k);
+  constexpr int N = kPack<T>;
+  if (k.cols % N == 0 && is_aligned({k.output, k.bias}, 16))
+    add_bias<T, N><<<grid_of(k.rows), kThreads, 0, stream>>>(k);
+  else
+    add_bias<T, 1><<<grid_of(k.rows), kThreads, 0, stream>>>(k);
   return launched("expert_bias_forward");
 }
 

@@ -1,12 +1,16 @@
-// Causal attention of heads of 64 or 128 in bf16 by wgmma and TMA, for compute capability 9.0.
+// Causal attention of heads of 64, 96, 128 or 256 in bf16 by wgmma and TMA, for compute capability
+// 9.0, of all earlier tokens, a window of them, or a document's own; of heads of 128 and 256 also
+// with softcaps.
 // gpu_backend/cuda/warpgroup_attention.hpp describes the supported calls and the TMA descriptors.
 //
 // S = scale * Q K^T, masked; L the log-sum-exp of its rows; P = exp(S - L). A tile is 128 queries
-// of a head forward, and 128 keys of a key head backward:
+// of a head forward, and 128 keys of a key head backward (64 of heads of 256):
 //
-//   forward    O = P V, keys from the diagonal to the first, the largest score so far kept by rows
+//   forward    O = P V, keys from the diagonal to the first that is seen, the largest score so far
+//              kept by rows
 //   prepare    D_i = sum_d dO_id O_id and L by heads; all sums become zero
-//   backward   a query head and its key head, for blocks of 64 queries from the diagonal on:
+//   backward   a query head and its key head, for blocks of 64 queries from the diagonal to the
+//              last that sees one of the keys:
 //              dV += P^T dO,  dS = P * (dO V^T - D),  dK += dS^T Q,  the block's sums of dQ += dS K
 //   finish     dQ = scale * its sums; dK and dV likewise, where query heads share them
 //
@@ -26,7 +30,15 @@ namespace mfsdp::cuda {
 
 inline constexpr int kWarpgroupTile = kWarpgroupTokens;  ///< queries forward, keys backward
 inline constexpr int kWarpgroupQueries = kWarpgroupBackwardQueries;
-inline constexpr int kBoxColumns = 64;  ///< a head of 64, or half of one of 128
+inline constexpr int kBoxColumns = 64;  ///< of a head; of heads of 96 the second box is half empty
+/// Tokens in a tile of keys, forward and backward.
+[[nodiscard]] constexpr int attention_keys(std::int64_t head_dim) {
+  return head_dim == 256 ? kWarpgroupTile / 2 : kWarpgroupTile;
+}
+/// Whether a query sees less than all tokens up to its own.
+[[nodiscard]] constexpr bool is_bounded(const kernels::AttentionShape& s) {
+  return s.positions != nullptr || (s.window > 0 && s.window < s.seq_len);
+}
 /// At the beginning of a workspace: the number of tiles that are begun.
 inline constexpr std::int64_t kWarpgroupCounterBytes = 256;
 
@@ -34,14 +46,14 @@ inline constexpr std::int64_t kWarpgroupCounterBytes = 256;
 /// number of tokens in the comment.
 struct AttentionForwardMaps {
   CUtensorMap query;   ///< kWarpgroupTile
-  CUtensorMap key;     ///< kWarpgroupTile
-  CUtensorMap value;   ///< kWarpgroupTile
+  CUtensorMap key;     ///< attention_keys()
+  CUtensorMap value;   ///< attention_keys()
   CUtensorMap output;  ///< 64
 };
 struct AttentionBackwardMaps {
   CUtensorMap query;     ///< kWarpgroupQueries
-  CUtensorMap key;       ///< kWarpgroupTile
-  CUtensorMap value;     ///< kWarpgroupTile
+  CUtensorMap key;       ///< attention_keys()
+  CUtensorMap value;     ///< attention_keys()
   CUtensorMap d_output;  ///< kWarpgroupQueries
 };
 
@@ -56,5 +68,9 @@ struct AttentionBackwardMaps {
 [[nodiscard]] Result<void> warpgroup_attention_backward(const kernels::AttentionBackward<Bf16>& k,
                                                         const AttentionBackwardMaps& maps,
                                                         cudaStream_t stream);
+/// The same for heads of 256, by another kernel.
+[[nodiscard]] Result<void> warpgroup_attention_backward_256(
+    const kernels::AttentionBackward<Bf16>& k, const AttentionBackwardMaps& maps,
+    cudaStream_t stream);
 
 }  // namespace mfsdp::cuda

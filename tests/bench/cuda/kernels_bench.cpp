@@ -15,6 +15,7 @@
 #include <vector>
 
 #include "core/runtime/step_report.hpp"
+#include "gpu_backend/cuda/kernels/experts.hpp"
 #include "gpu_backend/cuda/kernels/grid_scratch.hpp"
 #include "gpu_backend/cuda/kernels/norm.hpp"
 #include "gpu_backend/cuda/kernels/rope.hpp"
@@ -309,6 +310,39 @@ void row_norms(Table& table) {
             });
 }
 
+/// As gpt-oss-20b has them: 4096 tokens, each with 4 of 32 experts, and 2 x 2880 columns.
+void expert_biases(Table& table) {
+  Arena& a = table.arena;
+  constexpr std::int64_t kRows = 4 * 4096;
+  constexpr std::int64_t kCols = 2 * 2880;
+  constexpr std::int64_t kExperts = 32;
+  std::vector<std::int32_t> all_ends;
+  for (std::int64_t e = 1; e <= kExperts; ++e)
+    all_ends.push_back(static_cast<std::int32_t>(e * kRows / kExperts));
+  const DeviceArray<std::int32_t> ends(all_ends);
+  const DeviceArray<Bf16> bias(random_values<Bf16>(kExperts * kCols, 1));
+  table.row("expert_bias_forward", "16384 x 5760, 32 experts", 2 * kRows * kCols * 2, [&] {
+    return expert_bias_forward(
+        kernels::ExpertBiasForward<Bf16>{.rows = kRows,
+                                         .cols = kCols,
+                                         .experts = kExperts,
+                                         .output = a.take<Bf16>(kRows * kCols),
+                                         .bias = bias.data(),
+                                         .ends = ends.data()},
+        nullptr);
+  });
+  table.row("expert_bias_gradient", "16384 x 5760 to fp32, 32 experts", kRows * kCols * 2, [&] {
+    return expert_bias_gradient(
+        kernels::ExpertBiasGradient<Bf16, float>{.rows = kRows,
+                                                 .cols = kCols,
+                                                 .experts = kExperts,
+                                                 .d_output = a.take<Bf16>(kRows * kCols),
+                                                 .ends = ends.data(),
+                                                 .bias_grad = a.take<float>(kExperts * kCols)},
+        nullptr, nullptr);
+  });
+}
+
 void gradients(Table& table, const DeviceArray<GridScratch>& workspace) {
   Arena& a = table.arena;
   table.row("accumulate", "27,264,000 bf16 to fp32, adds", kSlice * (2 + 4 + 4), [&] {
@@ -392,6 +426,19 @@ void tokens(Table& table, const DeviceArray<GridScratch>& workspace) {
   };
   table.row("cross_entropy", "2048 x 128256, read and written", 2 * logits * 2,
             [&] { return cross(a.take<Bf16>(logits)); });
+  constexpr std::int64_t kGemmaVocab = 256000;
+  const std::int64_t gemma_logits = kChunk * kGemmaVocab;
+  table.row("cross_entropy, softcap", "2048 x 256000, read and written", 2 * gemma_logits * 2, [&] {
+    return cross_entropy(kernels::CrossEntropy<Bf16>{.labels = all.first(kChunk),
+                                                     .vocab = kGemmaVocab,
+                                                     .ignored = -100,
+                                                     .logits = a.take<Bf16>(gemma_logits),
+                                                     .sums = sums.data(),
+                                                     .adds = true,
+                                                     .cap = 30,
+                                                     .workspace = workspace.as_bytes()},
+                         nullptr);
+  });
   table.row("cross_entropy_loss", "2048 x 128256", logits * 2,
             [&] { return cross(static_cast<const Bf16*>(a.take<Bf16>(logits))); });
   table.row("embedding_forward", "8192 x 4096 of 128256", 2 * kTokens * kHidden * 2, [&] {
@@ -442,6 +489,7 @@ int run(const std::string& only) {
   swiglu(table);
   ropes(table);
   row_norms(table);
+  expert_biases(table);
   gradients(table, workspace);
   tokens(table, workspace);
   return 0;

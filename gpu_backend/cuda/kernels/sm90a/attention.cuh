@@ -1,10 +1,12 @@
-// Code that both directions of attention by warpgroups share: heads of 64 or 128 in boxes of 64
-// columns, and sums of a warpgroup in registers, in the layout of wgmma.
+// Code that both directions of attention by warpgroups share: heads of 64, 96, 128 or 256 in boxes
+// of 64 columns, and sums of a warpgroup in registers, in the layout of wgmma. The
+// second box of a head of 96 is half empty: TMA loads zeros there, and stores nothing.
 //
 // For 64 x N sums d, a thread has in d[4 j + 2 r + e] row 16 * warp + lane / 4 + 8 r of its
 // warpgroup, column 8 j + 2 * (lane % 4) + e.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 
 #include "core/plan/kernels/attention.hpp"
@@ -20,29 +22,73 @@ inline constexpr int kAttentionWarps = 8;                        // that multipl
 inline constexpr std::uint32_t kRowBytes = kBoxColumns * 2;
 inline constexpr float kLog2E = 1.4426950408889634F;
 
+/// Boxes of a head, the last one perhaps half empty.
+template <int head_dim>
+inline constexpr int kBoxes = (head_dim + kBoxColumns - 1) / kBoxColumns;
+
+/// A query sees all tokens up to its own, or, `bounded`, those of a window or of its document.
+enum class Sight { whole, bounded };
+/// The softcap of scores. `capped`: they become cap * tanh(score / cap).
+enum class Cap { none, capped };
+
 /// Sizes of a call in the form of kernels.
 struct AttentionDims {
   int seq = 0;
   int heads = 0;
   int kv_heads = 0;
   int batch = 0;
+  int tile_heads = 1;  ///< query heads of a tile
+  int window = 0;      ///< tokens that a query sees; at most seq
   float scale = 0;
+  float cap = 0;
+  const std::int32_t* positions = nullptr;  ///< as in AttentionShape
 
   explicit AttentionDims(const kernels::AttentionShape& s)
       : seq(static_cast<int>(s.seq_len)),
         heads(static_cast<int>(s.heads)),
         kv_heads(static_cast<int>(s.kv_heads)),
         batch(static_cast<int>(s.batch)),
-        scale(1 / sqrtf(s.divisor<float>())) {}
+        window(static_cast<int>(s.window > 0 ? std::min(s.window, s.seq_len) : s.seq_len)),
+        scale(1 / sqrtf(s.divisor<float>())),
+        cap(static_cast<float>(s.score_cap)),
+        positions(s.positions) {}
   [[nodiscard]] __device__ int group() const { return heads / kv_heads; }
   /// Index of a block of 64 tokens in [batch, of_heads, seq / 64].
   [[nodiscard]] __device__ std::int64_t block_at(int of_heads, int b, int head, int block) const {
     return (static_cast<std::int64_t>(b) * of_heads + head) * (seq / 64) + block;
   }
+  /// Scores are this times the elements of Q K^T, or times tanh(element * scale / cap).
+  template <Cap cap_kind>
+  [[nodiscard]] __device__ float score_factor() const {
+    return cap_kind == Cap::capped ? cap : scale;
+  }
+  /// The place of a token in its document.
+  [[nodiscard]] __device__ int position(int b, int place) const {
+    return positions[static_cast<std::int64_t>(b) * seq + place];
+  }
+  /// The first place in sequence `b` that the query at `place` sees. It never decreases with
+  /// `place`.
+  [[nodiscard]] __device__ int first_seen(int b, int place) const {
+    const int first = max(0, place - window + 1);
+    return positions == nullptr ? first : max(first, place - position(b, place));
+  }
+  /// The first place after a key's from which it is not seen; `seq` if there is none.
+  [[nodiscard]] __device__ int end_of_sight(int b, int key) const {
+    int low = key + 1;
+    int high = min(seq, key + window);
+    while (positions != nullptr && low < high) {
+      const int middle = (low + high) / 2;
+      if (middle - position(b, middle) > key)
+        high = middle;
+      else
+        low = middle + 1;
+    }
+    return high;
+  }
 };
 
 [[nodiscard]] __device__ inline TileOrder tiles_of(const AttentionDims& dims, int tile_rows) {
-  return {dims.seq / tile_rows, dims.heads, dims.batch};
+  return {dims.seq / tile_rows, dims.heads / dims.tile_heads, dims.batch};
 }
 
 /// The next tile that no block has begun.
@@ -57,23 +103,29 @@ struct AttentionDims {
   return __shfl_sync(~0U, static_cast<int>(threadIdx.x) / kWarpgroupThreads, 0);
 }
 
-/// Position in a ring of two, and the number of its rounds.
-struct TwoStages {
+/// Position in a ring of one or two, and the parity of its rounds.
+template <int count>
+struct Stages {
   std::uint32_t stage = 0;
   std::uint32_t parity = 0;
 
   __device__ void next() {
-    parity ^= stage;
-    stage ^= 1U;
+    if constexpr (count == 1) {
+      parity ^= 1U;
+    } else {
+      parity ^= stage;
+      stage ^= 1U;
+    }
   }
 };
+using TwoStages = Stages<2>;
 
 /// The first rows of a head's tile that fill the map's boxes, from a token on.
 template <int head_dim>
 __device__ void load_head(const CUtensorMap& map, int head, int token, std::uint32_t to,
                           std::uint32_t box_bytes, std::uint32_t barrier) {
 #pragma unroll
-  for (int i = 0; i < head_dim / kBoxColumns; ++i)
+  for (int i = 0; i < kBoxes<head_dim>; ++i)
     load_box(map, i * kBoxColumns, head, token, to + static_cast<std::uint32_t>(i) * box_bytes,
              barrier);
 }
@@ -82,6 +134,16 @@ __device__ inline float exp2_of(float x) {
   float y = 0;
   asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
   return y;
+}
+/// tanh(element * scale / cap) = 1 - 2 / (1 + exp2(element * slope)), with
+/// slope = 2 log2(e) scale / cap. Its error is some 1e-7, where tanh.approx has 5e-4 of the result.
+__device__ inline float share_of_cap(float element, float slope) {
+  float y = 0;
+  asm("rcp.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(1 + exp2_of(element * slope)));
+  return 1 - 2 * y;
+}
+[[nodiscard]] __device__ inline float cap_slope(const AttentionDims& dims) {
+  return 2 * kLog2E * dims.scale / dims.cap;
 }
 __device__ inline std::uint32_t pack(float low, float high) {
   std::uint32_t both = 0;

@@ -1,5 +1,7 @@
 // Attention by warpgroups: a block processes tiles of 128 queries of a head. Each of two warpgroups
-// has 64 of the queries; a third one loads queries, and keys and values in tiles of 128, by TMA.
+// has 64 of the queries; a third one loads queries, and keys and values in tiles of 128 (64 of heads
+// of 256), by TMA. Tiles of keys that no query of a block sees are not loaded; a warpgroup passes
+// over those that none of its own queries sees.
 // The warpgroups alternate: while one multiplies, the other computes probabilities from logits.
 //
 //   tensor cores        meanwhile
@@ -16,16 +18,28 @@ namespace {
 
 constexpr int kTile = kWarpgroupTile;
 constexpr std::uint32_t kBox = kTile * kRowBytes;
-constexpr std::uint32_t kOwnRows = kTile / 2 * kRowBytes;  // of a warpgroup, in a box
+constexpr int kOwnQueries = kTile / 2;  // of a warpgroup
+constexpr std::uint32_t kOwnRows = kOwnQueries * kRowBytes;
 
-/// Shared memory from an aligned address on; two stages of each operand.
+/// Shared memory from an aligned address on; two stages of each operand, except queries of 256.
 template <int head_dim>
 struct Layout {
-  static constexpr std::uint32_t kTileBytes = head_dim / kBoxColumns * kBox;
+  static constexpr int kKeys = attention_keys(head_dim);
+  static constexpr int kQueryStages = head_dim == 256 ? 1 : 2;
+  static constexpr std::uint32_t kKeyBox = kKeys * kRowBytes;
+  static constexpr std::uint32_t kQueryBytes = kBoxes<head_dim> * kBox;
+  static constexpr std::uint32_t kKeyBytes = kBoxes<head_dim> * kKeyBox;
   static constexpr std::uint32_t kQueryAt = 0;
-  static constexpr std::uint32_t kKeyAt = kQueryAt + 2 * kTileBytes;
-  static constexpr std::uint32_t kValueAt = kKeyAt + 2 * kTileBytes;
-  static constexpr int kBytes = kValueAt + 2 * kTileBytes + kAlignment;
+  static constexpr std::uint32_t kKeyAt = kQueryAt + kQueryStages * kQueryBytes;
+  static constexpr std::uint32_t kValueAt = kKeyAt + 2 * kKeyBytes;
+  static constexpr int kBytes = kValueAt + 2 * kKeyBytes + kAlignment;
+};
+
+/// A tile of queries for the multiplying warpgroups: its number, -1 after the last one, and the
+/// first tile of keys that any of its queries sees.
+struct Work {
+  int tile;
+  int first_keys;
 };
 
 enum class Operand : std::uint32_t { query, key, value };
@@ -50,38 +64,44 @@ __device__ AttentionTile last_first(const TileOrder& tiles, int at) {
   return tile;
 }
 
-/// One thread takes tiles and loads them by TMA; tile -1 marks the end.
-template <int head_dim>
+/// One thread takes tiles and loads them by TMA.
+template <int head_dim, Sight sight>
 __device__ void load(const AttentionDims& dims, const AttentionForwardMaps& maps, int* begun,
-                     std::uint32_t memory, const Barriers& barriers,
-                     volatile int (&tile_index)[2]) {
+                     std::uint32_t memory, const Barriers& barriers, volatile Work* work) {
   using At = Layout<head_dim>;
   const TileOrder tiles = tiles_of(dims, kTile);
-  TwoStages query;
+  Stages<At::kQueryStages> query;
   TwoStages keys;
-  const auto free = [&](Operand what, const TwoStages& at) {
+  const auto free = [&](Operand what, const auto& at) {
     wait(barriers.empty(what, at.stage), at.parity ^ 1U);
   };
-  const auto take = [&](Operand what, const TwoStages& at, const CUtensorMap& map, int head,
-                        int token, std::uint32_t to) {
-    arrive_expecting(barriers.full(what, at.stage), At::kTileBytes);
-    load_head<head_dim>(map, head, token, memory + to + at.stage * At::kTileBytes, kBox,
+  const auto take = [&](Operand what, const auto& at, const CUtensorMap& map, int head, int token,
+                        std::uint32_t to, std::uint32_t box) {
+    const std::uint32_t bytes = kBoxes<head_dim> * box;
+    arrive_expecting(barriers.full(what, at.stage), bytes);
+    load_head<head_dim>(map, head, token, memory + to + at.stage * bytes, box,
                         barriers.full(what, at.stage));
   };
   for (;; query.next()) {
     const int index = take_tile(begun);
     free(Operand::query, query);
-    tile_index[query.stage] = index < tiles.size() ? index : -1;
+    work[query.stage].tile = index < tiles.size() ? index : -1;
     if (index >= tiles.size()) return arrive(barriers.full(Operand::query, query.stage));
     const AttentionTile tile = last_first(tiles, index);
     const int first = tile.batch * dims.seq;
     const int kv_head = tile.head / dims.group();
-    take(Operand::query, query, maps.query, tile.head, first + tile.index * kTile, At::kQueryAt);
-    for (int i = tile.index; i >= 0; --i, keys.next()) {
+    int first_keys = 0;
+    if constexpr (sight == Sight::bounded)
+      first_keys = dims.first_seen(tile.batch, tile.index * kTile) / At::kKeys;
+    work[query.stage].first_keys = first_keys;
+    take(Operand::query, query, maps.query, tile.head, first + tile.index * kTile, At::kQueryAt,
+         kBox);
+    for (int i = (tile.index + 1) * (kTile / At::kKeys) - 1; i >= first_keys; --i, keys.next()) {
       free(Operand::key, keys);
-      take(Operand::key, keys, maps.key, kv_head, first + i * kTile, At::kKeyAt);
+      take(Operand::key, keys, maps.key, kv_head, first + i * At::kKeys, At::kKeyAt, At::kKeyBox);
       free(Operand::value, keys);
-      take(Operand::value, keys, maps.value, kv_head, first + i * kTile, At::kValueAt);
+      take(Operand::value, keys, maps.value, kv_head, first + i * At::kKeys, At::kValueAt,
+           At::kKeyBox);
     }
   }
 }
@@ -94,12 +114,13 @@ struct Rows {
 };
 
 /// Replaces logits by exponentials. `shrunk`: factor for the sums so far.
-__device__ void soften(float (&scores)[64], float scale, Rows& rows, float (&shrunk)[2]) {
+template <int n>
+__device__ void soften(float (&scores)[n], float scale, Rows& rows, float (&shrunk)[2]) {
 #pragma unroll
   for (int r = 0; r < 2; ++r) {
     float largest = rows.largest[r];
 #pragma unroll
-    for (int j = 0; j < 16; ++j)
+    for (int j = 0; j < n / 4; ++j)
       largest = fmaxf(largest, fmaxf(scores[4 * j + 2 * r], scores[4 * j + 2 * r + 1]));
     largest = fmaxf(largest, __shfl_xor_sync(~0U, largest, 1));
     largest = fmaxf(largest, __shfl_xor_sync(~0U, largest, 2));
@@ -108,7 +129,7 @@ __device__ void soften(float (&scores)[64], float scale, Rows& rows, float (&shr
     const float shift = largest * scale;
     float sum = 0;
 #pragma unroll
-    for (int j = 0; j < 16; ++j)
+    for (int j = 0; j < n / 4; ++j)
 #pragma unroll
       for (int e = 0; e < 2; ++e) {
         float& score = scores[4 * j + 2 * r + e];
@@ -119,13 +140,25 @@ __device__ void soften(float (&scores)[64], float scale, Rows& rows, float (&shr
   }
 }
 
-/// Masks keys after the query in a tile on the diagonal.
-__device__ void mask(float (&scores)[64], int row, int col) {
+/// Masks keys after the query in a tile on the diagonal. `row`: of this thread's first query, less
+/// the column of its first key.
+template <int n>
+__device__ void mask_later(float (&scores)[n], int row) {
 #pragma unroll
-  for (int j = 0; j < 16; ++j)
+  for (int j = 0; j < n / 4; ++j)
 #pragma unroll
     for (int e = 0; e < 4; ++e)
-      if (8 * j + col + e % 2 > row + e / 2 * 8) scores[4 * j + e] = -INFINITY;
+      if (8 * j + e % 2 > row + e / 2 * 8) scores[4 * j + e] = -INFINITY;
+}
+/// Masks keys before the first that a query sees; `first`: of this thread's two, relative to the
+/// column of its first key.
+template <int n>
+__device__ void mask_earlier(float (&scores)[n], int first, int first_of_second) {
+#pragma unroll
+  for (int j = 0; j < n / 4; ++j)
+#pragma unroll
+    for (int e = 0; e < 4; ++e)
+      if (8 * j + e % 2 < (e < 2 ? first : first_of_second)) scores[4 * j + e] = -INFINITY;
 }
 
 /// Waits for this warpgroup's turn to multiply; the other's begins when these GEMMs are queued.
@@ -161,21 +194,21 @@ __device__ void store_output(const float (&output)[n], const Rows& rows, const A
   meet_own(warpgroup);
   if (threadIdx.x % kWarpgroupThreads != 0) return;
 #pragma unroll
-  for (int i = 0; i < n / 32; ++i)
+  for (int i = 0; i < (n + 31) / 32; ++i)
     store_box(map, i * kBoxColumns, tile.head, first_token,
               queries + static_cast<std::uint32_t>(i) * kBox);
   commit_stores();
   wait_until_read();
 }
 
-template <int head_dim>
+template <int head_dim, Sight sight, Cap cap>
 __global__ void __launch_bounds__(kAttentionThreads, 1)
     attention(const AttentionDims dims, const __grid_constant__ AttentionForwardMaps maps,
               float* log_sum_exp, int* begun) {
   using At = Layout<head_dim>;
   extern __shared__ std::byte shared[];
   __shared__ std::uint64_t barrier_memory[kBarriers];
-  __shared__ int tile_index[2];  // by stages of queries
+  __shared__ Work work[At::kQueryStages];
   const std::uint32_t memory = aligned_address_of(shared);
   const Barriers barriers{.first = address_of(barrier_memory)};
   if (threadIdx.x == 0) {
@@ -190,61 +223,98 @@ __global__ void __launch_bounds__(kAttentionThreads, 1)
   const int warpgroup = own_warpgroup() - 1;
   if (warpgroup < 0) {
     asm volatile("setmaxnreg.dec.sync.aligned.u32 24;");
-    if (threadIdx.x == 0) load<head_dim>(dims, maps, begun, memory, barriers, tile_index);
+    if (threadIdx.x == 0) load<head_dim, sight>(dims, maps, begun, memory, barriers, work);
     return;
   }
   asm volatile("setmaxnreg.inc.sync.aligned.u32 240;");
   const int thread = static_cast<int>(threadIdx.x) % kWarpgroupThreads;
   const int lane = thread % kWarp;
-  const int row = warpgroup * 64 + thread / kWarp * 16 + lane / 4;
-  const float scale = dims.scale * kLog2E;
+  const int row = warpgroup * kOwnQueries + thread / kWarp * 16 + lane / 4;
+  const int col = lane % 4 * 2;
+  const float factor = dims.score_factor<cap>();
+  const float scale = factor * kLog2E;
   const TileOrder tiles = tiles_of(dims, kTile);
   if (warpgroup == 1) end_turn(warpgroup);  // the other begins
-  TwoStages query;
+  Stages<At::kQueryStages> query;
   TwoStages key;
   TwoStages value;
   const auto free = [&](Operand what, TwoStages& at) {
     if (lane == 0) arrive(barriers.empty(what, at.stage));
     at.next();
   };
+  const auto keys = [&] { return memory + At::kKeyAt + key.stage * At::kKeyBytes; };
+  const auto values = [&] { return memory + At::kValueAt + value.stage * At::kKeyBytes; };
+  const auto pass_over = [&] {
+    wait_for_turn(warpgroup);
+    end_turn(warpgroup);
+    wait(barriers.full(Operand::key, key.stage), key.parity);
+    free(Operand::key, key);
+    wait(barriers.full(Operand::value, value.stage), value.parity);
+    free(Operand::value, value);
+  };
   float output[head_dim / 2];
-  float scores[64];
-  std::uint32_t narrowed[8][4];
+  float scores[At::kKeys / 2];
+  std::uint32_t narrowed[At::kKeys / 16][4];
   for (;; query.next()) {
     wait(barriers.full(Operand::query, query.stage), query.parity);
-    const int index = seen(tile_index[query.stage]);
+    const int index = seen(work[query.stage].tile);
     if (index < 0) break;
     const AttentionTile tile = last_first(tiles, index);
-    const std::uint32_t queries = memory + At::kQueryAt + query.stage * At::kTileBytes +
+    const std::uint32_t queries = memory + At::kQueryAt + query.stage * At::kQueryBytes +
                                   static_cast<std::uint32_t>(warpgroup) * kOwnRows;
+    // Tiles of keys from the last one that this warpgroup's queries see to the first one.
+    const int own_query = tile.index * kTile + warpgroup * kOwnQueries;
+    int at = (own_query + kOwnQueries - 1) / At::kKeys;
+    int first_keys = 0;
+    int own_first_keys = 0;
+    int first_seen[2] = {0, 0};
+    int unmasked_from = 0;  // this tile of keys and later ones have keys that all queries see
+    if constexpr (sight == Sight::bounded) {
+      first_keys = seen(work[query.stage].first_keys);
+      own_first_keys = dims.first_seen(tile.batch, own_query) / At::kKeys;
+      for (int r = 0; r < 2; ++r)
+        first_seen[r] = dims.first_seen(tile.batch, tile.index * kTile + row + 8 * r) - col;
+      unmasked_from =
+          (dims.first_seen(tile.batch, own_query + kOwnQueries - 1) + At::kKeys - 1) / At::kKeys;
+    }
+    const auto finish_scores = [&](bool on_diagonal) {
+      if constexpr (cap == Cap::capped) {
+        const float slope = cap_slope(dims);
+#pragma unroll
+        for (float& score : scores) score = share_of_cap(score, slope);
+      }
+      if (on_diagonal) mask_later(scores, tile.index * kTile + row - at * At::kKeys - col);
+      if (sight == Sight::bounded && at < unmasked_from)
+        mask_earlier(scores, first_seen[0] - at * At::kKeys, first_seen[1] - at * At::kKeys);
+    };
     Rows rows;
     float shrunk[2];
 #pragma unroll
     for (float& sum : output) sum = 0;
+    if (At::kKeys < kTile && warpgroup == 0) pass_over();
     wait(barriers.full(Operand::key, key.stage), key.parity);
     wait_for_turn(warpgroup);
     begin_products();
-    multiply_heads<head_dim>(scores, queries, kBox,
-                             memory + At::kKeyAt + key.stage * At::kTileBytes, kBox);
+    multiply_heads<head_dim>(scores, queries, kBox, keys(), At::kKeyBox);
     end_turn(warpgroup);
     wait_for_products<0>();
     pin(scores);
     free(Operand::key, key);
-    mask(scores, row, lane % 4 * 2);
+    finish_scores(true);
     soften(scores, scale, rows, shrunk);
     narrow(scores, narrowed);
-    for (int left = tile.index; left > 0; --left) {
+    for (--at; at >= own_first_keys; --at) {
       wait(barriers.full(Operand::key, key.stage), key.parity);
       wait_for_turn(warpgroup);
       begin_products();
-      multiply_heads<head_dim>(scores, queries, kBox,
-                               memory + At::kKeyAt + key.stage * At::kTileBytes, kBox);
+      multiply_heads<head_dim>(scores, queries, kBox, keys(), At::kKeyBox);
       wait(barriers.full(Operand::value, value.stage), value.parity);
-      multiply_rows<kTile>(output, narrowed, memory + At::kValueAt + value.stage * At::kTileBytes);
+      multiply_rows<At::kKeys>(output, narrowed, values());
       end_turn(warpgroup);
       wait_for_products<1>();
       pin(scores);
       free(Operand::key, key);
+      finish_scores(false);
       soften(scores, scale, rows, shrunk);
       wait_for_products<0>();
       pin(output);
@@ -255,7 +325,7 @@ __global__ void __launch_bounds__(kAttentionThreads, 1)
     }
     wait(barriers.full(Operand::value, value.stage), value.parity);
     begin_products();
-    multiply_rows<kTile>(output, narrowed, memory + At::kValueAt + value.stage * At::kTileBytes);
+    multiply_rows<At::kKeys>(output, narrowed, values());
     const int first_token = tile.batch * dims.seq + tile.index * kTile;
 #pragma unroll
     for (int r = 0; r < 2; ++r) {
@@ -263,27 +333,31 @@ __global__ void __launch_bounds__(kAttentionThreads, 1)
       rows.sum[r] += __shfl_xor_sync(~0U, rows.sum[r], 2);
       if (lane % 4 == 0)
         log_sum_exp[static_cast<std::int64_t>(first_token + row + 8 * r) * dims.heads + tile.head] =
-            rows.largest[r] * dims.scale + logf(rows.sum[r]);
+            rows.largest[r] * factor + logf(rows.sum[r]);
     }
     wait_for_products<0>();
     pin(output);
     free(Operand::value, value);
-    store_output(output, rows, tile, first_token + warpgroup * 64, maps.output, queries, warpgroup);
+    if constexpr (sight == Sight::bounded)
+      for (; at >= first_keys; --at) pass_over();
+    store_output(output, rows, tile, first_token + warpgroup * kOwnQueries, maps.output, queries,
+                 warpgroup);
     if (thread == 0) arrive(barriers.empty(Operand::query, query.stage));
   }
   if (warpgroup == 0) wait_for_turn(warpgroup);  // the last end_turn() of the other
   if (thread == 0) wait_until_stored();
 }
 
-template <int head_dim>
+template <int head_dim, Sight sight, Cap cap = Cap::none>
 Result<void> forward(const kernels::AttentionForward<Bf16>& k, const AttentionForwardMaps& maps,
                      cudaStream_t stream) {
   constexpr int kBytes = Layout<head_dim>::kBytes;
-  MFSDP_LET(grid, staying_grid(attention<head_dim>, kAttentionThreads, kBytes));
+  constexpr auto kKernel = attention<head_dim, sight, cap>;
+  MFSDP_LET(grid, staying_grid(kKernel, kAttentionThreads, kBytes));
   int* const begun = reinterpret_cast<int*>(k.workspace.data());
   MFSDP_TRY(check(cudaMemsetAsync(begun, 0, sizeof(int), stream), "cudaMemsetAsync"));
-  attention<head_dim><<<grid, kAttentionThreads, kBytes, stream>>>(AttentionDims(k.shape), maps,
-                                                                   k.log_sum_exp, begun);
+  kKernel<<<grid, kAttentionThreads, kBytes, stream>>>(AttentionDims(k.shape), maps, k.log_sum_exp,
+                                                       begun);
   return launched("attention forward");
 }
 
@@ -291,7 +365,21 @@ Result<void> forward(const kernels::AttentionForward<Bf16>& k, const AttentionFo
 
 Result<void> warpgroup_attention_forward(const kernels::AttentionForward<Bf16>& k,
                                          const AttentionForwardMaps& maps, cudaStream_t stream) {
-  return k.shape.head_dim == 64 ? forward<64>(k, maps, stream) : forward<128>(k, maps, stream);
+  const bool capped = k.shape.score_cap > 0;
+  const bool bounded = is_bounded(k.shape);
+  switch (k.shape.head_dim) {
+    case 64:
+      return bounded ? forward<64, Sight::bounded>(k, maps, stream)
+                     : forward<64, Sight::whole>(k, maps, stream);
+    case 96: return forward<96, Sight::bounded>(k, maps, stream);
+    case 128:
+      if (capped) return forward<128, Sight::bounded, Cap::capped>(k, maps, stream);
+      return bounded ? forward<128, Sight::bounded>(k, maps, stream)
+                     : forward<128, Sight::whole>(k, maps, stream);
+    default:
+      return capped ? forward<256, Sight::bounded, Cap::capped>(k, maps, stream)
+                    : forward<256, Sight::bounded>(k, maps, stream);
+  }
 }
 
 }  // namespace mfsdp::cuda

@@ -117,12 +117,20 @@ __device__ void pin(float (&sums)[n]) {
   "+f"(d[i]), "+f"(d[(i) + 1]), "+f"(d[(i) + 2]), "+f"(d[(i) + 3]), "+f"(d[(i) + 4]), \
       "+f"(d[(i) + 5]), "+f"(d[(i) + 6]), "+f"(d[(i) + 7])
 
-// Sums of 64 x 32, 64 x 64, 64 x 128 and 64 x 256 as lists of operands, and the multiplication
-// instruction for a type of operands.
+#define MFSDP_LIST(...) __VA_ARGS__  // of operands, as one argument
+#define MFSDP_THIRTY_TWO(i) \
+  MFSDP_EIGHT(i), MFSDP_EIGHT((i) + 8), MFSDP_EIGHT((i) + 16), MFSDP_EIGHT((i) + 24)
+
+// Sums of 64 x 32, 64 x 64, 64 x 96, 64 x 128 and 64 x 256 as lists of operands, and the
+// multiplication instruction for a type of operands.
 #define MFSDP_SUMS_32 "{%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15}, "
 #define MFSDP_SUMS_64                                                                 \
   "{%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, %16, %17, " \
   "%18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31}, "
+#define MFSDP_SUMS_96                                                                 \
+  "{%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, %16, %17, " \
+  "%18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31, %32, %33, "  \
+  "%34, %35, %36, %37, %38, %39, %40, %41, %42, %43, %44, %45, %46, %47}, "
 #define MFSDP_SUMS_128                                                                \
   "{%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, %16, %17, " \
   "%18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31, %32, %33, "  \
@@ -156,71 +164,67 @@ __device__ void multiply(float (&d)[128], std::uint64_t a, std::uint64_t b) {
     MFSDP_MULTIPLY("f16.f16");
 }
 
-// For bf16, over 16. `adds`: adds to d; otherwise d is overwritten. 64 x 32, both operands across.
-__device__ inline void multiply_across(float (&d)[16], std::uint64_t a, std::uint64_t b,
-                                       bool adds) {
-  asm volatile(
-      "{\n"
-      ".reg .pred p;\n"
-      "setp.ne.b32 p, %18, 0;\n"
-      "wgmma.mma_async.sync.aligned.m64n32k16.f32.bf16.bf16 " MFSDP_SUMS_32
-      "%16, %17, p, 1, 1, 1, 1;\n"
-      "}"
-      : MFSDP_EIGHT(0), MFSDP_EIGHT(8)
-      : "l"(a), "l"(b), "r"(static_cast<int>(adds)));
+// For bf16, over 16, as a function of n columns. `adds`: adds to d; otherwise d is overwritten.
+// `across_a`, `across_b`: the operand's rows are the inner dimension.
+#define MFSDP_SHARED_A(n, sums, count, a_at, b_at, adds_at, across_a_at, across_b_at, operands)    \
+  template <bool across_a, bool across_b>                                                          \
+  __device__ void multiply_shared(float(&d)[count], std::uint64_t a, std::uint64_t b, bool adds) { \
+    asm volatile(                                                                                  \
+        "{\n"                                                                                      \
+        ".reg .pred p;\n"                                                                          \
+        "setp.ne.b32 p, %" adds_at                                                                 \
+        ", 0;\n"                                                                                   \
+        "wgmma.mma_async.sync.aligned.m64n" n "k16.f32.bf16.bf16 " sums "%" a_at ", %" b_at        \
+        ", p, 1, 1, %" across_a_at ", %" across_b_at                                               \
+        ";\n"                                                                                      \
+        "}"                                                                                        \
+        : operands                                                                                 \
+        : "l"(a), "l"(b), "r"(static_cast<int>(adds)), "n"(across_a ? 1 : 0),                      \
+          "n"(across_b ? 1 : 0));                                                                  \
+  }
+MFSDP_SHARED_A("32", MFSDP_SUMS_32, 16, "16", "17", "18", "19", "20",
+               MFSDP_LIST(MFSDP_EIGHT(0), MFSDP_EIGHT(8)))
+MFSDP_SHARED_A("64", MFSDP_SUMS_64, 32, "32", "33", "34", "35", "36",
+               MFSDP_LIST(MFSDP_THIRTY_TWO(0)))
+MFSDP_SHARED_A("128", MFSDP_SUMS_128, 64, "64", "65", "66", "67", "68",
+               MFSDP_LIST(MFSDP_THIRTY_TWO(0), MFSDP_THIRTY_TWO(32)))
+/// Neither operand across.
+template <int n>
+__device__ void multiply(float (&d)[n], std::uint64_t a, std::uint64_t b, bool adds) {
+  multiply_shared<false, false>(d, a, b, adds);
 }
-/// 64 x 64, both operands across, or neither.
-template <bool across>
-__device__ void multiply_64(float (&d)[32], std::uint64_t a, std::uint64_t b, bool adds) {
-  asm volatile(
-      "{\n"
-      ".reg .pred p;\n"
-      "setp.ne.b32 p, %34, 0;\n"
-      "wgmma.mma_async.sync.aligned.m64n64k16.f32.bf16.bf16 " MFSDP_SUMS_64
-      "%32, %33, p, 1, 1, %35, %35;\n"
-      "}"
-      : MFSDP_EIGHT(0), MFSDP_EIGHT(8), MFSDP_EIGHT(16), MFSDP_EIGHT(24)
-      : "l"(a), "l"(b), "r"(static_cast<int>(adds)), "n"(across ? 1 : 0));
+/// Both operands across.
+template <int n>
+__device__ void multiply_across(float (&d)[n], std::uint64_t a, std::uint64_t b, bool adds) {
+  multiply_shared<true, true>(d, a, b, adds);
 }
-__device__ inline void multiply_across(float (&d)[32], std::uint64_t a, std::uint64_t b,
-                                       bool adds) {
-  multiply_64<true>(d, a, b, adds);
-}
-__device__ inline void multiply(float (&d)[32], std::uint64_t a, std::uint64_t b, bool adds) {
-  multiply_64<false>(d, a, b, adds);
-}
-/// 64 x 128, neither operand across.
-__device__ inline void multiply(float (&d)[64], std::uint64_t a, std::uint64_t b, bool adds) {
-  asm volatile(
-      "{\n"
-      ".reg .pred p;\n"
-      "setp.ne.b32 p, %66, 0;\n"
-      "wgmma.mma_async.sync.aligned.m64n128k16.f32.bf16.bf16 " MFSDP_SUMS_128
-      "%64, %65, p, 1, 1, 0, 0;\n"
-      "}"
-      : MFSDP_EIGHT(0), MFSDP_EIGHT(8), MFSDP_EIGHT(16), MFSDP_EIGHT(24), MFSDP_EIGHT(32),
-        MFSDP_EIGHT(40), MFSDP_EIGHT(48), MFSDP_EIGHT(56)
-      : "l"(a), "l"(b), "r"(static_cast<int>(adds)));
-}
-/// d += a * b, 64 x 64 and 64 x 128; a from registers, in the layout of 64 x 16 sums, b across.
-__device__ inline void multiply(float (&d)[32], const std::uint32_t (&a)[4], std::uint64_t b) {
-  asm volatile("wgmma.mma_async.sync.aligned.m64n64k16.f32.bf16.bf16 " MFSDP_SUMS_64
-               "{%32, %33, %34, %35}, %36, 1, 1, 1, 1;"
-               : MFSDP_EIGHT(0), MFSDP_EIGHT(8), MFSDP_EIGHT(16), MFSDP_EIGHT(24)
-               : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b));
-}
-__device__ inline void multiply(float (&d)[64], const std::uint32_t (&a)[4], std::uint64_t b) {
-  asm volatile("wgmma.mma_async.sync.aligned.m64n128k16.f32.bf16.bf16 " MFSDP_SUMS_128
-               "{%64, %65, %66, %67}, %68, 1, 1, 1, 1;"
-               : MFSDP_EIGHT(0), MFSDP_EIGHT(8), MFSDP_EIGHT(16), MFSDP_EIGHT(24), MFSDP_EIGHT(32),
-                 MFSDP_EIGHT(40), MFSDP_EIGHT(48), MFSDP_EIGHT(56)
-               : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b));
-}
+
+/// d += a * b; a from registers, in the layout of 64 x 16 sums, b across.
+#define MFSDP_OWN_A(n, sums, count, a_at, b_at, operands)                                          \
+  __device__ inline void multiply(float(&d)[count], const std::uint32_t(&a)[4], std::uint64_t b) { \
+    asm volatile("wgmma.mma_async.sync.aligned.m64n" n "k16.f32.bf16.bf16 " sums "{" a_at          \
+                 "}, %" b_at ", 1, 1, 1, 1;"                                                       \
+                 : operands                                                                        \
+                 : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b));                            \
+  }
+MFSDP_OWN_A("64", MFSDP_SUMS_64, 32, "%32, %33, %34, %35", "36", MFSDP_LIST(MFSDP_THIRTY_TWO(0)))
+MFSDP_OWN_A("96", MFSDP_SUMS_96, 48, "%48, %49, %50, %51", "52",
+            MFSDP_LIST(MFSDP_THIRTY_TWO(0), MFSDP_EIGHT(32), MFSDP_EIGHT(40)))
+MFSDP_OWN_A("128", MFSDP_SUMS_128, 64, "%64, %65, %66, %67", "68",
+            MFSDP_LIST(MFSDP_THIRTY_TWO(0), MFSDP_THIRTY_TWO(32)))
+MFSDP_OWN_A("256", MFSDP_SUMS, 128, "%128, %129, %130, %131", "132",
+            MFSDP_LIST(MFSDP_THIRTY_TWO(0), MFSDP_THIRTY_TWO(32), MFSDP_THIRTY_TWO(64),
+                       MFSDP_THIRTY_TWO(96)))
+#undef MFSDP_OWN_A
+#undef MFSDP_SHARED_A
+#undef MFSDP_LIST
 #undef MFSDP_MULTIPLY
 #undef MFSDP_SUMS
 #undef MFSDP_SUMS_128
+#undef MFSDP_SUMS_96
 #undef MFSDP_SUMS_64
 #undef MFSDP_SUMS_32
+#undef MFSDP_THIRTY_TWO
 #undef MFSDP_EIGHT
 
 }  // namespace mfsdp::cuda

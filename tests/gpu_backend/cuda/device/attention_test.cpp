@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <array>
 #include <cmath>
+#include <sstream>
 #include <string>
 #include <tuple>
 #include <vector>
@@ -44,6 +45,12 @@ struct AttentionSizes {
     for (std::int64_t t = 0; t < tokens(); ++t)
       all.push_back(static_cast<std::int32_t>(t % seq_len - document_begin(t % seq_len)));
     return all;
+  }
+  [[nodiscard]] std::string text() const {
+    std::ostringstream out;
+    out << "B " << batch << " H " << heads << " K " << kv_heads << " S " << seq_len << " D "
+        << head_dim << " window " << window << " cap " << score_cap << " document " << document;
+    return out.str();
   }
   [[nodiscard]] std::int64_t tokens() const { return batch * seq_len; }
   [[nodiscard]] std::int64_t width() const { return heads * head_dim; }
@@ -279,10 +286,7 @@ void expect_results(const AttentionCall<T>& call) {
 
 template <class T>
 void expect_right(const AttentionSizes& s, bool deterministic) {
-  SCOPED_TRACE(testing::Message() << "B " << s.batch << " H " << s.heads << " K " << s.kv_heads
-                                  << " S " << s.seq_len << " D " << s.head_dim << " window "
-                                  << s.window << " cap " << s.score_cap << " document "
-                                  << s.document << (deterministic ? " deterministic" : ""));
+  SCOPED_TRACE(s.text() + (deterministic ? " deterministic" : ""));
   auto planner = AttentionPlanner::create();
   ASSERT_TRUE(planner) << planner.error().message();
   AttentionCall<T> call(s, deterministic);
@@ -300,19 +304,13 @@ TEST(Attention, AgreesWithDoubles) {
   for (const AttentionSizes& sizes : kAttentionSizes) expect_right<Bf16>(sizes, false);
 }
 
-// One tile and several, groups of one head and of four, sequences side by side; twice, as sums of
-// dQ are to begin at zero each time.
-TEST(Attention, ByWarpgroupsAgreesWithDoubles) {
+/// Twice, as sums of dQ are to begin at zero each time.
+void expect_right_by_warpgroups(const std::vector<AttentionSizes>& all) {
   const auto has = has_warpgroups();
   ASSERT_TRUE(has) << has.error().message();
   if (!*has) GTEST_SKIP() << "no GPU of compute capability 9.0";
-  for (const AttentionSizes& sizes : std::vector<AttentionSizes>{{1, 4, 1, 128, 128},
-                                                                 {1, 8, 2, 512, 128},
-                                                                 {2, 4, 4, 384, 128},
-                                                                 {3, 6, 2, 256, 128, 0, 2.5},
-                                                                 {1, 4, 4, 128, 64},
-                                                                 {2, 8, 2, 384, 64},
-                                                                 {1, 96, 12, 256, 64}}) {
+  for (const AttentionSizes& sizes : all) {
+    SCOPED_TRACE(sizes.text());
     auto planner = AttentionPlanner::create(AttentionKernels::warpgroups);
     ASSERT_TRUE(planner) << planner.error().message();
     AttentionCall<Bf16> call(sizes, false);
@@ -326,8 +324,49 @@ TEST(Attention, ByWarpgroupsAgreesWithDoubles) {
   }
 }
 
+// One tile and several, groups of one head and of four, sequences side by side.
+TEST(Attention, ByWarpgroupsAgreesWithDoubles) {
+  expect_right_by_warpgroups({{1, 4, 1, 128, 128},
+                              {1, 8, 2, 512, 128},
+                              {2, 4, 4, 384, 128},
+                              {3, 6, 2, 256, 128, 0, 2.5},
+                              {1, 4, 4, 128, 64},
+                              {2, 8, 2, 384, 64},
+                              {1, 96, 12, 256, 64},
+                              {1, 4, 4, 128, 96},
+                              {2, 8, 2, 384, 96},
+                              {1, 2, 2, 128, 256},
+                              {2, 4, 2, 384, 256}});
+}
+
+// Windows that end inside tiles and on their borders, less than a block of queries and more than a
+// tile.
+TEST(Attention, ByWarpgroupsWithWindowsAgreesWithDoubles) {
+  for (const std::int64_t head_dim : {64, 96, 128, 256})
+    expect_right_by_warpgroups({{1, 4, 1, 512, head_dim, 2},
+                                {2, 4, 4, 384, head_dim, 64},
+                                {1, 4, 2, 512, head_dim, 129},
+                                {1, 4, 1, 512, head_dim, 300, 2.5}});
+}
+
+TEST(Attention, ByWarpgroupsWithCapsAgreesWithDoubles) {
+  for (const std::int64_t head_dim : {128, 256})
+    expect_right_by_warpgroups({{1, 4, 1, 512, head_dim, 0, 2.5, 3},
+                                {2, 4, 4, 384, head_dim, 100, 0, 1.5},
+                                {1, 4, 2, 384, head_dim, 90, 2.5, 3, 130}});
+}
+
+// Documents of one token and a few, and longer than a tile.
+TEST(Attention, ByWarpgroupsBetweenDocumentsAgreesWithDoubles) {
+  for (const std::int64_t head_dim : {64, 96, 128, 256})
+    expect_right_by_warpgroups({{1, 4, 1, 384, head_dim, 0, 0, 0, 1},
+                                {2, 4, 2, 512, head_dim, 0, 0, 0, 70},
+                                {1, 4, 4, 512, head_dim, 0, 0, 0, 200},
+                                {1, 4, 2, 512, head_dim, 90, 0, 0, 130}});
+}
+
 // Calls that warpgroups do not support go to cuDNN.
-TEST(Attention, WarpgroupsTakeWholeTilesOfHeadsOf64And128) {
+TEST(Attention, WarpgroupsTakeWholeTiles) {
   const auto takes = [](const AttentionSizes& sizes, bool deterministic) {
     AttentionCall<Bf16> call(sizes, deterministic);
     call.backward_workspace.resize(attention_backward_workspace(layout_of(call.backward())));
@@ -337,10 +376,11 @@ TEST(Attention, WarpgroupsTakeWholeTilesOfHeadsOf64And128) {
   EXPECT_FALSE(takes({1, 4, 1, 200, 128}, false));
   EXPECT_TRUE(takes({1, 4, 1, 256, 64}, false));
   EXPECT_FALSE(takes({1, 2, 1, 256, 64}, false));  // no room for statistics in rows of dQ
-  EXPECT_FALSE(takes({1, 4, 1, 256, 96}, false));
-  EXPECT_FALSE(takes({1, 4, 1, 256, 128, 100}, false));
-  EXPECT_FALSE(takes({1, 4, 1, 256, 128, 0, 0, 3}, false));
-  EXPECT_FALSE(takes({1, 4, 1, 256, 128, 0, 0, 0, 5}, false));
+  EXPECT_FALSE(takes({1, 4, 1, 256, 80}, false));
+  EXPECT_TRUE(takes({1, 4, 1, 256, 96, 100}, false));
+  EXPECT_TRUE(takes({1, 4, 1, 256, 128, 0, 0, 3}, false));
+  EXPECT_FALSE(takes({1, 4, 1, 256, 64, 0, 0, 3}, false));
+  EXPECT_TRUE(takes({1, 4, 1, 256, 256, 0, 0, 0, 5}, false));
   EXPECT_FALSE(takes({1, 4, 1, 256, 128}, true));
 }
 
