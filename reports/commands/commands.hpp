@@ -15,13 +15,13 @@ namespace mfsdp {
 
 /// The runs of a store, a line each.
 [[nodiscard]] Command list_command();
-/// What a run came to, as the tool that made it printed it.
+/// Prints a stored run as the tool that made it printed it.
 [[nodiscard]] Command show_command();
 /// Runs side by side.
 [[nodiscard]] Command compare_command();
 /// A run, or two commands, held against a budget.
 [[nodiscard]] Command check_command();
-/// Which run others are held against, and the golden values that it leaves.
+/// Names the run that others are compared with, and the golden values that it leaves.
 [[nodiscard]] Command baseline_command();
 /// A figure over many runs, and where it changed for good.
 [[nodiscard]] Command history_command();
@@ -29,7 +29,7 @@ namespace mfsdp {
 [[nodiscard]] Command html_command();
 /// Runs as lines of JSON, or as a store of their own.
 [[nodiscard]] Command export_command();
-/// What others have left, and results and stores of mfsdp, into the store.
+/// Imports files of other tools, and results and stores of mfsdp, into the store.
 [[nodiscard]] Command import_command();
 /// Removes runs from a store.
 [[nodiscard]] Command gc_command();

@@ -28,7 +28,7 @@ class ResultWriter {
 
   explicit ResultWriter(const FigureSet& absent) : absent_(absent) {}
 
-  // What is written has no range.
+  // Written values have no range.
   void operator()(std::string_view key, const auto& value, auto... /*range*/) {
     object_[std::string(key)] = json_of(value);
   }

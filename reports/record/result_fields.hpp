@@ -28,7 +28,7 @@
 
 namespace mfsdp {
 
-/// Of numbers that are read: from 0 on, any, from 0 to 1, from 0 to kMostMfu.
+/// The range that a number in a file must be in: from 0 on, any, from 0 to 1, from 0 to kMostMfu.
 enum class NumberRange { positive, any, fraction, utilization };
 
 /// V is T or const T.
@@ -290,7 +290,8 @@ void result_fields(auto& io, Is<ResumedFrom> auto& v) {
 }
 
 void result_fields(auto& io, Is<StepResult> auto& v) {
-  auto duration = v.timed ? std::optional(v.duration) : std::nullopt;
+  std::optional duration = v.duration;
+  if (!v.timed) duration.reset();
   io("step", v.step);
   io("loss", v.loss, NumberRange::any);
   io("grad_norm", v.grad_norm, NumberRange::any);

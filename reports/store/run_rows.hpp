@@ -23,7 +23,7 @@ inline constexpr bool kHasTable<std::vector<T>> = Described<T>;
 template <class T>
 inline constexpr bool kHasTable<std::optional<T>> = Described<T>;
 
-/// What the columns of a row share of the Io that result_fields.hpp describes.
+/// The part of the Io of result_fields.hpp that is the same for all columns of a row.
 template <class Self>
 class RowIo {
  public:
@@ -69,7 +69,7 @@ template <class T>
   return columns.names();
 }
 
-/// What a row of run_rows holds beside the fields of RunFigures.
+/// The columns of a row of run_rows beside the fields of RunFigures.
 struct RunRow {
   std::string source;
   Predicted predicted;  ///< calibration, cost_model_version and peak_op; empty if it was measured

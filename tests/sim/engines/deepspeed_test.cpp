@@ -19,9 +19,8 @@ using test::small_llama;
 constexpr EngineKind kZero1 = EngineKind::deepspeed_zero1;
 constexpr EngineKind kZero2 = EngineKind::deepspeed_zero2;
 constexpr EngineKind kZero3 = EngineKind::deepspeed_zero3;
-constexpr std::int64_t kVocabulary = 32'768'000;   // elements of embedding, and of head
-constexpr std::int64_t kParameters = 110'633'984;  // of small_llama(): ddp_test.cpp
-constexpr std::int64_t kPart = kParameters / 8;    // a multiple of 16: no padding
+constexpr std::int64_t kVocabulary = 32'768'000;  // elements of embedding, and of head
+constexpr std::int64_t kPart = test::kSmallLlamaParameters / 8;  // a multiple of 16: no padding
 // Cosines and sines of 3072 x 64 in fp32; ids with one more than tokens.
 constexpr std::int64_t kInputs = 2 * 3072 * 64 * 4 + 3073 * 8;
 
@@ -33,7 +32,7 @@ TEST(DeepSpeedStates, ArePartsBesideWholeBf16Weights) {
   // ZeRO's paper: 2 bytes a parameter, and 12 of a part, after gradients are freed.
   for (const EngineKind engine : {kZero1, kZero2})
     EXPECT_EQ(test::resting_bytes(plan_of_zero(engine)),
-              2 * kParameters + 12 * kPart + kInputs + test::kGemmWorkspaces);
+              2 * test::kSmallLlamaParameters + 12 * kPart + kInputs + test::kGemmWorkspaces);
 }
 
 TEST(DeepSpeedStates, PadToTwiceTheRanks) {
@@ -54,7 +53,7 @@ TEST(DeepSpeedZero2, AllReducesBucketsInTheOrderOfBackward) {
   const auto counts = [](const std::vector<std::string>& options) {
     return test::collective_counts(plan_of_zero(kZero2, options), CollectiveKind::all_reduce);
   };
-  EXPECT_EQ(counts({}), std::vector{kParameters});  // one bucket of 5e8
+  EXPECT_EQ(counts({}), std::vector{test::kSmallLlamaParameters});  // one bucket of 5e8
   // The head is larger than the bucket. Then norm, block 3, down, gate and up, norm of block 2.
   const auto small = counts({"reduce_bucket_size=2e7"});
   ASSERT_GE(small.size(), 2U);
@@ -115,7 +114,7 @@ TEST(DeepSpeedZero3, GathersByModuleAndReleasesAll) {
   for (const std::int64_t count :
        test::collective_counts(plan_of_zero(kZero3), CollectiveKind::all_gather))
     gathered += count;
-  EXPECT_EQ(gathered, (kParameters - 9 * 1024) / 8 + 9 * 1024 / 8);
+  EXPECT_EQ(gathered, (test::kSmallLlamaParameters - 9 * 1024) / 8 + 9 * 1024 / 8);
 }
 
 TEST(DeepSpeedCoordinator, PrefetchesAndReleasesAsItsSourcesDo) {

@@ -13,6 +13,11 @@
 
 namespace mfsdp::test {
 
+// small_llama(): embedding and head 32000 x 1024 each; a block 2 x 1024 (norms) + 1536 x 1024 (qkv)
+// + 1024 x 1024 (out) + 5632 x 1024 (gate and up) + 1024 x 2816 (down) = 11,274,240.
+inline constexpr std::int64_t kSmallLlamaParameters =
+    2 * 32'768'000 + 4 * 11'274'240 + 1024;  // 110,633,984
+
 inline FrameworkOptions framework_options(const std::vector<std::string>& texts) {
   FrameworkOptions options;
   for (const std::string& text : texts) {

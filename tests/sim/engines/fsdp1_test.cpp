@@ -16,8 +16,7 @@ using test::framework_plan;
 using test::small_llama;
 
 constexpr EngineKind kEngine = EngineKind::fsdp1;
-constexpr std::int64_t kParameters = 110'633'984;  // of small_llama(): ddp_test.cpp
-constexpr std::int64_t kBlock = 11'274'240;        // a multiple of 8
+constexpr std::int64_t kBlock = 11'274'240;  // a multiple of 8
 
 EnginePlan plan_of_fsdp1(const std::vector<std::string>& options = {}) {
   return framework_plan(kEngine, config_of(small_llama(), 3072), options);
@@ -36,13 +35,15 @@ TEST(Fsdp1, KeepsTwelveBytesOfAShard) {
   // fp32 weights and two moments of an eighth; step counts of the embedding and, in each block, of
   // both norms and qkv: the first eighth of a block, 1,409,280 elements, ends inside qkv.
   constexpr std::int64_t kInputs = 2 * 3072 * 64 * 4 + 3073 * 8;
-  EXPECT_EQ(test::resting_bytes(plan_of_fsdp1()),
-            12 * kParameters / 8 + 4 * (1 + 4 * 3) + kInputs + test::kGemmWorkspaces);
+  EXPECT_EQ(
+      test::resting_bytes(plan_of_fsdp1()),
+      12 * test::kSmallLlamaParameters / 8 + 4 * (1 + 4 * 3) + kInputs + test::kGemmWorkspaces);
 }
 
 TEST(Fsdp1, GathersBlocksTwiceAndTheRootOnce) {
   EXPECT_EQ(test::collective_counts(plan_of_fsdp1(), CollectiveKind::all_gather).size(), 9U);
-  EXPECT_EQ(test::bytes_of(plan_of_fsdp1(), "flat_parameter"), 2 * (kParameters - 4 * kBlock));
+  EXPECT_EQ(test::bytes_of(plan_of_fsdp1(), "flat_parameter"),
+            2 * (test::kSmallLlamaParameters - 4 * kBlock));
   PlanConfig config = config_of(small_llama(), 3072);
   config.strategy = Strategy::optim_grads;  // SHARD_GRAD_OP
   EXPECT_EQ(
@@ -69,8 +70,10 @@ TEST(Fsdp1, NoSyncKeepsWholeGradients) {
     return engine_memory(framework_plan(kEngine, config, options), {}).counters.peak_allocated;
   };
   constexpr double kUnsplit = 1 << 20;  // the allocator leaves so much in a block
-  EXPECT_NEAR(static_cast<double>(peak({"no_sync=true"}) - peak({})),
-              static_cast<double>(2 * kParameters - 4 * kParameters / 8), kUnsplit);
+  EXPECT_NEAR(
+      static_cast<double>(peak({"no_sync=true"}) - peak({})),
+      static_cast<double>(2 * test::kSmallLlamaParameters - 4 * test::kSmallLlamaParameters / 8),
+      kUnsplit);
 }
 
 RC_GTEST_PROP(Fsdp1, EachAllocationIsFreedOrKept, ()) {

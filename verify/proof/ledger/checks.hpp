@@ -1,4 +1,4 @@
-// What the ledger's smaller checks find; each source tells how.
+// The ledger's smaller checks; each source states its rule.
 #pragma once
 
 #include "verify/findings/finding_list.hpp"
