@@ -65,7 +65,7 @@ std::string error_of(const std::string& text) {
   return gpu ? "no error" : gpu.error().message();
 }
 
-/// What a data sheet has.
+/// The figures that a data sheet has.
 const std::string kDataSheet = R"([compute]
 bf16_tflops = 494.5
 sms = 100
