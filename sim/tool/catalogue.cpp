@@ -47,7 +47,8 @@ Result<Table> models_table(const fs::path& scenarios) {
 /// Watts: the file's limit, or the range from which the owner of a machine chooses.
 std::string power_text(const Gpu& gpu) {
   if (gpu.owner_sets_power)
-    return fmt::format("{:g} to {:g}", gpu.owner_sets_power->least, gpu.owner_sets_power->most);
+    return fmt::format("{} to {}", format_real(gpu.owner_sets_power->least, 0),
+                       format_real(gpu.owner_sets_power->most, 0));
   return gpu.power ? format_real(gpu.power->own, 0) : "unknown";
 }
 

@@ -65,7 +65,7 @@ std::string error_of(const std::string& text) {
   return gpu ? "no error" : gpu.error().message();
 }
 
-/// The figures of a data sheet.
+/// The figures that a data sheet has.
 const std::string kDataSheet = R"([compute]
 bf16_tflops = 494.5
 sms = 100
@@ -183,8 +183,8 @@ TEST(ParseGpu, DataSheetFiguresAreEnoughAndTheRestIsNamed) {
   EXPECT_EQ(gpu->gemm_scale, 0.5);  // 494.5 of the H200's 989 TFLOP/s
   EXPECT_EQ(gpu->attention_scale, 0.5);
   EXPECT_FALSE(gpu->power);
-  for (const char* assumed : {"compute.gemm_scale 0.5", "compute.launch_ns 3000",
-                              "memory.host_gb_per_s 25.42", "node.nics 2"})
+  for (const std::string& assumed : {"compute.gemm_scale 0.5", "compute.launch_ns 3000",
+                                     "memory.host_gb_per_s 25.42", "node.nics 2"})
     EXPECT_THAT(gpu->assumed, Contains(assumed));
   EXPECT_TRUE(parse_gpu(kGood, "x.toml")->assumed.empty());
 }
