@@ -15,10 +15,9 @@ using test::config_of;
 using test::framework_plan;
 using test::small_llama;
 
-// small_llama(): embedding and head 32000 x 1024 each; a block 2 x 1024 (norms) + 1536 x 1024 (qkv)
-// + 1024 x 1024 (out) + 5632 x 1024 (gate and up) + 1024 x 2816 (down) = 11,274,240.
-constexpr std::int64_t kParameters = 2 * 32'768'000 + 4 * 11'274'240 + 1024;  // 110,633,984
-constexpr std::int64_t kTensors = 3 + 4 * 6;
+using test::kSmallParameters;
+
+constexpr std::int64_t kDdpTensors = 3 + 4 * 6;
 
 EnginePlan plan_of_ddp(const std::vector<std::string>& options = {}) {
   return framework_plan(EngineKind::ddp, config_of(small_llama(), 3072), options);
@@ -29,7 +28,7 @@ TEST(Ddp, KeepsWeightsBucketsAndMomentsInFp32) {
   // and sines of 3072 x 64 in fp32; ids and labels of 8 bytes.
   constexpr std::int64_t kInputs = 2 * 3072 * 64 * 4 + 2 * 3072 * 8;
   EXPECT_EQ(test::resting_bytes(plan_of_ddp()),
-            16 * kParameters + 4 * kTensors + kInputs + test::kGemmWorkspaces);
+            16 * kSmallParameters + 4 * kDdpTensors + kInputs + test::kGemmWorkspaces);
 }
 
 TEST(Ddp, ReducesBucketsInTheOrderOfBackward) {
@@ -44,7 +43,7 @@ TEST(Ddp, ReducesBucketsInTheOrderOfBackward) {
   EXPECT_EQ(test::collective_counts(plan_of_ddp(), CollectiveKind::all_reduce), expected);
   EXPECT_EQ(
       test::collective_counts(plan_of_ddp({"bucket_cap_mb=1000"}), CollectiveKind::all_reduce),
-      std::vector{kParameters});
+      std::vector{kSmallParameters});
 }
 
 /// Bytes of buffers whose names have that end, when the first step allocates `until`.
@@ -64,7 +63,7 @@ std::int64_t live_at(const EnginePlan& plan, std::string_view end, std::string_v
 }
 
 // All but the embedding, whose rows are looked up in fp32, and nine norms.
-constexpr std::int64_t kMatrices = kParameters - 32'768'000 - 9 * 1024;
+constexpr std::int64_t kMatrices = kSmallParameters - 32'768'000 - 9 * 1024;
 
 TEST(Ddp, KeepsABf16CastOfEachMatrixUntilItsBackward) {
   EXPECT_EQ(live_at(plan_of_ddp(), "_cast", "root.d_loss"), 2 * kMatrices);
