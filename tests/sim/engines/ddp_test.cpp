@@ -15,8 +15,9 @@ namespace {
 
 using test::config_of;
 using test::framework_plan;
-using test::kSmallLlamaParameters;
 using test::small_llama;
+
+using test::kSmallParameters;
 
 constexpr std::int64_t kDdpTensors = 3 + 4 * 6;
 
@@ -29,7 +30,7 @@ TEST(Ddp, KeepsWeightsBucketsAndMomentsInFp32) {
   // and sines of 3072 x 64 in fp32; ids and labels of 8 bytes.
   constexpr std::int64_t kInputs = 2 * 3072 * 64 * 4 + 2 * 3072 * 8;
   EXPECT_EQ(test::resting_bytes(plan_of_ddp()),
-            16 * kSmallLlamaParameters + 4 * kDdpTensors + kInputs + test::kGemmWorkspaces);
+            16 * kSmallParameters + 4 * kDdpTensors + kInputs + test::kGemmWorkspaces);
 }
 
 TEST(Ddp, ReducesBucketsInTheOrderOfBackward) {
@@ -44,7 +45,7 @@ TEST(Ddp, ReducesBucketsInTheOrderOfBackward) {
   EXPECT_EQ(test::collective_counts(plan_of_ddp(), CollectiveKind::all_reduce), expected);
   EXPECT_EQ(
       test::collective_counts(plan_of_ddp({"bucket_cap_mb=1000"}), CollectiveKind::all_reduce),
-      std::vector{kSmallLlamaParameters});
+      std::vector{kSmallParameters});
 }
 
 /// Bytes of buffers whose names have that end, when the first step allocates `until`.
@@ -64,7 +65,7 @@ std::int64_t live_at(const EnginePlan& plan, std::string_view end, std::string_v
 }
 
 // All but the embedding, whose rows are looked up in fp32, and nine norms.
-constexpr std::int64_t kMatrices = kSmallLlamaParameters - 32'768'000 - 9 * 1024;
+constexpr std::int64_t kMatrices = kSmallParameters - 32'768'000 - 9 * 1024;
 
 TEST(Ddp, KeepsABf16CastOfEachMatrixUntilItsBackward) {
   EXPECT_EQ(live_at(plan_of_ddp(), "_cast", "root.d_loss"), 2 * kMatrices);
@@ -101,7 +102,7 @@ TEST(DdpBuckets, EndWithTheTensorThatFillsThem) {
   EXPECT_EQ(buckets, (std::vector<std::vector<std::size_t>>{{0, 1}, {2, 3}, {4}, {5}}));
 }
 
-/// Largest live bytes of buckets in a step.
+/// Largest live bytes of buckets in some steps.
 std::int64_t most_of_buckets(std::int64_t steps) {
   const EnginePlan plan = plan_of_ddp();
   std::int64_t live = 0;
@@ -117,8 +118,8 @@ std::int64_t most_of_buckets(std::int64_t steps) {
 // Measured: llama3_1b allocated 40,533,649,920 bytes at most, and 35,590,424,576 without the first
 // bucket's 4 bytes for each of 1,235,814,400 parameters.
 TEST(Ddp, TheFirstBucketLivesUntilTheSecondBackwardReduces) {
-  EXPECT_EQ(most_of_buckets(1), 4 * kSmallLlamaParameters);
-  EXPECT_EQ(most_of_buckets(2), 2 * 4 * kSmallLlamaParameters);
+  EXPECT_EQ(most_of_buckets(1), 4 * kSmallParameters);
+  EXPECT_EQ(most_of_buckets(2), 2 * 4 * kSmallParameters);
 }
 
 RC_GTEST_PROP(Ddp, StepsKeepTheSameFromTheSecondOn, ()) {

@@ -14,15 +14,15 @@ namespace {
 
 using test::config_of;
 using test::framework_plan;
+using test::kSmallInputs;
+using test::kSmallParameters;
+using test::kSmallVocabulary;
 using test::small_llama;
 
 constexpr EngineKind kZero1 = EngineKind::deepspeed_zero1;
 constexpr EngineKind kZero2 = EngineKind::deepspeed_zero2;
 constexpr EngineKind kZero3 = EngineKind::deepspeed_zero3;
-constexpr std::int64_t kVocabulary = 32'768'000;  // elements of embedding, and of head
-constexpr std::int64_t kPart = test::kSmallLlamaParameters / 8;  // a multiple of 16: no padding
-// Cosines and sines of 3072 x 64 in fp32; ids with one more than tokens.
-constexpr std::int64_t kInputs = 2 * 3072 * 64 * 4 + 3073 * 8;
+constexpr std::int64_t kPart = kSmallParameters / 8;  // a multiple of 16: no padding
 
 EnginePlan plan_of_zero(EngineKind engine, const std::vector<std::string>& options = {}) {
   return framework_plan(engine, config_of(small_llama(), 3072), options);
@@ -32,7 +32,7 @@ TEST(DeepSpeedStates, ArePartsBesideWholeBf16Weights) {
   // ZeRO's paper: 2 bytes a parameter, and 12 of a part, after gradients are freed.
   for (const EngineKind engine : {kZero1, kZero2})
     EXPECT_EQ(test::resting_bytes(plan_of_zero(engine)),
-              2 * test::kSmallLlamaParameters + 12 * kPart + kInputs + test::kGemmWorkspaces);
+              2 * kSmallParameters + 12 * kPart + kSmallInputs + test::kGemmWorkspaces);
 }
 
 TEST(DeepSpeedStates, PadToTwiceTheRanks) {
@@ -53,17 +53,17 @@ TEST(DeepSpeedZero2, AllReducesBucketsInTheOrderOfBackward) {
   const auto counts = [](const std::vector<std::string>& options) {
     return test::collective_counts(plan_of_zero(kZero2, options), CollectiveKind::all_reduce);
   };
-  EXPECT_EQ(counts({}), std::vector{test::kSmallLlamaParameters});  // one bucket of 5e8
+  EXPECT_EQ(counts({}), std::vector{kSmallParameters});  // one bucket of 5e8
   // The head is larger than the bucket. Then norm, block 3, down, gate and up, norm of block 2.
   const auto small = counts({"reduce_bucket_size=2e7"});
   ASSERT_GE(small.size(), 2U);
-  EXPECT_EQ(small[0], kVocabulary);
+  EXPECT_EQ(small[0], kSmallVocabulary);
   EXPECT_EQ(small[1], 1024 + 11'274'240 + 2'883'584 + 5'767'168 + 1024);
 }
 
 TEST(DeepSpeedZero2, TheLastRankKeepsGradientsThatItsPartShares) {
   // The last part is inside the head, of which the whole gradient is copied.
-  EXPECT_EQ(test::bytes_of(plan_of_zero(kZero2), "own_gradients"), 2 * kVocabulary);
+  EXPECT_EQ(test::bytes_of(plan_of_zero(kZero2), "own_gradients"), 2 * kSmallVocabulary);
   EXPECT_EQ(test::bytes_of(plan_of_zero(kZero2), "reduce_bucket"), 1'000'000'000);
 }
 
@@ -88,15 +88,15 @@ TEST(DeepSpeedZero1, ReducesAfterTheLastMicrobatchInTheOrderOfModules) {
   // The embedding has all of parts 0 and 1, more than a bucket, and some of part 2; the head has some
   // of part 5 and all of parts 6 and 7, of which the last one fills the bucket.
   EXPECT_EQ(once[0], 2 * kPart);
-  EXPECT_EQ(once[1], kVocabulary - 2 * kPart);
-  EXPECT_EQ(once.back(), kVocabulary);
+  EXPECT_EQ(once[1], kSmallVocabulary - 2 * kPart);
+  EXPECT_EQ(once.back(), kSmallVocabulary);
   EXPECT_GT(counts(kZero2).size(), once.size());
 }
 
 TEST(DeepSpeedZero3, KeepsSixteenBytesOfAShard) {
   // Weights and gradients in bf16, fp32 weights and two moments; the bucket; nine norms in bf16.
   EXPECT_EQ(test::resting_bytes(plan_of_zero(kZero3)),
-            16 * kPart + 1'000'000'000 + 2 * 9 * 1024 + kInputs + test::kGemmWorkspaces);
+            16 * kPart + 1'000'000'000 + 2 * 9 * 1024 + kSmallInputs + test::kGemmWorkspaces);
 }
 
 TEST(DeepSpeedZero3, GathersByModuleAndReleasesAll) {
@@ -106,7 +106,7 @@ TEST(DeepSpeedZero3, GathersByModuleAndReleasesAll) {
       plan_of_zero(kZero3, {"stage3_prefetch_bucket_size=0", "stage3_max_reuse_distance=0"});
   const auto counts = test::collective_counts(plan, CollectiveKind::all_gather);
   ASSERT_EQ(counts.size(), 2 * 18 + 1U);
-  EXPECT_EQ(counts.front(), kVocabulary / 8);
+  EXPECT_EQ(counts.front(), kSmallVocabulary / 8);
   EXPECT_EQ(counts[1], 1'572'864 / 8);  // qkv
   EXPECT_EQ(counts.back(), 9 * 1024 / 8);
   // A model of less than stage3_max_reuse_distance is gathered once.
@@ -114,7 +114,7 @@ TEST(DeepSpeedZero3, GathersByModuleAndReleasesAll) {
   for (const std::int64_t count :
        test::collective_counts(plan_of_zero(kZero3), CollectiveKind::all_gather))
     gathered += count;
-  EXPECT_EQ(gathered, (test::kSmallLlamaParameters - 9 * 1024) / 8 + 9 * 1024 / 8);
+  EXPECT_EQ(gathered, (kSmallParameters - 9 * 1024) / 8 + 9 * 1024 / 8);
 }
 
 TEST(DeepSpeedCoordinator, PrefetchesAndReleasesAsItsSourcesDo) {

@@ -13,11 +13,6 @@
 
 namespace mfsdp::test {
 
-// small_llama(): embedding and head 32000 x 1024 each; a block 2 x 1024 (norms) + 1536 x 1024 (qkv)
-// + 1024 x 1024 (out) + 5632 x 1024 (gate and up) + 1024 x 2816 (down) = 11,274,240.
-inline constexpr std::int64_t kSmallLlamaParameters =
-    2 * 32'768'000 + 4 * 11'274'240 + 1024;  // 110,633,984
-
 inline FrameworkOptions framework_options(const std::vector<std::string>& texts) {
   FrameworkOptions options;
   for (const std::string& text : texts) {
@@ -49,6 +44,14 @@ inline std::int64_t resting_bytes(const EnginePlan& plan) {
   for (const auto& [buffer, size] : live) bytes += size;
   return bytes;
 }
+
+/// Elements of small_llama(): embedding and head 32000 x 1024 each; a block 2 x 1024 (norms) +
+/// 1536 x 1024 (qkv) + 1024 x 1024 (out) + 5632 x 1024 (gate and up) + 1024 x 2816 (down); a norm.
+inline constexpr std::int64_t kSmallVocabulary = 32'768'000;
+inline constexpr std::int64_t kSmallBlock = 11'274'240;
+inline constexpr std::int64_t kSmallParameters = 2 * kSmallVocabulary + 4 * kSmallBlock + 1024;
+/// What a run of 3072 tokens keeps: cosines and sines of 64 columns in fp32, ids and labels.
+inline constexpr std::int64_t kSmallInputs = 2 * 3072 * 64 * 4 + 3073 * 8;
 
 /// cuBLAS's workspaces of forward and backward, on Hopper.
 inline constexpr std::int64_t kGemmWorkspaces = 2 * (std::int64_t{32} << 20);

@@ -13,13 +13,14 @@ namespace {
 
 using test::config_of;
 using test::framework_plan;
+using test::kSmallBlock;
+using test::kSmallParameters;
 using test::small_llama;
 
-constexpr EngineKind kEngine = EngineKind::fsdp1;
-constexpr std::int64_t kBlock = 11'274'240;  // a multiple of 8
+constexpr EngineKind kFsdp1Engine = EngineKind::fsdp1;
 
 EnginePlan plan_of_fsdp1(const std::vector<std::string>& options = {}) {
-  return framework_plan(kEngine, config_of(small_llama(), 3072), options);
+  return framework_plan(kFsdp1Engine, config_of(small_llama(), 3072), options);
 }
 
 TEST(FlatParameters, AreAlignedAndPadded) {
@@ -34,20 +35,19 @@ TEST(FlatParameters, AreAlignedAndPadded) {
 TEST(Fsdp1, KeepsTwelveBytesOfAShard) {
   // fp32 weights and two moments of an eighth; step counts of the embedding and, in each block, of
   // both norms and qkv: the first eighth of a block, 1,409,280 elements, ends inside qkv.
-  constexpr std::int64_t kInputs = 2 * 3072 * 64 * 4 + 3073 * 8;
-  EXPECT_EQ(
-      test::resting_bytes(plan_of_fsdp1()),
-      12 * test::kSmallLlamaParameters / 8 + 4 * (1 + 4 * 3) + kInputs + test::kGemmWorkspaces);
+  EXPECT_EQ(test::resting_bytes(plan_of_fsdp1()), 12 * kSmallParameters / 8 + 4 * (1 + 4 * 3) +
+                                                      test::kSmallInputs + test::kGemmWorkspaces);
 }
 
 TEST(Fsdp1, GathersBlocksTwiceAndTheRootOnce) {
   EXPECT_EQ(test::collective_counts(plan_of_fsdp1(), CollectiveKind::all_gather).size(), 9U);
   EXPECT_EQ(test::bytes_of(plan_of_fsdp1(), "flat_parameter"),
-            2 * (test::kSmallLlamaParameters - 4 * kBlock));
+            2 * (kSmallParameters - 4 * kSmallBlock));
   PlanConfig config = config_of(small_llama(), 3072);
   config.strategy = Strategy::optim_grads;  // SHARD_GRAD_OP
   EXPECT_EQ(
-      test::collective_counts(framework_plan(kEngine, config), CollectiveKind::all_gather).size(),
+      test::collective_counts(framework_plan(kFsdp1Engine, config), CollectiveKind::all_gather)
+          .size(),
       5U);
 }
 
@@ -59,7 +59,7 @@ TEST(Fsdp1, TheHostWaitsBeforeAThirdFlatParameterIsInUse) {
     return std::int64_t{0};
   };
   // Unlimited, the gathers of four blocks' forward and backward share nothing.
-  EXPECT_GE(reserved({"limit_all_gathers=false"}) - reserved({}), 4 * 2 * kBlock);
+  EXPECT_GE(reserved({"limit_all_gathers=false"}) - reserved({}), 4 * 2 * kSmallBlock);
 }
 
 TEST(Fsdp1, NoSyncKeepsWholeGradients) {
@@ -67,13 +67,11 @@ TEST(Fsdp1, NoSyncKeepsWholeGradients) {
   PlanConfig config = config_of(small_llama(), 3072);
   config.microbatches = 2;
   const auto peak = [&](const std::vector<std::string>& options) {
-    return engine_memory(framework_plan(kEngine, config, options), {}).counters.peak_allocated;
+    return engine_memory(framework_plan(kFsdp1Engine, config, options), {}).counters.peak_allocated;
   };
   constexpr double kUnsplit = 1 << 20;  // the allocator leaves so much in a block
-  EXPECT_NEAR(
-      static_cast<double>(peak({"no_sync=true"}) - peak({})),
-      static_cast<double>(2 * test::kSmallLlamaParameters - 4 * test::kSmallLlamaParameters / 8),
-      kUnsplit);
+  EXPECT_NEAR(static_cast<double>(peak({"no_sync=true"}) - peak({})),
+              static_cast<double>(2 * kSmallParameters - 4 * kSmallParameters / 8), kUnsplit);
 }
 
 RC_GTEST_PROP(Fsdp1, EachAllocationIsFreedOrKept, ()) {
@@ -83,7 +81,7 @@ RC_GTEST_PROP(Fsdp1, EachAllocationIsFreedOrKept, ()) {
   std::vector<std::string> options;
   for (const char* word : {"limit_all_gathers", "forward_prefetch", "backward_prefetch", "no_sync"})
     options.push_back(std::string(word) + (test::pick({0, 1}) == 1 ? "=true" : "=false"));
-  test::check_balance(framework_plan(kEngine, config, options));
+  test::check_balance(framework_plan(kFsdp1Engine, config, options));
 }
 
 }  // namespace

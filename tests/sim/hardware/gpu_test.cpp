@@ -183,8 +183,8 @@ TEST(ParseGpu, DataSheetFiguresAreEnoughAndTheRestIsNamed) {
   EXPECT_EQ(gpu->gemm_scale, 0.5);  // 494.5 of the H200's 989 TFLOP/s
   EXPECT_EQ(gpu->attention_scale, 0.5);
   EXPECT_FALSE(gpu->power);
-  for (const std::string& assumed : {"compute.gemm_scale 0.5", "compute.launch_ns 3000",
-                                     "memory.host_gb_per_s 25.42", "node.nics 2"})
+  for (const char* assumed : {"compute.gemm_scale 0.5", "compute.launch_ns 3000",
+                              "memory.host_gb_per_s 25.42", "node.nics 2"})
     EXPECT_THAT(gpu->assumed, Contains(assumed));
   EXPECT_TRUE(parse_gpu(kGood, "x.toml")->assumed.empty());
 }
