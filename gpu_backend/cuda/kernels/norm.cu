@@ -88,15 +88,23 @@ __global__ void forward_any(const RmsNormForward<T> k) {
 
 constexpr int kBackwardThreads = 512;  ///< at most, so that a thread has 128 registers
 
-/// Block b processes the rows b, b + partial_rows, ... Their weight gradient stays in registers.
-/// The next row is loaded while this one is summed, if registers suffice for both.
-template <class T, int N, int kVectors>
+/// Threads of a block whose rows are narrow: groups of threads, of a row each, fill it.
+constexpr int kGroupedThreads = 384;
+/// The groups' parts of the weight gradient, except the first group's: [groups - 1, cols].
+extern __shared__ float parts_of_groups[];
+
+/// Block b processes the rows b, b + partial_rows, ...; `grouped`: as many at once as it has groups of
+/// threads (threadIdx.y). Their weight gradient stays in registers. The next row is loaded while this one is
+/// summed, if registers suffice for both.
+template <class T, int N, int kVectors, bool grouped>
 __global__ void __launch_bounds__(kBackwardThreads)
     backward_in_registers(const RmsNormBackward<T> k) {
   constexpr bool kAhead = kVectors <= 2;
   __shared__ float shared[2][kMaxWarps];  // double-buffered, so that a row needs one barrier
   const auto cols = static_cast<int>(k.cols);
   const auto col_of = [&](int v) { return static_cast<int>(threadIdx.x + v * blockDim.x) * N; };
+  const int own_sums = grouped ? static_cast<int>(threadIdx.y * blockDim.x) / kWarp : 0;
+  const std::int64_t step = grouped ? k.partial_rows * blockDim.y : k.partial_rows;
   Pack<T, N> dy[kVectors];
   Pack<T, N> x[kVectors];
   Pack<T, N> before[kVectors];
@@ -115,21 +123,24 @@ __global__ void __launch_bounds__(kBackwardThreads)
 #pragma unroll
   for (int v = 0; v < kVectors; ++v)
     if (col_of(v) < cols) weight[v] = load<T, N>(k.weight + col_of(v));
-  std::int64_t row = blockIdx.x;
+  std::int64_t row = blockIdx.x + (grouped ? k.partial_rows * threadIdx.y : 0);
   float rstd = 0;
   if (kAhead && row < k.rows) {
     fetch(row);
     rstd = k.rstd[row];
   }
-  for (int turn = 0; row < k.rows; turn ^= 1) {
-    if (!kAhead) {
+  // As many times for all groups, because they synchronise.
+  std::int64_t first_row = blockIdx.x;
+  for (int turn = 0; (grouped ? first_row : row) < k.rows; turn ^= 1, first_row += step) {
+    const bool is_row = !grouped || row < k.rows;
+    if (!kAhead && is_row) {
       fetch(row);
       rstd = k.rstd[row];
     }
     float dot = 0;
 #pragma unroll
     for (int v = 0; v < kVectors; ++v) {
-      if (col_of(v) >= cols) continue;
+      if (!is_row || col_of(v) >= cols) continue;
 #pragma unroll
       for (int i = 0; i < N; ++i)
         dot += (k.weight_offset + element(weight[v], i)) * element(dy[v], i) * element(x[v], i);
@@ -145,13 +156,14 @@ __global__ void __launch_bounds__(kBackwardThreads)
     }
     const float this_rstd = rstd;
     const std::int64_t this_row = row;
-    row += k.partial_rows;
+    row += step;
     if (kAhead && row < k.rows) {
       fetch(row);
       rstd = k.rstd[row];
     }
-    const float shrink = block_sum(dot, shared[turn]) * this_rstd * this_rstd * this_rstd /
-                         static_cast<float>(k.cols);
+    const float shrink = block_sum(dot, shared[turn] + own_sums) * this_rstd * this_rstd *
+                         this_rstd / static_cast<float>(k.cols);
+    if (!is_row) continue;
 #pragma unroll
     for (int v = 0; v < kVectors; ++v) {
       if (col_of(v) >= cols) continue;
@@ -171,6 +183,22 @@ __global__ void __launch_bounds__(kBackwardThreads)
       store_narrowed<N>(k.d_residual + at, dx);
       if (k.normed != nullptr) store_narrowed<N>(k.normed + at, again);
     }
+  }
+  if constexpr (grouped) {
+#pragma unroll
+    for (int v = 0; v < kVectors; ++v)
+      if (threadIdx.y > 0 && col_of(v) < cols)
+#pragma unroll
+        for (int i = 0; i < N; ++i)
+          parts_of_groups[(threadIdx.y - 1) * cols + col_of(v) + i] = partial[v][i];
+    __syncthreads();
+    if (threadIdx.y > 0) return;
+#pragma unroll
+    for (int v = 0; v < kVectors; ++v)
+      for (unsigned group = 1; group < blockDim.y && col_of(v) < cols; ++group)
+#pragma unroll
+        for (int i = 0; i < N; ++i)
+          partial[v][i] += parts_of_groups[(group - 1) * cols + col_of(v) + i];
   }
 #pragma unroll
   for (int v = 0; v < kVectors; ++v)
@@ -278,6 +306,32 @@ Result<void> rms_norm_forward(const RmsNormForward<T>& k, cudaStream_t stream) {
 
 namespace {
 
+/// `grouped_threads`: of a block with several rows at once, at most.
+template <class T>
+Result<void> launch_backward(const RmsNormBackward<T>& k, int grouped_threads,
+                             cudaStream_t stream) {
+  constexpr int N = kPack<T>;
+  const bool aligned =
+      is_aligned({k.d_normed, k.input, k.weight, k.d_residual, k.normed, k.partials}, 16);
+  const RowBlock block = row_block<T>(k.cols, kBackwardThreads, kBackwardThreads, aligned);
+  with_vectors(block.vectors, [&](auto vectors) {
+    const dim3 grid = grid_of(k.partial_rows);
+    const int groups = grouped_threads / block.threads;
+    if (vectors() == 1 && groups > 1) {
+      constexpr auto kKernel = backward_in_registers<T, N, 1, true>;
+      prefer_cache<kKernel>();
+      const auto parts = static_cast<std::size_t>((groups - 1) * k.cols) * sizeof(float);
+      kKernel<<<grid, dim3(block.threads, groups), parts, stream>>>(k);
+    } else {
+      constexpr auto kKernel = backward_in_registers<T, N, vectors(), false>;
+      prefer_cache<kKernel>();
+      kKernel<<<grid, block.threads, 0, stream>>>(k);
+    }
+  });
+  if (block.vectors == 0) backward_any<<<grid_of(k.partial_rows), 256, 0, stream>>>(k);
+  return launched("rms_norm_backward");
+}
+
 /// The rows of partials after the first belong to one piece; all pieces have equally many.
 template <class T>
 Result<void> exact_rms_norm_backward(const RmsNormBackward<T>& k, cudaStream_t stream,
@@ -296,7 +350,7 @@ Result<void> exact_rms_norm_backward(const RmsNormBackward<T>& k, cudaStream_t s
     if (part.normed != nullptr) part.normed += begin * k.cols;
     part.partials += k.cols;
     part.pieces = {};
-    MFSDP_TRY(rms_norm_backward(part, stream, outlier));
+    MFSDP_TRY(launch_backward(part, 0, stream));  // the order of sums is that of one group
     MFSDP_TRY(sum_on_grid(
         ColumnSums<float, float>{.rows = partial_rows,
                                  .cols = k.cols,
@@ -315,17 +369,7 @@ template <class T>
 Result<void> rms_norm_backward(const RmsNormBackward<T>& k, cudaStream_t stream,
                                ExactOutlier* outlier) {
   if (k.pieces.grid) return exact_rms_norm_backward(k, stream, outlier);
-  constexpr int N = kPack<T>;
-  const bool aligned =
-      is_aligned({k.d_normed, k.input, k.weight, k.d_residual, k.normed, k.partials}, 16);
-  const RowBlock block = row_block<T>(k.cols, kBackwardThreads, kBackwardThreads, aligned);
-  with_vectors(block.vectors, [&](auto vectors) {
-    prefer_cache<backward_in_registers<T, N, vectors()>>();
-    backward_in_registers<T, N, vectors()>
-        <<<grid_of(k.partial_rows), block.threads, 0, stream>>>(k);
-  });
-  if (block.vectors == 0) backward_any<<<grid_of(k.partial_rows), 256, 0, stream>>>(k);
-  return launched("rms_norm_backward");
+  return launch_backward(k, kGroupedThreads, stream);
 }
 
 template <class T, class G>

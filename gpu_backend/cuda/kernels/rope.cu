@@ -131,8 +131,9 @@ __device__ void write_partials(const LanePartials<N, kMost>& partials, const Hea
   }
 }
 
-/// Block b processes the tokens b, b + partial_rows, ...
-template <class T, int N, int kMost>
+/// Block b processes the tokens b, b + partial_rows, ... Its groups of lanes have the heads of one
+/// token, or, `in_turn`, take the heads of all of them in turn.
+template <class T, int N, int kMost, bool in_turn>
 __global__ void __launch_bounds__(kHeadThreads)
     qk_backward(const QkNormRopeBackward<T, float> k, const HeadLanes lanes) {
   extern __shared__ float shared[];  // [groups, head_dim]
@@ -142,52 +143,61 @@ __global__ void __launch_bounds__(kHeadThreads)
   const int group = static_cast<int>(threadIdx.x) / lanes.lanes;
   LanePartials<N, kMost> queries = {};
   LanePartials<N, kMost> keys = {};
-  for (std::int64_t token = blockIdx.x; token < s.tokens; token += k.partial_rows) {
+  const auto process = [&](std::int64_t token, int head, bool is_head) {
     const float* const angles = k.table + s.position(token) * s.turned;
-    for (int first_head = 0; first_head < heads; first_head += lanes.groups()) {
-      const int head = first_head + group;
-      const bool is_head = head < heads;
-      const bool is_query = head < k.query_heads;
-      T* const gradient = k.gradient.data + token * k.gradient.row + head * k.gradient.head;
-      const T* const in = k.in.data + token * k.in.row + head * k.in.head;
-      const T* const weight = is_query ? k.query_weight : k.key_weight;
-      const float rstd = is_head ? k.rstd[token * s.heads + head] : 0.0F;
-      float dy[2][kMost][N];
-      float x[2][kMost][N];
-      float dot = 0;
-      if (is_head)
-        for_lane_packs<N, kMost>(pairs, lanes.lanes, [&](int v, const PairPlace& at) {
-#pragma unroll
-          for (int h = 0; h < 2; ++h) {
-            load_widened<N>(gradient + (h == 0 ? at.first : at.second), dy[h][v]);
-            load_widened<N>(in + (h == 0 ? at.first : at.second), x[h][v]);
-          }
-          if (at.turns) turn(angles + at.angle, pairs.turning, true, dy[0][v], dy[1][v]);
-#pragma unroll
-          for (int h = 0; h < 2; ++h) {
-            float w[N];
-            load_widened<N>(weight + (h == 0 ? at.first : at.second), w);
-#pragma unroll
-            for (int i = 0; i < N; ++i) {
-              const float part = dy[h][v][i] * x[h][v][i];
-              (is_query ? queries : keys)[h][v][i] += part * rstd;
-              dot += (k.weight_offset + w[i]) * part;
-              dy[h][v][i] *= rstd * (k.weight_offset + w[i]);
-            }
-          }
-        });
-      const float shrink =
-          head_sum(dot, lanes.lanes) * rstd * rstd * rstd / static_cast<float>(2 * pairs.all);
-      if (!is_head) continue;
+    const bool is_query = head < k.query_heads;
+    T* const gradient = k.gradient.data + token * k.gradient.row + head * k.gradient.head;
+    const T* const in = k.in.data + token * k.in.row + head * k.in.head;
+    const T* const weight = is_query ? k.query_weight : k.key_weight;
+    const float rstd = is_head ? k.rstd[token * s.heads + head] : 0.0F;
+    float dy[2][kMost][N];
+    float x[2][kMost][N];
+    float dot = 0;
+    if (is_head)
       for_lane_packs<N, kMost>(pairs, lanes.lanes, [&](int v, const PairPlace& at) {
 #pragma unroll
         for (int h = 0; h < 2; ++h) {
+          load_widened<N>(gradient + (h == 0 ? at.first : at.second), dy[h][v]);
+          load_widened<N>(in + (h == 0 ? at.first : at.second), x[h][v]);
+        }
+        if (at.turns) turn(angles + at.angle, pairs.turning, true, dy[0][v], dy[1][v]);
 #pragma unroll
-          for (int i = 0; i < N; ++i) dy[h][v][i] -= x[h][v][i] * shrink;
-          store_narrowed<N>(gradient + (h == 0 ? at.first : at.second), dy[h][v]);
+        for (int h = 0; h < 2; ++h) {
+          float w[N];
+          load_widened<N>(weight + (h == 0 ? at.first : at.second), w);
+#pragma unroll
+          for (int i = 0; i < N; ++i) {
+            const float part = dy[h][v][i] * x[h][v][i];
+            (is_query ? queries : keys)[h][v][i] += part * rstd;
+            dot += (k.weight_offset + w[i]) * part;
+            dy[h][v][i] *= rstd * (k.weight_offset + w[i]);
+          }
         }
       });
+    const float shrink =
+        head_sum(dot, lanes.lanes) * rstd * rstd * rstd / static_cast<float>(2 * pairs.all);
+    if (!is_head) return;
+    for_lane_packs<N, kMost>(pairs, lanes.lanes, [&](int v, const PairPlace& at) {
+#pragma unroll
+      for (int h = 0; h < 2; ++h) {
+#pragma unroll
+        for (int i = 0; i < N; ++i) dy[h][v][i] -= x[h][v][i] * shrink;
+        store_narrowed<N>(gradient + (h == 0 ? at.first : at.second), dy[h][v]);
+      }
+    });
+  };
+  if constexpr (in_turn) {
+    const auto tokens =
+        static_cast<int>((s.tokens - blockIdx.x + k.partial_rows - 1) / k.partial_rows);
+    for (int first = 0; first < tokens * heads; first += lanes.groups()) {
+      const int item = first + group;
+      const bool is_head = item < tokens * heads;
+      process(is_head ? blockIdx.x + item / heads * k.partial_rows : 0, item % heads, is_head);
     }
+  } else {
+    for (std::int64_t token = blockIdx.x; token < s.tokens; token += k.partial_rows)
+      for (int first = 0; first < heads; first += lanes.groups())
+        process(token, first + group, first + group < heads);
   }
   write_partials<N, kMost>(queries, pairs, lanes, shared, k.partials + blockIdx.x * s.head_dim);
   write_partials<N, kMost>(keys, pairs, lanes, shared,
@@ -261,6 +271,29 @@ Result<void> qk_norm_rope_forward(const QkNormRopeForward<T, float>& k, cudaStre
 
 namespace {
 
+constexpr int kBackwardThreads = 256;  ///< at least: tokens of few heads are processed together
+
+/// `ordered`: a group of lanes has the same heads of every token, so that sums of a block have one
+/// order.
+template <class T>
+Result<void> launch_backward(const QkNormRopeBackward<T, float>& k, bool ordered,
+                             cudaStream_t stream) {
+  const RopeShape& s = k.shape;
+  if (s.heads == 0 || s.head_dim == 0) return {};
+  return with_head_lanes<T>(
+      "qk_norm_rope_backward", s,
+      {k.in.data, k.gradient.data, k.query_weight, k.key_weight, k.table},
+      {k.in.row, k.in.head, k.gradient.row, k.gradient.head},
+      [&](auto n, auto most, HeadLanes lanes) {
+        const bool in_turn = !ordered && lanes.threads < kBackwardThreads;
+        if (in_turn) lanes.threads = kBackwardThreads;
+        const auto shared = static_cast<std::size_t>(lanes.groups() * s.head_dim) * sizeof(float);
+        const auto kernel =
+            in_turn ? qk_backward<T, n(), most(), true> : qk_backward<T, n(), most(), false>;
+        kernel<<<grid_of(k.partial_rows), lanes.threads, shared, stream>>>(k, lanes);
+      });
+}
+
 /// The rows of partials between the first and the last belong to one piece; all pieces have equally
 /// many.
 template <class T>
@@ -281,7 +314,7 @@ Result<void> exact_qk_norm_rope_backward(const QkNormRopeBackward<T, float>& k, 
     part.rstd += begin * s.heads;
     part.partials = after_first;
     part.pieces = {};
-    MFSDP_TRY(qk_norm_rope_backward(part, stream, outlier));
+    MFSDP_TRY(launch_backward(part, true, stream));
     kernels::ColumnSums<float, float> sums{.rows = partial_rows,
                                            .cols = s.head_dim,
                                            .in = after_first,
@@ -302,17 +335,7 @@ template <class T>
 Result<void> qk_norm_rope_backward(const QkNormRopeBackward<T, float>& k, cudaStream_t stream,
                                    ExactOutlier* outlier) {
   if (k.pieces.grid) return exact_qk_norm_rope_backward(k, stream, outlier);
-  const RopeShape& s = k.shape;
-  if (s.heads == 0 || s.head_dim == 0) return {};
-  return with_head_lanes<T>(
-      "qk_norm_rope_backward", s,
-      {k.in.data, k.gradient.data, k.query_weight, k.key_weight, k.table},
-      {k.in.row, k.in.head, k.gradient.row, k.gradient.head},
-      [&](auto n, auto most, HeadLanes lanes) {
-        const auto shared = static_cast<std::size_t>(lanes.groups() * s.head_dim) * sizeof(float);
-        qk_backward<T, n(), most()>
-            <<<grid_of(k.partial_rows), lanes.threads, shared, stream>>>(k, lanes);
-      });
+  return launch_backward(k, false, stream);
 }
 
 template Result<void> rope(const Rope<Bf16>&, cudaStream_t);

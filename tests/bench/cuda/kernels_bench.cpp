@@ -168,6 +168,23 @@ void norms(Table& table) {
                                                  .partials = a.take<float>(kPartialRows * kHidden)},
                   nullptr);
             });
+  constexpr std::int64_t kNarrow = 1152;  // of Gemma-3-1B
+  const std::int64_t narrow_rows = kTokens * kNarrow;
+  table.row("rms_norm_backward, narrow", "8192 x 1152, adds",
+            4 * narrow_rows * 2 + kPartialRows * kNarrow * 4, [&] {
+              return rms_norm_backward(
+                  kernels::RmsNormBackward<Bf16>{.rows = kTokens,
+                                                 .cols = kNarrow,
+                                                 .partial_rows = kPartialRows,
+                                                 .d_normed = a.take<Bf16>(narrow_rows),
+                                                 .input = a.take<Bf16>(narrow_rows),
+                                                 .rstd = a.take<float>(kTokens),
+                                                 .weight = weight.data(),
+                                                 .adds = true,
+                                                 .d_residual = a.take<Bf16>(narrow_rows),
+                                                 .partials = a.take<float>(kPartialRows * kNarrow)},
+                  nullptr);
+            });
   table.row("norm_weight_grad", "256 x 4096 fp32", kPartialRows * kHidden * 4, [&] {
     return column_sums(
         kernels::ColumnSums<float, float>{.rows = kPartialRows,
@@ -261,6 +278,34 @@ void ropes(Table& table) {
                       .query_weight = weight.data(),
                       .key_weight = weight.data(),
                       .partials = a.take<float>(2 * kPartialRows * kHeadDim)},
+                  nullptr);
+            });
+}
+
+/// As Gemma-3-1B has them: 4 heads of queries, 1 of keys.
+void few_heads(Table& table) {
+  Arena& a = table.arena;
+  constexpr std::int64_t kWide = 256;
+  constexpr std::int64_t kRow = 6 * kWide;
+  const kernels::RopeShape shape{
+      .tokens = kTokens, .seq_len = kTokens, .heads = 5, .head_dim = kWide, .turned = kWide};
+  const DeviceArray<float> angles(random_values<float>(kTokens * kWide, 1));
+  const DeviceArray<Bf16> weight(random_values<Bf16>(kWide, 1));
+  table.row("qk_norm_rope_backward, few heads", "8192 x 5 x 256",
+            3 * kTokens * 5 * kWide * 2 + kTokens * (kWide + 5) * 4, [&] {
+              const Bf16* const in = a.take<Bf16>(kTokens * kRow);
+              return qk_norm_rope_backward(
+                  kernels::QkNormRopeBackward<Bf16, float>{
+                      .shape = shape,
+                      .query_heads = 4,
+                      .partial_rows = kPartialRows,
+                      .gradient = {a.take<Bf16>(kTokens * kRow), kRow, kWide},
+                      .in = {in, kRow, kWide},
+                      .table = angles.data(),
+                      .rstd = a.take<float>(kTokens * 5),
+                      .query_weight = weight.data(),
+                      .key_weight = weight.data(),
+                      .partials = a.take<float>(2 * kPartialRows * kWide)},
                   nullptr);
             });
 }
@@ -488,6 +533,7 @@ int run(const std::string& only) {
   norms(table);
   swiglu(table);
   ropes(table);
+  few_heads(table);
   row_norms(table);
   expert_biases(table);
   gradients(table, workspace);
