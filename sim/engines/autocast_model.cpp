@@ -44,7 +44,7 @@ void AutocastModel::keep_inputs() {
   at(kRootUnit, Phase::input);
   for (const char* name : {"cosine", "sine"})
     step_.keep(name, 2 * sizes_.angles, Category::activation);
-  step_.keep("tokens", 2 * sizes_.tokens * kTokenId, Category::activation);
+  step_.keep("tokens", (sizes_.tokens + config_.micro_batch) * kTokenId, Category::activation);
 }
 
 // ---- Forward -------------------------------------------------------------------------------

@@ -15,9 +15,8 @@ namespace {
 
 using test::config_of;
 using test::framework_plan;
-using test::small_llama;
-
 using test::kSmallParameters;
+using test::small_llama;
 
 constexpr std::int64_t kDdpTensors = 3 + 4 * 6;
 
@@ -26,11 +25,9 @@ EnginePlan plan_of_ddp(const std::vector<std::string>& options = {}) {
 }
 
 TEST(Ddp, KeepsWeightsBucketsAndMomentsInFp32) {
-  // Weights, buckets and two moments: 16 bytes a parameter; a step count for each tensor; cosines
-  // and sines of 3072 x 64 in fp32; ids and labels of 8 bytes.
-  constexpr std::int64_t kInputs = 2 * 3072 * 64 * 4 + 2 * 3072 * 8;
+  // Weights, buckets and two moments: 16 bytes a parameter; a step count for each tensor.
   EXPECT_EQ(test::resting_bytes(plan_of_ddp()),
-            16 * kSmallParameters + 4 * kDdpTensors + kInputs + test::kGemmWorkspaces);
+            16 * kSmallParameters + 4 * kDdpTensors + test::kSmallInputs + test::kGemmWorkspaces);
 }
 
 TEST(Ddp, ReducesBucketsInTheOrderOfBackward) {

@@ -50,7 +50,7 @@ inline std::int64_t resting_bytes(const EnginePlan& plan) {
 inline constexpr std::int64_t kSmallVocabulary = 32'768'000;
 inline constexpr std::int64_t kSmallBlock = 11'274'240;
 inline constexpr std::int64_t kSmallParameters = 2 * kSmallVocabulary + 4 * kSmallBlock + 1024;
-/// What a run of 3072 tokens keeps: cosines and sines of 64 columns in fp32, ids and labels.
+/// Bytes that a run of 3072 tokens keeps: cosines and sines of 64 columns in fp32, ids and labels.
 inline constexpr std::int64_t kSmallInputs = 2 * 3072 * 64 * 4 + 3073 * 8;
 
 /// cuBLAS's workspaces of forward and backward, on Hopper.
