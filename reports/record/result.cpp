@@ -54,6 +54,9 @@ class ResultWriter {
     (*this)(to_string(figure), absent_.has(figure) ? Json() : json_of(value));
   }
   void real(std::string_view key, double value) { (*this)(key, value); }
+  void known(std::string_view key, Nanos value, bool is_known) {
+    (*this)(key, is_known ? Json(value.value) : Json());
+  }
   void positive(std::string_view key, double value) {
     (*this)(key, value > 0 ? std::optional(value) : std::nullopt);
   }

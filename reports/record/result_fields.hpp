@@ -7,6 +7,7 @@
 //   io.later(key, value)           one that is always written, and that earlier versions did not
 //   io.figure(figure, value, range)  one with the name of the figure, which may be unknown
 //   io.real(key, value)            any number, null for NaN
+//   io.known(key, value, is_known)  null unless it is known
 //   io.positive(key, value)        null for numbers that are not above 0
 //   io.decimal(key, value)         a fraction as a decimal number
 //   io.written(key, value), io.derived(key, function)   one that is not read back
@@ -290,19 +291,14 @@ void result_fields(auto& io, Is<ResumedFrom> auto& v) {
 }
 
 void result_fields(auto& io, Is<StepResult> auto& v) {
-  auto duration = v.timed ? std::optional(v.duration) : std::nullopt;
   io("step", v.step);
   io("loss", v.loss, NumberRange::any);
   io("grad_norm", v.grad_norm, NumberRange::any);
-  io("step_ns", duration);
+  io.known("step_ns", v.duration, v.timed);
   io.sparse("tokens", v.tokens);
   io.sparse("learning_rate", v.learning_rate, NumberRange::any);
   io.sparse("loss_scale", v.loss_scale, NumberRange::any);
   io.sparse("skipped", v.skipped);
-  if constexpr (!std::is_const_v<std::remove_reference_t<decltype(v)>>) {
-    v.timed = duration.has_value();
-    v.duration = duration.value_or(Nanos(0));
-  }
 }
 
 void result_fields(auto& io, Is<EvaluationResult> auto& v) {

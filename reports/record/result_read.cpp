@@ -107,6 +107,10 @@ class MemberReader {
     value = kNoNumber;
     (*this)(key, value, NumberRange::any);
   }
+  void known(std::string_view key, Nanos& value, bool& is_known) {
+    is_known = has(key);
+    (*this)(key, value);
+  }
   void positive(std::string_view key, double& value) { (*this)(key, value); }
   void decimal(std::string_view key, Rational& value) {
     double number = 1;

@@ -42,6 +42,10 @@ class Row : public RowIo<Row> {
       take(value);
   }
   void real(std::string_view /*column*/, double& value) { take_real(value); }
+  void known(std::string_view /*column*/, Nanos& value, bool& is_known) {
+    is_known = !is_null();
+    take(value);
+  }
   void positive(std::string_view /*column*/, double& value) { take(value); }
 
   void take_all(auto&... values) { (take(values), ...); }

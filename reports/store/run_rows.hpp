@@ -52,6 +52,7 @@ class Columns : public RowIo<Columns> {
     (*this)(to_string(figure), value);
   }
   void real(std::string_view column, double value) { (*this)(column, value); }
+  void known(std::string_view column, Nanos value, bool /*is_known*/) { (*this)(column, value); }
   void positive(std::string_view column, double value) { (*this)(column, value); }
 
   [[nodiscard]] const std::string& names() const { return names_; }

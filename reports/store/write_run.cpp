@@ -41,6 +41,12 @@ class Binder : public RowIo<Binder> {
       put(value);
   }
   void real(std::string_view /*column*/, double value) { put(value); }
+  void known(std::string_view /*column*/, Nanos value, bool is_known) {
+    if (is_known)
+      put(value);
+    else
+      put_null();
+  }
   void positive(std::string_view /*column*/, double value) {
     put(value > 0 ? std::optional(value) : std::nullopt);
   }
