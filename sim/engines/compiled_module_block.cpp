@@ -181,12 +181,14 @@ class CompiledModuleBlock final : public LlamaBlock {
   /// From the block's input to the output of attention's last GEMM.
   void attend(Pass& pass) {
     norm1(pass);
+    // Backward needs no projections of heads that it has rotated or repeated.
+    const bool rotated = pass.has("rotated_query");
     if (is_fused()) {
       project(pass, "qkv", sizes_.qkv_columns, sizes_.hidden);
     } else {
-      project(pass, "query", sizes_.query_columns, sizes_.hidden);
-      project(pass, "key", sizes_.key_columns, sizes_.hidden);
-      project(pass, "value", sizes_.key_columns, sizes_.hidden);
+      if (!rotated) project(pass, "query", sizes_.query_columns, sizes_.hidden);
+      if (!rotated) project(pass, "key", sizes_.key_columns, sizes_.hidden);
+      if (!pass.has("repeated_value")) project(pass, "value", sizes_.key_columns, sizes_.hidden);
     }
     pass.dies({"normed1", "normed1_rstd"});
     rotate(pass);

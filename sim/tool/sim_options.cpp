@@ -304,32 +304,29 @@ FlagGroup fsdp2_group(SimOptions& o) {
   const auto selective = [&options](const std::string& text) {
     return set_selective_ac(text, options.selective_ac);
   };
-  return {
-      .title = "With --engine fsdp2",
-      .flags = {choice_flag("--modules", "M",
-                            "the model's code: fused (one GEMM for QKV, one for gate and up), "
-                            "transformers, torchtitan (fused)",
-                            options.modules),
-                {.name = "--fsdp-unit",
-                 .value = "U",
-                 .help = "fully_shard of: block, blocks:K, parts, model; block,ends (block)",
-                 .apply = units,
-                 .values = {.names = {"block", "block,ends", "blocks:2", "parts", "model"}}},
-                {.name = "--selective-ac",
-                 .value = "op|N",
-                 .help = "recompute by operator, torchtitan's default, or every N-th block",
-                 .apply = selective,
-                 .values = {.names = {"op"}}},
-                switch_flag("--accumulate-unsharded",
-                            "reduce gradients in the last microbatch alone, as Hugging Face's "
-                            "Trainer",
-                            options.accumulate_unsharded),
-                switch_flag("--reshard-root", "reshard_after_forward=True for the root, too",
-                            options.reshard_root),
-                switch_flag("--bf16-loss", "the loss works on bf16 logits, without a copy in fp32",
-                            options.bf16_loss),
-                switch_flag("--hold-logits", "the training loop holds the logits through backward",
-                            options.holds_logits)}};
+  return {.title = "With --engine fsdp2",
+          .flags = {
+              choice_flag("--modules", "M",
+                          "the model's code: fused, transformers or torchtitan (fused)",
+                          options.modules),
+              {.name = "--fsdp-unit",
+               .value = "U",
+               .help = "fully_shard of: block, blocks:K, parts, model; block,ends (block)",
+               .apply = units,
+               .values = {.names = {"block", "block,ends", "blocks:2", "parts", "model"}}},
+              {.name = "--selective-ac",
+               .value = "op|N",
+               .help = "recompute by operator, torchtitan's default, or every N-th block",
+               .apply = selective,
+               .values = {.names = {"op"}}},
+              switch_flag("--accumulate-unsharded", "reduce gradients in the last microbatch alone",
+                          options.accumulate_unsharded),
+              switch_flag("--reshard-root", "reshard_after_forward=True for the root, too",
+                          options.reshard_root),
+              switch_flag("--bf16-loss", "the loss works on bf16 logits, without a copy in fp32",
+                          options.bf16_loss),
+              switch_flag("--hold-logits", "the training loop holds the logits through backward",
+                          options.holds_logits)}};
 }
 
 /// The flags given that ask for something other than a prediction, by name.

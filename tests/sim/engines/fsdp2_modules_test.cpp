@@ -79,12 +79,12 @@ TEST(Fsdp2Modules, OfTransformersTakeWhatWasMeasured) {
     };
     const double first = off(memory.counters.peak_allocated, row.allocated);
     const double second = off(memory.counters.peak_reserved, row.reserved);
-    EXPECT_LT(first, 0.004) << row.model;
+    EXPECT_LT(first, 0.0015) << row.model;
     EXPECT_LT(second, 0.06) << row.model;  // without Llama-3.2-1B in four microbatches 0.8 %
     allocated += first / static_cast<double>(rows.size());
     reserved += second / static_cast<double>(rows.size());
   }
-  EXPECT_LT(allocated, 0.001);
+  EXPECT_LT(allocated, 0.0005);
   EXPECT_LT(reserved, 0.01);
 }
 
