@@ -19,11 +19,7 @@ constexpr std::string_view kMark = "baseline";
 
 enum class BaselineAction { show, set, unset, update };
 
-}  // namespace
-
 constexpr auto value_names(BaselineAction) { return name_array("show", "set", "unset", "update"); }
-
-namespace {
 
 struct BaselineOptions : ReportOptions {
   std::optional<std::string> budget;

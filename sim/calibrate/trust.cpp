@@ -125,7 +125,7 @@ PriceErrors price_errors(const CostTables& tables, const Cluster& cluster, doubl
           .network = summarise(network).mean};
 }
 
-std::string_view memory_to_string() {
+std::string_view memory_trust_text() {
   return "memory: exact for mfsdp's executor, but for the runtime outside its pools";
 }
 
