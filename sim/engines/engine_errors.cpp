@@ -50,8 +50,7 @@ std::string unknown_memory_error(EngineKind engine, std::string_view gpu,
     return fmt::format("memory error: not known; no run of {} with {} was compared",
                        to_string(engine), flags);
   if (!traits_of(engine).errors.is_known())
-    return fmt::format("memory error: not known; what {} reserves was never compared with a run",
-                       to_string(engine));
+    return fmt::format("memory error: not known for {}", to_string(engine));
   return fmt::format("memory error: not known on {}; {} was compared with runs on {} alone", gpu,
                      to_string(engine), kComparedText);
 }

@@ -160,8 +160,9 @@ Result<void> check_given(const JobOptions& job, const PlanConfig& config) {
   const EngineTraits& traits = traits_of(job.engine);
   if (traits.runs_plans) return {};
   Reasons reasons;
+  // engine_config() takes mfsdp's default for the engine's only strategy, and refuses the others.
   if (traits.only_strategy && contains(job.given, "--strategy") &&
-      config.strategy != *traits.only_strategy)
+      config.strategy == Strategy::optim_grads_params && config.strategy != *traits.only_strategy)
     reasons.add(does_otherwise(job.engine, "--strategy", traits.shards));
   if (traits.only_gradients)
     for (const auto& [flag, type] : {std::pair("--grad-dtype", config.grad_dtype),
