@@ -174,7 +174,8 @@ TEST(Predict, NoGpuOfTheCatalogueIsAboveItsPeak) {
   for (const std::string& name : *names) {
     const auto gpu = load_gpu(name, kScenarios / "gpus");
     ASSERT_TRUE(gpu) << name;
-    const auto costs = make_cost_model(make_cluster(*gpu, 1, 8).value());
+    const auto costs =
+        make_cost_model(make_cluster(*gpu, 1, std::min<std::int64_t>(8, gpu->domain)).value());
     const auto prediction = predict(program, costs.value());
     EXPECT_TRUE(prediction) << prediction.error().message();
   }

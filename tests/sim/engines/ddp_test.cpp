@@ -105,7 +105,7 @@ std::int64_t most_of_buckets(std::int64_t steps) {
   std::int64_t live = 0;
   std::int64_t most = 0;
   for (const HostAllocation& one : host_allocations(plan, steps)) {
-    if (!plan.program.buffers[one.buffer.value].name.starts_with("bucket")) continue;
+    if (!plan.program.buffers[one.buffer.value].name.starts_with("root.bucket")) continue;
     live += one.is_free ? -one.size : one.size;
     most = std::max(most, live);
   }
