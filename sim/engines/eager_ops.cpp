@@ -329,8 +329,7 @@ EagerOps::Value EagerOps::repeat(std::string_view name, Value x) {
 }
 
 /// A mask that is a tensor has a copy in bf16, and its attention covers all pairs of tokens.
-EagerOps::Value EagerOps::attention(Value query, Value key, Value value,
-                                    const AttentionShape& shape) {
+EagerOps::Value EagerOps::attention(Value query, Value key, Value value, const LayerMask& shape) {
   constexpr std::int64_t kRandomState = 8;
   const bool masked = shape.mask_bytes != 0;
   EagerTape::Saved saved;

@@ -26,8 +26,8 @@ enum class RopeCode {
   complex,  ///< pairs as complex numbers in fp32, as torchtitan
 };
 
-/// The attention of one layer.
-struct AttentionShape {
+/// The mask of a layer's attention.
+struct LayerMask {
   std::int64_t window = 0;      ///< of a layer whose mask is a tensor; 0: causal, without a mask
   std::int64_t mask_bytes = 0;  ///< of that mask in bf16
 };
@@ -57,7 +57,7 @@ class EagerOps {
   /// Heads of keys or values, copied for each query head that shares them.
   [[nodiscard]] Value repeat(std::string_view name, Value x);
   /// Scaled dot-product attention.
-  [[nodiscard]] Value attention(Value query, Value key, Value value, const AttentionShape& shape);
+  [[nodiscard]] Value attention(Value query, Value key, Value value, const LayerMask& shape);
   [[nodiscard]] Value activate(std::string_view name, Value x, Activation activation);
   [[nodiscard]] Value multiply(std::string_view name, Value a, Value b);
   [[nodiscard]] Value add(std::string_view name, const Value& a, const Value& b);

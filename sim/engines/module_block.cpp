@@ -167,7 +167,7 @@ class EagerModuleBlock final : public LlamaBlock {
     Heads heads = heads_of(x);
     heads.query = ops_.rotate("rotated_query", std::move(heads.query), rope_);
     heads.key = ops_.rotate("rotated_key", std::move(heads.key), rope_);
-    AttentionShape shape;
+    LayerMask shape;
     if (config_.model.slides(static_cast<std::int64_t>(layer)))
       shape.mask_bytes = mask_bytes(config_, kHalf);
     // With a mask, transformers does not leave the sharing of keys to the kernel.
