@@ -100,8 +100,9 @@ class ResultWriter {
   }
   [[nodiscard]] static Json json_of(const Rational& value) { return exact(value); }
   [[nodiscard]] static Json json_of(const RecomputePolicy& policy) { return flag_text(policy); }
+  // Not static: clang would find it as good as the first template.
   template <class Dimension>
-  [[nodiscard]] static Json json_of(const Quantity<Dimension>& value) {
+  [[nodiscard]] Json json_of(const Quantity<Dimension>& value) const {
     return value.value;
   }
   template <class T>

@@ -38,7 +38,7 @@ TEST(StrategyNames, EnginesAreNoStrategies) {
                            Case{"torchtitan", "--engine fsdp2-compile-loss", "optim_grads_params"},
                            Case{"megatron_fsdp", "--engine megatron-fsdp-v1", "optim_grads_params"},
                            Case{"megatron", "--engine mcore", "--strategy optim"},
-                           Case{"DeepSpeed", "not predicted", "zero3"},
+                           Case{"DeepSpeed", "--engine deepspeed-zero1", "zero3"},
                            Case{"fsdp2-compile", "--engine fsdp2-compile", "optim_grads_params"},
                            Case{"mcore", "--engine mcore", "optim_grads_params"}}) {
     EXPECT_FALSE(parse_strategy(each.word)) << each.word;

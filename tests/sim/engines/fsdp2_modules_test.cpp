@@ -15,7 +15,7 @@
 namespace mfsdp {
 namespace {
 
-constexpr double kGib = 1 << 30;
+constexpr double kGibibyte = 1 << 30;
 
 EnginePlan plan_with(EngineKind engine, const PlanConfig& config, const EngineOptions& options) {
   const auto own = engine_config(engine, config, options);
@@ -75,7 +75,7 @@ TEST(Fsdp2Modules, OfTransformersTakeWhatWasMeasured) {
     const EngineOptions options{.modules = Modules::transformers};
     const EngineMemory memory = engine_memory(plan_with(row.engine, row.config, options), {});
     const auto off = [](std::int64_t bytes, double gib) {
-      return std::abs(static_cast<double>(bytes) / kGib / gib - 1);
+      return std::abs(static_cast<double>(bytes) / kGibibyte / gib - 1);
     };
     const double first = off(memory.counters.peak_allocated, row.allocated);
     const double second = off(memory.counters.peak_reserved, row.reserved);
@@ -99,7 +99,7 @@ TEST(Fsdp2Modules, TakeWhatKempnerForgeReports) {
   options.accumulate_unsharded = options.reshard_root = true;
   options.bf16_loss = options.holds_logits = true;
   const EngineMemory memory = engine_memory(plan_with(EngineKind::fsdp2, config, options), {});
-  EXPECT_NEAR(static_cast<double>(memory.counters.peak_allocated) / kGib, 88.5, 0.02 * 88.5);
+  EXPECT_NEAR(static_cast<double>(memory.counters.peak_allocated) / kGibibyte, 88.5, 0.02 * 88.5);
 }
 
 /// torchtitan's issue 929: Llama-3-8B on 8 H100, its default recomputation, compiled blocks. Its
@@ -111,7 +111,7 @@ TEST(Fsdp2Modules, TakeWhatTorchtitanReports) {
   options.units.ends_apart = true;
   const EngineMemory memory =
       engine_memory(plan_with(EngineKind::fsdp2_compile, config, options), {});
-  EXPECT_NEAR(static_cast<double>(memory.counters.peak_reserved) / kGib, 47.65, 0.02 * 47.65);
+  EXPECT_NEAR(static_cast<double>(memory.counters.peak_reserved) / kGibibyte, 47.65, 0.02 * 47.65);
 }
 
 /// Llamas, OLMo 2 and Gemma, small, with any options.
