@@ -42,7 +42,7 @@ class Runs(unittest.TestCase):
         count = {path.stem: len(read_runs(path)) for path in sorted(RUNS.glob("*.csv"))}
         lines = {path.stem: len(path.read_text().splitlines()) - 1 for path in sorted(RUNS.glob("*.csv"))}
         self.assertEqual(count, lines)
-        self.assertEqual(len(count), 13)
+        self.assertEqual(len(count), 14)
 
     def test_engines_have_old_and_new_names(self):
         self.assertEqual(family_of("mfsdp2-eager"), ("megatron-fsdp-v2", "eager"))
