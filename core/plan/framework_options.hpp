@@ -55,8 +55,8 @@ struct Names<FrameworkWord> {
 };
 
 struct FrameworkOption {
-  EngineKind engine;
-  FrameworkWord word;
+  EngineKind engine{};
+  FrameworkWord word{};
   std::int64_t fallback = 0;  ///< the framework's default; 0 and 1 are false and true of a switch
   bool is_switch = false;
   std::int64_t least = 0;  ///< of a number
