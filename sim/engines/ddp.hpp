@@ -8,7 +8,7 @@
 namespace mfsdp {
 
 /// Requires a configuration from engine_config(), with two ranks or more.
-/// Steps of two runs on two H200 were within 1.7 % (docs/lab/2026-11-29-engines-5.md).
+/// Steps of two runs on two H200 were within 1.8 % (docs/lab/2026-11-29-engines-5.md).
 [[nodiscard]] EnginePlan ddp_plan(const PlanConfig& config, const Meta& meta,
                                   const FrameworkOptions& options);
 
