@@ -16,7 +16,7 @@
 namespace mfsdp {
 namespace {
 
-constexpr double kGibibyte = 1 << 30;
+constexpr double kPublishedGib = 1 << 30;
 
 /// A row of the file.
 class PublishedRow {
@@ -201,7 +201,8 @@ Result<void> judge(PublishedRun& run, const PublishedRow& row,
   const bool reserved = row.text("mem_kind").find("reserved") != std::string::npos;
   run.memory_of = reserved ? "reserved" : "allocated";
   const Bytes bytes = reserved && made.cached ? made.cached->reserved : made.allocated;
-  run.memory_gib = {.published = memory, .predicted = static_cast<double>(bytes.value) / kGibibyte};
+  run.memory_gib = {.published = memory,
+                    .predicted = static_cast<double>(bytes.value) / kPublishedGib};
   return {};
 }
 
