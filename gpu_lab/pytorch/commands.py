@@ -69,6 +69,7 @@ def add_to(commands: Any) -> None:
     _add_run(group, "moe-speed", moe_speed.moe_speed, "torch (1.13 with --device cpu); --gpus GPUs", moe_speed.add_flags)
     parser = add("gemms", kernel_times.gemms, kernel_times.gemms.__doc__, "torch; --gpus GPUs")
     parser.add_argument("--gpus", type=int, default=1, help="each has its share of the shapes (1)")
+    parser.add_argument("--shapes", metavar="FILE", help="a CSV with columns M, N and K of forward; those of small models")
     add_dry_run(parser)
     parser = add("attention", kernel_times.attention, kernel_times.attention.__doc__, "torch 2.11; a GPU")
     parser.add_argument("--quick", action="store_true", help="sequence 8192 alone")

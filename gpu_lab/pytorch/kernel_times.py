@@ -22,8 +22,8 @@ SHAPES += [(4096, 128256, 2048), (4096, 128256, 3072), (8192, 151936, 1024)]
 SECONDS = 1 / 3  # without pause
 
 
-def gemm_times(call: Callable[[], Any]) -> tuple[float, float, float]:
-    """ms of the second and of the first half of a third of a second without pause, and of calls in bursts of eight."""
+def gemm_times(call: Callable[[], Any], bursts_of: int) -> tuple[float, float, float]:
+    """ms of the second and of the first half of a third of a second without pause, and of calls in bursts (0: none)."""
     import torch
     call()
     torch.cuda.synchronize()
@@ -34,15 +34,15 @@ def gemm_times(call: Callable[[], Any]) -> tuple[float, float, float]:
     first, second = timed(call, half), timed(call, half)
     torch.cuda.synchronize()
     bursts = []
-    for _ in range(10):
-        time.sleep(8 * one / 1e3)
-        bursts.append(timed(call, 8))
+    for _ in range(10 if bursts_of else 0):
+        time.sleep(bursts_of * one / 1e3)
+        bursts.append(timed(call, bursts_of))
         torch.cuda.synchronize()
-    mean = sum(begin.elapsed_time(end) for begin, end in bursts) / 80
+    mean = sum(begin.elapsed_time(end) for begin, end in bursts) / (10 * bursts_of) if bursts else 0.0
     return second[0].elapsed_time(second[1]) / half, first[0].elapsed_time(first[1]) / half, mean
 
 
-def measure_gemms() -> None:
+def measure_gemms(flags: Flags) -> None:
     """This rank's share of the shapes."""
     import torch
     rank, ranks = int(os.environ.get("LOCAL_RANK", "0")), int(os.environ.get("WORLD_SIZE", "1"))
@@ -52,11 +52,15 @@ def measure_gemms() -> None:
     made = lambda rows, columns, size: (size * torch.randn(rows, columns, device=device)).bfloat16()
     if rank == 0:
         print("kind,M,N,K,ms,first_half_ms,burst_ms,tflops", flush=True)
-    for rows, outputs, inputs in SHAPES[rank::ranks]:
+    shapes = SHAPES
+    if flags.shapes:
+        with open(flags.shapes, newline="") as file:
+            shapes = [(int(row["M"]), int(row["N"]), int(row["K"])) for row in csv.DictReader(file)]
+    for rows, outputs, inputs in shapes[rank::ranks]:
         weight, x, gradient = made(outputs, inputs, 0.02), made(rows, inputs, 1), made(rows, outputs, 1e-3)
         calls = {"fwd": lambda: x @ weight.t(), "dgrad": lambda: gradient @ weight, "wgrad": lambda: gradient.t() @ x}
         for kind, call in calls.items():
-            ms, first, burst = gemm_times(call)
+            ms, first, burst = gemm_times(call, 0 if flags.shapes else 8)
             rate = 2e-9 * rows * outputs * inputs / ms
             sys.stdout.write(f"{kind},{rows},{outputs},{inputs},{ms:.4f},{first:.4f},{burst:.4f},{rate:.1f}\n")
             sys.stdout.flush()
@@ -69,9 +73,10 @@ def gemms(flags: Flags) -> int:
 
     Columns are those of scenarios/gpus/tables/h200_gemm_bf16.csv where they are the same: ms is the second half of a third
     of a second without pause. burst_ms: eight in a row after as long a pause, mean of ten such bursts. Weights are as they
-    are initialised, activations and gradients as norms leave them.
+    are initialised, activations and gradients as norms leave them. --shapes FILE: those of a CSV with M, N and K (such as
+    gpu_lab/runs/gemms_families.csv), without bursts.
     """
-    return on_ranks(flags, lambda _: measure_gemms())
+    return on_ranks(flags, lambda _: measure_gemms(flags))
 
 
 # ---- attention ----------------------------------------------------------------------------------

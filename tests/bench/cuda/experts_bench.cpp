@@ -2,6 +2,8 @@
 // tables.
 //
 //   experts_bench [NAME]     only models and kernels whose name contains NAME
+//   experts_bench --table    sustained GEMMs of many models as CSV, for sim/cost/grouped: the rows
+//                            of scenarios/gpus/tables/h200_grouped_warpgroups.csv
 //
 // GEMMs: TFLOP/s of each version, with rows spread at random over the experts, and by a Zipf law
 // of exponent 1; beside them cuBLASLt's GEMM of one matrix with as many rows. Others: GB/s of the
@@ -31,6 +33,7 @@ constexpr std::int64_t kTokens = 8192;
 constexpr std::int64_t kWorkspaceBytes = 32 << 20;
 constexpr int kRuns = 5;
 constexpr double kRunMilliseconds = 12;
+constexpr double kSustainedMilliseconds = 150;  // of each half; the first one warms up
 
 struct Model {
   const char* name;
@@ -38,6 +41,13 @@ struct Model {
 };
 constexpr std::array kModels{Model{"qwen3-30b-a3b", 2048, 768, 128, 8},
                              Model{"mixtral-8x7b", 4096, 14336, 8, 2}};
+/// As many experts as one rank has: those of DeepSeek-V3 on eight ranks.
+constexpr std::array kTableModels{
+    Model{"mixtral-8x7b", 4096, 14336, 8, 2}, Model{"gpt-oss-20b", 2880, 2880, 32, 4},
+    Model{"deepseek-v3", 7168, 2048, 32, 8},  Model{"qwen1.5-moe", 2048, 1408, 60, 4},
+    Model{"olmoe-1b-7b", 2048, 1024, 64, 8},  Model{"qwen3-30b-a3b", 2048, 768, 128, 8}};
+/// Mean rows of an expert.
+constexpr std::array<std::int64_t, 6> kTableRows{64, 128, 256, 512, 1024, 2048};
 
 void require_runs(const Result<void>& result) {
   if (result) return;
@@ -64,6 +74,13 @@ class Timer {
     for (double& time : times) time = run(launch, launches);
     std::ranges::sort(times);
     return times[kRuns / 2];
+  }
+  /// Milliseconds of one launch at the GPU's power limit.
+  double time_sustained(const std::function<Result<void>()>& launch) {
+    const int launches =
+        std::clamp(static_cast<int>(kSustainedMilliseconds / run(launch, 3)), 3, 20'000);
+    run(launch, launches);
+    return run(launch, launches);
   }
 
  private:
@@ -92,14 +109,15 @@ void fill(const DeviceArray<T>& array, float deviation) {
 }
 
 /// Different experts for each token; expert e is taken as often as 1 / (e + 1)^exponent, about.
-std::vector<std::int32_t> indices_of(const Model& model, double exponent) {
+std::vector<std::int32_t> indices_of(const Model& model, double exponent,
+                                     std::int64_t tokens = kTokens) {
   std::mt19937 bits(11);
   std::vector<double> shares;
   for (std::int64_t e = 0; e < model.experts; ++e)
     shares.push_back(std::pow(static_cast<double>(e + 1), -exponent));
   std::discrete_distribution<std::int32_t> any(shares.begin(), shares.end());
   std::vector<std::int32_t> indices;
-  for (std::int64_t t = 0; t < kTokens; ++t) {
+  for (std::int64_t t = 0; t < tokens; ++t) {
     const auto first = static_cast<std::ptrdiff_t>(indices.size());
     while (static_cast<std::int64_t>(indices.size()) - first < model.top_k) {
       const std::int32_t e = any(bits);
@@ -193,6 +211,15 @@ double dense_time(Timer& timer, GemmPlanner& planner, const Operands& o, Kind ki
   return timer.time([&] { return planner.run(shape, memory, nullptr); });
 }
 
+struct Layer {
+  const char* name;
+  std::int64_t n, k;
+};
+std::array<Layer, 2> layers_of(const Model& model) {
+  return {Layer{"gate_up", 2 * model.inner, model.hidden},
+          Layer{"down", model.hidden, model.inner}};
+}
+
 void bench_products(Timer& timer, const Model& model) {
   auto planner = require_made(GemmPlanner::create({}));
   const DeviceArray<std::byte> workspace(kWorkspaceBytes);
@@ -203,12 +230,7 @@ void bench_products(Timer& timer, const Model& model) {
       "| {}: TFLOP/s of | m | n | k | warps | warpgroups | warps, Zipf | warpgroups, Zipf | dense "
       "|\n|---|---|---|---|---:|---:|---:|---:|---:|\n",
       model.name);
-  struct Layer {
-    const char* name;
-    std::int64_t n, k;
-  };
-  for (const Layer layer : {Layer{"gate_up", 2 * model.inner, model.hidden},
-                            Layer{"down", model.hidden, model.inner}}) {
+  for (const Layer& layer : layers_of(model)) {
     const kernels::GroupedSizes sizes{
         .experts = model.experts, .m = kTokens * model.top_k, .n = layer.n, .k = layer.k};
     const Operands operands(sizes);
@@ -232,6 +254,32 @@ void bench_products(Timer& timer, const Model& model) {
     }
   }
   fmt::print("\n");
+}
+
+/// Rows are spread at random over the experts. M: their mean of an expert.
+void print_table() {
+  Timer timer;
+  fmt::print("kind,experts,M,N,K,main_grad,tflops\n");
+  for (const Model& model : kTableModels)
+    for (const std::int64_t rows : kTableRows) {
+      const std::int64_t tokens = rows * model.experts / model.top_k;
+      const DeviceArray<std::int32_t> ends(ends_of(model, indices_of(model, 0, tokens)));
+      for (const Layer& layer : layers_of(model)) {
+        const Operands operands(
+            {.experts = model.experts, .m = rows * model.experts, .n = layer.n, .k = layer.k});
+        const auto print = [&](const char* kind, Kind which) {
+          const double milliseconds = timer.time_sustained(
+              grouped(operands, which, ends.data(), GroupedVersion::warpgroups));
+          fmt::print("{},{},{},{},{},fp32,{:.1f}\n", kind, model.experts, rows, layer.n, layer.k,
+                     2e-9 * static_cast<double>(operands.sizes.m) * static_cast<double>(layer.n) *
+                         static_cast<double>(layer.k) / milliseconds);
+          std::fflush(stdout);
+        };
+        print("fwd", Kind::forward);
+        print("dgrad", Kind::input_gradient);
+        print("wgrad", Kind::added_weight_gradient);
+      }
+    }
 }
 
 // ---- the others --------------------------------------------------------------------------------
@@ -355,4 +403,11 @@ void bench(const std::string& only) {
 }  // namespace
 }  // namespace mfsdp::cuda
 
-int main(int argc, char** argv) { mfsdp::cuda::bench(argc > 1 ? argv[1] : ""); }
+int main(int argc, char** argv) {
+  const std::string only = argc > 1 ? argv[1] : "";
+  if (only == "--table") {
+    mfsdp::cuda::print_table();
+  } else {
+    mfsdp::cuda::bench(only);
+  }
+}
