@@ -65,6 +65,16 @@ void cap_logits(const ModelShape& model, DType dtype, std::span<std::byte> value
   });
 }
 
+void close_rows(const Operand& logits, std::vector<std::byte>& bytes) {
+  if (logits.strides.empty()) return;
+  const auto cols = static_cast<std::size_t>(logits.shape.at(1) * size_of(logits.dtype));
+  const auto pitch = static_cast<std::size_t>(logits.strides.at(0) * size_of(logits.dtype));
+  const auto rows = static_cast<std::size_t>(logits.shape.at(0));
+  for (std::size_t row = 1; row < rows; ++row)
+    std::memmove(bytes.data() + row * cols, bytes.data() + row * pitch, cols);
+  bytes.resize(rows * cols);
+}
+
 Result<Operand> find_eval_logits(const Program& program) {
   const Plan* plan = program.find_plan("eval");
   if (plan == nullptr) return fail("plan", "expected a plan eval");

@@ -24,6 +24,10 @@ using TakeLogits = std::function<Result<void>(const EvalLogits&)>;
 /// computes them in chunks; a later op overwrites them.
 [[nodiscard]] Result<Operand> find_eval_logits(const Program& program);
 
+/// Moves the rows together: `bytes` are the operand's span, whose rows may have unused ends, and
+/// become its elements.
+void close_rows(const Operand& logits, std::vector<std::byte>& bytes);
+
 /// Applies the model's logit softcap, if it has one, and rounds to the logits' dtype. The plan's
 /// kernels apply it as they read, so a buffer has the logits from before.
 void cap_logits(const ModelShape& model, DType dtype, std::span<std::byte> values);

@@ -352,9 +352,10 @@ Result<void> Trainer::give_logits() {
   if (!take || rank_ != 0) return {};
   MFSDP_TRY(settle());
   MFSDP_LET(logits, find_eval_logits(program_));
-  std::vector<std::byte> values(static_cast<std::size_t>(logits.touched_bytes()));
+  std::vector<std::byte> values(static_cast<std::size_t>(logits.span_bytes()));
   const std::byte* buffer = interpreter_->buffer_bytes(logits.buffer).data();
   MFSDP_TRY(backend_->download(buffer + logits.offset, values));
+  close_rows(logits, values);
   cap_logits(program_.config.model, logits.dtype, values);
   return take({.dtype = logits.dtype, .shape = logits.shape, .values = values});
 }

@@ -178,6 +178,8 @@ void take_over_sources(CalibrationState& state) {
       set_source(state.gpu, key, "taken over from " + state.base.name);
   if (!state.gpu.tables.attention_warpgroups.empty())
     set_source(state.gpu, "tables.attention_warpgroups", "taken over from " + state.base.name);
+  if (!state.gpu.tables.grouped_warpgroups.empty())
+    set_source(state.gpu, "tables.grouped_warpgroups", "taken over from " + state.base.name);
 }
 
 /// The path as the new file will refer to it: a catalogue name, or the table's location.
@@ -188,12 +190,25 @@ fs::path taken_over(const fs::path& table, const fs::path& gpus_dir) {
   return below ? inside : fs::absolute(table);
 }
 
+bool has_other_gemms(const CalibrationState& state) {
+  return state.gpu.tables.gemm.filename() != state.base.tables.gemm.filename() ||
+         state.gpu.gemm_scale != state.base.gemm_scale;
+}
+
+/// The base's table of mfsdp-exec's own kernels is relative to the base's GEMMs.
+void keep_grouped_if_gemms_stay(CalibrationState& state) {
+  if (!has_other_gemms(state)) return;
+  state.gpu.tables.grouped_warpgroups.clear();
+  state.tables.grouped_warpgroups.clear();
+  std::erase_if(state.gpu.sources,
+                [](const auto& entry) { return entry.first == "tables.grouped_warpgroups"; });
+}
+
 /// Keeps published tables that no measurement replaces.
 void keep_published(CalibrationState& state) {
   Gpu& gpu = state.gpu;
   if (!gpu.published) return;
-  const bool products = gpu.tables.gemm.filename() != state.base.tables.gemm.filename() ||
-                        gpu.gemm_scale != state.base.gemm_scale;
+  const bool products = has_other_gemms(state);
   const bool attention =
       gpu.tables.attention.filename() != state.base.tables.attention.filename() ||
       gpu.attention_scale != state.base.attention_scale;
@@ -233,7 +248,8 @@ Result<Calibration> calibrate_checked(const CalibrationRequest& request) {
       .attention = taken_over(base.tables.attention, request.gpus_dir),
       .attention_warpgroups = taken_over(base.tables.attention_warpgroups, request.gpus_dir),
       .collective = taken_over(base.tables.collective, request.gpus_dir),
-      .network = taken_over(base.tables.network, request.gpus_dir)};
+      .network = taken_over(base.tables.network, request.gpus_dir),
+      .grouped_warpgroups = taken_over(base.tables.grouped_warpgroups, request.gpus_dir)};
   if (state.gpu.published)
     for (fs::path* table : {&state.gpu.published->gemm, &state.gpu.published->attention,
                             &state.gpu.published->grouped})
@@ -247,6 +263,7 @@ Result<Calibration> calibrate_checked(const CalibrationRequest& request) {
   MFSDP_TRY(add_collectives(state));
   MFSDP_TRY(add_traces(state));
   MFSDP_TRY(check_prices(state));
+  keep_grouped_if_gemms_stay(state);
   keep_published(state);
   state.gpu.calibration =
       state.gpu.measured == MeasuredParts{true, true, true} ? "measured" : "datasheet";

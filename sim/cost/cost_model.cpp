@@ -51,6 +51,12 @@ bool has_arrived_rows(const Kernel& kernel) {
          (kernel.find_attribute("experts") != nullptr || kernel.find_attribute("peers") != nullptr);
 }
 
+std::optional<GroupedCost> own_grouped_of(const CostTables& tables, const GemmCost& gemm,
+                                          const Gpu& gpu) {
+  if (tables.grouped_warpgroups.empty()) return std::nullopt;
+  return GroupedCost(tables.grouped_warpgroups, gemm, gpu.gemm_scale * power_rate(gpu));
+}
+
 std::optional<AttentionCost> warpgroups_of(const CostTables& tables, const Gpu& gpu) {
   if (tables.attention_warpgroups.empty()) return std::nullopt;
   return AttentionCost(tables.attention_warpgroups, gpu, kWarpgroupAttention);
@@ -81,6 +87,7 @@ CostModel::CostModel(const Cluster& cluster, const CostTables& tables)
     : cluster_(cluster),
       gemm_(tables.gemm, cluster.gpu),
       grouped_(tables.grouped, gemm_, cluster.gpu.gemm_scale * power_rate(cluster.gpu)),
+      own_grouped_(own_grouped_of(tables, gemm_, cluster.gpu)),
       attention_(tables.attention, cluster.gpu),
       warpgroups_(warpgroups_of(tables, cluster.gpu)),
       collectives_(tables.collective, cluster),
@@ -143,7 +150,9 @@ double CostModel::grouped_ns(const Kernel& kernel, const ExpertRows* routed) con
   if (kernel.kind == KernelKind::grouped_input_gradient) product.kind = GemmKind::input_gradient;
   if (kernel.kind == KernelKind::grouped_weight_gradient) product.kind = GemmKind::weight_gradient;
   const bool fp32 = computes_in_fp32(kernel);
-  const double ratio = grouped_.ratio(product);
+  // Kernels of mfsdp-exec have operands; those of other engines have none.
+  const bool own = own_grouped_ && !kernel.operands.empty();
+  const double ratio = (own ? *own_grouped_ : grouped_).ratio(product);
   if (routed == nullptr) return ratio * even_grouped_ns(gemm_, product, fp32);
   if (product.kind != GemmKind::weight_gradient) {
     const GemmShape shape{

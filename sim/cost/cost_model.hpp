@@ -105,6 +105,7 @@ class CostModel {
   Cluster cluster_;
   GemmCost gemm_;
   GroupedCost grouped_;
+  std::optional<GroupedCost> own_grouped_;  ///< by mfsdp-exec's own kernels
   AttentionCost attention_;
   std::optional<AttentionCost> warpgroups_;  ///< of the calls that mfsdp-exec's own kernels take
   CollectiveModel collectives_;

@@ -232,10 +232,11 @@ Result<CostTables> load_cost_tables(const TableFiles& files) {
     MFSDP_LET(network, parse_collective_samples(network_text, files.network.string()));
     tables.network = std::move(network);
   }
-  if (!files.grouped.empty()) {
-    MFSDP_LET(grouped_text, read_file(files.grouped, "a table", kMostTableBytes));
-    MFSDP_LET(grouped, parse_grouped_table(grouped_text, files.grouped.string()));
-    tables.grouped = std::move(grouped);
+  for (const auto& [file, rows] : {std::pair{&files.grouped, &tables.grouped},
+                                   {&files.grouped_warpgroups, &tables.grouped_warpgroups}}) {
+    if (file->empty()) continue;
+    MFSDP_LET(grouped_text, read_file(*file, "a table", kMostTableBytes));
+    MFSDP_SET(*rows, parse_grouped_table(grouped_text, file->string()));
   }
   return tables;
 }

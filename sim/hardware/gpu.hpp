@@ -39,6 +39,8 @@ struct TableFiles {
   std::filesystem::path collective;  ///< inside a domain
   std::filesystem::path network;     ///< between domains; empty: nothing was measured
   std::filesystem::path grouped{};   ///< GEMMs of experts; likewise
+  /// GEMMs of experts by mfsdp-exec's own kernels; empty as attention_warpgroups.
+  std::filesystem::path grouped_warpgroups{};
 };
 
 /// Prices that were measured on this very GPU.

@@ -244,7 +244,8 @@ void read_tables(TomlFields& fields, Gpu& gpu) {
                           .attention = path("tables.attention"),
                           .attention_warpgroups = fields.text_or("tables.attention_warpgroups", ""),
                           .collective = path("tables.collective"),
-                          .network = fields.text_or("tables.network", "")};
+                          .network = fields.text_or("tables.network", ""),
+                          .grouped_warpgroups = fields.text_or("tables.grouped_warpgroups", "")};
   if (fields.optional_number("tables.sms", kCountRange))
     gpu.table_sms = fields.integer("tables.sms", kCountRange);
 }

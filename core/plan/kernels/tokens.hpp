@@ -11,6 +11,7 @@
 #include "core/plan/kernel_costs.hpp"
 #include "core/plan/kernel_spec.hpp"
 #include "core/plan/kernels/element_types.hpp"
+#include "core/plan/kernels/matrix.hpp"
 #include "core/plan/kernels/pieces.hpp"
 #include "core/plan/loss_scale.hpp"
 
@@ -155,6 +156,7 @@ struct CrossEntropy {
   std::int64_t vocab = 0;
   std::int32_t ignored = 0;               ///< from the run's settings, not from an attribute
   T* logits = nullptr;                    ///< [rows, vocab]
+  std::int64_t row = 0;                   ///< elements from one row to the next; 0: vocab
   Real<T>* sums = nullptr;                ///< [2]: loss, and rows with a label
   bool adds = false;                      ///< to the sums
   Real<T> cap = 0;                        ///< logits x count as cap * tanh(x / cap); 0: as they are
@@ -162,16 +164,21 @@ struct CrossEntropy {
   /// Scratch; empty where a call has none, as not every machine needs it.
   std::span<std::byte> workspace = {};
 
+  [[nodiscard]] constexpr std::int64_t pitch() const { return row == 0 ? vocab : row; }
+
   void state(auto& op) {
     std::int64_t rows = 0;
+    Matrix<T> matrix;
     op.unread("bytes");
     op.attribute("cols", vocab);
     op.attribute("rows", rows);
     op.attribute_if_any("logit_cap", cap);
     if constexpr (std::is_const_v<T>)
-      op.reads("logits", logits, {"rows", "cols"});
+      op.reads("logits", matrix, {"rows", "cols"});
     else
-      op.updates("logits", logits, {"rows", "cols"});
+      op.updates("logits", matrix, {"rows", "cols"});
+    logits = matrix.data;
+    row = matrix.row;
     op.reads("labels", labels, {"rows"});
     op.adds("loss_sums", sums, adds, {2});
     if constexpr (!std::is_const_v<T>)

@@ -139,7 +139,7 @@ __global__ void __launch_bounds__(kThreads)
                         .inverse = kCapped ? 1 / static_cast<float>(k.cap) : 0};
   TwoSums sums;  // of this block's rows; thread 0's count
   for (std::int64_t row = blockIdx.x; row < rows; row += gridDim.x) {
-    T* const logits = k.logits + row * k.vocab;
+    T* const logits = k.logits + row * k.pitch();
     const std::int32_t label = k.labels[row];
     if (label == k.ignored) {
       if constexpr (kGradient) {
@@ -181,7 +181,7 @@ __global__ void __launch_bounds__(kThreads)
       // NaN if the label is not in the vocabulary.
       const float inverse = known ? 1 / softmax.sum : of_label[0];
       if (row + gridDim.x < rows)
-        fetch_ahead(logits + gridDim.x * k.vocab,
+        fetch_ahead(logits + gridDim.x * k.pitch(),
                     std::min<std::int64_t>(k.vocab * sizeof(T), kAheadBytes));
 #pragma unroll 4
       for (int at = static_cast<int>(threadIdx.x); at < packs; at += kThreads) {
@@ -258,7 +258,8 @@ Result<void> launch(const CrossEntropy<T>& k, cudaStream_t stream) {
 template <class T>
 Result<void> cross_entropy(const CrossEntropy<T>& k, cudaStream_t stream) {
   constexpr int N = kPack<Stored<T>>;
-  if (k.vocab % N == 0 && is_aligned({k.logits}, 16)) return launch<T, N>(k, stream);
+  if (k.vocab % N == 0 && k.pitch() % N == 0 && is_aligned({k.logits}, 16))
+    return launch<T, N>(k, stream);
   return launch<T, 1>(k, stream);
 }
 

@@ -175,6 +175,31 @@ TEST(BlockRecipe, QwenHasBiasAndQueryKeyNorm) {
   EXPECT_EQ(std::find(kept.begin(), kept.end(), "qk.again"), kept.end());
 }
 
+/// Rows of logits begin on multiples of 16 bytes, for any vocabulary.
+TEST(HeadRecipe, RowsOfLogitsAreAligned) {
+  PlanConfig config = test::small_config();
+  config.param_dtype = DType::bf16;
+  for (const std::int64_t vocab : {48, 49, 55}) {
+    config.model.vocab = vocab;
+    const UnitRecipe recipe = head_recipe(config);
+    int seen = 0;
+    for (const auto* list : {&recipe.forward, &recipe.backward, &recipe.eval})
+      for (const RecipeOp& op : *list)
+        for (const RecipeOperand& operand : op.operands)
+          if (operand.name == "logits") {
+            ++seen;
+            EXPECT_EQ(operand.shape.back(), vocab);
+            EXPECT_EQ(operand.strides, (vocab == 48 ? std::vector<std::int64_t>{}
+                                                    : std::vector<std::int64_t>{56, 1}))
+                << op.name;
+          }
+    EXPECT_GE(seen, 6);
+    const auto logits = std::ranges::find(recipe.tensors, "logits", &RecipeTensor::name);
+    ASSERT_NE(logits, recipe.tensors.end());
+    EXPECT_EQ(logits->elements % (vocab == 48 ? 48 : 56), 0);
+  }
+}
+
 /// Every tensor that a kernel reads was written before, in forward then backward order.
 TEST(BlockRecipe, NothingIsReadBeforeItIsWritten) {
   for (const Recompute policy : {Recompute::none, Recompute::selective, Recompute::full})

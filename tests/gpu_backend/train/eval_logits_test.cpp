@@ -79,6 +79,17 @@ TEST(EvalLogits, AreFoundUnderAnyStrategyAndAllocator) {
     }
 }
 
+TEST(EvalLogits, UnusedEndsOfRowsAreLeftOut) {
+  const Operand logits{.dtype = DType::fp32, .shape = {3, 2}, .strides = {4, 1}};
+  const std::vector<float> span{1, 2, -1, -1, 3, 4, -1, -1, 5, 6};
+  std::vector<std::byte> bytes(static_cast<std::size_t>(logits.span_bytes()));
+  std::memcpy(bytes.data(), span.data(), bytes.size());
+  close_rows(logits, bytes);
+  const std::vector<float> closed{1, 2, 3, 4, 5, 6};
+  ASSERT_EQ(bytes.size(), closed.size() * sizeof(float));
+  EXPECT_EQ(std::memcmp(bytes.data(), closed.data(), bytes.size()), 0);
+}
+
 TEST(EvalLogits, InChunksAreRefused) {
   PlanConfig config = nano(1);
   config.logits_chunk = 8;

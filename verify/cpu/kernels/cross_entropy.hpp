@@ -41,15 +41,17 @@ template <class R, class Logit>
   return row;
 }
 
-/// Only the loss. Rows with the label `ignored` do not count. `cap`: 0 is none.
+/// Only the loss. Rows with the label `ignored` do not count. `cap`: 0 is none. `pitch`: elements
+/// from one row to the next; 0: vocab.
 template <class T>
 [[nodiscard]] LossSums<Real<T>> cross_entropy_loss(std::span<const std::int32_t> labels,
                                                    std::int64_t vocab, std::int32_t ignored,
-                                                   const T* logits, Real<T> cap = 0) {
+                                                   const T* logits, Real<T> cap = 0,
+                                                   std::int64_t pitch = 0) {
   LossSums<Real<T>> sums;
   for (std::size_t i = 0; i < labels.size(); ++i) {
     if (labels[i] == ignored) continue;
-    const T* const row = logits + static_cast<std::int64_t>(i) * vocab;
+    const T* const row = logits + static_cast<std::int64_t>(i) * (pitch == 0 ? vocab : pitch);
     const auto plain = [row](std::int64_t j) { return widen(row[j]); };
     const auto capped = [row, cap](std::int64_t j) { return softcapped(widen(row[j]), cap); };
     sums.loss += cap == 0 ? row_loss<Real<T>>(plain, vocab, labels[i]).loss
@@ -80,10 +82,10 @@ template <class T>
 template <class T>
 MFSDP_VECTOR_CLONES [[nodiscard]] LossSums<Real<T>> cross_entropy(
     std::span<const std::int32_t> labels, std::int64_t vocab, std::int32_t ignored, T* logits,
-    Real<T> cap = 0, Real<T> scale = 1) {
+    Real<T> cap = 0, Real<T> scale = 1, std::int64_t pitch = 0) {
   LossSums<Real<T>> sums;
   for (std::size_t i = 0; i < labels.size(); ++i) {
-    T* row = logits + static_cast<std::int64_t>(i) * vocab;
+    T* row = logits + static_cast<std::int64_t>(i) * (pitch == 0 ? vocab : pitch);
     if (labels[i] == ignored) {
       std::fill_n(row, vocab, narrow<T>(0));
       continue;

@@ -79,8 +79,9 @@ Result<void> run_kind(const KernelRun<K::cross_entropy>& run) {
   return run([&]<class T>(const CrossEntropy<T>& k) -> Result<void> {
     const std::int32_t ignored = run.settings.ignore_index;
     MFSDP_TRY(check_ids(run.kernel(), "labels", k.labels, k.vocab, ignored));
-    add_loss(k, cross_entropy(k.labels, k.vocab, ignored, k.logits, k.cap,
-                              k.scale == nullptr ? 1 : static_cast<Real<T>>(k.scale->scale)));
+    add_loss(
+        k, cross_entropy(k.labels, k.vocab, ignored, k.logits, k.cap,
+                         k.scale == nullptr ? 1 : static_cast<Real<T>>(k.scale->scale), k.pitch()));
     return {};
   });
 }
@@ -90,7 +91,7 @@ Result<void> run_kind(const KernelRun<K::cross_entropy_loss>& run) {
   return run([&](const auto& k) -> Result<void> {
     const std::int32_t ignored = run.settings.ignore_index;
     MFSDP_TRY(check_ids(run.kernel(), "labels", k.labels, k.vocab, ignored));
-    add_loss(k, cross_entropy_loss(k.labels, k.vocab, ignored, k.logits, k.cap));
+    add_loss(k, cross_entropy_loss(k.labels, k.vocab, ignored, k.logits, k.cap, k.pitch()));
     return {};
   });
 }

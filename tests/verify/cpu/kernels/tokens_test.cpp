@@ -134,6 +134,19 @@ RC_GTEST_PROP(CrossEntropy, LossAndGradient, ()) {
                                               kIgnored, gradient.data(), c.cap);
   RC_ASSERT(sums.loss == alone.loss);
   RC_ASSERT(sums.tokens == counted);
+  // Rows with unused ends.
+  const std::int64_t pitch = c.vocab + *rc::gen::inRange(1, 4);
+  Values spread(static_cast<std::size_t>(c.rows * pitch), 7);
+  for (std::int64_t row = 0; row < c.rows; ++row)
+    std::copy_n(c.logits.begin() + row * c.vocab, c.vocab, spread.begin() + row * pitch);
+  RC_ASSERT(cross_entropy(std::span<const std::int32_t>(c.labels), c.vocab, kIgnored, spread.data(),
+                          c.cap, 1.0, pitch)
+                .loss == sums.loss);
+  for (std::int64_t row = 0; row < c.rows; ++row) {
+    RC_ASSERT(std::equal(gradient.begin() + row * c.vocab, gradient.begin() + (row + 1) * c.vocab,
+                         spread.begin() + row * pitch));
+    RC_ASSERT(spread[static_cast<std::size_t>((row + 1) * pitch - 1)] == 7);
+  }
   const Values differences = test::finite_differences(c.logits, [&] { return c.naive(); });
   // One logit has no gradient at all: compare beside 1.
   gradient.push_back(1);
