@@ -10,6 +10,7 @@
 #include "core/runtime/scalar.hpp"
 #include "gpu_backend/cuda/exact_gemm.hpp"
 #include "gpu_backend/cuda/gemm.hpp"
+#include "gpu_backend/cuda/gemm_parts.hpp"
 
 namespace mfsdp::cuda {
 
@@ -62,7 +63,9 @@ template <class T, class C>
 [[nodiscard]] Result<void> prepare(GemmPlanner& planner, const kernels::Gemm<T, C>& g,
                                    cudaStream_t stream) {
   if (g.pieces.grid) return prepare_exact(planner, g, stream);
-  return planner.prepare(shape_of(g), memory_of(g), stream);
+  for (const GemmPart& part : aligned_parts({shape_of(g), memory_of(g)}))
+    MFSDP_TRY(planner.prepare(part.shape, part.memory, stream));
+  return {};
 }
 
 /// Queues a prepared call. --exact-sums requires `outlier`.
@@ -72,7 +75,8 @@ template <class T, class C>
   if (g.pieces.grid) return run_exact(planner, g, stream, outlier);
   const GemmShape shape = shape_of(g);
   for (std::int64_t row = 0; row < g.rows; row += shape.rows)
-    MFSDP_TRY(planner.run(shape, memory_of(g, row), stream));
+    for (const GemmPart& part : aligned_parts({shape, memory_of(g, row)}))
+      MFSDP_TRY(planner.run(part.shape, part.memory, stream));
   return {};
 }
 

@@ -53,9 +53,11 @@ GroupedCost::GroupedCost(std::span<const GroupedRow> rows, const GemmCost& gemm,
 }
 
 double GroupedCost::ratio(const GroupedProduct& product) const {
-  const std::optional<ShapeTable>& table = tables_[table_of(product.kind, product.gradient)];
-  if (!table) return 1;
-  return table->at({static_cast<double>(product.rows), static_cast<double>(product.n),
+  const std::optional<ShapeTable>* table = &tables_[table_of(product.kind, product.gradient)];
+  // Weight gradients in bf16 that were not measured take as long as those in fp32, at most.
+  if (!*table) table = &tables_[static_cast<std::size_t>(product.kind)];
+  if (!*table) return 1;
+  return (*table)->at({static_cast<double>(product.rows), static_cast<double>(product.n),
                     static_cast<double>(product.k)});
 }
 

@@ -3,6 +3,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <vector>
 
 #include "gpu_backend/cuda/gemm_call.hpp"
@@ -192,6 +193,65 @@ TEST(Gemm, AddsAScaledProductToColumnsOfWiderRows) {
   expect_columns<Fp16>({.rows = 64, .cols = 64, .inner = 8}, 0, 192);
   expect_columns<float>({.rows = 37, .cols = 24, .inner = 3}, 8, 0);
   expect_columns<Bf16>({.rows = 33, .cols = 10, .inner = 3}, 6, 5);
+}
+
+/// The three GEMMs of a head with 1029 columns, whose logits have rows of 1032: cuBLASLt's fast
+/// kernels take multiples of 8 alone.
+template <class T, class C>
+void expect_ragged(const ProductSizes& s, const Form& form, std::int64_t a_row,
+                   std::int64_t c_row) {
+  SCOPED_TRACE(testing::Message() << s.rows << " x " << s.cols << " x " << s.inner);
+  const std::int64_t a_rows = form.a_transposed ? s.inner : s.rows;
+  const std::int64_t b_row = form.b_transposed ? s.inner : s.cols;
+  const std::vector<T> a = random_values<T>(a_rows * a_row, 1);
+  const std::vector<T> b = random_values<T>(s.cols * s.inner, 2);
+  const std::vector<T> bias = random_values<T>(s.cols, 3);
+  const std::vector<C> c = random_values<C>(s.rows * c_row, 4);
+  const DeviceArray<T> device_a(a), device_b(b), device_bias(bias);
+  DeviceArray<C> device_c(c);
+  DeviceArray<std::uint8_t> workspace(kWorkspaceBytes);
+  const kernels::Gemm<T, C> call{
+      .rows = s.rows,
+      .cols = s.cols,
+      .inner = s.inner,
+      .a = {.data = device_a.data(), .row = a_row, .transposed = form.a_transposed},
+      .b = {.data = device_b.data(), .row = b_row, .transposed = form.b_transposed},
+      .bias = form.bias ? device_bias.data() : nullptr,
+      .c = device_c.data(),
+      .c_row = c_row,
+      .adds = form.adds,
+      .workspace = workspace.as_bytes()};
+  EXPECT_EQ(std::ranges::distance(aligned_parts({shape_of(call), memory_of(call)})), 2);
+  auto planner = GemmPlanner::create({});
+  ASSERT_TRUE(planner) << planner.error().message();
+  const auto prepared = prepare(*planner, call, nullptr);
+  ASSERT_TRUE(prepared) << prepared.error().message();
+  const auto ran = run(*planner, call, nullptr);
+  ASSERT_TRUE(ran) << ran.error().message();
+  std::vector<double> expected = widened(c);
+  const std::vector<double> wide_a = widened(a);
+  const std::vector<double> wide_b = widened(b);
+  for (std::int64_t i = 0; i < s.rows; ++i)
+    for (std::int64_t j = 0; j < s.cols; ++j) {
+      double& sum = expected[static_cast<std::size_t>(i * c_row + j)];
+      if (!form.adds) sum = 0;
+      if (form.bias) sum += widen(bias[static_cast<std::size_t>(j)]);
+      for (std::int64_t k = 0; k < s.inner; ++k)
+        sum += element(wide_a, a_row, form.a_transposed, i, k) *
+               element(wide_b, b_row, form.b_transposed, k, j);
+    }
+  EXPECT_LT(relative_error(device_c.download(), expected), kTolerance<C>);
+  EXPECT_TRUE(device_c.margin_is_whole());
+}
+
+TEST(Gemm, RaggedHeadsAgreeWithDoubles) {
+  const ProductSizes forward{.rows = 40, .cols = 1029, .inner = 64};
+  expect_ragged<Bf16, Bf16>(forward, kForward, 64, 1032);
+  expect_ragged<Fp16, Fp16>(forward, kForwardWithBias, 64, 1032);
+  expect_ragged<Bf16, Bf16>({.rows = 40, .cols = 64, .inner = 1029}, kInputGradient, 1032, 64);
+  const ProductSizes gradient{.rows = 1029, .cols = 64, .inner = 40};
+  expect_ragged<Bf16, float>(gradient, kWeightGradient, 1032, 64);
+  expect_ragged<Bf16, Bf16>(gradient, kAddedWeightGradient, 1032, 64);
 }
 
 TEST(Gemm, InputGradientAgreesWithDoubles) {
