@@ -27,7 +27,7 @@
 namespace mfsdp {
 
 /// Changes whenever a price changes for any plan.
-inline constexpr std::string_view kCostModelVersion = "14";
+inline constexpr std::string_view kCostModelVersion = "15";
 
 class CostModel {
  public:

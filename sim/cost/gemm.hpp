@@ -38,12 +38,12 @@ struct GemmLaw {
 [[nodiscard]] GemmLaw fit_gemm_law(std::span<const GemmRow> rows, double sms);
 
 /// Sustained time of a GEMM by its shape; the caller accounts for memory limits.
-///   time = 2 * (output padded to 128 x 128 tiles) * reduction / (rate * waves)
+///   time = 2 * (output padded to 128 x 128 tiles) * reduction / rate + few
 /// rate: the law's rate, times the measured deviation of the table's rows of that kind,
 /// interpolated over (m, n, k), times the GPU's scale; never outside the range of those rows. The
-/// table's times include the gap to the next kernel, so none is added. waves: the share of SMs with
-/// work if there are fewer 128 x 256 tiles than SMs. GEMMs with a long reduction are split along it
-/// (split-K), in assumed slices of 2048; under this rule every table row fills the SMs.
+/// table's times include the gap to the next kernel, so none is added. few: what a GEMM with fewer
+/// 128 x 256 tiles than SMs takes longer, at most 2.4 us: libraries then use smaller tiles and
+/// split sums.
 class GemmCost {
  public:
   /// Requires a row of every kind.

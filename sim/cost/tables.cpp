@@ -34,14 +34,12 @@ Result<std::vector<std::array<double, Count>>> numbers(
   return rows;
 }
 
-/// Index of each row's word in `words`; every word must occur.
+/// Index of each row's word in `words`.
 template <std::size_t Count>
 Result<std::vector<std::size_t>> words_of(const CsvTable& table, std::string_view column_name,
-                                          const std::array<std::string_view, Count>& words,
-                                          const std::string& where) {
+                                          const std::array<std::string_view, Count>& words) {
   MFSDP_LET(column, table.column(column_name));
   std::vector<std::size_t> found(table.rows());
-  std::array<bool, Count> seen{};
   for (std::size_t r = 0; r < table.rows(); ++r) {
     const auto word = std::ranges::find(words, std::string_view(table.cell(r, column)));
     if (word == words.end())
@@ -49,11 +47,19 @@ Result<std::vector<std::size_t>> words_of(const CsvTable& table, std::string_vie
                   fmt::format("{} is \"{}\"; expected one of {}", column_name,
                               table.cell(r, column).substr(0, 40), fmt::join(words, ", ")));
     found[r] = static_cast<std::size_t>(word - words.begin());
-    seen[found[r]] = true;
   }
-  for (std::size_t w = 0; w < Count; ++w) {
-    if (!seen[w]) return fail(where, fmt::format("has no row with {} {}", column_name, words[w]));
-  }
+  return found;
+}
+
+/// As words_of(); every word must occur.
+template <std::size_t Count>
+Result<std::vector<std::size_t>> all_words_of(const CsvTable& table, std::string_view column_name,
+                                              const std::array<std::string_view, Count>& words,
+                                              const std::string& where) {
+  MFSDP_LET(found, words_of(table, column_name, words));
+  for (std::size_t w = 0; w < Count; ++w)
+    if (std::ranges::find(found, w) == found.end())
+      return fail(where, fmt::format("has no row with {} {}", column_name, words[w]));
   return found;
 }
 
@@ -79,7 +85,7 @@ std::optional<CollectiveKind> measured_collective(std::string_view name) {
 namespace {
 
 Result<std::vector<GemmRow>> gemm_rows(const CsvTable& table, const std::string& where) {
-  MFSDP_LET(kinds, (words_of<3>(table, "kind", {"fwd", "dgrad", "wgrad"}, where)));
+  MFSDP_LET(kinds, (all_words_of<3>(table, "kind", {"fwd", "dgrad", "wgrad"}, where)));
   MFSDP_LET(values, (numbers<4>(table, {"M", "N", "K", "tflops"})));
   std::vector<GemmRow> rows;
   for (std::size_t r = 0; r < values.size(); ++r) {
@@ -104,7 +110,7 @@ Result<std::vector<GroupedRow>> parse_grouped_table(std::string_view text,
                                                     const std::string& where) {
   MFSDP_LET(table, CsvTable::parse(text, where));
   MFSDP_LET(gemm, gemm_rows(table, where));
-  MFSDP_LET(types, (words_of<2>(table, "main_grad", {"fp32", "bf16"}, where)));
+  MFSDP_LET(types, (words_of<2>(table, "main_grad", {"fp32", "bf16"})));
   MFSDP_LET(experts, (numbers<1>(table, {"experts"})));
   std::vector<GroupedRow> rows;
   for (std::size_t r = 0; r < gemm.size(); ++r)
@@ -117,7 +123,7 @@ Result<std::vector<GroupedRow>> parse_grouped_table(std::string_view text,
 Result<std::vector<AttentionRow>> parse_attention_table(std::string_view text,
                                                         const std::string& where) {
   MFSDP_LET(table, CsvTable::parse(text, where));
-  MFSDP_LET(directions, (words_of<2>(table, "direction", {"fwd", "bwd"}, where)));
+  MFSDP_LET(directions, (all_words_of<2>(table, "direction", {"fwd", "bwd"}, where)));
   MFSDP_LET(values, (numbers<5>(table, {"B", "S", "heads", "head_dim", "ms"})));
   std::vector<AttentionRow> rows;
   for (std::size_t r = 0; r < values.size(); ++r) {

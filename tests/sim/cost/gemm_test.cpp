@@ -93,21 +93,27 @@ TEST(GemmLaw, LeavesOutWhatRowsDoNotDetermine) {
   EXPECT_EQ(fit_gemm_law(falling, 132).depth, 0);
 }
 
-TEST_F(GemmCostTest, FewTilesLeaveSmsIdle) {
-  // [128, 256] output over k = 1024 is one tile, on one of 132 SMs. Its rate is an average of the
-  // table's, which all lie from 608 to 692 TFLOP/s: 67.1e6 FLOP * 132 / 650e3 = 13.6 us.
-  const double one = cost_.nanoseconds({.m = 128, .n = 256, .k = 1024}, false);
-  EXPECT_NEAR(one, 13'600, 1'000);
-  // 132 such tiles side by side take as long.
-  EXPECT_NEAR(cost_.nanoseconds({.m = 128 * 132, .n = 256, .k = 1024}, false), one, one * 0.1);
-  // A long reduction is split: m = 16384 tokens into a [128, 256] weight gradient is 8 slices, so
-  // 16 times the FLOPs of m = 1024 take only twice as long; less, as those also pay more for their
-  // short reduction: 2 * (1 + 125 / 16384) / (1 + 125 / 1024) = 1.796 times.
-  const double gradient =
-      cost_.nanoseconds({.kind = GemmKind::weight_gradient, .m = 1024, .n = 128, .k = 256}, false);
-  EXPECT_NEAR(
-      cost_.nanoseconds({.kind = GemmKind::weight_gradient, .m = 16384, .n = 128, .k = 256}, false),
-      1.796 * gradient, gradient * 0.05);
+TEST_F(GemmCostTest, FewTilesTakeALittleLonger) {
+  // No price is made from these rows but the constant. Before, with idle SMs, they were 98 % off.
+  const auto rows = parse_gemm_table(read_file(testing_cost::kGpus / "tables/h200_small_gemms.csv",
+                                               "a table", std::size_t{1} << 20)
+                                         .value(),
+                                     "h200_small_gemms.csv")
+                        .value();
+  std::vector<double> errors;
+  for (const GemmRow& row : rows) {
+    const double measured = measured_ns(row);
+    errors.push_back(cost_.nanoseconds(shape_of(row), false) / measured - 1);
+  }
+  EXPECT_EQ(errors.size(), 75U);
+  const ErrorSummary summary = summarise(errors);
+  EXPECT_LT(summary.mean, 0.09);
+  EXPECT_LT(summary.worst, 0.5);
+}
+
+TEST_F(GemmCostTest, ATileTakesAsLongAsManySideBySideAtMost) {
+  const double one = cost_.nanoseconds({.m = 128, .n = 256, .k = 1 << 20}, false);
+  EXPECT_LT(one, cost_.nanoseconds({.m = 128 * 132, .n = 256, .k = 1 << 20}, false));
 }
 
 TEST_F(GemmCostTest, FewWavesLoseAnotherToHeldSms) {
