@@ -84,8 +84,6 @@ struct EngineTraits {
   bool has_tensor_parallel_axis = false;  ///< of one rank, with a communicator of its own
   bool recomputes_some_blocks = false;    ///< full recomputation of the first blocks alone
   bool has_bf16_weights = false;  ///< between steps; gradients and states have their type then
-  /// Its flags of kEngineOptionFlags (engine_options.hpp), with blanks between them.
-  std::string_view options = {};
   /// The rule of its strategies, where another one is no choice of the engine.
   std::string_view shards = {};
 
@@ -119,9 +117,6 @@ inline constexpr EngineTraits kFsdp2{
     .keeps_main_dtype = true,
     .recomputes_some_blocks = true,
     .has_bf16_weights = true,
-    .options =
-        "--accumulate-unsharded --reshard-root --fsdp-unit --selective-ac --modules --bf16-loss "
-        "--hold-logits",
     .shards =
         "shards gradients, states and parameters: always (optim_grads_params), or parameters "
         "outside forward and backward only (optim_grads)",
@@ -363,17 +358,6 @@ template <>
 [[nodiscard]] constexpr std::string_view shown_engine(std::string_view stored) {
   const auto engine = parse<EngineKind>(stored);
   return engine ? to_string(*engine) : stored;
-}
-
-/// Whether the flag of kEngineOptionFlags is one of the engine's.
-[[nodiscard]] constexpr bool has_option(EngineKind engine, std::string_view flag) {
-  std::string_view flags = traits_of(engine).options;
-  while (!flags.empty()) {
-    const std::size_t end = std::min(flags.find(' '), flags.size());
-    if (flags.substr(0, end) == flag) return true;
-    flags.remove_prefix(std::min(end + 1, flags.size()));
-  }
-  return false;
 }
 
 /// Flags of the configuration that other engines do not have.

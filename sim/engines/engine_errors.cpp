@@ -30,9 +30,9 @@ std::optional<EngineErrors> engine_errors(EngineKind engine, const PlanConfig& c
                                           std::string_view gpu, const EngineOptions& options) {
   const EngineTraits& traits = traits_of(engine);
   if (traits.family == EngineFamily::fsdp2 && config.main_dtype != DType::fp32) return std::nullopt;
-  if (options == EngineOptions{.modules = Modules::transformers} && gpu == "h200")
-    return kOfTransformers;
-  if (options != EngineOptions{}) return std::nullopt;
+  const std::string changes = options.changes(engine);
+  if (changes == "--modules transformers" && gpu == "h200") return kOfTransformers;
+  if (!changes.empty()) return std::nullopt;
   const bool is_tied = config.model.tied_embeddings && traits.errors_of_tied.is_known();
   const ErrorBand& band = is_tied ? traits.errors_of_tied : traits.errors;
   if (!band.is_known() || std::ranges::find(kCompared, gpu) == kCompared.end()) return std::nullopt;
@@ -46,7 +46,7 @@ std::optional<EngineErrors> engine_errors(EngineKind engine, const PlanConfig& c
 
 std::string unknown_memory_error(EngineKind engine, std::string_view gpu,
                                  const EngineOptions& options) {
-  if (const std::string flags = flag_text(options); !flags.empty())
+  if (const std::string flags = options.changes(engine); !flags.empty())
     return fmt::format("memory error: not known; no run of {} with {} was compared",
                        to_string(engine), flags);
   if (!traits_of(engine).errors.is_known())

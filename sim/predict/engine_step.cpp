@@ -71,7 +71,7 @@ Result<EngineStep> engine_step(EngineKind engine, const PlanConfig& config, cons
     EngineStep step{.engine = engine,
                     .options = machine.options,
                     .plan = engine_plan_of(engine, config, meta, machine.gpu.l2.value,
-                                           machine.options, machine.framework_options),
+                                           machine.options),
                     .memory = {},
                     .settings = machine.settings,
                     .outside = {},
@@ -145,7 +145,7 @@ void complete(PredictedRun& run, const EngineStep& step, const Gpu& gpu) {
     run.facts.push_back(
         {.topic = "simulation",
          .name = "memory_error",
-         .value = step.options == EngineOptions{} && run.config.main_dtype != DType::fp32
+         .value = step.options.changes(step.engine).empty() && run.config.main_dtype != DType::fp32
                       ? "memory error: not known; no run with such weights between "
                         "steps was compared"
                       : unknown_memory_error(step.engine, gpu.name, step.options)});

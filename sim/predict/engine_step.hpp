@@ -4,7 +4,7 @@
 #include <functional>
 
 #include "core/base/error.hpp"
-#include "core/plan/framework_options.hpp"
+#include "core/plan/engine_options.hpp"
 #include "reports/record/result.hpp"
 #include "sim/engines/engine.hpp"
 #include "sim/engines/engine_memory.hpp"
@@ -33,7 +33,6 @@ struct EngineStep {
 
 struct EngineMachine {
   EngineOptions options = {};
-  FrameworkOptions framework_options = {};
   AllocatorSettings settings;
   const Gpu& gpu;
   Bytes reserve;  ///< to be kept free

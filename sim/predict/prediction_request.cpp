@@ -59,7 +59,7 @@ StepEvidence evidence_of(const PredictionRequest& request) {
   StepEvidence evidence{
       .kind = prediction_kind(request.engine, request.config, request.costs->cluster().gpu),
       .error = {}};
-  if (const std::string options = flag_text(request.options); !options.empty())
+  if (const std::string options = request.options.changes(request.engine); !options.empty())
     evidence.kind.engine += " " + options;
   if (request.own_steps) evidence.error = own_error(*request.own_steps, evidence.kind);
   return evidence;
@@ -119,7 +119,6 @@ Result<PredictionRequest> with_program(PredictionRequest request) {
   if (!traits_of(request.engine).runs_plans) {
     MFSDP_LET(step, engine_step(request.engine, request.config, request.meta,
                                 {.options = request.options,
-                                 .framework_options = request.framework_options,
                                  .settings = request.allocator,
                                  .gpu = request.costs->cluster().gpu,
                                  .reserve = request.reserve}));
@@ -146,14 +145,10 @@ Result<Prediction> predict(const PredictionRequest& asked) {
   memory.fits = fits(memory.allocated, request);
   if (request.step) complete(prediction.run, *request.step, request.costs->cluster().gpu);
   PredictedRun& run = prediction.run;
-  if (const std::string options = flag_text(request.options); !options.empty())
-    run.facts.push_back({.topic = "simulation",
-                         .name = "engine_options",
-                         .value = fmt::format("{} with {}", to_string(request.engine), options)});
-  add_reductions(run, request);
-  if (std::string options = request.framework_options.statement(request.engine); !options.empty())
+  if (std::string options = request.options.statement(request.engine); !options.empty())
     run.facts.push_back(
-        {.topic = "simulation", .name = "framework_options", .value = std::move(options)});
+        {.topic = "simulation", .name = "engine_options", .value = std::move(options)});
+  add_reductions(run, request);
   if (request.step && request.allocator.limit)
     run.facts.push_back({.topic = "simulation",
                          .name = std::string(kMemoryLimit),

@@ -8,7 +8,7 @@
 #include "core/base/error.hpp"
 #include "core/memory/allocation_cache.hpp"
 #include "core/plan/config.hpp"
-#include "core/plan/framework_options.hpp"
+#include "core/plan/engine_options.hpp"
 #include "core/plan/plan.hpp"
 #include "core/schedule/least_memory.hpp"
 #include "sim/allocator/settings.hpp"
@@ -26,8 +26,7 @@ namespace mfsdp {
 struct PredictionRequest {
   PlanConfig config;                       ///< as the engine uses it
   EngineKind engine = EngineKind::mfsdp;   ///< whose kernels, schedule and allocator
-  EngineOptions options;                   ///< of engines of others
-  FrameworkOptions framework_options;      ///< that the engine has
+  EngineOptions options;                   ///< that the engine has
   AllocatorSettings allocator;             ///< of engines that use PyTorch's allocator
   Meta meta;                               ///< of the program that is built
   std::shared_ptr<const Program> program;  ///< null: with_program() builds it

@@ -198,17 +198,16 @@ Result<PredictionRequest> PredictionRequests::read(const JobOptions& job) {
 Result<PredictionRequest> PredictionRequests::read(const PlanRequest& plan, const JobOptions& job) {
   Reasons reasons;
   reasons.add(check_given(job, plan.config));
-  reasons.add(job.framework_options.check(job.engine));
   auto config = engine_config(job.engine, plan.config, job.engine_options);
   reasons.add(config);
+  auto allocator = parse_allocator_settings(job.alloc_conf.value_or(""), "--alloc-conf");
+  reasons.add(allocator);
   MFSDP_TRY(reasons.verdict());
   PredictionRequest request;
   request.engine = job.engine;
   request.options = job.engine_options;
-  request.framework_options = job.framework_options;
   request.config = std::move(*config);
-  if (!traits_of(job.engine).runs_plans && job.alloc_conf)
-    MFSDP_SET(request.allocator, parse_allocator_settings(*job.alloc_conf, "--alloc-conf"));
+  request.allocator = std::move(*allocator);
   if (job.memory_limit) request.allocator.limit = job.memory_limit->value;
   request.meta = plan.meta;
   request.program = plan.program;

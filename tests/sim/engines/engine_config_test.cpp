@@ -134,12 +134,12 @@ TEST(EngineErrorsOf, AreKnownWhereRunsWereCompared) {
 
 // Nor from runs with other options: transformers' models have their own.
 TEST(EngineErrorsOf, AreThoseOfTheOptions) {
-  const EngineOptions transformers{.modules = Modules::transformers};
+  const EngineOptions transformers = test::engine_options({"--modules=transformers"});
   const auto own = engine_errors(EngineKind::fsdp2, possible(), "h200", transformers);
   ASSERT_TRUE(own);
   EXPECT_NE(own->source.find("9 runs"), std::string::npos);
   EXPECT_FALSE(engine_errors(EngineKind::fsdp2, possible(), "h100", transformers));
-  const EngineOptions unreduced{.accumulate_unsharded = true};
+  const EngineOptions unreduced = test::engine_options({"--accumulate-unsharded"});
   EXPECT_FALSE(engine_errors(EngineKind::fsdp2, possible(), "h200", unreduced));
   EXPECT_EQ(unknown_memory_error(EngineKind::fsdp2, "h200", unreduced),
             "memory error: not known; no run of fsdp2 with --accumulate-unsharded was compared");
