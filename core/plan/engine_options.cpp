@@ -41,9 +41,9 @@ OptionReading read_option(bool, const EngineOption& option, std::string_view tex
 }
 
 OptionReading read_option(std::int64_t, const EngineOption& option, std::string_view text) {
-  OptionReading reading{.value = {},
-                  .expected = fmt::format("a whole number from {} to {}", option.least,
-                                          kMostOfOption)};
+  OptionReading reading{
+      .value = {},
+      .expected = fmt::format("a whole number from {} to {}", option.least, kMostOfOption)};
   const auto number = parse_count(text);
   if (number && *number >= option.least && *number <= kMostOfOption) reading.value = *number;
   return reading;
@@ -78,7 +78,8 @@ std::string option_value_text(const SelectiveAc& value) {
 /// "--fsdp-unit block", "--reshard-root", "no --reshard-root"; "no_sync false" with a blank as
 /// `sign`.
 std::string option_text(const EngineOption& option, const OptionValue& value, char sign) {
-  const std::string text = std::visit([](const auto& each) { return option_value_text(each); }, value);
+  const std::string text =
+      std::visit([](const auto& each) { return option_value_text(each); }, value);
   if (!option.is_flag()) return fmt::format("{}{}{}", option.word, sign, text);
   if (text == "true") return std::string(option.word);
   if (text == "false" || text == "none") return fmt::format("no {}", option.word);
@@ -105,13 +106,14 @@ Result<void> EngineOptions::set(std::string_view word, std::string_view text) {
   // Rows of one word take the same values.
   const EngineOption* option = std::ranges::find(kEngineOptions, word, &EngineOption::word);
   assert(option != kEngineOptions.end());
-  const OptionReading reading =
-      std::visit([&](const auto& usual) { return read_option(usual, *option, text); }, option->usual);
+  const OptionReading reading = std::visit(
+      [&](const auto& usual) { return read_option(usual, *option, text); }, option->usual);
   if (!reading.value && option->is_flag())
     return fail(std::string(word),
                 fmt::format("'{}' is not {}", printable(text), reading.expected));
   if (!reading.value)
-    return fail(kOptionFlag, fmt::format("{} is {}, not '{}'", word, reading.expected, printable(text)));
+    return fail(kOptionFlag,
+                fmt::format("{} is {}, not '{}'", word, reading.expected, printable(text)));
   given_[option->word] = *reading.value;
   return {};
 }
@@ -119,15 +121,16 @@ Result<void> EngineOptions::set(std::string_view word, std::string_view text) {
 Result<void> EngineOptions::set(std::string_view assignment) {
   const std::size_t sign = assignment.find('=');
   if (sign == std::string_view::npos)
-    return fail(kOptionFlag,
-                fmt::format("'{}' is not NAME=VALUE such as overlap_comm=true", printable(assignment)));
+    return fail(kOptionFlag, fmt::format("'{}' is not NAME=VALUE such as overlap_comm=true",
+                                         printable(assignment)));
   const std::string_view word = assignment.substr(0, sign);
   std::vector<std::string_view> words;
   for (const EngineOption& option : kEngineOptions)
     if (!option.is_flag() && (words.empty() || words.back() != option.word))
       words.push_back(option.word);
   if (std::ranges::find(words, word) == words.end())
-    return fail(kOptionFlag, fmt::format("'{}' is not one of {}", printable(word), fmt::join(words, ", ")));
+    return fail(kOptionFlag,
+                fmt::format("'{}' is not one of {}", printable(word), fmt::join(words, ", ")));
   return set(word, assignment.substr(sign + 1));
 }
 

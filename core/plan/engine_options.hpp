@@ -56,80 +56,67 @@ using OptionValue = std::variant<bool, std::int64_t, Modules, FsdpUnits, Selecti
 struct EngineOption {
   /// With dashes: a flag. Else --engine-option takes it, as WORD=VALUE.
   std::string_view word;
-  bool (*is_of)(const EngineTraits&);  ///< the engines that have it
-  OptionValue usual;                   ///< the framework's default, which decides the kind
-  std::int64_t least = 0;              ///< of a number
-  std::string_view value = {};         ///< what --help calls the value of a flag
-  std::string_view help = {};          ///< of a flag
-  std::string_view examples = {};      ///< of values of a flag, for completion: with blanks between
+  EngineFamily family;                            ///< the engines that have it
+  OptionValue usual;                              ///< the default, which decides the kind
+  std::int64_t least = 0;                         ///< of a number
+  std::string_view value = {};                    ///< of a flag: what --help calls its value
+  std::string_view help = {};                     ///< of a flag
+  std::string_view examples = {};                 ///< of a flag's values, with blanks between
+  std::optional<EngineKind> only = std::nullopt;  ///< the one engine of the family that has it
 
   [[nodiscard]] constexpr bool is_flag() const { return word.starts_with("--"); }
+  [[nodiscard]] constexpr bool is_of(const EngineTraits& engine) const {
+    return family == engine.family && only.value_or(engine.kind) == engine.kind;
+  }
 };
 
 /// The largest number of an option: DeepSpeed's configurations have sizes such as 1e14.
 inline constexpr std::int64_t kMostOfOption = std::int64_t{1} << 53;
 
-namespace option_rows {
-
-template <EngineFamily family>
-[[nodiscard]] constexpr bool in(const EngineTraits& engine) {
-  return engine.family == family;
-}
-template <EngineKind kind>
-[[nodiscard]] constexpr bool is(const EngineTraits& engine) {
-  return engine.kind == kind;
-}
-[[nodiscard]] constexpr bool in_deepspeed(const EngineTraits& engine) {
-  return in<EngineFamily::deepspeed_states>(engine) || in<EngineFamily::deepspeed_weights>(engine);
-}
-[[nodiscard]] constexpr bool defers_by_no_sync(const EngineTraits& engine) {
-  return in<EngineFamily::ddp>(engine) || in<EngineFamily::fsdp1>(engine);
-}
-inline constexpr auto in_fsdp2 = in<EngineFamily::fsdp2>;
-inline constexpr auto in_ddp = in<EngineFamily::ddp>;
-inline constexpr auto in_fsdp1 = in<EngineFamily::fsdp1>;
-inline constexpr auto in_zero3 = in<EngineFamily::deepspeed_weights>;
-inline constexpr auto is_zero2 = is<EngineKind::deepspeed_zero2>;
-
-}  // namespace option_rows
-
 // Defaults of others: torch/nn/parallel/distributed.py and torch/distributed/fsdp of PyTorch 2.11;
 // deepspeed/runtime/zero/config.py of DeepSpeed 0.19.6. backward_prefetch is BACKWARD_PRE or None.
-// clang-format off: a row on one or two lines
 inline constexpr std::array kEngineOptions{
-    EngineOption{"--modules", option_rows::in_fsdp2, Modules::fused, 0, "M",
+    EngineOption{"--modules", EngineFamily::fsdp2, Modules::fused, 0, "M",
                  "the model's code: fused, transformers or torchtitan (fused)",
                  "fused transformers torchtitan"},
-    EngineOption{"--fsdp-unit", option_rows::in_fsdp2, FsdpUnits{}, 0, "U",
+    EngineOption{"--fsdp-unit", EngineFamily::fsdp2, FsdpUnits{}, 0, "U",
                  "fully_shard of: block, blocks:K, parts, model; block,ends (block)",
                  "block block,ends blocks:2 parts model"},
-    EngineOption{"--selective-ac", option_rows::in_fsdp2, SelectiveAc{}, 0, "op|N",
+    EngineOption{"--selective-ac", EngineFamily::fsdp2, SelectiveAc{}, 0, "op|N",
                  "recompute by operator, torchtitan's default, or every N-th block", "op"},
     // set_requires_gradient_sync(False) in all microbatches but the last one.
-    EngineOption{"--accumulate-unsharded", option_rows::in_fsdp2, false, 0, "",
+    EngineOption{"--accumulate-unsharded", EngineFamily::fsdp2, false, 0, "",
                  "reduce gradients in the last microbatch alone"},
-    EngineOption{"--reshard-root", option_rows::in_fsdp2, false, 0, "",
+    EngineOption{"--reshard-root", EngineFamily::fsdp2, false, 0, "",
                  "reshard_after_forward=True for the root, too"},
-    EngineOption{"--bf16-loss", option_rows::in_fsdp2, false, 0, "",
+    EngineOption{"--bf16-loss", EngineFamily::fsdp2, false, 0, "",
                  "the loss works on bf16 logits, without a copy in fp32"},
-    EngineOption{"--hold-logits", option_rows::in_fsdp2, false, 0, "",
+    EngineOption{"--hold-logits", EngineFamily::fsdp2, false, 0, "",
                  "the training loop holds the logits through backward"},
-    EngineOption{"bucket_cap_mb", option_rows::in_ddp, std::int64_t{25}, 1},
-    EngineOption{"gradient_as_bucket_view", option_rows::in_ddp, false},
-    EngineOption{"limit_all_gathers", option_rows::in_fsdp1, true},
-    EngineOption{"forward_prefetch", option_rows::in_fsdp1, false},
-    EngineOption{"backward_prefetch", option_rows::in_fsdp1, true},
-    EngineOption{"no_sync", option_rows::defers_by_no_sync, false},
-    EngineOption{"reduce_bucket_size", option_rows::in_deepspeed, std::int64_t{500'000'000}},
-    EngineOption{"overlap_comm", option_rows::is_zero2, false},
-    EngineOption{"overlap_comm", option_rows::in_zero3, true},
-    EngineOption{"contiguous_gradients", option_rows::in_zero3, true},
-    EngineOption{"sub_group_size", option_rows::in_zero3, std::int64_t{1'000'000'000}, 1},
-    EngineOption{"stage3_prefetch_bucket_size", option_rows::in_zero3, std::int64_t{50'000'000}},
-    EngineOption{"stage3_max_live_parameters", option_rows::in_zero3, std::int64_t{1'000'000'000}},
-    EngineOption{"stage3_max_reuse_distance", option_rows::in_zero3, std::int64_t{1'000'000'000}},
-    EngineOption{"stage3_param_persistence_threshold", option_rows::in_zero3, std::int64_t{100'000}}};
-// clang-format on
+    EngineOption{"bucket_cap_mb", EngineFamily::ddp, std::int64_t{25}, 1},
+    EngineOption{"gradient_as_bucket_view", EngineFamily::ddp, false},
+    EngineOption{"limit_all_gathers", EngineFamily::fsdp1, true},
+    EngineOption{"forward_prefetch", EngineFamily::fsdp1, false},
+    EngineOption{"backward_prefetch", EngineFamily::fsdp1, true},
+    EngineOption{"no_sync", EngineFamily::ddp, false},
+    EngineOption{"no_sync", EngineFamily::fsdp1, false},
+    EngineOption{"reduce_bucket_size", EngineFamily::deepspeed_states, std::int64_t{500'000'000}},
+    EngineOption{"reduce_bucket_size", EngineFamily::deepspeed_weights, std::int64_t{500'000'000}},
+    EngineOption{.word = "overlap_comm",
+                 .family = EngineFamily::deepspeed_states,
+                 .usual = false,
+                 .only = EngineKind::deepspeed_zero2},
+    EngineOption{"overlap_comm", EngineFamily::deepspeed_weights, true},
+    EngineOption{"contiguous_gradients", EngineFamily::deepspeed_weights, true},
+    EngineOption{"sub_group_size", EngineFamily::deepspeed_weights, std::int64_t{1'000'000'000}, 1},
+    EngineOption{"stage3_prefetch_bucket_size", EngineFamily::deepspeed_weights,
+                 std::int64_t{50'000'000}},
+    EngineOption{"stage3_max_live_parameters", EngineFamily::deepspeed_weights,
+                 std::int64_t{1'000'000'000}},
+    EngineOption{"stage3_max_reuse_distance", EngineFamily::deepspeed_weights,
+                 std::int64_t{1'000'000'000}},
+    EngineOption{"stage3_param_persistence_threshold", EngineFamily::deepspeed_weights,
+                 std::int64_t{100'000}}};
 
 /// The engine's row of a word; null if it has none.
 [[nodiscard]] constexpr const EngineOption* option_of(EngineKind engine, std::string_view word) {

@@ -79,11 +79,10 @@ class DeepSpeedWeights {
         step_(config, meta),
         units_(add_units()),
         parameters_(sharded_parameters()),
-        coordinator_(
-            coordinated(), trace(),
-            {.prefetch_bucket = number(options, "stage3_prefetch_bucket_size"),
-             .live_parameters = number(options, "stage3_max_live_parameters"),
-             .reuse_distance = number(options, "stage3_max_reuse_distance")}),
+        coordinator_(coordinated(), trace(),
+                     {.prefetch_bucket = number(options, "stage3_prefetch_bucket_size"),
+                      .live_parameters = number(options, "stage3_max_live_parameters"),
+                      .reuse_distance = number(options, "stage3_max_reuse_distance")}),
         block_(eager_block(step_, config_, {.made = [this](Tensor tensor) { made(tensor); }})),
         ends_(step_, config_, eager_functions(step_, config_),
               [this](Tensor tensor) { made(tensor); }) {

@@ -304,8 +304,8 @@ Result<PlanConfig> engine_config(EngineKind engine, const PlanConfig& config,
     MFSDP_TRY(reasons.verdict());
     return config;
   }
-  const auto modules = has_option(engine, "--modules") ? options.get<Modules>(engine, "--modules")
-                                                       : Modules::fused;
+  const auto modules =
+      has_option(engine, "--modules") ? options.get<Modules>(engine, "--modules") : Modules::fused;
   if (modules == Modules::transformers) {
     check_transformers(engine, config.model, reasons);
   } else {

@@ -24,7 +24,8 @@ EnginePlan engine_plan_of(EngineKind engine, const PlanConfig& config, const Met
     case EngineFamily::mcore: return mcore_plan(engine, config, meta);
     case EngineFamily::ddp: return ddp_plan(config, meta, options);
     case EngineFamily::fsdp1: return fsdp1_plan(config, meta, options);
-    case EngineFamily::deepspeed_states: return deepspeed_states_plan(engine, config, meta, options);
+    case EngineFamily::deepspeed_states:
+      return deepspeed_states_plan(engine, config, meta, options);
     case EngineFamily::deepspeed_weights: return deepspeed_weights_plan(config, meta, options);
   }
   return fsdp2_plan(engine, config, options, meta, l2_bytes);

@@ -68,14 +68,14 @@ double error_of_room(EngineKind engine, const PlanConfig& config, const Gpu& gpu
 Result<EngineStep> engine_step(EngineKind engine, const PlanConfig& config, const Meta& meta,
                                const EngineMachine& machine) {
   try {
-    EngineStep step{.engine = engine,
-                    .options = machine.options,
-                    .plan = engine_plan_of(engine, config, meta, machine.gpu.l2.value,
-                                           machine.options),
-                    .memory = {},
-                    .settings = machine.settings,
-                    .outside = {},
-                    .room = {}};
+    EngineStep step{
+        .engine = engine,
+        .options = machine.options,
+        .plan = engine_plan_of(engine, config, meta, machine.gpu.l2.value, machine.options),
+        .memory = {},
+        .settings = machine.settings,
+        .outside = {},
+        .room = {}};
     if (!machine.settings.limit) step.settings.garbage_collection_threshold = 0;
     AllocatorSettings settings = step.settings;
     settings.limit.reset();

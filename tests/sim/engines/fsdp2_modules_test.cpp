@@ -92,9 +92,8 @@ TEST(Fsdp2Modules, TakeWhatKempnerForgeReports) {
   config.micro_batch = config.microbatches = 4;
   config.recompute.kind = Recompute::full;
   config.main_dtype = DType::bf16;
-  const EngineOptions options =
-      engine_options({"--modules=transformers", "--accumulate-unsharded", "--reshard-root",
-                      "--bf16-loss", "--hold-logits"});
+  const EngineOptions options = engine_options({"--modules=transformers", "--accumulate-unsharded",
+                                                "--reshard-root", "--bf16-loss", "--hold-logits"});
   const EngineMemory memory = engine_memory(plan_of(EngineKind::fsdp2, config, options), {});
   EXPECT_NEAR(static_cast<double>(memory.counters.peak_allocated) / kGibibyte, 88.5, 0.02 * 88.5);
 }
@@ -103,8 +102,8 @@ TEST(Fsdp2Modules, TakeWhatKempnerForgeReports) {
 /// log states what is reserved: 47.65 GiB.
 TEST(Fsdp2Modules, TakeWhatTorchtitanReports) {
   const PlanConfig config = test::config_of(test::llama3_8b(), 8192);
-  const EngineOptions options = engine_options(
-      {"--modules=torchtitan", "--selective-ac=op", "--fsdp-unit=block,ends"});
+  const EngineOptions options =
+      engine_options({"--modules=torchtitan", "--selective-ac=op", "--fsdp-unit=block,ends"});
   const EngineMemory memory =
       engine_memory(plan_of(EngineKind::fsdp2_compile, config, options), {});
   EXPECT_NEAR(static_cast<double>(memory.counters.peak_reserved) / kGibibyte, 47.65, 0.02 * 47.65);

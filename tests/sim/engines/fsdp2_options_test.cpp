@@ -81,8 +81,8 @@ TEST(Fsdp2Options, WeightsInBf16HaveStatesInBf16) {
 TEST(Fsdp2Options, UnitsAreGatheredAndReducedAtOnce) {
   const PlanConfig config = config_of(small_llama(), 3072);
   const auto counts = [&](const std::string& units, const std::string& modules = "fused") {
-    const auto made = collectives_of(
-        plan_of_options(config, {"--fsdp-unit=" + units, "--modules=" + modules}));
+    const auto made =
+        collectives_of(plan_of_options(config, {"--fsdp-unit=" + units, "--modules=" + modules}));
     return std::pair(made.at(CollectiveKind::all_gather), made.at(CollectiveKind::reduce_scatter));
   };
   EXPECT_EQ(counts("block"), std::pair(1L + 2 * 4, 1L + 4));

@@ -53,9 +53,10 @@ inline EngineOptions engine_options(const std::vector<std::string>& texts) {
   EngineOptions options;
   for (const std::string& text : texts) {
     const std::size_t sign = std::min(text.find('='), text.size());
-    const auto set = text.starts_with("--") ? options.set(text.substr(0, sign),
-                                                          text.substr(std::min(sign + 1, text.size())))
-                                            : options.set(text);
+    const auto set =
+        text.starts_with("--")
+            ? options.set(text.substr(0, sign), text.substr(std::min(sign + 1, text.size())))
+            : options.set(text);
     EXPECT_TRUE(set) << set.error().message();
   }
   return options;
