@@ -8,7 +8,7 @@
 
 namespace mfsdp {
 
-/// What was measured of one kind of runs.
+/// The errors of one kind of runs.
 struct AccuracyRow {
   PredictionKind kind;
   OwnMemoryError memory;

@@ -45,7 +45,7 @@ bool mcore_has(const ModelShape& model) {
 constexpr std::string_view kOtherModules =
     "take --modules transformers, or leave --engine out for others";
 
-/// Engines with experts also support the other features of families that have experts. Of other
+/// Engines with experts also support the other features of families that have experts. For other
 /// engines check_model() names the experts.
 Result<void> check_family(EngineKind engine, const ModelShape& model) {
   if (traits_of(engine).has_experts) {

@@ -5,7 +5,7 @@
 
 namespace mfsdp {
 
-/// Of an engine that has them.
+/// Requires an engine that has them.
 struct Fsdp2Options {
   Fsdp2Options(EngineKind engine, const EngineOptions& given)
       : modules(given.get<Modules>(engine, "--modules")),

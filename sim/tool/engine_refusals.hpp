@@ -1,4 +1,4 @@
-// What the chosen engine cannot do of what was asked.
+// Errors that name everything asked for that the chosen engine cannot do.
 #pragma once
 
 #include "core/base/error.hpp"
