@@ -6,6 +6,7 @@
 #include <cassert>
 #include <charconv>
 #include <system_error>
+#include <utility>
 #include <vector>
 
 #include "core/base/amount.hpp"
@@ -27,52 +28,96 @@ std::optional<std::int64_t> positive(std::string_view text) {
   return number;
 }
 
-/// The value of a text, and what else was expected. The first parameter is the option's default.
+/// As option_value_text() writes them.
+std::optional<FsdpUnits> units_of(std::string_view text) {
+  FsdpUnits units;
+  const std::size_t comma = text.find(',');
+  if (comma != std::string_view::npos) {
+    if (text.substr(comma + 1) != kEndsWord) return std::nullopt;
+    units.ends_apart = true;
+    text = text.substr(0, comma);
+  }
+  if (text == "model" && !units.ends_apart) {
+    units.blocks = 0;
+  } else if (text == "parts") {
+    units.parts_of_blocks = true;
+  } else if (text.starts_with(kBlocksWord)) {
+    const auto blocks = positive(text.substr(kBlocksWord.size()));
+    if (!blocks) return std::nullopt;
+    units.blocks = *blocks;
+  } else if (text != "block") {
+    return std::nullopt;
+  }
+  return units;
+}
+
+/// "op", or the n of every n-th block.
+std::optional<SelectiveAc> selective_of(std::string_view text) {
+  if (text == "op") return SelectiveAc{.by_operator = true, .every = 0};
+  const auto every = positive(text);
+  if (!every) return std::nullopt;
+  return SelectiveAc{.by_operator = false, .every = *every};
+}
+
+/// The value of a text, and what else was expected.
 struct OptionReading {
   std::optional<OptionValue> value;
   std::string expected;
 };
 
-OptionReading read_option(bool, const EngineOption& option, std::string_view text) {
-  OptionReading reading{.value = {}, .expected = "true or false"};
-  if (text == "true" || (option.is_flag() && text.empty())) reading.value = true;
-  if (text == "false") reading.value = false;
+template <class Value>
+OptionReading reading_of(const std::optional<Value>& value, std::string expected) {
+  OptionReading reading{.value = {}, .expected = std::move(expected)};
+  if (value) reading.value = *value;
   return reading;
+}
+
+// The first parameter is the option's default.
+OptionReading read_option(bool, const EngineOption& option, std::string_view text) {
+  std::optional<bool> value;
+  if (text == "true" || text == "false") value = text == "true";
+  if (option.is_flag() && text.empty()) value = true;
+  return reading_of(value, "true or false");
 }
 
 OptionReading read_option(std::int64_t, const EngineOption& option, std::string_view text) {
-  OptionReading reading{
-      .value = {},
-      .expected = fmt::format("a whole number from {} to {}", option.least, kMostOfOption)};
-  const auto number = parse_count(text);
-  if (number && *number >= option.least && *number <= kMostOfOption) reading.value = *number;
-  return reading;
+  auto number = parse_count(text);
+  if (number && (*number < option.least || *number > kMostOfOption)) number.reset();
+  return reading_of(number,
+                    fmt::format("a whole number from {} to {}", option.least, kMostOfOption));
 }
 
 OptionReading read_option(Modules, const EngineOption&, std::string_view text) {
-  const auto modules = parse<Modules>(lower_case(text));
-  return {.value = modules ? std::optional<OptionValue>(*modules) : std::nullopt,
-          .expected = "one of " + name_list<Modules>()};
+  return reading_of(parse<Modules>(lower_case(text)), "one of " + name_list<Modules>());
 }
 
 OptionReading read_option(const FsdpUnits&, const EngineOption&, std::string_view text) {
-  const auto units = parse_fsdp_units(text);
-  return {.value = units ? std::optional<OptionValue>(*units) : std::nullopt,
-          .expected = "block, blocks:K, parts or model; the first three also with ,ends"};
+  return reading_of(units_of(text),
+                    "block, blocks:K, parts or model; the first three also with ,ends");
 }
 
 OptionReading read_option(const SelectiveAc&, const EngineOption&, std::string_view text) {
-  const auto selective = parse_selective_ac(text);
-  return {.value = selective ? std::optional<OptionValue>(*selective) : std::nullopt,
-          .expected = "op or the n of every n-th block"};
+  return reading_of(selective_of(text), "op or the n of every n-th block");
 }
 
 std::string option_value_text(bool value) { return value ? "true" : "false"; }
 std::string option_value_text(std::int64_t value) { return std::to_string(value); }
 std::string option_value_text(Modules value) { return std::string(to_string(value)); }
-std::string option_value_text(const FsdpUnits& value) { return flag_text(value); }
 std::string option_value_text(const SelectiveAc& value) {
-  return value.is_given() ? flag_text(value) : "none";
+  if (value.by_operator) return "op";
+  return value.every == 0 ? "none" : std::to_string(value.every);
+}
+
+/// "block", "model", "blocks:K", "parts"; each with ",ends" where the ends are apart.
+std::string option_value_text(const FsdpUnits& units) {
+  std::string text = "block";
+  if (units.parts_of_blocks)
+    text = "parts";
+  else if (units.blocks == 0)
+    text = "model";
+  else if (units.blocks > 1)
+    text = std::string(kBlocksWord) + std::to_string(units.blocks);
+  return units.ends_apart ? text + "," + std::string(kEndsWord) : text;
 }
 
 /// "--fsdp-unit block", "--reshard-root", "no --reshard-root"; "no_sync false" with a blank as
@@ -170,50 +215,6 @@ std::string EngineOptions::statement(EngineKind engine) const {
   if (given.empty() && defaults.empty()) return "";
   if (!defaults.empty()) given.push_back(fmt::format("by default {}", fmt::join(defaults, ", ")));
   return fmt::format("options of {}: {}", to_string(engine), fmt::join(given, ", "));
-}
-
-std::string flag_text(const FsdpUnits& units) {
-  std::string text = "block";
-  if (units.parts_of_blocks)
-    text = "parts";
-  else if (units.blocks == 0)
-    text = "model";
-  else if (units.blocks > 1)
-    text = std::string(kBlocksWord) + std::to_string(units.blocks);
-  return units.ends_apart ? text + "," + std::string(kEndsWord) : text;
-}
-
-std::string flag_text(const SelectiveAc& selective) {
-  return selective.by_operator ? "op" : std::to_string(selective.every);
-}
-
-std::optional<FsdpUnits> parse_fsdp_units(std::string_view text) {
-  FsdpUnits units;
-  const std::size_t comma = text.find(',');
-  if (comma != std::string_view::npos) {
-    if (text.substr(comma + 1) != kEndsWord) return std::nullopt;
-    units.ends_apart = true;
-    text = text.substr(0, comma);
-  }
-  if (text == "model" && !units.ends_apart) {
-    units.blocks = 0;
-  } else if (text == "parts") {
-    units.parts_of_blocks = true;
-  } else if (text.starts_with(kBlocksWord)) {
-    const auto blocks = positive(text.substr(kBlocksWord.size()));
-    if (!blocks) return std::nullopt;
-    units.blocks = *blocks;
-  } else if (text != "block") {
-    return std::nullopt;
-  }
-  return units;
-}
-
-std::optional<SelectiveAc> parse_selective_ac(std::string_view text) {
-  if (text == "op") return SelectiveAc{.by_operator = true, .every = 0};
-  const auto every = positive(text);
-  if (!every) return std::nullopt;
-  return SelectiveAc{.by_operator = false, .every = *every};
 }
 
 }  // namespace mfsdp

@@ -176,13 +176,4 @@ class EngineOptions {
   std::map<std::string_view, OptionValue> given_;  ///< by the words of kEngineOptions
 };
 
-/// "block", "model", "blocks:K", "parts"; each with ",ends" where the ends are apart.
-[[nodiscard]] std::string flag_text(const FsdpUnits& units);
-/// "op", or the number of every n-th block.
-[[nodiscard]] std::string flag_text(const SelectiveAc& selective);
-
-/// As flag_text() writes them. Empty for any other text.
-[[nodiscard]] std::optional<FsdpUnits> parse_fsdp_units(std::string_view text);
-[[nodiscard]] std::optional<SelectiveAc> parse_selective_ac(std::string_view text);
-
 }  // namespace mfsdp

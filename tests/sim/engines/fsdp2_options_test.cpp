@@ -95,17 +95,20 @@ TEST(Fsdp2Options, UnitsAreGatheredAndReducedAtOnce) {
 }
 
 TEST(Fsdp2Options, HaveOneSpelling) {
+  const auto spelled = [](const std::string& text) {
+    return test::engine_options({text}).changes(EngineKind::fsdp2);
+  };
   for (const std::string text :
-       {"block", "block,ends", "blocks:2", "blocks:7,ends", "parts", "parts,ends", "model"}) {
-    const auto units = parse_fsdp_units(text);
-    ASSERT_TRUE(units) << text;
-    EXPECT_EQ(flag_text(*units), text);
-  }
+       {"block,ends", "blocks:2", "blocks:7,ends", "parts", "parts,ends", "model"})
+    EXPECT_EQ(spelled("--fsdp-unit=" + text), "--fsdp-unit " + text);
+  for (const std::string text : {"op", "3"})
+    EXPECT_EQ(spelled("--selective-ac=" + text), "--selective-ac " + text);
+  EXPECT_EQ(spelled("--fsdp-unit=block"), "");
+  EngineOptions options;
   for (const char* text : {"", "blocks", "blocks:0", "blocks:2x", "model,ends", "block,tops"})
-    EXPECT_FALSE(parse_fsdp_units(text)) << text;
-  EXPECT_EQ(parse_selective_ac("op"), (SelectiveAc{.by_operator = true, .every = 0}));
-  EXPECT_EQ(parse_selective_ac("3"), (SelectiveAc{.by_operator = false, .every = 3}));
-  for (const char* text : {"", "0", "ops", "-1"}) EXPECT_FALSE(parse_selective_ac(text)) << text;
+    EXPECT_FALSE(options.set("--fsdp-unit", text)) << text;
+  for (const char* text : {"", "0", "ops", "-1"})
+    EXPECT_FALSE(options.set("--selective-ac", text)) << text;
 }
 
 TEST(Fsdp2Options, ARefusalNamesAllOfThem) {
