@@ -9,7 +9,7 @@
 namespace mfsdp {
 namespace {
 
-using Json = nlohmann::ordered_json;
+using AccuracyJson = nlohmann::ordered_json;
 
 std::tuple<std::size_t, std::string, std::string, std::string> order_of(
     const PredictionKind& kind) {
@@ -35,7 +35,7 @@ void add_cells(std::vector<std::string>& cells, const ErrorOfRuns& error) {
   cells.push_back(percent(error.worst));
 }
 
-Json json_of(const ErrorOfRuns& error) {
+AccuracyJson json_of(const ErrorOfRuns& error) {
   if (error.runs == 0) return nullptr;
   return {{"runs", error.runs}, {"mean_error", error.mean()}, {"worst_error", error.worst}};
 }
@@ -71,7 +71,7 @@ std::vector<std::vector<std::string>> accuracy_cells(const std::vector<AccuracyR
 }
 
 std::string accuracy_json(const std::vector<AccuracyRow>& rows) {
-  Json list = Json::array();
+  AccuracyJson list = AccuracyJson::array();
   for (const AccuracyRow& row : rows)
     list.push_back({{"engine", engine_text(row.kind)},
                     {"models", model_text(row.kind)},
