@@ -14,6 +14,7 @@
 #include "reports/session/interrupt.hpp"
 #include "reports/session/run_main.hpp"
 #include "sim/tool/catalogue.hpp"
+#include "sim/tool/engine_refusals.hpp"
 #include "sim/tool/find_run.hpp"
 #include "sim/tool/one_run.hpp"
 #include "sim/tool/replay_run.hpp"
@@ -39,6 +40,7 @@ Result<ExitCode> act(const SweptArguments& swept, const SimOptions& options,
   if (options.published) return run_published(options, session);
   if (!options.calibrate.empty()) return run_calibrate(options, session);
   if (options.replay) return run_replay(options, session);
+  MFSDP_TRY(check_engine(options, session));
   // Other work is short, or has nothing to keep.
   if (options.find || !swept.lists.empty())
     catch_interrupts("mfsdp-sim: stopping (a second signal ends it at once)");

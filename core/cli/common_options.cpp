@@ -71,18 +71,19 @@ Flag cluster_flag(std::optional<std::string>& target) {
 
 FlagGroup model_group(CommonOptions& o) {
   auto [gpus, world_size] = world_flags(o.gpus);
-  return {.title = "Model and machine",
-          .flags = {
-              with_catalogue(
-                  shaping(text_flag("--model", "NAME|PATH",
-                                    "built-in name, config.json, or its directory", o.model)),
-                  "models"),
-              gpus, world_size,
-              with_catalogue(text_flag("--gpu", "NAME|FILE",
-                                       "GPU of the catalogue, or a TOML file (h100)", o.gpu),
-                             "gpus"),
-              integer_flag("--gpus-per-node", "GPUs in one node (8)", o.gpus_per_node, gpu_counts),
-              cluster_flag(o.cluster)}};
+  return {
+      .title = "Model and machine",
+      .flags = {with_catalogue(
+                    shaping(text_flag("--model", "NAME|PATH",
+                                      "built-in name, config.json, or its directory", o.model)),
+                    "models"),
+                gpus, world_size,
+                with_catalogue(text_flag("--gpu", "NAME|FILE",
+                                         "GPU of the catalogue, or a TOML file (h100)", o.gpu),
+                               "gpus"),
+                integer_flag("--gpus-per-node", "GPUs in one node (8, or the GPU's usual number)",
+                             o.gpus_per_node, gpu_counts),
+                cluster_flag(o.cluster)}};
 }
 
 }  // namespace

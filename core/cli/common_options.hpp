@@ -53,7 +53,7 @@ struct CommonOptions {
 
   /// The user asks for help or the version, and the tool does nothing else.
   [[nodiscard]] bool asks_about_tool() const { return help || help_format || version; }
-  /// GPUs of a node if no cluster file states their number.
+  /// GPUs of a node if neither a cluster file nor the GPU's states their number.
   [[nodiscard]] std::int64_t node_size() const { return gpus_per_node.value_or(8); }
   /// Where results are stored: --db, else mfsdp.sqlite in the current folder.
   [[nodiscard]] std::string store_path() const { return db.value_or("mfsdp.sqlite"); }

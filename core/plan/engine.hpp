@@ -46,19 +46,6 @@ enum class EngineFamily {
   deepspeed_weights  ///< ZeRO-3
 };
 
-/// How far predictions of an engine's memory were off at worst, as fractions. Without a source no run
-/// was compared.
-struct ErrorBand {
-  double allocated = 0;
-  double reserved = 0;
-  double device = 0;
-  /// The runs, where {gpus} stands for the GPUs that were compared, and {code} for the code of the
-  /// models that ran.
-  std::string_view source = {};
-
-  [[nodiscard]] constexpr bool is_known() const { return !source.empty(); }
-};
-
 struct EngineTraits {
   EngineKind kind;
   EngineFamily family;
@@ -84,8 +71,6 @@ struct EngineTraits {
   bool has_tensor_parallel_axis = false;  ///< of one rank, with a communicator of its own
   bool recomputes_some_blocks = false;    ///< full recomputation of the first blocks alone
   bool has_bf16_weights = false;  ///< between steps; gradients and states have their type then
-  /// Its flags of kEngineOptionFlags (engine_options.hpp), with blanks between them.
-  std::string_view options = {};
   /// The rule of its strategies, where another one is no choice of the engine.
   std::string_view shards = {};
 
@@ -105,8 +90,6 @@ struct EngineTraits {
   std::string_view deferral = {};
   /// Where the description is from, where it is not from recorded runs.
   std::string_view basis = {};
-  ErrorBand errors = {};
-  ErrorBand errors_of_tied = {};  ///< with tied weights, where they differ
 };
 
 namespace engine_rows {
@@ -119,37 +102,18 @@ inline constexpr EngineTraits kFsdp2{
     .keeps_main_dtype = true,
     .recomputes_some_blocks = true,
     .has_bf16_weights = true,
-    .options =
-        "--accumulate-unsharded --reshard-root --fsdp-unit --selective-ac --modules --bf16-loss "
-        "--hold-logits",
     .shards =
         "shards gradients, states and parameters: always (optim_grads_params), or parameters "
-        "outside forward and backward only (optim_grads)",
-    .errors = {.allocated = 0.0005,
-               .reserved = 0.003,
-               .device = 0.005,
-               .source = "at worst of 76 runs on {gpus} (device memory: 25 runs), PyTorch "
-                         "2.11, {code}"}};
+        "outside forward and backward only (optim_grads)"};
 
-inline constexpr EngineTraits kMegatronFsdp2{
-    .kind = EngineKind::megatron_fsdp_v2,
-    .family = EngineFamily::megatron_fsdp_v2,
-    .name = "megatron-fsdp-v2",
-    .trainer = "Megatron-FSDP v2",
-    .fuses_elementwise = true,
-    .reduces_in_bf16 = true,
-    .has_qk_norms = false,
-    .needs_two_shards = true,
-    .errors = {.allocated = 0.0005,
-               .reserved = 0.002,
-               .device = 0.005,
-               .source = "at worst of 12 runs on {gpus}, PyTorch 2.11, device memory of "
-                         "FSDP2's, {code}"},
-    .errors_of_tied = {
-        .allocated = 0.0005,
-        .reserved = 0.005,
-        .device = 0.005,
-        .source = "at worst of 4 runs with tied weights on {gpus}, PyTorch 2.11, {code}"}};
+inline constexpr EngineTraits kMegatronFsdp2{.kind = EngineKind::megatron_fsdp_v2,
+                                             .family = EngineFamily::megatron_fsdp_v2,
+                                             .name = "megatron-fsdp-v2",
+                                             .trainer = "Megatron-FSDP v2",
+                                             .fuses_elementwise = true,
+                                             .reduces_in_bf16 = true,
+                                             .has_qk_norms = false,
+                                             .needs_two_shards = true};
 
 inline constexpr EngineTraits kMcore{
     .kind = EngineKind::mcore,
@@ -183,9 +147,7 @@ inline constexpr EngineTraits kDdp{
     .deferral =
         "--engine-option no_sync=true reduces once a step, as Accelerate and Hugging "
         "Face's Trainer do",
-    .basis =
-        "ddp: from PyTorch's sources, fp32 weights under torch.autocast(bfloat16); two runs of "
-        "two ranks were measured"};
+    .basis = "ddp: from PyTorch's sources, fp32 weights under torch.autocast(bfloat16)"};
 
 inline constexpr EngineTraits kFsdp1{
     .kind = EngineKind::fsdp1,
@@ -203,7 +165,7 @@ inline constexpr EngineTraits kFsdp1{
         "gradients on every rank",
     .basis =
         "fsdp1: from PyTorch's sources, one flat parameter for each block and one for the rest, "
-        "host work as FSDP2's; nine runs were measured: they reserved 3.8 to 8.3 % more"};
+        "host work as FSDP2's"};
 
 inline constexpr EngineTraits kDeepSpeed{
     .kind = EngineKind::deepspeed_zero1,
@@ -234,12 +196,6 @@ inline constexpr EngineTraits kDeepSpeed{
 
 }  // namespace engine_rows
 
-// Sources of the errors, in docs/lab: 2026-11-25-engines.md and -2.md (runs on one GPU that were
-// predicted before they ran, and again after two of 74 showed mistakes); 2026-11-26-engines-3.md and
-// -4.md (25 runs on two GPUs, Megatron-FSDP v2 with tied weights among them). With a compiled loss:
-// 2026-11-25-many-h100.md and 2026-11-26-many-h200.md, predicted after they ran. Only the allocated
-// memory of mcore was compared, with published runs (engines.md). Device memory is reserved memory
-// and the memory outside of the allocator, which was right within 13 MB.
 /// In the order of EngineKind.
 inline constexpr std::array kEngines{
     EngineTraits{.kind = EngineKind::mfsdp,
@@ -257,13 +213,6 @@ inline constexpr std::array kEngines{
                          [](EngineTraits& row) {
                            row.compiles_blocks = true;
                            row.compiles_loss = true;
-                           row.errors = {
-                               .allocated = 0.035,
-                               .reserved = 0.055,
-                               .device = 0.055,
-                               .source =
-                                   "at worst of 6 runs on {gpus}, PyTorch 2.11, of a Llama "
-                                   "with separate projections"};
                          }),
     EngineTraits{.kind = EngineKind::megatron_fsdp_v1,
                  .family = EngineFamily::megatron_fsdp_v1,
@@ -275,12 +224,7 @@ inline constexpr std::array kEngines{
                  .has_qk_norms = false,
                  .has_recomputation = false,
                  .needs_two_shards = true,
-                 .own_choice = "--allocator",  // it has two buffers, or not
-                 .errors = {.allocated = 0.001,
-                            .reserved = 0.03,
-                            .device = 0.03,
-                            .source = "at worst of 11 runs of megatron-fsdp-v1 on {gpus}, "
-                                      "PyTorch 2.11, {code}"}},
+                 .own_choice = "--allocator"},  // it has two buffers, or not
     engine_rows::variant(engine_rows::kMegatronFsdp2, EngineKind::megatron_fsdp_v2,
                          "megatron-fsdp-v2", "Megatron-FSDP v2",
                          [](EngineTraits& row) {
@@ -363,17 +307,6 @@ template <>
 [[nodiscard]] constexpr std::string_view shown_engine(std::string_view stored) {
   const auto engine = parse<EngineKind>(stored);
   return engine ? to_string(*engine) : stored;
-}
-
-/// Whether the flag of kEngineOptionFlags is one of the engine's.
-[[nodiscard]] constexpr bool has_option(EngineKind engine, std::string_view flag) {
-  std::string_view flags = traits_of(engine).options;
-  while (!flags.empty()) {
-    const std::size_t end = std::min(flags.find(' '), flags.size());
-    if (flags.substr(0, end) == flag) return true;
-    flags.remove_prefix(std::min(end + 1, flags.size()));
-  }
-  return false;
 }
 
 /// Flags of the configuration that other engines do not have.

@@ -1,16 +1,21 @@
-// Options of engines of others that mfsdp-exec does not have. Each flag has its framework's word.
+// Options of engines of others, by their frameworks' words: one row for each (kEngineOptions).
 //
-// To add one: its member here, its text in flag_text(), its flag in engine_group()
-// (sim/tool/sim_options.cpp), and its name in EngineTraits::options of the engines that have it.
+// To add one: its row, and its use in sim/engines. Parsing, refusals, statements and --help follow
+// from the row.
 #pragma once
 
+#include <algorithm>
 #include <array>
 #include <cstdint>
+#include <map>
 #include <optional>
 #include <string>
 #include <string_view>
+#include <variant>
 
+#include "core/base/error.hpp"
 #include "core/base/vocabulary.hpp"
+#include "core/plan/engine.hpp"
 
 namespace mfsdp {
 
@@ -45,38 +50,130 @@ struct SelectiveAc {
   friend bool operator==(const SelectiveAc&, const SelectiveAc&) = default;
 };
 
-/// Defaults are the engines' behaviour without the flag.
-struct EngineOptions {
-  /// FSDP2's set_requires_gradient_sync(False) in all microbatches but the last one.
-  bool accumulate_unsharded = false;
-  /// The root, too, is resharded after forward: reshard_after_forward=True was passed for it.
-  bool reshard_root = false;
-  FsdpUnits units{};
-  SelectiveAc selective_ac{};
-  Modules modules = Modules::fused;
-  /// The loss works on logits in their own type (bf16), not on a copy in fp32.
-  bool bf16_loss = false;
-  /// A variable of the training loop holds the logits until backward has ended.
-  bool holds_logits = false;
+/// The kinds of options. A bool is a switch.
+using OptionValue = std::variant<bool, std::int64_t, Modules, FsdpUnits, SelectiveAc>;
 
-  friend bool operator==(const EngineOptions&, const EngineOptions&) = default;
+struct EngineOption {
+  /// With dashes: a flag. Else --engine-option takes it, as WORD=VALUE.
+  std::string_view word;
+  EngineFamily family;                            ///< the engines that have it
+  OptionValue usual;                              ///< the default, which decides the kind
+  std::int64_t least = 0;                         ///< of a number
+  std::string_view value = {};                    ///< of a flag: what --help calls its value
+  std::string_view help = {};                     ///< of a flag
+  std::string_view examples = {};                 ///< of a flag's values, with blanks between
+  std::optional<EngineKind> only = std::nullopt;  ///< the one engine of the family that has it
+
+  [[nodiscard]] constexpr bool is_flag() const { return word.starts_with("--"); }
+  [[nodiscard]] constexpr bool is_of(const EngineTraits& engine) const {
+    return family == engine.family && only.value_or(engine.kind) == engine.kind;
+  }
 };
 
-/// All flags of these options.
-inline constexpr std::array<std::string_view, 7> kEngineOptionFlags{
-    "--accumulate-unsharded", "--reshard-root", "--fsdp-unit",
-    "--selective-ac",         "--modules",      "--bf16-loss",
-    "--hold-logits"};
+/// The largest number of an option: DeepSpeed's configurations have sizes such as 1e14.
+inline constexpr std::int64_t kMostOfOption = std::int64_t{1} << 53;
 
-/// "block", "model", "blocks:K", "parts"; each with ",ends" where the ends are apart.
-[[nodiscard]] std::string flag_text(const FsdpUnits& units);
-/// "op", or the number of every n-th block.
-[[nodiscard]] std::string flag_text(const SelectiveAc& selective);
-/// The flags that differ from the default, as they are given; empty: none.
-[[nodiscard]] std::string flag_text(const EngineOptions& options);
+// Defaults of others: torch/nn/parallel/distributed.py and torch/distributed/fsdp of PyTorch 2.11;
+// deepspeed/runtime/zero/config.py of DeepSpeed 0.19.6. backward_prefetch is BACKWARD_PRE or None.
+inline constexpr std::array kEngineOptions{
+    EngineOption{"--modules", EngineFamily::fsdp2, Modules::fused, 0, "M",
+                 "the model's code: fused, transformers or torchtitan (fused)",
+                 "fused transformers torchtitan"},
+    EngineOption{"--fsdp-unit", EngineFamily::fsdp2, FsdpUnits{}, 0, "U",
+                 "fully_shard of: block, blocks:K, parts, model; block,ends (block)",
+                 "block block,ends blocks:2 parts model"},
+    EngineOption{"--selective-ac", EngineFamily::fsdp2, SelectiveAc{}, 0, "op|N",
+                 "recompute by operator, torchtitan's default, or every N-th block", "op"},
+    // set_requires_gradient_sync(False) in all microbatches but the last one.
+    EngineOption{"--accumulate-unsharded", EngineFamily::fsdp2, false, 0, "",
+                 "reduce gradients in the last microbatch alone"},
+    EngineOption{"--reshard-root", EngineFamily::fsdp2, false, 0, "",
+                 "reshard_after_forward=True for the root, too"},
+    EngineOption{"--bf16-loss", EngineFamily::fsdp2, false, 0, "",
+                 "the loss works on bf16 logits, without a copy in fp32"},
+    EngineOption{"--hold-logits", EngineFamily::fsdp2, false, 0, "",
+                 "the training loop holds the logits through backward"},
+    EngineOption{"bucket_cap_mb", EngineFamily::ddp, std::int64_t{25}, 1},
+    EngineOption{"gradient_as_bucket_view", EngineFamily::ddp, false},
+    EngineOption{"limit_all_gathers", EngineFamily::fsdp1, true},
+    EngineOption{"forward_prefetch", EngineFamily::fsdp1, false},
+    EngineOption{"backward_prefetch", EngineFamily::fsdp1, true},
+    EngineOption{"no_sync", EngineFamily::ddp, false},
+    EngineOption{"no_sync", EngineFamily::fsdp1, false},
+    EngineOption{"reduce_bucket_size", EngineFamily::deepspeed_states, std::int64_t{500'000'000}},
+    EngineOption{"reduce_bucket_size", EngineFamily::deepspeed_weights, std::int64_t{500'000'000}},
+    EngineOption{.word = "overlap_comm",
+                 .family = EngineFamily::deepspeed_states,
+                 .usual = false,
+                 .only = EngineKind::deepspeed_zero2},
+    EngineOption{"overlap_comm", EngineFamily::deepspeed_weights, true},
+    EngineOption{"contiguous_gradients", EngineFamily::deepspeed_weights, true},
+    EngineOption{"sub_group_size", EngineFamily::deepspeed_weights, std::int64_t{1'000'000'000}, 1},
+    EngineOption{"stage3_prefetch_bucket_size", EngineFamily::deepspeed_weights,
+                 std::int64_t{50'000'000}},
+    EngineOption{"stage3_max_live_parameters", EngineFamily::deepspeed_weights,
+                 std::int64_t{1'000'000'000}},
+    EngineOption{"stage3_max_reuse_distance", EngineFamily::deepspeed_weights,
+                 std::int64_t{1'000'000'000}},
+    EngineOption{"stage3_param_persistence_threshold", EngineFamily::deepspeed_weights,
+                 std::int64_t{100'000}}};
 
-/// As flag_text() writes them. Empty for any other text.
-[[nodiscard]] std::optional<FsdpUnits> parse_fsdp_units(std::string_view text);
-[[nodiscard]] std::optional<SelectiveAc> parse_selective_ac(std::string_view text);
+/// The engine's row of a word; null if it has none.
+[[nodiscard]] constexpr const EngineOption* option_of(EngineKind engine, std::string_view word) {
+  for (const EngineOption& option : kEngineOptions)
+    if (option.word == word && option.is_of(traits_of(engine))) return &option;
+  return nullptr;
+}
+
+[[nodiscard]] constexpr bool has_option(EngineKind engine, std::string_view word) {
+  return option_of(engine, word) != nullptr;
+}
+
+/// A word of kEngineOptions. Any other text does not compile.
+struct OptionWord {
+  std::string_view text;
+
+  // NOLINTNEXTLINE(google-explicit-constructor): code writes the word
+  consteval OptionWord(const char* word) : text(word) {
+    if (std::ranges::find(kEngineOptions, text, &EngineOption::word) == kEngineOptions.end())
+      throw "no engine has this option";
+  }
+};
+
+/// The options that were given; all others have the engine's defaults.
+class EngineOptions {
+ public:
+  /// `text` is empty for a flag that is a switch. Errors name the expected values. Requires a word
+  /// of kEngineOptions.
+  [[nodiscard]] Result<void> set(std::string_view word, std::string_view text);
+  /// Reads "overlap_comm=true" or "reduce_bucket_size=5e8". Errors also name words that no engine
+  /// has.
+  [[nodiscard]] Result<void> set(std::string_view assignment);
+  /// Errors name all options that the engine does not have, and the engines that have them.
+  [[nodiscard]] Result<void> check(EngineKind engine) const;
+
+  /// The engine's value. Requires that the engine has the word, and the type of its default.
+  template <class Value>
+  [[nodiscard]] Value get(EngineKind engine, OptionWord word) const {
+    return std::get<Value>(value(engine, word.text));
+  }
+  [[nodiscard]] bool is_on(EngineKind engine, OptionWord word) const {
+    return get<bool>(engine, word);
+  }
+  [[nodiscard]] std::int64_t number(EngineKind engine, OptionWord word) const {
+    return get<std::int64_t>(engine, word);
+  }
+  [[nodiscard]] bool has(OptionWord word) const { return given_.contains(word.text); }
+
+  /// The options of the engine that differ from its defaults, as they are given; empty: none.
+  [[nodiscard]] std::string changes(EngineKind engine) const;
+  /// One sentence with all options of the engine; empty if it has none.
+  [[nodiscard]] std::string statement(EngineKind engine) const;
+
+ private:
+  [[nodiscard]] const OptionValue& value(EngineKind engine, std::string_view word) const;
+
+  std::map<std::string_view, OptionValue> given_;  ///< by the words of kEngineOptions
+};
 
 }  // namespace mfsdp

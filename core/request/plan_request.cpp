@@ -6,7 +6,9 @@
 #include "core/request/plan_file.hpp"
 #include "core/request/plan_options.hpp"
 #include "core/schedule/build.hpp"
+#include "sim/hardware/cluster.hpp"
 #include "sim/hardware/cluster_file.hpp"
+#include "sim/hardware/gpu.hpp"
 
 namespace mfsdp {
 
@@ -31,6 +33,13 @@ Result<std::optional<std::int64_t>> PlanRequests::gpus_of_cluster(
   if (!options.cluster) return std::nullopt;
   MFSDP_LET(file, read_cluster_file(*options.cluster, scenarios_ / "clusters"));
   return file.gpus;
+}
+
+std::optional<std::int64_t> PlanRequests::usual_node(const std::string& gpu) {
+  if (const auto known = nodes_.find(gpu); known != nodes_.end()) return known->second;
+  std::optional<std::int64_t> size;
+  if (const auto kind = load_gpu(gpu, scenarios_ / "gpus")) size = usual_node_size(*kind);
+  return nodes_[gpu] = size;
 }
 
 Result<void> PlanRequests::tell_gaps(const NamedModel& model, bool runs) {
@@ -63,6 +72,7 @@ Result<PlanRequest> PlanRequests::read(const CommonOptions& options, const Reque
     MFSDP_LET(gpus, gpus_of_cluster(options));
     known.gpus = gpus.value_or(options.gpus);
   }
+  if (!known.cluster && !known.gpus_per_node) known.gpus_per_node = usual_node(known.gpu);
   MFSDP_SET(request.config, make_plan_config(known, named->shape));
   MFSDP_TRY(tell_gaps(*named, terms.runs));
   request.meta = {

@@ -40,7 +40,7 @@ struct RequestTerms {
 /// not compute.
 class PlanRequests {
  public:
-  /// `scenarios`: the folder with models and clusters.
+  /// `scenarios`: the folder with models, GPUs and clusters.
   explicit PlanRequests(std::filesystem::path scenarios, Notes notes = {})
       : scenarios_(std::move(scenarios)), notes_(std::move(notes)) {}
 
@@ -59,10 +59,13 @@ class PlanRequests {
  private:
   [[nodiscard]] Result<std::shared_ptr<const Program>> plan(const std::string& path);
   [[nodiscard]] Result<void> tell_gaps(const NamedModel& model, bool runs);
+  /// GPUs of a node of that GPU's usual machine; none of a GPU that cannot be read.
+  [[nodiscard]] std::optional<std::int64_t> usual_node(const std::string& gpu);
 
   std::filesystem::path scenarios_;
   Notes notes_;
   std::map<std::string, NamedModel> models_;
+  std::map<std::string, std::optional<std::int64_t>> nodes_;
   std::set<std::string> told_;  ///< warnings that were given
   std::map<std::string, std::shared_ptr<const Program>> plans_;
 };

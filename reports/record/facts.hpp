@@ -35,8 +35,9 @@ inline constexpr std::string_view kMemoryLimit = "memory_limit_bytes";
                                     std::string_view name);
 
 /// The basis of a prediction beside its tier, one sentence for each fact: the texts of
-/// "simulation"'s engine_options, engine_basis, framework_options, memory_error,
-/// gradient_reductions, power, priced_by, published_prices and assumed, as far as it has them.
+/// "simulation"'s engine_options, engine_basis, framework_options (of results before these were
+/// engine_options), memory_error, gradient_reductions, power, priced_by, published_prices and
+/// assumed, as far as it has them.
 [[nodiscard]] std::vector<std::string> statements_of(const Facts& facts);
 
 /// The value as text: "true", "8192", "0.02", the text itself.

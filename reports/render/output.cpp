@@ -276,7 +276,12 @@ std::string render_markdown(std::span<const RunResult> runs) {
          known(overlap_fraction, format_percent(run.time.overlap_fraction)), run.plan_hash});
     add_later_cells(table.rows.back(), run);
   }
-  return render_markdown_table(table);
+  std::string text = render_markdown_table(table);
+  for (const RunResult& run : runs)
+    if (const Predicted* predicted = run.predicted())
+      for (const OtherEngine& other : predicted->other_engines)
+        text += fmt::format("\nInstead {}\n", other_engine_text(other));
+  return text;
 }
 
 std::string indented(std::string_view text) {

@@ -404,23 +404,6 @@ void add_communication(Screen& screen, const RunResult& run) {
       format_duration(time.contention)));
 }
 
-/// The same job under another engine, in one line.
-void add_other_engine(Screen& screen, const OtherEngine& other) {
-  const auto engine = parse<EngineKind>(other.engine);
-  const std::string name =
-      fmt::format("{} (--engine {})", engine ? traits_of(*engine).trainer : other.engine,
-                  shown_engine(other.engine));
-  if (!other.reason.empty())
-    return screen.line("Instead", Colour::bold,
-                       fmt::format(" {}: not predicted: {}", name, other.reason));
-  const std::string doubt = other.certain ? "" : ", within error";
-  screen.line("Instead", Colour::bold,
-              fmt::format(" {}: {}{}, {} of {} GiB of the device, {} a step; recompute {}", name,
-                          other.fits ? "fits" : "does not fit", doubt, format_gib(other.memory),
-                          format_gib(other.capacity), format_duration(other.step),
-                          to_string(other.recompute)));
-}
-
 /// For a run that has not ended: its figures are unknown, and none is zero.
 std::string not_known(const RunResult& run) {
   const std::string why = why_unfinished(run.status);
@@ -476,6 +459,19 @@ void add_footer(Screen& screen, const RunResult& run, const std::string& stored)
 
 }  // namespace
 
+std::string other_engine_text(const OtherEngine& other) {
+  const auto engine = parse<EngineKind>(other.engine);
+  const std::string name =
+      fmt::format("{} (--engine {})", engine ? traits_of(*engine).trainer : other.engine,
+                  shown_engine(other.engine));
+  if (!other.reason.empty()) return fmt::format("{}: not predicted: {}", name, other.reason);
+  const std::string doubt = other.certain ? "" : ", within error";
+  return fmt::format("{}: {}{}, {} of {} GiB of the device, {} a step; recompute {}", name,
+                     other.fits ? "fits" : "does not fit", doubt, format_gib(other.memory),
+                     format_gib(other.capacity), format_duration(other.step),
+                     to_string(other.recompute));
+}
+
 std::string render_text(const RunResult& run, const TextStyle& style, const std::string& stored) {
   if (run.absent.has(ResultFigure::plan)) return render_partial_text(run, style, stored);
   Screen screen(style);
@@ -489,7 +485,8 @@ std::string render_text(const RunResult& run, const TextStyle& style, const std:
     if (predicted->ranks) add_ranks(screen, *predicted->ranks);
     if (predicted->routing) add_routing(screen, *predicted->routing, run.config);
     if (predicted->training) add_training(screen, *predicted->training);
-    for (const OtherEngine& other : predicted->other_engines) add_other_engine(screen, other);
+    for (const OtherEngine& other : predicted->other_engines)
+      screen.line("Instead", Colour::bold, " " + other_engine_text(other));
   }
   screen.blank();
   add_footer(screen, run, stored);

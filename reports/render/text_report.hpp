@@ -14,6 +14,9 @@ namespace mfsdp {
 [[nodiscard]] std::string render_text(const RunResult& run, const TextStyle& style,
                                       const std::string& stored);
 
+/// The same job under another engine, in one line.
+[[nodiscard]] std::string other_engine_text(const OtherEngine& other);
+
 /// Text of a run of another system: a line for each thing that a log knows, "-" where this one does not; facts and steps after them.
 [[nodiscard]] std::string render_partial_text(const RunResult& run, const TextStyle& style,
                                               const std::string& stored);

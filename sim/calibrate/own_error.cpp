@@ -34,12 +34,51 @@ std::string gpus_text(const OwnError& error, const std::string& gpu) {
   return fmt::format("{} to {} {}", error.least_gpus, error.most_gpus, gpu);
 }
 
+Result<PredictionKind> read_kind(const CsvTable& table, std::size_t row) {
+  PredictionKind kind;
+  for (const auto& [column, cell] : {std::pair{"engine", &kind.engine},
+                                     {"family", &kind.family},
+                                     {"training", &kind.training},
+                                     {"gpu", &kind.gpu}}) {
+    MFSDP_SET(*cell, text_cell(table, row, column));
+  }
+  // Options follow the engine's name.
+  if (!parse<EngineKind>(kind.engine.substr(0, kind.engine.find(' '))))
+    return fail(table.place(row), "engine: expected one of " + name_list<EngineKind>());
+  return kind;
+}
+
+Result<OwnBytes> read_bytes(const CsvTable& table, std::size_t row, const std::string& column) {
+  OwnBytes bytes;
+  MFSDP_SET(bytes.measured, number_cell(table, row, column));
+  MFSDP_SET(bytes.predicted, number_cell(table, row, "predicted_" + column));
+  return bytes;
+}
+
+/// None where the cell is empty.
+Result<std::optional<OwnBytes>> read_known_bytes(const CsvTable& table, std::size_t row,
+                                                 const std::string& column) {
+  MFSDP_LET(text, text_cell(table, row, column));
+  if (text.empty()) return std::nullopt;
+  return read_bytes(table, row, column);
+}
+
+double rounded_up(double error) {
+  constexpr double kTenths = 1000;
+  return std::ceil(std::max(error, 1 / kTenths) * kTenths) / kTenths;
+}
+
+}  // namespace
+
+std::string engine_text(const PredictionKind& kind) {
+  const std::size_t end = std::min(kind.engine.find(' '), kind.engine.size());
+  return std::string(shown_engine(kind.engine.substr(0, end))) + kind.engine.substr(end);
+}
+
 std::string model_text(const PredictionKind& kind) {
   const std::string usual(to_string(Optimizer::adamw));
   return kind.training == usual ? kind.family : fmt::format("{}, {}", kind.family, kind.training);
 }
-
-}  // namespace
 
 std::string family_class(const ModelShape& model) {
   std::vector<std::string> extras;
@@ -60,6 +99,8 @@ std::string training_class(const PlanConfig& config) {
   std::vector<std::string> extras;
   if (config.param_dtype != DType::bf16)
     extras.push_back(fmt::format("{} weights", to_string(config.param_dtype)));
+  if (config.main_dtype != DType::fp32)
+    extras.push_back(fmt::format("{} weights between steps", to_string(config.main_dtype)));
   if (config.state_dtype != StateDtype::full)
     extras.push_back(fmt::format("{} states", to_string(config.state_dtype)));
   if (config.has_lora()) extras.emplace_back("LoRA");
@@ -77,11 +118,20 @@ std::string gpu_class(const Gpu& gpu) {
   return text;
 }
 
-PredictionKind prediction_kind(EngineKind engine, const PlanConfig& config, const Gpu& gpu) {
-  return {.engine = std::string(stored_name(engine)),
+PredictionKind memory_kind(EngineKind engine, const EngineOptions& options,
+                           const PlanConfig& config, const Gpu& gpu) {
+  const std::string changes = options.changes(engine);
+  return {.engine = fmt::format("{}{}{}", stored_name(engine), changes.empty() ? "" : " ", changes),
           .family = family_class(config.model),
           .training = training_class(config),
-          .gpu = gpu_class(gpu)};
+          .gpu = gpu.name};
+}
+
+PredictionKind prediction_kind(EngineKind engine, const EngineOptions& options,
+                               const PlanConfig& config, const Gpu& gpu) {
+  PredictionKind kind = memory_kind(engine, options, config, gpu);
+  kind.gpu = gpu_class(gpu);
+  return kind;
 }
 
 Result<std::vector<OwnStep>> load_own_steps(const std::filesystem::path& file) {
@@ -89,22 +139,41 @@ Result<std::vector<OwnStep>> load_own_steps(const std::filesystem::path& file) {
   std::vector<OwnStep> steps;
   for (std::size_t row = 0; row < table.rows(); ++row) {
     OwnStep step;
-    for (const auto& [column, cell] : {std::pair{"engine", &step.kind.engine},
-                                       {"family", &step.kind.family},
-                                       {"training", &step.kind.training},
-                                       {"gpu", &step.kind.gpu},
-                                       {"model", &step.model}}) {
-      MFSDP_SET(*cell, text_cell(table, row, column));
-    }
-    // Options follow the engine's name.
-    if (!parse<EngineKind>(step.kind.engine.substr(0, step.kind.engine.find(' '))))
-      return fail(table.place(row), "engine: expected one of " + name_list<EngineKind>());
+    MFSDP_SET(step.kind, read_kind(table, row));
+    MFSDP_SET(step.model, text_cell(table, row, "model"));
     MFSDP_SET(step.gpus, integer_cell(table, row, "gpus"));
     MFSDP_SET(step.measured_ms, number_cell(table, row, "measured_ms"));
     MFSDP_SET(step.predicted_ms, number_cell(table, row, "predicted_ms"));
     steps.push_back(std::move(step));
   }
   return steps;
+}
+
+Result<std::vector<OwnMemory>> load_own_memory(const std::filesystem::path& file) {
+  MFSDP_LET(table, read_table(file));
+  std::vector<OwnMemory> rows;
+  for (std::size_t row = 0; row < table.rows(); ++row) {
+    OwnMemory memory;
+    MFSDP_SET(memory.kind, read_kind(table, row));
+    MFSDP_SET(memory.model, text_cell(table, row, "model"));
+    MFSDP_SET(memory.allocated, read_bytes(table, row, "allocated"));
+    MFSDP_SET(memory.reserved, read_known_bytes(table, row, "reserved"));
+    MFSDP_SET(memory.device, read_known_bytes(table, row, "device"));
+    MFSDP_LET(when, text_cell(table, row, "when"));
+    memory.is_mended = when == "mended";
+    rows.push_back(std::move(memory));
+  }
+  return rows;
+}
+
+Result<OwnRuns> load_own_runs(const std::filesystem::path& folder) {
+  OwnRuns runs;
+  std::error_code ignored;
+  if (const auto file = folder / "own_steps.csv"; std::filesystem::exists(file, ignored))
+    MFSDP_SET(runs.steps, load_own_steps(file));
+  if (const auto file = folder / "own_memory.csv"; std::filesystem::exists(file, ignored))
+    MFSDP_SET(runs.memory, load_own_memory(file));
+  return runs;
 }
 
 std::optional<OwnError> own_error(std::span<const OwnStep> steps, const PredictionKind& kind) {
@@ -126,14 +195,54 @@ std::optional<OwnError> own_error(std::span<const OwnStep> steps, const Predicti
 std::string own_error_text(const PredictionKind& kind, const std::optional<OwnError>& error) {
   if (!error)
     return fmt::format("step error not known: no run of {} with {} on {} was measured",
-                       shown_engine(kind.engine), model_text(kind), kind.gpu);
-  const std::string where = fmt::format("({}, {}, {})", shown_engine(kind.engine), model_text(kind),
-                                        gpus_text(*error, kind.gpu));
+                       engine_text(kind), model_text(kind), kind.gpu);
+  const std::string where =
+      fmt::format("({}, {}, {})", engine_text(kind), model_text(kind), gpus_text(*error, kind.gpu));
   if (error->runs == 1)
     return fmt::format("step error {} in 1 run {}", rounded_percent(error->mean), where);
   return fmt::format("step error {} on average, {} at worst of {} runs {}",
                      rounded_percent(error->mean), rounded_percent(error->worst), error->runs,
                      where);
+}
+
+void ErrorOfRuns::add(const OwnBytes& bytes) {
+  const double off = std::abs(bytes.predicted / bytes.measured - 1);
+  ++runs;
+  total += off;
+  worst = std::max(worst, off);
+}
+
+OwnMemoryError own_memory_error(std::span<const OwnMemory> memory, const PredictionKind& kind) {
+  OwnMemoryError error;
+  for (const OwnMemory& run : memory) {
+    if (run.kind != kind) continue;
+    error.allocated.add(run.allocated);
+    if (run.reserved) error.reserved.add(*run.reserved);
+    if (run.device) error.device.add(*run.device);
+    if (run.is_mended) ++error.mended;
+  }
+  return error;
+}
+
+std::optional<MemoryErrors> memory_band(const OwnMemoryError& error, const PredictionKind& kind) {
+  if (error.reserved.runs == 0) return std::nullopt;
+  const bool has_device = error.device.runs != 0;
+  std::string source =
+      fmt::format("at worst of {} {} ({}, {}, {}; reserved: {}; device: {})", error.allocated.runs,
+                  error.allocated.runs == 1 ? "run" : "runs", engine_text(kind), model_text(kind),
+                  kind.gpu, error.reserved.runs,
+                  has_device ? std::to_string(error.device.runs) : "not measured, as reserved");
+  if (error.mended != 0)
+    source += fmt::format(", {} of which corrected the description of the engine", error.mended);
+  return MemoryErrors{.allocated = rounded_up(error.allocated.worst),
+                      .reserved = rounded_up(error.reserved.worst),
+                      .device = rounded_up(has_device ? error.device.worst : error.reserved.worst),
+                      .source = std::move(source)};
+}
+
+std::string unknown_memory_error(const PredictionKind& kind) {
+  return fmt::format("memory error: not known; no run of {} with {} on {} was compared",
+                     engine_text(kind), model_text(kind), kind.gpu);
 }
 
 }  // namespace mfsdp

@@ -73,13 +73,12 @@ std::string anchored_text(double error, const std::string& missing, const Anchor
                      100 * error, missing, anchor.run);
 }
 
-/// The measured error of our predictions, if known, and the parts that it does not cover.
+/// The measured error of our predictions, if known; else that of the parts, if all were measured.
 std::string evidence_text(const StepEvidence& evidence, double error_of_parts,
                           const std::string& missing, bool network) {
   std::string text = "; " + own_error_text(evidence.kind, evidence.error);
   if (evidence.error && network) text += ", none of them over a network";
-  if (!missing.empty()) return text + "; not measured: " + missing;
-  if (!evidence.error)
+  if (!evidence.error && missing.empty())
     text +=
         fmt::format("; of its parts, measured alone, {:.1f} % (--fidelity)", 100 * error_of_parts);
   return text;
@@ -146,7 +145,8 @@ Trust trust_of(const CostModel& costs, const PriceErrors& errors, const TimeSumm
     if (evidence.error && !network) trust.expected_step_error = evidence.error->mean;
     trust.text = evidence_text(evidence, of_parts, missing, network);
   }
-  trust.text.insert(0, to_string(trust.trust_level));
+  trust.text.insert(0, missing.empty() || anchor ? std::string(to_string(trust.trust_level))
+                                                 : "priced by data sheet: " + missing);
   return trust;
 }
 

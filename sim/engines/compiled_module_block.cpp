@@ -20,7 +20,7 @@ class CompiledModuleBlock final : public LlamaBlock {
  public:
   using Value = CompiledGraph::Value;
 
-  CompiledModuleBlock(StepBuilder& step, const PlanConfig& config, const EngineOptions& options)
+  CompiledModuleBlock(StepBuilder& step, const PlanConfig& config, const Fsdp2Options& options)
       : LlamaBlock(step, config, options.selective_ac.every),
         options_(options),
         weights_(module_weights(config.model, options.modules)) {}
@@ -457,7 +457,7 @@ class CompiledModuleBlock final : public LlamaBlock {
     return pass.values.at("d_sum");
   }
 
-  EngineOptions options_;
+  Fsdp2Options options_;
   std::vector<Weight> weights_;
   std::map<std::size_t, std::map<std::string_view, Tensor>> kept_;  ///< by layer and name
   bool shares_ = false;   ///< attention gets a key for each query head
@@ -469,7 +469,7 @@ class CompiledModuleBlock final : public LlamaBlock {
 }  // namespace
 
 std::unique_ptr<LlamaBlock> compiled_module_block(StepBuilder& step, const PlanConfig& config,
-                                                  const EngineOptions& options) {
+                                                  const Fsdp2Options& options) {
   return std::make_unique<CompiledModuleBlock>(step, config, options);
 }
 

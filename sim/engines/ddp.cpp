@@ -56,12 +56,12 @@ enum class Replaced { no, in_first_step, in_second_step };
 
 class Ddp {
  public:
-  Ddp(const PlanConfig& config, const Meta& meta, const FrameworkOptions& options)
+  Ddp(const PlanConfig& config, const Meta& meta, const EngineOptions& options)
       : config_(config),
-        cap_(checked_mul(options.number(EngineKind::ddp, FrameworkWord::bucket_cap_mb), kMebibyte)),
-        is_default_cap_(!options.has(FrameworkWord::bucket_cap_mb)),
-        views_(options.is_on(EngineKind::ddp, FrameworkWord::gradient_as_bucket_view)),
-        no_sync_(options.is_on(EngineKind::ddp, FrameworkWord::no_sync)),
+        cap_(checked_mul(options.number(EngineKind::ddp, "bucket_cap_mb"), kMebibyte)),
+        is_default_cap_(!options.has("bucket_cap_mb")),
+        views_(options.is_on(EngineKind::ddp, "gradient_as_bucket_view")),
+        no_sync_(options.is_on(EngineKind::ddp, "no_sync")),
         step_(config, meta),
         units_(add_units()),
         model_(step_, config_, units_,
@@ -246,7 +246,7 @@ class Ddp {
 
 }  // namespace
 
-EnginePlan ddp_plan(const PlanConfig& config, const Meta& meta, const FrameworkOptions& options) {
+EnginePlan ddp_plan(const PlanConfig& config, const Meta& meta, const EngineOptions& options) {
   return Ddp(config, meta, options).run();
 }
 

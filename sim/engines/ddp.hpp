@@ -2,7 +2,7 @@
 // torch.autocast(bfloat16).
 #pragma once
 
-#include "core/plan/framework_options.hpp"
+#include "core/plan/engine_options.hpp"
 #include "sim/engines/engine_plan.hpp"
 
 namespace mfsdp {
@@ -10,6 +10,6 @@ namespace mfsdp {
 /// Requires a configuration from engine_config(), with two ranks or more.
 /// Steps of two runs on two H200 were within 1.8 % (docs/lab/2026-11-29-engines-5.md).
 [[nodiscard]] EnginePlan ddp_plan(const PlanConfig& config, const Meta& meta,
-                                  const FrameworkOptions& options);
+                                  const EngineOptions& options);
 
 }  // namespace mfsdp

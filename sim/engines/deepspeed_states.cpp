@@ -57,11 +57,11 @@ std::vector<StateParameter> parameters_of(const ModelShape& model) {
 class DeepSpeedStates {
  public:
   DeepSpeedStates(EngineKind engine, const PlanConfig& config, const Meta& meta,
-                  const FrameworkOptions& options)
+                  const EngineOptions& options)
       : config_(config),
         shards_gradients_(config.strategy == Strategy::optim_grads),
-        bucket_size_(options.number(engine, FrameworkWord::reduce_bucket_size)),
-        overlaps_(shards_gradients_ && options.is_on(engine, FrameworkWord::overlap_comm)),
+        bucket_size_(options.number(engine, "reduce_bucket_size")),
+        overlaps_(shards_gradients_ && options.is_on(engine, "overlap_comm")),
         step_(config, meta),
         units_(add_units()),
         parameters_(parameters_of(config_.model)),
@@ -377,7 +377,7 @@ class DeepSpeedStates {
 }  // namespace
 
 EnginePlan deepspeed_states_plan(EngineKind engine, const PlanConfig& config, const Meta& meta,
-                                 const FrameworkOptions& options) {
+                                 const EngineOptions& options) {
   return DeepSpeedStates(engine, config, meta, options).run();
 }
 

@@ -68,22 +68,21 @@ struct ModuleCall {
 
 class DeepSpeedWeights {
  public:
-  DeepSpeedWeights(const PlanConfig& config, const Meta& meta, const FrameworkOptions& options)
+  DeepSpeedWeights(const PlanConfig& config, const Meta& meta, const EngineOptions& options)
       : config_(config),
         ranks_(config.mesh.size(Axis::dp_shard)),
-        bucket_size_(number(options, FrameworkWord::reduce_bucket_size)),
-        sub_group_size_(number(options, FrameworkWord::sub_group_size)),
-        threshold_(number(options, FrameworkWord::stage3_param_persistence_threshold)),
-        overlaps_(number(options, FrameworkWord::overlap_comm) != 0),
-        contiguous_(number(options, FrameworkWord::contiguous_gradients) != 0),
+        bucket_size_(number(options, "reduce_bucket_size")),
+        sub_group_size_(number(options, "sub_group_size")),
+        threshold_(number(options, "stage3_param_persistence_threshold")),
+        overlaps_(options.is_on(EngineKind::deepspeed_zero3, "overlap_comm")),
+        contiguous_(options.is_on(EngineKind::deepspeed_zero3, "contiguous_gradients")),
         step_(config, meta),
         units_(add_units()),
         parameters_(sharded_parameters()),
-        coordinator_(
-            coordinated(), trace(),
-            {.prefetch_bucket = number(options, FrameworkWord::stage3_prefetch_bucket_size),
-             .live_parameters = number(options, FrameworkWord::stage3_max_live_parameters),
-             .reuse_distance = number(options, FrameworkWord::stage3_max_reuse_distance)}),
+        coordinator_(coordinated(), trace(),
+                     {.prefetch_bucket = number(options, "stage3_prefetch_bucket_size"),
+                      .live_parameters = number(options, "stage3_max_live_parameters"),
+                      .reuse_distance = number(options, "stage3_max_reuse_distance")}),
         block_(eager_block(step_, config_, {.made = [this](Tensor tensor) { made(tensor); }})),
         ends_(step_, config_, eager_functions(step_, config_),
               [this](Tensor tensor) { made(tensor); }) {
@@ -101,7 +100,7 @@ class DeepSpeedWeights {
   }
 
  private:
-  [[nodiscard]] static std::int64_t number(const FrameworkOptions& options, FrameworkWord word) {
+  [[nodiscard]] static std::int64_t number(const EngineOptions& options, OptionWord word) {
     return options.number(EngineKind::deepspeed_zero3, word);
   }
 
@@ -467,7 +466,7 @@ class DeepSpeedWeights {
 }  // namespace
 
 EnginePlan deepspeed_weights_plan(const PlanConfig& config, const Meta& meta,
-                                  const FrameworkOptions& options) {
+                                  const EngineOptions& options) {
   return DeepSpeedWeights(config, meta, options).run();
 }
 

@@ -3,6 +3,9 @@
 #include <fmt/format.h>
 
 #include <string>
+#include <utility>
+
+#include "sim/engines/fsdp2_options.hpp"
 
 namespace mfsdp {
 
@@ -42,7 +45,8 @@ bool mcore_has(const ModelShape& model) {
 constexpr std::string_view kOtherModules =
     "take --modules transformers, or leave --engine out for others";
 
-/// Engines with experts also support the other features of families that have experts.
+/// Engines with experts also support the other features of families that have experts. For other
+/// engines check_model() names the experts.
 Result<void> check_family(EngineKind engine, const ModelShape& model) {
   if (traits_of(engine).has_experts) {
     if (mcore_has(model)) return {};
@@ -51,11 +55,7 @@ Result<void> check_family(EngineKind engine, const ModelShape& model) {
                           "it predicts Llama, Mistral, Qwen2, Qwen3, Mixtral, GPT-OSS and "
                           "DeepSeek; leave --engine out for others");
   }
-  if (model.experts != 0)
-    return cannot_predict(
-        engine, "--model", "mixtures of experts",
-        mcore_has(model) ? "leave --engine out, or take mcore" : "leave --engine out");
-  if (model.family != Family::llama)
+  if (model.experts == 0 && model.family != Family::llama)
     return cannot_predict(
         engine, "--model", fmt::format("models of the family {}", to_string(model.family)),
         model.family == Family::olmo2 && has_option(engine, "--modules")
@@ -71,7 +71,10 @@ void check_model(EngineKind engine, const ModelShape& model, Reasons& reasons) {
   const auto no = [&](std::string_view what, std::string_view otherwise) {
     reasons.add(cannot_predict(engine, "--model", what, otherwise));
   };
-  if (!reasons.add(check_family(engine, model))) return;
+  if (!reasons.add(check_family(engine, model))) return;  // its blocks are not Llama's at all
+  if (model.experts != 0 && !traits_of(engine).has_experts)
+    no("mixtures of experts",
+       mcore_has(model) ? "leave --engine out, or take mcore" : "leave --engine out");
   if (model.output_norms || model.zero_centered_norms || model.scaled_embedding)
     no("Gemma's norms and scaled embeddings", instead);
   if (model.activation != Activation::silu || !model.traits().gated)
@@ -228,17 +231,19 @@ void check_parallelism(EngineKind engine, const PlanConfig& config, Reasons& rea
 }
 
 /// Checks the options of FSDP2 against the configuration.
-void check_options(EngineKind engine, const PlanConfig& config, const EngineOptions& options,
+void check_options(EngineKind engine, const PlanConfig& config, const Fsdp2Options& options,
                    Reasons& reasons) {
   if (options.selective_ac.is_given() && config.recompute.kind == Recompute::full)
     reasons.add(fail("--selective-ac", "contradicts --recompute full; give one of them"));
   if (options.selective_ac.by_operator && options.modules == Modules::fused)
     reasons.add(cannot_predict(engine, "--selective-ac", "recomputation by operator of fused GEMMs",
                                "add --modules torchtitan or --modules transformers"));
-  if ((options.bf16_loss || options.holds_logits) && options.modules == Modules::fused)
-    reasons.add(fail(options.bf16_loss ? "--bf16-loss" : "--hold-logits",
-                     "needs --modules transformers or --modules torchtitan, whose loss is not "
-                     "inside the model"));
+  for (const auto& [is_given, flag] : {std::pair(options.bf16_loss, "--bf16-loss"),
+                                       std::pair(options.holds_logits, "--hold-logits")})
+    if (is_given && options.modules == Modules::fused)
+      reasons.add(fail(flag,
+                       "needs --modules transformers or --modules torchtitan, whose loss is not "
+                       "inside the model"));
   if (options.units.parts_of_blocks &&
       (options.modules == Modules::fused || traits_of(engine).compiles_blocks ||
        options.selective_ac.is_given() || config.recompute.kind == Recompute::full))
@@ -293,18 +298,25 @@ void check_first_megatron(EngineKind engine, const PlanConfig& config, Reasons& 
 Result<PlanConfig> engine_config(EngineKind engine, const PlanConfig& config,
                                  const EngineOptions& options) {
   const EngineTraits& traits = traits_of(engine);
-  if (traits.runs_plans) return config;
   Reasons reasons;
-  if (options.modules == Modules::transformers) {
+  reasons.add(options.check(engine));
+  if (traits.runs_plans) {
+    MFSDP_TRY(reasons.verdict());
+    return config;
+  }
+  const auto modules =
+      has_option(engine, "--modules") ? options.get<Modules>(engine, "--modules") : Modules::fused;
+  if (modules == Modules::transformers) {
     check_transformers(engine, config.model, reasons);
   } else {
     check_model(engine, config.model, reasons);
-    if (options.modules == Modules::torchtitan) check_torchtitan(engine, config.model, reasons);
+    if (modules == Modules::torchtitan) check_torchtitan(engine, config.model, reasons);
   }
   check_types(engine, config, reasons);
   check_parallelism(engine, config, reasons);
   check_recorded(engine, config, reasons);
-  if (traits.family == EngineFamily::fsdp2) check_options(engine, config, options, reasons);
+  if (traits.family == EngineFamily::fsdp2)
+    check_options(engine, config, Fsdp2Options(engine, options), reasons);
   if (traits.family == EngineFamily::megatron_fsdp_v1)
     check_first_megatron(engine, config, reasons);
   MFSDP_TRY(reasons.verdict());

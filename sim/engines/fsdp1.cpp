@@ -54,12 +54,12 @@ struct Fsdp1Unit {
 
 class Fsdp1 {
  public:
-  Fsdp1(const PlanConfig& config, const Meta& meta, const FrameworkOptions& options)
+  Fsdp1(const PlanConfig& config, const Meta& meta, const EngineOptions& options)
       : config_(config),
-        limits_(options.is_on(EngineKind::fsdp1, FrameworkWord::limit_all_gathers)),
-        prefetches_forward_(options.is_on(EngineKind::fsdp1, FrameworkWord::forward_prefetch)),
-        prefetches_backward_(options.is_on(EngineKind::fsdp1, FrameworkWord::backward_prefetch)),
-        no_sync_(options.is_on(EngineKind::fsdp1, FrameworkWord::no_sync)),
+        limits_(options.is_on(EngineKind::fsdp1, "limit_all_gathers")),
+        prefetches_forward_(options.is_on(EngineKind::fsdp1, "forward_prefetch")),
+        prefetches_backward_(options.is_on(EngineKind::fsdp1, "backward_prefetch")),
+        no_sync_(options.is_on(EngineKind::fsdp1, "no_sync")),
         keeps_gathered_(config.strategy == Strategy::optim_grads),
         wire_(size_of(config.reduce_dtype)),
         sizes_(llama_sizes(config)),
@@ -331,7 +331,7 @@ class Fsdp1 {
 
 }  // namespace
 
-EnginePlan fsdp1_plan(const PlanConfig& config, const Meta& meta, const FrameworkOptions& options) {
+EnginePlan fsdp1_plan(const PlanConfig& config, const Meta& meta, const EngineOptions& options) {
   return Fsdp1(config, meta, options).run();
 }
 

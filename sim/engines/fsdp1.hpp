@@ -2,13 +2,13 @@
 // for embedding, norm and head.
 #pragma once
 
-#include "core/plan/framework_options.hpp"
+#include "core/plan/engine_options.hpp"
 #include "sim/engines/engine_plan.hpp"
 
 namespace mfsdp {
 
 /// Requires a configuration from engine_config(), with two ranks or more.
 [[nodiscard]] EnginePlan fsdp1_plan(const PlanConfig& config, const Meta& meta,
-                                    const FrameworkOptions& options);
+                                    const EngineOptions& options);
 
 }  // namespace mfsdp

@@ -21,7 +21,7 @@ class Fsdp2 {
  public:
   Fsdp2(EngineKind engine, const PlanConfig& config, const EngineOptions& options, const Meta& meta)
       : config_(config),
-        options_(options),
+        options_(engine, options),
         sizes_(llama_sizes(config)),
         step_(config, meta),
         units_(step_, config_, options_),
@@ -153,7 +153,7 @@ class Fsdp2 {
   }
 
   PlanConfig config_;
-  EngineOptions options_;
+  Fsdp2Options options_;
   LlamaSizes sizes_;
   StepBuilder step_;
   Fsdp2Units units_;

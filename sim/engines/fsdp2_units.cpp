@@ -22,7 +22,7 @@ std::vector<Weight> of_part(const std::vector<Weight>& block, BlockPart part) {
 
 }  // namespace
 
-Fsdp2Units::Fsdp2Units(StepBuilder& step, const PlanConfig& config, const EngineOptions& options)
+Fsdp2Units::Fsdp2Units(StepBuilder& step, const PlanConfig& config, const Fsdp2Options& options)
     : step_(step),
       config_(config),
       options_(options),

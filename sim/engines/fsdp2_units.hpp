@@ -25,8 +25,8 @@
 #include <string_view>
 #include <vector>
 
-#include "core/plan/engine_options.hpp"
 #include "sim/engines/adamw.hpp"
+#include "sim/engines/fsdp2_options.hpp"
 #include "sim/engines/llama_weights.hpp"
 #include "sim/engines/step_builder.hpp"
 
@@ -37,7 +37,7 @@ enum class UnitPlace { embedding, block, attention, mlp, head };
 
 class Fsdp2Units {
  public:
-  Fsdp2Units(StepBuilder& step, const PlanConfig& config, const EngineOptions& options);
+  Fsdp2Units(StepBuilder& step, const PlanConfig& config, const Fsdp2Options& options);
 
   /// Allocates all weights between steps, in the order of the model's modules, which is that of the
   /// optimizer. `root`: embedding, final norm and, if it is untied, head.
@@ -116,7 +116,7 @@ class Fsdp2Units {
 
   StepBuilder& step_;
   const PlanConfig& config_;
-  EngineOptions options_;
+  Fsdp2Options options_;
   std::int64_t ranks_;   ///< that share a copy of the weights
   std::int64_t outer_;   ///< copies
   std::int64_t main_;    ///< bytes of a weight between steps

@@ -30,7 +30,7 @@ class EagerModuleBlock final : public LlamaBlock {
   using Value = EagerTape::Value;
   using Ref = EagerTape::Ref;
 
-  EagerModuleBlock(StepBuilder& step, const PlanConfig& config, const EngineOptions& options,
+  EagerModuleBlock(StepBuilder& step, const PlanConfig& config, const Fsdp2Options& options,
                    Fsdp2Units& units)
       : LlamaBlock(step, config, options.selective_ac.every),
         options_(options),
@@ -198,7 +198,7 @@ class EagerModuleBlock final : public LlamaBlock {
     return ops_.linear("down", std::move(product), sizes_.hidden, sizes_.ffn, sink("down"));
   }
 
-  EngineOptions options_;
+  Fsdp2Options options_;
   Fsdp2Units& units_;
   EagerTape tape_;
   EagerOps ops_;
@@ -213,7 +213,7 @@ class EagerModuleBlock final : public LlamaBlock {
 }  // namespace
 
 std::unique_ptr<LlamaBlock> eager_module_block(StepBuilder& step, const PlanConfig& config,
-                                               const EngineOptions& options, Fsdp2Units& units) {
+                                               const Fsdp2Options& options, Fsdp2Units& units) {
   return std::make_unique<EagerModuleBlock>(step, config, options, units);
 }
 

@@ -14,17 +14,17 @@ namespace mfsdp {
 /// place.
 [[nodiscard]] std::unique_ptr<LlamaBlock> eager_module_block(StepBuilder& step,
                                                              const PlanConfig& config,
-                                                             const EngineOptions& options,
+                                                             const Fsdp2Options& options,
                                                              Fsdp2Units& units);
 
 /// As Inductor fuses them.
 [[nodiscard]] std::unique_ptr<LlamaBlock> compiled_module_block(StepBuilder& step,
                                                                 const PlanConfig& config,
-                                                                const EngineOptions& options);
+                                                                const Fsdp2Options& options);
 
 /// Embedding, final norm, head and loss around such blocks.
 [[nodiscard]] std::unique_ptr<LlamaEnds> module_ends(StepBuilder& step, const PlanConfig& config,
-                                                     const EngineOptions& options,
+                                                     const Fsdp2Options& options,
                                                      bool compiles_loss);
 
 /// How the model's class computes its norms.

@@ -10,7 +10,7 @@ namespace {
 
 class ModuleEnds final : public LlamaEnds {
  public:
-  ModuleEnds(StepBuilder& step, const PlanConfig& config, const EngineOptions& options,
+  ModuleEnds(StepBuilder& step, const PlanConfig& config, const Fsdp2Options& options,
              bool compiles_loss)
       : LlamaEnds(step, config,
                   compiles_loss ? functions_with_compiled_loss(step, config)
@@ -111,7 +111,7 @@ class ModuleEnds final : public LlamaEnds {
     return logits;
   }
 
-  EngineOptions options_;
+  Fsdp2Options options_;
   bool compiles_loss_;
   EagerTape tape_;
   EagerOps ops_;
@@ -124,7 +124,7 @@ class ModuleEnds final : public LlamaEnds {
 }  // namespace
 
 std::unique_ptr<LlamaEnds> module_ends(StepBuilder& step, const PlanConfig& config,
-                                       const EngineOptions& options, bool compiles_loss) {
+                                       const Fsdp2Options& options, bool compiles_loss) {
   return std::make_unique<ModuleEnds>(step, config, options, compiles_loss);
 }
 

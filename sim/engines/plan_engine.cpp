@@ -14,8 +14,7 @@
 namespace mfsdp {
 
 EnginePlan engine_plan_of(EngineKind engine, const PlanConfig& config, const Meta& meta,
-                          std::int64_t l2_bytes, const EngineOptions& options,
-                          const FrameworkOptions& words) {
+                          std::int64_t l2_bytes, const EngineOptions& options) {
   switch (traits_of(engine).family) {
     case EngineFamily::mfsdp: assert(false); break;
     case EngineFamily::fsdp2: break;
@@ -23,10 +22,11 @@ EnginePlan engine_plan_of(EngineKind engine, const PlanConfig& config, const Met
       return megatron_fsdp1_plan(config, meta, CompileCache::filled, l2_bytes);
     case EngineFamily::megatron_fsdp_v2: return megatron_fsdp2_plan(engine, config, meta, l2_bytes);
     case EngineFamily::mcore: return mcore_plan(engine, config, meta);
-    case EngineFamily::ddp: return ddp_plan(config, meta, words);
-    case EngineFamily::fsdp1: return fsdp1_plan(config, meta, words);
-    case EngineFamily::deepspeed_states: return deepspeed_states_plan(engine, config, meta, words);
-    case EngineFamily::deepspeed_weights: return deepspeed_weights_plan(config, meta, words);
+    case EngineFamily::ddp: return ddp_plan(config, meta, options);
+    case EngineFamily::fsdp1: return fsdp1_plan(config, meta, options);
+    case EngineFamily::deepspeed_states:
+      return deepspeed_states_plan(engine, config, meta, options);
+    case EngineFamily::deepspeed_weights: return deepspeed_weights_plan(config, meta, options);
   }
   return fsdp2_plan(engine, config, options, meta, l2_bytes);
 }

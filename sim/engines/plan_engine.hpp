@@ -3,7 +3,6 @@
 
 #include "core/plan/engine.hpp"
 #include "core/plan/engine_options.hpp"
-#include "core/plan/framework_options.hpp"
 #include "sim/engines/engine_plan.hpp"
 #include "sim/engines/step_builder.hpp"
 
@@ -14,7 +13,6 @@ namespace mfsdp {
 /// engine has.
 [[nodiscard]] EnginePlan engine_plan_of(EngineKind engine, const PlanConfig& config,
                                         const Meta& meta, std::int64_t l2_bytes = kL2OfH200,
-                                        const EngineOptions& options = {},
-                                        const FrameworkOptions& words = {});
+                                        const EngineOptions& options = {});
 
 }  // namespace mfsdp

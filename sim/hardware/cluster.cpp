@@ -170,6 +170,8 @@ double Cluster::slowest_fraction() const {
   return least;
 }
 
+std::int64_t usual_node_size(const Gpu& gpu) { return std::min(gpu.gpus_per_node, gpu.domain); }
+
 Result<Cluster> make_cluster(const Gpu& kind, std::int64_t gpus, std::int64_t gpus_per_node) {
   MFSDP_LET(cluster, assemble(kind, gpus, gpus_per_node, std::nullopt, "--gpus-per-node"));
   cluster.network = describe_network(cluster);

@@ -56,6 +56,9 @@ struct Cluster {
   [[nodiscard]] double slowest_fraction() const;
 };
 
+/// GPUs of the usual machine (`node.gpus` of the GPU's file), as far as the link joins them.
+[[nodiscard]] std::int64_t usual_node_size(const Gpu& gpu);
+
 /// `gpus` GPUs of that kind in its usual machine, with a network that is never oversubscribed. Up
 /// to `gpus_per_node` GPUs form one node; larger numbers must be a multiple of it. The error names
 /// --gpus and both numbers. A node larger than the GPU's domain is an error.

@@ -5,7 +5,6 @@
 #include <string>
 #include <utility>
 
-#include "sim/engines/engine_errors.hpp"
 #include "sim/engines/plan_engine.hpp"
 #include "sim/engines/pytorch_process.hpp"
 #include "sim/predict/live_peak.hpp"
@@ -58,24 +57,22 @@ class Room {
 
 }  // namespace
 
-double error_of_room(EngineKind engine, const PlanConfig& config, const Gpu& gpu,
-                     const EngineOptions& options) {
+double error_of_room(const std::optional<MemoryErrors>& errors) {
   constexpr double kLeast = 0.01;  // memory outside the allocator has an error, too
-  const auto errors = engine_errors(engine, config, gpu.name, options);
   return errors ? std::max(kLeast, errors->reserved) : kLeast;
 }
 
 Result<EngineStep> engine_step(EngineKind engine, const PlanConfig& config, const Meta& meta,
                                const EngineMachine& machine) {
   try {
-    EngineStep step{.engine = engine,
-                    .options = machine.options,
-                    .plan = engine_plan_of(engine, config, meta, machine.gpu.l2.value,
-                                           machine.options, machine.framework_options),
-                    .memory = {},
-                    .settings = machine.settings,
-                    .outside = {},
-                    .room = {}};
+    EngineStep step{
+        .engine = engine,
+        .plan = engine_plan_of(engine, config, meta, machine.gpu.l2.value, machine.options),
+        .memory = {},
+        .settings = machine.settings,
+        .outside = {},
+        .room = {},
+        .errors = machine.errors};
     if (!machine.settings.limit) step.settings.garbage_collection_threshold = 0;
     AllocatorSettings settings = step.settings;
     settings.limit.reset();
@@ -89,7 +86,7 @@ Result<EngineStep> engine_step(EngineKind engine, const PlanConfig& config, cons
     Attempt tried = rooms.of(room);
     step.fits = tried.fits;
     step.memory = std::move(tried.memory);
-    const double error = error_of_room(engine, config, machine.gpu, machine.options);
+    const double error = error_of_room(machine.errors);
     step.certain = step.fits ? rooms.of(room * (1 - error)).fits_without_retries()
                              : !rooms.of(room * (1 + error)).fits;
     raise_pools(step.plan.program, step.memory);
@@ -104,20 +101,6 @@ Footprint footprint(const EngineStep& step) {
   return {.allocated = step.outside + Bytes(counters.peak_reserved),
           .least = step.outside + Bytes(counters.peak_allocated)};
 }
-
-namespace {
-
-std::optional<MemoryErrors> errors_of(const EngineStep& step, const PlanConfig& config,
-                                      const Gpu& gpu) {
-  std::optional<EngineErrors> errors = engine_errors(step.engine, config, gpu.name, step.options);
-  if (!errors) return std::nullopt;
-  return MemoryErrors{.allocated = errors->allocated,
-                      .reserved = errors->reserved,
-                      .device = errors->device,
-                      .source = std::move(errors->source)};
-}
-
-}  // namespace
 
 std::function<Nanos(const Op&)> host_times(const EngineStep& step, const Gpu& gpu) {
   return [&host = step.plan.host, launch = gpu.host_launch.value](const Op& op) {
@@ -138,17 +121,8 @@ void complete(PredictedRun& run, const EngineStep& step, const Gpu& gpu) {
                                .retries = counters.retries,
                                .certain = step.certain,
                                .fits_certain = {},
-                               .errors = errors_of(step, run.config, gpu)};
-  if (memory.cached->errors)
-    memory.cached->fits_certain = step.fits && step.certain;
-  else
-    run.facts.push_back(
-        {.topic = "simulation",
-         .name = "memory_error",
-         .value = step.options == EngineOptions{} && run.config.main_dtype != DType::fp32
-                      ? "memory error: not known; no run with such weights between "
-                        "steps was compared"
-                      : unknown_memory_error(step.engine, gpu.name, step.options)});
+                               .errors = step.errors};
+  if (step.errors) memory.cached->fits_certain = step.fits && step.certain;
   memory.headroom = step.room - memory.cached->reserved;
   memory.fits = step.fits;
   run.plan.padding = bytes_of(step.plan.padding, run.config.param_dtype);

@@ -2,9 +2,10 @@
 #pragma once
 
 #include <functional>
+#include <optional>
 
 #include "core/base/error.hpp"
-#include "core/plan/framework_options.hpp"
+#include "core/plan/engine_options.hpp"
 #include "reports/record/result.hpp"
 #include "sim/engines/engine.hpp"
 #include "sim/engines/engine_memory.hpp"
@@ -16,27 +17,26 @@ namespace mfsdp {
 
 struct EngineStep {
   EngineKind engine = EngineKind::fsdp2;
-  EngineOptions options;
   EnginePlan plan;  ///< its pools are as high as what the allocator reserves for their streams
   EngineMemory memory;
-  AllocatorSettings settings;  ///< their limit is `room`
-  Bytes outside;               ///< device memory outside the allocator
-  Bytes room;                  ///< limit of the allocator; below 0: `outside` does not fit
-  bool fits = true;            ///< within the settings' limit and the GPU
-  bool certain = true;         ///< also with an error of error_of_room()
+  AllocatorSettings settings;          ///< their limit is `room`
+  Bytes outside;                       ///< device memory outside the allocator
+  Bytes room;                          ///< limit of the allocator; below 0: `outside` does not fit
+  bool fits = true;                    ///< within the settings' limit and the GPU
+  bool certain = true;                 ///< also with an error of error_of_room()
+  std::optional<MemoryErrors> errors;  ///< of runs of the same kind
 };
 
 /// Possible error of an engine's predicted memory, as a fraction of the available memory: the worst
-/// error of reserved memory on that GPU (engine_errors), and at least 1 %.
-[[nodiscard]] double error_of_room(EngineKind engine, const PlanConfig& config, const Gpu& gpu,
-                                   const EngineOptions& options = {});
+/// error of reserved memory, and at least 1 %.
+[[nodiscard]] double error_of_room(const std::optional<MemoryErrors>& errors);
 
 struct EngineMachine {
   EngineOptions options = {};
-  FrameworkOptions framework_options = {};
   AllocatorSettings settings;
   const Gpu& gpu;
-  Bytes reserve;  ///< to be kept free
+  Bytes reserve;                            ///< to be kept free
+  std::optional<MemoryErrors> errors = {};  ///< none: not known
 };
 
 /// `config` must come from engine_config(). The allocator may reserve the memory that context, NCCL

@@ -4,6 +4,8 @@
 
 #include <algorithm>
 
+#include "core/plan/engine_options.hpp"
+
 namespace mfsdp {
 namespace {
 

@@ -56,13 +56,21 @@ Result<RoutingReport> routing_of(const PredictionRequest& request, Bytes allocat
 
 /// Our measured error in runs of the request's kind. Runs with other options are of another kind.
 StepEvidence evidence_of(const PredictionRequest& request) {
-  StepEvidence evidence{
-      .kind = prediction_kind(request.engine, request.config, request.costs->cluster().gpu),
-      .error = {}};
-  if (const std::string options = flag_text(request.options); !options.empty())
-    evidence.kind.engine += " " + options;
-  if (request.own_steps) evidence.error = own_error(*request.own_steps, evidence.kind);
+  StepEvidence evidence{.kind = prediction_kind(request.engine, request.options, request.config,
+                                                request.costs->cluster().gpu),
+                        .error = {}};
+  if (request.own_runs) evidence.error = own_error(request.own_runs->steps, evidence.kind);
   return evidence;
+}
+
+PredictionKind memory_kind(const PredictionRequest& request) {
+  return memory_kind(request.engine, request.options, request.config, request.costs->cluster().gpu);
+}
+
+std::optional<MemoryErrors> memory_errors(const PredictionRequest& request) {
+  if (!request.own_runs) return std::nullopt;
+  const PredictionKind kind = memory_kind(request);
+  return memory_band(own_memory_error(request.own_runs->memory, kind), kind);
 }
 
 /// Adds the assumption on when the engine reduces the gradients of several microbatches.
@@ -119,10 +127,10 @@ Result<PredictionRequest> with_program(PredictionRequest request) {
   if (!traits_of(request.engine).runs_plans) {
     MFSDP_LET(step, engine_step(request.engine, request.config, request.meta,
                                 {.options = request.options,
-                                 .framework_options = request.framework_options,
                                  .settings = request.allocator,
                                  .gpu = request.costs->cluster().gpu,
-                                 .reserve = request.reserve}));
+                                 .reserve = request.reserve,
+                                 .errors = memory_errors(request)}));
     request.step = std::make_shared<const EngineStep>(std::move(step));
     request.program = {request.step, &request.step->plan.program};
     return request;
@@ -146,14 +154,14 @@ Result<Prediction> predict(const PredictionRequest& asked) {
   memory.fits = fits(memory.allocated, request);
   if (request.step) complete(prediction.run, *request.step, request.costs->cluster().gpu);
   PredictedRun& run = prediction.run;
-  if (const std::string options = flag_text(request.options); !options.empty())
+  if (request.step && !request.step->errors)
     run.facts.push_back({.topic = "simulation",
-                         .name = "engine_options",
-                         .value = fmt::format("{} with {}", to_string(request.engine), options)});
-  add_reductions(run, request);
-  if (std::string options = request.framework_options.statement(request.engine); !options.empty())
+                         .name = "memory_error",
+                         .value = unknown_memory_error(memory_kind(request))});
+  if (std::string options = request.options.statement(request.engine); !options.empty())
     run.facts.push_back(
-        {.topic = "simulation", .name = "framework_options", .value = std::move(options)});
+        {.topic = "simulation", .name = "engine_options", .value = std::move(options)});
+  add_reductions(run, request);
   if (request.step && request.allocator.limit)
     run.facts.push_back({.topic = "simulation",
                          .name = std::string(kMemoryLimit),

@@ -8,7 +8,7 @@
 #include "core/base/error.hpp"
 #include "core/memory/allocation_cache.hpp"
 #include "core/plan/config.hpp"
-#include "core/plan/framework_options.hpp"
+#include "core/plan/engine_options.hpp"
 #include "core/plan/plan.hpp"
 #include "core/schedule/least_memory.hpp"
 #include "sim/allocator/settings.hpp"
@@ -24,19 +24,18 @@
 namespace mfsdp {
 
 struct PredictionRequest {
-  PlanConfig config;                       ///< as the engine uses it
-  EngineKind engine = EngineKind::mfsdp;   ///< whose kernels, schedule and allocator
-  EngineOptions options;                   ///< of engines of others
-  FrameworkOptions framework_options;      ///< that the engine has
-  AllocatorSettings allocator;             ///< of engines that use PyTorch's allocator
-  Meta meta;                               ///< of the program that is built
-  std::shared_ptr<const Program> program;  ///< null: with_program() builds it
-  std::shared_ptr<const EngineStep> step;  ///< of other engines, with their program
-  std::shared_ptr<const CostModel> costs;  ///< of a cluster with as many GPUs as the mesh
-  PriceErrors errors;                      ///< of those costs
-  std::optional<Anchor> anchor;            ///< the measured run that scaled the costs
-  std::shared_ptr<const std::vector<OwnStep>> own_steps;  ///< runs to compare with; may be null
-  RankVariation variation;                                ///< how ranks differ
+  PlanConfig config;                          ///< as the engine uses it
+  EngineKind engine = EngineKind::mfsdp;      ///< whose kernels, schedule and allocator
+  EngineOptions options;                      ///< that the engine has
+  AllocatorSettings allocator;                ///< of engines that use PyTorch's allocator
+  Meta meta;                                  ///< of the program that is built
+  std::shared_ptr<const Program> program;     ///< null: with_program() builds it
+  std::shared_ptr<const EngineStep> step;     ///< of other engines, with their program
+  std::shared_ptr<const CostModel> costs;     ///< of a cluster with as many GPUs as the mesh
+  PriceErrors errors;                         ///< of those costs
+  std::optional<Anchor> anchor;               ///< the measured run that scaled the costs
+  std::shared_ptr<const OwnRuns> own_runs;    ///< runs to compare with; may be null
+  RankVariation variation;                    ///< how ranks differ
   std::shared_ptr<const RoutedModel> routed;  ///< how tokens choose experts; null: in balance
   Bytes reserve;                              ///< memory to keep free
   std::shared_ptr<AllocationCache> cache;     ///< shared by many requests; may be null

@@ -14,7 +14,6 @@
 #include "core/plan/attention_choice.hpp"
 #include "core/plan/engine.hpp"
 #include "core/plan/engine_options.hpp"
-#include "core/plan/framework_options.hpp"
 #include "core/plan/price_tables.hpp"
 
 namespace mfsdp {
@@ -47,9 +46,8 @@ struct JobOptions {
   /// one refuse the job.
   std::vector<std::string> given;
   EngineKind engine = EngineKind::mfsdp;
-  EngineOptions engine_options;        ///< of engines of others
-  FrameworkOptions framework_options;  ///< --engine-option
-  bool memory_alone = false;           ///< predict no times, which fp64 has none of
+  EngineOptions engine_options;  ///< of engines of others
+  bool memory_alone = false;     ///< predict no times, which fp64 has none of
   // The machine in detail.
   std::optional<PriceTables> tables;  ///< none: the default of the GPU's file
   AttentionChoice attention = AttentionChoice::warpgroups;

@@ -110,6 +110,7 @@ Result<LimitRow> row_of(const Variant& variant, FitLimit limit, PredictionReques
                         const Watch& watch) {
   LimitRow row;
   row.settings = variant.settings;
+  if (limit == FitLimit::gpus) MFSDP_SET(row.gpus_per_node, requests.gpus_per_node(variant.job));
   MFSDP_SET(row.found, search_limit(variant.job, limit, requests, watch));
   MFSDP_TRY(complete_row(variant.job, limit, requests, row));
   return row;

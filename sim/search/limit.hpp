@@ -24,9 +24,10 @@ enum class FitLimit {
 struct LimitRow {
   std::vector<Setting> settings;  ///< that save memory, in addition to what was asked
   Found found;
-  RecomputePolicy recompute;        ///< with these settings
-  Bytes capacity;                   ///< of the GPU
-  Bytes reserve;                    ///< memory to keep free
+  RecomputePolicy recompute;       ///< with these settings
+  Bytes capacity;                  ///< of the GPU
+  Bytes reserve;                   ///< memory to keep free
+  std::int64_t gpus_per_node = 0;  ///< of a search for GPUs: powers of two below it and whole nodes
   std::optional<PredictedRun> run;  ///< of the value found; none if nothing fits
 };
 

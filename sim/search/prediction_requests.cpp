@@ -15,9 +15,8 @@
 namespace mfsdp {
 namespace {
 
-/// GPUs of a node without --gpus-per-node: the default, or fewer where the link joins fewer.
 std::int64_t node_size(const CommonOptions& common, const Gpu& gpu) {
-  return common.gpus_per_node.value_or(std::min(common.node_size(), gpu.domain));
+  return common.gpus_per_node.value_or(usual_node_size(gpu));
 }
 
 Result<Cluster> cluster_of(const JobOptions& job, std::int64_t gpus,
@@ -120,14 +119,11 @@ Result<PredictionRequests::Priced> PredictionRequests::priced(const JobOptions& 
   return priced_[machine] = std::move(priced);
 }
 
-Result<std::shared_ptr<const std::vector<OwnStep>>> PredictionRequests::own_steps() {
-  if (own_steps_) return own_steps_;
-  const std::filesystem::path file = scenarios_ / "fidelity" / "own_steps.csv";
-  std::error_code ignored;
-  std::vector<OwnStep> steps;  // without the file no error is known
-  if (std::filesystem::exists(file, ignored)) MFSDP_SET(steps, load_own_steps(file));
-  own_steps_ = std::make_shared<const std::vector<OwnStep>>(std::move(steps));
-  return own_steps_;
+Result<std::shared_ptr<const OwnRuns>> PredictionRequests::own_runs() {
+  if (own_runs_) return own_runs_;
+  MFSDP_LET(runs, load_own_runs(scenarios_ / "fidelity"));
+  own_runs_ = std::make_shared<const OwnRuns>(std::move(runs));
+  return own_runs_;
 }
 
 Result<ModelShape> PredictionRequests::shape(const JobOptions& job) {
@@ -198,17 +194,16 @@ Result<PredictionRequest> PredictionRequests::read(const JobOptions& job) {
 Result<PredictionRequest> PredictionRequests::read(const PlanRequest& plan, const JobOptions& job) {
   Reasons reasons;
   reasons.add(check_given(job, plan.config));
-  reasons.add(job.framework_options.check(job.engine));
   auto config = engine_config(job.engine, plan.config, job.engine_options);
   reasons.add(config);
+  auto allocator = parse_allocator_settings(job.alloc_conf.value_or(""), "--alloc-conf");
+  reasons.add(allocator);
   MFSDP_TRY(reasons.verdict());
   PredictionRequest request;
   request.engine = job.engine;
   request.options = job.engine_options;
-  request.framework_options = job.framework_options;
   request.config = std::move(*config);
-  if (!traits_of(job.engine).runs_plans && job.alloc_conf)
-    MFSDP_SET(request.allocator, parse_allocator_settings(*job.alloc_conf, "--alloc-conf"));
+  request.allocator = std::move(*allocator);
   if (job.memory_limit) request.allocator.limit = job.memory_limit->value;
   request.meta = plan.meta;
   request.program = plan.program;
@@ -222,7 +217,7 @@ Result<PredictionRequest> PredictionRequests::read(const PlanRequest& plan, cons
   request.least = least_;
   request.errors = prices.errors;
   request.anchor = prices.anchor;
-  MFSDP_SET(request.own_steps, own_steps());
+  MFSDP_SET(request.own_runs, own_runs());
   request.variation = variation_of(job);
   if (job.routing) {
     MFSDP_LET(routing, routing_of(*job.routing));

@@ -61,12 +61,12 @@ class PredictionRequests {
   Result<const Measured*> measured(const JobOptions& job, const Gpu& gpu);
   Result<Priced> priced(const JobOptions& job, std::int64_t gpus);
   /// Runs with which predictions were compared.
-  Result<std::shared_ptr<const std::vector<OwnStep>>> own_steps();
+  Result<std::shared_ptr<const OwnRuns>> own_runs();
 
   std::filesystem::path scenarios_;
   PlanRequests plans_;
   std::map<Machine, Priced> priced_;
-  std::shared_ptr<const std::vector<OwnStep>> own_steps_;
+  std::shared_ptr<const OwnRuns> own_runs_;
   std::map<std::tuple<std::string, std::optional<std::string>, std::optional<PriceTables>>,
            Measured>
       measured_;

@@ -111,6 +111,15 @@ std::vector<std::int64_t> more_that_do_not_fit(const LimitRow& row, FitLimit lim
   return values;
 }
 
+/// The line on the numbers of GPUs that are candidates.
+std::string counts_text(const LimitRow& row, FitLimit limit) {
+  if (limit != FitLimit::gpus) return "";
+  std::vector<std::int64_t> counts;
+  for (std::int64_t count = 1; count < row.gpus_per_node; count *= 2) counts.push_back(count);
+  return fmt::format("Numbers of GPUs: {}{}whole nodes of {} (--gpus-per-node)\n",
+                     fmt::join(counts, ", "), counts.empty() ? "" : " and ", row.gpus_per_node);
+}
+
 /// The line on the numbers of GPUs that do not fit although a smaller one does.
 std::string gaps_text(const LimitRow& row, FitLimit limit) {
   const std::vector<std::int64_t> gaps = more_that_do_not_fit(row, limit);
@@ -193,7 +202,8 @@ std::string as_text(const Finding& finding, const SimOptions& options, const Tex
                     const std::string& stored) {
   const FitLimit limit = limit_of(*options.find);
   const LimitRow& row = finding.answer();
-  const std::string head = labelled(finding) + headline(finding, *options.find);
+  const std::string head =
+      labelled(finding) + headline(finding, *options.find) + counts_text(row, limit);
   if (!row.run) return head;
   const RunResult shown(*row.run);
   const std::int64_t tried = std::ssize(row.found.tried);
@@ -238,6 +248,7 @@ Json as_json(const Finding& finding, const SimOptions& options) {
     tried.push_back(std::move(entry));
   }
   object["tried"] = std::move(tried);
+  if (limit_of(*options.find) == FitLimit::gpus) object["gpus_per_node"] = row.gpus_per_node;
   object["more_that_do_not_fit"] = more_that_do_not_fit(row, limit_of(*options.find));
   object["winner"] = row.run ? Json::parse(to_json_line(*row.run)) : Json(nullptr);
   return object;

@@ -76,24 +76,6 @@ Result<void> set_routing(const std::string& text, std::optional<RoutingFlag>& ta
   return {};
 }
 
-Result<void> set_units(const std::string& text, FsdpUnits& target) {
-  const auto units = parse_fsdp_units(text);
-  if (!units)
-    return fail("--fsdp-unit", in_quotes(text) +
-                                   " is not block, blocks:K, parts or model; the first three also "
-                                   "with ,ends");
-  target = *units;
-  return {};
-}
-
-Result<void> set_selective_ac(const std::string& text, SelectiveAc& target) {
-  const auto selective = parse_selective_ac(text);
-  if (!selective)
-    return fail("--selective-ac", in_quotes(text) + " is neither op nor the n of every n-th block");
-  target = *selective;
-  return {};
-}
-
 Result<void> set_host_launch(const std::string& text, std::optional<Nanos>& target) {
   constexpr double kMost = 1e4;
   const auto number = parse_rational(text, "--host-launch-us");
@@ -270,7 +252,7 @@ FlagGroup replay_group(SimOptions& o) {
     o.alloc_conf = text;
     return {};
   };
-  const auto option = [&o](const std::string& text) { return o.framework_options.set(text); };
+  const auto option = [&o](const std::string& text) { return o.engine_options.set(text); };
   return {
       .title = "Other engines",
       .flags = {
@@ -299,34 +281,21 @@ FlagGroup replay_group(SimOptions& o) {
 }
 
 FlagGroup fsdp2_group(SimOptions& o) {
-  EngineOptions& options = o.engine_options;
-  const auto units = [&options](const std::string& text) { return set_units(text, options.units); };
-  const auto selective = [&options](const std::string& text) {
-    return set_selective_ac(text, options.selective_ac);
-  };
-  return {.title = "With --engine fsdp2",
-          .flags = {
-              choice_flag("--modules", "M",
-                          "the model's code: fused, transformers or torchtitan (fused)",
-                          options.modules),
-              {.name = "--fsdp-unit",
-               .value = "U",
-               .help = "fully_shard of: block, blocks:K, parts, model; block,ends (block)",
-               .apply = units,
-               .values = {.names = {"block", "block,ends", "blocks:2", "parts", "model"}}},
-              {.name = "--selective-ac",
-               .value = "op|N",
-               .help = "recompute by operator, torchtitan's default, or every N-th block",
-               .apply = selective,
-               .values = {.names = {"op"}}},
-              switch_flag("--accumulate-unsharded", "reduce gradients in the last microbatch alone",
-                          options.accumulate_unsharded),
-              switch_flag("--reshard-root", "reshard_after_forward=True for the root, too",
-                          options.reshard_root),
-              switch_flag("--bf16-loss", "the loss works on bf16 logits, without a copy in fp32",
-                          options.bf16_loss),
-              switch_flag("--hold-logits", "the training loop holds the logits through backward",
-                          options.holds_logits)}};
+  FlagGroup group{.title = "With --engine fsdp2", .flags = {}};
+  for (const EngineOption& option : kEngineOptions) {
+    if (!option.is_flag()) continue;
+    const auto set = [&o, word = option.word](const std::string& text) {
+      return o.engine_options.set(word, text);
+    };
+    group.flags.push_back(
+        {.name = std::string(option.word),
+         .value = std::string(option.value),
+         .help = std::string(option.help),
+         .apply = set,
+         .values = {.names = option.examples.empty() ? std::vector<std::string>{}
+                                                     : split(option.examples, ' ')}});
+  }
+  return group;
 }
 
 /// The flags given that ask for something other than a prediction, by name.
@@ -370,48 +339,6 @@ Result<void> check_alone(const SimOptions& options, const std::string& question,
   return {};
 }
 
-/// Refuses flags that only our own engine supports, or only those of others.
-Result<void> check_engine(const SimOptions& options) {
-  const EngineTraits& traits = traits_of(options.engine);
-  Reasons reasons;
-  for (const std::string_view flag : kEngineOptionFlags)
-    if (contains(options.given, flag) && !has_option(options.engine, flag))
-      reasons.add(fail(std::string(flag),
-                       fmt::format("--engine {} has no such option", to_string(options.engine))));
-  if (traits.runs_plans) {
-    if (contains(options.given, "--engine-option"))
-      return fail("--engine-option", "needs an --engine other than mfsdp");
-    if (!options.replay && options.alloc_conf)
-      return fail("--alloc-conf", "needs --replay or an --engine other than mfsdp");
-    if (!options.replay && options.memory_limit)
-      return fail("--memory-limit", "needs --replay or an --engine other than mfsdp");
-    if (options.memory_snapshot)
-      return fail("--memory-snapshot",
-                  "needs another --engine: mfsdp allocates its memory once; see --memory-trace");
-    if (options.host_launch)
-      return fail("--host-launch-us", "needs another --engine: mfsdp's plan needs no host time");
-    return reasons.verdict();
-  }
-  if (options.routing)
-    reasons.add(fail(
-        "--routing",
-        "--engine " + std::string(to_string(options.engine)) +
-            (traits.has_experts ? " is predicted with experts in balance alone; leave --engine out"
-                                : " cannot predict mixtures of experts yet; leave --engine out")));
-  if (options.find && options.memory_limit)
-    reasons.add(fail("--memory-limit", "contradicts --find; --memory-reserve keeps memory free"));
-  const std::string engine = "--engine " + std::string(to_string(options.engine));
-  for (const std::string& flag : options.given)
-    if (flag == "--plan" || flag == "--tune-out" || !has_choice(options.engine, flag))
-      reasons.add(fail(flag, engine + " has no such choice: it is mfsdp-exec's own"));
-  if (contains(options.given, "--plan-out"))
-    reasons.add(
-        fail("--plan-out", "contradicts " + engine + ": no tool takes its plan; --trace shows it"));
-  if (options.explain == Explain::layout || options.explain == Explain::network)
-    reasons.add(fail("--explain", "contradicts " + engine + ": ask for memory or critical-path"));
-  return reasons.verdict();
-}
-
 Result<void> check_pairs(const SimOptions& options) {
   if (options.fidelity) MFSDP_TRY(check_alone(options, "--fidelity", {"--output"}));
   if (options.published) MFSDP_TRY(check_alone(options, "--published", {"--output", "--tables"}));
@@ -421,7 +348,6 @@ Result<void> check_pairs(const SimOptions& options) {
   if (options.replay)
     MFSDP_TRY(check_alone(options, "--replay",
                           {"--output", "--alloc-conf", "--memory-limit", "--require-fit"}));
-  MFSDP_TRY(check_engine(options));
   if (options.find == Find::max_micro_batch && contains(options.given, "--micro-batch"))
     return fail("--micro-batch", "contradicts --find max-micro-batch, which looks for it");
   if (options.find == Find::max_seq_len && contains(options.given, "--seq-len"))

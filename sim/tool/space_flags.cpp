@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <utility>
 
+#include "sim/tool/engine_refusals.hpp"
+
 namespace mfsdp {
 namespace {
 
@@ -38,6 +40,7 @@ Result<SearchSpace> read_space(const SweptArguments& swept) {
     options = first;
     for (const Setting& setting : space.combination(i)) apply(setting, options);
     MFSDP_TRY(check_sim_options(options, groups));
+    MFSDP_TRY(check_engine_flags(options));
   }
   return space;
 }

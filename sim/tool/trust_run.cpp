@@ -10,6 +10,7 @@
 #include "core/cli/path_check.hpp"
 #include "core/cli/table.hpp"
 #include "core/cli/wrap.hpp"
+#include "sim/calibrate/accuracy.hpp"
 #include "sim/calibrate/calibrate.hpp"
 #include "sim/calibrate/fidelity.hpp"
 #include "sim/calibrate/published.hpp"
@@ -70,15 +71,27 @@ std::string calibration_output(const Calibration& calibration, OutputFormat form
 
 Result<ExitCode> run_fidelity(const SimOptions& options, const Session& session) {
   MFSDP_LET(rows, fidelity(session.scenarios));
+  MFSDP_LET(runs, load_own_runs(session.scenarios / "fidelity"));
+  const std::vector<AccuracyRow> ours = accuracy(runs);
+  const Table of_runs = table_of(accuracy_cells(ours), 3, 11);
+  const auto json = [&] {
+    Json object = Json::parse(fidelity_json(rows));
+    object["runs"] = Json::parse(accuracy_json(ours));
+    return object.dump(2) + "\n";
+  };
   switch (options.common.output) {
     case OutputFormat::text:
       session.out << render_table(table_of(rows), session.style) << "\n"
+                  << render_table(of_runs, session.style) << "\n"
                   << wrap_text(memory_trust_text(), session.style) << "\n";
       break;
-    case OutputFormat::md: session.out << render_markdown_table(table_of(rows)); break;
+    case OutputFormat::md:
+      session.out << render_markdown_table(table_of(rows)) << "\n"
+                  << render_markdown_table(of_runs);
+      break;
     case OutputFormat::csv: session.out << fidelity_csv(rows); break;
-    case OutputFormat::json: session.out << fidelity_json(rows); break;
-    case OutputFormat::jsonl: session.out << one_line(fidelity_json(rows)); break;
+    case OutputFormat::json: session.out << json(); break;
+    case OutputFormat::jsonl: session.out << one_line(json()); break;
   }
   return ExitCode::good;
 }

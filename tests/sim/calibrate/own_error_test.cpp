@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "core/model/hf_config.hpp"
+#include "sim/calibrate/accuracy.hpp"
 #include "tests/sim/cost/cost_fixture.hpp"
 
 namespace mfsdp {
@@ -84,6 +85,51 @@ TEST(OwnSteps, AreWhatTheDocumentationSays) {
   EXPECT_FALSE(own_error(steps, kind("mcore", "h200")));
 }
 
+OwnMemory memory(const PredictionKind& of, double allocated, double reserved) {
+  return {.kind = of,
+          .model = "llama3_8b",
+          .allocated = {.measured = 100, .predicted = allocated},
+          .reserved = OwnBytes{.measured = 100, .predicted = reserved},
+          .device = {}};
+}
+
+TEST(OwnMemoryOf, IsOfItsKindAlone) {
+  std::vector<OwnMemory> rows{
+      memory(kind("fsdp2", "h200"), 100.01, 98), memory(kind("fsdp2", "h200"), 100, 101),
+      memory(kind("fsdp2", "h100"), 150, 150), memory(kind("fsdp2 --bf16-loss", "h200"), 200, 200)};
+  rows[1].is_mended = true;
+  const PredictionKind mine = kind("fsdp2", "h200");
+  const OwnMemoryError error = own_memory_error(rows, mine);
+  EXPECT_EQ(error.allocated.runs, 2);
+  EXPECT_NEAR(error.reserved.mean(), 0.015, 1e-12);
+  const auto band = memory_band(error, mine);
+  ASSERT_TRUE(band);
+  EXPECT_NEAR(band->allocated, 0.001, 1e-12);  // 0.01 %, rounded up
+  EXPECT_NEAR(band->reserved, 0.02, 1e-12);
+  EXPECT_EQ(band->source,
+            "at worst of 2 runs (fsdp2, llama, h200; reserved: 2; device: not measured, as "
+            "reserved), 1 of which corrected the description of the engine");
+  const PredictionKind other = kind("mcore", "h200");
+  EXPECT_FALSE(memory_band(own_memory_error(rows, other), other));
+  EXPECT_EQ(unknown_memory_error(other),
+            "memory error: not known; no run of mcore with llama on h200 was compared");
+}
+
+// docs/reference/accuracy.md has all of them.
+TEST(OwnRuns, HaveOneRowForEachKind) {
+  const auto runs = load_own_runs(kShippedScenarios / "fidelity");
+  ASSERT_TRUE(runs) << runs.error().message();
+  for (const OwnMemory& each : runs->memory)
+    EXPECT_EQ(each.kind.family, family_class(shape_of(each.model))) << each.model;
+  const auto rows = accuracy(*runs);
+  std::int64_t measured = 0;
+  for (const AccuracyRow& row : rows) measured += row.memory.allocated.runs;
+  EXPECT_EQ(measured, static_cast<std::int64_t>(runs->memory.size()));
+  const std::vector<std::string> first = accuracy_cells(rows)[1];
+  EXPECT_EQ(first[0], "mfsdp");
+  EXPECT_EQ(first[3], "");  // its pools are exact, and no runs are listed
+}
+
 TEST(FamilyClass, GoesByWhatTheBlocksHave) {
   EXPECT_EQ(family_class(shape_of("llama3_8b")), "llama");
   EXPECT_EQ(family_class(shape_of("qwen3_8b")), "llama");
@@ -105,6 +151,9 @@ TEST(TrainingClass, NamesWhatIsNotAsUsual) {
   config.param_dtype = DType::fp32;
   config.document_mask = true;
   EXPECT_EQ(training_class(config), "muon with fp32 weights and document masks");
+  config = {};
+  config.main_dtype = DType::bf16;
+  EXPECT_EQ(training_class(config), "adamw with bf16 weights between steps");
 }
 
 TEST(GpuClass, KnowsLimitsOfPowerAndPublishedTables) {

@@ -15,6 +15,7 @@ namespace {
 using testing::EndsWith;
 using testing::HasSubstr;
 using testing::Not;
+using testing::StartsWith;
 
 /// 80 ms of compute, 10 of them contention, 10 exposed: a step of 90.
 TimeSummary step_of_90_ms() {
@@ -110,17 +111,18 @@ TEST(TrustOf, OurOwnErrorIsThatOfRunsOfTheSameKind) {
             "runs (mfsdp, llama, 2 h200)");
   const Trust datasheet = with_runs("h100", 8);
   EXPECT_EQ(datasheet.expected_step_error, 0.029);
-  EXPECT_EQ(datasheet.text,
-            "datasheet only; step error 2.9 % on average, 6.9 % at worst of 12 runs (mfsdp, llama, "
-            "2 h100); not measured: GEMM, attention, collectives");
+  EXPECT_EQ(
+      datasheet.text,
+      "priced by data sheet: GEMM, attention, collectives; step error 2.9 % on average, 6.9 % "
+      "at worst of 12 runs (mfsdp, llama, 2 h100)");
 }
 
 // Every measured run was inside one domain.
 TEST(TrustOf, RunsInsideANodeSayNothingOfANetwork) {
   const Trust trust = with_runs("h200", 16);
   EXPECT_FALSE(trust.expected_step_error);
-  EXPECT_THAT(trust.text, HasSubstr("(mfsdp, llama, 2 h200), none of them over a network; not "
-                                    "measured: network"));
+  EXPECT_THAT(trust.text, StartsWith("priced by data sheet: network; step error 2.9 %"));
+  EXPECT_THAT(trust.text, EndsWith("(mfsdp, llama, 2 h200), none of them over a network"));
 }
 
 TEST(TrustOf, ANetworkThatWasNotMeasuredIsADatasheet) {
@@ -128,11 +130,11 @@ TEST(TrustOf, ANetworkThatWasNotMeasuredIsADatasheet) {
   EXPECT_EQ(trust.trust_level, TrustLevel::datasheet);
   EXPECT_FALSE(trust.expected_step_error);
   EXPECT_EQ(trust.text,
-            "datasheet only; step error not known: no run of mfsdp with llama on h200 was "
-            "measured; not measured: network");
+            "priced by data sheet: network; step error not known: no run of mfsdp with llama on "
+            "h200 was measured");
   const Trust other = of("h100", 8);
   EXPECT_FALSE(other.expected_step_error);
-  EXPECT_THAT(other.text, EndsWith("; not measured: GEMM, attention, collectives"));
+  EXPECT_THAT(other.text, StartsWith("priced by data sheet: GEMM, attention, collectives; "));
   EXPECT_EQ(other.calibration, "datasheet");
   EXPECT_THAT(of("h100", 1).text, Not(HasSubstr("collectives")));
 }
@@ -142,11 +144,11 @@ TEST(TrustOf, ANetworkIsMeasuredByWhatShardingUses) {
   const Trust reduced = with_network_of({all_reduce});
   EXPECT_EQ(reduced.trust_level, TrustLevel::datasheet);
   EXPECT_EQ(reduced.text,
-            "datasheet only; step error not known: no run of mfsdp with llama on h200 was "
-            "measured; not measured: network all-gather and reduce-scatter");
-  EXPECT_THAT(with_network_of({all_gather}).text, EndsWith("not measured: network reduce-scatter"));
+            "priced by data sheet: network all-gather and reduce-scatter; step error not known: no "
+            "run of mfsdp with llama on h200 was measured");
+  EXPECT_THAT(with_network_of({all_gather}).text, HasSubstr("sheet: network reduce-scatter; "));
   EXPECT_THAT(with_network_of({all_reduce}, "h100").text,
-              EndsWith("not measured: GEMM, attention, collectives, network"));
+              HasSubstr("sheet: GEMM, attention, collectives, network; "));
   const Trust both = with_network_of({all_gather, reduce_scatter});
   EXPECT_EQ(both.trust_level, TrustLevel::calibrated);
   // (80 * 0.01 + 10 * 0.25 + 10 * 0.14) / 90 = 4.7 / 90: the network's error, being larger, on all

@@ -5,7 +5,6 @@
 #include <vector>
 
 #include "sim/engines/engine.hpp"
-#include "sim/engines/engine_errors.hpp"
 #include "tests/sim/engines/recorded_llamas.hpp"
 
 namespace mfsdp {
@@ -117,35 +116,6 @@ TEST(EngineConfig, WeightsInBf16SayWhatIsAssumed) {
     EXPECT_NE(text.find("assumes 16 bytes a parameter"), std::string::npos) << text;
     EXPECT_NE(text.find("model.to(bfloat16)"), std::string::npos) << text;
   }
-}
-
-// No error band is taken over from another GPU.
-TEST(EngineErrorsOf, AreKnownWhereRunsWereCompared) {
-  const auto hopper = engine_errors(EngineKind::fsdp2, possible(), "h200");
-  ASSERT_TRUE(hopper);
-  EXPECT_NE(hopper->source.find("other model code: not known"), std::string::npos);
-  for (const std::string gpu : {"b200", "a100_80", "gb300", "h100_96_500w"}) {
-    EXPECT_FALSE(engine_errors(EngineKind::fsdp2, possible(), gpu)) << gpu;
-    EXPECT_NE(unknown_memory_error(EngineKind::fsdp2, gpu).find("not known on " + gpu),
-              std::string::npos);
-  }
-  EXPECT_FALSE(engine_errors(EngineKind::mcore, possible(), "h200"));
-}
-
-// Nor from runs with other options: transformers' models have their own.
-TEST(EngineErrorsOf, AreThoseOfTheOptions) {
-  const EngineOptions transformers{.modules = Modules::transformers};
-  const auto own = engine_errors(EngineKind::fsdp2, possible(), "h200", transformers);
-  ASSERT_TRUE(own);
-  EXPECT_NE(own->source.find("9 runs"), std::string::npos);
-  EXPECT_FALSE(engine_errors(EngineKind::fsdp2, possible(), "h100", transformers));
-  const EngineOptions unreduced{.accumulate_unsharded = true};
-  EXPECT_FALSE(engine_errors(EngineKind::fsdp2, possible(), "h200", unreduced));
-  EXPECT_EQ(unknown_memory_error(EngineKind::fsdp2, "h200", unreduced),
-            "memory error: not known; no run of fsdp2 with --accumulate-unsharded was compared");
-  PlanConfig narrow = possible();
-  narrow.main_dtype = DType::bf16;
-  EXPECT_FALSE(engine_errors(EngineKind::fsdp2, narrow, "h200"));
 }
 
 }  // namespace

@@ -8,25 +8,13 @@
 #include <string_view>
 #include <vector>
 
-#include "core/plan/framework_options.hpp"
 #include "tests/sim/engines/recorded_llamas.hpp"
 
 namespace mfsdp::test {
 
-inline FrameworkOptions framework_options(const std::vector<std::string>& texts) {
-  FrameworkOptions options;
-  for (const std::string& text : texts) {
-    const auto set = options.set(text);
-    EXPECT_TRUE(set) << set.error().message();
-  }
-  return options;
-}
-
 inline EnginePlan framework_plan(EngineKind engine, const PlanConfig& config,
                                  const std::vector<std::string>& options = {}) {
-  const auto own = engine_config(engine, config);
-  EXPECT_TRUE(own) << own.error().message();
-  return engine_plan_of(engine, *own, {}, kL2OfH200, {}, framework_options(options));
+  return plan_of(engine, config, engine_options(options));
 }
 
 /// Bytes that are allocated after two steps and more: weights, states and buffers, and what inputs

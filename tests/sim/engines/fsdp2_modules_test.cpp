@@ -15,13 +15,10 @@
 namespace mfsdp {
 namespace {
 
-constexpr double kGibibyte = 1 << 30;
+using test::engine_options;
+using test::plan_of;
 
-EnginePlan plan_with(EngineKind engine, const PlanConfig& config, const EngineOptions& options) {
-  const auto own = engine_config(engine, config, options);
-  EXPECT_TRUE(own) << own.error().message();
-  return engine_plan_of(engine, *own, {}, kL2OfH200, options);
-}
+constexpr double kGibibyte = 1 << 30;
 
 struct Row {
   std::string model;
@@ -72,8 +69,8 @@ TEST(Fsdp2Modules, OfTransformersTakeWhatWasMeasured) {
   double allocated = 0;
   double reserved = 0;
   for (const Row& row : rows) {
-    const EngineOptions options{.modules = Modules::transformers};
-    const EngineMemory memory = engine_memory(plan_with(row.engine, row.config, options), {});
+    const EngineOptions options = engine_options({"--modules=transformers"});
+    const EngineMemory memory = engine_memory(plan_of(row.engine, row.config, options), {});
     const auto off = [](std::int64_t bytes, double gib) {
       return std::abs(static_cast<double>(bytes) / kGibibyte / gib - 1);
     };
@@ -95,10 +92,9 @@ TEST(Fsdp2Modules, TakeWhatKempnerForgeReports) {
   config.micro_batch = config.microbatches = 4;
   config.recompute.kind = Recompute::full;
   config.main_dtype = DType::bf16;
-  EngineOptions options{.modules = Modules::transformers};
-  options.accumulate_unsharded = options.reshard_root = true;
-  options.bf16_loss = options.holds_logits = true;
-  const EngineMemory memory = engine_memory(plan_with(EngineKind::fsdp2, config, options), {});
+  const EngineOptions options = engine_options({"--modules=transformers", "--accumulate-unsharded",
+                                                "--reshard-root", "--bf16-loss", "--hold-logits"});
+  const EngineMemory memory = engine_memory(plan_of(EngineKind::fsdp2, config, options), {});
   EXPECT_NEAR(static_cast<double>(memory.counters.peak_allocated) / kGibibyte, 88.5, 0.02 * 88.5);
 }
 
@@ -106,21 +102,20 @@ TEST(Fsdp2Modules, TakeWhatKempnerForgeReports) {
 /// log states what is reserved: 47.65 GiB.
 TEST(Fsdp2Modules, TakeWhatTorchtitanReports) {
   const PlanConfig config = test::config_of(test::llama3_8b(), 8192);
-  EngineOptions options{.modules = Modules::torchtitan};
-  options.selective_ac.by_operator = true;
-  options.units.ends_apart = true;
+  const EngineOptions options =
+      engine_options({"--modules=torchtitan", "--selective-ac=op", "--fsdp-unit=block,ends"});
   const EngineMemory memory =
-      engine_memory(plan_with(EngineKind::fsdp2_compile, config, options), {});
+      engine_memory(plan_of(EngineKind::fsdp2_compile, config, options), {});
   EXPECT_NEAR(static_cast<double>(memory.counters.peak_reserved) / kGibibyte, 47.65, 0.02 * 47.65);
 }
 
 /// Llamas, OLMo 2 and Gemma, small, with any options.
-std::pair<PlanConfig, EngineOptions> any_modules() {
+std::pair<PlanConfig, EngineOptions> any_modules(EngineKind engine) {
   PlanConfig config = test::any_engine_config();
-  EngineOptions options;
-  options.modules = test::pick({0, 1}) == 1 ? Modules::transformers : Modules::torchtitan;
+  const bool titan = test::pick({0, 1}) == 0;
+  std::vector<std::string> options{titan ? "--modules=torchtitan" : "--modules=transformers"};
   ModelShape& model = config.model;
-  if (options.modules == Modules::torchtitan) {
+  if (titan) {
     model.qk_norm = model.qkv_bias = false;
   } else if (test::pick({0, 1}) == 1) {
     model.family = Family::olmo2;
@@ -133,40 +128,38 @@ std::pair<PlanConfig, EngineOptions> any_modules() {
   } else if (!model.qk_norm) {
     model.fused_weights = test::pick({0, 1}) == 1;
   }
-  options.accumulate_unsharded = test::pick({0, 1}) == 1;
-  options.bf16_loss = test::pick({0, 1}) == 1;
-  options.holds_logits = test::pick({0, 1}) == 1;
-  options.reshard_root = test::pick({0, 1}) == 1;
-  options.units.ends_apart = !model.tied_embeddings && test::pick({0, 1}) == 1;
-  options.units.blocks = test::pick({0, 1, 2});
-  if (options.units.blocks == 0) options.units.ends_apart = false;
-  options.units.blocks = std::min(options.units.blocks, model.layers);
-  if (config.recompute.kind == Recompute::none) {
-    options.selective_ac.by_operator = test::pick({0, 1}) == 1;
-    if (!options.selective_ac.by_operator) options.selective_ac.every = test::pick({0, 2});
+  for (const char* flag :
+       {"--accumulate-unsharded", "--bf16-loss", "--hold-logits", "--reshard-root"})
+    if (test::pick({0, 1}) == 1) options.emplace_back(flag);
+  const auto blocks = std::min<std::int64_t>(test::pick({0, 1, 2}), model.layers);
+  const bool apart = blocks > 0 && !model.tied_embeddings && test::pick({0, 1}) == 1;
+  bool is_plain = config.recompute.kind == Recompute::none && engine == EngineKind::fsdp2;
+  if (config.recompute.kind == Recompute::none && test::pick({0, 1}) == 1) {
+    options.emplace_back(test::pick({0, 1}) == 1 ? "--selective-ac=op" : "--selective-ac=2");
+    is_plain = false;
   }
+  std::string units = blocks == 0 ? "model" : "blocks:" + std::to_string(blocks);
+  if (is_plain && blocks == 1 && test::pick({0, 1}) == 1) units = "parts";
+  options.push_back("--fsdp-unit=" + units + (apart ? ",ends" : ""));
   if (test::pick({0, 1}) == 1) config.main_dtype = DType::bf16;
-  return {config, options};
+  return {config, engine_options(options)};
 }
 
 RC_GTEST_PROP(Fsdp2ModulesProperty, StepsBalance, ()) {
-  auto [config, options] = any_modules();
   const EngineKind engine = *rc::gen::element(EngineKind::fsdp2, EngineKind::fsdp2_compile,
                                               EngineKind::fsdp2_compile_loss);
-  const bool is_plain = config.recompute.kind == Recompute::none &&
-                        !options.selective_ac.is_given() && engine == EngineKind::fsdp2;
-  if (is_plain && options.units.blocks == 1)
-    options.units.parts_of_blocks = test::pick({0, 1}) == 1;
-  test::check_balance(plan_with(engine, config, options));
+  const auto [config, options] = any_modules(engine);
+  test::check_balance(plan_of(engine, config, options));
 }
 
 /// By operator lies between everything and nothing, and its step has fewer GEMMs than full
 /// recomputation: of torchtitan's seven, four are kept.
 TEST(Fsdp2Modules, RecomputeByOperatorWhatIsNotKept) {
   PlanConfig config = test::config_of(test::small_llama(), 3072);
-  EngineOptions options{.modules = Modules::torchtitan};
-  const auto measure = [&](EngineKind engine) {
-    const EnginePlan plan = plan_with(engine, config, options);
+  const auto measure = [&](EngineKind engine, const std::string& selective) {
+    std::vector<std::string> options{"--modules=torchtitan"};
+    if (!selective.empty()) options.push_back("--selective-ac=" + selective);
+    const EnginePlan plan = plan_of(engine, config, engine_options(options));
     std::int64_t products = 0;
     for (const Segment& segment : plan.program.find_plan(kTrainPlan)->segments)
       for (const Op& op : segment.ops)
@@ -175,16 +168,12 @@ TEST(Fsdp2Modules, RecomputeByOperatorWhatIsNotKept) {
     return std::pair(products, engine_memory(plan, {}).counters.peak_allocated);
   };
   for (const EngineKind engine : {EngineKind::fsdp2, EngineKind::fsdp2_compile_loss}) {
-    options.selective_ac = {};
     config.recompute.kind = Recompute::none;
-    const auto nothing = measure(engine);
-    options.selective_ac.by_operator = true;
-    const auto by_operator = measure(engine);
-    options.selective_ac = {.by_operator = false, .every = 2};
-    const auto every = measure(engine);
-    options.selective_ac = {};
+    const auto nothing = measure(engine, "");
+    const auto by_operator = measure(engine, "op");
+    const auto every = measure(engine, "2");
     config.recompute.kind = Recompute::full;
-    const auto all = measure(engine);
+    const auto all = measure(engine, "");
     EXPECT_EQ(nothing.first, 0);
     // Key, attention's output and up, of four blocks.
     EXPECT_EQ(by_operator.first, 4 * 3);

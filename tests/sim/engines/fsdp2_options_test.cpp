@@ -3,6 +3,7 @@
 
 #include <map>
 #include <string>
+#include <vector>
 
 #include "tests/sim/engines/recorded_llamas.hpp"
 
@@ -12,11 +13,8 @@ namespace {
 using test::config_of;
 using test::small_llama;
 
-EnginePlan plan_of_options(const PlanConfig& config, const EngineOptions& options,
-                           EngineKind engine = EngineKind::fsdp2) {
-  const auto own = engine_config(engine, config, options);
-  EXPECT_TRUE(own) << own.error().message();
-  return engine_plan_of(engine, *own, {}, kL2OfH200, options);
+EnginePlan plan_of_options(const PlanConfig& config, const std::vector<std::string>& options) {
+  return test::plan_of(EngineKind::fsdp2, config, test::engine_options(options));
 }
 
 /// Collectives of a step, by their kind.
@@ -38,7 +36,7 @@ TEST(Fsdp2Options, AccumulateUnsharded) {
   PlanConfig config = config_of(small_llama(), 3072);
   config.microbatches = 4;
   const EnginePlan plain = plan_of_options(config, {});
-  const EnginePlan unreduced = plan_of_options(config, {.accumulate_unsharded = true});
+  const EnginePlan unreduced = plan_of_options(config, {"--accumulate-unsharded"});
   constexpr CollectiveKind kReduce = CollectiveKind::reduce_scatter;
   EXPECT_EQ(collectives_of(plain)[kReduce], 4 * 5);
   EXPECT_EQ(collectives_of(unreduced)[kReduce], 5);
@@ -50,7 +48,7 @@ TEST(Fsdp2Options, AccumulateUnsharded) {
   // Reductions in bf16 need no cast: gradients stay in bf16.
   config.reduce_dtype = DType::bf16;
   const auto narrow =
-      static_cast<double>(allocated(plan_of_options(config, {.accumulate_unsharded = true})) -
+      static_cast<double>(allocated(plan_of_options(config, {"--accumulate-unsharded"})) -
                           allocated(plan_of_options(config, {})));
   EXPECT_NEAR(narrow, 2.0 * static_cast<double>(elements) - 4.0 * static_cast<double>(elements / 8),
               0.01 * narrow);
@@ -59,7 +57,7 @@ TEST(Fsdp2Options, AccumulateUnsharded) {
 TEST(Fsdp2Options, OneMicrobatchIsReducedAnyway) {
   const PlanConfig config = config_of(small_llama(), 3072);
   EXPECT_EQ(allocated(plan_of_options(config, {})),
-            allocated(plan_of_options(config, {.accumulate_unsharded = true})));
+            allocated(plan_of_options(config, {"--accumulate-unsharded"})));
 }
 
 /// Weights and both moments: 3 * 4 bytes of a rank's eighth, or 3 * 2.
@@ -82,9 +80,9 @@ TEST(Fsdp2Options, WeightsInBf16HaveStatesInBf16) {
 /// Gathers in forward and backward, and reductions, of four blocks and the root.
 TEST(Fsdp2Options, UnitsAreGatheredAndReducedAtOnce) {
   const PlanConfig config = config_of(small_llama(), 3072);
-  const auto counts = [&](std::string_view units, Modules modules = Modules::fused) {
-    const auto made = collectives_of(
-        plan_of_options(config, {.units = *parse_fsdp_units(units), .modules = modules}));
+  const auto counts = [&](const std::string& units, const std::string& modules = "fused") {
+    const auto made =
+        collectives_of(plan_of_options(config, {"--fsdp-unit=" + units, "--modules=" + modules}));
     return std::pair(made.at(CollectiveKind::all_gather), made.at(CollectiveKind::reduce_scatter));
   };
   EXPECT_EQ(counts("block"), std::pair(1L + 2 * 4, 1L + 4));
@@ -93,37 +91,33 @@ TEST(Fsdp2Options, UnitsAreGatheredAndReducedAtOnce) {
   EXPECT_EQ(counts("blocks:3"), std::pair(1L + 2 * 2, 1L + 2));
   // The embedding is gathered again for backward; norm and head stay.
   EXPECT_EQ(counts("block,ends"), std::pair(2L + 2 * 4 + 1, 2L + 4));
-  EXPECT_EQ(counts("parts", Modules::transformers), std::pair(1L + 2 * 3 * 4, 1L + 3 * 4));
+  EXPECT_EQ(counts("parts", "transformers"), std::pair(1L + 2 * 3 * 4, 1L + 3 * 4));
 }
 
 TEST(Fsdp2Options, HaveOneSpelling) {
+  const auto spelled = [](const std::string& text) {
+    return test::engine_options({text}).changes(EngineKind::fsdp2);
+  };
   for (const std::string text :
-       {"block", "block,ends", "blocks:2", "blocks:7,ends", "parts", "parts,ends", "model"}) {
-    const auto units = parse_fsdp_units(text);
-    ASSERT_TRUE(units) << text;
-    EXPECT_EQ(flag_text(*units), text);
-  }
+       {"block,ends", "blocks:2", "blocks:7,ends", "parts", "parts,ends", "model"})
+    EXPECT_EQ(spelled("--fsdp-unit=" + text), "--fsdp-unit " + text);
+  for (const std::string text : {"op", "3"})
+    EXPECT_EQ(spelled("--selective-ac=" + text), "--selective-ac " + text);
+  EXPECT_EQ(spelled("--fsdp-unit=block"), "");
+  EngineOptions options;
   for (const char* text : {"", "blocks", "blocks:0", "blocks:2x", "model,ends", "block,tops"})
-    EXPECT_FALSE(parse_fsdp_units(text)) << text;
-  EXPECT_EQ(parse_selective_ac("op"), (SelectiveAc{.by_operator = true, .every = 0}));
-  EXPECT_EQ(parse_selective_ac("3"), (SelectiveAc{.by_operator = false, .every = 3}));
-  for (const char* text : {"", "0", "ops", "-1"}) EXPECT_FALSE(parse_selective_ac(text)) << text;
-  EngineOptions all{.accumulate_unsharded = true, .reshard_root = true};
-  all.modules = Modules::torchtitan;
-  all.selective_ac.by_operator = true;
-  EXPECT_EQ(flag_text(all),
-            "--accumulate-unsharded --reshard-root --selective-ac op --modules torchtitan");
-  EXPECT_EQ(flag_text(EngineOptions{}), "");
+    EXPECT_FALSE(options.set("--fsdp-unit", text)) << text;
+  for (const char* text : {"", "0", "ops", "-1"})
+    EXPECT_FALSE(options.set("--selective-ac", text)) << text;
 }
 
 TEST(Fsdp2Options, ARefusalNamesAllOfThem) {
   PlanConfig config = config_of(small_llama(), 3072);
   config.recompute.kind = Recompute::full;
   config.model.tied_embeddings = true;
-  EngineOptions options{.holds_logits = true};
-  options.selective_ac.by_operator = true;
-  options.units.ends_apart = true;
-  const auto own = engine_config(EngineKind::fsdp2, config, options);
+  const auto own = engine_config(
+      EngineKind::fsdp2, config,
+      test::engine_options({"--hold-logits", "--selective-ac=op", "--fsdp-unit=block,ends"}));
   ASSERT_FALSE(own);
   std::vector<std::string> flags{own.error().where};
   for (const Error& other : own.error().also) flags.push_back(other.where);

@@ -48,10 +48,25 @@ inline PlanConfig config_of(const ModelShape& shape, std::int64_t seq_len, std::
   return config;
 }
 
-inline EnginePlan plan_of(EngineKind engine, const PlanConfig& config) {
-  const auto own = engine_config(engine, config);
+/// "--modules=transformers", "--reshard-root", "no_sync=true".
+inline EngineOptions engine_options(const std::vector<std::string>& texts) {
+  EngineOptions options;
+  for (const std::string& text : texts) {
+    const std::size_t sign = std::min(text.find('='), text.size());
+    const auto set =
+        text.starts_with("--")
+            ? options.set(text.substr(0, sign), text.substr(std::min(sign + 1, text.size())))
+            : options.set(text);
+    EXPECT_TRUE(set) << set.error().message();
+  }
+  return options;
+}
+
+inline EnginePlan plan_of(EngineKind engine, const PlanConfig& config,
+                          const EngineOptions& options = {}) {
+  const auto own = engine_config(engine, config, options);
   EXPECT_TRUE(own) << own.error().message();
-  return engine_plan_of(engine, *own, {});
+  return engine_plan_of(engine, *own, {}, kL2OfH200, options);
 }
 
 /// An allocation of this number of bytes on a stream, or a free of the allocation with this number.
