@@ -219,6 +219,32 @@ EagerOps::Ref EagerOps::wide_norm_backward(const std::string& name, std::int64_t
   return made;
 }
 
+EagerOps::Value EagerOps::layer_norm(std::string_view name, const Value& x, Sink weight,
+                                     Sink bias) {
+  const std::string own(name);
+  EagerTape::Saved saved;
+  tape_.save(x.ref, saved);
+  Ref normed = make(own, x.bytes);
+  const Ref mean = make(part_of(own, "mean"), sizes_.statistic);
+  const Ref statistic = make(part_of(own, "rstd"), sizes_.statistic);
+  kernel(KernelKind::layer_norm_forward, own, 2 * x.bytes);
+  tape_.save(mean, saved);
+  tape_.save(statistic, saved);
+  return tape_.output(
+      std::move(normed), x.bytes,
+      {x.node, tape_.leaf_node(std::move(weight)), tape_.leaf_node(std::move(bias))},
+      std::move(saved), [this, own, bytes = x.bytes](Ref gradient, EagerTape::Refs kept) {
+        EagerTape::Refs made{make("d_" + own, bytes)};
+        for (const char* of : {"grad", "bias_grad"})
+          made.push_back(make(part_of(own, of), kHalf * sizes_.hidden, Category::unsharded_grad));
+        kernel(KernelKind::layer_norm_backward, "d_" + own, 3 * bytes);
+        kernel(KernelKind::norm_weight_grad, part_of(own, "grad"), 2 * bytes);
+        gradient.reset();
+        kept.clear();
+        return made;
+      });
+}
+
 // ---- Attention -------------------------------------------------------------------------------
 
 EagerOps::Value EagerOps::rotate(std::string_view name, Value x, RopeCode code) {
@@ -369,22 +395,57 @@ EagerOps::Value EagerOps::attention(Value query, Value key, Value value, const L
                       });
 }
 
+/// Backward allocates gradients of query, key and value, which autograd joins.
+EagerOps::Value EagerOps::attention_of_rows(const Value& rows) {
+  constexpr std::int64_t kRandomState = 16;
+  EagerTape::Saved saved;
+  tape_.save(rows.ref, saved);
+  Ref mixed = make("attention", sizes_.query);
+  const Ref scores = make("attention_lse", sizes_.query_statistic);
+  const Ref random_state = make("attention_random_state", kRandomState);
+  tape_.step().attention(KernelKind::attention_forward);
+  for (const Ref& one : {mixed, scores, random_state}) tape_.save(one, saved);
+  return tape_.output(
+      std::move(mixed), sizes_.query, {rows.node}, std::move(saved),
+      [this, bytes = rows.bytes](Ref gradient, EagerTape::Refs kept) {
+        EagerTape::Refs parts{make("d_query", sizes_.query), make("d_key", sizes_.key),
+                              make("d_value", sizes_.key)};
+        tape_.step().scratch("attention_backward_workspace", sizes_.attention_workspace);
+        tape_.step().attention(KernelKind::attention_backward);
+        gradient.reset();
+        kept.clear();
+        Ref joined = make("d_qkv", bytes);
+        kernel(KernelKind::cast, "d_qkv_join", {2 * bytes, AccessPattern::pieces});
+        parts.clear();
+        return EagerTape::Refs{std::move(joined)};
+      });
+}
+
 // ---- Between -----------------------------------------------------------------------------------
 
+EagerOps::Value EagerOps::gelu(std::string_view name, Value x) {
+  return activated(name, x, KernelKind::gelu_forward, KernelKind::gelu_backward);
+}
+
 EagerOps::Value EagerOps::activate(std::string_view name, Value x, Activation activation) {
-  const std::string own(name);
   const GatedKernels kinds = gated_kernels(activation);
+  return activated(name, x, kinds.forward, kinds.backward);
+}
+
+EagerOps::Value EagerOps::activated(std::string_view name, const Value& x, KernelKind forward,
+                                    KernelKind backward) {
+  const std::string own(name);
   EagerTape::Saved saved;
   tape_.save(x.ref, saved);
-  Ref activated = make(own, x.bytes);
-  kernel(kinds.forward, own, 2 * x.bytes);
-  return tape_.output(std::move(activated), x.bytes, {x.node}, std::move(saved),
-                      [this, own, bytes = x.bytes, kinds](Ref gradient, EagerTape::Refs kept) {
-                        Ref made = make("d_" + own, bytes);
-                        kernel(kinds.backward, "d_" + own, 3 * bytes);
+  Ref made = make(own, x.bytes);
+  kernel(forward, own, 2 * x.bytes);
+  return tape_.output(std::move(made), x.bytes, {x.node}, std::move(saved),
+                      [this, own, bytes = x.bytes, backward](Ref gradient, EagerTape::Refs kept) {
+                        Ref input = make("d_" + own, bytes);
+                        kernel(backward, "d_" + own, 3 * bytes);
                         gradient.reset();
                         kept.clear();
-                        return EagerTape::Refs{std::move(made)};
+                        return EagerTape::Refs{std::move(input)};
                       });
 }
 

@@ -53,11 +53,17 @@ class EagerOps {
   /// The norm of rows of `width` columns.
   [[nodiscard]] Value norm(std::string_view name, Value x, std::int64_t width, NormCode code,
                            Sink weight);
+  /// F.layer_norm of rows as wide as a hidden state. Sinks receive the gradients of weight and bias.
+  [[nodiscard]] Value layer_norm(std::string_view name, const Value& x, Sink weight, Sink bias);
   [[nodiscard]] Value rotate(std::string_view name, Value x, RopeCode code);
   /// Heads of keys or values, copied for each query head that shares them.
   [[nodiscard]] Value repeat(std::string_view name, Value x);
   /// Scaled dot-product attention.
   [[nodiscard]] Value attention(Value query, Value key, Value value, const LayerMask& shape);
+  /// Attention of query, key and value that are views of one tensor's rows, as many heads of each.
+  [[nodiscard]] Value attention_of_rows(const Value& rows);
+  /// GELU of an MLP without a gate.
+  [[nodiscard]] Value gelu(std::string_view name, Value x);
   [[nodiscard]] Value activate(std::string_view name, Value x, Activation activation);
   [[nodiscard]] Value multiply(std::string_view name, Value a, Value b);
   [[nodiscard]] Value add(std::string_view name, const Value& a, const Value& b);
@@ -78,6 +84,8 @@ class EagerOps {
                                    NormCode code, Sink weight);
   [[nodiscard]] Ref wide_norm_backward(const std::string& name, std::int64_t bytes,
                                        std::int64_t rows, Ref gradient, EagerTape::Refs saved);
+  [[nodiscard]] Value activated(std::string_view name, const Value& x, KernelKind forward,
+                                KernelKind backward);
   [[nodiscard]] Value rotate_halves(const std::string& name, const Value& x);
   [[nodiscard]] Value rotate_complex(const std::string& name, const Value& x);
 

@@ -26,6 +26,16 @@ std::string only_gradients_text(EngineKind engine) {
                      to_string(*traits_of(engine).only_gradients));
 }
 
+std::string engine_basis(EngineKind engine, const ModelShape& model) {
+  const EngineTraits& traits = traits_of(engine);
+  const bool is_mpt = model.family == Family::gpt2 && traits.family != EngineFamily::mcore;
+  if (traits.runs_plans || !is_mpt) return std::string(traits.basis);
+  return fmt::format(
+      "{}{}GPT's blocks from the source of MosaicML's llm-foundry (MPT) alone; no run of them was "
+      "measured",
+      traits.basis, traits.basis.empty() ? "" : "; ");
+}
+
 bool recomputes_modules(EngineKind engine, const ModelShape& model) {
   return traits_of(engine).recomputes_expert_modules && model.experts != 0;
 }
@@ -35,7 +45,12 @@ namespace {
 /// Whether mcore's blocks are modelled for the family.
 bool mcore_has(const ModelShape& model) {
   const FamilyTraits& traits = model.traits();
-  return !traits.layer_norms && !traits.whole_qk_norms && traits.rotates && traits.input_norms;
+  return !traits.whole_qk_norms && traits.input_norms;
+}
+
+/// A GPT, where the engine has its blocks.
+bool is_known_gpt(EngineKind engine, const ModelShape& model) {
+  return model.family == Family::gpt2 && traits_of(engine).has_gpt;
 }
 
 /// The flags that describe a family's blocks to FSDP2.
@@ -48,13 +63,16 @@ Result<void> check_family(EngineKind engine, const ModelShape& model) {
     if (mcore_has(model)) return {};
     return cannot_predict(engine, "--model",
                           fmt::format("models of the family {}", to_string(model.family)),
-                          "it predicts Llama, Mistral, Qwen2, Qwen3, Mixtral, GPT-OSS and "
+                          "it predicts GPT-2, Llama, Mistral, Qwen2, Qwen3, Mixtral, GPT-OSS and "
                           "DeepSeek; leave --engine out for others");
   }
   if (model.experts != 0)
     return cannot_predict(
         engine, "--model", "mixtures of experts",
         mcore_has(model) ? "leave --engine out, or take mcore" : "leave --engine out");
+  if (model.family == Family::gpt2)
+    return cannot_predict(engine, "--model", "GPT's blocks",
+                          "take mcore, fsdp1 or fsdp2, or leave --engine out");
   if (model.family != Family::llama)
     return cannot_predict(
         engine, "--model", fmt::format("models of the family {}", to_string(model.family)),
@@ -71,6 +89,7 @@ void check_model(EngineKind engine, const ModelShape& model, Reasons& reasons) {
   const auto no = [&](std::string_view what, std::string_view otherwise) {
     reasons.add(cannot_predict(engine, "--model", what, otherwise));
   };
+  if (is_known_gpt(engine, model)) return;
   if (!reasons.add(check_family(engine, model))) return;
   if (model.output_norms || model.zero_centered_norms || model.scaled_embedding)
     no("Gemma's norms and scaled embeddings", instead);
@@ -245,7 +264,9 @@ void check_options(EngineKind engine, const PlanConfig& config, const EngineOpti
     reasons.add(cannot_predict(engine, "--fsdp-unit",
                                "parts of blocks that are fused, compiled or recomputed",
                                "take --engine fsdp2 --modules transformers --recompute none"));
-  if (options.units.ends_apart && config.model.tied_embeddings)
+  if (options.units.ends_apart && config.model.family == Family::gpt2)
+    reasons.add(cannot_predict(engine, "--fsdp-unit", "ends of a GPT as units of their own"));
+  else if (options.units.ends_apart && config.model.tied_embeddings)
     reasons.add(fail("--fsdp-unit",
                      "ends cannot be apart: the embedding is the head too, and one unit has it"));
   if (options.units.blocks > config.model.layers)

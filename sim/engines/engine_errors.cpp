@@ -29,6 +29,7 @@ const EngineErrors kOfTransformers{
 std::optional<EngineErrors> engine_errors(EngineKind engine, const PlanConfig& config,
                                           std::string_view gpu, const EngineOptions& options) {
   const EngineTraits& traits = traits_of(engine);
+  if (config.model.family == Family::gpt2) return std::nullopt;
   if (traits.family == EngineFamily::fsdp2 && config.main_dtype != DType::fp32) return std::nullopt;
   if (options == EngineOptions{.modules = Modules::transformers} && gpu == "h200")
     return kOfTransformers;

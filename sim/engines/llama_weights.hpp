@@ -22,7 +22,7 @@ struct Weight {
 };
 
 [[nodiscard]] std::vector<Weight> block_weights(const ModelShape& model);
-/// Embedding, final norm and, if it is untied, head.
+/// Embedding, learned positions, final norm with its bias and, if it is untied, head.
 [[nodiscard]] std::vector<Weight> root_weights(const ModelShape& model);
 
 }  // namespace mfsdp

@@ -117,6 +117,14 @@ std::optional<MemoryErrors> errors_of(const EngineStep& step, const PlanConfig& 
                       .source = std::move(errors->source)};
 }
 
+std::string unknown_error(const EngineStep& step, const PlanConfig& config, const Gpu& gpu) {
+  if (config.model.family == Family::gpt2)
+    return "memory error: not known; no run of GPT's blocks was compared";
+  if (step.options == EngineOptions{} && config.main_dtype != DType::fp32)
+    return "memory error: not known; no run with such weights between steps was compared";
+  return unknown_memory_error(step.engine, gpu.name, step.options);
+}
+
 }  // namespace
 
 std::function<Nanos(const Op&)> host_times(const EngineStep& step, const Gpu& gpu) {
@@ -142,13 +150,9 @@ void complete(PredictedRun& run, const EngineStep& step, const Gpu& gpu) {
   if (memory.cached->errors)
     memory.cached->fits_certain = step.fits && step.certain;
   else
-    run.facts.push_back(
-        {.topic = "simulation",
-         .name = "memory_error",
-         .value = step.options == EngineOptions{} && run.config.main_dtype != DType::fp32
-                      ? "memory error: not known; no run with such weights between "
-                        "steps was compared"
-                      : unknown_memory_error(step.engine, gpu.name, step.options)});
+    run.facts.push_back({.topic = "simulation",
+                         .name = "memory_error",
+                         .value = unknown_error(step, run.config, gpu)});
   memory.headroom = step.room - memory.cached->reserved;
   memory.fits = step.fits;
   run.plan.padding = bytes_of(step.plan.padding, run.config.param_dtype);
