@@ -75,6 +75,29 @@ std::vector<EagerOps::Value> EagerOps::split(std::string_view name, Value x,
   return values;
 }
 
+std::vector<EagerOps::Value> EagerOps::split_and_copy(std::string_view name, const Value& x,
+                                                      const std::vector<std::int64_t>& parts) {
+  const std::string own(name);
+  const auto waiting = std::make_shared<EagerTape::Refs>();
+  std::vector<Value> values;
+  for (const std::int64_t bytes : parts) {
+    Ref copy = make(own, bytes);
+    kernel(KernelKind::cast, own, {2 * bytes, AccessPattern::strided});
+    values.push_back(tape_.output(std::move(copy), bytes, {x.node}, {},
+                                  [this, own, waiting, count = parts.size(), whole = x.bytes](
+                                      Ref gradient, const EagerTape::Refs&) {
+                                    waiting->push_back(std::move(gradient));
+                                    if (waiting->size() < count) return EagerTape::Refs{nullptr};
+                                    Ref joined = make(part_of("d", own), whole);
+                                    kernel(KernelKind::cast, part_of("d", own),
+                                           {2 * whole, AccessPattern::pieces});
+                                    waiting->clear();
+                                    return EagerTape::Refs{std::move(joined)};
+                                  }));
+  }
+  return values;
+}
+
 // ---- Norms -----------------------------------------------------------------------------------
 
 EagerOps::Value EagerOps::norm(std::string_view name, Value x, std::int64_t width, NormCode code,
@@ -249,7 +272,76 @@ EagerOps::Value EagerOps::layer_norm(std::string_view name, const Value& x, Sink
 
 EagerOps::Value EagerOps::rotate(std::string_view name, Value x, RopeCode code) {
   const std::string own(name);
-  return code == RopeCode::halves ? rotate_halves(own, x) : rotate_complex(own, x);
+  switch (code) {
+    case RopeCode::complex: return rotate_complex(own, x);
+    case RopeCode::wide: return rotate_wide(own, x);
+    case RopeCode::halves: break;
+  }
+  return rotate_halves(own, x);
+}
+
+EagerOps::Value EagerOps::rotate_wide(const std::string& name, const Value& x) {
+  constexpr KernelKind kKind = KernelKind::rope_forward;
+  const std::int64_t narrow = x.bytes;
+  const std::int64_t bytes = 2 * narrow;
+  Ref rotated;
+  {
+    const Ref wide = make(part_of(name, "wide"), bytes);
+    kernel(KernelKind::cast, part_of(name, "widen"), narrow + bytes);
+    Ref straight = make(part_of(name, "times_cosine"), bytes);
+    kernel(kKind, part_of(name, "times_cosine"), {2 * bytes, AccessPattern::strided});
+    Ref negated = make(part_of(name, "negated"), bytes / 2);
+    kernel(kKind, part_of(name, "negate"), {bytes, AccessPattern::strided});
+    Ref turned = make(part_of(name, "turned"), bytes);
+    kernel(kKind, part_of(name, "turn"), {2 * bytes, AccessPattern::pieces});
+    negated.reset();
+    Ref crossed = make(part_of(name, "times_sine"), bytes);
+    kernel(kKind, part_of(name, "times_sine"), {2 * bytes, AccessPattern::strided});
+    turned.reset();
+    const Ref sum = make(part_of(name, "sum"), bytes);
+    kernel(kKind, part_of(name, "add"), 3 * bytes);
+    straight.reset();
+    crossed.reset();
+    rotated = make(name, narrow);
+    kernel(KernelKind::cast, part_of(name, "narrow"), narrow + bytes);
+  }
+  return tape_.output(std::move(rotated), narrow, {x.node}, {},
+                      [this, name, narrow, bytes](Ref gradient, const EagerTape::Refs&) {
+                        constexpr KernelKind kBack = KernelKind::rope_backward;
+                        const std::string own = "d_" + name;
+                        Ref wide = make(own + "_wide", bytes);
+                        kernel(KernelKind::cast, own + "_widen", narrow + bytes);
+                        gradient.reset();
+                        Ref crossed = make(own + "_times_sine", bytes);
+                        kernel(kBack, own + "_times_sine", {2 * bytes, AccessPattern::strided});
+                        Ref sum = half_into_zeros(own + "_low", bytes);
+                        Ref negated = make(own + "_negated", bytes / 2);
+                        kernel(kBack, own + "_negate", {bytes, AccessPattern::strided});
+                        crossed.reset();
+                        {
+                          const Ref high = half_into_zeros(own + "_high", bytes);
+                          negated.reset();
+                          kernel(KernelKind::accumulate, own + "_add", 3 * bytes);
+                        }
+                        {
+                          const Ref straight = make(own + "_times_cosine", bytes);
+                          kernel(kBack, own + "_times_cosine", {2 * bytes, AccessPattern::strided});
+                          wide.reset();
+                          kernel(KernelKind::accumulate, own + "_add", 3 * bytes);
+                        }
+                        Ref made = make(own, narrow);
+                        kernel(KernelKind::cast, own + "_narrow", narrow + bytes);
+                        sum.reset();
+                        return EagerTape::Refs{std::move(made)};
+                      });
+}
+
+/// The gradient of a half: it is copied into zeros of the whole's size.
+EagerOps::Ref EagerOps::half_into_zeros(const std::string& name, std::int64_t bytes) {
+  Ref zeros = make(name, bytes);
+  kernel(KernelKind::zero_padding, name, bytes);
+  kernel(KernelKind::rope_backward, name + "_slice", {bytes, AccessPattern::strided});
+  return zeros;
 }
 
 EagerOps::Value EagerOps::rotate_halves(const std::string& name, const Value& x) {

@@ -23,7 +23,8 @@ enum class NormCode {
 /// How a module's code rotates heads.
 enum class RopeCode {
   halves,   ///< x * cosine + rotate_half(x) * sine in bf16, as transformers
-  complex,  ///< pairs as complex numbers in fp32, as torchtitan
+  complex,  ///< pairs as complex numbers in fp32, as torchtitan's Llama
+  wide,     ///< as the first, in fp32, as torchtitan's Qwen3
 };
 
 /// The mask of a layer's attention.
@@ -50,6 +51,9 @@ class EagerOps {
   /// joined by one kernel.
   [[nodiscard]] std::vector<Value> split(std::string_view name, Value x,
                                          const std::vector<std::int64_t>& parts);
+  /// The same, each part copied; backward joins their gradients by one kernel.
+  [[nodiscard]] std::vector<Value> split_and_copy(std::string_view name, const Value& x,
+                                                  const std::vector<std::int64_t>& parts);
   /// The norm of rows of `width` columns.
   [[nodiscard]] Value norm(std::string_view name, Value x, std::int64_t width, NormCode code,
                            Sink weight);
@@ -87,6 +91,8 @@ class EagerOps {
   [[nodiscard]] Value activated(std::string_view name, const Value& x, KernelKind forward,
                                 KernelKind backward);
   [[nodiscard]] Value rotate_halves(const std::string& name, const Value& x);
+  [[nodiscard]] Value rotate_wide(const std::string& name, const Value& x);
+  [[nodiscard]] Ref half_into_zeros(const std::string& name, std::int64_t bytes);
   [[nodiscard]] Value rotate_complex(const std::string& name, const Value& x);
 
   EagerTape& tape_;

@@ -110,6 +110,7 @@ EagerTape::Refs EagerTape::unpack(Saved saved) {
 }
 
 void EagerTape::add(Ref& sum, Ref gradient, std::string_view name) {
+  if (!gradient) return;  // another part's operator makes the gradient of them all
   if (!sum) {
     sum = std::move(gradient);
     return;

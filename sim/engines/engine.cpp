@@ -28,6 +28,9 @@ std::string only_gradients_text(EngineKind engine) {
 
 std::string engine_basis(EngineKind engine, const ModelShape& model) {
   const EngineTraits& traits = traits_of(engine);
+  if (traits.family == EngineFamily::fsdp2 && model.experts != 0)
+    return "experts, their exchange and their units from torchtitan's source (b5bcd76) alone; no "
+           "run of them was measured";
   const bool is_mpt = model.family == Family::gpt2 && traits.family != EngineFamily::mcore;
   if (traits.runs_plans || !is_mpt) return std::string(traits.basis);
   return fmt::format(
@@ -67,9 +70,12 @@ Result<void> check_family(EngineKind engine, const ModelShape& model) {
                           "DeepSeek; leave --engine out for others");
   }
   if (model.experts != 0)
-    return cannot_predict(
-        engine, "--model", "mixtures of experts",
-        mcore_has(model) ? "leave --engine out, or take mcore" : "leave --engine out");
+    return cannot_predict(engine, "--model", "mixtures of experts",
+                          !mcore_has(model) ? "leave --engine out"
+                          : has_option(engine, "--modules")
+                              ? "leave --engine out, take mcore or, for Qwen3, "
+                                "--modules torchtitan"
+                              : "leave --engine out, or take mcore");
   if (model.family == Family::gpt2)
     return cannot_predict(engine, "--model", "GPT's blocks",
                           "take mcore, fsdp1 or fsdp2, or leave --engine out");
@@ -117,6 +123,34 @@ void check_transformers(EngineKind engine, const ModelShape& model, Reasons& rea
   if (model.score_cap.num != 0 || model.logit_cap.num != 0) no("logit softcaps");
   if (model.rotary_dim != 0 && !model.traits().latent_attention)
     no("rotary embeddings on a part of each head");
+}
+
+/// Whether the configuration is for torchtitan's models with experts.
+bool has_titan_experts(const PlanConfig& config, const EngineOptions& options) {
+  return options.modules == Modules::torchtitan && config.model.experts != 0;
+}
+
+/// torchtitan's Qwen3 with experts, operator by operator.
+void check_titan_experts(EngineKind engine, const PlanConfig& config, const EngineOptions& options,
+                         Reasons& reasons) {
+  const ModelShape& model = config.model;
+  const auto no = [&](const char* flag, std::string_view what,
+                      std::string_view instead = "leave --engine out, or take mcore") {
+    reasons.add(cannot_predict(engine, flag, what, instead));
+  };
+  if (model.family != Family::llama || !model.qk_norm || model.qkv_bias ||
+      model.shared_intermediate != 0 || !model.dense_layers.empty())
+    no("--model", "torchtitan's experts of models other than Qwen3");
+  if (!model.sliding_layers.empty()) no("--model", "sliding windows");
+  if (traits_of(engine).compiles_blocks)
+    no("--modules", "compiled blocks with experts", "take --engine fsdp2");
+  if (options.selective_ac.by_operator)
+    no("--selective-ac", "recomputation by operator of experts", "take --recompute full or none");
+  if (options.units.blocks != 1 || options.units.parts_of_blocks)
+    no("--fsdp-unit", "units of several blocks or parts of blocks with experts",
+       "take block or block,ends");
+  if (config.mesh.size(Axis::dp_outer) > 1 && config.is_expert_parallel())
+    no("--outer-dp", "replicas of expert-parallel ranks", "take --outer-dp 1");
 }
 
 /// torchtitan's Llama.
@@ -216,13 +250,16 @@ Result<void> check_strategy(EngineKind engine, Strategy strategy, std::int64_t o
       "optim_grads_params)");
 }
 
-/// Checks expert parallelism. Only mcore has it: its experts are sharded like other weights, and
-/// its token exchange has no capacity.
+/// Checks expert parallelism. Engines that have it shard experts like other weights, and their
+/// exchange of tokens has no capacity.
 void check_dealt_experts(EngineKind engine, const PlanConfig& config, Reasons& reasons) {
   if (config.capacity_factor.num != 0)
     reasons.add(
         does_otherwise(engine, "--capacity-factor", "drops no tokens and has no capacity limit"));
-  if (config.expert_strategy && *config.expert_strategy != Strategy::optim)
+  if (!config.expert_strategy) return;
+  if (traits_of(engine).family == EngineFamily::fsdp2)
+    reasons.add(does_otherwise(engine, "--expert-strategy", "shards experts as all other weights"));
+  else if (*config.expert_strategy != Strategy::optim)
     reasons.add(does_otherwise(engine, "--expert-strategy",
                                "shards only the optimizer's states of experts (optim)"));
 }
@@ -318,6 +355,8 @@ Result<PlanConfig> engine_config(EngineKind engine, const PlanConfig& config,
   Reasons reasons;
   if (options.modules == Modules::transformers) {
     check_transformers(engine, config.model, reasons);
+  } else if (has_titan_experts(config, options)) {
+    check_titan_experts(engine, config, options, reasons);
   } else {
     check_model(engine, config.model, reasons);
     if (options.modules == Modules::torchtitan) check_torchtitan(engine, config.model, reasons);

@@ -32,7 +32,7 @@ class Fsdp2 {
   EnginePlan run(std::int64_t l2_bytes) {
     step_.set_l2_bytes(l2_bytes);
     units_.make(
-        is_fused() ? block_weights(config_.model) : module_weights(config_.model, options_.modules),
+        is_fused() ? block_weights(config_.model) : module_weights(config_, options_.modules),
         root_weights(config_.model));
     step_.at(units_.root(), Phase::input);
     ends_->keep_inputs();

@@ -17,6 +17,7 @@ struct Weight {
   std::int64_t rows = 0;
   std::int64_t columns = 1;
   BlockPart part = BlockPart::norms;  ///< of weights of blocks
+  bool dealt = false;                 ///< of expert-parallel experts
 
   [[nodiscard]] std::int64_t elements() const { return rows * columns; }
 };

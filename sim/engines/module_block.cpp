@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "sim/engines/eager_ops.hpp"
+#include "sim/engines/expert_ops.hpp"
 #include "sim/engines/module_weights.hpp"
 
 namespace mfsdp {
@@ -37,9 +38,10 @@ class EagerModuleBlock final : public LlamaBlock {
         units_(units),
         tape_(step),
         ops_(tape_, config),
+        experts_(tape_, ops_, config),
         norm_(norm_code(config.model, options.modules)),
-        rope_(options.modules == Modules::torchtitan ? RopeCode::complex : RopeCode::halves),
-        weights_(module_weights(config.model, options.modules)) {}
+        rope_(rope_code(config.model, options.modules)),
+        weights_(module_weights(config, options.modules)) {}
 
   Tensor forward(std::size_t layer, Tensor input) override {
     // The model's variable refers to the input until the block returns.
@@ -88,6 +90,12 @@ class EagerModuleBlock final : public LlamaBlock {
     return made;
   }
 
+  [[nodiscard]] static RopeCode rope_code(const ModelShape& model, Modules modules) {
+    if (modules != Modules::torchtitan) return RopeCode::halves;
+    return model.experts != 0 ? RopeCode::wide : RopeCode::complex;
+  }
+
+  [[nodiscard]] bool has_experts() const { return config_.model.experts != 0; }
   [[nodiscard]] bool is_olmo() const { return !config_.model.traits().input_norms; }
 
   Value run(std::size_t layer, const Value& input) {
@@ -142,6 +150,13 @@ class EagerModuleBlock final : public LlamaBlock {
   };
 
   Heads heads_of(const Value& x) {
+    if (has_experts()) {
+      const std::vector<Value> parts =
+          ops_.split_and_copy("qkv_part", project("qkv", x, sizes_.qkv_columns),
+                              {sizes_.query, sizes_.key, sizes_.key});
+      return {head_norm("query", parts[0], sizes_.query_columns),
+              head_norm("key", parts[1], sizes_.key_columns), parts[2]};
+    }
     if (config_.model.fused_weights) {
       const Value qkv = project("qkv", x, sizes_.qkv_columns);
       std::vector<Value> parts =
@@ -171,7 +186,8 @@ class EagerModuleBlock final : public LlamaBlock {
     if (config_.model.slides(static_cast<std::int64_t>(layer)))
       shape.mask_bytes = mask_bytes(config_, kHalf);
     // With a mask, transformers does not leave the sharing of keys to the kernel.
-    if (options_.modules == Modules::torchtitan || shape.mask_bytes != 0) {
+    const bool repeats = options_.modules == Modules::torchtitan && !has_experts();
+    if (repeats || shape.mask_bytes != 0) {
       heads.key = ops_.repeat("repeated_key", std::move(heads.key));
       heads.value = ops_.repeat("repeated_value", std::move(heads.value));
     }
@@ -181,6 +197,11 @@ class EagerModuleBlock final : public LlamaBlock {
   }
 
   Value mlp(const Value& x) {
+    if (has_experts())
+      return experts_.run(x, {.gate = sink("experts_gate"),
+                              .up = sink("experts_up"),
+                              .down = sink("experts_down"),
+                              .router = sink("router")});
     Value gate;
     Value up;
     if (config_.model.fused_weights) {
@@ -202,6 +223,7 @@ class EagerModuleBlock final : public LlamaBlock {
   Fsdp2Units& units_;
   EagerTape tape_;
   EagerOps ops_;
+  ExpertOps experts_;
   NormCode norm_;
   RopeCode rope_;
   std::vector<Weight> weights_;

@@ -1,0 +1,140 @@
+// torchtitan's experts under FSDP2. There is no recorded run: the expected values follow from shapes,
+// with the arithmetic beside them.
+#include <gtest/gtest.h>
+#include <rapidcheck/gtest.h>
+
+#include <algorithm>
+#include <cstdint>
+#include <variant>
+#include <vector>
+
+#include "tests/sim/engines/framework_engines.hpp"
+
+namespace mfsdp {
+namespace {
+
+const EngineOptions kTitan{.modules = Modules::torchtitan};
+
+/// 1024 tokens of 256 columns, 4 heads of 64 over 2, 8 experts of 128 columns, 2 for each token; 8
+/// ranks.
+PlanConfig experts_of(std::int64_t layers, std::int64_t ep) {
+  PlanConfig config = test::config_of(test::llama(256, 512, layers, 4, 2, 1000), 1024);
+  config.model.qk_norm = true;
+  config.model.experts = 8;
+  config.model.experts_per_token = 2;
+  config.model.expert_intermediate = 128;
+  config.model.normalised_routing = true;
+  if (ep > 1) config.expert_parallel = ep;
+  config.mesh = with_expert_grid(config.mesh, ep);
+  return config;
+}
+
+EnginePlan titan_plan(const PlanConfig& config, const EngineOptions& options = kTitan) {
+  const auto own = engine_config(EngineKind::fsdp2, config, options);
+  EXPECT_TRUE(own) << own.error().message();
+  return engine_plan_of(EngineKind::fsdp2, *own, {}, kL2OfH200, options);
+}
+
+constexpr std::int64_t kTokens = 1024;
+constexpr std::int64_t kRows = 2 * kTokens;
+constexpr std::int64_t kState = kTokens * 256 * 2;
+constexpr std::int64_t kKey = kTokens * 128 * 2;
+constexpr std::int64_t kSums = kTokens * 4;  // one in fp32 for each token
+constexpr std::int64_t kProduct = kRows * 128 * 2;
+
+TEST(Fsdp2Experts, ExchangeRowsAndCounts) {
+  // Counts of 8 experts, rows there and back; in backward rows there and back, once each.
+  constexpr std::int64_t kPair = kRows / 2 * 256;  // of two ranks
+  EXPECT_EQ(test::collective_counts(titan_plan(experts_of(1, 2)), CollectiveKind::all_to_all),
+            (std::vector<std::int64_t>{4, kPair, kPair, kPair, kPair}));
+  EXPECT_TRUE(
+      test::collective_counts(titan_plan(experts_of(1, 1)), CollectiveKind::all_to_all).empty());
+}
+
+TEST(Fsdp2Experts, AreGatheredAmongTheRanksThatHaveThem) {
+  // Four experts over four ranks: three matrices of one expert each. All else over eight: qkv 512 x
+  // 256, out 256 x 256, router 8 x 256, norms 2 x 256 and 2 x 64.
+  constexpr std::int64_t kExperts = std::int64_t{3} * 128 * 256;
+  constexpr std::int64_t kOthers = ((512 + 256 + 8) * 256 + 2 * 256 + 2 * 64) / 8;
+  const std::vector<std::int64_t> gathered =
+      test::collective_counts(titan_plan(experts_of(1, 2)), CollectiveKind::all_gather);
+  // The root in forward, which stays, and the block in forward and backward.
+  EXPECT_EQ(std::ranges::count(gathered, kExperts), 2);
+  EXPECT_EQ(std::ranges::count(gathered, kOthers), 2);
+  EXPECT_EQ(gathered.size(), 5U);
+  // A single rank for each expert gathers nothing.
+  const std::vector<std::int64_t> alone =
+      test::collective_counts(titan_plan(experts_of(1, 8)), CollectiveKind::all_gather);
+  EXPECT_EQ(alone.size(), 3U);
+  // Without expert parallelism one gather has both: eight experts over eight ranks.
+  const std::vector<std::int64_t> together =
+      test::collective_counts(titan_plan(experts_of(1, 1)), CollectiveKind::all_gather);
+  EXPECT_EQ(std::ranges::count(together, kExperts + kOthers), 2);
+}
+
+TEST(Fsdp2Experts, KeepForBackwardWhatTheirGradientsRead) {
+  // Attention: the input with the norm's sums, normed rows, copies of queries and keys with sums of
+  // each head, rotated queries and keys, copied values, attention with its sums and 2 x 512 bytes of
+  // random state; the sum, with the norm's sums.
+  constexpr std::int64_t kAttention = kState + kSums + kState + (kState + 4 * kSums) +
+                                      (kKey + 2 * kSums) + kState + 2 * kKey + kState + 4 * kSums +
+                                      2 * 512 + kState + kSums;
+  // Router: its input and weight in fp32, probabilities, numbers and weights of experts, their sum.
+  constexpr std::int64_t kRouter =
+      2 * kState + std::int64_t{8} * 256 * 4 + 8 * kSums + kRows * 8 + kRows * 4 + kSums;
+  // Order and tokens of rows, rows, gate, SiLU, up, product, rows in fp32, weights of rows.
+  constexpr std::int64_t kExperts =
+      2 * kRows * 8 + 2 * kState + 4 * kProduct + 4 * kState + kRows * 4;
+  const auto peak = [](std::int64_t layers, std::int64_t ep, Recompute kind) {
+    PlanConfig config = experts_of(layers, ep);
+    config.recompute.kind = kind;
+    return engine_memory(titan_plan(config), {})
+        .at_peak[static_cast<std::size_t>(Category::activation)];
+  };
+  constexpr std::int64_t kKept = kAttention + kRouter + kExperts;
+  EXPECT_EQ(peak(6, 1, Recompute::none) - peak(4, 1, Recompute::none), Bytes(2 * kKept));
+  // And the order of the rows that other ranks sent.
+  EXPECT_EQ(peak(6, 2, Recompute::none) - peak(4, 2, Recompute::none),
+            Bytes(2 * (kKept + kRows * 8)));
+  EXPECT_EQ(peak(6, 2, Recompute::full) - peak(4, 2, Recompute::full), Bytes(2 * kState));
+}
+
+TEST(Fsdp2Experts, MoreRanksThanExpertsShardRows) {
+  // 16 ranks, 8 experts: a sixteenth of the rows of each expert, without padding.
+  PlanConfig config = experts_of(1, 1);
+  config.mesh = data_parallel_mesh(1, 16);
+  EXPECT_EQ(titan_plan(config).padding, (8 + 2 * 8) * 256);  // the router, embedding and head
+}
+
+TEST(Fsdp2Experts, SayWhatIsNotDescribed) {
+  const auto refused = [](const PlanConfig& config, EngineKind engine,
+                          const EngineOptions& options) {
+    const auto own = engine_config(engine, config, options);
+    return own ? "" : own.error().where;
+  };
+  const PlanConfig config = experts_of(2, 2);
+  EXPECT_EQ(refused(config, EngineKind::fsdp2, {}), "--model");
+  EXPECT_EQ(refused(config, EngineKind::fsdp2_compile, kTitan), "--modules");
+  EngineOptions options = kTitan;
+  options.selective_ac.by_operator = true;
+  EXPECT_EQ(refused(config, EngineKind::fsdp2, options), "--selective-ac");
+  PlanConfig shared = config;
+  shared.model.shared_intermediate = 128;
+  EXPECT_EQ(refused(shared, EngineKind::fsdp2, kTitan), "--model");
+}
+
+RC_GTEST_PROP(Fsdp2Experts, FreeWhatTheyAllocate, ()) {
+  PlanConfig config = experts_of(test::pick({1, 3}), test::pick({1, 2, 8}));
+  config.micro_batch = test::pick({1, 2});
+  config.microbatches = test::pick({1, 2, 3});
+  config.reduce_dtype = test::pick({0, 1}) == 1 ? DType::bf16 : DType::fp32;
+  if (test::pick({0, 1}) == 1) config.recompute.kind = Recompute::full;
+  if (test::pick({0, 1}) == 1) config.strategy = Strategy::optim_grads;
+  EngineOptions options = kTitan;
+  options.accumulate_unsharded = test::pick({0, 1}) == 1;
+  options.units.ends_apart = test::pick({0, 1}) == 1;
+  test::check_balance(titan_plan(config, options));
+}
+
+}  // namespace
+}  // namespace mfsdp
