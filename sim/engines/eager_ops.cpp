@@ -78,24 +78,28 @@ std::vector<EagerOps::Value> EagerOps::split(std::string_view name, Value x,
 std::vector<EagerOps::Value> EagerOps::split_and_copy(std::string_view name, const Value& x,
                                                       const std::vector<std::int64_t>& parts) {
   const std::string own(name);
-  const auto waiting = std::make_shared<EagerTape::Refs>();
-  std::vector<Value> values;
+  std::vector<EagerTape::Part> copies;
   for (const std::int64_t bytes : parts) {
-    Ref copy = make(own, bytes);
+    copies.push_back({make(own, bytes), bytes});
     kernel(KernelKind::cast, own, {2 * bytes, AccessPattern::strided});
-    values.push_back(tape_.output(std::move(copy), bytes, {x.node}, {},
-                                  [this, own, waiting, count = parts.size(), whole = x.bytes](
-                                      Ref gradient, const EagerTape::Refs&) {
-                                    waiting->push_back(std::move(gradient));
-                                    if (waiting->size() < count) return EagerTape::Refs{nullptr};
-                                    Ref joined = make(part_of("d", own), whole);
-                                    kernel(KernelKind::cast, part_of("d", own),
-                                           {2 * whole, AccessPattern::pieces});
-                                    waiting->clear();
-                                    return EagerTape::Refs{std::move(joined)};
-                                  }));
   }
-  return values;
+  return tape_.outputs(copies, {x.node}, {}, joined_backward(own, x.bytes));
+}
+
+std::vector<EagerOps::Value> EagerOps::views(std::string_view name, const Value& x,
+                                             const std::vector<std::int64_t>& parts) {
+  std::vector<EagerTape::Part> all;
+  for (const std::int64_t bytes : parts) all.push_back({x.ref, bytes});
+  return tape_.outputs(all, {x.node}, {}, joined_backward(std::string(name), x.bytes));
+}
+
+EagerTape::PartsBackward EagerOps::joined_backward(const std::string& name, std::int64_t bytes) {
+  return [this, name, bytes](EagerTape::Refs gradients, const EagerTape::Refs&) {
+    Ref joined = make(part_of("d", name), bytes);
+    kernel(KernelKind::cast, part_of("d", name), {2 * bytes, AccessPattern::pieces});
+    gradients.clear();
+    return EagerTape::Refs{std::move(joined)};
+  };
 }
 
 // ---- Norms -----------------------------------------------------------------------------------

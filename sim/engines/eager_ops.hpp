@@ -54,6 +54,9 @@ class EagerOps {
   /// The same, each part copied; backward joins their gradients by one kernel.
   [[nodiscard]] std::vector<Value> split_and_copy(std::string_view name, const Value& x,
                                                   const std::vector<std::int64_t>& parts);
+  /// The same without copies: torch.split.
+  [[nodiscard]] std::vector<Value> views(std::string_view name, const Value& x,
+                                         const std::vector<std::int64_t>& parts);
   /// The norm of rows of `width` columns.
   [[nodiscard]] Value norm(std::string_view name, Value x, std::int64_t width, NormCode code,
                            Sink weight);
@@ -90,6 +93,8 @@ class EagerOps {
                                        std::int64_t rows, Ref gradient, EagerTape::Refs saved);
   [[nodiscard]] Value activated(std::string_view name, const Value& x, KernelKind forward,
                                 KernelKind backward);
+  [[nodiscard]] EagerTape::PartsBackward joined_backward(const std::string& name,
+                                                         std::int64_t bytes);
   [[nodiscard]] Value rotate_halves(const std::string& name, const Value& x);
   [[nodiscard]] Value rotate_wide(const std::string& name, const Value& x);
   [[nodiscard]] Ref half_into_zeros(const std::string& name, std::int64_t bytes);

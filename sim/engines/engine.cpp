@@ -73,7 +73,7 @@ Result<void> check_family(EngineKind engine, const ModelShape& model) {
     return cannot_predict(engine, "--model", "mixtures of experts",
                           !mcore_has(model) ? "leave --engine out"
                           : has_option(engine, "--modules")
-                              ? "leave --engine out, take mcore or, for Qwen3, "
+                              ? "leave --engine out, take mcore or, for Qwen3 and DeepSeek, "
                                 "--modules torchtitan"
                               : "leave --engine out, or take mcore");
   if (model.family == Family::gpt2)
@@ -130,7 +130,7 @@ bool has_titan_experts(const PlanConfig& config, const EngineOptions& options) {
   return options.modules == Modules::torchtitan && config.model.experts != 0;
 }
 
-/// torchtitan's Qwen3 with experts, operator by operator.
+/// torchtitan's Qwen3 and DeepSeek-V3 with experts, operator by operator.
 void check_titan_experts(EngineKind engine, const PlanConfig& config, const EngineOptions& options,
                          Reasons& reasons) {
   const ModelShape& model = config.model;
@@ -138,9 +138,10 @@ void check_titan_experts(EngineKind engine, const PlanConfig& config, const Engi
                       std::string_view instead = "leave --engine out, or take mcore") {
     reasons.add(cannot_predict(engine, flag, what, instead));
   };
-  if (model.family != Family::llama || !model.qk_norm || model.qkv_bias ||
-      model.shared_intermediate != 0 || !model.dense_layers.empty())
-    no("--model", "torchtitan's experts of models other than Qwen3");
+  const bool is_qwen3 = model.family == Family::llama && model.qk_norm && !model.qkv_bias &&
+                        model.shared_intermediate == 0 && model.dense_layers.empty();
+  if (!is_qwen3 && model.family != Family::deepseek)
+    no("--model", "torchtitan's experts of models other than Qwen3 and DeepSeek");
   if (!model.sliding_layers.empty()) no("--model", "sliding windows");
   if (traits_of(engine).compiles_blocks)
     no("--modules", "compiled blocks with experts", "take --engine fsdp2");

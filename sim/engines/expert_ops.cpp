@@ -7,14 +7,14 @@ namespace {
 
 constexpr std::int64_t kIndex = 8;  // bytes: int64
 
-/// Sorting of so many indices: the result, and the allocations of the sort itself.
+/// Copies of the indices that their sorting allocates.
 constexpr std::int64_t kSortedCopies = 2;
 
 }  // namespace
 
 ExpertOps::Value ExpertOps::run(const Value& x, const Sinks& sinks) {
   Ref experts;
-  const Value weights = route(x, sinks.router, experts);
+  const Value weights = route(x, sinks("router"), experts);
   // A map of tokens and experts in bool, summed for the counts.
   const Ref counts = make("expert_counts", sizes_.experts * kIndex);
   tape_.step().scratch("routing_map", cells());
@@ -23,16 +23,31 @@ ExpertOps::Value ExpertOps::run(const Value& x, const Sinks& sinks) {
   // Variables of the modules live until they return.
   const Dispatched dispatched = dispatch(x, weights);
   const Value made = multiply(dispatched.rows, sinks);
-  return combine(made, dispatched);
+  const Value sum = combine(made, dispatched);
+  return sizes_.shared == 0 ? sum : ops_.add("with_shared", sum, shared(x, sinks));
+}
+
+ExpertOps::Value ExpertOps::shared(const Value& x, const Sinks& sinks) {
+  const auto linear = [&](const std::string& name, Value in, std::int64_t outputs,
+                          std::int64_t inputs) {
+    return ops_.linear(name, std::move(in), outputs, inputs, sinks(name));
+  };
+  Value active = ops_.activate(
+      "shared_silu", linear("shared_gate", x, sizes_.shared, sizes_.hidden), Activation::silu);
+  Value product = ops_.multiply("shared_product", std::move(active),
+                                linear("shared_up", x, sizes_.shared, sizes_.hidden));
+  return linear("shared_down", std::move(product), sizes_.hidden, sizes_.shared);
 }
 
 ExpertOps::Value ExpertOps::multiply(const Value& rows, const Sinks& sinks) {
   Value product = ops_.activate(
-      "experts_silu", grouped("experts_gate", rows, sizes_.width, sizes_.hidden, sinks.gate),
+      "experts_silu",
+      grouped("experts_gate", rows, sizes_.width, sizes_.hidden, sinks("experts_gate")),
       Activation::silu);
-  product = ops_.multiply("experts_product", product,
-                          grouped("experts_up", rows, sizes_.width, sizes_.hidden, sinks.up));
-  return grouped("experts_down", product, sizes_.hidden, sizes_.width, sinks.down);
+  product =
+      ops_.multiply("experts_product", product,
+                    grouped("experts_up", rows, sizes_.width, sizes_.hidden, sinks("experts_up")));
+  return grouped("experts_down", product, sizes_.hidden, sizes_.width, sinks("experts_down"));
 }
 
 // ---- Router ----------------------------------------------------------------------------------
@@ -47,16 +62,18 @@ ExpertOps::Value ExpertOps::route(const Value& x, Sink router, Ref& experts) {
   tape_.save(experts, saved);
   Ref chosen = make("chosen", bytes);
   kernel(KernelKind::router_forward, "chosen", 2 * bytes);
-  tape_.save(chosen, saved);
-  const Ref sum = make("chosen_sum", sizes_.tokens * kFull);
-  kernel(KernelKind::router_forward, "chosen_sum", bytes);
-  tape_.save(sum, saved);
-  Ref normalised = make("normalised", bytes);
-  kernel(KernelKind::router_forward, "normalise", 2 * bytes);
-  chosen.reset();
+  if (model_.normalised_routing) {
+    tape_.save(chosen, saved);
+    const Ref sum = make("chosen_sum", sizes_.tokens * kFull);
+    kernel(KernelKind::router_forward, "chosen_sum", bytes);
+    tape_.save(sum, saved);
+    Ref normalised = make("normalised", bytes);
+    kernel(KernelKind::router_forward, "normalise", 2 * bytes);
+    chosen = std::move(normalised);
+  }
   Ref scaled = make("routing_weights", bytes);
   kernel(KernelKind::router_forward, "scale_weights", 2 * bytes);
-  normalised.reset();
+  chosen.reset();
   return tape_.output(std::move(scaled), bytes, {all.node}, std::move(saved),
                       [this, bytes](Ref gradient, EagerTape::Refs kept) {
                         Ref inner = make("d_normalised", bytes);
@@ -288,28 +305,90 @@ ExpertOps::Value ExpertOps::added_up(const Value& rows, const Ref& tokens) {
 
 // ---- Weights ---------------------------------------------------------------------------------
 
-std::vector<Weight> expert_block_weights(const PlanConfig& config) {
-  using enum BlockPart;
-  const ModelShape& model = config.model;
-  const std::int64_t local = config.experts_per_rank();
-  const bool by_rows = config.mesh.size(Axis::dp_shard) > model.experts;
-  std::vector<Weight> weights{{"qkv", model.qkv_width(), model.hidden, attention},
-                              {"out", model.hidden, model.attention_width(), attention},
-                              {"query_norm", model.head_dim, 1, attention},
-                              {"key_norm", model.head_dim, 1, attention}};
-  const auto add = [&](const std::string& name, std::int64_t rows, std::int64_t columns) {
-    Weight weight{name, local, rows * columns, mlp, config.is_expert_parallel()};
-    if (by_rows) weight.rows = rows;
-    if (by_rows) weight.columns = local * columns;
-    weights.push_back(weight);
-  };
-  add("experts_gate", model.expert_intermediate, model.hidden);
-  add("experts_down", model.hidden, model.expert_intermediate);
-  add("experts_up", model.expert_intermediate, model.hidden);
-  weights.push_back({"router", model.experts, model.hidden, mlp});
-  weights.push_back({"norm1", model.hidden});
-  weights.push_back({"norm2", model.hidden});
-  return weights;
+namespace {
+
+class TitanWeights {
+ public:
+  explicit TitanWeights(const PlanConfig& config) : config_(config), model_(config.model) {}
+
+  std::vector<Weight> of(std::int64_t layer) {
+    const bool is_latent = model_.traits().latent_attention;
+    if (is_latent)
+      add_latent();
+    else
+      add_heads();
+    if (is_latent) add_norms();
+    if (model_.has_experts(layer))
+      add_experts();
+    else
+      add_mlp("", model_.intermediate);
+    if (!is_latent) add_norms();
+    return std::move(weights_);
+  }
+
+ private:
+  void add(const std::string& name, std::int64_t rows, std::int64_t columns, BlockPart part) {
+    weights_.push_back({name, rows, columns, part});
+  }
+
+  void add_heads() {
+    add("qkv", model_.qkv_width(), model_.hidden, BlockPart::attention);
+    add("out", model_.hidden, model_.attention_width(), BlockPart::attention);
+    add("query_norm", model_.head_dim, 1, BlockPart::attention);
+    add("key_norm", model_.head_dim, 1, BlockPart::attention);
+  }
+
+  void add_latent() {
+    constexpr BlockPart kPart = BlockPart::attention;
+    std::int64_t inputs = model_.hidden;
+    if (model_.query_latent != 0) {
+      inputs = model_.query_latent;
+      add("query_down", inputs, model_.hidden, kPart);
+      add("query_latent_norm", inputs, 1, kPart);
+    }
+    add("query", model_.heads * model_.head_dim, inputs, kPart);
+    add("kv_down", model_.kv_latent + model_.rotary_dim, model_.hidden, kPart);
+    add("kv_latent_norm", model_.kv_latent, 1, kPart);
+    add("kv", model_.heads * model_.key_value_dim(), model_.kv_latent, kPart);
+    add("out", model_.hidden, model_.attention_width(), kPart);
+  }
+
+  void add_norms() {
+    add("norm1", model_.hidden, 1, BlockPart::norms);
+    add("norm2", model_.hidden, 1, BlockPart::norms);
+  }
+
+  /// w1, w2 and w3 of an MLP.
+  void add_mlp(const std::string& prefix, std::int64_t width) {
+    add(prefix + "gate", width, model_.hidden, BlockPart::mlp);
+    add(prefix + "down", model_.hidden, width, BlockPart::mlp);
+    add(prefix + "up", width, model_.hidden, BlockPart::mlp);
+  }
+
+  void add_experts() {
+    add_of_experts("experts_gate", model_.expert_intermediate, model_.hidden);
+    add_of_experts("experts_down", model_.hidden, model_.expert_intermediate);
+    add_of_experts("experts_up", model_.expert_intermediate, model_.hidden);
+    add("router", model_.experts, model_.hidden, BlockPart::mlp);
+    if (model_.shared_intermediate != 0) add_mlp("shared_", model_.shared_intermediate);
+  }
+
+  void add_of_experts(const std::string& name, std::int64_t rows, std::int64_t columns) {
+    const std::int64_t local = config_.experts_per_rank();
+    const bool by_rows = config_.mesh.size(Axis::dp_shard) > model_.experts;
+    add(name, by_rows ? rows : local, by_rows ? local * columns : rows * columns, BlockPart::mlp);
+    weights_.back().dealt = config_.is_expert_parallel();
+  }
+
+  const PlanConfig& config_;
+  const ModelShape& model_;
+  std::vector<Weight> weights_{};
+};
+
+}  // namespace
+
+std::vector<Weight> titan_block_weights(const PlanConfig& config, std::int64_t layer) {
+  return TitanWeights(config).of(layer);
 }
 
 }  // namespace mfsdp

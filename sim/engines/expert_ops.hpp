@@ -5,16 +5,20 @@
 //   dispatch   rows are copied in the order of experts. With expert parallelism the ranks exchange the
 //              counts, for which the host waits, then the rows; these are sorted by expert again
 //   experts    three grouped GEMMs and PyTorch's own SiLU and multiplication
+//   shared     an MLP of all tokens, whose result is added
 //   combine    sorted back and exchanged; then times the router's weights, in fp32, and added to zeros
-//   backward   keeps the router's input in fp32, rows before the first GEMMs, the results of both,
-//              SiLU's and the product's, and rows after the last GEMM in fp32. Rows that were copied by
-//              index are added into zeros
+//   backward   keeps the router's input in fp32, rows before the first GEMMs, the results of both, of
+//              SiLU and of the multiplication, and rows after the last GEMM in fp32. Rows that were
+//              copied by index are added into zeros
 //
 // Experts are in balance, as with torchtitan's debug.moe_force_load_balance.
 #pragma once
 
+#include <cstdint>
+#include <functional>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "sim/engines/eager_ops.hpp"
 #include "sim/engines/llama_weights.hpp"
@@ -28,16 +32,11 @@ class ExpertOps {
   using Ref = EagerTape::Ref;
   using Sink = EagerTape::Sink;
 
-  /// Receive the gradients of the weights.
-  struct Sinks {
-    Sink gate;  ///< gate and up of experts: w1 and w3
-    Sink up;
-    Sink down;
-    Sink router;
-  };
+  /// The receiver of the gradient of a weight, by its name in titan_block_weights().
+  using Sinks = std::function<Sink(const std::string& name)>;
 
   ExpertOps(EagerTape& tape, EagerOps& ops, const PlanConfig& config)
-      : tape_(tape), ops_(ops), sizes_(expert_sizes(config)) {}
+      : tape_(tape), ops_(ops), model_(config.model), sizes_(expert_sizes(config)) {}
 
   /// From the norm's output to the result that is added to the residual.
   [[nodiscard]] Value run(const Value& x, const Sinks& sinks);
@@ -65,6 +64,7 @@ class ExpertOps {
   [[nodiscard]] Value probabilities(const Value& wide, Sink router);
   [[nodiscard]] Dispatched dispatch(const Value& x, const Value& weights);
   [[nodiscard]] Value multiply(const Value& rows, const Sinks& sinks);
+  [[nodiscard]] Value shared(const Value& x, const Sinks& sinks);
   [[nodiscard]] Value combine(const Value& made, const Dispatched& dispatched);
   [[nodiscard]] Value by_rank(const Value& rows, const Ref& permutation);
   void wait_for_counts();
@@ -82,12 +82,12 @@ class ExpertOps {
 
   EagerTape& tape_;
   EagerOps& ops_;
+  const ModelShape& model_;
   ExpertSizes sizes_;
 };
 
-/// A block's parameters in torchtitan's order: attention with one matrix of query, key and value,
-/// experts, router, norms. Experts are sharded by number, or by their rows if there are more ranks
-/// than experts.
-[[nodiscard]] std::vector<Weight> expert_block_weights(const PlanConfig& config);
+/// A block's parameters in the order of torchtitan's Qwen3 or DeepSeek-V3. Experts are sharded by
+/// number, or by their rows if there are more ranks than experts.
+[[nodiscard]] std::vector<Weight> titan_block_weights(const PlanConfig& config, std::int64_t layer);
 
 }  // namespace mfsdp

@@ -31,9 +31,11 @@ class Fsdp2 {
 
   EnginePlan run(std::int64_t l2_bytes) {
     step_.set_l2_bytes(l2_bytes);
-    units_.make(
-        is_fused() ? block_weights(config_.model) : module_weights(config_, options_.modules),
-        root_weights(config_.model));
+    std::vector<std::vector<Weight>> blocks;
+    for (std::int64_t layer = 0; layer < config_.model.layers; ++layer)
+      blocks.push_back(is_fused() ? block_weights(config_.model)
+                                  : module_weights(config_, options_.modules, layer));
+    units_.make(blocks, root_weights(config_.model));
     step_.at(units_.root(), Phase::input);
     ends_->keep_inputs();
     step_.write_segments([this](Turn turn) { microbatch(turn); }, [this] { units_.optimizer(); },

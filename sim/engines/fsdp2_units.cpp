@@ -77,8 +77,8 @@ void Fsdp2Units::group(UnitId unit, std::vector<Weight> weights, bool reshards) 
     groups_.back().experts = std::make_unique<Shards>(shards_of(unit, std::move(dealt), reshards));
 }
 
-void Fsdp2Units::make(const std::vector<Weight>& block, const std::vector<Weight>& root) {
-  for (const Weight& weight : block) dealt_.push_back(weight.dealt);
+void Fsdp2Units::make(const std::vector<std::vector<Weight>>& blocks,
+                      const std::vector<Weight>& root) {
   root_ = step_.add_unit("root", UnitKind::embedding_and_head);
   // A tied weight is allocated as the embedding's weight, and again as the head's, which remains.
   std::optional<Tensor> first;
@@ -90,7 +90,11 @@ void Fsdp2Units::make(const std::vector<Weight>& block, const std::vector<Weight
   }
   for (std::int64_t layer = 0; layer < config_.model.layers; ++layer) {
     blocks_.push_back(step_.add_unit("layers." + std::to_string(layer), UnitKind::block));
-    for (const Weight& weight : block) keep_weight(blocks_.back(), weight);
+    std::vector<bool>& dealt = dealt_.emplace_back();
+    for (const Weight& weight : blocks[static_cast<std::size_t>(layer)]) {
+      keep_weight(blocks_.back(), weight);
+      dealt.push_back(weight.dealt);
+    }
   }
   for (std::size_t i = 1; i < root.size(); ++i) keep_weight(root_, root[i]);
   if (first) {
@@ -99,15 +103,15 @@ void Fsdp2Units::make(const std::vector<Weight>& block, const std::vector<Weight
     std::ranges::rotate(owned_, owned_.end() - 1);
   }
   if (options_.units.ends_apart) group(root_, {root[0]}, !keeps_gathered_);
-  group_blocks(block);
+  group_blocks(blocks);
   std::vector<Weight> rest(root.begin() + (options_.units.ends_apart ? 1 : 0), root.end());
   if (options_.units.blocks == 0)
     for (std::size_t layer = blocks_.size(); layer-- > 0;)
-      rest.insert(rest.begin() + 1, block.begin(), block.end());
+      rest.insert(rest.begin() + 1, blocks[layer].begin(), blocks[layer].end());
   group(root_, std::move(rest), options_.reshard_root);
 }
 
-void Fsdp2Units::group_blocks(const std::vector<Weight>& block) {
+void Fsdp2Units::group_blocks(const std::vector<std::vector<Weight>>& blocks) {
   const FsdpUnits& units = options_.units;
   if (units.blocks == 0) return;
   const auto count = static_cast<std::size_t>(units.blocks);
@@ -115,13 +119,13 @@ void Fsdp2Units::group_blocks(const std::vector<Weight>& block) {
     if (units.parts_of_blocks) {
       first_of_block_.push_back(groups_.size());
       for (const BlockPart part : {BlockPart::attention, BlockPart::mlp, BlockPart::norms})
-        group(blocks_[layer], of_part(block, part), !keeps_gathered_);
+        group(blocks_[layer], of_part(blocks[layer], part), !keeps_gathered_);
       continue;
     }
     if (layer % count == 0) {
       std::vector<Weight> weights;
       for (std::size_t i = layer; i < std::min(layer + count, blocks_.size()); ++i)
-        weights.insert(weights.end(), block.begin(), block.end());
+        weights.insert(weights.end(), blocks[i].begin(), blocks[i].end());
       group(blocks_[layer], std::move(weights), !keeps_gathered_);
     }
     first_of_block_.push_back(groups_.size() - 1);
@@ -308,7 +312,7 @@ void Fsdp2Units::post_backward(UnitPlace place, std::size_t layer,
   Shards& of = groups_[group];
   if (of.experts) {
     for (std::size_t i = 0; i < gradients.size(); ++i)
-      (dealt_[i] ? *of.experts : of).gradients.push_back(gradients[i]);
+      (dealt_[layer][i] ? *of.experts : of).gradients.push_back(gradients[i]);
   } else {
     of.gradients.insert(of.gradients.begin(), gradients.begin(), gradients.end());
   }

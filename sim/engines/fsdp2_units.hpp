@@ -45,8 +45,8 @@ class Fsdp2Units {
   Fsdp2Units(StepBuilder& step, const PlanConfig& config, const EngineOptions& options);
 
   /// Allocates all weights between steps, in the order of the model's modules, which is that of the
-  /// optimizer. `root`: embedding, final norm and, if it is untied, head.
-  void make(const std::vector<Weight>& block, const std::vector<Weight>& root);
+  /// optimizer. `blocks`: of each layer. `root`: embedding, final norm and, if it is untied, head.
+  void make(const std::vector<std::vector<Weight>>& blocks, const std::vector<Weight>& root);
 
   /// Before a microbatch.
   void begin(Turn turn);
@@ -105,7 +105,7 @@ class Fsdp2Units {
   void keep_weight(UnitId unit, const Weight& weight);
   [[nodiscard]] Shards shards_of(UnitId unit, std::vector<Weight> weights, bool reshards);
   void group(UnitId unit, std::vector<Weight> weights, bool reshards);
-  void group_blocks(const std::vector<Weight>& block);
+  void group_blocks(const std::vector<std::vector<Weight>>& blocks);
 
   [[nodiscard]] std::optional<std::size_t> group_of(UnitPlace place, std::size_t layer) const;
   [[nodiscard]] bool begins_group(UnitPlace place, std::size_t layer) const;
@@ -149,7 +149,7 @@ class Fsdp2Units {
   std::vector<Shards> groups_;               ///< in the order in which forward ends them
   std::vector<std::size_t> first_of_block_;  ///< the group of a block, or its first part's
   std::vector<OwnedWeight> owned_;           ///< in the order of the optimizer
-  std::vector<bool> dealt_;                  ///< which weights of a block are experts' own
+  std::vector<std::vector<bool>> dealt_;     ///< which weights of a block are experts' own
   Turn turn_;
   Phase phase_ = Phase::forward;
   std::optional<Tensor> last_output_;  ///< of a gather in forward

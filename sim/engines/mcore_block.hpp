@@ -58,7 +58,7 @@ class McoreBlock {
   struct HeadGradients {
     Tensor query, key, value;
   };
-  /// Of a module with a norm and a GEMM.
+  /// The weights of a module with a norm and a GEMM.
   struct ModuleWeights {
     std::size_t norm = 0;
     std::optional<std::size_t> norm_bias{};

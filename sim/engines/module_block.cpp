@@ -7,6 +7,7 @@
 
 #include "sim/engines/eager_ops.hpp"
 #include "sim/engines/expert_ops.hpp"
+#include "sim/engines/latent_ops.hpp"
 #include "sim/engines/module_weights.hpp"
 
 namespace mfsdp {
@@ -39,11 +40,16 @@ class EagerModuleBlock final : public LlamaBlock {
         tape_(step),
         ops_(tape_, config),
         experts_(tape_, ops_, config),
+        latent_(tape_, ops_, config),
         norm_(norm_code(config.model, options.modules)),
         rope_(rope_code(config.model, options.modules)),
-        weights_(module_weights(config, options.modules)) {}
+        kinds_{module_weights(config, options.modules, 0)} {
+    for (std::int64_t layer = 1; layer < config.model.layers && config.model.experts != 0; ++layer)
+      kinds_.push_back(module_weights(config, options.modules, layer));
+  }
 
   Tensor forward(std::size_t layer, Tensor input) override {
+    layer_ = layer;
     // The model's variable refers to the input until the block returns.
     const Value x = tape_.leaf(tape_.adopt(input), sizes_.state,
                                [this](Ref gradient) { input_gradient_ = std::move(gradient); });
@@ -59,7 +65,8 @@ class EagerModuleBlock final : public LlamaBlock {
   }
 
   BlockGradients backward(std::size_t layer, Tensor /*input*/, Tensor output) override {
-    gradients_.assign(weights_.size(), std::nullopt);
+    layer_ = layer;
+    gradients_.assign(weights().size(), std::nullopt);
     tape_.backward(std::exchange(outputs_.at(layer), {}), tape_.adopt(output));
     const Tensor input = input_gradient_->give_up();
     input_gradient_.reset();
@@ -74,7 +81,7 @@ class EagerModuleBlock final : public LlamaBlock {
  private:
   /// Stores the gradient of the weight of that name, or adds it to that of earlier microbatches.
   EagerTape::Sink sink(const std::string& name) {
-    return [this, position = position_of(weights_, name)](Ref gradient) {
+    return [this, position = position_of(weights(), name)](Ref gradient) {
       const Tensor tensor = gradient->give_up();
       if (units_.adds_in_place())
         units_.add_in_place(tensor);
@@ -85,8 +92,8 @@ class EagerModuleBlock final : public LlamaBlock {
 
   [[nodiscard]] std::vector<Tensor> all_of(std::optional<BlockPart> part) const {
     std::vector<Tensor> made;
-    for (std::size_t i = 0; i < weights_.size(); ++i)
-      if (gradients_[i] && (!part || weights_[i].part == *part)) made.push_back(*gradients_[i]);
+    for (std::size_t i = 0; i < gradients_.size(); ++i)
+      if (gradients_[i] && (!part || weights()[i].part == *part)) made.push_back(*gradients_[i]);
     return made;
   }
 
@@ -95,7 +102,15 @@ class EagerModuleBlock final : public LlamaBlock {
     return model.experts != 0 ? RopeCode::wide : RopeCode::complex;
   }
 
+  /// Those of the layer that runs. All layers of models without experts have the same ones.
+  [[nodiscard]] const std::vector<Weight>& weights() const {
+    return kinds_[kinds_.size() > 1 ? layer_ : 0];
+  }
+  /// Whether the model has experts.
   [[nodiscard]] bool has_experts() const { return config_.model.experts != 0; }
+  [[nodiscard]] auto sinks() {
+    return [this](const std::string& name) { return sink(name); };
+  }
   [[nodiscard]] bool is_olmo() const { return !config_.model.traits().input_norms; }
 
   Value run(std::size_t layer, const Value& input) {
@@ -179,6 +194,7 @@ class EagerModuleBlock final : public LlamaBlock {
   }
 
   Value attention(std::size_t layer, const Value& x) {
+    if (config_.model.traits().latent_attention) return latent_.run(x, sinks());
     Heads heads = heads_of(x);
     heads.query = ops_.rotate("rotated_query", std::move(heads.query), rope_);
     heads.key = ops_.rotate("rotated_key", std::move(heads.key), rope_);
@@ -197,11 +213,8 @@ class EagerModuleBlock final : public LlamaBlock {
   }
 
   Value mlp(const Value& x) {
-    if (has_experts())
-      return experts_.run(x, {.gate = sink("experts_gate"),
-                              .up = sink("experts_up"),
-                              .down = sink("experts_down"),
-                              .router = sink("router")});
+    if (config_.model.has_experts(static_cast<std::int64_t>(layer_)))
+      return experts_.run(x, sinks());
     Value gate;
     Value up;
     if (config_.model.fused_weights) {
@@ -224,9 +237,11 @@ class EagerModuleBlock final : public LlamaBlock {
   EagerTape tape_;
   EagerOps ops_;
   ExpertOps experts_;
+  LatentOps latent_;
   NormCode norm_;
   RopeCode rope_;
-  std::vector<Weight> weights_;
+  std::vector<std::vector<Weight>> kinds_;        ///< weights of each layer, or of all
+  std::size_t layer_ = 0;                         ///< that runs
   std::map<std::size_t, Value> outputs_;          ///< of each layer's forward
   std::vector<std::optional<Tensor>> gradients_;  ///< of the weights of the layer in backward
   Ref input_gradient_;

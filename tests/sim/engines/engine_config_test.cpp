@@ -92,7 +92,7 @@ TEST(EngineConfig, RefusalsArePlain) {
   experts.model.experts = 8;
   EXPECT_EQ(refusal(EngineKind::fsdp2, experts),
             "--model: --engine fsdp2 cannot predict mixtures of experts yet; leave --engine out, "
-            "take mcore or, for Qwen3, --modules torchtitan");
+            "take mcore or, for Qwen3 and DeepSeek, --modules torchtitan");
   // mcore does not have OLMoE's blocks either.
   experts.model.family = Family::olmoe;
   EXPECT_EQ(refusal(EngineKind::fsdp2, experts),
