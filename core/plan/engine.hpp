@@ -76,6 +76,7 @@ struct EngineTraits {
 
   // The limits of its predictions.
   bool has_experts = false;          ///< mixtures of experts
+  bool has_gpt = false;              ///< GPT's blocks: LayerNorm, learned positions, biases, GELU
   bool has_sliding_windows = false;  ///< attention over a window of tokens
   bool has_qk_norms = true;          ///< norms of query and key heads
   bool has_recomputation = true;     ///< --recompute full
@@ -127,6 +128,7 @@ inline constexpr EngineTraits kMcore{
     .has_groups_of_its_own = true,
     .shards = "shards the optimizer's states alone (optim)",
     .has_experts = true,
+    .has_gpt = true,
     .has_sliding_windows = true,
     .has_replicas = false,
     .basis =
@@ -158,6 +160,7 @@ inline constexpr EngineTraits kFsdp1{
     .shards =
         "shards gradients, states and parameters: always (optim_grads_params, FULL_SHARD), or "
         "parameters outside forward and backward only (optim_grads, SHARD_GRAD_OP)",
+    .has_gpt = true,
     .has_replicas = false,
     .needs_two_shards = true,
     .deferral =
@@ -204,7 +207,10 @@ inline constexpr std::array kEngines{
                  .trainer = "mfsdp-exec",
                  .runs_plans = true},
     engine_rows::variant(engine_rows::kFsdp2, EngineKind::fsdp2, "fsdp2", "PyTorch FSDP2",
-                         [](EngineTraits& row) { row.compiled_as = EngineKind::fsdp2_compile; }),
+                         [](EngineTraits& row) {
+                           row.has_gpt = true;
+                           row.compiled_as = EngineKind::fsdp2_compile;
+                         }),
     engine_rows::variant(engine_rows::kFsdp2, EngineKind::fsdp2_compile, "fsdp2-compile",
                          "PyTorch FSDP2 with compiled blocks",
                          [](EngineTraits& row) { row.compiles_blocks = true; }),

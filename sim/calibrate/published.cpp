@@ -116,7 +116,14 @@ Result<PlanConfig> published_config(const PublishedRow& row, EngineKind engine,
     config.expert_parallel = ep;
     config.mesh = with_expert_grid(config.mesh, ep);
   }
-  if (row.text("grad_dtype") == "bf16") config.grad_dtype = config.reduce_dtype = DType::bf16;
+  // A table of positions is as long as the sequences of a run.
+  if (!model.traits().rotates) config.model.max_seq_len = config.seq_len;
+  if (row.text("dp_strategy").find("SHARD_GRAD_OP") != std::string::npos)
+    config.strategy = Strategy::optim_grads;
+  if (row.text("grad_dtype") == "bf16") {
+    config.reduce_dtype = DType::bf16;
+    if (traits_of(engine).reduces_in_grad_dtype) config.grad_dtype = DType::bf16;
+  }
   config.microbatches = global_batch / together;
   config.recompute = {.kind = recompute_of(row).value_or(Recompute::none)};
   MFSDP_TRY(validate(config));
@@ -229,10 +236,16 @@ void add_errors(std::vector<PublishedErrors>& all, std::string_view by, const st
   if (std::abs(error) > std::abs(found->worst)) found->worst = error;
 }
 
+/// "mosaicml/llm-foundry on h100": sources begin with an owner's repository.
+std::string framework_of(const PublishedRun& run) {
+  return run.source.substr(0, run.source.find(' ')) + " on " + run.catalogue_gpu;
+}
+
 void summarise_errors(Published& published) {
   for (const PublishedRun& run : published.runs)
     for (const auto& [by, name] :
-         {std::pair("engine", run.engine), std::pair("gpu", run.catalogue_gpu)}) {
+         {std::pair("engine", run.engine), std::pair("framework", framework_of(run)),
+          std::pair("gpu", run.catalogue_gpu)}) {
       if (run.tokens_per_s_per_gpu)
         add_errors(published.errors, by, name, "tokens/s/GPU", run.tokens_per_s_per_gpu->error());
       if (run.memory_gib) add_errors(published.errors, by, name, "memory", run.memory_gib->error());

@@ -45,9 +45,9 @@ struct Exclusion {
   std::int64_t rows = 0;
 };
 
-/// Errors of the rows that share an engine or a GPU, or that have experts.
+/// Errors of the rows that share an engine, a framework and GPU, or a GPU, or that have experts.
 struct PublishedErrors {
-  std::string by;    ///< "engine", "gpu" or "experts"
+  std::string by;    ///< "engine", "framework", "gpu" or "experts"
   std::string name;  ///< of --engine, of the catalogue; with experts an origin, or of which GPUs
   std::string of;    ///< "tokens/s/GPU", "memory"
   std::int64_t rows = 0;

@@ -23,7 +23,7 @@ class CompiledModuleBlock final : public LlamaBlock {
   CompiledModuleBlock(StepBuilder& step, const PlanConfig& config, const Fsdp2Options& options)
       : LlamaBlock(step, config, options.selective_ac.every),
         options_(options),
-        weights_(module_weights(config.model, options.modules)) {}
+        weights_(module_weights(config, options.modules)) {}
 
   Tensor forward(std::size_t layer, Tensor /*input*/) override {
     Pass pass(step_);

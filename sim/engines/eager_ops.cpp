@@ -75,6 +75,33 @@ std::vector<EagerOps::Value> EagerOps::split(std::string_view name, Value x,
   return values;
 }
 
+std::vector<EagerOps::Value> EagerOps::split_and_copy(std::string_view name, const Value& x,
+                                                      const std::vector<std::int64_t>& parts) {
+  const std::string own(name);
+  std::vector<EagerTape::Part> copies;
+  for (const std::int64_t bytes : parts) {
+    copies.push_back({make(own, bytes), bytes});
+    kernel(KernelKind::cast, own, {2 * bytes, AccessPattern::strided});
+  }
+  return tape_.outputs(copies, {x.node}, {}, joined_backward(own, x.bytes));
+}
+
+std::vector<EagerOps::Value> EagerOps::views(std::string_view name, const Value& x,
+                                             const std::vector<std::int64_t>& parts) {
+  std::vector<EagerTape::Part> all;
+  for (const std::int64_t bytes : parts) all.push_back({x.ref, bytes});
+  return tape_.outputs(all, {x.node}, {}, joined_backward(std::string(name), x.bytes));
+}
+
+EagerTape::PartsBackward EagerOps::joined_backward(const std::string& name, std::int64_t bytes) {
+  return [this, name, bytes](EagerTape::Refs gradients, const EagerTape::Refs&) {
+    Ref joined = make(part_of("d", name), bytes);
+    kernel(KernelKind::cast, part_of("d", name), {2 * bytes, AccessPattern::pieces});
+    gradients.clear();
+    return EagerTape::Refs{std::move(joined)};
+  };
+}
+
 // ---- Norms -----------------------------------------------------------------------------------
 
 EagerOps::Value EagerOps::norm(std::string_view name, Value x, std::int64_t width, NormCode code,
@@ -219,11 +246,106 @@ EagerOps::Ref EagerOps::wide_norm_backward(const std::string& name, std::int64_t
   return made;
 }
 
+EagerOps::Value EagerOps::layer_norm(std::string_view name, const Value& x, Sink weight,
+                                     Sink bias) {
+  const std::string own(name);
+  EagerTape::Saved saved;
+  tape_.save(x.ref, saved);
+  Ref normed = make(own, x.bytes);
+  const Ref mean = make(part_of(own, "mean"), sizes_.statistic);
+  const Ref statistic = make(part_of(own, "rstd"), sizes_.statistic);
+  kernel(KernelKind::layer_norm_forward, own, 2 * x.bytes);
+  tape_.save(mean, saved);
+  tape_.save(statistic, saved);
+  return tape_.output(
+      std::move(normed), x.bytes,
+      {x.node, tape_.leaf_node(std::move(weight)), tape_.leaf_node(std::move(bias))},
+      std::move(saved), [this, own, bytes = x.bytes](Ref gradient, EagerTape::Refs kept) {
+        EagerTape::Refs made{make("d_" + own, bytes)};
+        for (const char* of : {"grad", "bias_grad"})
+          made.push_back(make(part_of(own, of), kHalf * sizes_.hidden, Category::unsharded_grad));
+        kernel(KernelKind::layer_norm_backward, "d_" + own, 3 * bytes);
+        kernel(KernelKind::norm_weight_grad, part_of(own, "grad"), 2 * bytes);
+        gradient.reset();
+        kept.clear();
+        return made;
+      });
+}
+
 // ---- Attention -------------------------------------------------------------------------------
 
 EagerOps::Value EagerOps::rotate(std::string_view name, Value x, RopeCode code) {
   const std::string own(name);
-  return code == RopeCode::halves ? rotate_halves(own, x) : rotate_complex(own, x);
+  switch (code) {
+    case RopeCode::complex: return rotate_complex(own, x);
+    case RopeCode::wide: return rotate_wide(own, x);
+    case RopeCode::halves: break;
+  }
+  return rotate_halves(own, x);
+}
+
+EagerOps::Value EagerOps::rotate_wide(const std::string& name, const Value& x) {
+  constexpr KernelKind kKind = KernelKind::rope_forward;
+  const std::int64_t narrow = x.bytes;
+  const std::int64_t bytes = 2 * narrow;
+  Ref rotated;
+  {
+    const Ref wide = make(part_of(name, "wide"), bytes);
+    kernel(KernelKind::cast, part_of(name, "widen"), narrow + bytes);
+    Ref straight = make(part_of(name, "times_cosine"), bytes);
+    kernel(kKind, part_of(name, "times_cosine"), {2 * bytes, AccessPattern::strided});
+    Ref negated = make(part_of(name, "negated"), bytes / 2);
+    kernel(kKind, part_of(name, "negate"), {bytes, AccessPattern::strided});
+    Ref turned = make(part_of(name, "turned"), bytes);
+    kernel(kKind, part_of(name, "turn"), {2 * bytes, AccessPattern::pieces});
+    negated.reset();
+    Ref crossed = make(part_of(name, "times_sine"), bytes);
+    kernel(kKind, part_of(name, "times_sine"), {2 * bytes, AccessPattern::strided});
+    turned.reset();
+    const Ref sum = make(part_of(name, "sum"), bytes);
+    kernel(kKind, part_of(name, "add"), 3 * bytes);
+    straight.reset();
+    crossed.reset();
+    rotated = make(name, narrow);
+    kernel(KernelKind::cast, part_of(name, "narrow"), narrow + bytes);
+  }
+  return tape_.output(std::move(rotated), narrow, {x.node}, {},
+                      [this, name, narrow, bytes](Ref gradient, const EagerTape::Refs&) {
+                        constexpr KernelKind kBack = KernelKind::rope_backward;
+                        const std::string own = "d_" + name;
+                        Ref wide = make(own + "_wide", bytes);
+                        kernel(KernelKind::cast, own + "_widen", narrow + bytes);
+                        gradient.reset();
+                        Ref crossed = make(own + "_times_sine", bytes);
+                        kernel(kBack, own + "_times_sine", {2 * bytes, AccessPattern::strided});
+                        Ref sum = half_into_zeros(own + "_low", bytes);
+                        Ref negated = make(own + "_negated", bytes / 2);
+                        kernel(kBack, own + "_negate", {bytes, AccessPattern::strided});
+                        crossed.reset();
+                        {
+                          const Ref high = half_into_zeros(own + "_high", bytes);
+                          negated.reset();
+                          kernel(KernelKind::accumulate, own + "_add", 3 * bytes);
+                        }
+                        {
+                          const Ref straight = make(own + "_times_cosine", bytes);
+                          kernel(kBack, own + "_times_cosine", {2 * bytes, AccessPattern::strided});
+                          wide.reset();
+                          kernel(KernelKind::accumulate, own + "_add", 3 * bytes);
+                        }
+                        Ref made = make(own, narrow);
+                        kernel(KernelKind::cast, own + "_narrow", narrow + bytes);
+                        sum.reset();
+                        return EagerTape::Refs{std::move(made)};
+                      });
+}
+
+/// The gradient of a half: it is copied into zeros of the whole's size.
+EagerOps::Ref EagerOps::half_into_zeros(const std::string& name, std::int64_t bytes) {
+  Ref zeros = make(name, bytes);
+  kernel(KernelKind::zero_padding, name, bytes);
+  kernel(KernelKind::rope_backward, name + "_slice", {bytes, AccessPattern::strided});
+  return zeros;
 }
 
 EagerOps::Value EagerOps::rotate_halves(const std::string& name, const Value& x) {
@@ -369,22 +491,57 @@ EagerOps::Value EagerOps::attention(Value query, Value key, Value value, const L
                       });
 }
 
+/// Backward allocates gradients of query, key and value, which autograd joins.
+EagerOps::Value EagerOps::attention_of_rows(const Value& rows) {
+  constexpr std::int64_t kRandomState = 16;
+  EagerTape::Saved saved;
+  tape_.save(rows.ref, saved);
+  Ref mixed = make("attention", sizes_.query);
+  const Ref scores = make("attention_lse", sizes_.query_statistic);
+  const Ref random_state = make("attention_random_state", kRandomState);
+  tape_.step().attention(KernelKind::attention_forward);
+  for (const Ref& one : {mixed, scores, random_state}) tape_.save(one, saved);
+  return tape_.output(
+      std::move(mixed), sizes_.query, {rows.node}, std::move(saved),
+      [this, bytes = rows.bytes](Ref gradient, EagerTape::Refs kept) {
+        EagerTape::Refs parts{make("d_query", sizes_.query), make("d_key", sizes_.key),
+                              make("d_value", sizes_.key)};
+        tape_.step().scratch("attention_backward_workspace", sizes_.attention_workspace);
+        tape_.step().attention(KernelKind::attention_backward);
+        gradient.reset();
+        kept.clear();
+        Ref joined = make("d_qkv", bytes);
+        kernel(KernelKind::cast, "d_qkv_join", {2 * bytes, AccessPattern::pieces});
+        parts.clear();
+        return EagerTape::Refs{std::move(joined)};
+      });
+}
+
 // ---- Between -----------------------------------------------------------------------------------
 
+EagerOps::Value EagerOps::gelu(std::string_view name, Value x) {
+  return activated(name, x, KernelKind::gelu_forward, KernelKind::gelu_backward);
+}
+
 EagerOps::Value EagerOps::activate(std::string_view name, Value x, Activation activation) {
-  const std::string own(name);
   const GatedKernels kinds = gated_kernels(activation);
+  return activated(name, x, kinds.forward, kinds.backward);
+}
+
+EagerOps::Value EagerOps::activated(std::string_view name, const Value& x, KernelKind forward,
+                                    KernelKind backward) {
+  const std::string own(name);
   EagerTape::Saved saved;
   tape_.save(x.ref, saved);
-  Ref activated = make(own, x.bytes);
-  kernel(kinds.forward, own, 2 * x.bytes);
-  return tape_.output(std::move(activated), x.bytes, {x.node}, std::move(saved),
-                      [this, own, bytes = x.bytes, kinds](Ref gradient, EagerTape::Refs kept) {
-                        Ref made = make("d_" + own, bytes);
-                        kernel(kinds.backward, "d_" + own, 3 * bytes);
+  Ref made = make(own, x.bytes);
+  kernel(forward, own, 2 * x.bytes);
+  return tape_.output(std::move(made), x.bytes, {x.node}, std::move(saved),
+                      [this, own, bytes = x.bytes, backward](Ref gradient, EagerTape::Refs kept) {
+                        Ref input = make("d_" + own, bytes);
+                        kernel(backward, "d_" + own, 3 * bytes);
                         gradient.reset();
                         kept.clear();
-                        return EagerTape::Refs{std::move(made)};
+                        return EagerTape::Refs{std::move(input)};
                       });
 }
 

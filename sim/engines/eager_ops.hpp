@@ -23,7 +23,8 @@ enum class NormCode {
 /// How a module's code rotates heads.
 enum class RopeCode {
   halves,   ///< x * cosine + rotate_half(x) * sine in bf16, as transformers
-  complex,  ///< pairs as complex numbers in fp32, as torchtitan
+  complex,  ///< pairs as complex numbers in fp32, as torchtitan's Llama
+  wide,     ///< as the first, in fp32, as torchtitan's Qwen3
 };
 
 /// The mask of a layer's attention.
@@ -50,14 +51,26 @@ class EagerOps {
   /// joined by one kernel.
   [[nodiscard]] std::vector<Value> split(std::string_view name, Value x,
                                          const std::vector<std::int64_t>& parts);
+  /// The same, each part copied; backward joins their gradients by one kernel.
+  [[nodiscard]] std::vector<Value> split_and_copy(std::string_view name, const Value& x,
+                                                  const std::vector<std::int64_t>& parts);
+  /// The same without copies: torch.split.
+  [[nodiscard]] std::vector<Value> views(std::string_view name, const Value& x,
+                                         const std::vector<std::int64_t>& parts);
   /// The norm of rows of `width` columns.
   [[nodiscard]] Value norm(std::string_view name, Value x, std::int64_t width, NormCode code,
                            Sink weight);
+  /// F.layer_norm of rows as wide as a hidden state. Sinks receive the gradients of weight and bias.
+  [[nodiscard]] Value layer_norm(std::string_view name, const Value& x, Sink weight, Sink bias);
   [[nodiscard]] Value rotate(std::string_view name, Value x, RopeCode code);
   /// Heads of keys or values, copied for each query head that shares them.
   [[nodiscard]] Value repeat(std::string_view name, Value x);
   /// Scaled dot-product attention.
   [[nodiscard]] Value attention(Value query, Value key, Value value, const LayerMask& shape);
+  /// Attention of query, key and value that are views of one tensor's rows, as many heads of each.
+  [[nodiscard]] Value attention_of_rows(const Value& rows);
+  /// GELU of an MLP without a gate.
+  [[nodiscard]] Value gelu(std::string_view name, Value x);
   [[nodiscard]] Value activate(std::string_view name, Value x, Activation activation);
   [[nodiscard]] Value multiply(std::string_view name, Value a, Value b);
   [[nodiscard]] Value add(std::string_view name, const Value& a, const Value& b);
@@ -78,7 +91,13 @@ class EagerOps {
                                    NormCode code, Sink weight);
   [[nodiscard]] Ref wide_norm_backward(const std::string& name, std::int64_t bytes,
                                        std::int64_t rows, Ref gradient, EagerTape::Refs saved);
+  [[nodiscard]] Value activated(std::string_view name, const Value& x, KernelKind forward,
+                                KernelKind backward);
+  [[nodiscard]] EagerTape::PartsBackward joined_backward(const std::string& name,
+                                                         std::int64_t bytes);
   [[nodiscard]] Value rotate_halves(const std::string& name, const Value& x);
+  [[nodiscard]] Value rotate_wide(const std::string& name, const Value& x);
+  [[nodiscard]] Ref half_into_zeros(const std::string& name, std::int64_t bytes);
   [[nodiscard]] Value rotate_complex(const std::string& name, const Value& x);
 
   EagerTape& tape_;

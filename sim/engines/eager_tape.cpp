@@ -50,6 +50,25 @@ EagerTape::Value EagerTape::output(Ref ref, std::int64_t bytes,
   return {.ref = std::move(ref), .bytes = bytes, .node = std::move(node)};
 }
 
+/// Each part hands its gradient to the operator, which runs when all of them are there.
+std::vector<EagerTape::Value> EagerTape::outputs(const std::vector<Part>& parts,
+                                                 std::vector<std::shared_ptr<Node>> inputs,
+                                                 Saved saved, PartsBackward backward) {
+  const auto gradients = std::make_shared<Refs>(parts.size());
+  const Value whole = output(nullptr, 0, std::move(inputs), std::move(saved),
+                             [gradients, backward = std::move(backward)](const Ref&, Refs kept) {
+                               return backward(std::move(*gradients), std::move(kept));
+                             });
+  std::vector<Value> values;
+  for (std::size_t i = 0; i < parts.size(); ++i)
+    values.push_back(output(parts[i].ref, parts[i].bytes, {whole.node}, {},
+                            [gradients, i](Ref gradient, const Refs&) {
+                              (*gradients)[i] = std::move(gradient);
+                              return Refs{nullptr};
+                            }));
+  return values;
+}
+
 EagerTape::Value EagerTape::watch(Value value, std::function<void()> reached) {
   return output(std::move(value.ref), value.bytes, {std::move(value.node)}, {},
                 [reached = std::move(reached)](Ref gradient, const Refs&) {
@@ -110,6 +129,7 @@ EagerTape::Refs EagerTape::unpack(Saved saved) {
 }
 
 void EagerTape::add(Ref& sum, Ref gradient, std::string_view name) {
+  if (!gradient) return;  // of a part
   if (!sum) {
     sum = std::move(gradient);
     return;

@@ -85,6 +85,17 @@ class EagerTape {
   [[nodiscard]] Value output(Ref ref, std::int64_t bytes, std::vector<std::shared_ptr<Node>> inputs,
                              Saved saved, Backward backward);
 
+  /// A tensor of an operator with several outputs.
+  struct Part {
+    Ref ref;
+    std::int64_t bytes = 0;
+  };
+  /// From the gradients of all parts and the saved tensors to the gradients of the inputs.
+  using PartsBackward = std::function<Refs(Refs gradients, Refs saved)>;
+  [[nodiscard]] std::vector<Value> outputs(const std::vector<Part>& parts,
+                                           std::vector<std::shared_ptr<Node>> inputs, Saved saved,
+                                           PartsBackward backward);
+
   /// The same value, with `reached` called when its gradient is there.
   [[nodiscard]] Value watch(Value value, std::function<void()> reached);
 

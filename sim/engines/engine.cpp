@@ -29,6 +29,19 @@ std::string only_gradients_text(EngineKind engine) {
                      to_string(*traits_of(engine).only_gradients));
 }
 
+std::string engine_basis(EngineKind engine, const ModelShape& model) {
+  const EngineTraits& traits = traits_of(engine);
+  if (traits.family == EngineFamily::fsdp2 && model.experts != 0)
+    return "experts, their exchange and their units from torchtitan's source (b5bcd76) alone; no "
+           "run of them was measured";
+  const bool is_mpt = model.family == Family::gpt2 && traits.family != EngineFamily::mcore;
+  if (traits.runs_plans || !is_mpt) return std::string(traits.basis);
+  return fmt::format(
+      "{}{}GPT's blocks from the source of MosaicML's llm-foundry (MPT) alone; no run of them was "
+      "measured",
+      traits.basis, traits.basis.empty() ? "" : "; ");
+}
+
 bool recomputes_modules(EngineKind engine, const ModelShape& model) {
   return traits_of(engine).recomputes_expert_modules && model.experts != 0;
 }
@@ -38,7 +51,12 @@ namespace {
 /// Whether mcore's blocks are modelled for the family.
 bool mcore_has(const ModelShape& model) {
   const FamilyTraits& traits = model.traits();
-  return !traits.layer_norms && !traits.whole_qk_norms && traits.rotates && traits.input_norms;
+  return !traits.whole_qk_norms && traits.input_norms;
+}
+
+/// A GPT, where the engine has its blocks.
+bool is_known_gpt(EngineKind engine, const ModelShape& model) {
+  return model.family == Family::gpt2 && traits_of(engine).has_gpt;
 }
 
 /// The flags that describe a family's blocks to FSDP2.
@@ -52,9 +70,12 @@ Result<void> check_family(EngineKind engine, const ModelShape& model) {
     if (mcore_has(model)) return {};
     return cannot_predict(engine, "--model",
                           fmt::format("models of the family {}", to_string(model.family)),
-                          "it predicts Llama, Mistral, Qwen2, Qwen3, Mixtral, GPT-OSS and "
+                          "it predicts GPT-2, Llama, Mistral, Qwen2, Qwen3, Mixtral, GPT-OSS and "
                           "DeepSeek; leave --engine out for others");
   }
+  if (model.family == Family::gpt2)
+    return cannot_predict(engine, "--model", "GPT's blocks",
+                          "take mcore, fsdp1 or fsdp2, or leave --engine out");
   if (model.experts == 0 && model.family != Family::llama)
     return cannot_predict(
         engine, "--model", fmt::format("models of the family {}", to_string(model.family)),
@@ -71,10 +92,14 @@ void check_model(EngineKind engine, const ModelShape& model, Reasons& reasons) {
   const auto no = [&](std::string_view what, std::string_view otherwise) {
     reasons.add(cannot_predict(engine, "--model", what, otherwise));
   };
+  if (is_known_gpt(engine, model)) return;
   if (!reasons.add(check_family(engine, model))) return;  // its blocks are not Llama's at all
   if (model.experts != 0 && !traits_of(engine).has_experts)
     no("mixtures of experts",
-       mcore_has(model) ? "leave --engine out, or take mcore" : "leave --engine out");
+       !mcore_has(model) ? "leave --engine out"
+       : has_option(engine, "--modules")
+           ? "leave --engine out, take mcore or, for Qwen3 and DeepSeek, --modules torchtitan"
+           : "leave --engine out, or take mcore");
   if (model.output_norms || model.zero_centered_norms || model.scaled_embedding)
     no("Gemma's norms and scaled embeddings", instead);
   if (model.activation != Activation::silu || !model.traits().gated)
@@ -101,6 +126,30 @@ void check_transformers(EngineKind engine, const ModelShape& model, Reasons& rea
   if (model.score_cap.num != 0 || model.logit_cap.num != 0) no("logit softcaps");
   if (model.rotary_dim != 0 && !model.traits().latent_attention)
     no("rotary embeddings on a part of each head");
+}
+
+/// torchtitan's Qwen3 and DeepSeek-V3 with experts, operator by operator.
+void check_titan_experts(EngineKind engine, const PlanConfig& config, const Fsdp2Options& options,
+                         Reasons& reasons) {
+  const ModelShape& model = config.model;
+  const auto no = [&](const char* flag, std::string_view what,
+                      std::string_view instead = "leave --engine out, or take mcore") {
+    reasons.add(cannot_predict(engine, flag, what, instead));
+  };
+  const bool is_qwen3 = model.family == Family::llama && model.qk_norm && !model.qkv_bias &&
+                        model.shared_intermediate == 0 && model.dense_layers.empty();
+  if (!is_qwen3 && model.family != Family::deepseek)
+    no("--model", "torchtitan's experts of models other than Qwen3 and DeepSeek");
+  if (!model.sliding_layers.empty()) no("--model", "sliding windows");
+  if (traits_of(engine).compiles_blocks)
+    no("--modules", "compiled blocks with experts", "take --engine fsdp2");
+  if (options.selective_ac.by_operator)
+    no("--selective-ac", "recomputation by operator of experts", "take --recompute full or none");
+  if (options.units.blocks != 1 || options.units.parts_of_blocks)
+    no("--fsdp-unit", "units of several blocks or parts of blocks with experts",
+       "take block or block,ends");
+  if (config.mesh.size(Axis::dp_outer) > 1 && config.is_expert_parallel())
+    no("--outer-dp", "replicas of expert-parallel ranks", "take --outer-dp 1");
 }
 
 /// torchtitan's Llama.
@@ -200,13 +249,16 @@ Result<void> check_strategy(EngineKind engine, Strategy strategy, std::int64_t o
       "optim_grads_params)");
 }
 
-/// Checks expert parallelism. Only mcore has it: its experts are sharded like other weights, and
-/// its token exchange has no capacity.
+/// Checks expert parallelism. Engines that have it shard experts like other weights, and their
+/// exchange of tokens has no capacity.
 void check_dealt_experts(EngineKind engine, const PlanConfig& config, Reasons& reasons) {
   if (config.capacity_factor.num != 0)
     reasons.add(
         does_otherwise(engine, "--capacity-factor", "drops no tokens and has no capacity limit"));
-  if (config.expert_strategy && *config.expert_strategy != Strategy::optim)
+  if (!config.expert_strategy) return;
+  if (traits_of(engine).family == EngineFamily::fsdp2)
+    reasons.add(does_otherwise(engine, "--expert-strategy", "shards experts as all other weights"));
+  else if (*config.expert_strategy != Strategy::optim)
     reasons.add(does_otherwise(engine, "--expert-strategy",
                                "shards only the optimizer's states of experts (optim)"));
 }
@@ -250,7 +302,9 @@ void check_options(EngineKind engine, const PlanConfig& config, const Fsdp2Optio
     reasons.add(cannot_predict(engine, "--fsdp-unit",
                                "parts of blocks that are fused, compiled or recomputed",
                                "take --engine fsdp2 --modules transformers --recompute none"));
-  if (options.units.ends_apart && config.model.tied_embeddings)
+  if (options.units.ends_apart && config.model.family == Family::gpt2)
+    reasons.add(cannot_predict(engine, "--fsdp-unit", "ends of a GPT as units of their own"));
+  else if (options.units.ends_apart && config.model.tied_embeddings)
     reasons.add(fail("--fsdp-unit",
                      "ends cannot be apart: the embedding is the head too, and one unit has it"));
   if (options.units.blocks > config.model.layers)
@@ -308,6 +362,8 @@ Result<PlanConfig> engine_config(EngineKind engine, const PlanConfig& config,
       has_option(engine, "--modules") ? options.get<Modules>(engine, "--modules") : Modules::fused;
   if (modules == Modules::transformers) {
     check_transformers(engine, config.model, reasons);
+  } else if (modules == Modules::torchtitan && config.model.experts != 0) {
+    check_titan_experts(engine, config, Fsdp2Options(engine, options), reasons);
   } else {
     check_model(engine, config.model, reasons);
     if (modules == Modules::torchtitan) check_torchtitan(engine, config.model, reasons);

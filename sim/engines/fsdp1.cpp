@@ -34,6 +34,7 @@
 #include "sim/engines/adamw.hpp"
 #include "sim/engines/block.hpp"
 #include "sim/engines/flat_parameter.hpp"
+#include "sim/engines/gpt_block.hpp"
 #include "sim/engines/llama_ends.hpp"
 
 namespace mfsdp {
@@ -64,8 +65,10 @@ class Fsdp1 {
         wire_(size_of(config.reduce_dtype)),
         sizes_(llama_sizes(config)),
         step_(config, meta),
-        block_(eager_block(step_, config_)),
-        ends_(step_, config_, eager_functions(step_, config_)) {}
+        block_(is_gpt() ? gpt_block(step_, config_) : eager_block(step_, config_)),
+        ends_(is_gpt()
+                  ? gpt_ends(step_, config_)
+                  : std::make_unique<LlamaEnds>(step_, config_, eager_functions(step_, config_))) {}
 
   EnginePlan run() {
     set_up();
@@ -75,6 +78,9 @@ class Fsdp1 {
   }
 
  private:
+  [[nodiscard]] bool is_gpt() const { return config_.model.family == Family::gpt2; }
+  [[nodiscard]] bool rotates() const { return config_.model.traits().rotates; }
+
   // ---- Before the first step ---------------------------------------------------------------
 
   Fsdp1Unit add_unit(std::string_view name, UnitKind kind, std::vector<Weight> weights) {
@@ -92,7 +98,7 @@ class Fsdp1 {
     for (const Fsdp1Unit& block : blocks_) keep_shard(block);
     keep_shard(root_);
     step_.at(root_.unit, Phase::input);
-    ends_.keep_inputs();
+    ends_->keep_inputs();
     make_and_free(root_);
     for (const Fsdp1Unit& block : blocks_) make_and_free(block);
   }
@@ -166,13 +172,15 @@ class Fsdp1 {
     phase_ = Phase::forward;
     step_.at(root_.unit, phase_);
     step_.wait(all_gather, step_.record(compute));  // gathers read what the optimizer has written
-    cosine_ = step_.allocate("cosine_bf16", sizes_.angles, Category::activation);
-    sine_ = step_.allocate("sine_bf16", sizes_.angles, Category::activation);
-    step_.memory_bound(KernelKind::cast, "angles", 6 * sizes_.angles);
+    if (rotates()) {
+      cosine_ = step_.allocate("cosine_bf16", sizes_.angles, Category::activation);
+      sine_ = step_.allocate("sine_bf16", sizes_.angles, Category::activation);
+      step_.memory_bound(KernelKind::cast, "angles", 6 * sizes_.angles);
+    }
     use(root_);
     if (prefetches_forward_) unshard(blocks_.front());
     step_.at(root_.unit, phase_);
-    std::vector<Tensor> states{ends_.embed()};
+    std::vector<Tensor> states{ends_->embed()};
     for (std::size_t layer = 0; layer < blocks_.size(); ++layer) {
       use(blocks_[layer]);
       if (prefetches_forward_ && layer + 1 < blocks_.size()) unshard(blocks_[layer + 1]);
@@ -181,23 +189,24 @@ class Fsdp1 {
       if (!keeps_gathered_) reshard(blocks_[layer]);
     }
     step_.at(root_.unit, phase_);
-    ends_.forward();
+    ends_->head(states.back());
+    ends_->loss();
     return states;
   }
 
   void backward(const std::vector<Tensor>& states) {
     phase_ = Phase::backward;
     step_.at(root_.unit, phase_);
-    ends_.begin_backward();
+    ends_->begin_backward();
     if (prefetches_backward_) unshard(blocks_.back());
     step_.at(root_.unit, phase_);
-    const LlamaEnds::Gradients head = ends_.backward(states.back());
+    const LlamaEnds::Gradients head = ends_->backward(states.back());
     Tensor gradient = head.state;
     for (std::size_t layer = blocks_.size(); layer-- > 0;)
       gradient = block_backward(layer, states[layer], gradient);
     step_.at(root_.unit, phase_);
-    end_unit(root_, ends_.embedding_backward(gradient, head));
-    ends_.finish();
+    end_unit(root_, ends_->embedding_backward(gradient, head));
+    ends_->finish();
     step_.wait(compute, step_.record(reduce_scatter));
     if (reducing_) step_.free(*std::exchange(reducing_, std::nullopt));
     for (const Freed& one : freed_) step_.free(one.tensor);
@@ -211,9 +220,10 @@ class Fsdp1 {
     step_.at(own.unit, phase_);
     // A recomputed block holds its inputs until its end.
     const bool again = config_.recompute.kind == Recompute::full;
-    if (layer == 0 && !again) block_->free_angles({.cosine = cosine_, .sine = sine_});
+    const bool is_last_use = layer == 0 && rotates();
+    if (is_last_use && !again) block_->free_angles({.cosine = cosine_, .sine = sine_});
     const BlockGradients made = block_->backward(layer, input, gradient);
-    if (layer == 0 && again) step_.free({sine_, cosine_});
+    if (is_last_use && again) step_.free({sine_, cosine_});
     end_unit(own, made.weights);
     return made.input;
   }
@@ -318,7 +328,7 @@ class Fsdp1 {
   LlamaSizes sizes_;
   StepBuilder step_;
   std::unique_ptr<LlamaBlock> block_;
-  LlamaEnds ends_;
+  std::unique_ptr<LlamaEnds> ends_;
   Fsdp1Unit root_{};
   std::vector<Fsdp1Unit> blocks_{};
   Phase phase_ = Phase::forward;

@@ -9,6 +9,7 @@
 
 #include "sim/engines/block.hpp"
 #include "sim/engines/fsdp2_units.hpp"
+#include "sim/engines/gpt_block.hpp"
 #include "sim/engines/llama_ends.hpp"
 #include "sim/engines/llama_weights.hpp"
 #include "sim/engines/module_block.hpp"
@@ -30,9 +31,11 @@ class Fsdp2 {
 
   EnginePlan run(std::int64_t l2_bytes) {
     step_.set_l2_bytes(l2_bytes);
-    units_.make(
-        is_fused() ? block_weights(config_.model) : module_weights(config_.model, options_.modules),
-        root_weights(config_.model));
+    std::vector<std::vector<Weight>> blocks;
+    for (std::int64_t layer = 0; layer < config_.model.layers; ++layer)
+      blocks.push_back(is_fused() ? block_weights(config_.model)
+                                  : module_weights(config_, options_.modules, layer));
+    units_.make(blocks, root_weights(config_.model));
     step_.at(units_.root(), Phase::input);
     ends_->keep_inputs();
     step_.write_segments([this](Turn turn) { microbatch(turn); }, [this] { units_.optimizer(); },
@@ -42,12 +45,15 @@ class Fsdp2 {
 
  private:
   [[nodiscard]] bool is_fused() const { return options_.modules == Modules::fused; }
+  [[nodiscard]] bool is_gpt() const { return config_.model.family == Family::gpt2; }
+  [[nodiscard]] bool rotates() const { return config_.model.traits().rotates; }
 
   std::unique_ptr<LlamaBlock> make_block(bool compiles) {
     const std::int64_t every = options_.selective_ac.every;
     if (!is_fused())
       return compiles ? compiled_module_block(step_, config_, options_)
                       : eager_module_block(step_, config_, options_, units_);
+    if (is_gpt()) return gpt_block(step_, config_, every);
     if (compiles) return compiled_block(step_, config_, every);
     return eager_block(step_, config_,
                        {.output = OutputGradient::overwritten, .made = {}, .every = every});
@@ -55,6 +61,7 @@ class Fsdp2 {
 
   std::unique_ptr<LlamaEnds> make_ends(bool compiles_loss) {
     if (!is_fused()) return module_ends(step_, config_, options_, compiles_loss);
+    if (is_gpt()) return gpt_ends(step_, config_);
     return std::make_unique<LlamaEnds>(step_, config_,
                                        compiles_loss ? functions_with_compiled_loss(step_, config_)
                                                      : eager_functions(step_, config_));
@@ -69,9 +76,11 @@ class Fsdp2 {
 
   std::vector<Tensor> forward() {
     step_.at(units_.root(), Phase::forward);
-    cosine_ = step_.allocate("cosine_bf16", sizes_.angles, Category::activation);
-    sine_ = step_.allocate("sine_bf16", sizes_.angles, Category::activation);
-    step_.memory_bound(KernelKind::cast, "angles", 6 * sizes_.angles);
+    if (rotates()) {
+      cosine_ = step_.allocate("cosine_bf16", sizes_.angles, Category::activation);
+      sine_ = step_.allocate("sine_bf16", sizes_.angles, Category::activation);
+      step_.memory_bound(KernelKind::cast, "angles", 6 * sizes_.angles);
+    }
     make_mask();
     units_.begin_forward();
     units_.pre_forward(UnitPlace::embedding);
@@ -136,9 +145,10 @@ class Fsdp2 {
     step_.at(units_.block(layer), Phase::backward);
     // A recomputed block holds its inputs until its end.
     const bool again = block_->recomputes(layer) || !is_fused();
-    if (layer == 0 && !again) block_->free_angles({.cosine = cosine_, .sine = sine_});
+    const bool is_last_use = layer == 0 && rotates();
+    if (is_last_use && !again) block_->free_angles({.cosine = cosine_, .sine = sine_});
     const BlockGradients made = block_->backward(layer, input, gradient);
-    if (layer == 0 && again) step_.free({sine_, cosine_});
+    if (is_last_use && again) step_.free({sine_, cosine_});
     for (const Tensor tensor : made.later) step_.free(tensor);
     units_.post_backward(UnitPlace::block, layer, made.weights);
     return made.input;

@@ -1,6 +1,7 @@
 #include "sim/engines/fsdp2_units.hpp"
 
 #include <algorithm>
+#include <functional>
 #include <iterator>
 #include <string>
 #include <utility>
@@ -27,19 +28,21 @@ Fsdp2Units::Fsdp2Units(StepBuilder& step, const PlanConfig& config, const Fsdp2O
       config_(config),
       options_(options),
       ranks_(config.mesh.size(Axis::dp_shard)),
+      expert_ranks_(config.is_expert_parallel() ? config.mesh.size(Axis::expt_dp) : ranks_),
       outer_(config.mesh.size(Axis::dp_outer)),
       main_(size_of(config.main_dtype)),
       held_(size_of(config.reduce_dtype)),
-      keeps_gathered_(config.strategy == Strategy::optim_grads) {}
+      keeps_gathered_(config.strategy == Strategy::optim_grads),
+      prefetches_forward_(config.is_expert_parallel()) {}
 
 // ---- Parameters ------------------------------------------------------------------------------
 
 std::int64_t Fsdp2Units::padded_rows(const Weight& weight) const {
-  return (weight.rows + ranks_ - 1) / ranks_ * ranks_;
+  return ceil_div(weight.rows, ranks_of(weight)) * ranks_of(weight);
 }
 
 std::int64_t Fsdp2Units::shard_of(const Weight& weight) const {
-  return padded_rows(weight) / ranks_ * weight.columns;
+  return padded_rows(weight) / ranks_of(weight) * weight.columns;
 }
 
 void Fsdp2Units::keep_weight(UnitId unit, const Weight& weight) {
@@ -48,17 +51,34 @@ void Fsdp2Units::keep_weight(UnitId unit, const Weight& weight) {
   owned_.push_back({unit, weight.name, shard_of(weight)});
 }
 
-void Fsdp2Units::group(UnitId unit, std::vector<Weight> weights, bool reshards) {
-  Shards made{.unit = unit, .weights = std::move(weights), .reshards = reshards};
+/// `weights` are all on the same ranks.
+Fsdp2Units::Shards Fsdp2Units::shards_of(UnitId unit, std::vector<Weight> weights, bool reshards) {
+  Shards made;
+  made.unit = unit;
+  made.weights = std::move(weights);
+  made.reshards = reshards;
+  const bool dealt = made.weights.front().dealt;
+  made.ranks = ranks_of(made.weights.front());
+  made.among = dealt ? RankGroup::same_experts : RankGroup::all;
   for (const Weight& weight : made.weights) {
     made.shard += shard_of(weight);
     step_.add_padding((padded_rows(weight) - weight.rows) * weight.columns);
   }
-  made.whole = made.shard * ranks_;
-  groups_.push_back(std::move(made));
+  made.whole = made.shard * made.ranks;
+  return made;
 }
 
-void Fsdp2Units::make(const std::vector<Weight>& block, const std::vector<Weight>& root) {
+void Fsdp2Units::group(UnitId unit, std::vector<Weight> weights, bool reshards) {
+  const auto experts = std::ranges::stable_partition(weights, std::logical_not{}, &Weight::dealt);
+  std::vector<Weight> dealt(experts.begin(), experts.end());
+  weights.erase(experts.begin(), experts.end());
+  groups_.push_back(shards_of(unit, std::move(weights), reshards));
+  if (!dealt.empty())
+    groups_.back().experts = std::make_unique<Shards>(shards_of(unit, std::move(dealt), reshards));
+}
+
+void Fsdp2Units::make(const std::vector<std::vector<Weight>>& blocks,
+                      const std::vector<Weight>& root) {
   root_ = step_.add_unit("root", UnitKind::embedding_and_head);
   // A tied weight is allocated as the embedding's weight, and again as the head's, which remains.
   std::optional<Tensor> first;
@@ -70,7 +90,11 @@ void Fsdp2Units::make(const std::vector<Weight>& block, const std::vector<Weight
   }
   for (std::int64_t layer = 0; layer < config_.model.layers; ++layer) {
     blocks_.push_back(step_.add_unit("layers." + std::to_string(layer), UnitKind::block));
-    for (const Weight& weight : block) keep_weight(blocks_.back(), weight);
+    std::vector<bool>& dealt = dealt_.emplace_back();
+    for (const Weight& weight : blocks[static_cast<std::size_t>(layer)]) {
+      keep_weight(blocks_.back(), weight);
+      dealt.push_back(weight.dealt);
+    }
   }
   for (std::size_t i = 1; i < root.size(); ++i) keep_weight(root_, root[i]);
   if (first) {
@@ -79,15 +103,15 @@ void Fsdp2Units::make(const std::vector<Weight>& block, const std::vector<Weight
     std::ranges::rotate(owned_, owned_.end() - 1);
   }
   if (options_.units.ends_apart) group(root_, {root[0]}, !keeps_gathered_);
-  group_blocks(block);
+  group_blocks(blocks);
   std::vector<Weight> rest(root.begin() + (options_.units.ends_apart ? 1 : 0), root.end());
   if (options_.units.blocks == 0)
     for (std::size_t layer = blocks_.size(); layer-- > 0;)
-      rest.insert(rest.begin() + 1, block.begin(), block.end());
+      rest.insert(rest.begin() + 1, blocks[layer].begin(), blocks[layer].end());
   group(root_, std::move(rest), options_.reshard_root);
 }
 
-void Fsdp2Units::group_blocks(const std::vector<Weight>& block) {
+void Fsdp2Units::group_blocks(const std::vector<std::vector<Weight>>& blocks) {
   const FsdpUnits& units = options_.units;
   if (units.blocks == 0) return;
   const auto count = static_cast<std::size_t>(units.blocks);
@@ -95,13 +119,13 @@ void Fsdp2Units::group_blocks(const std::vector<Weight>& block) {
     if (units.parts_of_blocks) {
       first_of_block_.push_back(groups_.size());
       for (const BlockPart part : {BlockPart::attention, BlockPart::mlp, BlockPart::norms})
-        group(blocks_[layer], of_part(block, part), !keeps_gathered_);
+        group(blocks_[layer], of_part(blocks[layer], part), !keeps_gathered_);
       continue;
     }
     if (layer % count == 0) {
       std::vector<Weight> weights;
       for (std::size_t i = layer; i < std::min(layer + count, blocks_.size()); ++i)
-        weights.insert(weights.end(), block.begin(), block.end());
+        weights.insert(weights.end(), blocks[i].begin(), blocks[i].end());
       group(blocks_[layer], std::move(weights), !keeps_gathered_);
     }
     first_of_block_.push_back(groups_.size() - 1);
@@ -150,7 +174,7 @@ void Fsdp2Units::foreach_scratch(std::string_view name, std::int64_t blocks, std
 }
 
 void Fsdp2Units::unshard(Shards& of) {
-  if (ranks_ == 1 || of.output || !of.gathered.empty()) return;
+  if (of.ranks == 1 || of.output || !of.gathered.empty()) return;
   step_.at(of.unit, phase_);
   step_.host_work(kGatherHook);
   step_.launch_by(Launcher::hook);
@@ -163,7 +187,7 @@ void Fsdp2Units::unshard(Shards& of) {
   }
   of.output = step_.allocate("gather_output", of.whole * kHalf, Category::unsharded_weight, stream);
   step_.memory_bound(KernelKind::cast, "gather_copy_in", 2 * own, stream);
-  step_.collective(CollectiveKind::all_gather, "all_gather", of.shard, DType::bf16);
+  step_.collective(CollectiveKind::all_gather, "all_gather", of.shard, DType::bf16, of.among);
   if (input) step_.free(*input);
   of.gather = step_.record(stream);
   step_.launch_by(Launcher::operators);
@@ -193,7 +217,7 @@ void Fsdp2Units::wait_for_unshard(Shards& of) {
   if (!of.gathered.empty()) return;
   step_.host_work(kUseHook);
   step_.launch_by(Launcher::hook);
-  if (ranks_ == 1)
+  if (of.ranks == 1)
     cast_alone(of);
   else
     copy_out(of);
@@ -230,6 +254,17 @@ void Fsdp2Units::free_last_output() {
   last_output_.reset();
 }
 
+void Fsdp2Units::prefetch(Shards& of) {
+  each(of, [this](Shards& one) { unshard(one); });
+}
+
+void Fsdp2Units::use(Shards& of) {
+  each(of, [this](Shards& one) {
+    unshard(one);
+    wait_for_unshard(one);
+  });
+}
+
 void Fsdp2Units::reshard(Shards& of) {
   step_.host_work(kReleaseHook);
   for (const Tensor tensor : of.gathered) step_.free(tensor);
@@ -242,21 +277,21 @@ void Fsdp2Units::begin(Turn turn) { turn_ = turn; }
 
 void Fsdp2Units::begin_forward() {
   phase_ = Phase::forward;
-  for (Shards& of : groups_) of.is_done = false;
+  for (Shards& of : groups_) each(of, [](Shards& one) { one.is_done = false; });
   if (ranks_ > 1) step_.wait(StreamRole::all_gather, step_.record(StreamRole::compute));
 }
 
 void Fsdp2Units::pre_forward(UnitPlace place, std::size_t layer) {
   const auto group = group_of(place, layer);
   if (!group || !begins_group(place, layer)) return;
-  unshard(groups_[*group]);
-  wait_for_unshard(groups_[*group]);
+  use(groups_[*group]);
+  if (prefetches_forward_ && *group + 1 < groups_.size()) prefetch(groups_[*group + 1]);
 }
 
 void Fsdp2Units::post_forward(UnitPlace place, std::size_t layer) {
   const auto group = group_of(place, layer);
   if (!group || !ends_group(place, layer) || !groups_[*group].reshards) return;
-  reshard(groups_[*group]);
+  each(groups_[*group], [this](Shards& one) { reshard(one); });
 }
 
 void Fsdp2Units::end_forward() { free_last_output(); }
@@ -266,9 +301,8 @@ void Fsdp2Units::begin_backward() { phase_ = Phase::backward; }
 void Fsdp2Units::pre_backward(UnitPlace place, std::size_t layer) {
   const auto group = group_of(place, layer);
   if (!group || !ends_group(place, layer)) return;
-  unshard(groups_[*group]);
-  wait_for_unshard(groups_[*group]);
-  if (*group > 0) unshard(groups_[*group - 1]);
+  use(groups_[*group]);
+  if (*group > 0) prefetch(groups_[*group - 1]);
 }
 
 void Fsdp2Units::post_backward(UnitPlace place, std::size_t layer,
@@ -276,18 +310,25 @@ void Fsdp2Units::post_backward(UnitPlace place, std::size_t layer,
   // Without a unit of its own, a module is part of the root.
   const std::size_t group = group_of(place, layer).value_or(groups_.size() - 1);
   Shards& of = groups_[group];
-  of.gradients.insert(of.gradients.begin(), gradients.begin(), gradients.end());
+  if (of.experts) {
+    for (std::size_t i = 0; i < gradients.size(); ++i)
+      (dealt_[layer][i] ? *of.experts : of).gradients.push_back(gradients[i]);
+  } else {
+    of.gradients.insert(of.gradients.begin(), gradients.begin(), gradients.end());
+  }
   const bool is_unit = place != UnitPlace::embedding && group_of(place, layer).has_value();
-  if (is_unit && begins_group(place, layer)) finish(of);
+  if (is_unit && begins_group(place, layer)) each(of, [this](Shards& one) { finish(one); });
 }
 
 void Fsdp2Units::end_backward() {
   for (Shards& of : groups_)
-    if (!of.is_done) finish(of);
+    each(of, [this](Shards& one) {
+      if (!one.is_done) finish(one);
+    });
   if (last_reduce_input_) step_.free(*std::exchange(last_reduce_input_, std::nullopt));
   last_reduction_.reset();
   // The host's next work on the compute stream runs after all reductions.
-  for (Shards& of : groups_) leave(of);
+  for (Shards& of : groups_) each(of, [this](Shards& one) { leave(one); });
 }
 
 // ---- Reductions ------------------------------------------------------------------------------
@@ -357,14 +398,14 @@ void Fsdp2Units::reduce(Shards& of, const std::vector<Tensor>& gradients) {
   step_.memory_bound(KernelKind::cast, "reduce_copy_in",
                      {of.whole * ((was_held ? held_ : kHalf) + wire), AccessPattern::strided});
   // A variable still holds the list's last gradient; the others are freed as the list is emptied.
-  const std::size_t held = ranks_ > 1 ? 1 : 0;
+  const std::size_t held = of.ranks > 1 ? 1 : 0;
   for (std::size_t i = gradients.size() - held; i > 0; --i) step_.free(gradients[i - 1]);
   constexpr StreamRole stream = StreamRole::reduce_scatter;
   step_.wait(stream, step_.record(StreamRole::compute));
   Tensor output = step_.allocate("reduce_output", of.shard * wire, Category::main_grad, stream);
-  if (ranks_ > 1)
+  if (of.ranks > 1)
     step_.collective(CollectiveKind::reduce_scatter, "reduce_scatter", of.shard,
-                     config_.reduce_dtype);
+                     config_.reduce_dtype, of.among);
   else
     step_.memory_bound(KernelKind::cast, "reduce_copy", 2 * of.shard * wire, stream);
   last_reduction_ = step_.record(stream);
@@ -415,7 +456,7 @@ void Fsdp2Units::optimizer() {
   }
   step_.at(root_, Phase::optimizer);
   update_weights(step_, config_, elements, owned_.size(), main_);
-  for (Shards& of : groups_) step_.free(*of.gradient);
+  for (Shards& of : groups_) each(of, [this](Shards& one) { step_.free(*one.gradient); });
 }
 
 }  // namespace mfsdp

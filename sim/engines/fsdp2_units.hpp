@@ -14,6 +14,10 @@
 //              used them, so that each microbatch gathers once
 //   HSDP       the reduction's output is summed along the outer axis, in place, on a stream of its
 //              own, in every microbatch; it is kept until backward ends
+//   experts    with expert parallelism a block has two groups of parameters: experts are sharded over
+//              the ranks that have the same ones, and all else over all ranks. Each is gathered and
+//              reduced for itself. Gathers of the next unit are then issued after those of this one
+//              (torchtitan's set_modules_to_forward_prefetch)
 //   without reduction   set_requires_gradient_sync(False) in all microbatches but the last: whole
 //              gradients stay on every rank, in the type of reductions. Those of the first
 //              microbatch are cast after their unit was resharded, later ones are added
@@ -21,6 +25,7 @@
 // Each parameter is sharded by rows: ceil(rows / ranks) on every rank.
 #pragma once
 
+#include <memory>
 #include <optional>
 #include <string_view>
 #include <vector>
@@ -40,8 +45,8 @@ class Fsdp2Units {
   Fsdp2Units(StepBuilder& step, const PlanConfig& config, const Fsdp2Options& options);
 
   /// Allocates all weights between steps, in the order of the model's modules, which is that of the
-  /// optimizer. `root`: embedding, final norm and, if it is untied, head.
-  void make(const std::vector<Weight>& block, const std::vector<Weight>& root);
+  /// optimizer. `blocks`: of each layer. `root`: embedding, final norm and, if it is untied, head.
+  void make(const std::vector<std::vector<Weight>>& blocks, const std::vector<Weight>& root);
 
   /// Before a microbatch.
   void begin(Turn turn);
@@ -87,18 +92,33 @@ class Fsdp2Units {
     std::vector<Tensor> gradients{};    ///< of this microbatch, until all are there
     std::vector<Tensor> accumulated{};  ///< of earlier microbatches, not reduced
     bool is_done = false;               ///< with this microbatch's backward
+    std::int64_t ranks = 1;             ///< that have a shard each
+    RankGroup among = RankGroup::all;
+    std::unique_ptr<Shards> experts{};  ///< the same module's, where they are sharded otherwise
   };
 
+  [[nodiscard]] std::int64_t ranks_of(const Weight& weight) const {
+    return weight.dealt ? expert_ranks_ : ranks_;
+  }
   [[nodiscard]] std::int64_t padded_rows(const Weight& weight) const;
   [[nodiscard]] std::int64_t shard_of(const Weight& weight) const;
   void keep_weight(UnitId unit, const Weight& weight);
+  [[nodiscard]] Shards shards_of(UnitId unit, std::vector<Weight> weights, bool reshards);
   void group(UnitId unit, std::vector<Weight> weights, bool reshards);
-  void group_blocks(const std::vector<Weight>& block);
+  void group_blocks(const std::vector<std::vector<Weight>>& blocks);
 
   [[nodiscard]] std::optional<std::size_t> group_of(UnitPlace place, std::size_t layer) const;
   [[nodiscard]] bool begins_group(UnitPlace place, std::size_t layer) const;
   [[nodiscard]] bool ends_group(UnitPlace place, std::size_t layer) const;
 
+  /// A group, then its experts.
+  template <class Function>
+  static void each(Shards& of, Function&& function) {
+    function(of);
+    if (of.experts) function(*of.experts);
+  }
+  void prefetch(Shards& of);
+  void use(Shards& of);
   void foreach_scratch(std::string_view name, std::int64_t blocks, std::size_t tensors);
   void unshard(Shards& of);
   void cast_alone(Shards& of);
@@ -117,16 +137,19 @@ class Fsdp2Units {
   StepBuilder& step_;
   const PlanConfig& config_;
   Fsdp2Options options_;
-  std::int64_t ranks_;   ///< that share a copy of the weights
-  std::int64_t outer_;   ///< copies
-  std::int64_t main_;    ///< bytes of a weight between steps
-  std::int64_t held_;    ///< bytes of a gradient that is not reduced
-  bool keeps_gathered_;  ///< from forward to backward
+  std::int64_t ranks_;         ///< that share a copy of the weights
+  std::int64_t expert_ranks_;  ///< that have the same experts
+  std::int64_t outer_;         ///< copies
+  std::int64_t main_;          ///< bytes of a weight between steps
+  std::int64_t held_;          ///< bytes of a gradient that is not reduced
+  bool keeps_gathered_;        ///< from forward to backward
+  bool prefetches_forward_;
   UnitId root_;
   std::vector<UnitId> blocks_;
   std::vector<Shards> groups_;               ///< in the order in which forward ends them
   std::vector<std::size_t> first_of_block_;  ///< the group of a block, or its first part's
   std::vector<OwnedWeight> owned_;           ///< in the order of the optimizer
+  std::vector<std::vector<bool>> dealt_;     ///< which weights of a block are experts' own
   Turn turn_;
   Phase phase_ = Phase::forward;
   std::optional<Tensor> last_output_;  ///< of a gather in forward

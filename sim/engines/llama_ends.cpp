@@ -14,6 +14,11 @@ LlamaEnds::LlamaEnds(StepBuilder& step, const PlanConfig& config,
 
 void LlamaEnds::keep_inputs() {
   constexpr std::int64_t kTokenId = 8;
+  if (config_.model.traits().rotates) keep_angles();
+  step_.keep("tokens", (sizes_.tokens + config_.micro_batch) * kTokenId, Category::activation);
+}
+
+void LlamaEnds::keep_angles() {
   // One half of either; it is concatenated with itself.
   const std::int64_t half = sizes_.angles;
   const Tensor turns = step_.once("turns", half, Category::activation);
@@ -25,7 +30,6 @@ void LlamaEnds::keep_inputs() {
     step_.free_once(low);
   }
   step_.free_once(turns);
-  step_.keep("tokens", (sizes_.tokens + config_.micro_batch) * kTokenId, Category::activation);
 }
 
 Tensor LlamaEnds::embed() {

@@ -25,7 +25,7 @@ class LlamaEnds {
   LlamaEnds(const LlamaEnds&) = delete;
   LlamaEnds& operator=(const LlamaEnds&) = delete;
 
-  /// Allocates token ids and angles, before the first step.
+  /// Allocates token ids and, of models with RoPE, angles, before the first step.
   void keep_inputs();
   /// Returns the first block's input.
   [[nodiscard]] virtual Tensor embed();
@@ -54,6 +54,7 @@ class LlamaEnds {
   Loss loss_{};                             // NOLINT(*-non-private-member-*)
 
  private:
+  void keep_angles();
   void made(Tensor weight) const {
     if (made_) made_(weight);
   }

@@ -17,12 +17,13 @@ struct Weight {
   std::int64_t rows = 0;
   std::int64_t columns = 1;
   BlockPart part = BlockPart::norms;  ///< of weights of blocks
+  bool dealt = false;                 ///< of expert-parallel experts
 
   [[nodiscard]] std::int64_t elements() const { return rows * columns; }
 };
 
 [[nodiscard]] std::vector<Weight> block_weights(const ModelShape& model);
-/// Embedding, final norm and, if it is untied, head.
+/// Embedding, learned positions, final norm with its bias and, if it is untied, head.
 [[nodiscard]] std::vector<Weight> root_weights(const ModelShape& model);
 
 }  // namespace mfsdp

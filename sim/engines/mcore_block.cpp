@@ -21,7 +21,7 @@ McoreBlock::Saved McoreBlock::run(const LayerWeights& weights, bool keep) {
       is_latent() ? latent_.forward(weights, kept.latent, keep) : attend(weights, kept, keep);
   if (weights.out_bias) {
     hooks_.use(*weights.out_bias);
-    elementwise(KernelKind::accumulate, "out_bias", 2 * sizes_.state);
+    if (!is_gpt()) elementwise(KernelKind::accumulate, "out_bias", 2 * sizes_.state);
   }
   kept.sum = allocate("sum", sizes_.state);
   elementwise(KernelKind::accumulate, "residual1", 3 * sizes_.state);
@@ -35,35 +35,49 @@ McoreBlock::Saved McoreBlock::run(const LayerWeights& weights, bool keep) {
   return kept;
 }
 
+void McoreBlock::use(std::initializer_list<std::optional<std::size_t>> weights) {
+  for (const std::optional<std::size_t>& weight : weights)
+    if (weight) hooks_.use(*weight);
+}
+
 Tensor McoreBlock::attend(const LayerWeights& weights, Saved& kept, bool keep) {
-  hooks_.use(weights.norm1);
-  hooks_.use(weights.qkv);
-  if (weights.qkv_bias) hooks_.use(*weights.qkv_bias);
+  use({weights.norm1, weights.norm1_bias, weights.qkv, weights.qkv_bias});
   kept.normed1 = modules_.norm("normed1", sizes_.state, sizes_.statistic);
   const Tensor qkv = allocate("qkv", sizes_.qkv);
   gemm(GemmKind::forward, "qkv", sizes_.qkv_columns, sizes_.hidden);
-  if (!keep) step_.free({kept.normed1.rows, kept.normed1.statistic});
-  heads(weights, kept, keep);
+  if (!keep) free_norm(kept.normed1);
+  if (is_gpt())
+    kept.rows = qkv;
+  else
+    heads(weights, kept, keep);
   mix(weights, kept, keep);
   hooks_.use(weights.out);
   const Tensor out = allocate("out", sizes_.state);
   gemm(GemmKind::forward, "out", sizes_.hidden, sizes_.query_columns);
-  step_.free(qkv);
-  if (!keep) step_.free({kept.query, kept.key, kept.mixed});
+  if (!keep || !is_gpt()) step_.free(qkv);
+  if (!keep && !is_gpt()) step_.free({kept.query, kept.key});
+  if (!keep) step_.free(kept.mixed);
   return out;
 }
 
+void McoreBlock::free_norm(const TeNorm& norm) {
+  step_.free(norm.rows);
+  modules_.free_statistics(norm);
+}
+
 Tensor McoreBlock::multiply(const LayerWeights& weights, Saved& kept, bool keep) {
-  hooks_.use(weights.norm2);
-  hooks_.use(weights.gate_up);
+  use({weights.norm2, weights.norm2_bias, weights.gate_up, weights.gate_up_bias});
   kept.normed2 = modules_.norm("normed2", sizes_.state, sizes_.statistic);
-  kept.gate_up = allocate("gate_up", sizes_.gate_up);
-  gemm(GemmKind::forward, "gate_up", 2 * sizes_.ffn, sizes_.hidden);
-  if (!keep) step_.free({kept.normed2.rows, kept.normed2.statistic});
+  kept.gate_up = allocate("gate_up", sizes_.tokens * inner_columns() * kHalf);
+  gemm(GemmKind::forward, "gate_up", inner_columns(), sizes_.hidden);
+  if (!keep) free_norm(kept.normed2);
   kept.product = allocate("product", sizes_.product);
-  elementwise(KernelKind::swiglu_forward, "swiglu", {3 * sizes_.product, AccessPattern::strided});
+  if (is_gpt())
+    elementwise(KernelKind::gelu_forward, "gelu", 2 * sizes_.product);
+  else
+    elementwise(KernelKind::swiglu_forward, "swiglu", {3 * sizes_.product, AccessPattern::strided});
   if (!keep) step_.free(kept.gate_up);
-  hooks_.use(weights.down);
+  use({weights.down, weights.down_bias});
   const Tensor down = allocate("down", sizes_.state);
   gemm(GemmKind::forward, "down", sizes_.hidden, sizes_.ffn);
   if (!keep) step_.free(kept.product);
@@ -175,7 +189,8 @@ void McoreBlock::mix(const LayerWeights& weights, Saved& kept, bool keep) {
   kept.scores = allocate("attention_lse", sizes_.query_statistic);
   step_.attention(KernelKind::attention_forward, attention_of(weights));
   step_.free(workspace);
-  if (!keep) step_.free({kept.scores, kept.random_state, kept.value});
+  if (!keep) step_.free({kept.scores, kept.random_state});
+  if (!keep && !is_gpt()) step_.free(kept.value);
 }
 
 // ---- Backward -------------------------------------------------------------------------------
@@ -197,6 +212,8 @@ Tensor McoreBlock::backward(const LayerWeights& weights, Tensor input, Tensor ou
     step_.set_phase(Phase::backward);
   }
   Saved kept = saved_.at(weights.out);
+  if (weights.down_bias)
+    modules_.bias_backward(*weights.down_bias, "down_bias", output, sizes_.hidden);
   const Tensor normed2 =
       weights.experts ? experts_.backward(weights, kept.experts) : mlp_backward(weights, kept);
   step_.free(kept.sum);
@@ -204,11 +221,7 @@ Tensor McoreBlock::backward(const LayerWeights& weights, Tensor input, Tensor ou
   const Tensor sum = recomputes() ? allocate("d_sum", sizes_.state) : output;
   elementwise(KernelKind::accumulate, "norm2_residual", 3 * sizes_.state);
   step_.free(normed2);
-  if (weights.out_bias) {
-    const Tensor bias = allocate("out_bias_grad", sizes_.hidden * kHalf, Category::unsharded_grad);
-    elementwise(KernelKind::bias_grad, "out_bias", sizes_.state);
-    modules_.add_to_buffer(*weights.out_bias, bias);
-  }
+  if (weights.out_bias) modules_.bias_backward(*weights.out_bias, "out_bias", sum, sizes_.hidden);
   const Tensor normed1 =
       is_latent() ? latent_.backward(weights, kept.latent) : heads_and_norm_backward(weights, kept);
   if (!recomputes()) step_.free(input);
@@ -219,9 +232,13 @@ Tensor McoreBlock::backward(const LayerWeights& weights, Tensor input, Tensor ou
 }
 
 Tensor McoreBlock::heads_and_norm_backward(const LayerWeights& weights, const Saved& kept) {
-  const Tensor qkv = heads_backward(weights, kept, attention_backward(weights, kept));
-  return module_backward("qkv", "normed1", sizes_.qkv_columns, kept.normed1, qkv, weights.norm1,
-                         weights.qkv, weights.qkv_bias);
+  const Tensor qkv = is_gpt() ? rows_backward(weights, kept)
+                              : heads_backward(weights, kept, attention_backward(weights, kept));
+  return module_backward("qkv", "normed1", sizes_.qkv_columns, kept.normed1, qkv,
+                         {.norm = weights.norm1,
+                          .norm_bias = weights.norm1_bias,
+                          .weight = weights.qkv,
+                          .bias = weights.qkv_bias});
 }
 
 /// The gradient of the sum after attention, without the residual's part.
@@ -229,30 +246,49 @@ Tensor McoreBlock::mlp_backward(const LayerWeights& weights, const Saved& kept) 
   const Tensor product = input_and_weight("down", sizes_.hidden, sizes_.ffn);
   step_.free(kept.product);
   hooks_.ready(weights.down);
-  const Tensor both = allocate("d_gate_up", sizes_.gate_up);
-  elementwise(KernelKind::swiglu_backward, "d_swiglu",
-              {5 * sizes_.product, AccessPattern::strided});
+  const Tensor both = allocate("d_gate_up", sizes_.tokens * inner_columns() * kHalf);
+  if (is_gpt())
+    elementwise(KernelKind::gelu_backward, "d_gelu", 3 * sizes_.product);
+  else
+    elementwise(KernelKind::swiglu_backward, "d_swiglu",
+                {5 * sizes_.product, AccessPattern::strided});
   step_.free({kept.gate_up, product});
-  return module_backward("gate_up", "normed2", 2 * sizes_.ffn, kept.normed2, both, weights.norm2,
-                         weights.gate_up);
+  if (weights.gate_up_bias)
+    modules_.bias_backward(*weights.gate_up_bias, "gate_up_bias", both, sizes_.ffn);
+  return module_backward(
+      "gate_up", "normed2", inner_columns(), kept.normed2, both,
+      {.norm = weights.norm2, .norm_bias = weights.norm2_bias, .weight = weights.gate_up});
 }
 
 Tensor McoreBlock::module_backward(std::string_view product, std::string_view norm,
                                    std::int64_t outputs, const TeNorm& normed, Tensor gradient,
-                                   std::size_t norm_weight, std::size_t weight,
-                                   std::optional<std::size_t> bias) {
+                                   const ModuleWeights& weights) {
   const Tensor rows = input_and_weight(product, outputs, sizes_.hidden);
   std::optional<Tensor> bias_gradient;
-  if (bias)
+  if (weights.bias)
     bias_gradient =
         allocate(std::string(product) + "_bias_grad", outputs * kHalf, Category::unsharded_grad);
   step_.free(normed.rows);
-  const auto [input, norm_gradient] = modules_.norm_backward(norm, sizes_.state, sizes_.hidden);
-  step_.free({rows, normed.statistic, gradient});
-  modules_.add_to_buffer(norm_weight, norm_gradient);
-  hooks_.ready(weight);
-  if (bias) modules_.add_to_buffer(*bias, *bias_gradient);
-  return input;
+  const TeNormGradients made = modules_.norm_backward(norm, sizes_.state, sizes_.hidden);
+  step_.free(rows);
+  modules_.free_statistics(normed);
+  step_.free(gradient);
+  modules_.add_to_buffer(weights.norm, made.weight);
+  if (weights.norm_bias) modules_.add_to_buffer(*weights.norm_bias, *made.bias);
+  hooks_.ready(weights.weight);
+  if (weights.bias) modules_.add_to_buffer(*weights.bias, *bias_gradient);
+  return made.input;
+}
+
+/// The gradient of the QKV rows, of which query, key and value are views: attention writes it.
+Tensor McoreBlock::rows_backward(const LayerWeights& weights, const Saved& kept) {
+  const Tensor mixed = input_and_weight("out", sizes_.hidden, sizes_.query_columns);
+  hooks_.ready(weights.out);
+  const Tensor rows = allocate("d_qkv", sizes_.qkv);
+  step_.scratch("attention_backward_workspace", sizes_.attention_workspace);
+  step_.attention(KernelKind::attention_backward);
+  step_.free({mixed, kept.rows, kept.mixed, kept.scores, kept.random_state});
+  return rows;
 }
 
 McoreBlock::HeadGradients McoreBlock::attention_backward(const LayerWeights& weights,
@@ -299,7 +335,7 @@ Tensor McoreBlock::turned_back(std::string_view name, Tensor gradient) {
 Tensor McoreBlock::norm_of_heads(std::size_t weight, std::string_view name, Tensor gradient,
                                  const std::optional<Tensor>& rows,
                                  const std::optional<Tensor>& statistic) {
-  const auto [input, own] =
+  const auto [input, own, no_bias] =
       modules_.norm_backward(name, step_.bytes_of(gradient), config_.model.head_dim);
   step_.free({gradient, *rows, *statistic});
   modules_.add_to_buffer(weight, own);

@@ -5,6 +5,9 @@
 //                rows, and queries too if several share a key; the rows are freed after attention
 //   backward     keeps the inputs of norms, the outputs of norms and SwiGLU, gate and up, query,
 //                key, value, attention's output and its sums
+//   GPT          LayerNorm, and GELU with its bias in one kernel. Without rotations query, key and
+//                value stay views of the GEMM's rows, and attention writes their gradients as views
+//                of one tensor. Biases of the outputs are added with the residuals
 //   others       latent attention (mcore_latent.hpp) and experts (mcore_experts.hpp) replace either
 //                half; rotations with scaled cosines and sines (YaRN), and biases after attention,
 //                run as PyTorch's own kernels, because neither is fused
@@ -12,6 +15,7 @@
 //                and holds both the output and its gradient until its end
 #pragma once
 
+#include <initializer_list>
 #include <map>
 #include <optional>
 #include <string_view>
@@ -43,6 +47,7 @@ class McoreBlock {
  private:
   struct Saved {
     TeNorm normed1, normed2;
+    Tensor rows;  ///< of GPT, in place of query, key and value
     Tensor query, key, value, mixed, random_state, scores, sum, gate_up, product;
     McoreExperts::Saved experts{};  ///< in place of norm and MLP
     McoreLatent::Saved latent{};    ///< in place of norm and heads
@@ -52,6 +57,13 @@ class McoreBlock {
   };
   struct HeadGradients {
     Tensor query, key, value;
+  };
+  /// The weights of a module with a norm and a GEMM.
+  struct ModuleWeights {
+    std::size_t norm = 0;
+    std::optional<std::size_t> norm_bias{};
+    std::size_t weight = 0;
+    std::optional<std::size_t> bias{};
   };
 
   [[nodiscard]] bool recomputes() const { return config_.recompute.kind == Recompute::full; }
@@ -70,6 +82,15 @@ class McoreBlock {
   }
   /// Gradients of weight and input in the order of modules: the input's first.
   Tensor input_and_weight(std::string_view name, std::int64_t outputs, std::int64_t inputs);
+
+  [[nodiscard]] bool is_gpt() const { return config_.model.family == Family::gpt2; }
+  /// Outputs of the MLP's first GEMM.
+  [[nodiscard]] std::int64_t inner_columns() const {
+    return config_.model.traits().gated ? 2 * sizes_.ffn : sizes_.ffn;
+  }
+  /// Those that the model has.
+  void use(std::initializer_list<std::optional<std::size_t>> weights);
+  void free_norm(const TeNorm& norm);
 
   [[nodiscard]] bool is_latent() const { return config_.model.traits().latent_attention; }
   /// False for rotations with scaled cosines and sines, which Transformer Engine does not have.
@@ -94,6 +115,7 @@ class McoreBlock {
   [[nodiscard]] HeadGradients attention_backward(const LayerWeights& weights, const Saved& kept);
   [[nodiscard]] Tensor heads_backward(const LayerWeights& weights, const Saved& kept,
                                       HeadGradients made);
+  [[nodiscard]] Tensor rows_backward(const LayerWeights& weights, const Saved& kept);
   [[nodiscard]] Tensor turned_back(std::string_view name, Tensor gradient);
   [[nodiscard]] Tensor norm_of_heads(std::size_t weight, std::string_view name, Tensor gradient,
                                      const std::optional<Tensor>& rows,
@@ -102,8 +124,7 @@ class McoreBlock {
   /// except the input, and `gradient`, the gradient of its output.
   [[nodiscard]] Tensor module_backward(std::string_view product, std::string_view norm,
                                        std::int64_t outputs, const TeNorm& normed, Tensor gradient,
-                                       std::size_t norm_weight, std::size_t weight,
-                                       std::optional<std::size_t> bias = std::nullopt);
+                                       const ModuleWeights& weights);
 
   StepBuilder& step_;
   const PlanConfig& config_;

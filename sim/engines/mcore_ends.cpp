@@ -8,14 +8,16 @@ void McoreEnds::keep_inputs() {
   for (const char* name : {"tokens", "labels", "positions"})
     step_.keep(name, sizes_.tokens * kToken, Category::activation);
   step_.keep("loss_mask", sizes_.tokens * kFull, Category::activation);
+  if (!config_.model.traits().rotates) return;
   step_.keep("angles", config_.seq_len * config_.model.head_dim * kAngleBytes,
              Category::activation);
 }
 
 Tensor McoreEnds::embed(const McoreWeights& weights) {
   hooks_.use(weights.embedding);
-  const Tensor rows = step_.allocate("embedded", sizes_.state, Category::activation);
+  Tensor rows = step_.allocate("embedded", sizes_.state, Category::activation);
   step_.memory_bound(KernelKind::embedding_forward, "embedding", 2 * sizes_.state);
+  if (weights.positions) rows = add_positions(*weights.positions, rows);
   if (config_.micro_batch == 1) return rows;
   // Layers have the layout [position, sequence].
   const Tensor turned = step_.allocate("embedded_by_position", sizes_.state, Category::activation);
@@ -25,8 +27,19 @@ Tensor McoreEnds::embed(const McoreWeights& weights) {
   return turned;
 }
 
+Tensor McoreEnds::add_positions(std::size_t table, Tensor rows) {
+  hooks_.use(table);
+  const Tensor positions = step_.allocate("position_rows", sizes_.state, Category::activation);
+  step_.memory_bound(KernelKind::embedding_forward, "position_rows", 2 * sizes_.state);
+  const Tensor sum = step_.allocate("embedded_sum", sizes_.state, Category::activation);
+  step_.memory_bound(KernelKind::accumulate, "embedded_sum", 3 * sizes_.state);
+  step_.free({rows, positions});
+  return sum;
+}
+
 void McoreEnds::forward(const McoreWeights& weights) {
   hooks_.use(weights.norm);
+  if (weights.norm_bias) hooks_.use(*weights.norm_bias);
   normed_ = modules_.norm("normed", sizes_.state, sizes_.statistic);
   hooks_.use(weights.head);
   logits_ = step_.allocate("logits", sizes_.logits, Category::logits);
@@ -87,10 +100,13 @@ Tensor McoreEnds::backward(const McoreWeights& weights, Tensor state) {
                        sizes_.vocab * sizes_.hidden * kHalf);
   step_.free({logits, normed_.rows});
   if (!config_.model.tied_embeddings) hooks_.ready(weights.head);
-  const auto [input, norm] = modules_.norm_backward("normed", sizes_.state, sizes_.hidden);
-  step_.free({normed, normed_.statistic, state});
-  modules_.add_to_buffer(weights.norm, norm);
-  return input;
+  const TeNormGradients made = modules_.norm_backward("normed", sizes_.state, sizes_.hidden);
+  step_.free(normed);
+  modules_.free_statistics(normed_);
+  step_.free(state);
+  modules_.add_to_buffer(weights.norm, made.weight);
+  if (weights.norm_bias) modules_.add_to_buffer(*weights.norm_bias, *made.bias);
+  return made.input;
 }
 
 void McoreEnds::embedding_backward(const McoreWeights& weights, Tensor state) {
@@ -99,6 +115,13 @@ void McoreEnds::embedding_backward(const McoreWeights& weights, Tensor state) {
   if (config_.micro_batch > 1) {
     turned = step_.allocate("d_embedded", sizes_.state, Category::activation);
     step_.memory_bound(KernelKind::cast, "d_embedded", {2 * sizes_.state, AccessPattern::strided});
+  }
+  if (weights.positions) {
+    const std::int64_t table = config_.model.max_seq_len * sizes_.hidden * kHalf;
+    const Tensor positions = step_.allocate("positions_grad", table, Category::unsharded_grad);
+    step_.memory_bound(KernelKind::position_embedding_backward, "positions",
+                       table + 3 * sizes_.state);
+    modules_.add_to_buffer(*weights.positions, positions);
   }
   Tensor gradient = step_.allocate("embedding_grad", bytes, Category::unsharded_grad);
   step_.memory_bound(KernelKind::embedding_backward, "embedding", bytes + 3 * sizes_.state);

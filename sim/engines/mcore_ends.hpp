@@ -37,6 +37,8 @@ class McoreEnds {
   void embedding_backward(const McoreWeights& weights, Tensor state);
 
  private:
+  /// The sum of the rows and those of their positions. Frees `rows`.
+  [[nodiscard]] Tensor add_positions(std::size_t table, Tensor rows);
   void fused_loss();
   void loss_in_fp32();
   [[nodiscard]] Tensor loss_backward();

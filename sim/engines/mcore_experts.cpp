@@ -220,7 +220,8 @@ Tensor McoreExperts::backward(const LayerWeights& layer, Saved& kept) {
     step_.free(*shared);
   }
   step_.free(kept.normed.rows);
-  const auto [input, norm] = modules_.norm_backward("normed2", sizes_.state, sizes_.hidden);
+  const auto [input, norm, no_bias] =
+      modules_.norm_backward("normed2", sizes_.state, sizes_.hidden);
   step_.free({normed, kept.normed.statistic});
   modules_.add_to_buffer(layer.norm2, norm);
   return input;

@@ -106,7 +106,8 @@ Tensor McoreLatent::normed_backward(std::string_view name, std::string_view norm
                                     Tensor gradient, std::size_t norm_weight, std::size_t weight) {
   const Tensor rows = product_backward(name, outputs, inputs);
   step_.free(normed.rows);
-  const auto [input, norm_gradient] = modules_.norm_backward(norm, bytes_of(inputs), inputs);
+  const auto [input, norm_gradient, no_bias] =
+      modules_.norm_backward(norm, bytes_of(inputs), inputs);
   step_.free({rows, normed.statistic, gradient});
   modules_.add_to_buffer(norm_weight, norm_gradient);
   hooks_.ready(weight);
@@ -152,7 +153,7 @@ Tensor McoreLatent::backward(const LayerWeights& layer, Saved& kept) {
   hooks_.ready(weights.query_down ? *weights.query_down : weights.query);
   step_.memory_bound(KernelKind::accumulate, "d_normed1_sum", 3 * bytes_of(hidden_));
   step_.free({other, kept.normed.rows});
-  const auto [input, norm] = modules_.norm_backward("normed1", bytes_of(hidden_), hidden_);
+  const auto [input, norm, no_bias] = modules_.norm_backward("normed1", bytes_of(hidden_), hidden_);
   step_.free({rows, kept.normed.statistic});
   modules_.add_to_buffer(layer.norm1, norm);
   return input;

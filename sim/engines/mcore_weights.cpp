@@ -1,6 +1,8 @@
 #include "sim/engines/mcore_weights.hpp"
 
 #include <string>
+#include <tuple>
+#include <utility>
 
 namespace mfsdp {
 namespace {
@@ -12,12 +14,14 @@ class Weights {
   McoreWeights made(UnitId root, const std::vector<UnitId>& units) {
     unit_ = root;
     made_.embedding = add("embedding", model_.vocab, model_.hidden);
+    if (!model_.traits().rotates)
+      made_.positions = add("positions", model_.max_seq_len, model_.hidden);
     for (std::size_t layer = 0; layer < units.size(); ++layer) {
       unit_ = units[layer];
       made_.layers.push_back(layer_weights(static_cast<std::int64_t>(layer)));
     }
     unit_ = root;
-    made_.norm = add("norm", model_.hidden);
+    std::tie(made_.norm, made_.norm_bias) = add_norm("norm");
     made_.head =
         model_.tied_embeddings ? made_.embedding : add("head", model_.vocab, model_.hidden);
     return std::move(made_);
@@ -31,6 +35,13 @@ class Weights {
     return made_.all.size() - 1;
   }
 
+  /// The norm's weight and, of LayerNorm, its bias.
+  std::pair<std::size_t, std::optional<std::size_t>> add_norm(const std::string& name) {
+    const std::size_t weight = add(name, model_.hidden);
+    if (!model_.traits().layer_norms) return {weight, std::nullopt};
+    return {weight, add(name + "_bias", model_.hidden)};
+  }
+
   LayerWeights layer_weights(std::int64_t layer) {
     LayerWeights weights;
     weights.layer = layer;
@@ -38,18 +49,21 @@ class Weights {
     if (model_.traits().sinks) weights.sinks = add("sinks", model_.heads);
     weights.out = add("out", model_.hidden, model_.attention_width());
     if (biases) weights.out_bias = add("out_bias", model_.hidden);
-    weights.norm1 = add("norm1", model_.hidden);
+    std::tie(weights.norm1, weights.norm1_bias) = add_norm("norm1");
     if (model_.traits().latent_attention)
       weights.latent = latent_weights();
     else
       add_heads(weights);
-    weights.norm2 = add("norm2", model_.hidden);
+    std::tie(weights.norm2, weights.norm2_bias) = add_norm("norm2");
     if (model_.has_experts(layer)) {
       weights.experts = expert_weights();
       return weights;
     }
-    weights.gate_up = add("gate_up", 2 * model_.intermediate, model_.hidden);
+    const std::int64_t inner = (model_.traits().gated ? 2 : 1) * model_.intermediate;
+    weights.gate_up = add("gate_up", inner, model_.hidden);
+    if (biases) weights.gate_up_bias = add("gate_up_bias", inner);
     weights.down = add("down", model_.hidden, model_.intermediate);
+    if (biases) weights.down_bias = add("down_bias", model_.hidden);
     return weights;
   }
 

@@ -39,6 +39,7 @@ struct LayerWeights {
   std::size_t out = 0;
   std::optional<std::size_t> out_bias{};
   std::size_t norm1 = 0;
+  std::optional<std::size_t> norm1_bias{};
   std::size_t qkv = 0;
   std::optional<std::size_t> qkv_bias{};
   std::optional<std::size_t> query_norm{};
@@ -46,16 +47,21 @@ struct LayerWeights {
   std::optional<std::size_t> sinks{};
   std::optional<LatentWeights> latent{};  ///< in place of query, key and value at once
   std::size_t norm2 = 0;
-  std::size_t gate_up = 0;
+  std::optional<std::size_t> norm2_bias{};
+  std::size_t gate_up = 0;  ///< without a gate: up alone
+  std::optional<std::size_t> gate_up_bias{};
   std::size_t down = 0;
-  std::optional<ExpertWeights> experts{};  ///< in place of the two before
+  std::optional<std::size_t> down_bias{};
+  std::optional<ExpertWeights> experts{};  ///< in place of gate, up and down
 };
 
 struct McoreWeights {
   std::vector<BufferedWeight> all{};  ///< in the order of modules
   std::vector<LayerWeights> layers{};
   std::size_t embedding = 0;
+  std::optional<std::size_t> positions{};  ///< where they are learned
   std::size_t norm = 0;
+  std::optional<std::size_t> norm_bias{};
   std::size_t head = 0;  ///< the embedding if tied
 };
 

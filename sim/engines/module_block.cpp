@@ -6,6 +6,8 @@
 #include <utility>
 
 #include "sim/engines/eager_ops.hpp"
+#include "sim/engines/expert_ops.hpp"
+#include "sim/engines/latent_ops.hpp"
 #include "sim/engines/module_weights.hpp"
 
 namespace mfsdp {
@@ -37,11 +39,17 @@ class EagerModuleBlock final : public LlamaBlock {
         units_(units),
         tape_(step),
         ops_(tape_, config),
+        experts_(tape_, ops_, config),
+        latent_(tape_, ops_, config),
         norm_(norm_code(config.model, options.modules)),
-        rope_(options.modules == Modules::torchtitan ? RopeCode::complex : RopeCode::halves),
-        weights_(module_weights(config.model, options.modules)) {}
+        rope_(rope_code(config.model, options.modules)),
+        kinds_{module_weights(config, options.modules, 0)} {
+    for (std::int64_t layer = 1; layer < config.model.layers && config.model.experts != 0; ++layer)
+      kinds_.push_back(module_weights(config, options.modules, layer));
+  }
 
   Tensor forward(std::size_t layer, Tensor input) override {
+    layer_ = layer;
     // The model's variable refers to the input until the block returns.
     const Value x = tape_.leaf(tape_.adopt(input), sizes_.state,
                                [this](Ref gradient) { input_gradient_ = std::move(gradient); });
@@ -57,7 +65,8 @@ class EagerModuleBlock final : public LlamaBlock {
   }
 
   BlockGradients backward(std::size_t layer, Tensor /*input*/, Tensor output) override {
-    gradients_.assign(weights_.size(), std::nullopt);
+    layer_ = layer;
+    gradients_.assign(weights().size(), std::nullopt);
     tape_.backward(std::exchange(outputs_.at(layer), {}), tape_.adopt(output));
     const Tensor input = input_gradient_->give_up();
     input_gradient_.reset();
@@ -72,7 +81,7 @@ class EagerModuleBlock final : public LlamaBlock {
  private:
   /// Stores the gradient of the weight of that name, or adds it to that of earlier microbatches.
   EagerTape::Sink sink(const std::string& name) {
-    return [this, position = position_of(weights_, name)](Ref gradient) {
+    return [this, position = position_of(weights(), name)](Ref gradient) {
       const Tensor tensor = gradient->give_up();
       if (units_.adds_in_place())
         units_.add_in_place(tensor);
@@ -83,11 +92,25 @@ class EagerModuleBlock final : public LlamaBlock {
 
   [[nodiscard]] std::vector<Tensor> all_of(std::optional<BlockPart> part) const {
     std::vector<Tensor> made;
-    for (std::size_t i = 0; i < weights_.size(); ++i)
-      if (gradients_[i] && (!part || weights_[i].part == *part)) made.push_back(*gradients_[i]);
+    for (std::size_t i = 0; i < gradients_.size(); ++i)
+      if (gradients_[i] && (!part || weights()[i].part == *part)) made.push_back(*gradients_[i]);
     return made;
   }
 
+  [[nodiscard]] static RopeCode rope_code(const ModelShape& model, Modules modules) {
+    if (modules != Modules::torchtitan) return RopeCode::halves;
+    return model.experts != 0 ? RopeCode::wide : RopeCode::complex;
+  }
+
+  /// Those of the layer that runs. All layers of models without experts have the same ones.
+  [[nodiscard]] const std::vector<Weight>& weights() const {
+    return kinds_[kinds_.size() > 1 ? layer_ : 0];
+  }
+  /// Whether the model has experts.
+  [[nodiscard]] bool has_experts() const { return config_.model.experts != 0; }
+  [[nodiscard]] auto sinks() {
+    return [this](const std::string& name) { return sink(name); };
+  }
   [[nodiscard]] bool is_olmo() const { return !config_.model.traits().input_norms; }
 
   Value run(std::size_t layer, const Value& input) {
@@ -142,6 +165,13 @@ class EagerModuleBlock final : public LlamaBlock {
   };
 
   Heads heads_of(const Value& x) {
+    if (has_experts()) {
+      const std::vector<Value> parts =
+          ops_.split_and_copy("qkv_part", project("qkv", x, sizes_.qkv_columns),
+                              {sizes_.query, sizes_.key, sizes_.key});
+      return {head_norm("query", parts[0], sizes_.query_columns),
+              head_norm("key", parts[1], sizes_.key_columns), parts[2]};
+    }
     if (config_.model.fused_weights) {
       const Value qkv = project("qkv", x, sizes_.qkv_columns);
       std::vector<Value> parts =
@@ -164,6 +194,7 @@ class EagerModuleBlock final : public LlamaBlock {
   }
 
   Value attention(std::size_t layer, const Value& x) {
+    if (config_.model.traits().latent_attention) return latent_.run(x, sinks());
     Heads heads = heads_of(x);
     heads.query = ops_.rotate("rotated_query", std::move(heads.query), rope_);
     heads.key = ops_.rotate("rotated_key", std::move(heads.key), rope_);
@@ -171,7 +202,8 @@ class EagerModuleBlock final : public LlamaBlock {
     if (config_.model.slides(static_cast<std::int64_t>(layer)))
       shape.mask_bytes = mask_bytes(config_, kHalf);
     // With a mask, transformers does not leave the sharing of keys to the kernel.
-    if (options_.modules == Modules::torchtitan || shape.mask_bytes != 0) {
+    const bool repeats = options_.modules == Modules::torchtitan && !has_experts();
+    if (repeats || shape.mask_bytes != 0) {
       heads.key = ops_.repeat("repeated_key", std::move(heads.key));
       heads.value = ops_.repeat("repeated_value", std::move(heads.value));
     }
@@ -181,6 +213,8 @@ class EagerModuleBlock final : public LlamaBlock {
   }
 
   Value mlp(const Value& x) {
+    if (config_.model.has_experts(static_cast<std::int64_t>(layer_)))
+      return experts_.run(x, sinks());
     Value gate;
     Value up;
     if (config_.model.fused_weights) {
@@ -202,9 +236,12 @@ class EagerModuleBlock final : public LlamaBlock {
   Fsdp2Units& units_;
   EagerTape tape_;
   EagerOps ops_;
+  ExpertOps experts_;
+  LatentOps latent_;
   NormCode norm_;
   RopeCode rope_;
-  std::vector<Weight> weights_;
+  std::vector<std::vector<Weight>> kinds_;        ///< weights of each layer, or of all
+  std::size_t layer_ = 0;                         ///< that runs
   std::map<std::size_t, Value> outputs_;          ///< of each layer's forward
   std::vector<std::optional<Tensor>> gradients_;  ///< of the weights of the layer in backward
   Ref input_gradient_;

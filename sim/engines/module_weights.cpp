@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <cassert>
 
+#include "sim/engines/expert_ops.hpp"
+
 namespace mfsdp {
 namespace {
 
@@ -40,7 +42,9 @@ void add_mlp(std::vector<Weight>& weights, const ModelShape& model) {
 
 }  // namespace
 
-std::vector<Weight> module_weights(const ModelShape& model, Modules modules) {
+std::vector<Weight> module_weights(const PlanConfig& config, Modules modules, std::int64_t layer) {
+  const ModelShape& model = config.model;
+  if (model.experts != 0) return titan_block_weights(config, layer);
   std::vector<Weight> weights;
   add_attention(weights, model);
   add_mlp(weights, model);

@@ -41,6 +41,8 @@ std::vector<std::int64_t> communicator_sizes(EngineKind engine, const PlanConfig
     return sizes;
   }
   if (traits_of(engine).has_tensor_parallel_axis) add(1);
+  for (const Axis axis : {Axis::expt_dp, Axis::ep})
+    if (mesh.size(axis) > 1) add(mesh.size(axis));
   if (outer > 1) {
     add(outer);
     add(shard);

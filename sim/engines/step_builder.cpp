@@ -22,14 +22,15 @@ KernelKind grouped_kind(GemmKind kind) {
   return KernelKind::grouped_product;
 }
 
-/// Rows in and out. Matrices count once; gradients that are accumulated count twice.
+/// Rows in and out. Matrices count once; gradients that are added to others count twice.
 std::int64_t grouped_bytes(GemmKind kind, const GroupedShape& shape, std::int64_t gradient) {
   constexpr std::int64_t kElement = size_of(DType::bf16);
   const std::int64_t rows =
       checked_mul(checked_mul(shape.rows, shape.outputs + shape.inputs), kElement);
   const std::int64_t matrices =
       checked_mul(checked_mul(shape.experts, shape.outputs), shape.inputs);
-  const std::int64_t of_element = kind == GemmKind::weight_gradient ? 2 * gradient : kElement;
+  const bool adds = kind == GemmKind::weight_gradient && gradient != 0;
+  const std::int64_t of_element = adds ? 2 * gradient : kElement;
   return checked_add(rows, checked_mul(matrices, of_element));
 }
 
@@ -311,7 +312,7 @@ void StepBuilder::grouped_gemm(GemmKind kind, std::string_view name, const Group
                                {"m", shape.rows},
                                {"n", shape.outputs}}};
   kernel.flops = spec_of(kernel)->flops(kernel);
-  host_work((shape.experts - 1) * kCompiledKernel);
+  if (!shape.one_kernel) host_work((shape.experts - 1) * kCompiledKernel);
   add(name, StreamRole::compute, std::move(kernel));
 }
 

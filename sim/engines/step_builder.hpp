@@ -62,6 +62,7 @@ struct GroupedShape {
   std::int64_t rows = 0;
   std::int64_t outputs = 0;
   std::int64_t inputs = 0;
+  bool one_kernel = false;  ///< for all experts; else one for each
 };
 
 /// Attention of one layer, if it differs from the model's usual attention.
@@ -133,7 +134,7 @@ class StepBuilder {
   void gemm(GemmKind kind, std::string_view name, std::int64_t m, std::int64_t n, std::int64_t k,
             GemmWorkspace workspace = GemmWorkspace::pytorchs);
   /// A GEMM of each expert's rows with its matrix, run consecutively. `gradient`: bytes of an
-  /// element to which weight gradients are added.
+  /// element to which weight gradients are added; 0: they are written.
   void grouped_gemm(GemmKind kind, std::string_view name, const GroupedShape& shape,
                     std::int64_t gradient = 0);
   /// Causal attention of the configuration's shape.

@@ -28,22 +28,47 @@ void TeModules::add_to_buffer(std::size_t weight, Tensor gradient) {
 }
 
 TeNorm TeModules::norm(std::string_view name, std::int64_t bytes, std::int64_t statistic) {
-  const Tensor sums = step_.allocate(std::string(name) + "_rstd", statistic, Category::activation);
-  const Tensor rows = step_.allocate(name, bytes, Category::activation);
-  step_.memory_bound(KernelKind::rms_norm_forward, name, 2 * bytes);
-  return {.rows = rows, .statistic = sums};
+  const std::string own(name);
+  TeNorm made{};
+  if (is_layer_norm_) made.mean = step_.allocate(own + "_mean", statistic, Category::activation);
+  made.statistic = step_.allocate(own + "_rstd", statistic, Category::activation);
+  made.rows = step_.allocate(name, bytes, Category::activation);
+  step_.memory_bound(is_layer_norm_ ? KernelKind::layer_norm_forward : KernelKind::rms_norm_forward,
+                     name, 2 * bytes);
+  return made;
 }
 
-std::pair<Tensor, Tensor> TeModules::norm_backward(std::string_view name, std::int64_t bytes,
-                                                   std::int64_t columns) {
+void TeModules::free_statistics(const TeNorm& norm) {
+  step_.free(norm.statistic);
+  if (norm.mean) step_.free(*norm.mean);
+}
+
+TeNormGradients TeModules::norm_backward(std::string_view name, std::int64_t bytes,
+                                         std::int64_t columns) {
   // One row of partial sums for each thread block; there is one block for each SM, 132 on Hopper.
   constexpr std::int64_t kPartialRows = 132;
   const std::string own(name);
-  const Tensor rows = step_.allocate("d_" + own, bytes, Category::activation);
-  const Tensor weight = step_.allocate(own + "_grad", columns * kHalf, Category::unsharded_grad);
-  step_.scratch(own + "_partial", kPartialRows * columns * kFull);
-  step_.memory_bound(KernelKind::rms_norm_backward, "d_" + own, 3 * bytes);
-  return {rows, weight};
+  const auto vector = [&](const char* of) {
+    return step_.allocate(own + of, columns * kHalf, Category::unsharded_grad);
+  };
+  TeNormGradients made{};
+  made.input = step_.allocate("d_" + own, bytes, Category::activation);
+  made.weight = vector("_grad");
+  if (is_layer_norm_) made.bias = vector("_bias_grad");
+  // Those of weight and bias are one allocation.
+  step_.scratch(own + "_partial", (made.bias ? 2 : 1) * kPartialRows * columns * kFull);
+  step_.memory_bound(
+      is_layer_norm_ ? KernelKind::layer_norm_backward : KernelKind::rms_norm_backward, "d_" + own,
+      3 * bytes);
+  return made;
+}
+
+void TeModules::bias_backward(std::size_t weight, std::string_view name, Tensor gradient,
+                              std::int64_t columns) {
+  const std::string own(name);
+  const Tensor bias = step_.allocate(own + "_grad", columns * kHalf, Category::unsharded_grad);
+  step_.memory_bound(KernelKind::bias_grad, own, step_.bytes_of(gradient));
+  add_to_buffer(weight, bias);
 }
 
 }  // namespace mfsdp

@@ -4,14 +4,14 @@
 //                      fusion). Autograd receives a placeholder tensor, one for each shape and
 //                      type, which is kept permanently
 //   other gradients    a tensor in bf16, added to the main gradients by the schedule's hook
-//   norms              one kernel in forward; one in backward, with partial sums of each SM for the
-//                      weight gradient
+//   norms              RMSNorm or, in GPT, LayerNorm: one kernel in forward; one in backward, with
+//                      partial sums of each SM for the gradients of weight and bias
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <set>
 #include <string_view>
-#include <utility>
 
 #include "sim/engines/llama_sizes.hpp"
 #include "sim/engines/mcore_weights.hpp"
@@ -24,13 +24,23 @@ enum class Library { transformer_engine, pytorch };
 
 struct TeNorm {
   Tensor rows;
-  Tensor statistic;  ///< one a row
+  Tensor statistic;              ///< one a row
+  std::optional<Tensor> mean{};  ///< likewise, of LayerNorm
+};
+
+struct TeNormGradients {
+  Tensor input;
+  Tensor weight;
+  std::optional<Tensor> bias{};  ///< of LayerNorm
 };
 
 class TeModules {
  public:
   TeModules(StepBuilder& step, const PlanConfig& config, WeightHooks hooks)
-      : step_(step), main_gradient_(size_of(config.grad_dtype)), hooks_(std::move(hooks)) {}
+      : step_(step),
+        main_gradient_(size_of(config.grad_dtype)),
+        is_layer_norm_(config.model.traits().layer_norms),
+        hooks_(std::move(hooks)) {}
 
   /// A GEMM of m tokens, n outputs and k inputs.
   void gemm(GemmKind kind, std::string_view name, std::int64_t m, std::int64_t n, std::int64_t k,
@@ -42,14 +52,20 @@ class TeModules {
   void add_to_buffer(std::size_t weight, Tensor gradient);
   /// `bytes` of rows in bf16, `statistic` bytes of sums.
   [[nodiscard]] TeNorm norm(std::string_view name, std::int64_t bytes, std::int64_t statistic);
-  /// The gradient of the rows, of `columns` each, and that of the weight. Frees none of its
+  /// Frees what backward reads of the norm beside its rows.
+  void free_statistics(const TeNorm& norm);
+  /// The gradient of the rows, of `columns` each, and that of weight and bias. Frees none of its
   /// arguments.
-  [[nodiscard]] std::pair<Tensor, Tensor> norm_backward(std::string_view name, std::int64_t bytes,
-                                                        std::int64_t columns);
+  [[nodiscard]] TeNormGradients norm_backward(std::string_view name, std::int64_t bytes,
+                                              std::int64_t columns);
+  /// The gradient of a bias that is a sum over the rows of `gradient`, added to the buffer.
+  void bias_backward(std::size_t weight, std::string_view name, Tensor gradient,
+                     std::int64_t columns);
 
  private:
   StepBuilder& step_;
   std::int64_t main_gradient_;  ///< bytes of an element
+  bool is_layer_norm_;
   WeightHooks hooks_;
   bool workspace_ = false;
   std::set<std::pair<std::int64_t, std::int64_t>> stand_ins_;

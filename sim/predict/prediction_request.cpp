@@ -172,9 +172,8 @@ Result<Prediction> predict(const PredictionRequest& asked) {
   run.trust = {.trust_level = std::string(to_string(trust.trust_level)),
                .step_error = trust.expected_step_error,
                .text = trust.text};
-  if (const std::string_view basis = traits_of(request.engine).basis; !basis.empty())
-    run.facts.push_back(
-        {.topic = "simulation", .name = "engine_basis", .value = std::string(basis)});
+  if (std::string basis = engine_basis(request.engine, request.config.model); !basis.empty())
+    run.facts.push_back({.topic = "simulation", .name = "engine_basis", .value = std::move(basis)});
   if (const std::string& tables = request.costs->cluster().gpu.published_prices; !tables.empty())
     run.facts.push_back({.topic = "simulation", .name = "published_prices", .value = tables});
   if (const std::string& tables = request.costs->cluster().gpu.priced_by; !tables.empty())

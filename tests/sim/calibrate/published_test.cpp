@@ -64,8 +64,8 @@ TEST(Published, JudgesWhatAppliesAndCountsWhatDoesNot) {
   EXPECT_EQ(runs[5].excluded, "length, batch or tokens per second not stated");
   ASSERT_EQ(published->excluded.size(), 4U);
   for (const Exclusion& rule : published->excluded) EXPECT_EQ(rule.rows, 1) << rule.rule;
-  // Tokens by two engines and one GPU, memory by one engine and one GPU.
-  EXPECT_EQ(published->errors.size(), 5U);
+  // Tokens by two engines, one framework and one GPU; memory by one of each.
+  EXPECT_EQ(published->errors.size(), 7U);
 }
 
 // Only Megatron-Core's experts are modelled, with its kinds of recomputation. A row without a
@@ -129,7 +129,7 @@ TEST(Published, OfTheCatalogueEachRowIsJudgedOrExcludedOnce) {
   EXPECT_EQ(json["runs"].size(), published->runs.size());
   // Each within the error that is published for predictions of unmeasured machines.
   for (const PublishedRun& run : published->runs) {
-    if (run.tokens_per_s_per_gpu && !run.experts) {
+    if (run.tokens_per_s_per_gpu && !run.experts && run.origin != "tables") {
       EXPECT_LT(std::abs(run.tokens_per_s_per_gpu->error()), 0.147) << run.source;
     }
     if (run.memory_gib && run.experts) {

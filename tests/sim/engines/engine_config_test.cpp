@@ -91,15 +91,19 @@ TEST(EngineConfig, RefusalsArePlain) {
   experts.model.experts = 8;
   EXPECT_EQ(refusal(EngineKind::fsdp2, experts),
             "--model: --engine fsdp2 cannot predict mixtures of experts yet; leave --engine out, "
-            "or take mcore");
+            "take mcore or, for Qwen3 and DeepSeek, --modules torchtitan");
   // mcore does not have OLMoE's blocks either.
   experts.model.family = Family::olmoe;
   EXPECT_EQ(refusal(EngineKind::fsdp2, experts),
             "--model: --engine fsdp2 cannot predict mixtures of experts yet; leave --engine out");
-  PlanConfig gpt2 = possible();
-  gpt2.model.family = Family::gpt2;
-  EXPECT_EQ(refusal(EngineKind::fsdp2, gpt2),
-            "--model: --engine fsdp2 cannot predict models of the family gpt2 yet; it predicts "
+  PlanConfig other = possible();
+  other.model.family = Family::gpt2;
+  EXPECT_EQ(refusal(EngineKind::ddp, other),
+            "--model: --engine ddp cannot predict GPT's blocks yet; take mcore, fsdp1 or fsdp2, or "
+            "leave --engine out");
+  other.model.family = Family::deepseek;
+  EXPECT_EQ(refusal(EngineKind::ddp, other),
+            "--model: --engine ddp cannot predict models of the family deepseek yet; it predicts "
             "Llama, Mistral, Qwen2 and Qwen3; leave --engine out for others");
   PlanConfig replicated = possible();
   replicated.strategy = Strategy::no_shard;
