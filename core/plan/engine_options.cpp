@@ -81,10 +81,12 @@ OptionReading read_option(bool, const EngineOption& option, std::string_view tex
 }
 
 OptionReading read_option(std::int64_t, const EngineOption& option, std::string_view text) {
-  auto number = parse_count(text);
-  if (number && (*number < option.least || *number > kMostOfOption)) number.reset();
-  return reading_of(number,
-                    fmt::format("a whole number from {} to {}", option.least, kMostOfOption));
+  OptionReading reading{
+      .value = {},
+      .expected = fmt::format("a whole number from {} to {}", option.least, kMostOfOption)};
+  const std::int64_t number = parse_count(text).value_or(-1);
+  if (number >= option.least && number <= kMostOfOption) reading.value = number;
+  return reading;
 }
 
 OptionReading read_option(Modules, const EngineOption&, std::string_view text) {
