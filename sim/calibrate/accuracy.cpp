@@ -59,12 +59,13 @@ std::vector<AccuracyRow> accuracy(const OwnRuns& runs) {
 std::vector<std::vector<std::string>> accuracy_cells(const std::vector<AccuracyRow>& rows) {
   std::vector<std::vector<std::string>> cells{{"engine", "models", "GPU", "allocated: runs", "%",
                                                "worst", "reserved: runs", "%", "worst",
-                                               "step: runs", "%", "worst"}};
+                                               "step: runs", "%", "worst", "corrected: runs"}};
   for (const AccuracyRow& row : rows) {
     std::vector<std::string> line{engine_text(row.kind), model_text(row.kind), row.kind.gpu};
     add_cells(line, row.memory.allocated);
     add_cells(line, row.memory.reserved);
     add_cells(line, error_of(row.step));
+    line.push_back(row.memory.mended == 0 ? "" : std::to_string(row.memory.mended));
     cells.push_back(std::move(line));
   }
   return cells;

@@ -73,7 +73,7 @@ Result<ExitCode> run_fidelity(const SimOptions& options, const Session& session)
   MFSDP_LET(rows, fidelity(session.scenarios));
   MFSDP_LET(runs, load_own_runs(session.scenarios / "fidelity"));
   const std::vector<AccuracyRow> ours = accuracy(runs);
-  const Table of_runs = table_of(accuracy_cells(ours), 3, 11);
+  const Table of_runs = table_of(accuracy_cells(ours), 3, 12);
   const auto json = [&] {
     Json object = Json::parse(fidelity_json(rows));
     object["runs"] = Json::parse(accuracy_json(ours));
