@@ -132,10 +132,16 @@ TEST(Published, OfTheCatalogueEachRowIsJudgedOrExcludedOnce) {
     if (run.tokens_per_s_per_gpu && !run.experts && run.origin != "tables") {
       EXPECT_LT(std::abs(run.tokens_per_s_per_gpu->error()), 0.147) << run.source;
     }
-    if (run.memory_gib && run.experts) {
+    if (run.memory_gib && (run.experts || run.origin == "tables")) {
       EXPECT_LT(std::abs(run.memory_gib->error()), 0.01) << run.source;
     }
   }
+  // MosaicML's MPT under FSDP1, whose attention was slower than cuDNN's: docs/lab/engines.md.
+  for (const PublishedErrors& errors : published->errors)
+    if (errors.by == "framework" && errors.name.starts_with("mosaicml/llm-foundry")) {
+      EXPECT_GT(errors.rows, 60) << errors.name;
+      EXPECT_LT(errors.mean, 0.45) << errors.name;
+    }
   // With experts on average: of GPUs with micro-benchmarks and without, of the sample and later.
   EXPECT_EQ(std::ranges::count(published->errors, "experts", &PublishedErrors::by), 4);
   for (const PublishedErrors& errors : published->errors)
