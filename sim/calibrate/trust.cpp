@@ -79,7 +79,10 @@ std::string evidence_text(const StepEvidence& evidence, double error_of_parts,
   std::string text = "; " + own_error_text(evidence.kind, evidence.error);
   if (evidence.error && network) text += ", none of them over a network";
   if (!missing.empty()) return text + "; not measured: " + missing;
-  if (!evidence.error)
+  if (!evidence.unmeasured.empty())
+    text += fmt::format("; not measured on {}: {}", evidence.kind.gpu,
+                        fmt::join(evidence.unmeasured, ", "));
+  else if (!evidence.error)
     text +=
         fmt::format("; of its parts, measured alone, {:.1f} % (--fidelity)", 100 * error_of_parts);
   return text;

@@ -62,6 +62,8 @@ StepEvidence evidence_of(const PredictionRequest& request) {
   if (const std::string options = flag_text(request.options); !options.empty())
     evidence.kind.engine += " " + options;
   if (request.own_steps) evidence.error = own_error(*request.own_steps, evidence.kind);
+  if (const Plan* plan = request.program->find_plan(kTrainPlan))
+    evidence.unmeasured = request.costs->unmeasured(*plan);
   return evidence;
 }
 
