@@ -142,7 +142,7 @@ void State::make_globals(Emitter& emitter) {
   if (config_.model.traits().rotates)
     rope_table_ = make(std::string(global::rope_table), DType::fp32, angles, PoolRole::workspace,
                        Port::rope_table);
-  if (config_.model.local_rope_theta.num != 0)
+  if (config_.model.has_other_rope())
     local_rope_table_ = make(std::string(global::local_rope_table), DType::fp32, angles,
                              PoolRole::workspace, Port::local_rope_table);
   gemm_workspace_ = make(std::string(global::gemm_workspace), DType::uint8, kGemmWorkspaceBytes);

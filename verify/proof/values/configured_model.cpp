@@ -16,8 +16,9 @@ using Roles = std::uint64_t;  ///< a bit for each
 
 constexpr Roles bit(ParameterRole role) { return Roles{1} << static_cast<unsigned>(role); }
 
-/// The parameters of a unit of that kind; of a block with experts, or a dense one.
-Roles roles_of(UnitKind kind, const PlanConfig& config, bool has_experts) {
+/// The parameters of a unit of that kind; of a block with experts, or a dense one, with or without
+/// an indexer.
+Roles roles_of(UnitKind kind, const PlanConfig& config, bool has_experts, bool has_indexer) {
   const ModelShape& model = config.model;
   const FamilyTraits& traits = model.traits();
   Roles final_norm = bit(ParameterRole::final_norm);
@@ -38,6 +39,10 @@ Roles roles_of(UnitKind kind, const PlanConfig& config, bool has_experts) {
              (model.query_latent == 0 ? bit(ParameterRole::q)
                                       : bit(ParameterRole::q_a) | bit(ParameterRole::q_a_norm) |
                                             bit(ParameterRole::q_b));
+  if (has_indexer)
+    roles |= bit(ParameterRole::index_q) | bit(ParameterRole::index_k) |
+             bit(ParameterRole::index_k_norm) | bit(ParameterRole::index_k_norm_bias) |
+             bit(ParameterRole::index_weights);
   if (has_experts && model.sigmoid_routing) roles |= bit(ParameterRole::router_correction);
   roles |= has_experts ? bit(ParameterRole::router) | bit(ParameterRole::experts_gate_up) |
                              bit(ParameterRole::experts_down)
@@ -117,18 +122,23 @@ bool is_of_model(const Program& program, const ProgramIndex& index) {
   }
   std::array<Roles, Names<UnitKind>::values.size()> wanted_roles{};
   for (std::size_t k = 0; k < wanted_roles.size(); ++k)
-    wanted_roles[k] = roles_of(static_cast<UnitKind>(k), program.config, false);
-  const Roles of_experts = roles_of(UnitKind::block, program.config, true);
+    wanted_roles[k] = roles_of(static_cast<UnitKind>(k), program.config, false, false);
+  std::array<std::array<Roles, 2>, 2> of_blocks{};  // by experts, by indexer
+  for (const std::size_t experts : {0, 1})
+    for (const std::size_t indexer : {0, 1})
+      of_blocks[experts][indexer] =
+          roles_of(UnitKind::block, program.config, experts == 1, indexer == 1);
   for (std::size_t u = 0; u < program.units.size(); ++u) {
     UnitKind wanted = UnitKind::block;
     if (u == 0)
       wanted = model.tied_embeddings ? UnitKind::embedding_and_head : UnitKind::embedding;
     else if (u > static_cast<std::uint64_t>(model.layers))
       wanted = UnitKind::head;
-    const bool has_experts =
-        wanted == UnitKind::block && model.has_experts(static_cast<std::int64_t>(u) - 1);
+    const auto layer = static_cast<std::int64_t>(u) - 1;
     const Roles expected =
-        has_experts ? of_experts : wanted_roles[static_cast<std::size_t>(wanted)];
+        wanted == UnitKind::block
+            ? of_blocks[model.has_experts(layer) ? 1 : 0][model.has_indexer(layer) ? 1 : 0]
+            : wanted_roles[static_cast<std::size_t>(wanted)];
     if ((*units)[u]->kind != wanted || roles[u] != expected) return false;
   }
   return true;
