@@ -156,6 +156,13 @@ bool Model::owns(Int owner, const std::string& role, Int unit) const {
 
 /// The three GEMMs of a linear layer: out = in W^T; d_in = d_out W; d_W = d_out^T in. Where d_in is
 /// "A>B" it is added to A, which makes B.
+/// Rows of the head's results, logits, begin on multiples of 16 bytes.
+Flow Model::in_rows_of(Place place, Flow flow) const {
+  const Int in_16_bytes = 16 / size_of(compute_);
+  const Int row = (vocab_ + in_16_bytes - 1) / in_16_bytes * in_16_bytes;
+  return place != Place::head || row == vocab_ ? flow : in_rows(std::move(flow), row);
+}
+
 void Model::add_product(const std::string& parameter, Place place, Int outputs, Int inputs,
                         const std::array<const char*, 4>& values) {
   const auto& [in, out, d_out, d_in] = values;
@@ -178,9 +185,9 @@ void Model::add_product(const std::string& parameter, Place place, Int outputs, 
     if (is_scaled) made.attributes["scale"] = model.at(multiplier);
     add(std::move(made));
   };
-  std::vector<Flow> forward{
-      reads("input", compute_, {rows, inputs}, in), weight(parameter, matrix),
-      makes("output", compute_, {rows, outputs}, product_without_adapters(parameter, out))};
+  std::vector<Flow> forward{reads("input", compute_, {rows, inputs}, in), weight(parameter, matrix),
+                            in_rows_of(place, makes("output", compute_, {rows, outputs},
+                                                    product_without_adapters(parameter, out)))};
   const bool has_bias = parameter == "qkv"    ? bias_
                         : parameter == "head" ? false
                                               : biases_ && !parameter.starts_with("shared");
@@ -196,10 +203,10 @@ void Model::add_product(const std::string& parameter, Place place, Int outputs, 
                   ? makes("d_input", compute_, {rows, inputs}, gradient_in)
                   : turns("d_input", compute_, {rows, inputs}, gradient_in.substr(0, arrow),
                           gradient_in.substr(arrow + 1));
-  step(1, {reads("d_output", compute_, {rows, outputs}, d_out), weight(parameter, matrix),
-           std::move(made)});
-  step(2, {reads("d_output", compute_, {rows, outputs}, d_out),
-           reads("input", compute_, {rows, inputs}, in), gradient(parameter, matrix)});
+  const Flow gradient_out = in_rows_of(place, reads("d_output", compute_, {rows, outputs}, d_out));
+  step(1, {gradient_out, weight(parameter, matrix), std::move(made)});
+  step(2,
+       {gradient_out, reads("input", compute_, {rows, inputs}, in), gradient(parameter, matrix)});
   add_adapters(parameter, outputs, values);
 }
 
@@ -248,8 +255,9 @@ void Model::add_ends() {
     Step step{.kernel = trains ? "cross_entropy" : "cross_entropy_loss",
               .place = Place::head,
               .attributes = losses,
-              .flows = {trains ? turns("logits", compute_, logits, "logits", "d_logits")
-                               : reads("logits", compute_, logits, "logits"),
+              .flows = {in_rows_of(Place::head,
+                                   trains ? turns("logits", compute_, logits, "logits", "d_logits")
+                                          : reads("logits", compute_, logits, "logits")),
                         reads("labels", "int32", {kRows}, "tokens", tokens),
                         turns("loss_sums", statistic, {2}, "", "", "adds")},
               .chunk = true,

@@ -91,6 +91,7 @@ class Model {
   using Parameters = std::map<std::string, std::pair<std::string, Shape>>;
   [[nodiscard]] Parameters parameters_of(Int position) const;
   void add(Step step);
+  [[nodiscard]] Flow in_rows_of(Place place, Flow flow) const;
   void add_product(const std::string& parameter, Place place, Int outputs, Int inputs,
                    const std::array<const char*, 4>& values);
   /// A linear layer with an adapter (lora.cpp): some rows of a matrix.
