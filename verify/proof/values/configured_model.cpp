@@ -1,5 +1,7 @@
 #include "verify/proof/values/configured_model.hpp"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <array>
 #include <cstdint>
@@ -148,6 +150,23 @@ bool computes_model(const Program& program, const ProgramIndex& index) {
   const bool takes_some = std::ranges::any_of(
       program.plans, [](const Plan& plan) { return takes_tokens(plan) || receives(plan); });
   return takes_some && is_of_model(program, index);
+}
+
+void check_axes(const Mesh& mesh, FindingList& findings) {
+  for (const auto* grid : {&mesh.dense, &mesh.experts})
+    for (const auto& [axis, ranks] : *grid) {
+      if (ranks == 1 || !findings.wants("MF113")) continue;
+      const bool of_tokens = axis == Axis::cp;
+      if (!of_tokens && axis != Axis::tp && axis != Axis::etp) continue;
+      findings.add(
+          {.rule = "MF113",
+           .message = fmt::format("the mesh has {} ranks on {}, which share {}; the proofs follow "
+                                  "only {}",
+                                  ranks, to_string(axis),
+                                  of_tokens ? "the tokens of a sequence" : "a block's weights",
+                                  of_tokens ? "sequences that are whole on each rank"
+                                            : "weights that are whole on each rank")});
+    }
 }
 
 }  // namespace mfsdp
