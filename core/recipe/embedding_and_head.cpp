@@ -23,9 +23,10 @@ RecipeOperand token_ids(const Sizes& s, std::int64_t row, std::int64_t begin) {
 
 /// Elements from one row of logits to the next. Libraries need rows that begin on multiples of 16
 /// bytes: without them, GEMMs of GPT-2's 50257 columns take five to seven times as long on an H200.
-std::int64_t aligned_row(std::int64_t cols, DType dtype) {
+/// Chunks of several lengths have no unused ends, so that each fills its part of the buffer.
+std::int64_t row_of_logits(const Sizes& s, std::int64_t chunk) {
   constexpr std::int64_t kRowBytes = 16;
-  return round_up(cols, kRowBytes / size_of(dtype));
+  return s.tokens % chunk == 0 ? round_up(s.vocab, kRowBytes / size_of(s.compute)) : s.vocab;
 }
 
 class HeadRecipe {
@@ -38,7 +39,7 @@ class HeadRecipe {
             .weight = config.model.tied_embeddings ? ParameterRole::embedding : ParameterRole::head,
             .outputs = s_.vocab,
             .inputs = s_.hidden},
-        row_(aligned_row(s_.vocab, s_.compute)),
+        row_(row_of_logits(s_, chunk_)),
         // Chunks are summed in fp32; a narrower gradient is cast from the sum at the end.
         wide_sum_(weight_gradient_dtype(config) != s_.statistic && chunk_ < s_.tokens) {}
 

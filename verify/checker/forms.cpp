@@ -37,7 +37,8 @@ Extent extent_of(const Flow& flow, const Operand& operand, Int row) {
   if (flow.row != 0) {
     const Int rows =
         flow.shape.size() == 4 ? times(flow.shape[0], flow.shape[2]) : operand.shape.at(0);
-    return {operand.offset - flow.column * size, times(times(rows, flow.row), size), 0};
+    return {operand.offset - flow.column * size, times(times(rows, flow.row), size),
+            times(times(row, flow.row), size)};
   }
   Int width = 1;
   for (std::size_t d = 1; d < flow.shape.size(); ++d) width = times(width, flow.shape[d]);

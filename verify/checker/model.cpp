@@ -156,11 +156,13 @@ bool Model::owns(Int owner, const std::string& role, Int unit) const {
 
 /// The three GEMMs of a linear layer: out = in W^T; d_in = d_out W; d_W = d_out^T in. Where d_in is
 /// "A>B" it is added to A, which makes B.
-/// Rows of the head's results, logits, begin on multiples of 16 bytes.
+/// Rows of the head's results, logits, begin on multiples of 16 bytes if all chunks are as long.
 Flow Model::in_rows_of(Place place, Flow flow) const {
   const Int in_16_bytes = 16 / size_of(compute_);
   const Int row = (vocab_ + in_16_bytes - 1) / in_16_bytes * in_16_bytes;
-  return place != Place::head || row == vocab_ ? flow : in_rows(std::move(flow), row);
+  const Int chunk = std::min(tokens, config_.at("logits_chunk").get<Int>());
+  const bool stays = place != Place::head || row == vocab_ || tokens % chunk != 0;
+  return stays ? flow : in_rows(std::move(flow), row);
 }
 
 void Model::add_product(const std::string& parameter, Place place, Int outputs, Int inputs,
