@@ -19,17 +19,20 @@ namespace mfsdp {
 
 /// The recipe of a model's blocks (core/recipe/recipe.hpp).
 enum class Family {
-  llama,    ///< RMSNorm before grouped-query attention with RoPE, and before SwiGLU
-  gpt2,     ///< LayerNorm, biases, learned positions, an MLP without a gate
-  olmo2,    ///< norms after attention and MLP only; norms over all query or key heads of a token
-  mixtral,  ///< Llama's blocks with experts; checkpoints use other names for these
-  olmoe,    ///< experts; norms over all query or key heads of a token
-  gpt_oss,  ///< experts, attention sinks, biases, a clamped SwiGLU
-  deepseek  ///< experts and latent attention (MLA)
+  llama,       ///< RMSNorm before grouped-query attention with RoPE, and before SwiGLU
+  gpt2,        ///< LayerNorm, biases, learned positions, an MLP without a gate
+  olmo2,       ///< norms after attention and MLP only; norms over all query or key heads of a token
+  mixtral,     ///< Llama's blocks with experts; checkpoints use other names for these
+  olmoe,       ///< experts; norms over all query or key heads of a token
+  gpt_oss,     ///< experts, attention sinks, biases, a clamped SwiGLU
+  deepseek,    ///< experts and latent attention (MLA)
+  minimax_m2,  ///< experts routed by sigmoids; norms over all query or key heads of a token
+  glm4_moe     ///< experts routed by sigmoids, shared ones without a gate, the first layers dense
 };
 
 constexpr auto value_names(Family) {
-  return name_array("llama", "gpt2", "olmo2", "mixtral", "olmoe", "gpt_oss", "deepseek");
+  return name_array("llama", "gpt2", "olmo2", "mixtral", "olmoe", "gpt_oss", "deepseek",
+                    "minimax_m2", "glm4_moe");
 }
 
 /// Names of modules in checkpoints; "" where the family has no such module. Names of a block's
@@ -50,6 +53,7 @@ struct ModuleNames {
   std::string_view gate_up = "gate_up_proj";  ///< inside `mlp`, as all that follow
   std::string_view down = "down_proj";
   std::string_view router = "gate";
+  std::string_view router_correction = "gate.e_score_correction_bias";
   std::string_view experts = "experts.";       ///< followed by an expert's number and a dot
   std::string_view expert_gate = "gate_proj";  ///< inside an expert, as the next two
   std::string_view expert_up = "up_proj";
@@ -125,6 +129,15 @@ struct HfNames {
   const char* shared_intermediate = nullptr;  ///< of the shared expert; null: there is none
 };
 
+/// Sizes that a class assumes where config.json has no such field; 0: the file must state them.
+struct HfSizes {
+  std::int64_t vocab = 0;
+  std::int64_t heads = 0;
+  std::int64_t kv_heads = 0;
+  std::int64_t positions = 0;
+  Rational epsilon{0, 1};
+};
+
 /// A model_type of Hugging Face.
 struct HfFamily {
   std::string_view model_type;
@@ -135,11 +148,14 @@ struct HfFamily {
   std::int64_t intermediate_times = 0;
   bool qkv_bias = false;
   bool qk_norm = false;
+  /// attention_bias means biases of query, key and value, and use_qk_norm norms of query and key.
+  bool states_biases_and_norms = false;
   /// Default of head_dim; 0 means hidden_size / num_attention_heads.
   std::int64_t head_dim = 0;
   /// An absent num_key_value_heads means num_attention_heads. In other families the default is a
   /// constant that fits one model only, so the file must state it.
   bool kv_heads_default_to_heads = false;
+  HfSizes sizes = {};
   // Defaults of fields that config.json may omit.
   SlidingRule sliding = SlidingRule::none;
   std::int64_t sliding_window = 4096;   ///< tokens; 0: no window
@@ -148,10 +164,17 @@ struct HfFamily {
   std::int64_t rope_theta = 0;          ///< 0 means 10000
   std::int64_t local_rope_theta = 0;    ///< of sliding-window layers; 0: as all others
   bool partial_rope = false;            ///< RoPE may rotate a part of each head
-  bool scaled_scores = false;           ///< has logit softcaps and query_pre_attn_scalar
-  std::int64_t score_cap = 0;           ///< 0: none
-  std::int64_t logit_cap = 0;           ///< 0: none
-  std::int64_t query_scalar = 0;        ///< 0 means head_dim
+  Rational rotary_part{1, 1};           ///< default of partial_rotary_factor
+  /// RoPE has three positions, which are equal for tokens of text.
+  bool multimodal_rope = false;
+  /// Default of no_rope_layer_interval: every n-th layer has no RoPE; 0: all have it.
+  std::int64_t nope_interval = 0;
+  bool unscaled_local_rope = false;  ///< scaling of RoPE leaves out sliding-window layers
+  bool scaled_scores = false;        ///< has logit softcaps and query_pre_attn_scalar
+  bool has_multipliers = false;      ///< of embedding, attention logits, residual and logits
+  std::int64_t score_cap = 0;        ///< 0: none
+  std::int64_t logit_cap = 0;        ///< 0: none
+  std::int64_t query_scalar = 0;     ///< 0 means head_dim
   Activation activation = Activation::silu;
   bool scaled_embedding = false;  ///< these three as in ModelShape
   bool output_norms = false;
@@ -170,15 +193,13 @@ struct HfFamily {
   bool counts_shared = false;                ///< shared_intermediate is a number of expert widths
   bool groups_experts = false;               ///< a token chooses among groups of experts first
   bool sigmoid_routing = false;
-  /// Published checkpoints are quantised; their shape is that of the unquantised model.
-  bool quantised_originals = false;
+  bool sparse_attention = false;  ///< an indexer chooses the tokens that a query sees
 };
 
 /// The model types that are modelled, sorted.
 [[nodiscard]] std::span<const HfFamily> hf_families();
 
-/// "deepseek_v2, deepseek_v3, gemma, gemma2, gemma3_text, gpt2, gpt_oss, llama, mistral, mixtral,
-/// olmo2, olmoe, phi3, qwen2, qwen2_moe, qwen3 or qwen3_moe".
+/// "deepseek_v2, deepseek_v3, ... or qwen3_vl_text".
 [[nodiscard]] std::string hf_family_list();
 
 }  // namespace mfsdp

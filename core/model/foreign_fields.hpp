@@ -30,6 +30,7 @@ enum class Neutral : std::uint8_t {
 enum class ForeignTo : std::uint8_t {
   all,             ///< every family: a value that is not neutral is an error
   other_families,  ///< every family except those whose readers read the field
+  left_out,        ///< no family: the part is left out, and a note states it
   unknown_types    ///< only model types without a family here, as a reason of the refusal: classes
                    ///< of modelled families ignore the field, or their readers read it
 };

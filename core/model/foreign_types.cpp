@@ -6,6 +6,7 @@
 #include <array>
 #include <nlohmann/json.hpp>
 #include <set>
+#include <utility>
 
 #include "core/base/json_text.hpp"
 #include "core/base/text.hpp"
@@ -33,17 +34,15 @@ constexpr std::array kForeignTypes{
     ForeignType{"cohere", foreign_words::kBesides},
     ForeignType{"cohere2", foreign_words::kBesides},
     ForeignType{"dbrx", "layer norms, and clipped queries, keys and values"},
-    ForeignType{"deepseek_v32", "sparse attention"},
+    ForeignType{"deepseek_v4", "compressed and sparse attention, and hyper-connections"},
     ForeignType{"dots1", "experts routed by sigmoids, with grouped-query attention"},
     ForeignType{"exaone4", "norms of what attention and MLP add, and of queries and keys"},
     ForeignType{"falcon", foreign_words::kBesides},
     ForeignType{"falcon_h1", foreign_words::kStateSpace},
     ForeignType{"falcon_mamba", foreign_words::kStateSpace},
-    ForeignType{"gemma3", "an image encoder; its text models are of gemma3_text"},
     ForeignType{"gemma3n", "layers that share keys and values, and sparse activations"},
     ForeignType{"glm", kHalfRope},
     ForeignType{"glm4", "norms before and after attention and MLP, and RoPE of half of each head"},
-    ForeignType{"glm4_moe", "RoPE of half of each head, and experts routed by sigmoids"},
     ForeignType{"gpt_bigcode", foreign_words::kLayerNorms},
     ForeignType{"gpt_neo", foreign_words::kLayerNorms},
     ForeignType{"gpt_neox", foreign_words::kBesides},
@@ -53,7 +52,6 @@ constexpr std::array kForeignTypes{
     ForeignType{"kimi_linear", foreign_words::kLinear},
     ForeignType{"lfm2", foreign_words::kConvolutions},
     ForeignType{"lfm2_moe", foreign_words::kConvolutions},
-    ForeignType{"llama4", "an image encoder, chunked attention and layers without RoPE"},
     ForeignType{"llama4_text", "chunked attention and layers without RoPE"},
     ForeignType{"longcat_flash", "two attentions in each layer, and experts without computation"},
     ForeignType{"mamba", foreign_words::kStateSpace},
@@ -66,15 +64,14 @@ constexpr std::array kForeignTypes{
     ForeignType{"nemotron", "layer norms, and an MLP without a gate, with squared ReLU"},
     ForeignType{"nemotron_h", foreign_words::kStateSpace},
     ForeignType{"olmo", "norms without weights"},
-    ForeignType{"olmo3", "OLMo 2's norms and sliding windows"},
     ForeignType{"opt", "layer norms, and an MLP without a gate, with ReLU"},
     ForeignType{"phi", foreign_words::kBesides},
     ForeignType{"phimoe", "layer norms, and routing by SparseMixer"},
+    ForeignType{"qwen3_5_moe_text", foreign_words::kLinear},
     ForeignType{"qwen3_5_text", foreign_words::kLinear},
     ForeignType{"qwen3_next", foreign_words::kLinear},
     ForeignType{"recurrent_gemma", "recurrent layers"},
     ForeignType{"rwkv", "recurrent layers"},
-    ForeignType{"smollm3", "layers without RoPE"},
     ForeignType{"stablelm", "layer norms, and RoPE of a part of each head"},
     ForeignType{"starcoder2", foreign_words::kLayerNorms},
     ForeignType{"t5", foreign_words::kEncoder},
@@ -82,10 +79,34 @@ constexpr std::array kForeignTypes{
     ForeignType{"zamba2", foreign_words::kStateSpace},
 };
 
+/// A long list of words as their numbers, in the order of their first: "48 of linear_attention, 16
+/// of full_attention". Empty for other values.
+std::string words_by_number(const nlohmann::json& value) {
+  constexpr std::size_t kShort = 8;
+  const auto is_word = [](const nlohmann::json& one) { return one.is_string(); };
+  if (!value.is_array() || value.size() <= kShort || !std::ranges::all_of(value, is_word))
+    return {};
+  std::vector<std::pair<std::string, std::size_t>> words;
+  for (const nlohmann::json& one : value) {
+    const auto& word = one.get_ref<const std::string&>();
+    const auto found = std::ranges::find(words, word, &std::pair<std::string, std::size_t>::first);
+    if (found == words.end())
+      words.emplace_back(word, 1);
+    else
+      ++found->second;
+  }
+  if (words.size() > kShort) return {};
+  std::string text;
+  for (const auto& [word, number] : words)
+    text += fmt::format("{}{} of {}", text.empty() ? "" : ", ", number, printable(word));
+  return text;
+}
+
 /// Fields that match a row of that kind, in the order of the table.
 void add_reasons(const nlohmann::json& config, bool modelled_elsewhere,
                  std::set<std::string_view>& kinds, std::vector<std::string>& reasons) {
   for (const ForeignField& row : foreign_fields()) {
+    if (row.to == ForeignTo::left_out) continue;
     if ((row.to == ForeignTo::other_families) != modelled_elsewhere) continue;
     for (const auto& [name, value] : config.items()) {
       if (find_foreign_field(name) != &row || !row.counts(value)) continue;
@@ -111,7 +132,8 @@ std::vector<std::string> foreign_reasons(const nlohmann::json& config) {
 }
 
 std::string field_with_value(std::string_view name, const nlohmann::json& value) {
-  return fmt::format("{} {}", printable(name), value.is_object() ? "{...}" : json_excerpt(value));
+  const std::string text = value.is_object() ? "{...}" : words_by_number(value);
+  return fmt::format("{} {}", printable(name), text.empty() ? json_excerpt(value) : text);
 }
 
 }  // namespace mfsdp

@@ -113,12 +113,13 @@ Result<ReadScaling> read_scaling(const HfFields& fields, const HfFields& rope,
       rope.find("rope_type") == nullptr && rope.find("type") != nullptr ? "type" : "rope_type";
   const Json* field = rope.find(key);
   rope.know({"type"});  // redundant with rope_type
+  if (family.multimodal_rope) rope.know({"mrope_section", "mrope_interleaved"});
   ReadScaling read;
   if (field == nullptr && !type_required) return read;
   std::string type = field != nullptr && field->is_string() ? field->get<std::string>() : "";
   // Phi-3's first files have "su" or "yarn" for LongRoPE.
   if (type == "su" || (type == "yarn" && family.model_type == "phi3")) type = "longrope";
-  if (type == "default") return read;
+  if (type == "default" || (type == "mrope" && family.multimodal_rope)) return read;
   if (type == "dynamic") {
     read.other_type = type;
     rope.know_all();  // the gap reports them
@@ -140,19 +141,33 @@ Result<ReadScaling> read_scaling(const HfFields& fields, const HfFields& rope,
   return read;
 }
 
-/// The number of rotated elements of a head: its factor of head_dim, rounded down.
-Result<void> read_rotary_part(const HfFields& fields, const HfFamily& family, ModelShape& shape) {
-  const Json* part = fields.find("partial_rotary_factor");
-  if (part == nullptr || *part == 1.0) return {};
-  if (!family.partial_rope)
-    return fields.wrong("partial_rotary_factor", "1 (RoPE rotates whole heads)");
-  Rational factor;
-  MFSDP_TRY(fields.number("partial_rotary_factor", factor));
-  if (factor.value() > 1) return fields.wrong("partial_rotary_factor", "a number of at most 1");
+/// A part of a head, rounded down; 0: the whole head.
+std::int64_t rotated_part(const ModelShape& shape, const Rational& factor) {
   const auto turned =
       static_cast<std::int64_t>(static_cast<double>(shape.head_dim) * factor.value());
-  if (turned < 2) return fields.wrong("partial_rotary_factor", "at least two rotated elements");
-  shape.rotary_dim = turned;
+  return turned == shape.head_dim ? 0 : turned;
+}
+
+/// The number of rotated elements of a head: as stated, or a factor of head_dim.
+Result<void> read_rotary_part(const HfFields& fields, const HfFamily& family, ModelShape& shape) {
+  const Json* part = fields.find("partial_rotary_factor");
+  if (part != nullptr && (family.partial_rope || *part != 1.0)) {
+    if (!family.partial_rope)
+      return fields.wrong("partial_rotary_factor", "1 (RoPE rotates whole heads)");
+    Rational factor;
+    MFSDP_TRY(fields.number("partial_rotary_factor", factor));
+    if (factor.value() > 1) return fields.wrong("partial_rotary_factor", "a number of at most 1");
+    shape.rotary_dim = rotated_part(shape, factor);
+    if (shape.rotary_dim == 1 || factor.value() * static_cast<double>(shape.head_dim) < 1)
+      return fields.wrong("partial_rotary_factor", "at least two rotated elements");
+  }
+  if (!family.partial_rope || fields.find("rotary_dim") == nullptr) return {};
+  std::int64_t elements = 0;
+  MFSDP_TRY(fields.integer("rotary_dim", shape.head_dim, elements));
+  if (part != nullptr && elements != shape.rotated_dim())
+    return fields.wrong("rotary_dim",
+                        fmt::format("{}, as partial_rotary_factor has it", shape.rotated_dim()));
+  shape.rotary_dim = elements == shape.head_dim ? 0 : elements;
   return {};
 }
 
@@ -212,6 +227,7 @@ Result<void> read_rope(const HfFields& fields, const HfFamily& family, HfModel& 
   MFSDP_TRY(fields.number("rope_theta", shape.rope_theta));
   if (family.local_rope_theta != 0)
     MFSDP_TRY(fields.number("rope_local_base_freq", shape.local_rope_theta));
+  if (family.partial_rope) shape.rotary_dim = rotated_part(shape, family.rotary_part);
   MFSDP_TRY(read_rotary_part(fields, family, shape));
   MFSDP_LET(old_form, fields.object("rope_scaling"));
   MFSDP_LET(new_form, fields.object("rope_parameters"));
@@ -228,6 +244,8 @@ Result<void> read_rope(const HfFields& fields, const HfFamily& family, HfModel& 
       MFSDP_TRY(read_new_rope(fields, *new_form, family, shape, scaling));
   }
   shape.rope_scaling = scaling.scaling;
+  if (family.unscaled_local_rope && shape.rope_scaling != RopeScaling{})
+    shape.local_rope_theta = shape.rope_theta;
   // Files with both forms must agree.
   if (old_form || new_form)
     MFSDP_TRY(read_score_magnitude(old_form ? *old_form : *new_form, shape));

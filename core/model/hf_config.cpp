@@ -55,52 +55,6 @@ Result<HfFamily> read_family(const Fields& fields, std::vector<std::string>& not
   return fields.wrong("model_type", hf_family_list());
 }
 
-/// Norms of queries and keys under other names than the model_type's own.
-constexpr std::array<std::string_view, 5> kNormFields{"qk_norm", "use_qk_norm", "qk_layernorm",
-                                                      "query_key_norm", "use_query_key_norm"};
-constexpr std::array<std::string_view, 3> kGroupFields{"scoring_func", "n_group",
-                                                       "routed_scaling_factor"};
-
-/// Fields that a family's own readers read, and one for parts that transformers leaves out too: its
-/// class of DeepSeek-V3 drops the layers of multi-token prediction.
-bool is_of_family(const HfFamily& family, std::string_view field) {
-  const auto is_one_of = [&](const auto& names) {
-    return std::ranges::find(names, field) != names.end();
-  };
-  for (const char* name : {family.names.experts, family.names.newer_experts})
-    if (name != nullptr && name == field) return true;
-  if (family.names.experts != nullptr && field == "clip_qkv") return true;
-  if (family.groups_experts && is_one_of(kGroupFields)) return true;
-  if (family.qk_norm && is_one_of(kNormFields)) return true;
-  return traits_of(family.family).latent_attention &&
-         (field == "kv_lora_rank" || field == "num_nextn_predict_layers");
-}
-
-/// One error for all fields that change the computation in a way that the family's recipe lacks.
-Result<void> check_foreign_fields(const Fields& fields, const HfFamily& family) {
-  std::vector<std::string> more;
-  std::optional<tl::unexpected<Error>> first;
-  for (const auto& [name, value] : fields.raw().items()) {
-    const ForeignField* row = find_foreign_field(name);
-    if (row == nullptr || row->to == ForeignTo::unknown_types) continue;
-    fields.know({name.c_str()});
-    if (is_of_family(family, name) || !row->counts(value)) continue;
-    if (first)
-      more.push_back(fmt::format("{} ({})", field_with_value(name, value), row->what));
-    else
-      first = fields.wrong(
-          name, fmt::format("none (not modelled: {}; docs/reference/limits.md)", row->what));
-  }
-  if (!first) {
-    const ParsedJson* causal = fields.find("is_causal");
-    if (causal == nullptr || *causal != false) return {};
-    return fields.wrong("is_causal", "true (bidirectional attention is not modelled)");
-  }
-  if (more.empty()) return *first;
-  return fail(first->value().where,
-              fmt::format("{}; nor {}", first->value().what, fmt::join(more, ", ")));
-}
-
 /// Classifiers and similar classes have another head. A base model is trained as a language model.
 Result<void> check_head(const Fields& fields) {
   const ParsedJson* classes = fields.find("architectures");
@@ -139,21 +93,33 @@ Result<void> check_scaled_attention(const Fields& fields) {
   return fields.wrong("scale_attn_weights", "true (unscaled attention logits are not modelled)");
 }
 
+/// A quantised checkpoint has the shape of the model that was quantised, which is what is trained.
+Result<void> read_quantisation(const Fields& fields, std::vector<std::string>& notes) {
+  MFSDP_LET(config, fields.object("quantization_config"));
+  if (!config) return {};
+  config->know_all();
+  const ParsedJson* method = config->find("quant_method");
+  notes.push_back(fmt::format(
+      "the model is planned as before its quantisation{}: all weights are of --param-dtype",
+      method == nullptr ? std::string() : fmt::format(" by {}", json_excerpt(*method))));
+  return {};
+}
+
 /// Fields that would change the computation in ways that the recipe lacks.
-Result<void> refuse_unsupported(const Fields& fields, const HfFamily& family) {
-  if (fields.find("quantization_config") != nullptr && !family.quantised_originals)
-    return fields.wrong("quantization_config",
-                        "none (quantized checkpoints are not supported; name the unquantized one)");
+Result<void> refuse_unsupported(const Fields& fields, const HfFamily& family,
+                                std::vector<std::string>& notes) {
+  MFSDP_TRY(read_quantisation(fields, notes));
   MFSDP_TRY(check_activation(fields, family));
   MFSDP_TRY(check_scaled_attention(fields));
   // Qwen2 has its bias independent of this field; the other three have none.
-  if (!family.qkv_bias) MFSDP_TRY(fields.off("attention_bias", "attention biases"));
+  if (!family.qkv_bias && !family.states_biases_and_norms)
+    MFSDP_TRY(fields.off("attention_bias", "attention biases"));
   const ParsedJson* bias = fields.find("attention_bias");
   if (traits_of(family.family).sinks && bias != nullptr && *bias != true)
     return fields.wrong("attention_bias", "true (this model_type without them is not modelled)");
   MFSDP_TRY(fields.off("mlp_bias", "biases in the MLP"));
   MFSDP_TRY(check_head(fields));
-  return check_foreign_fields(fields, family);
+  return check_foreign_fields(fields, family, notes);
 }
 
 /// Heads of latent attention: the rotated elements follow the others.
@@ -180,10 +146,18 @@ Result<void> read_latent_sizes(const Fields& fields, ModelShape& shape) {
   if (const ParsedJson* pairs = fields.find("rope_interleave"); pairs != nullptr && *pairs != true)
     return fields.wrong("rope_interleave",
                         "true (RoPE of halves is not modelled for latent attention)");
+  // Norms of latent vectors use it always.
   const ParsedJson* epsilon = fields.find("rms_norm_eps");
-  if (epsilon != nullptr && *epsilon != 1e-6)
-    return fields.wrong("rms_norm_eps", "1e-06 (norms of latent vectors always use it)");
+  if (epsilon != nullptr && *epsilon != 1e-6) shape.latent_norm_eps = {1, 1'000'000};
   return {};
+}
+
+/// A size that the file must state if the family has no default.
+Result<void> read_size(const Fields& fields, const char* name, std::int64_t most,
+                       std::int64_t otherwise, std::int64_t& value) {
+  if (otherwise == 0) return fields.required_integer(name, most, value);
+  value = otherwise;
+  return fields.integer(name, most, value);
 }
 
 Result<void> read_sizes(const Fields& fields, const HfFamily& family, ModelShape& shape) {
@@ -196,11 +170,12 @@ Result<void> read_sizes(const Fields& fields, const HfFamily& family, ModelShape
     MFSDP_TRY(fields.required_integer(names.intermediate, ShapeLimits::dim, shape.intermediate));
   }
   MFSDP_TRY(fields.required_integer(names.layers, ShapeLimits::layers, shape.layers));
-  MFSDP_TRY(fields.required_integer(names.heads, ShapeLimits::heads, shape.heads));
-  shape.kv_heads = shape.heads;
+  MFSDP_TRY(read_size(fields, names.heads, ShapeLimits::heads, family.sizes.heads, shape.heads));
   const bool stated = fields.contains("num_key_value_heads");
-  if (!stated && !family.kv_heads_default_to_heads)
+  const bool has_default = family.sizes.kv_heads != 0;
+  if (!stated && !family.kv_heads_default_to_heads && !has_default)
     return fields.wrong("num_key_value_heads", fmt::format("an integer from 1 to {}", shape.heads));
+  shape.kv_heads = !stated && has_default ? family.sizes.kv_heads : shape.heads;
   MFSDP_TRY(fields.integer("num_key_value_heads", shape.heads, shape.kv_heads));
   if (traits_of(family.family).latent_attention) {
     MFSDP_TRY(read_latent_sizes(fields, shape));
@@ -215,15 +190,19 @@ Result<void> read_sizes(const Fields& fields, const HfFamily& family, ModelShape
   fields.know({"head_dim"});
   if (!traits_of(family.family).latent_attention)
     MFSDP_TRY(fields.integer("head_dim", ShapeLimits::heads, shape.head_dim));
-  MFSDP_TRY(fields.required_integer("vocab_size", ShapeLimits::dim, shape.vocab));
-  MFSDP_TRY(fields.required_integer(names.positions, ShapeLimits::dim, shape.max_seq_len));
-  MFSDP_TRY(fields.required_number(names.epsilon, shape.rms_norm_eps));
+  MFSDP_TRY(read_size(fields, "vocab_size", ShapeLimits::dim, family.sizes.vocab, shape.vocab));
+  MFSDP_TRY(read_size(fields, names.positions, ShapeLimits::dim, family.sizes.positions,
+                      shape.max_seq_len));
+  if (family.sizes.epsilon.num != 0 && fields.find(names.epsilon) == nullptr)
+    shape.rms_norm_eps = family.sizes.epsilon;
+  else
+    MFSDP_TRY(fields.required_number(names.epsilon, shape.rms_norm_eps));
   return fields.boolean("tie_word_embeddings", shape.tied_embeddings);
 }
 
 Result<HfModel> read_as(const Fields& fields, const HfFamily& family) {
-  MFSDP_TRY(refuse_unsupported(fields, family));
   HfModel model;
+  MFSDP_TRY(refuse_unsupported(fields, family, model.notes));
   model.shape.family = family.family;
   model.shape.qkv_bias = family.qkv_bias;
   model.shape.qk_norm = family.qk_norm;
@@ -233,9 +212,15 @@ Result<HfModel> read_as(const Fields& fields, const HfFamily& family) {
   model.shape.output_norms = family.output_norms;
   model.shape.zero_centered_norms = family.zero_centered_norms;
   model.shape.tied_embeddings = family.tied_embeddings;
+  if (family.states_biases_and_norms) {
+    MFSDP_TRY(fields.boolean("attention_bias", model.shape.qkv_bias));
+    MFSDP_TRY(fields.boolean("use_qk_norm", model.shape.qk_norm));
+  }
   MFSDP_TRY(read_sizes(fields, family, model.shape));
   MFSDP_TRY(read_hf_attention(fields, family, model));
+  MFSDP_TRY(read_hf_variants(fields, family, model.shape));
   MFSDP_TRY(read_hf_experts(fields, family, model.shape));
+  if (family.sparse_attention) MFSDP_TRY(read_hf_indexer(fields, model));
   MFSDP_TRY(check_shape(model.shape, fields.where()));
   return model;
 }
@@ -252,36 +237,37 @@ tl::unexpected<Error> other_type(const Fields& fields) {
     reasons.push_back(fmt::format("the file has {}", fmt::join(has, ", ")));
   if (!reasons.empty())
     return fail(fields.where(),
-                fmt::format("model_type: {} is not modelled: {} (docs/reference/limits.md)", shown,
-                            fmt::join(reasons, "; ")));
+                fmt::format("{}: {} is not modelled: {} (docs/reference/limits.md)",
+                            fields.named("model_type"), shown, fmt::join(reasons, "; ")));
   constexpr std::array<std::string_view, 6> kTried{"llama",     "gpt2",        "mixtral",
                                                    "qwen3_moe", "deepseek_v3", "deepseek_v2"};
   for (const std::string_view name : kTried)
     if (read_as(fields, *std::ranges::find(hf_families(), name, &HfFamily::model_type)))
       return fail(fields.where(),
-                  fmt::format("model_type: {} is not known, and what its class computes is not in "
+                  fmt::format("{}: {} is not known, and what its class computes is not in "
                               "the file; if it computes as {} does, set model_type to \"{}\"",
-                              shown, name, name));
+                              fields.named("model_type"), shown, name, name));
   return fields.wrong("model_type", hf_family_list());
 }
 
-/// Names of fields that were not read: those of `json`, and of objects in it whose fields are read
-/// one by one.
-void add_passed_over(const ParsedJson& json, const std::string& prefix, const AskedFields& asked,
-                     std::vector<std::string>& names) {
+/// Names of fields that were not read: those of `json`, whose own name is the first part of the
+/// prefix, and of objects in it whose fields are read one by one.
+void add_passed_over(const ParsedJson& json, const std::string& prefix, std::size_t own_name,
+                     const AskedFields& asked, std::vector<std::string>& names) {
   for (const auto& [key, value] : json.items()) {
     const std::string name = prefix + key;
     if (value.is_object() && asked.has_object(name))
-      add_passed_over(value, name + ".", asked, names);
-    else if (!value.is_null() && !asked.has(name) && !is_harmless_field(name))
+      add_passed_over(value, name + ".", own_name, asked, names);
+    else if (!value.is_null() && !asked.has(name) && !is_harmless_field(name.substr(own_name)))
       names.push_back(name);
   }
 }
 
-std::optional<std::string> passed_over_note(const ParsedJson& json, const AskedFields& asked) {
+std::optional<std::string> passed_over_note(const Fields& fields, const AskedFields& asked) {
   constexpr std::size_t kMostNames = 12;
   std::vector<std::string> names;
-  add_passed_over(json, "", asked, names);
+  const std::string prefix = fields.named("");
+  add_passed_over(fields.raw(), prefix, prefix.size(), asked, names);
   if (names.empty()) return std::nullopt;
   const std::size_t shown = std::min(names.size(), kMostNames);
   const auto end = names.begin() + static_cast<std::ptrdiff_t>(shown);
@@ -297,12 +283,15 @@ Result<HfModel> read_hf_config(std::string_view text, const std::string& where) 
   MFSDP_LET(document, parse_python_json(text, where));
   if (!document.is_object())
     return fail(where, fmt::format("expected a JSON object, got {}", json_excerpt(document)));
-  AskedFields asked;
-  const Fields fields(document, where, "", &asked);
   std::vector<std::string> notes;
+  MFSDP_LET(text_part, text_part_of(document, where));
+  if (text_part.note) notes.push_back(*text_part.note);
+  AskedFields asked;
+  const Fields fields(text_part.config, where, text_part.prefix, &asked);
   MFSDP_LET(family, read_family(fields, notes));
   MFSDP_LET(model, read_as(fields, family));
-  if (auto note = passed_over_note(document, asked)) notes.push_back(std::move(*note));
+  notes.insert(notes.end(), model.notes.begin(), model.notes.end());
+  if (auto note = passed_over_note(fields, asked)) notes.push_back(std::move(*note));
   model.notes = std::move(notes);
   return std::move(model);
 }

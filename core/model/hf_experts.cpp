@@ -50,8 +50,17 @@ Result<void> read_first_dense(const HfFields& fields, const HfFamily& family, Mo
   return {};
 }
 
-/// DeepSeek's routing: groups of experts, a factor of the weights. Its classes have no router
-/// losses.
+/// Groups of experts, of which a token chooses some.
+Result<void> read_groups(const HfFields& fields, ModelShape& shape) {
+  MFSDP_TRY(fields.required_integer("n_group", shape.experts, shape.router_groups));
+  if (shape.experts % shape.router_groups != 0)
+    return fields.wrong("n_group",
+                        fmt::format("a divisor of n_routed_experts ({})", shape.experts));
+  return fields.required_integer("topk_group", shape.router_groups, shape.chosen_groups);
+}
+
+/// DeepSeek's routing: groups of experts, a factor of the weights; MiniMax's has neither. These
+/// classes have no router losses.
 Result<void> read_grouped_router(const HfFields& fields, const HfFamily& family,
                                  ModelShape& shape) {
   shape.sigmoid_routing = family.sigmoid_routing;
@@ -66,23 +75,21 @@ Result<void> read_grouped_router(const HfFields& fields, const HfFamily& family,
     return fields.wrong("scoring_func", fmt::format("\"{}\"", scores));
   if (family.sigmoid_routing) {
     shape.normalised_routing = true;
-    MFSDP_TRY(fields.boolean("norm_topk_prob", shape.normalised_routing));
+    if (!family.always_normalises)
+      MFSDP_TRY(fields.boolean("norm_topk_prob", shape.normalised_routing));
+    if (const Json* bias = fields.find("use_routing_bias"); bias != nullptr && *bias != true)
+      return fields.wrong("use_routing_bias", "true");
   } else {
     MFSDP_TRY(fields.off("norm_topk_prob", "routing weights divided by their sum"));
   }
   fields.know({"n_group", "topk_group"});  // greedy choice ignores groups
-  if (!greedy) {
-    MFSDP_TRY(fields.required_integer("n_group", shape.experts, shape.router_groups));
-    if (shape.experts % shape.router_groups != 0)
-      return fields.wrong("n_group",
-                          fmt::format("a divisor of n_routed_experts ({})", shape.experts));
-    MFSDP_TRY(fields.required_integer("topk_group", shape.router_groups, shape.chosen_groups));
-  }
+  if (!greedy && family.groups_experts) MFSDP_TRY(read_groups(fields, shape));
   // Choosing all groups is the same as having none.
   if (shape.router_groups == shape.chosen_groups) shape.router_groups = shape.chosen_groups = 0;
-  if (family.sigmoid_routing)  // where it is absent: 2.5 in transformers, 1 in DeepSeek's own class
+  if (family.sigmoid_routing &&
+      family.groups_experts)  // where it is absent: 2.5 in transformers, 1 in DeepSeek's own class
     MFSDP_TRY(fields.stated("routed_scaling_factor", "a positive number"));
-  MFSDP_TRY(fields.number("routed_scaling_factor", shape.routed_scale));
+  if (family.groups_experts) MFSDP_TRY(fields.number("routed_scaling_factor", shape.routed_scale));
   if (shape.routed_scale == Rational{1, 1}) shape.routed_scale = {0, 1};
   return fields.off("output_router_logits", "losses of the router");
 }
@@ -90,7 +97,9 @@ Result<void> read_grouped_router(const HfFields& fields, const HfFamily& family,
 /// Hugging Face's classes add the auxiliary loss where output_router_logits is on.
 Result<void> read_router(const HfFields& fields, const HfFamily& family, ModelShape& shape) {
   shape.normalised_routing = family.always_normalises;
-  if (!family.always_normalises)
+  if (family.always_normalises)
+    fields.know({"norm_topk_prob"});
+  else
     MFSDP_TRY(fields.boolean("norm_topk_prob", shape.normalised_routing));
   if (const Json* noise = fields.find("router_jitter_noise"); noise != nullptr && *noise != 0)
     return fields.wrong("router_jitter_noise", "0 (noise in the router's input is not modelled)");
@@ -160,7 +169,11 @@ Result<void> read_hf_experts(const HfFields& fields, const HfFamily& family, Mod
     shape.swiglu_limit = {family.swiglu_limit, 1};
     MFSDP_TRY(fields.number("swiglu_limit", shape.swiglu_limit));
   }
-  if (family.groups_experts) return read_grouped_router(fields, family, shape);
+  const Json* shared = fields.find("shared_intermediate_size");
+  if (shared != nullptr && *shared != 0)
+    return fields.wrong("shared_intermediate_size", "0 (not modelled here: a shared expert)");
+  if (family.groups_experts || family.sigmoid_routing)
+    return read_grouped_router(fields, family, shape);
   return read_router(fields, family, shape);
 }
 

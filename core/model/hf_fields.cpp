@@ -34,9 +34,11 @@ const HfFields::Json* HfFields::find(const char* name) const {
 
 tl::unexpected<Error> HfFields::wrong(std::string_view name, std::string_view expected) const {
   const auto at = object_.find(name);
-  return fail(where_, fmt::format("{}{}: expected {}, got {}", prefix_, name, expected,
+  return fail(where_, fmt::format("{}: expected {}, got {}", named(name), expected,
                                   at == object_.end() ? "nothing" : json_excerpt(*at)));
 }
+
+std::string HfFields::named(std::string_view name) const { return prefix_ + std::string(name); }
 
 Result<void> HfFields::integer(const char* name, std::int64_t most, std::int64_t& value) const {
   return integer_between(1, most, name, value);

@@ -48,6 +48,8 @@ class HfFields {
   void know(std::initializer_list<const char*> names) const;
   void know_all() const;
   [[nodiscard]] tl::unexpected<Error> wrong(std::string_view name, std::string_view expected) const;
+  /// The name with the object's before it: "text_config.head_dim".
+  [[nodiscard]] std::string named(std::string_view name) const;
 
   [[nodiscard]] Result<void> integer(const char* name, std::int64_t most,
                                      std::int64_t& value) const;

@@ -19,6 +19,7 @@ bool attends_as_llama(const FamilyTraits& traits) {
 
 std::vector<LoraTarget> lora_targets(const ModelShape& shape) {
   if (!attends_as_llama(shape.traits())) return {};
+  if (shape.residual_multiplier.num != 0) return {};  // adapters' output would have two factors
   const std::int64_t query = shape.attention_width();
   const std::int64_t key = checked_mul(shape.kv_heads, shape.head_dim);
   const std::int64_t hidden = shape.hidden;

@@ -9,6 +9,7 @@ namespace mfsdp {
 namespace {
 
 constexpr std::string_view kCorrection = ".e_score_correction_bias";
+constexpr std::string_view kIndexer = "self_attn.indexer.";
 
 /// Appends units and their parameters in forward order. Names of checkpoint tensors are optional:
 /// with thousands of experts they take longer than everything else.
@@ -43,7 +44,7 @@ class ModelBuilder {
     if (traits_.input_norms)
       norm(ParameterRole::input_norm, ParameterRole::input_norm_bias,
            prefix + std::string(names_.input_norm));
-    attention(prefix + std::string(names_.attention));
+    attention(prefix + std::string(names_.attention), layer);
     // With output norms the names shift: this is Hugging Face's name for the norm before the MLP.
     std::string post_norm = prefix + std::string(names_.post_norm);
     if (shape_.output_norms) {
@@ -72,7 +73,7 @@ class ModelBuilder {
   [[nodiscard]] Model take() { return std::move(model_); }
 
  private:
-  static constexpr std::size_t kMostPerBlock = 18;
+  static constexpr std::size_t kMostPerBlock = 21;
   static constexpr std::size_t kMostAtEnds = 5;
 
   static std::string weight_of(std::string_view module) { return std::string(module) + ".weight"; }
@@ -90,7 +91,7 @@ class ModelBuilder {
     model_.parameters.back().transposed = traits_.transposed_weights;
   }
 
-  void attention(const std::string& prefix) {
+  void attention(const std::string& prefix, std::int64_t layer) {
     const std::int64_t q_rows = checked_mul(shape_.heads, shape_.head_dim);
     const std::int64_t kv_rows = checked_mul(shape_.kv_heads, shape_.head_dim);
     const std::int64_t rows = checked_add(q_rows, checked_mul(2, kv_rows));
@@ -100,7 +101,7 @@ class ModelBuilder {
                                         {prefix + "k_proj." + kind, kv_rows},
                                         {prefix + "v_proj." + kind, kv_rows}};
     };
-    if (traits_.latent_attention) return latent_attention(prefix);
+    if (traits_.latent_attention) return latent_attention(prefix, layer);
     const std::string qkv = prefix + std::string(names_.qkv);
     projection(ParameterRole::qkv, qkv, rows, shape_.hidden, parts("weight"));
     if (shape_.qkv_bias) add(ParameterRole::qkv_bias, bias_of(qkv), {rows}, parts("bias"));
@@ -116,7 +117,7 @@ class ModelBuilder {
     if (traits_.sinks) add(ParameterRole::sinks, prefix + "sinks", {shape_.heads});
   }
 
-  void latent_attention(const std::string& prefix) {
+  void latent_attention(const std::string& prefix, std::int64_t layer) {
     const std::int64_t queries = checked_mul(shape_.heads, shape_.head_dim);
     const std::int64_t hidden = shape_.hidden;
     if (shape_.query_latent == 0) {
@@ -133,6 +134,17 @@ class ModelBuilder {
                checked_mul(shape_.heads, shape_.key_value_dim()), shape_.kv_latent);
     projection(ParameterRole::attention_out, prefix + std::string(names_.attention_out), hidden,
                shape_.attention_width());
+    if (shape_.has_indexer(layer)) indexer(prefix + "indexer.");
+  }
+
+  void indexer(const std::string& prefix) {
+    projection(ParameterRole::index_q, prefix + "wq_b",
+               checked_mul(shape_.index_heads, shape_.index_dim), shape_.query_latent);
+    projection(ParameterRole::index_k, prefix + "wk", shape_.index_dim, shape_.hidden);
+    add(ParameterRole::index_k_norm, weight_of(prefix + "k_norm"), {shape_.index_dim});
+    add(ParameterRole::index_k_norm_bias, bias_of(prefix + "k_norm"), {shape_.index_dim});
+    projection(ParameterRole::index_weights, prefix + "weights_proj", shape_.index_heads,
+               shape_.hidden);
   }
 
   void mlp(const std::string& prefix) {
@@ -155,7 +167,8 @@ class ModelBuilder {
     add(ParameterRole::router, weight_of(router), {shape_.experts, shape_.hidden});
     if (traits_.biases) add(ParameterRole::router_bias, bias_of(router), {shape_.experts});
     if (shape_.sigmoid_routing)
-      add(ParameterRole::router_correction, router + std::string(kCorrection), {shape_.experts});
+      add(ParameterRole::router_correction, prefix + std::string(names_.router_correction),
+          {shape_.experts});
     const std::int64_t inner = shape_.expert_intermediate;
     std::vector<ParameterPart> gate_up;
     std::vector<ParameterPart> down;
@@ -250,12 +263,20 @@ bool ModelShape::slides(std::int64_t layer) const {
   return std::ranges::binary_search(sliding_layers, layer);
 }
 
+bool ModelShape::has_other_rope(std::int64_t layer) const {
+  return local_rope_theta.num != 0 ? slides(layer) : std::ranges::binary_search(nope_layers, layer);
+}
+
 bool ModelShape::has_experts(std::int64_t layer) const {
   return experts != 0 && !std::ranges::binary_search(dense_layers, layer);
 }
 
+bool ModelShape::has_indexer(std::int64_t layer) const {
+  return index_heads != 0 && !std::ranges::binary_search(shared_index_layers, layer);
+}
+
 Rational ModelShape::embedding_scale(DType dtype) const {
-  if (!scaled_embedding) return {0, 1};
+  if (embedding_multiplier.num != 0 || !scaled_embedding) return embedding_multiplier;
   const int bits = dtype == DType::bf16   ? 8
                    : dtype == DType::fp16 ? 11
                    : dtype == DType::fp32 ? 24
@@ -270,7 +291,19 @@ Rational ModelShape::embedding_scale(DType dtype) const {
   return {digits, den};
 }
 
-bool never_trains(std::string_view name) { return name.ends_with(kCorrection); }
+Rational gemm_multiplier(const ModelShape& shape, ParameterRole matrix) {
+  switch (matrix) {
+    case ParameterRole::attention_out:
+    case ParameterRole::down: return shape.residual_multiplier;
+    case ParameterRole::embedding:  // its GEMMs are those of a tied head
+    case ParameterRole::head: return shape.logit_multiplier;
+    default: return {0, 1};
+  }
+}
+
+bool never_trains(std::string_view name) {
+  return name.ends_with(kCorrection) || name.find(kIndexer) != std::string_view::npos;
+}
 
 std::int64_t Parameter::elements() const {
   return shape.empty() ? 0 : checked_mul(shape.front(), row_elements());

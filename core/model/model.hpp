@@ -57,18 +57,29 @@ struct ModelShape {
   bool qkv_bias = false;
   bool qk_norm = false;
   Activation activation = Activation::silu;
-  bool output_norms = false;         ///< norms after attention and MLP, before the residual add
-  bool zero_centered_norms = false;  ///< norms multiply by 1 + weight
-  bool scaled_embedding = false;     ///< the embedding's output is multiplied by sqrt(hidden)
-  Rational rms_norm_eps{1, 100000};  ///< also of layer norms
+  bool output_norms = false;            ///< norms after attention and MLP, before the residual add
+  bool zero_centered_norms = false;     ///< norms multiply by 1 + weight
+  bool scaled_embedding = false;        ///< the embedding's output is multiplied by sqrt(hidden)
+  Rational embedding_multiplier{0, 1};  ///< of the embedding's output; 0: none but that root
+  Rational residual_multiplier{0, 1};   ///< of what attention and MLP add to the residual; 0: none
+  Rational logit_multiplier{0, 1};      ///< of output logits; 0: none
+  Rational rms_norm_eps{1, 100000};     ///< also of layer norms
   Rational rope_theta{10000, 1};
   RopeScaling rope_scaling;
   /// Elements of a head that RoPE rotates: the first ones, in latent attention the last; 0: all.
   std::int64_t rotary_dim = 0;
-  std::int64_t value_dim = 0;       ///< of a head's values; 0: head_dim
-  std::int64_t query_latent = 0;    ///< elements of the latent vector of queries; 0: there is none
-  std::int64_t kv_latent = 0;       ///< of keys and values, without the rotated part
+  std::int64_t value_dim = 0;      ///< of a head's values; 0: head_dim
+  std::int64_t query_latent = 0;   ///< elements of the latent vector of queries; 0: there is none
+  std::int64_t kv_latent = 0;      ///< of keys and values, without the rotated part
+  Rational latent_norm_eps{0, 1};  ///< of norms of latent vectors; 0: rms_norm_eps
+  /// Heads of the indexer that chooses tokens for sparse attention; 0: there is none. A plan has
+  /// its parameters, which never train, and attention over the whole sequence.
+  std::int64_t index_heads = 0;
+  std::int64_t index_dim = 0;                       ///< elements of a head of the indexer
+  std::vector<std::int64_t> shared_index_layers{};  ///< without an indexer of their own; ascending
   Rational local_rope_theta{0, 1};  ///< of sliding-window layers, unscaled; 0: as all others
+  /// Layers without RoPE, ascending: their angles are 0.
+  std::vector<std::int64_t> nope_layers{};
   /// Tokens that a query sees in sliding-window layers, its own included.
   std::int64_t sliding_window = 0;
   std::vector<std::int64_t> sliding_layers{};  ///< ascending; empty where there is no window
@@ -106,6 +117,9 @@ struct ModelShape {
   [[nodiscard]] std::int64_t qkv_width() const {
     return (heads + kv_heads) * head_dim + kv_heads * value_head_dim();
   }
+  [[nodiscard]] Rational latent_eps() const {
+    return latent_norm_eps.num != 0 ? latent_norm_eps : rms_norm_eps;
+  }
   /// Columns of the attention output: heads * value_head_dim.
   [[nodiscard]] std::int64_t attention_width() const { return heads * value_head_dim(); }
   /// Elements that a head gets from the latent vector: its key without the rotated part, its value.
@@ -126,8 +140,15 @@ struct ModelShape {
   /// Elements of a head that RoPE rotates.
   [[nodiscard]] std::int64_t rotated_dim() const { return rotary_dim != 0 ? rotary_dim : head_dim; }
   [[nodiscard]] bool slides(std::int64_t layer) const;
+  /// Whether some layers have a table of angles of their own, and whether that layer is one.
+  [[nodiscard]] bool has_other_rope() const {
+    return local_rope_theta.num != 0 || !nope_layers.empty();
+  }
+  [[nodiscard]] bool has_other_rope(std::int64_t layer) const;
   [[nodiscard]] bool has_experts(std::int64_t layer) const;
-  /// sqrt(hidden) rounded to that dtype; 0 without scaled_embedding.
+  [[nodiscard]] bool has_indexer(std::int64_t layer) const;
+  /// The factor of the embedding's output: embedding_multiplier, or sqrt(hidden) rounded to that
+  /// dtype; 0: none.
   [[nodiscard]] Rational embedding_scale(DType dtype) const;
   /// The window of a layer in sequences of that length; 0 where it covers all tokens.
   [[nodiscard]] std::int64_t window_of(bool sliding, std::int64_t seq_len) const {
@@ -185,6 +206,12 @@ enum class ParameterRole {
   kv_a_norm,          ///< [kv_latent]
   kv_b,               ///< [heads * key_value_dim, kv_latent]
   router_correction,  ///< [experts]; never trained
+  // The indexer of sparse attention; never trained.
+  index_q,            ///< [index_heads * index_dim, query_latent]
+  index_k,            ///< [index_dim, hidden]
+  index_k_norm,       ///< [index_dim]
+  index_k_norm_bias,  ///< [index_dim]
+  index_weights,      ///< [index_heads, hidden]
   // Adapters (core/model/lora.hpp): A [rank, inputs] and B [outputs, rank].
   q_lora_a,
   q_lora_b,
@@ -214,11 +241,15 @@ constexpr auto value_names(ParameterRole) {
       "final_norm_bias", "attention_out_bias", "gate_up_bias", "down_bias", "router",
       "experts_gate_up", "experts_down", "shared_gate_up", "shared_down", "shared_gate", "sinks",
       "router_bias", "experts_gate_up_bias", "experts_down_bias", "q", "q_a", "q_a_norm", "q_b",
-      "kv_a", "kv_a_norm", "kv_b", "router_correction", "q_lora_a", "q_lora_b", "k_lora_a",
-      "k_lora_b", "v_lora_a", "v_lora_b", "qkv_lora_a", "qkv_lora_b", "attention_out_lora_a",
+      "kv_a", "kv_a_norm", "kv_b", "router_correction", "index_q", "index_k", "index_k_norm",
+      "index_k_norm_bias", "index_weights", "q_lora_a", "q_lora_b", "k_lora_a", "k_lora_b",
+      "v_lora_a", "v_lora_b", "qkv_lora_a", "qkv_lora_b", "attention_out_lora_a",
       "attention_out_lora_b", "gate_lora_a", "gate_lora_b", "up_lora_a", "up_lora_b",
       "gate_up_lora_a", "gate_up_lora_b", "down_lora_a", "down_lora_b");
 }
+
+/// The factor of the GEMMs with that matrix, forward and backward; 0: none.
+[[nodiscard]] Rational gemm_multiplier(const ModelShape& shape, ParameterRole matrix);
 
 /// A checkpoint tensor inside a fused parameter: its name and its rows of dim 0. In families whose
 /// checkpoints have all experts as one tensor (interleaved_experts) each part is one expert's.

@@ -11,6 +11,12 @@ std::vector<std::string> gap_lines(const ModelGaps& gaps) {
         "RoPE scaling '{}' is not computed{} (docs/reference/limits.md): other values, the same "
         "memory and time",
         gaps.rope_type, gaps.rope_why.empty() ? "" : ", as " + gaps.rope_why));
+  if (gaps.index_topk != 0)
+    lines.push_back(fmt::format(
+        "sparse attention to {} tokens is planned as attention to all tokens "
+        "(docs/reference/limits.md): the time and the buffers of its indexer are left out, and "
+        "longer sequences may take less time",
+        gaps.index_topk));
   return lines;
 }
 

@@ -1,14 +1,17 @@
-// Settings of a config.json that change values but no size: plans ignore them.
+// Parts of a config.json that plans leave out: settings that change values but no size, and sparse
+// attention.
 #pragma once
 
+#include <cstdint>
 #include <string>
 #include <vector>
 
 namespace mfsdp {
 
 struct ModelGaps {
-  std::string rope_type = {};  ///< RoPE scaling whose table is not computed: "yarn"
-  std::string rope_why = {};   ///< the fields that prevent it, where it is not the type
+  std::string rope_type = {};   ///< RoPE scaling whose table is not computed: "yarn"
+  std::string rope_why = {};    ///< the fields that prevent it, where it is not the type
+  std::int64_t index_topk = 0;  ///< tokens that a query of sparse attention sees; 0: all
 
   friend bool operator==(const ModelGaps&, const ModelGaps&) = default;
 };

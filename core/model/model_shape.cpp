@@ -209,10 +209,21 @@ Result<void> check_attention(const ModelShape& shape, const std::string& where) 
                                    "that slide, or neither, got {}",
                                    ShapeLimits::dim, shape.sliding_window));
   MFSDP_TRY(check_layers(shape.sliding_layers, shape, "layer_types", where));
+  MFSDP_TRY(check_layers(shape.shared_index_layers, shape, "indexer_types", where));
+  MFSDP_TRY(check_layers(shape.nope_layers, shape, "no_rope_layers", where));
+  for (const auto& [field, value] :
+       {std::pair<std::string_view, std::int64_t>{"index_n_heads", shape.index_heads},
+        {"index_head_dim", shape.index_dim}})
+    if (value < 0 || value > ShapeLimits::heads)
+      return fail(where, fmt::format("{}: expected an integer up to {}, got {}", field,
+                                     ShapeLimits::heads, value));
   for (const auto& [field, value] :
        {std::pair<std::string_view, const Rational&>{"query_pre_attn_scalar", shape.query_scalar},
         {"attn_logit_softcapping", shape.score_cap},
         {"final_logit_softcapping", shape.logit_cap},
+        {"embedding_multiplier", shape.embedding_multiplier},
+        {"residual_multiplier", shape.residual_multiplier},
+        {"logits_scaling", shape.logit_multiplier},
         {"rope_local_base_freq", shape.local_rope_theta}})
     if (value.num < 0 || (value.num == 0 ? value.den != 1 : value.den < 1))
       return fail(where,
@@ -238,7 +249,16 @@ Result<void> check_family(const ModelShape& shape, const std::string& where) {
       Need{traits.input_norms || shape.output_norms, "norms of what attention and MLP add"},
       Need{traits.rotates || !shape.qk_norm, "no norms of query and key, which come with RoPE"},
       Need{traits.rotates || plain_rope, "no RoPE and no settings of it"},
-      Need{traits.rotates || !shape.scaled_embedding, "an embedding that is not scaled"},
+      Need{shape.nope_layers.empty() ||
+               (traits.rotates && !traits.latent_attention && shape.local_rope_theta.num == 0),
+           "no layers without RoPE"},
+      Need{traits.rotates || shape.embedding_scale(DType::fp32).num == 0,
+           "an embedding that is not scaled"},
+      Need{shape.embedding_multiplier.num == 0 || !shape.scaled_embedding,
+           "one factor of the embedding"},
+      Need{shape.residual_multiplier.num == 0 ||
+               (traits.input_norms && !traits.biases && !shape.output_norms && shape.experts == 0),
+           "no factor of what attention and MLP add"},
       Need{!traits.layer_norms || !(shape.output_norms || shape.zero_centered_norms),
            "layer norms before attention and MLP only"},
       Need{traits.gated || shape.activation == Activation::gelu_tanh, "GELU in its tanh form"},
@@ -257,11 +277,18 @@ Result<void> check_family(const ModelShape& shape, const std::string& where) {
                                         shape.experts != 0 && !shape.qkv_bias && !shape.qk_norm &&
                                         !shape.fused_weights && !shape.zero_centered_norms),
            "experts, and a key for each head with a rotated part"},
-      Need{traits.latent_attention || (!shape.sigmoid_routing && shape.router_groups == 0),
-           "a router with softmax over all experts"},
-      Need{!traits.latent_attention ||
+      Need{!(traits.latent_attention || shape.sigmoid_routing || shape.router_groups != 0) ||
                (shape.router_aux_loss.num == 0 && shape.router_z_loss.num == 0),
            "no losses of the router"},
+      Need{shape.latent_norm_eps.num == 0 ||
+               (traits.latent_attention && positive(shape.latent_norm_eps) &&
+                shape.query_latent != shape.hidden),
+           "latent vectors with norms of their own"},
+      Need{shape.index_heads == 0
+               ? shape.index_dim == 0 && shape.shared_index_layers.empty()
+               : shape.index_heads > 0 && shape.index_dim > 0 && traits.latent_attention &&
+                     shape.query_latent != 0 && shape.has_indexer(0),
+           "an indexer beside a latent vector of queries, in the first layer too"},
       Need{!traits.sinks || (shape.qkv_bias && !shape.qk_norm),
            "biases of query, key and value, and no norms of them"},
       Need{shape.shared_intermediate == 0 || shape.swiglu_limit.num == 0,
@@ -271,6 +298,16 @@ Result<void> check_family(const ModelShape& shape, const std::string& where) {
     if (!need.met)
       return fail(where, fmt::format("family {}: expected {}", to_string(shape.family), need.what));
   return {};
+}
+
+/// The indexers of all layers that have one of their own.
+std::int64_t indexer_elements(const ModelShape& shape) {
+  const std::int64_t queries = product_of(shape.index_heads, shape.index_dim, shape.query_latent);
+  const std::int64_t rest =
+      checked_add(checked_mul(checked_add(shape.index_dim, shape.index_heads), shape.hidden),
+                  checked_mul(2, shape.index_dim));
+  return checked_mul(checked_add(queries, rest),
+                     shape.layers - std::ssize(shape.shared_index_layers));
 }
 
 /// Adds up the parameters part by part, so that the error can name the field that is too large.
@@ -294,6 +331,7 @@ Result<void> check_count(const ModelShape& shape, const std::string& where) {
     total = checked_add(total, checked_mul(table, shape.tied_embeddings ? 1 : 2));
     if (!shape.traits().rotates)
       total = checked_add(total, checked_mul(shape.max_seq_len, shape.hidden));
+    if (shape.index_heads != 0) total = checked_add(total, indexer_elements(shape));
     if (checked_add(total, shape.hidden) >= ShapeLimits::parameters) return too_many();
   } catch (const OverflowError&) {
     return too_many();

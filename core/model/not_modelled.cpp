@@ -22,24 +22,20 @@ constexpr std::string_view kModelled = {};  ///< by a recipe, though not built i
 /// differ, each known one has a row; for the others the config.json decides.
 constexpr std::array kUnmodelled{
     Unmodelled{.part = "deepseekmoe", .what = "DeepSeek's experts with plain attention"},
-    Unmodelled{.part = "deepseekv3.2", .what = "sparse attention"},
+    Unmodelled{.part = "deepseekv4",
+               .what = "compressed and sparse attention, and hyper-connections"},
     Unmodelled{.part = "kimilinear", .what = foreign_words::kLinear},
     Unmodelled{.part = "gemma3n",
                .what = "layers that share keys and values, and sparse activations"},
-    Unmodelled{.part = "gemma3", .what = "an image encoder; its text models are of gemma3_text"},
     Unmodelled{.part = "recurrentgemma", .what = "recurrent layers"},
     Unmodelled{.part = "llama4", .what = "chunked attention and layers without RoPE"},
     Unmodelled{.part = "mllama", .what = "cross-attention to images"},
     Unmodelled{.part = "vision", .what = foreign_words::kImages},
-    Unmodelled{.part = "vl", .what = foreign_words::kImages},
     Unmodelled{.part = "qwen3next", .what = foreign_words::kLinear},
+    Unmodelled{.part = "glm4.", .what = kModelled},
     Unmodelled{.part = "glm4", .what = "RoPE of half of each head"},
     Unmodelled{.part = "grok", .what = "experts with GELU, and scaled activations"},
     Unmodelled{.part = "minimaxm1", .what = foreign_words::kLinear},
-    Unmodelled{.part = "minimaxm2",
-               .what =
-                   "norms over all of a layer's heads, RoPE of a part of each head, and experts "
-                   "routed by sigmoids"},
     Unmodelled{.part = "minimaxtext", .what = foreign_words::kLinear},
     Unmodelled{.part = "dbrx", .what = "layer norms, and clipped queries, keys and values"},
     Unmodelled{.part = "jamba", .what = foreign_words::kStateSpace},
@@ -48,13 +44,11 @@ constexpr std::array kUnmodelled{
     Unmodelled{.part = "nemotronh", .what = foreign_words::kStateSpace},
     Unmodelled{.part = "nemotron4",
                .what = "layer norms, and an MLP without a gate, with squared ReLU"},
-    Unmodelled{.part = "olmo3", .what = "OLMo 2's norms and sliding windows"},
     Unmodelled{.part = "olmo1b", .what = "norms without weights"},
     Unmodelled{.part = "olmo7b", .what = "norms without weights"},
     Unmodelled{.part = "granite3b", .what = kModelled},  // code models: Llama's blocks
     Unmodelled{.part = "granite34b", .what = foreign_words::kLayerNorms},
-    Unmodelled{.part = "granite3", .what = "scaled residuals and logits"},
-    Unmodelled{.part = "granite4", .what = "scaled residuals and logits"},
+    Unmodelled{.part = "granite4", .what = foreign_words::kStateSpace},
     Unmodelled{.part = "phimoe", .what = "layer norms, and routing by SparseMixer"},
     Unmodelled{.part = "phi4m", .what = "encoders of images and sound"},  // mm, multimodal
     Unmodelled{.part = "phi4flash", .what = foreign_words::kStateSpace},

@@ -103,7 +103,7 @@ Result<void> check_sizes(const PlanConfig& config) {
                 fmt::format("expected at most the model's maximum of {} tokens, got {}",
                             config.model.max_seq_len, config.seq_len));
   try {
-    (void)checked_mul(config.tokens_per_step(), config.mesh.world_size());
+    (void)config.global_tokens();
   } catch (const OverflowError&) {
     return fail("--global-batch",
                 fmt::format("expected fewer than 2^63 tokens in a step, got {} x {} x {} tokens on "

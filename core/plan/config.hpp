@@ -12,6 +12,7 @@
 #include "core/model/model.hpp"
 #include "core/plan/mesh.hpp"
 #include "core/plan/optimizer_spec.hpp"
+#include "core/plan/work.hpp"
 
 namespace mfsdp {
 
@@ -44,7 +45,7 @@ struct PlanConfig {
   Strategy outer_strategy = Strategy::no_shard;  ///< no_shard (HSDP) or optim (HFSDP)
   LayoutRule layout = LayoutRule::packed;        ///< of each group's flat buffer
   std::int64_t seq_len = 8192;                   ///< tokens
-  std::int64_t micro_batch = 1;                  ///< sequences per rank and microbatch
+  std::int64_t micro_batch = 1;                  ///< sequences per data rank and microbatch
   std::int64_t microbatches = 1;                 ///< per rank and step
   RecomputePolicy recompute;
   DType param_dtype = DType::bf16;   ///< compute weights
@@ -80,8 +81,9 @@ struct PlanConfig {
 
   friend bool operator==(const PlanConfig&, const PlanConfig&) = default;
 
+  /// Tokens that one rank computes of a microbatch.
   [[nodiscard]] std::int64_t tokens_per_microbatch() const {
-    return checked_mul(seq_len, micro_batch);
+    return checked_mul(seq_len, micro_batch) / sequence_parts(mesh);
   }
   /// Tokens that one rank computes in a step.
   [[nodiscard]] std::int64_t tokens_per_step() const {
@@ -100,8 +102,10 @@ struct PlanConfig {
   [[nodiscard]] bool updates_by_norm() const { return clip.num != 0 || scales_loss(); }
   /// Sequences of a step, over all ranks.
   [[nodiscard]] std::int64_t global_batch() const {
-    return checked_mul(checked_mul(micro_batch, microbatches), mesh.world_size());
+    return checked_mul(checked_mul(micro_batch, microbatches), data_ranks(mesh));
   }
+  /// Tokens of a step, over all ranks.
+  [[nodiscard]] std::int64_t global_tokens() const { return checked_mul(global_batch(), seq_len); }
   [[nodiscard]] bool is_frozen(const std::string& parameter_name) const;
   [[nodiscard]] bool has_lora() const { return lora_rank > 0; }
   [[nodiscard]] bool is_expert_parallel() const { return expert_parallel > 1; }

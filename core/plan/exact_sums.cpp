@@ -31,12 +31,15 @@ std::int64_t ceil_log2(std::int64_t value) {
 }  // namespace
 
 ExactSums exact_sums(const PlanConfig& config) {
-  const std::int64_t tokens = checked_mul(config.tokens_per_step(), config.mesh.world_size());
+  const std::int64_t tokens = config.global_tokens();
+  const auto limit_over = [&](const Placement& shard) {
+    return limit_among(ranks_on(data_axes(config.mesh, shard), config.mesh));
+  };
   // Steps of scaled gradients are larger by the scale, a power of two (check_loss_scale).
   const std::int64_t scaled = config.scales_loss() ? std::ilogb(first_loss_scale(config).scale) : 0;
   return {.exponent = ceil_log2(tokens) + kMeanBits - kFloatBits + scaled,
-          .rank_limit = limit_among(config.mesh.world_size()),
-          .expert_limit = limit_among(config.mesh.world_size() / config.mesh.size(Axis::ep)),
+          .rank_limit = limit_over({}),
+          .expert_limit = limit_over(expert_shard()),
           .outer_limit = limit_among(config.mesh.size(Axis::dp_outer)),
           .piece_rows = config.seq_len};
 }

@@ -110,7 +110,7 @@ enum class Port {
   step_block,        ///< core/runtime/step_block.hpp, written by the host
   report,            ///< core/runtime/step_report.hpp, read by the host
   rope_table,        ///< core/runtime/rope_table.hpp, written by the host before the first step
-  local_rope_table,  ///< the table of sliding-window layers, where it differs
+  local_rope_table,  ///< the table of sliding-window layers, or of those without RoPE
   loss_scale         ///< core/plan/loss_scale.hpp, written before the first step, updated by steps
 };
 

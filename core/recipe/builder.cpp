@@ -217,6 +217,14 @@ RecipeOperand Builder::columns_of(const LoraTarget& adapter, const Linear& layer
   return strided(std::move(rows), {layer.outputs, 1}, begin);
 }
 
+std::vector<Attribute> Builder::layer_attributes(GemmKind kind, const Linear& layer,
+                                                 std::int64_t rows, bool adds) const {
+  std::vector<Attribute> attributes = gemm_attributes(kind, layer, rows, adds);
+  if (const Rational factor = gemm_multiplier(config.model, layer.weight); factor.num != 0)
+    attributes.emplace_back("scale", factor);
+  return attributes;
+}
+
 std::vector<Attribute> Builder::b_attributes(GemmKind kind, const LoraTarget& adapter,
                                              std::int64_t rows, bool adds) const {
   std::vector<Attribute> attributes = gemm_attributes(
@@ -240,7 +248,7 @@ void Builder::gemm_forward(const std::string& name, const Linear& layer, std::in
                            RecipeOperand in, RecipeOperand out, std::optional<ParameterRole> bias) {
   std::vector<RecipeOperand> operands{in, weight(layer.weight), out, stream_workspace()};
   if (bias) operands.push_back(weight(*bias));
-  kernel(name, KernelKind::gemm, gemm_attributes(GemmKind::forward, layer, rows, false),
+  kernel(name, KernelKind::gemm, layer_attributes(GemmKind::forward, layer, rows, false),
          std::move(operands));
   const std::string again = name.ends_with(".again") ? ".again" : "";
   for (const LoraTarget& adapter : layer.adapters) {
@@ -257,7 +265,7 @@ void Builder::gemm_forward(const std::string& name, const Linear& layer, std::in
 
 void Builder::gemm_dgrad(const std::string& name, const Linear& layer, std::int64_t rows,
                          RecipeOperand d_out, RecipeOperand d_in, bool adds) {
-  kernel(name, KernelKind::gemm, gemm_attributes(GemmKind::input_gradient, layer, rows, adds),
+  kernel(name, KernelKind::gemm, layer_attributes(GemmKind::input_gradient, layer, rows, adds),
          {d_out, weight(layer.weight), d_in, stream_workspace()});
   for (const LoraTarget& adapter : layer.adapters) {
     const std::string d_hidden = "d_" + lora_name(adapter);
@@ -273,7 +281,7 @@ void Builder::gemm_dgrad(const std::string& name, const Linear& layer, std::int6
 
 void Builder::gemm_wgrad(const std::string& name, const Linear& layer, std::int64_t rows,
                          RecipeOperand d_out, RecipeOperand in, RecipeOperand d_weight, bool adds) {
-  kernel(name, KernelKind::gemm, gemm_attributes(GemmKind::weight_gradient, layer, rows, adds),
+  kernel(name, KernelKind::gemm, layer_attributes(GemmKind::weight_gradient, layer, rows, adds),
          {d_out, in, std::move(d_weight), stream_workspace()}, layer.weight);
   for (const LoraTarget& adapter : layer.adapters) {
     kernel(lora_name(adapter) + "_b.wgrad", KernelKind::gemm,
@@ -299,7 +307,8 @@ void Builder::norm_forward(const std::string& name, ParameterRole role,
   }
   kernel(name, bias ? KernelKind::layer_norm_forward : KernelKind::rms_norm_forward,
          norm_attributes({{"cols", cols != 0 ? cols : sizes.hidden},
-                          {"epsilon", config.model.rms_norm_eps},
+                          {"epsilon", role == ParameterRole::q_a_norm ? config.model.latent_eps()
+                                                                      : config.model.rms_norm_eps},
                           {"rows", sizes.tokens}}),
          std::move(operands));
 }

@@ -152,6 +152,9 @@ class Builder {
   /// The columns of an adapter in rows of the whole layer.
   [[nodiscard]] static RecipeOperand columns_of(const LoraTarget& adapter, const Linear& layer,
                                                 RecipeOperand rows);
+  /// A layer's GEMM, or one of its two gradients, with the model's multiplier of that matrix.
+  [[nodiscard]] std::vector<Attribute> layer_attributes(GemmKind kind, const Linear& layer,
+                                                        std::int64_t rows, bool adds) const;
   /// The scaled GEMM of B, or one of its two gradients.
   [[nodiscard]] std::vector<Attribute> b_attributes(GemmKind kind, const LoraTarget& adapter,
                                                     std::int64_t rows, bool adds) const;

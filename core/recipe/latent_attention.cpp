@@ -49,7 +49,7 @@ void LatentAttention::forward(const std::string& suffix) {
   }
   b_.gemm_forward(at("kv_latent"), kv_a_, rows_, normed, on("output", at("kv_latent")));
   std::vector<Attribute> sizes = latent_sizes();
-  sizes.insert(sizes.begin() + 1, {"epsilon", model_.rms_norm_eps});
+  sizes.insert(sizes.begin() + 1, {"epsilon", model_.latent_eps()});
   b_.kernel(at("kv_latent.norm"), KernelKind::latent_norm_forward, std::move(sizes),
             {on("input", at("kv_latent")), weight(P::kv_a_norm),
              on("normed", at("kv_latent.normed")), on("rstd", at("kv_latent.rstd"))});

@@ -110,11 +110,13 @@ inline constexpr std::string_view loss_scale =
 inline constexpr std::int64_t kGemmWorkspaceBytes = 32LL << 20;
 
 /// Differences between the blocks of a model. `first`: its input is the embedding's output, and no
-/// residual is added. `slides`: its attention has a sliding window.
+/// residual is added. `slides`: its attention has a sliding window. `other_rope`: it has the second
+/// table of angles.
 struct BlockKind {
   bool first = false;
   Recompute recompute = Recompute::none;
   bool slides = false;
+  bool other_rope = false;
   bool experts = false;  ///< in place of a dense MLP
 
   friend bool operator==(const BlockKind&, const BlockKind&) = default;

@@ -17,9 +17,10 @@ constexpr FamilyRecipe own(Family family) {
           .head = head_recipe};
 }
 
-constexpr std::array kRecipes{own(Family::llama),   own(Family::gpt2),  own(Family::olmo2),
-                              own(Family::mixtral), own(Family::olmoe), own(Family::gpt_oss),
-                              own(Family::deepseek)};
+constexpr std::array kRecipes{
+    own(Family::llama),    own(Family::gpt2),       own(Family::olmo2),
+    own(Family::mixtral),  own(Family::olmoe),      own(Family::gpt_oss),
+    own(Family::deepseek), own(Family::minimax_m2), own(Family::glm4_moe)};
 
 }  // namespace
 

@@ -41,6 +41,7 @@ class BlockRecipe {
         first_(kind.first),
         recompute_(kind.recompute),
         slides_(kind.slides),
+        other_rope_(kind.other_rope),
         qkv_(b_.with_adapters(
             {.weight = ParameterRole::qkv, .outputs = s_.qkv, .inputs = s_.hidden})),
         attention_out_(b_.with_adapters({.weight = ParameterRole::attention_out,
@@ -106,9 +107,8 @@ class BlockRecipe {
   }
 
   [[nodiscard]] RecipeOperand rope_table() const {
-    const bool local = slides_ && model_.local_rope_theta.num != 0;
-    return from(Source::global, on("rope_table", std::string(local ? global::local_rope_table
-                                                                   : global::rope_table)));
+    return from(Source::global, on("rope_table", std::string(other_rope_ ? global::local_rope_table
+                                                                         : global::rope_table)));
   }
 
   /// Forward up to the output of SwiGLU. In recomputation nothing is added to x, and backward
@@ -460,6 +460,7 @@ class BlockRecipe {
   bool first_;
   Recompute recompute_;
   bool slides_;
+  bool other_rope_;
   Linear qkv_;
   Linear attention_out_;
   Linear gate_up_;

@@ -53,6 +53,8 @@ double blended_by_number(double frequency, double number, const YarnRange& range
 }  // namespace
 
 std::vector<double> rope_frequencies(const ModelShape& model, std::int64_t seq_len, bool local) {
+  if (local && !model.nope_layers.empty())
+    return std::vector<double>(static_cast<std::size_t>(model.rotated_dim() / 2), 0.0);
   const RopeScaling& scaling = model.rope_scaling;
   const double theta = local ? model.local_rope_theta.value() : model.rope_theta.value();
   const std::int64_t dims = model.rotated_dim();

@@ -11,7 +11,8 @@ namespace mfsdp {
 /// [seq_len, d], d = rotated_dim(): for each position the cosines of its d / 2 angles, then their
 /// sines. Angle i of position p is p * theta^(-2i / d). The model may scale its frequency, and YaRN
 /// and LongRoPE multiply cosines and sines too. Computed in double, rounded once. `local`: for the
-/// layers with a sliding window, by local_rope_theta, unscaled.
+/// layers with a sliding window, by local_rope_theta, unscaled; or for those without RoPE: cosines
+/// of 1, sines of 0, which change no element.
 [[nodiscard]] std::vector<float> make_rope_table(const ModelShape& model, std::int64_t seq_len,
                                                  bool local = false);
 

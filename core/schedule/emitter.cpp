@@ -23,12 +23,6 @@ Operand operand(std::string role, Access access, const Region& region) {
 namespace {
 
 /// The dense axes, outermost first.
-std::vector<Axis> axes_of(const Mesh& mesh) {
-  std::vector<Axis> axes;
-  for (const MeshAxis& on : mesh.dense) axes.push_back(on.axis);
-  return axes;
-}
-
 }  // namespace
 
 Emitter::Emitter(Program& program) : program_(program) {
@@ -38,7 +32,7 @@ Emitter::Emitter(Program& program) : program_(program) {
     make_communicator({on.axis}, on.gather_communicator);
     make_communicator({on.axis}, on.reduce_communicator);
   }
-  make_communicator(axes_of(program_.config.mesh), kWorld);
+  make_communicator(token_axes(program_.config.mesh), kWorld);
   for (const char* name : {"model_weights", "state", "unsharded_weights", "gradients",
                            "activations", "workspace", "pinned"})
     make_pool(name);

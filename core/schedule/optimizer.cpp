@@ -13,13 +13,15 @@ Region vector_of(BufferId buffer, std::int64_t elements, DType dtype = DType::fp
   return {.buffer = buffer, .offset = 0, .dtype = dtype, .shape = {elements}, .rank_strides = {}};
 }
 
-/// Gathers a small vector of every rank; with one rank it is read in place.
+/// Gathers a small vector of every rank that has a term of the loss or the norm; with one rank it
+/// is read in place.
 Region gather_small(Emitter& e, const std::string& name, Phase phase, const Region& own,
                     BufferId to) {
-  const std::int64_t world = e.config().mesh.world_size();
-  if (world == 1) return own;
+  const Mesh& mesh = e.config().mesh;
+  const std::int64_t ranks = ranks_on(token_axes(mesh), mesh);
+  if (ranks == 1) return own;
   const std::int64_t elements = own.shape[0];
-  const Region output = vector_of(to, elements * world, own.dtype);
+  const Region output = vector_of(to, elements * ranks, own.dtype);
   e.emit(StreamRole::outer, phase, std::nullopt, name,
          Collective{.kind = CollectiveKind::all_gather,
                     .communicator = e.communicator(kWorld),

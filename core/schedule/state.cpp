@@ -124,7 +124,7 @@ void State::make_group_buffers(Emitter& emitter, const Group& group, const Model
 }
 
 void State::make_globals(Emitter& emitter) {
-  const std::int64_t world = config_.mesh.world_size();
+  const std::int64_t ranks = ranks_on(token_axes(config_.mesh), config_.mesh);
   const std::int64_t token_count =
       checked_mul(config_.token_rows(), config_.tokens_per_microbatch());
   const auto trainable = static_cast<std::int64_t>(trainable_groups);
@@ -142,7 +142,7 @@ void State::make_globals(Emitter& emitter) {
   if (config_.model.traits().rotates)
     rope_table_ = make(std::string(global::rope_table), DType::fp32, angles, PoolRole::workspace,
                        Port::rope_table);
-  if (config_.model.local_rope_theta.num != 0)
+  if (config_.model.has_other_rope())
     local_rope_table_ = make(std::string(global::local_rope_table), DType::fp32, angles,
                              PoolRole::workspace, Port::local_rope_table);
   gemm_workspace_ = make(std::string(global::gemm_workspace), DType::uint8, kGemmWorkspaceBytes);
@@ -150,11 +150,11 @@ void State::make_globals(Emitter& emitter) {
   pinned_step_block =
       make("pinned_step_block", DType::uint8, 64, PoolRole::pinned, Port::step_block);
   loss_sums = make(std::string(global::loss_sums), config_.statistic_dtype(), 2);
-  gathered_sums = make("gathered_sums", config_.statistic_dtype(), checked_mul(2, world));
+  gathered_sums = make("gathered_sums", config_.statistic_dtype(), checked_mul(2, ranks));
   norm_dtype = config_.exact_sums ? DType::int64 : DType::fp32;
   norm_partials = make("norm_partials", norm_dtype, trainable);
   norm_workspace = make("norm_workspace", DType::uint8, kSumWorkspaceBytes);
-  gathered_norms = make("gathered_norms", norm_dtype, checked_mul(trainable, world));
+  gathered_norms = make("gathered_norms", norm_dtype, checked_mul(trainable, ranks));
   report = make("report", DType::fp32, 8);
   pinned_report = make("pinned_report", DType::fp32, 8, PoolRole::pinned, Port::report);
   if (config_.scales_loss())

@@ -134,7 +134,7 @@ class State {
   const Emitter& emitter_;
   const PlanConfig& config_;
   BufferId rope_table_;
-  BufferId local_rope_table_;  ///< of sliding-window layers, where it differs
+  BufferId local_rope_table_;  ///< of the layers that have another table
   BufferId gemm_workspace_;
 };
 

@@ -32,30 +32,12 @@ class LayoutCache {
   std::map<std::vector<std::int64_t>, FlatLayout> layouts_;
 };
 
-/// Axes of a grid whose ranks compute different tokens, so that gradients are summed over them.
-/// Expert-parallel experts receive the tokens of all ranks of ep.
-std::vector<Axis> data_axes(const std::vector<MeshAxis>& grid) {
-  using enum Axis;
-  std::vector<Axis> axes;
-  for (const MeshAxis& on : grid)
-    if (on.axis == dp_outer || on.axis == dp_shard || on.axis == cp || on.axis == expt_dp_outer ||
-        on.axis == expt_dp)
-      axes.push_back(on.axis);
-  return axes;
-}
-
 /// Groups of a unit: by optimizer, then what is frozen.
 std::vector<std::optional<Optimizer>> optimizers_of(const PlanConfig& config) {
   std::vector<std::optional<Optimizer>> all{config.optimizer};
   if (orthogonalises(config.optimizer)) all.emplace_back(Optimizer::adamw);
   all.emplace_back(std::nullopt);
   return all;
-}
-
-std::int64_t ranks_on(const std::vector<Axis>& axes, const Mesh& mesh) {
-  std::int64_t ranks = 1;
-  for (const Axis axis : axes) ranks = checked_mul(ranks, mesh.size(axis));
-  return ranks;
 }
 
 Cuts cuts_along(Axis inner, Strategy strategy, Axis outer, const PlanConfig& config) {
@@ -114,7 +96,6 @@ std::vector<GroupKind> kinds_of(const PlanConfig& config) {
 }
 
 Group empty_group(const GroupKind& kind, const Cuts& cuts, const PlanConfig& config) {
-  const Mesh& mesh = config.mesh;
   Group group;
   group.dtype = config.param_dtype;
   group.requires_grad = kind.optimizer.has_value();
@@ -122,9 +103,8 @@ Group empty_group(const GroupKind& kind, const Cuts& cuts, const PlanConfig& con
   group.weight = cuts.weight;
   group.gradient = cuts.gradient;
   group.state = cuts.state;
-  group.reduce = data_axes(kind.expert_parallel ? mesh.experts : mesh.dense);
-  if (kind.expert_parallel)
-    group.shard = {{.axis = Axis::ep, .kind = PlacementKind::shard, .dim = 0}};
+  if (kind.expert_parallel) group.shard = expert_shard();
+  group.reduce = data_axes(config.mesh, group.shard);
   group.optimizer = kind.optimizer;
   return group;
 }

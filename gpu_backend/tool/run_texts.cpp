@@ -21,8 +21,7 @@ std::string run_title(const MeasuredRun& run, const MachineFacts& facts, const R
       "data: {}\n",
       printable(run.model_name), format_parameters(run.parameters),
       active_text(run.parameters, config.model), facts.ranks, strategy_text(config), config.seq_len,
-      config.micro_batch, config.microbatches,
-      format_count(config.tokens_per_step() * config.mesh.world_size()),
+      config.micro_batch, config.microbatches, format_count(config.global_tokens()),
       printable(inputs.data->describe()));
   if (inputs.eval_data) text += "evaluation: " + printable(inputs.eval_data->describe()) + "\n";
   if (options.init_from && !saves.resumed)

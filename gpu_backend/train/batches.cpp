@@ -16,20 +16,22 @@ BatchShape eval_shape(const PlanConfig& config) {
 }  // namespace
 
 BatchShape batch_shape(const PlanConfig& config) {
-  return {.world = config.mesh.world_size(),
+  return {.data_ranks = data_ranks(config.mesh),
           .micro_batch = config.micro_batch,
           .microbatches = config.microbatches};
 }
 
 Batch train_batch(const PlanConfig& config, std::int64_t rank, std::int64_t step,
                   std::int64_t microbatch) {
-  return {.first = sample_number(batch_shape(config), step, microbatch, rank, 0),
+  return {.first = sample_number(batch_shape(config), step, microbatch,
+                                 data_index(config.mesh, rank), 0),
           .end = std::numeric_limits<std::int64_t>::max()};
 }
 
 Batch eval_batch(const PlanConfig& config, std::int64_t rank, std::int64_t batch,
                  std::int64_t samples) {
-  return {.first = sample_number(eval_shape(config), batch, 0, rank, 0), .end = samples};
+  return {.first = sample_number(eval_shape(config), batch, 0, data_index(config.mesh, rank), 0),
+          .end = samples};
 }
 
 std::int64_t eval_batches(const PlanConfig& config, std::int64_t samples) {

@@ -78,7 +78,7 @@ Result<void> Trainer::prepare(Backend& backend) {
     return {};
   };
   if (config.model.traits().rotates) MFSDP_TRY(add_table(Port::rope_table, false));
-  if (config.model.local_rope_theta.num != 0) MFSDP_TRY(add_table(Port::local_rope_table, true));
+  if (config.model.has_other_rope()) MFSDP_TRY(add_table(Port::local_rope_table, true));
   tokens_ = token_port;
   step_block_ = step_block;
   report_ = report;

@@ -136,6 +136,39 @@ Json gemma_of(const ModelShape& shape) {
   return family;
 }
 
+/// SmolLM3 has 0 for layers without RoPE, and no windows.
+Json smollm3_of(const ModelShape& shape) {
+  Json rotated = Json::array();
+  for (std::int64_t layer = 0; layer < shape.layers; ++layer)
+    rotated.push_back(shape.has_other_rope(layer) ? 0 : 1);
+  return {{"model_type", "smollm3"},
+          {"architectures", {"SmolLM3ForCausalLM"}},
+          {"attention_bias", false},
+          {"mlp_bias", false},
+          {"no_rope_layers", std::move(rotated)},
+          {"use_sliding_window", false}};
+}
+
+bool has_multipliers(const ModelShape& shape) {
+  return shape.embedding_multiplier.num != 0 || shape.residual_multiplier.num != 0 ||
+         shape.logit_multiplier.num != 0;
+}
+
+/// Granite's class has four factors, whose default is 1.
+Json granite_of(const ModelShape& shape) {
+  const auto or_one = [](const Rational& factor) { return factor.num == 0 ? 1.0 : factor.value(); };
+  const double scalar = shape.query_scalar.num != 0 ? shape.query_scalar.value()
+                                                    : static_cast<double>(shape.head_dim);
+  return {{"model_type", "granite"},
+          {"architectures", {"GraniteForCausalLM"}},
+          {"attention_bias", false},
+          {"mlp_bias", false},
+          {"attention_multiplier", 1 / std::sqrt(scalar)},
+          {"embedding_multiplier", or_one(shape.embedding_multiplier)},
+          {"logits_scaling", 1 / or_one(shape.logit_multiplier)},
+          {"residual_multiplier", or_one(shape.residual_multiplier)}};
+}
+
 /// GPT-2's class uses its own names for all fields.
 Json gpt2_of(const ModelShape& shape) {
   return {{"model_type", "gpt2"},
@@ -173,38 +206,66 @@ Json common_of(const ModelShape& shape) {
           {"rope_theta", shape.rope_theta.value()}};
 }
 
+/// Experts in groups, as in the classes of DeepSeek and GLM-4.5.
+Json grouped_experts_of(const ModelShape& shape) {
+  const bool groups = shape.router_groups != 0;
+  const auto count = [](std::int64_t of, std::int64_t one) { return one == 0 ? 0 : of / one; };
+  const Rational scale = shape.routed_scale.num == 0 ? Rational{1, 1} : shape.routed_scale;
+  return {{"first_k_dense_replace", shape.dense_layers.size()},
+          {"moe_intermediate_size", shape.expert_intermediate},
+          {"n_group", groups ? shape.router_groups : 1},
+          {"n_routed_experts", shape.experts},
+          {"n_shared_experts", count(shape.shared_intermediate, shape.expert_intermediate)},
+          {"norm_topk_prob", shape.normalised_routing},
+          {"num_experts_per_tok", shape.experts_per_token},
+          {"routed_scaling_factor", scale.value()},
+          {"topk_group", groups ? shape.chosen_groups : 1}};
+}
+
 /// DeepSeek's two classes. They differ in the router.
 Json deepseek_of(const ModelShape& shape) {
   const bool sigmoids = shape.sigmoid_routing;
   const bool groups = shape.router_groups != 0;
   const Json latent = shape.query_latent == 0 ? Json(nullptr) : Json(shape.query_latent);
-  const auto count = [](std::int64_t of, std::int64_t one) { return one == 0 ? 0 : of / one; };
-  const Rational scale = shape.routed_scale.num == 0 ? Rational{1, 1} : shape.routed_scale;
-  Json family{{"model_type", sigmoids ? "deepseek_v3" : "deepseek_v2"},
-              {"architectures", {sigmoids ? "DeepseekV3ForCausalLM" : "DeepseekV2ForCausalLM"}},
-              {"attention_bias", false},
-              {"first_k_dense_replace", shape.dense_layers.size()},
-              {"head_dim", shape.rotary_dim},
-              {"kv_lora_rank", shape.kv_latent},
-              {"moe_intermediate_size", shape.expert_intermediate},
-              {"moe_layer_freq", 1},
-              {"n_group", groups ? shape.router_groups : 1},
-              {"n_routed_experts", shape.experts},
-              {"n_shared_experts", count(shape.shared_intermediate, shape.expert_intermediate)},
-              {"norm_topk_prob", shape.normalised_routing},
-              {"num_experts_per_tok", shape.experts_per_token},
-              {"q_lora_rank", latent},
-              {"qk_nope_head_dim", shape.head_dim - shape.rotary_dim},
-              {"qk_rope_head_dim", shape.rotary_dim},
-              {"routed_scaling_factor", scale.value()},
-              {"scoring_func", sigmoids ? "sigmoid" : "softmax"},
-              {"topk_group", groups ? shape.chosen_groups : 1},
-              {"topk_method", sigmoids ? "noaux_tc"
-                              : groups ? "group_limited_greedy"
-                                       : "greedy"},
-              {"v_head_dim", shape.value_head_dim()}};
+  Json family = grouped_experts_of(shape);
+  family.update({{"model_type", sigmoids ? "deepseek_v3" : "deepseek_v2"},
+                 {"architectures", {sigmoids ? "DeepseekV3ForCausalLM" : "DeepseekV2ForCausalLM"}},
+                 {"attention_bias", false},
+                 {"head_dim", shape.rotary_dim},
+                 {"kv_lora_rank", shape.kv_latent},
+                 {"moe_layer_freq", 1},
+                 {"q_lora_rank", latent},
+                 {"qk_nope_head_dim", shape.head_dim - shape.rotary_dim},
+                 {"qk_rope_head_dim", shape.rotary_dim},
+                 {"scoring_func", sigmoids ? "sigmoid" : "softmax"},
+                 {"topk_method", sigmoids ? "noaux_tc"
+                                 : groups ? "group_limited_greedy"
+                                          : "greedy"},
+                 {"v_head_dim", shape.value_head_dim()}});
   if (sigmoids) family["rope_interleave"] = true;
   return family;
+}
+
+Json glm4_moe_of(const ModelShape& shape) {
+  Json family = grouped_experts_of(shape);
+  family.update({{"model_type", "glm4_moe"},
+                 {"architectures", {"Glm4MoeForCausalLM"}},
+                 {"attention_bias", shape.qkv_bias},
+                 {"partial_rotary_factor", shape.rotary_dim == 0 ? 1.0 : rotary_factor(shape)},
+                 {"use_qk_norm", shape.qk_norm}});
+  return family;
+}
+
+Json minimax_m2_of(const ModelShape& shape) {
+  return {{"model_type", "minimax_m2"},
+          {"architectures", {"MiniMaxM2ForCausalLM"}},
+          {"num_experts_per_tok", shape.experts_per_token},
+          {"num_local_experts", shape.experts},
+          {"qk_norm_type", "per_layer"},
+          {"rotary_dim", shape.rotated_dim()},
+          {"scoring_func", "sigmoid"},
+          {"use_qk_norm", true},
+          {"use_routing_bias", true}};
 }
 
 /// Classes of models with experts. All have the coefficient of the balance loss, and add the loss
@@ -261,13 +322,22 @@ Json experts_of(const ModelShape& shape) {
 Json family_of(const ModelShape& shape) {
   Json family;
   if (shape.family == Family::gpt2) return gpt2_of(shape);
-  if (shape.family == Family::olmo2)
-    return {{"model_type", "olmo2"},
-            {"architectures", {"Olmo2ForCausalLM"}},
-            {"attention_bias", false}};
+  if (shape.family == Family::olmo2) {
+    family = windows_of(shape);
+    const bool windows = shape.sliding_window != 0;
+    if (!windows) family.clear();
+    family.update({{"model_type", windows ? "olmo3" : "olmo2"},
+                   {"architectures", {windows ? "Olmo3ForCausalLM" : "Olmo2ForCausalLM"}},
+                   {"attention_bias", false}});
+    return family;
+  }
   if (shape.family == Family::deepseek) return deepseek_of(shape);
+  if (shape.family == Family::glm4_moe) return glm4_moe_of(shape);
+  if (shape.family == Family::minimax_m2) return minimax_m2_of(shape);
   if (shape.experts != 0) return experts_of(shape);
   if (shape.zero_centered_norms) return gemma_of(shape);
+  if (!shape.nope_layers.empty()) return smollm3_of(shape);
+  if (has_multipliers(shape)) return granite_of(shape);
   if (shape.qkv_bias) {
     family = {{"model_type", "qwen2"}, {"architectures", {"Qwen2ForCausalLM"}}};
     family.update(windows_of(shape));
@@ -349,7 +419,11 @@ auto fields_of(const ModelShape& s) {
       Field{"norms of what attention and MLP add", yes(s.output_norms)},
       Field{"norms by 1 + weight", yes(s.zero_centered_norms)},
       Field{"scaled embedding", yes(s.scaled_embedding)},
+      Field{"embedding_multiplier", real(s.embedding_multiplier)},
+      Field{"residual_multiplier", real(s.residual_multiplier)},
+      Field{"factor of logits", real(s.logit_multiplier)},
       Field{"rms_norm_eps", real(s.rms_norm_eps)},
+      Field{"epsilon of latent vectors' norms", real(s.latent_norm_eps)},
       Field{"sliding_window", integer(s.sliding_window)},
       Field{"layers that slide", fmt::format("{}", fmt::join(s.sliding_layers, ", "))},
       Field{"one tensor of query, key and value", yes(s.fused_weights)},
@@ -359,6 +433,7 @@ auto fields_of(const ModelShape& s) {
       Field{"query_pre_attn_scalar", real(s.query_scalar)},
       Field{"n_positions", s.traits().rotates ? "" : integer(s.max_seq_len)},
       Field{"rope_local_base_freq", real(s.local_rope_theta)},
+      Field{"layers without RoPE", fmt::format("{}", fmt::join(s.nope_layers, ", "))},
       Field{"rope_theta", real(s.rope_theta)},
       Field{"rope_scaling.rope_type", std::string(to_string(scaling.kind))},
       Field{"rope_scaling.attention_factor", real(scaling.attention_factor)},

@@ -13,9 +13,7 @@ namespace {
 std::string number(std::int64_t value) { return fmt::format("{}", value); }
 
 /// Tokens that all ranks together work on in a step.
-std::string tokens_of_job(const RunResult& run) {
-  return number(checked_mul(run.config.global_batch(), run.config.seq_len));
-}
+std::string tokens_of_job(const RunResult& run) { return number(run.config.global_tokens()); }
 
 std::string prices_of(const RunResult& run) {
   return run.predicted() != nullptr ? run.predicted()->cost_model_version : std::string();

@@ -16,7 +16,7 @@ constexpr double kResolution = 1e-6;  ///< of values in single precision, summed
 /// Tokens of a step over all ranks, with a label or without; 0: not known.
 double configured_tokens(const RunResult& run) {
   if (run.absent.has(ResultFigure::config)) return 0;
-  return static_cast<double>(run.config.global_batch()) * static_cast<double>(run.config.seq_len);
+  return static_cast<double>(run.config.global_tokens());
 }
 
 /// The tokens that the step counted, or those of the configuration; 0: not known.

@@ -27,7 +27,8 @@ double model_flops(const Plan& plan) {
 
 Rates rates_of(const RunFigures& run, Nanos step) {
   if (step <= Nanos(0)) return {};
-  const auto tokens = static_cast<double>(run.config.tokens_per_step());
+  const auto tokens = static_cast<double>(run.config.global_tokens()) /
+                      static_cast<double>(run.config.mesh.world_size());
   const double seconds = static_cast<double>(step.value) / 1e9;
   return {.tokens_per_second = tokens / seconds, .tflops = run.plan.model_flops / seconds / 1e12};
 }

@@ -82,8 +82,7 @@ void add_title(Screen& screen, const RunResult& run) {
                   active_text(run.parameters, config.model), format_count(run.cluster.gpus),
                   run.cluster.gpu, counted(run.cluster.nodes, "node", "nodes"),
                   strategy_text(config)));
-  const double tokens =
-      static_cast<double>(config.tokens_per_step()) * static_cast<double>(config.mesh.world_size());
+  const auto tokens = static_cast<double>(config.global_tokens());
   screen.line(fmt::format(
       "sequence {}, micro-batch {}, {}: {} tokens a step; recompute {}, {}", config.seq_len,
       config.micro_batch, counted(config.microbatches, "microbatch", "microbatches"),
@@ -188,8 +187,7 @@ std::string longer_text(const WouldFit& one, const RunFigures& run) {
 
 /// The changes that would make a run fit, each with memory and step.
 void add_would_fit(Screen& screen, const RunFigures& run, const Predicted& predicted) {
-  const std::int64_t tokens =
-      checked_mul(run.config.tokens_per_step(), run.config.mesh.world_size());
+  const std::int64_t tokens = run.config.global_tokens();
   for (const WouldFit& one : predicted.would_fit)
     screen.line("Would fit", Colour::green,
                 fmt::format(" with {}: {} GiB, {}", one.flags, format_gib(one.memory),

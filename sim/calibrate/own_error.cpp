@@ -83,14 +83,18 @@ std::string model_text(const PredictionKind& kind) {
 std::string family_class(const ModelShape& model) {
   std::vector<std::string> extras;
   // These families have experts in every model, and other features of their own.
-  const bool brings_experts = model.family == Family::olmoe || model.family == Family::gpt_oss ||
-                              model.family == Family::deepseek;
+  const bool brings_experts = model.traits().only_experts ? model.family != Family::mixtral
+                                                          : model.family == Family::deepseek ||
+                                                                model.family == Family::glm4_moe;
   if (model.experts != 0 && !brings_experts) extras.emplace_back("experts");
   if (!model.sliding_layers.empty() && model.family != Family::gpt_oss)
     extras.emplace_back("windows");
+  if (model.residual_multiplier.num != 0) extras.emplace_back("scaled residuals");
   if (model.score_cap.num != 0) extras.emplace_back("logit softcaps");
   if (model.rotary_dim != 0 && !model.traits().latent_attention)
     extras.emplace_back("heads that turn in part");
+  if (!model.nope_layers.empty()) extras.emplace_back("layers without RoPE");
+  if (model.index_heads != 0) extras.emplace_back("sparse attention");
   if (!has_usual_heads(model)) extras.push_back(fmt::format("heads of {}", model.head_dim));
   return with(base_of(model), extras);
 }

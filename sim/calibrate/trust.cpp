@@ -78,7 +78,10 @@ std::string evidence_text(const StepEvidence& evidence, double error_of_parts,
                           const std::string& missing, bool network) {
   std::string text = "; " + own_error_text(evidence.kind, evidence.error);
   if (evidence.error && network) text += ", none of them over a network";
-  if (!evidence.error && missing.empty())
+  if (!evidence.unmeasured.empty())
+    text += fmt::format("; not measured on {}: {}", evidence.kind.gpu,
+                        fmt::join(evidence.unmeasured, ", "));
+  else if (!evidence.error && missing.empty())
     text +=
         fmt::format("; of its parts, measured alone, {:.1f} % (--fidelity)", 100 * error_of_parts);
   return text;

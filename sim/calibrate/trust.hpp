@@ -3,6 +3,7 @@
 
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "reports/record/result.hpp"
 #include "sim/calibrate/anchor.hpp"
@@ -41,6 +42,8 @@ struct Trust {
 struct StepEvidence {
   PredictionKind kind;
   std::optional<OwnError> error;  ///< none: no such run was measured
+  /// Kinds of the step's kernels that were not measured on its GPU (CostModel::unmeasured).
+  std::vector<std::string> unmeasured = {};
 };
 
 /// The tier of a step on that model's cluster:
@@ -53,7 +56,7 @@ struct StepEvidence {
 /// Without an anchor, the expected error is that of our own predictions in runs with the same
 /// engine, family class, training and GPU. All of these ran inside one domain; on several domains
 /// the error is not known. If the parts were measured and no run was, the text states the error of
-/// the parts.
+/// the parts, or the kinds of kernels that were not measured: then that error is not known either.
 /// On several domains, all exposed communication has the larger one of the errors of collectives
 /// and network.
 /// An anchor replaces measurements of kernels; of collectives, if its own step waited for some; and

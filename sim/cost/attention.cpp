@@ -77,7 +77,9 @@ AttentionCost::AttentionCost(std::span<const AttentionRow> rows, const Gpu& gpu,
     : losses_(losses),
       tables_{table_of(rows, losses, 0), table_of(rows, losses, 1)},
       scale_(gpu.attention_scale * power_rate(gpu)),
-      sms_(static_cast<double>(gpu.sms)) {}
+      sms_(static_cast<double>(gpu.sms)) {
+  for (const AttentionRow& row : rows) head_dims_.insert(static_cast<std::int64_t>(row.head_dim));
+}
 
 double AttentionCost::nanoseconds(const AttentionShape& shape) const {
   const std::size_t direction = shape.backward ? 1 : 0;

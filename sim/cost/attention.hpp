@@ -3,6 +3,7 @@
 
 #include <array>
 #include <cstdint>
+#include <set>
 #include <span>
 
 #include "core/plan/op.hpp"
@@ -82,10 +83,13 @@ class AttentionCost {
 
   /// Nanoseconds; all fields must be positive.
   [[nodiscard]] double nanoseconds(const AttentionShape& shape) const;
+  /// The head_dims of the table's rows, ascending.
+  [[nodiscard]] const std::set<std::int64_t>& head_dims() const { return head_dims_; }
 
  private:
   AttentionLosses losses_;
   std::array<ShapeTable, 2> tables_;  ///< forward, backward
+  std::set<std::int64_t> head_dims_;
   double scale_;
   double sms_;
 };

@@ -8,8 +8,10 @@
 
 #include <cstdint>
 #include <optional>
+#include <set>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "core/base/error.hpp"
 #include "core/base/quantity.hpp"
@@ -85,6 +87,10 @@ class CostModel {
   [[nodiscard]] const std::string& calibration() const { return cluster_.gpu.calibration; }
   /// Whether prices of that collective between domains come from measurements of this network.
   [[nodiscard]] bool network_measures(CollectiveKind kind) const { return network_.measures(kind); }
+  /// GEMMs and attention of a plan whose dtype, heads or masks no row of the GPU's own tables has,
+  /// each with what its price is from: "attention of heads of 192 (priced from heads of 128 and
+  /// 256)". Sorted. Nothing about a kind of kernel that was not measured on this GPU at all.
+  [[nodiscard]] std::vector<std::string> unmeasured(const Plan& plan) const;
   [[nodiscard]] std::string_view version() const { return kCostModelVersion; }
 
  private:
@@ -97,6 +103,7 @@ class CostModel {
   [[nodiscard]] double gemm_ns(const Kernel& kernel) const;
   [[nodiscard]] double grouped_ns(const Kernel& kernel, const ExpertRows* routed) const;
   [[nodiscard]] double attention_ns(const Kernel& kernel) const;
+  void add_unmeasured_attention(const Kernel& kernel, std::set<std::string>& kinds) const;
   [[nodiscard]] static std::int64_t even_head_dim(const Kernel& kernel);
   [[nodiscard]] double orthogonal_ns(const Kernel& kernel) const;
   [[nodiscard]] double memory_ns(double bytes, double efficiency) const;

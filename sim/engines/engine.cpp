@@ -63,9 +63,21 @@ bool is_known_gpt(EngineKind engine, const ModelShape& model) {
 constexpr std::string_view kOtherModules =
     "take --modules transformers, or leave --engine out for others";
 
+/// Granite's factors.
+bool scales_activations(const ModelShape& model) {
+  return model.embedding_multiplier.num != 0 || model.residual_multiplier.num != 0 ||
+         model.logit_multiplier.num != 0;
+}
+
 /// Engines with experts also support the other features of families that have experts. For other
 /// engines check_model() names the experts.
 Result<void> check_family(EngineKind engine, const ModelShape& model) {
+  if (model.index_heads != 0)
+    return cannot_predict(engine, "--model", "sparse attention", "leave --engine out");
+  if (scales_activations(model))
+    return cannot_predict(engine, "--model", "scaled activations", "leave --engine out");
+  if (!model.nope_layers.empty())
+    return cannot_predict(engine, "--model", "layers without RoPE", "leave --engine out");
   if (traits_of(engine).has_experts) {
     if (mcore_has(model)) return {};
     return cannot_predict(engine, "--model",
@@ -123,6 +135,8 @@ void check_transformers(EngineKind engine, const ModelShape& model, Reasons& rea
   if (model.family != Family::llama && model.family != Family::olmo2 && model.experts == 0)
     no(fmt::format("models of the family {}", to_string(model.family)));
   if (!model.traits().gated) no("MLPs without a gate");
+  if (!model.nope_layers.empty()) no("layers without RoPE");
+  if (scales_activations(model)) no("scaled activations");
   if (model.score_cap.num != 0 || model.logit_cap.num != 0) no("logit softcaps");
   if (model.rotary_dim != 0 && !model.traits().latent_attention)
     no("rotary embeddings on a part of each head");

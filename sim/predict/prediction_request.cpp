@@ -60,6 +60,8 @@ StepEvidence evidence_of(const PredictionRequest& request) {
                                                 request.costs->cluster().gpu),
                         .error = {}};
   if (request.own_runs) evidence.error = own_error(request.own_runs->steps, evidence.kind);
+  if (const Plan* plan = request.program->find_plan(kTrainPlan))
+    evidence.unmeasured = request.costs->unmeasured(*plan);
   return evidence;
 }
 

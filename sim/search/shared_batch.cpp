@@ -52,7 +52,7 @@ bool any_fits(const std::vector<Candidate>& candidates, std::int64_t micro_batch
 
 void set_batch(Candidate& candidate, std::int64_t sequences) {
   PlanConfig& config = candidate.request->config;
-  const std::int64_t per_gpu = sequences / config.mesh.world_size();
+  const std::int64_t per_gpu = sequences / data_ranks(config.mesh);
   if (per_gpu % config.micro_batch == 0) {
     config.microbatches = per_gpu / config.micro_batch;
     if (const auto valid = validate(config); !valid) candidate.invalid = valid.error();
@@ -81,7 +81,7 @@ std::optional<SharedBatch> share_batch(std::vector<Candidate>& candidates, const
   for (const Candidate& candidate : candidates) {
     if (!candidate.request) continue;
     const PlanConfig& config = candidate.request->config;
-    worlds.insert(config.mesh.world_size());
+    worlds.insert(data_ranks(config.mesh));
     if (is_set || config.micro_batch <= kMostSharedSequences) sizes.insert(config.micro_batch);
   }
   const Values tried = sizes;

@@ -23,11 +23,10 @@ std::optional<WouldFit> fitting(const Variant& variant, PredictionRequests& requ
   const auto prediction = predict(*ready);
   if (!prediction || !passes_fit(prediction->run, false)) return std::nullopt;
   const PredictedRun& run = prediction->run;
-  return WouldFit{
-      .flags = flags_text(variant.settings),
-      .memory = run.memory.deciding(),
-      .step = run.time.step,
-      .tokens = checked_mul(run.config.tokens_per_step(), run.config.mesh.world_size())};
+  return WouldFit{.flags = flags_text(variant.settings),
+                  .memory = run.memory.deciding(),
+                  .step = run.time.step,
+                  .tokens = run.config.global_tokens()};
 }
 
 /// The variant with further settings.

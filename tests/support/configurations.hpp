@@ -53,12 +53,15 @@ inline void add_experts(ModelShape& model, std::int64_t experts, std::int64_t pe
   model.dense_layers = std::move(dense_layers);
   if (model.dense_layers.empty()) model.intermediate = 0;
   model.output_norms = model.fused_weights = false;
+  model.residual_multiplier = {0, 1};
   model.activation = Activation::silu;
 }
 
 /// The shape as one of that family: with what its blocks fix, without what they lack.
 inline void make_family(ModelShape& model, Family family) {
   model.family = family;
+  if (family != Family::llama)
+    model.embedding_multiplier = model.residual_multiplier = model.logit_multiplier = {0, 1};
   if (family == Family::olmo2) model.output_norms = true;
   if (model.traits().only_experts) add_experts(model, 4, 2);
   if (family == Family::deepseek) {
@@ -71,7 +74,14 @@ inline void make_family(ModelShape& model, Family family) {
     model.rotary_dim = 2;
     model.value_dim = 3;
     model.kv_latent = 5;
+    model.nope_layers.clear();
     model.query_latent = 6;
+  }
+  if (family == Family::minimax_m2 || family == Family::glm4_moe) {
+    if (model.experts == 0) add_experts(model, 4, 2);
+    model.sigmoid_routing = true;
+    if (family == Family::minimax_m2) model.qk_norm = model.normalised_routing = true;
+    if (family == Family::glm4_moe) model.shared_intermediate = model.expert_intermediate;
   }
   if (family == Family::gpt_oss) {
     model.qkv_bias = true;
@@ -86,13 +96,14 @@ inline void make_family(ModelShape& model, Family family) {
   model.fused_weights = true;
   model.rope_theta = {10000, 1};
   model.local_rope_theta = {0, 1};
+  model.nope_layers.clear();
   model.rotary_dim = 0;
   model.rope_scaling = {};
 }
 
 /// Parts of names as Llama's parameters have them, in the family's own words.
 inline std::vector<std::string> names_in(Family family, std::vector<std::string> parts) {
-  if (family == Family::mixtral || family == Family::olmoe || family == Family::gpt_oss)
+  if (traits_of(family).only_experts)
     for (std::string& part : parts)
       if (part.starts_with("mlp"))
         part = "experts." + part.substr(std::min(part.size(), std::size_t{4}));

@@ -261,7 +261,7 @@ inline std::vector<PlannerAxis> planner_axes() {
        .values = {"none", "that leave out nothing", "of some", "of all layers"},
        .value_of = windows},
       flag("two tables of angles",
-           [](const Program& p) { return p.config.model.local_rope_theta.num != 0; }),
+           [](const Program& p) { return p.config.model.has_other_rope(); }),
       flag("heads that turn in part",
            [](const Program& p) { return p.config.model.rotary_dim != 0; }),
       flag("own scale of scores",

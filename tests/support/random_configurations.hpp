@@ -27,6 +27,7 @@ inline void draw_attention(ModelShape& model) {
     model.sliding_window = pick(1, 24);
     if (pick(0, 2) == 0) model.local_rope_theta = {100, 1};
   }
+  if (model.local_rope_theta.num == 0 && pick(0, 7) == 0) model.nope_layers = {model.layers - 1};
   if (model.head_dim > 2 && pick(0, 3) == 0) model.rotary_dim = 2 * pick(1, model.head_dim / 2 - 1);
   if (pick(0, 3) == 0) model.query_scalar = halves();
   if (pick(0, 3) == 0) model.score_cap = halves();
@@ -147,6 +148,7 @@ inline void draw_latent(ModelShape& model) {
   model.sliding_window = 0;
   model.sliding_layers.clear();
   model.local_rope_theta = {0, 1};
+  model.nope_layers.clear();
   model.sigmoid_routing = pick(0, 1) == 1;
   if (pick(0, 1) == 1) model.routed_scale = {5, 2};
   if (pick(0, 1) == 1) model.shared_intermediate = pick(1, 7);
@@ -157,21 +159,43 @@ inline void draw_latent(ModelShape& model) {
   model.experts_per_token = pick(1, 2 * model.chosen_groups);
 }
 
+/// Granite's factors.
+inline void draw_multipliers(ModelShape& model) {
+  if (!model.scaled_embedding) model.embedding_multiplier = {5, 2};
+  if (!model.output_norms && model.experts == 0) model.residual_multiplier = {11, 50};
+  model.logit_multiplier = {1, 8};
+}
+
+/// Routing by sigmoids beside plain attention.
+inline void draw_sigmoids(ModelShape& model) {
+  model.router_aux_loss = model.router_z_loss = {0, 1};
+  model.swiglu_limit = model.swiglu_alpha = {0, 1};
+  model.sigmoid_routing = true;
+  if (model.family != Family::glm4_moe) return;
+  model.routed_scale = {5, 2};
+  model.shared_intermediate = model.expert_intermediate * *rc::gen::inRange<std::int64_t>(0, 3);
+}
+
 /// A third of all models are of other families than Llama's; those with experts are of each alike.
 inline void draw_family(PlanConfig& config, Models models) {
   using enum Family;
   const bool only_experts = models == Models::with_experts;
-  const Family family = only_experts ? *rc::gen::element(llama, mixtral, olmoe, gpt_oss, deepseek)
-                                     : *rc::gen::element(llama, llama, llama, llama, llama, gpt2,
-                                                         olmo2, mixtral, olmoe, gpt_oss, deepseek);
+  const Family family =
+      only_experts
+          ? *rc::gen::element(llama, mixtral, olmoe, gpt_oss, deepseek, minimax_m2, glm4_moe)
+          : *rc::gen::element(llama, llama, llama, llama, llama, llama, gpt2, olmo2, mixtral, olmoe,
+                              gpt_oss, deepseek, minimax_m2, glm4_moe);
   const std::int64_t intermediate = config.model.intermediate;
   make_family(config.model, family);
   for (std::vector<std::string>* names : {&config.frozen, &config.lr_scale, &config.no_decay})
     *names = names_in(family, *names);
   const bool some = family == llama && (only_experts || *rc::gen::inRange(0, 4) == 0);
-  if (family == deepseek) config.model.intermediate = intermediate;  // some layers may be dense
+  // Some layers may be dense.
+  if (family == deepseek || family == glm4_moe) config.model.intermediate = intermediate;
   if (some || config.model.experts != 0) draw_experts(config);
+  if (family == llama && *rc::gen::inRange(0, 8) == 0) draw_multipliers(config.model);
   if (family == deepseek) draw_latent(config.model);
+  if (family == minimax_m2 || family == glm4_moe) draw_sigmoids(config.model);
   if (config.model.experts != 0) draw_expert_parallel(config, models);
 }
 

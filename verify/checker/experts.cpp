@@ -27,9 +27,9 @@ void Model::read_experts(const Json& model) {
   chosen_groups_ = model.value("chosen_groups", Int{0});
   sigmoid_ = model.value("sigmoid_routing", false);
   if (model.contains("routed_scale")) routed_scale_ = model.at("routed_scale");
-  gates_shared_ = shared_inner_ != 0 && !latent_;
+  gates_shared_ = shared_inner_ != 0 && !plain_shared_;
   const bool grouped = groups_ != 0 || chosen_groups_ != 0 || sigmoid_;
-  if (grouped && (!latent_ || !balance_.is_null() || !z_loss_.is_null()))
+  if (grouped && (!balance_.is_null() || !z_loss_.is_null()))
     refuse("config: this checker does not know the routing");
   if (clamp_.is_null() != slope_.is_null()) refuse("config: half a clamped SwiGLU");
   if (sinks_ && experts_ == 0) refuse("config: no experts beside sinks");
@@ -49,10 +49,11 @@ bool Model::has_experts(Int owner) const {
 }
 
 void Model::add_parameters_of_experts(Parameters& of, const std::string& block) const {
-  if (sigmoid_) of["router_correction"] = {block + "mlp.gate.e_score_correction_bias", {experts_}};
   const std::string inner = block + (mixtral_names_ ? "block_sparse_moe." : "mlp.");
   const std::string router = inner + (sinks_ ? "router" : "gate");
   of["router"] = {router + ".weight", {experts_, hidden_}};
+  const std::string corrected = mixtral_names_ ? inner : router + ".";
+  if (sigmoid_) of["router_correction"] = {corrected + "e_score_correction_bias", {experts_}};
   if (biases_) {
     of["router_bias"] = {router + ".bias", {experts_}};
     of["experts_gate_up_bias"] = {inner + "experts.gate_up_proj.bias",
@@ -64,7 +65,7 @@ void Model::add_parameters_of_experts(Parameters& of, const std::string& block) 
   of["experts_down"] = {inner + "experts.down_proj.weight",
                         {times(experts_, hidden_), expert_inner_}};
   if (shared_inner_ == 0) return;
-  const std::string shared = inner + (latent_ ? "shared_experts." : "shared_expert.");
+  const std::string shared = inner + (plain_shared_ ? "shared_experts." : "shared_expert.");
   of["shared_gate_up"] = {shared + "gate_up_proj.weight", {2 * shared_inner_, hidden_}};
   of["shared_down"] = {shared + "down_proj.weight", {hidden_, shared_inner_}};
   if (gates_shared_) of["shared_gate"] = {inner + "shared_expert_gate.weight", {1, hidden_}};

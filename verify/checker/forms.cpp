@@ -35,7 +35,8 @@ void check_form(const Op& op, const Flow& flow, const Operand& operand, Int rows
 Extent extent_of(const Flow& flow, const Operand& operand, Int row) {
   const Int size = size_of(operand.dtype);
   if (flow.row != 0) {
-    const Int rows = flow.shape.size() == 4 ? times(flow.shape[0], flow.shape[2]) : flow.shape[0];
+    const Int rows =
+        flow.shape.size() == 4 ? times(flow.shape[0], flow.shape[2]) : operand.shape.at(0);
     return {operand.offset - flow.column * size, times(times(rows, flow.row), size), 0};
   }
   Int width = 1;

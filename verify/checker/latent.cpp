@@ -14,15 +14,27 @@ void Model::read_latent(const Json& model) {
   query_latent_ = model.value("query_latent", Int{0});
   kv_latent_ = model.value("kv_latent", Int{0});
   value_dim_ = model.value("value_dim", head_dim_);
+  index_heads_ = model.value("index_heads", Int{0});
+  index_dim_ = model.value("index_dim", Int{0});
+  shared_index_ = model.value("shared_index_layers", shared_index_);
   const bool sizes = kv_latent_ >= 1 && query_latent_ >= 0 && value_dim_ >= 1 &&
                      turned_ < head_dim_ && kv_heads_ == heads_;
   const bool plain =
       !bias_ && !qk_norm_ && !centred_ && !output_norms_ && window_ == 0 && !two_tables_;
   if (latent_ ? !sizes || !plain : query_latent_ != 0 || kv_latent_ != 0 || value_dim_ != head_dim_)
     refuse("config: this checker does not know this latent attention");
+  if (index_heads_ != 0 && (!latent_ || query_latent_ == 0 || index_dim_ < 1))
+    refuse("config: this checker does not know this indexer");
 }
 
-void Model::add_parameters_of_latent(Parameters& of, const std::string& attention) const {
+/// Norms of latent vectors may have an epsilon of their own.
+Json Model::latent_epsilon() const {
+  const Json& model = config_.at("model");
+  return model.contains("latent_norm_eps") ? model.at("latent_norm_eps") : model.at("rms_norm_eps");
+}
+
+void Model::add_parameters_of_latent(Parameters& of, const std::string& attention,
+                                     bool has_indexer) const {
   const Int queries = times(heads_, head_dim_);
   const Int of_vector = times(heads_, head_dim_ - turned_ + value_dim_);
   if (query_latent_ == 0) {
@@ -35,6 +47,13 @@ void Model::add_parameters_of_latent(Parameters& of, const std::string& attentio
   of["kv_a"] = {attention + "kv_a_proj_with_mqa.weight", {kv_latent_ + turned_, hidden_}};
   of["kv_a_norm"] = {attention + "kv_a_layernorm.weight", {kv_latent_}};
   of["kv_b"] = {attention + "kv_b_proj.weight", {of_vector, kv_latent_}};
+  if (!has_indexer) return;
+  const std::string indexer = attention + "indexer.";
+  of["index_q"] = {indexer + "wq_b.weight", {times(index_heads_, index_dim_), query_latent_}};
+  of["index_k"] = {indexer + "wk.weight", {index_dim_, hidden_}};
+  of["index_k_norm"] = {indexer + "k_norm.weight", {index_dim_}};
+  of["index_k_norm_bias"] = {indexer + "k_norm.bias", {index_dim_}};
+  of["index_weights"] = {indexer + "weights_proj.weight", {index_heads_, hidden_}};
 }
 
 void Model::add_latent_queries() {
@@ -50,9 +69,7 @@ void Model::add_latent_queries() {
   const Int partial_rows = std::min(tokens, Int{256});
   const Flow scale = weight("q_a_norm", {query_latent_});
   add({.kernel = "rms_norm_forward",
-       .attributes = {{"cols", query_latent_},
-                      {"epsilon", config_.at("model").at("rms_norm_eps")},
-                      {"rows", tokens}},
+       .attributes = {{"cols", query_latent_}, {"epsilon", latent_epsilon()}, {"rows", tokens}},
        .flows = {reads("residual", compute_, rows, "q vector"),
                  makes("normed", compute_, rows, "normed q vector"),
                  makes("rstd", statistic, {tokens}, "rstd of q vector"), scale}});
@@ -80,7 +97,7 @@ void Model::add_latent_keys() {
   const Flow scale = weight("kv_a_norm", {kv_latent_});
   std::map<std::string, Json> sizes{
       {"cols", kv_latent_}, {"latent_width", width}, {"rows", tokens}};
-  sizes["epsilon"] = config_.at("model").at("rms_norm_eps");
+  sizes["epsilon"] = latent_epsilon();
   add({.kernel = "latent_norm_forward",
        .attributes = sizes,
        .flows = {reads("input", compute_, whole, "kv vector"), scale,

@@ -35,7 +35,8 @@ void Model::read_adapters() {
     refuse("config: rank, alpha and targets of adapters do not belong together");
   if (rank_ == 0) return;
   const std::string family = config_.at("model").at("family");
-  if (family != "llama" && family != "mixtral" && family != "olmoe" && family != "gpt_oss")
+  const Names adapted{"glm4_moe", "gpt_oss", "llama", "minimax_m2", "mixtral", "olmoe"};
+  if (!adapted.contains(family) || config_.at("model").contains("residual_multiplier"))
     refuse("config: this family has no adapters");
   scale_ = scale_of(config_.at("lora_alpha"), rank_);
   const Int query = heads_ * head_dim_;

@@ -39,15 +39,16 @@ Model::Model(const PlanView& view)
   biases_ = biases_ || sinks_;
   gates_ = rotates_ = family != "gpt2";
   input_norms_ = family != "olmo2";
-  whole_norms_ = family == "olmo2" || family == "olmoe";
-  mixtral_names_ = family == "mixtral";
+  whole_norms_ = family == "olmo2" || family == "olmoe" || family == "minimax_m2";
+  mixtral_names_ = family == "mixtral" || family == "minimax_m2";
   const bool silu = model.value("activation", "silu") == "silu";
   gated_ = !gates_ ? "gelu" : silu ? "swiglu" : "geglu";
   first_width_ = gates_ ? times(2, inner_) : inner_;
   positions_ = model.at("max_seq_len");
   turned_ = model.value("rotary_dim", head_dim_);
   sliding_ = model.value("sliding_layers", sliding_);
-  two_tables_ = model.contains("local_rope_theta");
+  nope_ = model.value("nope_layers", nope_);
+  two_tables_ = model.contains("local_rope_theta") || !nope_.empty();
   window_ = model.value("sliding_window", Int{0});
   if (window_ >= seq_) window_ = 0;
   exact_ = config_.value("exact_sums", false);
@@ -67,14 +68,23 @@ Model::Model(const PlanView& view)
     if (axis == "dp_outer") outer_ = ranks;
   }
   latent_ = family == "deepseek";
-  const Names families{"deepseek", "gpt2", "gpt_oss", "llama", "mixtral", "olmo2", "olmoe"};
+  plain_shared_ = latent_ || family == "glm4_moe";
+  const Names families{"deepseek", "glm4_moe",   "gpt2",  "gpt_oss", "llama",
+                       "mixtral",  "minimax_m2", "olmo2", "olmoe"};
   const bool known = families.contains(family);
   // Options of RoPE need RoPE. Without input norms nothing else adds to the residual.
   const bool odd = !rotates_ && (qk_norm_ || two_tables_ || turned_ != head_dim_ ||
-                                 seq_ > positions_ || model.value("scaled_embedding", false));
+                                 seq_ > positions_ || model.value("scaled_embedding", false) ||
+                                 model.contains("embedding_multiplier"));
+  const bool both_tables = model.contains("local_rope_theta") && !nope_.empty();
+  const bool two_factors =
+      model.value("scaled_embedding", false) && model.contains("embedding_multiplier");
+  const bool scales_sums = model.contains("residual_multiplier") &&
+                           (output_norms_ || !input_norms_ || biases_ || model.contains("experts"));
   const bool other_norms = layer_norms_ && (output_norms_ || centred_);
-  if (!known || odd || other_norms || (!gates_ && silu) || (!input_norms_ && !output_norms_) ||
-      tokens < 1 || layers_ < 1 || heads_ < 1 || kv_heads_ < 1)
+  if (!known || odd || both_tables || two_factors || scales_sums || other_norms ||
+      (!gates_ && silu) || (!input_norms_ && !output_norms_) || tokens < 1 || layers_ < 1 ||
+      heads_ < 1 || kv_heads_ < 1)
     refuse("config: this checker does not know the model");
   read_latent(model);
   read_experts(model);
@@ -146,10 +156,21 @@ bool Model::owns(Int owner, const std::string& role, Int unit) const {
 
 /// The three GEMMs of a linear layer: out = in W^T; d_in = d_out W; d_W = d_out^T in. Where d_in is
 /// "A>B" it is added to A, which makes B.
+/// Rows of the head's results, logits, begin on multiples of 16 bytes.
+Flow Model::in_rows_of(Place place, Flow flow) const {
+  const Int in_16_bytes = 16 / size_of(compute_);
+  const Int row = (vocab_ + in_16_bytes - 1) / in_16_bytes * in_16_bytes;
+  return place != Place::head || row == vocab_ ? flow : in_rows(std::move(flow), row);
+}
+
 void Model::add_product(const std::string& parameter, Place place, Int outputs, Int inputs,
                         const std::array<const char*, 4>& values) {
   const auto& [in, out, d_out, d_in] = values;
   const bool chunk = place == Place::head;
+  const bool to_residual = parameter == "attention_out" || parameter == "down";
+  const char* const multiplier = chunk ? "logit_multiplier" : "residual_multiplier";
+  const Json& model = config_.at("model");
+  const bool is_scaled = (chunk || to_residual) && model.contains(multiplier);
   const Int rows = chunk ? kRows : tokens;
   const Shape matrix{outputs, inputs};
   const auto step = [&](Int product, std::vector<Flow> flows) {
@@ -161,11 +182,12 @@ void Model::add_product(const std::string& parameter, Place place, Int outputs, 
               .chunk = chunk,
               .least_scratch = 1};
     if (product != 2) made.attributes["beta"] = made.flows.back().access == "read_write" ? 1 : 0;
+    if (is_scaled) made.attributes["scale"] = model.at(multiplier);
     add(std::move(made));
   };
-  std::vector<Flow> forward{
-      reads("input", compute_, {rows, inputs}, in), weight(parameter, matrix),
-      makes("output", compute_, {rows, outputs}, product_without_adapters(parameter, out))};
+  std::vector<Flow> forward{reads("input", compute_, {rows, inputs}, in), weight(parameter, matrix),
+                            in_rows_of(place, makes("output", compute_, {rows, outputs},
+                                                    product_without_adapters(parameter, out)))};
   const bool has_bias = parameter == "qkv"    ? bias_
                         : parameter == "head" ? false
                                               : biases_ && !parameter.starts_with("shared");
@@ -181,10 +203,10 @@ void Model::add_product(const std::string& parameter, Place place, Int outputs, 
                   ? makes("d_input", compute_, {rows, inputs}, gradient_in)
                   : turns("d_input", compute_, {rows, inputs}, gradient_in.substr(0, arrow),
                           gradient_in.substr(arrow + 1));
-  step(1, {reads("d_output", compute_, {rows, outputs}, d_out), weight(parameter, matrix),
-           std::move(made)});
-  step(2, {reads("d_output", compute_, {rows, outputs}, d_out),
-           reads("input", compute_, {rows, inputs}, in), gradient(parameter, matrix)});
+  const Flow gradient_out = in_rows_of(place, reads("d_output", compute_, {rows, outputs}, d_out));
+  step(1, {gradient_out, weight(parameter, matrix), std::move(made)});
+  step(2,
+       {gradient_out, reads("input", compute_, {rows, inputs}, in), gradient(parameter, matrix)});
   add_adapters(parameter, outputs, values);
 }
 
@@ -208,6 +230,8 @@ void Model::add_ends() {
   const Shape table{vocab_, hidden_};
   std::map<std::string, Json> lookup{{"cols", hidden_}, {"rows", tokens}};
   if (config_.at("model").value("scaled_embedding", false)) lookup["scale"] = root_of_hidden();
+  if (config_.at("model").contains("embedding_multiplier"))
+    lookup["scale"] = config_.at("model").at("embedding_multiplier");
   if (!rotates_)
     add_positions(lookup);
   else
@@ -231,8 +255,9 @@ void Model::add_ends() {
     Step step{.kernel = trains ? "cross_entropy" : "cross_entropy_loss",
               .place = Place::head,
               .attributes = losses,
-              .flows = {trains ? turns("logits", compute_, logits, "logits", "d_logits")
-                               : reads("logits", compute_, logits, "logits"),
+              .flows = {in_rows_of(Place::head,
+                                   trains ? turns("logits", compute_, logits, "logits", "d_logits")
+                                          : reads("logits", compute_, logits, "logits")),
                         reads("labels", "int32", {kRows}, "tokens", tokens),
                         turns("loss_sums", statistic, {2}, "", "", "adds")},
               .chunk = true,
@@ -502,57 +527,6 @@ void Model::add_sinks() {
                  reads("log_sum_exp", statistic, per_head, "log_sum_exp"), sinks,
                  makes("d_sinks", compute_, per_head, "d_sinks")}});
   add_bias("sinks", heads_, "d_sinks");
-}
-
-void Model::add_rotation() {
-  if (!two_tables_) return add_rotation_by("rope_table", {});
-  add_rotation_by("rope_table", false);
-  add_rotation_by("local_rope_table", true);
-}
-
-/// RoPE in place, or after the norm of each head into a tensor of its own.
-void Model::add_rotation_by(const std::string& by, std::optional<bool> slides) {
-  const Int rotated = heads_ + kv_heads_;
-  const Int all = (rotated + kv_heads_) * head_dim_;
-  const Shape heads{tokens, rotated, head_dim_};
-  const Flow table = reads("rope_table", "fp32", {seq_, turned_}, by);
-  std::map<std::string, Json> sizes{{"cols", rotated * head_dim_}, {"rows", tokens}};
-  const Flow gradient = in_rows(turns("d_query_key", compute_, heads, "d_rotated", "d_qkv"), all);
-  if (!qk_norm_) {
-    add({.kernel = "rope_forward",
-         .attributes = sizes,
-         .flows = in_documents(
-             {in_rows(turns("query_key", compute_, heads, "qkv", "rotated"), all), table}),
-         .slides = slides});
-    return add({.kernel = "rope_backward",
-                .attributes = sizes,
-                .flows = in_documents({gradient, table}),
-                .slides = slides});
-  }
-  sizes = norm_sizes(sizes);
-  sizes["query_heads"] = heads_;
-  if (whole_norms_) sizes["key_heads"] = kv_heads_;
-  const std::string kernel = whole_norms_ ? "qk_row_norm_rope" : "qk_norm_rope";
-  const Int norms = whole_norms_ ? 2 : rotated;  // of a token
-  const Flow query = weight("q_norm", {whole_norms_ ? heads_ * head_dim_ : head_dim_});
-  const Flow key = weight("k_norm", {whole_norms_ ? kv_heads_ * head_dim_ : head_dim_});
-  const Flow columns = in_rows(reads("query_key", compute_, heads, "qkv"), all);
-  const Int partial_rows = std::min(tokens, kPartialRows);
-  const Shape partials =
-      whole_norms_ ? Shape{partial_rows, rotated * head_dim_} : Shape{2 * partial_rows, head_dim_};
-  add({.kernel = kernel + "_backward",
-       .attributes = sizes,
-       .flows = in_documents({gradient, columns, table,
-                              reads("rstd", statistic, {tokens, norms}, "qk_rstd"), query, key,
-                              makes("partials", statistic, partials, "qk_partials")}),
-       .slides = slides});
-  sizes["epsilon"] = config_.at("model").at("rms_norm_eps");
-  add({.kernel = kernel + "_forward",
-       .attributes = sizes,
-       .flows =
-           in_documents({columns, table, query, key, makes("output", compute_, heads, "query_key"),
-                         makes("rstd", statistic, {tokens, norms}, "qk_rstd")}),
-       .slides = slides});
 }
 
 void Model::add_mlp() {

@@ -48,9 +48,10 @@ struct Step {
   Place place = Place::block;
   std::map<std::string, Json> attributes{};  ///< without those that only state the cost
   std::vector<Flow> flows{};
-  bool chunk = false;            ///< of some rows, not all tokens
-  std::optional<bool> slides{};  ///< of such layers alone, or of the others alone
-  Int least_scratch = -1;        ///< bytes of its workspace; -1: it has none
+  bool chunk = false;                ///< of some rows, not all tokens
+  std::optional<bool> slides{};      ///< of such layers alone, or of the others alone
+  std::optional<bool> other_rope{};  ///< likewise of layers with the second table of angles
+  Int least_scratch = -1;            ///< bytes of its workspace; -1: it has none
 };
 
 class Model {
@@ -65,6 +66,7 @@ class Model {
   [[nodiscard]] Place place_of(Int owner) const;
   /// Whether that owner is a block whose attention has a window.
   [[nodiscard]] bool slides(Int owner) const;
+  [[nodiscard]] bool has_other_rope(Int owner) const;
   /// Whether a parameter of a group of that unit is its owner's.
   [[nodiscard]] bool owns(Int owner, const std::string& role, Int unit) const;
 
@@ -89,6 +91,7 @@ class Model {
   using Parameters = std::map<std::string, std::pair<std::string, Shape>>;
   [[nodiscard]] Parameters parameters_of(Int position) const;
   void add(Step step);
+  [[nodiscard]] Flow in_rows_of(Place place, Flow flow) const;
   void add_product(const std::string& parameter, Place place, Int outputs, Int inputs,
                    const std::array<const char*, 4>& values);
   /// A linear layer with an adapter (lora.cpp): some rows of a matrix.
@@ -147,7 +150,9 @@ class Model {
                              const std::string& d_after);
   void add_sinks();
   void read_latent(const Json& model);
-  void add_parameters_of_latent(Parameters& of, const std::string& attention) const;
+  void add_parameters_of_latent(Parameters& of, const std::string& attention,
+                                bool has_indexer) const;
+  [[nodiscard]] Json latent_epsilon() const;
   void add_latent();
   void add_latent_queries();
   void add_latent_keys();
@@ -156,7 +161,7 @@ class Model {
   [[nodiscard]] Flow weight(const std::string& parameter, Shape shape) const;
   [[nodiscard]] static Flow gradient(const std::string& parameter, Shape shape);
   void add_attention_of(const std::map<std::string, Json>& sizes, std::optional<bool> slides);
-  void add_rotation_by(const std::string& table, std::optional<bool> slides);
+  void add_rotation_by(const std::string& table, std::optional<bool> other_rope);
   [[nodiscard]] std::vector<Flow> heads(const std::string& rotated, Int row) const;
 
   const Json& config_;
@@ -175,7 +180,8 @@ class Model {
   Int turned_ = 0;              ///< elements of a head that RoPE rotates
   Int window_ = 0;              ///< of layers that slide, where it leaves out tokens
   std::vector<Int> sliding_{};  ///< layers
-  bool two_tables_ = false;     ///< layers with a sliding window have a RoPE table of their own
+  bool two_tables_ = false;     ///< some layers have a RoPE table of their own: these, or
+  std::vector<Int> nope_{};     ///< if there are none, those with a sliding window
   bool mixtral_names_ = false;
   Int experts_ = 0;            ///< of a block that has any; 0: none has
   Int expert_ranks_ = 0;       ///< ranks of expert parallelism; 0: each rank has all experts
@@ -192,9 +198,13 @@ class Model {
   Int value_dim_ = 0;          ///< of a head
   Int query_latent_ = 0;       ///< width of the queries' vector; 0: they have none
   Int kv_latent_ = 0;          ///< of the keys' and values', without the rotated elements
-  Int groups_ = 0;             ///< of experts
+  Int index_heads_ = 0;        ///< of the indexer, whose parameters no kernel reads; 0: none
+  Int index_dim_ = 0;
+  std::vector<Int> shared_index_ = {};  ///< layers without an indexer
+  Int groups_ = 0;                      ///< of experts
   Int chosen_groups_ = 0;
   bool sigmoid_ = false;       ///< weights are sigmoids, chosen by a correction too
+  bool plain_shared_ = false;  ///< that expert has no weight, and another name
   bool gates_shared_ = false;  ///< the expert that all tokens have is multiplied by a weight
   Json routed_scale_{};
   Int rank_ = 0;  ///< of adapters; 0: there are none

@@ -59,7 +59,9 @@ Model::Parameters Model::parameters_of(Int position) const {
   const std::string block = fmt::format("model.layers.{}.", position - 1);
   const std::string attention = block + "self_attn.";
   if (latent_)
-    add_parameters_of_latent(of, attention);
+    add_parameters_of_latent(
+        of, attention,
+        index_heads_ != 0 && std::ranges::find(shared_index_, position - 1) == shared_index_.end());
   else
     of["qkv"] = {attention + "qkv_proj.weight", {rows, hidden_}};
   if (bias_) vector("qkv_bias", attention + "qkv_proj.bias", rows);
@@ -134,6 +136,7 @@ void Model::check_parameters(const PlanView& view) const {
     for (const Json& entry : json.at("parameters")) {
       const std::string name = entry.at("name");
       const bool trains = !has_part(name, frozen) && !name.ends_with(".e_score_correction_bias") &&
+                          name.find("self_attn.indexer.") == std::string::npos &&
                           (rank_ == 0 || name.find(".lora_") != std::string::npos);
       auto wanted = left[group.unit].extract(entry.at("role").get<std::string>());
       if (group.of_experts && !wanted.empty()) wanted.mapped().second.at(0) /= expert_ranks_;

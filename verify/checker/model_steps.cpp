@@ -99,6 +99,8 @@ void ModelSteps::match(const Op& op, const std::string& kernel, const Step& step
     differ("is of another place in the model");
   if (step.slides && *step.slides != state_.model.slides(work.owner))
     differ("is of a layer that {}", *step.slides ? "slides" : "sees all tokens");
+  if (step.other_rope && *step.other_rope != state_.model.has_other_rope(work.owner))
+    differ("is of a layer with {} table of angles", *step.other_rope ? "the second" : "the first");
 }
 
 /// Distinguishes steps that differ in their weights alone. `use` refuses part of a parameter.

@@ -7,10 +7,6 @@
 namespace mfsdp::checker {
 namespace {
 
-/// Axes whose ranks work on other tokens; expert-parallel groups have the second ones.
-const Names kDataAxes{"dp_outer", "dp_shard"};
-const Names kExpertDataAxes{"expt_dp", "expt_dp_outer"};
-
 /// Those on which there are several ranks.
 Axes several(const PlanView& view, Axes axes) {
   std::erase_if(axes, [&](const std::string& axis) { return !view.mesh.contains(axis); });
@@ -90,8 +86,10 @@ void read_group(PlanView& view, const Json& json) {
   Group group{unit.at("position"), json.at("elements"), json.value("requires_grad", false),
               has_expert_parameters(view, json), several(view, json.value("cut", Axes{}))};
   group.optimizer = json.value("optimizer", "");
-  for (const auto& [axis, ranks] : view.mesh)
-    if ((group.of_experts ? kExpertDataAxes : kDataAxes).contains(axis)) group.reduce[axis] = 1;
+  // Ranks that differ on any axis have other tokens. Whoever has the same parameters sums over it;
+  // only experts differ between ranks, along ep.
+  for (const auto& [axis, ranks] : group.of_experts ? view.expert_grid : view.dense)
+    if (!group.of_experts || axis != "ep") group.reduce[axis] = 1;
   const Axes reduce = several(view, json.value("reduce", Axes{}));
   const Names cuts(group.cut.begin(), group.cut.end());
   const Names sums(reduce.begin(), reduce.end());

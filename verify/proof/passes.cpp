@@ -85,6 +85,9 @@ constexpr std::array kProgramPasses{
     Pass<ProgramState>{
         {"places of persistent buffers", "MF103"},
         [](ProgramState& s, FindingList& found) { check_persistent_places(s.program, found); }},
+    Pass<ProgramState>{
+        {"axes of the mesh", "MF113"},
+        [](ProgramState& s, FindingList& found) { check_axes(s.program.config.mesh, found); }},
     Pass<ProgramState>{{"shapes of collectives", "MF204"},
                        [](ProgramState& s, FindingList& found) {
                          check_collective_shapes(s.program, s.index, s.of_model, found);

@@ -102,7 +102,6 @@ TEST(ForeignFields, RefuseWithNameAndValueWhatChangesTheComputation) {
       {"no_rope_layer_interval", 4, "layers without RoPE"},
       {"mlp_hidden_act", "relu2", "another activation"},
       {"lm_head_bias", true, "biases"},
-      {"num_mtp_modules", 3, "multi-token prediction"},
       {"block_configs", {{"ffn", 1}}, "layers that differ in size"},
       {"per_layer_config", {{"3", {{"num_attention_heads", 2}}}}, "layers that differ in size"},
       {"vision_config", {{"depth", 2}}, "an image encoder"}};
@@ -132,9 +131,48 @@ TEST(ForeignFields, AreFineWhereTheirValueChangesNothing) {
                                   {"classifier_dropout", 0.1},
                                   {"vision_config", nullptr},
                                   {"mtp_layers", 0}});
-  EXPECT_EQ(config_error(config), "none");
-  EXPECT_THAT(notes_of(config), ElementsAre("unknown fields were ignored: "
-                                            "mtp_layers"));
+  EXPECT_THAT(notes_of(config), IsEmpty());
+}
+
+/// Two parts change what is trained, and the answer states both.
+TEST(ForeignFields, OfQuantisationAndPredictionOfFurtherTokensAreNoted) {
+  const Json plain = llama_with(Json::object());
+  const Json noted =
+      llama_with({{"num_nextn_predict_layers", 1},
+                  {"mtp_depth", 2},
+                  {"quantization_config", {{"quant_method", "fp8"}, {"fmt", "e4m3"}}}});
+  EXPECT_THAT(notes_of(noted),
+              ElementsAre("the model is planned as before its quantisation by \"fp8\": all weights "
+                          "are of --param-dtype",
+                          "the layers of multi-token prediction are left out (mtp_depth 2, "
+                          "num_nextn_predict_layers 1)"));
+  EXPECT_EQ(read_hf_config(noted.dump(), "c")->shape, read_hf_config(plain.dump(), "c")->shape);
+}
+
+/// The language model of a model of several parts is read as its own file would be.
+TEST(TextParts, AreReadWithoutTheOtherParts) {
+  Json text = llama_with({{"my_field", 1}});
+  const Json whole{{"model_type", "new_vl"},
+                   {"architectures", {"NewForConditionalGeneration"}},
+                   {"text_config", text},
+                   {"tie_word_embeddings", true},
+                   {"vision_config", {{"depth", 4}}}};
+  EXPECT_THAT(notes_of(whole),
+              ElementsAre("only the language model is planned (text_config), without vision_config",
+                          "unknown fields were ignored: text_config.my_field"));
+  text["tie_word_embeddings"] = true;
+  EXPECT_EQ(read_hf_config(whole.dump(), "c")->shape, read_hf_config(text.dump(), "c")->shape);
+  Json other = whole;
+  other["text_config"]["tie_word_embeddings"] = false;
+  EXPECT_EQ(config_error(other),
+            "c: text_config.tie_word_embeddings: expected true, as outside, got false");
+  other["text_config"] = {{"model_type", "qwen3_5_text"}, {"linear_num_key_heads", 16}};
+  EXPECT_EQ(config_error(other),
+            "c: text_config.model_type: \"qwen3_5_text\" is not modelled: its class has linear "
+            "attention; the file has linear_num_key_heads 16 (linear attention) "
+            "(docs/reference/limits.md)");
+  other["text_config"] = Json::object();
+  EXPECT_THAT(config_error(other), StartsWith("c: text_config.model_type: expected deepseek_v2, "));
 }
 
 TEST(ForeignFields, AreRefusedTogether) {
@@ -203,7 +241,6 @@ TEST(OtherTypes, AreReadAsTheClassThatTheyName) {
                                    {"architectures", {"DeepseekV3ForCausalLM"}},
                                    {"aux_loss_alpha", 0.001},
                                    {"num_nextn_predict_layers", 0},
-                                   {"quantization_config", {{"quant_method", "fp8"}}},
                                    {"rope_theta", 50000.0},
                                    {"rope_scaling",
                                     {{"type", "yarn"},
@@ -236,20 +273,15 @@ TEST(OtherTypes, AreRefusedForWhatTheFileHas) {
     Json config;
     std::vector<std::string_view> reasons;
   };
+  Json many = Json::array();
+  for (int i = 0; i < 12; ++i) many.push_back(i % 4 == 3 ? "full_attention" : "linear_attention");
   const std::vector<Case> cases{
-      {llama_with({{"model_type", "minimax_m2"},
-                   {"architectures", {"MiniMaxM2ForCausalLM"}},
-                   {"head_dim", 64},
-                   {"num_experts_per_tok", 4},
+      {llama_with({{"model_type", "minimax_m9"},
                    {"num_local_experts", 16},
                    {"qk_norm_type", "per_layer"},
                    {"rotary_dim", 32},
-                   {"scoring_func", "sigmoid"},
-                   {"shared_intermediate_size", 0},
-                   {"use_qk_norm", true},
-                   {"use_routing_bias", true}}),
+                   {"scoring_func", "sigmoid"}}),
        {"qk_norm_type \"per_layer\" (norms over all of a layer's heads)",
-        "scoring_func \"sigmoid\" (another routing of experts)",
         "rotary_dim 32 (RoPE of a part of each head)"}},
       {llama_with({{"model_type", "nemotron_h"},
                    {"hybrid_override_pattern", "M-M*-"},
@@ -263,18 +295,18 @@ TEST(OtherTypes, AreRefusedForWhatTheFileHas) {
                    {"partial_rotary_factor", 0.25}}),
        {"full_attention_interval 4 (linear attention)",
         "partial_rotary_factor 0.25 (RoPE of a part of each head)"}},
-      {llama_with({{"model_type", "granite"}, {"logits_scaling", 8.0}}),
+      {llama_with({{"model_type", "granitemoe"}, {"logits_scaling", 8.0}}),
        {"logits_scaling 8.0 (scaled activations)"}},
       {llama_with({{"model_type", "apertus"}, {"hidden_act", "xielu"}}),
        {"hidden_act \"xielu\" (another activation)"}},
       {llama_with({{"model_type", "brand_new"}, {"layer_types", {"full_attention", "conv"}}}),
        {"layer_types [\"full_attention\",\"conv\"] (layers of several kinds)"}},
+      {llama_with({{"model_type", "brand_new"}, {"layer_types", many}}),
+       {"layer_types 9 of linear_attention, 3 of full_attention (layers of several kinds)"}},
       {llama_with({{"model_type", "brand_new_moe"}, {"num_experts", 64}}),
        {"num_experts 64 (experts of this model_type)"}},
-      {Json{{"model_type", "new_vl"},
-            {"text_config", {{"hidden_size", 64}}},
-            {"vision_config", {{"depth", 4}}}},
-       {"vision_config {...} (an image encoder)", "text_config {...}"}},
+      {Json{{"model_type", "new_vl"}, {"vision_config", {{"depth", 4}}}},
+       {"vision_config {...} (an image encoder)"}},
       {Json{{"model_type", "mamba"}}, {"its class has state-space layers"}}};
   for (const Case& each : cases) {
     const std::string error = config_error(each.config);
@@ -307,12 +339,12 @@ TEST(NotModelledNames, OneBeginningIsNotOneModel) {
   for (const std::string_view modelled :
        {"deepseek-ai/deepseek-llm-7b-base", "deepseek-ai/deepseek-coder-6.7b-base",
         "nvidia/Llama-3.1-Nemotron-70B-Instruct-HF", "nvidia/Mistral-NeMo-Minitron-8B-Base",
-        "tiiuae/Falcon3-7B-Base", "ibm-granite/granite-3b-code-base", "moonshotai/Kimi-K2-Base",
-        "moonshotai/Moonlight-16B-A3B"})
+        "MiniMaxAI/MiniMax-M2", "zai-org/GLM-4.5-Air", "google/gemma-3-27b-it",
+        "Qwen/Qwen3-VL-8B-Instruct", "tiiuae/Falcon3-7B-Base", "ibm-granite/granite-3b-code-base",
+        "moonshotai/Kimi-K2-Base", "moonshotai/Moonlight-16B-A3B"})
     EXPECT_EQ(what_is_not_modelled(modelled), std::nullopt) << modelled;
-  for (const auto& [name, what] : std::array<std::pair<std::string_view, std::string_view>, 7>{
+  for (const auto& [name, what] : std::array<std::pair<std::string_view, std::string_view>, 6>{
            {{"MiniMaxAI/MiniMax-M1-80k", "linear attention"},
-            {"MiniMaxAI/MiniMax-M2", "experts routed by sigmoids"},
             {"moonshotai/Kimi-Linear-48B-A3B-Base", "linear attention"},
             {"nvidia/Nemotron-H-8B-Base-8K", "state-space layers"},
             {"tiiuae/falcon-7b", "attention in parallel with the MLP"},

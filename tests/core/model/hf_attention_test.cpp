@@ -244,5 +244,47 @@ TEST(HfAttention, PartsOfHeadsTurnWhereTheFamilyDoesThat) {
   EXPECT_EQ(attention_shape(config).rotary_dim, 0);
 }
 
+/// Every fourth layer of SmolLM3, or those with 0.
+TEST(HfAttention, LayersWithoutRopeAreNamedOrCounted) {
+  const ModelShape counted = attention_shape(attention_config("smollm3"));
+  EXPECT_EQ(counted.nope_layers, (Layers{3, 7, 11, 15, 19, 23, 27, 31}));
+  EXPECT_TRUE(counted.has_other_rope(3));
+  EXPECT_FALSE(counted.has_other_rope(4));
+  Json flags = Json::array();
+  for (int layer = 0; layer < 32; ++layer) flags.push_back(layer == 5 ? 0 : 1);
+  EXPECT_EQ(attention_shape(attention_config("smollm3", {{"no_rope_layers", flags}})).nope_layers,
+            Layers{5});
+  EXPECT_EQ(refusal_of(attention_config("smollm3", {{"no_rope_layers", {1, 0}}})),
+            "config.json: no_rope_layers: expected 0 or 1 for each of 32 layers, got [1,0]");
+}
+
+/// Granite multiplies attention logits by 1/64 where heads of 128 would be divided by their root.
+TEST(HfAttention, MultipliersOfGraniteAreExact) {
+  const ModelShape shape =
+      attention_shape(attention_config("granite", {{"embedding_multiplier", 12.0},
+                                                   {"attention_multiplier", 0.015625},
+                                                   {"residual_multiplier", 0.22},
+                                                   {"logits_scaling", 16.0}}));
+  EXPECT_EQ(shape.query_scalar, (Rational{4096, 1}));
+  EXPECT_EQ(shape.embedding_multiplier, (Rational{12, 1}));
+  EXPECT_EQ(shape.residual_multiplier, (Rational{11, 50}));
+  EXPECT_EQ(shape.logit_multiplier, (Rational{1, 16}));
+  const ModelShape plain =
+      attention_shape(attention_config("granite", {{"attention_multiplier", 0.08838834764831845}}));
+  EXPECT_EQ(plain, attention_shape(attention_config("llama")));
+}
+
+/// OLMo 3 scales the angles of layers without a window alone.
+TEST(HfAttention, ScalingOfOlmo3LeavesOutWindows) {
+  const Json scaling{{"rope_type", "yarn"}, {"factor", 8.0}};
+  const ModelShape shape = attention_shape(
+      attention_config("olmo3", {{"rope_theta", 500000}, {"rope_scaling", scaling}}));
+  EXPECT_EQ(shape.sliding_window, 4096);
+  EXPECT_EQ(shape.sliding_layers.size(), 24U);  // three of four
+  EXPECT_FALSE(shape.slides(3));
+  EXPECT_EQ(shape.local_rope_theta, (Rational{500000, 1}));
+  EXPECT_EQ(attention_shape(attention_config("olmo3")).local_rope_theta, (Rational{0, 1}));
+}
+
 }  // namespace
 }  // namespace mfsdp

@@ -181,6 +181,90 @@ TEST(HfConfig, DeepseekErrorsNameKeysOfTheFile) {
             "config.json: n_shared_experts: expected an integer from 0 to 1, got 2");
 }
 
+/// Routing by sigmoids beside plain attention: MiniMax-M2's, and GLM-4.5's with groups.
+TEST(HfConfig, ReadsSigmoidRouting) {
+  std::string minimax = with("model_type", "\"minimax_m2\"");
+  for (const auto& [field, value] : {std::pair{"num_local_experts", "16"},
+                                     {"num_experts_per_tok", "4"},
+                                     {"rotary_dim", "32"},
+                                     {"scoring_func", "\"sigmoid\""},
+                                     {"use_qk_norm", "true"},
+                                     {"qk_norm_type", "\"per_layer\""}})
+    minimax = with(field, value, minimax);
+  const auto shape = parse_hf_config(minimax, "c");
+  ASSERT_TRUE(shape) << shape.error().message();
+  EXPECT_EQ(shape->family, Family::minimax_m2);
+  EXPECT_TRUE(shape->sigmoid_routing && shape->normalised_routing && shape->qk_norm);
+  EXPECT_EQ(shape->rotary_dim, 32);
+  EXPECT_EQ(error_of(with("rotary_dim", "64", with("partial_rotary_factor", "0.25", minimax))),
+            "config.json: rotary_dim: expected 32, as partial_rotary_factor has it, got 64");
+  EXPECT_EQ(error_of(with("scoring_func", "\"softmax\"", minimax)),
+            "config.json: scoring_func: expected \"sigmoid\", got \"softmax\"");
+  EXPECT_EQ(error_of(with("qk_norm_type", "\"per_head\"", minimax)),
+            "config.json: qk_norm_type: expected \"per_layer\", got \"per_head\"");
+  EXPECT_EQ(error_of(with("shared_intermediate_size", "64", minimax)),
+            "config.json: shared_intermediate_size: expected 0 (not modelled here: a shared "
+            "expert), got 64");
+  std::string glm = with("model_type", "\"glm4_moe\"");
+  for (const auto& [field, value] : {std::pair{"n_routed_experts", "16"},
+                                     {"n_shared_experts", "1"},
+                                     {"num_experts_per_tok", "4"},
+                                     {"moe_intermediate_size", "512"},
+                                     {"first_k_dense_replace", "1"},
+                                     {"n_group", "1"},
+                                     {"topk_group", "1"},
+                                     {"routed_scaling_factor", "2.5"},
+                                     {"attention_bias", "true"}})
+    glm = with(field, value, glm);
+  const auto read = parse_hf_config(glm, "c");
+  ASSERT_TRUE(read) << read.error().message();
+  EXPECT_EQ(read->family, Family::glm4_moe);
+  EXPECT_TRUE(read->sigmoid_routing && read->qkv_bias && !read->qk_norm);
+  EXPECT_EQ(read->rotary_dim, 64);  // half of a head of 128, which the class assumes
+  EXPECT_EQ(read->shared_intermediate, 512);
+  EXPECT_TRUE(parse_hf_config(with("use_qk_norm", "true", glm), "c")->qk_norm);
+  EXPECT_EQ(parse_hf_config(with("partial_rotary_factor", "1.0", glm), "c")->rotary_dim, 0);
+}
+
+/// The indexer's parameters are in the shape. Its choice of tokens is a gap, which is an error to
+/// callers that compute.
+TEST(HfConfig, ReadsSparseAttention) {
+  std::string sparse = with("model_type", "\"deepseek_v32\"", deepseek_v3());
+  for (const auto& [field, value] : {std::pair{"q_lora_rank", "96"},
+                                     {"index_n_heads", "4"},
+                                     {"index_head_dim", "16"},
+                                     {"index_topk", "2048"}})
+    sparse = with(field, value, sparse);
+  const auto model = read_hf_config(sparse, "c");
+  ASSERT_TRUE(model) << model.error().message();
+  EXPECT_EQ(model->gaps.index_topk, 2048);
+  EXPECT_EQ(model->shape.index_heads, 4);
+  EXPECT_TRUE(model->shape.has_indexer(31));
+  EXPECT_THAT(error_of(sparse),
+              testing::StartsWith("config.json: sparse attention to 2048 tokens is planned as "));
+  std::string types = "[\"full\"";
+  for (int layer = 1; layer < 32; ++layer) types += ", \"shared\"";
+  const auto shared = read_hf_config(with("indexer_types", types + "]", sparse), "c");
+  ASSERT_TRUE(shared) << shared.error().message();
+  EXPECT_FALSE(shared->shape.has_indexer(31));
+  // 31 indexers fewer, of 4*16*96 + (16 + 4)*4096 + 2*16 elements.
+  EXPECT_EQ(parameter_count(model->shape) - parameter_count(shared->shape), 31 * 88096);
+  EXPECT_EQ(error_of(with("index_topk_freq", "4", sparse)),
+            "config.json: index_topk_freq: expected none, or indexer_types beside it, got 4");
+  EXPECT_EQ(error_of(with("q_lora_rank", "null", sparse)),
+            "config.json: q_lora_rank: expected a positive integer (the indexer reads that "
+            "vector), got null");
+}
+
+/// Norms of latent vectors have an epsilon of their own.
+TEST(HfConfig, ReadsTheEpsilonOfLatentVectors) {
+  EXPECT_EQ(parse_hf_config(deepseek_v3(), "c")->latent_norm_eps, (Rational{0, 1}));
+  const auto other = parse_hf_config(with("rms_norm_eps", "1e-05", deepseek_v3()), "c");
+  ASSERT_TRUE(other) << other.error().message();
+  EXPECT_EQ(other->latent_eps(), (Rational{1, 1000000}));
+  EXPECT_EQ(other->rms_norm_eps, (Rational{1, 100000}));
+}
+
 /// Experts have the width intermediate_size in Mixtral and OLMoE, and another field in Qwen3.
 TEST(HfConfig, ReadsExperts) {
   const std::string mixtral =

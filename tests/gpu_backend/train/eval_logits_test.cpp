@@ -80,7 +80,10 @@ TEST(EvalLogits, AreFoundUnderAnyStrategyAndAllocator) {
 }
 
 TEST(EvalLogits, UnusedEndsOfRowsAreLeftOut) {
-  const Operand logits{.dtype = DType::fp32, .shape = {3, 2}, .strides = {4, 1}};
+  Operand logits;
+  logits.dtype = DType::fp32;
+  logits.shape = {3, 2};
+  logits.strides = {4, 1};
   const std::vector<float> span{1, 2, -1, -1, 3, 4, -1, -1, 5, 6};
   std::vector<std::byte> bytes(static_cast<std::size_t>(logits.span_bytes()));
   std::memcpy(bytes.data(), span.data(), bytes.size());

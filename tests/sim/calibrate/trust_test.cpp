@@ -117,6 +117,21 @@ TEST(TrustOf, OurOwnErrorIsThatOfRunsOfTheSameKind) {
       "at worst of 12 runs (mfsdp, llama, 2 h100)");
 }
 
+/// The error of its parts is not that of kernels that were not measured.
+TEST(TrustOf, KindsOfKernelsThatWereNotMeasuredAreNamed) {
+  StepEvidence evidence = none_of("h200");
+  evidence.unmeasured = {"attention of heads of 192 (priced from heads of 128 and 256)"};
+  const auto text = [&] {
+    return trust_of(testing_cost::model_of("h200", 8), kErrors, step_of_90_ms(), evidence).text;
+  };
+  EXPECT_EQ(text(),
+            "calibrated by micro-benchmarks; step error not known: no run of mfsdp with llama on "
+            "h200 was measured; not measured on h200: attention of heads of 192 (priced from heads "
+            "of 128 and 256)");
+  evidence.error = twelve_of("h200").error;
+  EXPECT_THAT(text(), HasSubstr("12 runs (mfsdp, llama, 2 h200); not measured on h200: attention"));
+}
+
 // Every measured run was inside one domain.
 TEST(TrustOf, RunsInsideANodeSayNothingOfANetwork) {
   const Trust trust = with_runs("h200", 16);

@@ -10,6 +10,7 @@
 #include "core/plan/plan_json.hpp"
 #include "core/schedule/build.hpp"
 #include "tests/support/configurations.hpp"
+#include "tests/support/rename_axis.hpp"
 #include "verify/checker/check_certificate.hpp"
 #include "verify/proof/certificate.hpp"
 
@@ -48,44 +49,6 @@ void expect_refused(const Program& right, const std::function<void(Program&)>& e
   EXPECT_THAT(accepted.error().message(), HasSubstr(words));
 }
 
-/// Everywhere in a program.
-void rename(Program& program, Axis from, Axis to) {
-  const auto change = [&](Axis& axis) {
-    if (axis == from) axis = to;
-  };
-  const auto change_all = [&](Placement& placement) {
-    for (AxisPlacement& on : placement) change(on.axis);
-  };
-  for (MeshAxis& on : program.config.mesh.dense) change(on.axis);
-  for (Communicator& communicator : program.communicators)
-    std::ranges::for_each(communicator.axes, change);
-  for (Group& group : program.groups) {
-    std::ranges::for_each(group.cut, change);
-    std::ranges::for_each(group.reduce, change);
-    for (Placement* placement : {&group.weight, &group.gradient, &group.state})
-      change_all(*placement);
-  }
-  for (Buffer& buffer : program.buffers)
-    if (buffer.holds) change_all(buffer.holds->placement);
-  for (Plan& plan : program.plans)
-    for (Segment& segment : plan.segments)
-      for (Op& op : segment.ops) {
-        const auto change_operand = [&](Operand& operand) {
-          for (RankStride& stride : operand.rank_strides) change(stride.axis);
-        };
-        if (auto* kernel = std::get_if<Kernel>(&op.body))
-          std::ranges::for_each(kernel->operands, change_operand);
-        if (auto* collective = std::get_if<Collective>(&op.body)) {
-          change_operand(collective->input);
-          change_operand(collective->output);
-        }
-        if (auto* copy = std::get_if<Copy>(&op.body)) {
-          change_operand(copy->input);
-          change_operand(copy->output);
-        }
-      }
-}
-
 TEST(Labels, DataParallelRanksAreNoOtherAxis) {
   for (const Axis axis : {Axis::cp, Axis::tp, Axis::pp})
     for (const Axis of : {Axis::dp_outer, Axis::dp_shard})
@@ -93,7 +56,7 @@ TEST(Labels, DataParallelRanksAreNoOtherAxis) {
         expect_refused(
             built(outer),
             [&](Program& p) {
-              rename(p, of, axis);
+              test::rename_axis(p, of, axis);
               std::ranges::sort(p.config.mesh.dense, {}, &MeshAxis::axis);
             },
             "an axis that no plan has: " + std::string(to_string(axis)));
@@ -105,21 +68,29 @@ TEST(Labels, AxesAreNotExchanged) {
   expect_refused(
       built(),
       [](Program& p) {
-        rename(p, Axis::dp_outer, Axis::tp);
-        rename(p, Axis::dp_shard, Axis::dp_outer);
-        rename(p, Axis::tp, Axis::dp_shard);
+        test::rename_axis(p, Axis::dp_outer, Axis::tp);
+        test::rename_axis(p, Axis::dp_shard, Axis::dp_outer);
+        test::rename_axis(p, Axis::tp, Axis::dp_shard);
       },
       "neighbours");
   expect_refused(
       built(),
       [](Program& p) {
         const Mesh mesh = p.config.mesh;
-        rename(p, Axis::dp_outer, Axis::tp);
-        rename(p, Axis::dp_shard, Axis::dp_outer);
-        rename(p, Axis::tp, Axis::dp_shard);
+        test::rename_axis(p, Axis::dp_outer, Axis::tp);
+        test::rename_axis(p, Axis::dp_shard, Axis::dp_outer);
+        test::rename_axis(p, Axis::tp, Axis::dp_shard);
         p.config.mesh = mesh;
       },
       "sharded in another way than the strategy");
+}
+
+TEST(Labels, CommunicatorsAreNotExchanged) {
+  for (const Strategy outer : {Strategy::no_shard, Strategy::optim}) {
+    Program program = built(outer);
+    test::exchange_communicators(program, Axis::dp_outer, Axis::dp_shard);
+    EXPECT_FALSE(checked(program));
+  }
 }
 
 TEST(Labels, StrategiesAreThoseOfTheGroups) {

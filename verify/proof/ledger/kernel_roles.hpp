@@ -16,8 +16,8 @@ namespace mfsdp {
   return nullptr;
 }
 
-/// Ranks that have different tokens: 1/T counts the tokens of each once.
-[[nodiscard]] inline std::int64_t data_ranks(const Mesh& mesh) {
+/// Ranks with losses of different tokens: 1/T counts the tokens of each once.
+[[nodiscard]] inline std::int64_t loss_ranks(const Mesh& mesh) {
   return checked_mul(checked_mul(mesh.size(Axis::dp_outer), mesh.size(Axis::dp_shard)),
                      mesh.size(Axis::cp));
 }

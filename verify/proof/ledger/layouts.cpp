@@ -49,19 +49,20 @@ std::vector<Atom> atoms_of_group(const Group& group, const std::string& name,
   return all;
 }
 
-/// Gradients are sums over the ranks that work on other tokens: of either grid.
+/// A gradient is a sum over tokens. Ranks that differ on any axis but pp work on other tokens, so
+/// each such axis is in the sum unless the ranks along it have other parameters. Parameters that
+/// are cut lie on the experts' grid, all others on the dense one.
 bool sums_all_tokens(const Group& group, const Mesh& mesh) {
-  std::vector<Axis> sorted = with_several_ranks(group.reduce, mesh);
-  std::ranges::sort(sorted);
-  const auto are = [&](const std::vector<MeshAxis>& grid, std::initializer_list<Axis> data) {
-    std::vector<Axis> wanted;
-    for (const Axis axis : data)
-      if (std::ranges::find(grid, axis, &MeshAxis::axis) != grid.end()) wanted.push_back(axis);
-    return sorted == with_several_ranks(wanted, mesh);
-  };
-  using enum Axis;
-  return are(mesh.dense, {dp_outer, dp_shard, cp}) ||
-         (!mesh.experts.empty() && are(mesh.experts, {expt_dp_outer, expt_dp}));
+  std::vector<Axis> wanted;
+  for (const MeshAxis& on : group.shard.empty() ? mesh.dense : mesh.experts)
+    if (on.axis != Axis::pp &&
+        std::ranges::find(group.shard, on.axis, &AxisPlacement::axis) == group.shard.end())
+      wanted.push_back(on.axis);
+  std::vector<Axis> stated = with_several_ranks(group.reduce, mesh);
+  wanted = with_several_ranks(std::move(wanted), mesh);
+  std::ranges::sort(stated);
+  std::ranges::sort(wanted);
+  return stated == wanted;
 }
 
 /// How many of the group's cuts a placement makes; nothing where it is not the first ones of them.
@@ -170,7 +171,7 @@ void Layouts::lay_out(const Group& group, FindingList& findings) {
   if (!sums_all_tokens(group, mesh))
     report(findings, "MF303",
            fmt::format("group '{}' sums its gradient over other axes than those whose ranks have "
-                       "different tokens",
+                       "different tokens and the same parameters",
                        layout.name));
   levels = std::max(levels, layout.levels());
   groups.push_back(std::move(layout));

@@ -102,10 +102,10 @@ void finish_loss(State& s, const Kernel& kernel) {
     report(s, "MF307",
            fmt::format("computes 1/T from {} tokens; the {} microbatches of this step have {}",
                        rows, s.microbatches, tokens));
-  else if (input.ranks != data_ranks(s.config.mesh))
+  else if (input.ranks != loss_ranks(s.config.mesh))
     report(s, "MF307",
            fmt::format("computes 1/T from the tokens of {} ranks; expected {} ranks", input.ranks,
-                       data_ranks(s.config.mesh)));
+                       loss_ranks(s.config.mesh)));
   check_removed(s, kernel, input);
   finish(s, operand_of(kernel, "loss"), Scale::loss);
 }

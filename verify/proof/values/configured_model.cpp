@@ -1,5 +1,7 @@
 #include "verify/proof/values/configured_model.hpp"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <array>
 #include <cstdint>
@@ -16,8 +18,9 @@ using Roles = std::uint64_t;  ///< a bit for each
 
 constexpr Roles bit(ParameterRole role) { return Roles{1} << static_cast<unsigned>(role); }
 
-/// The parameters of a unit of that kind; of a block with experts, or a dense one.
-Roles roles_of(UnitKind kind, const PlanConfig& config, bool has_experts) {
+/// The parameters of a unit of that kind; of a block with experts, or a dense one, with or without
+/// an indexer.
+Roles roles_of(UnitKind kind, const PlanConfig& config, bool has_experts, bool has_indexer) {
   const ModelShape& model = config.model;
   const FamilyTraits& traits = model.traits();
   Roles final_norm = bit(ParameterRole::final_norm);
@@ -38,6 +41,10 @@ Roles roles_of(UnitKind kind, const PlanConfig& config, bool has_experts) {
              (model.query_latent == 0 ? bit(ParameterRole::q)
                                       : bit(ParameterRole::q_a) | bit(ParameterRole::q_a_norm) |
                                             bit(ParameterRole::q_b));
+  if (has_indexer)
+    roles |= bit(ParameterRole::index_q) | bit(ParameterRole::index_k) |
+             bit(ParameterRole::index_k_norm) | bit(ParameterRole::index_k_norm_bias) |
+             bit(ParameterRole::index_weights);
   if (has_experts && model.sigmoid_routing) roles |= bit(ParameterRole::router_correction);
   roles |= has_experts ? bit(ParameterRole::router) | bit(ParameterRole::experts_gate_up) |
                              bit(ParameterRole::experts_down)
@@ -117,18 +124,23 @@ bool is_of_model(const Program& program, const ProgramIndex& index) {
   }
   std::array<Roles, Names<UnitKind>::values.size()> wanted_roles{};
   for (std::size_t k = 0; k < wanted_roles.size(); ++k)
-    wanted_roles[k] = roles_of(static_cast<UnitKind>(k), program.config, false);
-  const Roles of_experts = roles_of(UnitKind::block, program.config, true);
+    wanted_roles[k] = roles_of(static_cast<UnitKind>(k), program.config, false, false);
+  std::array<std::array<Roles, 2>, 2> of_blocks{};  // by experts, by indexer
+  for (const std::size_t experts : {0, 1})
+    for (const std::size_t indexer : {0, 1})
+      of_blocks[experts][indexer] =
+          roles_of(UnitKind::block, program.config, experts == 1, indexer == 1);
   for (std::size_t u = 0; u < program.units.size(); ++u) {
     UnitKind wanted = UnitKind::block;
     if (u == 0)
       wanted = model.tied_embeddings ? UnitKind::embedding_and_head : UnitKind::embedding;
     else if (u > static_cast<std::uint64_t>(model.layers))
       wanted = UnitKind::head;
-    const bool has_experts =
-        wanted == UnitKind::block && model.has_experts(static_cast<std::int64_t>(u) - 1);
+    const auto layer = static_cast<std::int64_t>(u) - 1;
     const Roles expected =
-        has_experts ? of_experts : wanted_roles[static_cast<std::size_t>(wanted)];
+        wanted == UnitKind::block
+            ? of_blocks[model.has_experts(layer) ? 1 : 0][model.has_indexer(layer) ? 1 : 0]
+            : wanted_roles[static_cast<std::size_t>(wanted)];
     if ((*units)[u]->kind != wanted || roles[u] != expected) return false;
   }
   return true;
@@ -138,6 +150,23 @@ bool computes_model(const Program& program, const ProgramIndex& index) {
   const bool takes_some = std::ranges::any_of(
       program.plans, [](const Plan& plan) { return takes_tokens(plan) || receives(plan); });
   return takes_some && is_of_model(program, index);
+}
+
+void check_axes(const Mesh& mesh, FindingList& findings) {
+  for (const auto* grid : {&mesh.dense, &mesh.experts})
+    for (const auto& [axis, ranks] : *grid) {
+      if (ranks == 1 || !findings.wants("MF113")) continue;
+      const bool of_tokens = axis == Axis::cp;
+      if (!of_tokens && axis != Axis::tp && axis != Axis::etp) continue;
+      findings.add(
+          {.rule = "MF113",
+           .message = fmt::format("the mesh has {} ranks on {}, which share {}; the proofs follow "
+                                  "only {}",
+                                  ranks, to_string(axis),
+                                  of_tokens ? "the tokens of a sequence" : "a block's weights",
+                                  of_tokens ? "sequences that are whole on each rank"
+                                            : "weights that are whole on each rank")});
+    }
 }
 
 }  // namespace mfsdp

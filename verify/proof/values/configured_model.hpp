@@ -2,6 +2,7 @@
 #pragma once
 
 #include "core/plan/plan.hpp"
+#include "verify/findings/finding_list.hpp"
 #include "verify/proof/order/program_index.hpp"
 
 namespace mfsdp {
@@ -16,5 +17,10 @@ namespace mfsdp {
 [[nodiscard]] bool is_of_model(const Program& program, const ProgramIndex& index);
 /// Whether its plans compute that model too: some plan takes tokens or receives.
 [[nodiscard]] bool computes_model(const Program& program, const ProgramIndex& index);
+
+/// Axes on which the proofs cannot follow the model (MF113): each rank has whole sequences there,
+/// and whole weights but for the experts of ep. So ranks on cp would attend to their own tokens
+/// only, and ranks on tp or etp would multiply by a part of a weight as if it were all.
+void check_axes(const Mesh& mesh, FindingList& findings);
 
 }  // namespace mfsdp

@@ -191,7 +191,7 @@ class TrainsModelCheck {
     for (const Port port : {Port::tokens, Port::step_block, Port::report}) check(port);
     const ModelShape& model = classes_.front()->config.model;
     if (model.traits().rotates) check(Port::rope_table);
-    if (model.local_rope_theta.num != 0) check(Port::local_rope_table);
+    if (model.has_other_rope()) check(Port::local_rope_table);
     if (classes_.front()->config.scales_loss()) check(Port::loss_scale);
   }
 

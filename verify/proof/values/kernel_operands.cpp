@@ -70,7 +70,7 @@ class OperandCheck {
     for (const Attribute& attribute : kernel.attributes)
       if (attribute.value.den == 1) sizes_.emplace_back(attribute.name, attribute.value.num);
     sizes_.emplace_back("seq", config.seq_len);
-    sizes_.emplace_back("data_ranks", data_ranks(config.mesh));
+    sizes_.emplace_back("data_ranks", loss_ranks(config.mesh));
     sizes_.emplace_back("token_rows", config.token_rows());
     if (kernel.kind == permute_rows || kernel.kind == combine_rows)
       sizes_.emplace_back("room", room_of(kernel));

@@ -36,11 +36,15 @@ class SettingsCheck {
     const bool head_norms_backward =
         kernel_.kind == qk_norm_rope_backward || kernel_.kind == qk_row_norm_rope_backward;
     const bool norms = kernel_.kind == rms_norm_forward || head_norms;
-    if (kernel_.kind == latent_norm_forward && differs("epsilon", model.rms_norm_eps))
-      return unlike("epsilon", model.rms_norm_eps);
+    if (kernel_.kind == latent_norm_forward && differs("epsilon", model.latent_eps()))
+      return unlike("epsilon", model.latent_eps());
     if (auto wrong = check_latent()) return wrong;
-    if ((norms || kernel_.kind == layer_norm_forward) && differs("epsilon", model.rms_norm_eps))
-      return unlike("epsilon", model.rms_norm_eps);
+    // A norm as wide as the latent vector of queries is a norm of that vector.
+    const bool of_latent = kernel_.kind == rms_norm_forward && model.query_latent != 0 &&
+                           !differs("cols", {.num = model.query_latent});
+    const Rational epsilon = of_latent ? model.latent_eps() : model.rms_norm_eps;
+    if ((norms || kernel_.kind == layer_norm_forward) && differs("epsilon", epsilon))
+      return unlike("epsilon", epsilon);
     const bool attends = kernel_.kind == attention_forward || kernel_.kind == attention_backward;
     if (attends)
       for (const auto& [name, configured] : {std::pair{"batch", config_.micro_batch},

@@ -223,8 +223,14 @@ class ProgramForms {
     const std::int64_t row = operand.strides.empty()
                                  ? checked_mul(operand.shape[1], operand.shape[2])
                                  : operand.strides.front();
-    const std::int64_t rows =
-        checked_mul(checked_mul(operand.shape[0], row), size_of(operand.dtype));
+    // The last chunk of logits may have fewer rows than their buffer.
+    const PlanConfig& config = program_.config;
+    const std::int64_t held =
+        buffer.category == Category::logits
+            ? std::max(operand.shape[0],
+                       std::min(config.logits_chunk, config.tokens_per_microbatch()))
+            : operand.shape[0];
+    const std::int64_t rows = checked_mul(checked_mul(held, row), size_of(operand.dtype));
     if (rows != buffer.size.value)
       report(fmt::format("operand '{}' has rows of {} bytes in all, but buffer '{}' has {} bytes",
                          operand.role, rows, buffer.name, buffer.size.value));

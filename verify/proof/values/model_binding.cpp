@@ -204,7 +204,7 @@ class Binder {
                     : (step->chunk ? rows > tokens : rows != tokens))
       return fail_step(fmt::format("works on {} rows, but there are {}", rows, tokens));
     if (kernel.kind == KernelKind::gemm && !has_scale(kernel, role))
-      return fail_step("has another scale than alpha / rank of the adapters");
+      return fail_step("has another scale than the model's, or than alpha / rank of the adapters");
     BoundStep bound{.chunk = step->chunk,
                     .role = role,
                     .first_flow = static_cast<std::uint32_t>(out_.flows.size()),
@@ -220,11 +220,15 @@ class Binder {
     out_.steps.push_back(bound);
   }
 
-  /// alpha / rank where adapters' output is scaled, and none elsewhere; 1 is left out.
+  /// alpha / rank where adapters' output is scaled, and elsewhere the model's multiplier; 1 is left
+  /// out.
   [[nodiscard]] bool has_scale(const Kernel& kernel, std::optional<ParameterRole> role) const {
     const Attribute* stated = kernel.find_attribute("scale");
-    if (!lora_.is_scaled(role)) return stated == nullptr;
     const PlanConfig& config = program_.config;
+    if (!lora_.is_scaled(role)) {
+      const Rational wanted = role ? gemm_multiplier(config.model, *role) : Rational{0, 1};
+      return wanted.num == 0 ? stated == nullptr : stated != nullptr && stated->value == wanted;
+    }
     const std::int64_t rank = checked_mul(config.lora_rank, config.lora_alpha.den);
     const Rational scale = stated == nullptr ? Rational{.num = 1} : stated->value;
     return (stated == nullptr || scale != Rational{.num = 1}) &&

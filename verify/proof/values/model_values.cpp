@@ -219,8 +219,8 @@ void ModelValues::check_window() {
                                 slides ? "has a sliding window" : "has no sliding window"));
 }
 
-/// Tables of rotations are ports, which the host has filled before the first step: where layers
-/// that slide turn otherwise, theirs is another one.
+/// Tables of rotations are ports, which the host has filled before the first step. Layers that slide
+/// or have no RoPE may have a second one.
 void ModelValues::check_outside(const CellUse& use) {
   for (std::uint32_t c = use.first; c < use.last; ++c)
     if (memory_.cells[c].writer != kNone)
@@ -228,8 +228,7 @@ void ModelValues::check_outside(const CellUse& use) {
           "reads {1} as operand '{0}', which an op has written; expected a table from the host",
           use.operand->role, in_words(memory_.cells[c].key)));
   const ModelShape& model = unrolled_.program->config.model;
-  const bool local =
-      model.local_rope_theta.num != 0 && model.slides(static_cast<std::int64_t>(base_.owner) - 1);
+  const bool local = model.has_other_rope(static_cast<std::int64_t>(base_.owner) - 1);
   const Port wanted = local ? Port::local_rope_table : Port::rope_table;
   const Buffer& buffer = unrolled_.program->buffers[use.buffer];
   if (!buffer.holds || buffer.holds->port != wanted)

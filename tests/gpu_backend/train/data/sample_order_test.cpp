@@ -62,14 +62,14 @@ TEST(ShuffledSample, IsTheSameOnEveryMachine) {
 }
 
 RC_GTEST_PROP(SampleNumber, DealsEveryNumberOutOnce, ()) {
-  const BatchShape batch{.world = *rc::gen::inRange(1, 9),
+  const BatchShape batch{.data_ranks = *rc::gen::inRange(1, 9),
                          .micro_batch = *rc::gen::inRange(1, 4),
                          .microbatches = *rc::gen::inRange(1, 4)};
   const std::int64_t steps = *rc::gen::inRange(1, 4);
   std::set<std::int64_t> numbers;
   for (std::int64_t step = 0; step < steps; ++step)
     for (std::int64_t microbatch = 0; microbatch < batch.microbatches; ++microbatch)
-      for (std::int64_t rank = 0; rank < batch.world; ++rank)
+      for (std::int64_t rank = 0; rank < batch.data_ranks; ++rank)
         for (std::int64_t i = 0; i < batch.micro_batch; ++i)
           RC_ASSERT(numbers.insert(sample_number(batch, step, microbatch, rank, i)).second);
   RC_ASSERT(std::ssize(numbers) == steps * batch.global_batch());
@@ -78,12 +78,13 @@ RC_GTEST_PROP(SampleNumber, DealsEveryNumberOutOnce, ()) {
 }
 
 RC_GTEST_PROP(SampleNumber, RanksNeverShareASampleOfAnEpoch, ()) {
-  const BatchShape batch{.world = *rc::gen::inRange(1, 9), .micro_batch = 2, .microbatches = 2};
+  const BatchShape batch{
+      .data_ranks = *rc::gen::inRange(1, 9), .micro_batch = 2, .microbatches = 2};
   const std::int64_t steps = *rc::gen::inRange(1, 5);
   const std::int64_t samples = steps * batch.global_batch() + *rc::gen::inRange(0, 7);
   const auto seed = *rc::gen::arbitrary<std::uint64_t>();
   std::set<std::int64_t> read;
-  for (std::int64_t rank = 0; rank < batch.world; ++rank)
+  for (std::int64_t rank = 0; rank < batch.data_ranks; ++rank)
     for (std::int64_t step = 0; step < steps; ++step)
       for (std::int64_t place = 0; place < 4; ++place)
         RC_ASSERT(
@@ -96,14 +97,14 @@ TEST(SampleNumber, AnyWorldReadsTheSameGlobalBatch) {
   const auto step_of = [](const BatchShape& batch) {
     std::multiset<std::int64_t> numbers;
     for (std::int64_t microbatch = 0; microbatch < batch.microbatches; ++microbatch)
-      for (std::int64_t rank = 0; rank < batch.world; ++rank)
+      for (std::int64_t rank = 0; rank < batch.data_ranks; ++rank)
         for (std::int64_t i = 0; i < batch.micro_batch; ++i)
           numbers.insert(sample_number(batch, 5, microbatch, rank, i));
     return numbers;
   };
-  const auto alone = step_of({.world = 1, .micro_batch = 12, .microbatches = 1});
-  EXPECT_EQ(step_of({.world = 4, .micro_batch = 1, .microbatches = 3}), alone);
-  EXPECT_EQ(step_of({.world = 3, .micro_batch = 2, .microbatches = 2}), alone);
+  const auto alone = step_of({.data_ranks = 1, .micro_batch = 12, .microbatches = 1});
+  EXPECT_EQ(step_of({.data_ranks = 4, .micro_batch = 1, .microbatches = 3}), alone);
+  EXPECT_EQ(step_of({.data_ranks = 3, .micro_batch = 2, .microbatches = 2}), alone);
 }
 
 }  // namespace

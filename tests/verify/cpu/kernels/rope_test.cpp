@@ -337,5 +337,12 @@ TEST(RopeTable, LayersThatSlideMayTurnByAnotherThetaUnscaled) {
   EXPECT_FLOAT_EQ(make_rope_table(model, 3, true)[9], std::cos(0.2F));
 }
 
+TEST(RopeTable, LayersWithoutRopeRotateByNothing) {
+  ModelShape model;
+  model.head_dim = 4;
+  model.nope_layers = {0};
+  EXPECT_EQ(make_rope_table(model, 2, true), (std::vector<float>{1, 1, 0, 0, 1, 1, 0, 0}));
+}
+
 }  // namespace
 }  // namespace mfsdp::kernels

@@ -238,6 +238,7 @@ PlanConfig attention_config(std::uint32_t seed) {
                          : one_in(2) ? std::vector<std::int64_t>{0}
                                      : std::vector<std::int64_t>{1};
   if (one_in(2)) model.local_rope_theta = {100, 1};
+  if (model.local_rope_theta.num == 0 && model.layers > 1) model.nope_layers = {0};
   if (one_in(2)) model.rotary_dim = 2;
   if (one_in(2)) model.query_scalar = {5, 2};
   if (one_in(2)) model.score_cap = {3, 2};
@@ -259,7 +260,12 @@ PlanConfig attention_config(std::uint32_t seed) {
 class AttentionGradients : public testing::TestWithParam<std::uint32_t> {};
 
 TEST_P(AttentionGradients, EqualFiniteDifferences) {
-  const PlanConfig config = attention_config(GetParam());
+  PlanConfig config = attention_config(GetParam());
+  if (ModelShape& model = config.model; !model.output_norms) {
+    model.residual_multiplier = {3, 2};
+    model.logit_multiplier = {2, 3};
+    if (!model.scaled_embedding) model.embedding_multiplier = {5, 2};
+  }
   SCOPED_TRACE(describe(config));
   check_gradients(config, GetParam());
 }
@@ -346,6 +352,13 @@ TEST_P(ExpertGradients, EqualFiniteDifferences) {
       model.chosen_groups = 2;
     }
   }
+  if (seed >= 20) {
+    model.router_aux_loss = model.router_z_loss = {0, 1};
+    model.routed_scale = {0, 1};
+    test::make_family(model, seed == 20 ? Family::minimax_m2 : Family::glm4_moe);
+    model.head_dim = 4;
+    model.rotary_dim = 2;
+  }
   model.expert_intermediate = 3;
   if (seed < 10 && seed % 4 != 3 && seed % 3 > 0) model.shared_intermediate = 2;
   model.normalised_routing = seed % 5 < 3;
@@ -360,7 +373,7 @@ TEST_P(ExpertGradients, EqualFiniteDifferences) {
   check_gradients(config, seed);
 }
 INSTANTIATE_TEST_SUITE_P(Random, ExpertGradients,
-                         testing::Range(0U, std::uint32_t{test::cases(20)}));
+                         testing::Range(0U, std::uint32_t{test::cases(22)}));
 
 class Gradients : public testing::TestWithParam<std::uint32_t> {};
 
