@@ -151,10 +151,14 @@ void check_titan_experts(EngineKind engine, const PlanConfig& config, const Fsdp
     reasons.add(cannot_predict(engine, flag, what, instead));
   };
   const bool is_qwen3 = model.family == Family::llama && model.qk_norm && !model.qkv_bias &&
-                        model.shared_intermediate == 0 && model.dense_layers.empty();
+                        model.shared_intermediate == 0 && model.dense_layers.empty() &&
+                        model.rotary_dim == 0 && !model.sigmoid_routing;
   if (!is_qwen3 && model.family != Family::deepseek)
     no("--model", "torchtitan's experts of models other than Qwen3 and DeepSeek");
   if (!model.sliding_layers.empty()) no("--model", "sliding windows");
+  if (model.index_heads != 0) no("--model", "sparse attention", "leave --engine out");
+  if (scales_activations(model)) no("--model", "scaled activations", "leave --engine out");
+  if (!model.nope_layers.empty()) no("--model", "layers without RoPE", "leave --engine out");
   if (traits_of(engine).compiles_blocks)
     no("--modules", "compiled blocks with experts", "take --engine fsdp2");
   if (options.selective_ac.by_operator)
