@@ -16,7 +16,7 @@ const void* moved(const void* from, std::int64_t elements, DType dtype) {
   return static_cast<const std::byte*>(from) + elements * size_of(dtype);
 }
 
-/// Of a dimension whose elements are beside each other in an operand.
+/// The size is that of a dimension whose elements are beside each other in an operand.
 bool is_ragged(std::int64_t size) { return size >= kLeast && size % kGrain != 0; }
 
 /// The rest's operands begin inside those of the whole.
