@@ -339,7 +339,7 @@ TEST_P(ExpertGradients, EqualFiniteDifferences) {
     test::make_family(model, Family::gpt_oss);
     model.swiglu_limit = {3, 2};
   }
-  if (seed >= 14) {
+  if (seed >= 14 && seed < 20) {
     if (seed % 4 != 3) test::add_experts(model, 4, 2);
     test::make_family(model, Family::deepseek);
     if (seed % 2 == 0) model.query_latent = 0;
