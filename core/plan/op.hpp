@@ -137,12 +137,21 @@ enum class CopyKind { d2d, d2h, h2d };
 
 constexpr auto value_names(CopyKind) { return name_array("d2d", "d2h", "h2d"); }
 
+/// Where the host's memory is a port, the host fills it before an h2d copy, or reads it after a d2h
+/// copy; before it issues the copy again it waits until the last one has ended. All other copies
+/// are ops of their stream as kernels are.
 struct Copy {
   CopyKind kind = CopyKind::d2d;
   Operand input;
   Operand output;
 
   friend bool operator==(const Copy&, const Copy&) = default;
+
+  /// The operand in the host's memory, or null.
+  [[nodiscard]] const Operand* on_host() const {
+    if (kind == CopyKind::d2d) return nullptr;
+    return kind == CopyKind::h2d ? &input : &output;
+  }
 };
 
 struct Record {

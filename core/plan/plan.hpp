@@ -163,6 +163,9 @@ struct Buffer {
   std::optional<std::int64_t> instances{};
 
   friend bool operator==(const Buffer&, const Buffer&) = default;
+
+  /// Whether the host writes or reads the contents.
+  [[nodiscard]] bool is_port() const { return holds && holds->port; }
 };
 
 /// A parameter's place in its group's flat buffer.

@@ -4,6 +4,8 @@
 
 #include <algorithm>
 
+#include "core/plan/index.hpp"
+
 namespace mfsdp {
 namespace {
 
@@ -45,20 +47,22 @@ Result<void> Interpreter::bind_plans() {
   return {};
 }
 
-/// The host may free the memory of a copy after the next record on the copy's stream has run.
+/// The host may touch the port of a copy after the next record on the copy's stream has run.
 Result<void> Interpreter::find_copied_events(RunnablePlan& plan) const {
+  const IdIndex<BufferId> buffers(program_.buffers);
   for (const BoundSegment& segment : plan.bound.segments) {
     auto& events = plan.copied_events.emplace_back(segment.ops.size());
     if (!host_work_) continue;
     for (std::size_t i = 0; i < segment.ops.size(); ++i) {
       const auto* copy = std::get_if<Copy>(&segment.ops[i].op->body);
-      if (copy == nullptr || copy->kind == CopyKind::d2d) continue;
+      const Operand* on_host = copy == nullptr ? nullptr : copy->on_host();
+      if (on_host == nullptr || !program_.buffers[buffers[on_host->buffer]].is_port()) continue;
       const auto behind = segment.ops.begin() + static_cast<std::ptrdiff_t>(i);
       const auto record = std::find_if(behind, segment.ops.end(), [&](const BoundOp& op) {
         return op.stream == behind->stream && op.op->kind() == OpKind::record;
       });
       if (record == segment.ops.end())
-        return fail(name_of(*behind->op), "expected a record after a copy of the host's memory");
+        return fail(name_of(*behind->op), "expected a record after a copy from or to a port");
       events[i] = record->event;
     }
   }

@@ -22,8 +22,8 @@
 
 namespace mfsdp {
 
-/// Called before a copy between host and device is issued, when its last instance has ended: the
-/// time to fill the source of an h2d copy, or to read what the last d2h copy brought. `operands`
+/// Called before a copy from or to a port is issued, when its last instance has ended: the time to
+/// fill the source of an h2d copy, or to read what the last d2h copy brought. `operands`
 /// of the op are input and output; `ended` is when the last instance did, on the backend's clock,
 /// or nothing.
 using HostWork =
@@ -55,11 +55,11 @@ class Interpreter {
   /// Waits until everything issued has run.
   [[nodiscard]] Result<void> finish();
 
-  /// When the last copy from or to the host's buffer ended, on the backend's clock; waits for it.
+  /// When the last copy from or to that port ended, on the backend's clock; waits for it.
   /// Nothing where there was none in the plan that ran last.
   [[nodiscard]] Result<std::optional<Nanos>> copy_ended(BufferId host_buffer);
 
-  /// After a failure: whether the latest copy from or to that host buffer had run before it
+  /// After a failure: whether the latest copy from or to that port had run before it
   /// (Backend::ran_whole).
   [[nodiscard]] bool copied_whole(BufferId host_buffer) const;
 
@@ -85,7 +85,7 @@ class Interpreter {
   struct RunnablePlan {
     BoundPlan bound;
     std::int64_t steps = 0;  ///< number of the next one
-    /// Per segment and op: for a copy from or to the host, the event recorded after it.
+    /// Per segment and op: for a copy from or to a port, the event recorded after it.
     std::vector<std::vector<std::optional<std::size_t>>> copied_events;
   };
 

@@ -151,11 +151,13 @@ class Interleavings {
       task.after.push_back(found->second);
   }
 
-  /// Before it issues a copy the host waits for the last one, then fills or reads its memory.
+  /// Before it issues a copy of a port the host waits for the last one, then fills or reads its memory.
   void host_work(const Segment& segment, std::size_t o) {
     const Op& op = segment.ops[o];
     const auto* copy = std::get_if<Copy>(&op.body);
-    if (copy == nullptr || copy->kind == CopyKind::d2d) return;
+    if (copy == nullptr || copy->on_host() == nullptr ||
+        !std::ranges::find(program_.buffers, copy->on_host()->buffer, &Buffer::id)->is_port())
+      return;
     std::size_t r = o;
     while (segment.ops[r].stream != op.stream || segment.ops[r].kind() != OpKind::record) ++r;
     Task task;

@@ -79,6 +79,13 @@ struct PlanBuilder {
     return program.buffers.back().id;
   }
 
+  /// In the host's pool, filled by the host.
+  BufferId port(const std::string& name) {
+    const BufferId id = buffer(name, true, 0, host);
+    program.buffers[id.value].holds = Contents{.kind = ContentKind::port, .port = Port::tokens};
+    return id;
+  }
+
   static Operand bytes(BufferId id, Access access, std::int64_t begin = 0,
                        std::int64_t end = kBytes) {
     Operand operand;

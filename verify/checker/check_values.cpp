@@ -152,8 +152,8 @@ class Steps {
     const std::string port = port_of(from.buffer);
     const bool all =
         from.offset == 0 && from.dense && from.elements == to.elements && from.dtype == to.dtype;
-    if (op.does == "d2d") {
-      copy_inside(op, from, to);
+    if (state_.view.port_of(op) == nullptr) {
+      copy_contents(op, from, to);
     } else if (op.does == "h2d" && port == "tokens" && all &&
                from.elements == times(state_.model.token_rows, state_.model.tokens) &&
                from.dtype == "int32") {
@@ -165,11 +165,12 @@ class Steps {
     } else if (op.does == "d2h" && port_of(to.buffer) == "report" && to.offset == 0) {
       report(op, from, to);
     } else {
-      refuse("{}: copies from or to memory that the host does not fill or read", op.place());
+      refuse("{}: copies a port that the host does not fill or read so", op.place());
     }
   }
-  /// Gradients are followed where they go, and values. Anything else that is copied is none.
-  void copy_inside(const Op& op, const Operand& from, const Operand& to) {
+  /// Gradients are followed where they go, and values, on the device and through the host's memory.
+  /// Anything else that is copied is none.
+  void copy_contents(const Op& op, const Operand& from, const Operand& to) {
     if (state_.is_gradient(to)) return state_.ledger.follow(op, {});
     if (!state_.view.homes[to.buffer].kind.empty()) return spoil_weights(op, to);
     if (state_.view.homes[from.buffer].kind.empty()) return state_.values.copy(op, from, to);

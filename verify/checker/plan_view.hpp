@@ -157,6 +157,12 @@ struct PlanView {
   [[nodiscard]] Index at(const char* list, const Json& object, const char* key) const {
     return ids.at(list).at(object.at(key));
   }
+  /// The operand of a copy whose memory the host fills or reads, at a port; or null.
+  [[nodiscard]] const Operand* port_of(const Op& copy) const {
+    if (copy.does == "d2d") return nullptr;
+    const Operand& on_host = copy.operands.at(copy.does == "h2d" ? 0 : 1);
+    return homes.at(on_host.buffer).kind == "port" ? &on_host : nullptr;
+  }
   [[nodiscard]] const Json& communicator_of(const Op& op) const {
     return json.at("communicators").at(at("communicators", *op.body, "communicator"));
   }

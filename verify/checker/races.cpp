@@ -107,7 +107,7 @@ class Races {
       touch(begin(op.stream, op), op, op.operands, frees ? buffer : kNone, frees ? kNone : buffer);
     } else {
       if (op.kind != "kernel" && op.kind != "copy") refuse("{}: kind {}", op.place(), op.kind);
-      if (op.kind == "copy" && op.does != "d2d") do_host_work(instance);
+      if (op.kind == "copy" && view_.port_of(op) != nullptr) do_host_work(instance);
       touch(begin(op.stream, op), op, op.operands);
     }
   }
@@ -155,7 +155,7 @@ class Races {
 
   Moment& record(const Op& op) { return records_[view_.at("events", *op.body, "event")]; }
 
-  /// Before it issues a copy, the host waits until the last run of that op has ended, which the
+  /// Before it issues a copy of a port, the host waits until the last run of that op has ended, which the
   /// next record on its stream shows. Then the host fills the copy's source or reads its
   /// destination.
   void do_host_work(const Instance& copy) {
@@ -166,7 +166,7 @@ class Races {
     if (tells == end || tells->pass != copy.pass)
       refuse("{}: no event is recorded after it, so that the host cannot know its end",
              copy.op->place());
-    Operand memory = copy.op->operands.at(copy.op->does == "h2d" ? 0 : 1);
+    Operand memory = *view_.port_of(*copy.op);
     memory.writes = copy.op->does == "h2d";
     touch(begin(host_, *copy.op, record(*tells->op)), *copy.op, {memory});
   }

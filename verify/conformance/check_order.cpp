@@ -127,12 +127,13 @@ class OrderWalk {
                        .places = {place}});
   }
 
-  /// The host issues nothing while it waits, and does not access memory that a copy still uses.
+  /// The host issues nothing while it waits, and does not access a port that a copy still uses.
   void check_issue(std::size_t i, const Op& op) {
     if (host_busy_)
       demand("MF806", *host_busy_, i, launch(*host_busy_).end, launch(i).issued, true);
     const auto* copy = std::get_if<Copy>(&op.body);
-    if (copy == nullptr || copy->kind == CopyKind::d2d) return;
+    const Operand* on_host = copy == nullptr ? nullptr : copy->on_host();
+    if (on_host == nullptr || !is_port(on_host->buffer)) return;
     const std::size_t size = run_.instances.size();
     const StepInstances::Instance here = run_.instances.at(i % size);
     const Segment& segment = run_.plan.segments[here.segment];
@@ -145,6 +146,10 @@ class OrderWalk {
     const auto& last = recorded_[run_.events[std::get<Record>(record->body).event]];
     if (last && record_.timed[last->instance])
       demand("MF806", last->instance, i, over(last->instance), launch(i).issued);
+  }
+
+  [[nodiscard]] bool is_port(BufferId id) const {
+    return std::ranges::find(run_.program.buffers, id, &Buffer::id)->is_port();
   }
 
   void check_host_wait(std::size_t i) {

@@ -32,9 +32,8 @@ constexpr std::array kRules{
              "A wait gets another record than those that the plan binds it to."},
     RuleInfo{"MF106", "acquired-twice", "A buffer is acquired while it is live."},
     RuleInfo{"MF107", "released-twice", "A buffer is released while it is not live."},
-    RuleInfo{
-        "MF108", "unguarded-copy",
-        "No event is recorded after a copy from or to host memory: the host cannot know its end."},
+    RuleInfo{"MF108", "unguarded-copy",
+             "No event is recorded after a copy from or to a port: the host cannot know its end."},
     RuleInfo{"MF111", "unwritten-read",
              "An op reads bytes that nothing has written since they were acquired."},
     RuleInfo{"MF112", "unused-op", "No op reads what an op writes.", note},

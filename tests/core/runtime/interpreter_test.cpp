@@ -134,6 +134,7 @@ TEST(Interpreter, TheHostWorksBeforeACopyWhenTheLastOneHasEnded) {
   const Operand operand = test::tiny_operand("input", Access::read, BufferId(0), 4);
   ops[1] = op(1, "feed", Copy{.kind = CopyKind::h2d, .input = operand, .output = operand});
   ops.erase(ops.begin());
+  program.buffers[0].holds = Contents{.kind = ContentKind::port, .port = Port::tokens};
   Diary diary;
   auto interpreter =
       Interpreter::create(program, diary, 0,
@@ -146,6 +147,21 @@ TEST(Interpreter, TheHostWorksBeforeACopyWhenTheLastOneHasEnded) {
   EXPECT_THAT(diary.lines,
               ElementsAre("synchronise", "0 fill input 0", "0 copy feed", "0 record 1",
                           "1 host feed 1", "1 fill input 101", "1 copy feed", "1 record 2"));
+}
+
+/// A copy of other memory of the host is issued at once, and needs no record after it.
+TEST(Interpreter, TheHostWaitsForCopiesOfPortsAlone) {
+  Program program = looping_program();
+  auto& ops = program.plans[0].segments[0].ops;
+  const Operand operand = test::tiny_operand("input", Access::read, BufferId(0), 4);
+  ops = {op(1, "back", Copy{.kind = CopyKind::h2d, .input = operand, .output = operand})};
+  Diary diary;
+  auto interpreter =
+      Interpreter::create(program, diary, 0, [&](const BoundOp&, std::int64_t, auto) {
+        return diary.write("fill");
+      }).value();
+  ASSERT_TRUE(interpreter->run("train", 2));
+  EXPECT_THAT(diary.lines, ElementsAre("synchronise", "0 copy back", "1 copy back"));
 }
 
 TEST(PlanBinder, OperandsLieWhereTheRanksIndicesSay) {

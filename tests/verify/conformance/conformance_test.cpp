@@ -27,7 +27,7 @@ class ARun : public ::testing::Test {
  protected:
   ARun() {
     test::PlanBuilder b;
-    const BufferId host = b.buffer("pinned", true, 0, b.host);
+    const BufferId host = b.port("pinned");
     const BufferId tokens = b.buffer("tokens", true);
     const BufferId weights = b.buffer("weights", true);
     copy = b.copy(b.h2d, "tokens", CopyKind::h2d, host, tokens);

@@ -277,7 +277,7 @@ TEST(Races, EveryRankIsLookedAt) {
 
 TEST(Races, HostFillsMemoryOfACopyThatRuns) {
   PlanBuilder plan;
-  const BufferId pinned = plan.buffer("pinned", true, 0, plan.host);
+  const BufferId pinned = plan.port("pinned");
   const BufferId staged = plan.buffer("staged", true);
   plan.copy(plan.h2d, "tokens", CopyKind::h2d, pinned, staged);
   plan.record(plan.h2d, "copied");
@@ -294,7 +294,7 @@ TEST(Races, HostFillsMemoryOfACopyThatRuns) {
 
 TEST(Races, CopyWithoutRecordBehindIt) {
   PlanBuilder plan;
-  const BufferId pinned = plan.buffer("pinned", true, 0, plan.host);
+  const BufferId pinned = plan.port("pinned");
   const BufferId staged = plan.buffer("staged", true);
   plan.record(plan.h2d, "copied");
   plan.copy(plan.h2d, "tokens", CopyKind::h2d, pinned, staged);

@@ -3,6 +3,7 @@
 #include <utility>
 
 #include "verify/proof/ledger/kernel_roles.hpp"
+#include "verify/proof/order/races.hpp"
 
 namespace mfsdp {
 namespace {
@@ -114,7 +115,7 @@ class Follower {
       for (const Op& op : segment.ops) {
         const std::span<const ByteAccess> accesses = table_.of(number++);
         const auto* copy = std::get_if<Copy>(&op.body);
-        const bool copies = copy != nullptr && copy->kind == CopyKind::d2d;
+        const bool copies = copy != nullptr && !host_access(program_, *copy, accesses);
         const bool gathers = copy == nullptr && (by_body(op) & kFollowScaling) != 0 &&
                              op.kind() == OpKind::collective;
         if ((copies || gathers) && accesses.size() == 2)
@@ -126,9 +127,9 @@ class Follower {
   }
   [[nodiscard]] bool moves_scaling(const Op& op) const {
     const auto* copy = std::get_if<Copy>(&op.body);
-    if (copy == nullptr || copy->kind != CopyKind::d2d) return false;
     const std::span<const ByteAccess> accesses = table_.of(out_.bits.size());
-    return !accesses.empty() && holds_scaling_[accesses[0].buffer];
+    return copy != nullptr && !host_access(program_, *copy, accesses) && !accesses.empty() &&
+           holds_scaling_[accesses[0].buffer];
   }
 
   [[nodiscard]] bool is_report(std::uint32_t buffer) const {

@@ -35,6 +35,12 @@ void update(State& s, const Kernel& kernel) {
     report(s, "MF311", "clips its gradient by a value that is not this step's norm");
 }
 
+bool takes_port(const State& s, const Copy& copy) {
+  const Operand* on_host = copy.on_host();
+  return on_host != nullptr &&
+         s.unrolled.program->buffers[s.unrolled.index->buffers[on_host->buffer]].is_port();
+}
+
 /// A copy to the host brings the loss and the norm that this step has finished.
 void check_host_copy(State& s, const Copy& copy) {
   const auto check = [&](Scale what, std::int64_t begin, const char* name) {
@@ -68,7 +74,7 @@ Sums moved(const State& s, const Sums& from, const ByteRange& input, std::int64_
 }
 
 /// Values that the input has whole are in the output after the copy.
-void copy_on_device(State& s, const Operand& from, const Operand& to) {
+void move_values(State& s, const Operand& from, const Operand& to) {
   const bool moves = is_contiguous(from) && is_contiguous(to) && from.rank_strides.empty() &&
                      to.rank_strides.empty();
   const ByteRange input{.begin = from.offset, .end = from.offset + from.span_bytes()};
@@ -185,8 +191,10 @@ bool run_instance(State& s, Mailbox<SentScaling>* mailbox) {
     write_over(s, write.buffer, write.begin, write.end);
   if (const auto* kernel = std::get_if<Kernel>(&instance.op->body)) run_kernel(s, *kernel);
   if (const auto* copy = std::get_if<Copy>(&instance.op->body)) {
-    if (copy->kind == CopyKind::d2h) check_host_copy(s, *copy);
-    if (copy->kind == CopyKind::d2d) copy_on_device(s, copy->input, copy->output);
+    if (!takes_port(s, *copy))
+      move_values(s, copy->input, copy->output);
+    else if (copy->kind == CopyKind::d2h)
+      check_host_copy(s, *copy);
   }
   if (collective != nullptr) run_collective(s, *collective, mailbox);
   return true;

@@ -25,11 +25,11 @@ void for_each_op(const UnrolledPlan& unrolled, auto visit) {
   }
 }
 
-/// The host's access to the memory of a copy.
-std::optional<ByteAccess> host_access_of(const Op& op, const OpFacts& facts,
+/// The host's access to the port of a copy.
+std::optional<ByteAccess> host_access_of(const Program& program, const Op& op, const OpFacts& facts,
                                          std::span<const ByteAccess> of_op) {
   if (facts.kind != OpKind::copy) return std::nullopt;
-  return host_access(std::get<Copy>(op.body), of_op);
+  return host_access(program, std::get<Copy>(op.body), of_op);
 }
 
 void find_shared(const UnrolledPlan& unrolled, const AccessTable& table,
@@ -41,7 +41,8 @@ void find_shared(const UnrolledPlan& unrolled, const AccessTable& table,
       if (only == kUntouched) only = facts.chain;
       if (only != facts.chain || in_group) shared[access.buffer] = 1;
     }
-    if (const auto access = host_access_of(op, facts, table.of(i))) shared[access->buffer] = 1;
+    if (const auto access = host_access_of(*unrolled.program, op, facts, table.of(i)))
+      shared[access->buffer] = 1;
   });
 }
 
@@ -110,7 +111,7 @@ BufferUses buffer_uses(const UnrolledPlan& unrolled, const AccessTable& table) {
         if (uses.shared[access.buffer] != 0 || !buffers[access.buffer].persistent)
           uses.accesses.push_back(add(access));
     uses.first_access.push_back(static_cast<std::uint32_t>(uses.accesses.size()));
-    if (const auto access = host_access_of(op, facts, table.of(i)))
+    if (const auto access = host_access_of(*unrolled.program, op, facts, table.of(i)))
       uses.host.emplace_back(i, add(*access));
   });
   return uses;

@@ -103,7 +103,8 @@ void compare_pairs(const UnrolledPlan& unrolled, const AccessTable& table,
     const auto accesses = table.of(instance.op_index);
     if (!instance.host_work) {
       for (const ByteAccess& access : accesses) add(i, access);
-    } else if (const auto access = host_access(std::get<Copy>(instance.op->body), accesses)) {
+    } else if (const auto access =
+                   host_access(*unrolled.program, std::get<Copy>(instance.op->body), accesses)) {
       add(i, *access);
     }
   }

@@ -338,11 +338,10 @@ void check_persistent_places(const Program& program, FindingList& findings) {
   }
 }
 
-std::optional<ByteAccess> host_access(const Copy& copy, std::span<const ByteAccess> of_copy) {
-  if (copy.kind == CopyKind::d2d) return std::nullopt;
-  const Operand* touched = copy.kind == CopyKind::h2d ? &copy.input : &copy.output;
+std::optional<ByteAccess> host_access(const Program& program, const Copy& copy,
+                                      std::span<const ByteAccess> of_copy) {
   for (ByteAccess access : of_copy)
-    if (access.operand == touched) {
+    if (access.operand == copy.on_host() && program.buffers[access.buffer].is_port()) {
       access.writes = copy.kind == CopyKind::h2d;
       return access;
     }

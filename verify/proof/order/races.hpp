@@ -31,9 +31,10 @@ void check_races(const UnrolledPlan& unrolled, const AccessTable& table, Finding
 /// Two persistent buffers in one place (MF103), for all plans.
 void check_persistent_places(const Program& program, FindingList& findings);
 
-/// The host's access to the memory of a copy, on the host's chain: it fills the
-/// source (h2d) or reads the destination (d2h). `of_copy` are the accesses of that copy.
-[[nodiscard]] std::optional<ByteAccess> host_access(const Copy& copy,
+/// The host's access to the port of a copy, on the host's chain: it fills the source (h2d) or reads
+/// the destination (d2h). Nothing for a copy without a port. `of_copy` are the accesses of that
+/// copy.
+[[nodiscard]] std::optional<ByteAccess> host_access(const Program& program, const Copy& copy,
                                                     std::span<const ByteAccess> of_copy);
 
 }  // namespace mfsdp

@@ -109,7 +109,7 @@ class Unroller {
     return facts;
   }
 
-  /// The host touches a copy's memory again when the next record on the copy's stream has run.
+  /// The host touches the port of a copy again when the next record on the copy's stream has run.
   void find_copied_events(const Segment& segment) {
     const std::size_t first = copied_event_.size();
     for (std::size_t i = 0; i < segment.ops.size(); ++i) {
@@ -117,7 +117,9 @@ class Unroller {
       if (out_.ops[first + i].kind != OpKind::copy) continue;
       const Op& op = segment.ops[i];
       const auto* copy = std::get_if<Copy>(&op.body);
-      if (copy == nullptr || copy->kind == CopyKind::d2d) continue;
+      const Operand* on_host = copy == nullptr ? nullptr : copy->on_host();
+      if (on_host == nullptr || !out_.program->buffers[index_.buffers[on_host->buffer]].is_port())
+        continue;
       const auto record = std::find_if(
           segment.ops.begin() + static_cast<std::ptrdiff_t>(i), segment.ops.end(),
           [&](const Op& o) { return o.stream == op.stream && o.kind() == OpKind::record; });
@@ -128,12 +130,12 @@ class Unroller {
       }
       findings_.add(
           {.rule = "MF108",
-           .message = fmt::format("op {} ({}) copies from or to host memory, but no event "
+           .message = fmt::format("op {} ({}) copies from or to a port of the host, but no event "
                                   "is recorded after it in segment '{}': the host cannot know "
                                   "when it has ended",
                                   op.id.value, op.name, segment.name),
            .places = {place_in_plan(*out_.plan, segment, op)},
-           .buffer = copy->kind == CopyKind::h2d ? copy->input.buffer : copy->output.buffer});
+           .buffer = on_host->buffer});
     }
   }
 
@@ -318,7 +320,7 @@ class Unroller {
   std::uint32_t latest_host_ = kNone;
   std::uint32_t open_groups_ = 0;
   std::vector<std::uint32_t>
-      copied_event_;                ///< by op: for host copies, the event recorded after them
+      copied_event_;                ///< by op: for copies of ports, the event recorded after them
   std::vector<std::int64_t> runs_;  ///< by segment: passes through it so far
   std::unordered_map<OpId, std::size_t> record_segment_;
   std::vector<bool> needed_;    ///< by op: a wait that ordered something new

@@ -45,7 +45,7 @@ struct OpFacts {
   std::uint32_t unit = kNone;  ///< position of the unit whose work it is
 };
 
-/// One execution of an op, or the host's work on the memory of a copy.
+/// One execution of an op, or the host's work on the port of a copy.
 struct Instance {
   const Op* op = nullptr;
   std::uint32_t op_index = 0;  ///< position among all ops of the plan

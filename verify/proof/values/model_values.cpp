@@ -268,13 +268,16 @@ void ModelValues::exchange(const Collective& collective) {
 
 // ---- copies ------------------------------------------------------------------------------------
 
-/// Copies bring data of the host, or of another place on the device, byte for byte.
+/// Copies bring what the host has filled a port with, or the contents of another place, byte for
+/// byte.
 void ModelValues::bring(const Copy& copy) {
-  if (copy.kind == CopyKind::d2d && is_contiguous(copy.input) && is_contiguous(copy.output))
+  const auto source = static_cast<std::uint32_t>(unrolled_.index->buffers[copy.input.buffer]);
+  const bool from_port =
+      copy.on_host() == &copy.input && unrolled_.program->buffers[source].is_port();
+  if (!from_port && is_contiguous(copy.input) && is_contiguous(copy.output))
     return put_values(copy.output, values_in(copy.input));
   const CellUse* output = use_of(&copy.output);
-  if (output == nullptr || copy.kind != CopyKind::h2d) return;
-  const auto source = static_cast<std::uint32_t>(unrolled_.index->buffers[copy.input.buffer]);
+  if (output == nullptr || !from_port) return;
   put(*output, {.value = Value::host_data, .owner = source, .microbatch = fills_[source].count},
       copy.input.offset);
 }

@@ -111,7 +111,9 @@ class CellMaker {
                                  std::size_t b) const {
     const Buffer& buffer = program_.buffers[b];
     if (layouts.homes[b].holds != Holds::other) return false;
-    if (program_.pools[unrolled.index->pools[buffer.pool]].space == MemorySpace::host) return false;
+    const bool on_host =
+        program_.pools[unrolled.index->pools[buffer.pool]].space == MemorySpace::host;
+    if (on_host && buffer.is_port()) return false;
     if (!buffer.persistent || !buffer.holds) return true;
     return buffer.holds->kind == ContentKind::gradient || buffer.holds->kind == ContentKind::port;
   }
