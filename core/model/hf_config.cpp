@@ -287,7 +287,7 @@ Result<HfModel> read_hf_config(std::string_view text, const std::string& where) 
   MFSDP_LET(text_part, text_part_of(document, where));
   if (text_part.note) notes.push_back(*text_part.note);
   AskedFields asked;
-  const Fields fields(text_part.config, where, text_part.prefix, &asked);
+  const Fields fields(*text_part.config, where, text_part.prefix, &asked);
   MFSDP_LET(family, read_family(fields, notes));
   MFSDP_LET(model, read_as(fields, family));
   notes.insert(notes.end(), model.notes.begin(), model.notes.end());

@@ -1,7 +1,8 @@
 // Parts of a config.json; hf_config.cpp reads the rest first.
 #pragma once
 
-#include <nlohmann/json.hpp>
+#include <memory>
+#include <nlohmann/json_fwd.hpp>
 #include <optional>
 #include <string>
 #include <vector>
@@ -14,7 +15,7 @@ namespace mfsdp {
 
 /// The fields of the language model in a config.json.
 struct HfTextPart {
-  nlohmann::json config;
+  std::shared_ptr<nlohmann::json> config;
   std::string prefix = {};  ///< of its fields' names: "text_config."; empty: the whole file
   std::optional<std::string> note = {};  ///< the parts that are left out
 };

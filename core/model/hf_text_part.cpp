@@ -40,11 +40,12 @@ std::optional<HfTextPart> flat_text_part(const Json& document) {
   const std::string of_text = type->get<std::string>() + "_text";
   if (std::ranges::find(hf_families(), of_text, &HfFamily::model_type) == hf_families().end())
     return {};
-  HfTextPart part{.config = document};
+  HfTextPart part{.config = std::make_shared<Json>(document)};
+  Json& config = *part.config;
   const std::vector<std::string> others = other_parts(document, {});
-  for (const std::string& name : others) part.config.erase(name);
-  part.config.erase("architectures");  // the class of the whole
-  part.config["model_type"] = of_text;
+  for (const std::string& name : others) config.erase(name);
+  config.erase("architectures");  // the class of the whole
+  config["model_type"] = of_text;
   part.note =
       fmt::format("only the language model is planned, without {}", fmt::join(others, ", "));
   return part;
@@ -57,16 +58,19 @@ Result<HfTextPart> text_part_of(const Json& document, const std::string& where) 
     return document.contains(object) && document.at(object).is_object();
   });
   if (name == kTextObjects.end())
-    return flat_text_part(document).value_or(HfTextPart{.config = document});
-  HfTextPart part{.config = document.at(*name), .prefix = std::string(*name) + "."};
+    return flat_text_part(document).value_or(
+        HfTextPart{.config = std::make_shared<Json>(document)});
+  HfTextPart part{.config = std::make_shared<Json>(document.at(*name)),
+                  .prefix = std::string(*name) + "."};
+  Json& config = *part.config;
   for (const char* const outer : kOuterFields) {
     if (!document.contains(outer) || document.at(outer).is_null()) continue;
     const Json& value = document.at(outer);
-    if (!part.config.contains(outer) || part.config.at(outer).is_null())
-      part.config[outer] = value;
-    else if (value.is_boolean() && part.config.at(outer) != value)
+    if (!config.contains(outer) || config.at(outer).is_null())
+      config[outer] = value;
+    else if (value.is_boolean() && config.at(outer) != value)
       return fail(where, fmt::format("{}{}: expected {}, as outside, got {}", part.prefix, outer,
-                                     json_excerpt(value), json_excerpt(part.config.at(outer))));
+                                     json_excerpt(value), json_excerpt(config.at(outer))));
   }
   const std::vector<std::string> others = other_parts(document, *name);
   part.note = fmt::format(
