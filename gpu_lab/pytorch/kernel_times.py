@@ -92,7 +92,7 @@ def gemms(flags: Flags) -> int:
     Columns are those of scenarios/gpus/tables/h200_gemm_bf16.csv where they are the same: ms is the second half of a third
     of a second without pause. burst_ms: eight in a row after as long a pause, mean of ten such bursts. Weights are as they
     are initialised, activations and gradients as norms leave them. --shapes FILE: those of a CSV with M, N and K (such as
-    gpu_lab/runs/gemms_families.csv), in CUDA graphs of eight, without bursts.
+    gpu_lab/shapes/gemms_families.csv), in CUDA graphs of eight, without bursts.
     """
     return on_ranks(flags, lambda _: measure_gemms(flags))
 

@@ -42,7 +42,7 @@ class Runs(unittest.TestCase):
         count = {path.stem: len(read_runs(path)) for path in sorted(RUNS.glob("*.csv"))}
         lines = {path.stem: len(path.read_text().splitlines()) - 1 for path in sorted(RUNS.glob("*.csv"))}
         self.assertEqual(count, lines)
-        self.assertEqual(len(count), 14)
+        self.assertGreaterEqual(len(count), 16)
 
     def test_engines_have_old_and_new_names(self):
         self.assertEqual(family_of("mfsdp2-eager"), ("megatron-fsdp-v2", "eager"))
@@ -90,8 +90,10 @@ class Launches(WithFolder):
     def test_a_process_that_takes_too_long_ends_with_its_children(self):
         file = self.folder / "child"
         code = f"import subprocess; p = subprocess.Popen(['sleep', '100']); open({str(file)!r}, 'w').write(str(p.pid)); p.wait()"
-        self.assertEqual(Launcher().run([sys.executable, "-c", code], seconds=0.7).code, TIMED_OUT)
-        self.assertTrue(file.exists())
+        for seconds in (0.7, 5, 30):  # a busy machine may not have started the child
+            self.assertEqual(Launcher().run([sys.executable, "-c", code], seconds=seconds).code, TIMED_OUT)
+            if file.exists():
+                break
         state = pathlib.Path(f"/proc/{file.read_text()}/stat")
         self.assertTrue(not state.exists() or state.read_text().split()[2] in "ZX")
 
