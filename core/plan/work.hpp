@@ -21,7 +21,7 @@
 
 namespace mfsdp {
 
-/// The product of the axes' sizes. Throws OverflowError beyond 63 bits.
+/// Ranks that differ on these axes alone. Throws OverflowError beyond 63 bits.
 [[nodiscard]] std::int64_t ranks_on(const std::vector<Axis>& axes, const Mesh& mesh);
 
 /// Ranks that read other sequences. The global batch is one batch of each.

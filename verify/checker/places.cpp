@@ -86,7 +86,7 @@ void read_group(PlanView& view, const Json& json) {
   Group group{unit.at("position"), json.at("elements"), json.value("requires_grad", false),
               has_expert_parameters(view, json), several(view, json.value("cut", Axes{}))};
   group.optimizer = json.value("optimizer", "");
-  // Ranks that differ on any axis have other tokens. Whoever has the same parameters sums over it;
+  // Ranks that differ on any axis have other tokens. Ranks with the same parameters sum over it;
   // only experts differ between ranks, along ep.
   for (const auto& [axis, ranks] : group.of_experts ? view.expert_grid : view.dense)
     if (!group.of_experts || axis != "ep") group.reduce[axis] = 1;

@@ -1,5 +1,5 @@
-// What an axis means is not in its name alone: plans of data parallelism whose axes have other names
-// are refused, as are communicators over another axis of the same size.
+// An axis means more than its name: plans of data parallelism whose axes have other names are
+// refused, as are communicators over another axis of the same size.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
