@@ -52,7 +52,7 @@ Copy& copy_of(Ops& ops, const char* direction) {
 }
 void drop(Ops& ops, OpKind kind, const std::string& name) { ops.erase(find(ops, kind, name)); }
 
-/// By what is wrong: an edit of a microbatch's segment, `last` of the last one.
+/// Edits of a microbatch's segment, by the fault that they make. `last`: it is the last one.
 using Edit = std::function<void(Ops& ops, bool last)>;
 
 const std::map<std::string, Edit> kWrong{
