@@ -58,7 +58,7 @@ double GroupedCost::ratio(const GroupedProduct& product) const {
   if (!*table) table = &tables_[static_cast<std::size_t>(product.kind)];
   if (!*table) return 1;
   return (*table)->at({static_cast<double>(product.rows), static_cast<double>(product.n),
-                    static_cast<double>(product.k)});
+                       static_cast<double>(product.k)});
 }
 
 }  // namespace mfsdp
