@@ -79,6 +79,10 @@ TEST(PredictionRequest, FitsIsDecidedByPoolsRuntimeAndReserve) {
 TEST(PredictionRequest, AnEnginesVerdictIsItsAllocators) {
   PredictionRequest request = requests(1).front();
   request.engine = EngineKind::fsdp2;
+  // Runs of such a model were measured, so that the verdict has a band.
+  request.config.model = load_model("llama3_1b", kScenarios / "models")->shape;
+  request.own_runs =
+      std::make_shared<const OwnRuns>(load_own_runs(kScenarios / "fidelity").value());
   const auto config = engine_config(request.engine, request.config);
   ASSERT_TRUE(config) << config.error().message();
   request.config = *config;
