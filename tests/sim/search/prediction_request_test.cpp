@@ -36,6 +36,15 @@ std::vector<PredictionRequest> requests(std::int64_t count) {
   return all;
 }
 
+/// Of a model like those of measured runs, so that memory of engines has a band.
+PredictionRequest measured_request() {
+  PredictionRequest request = requests(1).front();
+  request.config.model = load_model("llama3_1b", kScenarios / "models")->shape;
+  request.own_runs =
+      std::make_shared<const OwnRuns>(load_own_runs(kScenarios / "fidelity").value());
+  return request;
+}
+
 TEST(PredictionRequest, AnswersAreTheSameOnManyThreads) {
   const std::vector<PredictionRequest> all = requests(40);
   std::vector<std::pair<std::string, Nanos>> alone;
@@ -77,12 +86,8 @@ TEST(PredictionRequest, FitsIsDecidedByPoolsRuntimeAndReserve) {
 
 /// For another engine, the reserved bytes of its allocator decide, if they fit.
 TEST(PredictionRequest, AnEnginesVerdictIsItsAllocators) {
-  PredictionRequest request = requests(1).front();
+  PredictionRequest request = measured_request();
   request.engine = EngineKind::fsdp2;
-  // Runs of such a model were measured, so that the verdict has a band.
-  request.config.model = load_model("llama3_1b", kScenarios / "models")->shape;
-  request.own_runs =
-      std::make_shared<const OwnRuns>(load_own_runs(kScenarios / "fidelity").value());
   const auto config = engine_config(request.engine, request.config);
   ASSERT_TRUE(config) << config.error().message();
   request.config = *config;
@@ -131,10 +136,10 @@ TEST(PredictionRequest, AnEnginesVerdictIsItsAllocators) {
 
 /// Margin with which a fit is certain: 1 %, or the error of the engine's reserved memory.
 TEST(PredictionRequest, AFitIsCertainWithTheEnginesErrorToSpare) {
-  PredictionRequest request = requests(1).front();
+  PredictionRequest request = measured_request();
   const auto with = [&](EngineKind engine, double room) {
     request.engine = engine;
-    request.config = *engine_config(engine, requests(1).front().config);
+    request.config = *engine_config(engine, measured_request().config);
     request.allocator.limit.reset();
     const Bytes reserved = predict(request)->run.memory.cached->reserved;
     request.allocator.limit = static_cast<std::int64_t>(room * static_cast<double>(reserved.value));
