@@ -36,7 +36,7 @@ std::vector<PredictionRequest> requests(std::int64_t count) {
   return all;
 }
 
-/// Of a model like those of measured runs, so that memory of engines has a band.
+/// The model is like those of measured runs, so that memory of engines has a band.
 PredictionRequest measured_request() {
   PredictionRequest request = requests(1).front();
   request.config.model = load_model("llama3_1b", kScenarios / "models")->shape;
