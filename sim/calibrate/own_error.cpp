@@ -65,8 +65,8 @@ Result<std::optional<OwnBytes>> read_known_bytes(const CsvTable& table, std::siz
 
 double rounded_up(double error) {
   constexpr double kTenths = 1000;
-  constexpr double kRounding = 1e-9;  // a quotient of 0.02 may be a little more
-  return std::ceil(std::max(error, 1 / kTenths) * kTenths - kRounding) / kTenths;
+  constexpr double kOfQuotients = 1e-9;  // a quotient of 0.02 may be a little more
+  return std::ceil(std::max(error, 1 / kTenths) * kTenths - kOfQuotients) / kTenths;
 }
 
 }  // namespace
