@@ -65,6 +65,27 @@ constexpr HfNames kGlmNames{.experts = "n_routed_experts",
                             .expert_intermediate = "moe_intermediate_size",
                             .shared_intermediate = "n_shared_experts"};
 
+constexpr HfFamily kDeepseekV3{.model_type = "deepseek_v3",
+                               .class_name = "DeepseekV3ForCausalLM",
+                               .family = Family::deepseek,
+                               .names = kDeepseekNames,
+                               .kv_heads_default_to_heads = true,
+                               .dense_layers_first = "first_k_dense_replace",
+                               .counts_shared = true,
+                               .groups_experts = true,
+                               .sigmoid_routing = true};
+
+/// DeepSeek-V3 with the indexer of sparse attention.
+constexpr HfFamily with_indexer(std::string_view model_type, std::string_view class_name,
+                                const HfNames& names) {
+  HfFamily family = kDeepseekV3;
+  family.model_type = model_type;
+  family.class_name = class_name;
+  family.names = names;
+  family.sparse_attention = true;
+  return family;
+}
+
 constexpr std::array kFamilies{
     HfFamily{.model_type = "deepseek_v2",
              .class_name = "DeepseekV2ForCausalLM",
@@ -74,25 +95,8 @@ constexpr std::array kFamilies{
              .dense_layers_first = "first_k_dense_replace",
              .counts_shared = true,
              .groups_experts = true},
-    HfFamily{.model_type = "deepseek_v3",
-             .class_name = "DeepseekV3ForCausalLM",
-             .family = Family::deepseek,
-             .names = kDeepseekNames,
-             .kv_heads_default_to_heads = true,
-             .dense_layers_first = "first_k_dense_replace",
-             .counts_shared = true,
-             .groups_experts = true,
-             .sigmoid_routing = true},
-    HfFamily{.model_type = "deepseek_v32",
-             .class_name = "DeepseekV32ForCausalLM",
-             .family = Family::deepseek,
-             .names = kDeepseekNames,
-             .kv_heads_default_to_heads = true,
-             .dense_layers_first = "first_k_dense_replace",
-             .counts_shared = true,
-             .groups_experts = true,
-             .sigmoid_routing = true,
-             .sparse_attention = true},
+    kDeepseekV3,
+    with_indexer("deepseek_v32", "DeepseekV32ForCausalLM", kDeepseekNames),
     HfFamily{.model_type = "gemma",
              .class_name = "GemmaForCausalLM",
              .names = kGemmaNames,
@@ -147,16 +151,7 @@ constexpr std::array kFamilies{
              .counts_shared = true,
              .groups_experts = true,
              .sigmoid_routing = true},
-    HfFamily{.model_type = "glm_moe_dsa",
-             .class_name = "GlmMoeDsaForCausalLM",
-             .family = Family::deepseek,
-             .names = kGlmNames,
-             .kv_heads_default_to_heads = true,
-             .dense_layers_first = "first_k_dense_replace",
-             .counts_shared = true,
-             .groups_experts = true,
-             .sigmoid_routing = true,
-             .sparse_attention = true},
+    with_indexer("glm_moe_dsa", "GlmMoeDsaForCausalLM", kGlmNames),
     HfFamily{.model_type = "gpt2",
              .class_name = "GPT2LMHeadModel",
              .family = Family::gpt2,

@@ -57,12 +57,14 @@ Result<void> Interpreter::find_copied_events(RunnablePlan& plan) const {
       const auto* copy = std::get_if<Copy>(&segment.ops[i].op->body);
       const Operand* on_host = copy == nullptr ? nullptr : copy->on_host();
       if (on_host == nullptr || !program_.buffers[buffers[on_host->buffer]].is_port()) continue;
-      const auto behind = segment.ops.begin() + static_cast<std::ptrdiff_t>(i);
-      const auto record = std::find_if(behind, segment.ops.end(), [&](const BoundOp& op) {
-        return op.stream == behind->stream && op.op->kind() == OpKind::record;
+      const auto place = segment.ops.begin() + static_cast<std::ptrdiff_t>(i);
+      const auto record = std::find_if(place, segment.ops.end(), [&](const BoundOp& op) {
+        return op.stream == place->stream && op.op->kind() == OpKind::record;
       });
       if (record == segment.ops.end())
-        return fail(name_of(*behind->op), "expected a record after a copy from or to a port");
+        return fail(name_of(*place->op),
+                    "copies from or to a port; expected a record later on its stream, which the "
+                    "host waits for");
       events[i] = record->event;
     }
   }

@@ -88,14 +88,21 @@ Result<void> add_gemm(CalibrationState& state) {
   return {};
 }
 
+/// Leaves out a table of the base: its file, its rows and its source.
+template <class Row>
+void leave_out(CalibrationState& state, fs::path& file, std::vector<Row>& rows,
+               std::string_view key) {
+  file.clear();
+  rows.clear();
+  std::erase_if(state.gpu.sources, [&](const auto& source) { return source.first == key; });
+}
+
 /// The base's table of mfsdp-exec's own kernels has no scale of its own; it uses that of the
 /// measured table.
 void keep_warpgroups_if_scaled_alike(CalibrationState& state) {
   if (state.gpu.attention_scale == state.base.attention_scale) return;
-  state.gpu.tables.attention_warpgroups.clear();
-  state.tables.attention_warpgroups.clear();
-  std::erase_if(state.gpu.sources,
-                [](const auto& source) { return source.first == "tables.attention_warpgroups"; });
+  leave_out(state, state.gpu.tables.attention_warpgroups, state.tables.attention_warpgroups,
+            "tables.attention_warpgroups");
 }
 
 Result<void> add_attention(CalibrationState& state) {
@@ -198,10 +205,8 @@ bool has_other_gemms(const CalibrationState& state) {
 /// The base's table of mfsdp-exec's own kernels is relative to the base's GEMMs.
 void keep_grouped_if_gemms_stay(CalibrationState& state) {
   if (!has_other_gemms(state)) return;
-  state.gpu.tables.grouped_warpgroups.clear();
-  state.tables.grouped_warpgroups.clear();
-  std::erase_if(state.gpu.sources,
-                [](const auto& entry) { return entry.first == "tables.grouped_warpgroups"; });
+  leave_out(state, state.gpu.tables.grouped_warpgroups, state.tables.grouped_warpgroups,
+            "tables.grouped_warpgroups");
 }
 
 /// Keeps published tables that no measurement replaces.
