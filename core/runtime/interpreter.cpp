@@ -77,15 +77,14 @@ void Interpreter::count_from(std::string_view name, std::int64_t step) {
 }
 
 Result<void> Interpreter::run(std::string_view name, std::int64_t steps) {
-  const auto plan = std::find_if(plans_.begin(), plans_.end(), [&](const RunnablePlan& candidate) {
-    return candidate.bound.plan->name == name;
-  });
+  const auto plan = std::ranges::find_if(
+      plans_, [&](const RunnablePlan& candidate) { return candidate.bound.plan->name == name; });
   if (plan == plans_.end())
     return fail("plan", fmt::format("there is no plan \"{}\" in the program", name));
   if (current_ != plan->bound.plan) {
     // All records of the last plan have run: a wait that finds none of its own is satisfied.
     MFSDP_TRY(finish());
-    std::fill(latest_.begin(), latest_.end(), std::nullopt);
+    std::ranges::fill(latest_, std::nullopt);
     current_ = plan->bound.plan;
   }
   for (std::int64_t i = 0; i < steps; ++i) MFSDP_TRY(run_step(*plan));

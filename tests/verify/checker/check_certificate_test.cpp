@@ -11,6 +11,7 @@
 
 #include "core/plan/plan_json.hpp"
 #include "core/schedule/build.hpp"
+#include "tests/support/checked.hpp"
 #include "tests/support/edit_plan.hpp"
 #include "tests/support/plan_builder.hpp"
 #include "tests/support/random_configurations.hpp"
@@ -32,9 +33,7 @@ std::string refusal_of(const std::string& plan, const std::string& certificate) 
   return checked ? "" : checked.error().message();
 }
 /// The checker's refusal of a program whose certificate has all claims.
-std::string refusal_of(const Program& program) {
-  return refusal_of(to_canonical_json(program), unproved_certificate(program));
-}
+std::string refusal_of(const Program& program) { return test::checker_refusal(program); }
 
 /// The refusal of two steps in correct order: the tiny program's step is no step of a model.
 constexpr const char* kNoModel = "refused: segment \"only\": reads tokens of 0 microbatches";

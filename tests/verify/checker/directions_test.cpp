@@ -1,12 +1,10 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "core/plan/plan_json.hpp"
+#include "tests/support/checked.hpp"
 #include "tests/support/configurations.hpp"
 #include "tests/support/edit_plan.hpp"
 #include "tests/support/plan_builder.hpp"
-#include "verify/checker/check_certificate.hpp"
-#include "verify/proof/certificate.hpp"
 #include "verify/proof/ledger/checks.hpp"
 
 namespace mfsdp {
@@ -30,8 +28,7 @@ PlanConfig muon() {
 void expect_found(const Program& program, const char* text) {
   EXPECT_THAT(rules_of(program), Contains("MF405")) << text;
   EXPECT_THAT(finding_of(program, "MF405").message, HasSubstr(text));
-  EXPECT_FALSE(check_certificate(to_canonical_json(program), unproved_certificate(program)))
-      << text;
+  EXPECT_FALSE(test::checked(program)) << text;
 }
 
 TEST(Directions, OfEveryStrategyAreRight) {
@@ -64,8 +61,7 @@ TEST(Directions, TwoMatricesAsOne) {
   plan.set("optimizer", "muon.0.q_proj", "rows", 12);
   query.flops = spec_of(query)->flops(query);
   EXPECT_THAT(rules_of(plan.program), Contains("MF405"));
-  EXPECT_FALSE(
-      check_certificate(to_canonical_json(plan.program), unproved_certificate(plan.program)));
+  EXPECT_FALSE(test::checked(plan.program));
 }
 
 TEST(Directions, MomentumThatIsNotMade) {
@@ -104,8 +100,7 @@ TEST(Directions, AnUpdateAlongAnotherBlocksDirection) {
   plan.operand("optimizer", "layers.0.muon", "direction").offset =
       plan.operand("optimizer", "layers.1.muon", "direction").offset;
   EXPECT_THAT(rules_of(plan.program), Contains("MF504"));
-  EXPECT_FALSE(
-      check_certificate(to_canonical_json(plan.program), unproved_certificate(plan.program)));
+  EXPECT_FALSE(test::checked(plan.program));
 }
 
 TEST(Directions, AnUpdateByTheGradientItself) {
@@ -113,8 +108,7 @@ TEST(Directions, AnUpdateByTheGradientItself) {
   Operand& made_of = plan.operand("optimizer", "layers.0.muon", "direction");
   made_of = plan.operand("optimizer", "layers.0.momentum", "grad");
   EXPECT_THAT(rules_of(plan.program), Contains("MF504"));
-  EXPECT_FALSE(
-      check_certificate(to_canonical_json(plan.program), unproved_certificate(plan.program)));
+  EXPECT_FALSE(test::checked(plan.program));
 }
 
 }  // namespace

@@ -4,11 +4,10 @@
 #include <gtest/gtest.h>
 
 #include "core/plan/plan_json.hpp"
+#include "tests/support/checked.hpp"
 #include "tests/support/configurations.hpp"
 #include "tests/support/edit_plan.hpp"
 #include "tests/support/plan_builder.hpp"
-#include "verify/checker/check_certificate.hpp"
-#include "verify/proof/certificate.hpp"
 
 namespace mfsdp {
 namespace {
@@ -26,9 +25,7 @@ PlanConfig masked(bool qk_norm = false) {
   return config;
 }
 
-bool is_taken(const Program& program) {
-  return check_certificate(to_canonical_json(program), unproved_certificate(program)).has_value();
-}
+bool is_taken(const Program& program) { return test::checked(program).has_value(); }
 
 void expect_fault(const Program& program, const std::string& rule, const std::string& message) {
   EXPECT_THAT(finding_of(program, rule).message, HasSubstr(message));

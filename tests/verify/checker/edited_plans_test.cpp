@@ -8,13 +8,11 @@
 #include <set>
 #include <string>
 
-#include "core/plan/plan_json.hpp"
 #include "core/schedule/build.hpp"
+#include "tests/support/checked.hpp"
 #include "tests/support/random_configurations.hpp"
 #include "tests/support/random_edits.hpp"
 #include "tests/support/samples.hpp"
-#include "verify/checker/check_certificate.hpp"
-#include "verify/proof/certificate.hpp"
 #include "verify/proof/prove.hpp"
 
 namespace mfsdp {
@@ -52,8 +50,7 @@ RC_GTEST_PROP(EditedPlans, AreRefusedWhereTheProofsFindThemWrong, ()) {
     const bool commutes = edited == Edit::rotation && program.config.lora_rank > 0;
     if (errors.empty() && commutes) continue;
     if (!errors.empty() && *errors.begin() <= "MF005") continue;  // no plan at all
-    const auto checked =
-        check_certificate(to_canonical_json(program), unproved_certificate(program));
+    const auto checked = test::checked(program);
     const bool wrong = std::ranges::any_of(errors, is_covered);
     if (errors.empty() && !checked) RC_FAIL(checked.error().message());
     if (wrong && checked)
@@ -73,8 +70,7 @@ RC_GTEST_PROP(EditedPlans, AreAcceptedWhereTheyAreRightInAnotherWay, ()) {
     RC_ASSERT(proof.has_value());
     for (const Finding& finding : proof->findings)
       if (is_error(finding.rule)) RC_FAIL(finding.rule + ": " + finding.message);
-    const auto checked =
-        check_certificate(to_canonical_json(program), unproved_certificate(program));
+    const auto checked = test::checked(program);
     if (!checked) RC_FAIL(checked.error().message());
   }
 }

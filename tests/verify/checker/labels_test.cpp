@@ -7,12 +7,10 @@
 #include <limits>
 
 #include "core/plan/check.hpp"
-#include "core/plan/plan_json.hpp"
 #include "core/schedule/build.hpp"
+#include "tests/support/checked.hpp"
 #include "tests/support/configurations.hpp"
 #include "tests/support/rename_axis.hpp"
-#include "verify/checker/check_certificate.hpp"
-#include "verify/proof/certificate.hpp"
 
 namespace mfsdp {
 namespace {
@@ -32,19 +30,15 @@ Program built(Strategy outer = Strategy::no_shard) {
   return built(Strategy::optim_grads_params, outer, 2);
 }
 
-Result<CheckedPlan> checked(const Program& program) {
-  return check_certificate(to_canonical_json(program), unproved_certificate(program));
-}
-
 /// Refused by both, and by the checker in these words.
 void expect_refused(const Program& right, const std::function<void(Program&)>& edit,
                     const std::string& words) {
   ASSERT_TRUE(check_structure(right)) << check_structure(right).error().message();
-  ASSERT_TRUE(checked(right)) << checked(right).error().message();
+  ASSERT_TRUE(test::checked(right)) << test::checked(right).error().message();
   Program program = right;
   edit(program);
   EXPECT_FALSE(check_structure(program)) << words;
-  const auto accepted = checked(program);
+  const auto accepted = test::checked(program);
   ASSERT_FALSE(accepted) << words;
   EXPECT_THAT(accepted.error().message(), HasSubstr(words));
 }
@@ -89,7 +83,7 @@ TEST(Labels, CommunicatorsAreNotExchanged) {
   for (const Strategy outer : {Strategy::no_shard, Strategy::optim}) {
     Program program = built(outer);
     test::exchange_communicators(program, Axis::dp_outer, Axis::dp_shard);
-    EXPECT_FALSE(checked(program));
+    EXPECT_FALSE(test::checked(program));
   }
 }
 

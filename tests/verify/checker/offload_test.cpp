@@ -9,11 +9,9 @@
 #include <string>
 
 #include "core/plan/check.hpp"
-#include "core/plan/plan_json.hpp"
 #include "core/schedule/build.hpp"
+#include "tests/support/checked.hpp"
 #include "tests/support/configurations.hpp"
-#include "verify/checker/check_certificate.hpp"
-#include "verify/proof/certificate.hpp"
 #include "verify/proof/prove.hpp"
 
 namespace mfsdp {
@@ -33,11 +31,6 @@ std::string error_of(const Program& program) {
   for (const Finding& finding : proof.findings)
     if (is_error(finding.rule)) return finding.rule + ": " + finding.message;
   return {};
-}
-
-std::string refusal_of(const Program& program) {
-  const auto checked = check_certificate(to_canonical_json(program), unproved_certificate(program));
-  return checked ? std::string() : checked.error().message();
 }
 
 using Ops = std::vector<Op>;
@@ -102,7 +95,7 @@ TEST(Offload, IsProvedAndAccepted) {
     const Program program = test::with_offload(usual(microbatches), kMoved);
     ASSERT_TRUE(check_structure(program)) << check_structure(program).error().message();
     EXPECT_EQ(error_of(program), "");
-    EXPECT_EQ(refusal_of(program), "");
+    EXPECT_EQ(test::checker_refusal(program), "");
   }
 }
 
@@ -119,7 +112,7 @@ TEST(Offload, OfTheWrongInstanceOrderOrRangeIsFound) {
     for (Segment& segment : segments)
       if (uses(segment)) edit(segment.ops, std::exchange(last, true));
     EXPECT_NE(error_of(program), "") << what;
-    EXPECT_NE(refusal_of(program), "") << what;
+    EXPECT_NE(test::checker_refusal(program), "") << what;
   }
 }
 
@@ -128,7 +121,7 @@ TEST(Offload, OfTwoLayersNeedsTwoPlaces) {
   const std::string other = "layers.1.gate_up";
   Program program = test::with_offload(test::with_offload(usual(1), kMoved), other);
   EXPECT_EQ(error_of(program), "");
-  EXPECT_EQ(refusal_of(program), "");
+  EXPECT_EQ(test::checker_refusal(program), "");
   const auto host_of = [&](const std::string& name) {
     return std::ranges::find(program.buffers, name + ".host", &Buffer::name)->id;
   };
@@ -138,7 +131,7 @@ TEST(Offload, OfTwoLayersNeedsTwoPlaces) {
         for (Operand* operand : {&copy->input, &copy->output})
           if (operand->buffer == host_of(other)) operand->buffer = host_of(kMoved);
   EXPECT_NE(error_of(program), "");
-  EXPECT_NE(refusal_of(program), "");
+  EXPECT_NE(test::checker_refusal(program), "");
 }
 
 }  // namespace
