@@ -38,6 +38,7 @@ struct CachingAllocator::Block {
   Block* after = nullptr;
   std::int64_t freed_at = 0;  ///< of the pool's searches
   bool used = false;
+  bool retired = false;  ///< freed by the host, still used by other streams
   bool mapped = true;
   bool expandable = false;
   std::int64_t range = 0;  ///< where the expandable segment begins
@@ -425,11 +426,17 @@ void CachingAllocator::free(std::int64_t address) {
   const auto found = used_.find(address);
   Block* block = found->second;
   used_.erase(found);
-  counters_.allocated -= block->size;
+  if (!std::exchange(block->retired, false)) counters_.allocated -= block->size;
   block->used = false;
   merge(*block->pool, block, block->before);
   merge(*block->pool, block, block->after);
   keep_free(*block->pool, block);
+}
+
+void CachingAllocator::retire(std::int64_t address) {
+  Block* block = used_.find(address)->second;
+  counters_.allocated -= block->size;
+  block->retired = true;
 }
 
 std::int64_t CachingAllocator::Segment::used() const {

@@ -65,9 +65,11 @@ class CachingAllocator {
   /// `size` is at least 1.
   [[nodiscard]] std::optional<std::int64_t> allocate(std::int64_t size, std::int64_t stream);
 
-  /// Frees an address that allocate() returned. Its stream may use the memory again at once. If
-  /// other streams use the block (record_stream), the caller frees it after those uses have ended.
+  /// Frees an address that allocate() returned. Its stream may use the memory again at once.
   void free(std::int64_t address);
+  /// The host frees memory that other streams may still use (record_stream): it is no longer
+  /// allocated, but no allocation takes it before free().
+  void retire(std::int64_t address);
 
   /// torch.cuda.empty_cache().
   void release_cached();

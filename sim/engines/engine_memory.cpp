@@ -1,6 +1,7 @@
 #include "sim/engines/engine_memory.hpp"
 
 #include <algorithm>
+#include <deque>
 #include <functional>
 #include <map>
 #include <set>
@@ -48,6 +49,12 @@ class Host {
   }
 
   bool run(const Op& op) {
+    ++issued_;
+    if (std::holds_alternative<Record>(op.body)) recorded_[op.id.value] = issued_;
+    if (const auto* wait = std::get_if<HostWait>(&op.body); wait != nullptr && !in_use_.empty())
+      for (const Binding& binding : wait->bindings)
+        if (const auto record = recorded_.find(binding.record.value); record != recorded_.end())
+          if (!give_back(record->second, op)) return false;
     while (next_ < plan_.kept.size() && is_due(plan_.kept[next_], op))
       if (!take(plan_.kept[next_++], &op)) return false;
     if (const auto* acquire = std::get_if<Acquire>(&op.body)) {
@@ -57,7 +64,23 @@ class Host {
     if (const auto* release = std::get_if<Release>(&op.body)) {
       const BufferId freed = freed_by(release->buffer);
       if (unmade_.erase(freed.value) > 0) return true;
-      return use_(event(freed, true), &op);
+      HostAllocation made = event(freed, true);
+      // In the first step the host loads kernels, so the GPU is taken to be never behind it.
+      made.in_use =
+          steps_ > 0 && std::ranges::binary_search(plan_.in_use, op.id.value, {}, &OpId::value);
+      if (made.in_use) in_use_.push_back({.buffer = freed, .freed = issued_});
+      return use_(made, &op);
+    }
+    return true;
+  }
+
+  /// Memory freed before `passed` is no longer in use.
+  bool give_back(std::int64_t passed, const Op& op) {
+    while (!in_use_.empty() && in_use_.front().freed < passed) {
+      HostAllocation made = event(in_use_.front().buffer, false);
+      made.is_returned = true;
+      in_use_.pop_front();
+      if (!use_(made, &op)) return false;
     }
     return true;
   }
@@ -96,6 +119,13 @@ class Host {
   std::map<std::int64_t, Renewal> there_{};  // current state, by the buffer that the step names
   std::set<std::int64_t> unmade_{};          // not freed in the first step
   std::set<std::int64_t> made_{};            // not allocated in the first step
+  struct InUse {
+    BufferId buffer;
+    std::int64_t freed = 0;  // number of ops issued by then
+  };
+  std::deque<InUse> in_use_{};
+  std::int64_t issued_ = 0;                          // ops
+  std::map<std::int64_t, std::int64_t> recorded_{};  // by record: ops issued at its last run
 };
 
 class Accounts {
@@ -115,8 +145,19 @@ class Accounts {
     const auto position = event.buffer.value;
     const auto stream = static_cast<std::size_t>(event.stream);
     Bytes& live = live_[static_cast<std::size_t>(program_.buffers[position].category)];
+    if (event.is_returned) {
+      allocator_.free(in_use_.front());
+      in_use_.pop_front();
+      return true;
+    }
     if (event.is_free) {
-      allocator_.free(places_[position].address);
+      const std::int64_t address = places_[position].address;
+      if (event.in_use) {
+        allocator_.retire(address);
+        in_use_.push_back(address);
+      } else {
+        allocator_.free(address);
+      }
       live -= Bytes(places_[position].bytes);
       of_stream_[stream] -= places_[position].bytes;
       return true;
@@ -178,7 +219,8 @@ class Accounts {
     std::int64_t address = 0;
     std::int64_t bytes = 0;  ///< of its block
   };
-  std::vector<Place> places_;  // by buffer
+  std::vector<Place> places_;          // by buffer
+  std::deque<std::int64_t> in_use_{};  // addresses freed and not returned, in order
   std::vector<std::int64_t> of_stream_;
   std::vector<std::int64_t> most_of_stream_;
   CategoryBytes live_{};
@@ -216,7 +258,7 @@ std::vector<KindMemory> live_at_peak(const EnginePlan& plan, const AllocatorSett
   std::vector<std::int64_t> at_peak;
   const auto pass = [&](bool is_second) {
     for (const HostAllocation& one : made) {
-      if (one.empties_cache) continue;
+      if (one.empties_cache || one.is_returned) continue;
       std::int64_t& bytes = held[one.buffer.value];
       const std::int64_t change = one.is_free ? -bytes : rounded(one);
       bytes = one.is_free ? 0 : change;

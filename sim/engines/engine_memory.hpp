@@ -53,6 +53,8 @@ struct KindMemory {
 /// One allocation (`size`: bytes requested) or free, as the host issues it.
 struct HostAllocation {
   bool is_free = false;
+  bool in_use = false;         ///< a free of memory that other streams may still use
+  bool is_returned = false;    ///< neither: such memory can be allocated again
   bool empties_cache = false;  ///< neither: unused segments are released
   BufferId buffer;
   std::int64_t size = 0;    ///< bytes asked for

@@ -38,6 +38,9 @@ struct EnginePlan {
   std::vector<Renewal> renewals{};
   std::vector<HostLaunches> host{};  ///< by the id of an op: to issue it
   std::int64_t padding = 0;          ///< elements in a full copy of the weights
+  /// Releases of memory that other streams may still use (record_stream), ascending. The allocator
+  /// can use it again when the host knows that a later record has passed.
+  std::vector<OpId> in_use{};
 };
 
 }  // namespace mfsdp

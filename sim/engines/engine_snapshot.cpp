@@ -1,6 +1,7 @@
 #include "sim/engines/engine_snapshot.hpp"
 
 #include <algorithm>
+#include <deque>
 #include <tuple>
 #include <unordered_map>
 #include <utility>
@@ -29,12 +30,19 @@ MemorySnapshot engine_snapshot(const EnginePlan& plan, const AllocatorSettings& 
   });
   allocator.watch([&](const MemoryEvent& event) { snapshot.events.push_back({.event = event}); });
   std::unordered_map<std::int64_t, std::pair<std::int64_t, std::int64_t>> live;  // by buffer
+  std::deque<MemoryEvent> in_use;  // frees of memory that other streams still use, in order
   for (const HostAllocation& made : host_allocations(plan, steps)) {
     if (made.empties_cache) {
       allocator.release_cached();
       continue;
     }
     const std::string& name = plan.program.buffers[made.buffer.value].name;
+    if (made.is_returned) {
+      allocator.free(in_use.front().address);
+      snapshot.events.push_back({.event = in_use.front(), .name = name});
+      in_use.pop_front();
+      continue;
+    }
     MemoryEvent event{.action = made.is_free ? MemoryAction::free : MemoryAction::allocate,
                       .size = std::max<std::int64_t>(made.size, 1),
                       .stream = made.stream};
@@ -42,6 +50,11 @@ MemorySnapshot engine_snapshot(const EnginePlan& plan, const AllocatorSettings& 
       const auto found = live.find(made.buffer.value);
       std::tie(event.address, event.size) = found->second;
       live.erase(found);
+      if (made.in_use) {
+        allocator.retire(event.address);
+        in_use.push_back(event);
+        continue;
+      }
       allocator.free(event.address);
     } else {
       const auto address = allocator.allocate(event.size, made.stream);

@@ -8,9 +8,9 @@
 //              parameter in bf16 and in fp32
 //   gather     the shard is cast to bf16, then gathered into the whole flat parameter, of which the
 //              weights are views: nothing is copied out
-//   limit_all_gathers  two flat parameters may be freed and still in use by the GPU; before another
-//              gather the host waits for the older one. Without it the host never waits, as if it were
-//              a whole microbatch ahead of the GPU: most memory that the option can cost
+//   limit_all_gathers  frees of flat parameters are in a queue; if it has two or more, a gather takes
+//              the first and waits until the GPU has passed it. Without it the host never waits, as if
+//              it were a whole microbatch ahead of the GPU: most memory that the option can cost
 //   forward    a block's gather is issued when the host reaches the block; with forward_prefetch, when
 //              it reaches the block before. The root is not freed after forward
 //   backward   with backward_prefetch (BACKWARD_PRE) the next block's gather is issued before a
@@ -20,10 +20,12 @@
 //   SHARD_GRAD_OP (optim_grads)  blocks stay gathered from forward to backward
 //   no_sync    microbatches before the last add flat bf16 gradients, whole on every rank
 //
-// A flat parameter is counted as allocated until the host knows that the GPU no longer uses it. The
-// bf16 shards are on the stream of gathers here, on a third stream in PyTorch.
+// A flat parameter and a joined gradient are freed when the host reaches that point (record_stream).
+// Their memory is used again when the host knows that the GPU has passed it. The bf16 shards are on the
+// stream of gathers here, on a third stream in PyTorch.
 #include "sim/engines/fsdp1.hpp"
 
+#include <algorithm>
 #include <deque>
 #include <memory>
 #include <optional>
@@ -72,6 +74,7 @@ class Fsdp1 {
 
   EnginePlan run() {
     set_up();
+    if (limits_) freed_.resize(1 + freed_after_last_gather());
     step_.write_segments([this](Turn turn) { microbatch(turn); }, [this] { optimizer(); },
                          no_sync_);
     return step_.finish();
@@ -135,8 +138,7 @@ class Fsdp1 {
     step_.memory_bound(KernelKind::cast, "shard_cast", of.flat.shard() * (kFull + kHalf),
                        all_gather);
     if (limits_ && freed_.size() >= kFreedInFlight) {
-      step_.host_wait(freed_.front().used);
-      step_.free(freed_.front().tensor);
+      if (freed_.front()) step_.host_wait(*freed_.front());
       freed_.pop_front();
     }
     of.gathered = step_.allocate("flat_parameter", of.flat.elements * kHalf,
@@ -156,8 +158,16 @@ class Fsdp1 {
 
   void reshard(Fsdp1Unit& of) {
     step_.host_work(kReleaseHook);
-    freed_.push_back(
-        {.tensor = *std::exchange(of.gathered, std::nullopt), .used = step_.record(compute)});
+    step_.free_in_use(*std::exchange(of.gathered, std::nullopt));
+    freed_.push_back(step_.record(compute));
+  }
+
+  /// Units of a microbatch. The last gather is that of block 0. A gather waits while two frees are
+  /// in the queue, so it leaves one there.
+  [[nodiscard]] std::size_t freed_after_last_gather() const {
+    if (keeps_gathered_) return blocks_.size() + 1;
+    const std::size_t before_use = prefetches_backward_ ? 1 : 0;
+    return std::min(before_use + 2, blocks_.size() + 1);
   }
 
   // ---- A microbatch ------------------------------------------------------------------------
@@ -208,9 +218,6 @@ class Fsdp1 {
     end_unit(root_, ends_->embedding_backward(gradient, head));
     ends_->finish();
     step_.wait(compute, step_.record(reduce_scatter));
-    if (reducing_) step_.free(*std::exchange(reducing_, std::nullopt));
-    for (const Freed& one : freed_) step_.free(one.tensor);
-    freed_.clear();
   }
 
   Tensor block_backward(std::size_t layer, Tensor input, Tensor gradient) {
@@ -253,8 +260,6 @@ class Fsdp1 {
     step_.at(of.unit, Phase::reduce);
     step_.host_work(kReduceHook);
     step_.launch_by(Launcher::hook);
-    // By now the reduction of the unit before has read its gradients.
-    if (reducing_) step_.free(*std::exchange(reducing_, std::nullopt));
     step_.wait(reduce_scatter, step_.record(compute));
     const std::int64_t elements = of.flat.elements;
     std::optional<Tensor> wide;
@@ -287,7 +292,7 @@ class Fsdp1 {
     } else {
       of.gradient = shard;
     }
-    reducing_ = flat;
+    step_.free_in_use(flat);
     step_.launch_by(Launcher::operators);
   }
 
@@ -313,11 +318,6 @@ class Fsdp1 {
     step_.free(*root_.gradient);
   }
 
-  struct Freed {
-    Tensor tensor;
-    Mark used;
-  };
-
   PlanConfig config_;
   bool limits_;
   bool prefetches_forward_;
@@ -335,8 +335,9 @@ class Fsdp1 {
   Turn turn_{};
   Tensor cosine_{};
   Tensor sine_{};
-  std::deque<Freed> freed_{};         ///< by the host; the GPU may still use them
-  std::optional<Tensor> reducing_{};  ///< the flat gradient of the last reduction
+  /// Frees of flat parameters that the host has not waited for; those of the last step have no mark,
+  /// as the host has waited for the step.
+  std::deque<std::optional<Mark>> freed_{};
 };
 
 }  // namespace

@@ -261,6 +261,11 @@ void StepBuilder::free(Tensor tensor) {
   add_named(buffer.name, StreamId{buffer.pool.value}, Release{buffer.id});
 }
 
+void StepBuilder::free_in_use(Tensor tensor) {
+  in_use_.push_back(OpId{next_op_});
+  free(tensor);
+}
+
 void StepBuilder::free(std::initializer_list<Tensor> tensors) {
   for (const Tensor tensor : tensors) free(tensor);
 }
@@ -405,6 +410,7 @@ EnginePlan StepBuilder::finish() {
   plan.kept = std::move(kept_);
   plan.renewals = std::move(renewals_);
   plan.host = std::move(host_);
+  plan.in_use = std::move(in_use_);
   return plan;
 }
 

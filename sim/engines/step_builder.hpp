@@ -122,6 +122,8 @@ class StepBuilder {
   [[nodiscard]] Tensor keep_by_renewal(std::string_view name, std::int64_t bytes, Category category,
                                        StreamRole stream = StreamRole::compute);
   void free(Tensor tensor);
+  /// Frees memory that other streams may still use (record_stream).
+  void free_in_use(Tensor tensor);
   void free(std::initializer_list<Tensor> tensors);
   /// Allocates and frees at once: scratch of the next op.
   void scratch(std::string_view name, std::int64_t bytes);
@@ -203,6 +205,7 @@ class StepBuilder {
   std::vector<KeptFrom> kept_;
   std::vector<Renewal> renewals_;
   std::vector<BufferId> resting_;
+  std::vector<OpId> in_use_;
   std::vector<HostLaunches> host_;  ///< by op
   HostLaunches host_work_ = 0;      ///< before the next op
   Launcher launcher_ = Launcher::operators;
