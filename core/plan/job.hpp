@@ -37,7 +37,8 @@ struct Job {
 /// The index of the class of every rank. Requires a checked job.
 [[nodiscard]] std::vector<std::uint32_t> class_of_ranks(const Job& job);
 
-/// Whether a program uses features that only proofs support so far: several instances, lags, sends.
+/// Whether a program uses features that only proofs support so far: several instances, lags, passes,
+/// sends.
 [[nodiscard]] bool is_pipelined(const Program& program);
 
 /// The program of a job of one class that is not pipelined; else an error that only mfsdp-verify
