@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include "core/cli/format.hpp"
+#include "core/plan/job.hpp"
 
 namespace mfsdp {
 namespace {
@@ -29,11 +30,12 @@ Result<const Op*> find_op(const Program& program, const std::string& name,
                         " is no kernel or collective of the train plan (--plan-out lists them)");
 }
 
-Result<InjectedFault> fault_of(const FaultFlag& flag, const Program& program) {
-  const std::int64_t ranks = program.config.mesh.world_size();
+Result<InjectedFault> fault_of(const FaultFlag& flag, std::span<const Program> programs) {
+  const std::int64_t ranks = programs.front().config.mesh.world_size();
   if (flag.rank >= ranks)
     return fail("--fault",
                 fmt::format("there is no rank {}: expected 0 to {}", flag.rank, ranks - 1));
+  const Program& program = programs[class_of_ranks(programs)[static_cast<std::size_t>(flag.rank)]];
   MFSDP_LET(op, find_op(program, flag.op, "--fault"));
   if (flag.kind == FaultKind::miscount && op->kind() != OpKind::collective)
     return fail("--fault", in_quotes(flag.op) + " is no collective: it counts nothing");

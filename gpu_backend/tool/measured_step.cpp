@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "core/plan/index.hpp"
+#include "core/plan/job.hpp"
 #include "sim/simulator/op_names.hpp"
 
 namespace mfsdp {
@@ -100,13 +101,16 @@ MeasuredStep measure_step(const Program& program, const Plan& plan,
   return measured;
 }
 
-MeasuredStep slowest_step(const Program& program, const Plan& plan,
+MeasuredStep slowest_step(std::span<const Program> programs,
                           std::span<const std::vector<OpLaunch>> by_rank) {
   MeasuredStep slowest;
-  for (const std::vector<OpLaunch>& launches : by_rank)
-    if (MeasuredStep step = measure_step(program, plan, launches);
+  const std::vector<std::uint32_t> classes = class_of_ranks(programs);
+  for (std::size_t rank = 0; rank < by_rank.size(); ++rank) {
+    const Program& program = programs[classes[rank]];
+    if (MeasuredStep step = measure_step(program, *program.find_plan(kTrainPlan), by_rank[rank]);
         step.time.compute > slowest.time.compute || slowest.timeline.empty())
       slowest = std::move(step);
+  }
   return slowest;
 }
 

@@ -1,28 +1,63 @@
 #include "gpu_backend/tool/predicted_run.hpp"
 
+#include <utility>
+
+#include "core/model/model_shape.hpp"
+#include "core/request/plan_file.hpp"
 #include "core/request/plan_request.hpp"
+#include "core/schedule/build.hpp"
 #include "sim/search/prediction_requests.hpp"
 
 namespace mfsdp {
+namespace {
 
-Result<std::shared_ptr<const Program>> plan_run(const ExecOptions& options,
-                                                const Session& session) {
-  return PlanRequests(session.scenarios, notes_on(session.err, session.tool))
-      .program(options.common, {.gpus_are_chosen = say_gpus(options.given), .runs = true});
+PredictedRun unpredicted(const Job& job) {
+  const Program& program = job.programs.front();
+  PredictedRun run;
+  run.plan_hash = plan_hash(job);
+  run.model_name = program.meta.model_name;
+  run.parameters = parameter_count(program.config.model);
+  run.config = program.config;
+  run.absent = FigureSet::all();
+  for (const ResultFigure known :
+       {ResultFigure::parameters, ResultFigure::model, ResultFigure::config})
+    run.absent.remove(known);
+  return run;
 }
 
-Result<PredictedRun> predict_run(const std::shared_ptr<const Program>& program,
-                                 const ExecOptions& options, const Session& session) {
-  JobOptions job;
-  job.common = options.common;
-  job.given = options.given;
-  job.memory_alone = true;
-  job.attention = options.attention;
+}  // namespace
+
+Result<std::shared_ptr<const Job>> plan_run(const ExecOptions& options, const Session& session) {
+  const Notes notes = notes_on(session.err, session.tool);
+  Job job;
+  if (options.common.plan) {
+    MFSDP_SET(job, load_job(*options.common.plan, notes));
+  } else {
+    MFSDP_LET(request, PlanRequests(session.scenarios, notes)
+                           .read(options.common,
+                                 {.gpus_are_chosen = say_gpus(options.given), .runs = true}));
+    MFSDP_LET(program, build_program(request.config, request.meta));
+    job.programs.push_back(std::move(program));
+  }
+  return std::make_shared<const Job>(std::move(job));
+}
+
+Result<PredictedRun> predict_run(const std::shared_ptr<const Job>& job, const ExecOptions& options,
+                                 const Session& session) {
+  if (job->programs.size() > 1 || is_pipelined(job->programs.front())) return unpredicted(*job);
+  const std::shared_ptr<const Program> program(job, &job->programs.front());
+  JobOptions asked;
+  asked.common = options.common;
+  asked.given = options.given;
+  asked.memory_alone = true;
+  asked.attention = options.attention;
   const PlanRequest plan{.config = program->config, .meta = program->meta, .program = program};
   PredictionRequests requests(session.scenarios, notes_on(session.err, session.tool));
-  MFSDP_LET(request, requests.read(plan, job));
+  MFSDP_LET(request, requests.read(plan, asked));
   MFSDP_LET(prediction, predict(request));
   return std::move(prediction.run);
 }
+
+bool is_predicted(const PredictedRun& run) { return !run.absent.has(ResultFigure::categories); }
 
 }  // namespace mfsdp
