@@ -22,6 +22,10 @@ std::vector<std::uint32_t> class_of_ranks(std::span<const Program> programs) {
   return classes;
 }
 
+const Program& program_of(std::span<const Program> programs, std::int64_t rank) {
+  return programs[class_of_ranks(programs)[static_cast<std::size_t>(rank)]];
+}
+
 std::int64_t reporting_rank(std::span<const Program> programs) {
   const auto reports = [&](std::uint32_t c) {
     return std::ranges::any_of(programs[c].buffers, [](const Buffer& buffer) {

@@ -41,6 +41,9 @@ struct Job {
   return class_of_ranks(job.programs);
 }
 
+/// The program that the rank runs. Likewise.
+[[nodiscard]] const Program& program_of(std::span<const Program> programs, std::int64_t rank);
+
 /// The rank whose host reads the reports of steps: the lowest one whose class has the port `report`;
 /// 0 if none has.
 [[nodiscard]] std::int64_t reporting_rank(std::span<const Program> programs);

@@ -138,7 +138,7 @@ Result<void> CpuRun::train(TrainInputs inputs, TrainSink* sink,
 }
 
 Bytes CpuRun::allocated() const {
-  return on_device(job_.programs[class_of_ranks(job_).front()], machine_.allocated(0));
+  return on_device(program_of(job_.programs, 0), machine_.allocated(0));
 }
 
 /// The process's memory outside the pools cannot be attributed to ranks.

@@ -35,8 +35,7 @@ Result<InjectedFault> fault_of(const FaultFlag& flag, std::span<const Program> p
   if (flag.rank >= ranks)
     return fail("--fault",
                 fmt::format("there is no rank {}: expected 0 to {}", flag.rank, ranks - 1));
-  const Program& program = programs[class_of_ranks(programs)[static_cast<std::size_t>(flag.rank)]];
-  MFSDP_LET(op, find_op(program, flag.op, "--fault"));
+  MFSDP_LET(op, find_op(program_of(programs, flag.rank), flag.op, "--fault"));
   if (flag.kind == FaultKind::miscount && op->kind() != OpKind::collective)
     return fail("--fault", in_quotes(flag.op) + " is no collective: it counts nothing");
   return InjectedFault{

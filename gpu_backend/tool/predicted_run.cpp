@@ -1,19 +1,29 @@
 #include "gpu_backend/tool/predicted_run.hpp"
 
+#include <fmt/format.h>
+
 #include <utility>
 
 #include "core/model/model_shape.hpp"
 #include "core/request/plan_file.hpp"
 #include "core/request/plan_request.hpp"
 #include "core/schedule/build.hpp"
+#include "reports/record/rates.hpp"
 #include "sim/search/prediction_requests.hpp"
 
 namespace mfsdp {
 namespace {
 
-PredictedRun unpredicted(const Job& job) {
+Result<PredictedRun> unpredicted(const Job& job) {
   const Program& program = job.programs.front();
   PredictedRun run;
+  for (const Program& of_class : job.programs) {
+    const Plan* plan = of_class.find_plan(kTrainPlan);
+    if (plan == nullptr)
+      return fail("plans", fmt::format("there is no plan named '{}'", kTrainPlan));
+    run.plan.model_flops += model_flops(*plan) * static_cast<double>(of_class.classes[0].ranks);
+  }
+  run.plan.model_flops /= static_cast<double>(program.config.mesh.world_size());
   run.plan_hash = plan_hash(job);
   run.model_name = program.meta.model_name;
   run.parameters = parameter_count(program.config.model);

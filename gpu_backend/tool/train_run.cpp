@@ -182,7 +182,7 @@ std::string end_of(const ReadyRun& ready, const MeasuredRun& run, std::chrono::n
   }
   std::string text = "\n" + run_summary(run, took) + "\n";
   if (!run.steps.empty())
-    text += memory_table(predicted, run, ready.job.programs[class_of_ranks(ready.job)[0]],
+    text += memory_table(predicted, run, program_of(ready.job.programs, 0),
                          ready.machine.measured(), style);
   if (ready.on_gpus) text += "\n" + render_step_tables(predicted, run, style);
   text += ready.machine.facts().process + export_note(ready.inputs) + "\n" + store_note + "\n";
@@ -258,8 +258,7 @@ Result<ExitCode> train_run(const ExecOptions& asked, const CommandLine& command,
   const Job& job = *planned;
   MFSDP_TRY(check_place(place, job));
   // The program with the loss, whose configuration and groups are those of all classes.
-  const Program& program = job.programs[class_of_ranks(
-      job.programs)[static_cast<std::size_t>(reporting_rank(job.programs))]];
+  const Program& program = program_of(job.programs, reporting_rank(job.programs));
   // Also if this process only starts ranks, so that a wrong --gpu is reported once.
   MFSDP_LET(predicted, predict_run(planned, options, session));
   MFSDP_TRY(check_world_size(place, program.config.mesh.world_size()));

@@ -19,10 +19,6 @@ namespace {
 
 bool is_port(const Buffer& buffer, Port port) { return buffer.holds && buffer.holds->port == port; }
 
-const Program& program_of(std::span<const Program> programs, std::int64_t rank) {
-  return programs[class_of_ranks(programs)[static_cast<std::size_t>(rank)]];
-}
-
 /// NaN without its sign, which has no meaning.
 std::string value_text(double value) {
   return std::isnan(value) ? "nan" : fmt::format("{}", value);

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <cstring>
+#include <set>
 #include <utility>
 
 namespace mfsdp {
@@ -64,10 +65,10 @@ void Transfers::await(const Transfer& transfer) {
 
 std::vector<std::int64_t> Transfers::missing(std::int64_t rank) {
   const std::scoped_lock lock(gate_.mutex);
-  std::vector<std::int64_t> peers;
+  std::set<std::int64_t> peers;
   for (const auto& [key, transfer] : open_)
-    if (transfer->rank == rank) peers.push_back(transfer->op->peer);
-  return peers;
+    if (transfer->rank == rank) peers.insert(transfer->op->peer);
+  return {peers.begin(), peers.end()};
 }
 
 }  // namespace mfsdp
