@@ -80,21 +80,24 @@ void expect_same_run(const test::Told& expected, const test::Told& found) {
     }
 }
 
-/// Rounded sums and exact ones, without delays and with them.
-void expect_to_train_as_one_rank(const char* file) {
+/// Without delays and with them.
+void expect_to_train_as_one_rank(const Job& job) {
   const test::Counting data = job_data();
-  const Job rounded = test::pipeline(file);
-  for (const Job& job : {rounded, with_exact_sums(rounded)}) {
-    const Program whole = on_one_rank(job.programs[0].config);
-    const auto expected = test::train(whole, kSteps, data, with_all_reports());
-    expect_same_run(expected, test::train(job.programs, kSteps, data, with_all_reports()));
-    expect_same_run(expected, test::train(job.programs, kSteps, data, with_all_reports(1)));
-  }
+  const Program whole = on_one_rank(job.programs[0].config);
+  const auto expected = test::train(whole, kSteps, data, with_all_reports());
+  expect_same_run(expected, test::train(job.programs, kSteps, data, with_all_reports()));
+  expect_same_run(expected, test::train(job.programs, kSteps, data, with_all_reports(1)));
 }
 
-TEST(JobsOfStages, TwoStagesTrainAsOneRank) { expect_to_train_as_one_rank("1f1b_2x4.json"); }
+TEST(JobsOfStages, TwoStagesTrainAsOneRank) { expect_to_train_as_one_rank(test::pipeline()); }
 
-TEST(JobsOfStages, FourStagesTrainAsOneRank) { expect_to_train_as_one_rank("1f1b_4x8.json"); }
+TEST(JobsOfStages, TwoStagesTrainAsOneRankWithExactSums) {
+  expect_to_train_as_one_rank(with_exact_sums(test::pipeline()));
+}
+
+TEST(JobsOfStages, FourStagesTrainAsOneRankWithExactSums) {
+  expect_to_train_as_one_rank(with_exact_sums(test::pipeline("1f1b_4x8.json")));
+}
 
 /// A rank that works on another microbatch's activations changes results: the comparison sees it.
 TEST(JobsOfStages, AWrongLagShows) {

@@ -60,7 +60,8 @@ Result<void> Transfers::begin(Transfer& transfer) {
 
 void Transfers::await(const Transfer& transfer) {
   std::unique_lock lock(gate_.mutex);
-  run_.await(gate_, lock, [&] { return transfer.ended; });
+  if (run_.await(gate_, lock, [&] { return transfer.ended; })) return;
+  std::erase_if(open_, [&](const auto& entry) { return entry.second == &transfer; });
 }
 
 std::vector<std::int64_t> Transfers::missing(std::int64_t rank) {

@@ -25,7 +25,8 @@ struct Transfer {
 
 /// As in NCCL, the n-th send of a rank to a peer belongs to the peer's n-th recv from it, and both
 /// end when the data has arrived. A rank may have several in flight: those of a group begin
-/// together, so two ranks can exchange data.
+/// together, so two ranks can exchange data. Unlike in NCCL, transfers of one rank on different
+/// streams do not wait for each other.
 class Transfers {
  public:
   /// `name`: the communicator's, for messages.
@@ -35,7 +36,7 @@ class Transfers {
   /// or dtype differs.
   [[nodiscard]] Result<void> begin(Transfer& transfer);
 
-  /// Returns when it has ended, or when the run has failed.
+  /// Returns when it has ended, or when the run has failed. It may go then.
   void await(const Transfer& transfer);
 
   /// The peers that have not begun their parts of this rank's transfers.
