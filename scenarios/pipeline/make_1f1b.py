@@ -452,7 +452,7 @@ def state_bounds(plan, path, verify):
     found = subprocess.run([verify, "--plan", path, "--output", "json"], capture_output=True,
                            text=True, check=False).stdout
     for finding in json.loads(found)["findings"]:
-        told = re.search(r"(\w+): pool '(\w+)' states a lower bound .* up to (\d+) live",
+        told = re.search(r"(\w+): pool '(\w+)' states a lower bound .* up to (\d+) bytes live",
                          finding.get("message", ""))
         for c in plan["classes"] if told else []:
             for pool in c["pools"]:

@@ -99,6 +99,12 @@ TEST(JobsOfStages, FourStagesTrainAsOneRankWithExactSums) {
   expect_to_train_as_one_rank(with_exact_sums(test::pipeline("1f1b_4x8.json")));
 }
 
+/// Each stage has two chunks: the last stage sends activations to the first, and the first one
+/// gradients to the last.
+TEST(JobsOfStages, InterleavedStagesTrainAsOneRank) {
+  expect_to_train_as_one_rank(test::pipeline("interleaved_2x2x4.json"));
+}
+
 /// A rank that works on another microbatch's activations changes results: the comparison sees it.
 TEST(JobsOfStages, AWrongLagShows) {
   const test::Counting data = job_data();
