@@ -27,8 +27,8 @@ EVENTS = ["tokens_consumed", "tokens_staged", "sums_made", "loss_ready", "step_b
 
 
 def order_of(stage, stages, chunks, microbatches):
-    """What runs between two launches, in the order of Megatron. An item is (is it a forward,
-    microbatch, chunk)."""
+    """Lists of what runs between two launches, in the order of Megatron. An item is (is it a
+    forward, microbatch, chunk)."""
     table = [(m, c) for first in range(0, microbatches, stages) for c in range(chunks)
              for m in range(first, first + stages)]
     forwards = [(True, m, c) for m, c in table]
@@ -148,6 +148,8 @@ class Stage:
     # ---- a microbatch of a chunk --------------------------------------------------------------
 
     def tokens(self):
+        """Those of the newest microbatch, for embedding or labels."""
+        self.lag = 0
         ops = self.base["plans"][0]["segments"][0]["ops"][:6]
         self.event("wait", H2D, "input", "tokens_consumed")
         self.copy_op(ops[1])
@@ -158,14 +160,14 @@ class Stage:
         self.event("record", COMPUTE, "input", "tokens_consumed")
 
     def needs(self, item):
-        """What another stage has to send before it: the buffers."""
+        """The buffers that another stage has to send before it."""
         is_forward, _, chunk = item
         if is_forward:
             return self.crossing(self.blocks(chunk)[0] - 1) if self.has_input(chunk) else []
         return [f"d_residual.{chunk}"] if self.has_output(chunk) else []
 
     def makes(self, item):
-        """What it has for another stage."""
+        """The buffers that another stage waits for."""
         is_forward, _, chunk = item
         if is_forward:
             return self.crossing(self.blocks(chunk)[-1]) if self.has_output(chunk) else []
@@ -215,8 +217,6 @@ class Stage:
 
     def forward(self, item):
         _, chunk = self.at(item)
-        if chunk == 0 and self.last_reader is not None:
-            self.tokens()
         received, sent = self.needs(item), self.makes(item)
         self.received.update(received)
         self.sent.update(sent[1:])
@@ -245,7 +245,7 @@ class Stage:
         for op in self.work(chunk, "backward", item[1]):
             if not receives and op["name"] == "head.final_norm.backward":
                 self.life("acquire", COMPUTE, "backward", gradient)
-            self.copy_op(op, chunk)
+            self.backward_op(op, chunk)
         if chunk == self.last_reader:
             self.life("release", COMPUTE, "backward", "tokens")
         if sends:
@@ -253,6 +253,12 @@ class Stage:
         else:
             self.life("release", COMPUTE, "backward", gradient)
             self.event("record", COMPUTE, "backward", f"gradient_free.{chunk}")
+
+    def backward_op(self, op, chunk):
+        self.copy_op(op, chunk)
+
+    def run(self, item):
+        (self.forward if item[0] else self.backward)(item)
 
     # ---- the step -----------------------------------------------------------------------------
 
@@ -312,9 +318,11 @@ class Stage:
             if any(is_forward and chunk == 0 for is_forward, _, chunk in items):
                 self.segment(f"microbatch_{self.begun}", 1)
                 self.begun += 1
+                if self.last_reader is not None:
+                    self.tokens()
             self.exchange(done, items)
             for item in items:
-                (self.forward if item[0] else self.backward)(item)
+                self.run(item)
         self.exchange(self.order[-1], [])
         self.lag = 0
         self.segment("optimizer", 0)
@@ -408,7 +416,7 @@ class Stage:
                     body["bindings"] = bindings[op["id"]]
 
 
-def make(base, stages, chunks):
+def make(base, stages, chunks, make_stage):
     turns = {name: 1 for name in EVENTS}
     turns.update({f"{name}.{c}": n for c in range(chunks) for name, n in OF_CHUNK.items()})
     ids = {name: id for id, name in enumerate(turns)}
@@ -417,10 +425,10 @@ def make(base, stages, chunks):
     plan["communicators"] = [{"id": 0, "axes": ["pp"], "purpose": "pipeline", "size": stages}]
     plan["events"] = [{"id": ids[n], "name": n, **({"instances": turns[n]} if turns[n] > 1 else {})}
                       for n in turns]
-    plan["meta"] = {"hash": "", "model_name": "four_layers", "tool_version": ""}
+    plan["meta"] = dict(base["meta"], hash="", tool_version="")
     plan["buffers"], plan["plans"], plan["pools"], plan["classes"] = [], [], [], []
     for s in range(stages):
-        stage = Stage(base, s, stages, chunks)
+        stage = make_stage(s)
         stage.schedule()
         stage.bind(turns)
         for op in (op for segment in stage.segments for op in segment["ops"]):
@@ -435,13 +443,20 @@ def make(base, stages, chunks):
     return plan
 
 
+def save(plan, path, verify):
+    """With the path of mfsdp-verify, pools state the lower bounds that it finds."""
+    write(plan, path)
+    if verify:
+        state_bounds(plan, path, verify[0])
+        write(plan, path)
+
+
 def main():
-    with open(sys.argv[1]) as file:
-        plan = make(json.load(file), int(sys.argv[2]), int(sys.argv[3]))
-    write(plan, sys.argv[4])
-    if len(sys.argv) > 5:
-        state_bounds(plan, sys.argv[4], sys.argv[5])
-        write(plan, sys.argv[4])
+    base, stages, chunks, path, *verify = sys.argv[1:]
+    with open(base) as file:
+        step = json.load(file)
+    stages, chunks = int(stages), int(chunks)
+    save(make(step, stages, chunks, lambda s: Stage(step, s, stages, chunks)), path, verify)
 
 
 if __name__ == "__main__":

@@ -105,6 +105,11 @@ TEST(JobsOfStages, InterleavedStagesTrainAsOneRank) {
   expect_to_train_as_one_rank(test::pipeline("interleaved_2x2x4.json"));
 }
 
+/// Weight gradients wait for the bubble, with what they read.
+TEST(JobsOfStages, LateWeightGradientsAreThoseOfOneRank) {
+  expect_to_train_as_one_rank(test::pipeline("zero_bubble_2x4.json"));
+}
+
 /// A rank that works on another microbatch's activations changes results: the comparison sees it.
 TEST(JobsOfStages, AWrongLagShows) {
   const test::Counting data = job_data();
