@@ -6,7 +6,7 @@
   scenarios/pipeline/make_zero_bubble.py one_gpu.json 2 scenarios/pipeline/zero_bubble_2x4.json
 
 The order is that of 1F1B with backward in two parts: the first makes gradients of activations, the
-second the weight gradients of the blocks' products, from what the first keeps. Stage s runs the
+second the weight gradients of the blocks' GEMMs, from what the first keeps. Stage s runs the
 second part s microbatches later than the first. The gradient of the residual stream changes in
 place, so the first part copies what the second one reads of it. Further arguments as in
 make_interleaved.py.
@@ -42,7 +42,7 @@ class ZeroBubbleStage(Stage):
         self.order = order_of(stage, stages, self.microbatches)
         self.items = [i for items in self.order for i in items if i[0] is not None]
         residual = self.buffer_of["d_residual"]
-        self.copies = {}  # by name of the product
+        self.copies = {}  # by name of the GEMM
         for block in self.blocks(0):
             for product in ("down", "attention_out"):
                 name = f"layers.{block}.{product}"
