@@ -103,6 +103,7 @@ struct Id {
 };
 
 using OpId = Id<struct OpKindTag>;
+using PassId = Id<struct PassTag>;
 using BufferId = Id<struct BufferTag>;
 using EventId = Id<struct EventTag>;
 using StreamId = Id<struct StreamTag>;

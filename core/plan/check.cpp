@@ -10,6 +10,7 @@
 
 #include "core/plan/field_names.hpp"
 #include "core/plan/index.hpp"
+#include "core/plan/instances.hpp"
 #include "core/plan/job.hpp"
 #include "core/plan/structure_faults.hpp"
 #include "core/plan/transport.hpp"
@@ -159,15 +160,22 @@ class ConfiguredCheck {
       if (segment.live_out != next.live_in)
         return fail(place + ".live_out",
                     fmt::format("differs from live_in of segment '{}'", next.name));
-      if (segment.repeat > 1 && segment.live_in != segment.live_out)
+      if (segment.repeat > 1 && segment.calls.empty() && segment.live_in != segment.live_out)
         return fail(place, "a repeated segment needs live_in equal to live_out");
-      runs += Int128{segment.repeat} * std::max<Int128>(std::ssize(segment.ops), 1);
+      runs += Int128{segment.repeat} * std::max<Int128>(ops_in_run(plan, s), 1);
       if (runs > kMostRuns)
         return fail(place + ".repeat", fmt::format("expected steps of at most {} ops, got more",
                                                    static_cast<std::int64_t>(kMostRuns)));
-      for (std::size_t i = 0; i < segment.ops.size(); ++i)
-        MFSDP_TRY(check_op(segment.ops[i], [&] { return fmt::format("{}.ops[{}]", place, i); }));
+      MFSDP_TRY(check_ops(segment.ops, place));
     }
+    for (std::size_t p = 0; p < plan.passes.size(); ++p)
+      MFSDP_TRY(check_ops(plan.passes[p].ops, fmt::format("{}.passes[{}]", where, p)));
+    return {};
+  }
+
+  Result<void> check_ops(const std::vector<Op>& ops, const std::string& place) {
+    for (std::size_t i = 0; i < ops.size(); ++i)
+      MFSDP_TRY(check_op(ops[i], [&] { return fmt::format("{}.ops[{}]", place, i); }));
     return {};
   }
 

@@ -14,6 +14,7 @@
 #include "core/plan/check.hpp"
 #include "core/plan/config_fields.hpp"
 #include "core/plan/index.hpp"
+#include "core/plan/instances.hpp"
 #include "core/shard/flat_layout.hpp"
 
 namespace mfsdp {
@@ -161,15 +162,14 @@ Result<void> check_recompute(const Program& program) {
   const IdIndex<UnitId> units(program.units);
   std::map<UnitId, std::pair<bool, bool>> attention;  // by block: has a backward, is recomputed
   for (const Plan& plan : program.plans)
-    for (const Segment& segment : plan.segments)
-      for (const Op& op : segment.ops) {
-        const auto* kernel = std::get_if<Kernel>(&op.body);
-        if (kernel == nullptr || !op.unit) continue;
-        auto& [backward, again] = attention[*op.unit];
-        backward = backward || kernel->kind == KernelKind::attention_backward;
-        again = again ||
-                (kernel->kind == KernelKind::attention_forward && op.phase == Phase::recompute);
-      }
+    for (const Op& op : ops_of(plan)) {
+      const auto* kernel = std::get_if<Kernel>(&op.body);
+      if (kernel == nullptr || !op.unit) continue;
+      auto& [backward, again] = attention[*op.unit];
+      backward = backward || kernel->kind == KernelKind::attention_backward;
+      again =
+          again || (kernel->kind == KernelKind::attention_forward && op.phase == Phase::recompute);
+    }
   const RecomputePolicy& policy = program.config.recompute;
   for (const auto& [id, is] : attention) {
     const auto& [backward, again] = is;

@@ -334,17 +334,33 @@ void fields(auto& io, PlanUnit& v) {
   io("position", v.position);
 }
 
+void fields(auto& io, Pass& v) {
+  io("id", v.id);
+  io("name", v.name);
+  io("ops", v.ops);
+}
+
+void fields(auto& io, PassCall& v) {
+  Signed lag_step{v.lag_step};
+  io.sparse("lag", v.lag);
+  io.sparse("lag_step", lag_step);
+  io("pass", v.pass);
+}
+
+/// A segment has calls or ops of its own. The list of ops is written also if it is empty.
 void fields(auto& io, Segment& v) {
+  io.sparse("calls", v.calls);
   io.sparse("live_in", v.live_in);
   io.sparse("live_out", v.live_out);
   io("microbatches", v.microbatches);
   io("name", v.name);
-  io("ops", v.ops);
+  if (v.calls.empty()) io("ops", v.ops);
   io("repeat", v.repeat);
 }
 
 void fields(auto& io, Plan& v) {
   io("name", v.name);
+  io.sparse("passes", v.passes);
   io("segments", v.segments);
 }
 

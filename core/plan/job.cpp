@@ -5,6 +5,8 @@
 #include <algorithm>
 #include <utility>
 
+#include "core/plan/instances.hpp"
+
 namespace mfsdp {
 
 std::vector<std::uint32_t> class_of_ranks(std::span<const Program> programs) {
@@ -46,9 +48,7 @@ bool is_pipelined(const Program& program) {
     return op.lag > 0 || (collective != nullptr && is_point_to_point(collective->kind));
   };
   return std::ranges::any_of(program.plans, [&](const Plan& plan) {
-    return std::ranges::any_of(plan.segments, [&](const Segment& segment) {
-      return std::ranges::any_of(segment.ops, is_so);
-    });
+    return !plan.passes.empty() || std::ranges::any_of(ops_of(plan), is_so);
   });
 }
 

@@ -48,7 +48,8 @@ struct Job {
 /// 0 if none has.
 [[nodiscard]] std::int64_t reporting_rank(std::span<const Program> programs);
 
-/// Whether a program uses features that only proofs support so far: several instances, lags, sends.
+/// Whether a program uses features that only proofs support so far: several instances, lags, passes,
+/// sends.
 [[nodiscard]] bool is_pipelined(const Program& program);
 
 /// The program of a job of one class that is not pipelined; else an error that only mfsdp-verify

@@ -72,6 +72,7 @@ class JsonWriter {
   }
   static bool is_absent(bool value) { return !value; }
   static bool is_absent(std::int64_t value) { return value == 0; }
+  static bool is_absent(const describe::Signed& value) { return value.value == 0; }
   static bool is_absent(const Rational& value) { return value.num == 0; }
   static bool is_absent(RopeKind value) { return value == RopeKind{}; }
   static bool is_absent(Activation value) { return value == Activation{}; }

@@ -160,11 +160,12 @@ struct Record {
   friend bool operator==(const Record&, const Record&) = default;
 };
 
-/// A record op to which a wait may bind. `distance` counts runs of the record's segment backwards
-/// from the wait. 0 is the run of the wait itself or, for another segment, its last run in this
-/// step. For a segment that has not run yet in this step, 1 is its last run in the step before. So
-/// the distance is the number of runs of that segment that began after the record's run, plus one
-/// if none of them is in this step.
+/// A record op to which a wait may bind. `distance` counts runs of the record's pass backwards from
+/// the wait; ops of a segment's own are a pass that runs with it. 0 is the run of the wait itself
+/// or, for another pass, its last run in this step. For a pass that has not run yet in this step, 1
+/// is its last run in the step before. So the distance is the number of runs of that pass that
+/// began after the record's run, plus one if none of them is in this step. A wait in a pass that is
+/// called at several places has the bindings of all of them.
 struct Binding {
   OpId record;
   std::int64_t distance = 0;
@@ -243,7 +244,8 @@ struct Op {
   Phase phase = Phase::forward;
   std::optional<UnitId> unit;      ///< the unit that it computes or moves
   std::optional<GroupId> group{};  ///< the group that it gathers, reduces or updates as one
-  /// 0: it works on the newest microbatch; l: on the l-th before it (core/plan/rotation.hpp).
+  /// 0: it works on the microbatch of its pass's call, which is the newest unless that has a lag;
+  /// l: on the l-th before it (core/plan/rotation.hpp).
   std::int64_t lag = 0;
   std::string name;  ///< unit and action, also the range in profilers: "layers.3.qkv"
   OpBody body;

@@ -7,12 +7,16 @@
 //   |- units > groups > parameters with offsets (flat layouts)
 //   |- pools > buffers with offsets
 //   `- plans: "train", "eval"
-//      `- segments: such as first, middle x k, last, optimizer
-//         `- ops, in host order
+//      |- segments: such as first, middle x k, last, optimizer
+//      |  `- ops, in host order, or calls of passes
+//      `- passes: lists of ops that segments call, such as forward, backward
 //
 // A plan is a loop body. Host order is list order, then segment order; each segment runs `repeat`
 // times. Segment names have no meaning. There is no barrier between segments or steps: only
 // streams, events and communicators order ops. Between two plans the host waits for all streams.
+//
+// Ops that run at several places of a step stand once, in a pass, which segments call. A segment
+// with ops of its own is one pass with one call (core/plan/instances.hpp).
 //
 // Ranks that run different plans, such as the stages of a pipeline, are in different classes.
 // Classes share configuration, streams, communicators, events, units and groups; each has its own
@@ -21,8 +25,9 @@
 //
 // Several microbatches may be in flight, as in 1F1B. A buffer or event with n `instances` exists n
 // times, in rotation by microbatch. An op with `lag` l works on the l-th microbatch before the
-// newest: it uses instance (microbatches begun - 1 - l) mod n (core/plan/rotation.hpp). The JSON
-// leaves out defaults: one class, one instance, lag 0.
+// newest: it uses instance (microbatches begun - 1 - l) mod n (core/plan/rotation.hpp). The lag of
+// a call counts for all ops of its pass. The JSON leaves out defaults: one class, one instance,
+// lag 0, no passes.
 #pragma once
 
 #include <cstdint>
@@ -219,15 +224,42 @@ struct PlanUnit {
   friend bool operator==(const PlanUnit&, const PlanUnit&) = default;
 };
 
+/// A list of ops in host order that is written once and runs wherever a segment calls it.
+struct Pass {
+  PassId id;
+  std::string name;  ///< a label: "forward", "backward", "send", ...
+  std::vector<Op> ops;
+
+  friend bool operator==(const Pass&, const Pass&) = default;
+};
+
+/// One run of a pass in each repetition of a segment. In repetition r, from 0, its ops work on the
+/// microbatch `lag` + r * `lag_step` before the newest, and each op's own lag before that one.
+/// `lag_step` is -1 where microbatches end and none begins: each repetition takes the next one.
+struct PassCall {
+  PassId pass;
+  std::int64_t lag = 0;
+  std::int64_t lag_step = 0;
+
+  friend bool operator==(const PassCall&, const PassCall&) = default;
+
+  [[nodiscard]] std::int64_t lag_in(std::int64_t repetition) const {
+    return lag + repetition * lag_step;
+  }
+};
+
 struct Segment {
   std::string name;  ///< a label: "first", "steady", "optimizer", ...
   std::int64_t repeat = 1;
   std::int64_t microbatches = 0;  ///< that begin in each of its repetitions
-  std::vector<Op> ops;
+  std::vector<Op> ops;            ///< its own; none if it calls passes
+  std::vector<PassCall> calls{};  ///< in host order
   /// Transient buffers that are live at entry, ascending; a buffer is repeated for each live
-  /// instance.
+  /// instance. Those of a repeated segment are live before its first repetition.
   std::vector<BufferId> live_in;
-  std::vector<BufferId> live_out;  ///< the same at exit; equals the next segment's live_in
+  /// The same at exit, after the last repetition; equals the next segment's live_in. Only a segment
+  /// that calls passes may begin or end lifetimes over its repetitions.
+  std::vector<BufferId> live_out;
 
   friend bool operator==(const Segment&, const Segment&) = default;
 };
@@ -235,6 +267,7 @@ struct Segment {
 struct Plan {
   std::string name;
   std::vector<Segment> segments;
+  std::vector<Pass> passes{};
 
   friend bool operator==(const Plan&, const Plan&) = default;
 };

@@ -41,7 +41,10 @@ class JsonReader {
   template <class T>
   void sparse(std::string_view key, T& value) {
     if (error_) return;
-    value = T{};
+    if constexpr (std::is_same_v<T, describe::Signed>)
+      value.value = 0;
+    else
+      value = T{};
     const auto found = node_->find(key);
     if (found == node_->end()) return;
     ++fields_seen_;

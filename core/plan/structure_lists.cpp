@@ -39,8 +39,8 @@ void index_lists(State& s) {
 void index_ops(State& s) {
   std::size_t number = 0;
   for (s.plan = 0; s.plan < s.program.plans.size(); ++s.plan)
-    for (s.segment = 0; s.segment < s.program.plans[s.plan].segments.size(); ++s.segment) {
-      const auto& ops = s.program.plans[s.plan].segments[s.segment].ops;
+    for (s.list = 0; s.list < count_op_lists(s.program.plans[s.plan]); ++s.list) {
+      const auto& ops = op_list(s.program.plans[s.plan], s.list);
       for (s.op = 0; s.op < ops.size(); ++s.op)
         if (!s.ops.insert(ops[s.op].id, number++))
           add_here(s, StructureFaultKind::double_id, ".id",

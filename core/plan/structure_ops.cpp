@@ -1,5 +1,7 @@
 #include <algorithm>
 #include <cstdint>
+#include <set>
+#include <string_view>
 #include <variant>
 
 #include "core/plan/structure_state.hpp"
@@ -7,15 +9,16 @@
 namespace mfsdp::structure {
 namespace {
 
-/// Runs of a segment between a record and a wait.
+/// Runs of a pass between a record and a wait.
 constexpr std::int64_t kMostDistance = std::int64_t{1} << 40;
+/// Limits lags of calls, so that sums of lags stay below 63 bits.
+constexpr std::int64_t kMostLag = std::int64_t{1} << 40;
 
 void find_records(State& s, const Plan& plan) {
   s.records.clear();
-  for (const Segment& segment : plan.segments)
-    for (const Op& op : segment.ops)
-      if (const auto* record = std::get_if<Record>(&op.body))
-        s.records.emplace_back(op.id, record->event);
+  for (const Op& op : ops_of(plan))
+    if (const auto* record = std::get_if<Record>(&op.body))
+      s.records.emplace_back(op.id, record->event);
   std::ranges::sort(s.records);
 }
 
@@ -23,7 +26,7 @@ void check_live(State& s, const std::vector<BufferId>& live, std::string_view na
   for (std::size_t i = 0; i < live.size(); ++i) {
     const auto found = s.buffers.find(live[i]);
     if (found && !s.program.buffers[*found].persistent) continue;
-    const std::string where = fmt::format("{}.{}[{}]", segment_place(s), name, i);
+    const std::string where = fmt::format("{}.{}[{}]", list_place(s), name, i);
     if (!found)
       add(s, StructureFaultKind::unknown_id, where, no_such("buffer", live[i].value));
     else
@@ -205,32 +208,97 @@ void check_op(State& s, const Op& op) {
   resolves_here(s, s.streams, op.stream, ".stream", "stream");
   if (op.unit) resolves_here(s, s.units, *op.unit, ".unit", "unit");
   if (op.group) resolves_here(s, s.groups, *op.group, ".group", "group");
-  if (op.lag < 0 || (op.lag > 0 && op.lag >= s.begun))
+  if (const Int128 limit = s.lag_limit[s.list]; op.lag < 0 || (op.lag > 0 && op.lag >= limit))
     add_here(s, StructureFaultKind::malformed, ".lag",
              fmt::format("expected less than {}, the microbatches that have begun, got {}",
-                         static_cast<std::int64_t>(s.begun), op.lag));
+                         static_cast<std::int64_t>(limit), op.lag));
   std::visit([&s](const auto& body) { check(s, body); }, op.body);
   check_launch(s, op);
+}
+
+// ---- passes and their calls ---------------------------------------------------------------------
+
+void index_passes(State& s, const Plan& plan) {
+  s.passes = {};
+  std::set<std::string_view> names;
+  for (std::size_t p = 0; p < plan.passes.size(); ++p) {
+    const Pass& pass = plan.passes[p];
+    const std::string where = fmt::format("plans[{}].passes[{}]", s.plan, p);
+    if (!s.passes.insert(pass.id, p))
+      add(s, StructureFaultKind::double_id, where + ".id",
+          fmt::format("id {} appears twice", pass.id.value));
+    if (pass.name.empty() || !names.insert(pass.name).second)
+      add(s, StructureFaultKind::malformed, where + ".name",
+          fmt::format("expected a name that no other pass has, got '{}'", pass.name));
+  }
+}
+
+/// A call works on a microbatch that has begun. Its lag and the number of those that have begun
+/// change evenly over the repetitions, so the first and the last one decide.
+void check_call(State& s, const Segment& segment, std::size_t c, Int128 begun_before) {
+  const PassCall& call = segment.calls[c];
+  const std::string where = fmt::format("{}.calls[{}]", list_place(s), c);
+  const auto pass = s.passes.find(call.pass);
+  if (!pass)
+    return add(s, StructureFaultKind::unknown_id, where + ".pass",
+               no_such("pass", call.pass.value));
+  Int128& limit = s.lag_limit[s.program.plans[s.plan].segments.size() + *pass];
+  for (const std::int64_t repetition :
+       {std::int64_t{0}, std::max<std::int64_t>(segment.repeat, 1) - 1}) {
+    const Int128 lag = call.lag + Int128{call.lag_step} * repetition;
+    const Int128 begun = begun_before + Int128{segment.microbatches} * (repetition + 1);
+    if (lag < 0 || lag > kMostLag || (lag > 0 && lag >= begun)) {
+      limit = limit == kNotCalled ? begun : limit;
+      return add(s, StructureFaultKind::malformed, where + ".lag",
+                 fmt::format("the lag is {} in repetition {}: expected at least 0, and less than "
+                             "{}, the microbatches that have begun",
+                             static_cast<std::int64_t>(lag), repetition,
+                             static_cast<std::int64_t>(begun)));
+    }
+    limit = limit == kNotCalled ? begun - lag : std::min(limit, begun - lag);
+  }
+}
+
+void check_segment(State& s, const Segment& segment, Int128 begun_before) {
+  const std::string where = list_place(s);
+  if (segment.repeat < 1)
+    add(s, StructureFaultKind::malformed, where + ".repeat", "expected at least 1");
+  check_live(s, segment.live_in, "live_in");
+  check_live(s, segment.live_out, "live_out");
+  if (!segment.calls.empty() && !segment.ops.empty())
+    add(s, StructureFaultKind::malformed, where + ".calls",
+        "expected calls of passes or ops of its own, not both");
+  for (std::size_t c = 0; c < segment.calls.size(); ++c) check_call(s, segment, c, begun_before);
+}
+
+void check_ops(State& s, const std::vector<Op>& ops) {
+  s.launch = nullptr;
+  for (s.op = 0; s.op < ops.size(); ++s.op) check_op(s, ops[s.op]);
+  if (s.launch != nullptr)
+    add(s, StructureFaultKind::group, list_place(s),
+        fmt::format("op {} (group_begin) has no group_end in its {}", s.launch->id.value,
+                    s.list < s.program.plans[s.plan].segments.size() ? "segment" : "pass"));
 }
 
 }  // namespace
 
 void check_plan(State& s, const Plan& plan) {
   find_records(s, plan);
+  index_passes(s, plan);
+  const std::size_t segments = plan.segments.size();
+  s.lag_limit.assign(count_op_lists(plan), kNotCalled);
   Int128 begun = 0;
-  for (s.segment = 0; s.segment < plan.segments.size(); ++s.segment) {
-    const Segment& segment = plan.segments[s.segment];
-    s.begun = begun + segment.microbatches;
+  for (s.list = 0; s.list < segments; ++s.list) {
+    const Segment& segment = plan.segments[s.list];
+    s.lag_limit[s.list] = begun + segment.microbatches;
+    check_segment(s, segment, begun);
+    check_ops(s, segment.ops);
     begun += Int128{segment.microbatches} * segment.repeat;
-    if (segment.repeat < 1)
-      add(s, StructureFaultKind::malformed, segment_place(s) + ".repeat", "expected at least 1");
-    check_live(s, segment.live_in, "live_in");
-    check_live(s, segment.live_out, "live_out");
-    s.launch = nullptr;
-    for (s.op = 0; s.op < segment.ops.size(); ++s.op) check_op(s, segment.ops[s.op]);
-    if (s.launch != nullptr)
-      add(s, StructureFaultKind::group, segment_place(s),
-          fmt::format("op {} (group_begin) has no group_end in its segment", s.launch->id.value));
+  }
+  for (s.list = segments; s.list < s.lag_limit.size(); ++s.list) {
+    if (s.lag_limit[s.list] == kNotCalled)
+      add(s, StructureFaultKind::malformed, list_place(s), "no segment calls this pass");
+    check_ops(s, op_list(plan, s.list));
   }
 }
 

@@ -14,9 +14,13 @@
 #include <vector>
 
 #include "core/plan/index.hpp"
+#include "core/plan/instances.hpp"
 #include "core/plan/structure_faults.hpp"
 
 namespace mfsdp::structure {
+
+/// The lag limit of a pass that no segment calls.
+inline constexpr Int128 kNotCalled = -1;
 
 struct State {
   const Program& program;
@@ -31,17 +35,20 @@ struct State {
   IdIndex<BufferId> buffers{};
   IdIndex<GroupId> groups{};
   IdIndex<OpId> ops{};
-  std::set<Port> ports{};  ///< that some buffer is
+  IdIndex<PassId> passes{};  ///< of the plan
+  std::set<Port> ports{};    ///< that some buffer is
   /// What persistent buffers hold: kind, optimizer state, group.
   std::set<std::tuple<ContentKind, std::string, GroupId>> kept{};
   std::vector<std::pair<OpId, EventId>> records{};  ///< of the plan, ascending
-  // Positions of the plan, segment and op that are being checked.
+  // Positions of the plan, of the list of ops (instances.hpp) and of the op that are being checked.
   std::size_t plan = 0;
-  std::size_t segment = 0;
+  std::size_t list = 0;
   std::size_t op = 0;
   const Op* now = nullptr;     ///< that op
   const Op* launch = nullptr;  ///< the group_begin that has no group_end yet
-  Int128 begun = 0;            ///< microbatches that have begun in the segment's first run
+  /// By list: the ops' own lags stay below it, so that every call of the list works on microbatches
+  /// that have begun.
+  std::vector<Int128> lag_limit{};
 };
 
 /// Whether another fault of that kind is kept: ask before composing its text.
@@ -57,16 +64,18 @@ inline void add(State& s, StructureFaultKind kind, std::string where, std::strin
       {.kind = kind, .where = std::move(where), .what = std::move(what), .buffer = buffer});
 }
 
-inline std::string segment_place(const State& s) {
-  return fmt::format("plans[{}].segments[{}]", s.plan, s.segment);
+/// The segment or the pass whose list is being checked.
+inline std::string list_place(const State& s) {
+  const std::size_t segments = s.program.plans[s.plan].segments.size();
+  return s.list < segments ? fmt::format("plans[{}].segments[{}]", s.plan, s.list)
+                           : fmt::format("plans[{}].passes[{}]", s.plan, s.list - segments);
 }
 
 /// At the op that is being checked: `field` continues its path.
 inline void add_here(State& s, StructureFaultKind kind, std::string_view field, std::string what,
                      std::optional<BufferId> buffer = std::nullopt) {
   if (wants(s, kind))
-    add(s, kind, fmt::format("{}.ops[{}]{}", segment_place(s), s.op, field), std::move(what),
-        buffer);
+    add(s, kind, fmt::format("{}.ops[{}]{}", list_place(s), s.op, field), std::move(what), buffer);
 }
 
 /// Adds a fault of the op's body, which is an object with one key.

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "core/plan/exact_sums.hpp"
+#include "core/plan/instances.hpp"
 
 namespace mfsdp::schedule {
 namespace {
@@ -19,9 +20,8 @@ void mark_exact_sums(Program& program) {
   if (!program.config.exact_sums) return;
   const ExactSums sums = exact_sums(program.config);
   for (Plan& plan : program.plans)
-    for (Segment& segment : plan.segments)
-      for (Op& op : segment.ops)
-        if (auto* kernel = std::get_if<Kernel>(&op.body)) mark(*kernel, sums);
+    for (Op& op : ops_of(plan))
+      if (auto* kernel = std::get_if<Kernel>(&op.body)) mark(*kernel, sums);
 }
 
 }  // namespace mfsdp::schedule

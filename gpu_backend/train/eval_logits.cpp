@@ -5,6 +5,7 @@
 #include <cmath>
 #include <cstring>
 
+#include "core/plan/instances.hpp"
 #include "core/runtime/scalar.hpp"
 
 namespace mfsdp {
@@ -82,25 +83,24 @@ Result<Operand> find_eval_logits(const Program& program) {
   const Operand* found = nullptr;
   Place place;
   // Later ops are issued after the loss, because they wait for it.
-  for (const Segment& segment : plan->segments)
-    for (const Op& op : segment.ops) {
-      if (const Operand* logits = logits_of(op); logits != nullptr) {
-        if (logits->shape.at(0) != tokens)
-          return fail("plan, eval, " + op.name,
-                      fmt::format("expected the logits of all {} tokens at once, got {}; "
-                                  "--logits-chunk {} makes them so",
-                                  tokens, logits->shape.at(0), tokens));
-        found = logits;
-        MFSDP_SET(place, place_of(program, *logits));
-        continue;
-      }
-      if (found == nullptr) continue;
-      for (const Operand* written : written_by(op)) {
-        MFSDP_LET(other, place_of(program, *written));
-        if (overlap(place, other))
-          return fail("plan, eval, " + op.name, "writes over the logits, which cannot be kept");
-      }
+  for (const Op& op : ops_of(*plan)) {
+    if (const Operand* logits = logits_of(op); logits != nullptr) {
+      if (logits->shape.at(0) != tokens)
+        return fail("plan, eval, " + op.name,
+                    fmt::format("expected the logits of all {} tokens at once, got {}; "
+                                "--logits-chunk {} makes them so",
+                                tokens, logits->shape.at(0), tokens));
+      found = logits;
+      MFSDP_SET(place, place_of(program, *logits));
+      continue;
     }
+    if (found == nullptr) continue;
+    for (const Operand* written : written_by(op)) {
+      MFSDP_LET(other, place_of(program, *written));
+      if (overlap(place, other))
+        return fail("plan, eval, " + op.name, "writes over the logits, which cannot be kept");
+    }
+  }
   if (found == nullptr) return fail("plan, eval", "expected an op of kind cross_entropy_loss");
   return *found;
 }

@@ -4,6 +4,8 @@
 #include <map>
 #include <utility>
 
+#include "core/plan/instances.hpp"
+
 namespace mfsdp {
 namespace {
 
@@ -26,20 +28,20 @@ std::vector<GradientWriter> gradient_writers(const Program& program) {
 
   std::map<GradientPlace, GradientWriter> writers;
   std::int64_t position = 0;
-  for (const Segment& segment : program.find_plan("train")->segments)
-    for (const Op& op : segment.ops) {
-      ++position;
-      const auto* kernel = std::get_if<Kernel>(&op.body);
-      if (kernel == nullptr || !computes_gradient(kernel->kind)) continue;
-      for (const Operand& operand : kernel->operands) {
-        const auto gradient = gradients.find(operand.buffer);
-        const bool writes = operand.access == Access::write || operand.access == Access::read_write;
-        if (writes && gradient != gradients.end())
-          writers[{gradient->second->holds->groups.front().group,
-                   operand.offset / size_of(operand.dtype)}] = {.position = position,
-                                                                .op = op.name};
-      }
+  const Plan& plan = *program.find_plan("train");
+  const auto visit = [&](const Op& op) {
+    ++position;
+    const auto* kernel = std::get_if<Kernel>(&op.body);
+    if (kernel == nullptr || !computes_gradient(kernel->kind)) return;
+    for (const Operand& operand : kernel->operands) {
+      const auto gradient = gradients.find(operand.buffer);
+      const bool writes = operand.access == Access::write || operand.access == Access::read_write;
+      if (writes && gradient != gradients.end())
+        writers[{gradient->second->holds->groups.front().group,
+                 operand.offset / size_of(operand.dtype)}] = {.position = position, .op = op.name};
     }
+  };
+  for (std::size_t s = 0; s < plan.segments.size(); ++s) for_each_op_of_run(plan, s, visit);
 
   std::vector<GradientWriter> all;
   for (const Group& group : program.groups)

@@ -12,6 +12,7 @@
 #include <utility>
 #include <vector>
 
+#include "core/plan/instances.hpp"
 #include "reports/html/packed.hpp"
 #include "reports/html/repeats.hpp"
 #include "reports/html/texts.hpp"
@@ -249,16 +250,15 @@ Json op_facts_object(const Program& program, const Plan& plan) {
   Column flops;
   Column waits;
   Column awaited;
-  for (const Segment& segment : plan.segments)
-    for (const Op& op : segment.ops) {
-      const auto found = facts.find(op.id);
-      if (found == facts.end()) continue;
-      id.push_back(op.id.value);
-      bytes.push_back(found->second.bytes);
-      flops.push_back(found->second.flops);
-      waits.push_back(std::ssize(found->second.waits));
-      for (const OpId other : found->second.waits) awaited.push_back(other.value);
-    }
+  for (const Op& op : ops_of(plan)) {
+    const auto found = facts.find(op.id);
+    if (found == facts.end()) continue;
+    id.push_back(op.id.value);
+    bytes.push_back(found->second.bytes);
+    flops.push_back(found->second.flops);
+    waits.push_back(std::ssize(found->second.waits));
+    for (const OpId other : found->second.waits) awaited.push_back(other.value);
+  }
   return {{"id", pack_differences(id)},
           {"bytes", pack(bytes)},
           {"flops", pack(flops)},

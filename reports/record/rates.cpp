@@ -1,5 +1,7 @@
 #include "reports/record/rates.hpp"
 
+#include "core/plan/instances.hpp"
+
 namespace mfsdp {
 namespace {
 
@@ -16,12 +18,12 @@ double counted_flops(const Kernel& kernel) {
 
 double model_flops(const Plan& plan) {
   double sum = 0;
-  for (const Segment& segment : plan.segments)
-    for (const Op& op : segment.ops) {
-      if (op.phase != Phase::forward && op.phase != Phase::backward) continue;
+  for (std::size_t s = 0; s < plan.segments.size(); ++s)
+    for_each_op_of_run(plan, s, [&](const Op& op) {
+      if (op.phase != Phase::forward && op.phase != Phase::backward) return;
       if (const auto* kernel = std::get_if<Kernel>(&op.body))
-        sum += counted_flops(*kernel) * static_cast<double>(segment.repeat);
-    }
+        sum += counted_flops(*kernel) * static_cast<double>(plan.segments[s].repeat);
+    });
   return sum;
 }
 

@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "core/plan/index.hpp"
+#include "core/plan/instances.hpp"
 #include "core/plan/rotation.hpp"
 
 namespace mfsdp {
@@ -219,25 +220,25 @@ std::unordered_map<OpId, OpWork> op_facts(const Program& program, const Plan& pl
   // Once for what records follow, also those of the step before, and once for the waits.
   for (const bool known : {false, true}) {
     std::unordered_map<StreamId, std::vector<OpId>> awaiting;
-    for (const Segment& segment : plan.segments)
-      for (const Op& op : segment.ops) {
-        if (takes_time(op)) {
-          last[op.stream] = op.id;
-          if (!known) continue;
-          OpWork& mine = facts[op.id] = facts_of(program, communicators, op);
-          mine.waits = std::exchange(awaiting[op.stream], {});
-        } else if (std::holds_alternative<Record>(op.body) && last.contains(op.stream)) {
-          before_record[op.id] = last[op.stream];
-        } else if (const auto* wait = std::get_if<Wait>(&op.body); wait != nullptr && known) {
-          for (const Binding& binding : wait->bindings) {
-            const auto awaited = before_record.find(binding.record);
-            std::vector<OpId>& list = awaiting[op.stream];
-            if (awaited != before_record.end() &&
-                std::ranges::find(list, awaited->second) == list.end())
-              list.push_back(awaited->second);
-          }
+    const auto visit = [&](const Op& op) {
+      if (takes_time(op)) {
+        last[op.stream] = op.id;
+        if (!known) return;
+        OpWork& mine = facts[op.id] = facts_of(program, communicators, op);
+        mine.waits = std::exchange(awaiting[op.stream], {});
+      } else if (std::holds_alternative<Record>(op.body) && last.contains(op.stream)) {
+        before_record[op.id] = last[op.stream];
+      } else if (const auto* wait = std::get_if<Wait>(&op.body); wait != nullptr && known) {
+        for (const Binding& binding : wait->bindings) {
+          const auto awaited = before_record.find(binding.record);
+          std::vector<OpId>& list = awaiting[op.stream];
+          if (awaited != before_record.end() &&
+              std::ranges::find(list, awaited->second) == list.end())
+            list.push_back(awaited->second);
         }
       }
+    };
+    for (std::size_t s = 0; s < plan.segments.size(); ++s) for_each_op_of_run(plan, s, visit);
   }
   return facts;
 }

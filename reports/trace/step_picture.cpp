@@ -13,6 +13,7 @@
 
 #include "core/formats/xml.hpp"
 #include "core/plan/index.hpp"
+#include "core/plan/instances.hpp"
 #include "reports/trace/chrome_trace.hpp"
 #include "reports/trace/output_file.hpp"
 #include "reports/trace/trace_model.hpp"
@@ -145,10 +146,9 @@ class StepPicture {
     const Plan* plan = program.find_plan(kTrainPlan);
     if (plan == nullptr) return;
     const IdIndex<UnitId> units(program.units);
-    for (const Segment& segment : plan->segments)
-      for (const Op& op : segment.ops)
-        if (const auto unit = op.unit ? units.find(*op.unit) : std::nullopt)
-          unit_of_[op.id] = program.units[*unit].name;
+    for (const Op& op : ops_of(*plan))
+      if (const auto unit = op.unit ? units.find(*op.unit) : std::nullopt)
+        unit_of_[op.id] = program.units[*unit].name;
   }
   /// Empty where the op has none, or the plan is not known.
   [[nodiscard]] std::string_view unit_of(const TraceSlice& slice) const {

@@ -12,6 +12,7 @@
 
 #include "core/base/json_text.hpp"
 #include "core/plan/index.hpp"
+#include "core/plan/instances.hpp"
 #include "reports/trace/replay.hpp"
 #include "reports/trace/whole_memory.hpp"
 #include "reports/trace/whole_step.hpp"
@@ -150,17 +151,16 @@ std::unordered_map<OpId, LaunchedOp> launched_ops(const RunResult& run, const Pr
   const Plan* plan = program != nullptr ? program->find_plan(kTrainPlan) : nullptr;
   if (plan == nullptr) return ops;
   const IdIndex<StreamId> streams(program->streams);
-  for (const Segment& segment : plan->segments)
-    for (const Op& op : segment.ops) {
-      const OpKind kind = op.kind();
-      const auto stream = streams.find(op.stream);
-      if (!stream || (kind != OpKind::kernel && kind != OpKind::collective && kind != OpKind::copy))
-        continue;
-      ops.try_emplace(op.id,
-                      LaunchedOp{.name = op.name,
-                                 .kind = kind_of(op),
-                                 .stream = std::string(to_string(program->streams[*stream].role))});
-    }
+  for (const Op& op : ops_of(*plan)) {
+    const OpKind kind = op.kind();
+    const auto stream = streams.find(op.stream);
+    if (!stream || (kind != OpKind::kernel && kind != OpKind::collective && kind != OpKind::copy))
+      continue;
+    ops.try_emplace(op.id,
+                    LaunchedOp{.name = op.name,
+                               .kind = kind_of(op),
+                               .stream = std::string(to_string(program->streams[*stream].role))});
+  }
   return ops;
 }
 

@@ -6,6 +6,7 @@
 #include <optional>
 #include <variant>
 
+#include "core/plan/instances.hpp"
 #include "sim/cost/cost_model.hpp"
 
 namespace mfsdp {
@@ -54,20 +55,19 @@ void CostModel::add_unmeasured_attention(const Kernel& kernel, std::set<std::str
 std::vector<std::string> CostModel::unmeasured(const Plan& plan) const {
   const MeasuredParts& measured = cluster_.gpu.measured;
   std::set<std::string> kinds;
-  for (const Segment& segment : plan.segments)
-    for (const Op& op : segment.ops) {
-      const auto* kernel = std::get_if<Kernel>(&op.body);
-      if (kernel == nullptr) continue;
-      const KernelClass which = class_of(kernel->kind);
-      const bool attends =
-          which == KernelClass::attention_forward || which == KernelClass::attention_backward;
-      if (attends && measured.attention) add_unmeasured_attention(*kernel, kinds);
-      if (kernel->kind != KernelKind::gemm || !measured.gemm) continue;
-      const auto dtype = dtype_of(*kernel, "input");
-      if (dtype && *dtype != DType::bf16)
-        kinds.insert(
-            fmt::format("GEMMs in {} (priced at bf16's share of the peak)", to_string(*dtype)));
-    }
+  for (const Op& op : ops_of(plan)) {
+    const auto* kernel = std::get_if<Kernel>(&op.body);
+    if (kernel == nullptr) continue;
+    const KernelClass which = class_of(kernel->kind);
+    const bool attends =
+        which == KernelClass::attention_forward || which == KernelClass::attention_backward;
+    if (attends && measured.attention) add_unmeasured_attention(*kernel, kinds);
+    if (kernel->kind != KernelKind::gemm || !measured.gemm) continue;
+    const auto dtype = dtype_of(*kernel, "input");
+    if (dtype && *dtype != DType::bf16)
+      kinds.insert(
+          fmt::format("GEMMs in {} (priced at bf16's share of the peak)", to_string(*dtype)));
+  }
   return {kinds.begin(), kinds.end()};
 }
 

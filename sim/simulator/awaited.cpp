@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "core/plan/instances.hpp"
+
 namespace mfsdp {
 namespace {
 
@@ -10,13 +12,12 @@ bool writes(Access access) { return access != Access::read; }
 }  // namespace
 
 AwaitedKinds::AwaitedKinds(const Program& program, const Plan& plan) : program_(program) {
-  for (const Segment& segment : plan.segments)
-    for (const Op& op : segment.ops) {
-      const auto* kernel = std::get_if<Kernel>(&op.body);
-      if (kernel == nullptr || kernel->kind != KernelKind::norm_partial) continue;
-      for (const Operand& operand : kernel->operands)
-        if (writes(operand.access)) norm_parts_.insert(operand.buffer);
-    }
+  for (const Op& op : ops_of(plan)) {
+    const auto* kernel = std::get_if<Kernel>(&op.body);
+    if (kernel == nullptr || kernel->kind != KernelKind::norm_partial) continue;
+    for (const Operand& operand : kernel->operands)
+      if (writes(operand.access)) norm_parts_.insert(operand.buffer);
+  }
 }
 
 Awaited AwaitedKinds::of(const Op& op, const Collective& collective) const {

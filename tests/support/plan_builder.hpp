@@ -14,6 +14,7 @@
 #include <string>
 #include <vector>
 
+#include "core/plan/instances.hpp"
 #include "core/schedule/bindings.hpp"
 #include "tests/support/configurations.hpp"
 #include "verify/proof/prove.hpp"
@@ -175,9 +176,8 @@ struct PlanBuilder {
 /// The op with that id.
 inline Op& op_at(Program& program, OpId id) {
   for (Plan& plan : program.plans)
-    for (Segment& segment : plan.segments)
-      for (Op& op : segment.ops)
-        if (op.id == id) return op;
+    for (Op& op : ops_of(plan))
+      if (op.id == id) return op;
   throw std::logic_error("no such op");
 }
 

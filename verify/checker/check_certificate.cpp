@@ -119,11 +119,11 @@ PlanView read_plan(const Json& document) {
       if (!view.ids[key].emplace(entry.at("id"), view.ids[key].size()).second)
         refuse("{}: an id appears twice", key);
   const std::string text = document.dump();
-  for (const char* key : {R"("instances":)", R"("lag":)", R"("at":)", R"("peer":)"})
+  for (const char* key : {R"("instances":)", R"("lag":)", R"("at":)", R"("peer":)", R"("passes":)"})
     if (text.find(key) != std::string::npos)
       refuse(
-          "plan: has several rank classes, or several microbatches in flight; expected one of "
-          "each");
+          "plan: has several rank classes, passes, or several microbatches in flight; expected one "
+          "class, ops in segments, and one microbatch");
   const Json& mesh = document.at("config").at("mesh");
   if (mesh.size() != (mesh.contains("experts") ? 2 : 1) || view.ids["streams"].size() > 63)
     refuse("plan: expected one or two meshes, and at most 63 streams");

@@ -5,7 +5,22 @@
 #include <algorithm>
 #include <utility>
 
+#include "core/plan/instances.hpp"
+
 namespace mfsdp {
+
+namespace {
+
+/// The name of the segment or the pass that has the op.
+std::string name_of_list(const Plan& plan, const Op& op) {
+  for (std::size_t list = 0; list < count_op_lists(plan); ++list) {
+    const std::vector<Op>& ops = op_list(plan, list);
+    if (&op >= ops.data() && &op < ops.data() + ops.size()) return list_name(plan, list);
+  }
+  return {};
+}
+
+}  // namespace
 
 std::string stream_name(const Program& program, std::optional<std::size_t> stream) {
   if (!stream) return "host";
@@ -25,9 +40,9 @@ std::string op_label(const Op& op) {
   }
 }
 
-Place place_in_plan(const Plan& plan, const Segment& segment, const Op& op, std::string stream) {
+Place place_in_plan(const Plan& plan, const Op& op, std::string stream) {
   return {.plan = plan.name,
-          .segment = segment.name,
+          .segment = name_of_list(plan, op),
           .op = op.id,
           .name = op.name,
           .stream = std::move(stream)};

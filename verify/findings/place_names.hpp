@@ -20,9 +20,9 @@ namespace mfsdp {
 /// The op's name, with its kind where the name alone is ambiguous: "wait used.w".
 [[nodiscard]] std::string op_label(const Op& op);
 
-/// The place of an op where no instance of it is meant: step and repetition are 0.
-[[nodiscard]] Place place_in_plan(const Plan& plan, const Segment& segment, const Op& op,
-                                  std::string stream = {});
+/// The place of an op of the plan where no instance of it is meant: step and repetition are 0, and
+/// `segment` is the segment or the pass that has it.
+[[nodiscard]] Place place_in_plan(const Plan& plan, const Op& op, std::string stream = {});
 
 /// "name (stream)", as messages speak of a place.
 [[nodiscard]] std::string to_text(const Place& place);

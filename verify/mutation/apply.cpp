@@ -1,6 +1,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "core/plan/instances.hpp"
 #include "verify/mutation/mutant.hpp"
 #include "verify/mutation/operands.hpp"
 #include "verify/mutation/rebind.hpp"
@@ -32,12 +33,17 @@ class Change {
     }
     if (mutant_.plan >= program_.plans.size()) return false;
     Plan& plan = program_.plans[mutant_.plan];
-    if (mutant_.segment >= plan.segments.size()) return false;
-    segment_ = &plan.segments[mutant_.segment];
-    if (mutant_.kind == change_repeat) return add(segment_->repeat);
-    if (mutant_.kind == change_microbatches) return add(segment_->microbatches);
-    if (mutant_.index >= segment_->ops.size()) return false;
-    op_ = &segment_->ops[mutant_.index];
+    if (mutant_.list >= count_op_lists(plan)) return false;
+    if (mutant_.list < plan.segments.size()) {
+      Segment& segment = plan.segments[mutant_.list];
+      if (mutant_.kind == change_repeat) return add(segment.repeat);
+      if (mutant_.kind == change_microbatches) return add(segment.microbatches);
+      if (mutant_.kind == change_call_lag)
+        return mutant_.part < segment.calls.size() && add(segment.calls[mutant_.part].lag);
+    }
+    ops_ = &op_list(plan, mutant_.list);
+    if (mutant_.index >= ops_->size()) return false;
+    op_ = &(*ops_)[mutant_.index];
     return change_order(plan) || change_op();
   }
 
@@ -161,7 +167,7 @@ class Change {
 
   bool drop(std::initializer_list<OpKind> kinds) {
     if (std::ranges::find(kinds, op_->kind()) == kinds.end()) return false;
-    segment_->ops.erase(segment_->ops.begin() + mutant_.index);
+    ops_->erase(ops_->begin() + mutant_.index);
     return true;
   }
 
@@ -170,22 +176,21 @@ class Change {
     Op again = *op_;
     std::uint32_t last = 0;
     for (const Plan& plan : program_.plans)
-      for (const Segment& segment : plan.segments)
-        for (const Op& op : segment.ops) last = std::max(last, op.id.value);
+      for (const Op& op : ops_of(plan)) last = std::max(last, op.id.value);
     again.id = OpId(std::size_t{last} + 1);
-    segment_->ops.insert(segment_->ops.begin() + mutant_.index + 1, std::move(again));
+    ops_->insert(ops_->begin() + mutant_.index + 1, std::move(again));
     return true;
   }
 
   [[nodiscard]] std::size_t next_on_stream() const {
     std::size_t next = mutant_.index + std::size_t{1};
-    while (next < segment_->ops.size() && segment_->ops[next].stream != op_->stream) ++next;
+    while (next < ops_->size() && (*ops_)[next].stream != op_->stream) ++next;
     return next;
   }
 
   bool swap_with(std::size_t other, bool same_stream) {
-    if (other >= segment_->ops.size()) return false;
-    Op& next = segment_->ops[other];
+    if (other >= ops_->size()) return false;
+    Op& next = (*ops_)[other];
     if ((next.stream == op_->stream) != same_stream || next.body == op_->body) return false;
     std::swap(*op_, next);
     return true;
@@ -196,15 +201,15 @@ class Change {
     if (first == nullptr) return false;
     const auto find = [&](bool any) {
       std::size_t next = mutant_.index + std::size_t{1};
-      for (; next < segment_->ops.size(); ++next)
-        if (const auto* other = std::get_if<Collective>(&segment_->ops[next].body))
+      for (; next < ops_->size(); ++next)
+        if (const auto* other = std::get_if<Collective>(&(*ops_)[next].body))
           if (any || other->communicator == first->communicator) break;
       return next;
     };
     const std::size_t nearest = find(true);
     const std::size_t next = mutant_.part == 0 ? nearest : find(false);
-    if (next >= segment_->ops.size() || (mutant_.part == 1 && next == nearest)) return false;
-    std::swap(*op_, segment_->ops[next]);
+    if (next >= ops_->size() || (mutant_.part == 1 && next == nearest)) return false;
+    std::swap(*op_, (*ops_)[next]);
     return true;
   }
 
@@ -218,11 +223,11 @@ class Change {
   bool release_before_last_use() {
     const auto* release = std::get_if<Release>(&op_->body);
     if (release == nullptr) return false;
-    const auto here = segment_->ops.begin() + mutant_.index;
+    const auto here = ops_->begin() + mutant_.index;
     const auto use =
-        std::find_if(std::make_reverse_iterator(here), segment_->ops.rend(),
+        std::find_if(std::make_reverse_iterator(here), ops_->rend(),
                      [buffer = release->buffer](const Op& op) { return touches(op, buffer); });
-    if (use == segment_->ops.rend()) return false;
+    if (use == ops_->rend()) return false;
     std::rotate(std::prev(use.base()), here, std::next(here));
     return true;
   }
@@ -230,11 +235,11 @@ class Change {
   bool acquire_after_first_use() {
     const auto* acquire = std::get_if<Acquire>(&op_->body);
     if (acquire == nullptr) return false;
-    const auto here = segment_->ops.begin() + mutant_.index;
-    const auto use =
-        std::find_if(here, segment_->ops.end(),
-                     [buffer = acquire->buffer](const Op& op) { return touches(op, buffer); });
-    if (use == segment_->ops.end()) return false;
+    const auto here = ops_->begin() + mutant_.index;
+    const auto use = std::find_if(here, ops_->end(), [buffer = acquire->buffer](const Op& op) {
+      return touches(op, buffer);
+    });
+    if (use == ops_->end()) return false;
     std::rotate(here, std::next(here), std::next(use));
     return true;
   }
@@ -351,7 +356,7 @@ class Change {
 
   Program& program_;
   const Mutant& mutant_;
-  Segment* segment_ = nullptr;
+  std::vector<Op>* ops_ = nullptr;
   Op* op_ = nullptr;
 };
 

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "core/base/text.hpp"
+#include "core/plan/instances.hpp"
 #include "verify/mutation/mutant.hpp"
 #include "verify/mutation/operands.hpp"
 
@@ -73,12 +74,13 @@ std::string place_of(const Program& program, const Mutant& mutant) {
   }
   if (mutant.plan >= program.plans.size()) return "no such plan";
   const Plan& plan = program.plans[mutant.plan];
-  if (mutant.segment >= plan.segments.size()) return "no such segment";
-  const Segment& segment = plan.segments[mutant.segment];
-  const std::string where = plan.name + "/" + segment.name;
+  if (mutant.list >= count_op_lists(plan)) return "no such segment";
+  const std::string where = plan.name + "/" + list_name(plan, mutant.list);
   if (mutant.kind == change_repeat || mutant.kind == change_microbatches) return where;
-  if (mutant.index >= segment.ops.size()) return "no such op";
-  const Op& op = segment.ops[mutant.index];
+  if (mutant.kind == change_call_lag) return fmt::format("{}, call {}", where, mutant.part);
+  const std::vector<Op>& ops = op_list(plan, mutant.list);
+  if (mutant.index >= ops.size()) return "no such op";
+  const Op& op = ops[mutant.index];
   const auto stream = std::ranges::find(program.streams, op.stream, &Stream::id);
   return fmt::format("{} op {} {} {} ({}){}", where, op.id.value, to_string(op.kind()), op.name,
                      stream == program.streams.end() ? "no stream" : to_string(stream->role),

@@ -9,6 +9,7 @@
 #include <string>
 #include <utility>
 
+#include "core/plan/instances.hpp"
 #include "core/plan/plan_json.hpp"
 #include "verify/mutation/pair_editor.hpp"
 
@@ -128,13 +129,12 @@ bool exchange_buffers(PairEditor& pair, bool lifetimes) {
   const auto turn = [&](BufferId& id) {
     if (id == one || id == other) id = id == one ? other : one;
   };
-  for (Segment& segment : pair.program().plans.front().segments)
-    for (Op& op : segment.ops) {
-      for_each_operand(op, [&](Operand& operand) { turn(operand.buffer); });
-      if (!lifetimes) continue;
-      if (auto* acquire = std::get_if<Acquire>(&op.body)) turn(acquire->buffer);
-      if (auto* release = std::get_if<Release>(&op.body)) turn(release->buffer);
-    }
+  for (Op& op : ops_of(pair.program().plans.front())) {
+    for_each_operand(op, [&](Operand& operand) { turn(operand.buffer); });
+    if (!lifetimes) continue;
+    if (auto* acquire = std::get_if<Acquire>(&op.body)) turn(acquire->buffer);
+    if (auto* release = std::get_if<Release>(&op.body)) turn(release->buffer);
+  }
   return true;
 }
 bool exchange_buffers_whole(PairEditor& pair) { return exchange_buffers(pair, true); }

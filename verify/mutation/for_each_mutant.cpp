@@ -1,5 +1,6 @@
 #include <algorithm>
 
+#include "core/plan/instances.hpp"
 #include "verify/mutation/mutant.hpp"
 #include "verify/mutation/operands.hpp"
 
@@ -29,16 +30,16 @@ class Enumeration {
 
   void run() {
     for (std::size_t p = 0; p < program_.plans.size(); ++p)
-      for (std::size_t s = 0; s < program_.plans[p].segments.size(); ++s) {
-        const Segment& segment = program_.plans[p].segments[s];
-        at_ = {.plan = static_cast<std::uint32_t>(p), .segment = static_cast<std::uint32_t>(s)};
-        by(change_repeat, 0, 0, 1);
-        by(change_microbatches, 0, 0, 1);
-        for (std::size_t i = 0; i < segment.ops.size() && !ended_; ++i) {
+      for (std::size_t list = 0; list < count_op_lists(program_.plans[p]); ++list) {
+        at_ = {.plan = static_cast<std::uint32_t>(p), .list = static_cast<std::uint32_t>(list)};
+        if (list < program_.plans[p].segments.size())
+          mutate_segment(program_.plans[p].segments[list]);
+        const std::vector<Op>& ops = op_list(program_.plans[p], list);
+        for (std::size_t i = 0; i < ops.size() && !ended_; ++i) {
           at_.index = static_cast<std::uint32_t>(i);
           mutate_order();
-          if (segment.ops[i].lag > 0) by(change_lag, 0, 0, 1);
-          std::visit([this](const auto& body) { mutate(body); }, segment.ops[i].body);
+          if (ops[i].lag > 0) by(change_lag, 0, 0, 1);
+          std::visit([this](const auto& body) { mutate(body); }, ops[i].body);
         }
       }
     at_ = {};
@@ -62,6 +63,12 @@ class Enumeration {
   }
   void dtypes(MutantKind kind, std::size_t part, DType dtype) {
     for (const DType other : others(dtype)) add(kind, part, 0, static_cast<std::int64_t>(other));
+  }
+
+  void mutate_segment(const Segment& segment) {
+    by(change_repeat, 0, 0, 1);
+    by(change_microbatches, 0, 0, 1);
+    for (std::size_t call = 0; call < segment.calls.size(); ++call) by(change_call_lag, call, 0, 1);
   }
 
   void mutate_order() {

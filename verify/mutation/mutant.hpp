@@ -53,19 +53,21 @@ enum class MutantKind {
   change_lag,           ///< of an op that has one
   change_instances,     ///< of a buffer (part 0) or event (1) that has several
   change_distance,      ///< of a wait's binding (part: which) to an event that has several
-  change_peer           ///< of a send or recv: distance plus or minus one
+  change_peer,          ///< of a send or recv: distance plus or minus one
+  change_call_lag       ///< of a segment's call (part: which)
 };
 
 constexpr auto value_names(MutantKind) {
-  return name_array(
-      "drop_wait", "drop_record", "drop_collective", "drop_copy", "drop_kernel", "drop_acquire",
-      "drop_release", "double_collective", "double_kernel", "swap_neighbours", "swap_on_stream",
-      "reorder_collectives", "change_stream", "shift_buffer", "shift_operand", "shift_rank",
-      "shift_parameter", "shift_group", "release_early", "acquire_late", "change_count",
-      "change_shape", "change_attribute", "change_repeat", "change_scale", "change_dtype",
-      "change_buffer_dtype", "change_group_dtype", "change_reduction", "change_collective",
-      "change_communicator", "change_contents", "change_placement", "change_op_group",
-      "change_microbatches", "change_lag", "change_instances", "change_distance", "change_peer");
+  return name_array("drop_wait", "drop_record", "drop_collective", "drop_copy", "drop_kernel",
+                    "drop_acquire", "drop_release", "double_collective", "double_kernel",
+                    "swap_neighbours", "swap_on_stream", "reorder_collectives", "change_stream",
+                    "shift_buffer", "shift_operand", "shift_rank", "shift_parameter", "shift_group",
+                    "release_early", "acquire_late", "change_count", "change_shape",
+                    "change_attribute", "change_repeat", "change_scale", "change_dtype",
+                    "change_buffer_dtype", "change_group_dtype", "change_reduction",
+                    "change_collective", "change_communicator", "change_contents",
+                    "change_placement", "change_op_group", "change_microbatches", "change_lag",
+                    "change_instances", "change_distance", "change_peer", "change_call_lag");
 }
 
 /// The part of a buffer's contents that is changed.
@@ -77,8 +79,8 @@ enum class PlacementPart : std::uint32_t { weight, gradient, state, reduce };
 struct Mutant {
   MutantKind kind = MutantKind::drop_wait;
   std::uint32_t plan = 0;
-  std::uint32_t segment = 0;
-  std::uint32_t index = 0;  ///< of the op in its segment, or of the buffer or group
+  std::uint32_t list = 0;   ///< of ops (core/plan/instances.hpp); below the segments, a segment
+  std::uint32_t index = 0;  ///< of the op in its list, or of the buffer or group
   std::uint32_t part = 0;   ///< operand, attribute, parameter, ...; see the kinds
   std::uint32_t dim = 0;    ///< of the operand, or rank stride
   std::int64_t by = 0;      ///< the added amount, or the new value of an enumeration

@@ -1,6 +1,7 @@
 // The operands of an op by number, as mutants name them.
 #pragma once
 
+#include "core/plan/instances.hpp"
 #include "core/plan/plan.hpp"
 
 namespace mfsdp {
@@ -25,13 +26,12 @@ void for_each_operand(auto& op, const auto& visit) {
 /// Moves all operands of a plan from one buffer to another; false if there are none.
 inline bool move_operands(Plan& plan, BufferId from, BufferId to) {
   bool moved = false;
-  for (Segment& segment : plan.segments)
-    for (Op& op : segment.ops)
-      for_each_operand(op, [&](Operand& operand) {
-        if (!operand.stated() || operand.buffer != from) return;
-        operand.buffer = to;
-        moved = true;
-      });
+  for (Op& op : ops_of(plan))
+    for_each_operand(op, [&](Operand& operand) {
+      if (!operand.stated() || operand.buffer != from) return;
+      operand.buffer = to;
+      moved = true;
+    });
   return moved;
 }
 

@@ -8,6 +8,7 @@
 #include <utility>
 #include <vector>
 
+#include "core/plan/instances.hpp"
 #include "core/plan/plan.hpp"
 #include "verify/mutation/operands.hpp"
 #include "verify/mutation/rebind.hpp"
@@ -115,11 +116,10 @@ class PairEditor {
   }
   void for_each_operand_in(BufferId buffer, const std::function<void(Operand&)>& visit) {
     for (Plan& plan : program_.plans)
-      for (Segment& segment : plan.segments)
-        for (Op& op : segment.ops)
-          for_each_operand(op, [&](Operand& operand) {
-            if (operand.buffer == buffer) visit(operand);
-          });
+      for (Op& op : ops_of(plan))
+        for_each_operand(op, [&](Operand& operand) {
+          if (operand.buffer == buffer) visit(operand);
+        });
   }
   bool drop(const Spot& spot) {
     if (!spot) return false;

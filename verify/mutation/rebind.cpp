@@ -2,9 +2,10 @@
 
 #include <algorithm>
 #include <map>
+#include <utility>
 #include <vector>
 
-#include "core/plan/rotation.hpp"
+#include "core/plan/instances.hpp"
 
 namespace mfsdp {
 namespace {
@@ -12,8 +13,8 @@ namespace {
 /// Where a record was issued.
 struct Latest {
   OpId record;
-  std::size_t segment = 0;
-  std::int64_t run = 0;  ///< of the segment, counted from 1
+  std::size_t list = 0;  ///< of ops (core/plan/instances.hpp)
+  std::int64_t run = 0;  ///< of the list, counted from 1
 };
 
 constexpr std::int64_t kMostRepetitions = 1000;  ///< that are gone through, of plans in turns
@@ -37,21 +38,18 @@ class Issue {
   }
 
   void run(const Plan& plan) {
-    runs_.assign(plan.segments.size(), 0);
+    runs_.assign(count_op_lists(plan), 0);
+    runs_before_step_ = runs_;
     // Where events take turns, which one it is depends on how many microbatches have begun.
     const std::int64_t most = turns_.empty() ? 2 : kMostRepetitions;
-    const int steps = turns_.empty() ? 2 : 3;
-    for (int step = 0; step < steps; ++step) {
-      begun_ = 0;
-      for (segment_ = 0; segment_ < plan.segments.size(); ++segment_) {
-        const Segment& segment = plan.segments[segment_];
-        for (std::int64_t i = 0; i < std::min(segment.repeat, most); ++i) {
-          begun_ += segment.microbatches;
-          ++runs_[segment_];
-          for (const Op& op : segment.ops) issue(op);
-        }
-      }
-    }
+    const std::int64_t steps = turns_.empty() ? 2 : 3;
+    std::int64_t step = 0;
+    for_each_instance(plan, {.steps = steps, .repetitions = most},
+                      [&](const OpRun& run, const Op& op) {
+                        if (std::exchange(step, run.step) != run.step) runs_before_step_ = runs_;
+                        if (run.position == 0) ++runs_[run.list];
+                        issue(run, op);
+                      });
   }
 
   void state(Op& op) const {
@@ -65,36 +63,35 @@ class Issue {
   }
 
  private:
-  void issue(const Op& op) {
+  void issue(const OpRun& run, const Op& op) {
     if (const auto* record = std::get_if<Record>(&op.body))
-      latest_[turn_of(record->event, op)] = {
-          .record = op.id, .segment = segment_, .run = runs_[segment_]};
-    if (const auto* wait = std::get_if<Wait>(&op.body)) get(op, wait->event);
-    if (const auto* wait = std::get_if<HostWait>(&op.body)) get(op, wait->event);
+      latest_[instance(record->event, run)] = {
+          .record = op.id, .list = run.list, .run = runs_[run.list]};
+    if (const auto* wait = std::get_if<Wait>(&op.body)) get(run, op, wait->event);
+    if (const auto* wait = std::get_if<HostWait>(&op.body)) get(run, op, wait->event);
   }
 
-  using Turn = std::pair<EventId, std::int64_t>;
-  [[nodiscard]] Turn turn_of(EventId event, const Op& op) const {
+  using Instance = std::pair<EventId, std::int64_t>;
+  [[nodiscard]] Instance instance(EventId event, const OpRun& run) const {
     const auto turns = turns_.find(event);
-    return {event, turns == turns_.end() ? 0 : instance_of(begun_, op.lag, turns->second)};
+    return {event, turns == turns_.end() ? 0 : run.instance(turns->second)};
   }
 
-  void get(const Op& wait, EventId event) {
-    const auto found = latest_.find(turn_of(event, wait));
+  void get(const OpRun& run, const Op& wait, EventId event) {
+    const auto found = latest_.find(instance(event, run));
     if (found == latest_.end()) return;
     const Latest& latest = found->second;
-    const std::int64_t not_come_to = latest.segment > segment_ ? 1 : 0;
+    const std::int64_t not_come_to = runs_[latest.list] == runs_before_step_[latest.list] ? 1 : 0;
     const Binding binding{.record = latest.record,
-                          .distance = runs_[latest.segment] - latest.run + not_come_to};
+                          .distance = runs_[latest.list] - latest.run + not_come_to};
     Bindings& bindings = got_[wait.id];
     if (std::ranges::find(bindings, binding) == bindings.end()) bindings.push_back(binding);
   }
 
   std::map<EventId, std::int64_t> turns_;  ///< of events that have several instances
-  std::vector<std::int64_t> runs_;         ///< by segment, over all steps
-  std::int64_t begun_ = 0;                 ///< microbatches of this step
-  std::size_t segment_ = 0;                ///< that runs
-  std::map<Turn, Latest> latest_;
+  std::vector<std::int64_t> runs_;         ///< by list of ops, over all steps
+  std::vector<std::int64_t> runs_before_step_;
+  std::map<Instance, Latest> latest_;
   std::map<OpId, Bindings> got_;
 };
 
@@ -103,8 +100,7 @@ class Issue {
 void rebind(Plan& plan, const std::vector<Event>& events) {
   Issue host(events);
   host.run(plan);
-  for (Segment& segment : plan.segments)
-    for (Op& op : segment.ops) host.state(op);
+  for (Op& op : ops_of(plan)) host.state(op);
 }
 
 }  // namespace mfsdp

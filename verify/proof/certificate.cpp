@@ -50,7 +50,7 @@ std::string collectives_of(const UnrolledPlan& unrolled) {
   Json issued(Json::array_t(unrolled.program->communicators.size(), Json::array()));
   for (const Instance& instance : unrolled.instances)
     if (const auto* c = std::get_if<Collective>(&instance.op->body);
-        c != nullptr && unrolled.passes[instance.pass].step == 0)
+        c != nullptr && unrolled.runs[instance.run].step == 0)
       issued[unrolled.index->communicators[c->communicator]].push_back(
           {to_string(c->kind), c->count, to_string(c->dtype)});
   return hash_of(issued);

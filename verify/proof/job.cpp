@@ -4,10 +4,11 @@
 #include <memory>
 #include <utility>
 
+#include "core/plan/instances.hpp"
 #include "verify/proof/ledger/followed_ops.hpp"
 #include "verify/proof/ledger/gradient_scaling.hpp"
 #include "verify/proof/memory/symmetric_memory.hpp"
-#include "verify/proof/order/expand_instances.hpp"
+#include "verify/proof/order/unfolded_program.hpp"
 #include "verify/proof/ranks/rank_sequences.hpp"
 #include "verify/proof/values/host_ports.hpp"
 #include "verify/proof/values/values.hpp"
@@ -16,16 +17,16 @@ namespace mfsdp {
 namespace {
 
 /// A class's program with what the proofs made of it, which prove_part() has found sound.
-struct ExpandedClass {
-  explicit ExpandedClass(std::string its_role, ExpandedProgram program)
+struct ProvedClass {
+  explicit ProvedClass(std::string its_role, UnfoldedProgram program)
       : role(std::move(its_role)),
-        expanded(std::move(program)),
-        index(expanded.program),
-        tables(access_tables(expanded.program, index)),
-        layouts(expanded.program, index, ignored) {}
+        unfolded(std::move(program)),
+        index(unfolded.program),
+        tables(access_tables(unfolded.program, index)),
+        layouts(unfolded.program, index, ignored) {}
 
   std::string role;
-  ExpandedProgram expanded;
+  UnfoldedProgram unfolded;
   FindingList ignored{0};
   ProgramIndex index;
   std::vector<AccessTable> tables;
@@ -38,21 +39,22 @@ std::string role_of(const Program& program) {
 
 /// One plan of a class.
 struct FollowedPlan {
-  const ExpandedClass* of = nullptr;
+  const ProvedClass* of = nullptr;
   const AccessTable* table = nullptr;
   UnrolledPlan unrolled;
   FollowedOps followed;
 };
 
-FollowedPlan followed_plan(const ExpandedClass& of, std::string_view name,
+FollowedPlan followed_plan(const ProvedClass& of, std::string_view name,
                            const ProofSettings& settings) {
   FindingList ignored(0);
-  const Program& program = of.expanded.program;
+  const Program& program = of.unfolded.program;
   std::size_t p = 0;
   while (program.plans[p].name != name) ++p;
   return {.of = &of,
           .table = &of.tables[p],
-          .unrolled = unroll(program, of.index, program.plans[p], settings, ignored),
+          .unrolled =
+              unroll(program, of.index, program.plans[p], settings, ignored, of.unfolded.runs[p]),
           .followed = followed_ops(program, program.plans[p], of.layouts, of.tables[p])};
 }
 
@@ -95,9 +97,8 @@ class JobCheck {
         peers_(mesh_, class_of_) {}
 
   Result<void> add_class(const Program& program) {
-    ExpandedProgram expanded{.program = program};
-    if (has_instances(program)) MFSDP_SET(expanded, expand_instances(program));
-    classes_.push_back(std::make_unique<ExpandedClass>(role_of(program), std::move(expanded)));
+    MFSDP_LET(unfolded, unfolded_program(program, Repetitions::all));
+    classes_.push_back(std::make_unique<ProvedClass>(role_of(program), std::move(unfolded)));
     return {};
   }
 
@@ -134,9 +135,9 @@ class JobCheck {
     }
   }
 
-  static void add(const ExpandedClass& of, std::vector<Finding> found,
+  static void add(const ProvedClass& of, std::vector<Finding> found,
                   std::vector<Finding>& findings) {
-    for (Finding& finding : found) of.expanded.restore(finding);
+    for (Finding& finding : found) of.unfolded.restore(finding);
     add_of_class(of.role, std::move(found), findings);
   }
 
@@ -144,16 +145,14 @@ class JobCheck {
   Mesh mesh_;
   std::vector<std::uint32_t> class_of_;
   PeerClasses peers_;
-  std::vector<std::unique_ptr<ExpandedClass>> classes_;
+  std::vector<std::unique_ptr<ProvedClass>> classes_;
 };
 
 bool sends(const Program& program) {
   return std::ranges::any_of(program.plans, [](const Plan& plan) {
-    return std::ranges::any_of(plan.segments, [](const Segment& segment) {
-      return std::ranges::any_of(segment.ops, [](const Op& op) {
-        const auto* collective = std::get_if<Collective>(&op.body);
-        return collective != nullptr && is_point_to_point(collective->kind);
-      });
+    return std::ranges::any_of(ops_of(plan), [](const Op& op) {
+      const auto* collective = std::get_if<Collective>(&op.body);
+      return collective != nullptr && is_point_to_point(collective->kind);
     });
   });
 }
@@ -169,7 +168,6 @@ Result<JobProof> prove_job(const Job& job, const ProofSettings& settings) {
     return proof;
   }
   ProofSettings of_class = settings;
-  of_class.repetitions = kAllRepetitions;
   of_class.expand_ranks = false;
   MFSDP_TRY(check_world(job.programs[0].config.mesh));
   bool resolves = true;

@@ -61,8 +61,9 @@ struct PlanState {
   ProgramState& of;
   const Plan& plan;
   const AccessTable& table;
-  UnrolledPlan unrolled{};  ///< after pass "waits and records"
-  FollowedOps followed{};   ///< likewise
+  UnrolledPlan unrolled{};             ///< after pass "waits and records"
+  FollowedOps followed{};              ///< likewise
+  std::span<const SegmentRun> runs{};  ///< of an unfolded plan, by segment
   std::vector<Concurrent> concurrent{};
 
   [[nodiscard]] bool is_large() const {
@@ -71,7 +72,7 @@ struct PlanState {
 };
 
 template <class State>
-struct Pass {
+struct ProofPass {
   PassInfo info;
   void (*run)(State&, FindingList&);
   bool is_long = false;  ///< takes as long as all passes after it: runs concurrently with them
@@ -82,48 +83,48 @@ struct Pass {
 constexpr PassInfo kStructure{"structure", "MF001 MF002 MF003 MF004 MF005"};
 
 constexpr std::array kProgramPasses{
-    Pass<ProgramState>{
+    ProofPass<ProgramState>{
         {"places of persistent buffers", "MF103"},
         [](ProgramState& s, FindingList& found) { check_persistent_places(s.program, found); }},
-    Pass<ProgramState>{
+    ProofPass<ProgramState>{
         {"axes of the mesh", "MF113"},
         [](ProgramState& s, FindingList& found) { check_axes(s.program.config.mesh, found); }},
-    Pass<ProgramState>{{"shapes of collectives", "MF204"},
-                       [](ProgramState& s, FindingList& found) {
-                         check_collective_shapes(s.program, s.index, s.of_model, found);
-                       }},
-    Pass<ProgramState>{{"operands that share bytes", "MF007 MF204 MF505"},
-                       [](ProgramState& s, FindingList& found) {
-                         check_shared_bytes(s.program, s.index, s.tables, found);
-                       }},
-    Pass<ProgramState>{{"symmetric memory", "MF205"},
-                       [](ProgramState& s, FindingList& found) {
-                         check_symmetric_memory(s.program, s.index, found);
-                       }},
-    Pass<ProgramState>{
+    ProofPass<ProgramState>{{"shapes of collectives", "MF204"},
+                            [](ProgramState& s, FindingList& found) {
+                              check_collective_shapes(s.program, s.index, s.of_model, found);
+                            }},
+    ProofPass<ProgramState>{{"operands that share bytes", "MF007 MF204 MF505"},
+                            [](ProgramState& s, FindingList& found) {
+                              check_shared_bytes(s.program, s.index, s.tables, found);
+                            }},
+    ProofPass<ProgramState>{{"symmetric memory", "MF205"},
+                            [](ProgramState& s, FindingList& found) {
+                              check_symmetric_memory(s.program, s.index, found);
+                            }},
+    ProofPass<ProgramState>{
         {"kernels against their specs", "MF007"},
         [](ProgramState& s, FindingList& found) { check_kernels(s.program, s.index, found); },
         true},
-    Pass<ProgramState>{
+    ProofPass<ProgramState>{
         {"layouts", "MF303 MF501 MF502 MF503"},
         [](ProgramState& s, FindingList& found) { s.layouts.emplace(s.program, s.index, found); }},
-    Pass<ProgramState>{
+    ProofPass<ProgramState>{
         {"configured dtypes", "MF502", {.model = true}},
         [](ProgramState& s, FindingList& found) { check_configured_dtypes(s.program, found); }},
-    Pass<ProgramState>{
+    ProofPass<ProgramState>{
         {"slices of updates", "MF504"},
         [](ProgramState& s, FindingList& found) { check_updates(s.program, *s.layouts, found); }},
-    Pass<ProgramState>{{"plans that train and evaluate", "MF115", {.all_classes = true}},
-                       [](ProgramState& s, FindingList& found) {
-                         const Program* only = &s.program;
-                         check_trains_model({&only, 1}, found);
-                       }},
+    ProofPass<ProgramState>{{"plans that train and evaluate", "MF115", {.all_classes = true}},
+                            [](ProgramState& s, FindingList& found) {
+                              const Program* only = &s.program;
+                              check_trains_model({&only, 1}, found);
+                            }},
 };
 
 // ---- passes of each plan -----------------------------------------------------------------------
 
 void unroll_plan(PlanState& s, FindingList& found) {
-  s.unrolled = unroll(s.of.program, s.of.index, s.plan, s.of.settings, found);
+  s.unrolled = unroll(s.of.program, s.of.index, s.plan, s.of.settings, found, s.runs);
   s.followed = followed_ops(s.of.program, s.plan, *s.of.layouts, s.table);
   s.of.proof.instances += std::ssize(s.unrolled.instances);
 }
@@ -139,15 +140,18 @@ void measure_live_memory(PlanState& s, FindingList& /*finds nothing*/) {
 
 void find_redundant_waits(PlanState& s, FindingList& found) {
   const UnrolledPlan& unrolled = s.unrolled;
-  std::vector<bool> noted(unrolled.redundant_waits.empty() ? 0 : unrolled.instances.size());
-  if (noted.empty()) return;
+  if (unrolled.redundant_waits.empty()) return;
+  std::vector<bool> noted(unrolled.redundant_waits.size());
   for (std::size_t i = 0; i < unrolled.instances.size(); ++i) {
     const Instance& instance = unrolled.instances[i];
     const OpKind kind = unrolled.facts(i).kind;
-    if ((kind != OpKind::wait && kind != OpKind::host_wait) || noted[instance.op_index]) continue;
-    if (!std::ranges::binary_search(unrolled.redundant_waits, instance.op->id)) continue;
+    if (kind != OpKind::wait && kind != OpKind::host_wait) continue;
+    const auto wait = std::ranges::lower_bound(unrolled.redundant_waits, instance.op->id);
+    if (wait == unrolled.redundant_waits.end() || *wait != instance.op->id) continue;
+    const auto number = static_cast<std::size_t>(wait - unrolled.redundant_waits.begin());
+    if (noted[number]) continue;
     if (!found.wants("MF604")) return;
-    noted[instance.op_index] = true;
+    noted[number] = true;
     const Place place = place_of(unrolled, i);
     found.add({.rule = "MF604",
                .message = fmt::format(
@@ -166,49 +170,51 @@ void compare_all_ranks(PlanState& s, FindingList& found) {
 }
 
 constexpr std::array kPlanPasses{
-    Pass<PlanState>{{"waits and records", "MF104 MF105 MF108"}, unroll_plan},
-    Pass<PlanState>{{"values", "MF111 MF112 MF113", {.order = true, .all_classes = true}},
-                    [](PlanState& s, FindingList& found) {
-                      check_values(s.unrolled, s.table, *s.of.layouts, found);
-                    },
-                    true},
-    Pass<PlanState>{
+    ProofPass<PlanState>{{"waits and records", "MF104 MF105 MF108"}, unroll_plan},
+    ProofPass<PlanState>{{"values", "MF111 MF112 MF113", {.order = true, .all_classes = true}},
+                         [](PlanState& s, FindingList& found) {
+                           check_values(s.unrolled, s.table, *s.of.layouts, found);
+                         },
+                         true},
+    ProofPass<PlanState>{
         {"races and lifetimes", "MF006 MF101 MF102 MF103 MF106 MF107"},
         [](PlanState& s, FindingList& found) { check_races(s.unrolled, s.table, found); }},
-    Pass<PlanState>{{"registered memory", "MF205"},
-                    [](PlanState& s, FindingList& found) {
-                      check_registered_memory(s.unrolled, s.table, found);
-                    }},
-    Pass<PlanState>{{"gradients", "MF301 MF302 MF303 MF304 MF305 MF306 MF308 MF309 MF310 MF505"},
-                    [](PlanState& s, FindingList& found) {
-                      check_gradients(s.unrolled, *s.of.layouts, s.followed, found);
-                    }},
-    Pass<PlanState>{{"versions of weights", "MF401 MF402 MF403 MF404"},
-                    [](PlanState& s, FindingList& found) {
-                      check_weights(s.unrolled, *s.of.layouts, s.followed, found);
-                    }},
-    Pass<PlanState>{{"directions of Muon", "MF405"},
-                    [](PlanState& s, FindingList& found) {
-                      check_directions(s.unrolled, *s.of.layouts, s.followed, found);
-                    }},
-    Pass<PlanState>{
+    ProofPass<PlanState>{{"registered memory", "MF205"},
+                         [](PlanState& s, FindingList& found) {
+                           check_registered_memory(s.unrolled, s.table, found);
+                         }},
+    ProofPass<PlanState>{
+        {"gradients", "MF301 MF302 MF303 MF304 MF305 MF306 MF308 MF309 MF310 MF505"},
+        [](PlanState& s, FindingList& found) {
+          check_gradients(s.unrolled, *s.of.layouts, s.followed, found);
+        }},
+    ProofPass<PlanState>{{"versions of weights", "MF401 MF402 MF403 MF404"},
+                         [](PlanState& s, FindingList& found) {
+                           check_weights(s.unrolled, *s.of.layouts, s.followed, found);
+                         }},
+    ProofPass<PlanState>{{"directions of Muon", "MF405"},
+                         [](PlanState& s, FindingList& found) {
+                           check_directions(s.unrolled, *s.of.layouts, s.followed, found);
+                         }},
+    ProofPass<PlanState>{
         {"1/T, norm and loss scale", "MF115 MF307 MF308 MF311 MF312 MF313", {.all_classes = true}},
         [](PlanState& s, FindingList& found) {
           check_gradient_scaling(s.unrolled, s.followed, found);
         }},
-    Pass<PlanState>{{"memory of the host", "MF115 MF313"},
-                    [](PlanState& s, FindingList& found) {
-                      check_host_ports(s.of.program, s.of.index, s.plan, found);
-                    }},
-    Pass<PlanState>{{"live memory", ""}, measure_live_memory},
-    Pass<PlanState>{{"redundant waits", "MF604"}, find_redundant_waits},
-    Pass<PlanState>{{"sequences of all ranks", "MF201 MF202 MF203 MF206", {.every_rank = true}},
-                    compare_all_ranks},
-    Pass<PlanState>{{"slices of all ranks", "MF506", {.every_rank = true}},
-                    [](PlanState& s, FindingList& found) {
-                      s.of.proof.expansion.parameter_intervals +=
-                          check_rank_slices(s.unrolled, *s.of.layouts, s.followed, found);
-                    }},
+    ProofPass<PlanState>{{"memory of the host", "MF115 MF313"},
+                         [](PlanState& s, FindingList& found) {
+                           check_host_ports(s.of.program, s.of.index, s.plan, found);
+                         }},
+    ProofPass<PlanState>{{"live memory", ""}, measure_live_memory},
+    ProofPass<PlanState>{{"redundant waits", "MF604"}, find_redundant_waits},
+    ProofPass<PlanState>{
+        {"sequences of all ranks", "MF201 MF202 MF203 MF206", {.every_rank = true}},
+        compare_all_ranks},
+    ProofPass<PlanState>{{"slices of all ranks", "MF506", {.every_rank = true}},
+                         [](PlanState& s, FindingList& found) {
+                           s.of.proof.expansion.parameter_intervals +=
+                               check_rank_slices(s.unrolled, *s.of.layouts, s.followed, found);
+                         }},
 };
 
 constexpr PassInfo kBounds{"bounds", "MF601 MF602 MF603"};
@@ -229,7 +235,8 @@ bool may_run(const PassNeeds& needs, const ProgramState& state) {
 }
 
 template <class State>
-std::future<FindingList> start(const Pass<State>& pass, State& state, std::size_t most_findings) {
+std::future<FindingList> start(const ProofPass<State>& pass, State& state,
+                               std::size_t most_findings) {
   const std::launch deferred = std::launch::deferred;  // also where no other thread starts
   return std::async(state.is_large() ? std::launch::async | deferred : deferred,
                     [run = pass.run, &state, most_findings] {
@@ -276,8 +283,9 @@ void check_program_structure(const Program& program, FindingList& findings) {
                   .buffer = fault.buffer});
 }
 
-void run_passes(const Program& program, const ProofSettings& settings, bool all_classes,
-                FindingList& findings, Proof& proof) {
+void run_passes(const Program& program, std::span<const std::vector<SegmentRun>> runs,
+                const ProofSettings& settings, bool all_classes, FindingList& findings,
+                Proof& proof) {
   ProgramState state{.program = program,
                      .settings = settings,
                      .all_classes = all_classes,
@@ -287,6 +295,7 @@ void run_passes(const Program& program, const ProofSettings& settings, bool all_
   run_all(kProgramPasses, state, state);
   for (std::size_t p = 0; p < program.plans.size(); ++p) {
     PlanState plan{.of = state, .plan = program.plans[p], .table = state.tables[p]};
+    if (!runs.empty()) plan.runs = runs[p];
     run_all(kPlanPasses, plan, state);
     join(state.concurrent, findings);
     join(plan.concurrent, findings);

@@ -1,12 +1,14 @@
 // The passes of a proof: what each one finds, and what must hold before it is run.
 #pragma once
 
+#include <span>
 #include <string_view>
 #include <vector>
 
 #include "core/plan/plan.hpp"
 #include "verify/findings/finding_list.hpp"
 #include "verify/proof/order/proof_settings.hpp"
+#include "verify/proof/order/unrolled_plan.hpp"
 #include "verify/proof/prove.hpp"
 
 namespace mfsdp {
@@ -32,9 +34,11 @@ struct PassInfo {
 /// Finds MF001 to MF005: what core/plan/structure_faults.hpp lists.
 void check_program_structure(const Program& program, FindingList& findings);
 
-/// Runs all other passes on a program without such findings. `all_classes`: it is not one class of
-/// several. Throws OverflowError where a size leaves 63 bits.
-void run_passes(const Program& program, const ProofSettings& settings, bool all_classes,
-                FindingList& findings, Proof& proof);
+/// Runs all other passes on a program without such findings. `runs` of an unfolded program
+/// (order/unfolded_program.hpp), by plan; else empty. `all_classes`: it is not one class of several.
+/// Throws OverflowError where a size leaves 63 bits.
+void run_passes(const Program& program, std::span<const std::vector<SegmentRun>> runs,
+                const ProofSettings& settings, bool all_classes, FindingList& findings,
+                Proof& proof);
 
 }  // namespace mfsdp

@@ -5,7 +5,8 @@
 #include <algorithm>
 #include <optional>
 
-#include "verify/proof/order/expand_instances.hpp"
+#include "core/plan/instances.hpp"
+#include "verify/proof/order/unfolded_program.hpp"
 #include "verify/proof/passes.hpp"
 
 namespace mfsdp {
@@ -14,15 +15,17 @@ namespace {
 /// Instances take up to a hundred bytes each with their clocks.
 constexpr Int128 kMostInstances = 20'000'000;
 
-Result<void> check_size(const Plan& plan, const ProofSettings& settings) {
-  Int128 instances = 0;
-  for (const Segment& segment : plan.segments)
-    instances += Int128{std::ssize(segment.ops)} * std::min(segment.repeat, settings.repetitions) *
-                 settings.steps;
-  if (instances > kMostInstances)
-    return fail(fmt::format("plan '{}'", plan.name),
-                fmt::format("expected at most {} ops when it is unrolled over {} steps",
-                            static_cast<std::int64_t>(kMostInstances), settings.steps));
+Result<void> check_size(const Program& program, const ProofSettings& settings) {
+  for (const Plan& plan : program.plans) {
+    Int128 instances = 0;
+    for (std::size_t s = 0; s < plan.segments.size(); ++s)
+      instances += Int128{ops_in_run(plan, s)} *
+                   std::min(plan.segments[s].repeat, settings.repetitions) * settings.steps;
+    if (instances > kMostInstances)
+      return fail(fmt::format("plan '{}'", plan.name),
+                  fmt::format("expected at most {} ops when it is unrolled over {} steps",
+                              static_cast<std::int64_t>(kMostInstances), settings.steps));
+  }
   return {};
 }
 
@@ -31,38 +34,50 @@ constexpr Int128 kMostRanks = 1 << 17;
 
 void count_ops(const Program& program, Proof& proof) {
   for (const Plan& plan : program.plans)
-    for (const Segment& segment : plan.segments) {
-      proof.ops += std::ssize(segment.ops);
-      for (const Op& op : segment.ops)
-        if (op.kind() == OpKind::wait || op.kind() == OpKind::host_wait) ++proof.waits;
+    for (const Op& op : ops_of(plan)) {
+      ++proof.ops;
+      if (op.kind() == OpKind::wait || op.kind() == OpKind::host_wait) ++proof.waits;
     }
+}
+
+/// A program in which nothing rotates is followed as it is.
+Result<void> run_passes_unfolded(const Program& program, const ProofSettings& settings,
+                                 bool all_classes, FindingList& findings, Proof& proof) {
+  if (!has_rotation(program)) {
+    MFSDP_TRY(check_size(program, settings));
+    run_passes(program, {}, settings, all_classes, findings, proof);
+    return {};
+  }
+  MFSDP_LET(unfolded, unfolded_program(program));
+  MFSDP_TRY(check_size(unfolded.program, settings));
+  run_passes(unfolded.program, unfolded.runs, settings, all_classes, findings, proof);
+  // An op's fault is found in each of its variants.
+  for (Finding& finding : findings.take()) {
+    unfolded.restore(finding);
+    if (std::ranges::find(proof.findings, finding) == proof.findings.end())
+      proof.findings.push_back(std::move(finding));
+  }
+  return {};
 }
 
 Result<Proof> prove_program(const Program& program, const ProofSettings& settings,
                             bool all_classes) {
   if (settings.steps < 1 || settings.repetitions < 1)
     return fail("settings", "expected at least one step and one repetition");
-  for (const Plan& plan : program.plans) MFSDP_TRY(check_size(plan, settings));
   Proof proof;
   count_ops(program, proof);
   FindingList findings(settings.most_findings);
   check_program_structure(program, findings);
   proof.only_structure = findings.has_errors();
-  std::optional<ExpandedProgram> expanded;
   if (!proof.only_structure) {
     if (settings.expand_ranks) MFSDP_TRY(check_world(program.config.mesh));
     try {
-      if (has_instances(program)) MFSDP_SET(expanded, expand_instances(program));
-      run_passes(expanded ? expanded->program : program, settings, all_classes, findings, proof);
+      MFSDP_TRY(run_passes_unfolded(program, settings, all_classes, findings, proof));
     } catch (const OverflowError& error) {
       return fail("plan", fmt::format("a size is too large: {}", error.what()));
     }
   }
-  proof.findings = findings.take();
-  if (expanded) {
-    proof.bounds.redundant_waits = expanded->redundant_waits(proof.bounds.redundant_waits);
-    for (Finding& finding : proof.findings) expanded->restore(finding);
-  }
+  if (proof.findings.empty()) proof.findings = findings.take();
   std::ranges::stable_sort(proof.findings, {}, &Finding::rule);
   return proof;
 }

@@ -88,6 +88,36 @@ TEST(PlanJson, KeepsAStaleHashWithoutComplaint) {
   EXPECT_EQ(program->meta.stored_hash, "stale");
 }
 
+/// The tiny program with its ops in a pass that its segment calls.
+Program tiny_program_in_a_pass() {
+  Program program = tiny_program();
+  Plan& plan = program.plans[0];
+  plan.passes = {{.id = PassId(3), .name = "all", .ops = std::move(plan.segments[0].ops)}};
+  plan.segments[0].ops.clear();
+  plan.segments[0].calls = {{.pass = PassId(3), .lag = 2, .lag_step = -1}};
+  return program;
+}
+
+TEST(PlanJson, PassesAndCallsAreReadBack) {
+  Program program = tiny_program_in_a_pass();
+  const std::string text = to_canonical_json(program);
+  EXPECT_THAT(text, HasSubstr(R"("calls":[{"lag":2,"lag_step":-1,"pass":3}])"));
+  EXPECT_THAT(text, HasSubstr(R"("passes":[{"id":3,"name":"all","ops":[{)"));
+  EXPECT_EQ(nlohmann::json::parse(text).dump(), text);
+  const auto back = unchecked_program_from_json(text, "plan.json");
+  ASSERT_TRUE(back) << back.error().message();
+  program.meta.stored_hash = plan_hash(program);
+  EXPECT_EQ(*back, program);
+  EXPECT_NE(plan_hash(program), plan_hash(tiny_program()));
+}
+
+/// A segment has ops or calls.
+TEST(PlanJson, OpsBesideCallsAreRefused) {
+  nlohmann::json document = nlohmann::json::parse(to_canonical_json(tiny_program_in_a_pass()));
+  document["plans"][0]["segments"][0]["ops"] = nlohmann::json::array();
+  EXPECT_THAT(error_of(document.dump()), HasSubstr("plans[0].segments[0].ops: unknown key"));
+}
+
 TEST(PlanJson, NamesThePlaceOfEveryError) {
   const auto op = [](nlohmann::json& d) -> nlohmann::json& {
     return d["plans"][0]["segments"][0]["ops"][0];

@@ -88,5 +88,66 @@ TEST(StructureFaults, AsManyOfEachKindAsAskedFor) {
   EXPECT_EQ(structure_faults(plan.finish(), 100).size(), 5U);
 }
 
+/// Two passes, "make" and "use", that one segment of two repetitions calls.
+Program with_passes() {
+  PlanBuilder plan;
+  const BufferId state = plan.buffer("state", true);
+  plan.kernel(plan.compute, "made", {}, {state});
+  plan.kernel(plan.compute, "used", {state}, {});
+  Program program = plan.finish();
+  Plan& train = program.plans[0];
+  Segment& segment = train.segments[0];
+  train.passes = {{.id = PassId(0), .name = "make", .ops = {segment.ops[0]}},
+                  {.id = PassId(1), .name = "use", .ops = {segment.ops[1]}}};
+  segment.ops.clear();
+  segment.repeat = 2;
+  segment.calls = {{.pass = PassId(0)}, {.pass = PassId(1)}};
+  return program;
+}
+
+std::vector<std::string> faults_of_passes(const std::function<void(Plan&)>& edit) {
+  Program program = with_passes();
+  edit(program.plans[0]);
+  return faults_of(program);
+}
+
+TEST(StructureFaults, CallsArePassesOfThePlan) {
+  EXPECT_THAT(faults_of(with_passes()), IsEmpty());
+  EXPECT_THAT(faults_of_passes([](Plan& plan) { plan.segments[0].calls[1].pass = PassId(4); }),
+              ElementsAre("plans[0].segments[0].calls[1].pass: there is no pass with id 4",
+                          "plans[0].passes[1]: no segment calls this pass"));
+  EXPECT_THAT(faults_of_passes([](Plan& plan) { plan.passes[1].id = PassId(0); }),
+              testing::Contains("plans[0].passes[1].id: id 0 appears twice"));
+  EXPECT_THAT(faults_of_passes([](Plan& plan) { plan.passes[1].name = "make"; }),
+              ElementsAre("plans[0].passes[1].name: expected a name that no other pass has, got "
+                          "'make'"));
+  EXPECT_THAT(
+      faults_of_passes([](Plan& plan) { std::swap(plan.segments[0].ops, plan.passes[0].ops); }),
+      ElementsAre("plans[0].segments[0].calls: expected calls of passes or ops of its own, "
+                  "not both"));
+}
+
+TEST(StructureFaults, CallsWorkOnMicrobatchesThatHaveBegun) {
+  const auto with_lag = [](std::int64_t lag, std::int64_t step) {
+    return faults_of_passes([=](Plan& plan) {
+      plan.segments[0].calls[1].lag = lag;
+      plan.segments[0].calls[1].lag_step = step;
+    });
+  };
+  EXPECT_THAT(with_lag(0, 1), IsEmpty());
+  EXPECT_THAT(
+      with_lag(1, 0),
+      ElementsAre("plans[0].segments[0].calls[1].lag: the lag is 1 in repetition 0: "
+                  "expected at least 0, and less than 1, the microbatches that have begun"));
+  EXPECT_THAT(
+      with_lag(0, -1),
+      ElementsAre("plans[0].segments[0].calls[1].lag: the lag is -1 in repetition 1: "
+                  "expected at least 0, and less than 2, the microbatches that have begun"));
+  // The lag of an op is added to that of its calls.
+  EXPECT_THAT(faults_of_passes([](Plan& plan) { plan.passes[1].ops[0].lag = 1; }),
+              ElementsAre("plans[0].passes[1].ops[0].lag: expected less than 1, the microbatches "
+                          "that have begun, got 1"));
+}
+
 }  // namespace
 }  // namespace mfsdp

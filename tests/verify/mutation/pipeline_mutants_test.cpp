@@ -41,7 +41,7 @@ bool depends_on_lag(const Program& program, const Op& op) {
 
 /// More instances than needed are harmless, as are those of an event that the class does not use.
 bool is_wrong(const Program& program, const Mutant& mutant) {
-  const Segment& segment = program.plans[mutant.plan].segments[mutant.segment];
+  const Segment& segment = program.plans[mutant.plan].segments[mutant.list];
   switch (mutant.kind) {
     case change_lag: return depends_on_lag(program, segment.ops[mutant.index]);
     case change_instances: return mutant.part == 0 && mutant.by < 0;

@@ -45,8 +45,8 @@ TEST(UnrolledPlan, RepeatedSegmentsTwiceAtMost) {
   const ProgramIndex index(program);
   FindingList findings(10);
   const UnrolledPlan u = unroll(program, index, program.plans[0], {}, findings);
-  EXPECT_EQ(u.passes.size(), 6U);  // (first, middle, middle) twice
-  EXPECT_EQ(u.passes[2].repetition, 1);
+  EXPECT_EQ(u.runs.size(), 6U);  // (first, middle, middle) twice
+  EXPECT_EQ(u.runs[2].repetition, 1);
 }
 
 TEST(UnrolledPlan, WaitForWhatNothingHasRecorded) {

@@ -109,7 +109,7 @@ class DirectionCheck {
 
  private:
   [[nodiscard]] std::int64_t step() const {
-    return unrolled_.passes[unrolled_.instances[now_].pass].step;
+    return unrolled_.runs[unrolled_.instances[now_].run].step;
   }
   [[nodiscard]] const Home& home_of(std::uint32_t buffer) const { return layouts_.homes[buffer]; }
 

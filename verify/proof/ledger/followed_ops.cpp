@@ -2,6 +2,7 @@
 
 #include <utility>
 
+#include "core/plan/instances.hpp"
 #include "verify/proof/ledger/kernel_roles.hpp"
 #include "verify/proof/order/races.hpp"
 
@@ -62,16 +63,14 @@ class Follower {
     out_.bits.reserve(table.first.size());
     out_.first.reserve(table.first.size());
     std::size_t number = 0;
-    for (const Segment& segment : plan.segments)
-      for (const Op& op : segment.ops) {
-        if (const auto* kernel = std::get_if<Kernel>(&op.body))
-          for (const ByteAccess& access : table.of(number)) {
-            if (is_scaling_value(*kernel, access.operand->role))
-              holds_scaling_[access.buffer] = true;
-            if (makes_ungrouped(*kernel, access)) holds_ungrouped_[access.buffer] = true;
-          }
-        ++number;
-      }
+    for (const Op& op : ops_of(plan)) {
+      if (const auto* kernel = std::get_if<Kernel>(&op.body))
+        for (const ByteAccess& access : table.of(number)) {
+          if (is_scaling_value(*kernel, access.operand->role)) holds_scaling_[access.buffer] = true;
+          if (makes_ungrouped(*kernel, access)) holds_ungrouped_[access.buffer] = true;
+        }
+      ++number;
+    }
     follow_moved_scaling(plan);
   }
 
@@ -111,16 +110,15 @@ class Follower {
   void follow_moved_scaling(const Plan& plan) {
     std::vector<std::pair<std::uint32_t, std::uint32_t>> moves;  // buffers
     std::size_t number = 0;
-    for (const Segment& segment : plan.segments)
-      for (const Op& op : segment.ops) {
-        const std::span<const ByteAccess> accesses = table_.of(number++);
-        const auto* copy = std::get_if<Copy>(&op.body);
-        const bool copies = copy != nullptr && !host_access(program_, *copy, accesses);
-        const bool gathers = copy == nullptr && (by_body(op) & kFollowScaling) != 0 &&
-                             op.kind() == OpKind::collective;
-        if ((copies || gathers) && accesses.size() == 2)
-          moves.emplace_back(accesses[0].buffer, accesses[1].buffer);
-      }
+    for (const Op& op : ops_of(plan)) {
+      const std::span<const ByteAccess> accesses = table_.of(number++);
+      const auto* copy = std::get_if<Copy>(&op.body);
+      const bool copies = copy != nullptr && !host_access(program_, *copy, accesses);
+      const bool gathers =
+          copy == nullptr && (by_body(op) & kFollowScaling) != 0 && op.kind() == OpKind::collective;
+      if ((copies || gathers) && accesses.size() == 2)
+        moves.emplace_back(accesses[0].buffer, accesses[1].buffer);
+    }
     for (bool again = true; std::exchange(again, false);)
       for (const auto& [from, to] : moves)
         if (holds_scaling_[from] && !holds_scaling_[to]) again = holds_scaling_[to] = true;
@@ -203,8 +201,7 @@ class Follower {
 FollowedOps followed_ops(const Program& program, const Plan& plan, const Layouts& layouts,
                          const AccessTable& table) {
   Follower follower(program, plan, layouts, table);
-  for (const Segment& segment : plan.segments)
-    for (const Op& op : segment.ops) follower.follow(op);
+  for (const Op& op : ops_of(plan)) follower.follow(op);
   return follower.take();
 }
 

@@ -8,9 +8,9 @@ namespace mfsdp::ledger {
 namespace {
 
 bool is_of_several(const Ledger& s, const Held& held) {
-  const auto pass = [&](const Term& term) { return s.unrolled.work_pass(term.instance); };
+  const auto run = [&](const Term& term) { return s.unrolled.work_run(term.instance); };
   return !held.terms.empty() && std::ranges::any_of(held.terms, [&](const Term& term) {
-    return pass(term) != pass(held.terms.front());
+    return run(term) != run(held.terms.front());
   });
 }
 
@@ -61,14 +61,14 @@ void put(Ledger& s, const Spot& at, const Held& held, bool adds, const Operand& 
 }
 
 bool is_late(const Ledger& s, const Held& held) {
-  const std::uint32_t pass = s.unrolled.instances[s.now].pass;
-  return s.unrolled.passes[pass].for_more && std::ranges::any_of(held.terms, [&](const Term& t) {
-           return s.unrolled.instances[t.instance].pass != pass;
+  const std::uint32_t now = s.unrolled.head_of(s.now);
+  return s.unrolled.runs[now].for_more && std::ranges::any_of(held.terms, [&](const Term& t) {
+           return s.unrolled.head_of(t.instance) != now;
          });
 }
 
 bool is_late(const Ledger& s, const Spot& from) {
-  if (!s.unrolled.passes[s.unrolled.instances[s.now].pass].for_more) return false;
+  if (!s.unrolled.runs[s.unrolled.instances[s.now].run].for_more) return false;
   for (int level = from.level; level < s.memory.levels(); ++level)
     for (std::uint32_t a = from.atoms.first; a < from.atoms.last; ++a)
       if (is_late(s, s.memory.at(from.buffer, level, a))) return true;

@@ -183,8 +183,8 @@ bool run_instance(State& s, Mailbox<SentScaling>* mailbox) {
   if (collective != nullptr && collective->kind == CollectiveKind::recv &&
       (mailbox == nullptr || !mailbox->has(*collective)))
     return false;
-  if (s.pass == kNone || s.unrolled.passes[s.pass].step != s.step_of(s.next)) s.microbatches = 0;
-  s.pass = instance.pass;
+  if (s.run == kNone || s.unrolled.runs[s.run].step != s.step_of(s.next)) s.microbatches = 0;
+  s.run = instance.run;
   s.now = s.next;
   for (const ScalingOverwrite& write : std::ranges::equal_range(
            s.followed.scaling_overwrites, instance.op_index, {}, &ScalingOverwrite::op))

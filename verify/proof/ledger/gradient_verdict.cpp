@@ -29,19 +29,19 @@ GradientVerdict::GradientVerdict(const UnrolledPlan& unrolled, const Layouts& la
 }
 
 std::int64_t GradientVerdict::step_of(std::uint32_t instance) const {
-  return unrolled_.passes[unrolled_.instances[instance].pass].step;
+  return unrolled_.runs[unrolled_.instances[instance].run].step;
 }
 
-std::string GradientVerdict::pass_name(std::uint32_t pass) const {
-  const Pass& p = unrolled_.passes[pass];
-  return repetition_name(unrolled_.plan->segments[p.segment].name, p.repetition);
+std::string GradientVerdict::run_name(std::uint32_t run) const {
+  const ListRun& of = unrolled_.runs[run];
+  return repetition_name(unrolled_.plan->segments[of.segment].name, of.repetition);
 }
 
-void GradientVerdict::use(std::uint32_t group, std::uint32_t atom, std::uint32_t pass) {
+void GradientVerdict::use(std::uint32_t group, std::uint32_t atom, std::uint32_t run) {
   std::vector<Uses>& uses = uses_[first_atom_[group] + atom];
-  if (!uses.empty() && unrolled_.passes[uses.back().pass].step != unrolled_.passes[pass].step)
+  if (!uses.empty() && unrolled_.runs[uses.back().run].step != unrolled_.runs[run].step)
     uses.clear();
-  if (uses.empty() || uses.back().pass != pass) uses.push_back({.pass = pass, .count = 0});
+  if (uses.empty() || uses.back().run != run) uses.push_back({.run = run, .count = 0});
   ++uses.back().count;
 }
 
@@ -49,7 +49,7 @@ const std::vector<Uses>& GradientVerdict::uses_of(std::uint32_t group, std::uint
                                                   std::int64_t step) const {
   static const std::vector<Uses> none;
   const std::vector<Uses>& uses = uses_[first_atom_[group] + atom];
-  return uses.empty() || unrolled_.passes[uses.back().pass].step != step ? none : uses;
+  return uses.empty() || unrolled_.runs[uses.back().run].step != step ? none : uses;
 }
 
 void GradientVerdict::report(const char* rule, std::uint32_t group, std::uint32_t instance,
@@ -166,26 +166,25 @@ void GradientVerdict::count_contributions(const std::vector<Uses>& uses, const H
   const auto last = std::ranges::unique(instances).begin();
   auto next = instances.begin();
   const auto too_much = [&](std::uint32_t from) {
-    const std::uint32_t pass = unrolled_.work_pass(from);
+    const std::uint32_t run = unrolled_.work_run(from);
     faults.push_back({"MF302",
                       fmt::format("which contains more contributions of microbatch '{}' than its "
                                   "forward pass used parameters",
-                                  pass_name(pass)),
+                                  run_name(run)),
                       from});
   };
   if (unrolled_.lags)
     std::stable_sort(instances.begin(), last, [&](std::uint32_t a, std::uint32_t b) {
-      return unrolled_.work_pass(a) < unrolled_.work_pass(b);
+      return unrolled_.work_run(a) < unrolled_.work_run(b);
     });
   for (const Uses& use : uses) {
-    for (; next != last && unrolled_.work_pass(*next) < use.pass; ++next) too_much(*next);
+    for (; next != last && unrolled_.work_run(*next) < use.run; ++next) too_much(*next);
     std::uint32_t found = 0;
-    for (; next != last && unrolled_.work_pass(*next) == use.pass; ++next) ++found;
+    for (; next != last && unrolled_.work_run(*next) == use.run; ++next) ++found;
     if (found > use.count) too_much(*(next - 1));
     if (found < use.count)
       faults.push_back(
-          {"MF301",
-           fmt::format("which lacks a contribution of microbatch '{}'", pass_name(use.pass)),
+          {"MF301", fmt::format("which lacks a contribution of microbatch '{}'", run_name(use.run)),
            kNone});
   }
   for (; next != last; ++next) too_much(*next);
@@ -194,11 +193,10 @@ void GradientVerdict::count_contributions(const std::vector<Uses>& uses, const H
 std::string GradientVerdict::summary(const std::vector<Uses>& uses, const Held& held) const {
   std::string text;
   for (const Uses& use : uses) {
-    const auto count = std::ranges::count_if(held.terms, [&](const Term& term) {
-      return unrolled_.work_pass(term.instance) == use.pass;
-    });
+    const auto count = std::ranges::count_if(
+        held.terms, [&](const Term& term) { return unrolled_.work_run(term.instance) == use.run; });
     text += fmt::format("{}{} of {} in microbatch '{}'", text.empty() ? "" : ", ", count, use.count,
-                        pass_name(use.pass));
+                        run_name(use.run));
   }
   return text.empty() ? "none expected" : text;
 }

@@ -11,9 +11,9 @@
 
 namespace mfsdp {
 
-/// How often each pass used a parameter on its way forward.
+/// How often each run used a parameter on its way forward.
 struct Uses {
-  std::uint32_t pass = 0;
+  std::uint32_t run = 0;  ///< the first one of its repetition
   std::uint32_t count = 0;
 };
 
@@ -24,7 +24,7 @@ class GradientVerdict {
   GradientVerdict(const UnrolledPlan& unrolled, const Layouts& layouts, FindingList& findings);
 
   /// A forward kernel used an atom of a group.
-  void use(std::uint32_t group, std::uint32_t atom, std::uint32_t pass);
+  void use(std::uint32_t group, std::uint32_t atom, std::uint32_t run);
   /// A kernel reads a gradient that is to be complete.
   void judge(std::uint32_t instance, const GradientMemory& memory, const Spot& spot);
   /// An instance goes wrong with a group's gradient; `what` follows its name. Places are the
@@ -53,7 +53,7 @@ class GradientVerdict {
   [[nodiscard]] const std::vector<Uses>& uses_of(std::uint32_t group, std::uint32_t atom,
                                                  std::int64_t step) const;
   [[nodiscard]] std::int64_t step_of(std::uint32_t instance) const;
-  [[nodiscard]] std::string pass_name(std::uint32_t pass) const;
+  [[nodiscard]] std::string run_name(std::uint32_t run) const;
   [[nodiscard]] std::string summary(const std::vector<Uses>& uses, const Held& held) const;
 
   const UnrolledPlan& unrolled_;

@@ -24,7 +24,7 @@ void count_uses(Ledger& s) {
     if (!operand.reads || operand.gradient) continue;
     if (!operand.atoms) continue;  // weights.cpp reports it
     for (std::uint32_t a = operand.atoms->first; a < operand.atoms->last; ++a)
-      s.verdict.use(operand.located.group, a, s.unrolled.work_pass(s.now));
+      s.verdict.use(operand.located.group, a, s.unrolled.work_run(s.now));
   }
 }
 

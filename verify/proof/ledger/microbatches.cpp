@@ -1,31 +1,38 @@
 // Whether a plan begins as many microbatches as it states and the configuration asks for.
 #include <fmt/format.h>
 
-#include <algorithm>
 #include <cstdint>
 #include <variant>
 
+#include "core/plan/instances.hpp"
 #include "verify/proof/ledger/checks.hpp"
 
 namespace mfsdp {
 namespace {
 
 /// A microbatch begins where tokens are taken.
-std::int64_t begun_in(const Segment& segment) {
-  return std::ranges::count_if(segment.ops, [](const Op& op) {
+std::int64_t begun_in(const Plan& plan, std::size_t segment) {
+  std::int64_t begun = 0;
+  for_each_op_of_run(plan, segment, [&](const Op& op) {
     const auto* kernel = std::get_if<Kernel>(&op.body);
-    return kernel != nullptr && kernel->kind == KernelKind::token_copy;
+    if (kernel != nullptr && kernel->kind == KernelKind::token_copy) ++begun;
   });
+  return begun;
 }
 
 }  // namespace
 
 void check_microbatches(const UnrolledPlan& unrolled, FindingList& findings) {
   Int128 count = 0;
-  for (const Segment& segment : unrolled.plan->segments)
-    count += Int128{segment.repeat} * begun_in(segment);
-  for (const Segment& segment : unrolled.plan->segments) {
-    const std::int64_t begun = begun_in(segment);
+  const std::vector<Segment>& segments = unrolled.plan->segments;
+  for (std::size_t s = 0; s < segments.size(); ++s) {
+    const std::int64_t times =
+        unrolled.unfolded.empty() ? segments[s].repeat : unrolled.unfolded[s].times;
+    count += Int128{times} * begun_in(*unrolled.plan, s);
+  }
+  for (std::size_t s = 0; s < segments.size(); ++s) {
+    const Segment& segment = segments[s];
+    const std::int64_t begun = begun_in(*unrolled.plan, s);
     if ((count > 0 || segment.microbatches < 0) && begun != segment.microbatches)
       findings.add(
           {.rule = "MF312",

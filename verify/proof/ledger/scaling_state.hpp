@@ -80,13 +80,13 @@ struct State {
   std::map<BufferId, std::int64_t> changes;          ///< of loss scales
   std::map<BufferId, std::int64_t> changed_in;       ///< step in which a loss scale last changed
   std::int64_t microbatches = 0;                     ///< that this step has begun
-  std::uint32_t pass = kNone;                        ///< of the instance that runs
+  std::uint32_t run = kNone;                         ///< of the instance that runs
   std::uint32_t now = 0;                             ///< the instance that runs
   std::uint32_t next = 0;                            ///< the instance to go on with
   std::set<std::pair<std::string, std::uint32_t>> reported;  ///< rules and ops
 
   [[nodiscard]] std::int64_t step_of(std::uint32_t instance) const {
-    return unrolled.passes[unrolled.instances[instance].pass].step;
+    return unrolled.runs[unrolled.instances[instance].run].step;
   }
   [[nodiscard]] std::int64_t step() const { return step_of(now); }
   [[nodiscard]] const Kernel& kernel_of(std::uint32_t instance) const {

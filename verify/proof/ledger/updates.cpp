@@ -5,6 +5,7 @@
 #include <span>
 #include <vector>
 
+#include "core/plan/instances.hpp"
 #include "verify/findings/place_names.hpp"
 #include "verify/proof/ledger/checks.hpp"
 #include "verify/proof/ledger/kernel_roles.hpp"
@@ -158,24 +159,23 @@ void check_updates(const Program& program, const Layouts& layouts, FindingList& 
   const IdIndex<BufferId> buffers(program.buffers);
   const IdIndex<GroupId> groups(program.groups);
   for (const Plan& plan : program.plans)
-    for (const Segment& segment : plan.segments)
-      for (const Op& op : segment.ops) {
-        const auto* kernel = std::get_if<Kernel>(&op.body);
-        const bool updates = kernel != nullptr && (is_update(*kernel) || is_momentum(*kernel));
-        if (!updates && !op.group) continue;
-        std::string fault;
-        if (updates) {
-          if (plan.name == "eval") fault = "updates weights in the plan for evaluation";
-          if (fault.empty()) fault = fault_of_contents(*kernel, program, buffers);
-          if (fault.empty()) fault = fault_of(op, *kernel, layouts);
-          if (fault.empty()) fault = fault_of_states(op, *kernel, program, groups);
-        }
-        if (fault.empty()) fault = fault_of_group(op, layouts);
-        if (fault.empty() || !findings.wants("MF504")) continue;
-        findings.add({.rule = "MF504",
-                      .message = fmt::format("op {} ({}) {}", op.id.value, op.name, fault),
-                      .places = {place_in_plan(plan, segment, op)}});
+    for (const Op& op : ops_of(plan)) {
+      const auto* kernel = std::get_if<Kernel>(&op.body);
+      const bool updates = kernel != nullptr && (is_update(*kernel) || is_momentum(*kernel));
+      if (!updates && !op.group) continue;
+      std::string fault;
+      if (updates) {
+        if (plan.name == "eval") fault = "updates weights in the plan for evaluation";
+        if (fault.empty()) fault = fault_of_contents(*kernel, program, buffers);
+        if (fault.empty()) fault = fault_of(op, *kernel, layouts);
+        if (fault.empty()) fault = fault_of_states(op, *kernel, program, groups);
       }
+      if (fault.empty()) fault = fault_of_group(op, layouts);
+      if (fault.empty() || !findings.wants("MF504")) continue;
+      findings.add({.rule = "MF504",
+                    .message = fmt::format("op {} ({}) {}", op.id.value, op.name, fault),
+                    .places = {place_in_plan(plan, op)}});
+    }
 }
 
 }  // namespace mfsdp

@@ -73,7 +73,7 @@ class WeightCheck {
       for (const std::uint32_t g : home.groups) {
         const std::int64_t version = version_at(b, g, home.level);
         const std::int64_t expected =
-            updated_[g] ? unrolled_.passes[unrolled_.instances.back().pass].step + 1 : 0;
+            updated_[g] ? unrolled_.runs[unrolled_.instances.back().run].step + 1 : 0;
         // Weights that an update made invalid are reported where they are read.
         if (version == expected || (updated_[g] && version == kNotGathered)) continue;
         report(
@@ -179,7 +179,7 @@ class WeightCheck {
       return report("MF403", located.group, now_,
                     fmt::format("reads '{}' at {} of '{}', which is not one whole parameter",
                                 operand.operand->role, to_text(located.region), layout.name));
-    const std::int64_t step = unrolled_.passes[unrolled_.instances[now_].pass].step;
+    const std::int64_t step = unrolled_.runs[unrolled_.instances[now_].run].step;
     const std::int64_t expected = trains_ && layout.group->requires_grad ? step : 0;
     const std::int64_t version = version_at(located.buffer, located.group, 0);
     if (version == expected) return;

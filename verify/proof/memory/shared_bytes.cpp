@@ -8,6 +8,7 @@
 #include <utility>
 #include <variant>
 
+#include "core/plan/instances.hpp"
 #include "verify/proof/order/overlap.hpp"
 
 namespace mfsdp {
@@ -71,30 +72,29 @@ void check_shared_bytes(const Program& program, const ProgramIndex& index,
   const Mesh& mesh = program.config.mesh;
   for (std::size_t p = 0; p < program.plans.size(); ++p) {
     std::size_t number = 0;
-    for (const Segment& segment : program.plans[p].segments)
-      for (const Op& op : segment.ops) {
-        const Pair pair = sharing(tables[p].of(number++), mesh);
-        if (pair.first == nullptr) continue;
-        const auto* collective = std::get_if<Collective>(&op.body);
-        if (collective != nullptr &&
-            may_share(*collective, pair,
-                      program.communicators[index.communicators[collective->communicator]], mesh))
-          continue;
-        const char* rule = rule_of(collective);
-        if (!findings.wants(rule)) continue;
-        const Buffer& buffer = program.buffers[pair.first->buffer];
-        findings.add(
-            {.rule = rule,
-             .message = fmt::format(
-                 "op {} ({}) of plan '{}' writes bytes of buffer '{}' that its operands '{}' and "
-                 "'{}' share{}",
-                 op.id.value, op.name, program.plans[p].name, buffer.name,
-                 pair.first->operand->role, pair.second->operand->role,
-                 collective == nullptr
-                     ? ""
-                     : "; expected the rank's own shard in place, or no shared bytes"),
-             .buffer = buffer.id});
-      }
+    for (const Op& op : ops_of(program.plans[p])) {
+      const Pair pair = sharing(tables[p].of(number++), mesh);
+      if (pair.first == nullptr) continue;
+      const auto* collective = std::get_if<Collective>(&op.body);
+      if (collective != nullptr &&
+          may_share(*collective, pair,
+                    program.communicators[index.communicators[collective->communicator]], mesh))
+        continue;
+      const char* rule = rule_of(collective);
+      if (!findings.wants(rule)) continue;
+      const Buffer& buffer = program.buffers[pair.first->buffer];
+      findings.add(
+          {.rule = rule,
+           .message = fmt::format(
+               "op {} ({}) of plan '{}' writes bytes of buffer '{}' that its operands '{}' and "
+               "'{}' share{}",
+               op.id.value, op.name, program.plans[p].name, buffer.name, pair.first->operand->role,
+               pair.second->operand->role,
+               collective == nullptr
+                   ? ""
+                   : "; expected the rank's own shard in place, or no shared bytes"),
+           .buffer = buffer.id});
+    }
   }
 }
 

@@ -7,6 +7,7 @@
 #include <string>
 #include <utility>
 
+#include "core/plan/instances.hpp"
 #include "verify/findings/place_names.hpp"
 
 namespace mfsdp {
@@ -35,14 +36,14 @@ class SymmetricMemoryCheck {
 
   void run() {
     for (const Plan& plan : program_.plans)
-      for (const Segment& segment : plan.segments) {
+      for (std::size_t list = 0; list < count_op_lists(plan); ++list) {
         grouped_ = false;
-        for (const Op& op : segment.ops) visit(plan, segment, op);
+        for (const Op& op : op_list(plan, list)) visit(plan, op);
       }
   }
 
  private:
-  void visit(const Plan& plan, const Segment& segment, const Op& op) {
+  void visit(const Plan& plan, const Op& op) {
     if (op.kind() == OpKind::group_begin) grouped_ = true;
     if (op.kind() == OpKind::group_end) grouped_ = false;
     const auto* collective = std::get_if<Collective>(&op.body);
@@ -53,13 +54,13 @@ class SymmetricMemoryCheck {
     const std::string why = obstacle(*collective, communicator);
     if (why.empty()) return;
     const std::size_t stream = index_.streams[op.stream];
-    findings_.add({.rule = "MF205",
-                   .message = fmt::format("op {} ({}) asks for transport {}, but {}", op.id.value,
-                                          op.name, to_string(communicator.transport), why),
-                   .places = {place_in_plan(plan, segment, op,
-                                            std::string(to_string(program_.streams[stream].role)))},
-                   .buffer = collective->output.stated() ? collective->output.buffer
-                                                         : collective->input.buffer});
+    findings_.add(
+        {.rule = "MF205",
+         .message = fmt::format("op {} ({}) asks for transport {}, but {}", op.id.value, op.name,
+                                to_string(communicator.transport), why),
+         .places = {place_in_plan(plan, op, std::string(to_string(program_.streams[stream].role)))},
+         .buffer =
+             collective->output.stated() ? collective->output.buffer : collective->input.buffer});
   }
 
   /// Why NCCL would not use symmetric memory; empty where it would.

@@ -2,6 +2,7 @@
 
 #include <utility>
 
+#include "core/plan/instances.hpp"
 #include "verify/proof/order/overlap.hpp"
 
 namespace mfsdp {
@@ -15,11 +16,10 @@ class AccessList {
 
   AccessTable of(const Plan& plan) {
     table_ = {};
-    for (const Segment& segment : plan.segments)
-      for (const Op& op : segment.ops) {
-        std::visit([this](const auto& body) { add(body); }, op.body);
-        table_.first.push_back(static_cast<std::uint32_t>(table_.accesses.size()));
-      }
+    for (const Op& op : ops_of(plan)) {
+      std::visit([this](const auto& body) { add(body); }, op.body);
+      table_.first.push_back(static_cast<std::uint32_t>(table_.accesses.size()));
+    }
     return std::move(table_);
   }
 

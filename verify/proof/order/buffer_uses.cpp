@@ -4,6 +4,7 @@
 #include <optional>
 #include <span>
 
+#include "core/plan/instances.hpp"
 #include "verify/proof/order/races.hpp"
 
 namespace mfsdp {
@@ -14,9 +15,9 @@ constexpr std::uint16_t kUntouched = 0xFFFF;
 /// Calls visit(op, op index, facts, in a group) for every op of the plan.
 void for_each_op(const UnrolledPlan& unrolled, auto visit) {
   std::uint32_t op_index = 0;
-  for (const Segment& segment : unrolled.plan->segments) {
+  for (std::size_t list = 0; list < count_op_lists(*unrolled.plan); ++list) {
     std::int64_t open = 0;
-    for (const Op& op : segment.ops) {
+    for (const Op& op : op_list(*unrolled.plan, list)) {
       const OpFacts& facts = unrolled.ops[op_index];
       if (facts.kind == OpKind::group_begin) ++open;
       if (facts.kind == OpKind::group_end) --open;

@@ -3,13 +3,12 @@
 
 #include <cstddef>
 #include <cstdint>
-#include <limits>
 
 namespace mfsdp {
 
 struct ProofSettings {
   std::int64_t steps = 2;           ///< that are unrolled
-  std::int64_t repetitions = 2;     ///< of a repeated segment, at most, where nothing has instances
+  std::int64_t repetitions = 2;     ///< of a repeated segment, at most, where no instances rotate
   std::size_t most_findings = 100;  ///< per rule; further ones are left out
   /// Checks each rank of the mesh separately (ranks/rank_sequences.hpp, ranks/rank_slices.hpp)
   /// in addition to the proof by class: some seconds for 16,384 ranks.
@@ -17,8 +16,5 @@ struct ProofSettings {
   /// Plans with more ops are proved on two threads; the findings are the same.
   std::size_t ops_for_two_threads = 20'000;
 };
-
-/// All repetitions of a segment.
-inline constexpr std::int64_t kAllRepetitions = std::numeric_limits<std::int64_t>::max();
 
 }  // namespace mfsdp

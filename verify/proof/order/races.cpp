@@ -56,13 +56,12 @@ class RaceCheck {
   }
 
   void run() {
-    for (std::size_t p = 0; p < u_.passes.size(); ++p) {
-      const Segment& segment = u_.plan->segments[u_.passes[p].segment];
-      const std::size_t end =
-          p + 1 < u_.passes.size() ? u_.passes[p + 1].first : u_.instances.size();
-      check_boundary(segment.live_in, p, "begins");
-      for (std::size_t i = u_.passes[p].first; i < end; ++i) visit(static_cast<std::uint32_t>(i));
-      check_boundary(segment.live_out, p, "ends");
+    for (std::size_t r = 0; r < u_.runs.size(); ++r) {
+      const bool is_last = r + 1 == u_.runs.size();
+      const std::size_t end = is_last ? u_.instances.size() : u_.runs[r + 1].first;
+      if (u_.runs[r].head == r) check_boundary(r, &Segment::live_in, "begins");
+      for (std::size_t i = u_.runs[r].first; i < end; ++i) visit(static_cast<std::uint32_t>(i));
+      if (is_last || u_.runs[r + 1].head == r + 1) check_boundary(r, &Segment::live_out, "ends");
     }
     compare_pairs(u_, table_, suspect_, findings_);
   }
@@ -107,22 +106,28 @@ class RaceCheck {
     }
   }
 
-  /// The live buffers are those that the plan states, and none at the start of a run.
-  void check_boundary(const std::vector<BufferId>& stated, std::size_t pass, const char* verb) {
+  /// The live buffers are those that the plan states, and none before the first step. Between two
+  /// repetitions that begin or end lifetimes nothing is stated.
+  void check_boundary(std::size_t run, std::vector<BufferId> Segment::* list, const char* verb) {
+    const ListRun& of = u_.runs[run];
+    const Segment& segment = u_.plan->segments[of.segment];
+    const std::vector<BufferId>& stated = segment.*list;
+    const std::int64_t stated_at = list == &Segment::live_in ? 0 : segment.repeat - 1;
+    const bool changes = segment.repeat > 1 && segment.live_in != segment.live_out;
+    if (changes && of.repetition != stated_at) return;
     std::size_t missing = 0;
     for (const BufferId id : stated)
       if (!states_[u_.index->buffers[id]].live) ++missing;
     const std::size_t extra = live_ - std::min(live_, stated.size() - missing);
     if (missing == 0 && extra == 0) return;
-    const Segment& segment = u_.plan->segments[u_.passes[pass].segment];
     if (std::ranges::find(bad_boundaries_, &segment) != bad_boundaries_.end()) return;
     bad_boundaries_.push_back(&segment);
     findings_.add({.rule = "MF006",
                    .message = fmt::format(
                        "segment '{}' of plan '{}' {} in {} with {} live buffers, but states {}, "
                        "of which {} are not live",
-                       segment.name, u_.plan->name, verb, step_name(u_.passes[pass].step), live_,
-                       stated.size(), missing)});
+                       segment.name, u_.plan->name, verb, step_name(of.step), live_, stated.size(),
+                       missing)});
   }
 
   // ---- instances ------------------------------------------------------------------------------

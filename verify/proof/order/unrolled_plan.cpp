@@ -5,6 +5,8 @@
 #include <algorithm>
 #include <unordered_map>
 
+#include "core/plan/instances.hpp"
+
 namespace mfsdp {
 namespace {
 
@@ -13,55 +15,69 @@ constexpr std::uint32_t kClockBlock = 8;  ///< clocks are compared in blocks tha
 class Unroller {
  public:
   Unroller(const Program& program, const ProgramIndex& index, const Plan& plan,
-           FindingList& findings)
+           FindingList& findings, std::span<const SegmentRun> unfolded)
       : index_(index), findings_(findings) {
     out_.program = &program;
     out_.index = &index;
     out_.plan = &plan;
+    out_.unfolded = unfolded;
     out_.chains = static_cast<std::uint32_t>(program.streams.size()) + 1;
     out_.width = (out_.chains + kClockBlock - 1) / kClockBlock * kClockBlock;
     out_.clocks.assign(out_.width, 0);
     chains_.resize(out_.chains);
     latest_record_.assign(program.events.size(), kNone);
     latest_collective_.assign(program.communicators.size(), kNone);
-    std::size_t ops = 0;
-    for (const Segment& segment : plan.segments) ops += segment.ops.size();
+    const auto ops = static_cast<std::size_t>(count_ops(plan));
     out_.ops.reserve(ops);
     copied_event_.reserve(ops);
-    for (const Segment& segment : plan.segments) {
-      for (const Op& op : segment.ops) {
+    number_lists(plan);
+    for (std::size_t list = 0; list < lists_.size(); ++list) {
+      for (const Op& op : op_list(plan, list)) {
         out_.ops.push_back(facts_of(op));
         out_.lags = out_.lags || op.lag > 0;
       }
-      find_copied_events(segment);
+      find_copied_events(op_list(plan, list));
+    }
+    for (std::size_t s = 0; s < plan.segments.size(); ++s) {
+      calls_.push_back(calls_of(plan, s));
+      for (const ListCall& call : calls_.back())
+        out_.lags = out_.lags || call.of.lag > 0 || call.of.lag_step > 0;
     }
     needed_.assign(copied_event_.size(), false);
     reported_.assign(copied_event_.size(), false);
-    runs_.assign(plan.segments.size(), 0);
+    runs_.assign(lists_.size(), 0);
   }
 
   UnrolledPlan run(const ProofSettings& settings) {
     reserve(settings);
     std::int64_t before = 0;
     for (std::int64_t step = 0; step < settings.steps; ++step) {
-      std::uint32_t first_op = 0;
       std::int64_t begun = 0;
+      runs_before_step_ = runs_;
       for (std::size_t s = 0; s < out_.plan->segments.size(); ++s) {
         const Segment& segment = out_.plan->segments[s];
         for (std::int64_t i = 0; i < std::min(segment.repeat, settings.repetitions); ++i) {
           begun = add_up(begun, segment.microbatches);
-          out_.passes.push_back({.segment = s,
-                                 .step = step,
-                                 .repetition = i,
-                                 .first = out_.instances.size(),
-                                 .run = runs_[s]++,
-                                 .before = before,
-                                 .begun = begun,
-                                 .for_more = segment.repeat > settings.repetitions});
-          for (std::uint32_t o = 0; o < segment.ops.size(); ++o)
-            issue(segment.ops[o], first_op + o);
+          const auto head = static_cast<std::uint32_t>(out_.runs.size());
+          for (const ListCall& call : calls_[s]) {
+            const List& list = lists_[call.list];
+            out_.runs.push_back(
+                {.segment = s,
+                 .step = step,
+                 .repetition = out_.unfolded.empty() ? i : out_.unfolded[s].repetition,
+                 .first = out_.instances.size(),
+                 .head = head,
+                 .list = list.number,
+                 .number = runs_[list.number]++,
+                 .before = before,
+                 .begun = begun,
+                 .lag = call.lag_in(i),
+                 .for_more = segment.repeat > settings.repetitions});
+            const std::vector<Op>& ops = op_list(*out_.plan, call.list);
+            for (std::uint32_t o = 0; o < ops.size(); ++o) issue(ops[o], list.first_op + o);
+          }
         }
-        first_op += static_cast<std::uint32_t>(segment.ops.size());
+        leave_out(s);
       }
       before = add_up(before, begun);
     }
@@ -70,6 +86,50 @@ class Unroller {
   }
 
  private:
+  struct List {
+    std::uint32_t first_op = 0;  ///< position among all ops of the plan
+    std::uint32_t number = 0;    ///< of the first list with the same ops
+  };
+
+  /// Runs of a segment that an unfolded plan leaves out.
+  struct LeftOut {
+    std::uint32_t first = 0;  ///< the first run of the segment in this step
+    std::size_t segment = 0;  ///< one of the unfolded plan, with the same calls
+    std::int64_t times = 0;
+  };
+
+  void leave_out(std::size_t s) {
+    if (out_.unfolded.empty()) return;
+    if (out_.unfolded[s].repetition == 0) first_of_segment_ = out_.runs.back().head;
+    if (out_.unfolded[s].times > 1)
+      left_out_.push_back(
+          {.first = first_of_segment_, .segment = s, .times = out_.unfolded[s].times - 1});
+  }
+
+  /// Runs of a list that were left out in segments that began after a run. If its record is still
+  /// the latest of the event, these have not recorded it.
+  [[nodiscard]] std::int64_t left_out_after(std::int64_t run, std::uint32_t list) const {
+    std::int64_t count = 0;
+    for (const LeftOut& segment : left_out_)
+      if (std::int64_t{segment.first} > run)
+        for (const ListCall& call : calls_[segment.segment])
+          if (lists_[call.list].number == list) count += segment.times;
+    return count;
+  }
+
+  /// The variants of a pass are lists whose ops have the same ids: to waits they are one.
+  void number_lists(const Plan& plan) {
+    std::unordered_map<OpId, std::uint32_t> known;  // by the list's first op
+    std::uint32_t first_op = 0;
+    for (std::uint32_t l = 0; l < count_op_lists(plan); ++l) {
+      const std::vector<Op>& ops = op_list(plan, l);
+      const std::uint32_t number =
+          ops.empty() ? l : known.try_emplace(ops.front().id, l).first->second;
+      lists_.push_back({.first_op = first_op, .number = number});
+      first_op += static_cast<std::uint32_t>(ops.size());
+    }
+  }
+
   struct Chain {
     std::uint32_t clock = 0;
     std::uint32_t issued = 0;
@@ -84,9 +144,10 @@ class Unroller {
 
   void reserve(const ProofSettings& settings) {
     std::size_t count = 0;
-    for (const Segment& segment : out_.plan->segments)
-      count += segment.ops.size() *
-               static_cast<std::size_t>(std::min(segment.repeat, settings.repetitions));
+    for (std::size_t s = 0; s < out_.plan->segments.size(); ++s)
+      count +=
+          static_cast<std::size_t>(ops_in_run(*out_.plan, s) *
+                                   std::min(out_.plan->segments[s].repeat, settings.repetitions));
     out_.instances.reserve(count * static_cast<std::size_t>(settings.steps) + 64);
   }
 
@@ -110,31 +171,32 @@ class Unroller {
   }
 
   /// The host touches the port of a copy again when the next record on the copy's stream has run.
-  void find_copied_events(const Segment& segment) {
+  void find_copied_events(const std::vector<Op>& ops) {
     const std::size_t first = copied_event_.size();
-    for (std::size_t i = 0; i < segment.ops.size(); ++i) {
+    for (std::size_t i = 0; i < ops.size(); ++i) {
       copied_event_.push_back(kNone);
       if (out_.ops[first + i].kind != OpKind::copy) continue;
-      const Op& op = segment.ops[i];
+      const Op& op = ops[i];
       const auto* copy = std::get_if<Copy>(&op.body);
       const Operand* on_host = copy == nullptr ? nullptr : copy->on_host();
       if (on_host == nullptr || !out_.program->buffers[index_.buffers[on_host->buffer]].is_port())
         continue;
       const auto record = std::find_if(
-          segment.ops.begin() + static_cast<std::ptrdiff_t>(i), segment.ops.end(),
+          ops.begin() + static_cast<std::ptrdiff_t>(i), ops.end(),
           [&](const Op& o) { return o.stream == op.stream && o.kind() == OpKind::record; });
-      if (record != segment.ops.end()) {
+      if (record != ops.end()) {
         copied_event_.back() =
             static_cast<std::uint32_t>(index_.events[std::get<Record>(record->body).event]);
         continue;
       }
+      const Place place = place_in_plan(*out_.plan, op);
       findings_.add(
           {.rule = "MF108",
            .message = fmt::format("op {} ({}) copies from or to a port of the host, but no event "
                                   "is recorded after it in segment '{}': the host cannot know "
                                   "when it has ended",
-                                  op.id.value, op.name, segment.name),
-           .places = {place_in_plan(*out_.plan, segment, op)},
+                                  op.id.value, op.name, place.segment),
+           .places = {place},
            .buffer = on_host->buffer});
     }
   }
@@ -168,7 +230,7 @@ class Unroller {
                     std::uint32_t source) {
     out_.instances.push_back({.op = &op,
                               .op_index = op_index,
-                              .pass = static_cast<std::uint32_t>(out_.passes.size() - 1),
+                              .run = static_cast<std::uint32_t>(out_.runs.size() - 1),
                               .position = chains_[chain].issued,
                               .clock = chains_[chain].clock,
                               .source = source,
@@ -238,18 +300,19 @@ class Unroller {
   void check_bindings(const Op& op, std::uint32_t op_index, const auto& wait,
                       std::uint32_t record) {
     if (reported_[op_index]) return;
-    const Pass& here = out_.passes.back();
     const auto binds = [&](auto matches) {
       return std::any_of(wait.bindings.begin(), wait.bindings.end(), matches);
     };
     if (record == kNone) {
-      if (here.step == 0 && binds([&](const Binding& b) { return reaches_back(b); })) return;
+      if (out_.runs.back().step == 0 && binds([&](const Binding& b) { return reaches_back(b); }))
+        return;
       report_wait(op, op_index, "MF104", "no op has recorded before it", record);
       return;
     }
     const Instance& source = out_.instances[record];
-    const Pass& there = out_.passes[source.pass];
-    const std::int64_t distance = runs_[there.segment] - 1 - there.run + not_come_to(there.segment);
+    const ListRun& there = out_.runs[source.run];
+    const std::int64_t distance = runs_[there.list] - 1 - there.number + not_come_to(there.list) +
+                                  left_out_after(source.run, there.list);
     if (binds(
             [&](const Binding& b) { return b.record == source.op->id && b.distance == distance; }))
       return;
@@ -261,23 +324,24 @@ class Unroller {
         record);
   }
 
-  /// 1 for a segment that has not run in this step so far.
-  [[nodiscard]] std::int64_t not_come_to(std::size_t segment) const {
-    const Pass& here = out_.passes.back();
-    return segment > here.segment ? 1 : 0;
+  /// 1 for a list that has not run in this step so far.
+  [[nodiscard]] std::int64_t not_come_to(std::size_t list) const {
+    return runs_[list] == runs_before_step_[list] ? 1 : 0;
   }
   /// Few waits ask for it.
   void find_records() {
-    for (std::size_t s = 0; s < out_.plan->segments.size(); ++s)
-      for (const Op& op : out_.plan->segments[s].ops)
-        if (op.kind() == OpKind::record) record_segment_.emplace(op.id, s);
+    for (std::size_t list = 0; list < lists_.size(); ++list)
+      for (const Op& op : op_list(*out_.plan, list))
+        if (op.kind() == OpKind::record) record_list_.emplace(op.id, lists_[list].number);
   }
   /// Whether the record is that of a run before the first one.
   [[nodiscard]] bool reaches_back(const Binding& binding) {
-    if (record_segment_.empty()) find_records();
-    const auto at = record_segment_.find(binding.record);
-    return at != record_segment_.end() &&
-           runs_[at->second] - 1 - binding.distance + not_come_to(at->second) < 0;
+    if (record_list_.empty()) find_records();
+    const auto at = record_list_.find(binding.record);
+    return at != record_list_.end() && runs_[at->second] - 1 - binding.distance +
+                                               not_come_to(at->second) +
+                                               left_out_after(-1, at->second) <
+                                           0;
   }
 
   void report_wait(const Op& op, std::uint32_t op_index, std::string rule, const std::string& why,
@@ -300,20 +364,27 @@ class Unroller {
   }
 
   void list_redundant_waits() {
+    std::vector<OpId> needed;  // a wait is needed if one of its variants is
     std::uint32_t op_index = 0;
-    for (const Segment& segment : out_.plan->segments)
-      for (const Op& op : segment.ops) {
-        const OpKind kind = out_.ops[op_index].kind;
-        const bool waits = kind == OpKind::wait || kind == OpKind::host_wait;
-        if (waits && !needed_[op_index]) out_.redundant_waits.push_back(op.id);
-        ++op_index;
-      }
+    for (const Op& op : ops_of(*out_.plan)) {
+      const OpKind kind = out_.ops[op_index].kind;
+      const bool waits = kind == OpKind::wait || kind == OpKind::host_wait;
+      if (waits) (needed_[op_index] ? needed : out_.redundant_waits).push_back(op.id);
+      ++op_index;
+    }
+    std::ranges::sort(needed);
     std::ranges::sort(out_.redundant_waits);
+    const auto doubles = std::ranges::unique(out_.redundant_waits);
+    out_.redundant_waits.erase(doubles.begin(), doubles.end());
+    std::erase_if(out_.redundant_waits,
+                  [&](OpId id) { return std::ranges::binary_search(needed, id); });
   }
 
   const ProgramIndex& index_;
   FindingList& findings_;
   UnrolledPlan out_;
+  std::vector<List> lists_;
+  std::vector<std::vector<ListCall>> calls_;  ///< by segment
   std::vector<Chain> chains_;
   std::vector<std::uint32_t> latest_record_;      ///< by event: instance
   std::vector<std::uint32_t> latest_collective_;  ///< by communicator: instance
@@ -321,8 +392,11 @@ class Unroller {
   std::uint32_t open_groups_ = 0;
   std::vector<std::uint32_t>
       copied_event_;                ///< by op: for copies of ports, the event recorded after them
-  std::vector<std::int64_t> runs_;  ///< by segment: passes through it so far
-  std::unordered_map<OpId, std::size_t> record_segment_;
+  std::vector<std::int64_t> runs_;  ///< by number of a list: its runs so far
+  std::vector<std::int64_t> runs_before_step_;
+  std::vector<LeftOut> left_out_;
+  std::uint32_t first_of_segment_ = 0;  ///< a run
+  std::unordered_map<OpId, std::uint32_t> record_list_;
   std::vector<bool> needed_;    ///< by op: a wait that ordered something new
   std::vector<bool> reported_;  ///< by op
 };
@@ -330,33 +404,34 @@ class Unroller {
 }  // namespace
 
 UnrolledPlan unroll(const Program& program, const ProgramIndex& index, const Plan& plan,
-                    const ProofSettings& settings, FindingList& findings) {
-  return Unroller(program, index, plan, findings).run(settings);
+                    const ProofSettings& settings, FindingList& findings,
+                    std::span<const SegmentRun> unfolded) {
+  return Unroller(program, index, plan, findings, unfolded).run(settings);
 }
 
-std::uint32_t UnrolledPlan::work_pass(std::size_t i) const {
-  const std::uint32_t own = instances[i].pass;
+std::uint32_t UnrolledPlan::work_run(std::size_t i) const {
+  const std::uint32_t own = head_of(i);
   if (!lags) return own;
-  const Pass& pass = passes[own];
-  const std::int64_t microbatch = pass.begun - instances[i].op->lag;  // counted from 1
+  const ListRun& run = runs[own];
+  const std::int64_t microbatch = run.begun - lag_of(i);  // counted from 1
   const auto step = std::ranges::partition_point(
-      passes, [&](const Pass& other) { return other.step < pass.step; });
+      runs, [&](const ListRun& other) { return other.step < run.step; });
   const auto began = std::partition_point(
-      step, passes.begin() + own, [&](const Pass& other) { return other.begun < microbatch; });
-  return microbatch < 1 ? own : static_cast<std::uint32_t>(began - passes.begin());
+      step, runs.begin() + own, [&](const ListRun& other) { return other.begun < microbatch; });
+  return microbatch < 1 ? own : static_cast<std::uint32_t>(began - runs.begin());
 }
 
 Place place_of(const UnrolledPlan& unrolled, std::size_t instance) {
   const Instance& i = unrolled.instances[instance];
-  const Pass& pass = unrolled.passes[i.pass];
+  const ListRun& run = unrolled.runs[i.run];
   std::string name = op_label(*i.op);
   if (i.host_work)
     name = (std::get<Copy>(i.op->body).kind == CopyKind::h2d ? "fill of " : "read of ") + name;
   const bool on_host = i.chain == unrolled.host_chain();
   return {.plan = unrolled.plan->name,
-          .segment = unrolled.plan->segments[pass.segment].name,
-          .step = pass.step,
-          .repetition = pass.repetition,
+          .segment = unrolled.plan->segments[run.segment].name,
+          .step = run.step,
+          .repetition = run.repetition,
           .op = i.op->id,
           .name = std::move(name),
           .stream = stream_name(*unrolled.program,

@@ -49,7 +49,7 @@ struct OpFacts {
 struct Instance {
   const Op* op = nullptr;
   std::uint32_t op_index = 0;  ///< position among all ops of the plan
-  std::uint32_t pass = 0;      ///< position in UnrolledPlan::passes
+  std::uint32_t run = 0;       ///< position in UnrolledPlan::runs
   std::uint32_t position = 0;  ///< in its chain
   std::uint32_t clock = 0;     ///< which clock; instances may share one
   /// A wait's record, or the last collective of the communicator before this one.
@@ -60,16 +60,27 @@ struct Instance {
   bool host_work = false;
 };
 
-/// One run through a segment.
-struct Pass {
+/// One run of a list of ops (core/plan/instances.hpp): a segment's own, or those of a pass that it
+/// calls. A repetition of a segment is one run or, if it calls passes, one for each call.
+struct ListRun {
   std::size_t segment = 0;
   std::int64_t step = 0;
   std::int64_t repetition = 0;
-  std::size_t first = 0;    ///< instance; the pass ends where the next one begins
-  std::int64_t run = 0;     ///< which run of the segment, over all steps
+  std::size_t first = 0;    ///< instance; the run ends where the next one begins
+  std::uint32_t head = 0;   ///< the first run of its repetition
+  std::uint32_t list = 0;   ///< number of the list, the same for all variants of a pass
+  std::int64_t number = 0;  ///< which run of that list, over all steps
   std::int64_t before = 0;  ///< microbatches that began in earlier steps
-  std::int64_t begun = 0;   ///< in this step, with those that begin in this pass
+  std::int64_t begun = 0;   ///< in this step, with those that begin in this repetition
+  std::int64_t lag = 0;     ///< of the call in this repetition
   bool for_more = false;    ///< it stands for repetitions that are not unrolled, too
+};
+
+/// The runs of a segment that are one segment of an unfolded plan (unfolded_program.hpp).
+struct SegmentRun {
+  std::size_t segment = 0;
+  std::int64_t repetition = 0;  ///< the first of them
+  std::int64_t times = 1;       ///< how many they are
 };
 
 struct UnrolledPlan {
@@ -77,13 +88,14 @@ struct UnrolledPlan {
   const ProgramIndex* index = nullptr;
   const Plan* plan = nullptr;
   std::vector<OpFacts> ops;  ///< by op
-  std::vector<Pass> passes;
+  std::vector<ListRun> runs;
   std::vector<Instance> instances;  ///< in host order, which no ordering goes against
   std::uint32_t chains = 0;         ///< streams and host
   std::uint32_t width = 0;          ///< numbers per clock: chains, rounded up
   std::vector<std::uint32_t> clocks;
-  std::vector<OpId> redundant_waits;  ///< no instance of which orders anything new; ascending
-  bool lags = false;                  ///< some op works on a microbatch before the newest
+  std::vector<OpId> redundant_waits;       ///< no instance of which orders anything new; ascending
+  bool lags = false;                       ///< some op works on a microbatch before the newest
+  std::span<const SegmentRun> unfolded{};  ///< by segment of an unfolded plan
 
   [[nodiscard]] std::uint32_t host_chain() const { return chains - 1; }
   [[nodiscard]] const OpFacts& facts(std::size_t i) const { return ops[instances[i].op_index]; }
@@ -97,19 +109,27 @@ struct UnrolledPlan {
     const Instance& y = instances[b];
     return x.chain == y.chain ? x.position < y.position : clock(b)[x.chain] > x.position;
   }
-  /// The pass that began the microbatch on which an instance works. Without lags, its own.
-  [[nodiscard]] std::uint32_t work_pass(std::size_t i) const;
+  /// The first run of the repetition that an instance belongs to.
+  [[nodiscard]] std::uint32_t head_of(std::size_t i) const { return runs[instances[i].run].head; }
+  /// How many microbatches before the newest one an instance works on.
+  [[nodiscard]] std::int64_t lag_of(std::size_t i) const {
+    return runs[instances[i].run].lag + instances[i].op->lag;
+  }
+  /// The first run of the repetition that began the microbatch on which an instance works. Without
+  /// lags, head_of().
+  [[nodiscard]] std::uint32_t work_run(std::size_t i) const;
   [[nodiscard]] bool ordered(std::size_t a, std::size_t b) const {
     return before(a, b) || before(b, a);
   }
 };
 
-/// Unrolls a plan whose ids resolve without structure_faults(). MF104: waits for an event that
+/// Unrolls a plan whose ids resolve without structure_faults(). `unfolded`: by segment, if it is a
+/// unfolded plan; else empty. MF104: waits for an event that
 /// nothing has recorded. MF105: waits that get another record than they are bound to. MF108: copies
 /// between host and device without a record after them.
 [[nodiscard]] UnrolledPlan unroll(const Program& program, const ProgramIndex& index,
                                   const Plan& plan, const ProofSettings& settings,
-                                  FindingList& findings);
+                                  FindingList& findings, std::span<const SegmentRun> unfolded = {});
 
 /// An instance in words.
 [[nodiscard]] Place place_of(const UnrolledPlan& unrolled, std::size_t instance);

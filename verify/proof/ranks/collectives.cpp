@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "core/plan/instances.hpp"
 #include "verify/findings/place_names.hpp"
 #include "verify/proof/order/overlap.hpp"
 
@@ -97,26 +98,25 @@ void check_collective_shapes(const Program& program, const ProgramIndex& index, 
                                            "expert mesh; expected axes of one",
                                            communicator.id.value)});
   for (const Plan& plan : program.plans)
-    for (const Segment& segment : plan.segments)
-      for (const Op& op : segment.ops) {
-        const auto* collective = std::get_if<Collective>(&op.body);
-        if (collective == nullptr) continue;
-        const Communicator& communicator =
-            program.communicators[index.communicators[collective->communicator]];
-        std::string why = misfit(*collective, communicator.size);
-        if (of_model && why.empty() && collective->reduction == Reduction::sum &&
-            !can_be_summed(collective->dtype))
-          why = fmt::format("sums {}; expected bf16, fp16, fp32 or fp64",
-                            to_string(collective->dtype));
-        if (why.empty() || !findings.wants("MF204")) continue;
-        const std::size_t stream = index.streams[op.stream];
-        findings.add({.rule = "MF204",
-                      .message = fmt::format("op {} ({}) {}", op.id.value, op.name, why),
-                      .places = {place_in_plan(
-                          plan, segment, op, std::string(to_string(program.streams[stream].role)))},
-                      .buffer = collective->output.stated() ? collective->output.buffer
-                                                            : collective->input.buffer});
-      }
+    for (const Op& op : ops_of(plan)) {
+      const auto* collective = std::get_if<Collective>(&op.body);
+      if (collective == nullptr) continue;
+      const Communicator& communicator =
+          program.communicators[index.communicators[collective->communicator]];
+      std::string why = misfit(*collective, communicator.size);
+      if (of_model && why.empty() && collective->reduction == Reduction::sum &&
+          !can_be_summed(collective->dtype))
+        why =
+            fmt::format("sums {}; expected bf16, fp16, fp32 or fp64", to_string(collective->dtype));
+      if (why.empty() || !findings.wants("MF204")) continue;
+      const std::size_t stream = index.streams[op.stream];
+      findings.add({.rule = "MF204",
+                    .message = fmt::format("op {} ({}) {}", op.id.value, op.name, why),
+                    .places = {place_in_plan(plan, op,
+                                             std::string(to_string(program.streams[stream].role)))},
+                    .buffer = collective->output.stated() ? collective->output.buffer
+                                                          : collective->input.buffer});
+    }
 }
 
 std::int64_t concurrent_collectives(const UnrolledPlan& unrolled) {

@@ -17,7 +17,7 @@ std::vector<PlannedMeeting> meetings_of(const UnrolledPlan& unrolled) {
 Signature signature_of(const UnrolledPlan& unrolled, const PlannedMeeting& meeting) {
   const Instance& instance = unrolled.instances[meeting.instance];
   const auto& collective = std::get<Collective>(instance.op->body);
-  const Segment& segment = unrolled.plan->segments[unrolled.passes[instance.pass].segment];
+  const Segment& segment = unrolled.plan->segments[unrolled.runs[instance.run].segment];
   return {.kind = collective.kind,
           .count = collective.count,
           .dtype = collective.dtype,

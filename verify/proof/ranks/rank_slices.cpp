@@ -8,6 +8,7 @@
 #include <string>
 #include <vector>
 
+#include "core/plan/instances.hpp"
 #include "core/plan/mesh.hpp"
 #include "verify/findings/place_names.hpp"
 #include "verify/proof/ranks/members.hpp"
@@ -71,16 +72,14 @@ class RankSlices {
 
   std::int64_t run() {
     std::size_t op_index = 0;
-    for (const Segment& segment : unrolled_.plan->segments)
-      for (const Op& op : segment.ops) {
-        segment_ = &segment;
-        op_ = &op;
-        if (unrolled_.ops[op_index].kind == OpKind::collective)
-          check_collective(op_index);
-        else if ((followed_.bits[op_index] & kUpdates) != 0)
-          check_update(op_index);
-        ++op_index;
-      }
+    for (const Op& op : ops_of(*unrolled_.plan)) {
+      op_ = &op;
+      if (unrolled_.ops[op_index].kind == OpKind::collective)
+        check_collective(op_index);
+      else if ((followed_.bits[op_index] & kUpdates) != 0)
+        check_update(op_index);
+      ++op_index;
+    }
     return parameter_intervals_;
   }
 
@@ -196,7 +195,7 @@ class RankSlices {
          .message = fmt::format("op {} ({}) on {} touches elements {} of '{}', {}", op_->id.value,
                                 op_->name, rank ? fmt::format("rank {}", *rank) : "all ranks",
                                 to_text(interval), layouts_.groups[group].name, what),
-         .places = {place_in_plan(*unrolled_.plan, *segment_, *op_)}});
+         .places = {place_in_plan(*unrolled_.plan, *op_)}});
   }
 
   const UnrolledPlan& unrolled_;
@@ -206,8 +205,7 @@ class RankSlices {
   FindingList& findings_;
   std::vector<Members> members_;
   std::vector<Compared> right_;
-  const Segment* segment_ = nullptr;  // of the op that is looked at
-  const Op* op_ = nullptr;
+  const Op* op_ = nullptr;  // that is looked at
   std::int64_t parameter_intervals_ = 0;
 };
 

@@ -9,6 +9,7 @@
 #include <utility>
 #include <vector>
 
+#include "core/plan/instances.hpp"
 #include "verify/proof/values/lora_steps.hpp"
 
 namespace mfsdp {
@@ -87,21 +88,17 @@ std::optional<std::vector<const PlanUnit*>> in_forward_order(const Program& prog
 }  // namespace
 
 bool takes_tokens(const Plan& plan) {
-  return std::ranges::any_of(plan.segments, [](const Segment& segment) {
-    return std::ranges::any_of(segment.ops, [](const Op& op) {
-      const auto* kernel = std::get_if<Kernel>(&op.body);
-      return kernel != nullptr && (kernel->kind == KernelKind::embedding_forward ||
-                                   kernel->kind == KernelKind::token_copy);
-    });
+  return std::ranges::any_of(ops_of(plan), [](const Op& op) {
+    const auto* kernel = std::get_if<Kernel>(&op.body);
+    return kernel != nullptr && (kernel->kind == KernelKind::embedding_forward ||
+                                 kernel->kind == KernelKind::token_copy);
   });
 }
 
 bool receives(const Plan& plan) {
-  return std::ranges::any_of(plan.segments, [](const Segment& segment) {
-    return std::ranges::any_of(segment.ops, [](const Op& op) {
-      const auto* collective = std::get_if<Collective>(&op.body);
-      return collective != nullptr && collective->kind == CollectiveKind::recv;
-    });
+  return std::ranges::any_of(ops_of(plan), [](const Op& op) {
+    const auto* collective = std::get_if<Collective>(&op.body);
+    return collective != nullptr && collective->kind == CollectiveKind::recv;
   });
 }
 

@@ -7,6 +7,7 @@
 #include <string_view>
 #include <vector>
 
+#include "core/plan/instances.hpp"
 #include "verify/proof/ledger/kernel_roles.hpp"
 #include "verify/proof/values/configured_model.hpp"
 
@@ -18,8 +19,7 @@ class HostPortCheck {
   HostPortCheck(const Program& program, const ProgramIndex& index, const Plan& plan,
                 FindingList& findings)
       : program_(program), index_(index), plan_(plan), findings_(findings) {
-    for (const Segment& segment : plan.segments)
-      for (const Op& op : segment.ops) ops_.push_back(&op);
+    list_ops();
     find_taken();
   }
 
@@ -47,6 +47,16 @@ class HostPortCheck {
   }
 
  private:
+  void list_ops() {
+    std::vector<bool> listed(count_op_lists(plan_), false);
+    for (std::size_t s = 0; s < plan_.segments.size(); ++s)
+      for (const ListCall& call : calls_of(plan_, s)) {
+        if (listed[call.list]) continue;
+        listed[call.list] = true;
+        for (const Op& op : op_list(plan_, call.list)) ops_.push_back(&op);
+      }
+  }
+
   void check(std::size_t finish, const Operand* made, bool is_first) {
     if (made == nullptr) return;
     for (std::size_t i = finish + 1; i < ops_.size(); ++i)
@@ -131,17 +141,15 @@ class HostPortCheck {
   const ProgramIndex& index_;
   const Plan& plan_;
   FindingList& findings_;
-  std::vector<const Op*> ops_;
+  std::vector<const Op*> ops_;         // in the order of their first runs
   std::vector<BufferId> tokens_;       // copied as tokens
   std::vector<BufferId> step_blocks_;  // read as step blocks
 };
 
 bool runs(const Plan& plan, KernelKind kind) {
-  return std::ranges::any_of(plan.segments, [&](const Segment& segment) {
-    return std::ranges::any_of(segment.ops, [&](const Op& op) {
-      const auto* kernel = std::get_if<Kernel>(&op.body);
-      return kernel != nullptr && kernel->kind == kind;
-    });
+  return std::ranges::any_of(ops_of(plan), [&](const Op& op) {
+    const auto* kernel = std::get_if<Kernel>(&op.body);
+    return kernel != nullptr && kernel->kind == kind;
   });
 }
 

@@ -9,6 +9,8 @@
 #include <unordered_map>
 #include <vector>
 
+#include "core/plan/instances.hpp"
+#include "verify/findings/place_names.hpp"
 #include "verify/proof/ledger/kernel_roles.hpp"
 #include "verify/proof/order/overlap.hpp"
 #include "verify/proof/values/configured_model.hpp"
@@ -82,12 +84,12 @@ class ProgramForms {
 
   void run() {
     for (const Plan& plan : program_.plans)
-      for (const Segment& segment : plan.segments) {
-        for (const Op& op : segment.ops) {
-          where_ = {&plan, &segment, &op};
+      for (std::size_t list = 0; list < count_op_lists(plan); ++list) {
+        for (const Op& op : op_list(plan, list)) {
+          where_ = {&plan, &op};
           check(op);
         }
-        check_recomputed(plan, segment);
+        if (list < plan.segments.size()) check_recomputed(plan, list);
       }
   }
 
@@ -123,23 +125,26 @@ class ProgramForms {
 
   /// Uses of parameters in recomputation get no gradient: in this microbatch each
   /// was computed once before. Segments of several microbatches are left to what follows those.
-  void check_recomputed(const Plan& plan, const Segment& segment) {
-    const bool again_at_all =
-        std::ranges::find(segment.ops, Phase::recompute, &Op::phase) != segment.ops.end();
+  void check_recomputed(const Plan& plan, std::size_t segment) {
+    std::vector<const Op*> ops;
+    for_each_op_of_run(plan, segment, [&](const Op& op) { ops.push_back(&op); });
+    const bool again_at_all = std::ranges::find(ops, Phase::recompute, &Op::phase) != ops.end();
     const bool of_several =
-        std::ranges::any_of(segment.ops, [](const Op& op) { return op.lag != 0; });
+        std::ranges::any_of(ops, [](const Op* op) { return op->lag != 0; }) ||
+        std::ranges::any_of(plan.segments[segment].calls,
+                            [](const PassCall& call) { return call != PassCall{call.pass}; });
     if (!again_at_all || of_several) return;
     std::vector<Computed> first;
-    for (const Op& op : segment.ops) {
-      if (op.phase == Phase::recompute) continue;
-      if (const auto computed = computed_by(op)) first.push_back(*computed);
+    for (const Op* op : ops) {
+      if (op->phase == Phase::recompute) continue;
+      if (const auto computed = computed_by(*op)) first.push_back(*computed);
     }
     std::ranges::sort(first);
-    for (const Op& op : segment.ops) {
-      if (op.phase != Phase::recompute) continue;
-      const auto again = computed_by(op);
+    for (const Op* op : ops) {
+      if (op->phase != Phase::recompute) continue;
+      const auto again = computed_by(*op);
       if (!again || std::ranges::binary_search(first, *again)) continue;
-      where_ = {&plan, &segment, &op};
+      where_ = {&plan, op};
       report("is marked as recomputation, but no forward op of its microbatch computes the same");
     }
   }
@@ -232,15 +237,15 @@ class ProgramForms {
 
   void report(const std::string& what) {
     if (!findings_.wants("MF007")) return;
-    const auto& [plan, segment, op] = where_;
-    findings_.add({.rule = "MF007",
-                   .message = fmt::format("{}/{} op {} ({}): {}", plan->name, segment->name,
-                                          op->id.value, op->name, what)});
+    const auto& [plan, op] = where_;
+    findings_.add(
+        {.rule = "MF007",
+         .message = fmt::format("{}/{} op {} ({}): {}", plan->name,
+                                place_in_plan(*plan, *op).segment, op->id.value, op->name, what)});
   }
 
   struct Where {
     const Plan* plan = nullptr;
-    const Segment* segment = nullptr;
     const Op* op = nullptr;
   };
 

@@ -4,6 +4,7 @@
 
 #include <array>
 
+#include "core/plan/instances.hpp"
 #include "verify/findings/place_names.hpp"
 #include "verify/proof/ledger/kernel_roles.hpp"
 #include "verify/proof/values/configured_model.hpp"
@@ -112,14 +113,11 @@ class Binder {
     if ((!out_.takes_tokens && !receives(plan_)) || !is_of_model(program_, index_))
       return std::move(out_);
     out_.applies = true;
-    for (const Segment& segment : plan_.segments) {
-      segment_ = &segment;
-      for (const Op& op : segment.ops) {
-        op_ = &op;
-        if (const auto* kernel = std::get_if<Kernel>(&op.body)) bind(*kernel);
-        if (const auto* copy = std::get_if<Copy>(&op.body)) check(*copy);
-        ++op_index_;
-      }
+    for (const Op& op : ops_of(plan_)) {
+      op_ = &op;
+      if (const auto* kernel = std::get_if<Kernel>(&op.body)) bind(*kernel);
+      if (const auto* copy = std::get_if<Copy>(&op.body)) check(*copy);
+      ++op_index_;
     }
     return std::move(out_);
   }
@@ -129,7 +127,7 @@ class Binder {
     if (!findings_.wants("MF113")) return;
     findings_.add({.rule = "MF113",
                    .message = fmt::format("op {} ({}) {}", op_->id.value, op_->name, what),
-                   .places = {place_in_plan(plan_, *segment_, *op_)}});
+                   .places = {place_in_plan(plan_, *op_)}});
   }
 
   /// The op has a finding: its results are accepted as any value.
@@ -460,7 +458,6 @@ class Binder {
   FindingList& findings_;
   LoraSteps lora_;
   ModelBinding out_;
-  const Segment* segment_ = nullptr;
   const Op* op_ = nullptr;
   std::size_t op_index_ = 0;
   std::size_t next_ = 0;  ///< operand that is looked at first

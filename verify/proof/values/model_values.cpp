@@ -158,9 +158,10 @@ void ModelValues::end() {
 /// The newest microbatch is that of the latest tokens; a class without tokens counts its segments.
 std::uint32_t ModelValues::worked_on() const {
   const Instance& at = unrolled_.instances[now_];
-  const Pass& pass = unrolled_.passes[at.pass];
-  const std::int64_t newest = binding_.takes_tokens ? microbatch_ : pass.before + pass.begun;
-  return static_cast<std::uint32_t>(newest - at.op->lag);
+  const ListRun& run = unrolled_.runs[at.run];
+  const std::int64_t taken = run.head == token_run_ ? microbatch_ + token_lag_ : microbatch_;
+  const std::int64_t newest = binding_.takes_tokens ? taken : run.before + run.begun;
+  return static_cast<std::uint32_t>(newest - unrolled_.lag_of(now_));
 }
 
 /// Owner and microbatch of the step: parameters give the owner, the first value that is read gives
@@ -286,8 +287,10 @@ void ModelValues::bring(const Copy& copy) {
 void ModelValues::copy_tokens(const Kernel& kernel) {
   const CellUse* input = use_of(operand_of(kernel, "input"));
   const ValueKey key = input == nullptr ? ValueKey{} : whole(*input);
-  const std::uint32_t pass = unrolled_.instances[now_].pass;
-  const std::uint32_t wanted = pass == token_pass_ ? microbatch_ : microbatch_ + 1;
+  const std::uint32_t run = unrolled_.head_of(now_);
+  const std::int64_t lag = unrolled_.lag_of(now_);
+  const bool again = run == token_run_ && lag == token_lag_;
+  const std::uint32_t wanted = again ? microbatch_ : microbatch_ + 1;
   const bool from_host = key.value == Value::host_data;
   if (from_host && !token_source_) token_source_ = key.owner;
   if (!from_host || key.owner != token_source_)
@@ -300,7 +303,8 @@ void ModelValues::copy_tokens(const Kernel& kernel) {
         fmt::format("copies the tokens of microbatch {}; expected those of microbatch {}",
                     key.microbatch, wanted));
   microbatch_ = wanted;
-  token_pass_ = pass;
+  token_run_ = run;
+  token_lag_ = lag;
 }
 
 /// An update goes by what the host has brought for this step.

@@ -100,7 +100,7 @@ class ModelValues {
   /// The one value of all cells, from its first byte on, or unknown.
   [[nodiscard]] ValueKey whole(const CellUse& use) const;
   [[nodiscard]] std::int64_t step_of(std::uint32_t instance) const {
-    return unrolled_.passes[unrolled_.instances[instance].pass].step;
+    return unrolled_.runs[unrolled_.instances[instance].run].step;
   }
   /// The microbatch on which the instance that runs works, counted from 1 over all steps.
   [[nodiscard]] std::uint32_t worked_on() const;
@@ -115,8 +115,9 @@ class ModelValues {
   std::vector<Fills> fills_;      ///< by buffer
   std::vector<char> complained_;  ///< by op
   std::optional<std::uint32_t> token_source_;
-  std::uint32_t token_pass_ = kNone;  ///< that took tokens last
-  std::uint32_t microbatch_ = 0;      ///< whose tokens were taken last
+  std::uint32_t token_run_ = kNone;  ///< the first run of the repetition that took tokens last
+  std::int64_t token_lag_ = 0;       ///< of the op that took them
+  std::uint32_t microbatch_ = 0;     ///< whose tokens were taken last
   /// By the kernel that sums, of which there is one step in chunks, and microbatch.
   std::map<std::pair<KernelKind, std::uint32_t>, Summed> summed_;
   /// Other steps that were added to sums: by kernel, parameter, owner and microbatch.

@@ -4,6 +4,7 @@
 #include <array>
 #include <optional>
 
+#include "core/plan/instances.hpp"
 #include "verify/proof/order/overlap.hpp"
 
 namespace mfsdp {
@@ -123,14 +124,13 @@ class CellMaker {
     out_.first_use.reserve(table_.first.size());
     cuts_.resize(program_.buffers.size());
     std::size_t op_index = 0;
-    for (const Segment& segment : plan_.segments)
-      for (const Op& op : segment.ops) {
-        if (op.kind() != OpKind::acquire && op.kind() != OpKind::release)
-          for (const ByteAccess& access : table_.of(op_index))
-            if (out_.followed[access.buffer] != 0) add(access);
-        out_.first_use.push_back(static_cast<std::uint32_t>(out_.uses.size()));
-        ++op_index;
-      }
+    for (const Op& op : ops_of(plan_)) {
+      if (op.kind() != OpKind::acquire && op.kind() != OpKind::release)
+        for (const ByteAccess& access : table_.of(op_index))
+          if (out_.followed[access.buffer] != 0) add(access);
+      out_.first_use.push_back(static_cast<std::uint32_t>(out_.uses.size()));
+      ++op_index;
+    }
   }
 
   void add(const ByteAccess& access) {
