@@ -191,21 +191,26 @@ Result<void> PlanBinder::bind(const Op& op, BoundList& into) {
   return {};
 }
 
-/// Each segment has a list of its own, which it calls once.
 Result<BoundPlan> PlanBinder::bind(const Plan& plan) {
   BoundPlan bound{.plan = &plan, .lists = {}, .segments = {}};
-  for (const Segment& segment : plan.segments) {
-    bound.segments.push_back({.repeat = segment.repeat,
-                              .microbatches = segment.microbatches,
-                              .calls = {{.list = bound.lists.size()}}});
+  for (std::size_t l = 0; l < count_op_lists(plan); ++l) {
+    const std::vector<Op>& ops = op_list(plan, l);
     BoundList& into = bound.lists.emplace_back();
-    into.runs = segment.repeat;
-    into.list.reserve(segment.ops.size());
-    into.ops.reserve(segment.ops.size());
-    for (const Op& op : segment.ops)
+    into.runs = 0;
+    into.list.reserve(ops.size());
+    into.ops.reserve(ops.size());
+    for (const Op& op : ops)
       if (const auto outcome = bind(op, into); !outcome)
         return fail(fmt::format("plan \"{}\", op {} ({})", plan.name, op.id.value, op.name),
                     outcome.error().message());
+  }
+  for (std::size_t s = 0; s < plan.segments.size(); ++s) {
+    const Segment& segment = plan.segments[s];
+    BoundSegment& into = bound.segments.emplace_back();
+    into.repeat = segment.repeat;
+    into.microbatches = segment.microbatches;
+    into.calls = calls_of(plan, s);
+    for (const ListCall& call : into.calls) bound.lists[call.list].runs += segment.repeat;
   }
   return bound;
 }

@@ -9,8 +9,8 @@
 
 #include "core/base/error.hpp"
 #include "core/plan/index.hpp"
+#include "core/plan/instances.hpp"
 #include "core/plan/plan.hpp"
-#include "core/plan/rotation.hpp"
 #include "core/runtime/operand_view.hpp"
 
 namespace mfsdp {
@@ -38,7 +38,7 @@ struct ListedOp {
   std::int64_t lag = 0;  ///< of the op itself
 };
 
-/// Ops that run one after another, each once.
+/// A list of the plan's ops (core/plan/instances.hpp).
 struct BoundList {
   std::int64_t runs = 1;       ///< in a step
   std::vector<ListedOp> list;  ///< in host order
@@ -55,23 +55,15 @@ struct BoundList {
   }
 };
 
-/// A list that a repetition of a segment runs. In repetition r its ops work on the microbatch
-/// `lag` + r * `lag_step` before the newest.
-struct BoundCall {
-  std::size_t list = 0;  ///< position in BoundPlan::lists
-  std::int64_t lag = 0;
-  std::int64_t lag_step = 0;
-};
-
 struct BoundSegment {
   std::int64_t repeat = 1;
   std::int64_t microbatches = 0;  ///< that begin in each repetition
-  std::vector<BoundCall> calls;   ///< in host order
+  std::vector<ListCall> calls;    ///< in host order
 };
 
 struct BoundPlan {
   const Plan* plan = nullptr;
-  std::vector<BoundList> lists;
+  std::vector<BoundList> lists;  ///< in the numbering of core/plan/instances.hpp
   std::vector<BoundSegment> segments;
 };
 

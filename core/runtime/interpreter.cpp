@@ -133,9 +133,9 @@ Result<void> Interpreter::run_step(RunnablePlan& plan) {
   for (const BoundSegment& segment : plan.bound.segments)
     for (std::int64_t repetition = 0; repetition < segment.repeat; ++repetition) {
       place.begun += segment.microbatches;
-      for (const BoundCall& call : segment.calls) {
+      for (const ListCall& call : segment.calls) {
         place.list = call.list;
-        place.lag = call.lag + repetition * call.lag_step;
+        place.lag = call.lag_in(repetition);
         MFSDP_TRY(run_list(plan, place));
       }
     }

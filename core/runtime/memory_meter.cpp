@@ -23,8 +23,7 @@ MemoryMeter::MemoryMeter(const Program& program, std::string_view plan, Backend&
       pools_(program.pools.size()) {
   const Plan* watched = program.find_plan(plan);
   if (watched == nullptr) return;
-  for (const Segment& segment : watched->segments)
-    for (const Op& op : segment.ops) watched_.insert(&op);
+  for (const Op& op : ops_of(*watched)) watched_.insert(&op);
 }
 
 void MemoryMeter::pass(const BoundOp& op, const Clock* learned) {

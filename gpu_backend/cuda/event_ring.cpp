@@ -4,6 +4,7 @@
 #include <variant>
 
 #include "core/plan/index.hpp"
+#include "core/plan/instances.hpp"
 #include "gpu_backend/cuda/check.hpp"
 
 namespace mfsdp::cuda {
@@ -15,15 +16,14 @@ std::vector<bool> events_with_time(const Program& program) {
   const IdIndex<StreamId> streams(program.streams);
   std::vector<bool> has_time(program.events.size(), false);
   for (const Plan& plan : program.plans)
-    for (const Segment& segment : plan.segments)
-      for (const Op& op : segment.ops)
-        if (const auto* record = std::get_if<Record>(&op.body)) {
-          const auto stream = streams.find(op.stream);
-          const auto event = events.find(record->event);
-          if (!stream || !event) continue;  // PlanBinder reports it
-          const StreamRole role = program.streams[*stream].role;
-          if (role == StreamRole::h2d || role == StreamRole::d2h) has_time[*event] = true;
-        }
+    for (const Op& op : ops_of(plan))
+      if (const auto* record = std::get_if<Record>(&op.body)) {
+        const auto stream = streams.find(op.stream);
+        const auto event = events.find(record->event);
+        if (!stream || !event) continue;  // PlanBinder reports it
+        const StreamRole role = program.streams[*stream].role;
+        if (role == StreamRole::h2d || role == StreamRole::d2h) has_time[*event] = true;
+      }
   return has_time;
 }
 

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "core/cli/format.hpp"
+#include "core/plan/instances.hpp"
 #include "gpu_backend/tool/fault_of.hpp"
 #include "gpu_backend/tool/process_memory.hpp"
 #include "gpu_backend/tool/run_facts.hpp"
@@ -66,15 +67,14 @@ Result<MachineSettings> machine_settings(const Job& job, const ExecOptions& opti
 std::int64_t longest_op(const Program& program) {
   std::int64_t longest = 0;
   for (const Plan& plan : program.plans)
-    for (const Segment& segment : plan.segments)
-      for (const Op& op : segment.ops) {
-        if (const auto* kernel = std::get_if<Kernel>(&op.body))
-          longest = std::max(longest, kernel->flops / kSlowFlops + kernel->bytes() / kSlowBytes);
-        if (const auto* collective = std::get_if<Collective>(&op.body))
-          longest = std::max(
-              longest, (collective->input.touched_bytes() + collective->output.touched_bytes()) /
-                           kSlowBytes);
-      }
+    for (const Op& op : ops_of(plan)) {
+      if (const auto* kernel = std::get_if<Kernel>(&op.body))
+        longest = std::max(longest, kernel->flops / kSlowFlops + kernel->bytes() / kSlowBytes);
+      if (const auto* collective = std::get_if<Collective>(&op.body))
+        longest = std::max(
+            longest,
+            (collective->input.touched_bytes() + collective->output.touched_bytes()) / kSlowBytes);
+    }
   return longest;
 }
 

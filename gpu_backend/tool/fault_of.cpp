@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include "core/cli/format.hpp"
+#include "core/plan/instances.hpp"
 #include "core/plan/job.hpp"
 
 namespace mfsdp {
@@ -22,10 +23,9 @@ InjectedFault::Kind kind_of(FaultKind kind) {
 
 Result<const Op*> find_op(const Program& program, const std::string& name,
                           const std::string& flag) {
-  for (const Segment& segment : program.find_plan(kTrainPlan)->segments)
-    for (const Op& op : segment.ops)
-      if (op.name == name && (op.kind() == OpKind::kernel || op.kind() == OpKind::collective))
-        return &op;
+  for (const Op& op : ops_of(*program.find_plan(kTrainPlan)))
+    if (op.name == name && (op.kind() == OpKind::kernel || op.kind() == OpKind::collective))
+      return &op;
   return fail(flag, in_quotes(name) +
                         " is no kernel or collective of the train plan (--plan-out lists them)");
 }

@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "core/plan/index.hpp"
+#include "core/plan/instances.hpp"
 #include "core/plan/job.hpp"
 #include "sim/simulator/op_names.hpp"
 
@@ -31,15 +32,18 @@ Nanos covered(std::vector<Span> spans) {
 
 struct Place {
   const Op* op = nullptr;
-  const Segment* segment = nullptr;
+  std::string_view list;  ///< the name of its segment or pass
 };
 
 /// The plan's ops that take time.
 std::unordered_map<OpId, Place> places_of(const Plan& plan) {
   std::unordered_map<OpId, Place> places;
-  for (const Segment& segment : plan.segments)
-    for (const Op& op : segment.ops)
-      if (takes_time(op)) places.emplace(op.id, Place{.op = &op, .segment = &segment});
+  for (std::size_t l = 0; l < count_op_lists(plan); ++l) {
+    const std::size_t segments = plan.segments.size();
+    const std::string& name = l < segments ? plan.segments[l].name : plan.passes[l - segments].name;
+    for (const Op& op : op_list(plan, l))
+      if (takes_time(op)) places.emplace(op.id, Place{.op = &op, .list = name});
+  }
   return places;
 }
 
@@ -70,14 +74,14 @@ MeasuredStep measure_step(const Program& program, const Plan& plan,
   std::vector<Span> communication;
   std::vector<Span> either;
   for (const OpLaunch* launch : ours) {
-    const auto& [op, segment] = places.at(launch->op);
+    const auto& [op, list] = places.at(launch->op);
     const StreamRole role = program.streams[streams[op->stream]].role;
     if (launch->step == recorded->first)
       measured.timeline.push_back({.op = op->id,
                                    .name = op->name,
                                    .stream = std::string(to_string(role)),
                                    .kind = std::string(kind_name(*op)),
-                                   .segment = segment->name,
+                                   .segment = std::string(list),
                                    .instance = instances[op->id]++,
                                    .start = launch->begin - begin,
                                    .end = launch->end - begin});

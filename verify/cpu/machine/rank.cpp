@@ -68,11 +68,14 @@ void CpuRank::make_room_for_timings() {
   constexpr Int128 kMost = 1 << 16;  ///< per stream; more space is allocated when needed
   const Plan* plan = program_.find_plan(share_.settings.timed_plan);
   if (plan == nullptr || share_.settings.timed_steps == 0) return;
-  for (const Segment& segment : plan->segments) timed_ops_.emplace_back(segment.ops);
+  for (std::size_t l = 0; l < count_op_lists(*plan); ++l)
+    timed_ops_.emplace_back(op_list(*plan, l));
   const auto make_room = [&](std::vector<Timed>& timings, auto belongs) {
     Int128 ops = 0;
-    for (const Segment& segment : plan->segments)
-      ops += Int128{std::ranges::count_if(segment.ops, belongs)} * segment.repeat;
+    for (std::size_t s = 0; s < plan->segments.size(); ++s)
+      for_each_op_of_run(*plan, s, [&](const Op& op) {
+        if (belongs(op)) ops += plan->segments[s].repeat;
+      });
     timings.reserve(static_cast<std::size_t>(std::min(ops * share_.settings.timed_steps, kMost)));
   };
   const auto on_host = [](const Op& op) { return op.kind() == OpKind::host_wait; };

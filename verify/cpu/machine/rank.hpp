@@ -164,7 +164,7 @@ class CpuRank final : public Backend {
   std::int64_t rank_;
   HostWaits host_waits_;
   std::int64_t drains_ = 0;
-  std::vector<std::span<const Op>> timed_ops_;  ///< those of the timed plan, by segment
+  std::vector<std::span<const Op>> timed_ops_;  ///< those of the timed plan, by list
   std::int64_t issued_ = 0;                     ///< number of issued ops of the timed plan
   std::optional<std::int64_t> looked_in_;       ///< the step in which the host read the clock
   Nanos looked_at_;
