@@ -210,6 +210,33 @@ TEST(Interpreter, OpsUseTheInstancesOfTheirMicrobatch) {
   EXPECT_EQ(places.lines, steps);
 }
 
+/// Three forwards, then three backwards: each takes the oldest microbatch that is left.
+TEST(Interpreter, CallsOfPassesHaveTheirLags) {
+  Program program = test::tiny_program();
+  program.buffers[2].instances = 3;  // of 256 bytes
+  Kernel kernel;
+  kernel.kind = KernelKind::cast;
+  kernel.operands = {test::tiny_operand("input", Access::read_write, BufferId(2), 128)};
+  Segment forwards;
+  forwards.repeat = 3;
+  forwards.microbatches = 1;
+  forwards.calls = {{.pass = PassId(0)}};
+  Segment backwards;
+  backwards.repeat = 3;
+  backwards.calls = {{.pass = PassId(1), .lag = 2, .lag_step = -1}};
+  program.plans = {
+      {.name = "train",
+       .segments = {forwards, backwards},
+       .passes = {{.id = PassId(0), .name = "f", .ops = {op(0, "forward", kernel)}},
+                  {.id = PassId(1), .name = "b", .ops = {op(1, "backward", kernel)}}}}};
+  Places places;
+  auto interpreter = Interpreter::create(program, places, 0).value();
+  places.first = interpreter->buffer_bytes(BufferId(2)).data();
+  ASSERT_TRUE(interpreter->run("train"));
+  EXPECT_THAT(places.lines, ElementsAre("forward 0", "forward 256", "forward 512", "backward 0",
+                                        "backward 256", "backward 512"));
+}
+
 /// An event of two instances in a segment of two microbatches: each wait is for the record of two
 /// runs before, in the last step.
 TEST(Interpreter, WaitsForTheRecordOfItsTurn) {

@@ -110,6 +110,28 @@ TEST(JobsOfStages, LateWeightGradientsAreThoseOfOneRank) {
   expect_to_train_as_one_rank(test::pipeline("zero_bubble_2x4.json"));
 }
 
+/// Each segment calls its ops as a pass, with the lag that all of them have.
+Job with_passes(Job job) {
+  for (Program& program : job.programs)
+    for (Plan& plan : program.plans)
+      for (Segment& segment : plan.segments) {
+        const PassId id(plan.passes.size());
+        const std::int64_t lag = std::ranges::min(segment.ops, {}, &Op::lag).lag;
+        for (Op& op : segment.ops) op.lag -= lag;
+        segment.calls = {{.pass = id, .lag = lag}};
+        plan.passes.push_back(
+            {.id = id, .name = segment.name, .ops = std::exchange(segment.ops, {})});
+      }
+  return job;
+}
+
+TEST(JobsOfStages, PassesRunAsTheOpsOfSegments) {
+  const test::Counting data = job_data();
+  const Job job = test::pipeline("1f1b_4x8.json");
+  expect_same_run(test::train(job.programs, kSteps, data, with_all_reports()),
+                  test::train(with_passes(job).programs, kSteps, data, with_all_reports(1)));
+}
+
 /// A rank that works on another microbatch's activations changes results: the comparison sees it.
 TEST(JobsOfStages, AWrongLagShows) {
   const test::Counting data = job_data();
