@@ -5,15 +5,25 @@
     --seq-len 8 --recompute none --no-save --plan-out one_gpu.json
   scenarios/pipeline/make_1f1b.py one_gpu.json 2 scenarios/pipeline/1f1b_2x4.json
 
-Stage s of S has w = S - 1 - s forwards ahead of its backwards. F and B are the planner's kernels;
-the ops between {} are one launch on the stream of the transfers to the neighbours:
+Stage s of S has w = S - 1 - s forwards ahead of its backwards. These are its passes; a pair of
+braces is one launch on the stream of the transfers to the neighbours:
 
-  warm_up_0 ...  {recv activations} F {send activations}
-  first          {recv activations} F {send activations, recv gradient} B
-  steady x rest  {send gradient, recv activations} F {send activations, recv gradient} B
-  drain          {send gradient}, then w times {recv gradient} B {send gradient}
-  optimizer      all send their parts of the norm to the last stage, which finishes loss and norm and
-                 sends 1/T and the clip factor back from stage to stage; all update
+  receive           {recv activations}             send           {send activations}
+  exchange          {send gradient, recv activations}             of microbatches w + 1 apart
+  exchange_output   {send activations, recv gradient}             of microbatches w apart
+  receive_gradient  {recv gradient}                send_gradient  {send gradient}
+  forward, first_backward, backward                the planner's kernels
+
+The number in brackets is the lag of a call; first and last stage lack the calls that need another
+neighbour:
+
+  warm_up x w   receive  forward  send
+  first         receive  forward  exchange_output  first_backward [w]
+  steady x rest exchange  forward  exchange_output  backward [w]
+  drain x w     send_gradient [w]  receive_gradient [w - 1]  backward [w - 1], each time one less
+  last_gradient send_gradient [0]
+  optimizer     all send their parts of the norm to the last stage, which finishes loss and norm and
+                sends 1/T and the clip factor back from stage to stage; all update
 
 Forward results that backward reads have w + 1 instances. The last tensor that a stage sends has two
 instances, and so has the event of its sending. So a forward need not wait for the send before it.
@@ -46,7 +56,8 @@ class Stage:
             self.units.add(base["config"]["model"]["layers"] + 1)
         self.name_of = {b["id"]: b["name"] for b in base["buffers"]}
         self.id_of = {name: id for id, name in self.name_of.items()}
-        self.segments, self.used, self.next_op = [], set(), 0
+        self.passes, self.segments, self.ops = {}, [], []
+        self.used, self.next_op = set(), 0
         self.lag = 0
         first, middle = base["plans"][0]["segments"][:2]
         self.forward_ops = self.work(first, "forward")
@@ -76,7 +87,7 @@ class Stage:
         if self.lag:
             op["lag"] = self.lag
         self.next_op += 1
-        self.segments[-1]["ops"].append(op)
+        self.ops.append(op)
         for operand in [*body.get("operands", []), body.get("input"), body.get("output")]:
             if operand:
                 self.used.add(operand["buffer"])
@@ -107,28 +118,46 @@ class Stage:
                   "reduction": "none", "peer": {"axis": "pp", "step": step},
                   "input" if kind == "send" else "output": operand})
 
-    # ---- parts of a segment -----------------------------------------------------------------
+    # ---- passes -----------------------------------------------------------------------------
 
-    def segment(self, name, microbatches, repeat=1):
-        self.segments.append({"name": name, "repeat": repeat, "microbatches": microbatches,
-                              "ops": []})
+    def begin(self, name):
+        """A pass, to which ops are added from here on."""
+        self.ops = []
+        self.passes[name] = {"id": len(self.passes), "name": name, "ops": self.ops}
 
-    def exchange(self, parts):
-        """One launch; each part is (kind, buffers, peer's step, phase, lag)."""
-        parts = [p for p in parts if p[1]]
-        if not parts:
-            return
-        group = sum(len(p[1]) for p in parts) > 1
+    def exchange(self, name, *parts):
+        """A pass with one launch; each part is (what moves, lag)."""
+        self.begin(name)
+        buffers = {"inputs": self.received, "outputs": self.sent}
+        for what, self.lag in parts:
+            if what == "gradient":
+                self.wait(OUTER, "backward", "gradient_made")
+            if what == "next_gradient":  # the first stage releases it where it reads it
+                if self.is_first:
+                    self.wait(OUTER, "backward", "gradient_read")
+                self.life(OUTER, "backward", "acquire", "d_residual")
+            if what == "inputs":
+                self.wait(OUTER, "forward", "input_read")
+                for buffer in self.received:
+                    self.life(OUTER, "forward", "acquire", buffer)
+        launch = [(*MOVES[what], buffer, lag) for what, lag in parts
+                  for buffer in buffers.get(what, ["d_residual"])]
         self.lag = 0
-        if group:
-            self.add(OUTER, parts[0][3], "exchange", "group_begin", {"communicator": 0})
-        for kind, buffers, step, phase, lag in parts:
-            self.lag = lag
-            for buffer in buffers:
-                self.transfer(kind, buffer, step, phase)
+        if len(launch) > 1:
+            self.add(OUTER, launch[0][2], name, "group_begin", {"communicator": 0})
+        for kind, step, phase, buffer, self.lag in launch:
+            self.transfer(kind, buffer, step, phase)
         self.lag = 0
-        if group:
-            self.add(OUTER, parts[0][3], "exchange", "group_end", {"communicator": 0})
+        if len(launch) > 1:
+            self.add(OUTER, launch[0][2], name, "group_end", {"communicator": 0})
+        for what, self.lag in parts:
+            phase, event, released = AFTER[what]
+            if what == "outputs":
+                released = self.sent[1]
+            if released:
+                self.life(OUTER, phase, "release", released)
+            self.record(OUTER, phase, event)
+        self.lag = 0
 
     def tokens(self):
         if not (self.is_first or self.is_last):
@@ -143,25 +172,11 @@ class Stage:
         self.copy_op(ops[4])
         self.record(COMPUTE, "input", "tokens_consumed")
 
-    def forward(self, sends_gradient, gradient_lag):
-        """Forward: from the tensors of the stage before to the tensors for the next one."""
-        self.lag = 0
+    def forward(self):
+        """From the tensors of the stage before to the tensors for the next one."""
+        self.begin("forward")
         self.tokens()
         if not self.is_first:
-            if sends_gradient:
-                self.wait(OUTER, "backward", "gradient_made")
-            self.wait(OUTER, "forward", "input_read")
-            for buffer in self.received:
-                self.life(OUTER, "forward", "acquire", buffer)
-            self.exchange([("send", ["d_residual"] if sends_gradient else [], -1, "backward",
-                            gradient_lag),
-                           ("recv", self.received, -1, "forward", 0)])
-            if sends_gradient:
-                self.lag = gradient_lag
-                self.life(OUTER, "backward", "release", "d_residual")
-                self.lag = 0
-                self.record(OUTER, "backward", "gradient_sent")
-            self.record(OUTER, "forward", "input_received")
             self.wait(COMPUTE, "forward", "input_received")
         for op in self.forward_ops:
             kind, body = body_of(op)
@@ -179,33 +194,9 @@ class Stage:
             self.record(COMPUTE, "forward", "output_made")
             self.wait(OUTER, "forward", "output_made")
 
-    def wait_for_gradient_place(self):
-        """The first stage releases it where it reads it, others where they send it on."""
-        if self.is_first:
-            self.wait(OUTER, "backward", "gradient_read")
-
-    def send_output(self, gradient_lag=None):
-        """The outputs go; the gradient of an earlier microbatch may come."""
-        if self.is_last:
-            return
-        gets = gradient_lag is not None
-        if gets:
-            self.wait_for_gradient_place()
-            self.lag = gradient_lag
-            self.life(OUTER, "backward", "acquire", "d_residual")
-        self.exchange([("send", self.sent, 1, "forward", 0),
-                       ("recv", ["d_residual"] if gets else [], 1, "backward", gradient_lag)])
-        self.life(OUTER, "forward", "release", self.sent[1])
-        self.record(OUTER, "forward", "output_sent")
-        if gets:
-            self.record(OUTER, "backward", "gradient_received")
-
-    def backward(self, ops, lag):
-        self.lag = lag
-        if self.is_last:
-            self.wait(COMPUTE, "backward", "gradient_sent")
-        else:
-            self.wait(COMPUTE, "backward", "gradient_received")
+    def backward(self, name, ops):
+        self.begin(name)
+        self.wait(COMPUTE, "backward", "gradient_sent" if self.is_last else "gradient_received")
         for op in ops:
             if self.is_last and op["name"] == "head.final_norm.backward":
                 self.life(COMPUTE, "backward", "acquire", "d_residual")
@@ -216,23 +207,27 @@ class Stage:
             self.record(COMPUTE, "backward", "gradient_read")
         else:
             self.record(COMPUTE, "backward", "gradient_made")
-        self.lag = 0
 
-    def send_gradient(self, lag):
-        if self.is_first:
-            return
-        self.wait(OUTER, "backward", "gradient_made")
-        self.exchange([("send", ["d_residual"], -1, "backward", lag)])
-        self.lag = lag
-        self.life(OUTER, "backward", "release", "d_residual")
-        self.lag = 0
-        self.record(OUTER, "backward", "gradient_sent")
+    def make_passes(self):
+        w = self.ahead
+        self.forward()
+        self.backward("first_backward", self.first_backward)
+        self.backward("backward", self.backward_ops)
+        if not self.is_first:
+            self.exchange("receive", ("inputs", 0))
+            self.exchange("exchange", ("gradient", w + 1), ("inputs", 0))
+            self.exchange("send_gradient", ("gradient", 0))
+        if not self.is_last:
+            self.exchange("send", ("outputs", 0))
+            self.exchange("exchange_output", ("outputs", 0), ("next_gradient", w))
+            self.exchange("receive_gradient", ("next_gradient", 0))
 
     def optimizer(self):
         ops = self.base["plans"][0]["segments"][-1]["ops"]
         finish = next(op for s in self.base["plans"][0]["segments"] for op in s["ops"]
                       if op["name"] == "loss.finish")
-        self.segment("optimizer", 0)
+        self.ops = []
+        self.segments.append({"name": "optimizer", "repeat": 1, "microbatches": 0, "ops": self.ops})
         for op in (o for s in self.base["plans"][0]["segments"] for o in s["ops"]):
             if op["name"].endswith(".norm_partial") and op["unit"] in self.units:
                 self.copy_op(dict(op, stream=COMPUTE))
@@ -250,10 +245,10 @@ class Stage:
             self.transfer("send", "norm_partials", self.ahead, "optimizer",
                           (min(self.units), len(self.units)))
             self.wait(OUTER, "output", "step_block_read")
-            self.exchange([("recv", ["report"], 1, "output", 0)])
+            self.transfer("recv", "report", 1, "output")
         self.record(OUTER, "output", "loss_ready")
         if not self.is_first:
-            self.exchange([("send", ["report"], -1, "output", 0)])
+            self.transfer("send", "report", -1, "output")
         self.wait(H2D, "optimizer", "step_block_read")
         self.copy_op(next(op for op in ops if op["name"] == "step_block.h2d"))
         self.record(H2D, "optimizer", "step_block_ready")
@@ -269,34 +264,29 @@ class Stage:
             self.copy_op(next(op for op in ops if op["name"] == "report.d2h"))
             self.record(D2H, "output", "readback")
 
+    def segment(self, name, repeat, microbatches, *calls):
+        """Each call is (pass, lag, lag_step); those of passes that the stage lacks are left out."""
+        made = [{"pass": self.passes[p]["id"], **({"lag": lag} if lag else {}),
+                 **({"lag_step": step} if step else {})}
+                for p, lag, step in calls if p in self.passes]
+        if repeat > 0 and made:
+            self.segments.append({"name": name, "repeat": repeat, "microbatches": microbatches,
+                                  "calls": made})
+
     def schedule(self, microbatches):
         w = self.ahead
-        for i in range(w):  # no repetitions: each leaves one more microbatch in flight
-            self.segment(f"warm_up_{i}", 1)
-            self.forward(False, None)
-            self.send_output()
-        self.segment("first", 1)
-        self.forward(False, None)
-        self.send_output(w)
-        self.backward(self.first_backward, w)
-        if microbatches > w + 1:
-            self.segment("steady", 1, microbatches - w - 1)
-            self.forward(True, w + 1)
-            self.send_output(w)
-            self.backward(self.backward_ops, w)
-        self.segment("drain", 0)
-        self.send_gradient(w)
-        for lag in reversed(range(w)):
-            self.wait_for_gradient_place()
-            self.lag = lag
-            self.life(OUTER, "backward", "acquire", "d_residual")
-            self.exchange([("recv", ["d_residual"], 1, "backward", lag)])
-            self.record(OUTER, "backward", "gradient_received")
-            self.backward(self.backward_ops, lag)
-            self.send_gradient(lag)
-        if not self.segments[-1]["ops"]:
-            self.segments.pop()
+        self.make_passes()
+        self.segment("warm_up", w, 1, ("receive", 0, 0), ("forward", 0, 0), ("send", 0, 0))
+        self.segment("first", 1, 1, ("receive", 0, 0), ("forward", 0, 0),
+                     ("exchange_output", 0, 0), ("first_backward", w, 0))
+        self.segment("steady", microbatches - w - 1, 1, ("exchange", 0, 0), ("forward", 0, 0),
+                     ("exchange_output", 0, 0), ("backward", w, 0))
+        self.segment("drain", w, 0, ("send_gradient", w, -1), ("receive_gradient", w - 1, -1),
+                     ("backward", w - 1, -1))
+        self.segment("last_gradient", 1, 0, ("send_gradient", 0, 0))
         self.optimizer()
+        called = {call["pass"] for s in self.segments for call in s.get("calls", [])}
+        self.passes = {n: p for n, p in self.passes.items() if p["id"] in called}
 
     # ---- memory -----------------------------------------------------------------------------
 
@@ -341,44 +331,67 @@ class Stage:
 
     # ---- what follows from the order of ops -------------------------------------------------
 
+    def runs(self):
+        """The lists of ops of a step, in host order: (segment, repetition, begun, lag, list)."""
+        by_id = {p["id"]: p["ops"] for p in self.passes.values()}
+        begun = 0
+        for segment in self.segments:
+            for r in range(segment["repeat"]):
+                begun += segment["microbatches"]
+                calls = segment.get("calls")
+                if calls is None:
+                    yield segment, r, begun, 0, segment["ops"]
+                for call in calls or []:
+                    lag = call.get("lag", 0) + r * call.get("lag_step", 0)
+                    yield segment, r, begun, lag, by_id[call["pass"]]
+
+    def lists(self):
+        return [p["ops"] for p in self.passes.values()] + [self.segments[-1]["ops"]]
+
     def bind(self, events):
         """Bindings of waits and what is live at boundaries, from three steps in host order."""
-        runs = [0] * len(self.segments)
-        latest, bindings, live = {}, {}, []
+        number, latest, bindings, live = {}, {}, {}, []  # number: runs of each list so far
         for step in range(3):
-            begun = 0
-            for s, segment in enumerate(self.segments):
-                for _ in range(segment["repeat"]):
-                    begun += segment["microbatches"]
-                    runs[s] += 1
+            entered, seen = [], set()
+            for segment, r, begun, lag, ops in self.runs():
+                if not any(s is segment for s in entered):
+                    entered.append(segment)
                     segment["live_in"] = sorted(live)
-                    for op in segment["ops"]:
-                        kind, body = body_of(op)
-                        if kind == "acquire":
-                            live.append(body["buffer"])
-                        if kind == "release":
-                            live.remove(body["buffer"])
-                        if "event" not in body:
-                            continue
-                        turn = (begun - 1 - op.get("lag", 0)) % events[body["event"]]
-                        key = (body["event"], turn)
-                        if kind == "record":
-                            latest[key] = (op["id"], s, runs[s])
-                        elif key in latest:
-                            record, there, run = latest[key]
-                            distance = runs[there] - run + (1 if there > s else 0)
-                            found = bindings.setdefault(op["id"], [])
-                            if (record, distance) not in found:
-                                found.append((record, distance))
-                    segment["live_out"] = sorted(live)
-        for segment in self.segments:
-            for op in segment["ops"]:
-                kind, body = body_of(op)
-                if kind in ("wait", "host_wait"):
-                    body["bindings"] = [{"record": r, "distance": d}
-                                        for r, d in bindings[op["id"]]]
+                number[id(ops)] = number.get(id(ops), 0) + 1
+                seen.add(id(ops))
+                for op in ops:
+                    kind, body = body_of(op)
+                    if kind == "acquire":
+                        live.append(body["buffer"])
+                    if kind == "release":
+                        live.remove(body["buffer"])
+                    if "event" not in body:
+                        continue
+                    turn = (begun - 1 - lag - op.get("lag", 0)) % events[body["event"]]
+                    key = (body["event"], turn)
+                    if kind == "record":
+                        latest[key] = (op["id"], id(ops), number[id(ops)])
+                    elif key in latest:
+                        record, there, run = latest[key]
+                        distance = number[there] - run + (there not in seen)
+                        found = bindings.setdefault(op["id"], [])
+                        if (record, distance) not in found:
+                            found.append((record, distance))
+                segment["live_out"] = sorted(live)
+        for op in (op for ops in self.lists() for op in ops):
+            kind, body = body_of(op)
+            if kind in ("wait", "host_wait"):
+                body["bindings"] = [{"record": r, "distance": d}
+                                    for r, d in sorted(bindings[op["id"]])]
 
 
+# Transfers: kind of op, steps along pp, phase. After each: phase, the event that is recorded, and
+# the buffer that is released; of the outputs it is the last tensor.
+MOVES = {"inputs": ("recv", -1, "forward"), "outputs": ("send", 1, "forward"),
+         "gradient": ("send", -1, "backward"), "next_gradient": ("recv", 1, "backward")}
+AFTER = {"inputs": ("forward", "input_received", None), "outputs": ("forward", "output_sent", None),
+         "gradient": ("backward", "gradient_sent", "d_residual"),
+         "next_gradient": ("backward", "gradient_received", None)}
 EVENTS = ["tokens_consumed", "tokens_staged", "input_read", "input_received", "output_made",
           "output_sent", "gradient_read", "gradient_received", "gradient_made", "gradient_sent",
           "sums_made", "loss_ready", "step_block_read", "step_block_ready", "readback"]
@@ -398,53 +411,35 @@ def make(base, stages):
     for s in range(stages):
         stage = Stage(json.loads(json.dumps(base)), s, stages)
         stage.schedule(microbatches)
-        for segment in stage.segments:  # bodies of one template are shared until here
-            segment["ops"] = json.loads(json.dumps(segment["ops"]))
+        for ops in stage.lists():  # bodies of one template are shared until here
+            ops[:] = json.loads(json.dumps(ops))
         stage.bind(turns)
-        for segment in stage.segments:
-            for op in segment["ops"]:
-                body = body_of(op)[1]
-                if "event" in body:
-                    body["event"] = ids[body["event"]]
+        for body in (body_of(op)[1] for ops in stage.lists() for op in ops):
+            if "event" in body:
+                body["event"] = ids[body["event"]]
         pools, buffers = stage.buffers()
         plan["classes"].append({"role": f"stage_{s}", "ranks": 1,
                                 "at": [{"axis": "pp", "index": s}], "pools": pools,
                                 "buffers": buffers,
-                                "plans": [{"name": "train", "segments": stage.segments}]})
+                                "plans": [{"name": "train", "segments": stage.segments,
+                                           "passes": list(stage.passes.values())}]})
     return plan
 
 
+def lines(value, indent=""):
+    """Readable JSON: a line for each op, buffer, pool, segment with calls, ..."""
+    inner = indent + " "
+    if isinstance(value, list) and value and isinstance(value[0], dict):
+        return "[\n" + ",\n".join(inner + lines(v, inner) for v in value) + f"\n{indent}]"
+    if isinstance(value, dict) and value.keys() & {"classes", "plans", "segments", "ops"}:
+        entries = (f'{inner}"{key}": {lines(v, inner)}' for key, v in sorted(value.items()))
+        return "{\n" + ",\n".join(entries) + f"\n{indent}}}"
+    return json.dumps(value, sort_keys=True)
+
+
 def write(plan, path):
-    """Readable: a line for each op, buffer, pool, ..."""
-    def line(value):
-        return json.dumps(value, sort_keys=True)
-
-    def lines(value, indent, depth):
-        if depth == 0 or not isinstance(value, (dict, list)) or not value:
-            return line(value)
-        inner = indent + " "
-        if isinstance(value, dict):
-            items = [f"{inner}{line(k)}: {lines(v, inner, depth - 1)}"
-                     for k, v in sorted(value.items())]
-            return "{\n" + ",\n".join(items) + "\n" + indent + "}"
-        items = [inner + lines(v, inner, depth - 1) for v in value]
-        return "[\n" + ",\n".join(items) + "\n" + indent + "]"
-
-    parts = []
-    for key, value in sorted(plan.items()):
-        if key == "classes":
-            entries = []
-            for c in value:
-                fields = []
-                for name, field in sorted(c.items()):
-                    depth = {"buffers": 1, "pools": 1, "plans": 5}.get(name, 0)
-                    fields.append(f'  {line(name)}: {lines(field, "  ", depth)}')
-                entries.append(" {\n" + ",\n".join(fields) + "\n }")
-            parts.append('"classes": [\n' + ",\n".join(entries) + "\n]")
-        else:
-            parts.append(f"{line(key)}: {lines(value, '', 1 if isinstance(value, list) else 0)}")
     with open(path, "w") as file:
-        file.write("{\n" + ",\n".join(parts) + "\n}\n")
+        file.write(lines(plan) + "\n")
 
 
 def state_bounds(plan, path, verify):

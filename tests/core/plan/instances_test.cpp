@@ -8,6 +8,8 @@
 #include <tuple>
 #include <vector>
 
+#include "core/plan/without_passes.hpp"
+
 namespace mfsdp {
 namespace {
 
@@ -84,6 +86,24 @@ TEST(Instances, AreCutByStepsAndRepetitions) {
   // Microbatches restart with each step.
   EXPECT_THAT(runs, ElementsAre("f0", "f1", "b1", "c0", "b0", "c1", "update1", "f0", "f1", "b1",
                                 "c0", "b0", "c1", "update1"));
+}
+
+/// Name, microbatches begun and lag of each op that a step runs.
+std::vector<std::tuple<std::string, std::int64_t, std::int64_t>> step_of(const Plan& plan) {
+  std::vector<std::tuple<std::string, std::int64_t, std::int64_t>> runs;
+  for_each_instance(plan, {}, [&](const OpRun& run, const Op& op) {
+    runs.emplace_back(op.name, run.begun, run.lag);
+  });
+  return runs;
+}
+
+TEST(Instances, AreTheSameWithoutPasses) {
+  Program program;
+  program.plans = {one_ahead()};
+  const Plan plan = without_passes({.programs = {program}}).programs[0].plans[0];
+  EXPECT_TRUE(plan.passes.empty());
+  EXPECT_EQ(plan.segments.size(), 5);  // two for the drain, whose lag steps
+  EXPECT_EQ(step_of(plan), step_of(one_ahead()));
 }
 
 }  // namespace

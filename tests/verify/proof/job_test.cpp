@@ -9,6 +9,7 @@
 #include <functional>
 #include <stdexcept>
 
+#include "core/plan/instances.hpp"
 #include "core/schedule/build.hpp"
 #include "tests/support/configurations.hpp"
 #include "tests/support/pipeline.hpp"
@@ -57,23 +58,31 @@ Segment& segment(Job& job, std::size_t stage, const std::string& name) {
   throw std::logic_error("no segment " + name);
 }
 
-/// The ops of a segment with that name, and a kind where several have it.
-std::vector<Op>::iterator find_op(Segment& segment, const std::string& name,
+/// The ops of a pass, or of a segment's own.
+std::vector<Op>& ops(Job& job, std::size_t stage, const std::string& name) {
+  Plan& plan = job.programs[stage].plans[0];
+  for (std::size_t list = count_op_lists(plan); list-- > 0;)
+    if (list_name(plan, list) == name) return op_list(plan, list);
+  throw std::logic_error("no ops of " + name);
+}
+
+/// The op with that name, and a kind where several have it.
+std::vector<Op>::iterator find_op(std::vector<Op>& in, const std::string& name,
                                   std::optional<OpKind> kind = {}) {
   const auto found = std::ranges::find_if(
-      segment.ops, [&](const Op& op) { return op.name == name && (!kind || op.kind() == *kind); });
-  if (found == segment.ops.end()) throw std::logic_error("no op " + name);
+      in, [&](const Op& op) { return op.name == name && (!kind || op.kind() == *kind); });
+  if (found == in.end()) throw std::logic_error("no op " + name);
   return found;
 }
 
 Collective& transfer(Job& job, std::size_t stage, const std::string& in, const std::string& name) {
-  return std::get<Collective>(find_op(segment(job, stage, in), name)->body);
+  return std::get<Collective>(find_op(ops(job, stage, in), name)->body);
 }
 
 void drop(Job& job, std::size_t stage, const std::string& in, const std::string& name,
           std::optional<OpKind> kind = {}) {
-  Segment& from = segment(job, stage, in);
-  from.ops.erase(find_op(from, name, kind));
+  std::vector<Op>& from = ops(job, stage, in);
+  from.erase(find_op(from, name, kind));
 }
 
 Buffer& buffer(Job& job, std::size_t stage, const std::string& name) {
@@ -96,7 +105,7 @@ TEST(Pipeline, HasWhatOneForwardOneBackwardNeeds) {
   EXPECT_EQ(segment(job, kFirst, "steady").repeat, 2);
   // The first microbatch of a step follows the last but one of the step before.
   const Wait& wait =
-      std::get<Wait>(find_op(segment(job, kFirst, "warm_up_0"), "output_sent", OpKind::wait)->body);
+      std::get<Wait>(find_op(ops(job, kFirst, "forward"), "output_sent", OpKind::wait)->body);
   EXPECT_TRUE(std::ranges::any_of(wait.bindings, [](const Binding& b) { return b.distance == 2; }));
 }
 
@@ -105,8 +114,8 @@ TEST(Pipeline, HasWhatOneForwardOneBackwardNeeds) {
 TEST(Pipeline, SendAndRecvApartAndInOneOrderDeadlock) {
   const auto ungroup = [](Job& job) {
     for (const std::size_t stage : {kFirst, kSecond})
-      for (Segment& each : job.programs[stage].plans[0].segments)
-        std::erase_if(each.ops, [](const Op& op) {
+      for (Pass& pass : job.programs[stage].plans[0].passes)
+        std::erase_if(pass.ops, [](const Op& op) {
           return op.kind() == OpKind::group_begin || op.kind() == OpKind::group_end;
         });
   };
@@ -125,22 +134,23 @@ TEST(Pipeline, AnInstanceTooFewIsFound) {
 TEST(Pipeline, ADistanceOffByOneIsFound) {
   for (const std::int64_t by : {-1, 1})
     EXPECT_THAT(rules_after([&](Job& job) {
-                  Op& op = *find_op(segment(job, kFirst, "warm_up_0"), "output_sent", OpKind::wait);
-                  for (Binding& binding : std::get<Wait>(op.body).bindings) binding.distance += by;
+                  Op& op = *find_op(ops(job, kFirst, "forward"), "output_sent", OpKind::wait);
+                  for (Binding& binding : std::get<Wait>(op.body).bindings)
+                    if (binding.distance > 0) binding.distance += by;
                 }),
                 Contains("MF105"));
 }
 
 TEST(Pipeline, AMissingWaitIsARace) {
   EXPECT_THAT(
-      rules_after([](Job& job) { drop(job, kSecond, "steady", "input_received", OpKind::wait); }),
+      rules_after([](Job& job) { drop(job, kSecond, "forward", "input_received", OpKind::wait); }),
       Contains("MF101"));
 }
 
 TEST(Pipeline, AReceiveIntoALiveBufferIsARace) {
   const auto into = [](const std::string& name) {
     return [name](Job& job) {
-      transfer(job, kSecond, "steady", "layers.0.mid.recv").output.buffer =
+      transfer(job, kSecond, "exchange", "layers.0.mid.recv").output.buffer =
           buffer(job, kSecond, name).id;
     };
   };
@@ -150,7 +160,7 @@ TEST(Pipeline, AReceiveIntoALiveBufferIsARace) {
 
 TEST(Pipeline, AWrongPeerIsFound) {
   const auto forward = [](Job& job) {
-    transfer(job, kSecond, "steady", "d_residual.send").peer->step = 1;
+    transfer(job, kSecond, "exchange", "d_residual.send").peer->step = 1;
   };
   EXPECT_THAT(rules_after(forward), Contains("MF206"));
   EXPECT_THAT(
@@ -159,7 +169,7 @@ TEST(Pipeline, AWrongPeerIsFound) {
 }
 
 TEST(Pipeline, ASendWithoutARecvIsFound) {
-  EXPECT_THAT(rules_after([](Job& job) { drop(job, kSecond, "steady", "layers.0.mid.recv"); }),
+  EXPECT_THAT(rules_after([](Job& job) { drop(job, kSecond, "exchange", "layers.0.mid.recv"); }),
               Contains("MF201"));
   EXPECT_THAT(rules_after([](Job& job) { segment(job, kSecond, "steady").repeat = 2; }),
               Contains("MF201"));
@@ -167,13 +177,13 @@ TEST(Pipeline, ASendWithoutARecvIsFound) {
 
 TEST(Pipeline, SendAndRecvAreOfOneSize) {
   EXPECT_THAT(rules_after([](Job& job) {
-                Collective& recv = transfer(job, kSecond, "steady", "layers.0.mid.recv");
+                Collective& recv = transfer(job, kSecond, "exchange", "layers.0.mid.recv");
                 recv.count /= 2;
                 recv.output.shape = {recv.count};
               }),
               Contains("MF201"));
   EXPECT_THAT(rules_after([](Job& job) {
-                transfer(job, kSecond, "steady", "layers.0.mid.recv").count /= 2;
+                transfer(job, kSecond, "exchange", "layers.0.mid.recv").count /= 2;
               }),
               Contains("MF204"));
 }
@@ -181,8 +191,8 @@ TEST(Pipeline, SendAndRecvAreOfOneSize) {
 /// Both tensors have the same size and dtype: only their contents distinguish them.
 TEST(Pipeline, TensorsInTheWrongOrderAreFound) {
   const auto swap = [](Job& job) {
-    Segment& steady = segment(job, kFirst, "steady");
-    std::iter_swap(find_op(steady, "layers.0.mid.send"), find_op(steady, "layers.0.mlp_out.send"));
+    std::vector<Op>& pass = ops(job, kFirst, "exchange_output");
+    std::iter_swap(find_op(pass, "layers.0.mid.send"), find_op(pass, "layers.0.mlp_out.send"));
   };
   EXPECT_THAT(rules_after(swap), testing::ElementsAre("MF113"));
   EXPECT_THAT(message_after("MF113", swap), HasSubstr("stage_1"));
@@ -190,17 +200,29 @@ TEST(Pipeline, TensorsInTheWrongOrderAreFound) {
 
 TEST(Pipeline, BackwardOfTheWrongMicrobatchIsFound) {
   EXPECT_THAT(rules_after([](Job& job) {
-                find_op(segment(job, kFirst, "steady"), "layers.0.qkv.wgrad")->lag = 0;
+                find_op(ops(job, kFirst, "backward"), "layers.0.qkv.wgrad")->lag = 1;
               }),
               Contains("MF113"));
   EXPECT_THAT(rules_after([](Job& job) {
-                find_op(segment(job, kFirst, "steady"), "layers.0.qkv", OpKind::release)->lag = 0;
+                find_op(ops(job, kFirst, "backward"), "layers.0.qkv", OpKind::release)->lag = 1;
               }),
               Contains("MF106"));
 }
 
+TEST(Pipeline, ACallOfTheWrongMicrobatchIsFound) {
+  const auto with_lag = [](const std::string& name, std::size_t call, std::int64_t lag) {
+    return rules_after([=](Job& job) { segment(job, kFirst, name).calls[call].lag = lag; });
+  };
+  EXPECT_THAT(with_lag("steady", 2, 0), Contains("MF106"));
+  EXPECT_THAT(with_lag("steady", 2, 2), Contains("MF106"));
+  EXPECT_THAT(with_lag("drain", 1, 1), Contains("MF107"));
+}
+
 TEST(Pipeline, AMicrobatchLeftOutOfTheGradientIsFound) {
-  EXPECT_THAT(rules_after([](Job& job) { drop(job, kFirst, "drain", "layers.0.qkv.wgrad"); }),
+  EXPECT_THAT(rules_after([](Job& job) {
+                Segment& drain = segment(job, kFirst, "drain");
+                drain.calls.pop_back();
+              }),
               Contains("MF301"));
 }
 
@@ -220,7 +242,7 @@ TEST(Pipeline, ANormWithoutAUnitIsFound) {
 
 TEST(Pipeline, LiveBuffersAtABoundaryAreCounted) {
   EXPECT_THAT(rules_after([](Job& job) {
-                Segment& warm_up = segment(job, kFirst, "warm_up_0");
+                Segment& warm_up = segment(job, kFirst, "warm_up");
                 warm_up.live_out.pop_back();
               }),
               Contains("MF006"));

@@ -1,0 +1,14 @@
+// Plans with the ops of passes in the segments that call them, for readers that follow the ops of a
+// segment as one list.
+#pragma once
+
+#include "core/plan/job.hpp"
+
+namespace mfsdp {
+
+/// Copies each op of a pass to each place of a call, with the lag that it has there and its id: then
+/// several ops have one id, and distances of bindings do not hold. A segment whose calls have a
+/// `lag_step` becomes a segment for each repetition. Plans without passes are unchanged.
+[[nodiscard]] Job without_passes(Job job);
+
+}  // namespace mfsdp
